@@ -1,0 +1,18 @@
+# Everything a contributor or CI runs. `make test` is the whole of it.
+.PHONY: test quick control-plane bench-nodes
+
+# Formatting, lints, docs, dependency policy, and every test, on the real control plane.
+test:
+	tools/test
+
+# The inner loop: pure crates only, seconds.
+quick:
+	cargo test -p salvor-api -p salvor-recovery
+
+# Builds the pinned etcd, kube-apiserver, kube-controller-manager, kube-scheduler and kubectl (once).
+control-plane:
+	control-plane/build
+
+# 1,000 simulated nodes with 10,000 pods on the real control plane.
+bench-nodes:
+	cargo run --release -p salvor-bench -- nodes

@@ -1,0 +1,494 @@
+//! The table of fields: the one source of what a file may contain, of its reference page and of its documented defaults.
+//!
+//! The reader refuses a field that is not in here, and a test compares the table with the types, so neither can drift.
+
+use std::fmt::Write;
+
+use crate::{Controller, Gate, names};
+
+/// One field of the configuration file.
+#[derive(Clone, Copy, Debug)]
+pub struct Field {
+    /// Where it is; `[]` stands for every entry of a list.
+    pub path: &'static str,
+    /// What may stand there.
+    pub kind: Kind,
+    /// What holds when nothing stands there.
+    pub presence: Presence,
+    /// What it does, in one paragraph.
+    pub doc: &'static str,
+}
+
+/// What may stand in a field.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub enum Kind {
+    /// `true` or `false`.
+    Bool,
+    /// A whole number between the two.
+    Integer(u32, u32),
+    /// A string that is not empty.
+    Text,
+    /// A Go duration.
+    Duration,
+    /// An IP address and port.
+    Address,
+    /// One of these strings.
+    Choice(&'static [&'static str]),
+    /// A list of strings.
+    TextList,
+    /// A map of strings.
+    TextMap,
+    /// A map from the names of feature gates to booleans.
+    Gates,
+    /// A Kubernetes label selector.
+    Selector,
+    /// An object whose fields are in the table.
+    Object,
+    /// An object of which exactly one field is set.
+    OneOf,
+    /// A list whose entries are in the table.
+    List,
+}
+
+/// What holds when a field is not set.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub enum Presence {
+    /// This value, as YAML.
+    Default(&'static str),
+    /// Nothing: the field must be set.
+    Required,
+    /// The field may be left out, and then has no effect.
+    Optional,
+    /// The fields inside speak for themselves.
+    Parent,
+}
+
+use Kind::{
+    Address, Bool, Choice, Duration, Gates, Integer, List, Object, OneOf, Selector, Text, TextList,
+    TextMap,
+};
+use Presence::{Default, Optional, Parent, Required};
+
+const fn field(path: &'static str, kind: Kind, presence: Presence, doc: &'static str) -> Field {
+    Field {
+        path,
+        kind,
+        presence,
+        doc,
+    }
+}
+
+/// Every field of the file, parents before their children.
+pub const FIELDS: &[Field] = &[
+    field(
+        "apiVersion",
+        Choice(&[names::configuration::API_VERSION]),
+        Required,
+        "The group and version of this file's format.",
+    ),
+    field(
+        "kind",
+        Choice(&[names::configuration::KIND]),
+        Required,
+        "The kind of this file.",
+    ),
+    field(
+        "featureGates",
+        Gates,
+        Default("{}"),
+        "Features switched on or off by name. A gate that is not mentioned keeps its default. The flag --feature-gates \
+         has the last word on the gates it names.",
+    ),
+    field(
+        "controllers",
+        TextList,
+        Default("[\"*\"]"),
+        "Which recoveries run: \"*\" for all, a name for one; a name with a leading \"-\" switches that one off. Without \"*\" \
+         only those run that are named. If a name is there more than once, its first entry counts. A recovery also needs \
+         its feature gate.",
+    ),
+    field(
+        "dryRun",
+        Bool,
+        Default("false"),
+        "Judge and report, but write nothing to the objects judged. Verdicts appear in logs, metrics and explain as they \
+         would without it.",
+    ),
+    field(
+        "leaderElection",
+        Object,
+        Parent,
+        "How replicas agree on the one that acts; the others keep warm and wait.",
+    ),
+    field(
+        "leaderElection.enabled",
+        Bool,
+        Default("true"),
+        "Elect a leader. Switch it off only where a single replica is sure to run.",
+    ),
+    field(
+        "leaderElection.leaseName",
+        Text,
+        Default("salvor"),
+        "The name of the Lease on which replicas agree.",
+    ),
+    field(
+        "leaderElection.leaseNamespace",
+        Text,
+        Default("salvor-system"),
+        "The namespace of that Lease.",
+    ),
+    field(
+        "leaderElection.leaseDuration",
+        Duration,
+        Default("15s"),
+        "How long a claim holds that is not renewed. A replica takes over no sooner than this after it last saw a renewal. \
+         Must be longer than renewDeadline.",
+    ),
+    field(
+        "leaderElection.renewDeadline",
+        Duration,
+        Default("10s"),
+        "How long the leader tries to renew its claim before it stops writing. Must be longer than 1.2 times retryPeriod.",
+    ),
+    field(
+        "leaderElection.retryPeriod",
+        Duration,
+        Default("2s"),
+        "The pause between two tries to claim or renew.",
+    ),
+    field(
+        "bind",
+        Address,
+        Default("0.0.0.0:8080"),
+        "The IP address and port on which /metrics, /healthz and /readyz are served.",
+    ),
+    field(
+        "logFormat",
+        Choice(&["text", "json"]),
+        Default("text"),
+        "Log lines for people (text) or for machines (json).",
+    ),
+    field("concurrency", Object, Parent, "How much is done at once."),
+    field(
+        "concurrency.writes",
+        Integer(1, 10_000),
+        Default("32"),
+        "How many requests that write may be under way at the same time, over all recoveries. Each recovery gets its fair \
+         share of them.",
+    ),
+    field(
+        "staleness",
+        Object,
+        Parent,
+        "How old the view of the cluster may be.",
+    ),
+    field(
+        "staleness.readyLimit",
+        Duration,
+        Default("3m0s"),
+        "When a watch has brought neither event nor bookmark for this long, /readyz fails. API servers send a bookmark about \
+         once a minute.",
+    ),
+    field(
+        "staleness.irreversibleActionLimit",
+        Duration,
+        Default("1m30s"),
+        "When a watch has brought neither event nor bookmark for this long, nothing irreversible is done on its word. At most \
+         readyLimit, so that a replica that may not act is never called ready for long.",
+    ),
+    field(
+        "failureRecoveryPolicy",
+        Object,
+        Parent,
+        "The rules of zombie recovery: pods stuck terminating on an unreachable node. Needs the feature gate \
+         FailureRecoveryPolicy. Pods that carry an opt-in annotation are recovered whether or not there are rules.",
+    ),
+    field(
+        "failureRecoveryPolicy.minimumUnreachableDuration",
+        Duration,
+        Default("0s"),
+        "How long a node must have carried the taint node.kubernetes.io/unreachable before a pod on it is recovered. \
+         Protects against a taint that comes and goes.",
+    ),
+    field(
+        "failureRecoveryPolicy.rules",
+        List,
+        Default("[]"),
+        "What is recovered beside annotated pods. Rules are asked in order, pods and nodes each by their own kind of rule; the \
+         first that matches counts. An annotation on a pod beats every rule: it is the owner's own word.",
+    ),
+    field(
+        "failureRecoveryPolicy.rules[]",
+        OneOf,
+        Parent,
+        "One rule: exactly one of its kinds is set.",
+    ),
+    field(
+        "failureRecoveryPolicy.rules[].terminatePod",
+        Object,
+        Optional,
+        "Recovers stuck pods with certain labels, one by one.",
+    ),
+    field(
+        "failureRecoveryPolicy.rules[].terminatePod.podLabelSelector",
+        Selector,
+        Required,
+        "Which pods. It must demand that some label is present (matchLabels, In or Exists), because that label is the owner's \
+         consent: a selector that unlabelled pods match is refused.",
+    ),
+    field(
+        "failureRecoveryPolicy.rules[].terminatePod.forcefulTerminationGracePeriod",
+        Duration,
+        Required,
+        "How long after the end of its own grace period a stuck pod is recovered. There is no default on purpose: think about \
+         how long a node of yours may be away and still come back.",
+    ),
+    field(
+        "failureRecoveryPolicy.rules[].terminatePod.action",
+        Choice(&["Fail", "FailAndDelete"]),
+        Default("Fail"),
+        "Fail sets the pod's phase to Failed, which is enough for a Job to replace it. FailAndDelete then force deletes it, \
+         which also frees StatefulSet names and foreground deletions.",
+    ),
+    field(
+        "failureRecoveryPolicy.rules[].taintNodeOutOfService",
+        Object,
+        Optional,
+        "Declares unreachable nodes out of service (taint node.kubernetes.io/out-of-service=nodeshutdown:NoExecute), upon \
+         which Kubernetes itself deletes every pod of the node that does not tolerate it and detaches its volumes. The taint \
+         is taken off again when the node is Ready with a fresh Lease, but only where Salvor put it.",
+    ),
+    field(
+        "failureRecoveryPolicy.rules[].taintNodeOutOfService.nodeSelector",
+        Selector,
+        Required,
+        "Which nodes. Must not be empty: this acts on all pods of a node, so name the nodes that are meant.",
+    ),
+    field(
+        "failureRecoveryPolicy.rules[].taintNodeOutOfService.unreachableNodeTimeout",
+        Duration,
+        Required,
+        "How long a node must have carried the taint node.kubernetes.io/unreachable. Must be more than zero. There is no \
+         default on purpose.",
+    ),
+    field(
+        "brake",
+        Object,
+        Parent,
+        "What holds all recoveries back when too much fails at once: then suspect the observer before the nodes. Recoveries \
+         that wait say so, and go on when it is over.",
+    ),
+    field(
+        "brake.maxPodsPerMinute",
+        Integer(0, u32::MAX),
+        Default("1000"),
+        "At most so many pods are recovered in any minute. 0 sets no limit.",
+    ),
+    field(
+        "brake.maxUnreachablePercent",
+        Integer(0, 100),
+        Default("50"),
+        "Nothing is recovered while more than this share of the nodes, and more than two nodes, are unreachable. 0 sets no \
+         limit.",
+    ),
+];
+
+/// The fields of a label selector, wherever one stands.
+pub(super) const SELECTOR_FIELDS: &[Field] = &[
+    field(
+        "matchLabels",
+        TextMap,
+        Optional,
+        "Labels that must be there with exactly these values.",
+    ),
+    field(
+        "matchExpressions",
+        List,
+        Optional,
+        "Further requirements; all must hold.",
+    ),
+    field(
+        "matchExpressions[]",
+        Object,
+        Parent,
+        "One requirement on one label.",
+    ),
+    field("matchExpressions[].key", Text, Required, "The label's key."),
+    field(
+        "matchExpressions[].operator",
+        Choice(&["In", "NotIn", "Exists", "DoesNotExist"]),
+        Required,
+        "In: the label is there with one of the values. NotIn: it is absent or has none of them. Exists and DoesNotExist: it \
+         is there, or is not.",
+    ),
+    field(
+        "matchExpressions[].values",
+        TextList,
+        Optional,
+        "The values for In and NotIn; empty for the others.",
+    ),
+];
+
+/// An example of every kind of rule, as it stands in a file.
+pub(super) const EXAMPLE_RULES: &str = "\
+rules:
+- terminatePod:
+    podLabelSelector:
+      matchExpressions:
+      - key: example.com/pod-safe-to-fail
+        operator: In
+        values: [\"true\"]
+    forcefulTerminationGracePeriod: 5m
+    action: Fail
+- taintNodeOutOfService:
+    nodeSelector:
+      matchLabels:
+        example.com/pool: bare-metal
+    unreachableNodeTimeout: 15m
+";
+
+impl Kind {
+    fn describe(self) -> String {
+        match self {
+            Bool => "true or false".into(),
+            Integer(least, u32::MAX) => format!("whole number, at least {least}"),
+            Integer(least, most) => format!("whole number, {least} to {most}"),
+            Text => "string".into(),
+            Duration => "duration, such as `1m30s`".into(),
+            Address => "IP address and port".into(),
+            Choice(choices) => choices
+                .iter()
+                .map(|choice| format!("`{choice}`"))
+                .collect::<Vec<_>>()
+                .join(" or "),
+            TextList => "list of strings".into(),
+            TextMap => "map of strings".into(),
+            Gates => "map from gate to true or false".into(),
+            Selector => "[label selector](#label-selectors)".into(),
+            Object => "object".into(),
+            OneOf => "object with exactly one field".into(),
+            List => "list".into(),
+        }
+    }
+}
+
+impl Field {
+    fn name(&self) -> &'static str {
+        self.path.rsplit('.').next().unwrap_or(self.path)
+    }
+
+    fn depth(&self) -> usize {
+        self.path.matches('.').count()
+    }
+
+    fn in_a_list(&self) -> bool {
+        self.path.contains("[]")
+    }
+
+    fn summary(&self) -> String {
+        let kind = self.kind.describe();
+        match self.presence {
+            Default(value) => format!("{kind}; default `{value}`"),
+            Required => format!("{kind}; required"),
+            Optional => format!("{kind}; optional"),
+            Parent => kind,
+        }
+    }
+}
+
+/// The reference page of the configuration file, in Markdown.
+pub fn reference() -> String {
+    let mut page = format!(
+        "# Configuration\n\n\
+         <!-- Generated from the field table in salvor-api; change it there. -->\n\n\
+         The file given by `--config` has `apiVersion: {}` and `kind: {}`. An unknown field, a value of the wrong form and \
+         values that contradict each other are refused at start, each with its path and line. A flag beats an environment \
+         variable, which beats this file, which beats the default.\n\n\
+         Durations are written as in Go: numbers with the units `ns`, `us`, `ms`, `s`, `m` and `h`, for example `1m30s`.\n",
+        names::configuration::API_VERSION,
+        names::configuration::KIND,
+    );
+    section(&mut page, "Fields", FIELDS);
+    section(&mut page, "Label selectors", SELECTOR_FIELDS);
+    page.push_str("\n## Feature gates\n\n| gate | stage | default |\n|---|---|---|\n");
+    for gate in Gate::ALL {
+        line(
+            &mut page,
+            format_args!(
+                "| `{gate}` | {} | {} |",
+                gate.stage(),
+                gate.default_enabled()
+            ),
+        );
+    }
+    page.push_str("\n## Recoveries\n\nThe names for `controllers`:");
+    for controller in Controller::ALL {
+        page.push_str(&format!(" `{controller}`"));
+    }
+    page.push_str(".\n\n## Example rules\n\n```yaml\nfailureRecoveryPolicy:\n");
+    for text in EXAMPLE_RULES.lines() {
+        line(&mut page, format_args!("  {text}"));
+    }
+    page.push_str("```\n");
+    page
+}
+
+fn section(page: &mut String, title: &str, fields: &[Field]) {
+    line(page, format_args!("\n## {title}"));
+    for field in fields {
+        line(
+            page,
+            format_args!(
+                "\n### `{}`\n\n{}\n\n{}",
+                field.path,
+                field.summary(),
+                field.doc
+            ),
+        );
+    }
+}
+
+fn line(page: &mut String, text: std::fmt::Arguments<'_>) {
+    writeln!(page, "{text}").expect("writing to a string does not fail");
+}
+
+/// A complete file that says what the defaults say, with every field explained.
+pub fn defaults_yaml() -> String {
+    let mut file = String::new();
+    for field in FIELDS.iter().filter(|field| !field.in_a_list()) {
+        let indent = "  ".repeat(field.depth());
+        if !file.is_empty() && !file.ends_with(":\n") {
+            file.push('\n');
+        }
+        comment(&mut file, &indent, field.doc);
+        let value = match (field.presence, field.kind) {
+            (Default(value), _) => format!(" {value}"),
+            (Required, Choice(choices)) => format!(" {}", choices.join("|")),
+            _ => String::new(),
+        };
+        line(&mut file, format_args!("{indent}{}:{value}", field.name()));
+        if field.kind == List {
+            comment(&mut file, &indent, "For example:");
+            for text in EXAMPLE_RULES.lines() {
+                line(&mut file, format_args!("{indent}# {text}"));
+            }
+        }
+    }
+    file
+}
+
+/// Breaks the text into comment lines that fit a terminal.
+fn comment(file: &mut String, indent: &str, text: &str) {
+    const WIDTH: usize = 100;
+    let mut row = format!("{indent}#");
+    for word in text.split_whitespace() {
+        if row.len() + 1 + word.len() > WIDTH {
+            line(file, format_args!("{row}"));
+            row = format!("{indent}#");
+        }
+        row.push(' ');
+        row.push_str(word);
+    }
+    line(file, format_args!("{row}"));
+}

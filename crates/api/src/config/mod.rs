@@ -1,0 +1,247 @@
+//! The configuration file, `config.salvor.dev/v1alpha1` `Configuration`.
+//!
+//! [`parse`] reads it: every field against the table in [`fields`](FIELDS), then the values against each other.
+//! Everything that is wrong is reported at once, each problem with its field, its line and what would be right.
+
+mod document;
+mod fields;
+mod problem;
+mod schema;
+mod validate;
+
+use std::net::{Ipv4Addr, SocketAddr};
+
+use serde::{Deserialize, Serialize};
+
+pub use fields::{FIELDS, Field, Kind, Presence, defaults_yaml, reference};
+pub use problem::{ConfigError, Path, Problem, Segment};
+
+use crate::{ControllerList, FeatureGates, GoDuration, LabelSelector, names};
+
+/// Reads a configuration file's text.
+///
+/// # Errors
+/// All problems that were found. Errors of YAML syntax stop the reading, so they come alone; errors in a field's form
+/// may hide errors between fields.
+pub fn parse(text: &str) -> Result<Configuration, ConfigError> {
+    let document = document::read(text)?;
+    let (value, mut problems) = schema::check(&document);
+    let typed = serde_json::from_value::<Configuration>(value);
+    if let Ok(configuration) = &typed {
+        let mut contradictions = configuration.problems();
+        // A value that was refused is missing in the typed configuration: what is said about its surroundings may be wrong.
+        contradictions.retain(|found| {
+            !problems
+                .iter()
+                .any(|refused| found.path.leads_to(&refused.path))
+        });
+        problems.extend(contradictions);
+    }
+    for problem in &mut problems {
+        problem.line = document.line_of(&problem.path);
+    }
+    match typed {
+        Ok(configuration) if problems.is_empty() => Ok(configuration),
+        // The schema is stricter than the types, so this is a gap in the schema; still the user's file is refused, not us.
+        Err(error) if problems.is_empty() => Err(ConfigError::whole_file(error.to_string())),
+        _ => Err(ConfigError { problems }),
+    }
+}
+
+/// Everything that an administrator can set.
+#[derive(Clone, Debug, PartialEq, Eq, Serialize, Deserialize)]
+#[serde(rename_all = "camelCase", default, deny_unknown_fields)]
+pub struct Configuration {
+    /// The group and version of this file.
+    pub api_version: String,
+    /// The kind of this file.
+    pub kind: String,
+    /// Features switched on or off.
+    pub feature_gates: FeatureGates,
+    /// Which recoveries run.
+    pub controllers: ControllerList,
+    /// Whether to judge and report, but not to write to the objects judged.
+    pub dry_run: bool,
+    /// How replicas agree on the one that acts.
+    pub leader_election: LeaderElection,
+    /// Where metrics and health are served.
+    pub bind: SocketAddr,
+    /// The form of log lines.
+    pub log_format: LogFormat,
+    /// How much is done at once.
+    pub concurrency: Concurrency,
+    /// How old a view of the cluster may be.
+    pub staleness: Staleness,
+    /// The rules of zombie recovery.
+    pub failure_recovery_policy: FailureRecoveryPolicy,
+    /// What holds all recoveries back when too much fails at once.
+    pub brake: BrakeLimits,
+}
+
+impl Default for Configuration {
+    fn default() -> Self {
+        Self {
+            api_version: names::configuration::API_VERSION.into(),
+            kind: names::configuration::KIND.into(),
+            feature_gates: FeatureGates::default(),
+            controllers: ControllerList::default(),
+            dry_run: false,
+            leader_election: LeaderElection::default(),
+            bind: SocketAddr::from((Ipv4Addr::UNSPECIFIED, 8080)),
+            log_format: LogFormat::Text,
+            concurrency: Concurrency::default(),
+            staleness: Staleness::default(),
+            failure_recovery_policy: FailureRecoveryPolicy::default(),
+            brake: BrakeLimits::default(),
+        }
+    }
+}
+
+/// How replicas agree on the one that acts.
+#[derive(Clone, Debug, PartialEq, Eq, Serialize, Deserialize)]
+#[serde(rename_all = "camelCase", default, deny_unknown_fields)]
+pub struct LeaderElection {
+    /// Whether to elect at all.
+    pub enabled: bool,
+    /// The Lease's name.
+    pub lease_name: String,
+    /// The Lease's namespace.
+    pub lease_namespace: String,
+    /// How long a claim holds without being renewed.
+    pub lease_duration: GoDuration,
+    /// How long the leader tries to renew before it gives up.
+    pub renew_deadline: GoDuration,
+    /// The pause between two tries.
+    pub retry_period: GoDuration,
+}
+
+impl Default for LeaderElection {
+    fn default() -> Self {
+        Self {
+            enabled: true,
+            lease_name: "salvor".into(),
+            lease_namespace: "salvor-system".into(),
+            lease_duration: GoDuration::from_secs(15),
+            renew_deadline: GoDuration::from_secs(10),
+            retry_period: GoDuration::from_secs(2),
+        }
+    }
+}
+
+/// The form of log lines.
+#[derive(Clone, Copy, Debug, PartialEq, Eq, Serialize, Deserialize)]
+#[serde(rename_all = "lowercase")]
+pub enum LogFormat {
+    /// For people.
+    Text,
+    /// For machines, one object a line.
+    Json,
+}
+
+/// How much is done at once.
+#[derive(Clone, Debug, PartialEq, Eq, Serialize, Deserialize)]
+#[serde(rename_all = "camelCase", default, deny_unknown_fields)]
+pub struct Concurrency {
+    /// Writes in flight at the same time, over all recoveries.
+    pub writes: u32,
+}
+
+impl Default for Concurrency {
+    fn default() -> Self {
+        Self { writes: 32 }
+    }
+}
+
+/// How old a view of the cluster may be.
+#[derive(Clone, Debug, PartialEq, Eq, Serialize, Deserialize)]
+#[serde(rename_all = "camelCase", default, deny_unknown_fields)]
+pub struct Staleness {
+    /// A watch silent for longer makes `/readyz` fail.
+    pub ready_limit: GoDuration,
+    /// A watch silent for longer allows no irreversible action.
+    pub irreversible_action_limit: GoDuration,
+}
+
+impl Default for Staleness {
+    fn default() -> Self {
+        Self {
+            ready_limit: GoDuration::from_secs(180),
+            irreversible_action_limit: GoDuration::from_secs(90),
+        }
+    }
+}
+
+/// The rules of zombie recovery.
+#[derive(Clone, Debug, Default, PartialEq, Eq, Serialize, Deserialize)]
+#[serde(rename_all = "camelCase", default, deny_unknown_fields)]
+pub struct FailureRecoveryPolicy {
+    /// How long a node must have been unreachable before anything on it is recovered.
+    pub minimum_unreachable_duration: GoDuration,
+    /// What is recovered beside annotated pods; the first rule that matches counts.
+    pub rules: Vec<FailureRecoveryRule>,
+}
+
+/// One rule of zombie recovery.
+#[derive(Clone, Debug, PartialEq, Eq, Serialize, Deserialize)]
+#[serde(rename_all = "camelCase")]
+pub enum FailureRecoveryRule {
+    /// Recovers stuck pods one by one.
+    TerminatePod(TerminatePod),
+    /// Declares a whole node out of service.
+    TaintNodeOutOfService(TaintNodeOutOfService),
+}
+
+/// Recovers stuck pods with certain labels.
+#[derive(Clone, Debug, PartialEq, Eq, Serialize, Deserialize)]
+#[serde(rename_all = "camelCase", deny_unknown_fields)]
+pub struct TerminatePod {
+    /// Which pods.
+    pub pod_label_selector: LabelSelector,
+    /// The wait between the end of a pod's own grace period and its recovery.
+    pub forceful_termination_grace_period: GoDuration,
+    /// What recovery means.
+    #[serde(default)]
+    pub action: TerminateAction,
+}
+
+/// What is done to a stuck pod.
+#[derive(Clone, Copy, Debug, Default, PartialEq, Eq, Serialize, Deserialize)]
+pub enum TerminateAction {
+    /// The pod becomes `Failed`.
+    #[default]
+    Fail,
+    /// The pod becomes `Failed` and is then force deleted.
+    FailAndDelete,
+}
+
+/// Declares nodes with certain labels out of service.
+#[derive(Clone, Debug, PartialEq, Eq, Serialize, Deserialize)]
+#[serde(rename_all = "camelCase", deny_unknown_fields)]
+pub struct TaintNodeOutOfService {
+    /// Which nodes.
+    pub node_selector: LabelSelector,
+    /// How long a node must have been unreachable.
+    pub unreachable_node_timeout: GoDuration,
+}
+
+/// What holds all recoveries back when too much fails at once.
+#[derive(Clone, Debug, PartialEq, Eq, Serialize, Deserialize)]
+#[serde(rename_all = "camelCase", default, deny_unknown_fields)]
+pub struct BrakeLimits {
+    /// At most so many pods are recovered in any minute; 0 sets no limit.
+    pub max_pods_per_minute: u32,
+    /// Nothing is recovered while more than this share of nodes is unreachable; 0 sets no limit.
+    pub max_unreachable_percent: u8,
+}
+
+impl Default for BrakeLimits {
+    fn default() -> Self {
+        Self {
+            max_pods_per_minute: 1000,
+            max_unreachable_percent: 50,
+        }
+    }
+}
+
+#[cfg(test)]
+mod tests;

@@ -1,0 +1,516 @@
+use std::collections::BTreeSet;
+
+use proptest::prelude::*;
+use serde_json::Value as Json;
+
+use super::*;
+use crate::{Controller, Gate};
+
+const HEADER: &str = "apiVersion: config.salvor.dev/v1alpha1\nkind: Configuration\n";
+
+fn with(rest: &str) -> String {
+    format!("{HEADER}{rest}")
+}
+
+/// The problems of a file that follows the two lines of the header.
+fn problems(rest: &str) -> Vec<String> {
+    match parse(&with(rest)) {
+        Ok(configuration) => panic!("accepted: {configuration:?}"),
+        Err(error) => error.problems.iter().map(ToString::to_string).collect(),
+    }
+}
+
+#[test]
+fn a_file_with_a_header_only_is_the_default() {
+    assert_eq!(parse(HEADER).unwrap(), Configuration::default());
+    assert_eq!(Configuration::default().validate(), Ok(()));
+}
+
+#[test]
+fn the_documented_defaults_are_the_defaults() {
+    assert_eq!(parse(&defaults_yaml()).unwrap(), Configuration::default());
+}
+
+#[test]
+fn a_full_file_is_read() {
+    let configuration = parse(&with(
+        "featureGates: {FailureRecoveryPolicy: true}
+controllers: ['*', -zombie]
+dryRun: true
+leaderElection: {enabled: false, leaseName: x, leaseNamespace: y, leaseDuration: 1m, renewDeadline: 30s, retryPeriod: 5s}
+bind: '[::1]:9090'
+logFormat: json
+concurrency: {writes: 4}
+staleness: {readyLimit: 5m, irreversibleActionLimit: 2m}
+failureRecoveryPolicy:
+  minimumUnreachableDuration: 1.5s
+  rules:
+  - terminatePod:
+      podLabelSelector: {matchLabels: {a: b}}
+      forcefulTerminationGracePeriod: 5m
+      action: FailAndDelete
+  - taintNodeOutOfService:
+      nodeSelector: {matchExpressions: [{key: pool, operator: NotIn, values: [x]}]}
+      unreachableNodeTimeout: 10m
+brake: {maxPodsPerMinute: 0, maxUnreachablePercent: 100}
+",
+    ))
+    .unwrap();
+    assert!(
+        configuration
+            .feature_gates
+            .enabled(Gate::FailureRecoveryPolicy)
+    );
+    assert!(!configuration.controllers.enabled(Controller::Zombie));
+    assert!(configuration.dry_run && !configuration.leader_election.enabled);
+    assert_eq!(configuration.bind.to_string(), "[::1]:9090");
+    assert_eq!(configuration.log_format, LogFormat::Json);
+    assert_eq!(configuration.concurrency.writes, 4);
+    assert_eq!(
+        configuration.staleness.ready_limit,
+        GoDuration::from_secs(300)
+    );
+    let policy = &configuration.failure_recovery_policy;
+    assert_eq!(
+        policy.minimum_unreachable_duration,
+        GoDuration::from_nanos(1_500_000_000)
+    );
+    let [
+        FailureRecoveryRule::TerminatePod(pods),
+        FailureRecoveryRule::TaintNodeOutOfService(nodes),
+    ] = policy.rules.as_slice()
+    else {
+        panic!("{policy:?}")
+    };
+    assert_eq!(pods.action, TerminateAction::FailAndDelete);
+    assert_eq!(nodes.unreachable_node_timeout, GoDuration::from_secs(600));
+    assert_eq!(configuration.brake.max_pods_per_minute, 0);
+
+    let again: Configuration =
+        serde_json::from_value(serde_json::to_value(&configuration).unwrap()).unwrap();
+    assert_eq!(again, configuration);
+}
+
+#[test]
+fn a_null_is_a_field_that_is_not_set() {
+    let file = with("brake:\nfailureRecoveryPolicy:\n  rules:\n  minimumUnreachableDuration: ~\n");
+    assert_eq!(parse(&file).unwrap(), Configuration::default());
+}
+
+#[test]
+fn each_problem_names_its_line_field_value_and_remedy() {
+    let cases: &[(&str, &str)] = &[
+        (
+            "brakes: {}",
+            "line 3: brakes: is not a known field: known are apiVersion, kind, featureGates, controllers,",
+        ),
+        (
+            "brake: {maxPods: 1}",
+            "line 3: brake.maxPods: is not a known field: known are maxPodsPerMinute, maxUnreach",
+        ),
+        (
+            "dryRun: maybe",
+            "line 3: dryRun: \"maybe\" cannot be used: set it to true or false",
+        ),
+        (
+            "dryRun: [true]",
+            "line 3: dryRun: a list cannot be used: set it to true or false",
+        ),
+        (
+            "brake: 3",
+            "line 3: brake: 3 cannot be used: set it to a map of fields",
+        ),
+        (
+            "logFormat: xml",
+            "line 3: logFormat: \"xml\" cannot be used: set it to one of text, json",
+        ),
+        (
+            "bind: localhost",
+            "line 3: bind: \"localhost\" cannot be used: set it to an IP address and port",
+        ),
+        (
+            "featureGates:\n  Foo: true",
+            "line 4: featureGates[Foo]: unknown feature gate \"Foo\": known are FailureRec",
+        ),
+        (
+            "featureGates:\n  FailureRecoveryPolicy: 1",
+            "line 4: featureGates[FailureRecoveryPolicy]: 1 cannot be used",
+        ),
+        (
+            "controllers: ['*', ghoul]",
+            "line 3: controllers[1]: unknown controller \"ghoul\": known are \"*\" (all) and",
+        ),
+        (
+            "controllers: [1]",
+            "line 3: controllers[0]: 1 is not a string",
+        ),
+        (
+            "leaderElection:\n  enabled: true\n  leaseDuration: 5",
+            "line 5: leaderElection.leaseDuration: 5 cannot be used: set it to a duration, for example 1m30s",
+        ),
+        (
+            "leaderElection:\n  leaseDuration: 5s",
+            "line 4: leaderElection.leaseDuration: 5s must be longer than renewDeadline",
+        ),
+        (
+            "leaderElection:\n  leaseDuration: 10s",
+            "line 4: leaderElection.leaseDuration: 10s must be longer than renewDe",
+        ),
+        (
+            "leaderElection:\n  retryPeriod: 9s",
+            "line 3: leaderElection.renewDeadline: 10s must be longer than 1.2 times",
+        ),
+        (
+            "leaderElection:\n  retryPeriod: 0s",
+            "line 4: leaderElection.retryPeriod: 0s must be more than 0s",
+        ),
+        (
+            "leaderElection: {leaseName: A_b}",
+            "line 3: leaderElection.leaseName: \"A_b\" cannot name an object",
+        ),
+        (
+            "leaderElection: {leaseName: ''}",
+            "line 3: leaderElection.leaseName: \"\" cannot be used: set it to a string",
+        ),
+        (
+            "concurrency: {writes: 0}",
+            "line 3: concurrency.writes: 0 cannot be used: set it to a whole number from 1 to",
+        ),
+        (
+            "staleness: {readyLimit: 0s}",
+            "line 3: staleness.readyLimit: 0s must be more than 0s",
+        ),
+        (
+            "staleness: {readyLimit: 1m}",
+            "line 3: staleness.irreversibleActionLimit: 1m30s must be at most readyLimit",
+        ),
+        (
+            "brake:\n  maxUnreachablePercent: 101",
+            "line 4: brake.maxUnreachablePercent: 101 cannot be used: set it to",
+        ),
+        (
+            "brake:\n  maxPodsPerMinute: -1",
+            "line 4: brake.maxPodsPerMinute: -1 cannot be used: set it to a whole number",
+        ),
+        (
+            "brake:\n  maxPodsPerMinute: 1.5",
+            "line 4: brake.maxPodsPerMinute: 1.5 cannot be used",
+        ),
+        (
+            "failureRecoveryPolicy:\n  minimumUnreachableDuration: -1s",
+            "line 4: failureRecoveryPolicy.minimumUnreachableDuration: -1s must not be negative",
+        ),
+        (
+            "failureRecoveryPolicy:\n  rules: [{}]",
+            "line 4: failureRecoveryPolicy.rules[0]: is empty: set exactly one of terminatePod, taintNodeOutOfService",
+        ),
+        (
+            "failureRecoveryPolicy: {rules: {}}",
+            "line 3: failureRecoveryPolicy.rules: an object cannot be used: set it to a list",
+        ),
+        (
+            "failureRecoveryPolicy: {rules: [~]}",
+            "line 3: failureRecoveryPolicy.rules[0]: is empty: remove it or fill it in",
+        ),
+        (
+            "failureRecoveryPolicy: {rules: [{evict: {}}]}",
+            "line 3: failureRecoveryPolicy.rules[0]: is empty: set exactly",
+        ),
+        ("kind: Configuration", "line 3: not YAML: "),
+        ("brake: [", "not YAML: "),
+    ];
+    for (text, expected) in cases {
+        let found = problems(text);
+        assert!(
+            found[0].contains(expected),
+            "{text:?}\n  gave {:?}\n  not {expected:?}",
+            found[0]
+        );
+    }
+}
+
+#[test]
+fn problems_in_rules_are_found_where_they_are() {
+    let rule = |rest: &str| format!("failureRecoveryPolicy:\n  rules:\n  - terminatePod:\n{rest}");
+    let selector = "      podLabelSelector: {matchLabels: {a: b}}\n";
+    let period = "      forcefulTerminationGracePeriod: 5m\n";
+    let terminate = "failureRecoveryPolicy.rules[0].terminatePod";
+    let cases = [
+        (rule(selector), vec![format!("line 5: {terminate}.forcefulTerminationGracePeriod: is required: set it to a duration")]),
+        (rule(period), vec![format!("line 5: {terminate}.podLabelSelector: is required: set it to a label selector")]),
+        (
+            rule(&format!("{selector}      forcefulTerminationGracePeriod: 5")),
+            vec![format!("line 7: {terminate}.forcefulTerminationGracePeriod: 5 cannot be used: set it to a duration")],
+        ),
+        (
+            rule(&format!("{selector}      forcefulTerminationGracePeriod: 5x")),
+            vec![format!("line 7: {terminate}.forcefulTerminationGracePeriod: \"5x\" has the unknown unit \"x\"")],
+        ),
+        (
+            rule(&format!("{selector}      forcefulTerminationGracePeriod: -5s")),
+            vec![format!("line 7: {terminate}.forcefulTerminationGracePeriod: -5s must not be negative")],
+        ),
+        (
+            rule(&format!("{period}      podLabelSelector: {{}}")),
+            vec![format!("line 7: {terminate}.podLabelSelector: also matches pods without any label")],
+        ),
+        (
+            rule(&format!("{period}      podLabelSelector: {{matchExpressions: [{{key: a, operator: DoesNotExist}}]}}")),
+            vec![format!("line 7: {terminate}.podLabelSelector: also matches pods without any label")],
+        ),
+        (
+            rule(&format!("{period}      podLabelSelector:\n        matchLabels:\n          a: true")),
+            vec![format!("line 9: {terminate}.podLabelSelector.matchLabels[a]: true is not a string: write it in quotes")],
+        ),
+        (
+            rule(&format!(
+                "{period}      podLabelSelector:\n        matchExpressions:\n        - key: a b\n          operator: In\n        \
+                 - key: c\n          operator: Exists\n          values: [x]"
+            )),
+            vec![
+                format!("line 9: {terminate}.podLabelSelector.matchExpressions[0].key: \"a b\" is not a label key"),
+                format!("line 9: {terminate}.podLabelSelector.matchExpressions[0].values: is empty: operator In needs"),
+                format!("line 13: {terminate}.podLabelSelector.matchExpressions[1].values: [\"x\"] cannot be used"),
+            ],
+        ),
+        (
+            rule(&format!("{period}      podLabelSelector: {{matchExpressions: [{{key: a, operator: Like}}]}}")),
+            vec![format!(
+                "line 7: {terminate}.podLabelSelector.matchExpressions[0].operator: \"Like\" cannot be used: set it to one \
+                 of In, NotIn, Exists, DoesNotExist"
+            )],
+        ),
+        (
+            rule(&format!("{selector}{period}    taintNodeOutOfService: {{nodeSelector: {{}}, unreachableNodeTimeout: 0s}}")),
+            vec!["line 5: failureRecoveryPolicy.rules[0]: sets terminatePod and taintNodeOutOfService: set exactly one".into()],
+        ),
+        (
+            "failureRecoveryPolicy:\n  rules:\n  - taintNodeOutOfService:\n      nodeSelector: {}\n      unreachableNodeTimeout: 0s"
+                .into(),
+            vec![
+                "line 6: failureRecoveryPolicy.rules[0].taintNodeOutOfService.nodeSelector: is empty and would match".into(),
+                "line 7: failureRecoveryPolicy.rules[0].taintNodeOutOfService.unreachableNodeTimeout: 0s must be more".into(),
+            ],
+        ),
+    ];
+    for (text, expected) in cases {
+        let found = problems(&text);
+        assert_eq!(found.len(), expected.len(), "{text}\n{found:#?}");
+        for (found, expected) in found.iter().zip(&expected) {
+            assert!(
+                found.starts_with(expected),
+                "{text}\n  gave {found:?}\n  not {expected:?}"
+            );
+        }
+    }
+}
+
+#[test]
+fn all_problems_are_reported_at_once() {
+    let found = problems(
+        "dryRun: 1\nlogFormat: xml\nbrake: {maxUnreachablePercent: 200}\nfoo: 1\nleaderElection: {leaseDuration: 1s}",
+    );
+    assert_eq!(found.len(), 5, "{found:#?}");
+    assert_eq!(
+        found
+            .iter()
+            .filter(|problem| problem.contains("leaseDuration"))
+            .count(),
+        1
+    );
+}
+
+#[test]
+fn another_document_is_not_mistaken_for_a_configuration() {
+    let error = parse("apiVersion: v1\nkind: ConfigMap\n")
+        .unwrap_err()
+        .to_string();
+    assert_eq!(
+        error,
+        "line 1: apiVersion: \"v1\" cannot be used: set it to one of config.salvor.dev/v1alpha1\n\
+         line 2: kind: \"ConfigMap\" cannot be used: set it to one of Configuration"
+    );
+    let error = parse("").unwrap_err();
+    assert_eq!(error.problems.len(), 2, "{error}");
+    assert!(
+        error.problems[0].message.starts_with("is required"),
+        "{error}"
+    );
+    assert!(
+        parse("- a\n- b\n")
+            .unwrap_err()
+            .to_string()
+            .contains("a list is not a configuration")
+    );
+}
+
+#[test]
+fn flags_after_the_file_are_validated_too() {
+    let mut configuration = Configuration::default();
+    configuration.brake.max_unreachable_percent = 101;
+    configuration.concurrency.writes = 0;
+    configuration.controllers = ControllerList::new(["ghoul"]);
+    let error = configuration.validate().unwrap_err();
+    let paths: Vec<_> = error
+        .problems
+        .iter()
+        .map(|problem| problem.path.to_string())
+        .collect();
+    assert_eq!(
+        paths,
+        [
+            "controllers[0]",
+            "concurrency.writes",
+            "brake.maxUnreachablePercent"
+        ]
+    );
+    assert!(error.problems.iter().all(|problem| problem.line.is_none()));
+}
+
+/// Every path of a serialized configuration, `[]` for list entries, without what is inside free maps and selectors.
+fn paths(value: &Json, prefix: &str, into: &mut BTreeSet<String>) {
+    let kind = FIELDS
+        .iter()
+        .find(|field| field.path == prefix)
+        .map(|field| field.kind);
+    match value {
+        Json::Object(object) if !matches!(kind, Some(Kind::Gates | Kind::Selector)) => {
+            for (key, value) in object {
+                let path = if prefix.is_empty() {
+                    key.clone()
+                } else {
+                    format!("{prefix}.{key}")
+                };
+                into.insert(path.clone());
+                paths(value, &path, into);
+            }
+        }
+        Json::Array(items) if kind == Some(Kind::List) => {
+            for item in items {
+                let path = format!("{prefix}[]");
+                into.insert(path.clone());
+                paths(item, &path, into);
+            }
+        }
+        _ => {}
+    }
+}
+
+fn example() -> Configuration {
+    let indented: String = fields::EXAMPLE_RULES
+        .lines()
+        .map(|line| format!("  {line}\n"))
+        .collect();
+    parse(&with(&format!("failureRecoveryPolicy:\n{indented}"))).unwrap()
+}
+
+#[test]
+fn the_table_and_the_types_cover_each_other() {
+    let serialized = serde_json::to_value(example()).unwrap();
+    let mut in_types = BTreeSet::new();
+    paths(&serialized, "", &mut in_types);
+    let in_table: BTreeSet<_> = FIELDS.iter().map(|field| field.path.to_owned()).collect();
+    assert_eq!(in_table.len(), FIELDS.len(), "a path is in the table twice");
+    assert_eq!(in_types, in_table);
+}
+
+#[test]
+fn the_table_states_the_defaults_of_the_types() {
+    let defaults = serde_json::to_value(Configuration::default()).unwrap();
+    for field in FIELDS.iter().filter(|field| !field.path.contains("[]")) {
+        let pointer = format!("/{}", field.path.replace('.', "/"));
+        let typed = defaults.pointer(&pointer).unwrap();
+        match field.presence {
+            Presence::Default(text) => {
+                let stated: Json = serde_saphyr::from_str(text).unwrap();
+                assert_eq!(&stated, typed, "{}", field.path);
+            }
+            Presence::Parent => assert!(typed.is_object(), "{}", field.path),
+            Presence::Required => {
+                assert!(matches!(field.kind, Kind::Choice([_])), "{}", field.path);
+            }
+            Presence::Optional => panic!("{} has neither default nor demand", field.path),
+        }
+    }
+    let rule = &example().failure_recovery_policy.rules[0];
+    let FailureRecoveryRule::TerminatePod(rule) = rule else {
+        panic!("{rule:?}")
+    };
+    assert_eq!(rule.action, TerminateAction::default());
+}
+
+#[test]
+fn the_reference_explains_every_field() {
+    let page = reference();
+    for field in FIELDS.iter().chain(fields::SELECTOR_FIELDS) {
+        assert!(
+            page.contains(&format!("### `{}`", field.path)),
+            "{}",
+            field.path
+        );
+        assert!(
+            field.doc.ends_with('.') && field.doc.len() > 15,
+            "{}: {:?}",
+            field.path,
+            field.doc
+        );
+    }
+    for gate in Gate::ALL {
+        assert!(page.contains(&format!("`{gate}`")));
+    }
+}
+
+#[test]
+fn the_defaults_file_shows_every_field() {
+    let file = defaults_yaml();
+    for field in FIELDS {
+        let name = field
+            .path
+            .rsplit('.')
+            .next()
+            .unwrap()
+            .trim_end_matches("[]");
+        assert!(file.contains(&format!("{name}:")), "{}", field.path);
+    }
+    assert!(file.lines().all(|line| line.chars().count() <= 100));
+}
+
+proptest! {
+    #![proptest_config(crate::fuzz::cases(1024))]
+
+    #[test]
+    fn any_text_is_read_or_refused_without_panic(text in any::<String>()) {
+        let _ = parse(&text).map_err(|error| error.to_string());
+    }
+
+    #[test]
+    fn any_bytes_that_are_text_are_read_or_refused(bytes in proptest::collection::vec(any::<u8>(), 0..512)) {
+        let _ = parse(&String::from_utf8_lossy(&bytes)).map_err(|error| error.to_string());
+    }
+
+    #[test]
+    fn a_damaged_file_is_read_or_refused(at in 0usize..6000, replacement in "\\PC{0,4}|[\n:{}\\[\\]*&!|>'\"#-]{1,3}", cut in 0usize..40) {
+        let mut file: Vec<char> = defaults_yaml().chars().collect();
+        let start = at.min(file.len());
+        let end = (start + cut).min(file.len());
+        file.splice(start..end, replacement.chars());
+        let text: String = file.into_iter().collect();
+        if let Err(error) = parse(&text) {
+            prop_assert!(!error.problems.is_empty());
+            prop_assert!(!error.to_string().is_empty());
+        }
+    }
+
+    #[test]
+    fn any_value_in_a_field_is_read_or_refused_with_that_field(
+        field in proptest::sample::select(FIELDS.iter().filter(|field| !field.path.contains(['.', '[']) && field.presence != Presence::Required).collect::<Vec<_>>()),
+        value in "[a-z0-9 .:\\[\\]{},'\"*-]{0,20}",
+    ) {
+        if let Err(error) = parse(&with(&format!("{}: {value}\n", field.path))) {
+            for problem in error.problems.iter().filter(|problem| !problem.path.segments().is_empty()) {
+                prop_assert!(problem.path.to_string().starts_with(field.path), "{}", problem);
+                prop_assert_eq!(problem.line, Some(3), "{}", problem);
+            }
+        }
+    }
+}

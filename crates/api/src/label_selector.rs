@@ -1,0 +1,321 @@
+//! Label selectors as in Kubernetes' `metav1.LabelSelector`.
+
+use std::collections::BTreeMap;
+
+use serde::{Deserialize, Serialize};
+
+/// Chooses objects by their labels; all requirements must hold.
+///
+/// An empty selector matches everything, as in Kubernetes. Where that would be dangerous the configuration refuses it.
+#[derive(Clone, Debug, Default, PartialEq, Eq, Serialize, Deserialize)]
+#[serde(rename_all = "camelCase", default, deny_unknown_fields)]
+pub struct LabelSelector {
+    /// Labels that must be there with exactly these values.
+    #[serde(skip_serializing_if = "BTreeMap::is_empty")]
+    pub match_labels: BTreeMap<String, String>,
+    /// Further requirements.
+    #[serde(skip_serializing_if = "Vec::is_empty")]
+    pub match_expressions: Vec<Requirement>,
+}
+
+/// One requirement on one label.
+#[derive(Clone, Debug, PartialEq, Eq, Serialize, Deserialize)]
+#[serde(rename_all = "camelCase", deny_unknown_fields)]
+pub struct Requirement {
+    /// The label's key.
+    pub key: String,
+    /// How the label is judged.
+    pub operator: Operator,
+    /// The values that `In` and `NotIn` compare with.
+    #[serde(default, skip_serializing_if = "Vec::is_empty")]
+    pub values: Vec<String>,
+}
+
+/// How a requirement judges a label.
+#[derive(Clone, Copy, Debug, PartialEq, Eq, Serialize, Deserialize)]
+pub enum Operator {
+    /// The label is there with one of the values.
+    In,
+    /// The label is absent, or there with none of the values.
+    NotIn,
+    /// The label is there.
+    Exists,
+    /// The label is absent.
+    DoesNotExist,
+}
+
+/// Where in a selector a defect is.
+#[derive(Clone, Debug, PartialEq, Eq)]
+pub enum SelectorField {
+    /// `matchLabels[key]`.
+    MatchLabel(String),
+    /// `matchExpressions[index].key`.
+    Key(usize),
+    /// `matchExpressions[index].values`.
+    Values(usize),
+    /// `matchExpressions[index].values[value]`.
+    Value(usize, usize),
+}
+
+/// Something in a selector that Kubernetes would refuse.
+#[derive(Clone, Debug, PartialEq, Eq)]
+pub struct SelectorDefect {
+    /// Where it is.
+    pub field: SelectorField,
+    /// What is there and what would be right.
+    pub message: String,
+}
+
+impl LabelSelector {
+    /// Whether the labels fulfil every requirement.
+    pub fn matches(&self, labels: &BTreeMap<String, String>) -> bool {
+        self.match_labels
+            .iter()
+            .all(|(key, value)| labels.get(key) == Some(value))
+            && self
+                .match_expressions
+                .iter()
+                .all(|requirement| requirement.matches(labels))
+    }
+
+    /// Whether the selector has no requirement and so matches everything.
+    pub fn is_empty(&self) -> bool {
+        self.match_labels.is_empty() && self.match_expressions.is_empty()
+    }
+
+    /// Whether a match proves that somebody put a label there: some requirement needs one to be present.
+    pub fn demands_a_label(&self) -> bool {
+        !self.match_labels.is_empty()
+            || self
+                .match_expressions
+                .iter()
+                .any(|requirement| matches!(requirement.operator, Operator::In | Operator::Exists))
+    }
+
+    /// Everything in the selector that Kubernetes would refuse.
+    pub fn defects(&self) -> Vec<SelectorDefect> {
+        let mut found = Vec::new();
+        let mut note = |field, message| found.push(SelectorDefect { field, message });
+        for (key, value) in &self.match_labels {
+            for defect in [key_defect(key), value_defect(value)].into_iter().flatten() {
+                note(SelectorField::MatchLabel(key.clone()), defect);
+            }
+        }
+        for (index, requirement) in self.match_expressions.iter().enumerate() {
+            if let Some(defect) = key_defect(&requirement.key) {
+                note(SelectorField::Key(index), defect);
+            }
+            let (operator, values) = (requirement.operator, &requirement.values);
+            match operator {
+                Operator::In | Operator::NotIn if values.is_empty() => {
+                    note(
+                        SelectorField::Values(index),
+                        format!("is empty: operator {operator:?} needs at least one value"),
+                    );
+                }
+                Operator::Exists | Operator::DoesNotExist if !values.is_empty() => {
+                    let message =
+                        format!("{values:?} cannot be used: operator {operator:?} takes no values");
+                    note(SelectorField::Values(index), message);
+                }
+                _ => {}
+            }
+            for (position, value) in values.iter().enumerate() {
+                if let Some(defect) = value_defect(value) {
+                    note(SelectorField::Value(index, position), defect);
+                }
+            }
+        }
+        found
+    }
+}
+
+impl Requirement {
+    fn matches(&self, labels: &BTreeMap<String, String>) -> bool {
+        let value = labels.get(&self.key);
+        let listed = || value.is_some_and(|value| self.values.contains(value));
+        match self.operator {
+            Operator::In => listed(),
+            Operator::NotIn => !listed(),
+            Operator::Exists => value.is_some(),
+            Operator::DoesNotExist => value.is_none(),
+        }
+    }
+}
+
+const MAX_NAME: usize = 63;
+const MAX_PREFIX: usize = 253;
+
+fn key_defect(key: &str) -> Option<String> {
+    let (prefix, name) = match key.split_once('/') {
+        Some((prefix, name)) => (Some(prefix), name),
+        None => (None, key),
+    };
+    let good = !name.is_empty() && is_label_text(name) && prefix.is_none_or(is_dns_subdomain);
+    (!good).then(|| {
+        format!(
+            "{key:?} is not a label key: write name or domain/name, the name of at most {MAX_NAME} characters out of \
+             letters, digits, '-', '_' and '.', with a letter or digit at both ends"
+        )
+    })
+}
+
+fn value_defect(value: &str) -> Option<String> {
+    (!is_label_text(value)).then(|| {
+        format!(
+            "{value:?} is not a label value: write at most {MAX_NAME} characters out of letters, digits, '-', '_' and \
+             '.', with a letter or digit at both ends"
+        )
+    })
+}
+
+fn is_label_text(text: &str) -> bool {
+    let alphanumeric = |byte: Option<&u8>| byte.is_none_or(u8::is_ascii_alphanumeric);
+    let bytes = text.as_bytes();
+    bytes.len() <= MAX_NAME
+        && alphanumeric(bytes.first())
+        && alphanumeric(bytes.last())
+        && bytes
+            .iter()
+            .all(|byte| byte.is_ascii_alphanumeric() || b"-_.".contains(byte))
+}
+
+fn is_dns_subdomain(text: &str) -> bool {
+    let alphanumeric = |byte: &u8| byte.is_ascii_lowercase() || byte.is_ascii_digit();
+    text.len() <= MAX_PREFIX
+        && text.split('.').map(str::as_bytes).all(|part| {
+            part.first().is_some_and(alphanumeric)
+                && part.last().is_some_and(alphanumeric)
+                && part.iter().all(|byte| alphanumeric(byte) || *byte == b'-')
+        })
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    fn labels(pairs: &[(&str, &str)]) -> BTreeMap<String, String> {
+        pairs
+            .iter()
+            .map(|(key, value)| (key.to_string(), value.to_string()))
+            .collect()
+    }
+
+    fn requirement(key: &str, operator: Operator, values: &[&str]) -> LabelSelector {
+        let values = values.iter().map(ToString::to_string).collect();
+        LabelSelector {
+            match_expressions: vec![Requirement {
+                key: key.into(),
+                operator,
+                values,
+            }],
+            ..LabelSelector::default()
+        }
+    }
+
+    #[test]
+    fn requirements_mean_what_they_mean_to_kubernetes() {
+        let a1 = labels(&[("a", "1")]);
+        let a2 = labels(&[("a", "2"), ("b", "x")]);
+        let none = labels(&[]);
+        let exact = LabelSelector {
+            match_labels: a1.clone(),
+            ..LabelSelector::default()
+        };
+        let cases = [
+            (exact, [true, false, false]),
+            (
+                requirement("a", Operator::In, &["1", "3"]),
+                [true, false, false],
+            ),
+            (
+                requirement("a", Operator::NotIn, &["1", "3"]),
+                [false, true, true],
+            ),
+            (requirement("a", Operator::Exists, &[]), [true, true, false]),
+            (
+                requirement("a", Operator::DoesNotExist, &[]),
+                [false, false, true],
+            ),
+            (LabelSelector::default(), [true, true, true]),
+        ];
+        for (selector, expected) in cases {
+            assert_eq!(
+                [&a1, &a2, &none].map(|labels| selector.matches(labels)),
+                expected,
+                "{selector:?}"
+            );
+        }
+        let mut both = requirement("a", Operator::Exists, &[]);
+        both.match_labels = labels(&[("b", "x")]);
+        assert!(both.matches(&a2) && !both.matches(&a1));
+    }
+
+    #[test]
+    fn only_a_present_label_is_a_mark() {
+        assert!(requirement("a", Operator::Exists, &[]).demands_a_label());
+        assert!(requirement("a", Operator::In, &["1"]).demands_a_label());
+        assert!(!requirement("a", Operator::NotIn, &["1"]).demands_a_label());
+        assert!(!requirement("a", Operator::DoesNotExist, &[]).demands_a_label());
+        assert!(!LabelSelector::default().demands_a_label());
+    }
+
+    #[test]
+    fn syntax_is_that_of_kubernetes() {
+        let long = "x".repeat(64);
+        for good in ["a", "example.com/pod-safe_to.fail", "A", "0", &long[..63]] {
+            assert_eq!(key_defect(good), None, "{good}");
+        }
+        for bad in [
+            "",
+            "/a",
+            "a/",
+            "a/b/c",
+            "-a",
+            "a-",
+            "Example.com/a",
+            "ex..com/a",
+            "ä",
+            "a b",
+            &long,
+        ] {
+            assert!(
+                key_defect(bad).is_some_and(|text| text.contains(&format!("{bad:?}"))),
+                "{bad}"
+            );
+        }
+        for good in ["", "true", "a_b.c-d", &long[..63]] {
+            assert_eq!(value_defect(good), None, "{good}");
+        }
+        for bad in ["-", "a/b", " ", ".a", &long] {
+            assert!(value_defect(bad).is_some(), "{bad}");
+        }
+    }
+
+    #[test]
+    fn every_defect_is_named_with_its_place() {
+        let mut selector = requirement("-", Operator::In, &[]);
+        selector.match_labels = labels(&[("ok", "not ok")]);
+        selector
+            .match_expressions
+            .extend(requirement("ok", Operator::Exists, &["x"]).match_expressions);
+        selector
+            .match_expressions
+            .extend(requirement("ok", Operator::NotIn, &["fine", "-"]).match_expressions);
+        let places: Vec<_> = selector
+            .defects()
+            .into_iter()
+            .map(|defect| defect.field)
+            .collect();
+        assert_eq!(
+            places,
+            [
+                SelectorField::MatchLabel("ok".into()),
+                SelectorField::Key(0),
+                SelectorField::Values(0),
+                SelectorField::Values(1),
+                SelectorField::Value(2, 1),
+            ]
+        );
+    }
+}

@@ -1,0 +1,17 @@
+//! What users of Salvor write and read: the configuration file, annotations, taints, conditions, durations.
+//!
+//! Nothing in here talks to a cluster, and nothing in here panics on what a user wrote.
+
+pub mod config;
+mod controllers;
+mod feature_gates;
+#[cfg(test)]
+mod fuzz;
+mod go_duration;
+mod label_selector;
+pub mod names;
+
+pub use controllers::{Controller, ControllerList, UnknownController};
+pub use feature_gates::{FeatureGates, Gate, ParseFeatureGatesError, Stage};
+pub use go_duration::{GoDuration, ParseGoDurationError};
+pub use label_selector::{LabelSelector, Operator, Requirement, SelectorDefect, SelectorField};

@@ -1,0 +1,75 @@
+//! Every name that Salvor shares with users and with other controllers, and where each comes from.
+
+/// Pod annotations by which the owner of a pod consents, value exactly [`annotations::CONSENT`].
+pub mod annotations {
+    /// The pod may be declared `Failed`. From KEP-6757; Kueue 0.15.0 to 0.15.5 read it.
+    pub const SAFE_TO_FORCEFULLY_TERMINATE: &str = "kueue.x-k8s.io/safe-to-forcefully-terminate";
+    /// The pod may be declared `Failed` and force deleted. Read by Kueue since 0.15.6.
+    pub const SAFE_TO_FORCEFULLY_DELETE: &str = "kueue.x-k8s.io/safe-to-forcefully-delete";
+    /// The only value that consents; `True`, `1` and all others do not.
+    pub const CONSENT: &str = "true";
+    /// On a Node: Salvor put the out-of-service taint there, at the time in the value. Salvor's own.
+    pub const OUT_OF_SERVICE_SINCE: &str = "zombie.salvor.dev/out-of-service-since";
+}
+
+/// Node taints.
+pub mod taints {
+    /// The control plane has lost the node. Set by the node lifecycle controller when Ready is Unknown.
+    pub const UNREACHABLE: &str = "node.kubernetes.io/unreachable";
+    /// The kubelet itself says that it is not ready. Never a reason to recover a pod.
+    pub const NOT_READY: &str = "node.kubernetes.io/not-ready";
+    /// The node is down for sure; Pod GC and the attach/detach controller act on it (KEP-2268).
+    pub const OUT_OF_SERVICE: &str = "node.kubernetes.io/out-of-service";
+    /// The value that Kubernetes' documentation gives to the out-of-service taint.
+    pub const OUT_OF_SERVICE_VALUE: &str = "nodeshutdown";
+    /// The effect that evicts running pods.
+    pub const NO_EXECUTE: &str = "NoExecute";
+}
+
+/// Pod condition types.
+pub mod conditions {
+    /// Salvor recovered this pod. The type's name is KEP-6757's.
+    pub const KUEUE_FAILURE_RECOVERY: &str = "KueueFailureRecovery";
+    /// The pod was disrupted from outside; podFailurePolicy rules match it. Kubernetes' own.
+    pub const DISRUPTION_TARGET: &str = "DisruptionTarget";
+}
+
+/// Condition and event reasons.
+pub mod reasons {
+    /// The pod was declared `Failed`. From KEP-6757.
+    pub const KUEUE_FORCEFULLY_TERMINATED: &str = "KueueForcefullyTerminated";
+    /// The pod was declared `Failed` and force deleted. Kueue since 0.15.6.
+    pub const KUEUE_FORCEFULLY_DELETED: &str = "KueueForcefullyDeleted";
+    /// Reason of the `DisruptionTarget` condition that Salvor adds. Salvor's own.
+    pub const TERMINATION_BY_SALVOR: &str = "TerminationBySalvor";
+    /// A node was tainted out-of-service. Salvor's own.
+    pub const NODE_OUT_OF_SERVICE: &str = "NodeOutOfService";
+    /// The out-of-service taint was taken off again. Salvor's own.
+    pub const NODE_BACK_IN_SERVICE: &str = "NodeBackInService";
+    /// The brake began to hold recoveries back. Salvor's own.
+    pub const BRAKE_ENGAGED: &str = "BrakeEngaged";
+    /// The brake let go. Salvor's own.
+    pub const BRAKE_RELEASED: &str = "BrakeReleased";
+}
+
+/// What an `events.k8s.io/v1` Event says about its reporter.
+pub mod events {
+    /// The reporting component of zombie recovery. From KEP-6757.
+    pub const POD_TERMINATION_CONTROLLER: &str = "pod-termination-controller";
+    /// The action of an event on a recovered pod. As Kueue 0.18 writes it.
+    pub const FORCEFUL_TERMINATION: &str = "ForcefulTermination";
+    /// The action of an event about the brake. Salvor's own.
+    pub const HOLD_RECOVERIES: &str = "HoldRecoveries";
+    /// The action of an event on a tainted node. Salvor's own.
+    pub const TAINT_NODE: &str = "TaintNode";
+    /// The action of an event on a node whose taint was taken off. Salvor's own.
+    pub const UNTAINT_NODE: &str = "UntaintNode";
+}
+
+/// The configuration file's own identity.
+pub mod configuration {
+    /// The group and version of the configuration file.
+    pub const API_VERSION: &str = "config.salvor.dev/v1alpha1";
+    /// The kind of the configuration file.
+    pub const KIND: &str = "Configuration";
+}

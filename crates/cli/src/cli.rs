@@ -1,0 +1,72 @@
+//! What can be typed after `salvor`.
+
+use std::process::ExitCode;
+
+use clap::{Parser, Subcommand};
+
+use crate::completions::CompletionsArgs;
+use crate::config::ConfigCommand;
+use crate::docs::DocsArgs;
+use crate::error::CliError;
+use crate::explain::ExplainArgs;
+use crate::manifests::ManifestsArgs;
+use crate::run::RunArgs;
+use crate::{completions, config, docs, explain, manifests, output, run};
+
+/// Brings workloads back after a Kubernetes node is lost: quickly, and never twice.
+#[derive(Debug, Parser)]
+#[command(name = "salvor", version, arg_required_else_help = true)]
+pub(crate) struct Cli {
+    #[command(subcommand)]
+    command: Command,
+}
+
+#[derive(Debug, Subcommand)]
+enum Command {
+    /// Run the operator until SIGTERM or SIGINT
+    Run(RunArgs),
+    /// Say what Salvor thinks of an object now, rule by rule, and why
+    Explain(ExplainArgs),
+    /// Print the YAML that installs Salvor, with rights for the enabled recoveries only
+    ///
+    /// What is enabled is read from the same file, variables and flags as `salvor run` reads; all of it ends up in the
+    /// ConfigMap.
+    Manifests(ManifestsArgs),
+    /// Check a configuration file, or print one with every default explained
+    #[command(subcommand)]
+    Config(ConfigCommand),
+    /// Print a completion script for a shell
+    Completions(CompletionsArgs),
+    /// Print the version
+    Version,
+    /// Write the generated reference pages into a folder
+    #[command(hide = true)]
+    Docs(DocsArgs),
+}
+
+impl Cli {
+    pub(crate) fn execute(self) -> Result<ExitCode, CliError> {
+        match self.command {
+            Command::Run(args) => return run::execute(&args),
+            Command::Explain(args) => explain::execute(&args)?,
+            Command::Manifests(args) => manifests::execute(&args)?,
+            Command::Config(command) => config::execute(&command)?,
+            Command::Completions(args) => completions::execute(&args)?,
+            Command::Version => output::print(concat!("salvor ", env!("CARGO_PKG_VERSION"), "\n"))?,
+            Command::Docs(args) => docs::execute(&args)?,
+        }
+        Ok(ExitCode::SUCCESS)
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use clap::CommandFactory;
+
+    use super::*;
+
+    #[test]
+    fn the_definition_is_sound() {
+        Cli::command().debug_assert();
+    }
+}

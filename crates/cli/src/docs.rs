@@ -1,0 +1,66 @@
+//! `salvor docs`: the reference pages that are generated from the code.
+
+use std::fmt::Write;
+use std::fs;
+use std::path::PathBuf;
+
+use clap::CommandFactory;
+
+use crate::cli::Cli;
+use crate::error::CliError;
+
+/// The width of help on the page, whatever terminal it is generated in.
+const HELP_WIDTH: usize = 100;
+
+#[derive(Debug, clap::Args)]
+pub(crate) struct DocsArgs {
+    /// The folder
+    #[arg(value_name = "DIR")]
+    folder: PathBuf,
+}
+
+pub(crate) fn execute(args: &DocsArgs) -> Result<(), CliError> {
+    let pages = [
+        ("cli.md", cli_reference()),
+        ("configuration.md", salvor_api::config::reference()),
+        ("metrics.md", salvor_operator::metrics_reference()),
+    ];
+    for (name, text) in pages {
+        let path = args.folder.join(name);
+        fs::write(&path, text).map_err(|source| CliError::WriteFile { path, source })?;
+    }
+    Ok(())
+}
+
+fn cli_reference() -> String {
+    let mut page = String::from(
+        "# Command line\n\n\
+         <!-- Generated from the command's own definitions by `salvor docs`; change them there. -->\n\n\
+         A flag beats its environment variable, which beats the [configuration file](configuration.md), which beats the \
+         default; feature gates do so one by one. A variable that is empty counts as not set. `SALVOR_LOG` chooses what is \
+         logged, as in `SALVOR_LOG=info,salvor_operator=debug`.\n\n\
+         Data goes to standard output, all else to standard error. The exit code is 0 after success and a clean stop, 1 after \
+         a failure, and 2 if the command line or an environment variable is wrong.\n",
+    );
+    let mut salvor = Cli::command().term_width(HELP_WIDTH);
+    salvor.build();
+    describe(&mut page, &salvor);
+    page
+}
+
+fn describe(page: &mut String, command: &clap::Command) {
+    let title = command.get_bin_name().unwrap_or(command.get_name());
+    let help = command.clone().render_long_help().to_string();
+    let help: Vec<_> = help.trim_end().lines().map(str::trim_end).collect();
+    // Writing to a string does not fail.
+    let _ = write!(
+        page,
+        "\n## `{title}`\n\n```text\n{}\n```\n",
+        help.join("\n")
+    );
+    for inner in command.get_subcommands() {
+        if !inner.is_hide_set() && inner.get_name() != "help" {
+            describe(page, inner);
+        }
+    }
+}

@@ -1,0 +1,117 @@
+//! Everything that can end a command, told at the edge as one story.
+
+use std::error::Error;
+use std::io;
+use std::path::{Path, PathBuf};
+use std::process::ExitCode;
+
+use salvor_api::config::ConfigError;
+use salvor_operator::{ExplainError, RunError};
+
+use crate::cluster::ClusterError;
+use crate::manifests::ManifestsError;
+use crate::settings::InvalidVariable;
+
+/// Why a command failed.
+#[derive(Debug, thiserror::Error)]
+pub(crate) enum CliError {
+    #[error(transparent)]
+    Variable(#[from] InvalidVariable),
+    #[error("cannot read the configuration {} (from {named_by}): {source}", path.display())]
+    ReadConfig {
+        path: PathBuf,
+        /// The flag, variable or argument that named the file.
+        named_by: &'static str,
+        source: io::Error,
+    },
+    #[error("{}", in_file(path, error))]
+    Config { path: PathBuf, error: ConfigError },
+    #[error(transparent)]
+    Cluster(#[from] ClusterError),
+    #[error(transparent)]
+    Run(#[from] RunError),
+    #[error("{cluster}: {source}")]
+    Explain {
+        source: ExplainError,
+        /// Where was asked.
+        cluster: String,
+    },
+    #[error("cannot make manifests: {0}")]
+    Manifests(#[from] ManifestsError),
+    #[error("cannot write to standard output: {0}")]
+    Output(io::Error),
+    #[error("cannot write {}: {source}", path.display())]
+    WriteFile { path: PathBuf, source: io::Error },
+    #[error("cannot start: {0}")]
+    Start(io::Error),
+}
+
+impl CliError {
+    /// 2 if the command line or an environment variable is to blame, as clap does; otherwise 1.
+    pub(crate) fn exit_code(&self) -> ExitCode {
+        match self {
+            Self::Variable(_) => ExitCode::from(2),
+            _ => ExitCode::FAILURE,
+        }
+    }
+}
+
+fn in_file(path: &Path, error: &ConfigError) -> String {
+    let path = path.display();
+    let problems: String = error
+        .problems
+        .iter()
+        .map(|problem| format!("\n{path}: {problem}"))
+        .collect();
+    format!("{path} cannot be used:{problems}")
+}
+
+/// The error and its causes on one line, without a cause that the text before it has already told.
+pub(crate) fn story(error: &dyn Error) -> String {
+    let mut story = error.to_string();
+    let mut cause = error.source();
+    while let Some(error) = cause {
+        let text = error.to_string();
+        if !story.contains(&text) {
+            story.push_str(": ");
+            story.push_str(&text);
+        }
+        cause = error.source();
+    }
+    story
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[derive(Debug, thiserror::Error)]
+    #[error("{text}")]
+    struct Link {
+        text: &'static str,
+        source: Option<Box<Link>>,
+    }
+
+    fn chain(texts: &[&'static str]) -> Option<Box<Link>> {
+        let (text, rest) = texts.split_first()?;
+        Some(Box::new(Link {
+            text,
+            source: chain(rest),
+        }))
+    }
+
+    #[test]
+    fn a_story_names_each_cause_once() {
+        let cases: &[(&[&str], &str)] = &[
+            (&["a"], "a"),
+            (&["cannot x", "refused"], "cannot x: refused"),
+            (
+                &["cannot x: refused", "refused", "errno 1"],
+                "cannot x: refused: errno 1",
+            ),
+        ];
+        for (texts, expected) in cases {
+            assert_eq!(story(&chain(texts).unwrap()), *expected);
+        }
+    }
+}

@@ -1,0 +1,25 @@
+//! The `salvor` command: runs the operator, explains its verdicts, and writes what installs it.
+
+mod cli;
+mod cluster;
+mod completions;
+mod config;
+mod docs;
+mod error;
+mod explain;
+mod logging;
+mod manifests;
+mod output;
+mod run;
+mod settings;
+
+use std::process::ExitCode;
+
+use clap::Parser;
+
+fn main() -> ExitCode {
+    cli::Cli::parse().execute().unwrap_or_else(|error| {
+        output::complain(&error);
+        error.exit_code()
+    })
+}

@@ -1,0 +1,121 @@
+//! `salvor manifests`: what installs Salvor, with rights for the enabled recoveries only.
+
+mod objects;
+mod rbac;
+
+use std::net::SocketAddr;
+
+use salvor_api::config::{ConfigError, Configuration};
+
+use crate::error::CliError;
+use crate::output;
+use crate::settings::JudgingArgs;
+
+/// The longest name of a namespace.
+const LONGEST_NAMESPACE: usize = 63;
+
+#[derive(Debug, clap::Args)]
+pub(crate) struct ManifestsArgs {
+    /// The namespace to install into, which also holds the leader's Lease [default: leaderElection.leaseNamespace]
+    #[arg(long, value_name = "NAMESPACE", value_parser = namespace)]
+    namespace: Option<String>,
+    /// The container image
+    #[arg(long, value_name = "IMAGE", default_value = concat!("salvor:", env!("CARGO_PKG_VERSION")), value_parser = image)]
+    image: String,
+    #[command(flatten)]
+    judging: JudgingArgs,
+}
+
+/// Why a configuration cannot be installed in a cluster.
+#[derive(Clone, Debug, PartialEq, Eq, thiserror::Error)]
+pub(crate) enum ManifestsError {
+    #[error(
+        "leaderElection.enabled is false, and two replicas would act at once: leave it true, or run a single process yourself"
+    )]
+    NoLeader,
+    #[error(
+        "bind {0} cannot be probed by the kubelet: bind an address that other hosts reach, for example 0.0.0.0:8080"
+    )]
+    NotProbeable(SocketAddr),
+    #[error("{0}")]
+    Config(#[from] ConfigError),
+}
+
+/// An installation: all that the objects are made of.
+#[derive(Clone, Debug)]
+struct Installation {
+    namespace: String,
+    image: String,
+    configuration: Configuration,
+}
+
+impl Installation {
+    fn new(
+        namespace: Option<String>,
+        image: String,
+        mut configuration: Configuration,
+    ) -> Result<Self, ManifestsError> {
+        let namespace =
+            namespace.unwrap_or_else(|| configuration.leader_election.lease_namespace.clone());
+        configuration
+            .leader_election
+            .lease_namespace
+            .clone_from(&namespace);
+        configuration.validate()?;
+        if !configuration.leader_election.enabled {
+            return Err(ManifestsError::NoLeader);
+        }
+        let bind = configuration.bind;
+        if bind.ip().is_loopback() || bind.port() == 0 {
+            return Err(ManifestsError::NotProbeable(bind));
+        }
+        Ok(Self {
+            namespace,
+            image,
+            configuration,
+        })
+    }
+}
+
+pub(crate) fn execute(args: &ManifestsArgs) -> Result<(), CliError> {
+    let configuration = args.judging.load()?;
+    let installation =
+        Installation::new(args.namespace.clone(), args.image.clone(), configuration)?;
+    output::print(&yaml(&installation)?)
+}
+
+fn yaml(installation: &Installation) -> Result<String, CliError> {
+    let documents: Result<Vec<_>, _> = objects::all(installation)?
+        .iter()
+        .map(output::yaml)
+        .collect();
+    Ok(documents?.join("---\n"))
+}
+
+fn namespace(text: &str) -> Result<String, String> {
+    let edge = |byte: Option<&u8>| {
+        byte.is_some_and(|byte| byte.is_ascii_lowercase() || byte.is_ascii_digit())
+    };
+    let bytes = text.as_bytes();
+    let good = bytes.len() <= LONGEST_NAMESPACE
+        && edge(bytes.first())
+        && edge(bytes.last())
+        && bytes.iter().all(|byte| edge(Some(byte)) || *byte == b'-');
+    if good {
+        Ok(text.into())
+    } else {
+        Err(format!(
+            "use at most {LONGEST_NAMESPACE} lower-case letters, digits and '-', with a letter or digit at both ends"
+        ))
+    }
+}
+
+fn image(text: &str) -> Result<String, String> {
+    if text.is_empty() || text.contains(char::is_whitespace) {
+        return Err("name an image, for example salvor:1.0".into());
+    }
+    Ok(text.into())
+}
+
+#[cfg(test)]
+mod tests;

@@ -1,0 +1,330 @@
+//! The objects of an installation, in the order in which they can be created.
+
+use std::collections::BTreeMap;
+
+use k8s_openapi::api::apps::v1::{Deployment, DeploymentSpec};
+use k8s_openapi::api::core::v1::{
+    Affinity, Capabilities, ConfigMap, ConfigMapVolumeSource, Container, ContainerPort,
+    HTTPGetAction, Namespace, PodAffinityTerm, PodAntiAffinity, PodSecurityContext, PodSpec,
+    PodTemplateSpec, Probe, ResourceRequirements, SeccompProfile, SecurityContext, ServiceAccount,
+    Volume, VolumeMount, WeightedPodAffinityTerm,
+};
+use k8s_openapi::api::policy::v1::{PodDisruptionBudget, PodDisruptionBudgetSpec};
+use k8s_openapi::api::rbac::v1::{
+    ClusterRole, ClusterRoleBinding, PolicyRule, Role, RoleBinding, RoleRef, Subject,
+};
+use k8s_openapi::apimachinery::pkg::api::resource::Quantity;
+use k8s_openapi::apimachinery::pkg::apis::meta::v1::{LabelSelector, ObjectMeta};
+use k8s_openapi::apimachinery::pkg::util::intstr::IntOrString;
+use serde::Serialize;
+use serde_json::Value;
+
+use super::Installation;
+use super::rbac::{Rights, Scope};
+use crate::config;
+use crate::error::CliError;
+use crate::output;
+
+/// The name of every object, and of the app in their labels.
+const NAME: &str = "salvor";
+const CONFIG_FOLDER: &str = "/etc/salvor";
+const CONFIG_FILE: &str = "config.yaml";
+/// The name of the port, by which probes find it.
+const PORT: &str = "http";
+/// A user and group that own nothing, as distroless images have them.
+const NOBODY: i64 = 65532;
+const REPLICAS: i32 = 2;
+
+/// Every object, as the API server takes it.
+pub(super) fn all(installation: &Installation) -> Result<Vec<Value>, CliError> {
+    let config = config_file(installation)?;
+    let mut objects = vec![
+        json(&namespace(installation))?,
+        json(&service_account(installation))?,
+    ];
+    for (scope, rules) in Rights::of(&installation.configuration).rules() {
+        match scope {
+            Scope::Cluster => {
+                objects.push(json(&cluster_role(rules))?);
+                objects.push(json(&cluster_role_binding(installation))?);
+            }
+            Scope::Namespace(namespace) => {
+                objects.push(json(&role(&namespace, rules))?);
+                objects.push(json(&role_binding(&namespace, installation))?);
+            }
+        }
+    }
+    objects.extend([
+        json(&config_map(installation, &config))?,
+        json(&deployment(installation, &config))?,
+        json(&disruption_budget(installation))?,
+    ]);
+    Ok(objects)
+}
+
+fn json(object: &impl Serialize) -> Result<Value, CliError> {
+    serde_json::to_value(object).map_err(|error| CliError::Output(error.into()))
+}
+
+/// The settings that differ from the defaults, as the file that `salvor run` reads.
+fn config_file(installation: &Installation) -> Result<String, CliError> {
+    let configuration = &installation.configuration;
+    let mut file = config::changes(configuration);
+    file.insert(
+        "apiVersion".into(),
+        configuration.api_version.clone().into(),
+    );
+    file.insert("kind".into(), configuration.kind.clone().into());
+    output::yaml(&Value::Object(file))
+}
+
+fn labels() -> BTreeMap<String, String> {
+    BTreeMap::from([("app.kubernetes.io/name".into(), NAME.into())])
+}
+
+fn metadata(namespace: Option<&str>) -> ObjectMeta {
+    ObjectMeta {
+        name: Some(NAME.into()),
+        namespace: namespace.map(Into::into),
+        labels: Some(labels()),
+        ..ObjectMeta::default()
+    }
+}
+
+fn namespace(installation: &Installation) -> Namespace {
+    let mut labels = labels();
+    labels.insert(
+        "pod-security.kubernetes.io/enforce".into(),
+        "restricted".into(),
+    );
+    Namespace {
+        metadata: ObjectMeta {
+            name: Some(installation.namespace.clone()),
+            labels: Some(labels),
+            ..ObjectMeta::default()
+        },
+        ..Namespace::default()
+    }
+}
+
+fn service_account(installation: &Installation) -> ServiceAccount {
+    ServiceAccount {
+        metadata: metadata(Some(&installation.namespace)),
+        ..ServiceAccount::default()
+    }
+}
+
+fn cluster_role(rules: Vec<PolicyRule>) -> ClusterRole {
+    ClusterRole {
+        metadata: metadata(None),
+        rules: Some(rules),
+        ..ClusterRole::default()
+    }
+}
+
+fn cluster_role_binding(installation: &Installation) -> ClusterRoleBinding {
+    ClusterRoleBinding {
+        metadata: metadata(None),
+        role_ref: role_ref("ClusterRole"),
+        subjects: Some(vec![subject(installation)]),
+    }
+}
+
+fn role(namespace: &str, rules: Vec<PolicyRule>) -> Role {
+    Role {
+        metadata: metadata(Some(namespace)),
+        rules: Some(rules),
+    }
+}
+
+fn role_binding(namespace: &str, installation: &Installation) -> RoleBinding {
+    RoleBinding {
+        metadata: metadata(Some(namespace)),
+        role_ref: role_ref("Role"),
+        subjects: Some(vec![subject(installation)]),
+    }
+}
+
+fn role_ref(kind: &str) -> RoleRef {
+    RoleRef {
+        api_group: "rbac.authorization.k8s.io".into(),
+        kind: kind.into(),
+        name: NAME.into(),
+    }
+}
+
+fn subject(installation: &Installation) -> Subject {
+    Subject {
+        kind: "ServiceAccount".into(),
+        name: NAME.into(),
+        namespace: Some(installation.namespace.clone()),
+        ..Subject::default()
+    }
+}
+
+fn config_map(installation: &Installation, config: &str) -> ConfigMap {
+    ConfigMap {
+        metadata: metadata(Some(&installation.namespace)),
+        data: Some(BTreeMap::from([(CONFIG_FILE.into(), config.into())])),
+        ..ConfigMap::default()
+    }
+}
+
+fn selector() -> LabelSelector {
+    LabelSelector {
+        match_labels: Some(labels()),
+        ..LabelSelector::default()
+    }
+}
+
+fn deployment(installation: &Installation, config: &str) -> Deployment {
+    // The file is read at start only, so a changed file must make new pods.
+    let digest = ("salvor.dev/config-digest".into(), digest(config));
+    Deployment {
+        metadata: metadata(Some(&installation.namespace)),
+        spec: Some(DeploymentSpec {
+            replicas: Some(REPLICAS),
+            selector: selector(),
+            template: PodTemplateSpec {
+                metadata: Some(ObjectMeta {
+                    labels: Some(labels()),
+                    annotations: Some(BTreeMap::from([digest])),
+                    ..ObjectMeta::default()
+                }),
+                spec: Some(pod(installation)),
+            },
+            ..DeploymentSpec::default()
+        }),
+        ..Deployment::default()
+    }
+}
+
+fn pod(installation: &Installation) -> PodSpec {
+    PodSpec {
+        service_account_name: Some(NAME.into()),
+        security_context: Some(PodSecurityContext {
+            run_as_non_root: Some(true),
+            run_as_user: Some(NOBODY),
+            run_as_group: Some(NOBODY),
+            seccomp_profile: Some(SeccompProfile {
+                type_: "RuntimeDefault".into(),
+                ..SeccompProfile::default()
+            }),
+            ..PodSecurityContext::default()
+        }),
+        affinity: Some(apart_from_each_other()),
+        containers: vec![container(installation)],
+        volumes: Some(vec![Volume {
+            name: "config".into(),
+            config_map: Some(ConfigMapVolumeSource {
+                name: NAME.into(),
+                ..ConfigMapVolumeSource::default()
+            }),
+            ..Volume::default()
+        }]),
+        ..PodSpec::default()
+    }
+}
+
+/// A lost node should not take both replicas; on a cluster of one node both still run.
+fn apart_from_each_other() -> Affinity {
+    Affinity {
+        pod_anti_affinity: Some(PodAntiAffinity {
+            preferred_during_scheduling_ignored_during_execution: Some(vec![
+                WeightedPodAffinityTerm {
+                    weight: 100,
+                    pod_affinity_term: PodAffinityTerm {
+                        label_selector: Some(selector()),
+                        topology_key: "kubernetes.io/hostname".into(),
+                        ..PodAffinityTerm::default()
+                    },
+                },
+            ]),
+            ..PodAntiAffinity::default()
+        }),
+        ..Affinity::default()
+    }
+}
+
+fn container(installation: &Installation) -> Container {
+    Container {
+        name: NAME.into(),
+        image: Some(installation.image.clone()),
+        args: Some(vec![
+            "run".into(),
+            format!("--config={CONFIG_FOLDER}/{CONFIG_FILE}"),
+        ]),
+        ports: Some(vec![ContainerPort {
+            name: Some(PORT.into()),
+            container_port: installation.configuration.bind.port().into(),
+            ..ContainerPort::default()
+        }]),
+        liveness_probe: Some(probe("/healthz")),
+        readiness_probe: Some(probe("/readyz")),
+        resources: Some(resources()),
+        security_context: Some(SecurityContext {
+            allow_privilege_escalation: Some(false),
+            read_only_root_filesystem: Some(true),
+            capabilities: Some(Capabilities {
+                drop: Some(vec!["ALL".into()]),
+                ..Capabilities::default()
+            }),
+            ..SecurityContext::default()
+        }),
+        volume_mounts: Some(vec![VolumeMount {
+            name: "config".into(),
+            mount_path: CONFIG_FOLDER.into(),
+            read_only: Some(true),
+            ..VolumeMount::default()
+        }]),
+        ..Container::default()
+    }
+}
+
+fn probe(path: &str) -> Probe {
+    Probe {
+        http_get: Some(HTTPGetAction {
+            path: Some(path.into()),
+            port: IntOrString::String(PORT.into()),
+            ..HTTPGetAction::default()
+        }),
+        ..Probe::default()
+    }
+}
+
+/// No limit on the CPU: it is idle until nodes fail, and then nothing should slow it down.
+fn resources() -> ResourceRequirements {
+    let quantity = |name: &str, amount: &str| (name.to_owned(), Quantity(amount.into()));
+    ResourceRequirements {
+        requests: Some(BTreeMap::from([
+            quantity("cpu", "10m"),
+            quantity("memory", "64Mi"),
+        ])),
+        limits: Some(BTreeMap::from([quantity("memory", "128Mi")])),
+        ..ResourceRequirements::default()
+    }
+}
+
+fn disruption_budget(installation: &Installation) -> PodDisruptionBudget {
+    PodDisruptionBudget {
+        metadata: metadata(Some(&installation.namespace)),
+        spec: Some(PodDisruptionBudgetSpec {
+            min_available: Some(IntOrString::Int(1)),
+            selector: Some(selector()),
+            // Replicas that do not even work must not hold up a drain.
+            unhealthy_pod_eviction_policy: Some("AlwaysAllow".into()),
+            ..PodDisruptionBudgetSpec::default()
+        }),
+        ..PodDisruptionBudget::default()
+    }
+}
+
+/// FNV-1a: the same for the same text on every release; it only has to change when the text does.
+fn digest(text: &str) -> String {
+    const OFFSET: u64 = 0xcbf2_9ce4_8422_2325;
+    const PRIME: u64 = 0x0000_0100_0000_01b3;
+    let hash = text.bytes().fold(OFFSET, |hash, byte| {
+        (hash ^ u64::from(byte)).wrapping_mul(PRIME)
+    });
+    format!("{hash:016x}")
+}

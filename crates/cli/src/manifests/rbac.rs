@@ -1,0 +1,145 @@
+//! The rights that an installation needs: for each enabled recovery what it reads and writes, and nothing else.
+
+use std::collections::{BTreeMap, BTreeSet};
+
+use k8s_openapi::api::rbac::v1::PolicyRule;
+use salvor_api::config::{Configuration, FailureRecoveryRule};
+use salvor_api::{Controller, Gate};
+
+/// Where kubelets keep the Leases that show they are alive.
+const NODE_LEASE_NAMESPACE: &str = "kube-node-lease";
+
+/// Where a right holds.
+#[derive(Clone, Debug, PartialEq, Eq, PartialOrd, Ord)]
+pub(super) enum Scope {
+    /// In every namespace, and on objects without one.
+    Cluster,
+    /// In one namespace.
+    Namespace(String),
+}
+
+#[derive(Clone, Copy, Debug, PartialEq, Eq, PartialOrd, Ord)]
+enum Verb {
+    Get,
+    List,
+    Watch,
+    Create,
+    Update,
+    Patch,
+    Delete,
+}
+
+impl Verb {
+    fn name(self) -> &'static str {
+        match self {
+            Self::Get => "get",
+            Self::List => "list",
+            Self::Watch => "watch",
+            Self::Create => "create",
+            Self::Update => "update",
+            Self::Patch => "patch",
+            Self::Delete => "delete",
+        }
+    }
+}
+
+/// A kind of object, or one object of it by name.
+#[derive(Clone, Debug, PartialEq, Eq, PartialOrd, Ord)]
+struct Resource {
+    group: &'static str,
+    plural: &'static str,
+    name: Option<String>,
+}
+
+const fn resource(group: &'static str, plural: &'static str) -> Resource {
+    Resource {
+        group,
+        plural,
+        name: None,
+    }
+}
+
+const PODS: Resource = resource("", "pods");
+const POD_STATUS: Resource = resource("", "pods/status");
+const NODES: Resource = resource("", "nodes");
+const EVENTS: Resource = resource("events.k8s.io", "events");
+const LEASES: Resource = resource("coordination.k8s.io", "leases");
+
+/// Rights by where they hold. What several recoveries need is there once.
+#[derive(Debug, Default)]
+pub(super) struct Rights(BTreeMap<Scope, BTreeMap<Resource, BTreeSet<Verb>>>);
+
+impl Rights {
+    /// What an installation with this configuration needs.
+    pub(super) fn of(configuration: &Configuration) -> Self {
+        let mut rights = Self::default();
+        rights.leader_election(configuration);
+        for controller in Controller::ALL {
+            match controller {
+                Controller::Zombie => rights.zombie(configuration),
+            }
+        }
+        rights
+    }
+
+    /// The rules of each role.
+    pub(super) fn rules(self) -> impl Iterator<Item = (Scope, Vec<PolicyRule>)> {
+        self.0.into_iter().map(|(scope, resources)| {
+            let rules = resources.into_iter().map(|(resource, verbs)| PolicyRule {
+                api_groups: Some(vec![resource.group.into()]),
+                resources: Some(vec![resource.plural.into()]),
+                resource_names: resource.name.map(|name| vec![name]),
+                verbs: verbs.into_iter().map(|verb| verb.name().into()).collect(),
+                ..PolicyRule::default()
+            });
+            (scope, rules.collect())
+        })
+    }
+
+    fn grant(&mut self, scope: Scope, resource: Resource, verbs: &[Verb]) {
+        let granted = self.0.entry(scope).or_default().entry(resource);
+        granted.or_default().extend(verbs);
+    }
+
+    fn leader_election(&mut self, configuration: &Configuration) {
+        let election = &configuration.leader_election;
+        let here = Scope::Namespace(election.lease_namespace.clone());
+        // An object that is not there yet cannot be named in a rule.
+        self.grant(here.clone(), LEASES, &[Verb::Create]);
+        let the_lease = Resource {
+            name: Some(election.lease_name.clone()),
+            ..LEASES
+        };
+        self.grant(here, the_lease, &[Verb::Get, Verb::Update]);
+    }
+
+    fn zombie(&mut self, configuration: &Configuration) {
+        let enabled = configuration.controllers.enabled(Controller::Zombie)
+            && configuration
+                .feature_gates
+                .enabled(Gate::FailureRecoveryPolicy);
+        if !enabled {
+            return;
+        }
+        let writes = !configuration.dry_run;
+        self.grant(Scope::Cluster, PODS, &[Verb::Get, Verb::List, Verb::Watch]);
+        self.grant(Scope::Cluster, NODES, &[Verb::Get, Verb::List, Verb::Watch]);
+        self.grant(Scope::Cluster, EVENTS, &[Verb::Create]);
+        if writes {
+            self.grant(Scope::Cluster, POD_STATUS, &[Verb::Patch]);
+            // Any owner may consent to a force delete by annotation, whatever the rules say.
+            self.grant(Scope::Cluster, PODS, &[Verb::Delete]);
+        }
+        let rules = &configuration.failure_recovery_policy.rules;
+        let taints_nodes = rules
+            .iter()
+            .any(|rule| matches!(rule, FailureRecoveryRule::TaintNodeOutOfService(_)));
+        if taints_nodes {
+            let node_leases = Scope::Namespace(NODE_LEASE_NAMESPACE.into());
+            self.grant(node_leases, LEASES, &[Verb::Get]);
+            if writes {
+                self.grant(Scope::Cluster, NODES, &[Verb::Patch]);
+            }
+        }
+    }
+}

@@ -1,0 +1,292 @@
+use std::collections::BTreeSet;
+
+use salvor_api::config::parse;
+use serde_json::{Value, json};
+
+use super::*;
+
+const ZOMBIE: &str = "featureGates: {FailureRecoveryPolicy: true}\n";
+const NODE_RULE: &str = "failureRecoveryPolicy: {rules: [{taintNodeOutOfService: {nodeSelector: {matchLabels: {pool: gpu}}, \
+                         unreachableNodeTimeout: 5m}}]}\n";
+
+fn configuration(rest: &str) -> Configuration {
+    let text = format!("apiVersion: config.salvor.dev/v1alpha1\nkind: Configuration\n{rest}");
+    parse(&text).unwrap()
+}
+
+fn install(rest: &str) -> Installation {
+    Installation::new(None, "salvor:test".into(), configuration(rest)).unwrap()
+}
+
+/// The objects as a reader of the YAML sees them.
+fn read_back(installation: &Installation) -> Vec<Value> {
+    let text = yaml(installation).unwrap();
+    text.split("---\n")
+        .map(|document| serde_saphyr::from_str(document).unwrap())
+        .collect()
+}
+
+fn find<'a>(objects: &'a [Value], kind: &str) -> &'a Value {
+    let mut found = objects.iter().filter(|object| object["kind"] == kind);
+    let object = found.next().unwrap_or_else(|| panic!("no {kind}"));
+    assert!(found.next().is_none(), "more than one {kind}");
+    object
+}
+
+/// Every right as `where: verb group/resource[name]`.
+fn rights(objects: &[Value]) -> BTreeSet<String> {
+    let mut rights = BTreeSet::new();
+    let texts = |list: &Value| -> Vec<String> {
+        let list = list.as_array().cloned().unwrap_or_default();
+        list.iter()
+            .map(|text| text.as_str().unwrap().to_owned())
+            .collect()
+    };
+    for role in objects {
+        let place = match role["kind"].as_str() {
+            Some("ClusterRole") => "everywhere",
+            Some("Role") => role["metadata"]["namespace"].as_str().unwrap(),
+            _ => continue,
+        };
+        for rule in role["rules"].as_array().unwrap() {
+            let name = texts(&rule["resourceNames"]).join(",");
+            for verb in texts(&rule["verbs"]) {
+                for resource in texts(&rule["resources"]) {
+                    let group = texts(&rule["apiGroups"]).join(",");
+                    rights.insert(format!("{place}: {verb} {group}/{resource}[{name}]"));
+                }
+            }
+        }
+    }
+    rights
+}
+
+const LEADER: &[&str] = &[
+    "salvor-system: create coordination.k8s.io/leases[]",
+    "salvor-system: get coordination.k8s.io/leases[salvor]",
+    "salvor-system: update coordination.k8s.io/leases[salvor]",
+];
+const READ: &[&str] = &[
+    "everywhere: create events.k8s.io/events[]",
+    "everywhere: get /nodes[]",
+    "everywhere: get /pods[]",
+    "everywhere: list /nodes[]",
+    "everywhere: list /pods[]",
+    "everywhere: watch /nodes[]",
+    "everywhere: watch /pods[]",
+];
+const WRITE_PODS: &[&str] = &[
+    "everywhere: delete /pods[]",
+    "everywhere: patch /pods/status[]",
+];
+const READ_NODE_LEASES: &[&str] = &["kube-node-lease: get coordination.k8s.io/leases[]"];
+const WRITE_NODES: &[&str] = &["everywhere: patch /nodes[]"];
+
+#[test]
+fn rights_are_those_of_the_enabled_recoveries() {
+    let off = format!("{ZOMBIE}controllers: ['*', -zombie]\n{NODE_RULE}");
+    let with_nodes = format!("{ZOMBIE}{NODE_RULE}");
+    let dry = format!("{ZOMBIE}dryRun: true\n");
+    let dry_with_nodes = format!("{dry}{NODE_RULE}");
+    let cases: &[(&str, &[&[&str]])] = &[
+        ("", &[LEADER]),
+        (NODE_RULE, &[LEADER]),
+        (&off, &[LEADER]),
+        (ZOMBIE, &[LEADER, READ, WRITE_PODS]),
+        (
+            &with_nodes,
+            &[LEADER, READ, WRITE_PODS, READ_NODE_LEASES, WRITE_NODES],
+        ),
+        (&dry, &[LEADER, READ]),
+        (&dry_with_nodes, &[LEADER, READ, READ_NODE_LEASES]),
+    ];
+    for (file, expected) in cases {
+        let expected: BTreeSet<_> = expected.concat().into_iter().map(String::from).collect();
+        assert_eq!(rights(&read_back(&install(file))), expected, "{file}");
+    }
+}
+
+#[test]
+fn every_role_is_bound_to_the_service_account() {
+    let objects = read_back(&install(&format!("{ZOMBIE}{NODE_RULE}")));
+    let bindings: BTreeSet<_> = objects
+        .iter()
+        .filter(|object| object["kind"].as_str().unwrap().ends_with("RoleBinding"))
+        .map(|binding| {
+            assert_eq!(
+                binding["subjects"],
+                json!([{"kind": "ServiceAccount", "name": "salvor", "namespace": "salvor-system"}])
+            );
+            (
+                binding["roleRef"]["kind"].to_string(),
+                binding["metadata"]["namespace"].to_string(),
+            )
+        })
+        .collect();
+    let roles: BTreeSet<_> = objects
+        .iter()
+        .filter(|object| object["kind"].as_str().unwrap().ends_with("Role"))
+        .map(|role| {
+            (
+                role["kind"].to_string(),
+                role["metadata"]["namespace"].to_string(),
+            )
+        })
+        .collect();
+    assert_eq!(bindings, roles);
+    assert_eq!(roles.len(), 3);
+}
+
+#[test]
+fn objects_come_in_an_order_in_which_they_can_be_created() {
+    let objects = read_back(&install(ZOMBIE));
+    let kinds: Vec<_> = objects
+        .iter()
+        .map(|object| object["kind"].as_str().unwrap())
+        .collect();
+    assert_eq!(
+        kinds,
+        [
+            "Namespace",
+            "ServiceAccount",
+            "ClusterRole",
+            "ClusterRoleBinding",
+            "Role",
+            "RoleBinding",
+            "ConfigMap",
+            "Deployment",
+            "PodDisruptionBudget",
+        ]
+    );
+}
+
+#[test]
+fn the_yaml_says_what_the_objects_say() {
+    let installation = install(&format!("{ZOMBIE}{NODE_RULE}"));
+    assert_eq!(
+        read_back(&installation),
+        objects::all(&installation).unwrap()
+    );
+}
+
+#[test]
+fn the_file_in_the_config_map_is_the_effective_configuration() {
+    let configuration = configuration(&format!("{ZOMBIE}{NODE_RULE}bind: '0.0.0.0:9090'\n"));
+    let installation = Installation::new(
+        Some("elsewhere".into()),
+        "salvor:test".into(),
+        configuration,
+    )
+    .unwrap();
+    let objects = read_back(&installation);
+    let file = find(&objects, "ConfigMap")["data"]["config.yaml"].as_str();
+    let read = parse(file.unwrap()).unwrap();
+    assert_eq!(read, installation.configuration);
+    assert_eq!(read.leader_election.lease_namespace, "elsewhere");
+    let container = &find(&objects, "Deployment")["spec"]["template"]["spec"]["containers"][0];
+    assert_eq!(
+        container["args"],
+        json!(["run", "--config=/etc/salvor/config.yaml"])
+    );
+    assert_eq!(container["ports"][0]["containerPort"], 9090);
+    assert_eq!(container["image"], "salvor:test");
+}
+
+#[test]
+fn everything_is_in_the_namespace_that_was_asked_for() {
+    let installation = Installation::new(
+        Some("elsewhere".into()),
+        "salvor:test".into(),
+        configuration(ZOMBIE),
+    )
+    .unwrap();
+    let objects = read_back(&installation);
+    assert_eq!(find(&objects, "Namespace")["metadata"]["name"], "elsewhere");
+    for object in &objects {
+        let namespace = object["metadata"].get("namespace");
+        assert!(
+            namespace.is_none_or(|namespace| namespace == "elsewhere"),
+            "{object}"
+        );
+    }
+    assert!(!yaml(&installation).unwrap().contains("salvor-system"));
+}
+
+#[test]
+fn the_pods_are_confined_probed_and_apart() {
+    let objects = read_back(&install(ZOMBIE));
+    let deployment = &find(&objects, "Deployment")["spec"];
+    assert_eq!(deployment["replicas"], 2);
+    let pod = &deployment["template"]["spec"];
+    assert_eq!(pod["securityContext"]["runAsNonRoot"], true);
+    assert_eq!(
+        pod["securityContext"]["seccompProfile"],
+        json!({"type": "RuntimeDefault"})
+    );
+    let container = &pod["containers"][0];
+    assert_eq!(
+        container["securityContext"],
+        json!({
+            "allowPrivilegeEscalation": false,
+            "capabilities": {"drop": ["ALL"]},
+            "readOnlyRootFilesystem": true,
+        })
+    );
+    assert_eq!(
+        container["livenessProbe"]["httpGet"],
+        json!({"path": "/healthz", "port": "http"})
+    );
+    assert_eq!(
+        container["readinessProbe"]["httpGet"],
+        json!({"path": "/readyz", "port": "http"})
+    );
+    let labels = &deployment["template"]["metadata"]["labels"];
+    let apart = &pod["affinity"]["podAntiAffinity"]["preferredDuringSchedulingIgnoredDuringExecution"]
+        [0]["podAffinityTerm"]["labelSelector"]["matchLabels"];
+    for selected in [
+        apart,
+        &deployment["selector"]["matchLabels"],
+        &find(&objects, "PodDisruptionBudget")["spec"]["selector"]["matchLabels"],
+    ] {
+        assert_eq!(selected, labels);
+    }
+}
+
+#[test]
+fn another_configuration_makes_new_pods() {
+    let digest = |file| {
+        let objects = read_back(&install(file));
+        find(&objects, "Deployment")["spec"]["template"]["metadata"]["annotations"].clone()
+    };
+    assert_eq!(digest(ZOMBIE), digest(ZOMBIE));
+    assert_ne!(digest(ZOMBIE), digest(""));
+}
+
+#[test]
+fn what_could_not_work_in_a_cluster_is_refused() {
+    let refusal = |file: &str| {
+        Installation::new(None, "salvor:test".into(), configuration(file)).unwrap_err()
+    };
+    assert_eq!(
+        refusal("leaderElection: {enabled: false}\n"),
+        ManifestsError::NoLeader
+    );
+    for bind in ["127.0.0.1:8080", "[::1]:8080", "0.0.0.0:0"] {
+        assert_eq!(
+            refusal(&format!("bind: '{bind}'\n")),
+            ManifestsError::NotProbeable(bind.parse().unwrap())
+        );
+    }
+}
+
+#[test]
+fn names_are_checked() {
+    for good in ["a", "salvor-system", "0", &"x".repeat(63)] {
+        assert_eq!(namespace(good).as_deref(), Ok(good));
+    }
+    for bad in ["", "-a", "a-", "A", "a.b", "a b", &"x".repeat(64)] {
+        assert!(namespace(bad).is_err(), "{bad}");
+    }
+    assert!(image("salvor:1").is_ok());
+    assert!(image("").is_err() && image("a b").is_err());
+}

@@ -1,0 +1,28 @@
+//! Standard output is data, standard error is talk.
+
+use std::io::{self, Write};
+
+use crate::error::{CliError, story};
+
+/// Writes data. A reader that has seen enough, such as `head`, is not an error.
+pub(crate) fn print(text: &str) -> Result<(), CliError> {
+    let mut stdout = io::stdout().lock();
+    match stdout
+        .write_all(text.as_bytes())
+        .and_then(|()| stdout.flush())
+    {
+        Err(error) if error.kind() != io::ErrorKind::BrokenPipe => Err(CliError::Output(error)),
+        _ => Ok(()),
+    }
+}
+
+/// Says on standard error what went wrong.
+pub(crate) fn complain(error: &CliError) {
+    // There is nobody left to tell if this fails.
+    let _ = writeln!(io::stderr().lock(), "salvor: {}", story(error));
+}
+
+/// A value as YAML.
+pub(crate) fn yaml(value: &serde_json::Value) -> Result<String, CliError> {
+    serde_saphyr::to_string(value).map_err(|error| CliError::Output(io::Error::other(error)))
+}

@@ -1,0 +1,217 @@
+//! `salvor run`: the operator, until it is told to stop.
+
+use std::io;
+use std::path::PathBuf;
+use std::process::ExitCode;
+use std::time::Duration;
+
+use salvor_api::config::Configuration;
+use tokio::runtime;
+use tokio::signal::unix::{SignalKind, signal};
+use tokio::sync::mpsc;
+use tokio_util::sync::CancellationToken;
+use tracing::level_filters::LevelFilter;
+
+use crate::cluster::{Cluster, ClusterError, Origin, Source};
+use crate::error::{CliError, story};
+use crate::logging;
+use crate::settings::{JudgingArgs, ServingArgs};
+
+/// The work is waiting for the API server; more threads than this would only cost memory on a large machine.
+const WORKER_THREADS: usize = 2;
+
+/// A person at a terminal should not wait longer than this to learn that the server is not there.
+const FIRST_ANSWER_WITHIN: Duration = Duration::from_secs(10);
+
+#[derive(Debug, clap::Args)]
+pub(crate) struct RunArgs {
+    /// The kubeconfig file [env: KUBECONFIG] [default: ~/.kube/config, else the pod's service account]
+    #[arg(long, value_name = "FILE")]
+    kubeconfig: Option<PathBuf>,
+    #[command(flatten)]
+    judging: JudgingArgs,
+    #[command(flatten)]
+    serving: ServingArgs,
+}
+
+pub(crate) fn execute(args: &RunArgs) -> Result<ExitCode, CliError> {
+    let configuration = args.serving.load(&args.judging)?;
+    logging::start(configuration.log_format, LevelFilter::INFO)?;
+    let source = Source::find(args.kubeconfig.as_deref());
+    let runtime = runtime::Builder::new_multi_thread()
+        .worker_threads(WORKER_THREADS)
+        .enable_all()
+        .build()
+        .map_err(CliError::Start)?;
+    let ending = runtime.block_on(async {
+        let signals = listen_for_signals().map_err(CliError::Start)?;
+        let shutdown = CancellationToken::new();
+        let operator = operate(&source, configuration, shutdown.clone());
+        until_stopped(operator, signals, &shutdown).await
+    });
+    // Whatever is still blocked somewhere must not hold the process up.
+    runtime.shutdown_background();
+    Ok(match ending {
+        Ok(Ending::Clean) => ExitCode::SUCCESS,
+        Ok(Ending::Forced(signal)) => {
+            tracing::warn!(
+                signal = signal.name(),
+                "second signal: stopping without cleaning up"
+            );
+            ExitCode::from(signal.exit_code())
+        }
+        // A log line and not plain text: whoever reads the logs must find it there.
+        Err(error) => {
+            tracing::error!("{}", story(&error));
+            error.exit_code()
+        }
+    })
+}
+
+async fn operate(
+    source: &Source,
+    configuration: Configuration,
+    shutdown: CancellationToken,
+) -> Result<(), CliError> {
+    let cluster = Cluster::load(source).await?;
+    if cluster.origin != Origin::InCluster {
+        // In a pod the server is sure to come back, and the operator waits for it better than a pod that is restarted at
+        // ever longer intervals. A person with a wrong kubeconfig should hear of it.
+        match shutdown.run_until_cancelled(first_answer(&cluster)).await {
+            Some(answer) => answer?,
+            None => return Ok(()),
+        }
+    }
+    tracing::info!(
+        server = %cluster.config.cluster_url,
+        origin = %cluster.origin,
+        version = env!("CARGO_PKG_VERSION"),
+        "starting"
+    );
+    salvor_operator::run(cluster.config, configuration, shutdown).await?;
+    tracing::info!("stopped");
+    Ok(())
+}
+
+async fn first_answer(cluster: &Cluster) -> Result<(), ClusterError> {
+    let client = cluster.client()?;
+    match tokio::time::timeout(FIRST_ANSWER_WITHIN, client.apiserver_version()).await {
+        Ok(Ok(_)) => Ok(()),
+        Ok(Err(error)) => Err(cluster.unreachable(story(&error))),
+        Err(_) => {
+            let seconds = FIRST_ANSWER_WITHIN.as_secs();
+            Err(cluster.unreachable(format!("no answer within {seconds}s")))
+        }
+    }
+}
+
+/// A signal that asks us to stop.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+enum StopSignal {
+    Interrupt,
+    Terminate,
+}
+
+impl StopSignal {
+    fn name(self) -> &'static str {
+        match self {
+            Self::Interrupt => "SIGINT",
+            Self::Terminate => "SIGTERM",
+        }
+    }
+
+    fn kind(self) -> SignalKind {
+        match self {
+            Self::Interrupt => SignalKind::interrupt(),
+            Self::Terminate => SignalKind::terminate(),
+        }
+    }
+
+    /// As a shell reports a process that the signal ended.
+    fn exit_code(self) -> u8 {
+        match self {
+            Self::Interrupt => 130,
+            Self::Terminate => 143,
+        }
+    }
+}
+
+fn listen_for_signals() -> io::Result<mpsc::Receiver<StopSignal>> {
+    let (heard, signals) = mpsc::channel(2);
+    for stop in [StopSignal::Interrupt, StopSignal::Terminate] {
+        let mut stream = signal(stop.kind())?;
+        let heard = heard.clone();
+        tokio::spawn(async move {
+            while stream.recv().await.is_some() && heard.send(stop).await.is_ok() {}
+        });
+    }
+    Ok(signals)
+}
+
+/// How the operator came to its end.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+enum Ending {
+    /// It finished its work.
+    Clean,
+    /// It was told a second time.
+    Forced(StopSignal),
+}
+
+/// Runs the operator; the first signal asks it to stop, the second does not ask.
+async fn until_stopped(
+    operator: impl Future<Output = Result<(), CliError>>,
+    mut signals: mpsc::Receiver<StopSignal>,
+    shutdown: &CancellationToken,
+) -> Result<Ending, CliError> {
+    tokio::pin!(operator);
+    tokio::select! {
+        outcome = &mut operator => return outcome.map(|()| Ending::Clean),
+        Some(signal) = signals.recv() => {
+            tracing::info!(signal = signal.name(), "stopping; a second signal ends at once");
+            shutdown.cancel();
+        }
+    }
+    tokio::select! {
+        outcome = &mut operator => outcome.map(|()| Ending::Clean),
+        Some(signal) = signals.recv() => Ok(Ending::Forced(signal)),
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use std::future::pending;
+
+    use super::*;
+
+    #[tokio::test]
+    async fn the_first_signal_asks_and_the_operator_ends_cleanly() {
+        let (send, signals) = mpsc::channel(2);
+        let shutdown = CancellationToken::new();
+        send.send(StopSignal::Terminate).await.unwrap();
+        let asked = shutdown.clone();
+        let operator = async move {
+            asked.cancelled().await;
+            Ok(())
+        };
+        let ending = until_stopped(operator, signals, &shutdown).await.unwrap();
+        assert_eq!(ending, Ending::Clean);
+        assert!(shutdown.is_cancelled());
+    }
+
+    #[tokio::test]
+    async fn the_second_signal_ends_an_operator_that_hangs() {
+        let (send, signals) = mpsc::channel(2);
+        send.send(StopSignal::Terminate).await.unwrap();
+        send.send(StopSignal::Interrupt).await.unwrap();
+        let ending = until_stopped(pending(), signals, &CancellationToken::new()).await;
+        assert_eq!(ending.unwrap(), Ending::Forced(StopSignal::Interrupt));
+    }
+
+    #[tokio::test]
+    async fn an_operator_that_ends_by_itself_is_not_waited_for() {
+        let (_send, signals) = mpsc::channel(2);
+        let failed = async { Err(CliError::Start(io::Error::other("boom"))) };
+        let ending = until_stopped(failed, signals, &CancellationToken::new()).await;
+        assert_eq!(ending.unwrap_err().to_string(), "cannot start: boom");
+    }
+}

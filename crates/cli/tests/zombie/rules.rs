@@ -1,0 +1,571 @@
+//! Each rule of the recovery, seen from outside.
+
+use futures::future::join_all;
+use k8s_openapi::api::{
+    coordination::v1::Lease,
+    core::v1::{Node, Pod},
+    events::v1::Event,
+    rbac::v1::PolicyRule,
+};
+use kube::{
+    Api, ResourceExt,
+    api::{DeleteParams, ListParams, Patch, PatchParams, PostParams},
+};
+use salvor_testkit::{ControlPlane, Part, Recorder, proxy::Mode, wait};
+use serde_json::{Value, json};
+
+use crate::stage::{AT_ONCE, DELETE, Stage, TERMINATE, conditions, phase};
+
+const UNREACHABLE: &str = "node.kubernetes.io/unreachable";
+
+fn labelled(value: &str) -> Value {
+    json!({"metadata": {"labels": {"salvor": value}}})
+}
+
+fn annotated(key: &str, value: &str) -> Value {
+    json!({"metadata": {"annotations": {key: value}}})
+}
+
+/// Our condition on a pod, if it is there exactly once.
+fn mark(pod: &Pod) -> Option<(String, String)> {
+    let ours: Vec<_> = conditions(pod).into_iter().filter(|c| c.0 == "KueueFailureRecovery").collect();
+    assert!(ours.len() <= 1, "more than one mark: {ours:?}");
+    ours.into_iter().next().map(|(_, _, reason, message)| (reason, message))
+}
+
+#[tokio::test]
+async fn a_zombie_fails_with_its_conditions_and_one_event_in_two_writes() {
+    let stage = Stage::new().await;
+    stage.lost_node("node-a").await;
+    let mark_of_time = stage.plane.accounting().mark().await;
+    let salvor = stage.salvor(AT_ONCE).await;
+    let pod = stage.terminating("zombie", "node-a", labelled("fail")).await;
+    let failed = stage.until_failed("zombie").await;
+    let all = conditions(&failed);
+    assert!(all.iter().any(|c| c.0 == "Ready"), "conditions of others are kept: {all:?}");
+    assert!(all.iter().any(|c| c.0 == "DisruptionTarget" && c.1 == "True"), "{all:?}");
+    let (reason, message) = mark(&failed).unwrap();
+    assert_eq!(reason, "KueueForcefullyTerminated");
+    assert_eq!(
+        message,
+        "Pod forcefully terminated after 1s grace period due to unreachable node `node-a` \
+         (triggered by `failureRecoveryPolicy.rules[0]`)"
+    );
+    salvor.says("record the Warning event").await;
+    let events = stage.events_about(&pod).await;
+    assert_eq!(events.len(), 1, "{events:?}");
+    assert_eq!(events[0].note.as_deref(), Some(message.as_str()));
+    assert_eq!(events[0].type_.as_deref(), Some("Warning"));
+    assert_eq!(events[0].reporting_controller.as_deref(), Some("pod-termination-controller"));
+    stage.until_all_is_judged("node-a").await;
+    salvor.says("record the Warning event KueueForcefullyTerminated on pod default/probe").await;
+    let table = stage.plane.accounting().since(&mark_of_time).await;
+    let writes = table.count(|r| r.user_agent.starts_with("salvor/") && r.verb.is_write());
+    assert_eq!(writes, 4, "two for the zombie, two for the probe:\n{table}");
+    let metrics = salvor.get("/metrics").await;
+    assert!(metrics.contains("salvor_writes_total{action=\"PatchPodStatus\",result=\"ok\"} 2"), "{metrics}");
+    assert!(salvor.get("/readyz").await.contains("200 OK"));
+}
+
+#[tokio::test]
+async fn both_annotations_work_after_a_minute_and_nothing_else_does() {
+    let stage = Stage::new().await;
+    stage.lost_node("lost").await;
+    stage.node("healthy").await;
+    stage.node("sick").await;
+    stage.taint("sick", "node.kubernetes.io/not-ready").await;
+    let salvor = stage.salvor("").await;
+    for (name, node, extra) in [
+        ("false", "lost", annotated(TERMINATE, "false")),
+        ("capital", "lost", annotated(DELETE, "True")),
+        ("plain", "lost", json!({})),
+        ("healthy", "healthy", annotated(DELETE, "true")),
+        ("not-ready", "sick", annotated(DELETE, "true")),
+        ("nowhere", "no-such-node", annotated(DELETE, "true")),
+    ] {
+        stage.terminating(name, node, extra).await;
+    }
+    stage.pod("alive", "lost", annotated(DELETE, "true")).await;
+    let succeeded = stage.pod("succeeded", "lost", annotated(DELETE, "true")).await;
+    let success = Patch::Strategic(json!({"status": {"phase": "Succeeded"}}));
+    let held = Patch::Merge(json!({"metadata": {"finalizers": ["test.salvor.dev/hold"]}}));
+    stage.pods().patch("succeeded", &PatchParams::default(), &held).await.unwrap();
+    stage.pods().delete("succeeded", &DeleteParams::default()).await.unwrap();
+    stage.pods().patch_status("succeeded", &PatchParams::default(), &success).await.unwrap();
+    let deleted = stage.terminating("deleted", "lost", annotated(DELETE, "true")).await;
+    let mut both = annotated(DELETE, "true");
+    both["metadata"]["annotations"][TERMINATE] = "true".into();
+    stage.terminating("both", "lost", both).await;
+    let extra = json!({"metadata": {"annotations": {TERMINATE: "true"}}, "spec": {"terminationGracePeriodSeconds": 2}});
+    stage.terminating("terminated", "lost", extra).await;
+
+    let recovered = async {
+        let failed = stage.until_failed("terminated").await;
+        let (reason, message) = mark(&failed).unwrap();
+        assert_eq!(reason, "KueueForcefullyTerminated");
+        assert_eq!(
+            message,
+            format!(
+                "Pod forcefully terminated after 62s grace period due to unreachable node `lost` \
+                 (triggered by `{TERMINATE} annotation`)"
+            )
+        );
+        wait::for_absence(&stage.pods(), "deleted").await;
+        wait::for_absence(&stage.pods(), "both").await;
+        let kept = wait::for_object(&stage.pods(), "succeeded", "it is force deleted", |p| {
+            p.metadata.deletion_grace_period_seconds == Some(0)
+        })
+        .await;
+        assert_eq!(phase(&kept), "Succeeded", "the phase of a terminal pod is kept");
+    };
+    let untouched = ["false", "capital", "plain", "healthy", "not-ready", "nowhere", "alive"];
+    wait::never(
+        &stage.pods(),
+        &ListParams::default(),
+        "a pod without consent or reason is touched",
+        |p| untouched.contains(&p.name_any().as_str()) && phase(p) != "Running",
+        recovered,
+    )
+    .await;
+    for name in untouched {
+        assert_eq!(phase(&stage.pods().get(name).await.unwrap()), "Running", "{name}");
+    }
+    salvor.says("record the Warning event KueueForcefullyDeleted on pod default/succeeded").await;
+    assert_eq!(stage.events_about(&deleted).await[0].reason.as_deref(), Some("KueueForcefullyDeleted"));
+    assert_eq!(stage.events_about(&succeeded).await.len(), 1);
+}
+
+#[tokio::test]
+async fn a_node_lost_late_a_label_added_late_and_a_late_start_are_picked_up_and_a_healed_node_is_left_alone() {
+    let stage = Stage::new().await;
+    stage.node("late").await;
+    stage.lost_node("lost").await;
+    let held = json!({"metadata": {"labels": {"salvor": "fail"}, "finalizers": ["test.salvor.dev/hold"]}});
+    stage.terminating("before", "lost", held.clone()).await;
+    let salvor = stage.salvor(AT_ONCE).await;
+    stage.until_failed("before").await;
+
+    stage.terminating("node-late", "late", held.clone()).await;
+    stage.terminating("label-late", "lost", json!({"metadata": {"finalizers": ["test.salvor.dev/hold"]}})).await;
+    stage.until_all_is_judged("lost").await;
+    for name in ["node-late", "label-late"] {
+        assert_eq!(phase(&stage.pods().get(name).await.unwrap()), "Running", "{name}");
+    }
+    let label = Patch::Merge(labelled("fail"));
+    stage.pods().patch("label-late", &PatchParams::default(), &label).await.unwrap();
+    stage.until_failed("label-late").await;
+    stage.taint("late", UNREACHABLE).await;
+    stage.until_failed("node-late").await;
+
+    // Tainted when it was deleted, healed before it was due.
+    stage.lost_node("blip").await;
+    let slow = json!({"metadata": {"labels": {"salvor": "fail"}}, "spec": {"terminationGracePeriodSeconds": 4}});
+    stage.terminating("spared", "blip", slow).await;
+    stage.set_taints("blip", json!([])).await;
+    let later = json!({"metadata": {"labels": {"salvor": "fail"}}, "spec": {"terminationGracePeriodSeconds": 5}});
+    stage.terminating("after", "lost", later).await;
+    stage.until_failed("after").await;
+    assert_eq!(phase(&stage.pods().get("spared").await.unwrap()), "Running");
+    assert!(!salvor.program.has_ended());
+}
+
+#[tokio::test]
+async fn a_pod_held_by_a_finalizer_is_deleted_once_and_never_comes_due_again() {
+    let stage = Stage::new().await;
+    stage.lost_node("node").await;
+    let salvor = stage.salvor(AT_ONCE).await;
+    let extra = json!({"metadata": {"labels": {"salvor": "delete"}, "finalizers": ["test.salvor.dev/hold"]}});
+    let recorder = Recorder::start(&stage.pods(), &ListParams::default()).await;
+    let pod = stage.terminating("held", "node", extra).await;
+    wait::for_object(&stage.pods(), "held", "it is force deleted", |p| {
+        phase(p) == "Failed" && p.metadata.deletion_grace_period_seconds == Some(0)
+    })
+    .await;
+    stage.until_all_is_judged("node").await;
+    let touched = Patch::Merge(json!({"metadata": {"annotations": {"touched": "again"}}}));
+    stage.pods().patch("held", &PatchParams::default(), &touched).await.unwrap();
+    stage.until_all_is_judged("node").await;
+    let left = stage.pods().get("held").await.unwrap();
+    assert_eq!(mark(&left).unwrap().0, "KueueForcefullyDeleted");
+    assert_eq!(stage.events_about(&pod).await.len(), 1);
+    assert_eq!(salvor.count("delete pod default/held"), 1);
+
+    // Status first, then the delete; never the other way round.
+    let changes = recorder.changes().await;
+    let of_held = changes.iter().filter(|c| c.name == "held");
+    let failed_at = of_held.clone().position(|c| c.object["status"]["phase"] == "Failed").unwrap();
+    let deleted_at =
+        of_held.clone().position(|c| c.object["metadata"]["deletionGracePeriodSeconds"] == 0).unwrap();
+    assert!(failed_at < deleted_at, "phase at change {failed_at}, delete at {deleted_at}");
+}
+
+#[tokio::test]
+async fn a_new_pod_of_the_same_name_is_never_touched() {
+    let stage = Stage::new().await;
+    stage.lost_node("node").await;
+    let salvor = stage.salvor(AT_ONCE).await;
+    stage.until_all_is_judged("node").await;
+    salvor.program.signal("STOP");
+    stage.terminating("twin", "node", labelled("delete")).await;
+    stage.pods().delete("twin", &DeleteParams::default().grace_period(0)).await.unwrap();
+    wait::for_absence(&stage.pods(), "twin").await;
+    let second = stage.pod("twin", "node", labelled("delete")).await;
+    salvor.program.signal("CONT");
+    stage.until_all_is_judged("node").await;
+    let twin = stage.pods().get("twin").await.unwrap();
+    assert_eq!(twin.uid(), second.uid());
+    assert_eq!(phase(&twin), "Running");
+}
+
+#[tokio::test]
+async fn conflicts_with_another_writer_end_in_one_mark() {
+    let stage = Stage::new().await;
+    stage.lost_node("node").await;
+    let _salvor = stage.salvor(AT_ONCE).await;
+    let pods = stage.pods();
+    stage.terminating("contended", "node", labelled("fail")).await;
+    let noise = async {
+        for i in 0.. {
+            let patch = Patch::Merge(json!({"metadata": {"annotations": {"noise": i.to_string()}}}));
+            pods.patch("contended", &PatchParams::default(), &patch).await.unwrap();
+        }
+    };
+    let failed = tokio::select! {
+        failed = stage.until_failed("contended") => failed,
+        () = noise => unreachable!(),
+    };
+    stage.until_all_is_judged("node").await;
+    assert!(mark(&failed).is_some());
+    let left = pods.get("contended").await.unwrap();
+    assert!(mark(&left).is_some());
+    assert_eq!(stage.events_about(&left).await.len(), 1);
+}
+
+fn rule(groups: &str, resource: &str, verbs: &[&str]) -> PolicyRule {
+    PolicyRule {
+        api_groups: Some(vec![groups.to_owned()]),
+        resources: Some(vec![resource.to_owned()]),
+        verbs: verbs.iter().map(|&v| v.to_owned()).collect(),
+        ..PolicyRule::default()
+    }
+}
+
+/// All that zombie recovery without node rules needs, as (group, resource, verb).
+///
+/// `get` on pods is for the second look at a pod that an earlier process left half done: so it comes after `delete`,
+/// whose lack leaves one.
+const NEEDED: [(&str, &str, &str); 9] = [
+    ("", "pods", "list"),
+    ("", "pods", "watch"),
+    ("", "pods", "delete"),
+    ("", "pods", "get"),
+    ("", "pods/status", "patch"),
+    ("", "nodes", "get"),
+    ("", "nodes", "list"),
+    ("", "nodes", "watch"),
+    ("events.k8s.io", "events", "create"),
+];
+
+#[tokio::test]
+async fn the_rights_are_exactly_sufficient_and_a_missing_one_is_named() {
+    let stage = Stage::new().await;
+    stage.lost_node("node").await;
+    let admin = stage.plane.admin();
+    let one_right = |(group, resource, verb): (&str, &str, &str)| rule(group, resource, &[verb]);
+    let all = NEEDED.map(one_right).to_vec();
+    let enough = admin.service_account("default", "enough", all).await.unwrap();
+    let arguments = ["--leader-elect=false"];
+    let salvor = stage.salvor_as(&enough, AT_ONCE, &arguments, &[]).await;
+    stage.terminating("ok-fail", "node", labelled("fail")).await;
+    stage.terminating("ok-delete", "node", labelled("delete")).await;
+    stage.until_failed("ok-fail").await;
+    wait::for_absence(&stage.pods(), "ok-delete").await;
+    assert_eq!(salvor.count("not done"), 0, "{}", salvor.program.output());
+    drop(salvor);
+
+    for (i, (_, resource, verb)) in NEEDED.iter().enumerate() {
+        let rules: Vec<_> = NEEDED.iter().enumerate().filter(|(j, _)| *j != i).map(|(_, r)| one_right(*r)).collect();
+        let account = admin.service_account("default", &format!("lacks-{i}"), rules).await.unwrap();
+        let name = format!("zombie-{i}");
+        stage.terminating(&name, "node", labelled("delete")).await;
+        let salvor = stage.salvor_as(&account, AT_ONCE, &arguments, &[]).await;
+        salvor.says(&format!("cannot {verb} resource \\\"{resource}\\\"")).await;
+    }
+    let left = stage.pods().list(&ListParams::default().labels("salvor=delete")).await.unwrap();
+    assert!(!left.items.is_empty());
+    let _full = stage.salvor(AT_ONCE).await;
+    wait::for_list(&stage.pods(), &ListParams::default().labels("salvor=delete"), "all are gone", <[Pod]>::is_empty)
+        .await;
+    for pod in &left {
+        assert_eq!(stage.events_about(pod).await.len(), 1, "one event however many tried: {}", pod.name_any());
+    }
+}
+
+#[tokio::test]
+async fn a_dry_run_writes_nothing_and_says_what_it_would_have_done() {
+    let stage = Stage::new().await;
+    stage.lost_node("node").await;
+    let before = stage.plane.accounting().mark().await;
+    let salvor = stage.salvor(&format!("dryRun: true\n{AT_ONCE}")).await;
+    stage.terminating("zombie", "node", labelled("delete")).await;
+    salvor.says("dry run: would be done").await;
+    salvor.says("delete pod default/zombie with no grace").await;
+    assert_eq!(phase(&stage.pods().get("zombie").await.unwrap()), "Running");
+    let table = stage.plane.accounting().since(&before).await;
+    assert_eq!(table.count(|r| r.user_agent.starts_with("salvor/") && r.verb.is_write()), 0, "{table}");
+}
+
+#[tokio::test]
+async fn the_brake_holds_when_most_nodes_are_lost_says_so_once_and_lets_go() {
+    let stage = Stage::new().await;
+    for i in 0..3 {
+        stage.lost_node(&format!("lost-{i}")).await;
+    }
+    stage.node("fine").await;
+    let salvor = stage.salvor_as(&stage.plane.admin(), AT_ONCE, &[], &[]).await;
+    salvor.says("\"leading\"").await;
+    let pod = stage.terminating("zombie", "lost-0", labelled("fail")).await;
+    salvor.says("3 of 4 nodes are unreachable at once").await;
+    let events: Api<Event> = Api::namespaced(stage.client.clone(), "salvor-system");
+    wait::for_list(&events, &ListParams::default(), "the brake's event", |all| {
+        all.iter().any(|e| e.reason.as_deref() == Some("BrakeEngaged"))
+    })
+    .await;
+    let leases: Api<Lease> = Api::namespaced(stage.client.clone(), "salvor-system");
+    wait::for_object(&leases, "salvor", "the lease remembers the brake", |l| {
+        l.annotations().get("salvor.dev/brake").is_some_and(|b| b.contains("engaged") && b.contains("since"))
+    })
+    .await;
+    let explained = explain(&stage, "pod", "default/zombie").await;
+    assert!(explained.contains("BLOCKED") && explained.contains("3 of 4 nodes"), "{explained}");
+    assert!(salvor.get("/metrics").await.contains("salvor_brake_engaged 1"));
+
+    // A new leader goes on where this one was killed, and says nothing twice.
+    salvor.program.kill().await;
+    let second = stage.salvor_as(&stage.plane.admin(), AT_ONCE, &[], &[]).await;
+    second.says("\"leading\"").await;
+    assert_eq!(phase(&stage.pods().get("zombie").await.unwrap()), "Running");
+    stage.set_taints("lost-2", json!([])).await;
+    stage.until_failed("zombie").await;
+    let told = events.list(&ListParams::default()).await.unwrap();
+    let engaged = told.iter().filter(|e| e.reason.as_deref() == Some("BrakeEngaged")).count();
+    assert_eq!(engaged, 1, "{told:?}");
+    assert!(mark(&stage.pods().get(&pod.name_any()).await.unwrap()).is_some());
+}
+
+#[tokio::test]
+async fn a_node_lost_for_long_is_declared_out_of_service_and_taken_back() {
+    let stage = Stage::new().await;
+    stage.lost_node("node").await;
+    let config = "
+failureRecoveryPolicy:
+  rules:
+  - taintNodeOutOfService:
+      nodeSelector: {matchLabels: {pool: batch}}
+      unreachableNodeTimeout: 1s
+";
+    let salvor = stage.salvor(config).await;
+    let label = Patch::Merge(json!({"metadata": {"labels": {"pool": "batch"}}}));
+    stage.nodes().patch("node", &PatchParams::default(), &label).await.unwrap();
+    let has = |n: &Node| {
+        let taints = n.spec.as_ref().and_then(|s| s.taints.clone()).unwrap_or_default();
+        taints.iter().any(|t| t.key == "node.kubernetes.io/out-of-service" && t.effect == "NoExecute")
+    };
+    let tainted = wait::for_object(&stage.nodes(), "node", "it is out of service", has).await;
+    assert_eq!(tainted.spec.unwrap().taints.unwrap().len(), 3, "the taints of others are kept");
+    salvor.says("record the").await;
+
+    let ready = Patch::Strategic(json!({"status": {"conditions": [{"type": "Ready", "status": "True"}]}}));
+    stage.nodes().patch_status("node", &PatchParams::default(), &ready).await.unwrap();
+    salvor.says("the live objects say otherwise").await;
+    let leases: Api<Lease> = Api::namespaced(stage.client.clone(), "kube-node-lease");
+    let now = k8s_openapi::jiff::Timestamp::now().strftime("%Y-%m-%dT%H:%M:%S.%6fZ").to_string();
+    let lease = serde_json::from_value(json!({
+        "metadata": {"name": "node"}, "spec": {"holderIdentity": "node", "renewTime": now, "leaseDurationSeconds": 40},
+    }))
+    .unwrap();
+    leases.create(&PostParams::default(), &lease).await.unwrap();
+    let back = wait::for_object(&stage.nodes(), "node", "it is back in service", |n| !has(n)).await;
+    assert_eq!(back.spec.unwrap().taints.unwrap().len(), 2);
+}
+
+async fn explain(stage: &Stage, kind: &str, name: &str) -> String {
+    let kubeconfig = stage.write("explain-kubeconfig", &stage.plane.admin().kubeconfig());
+    let head = "apiVersion: config.salvor.dev/v1alpha1\nkind: Configuration\n";
+    let config = stage.write("explain.yaml", &format!("{head}{AT_ONCE}"));
+    let program = salvor_testkit::Program::start(
+        std::path::Path::new(env!("CARGO_BIN_EXE_salvor")),
+        [
+            "explain".to_owned(),
+            kind.to_owned(),
+            name.to_owned(),
+            format!("--kubeconfig={}", kubeconfig.display()),
+            format!("--config={}", config.display()),
+            "--feature-gates=FailureRecoveryPolicy=true".to_owned(),
+        ],
+        &[],
+    );
+    assert_eq!(program.exit_code().await, Some(0), "{}", program.output());
+    program.output()
+}
+
+#[tokio::test]
+async fn explain_shows_each_rule_with_what_was_seen() {
+    let stage = Stage::new().await;
+    stage.lost_node("node").await;
+    stage.terminating("zombie", "node", annotated(TERMINATE, "true")).await;
+    let waiting = explain(&stage, "pod", "default/zombie").await;
+    assert!(waiting.contains("WAIT until") && waiting.contains(TERMINATE) && waiting.contains("node"), "{waiting}");
+    stage.pod("alive", "node", json!({})).await;
+    let ignored = explain(&stage, "pod", "default/alive").await;
+    assert!(ignored.contains("IGNORE") && ignored.contains("being deleted"), "{ignored}");
+    stage.terminating("done", "node", labelled("fail")).await;
+    let quick = stage.salvor(AT_ONCE).await;
+    stage.until_failed("done").await;
+    quick.says("record the Warning event").await;
+    let done = explain(&stage, "pod", "default/done").await;
+    assert!(done.contains("KueueForcefullyTerminated"), "{done}");
+}
+
+/// A storm of zombies, all due when the test says so.
+async fn storm(stage: &Stage, count: usize) -> Vec<Pod> {
+    stage.node("storm").await;
+    let names: Vec<String> = (0..count).map(|i| format!("zombie-{i:03}")).collect();
+    let pods = join_all(names.iter().map(|name| {
+        let held = json!({"metadata": {"labels": {"salvor": "delete"}, "finalizers": ["test.salvor.dev/hold"]}});
+        stage.terminating(name, "storm", held)
+    }))
+    .await;
+    stage.taint("storm", UNREACHABLE).await;
+    pods
+}
+
+/// Every pod of a storm was recovered once: one mark, one event, deleted.
+async fn assert_each_recovered_once(stage: &Stage, pods: &[Pod]) {
+    let selection = ListParams::default().labels("salvor=delete");
+    let all = wait::for_list(&stage.pods(), &selection, "every zombie is recovered", |all: &[Pod]| {
+        all.iter().all(|p| phase(p) == "Failed" && p.metadata.deletion_grace_period_seconds == Some(0))
+    })
+    .await;
+    assert_eq!(all.len(), pods.len());
+    assert!(all.iter().all(|p| mark(p).is_some_and(|(reason, _)| reason == "KueueForcefullyDeleted")));
+    let events: Api<Event> = Api::default_namespaced(stage.client.clone());
+    wait::for_list(&events, &ListParams::default(), "one event each", |all: &[Event]| {
+        let of = |p: &Pod| all.iter().filter(|e| e.regarding.as_ref().and_then(|r| r.uid.clone()) == p.uid()).count();
+        pods.iter().all(|p| of(p) == 1)
+    })
+    .await;
+}
+
+#[tokio::test]
+async fn when_the_leader_is_killed_in_a_storm_the_follower_finishes_it() {
+    let stage = Stage::new().await;
+    let admin = stage.plane.admin();
+    let first = stage.salvor_as(&admin, AT_ONCE, &[], &[]).await;
+    first.says("\"leading\"").await;
+    let second = stage.salvor_as(&admin, AT_ONCE, &[], &[]).await;
+    second.says("holds it").await;
+    let pods = storm(&stage, 60).await;
+    first.says("with no grace").await;
+    first.program.kill().await;
+    assert_each_recovered_once(&stage, &pods).await;
+    assert!(second.count("\"done\"") > 0, "the follower took over");
+}
+
+#[tokio::test]
+async fn a_leader_that_sleeps_past_its_lease_writes_nothing_more() {
+    let stage = Stage::new().await;
+    let admin = stage.plane.admin();
+    let config = format!(
+        "leaderElection: {{leaseDuration: 6s, renewDeadline: 4s, retryPeriod: 1s}}\n{AT_ONCE}"
+    );
+    let first = stage.salvor_as(&admin, &config, &[], &[]).await;
+    first.says("\"leading\"").await;
+    let second = stage.salvor_as(&admin, &config, &[], &[]).await;
+    second.says("holds it").await;
+    first.program.signal("STOP");
+    second.says("\"leading\"").await;
+    let pods = storm(&stage, 20).await;
+    assert_each_recovered_once(&stage, &pods).await;
+    let done_by_second = second.count("\"done\"");
+    first.program.signal("CONT");
+    first.says("not leading").await;
+    stage.until_all_is_judged("storm").await;
+    assert_eq!(first.count("\"done\""), 0, "{}", first.program.output());
+    assert!(done_by_second >= pods.len());
+}
+
+#[tokio::test]
+async fn a_crashed_api_server_in_a_storm_is_survived() {
+    let stage = Stage::new().await;
+    let salvor = stage.salvor(AT_ONCE).await;
+    let pods = storm(&stage, 60).await;
+    salvor.says("\"done\"").await;
+    stage.plane.crash(Part::ApiServer).await.unwrap();
+    stage.plane.restart(Part::ApiServer).await.unwrap();
+    assert_each_recovered_once(&stage, &pods).await;
+}
+
+#[tokio::test]
+async fn told_to_stop_it_gives_the_lease_back_and_exits_with_0() {
+    let stage = Stage::new().await;
+    let salvor = stage.salvor_as(&stage.plane.admin(), AT_ONCE, &[], &[]).await;
+    salvor.says("\"leading\"").await;
+    salvor.program.signal("TERM");
+    assert_eq!(salvor.program.exit_code().await, Some(0), "{}", salvor.program.output());
+    let leases: Api<Lease> = Api::namespaced(stage.client.clone(), "salvor-system");
+    let lease = leases.get("salvor").await.unwrap().spec.unwrap();
+    assert_eq!(lease.holder_identity.as_deref(), Some(""));
+}
+
+/// Ends the process before and after every write of a recovery; a second process must bring it to the same end.
+#[tokio::test]
+async fn a_crash_between_any_two_writes_leads_to_the_same_end() {
+    let stage = Stage::new().await;
+    stage.lost_node("node").await;
+    // Patch, event, delete: three writes, so six moments.
+    for write in 1..=3 {
+        for when in ["before", "after"] {
+            let name = format!("crash-{when}-{write}");
+            let crash = format!("{when}:{write}");
+            let held = json!({"metadata": {"labels": {"salvor": "delete"}, "finalizers": ["test.salvor.dev/hold"]}});
+            let first = stage
+                .salvor_as(&stage.plane.admin(), AT_ONCE, &["--leader-elect=false"], &[("SALVOR_TEST_CRASH", &crash)])
+                .await;
+            let pod = stage.terminating(&name, "node", held).await;
+            assert_eq!(first.program.exit_code().await, Some(86), "{crash}: {}", first.program.output());
+            let second = stage.salvor(AT_ONCE).await;
+            let left = wait::for_object(&stage.pods(), &name, "it is recovered", |p| {
+                phase(p) == "Failed" && p.metadata.deletion_grace_period_seconds == Some(0)
+            })
+            .await;
+            stage.until_all_is_judged("node").await;
+            assert_eq!(mark(&left).unwrap().0, "KueueForcefullyDeleted", "{crash}");
+            assert_eq!(stage.events_about(&pod).await.len(), 1, "{crash}: {}", second.program.output());
+            let deletes = [&first, &second].map(|s| s.count(&format!("delete pod default/{name}"))).iter().sum::<usize>();
+            assert!(deletes <= 1, "{crash}");
+        }
+    }
+}
+
+#[tokio::test]
+async fn a_half_open_connection_makes_it_unready_and_nothing_is_done_on_an_old_view() {
+    let plane = ControlPlane::builder().start().await.unwrap();
+    let proxy = plane.proxy().await.unwrap();
+    let stage = Stage::on(plane);
+    stage.lost_node("node").await;
+    let config = format!("staleness: {{readyLimit: 3s, irreversibleActionLimit: 2s}}\n{AT_ONCE}");
+    let salvor = stage.salvor_as(proxy.admin(), &config, &["--leader-elect=false"], &[]).await;
+    stage.until_all_is_judged("node").await;
+    let slow = json!({"metadata": {"labels": {"salvor": "fail"}}, "spec": {"terminationGracePeriodSeconds": 6}});
+    stage.terminating("zombie", "node", slow).await;
+    salvor.says("salvor is running").await;
+    // Seen by the watch before the line goes dead: its alarm is set.
+    stage.until_all_is_judged("node").await;
+    proxy.set(Mode::Blackhole).await;
+    salvor.says("a watch has been silent for too long").await;
+    assert!(salvor.get("/readyz").await.contains("503"));
+    assert_eq!(phase(&stage.pods().get("zombie").await.unwrap()), "Running");
+    proxy.set(Mode::Pass).await;
+    stage.until_failed("zombie").await;
+}

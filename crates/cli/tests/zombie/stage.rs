@@ -1,0 +1,233 @@
+//! A small control plane of its own for one test, with nodes and pods made by hand, and `salvor run` beside it.
+
+use std::{
+    path::{Path, PathBuf},
+    time::Duration,
+};
+
+use k8s_openapi::{
+    api::{
+        core::v1::{Node, Pod},
+        events::v1::Event,
+    },
+    jiff::Timestamp,
+};
+use kube::{
+    Api, Client, ResourceExt,
+    api::{DeleteParams, ListParams, Patch, PatchParams, PostParams},
+};
+use salvor_testkit::{Access, ControlPlane, Program, wait};
+use serde_json::{Value, json};
+
+pub(crate) const TERMINATE: &str = "kueue.x-k8s.io/safe-to-forcefully-terminate";
+pub(crate) const DELETE: &str = "kueue.x-k8s.io/safe-to-forcefully-delete";
+
+/// Recovers pods labelled `salvor: fail` or `salvor: delete` as soon as their own grace is over.
+pub(crate) const AT_ONCE: &str = r#"
+failureRecoveryPolicy:
+  rules:
+  - terminatePod:
+      podLabelSelector: {matchLabels: {salvor: fail}}
+      forcefulTerminationGracePeriod: 0s
+  - terminatePod:
+      podLabelSelector: {matchLabels: {salvor: delete}}
+      forcefulTerminationGracePeriod: 0s
+      action: FailAndDelete
+"#;
+
+/// One test's control plane and what it holds.
+pub(crate) struct Stage {
+    pub(crate) plane: ControlPlane,
+    pub(crate) client: Client,
+    folder: tempfile::TempDir,
+}
+
+impl Stage {
+    /// etcd and the API server: the test itself plays all controllers.
+    pub(crate) async fn new() -> Self {
+        Self::on(ControlPlane::builder().start().await.unwrap())
+    }
+
+    pub(crate) fn on(plane: ControlPlane) -> Self {
+        let client = plane.admin().in_namespace("default").client("stage");
+        Self { plane, client, folder: tempfile::tempdir().unwrap() }
+    }
+
+    pub(crate) fn pods(&self) -> Api<Pod> {
+        Api::default_namespaced(self.client.clone())
+    }
+
+    pub(crate) fn nodes(&self) -> Api<Node> {
+        Api::all(self.client.clone())
+    }
+
+    pub(crate) fn write(&self, name: &str, text: &str) -> PathBuf {
+        let path = self.folder.path().join(name);
+        std::fs::write(&path, text).unwrap();
+        path
+    }
+
+    /// Starts `salvor run` as the admin, without election, with this configuration beside its identity.
+    pub(crate) async fn salvor(&self, configuration: &str) -> Salvor {
+        self.salvor_as(&self.plane.admin(), configuration, &["--leader-elect=false"], &[]).await
+    }
+
+    pub(crate) async fn salvor_as(
+        &self,
+        access: &Access,
+        configuration: &str,
+        arguments: &[&str],
+        environment: &[(&str, &str)],
+    ) -> Salvor {
+        let number = std::fs::read_dir(self.folder.path()).unwrap().count();
+        let kubeconfig = self.folder.path().join(format!("kubeconfig-{number}"));
+        access.write_kubeconfig(&kubeconfig).unwrap();
+        let head = "apiVersion: config.salvor.dev/v1alpha1\nkind: Configuration\n";
+        let config = self.write(&format!("config-{number}.yaml"), &format!("{head}{configuration}"));
+        let mut all = vec![
+            "run".to_owned(),
+            format!("--kubeconfig={}", kubeconfig.display()),
+            format!("--config={}", config.display()),
+            "--feature-gates=FailureRecoveryPolicy=true".to_owned(),
+            "--bind=127.0.0.1:0".to_owned(),
+            "--log-format=json".to_owned(),
+        ];
+        all.extend(arguments.iter().map(|&a| a.to_owned()));
+        let program = Program::start(Path::new(env!("CARGO_BIN_EXE_salvor")), all, environment);
+        Salvor { program }
+    }
+
+    /// A node that the control plane has lost just now.
+    pub(crate) async fn lost_node(&self, name: &str) -> Node {
+        self.node(name).await;
+        self.taint(name, "node.kubernetes.io/unreachable").await
+    }
+
+    pub(crate) async fn node(&self, name: &str) -> Node {
+        let node: Node = serde_json::from_value(json!({"metadata": {"name": name}})).unwrap();
+        self.nodes().create(&PostParams::default(), &node).await.unwrap();
+        self.set_taints(name, json!([])).await
+    }
+
+    pub(crate) async fn taint(&self, name: &str, key: &str) -> Node {
+        let now = Timestamp::now().strftime("%Y-%m-%dT%H:%M:%SZ").to_string();
+        let taints = json!([{"key": key, "effect": "NoSchedule"}, {"key": key, "effect": "NoExecute", "timeAdded": now}]);
+        self.set_taints(name, taints).await
+    }
+
+    pub(crate) async fn set_taints(&self, name: &str, taints: Value) -> Node {
+        let patch = Patch::Merge(json!({"spec": {"taints": taints}}));
+        self.nodes().patch(name, &PatchParams::default(), &patch).await.unwrap()
+    }
+
+    /// A running pod on a node, as its kubelet last reported it.
+    pub(crate) async fn pod(&self, name: &str, node: &str, extra: Value) -> Pod {
+        let mut pod = json!({
+            "metadata": {"name": name},
+            "spec": {
+                "nodeName": node,
+                "terminationGracePeriodSeconds": 1,
+                "containers": [{"name": "main", "image": "work"}],
+                "tolerations": [{"operator": "Exists"}],
+            },
+        });
+        merge(&mut pod, extra);
+        let pod: Pod = serde_json::from_value(pod).unwrap();
+        let pod = self.pods().create(&PostParams::default(), &pod).await.unwrap();
+        let running = json!({"status": {
+            "phase": "Running",
+            "conditions": [{"type": "Ready", "status": "True"}],
+        }});
+        self.pods().patch_status(name, &PatchParams::default(), &Patch::Strategic(running)).await.unwrap();
+        pod
+    }
+
+    /// The same, being deleted.
+    pub(crate) async fn terminating(&self, name: &str, node: &str, extra: Value) -> Pod {
+        let pod = self.pod(name, node, extra).await;
+        self.pods().delete(name, &DeleteParams::default()).await.unwrap();
+        pod
+    }
+
+    pub(crate) async fn until_failed(&self, name: &str) -> Pod {
+        wait::for_object(&self.pods(), name, "the pod is Failed", |p| phase(p) == "Failed").await
+    }
+
+    /// Waits until everything that happened so far has been judged: a pod made now is recovered.
+    pub(crate) async fn until_all_is_judged(&self, node: &str) {
+        let name = format!("probe-{}", Timestamp::now().as_millisecond());
+        self.terminating(&name, node, json!({"metadata": {"labels": {"salvor": "fail"}}})).await;
+        self.until_failed(&name).await;
+    }
+
+    pub(crate) async fn events_about(&self, pod: &Pod) -> Vec<Event> {
+        let events: Api<Event> = Api::default_namespaced(self.client.clone());
+        let all = events.list(&ListParams::default()).await.unwrap();
+        let about = |e: &Event| e.regarding.as_ref().and_then(|r| r.uid.clone()) == pod.uid();
+        all.into_iter().filter(about).collect()
+    }
+}
+
+/// A running `salvor run`.
+pub(crate) struct Salvor {
+    pub(crate) program: Program,
+}
+
+impl Salvor {
+    /// Waits until its log holds this text; polled, because a log is no watch.
+    pub(crate) async fn says(&self, text: &str) {
+        let until = wait::patience().until(async {
+            while !self.program.output().contains(text) {
+                tokio::time::sleep(Duration::from_millis(20)).await;
+            }
+        });
+        assert!(until.await.is_some(), "salvor never said {text:?}:\n{}", self.program.output());
+    }
+
+    /// Lines of its log that hold this text.
+    pub(crate) fn count(&self, text: &str) -> usize {
+        self.program.output().lines().filter(|l| l.contains(text)).count()
+    }
+
+    /// One of its pages.
+    pub(crate) async fn get(&self, path: &str) -> String {
+        self.says("salvor is running").await;
+        let output = self.program.output();
+        let line = output.lines().find(|l| l.contains("salvor is running")).unwrap();
+        let address = line.split("\"address\":\"").nth(1).unwrap().split('"').next().unwrap().to_owned();
+        http_get(&address, path).await
+    }
+}
+
+async fn http_get(address: &str, path: &str) -> String {
+    use tokio::io::{AsyncReadExt, AsyncWriteExt};
+    let mut stream = tokio::net::TcpStream::connect(address).await.unwrap();
+    let request = format!("GET {path} HTTP/1.0\r\nHost: salvor\r\n\r\n");
+    stream.write_all(request.as_bytes()).await.unwrap();
+    let mut answer = String::new();
+    stream.read_to_string(&mut answer).await.unwrap();
+    answer
+}
+
+pub(crate) fn phase(pod: &Pod) -> &str {
+    pod.status.as_ref().and_then(|s| s.phase.as_deref()).unwrap_or("")
+}
+
+/// The pod's conditions as (type, status, reason, message).
+pub(crate) fn conditions(pod: &Pod) -> Vec<(String, String, String, String)> {
+    let all = pod.status.as_ref().and_then(|s| s.conditions.clone()).unwrap_or_default();
+    all.into_iter()
+        .map(|c| (c.type_, c.status, c.reason.unwrap_or_default(), c.message.unwrap_or_default()))
+        .collect()
+}
+
+fn merge(into: &mut Value, from: Value) {
+    match (into, from) {
+        (Value::Object(into), Value::Object(from)) => {
+            for (key, value) in from {
+                merge(into.entry(key).or_insert(Value::Null), value);
+            }
+        }
+        (into, from) => *into = from,
+    }
+}

@@ -1,0 +1,203 @@
+//! The part of a Pod that a kubelet works by, taken out of the API object.
+
+use std::{collections::BTreeMap, time::Duration};
+
+use jiff::Timestamp;
+use k8s_openapi::api::core::v1::{Container as ApiContainer, Pod, Toleration};
+
+use crate::{
+    script::{ContainerScript, PodScript, ScriptError},
+    truth::Work,
+};
+
+/// Set by a kubelet on the API's image of a static pod.
+pub(crate) const MIRROR_ANNOTATION: &str = "kubernetes.io/config.mirror";
+
+const JOB_INDEX_ANNOTATION: &str = "batch.kubernetes.io/job-completion-index";
+
+/// What identifies a pod for ever: a name alone may be taken again.
+#[derive(Clone, Debug, PartialEq, Eq, Hash, PartialOrd, Ord)]
+pub(crate) struct PodId {
+    pub(crate) namespace: String,
+    pub(crate) name: String,
+    pub(crate) uid: String,
+}
+
+/// What a kubelet restarts by itself.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub(crate) enum RestartPolicy {
+    Always,
+    OnFailure,
+    Never,
+}
+
+/// What a container is to its pod.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub(crate) enum Role {
+    /// Runs to its end before the next one starts.
+    Init,
+    /// An init container with `restartPolicy: Always`: started in turn, then runs beside the others.
+    Sidecar,
+    /// What the pod is for.
+    Main,
+}
+
+#[derive(Clone, Debug)]
+pub(crate) struct ContainerSpec {
+    pub(crate) name: String,
+    pub(crate) image: String,
+    pub(crate) role: Role,
+    pub(crate) script: ContainerScript,
+}
+
+/// What about a pod never changes once it is bound.
+#[derive(Clone, Debug)]
+pub(crate) struct PodSpecView {
+    pub(crate) containers: Vec<ContainerSpec>,
+    pub(crate) restart_policy: RestartPolicy,
+    pub(crate) grace: Duration,
+    pub(crate) active_deadline: Option<Duration>,
+    pub(crate) claims: Vec<String>,
+    pub(crate) work: Vec<Work>,
+    pub(crate) script_error: Option<ScriptError>,
+}
+
+/// What about a pod may change while it is bound.
+#[derive(Clone, Debug)]
+pub(crate) struct PodState {
+    pub(crate) resource_version: u64,
+    pub(crate) terminal: Option<TerminalPhase>,
+    /// The grace of a deletion under way.
+    pub(crate) deletion: Option<Duration>,
+    pub(crate) ready: Option<bool>,
+    pub(crate) tolerations: Vec<Toleration>,
+    pub(crate) start_time: Option<Timestamp>,
+}
+
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub(crate) enum TerminalPhase {
+    Succeeded,
+    Failed,
+}
+
+/// A bound pod as its kubelet sees it.
+#[derive(Clone, Debug)]
+pub(crate) struct PodView {
+    pub(crate) id: PodId,
+    pub(crate) node: String,
+    pub(crate) is_mirror: bool,
+    pub(crate) spec: PodSpecView,
+    pub(crate) state: PodState,
+}
+
+impl PodView {
+    /// `None` for a pod that is not bound or has no identity yet: no kubelet's business.
+    pub(crate) fn of(pod: &Pod) -> Option<Self> {
+        let spec = pod.spec.as_ref()?;
+        let id = PodId {
+            namespace: pod.metadata.namespace.clone()?,
+            name: pod.metadata.name.clone()?,
+            uid: pod.metadata.uid.clone()?,
+        };
+        let none = BTreeMap::new();
+        let annotations = pod.metadata.annotations.as_ref().unwrap_or(&none);
+        let (script, script_error) = match PodScript::parse(annotations) {
+            Ok(script) => (script, None),
+            Err(error) => (PodScript::default(), Some(error)),
+        };
+        let container = |role, c: &ApiContainer| ContainerSpec {
+            script: script.container(&c.name),
+            name: c.name.clone(),
+            image: c.image.clone().unwrap_or_default(),
+            role,
+        };
+        let init = spec.init_containers.iter().flatten().map(|c| {
+            let sidecar = c.restart_policy.as_deref() == Some("Always");
+            container(if sidecar { Role::Sidecar } else { Role::Init }, c)
+        });
+        let main = spec.containers.iter().map(|c| container(Role::Main, c));
+        let status = pod.status.as_ref();
+        Some(Self {
+            node: spec.node_name.clone().filter(|n| !n.is_empty())?,
+            is_mirror: annotations.contains_key(MIRROR_ANNOTATION),
+            spec: PodSpecView {
+                containers: init.chain(main).collect(),
+                restart_policy: match spec.restart_policy.as_deref() {
+                    Some("Never") => RestartPolicy::Never,
+                    Some("OnFailure") => RestartPolicy::OnFailure,
+                    _ => RestartPolicy::Always,
+                },
+                grace: seconds(spec.termination_grace_period_seconds.unwrap_or(30)),
+                active_deadline: spec.active_deadline_seconds.map(seconds),
+                claims: spec
+                    .volumes
+                    .iter()
+                    .flatten()
+                    .filter_map(|v| v.persistent_volume_claim.as_ref())
+                    .map(|c| c.claim_name.clone())
+                    .collect(),
+                work: work(pod, &id, annotations),
+                script_error,
+            },
+            state: PodState {
+                resource_version: resource_version(pod.metadata.resource_version.as_deref()),
+                terminal: match status.and_then(|s| s.phase.as_deref()) {
+                    Some("Succeeded") => Some(TerminalPhase::Succeeded),
+                    Some("Failed") => Some(TerminalPhase::Failed),
+                    _ => None,
+                },
+                deletion: pod
+                    .metadata
+                    .deletion_timestamp
+                    .as_ref()
+                    .map(|_| seconds(pod.metadata.deletion_grace_period_seconds.unwrap_or(0))),
+                ready: status
+                    .and_then(|s| s.conditions.as_ref())
+                    .and_then(|all| all.iter().find(|c| c.type_ == "Ready"))
+                    .map(|c| c.status == "True"),
+                tolerations: spec.tolerations.clone().unwrap_or_default(),
+                start_time: status.and_then(|s| s.start_time.as_ref()).map(|t| t.0),
+            },
+            id,
+        })
+    }
+}
+
+/// Revisions of one server are comparable numbers; anything else sorts before them all.
+pub(crate) fn resource_version(text: Option<&str>) -> u64 {
+    text.and_then(|t| t.parse().ok()).unwrap_or(0)
+}
+
+fn seconds(s: i64) -> Duration {
+    Duration::from_secs(u64::try_from(s).unwrap_or(0))
+}
+
+fn work(pod: &Pod, id: &PodId, annotations: &BTreeMap<String, String>) -> Vec<Work> {
+    let owner = pod
+        .metadata
+        .owner_references
+        .iter()
+        .flatten()
+        .find(|o| o.controller == Some(true));
+    let index = annotations
+        .get(JOB_INDEX_ANNOTATION)
+        .and_then(|i| i.parse().ok());
+    vec![match owner {
+        Some(job) if job.kind == "Job" => match index {
+            Some(index) => Work::JobIndex {
+                job: job.uid.clone(),
+                index,
+            },
+            None => Work::Job {
+                job: job.uid.clone(),
+            },
+        },
+        Some(set) if set.kind == "StatefulSet" => Work::Ordinal {
+            set: set.uid.clone(),
+            pod: id.name.clone(),
+        },
+        _ => Work::Pod {
+            uid: id.uid.clone(),
+        },
+    }]
+}

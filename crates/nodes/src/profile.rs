@@ -1,0 +1,118 @@
+//! What a simulated node is like.
+
+use std::{collections::BTreeMap, time::Duration};
+
+use k8s_openapi::api::core::v1::{Pod, Taint};
+
+use crate::runtime::RestartBackoff;
+
+/// How often a kubelet does what it does by the clock.
+#[derive(Clone, Copy, Debug)]
+pub struct Timers {
+    /// Every how often the Lease is renewed.
+    pub lease_renewal: Duration,
+    /// How long a Lease is good for, as it says itself.
+    pub lease_duration: Duration,
+    /// Every how often an unchanged node status is written again.
+    pub status_report: Duration,
+    /// How ended containers are restarted.
+    pub restart_backoff: RestartBackoff,
+}
+
+impl Default for Timers {
+    /// The kubelet's own defaults.
+    fn default() -> Self {
+        Self {
+            lease_renewal: Duration::from_secs(10),
+            lease_duration: Duration::from_secs(40),
+            status_report: Duration::from_secs(300),
+            restart_backoff: RestartBackoff::default(),
+        }
+    }
+}
+
+/// A node to be simulated: its name, what the scheduler sees of it, and its static pods.
+#[derive(Clone, Debug)]
+pub struct NodeProfile {
+    pub(crate) name: String,
+    pub(crate) labels: BTreeMap<String, String>,
+    pub(crate) taints: Vec<Taint>,
+    pub(crate) capacity: BTreeMap<String, String>,
+    pub(crate) static_pods: Vec<Pod>,
+}
+
+impl NodeProfile {
+    /// A node with 8 CPUs, 32 GiB and room for 110 pods.
+    pub fn named(name: impl Into<String>) -> Self {
+        let name = name.into();
+        let capacity = [
+            ("cpu", "8"),
+            ("memory", "32Gi"),
+            ("pods", "110"),
+            ("ephemeral-storage", "100Gi"),
+        ];
+        Self {
+            labels: [
+                ("kubernetes.io/hostname", name.as_str()),
+                ("kubernetes.io/os", "linux"),
+                ("kubernetes.io/arch", "amd64"),
+            ]
+            .map(|(k, v)| (k.to_owned(), v.to_owned()))
+            .into(),
+            taints: Vec::new(),
+            capacity: capacity.map(|(k, v)| (k.to_owned(), v.to_owned())).into(),
+            static_pods: Vec::new(),
+            name,
+        }
+    }
+
+    /// The zone that node lifecycle counts it in.
+    pub fn in_zone(self, zone: &str) -> Self {
+        self.labelled("topology.kubernetes.io/zone", zone)
+    }
+
+    /// One more label.
+    pub fn labelled(mut self, key: &str, value: &str) -> Self {
+        self.labels.insert(key.to_owned(), value.to_owned());
+        self
+    }
+
+    /// How much of a resource it has.
+    pub fn with_capacity(mut self, resource: &str, quantity: &str) -> Self {
+        self.capacity
+            .insert(resource.to_owned(), quantity.to_owned());
+        self
+    }
+
+    /// A taint that it registers with.
+    pub fn tainted(mut self, taint: Taint) -> Self {
+        self.taints.push(taint);
+        self
+    }
+
+    /// A pod that it runs from its own disk, whatever the API says.
+    pub fn with_static_pod(mut self, pod: Pod) -> Self {
+        self.static_pods.push(pod);
+        self
+    }
+}
+
+/// What may happen to a node. What it does to the containers and to the kubelet is what differs.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub enum Fault {
+    /// The machine is off: containers end now, nothing is reported.
+    Crash,
+    /// Nothing gets through either way; containers and kubelet run on.
+    Partition,
+    /// The kubelet is dead, the machine is not: containers run on, but none is started or stopped.
+    KubeletStop,
+    /// Every call to the API takes this much longer.
+    Slow(Duration),
+    /// Partitioned and healed in turn, until it is healed for good.
+    Flap {
+        /// How long it is cut off each time.
+        down: Duration,
+        /// How long it is back each time.
+        up: Duration,
+    },
+}

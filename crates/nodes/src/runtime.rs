@@ -1,0 +1,707 @@
+//! The containers of one pod, as a machine that only time and signals move. Pure: no I/O, no clock.
+//!
+//! Every transition happens at its own exact instant, however late `advance` is called, so that the
+//! ground truth of a node that nobody could hear is as exact as that of any other.
+
+use std::time::Duration;
+
+use jiff::Timestamp;
+
+use crate::{
+    pod::{ContainerSpec, PodId, PodSpecView, RestartPolicy, Role, TerminalPhase},
+    truth::{GroundTruth, Run, RunId, Work},
+};
+
+/// How long a kubelet waits before it restarts a container again.
+#[derive(Clone, Copy, Debug)]
+pub struct RestartBackoff {
+    /// Wait before the second restart; the first one is immediate.
+    pub base: Duration,
+    /// The wait doubles up to this.
+    pub max: Duration,
+    /// A container that ran this long starts over.
+    pub reset_after: Duration,
+}
+
+impl Default for RestartBackoff {
+    fn default() -> Self {
+        Self {
+            base: Duration::from_secs(10),
+            max: Duration::from_secs(300),
+            reset_after: Duration::from_secs(600),
+        }
+    }
+}
+
+/// Exit codes as Linux and container runtimes give them.
+const KILLED: i32 = 137;
+const LOST: i32 = 255;
+
+#[derive(Clone, Debug, PartialEq, Eq)]
+pub(crate) struct Ended {
+    pub(crate) since: Timestamp,
+    pub(crate) at: Timestamp,
+    pub(crate) code: i32,
+    pub(crate) reason: &'static str,
+}
+
+#[derive(Clone, Debug, PartialEq, Eq)]
+pub(crate) enum ContainerState {
+    /// Not started, because of `reason`; `until` is when that ends by itself.
+    Waiting {
+        reason: &'static str,
+        until: Option<Timestamp>,
+    },
+    Running {
+        since: Timestamp,
+        run: RunId,
+        /// When and how it ends if nothing else happens.
+        exit: Option<Exit>,
+    },
+    Ended(Ended),
+}
+
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub(crate) struct Exit {
+    at: Timestamp,
+    code: i32,
+}
+
+#[derive(Clone, Debug)]
+pub(crate) struct Container {
+    pub(crate) spec: ContainerSpec,
+    pub(crate) state: ContainerState,
+    pub(crate) last: Option<Ended>,
+    pub(crate) restarts: u32,
+    backoff: Duration,
+}
+
+/// Where in its life a pod is on this node.
+#[derive(Clone, Debug, PartialEq, Eq)]
+enum Stage {
+    /// Admitted; volumes are not mounted yet.
+    Mounting,
+    /// Sandbox and volumes are there; containers start as their order allows.
+    Started { at: Timestamp },
+    /// No container starts any more; what runs ends by `kill_at`.
+    Stopping { kill_at: Timestamp },
+}
+
+/// What about the world the containers of a pod depend on.
+pub(crate) struct World<'a> {
+    pub(crate) node: &'a str,
+    pub(crate) truth: &'a GroundTruth,
+    pub(crate) backoff: RestartBackoff,
+    /// Whether a kubelet is there to start containers.
+    pub(crate) kubelet_runs: bool,
+}
+
+/// The containers of one pod on one node.
+#[derive(Clone, Debug)]
+pub(crate) struct PodRuntime {
+    id: PodId,
+    work: Vec<Work>,
+    restart_policy: RestartPolicy,
+    grace: Duration,
+    stage: Stage,
+    /// How far time has moved for these containers.
+    cursor: Timestamp,
+    pub(crate) containers: Vec<Container>,
+}
+
+impl PodRuntime {
+    pub(crate) fn new(id: &PodId, spec: &PodSpecView, now: Timestamp) -> Self {
+        let has_init = spec.containers.iter().any(|c| c.role != Role::Main);
+        let created = |spec: &ContainerSpec| Container {
+            state: ContainerState::Waiting {
+                reason: if spec.role == Role::Main && has_init {
+                    "PodInitializing"
+                } else {
+                    "ContainerCreating"
+                },
+                until: None,
+            },
+            spec: spec.clone(),
+            last: None,
+            restarts: 0,
+            backoff: Duration::ZERO,
+        };
+        Self {
+            id: id.clone(),
+            work: spec.work.clone(),
+            restart_policy: spec.restart_policy,
+            grace: spec.grace,
+            stage: Stage::Mounting,
+            cursor: now,
+            containers: spec.containers.iter().map(created).collect(),
+        }
+    }
+
+    /// The volumes are mounted: containers may start.
+    pub(crate) fn mounted(&mut self, at: Timestamp, extra_work: Vec<Work>) {
+        if self.stage == Stage::Mounting {
+            self.work.extend(extra_work);
+            self.stage = Stage::Started { at };
+        }
+    }
+
+    /// SIGTERM to all that runs now, SIGKILL after `grace`. A second, shorter grace wins; a longer one does not.
+    pub(crate) fn stop(&mut self, at: Timestamp, grace: Duration) {
+        let kill_at = match self.stage {
+            Stage::Stopping { kill_at } => kill_at.min(at + grace),
+            Stage::Mounting | Stage::Started { .. } => at + grace,
+        };
+        let first = !matches!(self.stage, Stage::Stopping { .. });
+        self.stage = Stage::Stopping { kill_at };
+        for container in &mut self.containers {
+            let script = &container.spec.script;
+            let ContainerState::Running { exit, .. } = &mut container.state else {
+                continue;
+            };
+            let by_signal = Exit {
+                at: at + script.ignore_sigterm,
+                code: i32::from(script.sigterm_exit_code),
+            };
+            if first && exit.is_none_or(|natural| by_signal.at < natural.at) {
+                *exit = Some(by_signal);
+            }
+            if exit.is_none_or(|e| kill_at < e.at) {
+                *exit = Some(Exit {
+                    at: kill_at,
+                    code: KILLED,
+                });
+            }
+        }
+    }
+
+    /// The machine lost power: what ran ended at this instant, and nobody saw how.
+    pub(crate) fn power_off(&mut self, at: Timestamp, truth: &GroundTruth) {
+        for container in &mut self.containers {
+            container.end(at, LOST, truth);
+        }
+    }
+
+    /// Moves everything up to `now`; returns when something moves next.
+    pub(crate) fn advance(&mut self, now: Timestamp, world: &World<'_>) -> Option<Timestamp> {
+        loop {
+            self.start_what_may(world);
+            self.stop_sidecars_after_the_last_main();
+            let next = self.next_transition(world);
+            match next {
+                Some(at) if at <= now => {
+                    self.transition(at, world);
+                    self.cursor = self.cursor.max(at);
+                }
+                _ => {
+                    self.cursor = self.cursor.max(now);
+                    return next;
+                }
+            }
+        }
+    }
+
+    fn stop_sidecars_after_the_last_main(&mut self) {
+        if !self.is_stopping() && !self.is_quiet() && self.mains_are_over() {
+            self.stop(self.cursor, self.grace);
+        }
+    }
+
+    fn next_transition(&self, world: &World<'_>) -> Option<Timestamp> {
+        let may_start = world.kubelet_runs && matches!(self.stage, Stage::Started { .. });
+        let of = |c: &Container| match &c.state {
+            ContainerState::Running { exit, .. } => exit.map(|e| e.at),
+            ContainerState::Waiting { until, .. } if may_start => *until,
+            ContainerState::Waiting { .. } | ContainerState::Ended(_) => None,
+        };
+        self.containers.iter().filter_map(of).min()
+    }
+
+    fn transition(&mut self, at: Timestamp, world: &World<'_>) {
+        for i in 0..self.containers.len() {
+            match self.containers[i].state {
+                ContainerState::Running {
+                    exit: Some(exit), ..
+                } if exit.at <= at => {
+                    self.containers[i].end(exit.at, exit.code, world.truth);
+                }
+                ContainerState::Waiting {
+                    until: Some(until), ..
+                } if until <= at && matches!(self.stage, Stage::Started { .. }) => {
+                    self.start(i, at, world);
+                }
+                _ => {}
+            }
+        }
+    }
+
+    /// Starts or schedules what its order, its restart policy and the kubelet allow.
+    fn start_what_may(&mut self, world: &World<'_>) {
+        let Stage::Started { at: started } = self.stage else {
+            return;
+        };
+        if !world.kubelet_runs {
+            return;
+        }
+        for i in 0..self.containers.len() {
+            match &self.containers[i].state {
+                ContainerState::Waiting { until: None, .. } => {
+                    let at = self.ready_to_start_at(i).unwrap_or(started);
+                    self.create(i, at.max(self.cursor));
+                }
+                ContainerState::Ended(ended) if self.restarts(i, ended.code) => {
+                    let ended = ended.clone();
+                    self.schedule_restart(i, ended, world.backoff);
+                }
+                _ => {}
+            }
+            let blocks = match (self.containers[i].spec.role, &self.containers[i].state) {
+                (Role::Main, _) | (Role::Sidecar, ContainerState::Running { .. }) => false,
+                (Role::Init, ContainerState::Ended(ended)) => ended.code != 0,
+                _ => true,
+            };
+            if blocks {
+                return;
+            }
+        }
+    }
+
+    /// When the containers before this one were done with, so that its own start delay begins.
+    fn ready_to_start_at(&self, i: usize) -> Option<Timestamp> {
+        let before = |c: &Container| match (&c.spec.role, &c.state) {
+            (Role::Init, ContainerState::Ended(ended)) => Some(ended.at),
+            (Role::Sidecar, ContainerState::Running { since, .. }) => Some(*since),
+            _ => None,
+        };
+        self.containers[..i].iter().filter_map(before).max()
+    }
+
+    fn create(&mut self, i: usize, at: Timestamp) {
+        let container = &mut self.containers[i];
+        let script = &container.spec.script;
+        container.state = if script.image_error > Duration::ZERO {
+            ContainerState::Waiting {
+                reason: "ImagePullBackOff",
+                until: Some(at + script.image_error),
+            }
+        } else {
+            ContainerState::Waiting {
+                reason: "ContainerCreating",
+                until: Some(at + script.start_delay),
+            }
+        };
+    }
+
+    fn schedule_restart(&mut self, i: usize, ended: Ended, backoff: RestartBackoff) {
+        let container = &mut self.containers[i];
+        let ran = Duration::try_from(ended.at.duration_since(ended.since)).unwrap_or_default();
+        if ran >= backoff.reset_after {
+            container.backoff = Duration::ZERO;
+        }
+        // A kubelet that was away restarts it when it looks, not in the past.
+        let due = (ended.at + container.backoff).max(self.cursor);
+        container.backoff = (container.backoff * 2).clamp(backoff.base, backoff.max);
+        container.last = Some(ended);
+        container.restarts += 1;
+        container.state = ContainerState::Waiting {
+            reason: "CrashLoopBackOff",
+            until: Some(due),
+        };
+    }
+
+    fn start(&mut self, i: usize, at: Timestamp, world: &World<'_>) {
+        let container = &mut self.containers[i];
+        let script = &container.spec.script;
+        let run = world.truth.begin(Run {
+            node: world.node.to_owned(),
+            namespace: self.id.namespace.clone(),
+            pod: self.id.name.clone(),
+            pod_uid: self.id.uid.clone(),
+            container: container.spec.name.clone(),
+            work: if container.spec.role == Role::Main {
+                self.work.clone()
+            } else {
+                Vec::new()
+            },
+            from: at,
+            ended: None,
+        });
+        let fails = world.truth.failures(&self.work, &container.spec.name) < script.fail_first;
+        let natural = match container.spec.role {
+            // An init container without a script is done at once: most of them are.
+            Role::Init => Some(script.run_for.unwrap_or_default()),
+            Role::Sidecar | Role::Main => script.run_for,
+        };
+        container.state = ContainerState::Running {
+            since: at,
+            run,
+            exit: natural.map(|after| Exit {
+                at: at + after,
+                code: if fails {
+                    1
+                } else {
+                    i32::from(script.exit_code)
+                },
+            }),
+        };
+    }
+
+    fn restarts(&self, i: usize, code: i32) -> bool {
+        match (self.containers[i].spec.role, self.restart_policy) {
+            (Role::Sidecar, _) | (Role::Main, RestartPolicy::Always) => true,
+            (Role::Init, RestartPolicy::Never) | (Role::Main, RestartPolicy::Never) => false,
+            (Role::Init, _) | (Role::Main, RestartPolicy::OnFailure) => code != 0,
+        }
+    }
+
+    /// Whether no container of this pod uses the machine any more.
+    pub(crate) fn is_quiet(&self) -> bool {
+        !self
+            .containers
+            .iter()
+            .any(|c| matches!(c.state, ContainerState::Running { .. }))
+    }
+
+    pub(crate) fn is_stopping(&self) -> bool {
+        matches!(self.stage, Stage::Stopping { .. })
+    }
+
+    /// When the sandbox was there and the first container could start.
+    pub(crate) fn is_started(&self) -> bool {
+        !matches!(self.stage, Stage::Mounting)
+    }
+
+    /// Whether every init container has done its part.
+    pub(crate) fn is_initialized(&self) -> bool {
+        self.containers
+            .iter()
+            .all(|c| match (c.spec.role, &c.state) {
+                (Role::Main, _) => true,
+                (Role::Sidecar, state) => {
+                    !matches!(state, ContainerState::Waiting { .. }) || c.restarts > 0
+                }
+                (Role::Init, ContainerState::Ended(ended)) => ended.code == 0,
+                (Role::Init, _) => false,
+            })
+    }
+
+    /// Whether every container that should be serving is running.
+    pub(crate) fn is_ready(&self) -> bool {
+        self.is_initialized()
+            && !self.is_stopping()
+            && self
+                .containers
+                .iter()
+                .filter(|c| c.spec.role == Role::Main)
+                .all(|c| matches!(c.state, ContainerState::Running { .. }))
+    }
+
+    /// The phase from which nothing leads back, once every container has ended and none will start again.
+    pub(crate) fn terminal(&self) -> Option<TerminalPhase> {
+        if !self.is_quiet() || !self.mains_are_over() {
+            return None;
+        }
+        let succeeded = |c: &Container| matches!(&c.state, ContainerState::Ended(e) if e.code == 0);
+        let mut mains = self.containers.iter().filter(|c| c.spec.role == Role::Main);
+        Some(if mains.all(succeeded) {
+            TerminalPhase::Succeeded
+        } else {
+            TerminalPhase::Failed
+        })
+    }
+
+    /// Whether no main container runs or will ever start (again).
+    fn mains_are_over(&self) -> bool {
+        let will_not_start = |i: usize| match &self.containers[i].state {
+            ContainerState::Ended(ended) => self.is_stopping() || !self.restarts(i, ended.code),
+            ContainerState::Waiting { .. } => self.is_stopping(),
+            ContainerState::Running { .. } => false,
+        };
+        let roles = || self.containers.iter().map(|c| c.spec.role).enumerate();
+        let an_init_gave_up = roles().any(|(i, role)| {
+            role == Role::Init
+                && will_not_start(i)
+                && !matches!(&self.containers[i].state, ContainerState::Ended(e) if e.code == 0)
+        });
+        an_init_gave_up || roles().all(|(i, role)| role != Role::Main || will_not_start(i))
+    }
+}
+
+impl Container {
+    fn end(&mut self, at: Timestamp, code: i32, truth: &GroundTruth) {
+        if let ContainerState::Running { since, run, .. } = self.state {
+            truth.end(run, at, code);
+            let reason = match code {
+                0 => "Completed",
+                LOST => "Unknown",
+                _ => "Error",
+            };
+            self.state = ContainerState::Ended(Ended {
+                since,
+                at,
+                code,
+                reason,
+            });
+        }
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use std::collections::BTreeMap;
+
+    use super::*;
+    use crate::script::{PREFIX, PodScript};
+
+    const BACKOFF: RestartBackoff = RestartBackoff {
+        base: Duration::from_secs(10),
+        max: Duration::from_secs(40),
+        reset_after: Duration::from_secs(600),
+    };
+
+    fn at(second: i64) -> Timestamp {
+        Timestamp::from_second(second).unwrap()
+    }
+
+    /// A pod of the given containers, in a world with its own ground truth.
+    struct Bench {
+        pod: PodRuntime,
+        truth: GroundTruth,
+        kubelet_runs: bool,
+    }
+
+    impl Bench {
+        fn new(
+            policy: RestartPolicy,
+            containers: &[(&str, Role)],
+            script: &[(&str, &str)],
+        ) -> Self {
+            let annotations: BTreeMap<_, _> = script
+                .iter()
+                .map(|(k, v)| (format!("{PREFIX}{k}"), (*v).to_owned()))
+                .collect();
+            let script = PodScript::parse(&annotations).unwrap();
+            let spec = PodSpecView {
+                containers: containers
+                    .iter()
+                    .map(|&(name, role)| ContainerSpec {
+                        name: name.into(),
+                        image: "image".into(),
+                        role,
+                        script: script.container(name),
+                    })
+                    .collect(),
+                restart_policy: policy,
+                grace: Duration::from_secs(30),
+                active_deadline: None,
+                claims: vec![],
+                work: vec![Work::Job { job: "job".into() }],
+                script_error: None,
+            };
+            let id = PodId {
+                namespace: "ns".into(),
+                name: "pod".into(),
+                uid: "uid".into(),
+            };
+            let mut pod = PodRuntime::new(&id, &spec, at(0));
+            pod.mounted(at(0), vec![]);
+            Self {
+                pod,
+                truth: GroundTruth::default(),
+                kubelet_runs: true,
+            }
+        }
+
+        fn advance(&mut self, second: i64) -> Option<i64> {
+            let world = World {
+                node: "node",
+                truth: &self.truth,
+                backoff: BACKOFF,
+                kubelet_runs: self.kubelet_runs,
+            };
+            self.pod
+                .advance(at(second), &world)
+                .map(Timestamp::as_second)
+        }
+
+        /// (container, from, to, exit code) of every run so far.
+        fn runs(&self) -> Vec<(String, i64, Option<(i64, i32)>)> {
+            let run = |r: Run| {
+                (
+                    r.container,
+                    r.from.as_second(),
+                    r.ended.map(|(t, c)| (t.as_second(), c)),
+                )
+            };
+            self.truth.runs().into_iter().map(run).collect()
+        }
+    }
+
+    fn run(
+        container: &str,
+        from: i64,
+        end: Option<(i64, i32)>,
+    ) -> (String, i64, Option<(i64, i32)>) {
+        (container.to_owned(), from, end)
+    }
+
+    #[test]
+    fn a_container_ends_at_its_own_instant_however_late_anybody_looks() {
+        let mut bench = Bench::new(
+            RestartPolicy::Never,
+            &[("main", Role::Main)],
+            &[("run-for", "5s")],
+        );
+        assert_eq!(bench.advance(0), Some(5));
+        assert!(bench.pod.is_ready());
+        assert_eq!(bench.advance(1000), None);
+        assert_eq!(bench.runs(), [run("main", 0, Some((5, 0)))]);
+        assert_eq!(bench.pod.terminal(), Some(TerminalPhase::Succeeded));
+    }
+
+    #[test]
+    fn a_start_delay_and_an_image_error_hold_the_start_back() {
+        let script = [("start-delay", "3s"), ("image-error", "slow=9s")];
+        let mut bench = Bench::new(
+            RestartPolicy::Never,
+            &[("main", Role::Main), ("slow", Role::Main)],
+            &script,
+        );
+        assert_eq!(bench.advance(3), Some(9));
+        assert!(!bench.pod.is_ready());
+        bench.advance(9);
+        assert_eq!(bench.runs(), [run("main", 3, None), run("slow", 9, None)]);
+    }
+
+    #[test]
+    fn init_containers_run_in_turn_and_sidecars_beside_the_rest() {
+        let containers = [
+            ("fetch", Role::Init),
+            ("log", Role::Sidecar),
+            ("warm", Role::Init),
+            ("main", Role::Main),
+        ];
+        let script = [
+            ("run-for", "fetch=2s,warm=3s,main=4s"),
+            ("ignore-sigterm", "log=1s"),
+        ];
+        let mut bench = Bench::new(RestartPolicy::Never, &containers, &script);
+        bench.advance(4);
+        assert!(!bench.pod.is_initialized());
+        bench.advance(100);
+        assert_eq!(
+            bench.runs(),
+            [
+                run("fetch", 0, Some((2, 0))),
+                run("log", 2, Some((10, 143))),
+                run("warm", 2, Some((5, 0))),
+                run("main", 5, Some((9, 0))),
+            ]
+        );
+        assert_eq!(bench.pod.terminal(), Some(TerminalPhase::Succeeded));
+    }
+
+    #[test]
+    fn a_failed_init_container_ends_a_pod_that_never_restarts() {
+        let containers = [("init", Role::Init), ("main", Role::Main)];
+        let mut bench = Bench::new(
+            RestartPolicy::Never,
+            &containers,
+            &[("exit-code", "init=2")],
+        );
+        bench.advance(10);
+        assert_eq!(bench.pod.terminal(), Some(TerminalPhase::Failed));
+        assert_eq!(bench.runs(), [run("init", 0, Some((0, 2)))]);
+    }
+
+    #[test]
+    fn restarts_back_off_and_follow_the_policy() {
+        let script = [("run-for", "1s"), ("exit-code", "1")];
+        let mut bench = Bench::new(RestartPolicy::OnFailure, &[("main", Role::Main)], &script);
+        bench.advance(80);
+        let starts: Vec<i64> = bench.runs().iter().map(|r| r.1).collect();
+        // The first restart is immediate, then 10, 20, 40 seconds after each end.
+        assert_eq!(starts, [0, 1, 12, 33, 74]);
+        assert_eq!(bench.pod.terminal(), None);
+        let mut done = Bench::new(
+            RestartPolicy::OnFailure,
+            &[("main", Role::Main)],
+            &[("run-for", "1s")],
+        );
+        done.advance(80);
+        assert_eq!(done.runs().len(), 1);
+        assert_eq!(done.pod.terminal(), Some(TerminalPhase::Succeeded));
+    }
+
+    #[test]
+    fn the_first_runs_fail_if_the_script_says_so() {
+        let script = [("run-for", "1s"), ("fail-first", "2")];
+        let mut bench = Bench::new(RestartPolicy::OnFailure, &[("main", Role::Main)], &script);
+        bench.advance(1000);
+        let codes: Vec<_> = bench.runs().iter().map(|r| r.2.unwrap().1).collect();
+        assert_eq!(codes, [1, 1, 0]);
+    }
+
+    #[test]
+    fn sigterm_is_obeyed_or_ignored_until_the_grace_is_over() {
+        for (script, end) in [
+            (vec![], (10, 143)),
+            (vec![("ignore-sigterm", "5s")], (15, 143)),
+            (vec![("ignore-sigterm", "forever")], (40, 137)),
+            (vec![("sigterm-exit-code", "0")], (10, 0)),
+            (
+                vec![("ignore-sigterm", "forever"), ("run-for", "12s")],
+                (12, 0),
+            ),
+        ] {
+            let mut bench = Bench::new(RestartPolicy::Always, &[("main", Role::Main)], &script);
+            bench.advance(10);
+            bench.pod.stop(at(10), Duration::from_secs(30));
+            bench.advance(1000);
+            assert_eq!(bench.runs(), [run("main", 0, Some(end))], "{script:?}");
+            assert!(bench.pod.terminal().is_some());
+        }
+    }
+
+    #[test]
+    fn a_shorter_grace_wins_and_a_longer_one_does_not() {
+        let script = [("ignore-sigterm", "forever")];
+        for (second_grace, killed_at) in [(3, 15), (300, 40)] {
+            let mut bench = Bench::new(RestartPolicy::Never, &[("main", Role::Main)], &script);
+            bench.advance(10);
+            bench.pod.stop(at(10), Duration::from_secs(30));
+            bench.advance(12);
+            bench.pod.stop(at(12), Duration::from_secs(second_grace));
+            bench.advance(1000);
+            assert_eq!(bench.runs(), [run("main", 0, Some((killed_at, 137)))]);
+        }
+    }
+
+    #[test]
+    fn without_a_kubelet_containers_end_but_none_is_started() {
+        let mut bench = Bench::new(
+            RestartPolicy::Always,
+            &[("main", Role::Main)],
+            &[("run-for", "5s")],
+        );
+        bench.advance(2);
+        bench.kubelet_runs = false;
+        assert_eq!(bench.advance(50), None);
+        assert_eq!(bench.runs(), [run("main", 0, Some((5, 0)))]);
+        bench.kubelet_runs = true;
+        bench.advance(50);
+        assert_eq!(
+            bench.runs()[1],
+            run("main", 50, None),
+            "restarted when the kubelet looks, not in the past"
+        );
+    }
+
+    #[test]
+    fn power_off_ends_everything_at_that_instant() {
+        let mut bench = Bench::new(RestartPolicy::Never, &[("main", Role::Main)], &[]);
+        bench.advance(7);
+        bench.pod.power_off(at(7), &bench.truth);
+        assert_eq!(bench.runs(), [run("main", 0, Some((7, 255)))]);
+        assert_eq!(bench.pod.terminal(), Some(TerminalPhase::Failed));
+    }
+}

@@ -1,0 +1,474 @@
+//! Drives one recovery: news in, judgements, actions out. Level-triggered: a subject is judged from the state it is in
+//! now, right before it is acted on, however it came to be looked at.
+
+use std::{
+    cmp::Reverse,
+    collections::{BTreeSet, BinaryHeap, HashMap, HashSet, VecDeque},
+    sync::{Arc, Mutex, MutexGuard, PoisonError},
+    time::Duration,
+};
+
+use jiff::Timestamp;
+use salvor_recovery::{
+    Action, Judgement, Reason, Verdict,
+    action::Subject,
+    brake::{Brake, Transition},
+};
+use tokio::{
+    sync::mpsc,
+    time::{Instant, sleep_until},
+};
+use tokio_util::sync::CancellationToken;
+
+use crate::{
+    executor::{Executor, Failure, Written},
+    leader::Leadership,
+    metrics::Metrics,
+    recovery::{LiveInquiry, Recovery},
+    time::Time,
+    watch::WatchHealth,
+};
+
+const FIRST_RETRY: Duration = Duration::from_millis(200);
+const LONGEST_RETRY: Duration = Duration::from_secs(60);
+/// After our own writes the watch should show them; if it does not by then, the subject is judged all the same.
+const ECHO_WITHIN: Duration = Duration::from_secs(10);
+/// How often a stale view is looked at again.
+const STALE_PAUSE: Duration = Duration::from_secs(1);
+/// News taken in at once before anything is judged.
+const BATCH: usize = 256;
+
+/// What every engine of a process shares.
+#[derive(Clone)]
+pub(crate) struct Shared {
+    pub(crate) time: Time,
+    pub(crate) leadership: Leadership,
+    pub(crate) executor: Executor,
+    pub(crate) brake: Arc<Mutex<Brake>>,
+    pub(crate) metrics: Metrics,
+    pub(crate) dry_run: bool,
+    /// What events about Salvor itself are about.
+    pub(crate) home: Subject,
+    /// Subjects of one recovery acted on at once.
+    pub(crate) at_once: usize,
+    /// How old a view may be for anything to be done on it.
+    pub(crate) freshness: Duration,
+}
+
+/// One recovery being driven.
+pub(crate) struct Engine<R: Recovery> {
+    recovery: R,
+    shared: Shared,
+    watches: Vec<Arc<WatchHealth>>,
+    ready: VecDeque<R::Subject>,
+    queued: HashSet<R::Subject>,
+    timers: BinaryHeap<Reverse<(Instant, R::Subject)>>,
+    wakes: HashMap<R::Subject, Instant>,
+    tracked: HashMap<R::Subject, Tracked>,
+    in_flight: HashSet<R::Subject>,
+    held: BTreeSet<R::Subject>,
+    ends: (mpsc::UnboundedSender<End<R>>, mpsc::UnboundedReceiver<End<R>>),
+}
+
+/// What is remembered of a subject between two looks.
+#[derive(Default)]
+struct Tracked {
+    /// The last verdict and reason, to count changes only.
+    verdict: Option<(&'static str, &'static str)>,
+    /// When it became due.
+    due: Option<Timestamp>,
+    attempts: u32,
+    not_before: Option<Instant>,
+    /// Let through by the brake; a retry of the same is not counted again.
+    admitted: bool,
+    /// Waiting for the watch to show what we wrote.
+    echo_by: Option<Instant>,
+}
+
+/// How acting on a subject ended.
+struct End<R: Recovery> {
+    subject: R::Subject,
+    done: Vec<Action>,
+    outcome: Outcome,
+}
+
+enum Outcome {
+    Done,
+    /// The live objects say otherwise than the view did.
+    Changed(String),
+    Failed(Failure),
+}
+
+impl<R: Recovery> Engine<R> {
+    pub(crate) fn new(recovery: R, shared: Shared, watches: Vec<Arc<WatchHealth>>) -> Self {
+        Self {
+            recovery,
+            shared,
+            watches,
+            ready: VecDeque::new(),
+            queued: HashSet::new(),
+            timers: BinaryHeap::new(),
+            wakes: HashMap::new(),
+            tracked: HashMap::new(),
+            in_flight: HashSet::new(),
+            held: BTreeSet::new(),
+            ends: mpsc::unbounded_channel(),
+        }
+    }
+
+    /// Runs until told to stop, then until what is under way has ended.
+    pub(crate) async fn run(mut self, mut news: mpsc::Receiver<R::News>, stop: CancellationToken) {
+        let mut leadership = self.shared.leadership.clone();
+        let mut led = leadership.leads();
+        loop {
+            let wake = self.timers.peek().map(|Reverse((at, _))| *at);
+            tokio::select! {
+                biased;
+                () = stop.cancelled() => break,
+                Some(end) = self.ends.1.recv() => self.ended(end),
+                () = leadership.changed(led) => {
+                    led = leadership.leads();
+                    self.lead(led);
+                }
+                Some(first) = news.recv() => {
+                    self.hear(first);
+                    for _ in 0..BATCH {
+                        let Ok(next) = news.try_recv() else { break };
+                        self.hear(next);
+                    }
+                }
+                () = sleep_until(wake.unwrap_or_else(far_away)), if wake.is_some() => self.wake_due(),
+            }
+            self.pump();
+            self.shared.metrics.queue(R::NAME, self.ready.len(), self.in_flight.len());
+        }
+        while !self.in_flight.is_empty() {
+            let Some(end) = self.ends.1.recv().await else { return };
+            self.ended(end);
+        }
+    }
+
+    // ---- what happens -------------------------------------------------------------------------
+
+    fn lead(&mut self, leads: bool) {
+        for tracked in self.tracked.values_mut() {
+            tracked.echo_by = None;
+            tracked.not_before = None;
+        }
+        if leads {
+            // What a follower saw, or the leader before us said, is said by us: its event has one name for all.
+            if !self.tell_the_brake()
+                && let Some(engaged) = self.brake().engaged()
+            {
+                self.announce(&Transition::Engaged(engaged));
+            }
+            for subject in self.recovery.subjects() {
+                self.enqueue(subject);
+            }
+        }
+    }
+
+    fn hear(&mut self, news: R::News) {
+        let now = self.shared.time.server();
+        for subject in self.recovery.hear(news, now) {
+            if let Some(tracked) = self.tracked.get_mut(&subject) {
+                tracked.echo_by = None;
+            }
+            self.enqueue(subject);
+        }
+        self.tell_the_brake();
+    }
+
+    /// Returns whether the brake took hold or let go.
+    fn tell_the_brake(&mut self) -> bool {
+        let counts = self.recovery.node_counts();
+        let now = self.shared.time.server();
+        let transition = self.brake().observe(now, counts);
+        let engaged = self.brake().engaged().is_some();
+        self.shared.metrics.brake_engaged(engaged);
+        let Some(transition) = transition else { return false };
+        if let Transition::Released(_) = transition {
+            for subject in std::mem::take(&mut self.held) {
+                self.enqueue(subject);
+            }
+        }
+        if self.shared.leadership.leads() {
+            self.announce(&transition);
+        }
+        true
+    }
+
+    fn announce(&self, transition: &Transition) {
+        tracing::warn!(recovery = R::NAME, "{transition}");
+        let note = transition.event(self.shared.home.clone());
+        let executor = self.shared.executor.clone();
+        tokio::spawn(async move {
+            if let Err(failure) = executor.perform(&Action::EmitEvent(note)).await {
+                tracing::warn!(%failure, "the event about the brake could not be recorded");
+            }
+        });
+    }
+
+    fn wake_due(&mut self) {
+        let now = Instant::now();
+        while let Some(Reverse((at, _))) = self.timers.peek()
+            && *at <= now
+        {
+            let Some(Reverse((at, subject))) = self.timers.pop() else { return };
+            // An alarm that was set anew meanwhile is not this one.
+            if self.wakes.get(&subject) == Some(&at) {
+                self.wakes.remove(&subject);
+                self.enqueue(subject);
+            }
+        }
+    }
+
+    fn enqueue(&mut self, subject: R::Subject) {
+        if self.queued.insert(subject.clone()) {
+            self.ready.push_back(subject);
+        }
+    }
+
+    fn wake_at(&mut self, subject: R::Subject, at: Instant) {
+        self.wakes.insert(subject.clone(), at);
+        self.timers.push(Reverse((at, subject)));
+    }
+
+    // ---- judging ------------------------------------------------------------------------------
+
+    fn pump(&mut self) {
+        // A subject under way is looked at again when it ends.
+        let mut later = Vec::new();
+        while self.in_flight.len() < self.shared.at_once
+            && let Some(subject) = self.ready.pop_front()
+        {
+            if self.in_flight.contains(&subject) {
+                later.push(subject);
+                continue;
+            }
+            self.queued.remove(&subject);
+            self.look_at(subject);
+        }
+        self.ready.extend(later);
+    }
+
+    fn look_at(&mut self, subject: R::Subject) {
+        let now = self.shared.time.server();
+        let Some(judgement) = self.recovery.judge(&subject, now) else {
+            self.wakes.remove(&subject);
+            self.tracked.remove(&subject);
+            self.held.remove(&subject);
+            return;
+        };
+        self.wakes.remove(&subject);
+        if !self.shared.leadership.leads() {
+            return;
+        }
+        let judgement = self.hold_back(&subject, judgement, now);
+        self.note(&subject, &judgement);
+        match judgement.verdict {
+            Verdict::Ignore(_) => {
+                let verdict = self.tracked.get(&subject).and_then(|t| t.verdict);
+                self.tracked.insert(subject, Tracked { verdict, ..Tracked::default() });
+            }
+            Verdict::Wait { until, .. } => {
+                self.track(&subject).due = Some(until);
+                let at = self.shared.time.instant_when_server_shows(until);
+                self.wake_at(subject, at);
+            }
+            Verdict::Blocked { by, .. } => {
+                self.track(&subject).due.get_or_insert(now);
+                if let Some(until) = by.until() {
+                    let at = self.shared.time.instant_when_server_shows(until);
+                    self.wake_at(subject.clone(), at);
+                }
+                self.held.insert(subject);
+            }
+            Verdict::Act { actions, why } => self.act(subject, actions, &why, now),
+        }
+    }
+
+    /// The brake's word on a verdict to act. What it lets pass counts from then on, and a retry of it not again.
+    fn hold_back(&mut self, subject: &R::Subject, judgement: Judgement<R::Why>, now: Timestamp) -> Judgement<R::Why> {
+        if self.track(subject).admitted || self.is_waiting(subject) {
+            return judgement;
+        }
+        let judgement = self.brake().pass(now, judgement);
+        match &judgement.verdict {
+            Verdict::Blocked { by, .. } => self.shared.metrics.held(R::NAME, by.code()),
+            Verdict::Act { .. } => {
+                self.track(subject).admitted = true;
+                self.held.remove(subject);
+            }
+            Verdict::Ignore(_) | Verdict::Wait { .. } => {}
+        }
+        judgement
+    }
+
+    /// Whether a subject must not be acted on yet, whatever its verdict.
+    fn is_waiting(&mut self, subject: &R::Subject) -> bool {
+        let now = Instant::now();
+        let tracked = self.track(subject);
+        tracked.not_before.is_some_and(|t| t > now) || tracked.echo_by.is_some_and(|t| t > now)
+    }
+
+    fn act(&mut self, subject: R::Subject, actions: Vec<Action>, why: &R::Why, now: Timestamp) {
+        let instant = Instant::now();
+        let tracked = self.track(&subject);
+        tracked.due.get_or_insert(now);
+        let wait = tracked.not_before.max(tracked.echo_by).filter(|t| *t > instant);
+        if let Some(until) = wait {
+            return self.wake_at(subject, until);
+        }
+        if actions.iter().any(Action::is_disruptive) && self.is_stale() {
+            self.shared.metrics.held(R::NAME, "StaleView");
+            tracing::warn!(recovery = R::NAME, %subject, "held: a watch has been silent for too long");
+            return self.wake_at(subject, instant + STALE_PAUSE);
+        }
+        if self.shared.dry_run {
+            for action in &actions {
+                tracing::info!(recovery = R::NAME, %subject, %action, why = %why, "dry run: would be done");
+            }
+            return;
+        }
+        self.in_flight.insert(subject.clone());
+        let attempt = Attempt {
+            executor: self.shared.executor.clone(),
+            time: self.shared.time.clone(),
+            inquiry: self.recovery.inquiry(&subject),
+            actions,
+            why: why.to_string(),
+        };
+        let ends = self.ends.0.clone();
+        tokio::spawn(async move {
+            let (done, outcome) = attempt.run::<R>(&subject).await;
+            // The engine waits for every end before it goes.
+            let _ = ends.send(End { subject, done, outcome });
+        });
+    }
+
+    fn is_stale(&self) -> bool {
+        self.watches.iter().any(|w| !w.is_synced() || w.staleness() > self.shared.freshness)
+    }
+
+    fn ended(&mut self, End { subject, done, outcome }: End<R>) {
+        self.in_flight.remove(&subject);
+        for action in &done {
+            self.recovery.done(&subject, action);
+        }
+        let (local, server) = (Instant::now(), self.shared.time.server());
+        let wrote = done.iter().any(|a| !matches!(a, Action::EmitEvent(_)));
+        let tracked = self.track(&subject);
+        if wrote {
+            tracked.echo_by = Some(local + ECHO_WITHIN);
+        }
+        let retry = match outcome {
+            Outcome::Done => {
+                tracked.attempts = 0;
+                tracked.admitted = false;
+                let seconds = tracked.due.take().map(|due| server.duration_since(due).as_secs_f64().max(0.0));
+                self.shared.metrics.done(R::NAME, seconds.unwrap_or(0.0));
+                None
+            }
+            Outcome::Changed(verdict) => {
+                tracing::info!(recovery = R::NAME, %subject, verdict, "not done: the live objects say otherwise");
+                Some(tracked.next_retry())
+            }
+            Outcome::Failed(Failure::NotLeading) => None,
+            Outcome::Failed(Failure::Stale) => {
+                tracing::debug!(recovery = R::NAME, %subject, "it changed since it was judged; judged again");
+                Some(tracked.next_retry().min(FIRST_RETRY))
+            }
+            Outcome::Failed(failure) => {
+                let wait = match &failure {
+                    Failure::Throttled(pause) => tracked.next_retry().max(*pause),
+                    _ => tracked.next_retry(),
+                };
+                let attempts = tracked.attempts;
+                tracing::warn!(recovery = R::NAME, %subject, attempts, %failure, retry_in = ?wait, "not done");
+                self.shared.metrics.retried(R::NAME);
+                Some(wait)
+            }
+        };
+        if let Some(wait) = retry {
+            let tracked = self.track(&subject);
+            tracked.not_before = Some(local + wait);
+            tracked.echo_by = None;
+        }
+        self.enqueue(subject);
+    }
+
+    fn note(&mut self, subject: &R::Subject, judgement: &Judgement<R::Why>) {
+        let verdict = (judgement.verdict.name(), judgement.verdict.why().code());
+        let tracked = self.track(subject);
+        if tracked.verdict.replace(verdict) != Some(verdict) {
+            self.shared.metrics.verdict(R::NAME, verdict.0, verdict.1);
+            tracing::debug!(recovery = R::NAME, %subject, verdict = verdict.0, why = %judgement.verdict.why());
+        }
+    }
+
+    fn track(&mut self, subject: &R::Subject) -> &mut Tracked {
+        self.tracked.entry(subject.clone()).or_default()
+    }
+
+    fn brake(&self) -> MutexGuard<'_, Brake> {
+        self.shared.brake.lock().unwrap_or_else(PoisonError::into_inner)
+    }
+}
+
+impl Tracked {
+    fn next_retry(&mut self) -> Duration {
+        self.attempts = self.attempts.saturating_add(1);
+        FIRST_RETRY.saturating_mul(2u32.saturating_pow(self.attempts.min(20) - 1)).min(LONGEST_RETRY)
+    }
+}
+
+/// One try at carrying out a verdict.
+struct Attempt<I> {
+    executor: Executor,
+    time: Time,
+    inquiry: I,
+    actions: Vec<Action>,
+    why: String,
+}
+
+impl<I: LiveInquiry> Attempt<I> {
+    async fn run<R: Recovery>(self, subject: &R::Subject) -> (Vec<Action>, Outcome) {
+        let mut done = Vec::with_capacity(self.actions.len());
+        let mut written: Option<String> = None;
+        for action in self.actions {
+            if action.needs_a_second_look() {
+                let now = self.time.server();
+                match self.inquiry.ask(self.executor.client(), written.as_deref(), now).await {
+                    Ok(Some(judgement)) if asks_for(&judgement, &action) => {}
+                    Ok(Some(judgement)) => return (done, Outcome::Changed(judgement.verdict.why().to_string())),
+                    Ok(None) => return (done, Outcome::Changed("it is not there any more".to_owned())),
+                    Err(error) => return (done, Outcome::Failed(Failure::Api(error))),
+                }
+            }
+            match self.executor.perform(&action).await {
+                Ok(result) => {
+                    if let Written::Object(object) = result
+                        && !matches!(action, Action::EmitEvent(_))
+                    {
+                        written = Some(object);
+                    }
+                    tracing::info!(recovery = R::NAME, %subject, %action, why = self.why, "done");
+                    done.push(action);
+                }
+                Err(failure) => return (done, Outcome::Failed(failure)),
+            }
+        }
+        (done, Outcome::Done)
+    }
+}
+
+/// Whether a second judgement still asks for this very step, on this very object.
+fn asks_for<Why>(judgement: &Judgement<Why>, action: &Action) -> bool {
+    let same = |a: &Action| a.name() == action.name() && a.subject() == action.subject();
+    judgement.verdict.actions().iter().any(same)
+}
+
+fn far_away() -> Instant {
+    Instant::now() + Duration::from_secs(86_400)
+}

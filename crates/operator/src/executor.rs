@@ -1,0 +1,315 @@
+//! The only code that writes to the objects that are judged. Every write is guarded, bounded in time by the lease,
+//! counted, and never repeated behind anybody's back.
+
+use std::{
+    sync::{Arc, Mutex, PoisonError},
+    time::Duration,
+};
+
+use http::{Method, Request, header::CONTENT_TYPE};
+use jiff::Timestamp;
+use kube::Client;
+use salvor_recovery::{
+    Action,
+    action::{EventNote, NodeRef, Subject, Taint},
+};
+use serde_json::{Value, json};
+use tokio::{sync::Semaphore, time::Instant};
+
+use crate::{crash::CrashPoint, leader::Leadership, live, metrics::Metrics, time::Time};
+
+/// What the API server records as the writer.
+const FIELD_MANAGER: &str = "salvor";
+/// A write that is not answered by then has an unknown outcome, and is judged anew.
+const WRITE_TIMEOUT: Duration = Duration::from_secs(10);
+/// An event's note may not be longer.
+const LONGEST_NOTE: usize = 1024;
+
+/// How a write failed.
+#[derive(Debug, thiserror::Error)]
+pub(crate) enum Failure {
+    /// The object has changed since it was judged.
+    #[error("it has changed since it was judged")]
+    Stale,
+    /// This process does not lead, or is not sure to.
+    #[error("this replica does not lead (any more)")]
+    NotLeading,
+    /// The server asks for a pause.
+    #[error("the API server asks to wait {0:?}")]
+    Throttled(Duration),
+    /// The server refuses, and will again until somebody changes something.
+    #[error("not allowed to {verb} {resource}: {message}")]
+    Forbidden { verb: &'static str, resource: &'static str, message: String },
+    /// No answer in time: it may or may not have been done.
+    #[error("no answer within {0:?}; it may or may not have been done")]
+    Unanswered(Duration),
+    /// Anything else.
+    #[error("{}", live::brief(.0))]
+    Api(kube::Error),
+}
+
+impl Failure {
+    fn code(&self) -> &'static str {
+        match self {
+            Self::Stale => "conflict",
+            Self::NotLeading => "not_leading",
+            Self::Throttled(_) => "throttled",
+            Self::Forbidden { .. } => "forbidden",
+            Self::Unanswered(_) => "unanswered",
+            Self::Api(_) => "error",
+        }
+    }
+}
+
+/// What a write left behind.
+#[derive(Debug)]
+pub(crate) enum Written {
+    /// The object as the server now has it.
+    Object(String),
+    /// Nothing to show: an event, or an object that is gone.
+    Nothing,
+}
+
+/// Carries out actions. Clones share their limits.
+#[derive(Clone)]
+pub(crate) struct Executor(Arc<Inner>);
+
+struct Inner {
+    client: Client,
+    time: Time,
+    leadership: Leadership,
+    metrics: Metrics,
+    instance: String,
+    permits: Semaphore,
+    quiet_until: Mutex<Option<Instant>>,
+    crash: CrashPoint,
+}
+
+impl Executor {
+    pub(crate) fn new(
+        client: Client,
+        time: Time,
+        leadership: Leadership,
+        metrics: Metrics,
+        instance: String,
+        writes: u32,
+    ) -> Self {
+        let permits = usize::try_from(writes).unwrap_or(1).clamp(1, Semaphore::MAX_PERMITS);
+        Self(Arc::new(Inner {
+            client,
+            time,
+            leadership,
+            metrics,
+            instance,
+            permits: Semaphore::new(permits),
+            quiet_until: Mutex::default(),
+            crash: CrashPoint::from_environment(),
+        }))
+    }
+
+    pub(crate) fn client(&self) -> &Client {
+        &self.0.client
+    }
+
+    /// Carries out one action.
+    pub(crate) async fn perform(&self, action: &Action) -> Result<Written, Failure> {
+        self.keep_quiet().await;
+        // Waiting is fair: whoever asked first goes first, whichever recovery it is.
+        let Ok(_permit) = self.0.permits.acquire().await else { return Err(Failure::NotLeading) };
+        let left = self.0.leadership.time_left().ok_or(Failure::NotLeading)?;
+        let limit = left.min(WRITE_TIMEOUT);
+        let number = self.0.crash.before_write();
+        let result = match tokio::time::timeout(limit, self.write(action)).await {
+            Ok(result) => result,
+            Err(_) => Err(Failure::Unanswered(limit)),
+        };
+        self.0.crash.after_write(number);
+        let code = result.as_ref().map_or_else(Failure::code, |_| "ok");
+        self.0.metrics.wrote(action.name(), code);
+        if let Err(Failure::Throttled(pause)) = &result {
+            *self.quiet() = Some(Instant::now() + *pause);
+        }
+        result
+    }
+
+    async fn keep_quiet(&self) {
+        let until = *self.quiet();
+        if let Some(until) = until.filter(|u| *u > Instant::now()) {
+            tokio::time::sleep_until(until).await;
+        }
+    }
+
+    fn quiet(&self) -> std::sync::MutexGuard<'_, Option<Instant>> {
+        self.0.quiet_until.lock().unwrap_or_else(PoisonError::into_inner)
+    }
+
+    async fn write(&self, action: &Action) -> Result<Written, Failure> {
+        match action {
+            Action::PatchPodStatus { pod, resource_version, phase, conditions } => {
+                let conditions: Vec<Value> = conditions
+                    .iter()
+                    .map(|c| {
+                        json!({
+                            "type": c.kind,
+                            "status": "True",
+                            "reason": c.reason,
+                            "message": c.message,
+                            "lastTransitionTime": c.last_transition_time,
+                        })
+                    })
+                    .collect();
+                let mut status = json!({ "conditions": conditions });
+                if let Some(phase) = phase {
+                    status["phase"] = phase.as_str().into();
+                }
+                // Strategic: conditions are merged by their type, so those of others stay without being read.
+                let guard = json!({ "uid": pod.uid, "resourceVersion": resource_version });
+                let body = json!({ "metadata": guard, "status": status });
+                let path = format!("/api/v1/namespaces/{}/pods/{}/status", pod.namespace, pod.name);
+                self.patch(&path, "application/strategic-merge-patch+json", &body, "pods/status").await
+            }
+            Action::EmitEvent(note) => self.emit(note).await,
+            Action::ForceDeletePod { pod } => {
+                let path = format!("/api/v1/namespaces/{}/pods/{}", pod.namespace, pod.name);
+                let options = json!({ "gracePeriodSeconds": 0, "preconditions": { "uid": pod.uid } });
+                let request = self.send(Method::DELETE, &path, "application/json", &options, "delete", "pods");
+                match request.await {
+                    // It is gone, which is all that was wanted.
+                    Err(Failure::Api(kube::Error::Api(status))) if status.code == 404 => Ok(Written::Nothing),
+                    other => other,
+                }
+            }
+            Action::TaintNode { node, resource_version, taint, mark, since } => {
+                self.change_taints(node, resource_version, |taints| {
+                    taints.retain(|t| !is(t, taint));
+                    let mut added = json!({ "key": taint.key, "effect": taint.effect, "timeAdded": since });
+                    if !taint.value.is_empty() {
+                        added["value"] = taint.value.as_str().into();
+                    }
+                    taints.push(added);
+                    (*mark, json!(since.to_string()))
+                })
+                .await
+            }
+            Action::UntaintNode { node, resource_version, taint, mark } => {
+                self.change_taints(node, resource_version, |taints| {
+                    taints.retain(|t| !is(t, taint));
+                    (*mark, Value::Null)
+                })
+                .await
+            }
+        }
+    }
+
+    /// A node's taints are one list to the API: it is read, changed and written back whole, if nobody else did.
+    async fn change_taints(
+        &self,
+        node: &NodeRef,
+        judged: &str,
+        change: impl FnOnce(&mut Vec<Value>) -> (&'static str, Value),
+    ) -> Result<Written, Failure> {
+        let path = format!("/api/v1/nodes/{}", node.name);
+        let text = live::get(&self.0.client, &path).await.map_err(Failure::Api)?.ok_or(Failure::Stale)?;
+        let object: Value = serde_json::from_str(&text).map_err(|e| Failure::Api(kube::Error::SerdeError(e)))?;
+        let metadata = &object["metadata"];
+        if metadata["uid"] != node.uid.as_str() || metadata["resourceVersion"] != judged {
+            return Err(Failure::Stale);
+        }
+        let mut taints = object["spec"]["taints"].as_array().cloned().unwrap_or_default();
+        let (mark, value) = change(&mut taints);
+        let body = json!({
+            "metadata": { "uid": node.uid, "resourceVersion": judged, "annotations": { mark: value } },
+            "spec": { "taints": taints },
+        });
+        self.patch(&path, "application/merge-patch+json", &body, "nodes").await
+    }
+
+    async fn emit(&self, note: &EventNote) -> Result<Written, Failure> {
+        let namespace = note.regarding.event_namespace();
+        let mut text = note.message.clone();
+        if text.len() > LONGEST_NOTE {
+            let end = (0..=LONGEST_NOTE).rev().find(|i| text.is_char_boundary(*i)).unwrap_or(0);
+            text.truncate(end);
+        }
+        let event = json!({
+            "apiVersion": "events.k8s.io/v1",
+            "kind": "Event",
+            "metadata": { "name": note.name, "namespace": namespace },
+            "eventTime": micro_time(self.0.time.local()),
+            "type": format!("{:?}", note.kind),
+            "reason": note.reason,
+            "action": note.action,
+            "note": text,
+            "regarding": regarding(&note.regarding),
+            "reportingController": note.reporting_controller,
+            "reportingInstance": self.0.instance,
+        });
+        let path = format!("/apis/events.k8s.io/v1/namespaces/{namespace}/events");
+        match self.send(Method::POST, &path, "application/json", &event, "create", "events.events.k8s.io").await {
+            // The event has a name of its own: there already, it was told already.
+            Err(Failure::Stale) => Ok(Written::Nothing),
+            // A namespace that is going away takes no events, and nobody will read them there.
+            Err(Failure::Forbidden { message, .. }) if message.contains("being terminated") => Ok(Written::Nothing),
+            other => other,
+        }
+    }
+
+    async fn patch(&self, path: &str, kind: &str, body: &Value, resource: &'static str) -> Result<Written, Failure> {
+        let path = format!("{path}?fieldManager={FIELD_MANAGER}");
+        self.send(Method::PATCH, &path, kind, body, "patch", resource).await
+    }
+
+    async fn send(
+        &self,
+        method: Method,
+        path: &str,
+        kind: &str,
+        body: &Value,
+        verb: &'static str,
+        resource: &'static str,
+    ) -> Result<Written, Failure> {
+        let body = serde_json::to_vec(body).map_err(|e| Failure::Api(kube::Error::SerdeError(e)))?;
+        let request = Request::builder()
+            .method(method)
+            .uri(path)
+            .header(CONTENT_TYPE, kind)
+            .body(body)
+            .map_err(|e| Failure::Api(kube::Error::HttpError(e)))?;
+        match self.0.client.request_text(request).await {
+            Ok(text) => Ok(Written::Object(text)),
+            Err(kube::Error::Api(status)) => Err(match status.code {
+                409 => Failure::Stale,
+                // The guard's UID is another pod's: the API says so as a validation error.
+                422 if status.message.contains("uid") => Failure::Stale,
+                403 => Failure::Forbidden { verb, resource, message: status.message },
+                429 => {
+                    let seconds = status.details.as_ref().map_or(1, |d| d.retry_after_seconds.max(1));
+                    Failure::Throttled(Duration::from_secs(u64::from(seconds)))
+                }
+                _ => Failure::Api(kube::Error::Api(status)),
+            }),
+            Err(error) => Err(Failure::Api(error)),
+        }
+    }
+}
+
+fn is(taint: &Value, wanted: &Taint) -> bool {
+    taint["key"] == wanted.key.as_str() && taint["effect"] == wanted.effect.as_str()
+}
+
+fn regarding(subject: &Subject) -> Value {
+    match subject {
+        Subject::Pod(pod) => json!({
+            "apiVersion": "v1", "kind": "Pod", "namespace": pod.namespace, "name": pod.name, "uid": pod.uid,
+        }),
+        Subject::Lease { namespace, name } => json!({
+            "apiVersion": "coordination.k8s.io/v1", "kind": "Lease", "namespace": namespace, "name": name,
+        }),
+        // Kubernetes' own controllers give a node's name as its UID here, and `kubectl describe node` looks for that.
+        Subject::Node(node) => json!({ "apiVersion": "v1", "kind": "Node", "name": node.name, "uid": node.name }),
+    }
+}
+
+fn micro_time(at: Timestamp) -> String {
+    at.strftime("%Y-%m-%dT%H:%M:%S.%6fZ").to_string()
+}

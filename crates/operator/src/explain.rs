@@ -1,0 +1,159 @@
+//! What Salvor thinks of an object now, from the live objects, by the same `decide` that acts.
+
+use k8s_openapi::api::coordination::v1::Lease;
+use kube::{Api, Client};
+use salvor_api::config::Configuration;
+use salvor_recovery::{
+    Judgement, Reason, Report,
+    brake::{Brake, BrakeState},
+    zombie::{ZombiePolicy, decide_node, decide_pod},
+};
+use serde::{Deserialize, Serialize};
+
+use crate::{
+    leader::brake_state,
+    live,
+    recoveries::zombie,
+    time::Time,
+};
+
+/// Why an explanation cannot be given.
+#[derive(Debug, thiserror::Error)]
+pub enum ExplainError {
+    /// There is no such object.
+    #[error("there is no {0}")]
+    NotFound(String),
+    /// The API did not answer as it should.
+    #[error("cannot read {what}: {}", live::brief(.source))]
+    Api {
+        /// What was read.
+        what: String,
+        /// What went wrong.
+        source: kube::Error,
+    },
+}
+
+/// What each recovery says about an object now, and what was already done about it.
+#[derive(Clone, Debug, Serialize)]
+#[serde(rename_all = "camelCase")]
+pub struct Explanation {
+    /// The object, such as `pod ns/name`.
+    pub subject: String,
+    /// One verdict per recovery that may concern the object, with the recovery's name.
+    pub recoveries: Vec<RecoveryReport>,
+    /// What was already done, oldest first.
+    pub history: Vec<String>,
+}
+
+/// What one recovery says about an object.
+#[derive(Clone, Debug, Serialize)]
+#[serde(rename_all = "camelCase")]
+pub struct RecoveryReport {
+    /// The recovery's name, as in `--controllers`.
+    pub recovery: &'static str,
+    /// Its verdict, rule by rule.
+    #[serde(flatten)]
+    pub report: Report,
+}
+
+/// What Salvor thinks of a pod now.
+pub async fn explain_pod(
+    config: kube::Config,
+    configuration: &Configuration,
+    namespace: &str,
+    name: &str,
+) -> Result<Explanation, ExplainError> {
+    let subject = format!("pod {namespace}/{name}");
+    let (client, time) = connect(config)?;
+    let pod = zombie::pod(&client, namespace, name).await.map_err(|e| cannot_read(&subject, e))?;
+    let pod = pod.ok_or_else(|| ExplainError::NotFound(subject.clone()))?;
+    let node = match &pod.node_name {
+        None => None,
+        Some(node) => {
+            let read = zombie::node(&client, node, time.server()).await;
+            read.map_err(|e| cannot_read(&format!("node {node}"), e))?
+        }
+    };
+    let policy = ZombiePolicy::new(configuration);
+    let judgement = decide_pod(&pod, node.as_ref(), &policy, time.server());
+    let report = reviewed(&client, configuration, &time, judgement).await;
+    let history = history(&client, namespace, &pod.pod.uid).await.map_err(|e| cannot_read("events", e))?;
+    Ok(Explanation { subject, recoveries: vec![report], history })
+}
+
+/// What Salvor thinks of a node now.
+pub async fn explain_node(
+    config: kube::Config,
+    configuration: &Configuration,
+    name: &str,
+) -> Result<Explanation, ExplainError> {
+    let subject = format!("node {name}");
+    let (client, time) = connect(config)?;
+    let read = zombie::node(&client, name, time.local()).await.map_err(|e| cannot_read(&subject, e))?;
+    let mut node = read.ok_or_else(|| ExplainError::NotFound(subject.clone()))?;
+    node.lease_renewed =
+        live::lease_renewed(&client, name).await.map_err(|e| cannot_read(&format!("the Lease of node {name}"), e))?;
+    let policy = ZombiePolicy::new(configuration);
+    let judgement = decide_node(&node, &policy, time.server());
+    let report = reviewed(&client, configuration, &time, judgement).await;
+    let history = history(&client, "default", name).await.map_err(|e| cannot_read("events", e))?;
+    Ok(Explanation { subject, recoveries: vec![report], history })
+}
+
+fn connect(config: kube::Config) -> Result<(Client, Time), ExplainError> {
+    let time = Time::system();
+    let client = crate::client::connect(config, &time).map_err(|e| cannot_read("the API", e))?;
+    Ok((client, time))
+}
+
+fn cannot_read(what: &str, source: kube::Error) -> ExplainError {
+    ExplainError::Api { what: what.to_owned(), source }
+}
+
+/// The judgement as the leader would have it, with the brake's memory from the lease.
+async fn reviewed<Why: Reason>(
+    client: &Client,
+    configuration: &Configuration,
+    time: &Time,
+    judgement: Judgement<Why>,
+) -> RecoveryReport {
+    let settings = &configuration.leader_election;
+    let leases: Api<Lease> = Api::namespaced(client.clone(), &settings.lease_namespace);
+    // Without a lease, or without the right to read it, nothing is known to hold anything back.
+    let lease = leases.get_opt(&settings.lease_name).await.ok().flatten();
+    let state = lease.as_ref().and_then(brake_state).unwrap_or_else(BrakeState::default);
+    let brake = Brake::new(configuration.brake.clone(), state);
+    let judgement = brake.review(time.server(), judgement);
+    RecoveryReport { recovery: "zombie", report: judgement.report() }
+}
+
+/// What Salvor has told about an object, from its events.
+async fn history(client: &Client, namespace: &str, uid: &str) -> kube::Result<Vec<String>> {
+    #[derive(Deserialize)]
+    struct Events {
+        items: Vec<Event>,
+    }
+    #[derive(Deserialize)]
+    #[serde(rename_all = "camelCase")]
+    struct Event {
+        event_time: Option<String>,
+        #[serde(default)]
+        reason: String,
+        #[serde(default)]
+        message: String,
+        #[serde(default)]
+        reporting_component: String,
+    }
+    let path = format!("/api/v1/namespaces/{namespace}/events?fieldSelector=involvedObject.uid%3D{uid}");
+    let Some(text) = live::get(client, &path).await? else { return Ok(Vec::new()) };
+    let events: Events = serde_json::from_str(&text).map_err(kube::Error::SerdeError)?;
+    let ours = salvor_api::names::events::POD_TERMINATION_CONTROLLER;
+    let mut lines: Vec<String> = events
+        .items
+        .into_iter()
+        .filter(|e| e.reporting_component == ours)
+        .map(|e| format!("{} {}: {}", e.event_time.unwrap_or_default(), e.reason, e.message))
+        .collect();
+    lines.sort();
+    Ok(lines)
+}

@@ -1,0 +1,333 @@
+//! Leader election on a Lease, by client-go's protocol: a claim expires when it has not been *seen* to change for its
+//! duration, on the observer's own monotonic clock. Wall clocks are written for people, and never compared.
+
+use std::{
+    sync::{Arc, Mutex, PoisonError},
+    time::Duration,
+};
+
+use k8s_openapi::{
+    api::{
+        coordination::v1::{Lease, LeaseSpec},
+        core::v1::Namespace,
+    },
+    apimachinery::pkg::apis::meta::v1::MicroTime,
+};
+use kube::{
+    Api, Client,
+    api::{ObjectMeta, PostParams},
+};
+use salvor_api::config::LeaderElection;
+use salvor_recovery::brake::{Brake, BrakeState};
+use tokio::{sync::watch, time::Instant};
+use tokio_util::sync::CancellationToken;
+
+use crate::{
+    live,
+    metrics::Metrics,
+    time::{Time, std_duration},
+};
+
+/// Carries the brake's memory from one leader to the next.
+const BRAKE_ANNOTATION: &str = "salvor.dev/brake";
+
+/// Whether this process may write, and for how long that is certain.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+enum Tenure {
+    Follows,
+    /// Nobody else can hold the lease before this instant, with a margin for what is under way.
+    LeadsUntil(Instant),
+    /// There is no election.
+    LeadsAlone,
+}
+
+/// What everybody who writes asks first.
+#[derive(Clone, Debug)]
+pub(crate) struct Leadership(watch::Receiver<Tenure>);
+
+impl Leadership {
+    /// A process that leads because there is no other.
+    pub(crate) fn alone() -> Self {
+        Self(watch::channel(Tenure::LeadsAlone).1)
+    }
+
+    /// How long a write may take from now on; `None` when there must be none.
+    pub(crate) fn time_left(&self) -> Option<Duration> {
+        match *self.0.borrow() {
+            Tenure::Follows => None,
+            Tenure::LeadsUntil(end) => end.checked_duration_since(Instant::now()).filter(|left| !left.is_zero()),
+            Tenure::LeadsAlone => Some(Duration::MAX),
+        }
+    }
+
+    pub(crate) fn leads(&self) -> bool {
+        self.time_left().is_some()
+    }
+
+    /// Waits until this process begins or ceases to lead. Renewals are not news.
+    pub(crate) async fn changed(&mut self, led: bool) {
+        loop {
+            if self.leads() != led || self.0.changed().await.is_err() {
+                if self.leads() == led {
+                    std::future::pending::<()>().await;
+                }
+                return;
+            }
+        }
+    }
+}
+
+/// A candidate for the lease.
+pub(crate) struct Elector {
+    leases: Api<Lease>,
+    client: Client,
+    settings: LeaderElection,
+    identity: String,
+    time: Time,
+    metrics: Metrics,
+    brake: Arc<Mutex<Brake>>,
+    tenure: watch::Sender<Tenure>,
+    /// The lease as last seen, and when it was last seen to change.
+    seen: Option<(Lease, Instant)>,
+}
+
+#[derive(Debug, thiserror::Error)]
+enum Refusal {
+    #[error("{0} holds it")]
+    HeldBy(String),
+    #[error("somebody else changed it")]
+    Lost,
+    #[error("{}", live::brief(.0))]
+    Api(kube::Error),
+}
+
+impl Elector {
+    pub(crate) fn new(
+        client: Client,
+        settings: LeaderElection,
+        identity: String,
+        time: Time,
+        metrics: Metrics,
+        brake: Arc<Mutex<Brake>>,
+    ) -> (Self, Leadership) {
+        let (tenure, leadership) = watch::channel(Tenure::Follows);
+        let leases = Api::namespaced(client.clone(), &settings.lease_namespace);
+        let elector = Self { leases, client, settings, identity, time, metrics, brake, tenure, seen: None };
+        (elector, Leadership(leadership))
+    }
+
+    /// Campaigns and renews until told to stop; then gives the lease back, so that another need not wait for it.
+    pub(crate) async fn run(mut self, stop: CancellationToken) {
+        let pause = std_duration(self.settings.retry_period);
+        let deadline = std_duration(self.settings.renew_deadline);
+        let mut said = String::new();
+        loop {
+            let sent = Instant::now();
+            let attempt = tokio::time::timeout(deadline, self.acquire_or_renew());
+            let result = tokio::select! {
+                result = attempt => result,
+                () = stop.cancelled() => break,
+            };
+            match result {
+                Ok(Ok(())) => {
+                    if !self.is_leading() {
+                        tracing::info!(identity = self.identity, lease = self.lease_name(), "leading");
+                        self.take_over_the_brake();
+                        said.clear();
+                    }
+                    self.tenure.send_replace(Tenure::LeadsUntil(sent + deadline));
+                }
+                Ok(Err(refusal)) => {
+                    let why = self.explain(&refusal);
+                    if why != said {
+                        tracing::info!(identity = self.identity, lease = self.lease_name(), why, "not leading");
+                        said = why;
+                    }
+                    if matches!(refusal, Refusal::HeldBy(_)) {
+                        self.tenure.send_replace(Tenure::Follows);
+                    }
+                }
+                Err(_) => tracing::warn!(lease = self.lease_name(), "the lease could not be renewed in time"),
+            }
+            if let Tenure::LeadsUntil(end) = *self.tenure.borrow()
+                && end <= Instant::now()
+            {
+                tracing::warn!(identity = self.identity, lease = self.lease_name(), "no longer sure to lead; writes stop");
+            }
+            if self.tenure.borrow().has_ended() {
+                self.tenure.send_replace(Tenure::Follows);
+            }
+            self.metrics.leads(self.is_leading());
+            tokio::select! {
+                () = tokio::time::sleep(pause) => {}
+                () = stop.cancelled() => break,
+            }
+        }
+        self.release().await;
+    }
+
+    fn is_leading(&self) -> bool {
+        matches!(*self.tenure.borrow(), Tenure::LeadsUntil(end) if end > Instant::now())
+    }
+
+    fn lease_name(&self) -> String {
+        format!("{}/{}", self.settings.lease_namespace, self.settings.lease_name)
+    }
+
+    fn explain(&self, refusal: &Refusal) -> String {
+        match refusal {
+            Refusal::Api(kube::Error::Api(status)) if status.code == 404 => format!(
+                "namespace {:?} (leaderElection.leaseNamespace) is not there: create it, name another one, or run with \
+                 --leader-elect=false",
+                self.settings.lease_namespace
+            ),
+            Refusal::Api(kube::Error::Api(status)) if status.code == 403 => format!(
+                "not allowed: {}; get, create and update on leases.coordination.k8s.io are needed in namespace {:?}",
+                status.message, self.settings.lease_namespace
+            ),
+            other => other.to_string(),
+        }
+    }
+
+    async fn acquire_or_renew(&mut self) -> Result<(), Refusal> {
+        // The fast path of a leader: what we wrote last is still there.
+        if let Some((lease, _)) = self.seen.clone()
+            && self.is_leading()
+        {
+            match self.write(lease).await {
+                Err(Refusal::Lost) => {}
+                other => return other,
+            }
+        }
+        let name = self.settings.lease_name.clone();
+        let Some(lease) = self.leases.get_opt(&name).await.map_err(Refusal::Api)? else {
+            return self.create().await;
+        };
+        let changed = self.seen.as_ref().is_none_or(|(known, _)| record(known) != record(&lease));
+        let since = match &self.seen {
+            Some((_, since)) if !changed => *since,
+            _ => Instant::now(),
+        };
+        self.seen = Some((lease.clone(), since));
+        let spec = lease.spec.clone().unwrap_or_default();
+        let holder = spec.holder_identity.unwrap_or_default();
+        let lasts = Duration::from_secs(u64::try_from(spec.lease_duration_seconds.unwrap_or(0)).unwrap_or(0));
+        if !holder.is_empty() && holder != self.identity && since.elapsed() < lasts {
+            return Err(Refusal::HeldBy(holder));
+        }
+        self.write(lease).await
+    }
+
+    async fn create(&mut self) -> Result<(), Refusal> {
+        let lease = Lease {
+            metadata: ObjectMeta {
+                name: Some(self.settings.lease_name.clone()),
+                namespace: Some(self.settings.lease_namespace.clone()),
+                ..ObjectMeta::default()
+            },
+            spec: None,
+        };
+        let lease = self.claim(lease);
+        let created = match self.leases.create(&PostParams::default(), &lease).await {
+            // Run from outside the cluster by somebody who may: then the namespace is made. Otherwise it is said.
+            Err(kube::Error::Api(status)) if status.code == 404 && self.create_namespace().await => {
+                self.leases.create(&PostParams::default(), &lease).await
+            }
+            other => other,
+        };
+        self.remember(created)
+    }
+
+    async fn create_namespace(&self) -> bool {
+        let namespace = Namespace {
+            metadata: ObjectMeta { name: Some(self.settings.lease_namespace.clone()), ..ObjectMeta::default() },
+            ..Namespace::default()
+        };
+        Api::all(self.client.clone()).create(&PostParams::default(), &namespace).await.is_ok()
+    }
+
+    async fn write(&mut self, lease: Lease) -> Result<(), Refusal> {
+        let lease = self.claim(lease);
+        let written = self.leases.replace(&self.settings.lease_name, &PostParams::default(), &lease).await;
+        self.remember(written)
+    }
+
+    fn remember(&mut self, written: kube::Result<Lease>) -> Result<(), Refusal> {
+        match written {
+            Ok(lease) => {
+                self.seen = Some((lease, Instant::now()));
+                Ok(())
+            }
+            Err(kube::Error::Api(status)) if status.code == 409 => Err(Refusal::Lost),
+            Err(error) => Err(Refusal::Api(error)),
+        }
+    }
+
+    /// The lease with us as its holder, and with the brake's memory while we hold it already.
+    fn claim(&self, mut lease: Lease) -> Lease {
+        let now = MicroTime(self.time.local());
+        let before = lease.spec.unwrap_or_default();
+        let ours = before.holder_identity.as_deref() == Some(&self.identity);
+        let lasts = std_duration(self.settings.lease_duration).as_secs();
+        if ours {
+            let state = self.brake.lock().unwrap_or_else(PoisonError::into_inner).state().clone();
+            if let Ok(state) = serde_json::to_string(&state) {
+                lease.metadata.annotations.get_or_insert_default().insert(BRAKE_ANNOTATION.to_owned(), state);
+            }
+        }
+        lease.spec = Some(LeaseSpec {
+            holder_identity: Some(self.identity.clone()),
+            lease_duration_seconds: Some(i32::try_from(lasts).unwrap_or(i32::MAX)),
+            acquire_time: if ours { before.acquire_time.clone() } else { Some(now.clone()) },
+            renew_time: Some(now),
+            lease_transitions: Some(before.lease_transitions.unwrap_or(0) + i32::from(!ours)),
+            ..before
+        });
+        lease
+    }
+
+    /// What the leader before us had admitted counts for us too.
+    fn take_over_the_brake(&self) {
+        let Some((lease, _)) = &self.seen else { return };
+        let Some(state) = brake_state(lease) else { return };
+        self.brake.lock().unwrap_or_else(PoisonError::into_inner).restore(state);
+    }
+
+    async fn release(&mut self) {
+        let led = self.is_leading();
+        self.tenure.send_replace(Tenure::Follows);
+        self.metrics.leads(false);
+        let Some((lease, _)) = self.seen.take() else { return };
+        if !led {
+            return;
+        }
+        let mut lease = self.claim(lease);
+        if let Some(spec) = &mut lease.spec {
+            spec.holder_identity = Some(String::new());
+            spec.lease_duration_seconds = Some(1);
+        }
+        let params = PostParams::default();
+        let release = self.leases.replace(&self.settings.lease_name, &params, &lease);
+        match tokio::time::timeout(Duration::from_secs(5), release).await {
+            Ok(Ok(_)) => tracing::info!(lease = self.lease_name(), "lease given back"),
+            Ok(Err(error)) => tracing::warn!(lease = self.lease_name(), error = live::brief(&error), "lease not given back; it expires by itself"),
+            Err(_) => tracing::warn!(lease = self.lease_name(), "lease not given back in time; it expires by itself"),
+        }
+    }
+}
+
+impl Tenure {
+    fn has_ended(&self) -> bool {
+        matches!(self, Self::LeadsUntil(end) if *end <= Instant::now())
+    }
+}
+
+/// The part of a lease whose change proves that its holder lives.
+fn record(lease: &Lease) -> Option<(&LeaseSpec, Option<&String>)> {
+    lease.spec.as_ref().map(|spec| (spec, lease.metadata.resource_version.as_ref()))
+}
+
+/// The brake's memory in a lease.
+pub(crate) fn brake_state(lease: &Lease) -> Option<BrakeState> {
+    serde_json::from_str(lease.metadata.annotations.as_ref()?.get(BRAKE_ANNOTATION)?).ok()
+}

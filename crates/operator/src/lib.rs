@@ -1,0 +1,26 @@
+//! The operator: watches, slim stores, queues, the executor, leader election, metrics, events and health.
+//!
+//! ```text
+//! watch ──► recovery (index, decide) ──► engine (queue, timers, brake) ──► executor ──► API server
+//! ```
+//!
+//! [`recoveries`] is the list of recoveries; everything else is the same for all of them.
+
+mod client;
+mod crash;
+mod engine;
+mod executor;
+mod explain;
+mod http;
+mod leader;
+mod live;
+mod metrics;
+mod operator;
+mod recoveries;
+mod recovery;
+mod time;
+mod watch;
+
+pub use explain::{ExplainError, Explanation, RecoveryReport, explain_node, explain_pod};
+pub use metrics::reference as metrics_reference;
+pub use operator::{RunError, run};

@@ -1,0 +1,324 @@
+//! Every metric there is: name, labels, meaning. The reference page is made from this table.
+
+use std::{
+    fmt::Write,
+    sync::{Arc, Mutex, PoisonError, atomic::Ordering},
+};
+
+use prometheus_client::{
+    collector::Collector,
+    encoding::{DescriptorEncoder, EncodeLabelSet, EncodeMetric, text::encode},
+    metrics::{
+        counter::{ConstCounter, Counter},
+        family::Family,
+        gauge::{ConstGauge, Gauge},
+        histogram::Histogram,
+    },
+    registry::Registry,
+};
+
+use crate::{time::Time, watch::WatchHealth};
+
+/// Seconds from due to done: a storm's tail is as interesting as a lone pod's head.
+const DUE_TO_DONE_BUCKETS: [f64; 11] = [0.05, 0.1, 0.25, 0.5, 1.0, 2.5, 5.0, 10.0, 30.0, 60.0, 300.0];
+
+/// One metric, as the reference page describes it.
+struct Description {
+    name: &'static str,
+    kind: &'static str,
+    labels: &'static str,
+    help: &'static str,
+}
+
+macro_rules! descriptions {
+    ($($constant:ident = $name:literal, $kind:literal, $labels:literal, $help:literal;)*) => {
+        $(const $constant: Description = Description { name: $name, kind: $kind, labels: $labels, help: $help };)*
+        const ALL: &[Description] = &[$($constant),*];
+    };
+}
+
+descriptions! {
+    BUILD_INFO = "salvor_build_info", "gauge", "version", "Always 1; which version of Salvor this is";
+    LEADER = "salvor_leader", "gauge", "", "1 while this replica may write, 0 while it follows";
+    VERDICTS = "salvor_verdicts", "counter", "recovery, verdict, reason", "Verdicts reached; counted when a subject's verdict or its reason changes";
+    DUE_TO_DONE = "salvor_due_to_done_seconds", "histogram", "recovery", "Seconds from the moment an action was due until it was done";
+    WRITES = "salvor_writes", "counter", "action, result", "Writes to the API by what they were and how they ended";
+    RETRIES = "salvor_retries", "counter", "recovery", "Subjects that were tried again after a write failed";
+    QUEUE = "salvor_queue_depth", "gauge", "recovery", "Subjects that wait to be judged or acted on";
+    IN_FLIGHT = "salvor_actions_in_flight", "gauge", "recovery", "Subjects that are being acted on";
+    BRAKE = "salvor_brake_engaged", "gauge", "", "1 while too many nodes are unreachable for anything to be recovered";
+    HELD = "salvor_held", "counter", "recovery, by", "Actions held back, by what held them";
+    STALENESS = "salvor_watch_staleness_seconds", "gauge", "resource", "Seconds since the API server last said anything on this watch, bookmarks included";
+    WATCH_RESTARTS = "salvor_watch_restarts", "counter", "resource", "Times a watch had to be opened again after a failure";
+    WATCH_LISTS = "salvor_watch_lists", "counter", "resource", "Times a resource was listed in full";
+    UNREADABLE = "salvor_watch_unreadable_objects", "counter", "resource", "Objects that could not be read, and were left alone";
+    CLOCK = "salvor_server_clock_offset_seconds", "gauge", "bound", "How far the API server's clock is ahead of ours, at least and at most";
+}
+
+#[derive(Clone, Debug, PartialEq, Eq, Hash, EncodeLabelSet)]
+struct VerdictLabels {
+    recovery: &'static str,
+    verdict: &'static str,
+    reason: &'static str,
+}
+
+#[derive(Clone, Debug, PartialEq, Eq, Hash, EncodeLabelSet)]
+struct RecoveryLabel {
+    recovery: &'static str,
+}
+
+#[derive(Clone, Debug, PartialEq, Eq, Hash, EncodeLabelSet)]
+struct WriteLabels {
+    action: &'static str,
+    result: &'static str,
+}
+
+#[derive(Clone, Debug, PartialEq, Eq, Hash, EncodeLabelSet)]
+struct HeldLabels {
+    recovery: &'static str,
+    by: &'static str,
+}
+
+/// The metrics of one process. Clones share them.
+#[derive(Clone, Debug)]
+pub(crate) struct Metrics(Arc<Inner>);
+
+#[derive(Debug)]
+struct Inner {
+    registry: Mutex<Registry>,
+    leader: Gauge,
+    brake: Gauge,
+    verdicts: Family<VerdictLabels, Counter>,
+    due_to_done: Family<RecoveryLabel, Histogram, fn() -> Histogram>,
+    writes: Family<WriteLabels, Counter>,
+    retries: Family<RecoveryLabel, Counter>,
+    queue: Family<RecoveryLabel, Gauge>,
+    in_flight: Family<RecoveryLabel, Gauge>,
+    held: Family<HeldLabels, Counter>,
+}
+
+impl Metrics {
+    pub(crate) fn new(time: &Time) -> Self {
+        let inner = Inner {
+            registry: Mutex::new(Registry::default()),
+            leader: Gauge::default(),
+            brake: Gauge::default(),
+            verdicts: Family::default(),
+            due_to_done: Family::new_with_constructor(|| Histogram::new(DUE_TO_DONE_BUCKETS)),
+            writes: Family::default(),
+            retries: Family::default(),
+            queue: Family::default(),
+            in_flight: Family::default(),
+            held: Family::default(),
+        };
+        let metrics = Self(Arc::new(inner));
+        let build = Family::<[(&str, &str); 1], Gauge>::default();
+        build.get_or_create(&[("version", env!("CARGO_PKG_VERSION"))]).set(1);
+        {
+            let mut registry = metrics.registry();
+            registry.register(BUILD_INFO.name, BUILD_INFO.help, build);
+            registry.register(LEADER.name, LEADER.help, metrics.0.leader.clone());
+            registry.register(BRAKE.name, BRAKE.help, metrics.0.brake.clone());
+            registry.register(VERDICTS.name, VERDICTS.help, metrics.0.verdicts.clone());
+            registry.register(DUE_TO_DONE.name, DUE_TO_DONE.help, metrics.0.due_to_done.clone());
+            registry.register(WRITES.name, WRITES.help, metrics.0.writes.clone());
+            registry.register(RETRIES.name, RETRIES.help, metrics.0.retries.clone());
+            registry.register(QUEUE.name, QUEUE.help, metrics.0.queue.clone());
+            registry.register(IN_FLIGHT.name, IN_FLIGHT.help, metrics.0.in_flight.clone());
+            registry.register(HELD.name, HELD.help, metrics.0.held.clone());
+            registry.register_collector(Box::new(ClockMetrics(time.clone())));
+        }
+        metrics
+    }
+
+    /// Shows these watches too.
+    pub(crate) fn show_watches(&self, watches: Vec<Arc<WatchHealth>>) {
+        self.registry().register_collector(Box::new(WatchMetrics(watches)));
+    }
+
+    pub(crate) fn leads(&self, leads: bool) {
+        self.0.leader.set(i64::from(leads));
+    }
+
+    pub(crate) fn brake_engaged(&self, engaged: bool) {
+        self.0.brake.set(i64::from(engaged));
+    }
+
+    pub(crate) fn verdict(&self, recovery: &'static str, verdict: &'static str, reason: &'static str) {
+        self.0.verdicts.get_or_create(&VerdictLabels { recovery, verdict, reason }).inc();
+    }
+
+    pub(crate) fn done(&self, recovery: &'static str, seconds: f64) {
+        self.0.due_to_done.get_or_create(&RecoveryLabel { recovery }).observe(seconds);
+    }
+
+    pub(crate) fn wrote(&self, action: &'static str, result: &'static str) {
+        self.0.writes.get_or_create(&WriteLabels { action, result }).inc();
+    }
+
+    pub(crate) fn retried(&self, recovery: &'static str) {
+        self.0.retries.get_or_create(&RecoveryLabel { recovery }).inc();
+    }
+
+    pub(crate) fn held(&self, recovery: &'static str, by: &'static str) {
+        self.0.held.get_or_create(&HeldLabels { recovery, by }).inc();
+    }
+
+    pub(crate) fn queue(&self, recovery: &'static str, waiting: usize, in_flight: usize) {
+        let gauge = |n: usize| i64::try_from(n).unwrap_or(i64::MAX);
+        self.0.queue.get_or_create(&RecoveryLabel { recovery }).set(gauge(waiting));
+        self.0.in_flight.get_or_create(&RecoveryLabel { recovery }).set(gauge(in_flight));
+    }
+
+    /// All metrics in Prometheus' text format.
+    pub(crate) fn render(&self) -> String {
+        let mut text = String::new();
+        match encode(&mut text, &self.registry()) {
+            Ok(()) => prometheus_text(&text),
+            Err(error) => {
+                tracing::error!(%error, "metrics cannot be written");
+                String::new()
+            }
+        }
+    }
+
+    fn registry(&self) -> std::sync::MutexGuard<'_, Registry> {
+        self.0.registry.lock().unwrap_or_else(PoisonError::into_inner)
+    }
+}
+
+/// OpenMetrics names a counter without its suffix in HELP and TYPE; Prometheus' own text format, which most tools check
+/// against, names it as its sample. Help texts get no full stop from us, so the one that is appended goes.
+fn prometheus_text(open_metrics: &str) -> String {
+    let counters: Vec<&str> = open_metrics
+        .lines()
+        .filter_map(|line| line.strip_prefix("# TYPE ")?.strip_suffix(" counter"))
+        .collect();
+    let mut text = String::with_capacity(open_metrics.len());
+    for line in open_metrics.lines().filter(|line| *line != "# EOF") {
+        let described = line.strip_prefix("# HELP ").or_else(|| line.strip_prefix("# TYPE "));
+        match described.and_then(|rest| rest.split_once(' ')) {
+            Some((name, rest)) => {
+                let suffix = if counters.contains(&name) { "_total" } else { "" };
+                let keyword = &line[..7];
+                let rest = rest.strip_suffix('.').unwrap_or(rest);
+                // Writing to a String cannot fail.
+                let _ = writeln!(text, "{keyword}{name}{suffix} {rest}");
+            }
+            None => {
+                text.push_str(line);
+                text.push('\n');
+            }
+        }
+    }
+    text
+}
+
+#[derive(Debug)]
+struct WatchMetrics(Vec<Arc<WatchHealth>>);
+
+impl Collector for WatchMetrics {
+    fn encode(&self, mut encoder: DescriptorEncoder<'_>) -> Result<(), std::fmt::Error> {
+        let gauge = ConstGauge::new(0f64);
+        let mut staleness = encoder.encode_descriptor(STALENESS.name, STALENESS.help, None, gauge.metric_type())?;
+        for watch in &self.0 {
+            let labels = [("resource", watch.resource)];
+            ConstGauge::new(watch.staleness().as_secs_f64()).encode(staleness.encode_family(&labels)?)?;
+        }
+        let counters = [
+            (WATCH_RESTARTS, (|w| &w.restarts) as fn(&WatchHealth) -> &std::sync::atomic::AtomicU64),
+            (WATCH_LISTS, |w| &w.lists),
+            (UNREADABLE, |w| &w.unreadable),
+        ];
+        for (description, of) in counters {
+            let kind = ConstCounter::new(0u64).metric_type();
+            let mut family = encoder.encode_descriptor(description.name, description.help, None, kind)?;
+            for watch in &self.0 {
+                let labels = [("resource", watch.resource)];
+                let value = of(watch).load(Ordering::Relaxed);
+                ConstCounter::new(value).encode(family.encode_family(&labels)?)?;
+            }
+        }
+        Ok(())
+    }
+}
+
+#[derive(Debug)]
+struct ClockMetrics(Time);
+
+impl Collector for ClockMetrics {
+    fn encode(&self, mut encoder: DescriptorEncoder<'_>) -> Result<(), std::fmt::Error> {
+        let Some((least, most)) = self.0.offset_seconds() else { return Ok(()) };
+        let kind = ConstGauge::new(0f64).metric_type();
+        let mut family = encoder.encode_descriptor(CLOCK.name, CLOCK.help, None, kind)?;
+        for (bound, value) in [("least", least), ("most", most)] {
+            ConstGauge::new(value).encode(family.encode_family(&[("bound", bound)])?)?;
+        }
+        Ok(())
+    }
+}
+
+/// A reference page of every metric, as markdown.
+pub fn reference() -> String {
+    let mut page = String::from(
+        "# Metrics\n\nServed at `/metrics` on the address given by `bind`. Made from the code by `salvor`; do not edit.\n\n\
+         | metric | type | labels | meaning |\n|---|---|---|---|\n",
+    );
+    for Description { name, kind, labels, help } in ALL {
+        let suffix = if *kind == "counter" { "_total" } else { "" };
+        // Writing to a String cannot fail.
+        let _ = writeln!(page, "| `{name}{suffix}` | {kind} | {labels} | {help}. |");
+    }
+    page
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    fn sample() -> String {
+        let time = Time::system();
+        time.learn(time.local(), time.local(), time.local());
+        let metrics = Metrics::new(&time);
+        metrics.show_watches(vec![WatchHealth::new("pods")]);
+        metrics.verdict("zombie", "Act", "Zombie");
+        metrics.done("zombie", 0.2);
+        metrics.wrote("PatchPodStatus", "ok");
+        metrics.retried("zombie");
+        metrics.held("zombie", "MaxPodsPerMinute");
+        metrics.queue("zombie", 1, 2);
+        metrics.render()
+    }
+
+    #[test]
+    fn the_text_is_prometheus_own_format() {
+        let text = sample();
+        assert!(text.contains("# TYPE salvor_writes_total counter\n"), "{text}");
+        assert!(text.contains("salvor_writes_total{action=\"PatchPodStatus\",result=\"ok\"} 1\n"), "{text}");
+        assert!(!text.contains("# EOF"), "{text}");
+    }
+
+    /// What `promtool check metrics` asks: help for every metric, counters end in `_total` and nothing else does,
+    /// no colons, no abbreviated units.
+    #[test]
+    fn names_and_help_follow_the_rules_of_promtool() {
+        let text = sample();
+        for line in text.lines().filter_map(|l| l.strip_prefix("# TYPE ")) {
+            let (name, kind) = line.split_once(' ').unwrap();
+            assert_eq!(name.ends_with("_total"), kind == "counter", "{line}");
+            assert!(!name.contains(':') && name.starts_with("salvor_"), "{line}");
+            let help = format!("# HELP {name} ");
+            assert!(text.lines().any(|l| l.starts_with(&help) && l.len() > help.len()), "no help for {name}");
+        }
+    }
+
+    #[test]
+    fn every_metric_is_described_and_every_description_is_a_metric() {
+        let text = sample();
+        for description in ALL {
+            assert!(text.contains(&format!("# TYPE {}", description.name)), "{} is not served", description.name);
+        }
+        let served = text.lines().filter(|l| l.starts_with("# TYPE ")).count();
+        assert_eq!(served, ALL.len());
+    }
+}

@@ -1,0 +1,3 @@
+//! One file per recovery: what it watches and which objects wake which subject. This list is all that knows them.
+
+pub(crate) mod zombie;

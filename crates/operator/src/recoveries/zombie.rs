@@ -1,0 +1,554 @@
+//! Zombie recovery: terminating pods with consent, and all nodes. Either kind wakes the pods it concerns.
+
+use std::{
+    collections::{BTreeMap, BTreeSet, HashMap, HashSet},
+    fmt,
+    sync::Arc,
+};
+
+use futures::FutureExt;
+use jiff::Timestamp;
+use kube::Client;
+use salvor_api::names::{annotations, conditions, taints};
+use salvor_recovery::{
+    Action, Judgement, Reason,
+    action::{NodeRef, PodPhase, PodRef, Taint},
+    brake::NodeCounts,
+    zombie::{
+        ConsentAnnotations, Deletion, Mark, NodeView, NodeWhy, OutOfServiceMark, PodView, PodWhy, Ready, Unreachable,
+        ZombiePolicy, decide_node, decide_pod,
+    },
+};
+use serde::Deserialize;
+use tokio::sync::mpsc;
+
+use crate::{
+    live,
+    recovery::{Feed, LiveInquiry, Recovery},
+    watch::{Change, Project, Target, WatchHealth, follow},
+};
+
+/// Only bound pods: no kubelet, no zombie.
+const PODS: Target =
+    Target { resource: "pods", path: "/api/v1/pods", field_selector: Some("spec.nodeName!=") };
+const NODES: Target = Target { resource: "nodes", path: "/api/v1/nodes", field_selector: None };
+
+/// What zombie recovery judges.
+#[derive(Clone, Debug, PartialEq, Eq, PartialOrd, Ord, Hash)]
+pub(crate) enum Subject {
+    Pod { uid: String, namespace: String, name: String },
+    Node { name: String },
+}
+
+impl fmt::Display for Subject {
+    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
+        match self {
+            Self::Pod { namespace, name, .. } => write!(f, "pod {namespace}/{name}"),
+            Self::Node { name } => write!(f, "node {name}"),
+        }
+    }
+}
+
+impl Subject {
+    fn pod(pod: &PodRef) -> Self {
+        Self::Pod { uid: pod.uid.clone(), namespace: pod.namespace.clone(), name: pod.name.clone() }
+    }
+}
+
+/// Why a pod or a node is judged as it is.
+#[derive(Clone, Debug)]
+pub(crate) enum Why {
+    Pod(PodWhy),
+    Node(NodeWhy),
+}
+
+impl Why {
+    fn reason(&self) -> &dyn Reason {
+        match self {
+            Self::Pod(why) => why,
+            Self::Node(why) => why,
+        }
+    }
+}
+
+impl fmt::Display for Why {
+    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
+        fmt::Display::fmt(self.reason(), f)
+    }
+}
+
+impl Reason for Why {
+    fn code(&self) -> &'static str {
+        self.reason().code()
+    }
+
+    fn what_would_change_it(&self) -> String {
+        self.reason().what_would_change_it()
+    }
+}
+
+/// A change of a pod or of a node.
+#[derive(Debug)]
+pub(crate) enum News {
+    Pod(Change<PodView>),
+    Node(Change<SeenNode>),
+}
+
+/// The pods that might be zombies, and the nodes.
+#[derive(Debug)]
+pub(crate) struct Zombies {
+    policy: Arc<ZombiePolicy>,
+    pods: HashMap<String, PodView>,
+    pods_of_node: HashMap<String, BTreeSet<String>>,
+    nodes: BTreeMap<String, NodeView>,
+    node_of_uid: HashMap<String, String>,
+    /// Subjects whose event is known to be recorded.
+    announced: HashSet<String>,
+}
+
+impl Zombies {
+    pub(crate) fn new(policy: Arc<ZombiePolicy>) -> Self {
+        Self {
+            policy,
+            pods: HashMap::new(),
+            pods_of_node: HashMap::new(),
+            nodes: BTreeMap::new(),
+            node_of_uid: HashMap::new(),
+            announced: HashSet::new(),
+        }
+    }
+
+    fn insert_pod(&mut self, mut pod: PodView) -> Subject {
+        pod.announced = self.announced.contains(&pod.pod.uid);
+        let subject = Subject::pod(&pod.pod);
+        if let Some(node) = &pod.node_name {
+            self.pods_of_node.entry(node.clone()).or_default().insert(pod.pod.uid.clone());
+        }
+        self.pods.insert(pod.pod.uid.clone(), pod);
+        subject
+    }
+
+    fn remove_pod(&mut self, uid: &str) -> Option<Subject> {
+        self.announced.remove(uid);
+        let pod = self.pods.remove(uid)?;
+        let node = pod.node_name.unwrap_or_default();
+        if let Some(pods) = self.pods_of_node.get_mut(&node) {
+            pods.remove(uid);
+            if pods.is_empty() {
+                self.pods_of_node.remove(&node);
+            }
+        }
+        Some(Subject::pod(&pod.pod))
+    }
+
+    fn insert_node(&mut self, seen: SeenNode, now: Timestamp) -> Vec<Subject> {
+        let name = seen.node.name.clone();
+        let known = self.nodes.get(&name);
+        // A taint without a time counts from when it was first seen.
+        let observed = known.and_then(|n| n.unreachable).map_or(now, |u| u.since);
+        let announced = self.announced.contains(&seen.node.uid);
+        let view = NodeView { announced, ..seen.view(observed) };
+        let concerns_pods = known.is_none_or(|old| old.unreachable != view.unreachable || old.node != view.node);
+        self.node_of_uid.insert(view.node.uid.clone(), name.clone());
+        self.nodes.insert(name.clone(), view);
+        let mut woken = if concerns_pods { self.pods_on(&name) } else { Vec::new() };
+        woken.push(Subject::Node { name });
+        woken
+    }
+
+    fn pods_on(&self, node: &str) -> Vec<Subject> {
+        let uids = self.pods_of_node.get(node).into_iter().flatten();
+        uids.filter_map(|uid| self.pods.get(uid)).map(|p| Subject::pod(&p.pod)).collect()
+    }
+}
+
+impl Recovery for Zombies {
+    const NAME: &'static str = "zombie";
+    type Subject = Subject;
+    type Why = Why;
+    type News = News;
+    type Inquiry = Inquiry;
+
+    fn feeds(&self, client: &Client, news: &mpsc::Sender<News>) -> Vec<Feed> {
+        let pods = WatchHealth::new(PODS.resource);
+        let nodes = WatchHealth::new(NODES.resource);
+        let consenting = ConsentingPods(self.policy.clone());
+        let (pod_tx, pod_rx) = mpsc::channel(64);
+        let (node_tx, node_rx) = mpsc::channel(64);
+        let pod_watch = follow(client.clone(), PODS, consenting, pods.clone(), pod_tx);
+        let node_watch = follow(client.clone(), NODES, AllNodes, nodes.clone(), node_tx);
+        vec![
+            Feed { health: pods, run: relay(pod_watch, pod_rx, news.clone(), News::Pod).boxed() },
+            Feed { health: nodes, run: relay(node_watch, node_rx, news.clone(), News::Node).boxed() },
+        ]
+    }
+
+    fn hear(&mut self, news: News, now: Timestamp) -> Vec<Subject> {
+        match news {
+            News::Pod(Change::Applied(pod)) => vec![self.insert_pod(pod)],
+            News::Pod(Change::Gone(uid)) => self.remove_pod(&uid).into_iter().collect(),
+            News::Pod(Change::Reset(pods)) => {
+                let mut woken: BTreeSet<Subject> = self.pods.values().map(|p| Subject::pod(&p.pod)).collect();
+                let present: HashSet<String> = pods.iter().map(|p| p.pod.uid.clone()).collect();
+                let gone: Vec<String> = self.pods.keys().filter(|uid| !present.contains(*uid)).cloned().collect();
+                for uid in gone {
+                    self.remove_pod(&uid);
+                }
+                woken.extend(pods.into_iter().map(|pod| self.insert_pod(pod)));
+                woken.into_iter().collect()
+            }
+            News::Node(Change::Applied(node)) => self.insert_node(node, now),
+            News::Node(Change::Gone(uid)) => {
+                self.announced.remove(&uid);
+                let Some(name) = self.node_of_uid.remove(&uid) else { return Vec::new() };
+                // The name may belong to a newer node already.
+                if self.nodes.get(&name).is_some_and(|n| n.node.uid == uid) {
+                    self.nodes.remove(&name);
+                }
+                let mut woken = self.pods_on(&name);
+                woken.push(Subject::Node { name });
+                woken
+            }
+            News::Node(Change::Reset(nodes)) => {
+                let mut woken: BTreeSet<Subject> = self.subjects().into_iter().collect();
+                let present: HashSet<String> = nodes.iter().map(|n| n.node.uid.clone()).collect();
+                self.nodes.retain(|_, n| present.contains(&n.node.uid));
+                self.node_of_uid.retain(|uid, _| present.contains(uid));
+                for node in nodes {
+                    woken.extend(self.insert_node(node, now));
+                }
+                woken.into_iter().collect()
+            }
+        }
+    }
+
+    fn judge(&self, subject: &Subject, now: Timestamp) -> Option<Judgement<Why>> {
+        match subject {
+            Subject::Pod { uid, .. } => {
+                let pod = self.pods.get(uid)?;
+                let node = pod.node_name.as_ref().and_then(|n| self.nodes.get(n));
+                Some(decide_pod(pod, node, &self.policy, now).map_why(Why::Pod))
+            }
+            Subject::Node { name } => {
+                let mut node = self.nodes.get(name)?.clone();
+                // Leases are not watched: a ready node's is taken to be fresh until the second look reads it.
+                node.lease_renewed = (node.ready == Ready::True).then_some(now);
+                Some(decide_node(&node, &self.policy, now).map_why(Why::Node))
+            }
+        }
+    }
+
+    fn subjects(&self) -> Vec<Subject> {
+        let pods = self.pods.values().map(|p| Subject::pod(&p.pod));
+        let nodes = self.nodes.keys().map(|name| Subject::Node { name: name.clone() });
+        pods.chain(nodes).collect()
+    }
+
+    fn node_counts(&self) -> NodeCounts {
+        let count = |n: usize| u32::try_from(n).unwrap_or(u32::MAX);
+        NodeCounts {
+            unreachable: count(self.nodes.values().filter(|n| n.unreachable.is_some()).count()),
+            total: count(self.nodes.len()),
+        }
+    }
+
+    fn inquiry(&self, subject: &Subject) -> Inquiry {
+        let (uid, observed) = match subject {
+            Subject::Pod { uid, .. } => {
+                let node = self.pods.get(uid).and_then(|p| p.node_name.as_ref());
+                (uid.clone(), node.and_then(|n| self.nodes.get(n)))
+            }
+            Subject::Node { name } => {
+                let node = self.nodes.get(name);
+                (node.map(|n| n.node.uid.clone()).unwrap_or_default(), node)
+            }
+        };
+        Inquiry {
+            subject: subject.clone(),
+            announced: self.announced.contains(&uid),
+            observed: observed.and_then(|n| n.unreachable).map(|u| u.since),
+            policy: self.policy.clone(),
+        }
+    }
+
+    fn done(&mut self, subject: &Subject, action: &Action) {
+        if !matches!(action, Action::EmitEvent(_)) {
+            return;
+        }
+        match subject {
+            Subject::Pod { uid, .. } => {
+                if let Some(pod) = self.pods.get_mut(uid) {
+                    pod.announced = true;
+                    self.announced.insert(uid.clone());
+                }
+            }
+            Subject::Node { name } => {
+                if let Some(node) = self.nodes.get_mut(name) {
+                    node.announced = true;
+                    self.announced.insert(node.node.uid.clone());
+                }
+            }
+        }
+    }
+}
+
+/// Runs a watch and wraps what it tells into the recovery's news.
+async fn relay<T: Send + 'static>(
+    watch: impl Future<Output = ()>,
+    mut changes: mpsc::Receiver<Change<T>>,
+    news: mpsc::Sender<News>,
+    wrap: fn(Change<T>) -> News,
+) {
+    let pass_on = async {
+        while let Some(change) = changes.recv().await {
+            if news.send(wrap(change)).await.is_err() {
+                return;
+            }
+        }
+    };
+    tokio::select! {
+        () = watch => {}
+        () = pass_on => {}
+    }
+}
+
+/// A live question about a pod or a node.
+#[derive(Debug)]
+pub(crate) struct Inquiry {
+    subject: Subject,
+    announced: bool,
+    observed: Option<Timestamp>,
+    policy: Arc<ZombiePolicy>,
+}
+
+impl LiveInquiry for Inquiry {
+    type Why = Why;
+
+    async fn ask(&self, client: &Client, written: Option<&str>, now: Timestamp) -> kube::Result<Option<Judgement<Why>>> {
+        let observed = self.observed.unwrap_or(now);
+        match &self.subject {
+            Subject::Pod { uid, namespace, name } => {
+                let fresh = match written {
+                    Some(pod) => Some(read_pod(pod).map_err(kube::Error::SerdeError)?),
+                    None => pod(client, namespace, name).await?,
+                };
+                let Some(mut pod) = fresh.filter(|p| p.pod.uid == *uid) else { return Ok(None) };
+                pod.announced = self.announced;
+                let node = match &pod.node_name {
+                    Some(name) => node(client, name, observed).await?,
+                    None => None,
+                };
+                Ok(Some(decide_pod(&pod, node.as_ref(), &self.policy, now).map_why(Why::Pod)))
+            }
+            Subject::Node { name } => {
+                let Some(mut node) = node(client, name, observed).await? else { return Ok(None) };
+                node.announced = self.announced;
+                node.lease_renewed = live::lease_renewed(client, name).await?;
+                Ok(Some(decide_node(&node, &self.policy, now).map_why(Why::Node)))
+            }
+        }
+    }
+}
+
+/// Reads a pod live.
+pub(crate) async fn pod(client: &Client, namespace: &str, name: &str) -> kube::Result<Option<PodView>> {
+    let path = format!("/api/v1/namespaces/{namespace}/pods/{name}");
+    let text = live::get(client, &path).await?;
+    text.map(|text| read_pod(&text).map_err(kube::Error::SerdeError)).transpose()
+}
+
+/// Reads a node live; `observed` is since when it was seen unreachable, for a taint that does not say.
+pub(crate) async fn node(client: &Client, name: &str, observed: Timestamp) -> kube::Result<Option<NodeView>> {
+    let text = live::get(client, &format!("/api/v1/nodes/{name}")).await?;
+    let read = |text: String| serde_json::from_str::<NodeWire>(&text).map(|w| SeenNode::from(w).view(observed));
+    text.map(|text| read(text).map_err(kube::Error::SerdeError)).transpose()
+}
+
+// ---- what is kept of pods and nodes -------------------------------------------------------------
+
+/// Keeps a pod only while it is being deleted and may be recovered: all others cost nothing.
+struct ConsentingPods(Arc<ZombiePolicy>);
+
+impl Project for ConsentingPods {
+    type Kept = PodView;
+
+    fn project(&self, object: &str) -> Result<Option<PodView>, serde_json::Error> {
+        #[derive(Deserialize)]
+        struct Glance {
+            metadata: GlanceMeta,
+        }
+        #[derive(Deserialize)]
+        #[serde(rename_all = "camelCase")]
+        struct GlanceMeta {
+            deletion_timestamp: Option<serde::de::IgnoredAny>,
+        }
+        let glance: Glance = serde_json::from_str(object)?;
+        if glance.metadata.deletion_timestamp.is_none() {
+            return Ok(None);
+        }
+        let pod = read_pod(object)?;
+        let may_be_recovered = self.0.consent(&pod.consent, &pod.labels).is_some();
+        Ok(may_be_recovered.then_some(pod))
+    }
+}
+
+struct AllNodes;
+
+impl Project for AllNodes {
+    type Kept = SeenNode;
+
+    fn project(&self, object: &str) -> Result<Option<SeenNode>, serde_json::Error> {
+        serde_json::from_str::<NodeWire>(object).map(|wire| Some(wire.into()))
+    }
+}
+
+#[derive(Deserialize)]
+struct PodWire {
+    metadata: MetaWire,
+    #[serde(default)]
+    spec: PodSpecWire,
+    #[serde(default)]
+    status: PodStatusWire,
+}
+
+#[derive(Deserialize)]
+#[serde(rename_all = "camelCase")]
+struct MetaWire {
+    #[serde(default)]
+    namespace: String,
+    name: String,
+    uid: String,
+    resource_version: String,
+    #[serde(default)]
+    labels: BTreeMap<String, String>,
+    #[serde(default)]
+    annotations: BTreeMap<String, String>,
+    deletion_timestamp: Option<Timestamp>,
+    deletion_grace_period_seconds: Option<i64>,
+}
+
+#[derive(Deserialize, Default)]
+#[serde(rename_all = "camelCase", default)]
+struct PodSpecWire {
+    node_name: Option<String>,
+}
+
+#[derive(Deserialize, Default)]
+#[serde(rename_all = "camelCase", default)]
+struct PodStatusWire {
+    phase: String,
+    conditions: Vec<ConditionWire>,
+}
+
+#[derive(Deserialize, Default)]
+#[serde(rename_all = "camelCase", default)]
+struct ConditionWire {
+    #[serde(rename = "type")]
+    kind: String,
+    status: String,
+    reason: String,
+    last_transition_time: Option<Timestamp>,
+}
+
+fn read_pod(object: &str) -> Result<PodView, serde_json::Error> {
+    let PodWire { metadata, spec, status } = serde_json::from_str(object)?;
+    let of_kind = |kind: &str| status.conditions.iter().find(|c| c.kind == kind);
+    let mark = of_kind(conditions::KUEUE_FAILURE_RECOVERY)
+        .and_then(|c| Mark::from_condition(&c.status, &c.reason, c.last_transition_time));
+    Ok(PodView {
+        pod: PodRef { namespace: metadata.namespace, name: metadata.name, uid: metadata.uid },
+        resource_version: metadata.resource_version,
+        consent: ConsentAnnotations::from_annotations(&metadata.annotations),
+        labels: metadata.labels,
+        phase: PodPhase::from_api(&status.phase),
+        deletion: metadata
+            .deletion_timestamp
+            .map(|timestamp| Deletion { timestamp, grace_seconds: metadata.deletion_grace_period_seconds }),
+        node_name: spec.node_name.filter(|n| !n.is_empty()),
+        mark,
+        disruption_target: of_kind(conditions::DISRUPTION_TARGET).is_some_and(|c| c.status == "True"),
+        announced: false,
+    })
+}
+
+#[derive(Deserialize)]
+struct NodeWire {
+    metadata: MetaWire,
+    #[serde(default)]
+    spec: NodeSpecWire,
+    #[serde(default)]
+    status: NodeStatusWire,
+}
+
+#[derive(Deserialize, Default)]
+#[serde(default)]
+struct NodeSpecWire {
+    taints: Vec<TaintWire>,
+}
+
+#[derive(Deserialize)]
+#[serde(rename_all = "camelCase")]
+struct TaintWire {
+    key: String,
+    #[serde(default)]
+    value: String,
+    #[serde(default)]
+    effect: String,
+    time_added: Option<Timestamp>,
+}
+
+#[derive(Deserialize, Default)]
+#[serde(default)]
+struct NodeStatusWire {
+    conditions: Vec<ConditionWire>,
+}
+
+/// A node as it was seen; since when it is unreachable may depend on when it was first seen so.
+#[derive(Clone, Debug)]
+pub(crate) struct SeenNode {
+    node: NodeRef,
+    resource_version: String,
+    labels: BTreeMap<String, String>,
+    unreachable_taints: Vec<Option<Timestamp>>,
+    ready: Ready,
+    out_of_service: Vec<Taint>,
+    out_of_service_mark: Option<OutOfServiceMark>,
+}
+
+impl From<NodeWire> for SeenNode {
+    fn from(NodeWire { metadata, spec, status }: NodeWire) -> Self {
+        let ready = status.conditions.iter().find(|c| c.kind == "Ready").map(|c| c.status.as_str());
+        let of_key = |key: &str| spec.taints.iter().filter(move |t| t.key == *key).collect::<Vec<_>>();
+        Self {
+            ready: Ready::from_api(ready),
+            unreachable_taints: of_key(taints::UNREACHABLE).iter().map(|t| t.time_added).collect(),
+            out_of_service: of_key(taints::OUT_OF_SERVICE)
+                .into_iter()
+                .map(|t| Taint { key: t.key.clone(), value: t.value.clone(), effect: t.effect.clone() })
+                .collect(),
+            out_of_service_mark: metadata
+                .annotations
+                .get(annotations::OUT_OF_SERVICE_SINCE)
+                .map(|v| OutOfServiceMark::from_annotation(v)),
+            node: NodeRef { name: metadata.name, uid: metadata.uid },
+            resource_version: metadata.resource_version,
+            labels: metadata.labels,
+        }
+    }
+}
+
+impl SeenNode {
+    fn view(self, observed: Timestamp) -> NodeView {
+        NodeView {
+            unreachable: Unreachable::from_taints(self.unreachable_taints, observed),
+            node: self.node,
+            resource_version: self.resource_version,
+            labels: self.labels,
+            ready: self.ready,
+            lease_renewed: None,
+            out_of_service: self.out_of_service,
+            out_of_service_mark: self.out_of_service_mark,
+            announced: false,
+        }
+    }
+}

@@ -1,0 +1,73 @@
+//! Which time it is: here, and at the API server.
+
+use std::{
+    sync::{Arc, Mutex, MutexGuard, PoisonError},
+    time::Duration,
+};
+
+use jiff::{SignedDuration, Timestamp};
+use salvor_api::GoDuration;
+use salvor_recovery::ServerClock;
+use tokio::time::Instant;
+
+/// A configured duration as the standard library has it; none of ours may be negative.
+pub(crate) fn std_duration(duration: GoDuration) -> Duration {
+    Duration::try_from(SignedDuration::from(duration)).unwrap_or_default()
+}
+
+/// A clock that never jumps, together with what is known of the API server's. Clones share it.
+#[derive(Clone, Debug)]
+pub(crate) struct Time(Arc<Inner>);
+
+#[derive(Debug)]
+struct Inner {
+    epoch: Timestamp,
+    origin: Instant,
+    server: Mutex<ServerClock>,
+}
+
+impl Time {
+    /// Starts from the machine's wall clock and goes on by tokio's, so that paused time moves it too.
+    pub(crate) fn system() -> Self {
+        Self(Arc::new(Inner {
+            epoch: Timestamp::now(),
+            origin: Instant::now(),
+            server: Mutex::default(),
+        }))
+    }
+
+    /// The time here.
+    pub(crate) fn local(&self) -> Timestamp {
+        self.0.epoch + self.0.origin.elapsed()
+    }
+
+    /// The earliest time that the API server's clock can show now; before its first answer, nothing is known to be due.
+    pub(crate) fn server(&self) -> Timestamp {
+        self.server_clock().now(self.local()).unwrap_or(Timestamp::MIN)
+    }
+
+    /// When the API server's clock will have reached a time, as an instant to sleep until.
+    pub(crate) fn instant_when_server_shows(&self, at: Timestamp) -> Instant {
+        let local = self.server_clock().local_when(at).unwrap_or(at);
+        let ahead: SignedDuration = local.duration_since(self.local());
+        // What is further away than a day is looked at again in a day.
+        let ahead = Duration::try_from(ahead).unwrap_or_default().min(Duration::from_secs(86_400));
+        Instant::now() + ahead
+    }
+
+    /// Learns from the `Date` of an answer.
+    pub(crate) fn learn(&self, sent: Timestamp, received: Timestamp, date: Timestamp) {
+        self.server_clock().learn(sent, received, date);
+    }
+
+    /// How far the server's clock is ahead of ours, at least and at most, in seconds.
+    pub(crate) fn offset_seconds(&self) -> Option<(f64, f64)> {
+        let (least, most) = self.server_clock().offset(self.local())?;
+        Some((least.as_secs_f64(), most.as_secs_f64()))
+    }
+
+    fn server_clock(&self) -> MutexGuard<'_, ServerClock> {
+        // Every change is a whole one: a panic elsewhere leaves no half of it.
+        self.0.server.lock().unwrap_or_else(PoisonError::into_inner)
+    }
+}

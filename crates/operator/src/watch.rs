@@ -1,0 +1,374 @@
+//! One watch of one resource: lists, watches, and always knows how old its view is.
+//!
+//! kube's own watcher hides bookmarks (so nobody can tell a quiet cluster from a dead connection), never relists after
+//! an HTTP 410, and hammers a server that closes watches at once. What irreversible actions rest on must not do that.
+
+use std::{
+    collections::HashSet,
+    sync::{
+        Arc, Mutex, PoisonError,
+        atomic::{AtomicBool, AtomicU64, Ordering},
+    },
+    time::Duration,
+};
+
+use futures::{AsyncBufRead, AsyncBufReadExt};
+use http::Request;
+use serde::Deserialize;
+use serde_json::value::RawValue;
+use kube::Client;
+use tokio::{sync::mpsc, time::Instant};
+
+use crate::live;
+
+/// Objects a list brings at a time: ten-kilobyte pods, so a page is a few megabytes.
+const PAGE: usize = 200;
+/// How long a watch is asked to last. The server ends it then, which also proves that it is there.
+const WATCH_SECONDS: u64 = 60;
+/// Silence beyond the asked duration after which a connection is given up as half open.
+const SILENCE_ALLOWED: Duration = Duration::from_secs(WATCH_SECONDS + 15);
+/// How long a list may take for one page.
+const LIST_TIMEOUT: Duration = Duration::from_secs(60);
+/// A watch that ends sooner than this was refused in all but name.
+const SHORT_WATCH: Duration = Duration::from_secs(1);
+const FIRST_BACKOFF: Duration = Duration::from_millis(250);
+const LONGEST_BACKOFF: Duration = Duration::from_secs(30);
+
+/// Which objects are watched.
+#[derive(Clone, Debug)]
+pub(crate) struct Target {
+    /// The resource, for metrics and logs.
+    pub(crate) resource: &'static str,
+    /// Its path in the API.
+    pub(crate) path: &'static str,
+    /// Server-side selection, if the API allows one.
+    pub(crate) field_selector: Option<&'static str>,
+}
+
+/// What a recovery keeps of an object.
+pub(crate) trait Project: Send + Sync + 'static {
+    /// The slim form.
+    type Kept: Send + 'static;
+
+    /// Decodes just what is needed. `Ok(None)`: the object can never matter as it is now.
+    fn project(&self, object: &str) -> Result<Option<Self::Kept>, serde_json::Error>;
+}
+
+/// A change of the watched set.
+#[derive(Debug)]
+pub(crate) enum Change<T> {
+    /// This is all there is now.
+    Reset(Vec<T>),
+    /// An object appeared or changed.
+    Applied(T),
+    /// The object with this UID is gone, or does not matter any more.
+    Gone(String),
+}
+
+/// How a watch is doing. Shared with metrics, health and the engine.
+#[derive(Debug)]
+pub(crate) struct WatchHealth {
+    pub(crate) resource: &'static str,
+    origin: Instant,
+    last_word: AtomicU64,
+    synced: AtomicBool,
+    pub(crate) restarts: AtomicU64,
+    pub(crate) lists: AtomicU64,
+    pub(crate) unreadable: AtomicU64,
+    complained: Mutex<HashSet<String>>,
+}
+
+impl WatchHealth {
+    pub(crate) fn new(resource: &'static str) -> Arc<Self> {
+        Arc::new(Self {
+            resource,
+            origin: Instant::now(),
+            last_word: AtomicU64::new(0),
+            synced: AtomicBool::new(false),
+            restarts: AtomicU64::new(0),
+            lists: AtomicU64::new(0),
+            unreadable: AtomicU64::new(0),
+            complained: Mutex::default(),
+        })
+    }
+
+    /// How long ago the server last said anything, a bookmark included.
+    pub(crate) fn staleness(&self) -> Duration {
+        let last = Duration::from_millis(self.last_word.load(Ordering::Relaxed));
+        self.origin.elapsed().saturating_sub(last)
+    }
+
+    /// Whether the first list is complete.
+    pub(crate) fn is_synced(&self) -> bool {
+        self.synced.load(Ordering::Relaxed)
+    }
+
+    fn heard(&self) {
+        let now = u64::try_from(self.origin.elapsed().as_millis()).unwrap_or(u64::MAX);
+        self.last_word.store(now, Ordering::Relaxed);
+    }
+
+    fn cannot_read(&self, object: &Identity, error: &serde_json::Error) {
+        self.unreadable.fetch_add(1, Ordering::Relaxed);
+        let mut complained = self.complained.lock().unwrap_or_else(PoisonError::into_inner);
+        let name = format!("{}/{}", object.metadata.namespace, object.metadata.name);
+        if complained.len() < 1000 && complained.insert(name.clone()) {
+            tracing::warn!(resource = self.resource, object = name, %error, "an object cannot be read and is left alone");
+        }
+    }
+}
+
+/// What even an unreadable object has.
+#[derive(Deserialize, Default)]
+struct Identity {
+    #[serde(default)]
+    metadata: IdentityMeta,
+}
+
+#[derive(Deserialize, Default)]
+#[serde(rename_all = "camelCase", default)]
+struct IdentityMeta {
+    namespace: String,
+    name: String,
+    uid: String,
+    resource_version: String,
+}
+
+#[derive(Deserialize)]
+struct ListPage<'a> {
+    metadata: ListMeta,
+    #[serde(borrow, default)]
+    items: Option<Vec<&'a RawValue>>,
+}
+
+#[derive(Deserialize, Default)]
+#[serde(rename_all = "camelCase", default)]
+struct ListMeta {
+    resource_version: String,
+    #[serde(rename = "continue")]
+    next: String,
+}
+
+#[derive(Deserialize)]
+struct Line<'a> {
+    #[serde(rename = "type")]
+    kind: &'a str,
+    #[serde(borrow)]
+    object: &'a RawValue,
+}
+
+#[derive(Debug, thiserror::Error)]
+enum WatchEnd {
+    #[error("the revision is too old")]
+    Expired,
+    #[error("{}", live::brief(.0))]
+    Api(kube::Error),
+    #[error("the server says {code}: {message}")]
+    Refused { code: u16, message: String },
+    #[error("the answer cannot be read: {0}")]
+    Unreadable(#[from] serde_json::Error),
+    #[error("the connection broke: {0}")]
+    Broken(#[from] std::io::Error),
+    #[error("nothing was heard for {} seconds", SILENCE_ALLOWED.as_secs())]
+    Silent,
+    #[error("nobody listens any more")]
+    Unheard,
+}
+
+/// Follows a resource for ever; ends only when nobody listens any more.
+pub(crate) async fn follow<P: Project>(
+    client: Client,
+    target: Target,
+    projection: P,
+    health: Arc<WatchHealth>,
+    changes: mpsc::Sender<Change<P::Kept>>,
+) {
+    let follower = Follower { client, target, projection, health, changes };
+    let mut failures: u32 = 0;
+    let mut revision: Option<String> = None;
+    loop {
+        let began = Instant::now();
+        let result = match &revision {
+            None => follower.list().await.map(Some),
+            Some(from) => follower.watch(from).await,
+        };
+        match result {
+            // A list, or a watch that lasted: go on at once from where it ended.
+            Ok(next) if revision.is_none() || began.elapsed() >= SHORT_WATCH => {
+                revision = next.or(revision);
+                failures = 0;
+                continue;
+            }
+            Ok(next) => revision = next.or(revision),
+            Err(WatchEnd::Unheard) => return,
+            Err(WatchEnd::Expired) => {
+                tracing::debug!(resource = follower.target.resource, "revision expired; listing again");
+                revision = None;
+            }
+            Err(error) => {
+                tracing::warn!(resource = follower.target.resource, %error, "watch interrupted; it goes on from where it was");
+            }
+        }
+        follower.health.restarts.fetch_add(1, Ordering::Relaxed);
+        failures = failures.saturating_add(1);
+        tokio::select! {
+            () = tokio::time::sleep(backoff(failures)) => {}
+            () = follower.changes.closed() => return,
+        }
+    }
+}
+
+fn backoff(failures: u32) -> Duration {
+    FIRST_BACKOFF.saturating_mul(2u32.saturating_pow(failures.saturating_sub(1).min(20))).min(LONGEST_BACKOFF)
+}
+
+struct Follower<P: Project> {
+    client: Client,
+    target: Target,
+    projection: P,
+    health: Arc<WatchHealth>,
+    changes: mpsc::Sender<Change<P::Kept>>,
+}
+
+impl<P: Project> Follower<P> {
+    /// Reads everything page by page and hands it on as one; the revision to watch from.
+    async fn list(&self) -> Result<String, WatchEnd> {
+        self.health.lists.fetch_add(1, Ordering::Relaxed);
+        let mut kept = Vec::new();
+        let mut next = String::new();
+        loop {
+            let mut query = vec![("limit", PAGE.to_string())];
+            if !next.is_empty() {
+                query.push(("continue", next));
+            }
+            let answer = self.client.request_text(self.request(&query)?);
+            let text = tokio::time::timeout(LIST_TIMEOUT, answer)
+                .await
+                .map_err(|_| WatchEnd::Silent)?
+                .map_err(expired_or_api)?;
+            self.health.heard();
+            let page: ListPage<'_> = serde_json::from_str(&text)?;
+            for item in page.items.into_iter().flatten() {
+                match self.projection.project(item.get()) {
+                    Ok(object) => kept.extend(object),
+                    Err(error) => self.health.cannot_read(&identify(item), &error),
+                }
+            }
+            next = page.metadata.next;
+            if next.is_empty() {
+                self.send(Change::Reset(kept)).await?;
+                self.health.synced.store(true, Ordering::Relaxed);
+                return Ok(page.metadata.resource_version);
+            }
+        }
+    }
+
+    /// Watches from a revision until the server ends it; the revision to go on from, if it moved.
+    async fn watch(&self, from: &str) -> Result<Option<String>, WatchEnd> {
+        let query = [
+            ("watch", "true".to_owned()),
+            ("allowWatchBookmarks", "true".to_owned()),
+            ("timeoutSeconds", WATCH_SECONDS.to_string()),
+            ("resourceVersion", from.to_owned()),
+        ];
+        let opened = self.client.request_stream(self.request(&query)?);
+        let body = tokio::time::timeout(SILENCE_ALLOWED, opened)
+            .await
+            .map_err(|_| WatchEnd::Silent)?
+            .map_err(expired_or_api)?;
+        self.health.heard();
+        let mut body = std::pin::pin!(body);
+        let mut revision = None;
+        let mut line = Vec::new();
+        loop {
+            line.clear();
+            let read = next_line(&mut body, &mut line);
+            let read = tokio::select! {
+                read = tokio::time::timeout(SILENCE_ALLOWED, read) => read.map_err(|_| WatchEnd::Silent)?,
+                () = self.changes.closed() => return Err(WatchEnd::Unheard),
+            };
+            match read {
+                Ok(true) => {}
+                Ok(false) => return Ok(revision),
+                // What was seen so far was seen: a broken connection loses nothing of it.
+                Err(error) if revision.is_some() => {
+                    tracing::debug!(resource = self.target.resource, %error, "watch broke");
+                    return Ok(revision);
+                }
+                Err(error) => return Err(error.into()),
+            }
+            self.health.heard();
+            // Half a line at the end of a broken connection: the whole one comes again from the last revision.
+            let Ok(event) = serde_json::from_slice::<Line<'_>>(&line) else {
+                return Ok(revision);
+            };
+            match event.kind {
+                "BOOKMARK" => {}
+                "ERROR" => return Err(refused(event.object)),
+                kind => self.pass_on(kind, event.object).await?,
+            }
+            revision = Some(identify(event.object).metadata.resource_version).filter(|r| !r.is_empty()).or(revision);
+        }
+    }
+
+    async fn pass_on(&self, kind: &str, object: &RawValue) -> Result<(), WatchEnd> {
+        if kind != "DELETED" {
+            match self.projection.project(object.get()) {
+                Ok(Some(kept)) => return self.send(Change::Applied(kept)).await,
+                Ok(None) => {}
+                Err(error) => self.health.cannot_read(&identify(object), &error),
+            }
+        }
+        self.send(Change::Gone(identify(object).metadata.uid)).await
+    }
+
+    async fn send(&self, change: Change<P::Kept>) -> Result<(), WatchEnd> {
+        self.changes.send(change).await.map_err(|_| WatchEnd::Unheard)
+    }
+
+    fn request(&self, query: &[(&str, String)]) -> Result<Request<Vec<u8>>, WatchEnd> {
+        let selector = self.target.field_selector.map(|s| ("fieldSelector", s.to_owned()));
+        let pairs = query.iter().cloned().chain(selector);
+        let query: Vec<String> = pairs.map(|(k, v)| format!("{k}={}", percent_encode(&v))).collect();
+        let uri = format!("{}?{}", self.target.path, query.join("&"));
+        Request::get(uri).body(Vec::new()).map_err(|e| WatchEnd::Api(kube::Error::HttpError(e)))
+    }
+}
+
+async fn next_line(body: &mut (impl AsyncBufRead + Unpin), line: &mut Vec<u8>) -> std::io::Result<bool> {
+    Ok(body.read_until(b'\n', line).await? > 0)
+}
+
+fn identify(object: &RawValue) -> Identity {
+    serde_json::from_str(object.get()).unwrap_or_default()
+}
+
+fn expired_or_api(error: kube::Error) -> WatchEnd {
+    match error {
+        kube::Error::Api(status) if status.code == 410 => WatchEnd::Expired,
+        other => WatchEnd::Api(other),
+    }
+}
+
+fn refused(status: &RawValue) -> WatchEnd {
+    #[derive(Deserialize, Default)]
+    #[serde(default)]
+    struct Status {
+        code: u16,
+        message: String,
+    }
+    let Status { code, message } = serde_json::from_str(status.get()).unwrap_or_default();
+    if code == 410 { WatchEnd::Expired } else { WatchEnd::Refused { code, message } }
+}
+
+fn percent_encode(value: &str) -> String {
+    let mut encoded = String::with_capacity(value.len());
+    for byte in value.bytes() {
+        if byte.is_ascii_alphanumeric() || b"-_.~".contains(&byte) {
+            encoded.push(char::from(byte));
+        } else {
+            encoded.push_str(&format!("%{byte:02X}"));
+        }
+    }
+    encoded
+}

@@ -1,0 +1,21 @@
+//! What Salvor decides, and why: one module per recovery, and what recoveries share.
+//!
+//! Everything in here is a function of what was observed, the policy and the time. There is no client, no clock, no
+//! async and no randomness, so a decision can be read, tested and explained by itself.
+//!
+//! A recovery looks at *views* (only the fields that it judges by), and returns a [`Judgement`]: a [`Verdict`] with its
+//! reason, and every rule that was asked on the way. An [`Action`] is a guarded write as data; carrying it out is
+//! somebody else's work. The [`Brake`](brake::Brake) holds all recoveries back when too much fails at once, and the
+//! [`ServerClock`] tells the time by which nothing is ever done early.
+
+pub mod action;
+pub mod brake;
+#[cfg(test)]
+mod fuzz;
+mod server_clock;
+mod verdict;
+pub mod zombie;
+
+pub use action::Action;
+pub use server_clock::ServerClock;
+pub use verdict::{Finding, Inquiry, Judgement, Reason, Report, Verdict, judge};

@@ -1,0 +1,261 @@
+//! The form of every decision: a verdict, its reason, and the rules that led there.
+
+use std::fmt::{Debug, Display};
+
+use jiff::Timestamp;
+use serde::Serialize;
+
+use crate::action::Action;
+use crate::brake::Held;
+
+/// Why a verdict is as it is: a recovery's own enum of reasons.
+///
+/// `Display` is the sentence that a person reads; it may hold names and times.
+pub trait Reason: Display + Debug {
+    /// A stable name for metrics, logs and JSON: one per variant, never with anything variable in it.
+    fn code(&self) -> &'static str;
+
+    /// What would lead to another verdict, as a sentence.
+    fn what_would_change_it(&self) -> String;
+}
+
+/// What is to be done about an object now.
+#[derive(Clone, Debug, PartialEq, Eq)]
+pub enum Verdict<Why> {
+    /// Nothing, until something that was observed changes.
+    Ignore(Why),
+    /// Nothing yet; asked again at `until` with all else equal, the verdict is another one.
+    Wait {
+        /// The first instant at which the verdict differs.
+        until: Timestamp,
+        /// What is waited for.
+        why: Why,
+    },
+    /// There is something to do, but it is held back for now.
+    Blocked {
+        /// What holds it back.
+        by: Held,
+        /// Why it would be done.
+        why: Why,
+    },
+    /// The actions, in this order; each only if the one before succeeded.
+    Act {
+        /// Never empty.
+        actions: Vec<Action>,
+        /// Why they are done.
+        why: Why,
+    },
+}
+
+impl<Why> Verdict<Why> {
+    /// The reason, whatever the verdict.
+    pub fn why(&self) -> &Why {
+        match self {
+            Self::Ignore(why)
+            | Self::Wait { why, .. }
+            | Self::Blocked { why, .. }
+            | Self::Act { why, .. } => why,
+        }
+    }
+
+    /// A stable name of the verdict for metrics, logs and JSON.
+    pub fn name(&self) -> &'static str {
+        match self {
+            Self::Ignore(_) => "Ignore",
+            Self::Wait { .. } => "Wait",
+            Self::Blocked { .. } => "Blocked",
+            Self::Act { .. } => "Act",
+        }
+    }
+
+    /// What is to be done now; empty unless the verdict is to act.
+    pub fn actions(&self) -> &[Action] {
+        match self {
+            Self::Act { actions, .. } => actions,
+            _ => &[],
+        }
+    }
+
+    /// When to ask again although nothing changed.
+    pub fn wake_at(&self) -> Option<Timestamp> {
+        match self {
+            Self::Wait { until, .. } => Some(*until),
+            Self::Blocked { by, .. } => by.until(),
+            Self::Ignore(_) | Self::Act { .. } => None,
+        }
+    }
+}
+
+/// A rule that was asked, what was seen, and whether it held.
+#[derive(Clone, Debug, PartialEq, Eq, Serialize)]
+pub struct Finding {
+    /// The rule as a question whose answer "yes" leads on towards acting.
+    pub question: &'static str,
+    /// What was seen.
+    pub observed: String,
+    /// Whether the answer was yes.
+    pub holds: bool,
+}
+
+/// A verdict together with every rule that was asked on the way to it, in order.
+#[derive(Clone, Debug, PartialEq, Eq)]
+pub struct Judgement<Why> {
+    /// The verdict.
+    pub verdict: Verdict<Why>,
+    /// The rules asked; the last one settled it.
+    pub findings: Vec<Finding>,
+}
+
+impl<Why> Judgement<Why> {
+    /// The same judgement with its reason as part of a larger type.
+    #[must_use]
+    pub fn map_why<Wider>(self, widen: impl FnOnce(Why) -> Wider) -> Judgement<Wider> {
+        let verdict = match self.verdict {
+            Verdict::Ignore(why) => Verdict::Ignore(widen(why)),
+            Verdict::Wait { until, why } => Verdict::Wait {
+                until,
+                why: widen(why),
+            },
+            Verdict::Blocked { by, why } => Verdict::Blocked {
+                by,
+                why: widen(why),
+            },
+            Verdict::Act { actions, why } => Verdict::Act {
+                actions,
+                why: widen(why),
+            },
+        };
+        Judgement {
+            verdict,
+            findings: self.findings,
+        }
+    }
+
+    /// Turns "act" into "blocked"; every other verdict stays.
+    #[must_use]
+    pub fn held_back(mut self, by: Held) -> Self {
+        if let Verdict::Act { why, .. } = self.verdict {
+            self.findings.push(Finding {
+                question: BRAKE_IS_OFF,
+                observed: by.to_string(),
+                holds: false,
+            });
+            self.verdict = Verdict::Blocked { by, why };
+        }
+        self
+    }
+}
+
+impl<Why: Reason> Judgement<Why> {
+    /// The judgement without its types, for people and machines.
+    pub fn report(&self) -> Report {
+        let why = self.verdict.why();
+        Report {
+            verdict: self.verdict.name(),
+            reason: why.code(),
+            message: why.to_string(),
+            what_would_change_it: why.what_would_change_it(),
+            until: self.verdict.wake_at(),
+            blocked_by: match &self.verdict {
+                Verdict::Blocked { by, .. } => Some(by.to_string()),
+                _ => None,
+            },
+            findings: self.findings.clone(),
+            actions: self.verdict.actions().to_vec(),
+        }
+    }
+}
+
+const BRAKE_IS_OFF: &str = "Does the brake let it pass?";
+
+/// A judgement as it is shown: the same for every recovery.
+#[derive(Clone, Debug, PartialEq, Eq, Serialize)]
+#[serde(rename_all = "camelCase")]
+pub struct Report {
+    /// `Ignore`, `Wait`, `Blocked` or `Act`.
+    pub verdict: &'static str,
+    /// The reason's stable name.
+    pub reason: &'static str,
+    /// The reason as a sentence.
+    pub message: String,
+    /// What would lead to another verdict.
+    pub what_would_change_it: String,
+    /// When it is judged again although nothing changed.
+    #[serde(skip_serializing_if = "Option::is_none")]
+    pub until: Option<Timestamp>,
+    /// What holds it back.
+    #[serde(skip_serializing_if = "Option::is_none")]
+    pub blocked_by: Option<String>,
+    /// The rules asked, in order.
+    pub findings: Vec<Finding>,
+    /// What is to be done now, in order.
+    pub actions: Vec<Action>,
+}
+
+/// Runs a recovery's rules and keeps what each of them saw.
+///
+/// The rules end with their verdict: early as an error, by `?` at the first rule that does not hold, or at their end.
+pub fn judge<Why>(
+    rules: impl FnOnce(&mut Inquiry) -> Result<Verdict<Why>, Verdict<Why>>,
+) -> Judgement<Why> {
+    let mut inquiry = Inquiry {
+        findings: Vec::new(),
+    };
+    let (Ok(verdict) | Err(verdict)) = rules(&mut inquiry);
+    Judgement {
+        verdict,
+        findings: inquiry.findings,
+    }
+}
+
+/// Writes down each rule as it is asked, with what was seen, and hands the answer on.
+#[derive(Debug)]
+pub struct Inquiry {
+    findings: Vec<Finding>,
+}
+
+impl Inquiry {
+    /// A rule that holds if the statement is true.
+    pub fn that(
+        &mut self,
+        question: &'static str,
+        observed: impl Display,
+        holds: bool,
+    ) -> Option<()> {
+        self.note(question, &observed, holds);
+        holds.then_some(())
+    }
+
+    /// A rule that holds if there is such a thing.
+    pub fn some<T>(
+        &mut self,
+        question: &'static str,
+        observed: impl Display,
+        found: Option<T>,
+    ) -> Option<T> {
+        self.note(question, &observed, found.is_some());
+        found
+    }
+
+    /// A rule that holds if nothing stands in the way.
+    ///
+    /// # Errors
+    /// What stands in the way.
+    pub fn none<T>(
+        &mut self,
+        question: &'static str,
+        observed: impl Display,
+        obstacle: Option<T>,
+    ) -> Result<(), T> {
+        self.note(question, &observed, obstacle.is_none());
+        obstacle.map_or(Ok(()), Err)
+    }
+
+    fn note(&mut self, question: &'static str, observed: &dyn Display, holds: bool) {
+        self.findings.push(Finding {
+            question,
+            observed: observed.to_string(),
+            holds,
+        });
+    }
+}

@@ -1,0 +1,44 @@
+//! Zombie recovery: pods stuck terminating on a node that the control plane cannot reach (KEP-6757).
+//!
+//! [`decide_pod`] and [`decide_node`] are the rules; read them top to bottom. The rest is what they look at
+//! ([`PodView`], [`NodeView`]), what the administrator allows ([`ZombiePolicy`]) and what they say ([`PodWhy`],
+//! [`NodeWhy`]).
+
+mod node;
+mod pod;
+mod policy;
+mod reasons;
+mod views;
+
+pub use node::decide_node;
+pub use pod::decide_pod;
+pub use policy::{Consent, ConsentSource, Disabled, ZombiePolicy};
+pub use reasons::{NodeWhy, PodWhy, ZombieFacts};
+pub use views::{
+    ConsentAnnotations, Deletion, Mark, NodeView, OutOfServiceMark, PodView, Ready, Unreachable,
+};
+
+use jiff::{SignedDuration, Timestamp};
+
+/// How long after our own write a missing event is still made up for.
+///
+/// An event has a name of its own, so the API server refuses a second one, but only until it forgets the first: after an
+/// hour by default. Well within that, telling once more is harmless; after it, somebody would read the old news as new.
+const ANNOUNCE_WITHIN: SignedDuration = SignedDuration::from_mins(10);
+
+/// A deadline so far away that time cannot express it is never reached.
+fn after(start: Timestamp, wait: SignedDuration) -> Timestamp {
+    start.checked_add(wait).unwrap_or(if wait.is_negative() {
+        Timestamp::MIN
+    } else {
+        Timestamp::MAX
+    })
+}
+
+/// Kubernetes keeps times to the second.
+fn to_the_second(time: Timestamp) -> Timestamp {
+    Timestamp::from_second(time.as_second()).unwrap_or(time)
+}
+
+#[cfg(test)]
+mod tests;

@@ -1,0 +1,312 @@
+//! May this pod be declared dead? The rules of KEP-6757, in the order in which a person would ask them.
+
+use jiff::{SignedDuration, Timestamp};
+use salvor_api::config::TerminateAction;
+use salvor_api::names::annotations::{SAFE_TO_FORCEFULLY_DELETE, SAFE_TO_FORCEFULLY_TERMINATE};
+use salvor_api::names::{conditions, events, reasons, taints};
+
+use super::policy::{Consent, ZombiePolicy};
+use super::reasons::{PodWhy, ZombieFacts};
+use super::views::{Deletion, NodeView, PodView, Unreachable};
+use super::{ANNOUNCE_WITHIN, after, to_the_second};
+use crate::action::{Action, Condition, EventNote, EventType, PodPhase, Subject};
+use crate::verdict::Verdict::{self, Ignore};
+use crate::verdict::{Judgement, judge};
+
+/// Judges one pod. `node` is the Node that the pod names, if there is one; `now` is the API server's time.
+pub fn decide_pod(
+    pod: &PodView,
+    node: Option<&NodeView>,
+    policy: &ZombiePolicy,
+    now: Timestamp,
+) -> Judgement<PodWhy> {
+    judge(|ask| {
+        ask.none(
+            "Is zombie recovery switched on?",
+            policy.switch(),
+            policy.disabled,
+        )
+        .map_err(|by| Ignore(PodWhy::Disabled(by)))?;
+        let deletion = ask
+            .some("Is the pod being deleted?", see_deletion(pod), pod.deletion)
+            .ok_or(Ignore(PodWhy::NotTerminating))?;
+        let consent = policy.consent(&pod.consent, &pod.labels);
+        let consent = ask
+            .some(
+                "Has its owner consented?",
+                see_consent(consent, pod),
+                consent,
+            )
+            .ok_or_else(|| {
+                Ignore(PodWhy::NotOptedIn {
+                    near_miss: near_miss(pod),
+                })
+            })?;
+
+        // Before any clock is asked: a force delete moves the deletionTimestamp of a pod that a finalizer holds, so
+        // that without our own mark it would come due again and again.
+        let missing = MissingSteps::of(pod, deletion, consent, now);
+        ask.that(
+            "Is anything left to do to it?",
+            see_mark(pod, missing),
+            missing.on_the_pod(),
+        )
+        .ok_or_else(|| already_recovered(pod, deletion, consent, missing))?;
+        let may_delete = consent.action == TerminateAction::FailAndDelete;
+        let phase = pod.phase;
+        ask.that(
+            "Has it not ended, or may it be deleted?",
+            phase,
+            !phase.is_terminal() || may_delete,
+        )
+        .ok_or(Ignore(PodWhy::AlreadyTerminal { phase }))?;
+
+        let bound_to = pod.node_name.as_deref().filter(|name| !name.is_empty());
+        let name = ask
+            .some("Is it bound to a node?", bound_to.unwrap_or("no"), bound_to)
+            .ok_or(Ignore(PodWhy::NotScheduled))?;
+        let node = ask
+            .some(
+                "Does that Node exist?",
+                if node.is_some() { "yes" } else { "no" },
+                node,
+            )
+            .ok_or_else(|| Ignore(PodWhy::NodeMissing { node: name.into() }))?;
+        let lost = ask
+            .some(
+                "Has the control plane lost it?",
+                see_taint(node),
+                node.unreachable,
+            )
+            .ok_or_else(|| Ignore(PodWhy::NodeReachable { node: name.into() }))?;
+
+        let (until, why) = wait(name, deletion, consent, lost, policy);
+        ask.that(
+            "Is the wait over?",
+            format_args!("until {until}, it is {now}"),
+            now >= until,
+        )
+        .ok_or(Verdict::Wait { until, why })?;
+
+        let facts = facts(pod, deletion, consent);
+        let patch = missing.mark.then(|| mark_failed(pod, consent, &facts, now));
+        let event = missing.event.then(|| event(pod, consent, &facts));
+        let delete = missing.delete.then(|| Action::ForceDeletePod {
+            pod: pod.pod.clone(),
+        });
+        Ok(Verdict::Act {
+            actions: [patch, event, delete].into_iter().flatten().collect(),
+            why: if missing.mark {
+                PodWhy::Zombie(facts)
+            } else {
+                PodWhy::HalfRecovered(facts)
+            },
+        })
+    })
+}
+
+/// Nothing is left to do to the pod; perhaps the telling is.
+fn already_recovered(
+    pod: &PodView,
+    deletion: Deletion,
+    consent: Consent,
+    missing: MissingSteps,
+) -> Verdict<PodWhy> {
+    if missing.event {
+        let event = event(pod, consent, &facts(pod, deletion, consent));
+        Verdict::Act {
+            actions: vec![event],
+            why: PodWhy::Unannounced,
+        }
+    } else {
+        Ignore(PodWhy::AlreadyRecovered {
+            action: consent.action,
+        })
+    }
+}
+
+/// The pod must have had its time, and the node must be lost for long enough. What ends later is what is waited for,
+/// so one wake-up is enough.
+fn wait(
+    node: &str,
+    deletion: Deletion,
+    consent: Consent,
+    lost: Unreachable,
+    policy: &ZombiePolicy,
+) -> (Timestamp, PodWhy) {
+    let due = after(deletion.timestamp, consent.wait);
+    let trusted = policy.trusts_taint_from(lost.since);
+    if trusted > due {
+        let minimum = policy.minimum_unreachable;
+        let node = node.into();
+        (
+            trusted,
+            PodWhy::UnreachableTooBriefly {
+                node,
+                since: lost.since,
+                minimum,
+            },
+        )
+    } else {
+        (
+            due,
+            PodWhy::GraceRunning {
+                due,
+                consent: consent.source,
+            },
+        )
+    }
+}
+
+/// The steps of a recovery that were not done yet.
+#[derive(Clone, Copy)]
+struct MissingSteps {
+    mark: bool,
+    event: bool,
+    delete: bool,
+}
+
+impl MissingSteps {
+    fn of(pod: &PodView, deletion: Deletion, consent: Consent, now: Timestamp) -> Self {
+        // We write phase and mark together, so a mark on a living pod is somebody else's doing and proves nothing.
+        let done = pod
+            .mark
+            .filter(|mark| pod.phase.is_terminal() && mark.covers(consent.action));
+        let told = |since| pod.announced || now >= after(since, ANNOUNCE_WITHIN);
+        Self {
+            mark: done.is_none(),
+            event: done.is_none_or(|mark| !mark.since.is_none_or(told)),
+            // With a grace of 0 the API server has removed all but what finalizers hold: another delete changes nothing.
+            delete: consent.action == TerminateAction::FailAndDelete
+                && deletion.grace_seconds != Some(0),
+        }
+    }
+
+    fn on_the_pod(self) -> bool {
+        self.mark || self.delete
+    }
+}
+
+fn facts(pod: &PodView, deletion: Deletion, consent: Consent) -> ZombieFacts {
+    let own_grace = SignedDuration::from_secs(deletion.grace_seconds.unwrap_or(0).max(0));
+    ZombieFacts {
+        node: pod.node_name.clone().unwrap_or_default(),
+        grace: own_grace.saturating_add(consent.wait),
+        consent: consent.source,
+    }
+}
+
+fn mark_failed(pod: &PodView, consent: Consent, facts: &ZombieFacts, now: Timestamp) -> Action {
+    let condition = |kind, reason| Condition {
+        kind,
+        reason,
+        message: facts.to_string(),
+        last_transition_time: to_the_second(now),
+    };
+    let mut conditions = vec![condition(
+        conditions::KUEUE_FAILURE_RECOVERY,
+        reason(consent.action),
+    )];
+    let fails_now = !pod.phase.is_terminal();
+    // A pod that ended by itself was not disrupted, and one that was disrupted by others should keep their reason.
+    if fails_now && !pod.disruption_target {
+        conditions.push(condition(
+            conditions::DISRUPTION_TARGET,
+            reasons::TERMINATION_BY_SALVOR,
+        ));
+    }
+    Action::PatchPodStatus {
+        pod: pod.pod.clone(),
+        resource_version: pod.resource_version.clone(),
+        phase: fails_now.then_some(PodPhase::Failed),
+        conditions,
+    }
+}
+
+fn event(pod: &PodView, consent: Consent, facts: &ZombieFacts) -> Action {
+    let step = match consent.action {
+        TerminateAction::Fail => "zombie-terminated",
+        TerminateAction::FailAndDelete => "zombie-deleted",
+    };
+    Action::EmitEvent(EventNote {
+        name: format!("{step}.{}", pod.pod.uid),
+        regarding: Subject::Pod(pod.pod.clone()),
+        kind: EventType::Warning,
+        reason: reason(consent.action),
+        action: events::FORCEFUL_TERMINATION,
+        reporting_controller: events::POD_TERMINATION_CONTROLLER,
+        message: facts.to_string(),
+    })
+}
+
+fn reason(action: TerminateAction) -> &'static str {
+    match action {
+        TerminateAction::Fail => reasons::KUEUE_FORCEFULLY_TERMINATED,
+        TerminateAction::FailAndDelete => reasons::KUEUE_FORCEFULLY_DELETED,
+    }
+}
+
+/// An annotation that is there, but with a value that does not consent.
+fn near_miss(pod: &PodView) -> Option<(&'static str, String)> {
+    let delete = pod.consent.delete.clone();
+    let terminate = pod.consent.terminate.clone();
+    delete
+        .map(|value| (SAFE_TO_FORCEFULLY_DELETE, value))
+        .or(terminate.map(|value| (SAFE_TO_FORCEFULLY_TERMINATE, value)))
+}
+
+fn see_deletion(pod: &PodView) -> String {
+    match pod.deletion {
+        None => "no deletionTimestamp".into(),
+        Some(Deletion {
+            timestamp,
+            grace_seconds: None,
+        }) => format!("deletionTimestamp {timestamp}"),
+        Some(Deletion {
+            timestamp,
+            grace_seconds: Some(grace),
+        }) => {
+            format!("deletionTimestamp {timestamp}, which includes its grace of {grace}s")
+        }
+    }
+}
+
+fn see_consent(consent: Option<Consent>, pod: &PodView) -> String {
+    match (consent, near_miss(pod)) {
+        (Some(Consent { source, action, .. }), _) => format!("yes, by {source}, to {action:?}"),
+        (None, Some((key, value))) => format!("annotation {key} is {value:?}"),
+        (None, None) => "no annotation, no matching rule".into(),
+    }
+}
+
+fn see_mark(pod: &PodView, missing: MissingSteps) -> String {
+    let done = match pod.mark.and_then(|mark| mark.since) {
+        Some(since) => format!("marked at {since}"),
+        None if pod.mark.is_some() => "marked".into(),
+        None => "not marked".into(),
+    };
+    let left: Vec<_> = [
+        (missing.mark, "status"),
+        (missing.event, "event"),
+        (missing.delete, "delete"),
+    ]
+    .into_iter()
+    .filter_map(|(is_missing, step)| is_missing.then_some(step))
+    .collect();
+    if left.is_empty() {
+        format!("{done}, nothing left")
+    } else {
+        format!("{done}, left: {}", left.join(", "))
+    }
+}
+
+fn see_taint(node: &NodeView) -> String {
+    match node.unreachable {
+        Some(lost) => format!("taint {} since {}", taints::UNREACHABLE, lost.since),
+        None => format!(
+            "no taint {}, Ready is {:?}",
+            taints::UNREACHABLE,
+            node.ready
+        ),
+    }
+}

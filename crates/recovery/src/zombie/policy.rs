@@ -1,0 +1,180 @@
+//! What the administrator allows, and whether a pod's owner consents.
+
+use std::collections::BTreeMap;
+use std::fmt;
+
+use jiff::{SignedDuration, Timestamp};
+use salvor_api::config::{
+    Configuration, FailureRecoveryRule, TaintNodeOutOfService, TerminateAction, TerminatePod,
+};
+use salvor_api::names::annotations;
+use salvor_api::{Controller, Gate};
+
+use super::after;
+use super::views::ConsentAnnotations;
+
+/// The wait for annotated pods. KEP-6757 fixes it: a pod is stuck when it is still there a minute after its grace.
+const ANNOTATION_WAIT: SignedDuration = SignedDuration::from_mins(1);
+
+/// The configuration as zombie recovery needs it.
+#[derive(Clone, Debug)]
+pub struct ZombiePolicy {
+    /// Why nothing is recovered at all, if that is so.
+    pub disabled: Option<Disabled>,
+    /// How long a node must have been unreachable before a pod on it is recovered.
+    pub minimum_unreachable: SignedDuration,
+    pod_rules: Vec<(usize, TerminatePod)>,
+    node_rules: Vec<(usize, TaintNodeOutOfService)>,
+}
+
+/// What switches zombie recovery off.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub enum Disabled {
+    /// The feature gate is off.
+    Gate,
+    /// The list of controllers leaves it out.
+    Controllers,
+}
+
+/// That a pod may be recovered, by whose word, how, and after which wait.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub struct Consent {
+    /// By whose word.
+    pub source: ConsentSource,
+    /// How.
+    pub action: TerminateAction,
+    /// The wait after the pod's own grace period.
+    pub wait: SignedDuration,
+}
+
+/// By whose word a pod may be recovered. Prints as the trigger named in conditions and events.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub enum ConsentSource {
+    /// An annotation on the pod.
+    Annotation(&'static str),
+    /// A rule of the configuration, by its position.
+    Rule(usize),
+}
+
+impl fmt::Display for ConsentSource {
+    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
+        match self {
+            Self::Annotation(key) => write!(f, "{key} annotation"),
+            Self::Rule(index) => write!(f, "failureRecoveryPolicy.rules[{index}]"),
+        }
+    }
+}
+
+impl ZombiePolicy {
+    /// Takes what matters out of the configuration.
+    pub fn new(configuration: &Configuration) -> Self {
+        let policy = &configuration.failure_recovery_policy;
+        let mut pod_rules = Vec::new();
+        let mut node_rules = Vec::new();
+        for (index, rule) in policy.rules.iter().enumerate() {
+            match rule {
+                FailureRecoveryRule::TerminatePod(rule) => pod_rules.push((index, rule.clone())),
+                FailureRecoveryRule::TaintNodeOutOfService(rule) => {
+                    node_rules.push((index, rule.clone()));
+                }
+            }
+        }
+        let disabled = if !configuration
+            .feature_gates
+            .enabled(Gate::FailureRecoveryPolicy)
+        {
+            Some(Disabled::Gate)
+        } else if !configuration.controllers.enabled(Controller::Zombie) {
+            Some(Disabled::Controllers)
+        } else {
+            None
+        };
+        let minimum_unreachable = policy.minimum_unreachable_duration.into();
+        Self {
+            disabled,
+            minimum_unreachable,
+            pod_rules,
+            node_rules,
+        }
+    }
+
+    /// Whether and how a pod with these annotations and labels may be recovered.
+    ///
+    /// An annotation is the word of the pod's own owner and beats every rule, even a stricter one. Of the two, `-delete`
+    /// asks for more and wins. Of the rules the first that matches counts.
+    pub fn consent(
+        &self,
+        marks: &ConsentAnnotations,
+        labels: &BTreeMap<String, String>,
+    ) -> Option<Consent> {
+        let says_yes = |value: &Option<String>| value.as_deref() == Some(annotations::CONSENT);
+        let by_annotation = |key, action| {
+            Some(Consent {
+                source: ConsentSource::Annotation(key),
+                action,
+                wait: ANNOTATION_WAIT,
+            })
+        };
+        if says_yes(&marks.delete) {
+            return by_annotation(
+                annotations::SAFE_TO_FORCEFULLY_DELETE,
+                TerminateAction::FailAndDelete,
+            );
+        }
+        if says_yes(&marks.terminate) {
+            return by_annotation(
+                annotations::SAFE_TO_FORCEFULLY_TERMINATE,
+                TerminateAction::Fail,
+            );
+        }
+        let (index, rule) = self
+            .pod_rules
+            .iter()
+            .find(|(_, rule)| rule.pod_label_selector.matches(labels))?;
+        Some(Consent {
+            source: ConsentSource::Rule(*index),
+            action: rule.action,
+            wait: rule.forceful_termination_grace_period.into(),
+        })
+    }
+
+    /// The first rule for nodes that matches these labels, with its position.
+    pub fn node_rule(
+        &self,
+        labels: &BTreeMap<String, String>,
+    ) -> Option<(usize, &TaintNodeOutOfService)> {
+        self.node_rules
+            .iter()
+            .find(|(_, rule)| rule.node_selector.matches(labels))
+            .map(|(index, rule)| (*index, rule))
+    }
+
+    /// From when on the taint of a node lost since then counts. Without a minimum it counts at once, whatever the clock of
+    /// the controller that set it.
+    pub(super) fn trusts_taint_from(&self, since: Timestamp) -> Timestamp {
+        if self.minimum_unreachable.is_zero() {
+            Timestamp::MIN
+        } else {
+            after(since, self.minimum_unreachable)
+        }
+    }
+
+    /// Whether pods are also chosen by their labels, so that annotations alone do not tell which ones matter.
+    pub fn has_pod_rules(&self) -> bool {
+        !self.pod_rules.is_empty()
+    }
+
+    /// Whether nodes may be declared out of service.
+    pub fn has_node_rules(&self) -> bool {
+        !self.node_rules.is_empty()
+    }
+
+    /// What the rules say about whether recovery is on.
+    pub(super) fn switch(&self) -> &'static str {
+        match self.disabled {
+            None => "feature gate FailureRecoveryPolicy is on, controller zombie is enabled",
+            Some(Disabled::Gate) => "feature gate FailureRecoveryPolicy is off",
+            Some(Disabled::Controllers) => "controller zombie is not enabled",
+        }
+    }
+}

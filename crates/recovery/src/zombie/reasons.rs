@@ -1,0 +1,370 @@
+//! Why zombie recovery does what it does. All its sentences are in here.
+
+use std::fmt;
+
+use jiff::{SignedDuration, Timestamp};
+use salvor_api::GoDuration;
+use salvor_api::config::TerminateAction;
+use salvor_api::names::{annotations, taints};
+
+use super::policy::{ConsentSource, Disabled};
+use crate::action::PodPhase;
+use crate::verdict::Reason;
+
+/// Why a pod is, or is not, recovered.
+#[derive(Clone, Debug, PartialEq, Eq)]
+pub enum PodWhy {
+    /// Zombie recovery is switched off.
+    Disabled(Disabled),
+    /// Nobody has asked for the pod to be deleted.
+    NotTerminating,
+    /// Neither annotation nor rule allows it.
+    NotOptedIn {
+        /// An annotation that is there with a value that does not consent.
+        near_miss: Option<(&'static str, String)>,
+    },
+    /// All was done before.
+    AlreadyRecovered {
+        /// What it was.
+        action: TerminateAction,
+    },
+    /// All was done before except telling.
+    Unannounced,
+    /// The pod has ended and only its deletion would be left, which nobody consented to.
+    AlreadyTerminal {
+        /// How it ended.
+        phase: PodPhase,
+    },
+    /// The pod never had a node.
+    NotScheduled,
+    /// The pod's Node is gone.
+    NodeMissing {
+        /// Its name.
+        node: String,
+    },
+    /// The control plane has not lost the node.
+    NodeReachable {
+        /// Its name.
+        node: String,
+    },
+    /// The pod may still end by itself.
+    GraceRunning {
+        /// From when on it is stuck.
+        due: Timestamp,
+        /// By whose word.
+        consent: ConsentSource,
+    },
+    /// The node has not been lost for long enough.
+    UnreachableTooBriefly {
+        /// Its name.
+        node: String,
+        /// Since when.
+        since: Timestamp,
+        /// How long is long enough.
+        minimum: SignedDuration,
+    },
+    /// The pod is stuck.
+    Zombie(ZombieFacts),
+    /// The pod is stuck, and an earlier recovery stopped half-way.
+    HalfRecovered(ZombieFacts),
+}
+
+/// What makes a pod a zombie. Prints as the message of its condition and event.
+#[derive(Clone, Debug, PartialEq, Eq)]
+pub struct ZombieFacts {
+    /// The lost node.
+    pub node: String,
+    /// The pod's own grace period and the wait after it.
+    pub grace: SignedDuration,
+    /// By whose word.
+    pub consent: ConsentSource,
+}
+
+/// The form is KEP-6757's to the letter, back-ticks included; only the grace period and the trigger vary.
+impl fmt::Display for ZombieFacts {
+    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
+        let Self {
+            node,
+            grace,
+            consent,
+        } = self;
+        write!(
+            f,
+            "Pod forcefully terminated after {} grace period due to unreachable node `{node}` (triggered by `{consent}`)",
+            in_seconds(*grace)
+        )
+    }
+}
+
+/// `90s` and not `1m30s`, as KEP-6757 prints it; parts of a second only if there are any.
+fn in_seconds(span: SignedDuration) -> String {
+    if span.subsec_nanos() == 0 {
+        format!("{}s", span.as_secs())
+    } else {
+        in_words(span)
+    }
+}
+
+fn in_words(span: SignedDuration) -> String {
+    i64::try_from(span.as_nanos()).map_or_else(
+        |_| span.to_string(),
+        |nanos| GoDuration::from_nanos(nanos).to_string(),
+    )
+}
+
+impl fmt::Display for PodWhy {
+    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
+        match self {
+            Self::Disabled(by) => fmt_disabled(*by, f),
+            Self::NotTerminating => f.write_str("The pod is not being deleted."),
+            Self::NotOptedIn { near_miss: None } => {
+                f.write_str("The pod's owner has not consented: it has no opt-in annotation, and no terminatePod rule matches its labels.")
+            }
+            Self::NotOptedIn { near_miss: Some((key, value)) } => {
+                write!(f, "The pod's owner has not consented: annotation {key} is {value:?}, and only \"true\" counts.")
+            }
+            Self::AlreadyRecovered { action: TerminateAction::Fail } => {
+                f.write_str("The pod was declared failed before; nothing is left to do.")
+            }
+            Self::AlreadyRecovered { action: TerminateAction::FailAndDelete } => {
+                f.write_str("The pod was declared failed and force deleted before; only its finalizers hold it.")
+            }
+            Self::Unannounced => f.write_str("The pod was recovered before, but its event may be missing."),
+            Self::AlreadyTerminal { phase } => {
+                write!(f, "The pod has already ended ({phase}), and its owner has not consented to deleting it.")
+            }
+            Self::NotScheduled => f.write_str("The pod was never bound to a node."),
+            Self::NodeMissing { node } => write!(f, "Node {node} does not exist; its pods are Pod GC's to remove."),
+            Self::NodeReachable { node } => {
+                write!(f, "Node {node} does not have the taint {}: its kubelet can end the pod.", taints::UNREACHABLE)
+            }
+            Self::GraceRunning { due, consent } => {
+                write!(f, "The pod may still end by itself: it counts as stuck from {due} on (by {consent}).")
+            }
+            Self::UnreachableTooBriefly { node, since, minimum } => write!(
+                f,
+                "Node {node} is unreachable since {since}, which is less than minimumUnreachableDuration={}.",
+                in_words(*minimum)
+            ),
+            Self::Zombie(facts) => write!(f, "{facts}"),
+            Self::HalfRecovered(facts) => write!(f, "{facts}; an earlier attempt stopped half-way"),
+        }
+    }
+}
+
+impl Reason for PodWhy {
+    fn code(&self) -> &'static str {
+        match self {
+            Self::Disabled(_) => "Disabled",
+            Self::NotTerminating => "NotTerminating",
+            Self::NotOptedIn { .. } => "NotOptedIn",
+            Self::AlreadyRecovered { .. } => "AlreadyRecovered",
+            Self::Unannounced => "Unannounced",
+            Self::AlreadyTerminal { .. } => "AlreadyTerminal",
+            Self::NotScheduled => "NotScheduled",
+            Self::NodeMissing { .. } => "NodeMissing",
+            Self::NodeReachable { .. } => "NodeReachable",
+            Self::GraceRunning { .. } => "GraceRunning",
+            Self::UnreachableTooBriefly { .. } => "UnreachableTooBriefly",
+            Self::Zombie(_) => "Zombie",
+            Self::HalfRecovered(_) => "HalfRecovered",
+        }
+    }
+
+    fn what_would_change_it(&self) -> String {
+        match self {
+            Self::Disabled(by) => enabling(*by).into(),
+            Self::NotTerminating => {
+                "A deletion of the pod, by a person or by the eviction from its node, would start the wait.".into()
+            }
+            Self::NotOptedIn { .. } => format!(
+                "Annotation {} or {} with the value \"true\" on the pod, or a terminatePod rule for its labels, would opt it in.",
+                annotations::SAFE_TO_FORCEFULLY_TERMINATE,
+                annotations::SAFE_TO_FORCEFULLY_DELETE
+            ),
+            Self::AlreadyRecovered { action: TerminateAction::Fail } => format!(
+                "Annotation {}=\"true\" on the pod would also have it force deleted.",
+                annotations::SAFE_TO_FORCEFULLY_DELETE
+            ),
+            Self::AlreadyRecovered { action: TerminateAction::FailAndDelete } => {
+                "Its finalizers' owners must let go of it; Salvor never removes a finalizer of others.".into()
+            }
+            Self::Unannounced => "Recording the event ends it.".into(),
+            Self::AlreadyTerminal { .. } => format!(
+                "Annotation {}=\"true\" on the pod would have it force deleted.",
+                annotations::SAFE_TO_FORCEFULLY_DELETE
+            ),
+            Self::NotScheduled => "Nothing that Salvor does: Pod GC removes terminating pods without a node.".into(),
+            Self::NodeMissing { .. } => "Nothing that Salvor does: Pod GC removes pods whose Node is gone.".into(),
+            Self::NodeReachable { .. } => format!(
+                "The taint {} on the node, which the node lifecycle controller sets when the kubelet falls silent, would.",
+                taints::UNREACHABLE
+            ),
+            Self::GraceRunning { .. } | Self::UnreachableTooBriefly { .. } => format!(
+                "Time. If the node loses the taint {} before, or the pod ends, nothing is done.",
+                taints::UNREACHABLE
+            ),
+            Self::Zombie(_) | Self::HalfRecovered(_) => {
+                "Only the node's return, or the owner's consent taken back, before it is done.".into()
+            }
+        }
+    }
+}
+
+/// Why a node is, or is not, declared out of service.
+#[derive(Clone, Debug, PartialEq, Eq)]
+pub enum NodeWhy {
+    /// Zombie recovery is switched off.
+    Disabled(Disabled),
+    /// We declared it so before, and it is not back.
+    OutOfService {
+        /// Since when.
+        since: Option<Timestamp>,
+    },
+    /// We declared it so before, but the event may be missing.
+    Unannounced,
+    /// We declared it so before, and it is back.
+    BackInService,
+    /// No rule is about it.
+    NoRule,
+    /// The control plane has not lost it.
+    NodeReachable,
+    /// Somebody else declared it so.
+    TaintedByOthers,
+    /// It says that it is ready, whatever its taint says.
+    NodeReady,
+    /// It has not been lost for long enough.
+    UnreachableTooBriefly {
+        /// Since when.
+        since: Timestamp,
+        /// How long is long enough.
+        timeout: SignedDuration,
+    },
+    /// Its kubelet was heard of only just now.
+    LeaseFresh {
+        /// When.
+        renewed: Timestamp,
+    },
+    /// It is lost.
+    NodeLost {
+        /// Since when.
+        since: Timestamp,
+        /// By which rule.
+        rule: usize,
+    },
+}
+
+impl fmt::Display for NodeWhy {
+    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
+        match self {
+            Self::Disabled(by) => fmt_disabled(*by, f),
+            Self::OutOfService { since: Some(since) } => {
+                write!(
+                    f,
+                    "The node is out of service since {since} and not back yet."
+                )
+            }
+            Self::OutOfService { since: None } => {
+                f.write_str("The node is out of service and not back yet.")
+            }
+            Self::Unannounced => {
+                f.write_str("The node was declared out of service, but its event may be missing.")
+            }
+            Self::BackInService => {
+                f.write_str("Node is Ready with a fresh Lease again, taint out-of-service removed")
+            }
+            Self::NoRule => f.write_str("No taintNodeOutOfService rule matches the node's labels."),
+            Self::NodeReachable => write!(
+                f,
+                "The node does not have the taint {}.",
+                taints::UNREACHABLE
+            ),
+            Self::TaintedByOthers => {
+                write!(
+                    f,
+                    "Somebody else has put the taint {} on the node.",
+                    taints::OUT_OF_SERVICE
+                )
+            }
+            Self::NodeReady => {
+                f.write_str("The node's Ready condition is True, so it is not lost.")
+            }
+            Self::UnreachableTooBriefly { since, timeout } => write!(
+                f,
+                "The node is unreachable since {since}, which is less than unreachableNodeTimeout={}.",
+                in_words(*timeout)
+            ),
+            Self::LeaseFresh { renewed } => write!(
+                f,
+                "The node's kubelet renewed its Lease at {renewed}, so it lives."
+            ),
+            Self::NodeLost { since, rule } => write!(
+                f,
+                "Node unreachable since {since}, declared out of service (triggered by `{}`)",
+                ConsentSource::Rule(*rule)
+            ),
+        }
+    }
+}
+
+impl Reason for NodeWhy {
+    fn code(&self) -> &'static str {
+        match self {
+            Self::Disabled(_) => "Disabled",
+            Self::OutOfService { .. } => "OutOfService",
+            Self::Unannounced => "Unannounced",
+            Self::BackInService => "BackInService",
+            Self::NoRule => "NoRule",
+            Self::NodeReachable => "NodeReachable",
+            Self::TaintedByOthers => "TaintedByOthers",
+            Self::NodeReady => "NodeReady",
+            Self::UnreachableTooBriefly { .. } => "UnreachableTooBriefly",
+            Self::LeaseFresh { .. } => "LeaseFresh",
+            Self::NodeLost { .. } => "NodeLost",
+        }
+    }
+
+    fn what_would_change_it(&self) -> String {
+        match self {
+            Self::Disabled(by) => enabling(*by).into(),
+            Self::OutOfService { .. } => {
+                "The node Ready with a fresh Lease: then the taint is taken off.".into()
+            }
+            Self::Unannounced => "Recording the event ends it.".into(),
+            Self::BackInService => "Only the node's falling silent again before it is done.".into(),
+            Self::NoRule => "A taintNodeOutOfService rule for the node's labels would.".into(),
+            Self::NodeReachable => format!("The taint {} on the node would.", taints::UNREACHABLE),
+            Self::TaintedByOthers => {
+                "Whoever put the taint there must take it off: Salvor only removes its own.".into()
+            }
+            Self::NodeReady => "The Ready condition turning Unknown would.".into(),
+            Self::UnreachableTooBriefly { .. } | Self::LeaseFresh { .. } => {
+                format!(
+                    "Time. If the node loses the taint {} before, nothing is done.",
+                    taints::UNREACHABLE
+                )
+            }
+            Self::NodeLost { .. } => "Only the node's return before it is done.".into(),
+        }
+    }
+}
+
+fn fmt_disabled(by: Disabled, f: &mut fmt::Formatter<'_>) -> fmt::Result {
+    f.write_str(match by {
+        Disabled::Gate => {
+            "Zombie recovery is off: its feature gate FailureRecoveryPolicy is not enabled."
+        }
+        Disabled::Controllers => "Zombie recovery is off: the list of controllers leaves it out.",
+    })
+}
+
+fn enabling(by: Disabled) -> &'static str {
+    match by {
+        Disabled::Gate => {
+            "The administrator's --feature-gates=FailureRecoveryPolicy=true would enable it."
+        }
+        Disabled::Controllers => {
+            "The administrator's --controllers list with zombie or * would enable it."
+        }
+    }
+}

@@ -1,0 +1,100 @@
+//! The rules as tables, taken from KEP-6757 and from the tests and gaps of Kueue's controller, and as properties.
+
+mod nodes;
+mod pods;
+mod properties;
+
+use std::collections::BTreeMap;
+
+use jiff::{SignedDuration, Timestamp};
+use salvor_api::config::{Configuration, parse};
+
+use super::*;
+use crate::action::{NodeRef, PodPhase, PodRef};
+
+/// A moment to which the tables count in seconds.
+fn at(seconds: i64) -> Timestamp {
+    Timestamp::from_second(1_800_000_000 + seconds).unwrap()
+}
+
+fn labels(pairs: &[(&str, &str)]) -> BTreeMap<String, String> {
+    pairs
+        .iter()
+        .map(|(key, value)| (key.to_string(), value.to_string()))
+        .collect()
+}
+
+/// Zombie recovery switched on, with what else the file says.
+fn policy(rest: &str) -> ZombiePolicy {
+    ZombiePolicy::new(&configuration(rest))
+}
+
+fn configuration(rest: &str) -> Configuration {
+    let header = "apiVersion: config.salvor.dev/v1alpha1\nkind: Configuration\n";
+    let gate = "featureGates: {FailureRecoveryPolicy: true}\n";
+    parse(&format!("{header}{gate}{rest}")).unwrap()
+}
+
+fn terminate() -> ConsentAnnotations {
+    ConsentAnnotations {
+        terminate: Some("true".into()),
+        delete: None,
+    }
+}
+
+fn delete() -> ConsentAnnotations {
+    ConsentAnnotations {
+        terminate: None,
+        delete: Some("true".into()),
+    }
+}
+
+/// An opted-in pod that runs on `node-a` and whose grace of 30s was over at time 0.
+fn pod() -> PodView {
+    PodView {
+        pod: PodRef {
+            namespace: "ns".into(),
+            name: "pod-a".into(),
+            uid: "uid-a".into(),
+        },
+        resource_version: "7".into(),
+        labels: BTreeMap::new(),
+        consent: terminate(),
+        phase: PodPhase::Running,
+        deletion: Some(Deletion {
+            timestamp: at(0),
+            grace_seconds: Some(30),
+        }),
+        node_name: Some("node-a".into()),
+        mark: None,
+        disruption_target: false,
+        announced: false,
+    }
+}
+
+/// A node that the control plane lost long before time 0.
+fn node() -> NodeView {
+    NodeView {
+        node: NodeRef {
+            name: "node-a".into(),
+            uid: "node-uid".into(),
+        },
+        resource_version: "3".into(),
+        labels: BTreeMap::new(),
+        unreachable: Some(Unreachable { since: at(-400) }),
+        ready: Ready::Unknown,
+        lease_renewed: Some(at(-460)),
+        out_of_service: Vec::new(),
+        out_of_service_mark: None,
+        announced: false,
+    }
+}
+
+fn healthy_node() -> NodeView {
+    NodeView {
+        unreachable: None,
+        ready: Ready::True,
+        lease_renewed: Some(at(0)),
+        ..node()
+    }
+}

@@ -1,0 +1,142 @@
+//! The control plane that all tests of a process share, and the corner of it that belongs to one test.
+
+use std::collections::BTreeMap;
+
+use k8s_openapi::api::core::v1::Namespace;
+use kube::Client;
+use kube::api::{Api, ObjectMeta, PostParams};
+use tokio::sync::OnceCell;
+
+use crate::access::Access;
+use crate::kubectl::Kubectl;
+use crate::part::Part;
+use crate::plane::ControlPlane;
+use crate::{logs, random};
+
+/// The label by which nodes tell their zone. Node lifecycle judges each zone by itself, and so arenas that are zones do
+/// not disturb each other's evictions.
+const ZONE: &str = "topology.kubernetes.io/zone";
+
+/// The control plane that all tests of this process share, with all its parts. The first caller starts it, and the end
+/// of the process ends it.
+///
+/// # Panics
+/// If it cannot be started.
+pub async fn shared() -> &'static ControlPlane {
+    static SHARED: OnceCell<Result<ControlPlane, String>> = OnceCell::const_new();
+    let plane = SHARED
+        .get_or_init(|| async {
+            let everything = ControlPlane::builder()
+                .with(Part::ControllerManager)
+                .with(Part::Scheduler);
+            everything.start().await.map_err(|error| error.to_string())
+        })
+        .await;
+    plane
+        .as_ref()
+        .unwrap_or_else(|error| panic!("the shared control plane does not start: {error}"))
+}
+
+/// A corner of the [`shared`] control plane for one test. The name is for people, and should be short.
+///
+/// # Panics
+/// If the control plane cannot be started or the namespace cannot be created.
+pub async fn arena(name: &str) -> Arena<'static> {
+    shared().await.arena(name).await
+}
+
+/// One test's corner of a control plane: a namespace, a zone for its nodes, and a client with a user agent of its own.
+///
+/// Pods of the namespace are only ever scheduled to nodes of the zone. When a test panics, what the control plane has
+/// logged since the arena was opened is printed. The namespace stays as it is.
+pub struct Arena<'p> {
+    plane: &'p ControlPlane,
+    name: String,
+    client: Client,
+    logs: logs::Lengths,
+}
+
+impl<'p> Arena<'p> {
+    pub(crate) async fn open(plane: &'p ControlPlane, name: &str) -> Self {
+        let logs = logs::Lengths::now(plane.folder());
+        let name = format!("{name}-{}", random::suffix(6));
+        let client = plane.admin().in_namespace(&name).client(&name);
+        let namespace = Namespace {
+            metadata: ObjectMeta {
+                name: Some(name.clone()),
+                annotations: Some(BTreeMap::from([(
+                    "scheduler.alpha.kubernetes.io/node-selector".to_owned(),
+                    format!("{ZONE}={name}"),
+                )])),
+                ..ObjectMeta::default()
+            },
+            ..Namespace::default()
+        };
+        if let Err(error) = Api::all(client.clone())
+            .create(&PostParams::default(), &namespace)
+            .await
+        {
+            panic!("the namespace {name} cannot be created: {error}");
+        }
+        Self {
+            plane,
+            name,
+            client,
+            logs,
+        }
+    }
+
+    /// The control plane around it.
+    pub fn plane(&self) -> &'p ControlPlane {
+        self.plane
+    }
+
+    /// The namespace.
+    pub fn namespace(&self) -> &str {
+        &self.name
+    }
+
+    /// An admin's client with this arena's [`user_agent`](Self::user_agent) and namespace, on the async runtime that
+    /// opened the arena.
+    pub fn client(&self) -> Client {
+        self.client.clone()
+    }
+
+    /// The user agent of [`client`](Self::client), by which its requests can be told from all others.
+    pub fn user_agent(&self) -> &str {
+        &self.name
+    }
+
+    /// An admin's way in, with this arena's namespace.
+    pub fn admin(&self) -> Access {
+        self.plane.admin().in_namespace(&self.name)
+    }
+
+    /// The real kubectl in this arena's namespace.
+    pub fn kubectl(&self) -> Kubectl {
+        self.plane.kubectl().in_namespace(&self.name)
+    }
+
+    /// The zone of this arena's nodes.
+    pub fn zone(&self) -> &str {
+        &self.name
+    }
+
+    /// The labels that a node must have to belong to this arena.
+    pub fn node_labels(&self) -> BTreeMap<String, String> {
+        BTreeMap::from([(ZONE.to_owned(), self.name.clone())])
+    }
+
+    /// A name for the arena's node number `index` that no other arena uses.
+    pub fn node_name(&self, index: usize) -> String {
+        format!("{}-node-{index}", self.name)
+    }
+}
+
+impl Drop for Arena<'_> {
+    fn drop(&mut self) {
+        if std::thread::panicking() {
+            self.plane.show_logs(&self.logs);
+        }
+    }
+}

@@ -1,0 +1,67 @@
+//! The real kubectl.
+
+use std::path::PathBuf;
+use std::process::Stdio;
+
+/// Runs kubectl against a control plane, in one namespace.
+#[derive(Debug, Clone)]
+pub struct Kubectl {
+    program: PathBuf,
+    kubeconfig: PathBuf,
+    cache: PathBuf,
+    namespace: String,
+}
+
+/// kubectl failed, or could not be run.
+#[derive(Debug, thiserror::Error)]
+#[error("kubectl {arguments} failed: {reason}")]
+pub struct KubectlError {
+    arguments: String,
+    reason: String,
+}
+
+impl Kubectl {
+    pub(crate) fn new(program: PathBuf, kubeconfig: PathBuf, cache: PathBuf) -> Self {
+        Self {
+            program,
+            kubeconfig,
+            cache,
+            namespace: "default".to_owned(),
+        }
+    }
+
+    /// The same in another namespace.
+    #[must_use]
+    pub fn in_namespace(mut self, namespace: &str) -> Self {
+        namespace.clone_into(&mut self.namespace);
+        self
+    }
+
+    /// Runs it and returns what it wrote to stdout.
+    ///
+    /// # Errors
+    /// If it ends with anything but success; with what it wrote to stderr.
+    pub async fn run(&self, arguments: &[&str]) -> Result<String, KubectlError> {
+        let failed = |reason: String| KubectlError {
+            arguments: arguments.join(" "),
+            reason,
+        };
+        let output = tokio::process::Command::new(&self.program)
+            .arg("--kubeconfig")
+            .arg(&self.kubeconfig)
+            .arg("--cache-dir")
+            .arg(&self.cache)
+            .args(["--namespace", &self.namespace])
+            .args(arguments)
+            .stdin(Stdio::null())
+            .kill_on_drop(true)
+            .output()
+            .await
+            .map_err(|error| failed(format!("it does not start: {error}")))?;
+        if !output.status.success() {
+            let said = String::from_utf8_lossy(&output.stderr);
+            return Err(failed(format!("{}: {}", output.status, said.trim())));
+        }
+        Ok(String::from_utf8_lossy(&output.stdout).into_owned())
+    }
+}

@@ -1,0 +1,49 @@
+//! A real Kubernetes control plane for tests: etcd, kube-apiserver, kube-controller-manager and kube-scheduler as
+//! child processes that cannot outlive the test process.
+//!
+//! Most tests share one control plane per test process and work in an [`Arena`], a corner of their own:
+//!
+//! ```no_run
+//! # async fn test() {
+//! use k8s_openapi::api::core::v1::ConfigMap;
+//! use kube::api::Api;
+//! use salvor_testkit::{arena, wait};
+//!
+//! let arena = arena("greeting").await;
+//! let config_maps: Api<ConfigMap> = Api::default_namespaced(arena.client());
+//! wait::for_object(&config_maps, "kube-root-ca.crt", "the root certificate is published", |_| true).await;
+//! # }
+//! ```
+//!
+//! A test that needs flags of its own, or that breaks things, starts a [`ControlPlane`] for itself.
+
+pub mod access;
+pub mod accounting;
+mod arena;
+mod assets;
+mod credentials;
+pub mod kubectl;
+mod logs;
+pub mod nodes;
+mod part;
+mod plane;
+mod ports;
+mod program;
+pub mod proxy;
+mod random;
+pub mod recorder;
+mod replica;
+mod supervised;
+pub mod wait;
+pub mod workloads;
+
+pub use access::Access;
+pub use accounting::Accounting;
+pub use arena::{Arena, arena, shared};
+pub use assets::AssetsError;
+pub use kubectl::Kubectl;
+pub use part::Part;
+pub use plane::{Builder, ControlPlane, PlaneError};
+pub use program::Program;
+pub use proxy::Proxy;
+pub use recorder::Recorder;

@@ -1,0 +1,20 @@
+//! Loopback ports for servers that we start.
+
+use std::net::{Ipv4Addr, TcpListener};
+
+/// Below every usual range of ports for outgoing connections. A port inside that range would be unsafe for a server
+/// that is going to be killed and restarted: a client that keeps dialling it while it is down can be given that very
+/// port as its own, and then it is taken, or even connected to itself.
+const CHOICE: std::ops::Range<u64> = 15_000..32_000;
+
+/// A port on which nothing listens now. Somebody may still take it first, so whoever uses it must be able to retry.
+pub(crate) fn free() -> u16 {
+    loop {
+        let span = CHOICE.end - CHOICE.start;
+        let port = u16::try_from(CHOICE.start + crate::random::number() % span)
+            .expect("the range is one of ports");
+        if TcpListener::bind((Ipv4Addr::LOCALHOST, port)).is_ok() {
+            return port;
+        }
+    }
+}

@@ -1,0 +1,227 @@
+//! A copy of some objects that follows the API server by watch, and knows whether it has caught up.
+
+use std::collections::BTreeMap;
+use std::time::Duration;
+
+use futures::{Stream, StreamExt};
+use kube::api::{Api, ListParams, ObjectList};
+use kube::runtime::utils::{Backoff, StreamBackoff};
+use kube::runtime::watcher::{self, watcher};
+use kube::{Resource, ResourceExt};
+use serde::Serialize;
+use serde::de::DeserializeOwned;
+use serde_json::Value;
+
+/// Short, because a test's API server is next door, and because tests restart it.
+struct Retry;
+
+impl Iterator for Retry {
+    type Item = Duration;
+
+    fn next(&mut self) -> Option<Duration> {
+        Some(Duration::from_millis(50))
+    }
+}
+
+impl Backoff for Retry {
+    fn reset(&mut self) {}
+}
+
+/// Every change of the selected objects; survives restarts of the API server.
+pub(crate) fn follow<K>(
+    api: &Api<K>,
+    selection: &ListParams,
+) -> impl Stream<Item = watcher::Result<watcher::Event<K>>> + Send + use<K>
+where
+    K: Resource + Clone + DeserializeOwned + std::fmt::Debug + Send + 'static,
+{
+    let config = watcher::Config {
+        label_selector: selection.label_selector.clone(),
+        field_selector: selection.field_selector.clone(),
+        // A connection that went silent is given up five seconds after this; nothing else depends on it.
+        timeout: Some(30),
+        ..watcher::Config::default()
+    };
+    StreamBackoff::new(watcher(api.clone(), config), Retry).boxed()
+}
+
+/// What a list or a watch is limited to: the object of this name.
+pub(crate) fn named(name: &str) -> ListParams {
+    ListParams::default().fields(&format!("metadata.name={name}"))
+}
+
+/// An object as JSON, without the bookkeeping of who owns which field.
+pub(crate) fn without_managed_fields<K: Serialize>(object: &K) -> Value {
+    let mut value = serde_json::to_value(object).unwrap_or_default();
+    if let Some(metadata) = value.get_mut("metadata").and_then(Value::as_object_mut) {
+        metadata.remove("managedFields");
+    }
+    value
+}
+
+type Key = (Option<String>, String);
+
+/// The objects as last seen, by namespace and name.
+#[derive(Debug)]
+pub(crate) struct Replica<K> {
+    objects: BTreeMap<Key, K>,
+    relist: Option<BTreeMap<Key, K>>,
+    complete: bool,
+    newest: u64,
+}
+
+impl<K> Default for Replica<K> {
+    fn default() -> Self {
+        Self {
+            objects: BTreeMap::new(),
+            relist: None,
+            complete: false,
+            newest: 0,
+        }
+    }
+}
+
+impl<K: Resource + Clone> Replica<K> {
+    /// Takes in one event.
+    pub(crate) fn take(&mut self, event: watcher::Event<K>) {
+        if let watcher::Event::InitApply(object)
+        | watcher::Event::Apply(object)
+        | watcher::Event::Delete(object) = &event
+        {
+            self.newest = self
+                .newest
+                .max(version(object.meta().resource_version.as_ref()));
+        }
+        match event {
+            watcher::Event::Init => self.relist = Some(BTreeMap::new()),
+            watcher::Event::InitApply(object) => {
+                self.relist
+                    .get_or_insert_default()
+                    .insert(key(&object), object);
+            }
+            watcher::Event::InitDone => {
+                self.objects = self.relist.take().unwrap_or_default();
+                self.complete = true;
+            }
+            watcher::Event::Apply(object) => {
+                self.objects.insert(key(&object), object);
+            }
+            watcher::Event::Delete(object) => {
+                self.objects.remove(&key(&object));
+            }
+        }
+    }
+
+    /// The objects, if the first list is complete.
+    pub(crate) fn objects(&self) -> Option<Vec<K>> {
+        self.complete
+            .then(|| self.objects.values().cloned().collect())
+    }
+
+    /// Whether what a list shows has been seen here: some later event has come, or the states are equal. A watch says
+    /// nothing when nothing happens, so this is how an observer learns that no event is still on its way (save for
+    /// those that cancel each other out).
+    pub(crate) fn has_caught_up_with(&self, list: &ObjectList<K>) -> bool {
+        let versions = |objects: &mut dyn Iterator<Item = &K>| -> BTreeMap<Key, Option<String>> {
+            objects
+                .map(|object| (key(object), object.resource_version()))
+                .collect()
+        };
+        self.complete
+            && (self.newest >= version(list.metadata.resource_version.as_ref()).max(1)
+                || versions(&mut self.objects.values()) == versions(&mut list.items.iter()))
+    }
+}
+
+fn key<K: Resource>(object: &K) -> Key {
+    (object.namespace(), object.name_any())
+}
+
+/// Resource versions of one API server are numbers that grow.
+fn version(text: Option<&String>) -> u64 {
+    text.and_then(|version| version.parse().ok())
+        .unwrap_or_default()
+}
+
+#[cfg(test)]
+mod tests {
+    use k8s_openapi::api::core::v1::ConfigMap;
+    use kube::api::{ListMeta, ObjectMeta, TypeMeta};
+    use watcher::Event;
+
+    use super::*;
+
+    fn object(name: &str, version: u64) -> ConfigMap {
+        ConfigMap {
+            metadata: ObjectMeta {
+                name: Some(name.to_owned()),
+                resource_version: Some(version.to_string()),
+                ..ObjectMeta::default()
+            },
+            ..ConfigMap::default()
+        }
+    }
+
+    fn list(version: u64, items: &[ConfigMap]) -> ObjectList<ConfigMap> {
+        ObjectList {
+            types: TypeMeta::default(),
+            metadata: ListMeta {
+                resource_version: Some(version.to_string()),
+                ..ListMeta::default()
+            },
+            items: items.to_vec(),
+        }
+    }
+
+    fn replica(events: Vec<Event<ConfigMap>>) -> Replica<ConfigMap> {
+        let mut replica = Replica::default();
+        events.into_iter().for_each(|event| replica.take(event));
+        replica
+    }
+
+    #[test]
+    fn nothing_is_known_before_the_first_list_is_complete() {
+        let replica = replica(vec![Event::Init, Event::InitApply(object("a", 3))]);
+        assert!(replica.objects().is_none());
+        assert!(!replica.has_caught_up_with(&list(3, &[object("a", 3)])));
+    }
+
+    #[test]
+    fn a_relist_forgets_what_is_gone() {
+        let replica = replica(vec![
+            Event::Init,
+            Event::InitApply(object("a", 3)),
+            Event::InitDone,
+            Event::Init,
+            Event::InitApply(object("b", 4)),
+            Event::InitDone,
+        ]);
+        let names: Vec<_> = replica
+            .objects()
+            .unwrap()
+            .iter()
+            .map(ResourceExt::name_any)
+            .collect();
+        assert_eq!(names, ["b"]);
+    }
+
+    #[test]
+    fn caught_up_means_the_same_state_or_a_later_event() {
+        let listed = || {
+            vec![
+                Event::Init,
+                Event::InitApply(object("a", 3)),
+                Event::InitDone,
+            ]
+        };
+        let behind = replica(listed());
+        assert!(behind.has_caught_up_with(&list(9, &[object("a", 3)])));
+        assert!(!behind.has_caught_up_with(&list(9, &[object("a", 5)])));
+        assert!(!behind.has_caught_up_with(&list(9, &[object("a", 3), object("b", 8)])));
+        assert!(!behind.has_caught_up_with(&list(9, &[])));
+
+        let mut events = listed();
+        events.push(Event::Delete(object("a", 10)));
+        assert!(replica(events).has_caught_up_with(&list(9, &[object("a", 5)])));
+    }
+}

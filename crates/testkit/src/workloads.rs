@@ -1,0 +1,116 @@
+//! Ordinary workloads for tests, with the parts that every one of them needs filled in.
+
+use std::collections::BTreeMap;
+
+use k8s_openapi::api::{apps::v1, batch, core::v1::Pod};
+use serde::de::DeserializeOwned;
+use serde_json::{Value, json};
+
+/// What the pods of a workload are like.
+#[derive(Clone, Debug, Default)]
+pub struct PodShape {
+    annotations: BTreeMap<String, String>,
+    spec: serde_json::Map<String, Value>,
+}
+
+impl PodShape {
+    /// One container that runs on until it is told to end, and is evicted two seconds after its node is lost.
+    pub fn new() -> Self {
+        let evicted_soon = |key: &str| json!({"key": key, "operator": "Exists", "effect": "NoExecute", "tolerationSeconds": 2});
+        Self::default()
+            .spec("containers", json!([{"name": "main", "image": "work"}]))
+            .spec("terminationGracePeriodSeconds", json!(2))
+            .spec(
+                "tolerations",
+                json!([
+                    evicted_soon("node.kubernetes.io/unreachable"),
+                    evicted_soon("node.kubernetes.io/not-ready"),
+                ]),
+            )
+    }
+
+    /// What the containers do: see [`salvor_nodes::script`] for the names.
+    pub fn script(self, name: &str, value: &str) -> Self {
+        self.annotation(&format!("{}{name}", salvor_nodes::script::PREFIX), value)
+    }
+
+    /// One more annotation.
+    pub fn annotation(mut self, key: &str, value: &str) -> Self {
+        self.annotations.insert(key.to_owned(), value.to_owned());
+        self
+    }
+
+    /// A field of the pod's spec.
+    pub fn spec(mut self, field: &str, value: Value) -> Self {
+        self.spec.insert(field.to_owned(), value);
+        self
+    }
+
+    fn template(&self, app: &str) -> Value {
+        json!({
+            "metadata": { "labels": { "app": app }, "annotations": self.annotations },
+            "spec": self.spec,
+        })
+    }
+}
+
+/// A bare pod.
+pub fn pod(name: &str, shape: &PodShape) -> Pod {
+    let template = shape.template(name);
+    let mut metadata = template["metadata"].clone();
+    metadata["name"] = name.into();
+    typed(json!({ "metadata": metadata, "spec": template["spec"] }))
+}
+
+/// A Job; `spec` is what it has besides its template.
+pub fn job(name: &str, spec: Value, shape: &PodShape) -> batch::v1::Job {
+    let mut shape = shape.clone();
+    shape.spec.entry("restartPolicy").or_insert("Never".into());
+    typed(workload(name, spec, shape.template(name)))
+}
+
+/// A Deployment of so many replicas.
+pub fn deployment(name: &str, replicas: usize, shape: &PodShape) -> v1::Deployment {
+    let spec = json!({ "replicas": replicas, "selector": { "matchLabels": { "app": name } } });
+    typed(workload(name, spec, shape.template(name)))
+}
+
+/// A StatefulSet of so many replicas, each with a volume of the given storage class.
+pub fn stateful_set(
+    name: &str,
+    replicas: usize,
+    storage_class: &str,
+    shape: &PodShape,
+) -> v1::StatefulSet {
+    let mut shape = shape.clone();
+    let mount = json!([{ "name": "data", "mountPath": "/data" }]);
+    if let Some(containers) = shape.spec.get_mut("containers") {
+        containers[0]["volumeMounts"] = mount;
+    }
+    let spec = json!({
+        "replicas": replicas,
+        "serviceName": name,
+        "selector": { "matchLabels": { "app": name } },
+        "volumeClaimTemplates": [{
+            "metadata": { "name": "data" },
+            "spec": {
+                "accessModes": ["ReadWriteOnce"],
+                "storageClassName": storage_class,
+                "resources": { "requests": { "storage": "1Gi" } },
+            },
+        }],
+    });
+    typed(workload(name, spec, shape.template(name)))
+}
+
+fn workload(name: &str, mut spec: Value, template: Value) -> Value {
+    spec["template"] = template;
+    json!({ "metadata": { "name": name }, "spec": spec })
+}
+
+fn typed<K: DeserializeOwned>(value: Value) -> K {
+    match serde_json::from_value(value) {
+        Ok(object) => object,
+        Err(error) => panic!("the test describes an object that Kubernetes does not know: {error}"),
+    }
+}
