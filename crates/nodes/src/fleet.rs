@@ -48,7 +48,7 @@ const LONGEST_RETRY: Duration = Duration::from_secs(5);
 const WATCH_SECONDS: u32 = 60;
 
 /// How a fleet is run.
-#[derive(Clone, Debug)]
+#[derive(Clone, Copy, Debug)]
 pub struct FleetOptions {
     /// Where the nodes read the time.
     pub clock: Clock,
@@ -111,7 +111,7 @@ impl Fleet {
         let truth = GroundTruth::default();
         let stop = CancellationToken::new();
         let clock = options.clock;
-        let driver = Driver::new(client.clone(), options, truth.clone(), stop.clone());
+        let driver = Driver::new(client.clone(), &options, truth.clone(), stop.clone());
         Self {
             commands,
             truth,
@@ -276,7 +276,7 @@ struct Driver {
 impl Driver {
     fn new(
         client: Client,
-        options: FleetOptions,
+        options: &FleetOptions,
         truth: GroundTruth,
         stop: CancellationToken,
     ) -> Self {
@@ -603,7 +603,7 @@ impl Driver {
         let next = if slot.kubelet.is_connected() {
             // The node is known: it was looked up above.
             let _ = self.with_new_life(node, |slot, _, now| {
-                slot.kubelet.suffer(Fault::Flap { down, up }, now)
+                slot.kubelet.suffer(Fault::Flap { down, up }, now);
             });
             down
         } else {

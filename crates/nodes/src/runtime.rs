@@ -462,6 +462,9 @@ mod tests {
         Timestamp::from_second(second).unwrap()
     }
 
+    /// A run as (container, start, end with exit code), in seconds.
+    type Seen = (String, i64, Option<(i64, i32)>);
+
     /// A pod of the given containers, in a world with its own ground truth.
     struct Bench {
         pod: PodRuntime,
@@ -523,8 +526,8 @@ mod tests {
                 .map(Timestamp::as_second)
         }
 
-        /// (container, from, to, exit code) of every run so far.
-        fn runs(&self) -> Vec<(String, i64, Option<(i64, i32)>)> {
+        /// Every run so far.
+        fn runs(&self) -> Vec<Seen> {
             let run = |r: Run| {
                 (
                     r.container,
@@ -536,11 +539,7 @@ mod tests {
         }
     }
 
-    fn run(
-        container: &str,
-        from: i64,
-        end: Option<(i64, i32)>,
-    ) -> (String, i64, Option<(i64, i32)>) {
+    fn run(container: &str, from: i64, end: Option<(i64, i32)>) -> Seen {
         (container.to_owned(), from, end)
     }
 

@@ -1,6 +1,9 @@
 //! Simulated nodes under the real control plane: they are nodes like any other until they die, and then the
 //! ground truth shows what a cluster cannot see.
 
+// A test that cannot set its stage has failed.
+#![allow(clippy::unwrap_used)]
+
 mod faults;
 mod volumes;
 mod workloads;
