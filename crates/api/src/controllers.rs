@@ -42,10 +42,7 @@ pub struct UnknownController {
 }
 
 fn known() -> String {
-    let names: Vec<_> = Controller::ALL
-        .iter()
-        .map(|controller| format!("{:?}", controller.name()))
-        .collect();
+    let names: Vec<_> = Controller::ALL.iter().map(|controller| format!("{:?}", controller.name())).collect();
     names.join(", ")
 }
 
@@ -82,18 +79,8 @@ impl ControllerList {
     pub fn unknown(&self) -> impl Iterator<Item = (usize, UnknownController)> {
         self.0.iter().enumerate().filter_map(|(index, entry)| {
             let name = entry.strip_prefix('-').unwrap_or(entry);
-            let known = entry == "*"
-                || Controller::ALL
-                    .iter()
-                    .any(|controller| controller.name() == name);
-            (!known).then(|| {
-                (
-                    index,
-                    UnknownController {
-                        entry: entry.clone(),
-                    },
-                )
-            })
+            let known = entry == "*" || Controller::ALL.iter().any(|controller| controller.name() == name);
+            (!known).then(|| (index, UnknownController { entry: entry.clone() }))
         })
     }
 }
@@ -103,11 +90,7 @@ impl FromStr for ControllerList {
     type Err = UnknownController;
 
     fn from_str(list: &str) -> Result<Self, Self::Err> {
-        let list = Self::new(
-            list.split(',')
-                .map(str::trim)
-                .filter(|entry| !entry.is_empty()),
-        );
+        let list = Self::new(list.split(',').map(str::trim).filter(|entry| !entry.is_empty()));
         let unknown = list.unknown().next();
         unknown.map_or(Ok(list), |(_, unknown)| Err(unknown))
     }
@@ -139,18 +122,8 @@ mod tests {
     #[test]
     fn unknown_names_are_found_with_the_known_ones() {
         let list = ControllerList::new(["*", "vampire", "-zombie", "-ghoul", "-*"]);
-        let found: Vec<_> = list
-            .unknown()
-            .map(|(index, unknown)| (index, unknown.entry))
-            .collect();
-        assert_eq!(
-            found,
-            [
-                (1, "vampire".into()),
-                (3, "-ghoul".into()),
-                (4, "-*".into())
-            ]
-        );
+        let found: Vec<_> = list.unknown().map(|(index, unknown)| (index, unknown.entry)).collect();
+        assert_eq!(found, [(1, "vampire".into()), (3, "-ghoul".into()), (4, "-*".into())]);
         let error = "*,vampire".parse::<ControllerList>().unwrap_err();
         assert_eq!(
             error.to_string(),

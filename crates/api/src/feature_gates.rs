@@ -92,13 +92,7 @@ pub enum ParseFeatureGatesError {
 fn known_gates() -> String {
     Gate::ALL
         .iter()
-        .map(|gate| {
-            format!(
-                "{gate} ({}, default {})",
-                gate.stage(),
-                gate.default_enabled()
-            )
-        })
+        .map(|gate| format!("{gate} ({}, default {})", gate.stage(), gate.default_enabled()))
         .collect::<Vec<_>>()
         .join(", ")
 }
@@ -122,8 +116,7 @@ impl FeatureGates {
     /// Lets `stronger` have the last word on every gate that it mentions: a flag over the file.
     #[must_use]
     pub fn overridden_by(mut self, stronger: &Self) -> Self {
-        self.0
-            .extend(stronger.0.iter().map(|(gate, enabled)| (*gate, *enabled)));
+        self.0.extend(stronger.0.iter().map(|(gate, enabled)| (*gate, *enabled)));
         self
     }
 }
@@ -134,14 +127,8 @@ impl FromStr for FeatureGates {
 
     fn from_str(list: &str) -> Result<Self, Self::Err> {
         let mut gates = Self::default();
-        for entry in list
-            .split(',')
-            .map(str::trim)
-            .filter(|entry| !entry.is_empty())
-        {
-            let malformed = || ParseFeatureGatesError::Malformed {
-                entry: entry.into(),
-            };
+        for entry in list.split(',').map(str::trim).filter(|entry| !entry.is_empty()) {
+            let malformed = || ParseFeatureGatesError::Malformed { entry: entry.into() };
             let (name, value) = entry.split_once('=').ok_or_else(malformed)?;
             let gate = name.trim().parse()?;
             gates.set(gate, value.trim().parse().map_err(|_| malformed())?);
@@ -162,22 +149,11 @@ mod tests {
 
     #[test]
     fn the_flag_switches_and_the_last_word_counts() {
-        let gates: FeatureGates = "FailureRecoveryPolicy=false, FailureRecoveryPolicy=true"
-            .parse()
-            .unwrap();
+        let gates: FeatureGates = "FailureRecoveryPolicy=false, FailureRecoveryPolicy=true".parse().unwrap();
         assert!(gates.enabled(Gate::FailureRecoveryPolicy));
         let off: FeatureGates = "FailureRecoveryPolicy=false".parse().unwrap();
-        assert!(
-            !gates
-                .clone()
-                .overridden_by(&off)
-                .enabled(Gate::FailureRecoveryPolicy)
-        );
-        assert!(
-            gates
-                .overridden_by(&FeatureGates::default())
-                .enabled(Gate::FailureRecoveryPolicy)
-        );
+        assert!(!gates.clone().overridden_by(&off).enabled(Gate::FailureRecoveryPolicy));
+        assert!(gates.overridden_by(&FeatureGates::default()).enabled(Gate::FailureRecoveryPolicy));
     }
 
     #[test]
@@ -191,16 +167,9 @@ mod tests {
 
     #[test]
     fn a_malformed_entry_is_refused() {
-        for list in [
-            "FailureRecoveryPolicy",
-            "FailureRecoveryPolicy=",
-            "FailureRecoveryPolicy=yes",
-        ] {
+        for list in ["FailureRecoveryPolicy", "FailureRecoveryPolicy=", "FailureRecoveryPolicy=yes"] {
             let error = list.parse::<FeatureGates>().unwrap_err();
-            assert_eq!(
-                error,
-                ParseFeatureGatesError::Malformed { entry: list.into() }
-            );
+            assert_eq!(error, ParseFeatureGatesError::Malformed { entry: list.into() });
         }
     }
 

@@ -71,17 +71,13 @@ impl From<GoDuration> for SignedDuration {
 #[derive(Clone, Debug, PartialEq, Eq, thiserror::Error)]
 pub enum ParseGoDurationError {
     /// The text has no number where one must be.
-    #[error(
-        "{text:?} is not a duration: write numbers with units, for example \"1m30s\" or \"500ms\""
-    )]
+    #[error("{text:?} is not a duration: write numbers with units, for example \"1m30s\" or \"500ms\"")]
     Invalid {
         /// The whole text.
         text: String,
     },
     /// A number stands without its unit.
-    #[error(
-        "{text:?} lacks a unit after a number: use one of ns, us, ms, s, m, h, for example \"30s\""
-    )]
+    #[error("{text:?} lacks a unit after a number: use one of ns, us, ms, s, m, h, for example \"30s\"")]
     MissingUnit {
         /// The whole text.
         text: String,
@@ -128,17 +124,13 @@ impl FromStr for GoDuration {
             if name.is_empty() {
                 return Err(ParseGoDurationError::MissingUnit { text: text.into() });
             }
-            let unit = unit_length(name).ok_or_else(|| ParseGoDurationError::UnknownUnit {
-                text: text.into(),
-                unit: name.into(),
-            })?;
+            let unit = unit_length(name)
+                .ok_or_else(|| ParseGoDurationError::UnknownUnit { text: text.into(), unit: name.into() })?;
             let length = whole_units(whole, unit)
                 .and_then(|nanos| nanos.checked_add(fraction_of(fraction, unit)))
                 .ok_or_else(overflow)?;
-            magnitude = magnitude
-                .checked_add(length)
-                .filter(|sum| *sum <= MAGNITUDE_LIMIT)
-                .ok_or_else(overflow)?;
+            magnitude =
+                magnitude.checked_add(length).filter(|sum| *sum <= MAGNITUDE_LIMIT).ok_or_else(overflow)?;
             rest = after;
         }
 
@@ -161,16 +153,11 @@ fn split_number(text: &str) -> Option<(&str, &str, &str)> {
 }
 
 fn split_digits(text: &str) -> (&str, &str) {
-    text.split_at(
-        text.find(|c: char| !c.is_ascii_digit())
-            .unwrap_or(text.len()),
-    )
+    text.split_at(text.find(|c: char| !c.is_ascii_digit()).unwrap_or(text.len()))
 }
 
 fn split_unit(text: &str) -> (&str, &str) {
-    let end = text
-        .find(|c: char| c == '.' || c.is_ascii_digit())
-        .unwrap_or(text.len());
+    let end = text.find(|c: char| c == '.' || c.is_ascii_digit()).unwrap_or(text.len());
     text.split_at(end)
 }
 
@@ -188,14 +175,8 @@ fn unit_length(name: &str) -> Option<u64> {
 }
 
 fn whole_units(digits: &str, unit: u64) -> Option<u64> {
-    let number = if digits.is_empty() {
-        0
-    } else {
-        digits.parse::<u64>().ok()?
-    };
-    number
-        .checked_mul(unit)
-        .filter(|nanos| *nanos <= MAGNITUDE_LIMIT)
+    let number = if digits.is_empty() { 0 } else { digits.parse::<u64>().ok()? };
+    number.checked_mul(unit).filter(|nanos| *nanos <= MAGNITUDE_LIMIT)
 }
 
 /// The fraction's length, in floating point and with the same loss of excess digits as Go has,
@@ -314,11 +295,7 @@ mod tests {
             ("0.830103483285477580700h", 2_988_372_539_827),
         ];
         for (text, nanos) in cases {
-            assert_eq!(
-                text.parse::<GoDuration>().map(GoDuration::as_nanos),
-                Ok(*nanos),
-                "{text}"
-            );
+            assert_eq!(text.parse::<GoDuration>().map(GoDuration::as_nanos), Ok(*nanos), "{text}");
         }
     }
 
@@ -327,10 +304,7 @@ mod tests {
         use ParseGoDurationError as E;
         let invalid = |text: &str| E::Invalid { text: text.into() };
         let missing = |text: &str| E::MissingUnit { text: text.into() };
-        let unknown = |text: &str, unit: &str| E::UnknownUnit {
-            text: text.into(),
-            unit: unit.into(),
-        };
+        let unknown = |text: &str, unit: &str| E::UnknownUnit { text: text.into(), unit: unit.into() };
         let overflow = |text: &str| E::Overflow { text: text.into() };
         let cases = [
             invalid(""),
@@ -370,10 +344,7 @@ mod tests {
             | E::Overflow { text }) = &expected;
             let error = text.parse::<GoDuration>().unwrap_err();
             assert_eq!(error, expected);
-            assert!(
-                error.to_string().contains(&format!("{text:?}")),
-                "{error} does not show its value"
-            );
+            assert!(error.to_string().contains(&format!("{text:?}")), "{error} does not show its value");
         }
     }
 
@@ -406,13 +377,8 @@ mod tests {
     fn travels_as_a_string() {
         let json = serde_json::to_string(&GoDuration::from_secs(90)).unwrap();
         assert_eq!(json, "\"1m30s\"");
-        assert_eq!(
-            serde_json::from_str::<GoDuration>(&json).unwrap(),
-            GoDuration::from_secs(90)
-        );
-        let error = serde_json::from_str::<GoDuration>("\"90\"")
-            .unwrap_err()
-            .to_string();
+        assert_eq!(serde_json::from_str::<GoDuration>(&json).unwrap(), GoDuration::from_secs(90));
+        let error = serde_json::from_str::<GoDuration>("\"90\"").unwrap_err().to_string();
         assert!(error.contains("lacks a unit"), "{error}");
     }
 

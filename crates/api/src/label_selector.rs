@@ -69,13 +69,8 @@ pub struct SelectorDefect {
 impl LabelSelector {
     /// Whether the labels fulfil every requirement.
     pub fn matches(&self, labels: &BTreeMap<String, String>) -> bool {
-        self.match_labels
-            .iter()
-            .all(|(key, value)| labels.get(key) == Some(value))
-            && self
-                .match_expressions
-                .iter()
-                .all(|requirement| requirement.matches(labels))
+        self.match_labels.iter().all(|(key, value)| labels.get(key) == Some(value))
+            && self.match_expressions.iter().all(|requirement| requirement.matches(labels))
     }
 
     /// Whether the selector has no requirement and so matches everything.
@@ -114,8 +109,7 @@ impl LabelSelector {
                     );
                 }
                 Operator::Exists | Operator::DoesNotExist if !values.is_empty() => {
-                    let message =
-                        format!("{values:?} cannot be used: operator {operator:?} takes no values");
+                    let message = format!("{values:?} cannot be used: operator {operator:?} takes no values");
                     note(SelectorField::Values(index), message);
                 }
                 _ => {}
@@ -175,9 +169,7 @@ fn is_label_text(text: &str) -> bool {
     bytes.len() <= MAX_NAME
         && alphanumeric(bytes.first())
         && alphanumeric(bytes.last())
-        && bytes
-            .iter()
-            .all(|byte| byte.is_ascii_alphanumeric() || b"-_.".contains(byte))
+        && bytes.iter().all(|byte| byte.is_ascii_alphanumeric() || b"-_.".contains(byte))
 }
 
 fn is_dns_subdomain(text: &str) -> bool {
@@ -195,20 +187,13 @@ mod tests {
     use super::*;
 
     fn labels(pairs: &[(&str, &str)]) -> BTreeMap<String, String> {
-        pairs
-            .iter()
-            .map(|(key, value)| (key.to_string(), value.to_string()))
-            .collect()
+        pairs.iter().map(|(key, value)| (key.to_string(), value.to_string())).collect()
     }
 
     fn requirement(key: &str, operator: Operator, values: &[&str]) -> LabelSelector {
         let values = values.iter().map(ToString::to_string).collect();
         LabelSelector {
-            match_expressions: vec![Requirement {
-                key: key.into(),
-                operator,
-                values,
-            }],
+            match_expressions: vec![Requirement { key: key.into(), operator, values }],
             ..LabelSelector::default()
         }
     }
@@ -218,33 +203,17 @@ mod tests {
         let a1 = labels(&[("a", "1")]);
         let a2 = labels(&[("a", "2"), ("b", "x")]);
         let none = labels(&[]);
-        let exact = LabelSelector {
-            match_labels: a1.clone(),
-            ..LabelSelector::default()
-        };
+        let exact = LabelSelector { match_labels: a1.clone(), ..LabelSelector::default() };
         let cases = [
             (exact, [true, false, false]),
-            (
-                requirement("a", Operator::In, &["1", "3"]),
-                [true, false, false],
-            ),
-            (
-                requirement("a", Operator::NotIn, &["1", "3"]),
-                [false, true, true],
-            ),
+            (requirement("a", Operator::In, &["1", "3"]), [true, false, false]),
+            (requirement("a", Operator::NotIn, &["1", "3"]), [false, true, true]),
             (requirement("a", Operator::Exists, &[]), [true, true, false]),
-            (
-                requirement("a", Operator::DoesNotExist, &[]),
-                [false, false, true],
-            ),
+            (requirement("a", Operator::DoesNotExist, &[]), [false, false, true]),
             (LabelSelector::default(), [true, true, true]),
         ];
         for (selector, expected) in cases {
-            assert_eq!(
-                [&a1, &a2, &none].map(|labels| selector.matches(labels)),
-                expected,
-                "{selector:?}"
-            );
+            assert_eq!([&a1, &a2, &none].map(|labels| selector.matches(labels)), expected, "{selector:?}");
         }
         let mut both = requirement("a", Operator::Exists, &[]);
         both.match_labels = labels(&[("b", "x")]);
@@ -266,23 +235,8 @@ mod tests {
         for good in ["a", "example.com/pod-safe_to.fail", "A", "0", &long[..63]] {
             assert_eq!(key_defect(good), None, "{good}");
         }
-        for bad in [
-            "",
-            "/a",
-            "a/",
-            "a/b/c",
-            "-a",
-            "a-",
-            "Example.com/a",
-            "ex..com/a",
-            "ä",
-            "a b",
-            &long,
-        ] {
-            assert!(
-                key_defect(bad).is_some_and(|text| text.contains(&format!("{bad:?}"))),
-                "{bad}"
-            );
+        for bad in ["", "/a", "a/", "a/b/c", "-a", "a-", "Example.com/a", "ex..com/a", "ä", "a b", &long] {
+            assert!(key_defect(bad).is_some_and(|text| text.contains(&format!("{bad:?}"))), "{bad}");
         }
         for good in ["", "true", "a_b.c-d", &long[..63]] {
             assert_eq!(value_defect(good), None, "{good}");
@@ -296,17 +250,11 @@ mod tests {
     fn every_defect_is_named_with_its_place() {
         let mut selector = requirement("-", Operator::In, &[]);
         selector.match_labels = labels(&[("ok", "not ok")]);
-        selector
-            .match_expressions
-            .extend(requirement("ok", Operator::Exists, &["x"]).match_expressions);
+        selector.match_expressions.extend(requirement("ok", Operator::Exists, &["x"]).match_expressions);
         selector
             .match_expressions
             .extend(requirement("ok", Operator::NotIn, &["fine", "-"]).match_expressions);
-        let places: Vec<_> = selector
-            .defects()
-            .into_iter()
-            .map(|defect| defect.field)
-            .collect();
+        let places: Vec<_> = selector.defects().into_iter().map(|defect| defect.field).collect();
         assert_eq!(
             places,
             [

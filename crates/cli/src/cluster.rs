@@ -23,11 +23,7 @@ impl Source {
     /// The flag, else `KUBECONFIG`, else the file in the home directory if there is one, else the pod's service account.
     pub(crate) fn find(flag: Option<&Path>) -> Self {
         let default = env::home_dir().map(|home| home.join(".kube").join("config"));
-        Self::choose(
-            flag,
-            env::var_os("KUBECONFIG").as_deref(),
-            default.filter(|path| path.exists()),
-        )
+        Self::choose(flag, env::var_os("KUBECONFIG").as_deref(), default.filter(|path| path.exists()))
     }
 
     fn choose(flag: Option<&Path>, variable: Option<&OsStr>, default: Option<PathBuf>) -> Self {
@@ -56,10 +52,7 @@ pub(crate) struct Cluster {
 /// Where a configuration came from, as a person finds it again.
 #[derive(Clone, Debug, PartialEq, Eq)]
 pub(crate) enum Origin {
-    Kubeconfig {
-        files: String,
-        context: Option<String>,
-    },
+    Kubeconfig { files: String, context: Option<String> },
     InCluster,
 }
 
@@ -91,16 +84,9 @@ pub(crate) enum ClusterError {
     )]
     NotInCluster(kube::config::InClusterError),
     #[error("cannot make a client from {origin}: {source}")]
-    Client {
-        origin: Origin,
-        source: Box<kube::Error>,
-    },
+    Client { origin: Origin, source: Box<kube::Error> },
     #[error("cannot reach the API server {server} ({origin}): {problem}")]
-    Unreachable {
-        server: String,
-        origin: Origin,
-        problem: String,
-    },
+    Unreachable { server: String, origin: Origin, problem: String },
 }
 
 impl Cluster {
@@ -108,28 +94,24 @@ impl Cluster {
     pub(crate) async fn load(source: &Source) -> Result<Self, ClusterError> {
         let (mut config, origin) = match source {
             Source::Kubeconfig(paths) => from_files(paths).await?,
-            Source::InCluster => (
-                kube::Config::incluster().map_err(ClusterError::NotInCluster)?,
-                Origin::InCluster,
-            ),
+            Source::InCluster => {
+                (kube::Config::incluster().map_err(ClusterError::NotInCluster)?, Origin::InCluster)
+            }
         };
         // A refused write must come back at once: retries are counted and spaced by the executor.
         config.default_retry = false;
         // A quiet watch is not a dead one; its own age limit tells them apart.
         config.read_timeout = None;
-        config.headers.push((
-            USER_AGENT,
-            HeaderValue::from_static(concat!("salvor/", env!("CARGO_PKG_VERSION"))),
-        ));
+        config
+            .headers
+            .push((USER_AGENT, HeaderValue::from_static(concat!("salvor/", env!("CARGO_PKG_VERSION")))));
         Ok(Self { config, origin })
     }
 
     /// A client for it.
     pub(crate) fn client(&self) -> Result<kube::Client, ClusterError> {
-        kube::Client::try_from(self.config.clone()).map_err(|source| ClusterError::Client {
-            origin: self.origin.clone(),
-            source: Box::new(source),
-        })
+        kube::Client::try_from(self.config.clone())
+            .map_err(|source| ClusterError::Client { origin: self.origin.clone(), source: Box::new(source) })
     }
 
     /// The error for a server that does not answer.
@@ -143,10 +125,7 @@ impl Cluster {
 }
 
 async fn from_files(paths: &[PathBuf]) -> Result<(kube::Config, Origin), ClusterError> {
-    let named: Vec<_> = paths
-        .iter()
-        .map(|path| path.display().to_string())
-        .collect();
+    let named: Vec<_> = paths.iter().map(|path| path.display().to_string()).collect();
     let files = named.join(", ");
     let kubeconfig = read(paths).map_err(|(path, error)| ClusterError::Read {
         path: path.into(),
@@ -155,16 +134,10 @@ async fn from_files(paths: &[PathBuf]) -> Result<(kube::Config, Origin), Cluster
             other => without_excerpt(&other),
         },
     })?;
-    let origin = Origin::Kubeconfig {
-        files,
-        context: kubeconfig.current_context.clone(),
-    };
+    let origin = Origin::Kubeconfig { files, context: kubeconfig.current_context.clone() };
     match kube::Config::from_custom_kubeconfig(kubeconfig, &KubeConfigOptions::default()).await {
         Ok(config) => Ok((config, origin)),
-        Err(error) => Err(ClusterError::Kubeconfig {
-            origin,
-            problem: without_excerpt(&error),
-        }),
+        Err(error) => Err(ClusterError::Kubeconfig { origin, problem: without_excerpt(&error) }),
     }
 }
 
@@ -172,13 +145,9 @@ async fn from_files(paths: &[PathBuf]) -> Result<(kube::Config, Origin), Cluster
 fn read(paths: &[PathBuf]) -> Result<Kubeconfig, (&Path, KubeconfigError)> {
     let any = paths.iter().any(|path| path.exists());
     let present = paths.iter().filter(|path| !any || path.exists());
-    present
-        .map(PathBuf::as_path)
-        .try_fold(Kubeconfig::default(), |merged, path| {
-            Kubeconfig::read_from(path)
-                .and_then(|next| merged.merge(next))
-                .map_err(|error| (path, error))
-        })
+    present.map(PathBuf::as_path).try_fold(Kubeconfig::default(), |merged, path| {
+        Kubeconfig::read_from(path).and_then(|next| merged.merge(next)).map_err(|error| (path, error))
+    })
 }
 
 /// The first line only: after it, errors of YAML show the file, and in the file are credentials.
@@ -194,12 +163,7 @@ mod tests {
     fn the_flag_beats_the_variable_beats_the_default_beats_the_pod() {
         let files = |names: &[&str]| Source::Kubeconfig(names.iter().map(PathBuf::from).collect());
         let cases = [
-            (
-                Some("flag"),
-                Some("variable"),
-                Some("home"),
-                files(&["flag"]),
-            ),
+            (Some("flag"), Some("variable"), Some("home"), files(&["flag"])),
             (None, Some("variable"), Some("home"), files(&["variable"])),
             (None, Some("a::b"), None, files(&["a", "b"])),
             (None, Some(""), Some("home"), files(&["home"])),
@@ -207,11 +171,8 @@ mod tests {
             (None, None, None, Source::InCluster),
         ];
         for (flag, variable, default, expected) in cases {
-            let chosen = Source::choose(
-                flag.map(Path::new),
-                variable.map(OsStr::new),
-                default.map(PathBuf::from),
-            );
+            let chosen =
+                Source::choose(flag.map(Path::new), variable.map(OsStr::new), default.map(PathBuf::from));
             assert_eq!(chosen, expected);
         }
     }
@@ -229,10 +190,7 @@ mod tests {
         let directory = tempfile::tempdir().unwrap();
         let path = directory.path().join("config");
         std::fs::write(&path, text).unwrap();
-        (
-            path.clone(),
-            Cluster::load(&Source::Kubeconfig(vec![path])).await,
-        )
+        (path.clone(), Cluster::load(&Source::Kubeconfig(vec![path])).await)
     }
 
     #[tokio::test]
@@ -243,20 +201,14 @@ mod tests {
         assert_eq!(config.read_timeout, None);
         let agent = format!("salvor/{}", env!("CARGO_PKG_VERSION"));
         assert_eq!(config.headers, [(USER_AGENT, agent.parse().unwrap())]);
-        assert_eq!(
-            origin.to_string(),
-            format!("kubeconfig {}, context \"here\"", path.display())
-        );
+        assert_eq!(origin.to_string(), format!("kubeconfig {}, context \"here\"", path.display()));
     }
 
     #[tokio::test]
     async fn errors_name_the_file_and_keep_its_secrets() {
         let cases = [
             ("current-context: nowhere\n".to_owned(), "failed to load"),
-            (
-                kubeconfig("http://[").replace("here", "\"there\""),
-                "failed to parse cluster url",
-            ),
+            (kubeconfig("http://[").replace("here", "\"there\""), "failed to parse cluster url"),
             (
                 "users: [{name: u, user: {token: [very-secret]}}]\n".to_owned(),
                 "failed to parse kubeconfig YAML",

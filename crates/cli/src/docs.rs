@@ -53,11 +53,7 @@ fn describe(page: &mut String, command: &clap::Command) {
     let help = command.clone().render_long_help().to_string();
     let help: Vec<_> = help.trim_end().lines().map(str::trim_end).collect();
     // Writing to a string does not fail.
-    let _ = write!(
-        page,
-        "\n## `{title}`\n\n```text\n{}\n```\n",
-        help.join("\n")
-    );
+    let _ = write!(page, "\n## `{title}`\n\n```text\n{}\n```\n", help.join("\n"));
     for inner in command.get_subcommands() {
         if !inner.is_hide_set() && inner.get_name() != "help" {
             describe(page, inner);

@@ -58,11 +58,7 @@ impl CliError {
 
 fn in_file(path: &Path, error: &ConfigError) -> String {
     let path = path.display();
-    let problems: String = error
-        .problems
-        .iter()
-        .map(|problem| format!("\n{path}: {problem}"))
-        .collect();
+    let problems: String = error.problems.iter().map(|problem| format!("\n{path}: {problem}")).collect();
     format!("{path} cannot be used:{problems}")
 }
 
@@ -94,10 +90,7 @@ mod tests {
 
     fn chain(texts: &[&'static str]) -> Option<Box<Link>> {
         let (text, rest) = texts.split_first()?;
-        Some(Box::new(Link {
-            text,
-            source: chain(rest),
-        }))
+        Some(Box::new(Link { text, source: chain(rest) }))
     }
 
     #[test]
@@ -105,10 +98,7 @@ mod tests {
         let cases: &[(&[&str], &str)] = &[
             (&["a"], "a"),
             (&["cannot x", "refused"], "cannot x: refused"),
-            (
-                &["cannot x: refused", "refused", "errno 1"],
-                "cannot x: refused: errno 1",
-            ),
+            (&["cannot x: refused", "refused", "errno 1"], "cannot x: refused: errno 1"),
         ];
         for (texts, expected) in cases {
             assert_eq!(story(&chain(texts).unwrap()), *expected);

@@ -87,13 +87,8 @@ impl FromStr for PodName {
 
     fn from_str(text: &str) -> Result<Self, Self::Err> {
         match text.split_once('/') {
-            Some((namespace, name))
-                if !namespace.is_empty() && !name.is_empty() && !name.contains('/') =>
-            {
-                Ok(Self {
-                    namespace: namespace.into(),
-                    name: name.into(),
-                })
+            Some((namespace, name)) if !namespace.is_empty() && !name.is_empty() && !name.contains('/') => {
+                Ok(Self { namespace: namespace.into(), name: name.into() })
             }
             _ => Err(NotAPodName),
         }
@@ -105,21 +100,15 @@ pub(crate) fn execute(args: &ExplainArgs) -> Result<(), CliError> {
     let configuration = options.judging.load()?;
     logging::start(LogFormat::Text, LevelFilter::WARN)?;
     let source = Source::find(options.kubeconfig.as_deref());
-    let runtime = runtime::Builder::new_current_thread()
-        .enable_all()
-        .build()
-        .map_err(CliError::Start)?;
+    let runtime = runtime::Builder::new_current_thread().enable_all().build().map_err(CliError::Start)?;
     let explanation = runtime.block_on(async {
         let cluster = Cluster::load(&source).await?;
         let config = cluster.config.clone();
         let answer = match &args.subject {
             Subject::Pod { pod, .. } => {
-                salvor_operator::explain_pod(config, &configuration, &pod.namespace, &pod.name)
-                    .await
+                salvor_operator::explain_pod(config, &configuration, &pod.namespace, &pod.name).await
             }
-            Subject::Node { node, .. } => {
-                salvor_operator::explain_node(config, &configuration, node).await
-            }
+            Subject::Node { node, .. } => salvor_operator::explain_node(config, &configuration, node).await,
         };
         answer.map_err(|source| CliError::Explain {
             source,

@@ -26,23 +26,19 @@ pub(crate) fn start(format: LogFormat, otherwise: LevelFilter) -> Result<(), Inv
         LogFormat::Json => lines.json().flatten_event(true).boxed(),
     };
     // Only a second start could fail, and there is none.
-    let _ = tracing_subscriber::registry()
-        .with(lines.with_filter(filter))
-        .try_init();
+    let _ = tracing_subscriber::registry().with(lines.with_filter(filter)).try_init();
     Ok(())
 }
 
 fn filter(variable: Option<&str>, otherwise: LevelFilter) -> Result<Targets, InvalidVariable> {
     match variable {
-        None | Some("") => Ok(Targets::new()
-            .with_default(otherwise)
-            .with_target(TELLS_TWICE, LevelFilter::OFF)),
+        None | Some("") => {
+            Ok(Targets::new().with_default(otherwise).with_target(TELLS_TWICE, LevelFilter::OFF))
+        }
         Some(text) => text.parse().map_err(|error| InvalidVariable {
             name: VARIABLE,
             value: text.into(),
-            problem: format!(
-                "{error}: write a level, or levels by crate as in info,salvor_operator=debug"
-            ),
+            problem: format!("{error}: write a level, or levels by crate as in info,salvor_operator=debug"),
         }),
     }
 }
@@ -77,11 +73,6 @@ mod tests {
     #[test]
     fn a_bad_filter_names_the_variable() {
         let error = filter(Some("salvor=loud"), LevelFilter::INFO).unwrap_err();
-        assert!(
-            error
-                .to_string()
-                .starts_with("SALVOR_LOG=\"salvor=loud\" cannot be used: "),
-            "{error}"
-        );
+        assert!(error.to_string().starts_with("SALVOR_LOG=\"salvor=loud\" cannot be used: "), "{error}");
     }
 }

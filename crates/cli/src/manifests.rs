@@ -55,12 +55,8 @@ impl Installation {
         image: String,
         mut configuration: Configuration,
     ) -> Result<Self, ManifestsError> {
-        let namespace =
-            namespace.unwrap_or_else(|| configuration.leader_election.lease_namespace.clone());
-        configuration
-            .leader_election
-            .lease_namespace
-            .clone_from(&namespace);
+        let namespace = namespace.unwrap_or_else(|| configuration.leader_election.lease_namespace.clone());
+        configuration.leader_election.lease_namespace.clone_from(&namespace);
         configuration.validate()?;
         if !configuration.leader_election.enabled {
             return Err(ManifestsError::NoLeader);
@@ -69,33 +65,24 @@ impl Installation {
         if bind.ip().is_loopback() || bind.port() == 0 {
             return Err(ManifestsError::NotProbeable(bind));
         }
-        Ok(Self {
-            namespace,
-            image,
-            configuration,
-        })
+        Ok(Self { namespace, image, configuration })
     }
 }
 
 pub(crate) fn execute(args: &ManifestsArgs) -> Result<(), CliError> {
     let configuration = args.judging.load()?;
-    let installation =
-        Installation::new(args.namespace.clone(), args.image.clone(), configuration)?;
+    let installation = Installation::new(args.namespace.clone(), args.image.clone(), configuration)?;
     output::print(&yaml(&installation)?)
 }
 
 fn yaml(installation: &Installation) -> Result<String, CliError> {
-    let documents: Result<Vec<_>, _> = objects::all(installation)?
-        .iter()
-        .map(output::yaml)
-        .collect();
+    let documents: Result<Vec<_>, _> = objects::all(installation)?.iter().map(output::yaml).collect();
     Ok(documents?.join("---\n"))
 }
 
 fn namespace(text: &str) -> Result<String, String> {
-    let edge = |byte: Option<&u8>| {
-        byte.is_some_and(|byte| byte.is_ascii_lowercase() || byte.is_ascii_digit())
-    };
+    let edge =
+        |byte: Option<&u8>| byte.is_some_and(|byte| byte.is_ascii_lowercase() || byte.is_ascii_digit());
     let bytes = text.as_bytes();
     let good = bytes.len() <= LONGEST_NAMESPACE
         && edge(bytes.first())

@@ -7,10 +7,7 @@ use crate::error::{CliError, story};
 /// Writes data. A reader that has seen enough, such as `head`, is not an error.
 pub(crate) fn print(text: &str) -> Result<(), CliError> {
     let mut stdout = io::stdout().lock();
-    match stdout
-        .write_all(text.as_bytes())
-        .and_then(|()| stdout.flush())
-    {
+    match stdout.write_all(text.as_bytes()).and_then(|()| stdout.flush()) {
         Err(error) if error.kind() != io::ErrorKind::BrokenPipe => Err(CliError::Output(error)),
         _ => Ok(()),
     }

@@ -54,10 +54,7 @@ pub(crate) fn execute(args: &RunArgs) -> Result<ExitCode, CliError> {
     Ok(match ending {
         Ok(Ending::Clean) => ExitCode::SUCCESS,
         Ok(Ending::Forced(signal)) => {
-            tracing::warn!(
-                signal = signal.name(),
-                "second signal: stopping without cleaning up"
-            );
+            tracing::warn!(signal = signal.name(), "second signal: stopping without cleaning up");
             ExitCode::from(signal.exit_code())
         }
         // A log line and not plain text: whoever reads the logs must find it there.
@@ -141,9 +138,7 @@ fn listen_for_signals() -> io::Result<mpsc::Receiver<StopSignal>> {
     for stop in [StopSignal::Interrupt, StopSignal::Terminate] {
         let mut stream = signal(stop.kind())?;
         let heard = heard.clone();
-        tokio::spawn(async move {
-            while stream.recv().await.is_some() && heard.send(stop).await.is_ok() {}
-        });
+        tokio::spawn(async move { while stream.recv().await.is_some() && heard.send(stop).await.is_ok() {} });
     }
     Ok(signals)
 }

@@ -95,19 +95,14 @@ impl Overrides {
         below.feature_gates = below.feature_gates.overridden_by(&self.feature_gates);
         set(&mut below.controllers, self.controllers.as_ref());
         set(&mut below.dry_run, self.dry_run.as_ref());
-        set(
-            &mut below.leader_election.enabled,
-            self.leader_elect.as_ref(),
-        );
+        set(&mut below.leader_election.enabled, self.leader_elect.as_ref());
         set(&mut below.bind, self.bind.as_ref());
         set(&mut below.log_format, self.log_format.as_ref());
         below
     }
 
     /// Reads the environment variables; one that is empty counts as not set.
-    fn from_variables(
-        variable: &dyn Fn(&'static str) -> Option<OsString>,
-    ) -> Result<Self, InvalidVariable> {
+    fn from_variables(variable: &dyn Fn(&'static str) -> Option<OsString>) -> Result<Self, InvalidVariable> {
         fn read<T>(
             variable: &dyn Fn(&'static str) -> Option<OsString>,
             name: &'static str,
@@ -169,10 +164,7 @@ pub(crate) fn read_file(path: &Path, named_by: &'static str) -> Result<Configura
         named_by,
         source,
     })?;
-    config::parse(&text).map_err(|error| CliError::Config {
-        path: path.into(),
-        error,
-    })
+    config::parse(&text).map_err(|error| CliError::Config { path: path.into(), error })
 }
 
 fn boolean(text: &str) -> Result<bool, String> {
@@ -180,9 +172,7 @@ fn boolean(text: &str) -> Result<bool, String> {
 }
 
 fn address(text: &str) -> Result<SocketAddr, String> {
-    text.parse().map_err(|_| {
-        "set it to an IP address and port, for example 0.0.0.0:8080 or [::]:8080".into()
-    })
+    text.parse().map_err(|_| "set it to an IP address and port, for example 0.0.0.0:8080 or [::]:8080".into())
 }
 
 fn log_format(text: &str) -> Result<LogFormat, String> {
@@ -209,8 +199,7 @@ mod tests {
     }
 
     fn flags(arguments: &[&str]) -> Overrides {
-        let Flags { judging, serving } =
-            Flags::try_parse_from([&["salvor"], arguments].concat()).unwrap();
+        let Flags { judging, serving } = Flags::try_parse_from([&["salvor"], arguments].concat()).unwrap();
         Overrides {
             leader_elect: serving.leader_elect,
             bind: serving.bind,
@@ -234,14 +223,8 @@ mod tests {
     /// What a test looks at, of a merged configuration.
     fn seen(setting: &str, configuration: &Configuration) -> String {
         match setting {
-            "gate" => configuration
-                .feature_gates
-                .enabled(Gate::FailureRecoveryPolicy)
-                .to_string(),
-            "controllers" => configuration
-                .controllers
-                .enabled(Controller::Zombie)
-                .to_string(),
+            "gate" => configuration.feature_gates.enabled(Gate::FailureRecoveryPolicy).to_string(),
+            "controllers" => configuration.controllers.enabled(Controller::Zombie).to_string(),
             "dry run" => configuration.dry_run.to_string(),
             "leader" => configuration.leader_election.enabled.to_string(),
             "bind" => configuration.bind.to_string(),
@@ -339,20 +322,13 @@ mod tests {
             &variables(&[("SALVOR_BIND", "127.0.0.1:2")]).unwrap(),
             file.clone(),
         );
-        let expected = Configuration {
-            dry_run: true,
-            bind: "127.0.0.1:2".parse().unwrap(),
-            ..file
-        };
+        let expected = Configuration { dry_run: true, bind: "127.0.0.1:2".parse().unwrap(), ..file };
         assert_eq!(merged, expected);
     }
 
     #[test]
     fn an_empty_variable_is_not_set() {
-        let empty: Vec<_> = EVERY_SETTING
-            .iter()
-            .map(|case| (case.variable.0, ""))
-            .collect();
+        let empty: Vec<_> = EVERY_SETTING.iter().map(|case| (case.variable.0, "")).collect();
         assert_eq!(variables(&empty), Ok(Overrides::default()));
     }
 
@@ -364,11 +340,7 @@ mod tests {
                 "Foo=true",
                 "unknown feature gate \"Foo\": known are FailureRecoveryPolicy",
             ),
-            (
-                "SALVOR_CONTROLLERS",
-                "vampire",
-                "unknown controller \"vampire\"",
-            ),
+            ("SALVOR_CONTROLLERS", "vampire", "unknown controller \"vampire\""),
             ("SALVOR_DRY_RUN", "yes", "set it to true or false"),
             ("SALVOR_LEADER_ELECT", "1", "set it to true or false"),
             ("SALVOR_BIND", "8080", "set it to an IP address and port"),
@@ -393,10 +365,7 @@ mod tests {
         };
         for (flag, value) in [
             ("--dry-run", default.dry_run.to_string()),
-            (
-                "--leader-elect",
-                default.leader_election.enabled.to_string(),
-            ),
+            ("--leader-elect", default.leader_election.enabled.to_string()),
             ("--bind", default.bind.to_string()),
             ("--log-format", "text".into()),
         ] {
@@ -421,10 +390,7 @@ mod tests {
                 panic!("{argument} was accepted");
             };
             let text = error.to_string();
-            assert!(
-                text.contains(&format!("invalid value '{value}' for '{flag}")),
-                "{text}"
-            );
+            assert!(text.contains(&format!("invalid value '{value}' for '{flag}")), "{text}");
         }
     }
 }

@@ -13,10 +13,7 @@ use tempfile::TempDir;
 /// The command in an environment without a cluster and without settings.
 fn salvor(arguments: &[&str]) -> Command {
     let mut command = Command::new(env!("CARGO_BIN_EXE_salvor"));
-    command
-        .args(arguments)
-        .env_clear()
-        .env("HOME", "/nonexistent");
+    command.args(arguments).env_clear().env("HOME", "/nonexistent");
     command
 }
 
@@ -69,10 +66,7 @@ fn a_good_file_is_told_with_what_it_changes() {
     let (_folder, path) = folder_with("c.yaml", &format!("{HEADER}dryRun: true\n"));
     let output = run(&["config", "check", &path]);
     assert!(output.status.success());
-    assert_eq!(
-        stdout(&output),
-        format!("{path}: ok\n# settings other than the defaults:\ndryRun: true\n")
-    );
+    assert_eq!(stdout(&output), format!("{path}: ok\n# settings other than the defaults:\ndryRun: true\n"));
 }
 
 #[test]
@@ -82,14 +76,8 @@ fn a_bad_file_is_told_with_every_line() {
         let output = run(&arguments);
         assert_eq!(output.status.code(), Some(1));
         let text = String::from_utf8(output.stderr).unwrap();
-        assert!(
-            text.contains(&format!("{path}: line 3: dryRun: \"maybe\" cannot be used")),
-            "{text}"
-        );
-        assert!(
-            text.contains(&format!("{path}: line 4: brakes: is not a known field")),
-            "{text}"
-        );
+        assert!(text.contains(&format!("{path}: line 3: dryRun: \"maybe\" cannot be used")), "{text}");
+        assert!(text.contains(&format!("{path}: line 4: brakes: is not a known field")), "{text}");
     }
 }
 
@@ -98,10 +86,7 @@ fn the_defaults_are_a_file_that_checks() {
     let defaults = run(&["config", "defaults"]);
     let (_folder, path) = folder_with("c.yaml", &stdout(&defaults));
     let checked = run(&["config", "check", &path]);
-    assert_eq!(
-        stdout(&checked),
-        format!("{path}: ok\n# all settings have their defaults\n")
-    );
+    assert_eq!(stdout(&checked), format!("{path}: ok\n# all settings have their defaults\n"));
 }
 
 #[test]
@@ -109,15 +94,10 @@ fn a_file_that_is_not_there_is_told_with_who_named_it() {
     let output = run(&["run", "--config", "/nonexistent/c.yaml"]);
     let text = complaint(&output, 1);
     assert!(
-        text.starts_with(
-            "salvor: cannot read the configuration /nonexistent/c.yaml (from --config): "
-        ),
+        text.starts_with("salvor: cannot read the configuration /nonexistent/c.yaml (from --config): "),
         "{text}"
     );
-    let output = salvor(&["manifests"])
-        .env("SALVOR_CONFIG", "/nonexistent/c.yaml")
-        .output()
-        .unwrap();
+    let output = salvor(&["manifests"]).env("SALVOR_CONFIG", "/nonexistent/c.yaml").output().unwrap();
     let text = complaint(&output, 1);
     assert!(text.contains("(from SALVOR_CONFIG)"), "{text}");
 }
@@ -134,10 +114,7 @@ fn wrong_usage_ends_with_two() {
     }
     let output = salvor(&["run"]).env("SALVOR_BIND", "nowhere").output();
     let text = complaint(&output.unwrap(), 2);
-    assert!(
-        text.starts_with("salvor: SALVOR_BIND=\"nowhere\" cannot be used: "),
-        "{text}"
-    );
+    assert!(text.starts_with("salvor: SALVOR_BIND=\"nowhere\" cannot be used: "), "{text}");
 }
 
 #[test]
@@ -163,17 +140,11 @@ fn without_a_cluster_all_places_are_named() {
 #[test]
 fn a_server_that_is_not_there_is_told_with_file_and_context() {
     // A port that was free a moment ago: nobody answers there.
-    let port = TcpListener::bind("127.0.0.1:0")
-        .unwrap()
-        .local_addr()
-        .unwrap()
-        .port();
+    let port = TcpListener::bind("127.0.0.1:0").unwrap().local_addr().unwrap().port();
     let server = format!("https://127.0.0.1:{port}/");
     let (_folder, path) = folder_with("kubeconfig", &kubeconfig(&server));
-    for arguments in [
-        &["run", "--kubeconfig", &path][..],
-        &["explain", "pod", "a/b", "--kubeconfig", &path],
-    ] {
+    for arguments in [&["run", "--kubeconfig", &path][..], &["explain", "pod", "a/b", "--kubeconfig", &path]]
+    {
         let text = complaint(&run(arguments), 1);
         let origin = format!("{server} (kubeconfig {path}, context \"training\"): ");
         assert!(text.contains(&origin), "{text}");
@@ -186,32 +157,22 @@ fn a_server_that_is_not_there_is_told_with_file_and_context() {
 
 #[test]
 fn a_kubeconfig_that_cannot_be_used_is_named() {
-    for (text, problem) in [
-        (
-            "users: [{name: u, user: very-secret}]\n",
-            "expected mapping",
-        ),
-        ("current-context: gone\n", "gone"),
-    ] {
+    for (text, problem) in
+        [("users: [{name: u, user: very-secret}]\n", "expected mapping"), ("current-context: gone\n", "gone")]
+    {
         let (_folder, path) = folder_with("kubeconfig", text);
         let told = complaint(&run(&["run", "--kubeconfig", &path]), 1);
         assert!(told.contains(&path) && told.contains(problem), "{told}");
         assert!(!told.contains("very-secret"), "{told}");
     }
     let told = complaint(&run(&["run", "--kubeconfig", "/nonexistent/k"]), 1);
-    assert!(
-        told.contains("cannot read kubeconfig /nonexistent/k: No such file"),
-        "{told}"
-    );
+    assert!(told.contains("cannot read kubeconfig /nonexistent/k: No such file"), "{told}");
 }
 
 #[test]
 fn a_reader_that_has_seen_enough_is_no_error() {
-    let mut child = salvor(&["config", "defaults"])
-        .stdout(Stdio::piped())
-        .stderr(Stdio::piped())
-        .spawn()
-        .unwrap();
+    let mut child =
+        salvor(&["config", "defaults"]).stdout(Stdio::piped()).stderr(Stdio::piped()).spawn().unwrap();
     drop(child.stdout.take());
     let output = child.wait_with_output().unwrap();
     assert!(output.status.success());
@@ -276,9 +237,7 @@ fn sigterm_and_sigint_end_a_run_cleanly() {
         while !seen.contains("starting") {
             assert_ne!(log.read_line(&mut seen).unwrap(), 0, "ended early: {seen}");
         }
-        let killed = Command::new("kill")
-            .args([signal, &child.id().to_string()])
-            .status();
+        let killed = Command::new("kill").args([signal, &child.id().to_string()]).status();
         assert!(killed.unwrap().success());
         log.read_to_string(&mut seen).unwrap();
         assert_eq!(child.wait().unwrap().code(), Some(0), "{seen}");

@@ -46,19 +46,14 @@ async fn every_object_is_valid_and_the_pods_pass_the_restricted_standard() {
     let apply = ["apply", "--validate=strict", "-f", &install];
     let first = kubectl.run(&apply).await.unwrap();
     assert_eq!(first.lines().count(), 11, "{first}");
-    assert!(
-        first.lines().all(|line| line.ends_with(" created")),
-        "{first}"
-    );
+    assert!(first.lines().all(|line| line.ends_with(" created")), "{first}");
     // What the server fills in is not taken for a change. (kubectl always replaces the selector of a budget.)
     let second = kubectl.run(&apply).await.unwrap();
     let same = |line: &str| line.ends_with(" unchanged") || line.starts_with("poddisruptionbudget");
     assert!(second.lines().all(same), "{second}");
 
     let there = kubectl.in_namespace("salvor-system");
-    let deployment = there
-        .run(&["get", "deployment", "salvor", "-o", "json"])
-        .await;
+    let deployment = there.run(&["get", "deployment", "salvor", "-o", "json"]).await;
     let deployment: Value = serde_json::from_str(&deployment.unwrap()).unwrap();
     let pod = json!({
         "apiVersion": "v1",
@@ -67,8 +62,5 @@ async fn every_object_is_valid_and_the_pods_pass_the_restricted_standard() {
         "spec": deployment["spec"]["template"]["spec"],
     });
     fs::write(file("pod.json"), pod.to_string()).unwrap();
-    there
-        .run(&["create", "--dry-run=server", "-f", &file("pod.json")])
-        .await
-        .unwrap();
+    there.run(&["create", "--dry-run=server", "-f", &file("pod.json")]).await.unwrap();
 }

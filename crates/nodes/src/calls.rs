@@ -67,10 +67,7 @@ impl Calls {
     pub(crate) fn new(client: Client) -> Self {
         Self {
             client,
-            patch: PatchParams {
-                field_manager: Some("kubelet".to_owned()),
-                ..PatchParams::default()
-            },
+            patch: PatchParams { field_manager: Some("kubelet".to_owned()), ..PatchParams::default() },
         }
     }
 
@@ -92,19 +89,13 @@ impl Calls {
     /// Writes a pod's status; the revision it now has.
     pub(crate) async fn report_pod(&self, id: &PodId, status: &Value) -> Outcome<u64> {
         let body = status::patch(id, status);
-        Outcome::of(
-            self.patch_status::<Pod>(Some(&id.namespace), &id.name, &body)
-                .await,
-        )
+        Outcome::of(self.patch_status::<Pod>(Some(&id.namespace), &id.name, &body).await)
     }
 
     /// Takes a pod that has ended out of the API, as a kubelet does at the end.
     pub(crate) async fn remove_pod(&self, id: &PodId) -> Outcome<()> {
         let params = DeleteParams {
-            preconditions: Some(Preconditions {
-                uid: Some(id.uid.clone()),
-                resource_version: None,
-            }),
+            preconditions: Some(Preconditions { uid: Some(id.uid.clone()), resource_version: None }),
             ..DeleteParams::default().grace_period(0)
         };
         let pods: Api<Pod> = Api::namespaced(self.client.clone(), &id.namespace);
@@ -156,9 +147,7 @@ impl Calls {
     pub(crate) async fn register(&self, node: &Value, name: &str) -> kube::Result<()> {
         let request = Request::new(Node::url_path(&(), None));
         let body = serde_json::to_vec(node).map_err(kube::Error::SerdeError)?;
-        let request = request
-            .create(&PostParams::default(), body)
-            .map_err(kube::Error::BuildRequest)?;
+        let request = request.create(&PostParams::default(), body).map_err(kube::Error::BuildRequest)?;
         match self.client.request::<Written>(request).await {
             Err(kube::Error::Api(status)) if status.code == 409 => {
                 self.report_node(name, &node["status"]).await.map(|_| ())
@@ -169,8 +158,7 @@ impl Calls {
 
     /// Writes a node's status; the revision it now has.
     pub(crate) async fn report_node(&self, name: &str, status: &Value) -> kube::Result<u64> {
-        self.patch_status::<Node>(None, name, &json!({ "status": status }))
-            .await
+        self.patch_status::<Node>(None, name, &json!({ "status": status })).await
     }
 
     /// Renews a node's Lease, and makes it where there is none.
@@ -182,9 +170,8 @@ impl Calls {
         });
         let path = Lease::url_path(&(), Some(LEASE_NAMESPACE));
         let patch = Patch::Merge(json!({ "spec": spec }));
-        let request = Request::new(path.clone())
-            .patch(node, &self.patch, &patch)
-            .map_err(kube::Error::BuildRequest)?;
+        let request =
+            Request::new(path.clone()).patch(node, &self.patch, &patch).map_err(kube::Error::BuildRequest)?;
         match self.client.request::<Written>(request).await {
             Err(kube::Error::Api(status)) if status.code == 404 => {
                 let lease = json!({

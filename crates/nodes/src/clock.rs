@@ -20,10 +20,7 @@ impl Clock {
 
     /// A clock that shows `epoch` now and advances with tokio's.
     pub fn starting_at(epoch: Timestamp) -> Self {
-        Self {
-            epoch,
-            origin: Instant::now(),
-        }
+        Self { epoch, origin: Instant::now() }
     }
 
     /// The time now.

@@ -61,11 +61,7 @@ pub struct FleetOptions {
 impl Default for FleetOptions {
     /// Wall time and the kubelet's own timers.
     fn default() -> Self {
-        Self {
-            clock: Clock::system(),
-            seed: 0,
-            timers: Timers::default(),
-        }
+        Self { clock: Clock::system(), seed: 0, timers: Timers::default() }
     }
 }
 
@@ -122,30 +118,24 @@ impl Fleet {
     }
 
     /// Adds nodes and waits until each is registered, with its first Lease.
-    pub async fn add(
-        &self,
-        profiles: impl IntoIterator<Item = NodeProfile>,
-    ) -> Result<(), FleetError> {
+    pub async fn add(&self, profiles: impl IntoIterator<Item = NodeProfile>) -> Result<(), FleetError> {
         let profiles: Vec<_> = profiles.into_iter().collect();
         self.ask(|reply| Command::Add(profiles, reply)).await?
     }
 
     /// Makes a node suffer.
     pub async fn inject(&self, node: &str, fault: Fault) -> Result<(), FleetError> {
-        self.ask(|reply| Command::Inject(node.to_owned(), fault, reply))
-            .await?
+        self.ask(|reply| Command::Inject(node.to_owned(), fault, reply)).await?
     }
 
     /// Ends whatever a node suffers from. A crashed machine starts again; a partitioned one is heard again.
     pub async fn heal(&self, node: &str) -> Result<(), FleetError> {
-        self.ask(|reply| Command::Heal(node.to_owned(), reply))
-            .await?
+        self.ask(|reply| Command::Heal(node.to_owned(), reply)).await?
     }
 
     /// Restarts a machine: its containers end, its kubelet comes back at once.
     pub async fn reboot(&self, node: &str) -> Result<(), FleetError> {
-        self.ask(|reply| Command::Reboot(node.to_owned(), reply))
-            .await?
+        self.ask(|reply| Command::Reboot(node.to_owned(), reply)).await?
     }
 
     /// What the fleet is doing now.
@@ -170,15 +160,9 @@ impl Fleet {
         let _ = self.task.await;
     }
 
-    async fn ask<T>(
-        &self,
-        command: impl FnOnce(oneshot::Sender<T>) -> Command,
-    ) -> Result<T, FleetError> {
+    async fn ask<T>(&self, command: impl FnOnce(oneshot::Sender<T>) -> Command) -> Result<T, FleetError> {
         let (reply, answer) = oneshot::channel();
-        self.commands
-            .send(command(reply))
-            .await
-            .map_err(|_| FleetError::Stopped)?;
+        self.commands.send(command(reply)).await.map_err(|_| FleetError::Stopped)?;
         answer.await.map_err(|_| FleetError::Stopped)
     }
 }
@@ -274,12 +258,7 @@ struct Driver {
 }
 
 impl Driver {
-    fn new(
-        client: Client,
-        options: &FleetOptions,
-        truth: GroundTruth,
-        stop: CancellationToken,
-    ) -> Self {
+    fn new(client: Client, options: &FleetOptions, truth: GroundTruth, stop: CancellationToken) -> Self {
         let (done, done_inbox) = mpsc::unbounded_channel();
         Self {
             calls: Calls::new(client),
@@ -300,9 +279,7 @@ impl Driver {
     }
 
     async fn run(mut self, client: Client, mut inbox: mpsc::Receiver<Command>) {
-        let bound = watcher::Config::default()
-            .fields("spec.nodeName!=")
-            .timeout(WATCH_SECONDS);
+        let bound = watcher::Config::default().fields("spec.nodeName!=").timeout(WATCH_SECONDS);
         let pods = watcher(Api::<Pod>::all(client.clone()), bound).backoff(RetryBackoff::default());
         let all = watcher::Config::default().timeout(WATCH_SECONDS);
         let nodes = watcher(Api::<Node>::all(client), all).backoff(RetryBackoff::default());
@@ -311,10 +288,7 @@ impl Driver {
         let mut listed = Vec::new();
         let stop = self.stop.clone();
         loop {
-            let wake = self
-                .wakes
-                .peek()
-                .map(|Reverse((at, _))| self.clock.instant(*at));
+            let wake = self.wakes.peek().map(|Reverse((at, _))| self.clock.instant(*at));
             tokio::select! {
                 biased;
                 () = stop.cancelled() => return,
@@ -464,10 +438,7 @@ impl Driver {
             watcher::Event::InitDone => {
                 self.pods.clear();
                 for view in listed.drain(..) {
-                    self.pods
-                        .entry(view.node.clone())
-                        .or_default()
-                        .insert(view.id.uid.clone(), view);
+                    self.pods.entry(view.node.clone()).or_default().insert(view.id.uid.clone(), view);
                 }
                 for node in self.slots.keys().cloned().collect::<Vec<_>>() {
                     self.show_pods(&node);
@@ -486,10 +457,7 @@ impl Driver {
                 if let Some(key) = key {
                     self.drive(&view.node, &key);
                 }
-                self.pods
-                    .entry(view.node.clone())
-                    .or_default()
-                    .insert(view.id.uid.clone(), view);
+                self.pods.entry(view.node.clone()).or_default().insert(view.id.uid.clone(), view);
             }
             watcher::Event::Delete(pod) => {
                 let Some(view) = PodView::of(&pod) else {
@@ -513,17 +481,10 @@ impl Driver {
 
     fn show_pods(&mut self, node: &str) {
         let now = self.clock.now();
-        let Some(slot) = self
-            .slots
-            .get_mut(node)
-            .filter(|s| s.kubelet.is_connected())
-        else {
+        let Some(slot) = self.slots.get_mut(node).filter(|s| s.kubelet.is_connected()) else {
             return;
         };
-        slot.kubelet.see_all(
-            self.pods.get(node).into_iter().flat_map(BTreeMap::values),
-            now,
-        );
+        slot.kubelet.see_all(self.pods.get(node).into_iter().flat_map(BTreeMap::values), now);
         for key in slot.kubelet.keys() {
             self.drive(node, &key);
         }
@@ -561,11 +522,7 @@ impl Driver {
             };
             match wake {
                 Wake::Pod(node, key) => {
-                    if self
-                        .slots
-                        .get(&node)
-                        .is_some_and(|s| s.kubelet.wakes_at(&key, at))
-                    {
+                    if self.slots.get(&node).is_some_and(|s| s.kubelet.wakes_at(&key, at)) {
                         self.drive(&node, &key);
                     }
                 }
@@ -576,17 +533,13 @@ impl Driver {
                     }
                 }
                 Wake::Heartbeat(node) => {
-                    self.wakes.push(Reverse((
-                        now + self.timers.lease_renewal,
-                        Wake::Heartbeat(node.clone()),
-                    )));
+                    self.wakes
+                        .push(Reverse((now + self.timers.lease_renewal, Wake::Heartbeat(node.clone()))));
                     self.renew(&node);
                 }
                 Wake::NodeStatus(node) => {
-                    self.wakes.push(Reverse((
-                        now + self.timers.status_report,
-                        Wake::NodeStatus(node.clone()),
-                    )));
+                    self.wakes
+                        .push(Reverse((now + self.timers.status_report, Wake::NodeStatus(node.clone()))));
                     self.report_node(&node);
                 }
                 Wake::Register(node) => self.register(&node),
@@ -624,10 +577,7 @@ impl Driver {
 
     fn register(&mut self, node: &str) {
         let now = self.clock.now();
-        let Some(slot) = self
-            .slots
-            .get_mut(node)
-            .filter(|s| s.kubelet.is_connected() && !s.registered)
+        let Some(slot) = self.slots.get_mut(node).filter(|s| s.kubelet.is_connected() && !s.registered)
         else {
             return;
         };
@@ -665,11 +615,7 @@ impl Driver {
             return;
         };
         let in_use = slot.kubelet.volumes_in_use();
-        if slot
-            .reported
-            .as_ref()
-            .is_none_or(|(told, _)| *told != in_use)
-        {
+        if slot.reported.as_ref().is_none_or(|(told, _)| *told != in_use) {
             self.report_node(node);
         }
     }
@@ -700,8 +646,7 @@ impl Driver {
         let step = slot.kubelet.step(key, now);
         if let PodStep::Rest(wake) = step {
             if let Some(at) = wake {
-                self.wakes
-                    .push(Reverse((at, Wake::Pod(node.to_owned(), key.clone()))));
+                self.wakes.push(Reverse((at, Wake::Pod(node.to_owned(), key.clone()))));
             }
             return self.report_node_if_changed(node);
         }
@@ -719,14 +664,10 @@ impl Driver {
                 Done::PodReported(key, status, outcome)
             }),
             PodStep::Remove { id } => {
-                self.spawn(node, lane, async move {
-                    Done::PodRemoved(key, calls.remove_pod(&id).await)
-                });
+                self.spawn(node, lane, async move { Done::PodRemoved(key, calls.remove_pod(&id).await) });
             }
             PodStep::CreateMirror(pod) => {
-                self.spawn(node, lane, async move {
-                    Done::Mirrored(key, calls.create_mirror(&pod).await)
-                });
+                self.spawn(node, lane, async move { Done::Mirrored(key, calls.create_mirror(&pod).await) });
             }
             PodStep::ResolveVolumes { namespace, claims } => self.spawn(node, lane, async move {
                 Done::Resolved(key, calls.resolve(&namespace, &claims).await)
@@ -736,12 +677,7 @@ impl Driver {
         self.report_node_if_changed(node);
     }
 
-    fn spawn(
-        &self,
-        node: &str,
-        lane: Arc<Semaphore>,
-        call: impl Future<Output = Done> + Send + 'static,
-    ) {
+    fn spawn(&self, node: &str, lane: Arc<Semaphore>, call: impl Future<Output = Done> + Send + 'static) {
         let Some(slot) = self.slots.get(node) else {
             return;
         };
@@ -771,8 +707,7 @@ impl Driver {
                     Err(error) => {
                         self.note_failure(node, &error);
                         let again = self.clock.now() + FIRST_RETRY;
-                        self.wakes
-                            .push(Reverse((again, Wake::Register(node.to_owned()))));
+                        self.wakes.push(Reverse((again, Wake::Register(node.to_owned()))));
                     }
                 }
             }
@@ -840,14 +775,8 @@ impl Driver {
         slot.reported = None;
         if slot.added.take().is_some() {
             let name = node.to_owned();
-            self.wakes.push(Reverse((
-                now + renewal.mul_f64(first[0]),
-                Wake::Heartbeat(name.clone()),
-            )));
-            self.wakes.push(Reverse((
-                now + report.mul_f64(first[1]),
-                Wake::NodeStatus(name),
-            )));
+            self.wakes.push(Reverse((now + renewal.mul_f64(first[0]), Wake::Heartbeat(name.clone()))));
+            self.wakes.push(Reverse((now + report.mul_f64(first[1]), Wake::NodeStatus(name))));
         } else {
             self.report_node(node);
         }
@@ -885,20 +814,9 @@ impl NodeNews {
         let attached = status.and_then(|s| s.volumes_attached.as_ref());
         let conditions = status.and_then(|s| s.conditions.as_ref());
         Self {
-            taints: node
-                .spec
-                .as_ref()
-                .and_then(|s| s.taints.clone())
-                .unwrap_or_default(),
-            attached: attached
-                .into_iter()
-                .flatten()
-                .map(|v| v.name.clone())
-                .collect(),
-            ready: conditions
-                .into_iter()
-                .flatten()
-                .any(|c| c.type_ == "Ready" && c.status == "True"),
+            taints: node.spec.as_ref().and_then(|s| s.taints.clone()).unwrap_or_default(),
+            attached: attached.into_iter().flatten().map(|v| v.name.clone()).collect(),
+            ready: conditions.into_iter().flatten().any(|c| c.type_ == "Ready" && c.status == "True"),
             resource_version: resource_version(node.metadata.resource_version.as_deref()),
         }
     }

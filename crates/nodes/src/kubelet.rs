@@ -206,11 +206,7 @@ impl Kubelet {
     // ---- what it hears ------------------------------------------------------------------------
 
     /// What the Node object says now. Returns the pods that may have waited for it.
-    pub(crate) fn see_node(
-        &mut self,
-        taints: Vec<Taint>,
-        attached: BTreeSet<String>,
-    ) -> Vec<PodKey> {
+    pub(crate) fn see_node(&mut self, taints: Vec<Taint>, attached: BTreeSet<String>) -> Vec<PodKey> {
         self.taints = taints;
         if self.attached == attached {
             return Vec::new();
@@ -221,11 +217,7 @@ impl Kubelet {
 
     /// A pod of this node as the API has it now.
     pub(crate) fn see_pod(&mut self, view: &PodView, now: Timestamp) -> PodKey {
-        let key = if view.is_mirror {
-            view.id.name.clone()
-        } else {
-            view.id.uid.clone()
-        };
+        let key = if view.is_mirror { view.id.name.clone() } else { view.id.uid.clone() };
         self.catch_up_one(&key, now);
         match self.workers.get_mut(&key) {
             Some(worker) => worker.hear(view, now),
@@ -238,10 +230,7 @@ impl Kubelet {
     /// The API no longer has this pod.
     pub(crate) fn see_removal(&mut self, id: &PodId, now: Timestamp) -> Option<PodKey> {
         let of = |(key, w): (&PodKey, &Worker)| {
-            w.api
-                .as_ref()
-                .is_some_and(|v| v.id.uid == id.uid)
-                .then(|| key.clone())
+            w.api.as_ref().is_some_and(|v| v.id.uid == id.uid).then(|| key.clone())
         };
         let key = self.workers.iter().find_map(of)?;
         self.catch_up_one(&key, now);
@@ -262,12 +251,7 @@ impl Kubelet {
             present.insert(view.id.uid.clone());
             self.see_pod(view, now);
         }
-        let gone = |w: &Worker| {
-            w.api
-                .as_ref()
-                .map(|v| v.id.clone())
-                .filter(|id| !present.contains(&id.uid))
-        };
+        let gone = |w: &Worker| w.api.as_ref().map(|v| v.id.clone()).filter(|id| !present.contains(&id.uid));
         let gone: Vec<PodId> = self.workers.values().filter_map(gone).collect();
         for id in gone {
             self.see_removal(&id, now);
@@ -381,11 +365,7 @@ impl Kubelet {
             spec: view.spec.clone(),
             runtime: runs.then(|| PodRuntime::new(&view.id, &view.spec, now)),
             refusal: if over { None } else { refusal },
-            volumes: if view.spec.claims.is_empty() {
-                Volumes::Known(Vec::new())
-            } else {
-                Volumes::Unknown
-            },
+            volumes: if view.spec.claims.is_empty() { Volumes::Known(Vec::new()) } else { Volumes::Unknown },
             conditions: Conditions::default(),
             start_time: view.state.start_time.unwrap_or(now),
             pod_ip,
@@ -416,27 +396,18 @@ impl Kubelet {
 
     fn refusal(&self, spec: &PodSpecView, tolerations: &[Toleration]) -> Option<Refusal> {
         if let Some(error) = &spec.script_error {
-            return Some(Refusal {
-                reason: "CreateContainerConfigError",
-                message: error.to_string(),
-            });
+            return Some(Refusal { reason: "CreateContainerConfigError", message: error.to_string() });
         }
         untolerated(&self.taints, tolerations).map(taint_refusal)
     }
 
     fn start_static_pods(&mut self, now: Timestamp) {
         for mut manifest in self.profile.static_pods.clone() {
-            let name = format!(
-                "{}-{}",
-                manifest.metadata.name.as_deref().unwrap_or("static"),
-                self.profile.name
-            );
+            let name =
+                format!("{}-{}", manifest.metadata.name.as_deref().unwrap_or("static"), self.profile.name);
             let hash = format!("static-{name}");
             manifest.metadata.name = Some(name.clone());
-            manifest
-                .metadata
-                .namespace
-                .get_or_insert_with(|| "default".to_owned());
+            manifest.metadata.namespace.get_or_insert_with(|| "default".to_owned());
             let annotations = manifest.metadata.annotations.get_or_insert_default();
             annotations.insert(MIRROR_ANNOTATION.to_owned(), hash.clone());
             annotations.insert("kubernetes.io/config.source".to_owned(), "file".to_owned());
@@ -458,9 +429,7 @@ impl Kubelet {
                 api: None,
                 runtime: Some(PodRuntime::new(&view.id, &view.spec, now)),
                 spec: view.spec,
-                origin: Origin::Static {
-                    manifest: Box::new(manifest),
-                },
+                origin: Origin::Static { manifest: Box::new(manifest) },
                 refusal: None,
                 volumes: Volumes::Known(Vec::new()),
                 conditions: Conditions::default(),
@@ -612,11 +581,7 @@ impl Worker {
         }
     }
 
-    fn enforce_active_deadline(
-        &mut self,
-        now: Timestamp,
-        next: Option<Timestamp>,
-    ) -> Option<Timestamp> {
+    fn enforce_active_deadline(&mut self, now: Timestamp, next: Option<Timestamp>) -> Option<Timestamp> {
         let (Some(limit), Some(runtime)) = (self.spec.active_deadline, &mut self.runtime) else {
             return next;
         };
@@ -639,10 +604,7 @@ impl Worker {
     fn status(&mut self, host_ip: &str, now: Timestamp) -> Option<Value> {
         let ended_by_others = self.api.as_ref().and_then(|v| v.state.terminal);
         let Some(runtime) = &self.runtime else {
-            let refusal = self
-                .refusal
-                .as_ref()
-                .filter(|_| ended_by_others.is_none())?;
+            let refusal = self.refusal.as_ref().filter(|_| ended_by_others.is_none())?;
             return Some(status::of_refused(refusal, self.start_time));
         };
         let own = runtime.terminal();
@@ -654,26 +616,13 @@ impl Worker {
             (None, Some(own), _) => Phase::Terminal(own),
             (None, None, None) => Phase::Computed,
         };
-        let place = Placement {
-            host_ip,
-            pod_ip: &self.pod_ip,
-            start_time: self.start_time,
-        };
-        Some(status::of_running(
-            runtime,
-            phase,
-            &mut self.conditions,
-            &place,
-            now,
-        ))
+        let place = Placement { host_ip, pod_ip: &self.pod_ip, start_time: self.start_time };
+        Some(status::of_running(runtime, phase, &mut self.conditions, &place, now))
     }
 }
 
 fn reported_ready(status: &Value) -> Option<bool> {
-    let ready = status["conditions"]
-        .as_array()?
-        .iter()
-        .find(|c| c["type"] == "Ready")?;
+    let ready = status["conditions"].as_array()?.iter().find(|c| c["type"] == "Ready")?;
     Some(ready["status"] == "True")
 }
 
@@ -696,8 +645,7 @@ fn untolerated<'a>(taints: &'a [Taint], tolerations: &[Toleration]) -> Option<&'
 }
 
 fn tolerates(toleration: &Toleration, taint: &Taint) -> bool {
-    let unset_or =
-        |of: &Option<String>, is: &str| of.as_deref().is_none_or(|o| o.is_empty() || o == is);
+    let unset_or = |of: &Option<String>, is: &str| of.as_deref().is_none_or(|o| o.is_empty() || o == is);
     if !unset_or(&toleration.effect, &taint.effect) || !unset_or(&toleration.key, &taint.key) {
         return false;
     }

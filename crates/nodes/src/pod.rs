@@ -173,31 +173,16 @@ fn seconds(s: i64) -> Duration {
 }
 
 fn work(pod: &Pod, id: &PodId, annotations: &BTreeMap<String, String>) -> Vec<Work> {
-    let owner = pod
-        .metadata
-        .owner_references
-        .iter()
-        .flatten()
-        .find(|o| o.controller == Some(true));
-    let index = annotations
-        .get(JOB_INDEX_ANNOTATION)
-        .and_then(|i| i.parse().ok());
+    let owner = pod.metadata.owner_references.iter().flatten().find(|o| o.controller == Some(true));
+    let index = annotations.get(JOB_INDEX_ANNOTATION).and_then(|i| i.parse().ok());
     vec![match owner {
         Some(job) if job.kind == "Job" => match index {
-            Some(index) => Work::JobIndex {
-                job: job.uid.clone(),
-                index,
-            },
-            None => Work::Job {
-                job: job.uid.clone(),
-            },
+            Some(index) => Work::JobIndex { job: job.uid.clone(), index },
+            None => Work::Job { job: job.uid.clone() },
         },
-        Some(set) if set.kind == "StatefulSet" => Work::Ordinal {
-            set: set.uid.clone(),
-            pod: id.name.clone(),
-        },
-        _ => Work::Pod {
-            uid: id.uid.clone(),
-        },
+        Some(set) if set.kind == "StatefulSet" => {
+            Work::Ordinal { set: set.uid.clone(), pod: id.name.clone() }
+        }
+        _ => Work::Pod { uid: id.uid.clone() },
     }]
 }

@@ -45,12 +45,7 @@ impl NodeProfile {
     /// A node with 8 CPUs, 32 GiB and room for 110 pods.
     pub fn named(name: impl Into<String>) -> Self {
         let name = name.into();
-        let capacity = [
-            ("cpu", "8"),
-            ("memory", "32Gi"),
-            ("pods", "110"),
-            ("ephemeral-storage", "100Gi"),
-        ];
+        let capacity = [("cpu", "8"), ("memory", "32Gi"), ("pods", "110"), ("ephemeral-storage", "100Gi")];
         Self {
             labels: [
                 ("kubernetes.io/hostname", name.as_str()),
@@ -79,8 +74,7 @@ impl NodeProfile {
 
     /// How much of a resource it has.
     pub fn with_capacity(mut self, resource: &str, quantity: &str) -> Self {
-        self.capacity
-            .insert(resource.to_owned(), quantity.to_owned());
+        self.capacity.insert(resource.to_owned(), quantity.to_owned());
         self
     }
 

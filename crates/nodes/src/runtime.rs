@@ -158,18 +158,13 @@ impl PodRuntime {
             let ContainerState::Running { exit, .. } = &mut container.state else {
                 continue;
             };
-            let by_signal = Exit {
-                at: at + script.ignore_sigterm,
-                code: i32::from(script.sigterm_exit_code),
-            };
+            let by_signal =
+                Exit { at: at + script.ignore_sigterm, code: i32::from(script.sigterm_exit_code) };
             if first && exit.is_none_or(|natural| by_signal.at < natural.at) {
                 *exit = Some(by_signal);
             }
             if exit.is_none_or(|e| kill_at < e.at) {
-                *exit = Some(Exit {
-                    at: kill_at,
-                    code: KILLED,
-                });
+                *exit = Some(Exit { at: kill_at, code: KILLED });
             }
         }
     }
@@ -219,14 +214,12 @@ impl PodRuntime {
     fn transition(&mut self, at: Timestamp, world: &World<'_>) {
         for i in 0..self.containers.len() {
             match self.containers[i].state {
-                ContainerState::Running {
-                    exit: Some(exit), ..
-                } if exit.at <= at => {
+                ContainerState::Running { exit: Some(exit), .. } if exit.at <= at => {
                     self.containers[i].end(exit.at, exit.code, world.truth);
                 }
-                ContainerState::Waiting {
-                    until: Some(until), ..
-                } if until <= at && matches!(self.stage, Stage::Started { .. }) => {
+                ContainerState::Waiting { until: Some(until), .. }
+                    if until <= at && matches!(self.stage, Stage::Started { .. }) =>
+                {
                     self.start(i, at, world);
                 }
                 _ => {}
@@ -279,15 +272,9 @@ impl PodRuntime {
         let container = &mut self.containers[i];
         let script = &container.spec.script;
         container.state = if script.image_error > Duration::ZERO {
-            ContainerState::Waiting {
-                reason: "ImagePullBackOff",
-                until: Some(at + script.image_error),
-            }
+            ContainerState::Waiting { reason: "ImagePullBackOff", until: Some(at + script.image_error) }
         } else {
-            ContainerState::Waiting {
-                reason: "ContainerCreating",
-                until: Some(at + script.start_delay),
-            }
+            ContainerState::Waiting { reason: "ContainerCreating", until: Some(at + script.start_delay) }
         };
     }
 
@@ -302,10 +289,7 @@ impl PodRuntime {
         container.backoff = (container.backoff * 2).clamp(backoff.base, backoff.max);
         container.last = Some(ended);
         container.restarts += 1;
-        container.state = ContainerState::Waiting {
-            reason: "CrashLoopBackOff",
-            until: Some(due),
-        };
+        container.state = ContainerState::Waiting { reason: "CrashLoopBackOff", until: Some(due) };
     }
 
     fn start(&mut self, i: usize, at: Timestamp, world: &World<'_>) {
@@ -317,11 +301,7 @@ impl PodRuntime {
             pod: self.id.name.clone(),
             pod_uid: self.id.uid.clone(),
             container: container.spec.name.clone(),
-            work: if container.spec.role == Role::Main {
-                self.work.clone()
-            } else {
-                Vec::new()
-            },
+            work: if container.spec.role == Role::Main { self.work.clone() } else { Vec::new() },
             from: at,
             ended: None,
         });
@@ -336,11 +316,7 @@ impl PodRuntime {
             run,
             exit: natural.map(|after| Exit {
                 at: at + after,
-                code: if fails {
-                    1
-                } else {
-                    i32::from(script.exit_code)
-                },
+                code: if fails { 1 } else { i32::from(script.exit_code) },
             }),
         };
     }
@@ -355,10 +331,7 @@ impl PodRuntime {
 
     /// Whether no container of this pod uses the machine any more.
     pub(crate) fn is_quiet(&self) -> bool {
-        !self
-            .containers
-            .iter()
-            .any(|c| matches!(c.state, ContainerState::Running { .. }))
+        !self.containers.iter().any(|c| matches!(c.state, ContainerState::Running { .. }))
     }
 
     pub(crate) fn is_stopping(&self) -> bool {
@@ -372,16 +345,12 @@ impl PodRuntime {
 
     /// Whether every init container has done its part.
     pub(crate) fn is_initialized(&self) -> bool {
-        self.containers
-            .iter()
-            .all(|c| match (c.spec.role, &c.state) {
-                (Role::Main, _) => true,
-                (Role::Sidecar, state) => {
-                    !matches!(state, ContainerState::Waiting { .. }) || c.restarts > 0
-                }
-                (Role::Init, ContainerState::Ended(ended)) => ended.code == 0,
-                (Role::Init, _) => false,
-            })
+        self.containers.iter().all(|c| match (c.spec.role, &c.state) {
+            (Role::Main, _) => true,
+            (Role::Sidecar, state) => !matches!(state, ContainerState::Waiting { .. }) || c.restarts > 0,
+            (Role::Init, ContainerState::Ended(ended)) => ended.code == 0,
+            (Role::Init, _) => false,
+        })
     }
 
     /// Whether every container that should be serving is running.
@@ -402,11 +371,7 @@ impl PodRuntime {
         }
         let succeeded = |c: &Container| matches!(&c.state, ContainerState::Ended(e) if e.code == 0);
         let mut mains = self.containers.iter().filter(|c| c.spec.role == Role::Main);
-        Some(if mains.all(succeeded) {
-            TerminalPhase::Succeeded
-        } else {
-            TerminalPhase::Failed
-        })
+        Some(if mains.all(succeeded) { TerminalPhase::Succeeded } else { TerminalPhase::Failed })
     }
 
     /// Whether no main container runs or will ever start (again).
@@ -435,12 +400,7 @@ impl Container {
                 LOST => "Unknown",
                 _ => "Error",
             };
-            self.state = ContainerState::Ended(Ended {
-                since,
-                at,
-                code,
-                reason,
-            });
+            self.state = ContainerState::Ended(Ended { since, at, code, reason });
         }
     }
 }
@@ -473,15 +433,9 @@ mod tests {
     }
 
     impl Bench {
-        fn new(
-            policy: RestartPolicy,
-            containers: &[(&str, Role)],
-            script: &[(&str, &str)],
-        ) -> Self {
-            let annotations: BTreeMap<_, _> = script
-                .iter()
-                .map(|(k, v)| (format!("{PREFIX}{k}"), (*v).to_owned()))
-                .collect();
+        fn new(policy: RestartPolicy, containers: &[(&str, Role)], script: &[(&str, &str)]) -> Self {
+            let annotations: BTreeMap<_, _> =
+                script.iter().map(|(k, v)| (format!("{PREFIX}{k}"), (*v).to_owned())).collect();
             let script = PodScript::parse(&annotations).unwrap();
             let spec = PodSpecView {
                 containers: containers
@@ -500,41 +454,21 @@ mod tests {
                 work: vec![Work::Job { job: "job".into() }],
                 script_error: None,
             };
-            let id = PodId {
-                namespace: "ns".into(),
-                name: "pod".into(),
-                uid: "uid".into(),
-            };
+            let id = PodId { namespace: "ns".into(), name: "pod".into(), uid: "uid".into() };
             let mut pod = PodRuntime::new(&id, &spec, at(0));
             pod.mounted(at(0), vec![]);
-            Self {
-                pod,
-                truth: GroundTruth::default(),
-                kubelet_runs: true,
-            }
+            Self { pod, truth: GroundTruth::default(), kubelet_runs: true }
         }
 
         fn advance(&mut self, second: i64) -> Option<i64> {
-            let world = World {
-                node: "node",
-                truth: &self.truth,
-                backoff: BACKOFF,
-                kubelet_runs: self.kubelet_runs,
-            };
-            self.pod
-                .advance(at(second), &world)
-                .map(Timestamp::as_second)
+            let world =
+                World { node: "node", truth: &self.truth, backoff: BACKOFF, kubelet_runs: self.kubelet_runs };
+            self.pod.advance(at(second), &world).map(Timestamp::as_second)
         }
 
         /// Every run so far.
         fn runs(&self) -> Vec<Seen> {
-            let run = |r: Run| {
-                (
-                    r.container,
-                    r.from.as_second(),
-                    r.ended.map(|(t, c)| (t.as_second(), c)),
-                )
-            };
+            let run = |r: Run| (r.container, r.from.as_second(), r.ended.map(|(t, c)| (t.as_second(), c)));
             self.truth.runs().into_iter().map(run).collect()
         }
     }
@@ -545,11 +479,7 @@ mod tests {
 
     #[test]
     fn a_container_ends_at_its_own_instant_however_late_anybody_looks() {
-        let mut bench = Bench::new(
-            RestartPolicy::Never,
-            &[("main", Role::Main)],
-            &[("run-for", "5s")],
-        );
+        let mut bench = Bench::new(RestartPolicy::Never, &[("main", Role::Main)], &[("run-for", "5s")]);
         assert_eq!(bench.advance(0), Some(5));
         assert!(bench.pod.is_ready());
         assert_eq!(bench.advance(1000), None);
@@ -560,11 +490,8 @@ mod tests {
     #[test]
     fn a_start_delay_and_an_image_error_hold_the_start_back() {
         let script = [("start-delay", "3s"), ("image-error", "slow=9s")];
-        let mut bench = Bench::new(
-            RestartPolicy::Never,
-            &[("main", Role::Main), ("slow", Role::Main)],
-            &script,
-        );
+        let mut bench =
+            Bench::new(RestartPolicy::Never, &[("main", Role::Main), ("slow", Role::Main)], &script);
         assert_eq!(bench.advance(3), Some(9));
         assert!(!bench.pod.is_ready());
         bench.advance(9);
@@ -573,16 +500,9 @@ mod tests {
 
     #[test]
     fn init_containers_run_in_turn_and_sidecars_beside_the_rest() {
-        let containers = [
-            ("fetch", Role::Init),
-            ("log", Role::Sidecar),
-            ("warm", Role::Init),
-            ("main", Role::Main),
-        ];
-        let script = [
-            ("run-for", "fetch=2s,warm=3s,main=4s"),
-            ("ignore-sigterm", "log=1s"),
-        ];
+        let containers =
+            [("fetch", Role::Init), ("log", Role::Sidecar), ("warm", Role::Init), ("main", Role::Main)];
+        let script = [("run-for", "fetch=2s,warm=3s,main=4s"), ("ignore-sigterm", "log=1s")];
         let mut bench = Bench::new(RestartPolicy::Never, &containers, &script);
         bench.advance(4);
         assert!(!bench.pod.is_initialized());
@@ -602,11 +522,7 @@ mod tests {
     #[test]
     fn a_failed_init_container_ends_a_pod_that_never_restarts() {
         let containers = [("init", Role::Init), ("main", Role::Main)];
-        let mut bench = Bench::new(
-            RestartPolicy::Never,
-            &containers,
-            &[("exit-code", "init=2")],
-        );
+        let mut bench = Bench::new(RestartPolicy::Never, &containers, &[("exit-code", "init=2")]);
         bench.advance(10);
         assert_eq!(bench.pod.terminal(), Some(TerminalPhase::Failed));
         assert_eq!(bench.runs(), [run("init", 0, Some((0, 2)))]);
@@ -621,11 +537,7 @@ mod tests {
         // The first restart is immediate, then 10, 20, 40 seconds after each end.
         assert_eq!(starts, [0, 1, 12, 33, 74]);
         assert_eq!(bench.pod.terminal(), None);
-        let mut done = Bench::new(
-            RestartPolicy::OnFailure,
-            &[("main", Role::Main)],
-            &[("run-for", "1s")],
-        );
+        let mut done = Bench::new(RestartPolicy::OnFailure, &[("main", Role::Main)], &[("run-for", "1s")]);
         done.advance(80);
         assert_eq!(done.runs().len(), 1);
         assert_eq!(done.pod.terminal(), Some(TerminalPhase::Succeeded));
@@ -647,10 +559,7 @@ mod tests {
             (vec![("ignore-sigterm", "5s")], (15, 143)),
             (vec![("ignore-sigterm", "forever")], (40, 137)),
             (vec![("sigterm-exit-code", "0")], (10, 0)),
-            (
-                vec![("ignore-sigterm", "forever"), ("run-for", "12s")],
-                (12, 0),
-            ),
+            (vec![("ignore-sigterm", "forever"), ("run-for", "12s")], (12, 0)),
         ] {
             let mut bench = Bench::new(RestartPolicy::Always, &[("main", Role::Main)], &script);
             bench.advance(10);
@@ -677,11 +586,7 @@ mod tests {
 
     #[test]
     fn without_a_kubelet_containers_end_but_none_is_started() {
-        let mut bench = Bench::new(
-            RestartPolicy::Always,
-            &[("main", Role::Main)],
-            &[("run-for", "5s")],
-        );
+        let mut bench = Bench::new(RestartPolicy::Always, &[("main", Role::Main)], &[("run-for", "5s")]);
         bench.advance(2);
         bench.kubelet_runs = false;
         assert_eq!(bench.advance(50), None);

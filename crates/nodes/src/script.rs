@@ -58,8 +58,7 @@ pub(crate) struct PodScript {
 
 impl PodScript {
     pub(crate) fn parse(annotations: &BTreeMap<String, String>) -> Result<Self, ScriptError> {
-        const SPAN: &str =
-            "a duration such as 250ms, 5s, 2m, 1h or forever, for all or as CONTAINER=VALUE";
+        const SPAN: &str = "a duration such as 250ms, 5s, 2m, 1h or forever, for all or as CONTAINER=VALUE";
         const CODE: &str = "an exit code from 0 to 255, for all or as CONTAINER=VALUE";
         const COUNT: &str = "a count, for all or as CONTAINER=VALUE";
         Ok(Self {
@@ -120,10 +119,7 @@ struct PerContainer<T> {
 
 impl<T> Default for PerContainer<T> {
     fn default() -> Self {
-        Self {
-            all: None,
-            named: BTreeMap::new(),
-        }
+        Self { all: None, named: BTreeMap::new() }
     }
 }
 
@@ -142,11 +138,7 @@ fn parse<T: FromStr>(
     let Some(value) = annotations.get(&format!("{PREFIX}{name}")) else {
         return Ok(parsed);
     };
-    let error = || ScriptError {
-        name,
-        value: value.clone(),
-        expected,
-    };
+    let error = || ScriptError { name, value: value.clone(), expected };
     for item in value.split(',') {
         match item.split_once('=') {
             Some((container, text)) => {
@@ -164,9 +156,7 @@ mod tests {
     use super::*;
 
     fn script(pairs: &[(&str, &str)]) -> Result<PodScript, ScriptError> {
-        let annotations = pairs
-            .iter()
-            .map(|(k, v)| (format!("{PREFIX}{k}"), (*v).to_owned()));
+        let annotations = pairs.iter().map(|(k, v)| (format!("{PREFIX}{k}"), (*v).to_owned()));
         PodScript::parse(&annotations.collect())
     }
 
@@ -181,14 +171,8 @@ mod tests {
     #[test]
     fn a_named_value_beats_the_value_for_all() {
         let script = script(&[("run-for", "5s, side=250ms"), ("exit-code", "main=3")]).unwrap();
-        assert_eq!(
-            script.container("main").run_for,
-            Some(Duration::from_secs(5))
-        );
-        assert_eq!(
-            script.container("side").run_for,
-            Some(Duration::from_millis(250))
-        );
+        assert_eq!(script.container("main").run_for, Some(Duration::from_secs(5)));
+        assert_eq!(script.container("side").run_for, Some(Duration::from_millis(250)));
         assert_eq!(script.container("main").exit_code, 3);
         assert_eq!(script.container("side").exit_code, 0);
     }
@@ -205,22 +189,13 @@ mod tests {
             ("fail-first", "many"),
         ] {
             let error = script(&[(name, value)]).unwrap_err().to_string();
-            assert!(
-                error.contains(name) && error.contains(&format!("{value:?}")),
-                "{error}"
-            );
+            assert!(error.contains(name) && error.contains(&format!("{value:?}")), "{error}");
             assert!(error.contains("for all or as CONTAINER=VALUE"), "{error}");
         }
     }
 
     #[test]
     fn a_huge_duration_is_forever() {
-        assert_eq!(
-            script(&[("run-for", "9999999h")])
-                .unwrap()
-                .container("x")
-                .run_for,
-            Some(FOREVER)
-        );
+        assert_eq!(script(&[("run-for", "9999999h")]).unwrap().container("x").run_for, Some(FOREVER));
     }
 }

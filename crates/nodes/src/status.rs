@@ -59,22 +59,13 @@ pub(crate) fn of_running(
 ) -> Value {
     let over = matches!(phase, Phase::Terminal(_) | Phase::Refused(_));
     let ready = runtime.is_ready() && !over;
-    conditions.set(
-        "PodReadyToStartContainers",
-        runtime.is_started() && !over,
-        now,
-    );
+    conditions.set("PodReadyToStartContainers", runtime.is_started() && !over, now);
     conditions.set("Initialized", runtime.is_initialized(), now);
     conditions.set("ContainersReady", ready, now);
     conditions.set("Ready", ready, now);
     let statuses = |main: bool| -> Vec<Value> {
         let of_kind = |c: &&Container| (c.spec.role == Role::Main) == main;
-        runtime
-            .containers
-            .iter()
-            .filter(of_kind)
-            .map(container_status)
-            .collect()
+        runtime.containers.iter().filter(of_kind).map(container_status).collect()
     };
     let mut status = json!({
         "conditions": conditions.report(),
@@ -147,14 +138,10 @@ fn container_status(container: &Container) -> Value {
         }})
     };
     let (state, running, started_at) = match &container.state {
-        ContainerState::Waiting { reason, .. } => {
-            (json!({"waiting": {"reason": reason}}), false, None)
+        ContainerState::Waiting { reason, .. } => (json!({"waiting": {"reason": reason}}), false, None),
+        ContainerState::Running { since, .. } => {
+            (json!({"running": {"startedAt": time(*since)}}), true, Some(*since))
         }
-        ContainerState::Running { since, .. } => (
-            json!({"running": {"startedAt": time(*since)}}),
-            true,
-            Some(*since),
-        ),
         ContainerState::Ended(e) => (terminated(e), false, Some(e.since)),
     };
     let done_init = container.spec.role == Role::Init

@@ -54,9 +54,7 @@ impl Storage {
             "volumeBindingMode": "Immediate",
         }))
         .map_err(kube::Error::SerdeError)?;
-        Api::all(client.clone())
-            .create(&PostParams::default(), &class)
-            .await?;
+        Api::all(client.clone()).create(&PostParams::default(), &class).await?;
         let stop = CancellationToken::new();
         let (fault, faults) = watch::channel(StorageFault::None);
         let controller = Controller {
@@ -70,12 +68,7 @@ impl Storage {
         let task = tokio::spawn(async move {
             running.run_until_cancelled(controller.run()).await;
         });
-        Ok(Self {
-            driver: driver.to_owned(),
-            fault,
-            task,
-            stop: stop.drop_guard(),
-        })
+        Ok(Self { driver: driver.to_owned(), fault, task, stop: stop.drop_guard() })
     }
 
     /// The name of the driver and of its StorageClass.
@@ -114,10 +107,7 @@ enum Task {
 impl Controller {
     async fn run(mut self) {
         let config = || watcher::Config::default().timeout(60);
-        let claims = watcher(
-            Api::<PersistentVolumeClaim>::all(self.client.clone()),
-            config(),
-        );
+        let claims = watcher(Api::<PersistentVolumeClaim>::all(self.client.clone()), config());
         let attachments = watcher(Api::<VolumeAttachment>::all(self.client.clone()), config());
         let mut claims = pin!(claims.default_backoff().applied_objects());
         let mut attachments = pin!(attachments.default_backoff().applied_objects());
@@ -196,30 +186,22 @@ impl Controller {
             },
         }))
         .map_err(kube::Error::SerdeError)?;
-        Api::all(self.client.clone())
-            .create(&PostParams::default(), &volume)
-            .await
-            .map(|_| ())
+        Api::all(self.client.clone()).create(&PostParams::default(), &volume).await.map(|_| ())
     }
 
     async fn attach(&self, attachment: &VolumeAttachment) -> kube::Result<()> {
         let api: Api<VolumeAttachment> = Api::all(self.client.clone());
         let name = attachment.name_any();
         let hold = json!({"metadata": {"finalizers": [self.finalizer]}});
-        api.patch(&name, &PatchParams::default(), &Patch::Merge(hold))
-            .await?;
+        api.patch(&name, &PatchParams::default(), &Patch::Merge(hold)).await?;
         let attached = json!({"status": {"attached": true}});
-        api.patch_status(&name, &PatchParams::default(), &Patch::Merge(attached))
-            .await
-            .map(|_| ())
+        api.patch_status(&name, &PatchParams::default(), &Patch::Merge(attached)).await.map(|_| ())
     }
 
     async fn detach(&self, attachment: &VolumeAttachment) -> kube::Result<()> {
         let api: Api<VolumeAttachment> = Api::all(self.client.clone());
         let released = json!({"metadata": {"finalizers": null}});
         let name = attachment.name_any();
-        api.patch(&name, &PatchParams::default(), &Patch::Merge(released))
-            .await
-            .map(|_| ())
+        api.patch(&name, &PatchParams::default(), &Patch::Merge(released)).await.map(|_| ())
     }
 }

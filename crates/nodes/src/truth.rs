@@ -45,10 +45,7 @@ pub enum Work {
 impl Work {
     /// Whether this work must never run in two pods at once.
     pub fn is_exclusive(&self) -> bool {
-        matches!(
-            self,
-            Self::JobIndex { .. } | Self::Ordinal { .. } | Self::VolumeWriter { .. }
-        )
+        matches!(self, Self::JobIndex { .. } | Self::Ordinal { .. } | Self::VolumeWriter { .. })
     }
 }
 
@@ -89,16 +86,8 @@ pub struct Overlap {
 impl fmt::Display for Overlap {
     fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
         let seconds = self.lasted.as_secs_f64();
-        let Self {
-            work,
-            first,
-            second,
-            ..
-        } = self;
-        write!(
-            f,
-            "{work:?} ran twice for {seconds:.1} s: {first} and {second}"
-        )
+        let Self { work, first, second, .. } = self;
+        write!(f, "{work:?} ran twice for {seconds:.1} s: {first} and {second}")
     }
 }
 
@@ -128,11 +117,7 @@ impl GroundTruth {
         let run = &mut log.runs[id.0];
         run.ended = Some((at.max(run.from), exit_code));
         if exit_code != 0 {
-            let keys: Vec<_> = run
-                .work
-                .iter()
-                .map(|w| (w.clone(), run.container.clone()))
-                .collect();
+            let keys: Vec<_> = run.work.iter().map(|w| (w.clone(), run.container.clone())).collect();
             for key in keys {
                 *log.failures.entry(key).or_default() += 1;
             }
@@ -142,11 +127,7 @@ impl GroundTruth {
     /// How often this container has failed at this work so far.
     pub(crate) fn failures(&self, work: &[Work], container: &str) -> u32 {
         let log = self.log();
-        let of = |w: &Work| {
-            log.failures
-                .get(&(w.clone(), container.to_owned()))
-                .copied()
-        };
+        let of = |w: &Work| log.failures.get(&(w.clone(), container.to_owned())).copied();
         work.iter().filter_map(of).max().unwrap_or(0)
     }
 
@@ -157,12 +138,7 @@ impl GroundTruth {
 
     /// The runs that have not ended.
     pub fn running(&self) -> Vec<Run> {
-        self.log()
-            .runs
-            .iter()
-            .filter(|r| r.ended.is_none())
-            .cloned()
-            .collect()
+        self.log().runs.iter().filter(|r| r.ended.is_none()).cloned().collect()
     }
 
     /// Every pair of pods that did the same exclusive work at the same time, judged at `now`.
@@ -203,10 +179,7 @@ impl GroundTruth {
 
     /// For how long, in sum, exclusive work ran in two pods at once.
     pub fn ran_twice(&self, now: Timestamp) -> SignedDuration {
-        self.overlaps(now)
-            .iter()
-            .map(|o| o.lasted)
-            .fold(SignedDuration::ZERO, |a, b| a + b)
+        self.overlaps(now).iter().map(|o| o.lasted).fold(SignedDuration::ZERO, |a, b| a + b)
     }
 
     fn log(&self) -> MutexGuard<'_, Log> {
@@ -275,10 +248,7 @@ mod tests {
             pod: pod.into(),
             pod_uid: pod.into(),
             container: container.into(),
-            work: vec![Work::JobIndex {
-                job: "job".into(),
-                index,
-            }],
+            work: vec![Work::JobIndex { job: "job".into(), index }],
             from: at(from),
             ended: None,
         }
@@ -321,16 +291,7 @@ mod tests {
         truth.end(a, at(5), 137);
         truth.begin(run("b", "main", 0, 5));
         assert_eq!(truth.overlaps(at(50)), []);
-        assert_eq!(
-            truth.failures(
-                &[Work::JobIndex {
-                    job: "job".into(),
-                    index: 0
-                }],
-                "main"
-            ),
-            1
-        );
+        assert_eq!(truth.failures(&[Work::JobIndex { job: "job".into(), index: 0 }], "main"), 1);
     }
 
     #[test]
@@ -338,10 +299,7 @@ mod tests {
         let truth = GroundTruth::default();
         for pod in ["a", "b"] {
             let work = vec![Work::Job { job: "job".into() }];
-            truth.begin(Run {
-                work,
-                ..run(pod, "main", 0, 0)
-            });
+            truth.begin(Run { work, ..run(pod, "main", 0, 0) });
         }
         assert_eq!(truth.overlaps(at(50)), []);
     }

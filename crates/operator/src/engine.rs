@@ -289,7 +289,12 @@ impl<R: Recovery> Engine<R> {
     }
 
     /// The brake's word on a verdict to act. What it lets pass counts from then on, and a retry of it not again.
-    fn hold_back(&mut self, subject: &R::Subject, judgement: Judgement<R::Why>, now: Timestamp) -> Judgement<R::Why> {
+    fn hold_back(
+        &mut self,
+        subject: &R::Subject,
+        judgement: Judgement<R::Why>,
+        now: Timestamp,
+    ) -> Judgement<R::Why> {
         if self.track(subject).admitted || self.is_waiting(subject) {
             return judgement;
         }
@@ -441,7 +446,9 @@ impl<I: LiveInquiry> Attempt<I> {
                 let now = self.time.server();
                 match self.inquiry.ask(self.executor.client(), written.as_deref(), now).await {
                     Ok(Some(judgement)) if asks_for(&judgement, &action) => {}
-                    Ok(Some(judgement)) => return (done, Outcome::Changed(judgement.verdict.why().to_string())),
+                    Ok(Some(judgement)) => {
+                        return (done, Outcome::Changed(judgement.verdict.why().to_string()));
+                    }
                     Ok(None) => return (done, Outcome::Changed("it is not there any more".to_owned())),
                     Err(error) => return (done, Outcome::Failed(Failure::Api(error))),
                 }

@@ -172,7 +172,8 @@ impl Executor {
             Action::ForceDeletePod { pod } => {
                 let path = format!("/api/v1/namespaces/{}/pods/{}", pod.namespace, pod.name);
                 let options = json!({ "gracePeriodSeconds": 0, "preconditions": { "uid": pod.uid } });
-                let request = self.send(Method::DELETE, &path, "application/json", &options, "delete", "pods");
+                let request =
+                    self.send(Method::DELETE, &path, "application/json", &options, "delete", "pods");
                 match request.await {
                     // It is gone, which is all that was wanted.
                     Err(Failure::Api(kube::Error::Api(status))) if status.code == 404 => Ok(Written::Nothing),
@@ -210,7 +211,8 @@ impl Executor {
     ) -> Result<Written, Failure> {
         let path = format!("/api/v1/nodes/{}", node.name);
         let text = live::get(&self.0.client, &path).await.map_err(Failure::Api)?.ok_or(Failure::Stale)?;
-        let object: Value = serde_json::from_str(&text).map_err(|e| Failure::Api(kube::Error::SerdeError(e)))?;
+        let object: Value =
+            serde_json::from_str(&text).map_err(|e| Failure::Api(kube::Error::SerdeError(e)))?;
         let metadata = &object["metadata"];
         if metadata["uid"] != node.uid.as_str() || metadata["resourceVersion"] != judged {
             return Err(Failure::Stale);
@@ -245,16 +247,27 @@ impl Executor {
             "reportingInstance": self.0.instance,
         });
         let path = format!("/apis/events.k8s.io/v1/namespaces/{namespace}/events");
-        match self.send(Method::POST, &path, "application/json", &event, "create", "events.events.k8s.io").await {
+        match self
+            .send(Method::POST, &path, "application/json", &event, "create", "events.events.k8s.io")
+            .await
+        {
             // The event has a name of its own: there already, it was told already.
             Err(Failure::Stale) => Ok(Written::Nothing),
             // A namespace that is going away takes no events, and nobody will read them there.
-            Err(Failure::Forbidden { message, .. }) if message.contains("being terminated") => Ok(Written::Nothing),
+            Err(Failure::Forbidden { message, .. }) if message.contains("being terminated") => {
+                Ok(Written::Nothing)
+            }
             other => other,
         }
     }
 
-    async fn patch(&self, path: &str, kind: &str, body: &Value, resource: &'static str) -> Result<Written, Failure> {
+    async fn patch(
+        &self,
+        path: &str,
+        kind: &str,
+        body: &Value,
+        resource: &'static str,
+    ) -> Result<Written, Failure> {
         let path = format!("{path}?fieldManager={FIELD_MANAGER}");
         self.send(Method::PATCH, &path, kind, body, "patch", resource).await
     }
@@ -306,7 +319,9 @@ fn regarding(subject: &Subject) -> Value {
             "apiVersion": "coordination.k8s.io/v1", "kind": "Lease", "namespace": namespace, "name": name,
         }),
         // Kubernetes' own controllers give a node's name as its UID here, and `kubectl describe node` looks for that.
-        Subject::Node(node) => json!({ "apiVersion": "v1", "kind": "Node", "name": node.name, "uid": node.name }),
+        Subject::Node(node) => {
+            json!({ "apiVersion": "v1", "kind": "Node", "name": node.name, "uid": node.name })
+        }
     }
 }
 

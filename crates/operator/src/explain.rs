@@ -10,12 +10,7 @@ use salvor_recovery::{
 };
 use serde::{Deserialize, Serialize};
 
-use crate::{
-    leader::brake_state,
-    live,
-    recoveries::zombie,
-    time::Time,
-};
+use crate::{leader::brake_state, live, recoveries::zombie, time::Time};
 
 /// Why an explanation cannot be given.
 #[derive(Debug, thiserror::Error)]
@@ -91,8 +86,9 @@ pub async fn explain_node(
     let (client, time) = connect(config)?;
     let read = zombie::node(&client, name, time.local()).await.map_err(|e| cannot_read(&subject, e))?;
     let mut node = read.ok_or_else(|| ExplainError::NotFound(subject.clone()))?;
-    node.lease_renewed =
-        live::lease_renewed(&client, name).await.map_err(|e| cannot_read(&format!("the Lease of node {name}"), e))?;
+    node.lease_renewed = live::lease_renewed(&client, name)
+        .await
+        .map_err(|e| cannot_read(&format!("the Lease of node {name}"), e))?;
     let policy = ZombiePolicy::new(configuration);
     let judgement = decide_node(&node, &policy, time.server());
     let report = reviewed(&client, configuration, &time, judgement).await;

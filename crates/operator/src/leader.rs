@@ -55,7 +55,9 @@ impl Leadership {
     pub(crate) fn time_left(&self) -> Option<Duration> {
         match *self.0.borrow() {
             Tenure::Follows => None,
-            Tenure::LeadsUntil(end) => end.checked_duration_since(Instant::now()).filter(|left| !left.is_zero()),
+            Tenure::LeadsUntil(end) => {
+                end.checked_duration_since(Instant::now()).filter(|left| !left.is_zero())
+            }
             Tenure::LeadsAlone => Some(Duration::MAX),
         }
     }
@@ -140,7 +142,12 @@ impl Elector {
                 Ok(Err(refusal)) => {
                     let why = self.explain(&refusal);
                     if why != said {
-                        tracing::info!(identity = self.identity, lease = self.lease_name(), why, "not leading");
+                        tracing::info!(
+                            identity = self.identity,
+                            lease = self.lease_name(),
+                            why,
+                            "not leading"
+                        );
                         said = why;
                     }
                     if matches!(refusal, Refusal::HeldBy(_)) {
@@ -152,7 +159,11 @@ impl Elector {
             if let Tenure::LeadsUntil(end) = *self.tenure.borrow()
                 && end <= Instant::now()
             {
-                tracing::warn!(identity = self.identity, lease = self.lease_name(), "no longer sure to lead; writes stop");
+                tracing::warn!(
+                    identity = self.identity,
+                    lease = self.lease_name(),
+                    "no longer sure to lead; writes stop"
+                );
             }
             if self.tenure.borrow().has_ended() {
                 self.tenure.send_replace(Tenure::Follows);
@@ -240,7 +251,10 @@ impl Elector {
 
     async fn create_namespace(&self) -> bool {
         let namespace = Namespace {
-            metadata: ObjectMeta { name: Some(self.settings.lease_namespace.clone()), ..ObjectMeta::default() },
+            metadata: ObjectMeta {
+                name: Some(self.settings.lease_namespace.clone()),
+                ..ObjectMeta::default()
+            },
             ..Namespace::default()
         };
         Api::all(self.client.clone()).create(&PostParams::default(), &namespace).await.is_ok()
@@ -310,8 +324,15 @@ impl Elector {
         let release = self.leases.replace(&self.settings.lease_name, &params, &lease);
         match tokio::time::timeout(Duration::from_secs(5), release).await {
             Ok(Ok(_)) => tracing::info!(lease = self.lease_name(), "lease given back"),
-            Ok(Err(error)) => tracing::warn!(lease = self.lease_name(), error = live::brief(&error), "lease not given back; it expires by itself"),
-            Err(_) => tracing::warn!(lease = self.lease_name(), "lease not given back in time; it expires by itself"),
+            Ok(Err(error)) => tracing::warn!(
+                lease = self.lease_name(),
+                error = live::brief(&error),
+                "lease not given back; it expires by itself"
+            ),
+            Err(_) => tracing::warn!(
+                lease = self.lease_name(),
+                "lease not given back in time; it expires by itself"
+            ),
         }
     }
 }

@@ -220,7 +220,8 @@ struct WatchMetrics(Vec<Arc<WatchHealth>>);
 impl Collector for WatchMetrics {
     fn encode(&self, mut encoder: DescriptorEncoder<'_>) -> Result<(), std::fmt::Error> {
         let gauge = ConstGauge::new(0f64);
-        let mut staleness = encoder.encode_descriptor(STALENESS.name, STALENESS.help, None, gauge.metric_type())?;
+        let mut staleness =
+            encoder.encode_descriptor(STALENESS.name, STALENESS.help, None, gauge.metric_type())?;
         for watch in &self.0 {
             let labels = [("resource", watch.resource)];
             ConstGauge::new(watch.staleness().as_secs_f64()).encode(staleness.encode_family(&labels)?)?;
@@ -316,7 +317,11 @@ mod tests {
     fn every_metric_is_described_and_every_description_is_a_metric() {
         let text = sample();
         for description in ALL {
-            assert!(text.contains(&format!("# TYPE {}", description.name)), "{} is not served", description.name);
+            assert!(
+                text.contains(&format!("# TYPE {}", description.name)),
+                "{} is not served",
+                description.name
+            );
         }
         let served = text.lines().filter(|l| l.starts_with("# TYPE ")).count();
         assert_eq!(served, ALL.len());

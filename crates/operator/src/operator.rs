@@ -69,8 +69,14 @@ pub async fn run(
     let stop_election = CancellationToken::new();
     let (leadership, election) = if configuration.leader_election.enabled {
         let settings = configuration.leader_election.clone();
-        let (elector, leadership) =
-            Elector::new(client.clone(), settings, identity.clone(), time.clone(), metrics.clone(), brake.clone());
+        let (elector, leadership) = Elector::new(
+            client.clone(),
+            settings,
+            identity.clone(),
+            time.clone(),
+            metrics.clone(),
+            brake.clone(),
+        );
         (leadership, Some(tokio::spawn(elector.run(stop_election.clone()))))
     } else {
         metrics.leads(true);
@@ -92,7 +98,8 @@ pub async fn run(
         freshness: std_duration(configuration.staleness.irreversible_action_limit),
     };
 
-    let mut running = Running { client, shared, stop: shutdown.clone(), watches: Vec::new(), engines: Vec::new() };
+    let mut running =
+        Running { client, shared, stop: shutdown.clone(), watches: Vec::new(), engines: Vec::new() };
     let zombie = ZombiePolicy::new(&configuration);
     if let Some(disabled) = zombie.disabled {
         tracing::warn!(recovery = Zombies::NAME, ?disabled, "switched off");

@@ -29,11 +29,7 @@ struct Inner {
 impl Time {
     /// Starts from the machine's wall clock and goes on by tokio's, so that paused time moves it too.
     pub(crate) fn system() -> Self {
-        Self(Arc::new(Inner {
-            epoch: Timestamp::now(),
-            origin: Instant::now(),
-            server: Mutex::default(),
-        }))
+        Self(Arc::new(Inner { epoch: Timestamp::now(), origin: Instant::now(), server: Mutex::default() }))
     }
 
     /// The time here.

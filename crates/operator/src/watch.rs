@@ -14,9 +14,9 @@ use std::{
 
 use futures::{AsyncBufRead, AsyncBufReadExt};
 use http::Request;
+use kube::Client;
 use serde::Deserialize;
 use serde_json::value::RawValue;
-use kube::Client;
 use tokio::{sync::mpsc, time::Instant};
 
 use crate::live;
@@ -307,7 +307,8 @@ impl<P: Project> Follower<P> {
                 "ERROR" => return Err(refused(event.object)),
                 kind => self.pass_on(kind, event.object).await?,
             }
-            revision = Some(identify(event.object).metadata.resource_version).filter(|r| !r.is_empty()).or(revision);
+            revision =
+                Some(identify(event.object).metadata.resource_version).filter(|r| !r.is_empty()).or(revision);
         }
     }
 

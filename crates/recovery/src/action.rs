@@ -157,11 +157,7 @@ pub struct Taint {
 impl fmt::Display for Taint {
     fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
         let Self { key, value, effect } = self;
-        if value.is_empty() {
-            write!(f, "{key}:{effect}")
-        } else {
-            write!(f, "{key}={value}:{effect}")
-        }
+        if value.is_empty() { write!(f, "{key}:{effect}") } else { write!(f, "{key}={value}:{effect}") }
     }
 }
 
@@ -197,11 +193,7 @@ pub struct EventNote {
 
 /// One guarded write.
 #[derive(Clone, Debug, PartialEq, Eq, Serialize)]
-#[serde(
-    tag = "verb",
-    rename_all = "camelCase",
-    rename_all_fields = "camelCase"
-)]
+#[serde(tag = "verb", rename_all = "camelCase", rename_all_fields = "camelCase")]
 pub enum Action {
     /// Changes a pod's status, if the pod is still exactly as it was judged.
     PatchPodStatus {
@@ -261,9 +253,7 @@ impl Action {
     /// Whether the step takes something away from a workload, so that the brake must let it pass.
     pub fn is_disruptive(&self) -> bool {
         match self {
-            Self::PatchPodStatus { .. } | Self::ForceDeletePod { .. } | Self::TaintNode { .. } => {
-                true
-            }
+            Self::PatchPodStatus { .. } | Self::ForceDeletePod { .. } | Self::TaintNode { .. } => true,
             Self::EmitEvent(_) | Self::UntaintNode { .. } => false,
         }
     }
@@ -271,12 +261,8 @@ impl Action {
     /// The object that the step is about.
     pub fn subject(&self) -> Subject {
         match self {
-            Self::PatchPodStatus { pod, .. } | Self::ForceDeletePod { pod } => {
-                Subject::Pod(pod.clone())
-            }
-            Self::TaintNode { node, .. } | Self::UntaintNode { node, .. } => {
-                Subject::Node(node.clone())
-            }
+            Self::PatchPodStatus { pod, .. } | Self::ForceDeletePod { pod } => Subject::Pod(pod.clone()),
+            Self::TaintNode { node, .. } | Self::UntaintNode { node, .. } => Subject::Node(node.clone()),
             Self::EmitEvent(event) => event.regarding.clone(),
         }
     }
@@ -296,12 +282,7 @@ impl Action {
 impl fmt::Display for Action {
     fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
         match self {
-            Self::PatchPodStatus {
-                pod,
-                phase,
-                conditions,
-                ..
-            } => {
+            Self::PatchPodStatus { pod, phase, conditions, .. } => {
                 write!(f, "patch the status of pod {pod}:")?;
                 match phase {
                     Some(phase) => write!(f, " phase {phase},")?,
@@ -309,20 +290,12 @@ impl fmt::Display for Action {
                 }
                 for (position, condition) in conditions.iter().enumerate() {
                     let separator = if position == 0 { "" } else { "," };
-                    write!(
-                        f,
-                        "{separator} condition {}=True ({})",
-                        condition.kind, condition.reason
-                    )?;
+                    write!(f, "{separator} condition {}=True ({})", condition.kind, condition.reason)?;
                 }
                 Ok(())
             }
             Self::EmitEvent(event) => {
-                write!(
-                    f,
-                    "record the {:?} event {} on {}",
-                    event.kind, event.reason, event.regarding
-                )
+                write!(f, "record the {:?} event {} on {}", event.kind, event.reason, event.regarding)
             }
             Self::ForceDeletePod { pod } => write!(f, "delete pod {pod} with no grace"),
             Self::TaintNode { node, taint, .. } => write!(f, "taint node {node} with {taint}"),

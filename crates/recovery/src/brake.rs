@@ -52,11 +52,7 @@ pub struct BrakeState {
 
 /// What holds an action back.
 #[derive(Clone, Debug, PartialEq, Eq, Serialize, thiserror::Error)]
-#[serde(
-    tag = "limit",
-    rename_all = "camelCase",
-    rename_all_fields = "camelCase"
-)]
+#[serde(tag = "limit", rename_all = "camelCase", rename_all_fields = "camelCase")]
 pub enum Held {
     /// Too large a share of nodes is unreachable.
     #[error(
@@ -112,8 +108,12 @@ impl Transition {
     /// The event that says so, once: its name follows from when the brake took hold.
     pub fn event(&self, regarding: Subject) -> EventNote {
         let (kind, reason, since, verb) = match self {
-            Self::Engaged(Engaged { since, .. }) => (EventType::Warning, reasons::BRAKE_ENGAGED, since, "engaged"),
-            Self::Released(Engaged { since, .. }) => (EventType::Normal, reasons::BRAKE_RELEASED, since, "released"),
+            Self::Engaged(Engaged { since, .. }) => {
+                (EventType::Warning, reasons::BRAKE_ENGAGED, since, "engaged")
+            }
+            Self::Released(Engaged { since, .. }) => {
+                (EventType::Normal, reasons::BRAKE_RELEASED, since, "released")
+            }
         };
         EventNote {
             name: format!("salvor-brake-{verb}.{}", since.as_second()),
@@ -206,10 +206,7 @@ impl Brake {
     pub fn check(&self, now: Timestamp, pods: u32) -> Result<(), Held> {
         if let Some(engaged) = self.state.engaged {
             let max_unreachable_percent = self.limits.max_unreachable_percent;
-            return Err(Held::MaxUnreachablePercent {
-                engaged,
-                max_unreachable_percent,
-            });
+            return Err(Held::MaxUnreachablePercent { engaged, max_unreachable_percent });
         }
         let max_pods_per_minute = self.limits.max_pods_per_minute;
         if max_pods_per_minute == 0 || pods == 0 {
@@ -227,10 +224,7 @@ impl Brake {
         }
         match until {
             None => Ok(()),
-            Some(until) => Err(Held::MaxPodsPerMinute {
-                max_pods_per_minute,
-                until,
-            }),
+            Some(until) => Err(Held::MaxPodsPerMinute { max_pods_per_minute, until }),
         }
     }
 
@@ -241,12 +235,10 @@ impl Brake {
     pub fn admit(&mut self, now: Timestamp, pods: u32) -> Result<(), Held> {
         self.check(now, pods)?;
         if self.limits.max_pods_per_minute > 0 && pods > 0 {
-            self.state.admitted =
-                self.counting(now)
-                    .fold(BTreeMap::new(), |mut kept, (second, pods)| {
-                        add(&mut kept, second, pods);
-                        kept
-                    });
+            self.state.admitted = self.counting(now).fold(BTreeMap::new(), |mut kept, (second, pods)| {
+                add(&mut kept, second, pods);
+                kept
+            });
             add(&mut self.state.admitted, now.as_second(), pods);
         }
         Ok(())
@@ -255,9 +247,7 @@ impl Brake {
     /// A judgement as the brake leaves it, for showing: nothing is counted.
     #[must_use]
     pub fn review<Why>(&self, now: Timestamp, judgement: Judgement<Why>) -> Judgement<Why> {
-        match disrupted_pods(judgement.verdict.actions())
-            .map_or(Ok(()), |pods| self.check(now, pods))
-        {
+        match disrupted_pods(judgement.verdict.actions()).map_or(Ok(()), |pods| self.check(now, pods)) {
             Ok(()) => judgement,
             Err(held) => judgement.held_back(held),
         }
@@ -266,9 +256,7 @@ impl Brake {
     /// A judgement as the brake leaves it, for carrying out: what passes is counted.
     #[must_use]
     pub fn pass<Why>(&mut self, now: Timestamp, judgement: Judgement<Why>) -> Judgement<Why> {
-        match disrupted_pods(judgement.verdict.actions())
-            .map_or(Ok(()), |pods| self.admit(now, pods))
-        {
+        match disrupted_pods(judgement.verdict.actions()).map_or(Ok(()), |pods| self.admit(now, pods)) {
             Ok(()) => judgement,
             Err(held) => judgement.held_back(held),
         }
@@ -291,14 +279,9 @@ fn add(admitted: &mut BTreeMap<i64, u32>, second: i64, pods: u32) {
 }
 
 fn end_of_window(second: i64) -> Timestamp {
-    let start = Timestamp::from_second(second).unwrap_or(if second < 0 {
-        Timestamp::MIN
-    } else {
-        Timestamp::MAX
-    });
-    start
-        .checked_add(SignedDuration::from_secs(WINDOW_SECONDS))
-        .unwrap_or(Timestamp::MAX)
+    let start =
+        Timestamp::from_second(second).unwrap_or(if second < 0 { Timestamp::MIN } else { Timestamp::MAX });
+    start.checked_add(SignedDuration::from_secs(WINDOW_SECONDS)).unwrap_or(Timestamp::MAX)
 }
 
 /// How many pods the actions begin to recover; none if nothing is taken away from anyone.
@@ -306,9 +289,7 @@ fn end_of_window(second: i64) -> Timestamp {
 /// A pod counts with its status patch, so that finishing what was begun costs nothing more.
 fn disrupted_pods(actions: &[Action]) -> Option<u32> {
     actions.iter().any(Action::is_disruptive).then(|| {
-        let patches = actions
-            .iter()
-            .filter(|action| matches!(action, Action::PatchPodStatus { .. }));
+        let patches = actions.iter().filter(|action| matches!(action, Action::PatchPodStatus { .. }));
         u32::try_from(patches.count()).unwrap_or(u32::MAX)
     })
 }
@@ -323,13 +304,7 @@ mod tests {
     }
 
     fn brake(max_pods_per_minute: u32, max_unreachable_percent: u8) -> Brake {
-        Brake::new(
-            BrakeLimits {
-                max_pods_per_minute,
-                max_unreachable_percent,
-            },
-            BrakeState::default(),
-        )
+        Brake::new(BrakeLimits { max_pods_per_minute, max_unreachable_percent }, BrakeState::default())
     }
 
     fn counts(unreachable: u32, total: u32) -> NodeCounts {
@@ -363,14 +338,8 @@ mod tests {
     fn says_once_that_it_takes_hold_and_once_that_it_lets_go() {
         let mut brake = brake(1000, 50);
         assert_eq!(brake.observe(at(0), counts(2, 5)), None);
-        let engaged = Engaged {
-            since: at(1),
-            nodes: counts(3, 5),
-        };
-        assert_eq!(
-            brake.observe(at(1), counts(3, 5)),
-            Some(Transition::Engaged(engaged))
-        );
+        let engaged = Engaged { since: at(1), nodes: counts(3, 5) };
+        assert_eq!(brake.observe(at(1), counts(3, 5)), Some(Transition::Engaged(engaged)));
         assert_eq!(brake.observe(at(2), counts(4, 5)), None);
         let held = brake.check(at(3), 1).unwrap_err();
         assert_eq!(held.code(), "MaxUnreachablePercent");
@@ -379,14 +348,8 @@ mod tests {
             held.to_string(),
             "4 of 5 nodes are unreachable, more than brake.maxUnreachablePercent=50 allows, since 2027-01-15T08:00:00.001Z"
         );
-        let before = Engaged {
-            since: at(1),
-            nodes: counts(4, 5),
-        };
-        assert_eq!(
-            brake.observe(at(4), counts(1, 5)),
-            Some(Transition::Released(before))
-        );
+        let before = Engaged { since: at(1), nodes: counts(4, 5) };
+        assert_eq!(brake.observe(at(4), counts(1, 5)), Some(Transition::Released(before)));
         assert_eq!(brake.observe(at(5), counts(1, 5)), None);
         assert_eq!(brake.check(at(6), 1), Ok(()));
     }
@@ -399,20 +362,10 @@ mod tests {
         let kept = serde_json::to_string(first.state()).unwrap();
         let mut second = Brake::new(first.limits.clone(), serde_json::from_str(&kept).unwrap());
         assert_eq!(second.check(at(20), 0), first.check(at(20), 0));
-        assert_eq!(
-            second.observe(at(30), counts(3, 5)),
-            None,
-            "the event would be sent again"
-        );
+        assert_eq!(second.observe(at(30), counts(3, 5)), None, "the event would be sent again");
         second.observe(at(40), counts(0, 5));
-        assert!(matches!(
-            second.check(at(50), 1),
-            Err(Held::MaxPodsPerMinute { .. })
-        ));
-        assert_eq!(
-            serde_json::from_str::<BrakeState>("{}").unwrap(),
-            BrakeState::default()
-        );
+        assert!(matches!(second.check(at(50), 1), Err(Held::MaxPodsPerMinute { .. })));
+        assert_eq!(serde_json::from_str::<BrakeState>("{}").unwrap(), BrakeState::default());
     }
 
     #[test]
@@ -421,26 +374,11 @@ mod tests {
         assert_eq!(brake.admit(at(0), 2), Ok(()));
         assert_eq!(brake.admit(at(30_000), 1), Ok(()));
         let held = brake.admit(at(30_001), 1).unwrap_err();
-        assert_eq!(
-            held,
-            Held::MaxPodsPerMinute {
-                max_pods_per_minute: 3,
-                until: at(61_000)
-            }
-        );
-        assert_eq!(
-            brake.check(at(60_999), 1).unwrap_err().until(),
-            Some(at(61_000))
-        );
+        assert_eq!(held, Held::MaxPodsPerMinute { max_pods_per_minute: 3, until: at(61_000) });
+        assert_eq!(brake.check(at(60_999), 1).unwrap_err().until(), Some(at(61_000)));
         assert_eq!(brake.admit(at(61_000), 2), Ok(()));
-        assert_eq!(
-            brake.check(at(61_001), 1).unwrap_err().until(),
-            Some(at(91_000))
-        );
-        assert_eq!(
-            brake.check(at(61_001), 3).unwrap_err().until(),
-            Some(at(122_000))
-        );
+        assert_eq!(brake.check(at(61_001), 1).unwrap_err().until(), Some(at(91_000)));
+        assert_eq!(brake.check(at(61_001), 3).unwrap_err().until(), Some(at(122_000)));
     }
 
     #[test]
@@ -469,9 +407,7 @@ mod tests {
         let until = brake.check(at(0), 1).unwrap_err().until().unwrap();
         assert_eq!(until, at(61_000));
         let mut state = BrakeState::default();
-        state
-            .admitted
-            .extend([(i64::MAX, u32::MAX), (i64::MIN, u32::MAX)]);
+        state.admitted.extend([(i64::MAX, u32::MAX), (i64::MIN, u32::MAX)]);
         let brake = Brake::new(BrakeLimits::default(), state);
         assert!(brake.check(at(0), 1).is_err());
     }

@@ -49,10 +49,7 @@ impl Bound {
 impl ServerClock {
     /// Learns from a response: when its request was sent, when it was received, and the `Date` in it.
     pub fn learn(&mut self, sent: Timestamp, received: Timestamp, date: Timestamp) {
-        let bound = |offset| Bound {
-            offset,
-            learned: received,
-        };
+        let bound = |offset| Bound { offset, learned: received };
         let fresh = Bounds {
             at_least: bound(date.duration_since(received)),
             at_most: bound(date.duration_since(sent).saturating_add(DATE_RESOLUTION)),
@@ -76,19 +73,13 @@ impl ServerClock {
     /// The earliest time that the server's clock can show now; none before the first response.
     pub fn now(&self, local: Timestamp) -> Option<Timestamp> {
         let bounds = self.0.as_ref()?;
-        Some(
-            local
-                .checked_add(bounds.at_least.at_least(local))
-                .unwrap_or(Timestamp::MIN),
-        )
+        Some(local.checked_add(bounds.at_least.at_least(local)).unwrap_or(Timestamp::MIN))
     }
 
     /// The local time from which on [`Self::now`] has reached `server`, if nothing more is learned until then.
     pub fn local_when(&self, server: Timestamp) -> Option<Timestamp> {
         let bounds = self.0.as_ref()?;
-        let guess = server
-            .checked_sub(bounds.at_least.offset)
-            .unwrap_or(Timestamp::MAX);
+        let guess = server.checked_sub(bounds.at_least.offset).unwrap_or(Timestamp::MAX);
         // The slack still to come is the drift over the wait, and the drift over that drift; twice covers both.
         let slack = bounds.at_least.slack(guess).saturating_mul(2);
         Some(guess.checked_add(slack).unwrap_or(Timestamp::MAX))
@@ -97,10 +88,7 @@ impl ServerClock {
     /// How far the server's clock is ahead of ours, at least and at most.
     pub fn offset(&self, local: Timestamp) -> Option<(SignedDuration, SignedDuration)> {
         let bounds = self.0.as_ref()?;
-        Some((
-            bounds.at_least.at_least(local),
-            bounds.at_most.at_most(local),
-        ))
+        Some((bounds.at_least.at_least(local), bounds.at_most.at_most(local)))
     }
 }
 
@@ -143,10 +131,7 @@ mod tests {
         }
         let (least, most) = clock.offset(at(60_000)).unwrap();
         assert!(least <= SignedDuration::from_secs(10) && most >= SignedDuration::from_secs(10));
-        assert!(
-            least > SignedDuration::from_millis(9_900)
-                && most < SignedDuration::from_millis(10_100)
-        );
+        assert!(least > SignedDuration::from_millis(9_900) && most < SignedDuration::from_millis(10_100));
     }
 
     #[test]
@@ -163,17 +148,9 @@ mod tests {
     fn the_ends_of_time_do_not_panic() {
         let mut clock = ServerClock::default();
         clock.learn(Timestamp::MIN, Timestamp::MIN, Timestamp::MAX);
-        let _ = (
-            clock.now(Timestamp::MAX),
-            clock.local_when(Timestamp::MIN),
-            clock.offset(Timestamp::MAX),
-        );
+        let _ = (clock.now(Timestamp::MAX), clock.local_when(Timestamp::MIN), clock.offset(Timestamp::MAX));
         clock.learn(Timestamp::MAX, Timestamp::MAX, Timestamp::MIN);
-        let _ = (
-            clock.now(Timestamp::MIN),
-            clock.local_when(Timestamp::MAX),
-            clock.offset(Timestamp::MIN),
-        );
+        let _ = (clock.now(Timestamp::MIN), clock.local_when(Timestamp::MAX), clock.offset(Timestamp::MIN));
     }
 
     proptest! {

@@ -112,34 +112,18 @@ impl<Why> Judgement<Why> {
     pub fn map_why<Wider>(self, widen: impl FnOnce(Why) -> Wider) -> Judgement<Wider> {
         let verdict = match self.verdict {
             Verdict::Ignore(why) => Verdict::Ignore(widen(why)),
-            Verdict::Wait { until, why } => Verdict::Wait {
-                until,
-                why: widen(why),
-            },
-            Verdict::Blocked { by, why } => Verdict::Blocked {
-                by,
-                why: widen(why),
-            },
-            Verdict::Act { actions, why } => Verdict::Act {
-                actions,
-                why: widen(why),
-            },
+            Verdict::Wait { until, why } => Verdict::Wait { until, why: widen(why) },
+            Verdict::Blocked { by, why } => Verdict::Blocked { by, why: widen(why) },
+            Verdict::Act { actions, why } => Verdict::Act { actions, why: widen(why) },
         };
-        Judgement {
-            verdict,
-            findings: self.findings,
-        }
+        Judgement { verdict, findings: self.findings }
     }
 
     /// Turns "act" into "blocked"; every other verdict stays.
     #[must_use]
     pub fn held_back(mut self, by: Held) -> Self {
         if let Verdict::Act { why, .. } = self.verdict {
-            self.findings.push(Finding {
-                question: BRAKE_IS_OFF,
-                observed: by.to_string(),
-                holds: false,
-            });
+            self.findings.push(Finding { question: BRAKE_IS_OFF, observed: by.to_string(), holds: false });
             self.verdict = Verdict::Blocked { by, why };
         }
         self
@@ -195,17 +179,10 @@ pub struct Report {
 /// Runs a recovery's rules and keeps what each of them saw.
 ///
 /// The rules end with their verdict: early as an error, by `?` at the first rule that does not hold, or at their end.
-pub fn judge<Why>(
-    rules: impl FnOnce(&mut Inquiry) -> Result<Verdict<Why>, Verdict<Why>>,
-) -> Judgement<Why> {
-    let mut inquiry = Inquiry {
-        findings: Vec::new(),
-    };
+pub fn judge<Why>(rules: impl FnOnce(&mut Inquiry) -> Result<Verdict<Why>, Verdict<Why>>) -> Judgement<Why> {
+    let mut inquiry = Inquiry { findings: Vec::new() };
     let (Ok(verdict) | Err(verdict)) = rules(&mut inquiry);
-    Judgement {
-        verdict,
-        findings: inquiry.findings,
-    }
+    Judgement { verdict, findings: inquiry.findings }
 }
 
 /// Writes down each rule as it is asked, with what was seen, and hands the answer on.
@@ -216,23 +193,13 @@ pub struct Inquiry {
 
 impl Inquiry {
     /// A rule that holds if the statement is true.
-    pub fn that(
-        &mut self,
-        question: &'static str,
-        observed: impl Display,
-        holds: bool,
-    ) -> Option<()> {
+    pub fn that(&mut self, question: &'static str, observed: impl Display, holds: bool) -> Option<()> {
         self.note(question, &observed, holds);
         holds.then_some(())
     }
 
     /// A rule that holds if there is such a thing.
-    pub fn some<T>(
-        &mut self,
-        question: &'static str,
-        observed: impl Display,
-        found: Option<T>,
-    ) -> Option<T> {
+    pub fn some<T>(&mut self, question: &'static str, observed: impl Display, found: Option<T>) -> Option<T> {
         self.note(question, &observed, found.is_some());
         found
     }
@@ -252,10 +219,6 @@ impl Inquiry {
     }
 
     fn note(&mut self, question: &'static str, observed: &dyn Display, holds: bool) {
-        self.findings.push(Finding {
-            question,
-            observed: observed.to_string(),
-            holds,
-        });
+        self.findings.push(Finding { question, observed: observed.to_string(), holds });
     }
 }

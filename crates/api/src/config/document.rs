@@ -38,24 +38,14 @@ pub(super) fn read(text: &str) -> Result<Located, ConfigError> {
     let options = serde_saphyr::options! { strict_booleans: true };
     serde_saphyr::from_str_with_options::<Located>(text, options).map_err(|error| {
         let mut problem = Problem::new(Path::default(), format!("not YAML: {}", summary(&error)));
-        problem.line = error
-            .location()
-            .and_then(|location| known_line(location.line()));
-        ConfigError {
-            problems: vec![problem],
-        }
+        problem.line = error.location().and_then(|location| known_line(location.line()));
+        ConfigError { problems: vec![problem] }
     })
 }
 
 /// The error's own words, without its excerpt of the file.
 fn summary(error: &serde_saphyr::Error) -> String {
-    error
-        .without_snippet()
-        .to_string()
-        .lines()
-        .next()
-        .unwrap_or_default()
-        .to_owned()
+    error.without_snippet().to_string().lines().next().unwrap_or_default().to_owned()
 }
 
 fn known_line<N: TryInto<u32>>(line: N) -> Option<u32> {
@@ -69,10 +59,9 @@ impl Located {
         let mut at = self;
         for segment in path.segments() {
             let next = match (segment, &at.value) {
-                (Segment::Field(key) | Segment::Key(key), Value::Map(entries)) => entries
-                    .iter()
-                    .find(|entry| entry.key == *key)
-                    .map(|entry| (entry.line, &entry.value)),
+                (Segment::Field(key) | Segment::Key(key), Value::Map(entries)) => {
+                    entries.iter().find(|entry| entry.key == *key).map(|entry| (entry.line, &entry.value))
+                }
                 (Segment::Index(index), Value::List(items)) => {
                     items.get(*index).map(|item| (item.line, item))
                 }
@@ -96,11 +85,7 @@ impl fmt::Display for Value {
             Self::Integer(value) => write!(f, "{value}"),
             Self::Float(value) => write!(f, "{value}"),
             Self::Text(text) if text.chars().count() > LONGEST_SHOWN => {
-                write!(
-                    f,
-                    "{:?}…",
-                    text.chars().take(LONGEST_SHOWN).collect::<String>()
-                )
+                write!(f, "{:?}…", text.chars().take(LONGEST_SHOWN).collect::<String>())
             }
             Self::Text(text) => write!(f, "{text:?}"),
             Self::List(_) => f.write_str("a list"),
@@ -112,10 +97,7 @@ impl fmt::Display for Value {
 impl<'de> Deserialize<'de> for Located {
     fn deserialize<D: Deserializer<'de>>(deserializer: D) -> Result<Self, D::Error> {
         let spanned = Spanned::<Value>::deserialize(deserializer)?;
-        Ok(Self {
-            line: known_line(spanned.referenced.line()).unwrap_or(0),
-            value: spanned.value,
-        })
+        Ok(Self { line: known_line(spanned.referenced.line()).unwrap_or(0), value: spanned.value })
     }
 }
 
@@ -182,11 +164,7 @@ impl<'de> Visitor<'de> for AnyValue {
         let mut entries = Vec::new();
         while let Some(key) = map.next_key::<Spanned<String>>()? {
             let line = known_line(key.referenced.line()).unwrap_or(0);
-            entries.push(Entry {
-                key: key.value,
-                line,
-                value: map.next_value()?,
-            });
+            entries.push(Entry { key: key.value, line, value: map.next_value()? });
         }
         Ok(Value::Map(entries))
     }

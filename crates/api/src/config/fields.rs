@@ -64,18 +64,12 @@ pub enum Presence {
 }
 
 use Kind::{
-    Address, Bool, Choice, Duration, Gates, Integer, List, Object, OneOf, Selector, Text, TextList,
-    TextMap,
+    Address, Bool, Choice, Duration, Gates, Integer, List, Object, OneOf, Selector, Text, TextList, TextMap,
 };
 use Presence::{Default, Optional, Parent, Required};
 
 const fn field(path: &'static str, kind: Kind, presence: Presence, doc: &'static str) -> Field {
-    Field {
-        path,
-        kind,
-        presence,
-        doc,
-    }
+    Field { path, kind, presence, doc }
 }
 
 /// Every field of the file, parents before their children.
@@ -86,12 +80,7 @@ pub const FIELDS: &[Field] = &[
         Required,
         "The group and version of this file's format.",
     ),
-    field(
-        "kind",
-        Choice(&[names::configuration::KIND]),
-        Required,
-        "The kind of this file.",
-    ),
+    field("kind", Choice(&[names::configuration::KIND]), Required, "The kind of this file."),
     field(
         "featureGates",
         Gates,
@@ -132,12 +121,7 @@ pub const FIELDS: &[Field] = &[
         Default("salvor"),
         "The name of the Lease on which replicas agree.",
     ),
-    field(
-        "leaderElection.leaseNamespace",
-        Text,
-        Default("salvor-system"),
-        "The namespace of that Lease.",
-    ),
+    field("leaderElection.leaseNamespace", Text, Default("salvor-system"), "The namespace of that Lease."),
     field(
         "leaderElection.leaseDuration",
         Duration,
@@ -177,12 +161,7 @@ pub const FIELDS: &[Field] = &[
         "How many requests that write may be under way at the same time, over all recoveries. Each recovery gets its fair \
          share of them.",
     ),
-    field(
-        "staleness",
-        Object,
-        Parent,
-        "How old the view of the cluster may be.",
-    ),
+    field("staleness", Object, Parent, "How old the view of the cluster may be."),
     field(
         "staleness.readyLimit",
         Duration,
@@ -218,12 +197,7 @@ pub const FIELDS: &[Field] = &[
         "What is recovered beside annotated pods. Rules are asked in order, pods and nodes each by their own kind of rule; the \
          first that matches counts. An annotation on a pod beats every rule: it is the owner's own word.",
     ),
-    field(
-        "failureRecoveryPolicy.rules[]",
-        OneOf,
-        Parent,
-        "One rule: exactly one of its kinds is set.",
-    ),
+    field("failureRecoveryPolicy.rules[]", OneOf, Parent, "One rule: exactly one of its kinds is set."),
     field(
         "failureRecoveryPolicy.rules[].terminatePod",
         Object,
@@ -296,24 +270,9 @@ pub const FIELDS: &[Field] = &[
 
 /// The fields of a label selector, wherever one stands.
 pub(super) const SELECTOR_FIELDS: &[Field] = &[
-    field(
-        "matchLabels",
-        TextMap,
-        Optional,
-        "Labels that must be there with exactly these values.",
-    ),
-    field(
-        "matchExpressions",
-        List,
-        Optional,
-        "Further requirements; all must hold.",
-    ),
-    field(
-        "matchExpressions[]",
-        Object,
-        Parent,
-        "One requirement on one label.",
-    ),
+    field("matchLabels", TextMap, Optional, "Labels that must be there with exactly these values."),
+    field("matchExpressions", List, Optional, "Further requirements; all must hold."),
+    field("matchExpressions[]", Object, Parent, "One requirement on one label."),
     field("matchExpressions[].key", Text, Required, "The label's key."),
     field(
         "matchExpressions[].operator",
@@ -357,11 +316,9 @@ impl Kind {
             Text => "string".into(),
             Duration => "duration, such as `1m30s`".into(),
             Address => "IP address and port".into(),
-            Choice(choices) => choices
-                .iter()
-                .map(|choice| format!("`{choice}`"))
-                .collect::<Vec<_>>()
-                .join(" or "),
+            Choice(choices) => {
+                choices.iter().map(|choice| format!("`{choice}`")).collect::<Vec<_>>().join(" or ")
+            }
             TextList => "list of strings".into(),
             TextMap => "map of strings".into(),
             Gates => "map from gate to true or false".into(),
@@ -413,14 +370,7 @@ pub fn reference() -> String {
     section(&mut page, "Label selectors", SELECTOR_FIELDS);
     page.push_str("\n## Feature gates\n\n| gate | stage | default |\n|---|---|---|\n");
     for gate in Gate::ALL {
-        line(
-            &mut page,
-            format_args!(
-                "| `{gate}` | {} | {} |",
-                gate.stage(),
-                gate.default_enabled()
-            ),
-        );
+        line(&mut page, format_args!("| `{gate}` | {} | {} |", gate.stage(), gate.default_enabled()));
     }
     page.push_str("\n## Recoveries\n\nThe names for `controllers`:");
     for controller in Controller::ALL {
@@ -437,15 +387,7 @@ pub fn reference() -> String {
 fn section(page: &mut String, title: &str, fields: &[Field]) {
     line(page, format_args!("\n## {title}"));
     for field in fields {
-        line(
-            page,
-            format_args!(
-                "\n### `{}`\n\n{}\n\n{}",
-                field.path,
-                field.summary(),
-                field.doc
-            ),
-        );
+        line(page, format_args!("\n### `{}`\n\n{}\n\n{}", field.path, field.summary(), field.doc));
     }
 }
 

@@ -30,11 +30,7 @@ pub fn parse(text: &str) -> Result<Configuration, ConfigError> {
     if let Ok(configuration) = &typed {
         let mut contradictions = configuration.problems();
         // A value that was refused is missing in the typed configuration: what is said about its surroundings may be wrong.
-        contradictions.retain(|found| {
-            !problems
-                .iter()
-                .any(|refused| found.path.leads_to(&refused.path))
-        });
+        contradictions.retain(|found| !problems.iter().any(|refused| found.path.leads_to(&refused.path)));
         problems.extend(contradictions);
     }
     for problem in &mut problems {
@@ -164,10 +160,7 @@ pub struct Staleness {
 
 impl Default for Staleness {
     fn default() -> Self {
-        Self {
-            ready_limit: GoDuration::from_secs(180),
-            irreversible_action_limit: GoDuration::from_secs(90),
-        }
+        Self { ready_limit: GoDuration::from_secs(180), irreversible_action_limit: GoDuration::from_secs(90) }
     }
 }
 
@@ -236,10 +229,7 @@ pub struct BrakeLimits {
 
 impl Default for BrakeLimits {
     fn default() -> Self {
-        Self {
-            max_pods_per_minute: 1000,
-            max_unreachable_percent: 50,
-        }
+        Self { max_pods_per_minute: 1000, max_unreachable_percent: 50 }
     }
 }
 

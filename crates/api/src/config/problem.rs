@@ -20,9 +20,7 @@ pub struct Path(Vec<Segment>);
 impl Path {
     /// The path of a field that is reached through fields only, written with dots.
     pub(crate) fn of(dotted: &str) -> Self {
-        dotted
-            .split('.')
-            .fold(Self::default(), |path, name| path.field(name))
+        dotted.split('.').fold(Self::default(), |path, name| path.field(name))
     }
 
     pub(crate) fn field(&self, name: &str) -> Self {
@@ -79,11 +77,7 @@ pub struct Problem {
 
 impl Problem {
     pub(crate) fn new(path: Path, message: impl Into<String>) -> Self {
-        Self {
-            path,
-            line: None,
-            message: message.into(),
-        }
+        Self { path, line: None, message: message.into() }
     }
 }
 
@@ -109,24 +103,14 @@ pub struct ConfigError {
 
 impl ConfigError {
     pub(crate) fn whole_file(message: impl Into<String>) -> Self {
-        Self {
-            problems: vec![Problem::new(Path::default(), message)],
-        }
+        Self { problems: vec![Problem::new(Path::default(), message)] }
     }
 
     pub(crate) fn unless_empty(problems: Vec<Problem>) -> Result<(), Self> {
-        if problems.is_empty() {
-            Ok(())
-        } else {
-            Err(Self { problems })
-        }
+        if problems.is_empty() { Ok(()) } else { Err(Self { problems }) }
     }
 }
 
 fn lines(problems: &[Problem]) -> String {
-    problems
-        .iter()
-        .map(ToString::to_string)
-        .collect::<Vec<_>>()
-        .join("\n")
+    problems.iter().map(ToString::to_string).collect::<Vec<_>>().join("\n")
 }

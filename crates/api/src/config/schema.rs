@@ -11,14 +11,8 @@ use crate::{Gate, GoDuration};
 
 /// What of the document fits the table, and what is wrong with the rest.
 pub(super) fn check(document: &Located) -> (Json, Vec<Problem>) {
-    let mut check = Check {
-        problems: Vec::new(),
-    };
-    let root = Place {
-        table: FIELDS,
-        prefix: String::new(),
-        path: Path::default(),
-    };
+    let mut check = Check { problems: Vec::new() };
+    let root = Place { table: FIELDS, prefix: String::new(), path: Path::default() };
     let value = match &document.value {
         Value::Null => check.object(&[], &root),
         Value::Map(entries) => check.object(entries, &root),
@@ -49,28 +43,17 @@ impl Place {
     fn children(&self) -> impl Iterator<Item = (&'static str, &'static Field)> + '_ {
         self.table.iter().filter_map(|field| {
             let rest = field.path.strip_prefix(self.prefix.as_str())?;
-            let name = if self.prefix.is_empty() {
-                rest
-            } else {
-                rest.strip_prefix('.')?
-            };
+            let name = if self.prefix.is_empty() { rest } else { rest.strip_prefix('.')? };
             (!name.contains(['.', '['])).then_some((name, field))
         })
     }
 
     fn child(&self, name: &str, field: &'static Field) -> Self {
-        Self {
-            table: self.table,
-            prefix: field.path.into(),
-            path: self.path.field(name),
-        }
+        Self { table: self.table, prefix: field.path.into(), path: self.path.field(name) }
     }
 
     fn names(&self) -> String {
-        self.children()
-            .map(|(name, _)| name)
-            .collect::<Vec<_>>()
-            .join(", ")
+        self.children().map(|(name, _)| name).collect::<Vec<_>>().join(", ")
     }
 }
 
@@ -93,14 +76,8 @@ impl Check {
                 object.insert(name.into(), json);
             }
         }
-        for (name, field) in place
-            .children()
-            .filter(|(_, field)| field.presence == Presence::Required)
-        {
-            if !entries
-                .iter()
-                .any(|entry| entry.key == name && !matches!(entry.value.value, Value::Null))
-            {
+        for (name, field) in place.children().filter(|(_, field)| field.presence == Presence::Required) {
+            if !entries.iter().any(|entry| entry.key == name && !matches!(entry.value.value, Value::Null)) {
                 self.problem(
                     &place.path.field(name),
                     format!("is required: set it to {}", expectation(field.kind)),
@@ -117,10 +94,7 @@ impl Check {
             (Kind::Bool, Value::Bool(value)) => return Some(Json::Bool(*value)),
             (Kind::Integer(least, most), Value::Integer(value)) => {
                 let allowed = i128::from(least)..=i128::from(most);
-                if let Some(number) = u32::try_from(*value)
-                    .ok()
-                    .filter(|_| allowed.contains(value))
-                {
+                if let Some(number) = u32::try_from(*value).ok().filter(|_| allowed.contains(value)) {
                     return Some(Json::Number(Number::from(number)));
                 }
             }
@@ -146,11 +120,8 @@ impl Check {
             }
             (Kind::Gates, Value::Map(entries)) => return Some(self.gates(entries, &place.path)),
             (Kind::Selector, Value::Map(entries)) => {
-                let selector = Place {
-                    table: SELECTOR_FIELDS,
-                    prefix: String::new(),
-                    path: place.path.clone(),
-                };
+                let selector =
+                    Place { table: SELECTOR_FIELDS, prefix: String::new(), path: place.path.clone() };
                 return Some(self.object(entries, &selector));
             }
             (Kind::Object, Value::Map(entries)) => return Some(self.object(entries, place)),
@@ -158,10 +129,7 @@ impl Check {
             (Kind::List, Value::List(items)) => return Some(self.list(items, place)),
             _ => {}
         }
-        self.problem(
-            &place.path,
-            format!("{value} cannot be used: set it to {}", expectation(kind)),
-        );
+        self.problem(&place.path, format!("{value} cannot be used: set it to {}", expectation(kind)));
         None
     }
 
@@ -174,31 +142,18 @@ impl Check {
             .collect();
         match kinds.as_slice() {
             [_] => {}
-            [] => self.problem(
-                &place.path,
-                format!("is empty: set exactly one of {}", place.names()),
-            ),
-            _ => self.problem(
-                &place.path,
-                format!("sets {}: set exactly one of them", kinds.join(" and ")),
-            ),
+            [] => self.problem(&place.path, format!("is empty: set exactly one of {}", place.names())),
+            _ => self.problem(&place.path, format!("sets {}: set exactly one of them", kinds.join(" and "))),
         }
         self.object(entries, place)
     }
 
     fn list(&mut self, items: &[Located], place: &Place) -> Json {
         let prefix = format!("{}[]", place.prefix);
-        let kind = place
-            .table
-            .iter()
-            .find(|field| field.path == prefix)
-            .map_or(Kind::Object, |field| field.kind);
+        let kind =
+            place.table.iter().find(|field| field.path == prefix).map_or(Kind::Object, |field| field.kind);
         let items = items.iter().enumerate().map(|(index, item)| {
-            let place = Place {
-                table: place.table,
-                prefix: prefix.clone(),
-                path: place.path.index(index),
-            };
+            let place = Place { table: place.table, prefix: prefix.clone(), path: place.path.index(index) };
             if matches!(item.value, Value::Null) {
                 self.problem(&place.path, "is empty: remove it or fill it in");
             }
@@ -209,19 +164,14 @@ impl Check {
     }
 
     fn texts(&mut self, items: &[Located], path: &Path) -> Json {
-        let texts = items
-            .iter()
-            .enumerate()
-            .filter_map(|(index, item)| self.text(&item.value, &path.index(index)));
+        let texts =
+            items.iter().enumerate().filter_map(|(index, item)| self.text(&item.value, &path.index(index)));
         Json::Array(texts.collect())
     }
 
     fn text_map(&mut self, entries: &[Entry], path: &Path) -> Json {
         let texts = entries.iter().filter_map(|entry| {
-            Some((
-                entry.key.clone(),
-                self.text(&entry.value.value, &path.key(&entry.key))?,
-            ))
+            Some((entry.key.clone(), self.text(&entry.value.value, &path.key(&entry.key))?))
         });
         Json::Object(texts.collect())
     }
@@ -244,10 +194,7 @@ impl Check {
                     gates.insert(gate.name().into(), Json::Bool(*enabled));
                 }
                 (Ok(_), other) => {
-                    self.problem(
-                        &path.key(key),
-                        format!("{other} cannot be used: set it to true or false"),
-                    );
+                    self.problem(&path.key(key), format!("{other} cannot be used: set it to true or false"));
                 }
             }
         }

@@ -56,29 +56,17 @@ brake: {maxPodsPerMinute: 0, maxUnreachablePercent: 100}
 ",
     ))
     .unwrap();
-    assert!(
-        configuration
-            .feature_gates
-            .enabled(Gate::FailureRecoveryPolicy)
-    );
+    assert!(configuration.feature_gates.enabled(Gate::FailureRecoveryPolicy));
     assert!(!configuration.controllers.enabled(Controller::Zombie));
     assert!(configuration.dry_run && !configuration.leader_election.enabled);
     assert_eq!(configuration.bind.to_string(), "[::1]:9090");
     assert_eq!(configuration.log_format, LogFormat::Json);
     assert_eq!(configuration.concurrency.writes, 4);
-    assert_eq!(
-        configuration.staleness.ready_limit,
-        GoDuration::from_secs(300)
-    );
+    assert_eq!(configuration.staleness.ready_limit, GoDuration::from_secs(300));
     let policy = &configuration.failure_recovery_policy;
-    assert_eq!(
-        policy.minimum_unreachable_duration,
-        GoDuration::from_nanos(1_500_000_000)
-    );
-    let [
-        FailureRecoveryRule::TerminatePod(pods),
-        FailureRecoveryRule::TaintNodeOutOfService(nodes),
-    ] = policy.rules.as_slice()
+    assert_eq!(policy.minimum_unreachable_duration, GoDuration::from_nanos(1_500_000_000));
+    let [FailureRecoveryRule::TerminatePod(pods), FailureRecoveryRule::TaintNodeOutOfService(nodes)] =
+        policy.rules.as_slice()
     else {
         panic!("{policy:?}")
     };
@@ -86,8 +74,7 @@ brake: {maxPodsPerMinute: 0, maxUnreachablePercent: 100}
     assert_eq!(nodes.unreachable_node_timeout, GoDuration::from_secs(600));
     assert_eq!(configuration.brake.max_pods_per_minute, 0);
 
-    let again: Configuration =
-        serde_json::from_value(serde_json::to_value(&configuration).unwrap()).unwrap();
+    let again: Configuration = serde_json::from_value(serde_json::to_value(&configuration).unwrap()).unwrap();
     assert_eq!(again, configuration);
 }
 
@@ -108,26 +95,11 @@ fn each_problem_names_its_line_field_value_and_remedy() {
             "brake: {maxPods: 1}",
             "line 3: brake.maxPods: is not a known field: known are maxPodsPerMinute, maxUnreach",
         ),
-        (
-            "dryRun: maybe",
-            "line 3: dryRun: \"maybe\" cannot be used: set it to true or false",
-        ),
-        (
-            "dryRun: [true]",
-            "line 3: dryRun: a list cannot be used: set it to true or false",
-        ),
-        (
-            "brake: 3",
-            "line 3: brake: 3 cannot be used: set it to a map of fields",
-        ),
-        (
-            "logFormat: xml",
-            "line 3: logFormat: \"xml\" cannot be used: set it to one of text, json",
-        ),
-        (
-            "bind: localhost",
-            "line 3: bind: \"localhost\" cannot be used: set it to an IP address and port",
-        ),
+        ("dryRun: maybe", "line 3: dryRun: \"maybe\" cannot be used: set it to true or false"),
+        ("dryRun: [true]", "line 3: dryRun: a list cannot be used: set it to true or false"),
+        ("brake: 3", "line 3: brake: 3 cannot be used: set it to a map of fields"),
+        ("logFormat: xml", "line 3: logFormat: \"xml\" cannot be used: set it to one of text, json"),
+        ("bind: localhost", "line 3: bind: \"localhost\" cannot be used: set it to an IP address and port"),
         (
             "featureGates:\n  Foo: true",
             "line 4: featureGates[Foo]: unknown feature gate \"Foo\": known are FailureRec",
@@ -140,10 +112,7 @@ fn each_problem_names_its_line_field_value_and_remedy() {
             "controllers: ['*', ghoul]",
             "line 3: controllers[1]: unknown controller \"ghoul\": known are \"*\" (all) and",
         ),
-        (
-            "controllers: [1]",
-            "line 3: controllers[0]: 1 is not a string",
-        ),
+        ("controllers: [1]", "line 3: controllers[0]: 1 is not a string"),
         (
             "leaderElection:\n  enabled: true\n  leaseDuration: 5",
             "line 5: leaderElection.leaseDuration: 5 cannot be used: set it to a duration, for example 1m30s",
@@ -160,10 +129,7 @@ fn each_problem_names_its_line_field_value_and_remedy() {
             "leaderElection:\n  retryPeriod: 9s",
             "line 3: leaderElection.renewDeadline: 10s must be longer than 1.2 times",
         ),
-        (
-            "leaderElection:\n  retryPeriod: 0s",
-            "line 4: leaderElection.retryPeriod: 0s must be more than 0s",
-        ),
+        ("leaderElection:\n  retryPeriod: 0s", "line 4: leaderElection.retryPeriod: 0s must be more than 0s"),
         (
             "leaderElection: {leaseName: A_b}",
             "line 3: leaderElection.leaseName: \"A_b\" cannot name an object",
@@ -176,10 +142,7 @@ fn each_problem_names_its_line_field_value_and_remedy() {
             "concurrency: {writes: 0}",
             "line 3: concurrency.writes: 0 cannot be used: set it to a whole number from 1 to",
         ),
-        (
-            "staleness: {readyLimit: 0s}",
-            "line 3: staleness.readyLimit: 0s must be more than 0s",
-        ),
+        ("staleness: {readyLimit: 0s}", "line 3: staleness.readyLimit: 0s must be more than 0s"),
         (
             "staleness: {readyLimit: 1m}",
             "line 3: staleness.irreversibleActionLimit: 1m30s must be at most readyLimit",
@@ -192,10 +155,7 @@ fn each_problem_names_its_line_field_value_and_remedy() {
             "brake:\n  maxPodsPerMinute: -1",
             "line 4: brake.maxPodsPerMinute: -1 cannot be used: set it to a whole number",
         ),
-        (
-            "brake:\n  maxPodsPerMinute: 1.5",
-            "line 4: brake.maxPodsPerMinute: 1.5 cannot be used",
-        ),
+        ("brake:\n  maxPodsPerMinute: 1.5", "line 4: brake.maxPodsPerMinute: 1.5 cannot be used"),
         (
             "failureRecoveryPolicy:\n  minimumUnreachableDuration: -1s",
             "line 4: failureRecoveryPolicy.minimumUnreachableDuration: -1s must not be negative",
@@ -221,11 +181,7 @@ fn each_problem_names_its_line_field_value_and_remedy() {
     ];
     for (text, expected) in cases {
         let found = problems(text);
-        assert!(
-            found[0].contains(expected),
-            "{text:?}\n  gave {:?}\n  not {expected:?}",
-            found[0]
-        );
+        assert!(found[0].contains(expected), "{text:?}\n  gave {:?}\n  not {expected:?}", found[0]);
     }
 }
 
@@ -297,10 +253,7 @@ fn problems_in_rules_are_found_where_they_are() {
         let found = problems(&text);
         assert_eq!(found.len(), expected.len(), "{text}\n{found:#?}");
         for (found, expected) in found.iter().zip(&expected) {
-            assert!(
-                found.starts_with(expected),
-                "{text}\n  gave {found:?}\n  not {expected:?}"
-            );
+            assert!(found.starts_with(expected), "{text}\n  gave {found:?}\n  not {expected:?}");
         }
     }
 }
@@ -311,20 +264,12 @@ fn all_problems_are_reported_at_once() {
         "dryRun: 1\nlogFormat: xml\nbrake: {maxUnreachablePercent: 200}\nfoo: 1\nleaderElection: {leaseDuration: 1s}",
     );
     assert_eq!(found.len(), 5, "{found:#?}");
-    assert_eq!(
-        found
-            .iter()
-            .filter(|problem| problem.contains("leaseDuration"))
-            .count(),
-        1
-    );
+    assert_eq!(found.iter().filter(|problem| problem.contains("leaseDuration")).count(), 1);
 }
 
 #[test]
 fn another_document_is_not_mistaken_for_a_configuration() {
-    let error = parse("apiVersion: v1\nkind: ConfigMap\n")
-        .unwrap_err()
-        .to_string();
+    let error = parse("apiVersion: v1\nkind: ConfigMap\n").unwrap_err().to_string();
     assert_eq!(
         error,
         "line 1: apiVersion: \"v1\" cannot be used: set it to one of config.salvor.dev/v1alpha1\n\
@@ -332,16 +277,8 @@ fn another_document_is_not_mistaken_for_a_configuration() {
     );
     let error = parse("").unwrap_err();
     assert_eq!(error.problems.len(), 2, "{error}");
-    assert!(
-        error.problems[0].message.starts_with("is required"),
-        "{error}"
-    );
-    assert!(
-        parse("- a\n- b\n")
-            .unwrap_err()
-            .to_string()
-            .contains("a list is not a configuration")
-    );
+    assert!(error.problems[0].message.starts_with("is required"), "{error}");
+    assert!(parse("- a\n- b\n").unwrap_err().to_string().contains("a list is not a configuration"));
 }
 
 #[test]
@@ -351,36 +288,18 @@ fn flags_after_the_file_are_validated_too() {
     configuration.concurrency.writes = 0;
     configuration.controllers = ControllerList::new(["ghoul"]);
     let error = configuration.validate().unwrap_err();
-    let paths: Vec<_> = error
-        .problems
-        .iter()
-        .map(|problem| problem.path.to_string())
-        .collect();
-    assert_eq!(
-        paths,
-        [
-            "controllers[0]",
-            "concurrency.writes",
-            "brake.maxUnreachablePercent"
-        ]
-    );
+    let paths: Vec<_> = error.problems.iter().map(|problem| problem.path.to_string()).collect();
+    assert_eq!(paths, ["controllers[0]", "concurrency.writes", "brake.maxUnreachablePercent"]);
     assert!(error.problems.iter().all(|problem| problem.line.is_none()));
 }
 
 /// Every path of a serialized configuration, `[]` for list entries, without what is inside free maps and selectors.
 fn paths(value: &Json, prefix: &str, into: &mut BTreeSet<String>) {
-    let kind = FIELDS
-        .iter()
-        .find(|field| field.path == prefix)
-        .map(|field| field.kind);
+    let kind = FIELDS.iter().find(|field| field.path == prefix).map(|field| field.kind);
     match value {
         Json::Object(object) if !matches!(kind, Some(Kind::Gates | Kind::Selector)) => {
             for (key, value) in object {
-                let path = if prefix.is_empty() {
-                    key.clone()
-                } else {
-                    format!("{prefix}.{key}")
-                };
+                let path = if prefix.is_empty() { key.clone() } else { format!("{prefix}.{key}") };
                 into.insert(path.clone());
                 paths(value, &path, into);
             }
@@ -397,10 +316,7 @@ fn paths(value: &Json, prefix: &str, into: &mut BTreeSet<String>) {
 }
 
 fn example() -> Configuration {
-    let indented: String = fields::EXAMPLE_RULES
-        .lines()
-        .map(|line| format!("  {line}\n"))
-        .collect();
+    let indented: String = fields::EXAMPLE_RULES.lines().map(|line| format!("  {line}\n")).collect();
     parse(&with(&format!("failureRecoveryPolicy:\n{indented}"))).unwrap()
 }
 
@@ -433,9 +349,7 @@ fn the_table_states_the_defaults_of_the_types() {
         }
     }
     let rule = &example().failure_recovery_policy.rules[0];
-    let FailureRecoveryRule::TerminatePod(rule) = rule else {
-        panic!("{rule:?}")
-    };
+    let FailureRecoveryRule::TerminatePod(rule) = rule else { panic!("{rule:?}") };
     assert_eq!(rule.action, TerminateAction::default());
 }
 
@@ -443,17 +357,8 @@ fn the_table_states_the_defaults_of_the_types() {
 fn the_reference_explains_every_field() {
     let page = reference();
     for field in FIELDS.iter().chain(fields::SELECTOR_FIELDS) {
-        assert!(
-            page.contains(&format!("### `{}`", field.path)),
-            "{}",
-            field.path
-        );
-        assert!(
-            field.doc.ends_with('.') && field.doc.len() > 15,
-            "{}: {:?}",
-            field.path,
-            field.doc
-        );
+        assert!(page.contains(&format!("### `{}`", field.path)), "{}", field.path);
+        assert!(field.doc.ends_with('.') && field.doc.len() > 15, "{}: {:?}", field.path, field.doc);
     }
     for gate in Gate::ALL {
         assert!(page.contains(&format!("`{gate}`")));
@@ -464,12 +369,7 @@ fn the_reference_explains_every_field() {
 fn the_defaults_file_shows_every_field() {
     let file = defaults_yaml();
     for field in FIELDS {
-        let name = field
-            .path
-            .rsplit('.')
-            .next()
-            .unwrap()
-            .trim_end_matches("[]");
+        let name = field.path.rsplit('.').next().unwrap().trim_end_matches("[]");
         assert!(file.contains(&format!("{name}:")), "{}", field.path);
     }
     assert!(file.lines().all(|line| line.chars().count() <= 100));

@@ -1,9 +1,7 @@
 //! Values that are well formed but cannot work together.
 
 use super::problem::{ConfigError, Path, Problem};
-use super::{
-    Configuration, FailureRecoveryRule, LeaderElection, TaintNodeOutOfService, TerminatePod,
-};
+use super::{Configuration, FailureRecoveryRule, LeaderElection, TaintNodeOutOfService, TerminatePod};
 use crate::{GoDuration, LabelSelector, SelectorField, names};
 
 /// client-go spreads its retries by this factor, and a leader must fit at least one retry into its deadline.
@@ -29,10 +27,7 @@ impl Configuration {
         }
         found.leader_election(&self.leader_election);
         if self.concurrency.writes == 0 {
-            found.note(
-                Path::of("concurrency.writes"),
-                "0 lets nothing be written: set it to at least 1",
-            );
+            found.note(Path::of("concurrency.writes"), "0 lets nothing be written: set it to at least 1");
         }
         found.staleness(self);
         let policy = &self.failure_recovery_policy;
@@ -71,39 +66,26 @@ impl Found {
 
     fn identity(&mut self, configuration: &Configuration) {
         let fields = [
-            (
-                "apiVersion",
-                &configuration.api_version,
-                names::configuration::API_VERSION,
-            ),
+            ("apiVersion", &configuration.api_version, names::configuration::API_VERSION),
             ("kind", &configuration.kind, names::configuration::KIND),
         ];
         for (path, value, expected) in fields {
             if value != expected {
-                self.note(
-                    Path::of(path),
-                    format!("{value:?} cannot be used: set it to {expected}"),
-                );
+                self.note(Path::of(path), format!("{value:?} cannot be used: set it to {expected}"));
             }
         }
     }
 
     fn leader_election(&mut self, election: &LeaderElection) {
-        let LeaderElection {
-            lease_duration,
-            renew_deadline,
-            retry_period,
-            ..
-        } = *election;
+        let LeaderElection { lease_duration, renew_deadline, retry_period, .. } = *election;
         self.object_name("leaderElection.leaseName", &election.lease_name);
         self.object_name("leaderElection.leaseNamespace", &election.lease_namespace);
         self.positive("leaderElection.leaseDuration", lease_duration);
         self.positive("leaderElection.renewDeadline", renew_deadline);
         self.positive("leaderElection.retryPeriod", retry_period);
         if lease_duration <= renew_deadline {
-            let message = format!(
-                "{lease_duration} must be longer than renewDeadline, which is {renew_deadline}"
-            );
+            let message =
+                format!("{lease_duration} must be longer than renewDeadline, which is {renew_deadline}");
             self.note(Path::of("leaderElection.leaseDuration"), message);
         }
         if i128::from(renew_deadline.as_nanos()) * 10
@@ -118,16 +100,13 @@ impl Found {
 
     /// Names of Leases and namespaces are DNS names; the API server has the last word, this is for typing errors.
     fn object_name(&mut self, path: &str, name: &str) {
-        let edge = |byte: Option<&u8>| {
-            byte.is_some_and(|byte| byte.is_ascii_lowercase() || byte.is_ascii_digit())
-        };
+        let edge =
+            |byte: Option<&u8>| byte.is_some_and(|byte| byte.is_ascii_lowercase() || byte.is_ascii_digit());
         let bytes = name.as_bytes();
         let good = bytes.len() <= LONGEST_NAME
             && edge(bytes.first())
             && edge(bytes.last())
-            && bytes
-                .iter()
-                .all(|byte| edge(Some(byte)) || b"-.".contains(byte));
+            && bytes.iter().all(|byte| edge(Some(byte)) || b"-.".contains(byte));
         if !good {
             let message = format!(
                 "{name:?} cannot name an object: use lower-case letters, digits, '-' and '.', at most {LONGEST_NAME}"
@@ -159,26 +138,21 @@ impl Found {
         self.selector(&rule.pod_label_selector, &selector);
         let period = rule.forceful_termination_grace_period;
         if period.is_negative() {
-            self.note(
-                path.field("forcefulTerminationGracePeriod"),
-                format!("{period} must not be negative"),
-            );
+            self.note(path.field("forcefulTerminationGracePeriod"), format!("{period} must not be negative"));
         }
     }
 
     fn taint_node(&mut self, rule: &TaintNodeOutOfService, path: &Path) {
         let selector = path.field("nodeSelector");
         if rule.node_selector.is_empty() {
-            let message = "is empty and would match every node: name the nodes with matchLabels or matchExpressions";
+            let message =
+                "is empty and would match every node: name the nodes with matchLabels or matchExpressions";
             self.note(selector.clone(), message);
         }
         self.selector(&rule.node_selector, &selector);
         let timeout = rule.unreachable_node_timeout;
         if timeout <= GoDuration::ZERO {
-            self.note(
-                path.field("unreachableNodeTimeout"),
-                format!("{timeout} must be more than 0s"),
-            );
+            self.note(path.field("unreachableNodeTimeout"), format!("{timeout} must be more than 0s"));
         }
     }
 
@@ -189,9 +163,7 @@ impl Found {
                 SelectorField::MatchLabel(key) => path.field("matchLabels").key(&key),
                 SelectorField::Key(index) => expression(index).field("key"),
                 SelectorField::Values(index) => expression(index).field("values"),
-                SelectorField::Value(index, position) => {
-                    expression(index).field("values").index(position)
-                }
+                SelectorField::Value(index, position) => expression(index).field("values").index(position),
             };
             self.note(at, defect.message);
         }

@@ -30,11 +30,7 @@ impl Marks {
             let locale = locale.to_ascii_lowercase();
             locale.contains("utf-8") || locale.contains("utf8")
         });
-        if utf8 && variable("TERM").as_deref() != Some("dumb") {
-            Self::Unicode
-        } else {
-            Self::Ascii
-        }
+        if utf8 && variable("TERM").as_deref() != Some("dumb") { Self::Unicode } else { Self::Ascii }
     }
 
     fn of(self, holds: bool) -> &'static str {
@@ -49,19 +45,12 @@ impl Marks {
 
 /// The whole explanation; `now` is what its times are told relative to.
 pub(super) fn render(explanation: &Explanation, now: Timestamp, style: Style) -> String {
-    let mut page = Page {
-        text: String::new(),
-        now,
-        style,
-    };
+    let mut page = Page { text: String::new(), now, style };
     for report in &explanation.recoveries {
         page.headline(&explanation.subject, report);
     }
     if explanation.recoveries.is_empty() {
-        page.line(format_args!(
-            "{}: IGNORE, no recovery is about it",
-            explanation.subject
-        ));
+        page.line(format_args!("{}: IGNORE, no recovery is about it", explanation.subject));
     }
     for report in &explanation.recoveries {
         page.recovery(report);
@@ -98,10 +87,7 @@ impl Page {
             Some(until) => format!(" until {}", self.moment(until)),
             None => String::new(),
         };
-        self.line(format_args!(
-            "{subject}: {verdict}{when} [{recovery}: {}]",
-            report.reason
-        ));
+        self.line(format_args!("{subject}: {verdict}{when} [{recovery}: {}]", report.reason));
     }
 
     fn recovery(&mut self, RecoveryReport { recovery, report }: &RecoveryReport) {
@@ -196,20 +182,13 @@ mod tests {
     }
 
     fn finding(question: &'static str, observed: &str, holds: bool) -> Finding {
-        Finding {
-            question,
-            observed: observed.into(),
-            holds,
-        }
+        Finding { question, observed: observed.into(), holds }
     }
 
     fn explanation(report: Report, history: &[&str]) -> Explanation {
         Explanation {
             subject: "pod training/worker-3".into(),
-            recoveries: vec![RecoveryReport {
-                recovery: "zombie",
-                report,
-            }],
+            recoveries: vec![RecoveryReport { recovery: "zombie", report }],
             history: history.iter().map(ToString::to_string).collect(),
         }
     }
@@ -228,10 +207,7 @@ mod tests {
     }
 
     fn text(explanation: &Explanation, dry_run: bool) -> String {
-        let style = Style {
-            marks: Marks::Unicode,
-            dry_run,
-        };
+        let style = Style { marks: Marks::Unicode, dry_run };
         render(explanation, at(NOW), style)
     }
 
@@ -270,11 +246,7 @@ Already done:
     }
 
     fn acting() -> Report {
-        let pod = PodRef {
-            namespace: "training".into(),
-            name: "worker-3".into(),
-            uid: "u".into(),
-        };
+        let pod = PodRef { namespace: "training".into(), name: "worker-3".into(), uid: "u".into() };
         Report {
             findings: vec![finding("Is the wait over?", "yes", true)],
             actions: vec![
@@ -318,10 +290,7 @@ Already done:
     #[test]
     fn a_dry_run_does_not_promise() {
         let text = text(&explanation(acting(), &[]), true);
-        assert!(
-            text.contains("\nNext, if this were not a dry run:\n  1. patch"),
-            "{text}"
-        );
+        assert!(text.contains("\nNext, if this were not a dry run:\n  1. patch"), "{text}");
     }
 
     #[test]
@@ -332,20 +301,11 @@ Already done:
             ..report("Blocked", "Zombie")
         };
         let open = text(&explanation(blocked(None), &[]), false);
-        assert!(
-            open.starts_with("pod training/worker-3: BLOCKED [zombie: Zombie]\n"),
-            "{open}"
-        );
+        assert!(open.starts_with("pod training/worker-3: BLOCKED [zombie: Zombie]\n"), "{open}");
         assert!(open.contains("\nHeld back by the brake:\n  6 of 10 nodes are unreachable\n"));
         assert!(open.contains("\nNext:\n  judged again when the brake lets go\n"));
-        let timed = text(
-            &explanation(blocked(Some(at("2026-11-15T05:01:00Z"))), &[]),
-            false,
-        );
-        assert!(
-            timed.contains("BLOCKED until 2026-11-15T05:01:00Z (in 1m0s)"),
-            "{timed}"
-        );
+        let timed = text(&explanation(blocked(Some(at("2026-11-15T05:01:00Z"))), &[]), false);
+        assert!(timed.contains("BLOCKED until 2026-11-15T05:01:00Z (in 1m0s)"), "{timed}");
     }
 
     #[test]
@@ -353,10 +313,7 @@ Already done:
         let text = text(&explanation(report("Ignore", "NotTerminating"), &[]), false);
         assert!(text.starts_with("pod training/worker-3: IGNORE [zombie: NotTerminating]\n"));
         assert!(text.contains("\nNext:\n  nothing, until something above changes\n"));
-        let nobody = Explanation {
-            recoveries: Vec::new(),
-            ..explanation(report("Ignore", "x"), &[])
-        };
+        let nobody = Explanation { recoveries: Vec::new(), ..explanation(report("Ignore", "x"), &[]) };
         let text = super::tests::text(&nobody, false);
         assert_eq!(
             text,
@@ -374,16 +331,10 @@ Already done:
             ("2026-11-15T04:59:00Z", "(1m0s ago)"),
         ];
         for (time, expected) in cases {
-            let moment = Moment {
-                at: at(time),
-                now: at(NOW),
-            };
+            let moment = Moment { at: at(time), now: at(NOW) };
             assert_eq!(moment.to_string(), format!("{time} {expected}"));
         }
-        let ends = Moment {
-            at: Timestamp::MAX,
-            now: Timestamp::MIN,
-        };
+        let ends = Moment { at: Timestamp::MAX, now: Timestamp::MIN };
         assert!(ends.to_string().contains("(in "));
     }
 
@@ -408,10 +359,7 @@ Already done:
             findings: vec![finding("A?", "a", true), finding("B?", "b", false)],
             ..report("Ignore", "x")
         };
-        let style = Style {
-            marks: Marks::Ascii,
-            dry_run: false,
-        };
+        let style = Style { marks: Marks::Ascii, dry_run: false };
         let text = render(&explanation(report, &[]), at(NOW), style);
         assert!(text.contains("\n  yes A?  a\n  NO  B?  b\n"), "{text}");
     }

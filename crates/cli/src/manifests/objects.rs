@@ -4,10 +4,10 @@ use std::collections::BTreeMap;
 
 use k8s_openapi::api::apps::v1::{Deployment, DeploymentSpec};
 use k8s_openapi::api::core::v1::{
-    Affinity, Capabilities, ConfigMap, ConfigMapVolumeSource, Container, ContainerPort,
-    HTTPGetAction, Namespace, PodAffinityTerm, PodAntiAffinity, PodSecurityContext, PodSpec,
-    PodTemplateSpec, Probe, ResourceRequirements, SeccompProfile, SecurityContext, ServiceAccount,
-    Volume, VolumeMount, WeightedPodAffinityTerm,
+    Affinity, Capabilities, ConfigMap, ConfigMapVolumeSource, Container, ContainerPort, HTTPGetAction,
+    Namespace, PodAffinityTerm, PodAntiAffinity, PodSecurityContext, PodSpec, PodTemplateSpec, Probe,
+    ResourceRequirements, SeccompProfile, SecurityContext, ServiceAccount, Volume, VolumeMount,
+    WeightedPodAffinityTerm,
 };
 use k8s_openapi::api::policy::v1::{PodDisruptionBudget, PodDisruptionBudgetSpec};
 use k8s_openapi::api::rbac::v1::{
@@ -38,10 +38,7 @@ const REPLICAS: i32 = 2;
 /// Every object, as the API server takes it.
 pub(super) fn all(installation: &Installation) -> Result<Vec<Value>, CliError> {
     let config = config_file(installation)?;
-    let mut objects = vec![
-        json(&namespace(installation))?,
-        json(&service_account(installation))?,
-    ];
+    let mut objects = vec![json(&namespace(installation))?, json(&service_account(installation))?];
     for (scope, rules) in Rights::of(&installation.configuration).rules() {
         match scope {
             Scope::Cluster => {
@@ -70,10 +67,7 @@ fn json(object: &impl Serialize) -> Result<Value, CliError> {
 fn config_file(installation: &Installation) -> Result<String, CliError> {
     let configuration = &installation.configuration;
     let mut file = config::changes(configuration);
-    file.insert(
-        "apiVersion".into(),
-        configuration.api_version.clone().into(),
-    );
+    file.insert("apiVersion".into(), configuration.api_version.clone().into());
     file.insert("kind".into(), configuration.kind.clone().into());
     output::yaml(&Value::Object(file))
 }
@@ -93,10 +87,7 @@ fn metadata(namespace: Option<&str>) -> ObjectMeta {
 
 fn namespace(installation: &Installation) -> Namespace {
     let mut labels = labels();
-    labels.insert(
-        "pod-security.kubernetes.io/enforce".into(),
-        "restricted".into(),
-    );
+    labels.insert("pod-security.kubernetes.io/enforce".into(), "restricted".into());
     Namespace {
         metadata: ObjectMeta {
             name: Some(installation.namespace.clone()),
@@ -108,18 +99,11 @@ fn namespace(installation: &Installation) -> Namespace {
 }
 
 fn service_account(installation: &Installation) -> ServiceAccount {
-    ServiceAccount {
-        metadata: metadata(Some(&installation.namespace)),
-        ..ServiceAccount::default()
-    }
+    ServiceAccount { metadata: metadata(Some(&installation.namespace)), ..ServiceAccount::default() }
 }
 
 fn cluster_role(rules: Vec<PolicyRule>) -> ClusterRole {
-    ClusterRole {
-        metadata: metadata(None),
-        rules: Some(rules),
-        ..ClusterRole::default()
-    }
+    ClusterRole { metadata: metadata(None), rules: Some(rules), ..ClusterRole::default() }
 }
 
 fn cluster_role_binding(installation: &Installation) -> ClusterRoleBinding {
@@ -131,10 +115,7 @@ fn cluster_role_binding(installation: &Installation) -> ClusterRoleBinding {
 }
 
 fn role(namespace: &str, rules: Vec<PolicyRule>) -> Role {
-    Role {
-        metadata: metadata(Some(namespace)),
-        rules: Some(rules),
-    }
+    Role { metadata: metadata(Some(namespace)), rules: Some(rules) }
 }
 
 fn role_binding(namespace: &str, installation: &Installation) -> RoleBinding {
@@ -146,11 +127,7 @@ fn role_binding(namespace: &str, installation: &Installation) -> RoleBinding {
 }
 
 fn role_ref(kind: &str) -> RoleRef {
-    RoleRef {
-        api_group: "rbac.authorization.k8s.io".into(),
-        kind: kind.into(),
-        name: NAME.into(),
-    }
+    RoleRef { api_group: "rbac.authorization.k8s.io".into(), kind: kind.into(), name: NAME.into() }
 }
 
 fn subject(installation: &Installation) -> Subject {
@@ -171,10 +148,7 @@ fn config_map(installation: &Installation, config: &str) -> ConfigMap {
 }
 
 fn selector() -> LabelSelector {
-    LabelSelector {
-        match_labels: Some(labels()),
-        ..LabelSelector::default()
-    }
+    LabelSelector { match_labels: Some(labels()), ..LabelSelector::default() }
 }
 
 fn deployment(installation: &Installation, config: &str) -> Deployment {
@@ -216,10 +190,7 @@ fn pod(installation: &Installation) -> PodSpec {
         containers: vec![container(installation)],
         volumes: Some(vec![Volume {
             name: "config".into(),
-            config_map: Some(ConfigMapVolumeSource {
-                name: NAME.into(),
-                ..ConfigMapVolumeSource::default()
-            }),
+            config_map: Some(ConfigMapVolumeSource { name: NAME.into(), ..ConfigMapVolumeSource::default() }),
             ..Volume::default()
         }]),
         ..PodSpec::default()
@@ -230,16 +201,14 @@ fn pod(installation: &Installation) -> PodSpec {
 fn apart_from_each_other() -> Affinity {
     Affinity {
         pod_anti_affinity: Some(PodAntiAffinity {
-            preferred_during_scheduling_ignored_during_execution: Some(vec![
-                WeightedPodAffinityTerm {
-                    weight: 100,
-                    pod_affinity_term: PodAffinityTerm {
-                        label_selector: Some(selector()),
-                        topology_key: "kubernetes.io/hostname".into(),
-                        ..PodAffinityTerm::default()
-                    },
+            preferred_during_scheduling_ignored_during_execution: Some(vec![WeightedPodAffinityTerm {
+                weight: 100,
+                pod_affinity_term: PodAffinityTerm {
+                    label_selector: Some(selector()),
+                    topology_key: "kubernetes.io/hostname".into(),
+                    ..PodAffinityTerm::default()
                 },
-            ]),
+            }]),
             ..PodAntiAffinity::default()
         }),
         ..Affinity::default()
@@ -250,10 +219,7 @@ fn container(installation: &Installation) -> Container {
     Container {
         name: NAME.into(),
         image: Some(installation.image.clone()),
-        args: Some(vec![
-            "run".into(),
-            format!("--config={CONFIG_FOLDER}/{CONFIG_FILE}"),
-        ]),
+        args: Some(vec!["run".into(), format!("--config={CONFIG_FOLDER}/{CONFIG_FILE}")]),
         ports: Some(vec![ContainerPort {
             name: Some(PORT.into()),
             container_port: installation.configuration.bind.port().into(),
@@ -265,10 +231,7 @@ fn container(installation: &Installation) -> Container {
         security_context: Some(SecurityContext {
             allow_privilege_escalation: Some(false),
             read_only_root_filesystem: Some(true),
-            capabilities: Some(Capabilities {
-                drop: Some(vec!["ALL".into()]),
-                ..Capabilities::default()
-            }),
+            capabilities: Some(Capabilities { drop: Some(vec!["ALL".into()]), ..Capabilities::default() }),
             ..SecurityContext::default()
         }),
         volume_mounts: Some(vec![VolumeMount {
@@ -296,10 +259,7 @@ fn probe(path: &str) -> Probe {
 fn resources() -> ResourceRequirements {
     let quantity = |name: &str, amount: &str| (name.to_owned(), Quantity(amount.into()));
     ResourceRequirements {
-        requests: Some(BTreeMap::from([
-            quantity("cpu", "10m"),
-            quantity("memory", "64Mi"),
-        ])),
+        requests: Some(BTreeMap::from([quantity("cpu", "10m"), quantity("memory", "64Mi")])),
         limits: Some(BTreeMap::from([quantity("memory", "128Mi")])),
         ..ResourceRequirements::default()
     }
@@ -323,8 +283,6 @@ fn disruption_budget(installation: &Installation) -> PodDisruptionBudget {
 fn digest(text: &str) -> String {
     const OFFSET: u64 = 0xcbf2_9ce4_8422_2325;
     const PRIME: u64 = 0x0000_0100_0000_01b3;
-    let hash = text.bytes().fold(OFFSET, |hash, byte| {
-        (hash ^ u64::from(byte)).wrapping_mul(PRIME)
-    });
+    let hash = text.bytes().fold(OFFSET, |hash, byte| (hash ^ u64::from(byte)).wrapping_mul(PRIME));
     format!("{hash:016x}")
 }

@@ -52,11 +52,7 @@ struct Resource {
 }
 
 const fn resource(group: &'static str, plural: &'static str) -> Resource {
-    Resource {
-        group,
-        plural,
-        name: None,
-    }
+    Resource { group, plural, name: None }
 }
 
 const PODS: Resource = resource("", "pods");
@@ -106,18 +102,13 @@ impl Rights {
         let here = Scope::Namespace(election.lease_namespace.clone());
         // An object that is not there yet cannot be named in a rule.
         self.grant(here.clone(), LEASES, &[Verb::Create]);
-        let the_lease = Resource {
-            name: Some(election.lease_name.clone()),
-            ..LEASES
-        };
+        let the_lease = Resource { name: Some(election.lease_name.clone()), ..LEASES };
         self.grant(here, the_lease, &[Verb::Get, Verb::Update]);
     }
 
     fn zombie(&mut self, configuration: &Configuration) {
         let enabled = configuration.controllers.enabled(Controller::Zombie)
-            && configuration
-                .feature_gates
-                .enabled(Gate::FailureRecoveryPolicy);
+            && configuration.feature_gates.enabled(Gate::FailureRecoveryPolicy);
         if !enabled {
             return;
         }
@@ -131,9 +122,8 @@ impl Rights {
             self.grant(Scope::Cluster, PODS, &[Verb::Delete]);
         }
         let rules = &configuration.failure_recovery_policy.rules;
-        let taints_nodes = rules
-            .iter()
-            .any(|rule| matches!(rule, FailureRecoveryRule::TaintNodeOutOfService(_)));
+        let taints_nodes =
+            rules.iter().any(|rule| matches!(rule, FailureRecoveryRule::TaintNodeOutOfService(_)));
         if taints_nodes {
             let node_leases = Scope::Namespace(NODE_LEASE_NAMESPACE.into());
             self.grant(node_leases, LEASES, &[Verb::Get]);

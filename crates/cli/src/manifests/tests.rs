@@ -21,9 +21,7 @@ fn install(rest: &str) -> Installation {
 /// The objects as a reader of the YAML sees them.
 fn read_back(installation: &Installation) -> Vec<Value> {
     let text = yaml(installation).unwrap();
-    text.split("---\n")
-        .map(|document| serde_saphyr::from_str(document).unwrap())
-        .collect()
+    text.split("---\n").map(|document| serde_saphyr::from_str(document).unwrap()).collect()
 }
 
 fn find<'a>(objects: &'a [Value], kind: &str) -> &'a Value {
@@ -38,9 +36,7 @@ fn rights(objects: &[Value]) -> BTreeSet<String> {
     let mut rights = BTreeSet::new();
     let texts = |list: &Value| -> Vec<String> {
         let list = list.as_array().cloned().unwrap_or_default();
-        list.iter()
-            .map(|text| text.as_str().unwrap().to_owned())
-            .collect()
+        list.iter().map(|text| text.as_str().unwrap().to_owned()).collect()
     };
     for role in objects {
         let place = match role["kind"].as_str() {
@@ -75,10 +71,7 @@ const READ: &[&str] = &[
     "everywhere: watch /nodes[]",
     "everywhere: watch /pods[]",
 ];
-const WRITE_PODS: &[&str] = &[
-    "everywhere: delete /pods[]",
-    "everywhere: patch /pods/status[]",
-];
+const WRITE_PODS: &[&str] = &["everywhere: delete /pods[]", "everywhere: patch /pods/status[]"];
 const READ_NODE_LEASES: &[&str] = &["kube-node-lease: get coordination.k8s.io/leases[]"];
 const WRITE_NODES: &[&str] = &["everywhere: patch /nodes[]"];
 
@@ -93,10 +86,7 @@ fn rights_are_those_of_the_enabled_recoveries() {
         (NODE_RULE, &[LEADER]),
         (&off, &[LEADER]),
         (ZOMBIE, &[LEADER, READ, WRITE_PODS]),
-        (
-            &with_nodes,
-            &[LEADER, READ, WRITE_PODS, READ_NODE_LEASES, WRITE_NODES],
-        ),
+        (&with_nodes, &[LEADER, READ, WRITE_PODS, READ_NODE_LEASES, WRITE_NODES]),
         (&dry, &[LEADER, READ]),
         (&dry_with_nodes, &[LEADER, READ, READ_NODE_LEASES]),
     ];
@@ -117,21 +107,13 @@ fn every_role_is_bound_to_the_service_account() {
                 binding["subjects"],
                 json!([{"kind": "ServiceAccount", "name": "salvor", "namespace": "salvor-system"}])
             );
-            (
-                binding["roleRef"]["kind"].to_string(),
-                binding["metadata"]["namespace"].to_string(),
-            )
+            (binding["roleRef"]["kind"].to_string(), binding["metadata"]["namespace"].to_string())
         })
         .collect();
     let roles: BTreeSet<_> = objects
         .iter()
         .filter(|object| object["kind"].as_str().unwrap().ends_with("Role"))
-        .map(|role| {
-            (
-                role["kind"].to_string(),
-                role["metadata"]["namespace"].to_string(),
-            )
-        })
+        .map(|role| (role["kind"].to_string(), role["metadata"]["namespace"].to_string()))
         .collect();
     assert_eq!(bindings, roles);
     assert_eq!(roles.len(), 3);
@@ -140,10 +122,7 @@ fn every_role_is_bound_to_the_service_account() {
 #[test]
 fn objects_come_in_an_order_in_which_they_can_be_created() {
     let objects = read_back(&install(ZOMBIE));
-    let kinds: Vec<_> = objects
-        .iter()
-        .map(|object| object["kind"].as_str().unwrap())
-        .collect();
+    let kinds: Vec<_> = objects.iter().map(|object| object["kind"].as_str().unwrap()).collect();
     assert_eq!(
         kinds,
         [
@@ -163,51 +142,34 @@ fn objects_come_in_an_order_in_which_they_can_be_created() {
 #[test]
 fn the_yaml_says_what_the_objects_say() {
     let installation = install(&format!("{ZOMBIE}{NODE_RULE}"));
-    assert_eq!(
-        read_back(&installation),
-        objects::all(&installation).unwrap()
-    );
+    assert_eq!(read_back(&installation), objects::all(&installation).unwrap());
 }
 
 #[test]
 fn the_file_in_the_config_map_is_the_effective_configuration() {
     let configuration = configuration(&format!("{ZOMBIE}{NODE_RULE}bind: '0.0.0.0:9090'\n"));
-    let installation = Installation::new(
-        Some("elsewhere".into()),
-        "salvor:test".into(),
-        configuration,
-    )
-    .unwrap();
+    let installation =
+        Installation::new(Some("elsewhere".into()), "salvor:test".into(), configuration).unwrap();
     let objects = read_back(&installation);
     let file = find(&objects, "ConfigMap")["data"]["config.yaml"].as_str();
     let read = parse(file.unwrap()).unwrap();
     assert_eq!(read, installation.configuration);
     assert_eq!(read.leader_election.lease_namespace, "elsewhere");
     let container = &find(&objects, "Deployment")["spec"]["template"]["spec"]["containers"][0];
-    assert_eq!(
-        container["args"],
-        json!(["run", "--config=/etc/salvor/config.yaml"])
-    );
+    assert_eq!(container["args"], json!(["run", "--config=/etc/salvor/config.yaml"]));
     assert_eq!(container["ports"][0]["containerPort"], 9090);
     assert_eq!(container["image"], "salvor:test");
 }
 
 #[test]
 fn everything_is_in_the_namespace_that_was_asked_for() {
-    let installation = Installation::new(
-        Some("elsewhere".into()),
-        "salvor:test".into(),
-        configuration(ZOMBIE),
-    )
-    .unwrap();
+    let installation =
+        Installation::new(Some("elsewhere".into()), "salvor:test".into(), configuration(ZOMBIE)).unwrap();
     let objects = read_back(&installation);
     assert_eq!(find(&objects, "Namespace")["metadata"]["name"], "elsewhere");
     for object in &objects {
         let namespace = object["metadata"].get("namespace");
-        assert!(
-            namespace.is_none_or(|namespace| namespace == "elsewhere"),
-            "{object}"
-        );
+        assert!(namespace.is_none_or(|namespace| namespace == "elsewhere"), "{object}");
     }
     assert!(!yaml(&installation).unwrap().contains("salvor-system"));
 }
@@ -219,10 +181,7 @@ fn the_pods_are_confined_probed_and_apart() {
     assert_eq!(deployment["replicas"], 2);
     let pod = &deployment["template"]["spec"];
     assert_eq!(pod["securityContext"]["runAsNonRoot"], true);
-    assert_eq!(
-        pod["securityContext"]["seccompProfile"],
-        json!({"type": "RuntimeDefault"})
-    );
+    assert_eq!(pod["securityContext"]["seccompProfile"], json!({"type": "RuntimeDefault"}));
     let container = &pod["containers"][0];
     assert_eq!(
         container["securityContext"],
@@ -232,17 +191,11 @@ fn the_pods_are_confined_probed_and_apart() {
             "readOnlyRootFilesystem": true,
         })
     );
-    assert_eq!(
-        container["livenessProbe"]["httpGet"],
-        json!({"path": "/healthz", "port": "http"})
-    );
-    assert_eq!(
-        container["readinessProbe"]["httpGet"],
-        json!({"path": "/readyz", "port": "http"})
-    );
+    assert_eq!(container["livenessProbe"]["httpGet"], json!({"path": "/healthz", "port": "http"}));
+    assert_eq!(container["readinessProbe"]["httpGet"], json!({"path": "/readyz", "port": "http"}));
     let labels = &deployment["template"]["metadata"]["labels"];
-    let apart = &pod["affinity"]["podAntiAffinity"]["preferredDuringSchedulingIgnoredDuringExecution"]
-        [0]["podAffinityTerm"]["labelSelector"]["matchLabels"];
+    let apart = &pod["affinity"]["podAntiAffinity"]["preferredDuringSchedulingIgnoredDuringExecution"][0]["podAffinityTerm"]
+        ["labelSelector"]["matchLabels"];
     for selected in [
         apart,
         &deployment["selector"]["matchLabels"],
@@ -264,13 +217,9 @@ fn another_configuration_makes_new_pods() {
 
 #[test]
 fn what_could_not_work_in_a_cluster_is_refused() {
-    let refusal = |file: &str| {
-        Installation::new(None, "salvor:test".into(), configuration(file)).unwrap_err()
-    };
-    assert_eq!(
-        refusal("leaderElection: {enabled: false}\n"),
-        ManifestsError::NoLeader
-    );
+    let refusal =
+        |file: &str| Installation::new(None, "salvor:test".into(), configuration(file)).unwrap_err();
+    assert_eq!(refusal("leaderElection: {enabled: false}\n"), ManifestsError::NoLeader);
     for bind in ["127.0.0.1:8080", "[::1]:8080", "0.0.0.0:0"] {
         assert_eq!(
             refusal(&format!("bind: '{bind}'\n")),

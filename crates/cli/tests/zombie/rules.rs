@@ -136,7 +136,8 @@ async fn both_annotations_work_after_a_minute_and_nothing_else_does() {
 }
 
 #[tokio::test]
-async fn a_node_lost_late_a_label_added_late_and_a_late_start_are_picked_up_and_a_healed_node_is_left_alone() {
+async fn a_node_lost_late_a_label_added_late_and_a_late_start_are_picked_up_and_a_healed_node_is_left_alone()
+{
     let stage = Stage::new().await;
     stage.node("late").await;
     stage.lost_node("lost").await;
@@ -146,7 +147,9 @@ async fn a_node_lost_late_a_label_added_late_and_a_late_start_are_picked_up_and_
     stage.until_failed("before").await;
 
     stage.terminating("node-late", "late", held.clone()).await;
-    stage.terminating("label-late", "lost", json!({"metadata": {"finalizers": ["test.salvor.dev/hold"]}})).await;
+    stage
+        .terminating("label-late", "lost", json!({"metadata": {"finalizers": ["test.salvor.dev/hold"]}}))
+        .await;
     stage.until_all_is_judged("lost").await;
     for name in ["node-late", "label-late"] {
         assert_eq!(phase(&stage.pods().get(name).await.unwrap()), "Running", "{name}");
@@ -159,10 +162,12 @@ async fn a_node_lost_late_a_label_added_late_and_a_late_start_are_picked_up_and_
 
     // Tainted when it was deleted, healed before it was due.
     stage.lost_node("blip").await;
-    let slow = json!({"metadata": {"labels": {"salvor": "fail"}}, "spec": {"terminationGracePeriodSeconds": 4}});
+    let slow =
+        json!({"metadata": {"labels": {"salvor": "fail"}}, "spec": {"terminationGracePeriodSeconds": 4}});
     stage.terminating("spared", "blip", slow).await;
     stage.set_taints("blip", json!([])).await;
-    let later = json!({"metadata": {"labels": {"salvor": "fail"}}, "spec": {"terminationGracePeriodSeconds": 5}});
+    let later =
+        json!({"metadata": {"labels": {"salvor": "fail"}}, "spec": {"terminationGracePeriodSeconds": 5}});
     stage.terminating("after", "lost", later).await;
     stage.until_failed("after").await;
     assert_eq!(phase(&stage.pods().get("spared").await.unwrap()), "Running");
@@ -284,7 +289,8 @@ async fn the_rights_are_exactly_sufficient_and_a_missing_one_is_named() {
     drop(salvor);
 
     for (i, (_, resource, verb)) in NEEDED.iter().enumerate() {
-        let rules: Vec<_> = NEEDED.iter().enumerate().filter(|(j, _)| *j != i).map(|(_, r)| one_right(*r)).collect();
+        let rules: Vec<_> =
+            NEEDED.iter().enumerate().filter(|(j, _)| *j != i).map(|(_, r)| one_right(*r)).collect();
         let account = admin.service_account("default", &format!("lacks-{i}"), rules).await.unwrap();
         let name = format!("zombie-{i}");
         stage.terminating(&name, "node", labelled("delete")).await;
@@ -294,10 +300,20 @@ async fn the_rights_are_exactly_sufficient_and_a_missing_one_is_named() {
     let left = stage.pods().list(&ListParams::default().labels("salvor=delete")).await.unwrap();
     assert!(!left.items.is_empty());
     let _full = stage.salvor(AT_ONCE).await;
-    wait::for_list(&stage.pods(), &ListParams::default().labels("salvor=delete"), "all are gone", <[Pod]>::is_empty)
-        .await;
+    wait::for_list(
+        &stage.pods(),
+        &ListParams::default().labels("salvor=delete"),
+        "all are gone",
+        <[Pod]>::is_empty,
+    )
+    .await;
     for pod in &left {
-        assert_eq!(stage.events_about(pod).await.len(), 1, "one event however many tried: {}", pod.name_any());
+        assert_eq!(
+            stage.events_about(pod).await.len(),
+            1,
+            "one event however many tried: {}",
+            pod.name_any()
+        );
     }
 }
 
@@ -415,7 +431,10 @@ async fn explain_shows_each_rule_with_what_was_seen() {
     stage.lost_node("node").await;
     stage.terminating("zombie", "node", annotated(TERMINATE, "true")).await;
     let waiting = explain(&stage, "pod", "default/zombie").await;
-    assert!(waiting.contains("WAIT until") && waiting.contains(TERMINATE) && waiting.contains("node"), "{waiting}");
+    assert!(
+        waiting.contains("WAIT until") && waiting.contains(TERMINATE) && waiting.contains("node"),
+        "{waiting}"
+    );
     stage.pod("alive", "node", json!({})).await;
     let ignored = explain(&stage, "pod", "default/alive").await;
     assert!(ignored.contains("IGNORE") && ignored.contains("being deleted"), "{ignored}");
@@ -432,7 +451,8 @@ async fn storm(stage: &Stage, count: usize) -> Vec<Pod> {
     stage.node("storm").await;
     let names: Vec<String> = (0..count).map(|i| format!("zombie-{i:03}")).collect();
     let pods = join_all(names.iter().map(|name| {
-        let held = json!({"metadata": {"labels": {"salvor": "delete"}, "finalizers": ["test.salvor.dev/hold"]}});
+        let held =
+            json!({"metadata": {"labels": {"salvor": "delete"}, "finalizers": ["test.salvor.dev/hold"]}});
         stage.terminating(name, "storm", held)
     }))
     .await;
@@ -451,7 +471,9 @@ async fn assert_each_recovered_once(stage: &Stage, pods: &[Pod]) {
     assert!(all.iter().all(|p| mark(p).is_some_and(|(reason, _)| reason == "KueueForcefullyDeleted")));
     let events: Api<Event> = Api::default_namespaced(stage.client.clone());
     wait::for_list(&events, &ListParams::default(), "one event each", |all: &[Event]| {
-        let of = |p: &Pod| all.iter().filter(|e| e.regarding.as_ref().and_then(|r| r.uid.clone()) == p.uid()).count();
+        let of = |p: &Pod| {
+            all.iter().filter(|e| e.regarding.as_ref().and_then(|r| r.uid.clone()) == p.uid()).count()
+        };
         pods.iter().all(|p| of(p) == 1)
     })
     .await;
@@ -476,9 +498,8 @@ async fn when_the_leader_is_killed_in_a_storm_the_follower_finishes_it() {
 async fn a_leader_that_sleeps_past_its_lease_writes_nothing_more() {
     let stage = Stage::new().await;
     let admin = stage.plane.admin();
-    let config = format!(
-        "leaderElection: {{leaseDuration: 6s, renewDeadline: 4s, retryPeriod: 1s}}\n{AT_ONCE}"
-    );
+    let config =
+        format!("leaderElection: {{leaseDuration: 6s, renewDeadline: 4s, retryPeriod: 1s}}\n{AT_ONCE}");
     let first = stage.salvor_as(&admin, &config, &[], &[]).await;
     first.says("\"leading\"").await;
     let second = stage.salvor_as(&admin, &config, &[], &[]).await;
@@ -528,9 +549,15 @@ async fn a_crash_between_any_two_writes_leads_to_the_same_end() {
         for when in ["before", "after"] {
             let name = format!("crash-{when}-{write}");
             let crash = format!("{when}:{write}");
-            let held = json!({"metadata": {"labels": {"salvor": "delete"}, "finalizers": ["test.salvor.dev/hold"]}});
+            let held =
+                json!({"metadata": {"labels": {"salvor": "delete"}, "finalizers": ["test.salvor.dev/hold"]}});
             let first = stage
-                .salvor_as(&stage.plane.admin(), AT_ONCE, &["--leader-elect=false"], &[("SALVOR_TEST_CRASH", &crash)])
+                .salvor_as(
+                    &stage.plane.admin(),
+                    AT_ONCE,
+                    &["--leader-elect=false"],
+                    &[("SALVOR_TEST_CRASH", &crash)],
+                )
                 .await;
             let pod = stage.terminating(&name, "node", held).await;
             assert_eq!(first.program.exit_code().await, Some(86), "{crash}: {}", first.program.output());
@@ -542,7 +569,10 @@ async fn a_crash_between_any_two_writes_leads_to_the_same_end() {
             stage.until_all_is_judged("node").await;
             assert_eq!(mark(&left).unwrap().0, "KueueForcefullyDeleted", "{crash}");
             assert_eq!(stage.events_about(&pod).await.len(), 1, "{crash}: {}", second.program.output());
-            let deletes = [&first, &second].map(|s| s.count(&format!("delete pod default/{name}"))).iter().sum::<usize>();
+            let deletes = [&first, &second]
+                .map(|s| s.count(&format!("delete pod default/{name}")))
+                .iter()
+                .sum::<usize>();
             assert!(deletes <= 1, "{crash}");
         }
     }
@@ -557,7 +587,8 @@ async fn a_half_open_connection_makes_it_unready_and_nothing_is_done_on_an_old_v
     let config = format!("staleness: {{readyLimit: 3s, irreversibleActionLimit: 2s}}\n{AT_ONCE}");
     let salvor = stage.salvor_as(proxy.admin(), &config, &["--leader-elect=false"], &[]).await;
     stage.until_all_is_judged("node").await;
-    let slow = json!({"metadata": {"labels": {"salvor": "fail"}}, "spec": {"terminationGracePeriodSeconds": 6}});
+    let slow =
+        json!({"metadata": {"labels": {"salvor": "fail"}}, "spec": {"terminationGracePeriodSeconds": 6}});
     stage.terminating("zombie", "node", slow).await;
     salvor.says("salvor is running").await;
     // Seen by the watch before the line goes dead: its alarm is set.

@@ -43,12 +43,8 @@ fn finished(job: &Job, kind: &str) -> bool {
 /// Five nodes, an Indexed Job of five workers with `podReplacementPolicy: Failed`, one worker on each node; two nodes
 /// are lost. Without Salvor the Job stays stuck. With it, every index runs again and the Job completes.
 async fn play(fault: Fault) -> Fleet {
-    let plane = ControlPlane::builder()
-        .with(Part::ControllerManager)
-        .with(Part::Scheduler)
-        .start()
-        .await
-        .unwrap();
+    let plane =
+        ControlPlane::builder().with(Part::ControllerManager).with(Part::Scheduler).start().await.unwrap();
     let stage = Stage::on(plane);
     let arena = stage.plane.arena("story").await;
     let fleet = arena.fleet(5).await;
@@ -74,7 +70,9 @@ async fn play(fault: Fault) -> Fleet {
         fleet.inject(node, fault).await.unwrap();
     }
     wait::for_list(&pods, &training(), "the workers on lost nodes are marked", |all: &[Pod]| {
-        victims.iter().all(|v| all.iter().any(|p| p.uid() == v.uid() && p.metadata.deletion_timestamp.is_some()))
+        victims
+            .iter()
+            .all(|v| all.iter().any(|p| p.uid() == v.uid() && p.metadata.deletion_timestamp.is_some()))
     })
     .await;
 

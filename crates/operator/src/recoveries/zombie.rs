@@ -15,8 +15,8 @@ use salvor_recovery::{
     action::{NodeRef, PodPhase, PodRef, Taint},
     brake::NodeCounts,
     zombie::{
-        ConsentAnnotations, Deletion, Mark, NodeView, NodeWhy, OutOfServiceMark, PodView, PodWhy, Ready, Unreachable,
-        ZombiePolicy, decide_node, decide_pod,
+        ConsentAnnotations, Deletion, Mark, NodeView, NodeWhy, OutOfServiceMark, PodView, PodWhy, Ready,
+        Unreachable, ZombiePolicy, decide_node, decide_pod,
     },
 };
 use serde::Deserialize;
@@ -148,7 +148,8 @@ impl Zombies {
         let observed = known.and_then(|n| n.unreachable).map_or(now, |u| u.since);
         let announced = self.announced.contains(&seen.node.uid);
         let view = NodeView { announced, ..seen.view(observed) };
-        let concerns_pods = known.is_none_or(|old| old.unreachable != view.unreachable || old.node != view.node);
+        let concerns_pods =
+            known.is_none_or(|old| old.unreachable != view.unreachable || old.node != view.node);
         self.node_of_uid.insert(view.node.uid.clone(), name.clone());
         self.nodes.insert(name.clone(), view);
         let mut woken = if concerns_pods { self.pods_on(&name) } else { Vec::new() };
@@ -190,7 +191,8 @@ impl Recovery for Zombies {
             News::Pod(Change::Reset(pods)) => {
                 let mut woken: BTreeSet<Subject> = self.pods.values().map(|p| Subject::pod(&p.pod)).collect();
                 let present: HashSet<String> = pods.iter().map(|p| p.pod.uid.clone()).collect();
-                let gone: Vec<String> = self.pods.keys().filter(|uid| !present.contains(*uid)).cloned().collect();
+                let gone: Vec<String> =
+                    self.pods.keys().filter(|uid| !present.contains(*uid)).cloned().collect();
                 for uid in gone {
                     self.remove_pod(&uid);
                 }
@@ -324,7 +326,12 @@ pub(crate) struct Inquiry {
 impl LiveInquiry for Inquiry {
     type Why = Why;
 
-    async fn ask(&self, client: &Client, written: Option<&str>, now: Timestamp) -> kube::Result<Option<Judgement<Why>>> {
+    async fn ask(
+        &self,
+        client: &Client,
+        written: Option<&str>,
+        now: Timestamp,
+    ) -> kube::Result<Option<Judgement<Why>>> {
         let observed = self.observed.unwrap_or(now);
         match &self.subject {
             Subject::Pod { uid, namespace, name } => {
@@ -360,7 +367,8 @@ pub(crate) async fn pod(client: &Client, namespace: &str, name: &str) -> kube::R
 /// Reads a node live; `observed` is since when it was seen unreachable, for a taint that does not say.
 pub(crate) async fn node(client: &Client, name: &str, observed: Timestamp) -> kube::Result<Option<NodeView>> {
     let text = live::get(client, &format!("/api/v1/nodes/{name}")).await?;
-    let read = |text: String| serde_json::from_str::<NodeWire>(&text).map(|w| SeenNode::from(w).view(observed));
+    let read =
+        |text: String| serde_json::from_str::<NodeWire>(&text).map(|w| SeenNode::from(w).view(observed));
     text.map(|text| read(text).map_err(kube::Error::SerdeError)).transpose()
 }
 

@@ -28,11 +28,7 @@ const ANNOUNCE_WITHIN: SignedDuration = SignedDuration::from_mins(10);
 
 /// A deadline so far away that time cannot express it is never reached.
 fn after(start: Timestamp, wait: SignedDuration) -> Timestamp {
-    start.checked_add(wait).unwrap_or(if wait.is_negative() {
-        Timestamp::MIN
-    } else {
-        Timestamp::MAX
-    })
+    start.checked_add(wait).unwrap_or(if wait.is_negative() { Timestamp::MIN } else { Timestamp::MAX })
 }
 
 /// Kubernetes keeps times to the second.

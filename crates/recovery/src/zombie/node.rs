@@ -18,53 +18,29 @@ const LEASE_FRESH_FOR: SignedDuration = SignedDuration::from_secs(40);
 /// Judges one node. `now` is the API server's time; the Lease in the view must have been read for this judgement.
 pub fn decide_node(node: &NodeView, policy: &ZombiePolicy, now: Timestamp) -> Judgement<NodeWhy> {
     judge(|ask| {
-        ask.none(
-            "Is zombie recovery switched on?",
-            policy.switch(),
-            policy.disabled,
-        )
-        .map_err(|by| Ignore(NodeWhy::Disabled(by)))?;
+        ask.none("Is zombie recovery switched on?", policy.switch(), policy.disabled)
+            .map_err(|by| Ignore(NodeWhy::Disabled(by)))?;
         // What we put on is ours to take off, whether or not a rule still asks for it.
-        ask.none(
-            "Is it not out of service by our own word?",
-            see_mark(node),
-            node.out_of_service_mark,
-        )
-        .map_err(|mark| take_back(node, mark, now))?;
+        ask.none("Is it not out of service by our own word?", see_mark(node), node.out_of_service_mark)
+            .map_err(|mark| take_back(node, mark, now))?;
 
         let rule = policy.node_rule(&node.labels);
-        let (index, rule) = ask
-            .some("Does a rule match its labels?", see_rule(rule), rule)
-            .ok_or(Ignore(NodeWhy::NoRule))?;
+        let (index, rule) =
+            ask.some("Does a rule match its labels?", see_rule(rule), rule).ok_or(Ignore(NodeWhy::NoRule))?;
         let lost = ask
-            .some(
-                "Has the control plane lost it?",
-                see_taint(node),
-                node.unreachable,
-            )
+            .some("Has the control plane lost it?", see_taint(node), node.unreachable)
             .ok_or(Ignore(NodeWhy::NodeReachable))?;
-        ask.none(
-            "Is it still in service?",
-            see_out_of_service(node),
-            node.out_of_service.first(),
-        )
-        .map_err(|_| Ignore(NodeWhy::TaintedByOthers))?;
-        ask.that(
-            "Is it not Ready?",
-            format_args!("Ready is {:?}", node.ready),
-            node.ready != Ready::True,
-        )
-        .ok_or(Ignore(NodeWhy::NodeReady))?;
+        ask.none("Is it still in service?", see_out_of_service(node), node.out_of_service.first())
+            .map_err(|_| Ignore(NodeWhy::TaintedByOthers))?;
+        ask.that("Is it not Ready?", format_args!("Ready is {:?}", node.ready), node.ready != Ready::True)
+            .ok_or(Ignore(NodeWhy::NodeReady))?;
 
         let (until, why) = wait(node, lost, rule);
         let observed = format!("{}; until {until}, it is {now}", see_lease(node));
         ask.that("Is it silent for long enough?", observed, now >= until)
             .ok_or(Verdict::Wait { until, why })?;
 
-        let why = NodeWhy::NodeLost {
-            since: lost.since,
-            rule: index,
-        };
+        let why = NodeWhy::NodeLost { since: lost.since, rule: index };
         let since = to_the_second(now);
         let taint = Action::TaintNode {
             node: node.node.clone(),
@@ -74,10 +50,7 @@ pub fn decide_node(node: &NodeView, policy: &ZombiePolicy, now: Timestamp) -> Ju
             since,
         };
         let event = tell_out_of_service(node, since, why.to_string());
-        Ok(Verdict::Act {
-            actions: vec![taint, event],
-            why,
-        })
+        Ok(Verdict::Act { actions: vec![taint, event], why })
     })
 }
 
@@ -87,25 +60,16 @@ fn wait(node: &NodeView, lost: Unreachable, rule: &TaintNodeOutOfService) -> (Ti
     let timeout = SignedDuration::from(rule.unreachable_node_timeout);
     let due = after(lost.since, timeout);
     match node.lease_renewed {
-        Some(renewed) if after(renewed, LEASE_FRESH_FOR) > due => (
-            after(renewed, LEASE_FRESH_FOR),
-            NodeWhy::LeaseFresh { renewed },
-        ),
-        _ => (
-            due,
-            NodeWhy::UnreachableTooBriefly {
-                since: lost.since,
-                timeout,
-            },
-        ),
+        Some(renewed) if after(renewed, LEASE_FRESH_FOR) > due => {
+            (after(renewed, LEASE_FRESH_FOR), NodeWhy::LeaseFresh { renewed })
+        }
+        _ => (due, NodeWhy::UnreachableTooBriefly { since: lost.since, timeout }),
     }
 }
 
 /// We took the node out of service: is it back?
 fn take_back(node: &NodeView, mark: OutOfServiceMark, now: Timestamp) -> Verdict<NodeWhy> {
-    let heard_of = node
-        .lease_renewed
-        .is_some_and(|renewed| now < after(renewed, LEASE_FRESH_FOR));
+    let heard_of = node.lease_renewed.is_some_and(|renewed| now < after(renewed, LEASE_FRESH_FOR));
     if node.ready == Ready::True && heard_of {
         let why = NodeWhy::BackInService;
         let untaint = Action::UntaintNode {
@@ -115,10 +79,7 @@ fn take_back(node: &NodeView, mark: OutOfServiceMark, now: Timestamp) -> Verdict
             mark: annotations::OUT_OF_SERVICE_SINCE,
         };
         let told = tell_back_in_service(node, mark, why.to_string());
-        return Verdict::Act {
-            actions: vec![untaint, told],
-            why,
-        };
+        return Verdict::Act { actions: vec![untaint, told], why };
     }
     match mark.since {
         Some(since) if !node.announced && now < after(since, ANNOUNCE_WITHIN) => {
@@ -134,11 +95,7 @@ fn take_back(node: &NodeView, mark: OutOfServiceMark, now: Timestamp) -> Verdict
 
 fn tell_out_of_service(node: &NodeView, since: Timestamp, message: String) -> Action {
     Action::EmitEvent(EventNote {
-        name: format!(
-            "node-out-of-service.{}.{}",
-            node.node.uid,
-            since.as_second()
-        ),
+        name: format!("node-out-of-service.{}.{}", node.node.uid, since.as_second()),
         regarding: Subject::Node(node.node.clone()),
         kind: EventType::Warning,
         reason: reasons::NODE_OUT_OF_SERVICE,
@@ -166,19 +123,13 @@ fn see_mark(node: &NodeView) -> String {
         None => "no annotation of ours".into(),
         Some(OutOfServiceMark { since }) => {
             let since = since.map_or("some time".into(), |since| since.to_string());
-            format!(
-                "by us since {since}; Ready is {:?}, {}",
-                node.ready,
-                see_lease(node)
-            )
+            format!("by us since {since}; Ready is {:?}, {}", node.ready, see_lease(node))
         }
     }
 }
 
 fn see_rule(rule: Option<(usize, &TaintNodeOutOfService)>) -> String {
-    rule.map_or("none".into(), |(index, _)| {
-        ConsentSource::Rule(index).to_string()
-    })
+    rule.map_or("none".into(), |(index, _)| ConsentSource::Rule(index).to_string())
 }
 
 fn see_taint(node: &NodeView) -> String {
@@ -196,7 +147,5 @@ fn see_out_of_service(node: &NodeView) -> String {
 }
 
 fn see_lease(node: &NodeView) -> String {
-    node.lease_renewed.map_or("no Lease".into(), |renewed| {
-        format!("Lease renewed at {renewed}")
-    })
+    node.lease_renewed.map_or("no Lease".into(), |renewed| format!("Lease renewed at {renewed}"))
 }

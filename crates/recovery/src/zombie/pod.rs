@@ -21,86 +21,48 @@ pub fn decide_pod(
     now: Timestamp,
 ) -> Judgement<PodWhy> {
     judge(|ask| {
-        ask.none(
-            "Is zombie recovery switched on?",
-            policy.switch(),
-            policy.disabled,
-        )
-        .map_err(|by| Ignore(PodWhy::Disabled(by)))?;
+        ask.none("Is zombie recovery switched on?", policy.switch(), policy.disabled)
+            .map_err(|by| Ignore(PodWhy::Disabled(by)))?;
         let deletion = ask
             .some("Is the pod being deleted?", see_deletion(pod), pod.deletion)
             .ok_or(Ignore(PodWhy::NotTerminating))?;
         let consent = policy.consent(&pod.consent, &pod.labels);
         let consent = ask
-            .some(
-                "Has its owner consented?",
-                see_consent(consent, pod),
-                consent,
-            )
-            .ok_or_else(|| {
-                Ignore(PodWhy::NotOptedIn {
-                    near_miss: near_miss(pod),
-                })
-            })?;
+            .some("Has its owner consented?", see_consent(consent, pod), consent)
+            .ok_or_else(|| Ignore(PodWhy::NotOptedIn { near_miss: near_miss(pod) }))?;
 
         // Before any clock is asked: a force delete moves the deletionTimestamp of a pod that a finalizer holds, so
         // that without our own mark it would come due again and again.
         let missing = MissingSteps::of(pod, deletion, consent, now);
-        ask.that(
-            "Is anything left to do to it?",
-            see_mark(pod, missing),
-            missing.on_the_pod(),
-        )
-        .ok_or_else(|| already_recovered(pod, deletion, consent, missing))?;
+        ask.that("Is anything left to do to it?", see_mark(pod, missing), missing.on_the_pod())
+            .ok_or_else(|| already_recovered(pod, deletion, consent, missing))?;
         let may_delete = consent.action == TerminateAction::FailAndDelete;
         let phase = pod.phase;
-        ask.that(
-            "Has it not ended, or may it be deleted?",
-            phase,
-            !phase.is_terminal() || may_delete,
-        )
-        .ok_or(Ignore(PodWhy::AlreadyTerminal { phase }))?;
+        ask.that("Has it not ended, or may it be deleted?", phase, !phase.is_terminal() || may_delete)
+            .ok_or(Ignore(PodWhy::AlreadyTerminal { phase }))?;
 
         let bound_to = pod.node_name.as_deref().filter(|name| !name.is_empty());
         let name = ask
             .some("Is it bound to a node?", bound_to.unwrap_or("no"), bound_to)
             .ok_or(Ignore(PodWhy::NotScheduled))?;
         let node = ask
-            .some(
-                "Does that Node exist?",
-                if node.is_some() { "yes" } else { "no" },
-                node,
-            )
+            .some("Does that Node exist?", if node.is_some() { "yes" } else { "no" }, node)
             .ok_or_else(|| Ignore(PodWhy::NodeMissing { node: name.into() }))?;
         let lost = ask
-            .some(
-                "Has the control plane lost it?",
-                see_taint(node),
-                node.unreachable,
-            )
+            .some("Has the control plane lost it?", see_taint(node), node.unreachable)
             .ok_or_else(|| Ignore(PodWhy::NodeReachable { node: name.into() }))?;
 
         let (until, why) = wait(name, deletion, consent, lost, policy);
-        ask.that(
-            "Is the wait over?",
-            format_args!("until {until}, it is {now}"),
-            now >= until,
-        )
-        .ok_or(Verdict::Wait { until, why })?;
+        ask.that("Is the wait over?", format_args!("until {until}, it is {now}"), now >= until)
+            .ok_or(Verdict::Wait { until, why })?;
 
         let facts = facts(pod, deletion, consent);
         let patch = missing.mark.then(|| mark_failed(pod, consent, &facts, now));
         let event = missing.event.then(|| event(pod, consent, &facts));
-        let delete = missing.delete.then(|| Action::ForceDeletePod {
-            pod: pod.pod.clone(),
-        });
+        let delete = missing.delete.then(|| Action::ForceDeletePod { pod: pod.pod.clone() });
         Ok(Verdict::Act {
             actions: [patch, event, delete].into_iter().flatten().collect(),
-            why: if missing.mark {
-                PodWhy::Zombie(facts)
-            } else {
-                PodWhy::HalfRecovered(facts)
-            },
+            why: if missing.mark { PodWhy::Zombie(facts) } else { PodWhy::HalfRecovered(facts) },
         })
     })
 }
@@ -114,14 +76,9 @@ fn already_recovered(
 ) -> Verdict<PodWhy> {
     if missing.event {
         let event = event(pod, consent, &facts(pod, deletion, consent));
-        Verdict::Act {
-            actions: vec![event],
-            why: PodWhy::Unannounced,
-        }
+        Verdict::Act { actions: vec![event], why: PodWhy::Unannounced }
     } else {
-        Ignore(PodWhy::AlreadyRecovered {
-            action: consent.action,
-        })
+        Ignore(PodWhy::AlreadyRecovered { action: consent.action })
     }
 }
 
@@ -139,22 +96,9 @@ fn wait(
     if trusted > due {
         let minimum = policy.minimum_unreachable;
         let node = node.into();
-        (
-            trusted,
-            PodWhy::UnreachableTooBriefly {
-                node,
-                since: lost.since,
-                minimum,
-            },
-        )
+        (trusted, PodWhy::UnreachableTooBriefly { node, since: lost.since, minimum })
     } else {
-        (
-            due,
-            PodWhy::GraceRunning {
-                due,
-                consent: consent.source,
-            },
-        )
+        (due, PodWhy::GraceRunning { due, consent: consent.source })
     }
 }
 
@@ -169,16 +113,13 @@ struct MissingSteps {
 impl MissingSteps {
     fn of(pod: &PodView, deletion: Deletion, consent: Consent, now: Timestamp) -> Self {
         // We write phase and mark together, so a mark on a living pod is somebody else's doing and proves nothing.
-        let done = pod
-            .mark
-            .filter(|mark| pod.phase.is_terminal() && mark.covers(consent.action));
+        let done = pod.mark.filter(|mark| pod.phase.is_terminal() && mark.covers(consent.action));
         let told = |since| pod.announced || now >= after(since, ANNOUNCE_WITHIN);
         Self {
             mark: done.is_none(),
             event: done.is_none_or(|mark| !mark.since.is_none_or(told)),
             // With a grace of 0 the API server has removed all but what finalizers hold: another delete changes nothing.
-            delete: consent.action == TerminateAction::FailAndDelete
-                && deletion.grace_seconds != Some(0),
+            delete: consent.action == TerminateAction::FailAndDelete && deletion.grace_seconds != Some(0),
         }
     }
 
@@ -203,17 +144,11 @@ fn mark_failed(pod: &PodView, consent: Consent, facts: &ZombieFacts, now: Timest
         message: facts.to_string(),
         last_transition_time: to_the_second(now),
     };
-    let mut conditions = vec![condition(
-        conditions::KUEUE_FAILURE_RECOVERY,
-        reason(consent.action),
-    )];
+    let mut conditions = vec![condition(conditions::KUEUE_FAILURE_RECOVERY, reason(consent.action))];
     let fails_now = !pod.phase.is_terminal();
     // A pod that ended by itself was not disrupted, and one that was disrupted by others should keep their reason.
     if fails_now && !pod.disruption_target {
-        conditions.push(condition(
-            conditions::DISRUPTION_TARGET,
-            reasons::TERMINATION_BY_SALVOR,
-        ));
+        conditions.push(condition(conditions::DISRUPTION_TARGET, reasons::TERMINATION_BY_SALVOR));
     }
     Action::PatchPodStatus {
         pod: pod.pod.clone(),
@@ -258,14 +193,8 @@ fn near_miss(pod: &PodView) -> Option<(&'static str, String)> {
 fn see_deletion(pod: &PodView) -> String {
     match pod.deletion {
         None => "no deletionTimestamp".into(),
-        Some(Deletion {
-            timestamp,
-            grace_seconds: None,
-        }) => format!("deletionTimestamp {timestamp}"),
-        Some(Deletion {
-            timestamp,
-            grace_seconds: Some(grace),
-        }) => {
+        Some(Deletion { timestamp, grace_seconds: None }) => format!("deletionTimestamp {timestamp}"),
+        Some(Deletion { timestamp, grace_seconds: Some(grace) }) => {
             format!("deletionTimestamp {timestamp}, which includes its grace of {grace}s")
         }
     }
@@ -285,14 +214,10 @@ fn see_mark(pod: &PodView, missing: MissingSteps) -> String {
         None if pod.mark.is_some() => "marked".into(),
         None => "not marked".into(),
     };
-    let left: Vec<_> = [
-        (missing.mark, "status"),
-        (missing.event, "event"),
-        (missing.delete, "delete"),
-    ]
-    .into_iter()
-    .filter_map(|(is_missing, step)| is_missing.then_some(step))
-    .collect();
+    let left: Vec<_> = [(missing.mark, "status"), (missing.event, "event"), (missing.delete, "delete")]
+        .into_iter()
+        .filter_map(|(is_missing, step)| is_missing.then_some(step))
+        .collect();
     if left.is_empty() {
         format!("{done}, nothing left")
     } else {
@@ -303,10 +228,6 @@ fn see_mark(pod: &PodView, missing: MissingSteps) -> String {
 fn see_taint(node: &NodeView) -> String {
     match node.unreachable {
         Some(lost) => format!("taint {} since {}", taints::UNREACHABLE, lost.since),
-        None => format!(
-            "no taint {}, Ready is {:?}",
-            taints::UNREACHABLE,
-            node.ready
-        ),
+        None => format!("no taint {}, Ready is {:?}", taints::UNREACHABLE, node.ready),
     }
 }

@@ -79,10 +79,7 @@ impl ZombiePolicy {
                 }
             }
         }
-        let disabled = if !configuration
-            .feature_gates
-            .enabled(Gate::FailureRecoveryPolicy)
-        {
+        let disabled = if !configuration.feature_gates.enabled(Gate::FailureRecoveryPolicy) {
             Some(Disabled::Gate)
         } else if !configuration.controllers.enabled(Controller::Zombie) {
             Some(Disabled::Controllers)
@@ -90,47 +87,26 @@ impl ZombiePolicy {
             None
         };
         let minimum_unreachable = policy.minimum_unreachable_duration.into();
-        Self {
-            disabled,
-            minimum_unreachable,
-            pod_rules,
-            node_rules,
-        }
+        Self { disabled, minimum_unreachable, pod_rules, node_rules }
     }
 
     /// Whether and how a pod with these annotations and labels may be recovered.
     ///
     /// An annotation is the word of the pod's own owner and beats every rule, even a stricter one. Of the two, `-delete`
     /// asks for more and wins. Of the rules the first that matches counts.
-    pub fn consent(
-        &self,
-        marks: &ConsentAnnotations,
-        labels: &BTreeMap<String, String>,
-    ) -> Option<Consent> {
+    pub fn consent(&self, marks: &ConsentAnnotations, labels: &BTreeMap<String, String>) -> Option<Consent> {
         let says_yes = |value: &Option<String>| value.as_deref() == Some(annotations::CONSENT);
         let by_annotation = |key, action| {
-            Some(Consent {
-                source: ConsentSource::Annotation(key),
-                action,
-                wait: ANNOTATION_WAIT,
-            })
+            Some(Consent { source: ConsentSource::Annotation(key), action, wait: ANNOTATION_WAIT })
         };
         if says_yes(&marks.delete) {
-            return by_annotation(
-                annotations::SAFE_TO_FORCEFULLY_DELETE,
-                TerminateAction::FailAndDelete,
-            );
+            return by_annotation(annotations::SAFE_TO_FORCEFULLY_DELETE, TerminateAction::FailAndDelete);
         }
         if says_yes(&marks.terminate) {
-            return by_annotation(
-                annotations::SAFE_TO_FORCEFULLY_TERMINATE,
-                TerminateAction::Fail,
-            );
+            return by_annotation(annotations::SAFE_TO_FORCEFULLY_TERMINATE, TerminateAction::Fail);
         }
-        let (index, rule) = self
-            .pod_rules
-            .iter()
-            .find(|(_, rule)| rule.pod_label_selector.matches(labels))?;
+        let (index, rule) =
+            self.pod_rules.iter().find(|(_, rule)| rule.pod_label_selector.matches(labels))?;
         Some(Consent {
             source: ConsentSource::Rule(*index),
             action: rule.action,
@@ -139,10 +115,7 @@ impl ZombiePolicy {
     }
 
     /// The first rule for nodes that matches these labels, with its position.
-    pub fn node_rule(
-        &self,
-        labels: &BTreeMap<String, String>,
-    ) -> Option<(usize, &TaintNodeOutOfService)> {
+    pub fn node_rule(&self, labels: &BTreeMap<String, String>) -> Option<(usize, &TaintNodeOutOfService)> {
         self.node_rules
             .iter()
             .find(|(_, rule)| rule.node_selector.matches(labels))

@@ -83,11 +83,7 @@ pub struct ZombieFacts {
 /// The form is KEP-6757's to the letter, back-ticks included; only the grace period and the trigger vary.
 impl fmt::Display for ZombieFacts {
     fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
-        let Self {
-            node,
-            grace,
-            consent,
-        } = self;
+        let Self { node, grace, consent } = self;
         write!(
             f,
             "Pod forcefully terminated after {} grace period due to unreachable node `{node}` (triggered by `{consent}`)",
@@ -98,18 +94,12 @@ impl fmt::Display for ZombieFacts {
 
 /// `90s` and not `1m30s`, as KEP-6757 prints it; parts of a second only if there are any.
 fn in_seconds(span: SignedDuration) -> String {
-    if span.subsec_nanos() == 0 {
-        format!("{}s", span.as_secs())
-    } else {
-        in_words(span)
-    }
+    if span.subsec_nanos() == 0 { format!("{}s", span.as_secs()) } else { in_words(span) }
 }
 
 fn in_words(span: SignedDuration) -> String {
-    i64::try_from(span.as_nanos()).map_or_else(
-        |_| span.to_string(),
-        |nanos| GoDuration::from_nanos(nanos).to_string(),
-    )
+    i64::try_from(span.as_nanos())
+        .map_or_else(|_| span.to_string(), |nanos| GoDuration::from_nanos(nanos).to_string())
 }
 
 impl fmt::Display for PodWhy {
@@ -175,7 +165,8 @@ impl Reason for PodWhy {
         match self {
             Self::Disabled(by) => enabling(*by).into(),
             Self::NotTerminating => {
-                "A deletion of the pod, by a person or by the eviction from its node, would start the wait.".into()
+                "A deletion of the pod, by a person or by the eviction from its node, would start the wait."
+                    .into()
             }
             Self::NotOptedIn { .. } => format!(
                 "Annotation {} or {} with the value \"true\" on the pod, or a terminatePod rule for its labels, would opt it in.",
@@ -194,8 +185,12 @@ impl Reason for PodWhy {
                 "Annotation {}=\"true\" on the pod would have it force deleted.",
                 annotations::SAFE_TO_FORCEFULLY_DELETE
             ),
-            Self::NotScheduled => "Nothing that Salvor does: Pod GC removes terminating pods without a node.".into(),
-            Self::NodeMissing { .. } => "Nothing that Salvor does: Pod GC removes pods whose Node is gone.".into(),
+            Self::NotScheduled => {
+                "Nothing that Salvor does: Pod GC removes terminating pods without a node.".into()
+            }
+            Self::NodeMissing { .. } => {
+                "Nothing that Salvor does: Pod GC removes pods whose Node is gone.".into()
+            }
             Self::NodeReachable { .. } => format!(
                 "The taint {} on the node, which the node lifecycle controller sets when the kubelet falls silent, would.",
                 taints::UNREACHABLE
@@ -259,14 +254,9 @@ impl fmt::Display for NodeWhy {
         match self {
             Self::Disabled(by) => fmt_disabled(*by, f),
             Self::OutOfService { since: Some(since) } => {
-                write!(
-                    f,
-                    "The node is out of service since {since} and not back yet."
-                )
+                write!(f, "The node is out of service since {since} and not back yet.")
             }
-            Self::OutOfService { since: None } => {
-                f.write_str("The node is out of service and not back yet.")
-            }
+            Self::OutOfService { since: None } => f.write_str("The node is out of service and not back yet."),
             Self::Unannounced => {
                 f.write_str("The node was declared out of service, but its event may be missing.")
             }
@@ -274,30 +264,19 @@ impl fmt::Display for NodeWhy {
                 f.write_str("Node is Ready with a fresh Lease again, taint out-of-service removed")
             }
             Self::NoRule => f.write_str("No taintNodeOutOfService rule matches the node's labels."),
-            Self::NodeReachable => write!(
-                f,
-                "The node does not have the taint {}.",
-                taints::UNREACHABLE
-            ),
+            Self::NodeReachable => write!(f, "The node does not have the taint {}.", taints::UNREACHABLE),
             Self::TaintedByOthers => {
-                write!(
-                    f,
-                    "Somebody else has put the taint {} on the node.",
-                    taints::OUT_OF_SERVICE
-                )
+                write!(f, "Somebody else has put the taint {} on the node.", taints::OUT_OF_SERVICE)
             }
-            Self::NodeReady => {
-                f.write_str("The node's Ready condition is True, so it is not lost.")
-            }
+            Self::NodeReady => f.write_str("The node's Ready condition is True, so it is not lost."),
             Self::UnreachableTooBriefly { since, timeout } => write!(
                 f,
                 "The node is unreachable since {since}, which is less than unreachableNodeTimeout={}.",
                 in_words(*timeout)
             ),
-            Self::LeaseFresh { renewed } => write!(
-                f,
-                "The node's kubelet renewed its Lease at {renewed}, so it lives."
-            ),
+            Self::LeaseFresh { renewed } => {
+                write!(f, "The node's kubelet renewed its Lease at {renewed}, so it lives.")
+            }
             Self::NodeLost { since, rule } => write!(
                 f,
                 "Node unreachable since {since}, declared out of service (triggered by `{}`)",
@@ -339,10 +318,7 @@ impl Reason for NodeWhy {
             }
             Self::NodeReady => "The Ready condition turning Unknown would.".into(),
             Self::UnreachableTooBriefly { .. } | Self::LeaseFresh { .. } => {
-                format!(
-                    "Time. If the node loses the taint {} before, nothing is done.",
-                    taints::UNREACHABLE
-                )
+                format!("Time. If the node loses the taint {} before, nothing is done.", taints::UNREACHABLE)
             }
             Self::NodeLost { .. } => "Only the node's return before it is done.".into(),
         }
@@ -351,20 +327,14 @@ impl Reason for NodeWhy {
 
 fn fmt_disabled(by: Disabled, f: &mut fmt::Formatter<'_>) -> fmt::Result {
     f.write_str(match by {
-        Disabled::Gate => {
-            "Zombie recovery is off: its feature gate FailureRecoveryPolicy is not enabled."
-        }
+        Disabled::Gate => "Zombie recovery is off: its feature gate FailureRecoveryPolicy is not enabled.",
         Disabled::Controllers => "Zombie recovery is off: the list of controllers leaves it out.",
     })
 }
 
 fn enabling(by: Disabled) -> &'static str {
     match by {
-        Disabled::Gate => {
-            "The administrator's --feature-gates=FailureRecoveryPolicy=true would enable it."
-        }
-        Disabled::Controllers => {
-            "The administrator's --controllers list with zombie or * would enable it."
-        }
+        Disabled::Gate => "The administrator's --feature-gates=FailureRecoveryPolicy=true would enable it.",
+        Disabled::Controllers => "The administrator's --controllers list with zombie or * would enable it.",
     }
 }

@@ -18,10 +18,7 @@ fn at(seconds: i64) -> Timestamp {
 }
 
 fn labels(pairs: &[(&str, &str)]) -> BTreeMap<String, String> {
-    pairs
-        .iter()
-        .map(|(key, value)| (key.to_string(), value.to_string()))
-        .collect()
+    pairs.iter().map(|(key, value)| (key.to_string(), value.to_string())).collect()
 }
 
 /// Zombie recovery switched on, with what else the file says.
@@ -36,35 +33,22 @@ fn configuration(rest: &str) -> Configuration {
 }
 
 fn terminate() -> ConsentAnnotations {
-    ConsentAnnotations {
-        terminate: Some("true".into()),
-        delete: None,
-    }
+    ConsentAnnotations { terminate: Some("true".into()), delete: None }
 }
 
 fn delete() -> ConsentAnnotations {
-    ConsentAnnotations {
-        terminate: None,
-        delete: Some("true".into()),
-    }
+    ConsentAnnotations { terminate: None, delete: Some("true".into()) }
 }
 
 /// An opted-in pod that runs on `node-a` and whose grace of 30s was over at time 0.
 fn pod() -> PodView {
     PodView {
-        pod: PodRef {
-            namespace: "ns".into(),
-            name: "pod-a".into(),
-            uid: "uid-a".into(),
-        },
+        pod: PodRef { namespace: "ns".into(), name: "pod-a".into(), uid: "uid-a".into() },
         resource_version: "7".into(),
         labels: BTreeMap::new(),
         consent: terminate(),
         phase: PodPhase::Running,
-        deletion: Some(Deletion {
-            timestamp: at(0),
-            grace_seconds: Some(30),
-        }),
+        deletion: Some(Deletion { timestamp: at(0), grace_seconds: Some(30) }),
         node_name: Some("node-a".into()),
         mark: None,
         disruption_target: false,
@@ -75,10 +59,7 @@ fn pod() -> PodView {
 /// A node that the control plane lost long before time 0.
 fn node() -> NodeView {
     NodeView {
-        node: NodeRef {
-            name: "node-a".into(),
-            uid: "node-uid".into(),
-        },
+        node: NodeRef { name: "node-a".into(), uid: "node-uid".into() },
         resource_version: "3".into(),
         labels: BTreeMap::new(),
         unreachable: Some(Unreachable { since: at(-400) }),
@@ -91,10 +72,5 @@ fn node() -> NodeView {
 }
 
 fn healthy_node() -> NodeView {
-    NodeView {
-        unreachable: None,
-        ready: Ready::True,
-        lease_renewed: Some(at(0)),
-        ..node()
-    }
+    NodeView { unreachable: None, ready: Ready::True, lease_renewed: Some(at(0)), ..node() }
 }

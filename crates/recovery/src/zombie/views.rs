@@ -127,9 +127,7 @@ impl Unreachable {
     ) -> Option<Self> {
         let mut taints = time_added.into_iter().peekable();
         taints.peek()?;
-        Some(Self {
-            since: taints.flatten().min().unwrap_or(observed),
-        })
+        Some(Self { since: taints.flatten().min().unwrap_or(observed) })
     }
 }
 
@@ -165,9 +163,7 @@ pub struct OutOfServiceMark {
 impl OutOfServiceMark {
     /// Reads the annotation.
     pub fn from_annotation(value: &str) -> Self {
-        Self {
-            since: value.parse().ok(),
-        }
+        Self { since: value.parse().ok() }
     }
 }
 

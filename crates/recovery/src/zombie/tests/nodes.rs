@@ -11,10 +11,7 @@ failureRecoveryPolicy:
 ";
 
 fn metal() -> NodeView {
-    NodeView {
-        labels: labels(&[("pool", "metal")]),
-        ..node()
-    }
+    NodeView { labels: labels(&[("pool", "metal")]), ..node() }
 }
 
 fn verdict(node: &NodeView, now: Timestamp) -> Verdict<NodeWhy> {
@@ -23,14 +20,7 @@ fn verdict(node: &NodeView, now: Timestamp) -> Verdict<NodeWhy> {
 
 fn outline(verdict: &Verdict<NodeWhy>) -> String {
     let steps: Vec<_> = verdict.actions().iter().map(Action::name).collect();
-    format!(
-        "{} {} {}",
-        verdict.name(),
-        verdict.why().code(),
-        steps.join("+")
-    )
-    .trim_end()
-    .to_owned()
+    format!("{} {} {}", verdict.name(), verdict.why().code(), steps.join("+")).trim_end().to_owned()
 }
 
 fn out_of_service() -> Taint {
@@ -43,75 +33,34 @@ fn out_of_service() -> Taint {
 
 #[test]
 fn which_nodes_are_declared_out_of_service() {
-    let taken_by_others = Taint {
-        value: "by-hand".into(),
-        ..out_of_service()
-    };
+    let taken_by_others = Taint { value: "by-hand".into(), ..out_of_service() };
     let cases = [
-        (
-            "lost for long enough",
-            metal(),
-            200,
-            "Act NodeLost TaintNode+EmitEvent",
-        ),
-        (
-            "lost for less than its timeout",
-            metal(),
-            199,
-            "Wait UnreachableTooBriefly",
-        ),
+        ("lost for long enough", metal(), 200, "Act NodeLost TaintNode+EmitEvent"),
+        ("lost for less than its timeout", metal(), 199, "Wait UnreachableTooBriefly"),
         ("no rule", node(), 9_999, "Ignore NoRule"),
-        (
-            "not lost",
-            NodeView {
-                unreachable: None,
-                ..metal()
-            },
-            9_999,
-            "Ignore NodeReachable",
-        ),
-        (
-            "tainted but Ready",
-            NodeView {
-                ready: Ready::True,
-                ..metal()
-            },
-            9_999,
-            "Ignore NodeReady",
-        ),
+        ("not lost", NodeView { unreachable: None, ..metal() }, 9_999, "Ignore NodeReachable"),
+        ("tainted but Ready", NodeView { ready: Ready::True, ..metal() }, 9_999, "Ignore NodeReady"),
         (
             "tainted and not Ready",
-            NodeView {
-                ready: Ready::False,
-                ..metal()
-            },
+            NodeView { ready: Ready::False, ..metal() },
             9_999,
             "Act NodeLost TaintNode+EmitEvent",
         ),
         (
             "its kubelet still renews",
-            NodeView {
-                lease_renewed: Some(at(190)),
-                ..metal()
-            },
+            NodeView { lease_renewed: Some(at(190)), ..metal() },
             200,
             "Wait LeaseFresh",
         ),
         (
             "no Lease at all",
-            NodeView {
-                lease_renewed: None,
-                ..metal()
-            },
+            NodeView { lease_renewed: None, ..metal() },
             200,
             "Act NodeLost TaintNode+EmitEvent",
         ),
         (
             "by somebody else",
-            NodeView {
-                out_of_service: vec![taken_by_others],
-                ..metal()
-            },
+            NodeView { out_of_service: vec![taken_by_others], ..metal() },
             9_999,
             "Ignore TaintedByOthers",
         ),
@@ -129,28 +78,17 @@ fn which_nodes_are_declared_out_of_service() {
 #[test]
 fn waits_end_exactly_when_the_later_of_both_ends() {
     assert_eq!(verdict(&metal(), at(0)).wake_at(), Some(at(200)));
-    let cloud = NodeView {
-        labels: labels(&[("pool", "cloud")]),
-        ..node()
-    };
+    let cloud = NodeView { labels: labels(&[("pool", "cloud")]), ..node() };
     assert_eq!(verdict(&cloud, at(-341)).wake_at(), Some(at(-340)));
-    let renewed = NodeView {
-        lease_renewed: Some(at(190)),
-        ..metal()
-    };
+    let renewed = NodeView { lease_renewed: Some(at(190)), ..metal() };
     assert_eq!(verdict(&renewed, at(0)).wake_at(), Some(at(230)));
-    assert_eq!(
-        outline(&verdict(&renewed, at(230))),
-        "Act NodeLost TaintNode+EmitEvent"
-    );
+    assert_eq!(outline(&verdict(&renewed, at(230))), "Act NodeLost TaintNode+EmitEvent");
 }
 
 #[test]
 fn the_write_is_guarded_marked_and_irreversible() {
     let verdict = verdict(&metal(), at(200));
-    let [taint, Action::EmitEvent(event)] = verdict.actions() else {
-        panic!("{verdict:?}")
-    };
+    let [taint, Action::EmitEvent(event)] = verdict.actions() else { panic!("{verdict:?}") };
     assert_eq!(
         *taint,
         Action::TaintNode {
@@ -162,10 +100,7 @@ fn the_write_is_guarded_marked_and_irreversible() {
         }
     );
     assert!(taint.needs_a_second_look() && taint.is_disruptive());
-    assert_eq!(
-        (event.kind, event.reason),
-        (EventType::Warning, "NodeOutOfService")
-    );
+    assert_eq!((event.kind, event.reason), (EventType::Warning, "NodeOutOfService"));
     assert_eq!(event.name, "node-out-of-service.node-uid.1800000200");
     assert_eq!(event.regarding.event_namespace(), "default");
     assert_eq!(
@@ -178,9 +113,7 @@ fn the_write_is_guarded_marked_and_irreversible() {
 fn ours() -> NodeView {
     NodeView {
         out_of_service: vec![out_of_service()],
-        out_of_service_mark: Some(OutOfServiceMark {
-            since: Some(at(200)),
-        }),
+        out_of_service_mark: Some(OutOfServiceMark { since: Some(at(200)) }),
         announced: true,
         ..metal()
     }
@@ -188,105 +121,38 @@ fn ours() -> NodeView {
 
 #[test]
 fn the_taint_is_taken_off_where_we_put_it_when_the_node_is_back() {
-    let back = || NodeView {
-        ready: Ready::True,
-        lease_renewed: Some(at(1_000)),
-        unreachable: None,
-        ..ours()
-    };
+    let back =
+        || NodeView { ready: Ready::True, lease_renewed: Some(at(1_000)), unreachable: None, ..ours() };
     let untainted = "Act BackInService UntaintNode+EmitEvent";
     let cases = [
         ("still lost", ours(), 1_001, "Ignore OutOfService"),
         ("Ready with a fresh Lease", back(), 1_001, untainted),
-        (
-            "Ready with a stale Lease",
-            back(),
-            1_040,
-            "Ignore OutOfService",
-        ),
-        (
-            "Ready without a Lease",
-            NodeView {
-                lease_renewed: None,
-                ..back()
-            },
-            1_001,
-            "Ignore OutOfService",
-        ),
-        (
-            "fresh Lease, not Ready",
-            NodeView {
-                ready: Ready::False,
-                ..back()
-            },
-            1_001,
-            "Ignore OutOfService",
-        ),
-        (
-            "rule gone, still ours",
-            NodeView {
-                labels: BTreeMap::new(),
-                ..back()
-            },
-            1_001,
-            untainted,
-        ),
-        (
-            "taint gone, mark left",
-            NodeView {
-                out_of_service: vec![],
-                ..back()
-            },
-            1_001,
-            untainted,
-        ),
+        ("Ready with a stale Lease", back(), 1_040, "Ignore OutOfService"),
+        ("Ready without a Lease", NodeView { lease_renewed: None, ..back() }, 1_001, "Ignore OutOfService"),
+        ("fresh Lease, not Ready", NodeView { ready: Ready::False, ..back() }, 1_001, "Ignore OutOfService"),
+        ("rule gone, still ours", NodeView { labels: BTreeMap::new(), ..back() }, 1_001, untainted),
+        ("taint gone, mark left", NodeView { out_of_service: vec![], ..back() }, 1_001, untainted),
         (
             "not ours",
-            NodeView {
-                out_of_service_mark: None,
-                unreachable: Some(Unreachable { since: at(0) }),
-                ..back()
-            },
+            NodeView { out_of_service_mark: None, unreachable: Some(Unreachable { since: at(0) }), ..back() },
             1_001,
             "Ignore TaintedByOthers",
         ),
         (
             "taken off by somebody while lost",
-            NodeView {
-                out_of_service: vec![],
-                ..ours()
-            },
+            NodeView { out_of_service: vec![], ..ours() },
             1_001,
             "Ignore OutOfService",
         ),
-        (
-            "not told yet",
-            NodeView {
-                announced: false,
-                ..ours()
-            },
-            201,
-            "Act Unannounced EmitEvent",
-        ),
-        (
-            "not told in time",
-            NodeView {
-                announced: false,
-                ..ours()
-            },
-            800,
-            "Ignore OutOfService",
-        ),
+        ("not told yet", NodeView { announced: false, ..ours() }, 201, "Act Unannounced EmitEvent"),
+        ("not told in time", NodeView { announced: false, ..ours() }, 800, "Ignore OutOfService"),
     ];
     for (case, node, now, expected) in cases {
         assert_eq!(outline(&verdict(&node, at(now))), expected, "{case}");
     }
     let verdict = verdict(&back(), at(1_001));
     assert!(
-        verdict
-            .actions()
-            .iter()
-            .all(|action| !action.is_disruptive()),
+        verdict.actions().iter().all(|action| !action.is_disruptive()),
         "the brake must not keep a node out"
     );
 }
@@ -294,16 +160,7 @@ fn the_taint_is_taken_off_where_we_put_it_when_the_node_is_back() {
 #[test]
 fn a_mark_that_somebody_damaged_is_still_ours() {
     assert_eq!(OutOfServiceMark::from_annotation("yesterday").since, None);
-    assert_eq!(
-        OutOfServiceMark::from_annotation("2027-01-15T08:03:20Z").since,
-        Some(at(200))
-    );
-    let damaged = NodeView {
-        out_of_service_mark: Some(OutOfServiceMark { since: None }),
-        ..ours()
-    };
-    assert_eq!(
-        outline(&verdict(&damaged, at(1_000))),
-        "Ignore OutOfService"
-    );
+    assert_eq!(OutOfServiceMark::from_annotation("2027-01-15T08:03:20Z").since, Some(at(200)));
+    let damaged = NodeView { out_of_service_mark: Some(OutOfServiceMark { since: None }), ..ours() };
+    assert_eq!(outline(&verdict(&damaged, at(1_000))), "Ignore OutOfService");
 }

@@ -4,26 +4,14 @@ use super::*;
 use crate::action::{Action, Condition, EventNote, EventType, Subject};
 use crate::verdict::{Reason, Verdict};
 
-fn verdict(
-    pod: &PodView,
-    node: Option<&NodeView>,
-    policy_rest: &str,
-    now: Timestamp,
-) -> Verdict<PodWhy> {
+fn verdict(pod: &PodView, node: Option<&NodeView>, policy_rest: &str, now: Timestamp) -> Verdict<PodWhy> {
     decide_pod(pod, node, &policy(policy_rest), now).verdict
 }
 
 /// The verdict's name, the reason's code and the steps, on one line.
 fn outline(verdict: &Verdict<PodWhy>) -> String {
     let steps: Vec<_> = verdict.actions().iter().map(Action::name).collect();
-    format!(
-        "{} {} {}",
-        verdict.name(),
-        verdict.why().code(),
-        steps.join("+")
-    )
-    .trim_end()
-    .to_owned()
+    format!("{} {} {}", verdict.name(), verdict.why().code(), steps.join("+")).trim_end().to_owned()
 }
 
 const TERMINATED: &str = "Act Zombie PatchPodStatus+EmitEvent";
@@ -36,160 +24,51 @@ fn who_is_recovered_and_who_is_ignored() {
     let consent = |terminate: &str, delete: &str| {
         let value = |text: &str| (!text.is_empty()).then(|| text.to_owned());
         PodView {
-            consent: ConsentAnnotations {
-                terminate: value(terminate),
-                delete: value(delete),
-            },
+            consent: ConsentAnnotations { terminate: value(terminate), delete: value(delete) },
             ..base()
         }
     };
-    let deleting = |phase| PodView {
-        phase,
-        consent: delete(),
-        ..base()
-    };
+    let deleting = |phase| PodView { phase, consent: delete(), ..base() };
     let cases: Vec<(&str, PodView, Option<NodeView>, &str)> = vec![
-        (
-            "annotated, deleted, stuck",
-            base(),
-            Some(node()),
-            TERMINATED,
-        ),
-        (
-            "pending is as good as running",
-            on(PodPhase::Pending),
-            Some(node()),
-            TERMINATED,
-        ),
-        (
-            "a phase that nobody knows is not an end",
-            on(PodPhase::Unknown),
-            Some(node()),
-            TERMINATED,
-        ),
-        (
-            "annotated to be deleted",
-            deleting(PodPhase::Running),
-            Some(node()),
-            DELETED,
-        ),
-        (
-            "with both, -delete wins",
-            consent("true", "true"),
-            Some(node()),
-            DELETED,
-        ),
+        ("annotated, deleted, stuck", base(), Some(node()), TERMINATED),
+        ("pending is as good as running", on(PodPhase::Pending), Some(node()), TERMINATED),
+        ("a phase that nobody knows is not an end", on(PodPhase::Unknown), Some(node()), TERMINATED),
+        ("annotated to be deleted", deleting(PodPhase::Running), Some(node()), DELETED),
+        ("with both, -delete wins", consent("true", "true"), Some(node()), DELETED),
         (
             "a -delete that does not consent leaves -terminate",
             consent("true", "false"),
             Some(node()),
             TERMINATED,
         ),
-        (
-            "not deleted",
-            PodView {
-                deletion: None,
-                ..base()
-            },
-            Some(node()),
-            "Ignore NotTerminating",
-        ),
-        (
-            "not annotated",
-            consent("", ""),
-            Some(node()),
-            "Ignore NotOptedIn",
-        ),
-        (
-            "annotation false",
-            consent("false", ""),
-            Some(node()),
-            "Ignore NotOptedIn",
-        ),
-        (
-            "annotation True",
-            consent("True", ""),
-            Some(node()),
-            "Ignore NotOptedIn",
-        ),
-        (
-            "annotation 1",
-            consent("", "1"),
-            Some(node()),
-            "Ignore NotOptedIn",
-        ),
-        (
-            "annotation with a space",
-            consent("true ", ""),
-            Some(node()),
-            "Ignore NotOptedIn",
-        ),
-        (
-            "failed, may not be deleted",
-            on(PodPhase::Failed),
-            Some(node()),
-            "Ignore AlreadyTerminal",
-        ),
-        (
-            "succeeded, may not be deleted",
-            on(PodPhase::Succeeded),
-            Some(node()),
-            "Ignore AlreadyTerminal",
-        ),
-        (
-            "failed, may be deleted",
-            deleting(PodPhase::Failed),
-            Some(node()),
-            DELETED,
-        ),
-        (
-            "succeeded, may be deleted",
-            deleting(PodPhase::Succeeded),
-            Some(node()),
-            DELETED,
-        ),
-        (
-            "not bound",
-            PodView {
-                node_name: None,
-                ..base()
-            },
-            None,
-            "Ignore NotScheduled",
-        ),
+        ("not deleted", PodView { deletion: None, ..base() }, Some(node()), "Ignore NotTerminating"),
+        ("not annotated", consent("", ""), Some(node()), "Ignore NotOptedIn"),
+        ("annotation false", consent("false", ""), Some(node()), "Ignore NotOptedIn"),
+        ("annotation True", consent("True", ""), Some(node()), "Ignore NotOptedIn"),
+        ("annotation 1", consent("", "1"), Some(node()), "Ignore NotOptedIn"),
+        ("annotation with a space", consent("true ", ""), Some(node()), "Ignore NotOptedIn"),
+        ("failed, may not be deleted", on(PodPhase::Failed), Some(node()), "Ignore AlreadyTerminal"),
+        ("succeeded, may not be deleted", on(PodPhase::Succeeded), Some(node()), "Ignore AlreadyTerminal"),
+        ("failed, may be deleted", deleting(PodPhase::Failed), Some(node()), DELETED),
+        ("succeeded, may be deleted", deleting(PodPhase::Succeeded), Some(node()), DELETED),
+        ("not bound", PodView { node_name: None, ..base() }, None, "Ignore NotScheduled"),
         (
             "bound to nothing",
-            PodView {
-                node_name: Some(String::new()),
-                ..base()
-            },
+            PodView { node_name: Some(String::new()), ..base() },
             None,
             "Ignore NotScheduled",
         ),
         ("node missing", base(), None, "Ignore NodeMissing"),
-        (
-            "node healthy",
-            base(),
-            Some(healthy_node()),
-            "Ignore NodeReachable",
-        ),
+        ("node healthy", base(), Some(healthy_node()), "Ignore NodeReachable"),
         (
             "node only not-ready",
             base(),
-            Some(NodeView {
-                unreachable: None,
-                ready: Ready::False,
-                ..node()
-            }),
+            Some(NodeView { unreachable: None, ready: Ready::False, ..node() }),
             "Ignore NodeReachable",
         ),
     ];
     for (case, pod, node, expected) in cases {
-        assert_eq!(
-            outline(&verdict(&pod, node.as_ref(), "", at(3600))),
-            expected,
-            "{case}"
-        );
+        assert_eq!(outline(&verdict(&pod, node.as_ref(), "", at(3600))), expected, "{case}");
     }
 }
 
@@ -197,16 +76,10 @@ fn who_is_recovered_and_who_is_ignored() {
 fn nothing_happens_unless_the_administrator_enabled_it() {
     let off = ZombiePolicy::new(&Configuration::default());
     let judged = decide_pod(&pod(), Some(&node()), &off, at(3600));
-    assert_eq!(
-        judged.verdict,
-        Verdict::Ignore(PodWhy::Disabled(Disabled::Gate))
-    );
+    assert_eq!(judged.verdict, Verdict::Ignore(PodWhy::Disabled(Disabled::Gate)));
     let left_out = policy("controllers: [-zombie]");
     let judged = decide_pod(&pod(), Some(&node()), &left_out, at(3600));
-    assert_eq!(
-        judged.verdict,
-        Verdict::Ignore(PodWhy::Disabled(Disabled::Controllers))
-    );
+    assert_eq!(judged.verdict, Verdict::Ignore(PodWhy::Disabled(Disabled::Controllers)));
 }
 
 #[test]
@@ -224,94 +97,47 @@ fn due_a_minute_after_the_deletion_timestamp_to_the_nanosecond() {
         assert_eq!(verdict(&pod(), Some(&node()), "", now), wait, "{now}");
     }
     for now in [due, at(61), at(86_400)] {
-        assert_eq!(
-            outline(&verdict(&pod(), Some(&node()), "", now)),
-            TERMINATED,
-            "{now}"
-        );
+        assert_eq!(outline(&verdict(&pod(), Some(&node()), "", now)), TERMINATED, "{now}");
     }
 }
 
 #[test]
 fn the_wait_does_not_count_the_grace_twice() {
     for grace_seconds in [None, Some(0), Some(30), Some(86_400)] {
-        let deletion = Some(Deletion {
-            timestamp: at(0),
-            grace_seconds,
-        });
+        let deletion = Some(Deletion { timestamp: at(0), grace_seconds });
         let pod = PodView { deletion, ..pod() };
-        assert_eq!(
-            verdict(&pod, Some(&node()), "", at(59)).wake_at(),
-            Some(at(60)),
-            "{grace_seconds:?}"
-        );
+        assert_eq!(verdict(&pod, Some(&node()), "", at(59)).wake_at(), Some(at(60)), "{grace_seconds:?}");
     }
 }
 
 #[test]
 fn both_flows_of_the_seed_and_late_changes_lead_to_the_same() {
-    let lost_before = NodeView {
-        unreachable: Some(Unreachable { since: at(-400) }),
-        ..node()
-    };
-    let lost_after_the_mark = NodeView {
-        unreachable: Some(Unreachable { since: at(10) }),
-        ..node()
-    };
-    let lost_after_the_due_time = NodeView {
-        unreachable: Some(Unreachable { since: at(100) }),
-        ..node()
-    };
+    let lost_before = NodeView { unreachable: Some(Unreachable { since: at(-400) }), ..node() };
+    let lost_after_the_mark = NodeView { unreachable: Some(Unreachable { since: at(10) }), ..node() };
+    let lost_after_the_due_time = NodeView { unreachable: Some(Unreachable { since: at(100) }), ..node() };
     for node in [lost_before, lost_after_the_mark, lost_after_the_due_time] {
-        assert_eq!(
-            outline(&verdict(&pod(), Some(&node), "", at(100))),
-            TERMINATED
-        );
+        assert_eq!(outline(&verdict(&pod(), Some(&node), "", at(100))), TERMINATED);
     }
-    let late = PodView {
-        consent: ConsentAnnotations::default(),
-        ..pod()
-    };
-    assert_eq!(
-        outline(&verdict(&late, Some(&node()), "", at(100))),
-        "Ignore NotOptedIn"
-    );
-    let late = PodView {
-        consent: terminate(),
-        ..late
-    };
-    assert_eq!(
-        outline(&verdict(&late, Some(&node()), "", at(100))),
-        TERMINATED
-    );
+    let late = PodView { consent: ConsentAnnotations::default(), ..pod() };
+    assert_eq!(outline(&verdict(&late, Some(&node()), "", at(100))), "Ignore NotOptedIn");
+    let late = PodView { consent: terminate(), ..late };
+    assert_eq!(outline(&verdict(&late, Some(&node()), "", at(100))), TERMINATED);
 }
 
 #[test]
 fn a_taint_that_goes_away_before_the_due_time_cancels() {
-    assert_eq!(
-        outline(&verdict(&pod(), Some(&node()), "", at(59))),
-        "Wait GraceRunning"
-    );
-    assert_eq!(
-        outline(&verdict(&pod(), Some(&healthy_node()), "", at(60))),
-        "Ignore NodeReachable"
-    );
+    assert_eq!(outline(&verdict(&pod(), Some(&node()), "", at(59))), "Wait GraceRunning");
+    assert_eq!(outline(&verdict(&pod(), Some(&healthy_node()), "", at(60))), "Ignore NodeReachable");
 }
 
 #[test]
 fn a_taint_that_blips_is_not_trusted_for_the_minimum() {
     let minimum = "failureRecoveryPolicy: {minimumUnreachableDuration: 2m}";
-    let tainted = |since| NodeView {
-        unreachable: Some(Unreachable { since }),
-        ..node()
-    };
+    let tainted = |since| NodeView { unreachable: Some(Unreachable { since }), ..node() };
     let just_now = verdict(&pod(), Some(&tainted(at(100))), minimum, at(100));
     assert_eq!(outline(&just_now), "Wait UnreachableTooBriefly");
     assert_eq!(just_now.wake_at(), Some(at(220)));
-    assert_eq!(
-        outline(&verdict(&pod(), Some(&tainted(at(100))), minimum, at(220))),
-        TERMINATED
-    );
+    assert_eq!(outline(&verdict(&pod(), Some(&tainted(at(100))), minimum, at(220))), TERMINATED);
     let long_ago = verdict(&pod(), Some(&tainted(at(-300))), minimum, at(10));
     assert_eq!(outline(&long_ago), "Wait GraceRunning");
     let from_a_clock_ahead = verdict(&pod(), Some(&tainted(at(9_999))), "", at(60));
@@ -327,14 +153,8 @@ fn a_taint_without_a_time_counts_from_when_it_was_seen() {
     let since = |unreachable: Option<Unreachable>| unreachable.map(|lost| lost.since);
     assert_eq!(since(Unreachable::from_taints([], at(5))), None);
     assert_eq!(since(Unreachable::from_taints([None], at(5))), Some(at(5)));
-    assert_eq!(
-        since(Unreachable::from_taints([None, Some(at(3))], at(5))),
-        Some(at(3))
-    );
-    assert_eq!(
-        since(Unreachable::from_taints([Some(at(4)), Some(at(3))], at(1))),
-        Some(at(3))
-    );
+    assert_eq!(since(Unreachable::from_taints([None, Some(at(3))], at(5))), Some(at(3)));
+    assert_eq!(since(Unreachable::from_taints([Some(at(4)), Some(at(3))], at(1))), Some(at(3)));
 }
 
 const RULES: &str = "
@@ -357,68 +177,31 @@ fn rules_opt_pods_in_by_their_labels_and_the_first_match_counts() {
         ..pod()
     };
     let batch = labelled(&[("tier", "batch")]);
-    assert_eq!(
-        verdict(&batch, Some(&node()), RULES, at(299)).wake_at(),
-        Some(at(300))
-    );
-    assert_eq!(
-        outline(&verdict(&batch, Some(&node()), RULES, at(300))),
-        TERMINATED
-    );
+    assert_eq!(verdict(&batch, Some(&node()), RULES, at(299)).wake_at(), Some(at(300)));
+    assert_eq!(outline(&verdict(&batch, Some(&node()), RULES, at(300))), TERMINATED);
     let other = labelled(&[("tier", "web")]);
-    assert_eq!(
-        verdict(&other, Some(&node()), RULES, at(9)).wake_at(),
-        Some(at(10))
-    );
-    assert_eq!(
-        outline(&verdict(&other, Some(&node()), RULES, at(10))),
-        DELETED
-    );
+    assert_eq!(verdict(&other, Some(&node()), RULES, at(9)).wake_at(), Some(at(10)));
+    assert_eq!(outline(&verdict(&other, Some(&node()), RULES, at(10))), DELETED);
     let none = labelled(&[("team", "batch")]);
-    assert_eq!(
-        outline(&verdict(&none, Some(&node()), RULES, at(999))),
-        "Ignore NotOptedIn"
-    );
+    assert_eq!(outline(&verdict(&none, Some(&node()), RULES, at(999))), "Ignore NotOptedIn");
 }
 
 #[test]
 fn an_annotation_beats_every_rule() {
-    let both = PodView {
-        labels: labels(&[("tier", "web")]),
-        ..pod()
-    };
-    assert_eq!(
-        verdict(&both, Some(&node()), RULES, at(30)).wake_at(),
-        Some(at(60))
-    );
-    assert_eq!(
-        outline(&verdict(&both, Some(&node()), RULES, at(60))),
-        TERMINATED
-    );
-    let both = PodView {
-        labels: labels(&[("tier", "batch")]),
-        consent: delete(),
-        ..pod()
-    };
-    assert_eq!(
-        outline(&verdict(&both, Some(&node()), RULES, at(60))),
-        DELETED
-    );
+    let both = PodView { labels: labels(&[("tier", "web")]), ..pod() };
+    assert_eq!(verdict(&both, Some(&node()), RULES, at(30)).wake_at(), Some(at(60)));
+    assert_eq!(outline(&verdict(&both, Some(&node()), RULES, at(60))), TERMINATED);
+    let both = PodView { labels: labels(&[("tier", "batch")]), consent: delete(), ..pod() };
+    assert_eq!(outline(&verdict(&both, Some(&node()), RULES, at(60))), DELETED);
 }
 
 #[test]
 fn the_writes_are_exactly_those_of_the_seed() {
     let message = "Pod forcefully terminated after 90s grace period due to unreachable node `node-a` (triggered by \
                    `kueue.x-k8s.io/safe-to-forcefully-terminate annotation`)";
-    let condition = |kind, reason| Condition {
-        kind,
-        reason,
-        message: message.into(),
-        last_transition_time: at(61),
-    };
-    let now = at(61)
-        .checked_add(SignedDuration::from_millis(750))
-        .unwrap();
+    let condition =
+        |kind, reason| Condition { kind, reason, message: message.into(), last_transition_time: at(61) };
+    let now = at(61).checked_add(SignedDuration::from_millis(750)).unwrap();
     let expected = [
         Action::PatchPodStatus {
             pod: pod().pod,
@@ -454,30 +237,19 @@ fn the_message_states_the_real_grace_and_trigger() {
         conditions[0].message.clone()
     };
     let with_grace = |grace_seconds| PodView {
-        deletion: Some(Deletion {
-            timestamp: at(0),
-            grace_seconds,
-        }),
+        deletion: Some(Deletion { timestamp: at(0), grace_seconds }),
         consent: delete(),
         ..pod()
     };
     let by_delete = "due to unreachable node `node-a` (triggered by `kueue.x-k8s.io/safe-to-forcefully-delete annotation`)";
-    for (grace, seconds) in [
-        (None, "60s"),
-        (Some(0), "60s"),
-        (Some(30), "90s"),
-        (Some(3600), "3660s"),
-        (Some(-1), "60s"),
-    ] {
-        let expected =
-            format!("Pod forcefully terminated after {seconds} grace period {by_delete}");
+    for (grace, seconds) in
+        [(None, "60s"), (Some(0), "60s"), (Some(30), "90s"), (Some(3600), "3660s"), (Some(-1), "60s")]
+    {
+        let expected = format!("Pod forcefully terminated after {seconds} grace period {by_delete}");
         assert_eq!(message(&with_grace(grace), ""), expected);
     }
-    let by_rule = PodView {
-        consent: ConsentAnnotations::default(),
-        labels: labels(&[("tier", "web")]),
-        ..pod()
-    };
+    let by_rule =
+        PodView { consent: ConsentAnnotations::default(), labels: labels(&[("tier", "web")]), ..pod() };
     assert_eq!(
         message(&by_rule, RULES),
         "Pod forcefully terminated after 40s grace period due to unreachable node `node-a` (triggered by \
@@ -493,35 +265,21 @@ fn the_message_states_the_real_grace_and_trigger() {
 #[test]
 fn a_pod_that_ended_keeps_its_phase_and_is_not_called_disrupted() {
     for phase in [PodPhase::Succeeded, PodPhase::Failed] {
-        let pod = PodView {
-            phase,
-            consent: delete(),
-            ..pod()
-        };
+        let pod = PodView { phase, consent: delete(), ..pod() };
         let verdict = verdict(&pod, Some(&node()), "", at(60));
-        let Some(Action::PatchPodStatus {
-            phase: new_phase,
-            conditions,
-            ..
-        }) = verdict.actions().first()
+        let Some(Action::PatchPodStatus { phase: new_phase, conditions, .. }) = verdict.actions().first()
         else {
             panic!("{verdict:?}")
         };
         assert_eq!(*new_phase, None);
-        let kinds: Vec<_> = conditions
-            .iter()
-            .map(|condition| (condition.kind, condition.reason))
-            .collect();
+        let kinds: Vec<_> = conditions.iter().map(|condition| (condition.kind, condition.reason)).collect();
         assert_eq!(kinds, [("KueueFailureRecovery", "KueueForcefullyDeleted")]);
     }
 }
 
 #[test]
 fn a_disruption_that_others_have_noted_is_left_as_it_is() {
-    let evicted = PodView {
-        disruption_target: true,
-        ..pod()
-    };
+    let evicted = PodView { disruption_target: true, ..pod() };
     let verdict = verdict(&evicted, Some(&node()), "", at(60));
     let Some(Action::PatchPodStatus { conditions, .. }) = verdict.actions().first() else {
         panic!("{verdict:?}")
@@ -533,17 +291,10 @@ fn a_disruption_that_others_have_noted_is_left_as_it_is() {
 fn marked(action: TerminateAction, seconds: i64) -> PodView {
     PodView {
         phase: PodPhase::Failed,
-        mark: Some(Mark {
-            action,
-            since: Some(at(seconds)),
-        }),
+        mark: Some(Mark { action, since: Some(at(seconds)) }),
         disruption_target: true,
         resource_version: "8".into(),
-        consent: if action == TerminateAction::Fail {
-            terminate()
-        } else {
-            delete()
-        },
+        consent: if action == TerminateAction::Fail { terminate() } else { delete() },
         ..pod()
     }
 }
@@ -551,36 +302,15 @@ fn marked(action: TerminateAction, seconds: i64) -> PodView {
 #[test]
 fn an_earlier_attempt_is_finished_and_nothing_is_done_twice() {
     use TerminateAction::{Fail, FailAndDelete};
-    let announced = |pod: PodView| PodView {
-        announced: true,
-        ..pod
-    };
+    let announced = |pod: PodView| PodView { announced: true, ..pod };
     let held_by_finalizer = |pod: PodView, seconds| PodView {
-        deletion: Some(Deletion {
-            timestamp: at(seconds),
-            grace_seconds: Some(0),
-        }),
+        deletion: Some(Deletion { timestamp: at(seconds), grace_seconds: Some(0) }),
         ..pod
     };
     let cases = [
-        (
-            "terminated and told",
-            announced(marked(Fail, 60)),
-            61,
-            "Ignore AlreadyRecovered",
-        ),
-        (
-            "terminated, not told",
-            marked(Fail, 60),
-            61,
-            "Act Unannounced EmitEvent",
-        ),
-        (
-            "terminated long ago, not known to be told",
-            marked(Fail, 60),
-            60 + 600,
-            "Ignore AlreadyRecovered",
-        ),
+        ("terminated and told", announced(marked(Fail, 60)), 61, "Ignore AlreadyRecovered"),
+        ("terminated, not told", marked(Fail, 60), 61, "Act Unannounced EmitEvent"),
+        ("terminated long ago, not known to be told", marked(Fail, 60), 60 + 600, "Ignore AlreadyRecovered"),
         (
             "patched, not told, not deleted",
             marked(FailAndDelete, 60),
@@ -619,100 +349,51 @@ fn an_earlier_attempt_is_finished_and_nothing_is_done_twice() {
         ),
     ];
     for (case, pod, now, expected) in cases {
-        assert_eq!(
-            outline(&verdict(&pod, Some(&node()), "", at(now))),
-            expected,
-            "{case}"
-        );
+        assert_eq!(outline(&verdict(&pod, Some(&node()), "", at(now))), expected, "{case}");
     }
 }
 
 #[test]
 fn a_half_done_attempt_stops_when_the_node_is_back() {
     let half = marked(TerminateAction::FailAndDelete, 60);
-    assert_eq!(
-        outline(&verdict(&half, Some(&healthy_node()), "", at(61))),
-        "Ignore NodeReachable"
-    );
+    assert_eq!(outline(&verdict(&half, Some(&healthy_node()), "", at(61))), "Ignore NodeReachable");
 }
 
 #[test]
 fn a_pod_that_was_terminated_may_later_be_deleted_too() {
-    let escalated = PodView {
-        consent: delete(),
-        ..marked(TerminateAction::Fail, 60)
-    };
+    let escalated = PodView { consent: delete(), ..marked(TerminateAction::Fail, 60) };
     let verdict_now = verdict(&escalated, Some(&node()), "", at(70));
     assert_eq!(outline(&verdict_now), DELETED);
-    let Some(Action::EmitEvent(event)) = verdict_now.actions().get(1) else {
-        panic!("{verdict_now:?}")
-    };
-    assert_eq!(
-        event.name, "zombie-deleted.uid-a",
-        "the name must differ from that of the first event"
-    );
-    let taken_back = PodView {
-        consent: terminate(),
-        announced: true,
-        ..marked(TerminateAction::FailAndDelete, 60)
-    };
-    assert_eq!(
-        outline(&verdict(&taken_back, Some(&node()), "", at(70))),
-        "Ignore AlreadyRecovered"
-    );
+    let Some(Action::EmitEvent(event)) = verdict_now.actions().get(1) else { panic!("{verdict_now:?}") };
+    assert_eq!(event.name, "zombie-deleted.uid-a", "the name must differ from that of the first event");
+    let taken_back =
+        PodView { consent: terminate(), announced: true, ..marked(TerminateAction::FailAndDelete, 60) };
+    assert_eq!(outline(&verdict(&taken_back, Some(&node()), "", at(70))), "Ignore AlreadyRecovered");
 }
 
 #[test]
 fn a_mark_on_a_living_pod_proves_nothing() {
-    let undone = PodView {
-        phase: PodPhase::Running,
-        ..marked(TerminateAction::Fail, 60)
-    };
-    assert_eq!(
-        outline(&verdict(&undone, Some(&node()), "", at(70))),
-        TERMINATED
-    );
+    let undone = PodView { phase: PodPhase::Running, ..marked(TerminateAction::Fail, 60) };
+    assert_eq!(outline(&verdict(&undone, Some(&node()), "", at(70))), TERMINATED);
 }
 
 #[test]
 fn a_pod_force_deleted_by_others_needs_no_second_delete() {
-    let deletion = Some(Deletion {
-        timestamp: at(0),
-        grace_seconds: Some(0),
-    });
-    let pod = PodView {
-        deletion,
-        consent: delete(),
-        ..pod()
-    };
-    assert_eq!(
-        outline(&verdict(&pod, Some(&node()), "", at(60))),
-        "Act Zombie PatchPodStatus+EmitEvent"
-    );
+    let deletion = Some(Deletion { timestamp: at(0), grace_seconds: Some(0) });
+    let pod = PodView { deletion, consent: delete(), ..pod() };
+    assert_eq!(outline(&verdict(&pod, Some(&node()), "", at(60))), "Act Zombie PatchPodStatus+EmitEvent");
 }
 
 #[test]
 fn conditions_are_read_back_as_marks() {
     let read = |status, reason| Mark::from_condition(status, reason, None).map(|mark| mark.action);
-    assert_eq!(
-        read("True", "KueueForcefullyTerminated"),
-        Some(TerminateAction::Fail)
-    );
-    assert_eq!(
-        read("True", "KueueForcefullyDeleted"),
-        Some(TerminateAction::FailAndDelete)
-    );
+    assert_eq!(read("True", "KueueForcefullyTerminated"), Some(TerminateAction::Fail));
+    assert_eq!(read("True", "KueueForcefullyDeleted"), Some(TerminateAction::FailAndDelete));
     assert_eq!(read("False", "KueueForcefullyDeleted"), None);
     assert_eq!(read("True", "Other"), None);
     let by_kueue = Mark::from_condition("True", "KueueForcefullyDeleted", None);
-    let pod = PodView {
-        mark: by_kueue,
-        ..marked(TerminateAction::FailAndDelete, 60)
-    };
-    assert_eq!(
-        outline(&verdict(&pod, Some(&node()), "", at(70))),
-        "Act HalfRecovered ForceDeletePod"
-    );
+    let pod = PodView { mark: by_kueue, ..marked(TerminateAction::FailAndDelete, 60) };
+    assert_eq!(outline(&verdict(&pod, Some(&node()), "", at(70))), "Act HalfRecovered ForceDeletePod");
 }
 
 #[test]
@@ -723,13 +404,7 @@ fn annotations_are_picked_out_of_all() {
         ("other", "true"),
     ]);
     let picked = ConsentAnnotations::from_annotations(&all);
-    assert_eq!(
-        picked,
-        ConsentAnnotations {
-            terminate: Some("true".into()),
-            delete: Some("no".into())
-        }
-    );
+    assert_eq!(picked, ConsentAnnotations { terminate: Some("true".into()), delete: Some("no".into()) });
 }
 
 #[test]
@@ -739,12 +414,7 @@ fn every_rule_asked_is_shown_with_what_was_seen() {
         .findings
         .iter()
         .map(|finding| {
-            format!(
-                "{} {} {}",
-                if finding.holds { "yes" } else { "no " },
-                finding.question,
-                finding.observed
-            )
+            format!("{} {} {}", if finding.holds { "yes" } else { "no " }, finding.question, finding.observed)
         })
         .collect();
     assert_eq!(
@@ -766,23 +436,13 @@ fn every_rule_asked_is_shown_with_what_was_seen() {
     assert_eq!(report["reason"], "GraceRunning");
     assert_eq!(report["until"], "2027-01-15T08:01:00Z");
     assert_eq!(report["findings"].as_array().unwrap().len(), 9);
-    assert!(
-        report["whatWouldChangeIt"]
-            .as_str()
-            .unwrap()
-            .contains("node.kubernetes.io/unreachable")
-    );
+    assert!(report["whatWouldChangeIt"].as_str().unwrap().contains("node.kubernetes.io/unreachable"));
 }
 
 #[test]
 fn a_near_miss_is_explained() {
-    let pod = PodView {
-        consent: ConsentAnnotations {
-            terminate: Some("True".into()),
-            delete: None,
-        },
-        ..pod()
-    };
+    let pod =
+        PodView { consent: ConsentAnnotations { terminate: Some("True".into()), delete: None }, ..pod() };
     let judged = decide_pod(&pod, Some(&node()), &policy(""), at(60));
     assert_eq!(
         judged.report().message,
@@ -796,10 +456,7 @@ fn the_brake_turns_acting_into_blocked_and_says_so() {
     use crate::brake::{Brake, BrakeState, NodeCounts};
     use salvor_api::config::BrakeLimits;
 
-    let limits = BrakeLimits {
-        max_pods_per_minute: 1,
-        max_unreachable_percent: 50,
-    };
+    let limits = BrakeLimits { max_pods_per_minute: 1, max_unreachable_percent: 50 };
     let mut brake = Brake::new(limits, BrakeState::default());
     let judged = |pod: &PodView, now| decide_pod(pod, Some(&node()), &policy(""), now);
 
@@ -809,36 +466,18 @@ fn the_brake_turns_acting_into_blocked_and_says_so() {
     assert_eq!(outline(&second.verdict), "Blocked Zombie");
     assert_eq!(second.verdict.wake_at(), Some(at(121)));
     let last = second.findings.last().unwrap();
-    assert!(
-        !last.holds && last.observed.contains("brake.maxPodsPerMinute=1"),
-        "{last:?}"
-    );
+    assert!(!last.holds && last.observed.contains("brake.maxPodsPerMinute=1"), "{last:?}");
     assert!(second.report().blocked_by.is_some());
 
-    let half = PodView {
-        announced: true,
-        ..marked(TerminateAction::FailAndDelete, 60)
-    };
+    let half = PodView { announced: true, ..marked(TerminateAction::FailAndDelete, 60) };
     assert_eq!(
         outline(&brake.pass(at(61), judged(&half, at(61))).verdict),
         "Act HalfRecovered ForceDeletePod"
     );
     let telling = marked(TerminateAction::Fail, 60);
-    brake.observe(
-        at(61),
-        NodeCounts {
-            unreachable: 3,
-            total: 5,
-        },
-    );
-    assert_eq!(
-        outline(&brake.review(at(61), judged(&telling, at(61))).verdict),
-        "Act Unannounced EmitEvent"
-    );
-    assert_eq!(
-        outline(&brake.review(at(61), judged(&half, at(61))).verdict),
-        "Blocked HalfRecovered"
-    );
+    brake.observe(at(61), NodeCounts { unreachable: 3, total: 5 });
+    assert_eq!(outline(&brake.review(at(61), judged(&telling, at(61))).verdict), "Act Unannounced EmitEvent");
+    assert_eq!(outline(&brake.review(at(61), judged(&half, at(61))).verdict), "Blocked HalfRecovered");
     let waiting = brake.review(at(30), judged(&pod(), at(30)));
     assert_eq!(outline(&waiting.verdict), "Wait GraceRunning");
 }

@@ -31,37 +31,19 @@ fn present() -> impl Strategy<Value = Timestamp> {
 }
 
 fn annotation() -> impl Strategy<Value = Option<String>> {
-    select(vec![
-        None,
-        Some("true"),
-        Some("True"),
-        Some("false"),
-        Some(""),
-    ])
-    .prop_map(|value| value.map(Into::into))
+    select(vec![None, Some("true"), Some("True"), Some("false"), Some("")])
+        .prop_map(|value| value.map(Into::into))
 }
 
 fn some_labels() -> impl Strategy<Value = BTreeMap<String, String>> {
-    select(vec![
-        vec![],
-        vec![("tier", "batch")],
-        vec![("tier", "web")],
-        vec![("pool", "metal")],
-    ])
-    .prop_map(|pairs| labels(&pairs))
+    select(vec![vec![], vec![("tier", "batch")], vec![("tier", "web")], vec![("pool", "metal")]])
+        .prop_map(|pairs| labels(&pairs))
 }
 
 fn any_deletion() -> impl Strategy<Value = Deletion> {
-    let grace = prop_oneof![
-        Just(None),
-        Just(Some(0)),
-        (0i64..100).prop_map(Some),
-        any::<i64>().prop_map(Some)
-    ];
-    (time(), grace).prop_map(|(timestamp, grace_seconds)| Deletion {
-        timestamp,
-        grace_seconds,
-    })
+    let grace =
+        prop_oneof![Just(None), Just(Some(0)), (0i64..100).prop_map(Some), any::<i64>().prop_map(Some)];
+    (time(), grace).prop_map(|(timestamp, grace_seconds)| Deletion { timestamp, grace_seconds })
 }
 
 fn any_mark() -> impl Strategy<Value = Mark> {
@@ -73,13 +55,7 @@ fn any_pod() -> impl Strategy<Value = PodView> {
     use PodPhase::{Failed, Pending, Running, Succeeded, Unknown};
     let phase = select(vec![Pending, Running, Running, Succeeded, Failed, Unknown]);
     let deletion = option::weighted(0.9, any_deletion());
-    let node_name = select(vec![
-        None,
-        Some(""),
-        Some("node-a"),
-        Some("node-a"),
-        Some("node-a"),
-    ]);
+    let node_name = select(vec![None, Some(""), Some("node-a"), Some("node-a"), Some("node-a")]);
     (
         annotation(),
         annotation(),
@@ -117,12 +93,7 @@ fn any_pod() -> impl Strategy<Value = PodView> {
 }
 
 fn any_node() -> impl Strategy<Value = NodeView> {
-    let ready = select(vec![
-        Ready::True,
-        Ready::False,
-        Ready::Unknown,
-        Ready::Unknown,
-    ]);
+    let ready = select(vec![Ready::True, Ready::False, Ready::Unknown, Ready::Unknown]);
     let unreachable = option::weighted(0.8, time().prop_map(|since| Unreachable { since }));
     let taint = Taint {
         key: "node.kubernetes.io/out-of-service".into(),
@@ -130,29 +101,10 @@ fn any_node() -> impl Strategy<Value = NodeView> {
         effect: "NoExecute".into(),
     };
     let taints = select(vec![vec![], vec![], vec![taint]]);
-    let mark = option::weighted(
-        0.3,
-        option::of(time()).prop_map(|since| OutOfServiceMark { since }),
-    );
-    (
-        some_labels(),
-        unreachable,
-        ready,
-        option::of(time()),
-        taints,
-        mark,
-        any::<bool>(),
-    )
-        .prop_map(
-            |(
-                labels,
-                unreachable,
-                ready,
-                lease_renewed,
-                out_of_service,
-                out_of_service_mark,
-                announced,
-            )| NodeView {
+    let mark = option::weighted(0.3, option::of(time()).prop_map(|since| OutOfServiceMark { since }));
+    (some_labels(), unreachable, ready, option::of(time()), taints, mark, any::<bool>()).prop_map(
+        |(labels, unreachable, ready, lease_renewed, out_of_service, out_of_service_mark, announced)| {
+            NodeView {
                 labels,
                 unreachable,
                 ready,
@@ -161,8 +113,9 @@ fn any_node() -> impl Strategy<Value = NodeView> {
                 out_of_service_mark,
                 announced,
                 ..node()
-            },
-        )
+            }
+        },
+    )
 }
 
 fn any_policy() -> impl Strategy<Value = ZombiePolicy> {
@@ -186,11 +139,7 @@ fn any_policy() -> impl Strategy<Value = ZombiePolicy> {
 }
 
 fn touches_the_pod<Why>(judgement: &Judgement<Why>) -> bool {
-    judgement
-        .verdict
-        .actions()
-        .iter()
-        .any(Action::is_disruptive)
+    judgement.verdict.actions().iter().any(Action::is_disruptive)
 }
 
 /// What an API server makes of the pod. A pod without finalizers is gone after a force delete.
@@ -202,59 +151,36 @@ fn apply(
     log: &mut Vec<String>,
 ) -> Option<PodView> {
     match action {
-        Action::PatchPodStatus {
-            pod: target,
-            resource_version,
-            phase,
-            conditions,
-        } => {
+        Action::PatchPodStatus { pod: target, resource_version, phase, conditions } => {
             assert_eq!(
                 (target, resource_version),
                 (&pod.pod, &pod.resource_version),
                 "a guard would have refused"
             );
             assert!(
-                conditions
-                    .iter()
-                    .collect::<Vec<_>>()
-                    .windows(2)
-                    .all(|pair| pair[0].kind != pair[1].kind)
+                conditions.iter().collect::<Vec<_>>().windows(2).all(|pair| pair[0].kind != pair[1].kind)
             );
-            let recovered = conditions
-                .iter()
-                .find(|condition| condition.kind == "KueueFailureRecovery")
-                .unwrap();
+            let recovered =
+                conditions.iter().find(|condition| condition.kind == "KueueFailureRecovery").unwrap();
             log.push(format!("patch {}", recovered.reason));
             Some(PodView {
                 resource_version: format!("{}+", pod.resource_version),
                 phase: phase.unwrap_or(pod.phase),
-                mark: Mark::from_condition(
-                    "True",
-                    recovered.reason,
-                    Some(recovered.last_transition_time),
-                ),
+                mark: Mark::from_condition("True", recovered.reason, Some(recovered.last_transition_time)),
                 disruption_target: pod.disruption_target
-                    || conditions
-                        .iter()
-                        .any(|condition| condition.kind == "DisruptionTarget"),
+                    || conditions.iter().any(|condition| condition.kind == "DisruptionTarget"),
                 ..pod
             })
         }
         Action::EmitEvent(event) => {
             log.push(format!("event {}", event.name));
-            Some(PodView {
-                announced: true,
-                ..pod
-            })
+            Some(PodView { announced: true, ..pod })
         }
         Action::ForceDeletePod { pod: target } => {
             assert_eq!(*target, pod.pod);
             assert!(pod.phase.is_terminal(), "status first, then the delete");
             log.push("delete".into());
-            let deletion = Some(Deletion {
-                timestamp: now,
-                grace_seconds: Some(0),
-            });
+            let deletion = Some(Deletion { timestamp: now, grace_seconds: Some(0) });
             finalizer.then_some(PodView { deletion, ..pod })
         }
         other => panic!("not about a pod: {other}"),
