@@ -265,7 +265,7 @@ impl<R: Recovery> Engine<R> {
             return;
         }
         let judgement = self.hold_back(&subject, judgement, now);
-        self.note(&subject, &judgement);
+        let is_new = self.note(&subject, &judgement);
         match judgement.verdict {
             Verdict::Ignore(_) => {
                 let verdict = self.tracked.get(&subject).and_then(|t| t.verdict);
@@ -283,6 +283,13 @@ impl<R: Recovery> Engine<R> {
                     self.wake_at(subject.clone(), at);
                 }
                 self.held.insert(subject);
+            }
+            Verdict::Act { actions, why } if self.shared.dry_run => {
+                if is_new {
+                    for action in &actions {
+                        tracing::info!(recovery = R::NAME, %subject, %action, why = %why, "dry run: would be done");
+                    }
+                }
             }
             Verdict::Act { actions, why } => self.act(subject, actions, &why, now),
         }
@@ -329,12 +336,6 @@ impl<R: Recovery> Engine<R> {
             self.shared.metrics.held(R::NAME, "StaleView");
             tracing::warn!(recovery = R::NAME, %subject, "held: a watch has been silent for too long");
             return self.wake_at(subject, instant + STALE_PAUSE);
-        }
-        if self.shared.dry_run {
-            for action in &actions {
-                tracing::info!(recovery = R::NAME, %subject, %action, why = %why, "dry run: would be done");
-            }
-            return;
         }
         self.in_flight.insert(subject.clone());
         let attempt = Attempt {
@@ -403,13 +404,15 @@ impl<R: Recovery> Engine<R> {
         self.enqueue(subject);
     }
 
-    fn note(&mut self, subject: &R::Subject, judgement: &Judgement<R::Why>) {
+    /// Counts a verdict that differs from the last one; whether it did.
+    fn note(&mut self, subject: &R::Subject, judgement: &Judgement<R::Why>) -> bool {
         let verdict = (judgement.verdict.name(), judgement.verdict.why().code());
-        let tracked = self.track(subject);
-        if tracked.verdict.replace(verdict) != Some(verdict) {
+        let is_new = self.track(subject).verdict.replace(verdict) != Some(verdict);
+        if is_new {
             self.shared.metrics.verdict(R::NAME, verdict.0, verdict.1);
             tracing::debug!(recovery = R::NAME, %subject, verdict = verdict.0, why = %judgement.verdict.why());
         }
+        is_new
     }
 
     fn track(&mut self, subject: &R::Subject) -> &mut Tracked {

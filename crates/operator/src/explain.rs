@@ -61,7 +61,9 @@ pub async fn explain_pod(
     let subject = format!("pod {namespace}/{name}");
     let (client, time) = connect(config)?;
     let pod = zombie::pod(&client, namespace, name).await.map_err(|e| cannot_read(&subject, e))?;
-    let pod = pod.ok_or_else(|| ExplainError::NotFound(subject.clone()))?;
+    let mut pod = pod.ok_or_else(|| ExplainError::NotFound(subject.clone()))?;
+    let history = history(&client, namespace, &pod.pod.uid).await.map_err(|e| cannot_read("events", e))?;
+    pod.announced = !history.is_empty();
     let node = match &pod.node_name {
         None => None,
         Some(node) => {
@@ -72,7 +74,6 @@ pub async fn explain_pod(
     let policy = ZombiePolicy::new(configuration);
     let judgement = decide_pod(&pod, node.as_ref(), &policy, time.server());
     let report = reviewed(&client, configuration, &time, judgement).await;
-    let history = history(&client, namespace, &pod.pod.uid).await.map_err(|e| cannot_read("events", e))?;
     Ok(Explanation { subject, recoveries: vec![report], history })
 }
 
@@ -86,13 +87,14 @@ pub async fn explain_node(
     let (client, time) = connect(config)?;
     let read = zombie::node(&client, name, time.local()).await.map_err(|e| cannot_read(&subject, e))?;
     let mut node = read.ok_or_else(|| ExplainError::NotFound(subject.clone()))?;
+    let history = history(&client, "default", name).await.map_err(|e| cannot_read("events", e))?;
+    node.announced = !history.is_empty();
     node.lease_renewed = live::lease_renewed(&client, name)
         .await
         .map_err(|e| cannot_read(&format!("the Lease of node {name}"), e))?;
     let policy = ZombiePolicy::new(configuration);
     let judgement = decide_node(&node, &policy, time.server());
     let report = reviewed(&client, configuration, &time, judgement).await;
-    let history = history(&client, "default", name).await.map_err(|e| cannot_read("events", e))?;
     Ok(Explanation { subject, recoveries: vec![report], history })
 }
 

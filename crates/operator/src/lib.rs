@@ -4,7 +4,7 @@
 //! watch ──► recovery (index, decide) ──► engine (queue, timers, brake) ──► executor ──► API server
 //! ```
 //!
-//! [`recoveries`] is the list of recoveries; everything else is the same for all of them.
+//! `recoveries` is the list of recoveries; everything else is the same for all of them.
 
 mod client;
 mod crash;

@@ -171,6 +171,8 @@ enum WatchEnd {
     Broken(#[from] std::io::Error),
     #[error("nothing was heard for {} seconds", SILENCE_ALLOWED.as_secs())]
     Silent,
+    #[error("the server closed the watch at once")]
+    ClosedAtOnce,
     #[error("nobody listens any more")]
     Unheard,
 }
@@ -188,22 +190,25 @@ pub(crate) async fn follow<P: Project>(
     let mut revision: Option<String> = None;
     loop {
         let began = Instant::now();
-        let result = match &revision {
-            None => follower.list().await.map(Some),
-            Some(from) => follower.watch(from).await,
+        let result = match &mut revision {
+            None => follower.list().await.map(|listed| revision = Some(listed)),
+            // What was seen stays seen, however the watch ends: the revision moves with every event.
+            Some(seen) => follower.watch(seen).await.and_then(|()| {
+                if began.elapsed() < SHORT_WATCH { Err(WatchEnd::ClosedAtOnce) } else { Ok(()) }
+            }),
         };
         match result {
-            // A list, or a watch that lasted: go on at once from where it ended.
-            Ok(next) if revision.is_none() || began.elapsed() >= SHORT_WATCH => {
-                revision = next.or(revision);
+            Ok(()) => {
                 failures = 0;
                 continue;
             }
-            Ok(next) => revision = next.or(revision),
             Err(WatchEnd::Unheard) => return,
             Err(WatchEnd::Expired) => {
                 tracing::debug!(resource = follower.target.resource, "revision expired; listing again");
                 revision = None;
+            }
+            Err(WatchEnd::ClosedAtOnce) => {
+                tracing::debug!(resource = follower.target.resource, "the server closed the watch at once");
             }
             Err(error) => {
                 tracing::warn!(resource = follower.target.resource, %error, "watch interrupted; it goes on from where it was");
@@ -263,13 +268,13 @@ impl<P: Project> Follower<P> {
         }
     }
 
-    /// Watches from a revision until the server ends it; the revision to go on from, if it moved.
-    async fn watch(&self, from: &str) -> Result<Option<String>, WatchEnd> {
+    /// Watches from a revision, which moves with what is seen, until the server ends it.
+    async fn watch(&self, revision: &mut String) -> Result<(), WatchEnd> {
         let query = [
             ("watch", "true".to_owned()),
             ("allowWatchBookmarks", "true".to_owned()),
             ("timeoutSeconds", WATCH_SECONDS.to_string()),
-            ("resourceVersion", from.to_owned()),
+            ("resourceVersion", revision.clone()),
         ];
         let opened = self.client.request_stream(self.request(&query)?);
         let body = tokio::time::timeout(SILENCE_ALLOWED, opened)
@@ -278,7 +283,6 @@ impl<P: Project> Follower<P> {
             .map_err(expired_or_api)?;
         self.health.heard();
         let mut body = std::pin::pin!(body);
-        let mut revision = None;
         let mut line = Vec::new();
         loop {
             line.clear();
@@ -287,28 +291,21 @@ impl<P: Project> Follower<P> {
                 read = tokio::time::timeout(SILENCE_ALLOWED, read) => read.map_err(|_| WatchEnd::Silent)?,
                 () = self.changes.closed() => return Err(WatchEnd::Unheard),
             };
-            match read {
-                Ok(true) => {}
-                Ok(false) => return Ok(revision),
-                // What was seen so far was seen: a broken connection loses nothing of it.
-                Err(error) if revision.is_some() => {
-                    tracing::debug!(resource = self.target.resource, %error, "watch broke");
-                    return Ok(revision);
-                }
-                Err(error) => return Err(error.into()),
+            if !read? {
+                return Ok(());
             }
             self.health.heard();
             // Half a line at the end of a broken connection: the whole one comes again from the last revision.
-            let Ok(event) = serde_json::from_slice::<Line<'_>>(&line) else {
-                return Ok(revision);
-            };
+            let Ok(event) = serde_json::from_slice::<Line<'_>>(&line) else { return Ok(()) };
             match event.kind {
                 "BOOKMARK" => {}
                 "ERROR" => return Err(refused(event.object)),
                 kind => self.pass_on(kind, event.object).await?,
             }
-            revision =
-                Some(identify(event.object).metadata.resource_version).filter(|r| !r.is_empty()).or(revision);
+            let seen = identify(event.object).metadata.resource_version;
+            if !seen.is_empty() {
+                *revision = seen;
+            }
         }
     }
 
@@ -373,3 +370,6 @@ fn percent_encode(value: &str) -> String {
     }
     encoded
 }
+
+#[cfg(test)]
+mod tests;
