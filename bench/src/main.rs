@@ -1,30 +1,34 @@
-//! Benchmarks on the real control plane. Each prints a table; `bench/README.md` keeps what was seen.
+//! Benchmarks on the real control plane. Each prints a table; `bench/README.md` says how they measure.
 
 mod nodes;
 mod process;
+mod zombie;
 
 use std::process::ExitCode;
 
-const USAGE: &str = "usage: salvor-bench nodes [NODES] [PODS]";
+use clap::Parser;
+
+/// Benchmarks on the real control plane.
+#[derive(Parser)]
+enum Benchmark {
+    /// Many simulated nodes and pods in one process, under the real scheduler and node lifecycle
+    Nodes {
+        /// Simulated nodes
+        #[arg(default_value_t = 1_000)]
+        nodes: usize,
+        /// Pods that they run
+        #[arg(default_value_t = 10_000)]
+        pods: usize,
+    },
+    /// Zombie recovery: memory at rest and a storm, beside bare requests and beside Kueue
+    Zombie(zombie::Sizes),
+}
 
 #[tokio::main]
 async fn main() -> ExitCode {
-    let arguments: Vec<String> = std::env::args().skip(1).collect();
-    let count = |i: usize, default: usize| match arguments.get(i).map(|a| a.parse()) {
-        None => Ok(default),
-        Some(Ok(n)) if n > 0 => Ok(n),
-        Some(_) => Err(format!(
-            "{:?} is not a positive count\n{USAGE}",
-            arguments[i]
-        )),
-    };
-    let result = match arguments.first().map(String::as_str) {
-        Some("nodes") => match (count(1, 1_000), count(2, 10_000)) {
-            (Ok(nodes), Ok(pods)) => nodes::run(nodes, pods).await,
-            (Err(error), _) | (_, Err(error)) => Err(error),
-        },
-        Some(other) => Err(format!("{other:?} is not a benchmark\n{USAGE}")),
-        None => Err(USAGE.to_owned()),
+    let result = match Benchmark::parse() {
+        Benchmark::Nodes { nodes, pods } => nodes::run(nodes, pods).await,
+        Benchmark::Zombie(sizes) => zombie::run(&sizes).await,
     };
     match result {
         Ok(()) => ExitCode::SUCCESS,

@@ -1,6 +1,6 @@
-//! What a process has cost so far, from the kernel's own books.
+//! What processes have cost so far, from the kernel's own books.
 
-use std::fs;
+use std::{fs, time::Instant};
 
 /// Kernel clock ticks per second; fixed at 100 on Linux for what `/proc` shows.
 const TICKS: f64 = 100.0;
@@ -9,18 +9,8 @@ const TICKS: f64 = 100.0;
 pub(crate) fn cpu_seconds(pid: u32) -> f64 {
     let stat = fs::read_to_string(format!("/proc/{pid}/stat")).unwrap_or_default();
     // The command's name may hold spaces; the fields after its closing parenthesis do not.
-    let fields: Vec<&str> = stat
-        .rsplit(')')
-        .next()
-        .unwrap_or("")
-        .split_whitespace()
-        .collect();
-    let ticks = |i: usize| {
-        fields
-            .get(i)
-            .and_then(|f| f.parse::<f64>().ok())
-            .unwrap_or(0.0)
-    };
+    let fields: Vec<&str> = stat.rsplit(')').next().unwrap_or("").split_whitespace().collect();
+    let ticks = |i: usize| fields.get(i).and_then(|f| f.parse::<f64>().ok()).unwrap_or(0.0);
     (ticks(11) + ticks(12)) / TICKS
 }
 
@@ -33,4 +23,67 @@ pub(crate) fn memory_mb(pid: u32) -> (f64, f64) {
     };
     let mb = |name| field(name).unwrap_or(0.0) / 1000.0;
     (mb("VmRSS:"), mb("VmHWM:"))
+}
+
+/// How many cores this process may use.
+pub(crate) fn cores() -> usize {
+    std::thread::available_parallelism().map_or(1, usize::from)
+}
+
+/// A stretch of time in which others should leave the machine alone.
+#[derive(Debug)]
+pub(crate) struct Watchman {
+    ours: Vec<u32>,
+    began: Instant,
+    busy: f64,
+    used_by_ours: f64,
+}
+
+impl Watchman {
+    /// Begins to look; these processes, and this one, are ours and live until the end.
+    pub(crate) fn begin(ours: &[u32]) -> Self {
+        let ours: Vec<u32> = ours.iter().copied().chain([std::process::id()]).collect();
+        Self { began: Instant::now(), busy: busy_seconds(), used_by_ours: used_by(&ours), ours }
+    }
+
+    /// What others took since the beginning; `newcomer` is ours too, and began after it.
+    pub(crate) fn end(&self, newcomer: Option<u32>) -> Disturbance {
+        let ours = used_by(&self.ours) - self.used_by_ours + newcomer.map_or(0.0, cpu_seconds);
+        let others = busy_seconds() - self.busy - ours;
+        let capacity = self.began.elapsed().as_secs_f64() * cores() as f64;
+        Disturbance { others: others.max(0.0), capacity }
+    }
+}
+
+/// What others took of the machine.
+#[derive(Clone, Copy, Debug, Default)]
+pub(crate) struct Disturbance {
+    others: f64,
+    capacity: f64,
+}
+
+impl Disturbance {
+    /// Both stretches together.
+    pub(crate) fn and(self, other: Self) -> Self {
+        Self { others: self.others + other.others, capacity: self.capacity + other.capacity }
+    }
+
+    /// The share of the machine that others took, from 0 to 1.
+    pub(crate) fn share(self) -> f64 {
+        if self.capacity > 0.0 { self.others / self.capacity } else { 0.0 }
+    }
+}
+
+fn used_by(pids: &[u32]) -> f64 {
+    pids.iter().map(|pid| cpu_seconds(*pid)).sum()
+}
+
+/// CPU seconds that all processes of the machine have used, and those that a hypervisor kept from it. Interrupts are
+/// left out: those of our own loopback traffic are in no process's books.
+fn busy_seconds() -> f64 {
+    let stat = fs::read_to_string("/proc/stat").unwrap_or_default();
+    let fields: Vec<f64> =
+        stat.lines().next().unwrap_or("").split_whitespace().skip(1).map(|f| f.parse().unwrap_or(0.0)).collect();
+    let [user, nice, system, _idle, _iowait, _irq, _softirq, steal, ..] = fields[..] else { return 0.0 };
+    (user + nice + system + steal) / TICKS
 }

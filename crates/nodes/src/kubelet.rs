@@ -345,8 +345,12 @@ impl Kubelet {
             backoff: self.timers.restart_backoff,
             kubelet_runs: !matches!(self.condition, Condition::Off | Condition::KubeletStopped),
         };
+        let connected = self.is_connected();
         let worker = self.workers.get_mut(key)?;
-        worker.mount_if_attached(&self.attached, now);
+        // Only the API can tell a kubelet that a volume is attached.
+        if connected {
+            worker.mount_if_attached(&self.attached, now);
+        }
         let next = worker.runtime.as_mut()?.advance(now, &world);
         worker.enforce_active_deadline(now, next)
     }

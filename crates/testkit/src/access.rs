@@ -41,9 +41,8 @@ impl Access {
     /// # Panics
     /// If the user agent cannot stand in an HTTP header.
     pub fn config(&self, user_agent: &str) -> Config {
-        let agent = HeaderValue::from_str(user_agent).unwrap_or_else(|error| {
-            panic!("the user agent {user_agent:?} is not a header value: {error}")
-        });
+        let agent = HeaderValue::from_str(user_agent)
+            .unwrap_or_else(|error| panic!("the user agent {user_agent:?} is not a header value: {error}"));
         let mut config = Config::new(self.server.clone());
         config.default_namespace.clone_from(&self.namespace);
         config.root_cert = Some(vec![self.ca_der.clone()]);
@@ -56,10 +55,7 @@ impl Access {
     /// The same access with another default namespace.
     #[must_use]
     pub fn in_namespace(&self, namespace: &str) -> Self {
-        Self {
-            namespace: namespace.to_owned(),
-            ..self.clone()
-        }
+        Self { namespace: namespace.to_owned(), ..self.clone() }
     }
 
     /// The URL of the API server.
@@ -107,15 +103,10 @@ impl Access {
         mut rules: Vec<PolicyRule>,
     ) -> Result<Self, kube::Error> {
         let client = self.client("salvor-testkit-access");
-        let metadata = ObjectMeta {
-            name: Some(name.to_owned()),
-            ..ObjectMeta::default()
-        };
+        let metadata = ObjectMeta { name: Some(name.to_owned()), ..ObjectMeta::default() };
         // Cluster-wide objects of one name for all namespaces would collide.
-        let cluster_metadata = ObjectMeta {
-            name: Some(format!("{namespace}:{name}")),
-            ..ObjectMeta::default()
-        };
+        let cluster_metadata =
+            ObjectMeta { name: Some(format!("{namespace}:{name}")), ..ObjectMeta::default() };
         // A path that does not exist and that only this role allows: once it is allowed, so is everything else in it.
         let probe = format!("/salvor-testkit/{namespace}/{name}");
         rules.push(PolicyRule {
@@ -125,19 +116,11 @@ impl Access {
         });
 
         let accounts: Api<ServiceAccount> = Api::namespaced(client.clone(), namespace);
-        let account = ServiceAccount {
-            metadata,
-            ..ServiceAccount::default()
-        };
+        let account = ServiceAccount { metadata, ..ServiceAccount::default() };
         accounts.create(&PostParams::default(), &account).await?;
-        let role = ClusterRole {
-            metadata: cluster_metadata.clone(),
-            rules: Some(rules),
-            ..ClusterRole::default()
-        };
-        Api::all(client.clone())
-            .create(&PostParams::default(), &role)
-            .await?;
+        let role =
+            ClusterRole { metadata: cluster_metadata.clone(), rules: Some(rules), ..ClusterRole::default() };
+        Api::all(client.clone()).create(&PostParams::default(), &role).await?;
         let binding = ClusterRoleBinding {
             metadata: cluster_metadata.clone(),
             role_ref: RoleRef {
@@ -152,20 +135,13 @@ impl Access {
                 ..Subject::default()
             }]),
         };
-        Api::all(client)
-            .create(&PostParams::default(), &binding)
-            .await?;
+        Api::all(client).create(&PostParams::default(), &binding).await?;
 
         let request = TokenRequest {
-            spec: TokenRequestSpec {
-                expiration_seconds: Some(3600),
-                ..TokenRequestSpec::default()
-            },
+            spec: TokenRequestSpec { expiration_seconds: Some(3600), ..TokenRequestSpec::default() },
             ..TokenRequest::default()
         };
-        let issued = accounts
-            .create_token_request(name, &PostParams::default(), &request)
-            .await?;
+        let issued = accounts.create_token_request(name, &PostParams::default(), &request).await?;
         let access = Self {
             token: issued.status.map(|status| status.token).unwrap_or_default(),
             ..self.in_namespace(namespace)
@@ -202,9 +178,7 @@ impl Access {
             }
         });
         if asked.await.is_none() {
-            panic!(
-                "the API server does not honour the rules bound for {path}; its last answer: {last}"
-            );
+            panic!("the API server does not honour the rules bound for {path}; its last answer: {last}");
         }
     }
 }

@@ -44,9 +44,7 @@ impl Verb {
     /// Whether it asks for a change.
     pub fn is_write(self) -> bool {
         match self {
-            Self::Create | Self::Update | Self::Patch | Self::Delete | Self::DeleteCollection => {
-                true
-            }
+            Self::Create | Self::Update | Self::Patch | Self::Delete | Self::DeleteCollection => true,
             Self::Get | Self::List | Self::Watch | Self::Other => false,
         }
     }
@@ -103,11 +101,7 @@ pub struct Table(BTreeMap<Request, u64>);
 impl Table {
     /// How many requests there were that a condition holds for.
     pub fn count(&self, mut condition: impl FnMut(&Request) -> bool) -> u64 {
-        self.0
-            .iter()
-            .filter(|(request, _)| condition(request))
-            .map(|(_, count)| count)
-            .sum()
+        self.0.iter().filter(|(request, _)| condition(request)).map(|(_, count)| count).sum()
     }
 
     /// How many requests a user agent made.
@@ -128,22 +122,10 @@ impl Table {
 
 impl fmt::Display for Table {
     fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
-        writeln!(
-            f,
-            "{:>7}  {:<16} {:<36} {:>4}  user agent",
-            "count", "verb", "resource", "code"
-        )?;
+        writeln!(f, "{:>7}  {:<16} {:<36} {:>4}  user agent", "count", "verb", "resource", "code")?;
         for (request, count) in &self.0 {
-            let Request {
-                verb,
-                resource,
-                user_agent,
-                code,
-            } = request;
-            writeln!(
-                f,
-                "{count:>7}  {verb:<16} {resource:<36} {code:>4}  {user_agent}"
-            )?;
+            let Request { verb, resource, user_agent, code } = request;
+            writeln!(f, "{count:>7}  {verb:<16} {resource:<36} {code:>4}  {user_agent}")?;
         }
         Ok(())
     }
@@ -193,9 +175,7 @@ impl Accounting {
     /// If the API server does not answer.
     pub async fn server_total(&self, verb: Verb, resource: &str) -> u64 {
         let client = self.admin.client(USER_AGENT);
-        let request = http::Request::get("/metrics")
-            .body(Vec::new())
-            .expect("a path makes a request");
+        let request = http::Request::get("/metrics").body(Vec::new()).expect("a path makes a request");
         match client.request_text(request).await {
             Ok(metrics) => total_in(&metrics, verb, resource),
             Err(error) => panic!("the API server does not give its metrics: {error}"),
@@ -206,9 +186,7 @@ impl Accounting {
     /// server writes a line before the client has the whole answer, so all that was answered before is there.
     async fn read_up_to_now(&self, from: u64) -> (Vec<Line>, u64) {
         let sentinel = format!("/version?salvor-mark={}", random::suffix(13));
-        let request = http::Request::get(&sentinel)
-            .body(Vec::new())
-            .expect("a path makes a request");
+        let request = http::Request::get(&sentinel).body(Vec::new()).expect("a path makes a request");
         if let Err(error) = self.admin.client(USER_AGENT).request_text(request).await {
             panic!("no accounting without the API server: {error}");
         }
@@ -231,10 +209,7 @@ impl Accounting {
         };
         match wait::patience().until(reading).await {
             Some(read) => read,
-            None => panic!(
-                "the request {sentinel} does not appear in the audit log {}",
-                self.log.display()
-            ),
+            None => panic!("the request {sentinel} does not appear in the audit log {}", self.log.display()),
         }
     }
 
@@ -246,15 +221,10 @@ impl Accounting {
             file.read_to_end(&mut bytes)
         });
         if let Err(error) = read {
-            panic!(
-                "the audit log {} cannot be read: {error}",
-                self.log.display()
-            );
+            panic!("the audit log {} cannot be read: {error}", self.log.display());
         }
         let mut position = from;
-        let complete = bytes
-            .split_inclusive(|&byte| byte == b'\n')
-            .filter(|line| line.ends_with(b"\n"));
+        let complete = bytes.split_inclusive(|&byte| byte == b'\n').filter(|line| line.ends_with(b"\n"));
         complete
             .map(|line| {
                 position += line.len() as u64;
@@ -291,26 +261,16 @@ struct ResponseStatus {
 
 impl From<Line> for Request {
     fn from(line: Line) -> Self {
-        let object = line
-            .object_ref
-            .and_then(|object| Some((object.resource?, object.subresource)));
+        let object = line.object_ref.and_then(|object| Some((object.resource?, object.subresource)));
         Self {
             verb: Verb::parse(&line.verb),
             resource: match object {
                 Some((resource, Some(subresource))) => format!("{resource}/{subresource}"),
                 Some((resource, None)) => resource,
-                None => line
-                    .request_uri
-                    .split('?')
-                    .next()
-                    .unwrap_or_default()
-                    .to_owned(),
+                None => line.request_uri.split('?').next().unwrap_or_default().to_owned(),
             },
             user_agent: line.user_agent,
-            code: line
-                .response_status
-                .map(|status| status.code)
-                .unwrap_or_default(),
+            code: line.response_status.map(|status| status.code).unwrap_or_default(),
         }
     }
 }
@@ -320,18 +280,13 @@ fn total_in(metrics: &str, verb: Verb, resource: &str) -> u64 {
     let (resource, subresource) = resource.split_once('/').unwrap_or((resource, ""));
     metrics
         .lines()
-        .filter_map(|line| {
-            line.strip_prefix("apiserver_request_total{")?
-                .split_once("} ")
-        })
+        .filter_map(|line| line.strip_prefix("apiserver_request_total{")?.split_once("} "))
         .filter(|(labels, _)| {
             let label = |name: &str| {
                 // No value of the labels we look at has a comma or a quote in it.
-                labels.split(',').find_map(|pair| {
-                    pair.strip_prefix(name)?
-                        .strip_prefix("=\"")?
-                        .strip_suffix('"')
-                })
+                labels
+                    .split(',')
+                    .find_map(|pair| pair.strip_prefix(name)?.strip_prefix("=\"")?.strip_suffix('"'))
             };
             label("verb").map(Verb::parse) == Some(verb)
                 && label("resource") == Some(resource)
@@ -374,13 +329,7 @@ apiserver_request_terminations_total{code="201",resource="pods",subresource="",v
         assert_eq!(table.writes_by("me"), 3);
         let text = table.to_string();
         assert!(
-            text.lines().any(|line| line.split_whitespace().eq([
-                "3",
-                "patch",
-                "pods/status",
-                "200",
-                "me"
-            ])),
+            text.lines().any(|line| line.split_whitespace().eq(["3", "patch", "pods/status", "200", "me"])),
             "{text}"
         );
     }

@@ -26,15 +26,11 @@ pub async fn shared() -> &'static ControlPlane {
     static SHARED: OnceCell<Result<ControlPlane, String>> = OnceCell::const_new();
     let plane = SHARED
         .get_or_init(|| async {
-            let everything = ControlPlane::builder()
-                .with(Part::ControllerManager)
-                .with(Part::Scheduler);
+            let everything = ControlPlane::builder().with(Part::ControllerManager).with(Part::Scheduler);
             everything.start().await.map_err(|error| error.to_string())
         })
         .await;
-    plane
-        .as_ref()
-        .unwrap_or_else(|error| panic!("the shared control plane does not start: {error}"))
+    plane.as_ref().unwrap_or_else(|error| panic!("the shared control plane does not start: {error}"))
 }
 
 /// A corner of the [`shared`] control plane for one test. The name is for people, and should be short.
@@ -72,18 +68,10 @@ impl<'p> Arena<'p> {
             },
             ..Namespace::default()
         };
-        if let Err(error) = Api::all(client.clone())
-            .create(&PostParams::default(), &namespace)
-            .await
-        {
+        if let Err(error) = Api::all(client.clone()).create(&PostParams::default(), &namespace).await {
             panic!("the namespace {name} cannot be created: {error}");
         }
-        Self {
-            plane,
-            name,
-            client,
-            logs,
-        }
+        Self { plane, name, client, logs }
     }
 
     /// The control plane around it.

@@ -31,11 +31,8 @@ pub(crate) fn folder() -> Result<&'static Path, AssetsError> {
 fn build(mut script: Command, show: &mut impl Write) -> Result<PathBuf, AssetsError> {
     let name = script.get_program().display().to_string();
     let mut said = String::new();
-    let failed = |problem: String, said: &str| AssetsError {
-        script: name.clone(),
-        problem,
-        said: said.to_owned(),
-    };
+    let failed =
+        |problem: String, said: &str| AssetsError { script: name.clone(), problem, said: said.to_owned() };
     let mut child = script
         .stdin(Stdio::null())
         .stdout(Stdio::piped())
@@ -85,17 +82,12 @@ mod tests {
         let outcome = build(script("echo 'no Go here' >&2; exit 3"), &mut shown);
         assert_eq!(shown, b"no Go here\n");
         let message = outcome.unwrap_err().to_string();
-        assert!(
-            message.contains("exit status: 3") && message.contains("no Go here"),
-            "{message}"
-        );
+        assert!(message.contains("exit status: 3") && message.contains("no Go here"), "{message}");
     }
 
     #[test]
     fn a_script_that_prints_nothing_is_an_error() {
-        let message = build(script("exit 0"), &mut Vec::new())
-            .unwrap_err()
-            .to_string();
+        let message = build(script("exit 0"), &mut Vec::new()).unwrap_err().to_string();
         assert!(message.contains("printed no folder"), "{message}");
     }
 }

@@ -6,8 +6,8 @@ use std::io;
 use std::path::Path;
 
 use rcgen::{
-    BasicConstraints, CertificateParams, CertifiedIssuer, DnType, ExtendedKeyUsagePurpose, IsCa,
-    KeyPair, KeyUsagePurpose,
+    BasicConstraints, CertificateParams, CertifiedIssuer, DnType, ExtendedKeyUsagePurpose, IsCa, KeyPair,
+    KeyUsagePurpose,
 };
 
 pub(crate) const CA: &str = "ca.crt";
@@ -60,17 +60,13 @@ pub(crate) struct Credentials {
 impl Credentials {
     pub(crate) fn generate() -> Result<Self, rcgen::Error> {
         let mut params = CertificateParams::default();
-        params
-            .distinguished_name
-            .push(DnType::CommonName, "salvor-testkit-ca");
+        params.distinguished_name.push(DnType::CommonName, "salvor-testkit-ca");
         params.is_ca = IsCa::Ca(BasicConstraints::Unconstrained);
         params.key_usages = vec![KeyUsagePurpose::KeyCertSign, KeyUsagePurpose::CrlSign];
         let ca = CertifiedIssuer::self_signed(params, KeyPair::generate()?)?;
 
         let mut params = CertificateParams::new(["127.0.0.1".to_owned(), "localhost".to_owned()])?;
-        params
-            .distinguished_name
-            .push(DnType::CommonName, "salvor-testkit-serving");
+        params.distinguished_name.push(DnType::CommonName, "salvor-testkit-serving");
         params.extended_key_usages = vec![ExtendedKeyUsagePurpose::ServerAuth];
         let serving_key = KeyPair::generate()?;
         let serving = params.signed_by(&serving_key, &ca)?;
@@ -102,14 +98,8 @@ impl Credentials {
             (CA, self.ca_pem.as_str()),
             (SERVING_CERTIFICATE, &self.serving_pem),
             (SERVING_KEY, &self.serving_key_pem),
-            (
-                SERVICE_ACCOUNT_KEY,
-                &self.service_account_key.serialize_pem(),
-            ),
-            (
-                SERVICE_ACCOUNT_PUBLIC_KEY,
-                &self.service_account_key.public_key_pem(),
-            ),
+            (SERVICE_ACCOUNT_KEY, &self.service_account_key.serialize_pem()),
+            (SERVICE_ACCOUNT_PUBLIC_KEY, &self.service_account_key.public_key_pem()),
             (TOKENS, &tokens),
         ] {
             fs::write(folder.join(name), content)?;

@@ -22,12 +22,7 @@ pub struct KubectlError {
 
 impl Kubectl {
     pub(crate) fn new(program: PathBuf, kubeconfig: PathBuf, cache: PathBuf) -> Self {
-        Self {
-            program,
-            kubeconfig,
-            cache,
-            namespace: "default".to_owned(),
-        }
+        Self { program, kubeconfig, cache, namespace: "default".to_owned() }
     }
 
     /// The same in another namespace.
@@ -42,10 +37,7 @@ impl Kubectl {
     /// # Errors
     /// If it ends with anything but success; with what it wrote to stderr.
     pub async fn run(&self, arguments: &[&str]) -> Result<String, KubectlError> {
-        let failed = |reason: String| KubectlError {
-            arguments: arguments.join(" "),
-            reason,
-        };
+        let failed = |reason: String| KubectlError { arguments: arguments.join(" "), reason };
         let output = tokio::process::Command::new(&self.program)
             .arg("--kubeconfig")
             .arg(&self.kubeconfig)

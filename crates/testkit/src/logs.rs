@@ -32,22 +32,12 @@ pub(crate) fn since(folder: &Path, then: &Lengths) -> String {
         let Ok(bytes) = fs::read(path(folder, part)) else {
             continue;
         };
-        let start = then
-            .0
-            .get(&part)
-            .copied()
-            .unwrap_or_default()
-            .min(bytes.len() as u64) as usize;
+        let start = then.0.get(&part).copied().unwrap_or_default().min(bytes.len() as u64) as usize;
         let written = String::from_utf8_lossy(&bytes[start..]);
         let lines: Vec<&str> = written.lines().collect();
         let shown = &lines[lines.len().saturating_sub(TAIL)..];
         // Writing to a string cannot fail.
-        let _ = writeln!(
-            text,
-            "---- {part}: the last {} of {} lines ----",
-            shown.len(),
-            lines.len()
-        );
+        let _ = writeln!(text, "---- {part}: the last {} of {} lines ----", shown.len(), lines.len());
         for line in shown {
             let _ = writeln!(text, "{line}");
         }
@@ -77,10 +67,7 @@ mod tests {
         fs::write(&log, format!("before\n{lines}")).unwrap();
 
         let text = since(folder.path(), &then);
-        assert!(
-            text.starts_with("---- kube-scheduler: the last 60 of 100 lines ----\nline 41\n"),
-            "{text}"
-        );
+        assert!(text.starts_with("---- kube-scheduler: the last 60 of 100 lines ----\nline 41\n"), "{text}");
         assert!(text.ends_with("line 100\n"), "{text}");
     }
 }

@@ -31,31 +31,17 @@ impl Arena<'_> {
     /// # Panics
     /// If they cannot be registered, or if no controller manager takes their first taint away.
     pub async fn fleet(&self, count: usize) -> Fleet {
-        let options = FleetOptions {
-            timers: QUICK,
-            ..FleetOptions::default()
-        };
-        let fleet = Fleet::start(
-            self.admin().client(&format!("{}-nodes", self.user_agent())),
-            options,
-        );
+        let options = FleetOptions { timers: QUICK, ..FleetOptions::default() };
+        let fleet = Fleet::start(self.admin().client(&format!("{}-nodes", self.user_agent())), options);
         if let Err(error) = fleet.add((0..count).map(|i| self.node(i))).await {
             panic!("the simulated nodes cannot be registered: {error}");
         }
-        let schedulable = |n: &Node| {
-            n.spec
-                .as_ref()
-                .and_then(|s| s.taints.as_ref())
-                .is_none_or(Vec::is_empty)
-        };
-        let mine =
-            ListParams::default().labels(&format!("topology.kubernetes.io/zone={}", self.zone()));
-        wait::for_list(
-            &Api::all(self.client()),
-            &mine,
-            "every node is schedulable",
-            |nodes: &[Node]| nodes.len() == count && nodes.iter().all(schedulable),
-        )
+        let schedulable =
+            |n: &Node| n.spec.as_ref().and_then(|s| s.taints.as_ref()).is_none_or(Vec::is_empty);
+        let mine = ListParams::default().labels(&format!("topology.kubernetes.io/zone={}", self.zone()));
+        wait::for_list(&Api::all(self.client()), &mine, "every node is schedulable", |nodes: &[Node]| {
+            nodes.len() == count && nodes.iter().all(schedulable)
+        })
         .await;
         fleet
     }

@@ -17,12 +17,7 @@ pub enum Part {
 
 impl Part {
     /// All of them, in the order in which they start.
-    pub const ALL: [Self; 4] = [
-        Self::Etcd,
-        Self::ApiServer,
-        Self::ControllerManager,
-        Self::Scheduler,
-    ];
+    pub const ALL: [Self; 4] = [Self::Etcd, Self::ApiServer, Self::ControllerManager, Self::Scheduler];
 
     /// The name of its program, and of its log.
     pub fn program(self) -> &'static str {
@@ -73,21 +68,12 @@ mod tests {
             strings(&["--a=1", "--leader-elect=false", "--ab=2"]),
             &strings(&["--a=3", "--new", "--a=4"]),
         );
-        assert_eq!(
-            line,
-            strings(&["--a=4", "--leader-elect=false", "--ab=2", "--new"])
-        );
+        assert_eq!(line, strings(&["--a=4", "--leader-elect=false", "--ab=2", "--new"]));
     }
 
     #[test]
     fn one_dash_or_two_and_a_value_or_none_name_the_same_flag() {
-        assert_eq!(
-            command_line(strings(&["--v=1"]), &strings(&["-v=4"])),
-            strings(&["-v=4"])
-        );
-        assert_eq!(
-            command_line(strings(&["--x=false"]), &strings(&["--x"])),
-            strings(&["--x"])
-        );
+        assert_eq!(command_line(strings(&["--v=1"]), &strings(&["-v=4"])), strings(&["-v=4"]));
+        assert_eq!(command_line(strings(&["--x=false"]), &strings(&["--x"])), strings(&["--x"]));
     }
 }

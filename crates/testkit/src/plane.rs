@@ -59,9 +59,7 @@ pub enum PlaneError {
     #[error("{0} is not running; choose it with Builder::with, or start it")]
     NotRunning(Part),
     /// A part ended instead of becoming ready.
-    #[error(
-        "{part} ended with status {status:?} instead of becoming ready; the end of its log:\n{log}"
-    )]
+    #[error("{part} ended with status {status:?} instead of becoming ready; the end of its log:\n{log}")]
     Ended {
         /// The part that ended.
         part: Part,
@@ -168,22 +166,11 @@ impl Ports {
 impl ControlPlane {
     /// A control plane for one test: etcd and kube-apiserver, and what else is chosen.
     pub fn builder() -> Builder {
-        Builder {
-            parts: [Part::Etcd, Part::ApiServer].into(),
-            flags: BTreeMap::new(),
-        }
+        Builder { parts: [Part::Etcd, Part::ApiServer].into(), flags: BTreeMap::new() }
     }
 
-    async fn launch(
-        assets: &'static Path,
-        wanted: &Builder,
-        ports: Ports,
-    ) -> Result<Self, PlaneError> {
-        let name = format!(
-            "salvor-testkit-{}-{}",
-            std::process::id(),
-            random::suffix(10)
-        );
+    async fn launch(assets: &'static Path, wanted: &Builder, ports: Ports) -> Result<Self, PlaneError> {
+        let name = format!("salvor-testkit-{}-{}", std::process::id(), random::suffix(10));
         let plane = Self {
             assets,
             folder: std::env::temp_dir().join(name),
@@ -195,17 +182,12 @@ impl ControlPlane {
         };
         // etcd's supervisor makes the folder, so that from its first moment on there is somebody who removes it.
         plane.spawn(Part::Etcd)?;
-        plane
-            .write_files()
-            .map_err(|source| plane.start_error(Part::ApiServer, source))?;
+        plane.write_files().map_err(|source| plane.start_error(Part::ApiServer, source))?;
         plane.spawn(Part::ApiServer)?;
         plane.ready(Part::Etcd).await?;
         plane.ready(Part::ApiServer).await?;
         // Started together, since each takes its time to fill its caches.
-        let others = wanted
-            .parts
-            .iter()
-            .filter(|part| !matches!(part, Part::Etcd | Part::ApiServer));
+        let others = wanted.parts.iter().filter(|part| !matches!(part, Part::Etcd | Part::ApiServer));
         for &part in others.clone() {
             plane.spawn(part)?;
         }
@@ -251,9 +233,7 @@ impl ControlPlane {
 
     /// The process id of a part that runs.
     pub fn pid(&self, part: Part) -> Option<u32> {
-        self.part(part)
-            .filter(|part| !part.has_ended())
-            .map(|part| part.pid())
+        self.part(part).filter(|part| !part.has_ended()).map(|part| part.pid())
     }
 
     /// The way in, as a member of `system:masters`.
@@ -273,11 +253,7 @@ impl ControlPlane {
 
     /// The real kubectl, as the admin.
     pub fn kubectl(&self) -> Kubectl {
-        Kubectl::new(
-            self.assets.join("kubectl"),
-            self.kubeconfig(),
-            self.folder.join("kubectl-cache"),
-        )
+        Kubectl::new(self.assets.join("kubectl"), self.kubeconfig(), self.folder.join("kubectl-cache"))
     }
 
     /// Counts the requests that the API server answers.
@@ -290,11 +266,7 @@ impl ControlPlane {
     /// # Errors
     /// If no port can be opened.
     pub async fn proxy(&self) -> std::io::Result<Proxy> {
-        Proxy::start(
-            (Ipv4Addr::LOCALHOST, self.ports.api_server).into(),
-            self.admin(),
-        )
-        .await
+        Proxy::start((Ipv4Addr::LOCALHOST, self.ports.api_server).into(), self.admin()).await
     }
 
     /// A corner for one test; see [`crate::arena`].
@@ -330,14 +302,10 @@ impl ControlPlane {
         self.credentials.write(&self.folder)?;
         for (user, name) in [
             (User::Admin, "admin.kubeconfig"),
-            (
-                User::ControllerManager,
-                "kube-controller-manager.kubeconfig",
-            ),
+            (User::ControllerManager, "kube-controller-manager.kubeconfig"),
             (User::Scheduler, "kube-scheduler.kubeconfig"),
         ] {
-            self.access(user)
-                .write_kubeconfig(&self.folder.join(name))?;
+            self.access(user).write_kubeconfig(&self.folder.join(name))?;
         }
         std::fs::write(self.folder.join(AUDIT_POLICY), audit_policy())
     }
@@ -351,9 +319,8 @@ impl ControlPlane {
         let chosen = self.flags.get(&part).map_or(&[][..], Vec::as_slice);
         let line = command_line(self.default_flags(part), chosen);
         let log = logs::path(&self.folder, part);
-        let started =
-            Supervised::start(&self.folder, &log, &self.assets.join(part.program()), &line)
-                .map_err(|source| self.start_error(part, source))?;
+        let started = Supervised::start(&self.folder, &log, &self.assets.join(part.program()), &line)
+            .map_err(|source| self.start_error(part, source))?;
         let mut running = self.running.lock().unwrap_or_else(PoisonError::into_inner);
         if let Some(former) = running.insert(part, Arc::new(started)) {
             former.leave();
@@ -362,11 +329,7 @@ impl ControlPlane {
     }
 
     fn start_error(&self, part: Part, source: std::io::Error) -> PlaneError {
-        PlaneError::Start {
-            part,
-            folder: self.folder.clone(),
-            source,
-        }
+        PlaneError::Start { part, folder: self.folder.clone(), source }
     }
 
     async fn ready(&self, part: Part) -> Result<(), PlaneError> {
@@ -385,11 +348,7 @@ impl ControlPlane {
         // A stranger on the port could have answered in the place of a part that found it taken.
         match in_time {
             Some(true) if !supervised.has_ended() => Ok(()),
-            Some(false) => Err(PlaneError::NotReady {
-                part,
-                answer,
-                log: logs::tail(&self.folder, part),
-            }),
+            Some(false) => Err(PlaneError::NotReady { part, answer, log: logs::tail(&self.folder, part) }),
             None | Some(true) => Err(PlaneError::Ended {
                 part,
                 status: supervised.kill().await,
@@ -406,29 +365,14 @@ impl ControlPlane {
             Part::ControllerManager => self.ports.controller_manager,
             Part::Scheduler => self.ports.scheduler,
         };
-        let access = Access {
-            server: self.url(port),
-            ..self.admin()
-        };
+        let access = Access { server: self.url(port), ..self.admin() };
         let client = access.client("salvor-testkit-readiness");
-        let path = if part == Part::ApiServer {
-            "/readyz"
-        } else {
-            "/healthz"
-        };
-        let request = http::Request::get(path)
-            .body(Vec::new())
-            .map_err(|error| error.to_string())?;
-        client
-            .request_text(request)
-            .await
-            .map_err(|error| error.to_string())?;
+        let path = if part == Part::ApiServer { "/readyz" } else { "/healthz" };
+        let request = http::Request::get(path).body(Vec::new()).map_err(|error| error.to_string())?;
+        client.request_text(request).await.map_err(|error| error.to_string())?;
         if part == Part::ApiServer {
             let namespaces: Api<Namespace> = Api::all(client);
-            let present = namespaces
-                .list(&ListParams::default())
-                .await
-                .map_err(|error| error.to_string())?;
+            let present = namespaces.list(&ListParams::default()).await.map_err(|error| error.to_string())?;
             if let Some(missing) = SYSTEM_NAMESPACES
                 .iter()
                 .find(|&&name| present.iter().all(|present| present.name_any() != name))
@@ -441,13 +385,7 @@ impl ControlPlane {
 
     fn default_flags(&self, part: Part) -> Vec<String> {
         let file = |name: &str| self.folder.join(name).display().to_string();
-        let Ports {
-            etcd,
-            etcd_peer,
-            api_server,
-            controller_manager,
-            scheduler,
-        } = self.ports;
+        let Ports { etcd, etcd_peer, api_server, controller_manager, scheduler } = self.ports;
         let serving = |port: u16| {
             vec![
                 "--bind-address=127.0.0.1".to_owned(),
@@ -486,14 +424,8 @@ impl ControlPlane {
                     "--authorization-mode=RBAC".to_owned(),
                     format!("--token-auth-file={}", file(credentials::TOKENS)),
                     "--service-account-issuer=https://kubernetes.default.svc".to_owned(),
-                    format!(
-                        "--service-account-key-file={}",
-                        file(credentials::SERVICE_ACCOUNT_PUBLIC_KEY)
-                    ),
-                    format!(
-                        "--service-account-signing-key-file={}",
-                        file(credentials::SERVICE_ACCOUNT_KEY)
-                    ),
+                    format!("--service-account-key-file={}", file(credentials::SERVICE_ACCOUNT_PUBLIC_KEY)),
+                    format!("--service-account-signing-key-file={}", file(credentials::SERVICE_ACCOUNT_KEY)),
                     "--service-cluster-ip-range=10.0.0.0/16".to_owned(),
                     // Pods need not wait for the ServiceAccount of a namespace that was made a moment ago.
                     "--disable-admission-plugins=ServiceAccount".to_owned(),
@@ -514,10 +446,7 @@ impl ControlPlane {
                 client(),
                 vec![
                     format!("--root-ca-file={}", file(credentials::CA)),
-                    format!(
-                        "--service-account-private-key-file={}",
-                        file(credentials::SERVICE_ACCOUNT_KEY)
-                    ),
+                    format!("--service-account-private-key-file={}", file(credentials::SERVICE_ACCOUNT_KEY)),
                     // Nodes die in seconds, and their pods are evicted at once even when most of a zone is dead.
                     "--node-monitor-period=1s".to_owned(),
                     "--node-monitor-grace-period=6s".to_owned(),
@@ -540,11 +469,7 @@ impl Drop for ControlPlane {
         if std::thread::panicking() && !self.logs_were_shown.load(Ordering::Relaxed) {
             self.show_logs(&logs::Lengths::default());
         }
-        let running = std::mem::take(
-            self.running
-                .get_mut()
-                .unwrap_or_else(PoisonError::into_inner),
-        );
+        let running = std::mem::take(self.running.get_mut().unwrap_or_else(PoisonError::into_inner));
         // First let go of all, then wait for each: they die at the same time.
         for part in running.values() {
             part.let_go();
@@ -606,11 +531,7 @@ mod tests {
             }
             ports
         };
-        let plane = ControlPlane::builder()
-            .with(Part::Scheduler)
-            .start_on(choose)
-            .await
-            .unwrap();
+        let plane = ControlPlane::builder().with(Part::Scheduler).start_on(choose).await.unwrap();
         assert!(plane.pid(Part::Scheduler).is_some());
         drop(plane);
         assert_eq!(attempts, 4);

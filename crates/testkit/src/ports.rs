@@ -11,8 +11,8 @@ const CHOICE: std::ops::Range<u64> = 15_000..32_000;
 pub(crate) fn free() -> u16 {
     loop {
         let span = CHOICE.end - CHOICE.start;
-        let port = u16::try_from(CHOICE.start + crate::random::number() % span)
-            .expect("the range is one of ports");
+        let port =
+            u16::try_from(CHOICE.start + crate::random::number() % span).expect("the range is one of ports");
         if TcpListener::bind((Ipv4Addr::LOCALHOST, port)).is_ok() {
             return port;
         }

@@ -83,7 +83,13 @@ impl Drop for Program {
             let output = self.output();
             let lines: Vec<&str> = output.lines().collect();
             let tail = &lines[lines.len().saturating_sub(60)..];
-            eprintln!("---- {}: the last {} of {} lines ----\n{}", self.name, tail.len(), lines.len(), tail.join("\n"));
+            eprintln!(
+                "---- {}: the last {} of {} lines ----\n{}",
+                self.name,
+                tail.len(),
+                lines.len(),
+                tail.join("\n")
+            );
         }
     }
 }

@@ -50,21 +50,11 @@ impl Proxy {
     pub(crate) async fn start(target: SocketAddr, access: Access) -> io::Result<Self> {
         let listener = TcpListener::bind((Ipv4Addr::LOCALHOST, ports::free())).await?;
         let address = listener.local_addr()?;
-        let server = format!("https://{address}")
-            .parse()
-            .map_err(io::Error::other)?;
+        let server = format!("https://{address}").parse().map_err(io::Error::other)?;
         let (mode, follow_mode) = watch::channel(Mode::Pass);
-        let (tell_state, state) = watch::channel(State {
-            listening: true,
-            connections: 0,
-        });
+        let (tell_state, state) = watch::channel(State { listening: true, connections: 0 });
         let task = tokio::spawn(serve(listener, address, target, follow_mode, tell_state));
-        Ok(Self {
-            access: Access { server, ..access },
-            mode,
-            state,
-            task,
-        })
+        Ok(Self { access: Access { server, ..access }, mode, state, task })
     }
 
     /// Changes what the network does, and returns when that is in force.
@@ -116,10 +106,7 @@ async fn serve(
                 continue;
             }
         }
-        state.send_replace(State {
-            listening: listener.is_some(),
-            connections: connections.len(),
-        });
+        state.send_replace(State { listening: listener.is_some(), connections: connections.len() });
         let accept = async {
             match &listener {
                 Some(listener) => listener.accept().await,
@@ -149,10 +136,7 @@ async fn connection(mut client: TcpStream, target: SocketAddr, mut mode: watch::
     let passing = async {
         let (from_client, to_client) = client.split();
         let (from_server, to_server) = server.split();
-        tokio::join!(
-            pass(from_client, to_server, there),
-            pass(from_server, to_client, back)
-        );
+        tokio::join!(pass(from_client, to_server, there), pass(from_server, to_client, back));
     };
     let cut = tokio::select! {
         () = passing => false,
@@ -171,11 +155,7 @@ async fn pass(mut from: ReadHalf<'_>, mut to: WriteHalf<'_>, mut mode: watch::Re
     let read = async move {
         let mut buffer = vec![0; 32 * 1024];
         while let Ok(length @ 1..) = from.read(&mut buffer).await {
-            if queue
-                .send((Instant::now(), buffer[..length].to_vec()))
-                .await
-                .is_err()
-            {
+            if queue.send((Instant::now(), buffer[..length].to_vec())).await.is_err() {
                 break;
             }
         }

@@ -89,21 +89,9 @@ impl<K: Watched<DynamicType = ()>> Recorder<K> {
                 }
             }
         });
-        let recorder = Self {
-            api: api.clone(),
-            selection: selection.clone(),
-            shared,
-            progress,
-            task,
-        };
-        let begun = wait::patience()
-            .until(recorder.reach(|recording| recording.listed))
-            .await;
-        assert!(
-            begun.is_some(),
-            "{}s cannot be recorded: the API server does not list them",
-            K::kind(&())
-        );
+        let recorder = Self { api: api.clone(), selection: selection.clone(), shared, progress, task };
+        let begun = wait::patience().until(recorder.reach(|recording| recording.listed)).await;
+        assert!(begun.is_some(), "{}s cannot be recorded: the API server does not list them", K::kind(&()));
         recorder
     }
 
@@ -132,11 +120,7 @@ impl<K: Watched<DynamicType = ()>> Recorder<K> {
         let caught_up = self.reach(|recording| recording.replica.has_caught_up_with(&end));
         let in_time = wait::patience().until(caught_up).await;
         let recording = lock(&self.shared);
-        assert!(
-            in_time.is_some(),
-            "the recording does not keep up; so far: {:#?}",
-            recording.changes
-        );
+        assert!(in_time.is_some(), "the recording does not keep up; so far: {:#?}", recording.changes);
         recording.changes.clone()
     }
 
@@ -217,12 +201,7 @@ impl Change {
             .iter()
             .map(|writer| {
                 let words = [&writer.manager, &writer.operation, &writer.subresource];
-                words
-                    .into_iter()
-                    .flatten()
-                    .map(String::as_str)
-                    .collect::<Vec<_>>()
-                    .join(" ")
+                words.into_iter().flatten().map(String::as_str).collect::<Vec<_>>().join(" ")
             })
             .collect();
         Self {
@@ -265,14 +244,8 @@ mod tests {
     }
 
     fn list(objects: &[(&str, u64)]) -> Vec<Event<ConfigMap>> {
-        let objects = objects
-            .iter()
-            .map(|&(name, version)| Event::InitApply(object(name, version)));
-        [Event::Init]
-            .into_iter()
-            .chain(objects)
-            .chain([Event::InitDone])
-            .collect()
+        let objects = objects.iter().map(|&(name, version)| Event::InitApply(object(name, version)));
+        [Event::Init].into_iter().chain(objects).chain([Event::InitDone]).collect()
     }
 
     #[test]
@@ -288,11 +261,8 @@ mod tests {
             recording.take(event);
         }
         assert!(recording.gap);
-        let seen: Vec<_> = recording
-            .changes
-            .iter()
-            .map(|change| (change.kind, change.name.as_str()))
-            .collect();
+        let seen: Vec<_> =
+            recording.changes.iter().map(|change| (change.kind, change.name.as_str())).collect();
         assert_eq!(
             seen,
             [

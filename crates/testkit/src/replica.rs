@@ -72,12 +72,7 @@ pub(crate) struct Replica<K> {
 
 impl<K> Default for Replica<K> {
     fn default() -> Self {
-        Self {
-            objects: BTreeMap::new(),
-            relist: None,
-            complete: false,
-            newest: 0,
-        }
+        Self { objects: BTreeMap::new(), relist: None, complete: false, newest: 0 }
     }
 }
 
@@ -88,16 +83,12 @@ impl<K: Resource + Clone> Replica<K> {
         | watcher::Event::Apply(object)
         | watcher::Event::Delete(object) = &event
         {
-            self.newest = self
-                .newest
-                .max(version(object.meta().resource_version.as_ref()));
+            self.newest = self.newest.max(version(object.meta().resource_version.as_ref()));
         }
         match event {
             watcher::Event::Init => self.relist = Some(BTreeMap::new()),
             watcher::Event::InitApply(object) => {
-                self.relist
-                    .get_or_insert_default()
-                    .insert(key(&object), object);
+                self.relist.get_or_insert_default().insert(key(&object), object);
             }
             watcher::Event::InitDone => {
                 self.objects = self.relist.take().unwrap_or_default();
@@ -114,8 +105,7 @@ impl<K: Resource + Clone> Replica<K> {
 
     /// The objects, if the first list is complete.
     pub(crate) fn objects(&self) -> Option<Vec<K>> {
-        self.complete
-            .then(|| self.objects.values().cloned().collect())
+        self.complete.then(|| self.objects.values().cloned().collect())
     }
 
     /// Whether what a list shows has been seen here: some later event has come, or the states are equal. A watch says
@@ -123,9 +113,7 @@ impl<K: Resource + Clone> Replica<K> {
     /// those that cancel each other out).
     pub(crate) fn has_caught_up_with(&self, list: &ObjectList<K>) -> bool {
         let versions = |objects: &mut dyn Iterator<Item = &K>| -> BTreeMap<Key, Option<String>> {
-            objects
-                .map(|object| (key(object), object.resource_version()))
-                .collect()
+            objects.map(|object| (key(object), object.resource_version())).collect()
         };
         self.complete
             && (self.newest >= version(list.metadata.resource_version.as_ref()).max(1)
@@ -139,8 +127,7 @@ fn key<K: Resource>(object: &K) -> Key {
 
 /// Resource versions of one API server are numbers that grow.
 fn version(text: Option<&String>) -> u64 {
-    text.and_then(|version| version.parse().ok())
-        .unwrap_or_default()
+    text.and_then(|version| version.parse().ok()).unwrap_or_default()
 }
 
 #[cfg(test)]
@@ -165,10 +152,7 @@ mod tests {
     fn list(version: u64, items: &[ConfigMap]) -> ObjectList<ConfigMap> {
         ObjectList {
             types: TypeMeta::default(),
-            metadata: ListMeta {
-                resource_version: Some(version.to_string()),
-                ..ListMeta::default()
-            },
+            metadata: ListMeta { resource_version: Some(version.to_string()), ..ListMeta::default() },
             items: items.to_vec(),
         }
     }
@@ -196,24 +180,13 @@ mod tests {
             Event::InitApply(object("b", 4)),
             Event::InitDone,
         ]);
-        let names: Vec<_> = replica
-            .objects()
-            .unwrap()
-            .iter()
-            .map(ResourceExt::name_any)
-            .collect();
+        let names: Vec<_> = replica.objects().unwrap().iter().map(ResourceExt::name_any).collect();
         assert_eq!(names, ["b"]);
     }
 
     #[test]
     fn caught_up_means_the_same_state_or_a_later_event() {
-        let listed = || {
-            vec![
-                Event::Init,
-                Event::InitApply(object("a", 3)),
-                Event::InitDone,
-            ]
-        };
+        let listed = || vec![Event::Init, Event::InitApply(object("a", 3)), Event::InitDone];
         let behind = replica(listed());
         assert!(behind.has_caught_up_with(&list(9, &[object("a", 3)])));
         assert!(!behind.has_caught_up_with(&list(9, &[object("a", 5)])));

@@ -79,10 +79,7 @@ impl Supervised {
 
         let mut first = String::new();
         reports.read_line(&mut first)?;
-        let Some(pid) = first
-            .strip_prefix("pid ")
-            .and_then(|pid| pid.trim().parse().ok())
-        else {
+        let Some(pid) = first.strip_prefix("pid ").and_then(|pid| pid.trim().parse().ok()) else {
             let mut said = String::new();
             alive.read_to_string(&mut said)?;
             supervisor.wait()?;
@@ -103,13 +100,7 @@ impl Supervised {
         let (tell_gone, gone) = mpsc::channel();
         std::thread::spawn(move || follow(reports, supervisor, &tell_exit, &tell_gone));
 
-        Ok(Self {
-            pid,
-            orders: Mutex::new(Some(orders)),
-            ended,
-            exit,
-            gone: Mutex::new(gone),
-        })
+        Ok(Self { pid, orders: Mutex::new(Some(orders)), ended, exit, gone: Mutex::new(gone) })
     }
 
     /// The part's process id. The number stays taken until the part is killed through us.
@@ -134,10 +125,7 @@ impl Supervised {
         self.order("kill\n");
         self.end().await;
         let mut exit = self.exit.clone();
-        exit.wait_for(Option::is_some)
-            .await
-            .ok()
-            .and_then(|code| *code)
+        exit.wait_for(Option::is_some).await.ok().and_then(|code| *code)
     }
 
     /// Ends the supervisor, and with it a part that still runs, but leaves the folder to those that come after.
@@ -205,11 +193,7 @@ mod tests {
         let parent = tempfile::tempdir().unwrap();
         let folder = parent.path().join("plane");
         let log = folder.join("part.log");
-        Place {
-            _parent: parent,
-            folder,
-            log,
-        }
+        Place { _parent: parent, folder, log }
     }
 
     fn sh(place: &Place, script: &str) -> Supervised {
@@ -259,37 +243,23 @@ mod tests {
         let place = place();
         let part = sh(&place, "echo to stdout; echo to stderr >&2; exit 7");
         part.end().await;
-        assert_eq!(
-            std::fs::read_to_string(&place.log).unwrap(),
-            "to stdout\nto stderr\n"
-        );
+        assert_eq!(std::fs::read_to_string(&place.log).unwrap(), "to stdout\nto stderr\n");
         assert_eq!(part.kill().await, Some(7));
     }
 
     #[tokio::test]
     async fn a_program_that_is_missing_ends_at_once_and_the_log_says_so() {
         let place = place();
-        let part = Supervised::start(
-            &place.folder,
-            &place.log,
-            Path::new("/no/such/program"),
-            &[],
-        )
-        .unwrap();
+        let part = Supervised::start(&place.folder, &place.log, Path::new("/no/such/program"), &[]).unwrap();
         part.end().await;
-        assert!(
-            std::fs::read_to_string(&place.log)
-                .unwrap()
-                .contains("/no/such/program")
-        );
+        assert!(std::fs::read_to_string(&place.log).unwrap().contains("/no/such/program"));
     }
 
     #[test]
     fn a_folder_that_cannot_be_made_is_an_error() {
         let place = place();
         let nowhere = place.folder.join("deeper");
-        let error =
-            Supervised::start(&nowhere, &place.log, Path::new("/bin/true"), &[]).unwrap_err();
+        let error = Supervised::start(&nowhere, &place.log, Path::new("/bin/true"), &[]).unwrap_err();
         assert!(error.to_string().contains("/bin/true"), "{error}");
     }
 }

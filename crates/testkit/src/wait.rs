@@ -22,10 +22,7 @@ pub trait Watched:
     Resource + Clone + Serialize + DeserializeOwned + fmt::Debug + Send + Sync + 'static
 {
 }
-impl<K: Resource + Clone + Serialize + DeserializeOwned + fmt::Debug + Send + Sync + 'static>
-    Watched for K
-{
-}
+impl<K: Resource + Clone + Serialize + DeserializeOwned + fmt::Debug + Send + Sync + 'static> Watched for K {}
 
 /// How many objects a message shows at most: more are not read by anybody.
 const SHOWN: usize = 20;
@@ -44,9 +41,7 @@ pub fn patience() -> Patience {
         Err(_) => 1.0,
         Ok(text) => match text.parse() {
             Ok(factor) if factor > 0.0 && factor < 1e6 => factor,
-            _ => panic!(
-                "SALVOR_TEST_PATIENCE is {text:?}; it must be a number above zero, such as 2 or 0.5"
-            ),
+            _ => panic!("SALVOR_TEST_PATIENCE is {text:?}; it must be a number above zero, such as 2 or 0.5"),
         },
     });
     Patience(Duration::from_secs(90).mul_f64(*factor))
@@ -112,11 +107,7 @@ pub async fn never<K: Watched<DynamicType = ()>, T>(
     let mut replica = Replica::default();
     let mut look = |replica: &Replica<K>| {
         for object in replica.objects().unwrap_or_default() {
-            assert!(
-                !condition(&object),
-                "must never be seen: {forbidden}\n{}",
-                show(&object)
-            );
+            assert!(!condition(&object), "must never be seen: {forbidden}\n{}", show(&object));
         }
     };
     let blind = |phase: &str| format!("the watch {phase}, so this could be missed: {forbidden}");
@@ -129,11 +120,7 @@ pub async fn never<K: Watched<DynamicType = ()>, T>(
             }
         }
     };
-    assert!(
-        patience().until(begin).await.is_some(),
-        "{}",
-        blind("did not begin")
-    );
+    assert!(patience().until(begin).await.is_some(), "{}", blind("did not begin"));
 
     let mut until = pin!(until);
     let result = loop {
@@ -160,11 +147,7 @@ pub async fn never<K: Watched<DynamicType = ()>, T>(
             }
         }
     };
-    assert!(
-        patience().until(finish).await.is_some(),
-        "{}",
-        blind("did not keep up")
-    );
+    assert!(patience().until(finish).await.is_some(), "{}", blind("did not keep up"));
     result
 }
 
@@ -203,10 +186,7 @@ impl Patience {
         what: &str,
         mut condition: impl FnMut(&[K]) -> bool,
     ) -> Result<Vec<K>, Expired> {
-        self.watch(api, selection, what, |objects| {
-            condition(objects).then(|| objects.to_vec())
-        })
-        .await
+        self.watch(api, selection, what, |objects| condition(objects).then(|| objects.to_vec())).await
     }
 
     /// Waits for any future; `None` when it does not end in time.
@@ -260,11 +240,7 @@ impl Patience {
             if let Some(error) = &trouble {
                 last.push_str(&format!("\nthe watch's last word: {error}"));
             }
-            Expired {
-                what: what.to_owned(),
-                waited: self.0,
-                last,
-            }
+            Expired { what: what.to_owned(), waited: self.0, last }
         })
     }
 }
@@ -276,9 +252,5 @@ fn or_panic<T>(result: Result<T, Expired>) -> T {
 /// An object for a person to read.
 fn show<K: Resource<DynamicType = ()> + Serialize>(object: &K) -> String {
     let name = object.meta().name.as_deref().unwrap_or("?");
-    format!(
-        "last state seen of {} {name}: {}",
-        K::kind(&()),
-        without_managed_fields(object)
-    )
+    format!("last state seen of {} {name}: {}", K::kind(&()), without_managed_fields(object))
 }

@@ -76,12 +76,7 @@ pub fn deployment(name: &str, replicas: usize, shape: &PodShape) -> v1::Deployme
 }
 
 /// A StatefulSet of so many replicas, each with a volume of the given storage class.
-pub fn stateful_set(
-    name: &str,
-    replicas: usize,
-    storage_class: &str,
-    shape: &PodShape,
-) -> v1::StatefulSet {
+pub fn stateful_set(name: &str, replicas: usize, storage_class: &str, shape: &PodShape) -> v1::StatefulSet {
     let mut shape = shape.clone();
     let mount = json!([{ "name": "data", "mountPath": "/data" }]);
     if let Some(containers) = shape.spec.get_mut("containers") {

@@ -17,16 +17,9 @@ const CHILD: &str = "SALVOR_TESTKIT_CHILD";
 /// no command line any more.
 fn processes_of(folder: &Path) -> Vec<String> {
     let folder = folder.to_str().unwrap();
-    let command_line =
-        |entry: std::fs::DirEntry| std::fs::read_to_string(entry.path().join("cmdline")).ok();
-    let processes = std::fs::read_dir("/proc")
-        .unwrap()
-        .flatten()
-        .filter_map(command_line);
-    processes
-        .filter(|line| line.contains(folder))
-        .map(|line| line.replace('\0', " "))
-        .collect()
+    let command_line = |entry: std::fs::DirEntry| std::fs::read_to_string(entry.path().join("cmdline")).ok();
+    let processes = std::fs::read_dir("/proc").unwrap().flatten().filter_map(command_line);
+    processes.filter(|line| line.contains(folder)).map(|line| line.replace('\0', " ")).collect()
 }
 
 /// A process that has a control plane with all its parts, and the only folder in which it may put anything.
@@ -48,11 +41,7 @@ impl Owner {
             .spawn()
             .unwrap();
         let stdout = BufReader::new(process.stdout.take().unwrap());
-        Self {
-            process,
-            stdout,
-            temporary,
-        }
+        Self { process, stdout, temporary }
     }
 
     /// The program of this crate, with all parts.
@@ -64,10 +53,7 @@ impl Owner {
     /// Waits until it says that its control plane is ready, and then closes its stdin.
     fn ready(mut self) -> Self {
         let mut lines = self.stdout.by_ref().lines().map_while(Result::ok);
-        assert!(
-            lines.any(|line| line.starts_with("export KUBECONFIG=")),
-            "no control plane was started"
-        );
+        assert!(lines.any(|line| line.starts_with("export KUBECONFIG=")), "no control plane was started");
         // Four parts, each with its supervisor: otherwise their absence later would prove nothing.
         let processes = processes_of(self.temporary.path());
         assert_eq!(processes.len(), 8, "{processes:#?}");
@@ -83,9 +69,7 @@ impl Owner {
     fn ends_and_leaves_nothing(mut self) -> ExitStatus {
         let status = self.process.wait().unwrap();
         let processes = || processes_of(self.temporary.path());
-        until("nothing is left", || {
-            processes().is_empty() && self.is_empty()
-        });
+        until("nothing is left", || processes().is_empty() && self.is_empty());
         status
     }
 }
@@ -116,9 +100,7 @@ fn after_sigkill() {
 #[test]
 fn after_sigkill_in_the_middle_of_the_start() {
     let mut owner = Owner::program();
-    until("there is something that could be left", || {
-        !owner.is_empty()
-    });
+    until("there is something that could be left", || !owner.is_empty());
     owner.process.kill().unwrap();
     assert!(!owner.ends_and_leaves_nothing().success());
 }
@@ -127,9 +109,7 @@ fn after_sigkill_in_the_middle_of_the_start() {
 fn after_ctrl_c() {
     let owner = Owner::program().ready();
     let group = format!("-{}", owner.process.id());
-    let interrupt = Command::new("/bin/sh")
-        .args(["-c", "kill -s INT -- \"$0\"", &group])
-        .status();
+    let interrupt = Command::new("/bin/sh").args(["-c", "kill -s INT -- \"$0\"", &group]).status();
     assert!(interrupt.unwrap().success());
     assert!(owner.ends_and_leaves_nothing().success());
 }
@@ -137,9 +117,7 @@ fn after_ctrl_c() {
 #[tokio::test]
 async fn after_a_panic_which_also_shows_the_logs() {
     if std::env::var_os(CHILD).is_some() {
-        let everything = ControlPlane::builder()
-            .with(Part::ControllerManager)
-            .with(Part::Scheduler);
+        let everything = ControlPlane::builder().with(Part::ControllerManager).with(Part::Scheduler);
         let plane = everything.start().await.unwrap();
         println!("\nexport KUBECONFIG={}", plane.kubeconfig().display());
         // Not before the parent has seen all that must go.
@@ -149,28 +127,16 @@ async fn after_a_panic_which_also_shows_the_logs() {
     let mut said = tempfile::tempfile().unwrap();
     let mut command = Command::new(std::env::current_exe().unwrap());
     command
-        .args([
-            "--exact",
-            "after_a_panic_which_also_shows_the_logs",
-            "--nocapture",
-        ])
+        .args(["--exact", "after_a_panic_which_also_shows_the_logs", "--nocapture"])
         .env(CHILD, "yes")
         .stderr(said.try_clone().unwrap());
-    assert!(
-        !Owner::spawn(&mut command)
-            .ready()
-            .ends_and_leaves_nothing()
-            .success()
-    );
+    assert!(!Owner::spawn(&mut command).ready().ends_and_leaves_nothing().success());
 
     let mut text = String::new();
     said.rewind().unwrap();
     said.read_to_string(&mut text).unwrap();
     assert!(text.contains("as planned"), "{text}");
     for part in Part::ALL {
-        assert!(
-            text.contains(&format!("---- {part}: the last ")),
-            "no log of {part} in: {text}"
-        );
+        assert!(text.contains(&format!("---- {part}: the last ")), "no log of {part} in: {text}");
     }
 }

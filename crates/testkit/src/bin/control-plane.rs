@@ -19,17 +19,10 @@ etcd and kube-apiserver always run.
 #[tokio::main]
 async fn main() -> ExitCode {
     let arguments: Vec<String> = std::env::args().skip(1).collect();
-    if arguments
-        .iter()
-        .any(|argument| matches!(argument.as_str(), "-h" | "--help"))
-    {
+    if arguments.iter().any(|argument| matches!(argument.as_str(), "-h" | "--help")) {
         return finish(say(USAGE).map_err(|error| error.to_string()));
     }
-    match arguments
-        .iter()
-        .try_fold(ControlPlane::builder(), |builder, argument| {
-            add(builder, argument)
-        }) {
+    match arguments.iter().try_fold(ControlPlane::builder(), |builder, argument| add(builder, argument)) {
         Ok(builder) => finish(run(builder).await),
         Err(problem) => finish(Err(format!("{problem}\n\n{USAGE}"))),
     }
@@ -40,15 +33,9 @@ fn add(builder: Builder, argument: &str) -> Result<Builder, String> {
         Some((name, flag)) => (name, Some(flag)),
         None => (argument, None),
     };
-    let part = Part::ALL
-        .into_iter()
-        .find(|part| part.program() == name)
-        .ok_or_else(|| {
-            format!(
-                "{name:?} is not a part; the parts are {}",
-                Part::ALL.map(Part::program).join(", ")
-            )
-        })?;
+    let part = Part::ALL.into_iter().find(|part| part.program() == name).ok_or_else(|| {
+        format!("{name:?} is not a part; the parts are {}", Part::ALL.map(Part::program).join(", "))
+    })?;
     let builder = builder.with(part);
     Ok(match flag {
         Some(flag) => builder.flag(part, flag),
@@ -59,13 +46,10 @@ fn add(builder: Builder, argument: &str) -> Result<Builder, String> {
 async fn run(builder: Builder) -> Result<(), String> {
     let plane = builder.start().await.map_err(|error| error.to_string())?;
     // Before this, Ctrl-C just ends the process, and its end ends the control plane.
-    let mut interrupts = signal(SignalKind::interrupt())
-        .map_err(|error| format!("Ctrl-C cannot be waited for: {error}"))?;
-    say(&format!(
-        "export KUBECONFIG={}\n",
-        plane.kubeconfig().display()
-    ))
-    .map_err(|error| error.to_string())?;
+    let mut interrupts =
+        signal(SignalKind::interrupt()).map_err(|error| format!("Ctrl-C cannot be waited for: {error}"))?;
+    say(&format!("export KUBECONFIG={}\n", plane.kubeconfig().display()))
+        .map_err(|error| error.to_string())?;
     interrupts.recv().await;
     Ok(())
 }

@@ -28,12 +28,7 @@ async fn training(arena: &Arena<'_>, policy: &str) -> (Fleet, Vec<Pod>) {
         "completions": 3, "parallelism": 3, "completionMode": "Indexed",
         "podReplacementPolicy": policy, "backoffLimit": 100,
     });
-    jobs.create(
-        &PostParams::default(),
-        &job("train", spec, &PodShape::new()),
-    )
-    .await
-    .unwrap();
+    jobs.create(&PostParams::default(), &job("train", spec, &PodShape::new())).await.unwrap();
     let pods: Api<Pod> = Api::default_namespaced(arena.client());
     let pods = wait::for_list(&pods, &of_app("train"), "three ready pods", |pods| {
         pods.len() == 3 && pods.iter().all(|p| condition(p, "Ready") == Some("True"))
@@ -55,45 +50,20 @@ async fn a_partitioned_node_is_tainted_and_its_pods_are_marked_and_healing_ends_
     })
     .await;
     let pods: Api<Pod> = Api::default_namespaced(arena.client());
-    let marked = wait::for_object(
-        &pods,
-        &victim.name_any(),
-        "it is marked for deletion",
-        is_terminating,
-    )
-    .await;
+    let marked =
+        wait::for_object(&pods, &victim.name_any(), "it is marked for deletion", is_terminating).await;
     assert_eq!(condition(&marked, "DisruptionTarget"), Some("True"));
-    assert_eq!(
-        phase(&marked),
-        "Running",
-        "a silent kubelet confirms nothing"
-    );
-    assert!(
-        fleet
-            .truth()
-            .running()
-            .iter()
-            .any(|r| Some(&r.pod_uid) == victim.metadata.uid.as_ref())
-    );
+    assert_eq!(phase(&marked), "Running", "a silent kubelet confirms nothing");
+    assert!(fleet.truth().running().iter().any(|r| Some(&r.pod_uid) == victim.metadata.uid.as_ref()));
 
     fleet.heal(node).await.unwrap();
-    wait::for_object(&nodes, node, "it is ready again", |n| {
-        is_ready(n) && !has_taint(n, UNREACHABLE)
-    })
-    .await;
+    wait::for_object(&nodes, node, "it is ready again", |n| is_ready(n) && !has_taint(n, UNREACHABLE)).await;
     let uid = victim.metadata.uid.clone();
     wait::for_list(&pods, &of_app("train"), "the index is replaced", |pods| {
-        pods.len() == 3
-            && pods
-                .iter()
-                .all(|p| p.metadata.uid != uid && condition(p, "Ready") == Some("True"))
+        pods.len() == 3 && pods.iter().all(|p| p.metadata.uid != uid && condition(p, "Ready") == Some("True"))
     })
     .await;
-    assert_eq!(
-        fleet.truth().overlaps(fleet.clock().now()),
-        [],
-        "the kubelet had confirmed the end first"
-    );
+    assert_eq!(fleet.truth().overlaps(fleet.clock().now()), [], "the kubelet had confirmed the end first");
 }
 
 /// The disease that Salvor heals: with `podReplacementPolicy: Failed` a lost node blocks its index for ever.
@@ -104,49 +74,27 @@ async fn with_policy_failed_a_lost_node_blocks_its_index_for_ever() {
     let victim = &running[0];
     fleet.inject(node_of(victim), Fault::Crash).await.unwrap();
     let pods: Api<Pod> = Api::default_namespaced(arena.client());
-    wait::for_object(
-        &pods,
-        &victim.name_any(),
-        "it is marked for deletion",
-        is_terminating,
-    )
-    .await;
+    wait::for_object(&pods, &victim.name_any(), "it is marked for deletion", is_terminating).await;
 
     // "For ever" ends here when the same control plane has meanwhile done this for other pods twice over:
     // replaced a failed pod of this very Job, and evicted the pods of another lost node.
     let until = async {
         let other = &running[1];
         let failed = Patch::Merge(json!({"status": {"phase": "Failed"}}));
-        pods.patch_status(&other.name_any(), &PatchParams::default(), &failed)
-            .await
-            .unwrap();
-        wait::for_list(
-            &pods,
-            &of_app("train"),
-            "the failed pod is replaced",
-            |pods| {
-                pods.iter().any(|p| {
-                    index(p) == index(other)
-                        && p.name_any() != other.name_any()
-                        && condition(p, "Ready") == Some("True")
-                })
-            },
-        )
-        .await;
-        let bystander = pod("bystander", &PodShape::new());
-        let bystander = pods
-            .create(&PostParams::default(), &bystander)
-            .await
-            .unwrap()
-            .name_any();
-        let bound = wait::for_object(&pods, &bystander, "it runs", |p| {
-            condition(p, "Ready") == Some("True")
+        pods.patch_status(&other.name_any(), &PatchParams::default(), &failed).await.unwrap();
+        wait::for_list(&pods, &of_app("train"), "the failed pod is replaced", |pods| {
+            pods.iter().any(|p| {
+                index(p) == index(other)
+                    && p.name_any() != other.name_any()
+                    && condition(p, "Ready") == Some("True")
+            })
         })
         .await;
-        fleet
-            .inject(node_of(&bound), Fault::Partition)
-            .await
-            .unwrap();
+        let bystander = pod("bystander", &PodShape::new());
+        let bystander = pods.create(&PostParams::default(), &bystander).await.unwrap().name_any();
+        let bound =
+            wait::for_object(&pods, &bystander, "it runs", |p| condition(p, "Ready") == Some("True")).await;
+        fleet.inject(node_of(&bound), Fault::Partition).await.unwrap();
         wait::for_object(&pods, &bystander, "it is evicted", is_terminating).await;
     };
     let stuck = index(victim);
@@ -172,23 +120,15 @@ async fn with_policy_terminating_or_failed_a_partition_runs_the_same_index_twice
     let arena = arena("twice").await;
     let (fleet, running) = training(&arena, "TerminatingOrFailed").await;
     let victim = &running[0];
-    fleet
-        .inject(node_of(victim), Fault::Partition)
-        .await
-        .unwrap();
+    fleet.inject(node_of(victim), Fault::Partition).await.unwrap();
     let pods: Api<Pod> = Api::default_namespaced(arena.client());
-    wait::for_list(
-        &pods,
-        &of_app("train"),
-        "the index runs on another node",
-        |pods| {
-            pods.iter().any(|p| {
-                index(p) == index(victim)
-                    && p.name_any() != victim.name_any()
-                    && condition(p, "Ready") == Some("True")
-            })
-        },
-    )
+    wait::for_list(&pods, &of_app("train"), "the index runs on another node", |pods| {
+        pods.iter().any(|p| {
+            index(p) == index(victim)
+                && p.name_any() != victim.name_any()
+                && condition(p, "Ready") == Some("True")
+        })
+    })
     .await;
     let twice = fleet.truth().overlaps(fleet.clock().now());
     assert_eq!(twice.len(), 1, "{twice:?}");
@@ -199,24 +139,16 @@ async fn with_policy_terminating_or_failed_a_partition_runs_the_same_index_twice
     // A machine that is really off runs nothing twice under the same policy.
     let crashed = &running[1];
     fleet.inject(node_of(crashed), Fault::Crash).await.unwrap();
-    wait::for_list(
-        &pods,
-        &of_app("train"),
-        "the crashed index runs on another node",
-        |pods| {
-            pods.iter().any(|p| {
-                index(p) == index(crashed)
-                    && p.name_any() != crashed.name_any()
-                    && condition(p, "Ready") == Some("True")
-            })
-        },
-    )
+    wait::for_list(&pods, &of_app("train"), "the crashed index runs on another node", |pods| {
+        pods.iter().any(|p| {
+            index(p) == index(crashed)
+                && p.name_any() != crashed.name_any()
+                && condition(p, "Ready") == Some("True")
+        })
+    })
     .await;
     let twice = fleet.truth().overlaps(fleet.clock().now());
-    assert!(
-        !twice.iter().any(|o| o.first.contains(&crashed.name_any())),
-        "{twice:?}"
-    );
+    assert!(!twice.iter().any(|o| o.first.contains(&crashed.name_any())), "{twice:?}");
 }
 
 #[tokio::test]
@@ -230,27 +162,18 @@ async fn the_out_of_service_taint_frees_the_pods_of_a_lost_node() {
     wait::for_object(&nodes, node, "it is not ready", |n| !is_ready(n)).await;
     arena
         .kubectl()
-        .run(&[
-            "taint",
-            "node",
-            node,
-            "node.kubernetes.io/out-of-service=nodeshutdown:NoExecute",
-        ])
+        .run(&["taint", "node", node, "node.kubernetes.io/out-of-service=nodeshutdown:NoExecute"])
         .await
         .unwrap();
     let pods: Api<Pod> = Api::default_namespaced(arena.client());
     wait::for_list(&pods, &of_app("train"), "every index runs again", |pods| {
         pods.len() == 3
-            && pods.iter().all(|p| {
-                condition(p, "Ready") == Some("True") && p.metadata.uid != victim.metadata.uid
-            })
+            && pods
+                .iter()
+                .all(|p| condition(p, "Ready") == Some("True") && p.metadata.uid != victim.metadata.uid)
     })
     .await;
-    assert_eq!(
-        fleet.truth().overlaps(fleet.clock().now()),
-        [],
-        "the machine was really off"
-    );
+    assert_eq!(fleet.truth().overlaps(fleet.clock().now()), [], "the machine was really off");
 
     // When it comes back it finds the taint, and nothing that was its own.
     fleet.heal(node).await.unwrap();
@@ -268,48 +191,28 @@ async fn a_returning_kubelet_refuses_what_does_not_tolerate_its_taints() {
     let tolerant = json!([{"operator": "Exists"}]);
     let bound = |shape: PodShape| shape.spec("nodeName", json!(node));
     let shapes = [
-        (
-            "tolerant",
-            bound(PodShape::new().spec("tolerations", tolerant)),
-        ),
+        ("tolerant", bound(PodShape::new().spec("tolerations", tolerant))),
         ("plain", bound(PodShape::new())),
     ];
     for (name, shape) in &shapes {
-        pods.create(&PostParams::default(), &pod(name, shape))
-            .await
-            .unwrap();
-        wait::for_object(&pods, name, "it runs", |p| {
-            condition(p, "Ready") == Some("True")
-        })
-        .await;
+        pods.create(&PostParams::default(), &pod(name, shape)).await.unwrap();
+        wait::for_object(&pods, name, "it runs", |p| condition(p, "Ready") == Some("True")).await;
     }
     fleet.inject(&node, Fault::KubeletStop).await.unwrap();
     // Put while the kubelet is away; taint eviction is not what ends the pod here, so its delete is undone by a hold.
     let hold = Patch::Merge(json!({"metadata": {"finalizers": ["test.salvor.dev/hold"]}}));
-    pods.patch("plain", &PatchParams::default(), &hold)
-        .await
-        .unwrap();
-    arena
-        .kubectl()
-        .run(&["taint", "node", &node, "example.com/maintenance=:NoExecute"])
-        .await
-        .unwrap();
+    pods.patch("plain", &PatchParams::default(), &hold).await.unwrap();
+    arena.kubectl().run(&["taint", "node", &node, "example.com/maintenance=:NoExecute"]).await.unwrap();
     wait::for_object(&pods, "plain", "the control plane marks it", is_terminating).await;
     fleet.heal(&node).await.unwrap();
-    let refused = wait::for_object(&pods, "plain", "the kubelet refuses it", |p| {
-        phase(p) == "Failed"
-    })
-    .await;
+    let refused = wait::for_object(&pods, "plain", "the kubelet refuses it", |p| phase(p) == "Failed").await;
     let status = refused.status.unwrap();
     assert_eq!(status.reason.as_deref(), Some("TaintToleration"));
     let kept = pods.get("tolerant").await.unwrap();
     assert_eq!(phase(&kept), "Running");
     let late = pod("late", &bound(PodShape::new()));
     pods.create(&PostParams::default(), &late).await.unwrap();
-    wait::for_object(&pods, "late", "a new pod is refused as well", |p| {
-        phase(p) == "Failed"
-    })
-    .await;
+    wait::for_object(&pods, "late", "a new pod is refused as well", |p| phase(p) == "Failed").await;
 }
 
 #[tokio::test]
@@ -317,37 +220,17 @@ async fn a_pod_that_was_force_deleted_while_its_node_was_away_is_killed_when_it_
     let arena = arena("ghost").await;
     let fleet = arena.fleet(2).await;
     let pods: Api<Pod> = Api::default_namespaced(arena.client());
-    pods.create(&PostParams::default(), &pod("ghost", &PodShape::new()))
-        .await
-        .unwrap();
-    let bound = wait::for_object(&pods, "ghost", "it runs", |p| {
-        condition(p, "Ready") == Some("True")
-    })
-    .await;
-    fleet
-        .inject(node_of(&bound), Fault::Partition)
-        .await
-        .unwrap();
-    pods.delete("ghost", &DeleteParams::default().grace_period(0))
-        .await
-        .unwrap();
+    pods.create(&PostParams::default(), &pod("ghost", &PodShape::new())).await.unwrap();
+    let bound = wait::for_object(&pods, "ghost", "it runs", |p| condition(p, "Ready") == Some("True")).await;
+    fleet.inject(node_of(&bound), Fault::Partition).await.unwrap();
+    pods.delete("ghost", &DeleteParams::default().grace_period(0)).await.unwrap();
     wait::for_absence(&pods, "ghost").await;
-    assert_eq!(
-        fleet.truth().running().len(),
-        1,
-        "gone from the API, not from the machine"
-    );
+    assert_eq!(fleet.truth().running().len(), 1, "gone from the API, not from the machine");
     fleet.heal(node_of(&bound)).await.unwrap();
     // A pod that runs after this one on the same node shows that the kubelet has looked.
-    let next = pod(
-        "next",
-        &PodShape::new().spec("nodeName", json!(node_of(&bound))),
-    );
+    let next = pod("next", &PodShape::new().spec("nodeName", json!(node_of(&bound))));
     pods.create(&PostParams::default(), &next).await.unwrap();
-    wait::for_object(&pods, "next", "it runs", |p| {
-        condition(p, "Ready") == Some("True")
-    })
-    .await;
+    wait::for_object(&pods, "next", "it runs", |p| condition(p, "Ready") == Some("True")).await;
     let running = fleet.truth().running();
     assert!(running.iter().all(|r| r.pod == "next"), "{running:?}");
 }
@@ -362,17 +245,10 @@ async fn after_a_reboot_containers_start_again_or_are_reported_lost() {
     let boot_id = |n: &Node| n.status.clone().unwrap().node_info.unwrap().boot_id;
     let before = boot_id(&nodes.get(&node).await.unwrap());
     let never = PodShape::new().spec("restartPolicy", json!("Never"));
-    pods.create(&PostParams::default(), &pod("never", &never))
-        .await
-        .unwrap();
-    pods.create(&PostParams::default(), &pod("always", &PodShape::new()))
-        .await
-        .unwrap();
+    pods.create(&PostParams::default(), &pod("never", &never)).await.unwrap();
+    pods.create(&PostParams::default(), &pod("always", &PodShape::new())).await.unwrap();
     for name in ["never", "always"] {
-        wait::for_object(&pods, name, "it runs", |p| {
-            condition(p, "Ready") == Some("True")
-        })
-        .await;
+        wait::for_object(&pods, name, "it runs", |p| condition(p, "Ready") == Some("True")).await;
     }
     fleet.reboot(&node).await.unwrap();
     let lost = wait::for_object(&pods, "never", "it has failed", |p| phase(p) == "Failed").await;
@@ -382,10 +258,7 @@ async fn after_a_reboot_containers_start_again_or_are_reported_lost() {
         condition(p, "Ready") == Some("True") && exit(p)["restartCount"] == 1
     })
     .await;
-    wait::for_object(&nodes, &node, "it has a new boot ID", |n| {
-        boot_id(n) != before
-    })
-    .await;
+    wait::for_object(&nodes, &node, "it has a new boot ID", |n| boot_id(n) != before).await;
 }
 
 #[tokio::test]
@@ -397,14 +270,9 @@ async fn a_slow_node_stays_ready_and_a_flapping_one_comes_and_goes() {
     for name in [&slow, &flapping] {
         wait::for_object(&nodes, name, "it is ready", is_ready).await;
     }
-    fleet
-        .inject(&slow, Fault::Slow(std::time::Duration::from_millis(500)))
-        .await
-        .unwrap();
-    let flap = Fault::Flap {
-        down: std::time::Duration::from_secs(12),
-        up: std::time::Duration::from_secs(4),
-    };
+    fleet.inject(&slow, Fault::Slow(std::time::Duration::from_millis(500))).await.unwrap();
+    let flap =
+        Fault::Flap { down: std::time::Duration::from_secs(12), up: std::time::Duration::from_secs(4) };
     fleet.inject(&flapping, flap).await.unwrap();
     let twice = async {
         for _ in 0..2 {
@@ -413,14 +281,7 @@ async fn a_slow_node_stays_ready_and_a_flapping_one_comes_and_goes() {
         }
     };
     let only_slow = ListParams::default().fields(&format!("metadata.name={slow}"));
-    wait::never(
-        &nodes,
-        &only_slow,
-        "the slow node is lost",
-        |n| !is_ready(n),
-        twice,
-    )
-    .await;
+    wait::never(&nodes, &only_slow, "the slow node is lost", |n| !is_ready(n), twice).await;
     fleet.heal(&flapping).await.unwrap();
     wait::for_object(&nodes, &flapping, "it is back for good", is_ready).await;
 }
@@ -429,38 +290,20 @@ async fn a_slow_node_stays_ready_and_a_flapping_one_comes_and_goes() {
 async fn an_unknown_node_is_named_and_a_second_one_of_the_same_name_refused() {
     let arena = arena("names").await;
     let fleet = arena.fleet(1).await;
-    let error = fleet
-        .inject("nowhere", Fault::Crash)
-        .await
-        .unwrap_err()
-        .to_string();
-    assert!(
-        error.contains("\"nowhere\"") && error.contains(&arena.node_name(0)),
-        "{error}"
-    );
+    let error = fleet.inject("nowhere", Fault::Crash).await.unwrap_err().to_string();
+    assert!(error.contains("\"nowhere\"") && error.contains(&arena.node_name(0)), "{error}");
     let error = fleet.add([arena.node(0)]).await.unwrap_err().to_string();
     assert!(error.contains(&arena.node_name(0)), "{error}");
 }
 
 #[tokio::test]
 async fn when_the_api_server_crashes_and_comes_back_the_nodes_go_on() {
-    let plane = ControlPlane::builder()
-        .with(Part::ControllerManager)
-        .with(Part::Scheduler)
-        .start()
-        .await
-        .unwrap();
+    let plane =
+        ControlPlane::builder().with(Part::ControllerManager).with(Part::Scheduler).start().await.unwrap();
     let arena = plane.arena("outage").await;
     let fleet = arena.fleet(2).await;
-    let deployments: Api<k8s_openapi::api::apps::v1::Deployment> =
-        Api::default_namespaced(arena.client());
-    deployments
-        .create(
-            &PostParams::default(),
-            &deployment("web", 3, &PodShape::new()),
-        )
-        .await
-        .unwrap();
+    let deployments: Api<k8s_openapi::api::apps::v1::Deployment> = Api::default_namespaced(arena.client());
+    deployments.create(&PostParams::default(), &deployment("web", 3, &PodShape::new())).await.unwrap();
     let available = |n| {
         move |d: &k8s_openapi::api::apps::v1::Deployment| {
             d.status.as_ref().and_then(|s| s.available_replicas) == Some(n)
@@ -472,30 +315,19 @@ async fn when_the_api_server_crashes_and_comes_back_the_nodes_go_on() {
     plane.restart(Part::ApiServer).await.unwrap();
     let leases: Api<Lease> = Api::namespaced(arena.client(), "kube-node-lease");
     for i in 0..2 {
-        let seen = leases
-            .get(&arena.node_name(i))
-            .await
-            .unwrap()
-            .resource_version();
+        let seen = leases.get(&arena.node_name(i)).await.unwrap().resource_version();
         wait::for_object(&leases, &arena.node_name(i), "the Lease is renewed", |l| {
             l.resource_version() != seen
         })
         .await;
     }
     let scale = Patch::Merge(json!({"spec": {"replicas": 4}}));
-    deployments
-        .patch_scale("web", &PatchParams::default(), &scale)
-        .await
-        .unwrap();
+    deployments.patch_scale("web", &PatchParams::default(), &scale).await.unwrap();
     wait::for_object(&deployments, "web", "four replicas", available(4)).await;
     let after = fleet.truth().running();
-    assert!(
-        before.iter().all(|r| after.contains(r)),
-        "an outage of the API ends no container"
-    );
+    assert!(before.iter().all(|r| after.contains(r)), "an outage of the API ends no container");
 }
 
 fn index(pod: &Pod) -> Option<&String> {
-    pod.annotations()
-        .get("batch.kubernetes.io/job-completion-index")
+    pod.annotations().get("batch.kubernetes.io/job-completion-index")
 }

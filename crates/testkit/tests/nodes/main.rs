@@ -17,17 +17,11 @@ fn of_app(app: &str) -> ListParams {
 }
 
 fn phase(pod: &Pod) -> &str {
-    pod.status
-        .as_ref()
-        .and_then(|s| s.phase.as_deref())
-        .unwrap_or("")
+    pod.status.as_ref().and_then(|s| s.phase.as_deref()).unwrap_or("")
 }
 
 fn node_of(pod: &Pod) -> &str {
-    pod.spec
-        .as_ref()
-        .and_then(|s| s.node_name.as_deref())
-        .unwrap_or("")
+    pod.spec.as_ref().and_then(|s| s.node_name.as_deref()).unwrap_or("")
 }
 
 fn is_terminating(pod: &Pod) -> bool {
@@ -36,10 +30,7 @@ fn is_terminating(pod: &Pod) -> bool {
 
 fn condition<'a>(pod: &'a Pod, kind: &str) -> Option<&'a str> {
     let conditions = pod.status.as_ref()?.conditions.as_ref()?;
-    conditions
-        .iter()
-        .find(|c| c.type_ == kind)
-        .map(|c| c.status.as_str())
+    conditions.iter().find(|c| c.type_ == kind).map(|c| c.status.as_str())
 }
 
 fn has_taint(node: &Node, key: &str) -> bool {
@@ -49,8 +40,5 @@ fn has_taint(node: &Node, key: &str) -> bool {
 
 fn is_ready(node: &Node) -> bool {
     let conditions = node.status.as_ref().and_then(|s| s.conditions.as_ref());
-    conditions
-        .into_iter()
-        .flatten()
-        .any(|c| c.type_ == "Ready" && c.status == "True")
+    conditions.into_iter().flatten().any(|c| c.type_ == "Ready" && c.status == "True")
 }

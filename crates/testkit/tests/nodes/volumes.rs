@@ -19,18 +19,14 @@ use crate::{condition, node_of};
 
 fn in_use(node: &Node) -> usize {
     let status = node.status.as_ref();
-    status
-        .and_then(|s| s.volumes_in_use.as_ref())
-        .map_or(0, Vec::len)
+    status.and_then(|s| s.volumes_in_use.as_ref()).map_or(0, Vec::len)
 }
 
 #[tokio::test]
 async fn a_stateful_set_gets_its_volumes_and_takes_them_to_another_node() {
     let arena = arena("volumes").await;
     let fleet = arena.fleet(2).await;
-    let storage = Storage::start(arena.client(), &format!("{}.csi", arena.zone()))
-        .await
-        .unwrap();
+    let storage = Storage::start(arena.client(), &format!("{}.csi", arena.zone())).await.unwrap();
     let sets: Api<StatefulSet> = Api::default_namespaced(arena.client());
     let pods: Api<Pod> = Api::default_namespaced(arena.client());
     let nodes: Api<Node> = Api::all(arena.client());
@@ -53,15 +49,10 @@ async fn a_stateful_set_gets_its_volumes_and_takes_them_to_another_node() {
     .await;
     assert_ne!(node_of(&moved), node);
     let mine = |a: &&VolumeAttachment| a.spec.attacher == storage.class();
-    wait::for_list(
-        &attachments,
-        &ListParams::default(),
-        "nothing is attached to the old node",
-        |all| {
-            let stays = all.iter().filter(mine).any(|a| a.spec.node_name == node);
-            !stays
-        },
-    )
+    wait::for_list(&attachments, &ListParams::default(), "nothing is attached to the old node", |all| {
+        let stays = all.iter().filter(mine).any(|a| a.spec.node_name == node);
+        !stays
+    })
     .await;
     assert_eq!(fleet.truth().overlaps(fleet.clock().now()), []);
     storage.stop().await;

@@ -54,10 +54,7 @@ async fn a_proxy_can_cut_connections() {
     let proxy = arena.plane().proxy().await.unwrap();
     let through = config_maps(&arena, proxy.client("through"));
     let direct = config_maps(&arena, arena.client());
-    through
-        .create(&PostParams::default(), &config_map("a", "1"))
-        .await
-        .unwrap();
+    through.create(&PostParams::default(), &config_map("a", "1")).await.unwrap();
 
     // A request that is under way ends with an error, and so does every new one.
     proxy.set(Mode::Latency(Duration::from_secs(3600))).await;
@@ -68,13 +65,8 @@ async fn a_proxy_can_cut_connections() {
         () = meanwhile(&direct) => {}
     }
     proxy.set(Mode::Cut).await;
-    under_way
-        .await
-        .expect_err("a connection that was cut has brought an answer");
-    through
-        .get("a")
-        .await
-        .expect_err("a connection was made that should have been refused");
+    under_way.await.expect_err("a connection that was cut has brought an answer");
+    through.get("a").await.expect_err("a connection was made that should have been refused");
     direct.get("a").await.unwrap();
 
     proxy.set(Mode::Pass).await;

@@ -31,23 +31,14 @@ async fn all_callers_share_one_control_plane_and_no_namespace() {
 async fn ready_node(nodes: &Api<Node>, name: &str, labels: &impl serde::Serialize) {
     let resources = json!({ "cpu": "4", "memory": "8Gi", "pods": "10" });
     let node = json!({ "metadata": { "name": name, "labels": labels } });
-    nodes
-        .create(
-            &PostParams::default(),
-            &serde_json::from_value(node).unwrap(),
-        )
-        .await
-        .unwrap();
+    nodes.create(&PostParams::default(), &serde_json::from_value(node).unwrap()).await.unwrap();
     let status = json!({ "status": {
         "capacity": resources,
         "allocatable": resources,
         "conditions": [{ "type": "Ready", "status": "True", "reason": "KubeletReady", "message": "by hand",
                          "lastHeartbeatTime": jiff::Timestamp::now(), "lastTransitionTime": jiff::Timestamp::now() }],
     }});
-    nodes
-        .patch_status(name, &PatchParams::default(), &Patch::Merge(status))
-        .await
-        .unwrap();
+    nodes.patch_status(name, &PatchParams::default(), &Patch::Merge(status)).await.unwrap();
 }
 
 fn job(name: &str) -> Job {
@@ -69,9 +60,7 @@ async fn a_job_gets_its_pod_and_the_pod_a_node_of_its_own_arena() {
         let nodes: Api<Node> = Api::all(arena.client());
         ready_node(&nodes, &arena.node_name(0), &arena.node_labels()).await;
         let jobs: Api<Job> = Api::default_namespaced(arena.client());
-        jobs.create(&PostParams::default(), &job("work"))
-            .await
-            .unwrap();
+        jobs.create(&PostParams::default(), &job("work")).await.unwrap();
     }
     for arena in [&one, &other] {
         let pods: Api<Pod> = Api::default_namespaced(arena.client());
@@ -80,13 +69,7 @@ async fn a_job_gets_its_pod_and_the_pod_a_node_of_its_own_arena() {
             let node = |pod: &Pod| pod.spec.as_ref().and_then(|spec| spec.node_name.clone());
             pods.iter().filter_map(node).next().is_some()
         };
-        let pods = wait::for_list(
-            &pods,
-            &of_the_job,
-            "the Job's pod is bound to a node",
-            bound,
-        )
-        .await;
+        let pods = wait::for_list(&pods, &of_the_job, "the Job's pod is bound to a node", bound).await;
         let node = pods[0].spec.as_ref().unwrap().node_name.clone();
         assert_eq!(node, Some(arena.node_name(0)));
     }
@@ -96,29 +79,9 @@ async fn a_job_gets_its_pod_and_the_pod_a_node_of_its_own_arena() {
 async fn kubectl_works() {
     let arena = arena("kubectl").await;
     let config_maps: Api<ConfigMap> = Api::default_namespaced(arena.client());
-    arena
-        .kubectl()
-        .run(&[
-            "create",
-            "configmap",
-            "made-by-kubectl",
-            "--from-literal=step=1",
-        ])
-        .await
-        .unwrap();
-    assert_eq!(
-        step(&config_maps.get("made-by-kubectl").await.unwrap()),
-        Some("1")
-    );
+    arena.kubectl().run(&["create", "configmap", "made-by-kubectl", "--from-literal=step=1"]).await.unwrap();
+    assert_eq!(step(&config_maps.get("made-by-kubectl").await.unwrap()), Some("1"));
 
-    let failure = arena
-        .kubectl()
-        .run(&["get", "configmap", "absent"])
-        .await
-        .unwrap_err()
-        .to_string();
-    assert!(
-        failure.contains("get configmap absent") && failure.contains("not found"),
-        "{failure}"
-    );
+    let failure = arena.kubectl().run(&["get", "configmap", "absent"]).await.unwrap_err().to_string();
+    assert!(failure.contains("get configmap absent") && failure.contains("not found"), "{failure}");
 }

@@ -16,29 +16,15 @@ async fn a_service_account_may_do_what_its_rules_say_and_nothing_else() {
         verbs: vec!["get".to_owned(), "list".to_owned()],
         ..PolicyRule::default()
     };
-    let access = arena
-        .admin()
-        .service_account(arena.namespace(), "reader", vec![read_config_maps])
-        .await
-        .unwrap();
+    let access =
+        arena.admin().service_account(arena.namespace(), "reader", vec![read_config_maps]).await.unwrap();
     let config_maps: Api<ConfigMap> = Api::default_namespaced(access.client("reader"));
 
     config_maps.list(&ListParams::default()).await.unwrap();
-    let refusal = config_maps
-        .create(&PostParams::default(), &config_map("mine", "1"))
-        .await
-        .unwrap_err();
-    let kube::Error::Api(status) = refusal else {
-        panic!("not an answer of the API server: {refusal}")
-    };
+    let refusal = config_maps.create(&PostParams::default(), &config_map("mine", "1")).await.unwrap_err();
+    let kube::Error::Api(status) = refusal else { panic!("not an answer of the API server: {refusal}") };
     assert_eq!(status.code, 403);
-    assert!(
-        status
-            .message
-            .contains("cannot create resource \"configmaps\""),
-        "{}",
-        status.message
-    );
+    assert!(status.message.contains("cannot create resource \"configmaps\""), "{}", status.message);
 }
 
 #[tokio::test]
@@ -46,13 +32,9 @@ async fn a_stranger_is_not_let_in() {
     let arena = arena("stranger").await;
     let mut config = arena.admin().config("stranger");
     config.auth_info.token = Some("guessed".to_owned().into());
-    let config_maps: Api<ConfigMap> =
-        Api::default_namespaced(kube::Client::try_from(config).unwrap());
+    let config_maps: Api<ConfigMap> = Api::default_namespaced(kube::Client::try_from(config).unwrap());
     let refusal = config_maps.list(&ListParams::default()).await.unwrap_err();
-    assert!(
-        matches!(&refusal, kube::Error::Api(status) if status.code == 401),
-        "{refusal}"
-    );
+    assert!(matches!(&refusal, kube::Error::Api(status) if status.code == 401), "{refusal}");
 }
 
 #[tokio::test]
@@ -62,8 +44,5 @@ async fn another_ca_is_not_trusted() {
     config.root_cert = None;
     let client = kube::Client::try_from(config).unwrap();
     let refusal = client.apiserver_version().await.unwrap_err();
-    assert!(
-        !matches!(refusal, kube::Error::Api(_)),
-        "the server was trusted: {refusal}"
-    );
+    assert!(!matches!(refusal, kube::Error::Api(_)), "the server was trusted: {refusal}");
 }

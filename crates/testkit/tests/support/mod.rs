@@ -8,10 +8,7 @@ use kube::api::ObjectMeta;
 /// A ConfigMap with one entry, `step`.
 pub(crate) fn config_map(name: &str, step: &str) -> ConfigMap {
     ConfigMap {
-        metadata: ObjectMeta {
-            name: Some(name.to_owned()),
-            ..ObjectMeta::default()
-        },
+        metadata: ObjectMeta { name: Some(name.to_owned()), ..ObjectMeta::default() },
         data: Some(BTreeMap::from([("step".to_owned(), step.to_owned())])),
         ..ConfigMap::default()
     }

@@ -1,0 +1,68 @@
+//! What a contender holds in memory in a large cluster in which nothing happens.
+
+use std::time::{Duration, Instant};
+
+use salvor_testkit::ControlPlane;
+
+use super::{
+    Sizes,
+    contender::Contender,
+    pids,
+    world::{self, TERMINATE, WantedPod},
+};
+use crate::process::{Disturbance, Watchman, memory_mb};
+
+/// Settled: its memory changes by less than this share for this long.
+const STEADY: f64 = 0.01;
+const STEADY_FOR: Duration = Duration::from_secs(20);
+/// Memory that never settles is reported as it is then.
+const GIVE_UP: Duration = Duration::from_secs(240);
+const LOOK: Duration = Duration::from_millis(500);
+
+/// Resident memory in MB.
+#[derive(Clone, Copy, Debug)]
+pub(crate) struct Memory {
+    pub(crate) settled: f64,
+    pub(crate) peak: f64,
+    /// A pod's size as JSON.
+    pub(crate) pod_bytes: usize,
+    pub(crate) disturbance: Disturbance,
+}
+
+/// Makes the nodes and the pods; a pod's size as JSON.
+pub(crate) async fn fill(plane: &ControlPlane, sizes: &Sizes) -> Result<usize, String> {
+    eprintln!("memory: making {} pods on {} nodes", sizes.pods, sizes.nodes);
+    let client = plane.admin().client("bench-world");
+    let node = |i: usize| format!("node-{i:04}");
+    world::make_nodes(&client, (0..sizes.nodes).map(node).collect()).await?;
+    let spacing = (sizes.pods / sizes.opted_in.max(1)).max(1);
+    let pods = (0..sizes.pods).map(|i| WantedPod {
+        name: format!("training-{i:05}"),
+        node: node(i % sizes.nodes.max(1)),
+        annotation: (i % spacing == 0 && i / spacing < sizes.opted_in).then_some((TERMINATE, "true")),
+    });
+    let made = world::make_pods(&client, "default", pods.collect()).await?;
+    Ok(made.iter().map(|pod| pod.bytes).sum::<usize>() / made.len().max(1))
+}
+
+/// Runs a contender until its memory has settled.
+pub(crate) async fn measure(plane: &ControlPlane, contender: &Contender, pod_bytes: usize) -> Result<Memory, String> {
+    eprintln!("memory: of {}", contender.name());
+    let watchman = Watchman::begin(&pids(plane));
+    let running = contender.start(plane).await?;
+    let pid = running.program.pid();
+    let began = Instant::now();
+    let (mut level, mut since) = (memory_mb(pid).0, Instant::now());
+    while since.elapsed() < STEADY_FOR && began.elapsed() < GIVE_UP {
+        tokio::time::sleep(LOOK).await;
+        let now = memory_mb(pid).0;
+        if (now - level).abs() > level * STEADY {
+            (level, since) = (now, Instant::now());
+        }
+    }
+    if running.program.has_ended() {
+        return Err(format!("{} ended:\n{}", contender.name(), running.tail()));
+    }
+    let (settled, peak) = memory_mb(pid);
+    Ok(Memory { settled, peak, pod_bytes, disturbance: watchman.end(Some(pid)) })
+}

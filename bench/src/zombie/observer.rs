@@ -1,0 +1,184 @@
+//! Sees by watch when each pod of a set is recovered, whoever does it.
+
+use std::{
+    collections::HashSet,
+    time::{Duration, Instant},
+};
+
+use futures::AsyncBufReadExt;
+use http::Request;
+use kube::Client;
+use salvor_testkit::ControlPlane;
+use serde::Deserialize;
+use tokio::sync::mpsc;
+
+use super::storm::Consent;
+
+/// A storm that is not over by then has failed.
+const GIVE_UP: Duration = Duration::from_secs(300);
+/// Events are the one thing that a contender may drop: they are waited for this long after the last pod.
+const EVENTS_WITHIN: Duration = Duration::from_secs(10);
+
+/// What was seen of a set of pods.
+#[derive(Debug)]
+pub(crate) struct Observed {
+    /// From the start until the last pod was recovered and the last event recorded.
+    pub(crate) seconds: f64,
+    /// From the start until each pod was recovered, in seconds, sorted.
+    pub(crate) latencies: Vec<f64>,
+    /// Pods without an event.
+    pub(crate) untold: usize,
+}
+
+impl Observed {
+    /// The latency that this share of the pods did not exceed.
+    pub(crate) fn percentile(&self, share: f64) -> f64 {
+        let rank = (self.latencies.len() as f64 * share).ceil() as usize;
+        self.latencies.get(rank.saturating_sub(1)).copied().unwrap_or(0.0)
+    }
+}
+
+enum Sight {
+    Recovered(String),
+    Told(String),
+}
+
+/// Two open watches: of the pods and of the events of one namespace.
+pub(crate) struct Observer {
+    sights: mpsc::UnboundedReceiver<(Instant, Sight)>,
+    awaited: HashSet<String>,
+}
+
+#[derive(Deserialize)]
+struct PodEvent {
+    #[serde(rename = "type")]
+    kind: String,
+    object: PodSeen,
+}
+
+#[derive(Deserialize)]
+struct PodSeen {
+    metadata: Named,
+    #[serde(default)]
+    status: Status,
+}
+
+#[derive(Deserialize, Default)]
+#[serde(default)]
+struct Named {
+    name: String,
+}
+
+#[derive(Deserialize, Default)]
+#[serde(default)]
+struct Status {
+    phase: String,
+}
+
+#[derive(Deserialize)]
+struct EventEvent {
+    object: EventSeen,
+}
+
+#[derive(Deserialize)]
+struct EventSeen {
+    #[serde(default)]
+    regarding: Named,
+}
+
+#[derive(Deserialize)]
+struct List {
+    metadata: ListMeta,
+}
+
+#[derive(Deserialize)]
+#[serde(rename_all = "camelCase")]
+struct ListMeta {
+    resource_version: String,
+}
+
+impl Observer {
+    /// Begins to watch; what happens from now on is seen.
+    pub(crate) async fn start(
+        plane: &ControlPlane,
+        namespace: &str,
+        awaited: HashSet<String>,
+        consent: Consent,
+    ) -> Result<Self, String> {
+        let client = plane.admin().client("bench-observer");
+        let (tell, sights) = mpsc::unbounded_channel();
+        let pods = format!("/api/v1/namespaces/{namespace}/pods");
+        watch(&client, &pods, tell.clone(), move |line| {
+            let PodEvent { kind, object } = serde_json::from_slice(line).ok()?;
+            let recovered = match consent {
+                Consent::Terminate => object.status.phase == "Failed",
+                Consent::Delete => kind == "DELETED",
+            };
+            recovered.then_some(Sight::Recovered(object.metadata.name))
+        })
+        .await?;
+        let events = format!("/apis/events.k8s.io/v1/namespaces/{namespace}/events");
+        watch(&client, &events, tell, |line| {
+            let EventEvent { object } = serde_json::from_slice(line).ok()?;
+            Some(Sight::Told(object.regarding.name))
+        })
+        .await?;
+        Ok(Self { sights, awaited })
+    }
+
+    /// Waits until all pods are recovered and all events recorded.
+    pub(crate) async fn until_done(mut self, start: Instant) -> Result<Observed, String> {
+        let total = self.awaited.len();
+        let mut untold = self.awaited.clone();
+        let mut latencies = Vec::with_capacity(total);
+        let mut last = start;
+        while !self.awaited.is_empty() || !untold.is_empty() {
+            let give_up = if self.awaited.is_empty() { last + EVENTS_WITHIN } else { start + GIVE_UP };
+            let Ok(sight) = tokio::time::timeout_at(give_up.into(), self.sights.recv()).await else { break };
+            let (at, sight) = sight.ok_or("the observer's watches ended")?;
+            let new = match sight {
+                Sight::Recovered(name) => {
+                    let new = self.awaited.remove(&name);
+                    latencies.extend(new.then(|| at.duration_since(start).as_secs_f64()));
+                    new
+                }
+                Sight::Told(name) => untold.remove(&name),
+            };
+            if new {
+                last = last.max(at);
+            }
+        }
+        if !self.awaited.is_empty() {
+            let (left, seconds) = (self.awaited.len(), GIVE_UP.as_secs());
+            return Err(format!("{left} of {total} pods are not recovered after {seconds} s"));
+        }
+        latencies.sort_by(f64::total_cmp);
+        Ok(Observed { seconds: last.duration_since(start).as_secs_f64(), latencies, untold: untold.len() })
+    }
+}
+
+/// Opens a watch from now on, and reads it until nobody listens.
+async fn watch(
+    client: &Client,
+    path: &str,
+    tell: mpsc::UnboundedSender<(Instant, Sight)>,
+    read: impl Fn(&[u8]) -> Option<Sight> + Send + 'static,
+) -> Result<(), String> {
+    let get = |query: String| Request::get(format!("{path}?{query}")).body(Vec::new()).map_err(|e| e.to_string());
+    let list = client.request_text(get("limit=1".to_owned())?).await.map_err(|e| format!("{path}: {e}"))?;
+    let List { metadata } = serde_json::from_str(&list).map_err(|e| format!("{path}: {e}"))?;
+    let query = format!("watch=true&timeoutSeconds=900&resourceVersion={}", metadata.resource_version);
+    let mut lines = Box::pin(client.request_stream(get(query)?).await.map_err(|e| format!("{path}: {e}"))?);
+    tokio::spawn(async move {
+        let mut line = Vec::new();
+        while lines.read_until(b'\n', &mut line).await.is_ok_and(|bytes| bytes > 0) {
+            if let Some(sight) = read(&line)
+                && tell.send((Instant::now(), sight)).is_err()
+            {
+                return;
+            }
+            line.clear();
+        }
+    });
+    Ok(())
+}

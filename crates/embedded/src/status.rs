@@ -1,0 +1,326 @@
+//! Refusals: the `Status` objects that an API server answers with, in its own words.
+
+use serde_json::{Map, Value, json};
+
+use crate::table::Resource;
+
+/// One reason why one field was refused.
+#[derive(Debug, Clone, PartialEq, Eq)]
+pub(crate) struct Cause {
+    pub(crate) reason: &'static str,
+    pub(crate) message: String,
+    pub(crate) field: String,
+}
+
+impl Cause {
+    fn new(field: impl Into<String>, reason: &'static str, message: String) -> Self {
+        Self {
+            reason,
+            message,
+            field: field.into(),
+        }
+    }
+
+    pub(crate) fn required(field: impl Into<String>, why: &str) -> Self {
+        let message = if why.is_empty() {
+            "Required value".to_owned()
+        } else {
+            format!("Required value: {why}")
+        };
+        Self::new(field, "FieldValueRequired", message)
+    }
+
+    /// `value` as Go prints it: strings in quotes, other values as they are.
+    pub(crate) fn invalid(field: impl Into<String>, value: &Value, why: &str) -> Self {
+        Self::invalid_text(field, &go_value(value), why)
+    }
+
+    pub(crate) fn invalid_text(field: impl Into<String>, value: &str, why: &str) -> Self {
+        Self::new(
+            field,
+            "FieldValueInvalid",
+            format!("Invalid value: {value}: {why}"),
+        )
+    }
+
+    pub(crate) fn unsupported(field: impl Into<String>, value: &str, supported: &[&str]) -> Self {
+        let supported: Vec<String> = supported
+            .iter()
+            .map(|value| format!("{value:?}"))
+            .collect();
+        Self::new(
+            field,
+            "FieldValueNotSupported",
+            format!(
+                "Unsupported value: {value:?}: supported values: {}",
+                supported.join(", ")
+            ),
+        )
+    }
+
+    pub(crate) fn duplicate(field: impl Into<String>, value: &Value) -> Self {
+        Self::new(
+            field,
+            "FieldValueDuplicate",
+            format!("Duplicate value: {}", go_value(value)),
+        )
+    }
+
+    pub(crate) fn forbidden(field: impl Into<String>, why: &str) -> Self {
+        Self::new(field, "FieldValueForbidden", format!("Forbidden: {why}"))
+    }
+
+    pub(crate) fn type_invalid(field: impl Into<String>, message: String) -> Self {
+        Self::new(field, "FieldValueTypeInvalid", message)
+    }
+
+    pub(crate) fn not_found(field: impl Into<String>, value: &str) -> Self {
+        Self::new(field, "FieldValueNotFound", format!("Not found: {value:?}"))
+    }
+}
+
+/// A value as Go's `%#v`-like field errors print it.
+pub(crate) fn go_value(value: &Value) -> String {
+    match value {
+        Value::Null => "null".to_owned(),
+        other => other.to_string(),
+    }
+}
+
+/// What an API server refuses a request with.
+#[derive(Debug, Clone, PartialEq, Eq)]
+pub struct Refusal(Box<Body>);
+
+#[derive(Debug, Clone, PartialEq, Eq)]
+struct Body {
+    code: u16,
+    reason: &'static str,
+    message: String,
+    details: Option<Value>,
+    retry_after: Option<u32>,
+}
+
+impl Refusal {
+    pub(crate) fn new(code: u16, reason: &'static str, message: impl Into<String>) -> Self {
+        Self(Box::new(Body {
+            code,
+            reason,
+            message: message.into(),
+            details: None,
+            retry_after: None,
+        }))
+    }
+
+    fn with_details(mut self, details: Value) -> Self {
+        self.0.details = Some(details);
+        self
+    }
+
+    fn about(self, resource: &Resource, name: &str) -> Self {
+        self.with_details(details(&resource.group, &resource.plural, name))
+    }
+
+    pub(crate) fn with_causes(mut self, causes: Value) -> Self {
+        let details = self.0.details.get_or_insert_with(|| json!({}));
+        details["causes"] = causes;
+        self
+    }
+
+    pub(crate) fn retry_after(mut self, seconds: u32) -> Self {
+        self.0.retry_after = Some(seconds);
+        if seconds > 0 {
+            let details = self.0.details.get_or_insert_with(|| json!({}));
+            details["retryAfterSeconds"] = json!(seconds);
+        }
+        self
+    }
+
+    pub(crate) fn not_found(resource: &Resource, name: &str) -> Self {
+        let message = format!("{} {name:?} not found", resource.qualified());
+        Self::new(404, "NotFound", message).about(resource, name)
+    }
+
+    pub(crate) fn namespace_not_found(name: &str) -> Self {
+        Self::new(404, "NotFound", format!("namespaces {name:?} not found"))
+            .with_details(details("", "namespaces", name))
+    }
+
+    pub(crate) fn already_exists(resource: &Resource, name: &str) -> Self {
+        let message = format!("{} {name:?} already exists", resource.qualified());
+        Self::new(409, "AlreadyExists", message).about(resource, name)
+    }
+
+    pub(crate) fn conflict(resource: &Resource, name: &str, why: &str) -> Self {
+        let message = format!(
+            "Operation cannot be fulfilled on {} {name:?}: {why}",
+            resource.qualified()
+        );
+        Self::new(409, "Conflict", message).about(resource, name)
+    }
+
+    pub(crate) fn modified(resource: &Resource, name: &str) -> Self {
+        Self::conflict(
+            resource,
+            name,
+            "the object has been modified; please apply your changes to the latest version and try again",
+        )
+    }
+
+    pub(crate) fn forbidden(resource: &Resource, name: &str, why: &str) -> Self {
+        let message = if name.is_empty() {
+            format!("{} is forbidden: {why}", resource.qualified())
+        } else {
+            format!("{} {name:?} is forbidden: {why}", resource.qualified())
+        };
+        Self::new(403, "Forbidden", message).about(resource, name)
+    }
+
+    pub(crate) fn invalid(group: &str, kind: &str, name: &str, causes: &[Cause]) -> Self {
+        let text: Vec<String> = causes
+            .iter()
+            .map(|cause| match cause.field.as_str() {
+                "" => cause.message.clone(),
+                field => format!("{field}: {}", cause.message),
+            })
+            .collect();
+        let text = match text.as_slice() {
+            [one] => one.clone(),
+            many => format!("[{}]", many.join(", ")),
+        };
+        let causes: Vec<Value> = causes
+            .iter()
+            .map(|cause| {
+                let mut entry = json!({ "reason": cause.reason, "message": cause.message });
+                if !cause.field.is_empty() {
+                    entry["field"] = json!(cause.field);
+                }
+                entry
+            })
+            .collect();
+        let mut about = details(group, kind, name);
+        about["causes"] = Value::Array(causes);
+        Self::new(
+            422,
+            "Invalid",
+            format!("{} {name:?} is invalid: {text}", with_group(kind, group)),
+        )
+        .with_details(about)
+    }
+
+    pub(crate) fn bad_request(message: impl Into<String>) -> Self {
+        Self::new(400, "BadRequest", message)
+    }
+
+    pub(crate) fn method_not_allowed(resource: &Resource, verb: &str) -> Self {
+        let message = format!(
+            "{verb} is not supported on resources of kind {:?}",
+            resource.qualified()
+        );
+        Self::new(405, "MethodNotAllowed", message).with_details(details(
+            &resource.group,
+            &resource.plural,
+            "",
+        ))
+    }
+
+    pub(crate) fn no_such_path() -> Self {
+        Self::new(
+            404,
+            "NotFound",
+            "the server could not find the requested resource",
+        )
+        .with_details(json!({}))
+    }
+
+    pub(crate) fn unsupported_media_type(message: impl Into<String>) -> Self {
+        Self::new(415, "UnsupportedMediaType", message)
+    }
+
+    pub(crate) fn expired(message: impl Into<String>) -> Self {
+        Self::new(410, "Expired", message)
+    }
+
+    pub(crate) fn too_many_requests(message: impl Into<String>) -> Self {
+        Self::new(429, "TooManyRequests", message)
+    }
+
+    pub(crate) fn internal(message: impl std::fmt::Display) -> Self {
+        Self::new(
+            500,
+            "InternalError",
+            format!("Internal error occurred: {message}"),
+        )
+        .with_details(json!({ "causes": [{ "message": message.to_string() }] }))
+    }
+
+    /// The HTTP status code.
+    pub fn code(&self) -> u16 {
+        self.0.code
+    }
+
+    /// The machine-readable reason, such as `NotFound`.
+    pub fn reason(&self) -> &'static str {
+        self.0.reason
+    }
+
+    /// What a person reads.
+    pub fn message(&self) -> &str {
+        &self.0.message
+    }
+
+    /// Seconds for the `Retry-After` header.
+    pub(crate) fn retry_after_seconds(&self) -> Option<u32> {
+        self.0.retry_after
+    }
+
+    /// The `Status` object.
+    pub fn to_value(&self) -> Value {
+        let mut status = json!({
+            "kind": "Status", "apiVersion": "v1", "metadata": {}, "status": "Failure",
+            "message": self.0.message, "code": self.0.code,
+        });
+        if !self.0.reason.is_empty() {
+            status["reason"] = json!(self.0.reason);
+        }
+        if let Some(details) = &self.0.details {
+            status["details"] = details.clone();
+        }
+        status
+    }
+}
+
+impl std::fmt::Display for Refusal {
+    fn fmt(&self, out: &mut std::fmt::Formatter<'_>) -> std::fmt::Result {
+        write!(out, "{} ({}): {}", self.0.code, self.0.reason, self.0.message)
+    }
+}
+
+impl std::error::Error for Refusal {}
+
+/// `pods` or `deployments.apps`, `Pod` or `Deployment.apps`.
+pub(crate) fn with_group(name: &str, group: &str) -> String {
+    if group.is_empty() {
+        name.to_owned()
+    } else {
+        format!("{name}.{group}")
+    }
+}
+
+/// The answer to a delete that left nothing behind.
+pub(crate) fn success(resource: &Resource, name: &str, uid: &str) -> Value {
+    let mut about = details(&resource.group, &resource.plural, name);
+    if !uid.is_empty() {
+        about["uid"] = json!(uid);
+    }
+    json!({ "kind": "Status", "apiVersion": "v1", "metadata": {}, "status": "Success", "details": about })
+}
+
+fn details(group: &str, kind: &str, name: &str) -> Value {
+    let mut details = Map::new();
+    for (key, value) in [("name", name), ("group", group), ("kind", kind)] {
+        if !value.is_empty() {
+            details.insert(key.to_owned(), json!(value));
+        }
+    }
+    Value::Object(details)
+}

@@ -1,0 +1,207 @@
+//! What is stored: one revision for all, one shelf per resource, and a log of what happened.
+
+use std::collections::{BTreeMap, VecDeque};
+use std::sync::Arc;
+
+use serde_json::json;
+
+use crate::object::{self, Stored};
+use crate::table::ResourceKey;
+
+/// How many events of one resource are remembered. A watch that asks for older ones is told to list again.
+pub(crate) const REMEMBERED_EVENTS: usize = 10_000;
+
+/// A change of one object. The former state is kept, since whether a watcher sees a change, an arrival or a departure
+/// depends on both.
+#[derive(Debug, Clone)]
+pub(crate) struct Event {
+    pub(crate) revision: u64,
+    pub(crate) before: Option<Arc<Stored>>,
+    /// The new state; for a removal the last state, at the revision of the removal.
+    pub(crate) after: Arc<Stored>,
+    pub(crate) removed: bool,
+}
+
+#[derive(Debug, Default)]
+struct Shelf {
+    objects: BTreeMap<String, Arc<Stored>>,
+    log: VecDeque<Event>,
+    /// Events at or before this revision are forgotten.
+    forgotten: u64,
+}
+
+/// The log does not reach back to that revision.
+#[derive(Debug, Clone, Copy, PartialEq, Eq)]
+pub(crate) struct Compacted {
+    pub(crate) oldest: u64,
+}
+
+/// All objects, and their recent past.
+#[derive(Debug)]
+pub(crate) struct Store {
+    revision: u64,
+    shelves: BTreeMap<ResourceKey, Shelf>,
+    remembered: usize,
+}
+
+/// `namespace/name`, which sorts as the keys in etcd do; just the name for what belongs to the whole cluster.
+pub(crate) fn key(namespace: &str, name: &str) -> String {
+    if namespace.is_empty() {
+        name.to_owned()
+    } else {
+        format!("{namespace}/{name}")
+    }
+}
+
+impl Store {
+    pub(crate) fn new() -> Self {
+        Self {
+            revision: 1,
+            shelves: BTreeMap::new(),
+            remembered: REMEMBERED_EVENTS,
+        }
+    }
+
+    pub(crate) fn revision(&self) -> u64 {
+        self.revision
+    }
+
+    pub(crate) fn get(&self, resource: &ResourceKey, key: &str) -> Option<&Arc<Stored>> {
+        self.shelves.get(resource)?.objects.get(key)
+    }
+
+    /// The objects whose key begins with `prefix`, in the order of keys.
+    pub(crate) fn scan<'s>(
+        &'s self,
+        resource: &ResourceKey,
+        prefix: &'s str,
+    ) -> impl Iterator<Item = (&'s String, &'s Arc<Stored>)> {
+        self.shelves.get(resource).into_iter().flat_map(move |shelf| {
+            shelf
+                .objects
+                .range(prefix.to_owned()..)
+                .take_while(move |(key, _)| key.starts_with(prefix))
+        })
+    }
+
+    /// The resources that have ever had an object.
+    pub(crate) fn resources(&self) -> Vec<ResourceKey> {
+        self.shelves.keys().cloned().collect()
+    }
+
+    /// The objects as they were at a revision that the log still reaches.
+    pub(crate) fn snapshot(
+        &self,
+        resource: &ResourceKey,
+        prefix: &str,
+        revision: u64,
+    ) -> Result<BTreeMap<String, Arc<Stored>>, Compacted> {
+        let mut objects: BTreeMap<String, Arc<Stored>> = self
+            .scan(resource, prefix)
+            .map(|(key, stored)| (key.clone(), Arc::clone(stored)))
+            .collect();
+        let Some(shelf) = self.shelves.get(resource) else {
+            return Ok(objects);
+        };
+        if revision < shelf.forgotten {
+            return Err(Compacted {
+                oldest: shelf.forgotten,
+            });
+        }
+        for event in shelf.log.iter().rev().take_while(|event| event.revision > revision) {
+            let value = event.after.value();
+            let key = key(object::namespace(value), object::name(value));
+            if !key.starts_with(prefix) {
+                continue;
+            }
+            match &event.before {
+                Some(before) => objects.insert(key, Arc::clone(before)),
+                None => objects.remove(&key),
+            };
+        }
+        Ok(objects)
+    }
+
+    /// Events after a revision, oldest first.
+    pub(crate) fn events_after(
+        &self,
+        resource: &ResourceKey,
+        revision: u64,
+    ) -> Result<impl Iterator<Item = &Event>, Compacted> {
+        let shelf = self.shelves.get(resource);
+        if let Some(shelf) = shelf
+            && revision < shelf.forgotten
+        {
+            return Err(Compacted {
+                oldest: shelf.forgotten,
+            });
+        }
+        Ok(shelf.into_iter().flat_map(move |shelf| {
+            let first = shelf.log.partition_point(|event| event.revision <= revision);
+            shelf.log.range(first..)
+        }))
+    }
+
+    /// Stores an object under a new revision, which is written into it.
+    pub(crate) fn put(
+        &mut self,
+        resource: &ResourceKey,
+        key: String,
+        mut value: serde_json::Value,
+    ) -> Arc<Stored> {
+        self.revision += 1;
+        object::set_metadata(&mut value, "resourceVersion", json!(self.revision.to_string()));
+        let after = Stored::new(value);
+        let shelf = self.shelves.entry(resource.clone()).or_default();
+        let before = shelf.objects.insert(key, Arc::clone(&after));
+        shelf.remember(
+            Event {
+                revision: self.revision,
+                before,
+                after: Arc::clone(&after),
+                removed: false,
+            },
+            self.remembered,
+        );
+        after
+    }
+
+    /// Removes an object. Its last state, at the revision of the removal, is what watchers see and what is returned.
+    pub(crate) fn remove(&mut self, resource: &ResourceKey, key: &str) -> Option<Arc<Stored>> {
+        let shelf = self.shelves.get_mut(resource)?;
+        let before = shelf.objects.remove(key)?;
+        self.revision += 1;
+        let mut last = before.value().clone();
+        object::set_metadata(&mut last, "resourceVersion", json!(self.revision.to_string()));
+        let after = Stored::new(last);
+        shelf.remember(
+            Event {
+                revision: self.revision,
+                before: Some(before),
+                after: Arc::clone(&after),
+                removed: true,
+            },
+            self.remembered,
+        );
+        Some(after)
+    }
+
+    /// Forgets all events up to now, as a compaction of etcd does.
+    pub(crate) fn compact(&mut self) {
+        for shelf in self.shelves.values_mut() {
+            shelf.log.clear();
+            shelf.forgotten = self.revision;
+        }
+    }
+}
+
+impl Shelf {
+    fn remember(&mut self, event: Event, limit: usize) {
+        self.log.push_back(event);
+        while self.log.len() > limit {
+            if let Some(oldest) = self.log.pop_front() {
+                self.forgotten = oldest.revision;
+            }
+        }
+    }
+}
