@@ -24,7 +24,7 @@ use crate::{
     executor::{Executor, Failure, Written},
     leader::Leadership,
     metrics::Metrics,
-    recovery::{LiveInquiry, Recovery},
+    recovery::{Known, LiveInquiry, Recovery},
     time::Time,
     watch::WatchHealth,
 };
@@ -33,6 +33,14 @@ const FIRST_RETRY: Duration = Duration::from_millis(200);
 const LONGEST_RETRY: Duration = Duration::from_secs(60);
 /// After our own writes the watch should show them; if it does not by then, the subject is judged all the same.
 const ECHO_WITHIN: Duration = Duration::from_secs(10);
+/// Tries at telling about the brake.
+const TELL_ATTEMPTS: u32 = 10;
+/// A conflict means that our view is behind; news end the wait earlier.
+const CATCH_UP_WITHIN: Duration = Duration::from_secs(2);
+/// A second look that is not answered by then is no answer.
+const LOOK_TIMEOUT: Duration = Duration::from_secs(10);
+/// How often an old view is complained of.
+const COMPLAIN_EVERY: Duration = Duration::from_secs(30);
 /// How often a stale view is looked at again.
 const STALE_PAUSE: Duration = Duration::from_secs(1);
 /// News taken in at once before anything is judged.
@@ -68,6 +76,9 @@ pub(crate) struct Engine<R: Recovery> {
     in_flight: HashSet<R::Subject>,
     held: BTreeSet<R::Subject>,
     ends: (mpsc::UnboundedSender<End<R>>, mpsc::UnboundedReceiver<End<R>>),
+    /// Whether everything has been looked at since we lead.
+    led: bool,
+    complained_of_age: Option<Instant>,
 }
 
 /// What is remembered of a subject between two looks.
@@ -81,8 +92,10 @@ struct Tracked {
     not_before: Option<Instant>,
     /// Let through by the brake; a retry of the same is not counted again.
     admitted: bool,
-    /// Waiting for the watch to show what we wrote.
+    /// Waiting for the watch to show what we wrote, or what others did.
     echo_by: Option<Instant>,
+    /// Whether there was news since it was last acted on.
+    heard: bool,
 }
 
 /// How acting on a subject ended.
@@ -113,32 +126,33 @@ impl<R: Recovery> Engine<R> {
             in_flight: HashSet::new(),
             held: BTreeSet::new(),
             ends: mpsc::unbounded_channel(),
+            led: false,
+            complained_of_age: None,
         }
     }
 
     /// Runs until told to stop, then until what is under way has ended.
     pub(crate) async fn run(mut self, mut news: mpsc::Receiver<R::News>, stop: CancellationToken) {
         let mut leadership = self.shared.leadership.clone();
-        let mut led = leadership.leads();
         loop {
             let wake = self.timers.peek().map(|Reverse((at, _))| *at);
             tokio::select! {
                 biased;
                 () = stop.cancelled() => break,
+                () = leadership.changed(self.led) => self.lead(leadership.leads()),
                 Some(end) = self.ends.1.recv() => self.ended(end),
-                () = leadership.changed(led) => {
-                    led = leadership.leads();
-                    self.lead(led);
-                }
                 Some(first) = news.recv() => {
                     self.hear(first);
                     for _ in 0..BATCH {
                         let Ok(next) = news.try_recv() else { break };
                         self.hear(next);
                     }
+                    self.tell_the_brake();
                 }
-                () = sleep_until(wake.unwrap_or_else(far_away)), if wake.is_some() => self.wake_due(),
+                () = sleep_until(wake.unwrap_or_else(far_away)), if wake.is_some() => {}
             }
+            // In every round, so that a flood of news cannot hold alarms up.
+            self.wake_due();
             self.pump();
             self.shared.metrics.queue(R::NAME, self.ready.len(), self.in_flight.len());
         }
@@ -151,9 +165,10 @@ impl<R: Recovery> Engine<R> {
     // ---- what happens -------------------------------------------------------------------------
 
     fn lead(&mut self, leads: bool) {
+        self.led = leads;
         for tracked in self.tracked.values_mut() {
-            tracked.echo_by = None;
-            tracked.not_before = None;
+            // Who led meanwhile has written and counted; what we remember of our own tries is worth nothing.
+            *tracked = Tracked { verdict: tracked.verdict, due: tracked.due, ..Tracked::default() };
         }
         if leads {
             // What a follower saw, or the leader before us said, is said by us: its event has one name for all.
@@ -173,15 +188,15 @@ impl<R: Recovery> Engine<R> {
         for subject in self.recovery.hear(news, now) {
             if let Some(tracked) = self.tracked.get_mut(&subject) {
                 tracked.echo_by = None;
+                tracked.heard = true;
             }
             self.enqueue(subject);
         }
-        self.tell_the_brake();
     }
 
     /// Returns whether the brake took hold or let go.
     fn tell_the_brake(&mut self) -> bool {
-        let counts = self.recovery.node_counts();
+        let Some(counts) = self.recovery.node_counts() else { return false };
         let now = self.shared.time.server();
         let transition = self.brake().observe(now, counts);
         let engaged = self.brake().engaged().is_some();
@@ -192,7 +207,7 @@ impl<R: Recovery> Engine<R> {
                 self.enqueue(subject);
             }
         }
-        if self.shared.leadership.leads() {
+        if self.led {
             self.announce(&transition);
         }
         true
@@ -203,8 +218,15 @@ impl<R: Recovery> Engine<R> {
         let note = transition.event(self.shared.home.clone());
         let executor = self.shared.executor.clone();
         tokio::spawn(async move {
-            if let Err(failure) = executor.perform(&Action::EmitEvent(note)).await {
-                tracing::warn!(%failure, "the event about the brake could not be recorded");
+            let mut wait = FIRST_RETRY;
+            // The moment at which the API server is most likely sick as well.
+            for _ in 0..TELL_ATTEMPTS {
+                match executor.perform(&Action::EmitEvent(note.clone())).await {
+                    Ok(_) | Err(Failure::NotLeading) => return,
+                    Err(failure) => tracing::warn!(%failure, "the event about the brake is not recorded yet"),
+                }
+                tokio::time::sleep(wait).await;
+                wait = (wait * 2).min(LONGEST_RETRY);
             }
         });
     }
@@ -232,6 +254,10 @@ impl<R: Recovery> Engine<R> {
     fn wake_at(&mut self, subject: R::Subject, at: Instant) {
         self.wakes.insert(subject.clone(), at);
         self.timers.push(Reverse((at, subject)));
+        // Alarms that were set anew leave their old entries behind.
+        if self.timers.len() > 2 * self.wakes.len() + 64 {
+            self.timers = self.wakes.iter().map(|(subject, at)| Reverse((*at, subject.clone()))).collect();
+        }
     }
 
     // ---- judging ------------------------------------------------------------------------------
@@ -261,7 +287,12 @@ impl<R: Recovery> Engine<R> {
             return;
         };
         self.wakes.remove(&subject);
+        if !self.led {
+            return;
+        }
         if !self.shared.leadership.leads() {
+            // Everything is looked at again when we lead again, however short the gap.
+            self.led = false;
             return;
         }
         let judgement = self.hold_back(&subject, judgement, now);
@@ -272,7 +303,9 @@ impl<R: Recovery> Engine<R> {
                 self.tracked.insert(subject, Tracked { verdict, ..Tracked::default() });
             }
             Verdict::Wait { until, .. } => {
-                self.track(&subject).due = Some(until);
+                let tracked = self.track(&subject);
+                tracked.due = Some(until);
+                tracked.admitted = false;
                 let at = self.shared.time.instant_when_server_shows(until);
                 self.wake_at(subject, at);
             }
@@ -302,8 +335,16 @@ impl<R: Recovery> Engine<R> {
         judgement: Judgement<R::Why>,
         now: Timestamp,
     ) -> Judgement<R::Why> {
-        if self.track(subject).admitted || self.is_waiting(subject) {
+        if self.is_waiting(subject) {
             return judgement;
+        }
+        if self.track(subject).admitted {
+            // Counted already; but what holds everything holds this too.
+            let disruptive = judgement.verdict.actions().iter().any(Action::is_disruptive);
+            return match self.brake().check(now, 0) {
+                Err(held) if disruptive => judgement.held_back(held),
+                _ => judgement,
+            };
         }
         let judgement = self.brake().pass(now, judgement);
         match &judgement.verdict {
@@ -334,9 +375,13 @@ impl<R: Recovery> Engine<R> {
         }
         if actions.iter().any(Action::is_disruptive) && self.is_stale() {
             self.shared.metrics.held(R::NAME, "StaleView");
-            tracing::warn!(recovery = R::NAME, %subject, "held: a watch has been silent for too long");
+            if self.complained_of_age.is_none_or(|last| last.elapsed() >= COMPLAIN_EVERY) {
+                self.complained_of_age = Some(instant);
+                tracing::warn!(recovery = R::NAME, %subject, "held, as all others: a watch has been silent for too long");
+            }
             return self.wake_at(subject, instant + STALE_PAUSE);
         }
+        self.track(&subject).heard = false;
         self.in_flight.insert(subject.clone());
         let attempt = Attempt {
             executor: self.shared.executor.clone(),
@@ -381,9 +426,11 @@ impl<R: Recovery> Engine<R> {
                 Some(tracked.next_retry())
             }
             Outcome::Failed(Failure::NotLeading) => None,
-            Outcome::Failed(Failure::Stale) => {
+            Outcome::Failed(Failure::Stale | Failure::Gone) => {
                 tracing::debug!(recovery = R::NAME, %subject, "it changed since it was judged; judged again");
-                Some(tracked.next_retry().min(FIRST_RETRY))
+                // Our view is behind. If news came in meanwhile it is not any more.
+                tracked.echo_by = (!tracked.heard).then(|| local + CATCH_UP_WITHIN);
+                None
             }
             Outcome::Failed(failure) => {
                 let wait = match &failure {
@@ -444,16 +491,23 @@ impl<I: LiveInquiry> Attempt<I> {
     async fn run<R: Recovery>(self, subject: &R::Subject) -> (Vec<Action>, Outcome) {
         let mut done = Vec::with_capacity(self.actions.len());
         let mut written: Option<String> = None;
+        let mut untold = None;
         for action in self.actions {
             if action.needs_a_second_look() {
-                let now = self.time.server();
-                match self.inquiry.ask(self.executor.client(), written.as_deref(), now).await {
-                    Ok(Some(judgement)) if asks_for(&judgement, &action) => {}
-                    Ok(Some(judgement)) => {
+                let known = match (&action, &written) {
+                    (Action::PatchPodStatus { .. }, _) => Known::Guarded,
+                    (_, Some(object)) => Known::Written(object),
+                    (_, None) => Known::Nothing,
+                };
+                let look = self.inquiry.ask(self.executor.client(), known, self.time.server());
+                match tokio::time::timeout(LOOK_TIMEOUT, look).await {
+                    Ok(Ok(Some(judgement))) if asks_for(&judgement, &action) => {}
+                    Ok(Ok(Some(judgement))) => {
                         return (done, Outcome::Changed(judgement.verdict.why().to_string()));
                     }
-                    Ok(None) => return (done, Outcome::Changed("it is not there any more".to_owned())),
-                    Err(error) => return (done, Outcome::Failed(Failure::Api(error))),
+                    Ok(Ok(None)) => return (done, Outcome::Changed("it is not there any more".to_owned())),
+                    Ok(Err(error)) => return (done, Outcome::Failed(Failure::Api(error))),
+                    Err(_) => return (done, Outcome::Failed(Failure::Unanswered(LOOK_TIMEOUT))),
                 }
             }
             match self.executor.perform(&action).await {
@@ -466,10 +520,15 @@ impl<I: LiveInquiry> Attempt<I> {
                     tracing::info!(recovery = R::NAME, %subject, %action, why = self.why, "done");
                     done.push(action);
                 }
+                // The work must not wait for the telling: that is made up for afterwards.
+                Err(failure) if matches!(action, Action::EmitEvent(_)) => untold = Some(failure),
                 Err(failure) => return (done, Outcome::Failed(failure)),
             }
         }
-        (done, Outcome::Done)
+        match untold {
+            Some(failure) => (done, Outcome::Failed(failure)),
+            None => (done, Outcome::Done),
+        }
     }
 }
 

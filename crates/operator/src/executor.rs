@@ -6,9 +6,12 @@ use std::{
     time::Duration,
 };
 
-use http::{Method, Request, header::CONTENT_TYPE};
+use http::{
+    Method, Request,
+    header::{CONTENT_TYPE, RETRY_AFTER},
+};
 use jiff::Timestamp;
-use kube::Client;
+use kube::{Client, core::Status};
 use salvor_recovery::{
     Action,
     action::{EventNote, NodeRef, Subject, Taint},
@@ -22,6 +25,8 @@ use crate::{crash::CrashPoint, leader::Leadership, live, metrics::Metrics, time:
 const FIELD_MANAGER: &str = "salvor";
 /// A write that is not answered by then has an unknown outcome, and is judged anew.
 const WRITE_TIMEOUT: Duration = Duration::from_secs(10);
+/// A pause longer than this is a mistake of whoever asks for it.
+const LONGEST_PAUSE: u64 = 300;
 /// An event's note may not be longer.
 const LONGEST_NOTE: usize = 1024;
 
@@ -31,6 +36,9 @@ pub(crate) enum Failure {
     /// The object has changed since it was judged.
     #[error("it has changed since it was judged")]
     Stale,
+    /// The object is not there any more.
+    #[error("it is not there any more")]
+    Gone,
     /// This process does not lead, or is not sure to.
     #[error("this replica does not lead (any more)")]
     NotLeading,
@@ -52,6 +60,7 @@ impl Failure {
     fn code(&self) -> &'static str {
         match self {
             Self::Stale => "conflict",
+            Self::Gone => "gone",
             Self::NotLeading => "not_leading",
             Self::Throttled(_) => "throttled",
             Self::Forbidden { .. } => "forbidden",
@@ -111,11 +120,14 @@ impl Executor {
         &self.0.client
     }
 
-    /// Carries out one action.
+    /// Carries out one action. Never waits out a pause that the server asked for: by then the judgement would be old.
     pub(crate) async fn perform(&self, action: &Action) -> Result<Written, Failure> {
-        self.keep_quiet().await;
         // Waiting is fair: whoever asked first goes first, whichever recovery it is.
         let Ok(_permit) = self.0.permits.acquire().await else { return Err(Failure::NotLeading) };
+        let pause = self.quiet().and_then(|until| until.checked_duration_since(Instant::now()));
+        if let Some(left) = pause.filter(|left| !left.is_zero()) {
+            return Err(Failure::Throttled(left));
+        }
         let left = self.0.leadership.time_left().ok_or(Failure::NotLeading)?;
         let limit = left.min(WRITE_TIMEOUT);
         let number = self.0.crash.before_write();
@@ -130,13 +142,6 @@ impl Executor {
             *self.quiet() = Some(Instant::now() + *pause);
         }
         result
-    }
-
-    async fn keep_quiet(&self) {
-        let until = *self.quiet();
-        if let Some(until) = until.filter(|u| *u > Instant::now()) {
-            tokio::time::sleep_until(until).await;
-        }
     }
 
     fn quiet(&self) -> std::sync::MutexGuard<'_, Option<Instant>> {
@@ -176,7 +181,7 @@ impl Executor {
                     self.send(Method::DELETE, &path, "application/json", &options, "delete", "pods");
                 match request.await {
                     // It is gone, which is all that was wanted.
-                    Err(Failure::Api(kube::Error::Api(status))) if status.code == 404 => Ok(Written::Nothing),
+                    Err(Failure::Gone) => Ok(Written::Nothing),
                     other => other,
                 }
             }
@@ -194,7 +199,8 @@ impl Executor {
             }
             Action::UntaintNode { node, resource_version, taint, mark } => {
                 self.change_taints(node, resource_version, |taints| {
-                    taints.retain(|t| !is(t, taint));
+                    // One that somebody has put there with another value since is theirs.
+                    taints.retain(|t| !(is(t, taint) && t["value"].as_str().unwrap_or("") == taint.value));
                     (*mark, Value::Null)
                 })
                 .await
@@ -288,21 +294,30 @@ impl Executor {
             .header(CONTENT_TYPE, kind)
             .body(body)
             .map_err(|e| Failure::Api(kube::Error::HttpError(e)))?;
-        match self.0.client.request_text(request).await {
-            Ok(text) => Ok(Written::Object(text)),
-            Err(kube::Error::Api(status)) => Err(match status.code {
-                409 => Failure::Stale,
-                // The guard's UID is another pod's: the API says so as a validation error.
-                422 if status.message.contains("uid") => Failure::Stale,
-                403 => Failure::Forbidden { verb, resource, message: status.message },
-                429 => {
-                    let seconds = status.details.as_ref().map_or(1, |d| d.retry_after_seconds.max(1));
-                    Failure::Throttled(Duration::from_secs(u64::from(seconds)))
-                }
-                _ => Failure::Api(kube::Error::Api(status)),
-            }),
-            Err(error) => Err(Failure::Api(error)),
+        // Asked again at the last moment: a process may sleep between any two instructions.
+        if !self.0.leadership.leads() {
+            return Err(Failure::NotLeading);
         }
+        let answer = self.0.client.send(request.map(kube::client::Body::from)).await.map_err(Failure::Api)?;
+        let code = answer.status();
+        let retry_after = answer.headers().get(RETRY_AFTER).and_then(|v| v.to_str().ok()?.parse().ok());
+        let body = answer.into_body().collect_bytes().await.map_err(Failure::Api)?;
+        let text = String::from_utf8_lossy(&body).into_owned();
+        if code.is_success() {
+            return Ok(Written::Object(text));
+        }
+        let status: Status = serde_json::from_str(&text)
+            .unwrap_or_else(|_| Status::failure(text.trim(), "").with_code(code.as_u16()));
+        Err(match code.as_u16() {
+            409 => Failure::Stale,
+            // The guard's UID is another pod's: the API says so as a validation error.
+            422 if status.message.contains("uid") => Failure::Stale,
+            // Gone since it was judged.
+            404 => Failure::Gone,
+            403 => Failure::Forbidden { verb, resource, message: status.message },
+            429 => Failure::Throttled(Duration::from_secs(retry_after.unwrap_or(1).clamp(1, LONGEST_PAUSE))),
+            _ => Failure::Api(kube::Error::Api(status.boxed())),
+        })
     }
 }
 

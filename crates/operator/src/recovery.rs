@@ -41,8 +41,8 @@ pub(crate) trait Recovery: Send + Sync + 'static {
     /// Everything that may have to be judged.
     fn subjects(&self) -> Vec<Self::Subject>;
 
-    /// The nodes as last seen, for the brake.
-    fn node_counts(&self) -> NodeCounts;
+    /// The nodes as last seen, for the brake; `None` before they are all known, or if this recovery does not watch them.
+    fn node_counts(&self) -> Option<NodeCounts>;
 
     /// Asks the live API about a subject, before a step that cannot be taken back.
     fn inquiry(&self, subject: &Self::Subject) -> Self::Inquiry;
@@ -56,17 +56,28 @@ pub(crate) trait Subject: Clone + Eq + Ord + Hash + Display + Send + Sync + 'sta
 
 impl<T: Clone + Eq + Ord + Hash + Display + Send + Sync + 'static> Subject for T {}
 
+/// What is known of the subject itself without reading it again.
+#[derive(Clone, Copy, Debug)]
+pub(crate) enum Known<'a> {
+    /// The write names the revision that was judged: if the subject has changed, it is refused. Only what the verdict
+    /// rests on besides must be read.
+    Guarded,
+    /// The subject as the server answered to our last write: as live as any read, and free.
+    Written(&'a str),
+    /// Nothing.
+    Nothing,
+}
+
 /// A second look, at the live objects.
 pub(crate) trait LiveInquiry: Send + 'static {
     /// Why the verdict is as it is.
     type Why: Reason;
 
-    /// Judges again. `written` is the subject itself as the server answered to our last write, if there was one:
-    /// as live as any read, and free.
+    /// Judges again.
     fn ask(
         &self,
         client: &Client,
-        written: Option<&str>,
+        known: Known<'_>,
         now: Timestamp,
     ) -> impl Future<Output = kube::Result<Option<Judgement<Self::Why>>>> + Send;
 }

@@ -281,7 +281,6 @@ impl<P: Project> Follower<P> {
             .await
             .map_err(|_| WatchEnd::Silent)?
             .map_err(expired_or_api)?;
-        self.health.heard();
         let mut body = std::pin::pin!(body);
         let mut line = Vec::new();
         loop {
@@ -294,9 +293,17 @@ impl<P: Project> Follower<P> {
             if !read? {
                 return Ok(());
             }
-            self.health.heard();
-            // Half a line at the end of a broken connection: the whole one comes again from the last revision.
-            let Ok(event) = serde_json::from_slice::<Line<'_>>(&line) else { return Ok(()) };
+            let event = match serde_json::from_slice::<Line<'_>>(&line) {
+                Ok(event) => event,
+                // Half a line at the end of a broken connection: the whole one comes again from the last revision.
+                Err(_) if !line.ends_with(b"\n") => return Ok(()),
+                // A whole line that nobody can read would come again and again: what it was, a list tells.
+                Err(_) => return Err(WatchEnd::Expired),
+            };
+            // Only an event or a bookmark proves that the view moves; an opened connection or an error does not.
+            if event.kind != "ERROR" {
+                self.health.heard();
+            }
             match event.kind {
                 "BOOKMARK" => {}
                 "ERROR" => return Err(refused(event.object)),

@@ -245,8 +245,12 @@ impl Action {
     pub fn needs_a_second_look(&self) -> bool {
         match self {
             // On an out-of-service node Kubernetes itself force deletes pods and detaches volumes. Leases are not watched.
-            Self::ForceDeletePod { .. } | Self::TaintNode { .. } | Self::UntaintNode { .. } => true,
-            Self::PatchPodStatus { .. } | Self::EmitEvent(_) => false,
+            // A phase of Failed is never taken back either, and the node that it rests on may have healed unseen.
+            Self::PatchPodStatus { .. }
+            | Self::ForceDeletePod { .. }
+            | Self::TaintNode { .. }
+            | Self::UntaintNode { .. } => true,
+            Self::EmitEvent(_) => false,
         }
     }
 

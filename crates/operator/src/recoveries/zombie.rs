@@ -3,7 +3,8 @@
 use std::{
     collections::{BTreeMap, BTreeSet, HashMap, HashSet},
     fmt,
-    sync::Arc,
+    sync::{Arc, Mutex, PoisonError},
+    time::Duration,
 };
 
 use futures::FutureExt;
@@ -20,11 +21,11 @@ use salvor_recovery::{
     },
 };
 use serde::Deserialize;
-use tokio::sync::mpsc;
+use tokio::{sync::mpsc, time::Instant};
 
 use crate::{
     live,
-    recovery::{Feed, LiveInquiry, Recovery},
+    recovery::{Feed, Known, LiveInquiry, Recovery},
     watch::{Change, Project, Target, WatchHealth, follow},
 };
 
@@ -101,6 +102,8 @@ pub(crate) struct Zombies {
     pods: HashMap<String, PodView>,
     pods_of_node: HashMap<String, BTreeSet<String>>,
     nodes: BTreeMap<String, NodeView>,
+    nodes_listed: bool,
+    looks: NodeLooks,
     node_of_uid: HashMap<String, String>,
     /// Subjects whose event is known to be recorded.
     announced: HashSet<String>,
@@ -113,6 +116,8 @@ impl Zombies {
             pods: HashMap::new(),
             pods_of_node: HashMap::new(),
             nodes: BTreeMap::new(),
+            nodes_listed: false,
+            looks: NodeLooks::default(),
             node_of_uid: HashMap::new(),
             announced: HashSet::new(),
         }
@@ -214,6 +219,8 @@ impl Recovery for Zombies {
             News::Node(Change::Reset(nodes)) => {
                 let mut woken: BTreeSet<Subject> = self.subjects().into_iter().collect();
                 let present: HashSet<String> = nodes.iter().map(|n| n.node.uid.clone()).collect();
+                self.nodes_listed = true;
+                self.announced.retain(|uid| present.contains(uid) || self.pods.contains_key(uid));
                 self.nodes.retain(|_, n| present.contains(&n.node.uid));
                 self.node_of_uid.retain(|uid, _| present.contains(uid));
                 for node in nodes {
@@ -246,34 +253,46 @@ impl Recovery for Zombies {
         pods.chain(nodes).collect()
     }
 
-    fn node_counts(&self) -> NodeCounts {
+    fn node_counts(&self) -> Option<NodeCounts> {
         let count = |n: usize| u32::try_from(n).unwrap_or(u32::MAX);
-        NodeCounts {
+        self.nodes_listed.then(|| NodeCounts {
             unreachable: count(self.nodes.values().filter(|n| n.unreachable.is_some()).count()),
             total: count(self.nodes.len()),
-        }
+        })
     }
 
     fn inquiry(&self, subject: &Subject) -> Inquiry {
-        let (uid, observed) = match subject {
+        let (uid, pod, observed) = match subject {
             Subject::Pod { uid, .. } => {
-                let node = self.pods.get(uid).and_then(|p| p.node_name.as_ref());
-                (uid.clone(), node.and_then(|n| self.nodes.get(n)))
+                let pod = self.pods.get(uid);
+                let node = pod.and_then(|p| p.node_name.as_ref());
+                (uid.clone(), pod.cloned(), node.and_then(|n| self.nodes.get(n)))
             }
             Subject::Node { name } => {
                 let node = self.nodes.get(name);
-                (node.map(|n| n.node.uid.clone()).unwrap_or_default(), node)
+                (node.map(|n| n.node.uid.clone()).unwrap_or_default(), None, node)
             }
         };
         Inquiry {
             subject: subject.clone(),
+            pod,
             announced: self.announced.contains(&uid),
             observed: observed.and_then(|n| n.unreachable).map(|u| u.since),
             policy: self.policy.clone(),
+            looks: self.looks.clone(),
         }
     }
 
     fn done(&mut self, subject: &Subject, action: &Action) {
+        if let (Subject::Node { name }, Action::TaintNode { .. } | Action::UntaintNode { .. }) =
+            (subject, action)
+        {
+            // What is told from now on is about this, not about an earlier incident.
+            if let Some(node) = self.nodes.get_mut(name) {
+                node.announced = false;
+                self.announced.remove(&node.node.uid);
+            }
+        }
         if !matches!(action, Action::EmitEvent(_)) {
             return;
         }
@@ -318,9 +337,49 @@ async fn relay<T: Send + 'static>(
 #[derive(Debug)]
 pub(crate) struct Inquiry {
     subject: Subject,
+    /// The pod as it was judged.
+    pod: Option<PodView>,
     announced: bool,
     observed: Option<Timestamp>,
     policy: Arc<ZombiePolicy>,
+    looks: NodeLooks,
+}
+
+/// Live looks at nodes, shared for a moment: a storm of zombies on one node asks about it once a second, not once each.
+#[derive(Clone, Debug, Default)]
+struct NodeLooks(Arc<Mutex<HashMap<String, Arc<Look>>>>);
+
+type Look = tokio::sync::Mutex<Option<(Instant, Option<NodeView>)>>;
+
+/// How long a live look at a node holds.
+const LOOK_HOLDS: Duration = Duration::from_secs(1);
+
+impl NodeLooks {
+    async fn at(&self, client: &Client, name: &str, observed: Timestamp) -> kube::Result<Option<NodeView>> {
+        let look =
+            self.0.lock().unwrap_or_else(PoisonError::into_inner).entry(name.to_owned()).or_default().clone();
+        // Whoever comes second waits for the first one's answer.
+        let mut look = look.lock().await;
+        if let Some((taken, view)) = &*look
+            && taken.elapsed() < LOOK_HOLDS
+        {
+            return Ok(view.clone());
+        }
+        let taken = Instant::now();
+        let view = node(client, name, observed).await?;
+        *look = Some((taken, view.clone()));
+        self.forget_old();
+        Ok(view)
+    }
+
+    fn forget_old(&self) {
+        let mut looks = self.0.lock().unwrap_or_else(PoisonError::into_inner);
+        let fresh = |look: &Arc<Look>| match look.try_lock() {
+            Ok(look) => look.as_ref().is_some_and(|(taken, _)| taken.elapsed() < LOOK_HOLDS),
+            Err(_) => true,
+        };
+        looks.retain(|_, look| fresh(look));
+    }
 }
 
 impl LiveInquiry for Inquiry {
@@ -329,20 +388,21 @@ impl LiveInquiry for Inquiry {
     async fn ask(
         &self,
         client: &Client,
-        written: Option<&str>,
+        known: Known<'_>,
         now: Timestamp,
     ) -> kube::Result<Option<Judgement<Why>>> {
         let observed = self.observed.unwrap_or(now);
         match &self.subject {
             Subject::Pod { uid, namespace, name } => {
-                let fresh = match written {
-                    Some(pod) => Some(read_pod(pod).map_err(kube::Error::SerdeError)?),
-                    None => pod(client, namespace, name).await?,
+                let fresh = match known {
+                    Known::Guarded => self.pod.clone(),
+                    Known::Written(pod) => Some(read_pod(pod).map_err(kube::Error::SerdeError)?),
+                    Known::Nothing => pod(client, namespace, name).await?,
                 };
                 let Some(mut pod) = fresh.filter(|p| p.pod.uid == *uid) else { return Ok(None) };
                 pod.announced = self.announced;
                 let node = match &pod.node_name {
-                    Some(name) => node(client, name, observed).await?,
+                    Some(name) => self.looks.at(client, name, observed).await?,
                     None => None,
                 };
                 Ok(Some(decide_pod(&pod, node.as_ref(), &self.policy, now).map_why(Why::Pod)))
