@@ -11,7 +11,7 @@ use std::{
 use jiff::Timestamp;
 use salvor_recovery::{
     Action, Judgement, Reason, Verdict,
-    action::Subject,
+    action::{EventNote, Subject},
     brake::{Brake, Transition},
 };
 use tokio::{
@@ -33,7 +33,7 @@ const FIRST_RETRY: Duration = Duration::from_millis(200);
 const LONGEST_RETRY: Duration = Duration::from_secs(60);
 /// After our own writes the watch should show them; if it does not by then, the subject is judged all the same.
 const ECHO_WITHIN: Duration = Duration::from_secs(10);
-/// Tries at telling about the brake.
+/// Tries at telling what no judgement will ask to be told again.
 const TELL_ATTEMPTS: u32 = 10;
 /// A conflict means that our view is behind; news end the wait earlier.
 const CATCH_UP_WITHIN: Duration = Duration::from_secs(2);
@@ -96,12 +96,15 @@ struct Tracked {
     echo_by: Option<Instant>,
     /// Whether there was news since it was last acted on.
     heard: bool,
+    /// The event that could not be recorded.
+    untold: Option<EventNote>,
 }
 
 /// How acting on a subject ended.
 struct End<R: Recovery> {
     subject: R::Subject,
     done: Vec<Action>,
+    untold: Option<EventNote>,
     outcome: Outcome,
 }
 
@@ -215,15 +218,20 @@ impl<R: Recovery> Engine<R> {
 
     fn announce(&self, transition: &Transition) {
         tracing::warn!(recovery = R::NAME, "{transition}");
-        let note = transition.event(self.shared.home.clone());
+        self.tell(transition.event(self.shared.home.clone()));
+    }
+
+    /// Records an event that stands by itself.
+    fn tell(&self, note: EventNote) {
         let executor = self.shared.executor.clone();
+        let action = Action::EmitEvent(note);
         tokio::spawn(async move {
             let mut wait = FIRST_RETRY;
             // The moment at which the API server is most likely sick as well.
             for _ in 0..TELL_ATTEMPTS {
-                match executor.perform(&Action::EmitEvent(note.clone())).await {
+                match executor.perform(&action).await {
                     Ok(_) | Err(Failure::NotLeading) => return,
-                    Err(failure) => tracing::warn!(%failure, "the event about the brake is not recorded yet"),
+                    Err(failure) => tracing::warn!(%failure, %action, "not recorded yet"),
                 }
                 tokio::time::sleep(wait).await;
                 wait = (wait * 2).min(LONGEST_RETRY);
@@ -282,8 +290,11 @@ impl<R: Recovery> Engine<R> {
         let now = self.shared.time.server();
         let Some(judgement) = self.recovery.judge(&subject, now) else {
             self.wakes.remove(&subject);
-            self.tracked.remove(&subject);
             self.held.remove(&subject);
+            // No judgement of it will ask for the event any more.
+            if let Some(note) = self.tracked.remove(&subject).and_then(|tracked| tracked.untold) {
+                self.tell(note);
+            }
             return;
         };
         self.wakes.remove(&subject);
@@ -392,9 +403,10 @@ impl<R: Recovery> Engine<R> {
         };
         let ends = self.ends.0.clone();
         tokio::spawn(async move {
-            let (done, outcome) = attempt.run::<R>(&subject).await;
+            let mut untold = None;
+            let (done, outcome) = attempt.run::<R>(&subject, &mut untold).await;
             // The engine waits for every end before it goes.
-            let _ = ends.send(End { subject, done, outcome });
+            let _ = ends.send(End { subject, done, untold, outcome });
         });
     }
 
@@ -402,14 +414,18 @@ impl<R: Recovery> Engine<R> {
         self.watches.iter().any(|w| !w.is_synced() || w.staleness() > self.shared.freshness)
     }
 
-    fn ended(&mut self, End { subject, done, outcome }: End<R>) {
+    fn ended(&mut self, End { subject, done, untold, outcome }: End<R>) {
         self.in_flight.remove(&subject);
         for action in &done {
             self.recovery.done(&subject, action);
         }
         let (local, server) = (Instant::now(), self.shared.time.server());
         let wrote = done.iter().any(|a| !matches!(a, Action::EmitEvent(_)));
+        let told = done.iter().any(|a| matches!(a, Action::EmitEvent(_)));
         let tracked = self.track(&subject);
+        if told || untold.is_some() {
+            tracked.untold = untold;
+        }
         if wrote {
             tracked.echo_by = Some(local + ECHO_WITHIN);
         }
@@ -488,10 +504,14 @@ struct Attempt<I> {
 }
 
 impl<I: LiveInquiry> Attempt<I> {
-    async fn run<R: Recovery>(self, subject: &R::Subject) -> (Vec<Action>, Outcome) {
+    async fn run<R: Recovery>(
+        self,
+        subject: &R::Subject,
+        untold: &mut Option<EventNote>,
+    ) -> (Vec<Action>, Outcome) {
         let mut done = Vec::with_capacity(self.actions.len());
         let mut written: Option<String> = None;
-        let mut untold = None;
+        let mut not_told = None;
         for action in self.actions {
             if action.needs_a_second_look() {
                 let known = match (&action, &written) {
@@ -520,12 +540,17 @@ impl<I: LiveInquiry> Attempt<I> {
                     tracing::info!(recovery = R::NAME, %subject, %action, why = self.why, "done");
                     done.push(action);
                 }
-                // The work must not wait for the telling: that is made up for afterwards.
-                Err(failure) if matches!(action, Action::EmitEvent(_)) => untold = Some(failure),
-                Err(failure) => return (done, Outcome::Failed(failure)),
+                Err(failure) => match action {
+                    // The work must not wait for the telling: that is made up for afterwards.
+                    Action::EmitEvent(note) => {
+                        *untold = Some(note);
+                        not_told = Some(failure);
+                    }
+                    _ => return (done, Outcome::Failed(failure)),
+                },
             }
         }
-        match untold {
+        match not_told {
             Some(failure) => (done, Outcome::Failed(failure)),
             None => (done, Outcome::Done),
         }
@@ -541,3 +566,6 @@ fn asks_for<Why>(judgement: &Judgement<Why>, action: &Action) -> bool {
 fn far_away() -> Instant {
     Instant::now() + Duration::from_secs(86_400)
 }
+
+#[cfg(test)]
+mod tests;
