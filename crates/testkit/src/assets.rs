@@ -91,3 +91,8 @@ mod tests {
         assert!(message.contains("printed no folder"), "{message}");
     }
 }
+
+/// The Kubernetes minor that the tests run on, as chosen by `SALVOR_KUBERNETES`.
+pub fn kubernetes_minor() -> String {
+    std::env::var("SALVOR_KUBERNETES").ok().filter(|v| !v.is_empty()).unwrap_or_else(|| "1.37".to_owned())
+}
