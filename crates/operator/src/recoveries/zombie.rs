@@ -493,6 +493,8 @@ struct MetaWire {
     annotations: BTreeMap<String, String>,
     deletion_timestamp: Option<Timestamp>,
     deletion_grace_period_seconds: Option<i64>,
+    #[serde(default)]
+    finalizers: Vec<String>,
 }
 
 #[derive(Deserialize, Default)]
@@ -521,6 +523,10 @@ struct ConditionWire {
 fn read_pod(object: &str) -> Result<PodView, serde_json::Error> {
     let PodWire { metadata, spec, status } = serde_json::from_str(object)?;
     let of_kind = |kind: &str| status.conditions.iter().find(|c| c.kind == kind);
+    // The API server deletes in two steps. A force delete whose client was killed between them leaves a pod with a grace
+    // of 0 that nothing holds: it is not done with, and must be deleted again.
+    let held = !metadata.finalizers.is_empty();
+    let grace_left = metadata.deletion_grace_period_seconds.filter(|grace| *grace != 0 || held);
     let mark = of_kind(conditions::KUEUE_FAILURE_RECOVERY)
         .and_then(|c| Mark::from_condition(&c.status, &c.reason, c.last_transition_time));
     Ok(PodView {
@@ -531,7 +537,7 @@ fn read_pod(object: &str) -> Result<PodView, serde_json::Error> {
         phase: PodPhase::from_api(&status.phase),
         deletion: metadata
             .deletion_timestamp
-            .map(|timestamp| Deletion { timestamp, grace_seconds: metadata.deletion_grace_period_seconds }),
+            .map(|timestamp| Deletion { timestamp, grace_seconds: grace_left }),
         node_name: spec.node_name.filter(|n| !n.is_empty()),
         mark,
         disruption_target: of_kind(conditions::DISRUPTION_TARGET).is_some_and(|c| c.status == "True"),
@@ -618,5 +624,25 @@ impl SeenNode {
             out_of_service_mark: self.out_of_service_mark,
             announced: false,
         }
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    fn force_deleted(finalizers: &str) -> PodView {
+        let pod = format!(
+            r#"{{"metadata": {{"name": "p", "uid": "u", "resourceVersion": "1", "finalizers": {finalizers},
+                "deletionTimestamp": "2026-01-01T00:00:00Z", "deletionGracePeriodSeconds": 0}}}}"#
+        );
+        read_pod(&pod).unwrap()
+    }
+
+    #[test]
+    fn a_force_delete_that_was_cut_short_is_not_taken_for_one_that_finalizers_hold() {
+        let grace = |pod: PodView| pod.deletion.unwrap().grace_seconds;
+        assert_eq!(grace(force_deleted(r#"["example.com/hold"]"#)), Some(0));
+        assert_eq!(grace(force_deleted("[]")), None);
     }
 }
