@@ -4,10 +4,10 @@ use std::collections::BTreeMap;
 use std::time::Duration;
 
 use futures::{Stream, StreamExt};
+use kube::Resource;
 use kube::api::{Api, ListParams, ObjectList};
 use kube::runtime::utils::{Backoff, StreamBackoff};
 use kube::runtime::watcher::{self, watcher};
-use kube::Resource;
 use serde::Serialize;
 use serde::de::DeserializeOwned;
 use serde_json::Value;
