@@ -311,7 +311,11 @@ impl<R: Recovery> Engine<R> {
         match judgement.verdict {
             Verdict::Ignore(_) => {
                 let verdict = self.tracked.get(&subject).and_then(|t| t.verdict);
-                self.tracked.insert(subject, Tracked { verdict, ..Tracked::default() });
+                let before = self.tracked.insert(subject, Tracked { verdict, ..Tracked::default() });
+                // Nor will this judgement ask for the event again.
+                if let Some(note) = before.and_then(|tracked| tracked.untold) {
+                    self.tell(note);
+                }
             }
             Verdict::Wait { until, .. } => {
                 let tracked = self.track(&subject);
