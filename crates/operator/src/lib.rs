@@ -20,9 +20,11 @@ mod metrics;
 mod operator;
 mod recoveries;
 mod recovery;
+mod surroundings;
 mod time;
 mod watch;
 
 pub use explain::{ExplainError, Explanation, RecoveryReport, explain_node, explain_pod};
 pub use metrics::reference as metrics_reference;
-pub use operator::{RunError, run};
+pub use operator::{Operator, RunError, run};
+pub use surroundings::Surroundings;
