@@ -24,6 +24,7 @@ use crate::{
     executor::{Executor, Failure, Written},
     leader::Leadership,
     metrics::Metrics,
+    notices::{Notice, Notices},
     recovery::{Known, LiveInquiry, Recovery},
     time::Time,
     watch::WatchHealth,
@@ -61,6 +62,7 @@ pub(crate) struct Shared {
     pub(crate) at_once: usize,
     /// How old a view may be for anything to be done on it.
     pub(crate) freshness: Duration,
+    pub(crate) notices: Notices,
 }
 
 /// One recovery being driven.
@@ -169,6 +171,7 @@ impl<R: Recovery> Engine<R> {
 
     fn lead(&mut self, leads: bool) {
         self.led = leads;
+        self.shared.notices.say(|| Notice::Leads(leads));
         for tracked in self.tracked.values_mut() {
             // Who led meanwhile has written and counted; what we remember of our own tries is worth nothing.
             *tracked = Tracked { verdict: tracked.verdict, due: tracked.due, ..Tracked::default() };
@@ -291,6 +294,8 @@ impl<R: Recovery> Engine<R> {
         let Some(judgement) = self.recovery.judge(&subject, now) else {
             self.wakes.remove(&subject);
             self.held.remove(&subject);
+            let gone = || Notice::Forgotten { recovery: R::NAME, subject: subject.to_string() };
+            self.shared.notices.say(gone);
             // No judgement of it will ask for the event any more.
             if let Some(note) = self.tracked.remove(&subject).and_then(|tracked| tracked.untold) {
                 self.tell(note);
@@ -307,6 +312,11 @@ impl<R: Recovery> Engine<R> {
             return;
         }
         let judgement = self.hold_back(&subject, judgement, now);
+        self.shared.notices.say(|| Notice::Judged {
+            recovery: R::NAME,
+            subject: subject.to_string(),
+            report: judgement.report(),
+        });
         let is_new = self.note(&subject, &judgement);
         match judgement.verdict {
             Verdict::Ignore(_) => {
@@ -418,6 +428,9 @@ impl<R: Recovery> Engine<R> {
         self.in_flight.remove(&subject);
         for action in &done {
             self.recovery.done(&subject, action);
+            let did =
+                || Notice::Did { recovery: R::NAME, subject: subject.to_string(), action: action.clone() };
+            self.shared.notices.say(did);
         }
         let (local, server) = (Instant::now(), self.shared.time.server());
         let wrote = done.iter().any(|a| !matches!(a, Action::EmitEvent(_)));

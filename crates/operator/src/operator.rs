@@ -22,6 +22,7 @@ use crate::{
     http::Endpoints,
     leader::{Elector, Leadership},
     metrics::Metrics,
+    notices::Notices,
     recoveries::zombie::Zombies,
     recovery::Recovery,
     time::{Time, std_duration},
@@ -96,6 +97,7 @@ pub async fn run(
         home: home(&configuration),
         at_once: usize::try_from(writes).unwrap_or(1).max(1),
         freshness: std_duration(configuration.staleness.irreversible_action_limit),
+        notices: Notices::default(),
     };
 
     let mut running =

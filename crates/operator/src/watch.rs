@@ -36,17 +36,17 @@ const LONGEST_BACKOFF: Duration = Duration::from_secs(30);
 
 /// Which objects are watched.
 #[derive(Clone, Debug)]
-pub(crate) struct Target {
+pub struct Target {
     /// The resource, for metrics and logs.
-    pub(crate) resource: &'static str,
+    pub resource: &'static str,
     /// Its path in the API.
-    pub(crate) path: &'static str,
+    pub path: &'static str,
     /// Server-side selection, if the API allows one.
-    pub(crate) field_selector: Option<&'static str>,
+    pub field_selector: Option<&'static str>,
 }
 
 /// What a recovery keeps of an object.
-pub(crate) trait Project: Send + Sync + 'static {
+pub trait Project: Send + Sync + 'static {
     /// What is decoded of an object: all that may be needed, in the one pass that a watch has time for.
     type Wire: DeserializeOwned + Identified + Send;
     /// The slim form.
@@ -57,14 +57,16 @@ pub(crate) trait Project: Send + Sync + 'static {
 }
 
 /// Every object that is watched says which it is, and in which state.
-pub(crate) trait Identified {
+pub trait Identified {
+    /// Its UID.
     fn uid(&self) -> &str;
+    /// Its state.
     fn resource_version(&self) -> &str;
 }
 
 /// A change of the watched set.
 #[derive(Debug)]
-pub(crate) enum Change<T> {
+pub enum Change<T> {
     /// This is all there is now.
     Reset(Vec<T>),
     /// An object appeared or changed.
@@ -75,7 +77,7 @@ pub(crate) enum Change<T> {
 
 /// How a watch is doing. Shared with metrics, health and the engine.
 #[derive(Debug)]
-pub(crate) struct WatchHealth {
+pub struct WatchHealth {
     pub(crate) resource: &'static str,
     origin: Instant,
     last_word: AtomicU64,
@@ -87,7 +89,8 @@ pub(crate) struct WatchHealth {
 }
 
 impl WatchHealth {
-    pub(crate) fn new(resource: &'static str) -> Arc<Self> {
+    /// A watch that has not begun.
+    pub fn new(resource: &'static str) -> Arc<Self> {
         Arc::new(Self {
             resource,
             origin: Instant::now(),
@@ -101,13 +104,13 @@ impl WatchHealth {
     }
 
     /// How long ago the server last said anything, a bookmark included.
-    pub(crate) fn staleness(&self) -> Duration {
+    pub fn staleness(&self) -> Duration {
         let last = Duration::from_millis(self.last_word.load(Ordering::Relaxed));
         self.origin.elapsed().saturating_sub(last)
     }
 
     /// Whether the first list is complete.
-    pub(crate) fn is_synced(&self) -> bool {
+    pub fn is_synced(&self) -> bool {
         self.synced.load(Ordering::Relaxed)
     }
 
@@ -185,7 +188,7 @@ enum WatchEnd {
 }
 
 /// Follows a resource for ever; ends only when nobody listens any more.
-pub(crate) async fn follow<P: Project>(
+pub async fn follow<P: Project>(
     client: Client,
     target: Target,
     projection: P,

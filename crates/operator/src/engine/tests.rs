@@ -226,6 +226,7 @@ impl Bench {
             home: Subject::Lease { namespace: "home".into(), name: "salvor".into() },
             at_once: 2,
             freshness: Duration::from_secs(60),
+            notices: crate::notices::Notices::default(),
         };
         let (live, judged) = (World::default(), Arc::default());
         let recovery = Told {
