@@ -6,6 +6,7 @@ use std::process::ExitCode;
 use std::time::Duration;
 
 use salvor_api::config::Configuration;
+use salvor_operator::Notices;
 use tokio::runtime;
 use tokio::signal::unix::{SignalKind, signal};
 use tokio::sync::mpsc;
@@ -85,7 +86,7 @@ async fn operate(
         version = env!("CARGO_PKG_VERSION"),
         "starting"
     );
-    salvor_operator::run(cluster.config, configuration, shutdown).await?;
+    salvor_operator::run(cluster.config, configuration, Notices::default(), shutdown).await?;
     tracing::info!("stopped");
     Ok(())
 }

@@ -21,10 +21,12 @@ mod notices;
 mod operator;
 mod recoveries;
 mod recovery;
+mod surroundings;
 mod time;
 pub mod watch;
 
 pub use explain::{ExplainError, Explanation, RecoveryReport, explain_node, explain_pod};
 pub use metrics::reference as metrics_reference;
 pub use notices::{Notice, Notices};
-pub use operator::{RunError, run};
+pub use operator::{Operator, RunError, run};
+pub use surroundings::Surroundings;

@@ -35,7 +35,12 @@ struct Inner {
 impl Time {
     /// Starts from the machine's wall clock and goes on by tokio's, so that paused time moves it too.
     pub(crate) fn system() -> Self {
-        Self(Arc::new(Inner { epoch: Timestamp::now(), origin: Instant::now(), server: Mutex::default() }))
+        Self::starting_at(Timestamp::now())
+    }
+
+    /// Shows `epoch` now, and goes on by tokio's clock.
+    pub(crate) fn starting_at(epoch: Timestamp) -> Self {
+        Self(Arc::new(Inner { epoch, origin: Instant::now(), server: Mutex::default() }))
     }
 
     /// The time here.
