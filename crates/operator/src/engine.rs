@@ -8,6 +8,7 @@ use std::{
     time::Duration,
 };
 
+use futures::future::join_all;
 use jiff::Timestamp;
 use salvor_recovery::{
     Action, Judgement, Reason, Verdict,
@@ -24,7 +25,7 @@ use crate::{
     executor::{Executor, Failure, Written},
     leader::Leadership,
     metrics::Metrics,
-    recovery::{LiveInquiry, Recovery},
+    recovery::{LiveInquiry, Recovery, Refused, View},
     time::Time,
     watch::WatchHealth,
 };
@@ -88,7 +89,7 @@ struct Tracked {
 /// How acting on a subject ended.
 struct End<R: Recovery> {
     subject: R::Subject,
-    done: Vec<Action>,
+    done: Vec<(Action, Written)>,
     outcome: Outcome,
 }
 
@@ -96,7 +97,7 @@ enum Outcome {
     Done,
     /// The live objects say otherwise than the view did.
     Changed(String),
-    Failed(Failure),
+    Failed(Box<Action>, Failure),
 }
 
 impl<R: Recovery> Engine<R> {
@@ -181,7 +182,7 @@ impl<R: Recovery> Engine<R> {
 
     /// Returns whether the brake took hold or let go.
     fn tell_the_brake(&mut self) -> bool {
-        let counts = self.recovery.node_counts();
+        let Some(counts) = self.recovery.node_counts() else { return false };
         let now = self.shared.time.server();
         let transition = self.brake().observe(now, counts);
         let engaged = self.brake().engaged().is_some();
@@ -341,7 +342,7 @@ impl<R: Recovery> Engine<R> {
         let attempt = Attempt {
             executor: self.shared.executor.clone(),
             time: self.shared.time.clone(),
-            inquiry: self.recovery.inquiry(&subject),
+            inquiry: actions.iter().any(Action::needs_a_second_look).then(|| self.recovery.inquiry(&subject)),
             actions,
             why: why.to_string(),
         };
@@ -359,13 +360,25 @@ impl<R: Recovery> Engine<R> {
 
     fn ended(&mut self, End { subject, done, outcome }: End<R>) {
         self.in_flight.remove(&subject);
-        for action in &done {
-            self.recovery.done(&subject, action);
-        }
         let (local, server) = (Instant::now(), self.shared.time.server());
-        let wrote = done.iter().any(|a| !matches!(a, Action::EmitEvent(_)));
+        let mut view = View::Shows;
+        for (step, answer) in &done {
+            if self.recovery.done(&subject, step, answer, server) == View::Lags {
+                view = View::Lags;
+            }
+        }
+        if let Outcome::Failed(step, failure) = &outcome
+            && let Some(words) = failure.refusal()
+            && let Refused::Judged(note) = self.recovery.refused(&subject, step, &words, server)
+        {
+            tracing::warn!(recovery = R::NAME, %subject, %step, %failure, "refused");
+            if let Some(note) = note {
+                self.shared.executor.mention(note);
+            }
+            return self.enqueue(subject);
+        }
         let tracked = self.track(&subject);
-        if wrote {
+        if view == View::Lags {
             tracked.echo_by = Some(local + ECHO_WITHIN);
         }
         let retry = match outcome {
@@ -380,12 +393,12 @@ impl<R: Recovery> Engine<R> {
                 tracing::info!(recovery = R::NAME, %subject, verdict, "not done: the live objects say otherwise");
                 Some(tracked.next_retry())
             }
-            Outcome::Failed(Failure::NotLeading) => None,
-            Outcome::Failed(Failure::Stale) => {
+            Outcome::Failed(_, Failure::NotLeading) => None,
+            Outcome::Failed(_, Failure::Stale) => {
                 tracing::debug!(recovery = R::NAME, %subject, "it changed since it was judged; judged again");
                 Some(tracked.next_retry().min(FIRST_RETRY))
             }
-            Outcome::Failed(failure) => {
+            Outcome::Failed(_, failure) => {
                 let wait = match &failure {
                     Failure::Throttled(pause) => tracked.next_retry().max(*pause),
                     _ => tracked.next_retry(),
@@ -435,48 +448,61 @@ impl Tracked {
 struct Attempt<I> {
     executor: Executor,
     time: Time,
-    inquiry: I,
+    /// There if some step needs a second look.
+    inquiry: Option<I>,
     actions: Vec<Action>,
     why: String,
 }
 
 impl<I: LiveInquiry> Attempt<I> {
-    async fn run<R: Recovery>(self, subject: &R::Subject) -> (Vec<Action>, Outcome) {
-        let mut done = Vec::with_capacity(self.actions.len());
-        let mut written: Option<String> = None;
+    async fn run<R: Recovery>(self, subject: &R::Subject) -> (Vec<(Action, Written)>, Outcome) {
+        let mut done: Vec<(Action, Written)> = Vec::with_capacity(self.actions.len());
         for action in self.actions {
-            if action.needs_a_second_look() {
+            if action.needs_a_second_look()
+                && let Some(inquiry) = &self.inquiry
+            {
                 let now = self.time.server();
-                match self.inquiry.ask(self.executor.client(), written.as_deref(), now).await {
+                let written = done.iter().rev().find_map(|(step, answer)| match answer {
+                    Written::Object(object) if !matches!(step, Action::EmitEvent(_)) => Some(object.as_str()),
+                    _ => None,
+                });
+                match inquiry.ask(self.executor.client(), written, now).await {
                     Ok(Some(judgement)) if asks_for(&judgement, &action) => {}
                     Ok(Some(judgement)) => {
                         return (done, Outcome::Changed(judgement.verdict.why().to_string()));
                     }
                     Ok(None) => return (done, Outcome::Changed("it is not there any more".to_owned())),
-                    Err(error) => return (done, Outcome::Failed(Failure::Api(error))),
+                    Err(error) => return (done, Outcome::Failed(Box::new(action), Failure::Api(error))),
                 }
             }
-            match self.executor.perform(&action).await {
-                Ok(result) => {
-                    if let Written::Object(object) = result
-                        && !matches!(action, Action::EmitEvent(_))
-                    {
-                        written = Some(object);
-                    }
-                    tracing::info!(recovery = R::NAME, %subject, %action, why = self.why, "done");
-                    done.push(action);
+            let results = join_all(action.steps().iter().map(|step| self.executor.perform(step))).await;
+            if results.iter().all(Result::is_ok) && !matches!(action, Action::Mention(_)) {
+                tracing::info!(recovery = R::NAME, %subject, %action, why = self.why, "done");
+            }
+            let steps = match action {
+                Action::AtOnce(steps) => steps,
+                step => vec![step],
+            };
+            let mut failed = None;
+            for (step, result) in steps.into_iter().zip(results) {
+                match result {
+                    Ok(answer) => done.push((step, answer)),
+                    Err(failure) => failed = Some(Outcome::Failed(Box::new(step), failure)),
                 }
-                Err(failure) => return (done, Outcome::Failed(failure)),
+            }
+            if let Some(failed) = failed {
+                return (done, failed);
             }
         }
         (done, Outcome::Done)
     }
 }
 
-/// Whether a second judgement still asks for this very step, on this very object.
+/// Whether a second judgement still asks for these very steps, on these very objects.
 fn asks_for<Why>(judgement: &Judgement<Why>, action: &Action) -> bool {
-    let same = |a: &Action| a.name() == action.name() && a.subject() == action.subject();
-    judgement.verdict.actions().iter().any(same)
+    let same = |a: &Action, b: &Action| a.name() == b.name() && a.subject() == b.subject();
+    let asked: Vec<&Action> = judgement.verdict.actions().iter().flat_map(Action::steps).collect();
+    action.steps().iter().all(|step| asked.iter().any(|other| same(other, step)))
 }
 
 fn far_away() -> Instant {

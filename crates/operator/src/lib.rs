@@ -21,6 +21,6 @@ mod recovery;
 mod time;
 mod watch;
 
-pub use explain::{ExplainError, Explanation, RecoveryReport, explain_node, explain_pod};
+pub use explain::{ExplainError, Explanation, RecoveryReport, explain_job, explain_node, explain_pod};
 pub use metrics::reference as metrics_reference;
 pub use operator::{RunError, run};

@@ -10,6 +10,7 @@ use salvor_api::config::Configuration;
 use salvor_recovery::{
     action::Subject,
     brake::{Brake, BrakeState},
+    job::JobPolicy,
     zombie::ZombiePolicy,
 };
 use tokio::{net::TcpListener, sync::mpsc, task::JoinHandle};
@@ -22,7 +23,7 @@ use crate::{
     http::Endpoints,
     leader::{Elector, Leadership},
     metrics::Metrics,
-    recoveries::zombie::Zombies,
+    recoveries::{job::Jobs, zombie::Zombies},
     recovery::Recovery,
     time::{Time, std_duration},
 };
@@ -105,6 +106,13 @@ pub async fn run(
         tracing::warn!(recovery = Zombies::NAME, ?disabled, "switched off");
     } else {
         running.start(Zombies::new(Arc::new(zombie)));
+    }
+
+    let job = JobPolicy::new(&configuration);
+    if job.enabled {
+        running.start(Jobs::new(Arc::new(job), metrics.clone()));
+    } else {
+        tracing::warn!(recovery = Jobs::NAME, "switched off");
     }
 
     let watches = running.watches.clone();

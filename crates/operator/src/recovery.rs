@@ -5,10 +5,13 @@ use std::{fmt::Display, future::Future, hash::Hash, sync::Arc};
 use futures::future::BoxFuture;
 use jiff::Timestamp;
 use kube::Client;
-use salvor_recovery::{Action, Judgement, Reason, brake::NodeCounts};
+use salvor_recovery::{Action, Judgement, Reason, action::EventNote, brake::NodeCounts};
 use tokio::sync::mpsc;
 
-use crate::watch::WatchHealth;
+use crate::{
+    executor::Written,
+    watch::{Change, WatchHealth},
+};
 
 /// A watch, ready to run: what it feeds is the recovery's own kind of news.
 pub(crate) struct Feed {
@@ -41,14 +44,36 @@ pub(crate) trait Recovery: Send + Sync + 'static {
     /// Everything that may have to be judged.
     fn subjects(&self) -> Vec<Self::Subject>;
 
-    /// The nodes as last seen, for the brake.
-    fn node_counts(&self) -> NodeCounts;
+    /// The nodes as last seen, for the brake; none if this recovery does not look at nodes.
+    fn node_counts(&self) -> Option<NodeCounts>;
 
     /// Asks the live API about a subject, before a step that cannot be taken back.
     fn inquiry(&self, subject: &Self::Subject) -> Self::Inquiry;
 
-    /// An action about the subject was carried out.
-    fn done(&mut self, subject: &Self::Subject, action: &Action);
+    /// A step about the subject was carried out, and this is what the server answered.
+    fn done(&mut self, subject: &Self::Subject, step: &Action, answer: &Written, now: Timestamp) -> View;
+
+    /// A step was refused by the server, with these words. Whether the recovery takes it into account by itself, so
+    /// that the subject can be judged again at once; if not, everything about the subject waits for a while.
+    fn refused(&mut self, subject: &Self::Subject, step: &Action, words: &str, now: Timestamp) -> Refused;
+}
+
+/// Whether a recovery's view shows its own write already.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub(crate) enum View {
+    /// It was taken from the server's answer: the subject can be judged again at once.
+    Shows,
+    /// The watch will bring it.
+    Lags,
+}
+
+/// What becomes of a subject after a refusal.
+#[derive(Debug)]
+pub(crate) enum Refused {
+    /// It waits, longer every time.
+    Waits,
+    /// It is judged again at once, after this is told.
+    Judged(Option<EventNote>),
 }
 
 /// What is judged. Prints as a person would name it.
@@ -69,4 +94,24 @@ pub(crate) trait LiveInquiry: Send + 'static {
         written: Option<&str>,
         now: Timestamp,
     ) -> impl Future<Output = kube::Result<Option<Judgement<Self::Why>>>> + Send;
+}
+
+/// Runs a watch and wraps what it tells into the recovery's news.
+pub(crate) async fn relay<T: Send + 'static, News: Send + 'static>(
+    watch: impl Future<Output = ()>,
+    mut changes: mpsc::Receiver<Change<T>>,
+    news: mpsc::Sender<News>,
+    wrap: fn(Change<T>) -> News,
+) {
+    let pass_on = async {
+        while let Some(change) = changes.recv().await {
+            if news.send(wrap(change)).await.is_err() {
+                return;
+            }
+        }
+    };
+    tokio::select! {
+        () = watch => {}
+        () = pass_on => {}
+    }
 }

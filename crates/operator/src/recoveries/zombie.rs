@@ -23,8 +23,9 @@ use serde::Deserialize;
 use tokio::sync::mpsc;
 
 use crate::{
+    executor::Written,
     live,
-    recovery::{Feed, LiveInquiry, Recovery},
+    recovery::{Feed, LiveInquiry, Recovery, Refused, View, relay},
     watch::{Change, Project, Target, WatchHealth, follow},
 };
 
@@ -246,12 +247,12 @@ impl Recovery for Zombies {
         pods.chain(nodes).collect()
     }
 
-    fn node_counts(&self) -> NodeCounts {
+    fn node_counts(&self) -> Option<NodeCounts> {
         let count = |n: usize| u32::try_from(n).unwrap_or(u32::MAX);
-        NodeCounts {
+        Some(NodeCounts {
             unreachable: count(self.nodes.values().filter(|n| n.unreachable.is_some()).count()),
             total: count(self.nodes.len()),
-        }
+        })
     }
 
     fn inquiry(&self, subject: &Subject) -> Inquiry {
@@ -273,9 +274,9 @@ impl Recovery for Zombies {
         }
     }
 
-    fn done(&mut self, subject: &Subject, action: &Action) {
-        if !matches!(action, Action::EmitEvent(_)) {
-            return;
+    fn done(&mut self, subject: &Subject, step: &Action, _: &Written, _: Timestamp) -> View {
+        if !matches!(step, Action::EmitEvent(_)) {
+            return View::Lags;
         }
         match subject {
             Subject::Pod { uid, .. } => {
@@ -291,26 +292,11 @@ impl Recovery for Zombies {
                 }
             }
         }
+        View::Shows
     }
-}
 
-/// Runs a watch and wraps what it tells into the recovery's news.
-async fn relay<T: Send + 'static>(
-    watch: impl Future<Output = ()>,
-    mut changes: mpsc::Receiver<Change<T>>,
-    news: mpsc::Sender<News>,
-    wrap: fn(Change<T>) -> News,
-) {
-    let pass_on = async {
-        while let Some(change) = changes.recv().await {
-            if news.send(wrap(change)).await.is_err() {
-                return;
-            }
-        }
-    };
-    tokio::select! {
-        () = watch => {}
-        () = pass_on => {}
+    fn refused(&mut self, _: &Subject, _: &Action, _: &str, _: Timestamp) -> Refused {
+        Refused::Waits
     }
 }
 
