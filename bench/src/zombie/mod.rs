@@ -1,8 +1,10 @@
 //! What zombie recovery costs: memory at rest, and a storm. Salvor, the bare requests, and Kueue, in one run.
 
 mod contender;
+mod floor;
 mod kueue;
 mod memory;
+mod observer;
 mod report;
 mod requests;
 mod storm;

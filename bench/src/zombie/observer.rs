@@ -2,10 +2,11 @@
 
 use std::{
     collections::HashSet,
+    pin::Pin,
     time::{Duration, Instant},
 };
 
-use futures::AsyncBufReadExt;
+use futures::{AsyncBufRead, AsyncBufReadExt};
 use http::Request;
 use kube::Client;
 use salvor_testkit::ControlPlane;
@@ -41,6 +42,8 @@ impl Observed {
 enum Sight {
     Recovered(String),
     Told(String),
+    /// A watch cannot go on.
+    Blind(String),
 }
 
 /// Two open watches: of the pods and of the events of one namespace.
@@ -49,18 +52,29 @@ pub(crate) struct Observer {
     awaited: HashSet<String>,
 }
 
+/// What is read of an event of either watch.
 #[derive(Deserialize)]
-struct PodEvent {
+struct Seen {
     #[serde(rename = "type")]
     kind: String,
-    object: PodSeen,
+    object: SeenObject,
 }
 
 #[derive(Deserialize)]
-struct PodSeen {
-    metadata: Named,
+struct SeenObject {
+    #[serde(default)]
+    metadata: Meta,
     #[serde(default)]
     status: Status,
+    #[serde(default)]
+    regarding: Named,
+}
+
+#[derive(Deserialize, Default)]
+#[serde(rename_all = "camelCase", default)]
+struct Meta {
+    name: String,
+    resource_version: String,
 }
 
 #[derive(Deserialize, Default)]
@@ -76,25 +90,8 @@ struct Status {
 }
 
 #[derive(Deserialize)]
-struct EventEvent {
-    object: EventSeen,
-}
-
-#[derive(Deserialize)]
-struct EventSeen {
-    #[serde(default)]
-    regarding: Named,
-}
-
-#[derive(Deserialize)]
 struct List {
-    metadata: ListMeta,
-}
-
-#[derive(Deserialize)]
-#[serde(rename_all = "camelCase")]
-struct ListMeta {
-    resource_version: String,
+    metadata: Meta,
 }
 
 impl Observer {
@@ -108,8 +105,7 @@ impl Observer {
         let client = plane.admin().client("bench-observer");
         let (tell, sights) = mpsc::unbounded_channel();
         let pods = format!("/api/v1/namespaces/{namespace}/pods");
-        watch(&client, &pods, tell.clone(), move |line| {
-            let PodEvent { kind, object } = serde_json::from_slice(line).ok()?;
+        watch(&client, pods, tell.clone(), move |Seen { kind, object }| {
             let recovered = match consent {
                 Consent::Terminate => object.status.phase == "Failed",
                 Consent::Delete => kind == "DELETED",
@@ -118,11 +114,7 @@ impl Observer {
         })
         .await?;
         let events = format!("/apis/events.k8s.io/v1/namespaces/{namespace}/events");
-        watch(&client, &events, tell, |line| {
-            let EventEvent { object } = serde_json::from_slice(line).ok()?;
-            Some(Sight::Told(object.regarding.name))
-        })
-        .await?;
+        watch(&client, events, tell, |seen| Some(Sight::Told(seen.object.regarding.name))).await?;
         Ok(Self { sights, awaited })
     }
 
@@ -143,6 +135,7 @@ impl Observer {
                     new
                 }
                 Sight::Told(name) => untold.remove(&name),
+                Sight::Blind(problem) => return Err(problem),
             };
             if new {
                 last = last.max(at);
@@ -157,28 +150,56 @@ impl Observer {
     }
 }
 
-/// Opens a watch from now on, and reads it until nobody listens.
+/// Opens a watch from now on, and follows it until nobody listens.
 async fn watch(
     client: &Client,
-    path: &str,
+    path: String,
     tell: mpsc::UnboundedSender<(Instant, Sight)>,
-    read: impl Fn(&[u8]) -> Option<Sight> + Send + 'static,
+    read: impl Fn(Seen) -> Option<Sight> + Send + 'static,
 ) -> Result<(), String> {
-    let get = |query: String| Request::get(format!("{path}?{query}")).body(Vec::new()).map_err(|e| e.to_string());
-    let list = client.request_text(get("limit=1".to_owned())?).await.map_err(|e| format!("{path}: {e}"))?;
+    let list = get(&path, "limit=1")?;
+    let list = client.request_text(list).await.map_err(|e| format!("{path}: {e}"))?;
     let List { metadata } = serde_json::from_str(&list).map_err(|e| format!("{path}: {e}"))?;
-    let query = format!("watch=true&timeoutSeconds=900&resourceVersion={}", metadata.resource_version);
-    let mut lines = Box::pin(client.request_stream(get(query)?).await.map_err(|e| format!("{path}: {e}"))?);
+    let mut revision = metadata.resource_version;
+    let mut lines = open(client, &path, &revision).await?;
+    let client = client.clone();
     tokio::spawn(async move {
         let mut line = Vec::new();
-        while lines.read_until(b'\n', &mut line).await.is_ok_and(|bytes| bytes > 0) {
-            if let Some(sight) = read(&line)
-                && tell.send((Instant::now(), sight)).is_err()
-            {
+        loop {
+            line.clear();
+            let sight = match lines.read_until(b'\n', &mut line).await {
+                Ok(bytes) if bytes > 0 && line.ends_with(b"\n") => match serde_json::from_slice::<Seen>(&line) {
+                    Ok(seen) if seen.kind == "ERROR" => Some(Sight::Blind(String::from_utf8_lossy(&line).into())),
+                    Ok(seen) => {
+                        revision.clone_from(&seen.object.metadata.resource_version);
+                        read(seen)
+                    }
+                    Err(error) => Some(Sight::Blind(format!("{path}: {error}"))),
+                },
+                // The server drops a watch that does not keep up; nothing is lost by going on from the last event.
+                _ => match open(&client, &path, &revision).await {
+                    Ok(again) => {
+                        lines = again;
+                        None
+                    }
+                    Err(problem) => Some(Sight::Blind(problem)),
+                },
+            };
+            let blind = matches!(sight, Some(Sight::Blind(_)));
+            let heard = sight.is_none_or(|sight| tell.send((Instant::now(), sight)).is_ok());
+            if blind || !heard {
                 return;
             }
-            line.clear();
         }
     });
     Ok(())
+}
+
+async fn open(client: &Client, path: &str, revision: &str) -> Result<Pin<Box<dyn AsyncBufRead + Send>>, String> {
+    let request = get(path, &format!("watch=true&timeoutSeconds=900&resourceVersion={revision}"))?;
+    Ok(Box::pin(client.request_stream(request).await.map_err(|e| format!("{path}: {e}"))?))
+}
+
+fn get(path: &str, query: &str) -> Result<Request<Vec<u8>>, String> {
+    Request::get(format!("{path}?{query}")).body(Vec::new()).map_err(|e| e.to_string())
 }

@@ -148,9 +148,8 @@ async fn run_floor(plane: &ControlPlane, consent: Consent, set: Set) -> Result<(
     let client = plane.admin().client("bench-floor");
     let (watchman, server_before) = (Watchman::begin(&pids(plane)), cpu_seconds(server));
     let start = Instant::now();
-    let (observed, requests) = tokio::join!(observer.until_done(start), floor::run(&client, consent, set.pods));
-    requests?;
-    let run = Run { observed: observed?, server_cpu: cpu_seconds(server) - server_before };
+    let (observed, ()) = tokio::try_join!(observer.until_done(start), floor::run(&client, consent, set.pods))?;
+    let run = Run { observed, server_cpu: cpu_seconds(server) - server_before };
     Ok((run, watchman.end(None)))
 }
 
@@ -171,9 +170,8 @@ async fn run_contender(
     let watchman = Watchman::begin(&ours);
     let (cpu_before, server_before) = (cpu_seconds(pid), cpu_seconds(server));
     let start = Instant::now();
-    let (observed, lost) = tokio::join!(observer.until_done(start), world::lose_nodes(&client, &set.nodes));
-    lost?;
-    let observed = observed.map_err(|e| format!("{e}\n{}", running.tail()))?;
+    let (observed, ()) = tokio::try_join!(observer.until_done(start), world::lose_nodes(&client, &set.nodes))
+        .map_err(|e| format!("{e}\n{}", running.tail()))?;
     let (cpu, server_cpu) = (cpu_seconds(pid) - cpu_before, cpu_seconds(server) - server_before);
     let disturbance = watchman.end(None);
     let requests = accounting.since(&mark).await;

@@ -1,1 +1,53 @@
-//! A Kubernetes API in memory.
+//! A Kubernetes API in memory: a cluster for tests, demonstrations and simulations, without a process beside this one.
+//!
+//! [`Core`] is the server without a socket: a request and the time go in, an answer comes out. [`Cluster`] puts it
+//! behind a [`tower::Service`], so that a [`kube::Client`] works on it in process, also under a paused clock:
+//!
+//! ```
+//! # use k8s_openapi::api::core::v1::Namespace;
+//! # #[tokio::main(flavor = "current_thread")]
+//! # async fn main() -> Result<(), kube::Error> {
+//! use salvor_embedded::{Cluster, Settings};
+//!
+//! let cluster = Cluster::new(Settings::default());
+//! let namespaces: kube::Api<Namespace> = kube::Api::all(cluster.client());
+//! assert_eq!(namespaces.list(&Default::default()).await?.items.len(), 4);
+//! # Ok(())
+//! # }
+//! ```
+//!
+//! It is right because the real one says so: `tests/transcripts` are sent to both and must be answered alike.
+
+mod apply;
+mod cluster;
+mod core;
+mod custom;
+mod delete;
+mod discovery;
+mod environment;
+mod events;
+mod gc;
+mod kinds;
+mod metadata;
+mod object;
+mod patch;
+mod printing;
+mod quantity;
+mod read;
+mod render;
+mod request;
+mod schema;
+mod selectors;
+mod status;
+mod store;
+mod subresources;
+mod table;
+mod watch;
+mod write;
+
+pub use cluster::{Body, Cluster, Settings};
+pub use core::Core;
+pub use environment::Environment;
+pub use request::{Reply, Request, Response};
+pub use status::Refusal;
+pub use watch::Watch;

@@ -15,10 +15,7 @@ pub(crate) struct Stored {
 
 impl Stored {
     pub(crate) fn new(value: Value) -> Arc<Self> {
-        Arc::new(Self {
-            value,
-            encoded: OnceLock::new(),
-        })
+        Arc::new(Self { value, encoded: OnceLock::new() })
     }
 
     pub(crate) fn value(&self) -> &Value {
@@ -54,30 +51,19 @@ pub(crate) fn uid(value: &Value) -> &str {
 
 /// The revision at which the object was last written.
 pub(crate) fn resource_version(value: &Value) -> u64 {
-    text(value, "/metadata/resourceVersion")
-        .parse()
-        .unwrap_or(0)
+    text(value, "/metadata/resourceVersion").parse().unwrap_or(0)
 }
 
 pub(crate) fn is_terminating(value: &Value) -> bool {
-    value
-        .pointer("/metadata/deletionTimestamp")
-        .is_some_and(|time| !time.is_null())
+    value.pointer("/metadata/deletionTimestamp").is_some_and(|time| !time.is_null())
 }
 
 pub(crate) fn list<'v>(value: &'v Value, pointer: &str) -> &'v [Value] {
-    value
-        .pointer(pointer)
-        .and_then(Value::as_array)
-        .map_or(&[], Vec::as_slice)
+    value.pointer(pointer).and_then(Value::as_array).map_or(&[], Vec::as_slice)
 }
 
 pub(crate) fn strings(value: &Value, pointer: &str) -> Vec<String> {
-    list(value, pointer)
-        .iter()
-        .filter_map(Value::as_str)
-        .map(str::to_owned)
-        .collect()
+    list(value, pointer).iter().filter_map(Value::as_str).map(str::to_owned).collect()
 }
 
 pub(crate) fn finalizers(value: &Value) -> Vec<String> {
@@ -89,11 +75,8 @@ pub(crate) fn object_at<'v>(value: &'v mut Value, key: &str) -> &'v mut Map<Stri
     if !value.is_object() {
         *value = json!({});
     }
-    let entry = value
-        .as_object_mut()
-        .expect("it was made an object above")
-        .entry(key)
-        .or_insert_with(|| json!({}));
+    let entry =
+        value.as_object_mut().expect("it was made an object above").entry(key).or_insert_with(|| json!({}));
     if !entry.is_object() {
         *entry = json!({});
     }
@@ -114,11 +97,7 @@ pub(crate) fn set_metadata(value: &mut Value, key: &str, field: Value) {
 }
 
 pub(crate) fn set_finalizers(value: &mut Value, finalizers: &[String]) {
-    let field = if finalizers.is_empty() {
-        Value::Null
-    } else {
-        json!(finalizers)
-    };
+    let field = if finalizers.is_empty() { Value::Null } else { json!(finalizers) };
     set_metadata(value, "finalizers", field);
 }
 

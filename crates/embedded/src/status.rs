@@ -14,19 +14,12 @@ pub(crate) struct Cause {
 
 impl Cause {
     fn new(field: impl Into<String>, reason: &'static str, message: String) -> Self {
-        Self {
-            reason,
-            message,
-            field: field.into(),
-        }
+        Self { reason, message, field: field.into() }
     }
 
     pub(crate) fn required(field: impl Into<String>, why: &str) -> Self {
-        let message = if why.is_empty() {
-            "Required value".to_owned()
-        } else {
-            format!("Required value: {why}")
-        };
+        let message =
+            if why.is_empty() { "Required value".to_owned() } else { format!("Required value: {why}") };
         Self::new(field, "FieldValueRequired", message)
     }
 
@@ -36,34 +29,24 @@ impl Cause {
     }
 
     pub(crate) fn invalid_text(field: impl Into<String>, value: &str, why: &str) -> Self {
-        Self::new(
-            field,
-            "FieldValueInvalid",
-            format!("Invalid value: {value}: {why}"),
-        )
+        Self::new(field, "FieldValueInvalid", format!("Invalid value: {value}: {why}"))
     }
 
     pub(crate) fn unsupported(field: impl Into<String>, value: &str, supported: &[&str]) -> Self {
-        let supported: Vec<String> = supported
-            .iter()
-            .map(|value| format!("{value:?}"))
-            .collect();
+        let supported: Vec<String> = supported.iter().map(|value| format!("{value:?}")).collect();
         Self::new(
             field,
             "FieldValueNotSupported",
-            format!(
-                "Unsupported value: {value:?}: supported values: {}",
-                supported.join(", ")
-            ),
+            format!("Unsupported value: {value:?}: supported values: {}", supported.join(", ")),
         )
     }
 
     pub(crate) fn duplicate(field: impl Into<String>, value: &Value) -> Self {
-        Self::new(
-            field,
-            "FieldValueDuplicate",
-            format!("Duplicate value: {}", go_value(value)),
-        )
+        Self::new(field, "FieldValueDuplicate", format!("Duplicate value: {}", go_value(value)))
+    }
+
+    pub(crate) fn duplicate_text(field: impl Into<String>, value: &str) -> Self {
+        Self::new(field, "FieldValueDuplicate", format!("Duplicate value: {value}"))
     }
 
     pub(crate) fn forbidden(field: impl Into<String>, why: &str) -> Self {
@@ -98,6 +81,8 @@ struct Body {
     message: String,
     details: Option<Value>,
     retry_after: Option<u32>,
+    /// Where a list that expired may go on.
+    next_page: Option<String>,
 }
 
 impl Refusal {
@@ -108,12 +93,38 @@ impl Refusal {
             message: message.into(),
             details: None,
             retry_after: None,
+            next_page: None,
         }))
     }
 
     fn with_details(mut self, details: Value) -> Self {
         self.0.details = Some(details);
         self
+    }
+
+    /// Says `pods/binding` where it said `pods`.
+    pub(crate) fn renamed(mut self, resource: &str) -> Self {
+        let plural = resource.split('/').next().unwrap_or(resource);
+        self.0.message = self.0.message.replacen(plural, resource, 1);
+        if let Some(details) = &mut self.0.details {
+            details["kind"] = json!(resource);
+        }
+        self
+    }
+
+    /// Names the object in the details.
+    pub(crate) fn about_object(self, resource: &Resource, name: &str) -> Self {
+        self.about(resource, name)
+    }
+
+    /// A failure that has no reason of its own.
+    pub(crate) fn internal_plain(message: &str) -> Self {
+        Self::new(500, "", message)
+    }
+
+    /// Says that there are no details, as some answers do.
+    pub(crate) fn without_details(self) -> Self {
+        self.with_details(json!({}))
     }
 
     fn about(self, resource: &Resource, name: &str) -> Self {
@@ -141,8 +152,11 @@ impl Refusal {
     }
 
     pub(crate) fn namespace_not_found(name: &str) -> Self {
-        Self::new(404, "NotFound", format!("namespaces {name:?} not found"))
-            .with_details(details("", "namespaces", name))
+        Self::new(404, "NotFound", format!("namespaces {name:?} not found")).with_details(details(
+            "",
+            "namespaces",
+            name,
+        ))
     }
 
     pub(crate) fn already_exists(resource: &Resource, name: &str) -> Self {
@@ -151,11 +165,15 @@ impl Refusal {
     }
 
     pub(crate) fn conflict(resource: &Resource, name: &str, why: &str) -> Self {
-        let message = format!(
-            "Operation cannot be fulfilled on {} {name:?}: {why}",
-            resource.qualified()
-        );
+        let message = format!("Operation cannot be fulfilled on {} {name:?}: {why}", resource.qualified());
         Self::new(409, "Conflict", message).about(resource, name)
+    }
+
+    /// A conflict that names the kind rather than the resource.
+    pub(crate) fn kind_conflict(resource: &Resource, name: &str, why: &str) -> Self {
+        let kind = with_group(&resource.kind, &resource.group);
+        Self::new(409, "Conflict", format!("Operation cannot be fulfilled on {kind} {name:?}: {why}"))
+            .with_details(details(&resource.group, &resource.kind, name))
     }
 
     pub(crate) fn modified(resource: &Resource, name: &str) -> Self {
@@ -199,37 +217,21 @@ impl Refusal {
             .collect();
         let mut about = details(group, kind, name);
         about["causes"] = Value::Array(causes);
-        Self::new(
-            422,
-            "Invalid",
-            format!("{} {name:?} is invalid: {text}", with_group(kind, group)),
-        )
-        .with_details(about)
+        Self::new(422, "Invalid", format!("{} {name:?} is invalid: {text}", with_group(kind, group)))
+            .with_details(about)
     }
 
     pub(crate) fn bad_request(message: impl Into<String>) -> Self {
         Self::new(400, "BadRequest", message)
     }
 
-    pub(crate) fn method_not_allowed(resource: &Resource, verb: &str) -> Self {
-        let message = format!(
-            "{verb} is not supported on resources of kind {:?}",
-            resource.qualified()
-        );
-        Self::new(405, "MethodNotAllowed", message).with_details(details(
-            &resource.group,
-            &resource.plural,
-            "",
-        ))
+    pub(crate) fn method_not_allowed() -> Self {
+        Self::new(405, "MethodNotAllowed", "the server does not allow this method on the requested resource")
+            .without_details()
     }
 
     pub(crate) fn no_such_path() -> Self {
-        Self::new(
-            404,
-            "NotFound",
-            "the server could not find the requested resource",
-        )
-        .with_details(json!({}))
+        Self::new(404, "NotFound", "the server could not find the requested resource").with_details(json!({}))
     }
 
     pub(crate) fn unsupported_media_type(message: impl Into<String>) -> Self {
@@ -240,17 +242,19 @@ impl Refusal {
         Self::new(410, "Expired", message)
     }
 
+    /// Offers a token with which a list can go on.
+    pub(crate) fn with_continue(mut self, token: &str) -> Self {
+        self.0.next_page = Some(token.to_owned());
+        self
+    }
+
     pub(crate) fn too_many_requests(message: impl Into<String>) -> Self {
         Self::new(429, "TooManyRequests", message)
     }
 
     pub(crate) fn internal(message: impl std::fmt::Display) -> Self {
-        Self::new(
-            500,
-            "InternalError",
-            format!("Internal error occurred: {message}"),
-        )
-        .with_details(json!({ "causes": [{ "message": message.to_string() }] }))
+        Self::new(500, "InternalError", format!("Internal error occurred: {message}"))
+            .with_details(json!({ "causes": [{ "message": message.to_string() }] }))
     }
 
     /// The HTTP status code.
@@ -282,6 +286,9 @@ impl Refusal {
         if !self.0.reason.is_empty() {
             status["reason"] = json!(self.0.reason);
         }
+        if let Some(token) = &self.0.next_page {
+            status["metadata"]["continue"] = json!(token);
+        }
         if let Some(details) = &self.0.details {
             status["details"] = details.clone();
         }
@@ -299,11 +306,7 @@ impl std::error::Error for Refusal {}
 
 /// `pods` or `deployments.apps`, `Pod` or `Deployment.apps`.
 pub(crate) fn with_group(name: &str, group: &str) -> String {
-    if group.is_empty() {
-        name.to_owned()
-    } else {
-        format!("{name}.{group}")
-    }
+    if group.is_empty() { name.to_owned() } else { format!("{name}.{group}") }
 }
 
 /// The answer to a delete that left nothing behind.

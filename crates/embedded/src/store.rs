@@ -1,6 +1,6 @@
 //! What is stored: one revision for all, one shelf per resource, and a log of what happened.
 
-use std::collections::{BTreeMap, VecDeque};
+use std::collections::{BTreeMap, BTreeSet, VecDeque};
 use std::sync::Arc;
 
 use serde_json::json;
@@ -42,15 +42,24 @@ pub(crate) struct Store {
     revision: u64,
     shelves: BTreeMap<ResourceKey, Shelf>,
     remembered: usize,
+    /// Who names an owner, by the owner's UID.
+    dependents: BTreeMap<String, BTreeSet<(ResourceKey, String)>>,
+    /// What was written or removed and has not been looked at by the garbage collector.
+    touched: Vec<Touched>,
+}
+
+/// A write that may give the garbage collector something to do.
+#[derive(Debug, Clone)]
+pub(crate) struct Touched {
+    pub(crate) resource: ResourceKey,
+    pub(crate) key: String,
+    /// The last state of an object that is gone.
+    pub(crate) gone: Option<Arc<Stored>>,
 }
 
 /// `namespace/name`, which sorts as the keys in etcd do; just the name for what belongs to the whole cluster.
 pub(crate) fn key(namespace: &str, name: &str) -> String {
-    if namespace.is_empty() {
-        name.to_owned()
-    } else {
-        format!("{namespace}/{name}")
-    }
+    if namespace.is_empty() { name.to_owned() } else { format!("{namespace}/{name}") }
 }
 
 impl Store {
@@ -59,6 +68,41 @@ impl Store {
             revision: 1,
             shelves: BTreeMap::new(),
             remembered: REMEMBERED_EVENTS,
+            dependents: BTreeMap::new(),
+            touched: Vec::new(),
+        }
+    }
+
+    /// The objects that name an owner with this UID.
+    pub(crate) fn dependents(&self, uid: &str) -> Vec<(ResourceKey, String)> {
+        self.dependents.get(uid).map(|dependents| dependents.iter().cloned().collect()).unwrap_or_default()
+    }
+
+    /// What was written since this was last asked.
+    pub(crate) fn take_touched(&mut self) -> Vec<Touched> {
+        std::mem::take(&mut self.touched)
+    }
+
+    fn index(&mut self, resource: &ResourceKey, key: &str, before: Option<&Stored>, after: Option<&Stored>) {
+        let owners = |stored: Option<&Stored>| -> BTreeSet<String> {
+            stored
+                .map(|stored| object::list(stored.value(), "/metadata/ownerReferences"))
+                .into_iter()
+                .flatten()
+                .map(|owner| object::text(owner, "/uid").to_owned())
+                .collect()
+        };
+        let (had, has) = (owners(before), owners(after));
+        for uid in had.difference(&has) {
+            if let Some(dependents) = self.dependents.get_mut(uid) {
+                dependents.remove(&(resource.clone(), key.to_owned()));
+                if dependents.is_empty() {
+                    self.dependents.remove(uid);
+                }
+            }
+        }
+        for uid in has.difference(&had) {
+            self.dependents.entry(uid.clone()).or_default().insert((resource.clone(), key.to_owned()));
         }
     }
 
@@ -77,10 +121,7 @@ impl Store {
         prefix: &'s str,
     ) -> impl Iterator<Item = (&'s String, &'s Arc<Stored>)> {
         self.shelves.get(resource).into_iter().flat_map(move |shelf| {
-            shelf
-                .objects
-                .range(prefix.to_owned()..)
-                .take_while(move |(key, _)| key.starts_with(prefix))
+            shelf.objects.range(prefix.to_owned()..).take_while(move |(key, _)| key.starts_with(prefix))
         })
     }
 
@@ -96,17 +137,13 @@ impl Store {
         prefix: &str,
         revision: u64,
     ) -> Result<BTreeMap<String, Arc<Stored>>, Compacted> {
-        let mut objects: BTreeMap<String, Arc<Stored>> = self
-            .scan(resource, prefix)
-            .map(|(key, stored)| (key.clone(), Arc::clone(stored)))
-            .collect();
+        let mut objects: BTreeMap<String, Arc<Stored>> =
+            self.scan(resource, prefix).map(|(key, stored)| (key.clone(), Arc::clone(stored))).collect();
         let Some(shelf) = self.shelves.get(resource) else {
             return Ok(objects);
         };
         if revision < shelf.forgotten {
-            return Err(Compacted {
-                oldest: shelf.forgotten,
-            });
+            return Err(Compacted { oldest: shelf.forgotten });
         }
         for event in shelf.log.iter().rev().take_while(|event| event.revision > revision) {
             let value = event.after.value();
@@ -132,9 +169,7 @@ impl Store {
         if let Some(shelf) = shelf
             && revision < shelf.forgotten
         {
-            return Err(Compacted {
-                oldest: shelf.forgotten,
-            });
+            return Err(Compacted { oldest: shelf.forgotten });
         }
         Ok(shelf.into_iter().flat_map(move |shelf| {
             let first = shelf.log.partition_point(|event| event.revision <= revision);
@@ -153,16 +188,25 @@ impl Store {
         object::set_metadata(&mut value, "resourceVersion", json!(self.revision.to_string()));
         let after = Stored::new(value);
         let shelf = self.shelves.entry(resource.clone()).or_default();
-        let before = shelf.objects.insert(key, Arc::clone(&after));
+        let before = shelf.objects.insert(key.clone(), Arc::clone(&after));
         shelf.remember(
             Event {
                 revision: self.revision,
-                before,
+                before: before.clone(),
                 after: Arc::clone(&after),
                 removed: false,
             },
             self.remembered,
         );
+        self.index(resource, &key, before.as_deref(), Some(&after));
+        // Only owners, dependents and what is going away concern the garbage collector.
+        let concerns = object::is_terminating(after.value())
+            || !object::list(after.value(), "/metadata/ownerReferences").is_empty()
+            || before
+                .is_some_and(|before| !object::list(before.value(), "/metadata/ownerReferences").is_empty());
+        if concerns {
+            self.touched.push(Touched { resource: resource.clone(), key, gone: None });
+        }
         after
     }
 
@@ -177,12 +221,18 @@ impl Store {
         shelf.remember(
             Event {
                 revision: self.revision,
-                before: Some(before),
+                before: Some(Arc::clone(&before)),
                 after: Arc::clone(&after),
                 removed: true,
             },
             self.remembered,
         );
+        self.index(resource, key, Some(&before), None);
+        self.touched.push(Touched {
+            resource: resource.clone(),
+            key: key.to_owned(),
+            gone: Some(Arc::clone(&after)),
+        });
         Some(after)
     }
 

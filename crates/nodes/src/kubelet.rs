@@ -160,6 +160,10 @@ impl Kubelet {
 
     pub(crate) fn suffer(&mut self, fault: Fault, now: Timestamp) {
         self.catch_up(now);
+        if self.condition == Condition::Off {
+            // A machine that is off cannot be cut off or slowed down; only healing or a reboot turns it on.
+            return;
+        }
         match fault {
             Fault::Crash => {
                 for worker in self.workers.values_mut() {
@@ -613,7 +617,8 @@ impl Worker {
         };
         let own = runtime.terminal();
         let phase = match (&self.refusal, own, ended_by_others) {
-            (Some(refusal), _, _) => Phase::Refused(refusal),
+            (Some(_), _, Some(_)) => Phase::KeptByOthers,
+            (Some(refusal), _, None) => Phase::Refused(refusal),
             (None, Some(TerminalPhase::Succeeded), Some(TerminalPhase::Failed))
             | (None, Some(TerminalPhase::Failed), Some(TerminalPhase::Succeeded))
             | (None, None, Some(_)) => Phase::KeptByOthers,

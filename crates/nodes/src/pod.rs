@@ -6,7 +6,7 @@ use jiff::Timestamp;
 use k8s_openapi::api::core::v1::{Container as ApiContainer, Pod, Toleration};
 
 use crate::{
-    script::{ContainerScript, PodScript, ScriptError},
+    script::{ContainerScript, FOREVER, PodScript, ScriptError},
     truth::Work,
 };
 
@@ -168,8 +168,9 @@ pub(crate) fn resource_version(text: Option<&str>) -> u64 {
     text.and_then(|t| t.parse().ok()).unwrap_or(0)
 }
 
+/// API seconds as a duration; what is longer than a lifetime is as good as for ever, and can still be added to a time.
 fn seconds(s: i64) -> Duration {
-    Duration::from_secs(u64::try_from(s).unwrap_or(0))
+    Duration::from_secs(u64::try_from(s).unwrap_or(0)).min(FOREVER)
 }
 
 fn work(pod: &Pod, id: &PodId, annotations: &BTreeMap<String, String>) -> Vec<Work> {

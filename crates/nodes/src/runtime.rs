@@ -218,7 +218,7 @@ impl PodRuntime {
                     self.containers[i].end(exit.at, exit.code, world.truth);
                 }
                 ContainerState::Waiting { until: Some(until), .. }
-                    if until <= at && matches!(self.stage, Stage::Started { .. }) =>
+                    if until <= at && world.kubelet_runs && matches!(self.stage, Stage::Started { .. }) =>
                 {
                     self.start(i, at, world);
                 }

@@ -21,7 +21,7 @@ use thiserror::Error;
 pub const PREFIX: &str = "sim.salvor.dev/";
 
 /// "forever", as a duration that is longer than any test or simulation.
-const FOREVER: Duration = Duration::from_secs(100 * 365 * 24 * 3600);
+pub(crate) const FOREVER: Duration = Duration::from_secs(100 * 365 * 24 * 3600);
 
 /// An annotation whose value means nothing to the simulated kubelet.
 #[derive(Clone, Debug, Error, PartialEq, Eq)]

@@ -113,8 +113,13 @@ impl Controller {
         let mut attachments = pin!(attachments.default_backoff().applied_objects());
         loop {
             tokio::select! {
-                Some(Ok(claim)) = claims.next() => self.until_done(Task::Provision(claim)).await,
-                Some(Ok(attachment)) = attachments.next() => self.attachment(attachment).await,
+                // An error is the watch's own business: it goes on by itself.
+                Some(claim) = claims.next() => if let Ok(claim) = claim {
+                    self.until_done(Task::Provision(claim)).await;
+                },
+                Some(attachment) = attachments.next() => if let Ok(attachment) = attachment {
+                    self.attachment(attachment).await;
+                },
                 Ok(()) = self.faults.changed() => {
                     for (_, attachment) in std::mem::take(&mut self.leaving) {
                         self.attachment(attachment).await;

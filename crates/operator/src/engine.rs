@@ -25,7 +25,7 @@ use crate::{
     executor::{Executor, Failure, Written},
     leader::Leadership,
     metrics::Metrics,
-    recovery::{LiveInquiry, Recovery, Refused, View},
+    recovery::{Known, LiveInquiry, Recovery, Refused, View},
     time::Time,
     watch::WatchHealth,
 };
@@ -34,6 +34,14 @@ const FIRST_RETRY: Duration = Duration::from_millis(200);
 const LONGEST_RETRY: Duration = Duration::from_secs(60);
 /// After our own writes the watch should show them; if it does not by then, the subject is judged all the same.
 const ECHO_WITHIN: Duration = Duration::from_secs(10);
+/// Tries at telling about the brake.
+const TELL_ATTEMPTS: u32 = 10;
+/// A conflict means that our view is behind; news end the wait earlier.
+const CATCH_UP_WITHIN: Duration = Duration::from_secs(2);
+/// A second look that is not answered by then is no answer.
+const LOOK_TIMEOUT: Duration = Duration::from_secs(10);
+/// How often an old view is complained of.
+const COMPLAIN_EVERY: Duration = Duration::from_secs(30);
 /// How often a stale view is looked at again.
 const STALE_PAUSE: Duration = Duration::from_secs(1);
 /// News taken in at once before anything is judged.
@@ -69,6 +77,9 @@ pub(crate) struct Engine<R: Recovery> {
     in_flight: HashSet<R::Subject>,
     held: BTreeSet<R::Subject>,
     ends: (mpsc::UnboundedSender<End<R>>, mpsc::UnboundedReceiver<End<R>>),
+    /// Whether everything has been looked at since we lead.
+    led: bool,
+    complained_of_age: Option<Instant>,
 }
 
 /// What is remembered of a subject between two looks.
@@ -82,8 +93,10 @@ struct Tracked {
     not_before: Option<Instant>,
     /// Let through by the brake; a retry of the same is not counted again.
     admitted: bool,
-    /// Waiting for the watch to show what we wrote.
+    /// Waiting for the watch to show what we wrote, or what others did.
     echo_by: Option<Instant>,
+    /// Whether there was news since it was last acted on.
+    heard: bool,
 }
 
 /// How acting on a subject ended.
@@ -114,32 +127,33 @@ impl<R: Recovery> Engine<R> {
             in_flight: HashSet::new(),
             held: BTreeSet::new(),
             ends: mpsc::unbounded_channel(),
+            led: false,
+            complained_of_age: None,
         }
     }
 
     /// Runs until told to stop, then until what is under way has ended.
     pub(crate) async fn run(mut self, mut news: mpsc::Receiver<R::News>, stop: CancellationToken) {
         let mut leadership = self.shared.leadership.clone();
-        let mut led = leadership.leads();
         loop {
             let wake = self.timers.peek().map(|Reverse((at, _))| *at);
             tokio::select! {
                 biased;
                 () = stop.cancelled() => break,
+                () = leadership.changed(self.led) => self.lead(leadership.leads()),
                 Some(end) = self.ends.1.recv() => self.ended(end),
-                () = leadership.changed(led) => {
-                    led = leadership.leads();
-                    self.lead(led);
-                }
                 Some(first) = news.recv() => {
                     self.hear(first);
                     for _ in 0..BATCH {
                         let Ok(next) = news.try_recv() else { break };
                         self.hear(next);
                     }
+                    self.tell_the_brake();
                 }
-                () = sleep_until(wake.unwrap_or_else(far_away)), if wake.is_some() => self.wake_due(),
+                () = sleep_until(wake.unwrap_or_else(far_away)), if wake.is_some() => {}
             }
+            // In every round, so that a flood of news cannot hold alarms up.
+            self.wake_due();
             self.pump();
             self.shared.metrics.queue(R::NAME, self.ready.len(), self.in_flight.len());
         }
@@ -152,11 +166,16 @@ impl<R: Recovery> Engine<R> {
     // ---- what happens -------------------------------------------------------------------------
 
     fn lead(&mut self, leads: bool) {
+        self.led = leads;
         for tracked in self.tracked.values_mut() {
-            tracked.echo_by = None;
-            tracked.not_before = None;
+            // Who led meanwhile has written and counted; what we remember of our own tries is worth nothing.
+            *tracked = Tracked { verdict: tracked.verdict, due: tracked.due, ..Tracked::default() };
         }
         if leads {
+            if R::LISTS_TO_LEAD {
+                let asked = self.watches.iter().map(|watch| watch.ask_for_list()).max();
+                self.recovery.begin_to_lead(asked.unwrap_or(0));
+            }
             // What a follower saw, or the leader before us said, is said by us: its event has one name for all.
             if !self.tell_the_brake()
                 && let Some(engaged) = self.brake().engaged()
@@ -174,10 +193,10 @@ impl<R: Recovery> Engine<R> {
         for subject in self.recovery.hear(news, now) {
             if let Some(tracked) = self.tracked.get_mut(&subject) {
                 tracked.echo_by = None;
+                tracked.heard = true;
             }
             self.enqueue(subject);
         }
-        self.tell_the_brake();
     }
 
     /// Returns whether the brake took hold or let go.
@@ -193,7 +212,7 @@ impl<R: Recovery> Engine<R> {
                 self.enqueue(subject);
             }
         }
-        if self.shared.leadership.leads() {
+        if self.led {
             self.announce(&transition);
         }
         true
@@ -204,8 +223,15 @@ impl<R: Recovery> Engine<R> {
         let note = transition.event(self.shared.home.clone());
         let executor = self.shared.executor.clone();
         tokio::spawn(async move {
-            if let Err(failure) = executor.perform(&Action::EmitEvent(note)).await {
-                tracing::warn!(%failure, "the event about the brake could not be recorded");
+            let mut wait = FIRST_RETRY;
+            // The moment at which the API server is most likely sick as well.
+            for _ in 0..TELL_ATTEMPTS {
+                match executor.perform(&Action::EmitEvent(note.clone())).await {
+                    Ok(_) | Err(Failure::NotLeading) => return,
+                    Err(failure) => tracing::warn!(%failure, "the event about the brake is not recorded yet"),
+                }
+                tokio::time::sleep(wait).await;
+                wait = (wait * 2).min(LONGEST_RETRY);
             }
         });
     }
@@ -233,6 +259,10 @@ impl<R: Recovery> Engine<R> {
     fn wake_at(&mut self, subject: R::Subject, at: Instant) {
         self.wakes.insert(subject.clone(), at);
         self.timers.push(Reverse((at, subject)));
+        // Alarms that were set anew leave their old entries behind.
+        if self.timers.len() > 2 * self.wakes.len() + 64 {
+            self.timers = self.wakes.iter().map(|(subject, at)| Reverse((*at, subject.clone()))).collect();
+        }
     }
 
     // ---- judging ------------------------------------------------------------------------------
@@ -262,7 +292,12 @@ impl<R: Recovery> Engine<R> {
             return;
         };
         self.wakes.remove(&subject);
+        if !self.led {
+            return;
+        }
         if !self.shared.leadership.leads() {
+            // Everything is looked at again when we lead again, however short the gap.
+            self.led = false;
             return;
         }
         let judgement = self.hold_back(&subject, judgement, now);
@@ -273,7 +308,9 @@ impl<R: Recovery> Engine<R> {
                 self.tracked.insert(subject, Tracked { verdict, ..Tracked::default() });
             }
             Verdict::Wait { until, .. } => {
-                self.track(&subject).due = Some(until);
+                let tracked = self.track(&subject);
+                tracked.due = Some(until);
+                tracked.admitted = false;
                 let at = self.shared.time.instant_when_server_shows(until);
                 self.wake_at(subject, at);
             }
@@ -303,8 +340,16 @@ impl<R: Recovery> Engine<R> {
         judgement: Judgement<R::Why>,
         now: Timestamp,
     ) -> Judgement<R::Why> {
-        if self.track(subject).admitted || self.is_waiting(subject) {
+        if self.is_waiting(subject) {
             return judgement;
+        }
+        if self.track(subject).admitted {
+            // Counted already; but what holds everything holds this too.
+            let disruptive = judgement.verdict.actions().iter().any(Action::is_disruptive);
+            return match self.brake().check(now, 0) {
+                Err(held) if disruptive => judgement.held_back(held),
+                _ => judgement,
+            };
         }
         let judgement = self.brake().pass(now, judgement);
         match &judgement.verdict {
@@ -335,9 +380,13 @@ impl<R: Recovery> Engine<R> {
         }
         if actions.iter().any(Action::is_disruptive) && self.is_stale() {
             self.shared.metrics.held(R::NAME, "StaleView");
-            tracing::warn!(recovery = R::NAME, %subject, "held: a watch has been silent for too long");
+            if self.complained_of_age.is_none_or(|last| last.elapsed() >= COMPLAIN_EVERY) {
+                self.complained_of_age = Some(instant);
+                tracing::warn!(recovery = R::NAME, %subject, "held, as all others: a watch has been silent for too long");
+            }
             return self.wake_at(subject, instant + STALE_PAUSE);
         }
+        self.track(&subject).heard = false;
         self.in_flight.insert(subject.clone());
         let attempt = Attempt {
             executor: self.shared.executor.clone(),
@@ -394,9 +443,11 @@ impl<R: Recovery> Engine<R> {
                 Some(tracked.next_retry())
             }
             Outcome::Failed(_, Failure::NotLeading) => None,
-            Outcome::Failed(_, Failure::Stale) => {
+            Outcome::Failed(_, Failure::Stale | Failure::Gone) => {
                 tracing::debug!(recovery = R::NAME, %subject, "it changed since it was judged; judged again");
-                Some(tracked.next_retry().min(FIRST_RETRY))
+                // Our view is behind. If news came in meanwhile it is not any more.
+                tracked.echo_by = (!tracked.heard).then(|| local + CATCH_UP_WITHIN);
+                None
             }
             Outcome::Failed(_, failure) => {
                 let wait = match &failure {
@@ -457,22 +508,30 @@ struct Attempt<I> {
 impl<I: LiveInquiry> Attempt<I> {
     async fn run<R: Recovery>(self, subject: &R::Subject) -> (Vec<(Action, Written)>, Outcome) {
         let mut done: Vec<(Action, Written)> = Vec::with_capacity(self.actions.len());
+        let mut untold = None;
         for action in self.actions {
             if action.needs_a_second_look()
                 && let Some(inquiry) = &self.inquiry
             {
-                let now = self.time.server();
                 let written = done.iter().rev().find_map(|(step, answer)| match answer {
                     Written::Object(object) if !matches!(step, Action::EmitEvent(_)) => Some(object.as_str()),
                     _ => None,
                 });
-                match inquiry.ask(self.executor.client(), written, now).await {
-                    Ok(Some(judgement)) if asks_for(&judgement, &action) => {}
-                    Ok(Some(judgement)) => {
+                let known = match (&action, written) {
+                    (Action::PatchPodStatus { .. }, _) => Known::Guarded,
+                    (_, Some(object)) => Known::Written(object),
+                    (_, None) => Known::Nothing,
+                };
+                let look = inquiry.ask(self.executor.client(), known, self.time.server());
+                let failed = |failure| Outcome::Failed(Box::new(action.clone()), failure);
+                match tokio::time::timeout(LOOK_TIMEOUT, look).await {
+                    Ok(Ok(Some(judgement))) if asks_for(&judgement, &action) => {}
+                    Ok(Ok(Some(judgement))) => {
                         return (done, Outcome::Changed(judgement.verdict.why().to_string()));
                     }
-                    Ok(None) => return (done, Outcome::Changed("it is not there any more".to_owned())),
-                    Err(error) => return (done, Outcome::Failed(Box::new(action), Failure::Api(error))),
+                    Ok(Ok(None)) => return (done, Outcome::Changed("it is not there any more".to_owned())),
+                    Ok(Err(error)) => return (done, failed(Failure::Api(error))),
+                    Err(_) => return (done, failed(Failure::Unanswered(LOOK_TIMEOUT))),
                 }
             }
             let results = join_all(action.steps().iter().map(|step| self.executor.perform(step))).await;
@@ -490,11 +549,16 @@ impl<I: LiveInquiry> Attempt<I> {
                     Err(failure) => failed = Some(Outcome::Failed(Box::new(step), failure)),
                 }
             }
-            if let Some(failed) = failed {
-                return (done, failed);
+            match failed {
+                // The work must not wait for the telling: that is made up for afterwards.
+                Some(Outcome::Failed(step, failure)) if matches!(*step, Action::EmitEvent(_)) => {
+                    untold = Some(Outcome::Failed(step, failure));
+                }
+                Some(failed) => return (done, failed),
+                None => {}
             }
         }
-        (done, Outcome::Done)
+        (done, untold.unwrap_or(Outcome::Done))
     }
 }
 

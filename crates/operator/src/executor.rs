@@ -6,9 +6,12 @@ use std::{
     time::Duration,
 };
 
-use http::{Method, Request, header::CONTENT_TYPE};
+use http::{
+    Method, Request,
+    header::{CONTENT_TYPE, RETRY_AFTER},
+};
 use jiff::Timestamp;
-use kube::Client;
+use kube::{Client, core::Status};
 use salvor_recovery::{
     Action,
     action::{EventNote, JobRef, NodeRef, PodRef, Subject, Taint},
@@ -24,6 +27,8 @@ const FIELD_MANAGER: &str = "salvor";
 const WRITE_TIMEOUT: Duration = Duration::from_secs(10);
 /// Merges lists by their keys.
 const STRATEGIC: &str = "application/strategic-merge-patch+json";
+/// A pause longer than this is a mistake of whoever asks for it.
+const LONGEST_PAUSE: u64 = 300;
 /// An event's note may not be longer.
 const LONGEST_NOTE: usize = 1024;
 
@@ -33,6 +38,9 @@ pub(crate) enum Failure {
     /// The object has changed since it was judged.
     #[error("it has changed since it was judged")]
     Stale,
+    /// The object is not there any more.
+    #[error("it is not there any more")]
+    Gone,
     /// This process does not lead, or is not sure to.
     #[error("this replica does not lead (any more)")]
     NotLeading,
@@ -54,6 +62,7 @@ impl Failure {
     fn code(&self) -> &'static str {
         match self {
             Self::Stale => "conflict",
+            Self::Gone => "gone",
             Self::NotLeading => "not_leading",
             Self::Throttled(_) => "throttled",
             Self::Forbidden { .. } => "forbidden",
@@ -61,9 +70,7 @@ impl Failure {
             Self::Api(_) => "error",
         }
     }
-}
 
-impl Failure {
     /// The server's words, if it understood the request and said no to what is in it: asking again will not help
     /// before something else has changed.
     pub(crate) fn refusal(&self) -> Option<String> {
@@ -127,15 +134,18 @@ impl Executor {
         &self.0.client
     }
 
-    /// Carries out one action.
+    /// Carries out one action. Never waits out a pause that the server asked for: by then the judgement would be old.
     pub(crate) async fn perform(&self, action: &Action) -> Result<Written, Failure> {
         if let Action::Mention(note) = action {
             self.mention(note.clone());
             return Ok(Written::Nothing);
         }
-        self.keep_quiet().await;
         // Waiting is fair: whoever asked first goes first, whichever recovery it is.
         let Ok(_permit) = self.0.permits.acquire().await else { return Err(Failure::NotLeading) };
+        let pause = self.quiet().and_then(|until| until.checked_duration_since(Instant::now()));
+        if let Some(left) = pause.filter(|left| !left.is_zero()) {
+            return Err(Failure::Throttled(left));
+        }
         let left = self.0.leadership.time_left().ok_or(Failure::NotLeading)?;
         let limit = left.min(WRITE_TIMEOUT);
         let number = self.0.crash.before_write();
@@ -160,13 +170,6 @@ impl Executor {
                 tracing::debug!(%failure, "an event could not be recorded");
             }
         });
-    }
-
-    async fn keep_quiet(&self) {
-        let until = *self.quiet();
-        if let Some(until) = until.filter(|u| *u > Instant::now()) {
-            tokio::time::sleep_until(until).await;
-        }
     }
 
     fn quiet(&self) -> std::sync::MutexGuard<'_, Option<Instant>> {
@@ -217,8 +220,7 @@ impl Executor {
                 let body = json!({ "metadata": guard, "status": status });
                 let path = format!("{}/status", job_path(job));
                 // Not strategic: the whole status was judged, and what is null in it must go.
-                let patch = self.patch(&path, "application/merge-patch+json", &body, "jobs/status");
-                gone_is_stale(patch.await)
+                self.patch(&path, "application/merge-patch+json", &body, "jobs/status").await
             }
             Action::RemoveFinalizer { pod, finalizer, .. } => {
                 let body = json!({
@@ -270,7 +272,8 @@ impl Executor {
             }
             Action::UntaintNode { node, resource_version, taint, mark } => {
                 self.change_taints(node, resource_version, |taints| {
-                    taints.retain(|t| !is(t, taint));
+                    // One that somebody has put there with another value since is theirs.
+                    taints.retain(|t| !(is(t, taint) && t["value"].as_str().unwrap_or("") == taint.value));
                     (*mark, Value::Null)
                 })
                 .await
@@ -383,21 +386,30 @@ impl Executor {
             .header(CONTENT_TYPE, kind)
             .body(body)
             .map_err(|e| Failure::Api(kube::Error::HttpError(e)))?;
-        match self.0.client.request_text(request).await {
-            Ok(text) => Ok(Written::Object(text)),
-            Err(kube::Error::Api(status)) => Err(match status.code {
-                409 => Failure::Stale,
-                // The guard's UID is another pod's: the API says so as a validation error.
-                422 if status.message.contains("uid") => Failure::Stale,
-                403 => Failure::Forbidden { verb, resource, message: status.message },
-                429 => {
-                    let seconds = status.details.as_ref().map_or(1, |d| d.retry_after_seconds.max(1));
-                    Failure::Throttled(Duration::from_secs(u64::from(seconds)))
-                }
-                _ => Failure::Api(kube::Error::Api(status)),
-            }),
-            Err(error) => Err(Failure::Api(error)),
+        // Asked again at the last moment: a process may sleep between any two instructions.
+        if !self.0.leadership.leads() {
+            return Err(Failure::NotLeading);
         }
+        let answer = self.0.client.send(request.map(kube::client::Body::from)).await.map_err(Failure::Api)?;
+        let code = answer.status();
+        let retry_after = answer.headers().get(RETRY_AFTER).and_then(|v| v.to_str().ok()?.parse().ok());
+        let body = answer.into_body().collect_bytes().await.map_err(Failure::Api)?;
+        let text = String::from_utf8_lossy(&body).into_owned();
+        if code.is_success() {
+            return Ok(Written::Object(text));
+        }
+        let status: Status = serde_json::from_str(&text)
+            .unwrap_or_else(|_| Status::failure(text.trim(), "").with_code(code.as_u16()));
+        Err(match code.as_u16() {
+            409 => Failure::Stale,
+            // The guard's UID is another pod's: the API says so as a validation error.
+            422 if status.message.contains("uid") => Failure::Stale,
+            // Gone since it was judged.
+            404 => Failure::Gone,
+            403 => Failure::Forbidden { verb, resource, message: status.message },
+            429 => Failure::Throttled(Duration::from_secs(retry_after.unwrap_or(1).clamp(1, LONGEST_PAUSE))),
+            _ => Failure::Api(kube::Error::Api(status.boxed())),
+        })
     }
 }
 
@@ -409,18 +421,12 @@ fn job_path(job: &JobRef) -> String {
     format!("/apis/batch/v1/namespaces/{}/jobs/{}", job.namespace, job.name)
 }
 
-fn is_gone(result: &Result<Written, Failure>) -> bool {
-    matches!(result, Err(Failure::Api(kube::Error::Api(status))) if status.code == 404)
-}
-
-/// An object that is gone needs nothing more; so does another one of its name.
+/// An object that is gone needs nothing more.
 fn gone_is_fine(result: Result<Written, Failure>) -> Result<Written, Failure> {
-    if is_gone(&result) { Ok(Written::Nothing) } else { result }
-}
-
-/// An object that is gone was judged on an old view.
-fn gone_is_stale(result: Result<Written, Failure>) -> Result<Written, Failure> {
-    if is_gone(&result) { Err(Failure::Stale) } else { result }
+    match result {
+        Err(Failure::Gone) => Ok(Written::Nothing),
+        other => other,
+    }
 }
 
 fn is(taint: &Value, wanted: &Taint) -> bool {

@@ -99,6 +99,8 @@ enum Refusal {
     HeldBy(String),
     #[error("somebody else changed it")]
     Lost,
+    #[error("somebody deleted it")]
+    Deleted,
     #[error("{}", live::brief(.0))]
     Api(kube::Error),
 }
@@ -125,7 +127,8 @@ impl Elector {
         let mut said = String::new();
         loop {
             let sent = Instant::now();
-            let attempt = tokio::time::timeout(deadline, self.acquire_or_renew());
+            // Half the time for one try, so that one hung request does not use up the whole tenure.
+            let attempt = tokio::time::timeout(deadline / 2, self.acquire_or_renew());
             let result = tokio::select! {
                 result = attempt => result,
                 () = stop.cancelled() => break,
@@ -150,7 +153,7 @@ impl Elector {
                         );
                         said = why;
                     }
-                    if matches!(refusal, Refusal::HeldBy(_)) {
+                    if matches!(refusal, Refusal::HeldBy(_) | Refusal::Deleted) {
                         self.tenure.send_replace(Tenure::Follows);
                     }
                 }
@@ -273,6 +276,10 @@ impl Elector {
                 Ok(())
             }
             Err(kube::Error::Api(status)) if status.code == 409 => Err(Refusal::Lost),
+            // Whoever creates it next leads at once, so we must not.
+            Err(kube::Error::Api(status)) if status.code == 404 && self.seen.take().is_some() => {
+                Err(Refusal::Deleted)
+            }
             Err(error) => Err(Refusal::Api(error)),
         }
     }
@@ -294,7 +301,7 @@ impl Elector {
             lease_duration_seconds: Some(i32::try_from(lasts).unwrap_or(i32::MAX)),
             acquire_time: if ours { before.acquire_time.clone() } else { Some(now.clone()) },
             renew_time: Some(now),
-            lease_transitions: Some(before.lease_transitions.unwrap_or(0) + i32::from(!ours)),
+            lease_transitions: Some(before.lease_transitions.unwrap_or(0).saturating_add(i32::from(!ours))),
             ..before
         });
         lease

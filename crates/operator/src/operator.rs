@@ -126,15 +126,22 @@ pub async fn run(
 
     shutdown.cancelled().await;
     tracing::info!("stopping: what is under way is finished first");
+    let mut drained = true;
     for engine in running.engines {
         if tokio::time::timeout(DRAIN, engine).await.is_err() {
-            tracing::warn!("writes under way did not end in time");
+            tracing::warn!("writes under way did not end in time; the lease expires by itself");
+            drained = false;
         }
     }
-    stop_election.cancel();
-    if let Some(election) = election {
-        // A panic there has been printed already; the lease then expires by itself.
-        let _ = election.await;
+    match election {
+        // A lease given back while something may still write would be another's too early.
+        Some(election) if !drained => election.abort(),
+        Some(election) => {
+            stop_election.cancel();
+            // A panic there has been printed already; the lease then expires by itself.
+            let _ = election.await;
+        }
+        None => {}
     }
     stop_serving.cancel();
     // A scrape that never ends must not keep the process.

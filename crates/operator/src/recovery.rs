@@ -23,6 +23,8 @@ pub(crate) struct Feed {
 pub(crate) trait Recovery: Send + Sync + 'static {
     /// Its name, as in `--controllers`.
     const NAME: &'static str;
+    /// Whether everything is listed anew when this process begins to lead.
+    const LISTS_TO_LEAD: bool;
     /// What is judged: a pod, a node.
     type Subject: Subject;
     /// Why a verdict is as it is.
@@ -31,6 +33,10 @@ pub(crate) trait Recovery: Send + Sync + 'static {
     type News: Send + 'static;
     /// A question to the live API about one subject, free of the recovery itself.
     type Inquiry: LiveInquiry<Why = Self::Why>;
+
+    /// We lead from now on, and its watches were asked for lists, so many times by now. A recovery that counts must wait
+    /// for them: who led before us wrote until now, and its own watches may show one write and not yet another.
+    fn begin_to_lead(&mut self, asked: u64);
 
     /// The watches that it needs.
     fn feeds(&self, client: &Client, news: &mpsc::Sender<Self::News>) -> Vec<Feed>;
@@ -44,7 +50,7 @@ pub(crate) trait Recovery: Send + Sync + 'static {
     /// Everything that may have to be judged.
     fn subjects(&self) -> Vec<Self::Subject>;
 
-    /// The nodes as last seen, for the brake; none if this recovery does not look at nodes.
+    /// The nodes as last seen, for the brake; `None` before they are all known, or if this recovery does not watch them.
     fn node_counts(&self) -> Option<NodeCounts>;
 
     /// Asks the live API about a subject, before a step that cannot be taken back.
@@ -81,17 +87,28 @@ pub(crate) trait Subject: Clone + Eq + Ord + Hash + Display + Send + Sync + 'sta
 
 impl<T: Clone + Eq + Ord + Hash + Display + Send + Sync + 'static> Subject for T {}
 
+/// What is known of the subject itself without reading it again.
+#[derive(Clone, Copy, Debug)]
+pub(crate) enum Known<'a> {
+    /// The write names the revision that was judged: if the subject has changed, it is refused. Only what the verdict
+    /// rests on besides must be read.
+    Guarded,
+    /// The subject as the server answered to our last write: as live as any read, and free.
+    Written(&'a str),
+    /// Nothing.
+    Nothing,
+}
+
 /// A second look, at the live objects.
 pub(crate) trait LiveInquiry: Send + 'static {
     /// Why the verdict is as it is.
     type Why: Reason;
 
-    /// Judges again. `written` is the subject itself as the server answered to our last write, if there was one:
-    /// as live as any read, and free.
+    /// Judges again.
     fn ask(
         &self,
         client: &Client,
-        written: Option<&str>,
+        known: Known<'_>,
         now: Timestamp,
     ) -> impl Future<Output = kube::Result<Option<Judgement<Self::Why>>>> + Send;
 }

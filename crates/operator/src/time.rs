@@ -10,6 +10,12 @@ use salvor_api::GoDuration;
 use salvor_recovery::ServerClock;
 use tokio::time::Instant;
 
+/// How long to wait for the first answer that tells the server's clock.
+const CLOCK_UNKNOWN_PAUSE: Duration = Duration::from_secs(1);
+/// An alarm never rings at once: two clocks that disagree by a rounding must not make a loop of it.
+const SHORTEST_ALARM: Duration = Duration::from_millis(5);
+const LONGEST_ALARM: Duration = Duration::from_secs(86_400);
+
 /// A configured duration as the standard library has it; none of ours may be negative.
 pub(crate) fn std_duration(duration: GoDuration) -> Duration {
     Duration::try_from(SignedDuration::from(duration)).unwrap_or_default()
@@ -44,10 +50,13 @@ impl Time {
 
     /// When the API server's clock will have reached a time, as an instant to sleep until.
     pub(crate) fn instant_when_server_shows(&self, at: Timestamp) -> Instant {
-        let local = self.server_clock().local_when(at).unwrap_or(at);
+        // Before the server's clock is known nothing is due; it is looked at again soon, not at once.
+        let Some(local) = self.server_clock().local_when(at) else {
+            return Instant::now() + CLOCK_UNKNOWN_PAUSE;
+        };
         let ahead: SignedDuration = local.duration_since(self.local());
         // What is further away than a day is looked at again in a day.
-        let ahead = Duration::try_from(ahead).unwrap_or_default().min(Duration::from_secs(86_400));
+        let ahead = Duration::try_from(ahead).unwrap_or_default().clamp(SHORTEST_ALARM, LONGEST_ALARM);
         Instant::now() + ahead
     }
 

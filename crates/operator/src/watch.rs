@@ -17,7 +17,10 @@ use http::Request;
 use kube::Client;
 use serde::Deserialize;
 use serde_json::value::RawValue;
-use tokio::{sync::mpsc, time::Instant};
+use tokio::{
+    sync::{Notify, mpsc},
+    time::Instant,
+};
 
 use crate::live;
 
@@ -57,8 +60,8 @@ pub(crate) trait Project: Send + Sync + 'static {
 /// A change of the watched set.
 #[derive(Debug)]
 pub(crate) enum Change<T> {
-    /// This is all there is now.
-    Reset(Vec<T>),
+    /// This is all there was at a revision; it was read after so many lists had been asked for.
+    Reset { all: Vec<T>, revision: String, asked: u64 },
     /// An object appeared or changed.
     Applied(T),
     /// The object with this UID is gone, or does not matter any more.
@@ -76,6 +79,8 @@ pub(crate) struct WatchHealth {
     pub(crate) lists: AtomicU64,
     pub(crate) unreadable: AtomicU64,
     complained: Mutex<HashSet<String>>,
+    asked: AtomicU64,
+    bell: Notify,
 }
 
 impl WatchHealth {
@@ -89,7 +94,16 @@ impl WatchHealth {
             lists: AtomicU64::new(0),
             unreadable: AtomicU64::new(0),
             complained: Mutex::default(),
+            asked: AtomicU64::new(0),
+            bell: Notify::new(),
         })
+    }
+
+    /// Asks for everything to be read anew, however good the watch; how many times that was asked for by now.
+    pub(crate) fn ask_for_list(&self) -> u64 {
+        let asked = self.asked.fetch_add(1, Ordering::SeqCst) + 1;
+        self.bell.notify_one();
+        asked
     }
 
     /// How long ago the server last said anything, a bookmark included.
@@ -173,6 +187,8 @@ enum WatchEnd {
     Silent,
     #[error("the server closed the watch at once")]
     ClosedAtOnce,
+    #[error("everything is to be read anew")]
+    Asked,
     #[error("nobody listens any more")]
     Unheard,
 }
@@ -203,6 +219,11 @@ pub(crate) async fn follow<P: Project>(
                 continue;
             }
             Err(WatchEnd::Unheard) => return,
+            Err(WatchEnd::Asked) => {
+                failures = 0;
+                revision = None;
+                continue;
+            }
             Err(WatchEnd::Expired) => {
                 tracing::debug!(resource = follower.target.resource, "revision expired; listing again");
                 revision = None;
@@ -239,6 +260,7 @@ impl<P: Project> Follower<P> {
     /// Reads everything page by page and hands it on as one; the revision to watch from.
     async fn list(&self) -> Result<String, WatchEnd> {
         self.health.lists.fetch_add(1, Ordering::Relaxed);
+        let asked = self.health.asked.load(Ordering::SeqCst);
         let mut kept = Vec::new();
         let mut next = String::new();
         loop {
@@ -261,9 +283,10 @@ impl<P: Project> Follower<P> {
             }
             next = page.metadata.next;
             if next.is_empty() {
-                self.send(Change::Reset(kept)).await?;
+                let revision = page.metadata.resource_version;
+                self.send(Change::Reset { all: kept, revision: revision.clone(), asked }).await?;
                 self.health.synced.store(true, Ordering::Relaxed);
-                return Ok(page.metadata.resource_version);
+                return Ok(revision);
             }
         }
     }
@@ -281,7 +304,6 @@ impl<P: Project> Follower<P> {
             .await
             .map_err(|_| WatchEnd::Silent)?
             .map_err(expired_or_api)?;
-        self.health.heard();
         let mut body = std::pin::pin!(body);
         let mut line = Vec::new();
         loop {
@@ -289,14 +311,23 @@ impl<P: Project> Follower<P> {
             let read = next_line(&mut body, &mut line);
             let read = tokio::select! {
                 read = tokio::time::timeout(SILENCE_ALLOWED, read) => read.map_err(|_| WatchEnd::Silent)?,
+                () = self.health.bell.notified() => return Err(WatchEnd::Asked),
                 () = self.changes.closed() => return Err(WatchEnd::Unheard),
             };
             if !read? {
                 return Ok(());
             }
-            self.health.heard();
-            // Half a line at the end of a broken connection: the whole one comes again from the last revision.
-            let Ok(event) = serde_json::from_slice::<Line<'_>>(&line) else { return Ok(()) };
+            let event = match serde_json::from_slice::<Line<'_>>(&line) {
+                Ok(event) => event,
+                // Half a line at the end of a broken connection: the whole one comes again from the last revision.
+                Err(_) if !line.ends_with(b"\n") => return Ok(()),
+                // A whole line that nobody can read would come again and again: what it was, a list tells.
+                Err(_) => return Err(WatchEnd::Expired),
+            };
+            // Only an event or a bookmark proves that the view moves; an opened connection or an error does not.
+            if event.kind != "ERROR" {
+                self.health.heard();
+            }
             match event.kind {
                 "BOOKMARK" => {}
                 "ERROR" => return Err(refused(event.object)),

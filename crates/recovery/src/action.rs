@@ -357,13 +357,16 @@ impl Action {
     pub fn needs_a_second_look(&self) -> bool {
         match self {
             // On an out-of-service node Kubernetes itself force deletes pods and detaches volumes. Leases are not watched.
-            Self::ForceDeletePod { .. } | Self::TaintNode { .. } | Self::UntaintNode { .. } => true,
+            // A phase of Failed is never taken back either, and the node that it rests on may have healed unseen.
+            Self::PatchPodStatus { .. }
+            | Self::ForceDeletePod { .. }
+            | Self::TaintNode { .. }
+            | Self::UntaintNode { .. } => true,
             // A Job that is gone from the view may only be late in it, and one that is going must not adopt.
             Self::DeleteJob { .. } | Self::AdoptPod { .. } => true,
             Self::RemoveFinalizer { owner_gone, .. } => *owner_gone,
             Self::AtOnce(steps) => steps.iter().any(Self::needs_a_second_look),
-            Self::PatchPodStatus { .. }
-            | Self::EmitEvent(_)
+            Self::EmitEvent(_)
             | Self::Mention(_)
             | Self::CreatePod { .. }
             | Self::PatchJobStatus { .. }

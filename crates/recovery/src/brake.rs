@@ -17,6 +17,9 @@ use crate::verdict::Judgement;
 /// In a small cluster two lost nodes are easily more than half of it, and yet an everyday failure.
 const NODES_ALWAYS_ALLOWED: u32 = 2;
 
+/// How many pods a node holds at most by default; how many it really holds is not watched.
+const PODS_OF_A_NODE: u32 = 110;
+
 /// How long an admission counts: a minute, and the second that is lost by counting whole seconds.
 const WINDOW_SECONDS: i64 = 61;
 
@@ -158,9 +161,10 @@ impl Brake {
         Self { limits, state }
     }
 
-    /// Goes on from what another process remembered.
+    /// Goes on from what another process remembered. What holds here and now is not forgotten for it.
     pub fn restore(&mut self, state: BrakeState) {
-        self.state = state;
+        let engaged = state.engaged.or(self.state.engaged);
+        self.state = BrakeState { engaged, ..state };
     }
 
     /// What to keep for the next process.
@@ -286,11 +290,26 @@ fn end_of_window(second: i64) -> Timestamp {
 
 /// How many pods the actions begin to recover; none if nothing is taken away from anyone.
 ///
-/// A pod counts with its status patch, so that finishing what was begun costs nothing more.
+/// A pod counts with its status patch, so that finishing what was begun costs nothing more. A node that is declared out
+/// of service loses all its pods, so it counts as if it were full.
 fn disrupted_pods(actions: &[Action]) -> Option<u32> {
     actions.iter().any(Action::is_disruptive).then(|| {
-        let patches = actions.iter().filter(|action| matches!(action, Action::PatchPodStatus { .. }));
-        u32::try_from(patches.count()).unwrap_or(u32::MAX)
+        let pods = |action: &Action| match action {
+            Action::PatchPodStatus { .. } => 1,
+            Action::TaintNode { .. } => PODS_OF_A_NODE,
+            Action::EmitEvent(_) | Action::ForceDeletePod { .. } | Action::UntaintNode { .. } => 0,
+            // A Job's own pods, by the Job's own spec.
+            Action::AtOnce(_)
+            | Action::Mention(_)
+            | Action::CreatePod { .. }
+            | Action::PatchJobStatus { .. }
+            | Action::RemoveFinalizer { .. }
+            | Action::DeletePod { .. }
+            | Action::AdoptPod { .. }
+            | Action::ReleasePod { .. }
+            | Action::DeleteJob { .. } => 0,
+        };
+        actions.iter().flat_map(Action::steps).map(pods).fold(0, u32::saturating_add)
     })
 }
 

@@ -86,6 +86,11 @@ impl Found {
         self.positive("leaderElection.leaseDuration", lease_duration);
         self.positive("leaderElection.renewDeadline", renew_deadline);
         self.positive("leaderElection.retryPeriod", retry_period);
+        if lease_duration.as_nanos() % 1_000_000_000 != 0 {
+            // A Lease holds whole seconds: others would see less than we count on.
+            let message = format!("{lease_duration} must be whole seconds, such as 15s");
+            self.note(Path::of("leaderElection.leaseDuration"), message);
+        }
         if lease_duration <= renew_deadline {
             let message =
                 format!("{lease_duration} must be longer than renewDeadline, which is {renew_deadline}");

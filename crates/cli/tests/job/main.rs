@@ -11,4 +11,5 @@ mod endings;
 mod lost_nodes;
 mod replacement;
 mod restarts;
+mod side_by_side;
 mod stage;

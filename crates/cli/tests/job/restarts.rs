@@ -103,3 +103,37 @@ async fn what_happens_while_it_is_away_is_seen_when_it_is_back() {
     assert_eq!(conditions(&job), "FailureTarget(BackoffLimitExceeded) Failed(BackoffLimitExceeded)");
     assert_eq!(counts(&job), "A0 R0 S4 F1 T0");
 }
+
+/// Three leaders in a row, two of them killed in the middle of their work: every pod is made once and counted once.
+#[tokio::test]
+async fn a_new_leader_goes_on_where_the_old_one_was_killed() {
+    const ELECTION: &str = "leaderElection: {leaseNamespace: default, leaseDuration: 3s, renewDeadline: 2s, retryPeriod: 500ms}\n";
+    let plane = ControlPlane::builder().start().await.unwrap();
+    let stage = Stage::on(plane.arena("leaders").await);
+    let mut replicas: Vec<_> = (0..3).map(|_| salvor(&plane, &only_jobs(ELECTION), &[])).collect();
+    stage.job("le", json!({"parallelism": 20, "completions": 100, "backoffLimit": 1000})).await;
+    let (mut succeeded, mut failed) = (0, 0);
+    let job = loop {
+        for pod in stage.alive("le").await {
+            let fails = (succeeded + failed) % 5 == 4;
+            stage.end(&pod, i32::from(fails)).await;
+            *(if fails { &mut failed } else { &mut succeeded }) += 1;
+        }
+        let job = stage.jobs.get("le").await.unwrap();
+        if crate::stage::condition(&job, "Complete").is_some() {
+            break job;
+        }
+        // The leader is the one that has done something.
+        let done = job.status.as_ref().and_then(|s| s.succeeded).unwrap_or(0);
+        if done > 30 * (4 - i32::try_from(replicas.len()).unwrap())
+            && replicas.len() > 1
+            && let Some(leader) = replicas.iter().position(|r| r.output().contains("\"done\""))
+        {
+            drop(replicas.remove(leader));
+        }
+    };
+    assert_eq!(replicas.len(), 1, "two leaders were killed");
+    assert_eq!(counts(&job), format!("A0 R0 S{succeeded} F{failed} T0"));
+    assert_eq!(stage.all_pods("le").await.len(), succeeded + failed);
+    stage.no_finalizer_is_left("le").await;
+}

@@ -21,7 +21,7 @@ const BLOCK: &str = "fake.example.com/block-deletion";
 /// As quick as the integration tests of the built-in controller.
 pub(crate) const QUICK: &str = "job: {backoffBase: 100ms, batchPeriod: 100ms}\n";
 
-/// Starts `salvor run` as the admin with only the Job controller, with this configuration beside its identity.
+/// Starts `salvor run` as the admin with this configuration beside its identity; it elects if that says how.
 pub(crate) fn salvor(plane: &ControlPlane, configuration: &str, environment: &[(&str, &str)]) -> Program {
     let folder = tempfile::tempdir().unwrap().keep();
     let kubeconfig = folder.join("kubeconfig");
@@ -29,11 +29,12 @@ pub(crate) fn salvor(plane: &ControlPlane, configuration: &str, environment: &[(
     let config = folder.join("config.yaml");
     let head = "apiVersion: config.salvor.dev/v1alpha1\nkind: Configuration\n";
     std::fs::write(&config, format!("{head}{configuration}")).unwrap();
+    let elects = configuration.contains("leaderElection");
     let arguments = [
         "run".to_owned(),
         format!("--kubeconfig={}", kubeconfig.display()),
         format!("--config={}", config.display()),
-        "--leader-elect=false".to_owned(),
+        format!("--leader-elect={elects}"),
         "--bind=127.0.0.1:0".to_owned(),
         "--log-format=json".to_owned(),
     ];
@@ -138,9 +139,19 @@ impl<'p> Stage<'p> {
         self.end_with(pod, code, json!([])).await;
     }
 
+    /// The same, reported an hour late: no controller waits before it replaces the pod.
+    pub(crate) async fn end_long_ago(&self, pod: &Pod, code: i32, conditions: Value) {
+        let hour = k8s_openapi::jiff::SignedDuration::from_hours(1);
+        self.end_at(pod, code, conditions, Timestamp::now() - hour).await;
+    }
+
     pub(crate) async fn end_with(&self, pod: &Pod, code: i32, conditions: Value) {
+        self.end_at(pod, code, conditions, Timestamp::now()).await;
+    }
+
+    async fn end_at(&self, pod: &Pod, code: i32, conditions: Value, at: Timestamp) {
         let phase = if code == 0 { "Succeeded" } else { "Failed" };
-        let ended = json!({"terminated": {"exitCode": code, "finishedAt": now(), "startedAt": now()}});
+        let ended = json!({"terminated": {"exitCode": code, "finishedAt": text(at), "startedAt": text(at)}});
         let status = json!({
             "phase": phase,
             "conditions": conditions,
@@ -152,7 +163,7 @@ impl<'p> Stage<'p> {
     }
 
     pub(crate) async fn ready(&self, pod: &Pod) {
-        let ready = json!({"type": "Ready", "status": "True", "lastTransitionTime": now()});
+        let ready = json!({"type": "Ready", "status": "True", "lastTransitionTime": text(Timestamp::now())});
         self.patch_status(pod, json!({"phase": "Running", "conditions": [ready]})).await;
     }
 
@@ -180,8 +191,8 @@ impl<'p> Stage<'p> {
     }
 }
 
-fn now() -> String {
-    Timestamp::now().strftime("%Y-%m-%dT%H:%M:%SZ").to_string()
+fn text(at: Timestamp) -> String {
+    at.strftime("%Y-%m-%dT%H:%M:%SZ").to_string()
 }
 
 pub(crate) fn template() -> Value {

@@ -190,6 +190,21 @@ impl Salvor {
         self.program.output().lines().filter(|l| l.contains(text)).count()
     }
 
+    /// Waits until its metrics hold this line.
+    pub(crate) async fn shows(&self, line: &str) {
+        self.until_page("/metrics", &format!("\n{line}\n")).await;
+    }
+
+    /// Waits until one of its pages holds this text; polled, because a page is no watch.
+    pub(crate) async fn until_page(&self, path: &str, text: &str) {
+        let until = wait::patience().until(async {
+            while !self.get(path).await.contains(text) {
+                tokio::time::sleep(Duration::from_millis(50)).await;
+            }
+        });
+        assert!(until.await.is_some(), "{path} never held {text:?}:\n{}", self.get(path).await);
+    }
+
     /// One of its pages.
     pub(crate) async fn get(&self, path: &str) -> String {
         self.says("salvor is running").await;

@@ -26,7 +26,7 @@ use crate::{
     executor::Written,
     live,
     metrics::Metrics,
-    recovery::{Feed, LiveInquiry, Recovery, Refused, View, relay},
+    recovery::{Feed, Known as KnownAlready, LiveInquiry, Recovery, Refused, View, relay},
     watch::{Change, Project, Target, WatchHealth, follow},
 };
 
@@ -124,8 +124,11 @@ pub(crate) struct Jobs {
     policy: Arc<JobPolicy>,
     metrics: Metrics,
     jobs: HashMap<String, Known>,
-    /// Whether the first list of Jobs is in: before that, no Job is missing.
+    /// Whether a list of each is in since we lead. Before that nothing is judged: what is missing may only be unseen.
     jobs_listed: bool,
+    pods_listed: bool,
+    /// A list counts if so many had been asked for when it was read.
+    lists_needed: u64,
     pods: HashMap<Home, PodSet>,
     homes: HashMap<String, Home>,
     gone: HashSet<String>,
@@ -139,6 +142,8 @@ impl Jobs {
             metrics,
             jobs: HashMap::new(),
             jobs_listed: false,
+            pods_listed: false,
+            lists_needed: 0,
             pods: HashMap::new(),
             homes: HashMap::new(),
             gone: HashSet::new(),
@@ -288,10 +293,17 @@ fn is_newer(revision: &str, than: &str) -> bool {
 
 impl Recovery for Jobs {
     const NAME: &'static str = "job";
+    const LISTS_TO_LEAD: bool = true;
     type Subject = Subject;
     type Why = JobWhy;
     type News = News;
     type Inquiry = Inquiry;
+
+    fn begin_to_lead(&mut self, asked: u64) {
+        self.lists_needed = asked;
+        self.jobs_listed = false;
+        self.pods_listed = false;
+    }
 
     fn feeds(&self, client: &Client, news: &mpsc::Sender<News>) -> Vec<Feed> {
         let jobs = WatchHealth::new(JOBS.resource);
@@ -310,8 +322,8 @@ impl Recovery for Jobs {
         match news {
             News::Job(Change::Applied(job)) => self.take_job(job).into_iter().collect(),
             News::Job(Change::Gone(uid)) => self.drop_job(&uid).into_iter().collect(),
-            News::Job(Change::Reset(jobs)) => {
-                self.jobs_listed = true;
+            News::Job(Change::Reset { all: jobs, asked, .. }) => {
+                self.jobs_listed |= asked >= self.lists_needed;
                 let present: HashSet<String> = jobs.iter().map(|job| job.job.uid.clone()).collect();
                 self.jobs.retain(|uid, _| present.contains(uid));
                 for job in jobs {
@@ -334,12 +346,20 @@ impl Recovery for Jobs {
             }
             News::Pod(Change::Applied(pod)) => self.take_pod(pod),
             News::Pod(Change::Gone(uid)) => self.pod_is_gone(uid).into_iter().collect(),
-            News::Pod(Change::Reset(pods)) => {
+            News::Pod(Change::Reset { all: pods, revision, asked }) => {
+                self.pods_listed |= asked >= self.lists_needed;
                 let present: HashSet<&str> = pods.iter().map(|seen| seen.pod.pod.uid.as_str()).collect();
-                let lost: Vec<String> =
-                    self.homes.keys().filter(|uid| !present.contains(uid.as_str())).cloned().collect();
+                // A pod that we made after the list was read is not in it.
+                let since = |uid: &str, home: &Home| {
+                    let known = self.pods.get(home).and_then(|set| set.get(uid));
+                    known.is_some_and(|known| is_newer(&known.resource_version, &revision))
+                };
+                let absent = self
+                    .homes
+                    .iter()
+                    .filter(|(uid, home)| !present.contains(uid.as_str()) && !since(uid, home));
+                let lost: Vec<String> = absent.map(|(uid, _)| uid.clone()).collect();
                 for uid in lost {
-                    // Not for good: a pod that we made while the list was read is not in it.
                     self.remove_pod(&uid);
                 }
                 for pod in pods {
@@ -351,6 +371,9 @@ impl Recovery for Jobs {
     }
 
     fn judge(&self, subject: &Subject, now: Timestamp) -> Option<Judgement<JobWhy>> {
+        if !self.jobs_listed || !self.pods_listed {
+            return None;
+        }
         match subject {
             Subject::Job(job) => {
                 let pods = self.pods_of(job);
@@ -364,13 +387,12 @@ impl Recovery for Jobs {
                         now,
                     ));
                 }
-                let left = self.jobs_listed && pods.iter().any(|pod| pod.tracked);
-                left.then(|| decide_leftovers(pods, &self.policy))
+                pods.iter().any(|pod| pod.tracked).then(|| decide_leftovers(pods, &self.policy))
             }
             Subject::Pod { namespace, uid, .. } => {
                 let set = self.pods.get(&Home::Nobody(namespace.clone()))?;
                 let pod = set.get(uid).filter(|pod| pod.tracked)?;
-                self.jobs_listed.then(|| decide_leftovers(std::slice::from_ref(pod), &self.policy))
+                Some(decide_leftovers(std::slice::from_ref(pod), &self.policy))
             }
         }
     }
@@ -485,7 +507,7 @@ impl LiveInquiry for Inquiry {
     async fn ask(
         &self,
         client: &Client,
-        _: Option<&str>,
+        _: KnownAlready<'_>,
         now: Timestamp,
     ) -> kube::Result<Option<Judgement<JobWhy>>> {
         match &self.subject {

@@ -3,7 +3,8 @@
 use std::{
     collections::{BTreeMap, BTreeSet, HashMap, HashSet},
     fmt,
-    sync::Arc,
+    sync::{Arc, Mutex, PoisonError},
+    time::Duration,
 };
 
 use futures::FutureExt;
@@ -20,12 +21,12 @@ use salvor_recovery::{
     },
 };
 use serde::Deserialize;
-use tokio::sync::mpsc;
+use tokio::{sync::mpsc, time::Instant};
 
 use crate::{
     executor::Written,
     live,
-    recovery::{Feed, LiveInquiry, Recovery, Refused, View, relay},
+    recovery::{Feed, Known, LiveInquiry, Recovery, Refused, View, relay},
     watch::{Change, Project, Target, WatchHealth, follow},
 };
 
@@ -102,6 +103,8 @@ pub(crate) struct Zombies {
     pods: HashMap<String, PodView>,
     pods_of_node: HashMap<String, BTreeSet<String>>,
     nodes: BTreeMap<String, NodeView>,
+    nodes_listed: bool,
+    looks: NodeLooks,
     node_of_uid: HashMap<String, String>,
     /// Subjects whose event is known to be recorded.
     announced: HashSet<String>,
@@ -114,6 +117,8 @@ impl Zombies {
             pods: HashMap::new(),
             pods_of_node: HashMap::new(),
             nodes: BTreeMap::new(),
+            nodes_listed: false,
+            looks: NodeLooks::default(),
             node_of_uid: HashMap::new(),
             announced: HashSet::new(),
         }
@@ -166,10 +171,14 @@ impl Zombies {
 
 impl Recovery for Zombies {
     const NAME: &'static str = "zombie";
+    // Every write names the revision that was judged, or is preceded by a second look.
+    const LISTS_TO_LEAD: bool = false;
     type Subject = Subject;
     type Why = Why;
     type News = News;
     type Inquiry = Inquiry;
+
+    fn begin_to_lead(&mut self, _: u64) {}
 
     fn feeds(&self, client: &Client, news: &mpsc::Sender<News>) -> Vec<Feed> {
         let pods = WatchHealth::new(PODS.resource);
@@ -189,7 +198,7 @@ impl Recovery for Zombies {
         match news {
             News::Pod(Change::Applied(pod)) => vec![self.insert_pod(pod)],
             News::Pod(Change::Gone(uid)) => self.remove_pod(&uid).into_iter().collect(),
-            News::Pod(Change::Reset(pods)) => {
+            News::Pod(Change::Reset { all: pods, .. }) => {
                 let mut woken: BTreeSet<Subject> = self.pods.values().map(|p| Subject::pod(&p.pod)).collect();
                 let present: HashSet<String> = pods.iter().map(|p| p.pod.uid.clone()).collect();
                 let gone: Vec<String> =
@@ -212,9 +221,11 @@ impl Recovery for Zombies {
                 woken.push(Subject::Node { name });
                 woken
             }
-            News::Node(Change::Reset(nodes)) => {
+            News::Node(Change::Reset { all: nodes, .. }) => {
                 let mut woken: BTreeSet<Subject> = self.subjects().into_iter().collect();
                 let present: HashSet<String> = nodes.iter().map(|n| n.node.uid.clone()).collect();
+                self.nodes_listed = true;
+                self.announced.retain(|uid| present.contains(uid) || self.pods.contains_key(uid));
                 self.nodes.retain(|_, n| present.contains(&n.node.uid));
                 self.node_of_uid.retain(|uid, _| present.contains(uid));
                 for node in nodes {
@@ -249,33 +260,45 @@ impl Recovery for Zombies {
 
     fn node_counts(&self) -> Option<NodeCounts> {
         let count = |n: usize| u32::try_from(n).unwrap_or(u32::MAX);
-        Some(NodeCounts {
+        self.nodes_listed.then(|| NodeCounts {
             unreachable: count(self.nodes.values().filter(|n| n.unreachable.is_some()).count()),
             total: count(self.nodes.len()),
         })
     }
 
     fn inquiry(&self, subject: &Subject) -> Inquiry {
-        let (uid, observed) = match subject {
+        let (uid, pod, observed) = match subject {
             Subject::Pod { uid, .. } => {
-                let node = self.pods.get(uid).and_then(|p| p.node_name.as_ref());
-                (uid.clone(), node.and_then(|n| self.nodes.get(n)))
+                let pod = self.pods.get(uid);
+                let node = pod.and_then(|p| p.node_name.as_ref());
+                (uid.clone(), pod.cloned(), node.and_then(|n| self.nodes.get(n)))
             }
             Subject::Node { name } => {
                 let node = self.nodes.get(name);
-                (node.map(|n| n.node.uid.clone()).unwrap_or_default(), node)
+                (node.map(|n| n.node.uid.clone()).unwrap_or_default(), None, node)
             }
         };
         Inquiry {
             subject: subject.clone(),
+            pod,
             announced: self.announced.contains(&uid),
             observed: observed.and_then(|n| n.unreachable).map(|u| u.since),
             policy: self.policy.clone(),
+            looks: self.looks.clone(),
         }
     }
 
-    fn done(&mut self, subject: &Subject, step: &Action, _: &Written, _: Timestamp) -> View {
-        if !matches!(step, Action::EmitEvent(_)) {
+    fn done(&mut self, subject: &Subject, action: &Action, _: &Written, _: Timestamp) -> View {
+        if let (Subject::Node { name }, Action::TaintNode { .. } | Action::UntaintNode { .. }) =
+            (subject, action)
+        {
+            // What is told from now on is about this, not about an earlier incident.
+            if let Some(node) = self.nodes.get_mut(name) {
+                node.announced = false;
+                self.announced.remove(&node.node.uid);
+            }
+        }
+        if !matches!(action, Action::EmitEvent(_)) {
             return View::Lags;
         }
         match subject {
@@ -304,9 +327,49 @@ impl Recovery for Zombies {
 #[derive(Debug)]
 pub(crate) struct Inquiry {
     subject: Subject,
+    /// The pod as it was judged.
+    pod: Option<PodView>,
     announced: bool,
     observed: Option<Timestamp>,
     policy: Arc<ZombiePolicy>,
+    looks: NodeLooks,
+}
+
+/// Live looks at nodes, shared for a moment: a storm of zombies on one node asks about it once a second, not once each.
+#[derive(Clone, Debug, Default)]
+struct NodeLooks(Arc<Mutex<HashMap<String, Arc<Look>>>>);
+
+type Look = tokio::sync::Mutex<Option<(Instant, Option<NodeView>)>>;
+
+/// How long a live look at a node holds.
+const LOOK_HOLDS: Duration = Duration::from_secs(1);
+
+impl NodeLooks {
+    async fn at(&self, client: &Client, name: &str, observed: Timestamp) -> kube::Result<Option<NodeView>> {
+        let look =
+            self.0.lock().unwrap_or_else(PoisonError::into_inner).entry(name.to_owned()).or_default().clone();
+        // Whoever comes second waits for the first one's answer.
+        let mut look = look.lock().await;
+        if let Some((taken, view)) = &*look
+            && taken.elapsed() < LOOK_HOLDS
+        {
+            return Ok(view.clone());
+        }
+        let taken = Instant::now();
+        let view = node(client, name, observed).await?;
+        *look = Some((taken, view.clone()));
+        self.forget_old();
+        Ok(view)
+    }
+
+    fn forget_old(&self) {
+        let mut looks = self.0.lock().unwrap_or_else(PoisonError::into_inner);
+        let fresh = |look: &Arc<Look>| match look.try_lock() {
+            Ok(look) => look.as_ref().is_some_and(|(taken, _)| taken.elapsed() < LOOK_HOLDS),
+            Err(_) => true,
+        };
+        looks.retain(|_, look| fresh(look));
+    }
 }
 
 impl LiveInquiry for Inquiry {
@@ -315,20 +378,21 @@ impl LiveInquiry for Inquiry {
     async fn ask(
         &self,
         client: &Client,
-        written: Option<&str>,
+        known: Known<'_>,
         now: Timestamp,
     ) -> kube::Result<Option<Judgement<Why>>> {
         let observed = self.observed.unwrap_or(now);
         match &self.subject {
             Subject::Pod { uid, namespace, name } => {
-                let fresh = match written {
-                    Some(pod) => Some(read_pod(pod).map_err(kube::Error::SerdeError)?),
-                    None => pod(client, namespace, name).await?,
+                let fresh = match known {
+                    Known::Guarded => self.pod.clone(),
+                    Known::Written(pod) => Some(read_pod(pod).map_err(kube::Error::SerdeError)?),
+                    Known::Nothing => pod(client, namespace, name).await?,
                 };
                 let Some(mut pod) = fresh.filter(|p| p.pod.uid == *uid) else { return Ok(None) };
                 pod.announced = self.announced;
                 let node = match &pod.node_name {
-                    Some(name) => node(client, name, observed).await?,
+                    Some(name) => self.looks.at(client, name, observed).await?,
                     None => None,
                 };
                 Ok(Some(decide_pod(&pod, node.as_ref(), &self.policy, now).map_why(Why::Pod)))

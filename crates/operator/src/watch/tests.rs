@@ -92,7 +92,7 @@ impl Bench {
 
     async fn reset(&mut self) -> Vec<(String, u64)> {
         match self.next().await {
-            Change::Reset(all) => all,
+            Change::Reset { all, .. } => all,
             other => panic!("not a reset: {other:?}"),
         }
     }
@@ -204,7 +204,29 @@ async fn a_server_that_closes_every_watch_at_once_is_not_hammered() {
     tokio::time::sleep(Duration::from_secs(30)).await;
     let watches = bench.watched_from().len();
     assert!((3..=10).contains(&watches), "{watches} watches in 30 s");
+    assert!(bench.health.staleness() >= Duration::from_secs(30), "a watch that says nothing ages the view");
     assert_eq!(bench.lists(), 1, "and nothing is listed again for it");
+}
+
+#[tokio::test(start_paused = true)]
+async fn a_line_that_nobody_can_read_is_made_up_for_by_a_list() {
+    let mut bench = Bench::new(vec![
+        Answer::List(vec![], 10, ""),
+        Answer::Chunks(vec!["this is no event\n".to_owned()]),
+        Answer::List(vec![object("a", 11, 1)], 20, ""),
+    ]);
+    bench.reset().await;
+    assert_eq!(bench.reset().await, [("a".into(), 1)]);
+}
+
+#[tokio::test(start_paused = true)]
+async fn watches_that_open_and_stay_silent_let_the_view_grow_old() {
+    let silent = (0..10).map(|_| Answer::Hangs(vec![]));
+    let mut bench = Bench::new([Answer::List(vec![], 10, "")].into_iter().chain(silent).collect());
+    bench.reset().await;
+    tokio::time::sleep(SILENCE_ALLOWED * 3).await;
+    assert!(bench.watched_from().len() >= 3);
+    assert!(bench.health.staleness() >= SILENCE_ALLOWED * 3 - Duration::from_secs(1));
 }
 
 #[tokio::test(start_paused = true)]

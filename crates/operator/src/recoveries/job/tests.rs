@@ -36,7 +36,9 @@ fn pod(uid: &str, revision: u64, phase: &str) -> Value {
 
 fn with_job() -> (Jobs, Subject) {
     let mut jobs = jobs();
-    let woken = jobs.hear(News::Job(Change::Reset(vec![read_job(&job(1).to_string()).unwrap()])), now());
+    jobs.hear(News::Pod(Change::Reset { all: Vec::new(), revision: "1".into(), asked: 0 }), now());
+    let all = vec![read_job(&job(1).to_string()).unwrap()];
+    let woken = jobs.hear(News::Job(Change::Reset { all, revision: "1".into(), asked: 0 }), now());
     (jobs, woken[0].clone())
 }
 
@@ -77,6 +79,39 @@ fn an_answer_that_comes_after_the_pod_is_gone_does_not_bring_it_back() {
 }
 
 #[test]
+fn nothing_is_judged_before_both_lists_are_in() {
+    let mut jobs = jobs();
+    let all = vec![read_job(&job(1).to_string()).unwrap()];
+    let woken = jobs.hear(News::Job(Change::Reset { all, revision: "1".into(), asked: 0 }), now());
+    assert!(jobs.judge(&woken[0], now()).is_none(), "its pods may be there");
+    jobs.hear(News::Pod(Change::Reset { all: Vec::new(), revision: "1".into(), asked: 0 }), now());
+    assert_eq!(asked(&jobs, &woken[0]), ["CreatePod"]);
+}
+
+#[test]
+fn who_begins_to_lead_judges_nothing_before_it_has_lists_of_its_own() {
+    let (mut jobs, subject) = with_job();
+    jobs.begin_to_lead(1);
+    jobs.hear(News::Pod(Change::Reset { all: Vec::new(), revision: "2".into(), asked: 0 }), now());
+    let all = vec![read_job(&job(1).to_string()).unwrap()];
+    jobs.hear(News::Job(Change::Reset { all, revision: "2".into(), asked: 1 }), now());
+    assert!(jobs.judge(&subject, now()).is_none(), "the list of pods was read before");
+    jobs.hear(News::Pod(Change::Reset { all: Vec::new(), revision: "2".into(), asked: 1 }), now());
+    assert_eq!(asked(&jobs, &subject), ["CreatePod"]);
+}
+
+#[test]
+fn a_list_that_is_older_than_our_pod_does_not_take_it_away() {
+    let (mut jobs, subject) = with_job();
+    let step = create(&jobs, &subject);
+    jobs.done(&subject, &step, &Written::Object(pod("a", 5, "Pending").to_string()), now());
+    jobs.hear(News::Pod(Change::Reset { all: Vec::new(), revision: "4".into(), asked: 0 }), now());
+    assert_eq!(asked(&jobs, &subject), ["PatchJobStatus"]);
+    jobs.hear(News::Pod(Change::Reset { all: Vec::new(), revision: "6".into(), asked: 0 }), now());
+    assert_eq!(asked(&jobs, &subject), ["CreatePod"]);
+}
+
+#[test]
 fn what_is_older_than_what_is_known_is_no_news() {
     let (mut jobs, subject) = with_job();
     assert_eq!(jobs.hear(applied(&pod("a", 9, "Succeeded")), now()), std::slice::from_ref(&subject));
@@ -104,9 +139,11 @@ fn a_pod_of_somebody_else_under_our_name_is_stepped_around() {
 #[test]
 fn pods_of_a_job_that_is_gone_are_let_go_once_the_jobs_are_known() {
     let mut jobs = jobs();
-    let woken = jobs.hear(applied(&pod("a", 5, "Running")), now());
+    let all = vec![read_pod(&pod("a", 5, "Running").to_string()).unwrap()];
+    let woken = jobs.hear(News::Pod(Change::Reset { all, revision: "6".into(), asked: 0 }), now());
     assert_eq!(asked(&jobs, &woken[0]), [""; 0], "its Job may not be listed yet");
-    let woken = jobs.hear(News::Job(Change::Reset(Vec::new())), now());
+    let woken =
+        jobs.hear(News::Job(Change::Reset { all: Vec::new(), revision: "6".into(), asked: 0 }), now());
     assert_eq!(asked(&jobs, &woken[0]), ["RemoveFinalizer"]);
 }
 
