@@ -14,7 +14,7 @@ use serde_json::{Value, json};
 use crate::stage::{Stage, blocked_template, conditions, index, is_over};
 
 /// Histories under way at once: enough to keep two cores busy, most of them wait.
-const AT_ONCE: usize = 16;
+const AT_ONCE: usize = 40;
 
 /// What happens to a Job or to the n-th of its pods that are alive.
 #[derive(Clone, Debug)]
@@ -194,7 +194,7 @@ impl Play<'_> {
     /// before it looks at a Job again; what they look like.
     async fn agree(&self, after: &str) -> Result<Seen, String> {
         // Two of its seconds of batching.
-        const STEADY: u32 = 22;
+        const STEADY: u32 = 9;
         let (mut last, mut steady) = (None, 0);
         let agreed = wait::patience().until(async {
             loop {
@@ -208,7 +208,7 @@ impl Play<'_> {
                 if steady >= STEADY {
                     return;
                 }
-                tokio::time::sleep(Duration::from_millis(100)).await;
+                tokio::time::sleep(Duration::from_millis(250)).await;
             }
         });
         let finished = agreed.await;
