@@ -1,5 +1,5 @@
 # Everything a contributor or CI runs. `make test` is the whole of it.
-.PHONY: test quick control-plane bench-nodes
+.PHONY: test quick control-plane bench-nodes bench-zombie
 
 # Formatting, lints, docs, dependency policy, and every test, on the real control plane.
 test:
@@ -16,3 +16,7 @@ control-plane:
 # 1,000 simulated nodes with 10,000 pods on the real control plane.
 bench-nodes:
 	cargo run --release -p salvor-bench -- nodes
+
+# Memory at rest and storms of zombie recovery, beside bare requests and beside Kueue; writes docs/benchmarks.md.
+bench-zombie:
+	cargo run --release -p salvor-bench -- zombie

@@ -36,20 +36,14 @@ pub(crate) async fn run(nodes: usize, pods: usize) -> Result<(), String> {
     let profile = |i: usize| NodeProfile::named(format!("node-{i:04}")).in_zone(arena.zone());
 
     let clock = Instant::now();
-    fleet
-        .add((0..nodes).map(profile))
-        .await
-        .map_err(|e| e.to_string())?;
+    fleet.add((0..nodes).map(profile)).await.map_err(|e| e.to_string())?;
     let patience = || Patience::of(Duration::from_secs(900));
     let node_api: Api<Node> = Api::all(arena.client());
     let everything = ListParams::default();
     patience()
-        .for_list(
-            &node_api,
-            &everything,
-            "every node is schedulable",
-            |all: &[Node]| all.len() == nodes && all.iter().all(schedulable),
-        )
+        .for_list(&node_api, &everything, "every node is schedulable", |all: &[Node]| {
+            all.len() == nodes && all.iter().all(schedulable)
+        })
         .await
         .map_err(|e| e.to_string())?;
     let registered = clock.elapsed();
@@ -70,51 +64,27 @@ pub(crate) async fn run(nodes: usize, pods: usize) -> Result<(), String> {
             .map_err(|e| e.to_string())?;
         let running = ListParams::default().fields("status.phase=Running");
         patience()
-            .for_list(&pod_api, &running, "every pod runs", |all: &[Pod]| {
-                all.len() == pods
-            })
+            .for_list(&pod_api, &running, "every pod runs", |all: &[Pod]| all.len() == pods)
             .await
             .map_err(|e| e.to_string())
     };
-    wait::never(
-        &node_api,
-        &everything,
-        "a node is lost",
-        |n| !schedulable(n),
-        all_run,
-    )
-    .await?;
+    wait::never(&node_api, &everything, "a node is lost", |n| !schedulable(n), all_run).await?;
     let started = start.elapsed();
 
     // A quiet minute: what a standing fleet costs, and that its nodes stay ready.
     let cpu_started = cpu_seconds(own);
     let quiet = Duration::from_secs(60);
-    wait::never(
-        &node_api,
-        &everything,
-        "a node is lost",
-        |n| !schedulable(n),
-        tokio::time::sleep(quiet),
-    )
-    .await;
+    wait::never(&node_api, &everything, "a node is lost", |n| !schedulable(n), tokio::time::sleep(quiet))
+        .await;
     let cpu_quiet = cpu_seconds(own) - cpu_started;
 
     let (now, peak) = memory_mb(own);
     let stats = fleet.stats().await.map_err(|e| e.to_string())?;
     let server = plane.pid(Part::ApiServer).map_or(0.0, cpu_seconds);
     eprintln!("| what | seen |\n|---|---|");
-    eprintln!(
-        "| nodes, pods | {nodes}, {pods} (known to the fleet: {}, {}) |",
-        stats.nodes, stats.pods
-    );
-    eprintln!(
-        "| nodes registered and schedulable after | {:.1} s |",
-        registered.as_secs_f64()
-    );
-    eprintln!(
-        "| pods created, scheduled and running after | {:.1} s |",
-        started.as_secs_f64()
-    );
+    eprintln!("| nodes, pods | {nodes}, {pods} (known to the fleet: {}, {}) |", stats.nodes, stats.pods);
+    eprintln!("| nodes registered and schedulable after | {:.1} s |", registered.as_secs_f64());
+    eprintln!("| pods created, scheduled and running after | {:.1} s |", started.as_secs_f64());
     eprintln!(
         "| CPU of this process (nodes, watches of the bench, creates) until then | {:.1} s |",
         cpu_started - cpu_before
@@ -122,24 +92,14 @@ pub(crate) async fn run(nodes: usize, pods: usize) -> Result<(), String> {
     eprintln!("| CPU of this process in a quiet minute | {cpu_quiet:.1} s |");
     eprintln!("| resident memory of this process, now and peak | {now:.0} MB, {peak:.0} MB |");
     eprintln!("| CPU of kube-apiserver in all | {server:.1} s |");
-    eprintln!(
-        "| calls of nodes that failed and were made again | {} |",
-        stats.failed_calls
-    );
+    eprintln!("| calls of nodes that failed and were made again | {} |", stats.failed_calls);
     eprintln!("| nodes lost meanwhile | 0 |");
     Ok(())
 }
 
 fn schedulable(node: &Node) -> bool {
     let conditions = node.status.as_ref().and_then(|s| s.conditions.as_ref());
-    let ready = conditions
-        .into_iter()
-        .flatten()
-        .any(|c| c.type_ == "Ready" && c.status == "True");
-    let tainted = node
-        .spec
-        .as_ref()
-        .and_then(|s| s.taints.as_ref())
-        .is_some_and(|t| !t.is_empty());
+    let ready = conditions.into_iter().flatten().any(|c| c.type_ == "Ready" && c.status == "True");
+    let tainted = node.spec.as_ref().and_then(|s| s.taints.as_ref()).is_some_and(|t| !t.is_empty());
     ready && !tainted
 }

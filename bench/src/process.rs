@@ -82,8 +82,14 @@ fn used_by(pids: &[u32]) -> f64 {
 /// left out: those of our own loopback traffic are in no process's books.
 fn busy_seconds() -> f64 {
     let stat = fs::read_to_string("/proc/stat").unwrap_or_default();
-    let fields: Vec<f64> =
-        stat.lines().next().unwrap_or("").split_whitespace().skip(1).map(|f| f.parse().unwrap_or(0.0)).collect();
+    let fields: Vec<f64> = stat
+        .lines()
+        .next()
+        .unwrap_or("")
+        .split_whitespace()
+        .skip(1)
+        .map(|f| f.parse().unwrap_or(0.0))
+        .collect();
     let [user, nice, system, _idle, _iowait, _irq, _softirq, steal, ..] = fields[..] else { return 0.0 };
     (user + nice + system + steal) / TICKS
 }

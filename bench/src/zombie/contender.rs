@@ -109,7 +109,11 @@ impl Running {
     }
 }
 
-async fn start_salvor(binary: &Path, plane: &ControlPlane, folder: &Path) -> Result<(Program, SocketAddr), String> {
+async fn start_salvor(
+    binary: &Path,
+    plane: &ControlPlane,
+    folder: &Path,
+) -> Result<(Program, SocketAddr), String> {
     let config = folder.join("salvor.yaml");
     std::fs::write(&config, CONFIGURATION).map_err(|e| format!("{}: {e}", config.display()))?;
     let arguments = [

@@ -36,9 +36,7 @@ async fn recover(client: &Client, consent: Consent, pod: &MadePod) -> Result<(),
         consent.annotation(),
     );
     let now = Timestamp::now().strftime("%Y-%m-%dT%H:%M:%SZ").to_string();
-    let condition = |kind: &str| {
-        json!({"type": kind, "status": "True", "reason": reason, "message": message, "lastTransitionTime": now})
-    };
+    let condition = |kind: &str| json!({"type": kind, "status": "True", "reason": reason, "message": message, "lastTransitionTime": now});
     let patch = json!({
         "metadata": {"uid": uid, "resourceVersion": resource_version},
         "status": {"phase": "Failed", "conditions": [condition("KueueFailureRecovery"), condition("DisruptionTarget")]},

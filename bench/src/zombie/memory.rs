@@ -46,7 +46,11 @@ pub(crate) async fn fill(plane: &ControlPlane, sizes: &Sizes) -> Result<usize, S
 }
 
 /// Runs a contender until its memory has settled.
-pub(crate) async fn measure(plane: &ControlPlane, contender: &Contender, pod_bytes: usize) -> Result<Memory, String> {
+pub(crate) async fn measure(
+    plane: &ControlPlane,
+    contender: &Contender,
+    pod_bytes: usize,
+) -> Result<Memory, String> {
     eprintln!("memory: of {}", contender.name());
     let watchman = Watchman::begin(&pids(plane));
     let running = contender.start(plane).await?;

@@ -26,7 +26,7 @@ use self::{
 };
 
 /// How much of everything.
-#[derive(Clone, Debug, clap::Args)]
+#[derive(Clone, Debug, Default, clap::Args)]
 pub(crate) struct Sizes {
     /// Pods in the cluster whose memory is measured
     #[arg(long, default_value_t = 20_000, value_name = "N")]
@@ -49,6 +49,9 @@ pub(crate) struct Sizes {
     /// Do not compare with Kueue
     #[arg(long)]
     without_kueue: bool,
+    /// Measure this salvor instead of building one
+    #[arg(long, value_name = "FILE")]
+    salvor: Option<PathBuf>,
     /// Where the table is written
     #[arg(long, default_value = concat!(env!("CARGO_MANIFEST_DIR"), "/../docs/benchmarks.md"), value_name = "FILE", hide_default_value = true)]
     output: PathBuf,
@@ -56,8 +59,9 @@ pub(crate) struct Sizes {
 
 /// Measures everything, prints the page and writes it.
 pub(crate) async fn run(sizes: &Sizes) -> Result<(), String> {
-    let salvor = Contender::Salvor(build_salvor()?);
-    let kueue = if sizes.without_kueue { Err("left out by --without-kueue".to_owned()) } else { Kueue::build() };
+    let salvor = Contender::Salvor(sizes.salvor.clone().map_or_else(build_salvor, Ok)?);
+    let kueue =
+        if sizes.without_kueue { Err("left out by --without-kueue".to_owned()) } else { Kueue::build() };
     let mut report = Report::new(sizes.clone());
     report.salvor.storms = storms(&salvor, &[Consent::Terminate, Consent::Delete], sizes).await?;
     let kueue = match kueue {

@@ -168,14 +168,18 @@ async fn watch(
         loop {
             line.clear();
             let sight = match lines.read_until(b'\n', &mut line).await {
-                Ok(bytes) if bytes > 0 && line.ends_with(b"\n") => match serde_json::from_slice::<Seen>(&line) {
-                    Ok(seen) if seen.kind == "ERROR" => Some(Sight::Blind(String::from_utf8_lossy(&line).into())),
-                    Ok(seen) => {
-                        revision.clone_from(&seen.object.metadata.resource_version);
-                        read(seen)
+                Ok(bytes) if bytes > 0 && line.ends_with(b"\n") => {
+                    match serde_json::from_slice::<Seen>(&line) {
+                        Ok(seen) if seen.kind == "ERROR" => {
+                            Some(Sight::Blind(String::from_utf8_lossy(&line).into()))
+                        }
+                        Ok(seen) => {
+                            revision.clone_from(&seen.object.metadata.resource_version);
+                            read(seen)
+                        }
+                        Err(error) => Some(Sight::Blind(format!("{path}: {error}"))),
                     }
-                    Err(error) => Some(Sight::Blind(format!("{path}: {error}"))),
-                },
+                }
                 // The server drops a watch that does not keep up; nothing is lost by going on from the last event.
                 _ => match open(&client, &path, &revision).await {
                     Ok(again) => {
@@ -195,7 +199,11 @@ async fn watch(
     Ok(())
 }
 
-async fn open(client: &Client, path: &str, revision: &str) -> Result<Pin<Box<dyn AsyncBufRead + Send>>, String> {
+async fn open(
+    client: &Client,
+    path: &str,
+    revision: &str,
+) -> Result<Pin<Box<dyn AsyncBufRead + Send>>, String> {
     let request = get(path, &format!("watch=true&timeoutSeconds=900&resourceVersion={revision}"))?;
     Ok(Box::pin(client.request_stream(request).await.map_err(|e| format!("{path}: {e}"))?))
 }

@@ -80,7 +80,8 @@ impl Set {
         size: usize,
     ) -> Result<Self, String> {
         let client = plane.admin().client("bench-world");
-        let nodes: Vec<String> = (0..size.div_ceil(PODS_PER_NODE)).map(|i| format!("{namespace}-{i:03}")).collect();
+        let nodes: Vec<String> =
+            (0..size.div_ceil(PODS_PER_NODE)).map(|i| format!("{namespace}-{i:03}")).collect();
         let wanted = (0..size).map(|i| WantedPod {
             name: format!("training-{i:05}"),
             node: nodes[i % nodes.len()].clone(),
@@ -120,7 +121,8 @@ pub(crate) async fn measure(
     let mut measured = Vec::new();
     for (number, (own, floor)) in sets.into_iter().enumerate() {
         // Whoever comes second finds a larger database, so they take turns.
-        let (floor_first, floor_second) = if number % 2 == 0 { (Some(floor), None) } else { (None, Some(floor)) };
+        let (floor_first, floor_second) =
+            if number % 2 == 0 { (Some(floor), None) } else { (None, Some(floor)) };
         let mut floor_run = None;
         if let Some(set) = floor_first {
             floor_run = Some(run_floor(plane, consent, set).await?);
@@ -148,7 +150,8 @@ async fn run_floor(plane: &ControlPlane, consent: Consent, set: Set) -> Result<(
     let client = plane.admin().client("bench-floor");
     let (watchman, server_before) = (Watchman::begin(&pids(plane)), cpu_seconds(server));
     let start = Instant::now();
-    let (observed, ()) = tokio::try_join!(observer.until_done(start), floor::run(&client, consent, set.pods))?;
+    let (observed, ()) =
+        tokio::try_join!(observer.until_done(start), floor::run(&client, consent, set.pods))?;
     let run = Run { observed, server_cpu: cpu_seconds(server) - server_before };
     Ok((run, watchman.end(None)))
 }

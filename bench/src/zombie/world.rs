@@ -45,7 +45,8 @@ struct AnswerMeta {
 
 impl MadePod {
     fn from_answer(namespace: &str, name: &str, node: &str, answer: &str) -> Result<Self, String> {
-        let Answer { metadata } = serde_json::from_str(answer).map_err(|e| format!("pod {namespace}/{name}: {e}"))?;
+        let Answer { metadata } =
+            serde_json::from_str(answer).map_err(|e| format!("pod {namespace}/{name}: {e}"))?;
         Ok(Self {
             namespace: namespace.to_owned(),
             name: name.to_owned(),

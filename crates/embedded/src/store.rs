@@ -44,6 +44,8 @@ pub(crate) struct Store {
     remembered: usize,
     /// Who names an owner, by the owner's UID.
     dependents: BTreeMap<String, BTreeSet<(ResourceKey, String)>>,
+    /// The resources that were written since their watchers were last told.
+    changed: BTreeSet<ResourceKey>,
     /// What was written or removed and has not been looked at by the garbage collector.
     touched: Vec<Touched>,
 }
@@ -69,6 +71,7 @@ impl Store {
             shelves: BTreeMap::new(),
             remembered: REMEMBERED_EVENTS,
             dependents: BTreeMap::new(),
+            changed: BTreeSet::new(),
             touched: Vec::new(),
         }
     }
@@ -76,6 +79,11 @@ impl Store {
     /// The objects that name an owner with this UID.
     pub(crate) fn dependents(&self, uid: &str) -> Vec<(ResourceKey, String)> {
         self.dependents.get(uid).map(|dependents| dependents.iter().cloned().collect()).unwrap_or_default()
+    }
+
+    /// The resources that were written since this was last asked.
+    pub(crate) fn take_changed(&mut self) -> BTreeSet<ResourceKey> {
+        std::mem::take(&mut self.changed)
     }
 
     /// What was written since this was last asked.
@@ -187,6 +195,7 @@ impl Store {
         self.revision += 1;
         object::set_metadata(&mut value, "resourceVersion", json!(self.revision.to_string()));
         let after = Stored::new(value);
+        self.changed.insert(resource.clone());
         let shelf = self.shelves.entry(resource.clone()).or_default();
         let before = shelf.objects.insert(key.clone(), Arc::clone(&after));
         shelf.remember(
@@ -215,6 +224,7 @@ impl Store {
         let shelf = self.shelves.get_mut(resource)?;
         let before = shelf.objects.remove(key)?;
         self.revision += 1;
+        self.changed.insert(resource.clone());
         let mut last = before.value().clone();
         object::set_metadata(&mut last, "resourceVersion", json!(self.revision.to_string()));
         let after = Stored::new(last);
@@ -238,9 +248,10 @@ impl Store {
 
     /// Forgets all events up to now, as a compaction of etcd does.
     pub(crate) fn compact(&mut self) {
-        for shelf in self.shelves.values_mut() {
+        for (resource, shelf) in &mut self.shelves {
             shelf.log.clear();
             shelf.forgotten = self.revision;
+            self.changed.insert(resource.clone());
         }
     }
 }

@@ -12,7 +12,7 @@ use futures::future::join_all;
 use jiff::Timestamp;
 use salvor_recovery::{
     Action, Judgement, Reason, Verdict,
-    action::Subject,
+    action::{EventNote, Subject},
     brake::{Brake, Transition},
 };
 use tokio::{
@@ -34,7 +34,7 @@ const FIRST_RETRY: Duration = Duration::from_millis(200);
 const LONGEST_RETRY: Duration = Duration::from_secs(60);
 /// After our own writes the watch should show them; if it does not by then, the subject is judged all the same.
 const ECHO_WITHIN: Duration = Duration::from_secs(10);
-/// Tries at telling about the brake.
+/// Tries at telling what no judgement will ask to be told again.
 const TELL_ATTEMPTS: u32 = 10;
 /// A conflict means that our view is behind; news end the wait earlier.
 const CATCH_UP_WITHIN: Duration = Duration::from_secs(2);
@@ -97,12 +97,15 @@ struct Tracked {
     echo_by: Option<Instant>,
     /// Whether there was news since it was last acted on.
     heard: bool,
+    /// The event that could not be recorded.
+    untold: Option<EventNote>,
 }
 
 /// How acting on a subject ended.
 struct End<R: Recovery> {
     subject: R::Subject,
     done: Vec<(Action, Written)>,
+    untold: Option<EventNote>,
     outcome: Outcome,
 }
 
@@ -111,6 +114,19 @@ enum Outcome {
     /// The live objects say otherwise than the view did.
     Changed(String),
     Failed(Box<Action>, Failure),
+}
+
+impl Outcome {
+    /// The event that could not be recorded, if it is that which failed.
+    fn untold(&self) -> Option<&EventNote> {
+        match self {
+            Self::Failed(step, _) => match &**step {
+                Action::EmitEvent(note) => Some(note),
+                _ => None,
+            },
+            Self::Done | Self::Changed(_) => None,
+        }
+    }
 }
 
 impl<R: Recovery> Engine<R> {
@@ -220,15 +236,20 @@ impl<R: Recovery> Engine<R> {
 
     fn announce(&self, transition: &Transition) {
         tracing::warn!(recovery = R::NAME, "{transition}");
-        let note = transition.event(self.shared.home.clone());
+        self.tell(transition.event(self.shared.home.clone()));
+    }
+
+    /// Records an event that stands by itself.
+    fn tell(&self, note: EventNote) {
         let executor = self.shared.executor.clone();
+        let action = Action::EmitEvent(note);
         tokio::spawn(async move {
             let mut wait = FIRST_RETRY;
             // The moment at which the API server is most likely sick as well.
             for _ in 0..TELL_ATTEMPTS {
-                match executor.perform(&Action::EmitEvent(note.clone())).await {
+                match executor.perform(&action).await {
                     Ok(_) | Err(Failure::NotLeading) => return,
-                    Err(failure) => tracing::warn!(%failure, "the event about the brake is not recorded yet"),
+                    Err(failure) => tracing::warn!(%failure, %action, "not recorded yet"),
                 }
                 tokio::time::sleep(wait).await;
                 wait = (wait * 2).min(LONGEST_RETRY);
@@ -287,8 +308,11 @@ impl<R: Recovery> Engine<R> {
         let now = self.shared.time.server();
         let Some(judgement) = self.recovery.judge(&subject, now) else {
             self.wakes.remove(&subject);
-            self.tracked.remove(&subject);
             self.held.remove(&subject);
+            // No judgement of it will ask for the event any more.
+            if let Some(note) = self.tracked.remove(&subject).and_then(|tracked| tracked.untold) {
+                self.tell(note);
+            }
             return;
         };
         self.wakes.remove(&subject);
@@ -397,9 +421,10 @@ impl<R: Recovery> Engine<R> {
         };
         let ends = self.ends.0.clone();
         tokio::spawn(async move {
-            let (done, outcome) = attempt.run::<R>(&subject).await;
+            let mut untold = None;
+            let (done, outcome) = attempt.run::<R>(&subject, &mut untold).await;
             // The engine waits for every end before it goes.
-            let _ = ends.send(End { subject, done, outcome });
+            let _ = ends.send(End { subject, done, untold, outcome });
         });
     }
 
@@ -407,7 +432,7 @@ impl<R: Recovery> Engine<R> {
         self.watches.iter().any(|w| !w.is_synced() || w.staleness() > self.shared.freshness)
     }
 
-    fn ended(&mut self, End { subject, done, outcome }: End<R>) {
+    fn ended(&mut self, End { subject, done, untold, outcome }: End<R>) {
         self.in_flight.remove(&subject);
         let (local, server) = (Instant::now(), self.shared.time.server());
         let mut view = View::Shows;
@@ -415,6 +440,10 @@ impl<R: Recovery> Engine<R> {
             if self.recovery.done(&subject, step, answer, server) == View::Lags {
                 view = View::Lags;
             }
+        }
+        let told = done.iter().any(|(step, _)| matches!(step, Action::EmitEvent(_)));
+        if told || untold.is_some() {
+            self.track(&subject).untold = untold;
         }
         if let Outcome::Failed(step, failure) = &outcome
             && let Some(words) = failure.refusal()
@@ -506,9 +535,13 @@ struct Attempt<I> {
 }
 
 impl<I: LiveInquiry> Attempt<I> {
-    async fn run<R: Recovery>(self, subject: &R::Subject) -> (Vec<(Action, Written)>, Outcome) {
+    async fn run<R: Recovery>(
+        self,
+        subject: &R::Subject,
+        untold: &mut Option<EventNote>,
+    ) -> (Vec<(Action, Written)>, Outcome) {
         let mut done: Vec<(Action, Written)> = Vec::with_capacity(self.actions.len());
-        let mut untold = None;
+        let mut not_told = None;
         for action in self.actions {
             if action.needs_a_second_look()
                 && let Some(inquiry) = &self.inquiry
@@ -551,14 +584,17 @@ impl<I: LiveInquiry> Attempt<I> {
             }
             match failed {
                 // The work must not wait for the telling: that is made up for afterwards.
-                Some(Outcome::Failed(step, failure)) if matches!(*step, Action::EmitEvent(_)) => {
-                    untold = Some(Outcome::Failed(step, failure));
-                }
-                Some(failed) => return (done, failed),
+                Some(failed) => match failed.untold() {
+                    Some(note) => {
+                        *untold = Some(note.clone());
+                        not_told = Some(failed);
+                    }
+                    None => return (done, failed),
+                },
                 None => {}
             }
         }
-        (done, untold.unwrap_or(Outcome::Done))
+        (done, not_told.unwrap_or(Outcome::Done))
     }
 }
 
@@ -572,3 +608,6 @@ fn asks_for<Why>(judgement: &Judgement<Why>, action: &Action) -> bool {
 fn far_away() -> Instant {
     Instant::now() + Duration::from_secs(86_400)
 }
+
+#[cfg(test)]
+mod tests;

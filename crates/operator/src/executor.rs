@@ -157,7 +157,9 @@ impl Executor {
         let code = result.as_ref().map_or_else(Failure::code, |_| "ok");
         self.0.metrics.wrote(action.name(), code);
         if let Err(Failure::Throttled(pause)) = &result {
-            *self.quiet() = Some(Instant::now() + *pause);
+            // Of two answers that were under way, the longer pause holds.
+            let mut quiet = self.quiet();
+            *quiet = (*quiet).max(Some(Instant::now() + *pause));
         }
         result
     }
@@ -403,7 +405,7 @@ impl Executor {
         Err(match code.as_u16() {
             409 => Failure::Stale,
             // The guard's UID is another pod's: the API says so as a validation error.
-            422 if status.message.contains("uid") => Failure::Stale,
+            422 if status.message.contains("metadata.uid") => Failure::Stale,
             // Gone since it was judged.
             404 => Failure::Gone,
             403 => Failure::Forbidden { verb, resource, message: status.message },
@@ -454,3 +456,6 @@ fn regarding(subject: &Subject) -> Value {
 fn micro_time(at: Timestamp) -> String {
     at.strftime("%Y-%m-%dT%H:%M:%S.%6fZ").to_string()
 }
+
+#[cfg(test)]
+mod tests;

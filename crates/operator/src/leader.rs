@@ -215,7 +215,11 @@ impl Elector {
         }
         let name = self.settings.lease_name.clone();
         let Some(lease) = self.leases.get_opt(&name).await.map_err(Refusal::Api)? else {
-            return self.create().await;
+            // Whoever held it learns of its end only at the next renewal, and may write until then.
+            return match self.claimed_by_another() {
+                Some(holder) => Err(Refusal::HeldBy(holder)),
+                None => self.create().await,
+            };
         };
         let changed = self.seen.as_ref().is_none_or(|(known, _)| record(known) != record(&lease));
         let since = match &self.seen {
@@ -223,13 +227,19 @@ impl Elector {
             _ => Instant::now(),
         };
         self.seen = Some((lease.clone(), since));
-        let spec = lease.spec.clone().unwrap_or_default();
-        let holder = spec.holder_identity.unwrap_or_default();
-        let lasts = Duration::from_secs(u64::try_from(spec.lease_duration_seconds.unwrap_or(0)).unwrap_or(0));
-        if !holder.is_empty() && holder != self.identity && since.elapsed() < lasts {
+        if let Some(holder) = self.claimed_by_another() {
             return Err(Refusal::HeldBy(holder));
         }
         self.write(lease).await
+    }
+
+    /// Who else holds the lease as last seen, and has not been silent for too long.
+    fn claimed_by_another(&self) -> Option<String> {
+        let (lease, since) = self.seen.as_ref()?;
+        let spec = lease.spec.as_ref()?;
+        let holder = spec.holder_identity.as_ref().filter(|h| !h.is_empty() && **h != self.identity)?;
+        let lasts = Duration::from_secs(u64::try_from(spec.lease_duration_seconds.unwrap_or(0)).unwrap_or(0));
+        (since.elapsed() < lasts).then(|| holder.clone())
     }
 
     async fn create(&mut self) -> Result<(), Refusal> {
@@ -359,3 +369,6 @@ fn record(lease: &Lease) -> Option<(&LeaseSpec, Option<&String>)> {
 pub(crate) fn brake_state(lease: &Lease) -> Option<BrakeState> {
     serde_json::from_str(lease.metadata.annotations.as_ref()?.get(BRAKE_ANNOTATION)?).ok()
 }
+
+#[cfg(test)]
+mod tests;

@@ -11,6 +11,8 @@ mod crash;
 mod engine;
 mod executor;
 mod explain;
+#[cfg(test)]
+mod fake_api;
 mod http;
 mod leader;
 mod live;

@@ -15,7 +15,7 @@ use std::{
 use futures::{AsyncBufRead, AsyncBufReadExt};
 use http::Request;
 use kube::Client;
-use serde::Deserialize;
+use serde::{Deserialize, de::DeserializeOwned};
 use serde_json::value::RawValue;
 use tokio::{
     sync::{Notify, mpsc},
@@ -50,11 +50,19 @@ pub(crate) struct Target {
 
 /// What a recovery keeps of an object.
 pub(crate) trait Project: Send + Sync + 'static {
+    /// What is decoded of an object: all that may be needed, in the one pass that a watch has time for.
+    type Wire: DeserializeOwned + Identified + Send;
     /// The slim form.
     type Kept: Send + 'static;
 
-    /// Decodes just what is needed. `Ok(None)`: the object can never matter as it is now.
-    fn project(&self, object: &str) -> Result<Option<Self::Kept>, serde_json::Error>;
+    /// What is kept of an object. `None`: it can never matter as it is now.
+    fn keep(&self, wire: Self::Wire) -> Option<Self::Kept>;
+}
+
+/// Every object that is watched says which it is, and in which state.
+pub(crate) trait Identified {
+    fn uid(&self) -> &str;
+    fn resource_version(&self) -> &str;
 }
 
 /// A change of the watched set.
@@ -149,10 +157,10 @@ struct IdentityMeta {
 }
 
 #[derive(Deserialize)]
-struct ListPage<'a> {
+struct ListPage<T> {
     metadata: ListMeta,
-    #[serde(borrow, default)]
-    items: Option<Vec<&'a RawValue>>,
+    #[serde(default = "Option::default")]
+    items: Option<Vec<T>>,
 }
 
 #[derive(Deserialize, Default)]
@@ -164,11 +172,10 @@ struct ListMeta {
 }
 
 #[derive(Deserialize)]
-struct Line<'a> {
-    #[serde(rename = "type")]
+struct Line<'a, T> {
+    #[serde(rename = "type", borrow)]
     kind: &'a str,
-    #[serde(borrow)]
-    object: &'a RawValue,
+    object: T,
 }
 
 #[derive(Debug, thiserror::Error)]
@@ -274,13 +281,10 @@ impl<P: Project> Follower<P> {
                 .map_err(|_| WatchEnd::Silent)?
                 .map_err(expired_or_api)?;
             self.health.heard();
-            let page: ListPage<'_> = serde_json::from_str(&text)?;
-            for item in page.items.into_iter().flatten() {
-                match self.projection.project(item.get()) {
-                    Ok(object) => kept.extend(object),
-                    Err(error) => self.health.cannot_read(&identify(item), &error),
-                }
-            }
+            let page = self.read_page(&text)?;
+            drop(text);
+            let objects = page.items.into_iter().flatten();
+            kept.extend(objects.filter_map(|wire| self.projection.keep(wire)));
             next = page.metadata.next;
             if next.is_empty() {
                 let revision = page.metadata.resource_version;
@@ -289,6 +293,19 @@ impl<P: Project> Follower<P> {
                 return Ok(revision);
             }
         }
+    }
+
+    /// Decodes a page in one pass; if an object in it cannot be read, in two, without that object.
+    fn read_page(&self, text: &str) -> Result<ListPage<P::Wire>, WatchEnd> {
+        if let Ok(page) = serde_json::from_str(text) {
+            return Ok(page);
+        }
+        let ListPage { metadata, items }: ListPage<&RawValue> = serde_json::from_str(text)?;
+        let read = |item: &RawValue| {
+            let unreadable = |error| self.health.cannot_read(&identify(item), &error);
+            serde_json::from_str(item.get()).map_err(unreadable).ok()
+        };
+        Ok(ListPage { metadata, items: items.map(|items| items.into_iter().filter_map(read).collect()) })
     }
 
     /// Watches from a revision, which moves with what is seen, until the server ends it.
@@ -317,7 +334,19 @@ impl<P: Project> Follower<P> {
             if !read? {
                 return Ok(());
             }
-            let event = match serde_json::from_slice::<Line<'_>>(&line) {
+            // Nearly every line is about an object that can be read, and that is read once.
+            let unreadable = match serde_json::from_slice::<Line<'_, P::Wire>>(&line) {
+                Ok(Line { kind, object }) if !matches!(kind, "BOOKMARK" | "ERROR") => {
+                    self.health.heard();
+                    let seen = object.resource_version().to_owned();
+                    self.pass_on(kind, object).await?;
+                    *revision = seen;
+                    continue;
+                }
+                Ok(_) => None,
+                Err(error) => Some(error),
+            };
+            let event = match serde_json::from_slice::<Line<'_, &RawValue>>(&line) {
                 Ok(event) => event,
                 // Half a line at the end of a broken connection: the whole one comes again from the last revision.
                 Err(_) if !line.ends_with(b"\n") => return Ok(()),
@@ -325,30 +354,28 @@ impl<P: Project> Follower<P> {
                 Err(_) => return Err(WatchEnd::Expired),
             };
             // Only an event or a bookmark proves that the view moves; an opened connection or an error does not.
-            if event.kind != "ERROR" {
-                self.health.heard();
+            if event.kind == "ERROR" {
+                return Err(refused(event.object));
             }
-            match event.kind {
-                "BOOKMARK" => {}
-                "ERROR" => return Err(refused(event.object)),
-                kind => self.pass_on(kind, event.object).await?,
+            self.health.heard();
+            let object = identify(event.object);
+            if event.kind != "BOOKMARK" {
+                // An object that is gone need not be readable.
+                if let Some(error) = unreadable.filter(|_| event.kind != "DELETED") {
+                    self.health.cannot_read(&object, &error);
+                }
+                self.send(Change::Gone(object.metadata.uid)).await?;
             }
-            let seen = identify(event.object).metadata.resource_version;
-            if !seen.is_empty() {
-                *revision = seen;
+            if !object.metadata.resource_version.is_empty() {
+                *revision = object.metadata.resource_version;
             }
         }
     }
 
-    async fn pass_on(&self, kind: &str, object: &RawValue) -> Result<(), WatchEnd> {
-        if kind != "DELETED" {
-            match self.projection.project(object.get()) {
-                Ok(Some(kept)) => return self.send(Change::Applied(kept)).await,
-                Ok(None) => {}
-                Err(error) => self.health.cannot_read(&identify(object), &error),
-            }
-        }
-        self.send(Change::Gone(identify(object).metadata.uid)).await
+    async fn pass_on(&self, kind: &str, object: P::Wire) -> Result<(), WatchEnd> {
+        let uid = object.uid().to_owned();
+        let kept = if kind == "DELETED" { None } else { self.projection.keep(object) };
+        self.send(kept.map_or(Change::Gone(uid), Change::Applied)).await
     }
 
     async fn send(&self, change: Change<P::Kept>) -> Result<(), WatchEnd> {

@@ -60,6 +60,11 @@ fn build(mut script: Command, show: &mut impl Write) -> Result<PathBuf, AssetsEr
     }
 }
 
+/// The Kubernetes minor that the tests run on, as chosen by `SALVOR_KUBERNETES`.
+pub fn kubernetes_minor() -> String {
+    std::env::var("SALVOR_KUBERNETES").ok().filter(|v| !v.is_empty()).unwrap_or_else(|| "1.37".to_owned())
+}
+
 #[cfg(test)]
 mod tests {
     use super::*;

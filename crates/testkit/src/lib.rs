@@ -40,7 +40,7 @@ pub mod workloads;
 pub use access::Access;
 pub use accounting::Accounting;
 pub use arena::{Arena, arena, shared};
-pub use assets::AssetsError;
+pub use assets::{AssetsError, kubernetes_minor};
 pub use kubectl::Kubectl;
 pub use part::Part;
 pub use plane::{Builder, ControlPlane, PlaneError};

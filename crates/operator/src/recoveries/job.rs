@@ -21,7 +21,7 @@ use salvor_recovery::{
 };
 use tokio::sync::mpsc;
 
-use self::wire::{SeenPod, read_job, read_pod};
+use self::wire::{JobWire, PodWire, SeenPod, read_job, read_pod};
 use crate::{
     executor::Written,
     live,
@@ -249,6 +249,10 @@ impl Jobs {
     }
 
     fn pod_is_gone(&mut self, uid: String) -> Option<Subject> {
+        // Pods that were never ours come and go by the thousand.
+        if !self.homes.contains_key(&uid) {
+            return None;
+        }
         let woken = self.remove_pod(&uid);
         if self.gone.insert(uid.clone()) {
             self.gone_in_order.push_back(uid);
@@ -559,21 +563,23 @@ pub(crate) async fn read_live_pods(client: &Client, job: &JobView) -> kube::Resu
 struct OurJobs(Arc<JobPolicy>);
 
 impl Project for OurJobs {
+    type Wire = JobWire;
     type Kept = JobView;
 
-    fn project(&self, object: &str) -> Result<Option<JobView>, serde_json::Error> {
-        let job = read_job(object)?;
-        Ok(self.0.manages(job.spec.managed_by.as_deref()).then_some(job))
+    fn keep(&self, wire: JobWire) -> Option<JobView> {
+        let job = JobView::from(wire);
+        self.0.manages(job.spec.managed_by.as_deref()).then_some(job)
     }
 }
 
 struct PodsOfJobs;
 
 impl Project for PodsOfJobs {
+    type Wire = PodWire;
     type Kept = SeenPod;
 
-    fn project(&self, object: &str) -> Result<Option<SeenPod>, serde_json::Error> {
-        wire::read_pod_of_job(object)
+    fn keep(&self, wire: PodWire) -> Option<SeenPod> {
+        wire.may_be_ours().then(|| wire.into())
     }
 }
 

@@ -27,7 +27,7 @@ use crate::{
     executor::Written,
     live,
     recovery::{Feed, Known, LiveInquiry, Recovery, Refused, View, relay},
-    watch::{Change, Project, Target, WatchHealth, follow},
+    watch::{Change, Identified, Project, Target, WatchHealth, follow},
 };
 
 /// Only bound pods: no kubelet, no zombie.
@@ -428,40 +428,50 @@ pub(crate) async fn node(client: &Client, name: &str, observed: Timestamp) -> ku
 struct ConsentingPods(Arc<ZombiePolicy>);
 
 impl Project for ConsentingPods {
+    type Wire = PodWire;
     type Kept = PodView;
 
-    fn project(&self, object: &str) -> Result<Option<PodView>, serde_json::Error> {
-        #[derive(Deserialize)]
-        struct Glance {
-            metadata: GlanceMeta,
-        }
-        #[derive(Deserialize)]
-        #[serde(rename_all = "camelCase")]
-        struct GlanceMeta {
-            deletion_timestamp: Option<serde::de::IgnoredAny>,
-        }
-        let glance: Glance = serde_json::from_str(object)?;
-        if glance.metadata.deletion_timestamp.is_none() {
-            return Ok(None);
-        }
-        let pod = read_pod(object)?;
-        let may_be_recovered = self.0.consent(&pod.consent, &pod.labels).is_some();
-        Ok(may_be_recovered.then_some(pod))
+    fn keep(&self, wire: PodWire) -> Option<PodView> {
+        wire.metadata.deletion_timestamp?;
+        let pod = wire.view();
+        self.0.consent(&pod.consent, &pod.labels)?;
+        Some(pod)
+    }
+}
+
+impl Identified for PodWire {
+    fn uid(&self) -> &str {
+        &self.metadata.uid
+    }
+
+    fn resource_version(&self) -> &str {
+        &self.metadata.resource_version
     }
 }
 
 struct AllNodes;
 
 impl Project for AllNodes {
+    type Wire = NodeWire;
     type Kept = SeenNode;
 
-    fn project(&self, object: &str) -> Result<Option<SeenNode>, serde_json::Error> {
-        serde_json::from_str::<NodeWire>(object).map(|wire| Some(wire.into()))
+    fn keep(&self, wire: NodeWire) -> Option<SeenNode> {
+        Some(wire.into())
+    }
+}
+
+impl Identified for NodeWire {
+    fn uid(&self) -> &str {
+        &self.metadata.uid
+    }
+
+    fn resource_version(&self) -> &str {
+        &self.metadata.resource_version
     }
 }
 
 #[derive(Deserialize)]
-struct PodWire {
+pub(crate) struct PodWire {
     metadata: MetaWire,
     #[serde(default)]
     spec: PodSpecWire,
@@ -483,6 +493,8 @@ struct MetaWire {
     annotations: BTreeMap<String, String>,
     deletion_timestamp: Option<Timestamp>,
     deletion_grace_period_seconds: Option<i64>,
+    #[serde(default)]
+    finalizers: Vec<String>,
 }
 
 #[derive(Deserialize, Default)]
@@ -509,28 +521,38 @@ struct ConditionWire {
 }
 
 fn read_pod(object: &str) -> Result<PodView, serde_json::Error> {
-    let PodWire { metadata, spec, status } = serde_json::from_str(object)?;
-    let of_kind = |kind: &str| status.conditions.iter().find(|c| c.kind == kind);
-    let mark = of_kind(conditions::KUEUE_FAILURE_RECOVERY)
-        .and_then(|c| Mark::from_condition(&c.status, &c.reason, c.last_transition_time));
-    Ok(PodView {
-        pod: PodRef { namespace: metadata.namespace, name: metadata.name, uid: metadata.uid },
-        resource_version: metadata.resource_version,
-        consent: ConsentAnnotations::from_annotations(&metadata.annotations),
-        labels: metadata.labels,
-        phase: PodPhase::from_api(&status.phase),
-        deletion: metadata
-            .deletion_timestamp
-            .map(|timestamp| Deletion { timestamp, grace_seconds: metadata.deletion_grace_period_seconds }),
-        node_name: spec.node_name.filter(|n| !n.is_empty()),
-        mark,
-        disruption_target: of_kind(conditions::DISRUPTION_TARGET).is_some_and(|c| c.status == "True"),
-        announced: false,
-    })
+    serde_json::from_str(object).map(PodWire::view)
+}
+
+impl PodWire {
+    fn view(self) -> PodView {
+        let PodWire { metadata, spec, status } = self;
+        let of_kind = |kind: &str| status.conditions.iter().find(|c| c.kind == kind);
+        // The API server deletes in two steps. A force delete whose client was killed between them leaves a pod with a grace
+        // of 0 that nothing holds: it is not done with, and must be deleted again.
+        let held = !metadata.finalizers.is_empty();
+        let grace_left = metadata.deletion_grace_period_seconds.filter(|grace| *grace != 0 || held);
+        let mark = of_kind(conditions::KUEUE_FAILURE_RECOVERY)
+            .and_then(|c| Mark::from_condition(&c.status, &c.reason, c.last_transition_time));
+        PodView {
+            pod: PodRef { namespace: metadata.namespace, name: metadata.name, uid: metadata.uid },
+            resource_version: metadata.resource_version,
+            consent: ConsentAnnotations::from_annotations(&metadata.annotations),
+            labels: metadata.labels,
+            phase: PodPhase::from_api(&status.phase),
+            deletion: metadata
+                .deletion_timestamp
+                .map(|timestamp| Deletion { timestamp, grace_seconds: grace_left }),
+            node_name: spec.node_name.filter(|n| !n.is_empty()),
+            mark,
+            disruption_target: of_kind(conditions::DISRUPTION_TARGET).is_some_and(|c| c.status == "True"),
+            announced: false,
+        }
+    }
 }
 
 #[derive(Deserialize)]
-struct NodeWire {
+pub(crate) struct NodeWire {
     metadata: MetaWire,
     #[serde(default)]
     spec: NodeSpecWire,
@@ -608,5 +630,25 @@ impl SeenNode {
             out_of_service_mark: self.out_of_service_mark,
             announced: false,
         }
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    fn force_deleted(finalizers: &str) -> PodView {
+        let pod = format!(
+            r#"{{"metadata": {{"name": "p", "uid": "u", "resourceVersion": "1", "finalizers": {finalizers},
+                "deletionTimestamp": "2026-01-01T00:00:00Z", "deletionGracePeriodSeconds": 0}}}}"#
+        );
+        read_pod(&pod).unwrap()
+    }
+
+    #[test]
+    fn a_force_delete_that_was_cut_short_is_not_taken_for_one_that_finalizers_hold() {
+        let grace = |pod: PodView| pod.deletion.unwrap().grace_seconds;
+        assert_eq!(grace(force_deleted(r#"["example.com/hold"]"#)), Some(0));
+        assert_eq!(grace(force_deleted("[]")), None);
     }
 }

@@ -16,21 +16,35 @@ use super::*;
 /// Keeps an object's UID and a number that some objects lack.
 struct Numbered;
 
+#[derive(Deserialize)]
+struct Thing {
+    metadata: ThingMeta,
+    number: u64,
+}
+
+#[derive(Deserialize)]
+#[serde(rename_all = "camelCase")]
+struct ThingMeta {
+    uid: String,
+    resource_version: String,
+}
+
+impl Identified for Thing {
+    fn uid(&self) -> &str {
+        &self.metadata.uid
+    }
+
+    fn resource_version(&self) -> &str {
+        &self.metadata.resource_version
+    }
+}
+
 impl Project for Numbered {
+    type Wire = Thing;
     type Kept = (String, u64);
 
-    fn project(&self, object: &str) -> Result<Option<(String, u64)>, serde_json::Error> {
-        #[derive(Deserialize)]
-        struct Object {
-            metadata: Meta,
-            number: u64,
-        }
-        #[derive(Deserialize)]
-        struct Meta {
-            uid: String,
-        }
-        let object: Object = serde_json::from_str(object)?;
-        Ok((object.number > 0).then_some((object.metadata.uid, object.number)))
+    fn keep(&self, thing: Thing) -> Option<(String, u64)> {
+        (thing.number > 0).then_some((thing.metadata.uid, thing.number))
     }
 }
 

@@ -12,6 +12,8 @@ use salvor_recovery::{
 };
 use serde::Deserialize;
 
+use crate::watch::Identified;
+
 /// The finalizer by which the built-in controller marks pods as its own.
 const BUILT_IN_FINALIZER: &str = "batch.kubernetes.io/job-tracking";
 
@@ -23,7 +25,7 @@ pub(crate) struct SeenPod {
 }
 
 #[derive(Deserialize)]
-struct JobWire {
+pub(super) struct JobWire {
     metadata: MetaWire,
     #[serde(default)]
     spec: JobSpec,
@@ -63,7 +65,7 @@ struct OwnerWire {
 }
 
 #[derive(Deserialize)]
-struct PodWire {
+pub(super) struct PodWire {
     metadata: MetaWire,
     #[serde(default)]
     spec: PodSpecWire,
@@ -125,39 +127,51 @@ struct TerminatedWire {
 }
 
 pub(super) fn read_job(object: &str) -> Result<JobView, serde_json::Error> {
-    let JobWire { metadata, spec, status } = serde_json::from_str(object)?;
-    Ok(JobView {
-        job: JobRef { namespace: metadata.namespace, name: metadata.name, uid: metadata.uid },
-        resource_version: metadata.resource_version,
-        deleting: metadata.deletion_timestamp.is_some(),
-        spec,
-        status,
-    })
+    serde_json::from_str::<JobWire>(object).map(JobView::from)
 }
 
-/// Reads a pod if it may be one of ours: a Job's that the built-in controller does not track, or nobody's.
-pub(super) fn read_pod_of_job(object: &str) -> Result<Option<SeenPod>, serde_json::Error> {
-    #[derive(Deserialize)]
-    struct Glance {
-        metadata: GlanceMeta,
+impl From<JobWire> for JobView {
+    fn from(JobWire { metadata, spec, status }: JobWire) -> Self {
+        Self {
+            job: JobRef { namespace: metadata.namespace, name: metadata.name, uid: metadata.uid },
+            resource_version: metadata.resource_version,
+            deleting: metadata.deletion_timestamp.is_some(),
+            spec,
+            status,
+        }
     }
-    #[derive(Deserialize)]
-    #[serde(rename_all = "camelCase")]
-    struct GlanceMeta {
-        #[serde(default)]
-        owner_references: Vec<OwnerWire>,
-        #[serde(default)]
-        finalizers: Vec<String>,
+}
+
+impl PodWire {
+    /// Whether it may be one of ours: a Job's that the built-in controller does not track, or nobody's.
+    pub(super) fn may_be_ours(&self) -> bool {
+        let has = |finalizer: &str| self.metadata.finalizers.iter().any(|f| f == finalizer);
+        has(TRACKING_FINALIZER)
+            || match self.metadata.owner_references.iter().find(|owner| owner.controller) {
+                Some(owner) => is_job(owner) && !has(BUILT_IN_FINALIZER),
+                None => self.metadata.owner_references.is_empty(),
+            }
     }
-    let Glance { metadata } = serde_json::from_str(object)?;
-    let has = |finalizer: &str| metadata.finalizers.iter().any(|f| f == finalizer);
-    let controller = metadata.owner_references.iter().find(|owner| owner.controller);
-    let matters = has(TRACKING_FINALIZER)
-        || match controller {
-            Some(owner) => is_job(owner) && !has(BUILT_IN_FINALIZER),
-            None => metadata.owner_references.is_empty(),
-        };
-    if matters { read_pod(object).map(Some) } else { Ok(None) }
+}
+
+impl Identified for JobWire {
+    fn uid(&self) -> &str {
+        &self.metadata.uid
+    }
+
+    fn resource_version(&self) -> &str {
+        &self.metadata.resource_version
+    }
+}
+
+impl Identified for PodWire {
+    fn uid(&self) -> &str {
+        &self.metadata.uid
+    }
+
+    fn resource_version(&self) -> &str {
+        &self.metadata.resource_version
+    }
 }
 
 fn is_job(owner: &OwnerWire) -> bool {
@@ -165,48 +179,53 @@ fn is_job(owner: &OwnerWire) -> bool {
 }
 
 pub(super) fn read_pod(object: &str) -> Result<SeenPod, serde_json::Error> {
-    let PodWire { metadata, spec, status } = serde_json::from_str(object)?;
-    let number = |key: &str| metadata.annotations.get(key).and_then(|text| text.parse().ok());
-    let phase = PodPhase::from_api(&status.phase);
-    let ready = status.conditions.iter().find(|c| c.kind == "Ready");
-    let owner = metadata.owner_references.iter().find(|owner| owner.controller && is_job(owner));
-    let owner = owner.map(|owner| JobRef {
-        namespace: metadata.namespace.clone(),
-        name: owner.name.clone(),
-        uid: owner.uid.clone(),
-    });
-    let all = || status.container_statuses.iter().chain(&status.init_container_statuses);
-    let pod = PodView {
-        resource_version: metadata.resource_version,
-        phase,
-        created: metadata.creation_timestamp.unwrap_or_default(),
-        deletion: metadata.deletion_timestamp.map(|timestamp| Deletion {
-            timestamp,
-            grace_seconds: metadata.deletion_grace_period_seconds.unwrap_or(0),
-        }),
-        tracked: metadata.finalizers.iter().any(|f| f == TRACKING_FINALIZER),
-        ready: ready.map(|c| Ready { is_true: c.status == "True", since: c.last_transition_time }),
-        node: spec.node_name.clone().filter(|name| !name.is_empty()),
-        index: number(COMPLETION_INDEX),
-        earlier_failures: IndexFailures {
-            counted: number(INDEX_FAILURE_COUNT).unwrap_or(0),
-            ignored: number(INDEX_IGNORED_FAILURE_COUNT).unwrap_or(0),
-        },
-        restarts: all().map(|c| c.restart_count).fold(0, u32::saturating_add),
-        finished: finished(&spec, &status),
-        exit_codes: all()
-            .filter_map(|c| c.state.terminated.as_ref().map(|end| (c.name.clone(), end.exit_code)))
-            .filter(|(_, code)| *code != 0)
-            .collect(),
-        conditions: if phase == PodPhase::Failed {
-            status.conditions.into_iter().map(|c| (c.kind, c.status)).collect()
-        } else {
-            Vec::new()
-        },
-        labels: metadata.labels,
-        pod: PodRef { namespace: metadata.namespace, name: metadata.name, uid: metadata.uid },
-    };
-    Ok(SeenPod { pod, owner })
+    serde_json::from_str::<PodWire>(object).map(SeenPod::from)
+}
+
+impl From<PodWire> for SeenPod {
+    fn from(PodWire { metadata, spec, status }: PodWire) -> Self {
+        let number = |key: &str| metadata.annotations.get(key).and_then(|text| text.parse().ok());
+        let phase = PodPhase::from_api(&status.phase);
+        let ready = status.conditions.iter().find(|c| c.kind == "Ready");
+        let owner = metadata.owner_references.iter().find(|owner| owner.controller && is_job(owner));
+        let owner = owner.map(|owner| JobRef {
+            namespace: metadata.namespace.clone(),
+            name: owner.name.clone(),
+            uid: owner.uid.clone(),
+        });
+        let all = || status.container_statuses.iter().chain(&status.init_container_statuses);
+        let pod = PodView {
+            resource_version: metadata.resource_version,
+            phase,
+            created: metadata.creation_timestamp.unwrap_or_default(),
+            deletion: metadata.deletion_timestamp.map(|timestamp| Deletion {
+                timestamp,
+                grace_seconds: metadata.deletion_grace_period_seconds.unwrap_or(0),
+            }),
+            tracked: metadata.finalizers.iter().any(|f| f == TRACKING_FINALIZER),
+            ready: ready.map(|c| Ready { is_true: c.status == "True", since: c.last_transition_time }),
+            node: spec.node_name.clone().filter(|name| !name.is_empty()),
+            index: number(COMPLETION_INDEX),
+            earlier_failures: IndexFailures {
+                counted: number(INDEX_FAILURE_COUNT).unwrap_or(0),
+                ignored: number(INDEX_IGNORED_FAILURE_COUNT).unwrap_or(0),
+            },
+            restarts: all().map(|c| c.restart_count).fold(0, u32::saturating_add),
+            finished: finished(&spec, &status),
+            exit_codes: all()
+                .filter_map(|c| c.state.terminated.as_ref().map(|end| (c.name.clone(), end.exit_code)))
+                .filter(|(_, code)| *code != 0)
+                .collect(),
+            conditions: if phase == PodPhase::Failed {
+                status.conditions.into_iter().map(|c| (c.kind, c.status)).collect()
+            } else {
+                Vec::new()
+            },
+            labels: metadata.labels,
+            pod: PodRef { namespace: metadata.namespace, name: metadata.name, uid: metadata.uid },
+        };
+        Self { pod, owner }
+    }
 }
 
 /// When the last container ended, sidecars included, if all have.

@@ -1,0 +1,289 @@
+//! The server in process: a [`tower::Service`] on which a [`kube::Client`] works as on any API server.
+
+use std::collections::BTreeMap;
+use std::convert::Infallible;
+use std::future::Future;
+use std::pin::Pin;
+use std::sync::{Arc, Mutex, MutexGuard, PoisonError};
+use std::task::{Context, Poll};
+use std::time::Duration;
+
+use bytes::Bytes;
+use futures::StreamExt as _;
+use futures::stream::{self, Stream};
+use http::header::{ACCEPT, CONTENT_TYPE, RETRY_AFTER, USER_AGENT};
+use http::{HeaderMap, HeaderValue};
+use http_body_util::{BodyExt as _, Full, StreamBody, combinators::UnsyncBoxBody};
+use jiff::{SignedDuration, Timestamp};
+use tokio::time::Instant;
+
+use crate::core::Core;
+use crate::environment::Environment;
+use crate::gc;
+use crate::request::{Reply, Request, Response};
+use crate::status::Refusal;
+use crate::watch::Watch;
+
+/// How often a watcher that wants bookmarks gets one where nothing else happens.
+const BOOKMARK_PERIOD: Duration = Duration::from_secs(60);
+
+/// The body of an answer.
+pub type Body = UnsyncBoxBody<Bytes, Infallible>;
+
+/// How a cluster begins.
+#[derive(Debug, Clone)]
+pub struct Settings {
+    /// UIDs and generated names come from it: one seed, one history.
+    pub seed: u64,
+    /// The time at the cluster's beginning; from then on it passes as tokio's clock does.
+    pub start: Timestamp,
+    /// Whether dependents are collected and namespaces emptied, as a controller manager does.
+    pub garbage_collection: bool,
+}
+
+impl Default for Settings {
+    fn default() -> Self {
+        Self { seed: 0, start: Timestamp::UNIX_EPOCH, garbage_collection: true }
+    }
+}
+
+/// A cluster's API in this process. Clones are the same cluster.
+///
+/// Time is tokio's: under a paused clock, hours pass in an instant, and one seed gives one history.
+#[derive(Debug, Clone)]
+pub struct Cluster {
+    shared: Arc<Shared>,
+}
+
+#[derive(Debug)]
+struct Shared {
+    state: Mutex<State>,
+    settings: Settings,
+    began: Instant,
+}
+
+#[derive(Debug)]
+struct State {
+    core: Core,
+    rng: fastrand::Rng,
+    /// Wakes the watches of a resource.
+    bells: BTreeMap<(String, String), tokio::sync::watch::Sender<u64>>,
+}
+
+impl Cluster {
+    /// Begins a cluster. Must be called within a tokio runtime.
+    pub fn new(settings: Settings) -> Self {
+        let mut rng = fastrand::Rng::with_seed(settings.seed);
+        let core = Core::new(&mut Environment { now: settings.start, rng: &mut rng });
+        Self {
+            shared: Arc::new(Shared {
+                state: Mutex::new(State { core, rng, bells: BTreeMap::new() }),
+                settings,
+                began: Instant::now(),
+            }),
+        }
+    }
+
+    /// A client of this cluster.
+    pub fn client(&self) -> kube::Client {
+        kube::Client::new(self.clone(), "default")
+    }
+
+    /// The time in the cluster.
+    pub fn now(&self) -> Timestamp {
+        let passed = SignedDuration::try_from(self.shared.began.elapsed()).unwrap_or(SignedDuration::MAX);
+        self.shared.settings.start.saturating_add(passed).unwrap_or(Timestamp::MAX)
+    }
+
+    /// The revision of the last write.
+    pub fn revision(&self) -> u64 {
+        self.state().core.revision()
+    }
+
+    /// Forgets the past, as a compaction of etcd does: older watches and pages expire.
+    pub fn compact(&self) {
+        let mut state = self.state();
+        state.core.compact();
+        state.ring();
+    }
+
+    fn state(&self) -> MutexGuard<'_, State> {
+        self.shared.state.lock().unwrap_or_else(PoisonError::into_inner)
+    }
+
+    /// Answers a request at once.
+    pub fn handle(&self, request: &Request) -> http::Response<Body> {
+        let now = self.now();
+        let mut state = self.state();
+        let State { core, rng, .. } = &mut *state;
+        let mut environment = Environment { now, rng };
+        let response = core.handle(request, &mut environment);
+        if self.shared.settings.garbage_collection {
+            gc::tend(core, &mut environment);
+        }
+        state.ring();
+        match response {
+            Response::Whole(reply) => whole(reply),
+            Response::Watch(watch) => {
+                let bell = state.bell(watch.resource());
+                drop(state);
+                streaming(self.follow(*watch, bell))
+            }
+        }
+    }
+
+    /// The lines of a watch, as they come.
+    fn follow(
+        &self,
+        watch: Watch,
+        bell: tokio::sync::watch::Receiver<u64>,
+    ) -> impl Stream<Item = Bytes> + Send + use<> {
+        let ends = Instant::now() + watch.lasts();
+        let follower = Follower {
+            cluster: self.clone(),
+            next_bookmark: Instant::now() + BOOKMARK_PERIOD,
+            watch,
+            bell,
+            ends,
+        };
+        stream::unfold(follower, |mut follower| async move {
+            let lines = follower.next().await?;
+            Some((stream::iter(lines), follower))
+        })
+        .flatten()
+    }
+}
+
+struct Follower {
+    cluster: Cluster,
+    watch: Watch,
+    bell: tokio::sync::watch::Receiver<u64>,
+    ends: Instant,
+    next_bookmark: Instant,
+}
+
+impl Follower {
+    /// The next lines, or none when the watch is over.
+    async fn next(&mut self) -> Option<Vec<Bytes>> {
+        loop {
+            if self.watch.has_ended() {
+                return None;
+            }
+            self.bell.mark_unchanged();
+            let now = self.cluster.now();
+            let lines = self.cluster.state().core.news(&mut self.watch, now);
+            if !lines.is_empty() {
+                return Some(lines);
+            }
+            let bookmark_due = if self.watch.wants_bookmarks() { self.next_bookmark } else { self.ends };
+            tokio::select! {
+                biased;
+                changed = self.bell.changed() => changed.ok()?,
+                () = tokio::time::sleep_until(self.ends.min(bookmark_due)) => {
+                    if Instant::now() >= self.ends {
+                        return None;
+                    }
+                    self.next_bookmark = Instant::now() + BOOKMARK_PERIOD;
+                    let revision = self.cluster.revision();
+                    if let Some(bookmark) = self.watch.bookmark(revision) {
+                        return Some(vec![bookmark]);
+                    }
+                }
+            }
+        }
+    }
+}
+
+impl State {
+    /// Tells the watches of what has changed that there may be news.
+    fn ring(&mut self) {
+        let revision = self.core.revision();
+        for resource in self.core.store.take_changed() {
+            if let Some(bell) = self.bells.get(&resource) {
+                bell.send_replace(revision);
+            }
+        }
+    }
+
+    fn bell(&mut self, resource: (String, String)) -> tokio::sync::watch::Receiver<u64> {
+        let revision = self.core.revision();
+        self.bells.entry(resource).or_insert_with(|| tokio::sync::watch::Sender::new(revision)).subscribe()
+    }
+}
+
+/// Reads an HTTP request, and its body to the end.
+async fn read<B>(request: http::Request<B>) -> Result<Request, Refusal>
+where
+    B: http_body::Body<Data = Bytes> + Send,
+    B::Error: std::fmt::Display,
+{
+    let (head, body) = request.into_parts();
+    let body = body
+        .collect()
+        .await
+        .map_err(|error| Refusal::bad_request(format!("the body of the request cannot be read: {error}")))?
+        .to_bytes();
+    let header = |name| text(&head.headers, name);
+    Ok(Request {
+        method: head.method,
+        path: head.uri.path().to_owned(),
+        query: head.uri.query().unwrap_or("").to_owned(),
+        accept: header(ACCEPT),
+        content_type: header(CONTENT_TYPE),
+        user_agent: header(USER_AGENT),
+        body,
+    })
+}
+
+fn text(headers: &HeaderMap, name: http::HeaderName) -> String {
+    headers.get(name).and_then(|value| value.to_str().ok()).unwrap_or("").to_owned()
+}
+
+pub(crate) fn whole(reply: Reply) -> http::Response<Body> {
+    let mut response = http::Response::new(Full::new(reply.body).boxed_unsync());
+    *response.status_mut() = reply.code;
+    let headers = response.headers_mut();
+    headers.insert(CONTENT_TYPE, HeaderValue::from_static(reply.content_type));
+    if let Some(seconds) = reply.retry_after {
+        headers.insert(RETRY_AFTER, HeaderValue::from(seconds));
+    }
+    for warning in reply.warnings {
+        let text = format!("299 - \"{}\"", warning.replace('\\', "\\\\").replace('"', "\\\""));
+        if let Ok(value) = HeaderValue::from_str(&text) {
+            headers.append(http::header::WARNING, value);
+        }
+    }
+    response
+}
+
+fn streaming(lines: impl Stream<Item = Bytes> + Send + 'static) -> http::Response<Body> {
+    let frames = lines.map(|line| Ok::<_, Infallible>(http_body::Frame::data(line)));
+    let mut response = http::Response::new(StreamBody::new(frames).boxed_unsync());
+    let headers = response.headers_mut();
+    headers.insert(CONTENT_TYPE, HeaderValue::from_static("application/json"));
+    response
+}
+
+impl<B> tower::Service<http::Request<B>> for Cluster
+where
+    B: http_body::Body<Data = Bytes> + Send + 'static,
+    B::Error: std::fmt::Display,
+{
+    type Response = http::Response<Body>;
+    type Error = Infallible;
+    type Future = Pin<Box<dyn Future<Output = Result<Self::Response, Infallible>> + Send>>;
+
+    fn poll_ready(&mut self, _: &mut Context<'_>) -> Poll<Result<(), Infallible>> {
+        Poll::Ready(Ok(()))
+    }
+
+    fn call(&mut self, request: http::Request<B>) -> Self::Future {
+        let cluster = self.clone();
+        Box::pin(async move {
+            Ok(match read(request).await {
+                Ok(request) => cluster.handle(&request),
+                Err(refusal) => whole(Reply::refusal(&refusal)),
+            })
+        })
+    }
+}

@@ -1,0 +1,269 @@
+//! The server without a socket: a request goes in, an answer comes out, and nothing else happens.
+
+use std::sync::Arc;
+
+use http::{Method, StatusCode};
+use serde_json::{Value, json};
+
+use crate::environment::Environment;
+use crate::object::{self, Stored};
+use crate::render;
+use crate::request::{self, Query, Reply, Representation, Request, Response, Target};
+use crate::schema;
+use crate::status::{Cause, Refusal};
+use crate::store::{self, Store};
+use crate::table::{Resource, ResourceKey, Table};
+use crate::watch::Watch;
+use crate::{delete, discovery, read, subresources, write};
+
+/// A Kubernetes API: all objects, and the rules for changing them.
+///
+/// It does no I/O and reads no clock. [`handle`](Self::handle) answers a request; a watch is a [`Watch`] that is
+/// asked for its news with [`news`](Self::news) whenever something may have changed.
+#[derive(Debug)]
+pub struct Core {
+    pub(crate) table: Table,
+    pub(crate) store: Store,
+    /// The last address that a service was given.
+    pub(crate) service_addresses: u16,
+}
+
+/// The namespaces that exist from the start.
+const SYSTEM_NAMESPACES: [&str; 4] = ["default", "kube-node-lease", "kube-public", "kube-system"];
+
+impl Core {
+    /// A server with the built-in kinds and the namespaces that every cluster has.
+    pub fn new(environment: &mut Environment<'_>) -> Self {
+        let mut core = Self { table: Table::built_in(), store: Store::new(), service_addresses: 0 };
+        for name in SYSTEM_NAMESPACES {
+            core.install("v1", "Namespace", json!({ "metadata": { "name": name } }), environment);
+        }
+        for (name, value, description) in [
+            (
+                "system-cluster-critical",
+                2_000_000_000,
+                "Used for system critical pods that must run in the cluster, but can be moved to another node if necessary.",
+            ),
+            (
+                "system-node-critical",
+                2_000_001_000,
+                "Used for system critical pods that must not be moved from their current node.",
+            ),
+        ] {
+            let class = json!({ "metadata": { "name": name }, "value": value, "description": description });
+            core.install("scheduling.k8s.io/v1", "PriorityClass", class, environment);
+        }
+        core
+    }
+
+    fn install(&mut self, api_version: &str, kind: &str, value: Value, environment: &mut Environment<'_>) {
+        let resource = self.table.by_kind(api_version, kind).cloned();
+        let resource = resource.expect("the table has the kind");
+        write::create(self, &resource, "", value, &write::Options::default(), environment)
+            .expect("what a cluster begins with is valid");
+    }
+
+    /// The revision of the last write.
+    pub fn revision(&self) -> u64 {
+        self.store.revision()
+    }
+
+    /// Answers a request.
+    pub fn handle(&mut self, request: &Request, environment: &mut Environment<'_>) -> Response {
+        match self.answer(request, environment) {
+            Ok(response) => response,
+            Err(refusal) => Response::Whole(Reply::refusal(&refusal)),
+        }
+    }
+
+    /// Forgets the past: watches and lists from older revisions are answered with `Expired`.
+    pub fn compact(&mut self) {
+        self.store.compact();
+    }
+
+    /// What has happened since the watch was last asked, as lines of JSON. The watch ends itself when it cannot
+    /// follow any more.
+    pub fn news(&self, watch: &mut Watch, now: jiff::Timestamp) -> Vec<bytes::Bytes> {
+        watch.news(&self.store, now)
+    }
+
+    fn answer(&mut self, request: &Request, environment: &mut Environment<'_>) -> Result<Response, Refusal> {
+        let query = Query::parse(&request.query);
+        if let Some(reply) = discovery::answer(self, request) {
+            return Ok(Response::Whole(reply));
+        }
+        let target = request::target(&self.table, &request.path)?;
+        let form = Representation::choose(&request.accept, &query)?;
+        if !target.subresource.is_empty() {
+            return subresources::answer(self, request, &query, &target, form, environment);
+        }
+        let resource = Arc::clone(&target.resource);
+        let collection = target.name.is_empty();
+        let (code, stored) = match (&request.method, collection) {
+            (&Method::GET | &Method::HEAD, true) if query.flag("watch") => {
+                return read::watch(self, &target, &query, form, environment.now)
+                    .map(|watch| Response::Watch(Box::new(watch)));
+            }
+            (&Method::GET | &Method::HEAD, true) => {
+                return read::list(self, &target, &query, form, environment.now)
+                    .map(|body| Response::Whole(Reply::new(StatusCode::OK, body)));
+            }
+            (&Method::GET | &Method::HEAD, false) => (StatusCode::OK, read::get(self, &target)?),
+            (&Method::POST, true) => {
+                if resource.namespaced && target.namespace.is_empty() {
+                    return Err(Refusal::method_not_allowed());
+                }
+                let options = write::Options::read(request, &query)?;
+                let value = self.decode(&resource, request)?;
+                let mut warnings = Vec::new();
+                let value = write::admit_fields(&resource, value, &query, &mut warnings)?;
+                let stored = write::create(self, &resource, &target.namespace, value, &options, environment)?;
+                let body = render::one(&resource, &stored, form, environment.now);
+                let mut reply = Reply::new(StatusCode::CREATED, body);
+                reply.warnings = warnings;
+                return Ok(Response::Whole(reply));
+            }
+            (&Method::PUT, false) => {
+                let options = write::Options::read(request, &query)?;
+                let value = self.decode(&resource, request)?;
+                let mut warnings = Vec::new();
+                let value = write::admit_fields(&resource, value, &query, &mut warnings)?;
+                let (code, stored) = write::replace(self, &target, value, &options, environment)?;
+                let mut reply = Reply::new(code, render::one(&resource, &stored, form, environment.now));
+                reply.warnings = warnings;
+                return Ok(Response::Whole(reply));
+            }
+            (&Method::PATCH, false) => write::patch(self, &target, request, &query, environment)?,
+            (&Method::DELETE, false) => {
+                let options = delete::Options::read(request, &query)?;
+                match delete::one(self, &resource, &target.namespace, &target.name, &options, environment)? {
+                    delete::Outcome::Kept(stored) => (StatusCode::OK, stored),
+                    delete::Outcome::Gone(stored) if resource.returns_deleted => (StatusCode::OK, stored),
+                    delete::Outcome::Gone(stored) => {
+                        let status =
+                            crate::status::success(&resource, &target.name, object::uid(stored.value()));
+                        return Ok(Response::Whole(Reply::new(StatusCode::OK, object::encode(&status))));
+                    }
+                }
+            }
+            (&Method::DELETE, true) if resource.verbs().contains(&"deletecollection") => {
+                let options = delete::Options::read(request, &query)?;
+                return delete::collection(self, &target, &query, &options, form, environment)
+                    .map(|body| Response::Whole(Reply::new(StatusCode::OK, body)));
+            }
+            _ => {
+                return Err(Refusal::method_not_allowed());
+            }
+        };
+        Ok(Response::Whole(Reply::new(code, render::one(&resource, &stored, form, environment.now))))
+    }
+
+    /// Reads the body as an object of the resource.
+    pub(crate) fn decode(&self, resource: &Resource, request: &Request) -> Result<Value, Refusal> {
+        let kind = request::media_type(&request.content_type);
+        if !["application/json", "application/yaml", ""].contains(&kind) {
+            return Err(Refusal::unsupported_media_type(
+                "the body of the request was in an unknown format - accepted media types include: application/json, application/yaml, application/vnd.kubernetes.protobuf",
+            ));
+        }
+        let value = request.value()?;
+        check_type(resource, &value)?;
+        Ok(value)
+    }
+
+    pub(crate) fn lookup(&self, target: &Target) -> Result<Arc<Stored>, Refusal> {
+        self.find(&target.resource, &target.namespace, &target.name)
+            .cloned()
+            .ok_or_else(|| Refusal::not_found(&target.resource, &target.name))
+    }
+
+    pub(crate) fn find(&self, resource: &Resource, namespace: &str, name: &str) -> Option<&Arc<Stored>> {
+        self.store.get(resource.key(), &store::key(namespace, name))
+    }
+
+    pub(crate) fn namespace(&self, name: &str) -> Option<&Arc<Stored>> {
+        self.store.get(&namespaces(), name)
+    }
+}
+
+/// Where namespaces are kept.
+pub(crate) fn namespaces() -> ResourceKey {
+    (String::new(), "namespaces".to_owned())
+}
+
+/// Refuses an object of another kind.
+pub(crate) fn check_type(resource: &Resource, value: &Value) -> Result<(), Refusal> {
+    let stated = |key: &str| value.get(key).and_then(Value::as_str).unwrap_or("");
+    let (api_version, kind) = (stated("apiVersion"), stated("kind"));
+    if !value.is_object() {
+        return Err(Refusal::bad_request(format!(
+            "couldn't get version/kind; json parse error: json: cannot unmarshal {} into Go value of type struct {{ APIVersion string \"json:\\\"apiVersion,omitempty\\\"\"; Kind string \"json:\\\"kind,omitempty\\\"\" }}",
+            match value {
+                Value::Array(_) => "array",
+                Value::String(_) => "string",
+                Value::Bool(_) => "bool",
+                _ => "number",
+            }
+        )));
+    }
+    let wrong = |why: String| {
+        Refusal::bad_request(format!(
+            "{kind} in version {:?} cannot be handled as a {}: {why}",
+            resource.version, resource.kind
+        ))
+    };
+    // What is left out is taken from the path.
+    if kind.is_empty() || (kind == resource.kind && api_version == resource.api_version()) {
+        return Ok(());
+    }
+    if api_version.is_empty() {
+        return Ok(());
+    }
+    if resource.custom.is_some() {
+        if kind == resource.kind {
+            return Err(Refusal::bad_request(format!(
+                "the API version in the data ({api_version}) does not match the expected API version ({})",
+                resource.api_version()
+            )));
+        }
+        let cause = Cause::invalid("kind", &json!(kind), &format!("must be {}", resource.kind));
+        return Err(Refusal::invalid(&resource.group, kind, object::name(value), &[cause]));
+    }
+    if api_version != resource.api_version() && kind == resource.kind {
+        return Err(wrong(format!(
+            "no kind {kind:?} is registered for version {api_version:?} in scheme \"pkg/runtime/scheme.go:111\""
+        )));
+    }
+    if kind != resource.kind {
+        let group =
+            if resource.group.is_empty() { "core" } else { resource.group.split('.').next().unwrap_or("") };
+        return Err(wrong(format!(
+            "converting (v1.{kind}) to ({group}.{}): unknown conversion",
+            resource.kind
+        )));
+    }
+    Ok(())
+}
+
+/// Brings an object into the form in which it is stored: known fields only, without its type.
+pub(crate) fn normalise(
+    resource: &Resource,
+    value: Value,
+    dropped: &mut Vec<String>,
+) -> Result<Value, Refusal> {
+    let mut value = if resource.custom.is_some() {
+        value
+    } else {
+        schema::decode_noting(&resource.schema, value, dropped).map_err(|why| {
+            Refusal::bad_request(format!(
+                "{} in version {:?} cannot be handled as a {}: {why}",
+                resource.kind, resource.version, resource.kind
+            ))
+        })?
+    };
+    if let Some(members) = value.as_object_mut() {
+        members.remove("apiVersion");
+        members.remove("kind");
+    }
+    Ok(value)
+}

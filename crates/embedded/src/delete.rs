@@ -1,0 +1,328 @@
+//! Deletion: grace, finalizers, preconditions and propagation, in the order in which the real server asks.
+
+use std::sync::Arc;
+
+use bytes::Bytes;
+use jiff::{SignedDuration, Timestamp};
+use serde_json::{Value, json};
+
+use crate::core::Core;
+use crate::custom;
+use crate::environment::Environment;
+use crate::object::{self, Stored};
+use crate::read::Selection;
+use crate::render;
+use crate::request::{Query, Representation, Request, Target, check_dry_run};
+use crate::status::{Cause, Refusal};
+use crate::store;
+use crate::table::Resource;
+
+pub(crate) const ORPHAN: &str = "orphan";
+pub(crate) const FOREGROUND: &str = "foregroundDeletion";
+
+/// Namespaces without which a cluster does not work.
+const IMMORTAL_NAMESPACES: [&str; 3] = ["default", "kube-public", "kube-system"];
+
+/// What becomes of an object's dependents.
+#[derive(Debug, Clone, Copy, PartialEq, Eq)]
+pub(crate) enum Propagation {
+    Orphan,
+    Background,
+    Foreground,
+}
+
+/// What a client says about a deletion.
+#[derive(Debug, Clone, Default)]
+pub(crate) struct Options {
+    pub(crate) grace: Option<i64>,
+    pub(crate) propagation: Option<Propagation>,
+    pub(crate) uid: Option<String>,
+    pub(crate) resource_version: Option<String>,
+    pub(crate) dry_run: bool,
+}
+
+impl Options {
+    pub(crate) fn read(request: &Request, query: &Query) -> Result<Self, Refusal> {
+        let body = if request.body.is_empty() { json!({}) } else { request.value()? };
+        let kind = object::text(&body, "/kind");
+        if !kind.is_empty() && kind != "DeleteOptions" {
+            return Err(Refusal::bad_request("decoded object cannot be converted to DeleteOptions"));
+        }
+        let member = |key: &str| body.get(key).filter(|value| !value.is_null());
+        let grace = member("gracePeriodSeconds")
+            .and_then(Value::as_i64)
+            .or_else(|| query.number("gracePeriodSeconds"));
+        let policy =
+            member("propagationPolicy").and_then(Value::as_str).or_else(|| query.get("propagationPolicy"));
+        let orphan = member("orphanDependents")
+            .and_then(Value::as_bool)
+            .or_else(|| query.get("orphanDependents").map(|value| value == "true"));
+        let refused = |cause: Cause| Refusal::invalid("meta.k8s.io", "DeleteOptions", "", &[cause]);
+        if policy.is_some() && orphan.is_some() {
+            let shown = json!(policy);
+            return Err(refused(Cause::invalid(
+                "propagationPolicy",
+                &shown,
+                "orphanDependents and deletionPropagation cannot be both set",
+            )));
+        }
+        let propagation = match (policy, orphan) {
+            (Some("Orphan"), _) | (None, Some(true)) => Some(Propagation::Orphan),
+            (Some("Background"), _) | (None, Some(false)) => Some(Propagation::Background),
+            (Some("Foreground"), _) => Some(Propagation::Foreground),
+            (Some(other), _) => {
+                return Err(refused(Cause::unsupported(
+                    "propagationPolicy",
+                    other,
+                    &["Foreground", "Background", "Orphan", "nil"],
+                )));
+            }
+            (None, None) => None,
+        };
+        let precondition = |key: &str| {
+            body.pointer(&format!("/preconditions/{key}")).and_then(Value::as_str).map(str::to_owned)
+        };
+        let dry = object::strings(&body, "/dryRun");
+        Ok(Self {
+            grace,
+            propagation,
+            uid: precondition("uid"),
+            resource_version: precondition("resourceVersion"),
+            dry_run: check_dry_run(dry.iter().map(String::as_str), "DeleteOptions")?
+                || query.dry_run("DeleteOptions")?,
+        })
+    }
+
+    pub(crate) fn background() -> Self {
+        Self { propagation: Some(Propagation::Background), ..Self::default() }
+    }
+
+    pub(crate) fn check(&self, resource: &Resource, name: &str, value: &Value) -> Result<(), Refusal> {
+        let found = object::uid(value);
+        if let Some(wanted) = &self.uid
+            && wanted != found
+        {
+            let why = format!(
+                "the UID in the precondition ({wanted}) does not match the UID in record ({found}). The object might have been deleted and then recreated"
+            );
+            return Err(Refusal::kind_conflict(resource, name, &why));
+        }
+        let found = object::text(value, "/metadata/resourceVersion");
+        if let Some(wanted) = &self.resource_version
+            && wanted != found
+        {
+            let why = format!(
+                "the ResourceVersion in the precondition ({wanted}) does not match the ResourceVersion in record ({found}). The object might have been modified"
+            );
+            return Err(Refusal::kind_conflict(resource, name, &why));
+        }
+        Ok(())
+    }
+}
+
+/// What a deletion came to.
+#[derive(Debug, Clone)]
+pub(crate) enum Outcome {
+    /// The object is there still, and waits for its grace or its finalizers.
+    Kept(Arc<Stored>),
+    Gone(Arc<Stored>),
+}
+
+/// Deletes one object, as far as it can be.
+pub(crate) fn one(
+    core: &mut Core,
+    resource: &Arc<Resource>,
+    namespace: &str,
+    name: &str,
+    options: &Options,
+    environment: &mut Environment<'_>,
+) -> Result<Outcome, Refusal> {
+    if resource.is_namespace() && IMMORTAL_NAMESPACES.contains(&name) {
+        return Err(Refusal::forbidden(resource, name, "this namespace may not be deleted"));
+    }
+    let Some(current) = core.find(resource, namespace, name).cloned() else {
+        return Err(Refusal::not_found(resource, name));
+    };
+    options.check(resource, name, current.value())?;
+    let key = store::key(namespace, name);
+    if resource.is_namespace() {
+        return Ok(namespace_away(core, resource, &key, &current, options, environment));
+    }
+    let mut new = current.value().clone();
+    let mut options = options.clone();
+    let grace = grace(resource, &mut new, &mut options, environment.now);
+    if grace == Grace::Pending {
+        return Ok(Outcome::Kept(current));
+    }
+    set_propagation(&mut new, &options);
+    let has_finalizers = !object::finalizers(&new).is_empty();
+    if grace == Grace::None && has_finalizers {
+        mark(&mut new, environment.now);
+    }
+    let stays = has_finalizers || grace == Grace::Waits;
+    if options.dry_run {
+        let outcome = Stored::new(new);
+        return Ok(if stays { Outcome::Kept(outcome) } else { Outcome::Gone(outcome) });
+    }
+    if stays {
+        if new == *current.value() {
+            return Ok(Outcome::Kept(current));
+        }
+        return Ok(Outcome::Kept(core.store.put(resource.key(), key, new)));
+    }
+    if grace == Grace::Over {
+        // Watchers of a kind with grace see the mark before the end, however short the grace.
+        core.store.put(resource.key(), key.clone(), new);
+    }
+    let gone = core.store.remove(resource.key(), &key).unwrap_or(current);
+    if resource.is_definition() {
+        custom::unregister(core, name);
+    }
+    Ok(Outcome::Gone(gone))
+}
+
+/// What the grace of a deletion means for the object.
+#[derive(Debug, Clone, Copy, PartialEq, Eq)]
+enum Grace {
+    /// The kind has none.
+    None,
+    /// An earlier deletion goes on as it is.
+    Pending,
+    /// There is some left.
+    Waits,
+    /// It is zero.
+    Over,
+}
+
+/// Sets the deletion's time and grace on a pod. Grace may only ever be shortened.
+fn grace(resource: &Resource, value: &mut Value, options: &mut Options, now: Timestamp) -> Grace {
+    if !resource.is_pod() {
+        return Grace::None;
+    }
+    let pending = value.pointer("/metadata/deletionGracePeriodSeconds").and_then(Value::as_i64);
+    if object::is_terminating(value) {
+        let Some(pending) = pending else {
+            return Grace::None;
+        };
+        let Some(asked) = options.grace.filter(|asked| *asked < pending) else {
+            return Grace::Pending;
+        };
+        let asked = asked.max(0);
+        let due: Timestamp = object::text(value, "/metadata/deletionTimestamp").parse().unwrap_or(now);
+        let due = due + SignedDuration::from_secs(asked - pending);
+        object::set_metadata(value, "deletionTimestamp", json!(object::time(due)));
+        object::set_metadata(value, "deletionGracePeriodSeconds", json!(asked));
+        return if asked > 0 { Grace::Waits } else { Grace::Over };
+    }
+    let mut seconds = options.grace.unwrap_or_else(|| {
+        value.pointer("/spec/terminationGracePeriodSeconds").and_then(Value::as_i64).unwrap_or(0)
+    });
+    let is_over = ["Failed", "Succeeded"].contains(&object::text(value, "/status/phase"));
+    if object::text(value, "/spec/nodeName").is_empty() || is_over {
+        seconds = 0;
+    }
+    if seconds < 0 {
+        seconds = 1;
+    }
+    let due = now.checked_add(SignedDuration::from_secs(seconds)).unwrap_or(now);
+    object::set_metadata(value, "deletionTimestamp", json!(object::time(due)));
+    object::set_metadata(value, "deletionGracePeriodSeconds", json!(seconds));
+    bump_generation(value);
+    if seconds > 0 { Grace::Waits } else { Grace::Over }
+}
+
+fn bump_generation(value: &mut Value) {
+    let generation = value.pointer("/metadata/generation").and_then(Value::as_i64);
+    if let Some(generation) = generation.filter(|generation| *generation > 0) {
+        object::set_metadata(value, "generation", json!(generation + 1));
+    }
+}
+
+/// Marks an object of a kind without grace that waits for its finalizers.
+fn mark(value: &mut Value, now: Timestamp) {
+    if !object::is_terminating(value) {
+        bump_generation(value);
+        object::set_metadata(value, "deletionTimestamp", json!(object::time(now)));
+    }
+    object::set_metadata(value, "deletionGracePeriodSeconds", json!(0));
+}
+
+/// Adds or removes the finalizers by which the garbage collector knows what to do.
+fn set_propagation(value: &mut Value, options: &Options) {
+    let known = object::finalizers(value);
+    let has = |name: &str| known.iter().any(|finalizer| finalizer == name);
+    let (orphan, foreground) = match options.propagation {
+        Some(Propagation::Orphan) => (true, false),
+        Some(Propagation::Background) => (false, false),
+        Some(Propagation::Foreground) => (false, true),
+        None => (has(ORPHAN), has(FOREGROUND)),
+    };
+    let mut finalizers: Vec<String> =
+        known.iter().filter(|name| *name != ORPHAN && *name != FOREGROUND).cloned().collect();
+    if orphan {
+        finalizers.push(ORPHAN.to_owned());
+    }
+    if foreground {
+        finalizers.push(FOREGROUND.to_owned());
+    }
+    if orphan != has(ORPHAN) || foreground != has(FOREGROUND) {
+        object::set_finalizers(value, &finalizers);
+    }
+}
+
+fn namespace_away(
+    core: &mut Core,
+    resource: &Resource,
+    key: &str,
+    current: &Arc<Stored>,
+    options: &Options,
+    environment: &Environment<'_>,
+) -> Outcome {
+    let mut new = current.value().clone();
+    if !object::is_terminating(&new) {
+        object::set_metadata(&mut new, "deletionTimestamp", json!(object::time(environment.now)));
+        new["status"]["phase"] = json!("Terminating");
+    }
+    set_propagation(&mut new, options);
+    let stays = !object::list(&new, "/spec/finalizers").is_empty() || !object::finalizers(&new).is_empty();
+    if options.dry_run {
+        return Outcome::Kept(Stored::new(new));
+    }
+    if stays {
+        if new == *current.value() {
+            return Outcome::Kept(Arc::clone(current));
+        }
+        return Outcome::Kept(core.store.put(resource.key(), key.to_owned(), new));
+    }
+    let gone = core.store.remove(resource.key(), key);
+    Outcome::Gone(gone.unwrap_or_else(|| Arc::clone(current)))
+}
+
+/// Deletes all that a selection names.
+pub(crate) fn collection(
+    core: &mut Core,
+    target: &Target,
+    query: &Query,
+    options: &Options,
+    form: Representation,
+    environment: &mut Environment<'_>,
+) -> Result<Bytes, Refusal> {
+    let selection = Selection::read(target, query)?;
+    let resource = Arc::clone(&target.resource);
+    let chosen: Vec<Arc<Stored>> = core
+        .store
+        .scan(resource.key(), &selection.prefix)
+        .filter(|(_, stored)| selection.matches(stored.value()))
+        .map(|(_, stored)| Arc::clone(stored))
+        .collect();
+    let revision = core.store.revision().to_string();
+    for stored in &chosen {
+        let (namespace, name) = (object::namespace(stored.value()), object::name(stored.value()));
+        match one(core, &resource, namespace, name, options, environment) {
+            Err(refusal) if refusal.reason() != "NotFound" => return Err(refusal),
+            _ => {}
+        }
+    }
+    let metadata = json!({ "resourceVersion": revision });
+    Ok(render::list(&resource, chosen.iter().map(Arc::as_ref), &metadata, form, environment.now))
+}

@@ -1,0 +1,28 @@
+//! Time and chance, handed in so that one seed gives one history.
+
+use jiff::Timestamp;
+
+/// What the world says at the moment of a request.
+#[derive(Debug)]
+pub struct Environment<'r> {
+    /// The time.
+    pub now: Timestamp,
+    /// Where UIDs and generated names come from.
+    pub rng: &'r mut fastrand::Rng,
+}
+
+impl Environment<'_> {
+    /// A version 4 UUID.
+    pub(crate) fn uid(&mut self) -> String {
+        let bits = self.rng.u128(..);
+        let bits = (bits & !(0xf << 76) & !(0x3 << 62)) | (0x4 << 76) | (0x2 << 62);
+        let hex = format!("{bits:032x}");
+        format!("{}-{}-{}-{}-{}", &hex[..8], &hex[8..12], &hex[12..16], &hex[16..20], &hex[20..])
+    }
+
+    /// Five characters that make no words, for generated names.
+    pub(crate) fn suffix(&mut self) -> String {
+        const ALPHABET: &[u8] = b"bcdfghjklmnpqrstvwxz2456789";
+        (0..5).map(|_| char::from(ALPHABET[self.rng.usize(..ALPHABET.len())])).collect()
+    }
+}

@@ -1,0 +1,60 @@
+//! The two faces of an Event: `v1` and `events.k8s.io/v1` are one object with other field names.
+
+use serde_json::Value;
+
+use crate::table::Resource;
+
+/// The name in `events.k8s.io/v1`, and the name under which it is stored.
+const NAMES: [(&str, &str); 7] = [
+    ("regarding", "involvedObject"),
+    ("note", "message"),
+    ("reportingController", "reportingComponent"),
+    ("deprecatedSource", "source"),
+    ("deprecatedFirstTimestamp", "firstTimestamp"),
+    ("deprecatedLastTimestamp", "lastTimestamp"),
+    ("deprecatedCount", "count"),
+];
+
+fn is_new_face(resource: &Resource) -> bool {
+    resource.group == "events.k8s.io"
+}
+
+pub(crate) fn to_stored(resource: &Resource, mut value: Value) -> Value {
+    if is_new_face(resource) {
+        for (new, stored) in NAMES {
+            rename(&mut value, new, stored);
+        }
+        if let Some(event) = value.as_object_mut() {
+            for key in ["reportingComponent", "reportingInstance"] {
+                event.entry(key).or_insert_with(|| Value::String(String::new()));
+            }
+            event.entry("source").or_insert_with(|| serde_json::json!({}));
+            event.entry("involvedObject").or_insert_with(|| serde_json::json!({}));
+        }
+    }
+    value
+}
+
+pub(crate) fn from_stored(resource: &Resource, mut value: Value) -> Value {
+    if is_new_face(resource) {
+        for (new, stored) in NAMES {
+            rename(&mut value, stored, new);
+        }
+        if let Some(event) = value.as_object_mut() {
+            for key in ["reportingController", "reportingInstance"] {
+                if event.get(key).and_then(Value::as_str) == Some("") {
+                    event.remove(key);
+                }
+            }
+        }
+    }
+    value
+}
+
+fn rename(value: &mut Value, from: &str, to: &str) {
+    if let Some(members) = value.as_object_mut()
+        && let Some(field) = members.remove(from)
+    {
+        members.insert(to.to_owned(), field);
+    }
+}

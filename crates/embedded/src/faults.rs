@@ -1,0 +1,333 @@
+//! Faults: what a network and a busy server do to requests, switched on and off while the cluster runs.
+//!
+//! Nothing here produces an answer that a real server cannot: a fault delays, refuses, loses or cuts, and never
+//! invents or reorders.
+
+use std::future::Future;
+use std::pin::Pin;
+use std::sync::{Arc, Mutex, MutexGuard, PoisonError};
+use std::task::{Context, Poll};
+use std::time::Duration;
+
+use bytes::Bytes;
+use futures::StreamExt as _;
+use futures::stream;
+use http::Method;
+use http_body_util::{BodyExt as _, StreamBody, combinators::UnsyncBoxBody};
+use tower::Service;
+
+use crate::cluster;
+use crate::object;
+use crate::render;
+use crate::request::Reply;
+use crate::status::Refusal;
+
+/// An error of whatever kind, as clients have it.
+type BoxError = Box<dyn std::error::Error + Send + Sync>;
+
+/// The body of an answer that may break off.
+pub type FaultyBody = UnsyncBoxBody<Bytes, BoxError>;
+
+/// The connection was cut.
+#[derive(Debug, Clone, Copy, PartialEq, Eq, thiserror::Error)]
+#[error("the connection was closed by a fault")]
+pub struct Cut;
+
+/// What goes wrong.
+#[derive(Debug, Clone, Copy, PartialEq, Eq)]
+pub enum Effect {
+    /// The request is answered later.
+    Delay(Duration),
+    /// 409: somebody else was quicker.
+    Conflict,
+    /// 429, with the seconds after which to come back.
+    TooManyRequests(u32),
+    /// 500.
+    InternalError,
+    /// 503.
+    Unavailable,
+    /// The client never learns what became of its request: it was carried out, and the answer lost.
+    AnswerLost,
+    /// The client never learns what became of its request: it was lost on the way.
+    RequestLost,
+    /// A watch is cut after so many lines.
+    CutAfter(usize),
+    /// 410: a watch begins with the news that its revision is gone, and so does the next page of a list.
+    Expired,
+}
+
+/// Which requests, what happens to them, and how often.
+#[derive(Debug, Clone)]
+pub struct Fault {
+    /// Only requests with this method.
+    pub method: Option<Method>,
+    /// Only requests whose path and query contain this text.
+    pub path: String,
+    /// Only requests of a client whose user agent contains this text.
+    pub user_agent: String,
+    /// What happens.
+    pub effect: Effect,
+    /// How many requests are struck before the fault is over; none for no end.
+    pub times: Option<u32>,
+}
+
+impl Fault {
+    /// A fault that strikes every request until it is cleared.
+    pub fn new(effect: Effect) -> Self {
+        Self { method: None, path: String::new(), user_agent: String::new(), effect, times: None }
+    }
+
+    /// Strikes only this method.
+    #[must_use]
+    pub fn method(mut self, method: Method) -> Self {
+        self.method = Some(method);
+        self
+    }
+
+    /// Strikes only paths and queries that contain this.
+    #[must_use]
+    pub fn path(mut self, path: &str) -> Self {
+        path.clone_into(&mut self.path);
+        self
+    }
+
+    /// Strikes only clients that call themselves so.
+    #[must_use]
+    pub fn user_agent(mut self, user_agent: &str) -> Self {
+        user_agent.clone_into(&mut self.user_agent);
+        self
+    }
+
+    /// Strikes so often and no more.
+    #[must_use]
+    pub fn times(mut self, times: u32) -> Self {
+        self.times = Some(times);
+        self
+    }
+
+    fn strikes(&self, request: &http::request::Parts) -> bool {
+        let agent = request.headers.get(http::header::USER_AGENT).and_then(|value| value.to_str().ok());
+        self.method.as_ref().is_none_or(|method| *method == request.method)
+            && request.uri.path_and_query().is_some_and(|path| path.as_str().contains(&self.path))
+            && agent.unwrap_or("").contains(&self.user_agent)
+            && match self.effect {
+                Effect::CutAfter(_) => is_watch(request),
+                Effect::Expired => is_watch(request) || continues(request),
+                _ => true,
+            }
+    }
+}
+
+fn query(request: &http::request::Parts) -> &str {
+    request.uri.query().unwrap_or("")
+}
+
+fn is_watch(request: &http::request::Parts) -> bool {
+    query(request).split('&').any(|pair| matches!(pair, "watch=true" | "watch=1"))
+}
+
+fn continues(request: &http::request::Parts) -> bool {
+    query(request).split('&').any(|pair| pair.starts_with("continue=") && pair != "continue=")
+}
+
+/// The switchboard of a [`Faulty`] service. Clones are the same switchboard.
+#[derive(Debug, Clone)]
+pub struct Faults(Arc<Shared>);
+
+#[derive(Debug)]
+struct Shared {
+    faults: Mutex<Vec<Fault>>,
+    paused: tokio::sync::watch::Sender<bool>,
+    cuts: tokio::sync::watch::Sender<u64>,
+}
+
+impl Default for Faults {
+    fn default() -> Self {
+        Self(Arc::new(Shared {
+            faults: Mutex::default(),
+            paused: tokio::sync::watch::Sender::new(false),
+            cuts: tokio::sync::watch::Sender::new(0),
+        }))
+    }
+}
+
+impl Faults {
+    /// Puts the faults in front of a service.
+    pub fn before<S>(&self, service: S) -> Faulty<S> {
+        Faulty { service, faults: self.clone() }
+    }
+
+    /// Adds a fault. Of several that match a request, the first that was added strikes.
+    pub fn add(&self, fault: Fault) {
+        self.list().push(fault);
+    }
+
+    /// Ends all faults, and a pause.
+    pub fn clear(&self) {
+        self.list().clear();
+        self.resume();
+    }
+
+    /// Nothing is answered, and no watch goes on, until [`resume`](Self::resume).
+    pub fn pause(&self) {
+        self.0.paused.send_replace(true);
+    }
+
+    /// Goes on after a pause.
+    pub fn resume(&self) {
+        self.0.paused.send_replace(false);
+    }
+
+    /// Cuts all watches that are open.
+    pub fn cut_watches(&self) {
+        self.0.cuts.send_modify(|cuts| *cuts += 1);
+    }
+
+    fn list(&self) -> MutexGuard<'_, Vec<Fault>> {
+        self.0.faults.lock().unwrap_or_else(PoisonError::into_inner)
+    }
+
+    fn strike(&self, request: &http::request::Parts) -> Option<Effect> {
+        let mut faults = self.list();
+        let fault = faults.iter_mut().find(|fault| fault.times != Some(0) && fault.strikes(request))?;
+        if let Some(times) = &mut fault.times {
+            *times -= 1;
+        }
+        let effect = fault.effect;
+        faults.retain(|fault| fault.times != Some(0));
+        Some(effect)
+    }
+
+    /// Waits while there is a pause.
+    async fn while_paused(&self) {
+        // The sender lives as long as this does.
+        let _ = self.0.paused.subscribe().wait_for(|paused| !paused).await;
+    }
+
+    /// Lets a body through unless a pause holds it or a cut ends it.
+    fn guard(&self, body: FaultyBody, frames: Option<usize>) -> FaultyBody {
+        let faults = self.clone();
+        let mut cuts = self.0.cuts.subscribe();
+        cuts.mark_unchanged();
+        let state = (body, faults, cuts, frames, false);
+        let stream = stream::unfold(state, |(mut body, faults, mut cuts, mut frames, over)| async move {
+            if over {
+                return None;
+            }
+            if frames == Some(0) {
+                return Some((Err(BoxError::from(Cut)), (body, faults, cuts, frames, true)));
+            }
+            let next = tokio::select! {
+                biased;
+                _ = cuts.changed() => Some(Err(BoxError::from(Cut))),
+                frame = body.frame() => frame,
+            };
+            faults.while_paused().await;
+            let over = matches!(next, Some(Err(_)));
+            if let Some(left) = &mut frames {
+                *left = left.saturating_sub(1);
+            }
+            next.map(|frame| (frame, (body, faults, cuts, frames, over)))
+        });
+        StreamBody::new(stream.boxed()).boxed_unsync()
+    }
+}
+
+/// A service that faults may strike.
+#[derive(Debug, Clone)]
+pub struct Faulty<S> {
+    service: S,
+    faults: Faults,
+}
+
+impl<S> Faulty<S> {
+    /// Its switchboard.
+    pub fn faults(&self) -> &Faults {
+        &self.faults
+    }
+}
+
+fn refusal(effect: Effect, request: &http::request::Parts) -> Option<http::Response<FaultyBody>> {
+    let refusal = match effect {
+        Effect::Conflict => Refusal::new(
+            409,
+            "Conflict",
+            "Operation cannot be fulfilled: the object has been modified; please apply your changes to the latest version and try again",
+        ),
+        Effect::TooManyRequests(seconds) => Refusal::too_many_requests(
+            "The server has received too many requests and has asked us to try again later",
+        )
+        .retry_after(seconds),
+        Effect::InternalError => Refusal::internal("a fault was switched on"),
+        Effect::Unavailable => {
+            Refusal::new(503, "ServiceUnavailable", "The server is currently unable to handle the request")
+        }
+        Effect::Expired => {
+            let refusal = Refusal::expired("too old resource version: a fault was switched on");
+            if is_watch(request) {
+                let line = render::line("ERROR", &object::encode(&refusal.to_value()));
+                let reply = Reply::new(http::StatusCode::OK, line);
+                return Some(cluster::whole(reply).map(open));
+            }
+            refusal
+        }
+        _ => return None,
+    };
+    Some(cluster::whole(Reply::refusal(&refusal)).map(open))
+}
+
+fn open(body: cluster::Body) -> FaultyBody {
+    body.map_err(|never| match never {}).boxed_unsync()
+}
+
+impl<S, Q, B> Service<http::Request<Q>> for Faulty<S>
+where
+    S: Service<http::Request<Q>, Response = http::Response<B>> + Clone + Send + 'static,
+    S::Future: Send,
+    S::Error: Into<BoxError>,
+    Q: Send + 'static,
+    B: http_body::Body<Data = Bytes> + Send + 'static,
+    B::Error: Into<BoxError>,
+{
+    type Response = http::Response<FaultyBody>;
+    type Error = BoxError;
+    type Future = Pin<Box<dyn Future<Output = Result<Self::Response, BoxError>> + Send>>;
+
+    fn poll_ready(&mut self, context: &mut Context<'_>) -> Poll<Result<(), BoxError>> {
+        self.service.poll_ready(context).map_err(Into::into)
+    }
+
+    fn call(&mut self, request: http::Request<Q>) -> Self::Future {
+        let mut service = self.service.clone();
+        let faults = self.faults.clone();
+        Box::pin(async move {
+            faults.while_paused().await;
+            let (head, body) = request.into_parts();
+            let effect = faults.strike(&head);
+            if let Some(effect) = effect {
+                if let Some(response) = refusal(effect, &head) {
+                    return Ok(response);
+                }
+                match effect {
+                    Effect::Delay(duration) => tokio::time::sleep(duration).await,
+                    Effect::RequestLost => return Err(Cut.into()),
+                    _ => {}
+                }
+            }
+            let watches = is_watch(&head);
+            let response = service.call(http::Request::from_parts(head, body)).await.map_err(Into::into)?;
+            if effect == Some(Effect::AnswerLost) {
+                return Err(Cut.into());
+            }
+            let response = response.map(|body| body.map_err(Into::into).boxed_unsync());
+            if !watches {
+                return Ok(response);
+            }
+            let frames = match effect {
+                Some(Effect::CutAfter(frames)) => Some(frames),
+                _ => None,
+            };
+            Ok(response.map(|body| faults.guard(body, frames)))
+        })
+    }
+}

@@ -1,0 +1,720 @@
+//! What the server refuses about objects of single kinds.
+
+use serde_json::{Value, json};
+
+use crate::metadata::{check_maps, is_subdomain, label_value_problem, qualified_name_problem};
+use crate::object;
+use crate::selectors::Labels;
+use crate::status::Cause;
+use crate::table::Resource;
+
+const TAINT_EFFECTS: [&str; 3] = ["NoExecute", "NoSchedule", "PreferNoSchedule"];
+const POD_UPDATE: &str = "pod updates may not change fields other than `spec.containers[*].image`,`spec.initContainers[*].image`,`spec.activeDeadlineSeconds`,`spec.tolerations` (only additions to existing tolerations),`spec.terminationGracePeriodSeconds` (allow it to be set to 1 if it was previously negative)";
+
+/// Checks a new object of a built-in kind.
+pub(crate) fn create(resource: &Resource, value: &Value) -> Vec<Cause> {
+    match (resource.group.as_str(), resource.kind.as_str()) {
+        ("", "Pod") => pod_spec(value.get("spec").unwrap_or(&Value::Null), "spec"),
+        ("", "Node") => taints(value),
+        ("", "Event") => event(value),
+        ("apps", "DaemonSet") => workload(value, false),
+        ("apps", "Deployment" | "ReplicaSet" | "StatefulSet") => workload(value, true),
+        ("batch", "Job") => job(value),
+        ("policy", "PodDisruptionBudget") => budget(value),
+        ("coordination.k8s.io", "Lease") => lease(value),
+        ("", "PersistentVolumeClaim") => claim(value),
+        ("", "PersistentVolume") => volume(value),
+        ("", "Service") => service(value),
+        ("", "ConfigMap") => data_keys(value, &["data", "binaryData"]),
+        ("", "Secret") => data_keys(value, &["data"]),
+        ("storage.k8s.io", "StorageClass") => {
+            if object::text(value, "/provisioner").is_empty() {
+                vec![Cause::required("provisioner", "")]
+            } else {
+                Vec::new()
+            }
+        }
+        ("storage.k8s.io", "VolumeAttachment") => attachment(value),
+        ("scheduling.k8s.io", "PriorityClass") => priority_class(value),
+        _ => Vec::new(),
+    }
+}
+
+/// Checks an update of a built-in kind, beyond what is checked on creation.
+pub(crate) fn update(resource: &Resource, current: &Value, new: &Value) -> Vec<Cause> {
+    let immutables = match (resource.group.as_str(), resource.kind.as_str()) {
+        ("", "Pod") => return pod_update(current, new),
+        ("apps", "Deployment" | "ReplicaSet" | "DaemonSet") => immutable(current, new, &["spec.selector"]),
+        ("apps", "StatefulSet") => stateful_set_update(current, new),
+        ("batch", "Job") => job_update(current, new),
+        ("scheduling.k8s.io", "PriorityClass") => immutable_with(
+            current,
+            new,
+            &["value", "preemptionPolicy"],
+            &Style::Forbidden("may not be changed in an update."),
+        ),
+        ("storage.k8s.io", "StorageClass") => immutable_with(
+            current,
+            new,
+            &["parameters", "provisioner", "reclaimPolicy", "volumeBindingMode"],
+            &Style::Forbidden("updates to {} are forbidden."),
+        ),
+        ("storage.k8s.io", "VolumeAttachment") => immutable(current, new, &["spec"]),
+        ("", "Secret" | "ConfigMap") => frozen(resource, current, new),
+        ("", "Node") => node_update(current, new),
+        _ => Vec::new(),
+    };
+    let mut causes = create(resource, new);
+    causes.extend(immutables);
+    causes
+}
+
+/// Checks an update of a status.
+pub(crate) fn update_status(resource: &Resource, current: &Value, new: &Value) -> Vec<Cause> {
+    match (resource.group.as_str(), resource.kind.as_str()) {
+        ("", "Pod") => pod_status_update(current, new),
+        ("policy", "PodDisruptionBudget") => {
+            ["disruptionsAllowed", "currentHealthy", "desiredHealthy", "expectedPods"]
+                .iter()
+                .filter_map(|key| {
+                    let field = new.pointer(&format!("/status/{key}"))?;
+                    (field.as_i64()? < 0).then(|| negative(format!("status.{key}"), field))
+                })
+                .collect()
+        }
+        _ => Vec::new(),
+    }
+}
+
+enum Style<'s> {
+    Immutable,
+    Forbidden(&'s str),
+}
+
+fn immutable(current: &Value, new: &Value, fields: &[&str]) -> Vec<Cause> {
+    immutable_with(current, new, fields, &Style::Immutable)
+}
+
+fn immutable_with(current: &Value, new: &Value, fields: &[&str], style: &Style<'_>) -> Vec<Cause> {
+    let pointer = |field: &str| format!("/{}", field.replace('.', "/"));
+    fields
+        .iter()
+        .filter(|field| current.pointer(&pointer(field)) != new.pointer(&pointer(field)))
+        .map(|&field| match style {
+            Style::Immutable => {
+                let shown = new.pointer(&pointer(field)).unwrap_or(&Value::Null);
+                Cause::invalid(field, shown, "field is immutable")
+            }
+            Style::Forbidden(why) => Cause::forbidden(field, &why.replace("{}", field)),
+        })
+        .collect()
+}
+
+fn negative(field: String, value: &Value) -> Cause {
+    Cause::invalid(field, value, "must be greater than or equal to 0")
+}
+
+fn frozen(resource: &Resource, current: &Value, new: &Value) -> Vec<Cause> {
+    let mut causes = Vec::new();
+    if current.get("immutable") == Some(&json!(true)) {
+        if new.get("immutable") != Some(&json!(true)) {
+            causes.push(Cause::forbidden("immutable", "field is immutable when `immutable` is set"));
+        }
+        for key in ["data", "binaryData"] {
+            if current.get(key) != new.get(key) {
+                causes.push(Cause::forbidden(key, "field is immutable when `immutable` is set"));
+            }
+        }
+    }
+    if resource.kind == "Secret" && current.get("type") != new.get("type") {
+        let shown = new.get("type").unwrap_or(&Value::Null);
+        causes.push(Cause::invalid("type", shown, "field is immutable"));
+    }
+    causes
+}
+
+fn data_keys(value: &Value, maps: &[&str]) -> Vec<Cause> {
+    let mut causes = Vec::new();
+    for map in maps {
+        for key in value.get(*map).and_then(Value::as_object).into_iter().flat_map(serde_json::Map::keys) {
+            let fits = !key.is_empty()
+                && key.bytes().all(|byte| byte.is_ascii_alphanumeric() || b"-_.".contains(&byte));
+            if !fits {
+                causes.push(Cause::invalid(
+                    format!("{map}[{key}]"),
+                    &json!(key),
+                    "a valid config key must consist of alphanumeric characters, '-', '_' or '.' (e.g. 'key.name',  or 'KEY_NAME',  or 'key-name', regex used for validation is '[-._a-zA-Z0-9]+')",
+                ));
+            }
+        }
+    }
+    causes
+}
+
+fn is_dns_label(name: &str) -> bool {
+    name.len() <= 63 && !name.contains('.') && is_subdomain(name)
+}
+
+const DNS_LABEL: &str = "a lowercase RFC 1123 label must consist of lower case alphanumeric characters or '-', and must start and end with an alphanumeric character (e.g. 'my-name',  or '123-abc', regex used for validation is '[a-z0-9]([-a-z0-9]*[a-z0-9])?')";
+const DNS_SUBDOMAIN: &str = "a lowercase RFC 1123 subdomain must consist of lower case alphanumeric characters, '-' or '.', and must start and end with an alphanumeric character (e.g. 'example.com', regex used for validation is '[a-z0-9]([-a-z0-9]*[a-z0-9])?(\\.[a-z0-9]([-a-z0-9]*[a-z0-9])?)*')";
+
+/// Checks the spec of a pod or of a template.
+fn pod_spec(spec: &Value, field: &str) -> Vec<Cause> {
+    let mut causes = Vec::new();
+    let volumes: Vec<&str> =
+        object::list(spec, "/volumes").iter().map(|volume| object::text(volume, "/name")).collect();
+    for (index, name) in volumes.iter().enumerate() {
+        let at = format!("{field}.volumes[{index}].name");
+        if name.is_empty() {
+            causes.push(Cause::required(at, ""));
+        } else if !is_dns_label(name) {
+            causes.push(Cause::invalid(at, &json!(name), DNS_LABEL));
+        } else if volumes[..index].contains(name) {
+            causes.push(Cause::duplicate(at, &json!(name)));
+        }
+    }
+    let containers = object::list(spec, "/containers");
+    if containers.is_empty() {
+        causes.push(Cause::required(format!("{field}.containers"), ""));
+    }
+    let mut names: Vec<&str> = Vec::new();
+    for list in ["containers", "initContainers"] {
+        for (index, container) in object::list(spec, &format!("/{list}")).iter().enumerate() {
+            let at = format!("{field}.{list}[{index}]");
+            causes.extend(self::container(container, &at, &volumes));
+            let name = object::text(container, "/name");
+            if !name.is_empty() && names.contains(&name) {
+                causes.push(Cause::duplicate(format!("{at}.name"), &json!(name)));
+            }
+            names.push(name);
+        }
+    }
+    let policy = object::text(spec, "/restartPolicy");
+    if !["Always", "OnFailure", "Never"].contains(&policy) {
+        causes.push(Cause::unsupported(
+            format!("{field}.restartPolicy"),
+            policy,
+            &["Always", "OnFailure", "Never"],
+        ));
+    }
+    let node = object::text(spec, "/nodeName");
+    if !node.is_empty() && !is_subdomain(node) {
+        causes.push(Cause::invalid(format!("{field}.nodeName"), &json!(node), DNS_SUBDOMAIN));
+    }
+    causes.extend(tolerations(spec, field));
+    causes
+}
+
+fn container(container: &Value, field: &str, volumes: &[&str]) -> Vec<Cause> {
+    let mut causes = Vec::new();
+    let name = object::text(container, "/name");
+    if name.is_empty() {
+        causes.push(Cause::required(format!("{field}.name"), ""));
+    } else if !is_dns_label(name) {
+        causes.push(Cause::invalid(format!("{field}.name"), &json!(name), DNS_LABEL));
+    }
+    if object::text(container, "/image").is_empty() {
+        causes.push(Cause::required(format!("{field}.image"), ""));
+    }
+    for (index, mount) in object::list(container, "/volumeMounts").iter().enumerate() {
+        let name = object::text(mount, "/name");
+        let at = format!("{field}.volumeMounts[{index}].name");
+        if name.is_empty() {
+            causes.push(Cause::required(at, ""));
+        } else if !volumes.contains(&name) {
+            causes.push(Cause::not_found(at, name));
+        }
+    }
+    for (name, request) in
+        container.pointer("/resources/requests").and_then(Value::as_object).into_iter().flatten()
+    {
+        let amount = |value: &Value| value.as_str().and_then(crate::quantity::amount);
+        let limit = container.pointer("/resources/limits").and_then(|limits| limits.get(name));
+        if let (Some(asked), Some(limit)) = (amount(request), limit)
+            && amount(limit).is_some_and(|limit| asked > limit)
+        {
+            let why =
+                format!("must be less than or equal to {name} limit of {}", limit.as_str().unwrap_or(""));
+            causes.push(Cause::invalid(format!("{field}.resources.requests"), request, &why));
+        }
+    }
+    causes
+}
+
+fn tolerations(spec: &Value, field: &str) -> Vec<Cause> {
+    let mut causes = Vec::new();
+    for (index, toleration) in object::list(spec, "/tolerations").iter().enumerate() {
+        let at = format!("{field}.tolerations[{index}]");
+        let text = |name: &str| object::text(toleration, &format!("/{name}"));
+        let (key, operator, value, effect) = (text("key"), text("operator"), text("value"), text("effect"));
+        if !key.is_empty()
+            && let Some(why) = qualified_name_problem(key)
+        {
+            causes.push(Cause::invalid(format!("{at}.key"), &json!(key), why));
+        }
+        if key.is_empty() && operator != "Exists" {
+            causes.push(Cause::invalid(
+                format!("{at}.operator"),
+                &json!(operator),
+                "operator must be Exists when `key` is empty, which means \"match all values and all keys\"",
+            ));
+        }
+        let seconds = toleration.get("tolerationSeconds").filter(|seconds| !seconds.is_null());
+        if seconds.is_some() && effect != "NoExecute" {
+            causes.push(Cause::invalid(
+                format!("{at}.effect"),
+                &json!(effect),
+                "effect must be 'NoExecute' when `tolerationSeconds` is set",
+            ));
+        }
+        match operator {
+            "" | "Equal" => {
+                if let Some(why) = label_value_problem(value) {
+                    causes.push(Cause::invalid(format!("{at}.operator"), &json!(value), why));
+                }
+            }
+            "Exists" => {
+                if !value.is_empty() {
+                    causes.push(Cause::invalid(
+                        format!("{at}.operator"),
+                        &json!(value),
+                        "value must be empty when `operator` is 'Exists'",
+                    ));
+                }
+            }
+            "Lt" | "Gt" => {}
+            other => causes.push(Cause::unsupported(format!("{at}.operator"), other, &["Equal", "Exists"])),
+        }
+        if !effect.is_empty() && !TAINT_EFFECTS.contains(&effect) {
+            causes.push(Cause::unsupported(
+                format!("{at}.effect"),
+                effect,
+                &["NoSchedule", "PreferNoSchedule", "NoExecute"],
+            ));
+        }
+    }
+    causes
+}
+
+fn taints(node: &Value) -> Vec<Cause> {
+    let mut causes = Vec::new();
+    let taints = object::list(node, "/spec/taints");
+    for (index, taint) in taints.iter().enumerate() {
+        let at = format!("metadata.taints[{index}]");
+        let text = |name: &str| object::text(taint, &format!("/{name}"));
+        let (key, value, effect) = (text("key"), text("value"), text("effect"));
+        if let Some(why) = qualified_name_problem(key) {
+            causes.push(Cause::invalid(format!("{at}.key"), &json!(key), why));
+        }
+        if let Some(why) = label_value_problem(value) {
+            causes.push(Cause::invalid(format!("{at}.value"), &json!(value), why));
+        }
+        if effect.is_empty() {
+            causes.push(Cause::required(format!("{at}.effect"), ""));
+        } else if !TAINT_EFFECTS.contains(&effect) {
+            causes.push(Cause::unsupported(
+                format!("{at}.effect"),
+                effect,
+                &["NoSchedule", "PreferNoSchedule", "NoExecute"],
+            ));
+        }
+        let same =
+            |other: &Value| object::text(other, "/key") == key && object::text(other, "/effect") == effect;
+        if taints[..index].iter().any(same) {
+            let added = taint.get("timeAdded").unwrap_or(&Value::Null);
+            let shown = format!(
+                "{{\"Key\":{},\"Value\":{},\"Effect\":{},\"TimeAdded\":{added}}}",
+                json!(key),
+                json!(value),
+                json!(effect)
+            );
+            let mut cause = Cause::duplicate_text(at.clone(), &shown);
+            cause.message.push_str(": taints must be unique by key and effect pair");
+            causes.push(cause);
+        }
+    }
+    causes
+}
+
+fn node_update(current: &Value, new: &Value) -> Vec<Cause> {
+    let mut causes = Vec::new();
+    let provider = object::text(current, "/spec/providerID");
+    if !provider.is_empty() && provider != object::text(new, "/spec/providerID") {
+        causes.push(Cause::forbidden(
+            "spec.providerID",
+            "node updates may not change providerID except from \"\" to valid",
+        ));
+    }
+    causes
+}
+
+fn pod_update(current: &Value, new: &Value) -> Vec<Cause> {
+    let mut causes = Vec::new();
+    let null = Value::Null;
+    let (old_spec, new_spec) = (current.get("spec").unwrap_or(&null), new.get("spec").unwrap_or(&null));
+    let lengths = |spec: &Value, list: &str| object::list(spec, list).len();
+    for (list, why) in [
+        ("containers", "pod updates may not add or remove containers"),
+        ("initContainers", "pod updates may not add or remove containers"),
+    ] {
+        let pointer = format!("/{list}");
+        if lengths(old_spec, &pointer) != lengths(new_spec, &pointer) {
+            causes.push(Cause::forbidden(format!("spec.{list}"), why));
+        }
+    }
+    if !causes.is_empty() {
+        return causes;
+    }
+    let mut expected = old_spec.clone();
+    for list in ["containers", "initContainers"] {
+        let pointer = format!("/{list}");
+        let images: Vec<Value> = object::list(new_spec, &pointer)
+            .iter()
+            .map(|container| container.get("image").cloned().unwrap_or(Value::Null))
+            .collect();
+        if let Some(containers) = expected.pointer_mut(&pointer).and_then(Value::as_array_mut) {
+            for (container, image) in containers.iter_mut().zip(images) {
+                container["image"] = image;
+            }
+        }
+    }
+    let old_tolerations = object::list(old_spec, "/tolerations");
+    let new_tolerations = object::list(new_spec, "/tolerations");
+    // The seconds of a toleration may change; everything else about it may not.
+    let same = |one: &Value, other: &Value| {
+        ["key", "operator", "value", "effect"].iter().all(|key| one.get(*key) == other.get(*key))
+    };
+    if old_tolerations.iter().any(|old| !new_tolerations.iter().any(|new| same(old, new))) {
+        causes.push(Cause::forbidden(
+            "spec.tolerations",
+            "existing toleration can not be modified except its tolerationSeconds",
+        ));
+    }
+    for key in ["tolerations", "activeDeadlineSeconds"] {
+        match new_spec.get(key) {
+            Some(field) => expected[key] = field.clone(),
+            None => {
+                if let Some(members) = expected.as_object_mut() {
+                    members.remove(key);
+                }
+            }
+        }
+    }
+    if !object::list(old_spec, "/schedulingGates").is_empty() {
+        for key in ["schedulingGates", "nodeSelector", "affinity"] {
+            object::carry(new_spec, &mut expected, key);
+        }
+    }
+    for (index, container) in object::list(new_spec, "/containers").iter().enumerate() {
+        if object::text(container, "/image").is_empty() {
+            causes.push(Cause::required(format!("spec.containers[{index}].image"), ""));
+        }
+    }
+    causes.extend(tolerations(new_spec, "spec"));
+    if expected != *new_spec {
+        causes.push(Cause::forbidden("spec", POD_UPDATE));
+    }
+    causes
+}
+
+fn pod_status_update(current: &Value, new: &Value) -> Vec<Cause> {
+    let mut causes = Vec::new();
+    if current.pointer("/status/qosClass") != new.pointer("/status/qosClass") {
+        let shown = new.pointer("/status/qosClass").unwrap_or(&Value::Null);
+        causes.push(Cause::invalid("status.qosClass", shown, "field is immutable"));
+    }
+    let policy = object::text(new, "/spec/restartPolicy");
+    let never_again = |was: &Value| match policy {
+        "Never" => true,
+        "OnFailure" => was.pointer("/state/terminated/exitCode") == Some(&json!(0)),
+        _ => false,
+    };
+    let list = "containerStatuses";
+    let pointer = format!("/status/{list}");
+    for (index, status) in object::list(new, &pointer).iter().enumerate() {
+        let name = object::text(status, "/name");
+        let was = object::list(current, &pointer).iter().find(|old| object::text(old, "/name") == name);
+        if let Some(was) = was
+            && was.pointer("/state/terminated").is_some()
+            && status.pointer("/state/terminated").is_none()
+            && never_again(was)
+        {
+            causes.push(Cause::forbidden(
+                format!("status.{list}[{index}].state"),
+                "may not be transitioned to non-terminated state",
+            ));
+        }
+    }
+    for (index, condition) in object::list(new, "/status/conditions").iter().enumerate() {
+        let kind = object::text(condition, "/type");
+        if let Some(why) = qualified_name_problem(kind) {
+            causes.push(Cause::invalid(format!("status.conditions[{index}].type"), &json!(kind), why));
+        }
+    }
+    causes
+}
+
+fn selector(value: &Value, field: &str) -> Vec<Cause> {
+    let mut causes = Vec::new();
+    for (key, label) in value.get("matchLabels").and_then(Value::as_object).into_iter().flatten() {
+        if let Some(why) = qualified_name_problem(key) {
+            causes.push(Cause::invalid(format!("{field}.matchLabels"), &json!(key), why));
+        }
+        if let Some(why) = label_value_problem(label.as_str().unwrap_or("")) {
+            causes.push(Cause::invalid(format!("{field}.matchLabels"), label, why));
+        }
+    }
+    for (index, expression) in object::list(value, "/matchExpressions").iter().enumerate() {
+        let at = format!("{field}.matchExpressions[{index}]");
+        let is_empty = object::list(expression, "/values").is_empty();
+        match object::text(expression, "/operator") {
+            "In" | "NotIn" if is_empty => causes.push(Cause::required(
+                format!("{at}.values"),
+                "must be specified when `operator` is 'In' or 'NotIn'",
+            )),
+            "Exists" | "DoesNotExist" if !is_empty => causes.push(Cause::forbidden(
+                format!("{at}.values"),
+                "may not be specified when `operator` is 'Exists' or 'DoesNotExist'",
+            )),
+            "In" | "NotIn" | "Exists" | "DoesNotExist" => {}
+            other => causes.push(Cause::invalid(
+                format!("{at}.operator"),
+                &json!(other),
+                "not a valid selector operator",
+            )),
+        }
+    }
+    causes
+}
+
+fn mismatch(template: &Value) -> Cause {
+    let labels = template.pointer("/metadata/labels").unwrap_or(&Value::Null);
+    Cause::invalid("spec.template.metadata.labels", labels, "`selector` does not match template `labels`")
+}
+
+/// The selector of a daemon set is not asked for, although nothing matches without it.
+fn workload(value: &Value, asks_for_selector: bool) -> Vec<Cause> {
+    let mut causes = Vec::new();
+    let template = value.pointer("/spec/template").unwrap_or(&Value::Null);
+    if let Some(replicas) = value.pointer("/spec/replicas")
+        && replicas.as_i64().is_some_and(|replicas| replicas < 0)
+    {
+        causes.push(negative("spec.replicas".to_owned(), replicas));
+    }
+    match value.pointer("/spec/selector") {
+        None => {
+            if asks_for_selector {
+                causes.push(Cause::required("spec.selector", ""));
+            }
+            causes.push(mismatch(template));
+        }
+        Some(wanted) => {
+            causes.extend(selector(wanted, "spec.selector"));
+            let labels = Labels::of_object(wanted);
+            if labels.is_empty() {
+                causes.push(Cause::invalid(
+                    "spec.selector",
+                    wanted,
+                    "empty selector is invalid for deployment",
+                ));
+            } else if !labels.matches(template) {
+                causes.push(mismatch(template));
+            }
+        }
+    }
+    causes.extend(check_maps(value, "spec.template.metadata"));
+    causes.extend(pod_spec(template.get("spec").unwrap_or(&Value::Null), "spec.template.spec"));
+    let policy = object::text(template, "/spec/restartPolicy");
+    if ["OnFailure", "Never"].contains(&policy) {
+        causes.push(Cause::unsupported("spec.template.spec.restartPolicy", policy, &["Always"]));
+    }
+    causes
+}
+
+fn stateful_set_update(current: &Value, new: &Value) -> Vec<Cause> {
+    let mut causes =
+        immutable(current, new, &["spec.serviceName", "spec.selector", "spec.podManagementPolicy"]);
+    let claims = |value: &Value| json!(object::list(value, "/spec/volumeClaimTemplates"));
+    if claims(current) != claims(new) {
+        causes.push(Cause::invalid("spec.volumeClaimTemplates", &claims(new), "field is immutable"));
+    }
+    causes
+}
+
+fn job(value: &Value) -> Vec<Cause> {
+    let mut causes = Vec::new();
+    for key in
+        ["parallelism", "completions", "backoffLimit", "activeDeadlineSeconds", "ttlSecondsAfterFinished"]
+    {
+        if let Some(field) = value.pointer(&format!("/spec/{key}"))
+            && field.as_i64().is_some_and(|field| field < 0)
+        {
+            causes.push(negative(format!("spec.{key}"), field));
+        }
+    }
+    let template = value.pointer("/spec/template").unwrap_or(&Value::Null);
+    if value.pointer("/spec/manualSelector") == Some(&json!(true)) {
+        match value.pointer("/spec/selector") {
+            None => causes.push(Cause::required("spec.selector", "")),
+            Some(wanted) => {
+                if !Labels::of_object(wanted).matches(template) {
+                    causes.push(mismatch(template));
+                }
+            }
+        }
+    }
+    causes.extend(check_maps(value, "spec.template.metadata"));
+    causes.extend(pod_spec(template.get("spec").unwrap_or(&Value::Null), "spec.template.spec"));
+    if object::text(template, "/spec/restartPolicy") == "Always" {
+        causes.push(Cause::required(
+            "spec.template.spec.restartPolicy",
+            "valid values: \"OnFailure\", \"Never\"",
+        ));
+    }
+    if object::text(value, "/spec/completionMode") == "Indexed"
+        && value.pointer("/spec/completions").is_none()
+    {
+        causes.push(Cause::required("spec.completions", "when completion mode is Indexed"));
+    }
+    causes
+}
+
+fn job_update(current: &Value, new: &Value) -> Vec<Cause> {
+    let mut fields = vec!["spec.selector", "spec.completionMode", "spec.podFailurePolicy", "spec.managedBy"];
+    if object::text(current, "/spec/completionMode") != "Indexed" {
+        fields.insert(0, "spec.completions");
+    }
+    let mut causes = immutable(current, new, &fields);
+    // A suspended job that never started may still change where its pods run.
+    let may_move = current.pointer("/spec/suspend") == Some(&json!(true))
+        && current.pointer("/status/startTime").is_none();
+    if !may_move {
+        causes.extend(immutable(current, new, &["spec.template"]));
+    }
+    causes
+}
+
+fn budget(value: &Value) -> Vec<Cause> {
+    let mut causes = Vec::new();
+    let (min, max) = (value.pointer("/spec/minAvailable"), value.pointer("/spec/maxUnavailable"));
+    if min.is_some() && max.is_some() {
+        let shown = value.get("spec").unwrap_or(&Value::Null);
+        causes.push(Cause::invalid("spec", shown, "minAvailable and maxUnavailable cannot be both set"));
+    }
+    for (key, field) in [("minAvailable", min), ("maxUnavailable", max)] {
+        match field {
+            Some(number @ Value::Number(_)) if number.as_i64().is_some_and(|number| number < 0) => {
+                causes.push(negative(format!("spec.{key}"), number));
+            }
+            Some(Value::String(text)) => {
+                let percent = text
+                    .strip_suffix('%')
+                    .filter(|digits| !digits.is_empty() && digits.bytes().all(|byte| byte.is_ascii_digit()));
+                match percent.and_then(|digits| digits.parse::<u32>().ok()) {
+                    Some(0..=100) => {}
+                    Some(_) => causes.push(Cause::invalid(format!("spec.{key}"), &json!(text), "must not be greater than 100%")),
+                    None => causes.push(Cause::invalid(
+                        format!("spec.{key}"),
+                        &json!(text),
+                        "a valid percent string must be a numeric string followed by an ending '%' (e.g. '1%',  or '93%', regex used for validation is '[0-9]+%')",
+                    )),
+                }
+            }
+            _ => {}
+        }
+    }
+    if let Some(wanted) = value.pointer("/spec/selector") {
+        causes.extend(selector(wanted, "spec.selector"));
+    }
+    causes
+}
+
+fn lease(value: &Value) -> Vec<Cause> {
+    let mut causes = Vec::new();
+    if let Some(duration) = value.pointer("/spec/leaseDurationSeconds")
+        && duration.as_i64().is_some_and(|seconds| seconds <= 0)
+    {
+        causes.push(Cause::invalid("spec.leaseDurationSeconds", duration, "must be greater than 0"));
+    }
+    if let Some(transitions) = value.pointer("/spec/leaseTransitions")
+        && transitions.as_i64().is_some_and(|transitions| transitions < 0)
+    {
+        causes.push(Cause::invalid(
+            "spec.leaseTransitions",
+            transitions,
+            "must be greater than or equal to 0",
+        ));
+    }
+    causes
+}
+
+fn event(value: &Value) -> Vec<Cause> {
+    let about = object::text(value, "/involvedObject/namespace");
+    let namespace = object::namespace(value);
+    let fits =
+        about == namespace || (about.is_empty() && ["", "default", "kube-system"].contains(&namespace));
+    if fits {
+        Vec::new()
+    } else {
+        vec![Cause::invalid("involvedObject.namespace", &json!(about), "does not match event.namespace")]
+    }
+}
+
+fn claim(value: &Value) -> Vec<Cause> {
+    let mut causes = Vec::new();
+    if object::list(value, "/spec/accessModes").is_empty() {
+        causes.push(Cause::required("spec.accessModes", "at least 1 access mode is required"));
+    }
+    if value.pointer("/spec/resources/requests/storage").is_none() {
+        causes.push(Cause::required("spec.resources[storage]", ""));
+    }
+    causes
+}
+
+fn volume(value: &Value) -> Vec<Cause> {
+    let mut causes = Vec::new();
+    if object::list(value, "/spec/accessModes").is_empty() {
+        causes.push(Cause::required("spec.accessModes", ""));
+    }
+    if value.pointer("/spec/capacity").is_none() {
+        causes.push(Cause::required("spec.capacity", ""));
+    }
+    causes
+}
+
+fn service(value: &Value) -> Vec<Cause> {
+    let headless = object::text(value, "/spec/clusterIP") == "None";
+    let external = object::text(value, "/spec/type") == "ExternalName";
+    if object::list(value, "/spec/ports").is_empty() && !headless && !external {
+        return vec![Cause::required("spec.ports", "")];
+    }
+    Vec::new()
+}
+
+fn attachment(value: &Value) -> Vec<Cause> {
+    let mut causes = Vec::new();
+    for key in ["attacher", "nodeName"] {
+        if object::text(value, &format!("/spec/{key}")).is_empty() {
+            causes.push(Cause::required(format!("spec.{key}"), ""));
+        }
+    }
+    causes
+}
+
+fn priority_class(value: &Value) -> Vec<Cause> {
+    let name = object::name(value);
+    let number = value.get("value").and_then(Value::as_i64).unwrap_or(0);
+    if name.starts_with("system-") && !["system-node-critical", "system-cluster-critical"].contains(&name) {
+        return vec![Cause::forbidden(
+            "metadata.name",
+            "priority class names with 'system-' prefix are reserved for system use only. error: ",
+        )];
+    }
+    if number > 1_000_000_000 && !name.starts_with("system-") {
+        return vec![Cause::forbidden(
+            "value",
+            "maximum allowed value of a user defined priority is 1000000000",
+        )];
+    }
+    Vec::new()
+}

@@ -1,0 +1,310 @@
+//! Rules about `metadata` that hold for every kind.
+
+use serde_json::{Value, json};
+
+use crate::environment::Environment;
+use crate::object;
+use crate::status::{Cause, Refusal};
+use crate::table::{Generation, Resource, Subresource};
+
+/// Room for the suffix of a generated name in a name of at most 63 characters.
+const GENERATED_BASE: usize = 58;
+
+const LABEL_VALUE: &str = "a valid label must be an empty string or consist of alphanumeric characters, '-', '_' or '.', and must start and end with an alphanumeric character (e.g. 'MyValue',  or 'my_value',  or '12345', regex used for validation is '(([A-Za-z0-9][-A-Za-z0-9_.]*)?[A-Za-z0-9])?')";
+const QUALIFIED_NAME: &str = "name part must consist of alphanumeric characters, '-', '_' or '.', and must start and end with an alphanumeric character (e.g. 'MyName',  or 'my.name',  or '123-abc', regex used for validation is '([A-Za-z0-9][-A-Za-z0-9_.]*)?[A-Za-z0-9]')";
+const SUBDOMAIN: &str = "a lowercase RFC 1123 subdomain must consist of lower case alphanumeric characters, '-' or '.', and must start and end with an alphanumeric character (e.g. 'example.com', regex used for validation is '[a-z0-9]([-a-z0-9]*[a-z0-9])?(\\.[a-z0-9]([-a-z0-9]*[a-z0-9])?)*')";
+const LABEL: &str = "a lowercase RFC 1123 label must consist of lower case alphanumeric characters or '-', and must start and end with an alphanumeric character (e.g. 'my-name',  or '123-abc', regex used for validation is '[a-z0-9]([-a-z0-9]*[a-z0-9])?')";
+const LABEL_1035: &str = "a DNS-1035 label must consist of lower case alphanumeric characters or '-', start with an alphabetic character, and end with an alphanumeric character (e.g. 'my-name',  or 'abc-123', regex used for validation is '[a-z]([-a-z0-9]*[a-z0-9])?')";
+
+/// Fills in what the server decides about a new object.
+pub(crate) fn fill_in(value: &mut Value, resource: &Resource, environment: &mut Environment<'_>) {
+    let generate = object::text(value, "/metadata/generateName").to_owned();
+    if object::name(value).is_empty() && !generate.is_empty() {
+        let base: String = generate.chars().take(GENERATED_BASE).collect();
+        let name = format!("{base}{}", environment.suffix());
+        object::set_metadata(value, "name", json!(name));
+    }
+    let uid = environment.uid();
+    object::set_metadata(value, "uid", json!(uid));
+    object::set_metadata(value, "creationTimestamp", json!(object::time(environment.now)));
+    let generation = match resource.generation {
+        Generation::None => Value::Null,
+        Generation::Spec | Generation::Everything => json!(1),
+    };
+    // A kind that does not count generations keeps what the client says.
+    if resource.generation != Generation::None {
+        object::set_metadata(value, "generation", generation);
+    }
+    for key in ["deletionTimestamp", "deletionGracePeriodSeconds", "selfLink"] {
+        object::set_metadata(value, key, Value::Null);
+    }
+}
+
+/// Checks the metadata of a new object.
+pub(crate) fn check(value: &Value, resource: &Resource) -> Vec<Cause> {
+    let mut causes = Vec::new();
+    let name = object::name(value);
+    let generate = object::text(value, "/metadata/generateName");
+    if !generate.is_empty()
+        && let Some(why) = name_problem(resource, generate.trim_end_matches('-'))
+    {
+        causes.push(Cause::invalid("metadata.generateName", &json!(generate), why));
+    }
+    if name.is_empty() {
+        causes.push(Cause::required("metadata.name", "name or generateName is required"));
+    } else if let Some(why) = name_problem(resource, name) {
+        causes.push(Cause::invalid("metadata.name", &json!(name), why));
+    }
+    causes.extend(check_maps(value, "metadata"));
+    for (index, owner) in object::list(value, "/metadata/ownerReferences").iter().enumerate() {
+        for key in ["apiVersion", "kind", "name", "uid"] {
+            if object::text(owner, &format!("/{key}")).is_empty() {
+                let why = if key == "apiVersion" { "version must not be empty" } else { "must not be empty" };
+                let field = format!("metadata.ownerReferences[{index}].{key}");
+                causes.push(Cause::invalid(field, &json!(""), why));
+            }
+        }
+    }
+    let controllers: Vec<&Value> = object::list(value, "/metadata/ownerReferences")
+        .iter()
+        .filter(|owner| owner.get("controller") == Some(&json!(true)))
+        .collect();
+    if let [first, second, ..] = controllers.as_slice() {
+        let shown = json!(object::list(value, "/metadata/ownerReferences"));
+        let why = format!(
+            "Only one reference can have Controller set to true. Found \"true\" in references for {}/{} and {}/{}",
+            object::text(first, "/kind"),
+            object::text(first, "/name"),
+            object::text(second, "/kind"),
+            object::text(second, "/name"),
+        );
+        causes.push(Cause::invalid("metadata.ownerReferences", &shown, &why));
+    }
+    for (index, finalizer) in object::finalizers(value).into_iter().enumerate() {
+        let field = format!("metadata.finalizers[{index}]");
+        if let Some(why) = qualified_name_problem(&finalizer) {
+            causes.push(Cause::invalid(field, &json!(finalizer), why));
+        } else if !finalizer.contains('/')
+            && !["orphan", "foregroundDeletion", "kubernetes"].contains(&finalizer.as_str())
+        {
+            causes.push(Cause::invalid(
+                field,
+                &json!(finalizer),
+                "name is neither a standard finalizer name nor is it fully qualified",
+            ));
+        }
+    }
+    causes
+}
+
+/// Checks labels and annotations below a field.
+pub(crate) fn check_maps(value: &Value, field: &str) -> Vec<Cause> {
+    let mut causes = Vec::new();
+    let metadata = format!("/{}", field.replace('.', "/"));
+    let labels = value.pointer(&format!("{metadata}/labels")).and_then(Value::as_object);
+    for (key, label) in labels.into_iter().flatten() {
+        if let Some(why) = qualified_name_problem(key) {
+            causes.push(Cause::invalid(format!("{field}.labels"), &json!(key), why));
+        }
+        let label = label.as_str().unwrap_or("");
+        if let Some(why) = label_value_problem(label) {
+            causes.push(Cause::invalid(format!("{field}.labels"), &json!(label), why));
+        }
+    }
+    let annotations = value.pointer(&format!("{metadata}/annotations")).and_then(Value::as_object);
+    for key in annotations.into_iter().flat_map(serde_json::Map::keys) {
+        if let Some(why) = qualified_name_problem(&key.to_lowercase()) {
+            causes.push(Cause::invalid(format!("{field}.annotations"), &json!(key), why));
+        }
+    }
+    causes
+}
+
+/// Why a text is no label value.
+pub(crate) fn label_value_problem(value: &str) -> Option<&'static str> {
+    if value.len() > 63 {
+        return Some("must be no more than 63 bytes");
+    }
+    (!value.is_empty() && !is_word(value)).then_some(LABEL_VALUE)
+}
+
+/// Why a text is no qualified name, such as a label's key.
+pub(crate) fn qualified_name_problem(name: &str) -> Option<&'static str> {
+    let (prefix, name) = match name.split_once('/') {
+        Some((prefix, name)) => (Some(prefix), name),
+        None => (None, name),
+    };
+    match prefix {
+        Some("") => return Some("prefix part must be non-empty"),
+        Some(prefix) if !is_subdomain(prefix) => {
+            return Some(
+                "prefix part a lowercase RFC 1123 subdomain must consist of lower case alphanumeric characters, '-' or '.', and must start and end with an alphanumeric character (e.g. 'example.com', regex used for validation is '[a-z0-9]([-a-z0-9]*[a-z0-9])?(\\.[a-z0-9]([-a-z0-9]*[a-z0-9])?)*')",
+            );
+        }
+        _ => {}
+    }
+    if name.is_empty() {
+        return Some("name part must be non-empty");
+    }
+    if name.len() > 63 {
+        return Some("name part must be no more than 63 bytes");
+    }
+    (!is_word(name)).then_some(QUALIFIED_NAME)
+}
+
+fn is_word(text: &str) -> bool {
+    let edge = |byte: Option<&u8>| byte.is_some_and(u8::is_ascii_alphanumeric);
+    edge(text.as_bytes().first())
+        && edge(text.as_bytes().last())
+        && text.bytes().all(|byte| byte.is_ascii_alphanumeric() || b"-_.".contains(&byte))
+}
+
+fn is_label(text: &str) -> bool {
+    let plain = |byte: &u8| byte.is_ascii_lowercase() || byte.is_ascii_digit();
+    text.as_bytes().first().is_some_and(plain)
+        && text.as_bytes().last().is_some_and(plain)
+        && text.bytes().all(|byte| plain(&byte) || byte == b'-')
+}
+
+pub(crate) fn is_subdomain(text: &str) -> bool {
+    text.len() <= 253 && text.split('.').all(is_label)
+}
+
+fn name_problem(resource: &Resource, name: &str) -> Option<&'static str> {
+    match (resource.group.as_str(), resource.kind.as_str()) {
+        ("rbac.authorization.k8s.io", _) => {
+            if name == "." || name == ".." {
+                return Some("may not be '.' or '..'");
+            }
+            (name.contains('/') || name.contains('%')).then_some("may not contain '/'")
+        }
+        ("", "Namespace") => match name.len() {
+            64.. => Some("must be no more than 63 bytes"),
+            _ => (!is_label(name)).then_some(LABEL),
+        },
+        ("", "Service") => match name.len() {
+            64.. => Some("must be no more than 63 bytes"),
+            _ => (!is_label(name) || name.as_bytes()[0].is_ascii_digit()).then_some(LABEL_1035),
+        },
+        _ if name.len() > 253 => Some("must be no more than 253 bytes"),
+        _ => (!is_subdomain(name)).then_some(SUBDOMAIN),
+    }
+}
+
+/// Fills in what an update may leave out, and counts the generation.
+pub(crate) fn carry_over(current: &Value, new: &mut Value) {
+    for key in ["uid", "creationTimestamp"] {
+        // The time of creation is never the client's to say.
+        if key == "creationTimestamp" || object::text(new, &format!("/metadata/{key}")).is_empty() {
+            let kept = current.pointer(&format!("/metadata/{key}")).cloned();
+            object::set_metadata(new, key, kept.unwrap_or(Value::Null));
+        }
+    }
+    object::set_metadata(new, "selfLink", Value::Null);
+    let generation = current.pointer("/metadata/generation").cloned();
+    object::set_metadata(new, "generation", generation.unwrap_or(Value::Null));
+    if object::is_terminating(current) {
+        for key in ["deletionTimestamp", "deletionGracePeriodSeconds"] {
+            let kept = current.pointer(&format!("/metadata/{key}")).cloned();
+            object::set_metadata(new, key, kept.unwrap_or(Value::Null));
+        }
+    }
+}
+
+/// Counts a change that deserves a new generation.
+pub(crate) fn count_generation(resource: &Resource, current: &Value, new: &mut Value) {
+    let changed = match resource.generation {
+        Generation::None => false,
+        Generation::Spec => {
+            let annotations = "/metadata/annotations";
+            current.get("spec") != new.get("spec")
+                || (resource.is("apps", "Deployment")
+                    && current.pointer(annotations) != new.pointer(annotations))
+        }
+        Generation::Everything => {
+            let without = |value: &Value| {
+                let mut value = value.clone();
+                if let Some(members) = value.as_object_mut() {
+                    members.remove("metadata");
+                    if resource.has(Subresource::Status) {
+                        members.remove("status");
+                    }
+                }
+                value
+            };
+            without(current) != without(new)
+        }
+    };
+    if changed {
+        let generation = current.pointer("/metadata/generation").and_then(Value::as_i64).unwrap_or(0);
+        object::set_metadata(new, "generation", json!(generation + 1));
+    }
+}
+
+/// Checks the metadata of an update.
+pub(crate) fn check_update(current: &Value, new: &Value, resource: &Resource) -> Vec<Cause> {
+    let mut causes = Vec::new();
+    for key in
+        ["name", "namespace", "uid", "creationTimestamp", "deletionTimestamp", "deletionGracePeriodSeconds"]
+    {
+        let pointer = format!("/metadata/{key}");
+        let new_field = new.pointer(&pointer).unwrap_or(&Value::Null);
+        if new_field != current.pointer(&pointer).unwrap_or(&Value::Null) {
+            causes.push(Cause::invalid(format!("metadata.{key}"), new_field, "field is immutable"));
+        }
+    }
+    if object::is_terminating(current) {
+        let known = object::finalizers(current);
+        let added: Vec<String> =
+            object::finalizers(new).into_iter().filter(|finalizer| !known.contains(finalizer)).collect();
+        if !added.is_empty() {
+            let listed: Vec<String> = added.iter().map(|name| format!("{name:?}")).collect();
+            let why = format!(
+                "no new finalizers can be added if the object is being deleted, found new finalizers []string{{{}}}",
+                listed.join(", ")
+            );
+            causes.push(Cause::forbidden("metadata.finalizers", &why));
+        }
+    }
+    causes.extend(
+        check(new, resource)
+            .into_iter()
+            .filter(|cause| cause.field != "metadata.name" && cause.field != "metadata.generateName"),
+    );
+    causes
+}
+
+/// Refuses an object that lies about where it belongs.
+pub(crate) fn check_place(
+    value: &mut Value,
+    resource: &Resource,
+    namespace: &str,
+    name: &str,
+) -> Result<(), Refusal> {
+    let stated = object::namespace(value);
+    if resource.namespaced {
+        if stated.is_empty() {
+            object::set_metadata(value, "namespace", json!(namespace));
+        } else if stated != namespace {
+            return Err(Refusal::bad_request(
+                "the namespace of the provided object does not match the namespace sent on the request",
+            ));
+        }
+    } else if !stated.is_empty() {
+        object::set_metadata(value, "namespace", Value::Null);
+    }
+    if !name.is_empty() {
+        let stated = object::name(value);
+        if stated.is_empty() {
+            return Err(Refusal::bad_request(format!(
+                "the name of the object ({name} based on URL) was undeterminable: name must be provided"
+            )));
+        }
+        if stated != name {
+            return Err(Refusal::bad_request(format!(
+                "the name of the object ({stated}) does not match the name on the URL ({name})"
+            )));
+        }
+    }
+    Ok(())
+}

@@ -1,0 +1,178 @@
+//! Scalars with a canonical form: resource quantities and times.
+
+use jiff::Timestamp;
+
+/// Millionths: finer than any quantity that occurs, and wide enough in 128 bits for all of them.
+const SCALE: i128 = 1_000_000_000;
+
+const BINARY: [(&str, i128); 6] =
+    [("Ki", 1 << 10), ("Mi", 1 << 20), ("Gi", 1 << 30), ("Ti", 1 << 40), ("Pi", 1 << 50), ("Ei", 1 << 60)];
+
+/// Decimal suffixes in units of [`SCALE`], smallest first.
+const DECIMAL: [(&str, i128); 10] = [
+    ("n", 1),
+    ("u", 1_000),
+    ("m", 1_000_000),
+    ("", SCALE),
+    ("k", SCALE * 1_000),
+    ("M", SCALE * 1_000_000),
+    ("G", SCALE * 1_000_000_000),
+    ("T", SCALE * 1_000_000_000_000),
+    ("P", SCALE * 1_000_000_000_000_000),
+    ("E", SCALE * 1_000_000_000_000_000_000),
+];
+
+/// What the real server says of a text that is no quantity.
+const NOT_A_QUANTITY: &str =
+    "quantities must match the regular expression '^([+-]?[0-9.]+)([eEinumkKMGTP]*[-+]?[0-9]*)$'";
+
+enum Format {
+    Binary,
+    Decimal,
+    Exponent,
+}
+
+/// The canonical text of a quantity: `1000m` is `1`, `0.5` is `500m`, `1024Ki` is `1Mi`.
+pub(crate) fn canonical(text: &str) -> Result<String, String> {
+    let (amount, format) = parse(text).ok_or(NOT_A_QUANTITY)?;
+    Ok(print(amount, &format))
+}
+
+/// The value in billionths.
+pub(crate) fn amount(text: &str) -> Option<i128> {
+    parse(text).map(|(amount, _)| amount)
+}
+
+fn parse(text: &str) -> Option<(i128, Format)> {
+    let digits_end = text
+        .find(|character: char| !(character.is_ascii_digit() || "+-.".contains(character)))
+        .unwrap_or(text.len());
+    let (number, suffix) = text.split_at(digits_end);
+    let (negative, number) = match number.as_bytes().first()? {
+        b'-' => (true, &number[1..]),
+        b'+' => (false, &number[1..]),
+        _ => (false, number),
+    };
+    let (whole, fraction) = number.split_once('.').unwrap_or((number, ""));
+    let all_digits = |part: &str| part.bytes().all(|byte| byte.is_ascii_digit());
+    if !all_digits(whole) || !all_digits(fraction) || (whole.is_empty() && fraction.is_empty()) {
+        return None;
+    }
+    let (unit, format) = unit(suffix)?;
+    let mut amount = whole.parse::<i128>().or(if whole.is_empty() { Ok(0) } else { Err(()) }).ok()?;
+    amount = amount.checked_mul(unit)?;
+    let mut place = unit;
+    let mut lost = false;
+    for digit in fraction.bytes() {
+        let digit = i128::from(digit - b'0');
+        lost |= (place * digit) % 10 != 0;
+        amount += place * digit / 10;
+        place /= 10;
+    }
+    // Anything finer than a billionth is rounded up, away from zero.
+    if lost {
+        amount += 1;
+    }
+    Some((if negative { -amount } else { amount }, format))
+}
+
+fn unit(suffix: &str) -> Option<(i128, Format)> {
+    if let Some(&(_, factor)) = BINARY.iter().find(|(name, _)| *name == suffix) {
+        return Some((factor * SCALE, Format::Binary));
+    }
+    if let Some(&(_, unit)) = DECIMAL.iter().find(|(name, _)| *name == suffix) {
+        return Some((unit, Format::Decimal));
+    }
+    let exponent: i32 = suffix.strip_prefix(['e', 'E'])?.parse().ok()?;
+    let power = 10_i128.checked_pow(exponent.unsigned_abs())?;
+    let unit = if exponent < 0 { SCALE / power } else { SCALE.checked_mul(power)? };
+    Some((unit, Format::Exponent))
+}
+
+fn print(amount: i128, format: &Format) -> String {
+    if amount == 0 {
+        return "0".to_owned();
+    }
+    if matches!(format, Format::Binary) && amount % SCALE == 0 && (amount / SCALE).abs() >= 1024 {
+        let whole = amount / SCALE;
+        let best = BINARY.iter().rev().find(|(_, factor)| whole % factor == 0);
+        return match best {
+            Some((name, factor)) => format!("{}{name}", whole / factor),
+            None => whole.to_string(),
+        };
+    }
+    let best = DECIMAL.iter().rev().find(|(_, unit)| amount % unit == 0);
+    let (name, unit) = best.copied().unwrap_or(("n", 1));
+    let number = amount / unit;
+    if matches!(format, Format::Exponent) {
+        let position = DECIMAL.iter().position(|entry| entry.0 == name).unwrap_or(3);
+        let exponent = 3 * (i64::try_from(position).unwrap_or(3) - 3);
+        return if exponent == 0 { number.to_string() } else { format!("{number}e{exponent}") };
+    }
+    format!("{number}{name}")
+}
+
+/// A time as the server prints it: in UTC, with whole seconds or exactly six digits.
+pub(crate) fn canonical_time(text: &str, micro: bool) -> Result<String, String> {
+    let wrong =
+        |layout: &str| format!("parsing time {text:?} as {layout:?}: cannot parse {text:?} as \"2006\"");
+    if micro {
+        let layout = "2006-01-02T15:04:05.000000Z07:00";
+        let digits =
+            text.split_once('.').map_or(0, |(_, rest)| rest.bytes().take_while(u8::is_ascii_digit).count());
+        let at: Timestamp = text.parse().map_err(|_| wrong(layout))?;
+        if digits != 6 {
+            return Err(wrong(layout));
+        }
+        return Ok(micro_time(at));
+    }
+    let at: Timestamp = text.parse().map_err(|_| wrong("2006-01-02T15:04:05Z07:00"))?;
+    Ok(crate::object::time(at))
+}
+
+/// `metav1.MicroTime`: exactly six digits.
+pub(crate) fn micro_time(at: Timestamp) -> String {
+    format!("{at:.6}")
+}
+
+#[cfg(test)]
+mod tests {
+    use super::{canonical, canonical_time};
+
+    #[test]
+    fn quantities_take_their_canonical_form() {
+        for (given, expected) in [
+            ("1000m", "1"),
+            ("0.5", "500m"),
+            ("1024Ki", "1Mi"),
+            ("1500m", "1500m"),
+            ("1", "1"),
+            ("1.5Gi", "1536Mi"),
+            ("0", "0"),
+            ("100Ki", "100Ki"),
+            ("1000", "1k"),
+            ("1e3", "1e3"),
+            ("-5m", "-5m"),
+            ("0.1Ki", "102400m"),
+        ] {
+            assert_eq!(canonical(given).as_deref(), Ok(expected), "{given}");
+        }
+        assert!(canonical("1 Gi").is_err());
+        assert!(canonical("").is_err());
+        assert!(canonical("ten").is_err());
+    }
+
+    #[test]
+    fn times_lose_what_the_server_does_not_keep() {
+        assert_eq!(
+            canonical_time("2026-01-01T01:00:00.7+01:00", false).as_deref(),
+            Ok("2026-01-01T00:00:00Z")
+        );
+        assert_eq!(
+            canonical_time("2026-01-01T00:00:00.500000Z", true).as_deref(),
+            Ok("2026-01-01T00:00:00.500000Z")
+        );
+        assert!(canonical_time("2026-01-01T00:00:00.5Z", true).is_err());
+        assert!(canonical_time("yesterday", false).is_err());
+    }
+}

@@ -1,0 +1,269 @@
+//! Reads: get, list with its pages, and the beginning of a watch.
+
+use std::sync::Arc;
+use std::time::Duration;
+
+use base64::Engine as _;
+use base64::engine::general_purpose::URL_SAFE_NO_PAD;
+use bytes::Bytes;
+use jiff::Timestamp;
+use serde_json::{Value, json};
+
+use crate::core::Core;
+use crate::object::{self, Stored};
+use crate::render;
+use crate::request::{Query, Representation, Target};
+use crate::selectors::{Fields, Labels};
+use crate::status::{Cause, Refusal};
+use crate::watch::Watch;
+
+const TOO_OLD: &str = "The provided continue parameter is too old to display a consistent list result. You can start a new list without the continue parameter, or use the continue token in this response to retrieve the remainder of the results. Continuing with the provided token results in an inconsistent list - objects that were created, modified, or deleted between the time the first chunk was returned and now may show up in the list.";
+
+/// How long a watch lasts that names no end: at least half an hour, at most an hour. The real server draws it.
+const WATCH_SECONDS: u64 = 1800;
+
+/// Which objects a list, a watch or a deletion is about.
+#[derive(Debug, Clone)]
+pub(crate) struct Selection {
+    pub(crate) prefix: String,
+    pub(crate) labels: Labels,
+    pub(crate) fields: Fields,
+}
+
+impl Selection {
+    pub(crate) fn read(target: &Target, query: &Query) -> Result<Self, Refusal> {
+        let prefix =
+            if target.namespace.is_empty() { String::new() } else { format!("{}/", target.namespace) };
+        Ok(Self {
+            prefix,
+            labels: Labels::parse(query.text("labelSelector"))?,
+            fields: Fields::parse(query.text("fieldSelector"), &target.resource)?,
+        })
+    }
+
+    pub(crate) fn matches(&self, value: &Value) -> bool {
+        self.labels.matches(value) && self.fields.matches(value)
+    }
+
+    pub(crate) fn covers(&self, value: &Value) -> bool {
+        let namespace = object::namespace(value);
+        self.prefix.is_empty() || self.prefix.strip_suffix('/') == Some(namespace)
+    }
+
+    fn is_everything(&self) -> bool {
+        self.labels.is_empty() && self.fields.is_empty()
+    }
+}
+
+pub(crate) fn get(core: &Core, target: &Target) -> Result<Arc<Stored>, Refusal> {
+    core.lookup(target)
+}
+
+/// A revision as clients write it; empty means "the newest".
+fn revision(query: &Query) -> Result<Option<u64>, Refusal> {
+    match query.text("resourceVersion") {
+        "" => Ok(None),
+        text => text.parse().map(Some).map_err(|_| {
+            Refusal::bad_request(format!(
+                "invalid resource version: resourceVersion: Invalid value: {text:?}: strconv.ParseUint: parsing {text:?}: invalid syntax"
+            ))
+        }),
+    }
+}
+
+struct Page {
+    /// The revision of the first page.
+    revision: u64,
+    /// The first key that is still to come.
+    start: String,
+}
+
+impl Page {
+    fn encode(&self) -> String {
+        let token = json!({ "v": "meta.k8s.io/v1", "rv": self.revision, "start": self.start });
+        URL_SAFE_NO_PAD.encode(token.to_string())
+    }
+
+    fn decode(text: &str) -> Result<Self, Refusal> {
+        let wrong = |why: &str| Refusal::bad_request(format!("continue key is not valid: {why}"));
+        let bytes = URL_SAFE_NO_PAD.decode(text).map_err(|error| wrong(&error.to_string()))?;
+        let token: Value = serde_json::from_slice(&bytes).map_err(|error| wrong(&error.to_string()))?;
+        let revision = token.get("rv").and_then(Value::as_u64);
+        Ok(Self {
+            revision: revision.ok_or_else(|| wrong("it has no revision"))?,
+            start: object::text(&token, "/start").to_owned(),
+        })
+    }
+}
+
+fn options_refused(message: Cause) -> Refusal {
+    Refusal::invalid("meta.k8s.io", "ListOptions", "", &[message])
+}
+
+pub(crate) fn list(
+    core: &Core,
+    target: &Target,
+    query: &Query,
+    form: Representation,
+    time: Timestamp,
+) -> Result<Bytes, Refusal> {
+    let selection = Selection::read(target, query)?;
+    let limit =
+        query.number("limit").filter(|limit| *limit > 0).and_then(|limit| usize::try_from(limit).ok());
+    let matching = query.text("resourceVersionMatch");
+    let asked = revision(query)?;
+    check_list_options(query, matching, asked)?;
+    let now = core.store.revision();
+    let page = match query.text("continue") {
+        "" => None,
+        token => Some(Page::decode(token)?),
+    };
+    if let (None, Some(asked)) = (&page, asked)
+        && asked > now
+    {
+        return Err(too_new(asked, now));
+    }
+    let at = match (&page, matching, asked) {
+        (Some(page), _, _) => page.revision,
+        (None, "Exact", Some(asked)) => asked,
+        _ => now,
+    };
+    let resource = &target.resource;
+    let start = page.as_ref().map_or("", |page| page.start.as_str());
+    // Only a page or an exact list of the past needs to be put together.
+    let past;
+    let items: Box<dyn Iterator<Item = (&String, &Arc<Stored>)>> = if at == now {
+        Box::new(core.store.scan(resource.key(), &selection.prefix))
+    } else {
+        past = core
+            .store
+            .snapshot(resource.key(), &selection.prefix, at)
+            .map_err(|_| expired_list(page.is_some(), start, now))?;
+        Box::new(past.iter())
+    };
+    let mut chosen: Vec<&Stored> = Vec::new();
+    let mut next = None;
+    let mut remaining: u64 = 0;
+    for (key, stored) in items {
+        if key.as_str() < start {
+            continue;
+        }
+        // The server does not look ahead: whether what comes next matches is for the next page to see.
+        if limit.is_some_and(|limit| chosen.len() >= limit) {
+            next.get_or_insert_with(|| key.clone());
+            remaining += 1;
+            continue;
+        }
+        if selection.matches(stored.value()) {
+            chosen.push(stored);
+        }
+    }
+    let mut metadata = json!({ "resourceVersion": at.to_string() });
+    if let Some(start) = next {
+        let page = Page { revision: at, start };
+        metadata["continue"] = json!(page.encode());
+        // With a selector the server does not count what it has not read.
+        if selection.is_everything() {
+            metadata["remainingItemCount"] = json!(remaining);
+        }
+    }
+    // Lists of custom resources print what others leave out.
+    let is_table = matches!(form, Representation::Table(_));
+    if resource.custom.is_some() && !is_table && metadata.get("continue").is_none() {
+        metadata["continue"] = json!("");
+    }
+    Ok(render::list(resource, chosen.into_iter(), &metadata, form, time))
+}
+
+fn check_list_options(query: &Query, matching: &str, asked: Option<u64>) -> Result<(), Refusal> {
+    let continues = !query.text("continue").is_empty();
+    if matching.is_empty() {
+        return Ok(());
+    }
+    if continues {
+        return Err(options_refused(Cause::forbidden(
+            "resourceVersionMatch",
+            "resourceVersionMatch is forbidden when continue is provided",
+        )));
+    }
+    if query.text("resourceVersion").is_empty() {
+        return Err(options_refused(Cause::forbidden(
+            "resourceVersionMatch",
+            "resourceVersionMatch is forbidden unless resourceVersion is provided",
+        )));
+    }
+    if !["Exact", "NotOlderThan"].contains(&matching) {
+        return Err(options_refused(Cause::unsupported(
+            "resourceVersionMatch",
+            matching,
+            &["Exact", "NotOlderThan", ""],
+        )));
+    }
+    if matching == "Exact" && asked == Some(0) {
+        return Err(options_refused(Cause::forbidden(
+            "resourceVersionMatch",
+            "resourceVersionMatch \"exact\" is forbidden for resourceVersion \"0\"",
+        )));
+    }
+    Ok(())
+}
+
+fn too_new(asked: u64, now: u64) -> Refusal {
+    Refusal::new(504, "Timeout", format!("Too large resource version: {asked}, current: {now}"))
+        .with_causes(
+            json!([{ "reason": "ResourceVersionTooLarge", "message": "Too large resource version" }]),
+        )
+        .retry_after(1)
+}
+
+fn expired_list(continues: bool, start: &str, now: u64) -> Refusal {
+    if continues {
+        let page = Page { revision: now, start: start.to_owned() };
+        return Refusal::expired(TOO_OLD).with_continue(&page.encode());
+    }
+    Refusal::expired("The resourceVersion for the provided list is too old.")
+}
+
+/// Begins a watch.
+pub(crate) fn watch(
+    core: &Core,
+    target: &Target,
+    query: &Query,
+    form: Representation,
+    time: Timestamp,
+) -> Result<Watch, Refusal> {
+    let selection = Selection::read(target, query)?;
+    let initial = query.get("sendInitialEvents");
+    let matching = query.text("resourceVersionMatch");
+    if initial.is_none() && !matching.is_empty() {
+        return Err(options_refused(Cause::forbidden(
+            "resourceVersionMatch",
+            "resourceVersionMatch is forbidden for watch unless sendInitialEvents is provided",
+        )));
+    }
+    if initial.is_some() && matching != "NotOlderThan" {
+        return Err(options_refused(Cause::forbidden(
+            "resourceVersionMatch",
+            "sendInitialEvents requires setting resourceVersionMatch to NotOlderThan",
+        )));
+    }
+    let asked = revision(query)?;
+    let seconds = query.number("timeoutSeconds").and_then(|seconds| u64::try_from(seconds).ok());
+    let lasts = Duration::from_secs(seconds.filter(|seconds| *seconds > 0).unwrap_or(WATCH_SECONDS));
+    let bookmarks = query.flag("allowWatchBookmarks");
+    let wants_state = match initial {
+        Some(value) => value == "true" || value == "1",
+        None => matches!(asked, None | Some(0)),
+    };
+    let now = core.store.revision();
+    let mut watch = Watch::new(Arc::clone(&target.resource), selection, form, bookmarks, lasts);
+    if wants_state {
+        let ends_with_bookmark = initial.is_some() && bookmarks;
+        watch.begin_with_state(&core.store, now, ends_with_bookmark, time);
+    } else {
+        let from = asked.unwrap_or(now);
+        let from = if initial.is_some() && from == 0 { now } else { from };
+        watch.begin_after(from);
+    }
+    Ok(watch)
+}

@@ -1,0 +1,136 @@
+//! Objects as they are sent: whole, as metadata only, or as rows of a table.
+
+use bytes::{BufMut, Bytes, BytesMut};
+use jiff::Timestamp;
+use serde_json::{Value, json};
+
+use crate::events;
+use crate::object::{self, Stored};
+use crate::printing;
+use crate::request::Representation;
+use crate::table::Resource;
+
+/// The object with its type, which the store leaves out.
+pub(crate) fn typed(resource: &Resource, value: &Value) -> Value {
+    let mut value = value.clone();
+    if let Some(members) = value.as_object_mut() {
+        members.insert("apiVersion".to_owned(), json!(resource.api_version()));
+        members.insert("kind".to_owned(), json!(resource.kind));
+    }
+    value
+}
+
+/// The encoded object with its type, made without touching the rest.
+fn with_type(resource: &Resource, stored: &Stored) -> Bytes {
+    if resource.group == "events.k8s.io" {
+        let value = events::from_stored(resource, stored.value().clone());
+        return object::encode(&typed(resource, &value));
+    }
+    let inner = stored.encoded();
+    let head =
+        format!("{{\"apiVersion\":{},\"kind\":{}", json!(resource.api_version()), json!(resource.kind));
+    let mut out = BytesMut::with_capacity(head.len() + inner.len());
+    out.put_slice(head.as_bytes());
+    if inner.len() > 2 {
+        out.put_u8(b',');
+    }
+    out.put_slice(&inner[1..]);
+    out.freeze()
+}
+
+fn only_metadata(value: &Value, kind: &str) -> Value {
+    json!({
+        "apiVersion": "meta.k8s.io/v1", "kind": kind,
+        "metadata": value.get("metadata").cloned().unwrap_or_else(|| json!({})),
+    })
+}
+
+/// One object.
+pub(crate) fn one(resource: &Resource, stored: &Stored, form: Representation, now: Timestamp) -> Bytes {
+    match form {
+        Representation::Full => with_type(resource, stored),
+        Representation::Metadata => object::encode(&only_metadata(stored.value(), "PartialObjectMetadata")),
+        Representation::Table(include) => {
+            let version = object::text(stored.value(), "/metadata/resourceVersion");
+            let table = printing::table(
+                resource,
+                std::iter::once(stored.value()),
+                &json!({ "resourceVersion": version }),
+                include,
+                now,
+            );
+            object::encode(&table)
+        }
+    }
+}
+
+/// A list.
+pub(crate) fn list<'s>(
+    resource: &Resource,
+    items: impl Iterator<Item = &'s Stored>,
+    metadata: &Value,
+    form: Representation,
+    now: Timestamp,
+) -> Bytes {
+    match form {
+        Representation::Full => {
+            let head = format!(
+                "{{\"kind\":{},\"apiVersion\":{},\"metadata\":{metadata},\"items\":[",
+                json!(resource.list_kind),
+                json!(resource.api_version()),
+            );
+            let mut out = BytesMut::with_capacity(head.len() + 2);
+            out.put_slice(head.as_bytes());
+            for (index, item) in items.enumerate() {
+                if index > 0 {
+                    out.put_u8(b',');
+                }
+                // Items of built-in lists do not repeat their type.
+                if resource.custom.is_some() {
+                    out.put_slice(&with_type(resource, item));
+                } else if resource.group == "events.k8s.io" {
+                    let value = events::from_stored(resource, item.value().clone());
+                    out.put_slice(&object::encode(&value));
+                } else {
+                    out.put_slice(item.encoded());
+                }
+            }
+            out.put_slice(b"]}");
+            out.freeze()
+        }
+        Representation::Metadata => {
+            let items: Vec<Value> =
+                items.map(|item| only_metadata(item.value(), "PartialObjectMetadata")).collect();
+            object::encode(&json!({
+                "kind": "PartialObjectMetadataList", "apiVersion": "meta.k8s.io/v1",
+                "metadata": metadata, "items": items,
+            }))
+        }
+        Representation::Table(include) => {
+            let table = printing::table(resource, items.map(Stored::value), metadata, include, now);
+            object::encode(&table)
+        }
+    }
+}
+
+/// A line of a watch.
+pub(crate) fn event(
+    resource: &Resource,
+    kind: &str,
+    stored: &Stored,
+    form: Representation,
+    now: Timestamp,
+) -> Bytes {
+    line(kind, &one(resource, stored, form, now))
+}
+
+/// A line of a watch with some JSON as its object.
+pub(crate) fn line(kind: &str, object: &[u8]) -> Bytes {
+    let mut out = BytesMut::with_capacity(object.len() + 40);
+    out.put_slice(b"{\"type\":\"");
+    out.put_slice(kind.as_bytes());
+    out.put_slice(b"\",\"object\":");
+    out.put_slice(object);
+    out.put_slice(b"}\n");
+    out.freeze()
+}

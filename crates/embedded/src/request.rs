@@ -1,0 +1,275 @@
+//! Requests and answers, and how a path becomes a question about a resource.
+
+use std::sync::Arc;
+
+use bytes::Bytes;
+use http::{Method, StatusCode};
+use percent_encoding::percent_decode_str;
+use serde_json::Value;
+
+use crate::status::Refusal;
+use crate::table::{Resource, Table};
+use crate::watch::Watch;
+
+/// An HTTP request whose body has arrived.
+#[derive(Debug, Clone)]
+pub struct Request {
+    /// The HTTP method.
+    pub method: Method,
+    /// The path, without the query.
+    pub path: String,
+    /// The query, without the question mark.
+    pub query: String,
+    /// The `Accept` header.
+    pub accept: String,
+    /// The `Content-Type` header.
+    pub content_type: String,
+    /// The `User-Agent` header, which names the manager of fields that are written.
+    pub user_agent: String,
+    /// The body.
+    pub body: Bytes,
+}
+
+impl Request {
+    /// A request without a body.
+    pub fn get(path_and_query: &str) -> Self {
+        Self::new(Method::GET, path_and_query, Bytes::new())
+    }
+
+    /// A request with a JSON body.
+    pub fn new(method: Method, path_and_query: &str, body: Bytes) -> Self {
+        let (path, query) = path_and_query.split_once('?').unwrap_or((path_and_query, ""));
+        Self {
+            method,
+            path: path.to_owned(),
+            query: query.to_owned(),
+            accept: "application/json".to_owned(),
+            content_type: "application/json".to_owned(),
+            user_agent: "unknown".to_owned(),
+            body,
+        }
+    }
+
+    /// The body as JSON or YAML, whichever the content type says.
+    pub(crate) fn value(&self) -> Result<Value, Refusal> {
+        let kind = media_type(&self.content_type);
+        if kind.ends_with("yaml") {
+            let text =
+                std::str::from_utf8(&self.body).map_err(|error| Refusal::bad_request(error.to_string()))?;
+            return serde_saphyr::from_str(text)
+                .map_err(|error| Refusal::bad_request(format!("error decoding YAML: {error}")));
+        }
+        serde_json::from_slice(&self.body).map_err(|error| {
+            Refusal::bad_request(format!("couldn't get version/kind; json parse error: {error}"))
+        })
+    }
+}
+
+pub(crate) fn media_type(header: &str) -> &str {
+    header.split(';').next().unwrap_or("").trim()
+}
+
+/// What the server answers.
+#[derive(Debug)]
+pub enum Response {
+    /// All at once.
+    Whole(Reply),
+    /// A stream of events.
+    Watch(Box<Watch>),
+}
+
+/// A whole answer.
+#[derive(Debug, Clone)]
+pub struct Reply {
+    /// The HTTP status code.
+    pub code: StatusCode,
+    /// The `Content-Type` header.
+    pub content_type: &'static str,
+    /// The `Retry-After` header.
+    pub retry_after: Option<u32>,
+    /// `Warning` headers.
+    pub warnings: Vec<String>,
+    /// The body.
+    pub body: Bytes,
+}
+
+impl Reply {
+    pub(crate) fn new(code: StatusCode, body: Bytes) -> Self {
+        Self { code, content_type: "application/json", retry_after: None, warnings: Vec::new(), body }
+    }
+
+    pub(crate) fn text(code: StatusCode, text: &'static str) -> Self {
+        Self {
+            content_type: "text/plain; charset=utf-8",
+            ..Self::new(code, Bytes::from_static(text.as_bytes()))
+        }
+    }
+
+    /// The answer that carries a refusal.
+    pub fn refusal(refusal: &Refusal) -> Self {
+        let code = StatusCode::from_u16(refusal.code()).unwrap_or(StatusCode::INTERNAL_SERVER_ERROR);
+        Self {
+            retry_after: refusal.retry_after_seconds(),
+            ..Self::new(code, crate::object::encode(&refusal.to_value()))
+        }
+    }
+}
+
+/// The query of a request.
+#[derive(Debug, Clone, Default)]
+pub(crate) struct Query(Vec<(String, String)>);
+
+impl Query {
+    pub(crate) fn parse(text: &str) -> Self {
+        Self(
+            text.split('&')
+                .filter(|pair| !pair.is_empty())
+                .map(|pair| {
+                    let (key, value) = pair.split_once('=').unwrap_or((pair, ""));
+                    (unquote(key), unquote(value))
+                })
+                .collect(),
+        )
+    }
+
+    pub(crate) fn get(&self, key: &str) -> Option<&str> {
+        self.0.iter().find(|(known, _)| known == key).map(|(_, value)| value.as_str())
+    }
+
+    pub(crate) fn text(&self, key: &str) -> &str {
+        self.get(key).unwrap_or("")
+    }
+
+    /// As Go reads booleans in a query: there and not `0` or `false`.
+    pub(crate) fn flag(&self, key: &str) -> bool {
+        self.get(key).is_some_and(|value| value != "0" && value != "false")
+    }
+
+    pub(crate) fn number(&self, key: &str) -> Option<i64> {
+        self.get(key)?.parse().ok()
+    }
+
+    /// Whether nothing may be stored.
+    pub(crate) fn dry_run(&self, options: &str) -> Result<bool, Refusal> {
+        let values = self.0.iter().filter(|(key, _)| key == "dryRun");
+        check_dry_run(values.map(|(_, value)| value.as_str()), options)
+    }
+}
+
+pub(crate) fn check_dry_run<'v>(
+    values: impl Iterator<Item = &'v str>,
+    options: &str,
+) -> Result<bool, Refusal> {
+    let values: Vec<&str> = values.collect();
+    if values.iter().any(|value| *value != "All") {
+        let mut cause = crate::status::Cause::unsupported("dryRun", "", &["All"]);
+        cause.message = cause.message.replacen("\"\"", &serde_json::json!(values).to_string(), 1);
+        return Err(Refusal::invalid("meta.k8s.io", options, "", &[cause]));
+    }
+    Ok(!values.is_empty())
+}
+
+fn unquote(text: &str) -> String {
+    percent_decode_str(&text.replace('+', " ")).decode_utf8_lossy().into_owned()
+}
+
+/// What a path is about.
+#[derive(Debug, Clone)]
+pub(crate) struct Target {
+    pub(crate) resource: Arc<Resource>,
+    /// Empty for all namespaces, or for a resource of the cluster.
+    pub(crate) namespace: String,
+    /// Empty for a collection.
+    pub(crate) name: String,
+    pub(crate) subresource: String,
+}
+
+/// Reads `/api/v1/...` and `/apis/GROUP/VERSION/...` below the version.
+pub(crate) fn target(table: &Table, path: &str) -> Result<Target, Refusal> {
+    let parts: Vec<String> = path
+        .split('/')
+        .filter(|part| !part.is_empty())
+        .map(|part| percent_decode_str(part).decode_utf8_lossy().into_owned())
+        .collect();
+    let parts: Vec<&str> = parts.iter().map(String::as_str).collect();
+    let (group, version, rest) = match parts.as_slice() {
+        ["api", version, rest @ ..] => ("", *version, rest),
+        ["apis", group, version, rest @ ..] => (*group, *version, rest),
+        _ => return Err(Refusal::no_such_path()),
+    };
+    let (namespace, rest) = match rest {
+        // A namespace is a resource itself, with parts of its own.
+        ["namespaces", _, "status" | "finalize"] => ("", rest),
+        ["namespaces", namespace, below @ ..] if !below.is_empty() => (*namespace, below),
+        _ => ("", rest),
+    };
+    let (plural, name, subresource) = match rest {
+        [plural] => (*plural, "", ""),
+        [plural, name] => (*plural, *name, ""),
+        [plural, name, subresource] => (*plural, *name, *subresource),
+        _ => return Err(Refusal::no_such_path()),
+    };
+    let resource = table.get(group, version, plural).ok_or_else(Refusal::no_such_path)?;
+    let is_scoped_wrongly =
+        if resource.namespaced { namespace.is_empty() && !name.is_empty() } else { !namespace.is_empty() };
+    if is_scoped_wrongly {
+        return Err(Refusal::no_such_path());
+    }
+    Ok(Target {
+        resource: Arc::clone(resource),
+        namespace: namespace.to_owned(),
+        name: name.to_owned(),
+        subresource: subresource.to_owned(),
+    })
+}
+
+/// In which form objects are wanted.
+#[derive(Debug, Clone, Copy, PartialEq, Eq)]
+pub(crate) enum Representation {
+    Full,
+    /// `PartialObjectMetadata`.
+    Metadata,
+    Table(Include),
+}
+
+/// What a row of a table carries beside its cells.
+#[derive(Debug, Clone, Copy, PartialEq, Eq)]
+pub(crate) enum Include {
+    None,
+    Metadata,
+    Object,
+}
+
+impl Representation {
+    /// The first form in an `Accept` header that we can print.
+    pub(crate) fn choose(accept: &str, query: &Query) -> Result<Self, Refusal> {
+        let accept = if accept.trim().is_empty() { "application/json" } else { accept };
+        for wanted in accept.split(',') {
+            let mut parts = wanted.split(';').map(str::trim);
+            let kind = parts.next().unwrap_or("");
+            if !matches!(kind, "application/json" | "*/*" | "application/*" | "application/yaml") {
+                continue;
+            }
+            let form = parts.find_map(|part| part.strip_prefix("as="));
+            match form {
+                None => return Ok(Self::Full),
+                Some("Table") => {
+                    return Ok(Self::Table(match query.text("includeObject") {
+                        "None" => Include::None,
+                        "Object" => Include::Object,
+                        _ => Include::Metadata,
+                    }));
+                }
+                Some("PartialObjectMetadata" | "PartialObjectMetadataList") => {
+                    return Ok(Self::Metadata);
+                }
+                Some(_) => {}
+            }
+        }
+        Err(Refusal::new(
+            406,
+            "NotAcceptable",
+            "only the following media types are accepted: application/json, application/yaml, application/json;as=Table;v=v1;g=meta.k8s.io, application/json;as=PartialObjectMetadata;v=v1;g=meta.k8s.io, application/json;as=PartialObjectMetadataList;v=v1;g=meta.k8s.io",
+        ))
+    }
+}

@@ -1,0 +1,568 @@
+//! Shapes of objects: which fields a kind has, and how each merges. Read from OpenAPI, for built-in kinds and custom
+//! resources alike.
+
+use std::collections::BTreeMap;
+use std::sync::{Arc, LazyLock};
+
+use serde_json::{Map, Value, json};
+
+use crate::quantity;
+
+/// The definitions of the built-in kinds, as the real server publishes them.
+static DEFINITIONS: LazyLock<Map<String, Value>> = LazyLock::new(|| {
+    serde_json::from_str(include_str!("../data/schemas.json")).expect("the definitions are checked by a test")
+});
+
+static BUILT_IN: LazyLock<BTreeMap<String, Arc<Schema>>> = LazyLock::new(|| {
+    DEFINITIONS
+        .iter()
+        .map(|(name, definition)| {
+            let mut schema = Schema::parse(definition);
+            schema.name = Some(name.clone());
+            (name.clone(), Arc::new(schema))
+        })
+        .collect()
+});
+
+/// The definitions as OpenAPI.
+pub(crate) fn definitions() -> &'static Map<String, Value> {
+    &DEFINITIONS
+}
+
+/// What values may stand in a place, and how they merge with what is there.
+#[derive(Debug, Clone, Default)]
+pub(crate) struct Schema {
+    /// The name of the definition, for a built-in kind.
+    pub(crate) name: Option<String>,
+    pub(crate) shape: Shape,
+    pub(crate) default: Option<Value>,
+    /// The whole value is replaced, never merged.
+    pub(crate) atomic: bool,
+    /// The key by which a strategic merge finds elements.
+    pub(crate) merge_key: Option<String>,
+    /// Elements of the list are merged rather than replaced, in a strategic merge.
+    pub(crate) merges: bool,
+    /// How elements of the list are told apart in an apply.
+    pub(crate) list: ListType,
+}
+
+/// How elements of a list are told apart in a server-side apply.
+#[derive(Debug, Clone, Default, PartialEq, Eq)]
+pub(crate) enum ListType {
+    #[default]
+    Atomic,
+    Set,
+    Map(Vec<String>),
+}
+
+/// The kind of value.
+#[derive(Debug, Clone, Default)]
+pub(crate) enum Shape {
+    /// Nothing is known: anything goes, and nothing is pruned.
+    #[default]
+    Any,
+    Object {
+        fields: BTreeMap<String, Arc<Schema>>,
+        required: Vec<String>,
+        preserves_unknown: bool,
+    },
+    Map(Arc<Schema>),
+    List(Arc<Schema>),
+    Text {
+        format: String,
+    },
+    Integer {
+        format: String,
+    },
+    Number,
+    Boolean,
+    IntOrString,
+    Quantity,
+    /// Another definition by name.
+    Reference(String),
+}
+
+impl Schema {
+    /// The schema of a built-in definition.
+    pub(crate) fn built_in(name: &str) -> Arc<Self> {
+        BUILT_IN.get(name).cloned().unwrap_or_default()
+    }
+
+    /// Reads OpenAPI v3.
+    pub(crate) fn parse(source: &Value) -> Self {
+        let text = |key: &str| source.get(key).and_then(Value::as_str).unwrap_or("");
+        let flag = |key: &str| source.get(key).and_then(Value::as_bool).unwrap_or(false);
+        let format = || text("format").to_owned();
+        let preserves_unknown = flag("x-kubernetes-preserve-unknown-fields");
+        let shape = if let Some(reference) = reference(source) {
+            Shape::Reference(reference.to_owned())
+        } else if flag("x-kubernetes-int-or-string") || text("format") == "int-or-string" {
+            Shape::IntOrString
+        } else if source.get("oneOf").is_some() && source.get("type").is_none() {
+            Shape::Quantity
+        } else {
+            match text("type") {
+                "object" => {
+                    let embedded = flag("x-kubernetes-embedded-resource");
+                    match (source.get("properties"), source.get("additionalProperties")) {
+                        (None, Some(Value::Object(values))) => {
+                            Shape::Map(Arc::new(Self::parse(&Value::Object(values.clone()))))
+                        }
+                        (None, Some(Value::Bool(true))) => Shape::Any,
+                        (None, _) if preserves_unknown && !embedded => Shape::Any,
+                        // A built-in definition without properties is raw JSON.
+                        (None, None) if source.get("required").is_none() && !embedded => {
+                            Shape::Object { fields: BTreeMap::new(), required: Vec::new(), preserves_unknown }
+                        }
+                        (properties, _) => {
+                            let mut fields: BTreeMap<String, Arc<Self>> = properties
+                                .and_then(Value::as_object)
+                                .into_iter()
+                                .flatten()
+                                .map(|(name, field)| (name.clone(), Arc::new(Self::parse(field))))
+                                .collect();
+                            if embedded {
+                                for (name, field) in object_fields() {
+                                    fields.entry(name).or_insert(field);
+                                }
+                            }
+                            Shape::Object {
+                                fields,
+                                required: source
+                                    .get("required")
+                                    .and_then(Value::as_array)
+                                    .into_iter()
+                                    .flatten()
+                                    .filter_map(Value::as_str)
+                                    .map(str::to_owned)
+                                    .collect(),
+                                preserves_unknown,
+                            }
+                        }
+                    }
+                }
+                "array" => Shape::List(Arc::new(source.get("items").map(Self::parse).unwrap_or_default())),
+                "string" => Shape::Text { format: format() },
+                "integer" => Shape::Integer { format: format() },
+                "number" => Shape::Number,
+                "boolean" => Shape::Boolean,
+                _ => Shape::Any,
+            }
+        };
+        let list = match text("x-kubernetes-list-type") {
+            "set" => ListType::Set,
+            "map" => ListType::Map(
+                source
+                    .get("x-kubernetes-list-map-keys")
+                    .and_then(Value::as_array)
+                    .into_iter()
+                    .flatten()
+                    .filter_map(Value::as_str)
+                    .map(str::to_owned)
+                    .collect(),
+            ),
+            _ => ListType::Atomic,
+        };
+        let strategy = text("x-kubernetes-patch-strategy");
+        Self {
+            name: None,
+            shape,
+            default: source.get("default").cloned(),
+            atomic: text("x-kubernetes-map-type") == "atomic",
+            merge_key: source.get("x-kubernetes-patch-merge-key").and_then(Value::as_str).map(str::to_owned),
+            merges: strategy.split(',').any(|part| part == "merge"),
+            list,
+        }
+    }
+
+    /// The schema itself, or the definition that it refers to.
+    pub(crate) fn resolve(&self) -> &Self {
+        match &self.shape {
+            Shape::Reference(name) => BUILT_IN.get(name).map_or(self, Arc::as_ref),
+            _ => self,
+        }
+    }
+
+    pub(crate) fn field(&self, name: &str) -> Option<&Self> {
+        match &self.resolve().shape {
+            Shape::Object { fields, .. } => fields.get(name).map(Arc::as_ref),
+            Shape::Map(values) => Some(values),
+            _ => None,
+        }
+    }
+
+    pub(crate) fn element(&self) -> Option<&Self> {
+        match &self.resolve().shape {
+            Shape::List(element) => Some(element),
+            _ => None,
+        }
+    }
+
+    /// A schema that knows nothing: objects are maps, and lists are replaced.
+    pub(crate) const fn untyped() -> Self {
+        Self {
+            name: None,
+            shape: Shape::Any,
+            default: None,
+            atomic: false,
+            merge_key: None,
+            merges: false,
+            list: ListType::Atomic,
+        }
+    }
+
+    /// How elements of the list are told apart.
+    pub(crate) fn list_type(&self) -> &ListType {
+        &self.list
+    }
+
+    /// Whether the map below is replaced as a whole by an apply.
+    pub(crate) fn is_atomic(&self) -> bool {
+        self.atomic || self.resolve().atomic
+    }
+}
+
+/// `apiVersion`, `kind` and `metadata`, which every object has.
+pub(crate) fn object_fields() -> [(String, Arc<Schema>); 3] {
+    let text = || Arc::new(Schema { shape: Shape::Text { format: String::new() }, ..Schema::default() });
+    let metadata = Schema { shape: Shape::Reference(OBJECT_META.to_owned()), ..Schema::default() };
+    [
+        ("apiVersion".to_owned(), text()),
+        ("kind".to_owned(), text()),
+        ("metadata".to_owned(), Arc::new(metadata)),
+    ]
+}
+
+/// The definition of `metadata`.
+pub(crate) const OBJECT_META: &str = "io.k8s.apimachinery.pkg.apis.meta.v1.ObjectMeta";
+
+fn reference(source: &Value) -> Option<&str> {
+    let direct = source.get("$ref").or_else(|| source.pointer("/allOf/0/$ref"));
+    direct.and_then(Value::as_str).and_then(|path| path.rsplit('/').next())
+}
+
+/// Raw JSON that no schema describes.
+const RAW: [&str; 3] = [
+    "io.k8s.apimachinery.pkg.apis.meta.v1.FieldsV1",
+    "io.k8s.apimachinery.pkg.runtime.RawExtension",
+    "io.k8s.apiextensions-apiserver.pkg.apis.apiextensions.v1.JSON",
+];
+
+/// Fields, times above all, that are printed as `null` while they are not set.
+const PRINTED_WHEN_UNSET: &[(&str, &str)] = &[
+    ("core.v1.NodeCondition", "lastHeartbeatTime"),
+    ("core.v1.NodeCondition", "lastTransitionTime"),
+    ("core.v1.PodCondition", "lastProbeTime"),
+    ("core.v1.PodCondition", "lastTransitionTime"),
+    ("core.v1.Event", "eventTime"),
+    ("core.v1.Event", "firstTimestamp"),
+    ("core.v1.Event", "lastTimestamp"),
+    ("events.v1.Event", "eventTime"),
+    ("events.v1.Event", "deprecatedFirstTimestamp"),
+    ("events.v1.Event", "deprecatedLastTimestamp"),
+    ("core.v1.ContainerStateTerminated", "startedAt"),
+    ("core.v1.ContainerStateTerminated", "finishedAt"),
+    ("core.v1.ContainerStateRunning", "startedAt"),
+    ("core.v1.PersistentVolumeClaimCondition", "lastProbeTime"),
+    ("core.v1.PersistentVolumeClaimCondition", "lastTransitionTime"),
+    ("batch.v1.JobCondition", "lastProbeTime"),
+    ("batch.v1.JobCondition", "lastTransitionTime"),
+    ("apps.v1.DeploymentCondition", "lastUpdateTime"),
+    ("apps.v1.DeploymentCondition", "lastTransitionTime"),
+    ("apps.v1.ReplicaSetCondition", "lastTransitionTime"),
+    ("apps.v1.StatefulSetCondition", "lastTransitionTime"),
+    ("apps.v1.DaemonSetCondition", "lastTransitionTime"),
+    ("meta.v1.Condition", "lastTransitionTime"),
+    ("apiextensions.v1.CustomResourceDefinitionStatus", "conditions"),
+];
+
+/// Optional fields that are no pointers in Go, and so vanish when they hold their zero value.
+const VANISHES_WHEN_ZERO: &[(&str, &str)] = &[
+    ("core.v1.NodeSpec", "unschedulable"),
+    ("core.v1.NodeSpec", "podCIDR"),
+    ("core.v1.NodeSpec", "providerID"),
+    ("core.v1.PodSpec", "hostNetwork"),
+    ("core.v1.PodSpec", "hostPID"),
+    ("core.v1.PodSpec", "hostIPC"),
+    ("core.v1.PodSpec", "nodeName"),
+    ("core.v1.PodSpec", "hostname"),
+    ("core.v1.PodSpec", "subdomain"),
+    ("core.v1.PodSpec", "serviceAccountName"),
+    ("core.v1.PodSpec", "priorityClassName"),
+    ("core.v1.PodStatus", "phase"),
+    ("core.v1.PodStatus", "message"),
+    ("core.v1.PodStatus", "reason"),
+    ("core.v1.PodStatus", "podIP"),
+    ("core.v1.PodStatus", "hostIP"),
+    ("core.v1.PodStatus", "nominatedNodeName"),
+    ("core.v1.PodStatus", "observedGeneration"),
+    ("core.v1.PodCondition", "reason"),
+    ("core.v1.PodCondition", "message"),
+    ("core.v1.PodCondition", "observedGeneration"),
+    ("core.v1.NodeCondition", "reason"),
+    ("core.v1.NodeCondition", "message"),
+    ("core.v1.EnvVar", "value"),
+    ("core.v1.Taint", "value"),
+    ("core.v1.Toleration", "key"),
+    ("core.v1.Toleration", "value"),
+    ("core.v1.Toleration", "effect"),
+    ("core.v1.Toleration", "operator"),
+    ("core.v1.ContainerStateTerminated", "signal"),
+    ("core.v1.ContainerStateTerminated", "reason"),
+    ("core.v1.ContainerStateTerminated", "message"),
+    ("core.v1.ContainerStateTerminated", "containerID"),
+    ("core.v1.ContainerStateWaiting", "reason"),
+    ("core.v1.ContainerStateWaiting", "message"),
+    ("core.v1.Event", "message"),
+    ("core.v1.Event", "reason"),
+    ("core.v1.Event", "count"),
+    ("core.v1.Event", "type"),
+    ("core.v1.Event", "action"),
+    ("core.v1.PersistentVolumeClaimSpec", "volumeName"),
+    ("core.v1.PersistentVolumeSpec", "storageClassName"),
+    ("core.v1.VolumeMount", "readOnly"),
+    ("core.v1.VolumeMount", "subPath"),
+    ("apps.v1.DeploymentSpec", "paused"),
+    ("apps.v1.DeploymentSpec", "minReadySeconds"),
+    ("apps.v1.DeploymentStatus", "replicas"),
+    ("apps.v1.DeploymentStatus", "updatedReplicas"),
+    ("apps.v1.DeploymentStatus", "readyReplicas"),
+    ("apps.v1.DeploymentStatus", "availableReplicas"),
+    ("apps.v1.DeploymentStatus", "unavailableReplicas"),
+    ("apps.v1.DeploymentStatus", "observedGeneration"),
+    ("apps.v1.ReplicaSetSpec", "minReadySeconds"),
+    ("apps.v1.ReplicaSetStatus", "readyReplicas"),
+    ("apps.v1.ReplicaSetStatus", "availableReplicas"),
+    ("apps.v1.ReplicaSetStatus", "fullyLabeledReplicas"),
+    ("apps.v1.ReplicaSetStatus", "observedGeneration"),
+    ("apps.v1.StatefulSetSpec", "minReadySeconds"),
+    ("apps.v1.StatefulSetStatus", "readyReplicas"),
+    ("apps.v1.StatefulSetStatus", "currentReplicas"),
+    ("apps.v1.StatefulSetStatus", "updatedReplicas"),
+    ("apps.v1.StatefulSetStatus", "currentRevision"),
+    ("apps.v1.StatefulSetStatus", "updateRevision"),
+    ("apps.v1.StatefulSetStatus", "observedGeneration"),
+    ("apps.v1.DaemonSetStatus", "observedGeneration"),
+    ("apps.v1.DaemonSetStatus", "updatedNumberScheduled"),
+    ("apps.v1.DaemonSetStatus", "numberAvailable"),
+    ("apps.v1.DaemonSetStatus", "numberUnavailable"),
+    ("batch.v1.JobStatus", "active"),
+    ("batch.v1.JobStatus", "succeeded"),
+    ("batch.v1.JobStatus", "failed"),
+    ("batch.v1.JobStatus", "completedIndexes"),
+    ("batch.v1.JobCondition", "reason"),
+    ("batch.v1.JobCondition", "message"),
+    ("meta.v1.Condition", "observedGeneration"),
+    ("policy.v1.PodDisruptionBudgetStatus", "observedGeneration"),
+    ("meta.v1.ObjectMeta", "generation"),
+    ("meta.v1.ObjectMeta", "name"),
+    ("meta.v1.ObjectMeta", "generateName"),
+    ("meta.v1.ObjectMeta", "namespace"),
+    ("meta.v1.ObjectMeta", "uid"),
+    ("meta.v1.ObjectMeta", "resourceVersion"),
+    ("meta.v1.ObjectMeta", "selfLink"),
+    ("scheduling.v1.PriorityClass", "globalDefault"),
+    ("scheduling.v1.PriorityClass", "description"),
+];
+
+fn is_listed(table: &[(&str, &str)], definition: &str, field: &str) -> bool {
+    table.iter().any(|&(owner, name)| name == field && definition.ends_with(owner))
+}
+
+/// Brings an object of a built-in kind into the form in which the real server stores and prints it: unknown fields
+/// are dropped, empty ones vanish, those that are always printed appear, and quantities take their canonical form.
+///
+/// # Errors
+/// If a value has the wrong type, in the words of Go's JSON decoder.
+pub(crate) fn decode(schema: &Schema, value: Value) -> Result<Value, String> {
+    let mut dropped = Vec::new();
+    decode_noting(schema, value, &mut dropped)
+}
+
+/// Like [`decode`], and names the fields that were dropped because the kind does not have them.
+pub(crate) fn decode_noting(
+    schema: &Schema,
+    value: Value,
+    dropped: &mut Vec<String>,
+) -> Result<Value, String> {
+    Decoder { fields: Vec::new(), owner: "", path: String::new(), dropped }.any(schema, value)
+}
+
+struct Decoder<'d> {
+    /// Field names down to here, without indices, as Go names them.
+    fields: Vec<String>,
+    /// The Go type whose field is being read.
+    owner: &'d str,
+    /// The path with indices.
+    path: String,
+    dropped: &'d mut Vec<String>,
+}
+
+impl<'d> Decoder<'d> {
+    fn wrong(&self, value: &Value, wanted: &str) -> String {
+        let found = match value {
+            Value::Null => "null",
+            Value::Bool(_) => "bool",
+            Value::Number(_) => "number",
+            Value::String(_) => "string",
+            Value::Array(_) => "array",
+            Value::Object(_) => "object",
+        };
+        if self.fields.is_empty() {
+            return format!("json: cannot unmarshal {found} into Go value of type {wanted}");
+        }
+        format!(
+            "json: cannot unmarshal {found} into Go struct field {}.{} of type {wanted}",
+            self.owner,
+            self.fields.join(".")
+        )
+    }
+
+    fn any(&mut self, schema: &'d Schema, value: Value) -> Result<Value, String> {
+        let resolved = schema.resolve();
+        if let Some(name) = &resolved.name
+            && RAW.contains(&name.as_str())
+        {
+            return Ok(value);
+        }
+        match (&resolved.shape, value) {
+            (Shape::Any | Shape::Reference(_), value) => Ok(value),
+            (Shape::Object { fields, required, .. }, Value::Object(members)) => {
+                let name = resolved.name.as_deref().unwrap_or("");
+                self.object(name, fields, required, members)
+            }
+            (Shape::Map(values), Value::Object(members)) => {
+                let mut out = Map::new();
+                for (key, member) in members {
+                    let length = self.path.len();
+                    self.path.push('.');
+                    self.path.push_str(&key);
+                    let member = self.any(values, member)?;
+                    self.path.truncate(length);
+                    let member = match (&values.resolve().shape, member) {
+                        (Shape::Text { .. }, Value::Null) => json!(""),
+                        (_, member) => member,
+                    };
+                    out.insert(key, member);
+                }
+                Ok(Value::Object(out))
+            }
+            (Shape::List(element), Value::Array(elements)) => {
+                let mut out = Vec::with_capacity(elements.len());
+                for (index, value) in elements.into_iter().enumerate() {
+                    let length = self.path.len();
+                    self.path.push_str(&format!("[{index}]"));
+                    out.push(self.any(element, value)?);
+                    self.path.truncate(length);
+                }
+                Ok(Value::Array(out))
+            }
+            (Shape::Quantity, Value::Null) => Ok(json!("0")),
+            (_, Value::Null) => Ok(Value::Null),
+            (Shape::Text { format }, Value::String(text)) => {
+                if format == "date-time" {
+                    let micro = resolved.name.as_deref().is_some_and(|name| name.ends_with("MicroTime"));
+                    return quantity::canonical_time(&text, micro).map(Value::String);
+                }
+                Ok(Value::String(text))
+            }
+            (Shape::Integer { .. }, Value::Number(number)) if number.is_i64() => Ok(Value::Number(number)),
+            (Shape::Integer { format }, Value::Number(number)) => {
+                let whole = number.as_f64().filter(|float| float.fract() == 0.0);
+                match whole {
+                    #[expect(clippy::cast_possible_truncation, reason = "it is whole; Go truncates as well")]
+                    Some(float) => Ok(json!(float as i64)),
+                    None => Err(self.wrong(&Value::Number(number), integer_type(format))),
+                }
+            }
+            (Shape::Number, Value::Number(number)) => Ok(Value::Number(number)),
+            (Shape::Boolean, Value::Bool(flag)) => Ok(Value::Bool(flag)),
+            (Shape::IntOrString, value @ (Value::Number(_) | Value::String(_))) => Ok(value),
+            (Shape::Quantity, Value::String(text)) => quantity::canonical(&text).map(Value::String),
+            (Shape::Quantity, Value::Number(number)) => {
+                quantity::canonical(&number.to_string()).map(Value::String)
+            }
+            (_, value) => Err(self.wrong(&value, &go_type(schema))),
+        }
+    }
+
+    fn object(
+        &mut self,
+        name: &'d str,
+        fields: &'d BTreeMap<String, Arc<Schema>>,
+        required: &[String],
+        mut members: Map<String, Value>,
+    ) -> Result<Value, String> {
+        let outer = std::mem::replace(&mut self.owner, name.rsplit('.').next().unwrap_or(name));
+        let mut out = Map::new();
+        for (key, schema) in fields {
+            let is_required = required.contains(key);
+            let found = members.remove(key).filter(|member| !member.is_null());
+            // What Go prints even when it is empty: structs, and fields without `omitempty`.
+            let member = found.or_else(|| schema.default.clone());
+            let Some(member) = member else {
+                let is_list = matches!(schema.resolve().shape, Shape::List(_));
+                if (is_required && is_list) || is_listed(PRINTED_WHEN_UNSET, name, key) {
+                    out.insert(key.clone(), Value::Null);
+                }
+                continue;
+            };
+            let length = self.path.len();
+            if length > 0 {
+                self.path.push('.');
+            }
+            self.path.push_str(key);
+            self.fields.push(key.clone());
+            let member = self.any(schema, member)?;
+            self.fields.pop();
+            self.path.truncate(length);
+            let is_empty = match &member {
+                Value::Null => true,
+                Value::Array(list) => list.is_empty(),
+                Value::Object(map) => map.is_empty() && matches!(schema.resolve().shape, Shape::Map(_)),
+                Value::String(text) => text.is_empty() && is_listed(VANISHES_WHEN_ZERO, name, key),
+                Value::Bool(flag) => !flag && is_listed(VANISHES_WHEN_ZERO, name, key),
+                Value::Number(number) => {
+                    number.as_i64() == Some(0) && is_listed(VANISHES_WHEN_ZERO, name, key)
+                }
+            };
+            if !is_empty {
+                out.insert(key.clone(), member);
+            } else if is_required && matches!(schema.resolve().shape, Shape::List(_)) {
+                out.insert(key.clone(), Value::Null);
+            }
+        }
+        for key in members.keys() {
+            let dot = if self.path.is_empty() { "" } else { "." };
+            self.dropped.push(format!("{}{dot}{key}", self.path));
+        }
+        self.owner = outer;
+        Ok(Value::Object(out))
+    }
+}
+
+fn integer_type(format: &str) -> &str {
+    if format.is_empty() { "int" } else { format }
+}
+
+fn go_type(schema: &Schema) -> String {
+    let resolved = schema.resolve();
+    match &resolved.shape {
+        Shape::Text { format } if format == "byte" => "[]uint8".to_owned(),
+        Shape::Text { .. } => "string".to_owned(),
+        Shape::Integer { format } => integer_type(format).to_owned(),
+        Shape::Number => "float64".to_owned(),
+        Shape::Boolean => "bool".to_owned(),
+        Shape::List(element) => format!("[]{}", go_type(element)),
+        Shape::Map(values) => format!("map[string]{}", go_type(values)),
+        Shape::IntOrString => "intstr.IntOrString".to_owned(),
+        Shape::Quantity => "resource.Quantity".to_owned(),
+        Shape::Object { .. } | Shape::Any | Shape::Reference(_) => {
+            let name = resolved.name.as_deref().unwrap_or("");
+            let mut parts = name.rsplit('.');
+            let kind = parts.next().unwrap_or("");
+            let package = parts.next().unwrap_or("");
+            format!("{package}.{kind}")
+        }
+    }
+}

@@ -1,0 +1,459 @@
+//! Paths below an object: status, scale, binding, eviction and a namespace's finalizers.
+
+use std::sync::Arc;
+
+use http::{Method, StatusCode};
+use serde_json::{Value, json};
+
+use crate::core::Core;
+use crate::delete;
+use crate::environment::Environment;
+use crate::object;
+use crate::render;
+use crate::request::{Query, Reply, Representation, Request, Response, Target};
+use crate::selectors::Labels;
+use crate::status::Refusal;
+use crate::table::{Resource, Subresource};
+use crate::{metadata, write};
+
+/// A budget that remembers more evictions than this has a controller that does not keep up.
+const REMEMBERED_DISRUPTIONS: usize = 2000;
+
+/// Answers a request below an object.
+pub(crate) fn answer(
+    core: &mut Core,
+    request: &Request,
+    query: &Query,
+    target: &Target,
+    form: Representation,
+    environment: &mut Environment<'_>,
+) -> Result<Response, Refusal> {
+    let resource = &target.resource;
+    let subresource = resource
+        .subresources
+        .iter()
+        .copied()
+        .find(|known| known.path() == target.subresource)
+        .ok_or_else(Refusal::no_such_path)?;
+    let now = environment.now;
+    let whole = |code, stored: &crate::object::Stored| {
+        Response::Whole(Reply::new(code, render::one(resource, stored, form, now)))
+    };
+    match (subresource, &request.method) {
+        (Subresource::Scale, _) => scale(core, request, query, target, environment),
+        (Subresource::Binding, &Method::POST) => bind(core, request, query, target, environment),
+        (Subresource::Eviction, &Method::POST) => evict(core, request, query, target, environment),
+        (Subresource::Log, &Method::GET) => {
+            core.lookup(target)?;
+            Ok(Response::Whole(Reply::text(StatusCode::OK, "")))
+        }
+        (Subresource::Status | Subresource::Resize | Subresource::EphemeralContainers, &Method::GET) => {
+            let stored = core.lookup(target)?;
+            Ok(whole(StatusCode::OK, &stored))
+        }
+        (Subresource::Status | Subresource::Resize | Subresource::EphemeralContainers, &Method::PATCH) => {
+            let (code, stored) = write::patch(core, target, request, query, environment)?;
+            Ok(whole(code, &stored))
+        }
+        (
+            Subresource::Status
+            | Subresource::Finalize
+            | Subresource::Resize
+            | Subresource::EphemeralContainers,
+            &Method::PUT,
+        ) => {
+            let options = write::Options::read(request, query)?;
+            let value = core.decode(resource, request)?;
+            let mut value = write::admit_fields(resource, value, query, &mut Vec::new())?;
+            metadata::check_place(&mut value, resource, &target.namespace, &target.name)?;
+            let current = core.lookup(target)?;
+            write::check_uid(resource, &target.name, current.value(), &value)?;
+            let part = match subresource {
+                Subresource::Status => write::Part::Status,
+                Subresource::Finalize => {
+                    object::carry(current.value(), &mut value, "status");
+                    write::Part::Finalizers
+                }
+                _ => write::Part::Spec,
+            };
+            let stored = write::update(core, target, part, &current, value, &options, environment)?;
+            Ok(whole(StatusCode::OK, &stored))
+        }
+        _ => Err(Refusal::method_not_allowed()),
+    }
+}
+
+/// Where a resource keeps what its scale shows: the wanted replicas, the present ones, and the selector.
+fn scale_paths(resource: &Resource) -> (String, String, Option<String>) {
+    let pointer = |path: &str| path.replace('.', "/");
+    match resource.custom.as_ref().and_then(|custom| custom.scale.as_ref()) {
+        Some(scale) => {
+            let path = |key: &str| scale.get(key).and_then(Value::as_str).map(pointer);
+            (
+                path("specReplicasPath").unwrap_or_default(),
+                path("statusReplicasPath").unwrap_or_default(),
+                path("labelSelectorPath"),
+            )
+        }
+        None => {
+            ("/spec/replicas".to_owned(), "/status/replicas".to_owned(), Some("/spec/selector".to_owned()))
+        }
+    }
+}
+
+fn scale_of(resource: &Resource, value: &Value) -> Value {
+    let (wanted, present, selector) = scale_paths(resource);
+    let number = |pointer: &str| value.pointer(pointer).and_then(Value::as_i64).unwrap_or(0);
+    let mut metadata = json!({});
+    for key in ["name", "namespace", "uid", "resourceVersion", "creationTimestamp"] {
+        if let Some(field) = value.pointer(&format!("/metadata/{key}")) {
+            metadata[key] = field.clone();
+        }
+    }
+    let mut scale = json!({
+        "kind": "Scale", "apiVersion": "autoscaling/v1", "metadata": metadata,
+        "spec": {}, "status": { "replicas": number(&present) },
+    });
+    let replicas = number(&wanted);
+    if replicas != 0 {
+        scale["spec"]["replicas"] = json!(replicas);
+    }
+    let selector = selector.and_then(|pointer| value.pointer(&pointer).cloned());
+    match selector {
+        Some(Value::String(text)) => scale["status"]["selector"] = json!(text),
+        Some(selector) => scale["status"]["selector"] = json!(selector_text(&selector)),
+        None => {}
+    }
+    scale
+}
+
+fn selector_text(selector: &Value) -> String {
+    let equal = selector
+        .get("matchLabels")
+        .and_then(Value::as_object)
+        .into_iter()
+        .flatten()
+        .map(|(key, value)| format!("{key}={}", value.as_str().unwrap_or("")));
+    let expressions = object::list(selector, "/matchExpressions").iter().map(|expression| {
+        let key = object::text(expression, "/key");
+        let mut values = object::strings(expression, "/values");
+        values.sort();
+        let values = values.join(",");
+        match object::text(expression, "/operator") {
+            "In" => format!("{key} in ({values})"),
+            "NotIn" => format!("{key} notin ({values})"),
+            "DoesNotExist" => format!("!{key}"),
+            _ => key.to_owned(),
+        }
+    });
+    let mut parts: Vec<String> = equal.chain(expressions).collect();
+    parts.sort();
+    parts.join(",")
+}
+
+fn scale(
+    core: &mut Core,
+    request: &Request,
+    query: &Query,
+    target: &Target,
+    environment: &mut Environment<'_>,
+) -> Result<Response, Refusal> {
+    let resource = &target.resource;
+    let current = core.lookup(target)?;
+    let before = scale_of(resource, current.value());
+    let after = match request.method {
+        Method::GET => {
+            return Ok(Response::Whole(Reply::new(StatusCode::OK, object::encode(&before))));
+        }
+        Method::PUT => request.value()?,
+        Method::PATCH => {
+            let mut scale = before.clone();
+            let body = request.value()?;
+            if crate::request::media_type(&request.content_type) == "application/json-patch+json" {
+                crate::patch::json_patch::apply(&mut scale, &body).map_err(|_| {
+                    Refusal::new(
+                        422,
+                        "Invalid",
+                        "the server rejected our request due to an error in our request",
+                    )
+                })?;
+            } else {
+                crate::patch::merge(&mut scale, &body);
+            }
+            scale
+        }
+        _ => return Err(Refusal::method_not_allowed()),
+    };
+    let replicas = after.pointer("/spec/replicas").and_then(Value::as_i64).unwrap_or(0);
+    if replicas < 0 {
+        let cause = crate::status::Cause::invalid(
+            "spec.replicas",
+            &json!(replicas),
+            "must be greater than or equal to 0",
+        );
+        return Err(Refusal::invalid("autoscaling", "Scale", &target.name, &[cause]));
+    }
+    let version = object::text(&after, "/metadata/resourceVersion");
+    if !version.is_empty() && version != object::text(current.value(), "/metadata/resourceVersion") {
+        return Err(Refusal::modified(resource, &target.name));
+    }
+    let mut new = current.value().clone();
+    let (wanted, _, _) = scale_paths(resource);
+    set_pointer(&mut new, &wanted, json!(replicas));
+    let options = write::Options::read(request, query)?;
+    let stored = write::update(core, target, write::Part::Spec, &current, new, &options, environment)?;
+    let scale = scale_of(resource, stored.value());
+    Ok(Response::Whole(Reply::new(StatusCode::OK, object::encode(&scale))))
+}
+
+fn set_pointer(value: &mut Value, pointer: &str, field: Value) {
+    let mut place = value;
+    for key in pointer.split('/').filter(|key| !key.is_empty()) {
+        place = &mut place[key];
+    }
+    *place = field;
+}
+
+/// Puts a pod on a node.
+fn bind(
+    core: &mut Core,
+    request: &Request,
+    query: &Query,
+    target: &Target,
+    environment: &mut Environment<'_>,
+) -> Result<Response, Refusal> {
+    let binding = request.value()?;
+    let resource = &target.resource;
+    let node = object::text(&binding, "/target/name");
+    if node.is_empty() {
+        return Err(Refusal::internal_plain("target.name: Required value"));
+    }
+    let current = core.lookup(target)?;
+    let value = current.value();
+    let uid = object::uid(&binding);
+    if !uid.is_empty() && uid != object::uid(value) {
+        let why = format!(
+            "Precondition failed: UID in precondition: {uid}, UID in object meta: {}",
+            object::uid(value)
+        );
+        return Err(Refusal::conflict(resource, &target.name, &why).renamed("pods/binding"));
+    }
+    let refused = |why: String| Err(Refusal::conflict(resource, &target.name, &why).renamed("pods/binding"));
+    if object::is_terminating(value) {
+        return refused(format!("pod {} is being deleted, cannot be assigned to a host", target.name));
+    }
+    let assigned = object::text(value, "/spec/nodeName");
+    if !assigned.is_empty() {
+        return refused(format!("pod {} is already assigned to node {assigned:?}", target.name));
+    }
+    if !object::list(value, "/spec/schedulingGates").is_empty() {
+        return refused(format!("pod {} has non-empty .spec.schedulingGates", target.name));
+    }
+    let mut new = value.clone();
+    new["spec"]["nodeName"] = json!(node);
+    for key in ["annotations", "labels"] {
+        if let Some(Value::Object(added)) = binding.pointer(&format!("/metadata/{key}")) {
+            let place = object::metadata(&mut new).entry(key).or_insert_with(|| json!({}));
+            for (name, text) in added {
+                place[name] = text.clone();
+            }
+        }
+    }
+    let scheduled = json!({
+        "type": "PodScheduled", "status": "True", "lastProbeTime": null,
+        "lastTransitionTime": object::time(environment.now),
+    });
+    set_condition(&mut new, scheduled);
+    let options = write::Options::read(request, query)?;
+    write::update(core, target, write::Part::Node, &current, new, &options, environment)?;
+    let status =
+        json!({ "kind": "Status", "apiVersion": "v1", "metadata": {}, "status": "Success", "code": 201 });
+    Ok(Response::Whole(Reply::new(StatusCode::CREATED, object::encode(&status))))
+}
+
+/// Deletes a pod if its disruption budget allows it.
+fn evict(
+    core: &mut Core,
+    request: &Request,
+    query: &Query,
+    target: &Target,
+    environment: &mut Environment<'_>,
+) -> Result<Response, Refusal> {
+    let eviction = request.value()?;
+    let resource = Arc::clone(&target.resource);
+    let name = object::name(&eviction);
+    if !name.is_empty() && name != target.name {
+        return Err(Refusal::bad_request("name in URL does not match name in Eviction object"));
+    }
+    let current = core.lookup(target)?;
+    let pod = current.value().clone();
+    let mut options_request = request.clone();
+    let delete_options = eviction.get("deleteOptions").cloned().unwrap_or_else(|| json!({}));
+    options_request.body = object::encode(&delete_options);
+    let mut options = delete::Options::read(&options_request, query)?;
+    options.check(&resource, &target.name, &pod)?;
+    if !ignores_budgets(&pod)
+        && let Some(budget) = budget_of(core, &pod)?
+        && !may_go_unhealthy(&pod, &budget)
+    {
+        charge(core, &budget, &pod, options.dry_run, environment)?;
+    }
+    // An eviction is a deletion that says why.
+    if !options.dry_run {
+        mark_disrupted(core, target, environment);
+        options.resource_version = None;
+    }
+    delete::one(core, &resource, &target.namespace, &target.name, &options, environment)?;
+    let status =
+        json!({ "kind": "Status", "apiVersion": "v1", "metadata": {}, "status": "Success", "code": 201 });
+    Ok(Response::Whole(Reply::new(StatusCode::CREATED, object::encode(&status))))
+}
+
+/// A pod that has ended, has not begun, or is going already, disrupts nothing.
+fn ignores_budgets(pod: &Value) -> bool {
+    ["Succeeded", "Failed", "Pending"].contains(&object::text(pod, "/status/phase"))
+        || object::is_terminating(pod)
+}
+
+fn budget_of(core: &Core, pod: &Value) -> Result<Option<Value>, Refusal> {
+    let budgets = ("policy".to_owned(), "poddisruptionbudgets".to_owned());
+    let prefix = format!("{}/", object::namespace(pod));
+    let matching: Vec<Value> = core
+        .store
+        .scan(&budgets, &prefix)
+        .map(|(_, stored)| stored.value())
+        .filter(|budget| {
+            budget.pointer("/spec/selector").is_some_and(|selector| Labels::of_object(selector).matches(pod))
+        })
+        .cloned()
+        .collect();
+    match matching.as_slice() {
+        [] => Ok(None),
+        [one] => Ok(Some(one.clone())),
+        _ => Err(Refusal::new(
+            500,
+            "",
+            "This pod has more than one PodDisruptionBudget, which the eviction subresource does not support.",
+        )),
+    }
+}
+
+/// A pod that is not ready may be evicted without being counted, if the budget says so or is met without it.
+fn may_go_unhealthy(pod: &Value, budget: &Value) -> bool {
+    let is_ready = object::list(pod, "/status/conditions").iter().any(|condition| {
+        object::text(condition, "/type") == "Ready" && object::text(condition, "/status") == "True"
+    });
+    if is_ready {
+        return false;
+    }
+    if object::text(budget, "/spec/unhealthyPodEvictionPolicy") == "AlwaysAllow" {
+        return true;
+    }
+    let number = |key: &str| budget.pointer(&format!("/status/{key}")).and_then(Value::as_i64).unwrap_or(0);
+    number("currentHealthy") >= number("desiredHealthy") && number("desiredHealthy") > 0
+}
+
+fn charge(
+    core: &mut Core,
+    budget: &Value,
+    pod: &Value,
+    dry_run: bool,
+    environment: &mut Environment<'_>,
+) -> Result<(), Refusal> {
+    let name = object::name(budget);
+    let number = |pointer: &str| budget.pointer(pointer).and_then(Value::as_i64).unwrap_or(0);
+    let cannot = "Cannot evict pod as it would violate the pod's disruption budget.";
+    let refused = |why: String| {
+        Refusal::too_many_requests(cannot)
+            .with_causes(json!([{ "reason": "DisruptionBudget", "message": why }]))
+    };
+    if number("/status/observedGeneration") < number("/metadata/generation") {
+        return Err(refused(format!("The disruption budget {name} is still being processed by the server."))
+            .retry_after(10));
+    }
+    if number("/status/disruptionsAllowed") < 0 {
+        return Err(Refusal::too_many_requests("pdb disruptions allowed is negative"));
+    }
+    let remembered =
+        budget.pointer("/status/disruptedPods").and_then(Value::as_object).map_or(0, serde_json::Map::len);
+    if remembered > REMEMBERED_DISRUPTIONS {
+        return Err(Refusal::too_many_requests(
+            "DisruptedPods map too big - too many evictions not confirmed by PDB controller",
+        ));
+    }
+    if number("/status/disruptionsAllowed") == 0 {
+        return Err(refused(format!(
+            "The disruption budget {name} needs {} healthy pods and has {} currently",
+            number("/status/desiredHealthy"),
+            number("/status/currentHealthy")
+        )));
+    }
+    if dry_run {
+        return Ok(());
+    }
+    let budgets = core.table.get("policy", "v1", "poddisruptionbudgets").cloned();
+    let Some(resource) = budgets else { return Ok(()) };
+    let target = Target {
+        resource: Arc::clone(&resource),
+        namespace: object::namespace(budget).to_owned(),
+        name: name.to_owned(),
+        subresource: "status".to_owned(),
+    };
+    let current = core.lookup(&target)?;
+    let mut new = current.value().clone();
+    let left = number("/status/disruptionsAllowed") - 1;
+    new["status"]["disruptionsAllowed"] = json!(left);
+    if left == 0 {
+        let exhausted = json!({
+            "type": "DisruptionAllowed", "status": "False", "reason": "InsufficientPods", "message": "",
+            "observedGeneration": number("/status/observedGeneration"),
+            "lastTransitionTime": object::time(environment.now),
+        });
+        set_condition(&mut new, exhausted);
+    }
+    let status = object::object_at(&mut new, "status");
+    let disrupted = status.entry("disruptedPods").or_insert_with(|| json!({}));
+    disrupted[object::name(pod)] = json!(object::time(environment.now));
+    write::update(
+        core,
+        &target,
+        write::Part::Status,
+        &current,
+        new,
+        &write::Options::default(),
+        environment,
+    )?;
+    Ok(())
+}
+
+fn mark_disrupted(core: &mut Core, target: &Target, environment: &mut Environment<'_>) {
+    let Ok(current) = core.lookup(target) else { return };
+    let mut new = current.value().clone();
+    let condition = json!({
+        "type": "DisruptionTarget", "status": "True", "reason": "EvictionByEvictionAPI",
+        "message": "Eviction API: evicting", "lastProbeTime": null,
+        "lastTransitionTime": object::time(environment.now),
+    });
+    set_condition(&mut new, condition);
+    let _ = write::update(
+        core,
+        target,
+        write::Part::Status,
+        &current,
+        new,
+        &write::Options::default(),
+        environment,
+    );
+}
+
+/// Puts a condition in the place of one of its type, or at the end.
+fn set_condition(value: &mut Value, condition: Value) {
+    let status = object::object_at(value, "status");
+    let conditions = status.entry("conditions").or_insert_with(|| json!([]));
+    let Some(conditions) = conditions.as_array_mut() else { return };
+    let kind = object::text(&condition, "/type");
+    match conditions.iter().position(|known| object::text(known, "/type") == kind) {
+        Some(index) => conditions[index] = condition,
+        None => conditions.push(condition),
+    }
+}

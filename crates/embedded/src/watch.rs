@@ -1,0 +1,198 @@
+//! Watches: a place in the log, and what a watcher is told about what comes after it.
+
+use std::sync::Arc;
+use std::time::Duration;
+
+use bytes::Bytes;
+use jiff::Timestamp;
+use serde_json::{Value, json};
+
+use crate::object::{self, Stored};
+use crate::read::Selection;
+use crate::render;
+use crate::request::Representation;
+use crate::status::Refusal;
+use crate::store::{Event, Store};
+use crate::table::{Resource, ResourceKey};
+
+/// The annotation on the bookmark that ends the initial events.
+const INITIAL_EVENTS_END: &str = "k8s.io/initial-events-end";
+
+/// A watch that a client has begun.
+#[derive(Debug)]
+pub struct Watch {
+    resource: Arc<Resource>,
+    selection: Selection,
+    form: Representation,
+    bookmarks: bool,
+    lasts: Duration,
+    /// Everything up to this revision has been told.
+    told: u64,
+    /// Lines that are told before anything from the log.
+    waiting: Vec<Bytes>,
+    ended: bool,
+    /// Column definitions are sent with the first row of a table only.
+    any_row_sent: bool,
+}
+
+impl Watch {
+    pub(crate) fn new(
+        resource: Arc<Resource>,
+        selection: Selection,
+        form: Representation,
+        bookmarks: bool,
+        lasts: Duration,
+    ) -> Self {
+        Self {
+            resource,
+            selection,
+            form,
+            bookmarks,
+            lasts,
+            told: 0,
+            waiting: Vec::new(),
+            ended: false,
+            any_row_sent: false,
+        }
+    }
+
+    /// Whose changes it tells.
+    pub fn resource(&self) -> (String, String) {
+        let key: &ResourceKey = self.resource.key();
+        key.clone()
+    }
+
+    /// When it ends by itself.
+    pub fn lasts(&self) -> Duration {
+        self.lasts
+    }
+
+    /// Whether nothing more will come.
+    pub fn has_ended(&self) -> bool {
+        self.ended
+    }
+
+    /// Whether the client wants to hear of progress where nothing happens.
+    pub fn wants_bookmarks(&self) -> bool {
+        self.bookmarks
+    }
+
+    pub(crate) fn begin_after(&mut self, revision: u64) {
+        self.told = revision;
+    }
+
+    pub(crate) fn begin_with_state(
+        &mut self,
+        store: &Store,
+        now: u64,
+        ends_with_bookmark: bool,
+        time: Timestamp,
+    ) {
+        let prefix = self.selection.prefix.clone();
+        let present: Vec<Arc<Stored>> = store
+            .scan(self.resource.key(), &prefix)
+            .filter(|(_, stored)| self.selection.matches(stored.value()))
+            .map(|(_, stored)| Arc::clone(stored))
+            .collect();
+        for stored in present {
+            let line = self.line("ADDED", &stored, time);
+            self.waiting.push(line);
+        }
+        self.told = now;
+        if ends_with_bookmark {
+            let bookmark = self.bookmark_line(now, true);
+            self.waiting.push(bookmark);
+        }
+    }
+
+    /// A bookmark at the newest revision, for a watcher that wants them.
+    pub fn bookmark(&mut self, revision: u64) -> Option<Bytes> {
+        (self.bookmarks && !self.ended && revision >= self.told).then(|| {
+            self.told = revision;
+            self.bookmark_line(revision, false)
+        })
+    }
+
+    fn bookmark_line(&self, revision: u64, ends_initial_events: bool) -> Bytes {
+        let mut metadata = json!({ "resourceVersion": revision.to_string() });
+        if ends_initial_events {
+            metadata["annotations"] = json!({ INITIAL_EVENTS_END: "true" });
+        }
+        let bookmark = match self.form {
+            Representation::Full => {
+                let empty = json!({ "metadata": metadata });
+                let shaped = if self.resource.custom.is_none() {
+                    crate::schema::decode(&self.resource.schema, empty.clone()).unwrap_or(empty)
+                } else {
+                    empty
+                };
+                render::typed(&self.resource, &shaped)
+            }
+            Representation::Metadata => {
+                json!({ "apiVersion": "meta.k8s.io/v1", "kind": "PartialObjectMetadata", "metadata": metadata })
+            }
+            Representation::Table(_) => {
+                json!({ "apiVersion": "meta.k8s.io/v1", "kind": "Table", "metadata": metadata, "columnDefinitions": null, "rows": [] })
+            }
+        };
+        render::line("BOOKMARK", &object::encode(&bookmark))
+    }
+
+    fn line(&mut self, kind: &str, stored: &Stored, time: Timestamp) -> Bytes {
+        let first = !std::mem::replace(&mut self.any_row_sent, true);
+        if let (Representation::Table(_), false) = (self.form, first) {
+            let body = render::one(&self.resource, stored, self.form, time);
+            let mut table: Value = serde_json::from_slice(&body).unwrap_or_default();
+            table["columnDefinitions"] = Value::Null;
+            return render::line(kind, &object::encode(&table));
+        }
+        render::event(&self.resource, kind, stored, self.form, time)
+    }
+
+    pub(crate) fn news(&mut self, store: &Store, time: Timestamp) -> Vec<Bytes> {
+        if self.ended {
+            return Vec::new();
+        }
+        let mut lines = std::mem::take(&mut self.waiting);
+        let events: Vec<Event> = match store.events_after(self.resource.key(), self.told) {
+            Ok(events) => {
+                events.filter(|event| self.selection.covers(event.after.value())).cloned().collect()
+            }
+            Err(compacted) => {
+                let refusal = Refusal::expired(format!(
+                    "too old resource version: {} ({})",
+                    self.told, compacted.oldest
+                ));
+                lines.push(render::line("ERROR", &object::encode(&refusal.to_value())));
+                self.ended = true;
+                return lines;
+            }
+        };
+        for event in events {
+            if let Some(line) = self.tell(&event, time) {
+                lines.push(line);
+            }
+        }
+        self.told = self.told.max(store.revision());
+        lines
+    }
+
+    /// What an event means to somebody who sees only what the selection lets through.
+    fn tell(&mut self, event: &Event, time: Timestamp) -> Option<Bytes> {
+        let matched = event.before.as_ref().is_some_and(|before| self.selection.matches(before.value()));
+        let matches = !event.removed && self.selection.matches(event.after.value());
+        let kind = match (matched, matches) {
+            (false, true) => "ADDED",
+            (true, true) => "MODIFIED",
+            (true, false) => "DELETED",
+            (false, false) => return None,
+        };
+        if kind == "DELETED" && !event.removed {
+            // The watcher knows the object as it was when it still matched; only the revision is new.
+            let mut last = event.before.as_ref()?.value().clone();
+            object::set_metadata(&mut last, "resourceVersion", json!(event.revision.to_string()));
+            return Some(self.line(kind, &Stored::new(last), time));
+        }
+        Some(self.line(kind, &event.after, time))
+    }
+}

@@ -1,0 +1,493 @@
+//! Writes: create, replace and patch, with all the checks between a request and the store.
+
+use std::sync::Arc;
+
+use http::StatusCode;
+use serde_json::{Value, json};
+
+use crate::core::{self, Core};
+use crate::environment::Environment;
+use crate::kinds::{defaults, prepare, validation};
+use crate::object::{self, Stored};
+use crate::patch::{self, json_patch, strategic};
+use crate::request::{Query, Request, Target, media_type};
+use crate::status::{Cause, Refusal};
+use crate::store;
+use crate::table::{Resource, Subresource};
+use crate::{apply, custom, events, metadata, schema};
+
+/// How often a generated name is tried before the client is told to come back.
+const NAME_ATTEMPTS: usize = 8;
+
+/// What a client says about a write beside the object.
+#[derive(Debug, Clone, Default)]
+pub(crate) struct Options {
+    pub(crate) dry_run: bool,
+    /// Who writes, for the record of who owns which field.
+    pub(crate) manager: String,
+    /// The write is an apply, which keeps that record itself.
+    pub(crate) applies: bool,
+}
+
+impl Options {
+    pub(crate) fn read(request: &Request, query: &Query) -> Result<Self, Refusal> {
+        let kind = match request.method.as_str() {
+            "POST" => "CreateOptions",
+            "PATCH" => "PatchOptions",
+            _ => "UpdateOptions",
+        };
+        let manager = match query.text("fieldManager") {
+            "" => request.user_agent.split('/').next().unwrap_or("unknown"),
+            named => named,
+        };
+        Ok(Self { dry_run: query.dry_run(kind)?, manager: manager.to_owned(), applies: false })
+    }
+}
+
+/// Which part of an object an update is about.
+#[derive(Debug, Clone, Copy, PartialEq, Eq)]
+pub(crate) enum Part {
+    Whole,
+    Status,
+    /// A namespace's own finalizers.
+    Finalizers,
+    /// A subresource that may change the spec as it likes.
+    Spec,
+    /// The node of a pod, which is no change of its generation.
+    Node,
+}
+
+/// Drops or refuses unknown fields, whichever the client asked for, and brings the object into its stored form.
+pub(crate) fn admit_fields(
+    resource: &Resource,
+    value: Value,
+    query: &Query,
+    warnings: &mut Vec<String>,
+) -> Result<Value, Refusal> {
+    let mut unknown = Vec::new();
+    let value = if resource.custom.is_some() {
+        custom::prune_noting(resource, core::normalise(resource, value, &mut unknown)?, &mut unknown)
+    } else {
+        core::normalise(resource, value, &mut unknown)?
+    };
+    match query.text("fieldValidation") {
+        "Strict" if !unknown.is_empty() => {
+            let listed: Vec<String> = unknown.iter().map(|path| format!("unknown field {path:?}")).collect();
+            return Err(Refusal::bad_request(format!(
+                "{} in version {:?} cannot be handled as a {}: strict decoding error: {}",
+                resource.kind,
+                resource.version,
+                resource.kind,
+                listed.join(", ")
+            )));
+        }
+        "Ignore" => {}
+        _ => warnings.extend(unknown.iter().map(|path| format!("unknown field {path:?}"))),
+    }
+    Ok(events::to_stored(resource, value))
+}
+
+/// Stores a new object.
+pub(crate) fn create(
+    core: &mut Core,
+    resource: &Arc<Resource>,
+    namespace: &str,
+    mut value: Value,
+    options: &Options,
+    environment: &mut Environment<'_>,
+) -> Result<Arc<Stored>, Refusal> {
+    metadata::check_place(&mut value, resource, namespace, "")?;
+    if !object::text(&value, "/metadata/resourceVersion").is_empty() {
+        return Err(Refusal::new(500, "", "resourceVersion should not be set on objects to be created"));
+    }
+    check_namespace(core, resource, namespace, object::name(&value))?;
+    let generated =
+        object::name(&value).is_empty() && !object::text(&value, "/metadata/generateName").is_empty();
+    let mut attempt = 0;
+    loop {
+        let outcome = create_once(core, resource, namespace, value.clone(), options, environment);
+        attempt += 1;
+        match outcome {
+            Err(refusal) if generated && refusal.reason() == "AlreadyExists" && attempt < NAME_ATTEMPTS => {}
+            other => return other,
+        }
+    }
+}
+
+fn create_once(
+    core: &mut Core,
+    resource: &Arc<Resource>,
+    namespace: &str,
+    mut value: Value,
+    options: &Options,
+    environment: &mut Environment<'_>,
+) -> Result<Arc<Stored>, Refusal> {
+    metadata::fill_in(&mut value, resource, environment);
+    if !options.applies {
+        object::set_metadata(&mut value, "managedFields", Value::Null);
+    }
+    if let Some(custom) = &resource.custom {
+        if resource.has(Subresource::Status)
+            && let Some(members) = value.as_object_mut()
+        {
+            members.remove("status");
+        }
+        custom::default(custom, &mut value);
+    } else {
+        defaults::apply(resource, &mut value);
+        prepare::create(resource, &mut value, environment);
+        admit(core, resource, &mut value)?;
+        value = settle(resource, value);
+    }
+    let mut causes = metadata::check(&value, resource);
+    if resource.custom.is_some() {
+        causes.extend(custom::validate(resource, &value));
+    } else {
+        causes.extend(validation::create(resource, &value));
+    }
+    refuse(resource, object::name(&value), &causes)?;
+    let name = object::name(&value).to_owned();
+    let key = store::key(namespace, &name);
+    if let Some(existing) = core.store.get(resource.key(), &key) {
+        if object::is_terminating(existing.value()) {
+            return Err(Refusal::new(
+                409,
+                "AlreadyExists",
+                format!("object is being deleted: {} {name:?} already exists", resource.qualified()),
+            )
+            .about_object(resource, &name));
+        }
+        return Err(Refusal::already_exists(resource, &name));
+    }
+    if options.dry_run {
+        return Ok(Stored::new(value));
+    }
+    let stored = core.store.put(resource.key(), key, value);
+    if resource.is_definition() {
+        custom::register(core, &name, environment);
+        return Ok(stored);
+    }
+    Ok(stored)
+}
+
+/// Runs an object through the schema again, so that what the server added has the printed form as well.
+fn settle(resource: &Resource, value: Value) -> Value {
+    if resource.group == "events.k8s.io" {
+        return value;
+    }
+    let kept = value.clone();
+    let mut value = schema::decode(&resource.schema, value).unwrap_or(kept);
+    if let Some(members) = value.as_object_mut() {
+        members.remove("apiVersion");
+        members.remove("kind");
+    }
+    value
+}
+
+fn check_namespace(core: &Core, resource: &Resource, namespace: &str, name: &str) -> Result<(), Refusal> {
+    if !resource.namespaced {
+        return Ok(());
+    }
+    let Some(found) = core.namespace(namespace) else {
+        return Err(Refusal::namespace_not_found(namespace));
+    };
+    if object::is_terminating(found.value()) {
+        let why =
+            format!("unable to create new content in namespace {namespace} because it is being terminated");
+        let cause = json!([{
+            "reason": "NamespaceTerminating",
+            "message": format!("namespace {namespace} is being terminated"),
+            "field": "metadata.namespace",
+        }]);
+        return Err(Refusal::forbidden(resource, name, &why).with_causes(cause));
+    }
+    Ok(())
+}
+
+/// What admission adds that needs to know other objects.
+fn admit(core: &mut Core, resource: &Resource, value: &mut Value) -> Result<(), Refusal> {
+    match (resource.group.as_str(), resource.kind.as_str()) {
+        ("", "Pod") => {
+            let class = object::text(value, "/spec/priorityClassName").to_owned();
+            let classes = ("scheduling.k8s.io".to_owned(), "priorityclasses".to_owned());
+            let (priority, policy) = if class.is_empty() {
+                (json!(0), json!("PreemptLowerPriority"))
+            } else {
+                let found = core.store.get(&classes, &class).ok_or_else(|| {
+                    Refusal::forbidden(
+                        resource,
+                        object::name(value),
+                        &format!("no PriorityClass with name {class} was found"),
+                    )
+                })?;
+                let found = found.value();
+                (
+                    found.get("value").cloned().unwrap_or(json!(0)),
+                    found.get("preemptionPolicy").cloned().unwrap_or(json!("PreemptLowerPriority")),
+                )
+            };
+            let spec = object::object_at(value, "spec");
+            spec.insert("priority".to_owned(), priority);
+            spec.entry("preemptionPolicy").or_insert(policy);
+        }
+        ("", "Service") => allocate_address(core, value),
+        _ => {}
+    }
+    Ok(())
+}
+
+fn allocate_address(core: &mut Core, value: &mut Value) {
+    let selector = value.pointer("/spec/selector").is_some();
+    let spec = object::object_at(value, "spec");
+    if spec.get("type") == Some(&json!("ExternalName")) {
+        return;
+    }
+    let headless = spec.get("clusterIP") == Some(&json!("None"));
+    if !spec.contains_key("clusterIP") {
+        core.service_addresses = core.service_addresses.wrapping_add(1);
+        let [high, low] = core.service_addresses.to_be_bytes();
+        spec.insert("clusterIP".to_owned(), json!(format!("10.0.{high}.{low}")));
+    }
+    let address = spec["clusterIP"].clone();
+    spec.entry("clusterIPs").or_insert_with(|| json!([address]));
+    let (families, policy) = if headless && !selector {
+        (json!(["IPv4", "IPv6"]), "RequireDualStack")
+    } else {
+        (json!(["IPv4"]), "SingleStack")
+    };
+    spec.entry("ipFamilies").or_insert(families);
+    spec.entry("ipFamilyPolicy").or_insert(json!(policy));
+}
+
+pub(crate) fn refuse(resource: &Resource, name: &str, causes: &[Cause]) -> Result<(), Refusal> {
+    if causes.is_empty() {
+        Ok(())
+    } else {
+        Err(Refusal::invalid(&resource.group, &resource.kind, name, causes))
+    }
+}
+
+/// Replaces an object by what the client sent.
+pub(crate) fn replace(
+    core: &mut Core,
+    target: &Target,
+    mut value: Value,
+    options: &Options,
+    environment: &mut Environment<'_>,
+) -> Result<(StatusCode, Arc<Stored>), Refusal> {
+    let resource = &target.resource;
+    metadata::check_place(&mut value, resource, &target.namespace, &target.name)?;
+    let Some(current) = core.find(resource, &target.namespace, &target.name).cloned() else {
+        if !resource.create_on_update {
+            return Err(Refusal::not_found(resource, &target.name));
+        }
+        if !object::uid(&value).is_empty() {
+            let why = format!(
+                "Precondition failed: UID in precondition: {}, UID in object meta: ",
+                object::uid(&value)
+            );
+            return Err(Refusal::conflict(resource, &target.name, &why));
+        }
+        object::set_metadata(&mut value, "resourceVersion", Value::Null);
+        let stored = create(core, resource, &target.namespace, value, options, environment)?;
+        return Ok((StatusCode::CREATED, stored));
+    };
+    check_uid(resource, &target.name, current.value(), &value)?;
+    let stored = update(core, target, Part::Whole, &current, value, options, environment)?;
+    Ok((StatusCode::OK, stored))
+}
+
+/// A replacement that names another UID is about an object that is gone.
+pub(crate) fn check_uid(
+    resource: &Resource,
+    name: &str,
+    current: &Value,
+    new: &Value,
+) -> Result<(), Refusal> {
+    let (wanted, found) = (object::uid(new), object::uid(current));
+    if !wanted.is_empty() && wanted != found {
+        let key = resource.registry_key(object::namespace(current), name);
+        let why = format!(
+            "StorageError: invalid object, Code: 4, Key: {key}, ResourceVersion: 0, AdditionalErrorMsg: Precondition failed: UID in precondition: {wanted}, UID in object meta: {found}"
+        );
+        return Err(Refusal::conflict(resource, name, &why));
+    }
+    Ok(())
+}
+
+/// Stores a changed object, in its stored form, if all rules allow it.
+pub(crate) fn update(
+    core: &mut Core,
+    target: &Target,
+    part: Part,
+    current: &Arc<Stored>,
+    mut new: Value,
+    options: &Options,
+    environment: &mut Environment<'_>,
+) -> Result<Arc<Stored>, Refusal> {
+    let resource = &target.resource;
+    let name = target.name.as_str();
+    let old = current.value();
+    let version = object::text(&new, "/metadata/resourceVersion");
+    if version.is_empty() || version == "0" {
+        if !resource.unconditional_update && part == Part::Whole {
+            let cause =
+                Cause::invalid("metadata.resourceVersion", &json!(0), "must be specified for an update");
+            return Err(Refusal::invalid(&resource.group, &resource.plural, name, &[cause]));
+        }
+    } else if version != object::text(old, "/metadata/resourceVersion") {
+        return Err(Refusal::modified(resource, name));
+    }
+    metadata::carry_over(old, &mut new);
+    match part {
+        Part::Whole => {
+            prepare::update(resource, old, &mut new);
+            if resource.custom.is_none() {
+                defaults::apply(resource, &mut new);
+            }
+        }
+        Part::Status => prepare::update_status(resource, old, &mut new),
+        Part::Finalizers => defaults::apply(resource, &mut new),
+        Part::Spec | Part::Node => {}
+    }
+    if let Some(custom) = &resource.custom {
+        custom::default(custom, &mut new);
+    } else {
+        new = settle(resource, new);
+    }
+    object::set_metadata(&mut new, "resourceVersion", json!(object::text(old, "/metadata/resourceVersion")));
+    if !matches!(part, Part::Status | Part::Node) {
+        metadata::count_generation(resource, old, &mut new);
+    }
+    let mut causes = metadata::check_update(old, &new, resource);
+    if resource.custom.is_some() {
+        causes.extend(custom::validate(resource, &new));
+    } else {
+        causes.extend(match part {
+            Part::Whole => validation::update(resource, old, &new),
+            Part::Status => validation::update_status(resource, old, &new),
+            Part::Finalizers | Part::Spec | Part::Node => Vec::new(),
+        });
+    }
+    refuse(resource, name, &causes)?;
+    if !options.applies {
+        apply::track_update(resource, part, &options.manager, old, &mut new, environment.now);
+    }
+    if new == *old {
+        return Ok(Arc::clone(current));
+    }
+    if options.dry_run {
+        return Ok(Stored::new(new));
+    }
+    let key = store::key(&target.namespace, name);
+    let is_released = object::is_terminating(&new)
+        && object::finalizers(&new).is_empty()
+        && new.pointer("/metadata/deletionGracePeriodSeconds").and_then(Value::as_i64).unwrap_or(0) == 0
+        && (!resource.is_namespace() || object::list(&new, "/spec/finalizers").is_empty());
+    if is_released {
+        core.store.remove(resource.key(), &key);
+        return Ok(Stored::new(new));
+    }
+    let stored = core.store.put(resource.key(), key, new);
+    if resource.is_definition() {
+        custom::register(core, name, environment);
+    }
+    Ok(stored)
+}
+
+/// Applies a patch to an object and stores the outcome.
+pub(crate) fn patch(
+    core: &mut Core,
+    target: &Target,
+    request: &Request,
+    query: &Query,
+    environment: &mut Environment<'_>,
+) -> Result<(StatusCode, Arc<Stored>), Refusal> {
+    let part = match target.subresource.as_str() {
+        "status" => Part::Status,
+        "" => Part::Whole,
+        _ => Part::Spec,
+    };
+    let options = Options::read(request, query)?;
+    let resource = &target.resource;
+    let kind = media_type(&request.content_type);
+    if kind.starts_with("application/apply-patch") {
+        return apply::apply(core, target, part, request, query, &options, environment);
+    }
+    let supported: &[&str] = if resource.custom.is_some() {
+        &["application/json-patch+json", "application/merge-patch+json", "application/apply-patch+yaml"]
+    } else {
+        &[
+            "application/json-patch+json",
+            "application/merge-patch+json",
+            "application/strategic-merge-patch+json",
+            "application/apply-patch+yaml",
+        ]
+    };
+    if !supported.contains(&kind) {
+        return Err(if resource.custom.is_some() {
+            Refusal::unsupported_media_type(format!(
+                "the body of the request was in an unknown format - accepted media types include: {}",
+                supported.join(", ")
+            ))
+        } else {
+            Refusal::unsupported_media_type("415: Unsupported Media Type").without_details()
+        });
+    }
+    let current = core.lookup(target)?;
+    let body = request.value().map_err(|_| malformed(request))?;
+    let before = crate::render::typed(resource, &events::from_stored(resource, current.value().clone()));
+    let mut patched = before.clone();
+    match kind {
+        "application/json-patch+json" => {
+            json_patch::apply(&mut patched, &body).map_err(does_not_apply)?;
+        }
+        "application/merge-patch+json" => {
+            if !body.is_object() {
+                return Err(malformed(request));
+            }
+            patch::merge(&mut patched, &body);
+        }
+        _ => {
+            if !body.is_object() {
+                return Err(malformed(request));
+            }
+            strategic::apply(&mut patched, &body, &resource.schema).map_err(|why| {
+                if why.contains("merge key") {
+                    Refusal::internal_plain(&why)
+                } else {
+                    Refusal::bad_request(why)
+                }
+            })?;
+        }
+    }
+    core::check_type(resource, &patched)?;
+    let mut ignored = Vec::new();
+    let mut value = admit_fields(resource, patched, query, &mut ignored)?;
+    if object::name(&value) != target.name
+        || (resource.namespaced && object::namespace(&value) != target.namespace)
+    {
+        metadata::check_place(&mut value, resource, &target.namespace, &target.name)?;
+    }
+    if object::text(&value, "/metadata/resourceVersion").is_empty() {
+        let version = object::text(current.value(), "/metadata/resourceVersion").to_owned();
+        object::set_metadata(&mut value, "resourceVersion", json!(version));
+    }
+    let stored = update(core, target, part, &current, value, &options, environment)?;
+    Ok((StatusCode::OK, stored))
+}
+
+fn does_not_apply(failure: json_patch::Failure) -> Refusal {
+    match failure {
+        json_patch::Failure::Malformed(why) => Refusal::bad_request(format!("error decoding patch: {why}")),
+        json_patch::Failure::DoesNotApply => {
+            Refusal::new(422, "Invalid", "the server rejected our request due to an error in our request")
+                .without_details()
+        }
+    }
+}
+
+fn malformed(request: &Request) -> Refusal {
+    let text = String::from_utf8_lossy(&request.body);
+    Refusal::bad_request(format!("error decoding patch: invalid JSON: {text}"))
+}

@@ -1,0 +1,121 @@
+//! Every fault does to a client what it says.
+
+#![allow(clippy::unwrap_used, reason = "helpers of tests fail as tests do")]
+
+use std::time::Duration;
+
+use futures::StreamExt as _;
+use http::Method;
+use k8s_openapi::api::core::v1::ConfigMap;
+use kube::api::{Api, ListParams, Patch, PatchParams, PostParams, WatchEvent, WatchParams};
+use kube::{Client, Error};
+use salvor_embedded::{Cluster, Effect, Fault, Faults, Settings};
+use serde_json::json;
+use tokio::time::Instant;
+
+fn faulty() -> (Faults, Api<ConfigMap>, Api<ConfigMap>) {
+    let cluster = Cluster::new(Settings::default());
+    let faults = Faults::default();
+    let client = Client::new(faults.before(cluster.clone()), "default");
+    (faults, Api::default_namespaced(client), Api::default_namespaced(cluster.client()))
+}
+
+fn config(name: &str) -> ConfigMap {
+    serde_json::from_value(json!({ "metadata": { "name": name } })).unwrap()
+}
+
+fn code(error: &Error) -> u16 {
+    match error {
+        Error::Api(status) => status.code,
+        other => panic!("{other} is no answer of a server"),
+    }
+}
+
+#[tokio::test(start_paused = true)]
+async fn refusals_strike_as_often_as_they_are_told() {
+    let (faults, api, _) = faulty();
+    for (effect, expected) in [
+        (Effect::Conflict, 409),
+        (Effect::TooManyRequests(1), 429),
+        (Effect::InternalError, 500),
+        (Effect::Unavailable, 503),
+    ] {
+        faults.add(Fault::new(effect).method(Method::POST).times(2));
+        for _ in 0..2 {
+            let error = api.create(&PostParams::default(), &config("a")).await.unwrap_err();
+            assert_eq!(code(&error), expected);
+        }
+        api.list(&ListParams::default()).await.unwrap();
+    }
+    api.create(&PostParams::default(), &config("a")).await.unwrap();
+}
+
+#[tokio::test(start_paused = true)]
+async fn a_lost_answer_leaves_the_write_done_and_a_lost_request_does_not() {
+    let (faults, api, behind) = faulty();
+    for (effect, name, is_done) in [(Effect::AnswerLost, "a", true), (Effect::RequestLost, "b", false)] {
+        faults.add(Fault::new(effect).times(1));
+        let error = api.create(&PostParams::default(), &config(name)).await.unwrap_err();
+        assert!(!matches!(error, Error::Api(_)), "{error} is an answer");
+        assert_eq!(behind.get_opt(name).await.unwrap().is_some(), is_done, "{name}");
+    }
+}
+
+#[tokio::test(start_paused = true)]
+async fn only_what_matches_is_struck() {
+    let (faults, api, _) = faulty();
+    api.create(&PostParams::default(), &config("a")).await.unwrap();
+    faults.add(Fault::new(Effect::Unavailable).path("/configmaps/b"));
+    faults.add(Fault::new(Effect::Unavailable).method(Method::DELETE));
+    faults.add(Fault::new(Effect::Unavailable).user_agent("somebody else"));
+    api.get("a").await.unwrap();
+    assert_eq!(code(&api.get("b").await.unwrap_err()), 503);
+    assert_eq!(code(&api.delete("a", &Default::default()).await.unwrap_err()), 503);
+    faults.clear();
+    api.delete("a", &Default::default()).await.unwrap();
+}
+
+#[tokio::test(start_paused = true)]
+async fn delays_and_pauses_take_their_time() {
+    let (faults, api, _) = faulty();
+    faults.add(Fault::new(Effect::Delay(Duration::from_secs(7))).times(1));
+    let before = Instant::now();
+    api.list(&ListParams::default()).await.unwrap();
+    assert_eq!(before.elapsed().as_secs(), 7);
+
+    faults.pause();
+    let resuming = faults.clone();
+    tokio::spawn(async move {
+        tokio::time::sleep(Duration::from_secs(30)).await;
+        resuming.resume();
+    });
+    let before = Instant::now();
+    api.list(&ListParams::default()).await.unwrap();
+    assert_eq!(before.elapsed().as_secs(), 30);
+}
+
+#[tokio::test(start_paused = true)]
+async fn watches_are_cut_when_told_and_after_so_many_lines() {
+    let (faults, api, behind) = faulty();
+    let version = api.list(&ListParams::default()).await.unwrap().metadata.resource_version.unwrap();
+    let mut watch = api.watch(&WatchParams::default(), &version).await.unwrap().boxed();
+    behind.create(&PostParams::default(), &config("a")).await.unwrap();
+    assert!(matches!(watch.next().await, Some(Ok(WatchEvent::Added(_)))));
+    faults.cut_watches();
+    assert!(matches!(watch.next().await, Some(Err(_)) | None));
+
+    faults.add(Fault::new(Effect::CutAfter(1)).times(1));
+    let mut watch = api.watch(&WatchParams::default(), &version).await.unwrap().boxed();
+    assert!(matches!(watch.next().await, Some(Ok(WatchEvent::Added(_)))));
+    behind.patch("a", &PatchParams::default(), &Patch::Merge(json!({ "data": { "k": "v" } }))).await.unwrap();
+    assert!(matches!(watch.next().await, Some(Err(_)) | None));
+}
+
+#[tokio::test(start_paused = true)]
+async fn an_expired_watch_says_so_in_its_first_event() {
+    let (faults, api, _) = faulty();
+    faults.add(Fault::new(Effect::Expired).times(1));
+    let mut watch = api.watch(&WatchParams::default(), "1").await.unwrap().boxed();
+    let Some(Ok(WatchEvent::Error(status))) = watch.next().await else { panic!("no error event") };
+    assert_eq!(status.code, 410);
+}

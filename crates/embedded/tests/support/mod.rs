@@ -1,0 +1,12 @@
+//! How transcripts are read, played and compared.
+
+pub(crate) mod compare;
+pub(crate) mod differences;
+pub(crate) mod player;
+pub(crate) mod transcript;
+
+/// The time for the embedded cluster, so that both sides agree on what is past and what is to come.
+#[expect(clippy::disallowed_methods, reason = "the real server has no other clock")]
+pub(crate) fn wall_clock() -> jiff::Timestamp {
+    jiff::Timestamp::now()
+}

@@ -1,0 +1,86 @@
+//! Transcripts: the same requests are sent to the embedded API and to the real kube-apiserver, and must be answered
+//! alike. `tests/transcripts/*.yaml` are the requests; [`support::differences`] lists the differences that are accepted.
+
+#![allow(clippy::unwrap_used, reason = "helpers of tests fail as tests do")]
+
+mod support;
+
+use std::path::Path;
+
+use salvor_embedded::{Cluster, Settings};
+use salvor_testkit::{ControlPlane, Part};
+use support::differences;
+use support::player::{Player, Side};
+use support::transcript::{File, Transcript};
+
+/// Which Kubernetes the embedded server is like, in every detail.
+const EMBEDDED_MINOR: &str = "1.37";
+
+#[tokio::test]
+async fn both_servers_answer_alike() {
+    if salvor_testkit::kubernetes_minor() != EMBEDDED_MINOR {
+        return eprintln!("the embedded server is a {EMBEDDED_MINOR}: not compared with another minor");
+    }
+    // Without controllers, nothing changes behind a transcript's back.
+    let real = ControlPlane::builder().start().await.unwrap();
+    compare("tests/transcripts", &real, false).await;
+}
+
+#[tokio::test]
+async fn both_clean_up_alike() {
+    if salvor_testkit::kubernetes_minor() != EMBEDDED_MINOR {
+        return eprintln!("the embedded server is a {EMBEDDED_MINOR}: not compared with another minor");
+    }
+    let real = ControlPlane::builder().with(Part::ControllerManager).start().await.unwrap();
+    compare("tests/transcripts/with-controllers", &real, true).await;
+}
+
+/// Plays the transcripts of a folder on both sides. `TRANSCRIPT=text` chooses those whose title has that text.
+async fn compare(folder: &str, real: &ControlPlane, garbage_collection: bool) {
+    let only = std::env::var("TRANSCRIPT").ok().filter(|only| !only.is_empty());
+    let files = File::all(&Path::new(env!("CARGO_MANIFEST_DIR")).join(folder));
+    let chosen: Vec<(&File, &Transcript)> = files
+        .iter()
+        .flat_map(|file| file.transcripts.iter().map(move |transcript| (file, transcript)))
+        .filter(|(file, transcript)| {
+            only.as_ref().is_none_or(|only| transcript.title_in(file).contains(only))
+        })
+        .collect();
+    let client = real.admin().client("transcripts");
+    let mut report = String::new();
+    let mut used = Vec::new();
+    for (index, (file, transcript)) in chosen.iter().enumerate() {
+        let title = transcript.title_in(file);
+        let settings = Settings { start: support::wall_clock(), garbage_collection, ..Settings::default() };
+        let namespace = format!("t{index}");
+        let embedded = Cluster::new(settings).client();
+        let ours = Player::new(embedded, &namespace, Side::Embedded).play(transcript).await;
+        let theirs = Player::new(client.clone(), &namespace, Side::Real).play(transcript).await;
+        for (step, (ours, theirs)) in ours.iter().zip(&theirs).enumerate() {
+            let request = &transcript.steps[step].request;
+            // A transcript must not pass because both fail alike.
+            let expected = transcript.steps[step].expect;
+            if theirs.status != expected {
+                let (status, body) = (theirs.status, &theirs.body);
+                report.push_str(&format!(
+                    "{title}, step {} ({request}): {expected} is expected, but the real one says {status}: {body}\n",
+                    step + 1
+                ));
+            }
+            for difference in support::compare::differences(ours, theirs) {
+                match differences::accepted(&title, step, &difference.path) {
+                    Some(entry) => used.push(entry),
+                    None => {
+                        report.push_str(&format!("{title}, step {} ({request}):\n{difference}\n", step + 1));
+                    }
+                }
+            }
+        }
+    }
+    assert!(report.is_empty(), "the embedded API differs from the real one:\n{report}");
+    if only.is_none() {
+        let titles: Vec<String> = chosen.iter().map(|(file, transcript)| transcript.title_in(file)).collect();
+        let unused = differences::unused(&titles, &used);
+        assert!(unused.is_empty(), "these accepted differences do not exist any more: {unused:?}");
+    }
+}

@@ -1,0 +1,583 @@
+//! The engine with a recovery that wants what it is told to want, in paused time.
+
+use std::{
+    collections::BTreeMap,
+    fmt,
+    sync::atomic::{AtomicUsize, Ordering},
+};
+
+use http::Method;
+use kube::Client;
+use salvor_api::config::BrakeLimits;
+use salvor_recovery::{
+    action::{EventNote, EventType, PodRef},
+    brake::{BrakeState, NodeCounts},
+};
+use tokio::task::JoinHandle;
+
+use super::*;
+use crate::{
+    fake_api::{Answer, Asked, FakeApi, soon},
+    recovery::Feed,
+};
+
+#[derive(Clone, Debug)]
+struct AsTold;
+
+impl fmt::Display for AsTold {
+    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
+        f.write_str("as told")
+    }
+}
+
+impl Reason for AsTold {
+    fn code(&self) -> &'static str {
+        "AsTold"
+    }
+
+    fn what_would_change_it(&self) -> String {
+        "being told otherwise".to_owned()
+    }
+}
+
+#[derive(Clone, Copy, Debug, PartialEq)]
+enum Step {
+    Patch,
+    Tell,
+    Delete,
+}
+
+use Step::{Delete, Patch, Tell};
+
+#[derive(Clone, Debug)]
+enum Want {
+    Nothing,
+    At(Timestamp),
+    Steps(&'static [Step]),
+}
+
+enum News {
+    Pod(&'static str, Want),
+    Gone(&'static str),
+    Nodes(u32, u32),
+}
+
+type World = Arc<Mutex<BTreeMap<&'static str, Want>>>;
+
+struct Told {
+    seen: World,
+    /// What a second look finds, where it differs.
+    live: World,
+    told: HashSet<&'static str>,
+    judged: Arc<Mutex<Vec<&'static str>>>,
+    nodes: Option<NodeCounts>,
+}
+
+fn verdict(name: &str, want: &Want, told: bool) -> Judgement<AsTold> {
+    let pod = PodRef { namespace: "ns".into(), name: name.into(), uid: name.into() };
+    let action = |step: &Step| match step {
+        Patch => Action::PatchPodStatus {
+            pod: pod.clone(),
+            resource_version: "1".into(),
+            phase: None,
+            conditions: vec![],
+        },
+        Tell => Action::EmitEvent(EventNote {
+            name: format!("{name}.told"),
+            regarding: Subject::Pod(pod.clone()),
+            kind: EventType::Normal,
+            reason: "Told",
+            action: "Tell",
+            reporting_controller: "test",
+            message: "told".into(),
+        }),
+        Delete => Action::ForceDeletePod { pod: pod.clone() },
+    };
+    let verdict = match want {
+        Want::Nothing => Verdict::Ignore(AsTold),
+        Want::At(until) => Verdict::Wait { until: *until, why: AsTold },
+        Want::Steps(steps) => {
+            let actions: Vec<Action> = steps.iter().filter(|s| !(told && **s == Tell)).map(action).collect();
+            if actions.is_empty() { Verdict::Ignore(AsTold) } else { Verdict::Act { actions, why: AsTold } }
+        }
+    };
+    Judgement { verdict, findings: vec![] }
+}
+
+struct Look(&'static str, Option<Want>);
+
+impl LiveInquiry for Look {
+    type Why = AsTold;
+
+    async fn ask(&self, _: &Client, _: Known<'_>, _: Timestamp) -> kube::Result<Option<Judgement<AsTold>>> {
+        Ok(self.1.as_ref().map(|want| verdict(self.0, want, false)))
+    }
+}
+
+impl Recovery for Told {
+    const NAME: &'static str = "told";
+    const LISTS_TO_LEAD: bool = false;
+    type Subject = &'static str;
+    type Why = AsTold;
+    type News = News;
+    type Inquiry = Look;
+
+    fn begin_to_lead(&mut self, _: u64) {}
+
+    fn feeds(&self, _: &Client, _: &mpsc::Sender<News>) -> Vec<Feed> {
+        vec![]
+    }
+
+    fn hear(&mut self, news: News, _: Timestamp) -> Vec<&'static str> {
+        let mut seen = self.seen.lock().unwrap();
+        match news {
+            News::Pod(name, want) => {
+                seen.insert(name, want);
+                vec![name]
+            }
+            News::Gone(name) => {
+                seen.remove(name);
+                vec![name]
+            }
+            News::Nodes(unreachable, total) => {
+                self.nodes = Some(NodeCounts { unreachable, total });
+                vec![]
+            }
+        }
+    }
+
+    fn judge(&self, subject: &&'static str, now: Timestamp) -> Option<Judgement<AsTold>> {
+        self.judged.lock().unwrap().push(subject);
+        let want = match self.seen.lock().unwrap().get(subject)?.clone() {
+            Want::At(until) if until <= now => Want::Steps(&[Patch]),
+            want => want,
+        };
+        Some(verdict(subject, &want, self.told.contains(subject)))
+    }
+
+    fn subjects(&self) -> Vec<&'static str> {
+        self.seen.lock().unwrap().keys().copied().collect()
+    }
+
+    fn node_counts(&self) -> Option<NodeCounts> {
+        self.nodes
+    }
+
+    fn inquiry(&self, subject: &&'static str) -> Look {
+        let live = self.live.lock().unwrap().get(subject).cloned();
+        Look(subject, Some(live.unwrap_or(Want::Steps(&[Patch, Tell, Delete]))))
+    }
+
+    fn done(&mut self, subject: &&'static str, step: &Action, _: &Written, _: Timestamp) -> View {
+        if matches!(step, Action::EmitEvent(_)) {
+            self.told.insert(subject);
+            return View::Shows;
+        }
+        View::Lags
+    }
+
+    fn refused(&mut self, _: &&'static str, _: &Action, _: &str, _: Timestamp) -> Refused {
+        Refused::Waits
+    }
+}
+
+struct Bench {
+    api: FakeApi,
+    time: Time,
+    metrics: Metrics,
+    news: mpsc::Sender<News>,
+    live: World,
+    judged: Arc<Mutex<Vec<&'static str>>>,
+    lead: Box<dyn Fn(Option<Duration>)>,
+    stop: CancellationToken,
+    engine: JoinHandle<()>,
+}
+
+#[derive(Default)]
+struct Options {
+    dry_run: bool,
+    pods_per_minute: u32,
+    watches: Vec<Arc<WatchHealth>>,
+}
+
+const LONG: Option<Duration> = Some(Duration::from_secs(86_400));
+
+impl Bench {
+    fn new(answer: impl Fn(&Asked) -> Answer + Send + Sync + 'static) -> Self {
+        Self::with(Options::default(), answer)
+    }
+
+    /// Leads for a day, and does two things at once.
+    fn with(options: Options, answer: impl Fn(&Asked) -> Answer + Send + Sync + 'static) -> Self {
+        let api = FakeApi::new(answer);
+        let time = Time::system();
+        time.learn(time.local(), time.local(), time.local());
+        let metrics = Metrics::new(&time);
+        let (leadership, lead) = Leadership::scripted();
+        lead(LONG);
+        let executor = Executor::new(
+            api.client.clone(),
+            time.clone(),
+            leadership.clone(),
+            metrics.clone(),
+            "us".to_owned(),
+            8,
+        );
+        let limits =
+            BrakeLimits { max_pods_per_minute: options.pods_per_minute, max_unreachable_percent: 50 };
+        let shared = Shared {
+            time: time.clone(),
+            leadership,
+            executor,
+            brake: Arc::new(Mutex::new(Brake::new(limits, BrakeState::default()))),
+            metrics: metrics.clone(),
+            dry_run: options.dry_run,
+            home: Subject::Lease { namespace: "home".into(), name: "salvor".into() },
+            at_once: 2,
+            freshness: Duration::from_secs(60),
+        };
+        let (live, judged) = (World::default(), Arc::default());
+        let recovery = Told {
+            seen: World::default(),
+            live: Arc::clone(&live),
+            told: HashSet::new(),
+            judged: Arc::clone(&judged),
+            nodes: None,
+        };
+        let (news, inbox) = mpsc::channel(64);
+        let stop = CancellationToken::new();
+        let engine = tokio::spawn(Engine::new(recovery, shared, options.watches).run(inbox, stop.clone()));
+        Self { api, time, metrics, news, live, judged, lead: Box::new(lead), stop, engine }
+    }
+
+    async fn want(&self, name: &'static str, steps: &'static [Step]) {
+        self.tell(News::Pod(name, Want::Steps(steps))).await;
+    }
+
+    async fn tell(&self, news: News) {
+        assert!(self.news.send(news).await.is_ok(), "the engine runs");
+    }
+
+    /// What was written about pods: the method and the pod or event.
+    fn written(&self) -> Vec<String> {
+        let of_pods = self.api.asked().into_iter().filter(|a| a.path.contains("/namespaces/ns/"));
+        of_pods.map(|a| a.method.to_string()).collect()
+    }
+
+    /// Which events were told about ourselves.
+    fn announced(&self) -> Vec<String> {
+        let of_us = self.api.asked().into_iter().filter(|a| a.path.contains("/namespaces/home/"));
+        of_us.map(|a| a.body["reason"].as_str().unwrap().to_owned()).collect()
+    }
+}
+
+/// Lets some time pass, and everything that is due in it.
+async fn pass(seconds: f64) {
+    tokio::time::sleep(Duration::from_secs_f64(seconds)).await;
+}
+
+fn fails_at(method: Method, code: u16) -> impl Fn(&Asked) -> Answer {
+    move |asked| if asked.method == method { Answer::Refused(code, "no") } else { Answer::ok() }
+}
+
+#[tokio::test(start_paused = true)]
+async fn what_is_due_later_is_done_then_and_not_before() {
+    let bench = Bench::new(|_| Answer::ok());
+    let due = bench.time.server() + Duration::from_secs(60);
+    let began = Instant::now();
+    bench.tell(News::Pod("a", Want::At(due))).await;
+    pass(120.0).await;
+    let patched = bench.api.times(&Method::PATCH)[0] - began;
+    assert!(patched >= Duration::from_secs(60), "early: {patched:?}");
+    assert!(patched <= Duration::from_millis(60_200), "late: {patched:?}");
+}
+
+#[tokio::test(start_paused = true)]
+async fn failures_are_tried_again_at_growing_distances() {
+    let bench = Bench::new(fails_at(Method::PATCH, 500));
+    bench.want("a", &[Patch]).await;
+    pass(400.0).await;
+    let times = bench.api.times(&Method::PATCH);
+    let gaps: Vec<f64> = times.windows(2).map(|w| (w[1] - w[0]).as_secs_f64()).collect();
+    let expected = [0.2, 0.4, 0.8, 1.6, 3.2, 6.4, 12.8, 25.6, 51.2, 60.0, 60.0, 60.0, 60.0];
+    assert_eq!(gaps.len(), expected.len(), "{gaps:?}");
+    for (gap, expected) in gaps.iter().zip(expected) {
+        assert!((gap - expected).abs() < 0.01, "{gaps:?}");
+    }
+    assert!(bench.metrics.render().contains("salvor_retries_total{recovery=\"told\"} 14\n"));
+}
+
+#[tokio::test(start_paused = true)]
+async fn a_conflict_waits_for_news_and_not_for_ever() {
+    let bench = Bench::new(fails_at(Method::PATCH, 409));
+    bench.want("a", &[Patch]).await;
+    pass(1.0).await;
+    assert_eq!(bench.api.count(&Method::PATCH), 1, "the same view would conflict again");
+    bench.want("a", &[Patch]).await;
+    pass(0.1).await;
+    assert_eq!(bench.api.count(&Method::PATCH), 2, "news end the wait");
+    pass(1.8).await;
+    assert_eq!(bench.api.count(&Method::PATCH), 2);
+    pass(0.2).await;
+    assert_eq!(bench.api.count(&Method::PATCH), 3, "and so does time");
+}
+
+#[tokio::test(start_paused = true)]
+async fn news_that_came_during_a_conflict_are_judged_at_once() {
+    let bench = Bench::new(|asked| match asked.method {
+        Method::PATCH => Answer::Refused(409, "changed").late(Duration::from_secs(1)),
+        _ => Answer::ok(),
+    });
+    bench.want("a", &[Patch]).await;
+    pass(0.5).await;
+    bench.want("a", &[Delete]).await;
+    pass(0.6).await;
+    assert_eq!(bench.written(), ["PATCH", "DELETE"]);
+}
+
+#[tokio::test(start_paused = true)]
+async fn an_event_that_fails_holds_nothing_up_and_is_made_up_for() {
+    let failures = AtomicUsize::new(0);
+    let bench = Bench::new(move |asked| {
+        let fails = asked.method == Method::POST && failures.fetch_add(1, Ordering::Relaxed) < 3;
+        if fails { Answer::Refused(500, "no") } else { Answer::ok() }
+    });
+    bench.want("a", &[Patch, Tell, Delete]).await;
+    pass(0.05).await;
+    assert_eq!(bench.written(), ["PATCH", "POST", "DELETE"]);
+    // The pod stays, as one held by a finalizer does.
+    bench.want("a", &[Tell]).await;
+    pass(60.0).await;
+    assert_eq!(bench.written(), ["PATCH", "POST", "DELETE", "POST", "POST", "POST"]);
+}
+
+#[tokio::test(start_paused = true)]
+async fn an_event_about_what_is_gone_meanwhile_is_made_up_for_too() {
+    let failures = AtomicUsize::new(0);
+    let bench = Bench::new(move |asked| {
+        let fails = asked.method == Method::POST && failures.fetch_add(1, Ordering::Relaxed) < 3;
+        if fails { Answer::Refused(500, "no") } else { Answer::ok() }
+    });
+    bench.want("a", &[Patch, Tell, Delete]).await;
+    pass(0.05).await;
+    bench.tell(News::Gone("a")).await;
+    pass(60.0).await;
+    assert_eq!(bench.written(), ["PATCH", "POST", "DELETE", "POST", "POST", "POST"]);
+}
+
+#[tokio::test(start_paused = true)]
+async fn the_delete_never_comes_before_its_patch_and_a_second_look_stops_it() {
+    let bench = Bench::new(fails_at(Method::PATCH, 500));
+    bench.want("a", &[Patch, Tell, Delete]).await;
+    bench.live.lock().unwrap().insert("b", Want::Nothing);
+    bench.want("b", &[Delete]).await;
+    pass(60.0).await;
+    assert!(bench.written().iter().all(|m| m == "PATCH"), "{:?}", bench.written());
+}
+
+#[tokio::test(start_paused = true)]
+async fn the_brake_holds_and_its_release_wakes_what_was_held() {
+    let bench = Bench::new(|_| Answer::ok());
+    bench.tell(News::Nodes(3, 5)).await;
+    bench.want("a", &[Patch]).await;
+    bench.want("b", &[Delete]).await;
+    bench.want("c", &[Tell]).await;
+    pass(3600.0).await;
+    assert_eq!(bench.written(), ["POST"], "what takes nothing away is not held");
+    assert_eq!(bench.announced(), ["BrakeEngaged"]);
+    let metrics = bench.metrics.render();
+    assert!(metrics.contains("salvor_brake_engaged 1\n"), "{metrics}");
+    assert!(
+        metrics.contains("salvor_held_total{recovery=\"told\",by=\"MaxUnreachablePercent\"} 2\n"),
+        "{metrics}"
+    );
+    bench.tell(News::Nodes(2, 5)).await;
+    pass(0.1).await;
+    assert_eq!(bench.written(), ["POST", "PATCH", "DELETE"]);
+    assert_eq!(bench.announced(), ["BrakeEngaged", "BrakeReleased"]);
+}
+
+#[tokio::test(start_paused = true)]
+async fn a_retry_that_was_let_through_once_is_held_all_the_same() {
+    let bench = Bench::new(fails_at(Method::PATCH, 500));
+    bench.want("a", &[Patch]).await;
+    pass(0.1).await;
+    assert_eq!(bench.written().len(), 1);
+    bench.tell(News::Nodes(3, 5)).await;
+    pass(600.0).await;
+    assert_eq!(bench.written().len(), 1);
+    bench.tell(News::Nodes(0, 5)).await;
+    pass(0.1).await;
+    assert_eq!(bench.written().len(), 2);
+}
+
+#[tokio::test(start_paused = true)]
+async fn no_more_pods_than_the_budget_in_a_minute_and_a_retry_counts_once() {
+    let first = AtomicUsize::new(0);
+    let bench = Bench::with(Options { pods_per_minute: 2, ..Options::default() }, move |_| {
+        if first.fetch_add(1, Ordering::Relaxed) == 0 { Answer::Refused(500, "no") } else { Answer::ok() }
+    });
+    for name in ["a", "b", "c"] {
+        bench.want(name, &[Patch]).await;
+    }
+    pass(5.0).await;
+    assert_eq!(bench.written().len(), 3, "a twice, b once");
+    for name in ["a", "b"] {
+        bench.tell(News::Pod(name, Want::Nothing)).await;
+    }
+    pass(54.0).await;
+    assert_eq!(bench.written().len(), 3);
+    pass(4.0).await;
+    assert_eq!(bench.written().len(), 4);
+}
+
+/// Counts log lines with a certain beginning.
+struct Lines(Arc<AtomicUsize>);
+
+struct Message<'a>(&'a AtomicUsize);
+
+impl tracing::field::Visit for Message<'_> {
+    fn record_debug(&mut self, field: &tracing::field::Field, value: &dyn fmt::Debug) {
+        if field.name() == "message" && format!("{value:?}").starts_with("dry run") {
+            self.0.fetch_add(1, Ordering::Relaxed);
+        }
+    }
+}
+
+impl tracing::Subscriber for Lines {
+    fn enabled(&self, _: &tracing::Metadata<'_>) -> bool {
+        true
+    }
+
+    fn new_span(&self, _: &tracing::span::Attributes<'_>) -> tracing::span::Id {
+        tracing::span::Id::from_u64(1)
+    }
+
+    fn record(&self, _: &tracing::span::Id, _: &tracing::span::Record<'_>) {}
+
+    fn record_follows_from(&self, _: &tracing::span::Id, _: &tracing::span::Id) {}
+
+    fn event(&self, event: &tracing::Event<'_>) {
+        event.record(&mut Message(&self.0));
+    }
+
+    fn enter(&self, _: &tracing::span::Id) {}
+
+    fn exit(&self, _: &tracing::span::Id) {}
+}
+
+#[tokio::test(start_paused = true)]
+async fn a_dry_run_sends_nothing_and_says_everything_once() {
+    let lines = Arc::new(AtomicUsize::new(0));
+    let _guard = tracing::subscriber::set_default(Lines(lines.clone()));
+    let bench = Bench::with(Options { dry_run: true, ..Options::default() }, |_| Answer::ok());
+    for _ in 0..5 {
+        bench.want("a", &[Patch, Tell, Delete]).await;
+        pass(30.0).await;
+    }
+    assert!(bench.api.asked().is_empty());
+    assert_eq!(lines.load(Ordering::Relaxed), 3, "one line for each step");
+}
+
+#[tokio::test(start_paused = true)]
+async fn a_follower_keeps_up_and_does_nothing_until_it_leads() {
+    let bench = Bench::new(fails_at(Method::PATCH, 500));
+    bench.want("a", &[Patch]).await;
+    bench.tell(News::Pod("quiet", Want::Nothing)).await;
+    // Long enough for the distance between two tries to have grown.
+    pass(100.0).await;
+    (bench.lead)(None);
+    bench.want("b", &[Delete]).await;
+    pass(0.1).await;
+    let before = bench.written().len();
+    pass(3600.0).await;
+    assert_eq!(bench.written().len(), before, "a follower wrote");
+    bench.judged.lock().unwrap().clear();
+    (bench.lead)(LONG);
+    pass(0.1).await;
+    let judged: BTreeSet<&str> = bench.judged.lock().unwrap().iter().copied().collect();
+    assert_eq!(judged, BTreeSet::from(["a", "b", "quiet"]), "everything is judged again");
+    let since = bench.written().split_off(before);
+    assert_eq!(since.len(), 2, "nothing waits for what an earlier tenure had to wait for: {since:?}");
+}
+
+#[tokio::test(start_paused = true)]
+async fn a_tenure_that_lapsed_unannounced_stops_writes_and_its_renewal_makes_up_for_them() {
+    let bench = Bench::new(|_| Answer::ok());
+    (bench.lead)(Some(Duration::from_secs(10)));
+    pass(20.0).await;
+    bench.want("a", &[Patch]).await;
+    pass(20.0).await;
+    assert!(bench.api.asked().is_empty());
+    (bench.lead)(LONG);
+    pass(0.1).await;
+    assert_eq!(bench.written(), ["PATCH"]);
+}
+
+#[tokio::test(start_paused = true)]
+async fn no_more_subjects_at_once_than_allowed() {
+    let bench = Bench::new(|_| Answer::ok().late(Duration::from_secs(1)));
+    for name in ["a", "b", "c", "d", "e"] {
+        bench.want(name, &[Patch]).await;
+    }
+    for expected in [2, 4, 5, 5] {
+        pass(0.9).await;
+        assert_eq!(bench.written().len(), expected);
+        pass(0.1).await;
+        tokio::task::yield_now().await;
+    }
+}
+
+#[tokio::test(start_paused = true)]
+async fn what_is_under_way_is_finished_before_the_end_and_nothing_new_is_begun() {
+    let bench = Bench::new(|_| Answer::ok().late(Duration::from_secs(3)));
+    bench.want("a", &[Patch, Tell, Delete]).await;
+    pass(1.0).await;
+    let began = Instant::now();
+    bench.stop.cancel();
+    // The engine is not obliged to hear of it any more.
+    let _ = bench.news.send(News::Pod("b", Want::Steps(&[Patch]))).await;
+    let Bench { engine, api, .. } = bench;
+    soon(engine).await.unwrap();
+    assert_eq!(began.elapsed(), Duration::from_secs(8));
+    assert_eq!(api.asked().len(), 3);
+}
+
+#[tokio::test(start_paused = true)]
+async fn what_changes_while_it_is_acted_on_is_judged_again() {
+    let bench = Bench::new(|_| Answer::ok().late(Duration::from_secs(5)));
+    bench.want("a", &[Patch]).await;
+    pass(1.0).await;
+    bench.judged.lock().unwrap().clear();
+    bench.want("a", &[Delete]).await;
+    pass(3.0).await;
+    assert_eq!(bench.judged.lock().unwrap().len(), 0, "not while it is under way");
+    assert_eq!(bench.written(), ["PATCH"]);
+    pass(1.1).await;
+    assert!(!bench.judged.lock().unwrap().is_empty());
+    pass(ECHO_WITHIN.as_secs_f64()).await;
+    assert_eq!(bench.written(), ["PATCH", "DELETE"]);
+}
+
+#[tokio::test(start_paused = true)]
+async fn a_view_that_is_not_complete_takes_nothing_away_from_anybody() {
+    let watches = vec![WatchHealth::new("pods")];
+    let bench = Bench::with(Options { watches, ..Options::default() }, |_| Answer::ok());
+    bench.want("a", &[Patch]).await;
+    bench.want("b", &[Tell]).await;
+    pass(60.0).await;
+    assert_eq!(bench.written(), ["POST"]);
+    assert!(bench.metrics.render().contains("by=\"StaleView\""));
+}
+
+#[tokio::test(start_paused = true)]
+async fn what_is_gone_is_forgotten() {
+    let bench = Bench::new(fails_at(Method::PATCH, 500));
+    bench.want("a", &[Patch]).await;
+    pass(10.0).await;
+    bench.tell(News::Gone("a")).await;
+    pass(0.1).await;
+    let before = bench.written().len();
+    pass(600.0).await;
+    assert_eq!(bench.written().len(), before);
+}

@@ -1,0 +1,295 @@
+//! What is sent for each action, and what is made of each answer.
+
+use salvor_recovery::action::{Condition, EventType, PodPhase, PodRef};
+
+use super::*;
+use crate::fake_api::{Answer, FakeApi};
+
+struct Bench {
+    api: FakeApi,
+    executor: Executor,
+    metrics: Metrics,
+    lead: Box<dyn Fn(Option<Duration>)>,
+}
+
+impl Bench {
+    /// Leads for an hour.
+    fn new(answer: impl Fn(&crate::fake_api::Asked) -> Answer + Send + Sync + 'static) -> Self {
+        let api = FakeApi::new(answer);
+        let time = Time::system();
+        let metrics = Metrics::new(&time);
+        let (leadership, lead) = Leadership::scripted();
+        lead(Some(Duration::from_secs(3600)));
+        let client = api.client.clone();
+        let executor = Executor::new(client, time, leadership, metrics.clone(), "us".to_owned(), 2);
+        Self { api, executor, metrics, lead: Box::new(lead) }
+    }
+}
+
+fn pod() -> PodRef {
+    PodRef { namespace: "ns".into(), name: "druid-0".into(), uid: "u1".into() }
+}
+
+fn since() -> Timestamp {
+    "2026-01-02T03:04:05Z".parse().unwrap()
+}
+
+fn patch() -> Action {
+    let condition =
+        Condition { kind: "Dead", reason: "Lost", message: "gone".into(), last_transition_time: since() };
+    Action::PatchPodStatus {
+        pod: pod(),
+        resource_version: "7".into(),
+        phase: Some(PodPhase::Failed),
+        conditions: vec![condition],
+    }
+}
+
+fn delete() -> Action {
+    Action::ForceDeletePod { pod: pod() }
+}
+
+fn event(message: String) -> Action {
+    Action::EmitEvent(EventNote {
+        name: "note.1".into(),
+        regarding: Subject::Pod(pod()),
+        kind: EventType::Warning,
+        reason: "Why",
+        action: "What",
+        reporting_controller: "who",
+        message,
+    })
+}
+
+fn node() -> NodeRef {
+    NodeRef { name: "n1".into(), uid: "u2".into() }
+}
+
+fn taint() -> Taint {
+    Taint { key: "out".into(), value: "down".into(), effect: "NoExecute".into() }
+}
+
+fn taint_node() -> Action {
+    Action::TaintNode {
+        node: node(),
+        resource_version: "9".into(),
+        taint: taint(),
+        mark: "salvor.dev/mark",
+        since: since(),
+    }
+}
+
+fn live_node(uid: &str, revision: &str) -> Value {
+    json!({
+        "metadata": {"name": "n1", "uid": uid, "resourceVersion": revision},
+        "spec": {"taints": [
+            {"key": "other", "effect": "NoSchedule"},
+            {"key": "out", "value": "down", "effect": "NoExecute"},
+            {"key": "out", "value": "down", "effect": "NoSchedule"},
+        ]},
+    })
+}
+
+#[tokio::test(start_paused = true)]
+async fn every_refusal_means_what_it_says() {
+    let uid = "Pod \"druid-0\" is invalid: metadata.uid: Invalid value: \"u1\": field is immutable";
+    let other = "Pod \"druid-0\" is invalid: status.conditions: Invalid value";
+    let cases = [
+        (patch(), 200, "", "ok"),
+        (patch(), 409, "changed", "conflict"),
+        (patch(), 422, uid, "conflict"),
+        // The pod's name holds these three letters too.
+        (patch(), 422, other, "error"),
+        (patch(), 404, "no such pod", "gone"),
+        (patch(), 403, "no rights", "forbidden"),
+        (patch(), 429, "slow down", "throttled"),
+        (patch(), 500, "broken", "error"),
+        (patch(), 503, "away", "error"),
+        (delete(), 200, "", "ok"),
+        (delete(), 404, "no such pod", "ok"),
+        (delete(), 409, "another uid", "conflict"),
+        (delete(), 403, "no rights", "forbidden"),
+        (event("x".into()), 201, "", "ok"),
+        (event("x".into()), 409, "already exists", "ok"),
+        (event("x".into()), 403, "namespace ns is being terminated", "ok"),
+        (event("x".into()), 403, "no rights", "forbidden"),
+        (event("x".into()), 404, "no such namespace", "gone"),
+    ];
+    for (action, code, message, expected) in cases {
+        let bench = Bench::new(move |_| Answer::Refused(code, message));
+        let result = bench.executor.perform(&action).await;
+        let got = result.as_ref().map_or_else(Failure::code, |_| "ok");
+        assert_eq!(got, expected, "{} answered {code} {message:?}", action.name());
+        if let Err(Failure::Forbidden { verb, resource, message: said }) = &result {
+            let named = match action {
+                Action::PatchPodStatus { .. } => ("patch", "pods/status"),
+                Action::ForceDeletePod { .. } => ("delete", "pods"),
+                _ => ("create", "events.events.k8s.io"),
+            };
+            assert_eq!((*verb, *resource, said.as_str()), (named.0, named.1, message));
+        }
+        let counted =
+            format!("salvor_writes_total{{action=\"{}\",result=\"{expected}\"}} 1\n", action.name());
+        assert!(bench.metrics.render().contains(&counted), "{counted}");
+        assert_eq!(bench.api.asked().len(), 1, "nothing is repeated behind anybody's back");
+    }
+}
+
+#[tokio::test(start_paused = true)]
+async fn a_pod_is_patched_and_deleted_only_if_it_is_the_one_that_was_judged() {
+    let bench = Bench::new(|_| Answer::ok());
+    bench.executor.perform(&patch()).await.unwrap();
+    bench.executor.perform(&delete()).await.unwrap();
+    let [patched, deleted] = &bench.api.asked()[..] else { panic!("two requests") };
+    assert_eq!(
+        (&patched.method, patched.path.as_str()),
+        (&Method::PATCH, "/api/v1/namespaces/ns/pods/druid-0/status")
+    );
+    assert_eq!(patched.content_type, "application/strategic-merge-patch+json");
+    assert_eq!(patched.query, "fieldManager=salvor");
+    let condition = json!({
+        "type": "Dead", "status": "True", "reason": "Lost", "message": "gone",
+        "lastTransitionTime": "2026-01-02T03:04:05Z",
+    });
+    let body = json!({
+        "metadata": {"uid": "u1", "resourceVersion": "7"},
+        "status": {"phase": "Failed", "conditions": [condition]},
+    });
+    assert_eq!(patched.body, body);
+    assert_eq!(
+        (&deleted.method, deleted.path.as_str()),
+        (&Method::DELETE, "/api/v1/namespaces/ns/pods/druid-0")
+    );
+    assert_eq!(deleted.body, json!({"gracePeriodSeconds": 0, "preconditions": {"uid": "u1"}}));
+}
+
+#[tokio::test(start_paused = true)]
+async fn an_event_has_its_own_name_and_a_note_that_fits() {
+    let bench = Bench::new(|_| Answer::ok());
+    bench.executor.perform(&event("ä".repeat(600))).await.unwrap();
+    let asked = &bench.api.asked()[0];
+    assert_eq!(asked.path, "/apis/events.k8s.io/v1/namespaces/ns/events");
+    assert_eq!(asked.body["metadata"], json!({"name": "note.1", "namespace": "ns"}));
+    assert_eq!(asked.body["note"].as_str().unwrap(), "ä".repeat(512));
+    assert_eq!(asked.body["regarding"]["uid"], "u1");
+    assert_eq!(asked.body["type"], "Warning");
+    assert_eq!(asked.body["reportingInstance"], "us");
+}
+
+#[tokio::test(start_paused = true)]
+async fn taints_of_others_stay_and_a_node_that_changed_is_left_alone() {
+    let bench = Bench::new(|_| Answer::Json(200, live_node("u2", "9")));
+    bench.executor.perform(&taint_node()).await.unwrap();
+    let untaint = Action::UntaintNode {
+        node: node(),
+        resource_version: "9".into(),
+        taint: taint(),
+        mark: "salvor.dev/mark",
+    };
+    bench.executor.perform(&untaint).await.unwrap();
+    let asked = bench.api.asked();
+    let guard =
+        |mark: Value| json!({"uid": "u2", "resourceVersion": "9", "annotations": {"salvor.dev/mark": mark}});
+    let stay = [
+        json!({"key": "other", "effect": "NoSchedule"}),
+        json!({"key": "out", "value": "down", "effect": "NoSchedule"}),
+    ];
+    let added =
+        json!({"key": "out", "value": "down", "effect": "NoExecute", "timeAdded": "2026-01-02T03:04:05Z"});
+    let tainted = json!({"metadata": guard(json!("2026-01-02T03:04:05Z")), "spec": {"taints": [stay[0], stay[1], added]}});
+    assert_eq!(asked[1].body, tainted);
+    assert_eq!(asked[1].content_type, "application/merge-patch+json");
+    assert_eq!(asked[3].body, json!({"metadata": guard(Value::Null), "spec": {"taints": stay}}));
+
+    for (uid, revision) in [("u3", "9"), ("u2", "10")] {
+        let bench = Bench::new(move |_| Answer::Json(200, live_node(uid, revision)));
+        assert!(matches!(bench.executor.perform(&taint_node()).await, Err(Failure::Stale)));
+        assert_eq!(bench.api.count(&Method::PATCH), 0);
+    }
+}
+
+#[tokio::test(start_paused = true)]
+async fn a_pause_that_the_server_asks_for_is_everybodys_and_nobody_sleeps_through_it() {
+    let cases = [(Some("30"), 30), (None, 1), (Some("0"), 1), (Some("soon"), 1), (Some("86400"), 300)];
+    for (header, seconds) in cases {
+        let pause = Duration::from_secs(seconds);
+        let bench =
+            Bench::new(
+                move |asked| {
+                    if asked.method == Method::PATCH { Answer::Throttled(header) } else { Answer::ok() }
+                },
+            );
+        let began = Instant::now();
+        let first = bench.executor.perform(&patch()).await;
+        assert!(matches!(first, Err(Failure::Throttled(p)) if p == pause), "{header:?}: {first:?}");
+        let second = bench.executor.clone().perform(&delete()).await;
+        assert!(matches!(second, Err(Failure::Throttled(p)) if p == pause), "{header:?}: {second:?}");
+        assert_eq!(began.elapsed(), Duration::ZERO);
+        assert_eq!(bench.api.asked().len(), 1, "the second was not sent");
+        tokio::time::sleep(pause).await;
+        bench.executor.perform(&delete()).await.unwrap();
+    }
+}
+
+#[tokio::test(start_paused = true)]
+async fn a_short_pause_does_not_end_a_longer_one() {
+    let bench = Bench::new(|asked| match asked.method {
+        Method::PATCH => Answer::Throttled(Some("60")),
+        _ => Answer::Throttled(Some("1")).late(Duration::from_secs(1)),
+    });
+    let (patch, delete) = (patch(), delete());
+    let (first, second) = tokio::join!(bench.executor.perform(&patch), bench.executor.perform(&delete));
+    assert!(first.is_err() && second.is_err());
+    let third = bench.executor.perform(&patch).await;
+    assert!(matches!(third, Err(Failure::Throttled(left)) if left == Duration::from_secs(59)), "{third:?}");
+}
+
+#[tokio::test(start_paused = true)]
+async fn who_does_not_lead_sends_nothing() {
+    let bench = Bench::new(|_| Answer::Json(200, live_node("u2", "9")));
+    (bench.lead)(None);
+    for action in [patch(), delete(), event("x".into()), taint_node()] {
+        assert!(matches!(bench.executor.perform(&action).await, Err(Failure::NotLeading)));
+    }
+    (bench.lead)(Some(Duration::from_secs(5)));
+    tokio::time::sleep(Duration::from_secs(5)).await;
+    assert!(
+        matches!(bench.executor.perform(&delete()).await, Err(Failure::NotLeading)),
+        "it ended by itself"
+    );
+    assert!(bench.api.asked().is_empty());
+}
+
+#[tokio::test(start_paused = true)]
+async fn leadership_lost_between_a_read_and_its_write_stops_the_write() {
+    let bench = Bench::new(|_| Answer::Json(200, live_node("u2", "9")).late(Duration::from_secs(2)));
+    let action = taint_node();
+    let (result, ()) = tokio::join!(bench.executor.perform(&action), async {
+        tokio::time::sleep(Duration::from_secs(1)).await;
+        (bench.lead)(None);
+    });
+    assert!(matches!(result, Err(Failure::NotLeading)), "{result:?}");
+    assert_eq!(bench.api.count(&Method::PATCH), 0);
+}
+
+#[tokio::test(start_paused = true)]
+async fn no_write_outlives_its_time_or_the_lease() {
+    for (leads, limit) in [(3600, WRITE_TIMEOUT), (3, Duration::from_secs(3))] {
+        let bench = Bench::new(|_| Answer::Never);
+        (bench.lead)(Some(Duration::from_secs(leads)));
+        let began = Instant::now();
+        let result = bench.executor.perform(&delete()).await;
+        assert!(matches!(result, Err(Failure::Unanswered(l)) if l == limit), "{result:?}");
+        assert_eq!(began.elapsed(), limit);
+    }
+}
+
+#[tokio::test(start_paused = true)]
+async fn no_more_writes_at_once_than_allowed() {
+    let bench = Bench::new(|_| Answer::ok().late(Duration::from_secs(1)));
+    let began = Instant::now();
+    let action = delete();
+    let all = futures::future::join_all((0..6).map(|_| bench.executor.perform(&action))).await;
+    assert!(all.iter().all(Result::is_ok));
+    assert_eq!(began.elapsed(), Duration::from_secs(3), "two at a time");
+}

@@ -1,0 +1,380 @@
+//! Candidates for one Lease, in paused time: whatever the network and the wall clocks do, one leads at most.
+
+use http::Method;
+use jiff::{SignedDuration, Timestamp};
+use salvor_api::config::BrakeLimits;
+use salvor_recovery::brake::NodeCounts;
+use serde_json::{Value, json};
+use tokio::task::JoinHandle;
+
+use super::*;
+use crate::fake_api::{Answer, Asked, FakeApi, soon};
+
+const LEASE_DURATION: Duration = Duration::from_secs(15);
+const RENEW_DEADLINE: Duration = Duration::from_secs(10);
+const RETRY_PERIOD: Duration = Duration::from_secs(2);
+
+impl Leadership {
+    /// One that leads for as long as it is told to, and follows when told nothing.
+    pub(crate) fn scripted() -> (Self, impl Fn(Option<Duration>) + Send + Sync + 'static) {
+        let (tenure, leadership) = watch::channel(Tenure::Follows);
+        let tell = move |lasts: Option<Duration>| {
+            tenure.send_replace(
+                lasts.map_or(Tenure::Follows, |lasts| Tenure::LeadsUntil(Instant::now() + lasts)),
+            );
+        };
+        (Self(leadership), tell)
+    }
+}
+
+/// The one Lease, with the API server's compare and swap.
+#[derive(Clone, Default)]
+struct Store(Arc<Mutex<(u64, Option<Value>)>>);
+
+impl Store {
+    fn answer(&self, asked: &Asked) -> Answer {
+        let mut guard = self.0.lock().unwrap();
+        let (revision, lease) = &mut *guard;
+        let mut keep = |mut body: Value| {
+            *revision += 1;
+            body["metadata"]["resourceVersion"] = revision.to_string().into();
+            body
+        };
+        match (&asked.method, &*lease) {
+            (&Method::GET, Some(lease)) => Answer::Json(200, lease.clone()),
+            (&Method::GET | &Method::PUT, None) => Answer::Refused(404, "not found"),
+            (&Method::POST, None) => {
+                let body = keep(asked.body.clone());
+                *lease = Some(body.clone());
+                Answer::Json(201, body)
+            }
+            (&Method::PUT, Some(known))
+                if known["metadata"]["resourceVersion"] == asked.body["metadata"]["resourceVersion"] =>
+            {
+                let body = keep(asked.body.clone());
+                *lease = Some(body.clone());
+                Answer::Json(200, body)
+            }
+            (&Method::POST | &Method::PUT, Some(_)) => Answer::Refused(409, "changed"),
+            other => panic!("{other:?}"),
+        }
+    }
+
+    fn api(&self) -> FakeApi {
+        let store = self.clone();
+        FakeApi::new(move |asked| store.answer(asked))
+    }
+
+    fn get(&self) -> Option<Value> {
+        self.0.lock().unwrap().1.clone()
+    }
+
+    fn holder(&self) -> String {
+        self.get().map(|l| l["spec"]["holderIdentity"].as_str().unwrap().to_owned()).unwrap_or_default()
+    }
+
+    fn delete(&self) {
+        self.0.lock().unwrap().1 = None;
+    }
+
+    /// What a holder that is no elector of ours writes.
+    fn renew_as(&self, holder: &str, renewed: Timestamp) {
+        let mut guard = self.0.lock().unwrap();
+        guard.0 += 1;
+        guard.1 = Some(json!({
+            "apiVersion": "coordination.k8s.io/v1", "kind": "Lease",
+            "metadata": {"name": "salvor", "namespace": "salvor-system", "resourceVersion": guard.0.to_string()},
+            "spec": {
+                "holderIdentity": holder, "leaseDurationSeconds": LEASE_DURATION.as_secs(), "leaseTransitions": 0,
+                "renewTime": MicroTime(renewed), "acquireTime": MicroTime(renewed),
+            },
+        }));
+    }
+}
+
+/// One candidate that runs.
+struct Candidate {
+    leadership: Leadership,
+    brake: Arc<Mutex<Brake>>,
+    stop: CancellationToken,
+    task: JoinHandle<()>,
+}
+
+impl Candidate {
+    fn start(api: &FakeApi, identity: &str) -> Self {
+        let time = Time::system();
+        let metrics = Metrics::new(&time);
+        let limits = BrakeLimits { max_pods_per_minute: 10, max_unreachable_percent: 50 };
+        let brake = Arc::new(Mutex::new(Brake::new(limits, BrakeState::default())));
+        let (elector, leadership) = Elector::new(
+            api.client.clone(),
+            LeaderElection::default(),
+            identity.to_owned(),
+            time,
+            metrics,
+            brake.clone(),
+        );
+        let stop = CancellationToken::new();
+        let task = tokio::spawn(elector.run(stop.clone()));
+        Self { leadership, brake, stop, task }
+    }
+
+    fn leads(&self) -> bool {
+        self.leadership.leads()
+    }
+
+    async fn until_it_leads(&self) {
+        soon(self.leadership.clone().changed(false)).await;
+        assert!(self.leads());
+    }
+}
+
+fn just() -> Duration {
+    Duration::from_millis(1)
+}
+
+/// Small, seeded, and good enough to shake a schedule.
+fn random(state: &Mutex<u64>, below: u64) -> u64 {
+    let mut state = state.lock().unwrap();
+    *state ^= *state << 13;
+    *state ^= *state >> 7;
+    *state ^= *state << 17;
+    *state % below
+}
+
+#[test]
+fn the_defaults_are_what_these_tests_count_with() {
+    let settings = LeaderElection::default();
+    assert_eq!(std_duration(settings.lease_duration), LEASE_DURATION);
+    assert_eq!(std_duration(settings.renew_deadline), RENEW_DEADLINE);
+    assert_eq!(std_duration(settings.retry_period), RETRY_PERIOD);
+}
+
+#[tokio::test(start_paused = true)]
+async fn at_most_one_leads_for_an_hour_of_a_bad_network() {
+    const STEP: Duration = Duration::from_millis(100);
+    let mut changes = 0;
+    for seed in 1..=3u64 {
+        let store = Store::default();
+        let dice = Arc::new(Mutex::new(seed.wrapping_mul(0x9E37_79B9_7F4A_7C15)));
+        // Mostly quick; sometimes so slow that a renewal arrives after its sender has given up, or is not heard of.
+        let pause = |dice: &Mutex<u64>| {
+            let slow = random(dice, 12) == 0;
+            Duration::from_millis(random(dice, if slow { 25_000 } else { 40 }))
+        };
+        let api = || {
+            let (store, way, back) = (store.clone(), dice.clone(), dice.clone());
+            FakeApi::behind(move || pause(&way), move |asked| store.answer(asked).late(pause(&back)))
+        };
+        let (one, other) = (api(), api());
+        let candidates = [Candidate::start(&one, "one"), Candidate::start(&other, "other")];
+        let (mut led, mut last, mut steps) = (0u32, None, 0u32);
+        let end = Instant::now() + Duration::from_secs(3600);
+        while Instant::now() < end {
+            tokio::time::sleep(STEP).await;
+            let leaders: Vec<usize> = (0..2).filter(|i| candidates[*i].leads()).collect();
+            assert!(leaders.len() <= 1, "both lead, seed {seed}");
+            steps += 1;
+            if let [leader] = leaders[..] {
+                led += 1;
+                changes += u32::from(last.replace(leader).is_some_and(|before| before != leader));
+            }
+        }
+        assert!(led > steps / 2, "seed {seed}: somebody led in only {led} of {steps} steps");
+        for candidate in candidates {
+            candidate.task.abort();
+        }
+    }
+    assert!(changes > 4, "the network was too good to show anything: {changes} changes");
+}
+
+#[tokio::test(start_paused = true)]
+async fn a_silent_holder_is_replaced_only_after_the_lease_was_seen_unchanged_for_its_duration() {
+    let store = Store::default();
+    let api = store.api();
+    let holder = Candidate::start(&api, "holder");
+    holder.until_it_leads().await;
+    let next = Candidate::start(&api, "next");
+    tokio::time::sleep(Duration::from_secs(60)).await;
+    assert!(holder.leads() && !next.leads(), "a holder that renews keeps it");
+    // As kill -9 would: nothing is given back.
+    holder.task.abort();
+    let renewed = *api.times(&Method::PUT).last().unwrap();
+    next.until_it_leads().await;
+    let silence = renewed.elapsed();
+    assert!(silence >= LEASE_DURATION, "taken over after {silence:?}");
+    assert!(silence <= LEASE_DURATION + 2 * RETRY_PERIOD, "taken over only after {silence:?}");
+    assert!(!holder.leads(), "the old one knew before");
+    assert_eq!(store.get().unwrap()["spec"]["leaseTransitions"], 2);
+}
+
+#[tokio::test(start_paused = true)]
+async fn wall_clocks_change_nothing() {
+    for hours in [-1, 0, 1] {
+        let store = Store::default();
+        let off = || Timestamp::now() + SignedDuration::from_hours(hours);
+        store.renew_as("other", off());
+        let api = store.api();
+        let candidate = Candidate::start(&api, "us");
+        for _ in 0..20 {
+            tokio::time::sleep(LEASE_DURATION - just()).await;
+            assert!(!candidate.leads(), "{hours} h off, and renewed");
+            store.renew_as("other", off());
+        }
+        let last = Instant::now();
+        candidate.until_it_leads().await;
+        let silence = last.elapsed();
+        assert!(silence >= LEASE_DURATION, "{hours} h off: taken over after {silence:?}");
+        assert!(
+            silence <= LEASE_DURATION + 2 * RETRY_PERIOD,
+            "{hours} h off: taken over only after {silence:?}"
+        );
+        candidate.task.abort();
+    }
+}
+
+#[tokio::test(start_paused = true)]
+async fn a_lease_given_back_is_anothers_at_the_next_try() {
+    let store = Store::default();
+    let api = store.api();
+    let holder = Candidate::start(&api, "holder");
+    holder.until_it_leads().await;
+    let next = Candidate::start(&api, "next");
+    tokio::time::sleep(Duration::from_secs(7)).await;
+    holder.stop.cancel();
+    holder.task.await.unwrap();
+    assert!(!holder.leadership.leads());
+    assert_eq!(store.holder(), "");
+    let given_back = Instant::now();
+    next.until_it_leads().await;
+    assert!(given_back.elapsed() <= RETRY_PERIOD, "{:?}", given_back.elapsed());
+    assert_eq!(store.holder(), "next");
+}
+
+#[tokio::test(start_paused = true)]
+async fn who_never_led_gives_nothing_back() {
+    let store = Store::default();
+    let api = store.api();
+    let holder = Candidate::start(&api, "holder");
+    holder.until_it_leads().await;
+    let other = store.api();
+    let follower = Candidate::start(&other, "follower");
+    tokio::time::sleep(Duration::from_secs(7)).await;
+    follower.stop.cancel();
+    follower.task.await.unwrap();
+    assert_eq!(store.holder(), "holder");
+    assert_eq!(other.count(&Method::PUT), 0);
+}
+
+#[tokio::test(start_paused = true)]
+async fn the_time_left_counts_from_when_the_last_good_renewal_was_sent() {
+    let store = Store::default();
+    let broken = Arc::new(std::sync::atomic::AtomicBool::new(false));
+    let (answers, is_broken) = (store.clone(), broken.clone());
+    let api = FakeApi::new(move |asked| {
+        if is_broken.load(std::sync::atomic::Ordering::Relaxed) {
+            return Answer::Never;
+        }
+        answers.answer(asked).late(Duration::from_millis(700))
+    });
+    let holder = Candidate::start(&api, "holder");
+    holder.until_it_leads().await;
+    tokio::time::sleep(Duration::from_secs(30)).await;
+    // Right after a renewal was answered.
+    let mut tenure = holder.leadership.clone();
+    tenure.0.mark_unchanged();
+    soon(tenure.0.changed()).await.unwrap();
+    broken.store(true, std::sync::atomic::Ordering::Relaxed);
+    let sent = *api.times(&Method::PUT).last().unwrap();
+    assert_eq!(sent.elapsed(), Duration::from_millis(700));
+    assert_eq!(holder.leadership.time_left(), Some(RENEW_DEADLINE - sent.elapsed()));
+    tokio::time::sleep_until(sent + RENEW_DEADLINE - just()).await;
+    assert_eq!(holder.leadership.time_left(), Some(just()));
+    tokio::time::sleep_until(sent + RENEW_DEADLINE).await;
+    assert_eq!(holder.leadership.time_left(), None, "although nobody has said so yet");
+    broken.store(false, std::sync::atomic::Ordering::Relaxed);
+    holder.until_it_leads().await;
+}
+
+#[tokio::test(start_paused = true)]
+async fn a_deleted_lease_ends_the_tenure_and_is_made_anew() {
+    let store = Store::default();
+    let api = store.api();
+    let holder = Candidate::start(&api, "holder");
+    holder.until_it_leads().await;
+    tokio::time::sleep(Duration::from_secs(10)).await;
+    store.delete();
+    let deleted = Instant::now();
+    soon(holder.leadership.clone().changed(true)).await;
+    assert!(!holder.leads());
+    assert!(deleted.elapsed() <= RETRY_PERIOD, "{:?}", deleted.elapsed());
+    holder.until_it_leads().await;
+    assert_eq!(store.holder(), "holder");
+}
+
+#[tokio::test(start_paused = true)]
+async fn a_follower_that_finds_the_lease_deleted_does_not_lead_beside_its_holder() {
+    // Whoever of the two comes first after the deletion.
+    for offset in [100, 700, 1300, 1900] {
+        let store = Store::default();
+        let api = store.api();
+        let holder = Candidate::start(&api, "holder");
+        holder.until_it_leads().await;
+        tokio::time::sleep(Duration::from_millis(offset)).await;
+        let follower = Candidate::start(&api, "follower");
+        tokio::time::sleep(Duration::from_secs(20)).await;
+        for _ in 0..8 {
+            store.delete();
+            for _ in 0..970 {
+                tokio::time::sleep(Duration::from_millis(10)).await;
+                assert!(!(holder.leads() && follower.leads()), "both lead, {offset} ms apart");
+            }
+        }
+        tokio::time::sleep(LEASE_DURATION).await;
+        assert!(holder.leads() || follower.leads(), "and somebody leads again");
+        holder.task.abort();
+        follower.task.abort();
+    }
+}
+
+#[tokio::test(start_paused = true)]
+async fn what_the_brake_remembers_goes_to_the_next_leader() {
+    for gives_back in [true, false] {
+        let store = Store::default();
+        let api = store.api();
+        let holder = Candidate::start(&api, "holder");
+        holder.until_it_leads().await;
+        let now = Timestamp::now();
+        {
+            let mut brake = holder.brake.lock().unwrap();
+            brake.admit(now, 7).unwrap();
+            brake.observe(now, NodeCounts { unreachable: 3, total: 5 });
+        }
+        // Seen with the next renewal at the latest, or when it is given back.
+        let next = Candidate::start(&api, "next");
+        if gives_back {
+            holder.stop.cancel();
+        } else {
+            tokio::time::sleep(RETRY_PERIOD + just()).await;
+            holder.task.abort();
+        }
+        next.until_it_leads().await;
+        let (before, after) = (holder.brake.lock().unwrap().clone(), next.brake.lock().unwrap().clone());
+        assert!(after.engaged().is_some());
+        assert_eq!(before.state(), after.state(), "given back: {gives_back}");
+        next.task.abort();
+    }
+}
+
+#[tokio::test(start_paused = true)]
+async fn a_server_that_refuses_makes_nobody_lead_and_is_asked_again() {
+    for code in [403, 404, 409, 500] {
+        let api = FakeApi::new(move |_| Answer::Refused(code, "no"));
+        let candidate = Candidate::start(&api, "us");
+        tokio::time::sleep(Duration::from_secs(60)).await;
+        assert!(!candidate.leads(), "{code}");
+        let tries = api.asked().iter().filter(|a| a.method == Method::GET).count();
+        assert!((20..=31).contains(&tries), "{code}: {tries} tries in a minute");
+        candidate.task.abort();
+    }
+}
