@@ -25,7 +25,7 @@ mod surroundings;
 mod time;
 pub mod watch;
 
-pub use explain::{ExplainError, Explanation, RecoveryReport, explain_node, explain_pod};
+pub use explain::{ExplainError, Explanation, RecoveryReport, explain_job, explain_node, explain_pod};
 pub use metrics::reference as metrics_reference;
 pub use notices::{Notice, Notices};
 pub use operator::{Operator, RunError, run};

@@ -10,6 +10,7 @@ use salvor_api::config::Configuration;
 use salvor_recovery::{
     action::Subject,
     brake::{Brake, BrakeState},
+    job::JobPolicy,
     zombie::ZombiePolicy,
 };
 use tokio::{net::TcpListener, sync::mpsc};
@@ -22,7 +23,7 @@ use crate::{
     leader::{Elector, Leadership},
     metrics::Metrics,
     notices::Notices,
-    recoveries::zombie::Zombies,
+    recoveries::{job::Jobs, zombie::Zombies},
     recovery::Recovery,
     surroundings::Surroundings,
     time::std_duration,
@@ -155,6 +156,12 @@ impl Operator {
             tracing::warn!(recovery = Zombies::NAME, ?disabled, "switched off");
         } else {
             running.start(Zombies::new(Arc::new(zombie)));
+        }
+        let job = JobPolicy::new(configuration);
+        if job.enabled {
+            running.start(Jobs::new(Arc::new(job), metrics.clone()));
+        } else {
+            tracing::warn!(recovery = Jobs::NAME, "switched off");
         }
 
         let Running { stop, watches, healths, engines, .. } = running;

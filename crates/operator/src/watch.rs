@@ -17,7 +17,10 @@ use http::Request;
 use kube::Client;
 use serde::{Deserialize, de::DeserializeOwned};
 use serde_json::value::RawValue;
-use tokio::{sync::mpsc, time::Instant};
+use tokio::{
+    sync::{Notify, mpsc},
+    time::Instant,
+};
 
 use crate::live;
 
@@ -67,8 +70,15 @@ pub trait Identified {
 /// A change of the watched set.
 #[derive(Debug)]
 pub enum Change<T> {
-    /// This is all there is now.
-    Reset(Vec<T>),
+    /// This is all there was at a revision; it was read after so many lists had been asked for.
+    Reset {
+        /// The objects.
+        all: Vec<T>,
+        /// The revision.
+        revision: String,
+        /// How many lists had been asked for.
+        asked: u64,
+    },
     /// An object appeared or changed.
     Applied(T),
     /// The object with this UID is gone, or does not matter any more.
@@ -86,6 +96,8 @@ pub struct WatchHealth {
     pub(crate) lists: AtomicU64,
     pub(crate) unreadable: AtomicU64,
     complained: Mutex<HashSet<String>>,
+    asked: AtomicU64,
+    bell: Notify,
 }
 
 impl WatchHealth {
@@ -100,7 +112,16 @@ impl WatchHealth {
             lists: AtomicU64::new(0),
             unreadable: AtomicU64::new(0),
             complained: Mutex::default(),
+            asked: AtomicU64::new(0),
+            bell: Notify::new(),
         })
+    }
+
+    /// Asks for everything to be read anew, however good the watch; how many times that was asked for by now.
+    pub(crate) fn ask_for_list(&self) -> u64 {
+        let asked = self.asked.fetch_add(1, Ordering::SeqCst) + 1;
+        self.bell.notify_one();
+        asked
     }
 
     /// How long ago the server last said anything, a bookmark included.
@@ -183,6 +204,8 @@ enum WatchEnd {
     Silent,
     #[error("the server closed the watch at once")]
     ClosedAtOnce,
+    #[error("everything is to be read anew")]
+    Asked,
     #[error("nobody listens any more")]
     Unheard,
 }
@@ -213,6 +236,11 @@ pub async fn follow<P: Project>(
                 continue;
             }
             Err(WatchEnd::Unheard) => return,
+            Err(WatchEnd::Asked) => {
+                failures = 0;
+                revision = None;
+                continue;
+            }
             Err(WatchEnd::Expired) => {
                 tracing::debug!(resource = follower.target.resource, "revision expired; listing again");
                 revision = None;
@@ -249,6 +277,7 @@ impl<P: Project> Follower<P> {
     /// Reads everything page by page and hands it on as one; the revision to watch from.
     async fn list(&self) -> Result<String, WatchEnd> {
         self.health.lists.fetch_add(1, Ordering::Relaxed);
+        let asked = self.health.asked.load(Ordering::SeqCst);
         let mut kept = Vec::new();
         let mut next = String::new();
         loop {
@@ -268,9 +297,10 @@ impl<P: Project> Follower<P> {
             kept.extend(objects.filter_map(|wire| self.projection.keep(wire)));
             next = page.metadata.next;
             if next.is_empty() {
-                self.send(Change::Reset(kept)).await?;
+                let revision = page.metadata.resource_version;
+                self.send(Change::Reset { all: kept, revision: revision.clone(), asked }).await?;
                 self.health.synced.store(true, Ordering::Relaxed);
-                return Ok(page.metadata.resource_version);
+                return Ok(revision);
             }
         }
     }
@@ -308,6 +338,7 @@ impl<P: Project> Follower<P> {
             let read = next_line(&mut body, &mut line);
             let read = tokio::select! {
                 read = tokio::time::timeout(SILENCE_ALLOWED, read) => read.map_err(|_| WatchEnd::Silent)?,
+                () = self.health.bell.notified() => return Err(WatchEnd::Asked),
                 () = self.changes.closed() => return Err(WatchEnd::Unheard),
             };
             if !read? {

@@ -86,7 +86,7 @@ impl World {
                     self.remove_node(&name);
                 }
             }
-            Change::Reset(all) => {
+            Change::Reset { all, .. } => {
                 let present: HashSet<&str> = all.iter().map(|n| n.name.as_str()).collect();
                 let gone: Vec<_> =
                     self.nodes.keys().filter(|n| !present.contains(n.as_str())).cloned().collect();
@@ -105,7 +105,7 @@ impl World {
         match change {
             Change::Applied(pod) => self.put_pod(pod, now),
             Change::Gone(uid) => self.remove_pod(&uid),
-            Change::Reset(all) => {
+            Change::Reset { all, .. } => {
                 let present: HashSet<&str> = all.iter().map(|p| p.uid.as_str()).collect();
                 let gone: Vec<_> =
                     self.pods.keys().filter(|u| !present.contains(u.as_str())).cloned().collect();
@@ -144,8 +144,8 @@ impl World {
                 }
             }
             Notice::Did { action, .. } => {
-                if let Some(deed) = deed(&action) {
-                    let subject = action.subject().to_string();
+                if let (Some(deed), Some(subject)) = (deed(&action), action.subject()) {
+                    let subject = subject.to_string();
                     let name = subject.split_once(' ').map_or(subject.as_str(), |(_, name)| name);
                     self.timeline.add(self.version, now, Kind::Did, deed, name, None);
                 }

@@ -70,6 +70,8 @@ pub struct Configuration {
     pub staleness: Staleness,
     /// The rules of zombie recovery.
     pub failure_recovery_policy: FailureRecoveryPolicy,
+    /// How Jobs are run.
+    pub job: JobSettings,
     /// What holds all recoveries back when too much fails at once.
     pub brake: BrakeLimits,
 }
@@ -88,6 +90,7 @@ impl Default for Configuration {
             concurrency: Concurrency::default(),
             staleness: Staleness::default(),
             failure_recovery_policy: FailureRecoveryPolicy::default(),
+            job: JobSettings::default(),
             brake: BrakeLimits::default(),
         }
     }
@@ -215,6 +218,40 @@ pub struct TaintNodeOutOfService {
     pub node_selector: LabelSelector,
     /// How long a node must have been unreachable.
     pub unreachable_node_timeout: GoDuration,
+}
+
+/// How Jobs are run.
+#[derive(Clone, Debug, PartialEq, Eq, Serialize, Deserialize)]
+#[serde(rename_all = "camelCase", default, deny_unknown_fields)]
+pub struct JobSettings {
+    /// Whether Jobs without `spec.managedBy` are taken too.
+    pub unmanaged_jobs: bool,
+    /// Whether finished Jobs are deleted after their time to live.
+    pub delete_finished_jobs: bool,
+    /// Ended pods that are written down at once before their finalizers go.
+    pub max_uncounted_pods: u32,
+    /// Pods created or deleted in one go.
+    pub max_pods_at_once: u32,
+    /// The least time between two status writes that only move counters.
+    pub batch_period: GoDuration,
+    /// The wait after the first failure of a pod.
+    pub backoff_base: GoDuration,
+    /// The longest wait after a failure of a pod.
+    pub backoff_max: GoDuration,
+}
+
+impl Default for JobSettings {
+    fn default() -> Self {
+        Self {
+            unmanaged_jobs: false,
+            delete_finished_jobs: false,
+            max_uncounted_pods: 500,
+            max_pods_at_once: 500,
+            batch_period: GoDuration::from_secs(1),
+            backoff_base: GoDuration::from_secs(10),
+            backoff_max: GoDuration::from_secs(600),
+        }
+    }
 }
 
 /// What holds all recoveries back when too much fails at once.
