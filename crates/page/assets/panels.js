@@ -287,6 +287,7 @@ function drawWork() {
     if (work.pending > 0) parts.push(`${work.pending} waiting`);
     if (work.silent > 0) parts.push(`${work.silent} out of sight`);
     if (work.stuck > 0) parts.push(`${work.stuck} stuck`);
+    if (work.ending > 0) parts.push(`${work.ending} ending`);
     if (work.succeeded > 0) parts.push(`${work.succeeded} done`);
     const bar = element("div", "bar");
     for (const state of ["succeeded", "running", "silent", "stuck", "pending"]) {
