@@ -2,6 +2,7 @@
 
 use std::error::Error;
 use std::io;
+use std::net::SocketAddr;
 use std::path::{Path, PathBuf};
 use std::process::ExitCode;
 
@@ -30,6 +31,8 @@ pub(crate) enum CliError {
     Cluster(#[from] ClusterError),
     #[error(transparent)]
     Run(#[from] RunError),
+    #[error("cannot show the page on {address} (--page): {source}")]
+    BindPage { address: SocketAddr, source: io::Error },
     #[error("{cluster}: {source}")]
     Explain {
         source: ExplainError,

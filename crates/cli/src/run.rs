@@ -1,12 +1,16 @@
 //! `salvor run`: the operator, until it is told to stop.
 
 use std::io;
+use std::net::SocketAddr;
 use std::path::PathBuf;
 use std::process::ExitCode;
 use std::time::Duration;
 
+use jiff::Timestamp;
 use salvor_api::config::Configuration;
 use salvor_operator::Notices;
+use salvor_page::{Page, ServeOptions};
+use tokio::net::TcpListener;
 use tokio::runtime;
 use tokio::signal::unix::{SignalKind, signal};
 use tokio::sync::mpsc;
@@ -86,9 +90,40 @@ async fn operate(
         version = env!("CARGO_PKG_VERSION"),
         "starting"
     );
-    salvor_operator::run(cluster.config, configuration, Notices::default(), shutdown).await?;
+    let notices = if configuration.page.enabled {
+        show_page(configuration.page.bind, cluster.client()?, shutdown.clone()).await?
+    } else {
+        Notices::default()
+    };
+    salvor_operator::run(cluster.config, configuration, notices, shutdown).await?;
     tracing::info!("stopped");
     Ok(())
+}
+
+/// Serves a page that only shows, for as long as the operator runs.
+async fn show_page(
+    address: SocketAddr,
+    client: kube::Client,
+    shutdown: CancellationToken,
+) -> Result<Notices, CliError> {
+    let bound = async {
+        let listener = TcpListener::bind(address).await?;
+        let at = listener.local_addr()?;
+        Ok((listener, at))
+    };
+    let (listener, at) = bound.await.map_err(|source| CliError::BindPage { address, source })?;
+    let (notices, heard) = Notices::channel();
+    let page = Page::new(Timestamp::now);
+    let (fed, told) = (page.clone(), page.clone());
+    tokio::spawn(async move { fed.follow(client).await });
+    tokio::spawn(async move { told.listen(heard).await });
+    tokio::spawn(async move {
+        if let Err(error) = page.serve(listener, ServeOptions::default(), shutdown.cancelled_owned()).await {
+            tracing::error!(%error, "the page is not served any more");
+        }
+    });
+    tracing::info!(page = %format_args!("http://{at}/"), "a page shows the cluster");
+    Ok(notices)
 }
 
 async fn first_answer(cluster: &Cluster) -> Result<(), ClusterError> {
