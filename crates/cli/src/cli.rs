@@ -9,9 +9,10 @@ use crate::config::ConfigCommand;
 use crate::docs::DocsArgs;
 use crate::error::CliError;
 use crate::explain::ExplainArgs;
+use crate::local_cluster::LocalClusterArgs;
 use crate::manifests::ManifestsArgs;
 use crate::run::RunArgs;
-use crate::{completions, config, docs, explain, manifests, output, run};
+use crate::{completions, config, docs, explain, local_cluster, manifests, output, run};
 
 /// Brings workloads back after a Kubernetes node is lost: quickly, and never twice.
 #[derive(Debug, Parser)]
@@ -32,6 +33,11 @@ enum Command {
     /// What is enabled is read from the same file, variables and flags as `salvor run` reads; all of it ends up in the
     /// ConfigMap.
     Manifests(ManifestsArgs),
+    /// Start a cluster in memory, for tests, until SIGTERM or SIGINT
+    ///
+    /// A Kubernetes API with control loops and simulated nodes, in one process. `kubectl`, `salvor run` and other
+    /// people's controllers work on it as on any cluster. Nothing is kept when it ends.
+    Cluster(LocalClusterArgs),
     /// Check a configuration file, or print one with every default explained
     #[command(subcommand)]
     Config(ConfigCommand),
@@ -50,6 +56,7 @@ impl Cli {
             Command::Run(args) => return run::execute(&args),
             Command::Explain(args) => explain::execute(&args)?,
             Command::Manifests(args) => manifests::execute(&args)?,
+            Command::Cluster(args) => local_cluster::execute(args)?,
             Command::Config(command) => config::execute(&command)?,
             Command::Completions(args) => completions::execute(&args)?,
             Command::Version => output::print(concat!("salvor ", env!("CARGO_PKG_VERSION"), "\n"))?,

@@ -10,6 +10,7 @@ use salvor_api::config::ConfigError;
 use salvor_operator::{ExplainError, RunError};
 
 use crate::cluster::ClusterError;
+use crate::local_cluster::LocalClusterError;
 use crate::manifests::ManifestsError;
 use crate::settings::InvalidVariable;
 
@@ -29,6 +30,8 @@ pub(crate) enum CliError {
     Config { path: PathBuf, error: ConfigError },
     #[error(transparent)]
     Cluster(#[from] ClusterError),
+    #[error(transparent)]
+    LocalCluster(#[from] LocalClusterError),
     #[error(transparent)]
     Run(#[from] RunError),
     #[error("cannot show the page on {address} (--page): {source}")]

@@ -7,6 +7,7 @@ mod config;
 mod docs;
 mod error;
 mod explain;
+mod local_cluster;
 mod logging;
 mod manifests;
 mod output;

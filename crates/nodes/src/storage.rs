@@ -113,6 +113,7 @@ impl Controller {
         let mut attachments = pin!(attachments.default_backoff().applied_objects());
         loop {
             tokio::select! {
+                biased;
                 // An error is the watch's own business: it goes on by itself.
                 Some(claim) = claims.next() => if let Ok(claim) = claim {
                     self.until_done(Task::Provision(claim)).await;
