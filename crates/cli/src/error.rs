@@ -11,6 +11,7 @@ use salvor_operator::{ExplainError, RunError};
 
 use crate::cluster::ClusterError;
 use crate::local_cluster::LocalClusterError;
+use crate::demo::DemoError;
 use crate::manifests::ManifestsError;
 use crate::settings::InvalidVariable;
 
@@ -32,6 +33,8 @@ pub(crate) enum CliError {
     Cluster(#[from] ClusterError),
     #[error(transparent)]
     LocalCluster(#[from] LocalClusterError),
+    #[error(transparent)]
+    Demo(#[from] DemoError),
     #[error(transparent)]
     Run(#[from] RunError),
     #[error("cannot show the page on {address} (--page): {source}")]

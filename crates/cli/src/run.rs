@@ -140,7 +140,7 @@ async fn first_answer(cluster: &Cluster) -> Result<(), ClusterError> {
 
 /// A signal that asks us to stop.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
-enum StopSignal {
+pub(crate) enum StopSignal {
     Interrupt,
     Terminate,
 }
@@ -161,7 +161,7 @@ impl StopSignal {
     }
 
     /// As a shell reports a process that the signal ended.
-    fn exit_code(self) -> u8 {
+    pub(crate) fn exit_code(self) -> u8 {
         match self {
             Self::Interrupt => 130,
             Self::Terminate => 143,
@@ -169,7 +169,7 @@ impl StopSignal {
     }
 }
 
-fn listen_for_signals() -> io::Result<mpsc::Receiver<StopSignal>> {
+pub(crate) fn listen_for_signals() -> io::Result<mpsc::Receiver<StopSignal>> {
     let (heard, signals) = mpsc::channel(2);
     for stop in [StopSignal::Interrupt, StopSignal::Terminate] {
         let mut stream = signal(stop.kind())?;

@@ -42,6 +42,7 @@ mod request;
 mod schema;
 mod selectors;
 mod server;
+mod signal;
 mod status;
 mod store;
 mod subresources;
@@ -49,7 +50,7 @@ mod table;
 mod watch;
 mod write;
 
-pub use cluster::{Body, Cluster, Settings};
+pub use cluster::{Body, Change, ChangeKind, Cluster, Settings};
 pub use core::Core;
 pub use environment::Environment;
 pub use faults::{Cut, Effect, Fault, Faults, Faulty, FaultyBody};

@@ -3,7 +3,7 @@
 
 use std::{
     cmp::Reverse,
-    collections::{BTreeSet, BinaryHeap, HashMap, HashSet, VecDeque},
+    collections::{BTreeMap, BTreeSet, BinaryHeap, VecDeque},
     sync::{Arc, Mutex, MutexGuard, PoisonError},
     time::Duration,
 };
@@ -72,11 +72,11 @@ pub(crate) struct Engine<R: Recovery> {
     shared: Shared,
     watches: Vec<Arc<WatchHealth>>,
     ready: VecDeque<R::Subject>,
-    queued: HashSet<R::Subject>,
+    queued: BTreeSet<R::Subject>,
     timers: BinaryHeap<Reverse<(Instant, R::Subject)>>,
-    wakes: HashMap<R::Subject, Instant>,
-    tracked: HashMap<R::Subject, Tracked>,
-    in_flight: HashSet<R::Subject>,
+    wakes: BTreeMap<R::Subject, Instant>,
+    tracked: BTreeMap<R::Subject, Tracked>,
+    in_flight: BTreeSet<R::Subject>,
     held: BTreeSet<R::Subject>,
     ends: (mpsc::UnboundedSender<End<R>>, mpsc::UnboundedReceiver<End<R>>),
     /// Whether everything has been looked at since we lead.
@@ -138,11 +138,11 @@ impl<R: Recovery> Engine<R> {
             shared,
             watches,
             ready: VecDeque::new(),
-            queued: HashSet::new(),
+            queued: BTreeSet::new(),
             timers: BinaryHeap::new(),
-            wakes: HashMap::new(),
-            tracked: HashMap::new(),
-            in_flight: HashSet::new(),
+            wakes: BTreeMap::new(),
+            tracked: BTreeMap::new(),
+            in_flight: BTreeSet::new(),
             held: BTreeSet::new(),
             ends: mpsc::unbounded_channel(),
             led: false,
@@ -152,7 +152,7 @@ impl<R: Recovery> Engine<R> {
 
     /// Runs until told to stop, then until what is under way has ended.
     pub(crate) async fn run(mut self, mut news: mpsc::Receiver<R::News>, stop: CancellationToken) {
-        let mut leadership = self.shared.leadership.clone();
+        let leadership = self.shared.leadership.clone();
         loop {
             let wake = self.timers.peek().map(|Reverse((at, _))| *at);
             tokio::select! {

@@ -34,6 +34,10 @@ struct Inner {
 
 impl Time {
     /// Starts from the machine's wall clock and goes on by tokio's, so that paused time moves it too.
+    #[expect(
+        clippy::disallowed_methods,
+        reason = "the one place where a process that is not simulated gets its time"
+    )]
     pub(crate) fn system() -> Self {
         Self::starting_at(Timestamp::now())
     }

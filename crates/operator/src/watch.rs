@@ -4,7 +4,7 @@
 //! an HTTP 410, and hammers a server that closes watches at once. What irreversible actions rest on must not do that.
 
 use std::{
-    collections::HashSet,
+    collections::BTreeSet,
     sync::{
         Arc, Mutex, PoisonError,
         atomic::{AtomicBool, AtomicU64, Ordering},
@@ -95,7 +95,7 @@ pub struct WatchHealth {
     pub(crate) restarts: AtomicU64,
     pub(crate) lists: AtomicU64,
     pub(crate) unreadable: AtomicU64,
-    complained: Mutex<HashSet<String>>,
+    complained: Mutex<BTreeSet<String>>,
     asked: AtomicU64,
     bell: Notify,
 }
@@ -255,6 +255,7 @@ pub async fn follow<P: Project>(
         follower.health.restarts.fetch_add(1, Ordering::Relaxed);
         failures = failures.saturating_add(1);
         tokio::select! {
+            biased;
             () = tokio::time::sleep(backoff(failures)) => {}
             () = follower.changes.closed() => return,
         }
@@ -337,6 +338,7 @@ impl<P: Project> Follower<P> {
             line.clear();
             let read = next_line(&mut body, &mut line);
             let read = tokio::select! {
+                biased;
                 read = tokio::time::timeout(SILENCE_ALLOWED, read) => read.map_err(|_| WatchEnd::Silent)?,
                 () = self.health.bell.notified() => return Err(WatchEnd::Asked),
                 () = self.changes.closed() => return Err(WatchEnd::Unheard),

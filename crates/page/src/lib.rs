@@ -2,7 +2,7 @@
 //! embedded in the binary, works offline.
 //!
 //! [`Page`] is what is shown. It is fed by watches of its own ([`Page::follow`]) and by the operator's notices
-//! ([`Page::listen`]), and is looked at through [`Page::serve`] or in a terminal ([`Page::moments_since`]).
+//! ([`Page::listen`]), and is looked at through [`Page::serve`] or in a terminal ([`Page::moments`]).
 
 mod objects;
 mod server;
@@ -98,15 +98,9 @@ impl Page {
         self.change(|world, _| world.turn_page(caption));
     }
 
-    /// What happened, or was added to, since a version; and the version now.
-    pub fn moments_since(&self, version: u64) -> (Vec<Moment>, u64) {
-        let world = self.world();
-        (world.moments_since(version).cloned().collect(), world.version())
-    }
-
-    /// The pods that cannot end, as namespace/name.
-    pub fn stuck(&self) -> Vec<String> {
-        self.world().stuck()
+    /// What happened, oldest first. Only so much of it is kept.
+    pub fn moments(&self) -> Vec<Moment> {
+        self.world().moments().cloned().collect()
     }
 
     fn take_in<T>(

@@ -70,8 +70,8 @@ impl World {
         self.version
     }
 
-    pub(crate) fn moments_since(&self, version: u64) -> impl Iterator<Item = &Moment> {
-        self.timeline.since(version)
+    pub(crate) fn moments(&self) -> impl Iterator<Item = &Moment> {
+        self.timeline.since(0)
     }
 
     // ---- changes ------------------------------------------------------------------------------
@@ -300,14 +300,6 @@ impl World {
             (Phase::Running, false, false) => Look::Running,
             (Phase::Pending, false, _) => Look::Pending,
         }
-    }
-
-    /// The pods that cannot end, as namespace/name.
-    pub(crate) fn stuck(&self) -> Vec<String> {
-        let stuck = self.pods.values().map(|p| &p.value).filter(|p| self.look(p) == Look::Stuck);
-        let mut names: Vec<_> = stuck.map(|p| format!("{}/{}", p.namespace, p.name)).collect();
-        names.sort();
-        names
     }
 
     /// What has changed since a version, as JSON; everything if that version is not known here.

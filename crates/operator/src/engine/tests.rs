@@ -68,7 +68,7 @@ struct Told {
     seen: World,
     /// What a second look finds, where it differs.
     live: World,
-    told: HashSet<&'static str>,
+    told: BTreeSet<&'static str>,
     judged: Arc<Mutex<Vec<&'static str>>>,
     nodes: Option<NodeCounts>,
 }
@@ -241,7 +241,7 @@ impl Bench {
         let recovery = Told {
             seen: World::default(),
             live: Arc::clone(&live),
-            told: HashSet::new(),
+            told: BTreeSet::new(),
             judged: Arc::clone(&judged),
             nodes: None,
         };
