@@ -17,6 +17,9 @@ use prometheus_client::{
     registry::Registry,
 };
 
+use salvor_api::names::job::conditions;
+use salvor_recovery::job::JobStatus;
+
 use crate::{time::Time, watch::WatchHealth};
 
 /// Seconds from due to done: a storm's tail is as interesting as a lone pod's head.
@@ -52,6 +55,9 @@ descriptions! {
     WATCH_RESTARTS = "salvor_watch_restarts", "counter", "resource", "Times a watch had to be opened again after a failure";
     WATCH_LISTS = "salvor_watch_lists", "counter", "resource", "Times a resource was listed in full";
     UNREADABLE = "salvor_watch_unreadable_objects", "counter", "resource", "Objects that could not be read, and were left alone";
+    JOBS_FINISHED = "job_controller_jobs_finished", "counter", "completion_mode, result, reason", "Jobs that came to their end";
+    JOB_PODS_FINISHED = "job_controller_job_pods_finished", "counter", "completion_mode, result", "Pods of Jobs that were counted";
+    JOB_PODS_CREATION = "job_controller_job_pods_creation", "counter", "reason, status", "Pods made for Jobs: new, recreate_terminating_or_failed or recreate_failed, and whether the server took them";
     CLOCK = "salvor_server_clock_offset_seconds", "gauge", "bound", "How far the API server's clock is ahead of ours, at least and at most";
 }
 
@@ -79,6 +85,25 @@ struct HeldLabels {
     by: &'static str,
 }
 
+#[derive(Clone, Debug, PartialEq, Eq, Hash, EncodeLabelSet)]
+struct JobFinishedLabels {
+    completion_mode: String,
+    result: &'static str,
+    reason: String,
+}
+
+#[derive(Clone, Debug, PartialEq, Eq, Hash, EncodeLabelSet)]
+struct JobPodsLabels {
+    completion_mode: String,
+    result: &'static str,
+}
+
+#[derive(Clone, Debug, PartialEq, Eq, Hash, EncodeLabelSet)]
+struct JobCreationLabels {
+    reason: &'static str,
+    status: &'static str,
+}
+
 /// The metrics of one process. Clones share them.
 #[derive(Clone, Debug)]
 pub(crate) struct Metrics(Arc<Inner>);
@@ -95,6 +120,9 @@ struct Inner {
     queue: Family<RecoveryLabel, Gauge>,
     in_flight: Family<RecoveryLabel, Gauge>,
     held: Family<HeldLabels, Counter>,
+    jobs_finished: Family<JobFinishedLabels, Counter>,
+    job_pods_finished: Family<JobPodsLabels, Counter>,
+    job_pods_creation: Family<JobCreationLabels, Counter>,
 }
 
 impl Metrics {
@@ -110,6 +138,9 @@ impl Metrics {
             queue: Family::default(),
             in_flight: Family::default(),
             held: Family::default(),
+            jobs_finished: Family::default(),
+            job_pods_finished: Family::default(),
+            job_pods_creation: Family::default(),
         };
         let metrics = Self(Arc::new(inner));
         let build = Family::<[(&str, &str); 1], Gauge>::default();
@@ -126,6 +157,17 @@ impl Metrics {
             registry.register(QUEUE.name, QUEUE.help, metrics.0.queue.clone());
             registry.register(IN_FLIGHT.name, IN_FLIGHT.help, metrics.0.in_flight.clone());
             registry.register(HELD.name, HELD.help, metrics.0.held.clone());
+            registry.register(JOBS_FINISHED.name, JOBS_FINISHED.help, metrics.0.jobs_finished.clone());
+            registry.register(
+                JOB_PODS_FINISHED.name,
+                JOB_PODS_FINISHED.help,
+                metrics.0.job_pods_finished.clone(),
+            );
+            registry.register(
+                JOB_PODS_CREATION.name,
+                JOB_PODS_CREATION.help,
+                metrics.0.job_pods_creation.clone(),
+            );
             registry.register_collector(Box::new(ClockMetrics(time.clone())));
         }
         metrics
@@ -162,6 +204,26 @@ impl Metrics {
 
     pub(crate) fn held(&self, recovery: &'static str, by: &'static str) {
         self.0.held.get_or_create(&HeldLabels { recovery, by }).inc();
+    }
+
+    pub(crate) fn job_pod_created(&self, reason: &'static str, status: &'static str) {
+        self.0.job_pods_creation.get_or_create(&JobCreationLabels { reason, status }).inc();
+    }
+
+    /// Counts what a new status of a Job adds to the old one.
+    pub(crate) fn job_status_written(&self, mode: &str, old: &JobStatus, new: &JobStatus) {
+        for (result, before, after) in
+            [("succeeded", old.succeeded, new.succeeded), ("failed", old.failed, new.failed)]
+        {
+            let labels = JobPodsLabels { completion_mode: mode.to_owned(), result };
+            let more = u64::try_from(after.saturating_sub(before)).unwrap_or(0);
+            self.0.job_pods_finished.get_or_create(&labels).inc_by(more);
+        }
+        let Some(end) = new.finished().filter(|_| old.finished().is_none()) else { return };
+        let result = if end.kind == conditions::COMPLETE { "succeeded" } else { "failed" };
+        let labels =
+            JobFinishedLabels { completion_mode: mode.to_owned(), result, reason: end.reason.clone() };
+        self.0.jobs_finished.get_or_create(&labels).inc();
     }
 
     pub(crate) fn queue(&self, recovery: &'static str, waiting: usize, in_flight: usize) {
@@ -275,6 +337,8 @@ pub fn reference() -> String {
 
 #[cfg(test)]
 mod tests {
+    use salvor_recovery::job::JobCondition;
+
     use super::*;
 
     fn sample() -> String {
@@ -288,6 +352,10 @@ mod tests {
         metrics.retried("zombie");
         metrics.held("zombie", "MaxPodsPerMinute");
         metrics.queue("zombie", 1, 2);
+        metrics.job_pod_created("new", "succeeded");
+        let end = JobCondition { kind: "Complete".into(), status: "True".into(), ..JobCondition::default() };
+        let done = JobStatus { succeeded: 2, conditions: vec![end], ..JobStatus::default() };
+        metrics.job_status_written("Indexed", &JobStatus::default(), &done);
         metrics.render()
     }
 
@@ -307,7 +375,9 @@ mod tests {
         for line in text.lines().filter_map(|l| l.strip_prefix("# TYPE ")) {
             let (name, kind) = line.split_once(' ').unwrap();
             assert_eq!(name.ends_with("_total"), kind == "counter", "{line}");
-            assert!(!name.contains(':') && name.starts_with("salvor_"), "{line}");
+            // What a Job controller counts has the names that dashboards know from the built-in one.
+            let ours = name.starts_with("salvor_") || name.starts_with("job_controller_");
+            assert!(!name.contains(':') && ours, "{line}");
             let help = format!("# HELP {name} ");
             assert!(text.lines().any(|l| l.starts_with(&help) && l.len() > help.len()), "no help for {name}");
         }

@@ -10,6 +10,7 @@ use salvor_api::config::Configuration;
 use salvor_recovery::{
     action::Subject,
     brake::{Brake, BrakeState},
+    job::JobPolicy,
     zombie::ZombiePolicy,
 };
 use tokio::{net::TcpListener, sync::mpsc};
@@ -21,7 +22,8 @@ use crate::{
     http::Endpoints,
     leader::{Elector, Leadership},
     metrics::Metrics,
-    recoveries::zombie::Zombies,
+    notices::Notices,
+    recoveries::{job::Jobs, zombie::Zombies},
     recovery::Recovery,
     surroundings::Surroundings,
     time::std_duration,
@@ -56,12 +58,13 @@ pub enum RunError {
 pub async fn run(
     config: kube::Config,
     configuration: Configuration,
+    notices: Notices,
     shutdown: CancellationToken,
 ) -> Result<(), RunError> {
     let address = configuration.bind;
     let listener = TcpListener::bind(address).await.map_err(|source| RunError::Bind { address, source })?;
     let served_at = listener.local_addr().map_err(|source| RunError::Bind { address, source })?;
-    let surroundings = Surroundings::of(config).map_err(RunError::Client)?;
+    let surroundings = Surroundings::of(config).map_err(RunError::Client)?.telling(notices);
     let operator = Operator::start(surroundings, &configuration);
 
     let stop_serving = CancellationToken::new();
@@ -96,7 +99,7 @@ struct Election {
 impl Operator {
     /// Starts the enabled recoveries on the current tokio runtime.
     pub fn start(surroundings: Surroundings, configuration: &Configuration) -> Self {
-        let Surroundings { client, time, identity } = surroundings;
+        let Surroundings { client, time, identity, notices } = surroundings;
         let metrics = Metrics::new(&time);
         let brake = Arc::new(Mutex::new(Brake::new(configuration.brake.clone(), BrakeState::default())));
 
@@ -137,6 +140,7 @@ impl Operator {
             home: home(configuration),
             at_once: usize::try_from(writes).unwrap_or(1).max(1),
             freshness: std_duration(configuration.staleness.irreversible_action_limit),
+            notices,
         };
 
         let mut running = Running {
@@ -152,6 +156,12 @@ impl Operator {
             tracing::warn!(recovery = Zombies::NAME, ?disabled, "switched off");
         } else {
             running.start(Zombies::new(Arc::new(zombie)));
+        }
+        let job = JobPolicy::new(configuration);
+        if job.enabled {
+            running.start(Jobs::new(Arc::new(job), metrics.clone()));
+        } else {
+            tracing::warn!(recovery = Jobs::NAME, "switched off");
         }
 
         let Running { stop, watches, healths, engines, .. } = running;

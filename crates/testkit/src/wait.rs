@@ -157,6 +157,11 @@ impl Patience {
         Self(duration)
     }
 
+    /// How long that is.
+    pub fn duration(self) -> Duration {
+        self.0
+    }
+
     /// Like [`for_object`], with an error instead of a panic.
     ///
     /// # Errors
