@@ -167,6 +167,29 @@ impl<'p> Stage<'p> {
         self.patch_status(pod, json!({"phase": "Running", "conditions": [ready]})).await;
     }
 
+    /// Its container failed so often, and was restarted in place.
+    pub(crate) async fn restarted(&self, pod: &Pod, times: i32) {
+        let running = json!({"running": {"startedAt": text(Timestamp::now())}});
+        let container = json!({
+            "name": "main", "image": "work", "imageID": "", "ready": false, "restartCount": times, "state": running,
+        });
+        self.patch_status(pod, json!({"phase": "Running", "containerStatuses": [container]})).await;
+    }
+
+    /// It stopped answering an hour ago: whatever happens to it now, no controller waits before it replaces it.
+    pub(crate) async fn not_ready_long_ago(&self, pod: &Pod, more: Value) {
+        let mut conditions = vec![not_ready_for_an_hour()];
+        conditions.extend(more.as_array().cloned().unwrap_or_default());
+        self.patch_status(pod, json!({ "conditions": conditions })).await;
+    }
+
+    /// Its node is gone, and it is declared failed for that.
+    pub(crate) async fn collected(&self, pod: &Pod, conditions: Value) {
+        let mut conditions = conditions.as_array().cloned().unwrap_or_default();
+        conditions.push(not_ready_for_an_hour());
+        self.patch_status(pod, json!({"phase": "Failed", "conditions": conditions})).await;
+    }
+
     async fn patch_status(&self, pod: &Pod, status: Value) {
         let patch = Patch::Strategic(json!({ "status": status }));
         self.pods.patch_status(&pod.name_any(), &PatchParams::default(), &patch).await.unwrap();
@@ -189,6 +212,11 @@ impl<'p> Stage<'p> {
         let what = "no pod has our finalizer";
         wait::for_list(&self.pods, &mine, what, |pods: &[Pod]| !pods.iter().any(has_finalizer)).await;
     }
+}
+
+fn not_ready_for_an_hour() -> Value {
+    let since = Timestamp::now() - k8s_openapi::jiff::SignedDuration::from_hours(1);
+    json!({"type": "Ready", "status": "False", "lastTransitionTime": text(since)})
 }
 
 fn text(at: Timestamp) -> String {
