@@ -6,6 +6,7 @@ use http::{Method, StatusCode};
 use serde_json::{Value, json};
 
 use crate::environment::Environment;
+use crate::kinds::validation;
 use crate::object::{self, Stored};
 use crate::render;
 use crate::request::{self, Query, Reply, Representation, Request, Response, Target};
@@ -118,6 +119,7 @@ impl Core {
                 let mut warnings = Vec::new();
                 let value = write::admit_fields(&resource, value, &query, &mut warnings)?;
                 let stored = write::create(self, &resource, &target.namespace, value, &options, environment)?;
+                warnings.extend(validation::warnings(&resource, stored.value()));
                 let body = render::one(&resource, &stored, form, environment.now);
                 let mut reply = Reply::new(StatusCode::CREATED, body);
                 reply.warnings = warnings;
