@@ -38,14 +38,17 @@ mod quantity;
 mod read;
 mod render;
 mod request;
+mod reviews;
 mod schema;
 mod selectors;
 mod server;
 mod status;
 mod store;
+mod structs;
 mod subresources;
 mod table;
 mod watch;
+mod wire;
 mod write;
 
 pub use cluster::{Body, Cluster, Settings};
