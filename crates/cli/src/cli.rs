@@ -8,10 +8,11 @@ use crate::completions::CompletionsArgs;
 use crate::config::ConfigCommand;
 use crate::docs::DocsArgs;
 use crate::error::CliError;
+use crate::evict::EvictArgs;
 use crate::explain::ExplainArgs;
 use crate::manifests::ManifestsArgs;
 use crate::run::RunArgs;
-use crate::{completions, config, docs, explain, manifests, output, run};
+use crate::{completions, config, docs, evict, explain, manifests, output, run};
 
 /// Brings workloads back after a Kubernetes node is lost: quickly, and never twice.
 #[derive(Debug, Parser)]
@@ -27,6 +28,10 @@ enum Command {
     Run(RunArgs),
     /// Say what Salvor thinks of an object now, rule by rule, and why
     Explain(ExplainArgs),
+    /// Empty a node whose machine is off: shows what is on it, asks, and follows until its volumes are free
+    ///
+    /// It only puts the taint salvor.dev/force-eviction on the node, as `kubectl taint` would; the operator does the rest.
+    Evict(EvictArgs),
     /// Print the YAML that installs Salvor, with rights for the enabled recoveries only
     ///
     /// What is enabled is read from the same file, variables and flags as `salvor run` reads; all of it ends up in the
@@ -48,6 +53,7 @@ impl Cli {
     pub(crate) fn execute(self) -> Result<ExitCode, CliError> {
         match self.command {
             Command::Run(args) => return run::execute(&args),
+            Command::Evict(args) => return evict::execute(&args),
             Command::Explain(args) => explain::execute(&args)?,
             Command::Manifests(args) => manifests::execute(&args)?,
             Command::Config(command) => config::execute(&command)?,

@@ -6,6 +6,7 @@ mod completions;
 mod config;
 mod docs;
 mod error;
+mod evict;
 mod explain;
 mod logging;
 mod manifests;

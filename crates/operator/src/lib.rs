@@ -9,6 +9,7 @@
 mod client;
 mod crash;
 mod engine;
+mod evict;
 mod executor;
 mod explain;
 #[cfg(test)]
@@ -16,6 +17,7 @@ mod fake_api;
 mod http;
 mod leader;
 mod live;
+mod looks;
 mod metrics;
 mod operator;
 mod recoveries;
@@ -23,6 +25,7 @@ mod recovery;
 mod time;
 mod watch;
 
+pub use evict::{End, EvictionDesk, Standing, Survey, SurveyedPod, SurveyedVolume};
 pub use explain::{ExplainError, Explanation, RecoveryReport, explain_job, explain_node, explain_pod};
 pub use metrics::reference as metrics_reference;
 pub use operator::{RunError, run};

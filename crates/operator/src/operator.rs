@@ -10,6 +10,7 @@ use salvor_api::config::Configuration;
 use salvor_recovery::{
     action::Subject,
     brake::{Brake, BrakeState},
+    eviction::EvictionPolicy,
     job::JobPolicy,
     zombie::ZombiePolicy,
 };
@@ -23,7 +24,7 @@ use crate::{
     http::Endpoints,
     leader::{Elector, Leadership},
     metrics::Metrics,
-    recoveries::{job::Jobs, zombie::Zombies},
+    recoveries::{eviction::Evictions, job::Jobs, zombie::Zombies},
     recovery::Recovery,
     time::{Time, std_duration},
 };
@@ -102,6 +103,13 @@ pub async fn run(
     let mut running =
         Running { client, shared, stop: shutdown.clone(), watches: Vec::new(), engines: Vec::new() };
     let zombie = ZombiePolicy::new(&configuration);
+    let eviction = EvictionPolicy::new(&configuration);
+    if eviction.enabled {
+        // Both see all nodes; one of them tells the brake.
+        running.start(Evictions::new(Arc::new(eviction), zombie.disabled.is_some()));
+    } else {
+        tracing::warn!(recovery = Evictions::NAME, "switched off");
+    }
     if let Some(disabled) = zombie.disabled {
         tracing::warn!(recovery = Zombies::NAME, ?disabled, "switched off");
     } else {
