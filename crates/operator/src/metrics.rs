@@ -58,6 +58,8 @@ descriptions! {
     JOBS_FINISHED = "job_controller_jobs_finished", "counter", "completion_mode, result, reason", "Jobs that came to their end";
     JOB_PODS_FINISHED = "job_controller_job_pods_finished", "counter", "completion_mode, result", "Pods of Jobs that were counted";
     JOB_PODS_CREATION = "job_controller_job_pods_creation", "counter", "reason, status", "Pods made for Jobs: new, recreate_terminating_or_failed or recreate_failed, and whether the server took them";
+    EVICTIONS = "salvor_eviction_nodes", "gauge", "state", "Nodes whose eviction is requested, started, or finished and waiting for the node's return";
+    EVICTION_PODS = "salvor_eviction_pods", "gauge", "", "Pods on nodes that are being emptied, those that stay included";
     CLOCK = "salvor_server_clock_offset_seconds", "gauge", "bound", "How far the API server's clock is ahead of ours, at least and at most";
 }
 
@@ -83,6 +85,11 @@ struct WriteLabels {
 struct HeldLabels {
     recovery: &'static str,
     by: &'static str,
+}
+
+#[derive(Clone, Debug, PartialEq, Eq, Hash, EncodeLabelSet)]
+struct StateLabel {
+    state: &'static str,
 }
 
 #[derive(Clone, Debug, PartialEq, Eq, Hash, EncodeLabelSet)]
@@ -123,6 +130,8 @@ struct Inner {
     jobs_finished: Family<JobFinishedLabels, Counter>,
     job_pods_finished: Family<JobPodsLabels, Counter>,
     job_pods_creation: Family<JobCreationLabels, Counter>,
+    evictions: Family<StateLabel, Gauge>,
+    eviction_pods: Gauge,
 }
 
 impl Metrics {
@@ -141,6 +150,8 @@ impl Metrics {
             jobs_finished: Family::default(),
             job_pods_finished: Family::default(),
             job_pods_creation: Family::default(),
+            evictions: Family::default(),
+            eviction_pods: Gauge::default(),
         };
         let metrics = Self(Arc::new(inner));
         let build = Family::<[(&str, &str); 1], Gauge>::default();
@@ -168,6 +179,8 @@ impl Metrics {
                 JOB_PODS_CREATION.help,
                 metrics.0.job_pods_creation.clone(),
             );
+            registry.register(EVICTIONS.name, EVICTIONS.help, metrics.0.evictions.clone());
+            registry.register(EVICTION_PODS.name, EVICTION_PODS.help, metrics.0.eviction_pods.clone());
             registry.register_collector(Box::new(ClockMetrics(time.clone())));
         }
         metrics
@@ -210,6 +223,14 @@ impl Metrics {
         self.0.job_pods_creation.get_or_create(&JobCreationLabels { reason, status }).inc();
     }
 
+    /// How many nodes are in which state of their eviction, and how many pods are on them.
+    pub(crate) fn evictions(&self, nodes: &[(&'static str, usize)], pods: usize) {
+        for (state, nodes) in nodes {
+            self.0.evictions.get_or_create(&StateLabel { state }).set(as_gauge(*nodes));
+        }
+        self.0.eviction_pods.set(as_gauge(pods));
+    }
+
     /// Counts what a new status of a Job adds to the old one.
     pub(crate) fn job_status_written(&self, mode: &str, old: &JobStatus, new: &JobStatus) {
         for (result, before, after) in
@@ -227,9 +248,8 @@ impl Metrics {
     }
 
     pub(crate) fn queue(&self, recovery: &'static str, waiting: usize, in_flight: usize) {
-        let gauge = |n: usize| i64::try_from(n).unwrap_or(i64::MAX);
-        self.0.queue.get_or_create(&RecoveryLabel { recovery }).set(gauge(waiting));
-        self.0.in_flight.get_or_create(&RecoveryLabel { recovery }).set(gauge(in_flight));
+        self.0.queue.get_or_create(&RecoveryLabel { recovery }).set(as_gauge(waiting));
+        self.0.in_flight.get_or_create(&RecoveryLabel { recovery }).set(as_gauge(in_flight));
     }
 
     /// All metrics in Prometheus' text format.
@@ -247,6 +267,10 @@ impl Metrics {
     fn registry(&self) -> std::sync::MutexGuard<'_, Registry> {
         self.0.registry.lock().unwrap_or_else(PoisonError::into_inner)
     }
+}
+
+fn as_gauge(count: usize) -> i64 {
+    i64::try_from(count).unwrap_or(i64::MAX)
 }
 
 /// OpenMetrics names a counter without its suffix in HELP and TYPE; Prometheus' own text format, which most tools check
@@ -353,6 +377,7 @@ mod tests {
         metrics.held("zombie", "MaxPodsPerMinute");
         metrics.queue("zombie", 1, 2);
         metrics.job_pod_created("new", "succeeded");
+        metrics.evictions(&[("started", 1)], 10);
         let end = JobCondition { kind: "Complete".into(), status: "True".into(), ..JobCondition::default() };
         let done = JobStatus { succeeded: 2, conditions: vec![end], ..JobStatus::default() };
         metrics.job_status_written("Indexed", &JobStatus::default(), &done);

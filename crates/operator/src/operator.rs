@@ -106,7 +106,7 @@ pub async fn run(
     let eviction = EvictionPolicy::new(&configuration);
     if eviction.enabled {
         // Both see all nodes; one of them tells the brake.
-        running.start(Evictions::new(Arc::new(eviction), zombie.disabled.is_some()));
+        running.start(Evictions::new(Arc::new(eviction), metrics.clone(), zombie.disabled.is_some()));
     } else {
         tracing::warn!(recovery = Evictions::NAME, "switched off");
     }

@@ -16,6 +16,8 @@ use serde_json::{Value, json};
 use tokio::sync::OnceCell;
 
 pub(crate) const KEY: &str = "salvor.dev/force-eviction";
+/// A trigger of others that proves nothing.
+pub(crate) const UNPROVEN: &str = "test.example.com/lost";
 pub(crate) const PROGRESS: &str = "eviction.salvor.dev/progress";
 
 /// A running `salvor run`, with the files that it was started with.
@@ -49,8 +51,10 @@ pub(crate) async fn shared_salvor() -> (&'static ControlPlane, &'static Salvor) 
     static SALVOR: OnceCell<Salvor> = OnceCell::const_new();
     let plane = shared().await;
     // Tests that run side by side lose more nodes than a brake would like.
-    let configuration = "brake: {maxUnreachablePercent: 0}\neviction: {detachWarningAfter: 5s}\n";
-    let salvor = SALVOR.get_or_init(|| async { salvor(&plane.admin(), configuration, &[]) }).await;
+    let configuration = format!(
+        "brake: {{maxUnreachablePercent: 0}}\neviction: {{detachWarningAfter: 5s, triggers: [{{key: {UNPROVEN}}}]}}\n"
+    );
+    let salvor = SALVOR.get_or_init(|| async { salvor(&plane.admin(), &configuration, &[]) }).await;
     (plane, salvor)
 }
 
@@ -91,12 +95,16 @@ impl Salvor {
 }
 
 pub(crate) async fn taint(client: &Client, node: &str, value: &str, effects: &[&str]) {
+    taint_with(client, node, KEY, value, effects).await;
+}
+
+pub(crate) async fn taint_with(client: &Client, node: &str, key: &str, value: &str, effects: &[&str]) {
     let nodes: Api<Node> = Api::all(client.clone());
     loop {
         let mut found = nodes.get(node).await.unwrap();
         let taints = found.spec.get_or_insert_default().taints.get_or_insert_default();
         for effect in effects {
-            let taint = json!({"key": KEY, "value": value, "effect": effect});
+            let taint = json!({"key": key, "value": value, "effect": effect});
             taints.push(serde_json::from_value(taint).unwrap());
         }
         // Node lifecycle writes taints too: whoever comes second tries again.

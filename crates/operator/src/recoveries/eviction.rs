@@ -12,7 +12,7 @@ use jiff::Timestamp;
 use kube::Client;
 use salvor_recovery::{
     Action, Judgement, Reason,
-    action::PodRef,
+    action::{PodRef, Taint},
     brake::NodeCounts,
     eviction::{
         AttachmentView, EvictionPolicy, Lease, NodeView, NodeWhy, PodView, PodWhy, Scene, decide_node,
@@ -31,6 +31,7 @@ use crate::{
     executor::Written,
     live::{self, NodeLease},
     looks::Looks,
+    metrics::Metrics,
     recovery::{Feed, Known, LiveInquiry, Recovery, Refused, View, relay},
     watch::{Change, Project, Target, WatchHealth, follow},
 };
@@ -135,6 +136,27 @@ struct Subjected {
     pods_listed: bool,
     /// When its Lease was last renewed, as read.
     renewed: Option<Timestamp>,
+    /// What its pods were last woken for.
+    woken_for: Option<Basis>,
+}
+
+/// What of a node its pods' verdicts rest on, besides its Lease.
+#[derive(Clone, Debug, PartialEq, Eq)]
+struct Basis {
+    ready: Ready,
+    taints: Vec<Taint>,
+    progress: Option<(Timestamp, bool, bool)>,
+}
+
+impl Basis {
+    fn of(view: &NodeView) -> Self {
+        let progress = view.progress.as_ref();
+        Self {
+            ready: view.ready,
+            taints: view.taints.clone(),
+            progress: progress.map(|p| (p.started, p.finished.is_some(), p.stopped.is_some())),
+        }
+    }
 }
 
 impl Subjected {
@@ -147,6 +169,7 @@ impl Subjected {
 #[derive(Debug)]
 pub(crate) struct Evictions {
     policy: Arc<EvictionPolicy>,
+    metrics: Metrics,
     /// Whether nobody else counts nodes for the brake.
     counts_nodes: bool,
     counted: BTreeMap<String, Counted>,
@@ -160,9 +183,10 @@ pub(crate) struct Evictions {
 }
 
 impl Evictions {
-    pub(crate) fn new(policy: Arc<EvictionPolicy>, counts_nodes: bool) -> Self {
+    pub(crate) fn new(policy: Arc<EvictionPolicy>, metrics: Metrics, counts_nodes: bool) -> Self {
         Self {
             policy,
+            metrics,
             counts_nodes,
             counted: BTreeMap::new(),
             nodes_listed: false,
@@ -185,27 +209,24 @@ impl Evictions {
             woken.extend(self.requests_in(&zone));
         }
         match view {
-            Some(view) => woken.extend(self.take_in_at_length(*view)),
-            None => self.forget(&name),
+            Some(view) => self.take_in_at_length(*view),
+            None => woken.extend(self.forget(&name)),
         }
         self.look_closely();
         woken
     }
 
-    /// What a change of this node means for its pods.
-    fn take_in_at_length(&mut self, mut view: NodeView) -> Vec<Subject> {
+    fn take_in_at_length(&mut self, mut view: NodeView) {
         let name = view.node.name.clone();
         match self.nodes.get_mut(&name).filter(|known| known.view.node.uid == view.node.uid) {
             Some(known) => {
                 // The answer to our own write may be here before what the watch has to say of the time before it.
                 if revision(&view.resource_version) < revision(&known.view.resource_version) {
-                    return Vec::new();
+                    return;
                 }
                 view.lease = known.view.lease;
                 view.told = std::mem::take(&mut known.view.told);
-                let concerns_pods = rests_on(&known.view) != rests_on(&view);
                 known.view = view;
-                if concerns_pods { known.pod_subjects().collect() } else { Vec::new() }
             }
             None => {
                 self.next_number += 1;
@@ -215,15 +236,27 @@ impl Evictions {
                     pods: HashMap::new(),
                     pods_listed: false,
                     renewed: None,
+                    woken_for: None,
                 };
                 self.nodes.insert(name, new);
-                Vec::new()
             }
         }
     }
 
-    fn forget(&mut self, name: &str) {
-        self.nodes.remove(name);
+    /// The pods of a node, if what their verdicts rest on has changed since they were last woken.
+    fn wake_pods(&mut self, name: &str) -> Vec<Subject> {
+        let Some(node) = self.nodes.get_mut(name) else { return Vec::new() };
+        let basis = Some(Basis::of(&node.view));
+        if node.woken_for == basis {
+            return Vec::new();
+        }
+        node.woken_for = basis;
+        node.pod_subjects().collect()
+    }
+
+    /// Nobody asks about this node any more; its pods are looked at once more, to be forgotten too.
+    fn forget(&mut self, name: &str) -> Vec<Subject> {
+        self.nodes.remove(name).map(|node| node.pod_subjects().collect()).unwrap_or_default()
     }
 
     /// Requests that wait in a zone.
@@ -315,6 +348,57 @@ impl Evictions {
         }
     }
 
+    fn take_in_news(&mut self, news: News, now: Timestamp) -> Vec<Subject> {
+        match news {
+            News::Node(Change::Applied(node)) => {
+                let name = node.node.name.clone();
+                let mut woken = self.take_in(node);
+                woken.extend(self.wake_pods(&name));
+                woken.into_iter().collect()
+            }
+            News::Node(Change::Gone(uid)) => {
+                let gone = self.counted.iter().find(|(_, node)| node.uid == uid);
+                let Some(name) = gone.map(|(name, _)| name.clone()) else { return Vec::new() };
+                let counted = self.counted.remove(&name);
+                let mut woken = self.forget(&name);
+                self.look_closely();
+                woken.push(Subject::node(&name));
+                woken.extend(counted.into_iter().flat_map(|node| self.requests_in(&node.zone)));
+                woken
+            }
+            News::Node(Change::Reset { all, .. }) => {
+                let mut woken: BTreeSet<Subject> = self.subjects().into_iter().collect();
+                let present: BTreeSet<String> = all.iter().map(|n| n.node.uid.clone()).collect();
+                self.counted.retain(|_, node| present.contains(&node.uid));
+                self.nodes.retain(|_, node| present.contains(&node.view.node.uid));
+                self.nodes_listed = true;
+                for node in all {
+                    woken.extend(self.take_in(node));
+                }
+                self.look_closely();
+                woken.into_iter().collect()
+            }
+            News::Attachment(change) => self.take_in_attachment(change),
+            News::Pod { node, number, change } => self.take_in_pods(&node, number, change),
+            News::Lease { node, lease } => self.take_in_lease(&node, lease, now),
+        }
+    }
+
+    /// How far all evictions have come.
+    fn show(&self) {
+        let is = |n: &&Subjected, started: bool, finished: bool| {
+            let progress = n.view.progress.as_ref();
+            progress.is_some() == started && progress.is_some_and(|p| p.finished.is_some()) == finished
+        };
+        let count = |started, finished| self.nodes.values().filter(|n| is(n, started, finished)).count();
+        let states = [
+            ("requested", count(false, false)),
+            ("started", count(true, false)),
+            ("finished", count(true, true)),
+        ];
+        self.metrics.evictions(&states, self.nodes.values().map(|n| n.pods.len()).sum());
+    }
+
     fn attached_to(&self, node: &str) -> Option<Vec<&AttachmentView>> {
         self.attachments_listed.then(|| self.attachments.values().filter(|a| a.node == node).collect())
     }
@@ -327,14 +411,6 @@ impl Evictions {
             total: count(meant().count()),
         }
     }
-}
-
-/// What of a node its pods' verdicts rest on.
-fn rests_on(
-    view: &NodeView,
-) -> (Ready, Lease, &[salvor_recovery::action::Taint], Option<(Timestamp, bool, bool)>) {
-    let progress = view.progress.as_ref().map(|p| (p.started, p.finished.is_some(), p.stopped.is_some()));
-    (view.ready, view.lease, &view.taints, progress)
 }
 
 /// What a Lease says now, after what it said before: a time that moves shows life, whatever the kubelet's clock.
@@ -388,36 +464,9 @@ impl Recovery for Evictions {
     }
 
     fn hear(&mut self, news: News, now: Timestamp) -> Vec<Subject> {
-        match news {
-            News::Node(Change::Applied(node)) => self.take_in(node).into_iter().collect(),
-            News::Node(Change::Gone(uid)) => {
-                let gone = self.counted.iter().find(|(_, node)| node.uid == uid);
-                let Some(name) = gone.map(|(name, _)| name.clone()) else { return Vec::new() };
-                let mut woken: Vec<Subject> =
-                    self.nodes.get(&name).map(|n| n.pod_subjects().collect()).unwrap_or_default();
-                let counted = self.counted.remove(&name);
-                self.forget(&name);
-                self.look_closely();
-                woken.push(Subject::node(&name));
-                woken.extend(counted.into_iter().flat_map(|node| self.requests_in(&node.zone)));
-                woken
-            }
-            News::Node(Change::Reset { all, .. }) => {
-                let mut woken: BTreeSet<Subject> = self.subjects().into_iter().collect();
-                let present: BTreeSet<String> = all.iter().map(|n| n.node.uid.clone()).collect();
-                self.counted.retain(|_, node| present.contains(&node.uid));
-                self.nodes.retain(|_, node| present.contains(&node.view.node.uid));
-                self.nodes_listed = true;
-                for node in all {
-                    woken.extend(self.take_in(node));
-                }
-                self.look_closely();
-                woken.into_iter().collect()
-            }
-            News::Attachment(change) => self.take_in_attachment(change),
-            News::Pod { node, number, change } => self.take_in_pods(&node, number, change),
-            News::Lease { node, lease } => self.take_in_lease(&node, lease, now),
-        }
+        let woken = self.take_in_news(news, now);
+        self.show();
+        woken
     }
 
     fn judge(&self, subject: &Subject, now: Timestamp) -> Option<Judgement<Why>> {
@@ -484,11 +533,14 @@ impl Recovery for Evictions {
             }
             (Subject::Node { .. }, _) => match answer {
                 Written::Object(object) => match serde_json::from_str::<NodeWire>(object) {
-                    Ok(wire) => {
-                        let seen = Nodes(self.policy.clone()).keep(wire);
-                        seen.into_iter().for_each(|node| drop(self.take_in(node)));
-                        View::Shows
-                    }
+                    // Whom else it concerns is woken when the watch brings the same.
+                    Ok(wire) => match Nodes(self.policy.clone()).keep(wire).filter(|n| n.view.is_some()) {
+                        Some(node) => {
+                            self.take_in(node);
+                            View::Shows
+                        }
+                        None => View::Lags,
+                    },
                     Err(_) => View::Lags,
                 },
                 Written::Nothing => View::Lags,
@@ -552,7 +604,9 @@ impl LiveInquiry for Inquiry {
             }
             Subject::Node { name } => {
                 let Some(node) = self.node(client, name, now).await? else { return Ok(None) };
-                let pods = read_pods(client, name).await?;
+                // Before it has begun, and after it is finished, pods do not matter.
+                let under_way = node.progress.as_ref().is_some_and(|progress| progress.finished.is_none());
+                let pods = if under_way { read_pods(client, name).await? } else { Vec::new() };
                 let scene = Scene {
                     node: &node,
                     pods: Some(pods.iter().collect()),
@@ -617,3 +671,6 @@ pub(crate) async fn read_zone(client: &Client, zone: &str) -> kube::Result<NodeC
 pub(crate) async fn read_lease(client: &Client, node: &str, now: Timestamp) -> kube::Result<Lease> {
     Ok(seen(Lease::Unread, None, live::node_lease(client, node).await?, now))
 }
+
+#[cfg(test)]
+mod tests;
