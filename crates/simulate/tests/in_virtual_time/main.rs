@@ -4,5 +4,7 @@
 
 mod crash_points;
 mod determinism;
+mod sources;
 mod stage;
+mod waits;
 mod zombie;
