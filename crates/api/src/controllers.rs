@@ -10,16 +10,19 @@ use serde::{Deserialize, Serialize};
 pub enum Controller {
     /// Pods stuck terminating on an unreachable node.
     Zombie,
+    /// Jobs that Salvor runs in place of the built-in Job controller.
+    Job,
 }
 
 impl Controller {
     /// Every recovery there is.
-    pub const ALL: &'static [Self] = &[Self::Zombie];
+    pub const ALL: &'static [Self] = &[Self::Zombie, Self::Job];
 
     /// The name in flags, in the configuration file and in metrics.
     pub const fn name(self) -> &'static str {
         match self {
             Self::Zombie => "zombie",
+            Self::Job => "job",
         }
     }
 }
@@ -127,7 +130,7 @@ mod tests {
         let error = "*,vampire".parse::<ControllerList>().unwrap_err();
         assert_eq!(
             error.to_string(),
-            "unknown controller \"vampire\": known are \"*\" (all) and \"zombie\"; a leading \"-\" switches one off"
+            "unknown controller \"vampire\": known are \"*\" (all) and \"zombie\", \"job\"; a leading \"-\" switches one off"
         );
     }
 }

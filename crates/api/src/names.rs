@@ -66,6 +66,83 @@ pub mod events {
     pub const UNTAINT_NODE: &str = "UntaintNode";
 }
 
+/// What a Job and its pods are marked with.
+pub mod job {
+    /// `spec.managedBy` of the Jobs that Salvor runs. Salvor's own.
+    pub const CONTROLLER_NAME: &str = "salvor.dev/job-controller";
+    /// `spec.managedBy` of the Jobs that Kubernetes' own controller runs, if they have one.
+    pub const BUILT_IN_CONTROLLER: &str = "kubernetes.io/job-controller";
+    /// The finalizer that keeps a pod until it is counted. Salvor's own: the built-in controller takes its own off pods
+    /// whose Job it cannot find.
+    pub const TRACKING_FINALIZER: &str = "job.salvor.dev/tracking";
+    /// A pod's index, as annotation and as label. Kubernetes' own, like all that follow.
+    pub const COMPLETION_INDEX: &str = "batch.kubernetes.io/job-completion-index";
+    /// The environment variable by which a container learns its index.
+    pub const COMPLETION_INDEX_ENV: &str = "JOB_COMPLETION_INDEX";
+    /// Annotation: failures of an index before this pod that count.
+    pub const INDEX_FAILURE_COUNT: &str = "batch.kubernetes.io/job-index-failure-count";
+    /// Annotation: failures of an index before this pod that a policy ignores.
+    pub const INDEX_IGNORED_FAILURE_COUNT: &str = "batch.kubernetes.io/job-index-ignored-failure-count";
+
+    /// Job condition types.
+    pub mod conditions {
+        /// All is done, and done well.
+        pub const COMPLETE: &str = "Complete";
+        /// All is done, and not well.
+        pub const FAILED: &str = "Failed";
+        /// It will fail once its pods have ended.
+        pub const FAILURE_TARGET: &str = "FailureTarget";
+        /// It will be complete once its pods have ended.
+        pub const SUCCESS_CRITERIA_MET: &str = "SuccessCriteriaMet";
+        /// It runs no pods at its owner's wish.
+        pub const SUSPENDED: &str = "Suspended";
+    }
+
+    /// Reasons of Job conditions and events.
+    pub mod reasons {
+        /// Too many pods failed.
+        pub const BACKOFF_LIMIT_EXCEEDED: &str = "BackoffLimitExceeded";
+        /// It ran for too long.
+        pub const DEADLINE_EXCEEDED: &str = "DeadlineExceeded";
+        /// A rule of its pod failure policy ended it.
+        pub const POD_FAILURE_POLICY: &str = "PodFailurePolicy";
+        /// Every index has ended, and some have failed.
+        pub const FAILED_INDEXES: &str = "FailedIndexes";
+        /// Too many indexes have failed.
+        pub const MAX_FAILED_INDEXES_EXCEEDED: &str = "MaxFailedIndexesExceeded";
+        /// A rule of its success policy is met.
+        pub const SUCCESS_POLICY: &str = "SuccessPolicy";
+        /// As many pods succeeded as were asked for.
+        pub const COMPLETIONS_REACHED: &str = "CompletionsReached";
+        /// Its owner suspended it.
+        pub const JOB_SUSPENDED: &str = "JobSuspended";
+        /// Its owner resumed it.
+        pub const JOB_RESUMED: &str = "JobResumed";
+    }
+
+    /// Reasons of events only.
+    pub mod events {
+        /// The component that reports; as the built-in controller calls itself, so that filters on it find ours too.
+        pub const JOB_CONTROLLER: &str = "job-controller";
+        /// The Job is complete.
+        pub const COMPLETED: &str = "Completed";
+        /// The Job is suspended.
+        pub const SUSPENDED: &str = "Suspended";
+        /// The Job goes on.
+        pub const RESUMED: &str = "Resumed";
+        /// A pod was made.
+        pub const SUCCESSFUL_CREATE: &str = "SuccessfulCreate";
+        /// A pod was deleted.
+        pub const SUCCESSFUL_DELETE: &str = "SuccessfulDelete";
+        /// A pod was refused.
+        pub const FAILED_CREATE: &str = "FailedCreate";
+        /// The completion mode is not known.
+        pub const UNKNOWN_COMPLETION_MODE: &str = "UnknownCompletionMode";
+        /// More pods succeeded than were asked for.
+        pub const TOO_MANY_SUCCEEDED_PODS: &str = "TooManySucceededPods";
+    }
+}
+
 /// The configuration file's own identity.
 pub mod configuration {
     /// The group and version of the configuration file.

@@ -6,13 +6,14 @@ use clap::{Parser, Subcommand};
 
 use crate::completions::CompletionsArgs;
 use crate::config::ConfigCommand;
+use crate::demo::DemoArgs;
 use crate::docs::DocsArgs;
 use crate::error::CliError;
 use crate::explain::ExplainArgs;
 use crate::local_cluster::LocalClusterArgs;
 use crate::manifests::ManifestsArgs;
 use crate::run::RunArgs;
-use crate::{completions, config, docs, explain, local_cluster, manifests, output, run};
+use crate::{completions, config, demo, docs, explain, local_cluster, manifests, output, run};
 
 /// Brings workloads back after a Kubernetes node is lost: quickly, and never twice.
 #[derive(Debug, Parser)]
@@ -24,6 +25,11 @@ pub(crate) struct Cli {
 
 #[derive(Debug, Subcommand)]
 enum Command {
+    /// Watch nodes die and their work come back, in a cluster inside this process
+    ///
+    /// Starts a cluster in memory, Salvor, and a page on loopback, and plays a story. Nothing else is needed, and nothing
+    /// outside of it is touched.
+    Demo(DemoArgs),
     /// Run the operator until SIGTERM or SIGINT
     Run(RunArgs),
     /// Say what Salvor thinks of an object now, rule by rule, and why
@@ -53,6 +59,7 @@ enum Command {
 impl Cli {
     pub(crate) fn execute(self) -> Result<ExitCode, CliError> {
         match self.command {
+            Command::Demo(args) => return demo::execute(&args),
             Command::Run(args) => return run::execute(&args),
             Command::Explain(args) => explain::execute(&args)?,
             Command::Manifests(args) => manifests::execute(&args)?,

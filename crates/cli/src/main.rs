@@ -4,6 +4,7 @@ mod cli;
 mod cluster;
 mod completions;
 mod config;
+mod demo;
 mod docs;
 mod error;
 mod explain;

@@ -8,6 +8,7 @@ use std::{
     time::Duration,
 };
 
+use futures::future::join_all;
 use jiff::Timestamp;
 use salvor_recovery::{
     Action, Judgement, Reason, Verdict,
@@ -24,7 +25,8 @@ use crate::{
     executor::{Executor, Failure, Written},
     leader::Leadership,
     metrics::Metrics,
-    recovery::{Known, LiveInquiry, Recovery},
+    notices::{Notice, Notices},
+    recovery::{Known, LiveInquiry, LookedAfter, Recovery, Refused, View},
     time::Time,
     watch::WatchHealth,
 };
@@ -61,6 +63,7 @@ pub(crate) struct Shared {
     pub(crate) at_once: usize,
     /// How old a view may be for anything to be done on it.
     pub(crate) freshness: Duration,
+    pub(crate) notices: Notices,
 }
 
 /// One recovery being driven.
@@ -103,16 +106,30 @@ struct Tracked {
 /// How acting on a subject ended.
 struct End<R: Recovery> {
     subject: R::Subject,
-    done: Vec<Action>,
+    done: Vec<(Action, Written)>,
     untold: Option<EventNote>,
     outcome: Outcome,
+    began: Instant,
 }
 
 enum Outcome {
     Done,
     /// The live objects say otherwise than the view did.
     Changed(String),
-    Failed(Failure),
+    Failed(Box<Action>, Failure),
+}
+
+impl Outcome {
+    /// The event that could not be recorded, if it is that which failed.
+    fn untold(&self) -> Option<&EventNote> {
+        match self {
+            Self::Failed(step, _) => match &**step {
+                Action::EmitEvent(note) => Some(note),
+                _ => None,
+            },
+            Self::Done | Self::Changed(_) => None,
+        }
+    }
 }
 
 impl<R: Recovery> Engine<R> {
@@ -169,11 +186,16 @@ impl<R: Recovery> Engine<R> {
 
     fn lead(&mut self, leads: bool) {
         self.led = leads;
+        self.shared.notices.say(|| Notice::Leads(leads));
         for tracked in self.tracked.values_mut() {
             // Who led meanwhile has written and counted; what we remember of our own tries is worth nothing.
             *tracked = Tracked { verdict: tracked.verdict, due: tracked.due, ..Tracked::default() };
         }
         if leads {
+            if R::LISTS_TO_LEAD {
+                let asked = self.watches.iter().map(|watch| watch.ask_for_list()).max();
+                self.recovery.begin_to_lead(asked.unwrap_or(0));
+            }
             // What a follower saw, or the leader before us said, is said by us: its event has one name for all.
             if !self.tell_the_brake()
                 && let Some(engaged) = self.brake().engaged()
@@ -287,10 +309,12 @@ impl<R: Recovery> Engine<R> {
     }
 
     fn look_at(&mut self, subject: R::Subject) {
-        let now = self.shared.time.server();
+        let (now, began) = (self.shared.time.server(), Instant::now());
         let Some(judgement) = self.recovery.judge(&subject, now) else {
             self.wakes.remove(&subject);
             self.held.remove(&subject);
+            let gone = || Notice::Forgotten { recovery: R::NAME, subject: subject.to_string() };
+            self.shared.notices.say(gone);
             // No judgement of it will ask for the event any more.
             if let Some(note) = self.tracked.remove(&subject).and_then(|tracked| tracked.untold) {
                 self.tell(note);
@@ -307,7 +331,16 @@ impl<R: Recovery> Engine<R> {
             return;
         }
         let judgement = self.hold_back(&subject, judgement, now);
+        self.shared.notices.say(|| Notice::Judged {
+            recovery: R::NAME,
+            subject: subject.to_string(),
+            report: judgement.report(),
+        });
         let is_new = self.note(&subject, &judgement);
+        if judgement.verdict.actions().is_empty() {
+            let none = LookedAfter { done: &[], worked: true, took: began.elapsed() };
+            self.recovery.looked_after(&subject, none);
+        }
         match judgement.verdict {
             Verdict::Ignore(_) => {
                 let verdict = self.tracked.get(&subject).and_then(|t| t.verdict);
@@ -401,7 +434,7 @@ impl<R: Recovery> Engine<R> {
         let attempt = Attempt {
             executor: self.shared.executor.clone(),
             time: self.shared.time.clone(),
-            inquiry: self.recovery.inquiry(&subject),
+            inquiry: actions.iter().any(Action::needs_a_second_look).then(|| self.recovery.inquiry(&subject)),
             actions,
             why: why.to_string(),
         };
@@ -410,7 +443,7 @@ impl<R: Recovery> Engine<R> {
             let mut untold = None;
             let (done, outcome) = attempt.run::<R>(&subject, &mut untold).await;
             // The engine waits for every end before it goes.
-            let _ = ends.send(End { subject, done, untold, outcome });
+            let _ = ends.send(End { subject, done, untold, outcome, began: instant });
         });
     }
 
@@ -418,19 +451,38 @@ impl<R: Recovery> Engine<R> {
         self.watches.iter().any(|w| !w.is_synced() || w.staleness() > self.shared.freshness)
     }
 
-    fn ended(&mut self, End { subject, done, untold, outcome }: End<R>) {
+    fn ended(&mut self, End { subject, done, untold, outcome, began }: End<R>) {
         self.in_flight.remove(&subject);
-        for action in &done {
-            self.recovery.done(&subject, action);
-        }
         let (local, server) = (Instant::now(), self.shared.time.server());
-        let wrote = done.iter().any(|a| !matches!(a, Action::EmitEvent(_)));
-        let told = done.iter().any(|a| matches!(a, Action::EmitEvent(_)));
-        let tracked = self.track(&subject);
-        if told || untold.is_some() {
-            tracked.untold = untold;
+        let worked = !matches!(outcome, Outcome::Failed(..));
+        self.recovery.looked_after(&subject, LookedAfter { done: &done, worked, took: local - began });
+        let mut view = View::Shows;
+        for (step, answer) in &done {
+            if self.recovery.done(&subject, step, answer, server) == View::Lags {
+                view = View::Lags;
+            }
+            self.shared.notices.say(|| Notice::Did {
+                recovery: R::NAME,
+                subject: subject.to_string(),
+                action: step.clone(),
+            });
         }
-        if wrote {
+        let told = done.iter().any(|(step, _)| matches!(step, Action::EmitEvent(_)));
+        if told || untold.is_some() {
+            self.track(&subject).untold = untold;
+        }
+        if let Outcome::Failed(step, failure) = &outcome
+            && let Some(words) = failure.refusal()
+            && let Refused::Judged(note) = self.recovery.refused(&subject, step, &words, server)
+        {
+            tracing::warn!(recovery = R::NAME, %subject, %step, %failure, "refused");
+            if let Some(note) = note {
+                self.shared.executor.mention(note);
+            }
+            return self.enqueue(subject);
+        }
+        let tracked = self.track(&subject);
+        if view == View::Lags {
             tracked.echo_by = Some(local + ECHO_WITHIN);
         }
         let retry = match outcome {
@@ -445,14 +497,14 @@ impl<R: Recovery> Engine<R> {
                 tracing::info!(recovery = R::NAME, %subject, verdict, "not done: the live objects say otherwise");
                 Some(tracked.next_retry())
             }
-            Outcome::Failed(Failure::NotLeading) => None,
-            Outcome::Failed(Failure::Stale | Failure::Gone) => {
+            Outcome::Failed(_, Failure::NotLeading) => None,
+            Outcome::Failed(_, Failure::Stale | Failure::Gone) => {
                 tracing::debug!(recovery = R::NAME, %subject, "it changed since it was judged; judged again");
                 // Our view is behind. If news came in meanwhile it is not any more.
                 tracked.echo_by = (!tracked.heard).then(|| local + CATCH_UP_WITHIN);
                 None
             }
-            Outcome::Failed(failure) => {
+            Outcome::Failed(_, failure) => {
                 let wait = match &failure {
                     Failure::Throttled(pause) => tracked.next_retry().max(*pause),
                     _ => tracked.next_retry(),
@@ -502,7 +554,8 @@ impl Tracked {
 struct Attempt<I> {
     executor: Executor,
     time: Time,
-    inquiry: I,
+    /// There if some step needs a second look.
+    inquiry: Option<I>,
     actions: Vec<Action>,
     why: String,
 }
@@ -512,59 +565,70 @@ impl<I: LiveInquiry> Attempt<I> {
         self,
         subject: &R::Subject,
         untold: &mut Option<EventNote>,
-    ) -> (Vec<Action>, Outcome) {
-        let mut done = Vec::with_capacity(self.actions.len());
-        let mut written: Option<String> = None;
+    ) -> (Vec<(Action, Written)>, Outcome) {
+        let mut done: Vec<(Action, Written)> = Vec::with_capacity(self.actions.len());
         let mut not_told = None;
         for action in self.actions {
-            if action.needs_a_second_look() {
-                let known = match (&action, &written) {
+            if action.needs_a_second_look()
+                && let Some(inquiry) = &self.inquiry
+            {
+                let written = done.iter().rev().find_map(|(step, answer)| match answer {
+                    Written::Object(object) if !matches!(step, Action::EmitEvent(_)) => Some(object.as_str()),
+                    _ => None,
+                });
+                let known = match (&action, written) {
                     (Action::PatchPodStatus { .. }, _) => Known::Guarded,
                     (_, Some(object)) => Known::Written(object),
                     (_, None) => Known::Nothing,
                 };
-                let look = self.inquiry.ask(self.executor.client(), known, self.time.server());
+                let look = inquiry.ask(self.executor.client(), known, self.time.server());
+                let failed = |failure| Outcome::Failed(Box::new(action.clone()), failure);
                 match tokio::time::timeout(LOOK_TIMEOUT, look).await {
                     Ok(Ok(Some(judgement))) if asks_for(&judgement, &action) => {}
                     Ok(Ok(Some(judgement))) => {
                         return (done, Outcome::Changed(judgement.verdict.why().to_string()));
                     }
                     Ok(Ok(None)) => return (done, Outcome::Changed("it is not there any more".to_owned())),
-                    Ok(Err(error)) => return (done, Outcome::Failed(Failure::Api(error))),
-                    Err(_) => return (done, Outcome::Failed(Failure::Unanswered(LOOK_TIMEOUT))),
+                    Ok(Err(error)) => return (done, failed(Failure::Api(error))),
+                    Err(_) => return (done, failed(Failure::Unanswered(LOOK_TIMEOUT))),
                 }
             }
-            match self.executor.perform(&action).await {
-                Ok(result) => {
-                    if let Written::Object(object) = result
-                        && !matches!(action, Action::EmitEvent(_))
-                    {
-                        written = Some(object);
-                    }
-                    tracing::info!(recovery = R::NAME, %subject, %action, why = self.why, "done");
-                    done.push(action);
+            let results = join_all(action.steps().iter().map(|step| self.executor.perform(step))).await;
+            if results.iter().all(Result::is_ok) && !matches!(action, Action::Mention(_)) {
+                tracing::info!(recovery = R::NAME, %subject, %action, why = self.why, "done");
+            }
+            let steps = match action {
+                Action::AtOnce(steps) => steps,
+                step => vec![step],
+            };
+            let mut failed = None;
+            for (step, result) in steps.into_iter().zip(results) {
+                match result {
+                    Ok(answer) => done.push((step, answer)),
+                    Err(failure) => failed = Some(Outcome::Failed(Box::new(step), failure)),
                 }
-                Err(failure) => match action {
-                    // The work must not wait for the telling: that is made up for afterwards.
-                    Action::EmitEvent(note) => {
-                        *untold = Some(note);
-                        not_told = Some(failure);
+            }
+            match failed {
+                // The work must not wait for the telling: that is made up for afterwards.
+                Some(failed) => match failed.untold() {
+                    Some(note) => {
+                        *untold = Some(note.clone());
+                        not_told = Some(failed);
                     }
-                    _ => return (done, Outcome::Failed(failure)),
+                    None => return (done, failed),
                 },
+                None => {}
             }
         }
-        match not_told {
-            Some(failure) => (done, Outcome::Failed(failure)),
-            None => (done, Outcome::Done),
-        }
+        (done, not_told.unwrap_or(Outcome::Done))
     }
 }
 
-/// Whether a second judgement still asks for this very step, on this very object.
+/// Whether a second judgement still asks for these very steps, on these very objects.
 fn asks_for<Why>(judgement: &Judgement<Why>, action: &Action) -> bool {
-    let same = |a: &Action| a.name() == action.name() && a.subject() == action.subject();
-    judgement.verdict.actions().iter().any(same)
+    let same = |a: &Action, b: &Action| a.name() == b.name() && a.subject() == b.subject();
+    let asked: Vec<&Action> = judgement.verdict.actions().iter().flat_map(Action::steps).collect();
+    action.steps().iter().all(|step| asked.iter().any(|other| same(other, step)))
 }
 
 fn far_away() -> Instant {

@@ -8,13 +8,13 @@ use std::{
 
 use http::{
     Method, Request,
-    header::{CONTENT_TYPE, RETRY_AFTER},
+    header::{ACCEPT, CONTENT_TYPE, RETRY_AFTER},
 };
 use jiff::Timestamp;
 use kube::{Client, core::Status};
 use salvor_recovery::{
     Action,
-    action::{EventNote, NodeRef, Subject, Taint},
+    action::{EventNote, JobRef, NodeRef, PodRef, Subject, Taint},
 };
 use serde_json::{Value, json};
 use tokio::{sync::Semaphore, time::Instant};
@@ -25,10 +25,16 @@ use crate::{crash::CrashPoint, leader::Leadership, live, metrics::Metrics, time:
 const FIELD_MANAGER: &str = "salvor";
 /// A write that is not answered by then has an unknown outcome, and is judged anew.
 const WRITE_TIMEOUT: Duration = Duration::from_secs(10);
+/// Merges lists by their keys.
+const STRATEGIC: &str = "application/strategic-merge-patch+json";
 /// A pause longer than this is a mistake of whoever asks for it.
 const LONGEST_PAUSE: u64 = 300;
+/// The answers to deletes and events are read by nobody, and the answer to a delete is the whole object.
+const BRIEFLY: &str = "application/json;as=PartialObjectMetadata;g=meta.k8s.io;v=v1, application/json";
 /// An event's note may not be longer.
 const LONGEST_NOTE: usize = 1024;
+
+const EVENTS: &str = "events.events.k8s.io";
 
 /// How a write failed.
 #[derive(Debug, thiserror::Error)]
@@ -68,6 +74,18 @@ impl Failure {
             Self::Api(_) => "error",
         }
     }
+
+    /// The server's words, if it understood the request and said no to what is in it: asking again will not help
+    /// before something else has changed.
+    pub(crate) fn refusal(&self) -> Option<String> {
+        match self {
+            Self::Forbidden { message, .. } => Some(message.clone()),
+            Self::Api(kube::Error::Api(status)) if (400..500).contains(&status.code) => {
+                Some(status.message.clone())
+            }
+            _ => None,
+        }
+    }
 }
 
 /// What a write left behind.
@@ -75,7 +93,7 @@ impl Failure {
 pub(crate) enum Written {
     /// The object as the server now has it.
     Object(String),
-    /// Nothing to show: an event, or an object that is gone.
+    /// Nothing that anybody would read: an event was told, or an object is going.
     Nothing,
 }
 
@@ -122,6 +140,10 @@ impl Executor {
 
     /// Carries out one action. Never waits out a pause that the server asked for: by then the judgement would be old.
     pub(crate) async fn perform(&self, action: &Action) -> Result<Written, Failure> {
+        if let Action::Mention(note) = action {
+            self.mention(note.clone());
+            return Ok(Written::Nothing);
+        }
         // Waiting is fair: whoever asked first goes first, whichever recovery it is.
         let Ok(_permit) = self.0.permits.acquire().await else { return Err(Failure::NotLeading) };
         let pause = self.quiet().and_then(|until| until.checked_duration_since(Instant::now()));
@@ -144,6 +166,16 @@ impl Executor {
             *quiet = (*quiet).max(Some(Instant::now() + *pause));
         }
         result
+    }
+
+    /// Records an event, some time soon, if it can be.
+    pub(crate) fn mention(&self, note: EventNote) {
+        let this = self.clone();
+        tokio::spawn(async move {
+            if let Err(failure) = this.perform(&Action::EmitEvent(note)).await {
+                tracing::debug!(%failure, "an event could not be recorded");
+            }
+        });
     }
 
     fn quiet(&self) -> std::sync::MutexGuard<'_, Option<Instant>> {
@@ -172,21 +204,66 @@ impl Executor {
                 // Strategic: conditions are merged by their type, so those of others stay without being read.
                 let guard = json!({ "uid": pod.uid, "resourceVersion": resource_version });
                 let body = json!({ "metadata": guard, "status": status });
-                let path = format!("/api/v1/namespaces/{}/pods/{}/status", pod.namespace, pod.name);
-                self.patch(&path, "application/strategic-merge-patch+json", &body, "pods/status").await
+                let path = format!("{}/status", pod_path(pod));
+                self.patch(&path, STRATEGIC, &body, "pods/status").await
             }
             Action::EmitEvent(note) => self.emit(note).await,
             Action::ForceDeletePod { pod } => {
-                let path = format!("/api/v1/namespaces/{}/pods/{}", pod.namespace, pod.name);
                 let options = json!({ "gracePeriodSeconds": 0, "preconditions": { "uid": pod.uid } });
-                let request =
-                    self.send(Method::DELETE, &path, "application/json", &options, "delete", "pods");
-                match request.await {
-                    // It is gone, which is all that was wanted.
-                    Err(Failure::Gone) => Ok(Written::Nothing),
-                    other => other,
-                }
+                self.delete(&pod_path(pod), &options, "pods").await
             }
+            Action::DeletePod { pod } => {
+                self.delete(&pod_path(pod), &json!({ "preconditions": { "uid": pod.uid } }), "pods").await
+            }
+            Action::DeleteJob { job } => {
+                let options =
+                    json!({ "propagationPolicy": "Foreground", "preconditions": { "uid": job.uid } });
+                self.delete(&job_path(job), &options, "jobs.batch").await
+            }
+            Action::CreatePod { job, name, body, .. } => self.create_pod(job, name, body).await,
+            Action::PatchJobStatus { job, resource_version, status } => {
+                let guard = json!({ "uid": job.uid, "resourceVersion": resource_version });
+                let body = json!({ "metadata": guard, "status": status });
+                let path = format!("{}/status", job_path(job));
+                // Not strategic: the whole status was judged, and what is null in it must go.
+                self.patch(&path, "application/merge-patch+json", &body, "jobs/status").await
+            }
+            Action::RemoveFinalizer { pod, finalizer, .. } => {
+                let body = json!({
+                    "metadata": { "uid": pod.uid, "$deleteFromPrimitiveList/finalizers": [finalizer] },
+                });
+                gone_is_fine(self.patch(&pod_path(pod), STRATEGIC, &body, "pods").await)
+            }
+            Action::AdoptPod { pod, resource_version, job, finalizer } => {
+                let body = json!({
+                    "metadata": {
+                        "uid": pod.uid,
+                        "resourceVersion": resource_version,
+                        "finalizers": [finalizer],
+                        "ownerReferences": [{
+                            "apiVersion": "batch/v1",
+                            "kind": "Job",
+                            "name": job.name,
+                            "uid": job.uid,
+                            "controller": true,
+                            "blockOwnerDeletion": true,
+                        }],
+                    },
+                });
+                gone_is_fine(self.patch(&pod_path(pod), STRATEGIC, &body, "pods").await)
+            }
+            Action::ReleasePod { pod, job, finalizer } => {
+                let body = json!({
+                    "metadata": {
+                        "uid": pod.uid,
+                        "$deleteFromPrimitiveList/finalizers": [finalizer],
+                        "ownerReferences": [{ "$patch": "delete", "uid": job.uid }],
+                    },
+                });
+                gone_is_fine(self.patch(&pod_path(pod), STRATEGIC, &body, "pods").await)
+            }
+            // Taken apart, or told in passing, before it comes to single writes.
+            Action::AtOnce(_) | Action::Mention(_) => Ok(Written::Nothing),
             Action::TaintNode { node, resource_version, taint, mark, since } => {
                 self.change_taints(node, resource_version, |taints| {
                     taints.retain(|t| !is(t, taint));
@@ -207,6 +284,25 @@ impl Executor {
                 })
                 .await
             }
+        }
+    }
+
+    async fn delete(&self, path: &str, options: &Value, resource: &'static str) -> Result<Written, Failure> {
+        gone_is_fine(self.send(Method::DELETE, path, "application/json", options, "delete", resource).await)
+    }
+
+    /// Creates a pod. If there is one of that name, it is the answer: ours, if the request was made before, or another's.
+    async fn create_pod(&self, job: &JobRef, name: &str, body: &Value) -> Result<Written, Failure> {
+        let pods = format!("/api/v1/namespaces/{}/pods", job.namespace);
+        let path = format!("{pods}?fieldManager={FIELD_MANAGER}");
+        let created = self.send(Method::POST, &path, "application/json", body, "create", "pods").await;
+        match created {
+            Err(Failure::Stale) => {
+                let path = format!("{pods}/{name}");
+                let found = live::get(&self.0.client, &path).await.map_err(Failure::Api)?;
+                found.map(Written::Object).ok_or(Failure::Stale)
+            }
+            other => other,
         }
     }
 
@@ -255,10 +351,7 @@ impl Executor {
             "reportingInstance": self.0.instance,
         });
         let path = format!("/apis/events.k8s.io/v1/namespaces/{namespace}/events");
-        match self
-            .send(Method::POST, &path, "application/json", &event, "create", "events.events.k8s.io")
-            .await
-        {
+        match self.send(Method::POST, &path, "application/json", &event, "create", EVENTS).await {
             // The event has a name of its own: there already, it was told already.
             Err(Failure::Stale) => Ok(Written::Nothing),
             // A namespace that is going away takes no events, and nobody will read them there.
@@ -291,10 +384,12 @@ impl Executor {
     ) -> Result<Written, Failure> {
         let creates = method == Method::POST;
         let body = serde_json::to_vec(body).map_err(|e| Failure::Api(kube::Error::SerdeError(e)))?;
+        let unread = method == Method::DELETE || resource == EVENTS;
         let request = Request::builder()
             .method(method)
             .uri(path)
             .header(CONTENT_TYPE, kind)
+            .header(ACCEPT, if unread { BRIEFLY } else { "application/json" })
             .body(body)
             .map_err(|e| Failure::Api(kube::Error::HttpError(e)))?;
         // Asked again at the last moment: a process may sleep between any two instructions.
@@ -305,6 +400,9 @@ impl Executor {
         let code = answer.status();
         let retry_after = answer.headers().get(RETRY_AFTER).and_then(|v| v.to_str().ok()?.parse().ok());
         let body = answer.into_body().collect_bytes().await.map_err(Failure::Api)?;
+        if code.is_success() && unread {
+            return Ok(Written::Nothing);
+        }
         let text = String::from_utf8_lossy(&body).into_owned();
         if code.is_success() {
             return Ok(Written::Object(text));
@@ -328,6 +426,22 @@ impl Executor {
     }
 }
 
+fn pod_path(pod: &PodRef) -> String {
+    format!("/api/v1/namespaces/{}/pods/{}", pod.namespace, pod.name)
+}
+
+fn job_path(job: &JobRef) -> String {
+    format!("/apis/batch/v1/namespaces/{}/jobs/{}", job.namespace, job.name)
+}
+
+/// An object that is gone needs nothing more.
+fn gone_is_fine(result: Result<Written, Failure>) -> Result<Written, Failure> {
+    match result {
+        Err(Failure::Gone) => Ok(Written::Nothing),
+        other => other,
+    }
+}
+
 fn is(taint: &Value, wanted: &Taint) -> bool {
     taint["key"] == wanted.key.as_str() && taint["effect"] == wanted.effect.as_str()
 }
@@ -336,6 +450,9 @@ fn regarding(subject: &Subject) -> Value {
     match subject {
         Subject::Pod(pod) => json!({
             "apiVersion": "v1", "kind": "Pod", "namespace": pod.namespace, "name": pod.name, "uid": pod.uid,
+        }),
+        Subject::Job(job) => json!({
+            "apiVersion": "batch/v1", "kind": "Job", "namespace": job.namespace, "name": job.name, "uid": job.uid,
         }),
         Subject::Lease { namespace, name } => json!({
             "apiVersion": "coordination.k8s.io/v1", "kind": "Lease", "namespace": namespace, "name": name,

@@ -6,11 +6,17 @@ use salvor_api::config::Configuration;
 use salvor_recovery::{
     Judgement, Reason, Report,
     brake::{Brake, BrakeState},
+    job::{JobPolicy, Memory, decide, remember},
     zombie::{ZombiePolicy, decide_node, decide_pod},
 };
 use serde::{Deserialize, Serialize};
 
-use crate::{leader::brake_state, live, recoveries::zombie, time::Time};
+use crate::{
+    leader::brake_state,
+    live,
+    recoveries::{job, zombie},
+    time::Time,
+};
 
 /// Why an explanation cannot be given.
 #[derive(Debug, thiserror::Error)]
@@ -74,6 +80,31 @@ pub async fn explain_pod(
     let policy = ZombiePolicy::new(configuration);
     let judgement = decide_pod(&pod, node.as_ref(), &policy, time.server());
     let report = reviewed(&client, configuration, &time, judgement).await;
+    Ok(Explanation { subject, recoveries: vec![report], history })
+}
+
+/// What Salvor thinks of a Job now.
+pub async fn explain_job(
+    config: kube::Config,
+    configuration: &Configuration,
+    namespace: &str,
+    name: &str,
+) -> Result<Explanation, ExplainError> {
+    let subject = format!("job {namespace}/{name}");
+    let (client, time) = connect(config)?;
+    let read = job::read_live(&client, namespace, name).await.map_err(|e| cannot_read(&subject, e))?;
+    let view = read.ok_or_else(|| ExplainError::NotFound(subject.clone()))?;
+    let pods = job::read_live_pods(&client, &view).await;
+    let pods = pods.map_err(|e| cannot_read(&format!("the pods of {subject}"), e))?;
+    let history = history(&client, namespace, &view.job.uid).await.map_err(|e| cannot_read("events", e))?;
+    let policy = JobPolicy::new(configuration);
+    // What a running controller remembers is not known here: failed pods are looked at anew.
+    let mut memory = Memory::default();
+    for pod in &pods {
+        remember(&mut memory, &view, pod, &policy);
+    }
+    let judgement = decide(&view, &pods, &[], &memory, &policy, time.server());
+    let report = RecoveryReport { recovery: "job", report: judgement.report() };
     Ok(Explanation { subject, recoveries: vec![report], history })
 }
 
@@ -145,11 +176,14 @@ async fn history(client: &Client, namespace: &str, uid: &str) -> kube::Result<Ve
     let path = format!("/api/v1/namespaces/{namespace}/events?fieldSelector=involvedObject.uid%3D{uid}");
     let Some(text) = live::get(client, &path).await? else { return Ok(Vec::new()) };
     let events: Events = serde_json::from_str(&text).map_err(kube::Error::SerdeError)?;
-    let ours = salvor_api::names::events::POD_TERMINATION_CONTROLLER;
+    let ours = [
+        salvor_api::names::events::POD_TERMINATION_CONTROLLER,
+        salvor_api::names::job::events::JOB_CONTROLLER,
+    ];
     let mut lines: Vec<String> = events
         .items
         .into_iter()
-        .filter(|e| e.reporting_component == ours)
+        .filter(|e| ours.contains(&e.reporting_component.as_str()))
         .map(|e| format!("{} {}: {}", e.event_time.unwrap_or_default(), e.reason, e.message))
         .collect();
     lines.sort();

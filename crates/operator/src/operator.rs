@@ -10,6 +10,7 @@ use salvor_api::config::Configuration;
 use salvor_recovery::{
     action::Subject,
     brake::{Brake, BrakeState},
+    job::JobPolicy,
     zombie::ZombiePolicy,
 };
 use tokio::{net::TcpListener, sync::mpsc};
@@ -21,7 +22,8 @@ use crate::{
     http::Endpoints,
     leader::{Elector, Leadership},
     metrics::Metrics,
-    recoveries::zombie::Zombies,
+    notices::Notices,
+    recoveries::{job::Jobs, zombie::Zombies},
     recovery::Recovery,
     surroundings::Surroundings,
     time::std_duration,
@@ -56,12 +58,13 @@ pub enum RunError {
 pub async fn run(
     config: kube::Config,
     configuration: Configuration,
+    notices: Notices,
     shutdown: CancellationToken,
 ) -> Result<(), RunError> {
     let address = configuration.bind;
     let listener = TcpListener::bind(address).await.map_err(|source| RunError::Bind { address, source })?;
     let served_at = listener.local_addr().map_err(|source| RunError::Bind { address, source })?;
-    let surroundings = Surroundings::of(config).map_err(RunError::Client)?;
+    let surroundings = Surroundings::of(config).map_err(RunError::Client)?.telling(notices);
     let operator = Operator::start(surroundings, &configuration);
 
     let stop_serving = CancellationToken::new();
@@ -96,7 +99,7 @@ struct Election {
 impl Operator {
     /// Starts the enabled recoveries on the current tokio runtime.
     pub fn start(surroundings: Surroundings, configuration: &Configuration) -> Self {
-        let Surroundings { client, time, identity } = surroundings;
+        let Surroundings { client, time, identity, notices } = surroundings;
         let metrics = Metrics::new(&time);
         let brake = Arc::new(Mutex::new(Brake::new(configuration.brake.clone(), BrakeState::default())));
 
@@ -135,8 +138,9 @@ impl Operator {
             metrics: metrics.clone(),
             dry_run: configuration.dry_run,
             home: home(configuration),
-            at_once: usize::try_from(writes).unwrap_or(1).max(1),
+            at_once: at_once(writes),
             freshness: std_duration(configuration.staleness.irreversible_action_limit),
+            notices,
         };
 
         let mut running = Running {
@@ -151,7 +155,16 @@ impl Operator {
         if let Some(disabled) = zombie.disabled {
             tracing::warn!(recovery = Zombies::NAME, ?disabled, "switched off");
         } else {
-            running.start(Zombies::new(Arc::new(zombie)));
+            running.start(Zombies::new(Arc::new(zombie)), at_once(writes));
+        }
+        let job = JobPolicy::new(configuration);
+        if job.enabled {
+            running.start(
+                Jobs::new(Arc::new(job), metrics.job().clone()),
+                at_once(configuration.job.concurrent_jobs),
+            );
+        } else {
+            tracing::warn!(recovery = Jobs::NAME, "switched off");
         }
 
         let Running { stop, watches, healths, engines, .. } = running;
@@ -201,7 +214,8 @@ struct Running {
 }
 
 impl Running {
-    fn start<R: Recovery>(&mut self, recovery: R) {
+    /// Starts a recovery that acts on so many subjects at once.
+    fn start<R: Recovery>(&mut self, recovery: R, at_once: usize) {
         let (news, inbox) = mpsc::channel(NEWS);
         let mut watches = Vec::new();
         for feed in recovery.feeds(&self.client, &news) {
@@ -209,10 +223,15 @@ impl Running {
             self.watches.push(AbortOnDropHandle::new(tokio::spawn(feed.run)));
         }
         self.healths.extend(watches.iter().cloned());
-        let engine = Engine::new(recovery, self.shared.clone(), watches);
+        let shared = Shared { at_once, ..self.shared.clone() };
+        let engine = Engine::new(recovery, shared, watches);
         self.engines.push(AbortOnDropHandle::new(tokio::spawn(engine.run(inbox, self.stop.clone()))));
         tracing::info!(recovery = R::NAME, "started");
     }
+}
+
+fn at_once(number: u32) -> usize {
+    usize::try_from(number).unwrap_or(usize::MAX).max(1)
 }
 
 /// Events about Salvor itself are about its lease, in its own namespace; without an election, in the default one.

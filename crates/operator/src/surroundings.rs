@@ -11,6 +11,7 @@ use tower::{BoxError, Service};
 
 use crate::{
     client::{connect, observe},
+    notices::Notices,
     time::Time,
 };
 
@@ -19,6 +20,7 @@ pub struct Surroundings {
     pub(crate) client: Client,
     pub(crate) time: Time,
     pub(crate) identity: String,
+    pub(crate) notices: Notices,
 }
 
 impl Surroundings {
@@ -28,7 +30,8 @@ impl Surroundings {
     /// If no client can be made of the configuration.
     pub fn of(config: kube::Config) -> kube::Result<Self> {
         let time = Time::system();
-        Ok(Self { client: connect(config, &time)?, identity: identity(time.local()), time })
+        let notices = Notices::default();
+        Ok(Self { client: connect(config, &time)?, identity: identity(time.local()), time, notices })
     }
 
     /// A cluster in this process. The operator's own clock shows `now` and goes on as tokio's does; the server's it learns
@@ -43,7 +46,13 @@ impl Surroundings {
     {
         let time = Time::starting_at(now);
         let client = observe(ClientBuilder::new(service, "default"), &time);
-        Self { client, time, identity: identity.into() }
+        Self { client, time, identity: identity.into(), notices: Notices::default() }
+    }
+
+    /// What is judged and done is told to somebody.
+    #[must_use]
+    pub fn telling(self, notices: Notices) -> Self {
+        Self { notices, ..self }
     }
 }
 

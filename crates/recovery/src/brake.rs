@@ -298,8 +298,18 @@ fn disrupted_pods(actions: &[Action]) -> Option<u32> {
             Action::PatchPodStatus { .. } => 1,
             Action::TaintNode { .. } => PODS_OF_A_NODE,
             Action::EmitEvent(_) | Action::ForceDeletePod { .. } | Action::UntaintNode { .. } => 0,
+            // A Job's own pods, by the Job's own spec.
+            Action::AtOnce(_)
+            | Action::Mention(_)
+            | Action::CreatePod { .. }
+            | Action::PatchJobStatus { .. }
+            | Action::RemoveFinalizer { .. }
+            | Action::DeletePod { .. }
+            | Action::AdoptPod { .. }
+            | Action::ReleasePod { .. }
+            | Action::DeleteJob { .. } => 0,
         };
-        actions.iter().map(pods).fold(0, u32::saturating_add)
+        actions.iter().flat_map(Action::steps).map(pods).fold(0, u32::saturating_add)
     })
 }
 

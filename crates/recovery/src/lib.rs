@@ -12,6 +12,7 @@ pub mod action;
 pub mod brake;
 #[cfg(test)]
 mod fuzz;
+pub mod job;
 mod server_clock;
 mod verdict;
 pub mod zombie;

@@ -148,6 +148,21 @@ pub const FIELDS: &[Field] = &[
         "The IP address and port on which /metrics, /healthz and /readyz are served.",
     ),
     field(
+        "page",
+        Object,
+        Parent,
+        "A page that shows nodes, pods, what is stuck and why, and what happened. It only shows. It watches all pods and nodes, \
+         which costs memory. Only the leader's page has verdicts.",
+    ),
+    field("page.enabled", Bool, Default("false"), "Whether the page is served."),
+    field(
+        "page.bind",
+        Address,
+        Default("127.0.0.1:8081"),
+        "The IP address and port on which the page is served. It shows the names of all nodes and pods to everybody who can \
+         reach that address; there is no password. Use kubectl port-forward to look at it from elsewhere.",
+    ),
+    field(
         "logFormat",
         Choice(&["text", "json"]),
         Default("text"),
@@ -246,6 +261,61 @@ pub const FIELDS: &[Field] = &[
         "How long a node must have carried the taint node.kubernetes.io/unreachable. Must be more than zero. There is no \
          default on purpose.",
     ),
+    field(
+        "job",
+        Object,
+        Parent,
+        "How Jobs are run whose spec.managedBy is salvor.dev/job-controller. Which of them wait for failed pods before \
+         replacing them is each Job's own podReplacementPolicy, as long as the feature gate JobPodReplacementPolicy is on.",
+    ),
+    field(
+        "job.unmanagedJobs",
+        Bool,
+        Default("false"),
+        "Also run Jobs that have no spec.managedBy. Only where the built-in Job controller is switched off: two \
+         controllers on one Job undo each other's work.",
+    ),
+    field(
+        "job.deleteFinishedJobs",
+        Bool,
+        Default("false"),
+        "Delete finished Jobs after their ttlSecondsAfterFinished. Kubernetes' own controller does that for every Job, so \
+         this is for clusters without it.",
+    ),
+    field(
+        "job.concurrentJobs",
+        Integer(1, 10_000),
+        Default("32"),
+        "How many Jobs are worked on at the same time; the others wait their turn. All of them together make no more \
+         requests at once than concurrency.writes allows.",
+    ),
+    field(
+        "job.maxUncountedPods",
+        Integer(1, 10_000),
+        Default("500"),
+        "How many ended pods are written into a Job's status at once before their finalizers are removed. More make fewer \
+         and larger writes.",
+    ),
+    field(
+        "job.maxPodsAtOnce",
+        Integer(1, 100_000),
+        Default("500"),
+        "How many pods of one Job are created or deleted before the Job is judged again.",
+    ),
+    field(
+        "job.batchPeriod",
+        Duration,
+        Default("1s"),
+        "The least time between two writes of one Job's status that only move its counters. The first such write, and \
+         every write that changes a condition, is made at once. 0s writes every change.",
+    ),
+    field(
+        "job.backoffBase",
+        Duration,
+        Default("10s"),
+        "How long a Job waits before it replaces a pod after the first failure; twice as long after each further one.",
+    ),
+    field("job.backoffMax", Duration, Default("10m0s"), "The longest such wait. At least backoffBase."),
     field(
         "brake",
         Object,

@@ -62,6 +62,8 @@ pub struct Configuration {
     pub leader_election: LeaderElection,
     /// Where metrics and health are served.
     pub bind: SocketAddr,
+    /// The page that shows the cluster.
+    pub page: PageSettings,
     /// The form of log lines.
     pub log_format: LogFormat,
     /// How much is done at once.
@@ -70,6 +72,8 @@ pub struct Configuration {
     pub staleness: Staleness,
     /// The rules of zombie recovery.
     pub failure_recovery_policy: FailureRecoveryPolicy,
+    /// How Jobs are run.
+    pub job: JobSettings,
     /// What holds all recoveries back when too much fails at once.
     pub brake: BrakeLimits,
 }
@@ -84,10 +88,12 @@ impl Default for Configuration {
             dry_run: false,
             leader_election: LeaderElection::default(),
             bind: SocketAddr::from((Ipv4Addr::UNSPECIFIED, 8080)),
+            page: PageSettings::default(),
             log_format: LogFormat::Text,
             concurrency: Concurrency::default(),
             staleness: Staleness::default(),
             failure_recovery_policy: FailureRecoveryPolicy::default(),
+            job: JobSettings::default(),
             brake: BrakeLimits::default(),
         }
     }
@@ -121,6 +127,22 @@ impl Default for LeaderElection {
             renew_deadline: GoDuration::from_secs(10),
             retry_period: GoDuration::from_secs(2),
         }
+    }
+}
+
+/// The page that shows the cluster.
+#[derive(Clone, Debug, PartialEq, Eq, Serialize, Deserialize)]
+#[serde(rename_all = "camelCase", default, deny_unknown_fields)]
+pub struct PageSettings {
+    /// Whether it is served at all.
+    pub enabled: bool,
+    /// Where.
+    pub bind: SocketAddr,
+}
+
+impl Default for PageSettings {
+    fn default() -> Self {
+        Self { enabled: false, bind: SocketAddr::from((Ipv4Addr::LOCALHOST, 8081)) }
     }
 }
 
@@ -215,6 +237,43 @@ pub struct TaintNodeOutOfService {
     pub node_selector: LabelSelector,
     /// How long a node must have been unreachable.
     pub unreachable_node_timeout: GoDuration,
+}
+
+/// How Jobs are run.
+#[derive(Clone, Debug, PartialEq, Eq, Serialize, Deserialize)]
+#[serde(rename_all = "camelCase", default, deny_unknown_fields)]
+pub struct JobSettings {
+    /// Whether Jobs without `spec.managedBy` are taken too.
+    pub unmanaged_jobs: bool,
+    /// Whether finished Jobs are deleted after their time to live.
+    pub delete_finished_jobs: bool,
+    /// Jobs that are worked on at once.
+    pub concurrent_jobs: u32,
+    /// Ended pods that are written down at once before their finalizers go.
+    pub max_uncounted_pods: u32,
+    /// Pods created or deleted in one go.
+    pub max_pods_at_once: u32,
+    /// The least time between two status writes that only move counters.
+    pub batch_period: GoDuration,
+    /// The wait after the first failure of a pod.
+    pub backoff_base: GoDuration,
+    /// The longest wait after a failure of a pod.
+    pub backoff_max: GoDuration,
+}
+
+impl Default for JobSettings {
+    fn default() -> Self {
+        Self {
+            unmanaged_jobs: false,
+            delete_finished_jobs: false,
+            concurrent_jobs: 32,
+            max_uncounted_pods: 500,
+            max_pods_at_once: 500,
+            batch_period: GoDuration::from_secs(1),
+            backoff_base: GoDuration::from_secs(10),
+            backoff_max: GoDuration::from_secs(600),
+        }
+    }
 }
 
 /// What holds all recoveries back when too much fails at once.

@@ -1,7 +1,9 @@
 //! Values that are well formed but cannot work together.
 
 use super::problem::{ConfigError, Path, Problem};
-use super::{Configuration, FailureRecoveryRule, LeaderElection, TaintNodeOutOfService, TerminatePod};
+use super::{
+    Configuration, FailureRecoveryRule, JobSettings, LeaderElection, TaintNodeOutOfService, TerminatePod,
+};
 use crate::{GoDuration, LabelSelector, SelectorField, names};
 
 /// client-go spreads its retries by this factor, and a leader must fit at least one retry into its deadline.
@@ -46,6 +48,7 @@ impl Configuration {
                 }
             }
         }
+        found.job(&self.job);
         let percent = self.brake.max_unreachable_percent;
         if percent > 100 {
             found.note(
@@ -128,6 +131,25 @@ impl Found {
         if irreversible > ready {
             let message = format!("{irreversible} must be at most readyLimit, which is {ready}");
             self.note(Path::of("staleness.irreversibleActionLimit"), message);
+        }
+    }
+
+    fn job(&mut self, job: &JobSettings) {
+        for (path, value) in [
+            ("job.concurrentJobs", job.concurrent_jobs),
+            ("job.maxUncountedPods", job.max_uncounted_pods),
+            ("job.maxPodsAtOnce", job.max_pods_at_once),
+        ] {
+            if value == 0 {
+                self.note(Path::of(path), "0 lets no Job go on: set it to at least 1");
+            }
+        }
+        self.not_negative("job.batchPeriod", job.batch_period);
+        self.not_negative("job.backoffBase", job.backoff_base);
+        if job.backoff_max < job.backoff_base {
+            let message =
+                format!("{} must be at least backoffBase, which is {}", job.backoff_max, job.backoff_base);
+            self.note(Path::of("job.backoffMax"), message);
         }
     }
 

@@ -116,10 +116,13 @@ impl LiveInquiry for Look {
 
 impl Recovery for Told {
     const NAME: &'static str = "told";
+    const LISTS_TO_LEAD: bool = false;
     type Subject = &'static str;
     type Why = AsTold;
     type News = News;
     type Inquiry = Look;
+
+    fn begin_to_lead(&mut self, _: u64) {}
 
     fn feeds(&self, _: &Client, _: &mpsc::Sender<News>) -> Vec<Feed> {
         vec![]
@@ -165,10 +168,16 @@ impl Recovery for Told {
         Look(subject, Some(live.unwrap_or(Want::Steps(&[Patch, Tell, Delete]))))
     }
 
-    fn done(&mut self, subject: &&'static str, action: &Action) {
-        if matches!(action, Action::EmitEvent(_)) {
+    fn done(&mut self, subject: &&'static str, step: &Action, _: &Written, _: Timestamp) -> View {
+        if matches!(step, Action::EmitEvent(_)) {
             self.told.insert(subject);
+            return View::Shows;
         }
+        View::Lags
+    }
+
+    fn refused(&mut self, _: &&'static str, _: &Action, _: &str, _: Timestamp) -> Refused {
+        Refused::Waits
     }
 }
 
@@ -226,6 +235,7 @@ impl Bench {
             home: Subject::Lease { namespace: "home".into(), name: "salvor".into() },
             at_once: 2,
             freshness: Duration::from_secs(60),
+            notices: crate::notices::Notices::default(),
         };
         let (live, judged) = (World::default(), Arc::default());
         let recovery = Told {

@@ -24,8 +24,9 @@ use serde::Deserialize;
 use tokio::{sync::mpsc, time::Instant};
 
 use crate::{
+    executor::Written,
     live,
-    recovery::{Feed, Known, LiveInquiry, Recovery},
+    recovery::{Feed, Known, LiveInquiry, Recovery, Refused, View, relay},
     watch::{Change, Identified, Project, Target, WatchHealth, follow},
 };
 
@@ -170,10 +171,14 @@ impl Zombies {
 
 impl Recovery for Zombies {
     const NAME: &'static str = "zombie";
+    // Every write names the revision that was judged, or is preceded by a second look.
+    const LISTS_TO_LEAD: bool = false;
     type Subject = Subject;
     type Why = Why;
     type News = News;
     type Inquiry = Inquiry;
+
+    fn begin_to_lead(&mut self, _: u64) {}
 
     fn feeds(&self, client: &Client, news: &mpsc::Sender<News>) -> Vec<Feed> {
         let pods = WatchHealth::new(PODS.resource);
@@ -193,7 +198,7 @@ impl Recovery for Zombies {
         match news {
             News::Pod(Change::Applied(pod)) => vec![self.insert_pod(pod)],
             News::Pod(Change::Gone(uid)) => self.remove_pod(&uid).into_iter().collect(),
-            News::Pod(Change::Reset(pods)) => {
+            News::Pod(Change::Reset { all: pods, .. }) => {
                 let mut woken: BTreeSet<Subject> = self.pods.values().map(|p| Subject::pod(&p.pod)).collect();
                 let present: BTreeSet<String> = pods.iter().map(|p| p.pod.uid.clone()).collect();
                 let gone: Vec<String> =
@@ -216,7 +221,7 @@ impl Recovery for Zombies {
                 woken.push(Subject::Node { name });
                 woken
             }
-            News::Node(Change::Reset(nodes)) => {
+            News::Node(Change::Reset { all: nodes, .. }) => {
                 let mut woken: BTreeSet<Subject> = self.subjects().into_iter().collect();
                 let present: BTreeSet<String> = nodes.iter().map(|n| n.node.uid.clone()).collect();
                 self.nodes_listed = true;
@@ -283,7 +288,7 @@ impl Recovery for Zombies {
         }
     }
 
-    fn done(&mut self, subject: &Subject, action: &Action) {
+    fn done(&mut self, subject: &Subject, action: &Action, _: &Written, _: Timestamp) -> View {
         if let (Subject::Node { name }, Action::TaintNode { .. } | Action::UntaintNode { .. }) =
             (subject, action)
         {
@@ -294,7 +299,7 @@ impl Recovery for Zombies {
             }
         }
         if !matches!(action, Action::EmitEvent(_)) {
-            return;
+            return View::Lags;
         }
         match subject {
             Subject::Pod { uid, .. } => {
@@ -310,27 +315,11 @@ impl Recovery for Zombies {
                 }
             }
         }
+        View::Shows
     }
-}
 
-/// Runs a watch and wraps what it tells into the recovery's news.
-async fn relay<T: Send + 'static>(
-    watch: impl Future<Output = ()>,
-    mut changes: mpsc::Receiver<Change<T>>,
-    news: mpsc::Sender<News>,
-    wrap: fn(Change<T>) -> News,
-) {
-    let pass_on = async {
-        while let Some(change) = changes.recv().await {
-            if news.send(wrap(change)).await.is_err() {
-                return;
-            }
-        }
-    };
-    tokio::select! {
-        biased;
-        () = watch => {}
-        () = pass_on => {}
+    fn refused(&mut self, _: &Subject, _: &Action, _: &str, _: Timestamp) -> Refused {
+        Refused::Waits
     }
 }
 

@@ -106,7 +106,7 @@ impl Bench {
 
     async fn reset(&mut self) -> Vec<(String, u64)> {
         match self.next().await {
-            Change::Reset(all) => all,
+            Change::Reset { all, .. } => all,
             other => panic!("not a reset: {other:?}"),
         }
     }
