@@ -4,6 +4,7 @@
 
 mod crash_points;
 mod determinism;
+mod job_crash_points;
 mod sources;
 mod stage;
 mod waits;
