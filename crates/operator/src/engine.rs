@@ -3,7 +3,7 @@
 
 use std::{
     cmp::Reverse,
-    collections::{BTreeSet, BinaryHeap, HashMap, HashSet, VecDeque},
+    collections::{BTreeMap, BTreeSet, BinaryHeap, VecDeque},
     sync::{Arc, Mutex, MutexGuard, PoisonError},
     time::Duration,
 };
@@ -25,6 +25,7 @@ use crate::{
     executor::{Executor, Failure, Written},
     leader::Leadership,
     metrics::Metrics,
+    notices::{Notice, Notices},
     recovery::{Known, LiveInquiry, LookedAfter, Recovery, Refused, View},
     time::Time,
     watch::WatchHealth,
@@ -65,6 +66,7 @@ pub(crate) struct Shared {
     pub(crate) at_once: usize,
     /// How old a view may be for anything to be done on it.
     pub(crate) freshness: Duration,
+    pub(crate) notices: Notices,
 }
 
 /// One recovery being driven.
@@ -73,14 +75,14 @@ pub(crate) struct Engine<R: Recovery> {
     shared: Shared,
     watches: Vec<Arc<WatchHealth>>,
     ready: VecDeque<R::Subject>,
-    queued: HashSet<R::Subject>,
+    queued: BTreeSet<R::Subject>,
     timers: BinaryHeap<Reverse<(Instant, R::Subject)>>,
-    wakes: HashMap<R::Subject, Instant>,
-    tracked: HashMap<R::Subject, Tracked>,
-    in_flight: HashSet<R::Subject>,
+    wakes: BTreeMap<R::Subject, Instant>,
+    tracked: BTreeMap<R::Subject, Tracked>,
+    in_flight: BTreeSet<R::Subject>,
     held: BTreeSet<R::Subject>,
     /// Subjects that took long to judge, and until when they are left alone.
-    resting: HashMap<R::Subject, Instant>,
+    resting: BTreeMap<R::Subject, Instant>,
     ends: (mpsc::UnboundedSender<End<R>>, mpsc::UnboundedReceiver<End<R>>),
     /// Whether everything has been looked at since we lead.
     led: bool,
@@ -142,13 +144,13 @@ impl<R: Recovery> Engine<R> {
             shared,
             watches,
             ready: VecDeque::new(),
-            queued: HashSet::new(),
+            queued: BTreeSet::new(),
             timers: BinaryHeap::new(),
-            wakes: HashMap::new(),
-            tracked: HashMap::new(),
-            in_flight: HashSet::new(),
+            wakes: BTreeMap::new(),
+            tracked: BTreeMap::new(),
+            in_flight: BTreeSet::new(),
             held: BTreeSet::new(),
-            resting: HashMap::new(),
+            resting: BTreeMap::new(),
             ends: mpsc::unbounded_channel(),
             led: false,
             complained_of_age: None,
@@ -157,7 +159,7 @@ impl<R: Recovery> Engine<R> {
 
     /// Runs until told to stop, then until what is under way has ended.
     pub(crate) async fn run(mut self, mut news: mpsc::Receiver<R::News>, stop: CancellationToken) {
-        let mut leadership = self.shared.leadership.clone();
+        let leadership = self.shared.leadership.clone();
         loop {
             let wake = self.timers.peek().map(|Reverse((at, _))| *at);
             tokio::select! {
@@ -190,6 +192,7 @@ impl<R: Recovery> Engine<R> {
 
     fn lead(&mut self, leads: bool) {
         self.led = leads;
+        self.shared.notices.say(|| Notice::Leads(leads));
         for tracked in self.tracked.values_mut() {
             // Who led meanwhile has written and counted; what we remember of our own tries is worth nothing.
             *tracked = Tracked { verdict: tracked.verdict, due: tracked.due, ..Tracked::default() };
@@ -334,6 +337,8 @@ impl<R: Recovery> Engine<R> {
         let Some(judgement) = self.recovery.judge(&subject, now) else {
             self.wakes.remove(&subject);
             self.held.remove(&subject);
+            let gone = || Notice::Forgotten { recovery: R::NAME, subject: subject.to_string() };
+            self.shared.notices.say(gone);
             // No judgement of it will ask for the event any more.
             if let Some(note) = self.tracked.remove(&subject).and_then(|tracked| tracked.untold) {
                 self.tell(note);
@@ -350,6 +355,11 @@ impl<R: Recovery> Engine<R> {
             return;
         }
         let judgement = self.hold_back(&subject, judgement, now);
+        self.shared.notices.say(|| Notice::Judged {
+            recovery: R::NAME,
+            subject: subject.to_string(),
+            report: judgement.report(),
+        });
         let is_new = self.note(&subject, &judgement);
         if judgement.verdict.actions().is_empty() {
             let none = LookedAfter { done: &[], worked: true, took: began.elapsed() };
@@ -358,7 +368,11 @@ impl<R: Recovery> Engine<R> {
         match judgement.verdict {
             Verdict::Ignore(_) => {
                 let verdict = self.tracked.get(&subject).and_then(|t| t.verdict);
-                self.tracked.insert(subject, Tracked { verdict, ..Tracked::default() });
+                let before = self.tracked.insert(subject, Tracked { verdict, ..Tracked::default() });
+                // Nor will this judgement ask for the event again.
+                if let Some(note) = before.and_then(|tracked| tracked.untold) {
+                    self.tell(note);
+                }
             }
             Verdict::Wait { until, .. } => {
                 let tracked = self.track(&subject);
@@ -471,6 +485,11 @@ impl<R: Recovery> Engine<R> {
             if self.recovery.done(&subject, step, answer, server) == View::Lags {
                 view = View::Lags;
             }
+            self.shared.notices.say(|| Notice::Did {
+                recovery: R::NAME,
+                subject: subject.to_string(),
+                action: step.clone(),
+            });
         }
         let told = done.iter().any(|(step, _)| matches!(step, Action::EmitEvent(_)));
         if told || untold.is_some() {
@@ -613,16 +632,11 @@ impl<I: LiveInquiry> Attempt<I> {
                     Err(failure) => failed = Some(Outcome::Failed(Box::new(step), failure)),
                 }
             }
-            match failed {
+            if let Some(failed) = failed {
                 // The work must not wait for the telling: that is made up for afterwards.
-                Some(failed) => match failed.untold() {
-                    Some(note) => {
-                        *untold = Some(note.clone());
-                        not_told = Some(failed);
-                    }
-                    None => return (done, failed),
-                },
-                None => {}
+                let Some(note) = failed.untold() else { return (done, failed) };
+                *untold = Some(note.clone());
+                not_told = Some(failed);
             }
         }
         (done, not_told.unwrap_or(Outcome::Done))

@@ -431,6 +431,7 @@ impl Executor {
         verb: &'static str,
         resource: &'static str,
     ) -> Result<String, Failure> {
+        let creates = request.method() == Method::POST;
         // Asked again at the last moment: a process may sleep between any two instructions.
         if !self.0.leadership.leads() {
             return Err(Failure::NotLeading);
@@ -446,6 +447,10 @@ impl Executor {
         let status: Status = serde_json::from_str(&text)
             .unwrap_or_else(|_| Status::failure(text.trim(), "").with_code(code.as_u16()));
         Err(match code.as_u16() {
+            // A quota that somebody else changed at the same time; what was to be created is not there.
+            409 if creates && status.reason != "AlreadyExists" => {
+                Failure::Api(kube::Error::Api(status.boxed()))
+            }
             409 => Failure::Stale,
             // The guard's UID is another pod's: the API says so as a validation error.
             422 if status.message.contains("metadata.uid") => Failure::Stale,

@@ -17,12 +17,16 @@ mod http;
 mod leader;
 mod live;
 mod metrics;
+mod notices;
 mod operator;
 mod recoveries;
 mod recovery;
+mod surroundings;
 mod time;
-mod watch;
+pub mod watch;
 
 pub use explain::{ExplainError, Explanation, RecoveryReport, explain_job, explain_node, explain_pod};
 pub use metrics::reference as metrics_reference;
-pub use operator::{RunError, run};
+pub use notices::{Notice, Notices};
+pub use operator::{Operator, RunError, run};
+pub use surroundings::Surroundings;

@@ -1,6 +1,6 @@
 //! What the operator asks of a recovery: what it watches, whom a change concerns, and its judgement.
 
-use std::{fmt::Display, future::Future, hash::Hash, sync::Arc, time::Duration};
+use std::{fmt::Display, future::Future, sync::Arc, time::Duration};
 
 use futures::future::BoxFuture;
 use jiff::Timestamp;
@@ -97,9 +97,9 @@ pub(crate) enum Refused {
 }
 
 /// What is judged. Prints as a person would name it.
-pub(crate) trait Subject: Clone + Eq + Ord + Hash + Display + Send + Sync + 'static {}
+pub(crate) trait Subject: Clone + Ord + Display + Send + Sync + 'static {}
 
-impl<T: Clone + Eq + Ord + Hash + Display + Send + Sync + 'static> Subject for T {}
+impl<T: Clone + Ord + Display + Send + Sync + 'static> Subject for T {}
 
 /// What is known of the subject itself without reading it again.
 #[derive(Clone, Copy, Debug)]
@@ -142,6 +142,7 @@ pub(crate) async fn relay<T: Send + 'static, News: Send + 'static>(
         }
     };
     tokio::select! {
+        biased;
         () = watch => {}
         () = pass_on => {}
     }

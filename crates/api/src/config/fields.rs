@@ -148,6 +148,21 @@ pub const FIELDS: &[Field] = &[
         "The IP address and port on which /metrics, /healthz and /readyz are served.",
     ),
     field(
+        "page",
+        Object,
+        Parent,
+        "A page that shows nodes, pods, what is stuck and why, and what happened. It only shows. It watches all pods and nodes, \
+         which costs memory. Only the leader's page has verdicts.",
+    ),
+    field("page.enabled", Bool, Default("false"), "Whether the page is served."),
+    field(
+        "page.bind",
+        Address,
+        Default("127.0.0.1:8081"),
+        "The IP address and port on which the page is served. It shows the names of all nodes and pods to everybody who can \
+         reach that address; there is no password. Use kubectl port-forward to look at it from elsewhere.",
+    ),
+    field(
         "logFormat",
         Choice(&["text", "json"]),
         Default("text"),

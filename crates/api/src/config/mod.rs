@@ -62,6 +62,8 @@ pub struct Configuration {
     pub leader_election: LeaderElection,
     /// Where metrics and health are served.
     pub bind: SocketAddr,
+    /// The page that shows the cluster.
+    pub page: PageSettings,
     /// The form of log lines.
     pub log_format: LogFormat,
     /// How much is done at once.
@@ -86,6 +88,7 @@ impl Default for Configuration {
             dry_run: false,
             leader_election: LeaderElection::default(),
             bind: SocketAddr::from((Ipv4Addr::UNSPECIFIED, 8080)),
+            page: PageSettings::default(),
             log_format: LogFormat::Text,
             concurrency: Concurrency::default(),
             staleness: Staleness::default(),
@@ -124,6 +127,22 @@ impl Default for LeaderElection {
             renew_deadline: GoDuration::from_secs(10),
             retry_period: GoDuration::from_secs(2),
         }
+    }
+}
+
+/// The page that shows the cluster.
+#[derive(Clone, Debug, PartialEq, Eq, Serialize, Deserialize)]
+#[serde(rename_all = "camelCase", default, deny_unknown_fields)]
+pub struct PageSettings {
+    /// Whether it is served at all.
+    pub enabled: bool,
+    /// Where.
+    pub bind: SocketAddr,
+}
+
+impl Default for PageSettings {
+    fn default() -> Self {
+        Self { enabled: false, bind: SocketAddr::from((Ipv4Addr::LOCALHOST, 8081)) }
     }
 }
 

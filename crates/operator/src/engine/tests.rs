@@ -68,7 +68,7 @@ struct Told {
     seen: World,
     /// What a second look finds, where it differs.
     live: World,
-    told: HashSet<&'static str>,
+    told: BTreeSet<&'static str>,
     judged: Arc<Mutex<Vec<&'static str>>>,
     nodes: Option<NodeCounts>,
 }
@@ -235,12 +235,13 @@ impl Bench {
             home: Subject::Lease { namespace: "home".into(), name: "salvor".into() },
             at_once: 2,
             freshness: Duration::from_secs(60),
+            notices: crate::notices::Notices::default(),
         };
         let (live, judged) = (World::default(), Arc::default());
         let recovery = Told {
             seen: World::default(),
             live: Arc::clone(&live),
-            told: HashSet::new(),
+            told: BTreeSet::new(),
             judged: Arc::clone(&judged),
             nodes: None,
         };
