@@ -45,6 +45,9 @@ const LOOK_TIMEOUT: Duration = Duration::from_secs(10);
 const COMPLAIN_EVERY: Duration = Duration::from_secs(30);
 /// How often a stale view is looked at again.
 const STALE_PAUSE: Duration = Duration::from_secs(1);
+/// A look that takes so long is followed by a rest of so many times its length.
+const LONG_LOOK: Duration = Duration::from_micros(500);
+const REST_AFTER_LOOK: u32 = 10;
 /// News taken in at once before anything is judged.
 const BATCH: usize = 256;
 
@@ -80,6 +83,8 @@ pub(crate) struct Engine<R: Recovery> {
     tracked: BTreeMap<R::Subject, Tracked>,
     in_flight: BTreeSet<R::Subject>,
     held: BTreeSet<R::Subject>,
+    /// Subjects that took long to judge, and until when they are left alone.
+    resting: BTreeMap<R::Subject, Instant>,
     ends: (mpsc::UnboundedSender<End<R>>, mpsc::UnboundedReceiver<End<R>>),
     /// Whether everything has been looked at since we lead.
     led: bool,
@@ -147,6 +152,7 @@ impl<R: Recovery> Engine<R> {
             tracked: BTreeMap::new(),
             in_flight: BTreeSet::new(),
             held: BTreeSet::new(),
+            resting: BTreeMap::new(),
             ends: mpsc::unbounded_channel(),
             led: false,
             complained_of_age: None,
@@ -309,9 +315,27 @@ impl<R: Recovery> Engine<R> {
                 continue;
             }
             self.queued.remove(&subject);
-            self.look_at(subject);
+            self.look_in_turn(subject);
         }
         self.ready.extend(later);
+    }
+
+    /// Looks at a subject, unless that took long a moment ago: one with thousands of parts, each of which has news, would
+    /// otherwise be all that is ever looked at.
+    fn look_in_turn(&mut self, subject: R::Subject) {
+        let began = Instant::now();
+        if let Some(until) = self.resting.remove(&subject)
+            && until > began
+        {
+            self.resting.insert(subject.clone(), until);
+            return self.wake_at(subject, until);
+        }
+        self.look_at(subject.clone());
+        let took = began.elapsed();
+        // Whatever it led to is followed up at once.
+        if took >= LONG_LOOK && !self.in_flight.contains(&subject) {
+            self.resting.insert(subject, began + took * REST_AFTER_LOOK);
+        }
     }
 
     fn look_at(&mut self, subject: R::Subject) {
@@ -614,16 +638,11 @@ impl<I: LiveInquiry> Attempt<I> {
                     Err(failure) => failed = Some(Outcome::Failed(Box::new(step), failure)),
                 }
             }
-            match failed {
+            if let Some(failed) = failed {
                 // The work must not wait for the telling: that is made up for afterwards.
-                Some(failed) => match failed.untold() {
-                    Some(note) => {
-                        *untold = Some(note.clone());
-                        not_told = Some(failed);
-                    }
-                    None => return (done, failed),
-                },
-                None => {}
+                let Some(note) = failed.untold() else { return (done, failed) };
+                *untold = Some(note.clone());
+                not_told = Some(failed);
             }
         }
         (done, not_told.unwrap_or(Outcome::Done))
