@@ -10,8 +10,8 @@ use salvor_api::config::ConfigError;
 use salvor_operator::{ExplainError, RunError};
 
 use crate::cluster::ClusterError;
-use crate::local_cluster::LocalClusterError;
 use crate::demo::DemoError;
+use crate::local_cluster::LocalClusterError;
 use crate::manifests::ManifestsError;
 use crate::settings::InvalidVariable;
 

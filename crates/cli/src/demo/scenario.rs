@@ -171,7 +171,8 @@ impl Scenario {
         for (fault, target) in faults {
             let Some(target) = target else { continue };
             if strike.is_some() {
-                let problem = "more than one of crash, partition, heal and reboot: make a step of each".into();
+                let problem =
+                    "more than one of crash, partition, heal and reboot: make a step of each".into();
                 return Err(bad(line, at, problem));
             }
             strike = Some((fault, self.nodes(&format!("{at}.{fault}"), &target)?));
@@ -180,7 +181,8 @@ impl Scenario {
             None => false,
             Some(text) if text.value == "recovered" => true,
             Some(text) => {
-                let problem = format!("{:?} cannot be expected: write recovered, or leave it out", text.value);
+                let problem =
+                    format!("{:?} cannot be expected: write recovered, or leave it out", text.value);
                 return Err(bad(text.referenced.line(), &format!("{at}.expect"), problem));
             }
         };
@@ -270,7 +272,8 @@ mod tests {
 
     #[test]
     fn a_zone_stands_for_its_nodes() {
-        let text = "title: t\nzones: 2\nnodesPerZone: 2\nsteps:\n- {after: 1m30s, title: x, crash: {zone: b}}\n";
+        let text =
+            "title: t\nzones: 2\nnodesPerZone: 2\nsteps:\n- {after: 1m30s, title: x, crash: {zone: b}}\n";
         let scenario = Scenario::parse(text).unwrap();
         let step = &scenario.steps[0];
         assert_eq!(step.after, Duration::from_secs(90));
@@ -281,13 +284,25 @@ mod tests {
     fn errors_name_the_field_the_value_the_line_and_what_is_right() {
         let step = |rest: &str| format!("title: t\nsteps:\n- after: 1s\n  title: x\n  {rest}\n");
         let cases = [
-            ("title: t\nzones: 27\nsteps: []\n".to_owned(), "line 2: zones: 27 cannot be used: write a whole number from 1 to 26"),
+            (
+                "title: t\nzones: 27\nsteps: []\n".to_owned(),
+                "line 2: zones: 27 cannot be used: write a whole number from 1 to 26",
+            ),
             ("title: t\nnodesPerZone: 0\nsteps: []\n".to_owned(), "line 2: nodesPerZone: 0 cannot be used"),
             ("title: t\npatience: soon\nsteps: []\n".to_owned(), "line 2: patience: "),
-            ("title: t\npatience: 25h\nsteps: []\n".to_owned(), "line 2: patience: \"25h\" cannot be used: write at most 24h"),
+            (
+                "title: t\npatience: 25h\nsteps: []\n".to_owned(),
+                "line 2: patience: \"25h\" cannot be used: write at most 24h",
+            ),
             ("title: t\nwork: {batch: 10001}\nsteps: []\n".to_owned(), "line 2: work: "),
-            (step("crash: {zone: z}"), "line 5: steps[0].crash.zone: there is no zone \"z\"; there are a, b, c"),
-            (step("heal: {node: x}"), "line 5: steps[0].heal.node: there is no node \"x\"; there are node-a1 to node-c4"),
+            (
+                step("crash: {zone: z}"),
+                "line 5: steps[0].crash.zone: there is no zone \"z\"; there are a, b, c",
+            ),
+            (
+                step("heal: {node: x}"),
+                "line 5: steps[0].heal.node: there is no node \"x\"; there are node-a1 to node-c4",
+            ),
             (step("reboot: {}"), "line 5: steps[0].reboot: write either {zone: NAME} or {node: NAME}"),
             (step("expect: joy"), "line 5: steps[0].expect: \"joy\" cannot be expected: write recovered"),
             (step("crash: {zone: a}\n  heal: {zone: a}"), "line 3: steps[0]: more than one of crash"),
@@ -300,7 +315,11 @@ mod tests {
 
     #[test]
     fn what_is_not_in_the_format_is_refused_with_its_line() {
-        for (text, field) in [("title: t\nstep: []\n", "step"), ("title: t\nwork: {cats: 1}\nsteps: []\n", "cats"), ("steps: []\n", "title")] {
+        for (text, field) in [
+            ("title: t\nstep: []\n", "step"),
+            ("title: t\nwork: {cats: 1}\nsteps: []\n", "cats"),
+            ("steps: []\n", "title"),
+        ] {
             let error = Scenario::parse(text).unwrap_err().to_string();
             assert!(error.contains(field) && error.contains("line"), "{error}");
         }

@@ -49,7 +49,8 @@ impl Stage {
         let nodes = scenario.node_names().map(|(zone, node)| NodeProfile::named(node).in_zone(&zone));
         cluster.fleet().add(nodes).await?;
         let (notices, heard) = Notices::channel();
-        let surroundings = Surroundings::in_process(cluster.api().clone(), cluster.api().now(), "salvor-demo");
+        let surroundings =
+            Surroundings::in_process(cluster.api().clone(), cluster.api().now(), "salvor-demo");
         let operator = Operator::start(surroundings.telling(notices), &configuration(with_salvor));
         let mut audience = JoinSet::new();
         let (fed, told, client) = (page.clone(), page.clone(), cluster.client());

@@ -58,7 +58,11 @@ impl Terminal {
             Kind::Did => ("36", "›"),
             Kind::Told => ("2", "·"),
         };
-        self.line(&format!("{} {}", self.paint("2", &at), self.paint(colour, &format!("{sign} {}", moment.text()))));
+        self.line(&format!(
+            "{} {}",
+            self.paint("2", &at),
+            self.paint(colour, &format!("{sign} {}", moment.text()))
+        ));
     }
 
     /// Any line.

@@ -143,7 +143,8 @@ pub(super) async fn missing(client: &Client, work: &Work) -> kube::Result<Missin
         phase == Some("Running") && pod.metadata.deletion_timestamp.is_none() && !on_silent_node(pod)
     };
     let mut missing = Missing::default();
-    for (app, wanted) in [("training", work.training), ("database", work.database), ("website", work.website)] {
+    for (app, wanted) in [("training", work.training), ("database", work.database), ("website", work.website)]
+    {
         // Two pods of one index are one.
         let running: BTreeSet<_> =
             pods.iter().filter(|p| label(p, "app") == Some(app)).filter(runs).map(identity).collect();
