@@ -27,6 +27,8 @@ use crate::watch::Watch;
 
 /// How often a watcher that wants bookmarks gets one where nothing else happens.
 const BOOKMARK_PERIOD: Duration = Duration::from_secs(60);
+/// How long before its end a watch gets one more, so that whoever goes on from there has missed little.
+const LAST_BOOKMARK: Duration = Duration::from_secs(2);
 
 /// The body of an answer.
 pub type Body = UnsyncBoxBody<Bytes, Infallible>;
@@ -190,18 +192,22 @@ impl Cluster {
     /// The lines of a watch, as they come.
     fn follow(&self, watch: Watch, bell: Listener<()>) -> impl Stream<Item = Bytes> + Send + use<> {
         let ends = Instant::now() + watch.lasts();
-        let follower = Follower {
-            cluster: self.clone(),
-            next_bookmark: Instant::now() + BOOKMARK_PERIOD,
-            watch,
-            bell,
-            ends,
-        };
+        let next_bookmark = next_bookmark(ends);
+        let follower = Follower { cluster: self.clone(), watch, bell, ends, next_bookmark };
         stream::unfold(follower, |mut follower| async move {
             let lines = follower.next().await?;
             Some((stream::iter(lines), follower))
         })
         .flatten()
+    }
+}
+
+/// When a watch that ends then gets its next bookmark.
+fn next_bookmark(ends: Instant) -> Instant {
+    let (now, periodic) = (Instant::now(), Instant::now() + BOOKMARK_PERIOD);
+    match ends.checked_sub(LAST_BOOKMARK) {
+        Some(last) if last > now && last < periodic => last,
+        _ => periodic,
     }
 }
 
@@ -234,7 +240,7 @@ impl Follower {
                     if Instant::now() >= self.ends {
                         return None;
                     }
-                    self.next_bookmark = Instant::now() + BOOKMARK_PERIOD;
+                    self.next_bookmark = next_bookmark(self.ends);
                     let revision = self.cluster.revision();
                     if let Some(bookmark) = self.watch.bookmark(revision) {
                         return Some(vec![bookmark]);

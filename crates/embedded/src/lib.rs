@@ -39,15 +39,18 @@ mod quantity;
 mod read;
 mod render;
 mod request;
+mod reviews;
 mod schema;
 mod selectors;
 mod server;
 mod signal;
 mod status;
 mod store;
+mod structs;
 mod subresources;
 mod table;
 mod watch;
+mod wire;
 mod write;
 
 pub use cluster::{Body, Change, ChangeKind, Cluster, Settings};

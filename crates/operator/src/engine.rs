@@ -26,7 +26,7 @@ use crate::{
     leader::Leadership,
     metrics::Metrics,
     notices::{Notice, Notices},
-    recovery::{Known, LiveInquiry, Recovery, Refused, View},
+    recovery::{Known, LiveInquiry, LookedAfter, Recovery, Refused, View},
     time::Time,
     watch::WatchHealth,
 };
@@ -109,6 +109,7 @@ struct End<R: Recovery> {
     done: Vec<(Action, Written)>,
     untold: Option<EventNote>,
     outcome: Outcome,
+    began: Instant,
 }
 
 enum Outcome {
@@ -308,7 +309,7 @@ impl<R: Recovery> Engine<R> {
     }
 
     fn look_at(&mut self, subject: R::Subject) {
-        let now = self.shared.time.server();
+        let (now, began) = (self.shared.time.server(), Instant::now());
         let Some(judgement) = self.recovery.judge(&subject, now) else {
             self.wakes.remove(&subject);
             self.held.remove(&subject);
@@ -336,10 +337,18 @@ impl<R: Recovery> Engine<R> {
             report: judgement.report(),
         });
         let is_new = self.note(&subject, &judgement);
+        if judgement.verdict.actions().is_empty() {
+            let none = LookedAfter { done: &[], worked: true, took: began.elapsed() };
+            self.recovery.looked_after(&subject, none);
+        }
         match judgement.verdict {
             Verdict::Ignore(_) => {
                 let verdict = self.tracked.get(&subject).and_then(|t| t.verdict);
-                self.tracked.insert(subject, Tracked { verdict, ..Tracked::default() });
+                let before = self.tracked.insert(subject, Tracked { verdict, ..Tracked::default() });
+                // Nor will this judgement ask for the event again.
+                if let Some(note) = before.and_then(|tracked| tracked.untold) {
+                    self.tell(note);
+                }
             }
             Verdict::Wait { until, .. } => {
                 let tracked = self.track(&subject);
@@ -434,7 +443,7 @@ impl<R: Recovery> Engine<R> {
             let mut untold = None;
             let (done, outcome) = attempt.run::<R>(&subject, &mut untold).await;
             // The engine waits for every end before it goes.
-            let _ = ends.send(End { subject, done, untold, outcome });
+            let _ = ends.send(End { subject, done, untold, outcome, began: instant });
         });
     }
 
@@ -442,9 +451,11 @@ impl<R: Recovery> Engine<R> {
         self.watches.iter().any(|w| !w.is_synced() || w.staleness() > self.shared.freshness)
     }
 
-    fn ended(&mut self, End { subject, done, untold, outcome }: End<R>) {
+    fn ended(&mut self, End { subject, done, untold, outcome, began }: End<R>) {
         self.in_flight.remove(&subject);
         let (local, server) = (Instant::now(), self.shared.time.server());
+        let worked = !matches!(outcome, Outcome::Failed(..));
+        self.recovery.looked_after(&subject, LookedAfter { done: &done, worked, took: local - began });
         let mut view = View::Shows;
         for (step, answer) in &done {
             if self.recovery.done(&subject, step, answer, server) == View::Lags {

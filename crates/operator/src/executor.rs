@@ -8,7 +8,7 @@ use std::{
 
 use http::{
     Method, Request,
-    header::{CONTENT_TYPE, RETRY_AFTER},
+    header::{ACCEPT, CONTENT_TYPE, RETRY_AFTER},
 };
 use jiff::Timestamp;
 use kube::{Client, core::Status};
@@ -29,8 +29,12 @@ const WRITE_TIMEOUT: Duration = Duration::from_secs(10);
 const STRATEGIC: &str = "application/strategic-merge-patch+json";
 /// A pause longer than this is a mistake of whoever asks for it.
 const LONGEST_PAUSE: u64 = 300;
+/// The answers to deletes and events are read by nobody, and the answer to a delete is the whole object.
+const BRIEFLY: &str = "application/json;as=PartialObjectMetadata;g=meta.k8s.io;v=v1, application/json";
 /// An event's note may not be longer.
 const LONGEST_NOTE: usize = 1024;
+
+const EVENTS: &str = "events.events.k8s.io";
 
 /// How a write failed.
 #[derive(Debug, thiserror::Error)]
@@ -89,7 +93,7 @@ impl Failure {
 pub(crate) enum Written {
     /// The object as the server now has it.
     Object(String),
-    /// Nothing to show: an event, or an object that is gone.
+    /// Nothing that anybody would read: an event was told, or an object is going.
     Nothing,
 }
 
@@ -347,10 +351,7 @@ impl Executor {
             "reportingInstance": self.0.instance,
         });
         let path = format!("/apis/events.k8s.io/v1/namespaces/{namespace}/events");
-        match self
-            .send(Method::POST, &path, "application/json", &event, "create", "events.events.k8s.io")
-            .await
-        {
+        match self.send(Method::POST, &path, "application/json", &event, "create", EVENTS).await {
             // The event has a name of its own: there already, it was told already.
             Err(Failure::Stale) => Ok(Written::Nothing),
             // A namespace that is going away takes no events, and nobody will read them there.
@@ -381,11 +382,14 @@ impl Executor {
         verb: &'static str,
         resource: &'static str,
     ) -> Result<Written, Failure> {
+        let creates = method == Method::POST;
         let body = serde_json::to_vec(body).map_err(|e| Failure::Api(kube::Error::SerdeError(e)))?;
+        let unread = method == Method::DELETE || resource == EVENTS;
         let request = Request::builder()
             .method(method)
             .uri(path)
             .header(CONTENT_TYPE, kind)
+            .header(ACCEPT, if unread { BRIEFLY } else { "application/json" })
             .body(body)
             .map_err(|e| Failure::Api(kube::Error::HttpError(e)))?;
         // Asked again at the last moment: a process may sleep between any two instructions.
@@ -396,6 +400,9 @@ impl Executor {
         let code = answer.status();
         let retry_after = answer.headers().get(RETRY_AFTER).and_then(|v| v.to_str().ok()?.parse().ok());
         let body = answer.into_body().collect_bytes().await.map_err(Failure::Api)?;
+        if code.is_success() && unread {
+            return Ok(Written::Nothing);
+        }
         let text = String::from_utf8_lossy(&body).into_owned();
         if code.is_success() {
             return Ok(Written::Object(text));
@@ -403,6 +410,10 @@ impl Executor {
         let status: Status = serde_json::from_str(&text)
             .unwrap_or_else(|_| Status::failure(text.trim(), "").with_code(code.as_u16()));
         Err(match code.as_u16() {
+            // A quota that somebody else changed at the same time; what was to be created is not there.
+            409 if creates && status.reason != "AlreadyExists" => {
+                Failure::Api(kube::Error::Api(status.boxed()))
+            }
             409 => Failure::Stale,
             // The guard's UID is another pod's: the API says so as a validation error.
             422 if status.message.contains("metadata.uid") => Failure::Stale,

@@ -138,7 +138,7 @@ impl Operator {
             metrics: metrics.clone(),
             dry_run: configuration.dry_run,
             home: home(configuration),
-            at_once: usize::try_from(writes).unwrap_or(1).max(1),
+            at_once: at_once(writes),
             freshness: std_duration(configuration.staleness.irreversible_action_limit),
             notices,
         };
@@ -155,11 +155,14 @@ impl Operator {
         if let Some(disabled) = zombie.disabled {
             tracing::warn!(recovery = Zombies::NAME, ?disabled, "switched off");
         } else {
-            running.start(Zombies::new(Arc::new(zombie)));
+            running.start(Zombies::new(Arc::new(zombie)), at_once(writes));
         }
         let job = JobPolicy::new(configuration);
         if job.enabled {
-            running.start(Jobs::new(Arc::new(job), metrics.clone()));
+            running.start(
+                Jobs::new(Arc::new(job), metrics.job().clone()),
+                at_once(configuration.job.concurrent_jobs),
+            );
         } else {
             tracing::warn!(recovery = Jobs::NAME, "switched off");
         }
@@ -211,7 +214,8 @@ struct Running {
 }
 
 impl Running {
-    fn start<R: Recovery>(&mut self, recovery: R) {
+    /// Starts a recovery that acts on so many subjects at once.
+    fn start<R: Recovery>(&mut self, recovery: R, at_once: usize) {
         let (news, inbox) = mpsc::channel(NEWS);
         let mut watches = Vec::new();
         for feed in recovery.feeds(&self.client, &news) {
@@ -219,10 +223,15 @@ impl Running {
             self.watches.push(AbortOnDropHandle::new(tokio::spawn(feed.run)));
         }
         self.healths.extend(watches.iter().cloned());
-        let engine = Engine::new(recovery, self.shared.clone(), watches);
+        let shared = Shared { at_once, ..self.shared.clone() };
+        let engine = Engine::new(recovery, shared, watches);
         self.engines.push(AbortOnDropHandle::new(tokio::spawn(engine.run(inbox, self.stop.clone()))));
         tracing::info!(recovery = R::NAME, "started");
     }
+}
+
+fn at_once(number: u32) -> usize {
+    usize::try_from(number).unwrap_or(usize::MAX).max(1)
 }
 
 /// Events about Salvor itself are about its lease, in its own namespace; without an election, in the default one.

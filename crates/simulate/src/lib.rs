@@ -4,17 +4,17 @@
 //! pass in seconds, no test waits, and one seed gives one history, byte by byte.
 //!
 //! - [`in_virtual_time`] runs a future so.
-//! - [`World`] is a cluster with its nodes, and the [`History`] of all its objects.
+//! - [`cluster`] is a cluster of a seed, with control loops and room for nodes; [`History`] is all that happens in it.
 //! - [`Process`] is an operator in it, which may be killed at any moment, also between two of its writes.
 
 mod history;
 mod line;
 mod process;
 mod runtime;
-mod world;
+mod seed;
 
 pub use history::History;
 pub use line::{CrashPoint, Line, Wired};
 pub use process::Process;
 pub use runtime::in_virtual_time;
-pub use world::{World, WorldOptions};
+pub use seed::cluster;

@@ -15,7 +15,7 @@ use tower::Service;
 pub enum CrashPoint {
     /// The write is never sent.
     Before(u32),
-    /// The write has been answered, and the process never learns how.
+    /// The write has been answered, and the process never learns how; or it waited for the answer for too long.
     After(u32),
 }
 
@@ -105,6 +105,15 @@ impl Line {
     }
 }
 
+/// Cuts a line when it is dropped: also when nobody waits for the answer any more.
+struct Death(Line);
+
+impl Drop for Death {
+    fn drop(&mut self) {
+        self.0.cut();
+    }
+}
+
 /// A service at the other end of a line.
 #[derive(Clone, Debug)]
 pub struct Wired<S> {
@@ -134,10 +143,9 @@ where
             line.while_alive().await;
             let dies = line.send(&request);
             line.while_alive().await;
+            let death = dies.then(|| Death(line.clone()));
             let answer = service.call(request).await;
-            if dies {
-                line.cut();
-            }
+            drop(death);
             line.while_alive().await;
             answer
         })

@@ -283,6 +283,13 @@ pub const FIELDS: &[Field] = &[
          this is for clusters without it.",
     ),
     field(
+        "job.concurrentJobs",
+        Integer(1, 10_000),
+        Default("32"),
+        "How many Jobs are worked on at the same time; the others wait their turn. All of them together make no more \
+         requests at once than concurrency.writes allows.",
+    ),
+    field(
         "job.maxUncountedPods",
         Integer(1, 10_000),
         Default("500"),

@@ -247,6 +247,8 @@ pub struct JobSettings {
     pub unmanaged_jobs: bool,
     /// Whether finished Jobs are deleted after their time to live.
     pub delete_finished_jobs: bool,
+    /// Jobs that are worked on at once.
+    pub concurrent_jobs: u32,
     /// Ended pods that are written down at once before their finalizers go.
     pub max_uncounted_pods: u32,
     /// Pods created or deleted in one go.
@@ -264,6 +266,7 @@ impl Default for JobSettings {
         Self {
             unmanaged_jobs: false,
             delete_finished_jobs: false,
+            concurrent_jobs: 32,
             max_uncounted_pods: 500,
             max_pods_at_once: 500,
             batch_period: GoDuration::from_secs(1),

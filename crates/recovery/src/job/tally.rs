@@ -153,8 +153,9 @@ impl<'a> Tally<'a> {
         if pod.phase == PodPhase::Succeeded {
             return if self.has_a_place(pod) { Outcome::Succeeded } else { Outcome::Dropped };
         }
-        // Of a Job that has reached its goal, pods are ended because nobody needs them: that is no failure.
-        if ending == Some(Ending::Success) && !pod.phase.is_terminal() {
+        // Of a Job that has reached its goal, pods are ended because nobody needs them: that is no failure. Those that we
+        // end for that are let go before; one that is tracked and counts as failed was ending by itself.
+        if ending == Some(Ending::Success) && !pod.phase.is_terminal() && !self.is_failed(pod) {
             return Outcome::Dropped;
         }
         if self.is_failed(pod) || (ending == Some(Ending::Failure) && deleted) {

@@ -2,5 +2,6 @@
 
 #![allow(clippy::unwrap_used, reason = "helpers of tests fail as tests do")]
 
+mod crash_points;
 mod stage;
 mod zombie;

@@ -12,8 +12,8 @@ use kube::{
     api::{DeleteParams, Patch, PatchParams, PostParams},
 };
 use salvor_api::config::Configuration;
-use salvor_embedded::{Cluster, Settings};
-use salvor_simulate::{History, WorldOptions};
+use salvor_embedded::Cluster;
+use salvor_simulate::History;
 use serde_json::{Value, json};
 
 pub(crate) const TERMINATE: &str = "kueue.x-k8s.io/safe-to-forcefully-terminate";
@@ -37,8 +37,7 @@ pub(crate) struct Stage {
 
 impl Stage {
     pub(crate) async fn new(seed: u64) -> Self {
-        let WorldOptions { seed, start, .. } = WorldOptions::seeded(seed);
-        let cluster = Cluster::new(Settings { seed, start, ..Settings::default() });
+        let cluster = Cluster::new(salvor_simulate::cluster(seed).api);
         let stage = Self::of(&cluster);
         let home: Namespace = serde_json::from_value(json!({"metadata": {"name": "salvor-system"}})).unwrap();
         Api::all(stage.client.clone()).create(&PostParams::default(), &home).await.unwrap();
@@ -59,7 +58,8 @@ impl Stage {
 
     /// A node that is well, with a Lease.
     pub(crate) async fn node(&self, name: &str) {
-        let node: Node = serde_json::from_value(json!({"metadata": {"name": name}})).unwrap();
+        let node = json!({"metadata": {"name": name, "labels": {"pool": "batch"}}});
+        let node: Node = serde_json::from_value(node).unwrap();
         self.nodes().create(&PostParams::default(), &node).await.unwrap();
         let lease: Lease = serde_json::from_value(json!({"metadata": {"name": name}})).unwrap();
         self.leases().create(&PostParams::default(), &lease).await.unwrap();
@@ -83,12 +83,17 @@ impl Stage {
 
     /// Its kubelet is heard again.
     pub(crate) async fn comes_back(&self, name: &str) {
+        self.renews(name).await;
+        self.ready(name, "True").await;
+        self.retaint(name, &[]).await;
+    }
+
+    /// Its kubelet renews its Lease.
+    pub(crate) async fn renews(&self, name: &str) {
         let renewed = json!({"spec": {
             "holderIdentity": name, "leaseDurationSeconds": 40, "renewTime": micros(self.cluster.now()),
         }});
         self.leases().patch(name, &PatchParams::default(), &Patch::Merge(renewed)).await.unwrap();
-        self.ready(name, "True").await;
-        self.retaint(name, &[]).await;
     }
 
     async fn ready(&self, name: &str, status: &str) {
@@ -110,19 +115,21 @@ impl Stage {
         self.nodes().patch(name, &PatchParams::default(), &patch).await.unwrap();
     }
 
-    /// A running pod on a node, with a grace of a second.
-    pub(crate) async fn pod(&self, name: &str, node: &str, extra: Value) {
+    /// A pod with a grace of a second, for the scheduler to place.
+    pub(crate) async fn scheduled_pod(&self, name: &str, extra: Value) {
         let mut pod = json!({
             "metadata": {"name": name},
-            "spec": {
-                "nodeName": node,
-                "terminationGracePeriodSeconds": 1,
-                "containers": [{"name": "main", "image": "work"}],
-            },
+            "spec": {"terminationGracePeriodSeconds": 1, "containers": [{"name": "main", "image": "work"}]},
         });
         merge(&mut pod, extra);
         let pod: Pod = serde_json::from_value(pod).unwrap();
         self.pods().create(&PostParams::default(), &pod).await.unwrap();
+    }
+
+    /// A running pod on a node.
+    pub(crate) async fn pod(&self, name: &str, node: &str, mut extra: Value) {
+        merge(&mut extra, json!({"spec": {"nodeName": node}}));
+        self.scheduled_pod(name, extra).await;
         let running =
             json!({"status": {"phase": "Running", "conditions": [{"type": "Ready", "status": "True"}]}});
         self.pods().patch_status(name, &PatchParams::default(), &Patch::Strategic(running)).await.unwrap();
@@ -163,6 +170,11 @@ impl Stage {
         for mut happening in self.happenings() {
             let name = happening.name();
             forget(&mut happening.object);
+            if happening.resource == "events" {
+                // Named after the moment, and worded by whether it is told at once or made up for.
+                happening.object["metadata"] = Value::Null;
+                happening.object["message"] = Value::Null;
+            }
             end.insert(name, json!([happening.change, happening.object]));
         }
         end
@@ -189,7 +201,10 @@ pub(crate) struct Happening {
 
 impl Happening {
     pub(crate) fn name(&self) -> String {
-        format!("{} {}", self.resource, self.object["metadata"]["name"].as_str().unwrap())
+        let name = self.object["metadata"]["name"].as_str().unwrap();
+        // Events about nodes end in the second of the incident.
+        let name = if self.resource == "events" { name.split('.').next().unwrap() } else { name };
+        format!("{} {name}", self.resource)
     }
 }
 

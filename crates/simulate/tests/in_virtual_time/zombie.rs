@@ -3,9 +3,11 @@
 use std::time::Duration;
 
 use jiff::SignedDuration;
+use salvor_cluster::{LocalCluster, zoned};
 use salvor_embedded::Faults;
-use salvor_nodes::{Fault, NodeProfile};
-use salvor_simulate::{Line, Process, World, WorldOptions, in_virtual_time};
+use salvor_nodes::Fault;
+use salvor_simulate::{Line, Process, in_virtual_time};
+use tokio::time::sleep;
 
 use crate::stage::{Stage, TERMINATE, annotated, configuration};
 
@@ -19,7 +21,7 @@ fn a_zombie_fails_a_minute_after_its_grace_and_not_a_second_earlier() {
         let salvor = Process::start(&stage.cluster, "salvor", &configuration(""), line, &faults);
         let marked = stage.cluster.now();
         stage.terminating("zombie", "node", annotated(TERMINATE)).await;
-        tokio::time::sleep(Duration::from_secs(600)).await;
+        sleep(Duration::from_secs(600)).await;
         assert_eq!(stage.phase("zombie").await, "Failed");
         let failed = stage
             .first(|h| h.resource == "pods" && h.object["status"]["phase"] == "Failed")
@@ -32,26 +34,27 @@ fn a_zombie_fails_a_minute_after_its_grace_and_not_a_second_earlier() {
     });
 }
 
-/// The same with a simulated machine that crashes; what notices that it is silent is the test itself.
+/// The same with all parts: a simulated machine crashes, node lifecycle gives it up, taint eviction deletes its pod.
 #[test]
-fn a_machine_that_crashed_takes_its_pod_along_and_salvor_says_so() {
+fn a_machine_that_crashed_takes_its_pod_along_and_nothing_ran_when_it_was_declared_dead() {
     in_virtual_time(async {
-        let world = World::new(&WorldOptions::seeded(1));
-        world.fleet().add([NodeProfile::named("machine")]).await.unwrap();
-        let salvor = world.operator("salvor", &configuration("leaderElection: {enabled: false}"));
-        let stage = Stage::of(world.cluster());
-        stage.pod("work", "machine", annotated(TERMINATE)).await;
-        tokio::time::sleep(Duration::from_secs(60)).await;
-        assert_eq!(world.fleet().truth().running().len(), 1, "it runs");
-        world.fleet().inject("machine", Fault::Crash).await.unwrap();
-        tokio::time::sleep(Duration::from_secs(60)).await;
-        stage.lose("machine").await;
-        stage.delete("work").await;
-        tokio::time::sleep(Duration::from_secs(55)).await;
+        let world = LocalCluster::start(salvor_simulate::cluster(1)).await.unwrap();
+        world.fleet().add(zoned(4, 2)).await.unwrap();
+        let (line, faults) = (Line::default(), Faults::default());
+        let salvor = Process::start(world.api(), "salvor", &configuration(""), line, &faults);
+        let stage = Stage::of(world.api());
+        stage.scheduled_pod("work", annotated(TERMINATE)).await;
+        sleep(Duration::from_secs(60)).await;
+        let running = world.fleet().truth().running();
+        let [run] = running.as_slice() else { panic!("it runs once: {running:?}") };
+        world.fleet().inject(&run.node, Fault::Crash).await.unwrap();
+        // 40 s to Unknown, 300 s of tolerated unreachability, the pod's grace of a second and the wait of a minute.
+        sleep(Duration::from_secs(380)).await;
         assert_eq!(stage.phase("work").await, "Running", "as far as anybody knows");
-        tokio::time::sleep(Duration::from_secs(60)).await;
+        sleep(Duration::from_secs(60)).await;
         assert_eq!(stage.phase("work").await, "Failed");
-        assert_eq!(world.fleet().truth().running(), [], "nothing ran when it was declared dead");
+        assert_eq!(world.fleet().truth().running(), []);
         salvor.stop().await;
+        world.stop().await;
     });
 }

@@ -70,6 +70,22 @@ fn a_terminating_pod_that_ends_well_counts_by_the_policy() {
 }
 
 /// The seed's disable and re-enable case.
+/// The last pod of a work queue is deleted by somebody: it counts as the policy says, although that ends the Job well.
+#[test]
+fn a_pod_that_was_ending_when_the_goal_was_reached_counts_by_the_policy() {
+    for (policy, counts) in [("TerminatingOrFailed", "A0 R0 S1 F1 T1"), ("Failed", "A0 R0 S1 F0 T1")] {
+        let mut world = World::new(json!({"parallelism": 2, "podReplacementPolicy": policy}));
+        world.blocks_new_pods = true;
+        world.settle();
+        world.end(0, PodPhase::Succeeded);
+        world.later(2);
+        world.delete(1);
+        world.later(2);
+        assert_eq!(world.counts(), counts, "{policy}");
+        assert_eq!(world.conditions(), "SuccessCriteriaMet(CompletionsReached)");
+    }
+}
+
 #[test]
 fn the_gate_goes_off_and_on_again() {
     let mut world = World::new(json!({"parallelism": 2, "completions": 4, "podReplacementPolicy": "Failed"}));
