@@ -18,7 +18,7 @@ use crate::process::cpu_seconds;
 /// The brake is off: a storm is what is measured.
 const CONFIGURATION: &str = "apiVersion: config.salvor.dev/v1alpha1
 kind: Configuration
-brake: {maxPodsPerMinute: 0, maxUnreachablePercent: 0}
+brake: {maxPodsPerMinute: 0, maxNodesPerMinute: 0, maxUnreachablePercent: 0}
 ";
 
 /// A contender has this long to start, and this long to come to rest.

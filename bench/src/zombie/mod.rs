@@ -1,14 +1,14 @@
 //! What zombie recovery costs: memory at rest, and a storm. Salvor, the bare requests, and Kueue, in one run.
 
-mod contender;
+pub(crate) mod contender;
 mod floor;
 mod kueue;
 mod memory;
-mod observer;
+pub(crate) mod observer;
 mod report;
-mod requests;
-mod storm;
-mod world;
+pub(crate) mod requests;
+pub(crate) mod storm;
+pub(crate) mod world;
 
 use std::{
     path::{Path, PathBuf},
@@ -121,12 +121,12 @@ async fn plane() -> Result<ControlPlane, String> {
     ControlPlane::builder().start().await.map_err(|e| e.to_string())
 }
 
-fn pids(plane: &ControlPlane) -> Vec<u32> {
+pub(crate) fn pids(plane: &ControlPlane) -> Vec<u32> {
     Part::ALL.into_iter().filter_map(|part| plane.pid(part)).collect()
 }
 
 /// Builds the `salvor` that belongs to this benchmark: same sources, same profile.
-fn build_salvor() -> Result<PathBuf, String> {
+pub(crate) fn build_salvor() -> Result<PathBuf, String> {
     let cargo = std::env::var_os("CARGO").unwrap_or_else(|| "cargo".into());
     let mut build = Command::new(cargo);
     build.args(["build", "--quiet", "-p", "salvor"]).current_dir(Path::new(env!("CARGO_MANIFEST_DIR")));

@@ -626,9 +626,8 @@ impl<I: LiveInquiry> Attempt<I> {
 
 /// Whether a second judgement still asks for these very steps, on these very objects.
 fn asks_for<Why>(judgement: &Judgement<Why>, action: &Action) -> bool {
-    let same = |a: &Action, b: &Action| a.name() == b.name() && a.subject() == b.subject();
     let asked: Vec<&Action> = judgement.verdict.actions().iter().flat_map(Action::steps).collect();
-    action.steps().iter().all(|step| asked.iter().any(|other| same(other, step)))
+    action.steps().iter().all(|step| asked.iter().any(|other| other.is_same_step(step)))
 }
 
 fn far_away() -> Instant {
