@@ -538,7 +538,15 @@ fn workload(value: &Value, asks_for_selector: bool) -> Vec<Cause> {
         }
     }
     causes.extend(check_maps(value, "/spec/template/metadata", "spec.template"));
-    causes.extend(pod_spec(template.get("spec").unwrap_or(&Value::Null), "spec.template.spec"));
+    let claims = object::list(value, "/spec/volumeClaimTemplates");
+    let claims: Vec<&str> = claims.iter().map(|claim| object::text(claim, "/metadata/name")).collect();
+    let spec = pod_spec(template.get("spec").unwrap_or(&Value::Null), "spec.template.spec");
+    // A stateful set makes a volume of each claim template, of the same name.
+    let is_claim = |cause: &Cause| {
+        cause.field.contains(".volumeMounts[")
+            && claims.iter().any(|name| cause.message.contains(&format!("\"{name}\"")))
+    };
+    causes.extend(spec.into_iter().filter(|cause| !is_claim(cause)));
     let policy = object::text(template, "/spec/restartPolicy");
     if ["OnFailure", "Never"].contains(&policy) {
         causes.push(Cause::unsupported("spec.template.spec.restartPolicy", policy, &["Always"]));
