@@ -223,8 +223,7 @@ impl Bench {
             "us".to_owned(),
             8,
         );
-        let limits =
-            BrakeLimits { max_pods_per_minute: options.pods_per_minute, max_unreachable_percent: 50 };
+        let limits = BrakeLimits { max_pods_per_minute: options.pods_per_minute, ..BrakeLimits::default() };
         let shared = Shared {
             time: time.clone(),
             leadership,
