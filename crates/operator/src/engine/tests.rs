@@ -231,11 +231,7 @@ impl Bench {
             "us".to_owned(),
             8,
         );
-        let limits = BrakeLimits {
-            max_pods_per_minute: options.pods_per_minute,
-            max_unreachable_percent: 50,
-            max_nodes_per_minute: 0,
-        };
+        let limits = BrakeLimits { max_pods_per_minute: options.pods_per_minute, ..BrakeLimits::default() };
         let shared = Shared {
             time: time.clone(),
             leadership,
