@@ -1,8 +1,9 @@
-//! Benchmarks on the real control plane. Each prints a table; `bench/README.md` says how they measure.
+//! Benchmarks on the real control plane, and one in virtual time. Each prints a table; `bench/README.md` says how they measure.
 
 mod eviction;
 mod nodes;
 mod process;
+mod simulate;
 mod zombie;
 
 use std::process::ExitCode;
@@ -25,6 +26,8 @@ enum Benchmark {
     Zombie(zombie::Sizes),
     /// Emptying nodes: one, and many at once, beside bare requests
     Eviction(eviction::Sizes),
+    /// An hour of a large cluster with failing nodes, in one process and in virtual time
+    Simulate(simulate::Sizes),
 }
 
 #[tokio::main]
@@ -33,6 +36,7 @@ async fn main() -> ExitCode {
         Benchmark::Nodes { nodes, pods } => nodes::run(nodes, pods).await,
         Benchmark::Zombie(sizes) => zombie::run(&sizes).await,
         Benchmark::Eviction(sizes) => eviction::run(&sizes).await,
+        Benchmark::Simulate(sizes) => simulate::run(sizes).await,
     };
     match result {
         Ok(()) => ExitCode::SUCCESS,
