@@ -1,9 +1,13 @@
 //! Benchmarks on the real control plane, and one in virtual time. Each prints a table; `bench/README.md` says how they measure.
 
 mod eviction;
+mod job;
 mod nodes;
 mod process;
+mod requests;
+mod running;
 mod simulate;
+mod watching;
 mod zombie;
 
 use std::process::ExitCode;
@@ -13,6 +17,8 @@ use clap::Parser;
 /// Benchmarks on the real control plane.
 #[derive(Parser)]
 enum Benchmark {
+    /// Jobs: many small ones and a large one, beside kube-controller-manager
+    Job(job::Sizes),
     /// Many simulated nodes and pods in one process, under the real scheduler and node lifecycle
     Nodes {
         /// Simulated nodes
@@ -33,6 +39,7 @@ enum Benchmark {
 #[tokio::main]
 async fn main() -> ExitCode {
     let result = match Benchmark::parse() {
+        Benchmark::Job(sizes) => job::run(&sizes).await,
         Benchmark::Nodes { nodes, pods } => nodes::run(nodes, pods).await,
         Benchmark::Zombie(sizes) => zombie::run(&sizes).await,
         Benchmark::Eviction(sizes) => eviction::run(&sizes).await,

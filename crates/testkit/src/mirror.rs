@@ -36,8 +36,9 @@ impl<K: Watched<DynamicType = ()>> Mirror<K> {
                     if let Ok(event) = event {
                         let mut replica = lock(&replica);
                         replica.take(event);
-                        tell_listed
-                            .send_if_modified(|was| !std::mem::replace(was, replica.is_complete()) && *was);
+                        tell_listed.send_if_modified(|was| {
+                            !std::mem::replace(was, replica.objects().is_some()) && *was
+                        });
                     }
                 }
             }
@@ -50,7 +51,7 @@ impl<K: Watched<DynamicType = ()>> Mirror<K> {
 
     /// The objects of a namespace whose names begin so, as last seen, ordered by name.
     pub fn named_like(&self, namespace: &str, prefix: &str) -> Vec<K> {
-        lock(&self.replica).named_like(namespace, prefix)
+        lock(&self.replica).named_like(namespace, prefix).to_vec()
     }
 }
 

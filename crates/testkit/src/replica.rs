@@ -115,19 +115,15 @@ impl<K: Resource + Clone> Replica<K> {
         self.complete.then_some(&self.objects)
     }
 
-    /// Whether the first list is complete.
-    pub(crate) fn is_complete(&self) -> bool {
-        self.complete
-    }
-
     /// The objects of a namespace whose names begin so, without a look at any other.
-    pub(crate) fn named_like(&self, namespace: &str, prefix: &str) -> Vec<K> {
-        let from = (Some(namespace.to_owned()), prefix.to_owned());
-        let those = self
-            .objects
-            .range(from..)
-            .take_while(|((place, name), _)| place.as_deref() == Some(namespace) && name.starts_with(prefix));
-        those.map(|(_, object)| object.clone()).collect()
+    pub(crate) fn named_like(&self, namespace: &str, prefix: &str) -> &[K] {
+        let from = self.objects.partition_point(|object| key(object) < (Some(namespace), prefix));
+        let those = &self.objects[from..];
+        let like = |object: &K| {
+            let (place, name) = key(object);
+            place == Some(namespace) && name.starts_with(prefix)
+        };
+        &those[..those.partition_point(like)]
     }
 
     /// Whether what a list shows has been seen here: some later event has come, or the states are equal. A watch says

@@ -19,8 +19,8 @@ use salvor_recovery::{
     action::{JobRef, PodRef},
     brake::NodeCounts,
     job::{
-        JobPolicy, JobView, JobWhy, Memory, PodView, decide, decide_leftovers, failure_action, refused_note,
-        remember,
+        JobPolicy, JobStatus, JobView, JobWhy, Memory, PodView, decide, decide_leftovers, failure_action,
+        refused_note, remember,
     },
 };
 use tokio::sync::mpsc;
@@ -64,6 +64,7 @@ impl fmt::Display for Subject {
 
 /// A change of a Job or of a pod.
 #[derive(Debug)]
+#[allow(clippy::large_enum_variant, reason = "nearly all of it is about pods")]
 pub(crate) enum News {
     Job(Change<SeenJob>),
     Pod(Change<SeenPod>),
@@ -136,6 +137,8 @@ struct Known {
     view: JobView,
     memory: Memory,
     refusals: u32,
+    /// The status whose pods and end are in our figures. The view may show our next one before its answer is in.
+    counted: JobStatus,
 }
 
 /// The Jobs that are ours and the pods around them.
@@ -198,7 +201,8 @@ impl Jobs {
                 for pod in self.pods_of(&view.job) {
                     remember(&mut memory, &view, pod, &self.policy);
                 }
-                self.jobs.insert(uid, Known { view, memory, refusals: 0 });
+                let counted = view.status.clone();
+                self.jobs.insert(uid, Known { view, memory, refusals: 0, counted });
             }
         }
         Some(subject)
@@ -356,6 +360,10 @@ impl Recovery for Jobs {
         self.lists_needed = asked;
         self.jobs_listed = false;
         self.pods_listed = false;
+        for known in self.jobs.values_mut() {
+            // Who led before us has counted it.
+            known.counted.clone_from(&known.view.status);
+        }
     }
 
     fn feeds(&self, client: &Client, news: &mpsc::Sender<News>) -> Vec<Feed> {
@@ -518,14 +526,15 @@ impl Recovery for Jobs {
                 self.pod_answered(&pod.uid, answer);
             }
             Action::DeletePod { pod } | Action::AdoptPod { pod, .. } | Action::ReleasePod { pod, .. } => {
-                self.pod_answered(&pod.uid, answer)
+                self.pod_answered(&pod.uid, answer);
             }
             Action::PatchJobStatus { status, .. } => {
                 let Written::Object(text) = answer else { return View::Lags };
                 let Ok(view) = read_job(text) else { return View::Lags };
                 if let Some(known) = self.jobs.get_mut(&job.uid) {
                     known.memory.status_written = Some(now);
-                    self.metrics.status_written(&known.view.spec, &known.view.status, status);
+                    self.metrics.status_written(&known.view.spec, &known.counted, status);
+                    known.counted = (**status).clone();
                 }
                 self.take_job(view);
             }
