@@ -1,4 +1,4 @@
-//! Benchmarks on the real control plane. Each prints a table; `bench/README.md` says how they measure.
+//! Benchmarks on the real control plane, and one in virtual time. Each prints a table; `bench/README.md` says how they measure.
 
 mod eviction;
 mod job;
@@ -6,6 +6,7 @@ mod nodes;
 mod process;
 mod requests;
 mod running;
+mod simulate;
 mod watching;
 mod zombie;
 
@@ -31,6 +32,8 @@ enum Benchmark {
     Zombie(zombie::Sizes),
     /// Emptying nodes: one, and many at once, beside bare requests
     Eviction(eviction::Sizes),
+    /// An hour of a large cluster with failing nodes, in one process and in virtual time
+    Simulate(simulate::Sizes),
 }
 
 #[tokio::main]
@@ -40,6 +43,7 @@ async fn main() -> ExitCode {
         Benchmark::Nodes { nodes, pods } => nodes::run(nodes, pods).await,
         Benchmark::Zombie(sizes) => zombie::run(&sizes).await,
         Benchmark::Eviction(sizes) => eviction::run(&sizes).await,
+        Benchmark::Simulate(sizes) => simulate::run(sizes).await,
     };
     match result {
         Ok(()) => ExitCode::SUCCESS,
