@@ -19,7 +19,7 @@ use tower::Service;
 use crate::cluster;
 use crate::object;
 use crate::render;
-use crate::request::Reply;
+use crate::request::{Behind, Reply};
 use crate::status::Refusal;
 
 /// An error of whatever kind, as clients have it.
@@ -50,6 +50,13 @@ pub enum Effect {
     AnswerLost,
     /// The client never learns what became of its request: it was lost on the way.
     RequestLost,
+    /// The request is carried out, and no answer ever comes: the client waits until it gives up.
+    AnswerHangs,
+    /// The request is not carried out, and no answer ever comes: the client waits until it gives up.
+    RequestHangs,
+    /// A read by a client that takes an old answer (`resourceVersion=0`) is answered as so many revisions ago, but
+    /// never older than the client asked for. A client that names no revision gets the newest state, as it must.
+    Stale(u64),
     /// A watch is cut after so many lines.
     CutAfter(usize),
     /// 410: a watch begins with the news that its revision is gone, and so does the next page of a list.
@@ -113,6 +120,7 @@ impl Fault {
             && match self.effect {
                 Effect::CutAfter(_) => is_watch(request),
                 Effect::Expired => is_watch(request) || continues(request),
+                Effect::Stale(_) => takes_old(request),
                 _ => true,
             }
     }
@@ -124,6 +132,15 @@ fn query(request: &http::request::Parts) -> &str {
 
 fn is_watch(request: &http::request::Parts) -> bool {
     query(request).split('&').any(|pair| matches!(pair, "watch=true" | "watch=1"))
+}
+
+/// Whether the client says that an old answer will do.
+fn takes_old(request: &http::request::Parts) -> bool {
+    let has = |key: &str| query(request).split('&').any(|pair| pair.starts_with(key) && pair != key);
+    request.method == Method::GET
+        && has("resourceVersion=")
+        && !query(request).split('&').any(|pair| pair == "resourceVersionMatch=Exact")
+        && !continues(request)
 }
 
 fn continues(request: &http::request::Parts) -> bool {
@@ -302,7 +319,7 @@ where
         let faults = self.faults.clone();
         Box::pin(async move {
             faults.while_paused().await;
-            let (head, body) = request.into_parts();
+            let (mut head, body) = request.into_parts();
             let effect = faults.strike(&head);
             if let Some(effect) = effect {
                 if let Some(response) = refusal(effect, &head) {
@@ -311,13 +328,19 @@ where
                 match effect {
                     Effect::Delay(duration) => tokio::time::sleep(duration).await,
                     Effect::RequestLost => return Err(Cut.into()),
+                    Effect::RequestHangs => std::future::pending().await,
+                    Effect::Stale(revisions) => {
+                        head.extensions.insert(Behind(revisions));
+                    }
                     _ => {}
                 }
             }
             let watches = is_watch(&head);
             let response = service.call(http::Request::from_parts(head, body)).await.map_err(Into::into)?;
-            if effect == Some(Effect::AnswerLost) {
-                return Err(Cut.into());
+            match effect {
+                Some(Effect::AnswerLost) => return Err(Cut.into()),
+                Some(Effect::AnswerHangs) => std::future::pending().await,
+                _ => {}
             }
             let response = response.map(|body| body.map_err(Into::into).boxed_unsync());
             if !watches {
