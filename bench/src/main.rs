@@ -1,5 +1,6 @@
-//! Benchmarks on the real control plane. Each prints a table; `bench/README.md` says how they measure.
+//! Benchmarks, most of them on the real control plane. Each prints a table; `bench/README.md` says how they measure.
 
+mod embedded;
 mod nodes;
 mod process;
 mod zombie;
@@ -8,9 +9,11 @@ use std::process::ExitCode;
 
 use clap::Parser;
 
-/// Benchmarks on the real control plane.
+/// Benchmarks
 #[derive(Parser)]
 enum Benchmark {
+    /// The embedded API server: requests per second, a watch fanned out, and memory per stored pod
+    Embedded(embedded::Sizes),
     /// Many simulated nodes and pods in one process, under the real scheduler and node lifecycle
     Nodes {
         /// Simulated nodes
@@ -27,6 +30,7 @@ enum Benchmark {
 #[tokio::main]
 async fn main() -> ExitCode {
     let result = match Benchmark::parse() {
+        Benchmark::Embedded(sizes) => embedded::run(&sizes).await,
         Benchmark::Nodes { nodes, pods } => nodes::run(nodes, pods).await,
         Benchmark::Zombie(sizes) => zombie::run(&sizes).await,
     };
