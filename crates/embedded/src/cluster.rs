@@ -20,7 +20,7 @@ use tokio::time::Instant;
 use crate::core::Core;
 use crate::environment::Environment;
 use crate::gc;
-use crate::request::{Reply, Request, Response};
+use crate::request::{Behind, Reply, Request, Response};
 use crate::signal::{Listener, Signal};
 use crate::status::Refusal;
 use crate::watch::Watch;
@@ -307,6 +307,7 @@ where
         content_type: header(CONTENT_TYPE),
         user_agent: header(USER_AGENT),
         body,
+        behind: head.extensions.get::<Behind>().map_or(0, |behind| behind.0),
     })
 }
 
