@@ -24,8 +24,9 @@ use crate::request::{Reply, Request, Response};
 use crate::status::Refusal;
 use crate::watch::Watch;
 
-/// How often a watcher that wants bookmarks gets one where nothing else happens.
-const BOOKMARK_PERIOD: Duration = Duration::from_secs(60);
+/// How often a watcher that wants bookmarks gets one where nothing else happens: a little under a minute, since clients
+/// count on one a minute.
+const BOOKMARK_PERIOD: Duration = Duration::from_secs(55);
 
 /// The body of an answer.
 pub type Body = UnsyncBoxBody<Bytes, Infallible>;
