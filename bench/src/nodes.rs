@@ -6,7 +6,7 @@ use futures::{StreamExt, TryStreamExt, stream};
 use k8s_openapi::api::core::v1::{Node, Pod};
 use kube::{
     Api,
-    api::{ListParams, PostParams},
+    api::{ListParams, PartialObjectMeta, PostParams},
 };
 use salvor_nodes::{Fleet, FleetOptions, NodeProfile};
 use salvor_testkit::{
@@ -27,6 +27,9 @@ pub(crate) async fn run(nodes: usize, pods: usize) -> Result<(), String> {
         // The shipped grace: what is asked is whether nodes with shipped timers stay ready.
         .flag(Part::ControllerManager, "--node-monitor-grace-period=50s")
         .flag(Part::ControllerManager, "--node-startup-grace-period=60s")
+        // What is measured is the nodes, not how slowly their pods are bound.
+        .flag(Part::Scheduler, "--kube-api-qps=1000")
+        .flag(Part::Scheduler, "--kube-api-burst=1000")
         .start()
         .await
         .map_err(|e| e.to_string())?;
@@ -63,8 +66,9 @@ pub(crate) async fn run(nodes: usize, pods: usize) -> Result<(), String> {
             .await
             .map_err(|e| e.to_string())?;
         let running = ListParams::default().fields("status.phase=Running");
+        let names: Api<PartialObjectMeta<Pod>> = Api::default_namespaced(arena.client());
         patience()
-            .for_list(&pod_api, &running, "every pod runs", |all: &[Pod]| all.len() == pods)
+            .for_list(&names, &running, "every pod runs", |all| all.len() == pods)
             .await
             .map_err(|e| e.to_string())
     };

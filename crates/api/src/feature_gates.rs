@@ -11,12 +11,15 @@ use serde::{Deserialize, Serialize};
 pub enum Stage {
     /// May change or go away; off by default.
     Alpha,
+    /// Done; on by default.
+    Stable,
 }
 
 impl fmt::Display for Stage {
     fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
         f.write_str(match self {
             Self::Alpha => "alpha",
+            Self::Stable => "stable",
         })
     }
 }
@@ -26,16 +29,19 @@ impl fmt::Display for Stage {
 pub enum Gate {
     /// Zombie recovery: pods stuck terminating on an unreachable node (KEP-6757).
     FailureRecoveryPolicy,
+    /// Jobs may ask for pods to be replaced only once they have failed, and count terminating pods (KEP-3939).
+    JobPodReplacementPolicy,
 }
 
 impl Gate {
     /// Every gate there is.
-    pub const ALL: &'static [Self] = &[Self::FailureRecoveryPolicy];
+    pub const ALL: &'static [Self] = &[Self::FailureRecoveryPolicy, Self::JobPodReplacementPolicy];
 
     /// The gate's name in flags and in the configuration file.
     pub const fn name(self) -> &'static str {
         match self {
             Self::FailureRecoveryPolicy => "FailureRecoveryPolicy",
+            Self::JobPodReplacementPolicy => "JobPodReplacementPolicy",
         }
     }
 
@@ -43,6 +49,7 @@ impl Gate {
     pub const fn default_enabled(self) -> bool {
         match self {
             Self::FailureRecoveryPolicy => false,
+            Self::JobPodReplacementPolicy => true,
         }
     }
 
@@ -50,6 +57,7 @@ impl Gate {
     pub const fn stage(self) -> Stage {
         match self {
             Self::FailureRecoveryPolicy => Stage::Alpha,
+            Self::JobPodReplacementPolicy => Stage::Stable,
         }
     }
 }
@@ -161,7 +169,8 @@ mod tests {
         let error = "Foo=true".parse::<FeatureGates>().unwrap_err().to_string();
         assert_eq!(
             error,
-            "unknown feature gate \"Foo\": known are FailureRecoveryPolicy (alpha, default false)"
+            "unknown feature gate \"Foo\": known are FailureRecoveryPolicy (alpha, default false), \
+             JobPodReplacementPolicy (stable, default true)"
         );
     }
 

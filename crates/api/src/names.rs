@@ -10,6 +10,8 @@ pub mod annotations {
     pub const CONSENT: &str = "true";
     /// On a Node: Salvor put the out-of-service taint there, at the time in the value. Salvor's own.
     pub const OUT_OF_SERVICE_SINCE: &str = "zombie.salvor.dev/out-of-service-since";
+    /// On a Node: how far its eviction has come, as JSON. Salvor's own.
+    pub const EVICTION: &str = "eviction.salvor.dev/progress";
 }
 
 /// Node taints.
@@ -24,6 +26,11 @@ pub mod taints {
     pub const OUT_OF_SERVICE_VALUE: &str = "nodeshutdown";
     /// The effect that evicts running pods.
     pub const NO_EXECUTE: &str = "NoExecute";
+    /// The effect that only keeps new pods away.
+    pub const NO_SCHEDULE: &str = "NoSchedule";
+    /// Somebody's word that the machine is off and is to be emptied; any value. Salvor's own, after KEP-36: the API accepts
+    /// no effect `ForceEviction`, so it is a key.
+    pub const FORCE_EVICTION: &str = "salvor.dev/force-eviction";
 }
 
 /// Pod condition types.
@@ -32,6 +39,12 @@ pub mod conditions {
     pub const KUEUE_FAILURE_RECOVERY: &str = "KueueFailureRecovery";
     /// The pod was disrupted from outside; podFailurePolicy rules match it. Kubernetes' own.
     pub const DISRUPTION_TARGET: &str = "DisruptionTarget";
+}
+
+/// Node condition types.
+pub mod node_conditions {
+    /// How far the node's eviction has come: True while it is under way. Salvor's own.
+    pub const FORCE_EVICTION: &str = "ForceEviction";
 }
 
 /// Condition and event reasons.
@@ -46,6 +59,8 @@ pub mod reasons {
     pub const NODE_OUT_OF_SERVICE: &str = "NodeOutOfService";
     /// The out-of-service taint was taken off again. Salvor's own.
     pub const NODE_BACK_IN_SERVICE: &str = "NodeBackInService";
+    /// Reason of the `DisruptionTarget` condition of a pod whose node was evicted, and of the event about it. Salvor's own.
+    pub const FORCE_EVICTION_BY_SALVOR: &str = "ForceEvictionBySalvor";
     /// The brake began to hold recoveries back. Salvor's own.
     pub const BRAKE_ENGAGED: &str = "BrakeEngaged";
     /// The brake let go. Salvor's own.
@@ -64,6 +79,89 @@ pub mod events {
     pub const TAINT_NODE: &str = "TaintNode";
     /// The action of an event on a node whose taint was taken off. Salvor's own.
     pub const UNTAINT_NODE: &str = "UntaintNode";
+    /// The reporting component of the eviction recovery. Salvor's own.
+    pub const EVICTION_CONTROLLER: &str = "salvor-eviction";
+    /// The action of an event on an evicted pod. Salvor's own.
+    pub const EVICT_POD: &str = "EvictPod";
+    /// The action of an event on a node that is, or is not, evicted. Salvor's own.
+    pub const EVICT_NODE: &str = "EvictNode";
+}
+
+/// What a Job and its pods are marked with.
+pub mod job {
+    /// `spec.managedBy` of the Jobs that Salvor runs. Salvor's own.
+    pub const CONTROLLER_NAME: &str = "salvor.dev/job-controller";
+    /// `spec.managedBy` of the Jobs that Kubernetes' own controller runs, if they have one.
+    pub const BUILT_IN_CONTROLLER: &str = "kubernetes.io/job-controller";
+    /// The finalizer that keeps a pod until it is counted. Salvor's own: the built-in controller takes its own off pods
+    /// whose Job it cannot find.
+    pub const TRACKING_FINALIZER: &str = "job.salvor.dev/tracking";
+    /// A pod's index, as annotation and as label. Kubernetes' own, like all that follow.
+    pub const COMPLETION_INDEX: &str = "batch.kubernetes.io/job-completion-index";
+    /// The environment variable by which a container learns its index.
+    pub const COMPLETION_INDEX_ENV: &str = "JOB_COMPLETION_INDEX";
+    /// Annotation: failures of an index before this pod that count.
+    pub const INDEX_FAILURE_COUNT: &str = "batch.kubernetes.io/job-index-failure-count";
+    /// Annotation: failures of an index before this pod that a policy ignores.
+    pub const INDEX_IGNORED_FAILURE_COUNT: &str = "batch.kubernetes.io/job-index-ignored-failure-count";
+
+    /// Job condition types.
+    pub mod conditions {
+        /// All is done, and done well.
+        pub const COMPLETE: &str = "Complete";
+        /// All is done, and not well.
+        pub const FAILED: &str = "Failed";
+        /// It will fail once its pods have ended.
+        pub const FAILURE_TARGET: &str = "FailureTarget";
+        /// It will be complete once its pods have ended.
+        pub const SUCCESS_CRITERIA_MET: &str = "SuccessCriteriaMet";
+        /// It runs no pods at its owner's wish.
+        pub const SUSPENDED: &str = "Suspended";
+    }
+
+    /// Reasons of Job conditions and events.
+    pub mod reasons {
+        /// Too many pods failed.
+        pub const BACKOFF_LIMIT_EXCEEDED: &str = "BackoffLimitExceeded";
+        /// It ran for too long.
+        pub const DEADLINE_EXCEEDED: &str = "DeadlineExceeded";
+        /// A rule of its pod failure policy ended it.
+        pub const POD_FAILURE_POLICY: &str = "PodFailurePolicy";
+        /// Every index has ended, and some have failed.
+        pub const FAILED_INDEXES: &str = "FailedIndexes";
+        /// Too many indexes have failed.
+        pub const MAX_FAILED_INDEXES_EXCEEDED: &str = "MaxFailedIndexesExceeded";
+        /// A rule of its success policy is met.
+        pub const SUCCESS_POLICY: &str = "SuccessPolicy";
+        /// As many pods succeeded as were asked for.
+        pub const COMPLETIONS_REACHED: &str = "CompletionsReached";
+        /// Its owner suspended it.
+        pub const JOB_SUSPENDED: &str = "JobSuspended";
+        /// Its owner resumed it.
+        pub const JOB_RESUMED: &str = "JobResumed";
+    }
+
+    /// Reasons of events only.
+    pub mod events {
+        /// The component that reports; as the built-in controller calls itself, so that filters on it find ours too.
+        pub const JOB_CONTROLLER: &str = "job-controller";
+        /// The Job is complete.
+        pub const COMPLETED: &str = "Completed";
+        /// The Job is suspended.
+        pub const SUSPENDED: &str = "Suspended";
+        /// The Job goes on.
+        pub const RESUMED: &str = "Resumed";
+        /// A pod was made.
+        pub const SUCCESSFUL_CREATE: &str = "SuccessfulCreate";
+        /// A pod was deleted.
+        pub const SUCCESSFUL_DELETE: &str = "SuccessfulDelete";
+        /// A pod was refused.
+        pub const FAILED_CREATE: &str = "FailedCreate";
+        /// The completion mode is not known.
+        pub const UNKNOWN_COMPLETION_MODE: &str = "UnknownCompletionMode";
+        /// More pods succeeded than were asked for.
+        pub const TOO_MANY_SUCCEEDED_PODS: &str = "TooManySucceededPods";
+    }
 }
 
 /// The configuration file's own identity.

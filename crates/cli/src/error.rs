@@ -2,6 +2,7 @@
 
 use std::error::Error;
 use std::io;
+use std::net::SocketAddr;
 use std::path::{Path, PathBuf};
 use std::process::ExitCode;
 
@@ -9,6 +10,7 @@ use salvor_api::config::ConfigError;
 use salvor_operator::{ExplainError, RunError};
 
 use crate::cluster::ClusterError;
+use crate::demo::DemoError;
 use crate::local_cluster::LocalClusterError;
 use crate::manifests::ManifestsError;
 use crate::settings::InvalidVariable;
@@ -32,13 +34,33 @@ pub(crate) enum CliError {
     #[error(transparent)]
     LocalCluster(#[from] LocalClusterError),
     #[error(transparent)]
+    Demo(#[from] DemoError),
+    #[error(transparent)]
     Run(#[from] RunError),
+    #[error("cannot show the page on {address} (--page): {source}")]
+    BindPage { address: SocketAddr, source: io::Error },
     #[error("{cluster}: {source}")]
     Explain {
         source: ExplainError,
         /// Where was asked.
         cluster: String,
     },
+    #[error("{cluster}: {source}")]
+    Evict {
+        source: ExplainError,
+        /// Where was asked.
+        cluster: String,
+    },
+    #[error(
+        "node {node} is not emptied, because {alive}; switch the machine off first, and wait until it is lost"
+    )]
+    NodeAlive {
+        node: String,
+        /// What shows that it lives.
+        alive: String,
+    },
+    #[error("there is no terminal to ask on whether the machine is off: say so with --yes")]
+    NobodyToAsk,
     #[error("cannot make manifests: {0}")]
     Manifests(#[from] ManifestsError),
     #[error("cannot write to standard output: {0}")]

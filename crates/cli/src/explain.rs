@@ -29,7 +29,15 @@ enum Subject {
     Pod {
         /// Its namespace and name
         #[arg(value_name = "NAMESPACE/NAME")]
-        pod: PodName,
+        pod: NamespacedName,
+        #[command(flatten)]
+        options: Options,
+    },
+    /// A Job
+    Job {
+        /// Its namespace and name
+        #[arg(value_name = "NAMESPACE/NAME")]
+        job: NamespacedName,
         #[command(flatten)]
         options: Options,
     },
@@ -46,7 +54,7 @@ enum Subject {
 impl Subject {
     fn options(&self) -> &Options {
         match self {
-            Self::Pod { options, .. } | Self::Node { options, .. } => options,
+            Self::Pod { options, .. } | Self::Job { options, .. } | Self::Node { options, .. } => options,
         }
     }
 }
@@ -71,26 +79,26 @@ enum Form {
     Json,
 }
 
-/// A pod by namespace and name.
+/// An object by namespace and name.
 #[derive(Clone, Debug, PartialEq, Eq)]
-struct PodName {
+struct NamespacedName {
     namespace: String,
     name: String,
 }
 
 #[derive(Debug, thiserror::Error)]
 #[error("write its namespace and name as NAMESPACE/NAME")]
-struct NotAPodName;
+struct NotANamespacedName;
 
-impl FromStr for PodName {
-    type Err = NotAPodName;
+impl FromStr for NamespacedName {
+    type Err = NotANamespacedName;
 
     fn from_str(text: &str) -> Result<Self, Self::Err> {
         match text.split_once('/') {
             Some((namespace, name)) if !namespace.is_empty() && !name.is_empty() && !name.contains('/') => {
                 Ok(Self { namespace: namespace.into(), name: name.into() })
             }
-            _ => Err(NotAPodName),
+            _ => Err(NotANamespacedName),
         }
     }
 }
@@ -107,6 +115,9 @@ pub(crate) fn execute(args: &ExplainArgs) -> Result<(), CliError> {
         let answer = match &args.subject {
             Subject::Pod { pod, .. } => {
                 salvor_operator::explain_pod(config, &configuration, &pod.namespace, &pod.name).await
+            }
+            Subject::Job { job, .. } => {
+                salvor_operator::explain_job(config, &configuration, &job.namespace, &job.name).await
             }
             Subject::Node { node, .. } => salvor_operator::explain_node(config, &configuration, node).await,
         };
@@ -136,11 +147,11 @@ mod tests {
     use super::*;
 
     #[test]
-    fn a_pod_is_named_with_its_namespace() {
-        let pod: PodName = "training/worker-0".parse().unwrap();
+    fn a_pod_or_job_is_named_with_its_namespace() {
+        let pod: NamespacedName = "training/worker-0".parse().unwrap();
         assert_eq!((&*pod.namespace, &*pod.name), ("training", "worker-0"));
         for bad in ["worker-0", "/worker-0", "training/", "a/b/c", ""] {
-            assert!(bad.parse::<PodName>().is_err(), "{bad}");
+            assert!(bad.parse::<NamespacedName>().is_err(), "{bad}");
         }
     }
 }

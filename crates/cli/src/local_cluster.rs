@@ -198,14 +198,19 @@ fn say(text: &str) {
 }
 
 /// The kubeconfig on disk. One in a file of our own choice is removed at the end.
-struct KubeconfigFile {
+pub(crate) struct KubeconfigFile {
     path: PathBuf,
     is_ours: bool,
 }
 
 impl KubeconfigFile {
+    /// Where it is.
+    pub(crate) fn path(&self) -> &Path {
+        &self.path
+    }
+
     /// Writes it for its owner's eyes only, and in one step: whoever waits for the file never sees half of it.
-    fn write(chosen: Option<&Path>, text: &str) -> Result<Self, LocalClusterError> {
+    pub(crate) fn write(chosen: Option<&Path>, text: &str) -> Result<Self, LocalClusterError> {
         let is_ours = chosen.is_none();
         let path = chosen.map_or_else(
             || std::env::temp_dir().join(format!("salvor-cluster-{}.kubeconfig", std::process::id())),

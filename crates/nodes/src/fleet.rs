@@ -2,7 +2,7 @@
 
 use std::{
     cmp::Reverse,
-    collections::{BTreeMap, BTreeSet, BinaryHeap, HashMap, HashSet},
+    collections::{BTreeMap, BTreeSet, BinaryHeap},
     future::Future,
     pin::pin,
     sync::Arc,
@@ -138,6 +138,11 @@ impl Fleet {
         self.ask(|reply| Command::Reboot(node.to_owned(), reply)).await?
     }
 
+    /// Starts a machine whose network stays dead: its kubelet can neither send a heartbeat nor read its Node.
+    pub async fn boot_cut_off(&self, node: &str) -> Result<(), FleetError> {
+        self.ask(|reply| Command::BootCutOff(node.to_owned(), reply)).await?
+    }
+
     /// What the fleet is doing now.
     pub async fn stats(&self) -> Result<FleetStats, FleetError> {
         self.ask(Command::Stats).await
@@ -175,6 +180,7 @@ enum Command {
     Inject(String, Fault, Reply),
     Heal(String, Reply),
     Reboot(String, Reply),
+    BootCutOff(String, Reply),
     Stats(oneshot::Sender<FleetStats>),
 }
 
@@ -213,8 +219,8 @@ struct Slot {
     reporting: bool,
     /// What the API was last told of volumes, and at which revision; `None` when it must be told anew.
     reported: Option<(BTreeSet<String>, u64)>,
-    busy: HashSet<PodKey>,
-    attempts: HashMap<PodKey, u32>,
+    busy: BTreeSet<PodKey>,
+    attempts: BTreeMap<PodKey, u32>,
     flap: Option<(Duration, Duration)>,
     added: Option<Arc<Adding>>,
 }
@@ -336,6 +342,13 @@ impl Driver {
                 });
                 let _ = reply.send(rebooted.map(|()| self.come_back(&node)));
             }
+            Command::BootCutOff(node, reply) => {
+                let booted = self.with_new_life(&node, |slot, boot_id, now| {
+                    slot.kubelet.boot_cut_off(boot_id, now);
+                    slot.flap = None;
+                });
+                let _ = reply.send(booted);
+            }
             Command::Stats(reply) => {
                 let _ = reply.send(FleetStats {
                     nodes: self.slots.len(),
@@ -371,8 +384,8 @@ impl Driver {
                 renewing: false,
                 reporting: false,
                 reported: None,
-                busy: HashSet::new(),
-                attempts: HashMap::new(),
+                busy: BTreeSet::new(),
+                attempts: BTreeMap::new(),
                 flap: None,
                 added: Some(adding.clone()),
             };
@@ -499,7 +512,7 @@ impl Driver {
         };
         let news = NodeNews::of(node);
         // Taints are what the API says; a node that hears nothing learns of them when it comes back.
-        let waiting = slot.kubelet.see_node(news.taints, news.attached);
+        let waiting = slot.kubelet.see_node(news.taints, news.attached, news.ready, self.clock.now());
         let told = slot.reported.as_ref().map_or(u64::MAX, |(_, at)| *at);
         if !news.ready && news.resource_version > told {
             slot.reported = None;
@@ -835,7 +848,7 @@ async fn maybe_sleep(until: Option<tokio::time::Instant>) {
 
 /// Without jitter: one process, and one seed must give one history.
 #[derive(Default)]
-struct RetryBackoff(u32);
+pub(crate) struct RetryBackoff(u32);
 
 impl Iterator for RetryBackoff {
     type Item = Duration;

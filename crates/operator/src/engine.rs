@@ -3,11 +3,12 @@
 
 use std::{
     cmp::Reverse,
-    collections::{BTreeSet, BinaryHeap, HashMap, HashSet, VecDeque},
+    collections::{BTreeMap, BTreeSet, BinaryHeap, VecDeque},
     sync::{Arc, Mutex, MutexGuard, PoisonError},
     time::Duration,
 };
 
+use futures::future::join_all;
 use jiff::Timestamp;
 use salvor_recovery::{
     Action, Judgement, Reason, Verdict,
@@ -15,7 +16,7 @@ use salvor_recovery::{
     brake::{Brake, Transition},
 };
 use tokio::{
-    sync::mpsc,
+    sync::{mpsc, watch},
     time::{Instant, sleep_until},
 };
 use tokio_util::sync::CancellationToken;
@@ -24,7 +25,8 @@ use crate::{
     executor::{Executor, Failure, Written},
     leader::Leadership,
     metrics::Metrics,
-    recovery::{Known, LiveInquiry, Recovery},
+    notices::{Notice, Notices},
+    recovery::{Known, LiveInquiry, LookedAfter, Recovery, Refused, View},
     time::Time,
     watch::WatchHealth,
 };
@@ -43,6 +45,9 @@ const LOOK_TIMEOUT: Duration = Duration::from_secs(10);
 const COMPLAIN_EVERY: Duration = Duration::from_secs(30);
 /// How often a stale view is looked at again.
 const STALE_PAUSE: Duration = Duration::from_secs(1);
+/// A look that takes so long is followed by a rest of so many times its length.
+const LONG_LOOK: Duration = Duration::from_micros(500);
+const REST_AFTER_LOOK: u32 = 10;
 /// News taken in at once before anything is judged.
 const BATCH: usize = 256;
 
@@ -53,6 +58,8 @@ pub(crate) struct Shared {
     pub(crate) leadership: Leadership,
     pub(crate) executor: Executor,
     pub(crate) brake: Arc<Mutex<Brake>>,
+    /// Marked when the brake lets go: whichever recovery saw it, all of them go on.
+    pub(crate) released: watch::Sender<()>,
     pub(crate) metrics: Metrics,
     pub(crate) dry_run: bool,
     /// What events about Salvor itself are about.
@@ -61,6 +68,7 @@ pub(crate) struct Shared {
     pub(crate) at_once: usize,
     /// How old a view may be for anything to be done on it.
     pub(crate) freshness: Duration,
+    pub(crate) notices: Notices,
 }
 
 /// One recovery being driven.
@@ -69,12 +77,14 @@ pub(crate) struct Engine<R: Recovery> {
     shared: Shared,
     watches: Vec<Arc<WatchHealth>>,
     ready: VecDeque<R::Subject>,
-    queued: HashSet<R::Subject>,
+    queued: BTreeSet<R::Subject>,
     timers: BinaryHeap<Reverse<(Instant, R::Subject)>>,
-    wakes: HashMap<R::Subject, Instant>,
-    tracked: HashMap<R::Subject, Tracked>,
-    in_flight: HashSet<R::Subject>,
+    wakes: BTreeMap<R::Subject, Instant>,
+    tracked: BTreeMap<R::Subject, Tracked>,
+    in_flight: BTreeSet<R::Subject>,
     held: BTreeSet<R::Subject>,
+    /// Subjects that took long to judge, and until when they are left alone.
+    resting: BTreeMap<R::Subject, Instant>,
     ends: (mpsc::UnboundedSender<End<R>>, mpsc::UnboundedReceiver<End<R>>),
     /// Whether everything has been looked at since we lead.
     led: bool,
@@ -103,16 +113,30 @@ struct Tracked {
 /// How acting on a subject ended.
 struct End<R: Recovery> {
     subject: R::Subject,
-    done: Vec<Action>,
+    done: Vec<(Action, Written)>,
     untold: Option<EventNote>,
     outcome: Outcome,
+    began: Instant,
 }
 
 enum Outcome {
     Done,
     /// The live objects say otherwise than the view did.
     Changed(String),
-    Failed(Failure),
+    Failed(Box<Action>, Failure),
+}
+
+impl Outcome {
+    /// The event that could not be recorded, if it is that which failed.
+    fn untold(&self) -> Option<&EventNote> {
+        match self {
+            Self::Failed(step, _) => match &**step {
+                Action::EmitEvent(note) => Some(note),
+                _ => None,
+            },
+            Self::Done | Self::Changed(_) => None,
+        }
+    }
 }
 
 impl<R: Recovery> Engine<R> {
@@ -122,12 +146,13 @@ impl<R: Recovery> Engine<R> {
             shared,
             watches,
             ready: VecDeque::new(),
-            queued: HashSet::new(),
+            queued: BTreeSet::new(),
             timers: BinaryHeap::new(),
-            wakes: HashMap::new(),
-            tracked: HashMap::new(),
-            in_flight: HashSet::new(),
+            wakes: BTreeMap::new(),
+            tracked: BTreeMap::new(),
+            in_flight: BTreeSet::new(),
             held: BTreeSet::new(),
+            resting: BTreeMap::new(),
             ends: mpsc::unbounded_channel(),
             led: false,
             complained_of_age: None,
@@ -136,13 +161,19 @@ impl<R: Recovery> Engine<R> {
 
     /// Runs until told to stop, then until what is under way has ended.
     pub(crate) async fn run(mut self, mut news: mpsc::Receiver<R::News>, stop: CancellationToken) {
-        let mut leadership = self.shared.leadership.clone();
+        let leadership = self.shared.leadership.clone();
+        let mut released = self.shared.released.subscribe();
         loop {
             let wake = self.timers.peek().map(|Reverse((at, _))| *at);
             tokio::select! {
                 biased;
                 () = stop.cancelled() => break,
                 () = leadership.changed(self.led) => self.lead(leadership.leads()),
+                Ok(()) = released.changed() => {
+                    for subject in std::mem::take(&mut self.held) {
+                        self.enqueue(subject);
+                    }
+                }
                 Some(end) = self.ends.1.recv() => self.ended(end),
                 Some(first) = news.recv() => {
                     self.hear(first);
@@ -169,11 +200,16 @@ impl<R: Recovery> Engine<R> {
 
     fn lead(&mut self, leads: bool) {
         self.led = leads;
+        self.shared.notices.say(|| Notice::Leads(leads));
         for tracked in self.tracked.values_mut() {
             // Who led meanwhile has written and counted; what we remember of our own tries is worth nothing.
             *tracked = Tracked { verdict: tracked.verdict, due: tracked.due, ..Tracked::default() };
         }
         if leads {
+            if R::LISTS_TO_LEAD {
+                let asked = self.watches.iter().map(|watch| watch.ask_for_list()).max();
+                self.recovery.begin_to_lead(asked.unwrap_or(0));
+            }
             // What a follower saw, or the leader before us said, is said by us: its event has one name for all.
             if !self.tell_the_brake()
                 && let Some(engaged) = self.brake().engaged()
@@ -206,9 +242,7 @@ impl<R: Recovery> Engine<R> {
         self.shared.metrics.brake_engaged(engaged);
         let Some(transition) = transition else { return false };
         if let Transition::Released(_) = transition {
-            for subject in std::mem::take(&mut self.held) {
-                self.enqueue(subject);
-            }
+            self.shared.released.send_replace(());
         }
         if self.led {
             self.announce(&transition);
@@ -281,16 +315,36 @@ impl<R: Recovery> Engine<R> {
                 continue;
             }
             self.queued.remove(&subject);
-            self.look_at(subject);
+            self.look_in_turn(subject);
         }
         self.ready.extend(later);
     }
 
+    /// Looks at a subject, unless that took long a moment ago: one with thousands of parts, each of which has news, would
+    /// otherwise be all that is ever looked at.
+    fn look_in_turn(&mut self, subject: R::Subject) {
+        let began = Instant::now();
+        if let Some(until) = self.resting.remove(&subject)
+            && until > began
+        {
+            self.resting.insert(subject.clone(), until);
+            return self.wake_at(subject, until);
+        }
+        self.look_at(subject.clone());
+        let took = began.elapsed();
+        // Whatever it led to is followed up at once.
+        if took >= LONG_LOOK && !self.in_flight.contains(&subject) {
+            self.resting.insert(subject, began + took * REST_AFTER_LOOK);
+        }
+    }
+
     fn look_at(&mut self, subject: R::Subject) {
-        let now = self.shared.time.server();
+        let (now, began) = (self.shared.time.server(), Instant::now());
         let Some(judgement) = self.recovery.judge(&subject, now) else {
             self.wakes.remove(&subject);
             self.held.remove(&subject);
+            let gone = || Notice::Forgotten { recovery: R::NAME, subject: subject.to_string() };
+            self.shared.notices.say(gone);
             // No judgement of it will ask for the event any more.
             if let Some(note) = self.tracked.remove(&subject).and_then(|tracked| tracked.untold) {
                 self.tell(note);
@@ -307,11 +361,24 @@ impl<R: Recovery> Engine<R> {
             return;
         }
         let judgement = self.hold_back(&subject, judgement, now);
+        self.shared.notices.say(|| Notice::Judged {
+            recovery: R::NAME,
+            subject: subject.to_string(),
+            report: judgement.report(),
+        });
         let is_new = self.note(&subject, &judgement);
+        if judgement.verdict.actions().is_empty() {
+            let none = LookedAfter { done: &[], worked: true, took: began.elapsed() };
+            self.recovery.looked_after(&subject, none);
+        }
         match judgement.verdict {
             Verdict::Ignore(_) => {
                 let verdict = self.tracked.get(&subject).and_then(|t| t.verdict);
-                self.tracked.insert(subject, Tracked { verdict, ..Tracked::default() });
+                let before = self.tracked.insert(subject, Tracked { verdict, ..Tracked::default() });
+                // Nor will this judgement ask for the event again.
+                if let Some(note) = before.and_then(|tracked| tracked.untold) {
+                    self.tell(note);
+                }
             }
             Verdict::Wait { until, .. } => {
                 let tracked = self.track(&subject);
@@ -397,7 +464,7 @@ impl<R: Recovery> Engine<R> {
         let attempt = Attempt {
             executor: self.shared.executor.clone(),
             time: self.shared.time.clone(),
-            inquiry: self.recovery.inquiry(&subject),
+            inquiry: actions.iter().any(Action::needs_a_second_look).then(|| self.recovery.inquiry(&subject)),
             actions,
             why: why.to_string(),
         };
@@ -406,7 +473,7 @@ impl<R: Recovery> Engine<R> {
             let mut untold = None;
             let (done, outcome) = attempt.run::<R>(&subject, &mut untold).await;
             // The engine waits for every end before it goes.
-            let _ = ends.send(End { subject, done, untold, outcome });
+            let _ = ends.send(End { subject, done, untold, outcome, began: instant });
         });
     }
 
@@ -414,19 +481,38 @@ impl<R: Recovery> Engine<R> {
         self.watches.iter().any(|w| !w.is_synced() || w.staleness() > self.shared.freshness)
     }
 
-    fn ended(&mut self, End { subject, done, untold, outcome }: End<R>) {
+    fn ended(&mut self, End { subject, done, untold, outcome, began }: End<R>) {
         self.in_flight.remove(&subject);
-        for action in &done {
-            self.recovery.done(&subject, action);
-        }
         let (local, server) = (Instant::now(), self.shared.time.server());
-        let wrote = done.iter().any(|a| !matches!(a, Action::EmitEvent(_)));
-        let told = done.iter().any(|a| matches!(a, Action::EmitEvent(_)));
-        let tracked = self.track(&subject);
-        if told || untold.is_some() {
-            tracked.untold = untold;
+        let worked = !matches!(outcome, Outcome::Failed(..));
+        self.recovery.looked_after(&subject, LookedAfter { done: &done, worked, took: local - began });
+        let mut view = View::Shows;
+        for (step, answer) in &done {
+            if self.recovery.done(&subject, step, answer, server) == View::Lags {
+                view = View::Lags;
+            }
+            self.shared.notices.say(|| Notice::Did {
+                recovery: R::NAME,
+                subject: subject.to_string(),
+                action: step.clone(),
+            });
         }
-        if wrote {
+        let told = done.iter().any(|(step, _)| matches!(step, Action::EmitEvent(_)));
+        if told || untold.is_some() {
+            self.track(&subject).untold = untold;
+        }
+        if let Outcome::Failed(step, failure) = &outcome
+            && let Some(words) = failure.refusal()
+            && let Refused::Judged(note) = self.recovery.refused(&subject, step, &words, server)
+        {
+            tracing::warn!(recovery = R::NAME, %subject, %step, %failure, "refused");
+            if let Some(note) = note {
+                self.shared.executor.mention(note);
+            }
+            return self.enqueue(subject);
+        }
+        let tracked = self.track(&subject);
+        if view == View::Lags {
             tracked.echo_by = Some(local + ECHO_WITHIN);
         }
         let retry = match outcome {
@@ -441,14 +527,14 @@ impl<R: Recovery> Engine<R> {
                 tracing::info!(recovery = R::NAME, %subject, verdict, "not done: the live objects say otherwise");
                 Some(tracked.next_retry())
             }
-            Outcome::Failed(Failure::NotLeading) => None,
-            Outcome::Failed(Failure::Stale | Failure::Gone) => {
+            Outcome::Failed(_, Failure::NotLeading) => None,
+            Outcome::Failed(_, Failure::Stale | Failure::Gone) => {
                 tracing::debug!(recovery = R::NAME, %subject, "it changed since it was judged; judged again");
                 // Our view is behind. If news came in meanwhile it is not any more.
                 tracked.echo_by = (!tracked.heard).then(|| local + CATCH_UP_WITHIN);
                 None
             }
-            Outcome::Failed(failure) => {
+            Outcome::Failed(_, failure) => {
                 let wait = match &failure {
                     Failure::Throttled(pause) => tracked.next_retry().max(*pause),
                     _ => tracked.next_retry(),
@@ -498,7 +584,8 @@ impl Tracked {
 struct Attempt<I> {
     executor: Executor,
     time: Time,
-    inquiry: I,
+    /// There if some step needs a second look.
+    inquiry: Option<I>,
     actions: Vec<Action>,
     why: String,
 }
@@ -508,59 +595,64 @@ impl<I: LiveInquiry> Attempt<I> {
         self,
         subject: &R::Subject,
         untold: &mut Option<EventNote>,
-    ) -> (Vec<Action>, Outcome) {
-        let mut done = Vec::with_capacity(self.actions.len());
-        let mut written: Option<String> = None;
+    ) -> (Vec<(Action, Written)>, Outcome) {
+        let mut done: Vec<(Action, Written)> = Vec::with_capacity(self.actions.len());
         let mut not_told = None;
         for action in self.actions {
-            if action.needs_a_second_look() {
-                let known = match (&action, &written) {
+            if action.needs_a_second_look()
+                && let Some(inquiry) = &self.inquiry
+            {
+                let written = done.iter().rev().find_map(|(step, answer)| match answer {
+                    Written::Object(object) if !matches!(step, Action::EmitEvent(_)) => Some(object.as_str()),
+                    _ => None,
+                });
+                let known = match (&action, written) {
                     (Action::PatchPodStatus { .. }, _) => Known::Guarded,
                     (_, Some(object)) => Known::Written(object),
                     (_, None) => Known::Nothing,
                 };
-                let look = self.inquiry.ask(self.executor.client(), known, self.time.server());
+                let look = inquiry.ask(self.executor.client(), known, self.time.server());
+                let failed = |failure| Outcome::Failed(Box::new(action.clone()), failure);
                 match tokio::time::timeout(LOOK_TIMEOUT, look).await {
                     Ok(Ok(Some(judgement))) if asks_for(&judgement, &action) => {}
                     Ok(Ok(Some(judgement))) => {
                         return (done, Outcome::Changed(judgement.verdict.why().to_string()));
                     }
                     Ok(Ok(None)) => return (done, Outcome::Changed("it is not there any more".to_owned())),
-                    Ok(Err(error)) => return (done, Outcome::Failed(Failure::Api(error))),
-                    Err(_) => return (done, Outcome::Failed(Failure::Unanswered(LOOK_TIMEOUT))),
+                    Ok(Err(error)) => return (done, failed(Failure::Api(error))),
+                    Err(_) => return (done, failed(Failure::Unanswered(LOOK_TIMEOUT))),
                 }
             }
-            match self.executor.perform(&action).await {
-                Ok(result) => {
-                    if let Written::Object(object) = result
-                        && !matches!(action, Action::EmitEvent(_))
-                    {
-                        written = Some(object);
-                    }
-                    tracing::info!(recovery = R::NAME, %subject, %action, why = self.why, "done");
-                    done.push(action);
+            let results = join_all(action.steps().iter().map(|step| self.executor.perform(step))).await;
+            if results.iter().all(Result::is_ok) && !matches!(action, Action::Mention(_)) {
+                tracing::info!(recovery = R::NAME, %subject, %action, why = self.why, "done");
+            }
+            let steps = match action {
+                Action::AtOnce(steps) => steps,
+                step => vec![step],
+            };
+            let mut failed = None;
+            for (step, result) in steps.into_iter().zip(results) {
+                match result {
+                    Ok(answer) => done.push((step, answer)),
+                    Err(failure) => failed = Some(Outcome::Failed(Box::new(step), failure)),
                 }
-                Err(failure) => match action {
-                    // The work must not wait for the telling: that is made up for afterwards.
-                    Action::EmitEvent(note) => {
-                        *untold = Some(note);
-                        not_told = Some(failure);
-                    }
-                    _ => return (done, Outcome::Failed(failure)),
-                },
+            }
+            if let Some(failed) = failed {
+                // The work must not wait for the telling: that is made up for afterwards.
+                let Some(note) = failed.untold() else { return (done, failed) };
+                *untold = Some(note.clone());
+                not_told = Some(failed);
             }
         }
-        match not_told {
-            Some(failure) => (done, Outcome::Failed(failure)),
-            None => (done, Outcome::Done),
-        }
+        (done, not_told.unwrap_or(Outcome::Done))
     }
 }
 
-/// Whether a second judgement still asks for this very step, on this very object.
+/// Whether a second judgement still asks for these very steps, on these very objects.
 fn asks_for<Why>(judgement: &Judgement<Why>, action: &Action) -> bool {
-    let same = |a: &Action| a.name() == action.name() && a.subject() == action.subject();
-    judgement.verdict.actions().iter().any(same)
+    let asked: Vec<&Action> = judgement.verdict.actions().iter().flat_map(Action::steps).collect();
+    action.steps().iter().all(|step| asked.iter().any(|other| other.is_same_step(step)))
 }
 
 fn far_away() -> Instant {

@@ -2,19 +2,24 @@
 //! counted, and never repeated behind anybody's back.
 
 use std::{
-    sync::{Arc, Mutex, PoisonError},
+    sync::{
+        Arc, Mutex, PoisonError,
+        atomic::{AtomicUsize, Ordering},
+    },
     time::Duration,
 };
 
 use http::{
     Method, Request,
-    header::{CONTENT_TYPE, RETRY_AFTER},
+    header::{ACCEPT, CONTENT_TYPE, RETRY_AFTER},
 };
 use jiff::Timestamp;
 use kube::{Client, core::Status};
+use salvor_api::names::annotations;
 use salvor_recovery::{
     Action,
-    action::{EventNote, NodeRef, Subject, Taint},
+    action::{EventNote, JobRef, NodeCondition, NodeRef, PodRef, Subject, Taint},
+    eviction::{Claim, Progress},
 };
 use serde_json::{Value, json};
 use tokio::{sync::Semaphore, time::Instant};
@@ -25,10 +30,20 @@ use crate::{crash::CrashPoint, leader::Leadership, live, metrics::Metrics, time:
 const FIELD_MANAGER: &str = "salvor";
 /// A write that is not answered by then has an unknown outcome, and is judged anew.
 const WRITE_TIMEOUT: Duration = Duration::from_secs(10);
+/// Merges lists by their keys.
+const STRATEGIC: &str = "application/strategic-merge-patch+json";
 /// A pause longer than this is a mistake of whoever asks for it.
 const LONGEST_PAUSE: u64 = 300;
+/// The answers to events and to most deletes are read by nobody, and the answer to a delete is the whole object.
+const BRIEFLY: &str = "application/json;as=PartialObjectMetadata;g=meta.k8s.io;v=v1, application/json";
+/// Events that are told in passing, in flight at once: they must not hold up the work that they tell of.
+const MENTIONS_AT_ONCE: usize = 2;
+/// Of those that wait for their turn no more are kept: by then nobody can read them.
+const MOST_MENTIONS: usize = 1000;
 /// An event's note may not be longer.
 const LONGEST_NOTE: usize = 1024;
+
+const EVENTS: &str = "events.events.k8s.io";
 
 /// How a write failed.
 #[derive(Debug, thiserror::Error)]
@@ -48,6 +63,9 @@ pub(crate) enum Failure {
     /// The server refuses, and will again until somebody changes something.
     #[error("not allowed to {verb} {resource}: {message}")]
     Forbidden { verb: &'static str, resource: &'static str, message: String },
+    /// A volume that stays cannot be told from those that go.
+    #[error("claim {0} has a volume of a kind that Salvor cannot name, so no volume of its node is let go")]
+    Unnameable(Claim),
     /// No answer in time: it may or may not have been done.
     #[error("no answer within {0:?}; it may or may not have been done")]
     Unanswered(Duration),
@@ -64,8 +82,21 @@ impl Failure {
             Self::NotLeading => "not_leading",
             Self::Throttled(_) => "throttled",
             Self::Forbidden { .. } => "forbidden",
+            Self::Unnameable(_) => "unnameable",
             Self::Unanswered(_) => "unanswered",
             Self::Api(_) => "error",
+        }
+    }
+
+    /// The server's words, if it understood the request and said no to what is in it: asking again will not help
+    /// before something else has changed.
+    pub(crate) fn refusal(&self) -> Option<String> {
+        match self {
+            Self::Forbidden { message, .. } => Some(message.clone()),
+            Self::Api(kube::Error::Api(status)) if (400..500).contains(&status.code) => {
+                Some(status.message.clone())
+            }
+            _ => None,
         }
     }
 }
@@ -75,7 +106,7 @@ impl Failure {
 pub(crate) enum Written {
     /// The object as the server now has it.
     Object(String),
-    /// Nothing to show: an event, or an object that is gone.
+    /// Nothing that anybody would read: an event was told, or an object is going.
     Nothing,
 }
 
@@ -90,6 +121,8 @@ struct Inner {
     metrics: Metrics,
     instance: String,
     permits: Semaphore,
+    mentions: Semaphore,
+    waiting_mentions: AtomicUsize,
     quiet_until: Mutex<Option<Instant>>,
     crash: CrashPoint,
 }
@@ -111,6 +144,8 @@ impl Executor {
             metrics,
             instance,
             permits: Semaphore::new(permits),
+            mentions: Semaphore::new(MENTIONS_AT_ONCE),
+            waiting_mentions: AtomicUsize::new(0),
             quiet_until: Mutex::default(),
             crash: CrashPoint::from_environment(),
         }))
@@ -122,6 +157,10 @@ impl Executor {
 
     /// Carries out one action. Never waits out a pause that the server asked for: by then the judgement would be old.
     pub(crate) async fn perform(&self, action: &Action) -> Result<Written, Failure> {
+        if let Action::Mention(note) = action {
+            self.mention(note.clone());
+            return Ok(Written::Nothing);
+        }
         // Waiting is fair: whoever asked first goes first, whichever recovery it is.
         let Ok(_permit) = self.0.permits.acquire().await else { return Err(Failure::NotLeading) };
         let pause = self.quiet().and_then(|until| until.checked_duration_since(Instant::now()));
@@ -144,6 +183,25 @@ impl Executor {
             *quiet = (*quiet).max(Some(Instant::now() + *pause));
         }
         result
+    }
+
+    /// Records an event, some time soon, if it can be.
+    pub(crate) fn mention(&self, note: EventNote) {
+        let this = self.clone();
+        if this.0.waiting_mentions.fetch_add(1, Ordering::Relaxed) >= MOST_MENTIONS {
+            this.0.waiting_mentions.fetch_sub(1, Ordering::Relaxed);
+            return tracing::debug!(event = note.name, "more events than can be recorded: left out");
+        }
+        tokio::spawn(async move {
+            let told = match this.0.mentions.acquire().await {
+                Ok(_permit) => this.perform(&Action::EmitEvent(note)).await,
+                Err(_) => Err(Failure::NotLeading),
+            };
+            this.0.waiting_mentions.fetch_sub(1, Ordering::Relaxed);
+            if let Err(failure) = told {
+                tracing::debug!(%failure, "an event could not be recorded");
+            }
+        });
     }
 
     fn quiet(&self) -> std::sync::MutexGuard<'_, Option<Instant>> {
@@ -172,32 +230,107 @@ impl Executor {
                 // Strategic: conditions are merged by their type, so those of others stay without being read.
                 let guard = json!({ "uid": pod.uid, "resourceVersion": resource_version });
                 let body = json!({ "metadata": guard, "status": status });
-                let path = format!("/api/v1/namespaces/{}/pods/{}/status", pod.namespace, pod.name);
-                self.patch(&path, "application/strategic-merge-patch+json", &body, "pods/status").await
+                let path = format!("{}/status", pod_path(pod));
+                self.patch(&path, STRATEGIC, &body, "pods/status").await
             }
             Action::EmitEvent(note) => self.emit(note).await,
             Action::ForceDeletePod { pod } => {
-                let path = format!("/api/v1/namespaces/{}/pods/{}", pod.namespace, pod.name);
                 let options = json!({ "gracePeriodSeconds": 0, "preconditions": { "uid": pod.uid } });
-                let request =
-                    self.send(Method::DELETE, &path, "application/json", &options, "delete", "pods");
-                match request.await {
-                    // It is gone, which is all that was wanted.
-                    Err(Failure::Gone) => Ok(Written::Nothing),
-                    other => other,
-                }
+                self.delete(&pod_path(pod), &options, "pods").await
             }
+            Action::DeletePod { pod } => {
+                let options = json!({ "preconditions": { "uid": pod.uid } });
+                let path = pod_path(pod);
+                // It may take its time, and until then it is not gone: what it is now must be known.
+                gone_is_fine(
+                    self.send(Method::DELETE, &path, "application/json", &options, "delete", "pods").await,
+                )
+            }
+            Action::DeleteJob { job } => {
+                let options =
+                    json!({ "propagationPolicy": "Foreground", "preconditions": { "uid": job.uid } });
+                self.delete(&job_path(job), &options, "jobs.batch").await
+            }
+            Action::CreatePod { job, name, body, .. } => self.create_pod(job, name, body).await,
+            Action::PatchJobStatus { job, resource_version, status } => {
+                let guard = json!({ "uid": job.uid, "resourceVersion": resource_version });
+                let body = json!({ "metadata": guard, "status": status });
+                let path = format!("{}/status", job_path(job));
+                // Not strategic: the whole status was judged, and what is null in it must go.
+                self.patch(&path, "application/merge-patch+json", &body, "jobs/status").await
+            }
+            Action::RemoveFinalizer { pod, finalizer, .. } => {
+                let body = json!({
+                    "metadata": { "uid": pod.uid, "$deleteFromPrimitiveList/finalizers": [finalizer] },
+                });
+                gone_is_fine(self.patch(&pod_path(pod), STRATEGIC, &body, "pods").await)
+            }
+            Action::AdoptPod { pod, resource_version, job, finalizer } => {
+                let body = json!({
+                    "metadata": {
+                        "uid": pod.uid,
+                        "resourceVersion": resource_version,
+                        "finalizers": [finalizer],
+                        "ownerReferences": [{
+                            "apiVersion": "batch/v1",
+                            "kind": "Job",
+                            "name": job.name,
+                            "uid": job.uid,
+                            "controller": true,
+                            "blockOwnerDeletion": true,
+                        }],
+                    },
+                });
+                gone_is_fine(self.patch(&pod_path(pod), STRATEGIC, &body, "pods").await)
+            }
+            Action::ReleasePod { pod, job, finalizer } => {
+                let body = json!({
+                    "metadata": {
+                        "uid": pod.uid,
+                        "$deleteFromPrimitiveList/finalizers": [finalizer],
+                        "ownerReferences": [{ "$patch": "delete", "uid": job.uid }],
+                    },
+                });
+                gone_is_fine(self.patch(&pod_path(pod), STRATEGIC, &body, "pods").await)
+            }
+            // Taken apart, or told in passing, before it comes to single writes.
+            Action::AtOnce(_) | Action::Mention(_) => Ok(Written::Nothing),
             Action::TaintNode { node, resource_version, taint, mark, since } => {
                 self.change_taints(node, resource_version, |taints| {
-                    taints.retain(|t| !is(t, taint));
-                    let mut added = json!({ "key": taint.key, "effect": taint.effect, "timeAdded": since });
-                    if !taint.value.is_empty() {
-                        added["value"] = taint.value.as_str().into();
-                    }
-                    taints.push(added);
+                    add_taint(taints, taint, *since);
                     (*mark, json!(since.to_string()))
                 })
                 .await
+            }
+            Action::StartEviction { node, resource_version, taint, progress } => {
+                self.change_taints(node, resource_version, |taints| {
+                    if let Some(taint) = taint {
+                        add_taint(taints, taint, progress.started);
+                    }
+                    (annotations::EVICTION, json!(annotation(progress)))
+                })
+                .await
+            }
+            Action::EndEviction { node, resource_version, progress } => {
+                self.change_taints(node, resource_version, |taints| {
+                    taints.retain(|t| t["key"] != salvor_api::names::taints::FORCE_EVICTION);
+                    (annotations::EVICTION, json!(progress.as_ref().map(annotation)))
+                })
+                .await
+            }
+            Action::ReportEviction { node, resource_version, condition, progress } => {
+                let status = json!({ "conditions": [node_condition(condition)] });
+                self.patch_node_status(node, resource_version, progress.as_ref(), &status).await
+            }
+            Action::ReleaseVolumes { node, resource_version, in_use, keep, progress } => {
+                let (volumes, names) = self.volumes_of(keep).await?;
+                let kept: Vec<&String> = in_use.iter().filter(|volume| names.contains(volume)).collect();
+                let mut progress = progress.clone();
+                if let Some(released) = &mut progress.released {
+                    released.volumes = volumes;
+                }
+                let status = json!({ "volumesInUse": kept });
+                self.patch_node_status(node, resource_version, Some(&progress), &status).await
             }
             Action::UntaintNode { node, resource_version, taint, mark } => {
                 self.change_taints(node, resource_version, |taints| {
@@ -207,6 +340,26 @@ impl Executor {
                 })
                 .await
             }
+        }
+    }
+
+    async fn delete(&self, path: &str, options: &Value, resource: &'static str) -> Result<Written, Failure> {
+        let kind = "application/json";
+        gone_is_fine(self.send_unread(Method::DELETE, path, kind, options, "delete", resource).await)
+    }
+
+    /// Creates a pod. If there is one of that name, it is the answer: ours, if the request was made before, or another's.
+    async fn create_pod(&self, job: &JobRef, name: &str, body: &Value) -> Result<Written, Failure> {
+        let pods = format!("/api/v1/namespaces/{}/pods", job.namespace);
+        let path = format!("{pods}?fieldManager={FIELD_MANAGER}");
+        let created = self.send(Method::POST, &path, "application/json", body, "create", "pods").await;
+        match created {
+            Err(Failure::Stale) => {
+                let path = format!("{pods}/{name}");
+                let found = live::get(&self.0.client, &path).await.map_err(Failure::Api)?;
+                found.map(Written::Object).ok_or(Failure::Stale)
+            }
+            other => other,
         }
     }
 
@@ -234,6 +387,51 @@ impl Executor {
         self.patch(&path, "application/merge-patch+json", &body, "nodes").await
     }
 
+    /// A node's annotations can be written with its status.
+    async fn patch_node_status(
+        &self,
+        node: &NodeRef,
+        judged: &str,
+        progress: Option<&Progress>,
+        status: &Value,
+    ) -> Result<Written, Failure> {
+        let mut metadata = json!({ "uid": node.uid, "resourceVersion": judged });
+        if let Some(progress) = progress {
+            metadata["annotations"] = json!({ annotations::EVICTION: annotation(progress) });
+        }
+        let body = json!({ "metadata": metadata, "status": status });
+        let path = format!("/api/v1/nodes/{}/status", node.name);
+        // Strategic: conditions are merged by their type; the list of volumes is replaced whole.
+        self.patch(&path, STRATEGIC, &body, "nodes/status").await
+    }
+
+    /// The PersistentVolumes behind claims, and how a node calls them. A claim that is not bound has none.
+    async fn volumes_of(&self, claims: &[Claim]) -> Result<(Vec<String>, Vec<String>), Failure> {
+        let (mut volumes, mut names) = (Vec::new(), Vec::new());
+        for claim in claims {
+            let Claim { namespace, name } = claim;
+            let path = format!("/api/v1/namespaces/{namespace}/persistentvolumeclaims/{name}");
+            let Some(volume) = self.read(&path).await?.and_then(|c| text(&c["spec"]["volumeName"])) else {
+                continue;
+            };
+            let path = format!("/api/v1/persistentvolumes/{volume}");
+            let Some(object) = self.read(&path).await? else { continue };
+            let csi = &object["spec"]["csi"];
+            let (Some(driver), Some(handle)) = (text(&csi["driver"]), text(&csi["volumeHandle"])) else {
+                return Err(Failure::Unnameable(claim.clone()));
+            };
+            names.push(format!("kubernetes.io/csi/{driver}^{handle}"));
+            volumes.push(volume);
+        }
+        Ok((volumes, names))
+    }
+
+    async fn read(&self, path: &str) -> Result<Option<Value>, Failure> {
+        let found = live::get(&self.0.client, path).await.map_err(Failure::Api)?;
+        let parse = |text: String| serde_json::from_str(&text);
+        found.map(parse).transpose().map_err(|e| Failure::Api(kube::Error::SerdeError(e)))
+    }
+
     async fn emit(&self, note: &EventNote) -> Result<Written, Failure> {
         let namespace = note.regarding.event_namespace();
         let mut text = note.message.clone();
@@ -255,10 +453,7 @@ impl Executor {
             "reportingInstance": self.0.instance,
         });
         let path = format!("/apis/events.k8s.io/v1/namespaces/{namespace}/events");
-        match self
-            .send(Method::POST, &path, "application/json", &event, "create", "events.events.k8s.io")
-            .await
-        {
+        match self.send_unread(Method::POST, &path, "application/json", &event, "create", EVENTS).await {
             // The event has a name of its own: there already, it was told already.
             Err(Failure::Stale) => Ok(Written::Nothing),
             // A namespace that is going away takes no events, and nobody will read them there.
@@ -289,13 +484,30 @@ impl Executor {
         verb: &'static str,
         resource: &'static str,
     ) -> Result<Written, Failure> {
-        let body = serde_json::to_vec(body).map_err(|e| Failure::Api(kube::Error::SerdeError(e)))?;
-        let request = Request::builder()
-            .method(method)
-            .uri(path)
-            .header(CONTENT_TYPE, kind)
-            .body(body)
-            .map_err(|e| Failure::Api(kube::Error::HttpError(e)))?;
+        let request = request(method, path, kind, "application/json", body)?;
+        self.answer(request, verb, resource).await.map(Written::Object)
+    }
+
+    async fn send_unread(
+        &self,
+        method: Method,
+        path: &str,
+        kind: &str,
+        body: &Value,
+        verb: &'static str,
+        resource: &'static str,
+    ) -> Result<Written, Failure> {
+        let request = request(method, path, kind, BRIEFLY, body)?;
+        self.answer(request, verb, resource).await.map(|_| Written::Nothing)
+    }
+
+    async fn answer(
+        &self,
+        request: Request<Vec<u8>>,
+        verb: &'static str,
+        resource: &'static str,
+    ) -> Result<String, Failure> {
+        let creates = request.method() == Method::POST;
         // Asked again at the last moment: a process may sleep between any two instructions.
         if !self.0.leadership.leads() {
             return Err(Failure::NotLeading);
@@ -306,11 +518,15 @@ impl Executor {
         let body = answer.into_body().collect_bytes().await.map_err(Failure::Api)?;
         let text = String::from_utf8_lossy(&body).into_owned();
         if code.is_success() {
-            return Ok(Written::Object(text));
+            return Ok(text);
         }
         let status: Status = serde_json::from_str(&text)
             .unwrap_or_else(|_| Status::failure(text.trim(), "").with_code(code.as_u16()));
         Err(match code.as_u16() {
+            // A quota that somebody else changed at the same time; what was to be created is not there.
+            409 if creates && status.reason != "AlreadyExists" => {
+                Failure::Api(kube::Error::Api(status.boxed()))
+            }
             409 => Failure::Stale,
             // The guard's UID is another pod's: the API says so as a validation error.
             422 if status.message.contains("metadata.uid") => Failure::Stale,
@@ -323,6 +539,64 @@ impl Executor {
     }
 }
 
+fn request(
+    method: Method,
+    path: &str,
+    kind: &str,
+    accept: &str,
+    body: &Value,
+) -> Result<Request<Vec<u8>>, Failure> {
+    let body = serde_json::to_vec(body).map_err(|e| Failure::Api(kube::Error::SerdeError(e)))?;
+    let request = Request::builder().method(method).uri(path);
+    let request = request.header(CONTENT_TYPE, kind).header(ACCEPT, accept).body(body);
+    request.map_err(|e| Failure::Api(kube::Error::HttpError(e)))
+}
+
+fn pod_path(pod: &PodRef) -> String {
+    format!("/api/v1/namespaces/{}/pods/{}", pod.namespace, pod.name)
+}
+
+fn job_path(job: &JobRef) -> String {
+    format!("/apis/batch/v1/namespaces/{}/jobs/{}", job.namespace, job.name)
+}
+
+/// An object that is gone needs nothing more.
+fn gone_is_fine(result: Result<Written, Failure>) -> Result<Written, Failure> {
+    match result {
+        Err(Failure::Gone) => Ok(Written::Nothing),
+        other => other,
+    }
+}
+
+fn add_taint(taints: &mut Vec<Value>, taint: &Taint, since: Timestamp) {
+    taints.retain(|t| !is(t, taint));
+    let mut added = json!({ "key": taint.key, "effect": taint.effect, "timeAdded": since });
+    if !taint.value.is_empty() {
+        added["value"] = taint.value.as_str().into();
+    }
+    taints.push(added);
+}
+
+fn annotation(progress: &Progress) -> String {
+    // Times and strings always have a JSON form.
+    serde_json::to_string(progress).unwrap_or_default()
+}
+
+fn node_condition(condition: &NodeCondition) -> Value {
+    json!({
+        "type": condition.kind,
+        "status": if condition.holds { "True" } else { "False" },
+        "reason": condition.reason,
+        "message": condition.message,
+        "lastHeartbeatTime": condition.last_transition_time,
+        "lastTransitionTime": condition.last_transition_time,
+    })
+}
+
+fn text(value: &Value) -> Option<String> {
+    value.as_str().filter(|text| !text.is_empty()).map(str::to_owned)
+}
+
 fn is(taint: &Value, wanted: &Taint) -> bool {
     taint["key"] == wanted.key.as_str() && taint["effect"] == wanted.effect.as_str()
 }
@@ -331,6 +605,9 @@ fn regarding(subject: &Subject) -> Value {
     match subject {
         Subject::Pod(pod) => json!({
             "apiVersion": "v1", "kind": "Pod", "namespace": pod.namespace, "name": pod.name, "uid": pod.uid,
+        }),
+        Subject::Job(job) => json!({
+            "apiVersion": "batch/v1", "kind": "Job", "namespace": job.namespace, "name": job.name, "uid": job.uid,
         }),
         Subject::Lease { namespace, name } => json!({
             "apiVersion": "coordination.k8s.io/v1", "kind": "Lease", "namespace": namespace, "name": name,

@@ -9,6 +9,7 @@
 mod client;
 mod crash;
 mod engine;
+mod evict;
 mod executor;
 mod explain;
 #[cfg(test)]
@@ -16,13 +17,19 @@ mod fake_api;
 mod http;
 mod leader;
 mod live;
+mod looks;
 mod metrics;
+mod notices;
 mod operator;
 mod recoveries;
 mod recovery;
+mod surroundings;
 mod time;
-mod watch;
+pub mod watch;
 
-pub use explain::{ExplainError, Explanation, RecoveryReport, explain_node, explain_pod};
+pub use evict::{End, EvictionDesk, Standing, Survey, SurveyedPod, SurveyedVolume};
+pub use explain::{ExplainError, Explanation, RecoveryReport, explain_job, explain_node, explain_pod};
 pub use metrics::reference as metrics_reference;
-pub use operator::{RunError, run};
+pub use notices::{Notice, Notices};
+pub use operator::{Operator, RunError, run};
+pub use surroundings::Surroundings;

@@ -1,14 +1,17 @@
 //! What the operator asks of a recovery: what it watches, whom a change concerns, and its judgement.
 
-use std::{fmt::Display, future::Future, hash::Hash, sync::Arc};
+use std::{fmt::Display, future::Future, sync::Arc, time::Duration};
 
 use futures::future::BoxFuture;
 use jiff::Timestamp;
 use kube::Client;
-use salvor_recovery::{Action, Judgement, Reason, brake::NodeCounts};
+use salvor_recovery::{Action, Judgement, Reason, action::EventNote, brake::NodeCounts};
 use tokio::sync::mpsc;
 
-use crate::watch::WatchHealth;
+use crate::{
+    executor::Written,
+    watch::{Change, WatchHealth},
+};
 
 /// A watch, ready to run: what it feeds is the recovery's own kind of news.
 pub(crate) struct Feed {
@@ -20,6 +23,8 @@ pub(crate) struct Feed {
 pub(crate) trait Recovery: Send + Sync + 'static {
     /// Its name, as in `--controllers`.
     const NAME: &'static str;
+    /// Whether everything is listed anew when this process begins to lead.
+    const LISTS_TO_LEAD: bool;
     /// What is judged: a pod, a node.
     type Subject: Subject;
     /// Why a verdict is as it is.
@@ -28,6 +33,10 @@ pub(crate) trait Recovery: Send + Sync + 'static {
     type News: Send + 'static;
     /// A question to the live API about one subject, free of the recovery itself.
     type Inquiry: LiveInquiry<Why = Self::Why>;
+
+    /// We lead from now on, and its watches were asked for lists, so many times by now. A recovery that counts must wait
+    /// for them: who led before us wrote until now, and its own watches may show one write and not yet another.
+    fn begin_to_lead(&mut self, asked: u64);
 
     /// The watches that it needs.
     fn feeds(&self, client: &Client, news: &mpsc::Sender<Self::News>) -> Vec<Feed>;
@@ -47,14 +56,50 @@ pub(crate) trait Recovery: Send + Sync + 'static {
     /// Asks the live API about a subject, before a step that cannot be taken back.
     fn inquiry(&self, subject: &Self::Subject) -> Self::Inquiry;
 
-    /// An action about the subject was carried out.
-    fn done(&mut self, subject: &Self::Subject, action: &Action);
+    /// A step about the subject was carried out, and this is what the server answered.
+    fn done(&mut self, subject: &Self::Subject, step: &Action, answer: &Written, now: Timestamp) -> View;
+
+    /// A step was refused by the server, with these words. Whether the recovery takes it into account by itself, so
+    /// that the subject can be judged again at once; if not, everything about the subject waits for a while.
+    fn refused(&mut self, subject: &Self::Subject, step: &Action, words: &str, now: Timestamp) -> Refused;
+
+    /// A subject was looked after once. For a recovery that has figures of its own to keep.
+    fn looked_after(&self, _: &Self::Subject, _: LookedAfter<'_>) {}
+}
+
+/// One time that a subject was looked after: judged, and what that asked for carried out.
+#[derive(Clone, Copy, Debug)]
+pub(crate) struct LookedAfter<'a> {
+    /// The steps that were carried out; none if none were asked for.
+    pub(crate) done: &'a [(Action, Written)],
+    /// Whether nothing failed.
+    pub(crate) worked: bool,
+    /// How long it took.
+    pub(crate) took: Duration,
+}
+
+/// Whether a recovery's view shows its own write already.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub(crate) enum View {
+    /// It was taken from the server's answer: the subject can be judged again at once.
+    Shows,
+    /// The watch will bring it.
+    Lags,
+}
+
+/// What becomes of a subject after a refusal.
+#[derive(Debug)]
+pub(crate) enum Refused {
+    /// It waits, longer every time.
+    Waits,
+    /// It is judged again at once, after this is told.
+    Judged(Option<EventNote>),
 }
 
 /// What is judged. Prints as a person would name it.
-pub(crate) trait Subject: Clone + Eq + Ord + Hash + Display + Send + Sync + 'static {}
+pub(crate) trait Subject: Clone + Ord + Display + Send + Sync + 'static {}
 
-impl<T: Clone + Eq + Ord + Hash + Display + Send + Sync + 'static> Subject for T {}
+impl<T: Clone + Ord + Display + Send + Sync + 'static> Subject for T {}
 
 /// What is known of the subject itself without reading it again.
 #[derive(Clone, Copy, Debug)]
@@ -80,4 +125,25 @@ pub(crate) trait LiveInquiry: Send + 'static {
         known: Known<'_>,
         now: Timestamp,
     ) -> impl Future<Output = kube::Result<Option<Judgement<Self::Why>>>> + Send;
+}
+
+/// Runs a watch and wraps what it tells into the recovery's news.
+pub(crate) async fn relay<T: Send + 'static, News: Send + 'static>(
+    watch: impl Future<Output = ()>,
+    mut changes: mpsc::Receiver<Change<T>>,
+    news: mpsc::Sender<News>,
+    wrap: fn(Change<T>) -> News,
+) {
+    let pass_on = async {
+        while let Some(change) = changes.recv().await {
+            if news.send(wrap(change)).await.is_err() {
+                return;
+            }
+        }
+    };
+    tokio::select! {
+        biased;
+        () = watch => {}
+        () = pass_on => {}
+    }
 }

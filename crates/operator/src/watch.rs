@@ -4,7 +4,8 @@
 //! an HTTP 410, and hammers a server that closes watches at once. What irreversible actions rest on must not do that.
 
 use std::{
-    collections::HashSet,
+    borrow::Cow,
+    collections::BTreeSet,
     sync::{
         Arc, Mutex, PoisonError,
         atomic::{AtomicBool, AtomicU64, Ordering},
@@ -17,7 +18,10 @@ use http::Request;
 use kube::Client;
 use serde::{Deserialize, de::DeserializeOwned};
 use serde_json::value::RawValue;
-use tokio::{sync::mpsc, time::Instant};
+use tokio::{
+    sync::{Notify, mpsc},
+    time::Instant,
+};
 
 use crate::live;
 
@@ -36,17 +40,17 @@ const LONGEST_BACKOFF: Duration = Duration::from_secs(30);
 
 /// Which objects are watched.
 #[derive(Clone, Debug)]
-pub(crate) struct Target {
+pub struct Target {
     /// The resource, for metrics and logs.
-    pub(crate) resource: &'static str,
+    pub resource: &'static str,
     /// Its path in the API.
-    pub(crate) path: &'static str,
+    pub path: &'static str,
     /// Server-side selection, if the API allows one.
-    pub(crate) field_selector: Option<&'static str>,
+    pub field_selector: Option<Cow<'static, str>>,
 }
 
 /// What a recovery keeps of an object.
-pub(crate) trait Project: Send + Sync + 'static {
+pub trait Project: Send + Sync + 'static {
     /// What is decoded of an object: all that may be needed, in the one pass that a watch has time for.
     type Wire: DeserializeOwned + Identified + Send;
     /// The slim form.
@@ -57,16 +61,25 @@ pub(crate) trait Project: Send + Sync + 'static {
 }
 
 /// Every object that is watched says which it is, and in which state.
-pub(crate) trait Identified {
+pub trait Identified {
+    /// Its UID.
     fn uid(&self) -> &str;
+    /// Its state.
     fn resource_version(&self) -> &str;
 }
 
 /// A change of the watched set.
 #[derive(Debug)]
-pub(crate) enum Change<T> {
-    /// This is all there is now.
-    Reset(Vec<T>),
+pub enum Change<T> {
+    /// This is all there was at a revision; it was read after so many lists had been asked for.
+    Reset {
+        /// The objects.
+        all: Vec<T>,
+        /// The revision.
+        revision: String,
+        /// How many lists had been asked for.
+        asked: u64,
+    },
     /// An object appeared or changed.
     Applied(T),
     /// The object with this UID is gone, or does not matter any more.
@@ -75,7 +88,7 @@ pub(crate) enum Change<T> {
 
 /// How a watch is doing. Shared with metrics, health and the engine.
 #[derive(Debug)]
-pub(crate) struct WatchHealth {
+pub struct WatchHealth {
     pub(crate) resource: &'static str,
     origin: Instant,
     last_word: AtomicU64,
@@ -83,11 +96,14 @@ pub(crate) struct WatchHealth {
     pub(crate) restarts: AtomicU64,
     pub(crate) lists: AtomicU64,
     pub(crate) unreadable: AtomicU64,
-    complained: Mutex<HashSet<String>>,
+    complained: Mutex<BTreeSet<String>>,
+    asked: AtomicU64,
+    bell: Notify,
 }
 
 impl WatchHealth {
-    pub(crate) fn new(resource: &'static str) -> Arc<Self> {
+    /// A watch that has not begun.
+    pub fn new(resource: &'static str) -> Arc<Self> {
         Arc::new(Self {
             resource,
             origin: Instant::now(),
@@ -97,17 +113,26 @@ impl WatchHealth {
             lists: AtomicU64::new(0),
             unreadable: AtomicU64::new(0),
             complained: Mutex::default(),
+            asked: AtomicU64::new(0),
+            bell: Notify::new(),
         })
     }
 
+    /// Asks for everything to be read anew, however good the watch; how many times that was asked for by now.
+    pub(crate) fn ask_for_list(&self) -> u64 {
+        let asked = self.asked.fetch_add(1, Ordering::SeqCst) + 1;
+        self.bell.notify_one();
+        asked
+    }
+
     /// How long ago the server last said anything, a bookmark included.
-    pub(crate) fn staleness(&self) -> Duration {
+    pub fn staleness(&self) -> Duration {
         let last = Duration::from_millis(self.last_word.load(Ordering::Relaxed));
         self.origin.elapsed().saturating_sub(last)
     }
 
     /// Whether the first list is complete.
-    pub(crate) fn is_synced(&self) -> bool {
+    pub fn is_synced(&self) -> bool {
         self.synced.load(Ordering::Relaxed)
     }
 
@@ -180,12 +205,14 @@ enum WatchEnd {
     Silent,
     #[error("the server closed the watch at once")]
     ClosedAtOnce,
+    #[error("everything is to be read anew")]
+    Asked,
     #[error("nobody listens any more")]
     Unheard,
 }
 
 /// Follows a resource for ever; ends only when nobody listens any more.
-pub(crate) async fn follow<P: Project>(
+pub async fn follow<P: Project>(
     client: Client,
     target: Target,
     projection: P,
@@ -210,6 +237,11 @@ pub(crate) async fn follow<P: Project>(
                 continue;
             }
             Err(WatchEnd::Unheard) => return,
+            Err(WatchEnd::Asked) => {
+                failures = 0;
+                revision = None;
+                continue;
+            }
             Err(WatchEnd::Expired) => {
                 tracing::debug!(resource = follower.target.resource, "revision expired; listing again");
                 revision = None;
@@ -224,6 +256,7 @@ pub(crate) async fn follow<P: Project>(
         follower.health.restarts.fetch_add(1, Ordering::Relaxed);
         failures = failures.saturating_add(1);
         tokio::select! {
+            biased;
             () = tokio::time::sleep(backoff(failures)) => {}
             () = follower.changes.closed() => return,
         }
@@ -246,6 +279,7 @@ impl<P: Project> Follower<P> {
     /// Reads everything page by page and hands it on as one; the revision to watch from.
     async fn list(&self) -> Result<String, WatchEnd> {
         self.health.lists.fetch_add(1, Ordering::Relaxed);
+        let asked = self.health.asked.load(Ordering::SeqCst);
         let mut kept = Vec::new();
         let mut next = String::new();
         loop {
@@ -265,9 +299,10 @@ impl<P: Project> Follower<P> {
             kept.extend(objects.filter_map(|wire| self.projection.keep(wire)));
             next = page.metadata.next;
             if next.is_empty() {
-                self.send(Change::Reset(kept)).await?;
+                let revision = page.metadata.resource_version;
+                self.send(Change::Reset { all: kept, revision: revision.clone(), asked }).await?;
                 self.health.synced.store(true, Ordering::Relaxed);
-                return Ok(page.metadata.resource_version);
+                return Ok(revision);
             }
         }
     }
@@ -304,7 +339,9 @@ impl<P: Project> Follower<P> {
             line.clear();
             let read = next_line(&mut body, &mut line);
             let read = tokio::select! {
+                biased;
                 read = tokio::time::timeout(SILENCE_ALLOWED, read) => read.map_err(|_| WatchEnd::Silent)?,
+                () = self.health.bell.notified() => return Err(WatchEnd::Asked),
                 () = self.changes.closed() => return Err(WatchEnd::Unheard),
             };
             if !read? {
@@ -359,7 +396,7 @@ impl<P: Project> Follower<P> {
     }
 
     fn request(&self, query: &[(&str, String)]) -> Result<Request<Vec<u8>>, WatchEnd> {
-        let selector = self.target.field_selector.map(|s| ("fieldSelector", s.to_owned()));
+        let selector = self.target.field_selector.as_deref().map(|s| ("fieldSelector", s.to_owned()));
         let pairs = query.iter().cloned().chain(selector);
         let query: Vec<String> = pairs.map(|(k, v)| format!("{k}={}", percent_encode(&v))).collect();
         let uri = format!("{}?{}", self.target.path, query.join("&"));

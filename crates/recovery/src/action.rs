@@ -4,6 +4,10 @@ use std::fmt;
 
 use jiff::Timestamp;
 use serde::Serialize;
+use serde_json::Value;
+
+use crate::eviction::{Claim, Progress};
+use crate::job::JobStatus;
 
 /// A pod, and no other pod of the same name.
 #[derive(Clone, Debug, PartialEq, Eq, Hash, Serialize)]
@@ -39,6 +43,24 @@ impl fmt::Display for NodeRef {
     }
 }
 
+/// A Job, and no other Job of the same name.
+#[derive(Clone, Debug, PartialEq, Eq, Hash, PartialOrd, Ord, Serialize)]
+#[serde(rename_all = "camelCase")]
+pub struct JobRef {
+    /// Its namespace.
+    pub namespace: String,
+    /// Its name.
+    pub name: String,
+    /// Its UID.
+    pub uid: String,
+}
+
+impl fmt::Display for JobRef {
+    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
+        write!(f, "{}/{}", self.namespace, self.name)
+    }
+}
+
 /// The object that an event is about.
 #[derive(Clone, Debug, PartialEq, Eq, Hash, Serialize)]
 #[serde(tag = "kind")]
@@ -47,6 +69,8 @@ pub enum Subject {
     Pod(PodRef),
     /// A node.
     Node(NodeRef),
+    /// A Job.
+    Job(JobRef),
     /// The Lease that Salvor's replicas share: Salvor itself.
     Lease {
         /// Its namespace.
@@ -61,6 +85,7 @@ impl Subject {
     pub fn event_namespace(&self) -> &str {
         match self {
             Self::Pod(pod) => &pod.namespace,
+            Self::Job(job) => &job.namespace,
             // Where Kubernetes keeps the events of objects without a namespace.
             Self::Node(_) => "default",
             Self::Lease { namespace, .. } => namespace,
@@ -73,6 +98,7 @@ impl fmt::Display for Subject {
         match self {
             Self::Pod(pod) => write!(f, "pod {pod}"),
             Self::Node(node) => write!(f, "node {node}"),
+            Self::Job(job) => write!(f, "job {job}"),
             Self::Lease { namespace, name } => write!(f, "lease {namespace}/{name}"),
         }
     }
@@ -143,6 +169,23 @@ pub struct Condition {
     pub last_transition_time: Timestamp,
 }
 
+/// A condition to set on a node, replacing one of the same type and leaving all others.
+#[derive(Clone, Debug, PartialEq, Eq, Serialize)]
+#[serde(rename_all = "camelCase")]
+pub struct NodeCondition {
+    /// Its type.
+    #[serde(rename = "type")]
+    pub kind: &'static str,
+    /// Whether it holds.
+    pub holds: bool,
+    /// Its reason.
+    pub reason: &'static str,
+    /// Its message.
+    pub message: String,
+    /// Since when, to the second.
+    pub last_transition_time: Timestamp,
+}
+
 /// A taint, by which Kubernetes tells nodes apart for scheduling and eviction.
 #[derive(Clone, Debug, PartialEq, Eq, Serialize)]
 pub struct Taint {
@@ -191,7 +234,30 @@ pub struct EventNote {
     pub message: String,
 }
 
-/// One guarded write.
+/// Why a Job gets another pod, as the metric of Kubernetes' own controller names it.
+#[derive(Clone, Copy, Debug, PartialEq, Eq, Hash, Serialize)]
+#[serde(rename_all = "snake_case")]
+pub enum CreationReason {
+    /// No pod came before it.
+    New,
+    /// A pod is being deleted or has failed.
+    RecreateTerminatingOrFailed,
+    /// A pod has failed, and only such pods are replaced.
+    RecreateFailed,
+}
+
+impl CreationReason {
+    /// The metric's label.
+    pub fn as_str(self) -> &'static str {
+        match self {
+            Self::New => "new",
+            Self::RecreateTerminatingOrFailed => "recreate_terminating_or_failed",
+            Self::RecreateFailed => "recreate_failed",
+        }
+    }
+}
+
+/// One guarded write, or some that may be under way together.
 #[derive(Clone, Debug, PartialEq, Eq, Serialize)]
 #[serde(tag = "verb", rename_all = "camelCase", rename_all_fields = "camelCase")]
 pub enum Action {
@@ -237,6 +303,116 @@ pub enum Action {
         /// The annotation's key.
         mark: &'static str,
     },
+    /// Steps in any order and at the same time; all are tried, and what follows is done if all succeed.
+    AtOnce(Vec<Action>),
+    /// Records an event in passing: nothing waits for it, and nobody asks whether it was.
+    Mention(EventNote),
+    /// Creates a pod of a Job. Its name is chosen so that a repeated request is refused.
+    CreatePod {
+        /// The Job.
+        job: JobRef,
+        /// The pod's name.
+        name: String,
+        /// The pod.
+        #[serde(skip)]
+        body: Value,
+        /// Why it is needed.
+        reason: CreationReason,
+    },
+    /// Replaces a Job's status, if the Job is still exactly as it was judged.
+    PatchJobStatus {
+        /// The Job.
+        job: JobRef,
+        /// The state that was judged.
+        resource_version: String,
+        /// The new status, whole.
+        status: Box<JobStatus>,
+    },
+    /// Takes a finalizer off a pod, if it still has that UID.
+    RemoveFinalizer {
+        /// The pod.
+        pod: PodRef,
+        /// The finalizer.
+        finalizer: &'static str,
+        /// Whether this rests on a Job being gone, so that its absence must be seen live.
+        owner_gone: bool,
+    },
+    /// Deletes a pod with its own grace, if it still has that UID.
+    DeletePod {
+        /// The pod.
+        pod: PodRef,
+    },
+    /// Makes a Job the owner of a pod that has none, and puts a finalizer on it.
+    AdoptPod {
+        /// The pod.
+        pod: PodRef,
+        /// The state that was judged.
+        resource_version: String,
+        /// The Job.
+        job: JobRef,
+        /// The finalizer.
+        finalizer: &'static str,
+    },
+    /// Takes a Job's ownership and a finalizer off a pod.
+    ReleasePod {
+        /// The pod.
+        pod: PodRef,
+        /// The Job.
+        job: JobRef,
+        /// The finalizer.
+        finalizer: &'static str,
+    },
+    /// Deletes a Job and all that it owns, if it still has that UID.
+    DeleteJob {
+        /// The Job.
+        job: JobRef,
+    },
+    /// Writes on a node that its eviction has begun, and taints it so that its kubelet refuses pods, if the node is still
+    /// exactly as it was judged.
+    StartEviction {
+        /// The node.
+        node: NodeRef,
+        /// The state that was judged.
+        resource_version: String,
+        /// The taint to add, if it is not there.
+        taint: Option<Taint>,
+        /// What is written.
+        progress: Progress,
+    },
+    /// Writes the condition of a node's eviction, and how far it has come, if the node is still exactly as it was judged.
+    ReportEviction {
+        /// The node.
+        node: NodeRef,
+        /// The state that was judged.
+        resource_version: String,
+        /// The condition.
+        condition: NodeCondition,
+        /// How far it has come, if that changes.
+        progress: Option<Progress>,
+    },
+    /// Takes volumes out of what a node has in use, so that they are detached, if the node is still exactly as it was
+    /// judged.
+    ReleaseVolumes {
+        /// The node.
+        node: NodeRef,
+        /// The state that was judged.
+        resource_version: String,
+        /// What it has in use.
+        in_use: Vec<String>,
+        /// Claims whose volumes stay.
+        keep: Vec<Claim>,
+        /// How far the eviction has come; the volumes that stay are added to it.
+        progress: Progress,
+    },
+    /// Takes every taint with our key off a node, if the node is still exactly as it was judged.
+    EndEviction {
+        /// The node.
+        node: NodeRef,
+        /// The state that was judged.
+        resource_version: String,
+        /// What is still remembered of the eviction.
+        progress: Option<Progress>,
+    },
 }
 
 impl Action {
@@ -250,7 +426,19 @@ impl Action {
             | Self::ForceDeletePod { .. }
             | Self::TaintNode { .. }
             | Self::UntaintNode { .. } => true,
-            Self::EmitEvent(_) => false,
+            // A Job that is gone from the view may only be late in it, and one that is going must not adopt.
+            Self::DeleteJob { .. } | Self::AdoptPod { .. } => true,
+            // What is begun evicts pods, what is let go is detached, and without the taint a kubelet takes pods again.
+            Self::StartEviction { .. } | Self::ReleaseVolumes { .. } | Self::EndEviction { .. } => true,
+            Self::RemoveFinalizer { owner_gone, .. } => *owner_gone,
+            Self::AtOnce(steps) => steps.iter().any(Self::needs_a_second_look),
+            Self::EmitEvent(_)
+            | Self::Mention(_)
+            | Self::CreatePod { .. }
+            | Self::PatchJobStatus { .. }
+            | Self::DeletePod { .. }
+            | Self::ReleasePod { .. }
+            | Self::ReportEviction { .. } => false,
         }
     }
 
@@ -258,16 +446,59 @@ impl Action {
     pub fn is_disruptive(&self) -> bool {
         match self {
             Self::PatchPodStatus { .. } | Self::ForceDeletePod { .. } | Self::TaintNode { .. } => true,
-            Self::EmitEvent(_) | Self::UntaintNode { .. } => false,
+            Self::StartEviction { .. } | Self::ReleaseVolumes { .. } => true,
+            Self::ReportEviction { .. } | Self::EndEviction { .. } => false,
+            Self::AtOnce(steps) => steps.iter().any(Self::is_disruptive),
+            // What a Job's own controller does to the Job's own pods is the Job's spec, not a recovery from a failure.
+            Self::CreatePod { .. }
+            | Self::PatchJobStatus { .. }
+            | Self::RemoveFinalizer { .. }
+            | Self::DeletePod { .. }
+            | Self::AdoptPod { .. }
+            | Self::ReleasePod { .. }
+            | Self::DeleteJob { .. } => false,
+            Self::EmitEvent(_) | Self::Mention(_) | Self::UntaintNode { .. } => false,
         }
     }
 
-    /// The object that the step is about.
-    pub fn subject(&self) -> Subject {
+    /// The object that the step is about; none if they are several.
+    pub fn subject(&self) -> Option<Subject> {
         match self {
-            Self::PatchPodStatus { pod, .. } | Self::ForceDeletePod { pod } => Subject::Pod(pod.clone()),
-            Self::TaintNode { node, .. } | Self::UntaintNode { node, .. } => Subject::Node(node.clone()),
-            Self::EmitEvent(event) => event.regarding.clone(),
+            Self::PatchPodStatus { pod, .. }
+            | Self::ForceDeletePod { pod }
+            | Self::RemoveFinalizer { pod, .. }
+            | Self::DeletePod { pod }
+            | Self::AdoptPod { pod, .. }
+            | Self::ReleasePod { pod, .. } => Some(Subject::Pod(pod.clone())),
+            Self::TaintNode { node, .. }
+            | Self::UntaintNode { node, .. }
+            | Self::StartEviction { node, .. }
+            | Self::ReportEviction { node, .. }
+            | Self::ReleaseVolumes { node, .. }
+            | Self::EndEviction { node, .. } => Some(Subject::Node(node.clone())),
+            Self::CreatePod { job, .. } | Self::PatchJobStatus { job, .. } | Self::DeleteJob { job } => {
+                Some(Subject::Job(job.clone()))
+            }
+            Self::EmitEvent(event) | Self::Mention(event) => Some(event.regarding.clone()),
+            Self::AtOnce(_) => None,
+        }
+    }
+
+    /// Whether another judgement asks for this very step: the same on the same object, for the same reasons as far as they
+    /// are part of it.
+    pub fn is_same_step(&self, other: &Self) -> bool {
+        let same_volumes = match (self, other) {
+            (Self::ReleaseVolumes { keep, .. }, Self::ReleaseVolumes { keep: other, .. }) => keep == other,
+            _ => true,
+        };
+        self.name() == other.name() && self.subject() == other.subject() && same_volumes
+    }
+
+    /// The single steps in it.
+    pub fn steps(&self) -> &[Self] {
+        match self {
+            Self::AtOnce(steps) => steps,
+            one => std::slice::from_ref(one),
         }
     }
 
@@ -279,6 +510,19 @@ impl Action {
             Self::ForceDeletePod { .. } => "ForceDeletePod",
             Self::TaintNode { .. } => "TaintNode",
             Self::UntaintNode { .. } => "UntaintNode",
+            Self::AtOnce(_) => "AtOnce",
+            Self::Mention(_) => "Mention",
+            Self::CreatePod { .. } => "CreatePod",
+            Self::PatchJobStatus { .. } => "PatchJobStatus",
+            Self::RemoveFinalizer { .. } => "RemoveFinalizer",
+            Self::DeletePod { .. } => "DeletePod",
+            Self::AdoptPod { .. } => "AdoptPod",
+            Self::ReleasePod { .. } => "ReleasePod",
+            Self::DeleteJob { .. } => "DeleteJob",
+            Self::StartEviction { .. } => "StartEviction",
+            Self::ReportEviction { .. } => "ReportEviction",
+            Self::ReleaseVolumes { .. } => "ReleaseVolumes",
+            Self::EndEviction { .. } => "EndEviction",
         }
     }
 }
@@ -298,13 +542,55 @@ impl fmt::Display for Action {
                 }
                 Ok(())
             }
-            Self::EmitEvent(event) => {
+            Self::EmitEvent(event) | Self::Mention(event) => {
                 write!(f, "record the {:?} event {} on {}", event.kind, event.reason, event.regarding)
             }
             Self::ForceDeletePod { pod } => write!(f, "delete pod {pod} with no grace"),
             Self::TaintNode { node, taint, .. } => write!(f, "taint node {node} with {taint}"),
             Self::UntaintNode { node, taint, .. } => {
                 write!(f, "take the taint {taint} off node {node}")
+            }
+            Self::AtOnce(steps) => {
+                let Some(first) = steps.first() else { return f.write_str("nothing") };
+                write!(f, "{first}")?;
+                if steps.len() > 1 { write!(f, ", and {} more like it", steps.len() - 1) } else { Ok(()) }
+            }
+            Self::CreatePod { job, name, .. } => write!(f, "create pod {}/{name}", job.namespace),
+            Self::PatchJobStatus { job, status, .. } => {
+                write!(f, "write the status of job {job}: ")?;
+                let JobStatus { active, succeeded, failed, terminating, .. } = &**status;
+                write!(f, "active {active}, succeeded {succeeded}, failed {failed}")?;
+                if let Some(terminating) = terminating {
+                    write!(f, ", terminating {terminating}")?;
+                }
+                status
+                    .conditions
+                    .iter()
+                    .filter(|c| c.status == "True")
+                    .try_for_each(|c| write!(f, ", {}", c.kind))
+            }
+            Self::RemoveFinalizer { pod, finalizer, .. } => write!(f, "take {finalizer} off pod {pod}"),
+            Self::DeletePod { pod } => write!(f, "delete pod {pod}"),
+            Self::AdoptPod { pod, job, .. } => write!(f, "adopt pod {pod} into job {job}"),
+            Self::ReleasePod { pod, job, .. } => write!(f, "release pod {pod} from job {job}"),
+            Self::DeleteJob { job } => write!(f, "delete job {job}"),
+            Self::StartEviction { node, taint: Some(taint), .. } => {
+                write!(f, "begin to evict node {node}, and taint it with {taint}")
+            }
+            Self::StartEviction { node, taint: None, .. } => write!(f, "begin to evict node {node}"),
+            Self::ReportEviction { node, condition, .. } => {
+                write!(
+                    f,
+                    "report on node {node}: {}={} ({})",
+                    condition.kind, condition.holds, condition.reason
+                )
+            }
+            Self::ReleaseVolumes { node, in_use, keep, .. } => {
+                write!(f, "let {} volumes of node {node} go", in_use.len())?;
+                keep.iter().try_for_each(|claim| write!(f, ", but not that of claim {claim}"))
+            }
+            Self::EndEviction { node, .. } => {
+                write!(f, "take the taint {} off node {node}", salvor_api::names::taints::FORCE_EVICTION)
             }
         }
     }

@@ -10,8 +10,10 @@
 
 pub mod action;
 pub mod brake;
+pub mod eviction;
 #[cfg(test)]
 mod fuzz;
+pub mod job;
 mod server_clock;
 mod verdict;
 pub mod zombie;

@@ -4,10 +4,10 @@ use std::collections::BTreeMap;
 use std::time::Duration;
 
 use futures::{Stream, StreamExt};
+use kube::Resource;
 use kube::api::{Api, ListParams, ObjectList};
 use kube::runtime::utils::{Backoff, StreamBackoff};
 use kube::runtime::watcher::{self, watcher};
-use kube::{Resource, ResourceExt};
 use serde::Serialize;
 use serde::de::DeserializeOwned;
 use serde_json::Value;
@@ -59,20 +59,21 @@ pub(crate) fn without_managed_fields<K: Serialize>(object: &K) -> Value {
     value
 }
 
-type Key = (Option<String>, String);
+type Key<'a> = (Option<&'a str>, &'a str);
 
-/// The objects as last seen, by namespace and name.
+/// The objects as last seen, ordered by namespace and name: a slice, so that looking at thousands of them at every
+/// event copies none.
 #[derive(Debug)]
 pub(crate) struct Replica<K> {
-    objects: BTreeMap<Key, K>,
-    relist: Option<BTreeMap<Key, K>>,
+    objects: Vec<K>,
+    relist: Vec<K>,
     complete: bool,
     newest: u64,
 }
 
 impl<K> Default for Replica<K> {
     fn default() -> Self {
-        Self { objects: BTreeMap::new(), relist: None, complete: false, newest: 0 }
+        Self { objects: Vec::new(), relist: Vec::new(), complete: false, newest: 0 }
     }
 }
 
@@ -86,43 +87,61 @@ impl<K: Resource + Clone> Replica<K> {
             self.newest = self.newest.max(version(object.meta().resource_version.as_ref()));
         }
         match event {
-            watcher::Event::Init => self.relist = Some(BTreeMap::new()),
-            watcher::Event::InitApply(object) => {
-                self.relist.get_or_insert_default().insert(key(&object), object);
-            }
+            watcher::Event::Init => self.relist.clear(),
+            watcher::Event::InitApply(object) => self.relist.push(object),
             watcher::Event::InitDone => {
-                self.objects = self.relist.take().unwrap_or_default();
+                self.objects = std::mem::take(&mut self.relist);
+                self.objects.sort_by(|a, b| key(a).cmp(&key(b)));
                 self.complete = true;
             }
-            watcher::Event::Apply(object) => {
-                self.objects.insert(key(&object), object);
-            }
+            watcher::Event::Apply(object) => match self.place_of(&object) {
+                Ok(place) => self.objects[place] = object,
+                Err(place) => self.objects.insert(place, object),
+            },
             watcher::Event::Delete(object) => {
-                self.objects.remove(&key(&object));
+                if let Ok(place) = self.place_of(&object) {
+                    self.objects.remove(place);
+                }
             }
         }
     }
 
+    fn place_of(&self, object: &K) -> Result<usize, usize> {
+        self.objects.binary_search_by(|other| key(other).cmp(&key(object)))
+    }
+
     /// The objects, if the first list is complete.
-    pub(crate) fn objects(&self) -> Option<Vec<K>> {
-        self.complete.then(|| self.objects.values().cloned().collect())
+    pub(crate) fn objects(&self) -> Option<&[K]> {
+        self.complete.then_some(&self.objects)
+    }
+
+    /// The objects of a namespace whose names begin so, without a look at any other.
+    pub(crate) fn named_like(&self, namespace: &str, prefix: &str) -> &[K] {
+        let from = self.objects.partition_point(|object| key(object) < (Some(namespace), prefix));
+        let those = &self.objects[from..];
+        let like = |object: &K| {
+            let (place, name) = key(object);
+            place == Some(namespace) && name.starts_with(prefix)
+        };
+        &those[..those.partition_point(like)]
     }
 
     /// Whether what a list shows has been seen here: some later event has come, or the states are equal. A watch says
     /// nothing when nothing happens, so this is how an observer learns that no event is still on its way (save for
     /// those that cancel each other out).
     pub(crate) fn has_caught_up_with(&self, list: &ObjectList<K>) -> bool {
-        let versions = |objects: &mut dyn Iterator<Item = &K>| -> BTreeMap<Key, Option<String>> {
-            objects.map(|object| (key(object), object.resource_version())).collect()
-        };
+        fn versions<K: Resource>(objects: &[K]) -> BTreeMap<Key<'_>, Option<&str>> {
+            objects.iter().map(|o| (key(o), o.meta().resource_version.as_deref())).collect()
+        }
         self.complete
             && (self.newest >= version(list.metadata.resource_version.as_ref()).max(1)
-                || versions(&mut self.objects.values()) == versions(&mut list.items.iter()))
+                || versions(&self.objects) == versions(&list.items))
     }
 }
 
-fn key<K: Resource>(object: &K) -> Key {
-    (object.namespace(), object.name_any())
+fn key<K: Resource>(object: &K) -> Key<'_> {
+    let meta = object.meta();
+    (meta.namespace.as_deref(), meta.name.as_deref().unwrap_or_default())
 }
 
 /// Resource versions of one API server are numbers that grow.
@@ -133,6 +152,7 @@ fn version(text: Option<&String>) -> u64 {
 #[cfg(test)]
 mod tests {
     use k8s_openapi::api::core::v1::ConfigMap;
+    use kube::ResourceExt;
     use kube::api::{ListMeta, ObjectMeta, TypeMeta};
     use watcher::Event;
 

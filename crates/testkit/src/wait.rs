@@ -12,6 +12,7 @@ use std::time::Duration;
 use futures::StreamExt;
 use kube::Resource;
 use kube::api::{Api, ListParams};
+use kube::runtime::watcher;
 use serde::Serialize;
 use serde::de::DeserializeOwned;
 
@@ -105,18 +106,19 @@ pub async fn never<K: Watched<DynamicType = ()>, T>(
 ) -> T {
     let mut events = follow(api, selection);
     let mut replica = Replica::default();
-    let mut look = |replica: &Replica<K>| {
-        for object in replica.objects().unwrap_or_default() {
-            assert!(!condition(&object), "must never be seen: {forbidden}\n{}", show(&object));
+    let mut look = |replica: &mut Replica<K>, event| {
+        // Every state that an object is in comes as one of these.
+        if let watcher::Event::InitApply(object) | watcher::Event::Apply(object) = &event {
+            assert!(!condition(object), "must never be seen: {forbidden}\n{}", show(object));
         }
+        replica.take(event);
     };
     let blind = |phase: &str| format!("the watch {phase}, so this could be missed: {forbidden}");
 
     let begin = async {
         while replica.objects().is_none() {
             if let Some(Ok(event)) = events.next().await {
-                replica.take(event);
-                look(&replica);
+                look(&mut replica, event);
             }
         }
     };
@@ -126,8 +128,7 @@ pub async fn never<K: Watched<DynamicType = ()>, T>(
     let result = loop {
         tokio::select! {
             event = events.next() => if let Some(Ok(event)) = event {
-                replica.take(event);
-                look(&replica);
+                look(&mut replica, event);
             },
             result = &mut until => break result,
         }
@@ -142,8 +143,7 @@ pub async fn never<K: Watched<DynamicType = ()>, T>(
         };
         while !replica.has_caught_up_with(&end) {
             if let Some(Ok(event)) = events.next().await {
-                replica.take(event);
-                look(&replica);
+                look(&mut replica, event);
             }
         }
     };
@@ -155,6 +155,11 @@ impl Patience {
     /// A patience of its own, not multiplied by anything.
     pub fn of(duration: Duration) -> Self {
         Self(duration)
+    }
+
+    /// How long that is.
+    pub fn duration(self) -> Duration {
+        self.0
     }
 
     /// Like [`for_object`], with an error instead of a panic.
@@ -219,7 +224,7 @@ impl Patience {
                         // The watcher never ends by itself.
                         None => std::future::pending().await,
                     }
-                    if let Some(found) = replica.objects().as_deref().and_then(&mut judge) {
+                    if let Some(found) = replica.objects().and_then(&mut judge) {
                         return found;
                     }
                 }
@@ -228,7 +233,7 @@ impl Patience {
         found.ok_or_else(|| {
             let mut last = match replica.objects() {
                 None => "nothing was seen: the API server never answered".to_owned(),
-                Some(objects) if objects.is_empty() => "last state seen: no such object".to_owned(),
+                Some([]) => "last state seen: no such object".to_owned(),
                 Some(objects) => {
                     let mut lines: Vec<_> = objects.iter().take(SHOWN).map(show).collect();
                     if objects.len() > SHOWN {

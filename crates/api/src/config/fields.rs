@@ -148,6 +148,21 @@ pub const FIELDS: &[Field] = &[
         "The IP address and port on which /metrics, /healthz and /readyz are served.",
     ),
     field(
+        "page",
+        Object,
+        Parent,
+        "A page that shows nodes, pods, what is stuck and why, and what happened. It only shows. It watches all pods and nodes, \
+         which costs memory. Only the leader's page has verdicts.",
+    ),
+    field("page.enabled", Bool, Default("false"), "Whether the page is served."),
+    field(
+        "page.bind",
+        Address,
+        Default("127.0.0.1:8081"),
+        "The IP address and port on which the page is served. It shows the names of all nodes and pods to everybody who can \
+         reach that address; there is no password. Use kubectl port-forward to look at it from elsewhere.",
+    ),
+    field(
         "logFormat",
         Choice(&["text", "json"]),
         Default("text"),
@@ -247,6 +262,109 @@ pub const FIELDS: &[Field] = &[
          default on purpose.",
     ),
     field(
+        "job",
+        Object,
+        Parent,
+        "How Jobs are run whose spec.managedBy is salvor.dev/job-controller. Which of them wait for failed pods before \
+         replacing them is each Job's own podReplacementPolicy, as long as the feature gate JobPodReplacementPolicy is on.",
+    ),
+    field(
+        "job.unmanagedJobs",
+        Bool,
+        Default("false"),
+        "Also run Jobs that have no spec.managedBy. Only where the built-in Job controller is switched off: two \
+         controllers on one Job undo each other's work.",
+    ),
+    field(
+        "job.deleteFinishedJobs",
+        Bool,
+        Default("false"),
+        "Delete finished Jobs after their ttlSecondsAfterFinished. Kubernetes' own controller does that for every Job, so \
+         this is for clusters without it.",
+    ),
+    field(
+        "job.concurrentJobs",
+        Integer(1, 10_000),
+        Default("32"),
+        "How many Jobs are worked on at the same time; the others wait their turn. All of them together make no more \
+         requests at once than concurrency.writes allows.",
+    ),
+    field(
+        "job.maxUncountedPods",
+        Integer(1, 10_000),
+        Default("500"),
+        "How many ended pods are written into a Job's status at once before their finalizers are removed. More make fewer \
+         and larger writes.",
+    ),
+    field(
+        "job.maxPodsAtOnce",
+        Integer(1, 100_000),
+        Default("500"),
+        "How many pods of one Job are created or deleted before the Job is judged again.",
+    ),
+    field(
+        "job.batchPeriod",
+        Duration,
+        Default("1s"),
+        "The least time between two writes of one Job's status that only move its counters. The first such write, and \
+         every write that changes a condition, is made at once. 0s writes every change.",
+    ),
+    field(
+        "job.backoffBase",
+        Duration,
+        Default("10s"),
+        "How long a Job waits before it replaces a pod after the first failure; twice as long after each further one.",
+    ),
+    field("job.backoffMax", Duration, Default("10m0s"), "The longest such wait. At least backoffBase."),
+    field(
+        "eviction",
+        Object,
+        Parent,
+        "How nodes are emptied that are down for sure: nodes with the taint salvor.dev/force-eviction (any value), which is \
+         somebody's word that the machine is off.",
+    ),
+    field(
+        "eviction.triggers",
+        List,
+        Default("[]"),
+        "Taints of others that ask for an eviction as well. Salvor adds its own taint beside them, and never takes theirs off.",
+    ),
+    field("eviction.triggers[]", Object, Parent, "One taint that asks for an eviction."),
+    field("eviction.triggers[].key", Text, Required, "The key that the taint must have."),
+    field(
+        "eviction.triggers[].value",
+        Text,
+        Optional,
+        "The taint's value; if it is not set, any value counts.",
+    ),
+    field(
+        "eviction.triggers[].effect",
+        Choice(&["NoSchedule", "PreferNoSchedule", "NoExecute"]),
+        Optional,
+        "The taint's effect; if it is not set, any effect counts.",
+    ),
+    field(
+        "eviction.triggers[].proof",
+        Bool,
+        Default("false"),
+        "Whether this taint proves that the machine is off. Without proof the pods of StatefulSets stay, because two of them \
+         must never run at once; they go when somebody adds salvor.dev/force-eviction, which always is proof.",
+    ),
+    field(
+        "eviction.removeTaint",
+        Choice(&["WhenReady", "WhenEvicted"]),
+        Default("WhenReady"),
+        "When Salvor takes its own taint off after pods and volumes are gone. WhenReady: once the node is Ready with a fresh \
+         Lease, so that it is not given pods while it is down. WhenEvicted: at once, to the letter of KEP-36.",
+    ),
+    field(
+        "eviction.detachWarningAfter",
+        Duration,
+        Default("1m0s"),
+        "A volume that is still attached this long after it was released is reported, with its driver. It is waited for all \
+         the same.",
+    ),
+    field(
         "brake",
         Object,
         Parent,
@@ -260,11 +378,17 @@ pub const FIELDS: &[Field] = &[
         "At most so many pods are recovered in any minute. 0 sets no limit.",
     ),
     field(
+        "brake.maxNodesPerMinute",
+        Integer(0, u32::MAX),
+        Default("20"),
+        "At most so many evictions of nodes are begun in any minute. 0 sets no limit.",
+    ),
+    field(
         "brake.maxUnreachablePercent",
         Integer(0, 100),
         Default("50"),
-        "Nothing is recovered while more than this share of the nodes, and more than two nodes, are unreachable. 0 sets no \
-         limit.",
+        "Nothing is recovered while more than this share of the nodes, and more than two nodes, are unreachable; and no \
+         eviction begins while that is so in the node's zone. 0 sets no limit.",
     ),
 ];
 
@@ -288,6 +412,22 @@ pub(super) const SELECTOR_FIELDS: &[Field] = &[
         "The values for In and NotIn; empty for the others.",
     ),
 ];
+
+/// An example of what a list may hold, as it stands in a file.
+pub(super) fn example(list: &str) -> &'static str {
+    match list {
+        "eviction.triggers" => EXAMPLE_TRIGGERS,
+        _ => EXAMPLE_RULES,
+    }
+}
+
+const EXAMPLE_TRIGGERS: &str = "\
+triggers:
+- key: node.cloudprovider.kubernetes.io/shutdown
+  value: \"true\"
+  effect: NoSchedule
+  proof: true
+";
 
 /// An example of every kind of rule, as it stands in a file.
 pub(super) const EXAMPLE_RULES: &str = "\
@@ -412,7 +552,7 @@ pub fn defaults_yaml() -> String {
         line(&mut file, format_args!("{indent}{}:{value}", field.name()));
         if field.kind == List {
             comment(&mut file, &indent, "For example:");
-            for text in EXAMPLE_RULES.lines() {
+            for text in example(field.path).lines() {
                 line(&mut file, format_args!("{indent}# {text}"));
             }
         }

@@ -62,6 +62,8 @@ pub struct Configuration {
     pub leader_election: LeaderElection,
     /// Where metrics and health are served.
     pub bind: SocketAddr,
+    /// The page that shows the cluster.
+    pub page: PageSettings,
     /// The form of log lines.
     pub log_format: LogFormat,
     /// How much is done at once.
@@ -70,6 +72,10 @@ pub struct Configuration {
     pub staleness: Staleness,
     /// The rules of zombie recovery.
     pub failure_recovery_policy: FailureRecoveryPolicy,
+    /// How Jobs are run.
+    pub job: JobSettings,
+    /// How nodes that are down are emptied.
+    pub eviction: EvictionSettings,
     /// What holds all recoveries back when too much fails at once.
     pub brake: BrakeLimits,
 }
@@ -84,10 +90,13 @@ impl Default for Configuration {
             dry_run: false,
             leader_election: LeaderElection::default(),
             bind: SocketAddr::from((Ipv4Addr::UNSPECIFIED, 8080)),
+            page: PageSettings::default(),
             log_format: LogFormat::Text,
             concurrency: Concurrency::default(),
             staleness: Staleness::default(),
             failure_recovery_policy: FailureRecoveryPolicy::default(),
+            job: JobSettings::default(),
+            eviction: EvictionSettings::default(),
             brake: BrakeLimits::default(),
         }
     }
@@ -121,6 +130,22 @@ impl Default for LeaderElection {
             renew_deadline: GoDuration::from_secs(10),
             retry_period: GoDuration::from_secs(2),
         }
+    }
+}
+
+/// The page that shows the cluster.
+#[derive(Clone, Debug, PartialEq, Eq, Serialize, Deserialize)]
+#[serde(rename_all = "camelCase", default, deny_unknown_fields)]
+pub struct PageSettings {
+    /// Whether it is served at all.
+    pub enabled: bool,
+    /// Where.
+    pub bind: SocketAddr,
+}
+
+impl Default for PageSettings {
+    fn default() -> Self {
+        Self { enabled: false, bind: SocketAddr::from((Ipv4Addr::LOCALHOST, 8081)) }
     }
 }
 
@@ -217,19 +242,129 @@ pub struct TaintNodeOutOfService {
     pub unreachable_node_timeout: GoDuration,
 }
 
+/// How Jobs are run.
+#[derive(Clone, Debug, PartialEq, Eq, Serialize, Deserialize)]
+#[serde(rename_all = "camelCase", default, deny_unknown_fields)]
+pub struct JobSettings {
+    /// Whether Jobs without `spec.managedBy` are taken too.
+    pub unmanaged_jobs: bool,
+    /// Whether finished Jobs are deleted after their time to live.
+    pub delete_finished_jobs: bool,
+    /// Jobs that are worked on at once.
+    pub concurrent_jobs: u32,
+    /// Ended pods that are written down at once before their finalizers go.
+    pub max_uncounted_pods: u32,
+    /// Pods created or deleted in one go.
+    pub max_pods_at_once: u32,
+    /// The least time between two status writes that only move counters.
+    pub batch_period: GoDuration,
+    /// The wait after the first failure of a pod.
+    pub backoff_base: GoDuration,
+    /// The longest wait after a failure of a pod.
+    pub backoff_max: GoDuration,
+}
+
+impl Default for JobSettings {
+    fn default() -> Self {
+        Self {
+            unmanaged_jobs: false,
+            delete_finished_jobs: false,
+            concurrent_jobs: 32,
+            max_uncounted_pods: 500,
+            max_pods_at_once: 500,
+            batch_period: GoDuration::from_secs(1),
+            backoff_base: GoDuration::from_secs(10),
+            backoff_max: GoDuration::from_secs(600),
+        }
+    }
+}
+
+/// How nodes that are down are emptied.
+#[derive(Clone, Debug, PartialEq, Eq, Serialize, Deserialize)]
+#[serde(rename_all = "camelCase", default, deny_unknown_fields)]
+pub struct EvictionSettings {
+    /// Taints of others that ask for an eviction too.
+    pub triggers: Vec<EvictionTrigger>,
+    /// When Salvor's own taint is taken off.
+    pub remove_taint: RemoveTaint,
+    /// How long a volume may take to be detached before that is reported.
+    pub detach_warning_after: GoDuration,
+}
+
+impl Default for EvictionSettings {
+    fn default() -> Self {
+        Self {
+            triggers: Vec::new(),
+            remove_taint: RemoveTaint::default(),
+            detach_warning_after: GoDuration::from_secs(60),
+        }
+    }
+}
+
+/// A taint of others that asks for an eviction.
+#[derive(Clone, Debug, PartialEq, Eq, Serialize, Deserialize)]
+#[serde(rename_all = "camelCase", deny_unknown_fields)]
+pub struct EvictionTrigger {
+    /// Its key.
+    pub key: String,
+    /// Its value, if only that one counts.
+    #[serde(default, skip_serializing_if = "Option::is_none")]
+    pub value: Option<String>,
+    /// Its effect, if only that one counts.
+    #[serde(default, skip_serializing_if = "Option::is_none")]
+    pub effect: Option<TaintEffect>,
+    /// Whether it proves that the machine is off, so that StatefulSet pods may be replaced.
+    #[serde(default)]
+    pub proof: bool,
+}
+
+/// The effects that a taint can have.
+#[derive(Clone, Copy, Debug, PartialEq, Eq, Serialize, Deserialize)]
+pub enum TaintEffect {
+    /// New pods stay away.
+    NoSchedule,
+    /// New pods stay away if they can.
+    PreferNoSchedule,
+    /// Running pods are evicted.
+    NoExecute,
+}
+
+impl TaintEffect {
+    /// As the API writes it.
+    pub fn as_str(self) -> &'static str {
+        match self {
+            Self::NoSchedule => names::taints::NO_SCHEDULE,
+            Self::PreferNoSchedule => "PreferNoSchedule",
+            Self::NoExecute => names::taints::NO_EXECUTE,
+        }
+    }
+}
+
+/// When the taint of a finished eviction is taken off.
+#[derive(Clone, Copy, Debug, Default, PartialEq, Eq, Serialize, Deserialize)]
+pub enum RemoveTaint {
+    /// When the node is Ready with a fresh Lease again.
+    #[default]
+    WhenReady,
+    /// As soon as pods and volumes are gone.
+    WhenEvicted,
+}
+
 /// What holds all recoveries back when too much fails at once.
 #[derive(Clone, Debug, PartialEq, Eq, Serialize, Deserialize)]
 #[serde(rename_all = "camelCase", default, deny_unknown_fields)]
 pub struct BrakeLimits {
     /// At most so many pods are recovered in any minute; 0 sets no limit.
     pub max_pods_per_minute: u32,
+    /// At most so many nodes are begun to be emptied in any minute; 0 sets no limit.
+    pub max_nodes_per_minute: u32,
     /// Nothing is recovered while more than this share of nodes is unreachable; 0 sets no limit.
     pub max_unreachable_percent: u8,
 }
 
 impl Default for BrakeLimits {
     fn default() -> Self {
-        Self { max_pods_per_minute: 1000, max_unreachable_percent: 50 }
+        Self { max_pods_per_minute: 1000, max_nodes_per_minute: 20, max_unreachable_percent: 50 }
     }
 }
 

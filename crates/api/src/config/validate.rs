@@ -1,7 +1,11 @@
 //! Values that are well formed but cannot work together.
 
 use super::problem::{ConfigError, Path, Problem};
-use super::{Configuration, FailureRecoveryRule, LeaderElection, TaintNodeOutOfService, TerminatePod};
+use super::{
+    Configuration, EvictionSettings, FailureRecoveryRule, JobSettings, LeaderElection, TaintNodeOutOfService,
+    TerminatePod,
+};
+use crate::label_selector::{key_defect, value_defect};
 use crate::{GoDuration, LabelSelector, SelectorField, names};
 
 /// client-go spreads its retries by this factor, and a leader must fit at least one retry into its deadline.
@@ -46,6 +50,8 @@ impl Configuration {
                 }
             }
         }
+        found.job(&self.job);
+        found.eviction(&self.eviction);
         let percent = self.brake.max_unreachable_percent;
         if percent > 100 {
             found.note(
@@ -128,6 +134,41 @@ impl Found {
         if irreversible > ready {
             let message = format!("{irreversible} must be at most readyLimit, which is {ready}");
             self.note(Path::of("staleness.irreversibleActionLimit"), message);
+        }
+    }
+
+    fn job(&mut self, job: &JobSettings) {
+        for (path, value) in [
+            ("job.concurrentJobs", job.concurrent_jobs),
+            ("job.maxUncountedPods", job.max_uncounted_pods),
+            ("job.maxPodsAtOnce", job.max_pods_at_once),
+        ] {
+            if value == 0 {
+                self.note(Path::of(path), "0 lets no Job go on: set it to at least 1");
+            }
+        }
+        self.not_negative("job.batchPeriod", job.batch_period);
+        self.not_negative("job.backoffBase", job.backoff_base);
+        if job.backoff_max < job.backoff_base {
+            let message =
+                format!("{} must be at least backoffBase, which is {}", job.backoff_max, job.backoff_base);
+            self.note(Path::of("job.backoffMax"), message);
+        }
+    }
+
+    fn eviction(&mut self, eviction: &EvictionSettings) {
+        self.positive("eviction.detachWarningAfter", eviction.detach_warning_after);
+        for (index, trigger) in eviction.triggers.iter().enumerate() {
+            let path = Path::of("eviction.triggers").index(index);
+            let key = &trigger.key;
+            if key == names::taints::FORCE_EVICTION {
+                self.note(path.field("key"), format!("{key} always asks for an eviction: leave it out"));
+            } else if let Some(defect) = key_defect(key) {
+                self.note(path.field("key"), defect);
+            }
+            if let Some(defect) = trigger.value.as_deref().and_then(value_defect) {
+                self.note(path.field("value"), defect);
+            }
         }
     }
 

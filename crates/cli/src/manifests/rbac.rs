@@ -58,6 +58,13 @@ const fn resource(group: &'static str, plural: &'static str) -> Resource {
 const PODS: Resource = resource("", "pods");
 const POD_STATUS: Resource = resource("", "pods/status");
 const NODES: Resource = resource("", "nodes");
+const NODE_STATUS: Resource = resource("", "nodes/status");
+const CLAIMS: Resource = resource("", "persistentvolumeclaims");
+const VOLUMES: Resource = resource("", "persistentvolumes");
+const ATTACHMENTS: Resource = resource("storage.k8s.io", "volumeattachments");
+const JOBS: Resource = resource("batch", "jobs");
+const JOB_STATUS: Resource = resource("batch", "jobs/status");
+const JOB_FINALIZERS: Resource = resource("batch", "jobs/finalizers");
 const EVENTS: Resource = resource("events.k8s.io", "events");
 const LEASES: Resource = resource("coordination.k8s.io", "leases");
 
@@ -73,6 +80,8 @@ impl Rights {
         for controller in Controller::ALL {
             match controller {
                 Controller::Zombie => rights.zombie(configuration),
+                Controller::Job => rights.job(configuration),
+                Controller::Eviction => rights.eviction(configuration),
             }
         }
         rights
@@ -131,5 +140,46 @@ impl Rights {
                 self.grant(Scope::Cluster, NODES, &[Verb::Patch]);
             }
         }
+    }
+
+    fn job(&mut self, configuration: &Configuration) {
+        if !configuration.controllers.enabled(Controller::Job) {
+            return;
+        }
+        self.grant(Scope::Cluster, JOBS, &[Verb::Get, Verb::List, Verb::Watch]);
+        self.grant(Scope::Cluster, PODS, &[Verb::Get, Verb::List, Verb::Watch]);
+        self.grant(Scope::Cluster, EVENTS, &[Verb::Create]);
+        if configuration.dry_run {
+            return;
+        }
+        self.grant(Scope::Cluster, JOB_STATUS, &[Verb::Patch]);
+        // An owner reference that blocks the owner's deletion needs the right to hold the owner up.
+        self.grant(Scope::Cluster, JOB_FINALIZERS, &[Verb::Update]);
+        self.grant(Scope::Cluster, PODS, &[Verb::Create, Verb::Patch, Verb::Delete]);
+        if configuration.job.delete_finished_jobs {
+            self.grant(Scope::Cluster, JOBS, &[Verb::Delete]);
+        }
+    }
+
+    fn eviction(&mut self, configuration: &Configuration) {
+        if !configuration.controllers.enabled(Controller::Eviction) {
+            return;
+        }
+        self.grant(Scope::Cluster, NODES, &[Verb::Get, Verb::List, Verb::Watch]);
+        self.grant(Scope::Cluster, PODS, &[Verb::Get, Verb::List, Verb::Watch]);
+        self.grant(Scope::Cluster, ATTACHMENTS, &[Verb::List, Verb::Watch]);
+        self.grant(Scope::Cluster, EVENTS, &[Verb::Create]);
+        let node_leases = Scope::Namespace(NODE_LEASE_NAMESPACE.into());
+        self.grant(node_leases, LEASES, &[Verb::Get]);
+        if configuration.dry_run {
+            return;
+        }
+        self.grant(Scope::Cluster, NODES, &[Verb::Patch]);
+        self.grant(Scope::Cluster, NODE_STATUS, &[Verb::Patch]);
+        self.grant(Scope::Cluster, POD_STATUS, &[Verb::Patch]);
+        self.grant(Scope::Cluster, PODS, &[Verb::Delete]);
+        // Which volumes must stay is told by the claims of the pods that do.
+        self.grant(Scope::Cluster, CLAIMS, &[Verb::Get]);
+        self.grant(Scope::Cluster, VOLUMES, &[Verb::Get]);
     }
 }

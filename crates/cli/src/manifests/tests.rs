@@ -5,7 +5,9 @@ use serde_json::{Value, json};
 
 use super::*;
 
-const ZOMBIE: &str = "featureGates: {FailureRecoveryPolicy: true}\n";
+const ZOMBIE: &str = "featureGates: {FailureRecoveryPolicy: true}\ncontrollers: [zombie]\n";
+const JOB: &str = "controllers: [job]\n";
+const EVICTION: &str = "controllers: [eviction]\n";
 const NODE_RULE: &str = "failureRecoveryPolicy: {rules: [{taintNodeOutOfService: {nodeSelector: {matchLabels: {pool: gpu}}, \
                          unreachableNodeTimeout: 5m}}]}\n";
 
@@ -74,16 +76,53 @@ const READ: &[&str] = &[
 const WRITE_PODS: &[&str] = &["everywhere: delete /pods[]", "everywhere: patch /pods/status[]"];
 const READ_NODE_LEASES: &[&str] = &["kube-node-lease: get coordination.k8s.io/leases[]"];
 const WRITE_NODES: &[&str] = &["everywhere: patch /nodes[]"];
+const READ_JOBS: &[&str] = &[
+    "everywhere: create events.k8s.io/events[]",
+    "everywhere: get /pods[]",
+    "everywhere: get batch/jobs[]",
+    "everywhere: list /pods[]",
+    "everywhere: list batch/jobs[]",
+    "everywhere: watch /pods[]",
+    "everywhere: watch batch/jobs[]",
+];
+const WRITE_JOBS: &[&str] = &[
+    "everywhere: create /pods[]",
+    "everywhere: delete /pods[]",
+    "everywhere: patch /pods[]",
+    "everywhere: patch batch/jobs/status[]",
+    "everywhere: update batch/jobs/finalizers[]",
+];
+
+const READ_VOLUMES: &[&str] = &[
+    "everywhere: list storage.k8s.io/volumeattachments[]",
+    "everywhere: watch storage.k8s.io/volumeattachments[]",
+];
+const EVICT: &[&str] = &[
+    "everywhere: get /persistentvolumeclaims[]",
+    "everywhere: get /persistentvolumes[]",
+    "everywhere: patch /nodes/status[]",
+];
 
 #[test]
 fn rights_are_those_of_the_enabled_recoveries() {
-    let off = format!("{ZOMBIE}controllers: ['*', -zombie]\n{NODE_RULE}");
+    let off = format!("featureGates: {{FailureRecoveryPolicy: true}}\ncontrollers: [-zombie]\n{NODE_RULE}");
+    let no_gate = "controllers: ['*', -job, -eviction]\n";
+    let dry_eviction = format!("{EVICTION}dryRun: true\n");
+    let no_gate_with_nodes = format!("{no_gate}{NODE_RULE}");
+    let dry_job = format!("{JOB}dryRun: true\n");
+    let deleting_job = format!("{JOB}job: {{deleteFinishedJobs: true}}\n");
     let with_nodes = format!("{ZOMBIE}{NODE_RULE}");
     let dry = format!("{ZOMBIE}dryRun: true\n");
     let dry_with_nodes = format!("{dry}{NODE_RULE}");
     let cases: &[(&str, &[&[&str]])] = &[
-        ("", &[LEADER]),
-        (NODE_RULE, &[LEADER]),
+        ("controllers: ['*', -eviction]\n", &[LEADER, READ_JOBS, WRITE_JOBS]),
+        (EVICTION, &[LEADER, READ, WRITE_PODS, READ_NODE_LEASES, WRITE_NODES, READ_VOLUMES, EVICT]),
+        (&dry_eviction, &[LEADER, READ, READ_NODE_LEASES, READ_VOLUMES]),
+        (no_gate, &[LEADER]),
+        (&no_gate_with_nodes, &[LEADER]),
+        (JOB, &[LEADER, READ_JOBS, WRITE_JOBS]),
+        (&dry_job, &[LEADER, READ_JOBS]),
+        (&deleting_job, &[LEADER, READ_JOBS, WRITE_JOBS, &["everywhere: delete batch/jobs[]"]]),
         (&off, &[LEADER]),
         (ZOMBIE, &[LEADER, READ, WRITE_PODS]),
         (&with_nodes, &[LEADER, READ, WRITE_PODS, READ_NODE_LEASES, WRITE_NODES]),

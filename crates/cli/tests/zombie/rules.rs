@@ -286,7 +286,7 @@ async fn the_rights_are_exactly_sufficient_and_a_missing_one_is_named() {
     stage.terminating("ok-delete", "node", labelled("delete")).await;
     stage.until_failed("ok-fail").await;
     wait::for_absence(&stage.pods(), "ok-delete").await;
-    assert_eq!(salvor.count("not done"), 0, "{}", salvor.program.output());
+    assert_eq!(salvor.count("not allowed"), 0, "{}", salvor.program.output());
     drop(salvor);
 
     for (i, (_, resource, verb)) in NEEDED.iter().enumerate() {

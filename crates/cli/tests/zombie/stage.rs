@@ -91,6 +91,7 @@ impl Stage {
             format!("--kubeconfig={}", kubeconfig.display()),
             format!("--config={}", config.display()),
             "--feature-gates=FailureRecoveryPolicy=true".to_owned(),
+            "--controllers=zombie".to_owned(),
             "--bind=127.0.0.1:0".to_owned(),
             "--log-format=json".to_owned(),
         ];

@@ -8,8 +8,10 @@ use kube::Client;
 use kube::api::WatchEvent;
 use serde::Deserialize;
 use serde::de::DeserializeOwned;
-use tokio::sync::{mpsc, watch};
+use tokio::sync::mpsc;
 use tokio::time::sleep;
+
+use crate::signal::Signal;
 
 use super::world::{Change, Delta, HasMeta, Kind, Place, World};
 
@@ -30,12 +32,12 @@ pub(crate) fn retry_after(attempt: u32) -> Duration {
 pub(crate) struct Shared {
     world: Mutex<World>,
     listeners: Vec<mpsc::UnboundedSender<Change>>,
-    bell: watch::Sender<()>,
+    bell: Signal<()>,
 }
 
 impl Shared {
     pub(crate) fn new(listeners: Vec<mpsc::UnboundedSender<Change>>) -> Self {
-        Self { world: Mutex::default(), listeners, bell: watch::Sender::new(()) }
+        Self { world: Mutex::default(), listeners, bell: Signal::default() }
     }
 
     pub(crate) fn world(&self) -> MutexGuard<'_, World> {
@@ -44,15 +46,9 @@ impl Shared {
 
     /// Waits until the world is as wanted.
     pub(crate) async fn until(&self, is_so: impl Fn(&World) -> bool) {
-        let mut bell = self.bell.subscribe();
-        loop {
-            bell.mark_unchanged();
-            if is_so(&self.world()) {
-                return;
-            }
-            if bell.changed().await.is_err() {
-                return;
-            }
+        let mut bell = self.bell.listen();
+        while !is_so(&self.world()) {
+            bell.changed().await;
         }
     }
 
@@ -69,7 +65,7 @@ impl Shared {
                 let _ = listener.send(change.clone());
             }
         }
-        self.bell.send_replace(());
+        self.bell.set(());
     }
 }
 

@@ -1,10 +1,10 @@
 //! Zombie recovery: terminating pods with consent, and all nodes. Either kind wakes the pods it concerns.
 
 use std::{
-    collections::{BTreeMap, BTreeSet, HashMap, HashSet},
+    borrow::Cow,
+    collections::{BTreeMap, BTreeSet},
     fmt,
-    sync::{Arc, Mutex, PoisonError},
-    time::Duration,
+    sync::Arc,
 };
 
 use futures::FutureExt;
@@ -21,17 +21,19 @@ use salvor_recovery::{
     },
 };
 use serde::Deserialize;
-use tokio::{sync::mpsc, time::Instant};
+use tokio::sync::mpsc;
 
 use crate::{
+    executor::Written,
     live,
-    recovery::{Feed, Known, LiveInquiry, Recovery},
+    looks::Looks,
+    recovery::{Feed, Known, LiveInquiry, Recovery, Refused, View, relay},
     watch::{Change, Identified, Project, Target, WatchHealth, follow},
 };
 
 /// Only bound pods: no kubelet, no zombie.
 const PODS: Target =
-    Target { resource: "pods", path: "/api/v1/pods", field_selector: Some("spec.nodeName!=") };
+    Target { resource: "pods", path: "/api/v1/pods", field_selector: Some(Cow::Borrowed("spec.nodeName!=")) };
 const NODES: Target = Target { resource: "nodes", path: "/api/v1/nodes", field_selector: None };
 
 /// What zombie recovery judges.
@@ -99,27 +101,27 @@ pub(crate) enum News {
 #[derive(Debug)]
 pub(crate) struct Zombies {
     policy: Arc<ZombiePolicy>,
-    pods: HashMap<String, PodView>,
-    pods_of_node: HashMap<String, BTreeSet<String>>,
+    pods: BTreeMap<String, PodView>,
+    pods_of_node: BTreeMap<String, BTreeSet<String>>,
     nodes: BTreeMap<String, NodeView>,
     nodes_listed: bool,
-    looks: NodeLooks,
-    node_of_uid: HashMap<String, String>,
+    looks: Looks<NodeView>,
+    node_of_uid: BTreeMap<String, String>,
     /// Subjects whose event is known to be recorded.
-    announced: HashSet<String>,
+    announced: BTreeSet<String>,
 }
 
 impl Zombies {
     pub(crate) fn new(policy: Arc<ZombiePolicy>) -> Self {
         Self {
             policy,
-            pods: HashMap::new(),
-            pods_of_node: HashMap::new(),
+            pods: BTreeMap::new(),
+            pods_of_node: BTreeMap::new(),
             nodes: BTreeMap::new(),
             nodes_listed: false,
-            looks: NodeLooks::default(),
-            node_of_uid: HashMap::new(),
-            announced: HashSet::new(),
+            looks: Looks::default(),
+            node_of_uid: BTreeMap::new(),
+            announced: BTreeSet::new(),
         }
     }
 
@@ -170,10 +172,14 @@ impl Zombies {
 
 impl Recovery for Zombies {
     const NAME: &'static str = "zombie";
+    // Every write names the revision that was judged, or is preceded by a second look.
+    const LISTS_TO_LEAD: bool = false;
     type Subject = Subject;
     type Why = Why;
     type News = News;
     type Inquiry = Inquiry;
+
+    fn begin_to_lead(&mut self, _: u64) {}
 
     fn feeds(&self, client: &Client, news: &mpsc::Sender<News>) -> Vec<Feed> {
         let pods = WatchHealth::new(PODS.resource);
@@ -193,9 +199,9 @@ impl Recovery for Zombies {
         match news {
             News::Pod(Change::Applied(pod)) => vec![self.insert_pod(pod)],
             News::Pod(Change::Gone(uid)) => self.remove_pod(&uid).into_iter().collect(),
-            News::Pod(Change::Reset(pods)) => {
+            News::Pod(Change::Reset { all: pods, .. }) => {
                 let mut woken: BTreeSet<Subject> = self.pods.values().map(|p| Subject::pod(&p.pod)).collect();
-                let present: HashSet<String> = pods.iter().map(|p| p.pod.uid.clone()).collect();
+                let present: BTreeSet<String> = pods.iter().map(|p| p.pod.uid.clone()).collect();
                 let gone: Vec<String> =
                     self.pods.keys().filter(|uid| !present.contains(*uid)).cloned().collect();
                 for uid in gone {
@@ -216,9 +222,9 @@ impl Recovery for Zombies {
                 woken.push(Subject::Node { name });
                 woken
             }
-            News::Node(Change::Reset(nodes)) => {
+            News::Node(Change::Reset { all: nodes, .. }) => {
                 let mut woken: BTreeSet<Subject> = self.subjects().into_iter().collect();
-                let present: HashSet<String> = nodes.iter().map(|n| n.node.uid.clone()).collect();
+                let present: BTreeSet<String> = nodes.iter().map(|n| n.node.uid.clone()).collect();
                 self.nodes_listed = true;
                 self.announced.retain(|uid| present.contains(uid) || self.pods.contains_key(uid));
                 self.nodes.retain(|_, n| present.contains(&n.node.uid));
@@ -283,7 +289,7 @@ impl Recovery for Zombies {
         }
     }
 
-    fn done(&mut self, subject: &Subject, action: &Action) {
+    fn done(&mut self, subject: &Subject, action: &Action, _: &Written, _: Timestamp) -> View {
         if let (Subject::Node { name }, Action::TaintNode { .. } | Action::UntaintNode { .. }) =
             (subject, action)
         {
@@ -294,7 +300,7 @@ impl Recovery for Zombies {
             }
         }
         if !matches!(action, Action::EmitEvent(_)) {
-            return;
+            return View::Lags;
         }
         match subject {
             Subject::Pod { uid, .. } => {
@@ -310,26 +316,11 @@ impl Recovery for Zombies {
                 }
             }
         }
+        View::Shows
     }
-}
 
-/// Runs a watch and wraps what it tells into the recovery's news.
-async fn relay<T: Send + 'static>(
-    watch: impl Future<Output = ()>,
-    mut changes: mpsc::Receiver<Change<T>>,
-    news: mpsc::Sender<News>,
-    wrap: fn(Change<T>) -> News,
-) {
-    let pass_on = async {
-        while let Some(change) = changes.recv().await {
-            if news.send(wrap(change)).await.is_err() {
-                return;
-            }
-        }
-    };
-    tokio::select! {
-        () = watch => {}
-        () = pass_on => {}
+    fn refused(&mut self, _: &Subject, _: &Action, _: &str, _: Timestamp) -> Refused {
+        Refused::Waits
     }
 }
 
@@ -342,44 +333,7 @@ pub(crate) struct Inquiry {
     announced: bool,
     observed: Option<Timestamp>,
     policy: Arc<ZombiePolicy>,
-    looks: NodeLooks,
-}
-
-/// Live looks at nodes, shared for a moment: a storm of zombies on one node asks about it once a second, not once each.
-#[derive(Clone, Debug, Default)]
-struct NodeLooks(Arc<Mutex<HashMap<String, Arc<Look>>>>);
-
-type Look = tokio::sync::Mutex<Option<(Instant, Option<NodeView>)>>;
-
-/// How long a live look at a node holds.
-const LOOK_HOLDS: Duration = Duration::from_secs(1);
-
-impl NodeLooks {
-    async fn at(&self, client: &Client, name: &str, observed: Timestamp) -> kube::Result<Option<NodeView>> {
-        let look =
-            self.0.lock().unwrap_or_else(PoisonError::into_inner).entry(name.to_owned()).or_default().clone();
-        // Whoever comes second waits for the first one's answer.
-        let mut look = look.lock().await;
-        if let Some((taken, view)) = &*look
-            && taken.elapsed() < LOOK_HOLDS
-        {
-            return Ok(view.clone());
-        }
-        let taken = Instant::now();
-        let view = node(client, name, observed).await?;
-        *look = Some((taken, view.clone()));
-        self.forget_old();
-        Ok(view)
-    }
-
-    fn forget_old(&self) {
-        let mut looks = self.0.lock().unwrap_or_else(PoisonError::into_inner);
-        let fresh = |look: &Arc<Look>| match look.try_lock() {
-            Ok(look) => look.as_ref().is_some_and(|(taken, _)| taken.elapsed() < LOOK_HOLDS),
-            Err(_) => true,
-        };
-        looks.retain(|_, look| fresh(look));
-    }
+    looks: Looks<NodeView>,
 }
 
 impl LiveInquiry for Inquiry {
@@ -402,7 +356,7 @@ impl LiveInquiry for Inquiry {
                 let Some(mut pod) = fresh.filter(|p| p.pod.uid == *uid) else { return Ok(None) };
                 pod.announced = self.announced;
                 let node = match &pod.node_name {
-                    Some(name) => self.looks.at(client, name, observed).await?,
+                    Some(name) => self.looks.at(name, node(client, name, observed)).await?,
                     None => None,
                 };
                 Ok(Some(decide_pod(&pod, node.as_ref(), &self.policy, now).map_why(Why::Pod)))

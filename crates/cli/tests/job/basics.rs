@@ -1,0 +1,223 @@
+//! Jobs that go as they should.
+
+use kube::ResourceExt;
+use salvor_testkit::{
+    wait,
+    workloads::{PodShape, job},
+};
+use serde_json::json;
+
+use crate::stage::{Stage, condition, conditions, index};
+
+/// Everything is real but the machines: scheduler, nodes, and all other controllers of Kubernetes.
+#[tokio::test]
+async fn a_job_runs_to_its_end_on_nodes() {
+    let stage = Stage::new("runs").await;
+    let _fleet = stage.arena.fleet(2).await;
+    let spec = json!({"completions": 3, "parallelism": 2, "managedBy": "salvor.dev/job-controller"});
+    let shape = PodShape::new().script("run-for", "500ms");
+    stage.jobs.create(&Default::default(), &job("work", spec, &shape)).await.unwrap();
+    let done = stage.until("work", "Complete").await;
+    assert_eq!(conditions(&done), "SuccessCriteriaMet(CompletionsReached) Complete(CompletionsReached)");
+    stage.counts("work", "A0 R0 S3 F0 T0").await;
+    stage.no_finalizer_is_left("work").await;
+    let pods = stage.all_pods("work").await;
+    assert_eq!(pods.len(), 3);
+    assert!(pods.iter().all(|pod| pod.name_any().starts_with("work-")));
+}
+
+/// TestNonParallelJob.
+#[tokio::test]
+async fn one_pod_after_another_until_one_succeeds() {
+    let stage = Stage::new("single").await;
+    stage.job("one", json!({})).await;
+    stage.counts("one", "A1 R0 S0 F0 T0").await;
+    stage.end(&stage.alive("one").await[0], 1).await;
+    stage.counts("one", "A1 R0 S0 F1 T0").await;
+    stage.end(&stage.alive("one").await[0], 0).await;
+    stage.until("one", "Complete").await;
+    stage.counts("one", "A0 R0 S1 F1 T0").await;
+    stage.no_finalizer_is_left("one").await;
+}
+
+/// TestParallelJob: a work queue.
+#[tokio::test]
+async fn a_work_queue_is_done_after_its_first_success() {
+    let stage = Stage::new("queue").await;
+    stage.job("queue", json!({"parallelism": 5})).await;
+    stage.counts("queue", "A5 R0 S0 F0 T0").await;
+    let pods = stage.alive("queue").await;
+    stage.ready(&pods[0]).await;
+    stage.ready(&pods[1]).await;
+    stage.counts("queue", "A5 R2 S0 F0 T0").await;
+    stage.end(&pods[2], 1).await;
+    stage.end(&pods[3], 1).await;
+    stage.counts("queue", "A5 R2 S0 F2 T0").await;
+    stage.end(&pods[0], 0).await;
+    stage.counts("queue", "A4 R1 S1 F2 T0").await;
+    let left = stage.alive("queue").await;
+    stage.end(&left[0], 1).await;
+    stage
+        .counts("queue", &format!("A3 R{} S1 F3 T0", i32::from(left[0].name_any() != pods[1].name_any())))
+        .await;
+    for pod in stage.alive("queue").await {
+        stage.end(&pod, 0).await;
+    }
+    stage.until("queue", "Complete").await;
+    stage.counts("queue", "A0 R0 S4 F3 T0").await;
+    stage.no_finalizer_is_left("queue").await;
+}
+
+/// TestParallelJobChangingParallelism: pods that go because fewer are wanted have not failed.
+#[tokio::test]
+async fn parallelism_goes_down_and_up() {
+    let stage = Stage::new("resize").await;
+    stage.job("resize", json!({"parallelism": 5, "backoffLimit": 2})).await;
+    stage.counts("resize", "A5 R0 S0 F0 T0").await;
+    stage.change("resize", json!({"parallelism": 2})).await;
+    stage.counts("resize", "A2 R0 S0 F0 T0").await;
+    stage.change("resize", json!({"parallelism": 4})).await;
+    stage.counts("resize", "A4 R0 S0 F0 T0").await;
+    for pod in stage.alive("resize").await {
+        stage.end(&pod, 0).await;
+    }
+    stage.until("resize", "Complete").await;
+    stage.counts("resize", "A0 R0 S4 F0 T0").await;
+}
+
+/// TestIndexedJob.
+#[tokio::test]
+async fn every_index_must_succeed() {
+    let stage = Stage::new("indexed").await;
+    stage.job("ix", json!({"parallelism": 3, "completions": 4, "completionMode": "Indexed"})).await;
+    stage.counts("ix", "A3 R0 S0 F0 T0").await;
+    let pods = stage.alive("ix").await;
+    assert_eq!(pods.iter().map(index).collect::<Vec<_>>(), [Some(0), Some(1), Some(2)]);
+    for pod in &pods {
+        let hostname = pod.spec.as_ref().unwrap().hostname.clone();
+        assert_eq!(hostname, index(pod).map(|i| format!("ix-{i}")));
+        assert!(pod.name_any().starts_with(&format!("ix-{}-", index(pod).unwrap())));
+        let env = pod.spec.as_ref().unwrap().containers[0].env.clone().unwrap();
+        assert_eq!(env[0].name, "JOB_COMPLETION_INDEX");
+    }
+    stage.end(&stage.alive_at("ix", 1).await, 0).await;
+    let job = stage.counts("ix", "A3 R0 S1 F0 T0").await;
+    assert_eq!(job.status.unwrap().completed_indexes.as_deref(), Some("1"));
+    stage.end(&stage.alive_at("ix", 2).await, 1).await;
+    stage.counts("ix", "A3 R0 S1 F1 T0").await;
+    for at in [0, 2, 3] {
+        stage.end(&stage.alive_at("ix", at).await, 0).await;
+    }
+    let job = stage.until("ix", "Complete").await;
+    assert_eq!(job.status.unwrap().completed_indexes.as_deref(), Some("0-3"));
+    stage.no_finalizer_is_left("ix").await;
+}
+
+/// TestElasticIndexedJob.
+#[tokio::test]
+async fn an_indexed_job_is_elastic() {
+    let stage = Stage::new("elastic").await;
+    stage.job("el", json!({"parallelism": 3, "completions": 3, "completionMode": "Indexed"})).await;
+    stage.counts("el", "A3 R0 S0 F0 T0").await;
+    stage.end(&stage.alive_at("el", 2).await, 0).await;
+    stage.counts("el", "A2 R0 S1 F0 T0").await;
+    stage.change("el", json!({"parallelism": 1, "completions": 1})).await;
+    stage.counts("el", "A1 R0 S0 F0 T0").await;
+    stage.change("el", json!({"parallelism": 4, "completions": 4})).await;
+    stage.counts("el", "A4 R0 S0 F0 T0").await;
+    stage.change("el", json!({"parallelism": 0, "completions": 0})).await;
+    let job = stage.until("el", "Complete").await;
+    assert_eq!(condition(&job, "Complete").as_deref(), Some("CompletionsReached"));
+}
+
+/// TestSuspendJob, TestStartTimeUpdateOnResume.
+#[tokio::test]
+async fn a_suspended_job_has_no_pods_and_begins_anew() {
+    let stage = Stage::new("suspend").await;
+    stage.job("su", json!({"parallelism": 2, "completions": 4, "suspend": true})).await;
+    let job = stage.until("su", "Suspended").await;
+    assert!(job.status.as_ref().unwrap().start_time.is_none());
+    stage.change("su", json!({"suspend": false})).await;
+    let job = stage.counts("su", "A2 R0 S0 F0 T0").await;
+    assert!(job.status.as_ref().unwrap().start_time.is_some());
+    assert_eq!(condition(&job, "Suspended"), None);
+    stage.change("su", json!({"suspend": true})).await;
+    stage.until("su", "Suspended").await;
+    let job = stage.counts("su", "A0 R0 S0 F0 T0").await;
+    assert!(job.status.as_ref().unwrap().start_time.is_none());
+    stage.change("su", json!({"suspend": false})).await;
+    stage.counts("su", "A2 R0 S0 F0 T0").await;
+}
+
+/// TestSuspendJobWithZeroCompletions.
+#[tokio::test]
+async fn a_suspended_job_without_work_is_complete() {
+    let stage = Stage::new("nothing").await;
+    stage.job("no", json!({"completions": 0, "suspend": true})).await;
+    let job = stage.until("no", "Complete").await;
+    assert_eq!(conditions(&job), "SuccessCriteriaMet(CompletionsReached) Complete(CompletionsReached)");
+}
+
+/// TestManagedBy: what is not ours is left alone, with or without the field.
+#[tokio::test]
+async fn jobs_of_others_are_left_alone() {
+    let stage = Stage::new("foreign").await;
+    stage.job("theirs", json!({"managedBy": "example.com/controller"})).await;
+    stage.job("built-in", json!({"managedBy": "kubernetes.io/job-controller"})).await;
+    // The built-in controller does its work, and ours has seen both Jobs by the time that it has done its own.
+    wait::for_object(&stage.jobs, "built-in", "it is active", |j| {
+        j.status.as_ref().is_some_and(|s| s.active == Some(1))
+    })
+    .await;
+    stage.job("ours", json!({})).await;
+    stage.counts("ours", "A1 R0 S0 F0 T0").await;
+    let theirs = stage.jobs.get("theirs").await.unwrap();
+    assert_eq!(theirs.status.unwrap_or_default(), Default::default());
+    assert!(stage.all_pods("theirs").await.is_empty());
+    assert_eq!(stage.all_pods("built-in").await.len(), 1);
+}
+
+/// A pod with the Job's labels and no owner is adopted; one that loses them is released.
+#[tokio::test]
+async fn pods_are_adopted_and_released() {
+    use kube::api::{Patch, PatchParams, PostParams};
+    let stage = Stage::new("adopt").await;
+    let made = stage.job("ad", json!({"parallelism": 1, "completions": 5})).await;
+    stage.counts("ad", "A1 R0 S0 F0 T0").await;
+    let first = stage.alive("ad").await.remove(0);
+    let none = json!({"batch.kubernetes.io/controller-uid": null, "batch.kubernetes.io/job-name": null});
+    let off = Patch::Merge(json!({"metadata": {"labels": none}}));
+    stage.pods.patch(&first.name_any(), &PatchParams::default(), &off).await.unwrap();
+    let released = wait::for_object(&stage.pods, &first.name_any(), "it is released", |pod| {
+        pod.owner_references().is_empty() && !crate::stage::has_finalizer(pod)
+    })
+    .await;
+    assert!(released.metadata.deletion_timestamp.is_none());
+    wait::for_object(&stage.jobs, "ad", "it has another pod", |j| {
+        crate::stage::counts(j) == "A1 R0 S0 F0 T0"
+    })
+    .await;
+
+    let stray = serde_json::from_value(json!({
+        "metadata": {"name": "stray", "labels": {
+            "batch.kubernetes.io/controller-uid": made.uid(), "batch.kubernetes.io/job-name": "ad"}},
+        "spec": {"containers": [{"name": "main", "image": "work"}], "restartPolicy": "Never"},
+    }))
+    .unwrap();
+    stage.pods.create(&PostParams::default(), &stray).await.unwrap();
+    // Two are one too many, so one of them goes again: what counts is that the stray got an owner first.
+    let log = wait::patience();
+    let adopted = log
+        .until(async {
+            loop {
+                match stage.pods.get_opt("stray").await.unwrap() {
+                    Some(pod) if pod.owner_references().is_empty() => {}
+                    _ => return,
+                }
+                tokio::time::sleep(std::time::Duration::from_millis(20)).await;
+            }
+        })
+        .await;
+    assert!(adopted.is_some(), "the stray was never adopted");
+    stage.counts("ad", "A1 R0 S0 F0 T0").await;
+}

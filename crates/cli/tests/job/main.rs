@@ -1,0 +1,18 @@
+//! Jobs run by the built binary on a real control plane, beside every built-in controller.
+//!
+//! After the integration tests of the built-in Job controller. Pods of a test are not scheduled unless it has nodes; the
+//! test itself then plays the kubelet.
+
+// A test that cannot set its stage has failed.
+#![allow(clippy::unwrap_used)]
+
+mod alone;
+mod basics;
+mod endings;
+mod lost_nodes;
+mod policies;
+mod replacement;
+mod restarts;
+mod side_by_side;
+mod stage;
+mod users;

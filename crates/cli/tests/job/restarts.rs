@@ -1,0 +1,139 @@
+//! The controller ends and begins again, anywhere.
+
+use kube::api::DeleteParams;
+use salvor_testkit::ControlPlane;
+use serde_json::json;
+
+use crate::stage::{QUICK, Stage, blocked_template, conditions, counts, salvor};
+
+const GATE_OFF: &str = "featureGates: {JobPodReplacementPolicy: false}\n";
+
+fn only_jobs(more: &str) -> String {
+    format!("controllers: [job]\n{QUICK}{more}")
+}
+
+/// Killed before or after every single write, it goes on to the same end with the same counts.
+#[tokio::test]
+async fn a_crash_between_any_two_writes_changes_nothing() {
+    let plane = ControlPlane::builder().start().await.unwrap();
+    let stage = Stage::on(plane.arena("crash").await);
+    let mut writes_were_enough = false;
+    for write in 1..40 {
+        for moment in ["before", "after"] {
+            let name = format!("crash-{write}-{moment}");
+            stage
+                .job(&name, json!({"parallelism": 2, "completions": 2, "podReplacementPolicy": "Failed"}))
+                .await;
+            let crash = format!("{moment}:{write}");
+            let doomed = salvor(&plane, &only_jobs(""), &[("SALVOR_TEST_CRASH", &crash)]);
+            let mut next = None;
+            let mut failed_one = false;
+            let job = loop {
+                if next.is_none() && doomed.has_ended() {
+                    next = Some(salvor(&plane, &only_jobs(""), &[]));
+                }
+                let alive = stage.alive(&name).await;
+                for pod in &alive {
+                    stage.end(pod, i32::from(!failed_one)).await;
+                    failed_one = true;
+                }
+                let job = stage.jobs.get(&name).await.unwrap();
+                if crate::stage::condition(&job, "Complete").is_some() {
+                    break job;
+                }
+                tokio::time::sleep(std::time::Duration::from_millis(20)).await;
+            };
+            assert_eq!(counts(&job), "A0 R0 S2 F1 T0", "{crash}");
+            stage.no_finalizer_is_left(&name).await;
+            assert_eq!(stage.all_pods(&name).await.len(), 3, "{crash}: no pod too many");
+            stage.jobs.delete(&name, &DeleteParams::background()).await.unwrap();
+            writes_were_enough |= next.is_none();
+        }
+        if writes_were_enough {
+            return;
+        }
+    }
+    panic!("a Job of two pods takes forty writes");
+}
+
+/// The seed's case: the gate goes off and on again while pods are terminating.
+#[tokio::test]
+async fn the_gate_goes_off_and_on_again() {
+    let plane = ControlPlane::builder().start().await.unwrap();
+    let stage = Stage::on(plane.arena("gate").await);
+    let spec = json!({"parallelism": 2, "completions": 4, "podReplacementPolicy": "Failed", "template": blocked_template()});
+    stage.job("ga", spec).await;
+    let on = salvor(&plane, &only_jobs(""), &[]);
+    stage.counts("ga", "A2 R0 S0 F0 T0").await;
+    let first = stage.alive("ga").await;
+    drop(on);
+
+    let off = salvor(&plane, &only_jobs(GATE_OFF), &[]);
+    stage.delete(&first[0]).await;
+    stage.counts("ga", "A2 R0 S0 F1 T-").await;
+    drop(off);
+
+    let _on = salvor(&plane, &only_jobs(""), &[]);
+    stage.end(&first[0], 0).await;
+    stage.counts("ga", "A2 R0 S0 F1 T0").await;
+    stage.delete(&first[1]).await;
+    stage.counts("ga", "A1 R0 S0 F1 T1").await;
+    stage.end(&first[1], 1).await;
+    stage.counts("ga", "A2 R0 S0 F2 T0").await;
+}
+
+/// TestOrphanPodsFinalizersClearedOnRestart, TestJobFailedWithInterrupts.
+#[tokio::test]
+async fn what_happens_while_it_is_away_is_seen_when_it_is_back() {
+    let plane = ControlPlane::builder().start().await.unwrap();
+    let stage = Stage::on(plane.arena("away").await);
+    stage.job("gone", json!({"parallelism": 3, "completions": 3})).await;
+    stage.job("failed", json!({"parallelism": 5, "completions": 5, "backoffLimit": 0})).await;
+    let first = salvor(&plane, &only_jobs(""), &[]);
+    stage.counts("gone", "A3 R0 S0 F0 T0").await;
+    stage.counts("failed", "A5 R0 S0 F0 T0").await;
+    drop(first);
+    stage.jobs.delete("gone", &DeleteParams::default()).await.unwrap();
+    for (position, pod) in stage.alive("failed").await.iter().enumerate() {
+        stage.end(pod, i32::from(position == 0)).await;
+    }
+    let _second = salvor(&plane, &only_jobs(""), &[]);
+    stage.no_finalizer_is_left("gone").await;
+    let job = stage.until("failed", "Failed").await;
+    assert_eq!(conditions(&job), "FailureTarget(BackoffLimitExceeded) Failed(BackoffLimitExceeded)");
+    assert_eq!(counts(&job), "A0 R0 S4 F1 T0");
+}
+
+/// Three leaders in a row, two of them killed in the middle of their work: every pod is made once and counted once.
+#[tokio::test]
+async fn a_new_leader_goes_on_where_the_old_one_was_killed() {
+    const ELECTION: &str = "leaderElection: {leaseNamespace: default, leaseDuration: 3s, renewDeadline: 2s, retryPeriod: 500ms}\n";
+    let plane = ControlPlane::builder().start().await.unwrap();
+    let stage = Stage::on(plane.arena("leaders").await);
+    let mut replicas: Vec<_> = (0..3).map(|_| salvor(&plane, &only_jobs(ELECTION), &[])).collect();
+    stage.job("le", json!({"parallelism": 20, "completions": 100, "backoffLimit": 1000})).await;
+    let (mut succeeded, mut failed) = (0, 0);
+    let job = loop {
+        for pod in stage.alive("le").await {
+            let fails = (succeeded + failed) % 5 == 4;
+            stage.end(&pod, i32::from(fails)).await;
+            *(if fails { &mut failed } else { &mut succeeded }) += 1;
+        }
+        let job = stage.jobs.get("le").await.unwrap();
+        if crate::stage::condition(&job, "Complete").is_some() {
+            break job;
+        }
+        // The leader is the one that has done something.
+        let done = job.status.as_ref().and_then(|s| s.succeeded).unwrap_or(0);
+        if done > 30 * (4 - i32::try_from(replicas.len()).unwrap())
+            && replicas.len() > 1
+            && let Some(leader) = replicas.iter().position(|r| r.output().contains("\"done\""))
+        {
+            drop(replicas.remove(leader));
+        }
+    };
+    assert_eq!(replicas.len(), 1, "two leaders were killed");
+    assert_eq!(counts(&job), format!("A0 R0 S{succeeded} F{failed} T0"));
+    assert_eq!(stage.all_pods("le").await.len(), succeeded + failed);
+    stage.no_finalizer_is_left("le").await;
+}

@@ -1,0 +1,317 @@
+//! A namespace for one test on a shared control plane, with one `salvor run` for all of them.
+
+use std::{path::Path, time::Duration};
+
+use k8s_openapi::{
+    api::{batch::v1::Job, core::v1::Pod},
+    jiff::Timestamp,
+};
+use kube::{
+    Api, Client, ResourceExt,
+    api::{DeleteParams, ListParams, Patch, PatchParams, PostParams},
+};
+use salvor_testkit::{Access, Arena, ControlPlane, Program, arena, shared, wait};
+use serde_json::{Value, json};
+use tokio::{
+    io::{AsyncReadExt, AsyncWriteExt},
+    sync::OnceCell,
+};
+
+pub(crate) const FINALIZER: &str = "job.salvor.dev/tracking";
+/// Something of the test's own that keeps a deleted pod "terminating".
+const BLOCK: &str = "fake.example.com/block-deletion";
+
+/// As quick as the integration tests of the built-in controller.
+pub(crate) const QUICK: &str = "job: {backoffBase: 100ms, batchPeriod: 100ms}\n";
+
+/// Starts `salvor run` as the admin with this configuration beside its identity; it elects if that says how.
+pub(crate) fn salvor(plane: &ControlPlane, configuration: &str, environment: &[(&str, &str)]) -> Program {
+    salvor_as(&plane.admin(), configuration, environment)
+}
+
+/// The same as somebody else.
+pub(crate) fn salvor_as(who: &Access, configuration: &str, environment: &[(&str, &str)]) -> Program {
+    let folder = tempfile::tempdir().unwrap().keep();
+    let kubeconfig = folder.join("kubeconfig");
+    who.write_kubeconfig(&kubeconfig).unwrap();
+    let config = folder.join("config.yaml");
+    let head = "apiVersion: config.salvor.dev/v1alpha1\nkind: Configuration\n";
+    std::fs::write(&config, format!("{head}{configuration}")).unwrap();
+    let elects = configuration.contains("leaderElection");
+    let arguments = [
+        "run".to_owned(),
+        format!("--kubeconfig={}", kubeconfig.display()),
+        format!("--config={}", config.display()),
+        format!("--leader-elect={elects}"),
+        "--bind=127.0.0.1:0".to_owned(),
+        "--log-format=json".to_owned(),
+    ];
+    Program::start(Path::new(env!("CARGO_BIN_EXE_salvor")), arguments, environment)
+}
+
+/// Waits until the metrics of a running Salvor hold all these lines.
+pub(crate) async fn shows(salvor: &Program, lines: &[&str]) {
+    let mut page = String::new();
+    let shown = wait::patience().until(async {
+        loop {
+            let output = salvor.output();
+            let address = output.split("\"address\":\"").nth(1).and_then(|rest| rest.split('"').next());
+            if let Some(address) = address {
+                page = get(address, "/metrics").await.unwrap_or_default();
+                if lines.iter().all(|line| page.lines().any(|l| l == *line)) {
+                    return;
+                }
+            }
+            tokio::time::sleep(Duration::from_millis(50)).await;
+        }
+    });
+    let in_time = shown.await.is_some();
+    assert!(in_time, "not all of {lines:#?} are in\n{page}");
+}
+
+async fn get(address: &str, path: &str) -> std::io::Result<String> {
+    let mut stream = tokio::net::TcpStream::connect(address).await?;
+    stream.write_all(format!("GET {path} HTTP/1.0\r\nHost: localhost\r\n\r\n").as_bytes()).await?;
+    let mut answer = String::new();
+    stream.read_to_string(&mut answer).await?;
+    Ok(answer)
+}
+
+/// What `salvor explain job` says on a plane.
+pub(crate) fn explain(plane: &ControlPlane, namespace: &str, name: &str) -> String {
+    let folder = tempfile::tempdir().unwrap();
+    let kubeconfig = folder.path().join("kubeconfig");
+    plane.admin().write_kubeconfig(&kubeconfig).unwrap();
+    let output = std::process::Command::new(env!("CARGO_BIN_EXE_salvor"))
+        .args(["explain", "job", &format!("{namespace}/{name}"), "--kubeconfig"])
+        .arg(&kubeconfig)
+        .output()
+        .unwrap();
+    assert!(output.status.success(), "{}", String::from_utf8_lossy(&output.stderr));
+    String::from_utf8(output.stdout).unwrap()
+}
+
+/// One test's corner.
+pub(crate) struct Stage<'p> {
+    pub(crate) arena: Arena<'p>,
+    pub(crate) jobs: Api<Job>,
+    pub(crate) pods: Api<Pod>,
+}
+
+impl Stage<'static> {
+    /// On the shared control plane, with the shared Salvor.
+    pub(crate) async fn new(name: &str) -> Self {
+        static SALVOR: OnceCell<Program> = OnceCell::const_new();
+        let plane = shared().await;
+        SALVOR.get_or_init(|| async { salvor(plane, &format!("controllers: [job]\n{QUICK}"), &[]) }).await;
+        Self::on(arena(name).await)
+    }
+}
+
+impl<'p> Stage<'p> {
+    pub(crate) fn on(arena: Arena<'p>) -> Self {
+        let client: Client = arena.client();
+        Self { jobs: Api::default_namespaced(client.clone()), pods: Api::default_namespaced(client), arena }
+    }
+
+    /// Creates a Job that is ours. `spec` may have a template; without one, a pod has one container.
+    pub(crate) async fn job(&self, name: &str, spec: Value) -> Job {
+        let mut spec = spec;
+        if spec["managedBy"].is_null() {
+            spec["managedBy"] = "salvor.dev/job-controller".into();
+        }
+        if spec["template"].is_null() {
+            spec["template"] = template();
+        }
+        let job: Job = serde_json::from_value(json!({"metadata": {"name": name}, "spec": spec})).unwrap();
+        self.jobs.create(&PostParams::default(), &job).await.unwrap()
+    }
+
+    pub(crate) async fn change(&self, name: &str, spec: Value) {
+        let patch = Patch::Merge(json!({ "spec": spec }));
+        self.jobs.patch(name, &PatchParams::default(), &patch).await.unwrap();
+    }
+
+    /// Waits until the Job's counters are `A1 R0 S2 F0 T0` and as many of its pods are alive and tracked.
+    pub(crate) async fn counts(&self, name: &str, expected: &str) -> Job {
+        let what = format!("its counters are {expected}");
+        let job = wait::for_object(&self.jobs, name, &what, |job| counts(job) == expected).await;
+        let active = job.status.as_ref().and_then(|s| s.active).unwrap_or(0);
+        let alive = self.alive(name).await;
+        assert_eq!(alive.len(), usize::try_from(active).unwrap(), "pods that are alive of {name}");
+        for pod in &alive {
+            assert!(has_finalizer(pod), "{} is not tracked", pod.name_any());
+        }
+        job
+    }
+
+    pub(crate) async fn until(&self, name: &str, kind: &str) -> Job {
+        wait::for_object(&self.jobs, name, &format!("it is {kind}"), |job| condition(job, kind).is_some())
+            .await
+    }
+
+    pub(crate) async fn all_pods(&self, job: &str) -> Vec<Pod> {
+        let mine = ListParams::default().labels(&format!("batch.kubernetes.io/job-name={job}"));
+        let mut pods = self.pods.list(&mine).await.unwrap().items;
+        pods.sort_by_key(|pod| {
+            (index(pod), pod.metadata.creation_timestamp.clone().map(|t| t.0), pod.name_any())
+        });
+        pods
+    }
+
+    /// Pods that have not ended and are not being deleted.
+    pub(crate) async fn alive(&self, job: &str) -> Vec<Pod> {
+        let pods = self.all_pods(job).await.into_iter();
+        pods.filter(|p| p.metadata.deletion_timestamp.is_none() && !is_over(p)).collect()
+    }
+
+    pub(crate) async fn alive_at(&self, job: &str, at: u32) -> Pod {
+        let pods = self.alive(job).await.into_iter();
+        pods.into_iter().find(|pod| index(pod) == Some(at)).unwrap_or_else(|| panic!("no pod at index {at}"))
+    }
+
+    /// Plays the kubelet: the pod's only container ends now with this code.
+    pub(crate) async fn end(&self, pod: &Pod, code: i32) {
+        self.end_with(pod, code, json!([])).await;
+    }
+
+    /// The same, reported an hour late: no controller waits before it replaces the pod.
+    pub(crate) async fn end_long_ago(&self, pod: &Pod, code: i32, conditions: Value) {
+        let hour = k8s_openapi::jiff::SignedDuration::from_hours(1);
+        self.end_at(pod, code, conditions, Timestamp::now() - hour).await;
+    }
+
+    pub(crate) async fn end_with(&self, pod: &Pod, code: i32, conditions: Value) {
+        self.end_at(pod, code, conditions, Timestamp::now()).await;
+    }
+
+    async fn end_at(&self, pod: &Pod, code: i32, conditions: Value, at: Timestamp) {
+        let phase = if code == 0 { "Succeeded" } else { "Failed" };
+        let ended = json!({"terminated": {"exitCode": code, "finishedAt": text(at), "startedAt": text(at)}});
+        let status = json!({
+            "phase": phase,
+            "conditions": conditions,
+            "containerStatuses": [{
+                "name": "main", "image": "work", "imageID": "", "ready": false, "restartCount": 0, "state": ended,
+            }],
+        });
+        self.patch_status(pod, status).await;
+    }
+
+    pub(crate) async fn ready(&self, pod: &Pod) {
+        let ready = json!({"type": "Ready", "status": "True", "lastTransitionTime": text(Timestamp::now())});
+        self.patch_status(pod, json!({"phase": "Running", "conditions": [ready]})).await;
+    }
+
+    /// Its container failed so often, and was restarted in place.
+    pub(crate) async fn restarted(&self, pod: &Pod, times: i32) {
+        let running = json!({"running": {"startedAt": text(Timestamp::now())}});
+        let container = json!({
+            "name": "main", "image": "work", "imageID": "", "ready": false, "restartCount": times, "state": running,
+        });
+        self.patch_status(pod, json!({"phase": "Running", "containerStatuses": [container]})).await;
+    }
+
+    /// It stopped answering an hour ago: whatever happens to it now, no controller waits before it replaces it.
+    pub(crate) async fn not_ready_long_ago(&self, pod: &Pod, more: Value) {
+        let mut conditions = vec![not_ready_for_an_hour()];
+        conditions.extend(more.as_array().cloned().unwrap_or_default());
+        self.patch_status(pod, json!({ "conditions": conditions })).await;
+    }
+
+    /// Its node is gone, and it is declared failed for that.
+    pub(crate) async fn collected(&self, pod: &Pod, conditions: Value) {
+        let mut conditions = conditions.as_array().cloned().unwrap_or_default();
+        conditions.push(not_ready_for_an_hour());
+        self.patch_status(pod, json!({"phase": "Failed", "conditions": conditions})).await;
+    }
+
+    async fn patch_status(&self, pod: &Pod, status: Value) {
+        let patch = Patch::Strategic(json!({ "status": status }));
+        self.pods.patch_status(&pod.name_any(), &PatchParams::default(), &patch).await.unwrap();
+    }
+
+    pub(crate) async fn delete(&self, pod: &Pod) {
+        self.pods.delete(&pod.name_any(), &DeleteParams::default()).await.unwrap();
+    }
+
+    /// Lets go of what [`blocked_template`] holds.
+    pub(crate) async fn unblock(&self, pod: &Pod) {
+        let patch = Patch::Strategic(json!({"metadata": {"$deleteFromPrimitiveList/finalizers": [BLOCK]}}));
+        // Whoever is gone needs no letting go.
+        let _ = self.pods.patch(&pod.name_any(), &PatchParams::default(), &patch).await;
+    }
+
+    /// Waits until no pod of the Job has our finalizer.
+    pub(crate) async fn no_finalizer_is_left(&self, job: &str) {
+        let mine = ListParams::default().labels(&format!("batch.kubernetes.io/job-name={job}"));
+        let what = "no pod has our finalizer";
+        wait::for_list(&self.pods, &mine, what, |pods: &[Pod]| !pods.iter().any(has_finalizer)).await;
+    }
+}
+
+fn not_ready_for_an_hour() -> Value {
+    let since = Timestamp::now() - k8s_openapi::jiff::SignedDuration::from_hours(1);
+    json!({"type": "Ready", "status": "False", "lastTransitionTime": text(since)})
+}
+
+fn text(at: Timestamp) -> String {
+    at.strftime("%Y-%m-%dT%H:%M:%SZ").to_string()
+}
+
+pub(crate) fn template() -> Value {
+    json!({"spec": {"restartPolicy": "Never", "containers": [{"name": "main", "image": "work"}]}})
+}
+
+/// Pods that stay when they are deleted, until [`Stage::unblock`].
+pub(crate) fn blocked_template() -> Value {
+    let mut template = template();
+    template["metadata"] = json!({"finalizers": [BLOCK]});
+    template
+}
+
+/// `A1 R0 S2 F0 T0`; a dash for what is not set.
+pub(crate) fn counts(job: &Job) -> String {
+    let status = job.status.clone().unwrap_or_default();
+    let n = |n: Option<i32>| n.unwrap_or(0);
+    let or_dash = |n: Option<i32>| n.map_or("-".to_owned(), |n| n.to_string());
+    format!(
+        "A{} R{} S{} F{} T{}",
+        n(status.active),
+        or_dash(status.ready),
+        n(status.succeeded),
+        n(status.failed),
+        or_dash(status.terminating)
+    )
+}
+
+/// The reason of a condition that is true.
+pub(crate) fn condition(job: &Job, kind: &str) -> Option<String> {
+    let conditions = job.status.as_ref().and_then(|s| s.conditions.as_ref());
+    let found = conditions.into_iter().flatten().find(|c| c.type_ == kind && c.status == "True");
+    found.map(|c| c.reason.clone().unwrap_or_default())
+}
+
+/// All conditions that are true, with their reasons.
+pub(crate) fn conditions(job: &Job) -> String {
+    let all = job.status.as_ref().and_then(|s| s.conditions.clone()).unwrap_or_default();
+    let held = all.into_iter().filter(|c| c.status == "True");
+    held.map(|c| format!("{}({})", c.type_, c.reason.unwrap_or_default())).collect::<Vec<_>>().join(" ")
+}
+
+pub(crate) fn has_finalizer(pod: &Pod) -> bool {
+    pod.finalizers().iter().any(|f| f == FINALIZER)
+}
+
+pub(crate) fn is_over(pod: &Pod) -> bool {
+    let phase = pod.status.as_ref().and_then(|s| s.phase.as_deref());
+    matches!(phase, Some("Succeeded" | "Failed"))
+}
+
+/// The index of a pod, the same as annotation and as label.
+pub(crate) fn index(pod: &Pod) -> Option<u32> {
+    let key = "batch.kubernetes.io/job-completion-index";
+    let annotation = pod.annotations().get(key)?;
+    assert_eq!(pod.labels().get(key), Some(annotation));
+    annotation.parse().ok()
+}

@@ -1,0 +1,676 @@
+//! The Job recovery: Jobs that are ours, and the pods that they own or might own. A pod wakes its Job.
+//!
+//! The view takes in the server's answer to every write of ours, so it is never behind our own steps, and a Job goes from
+//! one step to the next without waiting for the watch.
+
+use std::{
+    collections::{BTreeMap, BTreeSet, VecDeque},
+    fmt,
+    sync::Arc,
+    time::Duration,
+};
+
+use futures::FutureExt;
+use jiff::{SignedDuration, Timestamp};
+use kube::Client;
+use salvor_api::names::job::{BUILT_IN_CONTROLLER, conditions};
+use salvor_recovery::{
+    Action, Judgement,
+    action::{JobRef, PodRef},
+    brake::NodeCounts,
+    job::{
+        JobPolicy, JobStatus, JobView, JobWhy, Memory, PodView, decide, decide_leftovers, failure_action,
+        refused_note, remember,
+    },
+};
+use tokio::sync::mpsc;
+
+use self::wire::{JobWire, PodWire, SeenPod, read_job, read_pod};
+use crate::{
+    executor::Written,
+    live,
+    metrics::{JobMetrics, SyncAction},
+    recovery::{Feed, Known as KnownAlready, LiveInquiry, LookedAfter, Recovery, Refused, View, relay},
+    watch::{Change, Project, Target, WatchHealth, follow},
+};
+
+mod wire;
+
+const JOBS: Target = Target { resource: "jobs", path: "/apis/batch/v1/jobs", field_selector: None };
+const PODS: Target = Target { resource: "job pods", path: "/api/v1/pods", field_selector: None };
+
+/// UIDs of pods that are gone, remembered because the answer to our own write may still be on its way: taken in after
+/// the pod's end it would bring it back for ever. Far more than can be under way at once.
+const GONE_REMEMBERED: usize = 16_384;
+/// The pause after the first pod that the server refused, and the longest one.
+const FIRST_PAUSE: Duration = Duration::from_secs(1);
+const LONGEST_PAUSE: Duration = Duration::from_secs(60);
+
+/// What is judged: a Job that is there or was, or a pod that nobody owns and that still has our finalizer.
+#[derive(Clone, Debug, PartialEq, Eq, PartialOrd, Ord, Hash)]
+pub(crate) enum Subject {
+    Job(JobRef),
+    Pod { namespace: String, name: String, uid: String },
+}
+
+impl fmt::Display for Subject {
+    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
+        match self {
+            Self::Job(job) => write!(f, "job {job}"),
+            Self::Pod { namespace, name, .. } => write!(f, "pod {namespace}/{name}"),
+        }
+    }
+}
+
+/// A change of a Job or of a pod.
+#[derive(Debug)]
+#[allow(clippy::large_enum_variant, reason = "nearly all of it is about pods")]
+pub(crate) enum News {
+    Job(Change<SeenJob>),
+    Pod(Change<SeenPod>),
+}
+
+/// A Job that is ours, or that another controller is named for.
+#[derive(Debug)]
+pub(crate) enum SeenJob {
+    Ours(Box<JobView>),
+    Others { uid: String, controller: String },
+}
+
+impl SeenJob {
+    fn uid(&self) -> &str {
+        match self {
+            Self::Ours(view) => &view.job.uid,
+            Self::Others { uid, .. } => uid,
+        }
+    }
+}
+
+/// Pods in a row, to be judged as a slice, and found by UID.
+#[derive(Debug, Default)]
+struct PodSet {
+    pods: Vec<PodView>,
+    at: BTreeMap<String, usize>,
+}
+
+impl PodSet {
+    fn get(&self, uid: &str) -> Option<&PodView> {
+        self.at.get(uid).map(|at| &self.pods[*at])
+    }
+
+    fn insert(&mut self, pod: PodView) {
+        match self.at.get(&pod.pod.uid) {
+            Some(at) => self.pods[*at] = pod,
+            None => {
+                self.at.insert(pod.pod.uid.clone(), self.pods.len());
+                self.pods.push(pod);
+            }
+        }
+    }
+
+    fn remove(&mut self, uid: &str) -> Option<PodView> {
+        let at = self.at.remove(uid)?;
+        let pod = self.pods.swap_remove(at);
+        if let Some(moved) = self.pods.get(at) {
+            self.at.insert(moved.pod.uid.clone(), at);
+        }
+        Some(pod)
+    }
+
+    fn has_tracked(&self) -> bool {
+        self.pods.iter().any(|pod| pod.tracked)
+    }
+}
+
+/// Where a pod is kept.
+#[derive(Clone, Debug, PartialEq, Eq, PartialOrd, Ord)]
+enum Home {
+    /// With its Job.
+    Job(JobRef),
+    /// With all pods of its namespace that nobody controls.
+    Nobody(String),
+}
+
+/// A Job and what is remembered of it.
+#[derive(Debug)]
+struct Known {
+    view: JobView,
+    memory: Memory,
+    refusals: u32,
+    /// The status whose pods and end are in our figures. The view may show our next one before its answer is in.
+    counted: JobStatus,
+}
+
+/// The Jobs that are ours and the pods around them.
+#[derive(Debug)]
+pub(crate) struct Jobs {
+    policy: Arc<JobPolicy>,
+    metrics: JobMetrics,
+    jobs: BTreeMap<String, Known>,
+    /// Jobs for which another controller is named, to count each once.
+    others: BTreeSet<String>,
+    /// Whether a list of each is in since we lead. Before that nothing is judged: what is missing may only be unseen.
+    jobs_listed: bool,
+    pods_listed: bool,
+    /// A list counts if so many had been asked for when it was read.
+    lists_needed: u64,
+    pods: BTreeMap<Home, PodSet>,
+    homes: BTreeMap<String, Home>,
+    gone: BTreeSet<String>,
+    gone_in_order: VecDeque<String>,
+}
+
+impl Jobs {
+    pub(crate) fn new(policy: Arc<JobPolicy>, metrics: JobMetrics) -> Self {
+        Self {
+            policy,
+            metrics,
+            jobs: BTreeMap::new(),
+            others: BTreeSet::new(),
+            jobs_listed: false,
+            pods_listed: false,
+            lists_needed: 0,
+            pods: BTreeMap::new(),
+            homes: BTreeMap::new(),
+            gone: BTreeSet::new(),
+            gone_in_order: VecDeque::new(),
+        }
+    }
+
+    fn see_job(&mut self, seen: SeenJob) -> Option<Subject> {
+        match seen {
+            SeenJob::Ours(view) => self.take_job(*view),
+            SeenJob::Others { uid, controller } => {
+                if self.others.insert(uid) {
+                    self.metrics.external_job(&controller);
+                }
+                None
+            }
+        }
+    }
+
+    /// Takes in a Job unless a later state of it is known.
+    fn take_job(&mut self, view: JobView) -> Option<Subject> {
+        let uid = view.job.uid.clone();
+        let subject = Subject::Job(view.job.clone());
+        match self.jobs.get_mut(&uid) {
+            Some(known) if !is_newer(&view.resource_version, &known.view.resource_version) => return None,
+            Some(known) => known.view = view,
+            None => {
+                let mut memory = Memory::default();
+                for pod in self.pods_of(&view.job) {
+                    remember(&mut memory, &view, pod, &self.policy);
+                }
+                let counted = view.status.clone();
+                self.jobs.insert(uid, Known { view, memory, refusals: 0, counted });
+            }
+        }
+        Some(subject)
+    }
+
+    fn drop_job(&mut self, uid: &str) -> Option<Subject> {
+        self.others.remove(uid);
+        self.jobs.remove(uid).map(|known| Subject::Job(known.view.job))
+    }
+
+    /// Takes in a pod unless a later state of it is known, or its end.
+    fn take_pod(&mut self, seen: SeenPod) -> Vec<Subject> {
+        let SeenPod { pod, owner } = seen;
+        let uid = pod.pod.uid.clone();
+        if self.gone.contains(&uid) {
+            return Vec::new();
+        }
+        let home = match owner {
+            Some(owner) => Home::Job(owner),
+            None => Home::Nobody(pod.pod.namespace.clone()),
+        };
+        let mut woken = Vec::new();
+        if let Some(before) = self.homes.get(&uid).cloned() {
+            let known = self.pods.get(&before).and_then(|set| set.get(&uid));
+            if known.is_some_and(|known| !is_newer(&pod.resource_version, &known.resource_version)) {
+                return Vec::new();
+            }
+            if before != home {
+                woken.extend(self.remove_pod(&uid));
+            }
+        }
+        // Pods of Jobs that are not ours are many. Ours have the finalizer, or come after their Job.
+        if let Home::Job(job) = &home
+            && self.jobs_listed
+            && !pod.tracked
+            && !self.jobs.contains_key(&job.uid)
+        {
+            woken.extend(self.remove_pod(&uid));
+            return woken;
+        }
+        if let Home::Job(job) = &home
+            && let Some(known) = self.jobs.get_mut(&job.uid)
+        {
+            remember(&mut known.memory, &known.view, &pod, &self.policy);
+        }
+        woken.extend(self.woken_by(&home, &pod));
+        let was_owed = self.pods.get(&home).and_then(|set| set.get(&uid)).is_some_and(is_owed);
+        match (was_owed, is_owed(&pod)) {
+            (false, true) => self.metrics.ended_pod_tracked("add"),
+            (true, false) => self.metrics.ended_pod_tracked("delete"),
+            _ => {}
+        }
+        self.homes.insert(uid, home.clone());
+        self.pods.entry(home).or_default().insert(pod);
+        woken
+    }
+
+    fn woken_by(&self, home: &Home, pod: &PodView) -> Vec<Subject> {
+        match home {
+            Home::Job(job) => vec![Subject::Job(job.clone())],
+            Home::Nobody(_) => {
+                let PodRef { namespace, name, uid } = pod.pod.clone();
+                // Whoever may adopt it, and if nobody does, it is let go.
+                let jobs = self.jobs.values().filter(|known| {
+                    let selector = &known.view.spec.selector;
+                    known.view.job.namespace == namespace
+                        && !selector.is_empty()
+                        && selector.matches(&pod.labels)
+                });
+                let mut woken: Vec<_> = jobs.map(|known| Subject::Job(known.view.job.clone())).collect();
+                if pod.tracked && woken.is_empty() {
+                    woken.push(Subject::Pod { namespace, name, uid });
+                }
+                woken
+            }
+        }
+    }
+
+    fn remove_pod(&mut self, uid: &str) -> Option<Subject> {
+        let home = self.homes.remove(uid)?;
+        let set = self.pods.get_mut(&home)?;
+        if is_owed(&set.remove(uid)?) {
+            self.metrics.ended_pod_tracked("delete");
+        }
+        if set.pods.is_empty() {
+            self.pods.remove(&home);
+        }
+        match home {
+            Home::Job(job) => Some(Subject::Job(job)),
+            Home::Nobody(_) => None,
+        }
+    }
+
+    fn pod_is_gone(&mut self, uid: String) -> Option<Subject> {
+        // Pods that were never ours come and go by the thousand.
+        if !self.homes.contains_key(&uid) {
+            return None;
+        }
+        let woken = self.remove_pod(&uid);
+        if self.gone.insert(uid.clone()) {
+            self.gone_in_order.push_back(uid);
+        }
+        if self.gone_in_order.len() > GONE_REMEMBERED
+            && let Some(oldest) = self.gone_in_order.pop_front()
+        {
+            self.gone.remove(&oldest);
+        }
+        woken
+    }
+
+    fn pods_of(&self, job: &JobRef) -> &[PodView] {
+        self.pods.get(&Home::Job(job.clone())).map_or(&[], |set| &set.pods)
+    }
+
+    fn strays_in(&self, namespace: &str) -> &[PodView] {
+        self.pods.get(&Home::Nobody(namespace.to_owned())).map_or(&[], |set| &set.pods)
+    }
+
+    fn pod_answered(&mut self, uid: &str, answer: &Written) {
+        match answer {
+            Written::Nothing => {
+                self.pod_is_gone(uid.to_owned());
+            }
+            Written::Object(text) => {
+                if let Ok(seen) = read_pod(text) {
+                    self.take_pod(seen);
+                }
+            }
+        }
+    }
+}
+
+/// Whether a pod has ended and is not counted for good.
+fn is_owed(pod: &PodView) -> bool {
+    pod.tracked && pod.phase.is_terminal()
+}
+
+/// Whether a revision is later than another. They are numbers that grow; one that is not is taken for news.
+fn is_newer(revision: &str, than: &str) -> bool {
+    match (revision.parse::<u64>(), than.parse::<u64>()) {
+        (Ok(revision), Ok(than)) => revision > than,
+        _ => true,
+    }
+}
+
+impl Recovery for Jobs {
+    const NAME: &'static str = "job";
+    const LISTS_TO_LEAD: bool = true;
+    type Subject = Subject;
+    type Why = JobWhy;
+    type News = News;
+    type Inquiry = Inquiry;
+
+    fn begin_to_lead(&mut self, asked: u64) {
+        self.lists_needed = asked;
+        self.jobs_listed = false;
+        self.pods_listed = false;
+        for known in self.jobs.values_mut() {
+            // Who led before us has counted it.
+            known.counted.clone_from(&known.view.status);
+        }
+    }
+
+    fn feeds(&self, client: &Client, news: &mpsc::Sender<News>) -> Vec<Feed> {
+        let jobs = WatchHealth::new(JOBS.resource);
+        let pods = WatchHealth::new(PODS.resource);
+        let (job_tx, job_rx) = mpsc::channel(64);
+        let (pod_tx, pod_rx) = mpsc::channel(64);
+        let job_watch = follow(client.clone(), JOBS, OurJobs(self.policy.clone()), jobs.clone(), job_tx);
+        let pod_watch = follow(client.clone(), PODS, PodsOfJobs, pods.clone(), pod_tx);
+        vec![
+            Feed { health: jobs, run: relay(job_watch, job_rx, news.clone(), News::Job).boxed() },
+            Feed { health: pods, run: relay(pod_watch, pod_rx, news.clone(), News::Pod).boxed() },
+        ]
+    }
+
+    fn hear(&mut self, news: News, _: Timestamp) -> Vec<Subject> {
+        match news {
+            News::Job(Change::Applied(job)) => self.see_job(job).into_iter().collect(),
+            News::Job(Change::Gone(uid)) => self.drop_job(&uid).into_iter().collect(),
+            News::Job(Change::Reset { all: jobs, asked, .. }) => {
+                self.jobs_listed |= asked >= self.lists_needed;
+                let present: BTreeSet<String> = jobs.iter().map(|job| job.uid().to_owned()).collect();
+                self.jobs.retain(|uid, _| present.contains(uid));
+                self.others.retain(|uid| present.contains(uid));
+                for job in jobs {
+                    self.see_job(job);
+                }
+                let known = &self.jobs;
+                let foreign = |home: &Home, set: &PodSet| {
+                    matches!(home, Home::Job(job) if !known.contains_key(&job.uid)) && !set.has_tracked()
+                };
+                let foreign: Vec<String> = self
+                    .pods
+                    .iter()
+                    .filter(|(home, set)| foreign(home, set))
+                    .flat_map(|(_, set)| set.at.keys().cloned())
+                    .collect();
+                for uid in foreign {
+                    self.remove_pod(&uid);
+                }
+                self.subjects()
+            }
+            News::Pod(Change::Applied(pod)) => self.take_pod(pod),
+            News::Pod(Change::Gone(uid)) => self.pod_is_gone(uid).into_iter().collect(),
+            News::Pod(Change::Reset { all: pods, revision, asked }) => {
+                self.pods_listed |= asked >= self.lists_needed;
+                let present: BTreeSet<&str> = pods.iter().map(|seen| seen.pod.pod.uid.as_str()).collect();
+                // A pod that we made after the list was read is not in it.
+                let since = |uid: &str, home: &Home| {
+                    let known = self.pods.get(home).and_then(|set| set.get(uid));
+                    known.is_some_and(|known| is_newer(&known.resource_version, &revision))
+                };
+                let absent = self
+                    .homes
+                    .iter()
+                    .filter(|(uid, home)| !present.contains(uid.as_str()) && !since(uid, home));
+                let lost: Vec<String> = absent.map(|(uid, _)| uid.clone()).collect();
+                for uid in lost {
+                    self.remove_pod(&uid);
+                }
+                for pod in pods {
+                    self.take_pod(pod);
+                }
+                self.subjects()
+            }
+        }
+    }
+
+    fn judge(&self, subject: &Subject, now: Timestamp) -> Option<Judgement<JobWhy>> {
+        if !self.jobs_listed || !self.pods_listed {
+            return None;
+        }
+        match subject {
+            Subject::Job(job) => {
+                let pods = self.pods_of(job);
+                if let Some(Known { view, memory, .. }) = self.jobs.get(&job.uid) {
+                    return Some(decide(
+                        view,
+                        pods,
+                        self.strays_in(&job.namespace),
+                        memory,
+                        &self.policy,
+                        now,
+                    ));
+                }
+                pods.iter().any(|pod| pod.tracked).then(|| decide_leftovers(pods, &self.policy))
+            }
+            Subject::Pod { namespace, uid, .. } => {
+                let set = self.pods.get(&Home::Nobody(namespace.clone()))?;
+                let pod = set.get(uid).filter(|pod| pod.tracked)?;
+                Some(decide_leftovers(std::slice::from_ref(pod), &self.policy))
+            }
+        }
+    }
+
+    fn subjects(&self) -> Vec<Subject> {
+        let known = self.jobs.values().map(|known| known.view.job.clone());
+        let left = self.pods.iter().filter_map(|(home, set)| match home {
+            Home::Job(job) if set.has_tracked() => Some(job.clone()),
+            _ => None,
+        });
+        let jobs: BTreeSet<JobRef> = known.chain(left).collect();
+        let strays = self.pods.iter().filter(|(home, _)| matches!(home, Home::Nobody(_)));
+        let strays = strays.flat_map(|(home, set)| {
+            set.pods.iter().filter(|pod| pod.tracked).flat_map(|pod| self.woken_by(home, pod))
+        });
+        jobs.into_iter().map(Subject::Job).chain(strays).collect()
+    }
+
+    fn node_counts(&self) -> Option<NodeCounts> {
+        None
+    }
+
+    fn inquiry(&self, subject: &Subject) -> Inquiry {
+        let (pods, strays, memory) = match subject {
+            Subject::Job(job) => {
+                let memory = self.jobs.get(&job.uid).map(|known| known.memory.clone());
+                let strays = self.strays_in(&job.namespace).to_vec();
+                (self.pods_of(job).to_vec(), strays, memory.unwrap_or_default())
+            }
+            Subject::Pod { namespace, uid, .. } => {
+                let set = self.pods.get(&Home::Nobody(namespace.clone()));
+                let pod = set.and_then(|set| set.get(uid)).cloned();
+                (pod.into_iter().collect(), Vec::new(), Memory::default())
+            }
+        };
+        Inquiry { subject: subject.clone(), pods, strays, memory, policy: self.policy.clone() }
+    }
+
+    fn done(&mut self, subject: &Subject, step: &Action, answer: &Written, now: Timestamp) -> View {
+        let Subject::Job(job) = subject else {
+            if let Action::RemoveFinalizer { pod, .. } = step {
+                self.pod_answered(&pod.uid, answer);
+            }
+            return View::Shows;
+        };
+        match step {
+            Action::CreatePod { name, reason, .. } => {
+                self.metrics.pod_created(reason.as_str(), "succeeded");
+                let Written::Object(text) = answer else { return View::Lags };
+                let Ok(seen) = read_pod(text) else { return View::Lags };
+                let ours = seen.owner.as_ref().is_some_and(|owner| owner.uid == job.uid);
+                if let Some(known) = self.jobs.get_mut(&job.uid) {
+                    known.refusals = 0;
+                    known.memory.creation_paused_until = None;
+                    if !ours {
+                        known.memory.taken_names.insert(name.clone());
+                    }
+                }
+                if ours {
+                    self.take_pod(seen);
+                }
+            }
+            Action::RemoveFinalizer { pod, .. } => {
+                let released = self.pods.get(&Home::Job(job.clone())).and_then(|set| set.get(&pod.uid));
+                let known = self.jobs.get(&job.uid).zip(released);
+                if let Some(action) = known.and_then(|(known, pod)| failure_action(&known.view, pod)) {
+                    self.metrics.failure_handled(action);
+                }
+                self.pod_answered(&pod.uid, answer);
+            }
+            Action::DeletePod { pod } | Action::AdoptPod { pod, .. } | Action::ReleasePod { pod, .. } => {
+                self.pod_answered(&pod.uid, answer);
+            }
+            Action::PatchJobStatus { status, .. } => {
+                let Written::Object(text) = answer else { return View::Lags };
+                let Ok(view) = read_job(text) else { return View::Lags };
+                if let Some(known) = self.jobs.get_mut(&job.uid) {
+                    known.memory.status_written = Some(now);
+                    self.metrics.status_written(&known.view.spec, &known.counted, status);
+                    known.counted = (**status).clone();
+                }
+                self.take_job(view);
+            }
+            _ => {}
+        }
+        View::Shows
+    }
+
+    fn refused(&mut self, subject: &Subject, step: &Action, words: &str, now: Timestamp) -> Refused {
+        let (Subject::Job(job), Action::CreatePod { reason, .. }) = (subject, step) else {
+            return Refused::Waits;
+        };
+        self.metrics.pod_created(reason.as_str(), "failed");
+        let Some(known) = self.jobs.get_mut(&job.uid) else { return Refused::Waits };
+        let pause =
+            FIRST_PAUSE.saturating_mul(2u32.saturating_pow(known.refusals.min(16))).min(LONGEST_PAUSE);
+        known.refusals += 1;
+        let pause = SignedDuration::try_from(pause).unwrap_or(SignedDuration::ZERO);
+        known.memory.creation_paused_until = now.checked_add(pause).ok();
+        // Nothing can be made in a namespace that is going away, and nobody reads about it there.
+        let note = (!words.contains("being terminated")).then(|| refused_note(job, words, now));
+        Refused::Judged(note)
+    }
+
+    fn looked_after(&self, subject: &Subject, LookedAfter { done, worked, took }: LookedAfter<'_>) {
+        let Subject::Job(job) = subject else { return };
+        let Some(Known { view, .. }) = self.jobs.get(&job.uid) else { return };
+        let any = |is: fn(&Action) -> bool| done.iter().any(|(step, _)| is(step));
+        let settled = [conditions::SUCCESS_CRITERIA_MET, conditions::FAILURE_TARGET];
+        let action = if any(|step| matches!(step, Action::CreatePod { .. })) {
+            SyncAction::PodsCreated
+        } else if any(|step| matches!(step, Action::DeletePod { .. })) {
+            SyncAction::PodsDeleted
+        } else if view.deleting || settled.iter().any(|kind| view.status.holds(kind).is_some()) {
+            SyncAction::Reconciling
+        } else {
+            SyncAction::Tracking
+        };
+        self.metrics.synced(view.spec.completion_mode.as_str(), worked, action, took);
+    }
+}
+
+/// A live question about a Job: is it really gone, or is it still as it was judged?
+#[derive(Debug)]
+pub(crate) struct Inquiry {
+    subject: Subject,
+    pods: Vec<PodView>,
+    strays: Vec<PodView>,
+    memory: Memory,
+    policy: Arc<JobPolicy>,
+}
+
+impl LiveInquiry for Inquiry {
+    type Why = JobWhy;
+
+    async fn ask(
+        &self,
+        client: &Client,
+        _: KnownAlready<'_>,
+        now: Timestamp,
+    ) -> kube::Result<Option<Judgement<JobWhy>>> {
+        match &self.subject {
+            Subject::Job(job) => {
+                let live = read_live(client, &job.namespace, &job.name).await?;
+                let ours = |live: &JobView| {
+                    live.job.uid == job.uid && self.policy.manages(live.spec.managed_by.as_deref())
+                };
+                Ok(Some(match live.filter(ours) {
+                    Some(live) => decide(&live, &self.pods, &self.strays, &self.memory, &self.policy, now),
+                    None => decide_leftovers(&self.pods, &self.policy),
+                }))
+            }
+            Subject::Pod { namespace, name, uid } => {
+                let text = live::get(client, &format!("/api/v1/namespaces/{namespace}/pods/{name}")).await?;
+                let seen = text.map(|text| read_pod(&text).map_err(kube::Error::SerdeError)).transpose()?;
+                let seen = seen.filter(|seen| seen.pod.pod.uid == *uid && seen.owner.is_none());
+                Ok(seen.map(|seen| decide_leftovers(&[seen.pod], &self.policy)))
+            }
+        }
+    }
+}
+
+/// Reads a Job live.
+pub(crate) async fn read_live(client: &Client, namespace: &str, name: &str) -> kube::Result<Option<JobView>> {
+    let text = live::get(client, &format!("/apis/batch/v1/namespaces/{namespace}/jobs/{name}")).await?;
+    text.map(|text| read_job(&text).map_err(kube::Error::SerdeError)).transpose()
+}
+
+/// Reads the pods that a Job owns live.
+pub(crate) async fn read_live_pods(client: &Client, job: &JobView) -> kube::Result<Vec<PodView>> {
+    #[derive(serde::Deserialize)]
+    struct List<'a> {
+        #[serde(borrow, default)]
+        items: Vec<&'a serde_json::value::RawValue>,
+    }
+    let path = format!("/api/v1/namespaces/{}/pods", job.job.namespace);
+    let Some(text) = live::get(client, &path).await? else { return Ok(Vec::new()) };
+    let list: List<'_> = serde_json::from_str(&text).map_err(kube::Error::SerdeError)?;
+    let mut pods = Vec::new();
+    for item in list.items {
+        let seen = read_pod(item.get()).map_err(kube::Error::SerdeError)?;
+        if seen.owner.is_some_and(|owner| owner.uid == job.job.uid) {
+            pods.push(seen.pod);
+        }
+    }
+    Ok(pods)
+}
+
+// ---- what is kept of Jobs and pods ------------------------------------------------------------------
+
+struct OurJobs(Arc<JobPolicy>);
+
+impl Project for OurJobs {
+    type Wire = JobWire;
+    type Kept = SeenJob;
+
+    fn keep(&self, wire: JobWire) -> Option<SeenJob> {
+        let job = JobView::from(wire);
+        if self.0.manages(job.spec.managed_by.as_deref()) {
+            return Some(SeenJob::Ours(Box::new(job)));
+        }
+        let controller = job.spec.managed_by.filter(|name| name != BUILT_IN_CONTROLLER)?;
+        Some(SeenJob::Others { uid: job.job.uid, controller })
+    }
+}
+
+struct PodsOfJobs;
+
+impl Project for PodsOfJobs {
+    type Wire = PodWire;
+    type Kept = SeenPod;
+
+    fn keep(&self, wire: PodWire) -> Option<SeenPod> {
+        wire.may_be_ours().then(|| wire.into())
+    }
+}
+
+#[cfg(test)]
+mod tests;

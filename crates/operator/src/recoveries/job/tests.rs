@@ -1,0 +1,271 @@
+//! The view: what it takes in, and what it is too late for.
+
+use salvor_api::config::Configuration;
+use salvor_recovery::Verdict;
+use serde_json::{Value, json};
+
+use super::*;
+use crate::{
+    fake_api::{Answer, FakeApi},
+    metrics::Metrics,
+    time::Time,
+};
+
+fn now() -> Timestamp {
+    Timestamp::from_second(1_800_000_000).unwrap()
+}
+
+fn jobs() -> Jobs {
+    let policy = JobPolicy::new(&Configuration::default());
+    Jobs::new(Arc::new(policy), Metrics::new(&Time::system()).job().clone())
+}
+
+fn job(revision: u64) -> Value {
+    json!({
+        "metadata": {"namespace": "ns", "name": "j", "uid": "job", "resourceVersion": revision.to_string()},
+        "spec": {"managedBy": "salvor.dev/job-controller", "parallelism": 1, "completions": 1, "template": {"spec": {}}},
+    })
+}
+
+fn pod(uid: &str, revision: u64, phase: &str) -> Value {
+    json!({
+        "metadata": {
+            "namespace": "ns", "name": uid, "uid": uid, "resourceVersion": revision.to_string(),
+            "creationTimestamp": "2027-01-15T08:00:00Z", "finalizers": ["job.salvor.dev/tracking"],
+            "ownerReferences": [{"apiVersion": "batch/v1", "kind": "Job", "name": "j", "uid": "job", "controller": true}],
+        },
+        "status": {"phase": phase},
+    })
+}
+
+fn ours(job: &Value) -> SeenJob {
+    SeenJob::Ours(Box::new(read_job(&job.to_string()).unwrap()))
+}
+
+fn with_job() -> (Jobs, Subject) {
+    let mut jobs = jobs();
+    jobs.hear(News::Pod(Change::Reset { all: Vec::new(), revision: "1".into(), asked: 0 }), now());
+    let all = vec![ours(&job(1))];
+    let woken = jobs.hear(News::Job(Change::Reset { all, revision: "1".into(), asked: 0 }), now());
+    (jobs, woken[0].clone())
+}
+
+fn applied(pod: &Value) -> News {
+    News::Pod(Change::Applied(read_pod(&pod.to_string()).unwrap()))
+}
+
+/// What is asked for now, by name.
+fn asked(jobs: &Jobs, subject: &Subject) -> Vec<&'static str> {
+    let actions = match jobs.judge(subject, now()).map(|judgement| judgement.verdict) {
+        Some(Verdict::Act { actions, .. }) => actions,
+        _ => Vec::new(),
+    };
+    actions.iter().flat_map(Action::steps).map(Action::name).filter(|name| *name != "Mention").collect()
+}
+
+fn create(jobs: &Jobs, subject: &Subject) -> Action {
+    let judgement = jobs.judge(subject, now()).unwrap();
+    judgement.verdict.actions()[0].clone()
+}
+
+#[test]
+fn the_answer_to_our_own_write_is_seen_at_once() {
+    let (mut jobs, subject) = with_job();
+    let step = create(&jobs, &subject);
+    assert_eq!(step.name(), "CreatePod");
+    let view = jobs.done(&subject, &step, &Written::Object(pod("a", 5, "Pending").to_string()), now());
+    assert_eq!((view, asked(&jobs, &subject)), (View::Shows, vec!["PatchJobStatus"]));
+}
+
+#[test]
+fn an_answer_that_comes_after_the_pod_is_gone_does_not_bring_it_back() {
+    let (mut jobs, subject) = with_job();
+    let step = create(&jobs, &subject);
+    jobs.hear(News::Pod(Change::Applied(read_pod(&pod("a", 5, "Pending").to_string()).unwrap())), now());
+    jobs.hear(News::Pod(Change::Gone("a".into())), now());
+    jobs.done(&subject, &step, &Written::Object(pod("a", 5, "Pending").to_string()), now());
+    assert_eq!(asked(&jobs, &subject), ["CreatePod"]);
+}
+
+#[test]
+fn nothing_is_judged_before_both_lists_are_in() {
+    let mut jobs = jobs();
+    let all = vec![ours(&job(1))];
+    let woken = jobs.hear(News::Job(Change::Reset { all, revision: "1".into(), asked: 0 }), now());
+    assert!(jobs.judge(&woken[0], now()).is_none(), "its pods may be there");
+    jobs.hear(News::Pod(Change::Reset { all: Vec::new(), revision: "1".into(), asked: 0 }), now());
+    assert_eq!(asked(&jobs, &woken[0]), ["CreatePod"]);
+}
+
+#[test]
+fn who_begins_to_lead_judges_nothing_before_it_has_lists_of_its_own() {
+    let (mut jobs, subject) = with_job();
+    jobs.begin_to_lead(1);
+    jobs.hear(News::Pod(Change::Reset { all: Vec::new(), revision: "2".into(), asked: 0 }), now());
+    let all = vec![ours(&job(1))];
+    jobs.hear(News::Job(Change::Reset { all, revision: "2".into(), asked: 1 }), now());
+    assert!(jobs.judge(&subject, now()).is_none(), "the list of pods was read before");
+    jobs.hear(News::Pod(Change::Reset { all: Vec::new(), revision: "2".into(), asked: 1 }), now());
+    assert_eq!(asked(&jobs, &subject), ["CreatePod"]);
+}
+
+#[test]
+fn a_list_that_is_older_than_our_pod_does_not_take_it_away() {
+    let (mut jobs, subject) = with_job();
+    let step = create(&jobs, &subject);
+    jobs.done(&subject, &step, &Written::Object(pod("a", 5, "Pending").to_string()), now());
+    jobs.hear(News::Pod(Change::Reset { all: Vec::new(), revision: "4".into(), asked: 0 }), now());
+    assert_eq!(asked(&jobs, &subject), ["PatchJobStatus"]);
+    jobs.hear(News::Pod(Change::Reset { all: Vec::new(), revision: "6".into(), asked: 0 }), now());
+    assert_eq!(asked(&jobs, &subject), ["CreatePod"]);
+}
+
+#[test]
+fn what_is_older_than_what_is_known_is_no_news() {
+    let (mut jobs, subject) = with_job();
+    assert_eq!(jobs.hear(applied(&pod("a", 9, "Succeeded")), now()), std::slice::from_ref(&subject));
+    assert_eq!(jobs.hear(applied(&pod("a", 7, "Running")), now()), []);
+    assert_eq!(asked(&jobs, &subject), ["PatchJobStatus"], "it has succeeded");
+    let old = ours(&job(1));
+    assert_eq!(jobs.hear(News::Job(Change::Applied(old)), now()), []);
+}
+
+#[test]
+fn a_pod_of_somebody_else_under_our_name_is_stepped_around() {
+    let (mut jobs, subject) = with_job();
+    let step = create(&jobs, &subject);
+    let mut foreign = pod("a", 5, "Running");
+    foreign["metadata"]["ownerReferences"] = json!([]);
+    jobs.done(&subject, &step, &Written::Object(foreign.to_string()), now());
+    let again = create(&jobs, &subject);
+    let name = |step: &Action| match step {
+        Action::CreatePod { name, .. } => name.clone(),
+        other => panic!("{other}"),
+    };
+    assert_ne!(name(&step), name(&again));
+}
+
+#[test]
+fn pods_of_a_job_that_is_gone_are_let_go_once_the_jobs_are_known() {
+    let mut jobs = jobs();
+    let all = vec![read_pod(&pod("a", 5, "Running").to_string()).unwrap()];
+    let woken = jobs.hear(News::Pod(Change::Reset { all, revision: "6".into(), asked: 0 }), now());
+    assert_eq!(asked(&jobs, &woken[0]), [""; 0], "its Job may not be listed yet");
+    let woken =
+        jobs.hear(News::Job(Change::Reset { all: Vec::new(), revision: "6".into(), asked: 0 }), now());
+    assert_eq!(asked(&jobs, &woken[0]), ["RemoveFinalizer"]);
+}
+
+#[test]
+fn a_refused_pod_pauses_the_making_of_pods_and_nothing_else() {
+    let (mut jobs, subject) = with_job();
+    let step = create(&jobs, &subject);
+    let Refused::Judged(Some(note)) = jobs.refused(&subject, &step, "exceeded quota", now()) else {
+        panic!()
+    };
+    assert_eq!((note.reason, note.message.as_str()), ("FailedCreate", "Error creating: exceeded quota"));
+    assert_eq!(asked(&jobs, &subject), ["PatchJobStatus"]);
+}
+
+#[test]
+fn pods_of_the_built_in_controller_and_of_others_are_not_kept() {
+    let mut built_in = pod("a", 1, "Running");
+    built_in["metadata"]["finalizers"] = json!(["batch.kubernetes.io/job-tracking"]);
+    let may_be_ours = |text: &str| serde_json::from_str::<PodWire>(text).unwrap().may_be_ours();
+    assert!(!may_be_ours(&built_in.to_string()));
+    let mut replica = pod("a", 1, "Running");
+    replica["metadata"]["finalizers"] = json!([]);
+    replica["metadata"]["ownerReferences"][0]["kind"] = "ReplicaSet".into();
+    assert!(!may_be_ours(&replica.to_string()));
+    assert!(may_be_ours(&pod("a", 1, "Running").to_string()));
+}
+
+/// Its pods are let go if it is gone, or was ours only as long as we took Jobs without `managedBy`; not if it is ours.
+#[tokio::test]
+async fn leftovers_are_let_go_only_after_a_live_look_at_their_job() {
+    for (live, lets_go) in [
+        (Some(Some("salvor.dev/job-controller")), false),
+        (Some(None), true),
+        (Some(Some("example.com/controller")), true),
+        (None, true),
+    ] {
+        let api = FakeApi::new(move |_| match live {
+            Some(managed_by) => {
+                let mut job = job(9);
+                job["spec"]["managedBy"] = json!(managed_by);
+                Answer::Json(200, job)
+            }
+            None => Answer::Refused(404, "not found"),
+        });
+        let mut jobs = jobs();
+        jobs.hear(News::Job(Change::Reset { all: Vec::new(), revision: "1".into(), asked: 0 }), now());
+        jobs.hear(News::Pod(Change::Reset { all: Vec::new(), revision: "1".into(), asked: 0 }), now());
+        let woken = jobs.hear(applied(&pod("a", 5, "Running")), now());
+        assert_eq!(asked(&jobs, &woken[0]), ["RemoveFinalizer"]);
+        let judgement = jobs.inquiry(&woken[0]).ask(&api.client, KnownAlready::Nothing, now()).await;
+        let actions = judgement.unwrap().unwrap().verdict.actions().to_vec();
+        assert_eq!(actions.iter().any(|a| a.name() == "RemoveFinalizer"), lets_go, "{live:?}: {actions:?}");
+    }
+}
+
+#[test]
+fn jobs_of_other_controllers_are_counted_once_each() {
+    let metrics = Metrics::new(&Time::system());
+    let mut jobs = Jobs::new(Arc::new(JobPolicy::new(&Configuration::default())), metrics.job().clone());
+    let foreign = |uid: &str, managed_by: &str| {
+        let mut job = job(1);
+        job["metadata"]["uid"] = uid.into();
+        job["spec"]["managedBy"] = managed_by.into();
+        OurJobs(jobs.policy.clone()).keep(serde_json::from_value(job).unwrap())
+    };
+    let (a, a_again, b) = (foreign("a", "x/y"), foreign("a", "x/y"), foreign("b", "x/y"));
+    assert!(foreign("c", "kubernetes.io/job-controller").is_none());
+    for seen in [a, a_again, b] {
+        assert!(jobs.hear(News::Job(Change::Applied(seen.unwrap())), now()).is_empty());
+    }
+    let text = metrics.render();
+    assert!(
+        text.contains("job_controller_jobs_by_external_controller_total{controller_name=\"x/y\"} 2\n"),
+        "{text}"
+    );
+}
+
+#[test]
+fn ended_pods_are_counted_when_they_come_to_wait_and_when_they_are_let_go() {
+    let metrics = Metrics::new(&Time::system());
+    let mut jobs = Jobs::new(Arc::new(JobPolicy::new(&Configuration::default())), metrics.job().clone());
+    jobs.hear(applied(&pod("a", 5, "Running")), now());
+    jobs.hear(applied(&pod("a", 6, "Succeeded")), now());
+    jobs.hear(applied(&pod("b", 7, "Failed")), now());
+    let mut free = pod("a", 8, "Succeeded");
+    free["metadata"]["finalizers"] = json!([]);
+    jobs.hear(applied(&free), now());
+    let text = metrics.render();
+    let name = "job_controller_terminated_pods_tracking_finalizer_total";
+    assert!(text.contains(&format!("{name}{{event=\"add\"}} 2\n")), "{text}");
+    assert!(text.contains(&format!("{name}{{event=\"delete\"}} 1\n")), "{text}");
+}
+
+#[test]
+fn a_write_that_the_watch_shows_before_its_answer_is_counted_all_the_same() {
+    let metrics = Metrics::new(&Time::system());
+    let mut jobs = Jobs::new(Arc::new(JobPolicy::new(&Configuration::default())), metrics.job().clone());
+    let subject = jobs.hear(News::Job(Change::Applied(ours(&job(1)))), now()).remove(0);
+    let mut written = job(2);
+    written["status"] = json!({"succeeded": 3, "failed": 1});
+    let status = read_job(&written.to_string()).unwrap().status;
+    jobs.hear(News::Job(Change::Applied(ours(&written))), now());
+    let Subject::Job(reference) = &subject else { panic!() };
+    let step = Action::PatchJobStatus {
+        job: reference.clone(),
+        resource_version: "1".into(),
+        status: Box::new(status),
+    };
+    for _ in 0..2 {
+        jobs.done(&subject, &step, &Written::Object(written.to_string()), now());
+    }
+    let text = metrics.render();
+    let name = "job_controller_job_pods_finished_total{completion_mode=\"NonIndexed\"";
+    assert!(text.contains(&format!("{name},result=\"succeeded\"}} 3\n")), "{text}");
+    assert!(text.contains(&format!("{name},result=\"failed\"}} 1\n")), "{text}");
+}

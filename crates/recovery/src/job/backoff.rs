@@ -1,0 +1,73 @@
+//! How long to wait before a failed pod is replaced: longer with every failure since the last success.
+
+use std::collections::BTreeMap;
+
+use jiff::{SignedDuration, Timestamp};
+
+use super::policy::JobPolicy;
+use super::views::{IndexFailures, PodView};
+
+/// Failures since the last success, by the UID of the pod.
+#[derive(Clone, Debug, Default, PartialEq, Eq)]
+pub struct BackoffRecord {
+    failures: BTreeMap<String, Timestamp>,
+    last_success: Option<Timestamp>,
+}
+
+impl BackoffRecord {
+    /// Takes note of a pod that ended well. What failed before it is forgiven.
+    pub fn succeeded(&mut self, pod: &PodView) {
+        let end = finish_time(pod);
+        if self.last_success < Some(end) {
+            self.last_success = Some(end);
+            self.failures.retain(|_, failure| *failure > end);
+        }
+    }
+
+    /// Takes note of a pod that failed, whether or not the failure counts. The first word on a pod stays.
+    pub fn failed(&mut self, pod: &PodView) {
+        let end = finish_time(pod);
+        if self.last_success.is_none_or(|success| end > success) {
+            self.failures.entry(pod.pod.uid.clone()).or_insert(end);
+        }
+    }
+
+    /// From when on a replacement may be made; none if nothing failed.
+    pub fn over_at(&self, policy: &JobPolicy) -> Option<Timestamp> {
+        let last = self.failures.values().max()?;
+        let failures = u32::try_from(self.failures.len()).unwrap_or(u32::MAX);
+        Some(later(*last, delay(failures, policy)))
+    }
+}
+
+/// From when on the index of this failed pod may have another one.
+pub(super) fn index_over_at(pod: &PodView, policy: &JobPolicy) -> Timestamp {
+    let IndexFailures { counted, ignored } = pod.earlier_failures;
+    later(finish_time(pod), delay(counted.saturating_add(ignored).saturating_add(1), policy))
+}
+
+fn delay(failures: u32, policy: &JobPolicy) -> SignedDuration {
+    if failures == 0 {
+        return SignedDuration::ZERO;
+    }
+    // Past thirty doublings every base that a person would choose has met its maximum.
+    let factor = 1i32 << (failures - 1).min(30);
+    policy.backoff_base.checked_mul(factor).map_or(policy.backoff_max, |d| d.min(policy.backoff_max))
+}
+
+fn later(time: Timestamp, wait: SignedDuration) -> Timestamp {
+    time.checked_add(wait).unwrap_or(Timestamp::MAX)
+}
+
+/// When a pod ended, or began to: by its containers; else by its readiness; else by its deletion; else it never lived.
+pub(super) fn finish_time(pod: &PodView) -> Timestamp {
+    pod.finished
+        .or_else(|| pod.ready.filter(|ready| !ready.is_true).and_then(|ready| ready.since))
+        .or_else(|| {
+            pod.deletion.map(|deletion| {
+                let grace = SignedDuration::from_secs(deletion.grace_seconds.max(0));
+                deletion.timestamp.checked_sub(grace).unwrap_or(deletion.timestamp)
+            })
+        })
+        .unwrap_or(pod.created)
+}

@@ -1,0 +1,484 @@
+//! What does this Job need next? One sync of a Job controller, as questions; the first that is answered "no" is the step.
+
+use std::collections::BTreeSet;
+
+use jiff::{SignedDuration, Timestamp};
+use salvor_api::names::job::{TRACKING_FINALIZER, conditions, events};
+
+use super::backoff::index_over_at;
+use super::fate::{Fate, deadline};
+use super::indexes::Indexes;
+use super::new_pod::{Names, body};
+use super::policy::JobPolicy;
+use super::reasons::{JobWhy, WaitingPod};
+use super::status;
+use super::tally::{Ending, Outcome, Tally};
+use super::views::{CompletionMode, IndexFailures, JobCondition, JobStatus, JobView, Memory, PodView};
+use crate::action::{Action, CreationReason, EventNote, EventType, JobRef, Subject};
+use crate::verdict::Verdict::{self, Act, Ignore, Wait};
+use crate::verdict::{Judgement, judge};
+use crate::zombie::after;
+
+/// Pods made in one go are told of one by one up to here; nobody reads the hundredth such event, and the API server
+/// would store them all.
+const MENTIONED: usize = 25;
+
+/// Judges one Job. `pods` are those it owns, `strays` those in its namespace that nobody controls.
+pub fn decide(
+    job: &JobView,
+    pods: &[PodView],
+    strays: &[PodView],
+    memory: &Memory,
+    policy: &JobPolicy,
+    now: Timestamp,
+) -> Judgement<JobWhy> {
+    judge(|ask| {
+        let managed_by = job.spec.managed_by.as_deref();
+        ask.that("Is the controller switched on?", policy.enabled, policy.enabled)
+            .ok_or(Ignore(JobWhy::Disabled))?;
+        ask.that("Is the Job ours?", managed_by.unwrap_or("no managedBy"), policy.manages(managed_by))
+            .ok_or_else(|| Ignore(JobWhy::NotOurs { managed_by: managed_by.map(Into::into) }))?;
+        let mode = job.spec.completion_mode.as_str();
+        ask.that(
+            "Is its completion mode known?",
+            mode,
+            !matches!(job.spec.completion_mode, CompletionMode::Unknown(_)),
+        )
+        .ok_or_else(|| Ignore(JobWhy::UnknownMode { mode: mode.into() }))?;
+        ask.none("Is it unfinished?", see_end(job), job.status.finished())
+            .map_err(|end| after_the_end(job, pods, end, policy, now))?;
+        let claims = claims(job, pods, strays);
+        ask.none("Are its pods those that its selector matches?", see_some(&claims), claims)
+            .map_err(|actions| Act { actions, why: JobWhy::Claiming })?;
+
+        let tally = Tally::of(job, pods, memory, policy);
+        let fate = Fate::of(&tally, now).or_else(|| Fate::by_completions(&tally));
+        let next = status::next(&tally, fate.as_ref(), policy.max_uncounted_pods, policy, now);
+
+        // Before anything is done about it: after a crash the same pods, half of them ended by us, could look different.
+        let unwritten = fate.as_ref().filter(|fate| !fate.written);
+        ask.none("Is it open how it ends, or written down?", see_fate(fate.as_ref()), unwritten)
+            .map_err(|fate| write(job, &next, JobWhy::Decided { reason: fate.reason.clone() }))?;
+        let too_many = pods_too_many(&tally, fate.as_ref(), policy);
+        let seen = format_args!("{} active, {} terminating", tally.active.len(), tally.terminating.len());
+        ask.none("Has it no pod too many?", seen, too_many)?;
+        let need =
+            if fate.is_some() || job.deleting { Need::Nothing } else { need(&tally, memory, policy, now) };
+        let (pods_to_make, waits) = match need {
+            Need::Pods(actions) => (Some(actions), None),
+            Need::Later(until, why) => (None, Some((Some(until), why))),
+            Need::Others(why) => (None, Some((None, why))),
+            Need::Nothing => (None, None),
+        };
+        ask.none("Has it all pods that it may have now?", see_need(&tally, waits.as_ref()), pods_to_make)
+            .map_err(|actions| Act { actions, why: JobWhy::NeedsPods { wanted: wanted(&tally) } })?;
+
+        let batched = batched_until(job, &next, fate.as_ref(), memory, policy).filter(|until| now < *until);
+        let due = match batched {
+            None => (next != job.status).then_some(next),
+            // What was begun is brought to its end: pods that were let go are counted, and no others are taken in.
+            Some(_) => tally.all_listed_are_free().then(|| status::next(&tally, None, 0, policy, now)),
+        };
+        ask.none("Does its status say what is?", see_status(due.as_ref().unwrap_or(&job.status)), due)
+            .map_err(|next| write(job, &next, JobWhy::StatusChanged))?;
+        let counted = release_counted(&tally, fate.as_ref(), batched.is_some());
+        ask.none("Is every pod let go that is counted?", see_some(&counted), counted)
+            .map_err(|actions| Act { actions, why: JobWhy::Counted })?;
+
+        let deadline = deadline(&tally).filter(|_| fate.is_none());
+        let put_off = batched.map(|until| (None, JobWhy::Batching { until }));
+        let (until, why) = waits.or(put_off).unwrap_or_else(|| (None, at_rest(&tally, fate.as_ref())));
+        let until = [until, deadline, batched].into_iter().flatten().min();
+        Ok(match until {
+            Some(until) => Wait { until, why },
+            None => Ignore(why),
+        })
+    })
+}
+
+/// Judges pods that still carry our finalizer although their Job is gone, or is not theirs any more.
+pub fn decide_leftovers(pods: &[PodView], policy: &JobPolicy) -> Judgement<JobWhy> {
+    judge(|ask| {
+        ask.that("Is the controller switched on?", policy.enabled, policy.enabled)
+            .ok_or(Ignore(JobWhy::Disabled))?;
+        let left = let_go(pods.iter().filter(|pod| pod.tracked), true);
+        ask.none("Does no pod of a Job that is gone wait for it?", see_some(&left), left)
+            .map_err(|actions| Act { actions, why: JobWhy::Leftover })?;
+        Ok(Ignore(JobWhy::Leftover))
+    })
+}
+
+/// The event that tells that a pod was refused.
+pub fn refused_note(job: &JobRef, message: &str, now: Timestamp) -> EventNote {
+    let told = format!("Error creating: {message}");
+    note(job, &format!("refused.{}", now.as_second()), EventType::Warning, events::FAILED_CREATE, told)
+}
+
+// ---- steps ------------------------------------------------------------------------------------------
+
+fn after_the_end(
+    job: &JobView,
+    pods: &[PodView],
+    end: &JobCondition,
+    policy: &JobPolicy,
+    now: Timestamp,
+) -> Verdict<JobWhy> {
+    let kind = end.kind.clone();
+    if let Some(actions) = let_go(pods.iter().filter(|pod| pod.tracked), false) {
+        return Act { actions, why: JobWhy::Leftover };
+    }
+    let ttl = job.spec.ttl_seconds_after_finished.filter(|_| policy.delete_finished && !job.deleting);
+    let (Some(ttl), Some(ended)) = (ttl, end.last_transition_time) else {
+        return Ignore(JobWhy::Finished { kind });
+    };
+    let until = after(ended, SignedDuration::from_secs(ttl.max(0)));
+    if now < until {
+        Wait { until, why: JobWhy::Finished { kind } }
+    } else {
+        Act { actions: vec![Action::DeleteJob { job: job.job.clone() }], why: JobWhy::Expired { ended } }
+    }
+}
+
+/// Pods to take in because the selector matches them, and pods to let out because it does not.
+fn claims(job: &JobView, pods: &[PodView], strays: &[PodView]) -> Option<Vec<Action>> {
+    let selector = &job.spec.selector;
+    if selector.is_empty() {
+        return None;
+    }
+    let lost = pods.iter().filter(|pod| !selector.matches(&pod.labels)).map(|pod| Action::ReleasePod {
+        pod: pod.pod.clone(),
+        job: job.job.clone(),
+        finalizer: TRACKING_FINALIZER,
+    });
+    let found = strays
+        .iter()
+        .filter(|pod| !job.deleting && pod.deletion.is_none() && selector.matches(&pod.labels))
+        .map(|pod| Action::AdoptPod {
+            pod: pod.pod.clone(),
+            resource_version: pod.resource_version.clone(),
+            job: job.job.clone(),
+            finalizer: TRACKING_FINALIZER,
+        });
+    at_once(lost.chain(found).collect())
+}
+
+fn write(job: &JobView, next: &JobStatus, why: JobWhy) -> Verdict<JobWhy> {
+    let patch = Action::PatchJobStatus {
+        job: job.job.clone(),
+        resource_version: job.resource_version.clone(),
+        status: Box::new(next.clone()),
+    };
+    let mut actions = vec![patch];
+    actions.extend(news(job, next).into_iter().map(Action::Mention));
+    Act { actions, why }
+}
+
+/// What a new status has to tell.
+fn news(job: &JobView, next: &JobStatus) -> Vec<EventNote> {
+    let changed = next.conditions.iter().filter(|c| !job.status.conditions.contains(c));
+    let mut notes: Vec<EventNote> = changed
+        .filter_map(|condition| {
+            let (kind, reason, message) = match (condition.kind.as_str(), condition.status.as_str()) {
+                (conditions::COMPLETE, "True") => (EventType::Normal, events::COMPLETED, "Job completed"),
+                (conditions::FAILED, "True") => {
+                    (EventType::Warning, known_reason(&condition.reason), condition.message.as_str())
+                }
+                (conditions::SUSPENDED, "True") => (EventType::Normal, events::SUSPENDED, "Job suspended"),
+                (conditions::SUSPENDED, "False") => (EventType::Normal, events::RESUMED, "Job resumed"),
+                _ => return None,
+            };
+            let since = condition.last_transition_time.unwrap_or_default().as_second();
+            Some(note(
+                &job.job,
+                &format!("{}.{since}", condition.kind.to_lowercase()),
+                kind,
+                reason,
+                message.into(),
+            ))
+        })
+        .collect();
+    let asked = job.spec.completions.unwrap_or(i32::MAX);
+    if next.completion_time != job.status.completion_time && next.succeeded > asked {
+        let message = "Too many succeeded pods running after completion count reached".to_owned();
+        let name = "too-many-succeeded";
+        notes.push(note(&job.job, name, EventType::Warning, events::TOO_MANY_SUCCEEDED_PODS, message));
+    }
+    notes
+}
+
+/// The reason as one of ours; whoever wrote another one gets a general word.
+fn known_reason(reason: &str) -> &'static str {
+    use salvor_api::names::job::reasons as r;
+    let known = [
+        r::BACKOFF_LIMIT_EXCEEDED,
+        r::DEADLINE_EXCEEDED,
+        r::POD_FAILURE_POLICY,
+        r::FAILED_INDEXES,
+        r::MAX_FAILED_INDEXES_EXCEEDED,
+    ];
+    known.into_iter().find(|known| *known == reason).unwrap_or(conditions::FAILED)
+}
+
+fn note(job: &JobRef, name: &str, kind: EventType, reason: &'static str, message: String) -> EventNote {
+    EventNote {
+        name: format!("{name}.{}", job.uid),
+        regarding: Subject::Job(job.clone()),
+        kind,
+        reason,
+        action: reason,
+        reporting_controller: events::JOB_CONTROLLER,
+        message,
+    }
+}
+
+/// Ends pods that the Job does not need any more, as an error to be raised.
+fn pods_too_many(tally: &Tally<'_>, fate: Option<&Fate>, policy: &JobPolicy) -> Option<Verdict<JobWhy>> {
+    let job = tally.job;
+    let (mut victims, why) = match fate {
+        Some(fate) => (tally.active.clone(), JobWhy::Decided { reason: fate.reason.clone() }),
+        None if job.deleting => return None,
+        None if job.spec.suspend => (tally.active.clone(), JobWhy::Suspending),
+        None => (tally.surplus(wanted(tally)), JobWhy::TooManyPods { wanted: wanted(tally) }),
+    };
+    victims.truncate(policy.max_pods_at_once);
+    let deletes = at_once(victims.iter().map(|pod| Action::DeletePod { pod: pod.pod.clone() }).collect())?;
+    // A pod that is not needed has not failed, so it is let go before it is told to end. One that ends because the Job
+    // has failed is counted with it.
+    let counts = fate.is_some_and(|fate| fate.ending == Ending::Failure);
+    let first = if counts { None } else { let_go(victims.iter().copied().filter(|pod| pod.tracked), false) };
+    let mut actions = first.unwrap_or_default();
+    actions.extend(deletes);
+    actions.extend(victims.iter().take(MENTIONED).map(|pod| {
+        let name = &pod.pod.name;
+        let message = format!("Deleted pod: {name}");
+        let event = format!("deleted.{}", pod.pod.uid);
+        Action::Mention(note(&job.job, &event, EventType::Normal, events::SUCCESSFUL_DELETE, message))
+    }));
+    Some(Act { actions, why })
+}
+
+/// How many pods should be active now.
+fn wanted(tally: &Tally<'_>) -> u32 {
+    let parallelism = tally.job.spec.parallelism();
+    match tally.job.spec.completions() {
+        Some(completions) => completions.saturating_sub(tally.succeeded).min(parallelism),
+        None if tally.succeeded > 0 => u32::try_from(tally.active.len()).unwrap_or(u32::MAX),
+        None => parallelism,
+    }
+}
+
+/// What stands between a Job and the pods that it should have.
+enum Need {
+    Nothing,
+    Pods(Vec<Action>),
+    Later(Timestamp, JobWhy),
+    Others(JobWhy),
+}
+
+fn need(tally: &Tally<'_>, memory: &Memory, policy: &JobPolicy, now: Timestamp) -> Need {
+    let job = tally.job;
+    if job.spec.suspend {
+        return Need::Nothing;
+    }
+    let active = tally.active.len();
+    let missing = usize::try_from(wanted(tally)).unwrap_or(usize::MAX).saturating_sub(active);
+    // The whole of KEP-3939: under `Failed` a pod that is still ending holds its place.
+    let held = if tally.only_failed { tally.terminating.len() } else { 0 };
+    let room = missing.saturating_sub(held).min(policy.max_pods_at_once);
+    if missing == 0 {
+        return Need::Nothing;
+    }
+    if room == 0 {
+        return Need::Others(awaiting_termination(tally));
+    }
+    let per_index = job.spec.backoff_limit_per_index.is_some();
+    let pause = memory.creation_paused_until.map(|until| (until, JobWhy::CreationRefused { until }));
+    let backoff = tally.backoff.over_at(policy).filter(|_| !per_index);
+    let backoff = backoff.map(|until| (until, JobWhy::BackingOff { until }));
+    let wait =
+        [pause, backoff].into_iter().flatten().filter(|(until, _)| now < *until).max_by_key(|(u, _)| *u);
+    if let Some((until, why)) = wait {
+        return Need::Later(until, why);
+    }
+    let places: Vec<Option<u32>> = if job.spec.is_indexed() {
+        let free = free_indexes(tally);
+        let rests = |index: &u32| tally.awaiting_replacement.get(index).map(|pod| index_over_at(pod, policy));
+        // The lowest indexes first, even if they must wait: as in the built-in controller, later ones wait with them.
+        let candidates: Vec<u32> = free.iter().take(room).collect();
+        let due: Vec<Option<u32>> = candidates
+            .iter()
+            .filter(|index| rests(index).is_none_or(|t| t <= now))
+            .map(|i| Some(*i))
+            .collect();
+        if due.is_empty() {
+            return match candidates.iter().filter_map(rests).min() {
+                Some(until) => Need::Later(until, JobWhy::BackingOff { until }),
+                None => Need::Others(awaiting_termination(tally)),
+            };
+        }
+        due
+    } else {
+        vec![None; room]
+    };
+    Need::Pods(make_pods(tally, memory, &places))
+}
+
+/// Indexes that have no pod, need one, and may have it.
+fn free_indexes(tally: &Tally<'_>) -> Indexes {
+    let mut free = Indexes::below(tally.job.spec.index_bound())
+        .minus(&tally.completed_indexes)
+        .minus(&tally.active_indexes())
+        .minus(&tally.failed_indexes);
+    if tally.only_failed {
+        free = free.minus(&tally.terminating_indexes());
+    }
+    free
+}
+
+/// Slow start: one pod, then two, then four; when one is refused, so would most others be. Pods that are there already have
+/// shown that they are let in, as long as none was refused since.
+fn make_pods(tally: &Tally<'_>, memory: &Memory, places: &[Option<u32>]) -> Vec<Action> {
+    let job = tally.job;
+    let reason = if tally.only_failed && tally.failed > 0 {
+        CreationReason::RecreateFailed
+    } else if tally.failed > 0 || !tally.terminating.is_empty() {
+        CreationReason::RecreateTerminatingOrFailed
+    } else {
+        CreationReason::New
+    };
+    let known: BTreeSet<&str> = tally.pods.iter().map(|pod| pod.pod.name.as_str()).collect();
+    let mut names = Names::new(job, known, &memory.taken_names);
+    let mut chosen = Vec::with_capacity(places.len());
+    let mut creates = places.iter().map(|index| {
+        let name = names.choose(*index);
+        let failures = index.map_or(IndexFailures::default(), |index| tally.failures_before(index));
+        let body = body(job, &name, *index, failures);
+        chosen.push(name.clone());
+        Action::CreatePod { job: job.job.clone(), name, body, reason }
+    });
+    let mut actions = Vec::new();
+    let mut size = if memory.creation_paused_until.is_none() { tally.active.len().max(1) } else { 1 };
+    loop {
+        let batch: Vec<Action> = creates.by_ref().take(size).collect();
+        let Some(batch) = at_once(batch) else { break };
+        actions.extend(batch);
+        size *= 2;
+    }
+    drop(creates);
+    actions.extend(chosen.into_iter().take(MENTIONED).map(|name| {
+        let message = format!("Created pod: {name}");
+        let event = format!("created.{name}");
+        Action::Mention(note(&job.job, &event, EventType::Normal, events::SUCCESSFUL_CREATE, message))
+    }));
+    actions
+}
+
+/// Lets go of pods whose end is written down, or does not count.
+fn release_counted(tally: &Tally<'_>, fate: Option<&Fate>, status_is_behind: bool) -> Option<Vec<Action>> {
+    let status = &tally.job.status;
+    let completed = Indexes::parse(&status.completed_indexes, tally.job.spec.index_bound());
+    let written = |pod: &PodView| {
+        let uncounted = status.uncounted_terminated_pods.as_ref();
+        if uncounted.is_some_and(|lists| lists.contains(&pod.pod.uid)) {
+            return true;
+        }
+        match tally.outcome(pod, fate.map(|fate| fate.ending)) {
+            Outcome::Succeeded => {
+                tally.job.spec.is_indexed() && pod.index.is_some_and(|index| completed.contains(index))
+            }
+            Outcome::Dropped => !status_is_behind,
+            Outcome::Failed | Outcome::Open => false,
+        }
+    };
+    let_go(tally.pods.iter().filter(|pod| pod.tracked && written(pod)), false)
+}
+
+fn let_go<'a>(pods: impl Iterator<Item = &'a PodView>, owner_gone: bool) -> Option<Vec<Action>> {
+    let finalizer = TRACKING_FINALIZER;
+    at_once(pods.map(|pod| Action::RemoveFinalizer { pod: pod.pod.clone(), finalizer, owner_gone }).collect())
+}
+
+/// Steps that may be under way together, as one; none if there are none.
+fn at_once(mut steps: Vec<Action>) -> Option<Vec<Action>> {
+    match steps.len() {
+        0 => None,
+        1 => steps.pop().map(|only| vec![only]),
+        _ => Some(vec![Action::AtOnce(steps)]),
+    }
+}
+
+// ---- waiting ----------------------------------------------------------------------------------------
+
+/// Until when a write that only moves counters waits for others to join it; none if it does not.
+fn batched_until(
+    job: &JobView,
+    next: &JobStatus,
+    fate: Option<&Fate>,
+    memory: &Memory,
+    policy: &JobPolicy,
+) -> Option<Timestamp> {
+    let now = &job.status;
+    let urgent = fate.is_some()
+        || *now == *next
+        || now.conditions != next.conditions
+        || now.start_time != next.start_time
+        || now.completion_time != next.completion_time;
+    memory.status_written.filter(|_| !urgent).map(|written| after(written, policy.batch_period))
+}
+
+fn at_rest(tally: &Tally<'_>, fate: Option<&Fate>) -> JobWhy {
+    match fate {
+        Some(fate) => JobWhy::Ending { reason: fate.reason.clone(), pods: waiting_pods(&tally.terminating) },
+        None if tally.job.deleting => JobWhy::BeingDeleted,
+        None if tally.job.spec.suspend => JobWhy::Suspended,
+        None => JobWhy::Running { active: tally.active.len(), succeeded: tally.succeeded },
+    }
+}
+
+fn awaiting_termination(tally: &Tally<'_>) -> JobWhy {
+    JobWhy::AwaitingTermination { pods: waiting_pods(&tally.terminating) }
+}
+
+fn waiting_pods(pods: &[&PodView]) -> Vec<WaitingPod> {
+    let mut waiting: Vec<WaitingPod> = pods
+        .iter()
+        .map(|pod| WaitingPod { index: pod.index, name: pod.pod.name.clone(), node: pod.node.clone() })
+        .collect();
+    waiting.sort();
+    waiting
+}
+
+// ---- what was seen ----------------------------------------------------------------------------------
+
+fn see_end(job: &JobView) -> String {
+    job.status.finished().map_or_else(|| "no end yet".into(), |end| format!("{}: {}", end.kind, end.reason))
+}
+
+fn see_some(actions: &Option<Vec<Action>>) -> String {
+    let steps: usize = actions.iter().flatten().map(|action| action.steps().len()).sum();
+    if steps == 0 { "yes".into() } else { format!("not {steps} of them") }
+}
+
+fn see_fate(fate: Option<&Fate>) -> String {
+    match fate {
+        None => "open".into(),
+        Some(fate) => {
+            let written = if fate.written { "written down" } else { "not written down yet" };
+            format!("{:?} by {}, {written}", fate.ending, fate.reason)
+        }
+    }
+}
+
+fn see_need(tally: &Tally<'_>, waits: Option<&(Option<Timestamp>, JobWhy)>) -> String {
+    let (active, wanted) = (tally.active.len(), wanted(tally));
+    match waits {
+        None => format!("{active} of {wanted}"),
+        Some((_, why)) => format!("{active} of {wanted}. {why}"),
+    }
+}
+
+fn see_status(next: &JobStatus) -> String {
+    let JobStatus { active, succeeded, failed, terminating, .. } = next;
+    let terminating = terminating.map_or_else(|| "not tracked".into(), |n| n.to_string());
+    format!("active {active}, succeeded {succeeded}, failed {failed}, terminating {terminating}")
+}

@@ -1,0 +1,37 @@
+//! The Job recovery: a whole Job controller for Jobs that say so (KEP-3939, and all around it).
+//!
+//! [`decide`] is the rules; read it top to bottom. Each judgement asks for one step, which changes what the next one
+//! sees: a step that was done and forgotten, by a crash or a lost answer, is seen like any other fact.
+//!
+//! A pod is counted exactly once. It carries our finalizer until its end is written down in the Job's status
+//! (`uncountedTerminatedPods`, or `completedIndexes`); only then the finalizer goes, and only when it is gone the pod
+//! moves from the list to the counter.
+
+mod backoff;
+mod decide;
+mod failure_policy;
+mod fate;
+mod indexes;
+mod new_pod;
+mod policy;
+mod reasons;
+mod status;
+mod success_policy;
+mod tally;
+mod views;
+
+pub use backoff::BackoffRecord;
+pub use decide::{decide, decide_leftovers, refused_note};
+pub use failure_policy::failure_action;
+pub use indexes::Indexes;
+pub use policy::JobPolicy;
+pub use reasons::{JobWhy, WaitingPod};
+pub use tally::remember;
+pub use views::{
+    CompletionMode, Deletion, ExitCodeOperator, FailureAction, IndexFailures, JobCondition, JobSpec,
+    JobStatus, JobView, Memory, OnExitCodes, OnPodCondition, PodFailurePolicy, PodFailureRule,
+    PodReplacementPolicy, PodView, Ready, SuccessPolicy, SuccessRule, Template, Uncounted,
+};
+
+#[cfg(test)]
+mod tests;

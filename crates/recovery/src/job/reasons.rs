@@ -1,0 +1,188 @@
+//! Why the Job recovery does what it does. All its sentences are in here.
+
+use std::fmt;
+
+use jiff::Timestamp;
+
+use crate::verdict::Reason;
+
+/// Why a Job is, or is not, acted on.
+#[derive(Clone, Debug, PartialEq, Eq)]
+#[allow(missing_docs)]
+pub enum JobWhy {
+    /// The list of controllers leaves it out.
+    Disabled,
+    /// Another controller runs the Job.
+    NotOurs { managed_by: Option<String> },
+    /// The Job asks for something that came after this program.
+    UnknownMode { mode: String },
+    /// Nothing is left to do.
+    Finished { kind: String },
+    /// Its time after the end is over.
+    Expired { ended: Timestamp },
+    /// Pods wait for a Job that is finished, gone, or not ours any more.
+    Leftover,
+    /// Pods must be adopted or released.
+    Claiming,
+    /// It is settled how the Job ends.
+    Decided { reason: String },
+    /// It is settled how the Job ends, and pods are still ending.
+    Ending { reason: String, pods: Vec<WaitingPod> },
+    /// Its owner wants no pods for now.
+    Suspending,
+    /// It has no pods, as its owner wants.
+    Suspended,
+    /// It has more pods than it needs.
+    TooManyPods { wanted: u32 },
+    /// It has fewer pods than it needs.
+    NeedsPods { wanted: u32 },
+    /// Pods failed, and it waits before it makes others.
+    BackingOff { until: Timestamp },
+    /// The API refused a pod.
+    CreationRefused { until: Timestamp },
+    /// Pods that are still ending hold the places of their replacements.
+    AwaitingTermination { pods: Vec<WaitingPod> },
+    /// Its status is behind.
+    StatusChanged,
+    /// Its status is behind, by little and for a short time.
+    Batching { until: Timestamp },
+    /// Pods are counted and may go.
+    Counted,
+    /// All is as it should be.
+    Running { active: usize, succeeded: u32 },
+    /// It is going away.
+    BeingDeleted,
+}
+
+/// A pod whose end is waited for.
+#[derive(Clone, Debug, PartialEq, Eq, PartialOrd, Ord)]
+pub struct WaitingPod {
+    /// Its index, in an Indexed Job.
+    pub index: Option<u32>,
+    /// Its name.
+    pub name: String,
+    /// Where it runs.
+    pub node: Option<String>,
+}
+
+impl fmt::Display for WaitingPod {
+    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
+        if let Some(index) = self.index {
+            write!(f, "index {index}: ")?;
+        }
+        write!(f, "pod {}", self.name)?;
+        match &self.node {
+            Some(node) => write!(f, " on node {node}"),
+            None => f.write_str(" on no node"),
+        }
+    }
+}
+
+/// How many pods a sentence names.
+const NAMED: usize = 10;
+
+fn list(pods: &[WaitingPod], f: &mut fmt::Formatter<'_>) -> fmt::Result {
+    for (position, pod) in pods.iter().take(NAMED).enumerate() {
+        let separator = if position == 0 { "" } else { "; " };
+        write!(f, "{separator}{pod}")?;
+    }
+    if pods.len() > NAMED { write!(f, "; and {} more", pods.len() - NAMED) } else { Ok(()) }
+}
+
+impl fmt::Display for JobWhy {
+    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
+        match self {
+            Self::Disabled => f.write_str("The controller job is not enabled."),
+            Self::NotOurs { managed_by: Some(name) } => write!(f, "The Job is managed by {name}."),
+            Self::NotOurs { managed_by: None } => f.write_str("The Job is left to the built-in controller."),
+            Self::UnknownMode { mode } => write!(f, "The completion mode {mode:?} is not known."),
+            Self::Finished { kind } => write!(f, "The Job is finished: {kind}."),
+            Self::Expired { ended } => write!(f, "The Job ended at {ended}, and its time to live is over."),
+            Self::Leftover => f.write_str("Pods wait for a Job that is finished, gone or not ours any more."),
+            Self::Claiming => {
+                f.write_str("Pods match its selector that it does not own, or the other way round.")
+            }
+            Self::Decided { reason } => write!(f, "It is settled how the Job ends: {reason}."),
+            Self::Ending { reason, pods } if pods.is_empty() => {
+                write!(f, "It is settled how the Job ends: {reason}; its pods are being counted.")
+            }
+            Self::Ending { reason, pods } => {
+                write!(f, "It is settled how the Job ends: {reason}; it waits for pods to end: ")?;
+                list(pods, f)
+            }
+            Self::Suspending => f.write_str("The Job is suspended and still has pods."),
+            Self::Suspended => f.write_str("The Job is suspended."),
+            Self::TooManyPods { wanted } => write!(f, "The Job needs {wanted} pods and has more."),
+            Self::NeedsPods { wanted } => write!(f, "The Job needs {wanted} pods and has fewer."),
+            Self::BackingOff { until } => write!(f, "Pods have failed: no other is made before {until}."),
+            Self::CreationRefused { until } => {
+                write!(f, "A pod was refused: no other is made before {until}.")
+            }
+            Self::AwaitingTermination { pods } => {
+                f.write_str("No replacement is made before these pods have ended: ")?;
+                list(pods, f)
+            }
+            Self::StatusChanged => f.write_str("The Job's pods have changed."),
+            Self::Batching { until } => {
+                write!(f, "The Job's status was written just now and is again at {until}.")
+            }
+            Self::Counted => f.write_str("Pods have ended and are counted."),
+            Self::Running { active, succeeded } => {
+                write!(f, "The Job runs: {active} pods active, {succeeded} succeeded.")
+            }
+            Self::BeingDeleted => f.write_str("The Job is being deleted."),
+        }
+    }
+}
+
+impl Reason for JobWhy {
+    fn code(&self) -> &'static str {
+        match self {
+            Self::Disabled => "Disabled",
+            Self::NotOurs { .. } => "NotOurs",
+            Self::UnknownMode { .. } => "UnknownMode",
+            Self::Finished { .. } => "Finished",
+            Self::Expired { .. } => "Expired",
+            Self::Leftover => "Leftover",
+            Self::Claiming => "Claiming",
+            Self::Decided { .. } => "Decided",
+            Self::Ending { .. } => "Ending",
+            Self::Suspending => "Suspending",
+            Self::Suspended => "Suspended",
+            Self::TooManyPods { .. } => "TooManyPods",
+            Self::NeedsPods { .. } => "NeedsPods",
+            Self::BackingOff { .. } => "BackingOff",
+            Self::CreationRefused { .. } => "CreationRefused",
+            Self::AwaitingTermination { .. } => "AwaitingTermination",
+            Self::StatusChanged => "StatusChanged",
+            Self::Batching { .. } => "Batching",
+            Self::Counted => "Counted",
+            Self::Running { .. } => "Running",
+            Self::BeingDeleted => "BeingDeleted",
+        }
+    }
+
+    fn what_would_change_it(&self) -> String {
+        match self {
+            Self::Disabled => "Adding job to controllers.",
+            Self::NotOurs { .. } => "Nothing: managedBy cannot be changed after creation.",
+            Self::UnknownMode { .. } => "A newer version of Salvor.",
+            Self::Finished { .. } | Self::Expired { .. } | Self::Leftover => "Nothing: a finished Job stays finished.",
+            Self::Ending { .. } | Self::AwaitingTermination { .. } => {
+                "The pods reaching the phase Succeeded or Failed, or being gone. On a lost node only a recovery of the \
+                 pod, or of the node, does that."
+            }
+            Self::Suspending | Self::Suspended => "Setting suspend to false.",
+            Self::BackingOff { .. } | Self::CreationRefused { .. } | Self::Batching { .. } => "Time.",
+            Self::Running { .. } => "A pod ending, or a change of the Job.",
+            Self::BeingDeleted => "Nothing: the Job is going away.",
+            Self::Claiming
+            | Self::Decided { .. }
+            | Self::TooManyPods { .. }
+            | Self::NeedsPods { .. }
+            | Self::StatusChanged
+            | Self::Counted => "The step being done.",
+        }
+        .to_owned()
+    }
+}

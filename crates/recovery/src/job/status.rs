@@ -1,0 +1,138 @@
+//! What a Job's status should say now, given what it says and what its pods are.
+
+use std::collections::BTreeSet;
+
+use jiff::Timestamp;
+use salvor_api::names::job::{conditions, reasons};
+
+use super::fate::Fate;
+use super::policy::JobPolicy;
+use super::tally::{Ending, Outcome, Tally};
+use super::views::{JobCondition, JobStatus, PodView};
+use crate::zombie::to_the_second;
+
+/// The status to write; the same as before if nothing has changed. At most `listed` pods wait in its lists.
+pub(super) fn next(
+    tally: &Tally<'_>,
+    fate: Option<&Fate>,
+    listed: usize,
+    policy: &JobPolicy,
+    now: Timestamp,
+) -> JobStatus {
+    let job = tally.job;
+    let now = to_the_second(now);
+    let mut status = job.status.clone();
+    count_finished(&mut status, tally, fate, listed);
+
+    let number = |n: usize| i32::try_from(n).unwrap_or(i32::MAX);
+    status.active = number(tally.active.len());
+    status.ready = Some(number(tally.ready()));
+    // With the gate off terminating pods are not tracked at all, which is not the same as there being none.
+    status.terminating = policy.replacement_policy.then(|| number(tally.terminating.len()));
+    if status.start_time.is_none() && !job.spec.suspend {
+        status.start_time = Some(now);
+    }
+    match fate {
+        None if job.deleting => {}
+        None => suspend_or_resume(&mut status, job.spec.suspend, now),
+        Some(fate) => {
+            if !fate.written {
+                let kind = match fate.ending {
+                    Ending::Success => conditions::SUCCESS_CRITERIA_MET,
+                    Ending::Failure => conditions::FAILURE_TARGET,
+                };
+                set(&mut status, kind, "True", &fate.reason, &fate.message, now);
+            }
+            let open = |pod: &PodView| pod.tracked || !pod.phase.is_terminal();
+            if !tally.pods.iter().any(open) {
+                finish(&mut status, tally, fate, now);
+            }
+        }
+    }
+    status
+}
+
+/// Moves pods without finalizer from the lists to the counters, and those that ended since into the lists.
+fn count_finished(status: &mut JobStatus, tally: &Tally<'_>, fate: Option<&Fate>, listed: usize) {
+    let spec = &tally.job.spec;
+    let tracked: BTreeSet<&str> =
+        tally.pods.iter().filter(|pod| pod.tracked).map(|pod| pod.pod.uid.as_str()).collect();
+    let mut waiting = status.uncounted_terminated_pods.take().unwrap_or_default();
+    let settle = |uids: &mut BTreeSet<String>, counter: &mut i32| {
+        let before = uids.len();
+        uids.retain(|uid| tracked.contains(uid.as_str()));
+        *counter = counter.saturating_add(i32::try_from(before - uids.len()).unwrap_or(i32::MAX));
+    };
+    settle(&mut waiting.succeeded, &mut status.succeeded);
+    settle(&mut waiting.failed, &mut status.failed);
+
+    let mut room = listed.saturating_sub(waiting.len());
+    for pod in tally.pods.iter().filter(|pod| pod.tracked) {
+        let uid = &pod.pod.uid;
+        if room == 0 || waiting.contains(uid) {
+            continue;
+        }
+        let list = match tally.outcome(pod, fate.map(|fate| fate.ending)) {
+            Outcome::Succeeded if !spec.is_indexed() => &mut waiting.succeeded,
+            Outcome::Failed => &mut waiting.failed,
+            _ => continue,
+        };
+        list.insert(uid.clone());
+        room -= 1;
+    }
+    status.uncounted_terminated_pods = Some(waiting);
+    if spec.is_indexed() {
+        status.completed_indexes = tally.completed_indexes.to_string();
+        status.succeeded = i32::try_from(tally.completed_indexes.len()).unwrap_or(i32::MAX);
+    }
+    if spec.backoff_limit_per_index.is_some() {
+        status.failed_indexes = Some(tally.failed_indexes.to_string());
+    }
+}
+
+fn suspend_or_resume(status: &mut JobStatus, suspend: bool, now: Timestamp) {
+    let suspended = status.holds(conditions::SUSPENDED).is_some();
+    if suspend && !suspended {
+        set(status, conditions::SUSPENDED, "True", reasons::JOB_SUSPENDED, "Job suspended", now);
+        // A Job that has not started may have its template changed, and one that goes on later has all its time again.
+        status.start_time = None;
+    } else if !suspend && suspended {
+        set(status, conditions::SUSPENDED, "False", reasons::JOB_RESUMED, "Job resumed", now);
+        status.start_time = Some(now);
+    }
+}
+
+/// Every pod has really ended and is counted: now, and only now, the Job has.
+fn finish(status: &mut JobStatus, tally: &Tally<'_>, fate: &Fate, now: Timestamp) {
+    let spec = &tally.job.spec;
+    // A suspended Job has no start time, and a finished one must have one. The built-in controller's last write is
+    // refused for that, for ever. The oldest pod left is the nearest thing to the truth.
+    let never_began = spec.suspend && spec.completions() == Some(0);
+    if status.start_time.is_none() && !never_began {
+        let oldest = tally.pods.iter().map(|pod| to_the_second(pod.created)).min();
+        status.start_time = Some(oldest.map_or(now, |oldest| oldest.min(now)));
+    }
+    match fate.ending {
+        Ending::Failure => set(status, conditions::FAILED, "True", &fate.reason, &fate.message, now),
+        Ending::Success => {
+            let end = status.start_time.map_or(now, |start| start.max(now));
+            set(status, conditions::COMPLETE, "True", &fate.reason, &fate.message, end);
+            status.completion_time = Some(end);
+        }
+    }
+}
+
+fn set(status: &mut JobStatus, kind: &str, value: &str, reason: &str, message: &str, now: Timestamp) {
+    let condition = JobCondition {
+        kind: kind.to_owned(),
+        status: value.to_owned(),
+        reason: reason.to_owned(),
+        message: message.to_owned(),
+        last_probe_time: Some(now),
+        last_transition_time: Some(now),
+    };
+    match status.conditions.iter_mut().find(|c| c.kind == kind) {
+        Some(known) => *known = condition,
+        None => status.conditions.push(condition),
+    }
+}

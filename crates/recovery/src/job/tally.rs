@@ -1,0 +1,275 @@
+//! What each pod is to its Job now, and what they come to.
+
+use std::collections::{BTreeMap, BTreeSet};
+
+use salvor_api::names::job::conditions::{FAILURE_TARGET, SUCCESS_CRITERIA_MET};
+
+use super::backoff::BackoffRecord;
+use super::failure_policy::{self, Matched};
+use super::indexes::Indexes;
+use super::policy::JobPolicy;
+use super::views::{FailureAction, IndexFailures, JobView, Memory, PodReplacementPolicy, PodView, Uncounted};
+use crate::action::PodPhase;
+
+/// The pods of a Job by what they are to it.
+pub(super) struct Tally<'a> {
+    pub(super) job: &'a JobView,
+    pub(super) pods: &'a [PodView],
+    /// Whether a pod is replaced only once it has failed.
+    pub(super) only_failed: bool,
+    /// Neither ended nor being deleted.
+    pub(super) active: Vec<&'a PodView>,
+    /// Being deleted and not ended yet.
+    pub(super) terminating: Vec<&'a PodView>,
+    /// How many succeeded, of those counted, written down and seen; for an Indexed Job, how many indexes.
+    pub(super) succeeded: u32,
+    /// How many failed, of those counted, written down and seen.
+    pub(super) failed: u32,
+    /// Indexes that succeeded.
+    pub(super) completed_indexes: Indexes,
+    /// Indexes that failed for good, where each index has a limit of its own.
+    pub(super) failed_indexes: Indexes,
+    /// Where each index has a limit of its own: the last failed pod of every index that waits for another one. It keeps
+    /// its finalizer until then, because it alone knows how often its index failed.
+    pub(super) awaiting_replacement: BTreeMap<u32, &'a PodView>,
+    /// Failures since the last success.
+    pub(super) backoff: BackoffRecord,
+}
+
+/// What a pod with our finalizer comes to.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub(super) enum Outcome {
+    /// It is not known yet.
+    Open,
+    /// It counts as a success.
+    Succeeded,
+    /// It counts as a failure.
+    Failed,
+    /// It does not count.
+    Dropped,
+}
+
+/// How a Job that is about to end will.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub(super) enum Ending {
+    Success,
+    Failure,
+}
+
+impl<'a> Tally<'a> {
+    pub(super) fn of(job: &'a JobView, pods: &'a [PodView], memory: &Memory, policy: &JobPolicy) -> Self {
+        let none = Uncounted::default();
+        let written = job.status.uncounted_terminated_pods.as_ref().unwrap_or(&none);
+        let bound = job.spec.index_bound();
+        let mut tally = Self {
+            job,
+            pods,
+            only_failed: replaces_only_failed(job, policy),
+            active: Vec::new(),
+            terminating: Vec::new(),
+            succeeded: count(job.status.succeeded),
+            failed: count(job.status.failed),
+            completed_indexes: Indexes::parse(&job.status.completed_indexes, bound),
+            failed_indexes: Indexes::parse(job.status.failed_indexes.as_deref().unwrap_or_default(), bound),
+            awaiting_replacement: BTreeMap::new(),
+            backoff: memory.backoff.clone(),
+        };
+        tally.failed = tally.failed.saturating_add(len(written.failed.len()));
+        tally.succeeded = tally.succeeded.saturating_add(len(written.succeeded.len()));
+        let (mut completed, mut failed) = (Vec::new(), Vec::new());
+        for pod in pods {
+            match (pod.phase.is_terminal(), pod.deletion) {
+                (false, None) => tally.active.push(pod),
+                (false, Some(_)) => tally.terminating.push(pod),
+                (true, _) => {}
+            }
+            if !pod.tracked || written.contains(&pod.pod.uid) || !tally.has_a_place(pod) {
+                continue;
+            }
+            if pod.phase == PodPhase::Succeeded {
+                tally.backoff.succeeded(pod);
+                tally.succeeded = tally.succeeded.saturating_add(1);
+                completed.extend(pod.index.filter(|_| job.spec.is_indexed()));
+            } else if tally.is_failed(pod) {
+                tally.backoff.failed(pod);
+                if !tally.is_ignored(pod) {
+                    tally.failed = tally.failed.saturating_add(1);
+                }
+                failed.push(pod);
+            }
+        }
+        if job.spec.is_indexed() {
+            tally.completed_indexes = tally.completed_indexes.union(&completed.into_iter().collect());
+            tally.succeeded = tally.completed_indexes.len();
+        }
+        if let Some(limit) = job.spec.backoff_limit_per_index {
+            tally.judge_indexes(&failed, count(limit));
+        }
+        tally
+    }
+
+    /// Which indexes have failed for good, and which wait for another pod.
+    fn judge_indexes(&mut self, failed: &[&'a PodView], limit: u32) {
+        let for_good = |pod: &&&PodView| {
+            self.matched(pod).is_some_and(|rule| rule.action == FailureAction::FailIndex)
+                || (!self.is_ignored(pod) && pod.earlier_failures.counted >= limit)
+        };
+        let status = &self.job.status;
+        // Once it is settled how the Job ends, pods end because of that: no index has failed by it.
+        let settled = status.holds(FAILURE_TARGET).or_else(|| status.holds(SUCCESS_CRITERIA_MET)).is_some();
+        let failed_for_good = failed.iter().filter(|_| !settled).filter(for_good);
+        let lost: Indexes = failed_for_good.filter_map(|pod| pod.index).collect();
+        self.failed_indexes = self.failed_indexes.union(&lost).minus(&self.completed_indexes);
+        let settled = self.failed_indexes.union(&self.completed_indexes).union(&self.active_indexes());
+        for pod in failed {
+            let Some(index) = pod.index.filter(|index| !settled.contains(*index)) else { continue };
+            let last = self.awaiting_replacement.entry(index).or_insert(pod);
+            if last.earlier_failures.total() <= pod.earlier_failures.total() {
+                *last = pod;
+            }
+        }
+    }
+
+    /// Whether the pod stands where the Job needs one: anywhere, or at an index that there is.
+    fn has_a_place(&self, pod: &PodView) -> bool {
+        !self.job.spec.is_indexed() || pod.index.is_some_and(|index| index < self.job.spec.index_bound())
+    }
+
+    pub(super) fn is_failed(&self, pod: &PodView) -> bool {
+        is_failed(pod, self.only_failed)
+    }
+
+    pub(super) fn matched(&self, pod: &PodView) -> Option<Matched> {
+        failure_policy::matched(self.job.spec.pod_failure_policy.as_ref(), pod)
+    }
+
+    fn is_ignored(&self, pod: &PodView) -> bool {
+        self.matched(pod).is_some_and(|rule| rule.action == FailureAction::Ignore)
+    }
+
+    /// What a pod with our finalizer comes to, given how the Job will end.
+    pub(super) fn outcome(&self, pod: &PodView, ending: Option<Ending>) -> Outcome {
+        let deleted = pod.deletion.is_some();
+        if pod.phase == PodPhase::Succeeded {
+            return if self.has_a_place(pod) { Outcome::Succeeded } else { Outcome::Dropped };
+        }
+        // Of a Job that has reached its goal, pods are ended because nobody needs them: that is no failure. Those that we
+        // end for that are let go before; one that is tracked and counts as failed was ending by itself.
+        if ending == Some(Ending::Success) && !pod.phase.is_terminal() && !self.is_failed(pod) {
+            return Outcome::Dropped;
+        }
+        if self.is_failed(pod) || (ending == Some(Ending::Failure) && deleted) {
+            let awaits = pod.index.and_then(|index| self.awaiting_replacement.get(&index));
+            if ending.is_none()
+                && !self.job.deleting
+                && awaits.is_some_and(|last| last.pod.uid == pod.pod.uid)
+            {
+                return Outcome::Open;
+            }
+            let counts = self.has_a_place(pod) && !(self.is_failed(pod) && self.is_ignored(pod));
+            return if counts { Outcome::Failed } else { Outcome::Dropped };
+        }
+        if self.job.deleting { Outcome::Dropped } else { Outcome::Open }
+    }
+
+    /// Whether pods are written down as ended, and all of them are let go.
+    pub(super) fn all_listed_are_free(&self) -> bool {
+        let lists = self.job.status.uncounted_terminated_pods.as_ref().filter(|lists| !lists.is_empty());
+        lists.is_some_and(|lists| !self.pods.iter().any(|pod| pod.tracked && lists.contains(&pod.pod.uid)))
+    }
+
+    pub(super) fn active_indexes(&self) -> Indexes {
+        self.active.iter().filter_map(|pod| pod.index).collect()
+    }
+
+    pub(super) fn terminating_indexes(&self) -> Indexes {
+        self.terminating.iter().filter_map(|pod| pod.index).collect()
+    }
+
+    pub(super) fn ready(&self) -> usize {
+        self.active.iter().filter(|pod| pod.ready.is_some_and(|ready| ready.is_true)).count()
+    }
+
+    /// How often an index will have failed before the pod that is made for it now.
+    pub(super) fn failures_before(&self, index: u32) -> IndexFailures {
+        let Some(last) = self.awaiting_replacement.get(&index) else { return IndexFailures::default() };
+        let IndexFailures { counted, ignored } = last.earlier_failures;
+        if self.is_ignored(last) {
+            IndexFailures { counted, ignored: ignored.saturating_add(1) }
+        } else {
+            IndexFailures { counted: counted.saturating_add(1), ignored }
+        }
+    }
+
+    /// Active pods that are too many, those first that are missed least.
+    pub(super) fn surplus(&self, wanted: u32) -> Vec<&'a PodView> {
+        let mut chosen = Vec::new();
+        let mut rest = Vec::new();
+        let mut by_usefulness = self.active.clone();
+        by_usefulness.sort_by_key(|pod| usefulness(pod));
+        if self.job.spec.is_indexed() {
+            // Of the pods at one place the most useful stays; pods at no place go.
+            let mut seen = BTreeSet::new();
+            for pod in by_usefulness.into_iter().rev() {
+                let kept = self.has_a_place(pod) && pod.index.is_some_and(|index| seen.insert(index));
+                if kept { rest.push(pod) } else { chosen.push(pod) }
+            }
+            rest.reverse();
+        } else {
+            rest = by_usefulness;
+        }
+        let excess = self.active.len().saturating_sub(usize::try_from(wanted).unwrap_or(usize::MAX));
+        let more = excess.saturating_sub(chosen.len());
+        chosen.extend(rest.into_iter().take(more));
+        chosen
+    }
+}
+
+/// Less is less useful: not bound, then not running, not ready, ready only recently, often restarted, young.
+fn usefulness(pod: &PodView) -> impl Ord + use<> {
+    let phase = match pod.phase {
+        PodPhase::Pending => 0,
+        PodPhase::Unknown => 1,
+        _ => 2,
+    };
+    let ready = pod.ready.filter(|ready| ready.is_true);
+    let ready_since = ready.and_then(|ready| ready.since).map(std::cmp::Reverse);
+    let restarts = std::cmp::Reverse(pod.restarts);
+    let age = std::cmp::Reverse(pod.created);
+    (pod.node.is_some(), phase, ready.is_some(), ready_since, restarts, age, pod.pod.name.clone())
+}
+
+/// Whether a pod is replaced only once it has failed: if its Job says so, and always under a pod failure policy, which
+/// cannot be asked before.
+pub(super) fn replaces_only_failed(job: &JobView, policy: &JobPolicy) -> bool {
+    let asked = job.spec.pod_replacement_policy == Some(PodReplacementPolicy::Failed);
+    job.spec.pod_failure_policy.is_some() || (policy.replacement_policy && asked)
+}
+
+fn is_failed(pod: &PodView, only_failed: bool) -> bool {
+    match pod.phase {
+        PodPhase::Failed => true,
+        PodPhase::Succeeded => false,
+        _ => pod.deletion.is_some() && !only_failed,
+    }
+}
+
+/// Remembers what a pod's end means for the next pod, for when the pod itself is gone.
+pub fn remember(memory: &mut Memory, job: &JobView, pod: &PodView, policy: &JobPolicy) {
+    if !pod.tracked {
+        return;
+    }
+    if pod.phase == PodPhase::Succeeded {
+        memory.backoff.succeeded(pod);
+    } else if is_failed(pod, replaces_only_failed(job, policy)) {
+        memory.backoff.failed(pod);
+    }
+}
+
+pub(super) fn count(value: i32) -> u32 {
+    u32::try_from(value).unwrap_or(0)
+}
+
+fn len(value: usize) -> u32 {
+    u32::try_from(value).unwrap_or(u32::MAX)
+}

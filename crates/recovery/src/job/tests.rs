@@ -1,0 +1,12 @@
+//! The rules as tables, after the tests of the built-in controller, and as properties, on a small world that carries
+//! out what is decided as an API server would.
+
+// Tables read better without a reference before every piece of JSON.
+#![allow(clippy::needless_pass_by_value)]
+
+mod builtin;
+mod policies;
+mod properties;
+mod status_rules;
+mod steps;
+mod world;

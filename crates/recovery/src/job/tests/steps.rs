@@ -1,0 +1,469 @@
+//! Longer stories: what happens in which order, and what it costs.
+
+use serde_json::json;
+
+use super::world::{World, at};
+use crate::action::{Action, PodPhase};
+use crate::job::{JobWhy, decide_leftovers};
+use crate::{Reason, Verdict};
+
+#[test]
+fn a_job_of_one_pod_takes_two_writes_to_start_and_three_to_end() {
+    let mut world = World::new(json!({"parallelism": 1, "completions": 1}));
+    world.settle();
+    assert_eq!(world.writes, ["CreatePod", "PatchJobStatus"]);
+    assert_eq!(world.counts(), "A1 R0 S0 F0 T0");
+    assert_eq!(world.job.status.start_time, Some(at(0)));
+    world.writes.clear();
+    world.end(0, PodPhase::Succeeded);
+    world.settle();
+    assert_eq!(world.writes, ["PatchJobStatus", "RemoveFinalizer", "PatchJobStatus"]);
+    assert_eq!(world.counts(), "A0 R0 S1 F0 T0");
+    assert_eq!(world.conditions(), "SuccessCriteriaMet(CompletionsReached) Complete(CompletionsReached)");
+    assert_eq!(world.job.status.completion_time, Some(at(0)));
+    assert!(matches!(world.judge().verdict, Verdict::Ignore(JobWhy::Finished { .. })));
+}
+
+/// TestJobPodReplacementPolicy, both policies, both modes.
+#[test]
+fn pods_are_deleted_and_then_fail() {
+    for mode in ["Indexed", "NonIndexed"] {
+        for (policy, after_delete, after_failing) in [
+            (json!(null), "A2 R0 S0 F2 T2", "A2 R0 S0 F2 T0"),
+            (json!("TerminatingOrFailed"), "A2 R0 S0 F2 T2", "A2 R0 S0 F2 T0"),
+            (json!("Failed"), "A0 R0 S0 F0 T2", "A2 R0 S0 F2 T0"),
+        ] {
+            let spec = json!({"parallelism": 2, "completions": 2, "completionMode": mode, "podReplacementPolicy": policy});
+            let mut world = World::new(spec);
+            world.policy.backoff_base = jiff::SignedDuration::ZERO;
+            world.blocks_new_pods = true;
+            world.settle();
+            assert_eq!(world.counts(), "A2 R0 S0 F0 T0");
+            world.delete(0);
+            world.delete(1);
+            world.later(2);
+            assert_eq!(world.counts(), after_delete, "{mode} {policy}");
+            world.end(0, PodPhase::Failed);
+            world.end(1, PodPhase::Failed);
+            world.later(2).later(2);
+            assert_eq!(world.counts(), after_failing, "{mode} {policy}");
+            assert_eq!(world.count("CreatePod"), 4, "{mode} {policy}");
+        }
+    }
+}
+
+/// A terminating pod that counted as failed stays failed, also when it then ends well.
+#[test]
+fn a_terminating_pod_that_ends_well_counts_by_the_policy() {
+    for (policy, counts) in [("TerminatingOrFailed", "A1 R0 S0 F1 T0"), ("Failed", "A0 R0 S1 F0 T0")] {
+        let mut world =
+            World::new(json!({"parallelism": 1, "completions": 1, "podReplacementPolicy": policy}));
+        world.policy.backoff_base = jiff::SignedDuration::ZERO;
+        world.blocks_new_pods = true;
+        world.settle();
+        world.delete(0);
+        world.later(2);
+        world.end(0, PodPhase::Succeeded);
+        world.later(2).later(2);
+        assert_eq!(world.counts(), counts, "{policy}");
+    }
+}
+
+/// The seed's disable and re-enable case.
+/// The last pod of a work queue is deleted by somebody: it counts as the policy says, although that ends the Job well.
+#[test]
+fn a_pod_that_was_ending_when_the_goal_was_reached_counts_by_the_policy() {
+    for (policy, counts) in [("TerminatingOrFailed", "A0 R0 S1 F1 T1"), ("Failed", "A0 R0 S1 F0 T1")] {
+        let mut world = World::new(json!({"parallelism": 2, "podReplacementPolicy": policy}));
+        world.blocks_new_pods = true;
+        world.settle();
+        world.end(0, PodPhase::Succeeded);
+        world.later(2);
+        world.delete(1);
+        world.later(2);
+        assert_eq!(world.counts(), counts, "{policy}");
+        assert_eq!(world.conditions(), "SuccessCriteriaMet(CompletionsReached)");
+    }
+}
+
+#[test]
+fn the_gate_goes_off_and_on_again() {
+    let mut world = World::new(json!({"parallelism": 2, "completions": 4, "podReplacementPolicy": "Failed"}));
+    world.policy.backoff_base = jiff::SignedDuration::ZERO;
+    world.blocks_new_pods = true;
+    world.settle();
+    world.policy.replacement_policy = false;
+    world.memory = crate::job::Memory::default();
+    world.delete(0);
+    world.settle().later(2);
+    assert_eq!(
+        world.counts(),
+        "A2 R0 S0 F1 T-",
+        "terminating counts as failed, is replaced, and is not tracked"
+    );
+    world.policy.replacement_policy = true;
+    world.memory = crate::job::Memory::default();
+    world.end(0, PodPhase::Succeeded);
+    world.settle().later(2);
+    assert_eq!(world.counts(), "A2 R0 S0 F1 T0", "what counted as failed still does");
+    world.delete(1);
+    world.later(2);
+    assert_eq!(world.counts(), "A1 R0 S0 F1 T1", "not replaced before it has ended");
+    world.end(1, PodPhase::Failed);
+    world.later(2).later(2);
+    assert_eq!(world.counts(), "A2 R0 S0 F2 T0");
+}
+
+/// TestDelayTerminalPhaseCondition, first case.
+#[test]
+fn a_job_has_failed_only_when_its_last_pod_has_ended() {
+    let mut world = World::new(json!({"parallelism": 2, "completions": 2, "backoffLimit": 0}));
+    world.blocks_new_pods = true;
+    world.settle();
+    world.end(0, PodPhase::Failed);
+    world.later(2);
+    assert_eq!(world.counts(), "A0 R0 S0 F2 T1");
+    assert_eq!(world.conditions(), "FailureTarget(BackoffLimitExceeded)");
+    let Verdict::Ignore(why) = world.judge().verdict else { panic!() };
+    assert!(why.to_string().contains("it waits for pods to end: pod j-"), "{why}");
+    world.end(1, PodPhase::Succeeded);
+    world.later(2);
+    assert_eq!(world.counts(), "A0 R0 S0 F2 T0");
+    assert_eq!(world.conditions(), "FailureTarget(BackoffLimitExceeded) Failed(BackoffLimitExceeded)");
+}
+
+/// TestDelayTerminalPhaseCondition, second case.
+#[test]
+fn an_elastic_job_scaled_down_is_complete_only_when_the_surplus_has_ended() {
+    let mut world = World::new(json!({"parallelism": 2, "completions": 2, "completionMode": "Indexed"}));
+    world.blocks_new_pods = true;
+    world.settle();
+    let zero = world.active_at(0);
+    world.end(zero, PodPhase::Succeeded);
+    world.later(2);
+    world.job.spec.parallelism = Some(1);
+    world.job.spec.completions = Some(1);
+    world.settle().later(2);
+    assert_eq!(world.counts(), "A0 R0 S1 F0 T1");
+    assert_eq!(world.job.status.completed_indexes, "0");
+    assert_eq!(world.conditions(), "SuccessCriteriaMet(CompletionsReached)");
+    world.unblock();
+    world.later(2);
+    assert_eq!(world.conditions(), "SuccessCriteriaMet(CompletionsReached) Complete(CompletionsReached)");
+}
+
+#[test]
+fn an_elastic_job_scaled_down_and_up_runs_the_dropped_indexes_again() {
+    let mut world = World::new(json!({"parallelism": 3, "completions": 3, "completionMode": "Indexed"}));
+    world.settle();
+    let two = world.active_at(2);
+    world.end(two, PodPhase::Succeeded);
+    world.later(2);
+    assert_eq!(world.job.status.completed_indexes, "2");
+    (world.job.spec.parallelism, world.job.spec.completions) = (Some(2), Some(2));
+    world.later(2);
+    assert_eq!(
+        (world.job.status.completed_indexes.as_str(), world.counts().as_str()),
+        ("", "A2 R0 S0 F0 T0")
+    );
+    (world.job.spec.parallelism, world.job.spec.completions) = (Some(4), Some(4));
+    world.later(2);
+    assert_eq!(world.active_indexes(), "0-3");
+}
+
+#[test]
+fn suspend_and_resume() {
+    let mut world = World::new(json!({"parallelism": 2, "completions": 4}));
+    world.settle();
+    world.job.spec.suspend = true;
+    world.later(5);
+    assert_eq!(world.counts(), "A0 R0 S0 F0 T0");
+    assert_eq!(world.conditions(), "Suspended(JobSuspended)");
+    assert_eq!(world.job.status.start_time, None);
+    world.job.spec.suspend = false;
+    world.later(5).later(2);
+    assert_eq!((world.counts().as_str(), world.conditions().as_str()), ("A2 R0 S0 F0 T0", ""));
+    assert_eq!(world.job.status.start_time, Some(at(10)));
+    let suspended = world.job.status.conditions.iter().find(|c| c.kind == "Suspended").unwrap();
+    assert_eq!((suspended.status.as_str(), suspended.reason.as_str()), ("False", "JobResumed"));
+}
+
+/// The defect of the built-in controller in 1.37.1: its last write is refused because the start time is gone.
+#[test]
+fn a_suspended_job_that_reaches_its_end_has_a_start_time() {
+    let mut world = World::new(
+        json!({"parallelism": 1, "completions": 1, "podReplacementPolicy": "Failed", "backoffLimit": 0}),
+    );
+    world.blocks_new_pods = true;
+    for (phase, end) in [
+        (PodPhase::Succeeded, "SuccessCriteriaMet(CompletionsReached) Complete(CompletionsReached)"),
+        (PodPhase::Failed, "FailureTarget(BackoffLimitExceeded) Failed(BackoffLimitExceeded)"),
+    ] {
+        let mut world = world.clone();
+        world.settle();
+        world.delete(0);
+        world.later(2);
+        world.job.spec.suspend = true;
+        world.later(2);
+        assert_eq!(world.job.status.start_time, None);
+        world.end(0, phase);
+        world.later(2);
+        assert_eq!(world.conditions(), format!("Suspended(JobSuspended) {end}"));
+        assert_eq!(world.job.status.start_time, Some(at(0)), "when its oldest pod was made");
+    }
+    world.settle();
+}
+
+#[test]
+fn backoff_doubles_from_the_moment_a_pod_ended_and_a_success_forgives() {
+    let mut world = World::new(json!({"parallelism": 1, "completions": 3}));
+    world.settle();
+    for wait in [10, 20, 40] {
+        let last = world.pods.len() - 1;
+        world.end(last, PodPhase::Failed);
+        let until = world.now.checked_add(jiff::SignedDuration::from_secs(wait)).unwrap();
+        world.later(2);
+        assert_eq!(world.judge().verdict.why(), &JobWhy::BackingOff { until });
+        assert_eq!(world.judge().verdict.wake_at(), Some(until));
+        world.later(wait - 3);
+        assert_eq!(world.open().len(), 0, "after {wait}s all but one");
+        world.later(1).later(2);
+        assert_eq!(world.open().len(), 1, "after {wait}s");
+    }
+    let last = world.pods.len() - 1;
+    world.end(last, PodPhase::Succeeded);
+    world.later(2);
+    assert_eq!(world.open().len(), 1, "no wait after a success");
+    let last = world.pods.len() - 1;
+    world.now = world.now.checked_add(jiff::SignedDuration::from_secs(1)).unwrap();
+    world.end(last, PodPhase::Failed);
+    world.settle();
+    let until = world.now.checked_add(jiff::SignedDuration::from_secs(10)).unwrap();
+    assert_eq!(world.judge().verdict.why(), &JobWhy::BackingOff { until }, "and the first wait again");
+}
+
+#[test]
+fn a_failure_that_was_deleted_and_gone_still_delays_the_next_pod() {
+    let mut world = World::new(json!({"parallelism": 1, "completions": 1}));
+    world.settle();
+    world.delete(0);
+    world.later(2);
+    assert_eq!((world.pods.len(), world.counts().as_str()), (0, "A0 R0 S0 F1 T0"));
+    assert_eq!(world.judge().verdict.wake_at(), Some(at(10)));
+    world.later(8).later(2);
+    assert_eq!(world.counts(), "A1 R0 S0 F1 T0");
+}
+
+#[test]
+fn a_deadline_ends_a_job_but_not_while_it_is_suspended() {
+    let mut world = World::new(json!({"parallelism": 1, "completions": 1, "activeDeadlineSeconds": 30}));
+    world.settle();
+    assert_eq!(world.judge().verdict.wake_at(), Some(at(30)));
+    world.later(29);
+    assert_eq!(world.conditions(), "");
+    let mut suspended = world.clone();
+    suspended.job.spec.suspend = true;
+    suspended.later(3600);
+    assert_eq!(suspended.conditions(), "Suspended(JobSuspended)");
+    world.later(1).later(2);
+    assert_eq!(world.conditions(), "FailureTarget(DeadlineExceeded) Failed(DeadlineExceeded)");
+    assert_eq!(world.counts(), "A0 R0 S0 F1 T0");
+}
+
+#[test]
+fn restarts_in_place_count_against_the_limit() {
+    let template = json!({"spec": {"restartPolicy": "OnFailure", "containers": []}});
+    for (limit, restarts, fails) in [(0, 0, false), (0, 1, true), (2, 1, false), (2, 2, true), (1, 3, true)] {
+        let mut world =
+            World::new(json!({"parallelism": 1, "backoffLimit": limit, "template": template})).with("a");
+        world.pod(0).restarts = restarts;
+        world.settle();
+        assert_eq!(!world.conditions().is_empty(), fails, "limit {limit}, {restarts} restarts");
+    }
+}
+
+#[test]
+fn many_ended_pods_are_written_down_in_portions() {
+    let mut world = World::new(json!({"parallelism": 10, "completions": 100})).with(&"s ".repeat(25));
+    world.policy.max_uncounted_pods = 10;
+    world.settle();
+    for _ in 0..6 {
+        world.later(2);
+    }
+    assert_eq!(world.counts(), "A10 R0 S25 F0 T0");
+    assert!(world.listed.values().all(|n| *n == 1), "{:?}", world.listed);
+}
+
+#[test]
+fn counters_wait_for_each_other_and_conditions_do_not() {
+    let mut world = World::new(json!({"parallelism": 3, "completions": 3})).with("a a a");
+    world.settle();
+    world.end(0, PodPhase::Succeeded);
+    world.settle();
+    assert_eq!(world.judge().verdict.wake_at(), Some(at(1)), "the status was written at 0");
+    world.end(1, PodPhase::Succeeded);
+    world.end(2, PodPhase::Succeeded);
+    world.settle();
+    assert_eq!(world.conditions(), "SuccessCriteriaMet(CompletionsReached) Complete(CompletionsReached)");
+    assert_eq!(world.count("PatchJobStatus"), 3);
+}
+
+#[test]
+fn pods_are_made_in_growing_groups() {
+    let world = World::new(json!({"parallelism": 100, "completions": 100}));
+    assert_eq!(sizes(&world), [1, 2, 4, 8, 16, 32, 37]);
+    let mut world = World::new(json!({"parallelism": 20, "completions": 20})).with("a a a a");
+    assert_eq!(sizes(&world), [4, 8, 4], "four have shown that they are let in");
+    world.memory.creation_paused_until = Some(at(-1));
+    assert_eq!(sizes(&world), [1, 2, 4, 8, 1], "and then one was refused");
+}
+
+/// How many steps are taken at once, one after the other.
+fn sizes(world: &World) -> Vec<usize> {
+    let judgement = world.judge();
+    let steps = judgement.verdict.actions().iter().filter(|a| !matches!(a, Action::Mention(_)));
+    steps.map(|a| a.steps().len()).collect()
+}
+
+#[test]
+fn a_refused_pod_is_not_asked_for_again_at_once_and_the_status_goes_on() {
+    let mut world = World::new(json!({"parallelism": 3, "completions": 3})).with("a");
+    world.memory.creation_paused_until = Some(at(5));
+    world.settle();
+    assert_eq!((world.count("CreatePod"), world.counts().as_str()), (0, "A1 R0 S0 F0 T0"));
+    assert_eq!(world.judge().verdict.wake_at(), Some(at(5)));
+    world.later(5);
+    assert_eq!(world.count("CreatePod"), 2);
+}
+
+#[test]
+fn a_view_that_has_not_seen_our_pods_asks_for_the_same_names() {
+    let world = World::new(json!({"parallelism": 3, "completions": 9, "completionMode": "Indexed"}));
+    let names = |world: &World| -> Vec<String> {
+        let steps = world.judge().verdict.actions().to_vec().into_iter().flat_map(|a| a.steps().to_vec());
+        steps.filter_map(|a| if let Action::CreatePod { name, .. } = a { Some(name) } else { None }).collect()
+    };
+    let first = names(&world);
+    assert_eq!(first.len(), 3);
+    assert_eq!(names(&world.clone()), first);
+    let mut settled = world.clone();
+    settled.settle();
+    settled.end(0, PodPhase::Failed);
+    settled.later(60);
+    assert_eq!(settled.pods.len(), 4);
+    assert_ne!(settled.pods[3].pod.name, settled.pods[0].pod.name, "a name in use is not used again");
+    let mut taken = world.clone();
+    taken.memory.taken_names.insert(first[0].clone());
+    assert_ne!(names(&taken)[0], first[0], "nor one that somebody else has");
+}
+
+#[test]
+fn a_pod_is_made_as_users_know_it() {
+    let mut world = World::new(json!({
+        "parallelism": 2, "completions": 2, "completionMode": "Indexed", "backoffLimitPerIndex": 2,
+        "template": {
+            "metadata": {"labels": {"app": "x"}, "annotations": {"a": "b"}, "finalizers": ["example.com/hold"]},
+            "spec": {
+                "initContainers": [{"name": "init"}],
+                "containers": [{"name": "one", "env": [{"name": "JOB_COMPLETION_INDEX", "value": "mine"}]}, {"name": "two"}],
+            },
+        },
+    }));
+    world.settle();
+    let pod = &world.created[1];
+    let metadata = &pod["metadata"];
+    let name = metadata["name"].as_str().unwrap();
+    assert!(name.starts_with("j-1-") && name.len() == 9, "{name}");
+    assert_eq!(metadata["labels"], json!({"app": "x", "batch.kubernetes.io/job-completion-index": "1"}));
+    assert_eq!(
+        metadata["annotations"],
+        json!({"a": "b", "batch.kubernetes.io/job-completion-index": "1", "batch.kubernetes.io/job-index-failure-count": "0"})
+    );
+    assert_eq!(metadata["finalizers"], json!(["example.com/hold", "job.salvor.dev/tracking"]));
+    let owner = &metadata["ownerReferences"][0];
+    assert_eq!((&owner["uid"], &owner["controller"]), (&json!("job-uid"), &json!(true)));
+    assert_eq!(pod["spec"]["hostname"], "j-1");
+    let index = json!([{"name": "JOB_COMPLETION_INDEX", "valueFrom": {"fieldRef": {
+        "fieldPath": "metadata.labels['batch.kubernetes.io/job-completion-index']"}}}]);
+    assert_eq!(
+        pod["spec"]["containers"][0]["env"],
+        json!([{"name": "JOB_COMPLETION_INDEX", "value": "mine"}])
+    );
+    assert_eq!(pod["spec"]["containers"][1]["env"], index);
+    assert_eq!(pod["spec"]["initContainers"][0]["env"], index);
+}
+
+#[test]
+fn a_long_name_leaves_room_for_the_end() {
+    let mut world = World::new(json!({"parallelism": 1, "completions": 1, "completionMode": "Indexed"}));
+    world.job.job.name = "n".repeat(63);
+    world.settle();
+    let name = world.created[0]["metadata"]["name"].as_str().unwrap();
+    assert_eq!(name.len(), 63);
+}
+
+#[test]
+fn pods_come_and_go_with_the_selector() {
+    let mut world =
+        World::new(json!({"parallelism": 2, "completions": 2, "selector": {"matchLabels": {"mine": "yes"}}}));
+    let give = |labelled: bool, world: &mut World| {
+        world.add("a", None);
+        let mut pod = world.pods.pop().unwrap();
+        pod.pod.uid.push_str(if labelled { "-in" } else { "-out" });
+        pod.tracked = !labelled;
+        if labelled {
+            pod.labels.insert("mine".into(), "yes".into());
+        }
+        pod
+    };
+    let found = give(true, &mut world);
+    let lost = give(false, &mut world);
+    world.strays.push(found);
+    world.pods.push(lost);
+    world.writes.clear();
+    let judgement = world.judge();
+    assert_eq!(judgement.verdict.why().code(), "Claiming");
+    for action in judgement.verdict.actions() {
+        world.carry_out(action);
+    }
+    assert_eq!(world.writes, ["ReleasePod", "AdoptPod"]);
+    assert_eq!((world.pods.len(), world.pods[0].tracked), (1, true));
+    assert!(!world.strays[0].tracked);
+}
+
+#[test]
+fn pods_of_a_job_that_is_gone_are_let_go_after_a_second_look() {
+    let world = World::new(json!({})).with("a f s");
+    let judgement = decide_leftovers(&world.pods, &world.policy);
+    let actions = judgement.verdict.actions();
+    assert_eq!(actions[0].steps().len(), 3);
+    assert!(actions[0].needs_a_second_look());
+}
+
+#[test]
+fn a_finished_job_lives_for_its_time() {
+    let mut world =
+        World::new(json!({"parallelism": 1, "completions": 1, "ttlSecondsAfterFinished": 30})).with("s");
+    world.settle();
+    assert!(matches!(world.judge().verdict, Verdict::Ignore(_)), "Kubernetes does it");
+    world.policy.delete_finished = true;
+    assert_eq!(world.judge().verdict.wake_at(), Some(at(30)));
+    world.later(30);
+    assert!(world.job.deleting);
+}
+
+#[test]
+fn jobs_of_others_are_left_alone() {
+    let mut world = World::new(json!({"parallelism": 1}));
+    for (managed_by, unmanaged, ours) in [
+        (Some("salvor.dev/job-controller"), false, true),
+        (Some("kubernetes.io/job-controller"), true, false),
+        (Some("example.com/x"), true, false),
+        (None, false, false),
+        (None, true, true),
+    ] {
+        world.job.spec.managed_by = managed_by.map(Into::into);
+        world.policy.unmanaged_jobs = unmanaged;
+        assert_eq!(!world.judge().verdict.actions().is_empty(), ours, "{managed_by:?} {unmanaged}");
+    }
+}
