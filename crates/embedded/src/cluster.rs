@@ -25,8 +25,9 @@ use crate::signal::{Listener, Signal};
 use crate::status::Refusal;
 use crate::watch::Watch;
 
-/// How often a watcher that wants bookmarks gets one where nothing else happens.
-const BOOKMARK_PERIOD: Duration = Duration::from_secs(60);
+/// How often a watcher that wants bookmarks gets one where nothing else happens: a little under a minute, since clients
+/// count on one a minute.
+const BOOKMARK_PERIOD: Duration = Duration::from_secs(55);
 /// How long before its end a watch gets one more, so that whoever goes on from there has missed little.
 const LAST_BOOKMARK: Duration = Duration::from_secs(2);
 
