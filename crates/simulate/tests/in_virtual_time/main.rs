@@ -3,5 +3,6 @@
 #![allow(clippy::unwrap_used, reason = "helpers of tests fail as tests do")]
 
 mod crash_points;
+mod job;
 mod stage;
 mod zombie;
