@@ -1,5 +1,5 @@
 # Everything a contributor or CI runs. `make test` is the whole of it.
-.PHONY: test quick control-plane bench-job bench-nodes bench-zombie
+.PHONY: test quick control-plane bench-job bench-nodes bench-zombie bench-eviction
 
 # Formatting, lints, docs, dependency policy, and every test, on the real control plane.
 test:
@@ -24,3 +24,7 @@ bench-nodes:
 # Memory at rest and storms of zombie recovery, beside bare requests and beside Kueue; writes docs/benchmarks.md.
 bench-zombie:
 	cargo run --release -p salvor-bench -- zombie
+
+# Emptying nodes, beside bare requests; writes docs/benchmarks-eviction.md.
+bench-eviction:
+	cargo run --release -p salvor-bench -- eviction

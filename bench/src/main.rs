@@ -1,5 +1,6 @@
 //! Benchmarks on the real control plane. Each prints a table; `bench/README.md` says how they measure.
 
+mod eviction;
 mod job;
 mod nodes;
 mod process;
@@ -28,6 +29,8 @@ enum Benchmark {
     },
     /// Zombie recovery: memory at rest and a storm, beside bare requests and beside Kueue
     Zombie(zombie::Sizes),
+    /// Emptying nodes: one, and many at once, beside bare requests
+    Eviction(eviction::Sizes),
 }
 
 #[tokio::main]
@@ -36,6 +39,7 @@ async fn main() -> ExitCode {
         Benchmark::Job(sizes) => job::run(&sizes).await,
         Benchmark::Nodes { nodes, pods } => nodes::run(nodes, pods).await,
         Benchmark::Zombie(sizes) => zombie::run(&sizes).await,
+        Benchmark::Eviction(sizes) => eviction::run(&sizes).await,
     };
     match result {
         Ok(()) => ExitCode::SUCCESS,

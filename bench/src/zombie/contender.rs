@@ -10,7 +10,7 @@ use crate::running::{Running, start_salvor};
 /// The brake is off: a storm is what is measured.
 const CONFIGURATION: &str = "featureGates: {FailureRecoveryPolicy: true}
 controllers: [zombie]
-brake: {maxPodsPerMinute: 0, maxUnreachablePercent: 0}
+brake: {maxPodsPerMinute: 0, maxNodesPerMinute: 0, maxUnreachablePercent: 0}
 ";
 
 /// A program that recovers zombies.

@@ -1,13 +1,13 @@
 //! What zombie recovery costs: memory at rest, and a storm. Salvor, the bare requests, and Kueue, in one run.
 
-mod contender;
+pub(crate) mod contender;
 mod floor;
 mod kueue;
 mod memory;
-mod observer;
+pub(crate) mod observer;
 mod report;
-mod storm;
-mod world;
+pub(crate) mod storm;
+pub(crate) mod world;
 
 use std::path::PathBuf;
 
@@ -118,6 +118,6 @@ async fn plane() -> Result<ControlPlane, String> {
     ControlPlane::builder().start().await.map_err(|e| e.to_string())
 }
 
-fn pids(plane: &ControlPlane) -> Vec<u32> {
+pub(crate) fn pids(plane: &ControlPlane) -> Vec<u32> {
     Part::ALL.into_iter().filter_map(|part| plane.pid(part)).collect()
 }

@@ -116,12 +116,32 @@ pub(crate) async fn make_pods(
     namespace: &str,
     pods: Vec<WantedPod>,
 ) -> Result<Vec<MadePod>, String> {
+    make(client, namespace, pods, json!([{"operator": "Exists"}])).await
+}
+
+/// The same, for nodes that are to be emptied.
+pub(crate) async fn make_pods_that_tolerate_nothing(
+    client: &Client,
+    namespace: &str,
+    pods: Vec<WantedPod>,
+) -> Result<Vec<MadePod>, String> {
+    make(client, namespace, pods, json!([])).await
+}
+
+async fn make(
+    client: &Client,
+    namespace: &str,
+    pods: Vec<WantedPod>,
+    tolerations: Value,
+) -> Result<Vec<MadePod>, String> {
     let (client, namespace) = (client.clone(), namespace.to_owned());
     concurrently(AT_ONCE, pods, move |pod| {
         let (client, namespace) = (client.clone(), namespace.clone());
+        let mut manifest = manifest(&pod);
+        manifest["spec"]["tolerations"] = tolerations.clone();
         async move {
             let path = format!("/api/v1/namespaces/{namespace}/pods");
-            let answer = send(&client, Method::POST, &path, JSON, &manifest(&pod)).await?;
+            let answer = send(&client, Method::POST, &path, JSON, &manifest).await?;
             MadePod::from_answer(&namespace, &pod.name, &pod.node, &answer)
         }
     })
@@ -159,7 +179,6 @@ fn manifest(pod: &WantedPod) -> Value {
         "spec": {
             "nodeName": pod.node,
             "terminationGracePeriodSeconds": 1,
-            "tolerations": [{"operator": "Exists"}],
             "containers": [{
                 "name": "main",
                 "image": "example.org/training:1",

@@ -12,17 +12,20 @@ pub enum Controller {
     Zombie,
     /// Jobs that Salvor runs in place of the built-in Job controller.
     Job,
+    /// Nodes that are down for sure, and are to be emptied now.
+    Eviction,
 }
 
 impl Controller {
     /// Every recovery there is.
-    pub const ALL: &'static [Self] = &[Self::Zombie, Self::Job];
+    pub const ALL: &'static [Self] = &[Self::Zombie, Self::Job, Self::Eviction];
 
     /// The name in flags, in the configuration file and in metrics.
     pub const fn name(self) -> &'static str {
         match self {
             Self::Zombie => "zombie",
             Self::Job => "job",
+            Self::Eviction => "eviction",
         }
     }
 }
@@ -130,7 +133,7 @@ mod tests {
         let error = "*,vampire".parse::<ControllerList>().unwrap_err();
         assert_eq!(
             error.to_string(),
-            "unknown controller \"vampire\": known are \"*\" (all) and \"zombie\", \"job\"; a leading \"-\" switches one off"
+            "unknown controller \"vampire\": known are \"*\" (all) and \"zombie\", \"job\", \"eviction\"; a leading \"-\" switches one off"
         );
     }
 }

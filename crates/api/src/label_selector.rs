@@ -140,7 +140,7 @@ impl Requirement {
 const MAX_NAME: usize = 63;
 const MAX_PREFIX: usize = 253;
 
-fn key_defect(key: &str) -> Option<String> {
+pub(crate) fn key_defect(key: &str) -> Option<String> {
     let (prefix, name) = match key.split_once('/') {
         Some((prefix, name)) => (Some(prefix), name),
         None => (None, key),
@@ -154,7 +154,7 @@ fn key_defect(key: &str) -> Option<String> {
     })
 }
 
-fn value_defect(value: &str) -> Option<String> {
+pub(crate) fn value_defect(value: &str) -> Option<String> {
     (!is_label_text(value)).then(|| {
         format!(
             "{value:?} is not a label value: write at most {MAX_NAME} characters out of letters, digits, '-', '_' and \

@@ -10,6 +10,8 @@ pub mod annotations {
     pub const CONSENT: &str = "true";
     /// On a Node: Salvor put the out-of-service taint there, at the time in the value. Salvor's own.
     pub const OUT_OF_SERVICE_SINCE: &str = "zombie.salvor.dev/out-of-service-since";
+    /// On a Node: how far its eviction has come, as JSON. Salvor's own.
+    pub const EVICTION: &str = "eviction.salvor.dev/progress";
 }
 
 /// Node taints.
@@ -24,6 +26,11 @@ pub mod taints {
     pub const OUT_OF_SERVICE_VALUE: &str = "nodeshutdown";
     /// The effect that evicts running pods.
     pub const NO_EXECUTE: &str = "NoExecute";
+    /// The effect that only keeps new pods away.
+    pub const NO_SCHEDULE: &str = "NoSchedule";
+    /// Somebody's word that the machine is off and is to be emptied; any value. Salvor's own, after KEP-36: the API accepts
+    /// no effect `ForceEviction`, so it is a key.
+    pub const FORCE_EVICTION: &str = "salvor.dev/force-eviction";
 }
 
 /// Pod condition types.
@@ -32,6 +39,12 @@ pub mod conditions {
     pub const KUEUE_FAILURE_RECOVERY: &str = "KueueFailureRecovery";
     /// The pod was disrupted from outside; podFailurePolicy rules match it. Kubernetes' own.
     pub const DISRUPTION_TARGET: &str = "DisruptionTarget";
+}
+
+/// Node condition types.
+pub mod node_conditions {
+    /// How far the node's eviction has come: True while it is under way. Salvor's own.
+    pub const FORCE_EVICTION: &str = "ForceEviction";
 }
 
 /// Condition and event reasons.
@@ -46,6 +59,8 @@ pub mod reasons {
     pub const NODE_OUT_OF_SERVICE: &str = "NodeOutOfService";
     /// The out-of-service taint was taken off again. Salvor's own.
     pub const NODE_BACK_IN_SERVICE: &str = "NodeBackInService";
+    /// Reason of the `DisruptionTarget` condition of a pod whose node was evicted, and of the event about it. Salvor's own.
+    pub const FORCE_EVICTION_BY_SALVOR: &str = "ForceEvictionBySalvor";
     /// The brake began to hold recoveries back. Salvor's own.
     pub const BRAKE_ENGAGED: &str = "BrakeEngaged";
     /// The brake let go. Salvor's own.
@@ -64,6 +79,12 @@ pub mod events {
     pub const TAINT_NODE: &str = "TaintNode";
     /// The action of an event on a node whose taint was taken off. Salvor's own.
     pub const UNTAINT_NODE: &str = "UntaintNode";
+    /// The reporting component of the eviction recovery. Salvor's own.
+    pub const EVICTION_CONTROLLER: &str = "salvor-eviction";
+    /// The action of an event on an evicted pod. Salvor's own.
+    pub const EVICT_POD: &str = "EvictPod";
+    /// The action of an event on a node that is, or is not, evicted. Salvor's own.
+    pub const EVICT_NODE: &str = "EvictNode";
 }
 
 /// What a Job and its pods are marked with.

@@ -9,11 +9,12 @@ use crate::config::ConfigCommand;
 use crate::demo::DemoArgs;
 use crate::docs::DocsArgs;
 use crate::error::CliError;
+use crate::evict::EvictArgs;
 use crate::explain::ExplainArgs;
 use crate::local_cluster::LocalClusterArgs;
 use crate::manifests::ManifestsArgs;
 use crate::run::RunArgs;
-use crate::{completions, config, demo, docs, explain, local_cluster, manifests, output, run};
+use crate::{completions, config, demo, docs, evict, explain, local_cluster, manifests, output, run};
 
 /// Brings workloads back after a Kubernetes node is lost: quickly, and never twice.
 #[derive(Debug, Parser)]
@@ -34,6 +35,10 @@ enum Command {
     Run(RunArgs),
     /// Say what Salvor thinks of an object now, rule by rule, and why
     Explain(ExplainArgs),
+    /// Empty a node whose machine is off: shows what is on it, asks, and follows until its volumes are free
+    ///
+    /// It only puts the taint salvor.dev/force-eviction on the node, as `kubectl taint` would; the operator does the rest.
+    Evict(EvictArgs),
     /// Print the YAML that installs Salvor, with rights for the enabled recoveries only
     ///
     /// What is enabled is read from the same file, variables and flags as `salvor run` reads; all of it ends up in the
@@ -61,6 +66,7 @@ impl Cli {
         match self.command {
             Command::Demo(args) => return demo::execute(&args),
             Command::Run(args) => return run::execute(&args),
+            Command::Evict(args) => return evict::execute(&args),
             Command::Explain(args) => explain::execute(&args)?,
             Command::Manifests(args) => manifests::execute(&args)?,
             Command::Cluster(args) => local_cluster::execute(args)?,

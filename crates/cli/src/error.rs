@@ -45,6 +45,22 @@ pub(crate) enum CliError {
         /// Where was asked.
         cluster: String,
     },
+    #[error("{cluster}: {source}")]
+    Evict {
+        source: ExplainError,
+        /// Where was asked.
+        cluster: String,
+    },
+    #[error(
+        "node {node} is not emptied, because {alive}; switch the machine off first, and wait until it is lost"
+    )]
+    NodeAlive {
+        node: String,
+        /// What shows that it lives.
+        alive: String,
+    },
+    #[error("there is no terminal to ask on whether the machine is off: say so with --yes")]
+    NobodyToAsk,
     #[error("cannot make manifests: {0}")]
     Manifests(#[from] ManifestsError),
     #[error("cannot write to standard output: {0}")]

@@ -7,6 +7,7 @@ mod config;
 mod demo;
 mod docs;
 mod error;
+mod evict;
 mod explain;
 mod local_cluster;
 mod logging;

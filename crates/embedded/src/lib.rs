@@ -57,7 +57,10 @@ pub use cluster::{Body, Change, ChangeKind, Cluster, Settings};
 pub use core::Core;
 pub use environment::Environment;
 pub use faults::{Cut, Effect, Fault, Faults, Faulty, FaultyBody};
-pub use loops::{ControlLoops, EvictionRates, Loop, LoopOptions, NodeLifecycleTimers, UnknownLoop};
+pub use loops::{
+    AttachDetachTimers, ControlLoops, EvictionRates, Loop, LoopOptions, NodeLifecycleTimers, PodGcTimers,
+    UnknownLoop,
+};
 pub use request::{Reply, Request, Response};
 pub use server::{Server, ServerError};
 pub use status::Refusal;

@@ -138,6 +138,11 @@ impl Fleet {
         self.ask(|reply| Command::Reboot(node.to_owned(), reply)).await?
     }
 
+    /// Starts a machine whose network stays dead: its kubelet can neither send a heartbeat nor read its Node.
+    pub async fn boot_cut_off(&self, node: &str) -> Result<(), FleetError> {
+        self.ask(|reply| Command::BootCutOff(node.to_owned(), reply)).await?
+    }
+
     /// What the fleet is doing now.
     pub async fn stats(&self) -> Result<FleetStats, FleetError> {
         self.ask(Command::Stats).await
@@ -175,6 +180,7 @@ enum Command {
     Inject(String, Fault, Reply),
     Heal(String, Reply),
     Reboot(String, Reply),
+    BootCutOff(String, Reply),
     Stats(oneshot::Sender<FleetStats>),
 }
 
@@ -335,6 +341,13 @@ impl Driver {
                     slot.flap = None;
                 });
                 let _ = reply.send(rebooted.map(|()| self.come_back(&node)));
+            }
+            Command::BootCutOff(node, reply) => {
+                let booted = self.with_new_life(&node, |slot, boot_id, now| {
+                    slot.kubelet.boot_cut_off(boot_id, now);
+                    slot.flap = None;
+                });
+                let _ = reply.send(booted);
             }
             Command::Stats(reply) => {
                 let _ = reply.send(FleetStats {
@@ -499,7 +512,7 @@ impl Driver {
         };
         let news = NodeNews::of(node);
         // Taints are what the API says; a node that hears nothing learns of them when it comes back.
-        let waiting = slot.kubelet.see_node(news.taints, news.attached);
+        let waiting = slot.kubelet.see_node(news.taints, news.attached, news.ready, self.clock.now());
         let told = slot.reported.as_ref().map_or(u64::MAX, |(_, at)| *at);
         if !news.ready && news.resource_version > told {
             slot.reported = None;

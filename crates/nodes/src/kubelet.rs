@@ -17,6 +17,9 @@ use crate::{
     truth::{GroundTruth, Work},
 };
 
+/// The taint of a node whose pods are evicted by force.
+const FORCE_EVICTION: &str = "salvor.dev/force-eviction";
+
 /// Names one pod on one node: the UID for a pod from the API, the name for a static one.
 pub(crate) type PodKey = String;
 
@@ -106,6 +109,8 @@ pub(crate) struct Kubelet {
     next_ip: u32,
     boot_id: String,
     condition: Condition,
+    /// Started, and not yet seen its own Node Ready by the API's word: only what tolerates an eviction may start.
+    starting: bool,
     ready_since: Timestamp,
     taints: Vec<Taint>,
     attached: BTreeSet<String>,
@@ -127,6 +132,7 @@ impl Kubelet {
             next_ip: 0,
             boot_id,
             condition: Condition::Healthy,
+            starting: false,
             ready_since: now,
             taints: profile.taints.clone(),
             attached: BTreeSet::new(),
@@ -196,9 +202,16 @@ impl Kubelet {
         for worker in self.workers.values_mut() {
             worker.acknowledged = None;
         }
-        if restarted {
-            self.admit_again(now);
-        }
+        // First the heartbeat; then, by the Node that comes back, which pods may start.
+        self.starting |= restarted;
+    }
+
+    /// The machine starts, but its network does not: its kubelet can neither send a heartbeat nor read its Node.
+    pub(crate) fn boot_cut_off(&mut self, boot_id: String, now: Timestamp) {
+        self.suffer(Fault::Crash, now);
+        self.boot_id = boot_id;
+        self.condition = Condition::Partitioned;
+        self.starting = true;
     }
 
     /// The machine restarts: containers end now, and the kubelet comes back at once.
@@ -210,9 +223,20 @@ impl Kubelet {
     // ---- what it hears ------------------------------------------------------------------------
 
     /// What the Node object says now. Returns the pods that may have waited for it.
-    pub(crate) fn see_node(&mut self, taints: Vec<Taint>, attached: BTreeSet<String>) -> Vec<PodKey> {
+    pub(crate) fn see_node(
+        &mut self,
+        taints: Vec<Taint>,
+        attached: BTreeSet<String>,
+        ready: bool,
+        now: Timestamp,
+    ) -> Vec<PodKey> {
         self.taints = taints;
-        if self.attached == attached {
+        let begins = self.starting && ready && self.is_connected();
+        if begins {
+            self.starting = false;
+            self.admit_again(now);
+        }
+        if self.attached == attached && !begins {
             return Vec::new();
         }
         self.attached = attached;
@@ -343,14 +367,15 @@ impl Kubelet {
     }
 
     fn catch_up_one(&mut self, key: &PodKey, now: Timestamp) -> Option<Timestamp> {
+        let runs = !matches!(self.condition, Condition::Off | Condition::KubeletStopped);
+        let connected = self.is_connected();
+        let worker = self.workers.get_mut(key)?;
         let world = World {
             node: &self.profile.name,
             truth: &self.truth,
             backoff: self.timers.restart_backoff,
-            kubelet_runs: !matches!(self.condition, Condition::Off | Condition::KubeletStopped),
+            kubelet_runs: runs && (!self.starting || worker.starts_anywhere()),
         };
-        let connected = self.is_connected();
-        let worker = self.workers.get_mut(key)?;
         // Only the API can tell a kubelet that a volume is attached.
         if connected {
             worker.mount_if_attached(&self.attached, now);
@@ -565,6 +590,14 @@ impl Worker {
             }
         }
         self.api = Some(view);
+    }
+
+    /// Whether it starts on a node that is being emptied, or that does not know yet: a static pod, or one that tolerates it.
+    fn starts_anywhere(&self) -> bool {
+        let eviction =
+            Taint { key: FORCE_EVICTION.to_owned(), effect: "NoExecute".to_owned(), ..Taint::default() };
+        let tolerates_it = |view: &PodView| view.state.tolerations.iter().any(|t| tolerates(t, &eviction));
+        matches!(self.origin, Origin::Static { .. }) || self.api.as_ref().is_some_and(tolerates_it)
     }
 
     fn is_over(&self) -> bool {

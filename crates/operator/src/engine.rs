@@ -16,7 +16,7 @@ use salvor_recovery::{
     brake::{Brake, Transition},
 };
 use tokio::{
-    sync::mpsc,
+    sync::{mpsc, watch},
     time::{Instant, sleep_until},
 };
 use tokio_util::sync::CancellationToken;
@@ -58,6 +58,8 @@ pub(crate) struct Shared {
     pub(crate) leadership: Leadership,
     pub(crate) executor: Executor,
     pub(crate) brake: Arc<Mutex<Brake>>,
+    /// Marked when the brake lets go: whichever recovery saw it, all of them go on.
+    pub(crate) released: watch::Sender<()>,
     pub(crate) metrics: Metrics,
     pub(crate) dry_run: bool,
     /// What events about Salvor itself are about.
@@ -160,12 +162,18 @@ impl<R: Recovery> Engine<R> {
     /// Runs until told to stop, then until what is under way has ended.
     pub(crate) async fn run(mut self, mut news: mpsc::Receiver<R::News>, stop: CancellationToken) {
         let leadership = self.shared.leadership.clone();
+        let mut released = self.shared.released.subscribe();
         loop {
             let wake = self.timers.peek().map(|Reverse((at, _))| *at);
             tokio::select! {
                 biased;
                 () = stop.cancelled() => break,
                 () = leadership.changed(self.led) => self.lead(leadership.leads()),
+                Ok(()) = released.changed() => {
+                    for subject in std::mem::take(&mut self.held) {
+                        self.enqueue(subject);
+                    }
+                }
                 Some(end) = self.ends.1.recv() => self.ended(end),
                 Some(first) = news.recv() => {
                     self.hear(first);
@@ -234,9 +242,7 @@ impl<R: Recovery> Engine<R> {
         self.shared.metrics.brake_engaged(engaged);
         let Some(transition) = transition else { return false };
         if let Transition::Released(_) = transition {
-            for subject in std::mem::take(&mut self.held) {
-                self.enqueue(subject);
-            }
+            self.shared.released.send_replace(());
         }
         if self.led {
             self.announce(&transition);
@@ -645,9 +651,8 @@ impl<I: LiveInquiry> Attempt<I> {
 
 /// Whether a second judgement still asks for these very steps, on these very objects.
 fn asks_for<Why>(judgement: &Judgement<Why>, action: &Action) -> bool {
-    let same = |a: &Action, b: &Action| a.name() == b.name() && a.subject() == b.subject();
     let asked: Vec<&Action> = judgement.verdict.actions().iter().flat_map(Action::steps).collect();
-    action.steps().iter().all(|step| asked.iter().any(|other| same(other, step)))
+    action.steps().iter().all(|step| asked.iter().any(|other| other.is_same_step(step)))
 }
 
 fn far_away() -> Instant {

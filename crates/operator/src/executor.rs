@@ -15,9 +15,11 @@ use http::{
 };
 use jiff::Timestamp;
 use kube::{Client, core::Status};
+use salvor_api::names::annotations;
 use salvor_recovery::{
     Action,
-    action::{EventNote, JobRef, NodeRef, PodRef, Subject, Taint},
+    action::{EventNote, JobRef, NodeCondition, NodeRef, PodRef, Subject, Taint},
+    eviction::{Claim, Progress},
 };
 use serde_json::{Value, json};
 use tokio::{sync::Semaphore, time::Instant};
@@ -61,6 +63,9 @@ pub(crate) enum Failure {
     /// The server refuses, and will again until somebody changes something.
     #[error("not allowed to {verb} {resource}: {message}")]
     Forbidden { verb: &'static str, resource: &'static str, message: String },
+    /// A volume that stays cannot be told from those that go.
+    #[error("claim {0} has a volume of a kind that Salvor cannot name, so no volume of its node is let go")]
+    Unnameable(Claim),
     /// No answer in time: it may or may not have been done.
     #[error("no answer within {0:?}; it may or may not have been done")]
     Unanswered(Duration),
@@ -77,6 +82,7 @@ impl Failure {
             Self::NotLeading => "not_leading",
             Self::Throttled(_) => "throttled",
             Self::Forbidden { .. } => "forbidden",
+            Self::Unnameable(_) => "unnameable",
             Self::Unanswered(_) => "unanswered",
             Self::Api(_) => "error",
         }
@@ -291,15 +297,40 @@ impl Executor {
             Action::AtOnce(_) | Action::Mention(_) => Ok(Written::Nothing),
             Action::TaintNode { node, resource_version, taint, mark, since } => {
                 self.change_taints(node, resource_version, |taints| {
-                    taints.retain(|t| !is(t, taint));
-                    let mut added = json!({ "key": taint.key, "effect": taint.effect, "timeAdded": since });
-                    if !taint.value.is_empty() {
-                        added["value"] = taint.value.as_str().into();
-                    }
-                    taints.push(added);
+                    add_taint(taints, taint, *since);
                     (*mark, json!(since.to_string()))
                 })
                 .await
+            }
+            Action::StartEviction { node, resource_version, taint, progress } => {
+                self.change_taints(node, resource_version, |taints| {
+                    if let Some(taint) = taint {
+                        add_taint(taints, taint, progress.started);
+                    }
+                    (annotations::EVICTION, json!(annotation(progress)))
+                })
+                .await
+            }
+            Action::EndEviction { node, resource_version, progress } => {
+                self.change_taints(node, resource_version, |taints| {
+                    taints.retain(|t| t["key"] != salvor_api::names::taints::FORCE_EVICTION);
+                    (annotations::EVICTION, json!(progress.as_ref().map(annotation)))
+                })
+                .await
+            }
+            Action::ReportEviction { node, resource_version, condition, progress } => {
+                let status = json!({ "conditions": [node_condition(condition)] });
+                self.patch_node_status(node, resource_version, progress.as_ref(), &status).await
+            }
+            Action::ReleaseVolumes { node, resource_version, in_use, keep, progress } => {
+                let (volumes, names) = self.volumes_of(keep).await?;
+                let kept: Vec<&String> = in_use.iter().filter(|volume| names.contains(volume)).collect();
+                let mut progress = progress.clone();
+                if let Some(released) = &mut progress.released {
+                    released.volumes = volumes;
+                }
+                let status = json!({ "volumesInUse": kept });
+                self.patch_node_status(node, resource_version, Some(&progress), &status).await
             }
             Action::UntaintNode { node, resource_version, taint, mark } => {
                 self.change_taints(node, resource_version, |taints| {
@@ -354,6 +385,51 @@ impl Executor {
             "spec": { "taints": taints },
         });
         self.patch(&path, "application/merge-patch+json", &body, "nodes").await
+    }
+
+    /// A node's annotations can be written with its status.
+    async fn patch_node_status(
+        &self,
+        node: &NodeRef,
+        judged: &str,
+        progress: Option<&Progress>,
+        status: &Value,
+    ) -> Result<Written, Failure> {
+        let mut metadata = json!({ "uid": node.uid, "resourceVersion": judged });
+        if let Some(progress) = progress {
+            metadata["annotations"] = json!({ annotations::EVICTION: annotation(progress) });
+        }
+        let body = json!({ "metadata": metadata, "status": status });
+        let path = format!("/api/v1/nodes/{}/status", node.name);
+        // Strategic: conditions are merged by their type; the list of volumes is replaced whole.
+        self.patch(&path, STRATEGIC, &body, "nodes/status").await
+    }
+
+    /// The PersistentVolumes behind claims, and how a node calls them. A claim that is not bound has none.
+    async fn volumes_of(&self, claims: &[Claim]) -> Result<(Vec<String>, Vec<String>), Failure> {
+        let (mut volumes, mut names) = (Vec::new(), Vec::new());
+        for claim in claims {
+            let Claim { namespace, name } = claim;
+            let path = format!("/api/v1/namespaces/{namespace}/persistentvolumeclaims/{name}");
+            let Some(volume) = self.read(&path).await?.and_then(|c| text(&c["spec"]["volumeName"])) else {
+                continue;
+            };
+            let path = format!("/api/v1/persistentvolumes/{volume}");
+            let Some(object) = self.read(&path).await? else { continue };
+            let csi = &object["spec"]["csi"];
+            let (Some(driver), Some(handle)) = (text(&csi["driver"]), text(&csi["volumeHandle"])) else {
+                return Err(Failure::Unnameable(claim.clone()));
+            };
+            names.push(format!("kubernetes.io/csi/{driver}^{handle}"));
+            volumes.push(volume);
+        }
+        Ok((volumes, names))
+    }
+
+    async fn read(&self, path: &str) -> Result<Option<Value>, Failure> {
+        let found = live::get(&self.0.client, path).await.map_err(Failure::Api)?;
+        let parse = |text: String| serde_json::from_str(&text);
+        found.map(parse).transpose().map_err(|e| Failure::Api(kube::Error::SerdeError(e)))
     }
 
     async fn emit(&self, note: &EventNote) -> Result<Written, Failure> {
@@ -490,6 +566,35 @@ fn gone_is_fine(result: Result<Written, Failure>) -> Result<Written, Failure> {
         Err(Failure::Gone) => Ok(Written::Nothing),
         other => other,
     }
+}
+
+fn add_taint(taints: &mut Vec<Value>, taint: &Taint, since: Timestamp) {
+    taints.retain(|t| !is(t, taint));
+    let mut added = json!({ "key": taint.key, "effect": taint.effect, "timeAdded": since });
+    if !taint.value.is_empty() {
+        added["value"] = taint.value.as_str().into();
+    }
+    taints.push(added);
+}
+
+fn annotation(progress: &Progress) -> String {
+    // Times and strings always have a JSON form.
+    serde_json::to_string(progress).unwrap_or_default()
+}
+
+fn node_condition(condition: &NodeCondition) -> Value {
+    json!({
+        "type": condition.kind,
+        "status": if condition.holds { "True" } else { "False" },
+        "reason": condition.reason,
+        "message": condition.message,
+        "lastHeartbeatTime": condition.last_transition_time,
+        "lastTransitionTime": condition.last_transition_time,
+    })
+}
+
+fn text(value: &Value) -> Option<String> {
+    value.as_str().filter(|text| !text.is_empty()).map(str::to_owned)
 }
 
 fn is(taint: &Value, wanted: &Taint) -> bool {

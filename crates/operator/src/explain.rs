@@ -1,11 +1,14 @@
 //! What Salvor thinks of an object now, from the live objects, by the same `decide` that acts.
 
+use std::collections::BTreeSet;
+
 use k8s_openapi::api::coordination::v1::Lease;
 use kube::{Api, Client};
 use salvor_api::config::Configuration;
 use salvor_recovery::{
-    Judgement, Reason, Report,
+    Action, Judgement, Reason, Report,
     brake::{Brake, BrakeState},
+    eviction::{self as evicting, EvictionPolicy, NodeView, Scene},
     job::{JobPolicy, Memory, decide, remember},
     zombie::{ZombiePolicy, decide_node, decide_pod},
 };
@@ -14,11 +17,11 @@ use serde::{Deserialize, Serialize};
 use crate::{
     leader::brake_state,
     live,
-    recoveries::{job, zombie},
+    recoveries::{eviction, job, zombie},
     time::Time,
 };
 
-/// Why an explanation cannot be given.
+/// Why an explanation cannot be given, or a node cannot be asked to be emptied.
 #[derive(Debug, thiserror::Error)]
 pub enum ExplainError {
     /// There is no such object.
@@ -28,6 +31,14 @@ pub enum ExplainError {
     #[error("cannot read {what}: {}", live::brief(.source))]
     Api {
         /// What was read.
+        what: String,
+        /// What went wrong.
+        source: kube::Error,
+    },
+    /// The API refused a write.
+    #[error("cannot write {what}: {}", live::brief(.source))]
+    Write {
+        /// What was written.
         what: String,
         /// What went wrong.
         source: kube::Error,
@@ -79,8 +90,19 @@ pub async fn explain_pod(
     };
     let policy = ZombiePolicy::new(configuration);
     let judgement = decide_pod(&pod, node.as_ref(), &policy, time.server());
-    let report = reviewed(&client, configuration, &time, judgement).await;
-    Ok(Explanation { subject, recoveries: vec![report], history })
+    let mut recoveries = vec![reviewed("zombie", &client, configuration, &time, judgement).await];
+    if let Some(name) = &pod.node_name {
+        let policy = EvictionPolicy::new(configuration);
+        let read = concerned_node(&client, &policy, name, &time).await;
+        if let Some(node) = read.map_err(|e| cannot_read(&format!("node {name}"), e))? {
+            let read = eviction::read_pod(&client, namespace, &pod.pod.name).await;
+            let pod = read.map_err(|e| cannot_read(&subject, e))?;
+            let pod = pod.ok_or_else(|| ExplainError::NotFound(subject.clone()))?;
+            let judgement = evicting::decide_pod(&pod, Some(&node), &policy, time.server());
+            recoveries.push(reviewed("eviction", &client, configuration, &time, judgement).await);
+        }
+    }
+    Ok(Explanation { subject, recoveries, history })
 }
 
 /// What Salvor thinks of a Job now.
@@ -125,8 +147,62 @@ pub async fn explain_node(
         .map_err(|e| cannot_read(&format!("the Lease of node {name}"), e))?;
     let policy = ZombiePolicy::new(configuration);
     let judgement = decide_node(&node, &policy, time.server());
-    let report = reviewed(&client, configuration, &time, judgement).await;
-    Ok(Explanation { subject, recoveries: vec![report], history })
+    let of_zombie = reviewed("zombie", &client, configuration, &time, judgement).await;
+    let of_eviction = explain_eviction(&client, configuration, name, !history.is_empty(), &time)
+        .await
+        .map_err(|e| cannot_read(&subject, e))?;
+    let recoveries = [Some(of_zombie), of_eviction].into_iter().flatten().collect();
+    Ok(Explanation { subject, recoveries, history })
+}
+
+/// What the eviction recovery says about a node; `None` if the node is gone by now.
+async fn explain_eviction(
+    client: &Client,
+    configuration: &Configuration,
+    name: &str,
+    announced: bool,
+    time: &Time,
+) -> kube::Result<Option<RecoveryReport>> {
+    let policy = EvictionPolicy::new(configuration);
+    let Some(mut node) = eviction::read_node(client, name).await? else { return Ok(None) };
+    node.lease = eviction::read_lease(client, name, time.server()).await?;
+    let pods = eviction::read_pods(client, name).await?;
+    let attachments = eviction::read_attachments(client, name).await?;
+    let zone = eviction::read_zone(client, &node.zone).await?;
+    let judge = |node: &NodeView| {
+        let (pods, attachments) = (Some(pods.iter().collect()), Some(attachments.iter().collect()));
+        evicting::decide_node(&Scene { node, pods, attachments, zone }, &policy, time.server())
+    };
+    let mut judgement = judge(&node);
+    // Which events were recorded is known to who recorded them; here they count as told if any were.
+    if announced {
+        node.told = told_by(judgement.verdict.actions());
+        judgement = judge(&node);
+    }
+    Ok(Some(reviewed("eviction", client, configuration, time, judgement).await))
+}
+
+fn told_by(actions: &[Action]) -> BTreeSet<String> {
+    let note = |action: &Action| match action {
+        Action::EmitEvent(note) => Some(note.name.clone()),
+        _ => None,
+    };
+    actions.iter().filter_map(note).collect()
+}
+
+/// A node that has anything to do with evictions, with its Lease.
+async fn concerned_node(
+    client: &Client,
+    policy: &EvictionPolicy,
+    name: &str,
+    time: &Time,
+) -> kube::Result<Option<NodeView>> {
+    let Some(mut node) = eviction::read_node(client, name).await? else { return Ok(None) };
+    if node.progress.is_none() && !node.taints.iter().any(|taint| policy.concerns(taint)) {
+        return Ok(None);
+    }
+    node.lease = eviction::read_lease(client, name, time.server()).await?;
+    Ok(Some(node))
 }
 
 fn connect(config: kube::Config) -> Result<(Client, Time), ExplainError> {
@@ -141,6 +217,7 @@ fn cannot_read(what: &str, source: kube::Error) -> ExplainError {
 
 /// The judgement as the leader would have it, with the brake's memory from the lease.
 async fn reviewed<Why: Reason>(
+    recovery: &'static str,
     client: &Client,
     configuration: &Configuration,
     time: &Time,
@@ -153,7 +230,7 @@ async fn reviewed<Why: Reason>(
     let state = lease.as_ref().and_then(brake_state).unwrap_or_else(BrakeState::default);
     let brake = Brake::new(configuration.brake.clone(), state);
     let judgement = brake.review(time.server(), judgement);
-    RecoveryReport { recovery: "zombie", report: judgement.report() }
+    RecoveryReport { recovery, report: judgement.report() }
 }
 
 /// What Salvor has told about an object, from its events.
@@ -179,6 +256,7 @@ async fn history(client: &Client, namespace: &str, uid: &str) -> kube::Result<Ve
     let ours = [
         salvor_api::names::events::POD_TERMINATION_CONTROLLER,
         salvor_api::names::job::events::JOB_CONTROLLER,
+        salvor_api::names::events::EVICTION_CONTROLLER,
     ];
     let mut lines: Vec<String> = events
         .items

@@ -9,6 +9,7 @@
 mod client;
 mod crash;
 mod engine;
+mod evict;
 mod executor;
 mod explain;
 #[cfg(test)]
@@ -16,6 +17,7 @@ mod fake_api;
 mod http;
 mod leader;
 mod live;
+mod looks;
 mod metrics;
 mod notices;
 mod operator;
@@ -25,6 +27,7 @@ mod surroundings;
 mod time;
 pub mod watch;
 
+pub use evict::{End, EvictionDesk, Standing, Survey, SurveyedPod, SurveyedVolume};
 pub use explain::{ExplainError, Explanation, RecoveryReport, explain_job, explain_node, explain_pod};
 pub use metrics::reference as metrics_reference;
 pub use notices::{Notice, Notices};

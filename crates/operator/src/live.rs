@@ -1,7 +1,7 @@
 //! Reads of single objects, as text: each reader decodes what it needs.
 
 use http::Request;
-use jiff::Timestamp;
+use jiff::{SignedDuration, Timestamp};
 use kube::Client;
 use serde::Deserialize;
 
@@ -17,6 +17,23 @@ pub(crate) async fn get(client: &Client, path: &str) -> kube::Result<Option<Stri
 
 /// When a node's kubelet last renewed its Lease; `None` when it has no Lease.
 pub(crate) async fn lease_renewed(client: &Client, node: &str) -> kube::Result<Option<Timestamp>> {
+    Ok(node_lease(client, node).await?.map(|lease| lease.renewed))
+}
+
+/// A node's Lease, once it was renewed.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub(crate) struct NodeLease {
+    /// When, by the kubelet's clock.
+    pub(crate) renewed: Timestamp,
+    /// How long that is good for, as it says itself.
+    pub(crate) lasts: SignedDuration,
+}
+
+/// What kubelets ask for by default.
+const LEASE_LASTS: i64 = 40;
+
+/// A node's Lease; `None` when it has none, or one that was never renewed.
+pub(crate) async fn node_lease(client: &Client, node: &str) -> kube::Result<Option<NodeLease>> {
     #[derive(Deserialize, Default)]
     #[serde(default)]
     struct Lease {
@@ -26,11 +43,13 @@ pub(crate) async fn lease_renewed(client: &Client, node: &str) -> kube::Result<O
     #[serde(rename_all = "camelCase", default)]
     struct Spec {
         renew_time: Option<Timestamp>,
+        lease_duration_seconds: Option<i64>,
     }
     let path = format!("/apis/coordination.k8s.io/v1/namespaces/kube-node-lease/leases/{node}");
     let Some(text) = get(client, &path).await? else { return Ok(None) };
-    let lease: Lease = serde_json::from_str(&text).map_err(kube::Error::SerdeError)?;
-    Ok(lease.spec.renew_time)
+    let Lease { spec } = serde_json::from_str(&text).map_err(kube::Error::SerdeError)?;
+    let lasts = SignedDuration::from_secs(spec.lease_duration_seconds.unwrap_or(LEASE_LASTS));
+    Ok(spec.renew_time.map(|renewed| NodeLease { renewed, lasts }))
 }
 
 /// An API error in one line: kube's own form repeats the whole Status.

@@ -64,6 +64,8 @@ descriptions! {
     JOB_FINISHED_INDEXES = "job_controller_job_finished_indexes", "counter", "status, backoffLimit", "Indexes of Indexed Jobs that came to their end, with a backoff limit of their own (perIndex) or not (global)";
     EXTERNAL_JOBS = "job_controller_jobs_by_external_controller", "counter", "controller_name", "Jobs that name another controller in spec.managedBy, counted when they are first seen";
     JOB_PODS_CREATION = "job_controller_job_pods_creation", "counter", "reason, status", "Pods made for Jobs: new, recreate_terminating_or_failed or recreate_failed, and whether the server took them";
+    EVICTIONS = "salvor_eviction_nodes", "gauge", "state", "Nodes whose eviction is requested, started, or finished and waiting for the node's return";
+    EVICTION_PODS = "salvor_eviction_pods", "gauge", "", "Pods on nodes that are being emptied, those that stay included";
     CLOCK = "salvor_server_clock_offset_seconds", "gauge", "bound", "How far the API server's clock is ahead of ours, at least and at most";
 }
 
@@ -91,6 +93,11 @@ struct HeldLabels {
     by: &'static str,
 }
 
+#[derive(Clone, Debug, PartialEq, Eq, Hash, EncodeLabelSet)]
+struct StateLabel {
+    state: &'static str,
+}
+
 /// The metrics of one process. Clones share them.
 #[derive(Clone, Debug)]
 pub(crate) struct Metrics(Arc<Inner>);
@@ -108,6 +115,8 @@ struct Inner {
     in_flight: Family<RecoveryLabel, Gauge>,
     held: Family<HeldLabels, Counter>,
     job: JobMetrics,
+    evictions: Family<StateLabel, Gauge>,
+    eviction_pods: Gauge,
 }
 
 impl Metrics {
@@ -126,6 +135,8 @@ impl Metrics {
             in_flight: Family::default(),
             held: Family::default(),
             job,
+            evictions: Family::default(),
+            eviction_pods: Gauge::default(),
         };
         let metrics = Self(Arc::new(inner));
         let build = Family::<[(&str, &str); 1], Gauge>::default();
@@ -142,6 +153,8 @@ impl Metrics {
             registry.register(QUEUE.name, QUEUE.help, metrics.0.queue.clone());
             registry.register(IN_FLIGHT.name, IN_FLIGHT.help, metrics.0.in_flight.clone());
             registry.register(HELD.name, HELD.help, metrics.0.held.clone());
+            registry.register(EVICTIONS.name, EVICTIONS.help, metrics.0.evictions.clone());
+            registry.register(EVICTION_PODS.name, EVICTION_PODS.help, metrics.0.eviction_pods.clone());
             registry.register_collector(Box::new(ClockMetrics(time.clone())));
         }
         metrics
@@ -185,10 +198,17 @@ impl Metrics {
         &self.0.job
     }
 
+    /// How many nodes are in which state of their eviction, and how many pods are on them.
+    pub(crate) fn evictions(&self, nodes: &[(&'static str, usize)], pods: usize) {
+        for (state, nodes) in nodes {
+            self.0.evictions.get_or_create(&StateLabel { state }).set(as_gauge(*nodes));
+        }
+        self.0.eviction_pods.set(as_gauge(pods));
+    }
+
     pub(crate) fn queue(&self, recovery: &'static str, waiting: usize, in_flight: usize) {
-        let gauge = |n: usize| i64::try_from(n).unwrap_or(i64::MAX);
-        self.0.queue.get_or_create(&RecoveryLabel { recovery }).set(gauge(waiting));
-        self.0.in_flight.get_or_create(&RecoveryLabel { recovery }).set(gauge(in_flight));
+        self.0.queue.get_or_create(&RecoveryLabel { recovery }).set(as_gauge(waiting));
+        self.0.in_flight.get_or_create(&RecoveryLabel { recovery }).set(as_gauge(in_flight));
     }
 
     /// All metrics in Prometheus' text format.
@@ -206,6 +226,10 @@ impl Metrics {
     fn registry(&self) -> std::sync::MutexGuard<'_, Registry> {
         self.0.registry.lock().unwrap_or_else(PoisonError::into_inner)
     }
+}
+
+fn as_gauge(count: usize) -> i64 {
+    i64::try_from(count).unwrap_or(i64::MAX)
 }
 
 /// OpenMetrics names a counter without its suffix in HELP and TYPE; Prometheus' own text format, which most tools check
@@ -311,6 +335,7 @@ mod tests {
         metrics.retried("zombie");
         metrics.held("zombie", "MaxPodsPerMinute");
         metrics.queue("zombie", 1, 2);
+        metrics.evictions(&[("started", 1)], 10);
         metrics.job().pod_created("new", "succeeded");
         metrics.job().synced("Indexed", true, SyncAction::PodsCreated, std::time::Duration::from_millis(5));
         metrics.job().failure_handled(FailureAction::Ignore);

@@ -10,6 +10,7 @@ use salvor_api::config::Configuration;
 use salvor_recovery::{
     action::Subject,
     brake::{Brake, BrakeState},
+    eviction::EvictionPolicy,
     job::JobPolicy,
     zombie::ZombiePolicy,
 };
@@ -23,7 +24,7 @@ use crate::{
     leader::{Elector, Leadership},
     metrics::Metrics,
     notices::Notices,
-    recoveries::{job::Jobs, zombie::Zombies},
+    recoveries::{eviction::Evictions, job::Jobs, zombie::Zombies},
     recovery::Recovery,
     surroundings::Surroundings,
     time::std_duration,
@@ -135,6 +136,7 @@ impl Operator {
             leadership,
             executor,
             brake,
+            released: tokio::sync::watch::Sender::new(()),
             metrics: metrics.clone(),
             dry_run: configuration.dry_run,
             home: home(configuration),
@@ -152,6 +154,15 @@ impl Operator {
             engines: Vec::new(),
         };
         let zombie = ZombiePolicy::new(configuration);
+        let eviction = EvictionPolicy::new(configuration);
+        if eviction.enabled {
+            // Both see all nodes; one of them tells the brake.
+            let tells_brake = zombie.disabled.is_some();
+            let evictions = Evictions::new(Arc::new(eviction), metrics.clone(), tells_brake);
+            running.start(evictions, at_once(writes));
+        } else {
+            tracing::warn!(recovery = Evictions::NAME, "switched off");
+        }
         if let Some(disabled) = zombie.disabled {
             tracing::warn!(recovery = Zombies::NAME, ?disabled, "switched off");
         } else {

@@ -4,6 +4,7 @@
 //! an HTTP 410, and hammers a server that closes watches at once. What irreversible actions rest on must not do that.
 
 use std::{
+    borrow::Cow,
     collections::BTreeSet,
     sync::{
         Arc, Mutex, PoisonError,
@@ -45,7 +46,7 @@ pub struct Target {
     /// Its path in the API.
     pub path: &'static str,
     /// Server-side selection, if the API allows one.
-    pub field_selector: Option<&'static str>,
+    pub field_selector: Option<Cow<'static, str>>,
 }
 
 /// What a recovery keeps of an object.
@@ -395,7 +396,7 @@ impl<P: Project> Follower<P> {
     }
 
     fn request(&self, query: &[(&str, String)]) -> Result<Request<Vec<u8>>, WatchEnd> {
-        let selector = self.target.field_selector.map(|s| ("fieldSelector", s.to_owned()));
+        let selector = self.target.field_selector.as_deref().map(|s| ("fieldSelector", s.to_owned()));
         let pairs = query.iter().cloned().chain(selector);
         let query: Vec<String> = pairs.map(|(k, v)| format!("{k}={}", percent_encode(&v))).collect();
         let uri = format!("{}?{}", self.target.path, query.join("&"));

@@ -28,7 +28,8 @@ export function drawPanels() {
 /** Twice a second: clocks, and what counts down. */
 export function tick() {
   if (!world.connected || world.nodes.size === 0) return;
-  find("#clock").textContent = time(now());
+  const { speed } = world.hello;
+  find("#clock").textContent = speed === 1 ? time(now()) : `${speed}× · ${time(now())}`;
   tickMap();
   sample();
   for (const item of document.querySelectorAll(".cases em[data-until]")) {
@@ -65,7 +66,7 @@ function drawHeadline() {
   else if (lost === 0 && stuck === 0) text = `All ${plural(world.nodes.size, "node", "nodes")} accounted for. Nothing is stuck.`;
   else {
     const nodes = lost > 0 ? `${isAre(lost, "node", "nodes")} silent. ` : "";
-    text = nodes + (stuck > 0 ? `${isAre(stuck, "pod", "pods")} stuck.` : "Nothing is stuck yet.");
+    text = nodes + (stuck > 0 ? `${isAre(stuck, "pod", "pods")} stuck.` : "Nothing is stuck.");
   }
   setText(headline, text);
   headline.classList.toggle("bad", lost > 0 || stuck > 0);

@@ -216,8 +216,12 @@ impl World {
         }
     }
 
-    fn put_pod(&mut self, pod: Pod, now: Timestamp) {
+    fn put_pod(&mut self, mut pod: Pod, now: Timestamp) {
         let known = self.pods.get(&pod.uid).map(|known| &known.value);
+        // What is over stays over, also if a kubelet that was away says so of late.
+        if let Some(phase @ (Phase::Succeeded | Phase::Failed)) = known.map(|old| old.phase) {
+            pod.phase = phase;
+        }
         if known == Some(&pod) {
             return;
         }

@@ -6,6 +6,7 @@ use jiff::Timestamp;
 use serde::Serialize;
 use serde_json::Value;
 
+use crate::eviction::{Claim, Progress};
 use crate::job::JobStatus;
 
 /// A pod, and no other pod of the same name.
@@ -160,6 +161,23 @@ pub struct Condition {
     /// Its type.
     #[serde(rename = "type")]
     pub kind: &'static str,
+    /// Its reason.
+    pub reason: &'static str,
+    /// Its message.
+    pub message: String,
+    /// Since when, to the second.
+    pub last_transition_time: Timestamp,
+}
+
+/// A condition to set on a node, replacing one of the same type and leaving all others.
+#[derive(Clone, Debug, PartialEq, Eq, Serialize)]
+#[serde(rename_all = "camelCase")]
+pub struct NodeCondition {
+    /// Its type.
+    #[serde(rename = "type")]
+    pub kind: &'static str,
+    /// Whether it holds.
+    pub holds: bool,
     /// Its reason.
     pub reason: &'static str,
     /// Its message.
@@ -349,6 +367,52 @@ pub enum Action {
         /// The Job.
         job: JobRef,
     },
+    /// Writes on a node that its eviction has begun, and taints it so that its kubelet refuses pods, if the node is still
+    /// exactly as it was judged.
+    StartEviction {
+        /// The node.
+        node: NodeRef,
+        /// The state that was judged.
+        resource_version: String,
+        /// The taint to add, if it is not there.
+        taint: Option<Taint>,
+        /// What is written.
+        progress: Progress,
+    },
+    /// Writes the condition of a node's eviction, and how far it has come, if the node is still exactly as it was judged.
+    ReportEviction {
+        /// The node.
+        node: NodeRef,
+        /// The state that was judged.
+        resource_version: String,
+        /// The condition.
+        condition: NodeCondition,
+        /// How far it has come, if that changes.
+        progress: Option<Progress>,
+    },
+    /// Takes volumes out of what a node has in use, so that they are detached, if the node is still exactly as it was
+    /// judged.
+    ReleaseVolumes {
+        /// The node.
+        node: NodeRef,
+        /// The state that was judged.
+        resource_version: String,
+        /// What it has in use.
+        in_use: Vec<String>,
+        /// Claims whose volumes stay.
+        keep: Vec<Claim>,
+        /// How far the eviction has come; the volumes that stay are added to it.
+        progress: Progress,
+    },
+    /// Takes every taint with our key off a node, if the node is still exactly as it was judged.
+    EndEviction {
+        /// The node.
+        node: NodeRef,
+        /// The state that was judged.
+        resource_version: String,
+        /// What is still remembered of the eviction.
+        progress: Option<Progress>,
+    },
 }
 
 impl Action {
@@ -364,6 +428,8 @@ impl Action {
             | Self::UntaintNode { .. } => true,
             // A Job that is gone from the view may only be late in it, and one that is going must not adopt.
             Self::DeleteJob { .. } | Self::AdoptPod { .. } => true,
+            // What is begun evicts pods, what is let go is detached, and without the taint a kubelet takes pods again.
+            Self::StartEviction { .. } | Self::ReleaseVolumes { .. } | Self::EndEviction { .. } => true,
             Self::RemoveFinalizer { owner_gone, .. } => *owner_gone,
             Self::AtOnce(steps) => steps.iter().any(Self::needs_a_second_look),
             Self::EmitEvent(_)
@@ -371,7 +437,8 @@ impl Action {
             | Self::CreatePod { .. }
             | Self::PatchJobStatus { .. }
             | Self::DeletePod { .. }
-            | Self::ReleasePod { .. } => false,
+            | Self::ReleasePod { .. }
+            | Self::ReportEviction { .. } => false,
         }
     }
 
@@ -379,6 +446,8 @@ impl Action {
     pub fn is_disruptive(&self) -> bool {
         match self {
             Self::PatchPodStatus { .. } | Self::ForceDeletePod { .. } | Self::TaintNode { .. } => true,
+            Self::StartEviction { .. } | Self::ReleaseVolumes { .. } => true,
+            Self::ReportEviction { .. } | Self::EndEviction { .. } => false,
             Self::AtOnce(steps) => steps.iter().any(Self::is_disruptive),
             // What a Job's own controller does to the Job's own pods is the Job's spec, not a recovery from a failure.
             Self::CreatePod { .. }
@@ -401,15 +470,28 @@ impl Action {
             | Self::DeletePod { pod }
             | Self::AdoptPod { pod, .. }
             | Self::ReleasePod { pod, .. } => Some(Subject::Pod(pod.clone())),
-            Self::TaintNode { node, .. } | Self::UntaintNode { node, .. } => {
-                Some(Subject::Node(node.clone()))
-            }
+            Self::TaintNode { node, .. }
+            | Self::UntaintNode { node, .. }
+            | Self::StartEviction { node, .. }
+            | Self::ReportEviction { node, .. }
+            | Self::ReleaseVolumes { node, .. }
+            | Self::EndEviction { node, .. } => Some(Subject::Node(node.clone())),
             Self::CreatePod { job, .. } | Self::PatchJobStatus { job, .. } | Self::DeleteJob { job } => {
                 Some(Subject::Job(job.clone()))
             }
             Self::EmitEvent(event) | Self::Mention(event) => Some(event.regarding.clone()),
             Self::AtOnce(_) => None,
         }
+    }
+
+    /// Whether another judgement asks for this very step: the same on the same object, for the same reasons as far as they
+    /// are part of it.
+    pub fn is_same_step(&self, other: &Self) -> bool {
+        let same_volumes = match (self, other) {
+            (Self::ReleaseVolumes { keep, .. }, Self::ReleaseVolumes { keep: other, .. }) => keep == other,
+            _ => true,
+        };
+        self.name() == other.name() && self.subject() == other.subject() && same_volumes
     }
 
     /// The single steps in it.
@@ -437,6 +519,10 @@ impl Action {
             Self::AdoptPod { .. } => "AdoptPod",
             Self::ReleasePod { .. } => "ReleasePod",
             Self::DeleteJob { .. } => "DeleteJob",
+            Self::StartEviction { .. } => "StartEviction",
+            Self::ReportEviction { .. } => "ReportEviction",
+            Self::ReleaseVolumes { .. } => "ReleaseVolumes",
+            Self::EndEviction { .. } => "EndEviction",
         }
     }
 }
@@ -488,6 +574,24 @@ impl fmt::Display for Action {
             Self::AdoptPod { pod, job, .. } => write!(f, "adopt pod {pod} into job {job}"),
             Self::ReleasePod { pod, job, .. } => write!(f, "release pod {pod} from job {job}"),
             Self::DeleteJob { job } => write!(f, "delete job {job}"),
+            Self::StartEviction { node, taint: Some(taint), .. } => {
+                write!(f, "begin to evict node {node}, and taint it with {taint}")
+            }
+            Self::StartEviction { node, taint: None, .. } => write!(f, "begin to evict node {node}"),
+            Self::ReportEviction { node, condition, .. } => {
+                write!(
+                    f,
+                    "report on node {node}: {}={} ({})",
+                    condition.kind, condition.holds, condition.reason
+                )
+            }
+            Self::ReleaseVolumes { node, in_use, keep, .. } => {
+                write!(f, "let {} volumes of node {node} go", in_use.len())?;
+                keep.iter().try_for_each(|claim| write!(f, ", but not that of claim {claim}"))
+            }
+            Self::EndEviction { node, .. } => {
+                write!(f, "take the taint {} off node {node}", salvor_api::names::taints::FORCE_EVICTION)
+            }
         }
     }
 }

@@ -15,7 +15,7 @@ use crate::action::{Action, EventNote, EventType, Subject};
 use crate::verdict::Judgement;
 
 /// In a small cluster two lost nodes are easily more than half of it, and yet an everyday failure.
-const NODES_ALWAYS_ALLOWED: u32 = 2;
+pub(crate) const NODES_ALWAYS_ALLOWED: u32 = 2;
 
 /// How many pods a node holds at most by default; how many it really holds is not watched.
 const PODS_OF_A_NODE: u32 = 110;
@@ -49,6 +49,8 @@ pub struct Engaged {
 pub struct BrakeState {
     /// Pods admitted, by the second (Unix time) in which they were.
     admitted: BTreeMap<i64, u32>,
+    /// Nodes admitted, likewise.
+    admitted_nodes: BTreeMap<i64, u32>,
     /// Whether and since when too many nodes are unreachable.
     engaged: Option<Engaged>,
 }
@@ -68,6 +70,29 @@ pub enum Held {
         /// The limit.
         max_unreachable_percent: u8,
     },
+    /// Too large a share of a zone's nodes is unreachable.
+    #[error(
+        "{} of {} nodes of zone {zone:?} are unreachable, more than brake.maxUnreachablePercent={max_unreachable_percent} allows",
+        nodes.unreachable, nodes.total
+    )]
+    ZoneDown {
+        /// The zone.
+        zone: String,
+        /// Its nodes.
+        nodes: NodeCounts,
+        /// The limit.
+        max_unreachable_percent: u8,
+    },
+    /// The budget of this minute is spent.
+    #[error(
+        "brake.maxNodesPerMinute={max_nodes_per_minute} nodes were begun to be emptied within a minute, there is room again at {until}"
+    )]
+    MaxNodesPerMinute {
+        /// The limit.
+        max_nodes_per_minute: u32,
+        /// The first instant at which there is room.
+        until: Timestamp,
+    },
     /// The budget of this minute is spent.
     #[error(
         "brake.maxPodsPerMinute={max_pods_per_minute} pods were recovered within a minute, there is room again at {until}"
@@ -85,6 +110,8 @@ impl Held {
     pub fn code(&self) -> &'static str {
         match self {
             Self::MaxUnreachablePercent { .. } => "MaxUnreachablePercent",
+            Self::ZoneDown { .. } => "ZoneDown",
+            Self::MaxNodesPerMinute { .. } => "MaxNodesPerMinute",
             Self::MaxPodsPerMinute { .. } => "MaxPodsPerMinute",
         }
     }
@@ -92,8 +119,8 @@ impl Held {
     /// When it is over by itself; none if that depends on nodes coming back.
     pub fn until(&self) -> Option<Timestamp> {
         match self {
-            Self::MaxUnreachablePercent { .. } => None,
-            Self::MaxPodsPerMinute { until, .. } => Some(*until),
+            Self::MaxUnreachablePercent { .. } | Self::ZoneDown { .. } => None,
+            Self::MaxPodsPerMinute { until, .. } | Self::MaxNodesPerMinute { until, .. } => Some(*until),
         }
     }
 }
@@ -213,20 +240,7 @@ impl Brake {
             return Err(Held::MaxUnreachablePercent { engaged, max_unreachable_percent });
         }
         let max_pods_per_minute = self.limits.max_pods_per_minute;
-        if max_pods_per_minute == 0 || pods == 0 {
-            return Ok(());
-        }
-        let room_for = u64::from(max_pods_per_minute).saturating_sub(u64::from(pods));
-        let mut counted: u64 = self.counting(now).map(|(_, pods)| u64::from(pods)).sum();
-        let mut until = None;
-        for (second, pods) in self.counting(now) {
-            if counted <= room_for {
-                break;
-            }
-            counted -= u64::from(pods);
-            until = Some(end_of_window(second));
-        }
-        match until {
+        match full_until(&self.state.admitted, max_pods_per_minute, now, pods) {
             None => Ok(()),
             Some(until) => Err(Held::MaxPodsPerMinute { max_pods_per_minute, until }),
         }
@@ -238,20 +252,31 @@ impl Brake {
     /// What holds them back.
     pub fn admit(&mut self, now: Timestamp, pods: u32) -> Result<(), Held> {
         self.check(now, pods)?;
-        if self.limits.max_pods_per_minute > 0 && pods > 0 {
-            self.state.admitted = self.counting(now).fold(BTreeMap::new(), |mut kept, (second, pods)| {
-                add(&mut kept, second, pods);
-                kept
-            });
-            add(&mut self.state.admitted, now.as_second(), pods);
+        count_from_now_on(&mut self.state.admitted, self.limits.max_pods_per_minute, now, pods);
+        Ok(())
+    }
+
+    fn check_both(&self, now: Timestamp, disruption: Disruption) -> Result<(), Held> {
+        self.check(now, disruption.pods)?;
+        let max_nodes_per_minute = self.limits.max_nodes_per_minute;
+        match full_until(&self.state.admitted_nodes, max_nodes_per_minute, now, disruption.nodes) {
+            None => Ok(()),
+            Some(until) => Err(Held::MaxNodesPerMinute { max_nodes_per_minute, until }),
         }
+    }
+
+    fn admit_both(&mut self, now: Timestamp, disruption: Disruption) -> Result<(), Held> {
+        self.check_both(now, disruption)?;
+        let BrakeLimits { max_pods_per_minute, max_nodes_per_minute, .. } = self.limits;
+        count_from_now_on(&mut self.state.admitted, max_pods_per_minute, now, disruption.pods);
+        count_from_now_on(&mut self.state.admitted_nodes, max_nodes_per_minute, now, disruption.nodes);
         Ok(())
     }
 
     /// A judgement as the brake leaves it, for showing: nothing is counted.
     #[must_use]
     pub fn review<Why>(&self, now: Timestamp, judgement: Judgement<Why>) -> Judgement<Why> {
-        match disrupted_pods(judgement.verdict.actions()).map_or(Ok(()), |pods| self.check(now, pods)) {
+        match disruption(judgement.verdict.actions()).map_or(Ok(()), |much| self.check_both(now, much)) {
             Ok(()) => judgement,
             Err(held) => judgement.held_back(held),
         }
@@ -260,26 +285,62 @@ impl Brake {
     /// A judgement as the brake leaves it, for carrying out: what passes is counted.
     #[must_use]
     pub fn pass<Why>(&mut self, now: Timestamp, judgement: Judgement<Why>) -> Judgement<Why> {
-        match disrupted_pods(judgement.verdict.actions()).map_or(Ok(()), |pods| self.admit(now, pods)) {
+        match disruption(judgement.verdict.actions()).map_or(Ok(()), |much| self.admit_both(now, much)) {
             Ok(()) => judgement,
             Err(held) => judgement.held_back(held),
         }
     }
-
-    /// Admissions that still count. One from the future, by a clock that was ahead, counts as if it were made now.
-    fn counting(&self, now: Timestamp) -> impl Iterator<Item = (i64, u32)> + '_ {
-        let this_second = now.as_second();
-        self.state
-            .admitted
-            .iter()
-            .map(move |(second, pods)| ((*second).min(this_second), *pods))
-            .filter(move |(second, _)| now < end_of_window(*second))
-    }
 }
 
-fn add(admitted: &mut BTreeMap<i64, u32>, second: i64, pods: u32) {
+/// How much a judgement takes away.
+#[derive(Clone, Copy, Debug, Default, PartialEq, Eq)]
+struct Disruption {
+    pods: u32,
+    nodes: u32,
+}
+
+/// Until when there is no room for so many more; none if there is. A limit of 0 is no limit.
+fn full_until(admitted: &BTreeMap<i64, u32>, limit: u32, now: Timestamp, more: u32) -> Option<Timestamp> {
+    if limit == 0 || more == 0 {
+        return None;
+    }
+    let room_for = u64::from(limit).saturating_sub(u64::from(more));
+    let mut counted: u64 = counting(admitted, now).map(|(_, count)| u64::from(count)).sum();
+    let mut until = None;
+    for (second, count) in counting(admitted, now) {
+        if counted <= room_for {
+            break;
+        }
+        counted -= u64::from(count);
+        until = Some(end_of_window(second));
+    }
+    until
+}
+
+fn count_from_now_on(admitted: &mut BTreeMap<i64, u32>, limit: u32, now: Timestamp, more: u32) {
+    if limit == 0 || more == 0 {
+        return;
+    }
+    let mut kept = BTreeMap::new();
+    for (second, count) in counting(admitted, now) {
+        add(&mut kept, second, count);
+    }
+    add(&mut kept, now.as_second(), more);
+    *admitted = kept;
+}
+
+/// Admissions that still count. One from the future, by a clock that was ahead, counts as if it were made now.
+fn counting(admitted: &BTreeMap<i64, u32>, now: Timestamp) -> impl Iterator<Item = (i64, u32)> + '_ {
+    let this_second = now.as_second();
+    admitted
+        .iter()
+        .map(move |(second, count)| ((*second).min(this_second), *count))
+        .filter(move |(second, _)| now < end_of_window(*second))
+}
+
+fn add(admitted: &mut BTreeMap<i64, u32>, second: i64, more: u32) {
     let count = admitted.entry(second).or_default();
-    *count = count.saturating_add(pods);
+    *count = count.saturating_add(more);
 }
 
 fn end_of_window(second: i64) -> Timestamp {
@@ -288,28 +349,23 @@ fn end_of_window(second: i64) -> Timestamp {
     start.checked_add(SignedDuration::from_secs(WINDOW_SECONDS)).unwrap_or(Timestamp::MAX)
 }
 
-/// How many pods the actions begin to recover; none if nothing is taken away from anyone.
+/// How many pods and nodes the actions begin to recover; none if nothing is taken away from anyone.
 ///
 /// A pod counts with its status patch, so that finishing what was begun costs nothing more. A node that is declared out
-/// of service loses all its pods, so it counts as if it were full.
-fn disrupted_pods(actions: &[Action]) -> Option<u32> {
+/// of service loses all its pods, so it counts as if it were full; one that we empty ourselves counts as a node, and its
+/// pods one by one.
+fn disruption(actions: &[Action]) -> Option<Disruption> {
     actions.iter().any(Action::is_disruptive).then(|| {
-        let pods = |action: &Action| match action {
-            Action::PatchPodStatus { .. } => 1,
-            Action::TaintNode { .. } => PODS_OF_A_NODE,
-            Action::EmitEvent(_) | Action::ForceDeletePod { .. } | Action::UntaintNode { .. } => 0,
-            // A Job's own pods, by the Job's own spec.
-            Action::AtOnce(_)
-            | Action::Mention(_)
-            | Action::CreatePod { .. }
-            | Action::PatchJobStatus { .. }
-            | Action::RemoveFinalizer { .. }
-            | Action::DeletePod { .. }
-            | Action::AdoptPod { .. }
-            | Action::ReleasePod { .. }
-            | Action::DeleteJob { .. } => 0,
-        };
-        actions.iter().flat_map(Action::steps).map(pods).fold(0, u32::saturating_add)
+        let mut much = Disruption::default();
+        for action in actions.iter().flat_map(Action::steps) {
+            match action {
+                Action::PatchPodStatus { .. } => much.pods = much.pods.saturating_add(1),
+                Action::TaintNode { .. } => much.pods = much.pods.saturating_add(PODS_OF_A_NODE),
+                Action::StartEviction { .. } => much.nodes = much.nodes.saturating_add(1),
+                _ => {}
+            }
+        }
+        much
     })
 }
 
@@ -323,7 +379,10 @@ mod tests {
     }
 
     fn brake(max_pods_per_minute: u32, max_unreachable_percent: u8) -> Brake {
-        Brake::new(BrakeLimits { max_pods_per_minute, max_unreachable_percent }, BrakeState::default())
+        Brake::new(
+            BrakeLimits { max_pods_per_minute, max_unreachable_percent, ..BrakeLimits::default() },
+            BrakeState::default(),
+        )
     }
 
     fn counts(unreachable: u32, total: u32) -> NodeCounts {

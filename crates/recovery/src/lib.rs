@@ -10,6 +10,7 @@
 
 pub mod action;
 pub mod brake;
+pub mod eviction;
 #[cfg(test)]
 mod fuzz;
 pub mod job;

@@ -51,7 +51,7 @@ impl<K: Watched<DynamicType = ()>> Mirror<K> {
 
     /// The objects of a namespace whose names begin so, as last seen, ordered by name.
     pub fn named_like(&self, namespace: &str, prefix: &str) -> Vec<K> {
-        lock(&self.replica).named_like(namespace, prefix)
+        lock(&self.replica).named_like(namespace, prefix).to_vec()
     }
 }
 

@@ -116,14 +116,14 @@ impl<K: Resource + Clone> Replica<K> {
     }
 
     /// The objects of a namespace whose names begin so, without a look at any other.
-    pub(crate) fn named_like(&self, namespace: &str, prefix: &str) -> Vec<K> {
-        let from = (Some(namespace), prefix);
-        let first = self.objects.partition_point(|object| key(object) < from);
-        let those = self.objects[first..].iter().take_while(|object| {
-            let (place, name) = key(*object);
+    pub(crate) fn named_like(&self, namespace: &str, prefix: &str) -> &[K] {
+        let from = self.objects.partition_point(|object| key(object) < (Some(namespace), prefix));
+        let those = &self.objects[from..];
+        let like = |object: &K| {
+            let (place, name) = key(object);
             place == Some(namespace) && name.starts_with(prefix)
-        });
-        those.cloned().collect()
+        };
+        &those[..those.partition_point(like)]
     }
 
     /// Whether what a list shows has been seen here: some later event has come, or the states are equal. A watch says

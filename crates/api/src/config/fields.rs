@@ -317,6 +317,54 @@ pub const FIELDS: &[Field] = &[
     ),
     field("job.backoffMax", Duration, Default("10m0s"), "The longest such wait. At least backoffBase."),
     field(
+        "eviction",
+        Object,
+        Parent,
+        "How nodes are emptied that are down for sure: nodes with the taint salvor.dev/force-eviction (any value), which is \
+         somebody's word that the machine is off.",
+    ),
+    field(
+        "eviction.triggers",
+        List,
+        Default("[]"),
+        "Taints of others that ask for an eviction as well. Salvor adds its own taint beside them, and never takes theirs off.",
+    ),
+    field("eviction.triggers[]", Object, Parent, "One taint that asks for an eviction."),
+    field("eviction.triggers[].key", Text, Required, "The key that the taint must have."),
+    field(
+        "eviction.triggers[].value",
+        Text,
+        Optional,
+        "The taint's value; if it is not set, any value counts.",
+    ),
+    field(
+        "eviction.triggers[].effect",
+        Choice(&["NoSchedule", "PreferNoSchedule", "NoExecute"]),
+        Optional,
+        "The taint's effect; if it is not set, any effect counts.",
+    ),
+    field(
+        "eviction.triggers[].proof",
+        Bool,
+        Default("false"),
+        "Whether this taint proves that the machine is off. Without proof the pods of StatefulSets stay, because two of them \
+         must never run at once; they go when somebody adds salvor.dev/force-eviction, which always is proof.",
+    ),
+    field(
+        "eviction.removeTaint",
+        Choice(&["WhenReady", "WhenEvicted"]),
+        Default("WhenReady"),
+        "When Salvor takes its own taint off after pods and volumes are gone. WhenReady: once the node is Ready with a fresh \
+         Lease, so that it is not given pods while it is down. WhenEvicted: at once, to the letter of KEP-36.",
+    ),
+    field(
+        "eviction.detachWarningAfter",
+        Duration,
+        Default("1m0s"),
+        "A volume that is still attached this long after it was released is reported, with its driver. It is waited for all \
+         the same.",
+    ),
+    field(
         "brake",
         Object,
         Parent,
@@ -330,11 +378,17 @@ pub const FIELDS: &[Field] = &[
         "At most so many pods are recovered in any minute. 0 sets no limit.",
     ),
     field(
+        "brake.maxNodesPerMinute",
+        Integer(0, u32::MAX),
+        Default("20"),
+        "At most so many evictions of nodes are begun in any minute. 0 sets no limit.",
+    ),
+    field(
         "brake.maxUnreachablePercent",
         Integer(0, 100),
         Default("50"),
-        "Nothing is recovered while more than this share of the nodes, and more than two nodes, are unreachable. 0 sets no \
-         limit.",
+        "Nothing is recovered while more than this share of the nodes, and more than two nodes, are unreachable; and no \
+         eviction begins while that is so in the node's zone. 0 sets no limit.",
     ),
 ];
 
@@ -358,6 +412,22 @@ pub(super) const SELECTOR_FIELDS: &[Field] = &[
         "The values for In and NotIn; empty for the others.",
     ),
 ];
+
+/// An example of what a list may hold, as it stands in a file.
+pub(super) fn example(list: &str) -> &'static str {
+    match list {
+        "eviction.triggers" => EXAMPLE_TRIGGERS,
+        _ => EXAMPLE_RULES,
+    }
+}
+
+const EXAMPLE_TRIGGERS: &str = "\
+triggers:
+- key: node.cloudprovider.kubernetes.io/shutdown
+  value: \"true\"
+  effect: NoSchedule
+  proof: true
+";
 
 /// An example of every kind of rule, as it stands in a file.
 pub(super) const EXAMPLE_RULES: &str = "\
@@ -482,7 +552,7 @@ pub fn defaults_yaml() -> String {
         line(&mut file, format_args!("{indent}{}:{value}", field.name()));
         if field.kind == List {
             comment(&mut file, &indent, "For example:");
-            for text in EXAMPLE_RULES.lines() {
+            for text in example(field.path).lines() {
                 line(&mut file, format_args!("{indent}# {text}"));
             }
         }

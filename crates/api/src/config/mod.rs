@@ -74,6 +74,8 @@ pub struct Configuration {
     pub failure_recovery_policy: FailureRecoveryPolicy,
     /// How Jobs are run.
     pub job: JobSettings,
+    /// How nodes that are down are emptied.
+    pub eviction: EvictionSettings,
     /// What holds all recoveries back when too much fails at once.
     pub brake: BrakeLimits,
 }
@@ -94,6 +96,7 @@ impl Default for Configuration {
             staleness: Staleness::default(),
             failure_recovery_policy: FailureRecoveryPolicy::default(),
             job: JobSettings::default(),
+            eviction: EvictionSettings::default(),
             brake: BrakeLimits::default(),
         }
     }
@@ -276,19 +279,92 @@ impl Default for JobSettings {
     }
 }
 
+/// How nodes that are down are emptied.
+#[derive(Clone, Debug, PartialEq, Eq, Serialize, Deserialize)]
+#[serde(rename_all = "camelCase", default, deny_unknown_fields)]
+pub struct EvictionSettings {
+    /// Taints of others that ask for an eviction too.
+    pub triggers: Vec<EvictionTrigger>,
+    /// When Salvor's own taint is taken off.
+    pub remove_taint: RemoveTaint,
+    /// How long a volume may take to be detached before that is reported.
+    pub detach_warning_after: GoDuration,
+}
+
+impl Default for EvictionSettings {
+    fn default() -> Self {
+        Self {
+            triggers: Vec::new(),
+            remove_taint: RemoveTaint::default(),
+            detach_warning_after: GoDuration::from_secs(60),
+        }
+    }
+}
+
+/// A taint of others that asks for an eviction.
+#[derive(Clone, Debug, PartialEq, Eq, Serialize, Deserialize)]
+#[serde(rename_all = "camelCase", deny_unknown_fields)]
+pub struct EvictionTrigger {
+    /// Its key.
+    pub key: String,
+    /// Its value, if only that one counts.
+    #[serde(default, skip_serializing_if = "Option::is_none")]
+    pub value: Option<String>,
+    /// Its effect, if only that one counts.
+    #[serde(default, skip_serializing_if = "Option::is_none")]
+    pub effect: Option<TaintEffect>,
+    /// Whether it proves that the machine is off, so that StatefulSet pods may be replaced.
+    #[serde(default)]
+    pub proof: bool,
+}
+
+/// The effects that a taint can have.
+#[derive(Clone, Copy, Debug, PartialEq, Eq, Serialize, Deserialize)]
+pub enum TaintEffect {
+    /// New pods stay away.
+    NoSchedule,
+    /// New pods stay away if they can.
+    PreferNoSchedule,
+    /// Running pods are evicted.
+    NoExecute,
+}
+
+impl TaintEffect {
+    /// As the API writes it.
+    pub fn as_str(self) -> &'static str {
+        match self {
+            Self::NoSchedule => names::taints::NO_SCHEDULE,
+            Self::PreferNoSchedule => "PreferNoSchedule",
+            Self::NoExecute => names::taints::NO_EXECUTE,
+        }
+    }
+}
+
+/// When the taint of a finished eviction is taken off.
+#[derive(Clone, Copy, Debug, Default, PartialEq, Eq, Serialize, Deserialize)]
+pub enum RemoveTaint {
+    /// When the node is Ready with a fresh Lease again.
+    #[default]
+    WhenReady,
+    /// As soon as pods and volumes are gone.
+    WhenEvicted,
+}
+
 /// What holds all recoveries back when too much fails at once.
 #[derive(Clone, Debug, PartialEq, Eq, Serialize, Deserialize)]
 #[serde(rename_all = "camelCase", default, deny_unknown_fields)]
 pub struct BrakeLimits {
     /// At most so many pods are recovered in any minute; 0 sets no limit.
     pub max_pods_per_minute: u32,
+    /// At most so many nodes are begun to be emptied in any minute; 0 sets no limit.
+    pub max_nodes_per_minute: u32,
     /// Nothing is recovered while more than this share of nodes is unreachable; 0 sets no limit.
     pub max_unreachable_percent: u8,
 }
 
 impl Default for BrakeLimits {
     fn default() -> Self {
-        Self { max_pods_per_minute: 1000, max_unreachable_percent: 50 }
+        Self { max_pods_per_minute: 1000, max_nodes_per_minute: 20, max_unreachable_percent: 50 }
     }
 }
 

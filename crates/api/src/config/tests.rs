@@ -95,10 +95,30 @@ fn each_problem_names_its_line_field_value_and_remedy() {
         ),
         (
             "brake: {maxPods: 1}",
-            "line 3: brake.maxPods: is not a known field: known are maxPodsPerMinute, maxUnreach",
+            "line 3: brake.maxPods: is not a known field: known are maxPodsPerMinute, maxNodes",
         ),
         ("dryRun: maybe", "line 3: dryRun: \"maybe\" cannot be used: set it to true or false"),
         ("dryRun: [true]", "line 3: dryRun: a list cannot be used: set it to true or false"),
+        (
+            "eviction: {triggers: [{key: a b}]}",
+            "line 3: eviction.triggers[0].key: \"a b\" is not a label key: write name or domain/name",
+        ),
+        (
+            "eviction: {triggers: [{key: a, value: a/b}]}",
+            "line 3: eviction.triggers[0].value: \"a/b\" is not a label value",
+        ),
+        (
+            "eviction: {triggers: [{key: salvor.dev/force-eviction}]}",
+            "line 3: eviction.triggers[0].key: salvor.dev/force-eviction always asks for an eviction: leave it out",
+        ),
+        (
+            "eviction: {removeTaint: Never}",
+            "line 3: eviction.removeTaint: \"Never\" cannot be used: set it to one of WhenReady, WhenEvicted",
+        ),
+        (
+            "eviction: {detachWarningAfter: 0s}",
+            "line 3: eviction.detachWarningAfter: 0s must be more than 0s",
+        ),
         ("brake: 3", "line 3: brake: 3 cannot be used: set it to a map of fields"),
         ("logFormat: xml", "line 3: logFormat: \"xml\" cannot be used: set it to one of text, json"),
         ("bind: localhost", "line 3: bind: \"localhost\" cannot be used: set it to an IP address and port"),
@@ -318,8 +338,13 @@ fn paths(value: &Json, prefix: &str, into: &mut BTreeSet<String>) {
 }
 
 fn example() -> Configuration {
-    let indented: String = fields::EXAMPLE_RULES.lines().map(|line| format!("  {line}\n")).collect();
-    parse(&with(&format!("failureRecoveryPolicy:\n{indented}"))).unwrap()
+    let section = |list: &str| {
+        let (name, _) = list.split_once('.').unwrap();
+        let indented: String = fields::example(list).lines().map(|line| format!("  {line}\n")).collect();
+        format!("{name}:\n{indented}")
+    };
+    let lists = ["failureRecoveryPolicy.rules", "eviction.triggers"].map(section);
+    parse(&with(&lists.concat())).unwrap()
 }
 
 #[test]

@@ -2,8 +2,10 @@
 
 use super::problem::{ConfigError, Path, Problem};
 use super::{
-    Configuration, FailureRecoveryRule, JobSettings, LeaderElection, TaintNodeOutOfService, TerminatePod,
+    Configuration, EvictionSettings, FailureRecoveryRule, JobSettings, LeaderElection, TaintNodeOutOfService,
+    TerminatePod,
 };
+use crate::label_selector::{key_defect, value_defect};
 use crate::{GoDuration, LabelSelector, SelectorField, names};
 
 /// client-go spreads its retries by this factor, and a leader must fit at least one retry into its deadline.
@@ -49,6 +51,7 @@ impl Configuration {
             }
         }
         found.job(&self.job);
+        found.eviction(&self.eviction);
         let percent = self.brake.max_unreachable_percent;
         if percent > 100 {
             found.note(
@@ -150,6 +153,22 @@ impl Found {
             let message =
                 format!("{} must be at least backoffBase, which is {}", job.backoff_max, job.backoff_base);
             self.note(Path::of("job.backoffMax"), message);
+        }
+    }
+
+    fn eviction(&mut self, eviction: &EvictionSettings) {
+        self.positive("eviction.detachWarningAfter", eviction.detach_warning_after);
+        for (index, trigger) in eviction.triggers.iter().enumerate() {
+            let path = Path::of("eviction.triggers").index(index);
+            let key = &trigger.key;
+            if key == names::taints::FORCE_EVICTION {
+                self.note(path.field("key"), format!("{key} always asks for an eviction: leave it out"));
+            } else if let Some(defect) = key_defect(key) {
+                self.note(path.field("key"), defect);
+            }
+            if let Some(defect) = trigger.value.as_deref().and_then(value_defect) {
+                self.note(path.field("value"), defect);
+            }
         }
     }
 

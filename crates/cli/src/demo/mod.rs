@@ -123,14 +123,14 @@ async fn play_once(scenario: &Scenario, with_salvor: bool) -> Result<ExitCode, D
 /// At a speed that people can follow, until they have seen enough.
 async fn play_live(args: &DemoArgs, scenario: &Scenario) -> Result<ExitCode, CliError> {
     let mut signals = listen_for_signals().map_err(CliError::Start)?;
-    let listener = bind_page(args.page)?;
+    let listener = bind_page(args.page, PAGE)?;
     let address = listener.local_addr().map_err(CliError::Start)?;
     // In the past, because time passes faster there: what kubectl calls an age must not be negative.
     let start = Timestamp::now() - HEAD_START;
     let clock = SharedClock::showing(start);
     let with_salvor = !args.without_salvor;
     let staged = Stage::set(scenario, start, Some(clock.clone()), with_salvor).await;
-    let stage = staged.map_err(DemoError::from)?;
+    let stage = staged?;
     let mut terminal = Terminal::new(stage.now());
     story::opening(&stage, scenario, |now| clock.set(now)).await.map_err(DemoError::from)?;
 
@@ -172,8 +172,8 @@ async fn play_live(args: &DemoArgs, scenario: &Scenario) -> Result<ExitCode, Cli
 }
 
 /// Any port if ours is taken, unless somebody asked for that one.
-fn bind_page(asked: Option<SocketAddr>) -> Result<TcpListener, DemoError> {
-    let address = asked.unwrap_or(PAGE);
+fn bind_page(asked: Option<SocketAddr>, usual: SocketAddr) -> Result<TcpListener, DemoError> {
+    let address = asked.unwrap_or(usual);
     TcpListener::bind(address)
         .or_else(|error| match (asked, error.kind()) {
             (None, io::ErrorKind::AddrInUse) => TcpListener::bind((Ipv4Addr::LOCALHOST, 0)),
@@ -212,4 +212,19 @@ async fn serve(args: &DemoArgs, stage: &Stage) -> Result<Option<(Server, Kubecon
     let server = stage.cluster.serve(address).await.map_err(LocalClusterError::from)?;
     let kubeconfig = KubeconfigFile::write(Some(path), server.kubeconfig())?;
     Ok(Some((server, kubeconfig)))
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn a_taken_port_is_evaded_unless_it_was_asked_for() {
+        let taken = TcpListener::bind((Ipv4Addr::LOCALHOST, 0)).unwrap();
+        let address = taken.local_addr().unwrap();
+        let other = bind_page(None, address).unwrap().local_addr().unwrap();
+        assert!(other.ip().is_loopback() && other.port() != address.port());
+        let error = bind_page(Some(address), PAGE).unwrap_err().to_string();
+        assert!(error.contains(&address.to_string()), "{error}");
+    }
 }

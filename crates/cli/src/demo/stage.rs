@@ -12,6 +12,7 @@ use salvor_page::{Fault, Page, Wish};
 use tokio::sync::mpsc;
 use tokio::task::JoinSet;
 
+use super::DemoError;
 use super::pace::SharedClock;
 use super::scenario::Scenario;
 use super::workloads;
@@ -32,7 +33,7 @@ impl Stage {
         start: Timestamp,
         clock: Option<SharedClock>,
         with_salvor: bool,
-    ) -> Result<Self, StartError> {
+    ) -> Result<Self, DemoError> {
         let options = Options {
             api: Settings { seed: 1, start, ..Settings::default() },
             loops: LoopOptions { seed: 1, ..LoopOptions::default() },
@@ -47,7 +48,7 @@ impl Stage {
             }
         };
         let nodes = scenario.node_names().map(|(zone, node)| NodeProfile::named(node).in_zone(&zone));
-        cluster.fleet().add(nodes).await?;
+        cluster.fleet().add(nodes).await.map_err(StartError::from)?;
         let (notices, heard) = Notices::channel();
         let surroundings =
             Surroundings::in_process(cluster.api().clone(), cluster.api().now(), "salvor-demo");

@@ -110,14 +110,15 @@ fn turn(stage: &Stage, terminal: &mut Terminal, caption: Caption) {
 
 async fn perform(stage: &Stage, step: &Step) {
     let Some((fault, nodes)) = &step.strike else { return };
-    stage.strike(*fault, nodes).await;
     let words = match fault {
-        NodeFault::Crash => "is switched off",
-        NodeFault::Partition => "is cut off",
-        NodeFault::Heal => "is healed",
-        NodeFault::Reboot => "is restarted",
+        NodeFault::Crash => "switched off",
+        NodeFault::Partition => "cut off",
+        NodeFault::Heal => "healed",
+        NodeFault::Reboot => "restarted",
     };
-    stage.page.tell(&format!("{} {words}", nodes.join(", ")));
+    let is = if nodes.len() == 1 { "is" } else { "are" };
+    stage.page.tell(&format!("{} {is} {words}", nodes.join(", ")));
+    stage.strike(*fault, nodes).await;
 }
 
 /// Lets time pass, and tells what happens meanwhile.

@@ -58,6 +58,10 @@ const fn resource(group: &'static str, plural: &'static str) -> Resource {
 const PODS: Resource = resource("", "pods");
 const POD_STATUS: Resource = resource("", "pods/status");
 const NODES: Resource = resource("", "nodes");
+const NODE_STATUS: Resource = resource("", "nodes/status");
+const CLAIMS: Resource = resource("", "persistentvolumeclaims");
+const VOLUMES: Resource = resource("", "persistentvolumes");
+const ATTACHMENTS: Resource = resource("storage.k8s.io", "volumeattachments");
 const JOBS: Resource = resource("batch", "jobs");
 const JOB_STATUS: Resource = resource("batch", "jobs/status");
 const JOB_FINALIZERS: Resource = resource("batch", "jobs/finalizers");
@@ -77,6 +81,7 @@ impl Rights {
             match controller {
                 Controller::Zombie => rights.zombie(configuration),
                 Controller::Job => rights.job(configuration),
+                Controller::Eviction => rights.eviction(configuration),
             }
         }
         rights
@@ -154,5 +159,27 @@ impl Rights {
         if configuration.job.delete_finished_jobs {
             self.grant(Scope::Cluster, JOBS, &[Verb::Delete]);
         }
+    }
+
+    fn eviction(&mut self, configuration: &Configuration) {
+        if !configuration.controllers.enabled(Controller::Eviction) {
+            return;
+        }
+        self.grant(Scope::Cluster, NODES, &[Verb::Get, Verb::List, Verb::Watch]);
+        self.grant(Scope::Cluster, PODS, &[Verb::Get, Verb::List, Verb::Watch]);
+        self.grant(Scope::Cluster, ATTACHMENTS, &[Verb::List, Verb::Watch]);
+        self.grant(Scope::Cluster, EVENTS, &[Verb::Create]);
+        let node_leases = Scope::Namespace(NODE_LEASE_NAMESPACE.into());
+        self.grant(node_leases, LEASES, &[Verb::Get]);
+        if configuration.dry_run {
+            return;
+        }
+        self.grant(Scope::Cluster, NODES, &[Verb::Patch]);
+        self.grant(Scope::Cluster, NODE_STATUS, &[Verb::Patch]);
+        self.grant(Scope::Cluster, POD_STATUS, &[Verb::Patch]);
+        self.grant(Scope::Cluster, PODS, &[Verb::Delete]);
+        // Which volumes must stay is told by the claims of the pods that do.
+        self.grant(Scope::Cluster, CLAIMS, &[Verb::Get]);
+        self.grant(Scope::Cluster, VOLUMES, &[Verb::Get]);
     }
 }

@@ -7,6 +7,7 @@ use super::*;
 
 const ZOMBIE: &str = "featureGates: {FailureRecoveryPolicy: true}\ncontrollers: [zombie]\n";
 const JOB: &str = "controllers: [job]\n";
+const EVICTION: &str = "controllers: [eviction]\n";
 const NODE_RULE: &str = "failureRecoveryPolicy: {rules: [{taintNodeOutOfService: {nodeSelector: {matchLabels: {pool: gpu}}, \
                          unreachableNodeTimeout: 5m}}]}\n";
 
@@ -92,10 +93,21 @@ const WRITE_JOBS: &[&str] = &[
     "everywhere: update batch/jobs/finalizers[]",
 ];
 
+const READ_VOLUMES: &[&str] = &[
+    "everywhere: list storage.k8s.io/volumeattachments[]",
+    "everywhere: watch storage.k8s.io/volumeattachments[]",
+];
+const EVICT: &[&str] = &[
+    "everywhere: get /persistentvolumeclaims[]",
+    "everywhere: get /persistentvolumes[]",
+    "everywhere: patch /nodes/status[]",
+];
+
 #[test]
 fn rights_are_those_of_the_enabled_recoveries() {
     let off = format!("featureGates: {{FailureRecoveryPolicy: true}}\ncontrollers: [-zombie]\n{NODE_RULE}");
-    let no_gate = "controllers: ['*', -job]\n";
+    let no_gate = "controllers: ['*', -job, -eviction]\n";
+    let dry_eviction = format!("{EVICTION}dryRun: true\n");
     let no_gate_with_nodes = format!("{no_gate}{NODE_RULE}");
     let dry_job = format!("{JOB}dryRun: true\n");
     let deleting_job = format!("{JOB}job: {{deleteFinishedJobs: true}}\n");
@@ -103,7 +115,9 @@ fn rights_are_those_of_the_enabled_recoveries() {
     let dry = format!("{ZOMBIE}dryRun: true\n");
     let dry_with_nodes = format!("{dry}{NODE_RULE}");
     let cases: &[(&str, &[&[&str]])] = &[
-        ("", &[LEADER, READ_JOBS, WRITE_JOBS]),
+        ("controllers: ['*', -eviction]\n", &[LEADER, READ_JOBS, WRITE_JOBS]),
+        (EVICTION, &[LEADER, READ, WRITE_PODS, READ_NODE_LEASES, WRITE_NODES, READ_VOLUMES, EVICT]),
+        (&dry_eviction, &[LEADER, READ, READ_NODE_LEASES, READ_VOLUMES]),
         (no_gate, &[LEADER]),
         (&no_gate_with_nodes, &[LEADER]),
         (JOB, &[LEADER, READ_JOBS, WRITE_JOBS]),

@@ -24,7 +24,8 @@ pub(crate) fn create(resource: &Resource, value: &Value) -> Vec<Cause> {
         ("", "Node") => taints(value),
         ("", "Event") => event(value),
         ("apps", "DaemonSet") => workload(value, false),
-        ("apps", "Deployment" | "ReplicaSet" | "StatefulSet") => workload(value, true),
+        ("apps", "Deployment" | "ReplicaSet") => workload(value, true),
+        ("apps", "StatefulSet") => stateful_set(value),
         ("batch", "Job") => job::create(value),
         ("policy", "PodDisruptionBudget") => budget(value),
         ("coordination.k8s.io", "Lease") => lease(value),
@@ -500,6 +501,13 @@ pub(crate) fn mismatch(template: &Value) -> Cause {
 }
 
 /// The selector of a daemon set is not asked for, although nothing matches without it.
+/// Its claims become volumes of its pods, so that its template may mount what it does not declare.
+fn stateful_set(value: &Value) -> Vec<Cause> {
+    let mut causes = workload(value, true);
+    causes.retain(|cause| !cause.field.contains(".volumeMounts["));
+    causes
+}
+
 fn workload(value: &Value, asks_for_selector: bool) -> Vec<Cause> {
     let mut causes = Vec::new();
     let template = value.pointer("/spec/template").unwrap_or(&Value::Null);
@@ -530,7 +538,15 @@ fn workload(value: &Value, asks_for_selector: bool) -> Vec<Cause> {
         }
     }
     causes.extend(check_maps(value, "/spec/template/metadata", "spec.template"));
-    causes.extend(pod_spec(template.get("spec").unwrap_or(&Value::Null), "spec.template.spec"));
+    let claims = object::list(value, "/spec/volumeClaimTemplates");
+    let claims: Vec<&str> = claims.iter().map(|claim| object::text(claim, "/metadata/name")).collect();
+    let spec = pod_spec(template.get("spec").unwrap_or(&Value::Null), "spec.template.spec");
+    // A stateful set makes a volume of each claim template, of the same name.
+    let is_claim = |cause: &Cause| {
+        cause.field.contains(".volumeMounts[")
+            && claims.iter().any(|name| cause.message.contains(&format!("\"{name}\"")))
+    };
+    causes.extend(spec.into_iter().filter(|cause| !is_claim(cause)));
     let policy = object::text(template, "/spec/restartPolicy");
     if ["OnFailure", "Never"].contains(&policy) {
         causes.push(Cause::unsupported("spec.template.spec.restartPolicy", policy, &["Always"]));

@@ -71,6 +71,8 @@ pub(crate) enum Call {
         of: Ref,
         grace: Option<u32>,
     },
+    /// The object goes after all that depends on it.
+    DeleteForeground(Ref),
     Bind {
         pod: Ref,
         node: String,
@@ -175,6 +177,13 @@ impl Call {
                 }
                 (Method::DELETE, of.path(""), JSON, body)
             }
+            Self::DeleteForeground(of) => {
+                let body = json!({
+                    "apiVersion": "v1", "kind": "DeleteOptions", "preconditions": { "uid": of.uid },
+                    "propagationPolicy": "Foreground",
+                });
+                (Method::DELETE, of.path(""), JSON, body)
+            }
             Self::Bind { pod, node } => {
                 let body = json!({
                     "apiVersion": "v1", "kind": "Binding",
@@ -209,7 +218,9 @@ impl Call {
                 let seen = world.pods.get(&key(&pod.namespace, &pod.name));
                 seen.is_none_or(|seen| seen.metadata.uid != pod.uid || seen.is_bound())
             }
-            Self::Delete { .. } | Self::ExpectAbsent { .. } | Self::Event(_) => true,
+            Self::Delete { .. } | Self::DeleteForeground(_) | Self::ExpectAbsent { .. } | Self::Event(_) => {
+                true
+            }
         }
     }
 }

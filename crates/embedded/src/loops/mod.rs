@@ -4,16 +4,25 @@
 //! it: changes go in, [`calls`] come out as values and are made, and the loop decides again. Loops share one watch per
 //! kind. They work against any API server, and under a paused clock.
 
+mod attach_detach;
 mod calls;
+mod deployment;
+mod disruption;
 mod driver;
 mod follow;
 mod labels;
 mod node_lifecycle;
 mod placement;
+mod pod_gc;
+mod replica_set;
 mod scheduler;
+mod stateful_set;
 mod taint_eviction;
 mod taints;
+mod template;
+mod ttl;
 mod views;
+mod volumes;
 mod world;
 mod zones;
 
@@ -27,7 +36,9 @@ use kube::Client;
 use tokio::sync::mpsc;
 use tokio::task::JoinSet;
 
+pub use attach_detach::AttachDetachTimers;
 pub use node_lifecycle::NodeLifecycleTimers;
+pub use pod_gc::PodGcTimers;
 pub use zones::EvictionRates;
 
 use driver::{Clock, Control, Driver};
@@ -43,11 +54,39 @@ pub enum Loop {
     NodeLifecycle,
     /// Deletes pods that do not tolerate a node's taints.
     TaintEviction,
+    /// Ends pods that nobody else will ever end.
+    PodGc,
+    /// Puts volumes where the pods are that use them.
+    AttachDetach,
+    /// Gives claims their volumes.
+    VolumeBinder,
+    /// Keeps as many pods as a ReplicaSet wants.
+    ReplicaSet,
+    /// Rolls a Deployment's template out.
+    Deployment,
+    /// Keeps the pods of a StatefulSet, one of each name.
+    StatefulSet,
+    /// Says how many pods a PodDisruptionBudget can spare.
+    Disruption,
+    /// Deletes Jobs that have finished long enough ago.
+    Ttl,
 }
 
 impl Loop {
     /// Every loop there is.
-    pub const ALL: [Self; 3] = [Self::Scheduler, Self::NodeLifecycle, Self::TaintEviction];
+    pub const ALL: [Self; 11] = [
+        Self::Scheduler,
+        Self::NodeLifecycle,
+        Self::TaintEviction,
+        Self::PodGc,
+        Self::AttachDetach,
+        Self::VolumeBinder,
+        Self::ReplicaSet,
+        Self::Deployment,
+        Self::StatefulSet,
+        Self::Disruption,
+        Self::Ttl,
+    ];
 
     /// The name by which it is chosen.
     pub fn name(self) -> &'static str {
@@ -55,6 +94,14 @@ impl Loop {
             Self::Scheduler => "scheduler",
             Self::NodeLifecycle => "node-lifecycle",
             Self::TaintEviction => "taint-eviction",
+            Self::PodGc => "pod-gc",
+            Self::AttachDetach => "attach-detach",
+            Self::VolumeBinder => "volume-binder",
+            Self::ReplicaSet => "replica-set",
+            Self::Deployment => "deployment",
+            Self::StatefulSet => "stateful-set",
+            Self::Disruption => "disruption",
+            Self::Ttl => "ttl",
         }
     }
 }
@@ -87,12 +134,22 @@ pub struct LoopOptions {
     pub seed: u64,
     /// When nodes are given up.
     pub node_lifecycle: NodeLifecycleTimers,
+    /// When pods are collected.
+    pub pod_gc: PodGcTimers,
+    /// When volumes are taken away.
+    pub attach_detach: AttachDetachTimers,
 }
 
 impl Default for LoopOptions {
     /// All loops, with the timers of a real control plane.
     fn default() -> Self {
-        Self { loops: Loop::ALL.into(), seed: 0, node_lifecycle: NodeLifecycleTimers::default() }
+        Self {
+            loops: Loop::ALL.into(),
+            seed: 0,
+            node_lifecycle: NodeLifecycleTimers::default(),
+            pod_gc: PodGcTimers::default(),
+            attach_detach: AttachDetachTimers::default(),
+        }
     }
 }
 
@@ -133,6 +190,16 @@ impl ControlLoops {
                     starting.run(driver, node_lifecycle::NodeLifecycle::new(options.node_lifecycle));
                 }
                 Loop::TaintEviction => starting.run(driver, taint_eviction::TaintEviction::default()),
+                Loop::PodGc => starting.run(driver, pod_gc::PodGc::new(options.pod_gc)),
+                Loop::AttachDetach => {
+                    starting.run(driver, attach_detach::AttachDetach::new(options.attach_detach));
+                }
+                Loop::VolumeBinder => starting.run(driver, volumes::VolumeBinder::default()),
+                Loop::ReplicaSet => starting.run(driver, replica_set::ReplicaSets::default()),
+                Loop::Deployment => starting.run(driver, deployment::Deployments::default()),
+                Loop::StatefulSet => starting.run(driver, stateful_set::StatefulSets::default()),
+                Loop::Disruption => starting.run(driver, disruption::Disruption::default()),
+                Loop::Ttl => starting.run(driver, ttl::TimeToLive::default()),
             }
         }
         let Starting { mut tasks, kinds } = starting;
@@ -176,17 +243,14 @@ fn follow(kind: Kind, tasks: &mut JoinSet<()>, client: Client, shared: Arc<Share
     match kind {
         Kind::Pod => follow!(pods, Change::Pod),
         Kind::Node => follow!(nodes, Change::Node),
-        Kind::Lease => follow!(leases, Change::Lease, "kube-node-lease"),
+        Kind::Lease => follow!(leases, |_| Change::Lease, "kube-node-lease"),
         Kind::Claim => follow!(claims, Change::Claim),
         Kind::Volume => follow!(volumes, Change::Volume),
-        Kind::StorageClass => follow!(storage_classes, Change::StorageClass),
-        Kind::Attachment => follow!(attachments, Change::Attachment),
+        Kind::StorageClass => follow!(storage_classes, |_| Change::StorageClass),
+        Kind::Attachment => follow!(attachments, |_| Change::Attachment),
         Kind::ReplicaSet => follow!(replica_sets, |delta| Change::Workload(Kind::ReplicaSet, delta)),
         Kind::Deployment => follow!(deployments, |delta| Change::Workload(Kind::Deployment, delta)),
         Kind::StatefulSet => follow!(stateful_sets, |delta| Change::Workload(Kind::StatefulSet, delta)),
-        Kind::ControllerRevision => {
-            follow!(controller_revisions, |delta| Change::Workload(Kind::ControllerRevision, delta))
-        }
         Kind::Job => follow!(jobs, |delta| Change::Workload(Kind::Job, delta)),
         Kind::Budget => follow!(budgets, |delta| Change::Workload(Kind::Budget, delta)),
         // Written, never read.

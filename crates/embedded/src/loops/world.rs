@@ -20,7 +20,6 @@ pub(crate) enum Kind {
     ReplicaSet,
     Deployment,
     StatefulSet,
-    ControllerRevision,
     Job,
     Budget,
     Event,
@@ -40,7 +39,6 @@ impl Kind {
             Self::ReplicaSet => ("ReplicaSet", "/apis/apps/v1", "replicasets"),
             Self::Deployment => ("Deployment", "/apis/apps/v1", "deployments"),
             Self::StatefulSet => ("StatefulSet", "/apis/apps/v1", "statefulsets"),
-            Self::ControllerRevision => ("ControllerRevision", "/apis/apps/v1", "controllerrevisions"),
             Self::Job => ("Job", "/apis/batch/v1", "jobs"),
             Self::Budget => ("PodDisruptionBudget", "/apis/policy/v1", "poddisruptionbudgets"),
             Self::Event => ("Event", "/api/v1", "events"),
@@ -108,11 +106,11 @@ impl<V> Delta<V> {
 pub(crate) enum Change {
     Pod(Delta<Pod>),
     Node(Delta<Node>),
-    Lease(Delta<Lease>),
+    Lease,
     Claim(Delta<Claim>),
     Volume(Delta<Volume>),
-    StorageClass(Delta<StorageClass>),
-    Attachment(Delta<Attachment>),
+    StorageClass,
+    Attachment,
     Workload(Kind, Delta<Workload>),
 }
 
@@ -151,6 +149,11 @@ impl<V> Store<V> {
     }
 }
 
+/// What stands in the index for the owner of those that have none.
+fn nobody_in(namespace: &str) -> String {
+    format!("nobody in {namespace}")
+}
+
 /// Where the objects of a kind are kept in the world.
 pub(crate) type Place<V> = fn(&mut World) -> &mut Store<V>;
 
@@ -167,7 +170,6 @@ pub(crate) struct World {
     pub(crate) replica_sets: Store<Workload>,
     pub(crate) deployments: Store<Workload>,
     pub(crate) stateful_sets: Store<Workload>,
-    pub(crate) controller_revisions: Store<Workload>,
     pub(crate) jobs: Store<Workload>,
     pub(crate) budgets: Store<Workload>,
     pods_by_node: BTreeMap<String, BTreeSet<String>>,
@@ -263,9 +265,8 @@ impl World {
         if pod.is_bound() {
             indexes.push((by_node, pod.spec.node_name.clone()));
         }
-        if let Some(owner) = pod.metadata.controller() {
-            indexes.push((by_owner, owner.uid.clone()));
-        }
+        let owner = pod.metadata.controller().map(|owner| owner.uid.clone());
+        indexes.push((by_owner, owner.unwrap_or_else(|| nobody_in(&pod.metadata.namespace))));
         indexes
     }
 
@@ -277,6 +278,14 @@ impl World {
     /// The pods whose controller has this UID.
     pub(crate) fn pods_of<'w>(&'w self, owner: &str) -> impl Iterator<Item = &'w Arc<Pod>> + use<'w> {
         self.pods_by_owner.get(owner).into_iter().flatten().filter_map(|key| self.pods.get(key))
+    }
+
+    /// The pods of a namespace that have no controller.
+    pub(crate) fn pods_of_nobody<'w>(
+        &'w self,
+        namespace: &str,
+    ) -> impl Iterator<Item = &'w Arc<Pod>> + use<'w> {
+        self.pods_of(&nobody_in(namespace))
     }
 
     /// Puts an object into the world of a test.

@@ -294,6 +294,113 @@ async fn no_more_writes_at_once_than_allowed() {
     assert_eq!(began.elapsed(), Duration::from_secs(3), "two at a time");
 }
 
+fn progress() -> Progress {
+    let progress = r#"{"started":"2026-01-02T03:04:05Z","request":"salvor.dev/force-eviction:NoSchedule"}"#;
+    Progress::from_annotation(progress).unwrap()
+}
+
+fn eviction_taint(effect: &str) -> Value {
+    json!({"key": "salvor.dev/force-eviction", "value": "INC-1", "effect": effect})
+}
+
+#[tokio::test(start_paused = true)]
+async fn an_eviction_begins_and_ends_in_one_guarded_write_each() {
+    let node_with = |taints: Value| json!({"metadata": {"name": "n1", "uid": "u2", "resourceVersion": "9"}, "spec": {"taints": taints}});
+    let other = json!({"key": "other", "effect": "NoSchedule"});
+    let before = node_with(json!([other, eviction_taint("NoSchedule")]));
+    let bench = Bench::new(move |_| Answer::Json(200, before.clone()));
+    let taint =
+        Taint { key: "salvor.dev/force-eviction".into(), value: "INC-1".into(), effect: "NoExecute".into() };
+    let start = Action::StartEviction {
+        node: node(),
+        resource_version: "9".into(),
+        taint: Some(taint),
+        progress: progress(),
+    };
+    bench.executor.perform(&start).await.unwrap();
+    let asked = bench.api.asked();
+    assert_eq!((asked[0].method.as_str(), asked[1].method.as_str(), asked.len()), ("GET", "PATCH", 2));
+    let mut added = eviction_taint("NoExecute");
+    added["timeAdded"] = "2026-01-02T03:04:05Z".into();
+    assert_eq!(
+        asked[1].body,
+        json!({
+            "metadata": {
+                "uid": "u2", "resourceVersion": "9",
+                "annotations": {"eviction.salvor.dev/progress": serde_json::to_string(&progress()).unwrap()},
+            },
+            "spec": {"taints": [other, eviction_taint("NoSchedule"), added]},
+        })
+    );
+
+    let tainted = node_with(json!([eviction_taint("NoSchedule"), other, eviction_taint("NoExecute")]));
+    let bench = Bench::new(move |_| Answer::Json(200, tainted.clone()));
+    let end = |revision: &str| Action::EndEviction {
+        node: node(),
+        resource_version: revision.into(),
+        progress: None,
+    };
+    bench.executor.perform(&end("9")).await.unwrap();
+    let body = &bench.api.asked()[1].body;
+    assert_eq!(body["spec"]["taints"], json!([other]), "the taints of others stay");
+    assert_eq!(body["metadata"]["annotations"], json!({"eviction.salvor.dev/progress": null}));
+    let stale = bench.executor.perform(&end("8")).await;
+    assert!(matches!(stale, Err(Failure::Stale)), "{stale:?}");
+}
+
+fn release(keep: &[&str]) -> Action {
+    let keep: Vec<Claim> =
+        keep.iter().map(|name| Claim { namespace: "ns".into(), name: (*name).into() }).collect();
+    let mut progress = progress();
+    progress.released =
+        Some(salvor_recovery::eviction::Released { at: since(), kept: keep.clone(), volumes: Vec::new() });
+    Action::ReleaseVolumes {
+        node: node(),
+        resource_version: "9".into(),
+        in_use: vec!["kubernetes.io/csi/disk^a".into(), "kubernetes.io/csi/disk^b".into()],
+        keep,
+        progress,
+    }
+}
+
+#[tokio::test(start_paused = true)]
+async fn volumes_are_let_go_but_for_those_that_claims_lead_to() {
+    let answer = |asked: &crate::fake_api::Asked| match asked.path.as_str() {
+        "/api/v1/namespaces/ns/persistentvolumeclaims/kept" => {
+            Answer::Json(200, json!({"spec": {"volumeName": "pv-a"}}))
+        }
+        "/api/v1/namespaces/ns/persistentvolumeclaims/in-tree" => {
+            Answer::Json(200, json!({"spec": {"volumeName": "pv-old"}}))
+        }
+        "/api/v1/persistentvolumes/pv-a" => {
+            Answer::Json(200, json!({"spec": {"csi": {"driver": "disk", "volumeHandle": "a"}}}))
+        }
+        "/api/v1/persistentvolumes/pv-old" => Answer::Json(200, json!({"spec": {"nfs": {}}})),
+        "/api/v1/nodes/n1/status" => Answer::ok(),
+        _ => Answer::Refused(404, "no such claim"),
+    };
+    let written = |bench: &Bench| {
+        let patch = bench.api.asked().pop().unwrap();
+        assert_eq!(patch.content_type, "application/strategic-merge-patch+json");
+        assert_eq!(patch.body["metadata"]["resourceVersion"], "9");
+        let text = patch.body["metadata"]["annotations"]["eviction.salvor.dev/progress"].as_str().unwrap();
+        (patch.body["status"].clone(), Progress::from_annotation(text).unwrap().released.unwrap().volumes)
+    };
+    let bench = Bench::new(answer);
+    bench.executor.perform(&release(&[])).await.unwrap();
+    assert_eq!(written(&bench), (json!({"volumesInUse": []}), vec![]));
+    assert_eq!(bench.api.asked().len(), 1, "nothing needs to be read");
+    // A claim that is gone, or not bound, leads to nothing.
+    bench.executor.perform(&release(&["kept", "gone"])).await.unwrap();
+    let kept = json!({"volumesInUse": ["kubernetes.io/csi/disk^a"]});
+    assert_eq!(written(&bench), (kept, vec!["pv-a".to_owned()]));
+    // Which volume is its own cannot be told, so none is let go.
+    let asked = bench.api.count(&Method::PATCH);
+    let result = bench.executor.perform(&release(&["in-tree"])).await;
+    assert!(matches!(result, Err(Failure::Unnameable(_))), "{result:?}");
+    assert_eq!(bench.api.count(&Method::PATCH), asked);
+}
+
 #[tokio::test(start_paused = true)]
 async fn what_is_told_in_passing_holds_no_work_up_and_is_left_out_when_it_is_too_much() {
     let bench = Bench::new(|_| Answer::ok().late(Duration::from_secs(1)));

@@ -1,10 +1,10 @@
 //! Zombie recovery: terminating pods with consent, and all nodes. Either kind wakes the pods it concerns.
 
 use std::{
+    borrow::Cow,
     collections::{BTreeMap, BTreeSet},
     fmt,
-    sync::{Arc, Mutex, PoisonError},
-    time::Duration,
+    sync::Arc,
 };
 
 use futures::FutureExt;
@@ -21,18 +21,19 @@ use salvor_recovery::{
     },
 };
 use serde::Deserialize;
-use tokio::{sync::mpsc, time::Instant};
+use tokio::sync::mpsc;
 
 use crate::{
     executor::Written,
     live,
+    looks::Looks,
     recovery::{Feed, Known, LiveInquiry, Recovery, Refused, View, relay},
     watch::{Change, Identified, Project, Target, WatchHealth, follow},
 };
 
 /// Only bound pods: no kubelet, no zombie.
 const PODS: Target =
-    Target { resource: "pods", path: "/api/v1/pods", field_selector: Some("spec.nodeName!=") };
+    Target { resource: "pods", path: "/api/v1/pods", field_selector: Some(Cow::Borrowed("spec.nodeName!=")) };
 const NODES: Target = Target { resource: "nodes", path: "/api/v1/nodes", field_selector: None };
 
 /// What zombie recovery judges.
@@ -104,7 +105,7 @@ pub(crate) struct Zombies {
     pods_of_node: BTreeMap<String, BTreeSet<String>>,
     nodes: BTreeMap<String, NodeView>,
     nodes_listed: bool,
-    looks: NodeLooks,
+    looks: Looks<NodeView>,
     node_of_uid: BTreeMap<String, String>,
     /// Subjects whose event is known to be recorded.
     announced: BTreeSet<String>,
@@ -118,7 +119,7 @@ impl Zombies {
             pods_of_node: BTreeMap::new(),
             nodes: BTreeMap::new(),
             nodes_listed: false,
-            looks: NodeLooks::default(),
+            looks: Looks::default(),
             node_of_uid: BTreeMap::new(),
             announced: BTreeSet::new(),
         }
@@ -332,44 +333,7 @@ pub(crate) struct Inquiry {
     announced: bool,
     observed: Option<Timestamp>,
     policy: Arc<ZombiePolicy>,
-    looks: NodeLooks,
-}
-
-/// Live looks at nodes, shared for a moment: a storm of zombies on one node asks about it once a second, not once each.
-#[derive(Clone, Debug, Default)]
-struct NodeLooks(Arc<Mutex<BTreeMap<String, Arc<Look>>>>);
-
-type Look = tokio::sync::Mutex<Option<(Instant, Option<NodeView>)>>;
-
-/// How long a live look at a node holds.
-const LOOK_HOLDS: Duration = Duration::from_secs(1);
-
-impl NodeLooks {
-    async fn at(&self, client: &Client, name: &str, observed: Timestamp) -> kube::Result<Option<NodeView>> {
-        let look =
-            self.0.lock().unwrap_or_else(PoisonError::into_inner).entry(name.to_owned()).or_default().clone();
-        // Whoever comes second waits for the first one's answer.
-        let mut look = look.lock().await;
-        if let Some((taken, view)) = &*look
-            && taken.elapsed() < LOOK_HOLDS
-        {
-            return Ok(view.clone());
-        }
-        let taken = Instant::now();
-        let view = node(client, name, observed).await?;
-        *look = Some((taken, view.clone()));
-        self.forget_old();
-        Ok(view)
-    }
-
-    fn forget_old(&self) {
-        let mut looks = self.0.lock().unwrap_or_else(PoisonError::into_inner);
-        let fresh = |look: &Arc<Look>| match look.try_lock() {
-            Ok(look) => look.as_ref().is_some_and(|(taken, _)| taken.elapsed() < LOOK_HOLDS),
-            Err(_) => true,
-        };
-        looks.retain(|_, look| fresh(look));
-    }
+    looks: Looks<NodeView>,
 }
 
 impl LiveInquiry for Inquiry {
@@ -392,7 +356,7 @@ impl LiveInquiry for Inquiry {
                 let Some(mut pod) = fresh.filter(|p| p.pod.uid == *uid) else { return Ok(None) };
                 pod.announced = self.announced;
                 let node = match &pod.node_name {
-                    Some(name) => self.looks.at(client, name, observed).await?,
+                    Some(name) => self.looks.at(name, node(client, name, observed)).await?,
                     None => None,
                 };
                 Ok(Some(decide_pod(&pod, node.as_ref(), &self.policy, now).map_why(Why::Pod)))

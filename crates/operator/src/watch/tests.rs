@@ -95,7 +95,7 @@ impl Bench {
         });
         let (tx, changes) = mpsc::channel(64);
         let health = WatchHealth::new("things");
-        let target = Target { resource: "things", path: "/things", field_selector: Some("a!=") };
+        let target = Target { resource: "things", path: "/things", field_selector: Some("a!=".into()) };
         tokio::spawn(follow(Client::new(service, "default"), target, Numbered, health.clone(), tx));
         Self { asked, changes, health }
     }

@@ -1,6 +1,6 @@
 //! What does this Job need next? One sync of a Job controller, as questions; the first that is answered "no" is the step.
 
-use std::collections::HashSet;
+use std::collections::BTreeSet;
 
 use jiff::{SignedDuration, Timestamp};
 use salvor_api::names::job::{TRACKING_FINALIZER, conditions, events};
@@ -346,7 +346,7 @@ fn make_pods(tally: &Tally<'_>, memory: &Memory, places: &[Option<u32>]) -> Vec<
     } else {
         CreationReason::New
     };
-    let known: HashSet<&str> = tally.pods.iter().map(|pod| pod.pod.name.as_str()).collect();
+    let known: BTreeSet<&str> = tally.pods.iter().map(|pod| pod.pod.name.as_str()).collect();
     let mut names = Names::new(job, known, &memory.taken_names);
     let mut chosen = Vec::with_capacity(places.len());
     let mut creates = places.iter().map(|index| {

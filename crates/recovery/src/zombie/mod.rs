@@ -24,7 +24,7 @@ use jiff::{SignedDuration, Timestamp};
 ///
 /// An event has a name of its own, so the API server refuses a second one, but only until it forgets the first: after an
 /// hour by default. Well within that, telling once more is harmless; after it, somebody would read the old news as new.
-const ANNOUNCE_WITHIN: SignedDuration = SignedDuration::from_mins(10);
+pub(crate) const ANNOUNCE_WITHIN: SignedDuration = SignedDuration::from_mins(10);
 
 /// A deadline so far away that time cannot express it is never reached.
 pub(crate) fn after(start: Timestamp, wait: SignedDuration) -> Timestamp {

@@ -3,6 +3,10 @@
 #![allow(clippy::unwrap_used, reason = "helpers of tests fail as tests do")]
 
 mod crash_points;
-mod job;
+mod determinism;
+mod job_crash_points;
+mod job_faults;
+mod sources;
 mod stage;
+mod waits;
 mod zombie;

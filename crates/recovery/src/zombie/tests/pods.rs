@@ -456,7 +456,7 @@ fn the_brake_turns_acting_into_blocked_and_says_so() {
     use crate::brake::{Brake, BrakeState, NodeCounts};
     use salvor_api::config::BrakeLimits;
 
-    let limits = BrakeLimits { max_pods_per_minute: 1, max_unreachable_percent: 50 };
+    let limits = BrakeLimits { max_pods_per_minute: 1, ..BrakeLimits::default() };
     let mut brake = Brake::new(limits, BrakeState::default());
     let judged = |pod: &PodView, now| decide_pod(pod, Some(&node()), &policy(""), now);
 

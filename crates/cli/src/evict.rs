@@ -1,0 +1,151 @@
+//! `salvor evict`: for the person at 3 a.m. with a machine that is off and work that must go on elsewhere.
+
+mod render;
+
+use std::io::{self, BufRead, IsTerminal, Write};
+use std::path::PathBuf;
+use std::process::ExitCode;
+use std::time::Duration;
+
+use salvor_api::config::LogFormat;
+use salvor_operator::{End, EvictionDesk, Standing, Survey};
+use serde_json::json;
+use tokio::runtime;
+use tokio::signal::unix::{SignalKind, signal};
+use tracing::level_filters::LevelFilter;
+
+use crate::cluster::{Cluster, Source};
+use crate::error::CliError;
+use crate::{logging, output};
+
+/// How often is looked how far it has come.
+const PERIOD: Duration = Duration::from_millis(500);
+/// When nobody has taken it up for so many looks, that is said.
+const PATIENCE: u32 = 20;
+/// What a shell makes of an interrupt.
+const INTERRUPTED: u8 = 130;
+
+#[derive(Debug, clap::Args)]
+pub(crate) struct EvictArgs {
+    /// The node's name
+    #[arg(value_name = "NODE")]
+    node: String,
+    /// An incident or ticket, which becomes the value of the taint
+    #[arg(long, value_name = "TEXT", default_value = "", hide_default_value = true)]
+    incident: String,
+    /// Do not ask
+    #[arg(short, long)]
+    yes: bool,
+    /// Show what is on the node and whether it is silent, and stop there
+    #[arg(long)]
+    dry_run: bool,
+    /// The form of the answer
+    #[arg(short, long, value_name = "FORM", default_value = "text")]
+    output: Form,
+    /// The kubeconfig file [env: KUBECONFIG] [default: ~/.kube/config, else the pod's service account]
+    #[arg(long, value_name = "FILE")]
+    kubeconfig: Option<PathBuf>,
+}
+
+#[derive(Clone, Copy, Debug, PartialEq, Eq, clap::ValueEnum)]
+enum Form {
+    /// For people
+    Text,
+    /// For machines
+    Json,
+}
+
+pub(crate) fn execute(args: &EvictArgs) -> Result<ExitCode, CliError> {
+    logging::start(LogFormat::Text, LevelFilter::WARN)?;
+    let source = Source::find(args.kubeconfig.as_deref());
+    let runtime = runtime::Builder::new_current_thread().enable_all().build().map_err(CliError::Start)?;
+    runtime.block_on(async {
+        let cluster = Cluster::load(&source).await?;
+        let asked = format!("{} ({})", cluster.config.cluster_url, cluster.origin);
+        let failed = |source| CliError::Evict { source, cluster: asked.clone() };
+        let desk = EvictionDesk::open(cluster.config.clone()).map_err(failed)?;
+        let survey = desk.survey(&args.node, &args.incident).await.map_err(failed)?;
+        if args.output == Form::Text {
+            output::print(&render::survey(&survey))?;
+        }
+        if args.dry_run {
+            if args.output == Form::Json {
+                print_json(&json!({ "survey": survey }))?;
+            }
+            return Ok(ExitCode::SUCCESS);
+        }
+        if let Some(alive) = &survey.alive {
+            return Err(CliError::NodeAlive { node: args.node.clone(), alive: alive.clone() });
+        }
+        if !args.yes && !survey.requested && !consents(&args.node)? {
+            talk("Nothing was done.\n");
+            return Ok(ExitCode::FAILURE);
+        }
+        // From here on an interrupt must say what stays behind.
+        let mut interrupt = signal(SignalKind::interrupt()).map_err(CliError::Start)?;
+        let followed = async {
+            desk.request(&args.node, &args.incident).await?;
+            let last = follow(&desk, &survey).await?;
+            Ok((last, desk.whereabouts(&survey).await?))
+        };
+        let (last, places) = tokio::select! {
+            followed = followed => followed.map_err(failed)?,
+            _ = interrupt.recv() => {
+                talk(&render::interrupted(&args.node));
+                return Ok(ExitCode::from(INTERRUPTED));
+            }
+        };
+        match args.output {
+            Form::Text => output::print(&render::end(&survey, &last, &places))?,
+            Form::Json => print_json(&json!({ "survey": survey, "standing": last, "runsNow": places }))?,
+        }
+        Ok(if last.end == Some(End::Finished) { ExitCode::SUCCESS } else { ExitCode::FAILURE })
+    })
+}
+
+/// Asks the person. Where there is nobody to ask, nothing is done.
+fn consents(node: &str) -> Result<bool, CliError> {
+    if !io::stdin().is_terminal() {
+        return Err(CliError::NobodyToAsk);
+    }
+    talk(&format!("Is the machine of node {node} switched off, for sure? Empty the node? [y/N] "));
+    let mut answer = String::new();
+    io::stdin().lock().read_line(&mut answer).map_err(CliError::Start)?;
+    Ok(matches!(answer.trim(), "y" | "Y" | "yes"))
+}
+
+/// Shows how far it has come, until it has ended.
+async fn follow(desk: &EvictionDesk, survey: &Survey) -> Result<Standing, salvor_operator::ExplainError> {
+    let moving = io::stderr().is_terminal();
+    let mut shown = None;
+    let mut idle = 0;
+    loop {
+        let standing = desk.standing(survey).await?;
+        if shown.as_ref() != Some(&standing) {
+            let line = render::bar(survey, &standing);
+            talk(&if moving { format!("\r\x1b[K{line}") } else { format!("{line}\n") });
+        }
+        if standing.end.is_some() {
+            if moving {
+                talk("\n");
+            }
+            return Ok(standing);
+        }
+        idle = if standing.phase.is_some() { 0 } else { idle + 1 };
+        if idle == PATIENCE {
+            talk(&render::nobody(&survey.node, moving));
+        }
+        shown = Some(standing);
+        tokio::time::sleep(PERIOD).await;
+    }
+}
+
+fn print_json(value: &serde_json::Value) -> Result<(), CliError> {
+    let text = serde_json::to_string_pretty(value).map_err(|error| CliError::Output(error.into()))?;
+    output::print(&(text + "\n"))
+}
+
+fn talk(text: &str) {
+    // There is nobody left to tell if this fails.
+    let _ = io::stderr().lock().write_all(text.as_bytes());
+}

@@ -1,0 +1,406 @@
+//! Each rule and each fault, seen from outside, with every controller but Salvor played by the test.
+
+use std::{collections::BTreeMap, time::Duration};
+
+use futures::future::join_all;
+use k8s_openapi::api::{core::v1::Pod, events::v1::Event, storage::v1::VolumeAttachment};
+use kube::{
+    Api, ResourceExt,
+    api::{DeleteParams, ListParams, Patch, PatchParams},
+};
+use salvor_testkit::{Recorder, wait};
+use serde_json::{Value, json};
+
+use crate::{
+    hand_made::{Stage, both, claiming, tolerating},
+    stage::{annotate, condition, effects, events_about, is_finished, phase, progress, taint, untaint},
+};
+
+fn owned_by(kind: &str) -> Value {
+    let owner = json!({"apiVersion": "apps/v1", "kind": kind, "name": "owner", "uid": "owner-uid", "controller": true});
+    json!({"metadata": {"ownerReferences": [owner]}})
+}
+
+fn held() -> Value {
+    json!({"metadata": {"finalizers": ["test.salvor.dev/hold"]}})
+}
+
+fn in_use(node: &k8s_openapi::api::core::v1::Node) -> Vec<String> {
+    node.status.as_ref().and_then(|s| s.volumes_in_use.clone()).unwrap_or_default()
+}
+
+/// Ends the process before and after every write; a second process must bring it to the same end, telling nothing twice.
+#[tokio::test]
+async fn a_crash_between_any_two_writes_leads_to_the_same_end() {
+    let stage = Stage::new().await;
+    let events: Api<Event> = Api::all(stage.client.clone());
+    let mut crashed = 0;
+    for (when, number) in (1..).flat_map(|n| [("before", n), ("after", n)]) {
+        let (node, pod) = (format!("node-{when}-{number}"), format!("pod-{when}-{number}"));
+        stage.dead_node(&node, &["kubernetes.io/csi/disk.example.com^a"]).await;
+        let of_pod = stage.pod(&pod, &node, held()).await;
+        let at = format!("{when}:{number}");
+        let first = stage.salvor("", &[("SALVOR_TEST_CRASH", &at)]);
+        taint(&stage.client, &node, "INC-1", &["NoSchedule"]).await;
+        let end = format!("record the Normal event Finished on node {node}");
+        let ended = async {
+            tokio::select! {
+                code = first.program.exit_code() => code,
+                () = first.says(&end) => None,
+            }
+        };
+        // Without a crash there was no such write, and all have been seen.
+        let Some(code) = ended.await else { break };
+        assert_eq!(code, 86, "{at}: {}", first.program.output());
+        crashed += 1;
+        let second = stage.salvor("", &[]);
+        let left = wait::for_object(&stage.nodes(), &node, "its eviction is finished", is_finished).await;
+        assert_eq!(effects(&left), ["NoSchedule", "NoExecute"], "{at}");
+        assert_eq!(in_use(&left), Vec::<String>::new(), "{at}");
+        assert_eq!(condition(&left, "ForceEviction"), Some(("False".into(), "Finished".into())), "{at}");
+        let failed = stage.pods().get(&pod).await.unwrap();
+        assert_eq!(
+            (phase(&failed), failed.metadata.deletion_grace_period_seconds),
+            ("Failed", Some(0)),
+            "{at}"
+        );
+        wait::for_list(&events, &ListParams::default(), "each event is there once", |all: &[Event]| {
+            let mut told: BTreeMap<String, usize> = BTreeMap::new();
+            for event in all {
+                let uid = event.regarding.as_ref().and_then(|r| r.uid.clone()).unwrap_or_default();
+                // The event of a node has the node's name for its UID.
+                if uid == node || Some(&uid) == of_pod.metadata.uid.as_ref() {
+                    *told.entry(event.reason.clone().unwrap_or_default()).or_default() += 1;
+                }
+            }
+            assert!(told.values().all(|times| *times == 1), "{at}: {told:?}");
+            told.keys().map(String::as_str).eq(["Finished", "ForceEvictionBySalvor", "NodeDown"])
+        })
+        .await;
+        assert!(!second.program.has_ended(), "{at}");
+        // What is done with would be looked at again by the next process.
+        stage.nodes().delete(&node, &DeleteParams::default()).await.unwrap();
+    }
+    // Mark, its event, condition, pod, its event, its deletion, volumes, end, its event: at least.
+    assert!(crashed >= 18, "only {crashed} crashes");
+}
+
+#[tokio::test]
+async fn status_comes_before_the_delete_and_finalizers_and_late_pods_do_not_keep_it_open() {
+    let stage = Stage::new().await;
+    stage.dead_node("node", &[]).await;
+    stage.pod("held", "node", held()).await;
+    let done = Patch::Strategic(json!({"status": {"phase": "Succeeded"}}));
+    stage.pod("succeeded", "node", held()).await;
+    stage.pods().patch_status("succeeded", &PatchParams::default(), &done).await.unwrap();
+    let mirror = json!({"metadata": {"annotations": {"kubernetes.io/config.mirror": "hash"}}});
+    stage.pod("static", "node", mirror).await;
+    stage.pod("daemon", "node", json!({"spec": {"tolerations": [{"operator": "Exists"}]}})).await;
+    stage.pod("plain", "node", owned_by("ReplicaSet")).await;
+    let recorder = Recorder::start(&stage.pods(), &ListParams::default()).await;
+    let _salvor = stage.salvor("", &[]);
+    let node = stage.evict("node").await;
+    assert_eq!(progress(&node)["request"], "salvor.dev/force-eviction=INC-1:NoSchedule");
+    wait::for_absence(&stage.pods(), "plain").await;
+    let left: BTreeMap<String, String> = stage
+        .pods()
+        .list(&ListParams::default())
+        .await
+        .unwrap()
+        .iter()
+        .map(|p| (p.name_any(), phase(p).to_owned()))
+        .collect();
+    let expected =
+        [("daemon", "Running"), ("held", "Failed"), ("static", "Running"), ("succeeded", "Succeeded")];
+    assert_eq!(left, expected.map(|(name, phase)| (name.to_owned(), phase.to_owned())).into());
+
+    stage.pod("late", "node", json!({})).await;
+    wait::for_absence(&stage.pods(), "late").await;
+    for name in ["held", "plain", "late"] {
+        let changes = recorder.changes().await;
+        let of_pod = || changes.iter().filter(|c| c.name == name);
+        let failed = of_pod().position(|c| c.object["status"]["phase"] == "Failed").unwrap();
+        let deleted = of_pod().position(|c| !c.object["metadata"]["deletionTimestamp"].is_null());
+        assert!(deleted.is_none_or(|deleted| failed <= deleted), "{name}: {failed} {deleted:?}");
+        let seen = of_pod().nth(failed).unwrap();
+        let conditions = seen.object["status"]["conditions"].as_array().cloned().unwrap_or_default();
+        let target = conditions.iter().find(|c| c["type"] == "DisruptionTarget").unwrap();
+        assert_eq!((&target["status"], &target["reason"]), (&json!("True"), &json!("ForceEvictionBySalvor")));
+    }
+}
+
+#[tokio::test]
+async fn a_person_who_takes_the_taint_off_in_the_middle_stops_it() {
+    let stage = Stage::new().await;
+    stage.dead_node("node", &[]).await;
+    stage.pod("patient", "node", tolerating(Some(3600))).await;
+    stage.pod("quick", "node", json!({})).await;
+    let salvor = stage.salvor("", &[]);
+    taint(&stage.client, "node", "", &["NoSchedule"]).await;
+    wait::for_absence(&stage.pods(), "quick").await;
+    wait::for_object(&stage.nodes(), "node", "it waits for the other pod", |n| {
+        condition(n, "ForceEviction") == Some(("True".into(), "WaitingForPods".into()))
+    })
+    .await;
+    untaint(&stage.client, "node").await;
+    let stopped =
+        wait::for_object(&stage.nodes(), "node", "nothing is remembered", |n| progress(n).is_null()).await;
+    assert_eq!(effects(&stopped), Vec::<String>::new());
+    assert_eq!(condition(&stopped, "ForceEviction"), Some(("False".into(), "Stopped".into())));
+    salvor.says("record the Normal event Stopped").await;
+    stage.pod("later", "node", json!({})).await;
+    stage.until_all_is_judged().await;
+    for name in ["patient", "later"] {
+        assert_eq!(phase(&stage.pods().get(name).await.unwrap()), "Running", "{name}");
+    }
+    assert_eq!(events_about(&stage.client, "node").await, ["NodeDown", "Stopped"]);
+}
+
+#[tokio::test]
+async fn a_toleration_runs_out_and_a_node_that_is_deleted_is_left_to_pod_gc() {
+    let stage = Stage::new().await;
+    stage.dead_node("node", &[]).await;
+    stage.dead_node("deleted", &[]).await;
+    stage.pod("brief", "node", both(tolerating(Some(3)), held())).await;
+    stage.pod("orphan", "deleted", tolerating(Some(4))).await;
+    let _salvor = stage.salvor("", &[]);
+    taint(&stage.client, "deleted", "", &["NoSchedule"]).await;
+    wait::for_object(&stage.nodes(), "deleted", "its eviction has begun", |n| {
+        condition(n, "ForceEviction").is_some_and(|(_, reason)| reason == "WaitingForPods")
+    })
+    .await;
+    stage.nodes().delete("deleted", &DeleteParams::default()).await.unwrap();
+    let node = stage.evict("node").await;
+    let brief = stage.pods().get("brief").await.unwrap();
+    assert_eq!(phase(&brief), "Failed");
+    let failed = brief.status.as_ref().unwrap().conditions.iter().flatten();
+    let failed =
+        failed.filter(|c| c.type_ == "DisruptionTarget").find_map(|c| c.last_transition_time.clone());
+    let began: k8s_openapi::jiff::Timestamp = progress(&node)["started"].as_str().unwrap().parse().unwrap();
+    assert!(failed.unwrap().0.duration_since(began).as_secs() >= 3, "never early");
+    // By now the other one's time is over as well.
+    stage.dead_node("after", &[]).await;
+    stage.pod("after", "after", tolerating(Some(2))).await;
+    stage.evict("after").await;
+    assert_eq!(phase(&stage.pods().get("orphan").await.unwrap()), "Running");
+}
+
+#[tokio::test]
+async fn a_new_pod_of_the_same_name_is_never_touched() {
+    let stage = Stage::new().await;
+    stage.dead_node("node", &[]).await;
+    stage.node("healthy", json!({}), "True", &[]).await;
+    let salvor = stage.salvor("", &[]);
+    stage.pod("twin", "node", json!({})).await;
+    stage.until_all_is_judged().await;
+    salvor.program.signal("STOP");
+    taint(&stage.client, "node", "", &["NoSchedule"]).await;
+    stage.pods().delete("twin", &DeleteParams::default().grace_period(0)).await.unwrap();
+    wait::for_absence(&stage.pods(), "twin").await;
+    let second = stage.pod("twin", "healthy", json!({})).await;
+    salvor.program.signal("CONT");
+    wait::for_object(&stage.nodes(), "node", "its eviction is finished", is_finished).await;
+    let twin = stage.pods().get("twin").await.unwrap();
+    assert_eq!((twin.uid(), phase(&twin)), (second.uid(), "Running"));
+}
+
+#[tokio::test]
+async fn a_node_that_renews_its_lease_is_refused_whatever_its_taint_says() {
+    let stage = Stage::new().await;
+    stage.node("node", json!({}), "False", &[]).await;
+    stage.lease("node", 0, 3600).await;
+    stage.pod("pod", "node", json!({})).await;
+    let salvor = stage.salvor("", &[]);
+    taint(&stage.client, "node", "", &["NoSchedule"]).await;
+    salvor.says("record the Warning event KubeletAlive").await;
+    let said = salvor.command(&["explain", "node", "node"]);
+    let said = String::from_utf8(said.stdout).unwrap();
+    assert!(said.contains("WAIT until") && said.contains("[eviction: KubeletAlive]"), "{said}");
+    let refused = salvor.command(&["evict", "node", "--yes"]);
+    assert_eq!(refused.status.code(), Some(1));
+    let words = String::from_utf8(refused.stderr).unwrap();
+    assert!(words.contains("its kubelet lives"), "{words}");
+    let node = stage.nodes().get("node").await.unwrap();
+    assert_eq!((effects(&node), progress(&node)), (vec!["NoSchedule".to_owned()], Value::Null));
+    assert_eq!(phase(&stage.pods().get("pod").await.unwrap()), "Running");
+    // It falls silent.
+    stage.lease("node", 120, 40).await;
+    wait::for_absence(&stage.pods(), "pod").await;
+}
+
+#[tokio::test]
+async fn a_zone_that_goes_down_at_once_is_held_and_said() {
+    let stage = Stage::new().await;
+    let lost = json!([{"key": "node.kubernetes.io/unreachable", "effect": "NoExecute"}]);
+    for name in ["a-0", "a-1", "a-2", "b-0", "b-1", "b-2", "b-3", "b-4"] {
+        let zone = json!({"labels": {"topology.kubernetes.io/zone": &name[..1]}});
+        stage.node(name, zone, "Unknown", &[]).await;
+        if name.starts_with('a') {
+            let taints = Patch::Merge(json!({"spec": {"taints": lost}}));
+            stage.nodes().patch(name, &PatchParams::default(), &taints).await.unwrap();
+        }
+    }
+    let salvor = stage.salvor("", &[]);
+    taint(&stage.client, "a-0", "", &["NoSchedule"]).await;
+    salvor.says("record the Warning event ZoneDown").await;
+    stage.evict("b-0").await;
+    assert!(progress(&stage.nodes().get("a-0").await.unwrap()).is_null());
+    let said = String::from_utf8(salvor.command(&["explain", "node", "a-0"]).stdout).unwrap();
+    assert!(said.contains("BLOCKED [eviction: NodeDown]") && said.contains("3 of 3 nodes of zone"), "{said}");
+    let back = Patch::Merge(json!({"spec": {"taints": null}}));
+    stage.nodes().patch("a-1", &PatchParams::default(), &back).await.unwrap();
+    wait::for_object(&stage.nodes(), "a-0", "its eviction is finished", is_finished).await;
+}
+
+#[tokio::test]
+async fn a_stateful_pod_waits_for_proof_and_a_trigger_of_others_is_left_alone() {
+    let stage = Stage::new().await;
+    stage.dead_node("node", &[]).await;
+    stage.pod("stateful", "node", owned_by("StatefulSet")).await;
+    stage.pod("plain", "node", owned_by("ReplicaSet")).await;
+    let triggers = "eviction: {removeTaint: WhenEvicted, triggers: [{key: example.com/lost}]}\n";
+    let _salvor = stage.salvor(triggers, &[]);
+    let lost =
+        Patch::Merge(json!({"spec": {"taints": [{"key": "example.com/lost", "effect": "NoSchedule"}]}}));
+    stage.nodes().patch("node", &PatchParams::default(), &lost).await.unwrap();
+    wait::for_absence(&stage.pods(), "plain").await;
+    wait::for_object(&stage.nodes(), "node", "it waits for the other pod", |n| {
+        condition(n, "ForceEviction").is_some_and(|(_, reason)| reason == "WaitingForPods")
+    })
+    .await;
+    assert_eq!(phase(&stage.pods().get("stateful").await.unwrap()), "Running");
+    taint(&stage.client, "node", "", &["NoSchedule"]).await;
+    wait::for_absence(&stage.pods(), "stateful").await;
+    let left = wait::for_object(&stage.nodes(), "node", "our taints are gone", |n| {
+        is_finished(n) && effects(n).is_empty()
+    })
+    .await;
+    let taints = left.spec.as_ref().unwrap().taints.clone().unwrap();
+    assert_eq!(taints.iter().map(|t| t.key.as_str()).collect::<Vec<_>>(), ["example.com/lost"]);
+    stage.until_all_is_judged().await;
+    let still = stage.nodes().get("node").await.unwrap();
+    assert_eq!(progress(&still)["finished"], progress(&left)["finished"], "nothing begins again");
+}
+
+#[tokio::test]
+async fn a_volume_that_a_pod_on_the_node_still_needs_is_not_let_go() {
+    let stage = Stage::new().await;
+    let (shared, own) = (stage.volume("shared", "node").await, stage.volume("own", "node").await);
+    stage.dead_node("node", &[&shared, &own]).await;
+    let attachments: Api<VolumeAttachment> = Api::all(stage.client.clone());
+    stage.pod("stays", "node", both(tolerating(None), claiming("shared"))).await;
+    stage.pod("goes", "node", claiming("shared")).await;
+    stage.pod("goes-too", "node", claiming("own")).await;
+    let salvor = stage.salvor("eviction: {detachWarningAfter: 2s}\n", &[]);
+    taint(&stage.client, "node", "", &["NoSchedule"]).await;
+    let released =
+        wait::for_object(&stage.nodes(), "node", "a volume is let go", |n| in_use(n).len() == 1).await;
+    assert_eq!(in_use(&released), [shared.clone()]);
+    assert_eq!(progress(&released)["released"]["volumes"], json!(["shared"]));
+    salvor.says("record the Warning event VolumesHang").await;
+    salvor.says("look at the CSI driver disk.example.com").await;
+    attachments.delete("own", &DeleteParams::default()).await.unwrap();
+    let left = wait::for_object(&stage.nodes(), "node", "its eviction is finished", is_finished).await;
+    assert_eq!(in_use(&left), [shared]);
+    assert_eq!(phase(&stage.pods().get("stays").await.unwrap()), "Running");
+}
+
+#[tokio::test]
+async fn noise_on_the_node_and_on_its_pods_does_not_keep_it_from_its_end() {
+    let stage = Stage::new().await;
+    stage.dead_node("node", &["v"]).await;
+    stage.pod("held", "node", held()).await;
+    let _salvor = stage.salvor("", &[]);
+    let (nodes, pods) = (stage.nodes(), stage.pods());
+    let noise = async {
+        for i in 0.. {
+            annotate(&nodes, "node", json!({"noise": i.to_string()})).await;
+            let patch = Patch::Merge(json!({"metadata": {"annotations": {"noise": i.to_string()}}}));
+            pods.patch("held", &PatchParams::default(), &patch).await.unwrap();
+        }
+    };
+    tokio::select! {
+        _ = stage.evict("node") => {}
+        () = noise => unreachable!(),
+    }
+    assert_eq!(phase(&stage.pods().get("held").await.unwrap()), "Failed");
+}
+
+#[tokio::test]
+async fn when_the_leader_is_killed_in_the_middle_the_follower_finishes_it() {
+    let stage = Stage::new().await;
+    stage.dead_node("node", &["v"]).await;
+    let names: Vec<String> = (0..40).map(|i| format!("pod-{i}")).collect();
+    join_all(names.iter().map(|name| stage.pod(name, "node", held()))).await;
+    let election = "leaderElection: {leaseDuration: 3s, renewDeadline: 2s, retryPeriod: 1s}\n";
+    let first = stage.salvor(election, &[]);
+    first.says("\"leading\"").await;
+    let second = stage.salvor(election, &[]);
+    second.says("holds it").await;
+    taint(&stage.client, "node", "", &["NoSchedule"]).await;
+    first.says("with no grace").await;
+    first.program.kill().await;
+    wait::for_object(&stage.nodes(), "node", "its eviction is finished", is_finished).await;
+    let all = stage.pods().list(&ListParams::default()).await.unwrap();
+    let is_evicted = |p: &Pod| phase(p) == "Failed" && p.metadata.deletion_grace_period_seconds == Some(0);
+    assert!(all.items.len() == 40 && all.iter().all(is_evicted));
+    assert!(second.count(&["\"done\""]) > 0);
+}
+
+#[tokio::test]
+async fn the_command_shows_asks_follows_and_says_where_the_work_went() {
+    let stage = Stage::new().await;
+    let volume = stage.volume("data", "node").await;
+    stage.dead_node("node", &[&volume]).await;
+    stage.pod("lost", "node", claiming("data")).await;
+    stage.pod("replaced", "node", owned_by("ReplicaSet")).await;
+    stage.pod("replacement", "other", owned_by("ReplicaSet")).await;
+    let salvor = stage.salvor("", &[]);
+    let evict = |arguments: &[&str]| {
+        let arguments: Vec<String> = arguments.iter().map(ToString::to_string).collect();
+        salvor.spawn(&arguments)
+    };
+    let shown = evict(&["evict", "node", "--dry-run"]);
+    assert_eq!(shown.exit_code().await, Some(0), "{}", shown.output());
+    assert!(
+        shown.output().contains("goes   default/lost      nobody: lost for good  data"),
+        "{}",
+        shown.output()
+    );
+    let unasked = evict(&["evict", "node"]);
+    assert_eq!(unasked.exit_code().await, Some(1));
+    assert!(unasked.output().contains("--yes"), "{}", unasked.output());
+    assert_eq!(effects(&stage.nodes().get("node").await.unwrap()), Vec::<String>::new());
+
+    // An interrupt leaves the request, and says so.
+    let followed = evict(&["evict", "node", "--yes", "--incident", "INC-7"]);
+    wait::for_object(&stage.nodes(), "node", "its volume is let go", |n| in_use(n).is_empty()).await;
+    followed.signal("INT");
+    assert_eq!(followed.exit_code().await, Some(130), "{}", followed.output());
+    assert!(
+        followed.output().contains("kubectl taint node node salvor.dev/force-eviction-"),
+        "{}",
+        followed.output()
+    );
+
+    let again = evict(&["evict", "node", "-o", "json"]);
+    let attachments: Api<VolumeAttachment> = Api::all(stage.client.clone());
+    tokio::time::timeout(Duration::from_secs(60), async {
+        while !again.output().contains("pods and 1 volumes left") {
+            tokio::time::sleep(Duration::from_millis(50)).await;
+        }
+    })
+    .await
+    .unwrap();
+    attachments.delete("data", &DeleteParams::default()).await.unwrap();
+    assert_eq!(again.exit_code().await, Some(0), "{}", again.output());
+    let output = again.output();
+    let json: Value = serde_json::from_str(&output[output.find('{').unwrap()..]).unwrap();
+    assert_eq!(json["standing"]["end"], "finished", "{output}");
+    assert_eq!(
+        progress(&stage.nodes().get("node").await.unwrap())["request"],
+        "salvor.dev/force-eviction=INC-7:NoSchedule"
+    );
+    let explained = String::from_utf8(salvor.command(&["explain", "node", "node"]).stdout).unwrap();
+    assert!(explained.contains("[eviction: Finished]") && explained.contains("NodeDown"), "{explained}");
+}

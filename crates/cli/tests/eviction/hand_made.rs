@@ -1,0 +1,179 @@
+//! A small control plane with nodes and pods made by hand: the test itself plays every controller.
+
+use k8s_openapi::{
+    api::{
+        coordination::v1::Lease,
+        core::v1::{Node, PersistentVolume, PersistentVolumeClaim, Pod},
+        storage::v1::VolumeAttachment,
+    },
+    jiff::Timestamp,
+};
+use kube::{
+    Api, Client,
+    api::{Patch, PatchParams, PostParams},
+};
+use salvor_testkit::{ControlPlane, wait};
+use serde::de::DeserializeOwned;
+use serde_json::{Value, json};
+
+use crate::stage::{Salvor, is_finished, salvor, taint};
+
+pub(crate) struct Stage {
+    pub(crate) plane: ControlPlane,
+    pub(crate) client: Client,
+}
+
+impl Stage {
+    pub(crate) async fn new() -> Self {
+        let plane = ControlPlane::builder().start().await.unwrap();
+        let client = plane.admin().in_namespace("default").client("stage");
+        Self { plane, client }
+    }
+
+    pub(crate) fn salvor(&self, configuration: &str, environment: &[(&str, &str)]) -> Salvor {
+        salvor(&self.plane.admin(), configuration, environment)
+    }
+
+    pub(crate) fn nodes(&self) -> Api<Node> {
+        Api::all(self.client.clone())
+    }
+
+    pub(crate) fn pods(&self) -> Api<Pod> {
+        Api::default_namespaced(self.client.clone())
+    }
+
+    /// A node whose kubelet fell silent a while ago.
+    pub(crate) async fn dead_node(&self, name: &str, volumes_in_use: &[&str]) -> Node {
+        self.node(name, json!({}), "Unknown", volumes_in_use).await;
+        self.lease(name, 120, 40).await;
+        self.nodes().get(name).await.unwrap()
+    }
+
+    pub(crate) async fn node(&self, name: &str, metadata: Value, ready: &str, volumes_in_use: &[&str]) {
+        let mut metadata = metadata;
+        metadata["name"] = name.into();
+        create(&self.nodes(), json!({ "metadata": metadata })).await;
+        // The API server taints every new node; no node lifecycle takes that off here.
+        let schedulable = Patch::Merge(json!({"spec": {"taints": null}}));
+        self.nodes().patch(name, &PatchParams::default(), &schedulable).await.unwrap();
+        self.set_status(
+            name,
+            json!({
+                "conditions": [{"type": "Ready", "status": ready, "reason": "test"}],
+                "volumesInUse": volumes_in_use,
+            }),
+        )
+        .await;
+    }
+
+    pub(crate) async fn set_status(&self, node: &str, status: Value) {
+        let patch = Patch::Strategic(json!({ "status": status }));
+        self.nodes().patch_status(node, &PatchParams::default(), &patch).await.unwrap();
+    }
+
+    /// Its Lease was renewed so many seconds ago, and is good for so many.
+    pub(crate) async fn lease(&self, node: &str, seconds_ago: i64, lasts: i64) {
+        let leases: Api<Lease> = Api::namespaced(self.client.clone(), "kube-node-lease");
+        let renewed = Timestamp::from_second(Timestamp::now().as_second() - seconds_ago).unwrap();
+        let renewed = renewed.strftime("%Y-%m-%dT%H:%M:%S.%6fZ").to_string();
+        let lease = json!({
+            "apiVersion": "coordination.k8s.io/v1", "kind": "Lease", "metadata": {"name": node},
+            "spec": {"holderIdentity": node, "renewTime": renewed, "leaseDurationSeconds": lasts},
+        });
+        let force = PatchParams { force: true, ..PatchParams::apply("stage") };
+        leases.patch(node, &force, &Patch::Apply(lease)).await.unwrap();
+    }
+
+    /// A running pod on a node, as its kubelet last reported it.
+    pub(crate) async fn pod(&self, name: &str, node: &str, extra: Value) -> Pod {
+        let mut pod = json!({
+            "metadata": {"name": name},
+            "spec": {"nodeName": node, "containers": [{"name": "main", "image": "work"}]},
+        });
+        merge(&mut pod, extra);
+        create(&self.pods(), pod).await;
+        let running = Patch::Strategic(json!({"status": {"phase": "Running"}}));
+        self.pods().patch_status(name, &PatchParams::default(), &running).await.unwrap()
+    }
+
+    /// A volume with its claim, attached to a node; the name by which the node calls it.
+    pub(crate) async fn volume(&self, name: &str, node: &str) -> String {
+        let claims: Api<PersistentVolumeClaim> = Api::default_namespaced(self.client.clone());
+        let volumes: Api<PersistentVolume> = Api::all(self.client.clone());
+        let attachments: Api<VolumeAttachment> = Api::all(self.client.clone());
+        let size = json!({"storage": "1Gi"});
+        create(
+            &volumes,
+            json!({
+                "metadata": {"name": name},
+                "spec": {
+                    "accessModes": ["ReadWriteOnce"], "capacity": size, "storageClassName": "disk",
+                    "csi": {"driver": "disk.example.com", "volumeHandle": name},
+                    "claimRef": {"namespace": "default", "name": name},
+                },
+            }),
+        )
+        .await;
+        create(&claims, json!({
+            "metadata": {"name": name},
+            "spec": {
+                "accessModes": ["ReadWriteOnce"], "resources": {"requests": size}, "storageClassName": "disk",
+                "volumeName": name,
+            },
+        }))
+        .await;
+        create(&attachments, json!({
+            "metadata": {"name": name},
+            "spec": {"attacher": "disk.example.com", "nodeName": node, "source": {"persistentVolumeName": name}},
+        }))
+        .await;
+        format!("kubernetes.io/csi/disk.example.com^{name}")
+    }
+
+    /// Asks for a node to be emptied, and waits until it is.
+    pub(crate) async fn evict(&self, node: &str) -> Node {
+        taint(&self.client, node, "INC-1", &["NoSchedule"]).await;
+        wait::for_object(&self.nodes(), node, "its eviction is finished", is_finished).await
+    }
+
+    /// Waits until everything that happened so far has been judged: a node asked for now is emptied.
+    pub(crate) async fn until_all_is_judged(&self) {
+        let name = format!("probe-{}", Timestamp::now().as_millisecond());
+        self.dead_node(&name, &[]).await;
+        self.evict(&name).await;
+    }
+}
+
+pub(crate) fn claiming(claim: &str) -> Value {
+    json!({"spec": {"volumes": [{"name": "data", "persistentVolumeClaim": {"claimName": claim}}]}})
+}
+
+pub(crate) fn tolerating(seconds: Option<i64>) -> Value {
+    json!({"spec": {"tolerations": [{
+        "key": crate::stage::KEY, "operator": "Exists", "effect": "NoExecute", "tolerationSeconds": seconds,
+    }]}})
+}
+
+pub(crate) fn merge(into: &mut Value, from: Value) {
+    match (into, from) {
+        (Value::Object(into), Value::Object(from)) => {
+            for (key, value) in from {
+                merge(into.entry(key).or_insert(Value::Null), value);
+            }
+        }
+        (into, from) => *into = from,
+    }
+}
+
+pub(crate) fn both(mut one: Value, other: Value) -> Value {
+    merge(&mut one, other);
+    one
+}
+
+async fn create<K>(api: &Api<K>, object: Value)
+where
+    K: Clone + std::fmt::Debug + DeserializeOwned + serde::Serialize,
+{
+    let object: K = serde_json::from_value(object).unwrap();
+    api.create(&PostParams::default(), &object).await.unwrap();
+}

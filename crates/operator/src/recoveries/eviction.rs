@@ -1,0 +1,676 @@
+//! The eviction recovery: all nodes in brief, and those that are asked to be emptied at length, with their pods, their
+//! Leases and their attached volumes. Whatever changes on such a node wakes it; what its pods' verdicts rest on wakes them.
+
+use std::{
+    collections::{BTreeMap, BTreeSet, HashMap},
+    fmt,
+    sync::Arc,
+};
+
+use futures::FutureExt;
+use jiff::Timestamp;
+use kube::Client;
+use salvor_recovery::{
+    Action, Judgement, Reason,
+    action::{PodRef, Taint},
+    brake::NodeCounts,
+    eviction::{
+        AttachmentView, EvictionPolicy, Lease, NodeView, NodeWhy, PodView, PodWhy, Scene, decide_node,
+        decide_pod,
+    },
+    zombie::Ready,
+};
+use serde::Deserialize;
+use tokio::sync::{mpsc, watch};
+
+use self::{
+    close_up::CloseUps,
+    wire::{AttachmentWire, Attachments, NodeWire, Nodes, PodWire, SeenNode, is_unreachable},
+};
+use crate::{
+    executor::Written,
+    live::{self, NodeLease},
+    looks::Looks,
+    metrics::Metrics,
+    recovery::{Feed, Known, LiveInquiry, Recovery, Refused, View, relay},
+    watch::{Change, Project, Target, WatchHealth, follow},
+};
+
+mod close_up;
+mod wire;
+
+const NODES: Target = Target { resource: "eviction nodes", path: "/api/v1/nodes", field_selector: None };
+const ATTACHMENTS: Target = Target {
+    resource: "volumeattachments",
+    path: "/apis/storage.k8s.io/v1/volumeattachments",
+    field_selector: None,
+};
+
+/// What the eviction recovery judges.
+#[derive(Clone, Debug, PartialEq, Eq, PartialOrd, Ord, Hash)]
+pub(crate) enum Subject {
+    Node { name: String },
+    Pod { node: String, uid: String, namespace: String, name: String },
+}
+
+impl fmt::Display for Subject {
+    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
+        match self {
+            Self::Node { name } => write!(f, "node {name}"),
+            Self::Pod { namespace, name, .. } => write!(f, "pod {namespace}/{name}"),
+        }
+    }
+}
+
+impl Subject {
+    fn node(name: &str) -> Self {
+        Self::Node { name: name.to_owned() }
+    }
+
+    fn pod(node: &str, pod: &PodRef) -> Self {
+        Self::Pod {
+            node: node.to_owned(),
+            uid: pod.uid.clone(),
+            namespace: pod.namespace.clone(),
+            name: pod.name.clone(),
+        }
+    }
+}
+
+/// Why a node or a pod is judged as it is.
+#[derive(Clone, Debug)]
+pub(crate) enum Why {
+    Node(NodeWhy),
+    Pod(PodWhy),
+}
+
+impl Why {
+    fn reason(&self) -> &dyn Reason {
+        match self {
+            Self::Node(why) => why,
+            Self::Pod(why) => why,
+        }
+    }
+}
+
+impl fmt::Display for Why {
+    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
+        fmt::Display::fmt(self.reason(), f)
+    }
+}
+
+impl Reason for Why {
+    fn code(&self) -> &'static str {
+        self.reason().code()
+    }
+
+    fn what_would_change_it(&self) -> String {
+        self.reason().what_would_change_it()
+    }
+}
+
+/// What the watches and looks tell.
+#[derive(Debug)]
+pub(crate) enum News {
+    Node(Change<SeenNode>),
+    Attachment(Change<(String, AttachmentView)>),
+    Pod { node: String, number: u64, change: Change<PodView> },
+    Lease { node: String, lease: Option<NodeLease> },
+}
+
+/// What we know of a node that nobody asks to empty: enough to count it.
+#[derive(Debug)]
+struct Counted {
+    uid: String,
+    zone: String,
+    unreachable: bool,
+}
+
+/// A node that is asked to be emptied, and what is on it.
+#[derive(Debug)]
+struct Subjected {
+    view: NodeView,
+    /// Tells this look at its pods from an earlier one.
+    number: u64,
+    pods: HashMap<String, PodView>,
+    pods_listed: bool,
+    /// When its Lease was last renewed, as read.
+    renewed: Option<Timestamp>,
+    /// What its pods were last woken for.
+    woken_for: Option<Basis>,
+}
+
+/// What of a node its pods' verdicts rest on, besides its Lease.
+#[derive(Clone, Debug, PartialEq, Eq)]
+struct Basis {
+    ready: Ready,
+    taints: Vec<Taint>,
+    progress: Option<(Timestamp, bool, bool)>,
+}
+
+impl Basis {
+    fn of(view: &NodeView) -> Self {
+        let progress = view.progress.as_ref();
+        Self {
+            ready: view.ready,
+            taints: view.taints.clone(),
+            progress: progress.map(|p| (p.started, p.finished.is_some(), p.stopped.is_some())),
+        }
+    }
+}
+
+impl Subjected {
+    fn pod_subjects(&self) -> impl Iterator<Item = Subject> {
+        self.pods.values().map(|pod| Subject::pod(&self.view.node.name, &pod.pod))
+    }
+}
+
+/// The nodes that are asked to be emptied.
+#[derive(Debug)]
+pub(crate) struct Evictions {
+    policy: Arc<EvictionPolicy>,
+    metrics: Metrics,
+    /// Whether nobody else counts nodes for the brake.
+    counts_nodes: bool,
+    counted: BTreeMap<String, Counted>,
+    nodes_listed: bool,
+    nodes: BTreeMap<String, Subjected>,
+    attachments: HashMap<String, AttachmentView>,
+    attachments_listed: bool,
+    close_ups: watch::Sender<CloseUps>,
+    looks: Looks<NodeView>,
+    next_number: u64,
+}
+
+impl Evictions {
+    pub(crate) fn new(policy: Arc<EvictionPolicy>, metrics: Metrics, counts_nodes: bool) -> Self {
+        Self {
+            policy,
+            metrics,
+            counts_nodes,
+            counted: BTreeMap::new(),
+            nodes_listed: false,
+            nodes: BTreeMap::new(),
+            attachments: HashMap::new(),
+            attachments_listed: false,
+            close_ups: watch::Sender::default(),
+            looks: Looks::default(),
+            next_number: 0,
+        }
+    }
+
+    fn take_in(&mut self, SeenNode { node, zone, unreachable, view }: SeenNode) -> BTreeSet<Subject> {
+        let name = node.name.clone();
+        let mut woken = BTreeSet::from([Subject::Node { name: name.clone() }]);
+        let before = self
+            .counted
+            .insert(name.clone(), Counted { uid: node.uid.clone(), zone: zone.clone(), unreachable });
+        if before.is_none_or(|b| b.unreachable != unreachable || b.zone != zone) {
+            woken.extend(self.requests_in(&zone));
+        }
+        match view {
+            Some(view) => self.take_in_at_length(*view),
+            None => woken.extend(self.forget(&name)),
+        }
+        self.look_closely();
+        woken
+    }
+
+    fn take_in_at_length(&mut self, mut view: NodeView) {
+        let name = view.node.name.clone();
+        match self.nodes.get_mut(&name).filter(|known| known.view.node.uid == view.node.uid) {
+            Some(known) => {
+                // The answer to our own write may be here before what the watch has to say of the time before it.
+                if revision(&view.resource_version) < revision(&known.view.resource_version) {
+                    return;
+                }
+                view.lease = known.view.lease;
+                view.told = std::mem::take(&mut known.view.told);
+                known.view = view;
+            }
+            None => {
+                self.next_number += 1;
+                let new = Subjected {
+                    view,
+                    number: self.next_number,
+                    pods: HashMap::new(),
+                    pods_listed: false,
+                    renewed: None,
+                    woken_for: None,
+                };
+                self.nodes.insert(name, new);
+            }
+        }
+    }
+
+    /// The pods of a node, if what their verdicts rest on has changed since they were last woken.
+    fn wake_pods(&mut self, name: &str) -> Vec<Subject> {
+        let Some(node) = self.nodes.get_mut(name) else { return Vec::new() };
+        let basis = Some(Basis::of(&node.view));
+        if node.woken_for == basis {
+            return Vec::new();
+        }
+        node.woken_for = basis;
+        node.pod_subjects().collect()
+    }
+
+    /// Nobody asks about this node any more; its pods are looked at once more, to be forgotten too.
+    fn forget(&mut self, name: &str) -> Vec<Subject> {
+        self.nodes.remove(name).map(|node| node.pod_subjects().collect()).unwrap_or_default()
+    }
+
+    /// Requests that wait in a zone.
+    fn requests_in(&self, zone: &str) -> Vec<Subject> {
+        let waiting = self.nodes.values().filter(|n| n.view.zone == zone && n.view.progress.is_none());
+        waiting.map(|n| Subject::node(&n.view.node.name)).collect()
+    }
+
+    fn look_closely(&self) {
+        // Until a finished one is Ready again, its Lease tells nothing.
+        let matters = |n: &&Subjected| {
+            let finished = n.view.progress.as_ref().is_some_and(|p| p.finished.is_some());
+            !finished || n.view.ready == Ready::True
+        };
+        let wanted = CloseUps {
+            pods: self.nodes.iter().map(|(name, n)| (name.clone(), n.number)).collect(),
+            leases: self.nodes.values().filter(matters).map(|n| n.view.node.name.clone()).collect(),
+        };
+        self.close_ups.send_if_modified(|now| {
+            let differs = *now != wanted;
+            *now = wanted;
+            differs
+        });
+    }
+
+    fn take_in_lease(&mut self, name: &str, lease: Option<NodeLease>, now: Timestamp) -> Vec<Subject> {
+        let Some(node) = self.nodes.get_mut(name) else { return Vec::new() };
+        let before = node.view.lease;
+        node.view.lease = seen(before, node.renewed, lease, now);
+        node.renewed = lease.map(|lease| lease.renewed);
+        if before == node.view.lease {
+            return Vec::new();
+        }
+        let mut woken = vec![Subject::node(name)];
+        // A dead node's Lease does not change, and a living one's concerns its pods only when that was not known.
+        if before.is_fresh(now) != node.view.lease.is_fresh(now) || before == Lease::Unread {
+            woken.extend(node.pod_subjects());
+        }
+        woken
+    }
+
+    fn take_in_pods(&mut self, name: &str, number: u64, change: Change<PodView>) -> Vec<Subject> {
+        let Some(node) = self.nodes.get_mut(name).filter(|n| n.number == number) else { return Vec::new() };
+        let mut woken: BTreeSet<Subject> = BTreeSet::from([Subject::node(name)]);
+        match change {
+            Change::Applied(mut pod) => {
+                woken.insert(Subject::pod(name, &pod.pod));
+                pod.announced = node.pods.get(&pod.pod.uid).is_some_and(|known| known.announced);
+                node.pods.insert(pod.pod.uid.clone(), pod);
+            }
+            Change::Gone(uid) => {
+                woken.extend(node.pods.remove(&uid).map(|pod| Subject::pod(name, &pod.pod)));
+            }
+            Change::Reset { all, .. } => {
+                woken.extend(node.pod_subjects());
+                let known = std::mem::take(&mut node.pods);
+                node.pods_listed = true;
+                for mut pod in all {
+                    pod.announced = known.get(&pod.pod.uid).is_some_and(|known| known.announced);
+                    woken.insert(Subject::pod(name, &pod.pod));
+                    node.pods.insert(pod.pod.uid.clone(), pod);
+                }
+            }
+        }
+        woken.into_iter().collect()
+    }
+
+    fn take_in_attachment(&mut self, change: Change<(String, AttachmentView)>) -> Vec<Subject> {
+        let changed = match change {
+            Change::Applied((uid, attachment)) => {
+                let node = attachment.node.clone();
+                self.attachments.insert(uid, attachment);
+                Some(node)
+            }
+            Change::Gone(uid) => match self.attachments.remove(&uid) {
+                Some(attachment) => Some(attachment.node),
+                None => return Vec::new(),
+            },
+            Change::Reset { all, .. } => {
+                self.attachments = all.into_iter().collect();
+                self.attachments_listed = true;
+                None
+            }
+        };
+        match changed {
+            Some(node) if self.nodes.contains_key(&node) => vec![Subject::Node { name: node }],
+            Some(_) => Vec::new(),
+            None => self.nodes.keys().map(|name| Subject::node(name)).collect(),
+        }
+    }
+
+    fn take_in_news(&mut self, news: News, now: Timestamp) -> Vec<Subject> {
+        match news {
+            News::Node(Change::Applied(node)) => {
+                let name = node.node.name.clone();
+                let mut woken = self.take_in(node);
+                woken.extend(self.wake_pods(&name));
+                woken.into_iter().collect()
+            }
+            News::Node(Change::Gone(uid)) => {
+                let gone = self.counted.iter().find(|(_, node)| node.uid == uid);
+                let Some(name) = gone.map(|(name, _)| name.clone()) else { return Vec::new() };
+                let counted = self.counted.remove(&name);
+                let mut woken = self.forget(&name);
+                self.look_closely();
+                woken.push(Subject::node(&name));
+                woken.extend(counted.into_iter().flat_map(|node| self.requests_in(&node.zone)));
+                woken
+            }
+            News::Node(Change::Reset { all, .. }) => {
+                let mut woken: BTreeSet<Subject> = self.subjects().into_iter().collect();
+                let present: BTreeSet<String> = all.iter().map(|n| n.node.uid.clone()).collect();
+                self.counted.retain(|_, node| present.contains(&node.uid));
+                self.nodes.retain(|_, node| present.contains(&node.view.node.uid));
+                self.nodes_listed = true;
+                for node in all {
+                    woken.extend(self.take_in(node));
+                }
+                self.look_closely();
+                woken.into_iter().collect()
+            }
+            News::Attachment(change) => self.take_in_attachment(change),
+            News::Pod { node, number, change } => self.take_in_pods(&node, number, change),
+            News::Lease { node, lease } => self.take_in_lease(&node, lease, now),
+        }
+    }
+
+    /// How far all evictions have come.
+    fn show(&self) {
+        let is = |n: &&Subjected, started: bool, finished: bool| {
+            let progress = n.view.progress.as_ref();
+            progress.is_some() == started && progress.is_some_and(|p| p.finished.is_some()) == finished
+        };
+        let count = |started, finished| self.nodes.values().filter(|n| is(n, started, finished)).count();
+        let states = [
+            ("requested", count(false, false)),
+            ("started", count(true, false)),
+            ("finished", count(true, true)),
+        ];
+        self.metrics.evictions(&states, self.nodes.values().map(|n| n.pods.len()).sum());
+    }
+
+    fn attached_to(&self, node: &str) -> Option<Vec<&AttachmentView>> {
+        self.attachments_listed.then(|| self.attachments.values().filter(|a| a.node == node).collect())
+    }
+
+    fn count(&self, is_meant: impl Fn(&Counted) -> bool) -> NodeCounts {
+        let count = |n: usize| u32::try_from(n).unwrap_or(u32::MAX);
+        let meant = || self.counted.values().filter(|node| is_meant(node));
+        NodeCounts {
+            unreachable: count(meant().filter(|n| n.unreachable).count()),
+            total: count(meant().count()),
+        }
+    }
+}
+
+/// What a Lease says now, after what it said before: a time that moves shows life, whatever the kubelet's clock.
+fn seen(before: Lease, renewed_before: Option<Timestamp>, read: Option<NodeLease>, now: Timestamp) -> Lease {
+    let Some(NodeLease { renewed, lasts }) = read else { return Lease::None };
+    let (heard_before, moved_before) = match before {
+        Lease::Renewed { heard, moves, .. } => (Some(heard), moves),
+        Lease::Unread | Lease::None => (None, false),
+    };
+    let moved = renewed_before.is_some_and(|before| renewed > before) || (before == Lease::None);
+    let heard = if moved { now.max(renewed) } else { heard_before.unwrap_or(renewed).max(renewed) };
+    Lease::Renewed { heard, lasts, moves: moved || moved_before }
+}
+
+/// Revisions of one server are comparable numbers; anything else sorts before them all.
+fn revision(text: &str) -> u64 {
+    text.parse().unwrap_or(0)
+}
+
+impl Recovery for Evictions {
+    const NAME: &'static str = "eviction";
+    // Every write names the revision that was judged, or is preceded by a second look.
+    const LISTS_TO_LEAD: bool = false;
+    type Subject = Subject;
+    type Why = Why;
+    type News = News;
+    type Inquiry = Inquiry;
+
+    fn begin_to_lead(&mut self, _: u64) {}
+
+    fn feeds(&self, client: &Client, news: &mpsc::Sender<News>) -> Vec<Feed> {
+        let nodes = WatchHealth::new(NODES.resource);
+        let attachments = WatchHealth::new(ATTACHMENTS.resource);
+        let (node_tx, node_rx) = mpsc::channel(64);
+        let (attachment_tx, attachment_rx) = mpsc::channel(64);
+        let node_watch = follow(client.clone(), NODES, Nodes(self.policy.clone()), nodes.clone(), node_tx);
+        let attachment_watch =
+            follow(client.clone(), ATTACHMENTS, Attachments, attachments.clone(), attachment_tx);
+        let close_ups = close_up::look(client.clone(), self.close_ups.subscribe(), news.clone());
+        let nodes_run = relay(node_watch, node_rx, news.clone(), News::Node);
+        let nodes_run = async {
+            tokio::join!(nodes_run, close_ups);
+        };
+        vec![
+            Feed { health: nodes, run: nodes_run.boxed() },
+            Feed {
+                health: attachments,
+                run: relay(attachment_watch, attachment_rx, news.clone(), News::Attachment).boxed(),
+            },
+        ]
+    }
+
+    fn hear(&mut self, news: News, now: Timestamp) -> Vec<Subject> {
+        let woken = self.take_in_news(news, now);
+        self.show();
+        woken
+    }
+
+    fn judge(&self, subject: &Subject, now: Timestamp) -> Option<Judgement<Why>> {
+        match subject {
+            Subject::Node { name } => {
+                let node = self.nodes.get(name)?;
+                let scene = Scene {
+                    node: &node.view,
+                    pods: node.pods_listed.then(|| node.pods.values().collect()),
+                    attachments: self.attached_to(name),
+                    zone: self.count(|n| n.zone == node.view.zone),
+                };
+                Some(decide_node(&scene, &self.policy, now).map_why(Why::Node))
+            }
+            Subject::Pod { node, uid, .. } => {
+                let node = self.nodes.get(node)?;
+                let pod = node.pods.get(uid)?;
+                Some(decide_pod(pod, Some(&node.view), &self.policy, now).map_why(Why::Pod))
+            }
+        }
+    }
+
+    fn subjects(&self) -> Vec<Subject> {
+        let nodes = self.nodes.keys().map(|name| Subject::node(name));
+        nodes.chain(self.nodes.values().flat_map(Subjected::pod_subjects)).collect()
+    }
+
+    fn node_counts(&self) -> Option<NodeCounts> {
+        (self.counts_nodes && self.nodes_listed).then(|| self.count(|_| true))
+    }
+
+    fn inquiry(&self, subject: &Subject) -> Inquiry {
+        let (name, pod) = match subject {
+            Subject::Node { name } => (name, None),
+            Subject::Pod { node, uid, .. } => {
+                (node, self.nodes.get(node).and_then(|n| n.pods.get(uid)).cloned())
+            }
+        };
+        let node = self.nodes.get(name);
+        Inquiry {
+            subject: subject.clone(),
+            pod,
+            known: node.map(|n| (n.view.clone(), n.renewed)),
+            attachments: self.attached_to(name).map(|all| all.into_iter().cloned().collect()),
+            zone: node.map(|n| self.count(|c| c.zone == n.view.zone)).unwrap_or_default(),
+            policy: self.policy.clone(),
+            looks: self.looks.clone(),
+        }
+    }
+
+    fn done(&mut self, subject: &Subject, step: &Action, answer: &Written, _: Timestamp) -> View {
+        match (subject, step) {
+            (Subject::Node { name }, Action::EmitEvent(note)) => {
+                if let Some(node) = self.nodes.get_mut(name) {
+                    node.view.told.insert(note.name.clone());
+                }
+                View::Shows
+            }
+            (Subject::Pod { node, uid, .. }, Action::EmitEvent(_)) => {
+                if let Some(pod) = self.nodes.get_mut(node).and_then(|n| n.pods.get_mut(uid)) {
+                    pod.announced = true;
+                }
+                View::Shows
+            }
+            (Subject::Node { .. }, _) => match answer {
+                Written::Object(object) => match serde_json::from_str::<NodeWire>(object) {
+                    // Whom else it concerns is woken when the watch brings the same.
+                    Ok(wire) => match Nodes(self.policy.clone()).keep(wire).filter(|n| n.view.is_some()) {
+                        Some(node) => {
+                            self.take_in(node);
+                            View::Shows
+                        }
+                        None => View::Lags,
+                    },
+                    Err(_) => View::Lags,
+                },
+                Written::Nothing => View::Lags,
+            },
+            (Subject::Pod { .. }, _) => View::Lags,
+        }
+    }
+
+    fn refused(&mut self, _: &Subject, _: &Action, _: &str, _: Timestamp) -> Refused {
+        Refused::Waits
+    }
+}
+
+/// A live question about a node or a pod.
+#[derive(Debug)]
+pub(crate) struct Inquiry {
+    subject: Subject,
+    /// The pod as it was judged.
+    pod: Option<PodView>,
+    /// The node as it was judged, and when its Lease was last renewed then.
+    known: Option<(NodeView, Option<Timestamp>)>,
+    attachments: Option<Vec<AttachmentView>>,
+    zone: NodeCounts,
+    policy: Arc<EvictionPolicy>,
+    looks: Looks<NodeView>,
+}
+
+impl Inquiry {
+    async fn node(&self, client: &Client, name: &str, now: Timestamp) -> kube::Result<Option<NodeView>> {
+        let Some(mut view) = read_node(client, name).await? else { return Ok(None) };
+        let lease = live::node_lease(client, name).await?;
+        let (before, renewed) = self.known.as_ref().map_or((Lease::Unread, None), |(v, r)| (v.lease, *r));
+        view.lease = seen(before, renewed, lease, now);
+        if let Some((known, _)) = self.known.as_ref().filter(|(known, _)| known.node == view.node) {
+            view.told = known.told.clone();
+        }
+        Ok(Some(view))
+    }
+}
+
+impl LiveInquiry for Inquiry {
+    type Why = Why;
+
+    async fn ask(
+        &self,
+        client: &Client,
+        known: Known<'_>,
+        now: Timestamp,
+    ) -> kube::Result<Option<Judgement<Why>>> {
+        match &self.subject {
+            Subject::Pod { node, uid, namespace, name } => {
+                let fresh = match known {
+                    Known::Guarded => self.pod.clone(),
+                    Known::Written(pod) => Some(parse::<PodWire>(pod)?.view()),
+                    Known::Nothing => read_pod(client, namespace, name).await?,
+                };
+                let Some(mut pod) = fresh.filter(|p| p.pod.uid == *uid) else { return Ok(None) };
+                pod.announced = self.pod.as_ref().is_some_and(|p| p.announced);
+                let node = self.looks.at(node, self.node(client, node, now)).await?;
+                Ok(Some(decide_pod(&pod, node.as_ref(), &self.policy, now).map_why(Why::Pod)))
+            }
+            Subject::Node { name } => {
+                let Some(node) = self.node(client, name, now).await? else { return Ok(None) };
+                // Before it has begun, and after it is finished, pods do not matter.
+                let under_way = node.progress.as_ref().is_some_and(|progress| progress.finished.is_none());
+                let pods = if under_way { read_pods(client, name).await? } else { Vec::new() };
+                let scene = Scene {
+                    node: &node,
+                    pods: Some(pods.iter().collect()),
+                    attachments: self.attachments.as_ref().map(|all| all.iter().collect()),
+                    zone: self.zone,
+                };
+                Ok(Some(decide_node(&scene, &self.policy, now).map_why(Why::Node)))
+            }
+        }
+    }
+}
+
+fn parse<'a, T: Deserialize<'a>>(text: &'a str) -> kube::Result<T> {
+    serde_json::from_str(text).map_err(kube::Error::SerdeError)
+}
+
+#[derive(Deserialize)]
+struct List<T> {
+    #[serde(default = "Vec::new")]
+    items: Vec<T>,
+}
+
+/// Reads a node live, without its Lease.
+pub(crate) async fn read_node(client: &Client, name: &str) -> kube::Result<Option<NodeView>> {
+    let text = live::get(client, &format!("/api/v1/nodes/{name}")).await?;
+    text.map(|text| Ok(parse::<NodeWire>(&text)?.view())).transpose()
+}
+
+/// Reads a pod live.
+pub(crate) async fn read_pod(client: &Client, namespace: &str, name: &str) -> kube::Result<Option<PodView>> {
+    let text = live::get(client, &format!("/api/v1/namespaces/{namespace}/pods/{name}")).await?;
+    text.map(|text| Ok(parse::<PodWire>(&text)?.view())).transpose()
+}
+
+/// Reads the pods of a node live.
+pub(crate) async fn read_pods(client: &Client, node: &str) -> kube::Result<Vec<PodView>> {
+    let path = format!("/api/v1/pods?fieldSelector=spec.nodeName%3D{node}");
+    let Some(text) = live::get(client, &path).await? else { return Ok(Vec::new()) };
+    Ok(parse::<List<PodWire>>(&text)?.items.into_iter().map(PodWire::view).collect())
+}
+
+/// Reads the volumes attached to a node live.
+pub(crate) async fn read_attachments(client: &Client, node: &str) -> kube::Result<Vec<AttachmentView>> {
+    let Some(text) = live::get(client, ATTACHMENTS.path).await? else { return Ok(Vec::new()) };
+    let all = parse::<List<AttachmentWire>>(&text)?.items.into_iter().map(AttachmentWire::view);
+    Ok(all.filter(|attachment| attachment.node == node).collect())
+}
+
+/// Counts the nodes of a zone live.
+pub(crate) async fn read_zone(client: &Client, zone: &str) -> kube::Result<NodeCounts> {
+    let Some(text) = live::get(client, NODES.path).await? else { return Ok(NodeCounts::default()) };
+    let all = parse::<List<NodeWire>>(&text)?.items.into_iter().map(NodeWire::view);
+    let mut counts = NodeCounts::default();
+    for node in all.filter(|node| node.zone == zone) {
+        counts.total += 1;
+        counts.unreachable += u32::from(is_unreachable(&node));
+    }
+    Ok(counts)
+}
+
+/// What a node's Lease says to somebody who sees it for the first time.
+pub(crate) async fn read_lease(client: &Client, node: &str, now: Timestamp) -> kube::Result<Lease> {
+    Ok(seen(Lease::Unread, None, live::node_lease(client, node).await?, now))
+}
+
+#[cfg(test)]
+mod tests;

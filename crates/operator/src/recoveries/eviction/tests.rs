@@ -1,0 +1,138 @@
+//! Who is woken by what, and what a Lease says.
+
+use jiff::SignedDuration;
+use salvor_api::config::Configuration;
+use serde_json::{Value, json};
+
+use super::*;
+use crate::time::Time;
+
+fn at(seconds: i64) -> Timestamp {
+    Timestamp::from_second(1_800_000_000 + seconds).unwrap()
+}
+
+fn evictions() -> Evictions {
+    let policy = Arc::new(EvictionPolicy::new(&Configuration::default()));
+    Evictions::new(policy, Metrics::new(&Time::system()), true)
+}
+
+fn node(revision: &str, taints: &[&str], progress: Option<&str>) -> Value {
+    let taints: Vec<Value> =
+        taints.iter().map(|effect| json!({"key": "salvor.dev/force-eviction", "effect": effect})).collect();
+    json!({
+        "metadata": {
+            "name": "a", "uid": "node-uid", "resourceVersion": revision,
+            "annotations": progress.map(|p| json!({"eviction.salvor.dev/progress": p})).unwrap_or_default(),
+        },
+        "spec": {"taints": taints},
+        "status": {"conditions": [{"type": "Ready", "status": "Unknown"}]},
+    })
+}
+
+const STARTED: &str =
+    r#"{"started":"2026-01-02T03:04:05Z","request":"salvor.dev/force-eviction:NoSchedule"}"#;
+
+fn news(evictions: &Evictions, node: Value) -> News {
+    let wire: NodeWire = serde_json::from_value(node).unwrap();
+    News::Node(Change::Applied(Nodes(evictions.policy.clone()).keep(wire).unwrap()))
+}
+
+fn pod() -> PodView {
+    let pod = json!({"metadata": {"namespace": "ns", "name": "p", "uid": "pod-uid", "resourceVersion": "1"}});
+    serde_json::from_value::<PodWire>(pod).unwrap().view()
+}
+
+fn names(woken: Vec<Subject>) -> Vec<String> {
+    let mut names: Vec<String> = woken.iter().map(ToString::to_string).collect();
+    names.sort();
+    names
+}
+
+/// A node that is asked to be emptied, with one pod.
+fn asked_for() -> Evictions {
+    let mut evictions = evictions();
+    let request = news(&evictions, node("1", &["NoSchedule"], None));
+    evictions.hear(request, at(0));
+    let all = Change::Reset { all: vec![pod()], revision: "1".into(), asked: 0 };
+    evictions.hear(News::Pod { node: "a".into(), number: 1, change: all }, at(0));
+    evictions
+}
+
+#[test]
+fn the_answer_to_our_own_write_is_seen_at_once_and_wakes_the_pods_when_the_watch_brings_it() {
+    let mut evictions = asked_for();
+    let begun = node("5", &["NoSchedule", "NoExecute"], Some(STARTED));
+    let step = Action::EmitEvent(salvor_recovery::action::EventNote {
+        name: "told".into(),
+        regarding: salvor_recovery::action::Subject::Node(evictions.nodes["a"].view.node.clone()),
+        kind: salvor_recovery::action::EventType::Normal,
+        reason: "x",
+        action: "x",
+        reporting_controller: "x",
+        message: String::new(),
+    });
+    let subject = Subject::node("a");
+    assert_eq!(evictions.done(&subject, &step, &Written::Nothing, at(1)), View::Shows);
+    let report = Action::DeletePod { pod: pod().pod };
+    let written = Written::Object(begun.to_string());
+    assert_eq!(evictions.done(&subject, &report, &written, at(1)), View::Shows);
+    assert!(evictions.nodes["a"].view.progress.is_some());
+    assert!(evictions.nodes["a"].view.told.contains("told"), "what was told stays told");
+    // What the watch has to say of the time before is late.
+    let late = news(&evictions, node("3", &["NoSchedule"], None));
+    evictions.hear(late, at(1));
+    assert!(evictions.nodes["a"].view.progress.is_some());
+    let echo = news(&evictions, begun);
+    assert_eq!(names(evictions.hear(echo, at(1))), ["node a", "pod ns/p"]);
+}
+
+#[test]
+fn a_node_that_nobody_asks_about_is_forgotten_with_its_pods_and_looked_at_anew_when_somebody_does() {
+    let mut evictions = asked_for();
+    let over = news(&evictions, node("7", &[], None));
+    assert_eq!(names(evictions.hear(over, at(1))), ["node a", "pod ns/p"]);
+    assert!(evictions.judge(&Subject::node("a"), at(1)).is_none());
+    assert_eq!(*evictions.close_ups.borrow(), CloseUps::default());
+    let again = news(&evictions, node("8", &["NoSchedule"], None));
+    evictions.hear(again, at(2));
+    assert_eq!(evictions.close_ups.borrow().pods["a"], 2, "another look than the first");
+    // What the first look still has to say is not about this one.
+    let late = News::Pod { node: "a".into(), number: 1, change: Change::Applied(pod()) };
+    assert_eq!(names(evictions.hear(late, at(2))), Vec::<String>::new());
+    assert!(evictions.nodes["a"].pods.is_empty() && !evictions.nodes["a"].pods_listed);
+}
+
+#[test]
+fn a_lease_that_moves_shows_life_whatever_its_clock() {
+    let lasts = SignedDuration::from_secs(40);
+    let read = |renewed| Some(NodeLease { renewed: at(renewed), lasts });
+    let first = seen(Lease::Unread, None, read(-600), at(0));
+    assert_eq!(first, Lease::Renewed { heard: at(-600), lasts, moves: false });
+    assert!(!first.is_fresh(at(0)));
+    assert_eq!(seen(first, Some(at(-600)), read(-600), at(10)), first);
+    // Ten minutes behind, but alive.
+    let second = seen(first, Some(at(-600)), read(-590), at(10));
+    assert_eq!(second, Lease::Renewed { heard: at(10), lasts, moves: true });
+    assert!(second.is_fresh(at(49)) && !second.is_fresh(at(50)));
+    assert_eq!(seen(second, Some(at(-590)), read(-590), at(60)), second, "silent since");
+    assert_eq!(seen(second, Some(at(-590)), None, at(60)), Lease::None);
+    let appears = seen(Lease::None, None, read(0), at(5));
+    assert_eq!(appears, Lease::Renewed { heard: at(5), lasts, moves: true });
+}
+
+#[test]
+fn a_changed_zone_wakes_the_requests_in_it() {
+    let mut evictions = asked_for();
+    let other = |unreachable: bool| {
+        let key = if unreachable { "node.kubernetes.io/unreachable" } else { "x" };
+        json!({
+            "metadata": {"name": "b", "uid": "b-uid", "resourceVersion": "2"},
+            "spec": {"taints": [{"key": key, "effect": "NoExecute"}]},
+        })
+    };
+    let lost = news(&evictions, other(true));
+    assert_eq!(names(evictions.hear(lost, at(0))), ["node a", "node b"]);
+    let same = news(&evictions, other(true));
+    assert_eq!(names(evictions.hear(same, at(0))), ["node b"]);
+    assert_eq!(evictions.count(|_| true), NodeCounts { unreachable: 1, total: 2 });
+}

@@ -1,0 +1,21 @@
+//! The eviction recovery: a node that is down for sure is emptied now, with no race against its return (KEP-36).
+//!
+//! The rules are in `rules.rs`, [`decide_node`] and [`decide_pod`]; read them top to bottom, beside the seed document.
+//! The rest is what they look at ([`Scene`], [`NodeView`], [`PodView`]), what the administrator allows
+//! ([`EvictionPolicy`]), what they ask to be written, and what they say ([`NodeWhy`], [`PodWhy`]).
+
+mod policy;
+mod reasons;
+mod rules;
+mod tolerations;
+mod views;
+mod writes;
+
+pub use policy::{EvictionPolicy, Request};
+pub use reasons::{NodeWhy, PodWhy};
+pub use rules::{decide_node, decide_pod, leaves};
+pub use tolerations::{Tolerance, Toleration};
+pub use views::{AttachmentView, Claim, Lease, NodeView, Owner, PodView, Progress, Released, Scene};
+
+#[cfg(test)]
+mod tests;

@@ -1,0 +1,93 @@
+//! What the administrator allows, and who asks for an eviction.
+
+use jiff::SignedDuration;
+use salvor_api::Controller;
+use salvor_api::config::{Configuration, EvictionTrigger, RemoveTaint};
+use salvor_api::names::taints;
+
+use super::views::NodeView;
+use crate::action::Taint;
+
+/// The configuration as the eviction recovery needs it.
+#[derive(Clone, Debug)]
+pub struct EvictionPolicy {
+    /// Whether it is switched on.
+    pub enabled: bool,
+    /// When our taint is taken off.
+    pub remove_taint: RemoveTaint,
+    /// How long a volume may take to be detached before that is reported.
+    pub detach_warning_after: SignedDuration,
+    /// Above which share of a zone's nodes nothing is begun there; 0 sets no limit.
+    pub max_unreachable_percent: u8,
+    triggers: Vec<EvictionTrigger>,
+}
+
+/// What asks for an eviction.
+#[derive(Clone, Debug, PartialEq, Eq)]
+pub struct Request {
+    /// The taint.
+    pub taint: Taint,
+    /// Whether it proves that the machine is off.
+    pub proof: bool,
+}
+
+impl Request {
+    /// Whether the taint has our key, so that it is ours to take off.
+    pub fn is_ours(&self) -> bool {
+        self.taint.key == taints::FORCE_EVICTION
+    }
+
+    /// The value of the taint that we add: that of the request, or the name of the key if that is somebody else's.
+    pub(super) fn value(&self) -> &str {
+        if self.is_ours() {
+            &self.taint.value
+        } else {
+            let key = &self.taint.key;
+            key.split_once('/').map_or(key, |(_, name)| name)
+        }
+    }
+}
+
+impl EvictionPolicy {
+    /// Takes what matters out of the configuration.
+    pub fn new(configuration: &Configuration) -> Self {
+        let settings = &configuration.eviction;
+        Self {
+            enabled: configuration.controllers.enabled(Controller::Eviction),
+            remove_taint: settings.remove_taint,
+            detach_warning_after: settings.detach_warning_after.into(),
+            max_unreachable_percent: configuration.brake.max_unreachable_percent,
+            triggers: settings.triggers.clone(),
+        }
+    }
+
+    /// What asks for the eviction of a node now. Our own key comes first: it is a person's word, and proof.
+    ///
+    /// The `NoExecute` taint that we added ourselves asks for nothing.
+    pub fn request(&self, node: &NodeView) -> Option<Request> {
+        let progress = node.progress.as_ref().filter(|progress| progress.stopped.is_none());
+        let added_by_us = progress.is_some_and(|progress| !progress.asked_by_no_execute());
+        let is_request = |taint: &&Taint| !(added_by_us && taint.effect == taints::NO_EXECUTE);
+        let ours = node.ours().filter(is_request);
+        // One that does not evict by itself comes first: beside it we add one that does.
+        let ours = ours.min_by_key(|taint| taint.effect == taints::NO_EXECUTE);
+        if let Some(taint) = ours {
+            return Some(Request { taint: taint.clone(), proof: true });
+        }
+        let asks = |taint: &Taint| self.triggers.iter().find(|trigger| fits(trigger, taint));
+        let found = node.taints.iter().filter_map(|taint| Some((taint, asks(taint)?)));
+        let (taint, trigger) = found.max_by_key(|(_, trigger)| trigger.proof)?;
+        Some(Request { taint: taint.clone(), proof: trigger.proof })
+    }
+
+    /// Whether a taint has anything to do with evictions.
+    pub fn concerns(&self, taint: &Taint) -> bool {
+        taint.key == taints::FORCE_EVICTION || self.triggers.iter().any(|trigger| fits(trigger, taint))
+    }
+}
+
+fn fits(trigger: &EvictionTrigger, taint: &Taint) -> bool {
+    trigger.key == taint.key
+        && trigger.value.as_ref().is_none_or(|value| *value == taint.value)
+        && trigger.effect.is_none_or(|effect| effect.as_str() == taint.effect)
+}

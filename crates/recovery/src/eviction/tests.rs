@@ -1,0 +1,145 @@
+//! The rules as tables, beside the seed's scenarios, and as properties.
+
+mod nodes;
+mod pods;
+mod properties;
+
+use std::collections::BTreeSet;
+
+use jiff::{SignedDuration, Timestamp};
+use salvor_api::config::parse;
+
+use super::*;
+use crate::action::{NodeRef, PodPhase, PodRef, Taint};
+use crate::brake::NodeCounts;
+use crate::verdict::{Judgement, Reason, Verdict};
+use crate::zombie::{Deletion, Ready};
+
+const KEY: &str = "salvor.dev/force-eviction";
+const SHUTDOWN: &str = "node.cloudprovider.kubernetes.io/shutdown";
+const TRIGGERS: &str = "eviction: {triggers: [{key: example.com/lost}, {key: node.cloudprovider.kubernetes.io/shutdown, proof: true}]}\n";
+
+/// A moment to which the tables count in seconds.
+fn at(seconds: i64) -> Timestamp {
+    Timestamp::from_second(1_800_000_000 + seconds).unwrap()
+}
+
+fn policy(rest: &str) -> EvictionPolicy {
+    let header = "apiVersion: config.salvor.dev/v1alpha1\nkind: Configuration\n";
+    EvictionPolicy::new(&parse(&format!("{header}{rest}")).unwrap())
+}
+
+fn taint(key: &str, value: &str, effect: &str) -> Taint {
+    Taint { key: key.into(), value: value.into(), effect: effect.into() }
+}
+
+fn lease(renewed: i64) -> Lease {
+    Lease::Renewed { heard: at(renewed), lasts: SignedDuration::from_secs(40), moves: false }
+}
+
+/// A node that fell silent ten minutes before time 0, and that somebody asks to empty.
+fn node() -> NodeView {
+    NodeView {
+        node: NodeRef { name: "node-a".into(), uid: "node-uid".into() },
+        resource_version: "3".into(),
+        zone: "zone-a".into(),
+        taints: vec![taint(KEY, "INC-1", "NoSchedule")],
+        ready: Ready::Unknown,
+        lease: lease(-600),
+        progress: None,
+        condition: None,
+        volumes_in_use: Vec::new(),
+        told: BTreeSet::new(),
+    }
+}
+
+fn started() -> Progress {
+    Progress {
+        started: at(0),
+        request: "salvor.dev/force-eviction=INC-1:NoSchedule".into(),
+        released: None,
+        finished: None,
+        stopped: None,
+    }
+}
+
+/// The same, after its eviction began at time 0, with all told that is to be told of `phase`.
+fn begun(phase: &str) -> NodeView {
+    let told = ["started", "finished", "volumes-hang", "node-returned"];
+    NodeView {
+        taints: vec![taint(KEY, "INC-1", "NoSchedule"), taint(KEY, "INC-1", "NoExecute")],
+        progress: Some(started()),
+        condition: Some(phase.into()),
+        told: told
+            .iter()
+            .map(|step| format!("node-eviction-{step}.node-uid.{}", at(0).as_second()))
+            .collect(),
+        ..node()
+    }
+}
+
+/// A pod of a Deployment that runs on that node, as its kubelet last said.
+fn pod() -> PodView {
+    PodView {
+        pod: PodRef { namespace: "ns".into(), name: "pod-a".into(), uid: "uid-a".into() },
+        resource_version: "7".into(),
+        phase: PodPhase::Running,
+        deletion: None,
+        is_mirror: false,
+        owner: Owner::Other("ReplicaSet".into()),
+        tolerations: Vec::new(),
+        claims: Vec::new(),
+        announced: false,
+    }
+}
+
+/// A toleration of our key for so long.
+fn toleration(seconds: Option<i64>) -> Toleration {
+    Toleration {
+        key: KEY.into(),
+        operator: "Exists".into(),
+        effect: "NoExecute".into(),
+        seconds,
+        ..Toleration::default()
+    }
+}
+
+fn claim(name: &str) -> Claim {
+    Claim { namespace: "ns".into(), name: name.into() }
+}
+
+fn attachment(volume: &str) -> AttachmentView {
+    AttachmentView {
+        name: format!("csi-{volume}"),
+        node: "node-a".into(),
+        driver: "disk.example.com".into(),
+        volume: Some(volume.into()),
+    }
+}
+
+/// A judgement as `verdict reason: steps`.
+fn say<Why: Reason>(judgement: &Judgement<Why>) -> String {
+    let verdict = &judgement.verdict;
+    let steps: Vec<&str> = verdict.actions().iter().map(crate::Action::name).collect();
+    let until = match verdict {
+        Verdict::Wait { until, .. } => format!(" until {}", until.as_second() - at(0).as_second()),
+        _ => String::new(),
+    };
+    let steps = if steps.is_empty() { String::new() } else { format!(": {}", steps.join(", ")) };
+    format!("{} {}{until}{steps}", verdict.name(), verdict.why().code())
+}
+
+fn judge_node(
+    node: &NodeView,
+    pods: &[PodView],
+    attachments: &[AttachmentView],
+    now: i64,
+) -> Judgement<NodeWhy> {
+    let scene = Scene {
+        node,
+        pods: Some(pods.iter().collect()),
+        attachments: Some(attachments.iter().collect()),
+        zone: NodeCounts { unreachable: 1, total: 10 },
+    };
+    decide_node(&scene, &policy(TRIGGERS), at(now))
+}

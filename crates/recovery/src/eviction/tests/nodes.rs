@@ -1,0 +1,391 @@
+//! When a node is begun to be emptied, goes on, is finished, comes back, or is stopped.
+
+use super::*;
+use crate::Action;
+
+fn begins(node: &NodeView, now: i64) -> String {
+    say(&judge_node(node, &[], &[], now))
+}
+
+#[test]
+fn an_eviction_begins_only_on_a_node_that_is_down() {
+    let start = "Act NodeDown: StartEviction, EmitEvent";
+    let alive = Lease::Renewed { heard: at(-5), lasts: SignedDuration::from_secs(40), moves: true };
+    let told = || BTreeSet::from(["node-eviction-refused.node-uid".to_owned()]);
+    let asked_by = |taints: Vec<Taint>| NodeView { taints, ..node() };
+    let cases = [
+        ("asked for, silent", node(), start),
+        (
+            "said by the kubelet to be not ready, then silent",
+            NodeView { ready: Ready::False, ..node() },
+            start,
+        ),
+        ("no Lease at all", NodeView { lease: Lease::None, ..node() }, start),
+        ("no request", asked_by(vec![]), "Ignore NotRequested"),
+        ("another's taint", asked_by(vec![taint("x", "", "NoExecute")]), "Ignore NotRequested"),
+        ("asked for with NoExecute", asked_by(vec![taint(KEY, "", "NoExecute")]), start),
+        ("a trigger", asked_by(vec![taint(SHUTDOWN, "", "NoSchedule")]), start),
+        ("Lease not read", NodeView { lease: Lease::Unread, ..node() }, "Ignore LeaseUnread"),
+        // The kubelet says itself that it is not ready, and goes on renewing: it is alive.
+        (
+            "Lease renewed",
+            NodeView { ready: Ready::False, lease: lease(-5), ..node() },
+            "Act KubeletAlive: EmitEvent",
+        ),
+        (
+            "Lease renewed, told",
+            NodeView { ready: Ready::False, lease: lease(-5), told: told(), ..node() },
+            "Wait KubeletAlive until 35",
+        ),
+        // Scenario 3.
+        (
+            "Ready and alive",
+            NodeView { ready: Ready::True, lease: alive, ..node() },
+            "Act NodeReady: EndEviction, EmitEvent",
+        ),
+        (
+            "Ready without a Lease",
+            NodeView { ready: Ready::True, lease: Lease::None, ..node() },
+            "Act NodeReady: EndEviction, EmitEvent",
+        ),
+        (
+            "Ready and alive, by a taint of others",
+            NodeView {
+                ready: Ready::True,
+                lease: alive,
+                ..asked_by(vec![taint(SHUTDOWN, "", "NoSchedule")])
+            },
+            "Ignore NodeReady",
+        ),
+        // Switched off a moment ago: nobody has noticed yet, and the request must not be lost.
+        (
+            "Ready, but not seen to live",
+            NodeView { ready: Ready::True, lease: lease(-5), ..node() },
+            "Wait StillReady until 35",
+        ),
+        ("Ready, but silent", NodeView { ready: Ready::True, ..node() }, "Ignore StillReady"),
+    ];
+    for (case, node, expected) in cases {
+        assert_eq!(begins(&node, 0), expected, "{case}");
+    }
+    let off = policy("controllers: [zombie]\n");
+    let (pods, attachments) = (Some(Vec::new()), Some(Vec::new()));
+    let node = node();
+    let scene = Scene { node: &node, pods, attachments, zone: NodeCounts::default() };
+    assert_eq!(say(&decide_node(&scene, &off, at(0))), "Ignore Disabled");
+}
+
+#[test]
+fn the_taint_that_is_added_keeps_the_value_of_the_request() {
+    let added = |taints: Vec<Taint>| {
+        let judgement = judge_node(&NodeView { taints, ..node() }, &[], &[], 0);
+        match &judgement.verdict.actions()[0] {
+            Action::StartEviction { taint, progress, .. } => {
+                (taint.as_ref().map(ToString::to_string), progress.request.clone())
+            }
+            other => panic!("{other}"),
+        }
+    };
+    let ours = taint(KEY, "INC-1", "NoSchedule");
+    let no_execute = taint(KEY, "INC-2", "NoExecute");
+    let adds = |text: &str| Some(text.to_owned());
+    assert_eq!(
+        added(vec![ours.clone()]),
+        (adds("salvor.dev/force-eviction=INC-1:NoExecute"), ours.to_string())
+    );
+    assert_eq!(added(vec![no_execute.clone()]), (None, no_execute.to_string()));
+    assert_eq!(added(vec![no_execute, ours.clone()]), (None, ours.to_string()));
+    let shutdown = taint(SHUTDOWN, "", "NoSchedule");
+    assert_eq!(
+        added(vec![shutdown.clone()]),
+        (adds("salvor.dev/force-eviction=shutdown:NoExecute"), shutdown.to_string())
+    );
+}
+
+#[test]
+fn nothing_begins_while_a_whole_zone_is_down() {
+    let held = |unreachable, total, percent: u8, told: bool| {
+        let mut node = node();
+        if told {
+            node.told.insert("node-eviction-held.node-uid".into());
+        }
+        let zone = NodeCounts { unreachable, total };
+        let scene = Scene { node: &node, pods: None, attachments: None, zone };
+        let policy = policy(&format!("brake: {{maxUnreachablePercent: {percent}}}\n"));
+        say(&decide_node(&scene, &policy, at(0)))
+    };
+    let start = "Act NodeDown: StartEviction, EmitEvent";
+    assert_eq!(held(2, 2, 50, false), start, "two nodes are an everyday failure");
+    assert_eq!(held(3, 6, 50, false), start);
+    assert_eq!(held(4, 6, 50, false), "Act NodeDown: EmitEvent", "it is said");
+    assert_eq!(held(4, 6, 50, true), "Blocked NodeDown", "and then held");
+    assert_eq!(held(6, 6, 0, false), start, "no limit");
+}
+
+#[test]
+fn steps_two_to_four() {
+    let finalized = PodView {
+        phase: PodPhase::Failed,
+        deletion: Some(Deletion { timestamp: at(1), grace_seconds: Some(0) }),
+        ..pod()
+    };
+    let tolerant = PodView { tolerations: vec![toleration(None)], claims: vec![claim("kept")], ..pod() };
+    let later = PodView { tolerations: vec![toleration(Some(60))], ..pod() };
+    let mirror = PodView { is_mirror: true, ..pod() };
+    let in_use = || vec!["kubernetes.io/csi/disk.example.com^a".to_owned()];
+    let released = |kept: Vec<Claim>, volumes: &[&str]| {
+        let volumes = volumes.iter().map(ToString::to_string).collect();
+        Some(Progress { released: Some(Released { at: at(10), kept, volumes }), ..started() })
+    };
+    type Case = (&'static str, NodeView, Vec<PodView>, Vec<AttachmentView>, i64, &'static str);
+    let cases: Vec<Case> = vec![
+        ("pods are left", begun("EvictingPods"), vec![pod()], vec![], 1, "Ignore EvictingPods"),
+        ("that is said first", begun("x"), vec![pod()], vec![], 1, "Act EvictingPods: ReportEviction"),
+        (
+            "and that it began, if that was lost",
+            NodeView { told: BTreeSet::new(), ..begun("EvictingPods") },
+            vec![pod()],
+            vec![],
+            1,
+            "Act EvictingPods: EmitEvent",
+        ),
+        (
+            "but not after so long",
+            NodeView { told: BTreeSet::new(), ..begun("EvictingPods") },
+            vec![pod()],
+            vec![],
+            601,
+            "Ignore EvictingPods",
+        ),
+        (
+            "pods are gone, volumes are let go",
+            NodeView { volumes_in_use: in_use(), ..begun("EvictingPods") },
+            vec![finalized.clone(), mirror.clone()],
+            vec![attachment("a")],
+            1,
+            "Act ReleasingVolumes: ReleaseVolumes",
+        ),
+        (
+            "no volumes are let go under pods that must go",
+            NodeView { volumes_in_use: in_use(), ..begun("EvictingPods") },
+            vec![pod()],
+            vec![attachment("a")],
+            1,
+            "Ignore EvictingPods",
+        ),
+        (
+            "let go once",
+            NodeView { progress: released(vec![], &[]), ..begun("DetachingVolumes") },
+            vec![],
+            vec![attachment("a")],
+            11,
+            "Wait DetachingVolumes until 70",
+        ),
+        (
+            "a driver that hangs",
+            NodeView { progress: released(vec![], &[]), ..begun("VolumesHang") },
+            vec![],
+            vec![attachment("a")],
+            70,
+            "Ignore VolumesHang",
+        ),
+        (
+            "which is said",
+            NodeView { progress: released(vec![], &[]), told: BTreeSet::new(), ..begun("DetachingVolumes") },
+            vec![],
+            vec![attachment("a")],
+            700,
+            "Act VolumesHang: ReportEviction, EmitEvent",
+        ),
+        (
+            "volumes of pods that stay are kept",
+            NodeView { progress: released(vec![claim("kept")], &["a"]), ..begun("DetachingVolumes") },
+            vec![tolerant.clone()],
+            vec![attachment("a"), attachment("b")],
+            11,
+            "Wait DetachingVolumes until 70",
+        ),
+        (
+            "and not waited for",
+            NodeView { progress: released(vec![claim("kept")], &["a"]), ..begun("DetachingVolumes") },
+            vec![tolerant.clone()],
+            vec![attachment("a")],
+            11,
+            "Act Finished: ReportEviction, EmitEvent",
+        ),
+        (
+            "when such a pod is gone, what it used is let go as well",
+            NodeView {
+                progress: released(vec![claim("kept")], &["a"]),
+                volumes_in_use: in_use(),
+                ..begun("WaitingForPods")
+            },
+            vec![],
+            vec![attachment("a")],
+            20,
+            "Act ReleasingVolumes: ReleaseVolumes",
+        ),
+        (
+            "a pod that goes later is waited for",
+            begun("WaitingForPods"),
+            vec![later],
+            vec![],
+            1,
+            "Wait WaitingForPods until 60",
+        ),
+        (
+            "all gone",
+            begun("EvictingPods"),
+            vec![finalized, mirror],
+            vec![],
+            1,
+            "Act Finished: ReportEviction, EmitEvent",
+        ),
+        (
+            "a Lease that is renewed stops it half-way",
+            NodeView {
+                lease: lease(0),
+                told: BTreeSet::from(["node-eviction-refused.node-uid".into()]),
+                ..begun("EvictingPods")
+            },
+            vec![pod()],
+            vec![],
+            1,
+            "Wait KubeletAlive until 40",
+        ),
+    ];
+    for (case, node, pods, attachments, now, expected) in cases {
+        assert_eq!(say(&judge_node(&node, &pods, &attachments, now)), expected, "{case}");
+    }
+    let unknown = |pods, attachments| {
+        let node = begun("EvictingPods");
+        let scene = Scene { node: &node, pods, attachments, zone: NodeCounts::default() };
+        say(&decide_node(&scene, &policy(""), at(1)))
+    };
+    assert_eq!(unknown(None, Some(vec![])), "Ignore PodsUnread");
+    assert_eq!(unknown(Some(vec![]), None), "Ignore AttachmentsUnread");
+}
+
+#[test]
+fn a_stateful_pod_without_proof_keeps_the_eviction_open() {
+    let node = NodeView {
+        taints: vec![taint("example.com/lost", "", "NoSchedule"), taint(KEY, "lost", "NoExecute")],
+        progress: Some(Progress { request: "example.com/lost:NoSchedule".into(), ..started() }),
+        ..begun("WaitingForPods")
+    };
+    let pods = [PodView { owner: Owner::StatefulSet, ..pod() }];
+    assert_eq!(say(&judge_node(&node, &pods, &[], 1)), "Ignore WaitingForPods");
+    // A person's word beside it is proof.
+    let mut asked = node;
+    asked.taints.push(taint(KEY, "INC-1", "NoSchedule"));
+    assert_eq!(say(&judge_node(&asked, &pods, &[], 1)), "Act EvictingPods: ReportEviction");
+}
+
+#[test]
+fn a_node_that_returns_in_the_middle_is_emptied_gently() {
+    let returned = || NodeView { ready: Ready::True, lease: lease(0), ..begun("NodeReturned") };
+    let failed = PodView { phase: PodPhase::Failed, ..pod() };
+    let later = PodView { tolerations: vec![toleration(Some(60))], ..pod() };
+    let volumes = NodeView { volumes_in_use: vec!["v".into()], ..returned() };
+    let cases = [
+        (
+            "it is said",
+            NodeView { condition: None, ..returned() },
+            vec![pod()],
+            "Act NodeReturned: ReportEviction",
+        ),
+        ("pods are left to it", returned(), vec![pod()], "Ignore NodeReturned"),
+        ("no volume is let go", volumes, vec![pod()], "Ignore NodeReturned"),
+        ("what ended does not count", returned(), vec![failed], "Act NodeReturned: EndEviction, EmitEvent"),
+        (
+            "nor what tolerates it for now",
+            returned(),
+            vec![later],
+            "Act NodeReturned: EndEviction, EmitEvent",
+        ),
+        ("empty", returned(), vec![], "Act NodeReturned: EndEviction, EmitEvent"),
+        (
+            "empty, but silent again",
+            NodeView { lease: lease(-600), ..returned() },
+            vec![],
+            "Ignore NodeReturned",
+        ),
+    ];
+    for (case, node, pods, expected) in cases {
+        assert_eq!(say(&judge_node(&node, &pods, &[], 1)), expected, "{case}");
+    }
+}
+
+#[test]
+fn a_taint_taken_off_in_the_middle_stops_it() {
+    let with = |taints: Vec<Taint>, progress: Progress| NodeView {
+        taints,
+        progress: Some(progress),
+        ..begun("Stopped")
+    };
+    let by_trigger = || Progress { request: "example.com/lost:NoSchedule".into(), ..started() };
+    let (request, added) = (taint(KEY, "INC-1", "NoSchedule"), taint(KEY, "INC-1", "NoExecute"));
+    let trigger = taint("example.com/lost", "", "NoSchedule");
+    let end = "Act Stopped: EndEviction, EmitEvent";
+    let cases = [
+        ("both", with(vec![], started()), end, None),
+        ("the request", with(vec![added.clone()], started()), end, None),
+        ("ours", with(vec![request.clone()], started()), end, None),
+        ("the trigger", with(vec![added], by_trigger()), end, None),
+        ("ours, and the trigger stays", with(vec![trigger.clone()], by_trigger()), end, Some(at(1))),
+    ];
+    for (case, node, expected, stopped) in cases {
+        let judgement = judge_node(&node, &[pod()], &[], 1);
+        assert_eq!(say(&judgement), expected, "{case}");
+        let Action::EndEviction { progress, .. } = &judgement.verdict.actions()[0] else { panic!("{case}") };
+        assert_eq!(progress.as_ref().and_then(|progress| progress.stopped), stopped, "{case}");
+        let first = NodeView { condition: None, ..node };
+        assert_eq!(say(&judge_node(&first, &[pod()], &[], 1)), "Act Stopped: ReportEviction", "{case}");
+    }
+    let stopped = Progress { stopped: Some(at(1)), ..by_trigger() };
+    let stays = with(vec![trigger.clone()], stopped.clone());
+    assert_eq!(say(&judge_node(&stays, &[pod()], &[], 2)), "Ignore Stopped");
+    let over = with(vec![], stopped.clone());
+    assert_eq!(say(&judge_node(&over, &[pod()], &[], 2)), "Act Forgotten: EndEviction");
+    let again = with(vec![trigger, request], stopped);
+    assert_eq!(say(&judge_node(&again, &[pod()], &[], 2)), "Act NodeDown: StartEviction, EmitEvent");
+}
+
+#[test]
+fn the_taint_goes_when_the_node_is_back_or_at_once() {
+    let finished =
+        || NodeView { progress: Some(Progress { finished: Some(at(30)), ..started() }), ..begun("Finished") };
+    let back = || NodeView { ready: Ready::True, lease: lease(100), ..finished() };
+    let at_once =
+        policy(&format!("{}", TRIGGERS.replace("{triggers", "{removeTaint: WhenEvicted, triggers")));
+    let judge = |node: &NodeView, policy: &EvictionPolicy| {
+        let (pods, attachments) = (Some(vec![]), Some(vec![]));
+        say(&decide_node(&Scene { node, pods, attachments, zone: NodeCounts::default() }, policy, at(101)))
+    };
+    let when_ready = policy(TRIGGERS);
+    assert_eq!(judge(&finished(), &when_ready), "Ignore Finished");
+    assert_eq!(judge(&back(), &when_ready), "Act BackInService: EndEviction, EmitEvent");
+    let ready_but_silent = NodeView { lease: lease(0), ..back() };
+    assert_eq!(judge(&ready_but_silent, &when_ready), "Ignore Finished");
+    let untold = NodeView { told: BTreeSet::new(), ..finished() };
+    assert_eq!(judge(&untold, &when_ready), "Act Finished: EmitEvent");
+    assert_eq!(judge(&finished(), &at_once), "Act TaintRemoved: EndEviction, EmitEvent");
+    let untainted = NodeView { taints: vec![], ..finished() };
+    assert_eq!(judge(&untainted, &when_ready), "Act Forgotten: EndEviction", "a person was quicker");
+    // The taint of others stays: what was done on its word is not done again.
+    let others = NodeView { taints: vec![taint(SHUTDOWN, "", "NoSchedule")], ..finished() };
+    assert_eq!(judge(&others, &at_once), "Ignore Finished");
+    let others_back = NodeView { ready: Ready::True, lease: lease(100), ..others };
+    assert_eq!(judge(&others_back, &at_once), "Act BackInService: EndEviction, EmitEvent");
+}
+
+#[test]
+fn an_annotation_that_nobody_can_read_begins_anew() {
+    assert_eq!(Progress::from_annotation("yesterday"), None);
+    let text = serde_json::to_string(&started()).unwrap();
+    assert_eq!(
+        text,
+        r#"{"started":"2027-01-15T08:00:00Z","request":"salvor.dev/force-eviction=INC-1:NoSchedule"}"#
+    );
+    assert_eq!(Progress::from_annotation(&text), Some(started()));
+}

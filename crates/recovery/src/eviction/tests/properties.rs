@@ -1,0 +1,168 @@
+//! What holds for every node, pod and time.
+
+use proptest::option;
+use proptest::prelude::*;
+use proptest::sample::select;
+
+use super::*;
+use crate::Action;
+
+fn any_taints() -> impl Strategy<Value = Vec<Taint>> {
+    let all = vec![
+        taint(KEY, "INC-1", "NoSchedule"),
+        taint(KEY, "INC-1", "NoExecute"),
+        taint(SHUTDOWN, "", "NoSchedule"),
+        taint("example.com/lost", "", "NoExecute"),
+        taint("node.kubernetes.io/unreachable", "", "NoExecute"),
+    ];
+    proptest::sample::subsequence(all, 0..=5)
+}
+
+fn any_lease() -> impl Strategy<Value = Lease> {
+    let renewed = (-100i64..100, 1i64..60, any::<bool>()).prop_map(|(heard, lasts, moves)| Lease::Renewed {
+        heard: at(heard),
+        lasts: SignedDuration::from_secs(lasts),
+        moves,
+    });
+    prop_oneof![1 => Just(Lease::Unread), 1 => Just(Lease::None), 6 => renewed]
+}
+
+fn any_progress() -> impl Strategy<Value = Progress> {
+    let requests = [
+        "salvor.dev/force-eviction=INC-1:NoSchedule",
+        "salvor.dev/force-eviction:NoExecute",
+        "example.com/lost:NoExecute",
+    ];
+    let released = option::of(any::<bool>());
+    (
+        select(requests.to_vec()),
+        released,
+        option::weighted(0.2, -50i64..50),
+        option::weighted(0.1, -50i64..50),
+    )
+        .prop_map(|(request, released, finished, stopped)| Progress {
+            request: request.into(),
+            released: released.map(|keeps| Released {
+                at: at(0),
+                kept: if keeps { vec![claim("kept")] } else { vec![] },
+                volumes: if keeps { vec!["kept".into()] } else { vec![] },
+            }),
+            finished: finished.map(at),
+            stopped: stopped.map(at),
+            ..started()
+        })
+}
+
+fn any_node() -> impl Strategy<Value = NodeView> {
+    (
+        any_taints(),
+        select(vec![Ready::True, Ready::False, Ready::Unknown]),
+        any_lease(),
+        option::weighted(0.8, any_progress()),
+        select(vec![None, Some("EvictingPods"), Some("Finished"), Some("NodeReturned"), Some("Stopped")]),
+        any::<[bool; 2]>(),
+    )
+        .prop_map(|(taints, ready, lease, progress, condition, [told, in_use])| NodeView {
+            taints,
+            ready,
+            lease,
+            progress,
+            condition: condition.map(Into::into),
+            told: if told { begun("").told } else { BTreeSet::new() },
+            volumes_in_use: if in_use { vec!["v".into()] } else { vec![] },
+            ..node()
+        })
+}
+
+fn any_pod() -> impl Strategy<Value = PodView> {
+    use PodPhase::{Failed, Pending, Running, Succeeded, Unknown};
+    let deletion = option::of(select(vec![None, Some(0), Some(30)]));
+    let tolerations = option::of(option::of(-10i64..100));
+    let owner = select(vec![Owner::Nobody, Owner::StatefulSet, Owner::Other("Job".into())]);
+    (
+        select(vec![Pending, Running, Running, Succeeded, Failed, Unknown]),
+        deletion,
+        tolerations,
+        owner,
+        any::<[bool; 3]>(),
+    )
+        .prop_map(|(phase, deletion, seconds, owner, [is_mirror, announced, claims])| PodView {
+            phase,
+            deletion: deletion.map(|grace_seconds| Deletion { timestamp: at(0), grace_seconds }),
+            tolerations: seconds.map(toleration).into_iter().collect(),
+            owner,
+            is_mirror,
+            announced,
+            claims: if claims { vec![claim("kept")] } else { vec![] },
+            ..pod()
+        })
+}
+
+/// Ready, or a Lease that still counts: a kubelet that may have containers.
+fn may_live(node: &NodeView, now: i64) -> bool {
+    node.ready == Ready::True || node.lease.is_fresh(at(now)) || node.lease == Lease::Unread
+}
+
+proptest! {
+    #![proptest_config(crate::fuzz::cases(1024))]
+
+    #[test]
+    fn nothing_is_forced_on_a_node_that_may_live(node in any_node(), pod in any_pod(), now in -100i64..200) {
+        let judged = decide_pod(&pod, Some(&node), &policy(TRIGGERS), at(now));
+        let forced = |action: &Action| matches!(action, Action::PatchPodStatus { .. } | Action::ForceDeletePod { .. });
+        if may_live(&node, now) {
+            prop_assert!(!judged.verdict.actions().iter().any(forced), "{judged:?}");
+        }
+        let judged = judge_node(&node, &[pod], &[], now);
+        let begins = |action: &Action| matches!(action, Action::StartEviction { .. } | Action::ReleaseVolumes { .. });
+        if may_live(&node, now) {
+            prop_assert!(!judged.verdict.actions().iter().any(begins), "{judged:?}");
+        }
+    }
+
+    #[test]
+    fn a_pod_fails_before_it_is_deleted_and_never_ends_otherwise(node in any_node(), pod in any_pod(), now in -100i64..200) {
+        let judged = decide_pod(&pod, Some(&node), &policy(TRIGGERS), at(now));
+        let actions = judged.verdict.actions();
+        let position = |name: &str| actions.iter().position(|action| action.name() == name);
+        if let Some(delete) = position("ForceDeletePod") {
+            prop_assert!(pod.phase.is_terminal() || position("PatchPodStatus").is_some_and(|patch| patch < delete));
+        }
+        prop_assert!(!(pod.phase.is_terminal() && position("PatchPodStatus").is_some()), "a phase that ended is kept");
+        prop_assert!(!pod.is_mirror || actions.is_empty(), "static pods are never touched");
+    }
+
+    #[test]
+    fn no_volume_is_let_go_that_a_pod_on_the_node_may_use(node in any_node(), pods in proptest::collection::vec(any_pod(), 0..4), now in -100i64..200) {
+        let judged = judge_node(&node, &pods, &[], now);
+        for action in judged.verdict.actions() {
+            if let Action::ReleaseVolumes { keep, .. } = action {
+                for pod in pods.iter().filter(|pod| !pod.phase.is_terminal()) {
+                    prop_assert!(pod.claims.iter().all(|claim| keep.contains(claim)), "{judged:?}");
+                }
+            }
+        }
+    }
+
+    #[test]
+    fn our_taint_stays_until_it_is_safe_to_take_it_off(node in any_node(), pods in proptest::collection::vec(any_pod(), 0..4), now in -100i64..200) {
+        let judged = judge_node(&node, &pods, &[], now);
+        let ends = judged.verdict.actions().iter().any(|action| matches!(action, Action::EndEviction { .. }));
+        let by_hand = matches!(judged.verdict.why(), NodeWhy::Stopped | NodeWhy::Forgotten);
+        if ends && !by_hand {
+            prop_assert_eq!(node.ready, Ready::True);
+        }
+    }
+
+    #[test]
+    fn what_is_said_fits_and_an_alarm_is_ahead(node in any_node(), pod in any_pod(), now in -100i64..200) {
+        let of_node = judge_node(&node, std::slice::from_ref(&pod), &[attachment("a")], now).report();
+        let of_pod = decide_pod(&pod, Some(&node), &policy(TRIGGERS), at(now)).report();
+        for report in [of_node, of_pod] {
+            prop_assert!(!report.message.is_empty() && report.message.len() < 1024);
+            prop_assert!(!report.what_would_change_it.is_empty());
+            prop_assert_eq!(report.verdict == "Act", !report.actions.is_empty());
+            prop_assert!(report.until.is_none_or(|until| until > at(now)), "{:?}", report);
+        }
+    }
+}

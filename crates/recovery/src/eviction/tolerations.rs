@@ -1,0 +1,68 @@
+//! Which pods tolerate a taint, and for how long: what Kubernetes' own taint eviction does.
+
+use jiff::{SignedDuration, Timestamp};
+use salvor_api::names::taints;
+
+use crate::action::Taint;
+use crate::zombie::after;
+
+/// A toleration of a pod.
+#[derive(Clone, Debug, Default, PartialEq, Eq)]
+pub struct Toleration {
+    /// The key; empty for every key.
+    pub key: String,
+    /// `Exists`, or `Equal`, which is also meant by nothing.
+    pub operator: String,
+    /// The value, if it must be equal.
+    pub value: String,
+    /// The effect; empty for every effect.
+    pub effect: String,
+    /// For how long; for ever if nothing is said.
+    pub seconds: Option<i64>,
+}
+
+impl Toleration {
+    fn covers(&self, taint: &Taint) -> bool {
+        let all_or = |of: &str, is: &str| of.is_empty() || of == is;
+        if !all_or(&self.effect, &taint.effect) || !all_or(&self.key, &taint.key) {
+            return false;
+        }
+        match self.operator.as_str() {
+            "Exists" => true,
+            "" | "Equal" => !self.key.is_empty() && self.value == taint.value,
+            // Operators that compare numbers cannot be meant: the value is an incident or a ticket.
+            _ => false,
+        }
+    }
+}
+
+/// Whether a pod puts up with the eviction of its node.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub enum Tolerance {
+    /// It does not.
+    None,
+    /// Until then.
+    Until(Timestamp),
+    /// For ever.
+    Forever,
+}
+
+impl Tolerance {
+    /// What these tolerations mean for a `NoExecute` taint with our key and this value, set at that time. Of several
+    /// that fit, the one that ends first counts.
+    pub fn of(tolerations: &[Toleration], value: &str, since: Timestamp) -> Self {
+        let taint = Taint {
+            key: taints::FORCE_EVICTION.into(),
+            value: value.into(),
+            effect: taints::NO_EXECUTE.into(),
+        };
+        let fitting: Vec<_> = tolerations.iter().filter(|t| t.covers(&taint)).collect();
+        if fitting.is_empty() {
+            return Self::None;
+        }
+        match fitting.iter().filter_map(|t| t.seconds).min() {
+            None => Self::Forever,
+            Some(seconds) => Self::Until(after(since, SignedDuration::from_secs(seconds.max(0)))),
+        }
+    }
+}

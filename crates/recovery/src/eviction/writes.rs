@@ -1,0 +1,243 @@
+//! What the rules ask to be written, and what is told with it. Every event has one name for all attempts.
+
+use jiff::Timestamp;
+use salvor_api::names::{conditions, events, node_conditions, reasons, taints};
+
+use super::policy::Request;
+use super::reasons::{NodeWhy, PodWhy};
+use super::views::{Claim, NodeView, PodView, Progress, Released};
+use crate::action::{Action, Condition, EventNote, EventType, NodeCondition, PodPhase, Subject, Taint};
+use crate::brake::Held;
+use crate::verdict::{Reason, Verdict};
+use crate::zombie::{ANNOUNCE_WITHIN, after, to_the_second};
+
+/// The mark and the taint that makes a returning kubelet refuse pods, in one write.
+pub(super) fn start(node: &NodeView, request: &Request, now: Timestamp) -> Verdict<NodeWhy> {
+    let taint = node.no_execute().is_none().then(|| Taint {
+        key: taints::FORCE_EVICTION.into(),
+        value: request.value().into(),
+        effect: taints::NO_EXECUTE.into(),
+    });
+    let progress = Progress {
+        started: now,
+        request: request.taint.to_string(),
+        released: None,
+        finished: None,
+        stopped: None,
+    };
+    let started = started(node, &progress);
+    let start = Action::StartEviction {
+        node: node.node.clone(),
+        resource_version: node.resource_version.clone(),
+        taint,
+        progress,
+    };
+    let why = NodeWhy::NodeDown { request: request.taint.to_string() };
+    Verdict::Act { actions: vec![start, Action::EmitEvent(started)], why }
+}
+
+/// The node is Ready: our taint goes, nothing else is touched.
+pub(super) fn decline(node: &NodeView, request: &Request) -> Verdict<NodeWhy> {
+    let why = NodeWhy::NodeReady { request: request.taint.to_string() };
+    // The revision tells this refusal from the next one.
+    let name = format!("node-eviction-declined.{}.{}", node.node.uid, node.resource_version);
+    let told = note(node, name, EventType::Normal, &why);
+    Verdict::Act { actions: vec![take_taint_off(node, None), Action::EmitEvent(told)], why }
+}
+
+/// Which volumes the node no longer uses.
+pub(super) fn release(
+    node: &NodeView,
+    progress: &Progress,
+    keep: Vec<Claim>,
+    now: Timestamp,
+) -> Verdict<NodeWhy> {
+    let why = NodeWhy::ReleasingVolumes { in_use: node.volumes_in_use.len(), kept: keep.len() };
+    let released = Released { at: now, kept: keep.clone(), volumes: Vec::new() };
+    let release = Action::ReleaseVolumes {
+        node: node.node.clone(),
+        resource_version: node.resource_version.clone(),
+        in_use: node.volumes_in_use.clone(),
+        keep,
+        progress: Progress { released: Some(released), ..progress.clone() },
+    };
+    Verdict::Act { actions: vec![release], why }
+}
+
+/// All gone.
+pub(super) fn finish(node: &NodeView, progress: &Progress, now: Timestamp) -> Verdict<NodeWhy> {
+    let why = NodeWhy::Finished { since: now };
+    let progress = Progress { finished: Some(now), ..progress.clone() };
+    let told = phase_event(node, &progress, &why);
+    let report = report(node, &why, now, Some(progress));
+    let actions = [Some(report), told.map(Action::EmitEvent)];
+    Verdict::Act { actions: actions.into_iter().flatten().collect(), why }
+}
+
+/// Somebody took a taint away in the middle: the rest of ours goes too, and that is said.
+pub(super) fn stop(
+    node: &NodeView,
+    progress: &Progress,
+    request: Option<&Request>,
+    now: Timestamp,
+) -> Verdict<NodeWhy> {
+    let foreign = request.filter(|request| !request.is_ours());
+    let rest = foreign.map(|_| Progress { stopped: Some(now), ..progress.clone() });
+    let then = end(node, rest, NodeWhy::Stopped, progress);
+    phase(node, progress, NodeWhy::Stopped, now, then)
+}
+
+/// Our taint goes, and with it what we remember, or all but the rest.
+pub(super) fn end(
+    node: &NodeView,
+    rest: Option<Progress>,
+    why: NodeWhy,
+    progress: &Progress,
+) -> Verdict<NodeWhy> {
+    let name = incident(node, progress, "ended");
+    let told = note(node, name, EventType::Normal, &why);
+    Verdict::Act { actions: vec![take_taint_off(node, rest), Action::EmitEvent(told)], why }
+}
+
+/// There is nothing to remember any more.
+pub(super) fn forget(node: &NodeView) -> Verdict<NodeWhy> {
+    Verdict::Act { actions: vec![take_taint_off(node, None)], why: NodeWhy::Forgotten }
+}
+
+fn take_taint_off(node: &NodeView, rest: Option<Progress>) -> Action {
+    Action::EndEviction {
+        node: node.node.clone(),
+        resource_version: node.resource_version.clone(),
+        progress: rest,
+    }
+}
+
+/// The node's condition says this phase, and its event is told, before anything else is done in it.
+pub(super) fn phase(
+    node: &NodeView,
+    progress: &Progress,
+    why: NodeWhy,
+    now: Timestamp,
+    then: Verdict<NodeWhy>,
+) -> Verdict<NodeWhy> {
+    let condition =
+        (node.condition.as_deref() != Some(why.code())).then(|| report(node, &why, to_the_second(now), None));
+    let recent = now < after(progress.finished.unwrap_or(progress.started), ANNOUNCE_WITHIN);
+    let begun = (recent && progress.finished.is_none()).then(|| started(node, progress));
+    let this =
+        phase_event(node, progress, &why).filter(|_| recent || matches!(why, NodeWhy::VolumesHang { .. }));
+    let untold = [begun, this].into_iter().flatten().filter(|note| !node.told.contains(&note.name));
+    let actions: Vec<Action> = condition.into_iter().chain(untold.map(Action::EmitEvent)).collect();
+    if actions.is_empty() { then } else { Verdict::Act { actions, why } }
+}
+
+/// An event that stands by itself, if it was not told.
+pub(super) fn tell_once(node: &NodeView, note: EventNote, why: NodeWhy) -> Option<Verdict<NodeWhy>> {
+    (!node.told.contains(&note.name)).then(|| Verdict::Act { actions: vec![Action::EmitEvent(note)], why })
+}
+
+/// The request is refused because the kubelet lives.
+pub(super) fn refused(node: &NodeView, why: &NodeWhy) -> EventNote {
+    note(node, format!("node-eviction-refused.{}", node.node.uid), EventType::Warning, why)
+}
+
+/// The request is held because the zone is down.
+pub(super) fn held(node: &NodeView, by: &Held) -> EventNote {
+    EventNote {
+        message: format!("Eviction is held: {by}"),
+        reason: by.code(),
+        ..note(
+            node,
+            format!("node-eviction-held.{}", node.node.uid),
+            EventType::Warning,
+            &NodeWhy::NotRequested,
+        )
+    }
+}
+
+fn started(node: &NodeView, progress: &Progress) -> EventNote {
+    let why = NodeWhy::NodeDown { request: progress.request.clone() };
+    note(node, incident(node, progress, "started"), EventType::Warning, &why)
+}
+
+/// What is told when a phase is reached; most are told by the condition alone.
+fn phase_event(node: &NodeView, progress: &Progress, why: &NodeWhy) -> Option<EventNote> {
+    let (step, kind) = match why {
+        NodeWhy::Finished { .. } => ("finished", EventType::Normal),
+        NodeWhy::VolumesHang { .. } => ("volumes-hang", EventType::Warning),
+        NodeWhy::NodeReturned { .. } => ("node-returned", EventType::Normal),
+        _ => return None,
+    };
+    Some(note(node, incident(node, progress, step), kind, why))
+}
+
+fn incident(node: &NodeView, progress: &Progress, step: &str) -> String {
+    format!("node-eviction-{step}.{}.{}", node.node.uid, progress.started.as_second())
+}
+
+fn note(node: &NodeView, name: String, kind: EventType, why: &NodeWhy) -> EventNote {
+    EventNote {
+        name,
+        regarding: Subject::Node(node.node.clone()),
+        kind,
+        reason: why.code(),
+        action: events::EVICT_NODE,
+        reporting_controller: events::EVICTION_CONTROLLER,
+        message: why.to_string(),
+    }
+}
+
+fn report(node: &NodeView, why: &NodeWhy, now: Timestamp, progress: Option<Progress>) -> Action {
+    Action::ReportEviction {
+        node: node.node.clone(),
+        resource_version: node.resource_version.clone(),
+        condition: node_condition(why, now),
+        progress,
+    }
+}
+
+pub(super) fn node_condition(why: &NodeWhy, now: Timestamp) -> NodeCondition {
+    NodeCondition {
+        kind: node_conditions::FORCE_EVICTION,
+        holds: why.is_under_way(),
+        reason: why.code(),
+        message: why.to_string(),
+        last_transition_time: now,
+    }
+}
+
+/// A pod on a dead node: its status first, then the delete. Never the other way round.
+pub(super) fn evict(pod: &PodView, node: &NodeView, progress: &Progress, now: Timestamp) -> Verdict<PodWhy> {
+    let why = PodWhy::NodeDown { node: node.node.name.clone(), request: progress.request.clone() };
+    let patch = (!pod.phase.is_terminal()).then(|| Action::PatchPodStatus {
+        pod: pod.pod.clone(),
+        resource_version: pod.resource_version.clone(),
+        phase: Some(PodPhase::Failed),
+        conditions: vec![Condition {
+            kind: conditions::DISRUPTION_TARGET,
+            reason: reasons::FORCE_EVICTION_BY_SALVOR,
+            message: why.to_string(),
+            last_transition_time: now,
+        }],
+    });
+    let event = (!pod.announced).then(|| {
+        Action::EmitEvent(EventNote {
+            name: format!("evicted.{}", pod.pod.uid),
+            regarding: Subject::Pod(pod.pod.clone()),
+            kind: EventType::Warning,
+            reason: reasons::FORCE_EVICTION_BY_SALVOR,
+            action: events::EVICT_POD,
+            reporting_controller: events::EVICTION_CONTROLLER,
+            message: why.to_string(),
+        })
+    });
+    let forced = pod.deletion.is_some_and(|deletion| deletion.grace_seconds == Some(0));
+    let delete = (!forced).then(|| Action::ForceDeletePod { pod: pod.pod.clone() });
+    Verdict::Act { actions: [patch, event, delete].into_iter().flatten().collect(), why }
+}
+
+/// A pod on a node that is back: the kubelet ends it, with the pod's own grace.
+pub(super) fn ask_to_end(pod: &PodView, node: &NodeView) -> Verdict<PodWhy> {
+    let why = PodWhy::NodeReturned { node: node.node.name.clone() };
+    Verdict::Act { actions: vec![Action::DeletePod { pod: pod.pod.clone() }], why }
+}
