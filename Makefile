@@ -17,6 +17,10 @@ control-plane:
 bench-embedded:
 	cargo run --release -p salvor-bench -- embedded
 
+# 1,000 Jobs of one pod and one of 2,000, beside kube-controller-manager; writes docs/benchmarks-jobs.md.
+bench-job:
+	cargo run --release -p salvor-bench -- job
+
 # 1,000 simulated nodes with 10,000 pods on the real control plane.
 bench-nodes:
 	cargo run --release -p salvor-bench -- nodes

@@ -5,6 +5,7 @@
 mod crash_points;
 mod determinism;
 mod job_crash_points;
+mod job_faults;
 mod sources;
 mod stage;
 mod waits;
