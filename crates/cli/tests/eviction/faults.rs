@@ -259,7 +259,7 @@ async fn a_stateful_pod_waits_for_proof_and_a_trigger_of_others_is_left_alone() 
     stage.pod("stateful", "node", owned_by("StatefulSet")).await;
     stage.pod("plain", "node", owned_by("ReplicaSet")).await;
     let triggers = "eviction: {removeTaint: WhenEvicted, triggers: [{key: example.com/lost}]}\n";
-    let _salvor = stage.salvor(triggers, &[]);
+    let salvor = stage.salvor(triggers, &[]);
     let lost =
         Patch::Merge(json!({"spec": {"taints": [{"key": "example.com/lost", "effect": "NoSchedule"}]}}));
     stage.nodes().patch("node", &PatchParams::default(), &lost).await.unwrap();
@@ -269,6 +269,9 @@ async fn a_stateful_pod_waits_for_proof_and_a_trigger_of_others_is_left_alone() 
     })
     .await;
     assert_eq!(phase(&stage.pods().get("stateful").await.unwrap()), "Running");
+    let said = String::from_utf8(salvor.command(&["explain", "pod", "default/stateful"]).stdout).unwrap();
+    assert!(said.contains("IGNORE [eviction: NeedsProof]"), "{said}");
+    salvor.shows("salvor_eviction_nodes{state=\"started\"} 1").await;
     taint(&stage.client, "node", "", &["NoSchedule"]).await;
     wait::for_absence(&stage.pods(), "stateful").await;
     let left = wait::for_object(&stage.nodes(), "node", "our taints are gone", |n| {
@@ -403,4 +406,70 @@ async fn the_command_shows_asks_follows_and_says_where_the_work_went() {
     );
     let explained = String::from_utf8(salvor.command(&["explain", "node", "node"]).stdout).unwrap();
     assert!(explained.contains("[eviction: Finished]") && explained.contains("NodeDown"), "{explained}");
+}
+
+/// The node comes back after any write: from then on no pod is failed, no volume is let go, and no taint is left.
+#[tokio::test]
+async fn a_node_that_returns_after_any_write_is_forced_no_further() {
+    let stage = Stage::new().await;
+    let (mut forced, mut spared) = (0, 0);
+    for number in 1.. {
+        let (node, at) = (format!("node-{number}"), format!("after:{number}"));
+        stage.dead_node(&node, &["kubernetes.io/csi/disk.example.com^a"]).await;
+        let names: Vec<String> = (0..2).map(|i| format!("pod-{number}-{i}")).collect();
+        join_all(names.iter().map(|name| stage.pod(name, &node, json!({})))).await;
+        let first = stage.salvor("concurrency: {writes: 1}\n", &[("SALVOR_TEST_CRASH", &at)]);
+        taint(&stage.client, &node, "", &["NoSchedule"]).await;
+        let end = format!("record the Normal event Finished on node {node}");
+        let crashed = async {
+            tokio::select! {
+                code = first.program.exit_code() => code,
+                () = first.says(&end) => None,
+            }
+        };
+        // Without a crash there was no such write, and all have been seen.
+        if crashed.await.is_none() {
+            break;
+        }
+        stage.set_status(&node, json!({"conditions": [{"type": "Ready", "status": "True"}]})).await;
+        stage.lease(&node, 0, 3600).await;
+        let before = stage.nodes().get(&node).await.unwrap();
+        let of_node = ListParams::default().fields(&format!("spec.nodeName={node}"));
+        let alive: Vec<Pod> = stage.pods().list(&of_node).await.unwrap().items;
+        let alive: Vec<String> =
+            alive.iter().filter(|p| phase(p) == "Running").map(ResourceExt::name_any).collect();
+        (forced, spared) = (forced + names.len() - alive.len(), spared + alive.len());
+        let _second = stage.salvor("", &[]);
+        // The kubelet is there to end what it is asked to end.
+        let (nodes, pods) = (stage.nodes(), stage.pods());
+        let kubelet = async {
+            loop {
+                for pod in pods.list(&of_node).await.unwrap() {
+                    if pod.metadata.deletion_timestamp.is_some() {
+                        let now = DeleteParams::default().grace_period(0);
+                        // Somebody else may have been quicker.
+                        let _ = pods.delete(&pod.name_any(), &now).await;
+                    }
+                }
+                tokio::time::sleep(Duration::from_millis(50)).await;
+            }
+        };
+        let back = wait::never(
+            &pods,
+            &of_node,
+            "a pod on a Ready node is failed",
+            |pod| alive.contains(&pod.name_any()) && phase(pod) == "Failed",
+            wait::for_object(&nodes, &node, "no taint is left", |n| {
+                effects(n).is_empty() && progress(n).is_null()
+            }),
+        );
+        let back = tokio::select! {
+            back = back => back,
+            () = kubelet => unreachable!(),
+        };
+        assert_eq!(in_use(&back), in_use(&before), "{at}: a volume was let go under a living kubelet");
+        assert!(condition(&back, "ForceEviction").is_none_or(|(status, _)| status == "False"), "{at}");
+        stage.nodes().delete(&node, &DeleteParams::default()).await.unwrap();
+    }
+    assert!(forced > 4 && spared > 4, "{forced} were forced before the return, {spared} were not");
 }

@@ -69,6 +69,22 @@ impl Salvor {
         assert!(until.await.is_some(), "salvor never said {text:?}:\n{}", self.program.output());
     }
 
+    /// Waits until its metrics hold this line; polled, because a page is no watch.
+    pub(crate) async fn shows(&self, line: &str) {
+        self.says("salvor is running").await;
+        let output = self.program.output();
+        let started = output.lines().find(|l| l.contains("salvor is running")).unwrap();
+        let address = started.split("\"address\":\"").nth(1).unwrap().split('"').next().unwrap();
+        let mut page = String::new();
+        let until = wait::patience().until(async {
+            while !page.contains(&format!("\n{line}\n")) {
+                page = http_get(address, "/metrics").await;
+                tokio::time::sleep(Duration::from_millis(50)).await;
+            }
+        });
+        assert!(until.await.is_some(), "its metrics never held {line:?}");
+    }
+
     /// Lines of its log that hold all of these texts.
     pub(crate) fn count(&self, texts: &[&str]) -> usize {
         let output = self.program.output();
@@ -92,6 +108,16 @@ impl Salvor {
         let arguments = arguments.iter().cloned().chain([kubeconfig]);
         Program::start(Path::new(env!("CARGO_BIN_EXE_salvor")), arguments, &[])
     }
+}
+
+async fn http_get(address: &str, path: &str) -> String {
+    use tokio::io::{AsyncReadExt, AsyncWriteExt};
+    let mut stream = tokio::net::TcpStream::connect(address).await.unwrap();
+    let request = format!("GET {path} HTTP/1.0\r\nHost: salvor\r\n\r\n");
+    stream.write_all(request.as_bytes()).await.unwrap();
+    let mut answer = String::new();
+    stream.read_to_string(&mut answer).await.unwrap();
+    answer
 }
 
 pub(crate) async fn taint(client: &Client, node: &str, value: &str, effects: &[&str]) {
