@@ -1,8 +1,12 @@
 //! Benchmarks on the real control plane. Each prints a table; `bench/README.md` says how they measure.
 
 mod eviction;
+mod job;
 mod nodes;
 mod process;
+mod requests;
+mod running;
+mod watching;
 mod zombie;
 
 use std::process::ExitCode;
@@ -12,6 +16,8 @@ use clap::Parser;
 /// Benchmarks on the real control plane.
 #[derive(Parser)]
 enum Benchmark {
+    /// Jobs: many small ones and a large one, beside kube-controller-manager
+    Job(job::Sizes),
     /// Many simulated nodes and pods in one process, under the real scheduler and node lifecycle
     Nodes {
         /// Simulated nodes
@@ -30,6 +36,7 @@ enum Benchmark {
 #[tokio::main]
 async fn main() -> ExitCode {
     let result = match Benchmark::parse() {
+        Benchmark::Job(sizes) => job::run(&sizes).await,
         Benchmark::Nodes { nodes, pods } => nodes::run(nodes, pods).await,
         Benchmark::Zombie(sizes) => zombie::run(&sizes).await,
         Benchmark::Eviction(sizes) => eviction::run(&sizes).await,

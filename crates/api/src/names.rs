@@ -91,6 +91,8 @@ pub mod events {
 pub mod job {
     /// `spec.managedBy` of the Jobs that Salvor runs. Salvor's own.
     pub const CONTROLLER_NAME: &str = "salvor.dev/job-controller";
+    /// `spec.managedBy` of the Jobs that Kubernetes' own controller runs, if they have one.
+    pub const BUILT_IN_CONTROLLER: &str = "kubernetes.io/job-controller";
     /// The finalizer that keeps a pod until it is counted. Salvor's own: the built-in controller takes its own off pods
     /// whose Job it cannot find.
     pub const TRACKING_FINALIZER: &str = "job.salvor.dev/tracking";

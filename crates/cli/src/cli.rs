@@ -6,13 +6,15 @@ use clap::{Parser, Subcommand};
 
 use crate::completions::CompletionsArgs;
 use crate::config::ConfigCommand;
+use crate::demo::DemoArgs;
 use crate::docs::DocsArgs;
 use crate::error::CliError;
 use crate::evict::EvictArgs;
 use crate::explain::ExplainArgs;
+use crate::local_cluster::LocalClusterArgs;
 use crate::manifests::ManifestsArgs;
 use crate::run::RunArgs;
-use crate::{completions, config, docs, evict, explain, manifests, output, run};
+use crate::{completions, config, demo, docs, evict, explain, local_cluster, manifests, output, run};
 
 /// Brings workloads back after a Kubernetes node is lost: quickly, and never twice.
 #[derive(Debug, Parser)]
@@ -24,6 +26,11 @@ pub(crate) struct Cli {
 
 #[derive(Debug, Subcommand)]
 enum Command {
+    /// Watch nodes die and their work come back, in a cluster inside this process
+    ///
+    /// Starts a cluster in memory, Salvor, and a page on loopback, and plays a story. Nothing else is needed, and nothing
+    /// outside of it is touched.
+    Demo(DemoArgs),
     /// Run the operator until SIGTERM or SIGINT
     Run(RunArgs),
     /// Say what Salvor thinks of an object now, rule by rule, and why
@@ -37,6 +44,11 @@ enum Command {
     /// What is enabled is read from the same file, variables and flags as `salvor run` reads; all of it ends up in the
     /// ConfigMap.
     Manifests(ManifestsArgs),
+    /// Start a cluster in memory, for tests, until SIGTERM or SIGINT
+    ///
+    /// A Kubernetes API with control loops and simulated nodes, in one process. `kubectl`, `salvor run` and other
+    /// people's controllers work on it as on any cluster. Nothing is kept when it ends.
+    Cluster(LocalClusterArgs),
     /// Check a configuration file, or print one with every default explained
     #[command(subcommand)]
     Config(ConfigCommand),
@@ -52,10 +64,12 @@ enum Command {
 impl Cli {
     pub(crate) fn execute(self) -> Result<ExitCode, CliError> {
         match self.command {
+            Command::Demo(args) => return demo::execute(&args),
             Command::Run(args) => return run::execute(&args),
             Command::Evict(args) => return evict::execute(&args),
             Command::Explain(args) => explain::execute(&args)?,
             Command::Manifests(args) => manifests::execute(&args)?,
+            Command::Cluster(args) => local_cluster::execute(args)?,
             Command::Config(command) => config::execute(&command)?,
             Command::Completions(args) => completions::execute(&args)?,
             Command::Version => output::print(concat!("salvor ", env!("CARGO_PKG_VERSION"), "\n"))?,

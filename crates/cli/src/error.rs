@@ -2,6 +2,7 @@
 
 use std::error::Error;
 use std::io;
+use std::net::SocketAddr;
 use std::path::{Path, PathBuf};
 use std::process::ExitCode;
 
@@ -9,6 +10,8 @@ use salvor_api::config::ConfigError;
 use salvor_operator::{ExplainError, RunError};
 
 use crate::cluster::ClusterError;
+use crate::demo::DemoError;
+use crate::local_cluster::LocalClusterError;
 use crate::manifests::ManifestsError;
 use crate::settings::InvalidVariable;
 
@@ -29,7 +32,13 @@ pub(crate) enum CliError {
     #[error(transparent)]
     Cluster(#[from] ClusterError),
     #[error(transparent)]
+    LocalCluster(#[from] LocalClusterError),
+    #[error(transparent)]
+    Demo(#[from] DemoError),
+    #[error(transparent)]
     Run(#[from] RunError),
+    #[error("cannot show the page on {address} (--page): {source}")]
+    BindPage { address: SocketAddr, source: io::Error },
     #[error("{cluster}: {source}")]
     Explain {
         source: ExplainError,

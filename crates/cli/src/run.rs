@@ -1,11 +1,16 @@
 //! `salvor run`: the operator, until it is told to stop.
 
 use std::io;
+use std::net::SocketAddr;
 use std::path::PathBuf;
 use std::process::ExitCode;
 use std::time::Duration;
 
+use jiff::Timestamp;
 use salvor_api::config::Configuration;
+use salvor_operator::Notices;
+use salvor_page::{Page, ServeOptions};
+use tokio::net::TcpListener;
 use tokio::runtime;
 use tokio::signal::unix::{SignalKind, signal};
 use tokio::sync::mpsc;
@@ -85,9 +90,40 @@ async fn operate(
         version = env!("CARGO_PKG_VERSION"),
         "starting"
     );
-    salvor_operator::run(cluster.config, configuration, shutdown).await?;
+    let notices = if configuration.page.enabled {
+        show_page(configuration.page.bind, cluster.client()?, shutdown.clone()).await?
+    } else {
+        Notices::default()
+    };
+    salvor_operator::run(cluster.config, configuration, notices, shutdown).await?;
     tracing::info!("stopped");
     Ok(())
+}
+
+/// Serves a page that only shows, for as long as the operator runs.
+async fn show_page(
+    address: SocketAddr,
+    client: kube::Client,
+    shutdown: CancellationToken,
+) -> Result<Notices, CliError> {
+    let bound = async {
+        let listener = TcpListener::bind(address).await?;
+        let at = listener.local_addr()?;
+        Ok((listener, at))
+    };
+    let (listener, at) = bound.await.map_err(|source| CliError::BindPage { address, source })?;
+    let (notices, heard) = Notices::channel();
+    let page = Page::new(Timestamp::now);
+    let (fed, told) = (page.clone(), page.clone());
+    tokio::spawn(async move { fed.follow(client).await });
+    tokio::spawn(async move { told.listen(heard).await });
+    tokio::spawn(async move {
+        if let Err(error) = page.serve(listener, ServeOptions::default(), shutdown.cancelled_owned()).await {
+            tracing::error!(%error, "the page is not served any more");
+        }
+    });
+    tracing::info!(page = %format_args!("http://{at}/"), "a page shows the cluster");
+    Ok(notices)
 }
 
 async fn first_answer(cluster: &Cluster) -> Result<(), ClusterError> {
@@ -104,7 +140,7 @@ async fn first_answer(cluster: &Cluster) -> Result<(), ClusterError> {
 
 /// A signal that asks us to stop.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
-enum StopSignal {
+pub(crate) enum StopSignal {
     Interrupt,
     Terminate,
 }
@@ -125,7 +161,7 @@ impl StopSignal {
     }
 
     /// As a shell reports a process that the signal ended.
-    fn exit_code(self) -> u8 {
+    pub(crate) fn exit_code(self) -> u8 {
         match self {
             Self::Interrupt => 130,
             Self::Terminate => 143,
@@ -133,7 +169,7 @@ impl StopSignal {
     }
 }
 
-fn listen_for_signals() -> io::Result<mpsc::Receiver<StopSignal>> {
+pub(crate) fn listen_for_signals() -> io::Result<mpsc::Receiver<StopSignal>> {
     let (heard, signals) = mpsc::channel(2);
     for stop in [StopSignal::Interrupt, StopSignal::Terminate] {
         let mut stream = signal(stop.kind())?;

@@ -56,6 +56,9 @@ pub(crate) struct ServingArgs {
     /// Where /metrics, /healthz and /readyz are served [env: SALVOR_BIND] [default: 0.0.0.0:8080]
     #[arg(long, value_name = "ADDR", value_parser = address)]
     pub(crate) bind: Option<SocketAddr>,
+    /// Serve a page that shows the cluster; without an address, on 127.0.0.1:8081 [env: SALVOR_PAGE] [default: no page]
+    #[arg(long, value_name = "ADDR", value_parser = page_address, num_args = 0..=1, require_equals = true, default_missing_value = "127.0.0.1:8081")]
+    pub(crate) page: Option<SocketAddr>,
     /// The form of log lines on standard error [env: SALVOR_LOG_FORMAT] [default: text]
     #[arg(long, value_name = "FORMAT", value_parser = PossibleValuesParser::new(["text", "json"]).try_map(|name| log_format(&name)))]
     pub(crate) log_format: Option<LogFormat>,
@@ -67,6 +70,7 @@ impl ServingArgs {
         let flags = Overrides {
             leader_elect: self.leader_elect,
             bind: self.bind,
+            page: self.page,
             log_format: self.log_format,
             ..judging.overrides()
         };
@@ -82,6 +86,7 @@ pub(crate) struct Overrides {
     dry_run: Option<bool>,
     leader_elect: Option<bool>,
     bind: Option<SocketAddr>,
+    page: Option<SocketAddr>,
     log_format: Option<LogFormat>,
 }
 
@@ -97,6 +102,8 @@ impl Overrides {
         set(&mut below.dry_run, self.dry_run.as_ref());
         set(&mut below.leader_election.enabled, self.leader_elect.as_ref());
         set(&mut below.bind, self.bind.as_ref());
+        below.page.enabled |= self.page.is_some();
+        set(&mut below.page.bind, self.page.as_ref());
         set(&mut below.log_format, self.log_format.as_ref());
         below
     }
@@ -127,6 +134,7 @@ impl Overrides {
             dry_run: read(variable, "SALVOR_DRY_RUN", boolean)?,
             leader_elect: read(variable, "SALVOR_LEADER_ELECT", boolean)?,
             bind: read(variable, "SALVOR_BIND", address)?,
+            page: read(variable, "SALVOR_PAGE", page_address)?,
             log_format: read(variable, "SALVOR_LOG_FORMAT", log_format)?,
         })
     }
@@ -175,6 +183,10 @@ fn address(text: &str) -> Result<SocketAddr, String> {
     text.parse().map_err(|_| "set it to an IP address and port, for example 0.0.0.0:8080 or [::]:8080".into())
 }
 
+fn page_address(text: &str) -> Result<SocketAddr, String> {
+    text.parse().map_err(|_| "set it to an IP address and port, for example 127.0.0.1:8081".into())
+}
+
 fn log_format(text: &str) -> Result<LogFormat, String> {
     match text {
         "text" => Ok(LogFormat::Text),
@@ -203,6 +215,7 @@ mod tests {
         Overrides {
             leader_elect: serving.leader_elect,
             bind: serving.bind,
+            page: serving.page,
             log_format: serving.log_format,
             ..judging.overrides()
         }
@@ -228,6 +241,7 @@ mod tests {
             "dry run" => configuration.dry_run.to_string(),
             "leader" => configuration.leader_election.enabled.to_string(),
             "bind" => configuration.bind.to_string(),
+            "page" => format!("{} {}", configuration.page.enabled, configuration.page.bind),
             _ => format!("{:?}", configuration.log_format),
         }
     }
@@ -283,6 +297,13 @@ mod tests {
             variable: ("SALVOR_BIND", "127.0.0.1:2"),
             flag: &["--bind=[::1]:3"],
             seen: ["0.0.0.0:8080", "127.0.0.1:1", "127.0.0.1:2", "[::1]:3"],
+        },
+        Layers {
+            setting: "page",
+            file: "page: {enabled: false, bind: '127.0.0.1:1'}",
+            variable: ("SALVOR_PAGE", "127.0.0.1:2"),
+            flag: &["--page=[::1]:3"],
+            seen: ["false 127.0.0.1:8081", "false 127.0.0.1:1", "true 127.0.0.1:2", "true [::1]:3"],
         },
         Layers {
             setting: "log format",
@@ -344,6 +365,7 @@ mod tests {
             ("SALVOR_DRY_RUN", "yes", "set it to true or false"),
             ("SALVOR_LEADER_ELECT", "1", "set it to true or false"),
             ("SALVOR_BIND", "8080", "set it to an IP address and port"),
+            ("SALVOR_PAGE", "yes", "set it to an IP address and port"),
             ("SALVOR_LOG_FORMAT", "xml", "set it to text or json"),
         ];
         for (name, value, problem) in cases {
@@ -383,6 +405,7 @@ mod tests {
             ("--dry-run", "yes"),
             ("--leader-elect", "1"),
             ("--bind", "8080"),
+            ("--page", "8081"),
             ("--log-format", "xml"),
         ] {
             let argument = format!("{flag}={value}");

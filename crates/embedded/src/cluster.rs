@@ -11,7 +11,7 @@ use std::time::Duration;
 use bytes::Bytes;
 use futures::StreamExt as _;
 use futures::stream::{self, Stream};
-use http::header::{ACCEPT, CONTENT_TYPE, RETRY_AFTER, USER_AGENT};
+use http::header::{ACCEPT, CONTENT_TYPE, DATE, RETRY_AFTER, USER_AGENT};
 use http::{HeaderMap, HeaderValue};
 use http_body_util::{BodyExt as _, Full, StreamBody, combinators::UnsyncBoxBody};
 use jiff::{SignedDuration, Timestamp};
@@ -21,11 +21,14 @@ use crate::core::Core;
 use crate::environment::Environment;
 use crate::gc;
 use crate::request::{Reply, Request, Response};
+use crate::signal::{Listener, Signal};
 use crate::status::Refusal;
 use crate::watch::Watch;
 
 /// How often a watcher that wants bookmarks gets one where nothing else happens.
 const BOOKMARK_PERIOD: Duration = Duration::from_secs(60);
+/// How long before its end a watch gets one more, so that whoever goes on from there has missed little.
+const LAST_BOOKMARK: Duration = Duration::from_secs(2);
 
 /// The body of an answer.
 pub type Body = UnsyncBoxBody<Bytes, Infallible>;
@@ -67,7 +70,48 @@ struct State {
     core: Core,
     rng: fastrand::Rng,
     /// Wakes the watches of a resource.
-    bells: BTreeMap<(String, String), tokio::sync::watch::Sender<u64>>,
+    bells: BTreeMap<(String, String), Signal<()>>,
+    observer: Option<Observer>,
+}
+
+/// Is told of every change.
+struct Observer {
+    told: u64,
+    tell: Box<dyn FnMut(&Change<'_>) + Send>,
+}
+
+impl std::fmt::Debug for Observer {
+    fn fmt(&self, f: &mut std::fmt::Formatter<'_>) -> std::fmt::Result {
+        f.debug_struct("Observer").field("told", &self.told).finish_non_exhaustive()
+    }
+}
+
+/// One object was written or removed.
+#[derive(Debug, Clone, Copy)]
+pub struct Change<'a> {
+    /// When.
+    pub at: Timestamp,
+    /// The revision of the write.
+    pub revision: u64,
+    /// The group of the resource; empty for the core group.
+    pub group: &'a str,
+    /// The resource's plural name.
+    pub resource: &'a str,
+    /// What it was to the object.
+    pub kind: ChangeKind,
+    /// The object afterwards; when it was removed, its last state. JSON, without its type.
+    pub object: &'a Bytes,
+}
+
+/// What a change was to its object.
+#[derive(Debug, Clone, Copy, PartialEq, Eq)]
+pub enum ChangeKind {
+    /// It is new.
+    Added,
+    /// It was there before.
+    Modified,
+    /// It is gone.
+    Removed,
 }
 
 impl Cluster {
@@ -77,7 +121,7 @@ impl Cluster {
         let core = Core::new(&mut Environment { now: settings.start, rng: &mut rng });
         Self {
             shared: Arc::new(Shared {
-                state: Mutex::new(State { core, rng, bells: BTreeMap::new() }),
+                state: Mutex::new(State { core, rng, bells: BTreeMap::new(), observer: None }),
                 settings,
                 began: Instant::now(),
             }),
@@ -100,11 +144,19 @@ impl Cluster {
         self.state().core.revision()
     }
 
+    /// Tells of every change from now on, in the order of revisions, before the request that made it is answered. The
+    /// observer must not call this cluster.
+    pub fn observe(&self, tell: impl FnMut(&Change<'_>) + Send + 'static) {
+        let mut state = self.state();
+        let told = state.core.revision();
+        state.observer = Some(Observer { told, tell: Box::new(tell) });
+    }
+
     /// Forgets the past, as a compaction of etcd does: older watches and pages expire.
     pub fn compact(&self) {
         let mut state = self.state();
         state.core.compact();
-        state.ring();
+        state.ring(self.now());
     }
 
     fn state(&self) -> MutexGuard<'_, State> {
@@ -121,31 +173,27 @@ impl Cluster {
         if self.shared.settings.garbage_collection {
             gc::tend(core, &mut environment);
         }
-        state.ring();
-        match response {
+        state.ring(now);
+        let mut response = match response {
             Response::Whole(reply) => whole(reply),
             Response::Watch(watch) => {
                 let bell = state.bell(watch.resource());
                 drop(state);
                 streaming(self.follow(*watch, bell))
             }
+        };
+        // Clients compare deadlines with this clock, not with their own.
+        if let Ok(date) = HeaderValue::from_str(&now.strftime("%a, %d %b %Y %H:%M:%S GMT").to_string()) {
+            response.headers_mut().insert(DATE, date);
         }
+        response
     }
 
     /// The lines of a watch, as they come.
-    fn follow(
-        &self,
-        watch: Watch,
-        bell: tokio::sync::watch::Receiver<u64>,
-    ) -> impl Stream<Item = Bytes> + Send + use<> {
+    fn follow(&self, watch: Watch, bell: Listener<()>) -> impl Stream<Item = Bytes> + Send + use<> {
         let ends = Instant::now() + watch.lasts();
-        let follower = Follower {
-            cluster: self.clone(),
-            next_bookmark: Instant::now() + BOOKMARK_PERIOD,
-            watch,
-            bell,
-            ends,
-        };
+        let next_bookmark = next_bookmark(ends);
+        let follower = Follower { cluster: self.clone(), watch, bell, ends, next_bookmark };
         stream::unfold(follower, |mut follower| async move {
             let lines = follower.next().await?;
             Some((stream::iter(lines), follower))
@@ -154,10 +202,19 @@ impl Cluster {
     }
 }
 
+/// When a watch that ends then gets its next bookmark.
+fn next_bookmark(ends: Instant) -> Instant {
+    let (now, periodic) = (Instant::now(), Instant::now() + BOOKMARK_PERIOD);
+    match ends.checked_sub(LAST_BOOKMARK) {
+        Some(last) if last > now && last < periodic => last,
+        _ => periodic,
+    }
+}
+
 struct Follower {
     cluster: Cluster,
     watch: Watch,
-    bell: tokio::sync::watch::Receiver<u64>,
+    bell: Listener<()>,
     ends: Instant,
     next_bookmark: Instant,
 }
@@ -169,7 +226,7 @@ impl Follower {
             if self.watch.has_ended() {
                 return None;
             }
-            self.bell.mark_unchanged();
+            self.bell.catch_up();
             let now = self.cluster.now();
             let lines = self.cluster.state().core.news(&mut self.watch, now);
             if !lines.is_empty() {
@@ -178,12 +235,12 @@ impl Follower {
             let bookmark_due = if self.watch.wants_bookmarks() { self.next_bookmark } else { self.ends };
             tokio::select! {
                 biased;
-                changed = self.bell.changed() => changed.ok()?,
+                () = self.bell.changed() => {}
                 () = tokio::time::sleep_until(self.ends.min(bookmark_due)) => {
                     if Instant::now() >= self.ends {
                         return None;
                     }
-                    self.next_bookmark = Instant::now() + BOOKMARK_PERIOD;
+                    self.next_bookmark = next_bookmark(self.ends);
                     let revision = self.cluster.revision();
                     if let Some(bookmark) = self.watch.bookmark(revision) {
                         return Some(vec![bookmark]);
@@ -195,19 +252,37 @@ impl Follower {
 }
 
 impl State {
-    /// Tells the watches of what has changed that there may be news.
-    fn ring(&mut self) {
-        let revision = self.core.revision();
-        for resource in self.core.store.take_changed() {
+    /// Tells the watches of what has changed that there may be news, and the observer what it was.
+    fn ring(&mut self, now: Timestamp) {
+        let changed = self.core.store.take_changed();
+        if let Some(Observer { told, tell }) = &mut self.observer {
+            let news = changed.iter().flat_map(|resource| {
+                // What a compaction has just forgotten, it was told before.
+                let events = self.core.store.events_after(resource, *told).into_iter().flatten();
+                events.map(move |event| (resource, event))
+            });
+            let mut news: Vec<_> = news.collect();
+            news.sort_by_key(|(_, event)| event.revision);
+            for ((group, resource), event) in news {
+                let kind = match (&event.before, event.removed) {
+                    (_, true) => ChangeKind::Removed,
+                    (None, false) => ChangeKind::Added,
+                    (Some(_), false) => ChangeKind::Modified,
+                };
+                let object = event.after.encoded();
+                tell(&Change { at: now, revision: event.revision, group, resource, kind, object });
+            }
+            *told = self.core.revision();
+        }
+        for resource in changed {
             if let Some(bell) = self.bells.get(&resource) {
-                bell.send_replace(revision);
+                bell.set(());
             }
         }
     }
 
-    fn bell(&mut self, resource: (String, String)) -> tokio::sync::watch::Receiver<u64> {
-        let revision = self.core.revision();
-        self.bells.entry(resource).or_insert_with(|| tokio::sync::watch::Sender::new(revision)).subscribe()
+    fn bell(&mut self, resource: (String, String)) -> Listener<()> {
+        self.bells.entry(resource).or_default().listen()
     }
 }
 

@@ -6,6 +6,7 @@ use http::{Method, StatusCode};
 use serde_json::{Value, json};
 
 use crate::environment::Environment;
+use crate::kinds::validation;
 use crate::object::{self, Stored};
 use crate::render;
 use crate::request::{self, Query, Reply, Representation, Request, Response, Target};
@@ -14,7 +15,7 @@ use crate::status::{Cause, Refusal};
 use crate::store::{self, Store};
 use crate::table::{Resource, ResourceKey, Table};
 use crate::watch::Watch;
-use crate::{delete, discovery, read, subresources, write};
+use crate::{delete, discovery, read, reviews, subresources, wire, write};
 
 /// A Kubernetes API: all objects, and the rules for changing them.
 ///
@@ -92,6 +93,9 @@ impl Core {
         if let Some(reply) = discovery::answer(self, request) {
             return Ok(Response::Whole(reply));
         }
+        if let Some(reply) = reviews::answer(request) {
+            return reply.map(Response::Whole);
+        }
         let target = request::target(&self.table, &request.path)?;
         let form = Representation::choose(&request.accept, &query)?;
         if !target.subresource.is_empty() {
@@ -118,6 +122,7 @@ impl Core {
                 let mut warnings = Vec::new();
                 let value = write::admit_fields(&resource, value, &query, &mut warnings)?;
                 let stored = write::create(self, &resource, &target.namespace, value, &options, environment)?;
+                warnings.extend(validation::warnings(&resource, stored.value()));
                 let body = render::one(&resource, &stored, form, environment.now);
                 let mut reply = Reply::new(StatusCode::CREATED, body);
                 reply.warnings = warnings;
@@ -161,7 +166,9 @@ impl Core {
     /// Reads the body as an object of the resource.
     pub(crate) fn decode(&self, resource: &Resource, request: &Request) -> Result<Value, Refusal> {
         let kind = request::media_type(&request.content_type);
-        if !["application/json", "application/yaml", ""].contains(&kind) {
+        let known = ["application/json", "application/yaml", ""].contains(&kind)
+            || (kind == wire::MEDIA_TYPE && resource.custom.is_none());
+        if !known {
             return Err(Refusal::unsupported_media_type(
                 "the body of the request was in an unknown format - accepted media types include: application/json, application/yaml, application/vnd.kubernetes.protobuf",
             ));

@@ -20,6 +20,7 @@ use crate::cluster;
 use crate::object;
 use crate::render;
 use crate::request::Reply;
+use crate::signal::Signal;
 use crate::status::Refusal;
 
 /// An error of whatever kind, as clients have it.
@@ -50,6 +51,14 @@ pub enum Effect {
     AnswerLost,
     /// The client never learns what became of its request: it was lost on the way.
     RequestLost,
+    /// No answer ever comes; only a time-out of the client's own ends its wait. Carried out or not, it cannot know.
+    Unanswered {
+        /// Whether the request was carried out.
+        carried_out: bool,
+    },
+    /// A list is answered as it was at this revision, as by a server whose cache is behind. (One object is not: a server
+    /// answers that from its storage.)
+    Behind(u64),
     /// A watch is cut after so many lines.
     CutAfter(usize),
     /// 410: a watch begins with the news that its revision is gone, and so does the next page of a list.
@@ -112,6 +121,7 @@ impl Fault {
             && agent.unwrap_or("").contains(&self.user_agent)
             && match self.effect {
                 Effect::CutAfter(_) => is_watch(request),
+                Effect::Behind(_) => begins_list(request),
                 Effect::Expired => is_watch(request) || continues(request),
                 _ => true,
             }
@@ -130,25 +140,36 @@ fn continues(request: &http::request::Parts) -> bool {
     query(request).split('&').any(|pair| pair.starts_with("continue=") && pair != "continue=")
 }
 
-/// The switchboard of a [`Faulty`] service. Clones are the same switchboard.
-#[derive(Debug, Clone)]
-pub struct Faults(Arc<Shared>);
-
-#[derive(Debug)]
-struct Shared {
-    faults: Mutex<Vec<Fault>>,
-    paused: tokio::sync::watch::Sender<bool>,
-    cuts: tokio::sync::watch::Sender<u64>,
+/// Whether it asks for all objects of a resource as they are now.
+fn begins_list(request: &http::request::Parts) -> bool {
+    let mut segments = request.uri.path().split('/').skip(1);
+    let (group, namespaced) = (segments.next(), |segments: &[&str]| segments.first() == Some(&"namespaces"));
+    let rest: Vec<&str> = segments.skip(if group == Some("apis") { 2 } else { 1 }).collect();
+    let rest = if namespaced(&rest) && rest.len() > 2 { &rest[2..] } else { &rest[..] };
+    let asks_for_now = !query(request).split('&').any(|pair| pair.starts_with("resourceVersion="));
+    request.method == Method::GET
+        && rest.len() == 1
+        && asks_for_now
+        && !is_watch(request)
+        && !continues(request)
 }
 
-impl Default for Faults {
-    fn default() -> Self {
-        Self(Arc::new(Shared {
-            faults: Mutex::default(),
-            paused: tokio::sync::watch::Sender::new(false),
-            cuts: tokio::sync::watch::Sender::new(0),
-        }))
-    }
+/// The same list at an older revision.
+fn at_revision(uri: &http::Uri, revision: u64) -> Option<http::Uri> {
+    let query = uri.query().map(|query| format!("{query}&")).unwrap_or_default();
+    let path = uri.path();
+    format!("{path}?{query}resourceVersion={revision}&resourceVersionMatch=Exact").parse().ok()
+}
+
+/// The switchboard of a [`Faulty`] service. Clones are the same switchboard.
+#[derive(Debug, Clone, Default)]
+pub struct Faults(Arc<Shared>);
+
+#[derive(Debug, Default)]
+struct Shared {
+    faults: Mutex<Vec<Fault>>,
+    paused: Signal<bool>,
+    cuts: Signal<()>,
 }
 
 impl Faults {
@@ -170,17 +191,17 @@ impl Faults {
 
     /// Nothing is answered, and no watch goes on, until [`resume`](Self::resume).
     pub fn pause(&self) {
-        self.0.paused.send_replace(true);
+        self.0.paused.set(true);
     }
 
     /// Goes on after a pause.
     pub fn resume(&self) {
-        self.0.paused.send_replace(false);
+        self.0.paused.set(false);
     }
 
     /// Cuts all watches that are open.
     pub fn cut_watches(&self) {
-        self.0.cuts.send_modify(|cuts| *cuts += 1);
+        self.0.cuts.set(());
     }
 
     fn list(&self) -> MutexGuard<'_, Vec<Fault>> {
@@ -200,15 +221,13 @@ impl Faults {
 
     /// Waits while there is a pause.
     async fn while_paused(&self) {
-        // The sender lives as long as this does.
-        let _ = self.0.paused.subscribe().wait_for(|paused| !paused).await;
+        self.0.paused.wait_for(|paused| !paused).await;
     }
 
     /// Lets a body through unless a pause holds it or a cut ends it.
     fn guard(&self, body: FaultyBody, frames: Option<usize>) -> FaultyBody {
         let faults = self.clone();
-        let mut cuts = self.0.cuts.subscribe();
-        cuts.mark_unchanged();
+        let cuts = self.0.cuts.listen();
         let state = (body, faults, cuts, frames, false);
         let stream = stream::unfold(state, |(mut body, faults, mut cuts, mut frames, over)| async move {
             if over {
@@ -219,7 +238,7 @@ impl Faults {
             }
             let next = tokio::select! {
                 biased;
-                _ = cuts.changed() => Some(Err(BoxError::from(Cut))),
+                () = cuts.changed() => Some(Err(BoxError::from(Cut))),
                 frame = body.frame() => frame,
             };
             faults.while_paused().await;
@@ -302,7 +321,7 @@ where
         let faults = self.faults.clone();
         Box::pin(async move {
             faults.while_paused().await;
-            let (head, body) = request.into_parts();
+            let (mut head, body) = request.into_parts();
             let effect = faults.strike(&head);
             if let Some(effect) = effect {
                 if let Some(response) = refusal(effect, &head) {
@@ -311,13 +330,19 @@ where
                 match effect {
                     Effect::Delay(duration) => tokio::time::sleep(duration).await,
                     Effect::RequestLost => return Err(Cut.into()),
+                    Effect::Unanswered { carried_out: false } => std::future::pending().await,
+                    Effect::Behind(revision) => {
+                        head.uri = at_revision(&head.uri, revision).unwrap_or(head.uri);
+                    }
                     _ => {}
                 }
             }
             let watches = is_watch(&head);
             let response = service.call(http::Request::from_parts(head, body)).await.map_err(Into::into)?;
-            if effect == Some(Effect::AnswerLost) {
-                return Err(Cut.into());
+            match effect {
+                Some(Effect::AnswerLost) => return Err(Cut.into()),
+                Some(Effect::Unanswered { .. }) => std::future::pending().await,
+                _ => {}
             }
             let response = response.map(|body| body.map_err(Into::into).boxed_unsync());
             if !watches {

@@ -1,5 +1,9 @@
 //! What single kinds do differently: defaults, what the server decides on creation and update, and validation.
 
 pub(crate) mod defaults;
+mod go;
+mod indexes;
+mod job;
+mod job_status;
 pub(crate) mod prepare;
 pub(crate) mod validation;

@@ -30,6 +30,7 @@ mod faults;
 mod fields;
 mod gc;
 mod kinds;
+mod loops;
 mod metadata;
 mod object;
 mod patch;
@@ -38,20 +39,28 @@ mod quantity;
 mod read;
 mod render;
 mod request;
+mod reviews;
 mod schema;
 mod selectors;
 mod server;
+mod signal;
 mod status;
 mod store;
+mod structs;
 mod subresources;
 mod table;
 mod watch;
+mod wire;
 mod write;
 
-pub use cluster::{Body, Cluster, Settings};
+pub use cluster::{Body, Change, ChangeKind, Cluster, Settings};
 pub use core::Core;
 pub use environment::Environment;
 pub use faults::{Cut, Effect, Fault, Faults, Faulty, FaultyBody};
+pub use loops::{
+    AttachDetachTimers, ControlLoops, EvictionRates, Loop, LoopOptions, NodeLifecycleTimers, PodGcTimers,
+    UnknownLoop,
+};
 pub use request::{Reply, Request, Response};
 pub use server::{Server, ServerError};
 pub use status::Refusal;

@@ -55,7 +55,7 @@ pub(crate) fn check(value: &Value, resource: &Resource) -> Vec<Cause> {
     } else if let Some(why) = name_problem(resource, name) {
         causes.push(Cause::invalid("metadata.name", &json!(name), why));
     }
-    causes.extend(check_maps(value, "metadata"));
+    causes.extend(check_maps(value, "/metadata", "metadata"));
     for (index, owner) in object::list(value, "/metadata/ownerReferences").iter().enumerate() {
         for key in ["apiVersion", "kind", "name", "uid"] {
             if object::text(owner, &format!("/{key}")).is_empty() {
@@ -97,10 +97,9 @@ pub(crate) fn check(value: &Value, resource: &Resource) -> Vec<Cause> {
     causes
 }
 
-/// Checks labels and annotations below a field.
-pub(crate) fn check_maps(value: &Value, field: &str) -> Vec<Cause> {
+/// Checks the labels and annotations of a piece of metadata. Templates name the field without `metadata`.
+pub(crate) fn check_maps(value: &Value, metadata: &str, field: &str) -> Vec<Cause> {
     let mut causes = Vec::new();
-    let metadata = format!("/{}", field.replace('.', "/"));
     let labels = value.pointer(&format!("{metadata}/labels")).and_then(Value::as_object);
     for (key, label) in labels.into_iter().flatten() {
         if let Some(why) = qualified_name_problem(key) {

@@ -3,7 +3,7 @@
 use jiff::Timestamp;
 
 /// Millionths: finer than any quantity that occurs, and wide enough in 128 bits for all of them.
-const SCALE: i128 = 1_000_000_000;
+pub(crate) const SCALE: i128 = 1_000_000_000;
 
 const BINARY: [(&str, i128); 6] =
     [("Ki", 1 << 10), ("Mi", 1 << 20), ("Gi", 1 << 30), ("Ti", 1 << 40), ("Pi", 1 << 50), ("Ei", 1 << 60)];

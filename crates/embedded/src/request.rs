@@ -10,6 +10,7 @@ use serde_json::Value;
 use crate::status::Refusal;
 use crate::table::{Resource, Table};
 use crate::watch::Watch;
+use crate::wire;
 
 /// An HTTP request whose body has arrived.
 #[derive(Debug, Clone)]
@@ -50,7 +51,7 @@ impl Request {
         }
     }
 
-    /// The body as JSON or YAML, whichever the content type says.
+    /// The body as JSON, YAML or protobuf, whichever the content type says.
     pub(crate) fn value(&self) -> Result<Value, Refusal> {
         let kind = media_type(&self.content_type);
         if kind.ends_with("yaml") {
@@ -58,6 +59,9 @@ impl Request {
                 std::str::from_utf8(&self.body).map_err(|error| Refusal::bad_request(error.to_string()))?;
             return serde_saphyr::from_str(text)
                 .map_err(|error| Refusal::bad_request(format!("error decoding YAML: {error}")));
+        }
+        if kind == wire::MEDIA_TYPE {
+            return wire::decode(&self.body).map_err(|error| Refusal::bad_request(error.to_string()));
         }
         serde_json::from_slice(&self.body).map_err(|error| {
             Refusal::bad_request(format!("couldn't get version/kind; json parse error: {error}"))

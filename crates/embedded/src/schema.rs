@@ -7,6 +7,7 @@ use std::sync::{Arc, LazyLock};
 use serde_json::{Map, Value, json};
 
 use crate::quantity;
+use crate::structs;
 
 /// The definitions of the built-in kinds, as the real server publishes them.
 static DEFINITIONS: LazyLock<Map<String, Value>> = LazyLock::new(|| {
@@ -19,6 +20,12 @@ static BUILT_IN: LazyLock<BTreeMap<String, Arc<Schema>>> = LazyLock::new(|| {
         .map(|(name, definition)| {
             let mut schema = Schema::parse(definition);
             schema.name = Some(name.clone());
+            if let Shape::Object { fields, .. } = &mut schema.shape {
+                for (field, schema) in fields {
+                    Arc::make_mut(schema).vanishes_when_zero =
+                        structs::field(name, field).is_some_and(structs::Field::vanishes_when_zero);
+                }
+            }
             (name.clone(), Arc::new(schema))
         })
         .collect()
@@ -44,6 +51,8 @@ pub(crate) struct Schema {
     pub(crate) merges: bool,
     /// How elements of the list are told apart in an apply.
     pub(crate) list: ListType,
+    /// Zero, `false` and "" are the same as not being set.
+    pub(crate) vanishes_when_zero: bool,
 }
 
 /// How elements of a list are told apart in a server-side apply.
@@ -172,6 +181,7 @@ impl Schema {
             merge_key: source.get("x-kubernetes-patch-merge-key").and_then(Value::as_str).map(str::to_owned),
             merges: strategy.split(',').any(|part| part == "merge"),
             list,
+            vanishes_when_zero: false,
         }
     }
 
@@ -208,6 +218,7 @@ impl Schema {
             merge_key: None,
             merges: false,
             list: ListType::Atomic,
+            vanishes_when_zero: false,
         }
     }
 
@@ -274,95 +285,6 @@ const PRINTED_WHEN_UNSET: &[(&str, &str)] = &[
     ("apps.v1.DaemonSetCondition", "lastTransitionTime"),
     ("meta.v1.Condition", "lastTransitionTime"),
     ("apiextensions.v1.CustomResourceDefinitionStatus", "conditions"),
-];
-
-/// Optional fields that are no pointers in Go, and so vanish when they hold their zero value.
-const VANISHES_WHEN_ZERO: &[(&str, &str)] = &[
-    ("core.v1.NodeSpec", "unschedulable"),
-    ("core.v1.NodeSpec", "podCIDR"),
-    ("core.v1.NodeSpec", "providerID"),
-    ("core.v1.PodSpec", "hostNetwork"),
-    ("core.v1.PodSpec", "hostPID"),
-    ("core.v1.PodSpec", "hostIPC"),
-    ("core.v1.PodSpec", "nodeName"),
-    ("core.v1.PodSpec", "hostname"),
-    ("core.v1.PodSpec", "subdomain"),
-    ("core.v1.PodSpec", "serviceAccountName"),
-    ("core.v1.PodSpec", "priorityClassName"),
-    ("core.v1.PodStatus", "phase"),
-    ("core.v1.PodStatus", "message"),
-    ("core.v1.PodStatus", "reason"),
-    ("core.v1.PodStatus", "podIP"),
-    ("core.v1.PodStatus", "hostIP"),
-    ("core.v1.PodStatus", "nominatedNodeName"),
-    ("core.v1.PodStatus", "observedGeneration"),
-    ("core.v1.PodCondition", "reason"),
-    ("core.v1.PodCondition", "message"),
-    ("core.v1.PodCondition", "observedGeneration"),
-    ("core.v1.NodeCondition", "reason"),
-    ("core.v1.NodeCondition", "message"),
-    ("core.v1.EnvVar", "value"),
-    ("core.v1.Taint", "value"),
-    ("core.v1.Toleration", "key"),
-    ("core.v1.Toleration", "value"),
-    ("core.v1.Toleration", "effect"),
-    ("core.v1.Toleration", "operator"),
-    ("core.v1.ContainerStateTerminated", "signal"),
-    ("core.v1.ContainerStateTerminated", "reason"),
-    ("core.v1.ContainerStateTerminated", "message"),
-    ("core.v1.ContainerStateTerminated", "containerID"),
-    ("core.v1.ContainerStateWaiting", "reason"),
-    ("core.v1.ContainerStateWaiting", "message"),
-    ("core.v1.Event", "message"),
-    ("core.v1.Event", "reason"),
-    ("core.v1.Event", "count"),
-    ("core.v1.Event", "type"),
-    ("core.v1.Event", "action"),
-    ("core.v1.PersistentVolumeClaimSpec", "volumeName"),
-    ("core.v1.PersistentVolumeSpec", "storageClassName"),
-    ("core.v1.VolumeMount", "readOnly"),
-    ("core.v1.VolumeMount", "subPath"),
-    ("apps.v1.DeploymentSpec", "paused"),
-    ("apps.v1.DeploymentSpec", "minReadySeconds"),
-    ("apps.v1.DeploymentStatus", "replicas"),
-    ("apps.v1.DeploymentStatus", "updatedReplicas"),
-    ("apps.v1.DeploymentStatus", "readyReplicas"),
-    ("apps.v1.DeploymentStatus", "availableReplicas"),
-    ("apps.v1.DeploymentStatus", "unavailableReplicas"),
-    ("apps.v1.DeploymentStatus", "observedGeneration"),
-    ("apps.v1.ReplicaSetSpec", "minReadySeconds"),
-    ("apps.v1.ReplicaSetStatus", "readyReplicas"),
-    ("apps.v1.ReplicaSetStatus", "availableReplicas"),
-    ("apps.v1.ReplicaSetStatus", "fullyLabeledReplicas"),
-    ("apps.v1.ReplicaSetStatus", "observedGeneration"),
-    ("apps.v1.StatefulSetSpec", "minReadySeconds"),
-    ("apps.v1.StatefulSetStatus", "readyReplicas"),
-    ("apps.v1.StatefulSetStatus", "currentReplicas"),
-    ("apps.v1.StatefulSetStatus", "updatedReplicas"),
-    ("apps.v1.StatefulSetStatus", "currentRevision"),
-    ("apps.v1.StatefulSetStatus", "updateRevision"),
-    ("apps.v1.StatefulSetStatus", "observedGeneration"),
-    ("apps.v1.DaemonSetStatus", "observedGeneration"),
-    ("apps.v1.DaemonSetStatus", "updatedNumberScheduled"),
-    ("apps.v1.DaemonSetStatus", "numberAvailable"),
-    ("apps.v1.DaemonSetStatus", "numberUnavailable"),
-    ("batch.v1.JobStatus", "active"),
-    ("batch.v1.JobStatus", "succeeded"),
-    ("batch.v1.JobStatus", "failed"),
-    ("batch.v1.JobStatus", "completedIndexes"),
-    ("batch.v1.JobCondition", "reason"),
-    ("batch.v1.JobCondition", "message"),
-    ("meta.v1.Condition", "observedGeneration"),
-    ("policy.v1.PodDisruptionBudgetStatus", "observedGeneration"),
-    ("meta.v1.ObjectMeta", "generation"),
-    ("meta.v1.ObjectMeta", "name"),
-    ("meta.v1.ObjectMeta", "generateName"),
-    ("meta.v1.ObjectMeta", "namespace"),
-    ("meta.v1.ObjectMeta", "uid"),
-    ("meta.v1.ObjectMeta", "resourceVersion"),
-    ("meta.v1.ObjectMeta", "selfLink"),
-    ("scheduling.v1.PriorityClass", "globalDefault"),
-    ("scheduling.v1.PriorityClass", "description"),
 ];
 
 fn is_listed(table: &[(&str, &str)], definition: &str, field: &str) -> bool {
@@ -520,11 +442,9 @@ impl<'d> Decoder<'d> {
                 Value::Null => true,
                 Value::Array(list) => list.is_empty(),
                 Value::Object(map) => map.is_empty() && matches!(schema.resolve().shape, Shape::Map(_)),
-                Value::String(text) => text.is_empty() && is_listed(VANISHES_WHEN_ZERO, name, key),
-                Value::Bool(flag) => !flag && is_listed(VANISHES_WHEN_ZERO, name, key),
-                Value::Number(number) => {
-                    number.as_i64() == Some(0) && is_listed(VANISHES_WHEN_ZERO, name, key)
-                }
+                Value::String(text) => text.is_empty() && schema.vanishes_when_zero,
+                Value::Bool(flag) => !flag && schema.vanishes_when_zero,
+                Value::Number(number) => number.as_i64() == Some(0) && schema.vanishes_when_zero,
             };
             if !is_empty {
                 out.insert(key.clone(), member);

@@ -32,6 +32,21 @@ impl Cause {
         Self::new(field, "FieldValueInvalid", format!("Invalid value: {value}: {why}"))
     }
 
+    /// A refusal of a whole that is not shown.
+    pub(crate) fn invalid_whole(field: impl Into<String>, why: &str) -> Self {
+        Self::new(field, "FieldValueInvalid", format!("Invalid value: {why}"))
+    }
+
+    pub(crate) fn too_long(field: impl Into<String>, most: usize) -> Self {
+        let unit = if most == 1 { "byte" } else { "bytes" };
+        Self::new(field, "FieldValueTooLong", format!("Too long: may not be more than {most} {unit}"))
+    }
+
+    pub(crate) fn too_many(field: impl Into<String>, count: usize, most: usize) -> Self {
+        let unit = if most == 1 { "item" } else { "items" };
+        Self::new(field, "FieldValueTooMany", format!("Too many: {count}: must have at most {most} {unit}"))
+    }
+
     pub(crate) fn unsupported(field: impl Into<String>, value: &str, supported: &[&str]) -> Self {
         let supported: Vec<String> = supported.iter().map(|value| format!("{value:?}")).collect();
         Self::new(
@@ -201,8 +216,15 @@ impl Refusal {
                 field => format!("{field}: {}", cause.message),
             })
             .collect();
-        let text = match text.as_slice() {
-            [one] => one.clone(),
+        // What is wrong twice is said once.
+        let mut said: Vec<&str> = Vec::new();
+        for one in &text {
+            if !said.contains(&one.as_str()) {
+                said.push(one);
+            }
+        }
+        let text = match said.as_slice() {
+            [one] => (*one).to_owned(),
             many => format!("[{}]", many.join(", ")),
         };
         let causes: Vec<Value> = causes

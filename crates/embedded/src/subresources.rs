@@ -290,6 +290,7 @@ fn evict(
     let mut options_request = request.clone();
     let delete_options = eviction.get("deleteOptions").cloned().unwrap_or_else(|| json!({}));
     options_request.body = object::encode(&delete_options);
+    "application/json".clone_into(&mut options_request.content_type);
     let mut options = delete::Options::read(&options_request, query)?;
     options.check(&resource, &target.name, &pod)?;
     if !ignores_budgets(&pod)

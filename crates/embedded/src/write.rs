@@ -146,6 +146,7 @@ fn create_once(
         causes.extend(validation::create(resource, &value));
     }
     refuse(resource, object::name(&value), &causes)?;
+    prepare::when_read(resource, &mut value);
     let name = object::name(&value).to_owned();
     let key = store::key(namespace, &name);
     if let Some(existing) = core.store.get(resource.key(), &key) {
@@ -370,6 +371,7 @@ pub(crate) fn update(
         });
     }
     refuse(resource, name, &causes)?;
+    prepare::when_read(resource, &mut new);
     if !options.applies {
         apply::track_update(resource, part, &options.manager, old, &mut new, environment.now);
     }

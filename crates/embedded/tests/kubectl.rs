@@ -50,6 +50,38 @@ metadata: { name: front }
 spec: { minAvailable: 1, selector: { matchLabels: { app: front } } }
 "#;
 
+/// Something that happened. (Its times are fixed, so that both show the same.)
+const EVENT: &str = r#"
+apiVersion: v1
+kind: Event
+metadata: { name: happened }
+involvedObject: { kind: Pod, name: web, namespace: work }
+reason: Happened
+message: it happened
+type: Normal
+count: 2
+firstTimestamp: "2019-01-01T00:00:00Z"
+lastTimestamp: "2019-01-01T00:00:00Z"
+source: { component: somebody }
+"#;
+
+/// A budget that needs the one pod that it covers.
+const GUARD: &str = r#"
+apiVersion: policy/v1
+kind: PodDisruptionBudget
+metadata: { name: guard }
+spec: { minAvailable: 1, selector: { matchLabels: { app: web } } }
+"#;
+
+/// What `kubectl explain` says about fields; the help texts are not imitated.
+const EXPLAINED: &[&str] = &[
+    "explain pods",
+    "explain pod.spec.containers",
+    "explain job.status",
+    "explain node.spec.taints --recursive",
+    "explain pdb.spec",
+];
+
 /// What a person does with kubectl in an afternoon. `MANIFEST` stands for the path of the manifest.
 const AFTERNOON: &[&str] = &[
     "-n work apply -f MANIFEST",
@@ -92,14 +124,60 @@ const AFTERNOON: &[&str] = &[
     "-n work get configmap settings",
     "-n work delete deployment front --cascade=orphan --wait=false",
     "-n work get events",
+    "-n work create configmap flat --from-literal a=b",
+    "-n work get configmap flat -o jsonpath={.data}",
+    "-n work create secret generic keys --from-literal a=b",
+    "-n work get secret keys -o jsonpath={.data}",
+    "-n work create serviceaccount robot",
+    "-n work create deployment made --image made:1 --replicas 0 --port 80",
+    "-n work get deployment made -o jsonpath={.spec}",
+    "-n work create job once --image once:1 -- echo hello",
+    "-n work get job once -o jsonpath={.spec.template.spec}",
+    "-n work create pdb made --selector app=made --min-available 50%",
+    "-n work get pdb made -o jsonpath={.spec}",
+    "-n work create service clusterip made --tcp 80:8080",
+    "-n work get service made -o jsonpath={.spec.ports}",
+    "-n work create role reader --verb get,list --resource pods",
+    "-n work get role reader -o jsonpath={.rules}",
+    "-n work create quota small --hard pods=3,cpu=2",
+    "-n work get quota small -o jsonpath={.spec}",
+    "create priorityclass high --value 5 --description urgent",
+    "get priorityclass high -o jsonpath={.value}",
+    "create namespace other",
+    "create namespace other",
+    "get namespace other",
+    "auth can-i delete pods",
+    "-n work describe deployment made",
+    "-n work describe secret keys",
+    "describe namespace other",
+    "describe priorityclass high",
+    "-n work apply --server-side -f EVENT",
+    "-n work events",
+    "-n work get events -o name",
+    "-n work apply -f MANIFEST",
+    "-n work describe pod web",
+    "-n work patch pod web --subresource status --type merge -p {\"status\":{\"phase\":\"Running\",\"conditions\":[{\"type\":\"Ready\",\"status\":\"True\"}]}}",
+    "-n work apply -f GUARD",
+    "-n work patch pdb guard --subresource status --type merge -p {\"status\":{\"observedGeneration\":1,\"currentHealthy\":1,\"desiredHealthy\":1,\"expectedPods\":1,\"disruptionsAllowed\":0}}",
     "drain worker --ignore-daemonsets --timeout 20s",
+    "drain worker --ignore-daemonsets --force --grace-period 0 --timeout 1s",
+    "-n work delete pdb guard",
+    "drain worker --ignore-daemonsets --force --grace-period 0 --timeout 20s",
+    "-n work get pods",
+    "uncordon worker",
+    "delete namespace other --wait=false",
     "get --raw /readyz",
     "delete node worker",
 ];
 
-async fn run(kubectl: &Kubectl, extra: &[&str], line: &str, manifest: &str) -> String {
+async fn run(kubectl: &Kubectl, extra: &[&str], line: &str, folder: &str) -> String {
     let mut arguments: Vec<&str> = extra.to_vec();
-    arguments.extend(line.split(' ').map(|word| if word == "MANIFEST" { manifest } else { word }));
+    let files = ["MANIFEST", "EVENT", "GUARD"];
+    let words: Vec<String> = line
+        .split(' ')
+        .map(|word| if files.contains(&word) { format!("{folder}/{word}") } else { word.to_owned() })
+        .collect();
+    arguments.extend(words.iter().map(String::as_str));
     match kubectl.run(&arguments).await {
         Ok(said) => said,
         Err(error) => {
@@ -128,6 +206,18 @@ fn without_ages(text: &str) -> String {
         .join("\n")
 }
 
+/// Kinds, versions, names and types, without the prose.
+fn fields_only(text: &str) -> String {
+    let says_something = |line: &&str| {
+        let line = line.trim_start();
+        line.contains("\t<")
+            || line.starts_with("KIND:")
+            || line.starts_with("VERSION:")
+            || line.starts_with("error:")
+    };
+    text.lines().filter(says_something).collect::<Vec<_>>().join("\n")
+}
+
 #[tokio::test]
 async fn kubectl_does_and_shows_the_same() {
     if salvor_testkit::kubernetes_minor() != EMBEDDED_MINOR {
@@ -139,15 +229,25 @@ async fn kubectl_does_and_shows_the_same() {
     let server = Server::start(cluster, SocketAddr::from(([127, 0, 0, 1], 0))).await.unwrap();
     let folder = tempfile::tempdir().unwrap();
     let file = |name: &str| folder.path().join(name).display().to_string();
-    let (config, cache, manifest) = (file("kubeconfig"), file("cache"), file("manifest.yaml"));
+    let (config, cache, folder) = (file("kubeconfig"), file("cache"), file(""));
     std::fs::write(&config, server.kubeconfig()).unwrap();
-    std::fs::write(&manifest, MANIFEST).unwrap();
+    for (name, text) in [("MANIFEST", MANIFEST), ("EVENT", EVENT), ("GUARD", GUARD)] {
+        std::fs::write(file(name), text).unwrap();
+    }
     let kubectl = real.kubectl();
     let embedded = ["--kubeconfig", config.as_str(), "--cache-dir", cache.as_str()];
     let mut report = String::new();
     for line in AFTERNOON {
-        let ours = without_ages(&run(&kubectl, &embedded, line, &manifest).await);
-        let theirs = without_ages(&run(&kubectl, &[], line, &manifest).await);
+        let ours = without_ages(&run(&kubectl, &embedded, line, &folder).await);
+        let theirs = without_ages(&run(&kubectl, &[], line, &folder).await);
+        if ours != theirs {
+            report.push_str(&format!("kubectl {line}\n--- embedded\n{ours}\n--- real\n{theirs}\n\n"));
+        }
+    }
+    for line in EXPLAINED {
+        let ours = fields_only(&run(&kubectl, &embedded, line, &folder).await);
+        let theirs = fields_only(&run(&kubectl, &[], line, &folder).await);
+        assert!(!theirs.is_empty(), "kubectl {line} explains nothing");
         if ours != theirs {
             report.push_str(&format!("kubectl {line}\n--- embedded\n{ours}\n--- real\n{theirs}\n\n"));
         }

@@ -2,7 +2,7 @@
 
 use std::{
     cmp::Reverse,
-    collections::{BTreeMap, BTreeSet, BinaryHeap, HashMap, HashSet},
+    collections::{BTreeMap, BTreeSet, BinaryHeap},
     future::Future,
     pin::pin,
     sync::Arc,
@@ -219,8 +219,8 @@ struct Slot {
     reporting: bool,
     /// What the API was last told of volumes, and at which revision; `None` when it must be told anew.
     reported: Option<(BTreeSet<String>, u64)>,
-    busy: HashSet<PodKey>,
-    attempts: HashMap<PodKey, u32>,
+    busy: BTreeSet<PodKey>,
+    attempts: BTreeMap<PodKey, u32>,
     flap: Option<(Duration, Duration)>,
     added: Option<Arc<Adding>>,
 }
@@ -384,8 +384,8 @@ impl Driver {
                 renewing: false,
                 reporting: false,
                 reported: None,
-                busy: HashSet::new(),
-                attempts: HashMap::new(),
+                busy: BTreeSet::new(),
+                attempts: BTreeMap::new(),
                 flap: None,
                 added: Some(adding.clone()),
             };
@@ -853,7 +853,7 @@ async fn maybe_sleep(until: Option<tokio::time::Instant>) {
 
 /// Without jitter: one process, and one seed must give one history.
 #[derive(Default)]
-struct RetryBackoff(u32);
+pub(crate) struct RetryBackoff(u32);
 
 impl Iterator for RetryBackoff {
     type Item = Duration;

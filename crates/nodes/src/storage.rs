@@ -19,6 +19,8 @@ use serde_json::json;
 use tokio::{sync::watch, task::JoinHandle};
 use tokio_util::sync::{CancellationToken, DropGuard};
 
+use crate::fleet::RetryBackoff;
+
 /// Set by the persistent volume controller on claims that wait for a provisioner outside of it.
 const PROVISIONER_ANNOTATION: &str = "volume.kubernetes.io/storage-provisioner";
 
@@ -56,6 +58,7 @@ impl Storage {
         .map_err(kube::Error::SerdeError)?;
         Api::all(client.clone()).create(&PostParams::default(), &class).await?;
         let stop = CancellationToken::new();
+        #[expect(clippy::disallowed_methods, reason = "only one waits")]
         let (fault, faults) = watch::channel(StorageFault::None);
         let controller = Controller {
             client,
@@ -109,10 +112,11 @@ impl Controller {
         let config = || watcher::Config::default().timeout(60);
         let claims = watcher(Api::<PersistentVolumeClaim>::all(self.client.clone()), config());
         let attachments = watcher(Api::<VolumeAttachment>::all(self.client.clone()), config());
-        let mut claims = pin!(claims.default_backoff().applied_objects());
-        let mut attachments = pin!(attachments.default_backoff().applied_objects());
+        let mut claims = pin!(claims.backoff(RetryBackoff::default()).applied_objects());
+        let mut attachments = pin!(attachments.backoff(RetryBackoff::default()).applied_objects());
         loop {
             tokio::select! {
+                biased;
                 // An error is the watch's own business: it goes on by itself.
                 Some(claim) = claims.next() => if let Ok(claim) = claim {
                     self.until_done(Task::Provision(claim)).await;

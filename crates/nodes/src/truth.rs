@@ -1,7 +1,7 @@
 //! The ground truth: what really ran, where, from when to when. No API object knows this.
 
 use std::{
-    collections::{BTreeMap, HashMap},
+    collections::BTreeMap,
     fmt,
     sync::{Arc, Mutex, MutexGuard, PoisonError},
 };
@@ -98,7 +98,7 @@ pub(crate) struct RunId(usize);
 #[derive(Debug, Default)]
 struct Log {
     runs: Vec<Run>,
-    failures: HashMap<(Work, String), u32>,
+    failures: BTreeMap<(Work, String), u32>,
 }
 
 /// The log of all runs; clones share it.

@@ -2,11 +2,15 @@
 
 use std::task::{Context, Poll};
 
+use bytes::Bytes;
 use futures::{FutureExt, future::BoxFuture};
 use http::{Request, Response, header::DATE};
 use jiff::fmt::rfc2822;
-use kube::{Client, client::ClientBuilder};
-use tower::{Layer, Service};
+use kube::{
+    Client,
+    client::{Body, ClientBuilder},
+};
+use tower::{BoxError, Layer, Service};
 
 use crate::time::Time;
 
@@ -14,7 +18,19 @@ use crate::time::Time;
 pub(crate) fn connect(mut config: kube::Config, time: &Time) -> kube::Result<Client> {
     // Retries are the executor's: they must be counted, bounded and visible.
     config.default_retry = false;
-    Ok(ClientBuilder::try_from(config)?.with_layer(&ObserveDate(time.clone())).build())
+    Ok(observe(ClientBuilder::try_from(config)?, time))
+}
+
+/// The same for any service that answers as an API server does.
+pub(crate) fn observe<S, B>(builder: ClientBuilder<S>, time: &Time) -> Client
+where
+    S: Service<Request<Body>, Response = Response<B>> + Send + 'static,
+    S::Future: Send + 'static,
+    S::Error: Into<BoxError> + 'static,
+    B: http_body::Body<Data = Bytes> + Send + 'static,
+    B::Error: Into<BoxError>,
+{
+    builder.with_layer(&ObserveDate(time.clone())).build()
 }
 
 #[derive(Clone)]

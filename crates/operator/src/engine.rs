@@ -3,7 +3,7 @@
 
 use std::{
     cmp::Reverse,
-    collections::{BTreeSet, BinaryHeap, HashMap, HashSet, VecDeque},
+    collections::{BTreeMap, BTreeSet, BinaryHeap, VecDeque},
     sync::{Arc, Mutex, MutexGuard, PoisonError},
     time::Duration,
 };
@@ -16,7 +16,7 @@ use salvor_recovery::{
     brake::{Brake, Transition},
 };
 use tokio::{
-    sync::mpsc,
+    sync::{mpsc, watch},
     time::{Instant, sleep_until},
 };
 use tokio_util::sync::CancellationToken;
@@ -25,7 +25,8 @@ use crate::{
     executor::{Executor, Failure, Written},
     leader::Leadership,
     metrics::Metrics,
-    recovery::{Known, LiveInquiry, Recovery, Refused, View},
+    notices::{Notice, Notices},
+    recovery::{Known, LiveInquiry, LookedAfter, Recovery, Refused, View},
     time::Time,
     watch::WatchHealth,
 };
@@ -44,6 +45,9 @@ const LOOK_TIMEOUT: Duration = Duration::from_secs(10);
 const COMPLAIN_EVERY: Duration = Duration::from_secs(30);
 /// How often a stale view is looked at again.
 const STALE_PAUSE: Duration = Duration::from_secs(1);
+/// A look that takes so long is followed by a rest of so many times its length.
+const LONG_LOOK: Duration = Duration::from_micros(500);
+const REST_AFTER_LOOK: u32 = 10;
 /// News taken in at once before anything is judged.
 const BATCH: usize = 256;
 
@@ -54,6 +58,8 @@ pub(crate) struct Shared {
     pub(crate) leadership: Leadership,
     pub(crate) executor: Executor,
     pub(crate) brake: Arc<Mutex<Brake>>,
+    /// Marked when the brake lets go: whichever recovery saw it, all of them go on.
+    pub(crate) released: watch::Sender<()>,
     pub(crate) metrics: Metrics,
     pub(crate) dry_run: bool,
     /// What events about Salvor itself are about.
@@ -62,6 +68,7 @@ pub(crate) struct Shared {
     pub(crate) at_once: usize,
     /// How old a view may be for anything to be done on it.
     pub(crate) freshness: Duration,
+    pub(crate) notices: Notices,
 }
 
 /// One recovery being driven.
@@ -70,12 +77,14 @@ pub(crate) struct Engine<R: Recovery> {
     shared: Shared,
     watches: Vec<Arc<WatchHealth>>,
     ready: VecDeque<R::Subject>,
-    queued: HashSet<R::Subject>,
+    queued: BTreeSet<R::Subject>,
     timers: BinaryHeap<Reverse<(Instant, R::Subject)>>,
-    wakes: HashMap<R::Subject, Instant>,
-    tracked: HashMap<R::Subject, Tracked>,
-    in_flight: HashSet<R::Subject>,
+    wakes: BTreeMap<R::Subject, Instant>,
+    tracked: BTreeMap<R::Subject, Tracked>,
+    in_flight: BTreeSet<R::Subject>,
     held: BTreeSet<R::Subject>,
+    /// Subjects that took long to judge, and until when they are left alone.
+    resting: BTreeMap<R::Subject, Instant>,
     ends: (mpsc::UnboundedSender<End<R>>, mpsc::UnboundedReceiver<End<R>>),
     /// Whether everything has been looked at since we lead.
     led: bool,
@@ -107,6 +116,7 @@ struct End<R: Recovery> {
     done: Vec<(Action, Written)>,
     untold: Option<EventNote>,
     outcome: Outcome,
+    began: Instant,
 }
 
 enum Outcome {
@@ -136,12 +146,13 @@ impl<R: Recovery> Engine<R> {
             shared,
             watches,
             ready: VecDeque::new(),
-            queued: HashSet::new(),
+            queued: BTreeSet::new(),
             timers: BinaryHeap::new(),
-            wakes: HashMap::new(),
-            tracked: HashMap::new(),
-            in_flight: HashSet::new(),
+            wakes: BTreeMap::new(),
+            tracked: BTreeMap::new(),
+            in_flight: BTreeSet::new(),
             held: BTreeSet::new(),
+            resting: BTreeMap::new(),
             ends: mpsc::unbounded_channel(),
             led: false,
             complained_of_age: None,
@@ -150,13 +161,19 @@ impl<R: Recovery> Engine<R> {
 
     /// Runs until told to stop, then until what is under way has ended.
     pub(crate) async fn run(mut self, mut news: mpsc::Receiver<R::News>, stop: CancellationToken) {
-        let mut leadership = self.shared.leadership.clone();
+        let leadership = self.shared.leadership.clone();
+        let mut released = self.shared.released.subscribe();
         loop {
             let wake = self.timers.peek().map(|Reverse((at, _))| *at);
             tokio::select! {
                 biased;
                 () = stop.cancelled() => break,
                 () = leadership.changed(self.led) => self.lead(leadership.leads()),
+                Ok(()) = released.changed() => {
+                    for subject in std::mem::take(&mut self.held) {
+                        self.enqueue(subject);
+                    }
+                }
                 Some(end) = self.ends.1.recv() => self.ended(end),
                 Some(first) = news.recv() => {
                     self.hear(first);
@@ -183,6 +200,7 @@ impl<R: Recovery> Engine<R> {
 
     fn lead(&mut self, leads: bool) {
         self.led = leads;
+        self.shared.notices.say(|| Notice::Leads(leads));
         for tracked in self.tracked.values_mut() {
             // Who led meanwhile has written and counted; what we remember of our own tries is worth nothing.
             *tracked = Tracked { verdict: tracked.verdict, due: tracked.due, ..Tracked::default() };
@@ -224,9 +242,7 @@ impl<R: Recovery> Engine<R> {
         self.shared.metrics.brake_engaged(engaged);
         let Some(transition) = transition else { return false };
         if let Transition::Released(_) = transition {
-            for subject in std::mem::take(&mut self.held) {
-                self.enqueue(subject);
-            }
+            self.shared.released.send_replace(());
         }
         if self.led {
             self.announce(&transition);
@@ -299,16 +315,36 @@ impl<R: Recovery> Engine<R> {
                 continue;
             }
             self.queued.remove(&subject);
-            self.look_at(subject);
+            self.look_in_turn(subject);
         }
         self.ready.extend(later);
     }
 
+    /// Looks at a subject, unless that took long a moment ago: one with thousands of parts, each of which has news, would
+    /// otherwise be all that is ever looked at.
+    fn look_in_turn(&mut self, subject: R::Subject) {
+        let began = Instant::now();
+        if let Some(until) = self.resting.remove(&subject)
+            && until > began
+        {
+            self.resting.insert(subject.clone(), until);
+            return self.wake_at(subject, until);
+        }
+        self.look_at(subject.clone());
+        let took = began.elapsed();
+        // Whatever it led to is followed up at once.
+        if took >= LONG_LOOK && !self.in_flight.contains(&subject) {
+            self.resting.insert(subject, began + took * REST_AFTER_LOOK);
+        }
+    }
+
     fn look_at(&mut self, subject: R::Subject) {
-        let now = self.shared.time.server();
+        let (now, began) = (self.shared.time.server(), Instant::now());
         let Some(judgement) = self.recovery.judge(&subject, now) else {
             self.wakes.remove(&subject);
             self.held.remove(&subject);
+            let gone = || Notice::Forgotten { recovery: R::NAME, subject: subject.to_string() };
+            self.shared.notices.say(gone);
             // No judgement of it will ask for the event any more.
             if let Some(note) = self.tracked.remove(&subject).and_then(|tracked| tracked.untold) {
                 self.tell(note);
@@ -325,11 +361,24 @@ impl<R: Recovery> Engine<R> {
             return;
         }
         let judgement = self.hold_back(&subject, judgement, now);
+        self.shared.notices.say(|| Notice::Judged {
+            recovery: R::NAME,
+            subject: subject.to_string(),
+            report: judgement.report(),
+        });
         let is_new = self.note(&subject, &judgement);
+        if judgement.verdict.actions().is_empty() {
+            let none = LookedAfter { done: &[], worked: true, took: began.elapsed() };
+            self.recovery.looked_after(&subject, none);
+        }
         match judgement.verdict {
             Verdict::Ignore(_) => {
                 let verdict = self.tracked.get(&subject).and_then(|t| t.verdict);
-                self.tracked.insert(subject, Tracked { verdict, ..Tracked::default() });
+                let before = self.tracked.insert(subject, Tracked { verdict, ..Tracked::default() });
+                // Nor will this judgement ask for the event again.
+                if let Some(note) = before.and_then(|tracked| tracked.untold) {
+                    self.tell(note);
+                }
             }
             Verdict::Wait { until, .. } => {
                 let tracked = self.track(&subject);
@@ -424,7 +473,7 @@ impl<R: Recovery> Engine<R> {
             let mut untold = None;
             let (done, outcome) = attempt.run::<R>(&subject, &mut untold).await;
             // The engine waits for every end before it goes.
-            let _ = ends.send(End { subject, done, untold, outcome });
+            let _ = ends.send(End { subject, done, untold, outcome, began: instant });
         });
     }
 
@@ -432,14 +481,21 @@ impl<R: Recovery> Engine<R> {
         self.watches.iter().any(|w| !w.is_synced() || w.staleness() > self.shared.freshness)
     }
 
-    fn ended(&mut self, End { subject, done, untold, outcome }: End<R>) {
+    fn ended(&mut self, End { subject, done, untold, outcome, began }: End<R>) {
         self.in_flight.remove(&subject);
         let (local, server) = (Instant::now(), self.shared.time.server());
+        let worked = !matches!(outcome, Outcome::Failed(..));
+        self.recovery.looked_after(&subject, LookedAfter { done: &done, worked, took: local - began });
         let mut view = View::Shows;
         for (step, answer) in &done {
             if self.recovery.done(&subject, step, answer, server) == View::Lags {
                 view = View::Lags;
             }
+            self.shared.notices.say(|| Notice::Did {
+                recovery: R::NAME,
+                subject: subject.to_string(),
+                action: step.clone(),
+            });
         }
         let told = done.iter().any(|(step, _)| matches!(step, Action::EmitEvent(_)));
         if told || untold.is_some() {
@@ -582,16 +638,11 @@ impl<I: LiveInquiry> Attempt<I> {
                     Err(failure) => failed = Some(Outcome::Failed(Box::new(step), failure)),
                 }
             }
-            match failed {
+            if let Some(failed) = failed {
                 // The work must not wait for the telling: that is made up for afterwards.
-                Some(failed) => match failed.untold() {
-                    Some(note) => {
-                        *untold = Some(note.clone());
-                        not_told = Some(failed);
-                    }
-                    None => return (done, failed),
-                },
-                None => {}
+                let Some(note) = failed.untold() else { return (done, failed) };
+                *untold = Some(note.clone());
+                not_told = Some(failed);
             }
         }
         (done, not_told.unwrap_or(Outcome::Done))

@@ -117,7 +117,11 @@ async fn respond(mut answer: Answer) -> Response<Body> {
         answer = *then;
     }
     let status = |code: u16, message: &str| {
-        let reason = if code == 404 { "NotFound" } else { "Other" };
+        let reason = match code {
+            404 => "NotFound",
+            409 => "AlreadyExists",
+            _ => "Other",
+        };
         json!({"kind": "Status", "status": "Failure", "code": code, "reason": reason, "message": message})
     };
     let (code, retry_after, body) = match answer {

@@ -19,7 +19,7 @@ use kube::{
 };
 use salvor_api::config::LeaderElection;
 use salvor_recovery::brake::{Brake, BrakeState};
-use tokio::{sync::watch, time::Instant};
+use tokio::{sync::Notify, time::Instant};
 use tokio_util::sync::CancellationToken;
 
 use crate::{
@@ -41,19 +41,40 @@ enum Tenure {
     LeadsAlone,
 }
 
-/// What everybody who writes asks first.
+/// What everybody who writes asks first. Clones share it.
+///
+/// Not a watch channel of tokio's: that wakes those who wait in a random order, and one seed must give one history.
 #[derive(Clone, Debug)]
-pub(crate) struct Leadership(watch::Receiver<Tenure>);
+pub(crate) struct Leadership(Arc<Standing>);
+
+#[derive(Debug)]
+struct Standing {
+    tenure: Mutex<Tenure>,
+    changed: Notify,
+}
 
 impl Leadership {
+    fn new(tenure: Tenure) -> Self {
+        Self(Arc::new(Standing { tenure: Mutex::new(tenure), changed: Notify::new() }))
+    }
+
     /// A process that leads because there is no other.
     pub(crate) fn alone() -> Self {
-        Self(watch::channel(Tenure::LeadsAlone).1)
+        Self::new(Tenure::LeadsAlone)
+    }
+
+    fn tenure(&self) -> Tenure {
+        *self.0.tenure.lock().unwrap_or_else(PoisonError::into_inner)
+    }
+
+    fn set(&self, tenure: Tenure) {
+        *self.0.tenure.lock().unwrap_or_else(PoisonError::into_inner) = tenure;
+        self.0.changed.notify_waiters();
     }
 
     /// How long a write may take from now on; `None` when there must be none.
     pub(crate) fn time_left(&self) -> Option<Duration> {
-        match *self.0.borrow() {
+        match self.tenure() {
             Tenure::Follows => None,
             Tenure::LeadsUntil(end) => {
                 end.checked_duration_since(Instant::now()).filter(|left| !left.is_zero())
@@ -67,14 +88,14 @@ impl Leadership {
     }
 
     /// Waits until this process begins or ceases to lead. Renewals are not news.
-    pub(crate) async fn changed(&mut self, led: bool) {
+    pub(crate) async fn changed(&self, led: bool) {
         loop {
-            if self.leads() != led || self.0.changed().await.is_err() {
-                if self.leads() == led {
-                    std::future::pending::<()>().await;
-                }
+            // What is announced from here on is not missed.
+            let changed = self.0.changed.notified();
+            if self.leads() != led {
                 return;
             }
+            changed.await;
         }
     }
 }
@@ -88,7 +109,7 @@ pub(crate) struct Elector {
     time: Time,
     metrics: Metrics,
     brake: Arc<Mutex<Brake>>,
-    tenure: watch::Sender<Tenure>,
+    leadership: Leadership,
     /// The lease as last seen, and when it was last seen to change.
     seen: Option<(Lease, Instant)>,
 }
@@ -114,10 +135,20 @@ impl Elector {
         metrics: Metrics,
         brake: Arc<Mutex<Brake>>,
     ) -> (Self, Leadership) {
-        let (tenure, leadership) = watch::channel(Tenure::Follows);
+        let leadership = Leadership::new(Tenure::Follows);
         let leases = Api::namespaced(client.clone(), &settings.lease_namespace);
-        let elector = Self { leases, client, settings, identity, time, metrics, brake, tenure, seen: None };
-        (elector, Leadership(leadership))
+        let elector = Self {
+            leases,
+            client,
+            settings,
+            identity,
+            time,
+            metrics,
+            brake,
+            leadership: leadership.clone(),
+            seen: None,
+        };
+        (elector, leadership)
     }
 
     /// Campaigns and renews until told to stop; then gives the lease back, so that another need not wait for it.
@@ -130,6 +161,7 @@ impl Elector {
             // Half the time for one try, so that one hung request does not use up the whole tenure.
             let attempt = tokio::time::timeout(deadline / 2, self.acquire_or_renew());
             let result = tokio::select! {
+                biased;
                 result = attempt => result,
                 () = stop.cancelled() => break,
             };
@@ -140,7 +172,7 @@ impl Elector {
                         self.take_over_the_brake();
                         said.clear();
                     }
-                    self.tenure.send_replace(Tenure::LeadsUntil(sent + deadline));
+                    self.leadership.set(Tenure::LeadsUntil(sent + deadline));
                 }
                 Ok(Err(refusal)) => {
                     let why = self.explain(&refusal);
@@ -154,12 +186,12 @@ impl Elector {
                         said = why;
                     }
                     if matches!(refusal, Refusal::HeldBy(_) | Refusal::Deleted) {
-                        self.tenure.send_replace(Tenure::Follows);
+                        self.leadership.set(Tenure::Follows);
                     }
                 }
                 Err(_) => tracing::warn!(lease = self.lease_name(), "the lease could not be renewed in time"),
             }
-            if let Tenure::LeadsUntil(end) = *self.tenure.borrow()
+            if let Tenure::LeadsUntil(end) = self.leadership.tenure()
                 && end <= Instant::now()
             {
                 tracing::warn!(
@@ -168,11 +200,12 @@ impl Elector {
                     "no longer sure to lead; writes stop"
                 );
             }
-            if self.tenure.borrow().has_ended() {
-                self.tenure.send_replace(Tenure::Follows);
+            if self.leadership.tenure().has_ended() {
+                self.leadership.set(Tenure::Follows);
             }
             self.metrics.leads(self.is_leading());
             tokio::select! {
+                biased;
                 () = tokio::time::sleep(pause) => {}
                 () = stop.cancelled() => break,
             }
@@ -181,7 +214,7 @@ impl Elector {
     }
 
     fn is_leading(&self) -> bool {
-        matches!(*self.tenure.borrow(), Tenure::LeadsUntil(end) if end > Instant::now())
+        matches!(self.leadership.tenure(), Tenure::LeadsUntil(end) if end > Instant::now())
     }
 
     fn lease_name(&self) -> String {
@@ -326,7 +359,7 @@ impl Elector {
 
     async fn release(&mut self) {
         let led = self.is_leading();
-        self.tenure.send_replace(Tenure::Follows);
+        self.leadership.set(Tenure::Follows);
         self.metrics.leads(false);
         let Some((lease, _)) = self.seen.take() else { return };
         if !led {

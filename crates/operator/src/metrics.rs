@@ -17,10 +17,10 @@ use prometheus_client::{
     registry::Registry,
 };
 
-use salvor_api::names::job::conditions;
-use salvor_recovery::job::JobStatus;
-
+pub(crate) use self::job::{JobMetrics, SyncAction};
 use crate::{time::Time, watch::WatchHealth};
+
+mod job;
 
 /// Seconds from due to done: a storm's tail is as interesting as a lone pod's head.
 const DUE_TO_DONE_BUCKETS: [f64; 11] = [0.05, 0.1, 0.25, 0.5, 1.0, 2.5, 5.0, 10.0, 30.0, 60.0, 300.0];
@@ -57,6 +57,12 @@ descriptions! {
     UNREADABLE = "salvor_watch_unreadable_objects", "counter", "resource", "Objects that could not be read, and were left alone";
     JOBS_FINISHED = "job_controller_jobs_finished", "counter", "completion_mode, result, reason", "Jobs that came to their end";
     JOB_PODS_FINISHED = "job_controller_job_pods_finished", "counter", "completion_mode, result", "Pods of Jobs that were counted";
+    JOB_SYNC_DURATION = "job_controller_job_sync_duration_seconds", "histogram", "completion_mode, result, action", "Seconds from looking at a Job until all that it needed then was done";
+    JOB_SYNCS = "job_controller_job_syncs", "counter", "completion_mode, result, action", "Times a Job was looked at: reconciling, tracking, pods_created or pods_deleted";
+    POD_FAILURES_BY_POLICY = "job_controller_pod_failures_handled_by_failure_policy", "counter", "action", "Failed pods for which the Job's pod failure policy had a rule: FailJob, FailIndex, Ignore or Count";
+    TERMINATED_PODS = "job_controller_terminated_pods_tracking_finalizer", "counter", "event", "Ended pods that were seen with our finalizer (add) and then without it (delete); apart, pods wait to be counted";
+    JOB_FINISHED_INDEXES = "job_controller_job_finished_indexes", "counter", "status, backoffLimit", "Indexes of Indexed Jobs that came to their end, with a backoff limit of their own (perIndex) or not (global)";
+    EXTERNAL_JOBS = "job_controller_jobs_by_external_controller", "counter", "controller_name", "Jobs that name another controller in spec.managedBy, counted when they are first seen";
     JOB_PODS_CREATION = "job_controller_job_pods_creation", "counter", "reason, status", "Pods made for Jobs: new, recreate_terminating_or_failed or recreate_failed, and whether the server took them";
     EVICTIONS = "salvor_eviction_nodes", "gauge", "state", "Nodes whose eviction is requested, started, or finished and waiting for the node's return";
     EVICTION_PODS = "salvor_eviction_pods", "gauge", "", "Pods on nodes that are being emptied, those that stay included";
@@ -92,25 +98,6 @@ struct StateLabel {
     state: &'static str,
 }
 
-#[derive(Clone, Debug, PartialEq, Eq, Hash, EncodeLabelSet)]
-struct JobFinishedLabels {
-    completion_mode: String,
-    result: &'static str,
-    reason: String,
-}
-
-#[derive(Clone, Debug, PartialEq, Eq, Hash, EncodeLabelSet)]
-struct JobPodsLabels {
-    completion_mode: String,
-    result: &'static str,
-}
-
-#[derive(Clone, Debug, PartialEq, Eq, Hash, EncodeLabelSet)]
-struct JobCreationLabels {
-    reason: &'static str,
-    status: &'static str,
-}
-
 /// The metrics of one process. Clones share them.
 #[derive(Clone, Debug)]
 pub(crate) struct Metrics(Arc<Inner>);
@@ -127,17 +114,17 @@ struct Inner {
     queue: Family<RecoveryLabel, Gauge>,
     in_flight: Family<RecoveryLabel, Gauge>,
     held: Family<HeldLabels, Counter>,
-    jobs_finished: Family<JobFinishedLabels, Counter>,
-    job_pods_finished: Family<JobPodsLabels, Counter>,
-    job_pods_creation: Family<JobCreationLabels, Counter>,
+    job: JobMetrics,
     evictions: Family<StateLabel, Gauge>,
     eviction_pods: Gauge,
 }
 
 impl Metrics {
     pub(crate) fn new(time: &Time) -> Self {
+        let mut registry = Registry::default();
+        let job = JobMetrics::register(&mut registry);
         let inner = Inner {
-            registry: Mutex::new(Registry::default()),
+            registry: Mutex::new(registry),
             leader: Gauge::default(),
             brake: Gauge::default(),
             verdicts: Family::default(),
@@ -147,9 +134,7 @@ impl Metrics {
             queue: Family::default(),
             in_flight: Family::default(),
             held: Family::default(),
-            jobs_finished: Family::default(),
-            job_pods_finished: Family::default(),
-            job_pods_creation: Family::default(),
+            job,
             evictions: Family::default(),
             eviction_pods: Gauge::default(),
         };
@@ -168,17 +153,6 @@ impl Metrics {
             registry.register(QUEUE.name, QUEUE.help, metrics.0.queue.clone());
             registry.register(IN_FLIGHT.name, IN_FLIGHT.help, metrics.0.in_flight.clone());
             registry.register(HELD.name, HELD.help, metrics.0.held.clone());
-            registry.register(JOBS_FINISHED.name, JOBS_FINISHED.help, metrics.0.jobs_finished.clone());
-            registry.register(
-                JOB_PODS_FINISHED.name,
-                JOB_PODS_FINISHED.help,
-                metrics.0.job_pods_finished.clone(),
-            );
-            registry.register(
-                JOB_PODS_CREATION.name,
-                JOB_PODS_CREATION.help,
-                metrics.0.job_pods_creation.clone(),
-            );
             registry.register(EVICTIONS.name, EVICTIONS.help, metrics.0.evictions.clone());
             registry.register(EVICTION_PODS.name, EVICTION_PODS.help, metrics.0.eviction_pods.clone());
             registry.register_collector(Box::new(ClockMetrics(time.clone())));
@@ -219,8 +193,9 @@ impl Metrics {
         self.0.held.get_or_create(&HeldLabels { recovery, by }).inc();
     }
 
-    pub(crate) fn job_pod_created(&self, reason: &'static str, status: &'static str) {
-        self.0.job_pods_creation.get_or_create(&JobCreationLabels { reason, status }).inc();
+    /// Those of the Job recovery.
+    pub(crate) fn job(&self) -> &JobMetrics {
+        &self.0.job
     }
 
     /// How many nodes are in which state of their eviction, and how many pods are on them.
@@ -229,22 +204,6 @@ impl Metrics {
             self.0.evictions.get_or_create(&StateLabel { state }).set(as_gauge(*nodes));
         }
         self.0.eviction_pods.set(as_gauge(pods));
-    }
-
-    /// Counts what a new status of a Job adds to the old one.
-    pub(crate) fn job_status_written(&self, mode: &str, old: &JobStatus, new: &JobStatus) {
-        for (result, before, after) in
-            [("succeeded", old.succeeded, new.succeeded), ("failed", old.failed, new.failed)]
-        {
-            let labels = JobPodsLabels { completion_mode: mode.to_owned(), result };
-            let more = u64::try_from(after.saturating_sub(before)).unwrap_or(0);
-            self.0.job_pods_finished.get_or_create(&labels).inc_by(more);
-        }
-        let Some(end) = new.finished().filter(|_| old.finished().is_none()) else { return };
-        let result = if end.kind == conditions::COMPLETE { "succeeded" } else { "failed" };
-        let labels =
-            JobFinishedLabels { completion_mode: mode.to_owned(), result, reason: end.reason.clone() };
-        self.0.jobs_finished.get_or_create(&labels).inc();
     }
 
     pub(crate) fn queue(&self, recovery: &'static str, waiting: usize, in_flight: usize) {
@@ -361,7 +320,7 @@ pub fn reference() -> String {
 
 #[cfg(test)]
 mod tests {
-    use salvor_recovery::job::JobCondition;
+    use salvor_recovery::job::{CompletionMode, FailureAction, JobCondition, JobSpec, JobStatus};
 
     use super::*;
 
@@ -376,11 +335,27 @@ mod tests {
         metrics.retried("zombie");
         metrics.held("zombie", "MaxPodsPerMinute");
         metrics.queue("zombie", 1, 2);
-        metrics.job_pod_created("new", "succeeded");
         metrics.evictions(&[("started", 1)], 10);
+        metrics.job().pod_created("new", "succeeded");
+        metrics.job().synced("Indexed", true, SyncAction::PodsCreated, std::time::Duration::from_millis(5));
+        metrics.job().failure_handled(FailureAction::Ignore);
+        metrics.job().ended_pod_tracked("add");
+        metrics.job().external_job("example.com/controller");
+        let spec = JobSpec {
+            completion_mode: CompletionMode::Indexed,
+            completions: Some(4),
+            backoff_limit_per_index: Some(1),
+            ..JobSpec::default()
+        };
         let end = JobCondition { kind: "Complete".into(), status: "True".into(), ..JobCondition::default() };
-        let done = JobStatus { succeeded: 2, conditions: vec![end], ..JobStatus::default() };
-        metrics.job_status_written("Indexed", &JobStatus::default(), &done);
+        let done = JobStatus {
+            succeeded: 2,
+            completed_indexes: "0,3".into(),
+            failed_indexes: Some("1".into()),
+            conditions: vec![end],
+            ..JobStatus::default()
+        };
+        metrics.job().status_written(&spec, &JobStatus::default(), &done);
         metrics.render()
     }
 
@@ -390,6 +365,24 @@ mod tests {
         assert!(text.contains("# TYPE salvor_writes_total counter\n"), "{text}");
         assert!(text.contains("salvor_writes_total{action=\"PatchPodStatus\",result=\"ok\"} 1\n"), "{text}");
         assert!(!text.contains("# EOF"), "{text}");
+    }
+
+    #[test]
+    fn jobs_are_counted_under_the_names_and_labels_of_the_built_in_controller() {
+        let text = sample();
+        for line in [
+            "job_controller_job_syncs_total{completion_mode=\"Indexed\",result=\"success\",action=\"pods_created\"} 1",
+            "job_controller_job_sync_duration_seconds_bucket{le=\"0.008\",completion_mode=\"Indexed\",result=\"success\",action=\"pods_created\"} 1",
+            "job_controller_job_sync_duration_seconds_bucket{le=\"65.536\",completion_mode=\"Indexed\",result=\"success\",action=\"pods_created\"} 1",
+            "job_controller_job_finished_indexes_total{status=\"succeeded\",backoffLimit=\"perIndex\"} 2",
+            "job_controller_job_finished_indexes_total{status=\"failed\",backoffLimit=\"perIndex\"} 1",
+            "job_controller_job_pods_finished_total{completion_mode=\"Indexed\",result=\"succeeded\"} 2",
+            "job_controller_pod_failures_handled_by_failure_policy_total{action=\"Ignore\"} 1",
+            "job_controller_terminated_pods_tracking_finalizer_total{event=\"add\"} 1",
+            "job_controller_jobs_by_external_controller_total{controller_name=\"example.com/controller\"} 1",
+        ] {
+            assert!(text.lines().any(|l| l == line), "{line} is not in\n{text}");
+        }
     }
 
     /// What `promtool check metrics` asks: help for every metric, counters end in `_total` and nothing else does,

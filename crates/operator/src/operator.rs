@@ -14,19 +14,21 @@ use salvor_recovery::{
     job::JobPolicy,
     zombie::ZombiePolicy,
 };
-use tokio::{net::TcpListener, sync::mpsc, task::JoinHandle};
-use tokio_util::sync::CancellationToken;
+use tokio::{net::TcpListener, sync::mpsc};
+use tokio_util::{sync::CancellationToken, task::AbortOnDropHandle};
 
 use crate::{
-    client::connect,
     engine::{Engine, Shared},
     executor::Executor,
     http::Endpoints,
     leader::{Elector, Leadership},
     metrics::Metrics,
+    notices::Notices,
     recoveries::{eviction::Evictions, job::Jobs, zombie::Zombies},
     recovery::Recovery,
-    time::{Time, std_duration},
+    surroundings::Surroundings,
+    time::std_duration,
+    watch::WatchHealth,
 };
 
 /// Writes under way get this long to end when the process is told to stop.
@@ -57,127 +59,190 @@ pub enum RunError {
 pub async fn run(
     config: kube::Config,
     configuration: Configuration,
+    notices: Notices,
     shutdown: CancellationToken,
 ) -> Result<(), RunError> {
     let address = configuration.bind;
     let listener = TcpListener::bind(address).await.map_err(|source| RunError::Bind { address, source })?;
     let served_at = listener.local_addr().map_err(|source| RunError::Bind { address, source })?;
-    let time = Time::system();
-    let client = connect(config, &time).map_err(RunError::Client)?;
-    let metrics = Metrics::new(&time);
-    let identity = identity();
-    let brake = Arc::new(Mutex::new(Brake::new(configuration.brake.clone(), BrakeState::default())));
+    let surroundings = Surroundings::of(config).map_err(RunError::Client)?.telling(notices);
+    let operator = Operator::start(surroundings, &configuration);
 
-    let stop_election = CancellationToken::new();
-    let (leadership, election) = if configuration.leader_election.enabled {
-        let settings = configuration.leader_election.clone();
-        let (elector, leadership) = Elector::new(
-            client.clone(),
-            settings,
-            identity.clone(),
-            time.clone(),
-            metrics.clone(),
-            brake.clone(),
-        );
-        (leadership, Some(tokio::spawn(elector.run(stop_election.clone()))))
-    } else {
-        metrics.leads(true);
-        (Leadership::alone(), None)
-    };
-
-    let writes = configuration.concurrency.writes;
-    let executor =
-        Executor::new(client.clone(), time.clone(), leadership.clone(), metrics.clone(), identity, writes);
-    let shared = Shared {
-        time,
-        leadership,
-        executor,
-        brake,
-        metrics: metrics.clone(),
-        dry_run: configuration.dry_run,
-        home: home(&configuration),
-        at_once: usize::try_from(writes).unwrap_or(1).max(1),
-        freshness: std_duration(configuration.staleness.irreversible_action_limit),
-    };
-
-    let mut running =
-        Running { client, shared, stop: shutdown.clone(), watches: Vec::new(), engines: Vec::new() };
-    let zombie = ZombiePolicy::new(&configuration);
-    let eviction = EvictionPolicy::new(&configuration);
-    if eviction.enabled {
-        // Both see all nodes; one of them tells the brake.
-        running.start(Evictions::new(Arc::new(eviction), metrics.clone(), zombie.disabled.is_some()));
-    } else {
-        tracing::warn!(recovery = Evictions::NAME, "switched off");
-    }
-    if let Some(disabled) = zombie.disabled {
-        tracing::warn!(recovery = Zombies::NAME, ?disabled, "switched off");
-    } else {
-        running.start(Zombies::new(Arc::new(zombie)));
-    }
-
-    let job = JobPolicy::new(&configuration);
-    if job.enabled {
-        running.start(Jobs::new(Arc::new(job), metrics.clone()));
-    } else {
-        tracing::warn!(recovery = Jobs::NAME, "switched off");
-    }
-
-    let watches = running.watches.clone();
-    metrics.show_watches(watches.clone());
-    let ready_limit = std_duration(configuration.staleness.ready_limit);
     let stop_serving = CancellationToken::new();
-    let serving = tokio::spawn(
-        Endpoints { metrics, watches, ready_limit }.serve(listener, stop_serving.clone().cancelled_owned()),
-    );
+    let serving =
+        tokio::spawn(operator.endpoints.clone().serve(listener, stop_serving.clone().cancelled_owned()));
     tracing::info!(address = %served_at, dry_run = configuration.dry_run, "salvor is running");
 
     shutdown.cancelled().await;
     tracing::info!("stopping: what is under way is finished first");
-    let mut drained = true;
-    for engine in running.engines {
-        if tokio::time::timeout(DRAIN, engine).await.is_err() {
-            tracing::warn!("writes under way did not end in time; the lease expires by itself");
-            drained = false;
-        }
-    }
-    match election {
-        // A lease given back while something may still write would be another's too early.
-        Some(election) if !drained => election.abort(),
-        Some(election) => {
-            stop_election.cancel();
-            // A panic there has been printed already; the lease then expires by itself.
-            let _ = election.await;
-        }
-        None => {}
-    }
+    operator.stop().await;
     stop_serving.cancel();
     // A scrape that never ends must not keep the process.
     let _ = tokio::time::timeout(Duration::from_secs(1), serving).await;
     Ok(())
 }
 
+/// A running operator. Several may run in one process. Dropping it is no way to stop it: nothing is finished, and the
+/// lease is not given back.
+pub struct Operator {
+    endpoints: Endpoints,
+    stop: CancellationToken,
+    watches: Vec<AbortOnDropHandle<()>>,
+    engines: Vec<AbortOnDropHandle<()>>,
+    election: Option<Election>,
+}
+
+struct Election {
+    task: AbortOnDropHandle<()>,
+    stop: CancellationToken,
+}
+
+impl Operator {
+    /// Starts the enabled recoveries on the current tokio runtime.
+    pub fn start(surroundings: Surroundings, configuration: &Configuration) -> Self {
+        let Surroundings { client, time, identity, notices } = surroundings;
+        let metrics = Metrics::new(&time);
+        let brake = Arc::new(Mutex::new(Brake::new(configuration.brake.clone(), BrakeState::default())));
+
+        let (leadership, election) = if configuration.leader_election.enabled {
+            let settings = configuration.leader_election.clone();
+            let (elector, leadership) = Elector::new(
+                client.clone(),
+                settings,
+                identity.clone(),
+                time.clone(),
+                metrics.clone(),
+                brake.clone(),
+            );
+            let stop = CancellationToken::new();
+            let task = AbortOnDropHandle::new(tokio::spawn(elector.run(stop.clone())));
+            (leadership, Some(Election { task, stop }))
+        } else {
+            metrics.leads(true);
+            (Leadership::alone(), None)
+        };
+
+        let writes = configuration.concurrency.writes;
+        let executor = Executor::new(
+            client.clone(),
+            time.clone(),
+            leadership.clone(),
+            metrics.clone(),
+            identity,
+            writes,
+        );
+        let shared = Shared {
+            time,
+            leadership,
+            executor,
+            brake,
+            released: tokio::sync::watch::Sender::new(()),
+            metrics: metrics.clone(),
+            dry_run: configuration.dry_run,
+            home: home(configuration),
+            at_once: at_once(writes),
+            freshness: std_duration(configuration.staleness.irreversible_action_limit),
+            notices,
+        };
+
+        let mut running = Running {
+            client,
+            shared,
+            stop: CancellationToken::new(),
+            watches: Vec::new(),
+            healths: Vec::new(),
+            engines: Vec::new(),
+        };
+        let zombie = ZombiePolicy::new(configuration);
+        let eviction = EvictionPolicy::new(configuration);
+        if eviction.enabled {
+            // Both see all nodes; one of them tells the brake.
+            let tells_brake = zombie.disabled.is_some();
+            let evictions = Evictions::new(Arc::new(eviction), metrics.clone(), tells_brake);
+            running.start(evictions, at_once(writes));
+        } else {
+            tracing::warn!(recovery = Evictions::NAME, "switched off");
+        }
+        if let Some(disabled) = zombie.disabled {
+            tracing::warn!(recovery = Zombies::NAME, ?disabled, "switched off");
+        } else {
+            running.start(Zombies::new(Arc::new(zombie)), at_once(writes));
+        }
+        let job = JobPolicy::new(configuration);
+        if job.enabled {
+            running.start(
+                Jobs::new(Arc::new(job), metrics.job().clone()),
+                at_once(configuration.job.concurrent_jobs),
+            );
+        } else {
+            tracing::warn!(recovery = Jobs::NAME, "switched off");
+        }
+
+        let Running { stop, watches, healths, engines, .. } = running;
+        metrics.show_watches(healths.clone());
+        let ready_limit = std_duration(configuration.staleness.ready_limit);
+        Self {
+            endpoints: Endpoints { metrics, watches: healths, ready_limit },
+            stop,
+            watches,
+            engines,
+            election,
+        }
+    }
+
+    /// All metrics, as `/metrics` shows them.
+    pub fn metrics(&self) -> String {
+        self.endpoints.metrics.render()
+    }
+
+    /// Finishes what is under way and gives the lease back.
+    pub async fn stop(self) {
+        self.stop.cancel();
+        let mut drained = true;
+        for engine in self.engines {
+            if tokio::time::timeout(DRAIN, engine).await.is_err() {
+                tracing::warn!("writes under way did not end in time; the lease expires by itself");
+                drained = false;
+            }
+        }
+        drop(self.watches);
+        // A lease given back while something may still write would be another's too early.
+        if let Some(Election { task, stop }) = self.election.filter(|_| drained) {
+            stop.cancel();
+            // A panic there has been printed already; the lease then expires by itself.
+            let _ = task.await;
+        }
+    }
+}
+
 struct Running {
     client: kube::Client,
     shared: Shared,
     stop: CancellationToken,
-    watches: Vec<Arc<crate::watch::WatchHealth>>,
-    engines: Vec<JoinHandle<()>>,
+    watches: Vec<AbortOnDropHandle<()>>,
+    healths: Vec<Arc<WatchHealth>>,
+    engines: Vec<AbortOnDropHandle<()>>,
 }
 
 impl Running {
-    fn start<R: Recovery>(&mut self, recovery: R) {
+    /// Starts a recovery that acts on so many subjects at once.
+    fn start<R: Recovery>(&mut self, recovery: R, at_once: usize) {
         let (news, inbox) = mpsc::channel(NEWS);
         let mut watches = Vec::new();
         for feed in recovery.feeds(&self.client, &news) {
             watches.push(feed.health);
-            tokio::spawn(feed.run);
+            self.watches.push(AbortOnDropHandle::new(tokio::spawn(feed.run)));
         }
-        self.watches.extend(watches.iter().cloned());
-        let engine = Engine::new(recovery, self.shared.clone(), watches);
-        self.engines.push(tokio::spawn(engine.run(inbox, self.stop.clone())));
+        self.healths.extend(watches.iter().cloned());
+        let shared = Shared { at_once, ..self.shared.clone() };
+        let engine = Engine::new(recovery, shared, watches);
+        self.engines.push(AbortOnDropHandle::new(tokio::spawn(engine.run(inbox, self.stop.clone()))));
         tracing::info!(recovery = R::NAME, "started");
     }
+}
+
+fn at_once(number: u32) -> usize {
+    usize::try_from(number).unwrap_or(usize::MAX).max(1)
 }
 
 /// Events about Salvor itself are about its lease, in its own namespace; without an election, in the default one.
@@ -185,10 +250,4 @@ fn home(configuration: &Configuration) -> Subject {
     let election = &configuration.leader_election;
     let namespace = if election.enabled { &election.lease_namespace } else { "default" };
     Subject::Lease { namespace: namespace.to_owned(), name: election.lease_name.clone() }
-}
-
-/// Who we are to other replicas: the pod's or machine's name, and what tells two processes on it apart.
-fn identity() -> String {
-    let host = std::env::var("HOSTNAME").unwrap_or_else(|_| "salvor".to_owned());
-    format!("{host}_{}_{}", std::process::id(), jiff::Timestamp::now().as_millisecond())
 }

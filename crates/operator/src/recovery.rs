@@ -1,6 +1,6 @@
 //! What the operator asks of a recovery: what it watches, whom a change concerns, and its judgement.
 
-use std::{fmt::Display, future::Future, hash::Hash, sync::Arc};
+use std::{fmt::Display, future::Future, sync::Arc, time::Duration};
 
 use futures::future::BoxFuture;
 use jiff::Timestamp;
@@ -62,6 +62,20 @@ pub(crate) trait Recovery: Send + Sync + 'static {
     /// A step was refused by the server, with these words. Whether the recovery takes it into account by itself, so
     /// that the subject can be judged again at once; if not, everything about the subject waits for a while.
     fn refused(&mut self, subject: &Self::Subject, step: &Action, words: &str, now: Timestamp) -> Refused;
+
+    /// A subject was looked after once. For a recovery that has figures of its own to keep.
+    fn looked_after(&self, _: &Self::Subject, _: LookedAfter<'_>) {}
+}
+
+/// One time that a subject was looked after: judged, and what that asked for carried out.
+#[derive(Clone, Copy, Debug)]
+pub(crate) struct LookedAfter<'a> {
+    /// The steps that were carried out; none if none were asked for.
+    pub(crate) done: &'a [(Action, Written)],
+    /// Whether nothing failed.
+    pub(crate) worked: bool,
+    /// How long it took.
+    pub(crate) took: Duration,
 }
 
 /// Whether a recovery's view shows its own write already.
@@ -83,9 +97,9 @@ pub(crate) enum Refused {
 }
 
 /// What is judged. Prints as a person would name it.
-pub(crate) trait Subject: Clone + Eq + Ord + Hash + Display + Send + Sync + 'static {}
+pub(crate) trait Subject: Clone + Ord + Display + Send + Sync + 'static {}
 
-impl<T: Clone + Eq + Ord + Hash + Display + Send + Sync + 'static> Subject for T {}
+impl<T: Clone + Ord + Display + Send + Sync + 'static> Subject for T {}
 
 /// What is known of the subject itself without reading it again.
 #[derive(Clone, Copy, Debug)]
@@ -128,6 +142,7 @@ pub(crate) async fn relay<T: Send + 'static, News: Send + 'static>(
         }
     };
     tokio::select! {
+        biased;
         () = watch => {}
         () = pass_on => {}
     }

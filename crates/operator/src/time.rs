@@ -34,8 +34,17 @@ struct Inner {
 
 impl Time {
     /// Starts from the machine's wall clock and goes on by tokio's, so that paused time moves it too.
+    #[expect(
+        clippy::disallowed_methods,
+        reason = "the one place where a process that is not simulated gets its time"
+    )]
     pub(crate) fn system() -> Self {
-        Self(Arc::new(Inner { epoch: Timestamp::now(), origin: Instant::now(), server: Mutex::default() }))
+        Self::starting_at(Timestamp::now())
+    }
+
+    /// Shows `epoch` now, and goes on by tokio's clock.
+    pub(crate) fn starting_at(epoch: Timestamp) -> Self {
+        Self(Arc::new(Inner { epoch, origin: Instant::now(), server: Mutex::default() }))
     }
 
     /// The time here.

@@ -5,7 +5,7 @@
 
 use std::{
     borrow::Cow,
-    collections::HashSet,
+    collections::BTreeSet,
     sync::{
         Arc, Mutex, PoisonError,
         atomic::{AtomicBool, AtomicU64, Ordering},
@@ -40,17 +40,17 @@ const LONGEST_BACKOFF: Duration = Duration::from_secs(30);
 
 /// Which objects are watched.
 #[derive(Clone, Debug)]
-pub(crate) struct Target {
+pub struct Target {
     /// The resource, for metrics and logs.
-    pub(crate) resource: &'static str,
+    pub resource: &'static str,
     /// Its path in the API.
-    pub(crate) path: &'static str,
+    pub path: &'static str,
     /// Server-side selection, if the API allows one.
-    pub(crate) field_selector: Option<Cow<'static, str>>,
+    pub field_selector: Option<Cow<'static, str>>,
 }
 
 /// What a recovery keeps of an object.
-pub(crate) trait Project: Send + Sync + 'static {
+pub trait Project: Send + Sync + 'static {
     /// What is decoded of an object: all that may be needed, in the one pass that a watch has time for.
     type Wire: DeserializeOwned + Identified + Send;
     /// The slim form.
@@ -61,16 +61,25 @@ pub(crate) trait Project: Send + Sync + 'static {
 }
 
 /// Every object that is watched says which it is, and in which state.
-pub(crate) trait Identified {
+pub trait Identified {
+    /// Its UID.
     fn uid(&self) -> &str;
+    /// Its state.
     fn resource_version(&self) -> &str;
 }
 
 /// A change of the watched set.
 #[derive(Debug)]
-pub(crate) enum Change<T> {
+pub enum Change<T> {
     /// This is all there was at a revision; it was read after so many lists had been asked for.
-    Reset { all: Vec<T>, revision: String, asked: u64 },
+    Reset {
+        /// The objects.
+        all: Vec<T>,
+        /// The revision.
+        revision: String,
+        /// How many lists had been asked for.
+        asked: u64,
+    },
     /// An object appeared or changed.
     Applied(T),
     /// The object with this UID is gone, or does not matter any more.
@@ -79,7 +88,7 @@ pub(crate) enum Change<T> {
 
 /// How a watch is doing. Shared with metrics, health and the engine.
 #[derive(Debug)]
-pub(crate) struct WatchHealth {
+pub struct WatchHealth {
     pub(crate) resource: &'static str,
     origin: Instant,
     last_word: AtomicU64,
@@ -87,13 +96,14 @@ pub(crate) struct WatchHealth {
     pub(crate) restarts: AtomicU64,
     pub(crate) lists: AtomicU64,
     pub(crate) unreadable: AtomicU64,
-    complained: Mutex<HashSet<String>>,
+    complained: Mutex<BTreeSet<String>>,
     asked: AtomicU64,
     bell: Notify,
 }
 
 impl WatchHealth {
-    pub(crate) fn new(resource: &'static str) -> Arc<Self> {
+    /// A watch that has not begun.
+    pub fn new(resource: &'static str) -> Arc<Self> {
         Arc::new(Self {
             resource,
             origin: Instant::now(),
@@ -116,13 +126,13 @@ impl WatchHealth {
     }
 
     /// How long ago the server last said anything, a bookmark included.
-    pub(crate) fn staleness(&self) -> Duration {
+    pub fn staleness(&self) -> Duration {
         let last = Duration::from_millis(self.last_word.load(Ordering::Relaxed));
         self.origin.elapsed().saturating_sub(last)
     }
 
     /// Whether the first list is complete.
-    pub(crate) fn is_synced(&self) -> bool {
+    pub fn is_synced(&self) -> bool {
         self.synced.load(Ordering::Relaxed)
     }
 
@@ -202,7 +212,7 @@ enum WatchEnd {
 }
 
 /// Follows a resource for ever; ends only when nobody listens any more.
-pub(crate) async fn follow<P: Project>(
+pub async fn follow<P: Project>(
     client: Client,
     target: Target,
     projection: P,
@@ -246,6 +256,7 @@ pub(crate) async fn follow<P: Project>(
         follower.health.restarts.fetch_add(1, Ordering::Relaxed);
         failures = failures.saturating_add(1);
         tokio::select! {
+            biased;
             () = tokio::time::sleep(backoff(failures)) => {}
             () = follower.changes.closed() => return,
         }
@@ -328,6 +339,7 @@ impl<P: Project> Follower<P> {
             line.clear();
             let read = next_line(&mut body, &mut line);
             let read = tokio::select! {
+                biased;
                 read = tokio::time::timeout(SILENCE_ALLOWED, read) => read.map_err(|_| WatchEnd::Silent)?,
                 () = self.health.bell.notified() => return Err(WatchEnd::Asked),
                 () = self.changes.closed() => return Err(WatchEnd::Unheard),

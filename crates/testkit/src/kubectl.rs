@@ -1,7 +1,9 @@
 //! The real kubectl.
 
-use std::path::PathBuf;
+use std::path::{Path, PathBuf};
 use std::process::Stdio;
+
+use crate::assets::{self, AssetsError};
 
 /// Runs kubectl against a control plane, in one namespace.
 #[derive(Debug, Clone)]
@@ -23,6 +25,14 @@ pub struct KubectlError {
 impl Kubectl {
     pub(crate) fn new(program: PathBuf, kubeconfig: PathBuf, cache: PathBuf) -> Self {
         Self { program, kubeconfig, cache, namespace: "default".to_owned() }
+    }
+
+    /// kubectl with a kubeconfig of anybody's, and a folder for what it remembers.
+    ///
+    /// # Errors
+    /// If there is no kubectl and none can be built.
+    pub fn with(kubeconfig: &Path, cache: &Path) -> Result<Self, AssetsError> {
+        Ok(Self::new(assets::folder()?.join("kubectl"), kubeconfig.to_owned(), cache.to_owned()))
     }
 
     /// The same in another namespace.

@@ -115,6 +115,17 @@ impl<K: Resource + Clone> Replica<K> {
         self.complete.then_some(&self.objects)
     }
 
+    /// The objects of a namespace whose names begin so, without a look at any other.
+    pub(crate) fn named_like(&self, namespace: &str, prefix: &str) -> &[K] {
+        let from = self.objects.partition_point(|object| key(object) < (Some(namespace), prefix));
+        let those = &self.objects[from..];
+        let like = |object: &K| {
+            let (place, name) = key(object);
+            place == Some(namespace) && name.starts_with(prefix)
+        };
+        &those[..those.partition_point(like)]
+    }
+
     /// Whether what a list shows has been seen here: some later event has come, or the states are equal. A watch says
     /// nothing when nothing happens, so this is how an observer learns that no event is still on its way (save for
     /// those that cancel each other out).

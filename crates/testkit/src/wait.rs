@@ -157,6 +157,11 @@ impl Patience {
         Self(duration)
     }
 
+    /// How long that is.
+    pub fn duration(self) -> Duration {
+        self.0
+    }
+
     /// Like [`for_object`], with an error instead of a panic.
     ///
     /// # Errors
@@ -228,7 +233,7 @@ impl Patience {
         found.ok_or_else(|| {
             let mut last = match replica.objects() {
                 None => "nothing was seen: the API server never answered".to_owned(),
-                Some(objects) if objects.is_empty() => "last state seen: no such object".to_owned(),
+                Some([]) => "last state seen: no such object".to_owned(),
                 Some(objects) => {
                     let mut lines: Vec<_> = objects.iter().take(SHOWN).map(show).collect();
                     if objects.len() > SHOWN {

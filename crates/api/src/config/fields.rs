@@ -148,6 +148,21 @@ pub const FIELDS: &[Field] = &[
         "The IP address and port on which /metrics, /healthz and /readyz are served.",
     ),
     field(
+        "page",
+        Object,
+        Parent,
+        "A page that shows nodes, pods, what is stuck and why, and what happened. It only shows. It watches all pods and nodes, \
+         which costs memory. Only the leader's page has verdicts.",
+    ),
+    field("page.enabled", Bool, Default("false"), "Whether the page is served."),
+    field(
+        "page.bind",
+        Address,
+        Default("127.0.0.1:8081"),
+        "The IP address and port on which the page is served. It shows the names of all nodes and pods to everybody who can \
+         reach that address; there is no password. Use kubectl port-forward to look at it from elsewhere.",
+    ),
+    field(
         "logFormat",
         Choice(&["text", "json"]),
         Default("text"),
@@ -266,6 +281,13 @@ pub const FIELDS: &[Field] = &[
         Default("false"),
         "Delete finished Jobs after their ttlSecondsAfterFinished. Kubernetes' own controller does that for every Job, so \
          this is for clusters without it.",
+    ),
+    field(
+        "job.concurrentJobs",
+        Integer(1, 10_000),
+        Default("32"),
+        "How many Jobs are worked on at the same time; the others wait their turn. All of them together make no more \
+         requests at once than concurrency.writes allows.",
     ),
     field(
         "job.maxUncountedPods",

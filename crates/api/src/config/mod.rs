@@ -62,6 +62,8 @@ pub struct Configuration {
     pub leader_election: LeaderElection,
     /// Where metrics and health are served.
     pub bind: SocketAddr,
+    /// The page that shows the cluster.
+    pub page: PageSettings,
     /// The form of log lines.
     pub log_format: LogFormat,
     /// How much is done at once.
@@ -88,6 +90,7 @@ impl Default for Configuration {
             dry_run: false,
             leader_election: LeaderElection::default(),
             bind: SocketAddr::from((Ipv4Addr::UNSPECIFIED, 8080)),
+            page: PageSettings::default(),
             log_format: LogFormat::Text,
             concurrency: Concurrency::default(),
             staleness: Staleness::default(),
@@ -127,6 +130,22 @@ impl Default for LeaderElection {
             renew_deadline: GoDuration::from_secs(10),
             retry_period: GoDuration::from_secs(2),
         }
+    }
+}
+
+/// The page that shows the cluster.
+#[derive(Clone, Debug, PartialEq, Eq, Serialize, Deserialize)]
+#[serde(rename_all = "camelCase", default, deny_unknown_fields)]
+pub struct PageSettings {
+    /// Whether it is served at all.
+    pub enabled: bool,
+    /// Where.
+    pub bind: SocketAddr,
+}
+
+impl Default for PageSettings {
+    fn default() -> Self {
+        Self { enabled: false, bind: SocketAddr::from((Ipv4Addr::LOCALHOST, 8081)) }
     }
 }
 
@@ -231,6 +250,8 @@ pub struct JobSettings {
     pub unmanaged_jobs: bool,
     /// Whether finished Jobs are deleted after their time to live.
     pub delete_finished_jobs: bool,
+    /// Jobs that are worked on at once.
+    pub concurrent_jobs: u32,
     /// Ended pods that are written down at once before their finalizers go.
     pub max_uncounted_pods: u32,
     /// Pods created or deleted in one go.
@@ -248,6 +269,7 @@ impl Default for JobSettings {
         Self {
             unmanaged_jobs: false,
             delete_finished_jobs: false,
+            concurrent_jobs: 32,
             max_uncounted_pods: 500,
             max_pods_at_once: 500,
             batch_period: GoDuration::from_secs(1),

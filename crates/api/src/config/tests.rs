@@ -39,6 +39,7 @@ controllers: ['*', -zombie]
 dryRun: true
 leaderElection: {enabled: false, leaseName: x, leaseNamespace: y, leaseDuration: 1m, renewDeadline: 30s, retryPeriod: 5s}
 bind: '[::1]:9090'
+page: {enabled: true, bind: '127.0.0.1:9091'}
 logFormat: json
 concurrency: {writes: 4}
 staleness: {readyLimit: 5m, irreversibleActionLimit: 2m}
@@ -60,6 +61,7 @@ brake: {maxPodsPerMinute: 0, maxUnreachablePercent: 100}
     assert!(!configuration.controllers.enabled(Controller::Zombie));
     assert!(configuration.dry_run && !configuration.leader_election.enabled);
     assert_eq!(configuration.bind.to_string(), "[::1]:9090");
+    assert!(configuration.page.enabled && configuration.page.bind.port() == 9091);
     assert_eq!(configuration.log_format, LogFormat::Json);
     assert_eq!(configuration.concurrency.writes, 4);
     assert_eq!(configuration.staleness.ready_limit, GoDuration::from_secs(300));

@@ -138,9 +138,11 @@ impl Found {
     }
 
     fn job(&mut self, job: &JobSettings) {
-        for (path, value) in
-            [("job.maxUncountedPods", job.max_uncounted_pods), ("job.maxPodsAtOnce", job.max_pods_at_once)]
-        {
+        for (path, value) in [
+            ("job.concurrentJobs", job.concurrent_jobs),
+            ("job.maxUncountedPods", job.max_uncounted_pods),
+            ("job.maxPodsAtOnce", job.max_pods_at_once),
+        ] {
             if value == 0 {
                 self.note(Path::of(path), "0 lets no Job go on: set it to at least 1");
             }

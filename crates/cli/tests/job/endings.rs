@@ -1,12 +1,9 @@
 //! How Jobs end: limits, policies, deadlines, and being deleted.
 
 use k8s_openapi::api::core::v1::Pod;
-use kube::{
-    ResourceExt,
-    api::{DeleteParams, ListParams, PropagationPolicy},
-};
+use kube::api::{DeleteParams, ListParams, PropagationPolicy};
 use salvor_testkit::wait;
-use serde_json::{Value, json};
+use serde_json::json;
 
 use crate::stage::{Stage, blocked_template, conditions, counts};
 
@@ -46,95 +43,6 @@ async fn a_job_scaled_down_is_complete_only_when_the_surplus_has_ended() {
     assert_eq!(job.status.unwrap().completed_indexes.as_deref(), Some("0"));
     stage.end(&surplus, 0).await;
     stage.until("dc", "Complete").await;
-}
-
-/// TestJobPodFailurePolicy.
-#[tokio::test]
-async fn a_pod_failure_policy_ends_ignores_and_counts() {
-    let stage = Stage::new("failure-policy").await;
-    let rules = json!({"rules": [
-        {"action": "Ignore", "onPodConditions": [{"type": "DisruptionTarget", "status": "True"}]},
-        {"action": "Count", "onExitCodes": {"operator": "In", "values": [10]}},
-        {"action": "FailJob", "onExitCodes": {"operator": "In", "values": [5, 6, 7]}},
-    ]});
-    let disrupted = json!([{"type": "DisruptionTarget", "status": "True", "reason": "Test"}]);
-    for (name, code, pod_conditions, expected) in [
-        ("ends", 5, json!([]), "A0 R0 S0 F1 T0"),
-        ("ignores", 5, disrupted, "A1 R0 S0 F0 T0"),
-        ("counts", 10, json!([]), "A1 R0 S0 F1 T0"),
-        ("no-match", 11, json!([]), "A1 R0 S0 F1 T0"),
-    ] {
-        stage.job(name, json!({"podFailurePolicy": rules})).await;
-        stage.counts(name, "A1 R0 S0 F0 T0").await;
-        let pod = stage.alive(name).await.remove(0);
-        stage.end_with(&pod, code, pod_conditions).await;
-        wait::for_object(&stage.pods, &pod.name_any(), "it is counted", |p| !crate::stage::has_finalizer(p))
-            .await;
-        stage.counts(name, expected).await;
-    }
-    let job = stage.until("ends", "Failed").await;
-    assert_eq!(conditions(&job), "FailureTarget(PodFailurePolicy) Failed(PodFailurePolicy)");
-    stage.end(&stage.alive("ignores").await[0], 0).await;
-    stage.until("ignores", "Complete").await;
-}
-
-/// TestSuccessPolicy.
-#[tokio::test]
-async fn a_success_policy_ends_a_job_early() {
-    let stage = Stage::new("success-policy").await;
-    for (name, rule) in [("index", json!({"succeededIndexes": "1"})), ("count", json!({"succeededCount": 1}))]
-    {
-        let spec = json!({
-            "parallelism": 2, "completions": 2, "completionMode": "Indexed", "successPolicy": {"rules": [rule]},
-        });
-        stage.job(name, spec).await;
-        stage.counts(name, "A2 R0 S0 F0 T0").await;
-        stage.end(&stage.alive_at(name, 1).await, 0).await;
-        let job = stage.until(name, "Complete").await;
-        assert_eq!(conditions(&job), "SuccessCriteriaMet(SuccessPolicy) Complete(SuccessPolicy)");
-        assert_eq!(counts(&job), "A0 R0 S1 F0 T0");
-        stage.no_finalizer_is_left(name).await;
-    }
-}
-
-/// TestBackoffLimitPerIndex, and its delayed pod deletion.
-#[tokio::test]
-async fn every_index_has_its_own_limit() {
-    let stage = Stage::new("per-index").await;
-    let spec = |more: Value| {
-        let mut spec = json!({"parallelism": 3, "completions": 3, "completionMode": "Indexed", "backoffLimitPerIndex": 1});
-        for (key, value) in more.as_object().unwrap() {
-            spec[key] = value.clone();
-        }
-        spec
-    };
-    stage.job("pi", spec(json!({}))).await;
-    stage.counts("pi", "A3 R0 S0 F0 T0").await;
-    let first = stage.alive_at("pi", 0).await;
-    stage.end(&first, 1).await;
-    stage.delete(&first).await;
-    stage.counts("pi", "A3 R0 S0 F1 T0").await;
-    let again = stage.alive_at("pi", 0).await;
-    let failures = again.annotations().get("batch.kubernetes.io/job-index-failure-count").cloned();
-    assert_eq!(failures.as_deref(), Some("1"));
-    stage.end(&again, 1).await;
-    let job = stage.counts("pi", "A2 R0 S0 F2 T0").await;
-    assert_eq!(job.status.unwrap().failed_indexes.as_deref(), Some("0"));
-    for at in [1, 2] {
-        stage.end(&stage.alive_at("pi", at).await, 0).await;
-    }
-    let job = stage.until("pi", "Failed").await;
-    assert_eq!(conditions(&job), "FailureTarget(FailedIndexes) Failed(FailedIndexes)");
-
-    stage.job("max", spec(json!({"backoffLimitPerIndex": 0, "maxFailedIndexes": 1}))).await;
-    stage.counts("max", "A3 R0 S0 F0 T0").await;
-    stage.end(&stage.alive_at("max", 0).await, 1).await;
-    stage.counts("max", "A2 R0 S0 F1 T0").await;
-    stage.end(&stage.alive_at("max", 1).await, 1).await;
-    let job = stage.until("max", "Failed").await;
-    assert_eq!(conditions(&job), "FailureTarget(MaxFailedIndexesExceeded) Failed(MaxFailedIndexesExceeded)");
-    assert_eq!(job.status.as_ref().unwrap().failed_indexes.as_deref(), Some("0,1"));
-    assert_eq!(counts(&job), "A0 R0 S0 F3 T0");
 }
 
 #[tokio::test]

@@ -6,10 +6,13 @@
 // A test that cannot set its stage has failed.
 #![allow(clippy::unwrap_used)]
 
+mod alone;
 mod basics;
 mod endings;
 mod lost_nodes;
+mod policies;
 mod replacement;
 mod restarts;
 mod side_by_side;
 mod stage;
+mod users;

@@ -1,6 +1,6 @@
 //! A namespace for one test on a shared control plane, with one `salvor run` for all of them.
 
-use std::path::Path;
+use std::{path::Path, time::Duration};
 
 use k8s_openapi::{
     api::{batch::v1::Job, core::v1::Pod},
@@ -10,9 +10,12 @@ use kube::{
     Api, Client, ResourceExt,
     api::{DeleteParams, ListParams, Patch, PatchParams, PostParams},
 };
-use salvor_testkit::{Arena, ControlPlane, Program, arena, shared, wait};
+use salvor_testkit::{Access, Arena, ControlPlane, Program, arena, shared, wait};
 use serde_json::{Value, json};
-use tokio::sync::OnceCell;
+use tokio::{
+    io::{AsyncReadExt, AsyncWriteExt},
+    sync::OnceCell,
+};
 
 pub(crate) const FINALIZER: &str = "job.salvor.dev/tracking";
 /// Something of the test's own that keeps a deleted pod "terminating".
@@ -23,9 +26,14 @@ pub(crate) const QUICK: &str = "job: {backoffBase: 100ms, batchPeriod: 100ms}\n"
 
 /// Starts `salvor run` as the admin with this configuration beside its identity; it elects if that says how.
 pub(crate) fn salvor(plane: &ControlPlane, configuration: &str, environment: &[(&str, &str)]) -> Program {
+    salvor_as(&plane.admin(), configuration, environment)
+}
+
+/// The same as somebody else.
+pub(crate) fn salvor_as(who: &Access, configuration: &str, environment: &[(&str, &str)]) -> Program {
     let folder = tempfile::tempdir().unwrap().keep();
     let kubeconfig = folder.join("kubeconfig");
-    plane.admin().write_kubeconfig(&kubeconfig).unwrap();
+    who.write_kubeconfig(&kubeconfig).unwrap();
     let config = folder.join("config.yaml");
     let head = "apiVersion: config.salvor.dev/v1alpha1\nkind: Configuration\n";
     std::fs::write(&config, format!("{head}{configuration}")).unwrap();
@@ -39,6 +47,34 @@ pub(crate) fn salvor(plane: &ControlPlane, configuration: &str, environment: &[(
         "--log-format=json".to_owned(),
     ];
     Program::start(Path::new(env!("CARGO_BIN_EXE_salvor")), arguments, environment)
+}
+
+/// Waits until the metrics of a running Salvor hold all these lines.
+pub(crate) async fn shows(salvor: &Program, lines: &[&str]) {
+    let mut page = String::new();
+    let shown = wait::patience().until(async {
+        loop {
+            let output = salvor.output();
+            let address = output.split("\"address\":\"").nth(1).and_then(|rest| rest.split('"').next());
+            if let Some(address) = address {
+                page = get(address, "/metrics").await.unwrap_or_default();
+                if lines.iter().all(|line| page.lines().any(|l| l == *line)) {
+                    return;
+                }
+            }
+            tokio::time::sleep(Duration::from_millis(50)).await;
+        }
+    });
+    let in_time = shown.await.is_some();
+    assert!(in_time, "not all of {lines:#?} are in\n{page}");
+}
+
+async fn get(address: &str, path: &str) -> std::io::Result<String> {
+    let mut stream = tokio::net::TcpStream::connect(address).await?;
+    stream.write_all(format!("GET {path} HTTP/1.0\r\nHost: localhost\r\n\r\n").as_bytes()).await?;
+    let mut answer = String::new();
+    stream.read_to_string(&mut answer).await?;
+    Ok(answer)
 }
 
 /// What `salvor explain job` says on a plane.
@@ -167,6 +203,29 @@ impl<'p> Stage<'p> {
         self.patch_status(pod, json!({"phase": "Running", "conditions": [ready]})).await;
     }
 
+    /// Its container failed so often, and was restarted in place.
+    pub(crate) async fn restarted(&self, pod: &Pod, times: i32) {
+        let running = json!({"running": {"startedAt": text(Timestamp::now())}});
+        let container = json!({
+            "name": "main", "image": "work", "imageID": "", "ready": false, "restartCount": times, "state": running,
+        });
+        self.patch_status(pod, json!({"phase": "Running", "containerStatuses": [container]})).await;
+    }
+
+    /// It stopped answering an hour ago: whatever happens to it now, no controller waits before it replaces it.
+    pub(crate) async fn not_ready_long_ago(&self, pod: &Pod, more: Value) {
+        let mut conditions = vec![not_ready_for_an_hour()];
+        conditions.extend(more.as_array().cloned().unwrap_or_default());
+        self.patch_status(pod, json!({ "conditions": conditions })).await;
+    }
+
+    /// Its node is gone, and it is declared failed for that.
+    pub(crate) async fn collected(&self, pod: &Pod, conditions: Value) {
+        let mut conditions = conditions.as_array().cloned().unwrap_or_default();
+        conditions.push(not_ready_for_an_hour());
+        self.patch_status(pod, json!({"phase": "Failed", "conditions": conditions})).await;
+    }
+
     async fn patch_status(&self, pod: &Pod, status: Value) {
         let patch = Patch::Strategic(json!({ "status": status }));
         self.pods.patch_status(&pod.name_any(), &PatchParams::default(), &patch).await.unwrap();
@@ -189,6 +248,11 @@ impl<'p> Stage<'p> {
         let what = "no pod has our finalizer";
         wait::for_list(&self.pods, &mine, what, |pods: &[Pod]| !pods.iter().any(has_finalizer)).await;
     }
+}
+
+fn not_ready_for_an_hour() -> Value {
+    let since = Timestamp::now() - k8s_openapi::jiff::SignedDuration::from_hours(1);
+    json!({"type": "Ready", "status": "False", "lastTransitionTime": text(since)})
 }
 
 fn text(at: Timestamp) -> String {

@@ -233,8 +233,7 @@ fn add_not_ready_taint(value: &mut Value) {
     }
 }
 
-/// Pods of a job are found by its UID, unless the client chose a selector. A job without labels takes those of its
-/// pods.
+/// Pods of a job are found by its UID, unless the client chose a selector.
 fn generate_selector(value: &mut Value) {
     let name = object::name(value).to_owned();
     let uid = object::uid(value).to_owned();
@@ -248,12 +247,24 @@ fn generate_selector(value: &mut Value) {
         if let Some(template) = value.pointer_mut("/spec/template") {
             let own = object::metadata(template).entry("labels").or_insert_with(|| json!({}));
             for (key, label) in labels {
-                own[key] = json!(label);
+                // A label that the client chose stays, for validation to refuse.
+                if own.get(key).is_none() {
+                    own[key] = json!(label);
+                }
             }
         }
-        value["spec"]["selector"] = json!({ "matchLabels": { "batch.kubernetes.io/controller-uid": uid } });
+        let matched = &mut value["spec"]["selector"]["matchLabels"]["batch.kubernetes.io/controller-uid"];
+        if matched.is_null() {
+            *matched = json!(uid);
+        }
     }
-    if value.pointer("/metadata/labels").is_none()
+}
+
+/// Defaults that nobody checks, because the server fills them in when it reads what it has stored: a job without
+/// labels has those of its pods.
+pub(crate) fn when_read(resource: &Resource, value: &mut Value) {
+    if resource.is("batch", "Job")
+        && value.pointer("/metadata/labels").is_none()
         && let Some(labels) = value.pointer("/spec/template/metadata/labels").cloned()
     {
         object::set_metadata(value, "labels", labels);

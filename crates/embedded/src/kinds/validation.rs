@@ -2,6 +2,7 @@
 
 use serde_json::{Value, json};
 
+use super::{job, job_status};
 use crate::metadata::{check_maps, is_subdomain, label_value_problem, qualified_name_problem};
 use crate::object;
 use crate::selectors::Labels;
@@ -11,6 +12,11 @@ use crate::table::Resource;
 const TAINT_EFFECTS: [&str; 3] = ["NoExecute", "NoSchedule", "PreferNoSchedule"];
 const POD_UPDATE: &str = "pod updates may not change fields other than `spec.containers[*].image`,`spec.initContainers[*].image`,`spec.activeDeadlineSeconds`,`spec.tolerations` (only additions to existing tolerations),`spec.terminationGracePeriodSeconds` (allow it to be set to 1 if it was previously negative)";
 
+/// What a client is told beside the answer when it creates or changes an object of a built-in kind.
+pub(crate) fn warnings(resource: &Resource, value: &Value) -> Vec<String> {
+    if resource.is("batch", "Job") { job::warnings(value) } else { Vec::new() }
+}
+
 /// Checks a new object of a built-in kind.
 pub(crate) fn create(resource: &Resource, value: &Value) -> Vec<Cause> {
     match (resource.group.as_str(), resource.kind.as_str()) {
@@ -18,8 +24,9 @@ pub(crate) fn create(resource: &Resource, value: &Value) -> Vec<Cause> {
         ("", "Node") => taints(value),
         ("", "Event") => event(value),
         ("apps", "DaemonSet") => workload(value, false),
-        ("apps", "Deployment" | "ReplicaSet" | "StatefulSet") => workload(value, true),
-        ("batch", "Job") => job(value),
+        ("apps", "Deployment" | "ReplicaSet") => workload(value, true),
+        ("apps", "StatefulSet") => stateful_set(value),
+        ("batch", "Job") => job::create(value),
         ("policy", "PodDisruptionBudget") => budget(value),
         ("coordination.k8s.io", "Lease") => lease(value),
         ("", "PersistentVolumeClaim") => claim(value),
@@ -44,9 +51,9 @@ pub(crate) fn create(resource: &Resource, value: &Value) -> Vec<Cause> {
 pub(crate) fn update(resource: &Resource, current: &Value, new: &Value) -> Vec<Cause> {
     let immutables = match (resource.group.as_str(), resource.kind.as_str()) {
         ("", "Pod") => return pod_update(current, new),
+        ("batch", "Job") => return job::update(current, new),
         ("apps", "Deployment" | "ReplicaSet" | "DaemonSet") => immutable(current, new, &["spec.selector"]),
         ("apps", "StatefulSet") => stateful_set_update(current, new),
-        ("batch", "Job") => job_update(current, new),
         ("scheduling.k8s.io", "PriorityClass") => immutable_with(
             current,
             new,
@@ -73,6 +80,7 @@ pub(crate) fn update(resource: &Resource, current: &Value, new: &Value) -> Vec<C
 pub(crate) fn update_status(resource: &Resource, current: &Value, new: &Value) -> Vec<Cause> {
     match (resource.group.as_str(), resource.kind.as_str()) {
         ("", "Pod") => pod_status_update(current, new),
+        ("batch", "Job") => job_status::update(current, new),
         ("policy", "PodDisruptionBudget") => {
             ["disruptionsAllowed", "currentHealthy", "desiredHealthy", "expectedPods"]
                 .iter()
@@ -91,7 +99,7 @@ enum Style<'s> {
     Forbidden(&'s str),
 }
 
-fn immutable(current: &Value, new: &Value, fields: &[&str]) -> Vec<Cause> {
+pub(crate) fn immutable(current: &Value, new: &Value, fields: &[&str]) -> Vec<Cause> {
     immutable_with(current, new, fields, &Style::Immutable)
 }
 
@@ -110,7 +118,7 @@ fn immutable_with(current: &Value, new: &Value, fields: &[&str], style: &Style<'
         .collect()
 }
 
-fn negative(field: String, value: &Value) -> Cause {
+pub(crate) fn negative(field: String, value: &Value) -> Cause {
     Cause::invalid(field, value, "must be greater than or equal to 0")
 }
 
@@ -151,7 +159,7 @@ fn data_keys(value: &Value, maps: &[&str]) -> Vec<Cause> {
     causes
 }
 
-fn is_dns_label(name: &str) -> bool {
+pub(crate) fn is_dns_label(name: &str) -> bool {
     name.len() <= 63 && !name.contains('.') && is_subdomain(name)
 }
 
@@ -159,7 +167,7 @@ const DNS_LABEL: &str = "a lowercase RFC 1123 label must consist of lower case a
 const DNS_SUBDOMAIN: &str = "a lowercase RFC 1123 subdomain must consist of lower case alphanumeric characters, '-' or '.', and must start and end with an alphanumeric character (e.g. 'example.com', regex used for validation is '[a-z0-9]([-a-z0-9]*[a-z0-9])?(\\.[a-z0-9]([-a-z0-9]*[a-z0-9])?)*')";
 
 /// Checks the spec of a pod or of a template.
-fn pod_spec(spec: &Value, field: &str) -> Vec<Cause> {
+pub(crate) fn pod_spec(spec: &Value, field: &str) -> Vec<Cause> {
     let mut causes = Vec::new();
     let volumes: Vec<&str> =
         object::list(spec, "/volumes").iter().map(|volume| object::text(volume, "/name")).collect();
@@ -454,7 +462,7 @@ fn pod_status_update(current: &Value, new: &Value) -> Vec<Cause> {
     causes
 }
 
-fn selector(value: &Value, field: &str) -> Vec<Cause> {
+pub(crate) fn selector(value: &Value, field: &str) -> Vec<Cause> {
     let mut causes = Vec::new();
     for (key, label) in value.get("matchLabels").and_then(Value::as_object).into_iter().flatten() {
         if let Some(why) = qualified_name_problem(key) {
@@ -487,12 +495,19 @@ fn selector(value: &Value, field: &str) -> Vec<Cause> {
     causes
 }
 
-fn mismatch(template: &Value) -> Cause {
+pub(crate) fn mismatch(template: &Value) -> Cause {
     let labels = template.pointer("/metadata/labels").unwrap_or(&Value::Null);
     Cause::invalid("spec.template.metadata.labels", labels, "`selector` does not match template `labels`")
 }
 
 /// The selector of a daemon set is not asked for, although nothing matches without it.
+/// Its claims become volumes of its pods, so that its template may mount what it does not declare.
+fn stateful_set(value: &Value) -> Vec<Cause> {
+    let mut causes = workload(value, true);
+    causes.retain(|cause| !cause.field.contains(".volumeMounts["));
+    causes
+}
+
 fn workload(value: &Value, asks_for_selector: bool) -> Vec<Cause> {
     let mut causes = Vec::new();
     let template = value.pointer("/spec/template").unwrap_or(&Value::Null);
@@ -522,8 +537,16 @@ fn workload(value: &Value, asks_for_selector: bool) -> Vec<Cause> {
             }
         }
     }
-    causes.extend(check_maps(value, "spec.template.metadata"));
-    causes.extend(pod_spec(template.get("spec").unwrap_or(&Value::Null), "spec.template.spec"));
+    causes.extend(check_maps(value, "/spec/template/metadata", "spec.template"));
+    let claims = object::list(value, "/spec/volumeClaimTemplates");
+    let claims: Vec<&str> = claims.iter().map(|claim| object::text(claim, "/metadata/name")).collect();
+    let spec = pod_spec(template.get("spec").unwrap_or(&Value::Null), "spec.template.spec");
+    // A stateful set makes a volume of each claim template, of the same name.
+    let is_claim = |cause: &Cause| {
+        cause.field.contains(".volumeMounts[")
+            && claims.iter().any(|name| cause.message.contains(&format!("\"{name}\"")))
+    };
+    causes.extend(spec.into_iter().filter(|cause| !is_claim(cause)));
     let policy = object::text(template, "/spec/restartPolicy");
     if ["OnFailure", "Never"].contains(&policy) {
         causes.push(Cause::unsupported("spec.template.spec.restartPolicy", policy, &["Always"]));
@@ -537,59 +560,6 @@ fn stateful_set_update(current: &Value, new: &Value) -> Vec<Cause> {
     let claims = |value: &Value| json!(object::list(value, "/spec/volumeClaimTemplates"));
     if claims(current) != claims(new) {
         causes.push(Cause::invalid("spec.volumeClaimTemplates", &claims(new), "field is immutable"));
-    }
-    causes
-}
-
-fn job(value: &Value) -> Vec<Cause> {
-    let mut causes = Vec::new();
-    for key in
-        ["parallelism", "completions", "backoffLimit", "activeDeadlineSeconds", "ttlSecondsAfterFinished"]
-    {
-        if let Some(field) = value.pointer(&format!("/spec/{key}"))
-            && field.as_i64().is_some_and(|field| field < 0)
-        {
-            causes.push(negative(format!("spec.{key}"), field));
-        }
-    }
-    let template = value.pointer("/spec/template").unwrap_or(&Value::Null);
-    if value.pointer("/spec/manualSelector") == Some(&json!(true)) {
-        match value.pointer("/spec/selector") {
-            None => causes.push(Cause::required("spec.selector", "")),
-            Some(wanted) => {
-                if !Labels::of_object(wanted).matches(template) {
-                    causes.push(mismatch(template));
-                }
-            }
-        }
-    }
-    causes.extend(check_maps(value, "spec.template.metadata"));
-    causes.extend(pod_spec(template.get("spec").unwrap_or(&Value::Null), "spec.template.spec"));
-    if object::text(template, "/spec/restartPolicy") == "Always" {
-        causes.push(Cause::required(
-            "spec.template.spec.restartPolicy",
-            "valid values: \"OnFailure\", \"Never\"",
-        ));
-    }
-    if object::text(value, "/spec/completionMode") == "Indexed"
-        && value.pointer("/spec/completions").is_none()
-    {
-        causes.push(Cause::required("spec.completions", "when completion mode is Indexed"));
-    }
-    causes
-}
-
-fn job_update(current: &Value, new: &Value) -> Vec<Cause> {
-    let mut fields = vec!["spec.selector", "spec.completionMode", "spec.podFailurePolicy", "spec.managedBy"];
-    if object::text(current, "/spec/completionMode") != "Indexed" {
-        fields.insert(0, "spec.completions");
-    }
-    let mut causes = immutable(current, new, &fields);
-    // A suspended job that never started may still change where its pods run.
-    let may_move = current.pointer("/spec/suspend") == Some(&json!(true))
-        && current.pointer("/status/startTime").is_none();
-    if !may_move {
-        causes.extend(immutable(current, new, &["spec.template"]));
     }
     causes
 }

@@ -131,9 +131,15 @@ fn normalise(value: &mut Value, answer: &Answer) {
         }
         Value::Array(elements) => elements.iter_mut().for_each(|element| normalise(element, answer)),
         Value::String(text) if is_time(text) => "<time>".clone_into(text),
+        // Labels and references carry UIDs as well.
+        Value::String(text) if text.len() == UID_LENGTH && answer.known.contains_key(text.as_str()) => {
+            "<uid>".clone_into(text);
+        }
         _ => {}
     }
 }
+
+const UID_LENGTH: usize = 36;
 
 /// How old an object is depends on when one asks.
 fn is_age(text: &str) -> bool {
@@ -146,6 +152,14 @@ fn is_time(text: &str) -> bool {
     text.len() >= 20 && text.ends_with('Z') && text.starts_with("202") && text.as_bytes()[10] == b'T'
 }
 
+fn is_uid(text: &str) -> bool {
+    text.len() == UID_LENGTH
+        && text.bytes().enumerate().all(|(index, byte)| match index {
+            8 | 13 | 18 | 23 => byte == b'-',
+            _ => byte.is_ascii_hexdigit(),
+        })
+}
+
 /// UIDs also turn up in messages, and revisions in brackets.
 fn without_known(text: &str, answer: &Answer) -> String {
     let is_part = |character: char| character.is_ascii_alphanumeric() || character == '-';
@@ -156,7 +170,7 @@ fn without_known(text: &str, answer: &Answer) -> String {
         let (word, after) = rest.split_at(end);
         let may_stand = word.len() > 8 || out.ends_with('(');
         let known = answer.known.get(word).filter(|_| may_stand);
-        out.push_str(known.map_or(word, String::as_str));
+        out.push_str(known.map_or(if is_uid(word) { "<uid>" } else { word }, String::as_str));
         let skip = after.chars().next().map_or(0, char::len_utf8);
         out.push_str(&after[..skip]);
         rest = &after[skip..];

@@ -71,11 +71,6 @@ impl Player {
     async fn step(&mut self, step: &Step) -> Answer {
         let request = self.fill(&step.request);
         let (method, path) = request.split_once(' ').expect("a request is `METHOD path`");
-        let path = if path.starts_with('/') {
-            path.to_owned()
-        } else {
-            format!("/api/v1/namespaces/{}/{path}", self.namespace)
-        };
         let body = step.body.as_ref().map(|body| match body {
             // Text is sent as it is: not everything that a client sends is JSON.
             Value::String(text) => Value::String(self.fill(text)),
@@ -93,7 +88,7 @@ impl Player {
         let asking = async {
             loop {
                 let accept = step.accept.as_deref();
-                let answer = self.send(method.clone(), &path, body.as_ref(), kind, accept, step.events).await;
+                let answer = self.send(method.clone(), path, body.as_ref(), kind, accept, step.events).await;
                 if step.until.iter().all(|(pointer, wanted)| answer.2.pointer(pointer) == Some(wanted)) {
                     return answer;
                 }

@@ -19,6 +19,9 @@ struct Contents {
     /// Objects by name, for `body: $name`.
     #[serde(default)]
     objects: BTreeMap<String, Value>,
+    /// Where paths without a leading slash begin, if not at the core group.
+    #[serde(default)]
+    below: Option<String>,
     transcripts: Vec<Transcript>,
 }
 
@@ -35,7 +38,7 @@ pub(crate) struct Transcript {
 #[serde(deny_unknown_fields)]
 pub(crate) struct Step {
     /// `METHOD path`. `{ns}` is the transcript's namespace, `{name.uid}` something kept from an earlier answer.
-    /// A path without a leading slash is below `/api/v1/namespaces/{ns}/`.
+    /// A path without a leading slash is below `/api/v1/namespaces/{ns}/`, or below what the file says.
     pub(crate) request: String,
     /// The body; a string that begins with `$` is one of the file's objects.
     #[serde(default)]
@@ -87,6 +90,11 @@ impl File {
         for step in transcripts.iter_mut().flat_map(|transcript| &mut transcript.steps) {
             if let Some(body) = &mut step.body {
                 resolve(body, &contents.objects);
+            }
+            let (method, path) = step.request.split_once(' ').expect("a request is `METHOD path`");
+            if !path.starts_with('/') {
+                let below = contents.below.as_deref().unwrap_or("/api/v1/namespaces/{ns}/");
+                step.request = format!("{method} {below}{path}");
             }
         }
         Self { topic: path.file_stem().unwrap().to_string_lossy().into_owned(), transcripts }

@@ -68,9 +68,16 @@ struct Told {
     seen: World,
     /// What a second look finds, where it differs.
     live: World,
-    told: HashSet<&'static str>,
+    told: BTreeSet<&'static str>,
     judged: Arc<Mutex<Vec<&'static str>>>,
     nodes: Option<NodeCounts>,
+}
+
+impl Told {
+    fn new(live: &World, judged: &Arc<Mutex<Vec<&'static str>>>) -> Self {
+        let (live, judged) = (Arc::clone(live), Arc::clone(judged));
+        Self { seen: World::default(), live, told: BTreeSet::new(), judged, nodes: None }
+    }
 }
 
 fn verdict(name: &str, want: &Want, told: bool) -> Judgement<AsTold> {
@@ -185,6 +192,7 @@ struct Bench {
     api: FakeApi,
     time: Time,
     metrics: Metrics,
+    shared: Shared,
     news: mpsc::Sender<News>,
     live: World,
     judged: Arc<Mutex<Vec<&'static str>>>,
@@ -229,24 +237,29 @@ impl Bench {
             leadership,
             executor,
             brake: Arc::new(Mutex::new(Brake::new(limits, BrakeState::default()))),
+            released: tokio::sync::watch::Sender::new(()),
             metrics: metrics.clone(),
             dry_run: options.dry_run,
             home: Subject::Lease { namespace: "home".into(), name: "salvor".into() },
             at_once: 2,
             freshness: Duration::from_secs(60),
+            notices: crate::notices::Notices::default(),
         };
         let (live, judged) = (World::default(), Arc::default());
-        let recovery = Told {
-            seen: World::default(),
-            live: Arc::clone(&live),
-            told: HashSet::new(),
-            judged: Arc::clone(&judged),
-            nodes: None,
-        };
+        let recovery = Told::new(&live, &judged);
         let (news, inbox) = mpsc::channel(64);
         let stop = CancellationToken::new();
-        let engine = tokio::spawn(Engine::new(recovery, shared, options.watches).run(inbox, stop.clone()));
-        Self { api, time, metrics, news, live, judged, lead: Box::new(lead), stop, engine }
+        let engine = Engine::new(recovery, shared.clone(), options.watches).run(inbox, stop.clone());
+        let engine = tokio::spawn(engine);
+        Self { api, time, metrics, shared, news, live, judged, lead: Box::new(lead), stop, engine }
+    }
+
+    /// Another recovery of the same process.
+    fn another(&self) -> mpsc::Sender<News> {
+        let (news, inbox) = mpsc::channel(64);
+        let recovery = Told::new(&World::default(), &Arc::default());
+        tokio::spawn(Engine::new(recovery, self.shared.clone(), Vec::new()).run(inbox, self.stop.clone()));
+        news
     }
 
     async fn want(&self, name: &'static str, steps: &'static [Step]) {
@@ -393,6 +406,21 @@ async fn the_brake_holds_and_its_release_wakes_what_was_held() {
     bench.tell(News::Nodes(2, 5)).await;
     pass(0.1).await;
     assert_eq!(bench.written(), ["POST", "PATCH", "DELETE"]);
+    assert_eq!(bench.announced(), ["BrakeEngaged", "BrakeReleased"]);
+}
+
+#[tokio::test(start_paused = true)]
+async fn what_one_recovery_sees_of_the_nodes_holds_and_wakes_the_others() {
+    let bench = Bench::new(|_| Answer::ok());
+    let other = bench.another();
+    other.send(News::Nodes(3, 5)).await.unwrap();
+    pass(0.1).await;
+    bench.want("a", &[Patch]).await;
+    pass(3600.0).await;
+    assert!(bench.written().is_empty());
+    other.send(News::Nodes(2, 5)).await.unwrap();
+    pass(0.1).await;
+    assert_eq!(bench.written(), ["PATCH"]);
     assert_eq!(bench.announced(), ["BrakeEngaged", "BrakeReleased"]);
 }
 

@@ -17,13 +17,12 @@ const RETRY_PERIOD: Duration = Duration::from_secs(2);
 impl Leadership {
     /// One that leads for as long as it is told to, and follows when told nothing.
     pub(crate) fn scripted() -> (Self, impl Fn(Option<Duration>) + Send + Sync + 'static) {
-        let (tenure, leadership) = watch::channel(Tenure::Follows);
+        let leadership = Self::new(Tenure::Follows);
+        let told = leadership.clone();
         let tell = move |lasts: Option<Duration>| {
-            tenure.send_replace(
-                lasts.map_or(Tenure::Follows, |lasts| Tenure::LeadsUntil(Instant::now() + lasts)),
-            );
+            told.set(lasts.map_or(Tenure::Follows, |lasts| Tenure::LeadsUntil(Instant::now() + lasts)));
         };
-        (Self(leadership), tell)
+        (leadership, tell)
     }
 }
 
@@ -212,7 +211,7 @@ async fn a_silent_holder_is_replaced_only_after_the_lease_was_seen_unchanged_for
 async fn wall_clocks_change_nothing() {
     for hours in [-1, 0, 1] {
         let store = Store::default();
-        let off = || Timestamp::now() + SignedDuration::from_hours(hours);
+        let off = || Time::system().local() + SignedDuration::from_hours(hours);
         store.renew_as("other", off());
         let api = store.api();
         let candidate = Candidate::start(&api, "us");
@@ -281,9 +280,7 @@ async fn the_time_left_counts_from_when_the_last_good_renewal_was_sent() {
     holder.until_it_leads().await;
     tokio::time::sleep(Duration::from_secs(30)).await;
     // Right after a renewal was answered.
-    let mut tenure = holder.leadership.clone();
-    tenure.0.mark_unchanged();
-    soon(tenure.0.changed()).await.unwrap();
+    soon(holder.leadership.0.changed.notified()).await;
     broken.store(true, std::sync::atomic::Ordering::Relaxed);
     let sent = *api.times(&Method::PUT).last().unwrap();
     assert_eq!(sent.elapsed(), Duration::from_millis(700));
@@ -344,7 +341,7 @@ async fn what_the_brake_remembers_goes_to_the_next_leader() {
         let api = store.api();
         let holder = Candidate::start(&api, "holder");
         holder.until_it_leads().await;
-        let now = Timestamp::now();
+        let now = Time::system().local();
         {
             let mut brake = holder.brake.lock().unwrap();
             brake.admit(now, 7).unwrap();

@@ -4,7 +4,7 @@
 //! one step to the next without waiting for the watch.
 
 use std::{
-    collections::{HashMap, HashSet, VecDeque},
+    collections::{BTreeMap, BTreeSet, VecDeque},
     fmt,
     sync::Arc,
     time::Duration,
@@ -13,11 +13,15 @@ use std::{
 use futures::FutureExt;
 use jiff::{SignedDuration, Timestamp};
 use kube::Client;
+use salvor_api::names::job::{BUILT_IN_CONTROLLER, conditions};
 use salvor_recovery::{
     Action, Judgement,
     action::{JobRef, PodRef},
     brake::NodeCounts,
-    job::{JobPolicy, JobView, JobWhy, Memory, PodView, decide, decide_leftovers, refused_note, remember},
+    job::{
+        JobPolicy, JobStatus, JobView, JobWhy, Memory, PodView, decide, decide_leftovers, failure_action,
+        refused_note, remember,
+    },
 };
 use tokio::sync::mpsc;
 
@@ -25,8 +29,8 @@ use self::wire::{JobWire, PodWire, SeenPod, read_job, read_pod};
 use crate::{
     executor::Written,
     live,
-    metrics::Metrics,
-    recovery::{Feed, Known as KnownAlready, LiveInquiry, Recovery, Refused, View, relay},
+    metrics::{JobMetrics, SyncAction},
+    recovery::{Feed, Known as KnownAlready, LiveInquiry, LookedAfter, Recovery, Refused, View, relay},
     watch::{Change, Project, Target, WatchHealth, follow},
 };
 
@@ -60,16 +64,33 @@ impl fmt::Display for Subject {
 
 /// A change of a Job or of a pod.
 #[derive(Debug)]
+#[allow(clippy::large_enum_variant, reason = "nearly all of it is about pods")]
 pub(crate) enum News {
-    Job(Change<JobView>),
+    Job(Change<SeenJob>),
     Pod(Change<SeenPod>),
+}
+
+/// A Job that is ours, or that another controller is named for.
+#[derive(Debug)]
+pub(crate) enum SeenJob {
+    Ours(Box<JobView>),
+    Others { uid: String, controller: String },
+}
+
+impl SeenJob {
+    fn uid(&self) -> &str {
+        match self {
+            Self::Ours(view) => &view.job.uid,
+            Self::Others { uid, .. } => uid,
+        }
+    }
 }
 
 /// Pods in a row, to be judged as a slice, and found by UID.
 #[derive(Debug, Default)]
 struct PodSet {
     pods: Vec<PodView>,
-    at: HashMap<String, usize>,
+    at: BTreeMap<String, usize>,
 }
 
 impl PodSet {
@@ -102,7 +123,7 @@ impl PodSet {
 }
 
 /// Where a pod is kept.
-#[derive(Clone, Debug, PartialEq, Eq, Hash)]
+#[derive(Clone, Debug, PartialEq, Eq, PartialOrd, Ord)]
 enum Home {
     /// With its Job.
     Job(JobRef),
@@ -116,38 +137,55 @@ struct Known {
     view: JobView,
     memory: Memory,
     refusals: u32,
+    /// The status whose pods and end are in our figures. The view may show our next one before its answer is in.
+    counted: JobStatus,
 }
 
 /// The Jobs that are ours and the pods around them.
 #[derive(Debug)]
 pub(crate) struct Jobs {
     policy: Arc<JobPolicy>,
-    metrics: Metrics,
-    jobs: HashMap<String, Known>,
+    metrics: JobMetrics,
+    jobs: BTreeMap<String, Known>,
+    /// Jobs for which another controller is named, to count each once.
+    others: BTreeSet<String>,
     /// Whether a list of each is in since we lead. Before that nothing is judged: what is missing may only be unseen.
     jobs_listed: bool,
     pods_listed: bool,
     /// A list counts if so many had been asked for when it was read.
     lists_needed: u64,
-    pods: HashMap<Home, PodSet>,
-    homes: HashMap<String, Home>,
-    gone: HashSet<String>,
+    pods: BTreeMap<Home, PodSet>,
+    homes: BTreeMap<String, Home>,
+    gone: BTreeSet<String>,
     gone_in_order: VecDeque<String>,
 }
 
 impl Jobs {
-    pub(crate) fn new(policy: Arc<JobPolicy>, metrics: Metrics) -> Self {
+    pub(crate) fn new(policy: Arc<JobPolicy>, metrics: JobMetrics) -> Self {
         Self {
             policy,
             metrics,
-            jobs: HashMap::new(),
+            jobs: BTreeMap::new(),
+            others: BTreeSet::new(),
             jobs_listed: false,
             pods_listed: false,
             lists_needed: 0,
-            pods: HashMap::new(),
-            homes: HashMap::new(),
-            gone: HashSet::new(),
+            pods: BTreeMap::new(),
+            homes: BTreeMap::new(),
+            gone: BTreeSet::new(),
             gone_in_order: VecDeque::new(),
+        }
+    }
+
+    fn see_job(&mut self, seen: SeenJob) -> Option<Subject> {
+        match seen {
+            SeenJob::Ours(view) => self.take_job(*view),
+            SeenJob::Others { uid, controller } => {
+                if self.others.insert(uid) {
+                    self.metrics.external_job(&controller);
+                }
+                None
+            }
         }
     }
 
@@ -163,13 +201,15 @@ impl Jobs {
                 for pod in self.pods_of(&view.job) {
                     remember(&mut memory, &view, pod, &self.policy);
                 }
-                self.jobs.insert(uid, Known { view, memory, refusals: 0 });
+                let counted = view.status.clone();
+                self.jobs.insert(uid, Known { view, memory, refusals: 0, counted });
             }
         }
         Some(subject)
     }
 
     fn drop_job(&mut self, uid: &str) -> Option<Subject> {
+        self.others.remove(uid);
         self.jobs.remove(uid).map(|known| Subject::Job(known.view.job))
     }
 
@@ -209,6 +249,12 @@ impl Jobs {
             remember(&mut known.memory, &known.view, &pod, &self.policy);
         }
         woken.extend(self.woken_by(&home, &pod));
+        let was_owed = self.pods.get(&home).and_then(|set| set.get(&uid)).is_some_and(is_owed);
+        match (was_owed, is_owed(&pod)) {
+            (false, true) => self.metrics.ended_pod_tracked("add"),
+            (true, false) => self.metrics.ended_pod_tracked("delete"),
+            _ => {}
+        }
         self.homes.insert(uid, home.clone());
         self.pods.entry(home).or_default().insert(pod);
         woken
@@ -238,7 +284,9 @@ impl Jobs {
     fn remove_pod(&mut self, uid: &str) -> Option<Subject> {
         let home = self.homes.remove(uid)?;
         let set = self.pods.get_mut(&home)?;
-        set.remove(uid)?;
+        if is_owed(&set.remove(uid)?) {
+            self.metrics.ended_pod_tracked("delete");
+        }
         if set.pods.is_empty() {
             self.pods.remove(&home);
         }
@@ -287,6 +335,11 @@ impl Jobs {
     }
 }
 
+/// Whether a pod has ended and is not counted for good.
+fn is_owed(pod: &PodView) -> bool {
+    pod.tracked && pod.phase.is_terminal()
+}
+
 /// Whether a revision is later than another. They are numbers that grow; one that is not is taken for news.
 fn is_newer(revision: &str, than: &str) -> bool {
     match (revision.parse::<u64>(), than.parse::<u64>()) {
@@ -307,6 +360,10 @@ impl Recovery for Jobs {
         self.lists_needed = asked;
         self.jobs_listed = false;
         self.pods_listed = false;
+        for known in self.jobs.values_mut() {
+            // Who led before us has counted it.
+            known.counted.clone_from(&known.view.status);
+        }
     }
 
     fn feeds(&self, client: &Client, news: &mpsc::Sender<News>) -> Vec<Feed> {
@@ -324,14 +381,15 @@ impl Recovery for Jobs {
 
     fn hear(&mut self, news: News, _: Timestamp) -> Vec<Subject> {
         match news {
-            News::Job(Change::Applied(job)) => self.take_job(job).into_iter().collect(),
+            News::Job(Change::Applied(job)) => self.see_job(job).into_iter().collect(),
             News::Job(Change::Gone(uid)) => self.drop_job(&uid).into_iter().collect(),
             News::Job(Change::Reset { all: jobs, asked, .. }) => {
                 self.jobs_listed |= asked >= self.lists_needed;
-                let present: HashSet<String> = jobs.iter().map(|job| job.job.uid.clone()).collect();
+                let present: BTreeSet<String> = jobs.iter().map(|job| job.uid().to_owned()).collect();
                 self.jobs.retain(|uid, _| present.contains(uid));
+                self.others.retain(|uid| present.contains(uid));
                 for job in jobs {
-                    self.take_job(job);
+                    self.see_job(job);
                 }
                 let known = &self.jobs;
                 let foreign = |home: &Home, set: &PodSet| {
@@ -352,7 +410,7 @@ impl Recovery for Jobs {
             News::Pod(Change::Gone(uid)) => self.pod_is_gone(uid).into_iter().collect(),
             News::Pod(Change::Reset { all: pods, revision, asked }) => {
                 self.pods_listed |= asked >= self.lists_needed;
-                let present: HashSet<&str> = pods.iter().map(|seen| seen.pod.pod.uid.as_str()).collect();
+                let present: BTreeSet<&str> = pods.iter().map(|seen| seen.pod.pod.uid.as_str()).collect();
                 // A pod that we made after the list was read is not in it.
                 let since = |uid: &str, home: &Home| {
                     let known = self.pods.get(home).and_then(|set| set.get(uid));
@@ -407,7 +465,7 @@ impl Recovery for Jobs {
             Home::Job(job) if set.has_tracked() => Some(job.clone()),
             _ => None,
         });
-        let jobs: HashSet<JobRef> = known.chain(left).collect();
+        let jobs: BTreeSet<JobRef> = known.chain(left).collect();
         let strays = self.pods.iter().filter(|(home, _)| matches!(home, Home::Nobody(_)));
         let strays = strays.flat_map(|(home, set)| {
             set.pods.iter().filter(|pod| pod.tracked).flat_map(|pod| self.woken_by(home, pod))
@@ -444,7 +502,7 @@ impl Recovery for Jobs {
         };
         match step {
             Action::CreatePod { name, reason, .. } => {
-                self.metrics.job_pod_created(reason.as_str(), "succeeded");
+                self.metrics.pod_created(reason.as_str(), "succeeded");
                 let Written::Object(text) = answer else { return View::Lags };
                 let Ok(seen) = read_pod(text) else { return View::Lags };
                 let ours = seen.owner.as_ref().is_some_and(|owner| owner.uid == job.uid);
@@ -459,17 +517,24 @@ impl Recovery for Jobs {
                     self.take_pod(seen);
                 }
             }
-            Action::RemoveFinalizer { pod, .. }
-            | Action::DeletePod { pod }
-            | Action::AdoptPod { pod, .. }
-            | Action::ReleasePod { pod, .. } => self.pod_answered(&pod.uid, answer),
+            Action::RemoveFinalizer { pod, .. } => {
+                let released = self.pods.get(&Home::Job(job.clone())).and_then(|set| set.get(&pod.uid));
+                let known = self.jobs.get(&job.uid).zip(released);
+                if let Some(action) = known.and_then(|(known, pod)| failure_action(&known.view, pod)) {
+                    self.metrics.failure_handled(action);
+                }
+                self.pod_answered(&pod.uid, answer);
+            }
+            Action::DeletePod { pod } | Action::AdoptPod { pod, .. } | Action::ReleasePod { pod, .. } => {
+                self.pod_answered(&pod.uid, answer);
+            }
             Action::PatchJobStatus { status, .. } => {
                 let Written::Object(text) = answer else { return View::Lags };
                 let Ok(view) = read_job(text) else { return View::Lags };
                 if let Some(known) = self.jobs.get_mut(&job.uid) {
                     known.memory.status_written = Some(now);
-                    let mode = known.view.spec.completion_mode.as_str();
-                    self.metrics.job_status_written(mode, &known.view.status, status);
+                    self.metrics.status_written(&known.view.spec, &known.counted, status);
+                    known.counted = (**status).clone();
                 }
                 self.take_job(view);
             }
@@ -482,7 +547,7 @@ impl Recovery for Jobs {
         let (Subject::Job(job), Action::CreatePod { reason, .. }) = (subject, step) else {
             return Refused::Waits;
         };
-        self.metrics.job_pod_created(reason.as_str(), "failed");
+        self.metrics.pod_created(reason.as_str(), "failed");
         let Some(known) = self.jobs.get_mut(&job.uid) else { return Refused::Waits };
         let pause =
             FIRST_PAUSE.saturating_mul(2u32.saturating_pow(known.refusals.min(16))).min(LONGEST_PAUSE);
@@ -492,6 +557,23 @@ impl Recovery for Jobs {
         // Nothing can be made in a namespace that is going away, and nobody reads about it there.
         let note = (!words.contains("being terminated")).then(|| refused_note(job, words, now));
         Refused::Judged(note)
+    }
+
+    fn looked_after(&self, subject: &Subject, LookedAfter { done, worked, took }: LookedAfter<'_>) {
+        let Subject::Job(job) = subject else { return };
+        let Some(Known { view, .. }) = self.jobs.get(&job.uid) else { return };
+        let any = |is: fn(&Action) -> bool| done.iter().any(|(step, _)| is(step));
+        let settled = [conditions::SUCCESS_CRITERIA_MET, conditions::FAILURE_TARGET];
+        let action = if any(|step| matches!(step, Action::CreatePod { .. })) {
+            SyncAction::PodsCreated
+        } else if any(|step| matches!(step, Action::DeletePod { .. })) {
+            SyncAction::PodsDeleted
+        } else if view.deleting || settled.iter().any(|kind| view.status.holds(kind).is_some()) {
+            SyncAction::Reconciling
+        } else {
+            SyncAction::Tracking
+        };
+        self.metrics.synced(view.spec.completion_mode.as_str(), worked, action, took);
     }
 }
 
@@ -517,7 +599,10 @@ impl LiveInquiry for Inquiry {
         match &self.subject {
             Subject::Job(job) => {
                 let live = read_live(client, &job.namespace, &job.name).await?;
-                Ok(Some(match live.filter(|live| live.job.uid == job.uid) {
+                let ours = |live: &JobView| {
+                    live.job.uid == job.uid && self.policy.manages(live.spec.managed_by.as_deref())
+                };
+                Ok(Some(match live.filter(ours) {
                     Some(live) => decide(&live, &self.pods, &self.strays, &self.memory, &self.policy, now),
                     None => decide_leftovers(&self.pods, &self.policy),
                 }))
@@ -564,11 +649,15 @@ struct OurJobs(Arc<JobPolicy>);
 
 impl Project for OurJobs {
     type Wire = JobWire;
-    type Kept = JobView;
+    type Kept = SeenJob;
 
-    fn keep(&self, wire: JobWire) -> Option<JobView> {
+    fn keep(&self, wire: JobWire) -> Option<SeenJob> {
         let job = JobView::from(wire);
-        self.0.manages(job.spec.managed_by.as_deref()).then_some(job)
+        if self.0.manages(job.spec.managed_by.as_deref()) {
+            return Some(SeenJob::Ours(Box::new(job)));
+        }
+        let controller = job.spec.managed_by.filter(|name| name != BUILT_IN_CONTROLLER)?;
+        Some(SeenJob::Others { uid: job.job.uid, controller })
     }
 }
 

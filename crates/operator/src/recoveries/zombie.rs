@@ -2,7 +2,7 @@
 
 use std::{
     borrow::Cow,
-    collections::{BTreeMap, BTreeSet, HashMap, HashSet},
+    collections::{BTreeMap, BTreeSet},
     fmt,
     sync::Arc,
 };
@@ -101,27 +101,27 @@ pub(crate) enum News {
 #[derive(Debug)]
 pub(crate) struct Zombies {
     policy: Arc<ZombiePolicy>,
-    pods: HashMap<String, PodView>,
-    pods_of_node: HashMap<String, BTreeSet<String>>,
+    pods: BTreeMap<String, PodView>,
+    pods_of_node: BTreeMap<String, BTreeSet<String>>,
     nodes: BTreeMap<String, NodeView>,
     nodes_listed: bool,
     looks: Looks<NodeView>,
-    node_of_uid: HashMap<String, String>,
+    node_of_uid: BTreeMap<String, String>,
     /// Subjects whose event is known to be recorded.
-    announced: HashSet<String>,
+    announced: BTreeSet<String>,
 }
 
 impl Zombies {
     pub(crate) fn new(policy: Arc<ZombiePolicy>) -> Self {
         Self {
             policy,
-            pods: HashMap::new(),
-            pods_of_node: HashMap::new(),
+            pods: BTreeMap::new(),
+            pods_of_node: BTreeMap::new(),
             nodes: BTreeMap::new(),
             nodes_listed: false,
             looks: Looks::default(),
-            node_of_uid: HashMap::new(),
-            announced: HashSet::new(),
+            node_of_uid: BTreeMap::new(),
+            announced: BTreeSet::new(),
         }
     }
 
@@ -201,7 +201,7 @@ impl Recovery for Zombies {
             News::Pod(Change::Gone(uid)) => self.remove_pod(&uid).into_iter().collect(),
             News::Pod(Change::Reset { all: pods, .. }) => {
                 let mut woken: BTreeSet<Subject> = self.pods.values().map(|p| Subject::pod(&p.pod)).collect();
-                let present: HashSet<String> = pods.iter().map(|p| p.pod.uid.clone()).collect();
+                let present: BTreeSet<String> = pods.iter().map(|p| p.pod.uid.clone()).collect();
                 let gone: Vec<String> =
                     self.pods.keys().filter(|uid| !present.contains(*uid)).cloned().collect();
                 for uid in gone {
@@ -224,7 +224,7 @@ impl Recovery for Zombies {
             }
             News::Node(Change::Reset { all: nodes, .. }) => {
                 let mut woken: BTreeSet<Subject> = self.subjects().into_iter().collect();
-                let present: HashSet<String> = nodes.iter().map(|n| n.node.uid.clone()).collect();
+                let present: BTreeSet<String> = nodes.iter().map(|n| n.node.uid.clone()).collect();
                 self.nodes_listed = true;
                 self.announced.retain(|uid| present.contains(uid) || self.pods.contains_key(uid));
                 self.nodes.retain(|_, n| present.contains(&n.node.uid));

@@ -1,6 +1,7 @@
 //! What a failed pod means by the Job's own rules.
 
-use super::views::{ExitCodeOperator, FailureAction, OnExitCodes, PodFailurePolicy, PodView};
+use super::views::{ExitCodeOperator, FailureAction, JobView, OnExitCodes, PodFailurePolicy, PodView};
+use crate::action::PodPhase;
 
 /// The rule that a failed pod matched.
 #[derive(Clone, Debug, PartialEq, Eq)]
@@ -34,6 +35,12 @@ pub(super) fn matched(policy: Option<&PodFailurePolicy>, pod: &PodView) -> Optio
         Some(Matched { action, message })
     });
     found.next()
+}
+
+/// What the Job's pod failure policy says about a pod that has failed; none if no rule matches.
+pub fn failure_action(job: &JobView, pod: &PodView) -> Option<FailureAction> {
+    let failed = pod.phase == PodPhase::Failed;
+    matched(job.spec.pod_failure_policy.as_ref().filter(|_| failed), pod).map(|rule| rule.action)
 }
 
 fn by_exit_code<'p>(codes: &OnExitCodes, pod: &'p PodView) -> Option<(&'p str, i32)> {

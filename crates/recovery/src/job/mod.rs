@@ -22,6 +22,7 @@ mod views;
 
 pub use backoff::BackoffRecord;
 pub use decide::{decide, decide_leftovers, refused_note};
+pub use failure_policy::failure_action;
 pub use indexes::Indexes;
 pub use policy::JobPolicy;
 pub use reasons::{JobWhy, WaitingPod};

@@ -20,7 +20,7 @@ pub enum JobWhy {
     Finished { kind: String },
     /// Its time after the end is over.
     Expired { ended: Timestamp },
-    /// Pods wait for a Job that is finished or gone.
+    /// Pods wait for a Job that is finished, gone, or not ours any more.
     Leftover,
     /// Pods must be adopted or released.
     Claiming,
@@ -98,7 +98,7 @@ impl fmt::Display for JobWhy {
             Self::UnknownMode { mode } => write!(f, "The completion mode {mode:?} is not known."),
             Self::Finished { kind } => write!(f, "The Job is finished: {kind}."),
             Self::Expired { ended } => write!(f, "The Job ended at {ended}, and its time to live is over."),
-            Self::Leftover => f.write_str("Pods wait for a Job that is finished or gone."),
+            Self::Leftover => f.write_str("Pods wait for a Job that is finished, gone or not ours any more."),
             Self::Claiming => {
                 f.write_str("Pods match its selector that it does not own, or the other way round.")
             }

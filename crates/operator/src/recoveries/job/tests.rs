@@ -5,7 +5,11 @@ use salvor_recovery::Verdict;
 use serde_json::{Value, json};
 
 use super::*;
-use crate::time::Time;
+use crate::{
+    fake_api::{Answer, FakeApi},
+    metrics::Metrics,
+    time::Time,
+};
 
 fn now() -> Timestamp {
     Timestamp::from_second(1_800_000_000).unwrap()
@@ -13,7 +17,7 @@ fn now() -> Timestamp {
 
 fn jobs() -> Jobs {
     let policy = JobPolicy::new(&Configuration::default());
-    Jobs::new(Arc::new(policy), Metrics::new(&Time::system()))
+    Jobs::new(Arc::new(policy), Metrics::new(&Time::system()).job().clone())
 }
 
 fn job(revision: u64) -> Value {
@@ -34,10 +38,14 @@ fn pod(uid: &str, revision: u64, phase: &str) -> Value {
     })
 }
 
+fn ours(job: &Value) -> SeenJob {
+    SeenJob::Ours(Box::new(read_job(&job.to_string()).unwrap()))
+}
+
 fn with_job() -> (Jobs, Subject) {
     let mut jobs = jobs();
     jobs.hear(News::Pod(Change::Reset { all: Vec::new(), revision: "1".into(), asked: 0 }), now());
-    let all = vec![read_job(&job(1).to_string()).unwrap()];
+    let all = vec![ours(&job(1))];
     let woken = jobs.hear(News::Job(Change::Reset { all, revision: "1".into(), asked: 0 }), now());
     (jobs, woken[0].clone())
 }
@@ -82,7 +90,7 @@ fn an_answer_that_comes_after_the_pod_is_gone_does_not_bring_it_back() {
 #[test]
 fn nothing_is_judged_before_both_lists_are_in() {
     let mut jobs = jobs();
-    let all = vec![read_job(&job(1).to_string()).unwrap()];
+    let all = vec![ours(&job(1))];
     let woken = jobs.hear(News::Job(Change::Reset { all, revision: "1".into(), asked: 0 }), now());
     assert!(jobs.judge(&woken[0], now()).is_none(), "its pods may be there");
     jobs.hear(News::Pod(Change::Reset { all: Vec::new(), revision: "1".into(), asked: 0 }), now());
@@ -94,7 +102,7 @@ fn who_begins_to_lead_judges_nothing_before_it_has_lists_of_its_own() {
     let (mut jobs, subject) = with_job();
     jobs.begin_to_lead(1);
     jobs.hear(News::Pod(Change::Reset { all: Vec::new(), revision: "2".into(), asked: 0 }), now());
-    let all = vec![read_job(&job(1).to_string()).unwrap()];
+    let all = vec![ours(&job(1))];
     jobs.hear(News::Job(Change::Reset { all, revision: "2".into(), asked: 1 }), now());
     assert!(jobs.judge(&subject, now()).is_none(), "the list of pods was read before");
     jobs.hear(News::Pod(Change::Reset { all: Vec::new(), revision: "2".into(), asked: 1 }), now());
@@ -118,7 +126,7 @@ fn what_is_older_than_what_is_known_is_no_news() {
     assert_eq!(jobs.hear(applied(&pod("a", 9, "Succeeded")), now()), std::slice::from_ref(&subject));
     assert_eq!(jobs.hear(applied(&pod("a", 7, "Running")), now()), []);
     assert_eq!(asked(&jobs, &subject), ["PatchJobStatus"], "it has succeeded");
-    let old = read_job(&job(1).to_string()).unwrap();
+    let old = ours(&job(1));
     assert_eq!(jobs.hear(News::Job(Change::Applied(old)), now()), []);
 }
 
@@ -170,4 +178,94 @@ fn pods_of_the_built_in_controller_and_of_others_are_not_kept() {
     replica["metadata"]["ownerReferences"][0]["kind"] = "ReplicaSet".into();
     assert!(!may_be_ours(&replica.to_string()));
     assert!(may_be_ours(&pod("a", 1, "Running").to_string()));
+}
+
+/// Its pods are let go if it is gone, or was ours only as long as we took Jobs without `managedBy`; not if it is ours.
+#[tokio::test]
+async fn leftovers_are_let_go_only_after_a_live_look_at_their_job() {
+    for (live, lets_go) in [
+        (Some(Some("salvor.dev/job-controller")), false),
+        (Some(None), true),
+        (Some(Some("example.com/controller")), true),
+        (None, true),
+    ] {
+        let api = FakeApi::new(move |_| match live {
+            Some(managed_by) => {
+                let mut job = job(9);
+                job["spec"]["managedBy"] = json!(managed_by);
+                Answer::Json(200, job)
+            }
+            None => Answer::Refused(404, "not found"),
+        });
+        let mut jobs = jobs();
+        jobs.hear(News::Job(Change::Reset { all: Vec::new(), revision: "1".into(), asked: 0 }), now());
+        jobs.hear(News::Pod(Change::Reset { all: Vec::new(), revision: "1".into(), asked: 0 }), now());
+        let woken = jobs.hear(applied(&pod("a", 5, "Running")), now());
+        assert_eq!(asked(&jobs, &woken[0]), ["RemoveFinalizer"]);
+        let judgement = jobs.inquiry(&woken[0]).ask(&api.client, KnownAlready::Nothing, now()).await;
+        let actions = judgement.unwrap().unwrap().verdict.actions().to_vec();
+        assert_eq!(actions.iter().any(|a| a.name() == "RemoveFinalizer"), lets_go, "{live:?}: {actions:?}");
+    }
+}
+
+#[test]
+fn jobs_of_other_controllers_are_counted_once_each() {
+    let metrics = Metrics::new(&Time::system());
+    let mut jobs = Jobs::new(Arc::new(JobPolicy::new(&Configuration::default())), metrics.job().clone());
+    let foreign = |uid: &str, managed_by: &str| {
+        let mut job = job(1);
+        job["metadata"]["uid"] = uid.into();
+        job["spec"]["managedBy"] = managed_by.into();
+        OurJobs(jobs.policy.clone()).keep(serde_json::from_value(job).unwrap())
+    };
+    let (a, a_again, b) = (foreign("a", "x/y"), foreign("a", "x/y"), foreign("b", "x/y"));
+    assert!(foreign("c", "kubernetes.io/job-controller").is_none());
+    for seen in [a, a_again, b] {
+        assert!(jobs.hear(News::Job(Change::Applied(seen.unwrap())), now()).is_empty());
+    }
+    let text = metrics.render();
+    assert!(
+        text.contains("job_controller_jobs_by_external_controller_total{controller_name=\"x/y\"} 2\n"),
+        "{text}"
+    );
+}
+
+#[test]
+fn ended_pods_are_counted_when_they_come_to_wait_and_when_they_are_let_go() {
+    let metrics = Metrics::new(&Time::system());
+    let mut jobs = Jobs::new(Arc::new(JobPolicy::new(&Configuration::default())), metrics.job().clone());
+    jobs.hear(applied(&pod("a", 5, "Running")), now());
+    jobs.hear(applied(&pod("a", 6, "Succeeded")), now());
+    jobs.hear(applied(&pod("b", 7, "Failed")), now());
+    let mut free = pod("a", 8, "Succeeded");
+    free["metadata"]["finalizers"] = json!([]);
+    jobs.hear(applied(&free), now());
+    let text = metrics.render();
+    let name = "job_controller_terminated_pods_tracking_finalizer_total";
+    assert!(text.contains(&format!("{name}{{event=\"add\"}} 2\n")), "{text}");
+    assert!(text.contains(&format!("{name}{{event=\"delete\"}} 1\n")), "{text}");
+}
+
+#[test]
+fn a_write_that_the_watch_shows_before_its_answer_is_counted_all_the_same() {
+    let metrics = Metrics::new(&Time::system());
+    let mut jobs = Jobs::new(Arc::new(JobPolicy::new(&Configuration::default())), metrics.job().clone());
+    let subject = jobs.hear(News::Job(Change::Applied(ours(&job(1)))), now()).remove(0);
+    let mut written = job(2);
+    written["status"] = json!({"succeeded": 3, "failed": 1});
+    let status = read_job(&written.to_string()).unwrap().status;
+    jobs.hear(News::Job(Change::Applied(ours(&written))), now());
+    let Subject::Job(reference) = &subject else { panic!() };
+    let step = Action::PatchJobStatus {
+        job: reference.clone(),
+        resource_version: "1".into(),
+        status: Box::new(status),
+    };
+    for _ in 0..2 {
+        jobs.done(&subject, &step, &Written::Object(written.to_string()), now());
+    }
+    let text = metrics.render();
+    let name = "job_controller_job_pods_finished_total{completion_mode=\"NonIndexed\"";
+    assert!(text.contains(&format!("{name},result=\"succeeded\"}} 3\n")), "{text}");
+    assert!(text.contains(&format!("{name},result=\"failed\"}} 1\n")), "{text}");
 }

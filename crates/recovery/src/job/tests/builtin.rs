@@ -202,7 +202,7 @@ fn one_sync() {
             name: "complete waits for the terminating pod",
             spec: spec(1, 1, 6, either()),
             pods: "s t",
-            counts: "A0 R0 S1 F0 T1",
+            counts: "A0 R0 S1 F1 T1",
             writes: (0, 0, 2),
             conditions: "SuccessCriteriaMet(CompletionsReached)",
         },

@@ -70,6 +70,22 @@ fn a_terminating_pod_that_ends_well_counts_by_the_policy() {
 }
 
 /// The seed's disable and re-enable case.
+/// The last pod of a work queue is deleted by somebody: it counts as the policy says, although that ends the Job well.
+#[test]
+fn a_pod_that_was_ending_when_the_goal_was_reached_counts_by_the_policy() {
+    for (policy, counts) in [("TerminatingOrFailed", "A0 R0 S1 F1 T1"), ("Failed", "A0 R0 S1 F0 T1")] {
+        let mut world = World::new(json!({"parallelism": 2, "podReplacementPolicy": policy}));
+        world.blocks_new_pods = true;
+        world.settle();
+        world.end(0, PodPhase::Succeeded);
+        world.later(2);
+        world.delete(1);
+        world.later(2);
+        assert_eq!(world.counts(), counts, "{policy}");
+        assert_eq!(world.conditions(), "SuccessCriteriaMet(CompletionsReached)");
+    }
+}
+
 #[test]
 fn the_gate_goes_off_and_on_again() {
     let mut world = World::new(json!({"parallelism": 2, "completions": 4, "podReplacementPolicy": "Failed"}));
@@ -295,10 +311,18 @@ fn counters_wait_for_each_other_and_conditions_do_not() {
 #[test]
 fn pods_are_made_in_growing_groups() {
     let world = World::new(json!({"parallelism": 100, "completions": 100}));
-    let actions = world.judge().verdict.actions().to_vec();
-    let sizes: Vec<usize> =
-        actions.iter().filter(|a| !matches!(a, Action::Mention(_))).map(|a| a.steps().len()).collect();
-    assert_eq!(sizes, [1, 2, 4, 8, 16, 32, 37]);
+    assert_eq!(sizes(&world), [1, 2, 4, 8, 16, 32, 37]);
+    let mut world = World::new(json!({"parallelism": 20, "completions": 20})).with("a a a a");
+    assert_eq!(sizes(&world), [4, 8, 4], "four have shown that they are let in");
+    world.memory.creation_paused_until = Some(at(-1));
+    assert_eq!(sizes(&world), [1, 2, 4, 8, 1], "and then one was refused");
+}
+
+/// How many steps are taken at once, one after the other.
+fn sizes(world: &World) -> Vec<usize> {
+    let judgement = world.judge();
+    let steps = judgement.verdict.actions().iter().filter(|a| !matches!(a, Action::Mention(_)));
+    steps.map(|a| a.steps().len()).collect()
 }
 
 #[test]

@@ -1,0 +1,230 @@
+//! `salvor demo`: a cluster in this process, a story in which nodes are lost, and a page to watch it on.
+
+mod pace;
+mod scenario;
+mod stage;
+mod story;
+mod terminal;
+mod workloads;
+
+use std::fs;
+use std::io;
+use std::net::{Ipv4Addr, SocketAddr, TcpListener};
+use std::path::{Path, PathBuf};
+use std::process::ExitCode;
+use std::thread;
+
+use jiff::{SignedDuration, Timestamp};
+use salvor_api::config::LogFormat;
+use salvor_cluster::StartError;
+use salvor_embedded::Server;
+use salvor_page::{Page, ServeOptions, Wish};
+use tokio::sync::mpsc;
+use tokio_util::sync::CancellationToken;
+use tracing::level_filters::LevelFilter;
+
+use crate::error::CliError;
+use crate::local_cluster::{KubeconfigFile, LocalClusterError};
+use crate::logging;
+use crate::run::listen_for_signals;
+use pace::{SharedClock, keep_pace};
+use scenario::{Scenario, ScenarioError};
+use stage::Stage;
+use terminal::Terminal;
+
+/// Where the page is, if nothing else listens there.
+const PAGE: SocketAddr = SocketAddr::new(std::net::IpAddr::V4(Ipv4Addr::LOCALHOST), 8090);
+
+/// How far in the past the cluster begins.
+const HEAD_START: SignedDuration = SignedDuration::from_hours(6);
+
+#[derive(Debug, clap::Args)]
+pub(crate) struct DemoArgs {
+    /// How fast time passes in the cluster: N of its seconds in one of yours, 0.1 to 60
+    #[arg(long, value_name = "N", default_value_t = 8.0, value_parser = speed, conflicts_with = "once")]
+    speed: f64,
+    /// The story, as a YAML file [default: a zone is cut off]
+    #[arg(long, value_name = "FILE")]
+    scenario: Option<PathBuf>,
+    /// Play in virtual time, print the report, and end: with 0 only if everything recovered
+    #[arg(long)]
+    once: bool,
+    /// The same story without Salvor's recoveries
+    #[arg(long)]
+    without_salvor: bool,
+    /// Where to serve the page [default: 127.0.0.1:8090, or any free port if that is taken]
+    #[arg(long, value_name = "ADDR", conflicts_with = "once")]
+    page: Option<SocketAddr>,
+    /// Serve the cluster's API on loopback, and write the kubeconfig for kubectl there
+    #[arg(long, value_name = "FILE", conflicts_with = "once")]
+    kubeconfig_out: Option<PathBuf>,
+}
+
+fn speed(text: &str) -> Result<f64, String> {
+    let speed = text.parse::<f64>().ok().filter(|speed| (0.1..=60.0).contains(speed));
+    speed.ok_or_else(|| "write a number from 0.1 to 60".into())
+}
+
+/// Why there is no demo.
+#[derive(Debug, thiserror::Error)]
+pub(crate) enum DemoError {
+    #[error("cannot read the scenario {}: {source}", path.display())]
+    ReadScenario { path: PathBuf, source: io::Error },
+    #[error("{} is not a scenario: {error}", path.display())]
+    Scenario { path: PathBuf, error: ScenarioError },
+    #[error(transparent)]
+    Start(#[from] StartError),
+    #[error("the demo's cluster refuses a request: {0}")]
+    Api(#[from] kube::Error),
+    #[error("cannot show the page on {address} (--page): {source}")]
+    Page { address: SocketAddr, source: io::Error },
+}
+
+pub(crate) fn execute(args: &DemoArgs) -> Result<ExitCode, CliError> {
+    let scenario = load(args.scenario.as_deref())?;
+    logging::start(LogFormat::Text, LevelFilter::ERROR)?;
+    let runtime = tokio::runtime::Builder::new_current_thread()
+        .enable_all()
+        .start_paused(true)
+        .build()
+        .map_err(CliError::Start)?;
+    let ending = if args.once {
+        runtime.block_on(play_once(&scenario, !args.without_salvor)).map_err(CliError::from)
+    } else {
+        runtime.block_on(play_live(args, &scenario))
+    };
+    runtime.shutdown_background();
+    ending
+}
+
+fn load(path: Option<&Path>) -> Result<Scenario, DemoError> {
+    let Some(path) = path else {
+        let path = PathBuf::from("the built-in story");
+        return Scenario::parse(scenario::DEFAULT).map_err(|error| DemoError::Scenario { path, error });
+    };
+    let text = fs::read_to_string(path)
+        .map_err(|source| DemoError::ReadScenario { path: path.to_owned(), source })?;
+    Scenario::parse(&text).map_err(|error| DemoError::Scenario { path: path.to_owned(), error })
+}
+
+/// All of it, in virtual time: nobody looks on, and nothing is listened on.
+async fn play_once(scenario: &Scenario, with_salvor: bool) -> Result<ExitCode, DemoError> {
+    // Any time would do, as long as it is always the same: one story, one report.
+    let start = Timestamp::constant(1_767_225_600, 0);
+    let stage = Stage::set(scenario, start, None, with_salvor).await?;
+    let mut terminal = Terminal::new(stage.now());
+    story::opening(&stage, scenario, |_| {}).await?;
+    let report = story::play(&stage, scenario, &mut terminal).await?;
+    story::tell(&report, &terminal, with_salvor);
+    stage.strike_set().await;
+    Ok(if report.all_recovered() { ExitCode::SUCCESS } else { ExitCode::FAILURE })
+}
+
+/// At a speed that people can follow, until they have seen enough.
+async fn play_live(args: &DemoArgs, scenario: &Scenario) -> Result<ExitCode, CliError> {
+    let mut signals = listen_for_signals().map_err(CliError::Start)?;
+    let listener = bind_page(args.page, PAGE)?;
+    let address = listener.local_addr().map_err(CliError::Start)?;
+    // In the past, because time passes faster there: what kubectl calls an age must not be negative.
+    let start = Timestamp::now() - HEAD_START;
+    let clock = SharedClock::showing(start);
+    let with_salvor = !args.without_salvor;
+    let staged = Stage::set(scenario, start, Some(clock.clone()), with_salvor).await;
+    let stage = staged?;
+    let mut terminal = Terminal::new(stage.now());
+    story::opening(&stage, scenario, |now| clock.set(now)).await.map_err(DemoError::from)?;
+
+    let pace = tokio::spawn(keep_pace(args.speed, stage.cluster.api().clone(), clock));
+    let (wish, wishes) = mpsc::channel(8);
+    let stop = CancellationToken::new();
+    let shown = show(&stage.page, listener, wish, args, stop.clone()).map_err(CliError::Start)?;
+    let server = serve(args, &stage).await?;
+    terminal.line("A whole cluster in this process; nothing outside of it is touched.");
+    terminal.line(&format!("  look       http://{address}/"));
+    if let Some((_, kubeconfig)) = &server {
+        terminal.line(&format!("  kubectl    export KUBECONFIG={}", kubeconfig.path().display()));
+    }
+    terminal.line(&format!("  time       {} of its seconds in one of yours (--speed)", args.speed));
+    terminal.line("  end        Ctrl-C");
+
+    let performance = async {
+        let report = story::play(&stage, scenario, &mut terminal).await.map_err(DemoError::from)?;
+        story::tell(&report, &terminal, with_salvor);
+        terminal.line("  The cluster goes on: make its nodes suffer on the page. Ctrl-C ends it.");
+        story::go_on(&stage, &mut terminal).await
+    };
+    let ending = tokio::select! {
+        outcome = performance => outcome,
+        () = stage.grant(wishes) => Ok(()),
+        _ = signals.recv() => Ok(()),
+    };
+    stop.cancel();
+    pace.abort();
+    drop(server);
+    // A second signal does not wait for anything.
+    tokio::select! {
+        () = stage.strike_set() => {}
+        Some(signal) = signals.recv() => return Ok(ExitCode::from(signal.exit_code())),
+    }
+    // A panic there has been printed already.
+    let _ = shown.join();
+    ending.map(|()| ExitCode::SUCCESS)
+}
+
+/// Any port if ours is taken, unless somebody asked for that one.
+fn bind_page(asked: Option<SocketAddr>, usual: SocketAddr) -> Result<TcpListener, DemoError> {
+    let address = asked.unwrap_or(usual);
+    TcpListener::bind(address)
+        .or_else(|error| match (asked, error.kind()) {
+            (None, io::ErrorKind::AddrInUse) => TcpListener::bind((Ipv4Addr::LOCALHOST, 0)),
+            _ => Err(error),
+        })
+        .map_err(|source| DemoError::Page { address, source })
+}
+
+/// Serves the page on a thread of its own, on which time is ours.
+fn show(
+    page: &Page,
+    listener: TcpListener,
+    wishes: mpsc::Sender<Wish>,
+    args: &DemoArgs,
+    stop: CancellationToken,
+) -> io::Result<thread::JoinHandle<()>> {
+    listener.set_nonblocking(true)?;
+    let options =
+        ServeOptions { wishes: Some(wishes), speed: args.speed, has_operator: !args.without_salvor };
+    let runtime = tokio::runtime::Builder::new_current_thread().enable_all().build()?;
+    let page = page.clone();
+    Ok(thread::spawn(move || {
+        let served = runtime.block_on(async {
+            let listener = tokio::net::TcpListener::from_std(listener)?;
+            page.serve(listener, options, stop.cancelled_owned()).await
+        });
+        if let Err(error) = served {
+            tracing::error!(%error, "the page is not served any more");
+        }
+    }))
+}
+
+async fn serve(args: &DemoArgs, stage: &Stage) -> Result<Option<(Server, KubeconfigFile)>, CliError> {
+    let Some(path) = &args.kubeconfig_out else { return Ok(None) };
+    let address = SocketAddr::from((Ipv4Addr::LOCALHOST, 0));
+    let server = stage.cluster.serve(address).await.map_err(LocalClusterError::from)?;
+    let kubeconfig = KubeconfigFile::write(Some(path), server.kubeconfig())?;
+    Ok(Some((server, kubeconfig)))
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn a_taken_port_is_evaded_unless_it_was_asked_for() {
+        let taken = TcpListener::bind((Ipv4Addr::LOCALHOST, 0)).unwrap();
+        let address = taken.local_addr().unwrap();
+        let other = bind_page(None, address).unwrap().local_addr().unwrap();
+        assert!(other.ip().is_loopback() && other.port() != address.port());
+        let error = bind_page(Some(address), PAGE).unwrap_err().to_string();
+        assert!(error.contains(&address.to_string()), "{error}");
+    }
+}

@@ -1,0 +1,119 @@
+//! The demo's cluster with all that runs in it.
+
+use jiff::Timestamp;
+use kube::Client;
+use salvor_api::config::Configuration;
+use salvor_api::{ControllerList, Gate};
+use salvor_cluster::{LocalCluster, NodeFault, Options, StartError};
+use salvor_embedded::{LoopOptions, Settings};
+use salvor_nodes::{GroundTruth, NodeProfile};
+use salvor_operator::{Notices, Operator, Surroundings};
+use salvor_page::{Fault, Page, Wish};
+use tokio::sync::mpsc;
+use tokio::task::JoinSet;
+
+use super::DemoError;
+use super::pace::SharedClock;
+use super::scenario::Scenario;
+use super::workloads;
+
+/// A running demo.
+pub(super) struct Stage {
+    pub(super) cluster: LocalCluster,
+    pub(super) page: Page,
+    operator: Operator,
+    audience: JoinSet<()>,
+}
+
+impl Stage {
+    /// Starts the cluster with its nodes and its work, and the operator; with all recoveries, or only with what any
+    /// cluster has: a controller for Jobs. The page tells the time by the given clock, or by tokio's.
+    pub(super) async fn set(
+        scenario: &Scenario,
+        start: Timestamp,
+        clock: Option<SharedClock>,
+        with_salvor: bool,
+    ) -> Result<Self, DemoError> {
+        let options = Options {
+            api: Settings { seed: 1, start, ..Settings::default() },
+            loops: LoopOptions { seed: 1, ..LoopOptions::default() },
+            ..Options::default()
+        };
+        let cluster = LocalCluster::start(options).await?;
+        let page = match clock {
+            Some(shown) => Page::new(move || shown.now()),
+            None => {
+                let api = cluster.api().clone();
+                Page::new(move || api.now())
+            }
+        };
+        let nodes = scenario.node_names().map(|(zone, node)| NodeProfile::named(node).in_zone(&zone));
+        cluster.fleet().add(nodes).await.map_err(StartError::from)?;
+        let (notices, heard) = Notices::channel();
+        let surroundings =
+            Surroundings::in_process(cluster.api().clone(), cluster.api().now(), "salvor-demo");
+        let operator = Operator::start(surroundings.telling(notices), &configuration(with_salvor));
+        let mut audience = JoinSet::new();
+        let (fed, told, client) = (page.clone(), page.clone(), cluster.client());
+        audience.spawn(async move { fed.follow(client).await });
+        audience.spawn(async move { told.listen(heard).await });
+        workloads::create(&cluster.client(), &scenario.work).await?;
+        Ok(Self { cluster, page, operator, audience })
+    }
+
+    pub(super) fn client(&self) -> Client {
+        self.cluster.client()
+    }
+
+    pub(super) fn now(&self) -> Timestamp {
+        self.cluster.api().now()
+    }
+
+    pub(super) fn truth(&self) -> &GroundTruth {
+        self.cluster.fleet().truth()
+    }
+
+    /// Makes nodes suffer.
+    pub(super) async fn strike(&self, fault: NodeFault, nodes: &[String]) {
+        for node in nodes {
+            // Names were checked against the same list that the nodes were made from.
+            let _ = fault.strike(self.cluster.fleet(), node).await;
+        }
+    }
+
+    /// Grants what people at the page wish, for ever.
+    pub(super) async fn grant(&self, mut wishes: mpsc::Receiver<Wish>) {
+        while let Some(Wish { node, fault, done }) = wishes.recv().await {
+            let (fault, words) = match fault {
+                Fault::Crash => (NodeFault::Crash, "switched off"),
+                Fault::Partition => (NodeFault::Partition, "cut off"),
+                Fault::Heal => (NodeFault::Heal, "healed"),
+            };
+            let outcome = fault.strike(self.cluster.fleet(), &node).await;
+            if outcome.is_ok() {
+                self.page.tell(&format!("You {words} {node}"));
+            }
+            // Whoever wished may have gone.
+            let _ = done.send(outcome.map_err(|error| error.to_string()));
+        }
+        std::future::pending().await
+    }
+
+    /// Ends all that runs.
+    pub(super) async fn strike_set(self) {
+        self.operator.stop().await;
+        drop(self.audience);
+        self.cluster.stop().await;
+    }
+}
+
+fn configuration(with_salvor: bool) -> Configuration {
+    let mut configuration = Configuration::default();
+    configuration.leader_election.enabled = false;
+    configuration.feature_gates.set(Gate::FailureRecoveryPolicy, true);
+    configuration.job.unmanaged_jobs = true;
+    if !with_salvor {
+        configuration.controllers = ControllerList::new(["job"]);
+    }
+    configuration
+}

@@ -1,0 +1,170 @@
+//! Plays a story, and judges how it ended.
+
+use std::time::Duration;
+
+use jiff::{SignedDuration, Timestamp};
+use salvor_cluster::NodeFault;
+use salvor_page::{Caption, Kind};
+use tokio::time::sleep;
+
+use super::scenario::{Scenario, Step};
+use super::stage::Stage;
+use super::terminal::{Terminal, lasting};
+use super::workloads::{Missing, missing};
+
+/// How often the cluster is looked at.
+const LOOK: Duration = Duration::from_millis(500);
+/// How long a new cluster may take until all its work runs.
+const OPENING: Duration = Duration::from_secs(300);
+
+/// How a story ended.
+#[derive(Debug)]
+pub(super) struct Report {
+    /// What was not back when it should have been, by chapter.
+    pub(super) failures: Vec<String>,
+    /// How many pods' work came back, and how long the longest was away.
+    pub(super) came_back: usize,
+    pub(super) longest_away: SignedDuration,
+    /// For how long work ran in two places at once: on nodes that were cut off and ran on.
+    pub(super) ran_twice: SignedDuration,
+    pub(super) lasted: SignedDuration,
+}
+
+impl Report {
+    pub(super) fn all_recovered(&self) -> bool {
+        self.failures.is_empty()
+    }
+}
+
+/// Waits until all work runs for the first time.
+pub(super) async fn opening(
+    stage: &Stage,
+    scenario: &Scenario,
+    tell_time: impl Fn(Timestamp),
+) -> kube::Result<Missing> {
+    let deadline = stage.now() + OPENING;
+    loop {
+        tell_time(stage.now());
+        let missing = missing(&stage.client(), &scenario.work).await?;
+        if missing.nothing_is_short() || stage.now() > deadline {
+            return Ok(missing);
+        }
+        sleep(LOOK).await;
+    }
+}
+
+/// Plays all chapters.
+pub(super) async fn play(
+    stage: &Stage,
+    scenario: &Scenario,
+    terminal: &mut Terminal,
+) -> kube::Result<Report> {
+    let began = stage.now();
+    let chapters = scenario.steps.len() + 1;
+    let caption = |chapter: usize, title: &str, text: &str| Caption {
+        title: title.to_owned(),
+        text: text.to_owned(),
+        chapter,
+        chapters,
+    };
+    let mut failures = Vec::new();
+    turn(stage, terminal, caption(1, &scenario.title, &scenario.say));
+    for (index, step) in scenario.steps.iter().enumerate() {
+        wait(stage, terminal, stage.now() + step.after).await;
+        if step.expect_recovered {
+            let missing = missing(&stage.client(), &scenario.work).await?;
+            failures.extend(missing.short.iter().map(|short| format!("before \"{}\": {short}", step.title)));
+        }
+        turn(stage, terminal, caption(index + 2, &step.title, &step.say));
+        perform(stage, step).await;
+    }
+    let end = stage.now() + scenario.patience;
+    let missing = loop {
+        let missing = missing(&stage.client(), &scenario.work).await?;
+        if missing.nothing() || stage.now() >= end {
+            break missing;
+        }
+        wait(stage, terminal, stage.now() + LOOK).await;
+    };
+    terminal.catch_up(&stage.page, stage.now(), true);
+    failures.extend(missing.short.iter().map(|short| format!("at the end: {short}")));
+    failures.extend(missing.stuck.iter().map(|pod| format!("at the end: {pod} is stuck")));
+    if missing.unfinished > 0 {
+        failures.push(format!("at the end: {} batch Jobs are not done", missing.unfinished));
+    }
+    let back: Vec<_> = stage.page.moments().into_iter().filter(|m| m.kind == Kind::WorkBack).collect();
+    Ok(Report {
+        failures,
+        came_back: back.iter().map(|m| m.subjects.len()).sum(),
+        longest_away: back.iter().filter_map(|m| m.away).max().unwrap_or_default(),
+        ran_twice: stage.truth().ran_twice(stage.now()),
+        lasted: stage.now().duration_since(began),
+    })
+}
+
+fn turn(stage: &Stage, terminal: &mut Terminal, caption: Caption) {
+    terminal.catch_up(&stage.page, stage.now(), true);
+    terminal.chapter(&caption);
+    stage.page.turn_page(caption);
+}
+
+async fn perform(stage: &Stage, step: &Step) {
+    let Some((fault, nodes)) = &step.strike else { return };
+    let words = match fault {
+        NodeFault::Crash => "switched off",
+        NodeFault::Partition => "cut off",
+        NodeFault::Heal => "healed",
+        NodeFault::Reboot => "restarted",
+    };
+    let is = if nodes.len() == 1 { "is" } else { "are" };
+    stage.page.tell(&format!("{} {is} {words}", nodes.join(", ")));
+    stage.strike(*fault, nodes).await;
+}
+
+/// Lets time pass, and tells what happens meanwhile.
+async fn wait(stage: &Stage, terminal: &mut Terminal, until: Timestamp) {
+    while stage.now() < until {
+        let left = Duration::try_from(until.duration_since(stage.now())).unwrap_or_default();
+        sleep(left.min(LOOK)).await;
+        terminal.catch_up(&stage.page, stage.now(), false);
+    }
+}
+
+/// Tells what happens, for ever.
+pub(super) async fn go_on<E>(stage: &Stage, terminal: &mut Terminal) -> Result<(), E> {
+    loop {
+        wait(stage, terminal, stage.now() + LOOK).await;
+    }
+}
+
+/// Says how it ended.
+pub(super) fn tell(report: &Report, terminal: &Terminal, with_salvor: bool) {
+    let seconds = |d: SignedDuration| lasting(Duration::try_from(d).unwrap_or_default());
+    terminal.line("");
+    if report.all_recovered() {
+        terminal.outcome(true, "Everything recovered.");
+    } else {
+        terminal.outcome(false, "Not everything recovered:");
+        for failure in &report.failures {
+            terminal.line(&format!("  {failure}"));
+        }
+    }
+    let back = report.came_back;
+    terminal.line(&format!(
+        "  {back} pods' work came back, the last of it {} after its node was lost.",
+        seconds(report.longest_away)
+    ));
+    if report.ran_twice > SignedDuration::ZERO {
+        terminal.line(&format!(
+            "  Work ran in two places for {} in sum: machines that are cut off run on, and nobody can see it. Its owners \
+             agreed to that.",
+            seconds(report.ran_twice)
+        ));
+    } else {
+        terminal.line("  Nothing ran twice.");
+    }
+    terminal.line(&format!("  The story took {} of the cluster's time.", seconds(report.lasted)));
+    if !with_salvor {
+        terminal.line("  Salvor was not there. Try the same without --without-salvor.");
+    }
+}

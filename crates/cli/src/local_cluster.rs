@@ -1,0 +1,261 @@
+//! `salvor cluster`: a cluster in memory, for tests; and `salvor cluster fault`, which makes its nodes fail.
+
+use std::collections::BTreeSet;
+use std::fs;
+use std::io::{self, Write};
+use std::net::SocketAddr;
+use std::os::unix::fs::OpenOptionsExt;
+use std::path::{Path, PathBuf};
+use std::str::FromStr;
+use std::time::Duration;
+
+use jiff::Timestamp;
+use salvor_api::{GoDuration, ParseGoDurationError};
+use salvor_cluster::{FaultError, LocalCluster, NodeFault, Options, StartError, inject, zoned};
+use salvor_embedded::{Loop, LoopOptions, NodeLifecycleTimers, ServerError, Settings, UnknownLoop};
+use salvor_nodes::Timers;
+use tokio::signal::unix::{SignalKind, signal};
+
+use crate::cluster::{Cluster, Source};
+use crate::error::{CliError, story};
+
+/// Requests are answered one by one; the rest of the work is TLS.
+const WORKER_THREADS: usize = 2;
+
+#[derive(Debug, clap::Args)]
+#[command(args_conflicts_with_subcommands = true)]
+pub(crate) struct LocalClusterArgs {
+    #[command(subcommand)]
+    command: Option<Command>,
+    #[command(flatten)]
+    start: StartArgs,
+}
+
+#[derive(Debug, clap::Subcommand)]
+enum Command {
+    /// Make a node of a running `salvor cluster` fail, or heal
+    Fault(FaultArgs),
+}
+
+#[derive(Debug, clap::Args)]
+struct StartArgs {
+    /// How many simulated nodes it has
+    #[arg(long, value_name = "N", default_value_t = 3)]
+    nodes: usize,
+    /// How many zones they are dealt out to
+    #[arg(long, value_name = "N", default_value_t = 1)]
+    zones: usize,
+    /// The control loops that run, separated by commas, or `none` [default: all]
+    #[arg(long, value_name = "LIST")]
+    loops: Option<ChosenLoops>,
+    /// The address to serve the API on; port 0 is any free one
+    #[arg(long, value_name = "ADDR", default_value = "127.0.0.1:0")]
+    listen: SocketAddr,
+    /// Where to write the kubeconfig; whoever can read it may do everything [default: a temporary file]
+    #[arg(long, value_name = "FILE")]
+    kubeconfig_out: Option<PathBuf>,
+    /// How long a node may be silent before it is marked as lost
+    #[arg(long, value_name = "DURATION", default_value = "50s", value_parser = grace_period)]
+    node_grace_period: Duration,
+}
+
+#[derive(Debug, clap::Args)]
+struct FaultArgs {
+    /// The node
+    node: String,
+    /// What happens to it: crash, partition, heal or reboot
+    fault: NodeFault,
+    /// The kubeconfig file that `salvor cluster` wrote [env: KUBECONFIG]
+    #[arg(long, value_name = "FILE")]
+    kubeconfig: Option<PathBuf>,
+}
+
+/// Shorter, the nodes would do nothing but renew their leases; longer, nobody waits for a test.
+fn grace_period(text: &str) -> Result<Duration, String> {
+    let duration: GoDuration = text.parse().map_err(|error: ParseGoDurationError| error.to_string())?;
+    let (least, most) = (Duration::from_secs(1), Duration::from_secs(24 * 3600));
+    if (least..=most).contains(&duration.to_std()) {
+        Ok(duration.to_std())
+    } else {
+        Err(format!("{duration} is not between 1s and 24h"))
+    }
+}
+
+/// The loops of a list, or none.
+#[derive(Debug, Clone)]
+struct ChosenLoops(BTreeSet<Loop>);
+
+impl FromStr for ChosenLoops {
+    type Err = UnknownLoop;
+
+    fn from_str(text: &str) -> Result<Self, UnknownLoop> {
+        if text == "none" {
+            return Ok(Self(BTreeSet::new()));
+        }
+        text.split(',').map(|name| name.trim().parse()).collect::<Result<_, _>>().map(Self)
+    }
+}
+
+/// Why there is no cluster.
+#[derive(Debug, thiserror::Error)]
+pub(crate) enum LocalClusterError {
+    #[error(transparent)]
+    Serve(#[from] ServerError),
+    #[error(transparent)]
+    Start(#[from] StartError),
+    #[error("cannot write the kubeconfig {}: {source}", path.display())]
+    Kubeconfig { path: PathBuf, source: io::Error },
+    #[error("{cluster}: {source}")]
+    Fault {
+        source: FaultError,
+        /// Where was asked.
+        cluster: String,
+    },
+}
+
+pub(crate) fn execute(args: LocalClusterArgs) -> Result<(), CliError> {
+    let runtime = tokio::runtime::Builder::new_multi_thread()
+        .worker_threads(WORKER_THREADS)
+        .enable_all()
+        .build()
+        .map_err(CliError::Start)?;
+    let outcome = runtime.block_on(async {
+        match args.command {
+            Some(Command::Fault(args)) => fault(&args).await,
+            None => run(args.start).await,
+        }
+    });
+    runtime.shutdown_background();
+    outcome
+}
+
+async fn run(args: StartArgs) -> Result<(), CliError> {
+    // Heard from the first moment on: a file that was written is also removed.
+    let mut interrupt = signal(SignalKind::interrupt()).map_err(CliError::Start)?;
+    let mut terminate = signal(SignalKind::terminate()).map_err(CliError::Start)?;
+    let loops = args.loops.map_or_else(|| Loop::ALL.into(), |chosen| chosen.0);
+    let cluster = LocalCluster::start(options(args.node_grace_period, loops.clone()))
+        .await
+        .map_err(LocalClusterError::from)?;
+    let server = cluster.serve(args.listen).await.map_err(LocalClusterError::from)?;
+    let nodes = cluster.fleet().add(zoned(args.nodes, args.zones)).await;
+    nodes.map_err(|error| LocalClusterError::Start(error.into()))?;
+    let kubeconfig = KubeconfigFile::write(args.kubeconfig_out.as_deref(), server.kubeconfig())?;
+    say(&format!(
+        "A Kubernetes API in memory, for tests only: nothing is kept, and its nodes are simulated.\n\
+         {nodes} in {zones}; loops: {loops}\n\
+         https://{address}\n\
+         export KUBECONFIG={file}\n\
+         Ctrl-C ends it.",
+        nodes = count(args.nodes, "node"),
+        zones = count(args.zones.max(1), "zone"),
+        loops = if loops.is_empty() {
+            "none".to_owned()
+        } else {
+            loops.iter().map(|known| known.name()).collect::<Vec<_>>().join(", ")
+        },
+        address = server.address(),
+        file = kubeconfig.path.display(),
+    ));
+    tokio::select! {
+        _ = interrupt.recv() => {}
+        _ = terminate.recv() => {}
+    }
+    drop(kubeconfig);
+    drop(server);
+    cluster.stop().await;
+    Ok(())
+}
+
+fn options(grace: Duration, loops: BTreeSet<Loop>) -> Options {
+    let node_lifecycle = NodeLifecycleTimers {
+        monitor_period: grace / 10,
+        grace_period: grace,
+        startup_grace_period: grace + grace / 5,
+        ..NodeLifecycleTimers::default()
+    };
+    Options {
+        api: Settings { seed: seed(), start: Timestamp::now(), ..Settings::default() },
+        loops: LoopOptions { loops, node_lifecycle, ..LoopOptions::default() },
+        kubelets: Timers { lease_renewal: grace / 5, ..Timers::default() },
+    }
+}
+
+/// Two clusters on one machine should not have the same UIDs.
+fn seed() -> u64 {
+    let nanoseconds = Timestamp::now().as_nanosecond().to_le_bytes();
+    let low = u64::from_le_bytes(std::array::from_fn(|index| nanoseconds[index]));
+    low ^ u64::from(std::process::id())
+}
+
+fn count(number: usize, what: &str) -> String {
+    if number == 1 { format!("1 {what}") } else { format!("{number} {what}s") }
+}
+
+fn say(text: &str) {
+    // Whether anybody reads it changes nothing.
+    let _ = writeln!(io::stderr().lock(), "{text}");
+}
+
+/// The kubeconfig on disk. One in a file of our own choice is removed at the end.
+pub(crate) struct KubeconfigFile {
+    path: PathBuf,
+    is_ours: bool,
+}
+
+impl KubeconfigFile {
+    /// Where it is.
+    pub(crate) fn path(&self) -> &Path {
+        &self.path
+    }
+
+    /// Writes it for its owner's eyes only, and in one step: whoever waits for the file never sees half of it.
+    pub(crate) fn write(chosen: Option<&Path>, text: &str) -> Result<Self, LocalClusterError> {
+        let is_ours = chosen.is_none();
+        let path = chosen.map_or_else(
+            || std::env::temp_dir().join(format!("salvor-cluster-{}.kubeconfig", std::process::id())),
+            Path::to_owned,
+        );
+        let mut draft = path.clone().into_os_string();
+        draft.push(format!(".{}", std::process::id()));
+        let draft = PathBuf::from(draft);
+        let written = fs::OpenOptions::new()
+            .write(true)
+            .create_new(true)
+            .mode(0o600)
+            .open(&draft)
+            .and_then(|mut file| file.write_all(text.as_bytes()))
+            .and_then(|()| fs::rename(&draft, &path));
+        match written {
+            Ok(()) => Ok(Self { path, is_ours }),
+            Err(source) => {
+                // It may never have been made.
+                let _ = fs::remove_file(&draft);
+                Err(LocalClusterError::Kubeconfig { path, source })
+            }
+        }
+    }
+}
+
+impl Drop for KubeconfigFile {
+    fn drop(&mut self) {
+        if self.is_ours {
+            // Somebody may have removed it already.
+            let _ = fs::remove_file(&self.path);
+        }
+    }
+}
+
+async fn fault(args: &FaultArgs) -> Result<(), CliError> {
+    let cluster = Cluster::load(&Source::find(args.kubeconfig.as_deref())).await?;
+    match inject(&cluster.client()?, &args.node, args.fault).await {
+        Ok(()) => Ok(()),
+        Err(FaultError::Api(error)) if !matches!(error, kube::Error::Api(_)) => {
+            Err(cluster.unreachable(story(&error)).into())
+        }
+        Err(source) => {
+            let cluster = cluster.config.cluster_url.to_string();
+            Err(LocalClusterError::Fault { source, cluster }.into())
+        }
+    }
+}

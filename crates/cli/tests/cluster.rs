@@ -1,0 +1,176 @@
+//! `salvor cluster` as a person has it: a process, a kubeconfig, kubectl, and a second terminal.
+
+// A test that cannot set its stage has failed.
+#![allow(clippy::unwrap_used)]
+
+use std::os::unix::fs::PermissionsExt;
+use std::path::{Path, PathBuf};
+use std::time::Duration;
+
+use salvor_testkit::{Kubectl, Program, wait};
+
+const SALVOR: &str = env!("CARGO_BIN_EXE_salvor");
+
+/// A running `salvor cluster`.
+struct Local {
+    program: Program,
+    folder: tempfile::TempDir,
+}
+
+impl Local {
+    async fn start(arguments: &[&str]) -> Self {
+        let folder = tempfile::tempdir().unwrap();
+        let kubeconfig = folder.path().join("kubeconfig");
+        let out = format!("--kubeconfig-out={}", kubeconfig.display());
+        let all = ["cluster", &out].into_iter().chain(arguments.iter().copied());
+        let program = Program::start(Path::new(SALVOR), all, &[]);
+        let local = Self { program, folder };
+        local.says("Ctrl-C ends it").await;
+        local
+    }
+
+    fn kubeconfig(&self) -> PathBuf {
+        self.folder.path().join("kubeconfig")
+    }
+
+    fn kubectl(&self) -> Kubectl {
+        Kubectl::with(&self.kubeconfig(), &self.folder.path().join("cache")).unwrap()
+    }
+
+    async fn kubectl_says(&self, line: &str) -> String {
+        let words: Vec<&str> = line.split(' ').collect();
+        self.kubectl().run(&words).await.unwrap()
+    }
+
+    fn write(&self, name: &str, text: &str) -> String {
+        let path = self.folder.path().join(name);
+        std::fs::write(&path, text).unwrap();
+        path.display().to_string()
+    }
+
+    /// Waits until it has said this; polled, because output is no watch.
+    async fn says(&self, text: &str) {
+        let until = wait::patience().until(async {
+            while !self.program.output().contains(text) {
+                assert!(!self.program.has_ended(), "it ended:\n{}", self.program.output());
+                tokio::time::sleep(Duration::from_millis(10)).await;
+            }
+        });
+        assert!(until.await.is_some(), "it never said {text:?}:\n{}", self.program.output());
+    }
+
+    async fn fault(&self, node: &str, fault: &str) -> (Option<i32>, String) {
+        let kubeconfig = format!("--kubeconfig={}", self.kubeconfig().display());
+        salvor(&["cluster", "fault", node, fault, &kubeconfig]).await
+    }
+}
+
+async fn salvor(arguments: &[&str]) -> (Option<i32>, String) {
+    let program = Program::start(Path::new(SALVOR), arguments, &[]);
+    (program.exit_code().await, program.output())
+}
+
+const POD: &str = "
+apiVersion: v1
+kind: Pod
+metadata: {name: web, labels: {app: web}}
+spec:
+  terminationGracePeriodSeconds: 1
+  containers: [{name: main, image: web}]
+  tolerations:
+  - {key: node.kubernetes.io/unreachable, operator: Exists, effect: NoExecute, tolerationSeconds: 1}
+";
+
+#[tokio::test]
+async fn kubectl_runs_a_pod_and_a_second_terminal_makes_its_node_fail() {
+    let local = Local::start(&["--nodes=3", "--zones=3", "--node-grace-period=2s"]).await;
+    let mode = std::fs::metadata(local.kubeconfig()).unwrap().permissions().mode();
+    assert_eq!(mode & 0o777, 0o600, "a key to everything is for its owner only");
+    assert!(local.program.output().contains("for tests only"));
+
+    let nodes = local.kubectl_says("get nodes -L topology.kubernetes.io/zone").await;
+    assert_eq!(nodes.lines().count(), 4, "{nodes}");
+    local.kubectl_says("wait --for=condition=Ready node/node-1 --timeout=20s").await;
+    let manifest = local.write("pod.yaml", POD);
+    local.kubectl_says(&format!("apply -f {manifest}")).await;
+    local.kubectl_says("wait --for=condition=Ready pod/web --timeout=20s").await;
+    let node = local.kubectl_says("get pod web -o jsonpath={.spec.nodeName}").await;
+
+    assert_eq!(local.fault(&node, "partition").await, (Some(0), String::new()));
+    local.kubectl_says(&format!("wait --for=condition=Ready=Unknown node/{node} --timeout=20s")).await;
+    local.kubectl_says("wait --for=jsonpath={.metadata.deletionTimestamp} pod/web --timeout=20s").await;
+    let taints = local.kubectl_says(&format!("get node {node} -o jsonpath={{.spec.taints[*].key}}")).await;
+    assert!(taints.contains("node.kubernetes.io/unreachable"), "{taints}");
+    let events = local.kubectl_says("get events").await;
+    for reason in ["Scheduled", "NodeNotReady", "TaintManagerEviction"] {
+        assert!(events.contains(reason), "{reason} is not among\n{events}");
+    }
+    assert_eq!(local.fault(&node, "heal").await, (Some(0), String::new()));
+    local.kubectl_says("wait --for=delete pod/web --timeout=20s").await;
+    local.kubectl_says(&format!("wait --for=condition=Ready node/{node} --timeout=20s")).await;
+
+    let (code, complaint) = local.fault("nobody", "crash").await;
+    assert_eq!(code, Some(1));
+    assert!(complaint.contains("\"nobody\"") && complaint.contains("node-1"), "{complaint}");
+    let (code, complaint) = local.fault("node-1", "melt").await;
+    assert_eq!(code, Some(2));
+    assert!(
+        complaint.contains("\"melt\"") && complaint.contains("crash, partition, heal, reboot"),
+        "{complaint}"
+    );
+
+    local.program.signal("TERM");
+    assert_eq!(local.program.exit_code().await, Some(0), "{}", local.program.output());
+}
+
+#[tokio::test]
+async fn without_loops_nothing_moves_by_itself() {
+    let local = Local::start(&["--loops=none", "--nodes=1"]).await;
+    local.says("loops: none").await;
+    let manifest = local.write("pod.yaml", POD);
+    local.kubectl_says(&format!("apply -f {manifest}")).await;
+    let taints = local.kubectl_says("get node node-1 -o jsonpath={.spec.taints[*].key}").await;
+    assert_eq!(taints, "node.kubernetes.io/not-ready", "nobody took the first taint away");
+    assert_eq!(local.kubectl_says("get pod web -o jsonpath={.spec.nodeName}").await, "");
+    local.program.signal("INT");
+    assert_eq!(local.program.exit_code().await, Some(0));
+}
+
+#[tokio::test]
+async fn what_cannot_be_had_is_named() {
+    let taken = std::net::TcpListener::bind("127.0.0.1:0").unwrap();
+    let address = taken.local_addr().unwrap().to_string();
+    let folder = tempfile::tempdir().unwrap();
+    let nowhere = folder.path().join("no/such/folder").display().to_string();
+    for (arguments, code, words) in [
+        (vec!["--listen", &address], 1, vec![address.as_str(), "in use"]),
+        (vec!["--kubeconfig-out", &nowhere], 1, vec![nowhere.as_str(), "No such file"]),
+        (vec!["--loops", "scheduler,magic"], 2, vec!["\"magic\"", "scheduler, node-lifecycle"]),
+        (vec!["--node-grace-period", "0s"], 2, vec!["0s", "between 1s and 24h"]),
+        (vec!["--listen", "here"], 2, vec!["here", "--listen"]),
+    ] {
+        let all: Vec<&str> = ["cluster"].into_iter().chain(arguments).collect();
+        let (exit, complaint) = salvor(&all).await;
+        assert_eq!(exit, Some(code), "{all:?}: {complaint}");
+        for word in words {
+            assert!(complaint.contains(word), "{all:?}: {word:?} is not in {complaint}");
+        }
+    }
+}
+
+#[tokio::test]
+async fn without_a_file_it_makes_one_and_takes_it_away() {
+    let program = Program::start(Path::new(SALVOR), ["cluster", "--nodes=0"], &[]);
+    let until = wait::patience().until(async {
+        while !program.output().contains("Ctrl-C ends it") {
+            tokio::time::sleep(Duration::from_millis(10)).await;
+        }
+    });
+    assert!(until.await.is_some(), "{}", program.output());
+    let output = program.output();
+    let file = output.lines().find_map(|line| line.strip_prefix("export KUBECONFIG=")).unwrap();
+    assert!(Path::new(file).exists());
+    program.signal("TERM");
+    assert_eq!(program.exit_code().await, Some(0));
+    assert!(!Path::new(file).exists(), "{file} is left behind");
+}

@@ -1,0 +1,167 @@
+//! `salvor demo`, as a person or a script starts it.
+
+#![allow(clippy::unwrap_used, reason = "helpers of tests fail as tests do")]
+
+use std::fs;
+use std::net::TcpListener;
+use std::path::Path;
+use std::process::{Command, Output};
+use std::time::Duration;
+
+use salvor_testkit::browser::{Browser, Looks};
+use salvor_testkit::{Kubectl, Program};
+use tempfile::TempDir;
+
+/// Long enough for a person, short enough for a test.
+const SHORT: &str = "\
+title: One node
+zones: 2
+nodesPerZone: 2
+work: {training: 3, database: 2, website: 2, batch: 3}
+patience: 20m
+steps:
+- {after: 20s, title: Off, crash: {zone: b}}
+- {after: 5m, title: Back, expect: recovered, heal: {zone: b}}
+";
+
+fn demo(arguments: &[&str]) -> Output {
+    let mut command = Command::new(env!("CARGO_BIN_EXE_salvor"));
+    command.arg("demo").args(arguments).env_clear().output().unwrap()
+}
+
+fn file(text: &str) -> (TempDir, String) {
+    let folder = tempfile::tempdir().unwrap();
+    let path = folder.path().join("scenario.yaml");
+    fs::write(&path, text).unwrap();
+    let path = path.to_str().unwrap().to_owned();
+    (folder, path)
+}
+
+fn texts(output: &Output) -> (String, String) {
+    let text = |bytes: &[u8]| String::from_utf8(bytes.to_vec()).unwrap();
+    (text(&output.stdout), text(&output.stderr))
+}
+
+#[test]
+fn the_built_in_story_recovers_and_without_salvor_it_does_not() {
+    let output = demo(&["--once"]);
+    let (told, complained) = texts(&output);
+    assert_eq!(output.status.code(), Some(0), "{told}{complained}");
+    assert_eq!(complained, "");
+    for part in
+        ["Zone b is cut off", "is stuck", "Salvor declared dead", "run again", "Everything recovered."]
+    {
+        assert!(told.contains(part), "no {part:?} in {told}");
+    }
+    assert!(!told.contains('\x1b'), "no colours without a terminal");
+
+    let output = demo(&["--once", "--without-salvor"]);
+    let (told, _) = texts(&output);
+    assert_eq!(output.status.code(), Some(1), "{told}");
+    assert!(told.contains("Not everything recovered:") && told.contains("training runs"), "{told}");
+    assert!(!told.contains("Salvor declared dead"), "{told}");
+}
+
+#[test]
+fn the_same_story_is_told_in_the_same_words_twice() {
+    let (_folder, path) = file(SHORT);
+    let arguments = ["--once", "--scenario", &path];
+    let (first, _) = texts(&demo(&arguments));
+    assert!(first.contains("Everything recovered.") && first.contains("Nothing ran twice."), "{first}");
+    assert_eq!(first, texts(&demo(&arguments)).0);
+}
+
+#[test]
+fn a_bad_scenario_is_told_with_line_field_and_remedy() {
+    let (_folder, path) = file("title: t\nsteps:\n- {after: soon, title: x}\n");
+    let output = demo(&["--once", "--scenario", &path]);
+    let (told, complained) = texts(&output);
+    assert_eq!((output.status.code(), told.as_str()), (Some(1), ""));
+    assert!(complained.contains(&path) && complained.contains("line 3: steps[0].after: "), "{complained}");
+    let (_, complained) = texts(&demo(&["--scenario", "/nonexistent"]));
+    assert!(complained.contains("cannot read the scenario /nonexistent"), "{complained}");
+    let output = demo(&["--speed", "0"]);
+    assert_eq!(output.status.code(), Some(2));
+    assert!(texts(&output).1.contains("write a number from 0.1 to 60"));
+}
+
+#[test]
+fn a_port_that_was_asked_for_and_is_taken_is_an_error() {
+    let taken = TcpListener::bind("127.0.0.1:0").unwrap();
+    let address = taken.local_addr().unwrap().to_string();
+    let output = demo(&["--page", &address]);
+    let (_, complained) = texts(&output);
+    assert_eq!(output.status.code(), Some(1));
+    assert!(complained.contains(&format!("cannot show the page on {address} (--page)")), "{complained}");
+}
+
+struct Live {
+    program: Program,
+    folder: TempDir,
+    page: String,
+}
+
+impl Live {
+    /// A demo on which nothing happens by itself.
+    async fn start() -> Self {
+        let folder = tempfile::tempdir().unwrap();
+        let scenario = folder.path().join("scenario.yaml");
+        let quiet = "title: Quiet\nzones: 2\nnodesPerZone: 2\nwork: {training: 4, batch: 0}\nsteps: []\npatience: 0s\n";
+        fs::write(&scenario, quiet).unwrap();
+        let kubeconfig = folder.path().join("kubeconfig");
+        let arguments = [
+            "demo".as_ref(),
+            "--speed=40".as_ref(),
+            "--page=127.0.0.1:0".as_ref(),
+            "--scenario".as_ref(),
+            scenario.as_os_str(),
+            "--kubeconfig-out".as_ref(),
+            kubeconfig.as_os_str(),
+        ];
+        let program = Program::start(Path::new(env!("CARGO_BIN_EXE_salvor")), arguments, &[]);
+        let page = loop {
+            let said = program.output();
+            let url = said.split_whitespace().find(|word| word.starts_with("http://")).map(str::to_owned);
+            if let Some(url) = url.filter(|_| said.contains("Ctrl-C")) {
+                break url;
+            }
+            assert!(!program.has_ended(), "{said}");
+            tokio::time::sleep(Duration::from_millis(20)).await;
+        };
+        Self { program, folder, page }
+    }
+}
+
+#[tokio::test]
+async fn a_click_kills_a_node_and_its_work_is_seen_to_come_back() {
+    let live = Live::start().await;
+    let browser = Browser::start().await;
+    browser.look(Looks { dark: false, width: 1440, height: 1000 }).await;
+    browser.open(&live.page).await;
+    let busy = ".node:has(.pod.running.Job)";
+    browser.until("training runs", &format!("document.querySelectorAll('{busy}').length > 1")).await;
+    browser.click(busy).await;
+    browser.click("[data-fault='crash']").await;
+    browser.until("the node is silent", "document.querySelector('.node.unreachable') !== null").await;
+    browser.until("its pod is stuck", "document.querySelector('.pod.stuck') !== null").await;
+    browser.until("Salvor says why it waits", "document.querySelector('.cases .Wait') !== null").await;
+    browser.until("Salvor acts", "document.querySelector('#happened .did') !== null").await;
+    browser.until("the work is back", "document.querySelector('#happened .workBack') !== null").await;
+    browser.until("nothing is stuck", "document.querySelectorAll('.cases li').length === 0").await;
+    browser.click("[data-fault='heal']").await;
+    browser.until("the node is back", "document.querySelector('.node.unreachable') === null").await;
+    assert_eq!(browser.console().await, Vec::<String>::new());
+    browser.close().await;
+}
+
+#[tokio::test]
+async fn kubectl_works_on_it_and_a_signal_ends_it_cleanly() {
+    let live = Live::start().await;
+    let cache = live.folder.path().join("cache");
+    let kubectl = Kubectl::with(&live.folder.path().join("kubeconfig"), &cache).unwrap();
+    let nodes = kubectl.run(&["get", "nodes", "--no-headers"]).await.unwrap();
+    assert_eq!(nodes.lines().count(), 4, "{nodes}");
+    assert!(nodes.lines().all(|line| line.contains(" Ready ")), "{nodes}");
+    live.program.signal("INT");
+    assert_eq!(live.program.exit_code().await, Some(0), "{}", live.program.output());
+}

@@ -1,0 +1,195 @@
+//! A Job's spec and what happens to it and its pods, drawn from a seed.
+
+use serde_json::{Value, json};
+
+use crate::stage::{blocked_template, template};
+
+/// What happens to a Job or to the n-th of its pods.
+#[derive(Clone, Debug)]
+pub(super) enum Happening {
+    Succeeds(usize),
+    Fails(usize, i32),
+    IsReady(usize),
+    /// Its container failed so often and was restarted in place.
+    Restarts(usize, i32),
+    /// It fails, and says that it was disrupted.
+    IsDisrupted(usize),
+    IsDeleted(usize),
+    /// Its node falls silent, and it is evicted: it is told to end, and nobody hears that.
+    LosesItsNode(usize),
+    /// The n-th of the pods that are terminating ends.
+    Ends(usize, i32),
+    /// The node of the n-th of the pods that are terminating is removed: the pod is declared failed and deleted for good.
+    IsCollected(usize),
+    /// All that is terminating goes away without a word.
+    Vanish,
+    Suspend,
+    Resume,
+    Parallelism(i32),
+    Resize(i32),
+    BackoffLimit(i32),
+    /// The Job's time is over.
+    Deadline,
+    Policy(&'static str),
+}
+
+/// What keeps a pod that is deleted from going at once.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub(super) enum Held {
+    /// A finalizer of somebody else's.
+    ByFinalizer,
+    /// Its kubelet, which is played by the test: a deletion is a request, and has its grace.
+    ByKubelet,
+}
+
+#[derive(Clone, Debug)]
+pub(super) struct History {
+    pub(super) seed: u64,
+    pub(super) held: Held,
+    pub(super) spec: Value,
+    pub(super) happenings: Vec<Happening>,
+}
+
+/// A small generator of numbers, the same from the same seed everywhere.
+struct Dice(u64);
+
+impl Dice {
+    fn roll(&mut self, sides: u64) -> u64 {
+        self.0 = self.0.wrapping_add(0x9e37_79b9_7f4a_7c15);
+        let mut mixed = self.0;
+        mixed = (mixed ^ (mixed >> 30)).wrapping_mul(0xbf58_476d_1ce4_e5b9);
+        mixed = (mixed ^ (mixed >> 27)).wrapping_mul(0x94d0_49bb_1331_11eb);
+        (mixed ^ (mixed >> 31)) % sides
+    }
+
+    fn up_to(&mut self, most: u64) -> i32 {
+        i32::try_from(self.roll(most + 1)).unwrap()
+    }
+
+    fn happens(&mut self, times: u64, of: u64) -> bool {
+        self.roll(of) < times
+    }
+
+    fn position(&mut self) -> usize {
+        usize::try_from(self.roll(8)).unwrap()
+    }
+
+    fn policy(&mut self) -> &'static str {
+        if self.happens(1, 2) { "Failed" } else { "TerminatingOrFailed" }
+    }
+}
+
+impl History {
+    /// The history of this number, with all its pods on this node.
+    pub(super) fn draw(seed: u64, node: &str) -> Self {
+        let mut dice = Dice(seed);
+        let held = if dice.happens(1, 2) { Held::ByKubelet } else { Held::ByFinalizer };
+        let mut spec = json!({
+            "parallelism": 1 + dice.up_to(2), "completions": 1 + dice.up_to(3), "backoffLimit": dice.up_to(5),
+            "template": template_on(node, held),
+        });
+        let indexed = dice.happens(1, 2);
+        if indexed {
+            index(&mut spec, &mut dice);
+        } else if dice.happens(1, 5) {
+            spec["completions"] = Value::Null;
+        }
+        if dice.happens(1, 4) {
+            spec["podFailurePolicy"] = failure_policy(&spec, &mut dice);
+        } else if dice.happens(2, 3) {
+            spec["podReplacementPolicy"] = dice.policy().into();
+        }
+        if dice.happens(1, 8) {
+            spec["suspend"] = true.into();
+        }
+        if spec["podFailurePolicy"].is_null() && dice.happens(1, 6) {
+            spec["template"]["spec"]["restartPolicy"] = "OnFailure".into();
+        }
+        let kinds = Kinds {
+            resizes: indexed && spec["parallelism"] == spec["completions"],
+            any_policy: spec["podFailurePolicy"].is_null(),
+            restarts: spec["template"]["spec"]["restartPolicy"] == "OnFailure",
+        };
+        let happenings = (0..3 + dice.roll(6)).map(|_| kinds.draw(&mut dice)).collect();
+        Self { seed, held, spec, happenings }
+    }
+}
+
+fn index(spec: &mut Value, dice: &mut Dice) {
+    spec["completionMode"] = "Indexed".into();
+    if dice.happens(1, 3) {
+        spec["parallelism"] = spec["completions"].clone();
+    }
+    if dice.happens(1, 3) {
+        spec["backoffLimitPerIndex"] = dice.up_to(2).into();
+        if dice.happens(1, 2) {
+            spec["maxFailedIndexes"] = dice.up_to(1).into();
+        }
+    }
+    if dice.happens(1, 4) {
+        let rule = if dice.happens(1, 2) {
+            json!({"succeededCount": 1})
+        } else {
+            let last = spec["completions"].as_u64().unwrap() - 1;
+            json!({"succeededIndexes": dice.up_to(last.min(1)).to_string()})
+        };
+        spec["successPolicy"] = json!({ "rules": [rule] });
+    }
+}
+
+fn failure_policy(spec: &Value, dice: &mut Dice) -> Value {
+    let per_index = !spec["backoffLimitPerIndex"].is_null();
+    let action = if per_index && dice.happens(1, 2) { "FailIndex" } else { "FailJob" };
+    json!({"rules": [
+        {"action": "Ignore", "onPodConditions": [{"type": "DisruptionTarget", "status": "True"}]},
+        {"action": action, "onExitCodes": {"operator": "In", "values": [42]}},
+    ]})
+}
+
+/// All pods are on a node: of those on none, another controller takes away what is being deleted, when it likes.
+fn template_on(node: &str, held: Held) -> Value {
+    let mut template = match held {
+        Held::ByFinalizer => blocked_template(),
+        Held::ByKubelet => template(),
+    };
+    let spec = &mut template["spec"];
+    spec["nodeName"] = node.into();
+    // Nobody renews the node's lease, and nobody is to be evicted for that.
+    spec["tolerations"] = json!([{"operator": "Exists"}]);
+    if held == Held::ByFinalizer {
+        spec["terminationGracePeriodSeconds"] = 0.into();
+    }
+    template
+}
+
+/// What may happen to Jobs of one kind.
+struct Kinds {
+    resizes: bool,
+    any_policy: bool,
+    restarts: bool,
+}
+
+impl Kinds {
+    fn draw(&self, dice: &mut Dice) -> Happening {
+        match dice.roll(28) {
+            0..=5 => Happening::Succeeds(dice.position()),
+            6..=8 => Happening::Fails(dice.position(), if dice.happens(1, 3) { 42 } else { 1 }),
+            9 => Happening::IsReady(dice.position()),
+            10 if self.restarts => Happening::Restarts(dice.position(), 1 + dice.up_to(3)),
+            10 | 11 => Happening::IsDisrupted(dice.position()),
+            12..=14 => Happening::IsDeleted(dice.position()),
+            15 | 16 => Happening::LosesItsNode(dice.position()),
+            17 | 18 => Happening::Ends(dice.position(), dice.up_to(1)),
+            19 => Happening::IsCollected(dice.position()),
+            20 => Happening::Vanish,
+            21 => Happening::Suspend,
+            22 => Happening::Resume,
+            23 if self.resizes => Happening::Resize(1 + dice.up_to(3)),
+            23 => Happening::Parallelism(dice.up_to(4)),
+            24 => Happening::BackoffLimit(dice.up_to(4)),
+            25 => Happening::Deadline,
+            _ if self.any_policy => Happening::Policy(dice.policy()),
+            _ => Happening::Succeeds(dice.position()),
+        }
+    }
+}

@@ -1,0 +1,196 @@
+//! Jobs as people and other controllers use them: kubectl, CronJob, quota, and an installation with no right too many.
+
+use k8s_openapi::api::{
+    batch::v1::{CronJob, Job},
+    core::v1::ResourceQuota,
+    rbac::v1::PolicyRule,
+};
+use kube::{Api, ResourceExt, api::PostParams};
+use salvor_testkit::{
+    ControlPlane, wait,
+    workloads::{PodShape, job},
+};
+use serde_json::{Value, json};
+
+use crate::stage::{Stage, salvor_as, template};
+
+/// What scripts do: create, wait, read the status, describe.
+#[tokio::test]
+async fn kubectl_waits_for_jobs_and_describes_them() {
+    let stage = Stage::new("kubectl").await;
+    let _fleet = stage.arena.fleet(1).await;
+    let kubectl = stage.arena.kubectl();
+    let spec = json!({"completions": 2, "parallelism": 2, "completionMode": "Indexed", "managedBy": "salvor.dev/job-controller"});
+    let shape = PodShape::new().script("run-for", "300ms");
+    stage.jobs.create(&PostParams::default(), &job("good", spec.clone(), &shape)).await.unwrap();
+    let mut limited = spec;
+    limited["backoffLimit"] = 0.into();
+    let shape = shape.script("exit-code", "3");
+    stage.jobs.create(&PostParams::default(), &job("bad", limited, &shape)).await.unwrap();
+
+    kubectl.run(&["wait", "--for=condition=Complete", "job/good", "--timeout=80s"]).await.unwrap();
+    kubectl.run(&["wait", "--for=condition=Failed", "job/bad", "--timeout=80s"]).await.unwrap();
+    kubectl
+        .run(&["wait", "--for=jsonpath={.status.succeeded}=2", "job/good", "--timeout=80s"])
+        .await
+        .unwrap();
+    let table = kubectl.run(&["get", "jobs"]).await.unwrap();
+    let row = |name: &str| -> Vec<String> {
+        let line = table.lines().find(|line| line.starts_with(name)).unwrap_or_default();
+        line.split_whitespace().take(3).map(Into::into).collect()
+    };
+    assert_eq!(row("good"), ["good", "Complete", "2/2"], "{table}");
+    assert_eq!(row("bad"), ["bad", "Failed", "0/2"], "{table}");
+    // Events are told in passing: they may come a moment later.
+    let described = async |name: &str, texts: &[&str]| {
+        let mut page = String::new();
+        let told = wait::patience().until(async {
+            loop {
+                page = kubectl.run(&["describe", "job", name]).await.unwrap();
+                let squeezed = page.split_whitespace().collect::<Vec<_>>().join(" ");
+                if texts.iter().all(|text| squeezed.contains(text)) {
+                    return;
+                }
+                tokio::time::sleep(std::time::Duration::from_millis(200)).await;
+            }
+        });
+        let in_time = told.await.is_some();
+        assert!(in_time, "not all of {texts:?} are in\n{page}");
+    };
+    let first = &stage.all_pods("good").await[0].name_any();
+    let created = format!("job-controller Created pod: {first}");
+    let good =
+        ["Pods Statuses: 0 Active (0 Ready) / 2 Succeeded / 0 Failed", "Completed Indexes: 0,1", &created];
+    described("good", &good).await;
+    described("good", &["Normal Completed", "job-controller Job completed"]).await;
+    described("bad", &["Warning BackoffLimitExceeded", "Job has reached the specified backoff limit"]).await;
+    let logs = kubectl.run(&["get", "pods", "-l", "job-name=good", "-o", "name"]).await.unwrap();
+    assert_eq!(logs.lines().count(), 2, "the labels that people select by are there");
+    kubectl.run(&["delete", "job", "good"]).await.unwrap();
+    kubectl.run(&["wait", "--for=delete", "job/good", "--timeout=80s"]).await.unwrap();
+}
+
+/// The real CronJob controller makes Jobs that are ours, sees them end, and waits for them under `Forbid`.
+#[tokio::test]
+async fn a_cron_job_makes_jobs_of_ours_one_after_the_other() {
+    let stage = Stage::new("cron").await;
+    let crons: Api<CronJob> = Api::default_namespaced(stage.arena.client());
+    let cron: CronJob = serde_json::from_value(json!({
+        "metadata": {"name": "nightly"},
+        "spec": {
+            "schedule": "* * * * *", "concurrencyPolicy": "Forbid", "suspend": true,
+            "jobTemplate": {"spec": {"managedBy": "salvor.dev/job-controller", "template": template()}},
+        },
+    }))
+    .unwrap();
+    crons.create(&PostParams::default(), &cron).await.unwrap();
+    // What `kubectl create job --from` does is what the controller does, without the wait for a full minute.
+    stage.arena.kubectl().run(&["create", "job", "by-hand", "--from=cronjob/nightly"]).await.unwrap();
+    stage.counts("by-hand", "A1 R0 S0 F0 T0").await;
+    // Listed as active by the CronJob controller only if it made it itself; it takes ownership of the finished one.
+    stage.end(&stage.alive("by-hand").await[0], 0).await;
+    stage.until("by-hand", "Complete").await;
+
+    crons
+        .patch("nightly", &Default::default(), &kube::api::Patch::Merge(json!({"spec": {"suspend": false}})))
+        .await
+        .unwrap();
+    let scheduled =
+        wait::for_list(&stage.jobs, &Default::default(), "the schedule makes a Job", |jobs: &[Job]| {
+            jobs.iter().any(|job| job.name_any().starts_with("nightly-"))
+        })
+        .await;
+    let name = scheduled.iter().map(ResourceExt::name_any).find(|name| name.starts_with("nightly-")).unwrap();
+    stage.counts(&name, "A1 R0 S0 F0 T0").await;
+    wait::for_object(&crons, "nightly", "it knows its active Job", |cron| {
+        cron.status.as_ref().is_some_and(|s| s.active.as_ref().is_some_and(|active| active.len() == 1))
+    })
+    .await;
+    stage.end(&stage.alive(&name).await[0], 0).await;
+    stage.until(&name, "Complete").await;
+    let after = wait::for_object(&crons, "nightly", "it has seen its Job end", |cron| {
+        cron.status.as_ref().is_some_and(|s| s.last_successful_time.is_some())
+    })
+    .await;
+    assert!(after.status.unwrap().last_schedule_time.is_some());
+}
+
+/// A quota that lets fewer pods in than are wanted is met by patience, and by words.
+#[tokio::test]
+async fn a_quota_is_waited_for_and_the_rest_goes_on() {
+    let stage = Stage::new("quota").await;
+    let quotas: Api<ResourceQuota> = Api::default_namespaced(stage.arena.client());
+    let quota = serde_json::from_value(json!({"metadata": {"name": "two"}, "spec": {"hard": {"pods": "2"}}}))
+        .unwrap();
+    quotas.create(&PostParams::default(), &quota).await.unwrap();
+    wait::for_object(&quotas, "two", "it is in force", |quota| {
+        quota.status.as_ref().is_some_and(|status| status.hard.is_some())
+    })
+    .await;
+    stage.job("qu", json!({"parallelism": 4, "completions": 4})).await;
+    stage.counts("qu", "A2 R0 S0 F0 T0").await;
+    let page = wait::patience().until(async {
+        loop {
+            let page = stage.arena.kubectl().run(&["describe", "job", "qu"]).await.unwrap();
+            if page.contains("FailedCreate") {
+                return page;
+            }
+            tokio::time::sleep(std::time::Duration::from_millis(200)).await;
+        }
+    });
+    let page = page.await.unwrap();
+    assert!(page.contains("Error creating: ") && page.contains("exceeded quota"), "{page}");
+    for pod in stage.alive("qu").await {
+        stage.end(&pod, 0).await;
+    }
+    // Pods that have ended count against a quota of pods no more.
+    stage.counts("qu", "A2 R0 S2 F0 T0").await;
+    for pod in stage.alive("qu").await {
+        stage.end(&pod, 0).await;
+    }
+    stage.until("qu", "Complete").await;
+}
+
+/// With the rights that `salvor manifests` asks for, and no others, everything works.
+#[tokio::test]
+async fn the_rights_of_an_installation_are_enough() {
+    let plane = ControlPlane::builder().start().await.unwrap();
+    let stage = Stage::on(plane.arena("rights").await);
+    let settings = "controllers: [job]\njob: {backoffBase: 100ms, deleteFinishedJobs: true}\n";
+    let rights = cluster_rights(settings);
+    let account = plane.admin().service_account(stage.arena.namespace(), "salvor", rights).await.unwrap();
+    let salvor = salvor_as(&account, settings, &[]);
+    stage.job("ri", json!({"parallelism": 2, "completions": 2, "ttlSecondsAfterFinished": 0})).await;
+    stage.counts("ri", "A2 R0 S0 F0 T0").await;
+    stage.change("ri", json!({"parallelism": 1})).await;
+    stage.counts("ri", "A1 R0 S0 F0 T0").await;
+    stage.end(&stage.alive("ri").await[0], 1).await;
+    stage.counts("ri", "A1 R0 S0 F1 T0").await;
+    for succeeded in 0..2 {
+        stage.counts("ri", &format!("A1 R0 S{succeeded} F1 T0")).await;
+        stage.end(&stage.alive("ri").await[0], 0).await;
+    }
+    wait::for_list(&stage.jobs, &Default::default(), "it is deleted", |jobs: &[Job]| {
+        jobs.iter().all(|job| job.metadata.deletion_timestamp.is_some())
+    })
+    .await;
+    assert!(!salvor.output().contains("cannot "), "{}", salvor.output());
+}
+
+/// The rules of the ClusterRole that `salvor manifests` prints.
+fn cluster_rights(settings: &str) -> Vec<PolicyRule> {
+    let folder = tempfile::tempdir().unwrap();
+    let config = folder.path().join("config.yaml");
+    let head = "apiVersion: config.salvor.dev/v1alpha1\nkind: Configuration\n";
+    std::fs::write(&config, format!("{head}{settings}")).unwrap();
+    let output = std::process::Command::new(env!("CARGO_BIN_EXE_salvor"))
+        .arg("manifests")
+        .arg("--config")
+        .arg(&config)
+        .output()
+        .unwrap();
+    let text = String::from_utf8(output.stdout).unwrap();
+    let objects = text.split("---\n").map(|document| serde_saphyr::from_str::<Value>(document).unwrap());
+    let role = objects.into_iter().find(|object| object["kind"] == "ClusterRole").unwrap();
+    serde_json::from_value(role["rules"].clone()).unwrap()
+}

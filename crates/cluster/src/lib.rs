@@ -1,0 +1,130 @@
+//! A whole Kubernetes cluster in one process: the embedded API, its control loops, simulated nodes and storage.
+//!
+//! ```
+//! # #[tokio::main(flavor = "current_thread", start_paused = true)]
+//! # async fn main() -> Result<(), salvor_cluster::StartError> {
+//! use salvor_cluster::{LocalCluster, Options, zoned};
+//!
+//! let cluster = LocalCluster::start(Options::default()).await?;
+//! cluster.fleet().add(zoned(3, 1)).await?;
+//! cluster.stop().await;
+//! # Ok(())
+//! # }
+//! ```
+//!
+//! On a runtime with paused time, hours of its life pass in seconds, and one seed gives one history.
+
+mod faults;
+
+use std::net::SocketAddr;
+use std::sync::Arc;
+
+use kube::Client;
+use salvor_embedded::{Cluster, ControlLoops, LoopOptions, Server, ServerError, Settings};
+use salvor_nodes::{Clock, Fleet, FleetError, FleetOptions, NodeProfile, Storage, Timers};
+
+pub use faults::{FaultError, NodeFault, Service, UnknownFault, inject};
+
+/// The storage that every local cluster has: a CSI driver, and a StorageClass of the same name.
+pub const STORAGE: &str = "local.salvor.dev";
+
+/// What a cluster is like.
+#[derive(Debug, Clone, Default)]
+pub struct Options {
+    /// How its API begins.
+    pub api: Settings,
+    /// Which control loops run.
+    pub loops: LoopOptions,
+    /// The kubelets' clockwork.
+    pub kubelets: Timers,
+}
+
+/// A cluster could not be started.
+#[derive(Debug, thiserror::Error)]
+pub enum StartError {
+    /// The storage could not be set up.
+    #[error("the storage class {STORAGE} cannot be made: {0}")]
+    Storage(#[from] kube::Error),
+    /// The nodes could not be started.
+    #[error(transparent)]
+    Nodes(#[from] FleetError),
+}
+
+/// A running cluster. Dropping it stops it.
+#[derive(Debug)]
+pub struct LocalCluster {
+    api: Cluster,
+    loops: ControlLoops,
+    fleet: Arc<Fleet>,
+    storage: Storage,
+}
+
+impl LocalCluster {
+    /// Starts a cluster without nodes on the current tokio runtime.
+    ///
+    /// # Errors
+    /// If its storage cannot be set up.
+    pub async fn start(options: Options) -> Result<Self, StartError> {
+        let api = Cluster::new(options.api);
+        let seed = options.loops.seed;
+        let clock = Clock::starting_at(api.now());
+        let fleet_options = FleetOptions { clock, seed, timers: options.kubelets };
+        let fleet = Arc::new(Fleet::start(api.client(), fleet_options));
+        let storage = Storage::start(api.client(), STORAGE).await?;
+        let time = api.clone();
+        let loops = ControlLoops::start(api.client(), move || time.now(), &options.loops);
+        Ok(Self { api, loops, fleet, storage })
+    }
+
+    /// The API.
+    pub fn api(&self) -> &Cluster {
+        &self.api
+    }
+
+    /// A client of it, in process.
+    pub fn client(&self) -> Client {
+        self.api.client()
+    }
+
+    /// The nodes.
+    pub fn fleet(&self) -> &Fleet {
+        &self.fleet
+    }
+
+    /// The storage.
+    pub fn storage(&self) -> &Storage {
+        &self.storage
+    }
+
+    /// The API as a service, with a path by which its nodes can be made to fail.
+    pub fn service(&self) -> Service {
+        Service::new(self.api.clone(), Arc::clone(&self.fleet))
+    }
+
+    /// Serves the API on an address; port 0 chooses a free one.
+    ///
+    /// # Errors
+    /// If the address cannot be had, or no certificate can be made.
+    pub async fn serve(&self, address: SocketAddr) -> Result<Server, ServerError> {
+        Server::start(self.service(), address).await
+    }
+
+    /// Stops all that runs in it, and waits until none of it makes a call any more.
+    pub async fn stop(self) {
+        self.loops.stop().await;
+        self.storage.stop().await;
+        // A service that is still being served keeps the nodes; they end with it.
+        if let Some(fleet) = Arc::into_inner(self.fleet) {
+            fleet.stop().await;
+        }
+    }
+}
+
+/// Nodes `node-1` to `node-N`, dealt out to zones `zone-1` to `zone-M`.
+pub fn zoned(nodes: usize, zones: usize) -> impl Iterator<Item = NodeProfile> {
+    let zones = zones.max(1);
+    (0..nodes).map(move |index| {
+        let zone = index % zones + 1;
+        NodeProfile::named(format!("node-{}", index + 1)).in_zone(&format!("zone-{zone}"))
+    })
+}

@@ -1,0 +1,59 @@
+//! Values as messages of the real server show them where it prints its own Go structures instead of the API's.
+
+use serde_json::Value;
+
+use crate::object;
+
+/// A field of a Go structure: pointers and slices that are not set are `null`.
+fn field(value: &Value, key: &str) -> String {
+    value.get(key).unwrap_or(&Value::Null).to_string()
+}
+
+fn each(value: &Value, key: &str, show: impl Fn(&Value) -> String) -> String {
+    match value.get(key) {
+        Some(Value::Array(elements)) => {
+            let shown: Vec<String> = elements.iter().map(show).collect();
+            format!("[{}]", shown.join(","))
+        }
+        _ => "null".to_owned(),
+    }
+}
+
+pub(crate) fn success_policy(policy: &Value) -> String {
+    let rules = each(policy, "rules", |rule| {
+        format!(
+            r#"{{"SucceededIndexes":{},"SucceededCount":{}}}"#,
+            field(rule, "succeededIndexes"),
+            field(rule, "succeededCount")
+        )
+    });
+    format!(r#"{{"Rules":{rules}}}"#)
+}
+
+pub(crate) fn failure_policy(policy: &Value) -> String {
+    let rules = each(policy, "rules", |rule| {
+        let codes = rule.get("onExitCodes").map_or_else(
+            || "null".to_owned(),
+            |codes| {
+                format!(
+                    r#"{{"ContainerName":{},"Operator":{},"Values":{}}}"#,
+                    field(codes, "containerName"),
+                    field(codes, "operator"),
+                    field(codes, "values")
+                )
+            },
+        );
+        let conditions = each(rule, "onPodConditions", |condition| {
+            format!(r#"{{"Type":{},"Status":{}}}"#, field(condition, "type"), field(condition, "status"))
+        });
+        format!(
+            r#"{{"Action":{},"OnExitCodes":{codes},"OnPodConditions":{conditions}}}"#,
+            serde_json::json!(object::text(rule, "/action"))
+        )
+    });
+    format!(r#"{{"Rules":{rules}}}"#)
+}
+
+pub(crate) fn uncounted_pods(uncounted: &Value) -> String {
+    format!(r#"{{"Succeeded":{},"Failed":{}}}"#, field(uncounted, "succeeded"), field(uncounted, "failed"))
+}

@@ -1,0 +1,271 @@
+//! What a loop wants done, as values; and the one place that does it.
+
+use std::time::Duration;
+
+use http::header::{CONTENT_TYPE, HeaderValue};
+use http::{Method, Request};
+use jiff::Timestamp;
+use kube::Client;
+use serde::Deserialize;
+use serde_json::{Value, json};
+use tokio::time::timeout;
+
+use super::follow::Shared;
+use super::views::{Meta, key};
+use super::world::{HasMeta, Kind, World};
+use crate::object;
+
+/// A call that has not been answered by then has failed, and nobody knows whether it was carried out.
+const PATIENCE: Duration = Duration::from_secs(10);
+
+/// One object, by name and UID.
+#[derive(Debug, Clone, PartialEq, Eq)]
+pub(crate) struct Ref {
+    pub(crate) kind: Kind,
+    pub(crate) namespace: String,
+    pub(crate) name: String,
+    pub(crate) uid: String,
+}
+
+impl Ref {
+    pub(crate) fn to(kind: Kind, object: &impl HasMeta) -> Self {
+        let Meta { namespace, name, uid, .. } = object.meta();
+        Self { kind, namespace: namespace.clone(), name: name.clone(), uid: uid.clone() }
+    }
+
+    fn path(&self, subresource: &str) -> String {
+        let base = format!("{}/{}", self.kind.path(&self.namespace), self.name);
+        if subresource.is_empty() { base } else { format!("{base}/{subresource}") }
+    }
+}
+
+/// Which part of an object a patch is for.
+#[derive(Debug, Clone, Copy, PartialEq, Eq)]
+pub(crate) enum Part {
+    Whole,
+    Status,
+}
+
+/// One request.
+#[derive(Debug, Clone, PartialEq)]
+pub(crate) enum Call {
+    Create {
+        kind: Kind,
+        namespace: String,
+        body: Value,
+    },
+    /// A strategic merge patch of exactly this object: the body gets its UID.
+    Patch {
+        of: Ref,
+        part: Part,
+        body: Value,
+    },
+    /// Replaces fields of exactly this object as it was at this revision.
+    MergeAt {
+        of: Ref,
+        part: Part,
+        revision: String,
+        body: Value,
+    },
+    Delete {
+        of: Ref,
+        grace: Option<u32>,
+    },
+    /// The object goes after all that depends on it.
+    DeleteForeground(Ref),
+    Bind {
+        pod: Ref,
+        node: String,
+    },
+    /// Goes on only if there is really no such object.
+    ExpectAbsent {
+        kind: Kind,
+        name: String,
+    },
+    /// Tells people; whether it is heard changes nothing.
+    Event(Note),
+}
+
+/// What people are told in an Event.
+#[derive(Debug, Clone, PartialEq, Eq)]
+pub(crate) struct Note {
+    pub(crate) about: Ref,
+    pub(crate) component: &'static str,
+    pub(crate) severity: &'static str,
+    pub(crate) reason: &'static str,
+    pub(crate) message: String,
+}
+
+/// Why a call was not carried out, or not surely.
+#[derive(Debug, thiserror::Error)]
+pub(crate) enum CallError {
+    #[error(transparent)]
+    Api(#[from] kube::Error),
+    #[error("no answer within {}s", PATIENCE.as_secs())]
+    NoAnswer,
+    #[error("{} {name} is there after all", kind.name())]
+    Present { kind: Kind, name: String },
+    #[error("the request cannot be made: {0}")]
+    Request(#[from] http::Error),
+    #[error("the watch has not shown what was written within {}s", PATIENCE.as_secs())]
+    NotSeen,
+}
+
+/// All that is read of an answer: an object, or a Status.
+#[derive(Deserialize, Default)]
+#[serde(default)]
+struct Written {
+    metadata: Meta,
+}
+
+impl Call {
+    /// Makes the call, and waits until the world shows what it has done, so that nobody decides on an old view.
+    pub(crate) async fn make(
+        &self,
+        client: &Client,
+        shared: &Shared,
+        now: Timestamp,
+    ) -> Result<(), CallError> {
+        let (method, path, content_type, body) = self.request(now);
+        let request = Request::builder()
+            .method(method)
+            .uri(path)
+            .header(CONTENT_TYPE, HeaderValue::from_static(content_type))
+            .body(if body.is_null() { Vec::new() } else { object::encode(&body).to_vec() })?;
+        let answer = timeout(PATIENCE, client.request::<Written>(request)).await;
+        let answer = answer.map_err(|_| CallError::NoAnswer)?;
+        match (self, answer) {
+            (Self::Event(_), _) => Ok(()),
+            (Self::ExpectAbsent { .. }, Err(kube::Error::Api(status))) if status.code == 404 => Ok(()),
+            (Self::ExpectAbsent { kind, name }, Ok(_)) => {
+                Err(CallError::Present { kind: *kind, name: name.clone() })
+            }
+            (_, Err(error)) => Err(error.into()),
+            (_, Ok(written)) => {
+                let seen = shared.until(|world| self.is_seen(&written.metadata, world));
+                timeout(PATIENCE, seen).await.map_err(|_| CallError::NotSeen)
+            }
+        }
+    }
+
+    fn request(&self, now: Timestamp) -> (Method, String, &'static str, Value) {
+        const JSON: &str = "application/json";
+        match self {
+            Self::Create { kind, namespace, body } => {
+                let mut body = body.clone();
+                body["apiVersion"] = json!(kind.api_version());
+                body["kind"] = json!(kind.name());
+                (Method::POST, kind.path(namespace), JSON, body)
+            }
+            Self::Patch { of, part, body } => {
+                let mut body = body.clone();
+                body["metadata"]["uid"] = json!(of.uid);
+                (Method::PATCH, of.path(part.path()), "application/strategic-merge-patch+json", body)
+            }
+            Self::MergeAt { of, part, revision, body } => {
+                let mut body = body.clone();
+                body["metadata"]["uid"] = json!(of.uid);
+                body["metadata"]["resourceVersion"] = json!(revision);
+                (Method::PATCH, of.path(part.path()), "application/merge-patch+json", body)
+            }
+            Self::Delete { of, grace } => {
+                let mut body = json!({
+                    "apiVersion": "v1", "kind": "DeleteOptions", "preconditions": { "uid": of.uid },
+                });
+                if let Some(grace) = grace {
+                    body["gracePeriodSeconds"] = json!(grace);
+                }
+                (Method::DELETE, of.path(""), JSON, body)
+            }
+            Self::DeleteForeground(of) => {
+                let body = json!({
+                    "apiVersion": "v1", "kind": "DeleteOptions", "preconditions": { "uid": of.uid },
+                    "propagationPolicy": "Foreground",
+                });
+                (Method::DELETE, of.path(""), JSON, body)
+            }
+            Self::Bind { pod, node } => {
+                let body = json!({
+                    "apiVersion": "v1", "kind": "Binding",
+                    "metadata": { "namespace": pod.namespace, "name": pod.name, "uid": pod.uid },
+                    "target": { "apiVersion": "v1", "kind": "Node", "name": node },
+                });
+                (Method::POST, pod.path("binding"), JSON, body)
+            }
+            Self::ExpectAbsent { kind, name } => {
+                (Method::GET, format!("{}/{name}", kind.path("")), JSON, Value::Null)
+            }
+            Self::Event(note) => {
+                let namespace =
+                    if note.about.namespace.is_empty() { "default" } else { &note.about.namespace };
+                (Method::POST, Kind::Event.path(namespace), JSON, note.body(namespace, now))
+            }
+        }
+    }
+
+    /// Whether the watch of the kind has come as far as the write.
+    fn is_seen(&self, written: &Meta, world: &World) -> bool {
+        let as_far_as = |kind| world.revision(kind).is_none_or(|seen| seen >= written.revision());
+        match self {
+            Self::Create { kind, .. } => as_far_as(*kind),
+            Self::Patch { of, .. } | Self::MergeAt { of, .. } => as_far_as(of.kind),
+            Self::Delete { of, .. } if of.kind == Kind::Pod => {
+                let pod = world.pods.named(&of.namespace, &of.name);
+                world.revision(Kind::Pod).is_none()
+                    || pod.is_none_or(|pod| pod.metadata.uid != of.uid || pod.metadata.is_terminating())
+            }
+            Self::Bind { pod, .. } => {
+                let seen = world.pods.get(&key(&pod.namespace, &pod.name));
+                seen.is_none_or(|seen| seen.metadata.uid != pod.uid || seen.is_bound())
+            }
+            Self::Delete { .. } | Self::DeleteForeground(_) | Self::ExpectAbsent { .. } | Self::Event(_) => {
+                true
+            }
+        }
+    }
+}
+
+impl Part {
+    fn path(self) -> &'static str {
+        match self {
+            Self::Whole => "",
+            Self::Status => "status",
+        }
+    }
+}
+
+impl Note {
+    fn body(&self, namespace: &str, now: Timestamp) -> Value {
+        let at = object::time(now);
+        let about = &self.about;
+        let name = format!("{}.{:016x}", about.name, self.fingerprint(now));
+        json!({
+            "apiVersion": "v1",
+            "kind": "Event",
+            "metadata": { "name": name, "namespace": namespace },
+            "involvedObject": {
+                "apiVersion": about.kind.api_version(), "kind": about.kind.name(),
+                "namespace": about.namespace, "name": about.name, "uid": about.uid,
+            },
+            "reason": self.reason,
+            "message": self.message,
+            "type": self.severity,
+            "source": { "component": self.component },
+            "reportingComponent": self.component,
+            "reportingInstance": "",
+            "firstTimestamp": at,
+            "lastTimestamp": at,
+            "count": 1,
+        })
+    }
+
+    /// FNV-1a: a name that two different events never share, and that one seed always gives again.
+    fn fingerprint(&self, now: Timestamp) -> u64 {
+        let time = now.as_nanosecond().to_le_bytes();
+        let texts = [self.about.uid.as_bytes(), self.reason.as_bytes(), self.message.as_bytes(), &time];
+        let bytes = texts.into_iter().flatten();
+        bytes.fold(0xcbf2_9ce4_8422_2325, |hash, &byte| {
+            (hash ^ u64::from(byte)).wrapping_mul(0x0000_0100_0000_01b3)
+        })
+    }
+}

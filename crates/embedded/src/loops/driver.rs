@@ -1,0 +1,198 @@
+//! What all loops have in common: they hear of changes, decide, have errands run, and decide again.
+
+use std::collections::{BTreeMap, BTreeSet, VecDeque};
+use std::fmt;
+use std::sync::Arc;
+use std::time::Duration;
+
+use futures::StreamExt as _;
+use futures::future::BoxFuture;
+use futures::stream::FuturesUnordered;
+use jiff::Timestamp;
+use kube::Client;
+use tokio::sync::mpsc;
+use tokio::time::{Instant, sleep_until};
+
+use super::calls::{Call, CallError};
+use super::follow::{Shared, retry_after};
+use super::world::{Change, Kind, World};
+
+/// Errands under way at once; more would only queue in the API server.
+const ERRANDS: usize = 32;
+
+/// Where the loops read the time. It must pass as tokio's does.
+#[derive(Clone)]
+pub(crate) struct Clock(Arc<dyn Fn() -> Timestamp + Send + Sync>);
+
+impl Clock {
+    pub(crate) fn new(now: impl Fn() -> Timestamp + Send + Sync + 'static) -> Self {
+        Self(Arc::new(now))
+    }
+
+    pub(crate) fn now(&self) -> Timestamp {
+        (self.0)()
+    }
+
+    fn instant(&self, at: Timestamp) -> Instant {
+        Instant::now() + Duration::try_from(at.duration_since(self.now())).unwrap_or_default()
+    }
+}
+
+impl fmt::Debug for Clock {
+    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
+        f.debug_tuple("Clock").field(&self.now()).finish()
+    }
+}
+
+/// Calls about one subject, made one after the other; the first that fails ends them.
+#[derive(Debug, Clone, PartialEq)]
+pub(crate) struct Errand {
+    pub(crate) subject: String,
+    pub(crate) calls: Vec<Call>,
+}
+
+impl Errand {
+    pub(crate) fn new(subject: impl Into<String>, calls: Vec<Call>) -> Self {
+        Self { subject: subject.into(), calls }
+    }
+}
+
+/// What a loop wants.
+#[derive(Debug, Default, PartialEq)]
+pub(crate) struct Plan {
+    pub(crate) errands: Vec<Errand>,
+    /// When it wants to be asked again though nothing has changed.
+    pub(crate) wake: Option<Timestamp>,
+}
+
+/// The rules of one control loop: no I/O, no clock.
+pub(crate) trait Control: Send + 'static {
+    /// The kinds that it must have seen before it decides anything.
+    fn follows(&self) -> &'static [Kind];
+    /// Something has changed.
+    fn observe(&mut self, change: &Change);
+    /// An errand about this subject is over, well or not: it must be judged again.
+    fn again(&mut self, subject: &str);
+    /// What is to be done now.
+    fn decide(&mut self, world: &World, now: Timestamp) -> Plan;
+}
+
+/// Subjects that have to be judged, now or at their time.
+#[derive(Debug, Default)]
+pub(crate) struct Queue {
+    due: BTreeSet<String>,
+    alarms: BTreeSet<(Timestamp, String)>,
+}
+
+impl Queue {
+    pub(crate) fn add(&mut self, subject: impl Into<String>) {
+        self.due.insert(subject.into());
+    }
+
+    pub(crate) fn at(&mut self, time: Timestamp, subject: &str) {
+        self.alarms.insert((time, subject.to_owned()));
+    }
+
+    /// All that is to be judged now.
+    pub(crate) fn take(&mut self, now: Timestamp) -> BTreeSet<String> {
+        while let Some((at, _)) = self.alarms.first()
+            && *at <= now
+            && let Some((_, subject)) = self.alarms.pop_first()
+        {
+            self.due.insert(subject);
+        }
+        std::mem::take(&mut self.due)
+    }
+
+    pub(crate) fn wake(&self) -> Option<Timestamp> {
+        self.alarms.first().map(|(at, _)| *at)
+    }
+}
+
+/// Runs one loop for ever.
+pub(crate) struct Driver {
+    pub(crate) name: &'static str,
+    pub(crate) client: Client,
+    pub(crate) shared: Arc<Shared>,
+    pub(crate) clock: Clock,
+    pub(crate) inbox: mpsc::UnboundedReceiver<Change>,
+}
+
+type Ending = (String, Result<(), CallError>);
+
+impl Driver {
+    pub(crate) async fn run(mut self, mut control: impl Control) {
+        let kinds = control.follows();
+        self.shared.until(|world| kinds.iter().all(|kind| world.revision(*kind).is_some())).await;
+        let mut waiting: VecDeque<Errand> = VecDeque::new();
+        let mut busy: BTreeSet<String> = BTreeSet::new();
+        let mut running: FuturesUnordered<BoxFuture<'static, Ending>> = FuturesUnordered::new();
+        let mut failures: BTreeMap<String, u32> = BTreeMap::new();
+        let mut retries = Queue::default();
+        loop {
+            while let Ok(change) = self.inbox.try_recv() {
+                control.observe(&change);
+            }
+            let now = self.clock.now();
+            for subject in retries.take(now) {
+                busy.remove(&subject);
+                control.again(&subject);
+            }
+            let plan = control.decide(&self.shared.world(), now);
+            for errand in plan.errands {
+                // Whatever it is about is judged again when its errand is over.
+                if busy.insert(errand.subject.clone()) {
+                    waiting.push_back(errand);
+                }
+            }
+            while running.len() < ERRANDS
+                && let Some(errand) = waiting.pop_front()
+            {
+                running.push(Box::pin(self.perform(errand)));
+            }
+            let wake = plan.wake.into_iter().chain(retries.wake()).min();
+            let wake = wake.map(|at| self.clock.instant(at));
+            tokio::select! {
+                biased;
+                Some((subject, ending)) = running.next() => match ending {
+                    Ok(()) => {
+                        failures.remove(&subject);
+                        busy.remove(&subject);
+                        control.again(&subject);
+                    }
+                    Err(error) => {
+                        let attempt = failures.entry(subject.clone()).or_default();
+                        *attempt += 1;
+                        let pause = retry_after(*attempt);
+                        tracing::debug!(control = self.name, subject, %error, "failed; it is judged again");
+                        retries.at(self.clock.now() + pause, &subject);
+                    }
+                },
+                change = self.inbox.recv() => match change {
+                    Some(change) => control.observe(&change),
+                    None => return,
+                },
+                () = maybe_sleep(wake) => {}
+            }
+        }
+    }
+
+    fn perform(&self, errand: Errand) -> impl Future<Output = Ending> + Send + 'static {
+        let (client, shared, clock) = (self.client.clone(), Arc::clone(&self.shared), self.clock.clone());
+        async move {
+            for call in &errand.calls {
+                if let Err(error) = call.make(&client, &shared, clock.now()).await {
+                    return (errand.subject, Err(error));
+                }
+            }
+            (errand.subject, Ok(()))
+        }
+    }
+}
+
+async fn maybe_sleep(until: Option<Instant>) {
+    match until {
+        Some(at) => sleep_until(at).await,
+        None => std::future::pending().await,
+    }
+}

@@ -1,0 +1,259 @@
+//! The control loops that make a cluster of an API: ordinary clients, each with rules of its own.
+//!
+//! A loop decides by what the shared [`world`] shows and by the time it is given; it does no I/O. The [`driver`] runs
+//! it: changes go in, [`calls`] come out as values and are made, and the loop decides again. Loops share one watch per
+//! kind. They work against any API server, and under a paused clock.
+
+mod attach_detach;
+mod calls;
+mod deployment;
+mod disruption;
+mod driver;
+mod follow;
+mod labels;
+mod node_lifecycle;
+mod placement;
+mod pod_gc;
+mod replica_set;
+mod scheduler;
+mod stateful_set;
+mod taint_eviction;
+mod taints;
+mod template;
+mod ttl;
+mod views;
+mod volumes;
+mod world;
+mod zones;
+
+use std::collections::BTreeSet;
+use std::fmt;
+use std::str::FromStr;
+use std::sync::Arc;
+
+use jiff::Timestamp;
+use kube::Client;
+use tokio::sync::mpsc;
+use tokio::task::JoinSet;
+
+pub use attach_detach::AttachDetachTimers;
+pub use node_lifecycle::NodeLifecycleTimers;
+pub use pod_gc::PodGcTimers;
+pub use zones::EvictionRates;
+
+use driver::{Clock, Control, Driver};
+use follow::{Follow, Shared};
+use world::{Change, Kind};
+
+/// A control loop.
+#[derive(Debug, Clone, Copy, PartialEq, Eq, PartialOrd, Ord)]
+pub enum Loop {
+    /// Puts pods on nodes.
+    Scheduler,
+    /// Marks and taints nodes that are silent.
+    NodeLifecycle,
+    /// Deletes pods that do not tolerate a node's taints.
+    TaintEviction,
+    /// Ends pods that nobody else will ever end.
+    PodGc,
+    /// Puts volumes where the pods are that use them.
+    AttachDetach,
+    /// Gives claims their volumes.
+    VolumeBinder,
+    /// Keeps as many pods as a ReplicaSet wants.
+    ReplicaSet,
+    /// Rolls a Deployment's template out.
+    Deployment,
+    /// Keeps the pods of a StatefulSet, one of each name.
+    StatefulSet,
+    /// Says how many pods a PodDisruptionBudget can spare.
+    Disruption,
+    /// Deletes Jobs that have finished long enough ago.
+    Ttl,
+}
+
+impl Loop {
+    /// Every loop there is.
+    pub const ALL: [Self; 11] = [
+        Self::Scheduler,
+        Self::NodeLifecycle,
+        Self::TaintEviction,
+        Self::PodGc,
+        Self::AttachDetach,
+        Self::VolumeBinder,
+        Self::ReplicaSet,
+        Self::Deployment,
+        Self::StatefulSet,
+        Self::Disruption,
+        Self::Ttl,
+    ];
+
+    /// The name by which it is chosen.
+    pub fn name(self) -> &'static str {
+        match self {
+            Self::Scheduler => "scheduler",
+            Self::NodeLifecycle => "node-lifecycle",
+            Self::TaintEviction => "taint-eviction",
+            Self::PodGc => "pod-gc",
+            Self::AttachDetach => "attach-detach",
+            Self::VolumeBinder => "volume-binder",
+            Self::ReplicaSet => "replica-set",
+            Self::Deployment => "deployment",
+            Self::StatefulSet => "stateful-set",
+            Self::Disruption => "disruption",
+            Self::Ttl => "ttl",
+        }
+    }
+}
+
+impl fmt::Display for Loop {
+    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
+        f.write_str(self.name())
+    }
+}
+
+/// There is no loop of this name.
+#[derive(Debug, Clone, PartialEq, Eq, thiserror::Error)]
+#[error("there is no control loop {0:?}; there are {known}", known = Loop::ALL.map(Loop::name).join(", "))]
+pub struct UnknownLoop(String);
+
+impl FromStr for Loop {
+    type Err = UnknownLoop;
+
+    fn from_str(text: &str) -> Result<Self, UnknownLoop> {
+        Self::ALL.into_iter().find(|known| known.name() == text).ok_or_else(|| UnknownLoop(text.to_owned()))
+    }
+}
+
+/// Which loops run, and by which timers.
+#[derive(Debug, Clone)]
+pub struct LoopOptions {
+    /// The loops.
+    pub loops: BTreeSet<Loop>,
+    /// What all that is random follows from.
+    pub seed: u64,
+    /// When nodes are given up.
+    pub node_lifecycle: NodeLifecycleTimers,
+    /// When pods are collected.
+    pub pod_gc: PodGcTimers,
+    /// When volumes are taken away.
+    pub attach_detach: AttachDetachTimers,
+}
+
+impl Default for LoopOptions {
+    /// All loops, with the timers of a real control plane.
+    fn default() -> Self {
+        Self {
+            loops: Loop::ALL.into(),
+            seed: 0,
+            node_lifecycle: NodeLifecycleTimers::default(),
+            pod_gc: PodGcTimers::default(),
+            attach_detach: AttachDetachTimers::default(),
+        }
+    }
+}
+
+/// Running control loops. Dropping this stops them, between two of their calls or in the middle of one.
+#[derive(Debug)]
+pub struct ControlLoops {
+    tasks: JoinSet<()>,
+}
+
+impl ControlLoops {
+    /// Starts the loops on the current tokio runtime. `now` is the time in the cluster; it must pass as tokio's does.
+    pub fn start(
+        client: Client,
+        now: impl Fn() -> Timestamp + Send + Sync + 'static,
+        options: &LoopOptions,
+    ) -> Self {
+        let clock = Clock::new(now);
+        let mut listeners = Vec::new();
+        let mut inboxes = Vec::new();
+        for chosen in &options.loops {
+            let (listener, inbox) = mpsc::unbounded_channel();
+            listeners.push(listener);
+            inboxes.push((*chosen, inbox));
+        }
+        let shared = Arc::new(Shared::new(listeners));
+        let mut starting = Starting { tasks: JoinSet::new(), kinds: BTreeSet::new() };
+        for (chosen, inbox) in inboxes {
+            let driver = Driver {
+                name: chosen.name(),
+                client: client.clone(),
+                shared: Arc::clone(&shared),
+                clock: clock.clone(),
+                inbox,
+            };
+            match chosen {
+                Loop::Scheduler => starting.run(driver, scheduler::Scheduler::new(options.seed)),
+                Loop::NodeLifecycle => {
+                    starting.run(driver, node_lifecycle::NodeLifecycle::new(options.node_lifecycle));
+                }
+                Loop::TaintEviction => starting.run(driver, taint_eviction::TaintEviction::default()),
+                Loop::PodGc => starting.run(driver, pod_gc::PodGc::new(options.pod_gc)),
+                Loop::AttachDetach => {
+                    starting.run(driver, attach_detach::AttachDetach::new(options.attach_detach));
+                }
+                Loop::VolumeBinder => starting.run(driver, volumes::VolumeBinder::default()),
+                Loop::ReplicaSet => starting.run(driver, replica_set::ReplicaSets::default()),
+                Loop::Deployment => starting.run(driver, deployment::Deployments::default()),
+                Loop::StatefulSet => starting.run(driver, stateful_set::StatefulSets::default()),
+                Loop::Disruption => starting.run(driver, disruption::Disruption::default()),
+                Loop::Ttl => starting.run(driver, ttl::TimeToLive::default()),
+            }
+        }
+        let Starting { mut tasks, kinds } = starting;
+        for kind in kinds {
+            follow(kind, &mut tasks, client.clone(), Arc::clone(&shared));
+        }
+        Self { tasks }
+    }
+
+    /// Stops the loops and waits until none makes a call any more.
+    pub async fn stop(mut self) {
+        self.tasks.shutdown().await;
+    }
+}
+
+struct Starting {
+    tasks: JoinSet<()>,
+    kinds: BTreeSet<Kind>,
+}
+
+impl Starting {
+    fn run(&mut self, driver: Driver, control: impl Control) {
+        self.kinds.extend(control.follows());
+        self.tasks.spawn(driver.run(control));
+    }
+}
+
+/// Follows a kind for all loops.
+fn follow(kind: Kind, tasks: &mut JoinSet<()>, client: Client, shared: Arc<Shared>) {
+    macro_rules! follow {
+        ($place:ident, $change:expr) => {
+            follow!($place, $change, "")
+        };
+        ($place:ident, $change:expr, $namespace:literal) => {
+            tasks.spawn(
+                Follow { kind, namespace: $namespace, place: |world| &mut world.$place, change: $change }
+                    .run(client, shared),
+            )
+        };
+    }
+    match kind {
+        Kind::Pod => follow!(pods, Change::Pod),
+        Kind::Node => follow!(nodes, Change::Node),
+        Kind::Lease => follow!(leases, |_| Change::Lease, "kube-node-lease"),
+        Kind::Claim => follow!(claims, Change::Claim),
+        Kind::Volume => follow!(volumes, Change::Volume),
+        Kind::StorageClass => follow!(storage_classes, |_| Change::StorageClass),
+        Kind::Attachment => follow!(attachments, |_| Change::Attachment),
+        Kind::ReplicaSet => follow!(replica_sets, |delta| Change::Workload(Kind::ReplicaSet, delta)),
+        Kind::Deployment => follow!(deployments, |delta| Change::Workload(Kind::Deployment, delta)),
+        Kind::StatefulSet => follow!(stateful_sets, |delta| Change::Workload(Kind::StatefulSet, delta)),
+        Kind::Job => follow!(jobs, |delta| Change::Workload(Kind::Job, delta)),
+        Kind::Budget => follow!(budgets, |delta| Change::Workload(Kind::Budget, delta)),
+        // Written, never read.
+        Kind::Event => return,
+    };
+}

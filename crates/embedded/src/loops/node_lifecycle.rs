@@ -1,0 +1,360 @@
+//! Node lifecycle: a node that is silent for too long is not ready, and that is written on it for all to see.
+
+use std::collections::{BTreeMap, BTreeSet};
+use std::sync::Arc;
+use std::time::Duration;
+
+use jiff::Timestamp;
+use k8s_openapi::api::core::v1::Taint;
+use serde_json::{Value, json};
+
+use super::calls::{Call, Note, Part, Ref};
+use super::driver::{Control, Errand, Plan, Queue};
+use super::taints::{NO_EXECUTE, NO_SCHEDULE, NOT_READY, UNREACHABLE, UNSCHEDULABLE};
+use super::views::{Node, Pod};
+use super::world::{Change, Kind, World};
+use super::zones::{EvictionRates, Mood, Zones};
+use crate::object;
+
+const COMPONENT: &str = "node-controller";
+/// Nodes with this label do not count when a zone is judged.
+const EXCLUDED: &str = "node.kubernetes.io/exclude-disruption";
+/// The conditions that a silent kubelet no longer vouches for.
+const VOUCHED: [&str; 4] = ["Ready", "MemoryPressure", "DiskPressure", "PIDPressure"];
+
+/// When a node is given up.
+#[derive(Debug, Clone, Copy, PartialEq)]
+pub struct NodeLifecycleTimers {
+    /// Every how often all nodes are looked at.
+    pub monitor_period: Duration,
+    /// How long a node may be silent.
+    pub grace_period: Duration,
+    /// How long a node that has never said anything may be silent.
+    pub startup_grace_period: Duration,
+    /// How quickly nodes are given up.
+    pub rates: EvictionRates,
+}
+
+impl Default for NodeLifecycleTimers {
+    /// kube-controller-manager's own.
+    fn default() -> Self {
+        Self {
+            monitor_period: Duration::from_secs(5),
+            grace_period: Duration::from_secs(50),
+            startup_grace_period: Duration::from_secs(60),
+            rates: EvictionRates::default(),
+        }
+    }
+}
+
+/// When a node was last heard, by our own clock.
+#[derive(Debug)]
+struct Pulse {
+    heard: Timestamp,
+    renewed: Option<Timestamp>,
+    heartbeat: Option<Timestamp>,
+}
+
+/// Node lifecycle.
+#[derive(Debug)]
+pub(crate) struct NodeLifecycle {
+    timers: NodeLifecycleTimers,
+    queue: Queue,
+    pulses: BTreeMap<String, Pulse>,
+    zones: Zones,
+    /// Nodes whose turn to be given up has come.
+    given_up: BTreeSet<String>,
+    /// Every zone is lost, so no node is given up.
+    suspended: bool,
+    next_look: Option<Timestamp>,
+}
+
+impl NodeLifecycle {
+    pub(crate) fn new(timers: NodeLifecycleTimers) -> Self {
+        Self {
+            timers,
+            queue: Queue::default(),
+            pulses: BTreeMap::new(),
+            zones: Zones::default(),
+            given_up: BTreeSet::new(),
+            suspended: false,
+            next_look: None,
+        }
+    }
+}
+
+impl Control for NodeLifecycle {
+    fn follows(&self) -> &'static [Kind] {
+        &[Kind::Node, Kind::Lease, Kind::Pod]
+    }
+
+    fn observe(&mut self, change: &Change) {
+        match change {
+            Change::Node(delta) => {
+                if let Some(node) = delta.last() {
+                    self.queue.add(node.metadata.name.clone());
+                }
+            }
+            // A pod that comes to a node that is not ready hears of it.
+            Change::Pod(delta) => {
+                if let Some(pod) = &delta.new
+                    && pod.is_bound()
+                    && pod.is_ready()
+                {
+                    self.queue.add(pod.spec.node_name.clone());
+                }
+            }
+            _ => {}
+        }
+    }
+
+    fn again(&mut self, subject: &str) {
+        self.queue.add(subject);
+    }
+
+    fn decide(&mut self, world: &World, now: Timestamp) -> Plan {
+        if self.next_look.is_none_or(|at| at <= now) {
+            self.next_look = Some(now + self.timers.monitor_period);
+            self.look_at_all(world, now);
+        }
+        let mut calls: BTreeMap<String, Vec<Call>> = BTreeMap::new();
+        loop {
+            // A node that has just been found lost may be the next to be given up.
+            for node in self.zones.take(now) {
+                self.given_up.insert(node.clone());
+                self.queue.add(node);
+            }
+            let subjects = self.queue.take(now);
+            if subjects.is_empty() {
+                break;
+            }
+            for name in subjects {
+                match world.nodes.get(&name) {
+                    Some(node) => drop(calls.insert(name, self.judge(node, world, now))),
+                    None => self.forget(&name),
+                }
+            }
+        }
+        let errands = calls.into_iter().filter(|(_, calls)| !calls.is_empty());
+        let errands = errands.map(|(name, calls)| Errand::new(name, calls)).collect();
+        let wake = [self.next_look, self.queue.wake(), self.zones.wake()].into_iter().flatten().min();
+        Plan { errands, wake }
+    }
+}
+
+impl NodeLifecycle {
+    fn forget(&mut self, name: &str) {
+        self.pulses.remove(name);
+        self.given_up.remove(name);
+        self.zones.forget(name);
+    }
+
+    /// Feels every pulse, and judges the zones.
+    fn look_at_all(&mut self, world: &World, now: Timestamp) {
+        for node in world.nodes.iter() {
+            if self.is_silent(node, world, now) || !node.is_ready() {
+                self.queue.add(node.metadata.name.clone());
+            }
+        }
+        let gone: Vec<String> =
+            self.pulses.keys().filter(|name| world.nodes.get(name).is_none()).cloned().collect();
+        for name in gone {
+            self.forget(&name);
+        }
+        let mood = self.zones.update(&count(world), &self.timers.rates);
+        let was_suspended = self.suspended;
+        self.suspended = mood == Mood::NobodyLeft;
+        match mood {
+            Mood::NobodyLeft => {
+                self.zones.forget_all();
+                self.given_up.clear();
+                if !was_suspended {
+                    world.nodes.iter().for_each(|node| self.queue.add(node.metadata.name.clone()));
+                }
+            }
+            Mood::Relieved => self.pulses.values_mut().for_each(|pulse| pulse.heard = now),
+            Mood::Ordinary => {}
+        }
+    }
+
+    /// Whether a node has not been heard for too long: neither its Lease nor its status has moved.
+    fn is_silent(&mut self, node: &Node, world: &World, now: Timestamp) -> bool {
+        let name = &node.metadata.name;
+        let lease = world.leases.named("kube-node-lease", name);
+        let renewed = lease.and_then(|lease| lease.spec.renew_time);
+        let heartbeat = node.condition("Ready").and_then(|ready| ready.last_heartbeat_time);
+        let unheard = Pulse { heard: now, renewed, heartbeat };
+        let pulse = self.pulses.entry(name.clone()).or_insert(unheard);
+        if renewed > pulse.renewed || heartbeat != pulse.heartbeat {
+            pulse.heard = now;
+        }
+        (pulse.renewed, pulse.heartbeat) = (renewed, heartbeat);
+        let grace = match node.condition("Ready") {
+            Some(_) => self.timers.grace_period,
+            None => self.timers.startup_grace_period,
+        };
+        pulse.heard + grace < now
+    }
+
+    /// What is to be written on a node and on its pods. First its conditions, then what follows from them.
+    fn judge(&mut self, node: &Node, world: &World, now: Timestamp) -> Vec<Call> {
+        let name = &node.metadata.name;
+        let silent = self.is_silent(node, world, now);
+        let of = Ref::to(Kind::Node, node);
+        if silent {
+            let unknown = unknown_conditions(node, now);
+            if !unknown.is_empty() {
+                let body = json!({ "status": { "conditions": unknown } });
+                // The node's own change brings it here again.
+                return vec![Call::Patch { of, part: Part::Status, body }];
+            }
+        }
+        let mut calls = Vec::new();
+        let lost = lost_by(node);
+        if lost.is_none() {
+            self.given_up.remove(name);
+            self.zones.forget(name);
+        }
+        let has_execute = |key| node.spec.taints.iter().any(|t| t.key == key && t.effect == NO_EXECUTE);
+        let tainted = has_execute(NOT_READY) || has_execute(UNREACHABLE);
+        if lost.is_some() && !tainted && !self.suspended && !self.given_up.contains(name) {
+            self.zones.enqueue(&zone_of(node), name);
+        }
+        let execute = lost.filter(|_| !self.suspended && (tainted || self.given_up.contains(name)));
+        if let Some(taints) = changed_taints(node, execute, now) {
+            let revision = node.metadata.resource_version.clone();
+            let body = json!({ "spec": { "taints": taints } });
+            calls.push(Call::MergeAt { of, part: Part::Whole, revision, body });
+        }
+        calls.extend(misinformed(node, world).flat_map(|pod| not_ready(pod, now)));
+        calls
+    }
+}
+
+/// Pods of a node that is not ready are not ready either, unless their kubelet has said so since.
+fn misinformed<'w>(node: &Node, world: &'w World) -> impl Iterator<Item = &'w Arc<Pod>> + use<'w> {
+    let ready = node.condition("Ready").filter(|ready| ready.status != "True");
+    let lost_since = ready.map(|ready| ready.last_transition_time);
+    world.pods_on(&node.metadata.name).filter(move |pod| {
+        let ready_since = pod.condition("Ready").map(|ready| ready.last_transition_time);
+        pod.is_ready() && lost_since.is_some() && ready_since <= lost_since
+    })
+}
+
+/// Ready and lost nodes of each zone.
+fn count(world: &World) -> BTreeMap<String, (usize, usize)> {
+    let mut counts: BTreeMap<String, (usize, usize)> = BTreeMap::new();
+    for node in world.nodes.iter().filter(|node| !node.metadata.labels.contains_key(EXCLUDED)) {
+        let (ready, lost) = counts.entry(zone_of(node)).or_default();
+        if node.is_ready() {
+            *ready += 1;
+        } else {
+            *lost += 1;
+        }
+    }
+    counts
+}
+
+/// The key of a node's zone: its region and its zone.
+pub(crate) fn zone_of(node: &Node) -> String {
+    let label = |key: &str| node.metadata.labels.get(key).map_or("", String::as_str);
+    format!("{}/{}", label("topology.kubernetes.io/region"), label("topology.kubernetes.io/zone"))
+}
+
+/// The taint key of a node that is not ready, if it is not.
+fn lost_by(node: &Node) -> Option<&'static str> {
+    match node.condition("Ready")?.status.as_str() {
+        "False" => Some(NOT_READY),
+        "Unknown" => Some(UNREACHABLE),
+        _ => None,
+    }
+}
+
+fn unknown_conditions(node: &Node, now: Timestamp) -> Vec<Value> {
+    let at = object::time(now);
+    let unknown = |kind: &str| match node.condition(kind) {
+        Some(known) if known.status == "Unknown" => None,
+        Some(_) => Some(json!({
+            "type": kind, "status": "Unknown", "reason": "NodeStatusUnknown",
+            "message": "Kubelet stopped posting node status.", "lastTransitionTime": at,
+        })),
+        None => Some(json!({
+            "type": kind, "status": "Unknown", "reason": "NodeStatusNeverUpdated",
+            "message": "Kubelet never posted node status.",
+            "lastHeartbeatTime": node.metadata.creation_timestamp.map(object::time),
+            "lastTransitionTime": at,
+        })),
+    };
+    VOUCHED.into_iter().filter_map(unknown).collect()
+}
+
+/// The taint that a condition brings, and the status with which it does.
+const BY_CONDITION: [(&str, &str, &str); 6] = [
+    ("Ready", "False", NOT_READY),
+    ("Ready", "Unknown", UNREACHABLE),
+    ("MemoryPressure", "True", "node.kubernetes.io/memory-pressure"),
+    ("DiskPressure", "True", "node.kubernetes.io/disk-pressure"),
+    ("PIDPressure", "True", "node.kubernetes.io/pid-pressure"),
+    ("NetworkUnavailable", "True", "node.kubernetes.io/network-unavailable"),
+];
+
+/// The taints that a node should have, if it has others. `execute` is the `NoExecute` taint of a node that was given up.
+fn changed_taints(node: &Node, execute: Option<&str>, now: Timestamp) -> Option<Vec<Taint>> {
+    let ours = |taint: &Taint| match taint.effect.as_str() {
+        NO_SCHEDULE => taint.key == UNSCHEDULABLE || BY_CONDITION.iter().any(|(_, _, key)| *key == taint.key),
+        NO_EXECUTE => taint.key == NOT_READY || taint.key == UNREACHABLE,
+        _ => false,
+    };
+    let holds = |(kind, status, key): (&str, &str, &'static str)| {
+        node.condition(kind).is_some_and(|condition| condition.status == status).then_some(key)
+    };
+    let mut wanted: Vec<(&str, &str)> =
+        BY_CONDITION.into_iter().filter_map(holds).map(|key| (key, NO_SCHEDULE)).collect();
+    // A node that has never reported keeps the taint that it was registered with.
+    let unheard = node.condition("Ready").is_none();
+    let keeps = |taint: &Taint| unheard && taint.key == NOT_READY && taint.effect == NO_SCHEDULE;
+    if node.spec.unschedulable {
+        wanted.push((UNSCHEDULABLE, NO_SCHEDULE));
+    }
+    wanted.extend(execute.map(|key| (key, NO_EXECUTE)));
+    let is_wanted = |taint: &Taint| wanted.contains(&(taint.key.as_str(), taint.effect.as_str()));
+    let mut taints: Vec<Taint> = node
+        .spec
+        .taints
+        .iter()
+        .filter(|taint| !ours(taint) || is_wanted(taint) || keeps(taint))
+        .cloned()
+        .collect();
+    let mut changed = taints.len() != node.spec.taints.len();
+    for (key, effect) in wanted {
+        if !taints.iter().any(|taint| taint.key == key && taint.effect == effect) {
+            changed = true;
+            taints.push(Taint {
+                key: key.to_owned(),
+                effect: effect.to_owned(),
+                value: None,
+                time_added: Some(k8s_openapi::apimachinery::pkg::apis::meta::v1::Time(
+                    Timestamp::from_second(now.as_second()).unwrap_or(now),
+                )),
+            });
+        }
+    }
+    changed.then_some(taints)
+}
+
+fn not_ready(pod: &Pod, now: Timestamp) -> [Call; 2] {
+    let of = Ref::to(Kind::Pod, pod);
+    let ready = json!({ "type": "Ready", "status": "False", "lastTransitionTime": object::time(now) });
+    let body = json!({ "status": { "conditions": [ready] } });
+    let note = Note {
+        about: of.clone(),
+        component: COMPONENT,
+        severity: "Warning",
+        reason: "NodeNotReady",
+        message: "Node is not ready".to_owned(),
+    };
+    [Call::Patch { of, part: Part::Status, body }, Call::Event(note)]
+}
+
+#[cfg(test)]
+mod tests;

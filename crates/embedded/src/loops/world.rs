@@ -1,0 +1,307 @@
+//! What the loops know of the cluster: one copy for all of them, kept up to date by one watch per kind.
+
+use std::collections::{BTreeMap, BTreeSet};
+use std::sync::Arc;
+
+use super::views::{
+    Attachment, Claim, Lease, Meta, Node, Pod, StorageClass, Volume, Workload, key as object_key,
+};
+
+/// The kinds that loops read or write.
+#[derive(Debug, Clone, Copy, PartialEq, Eq, PartialOrd, Ord)]
+pub(crate) enum Kind {
+    Pod,
+    Node,
+    Lease,
+    Claim,
+    Volume,
+    StorageClass,
+    Attachment,
+    ReplicaSet,
+    Deployment,
+    StatefulSet,
+    Job,
+    Budget,
+    Event,
+}
+
+impl Kind {
+    /// The API's name for it, its group and version as paths have them, and its plural.
+    fn names(self) -> (&'static str, &'static str, &'static str) {
+        match self {
+            Self::Pod => ("Pod", "/api/v1", "pods"),
+            Self::Node => ("Node", "/api/v1", "nodes"),
+            Self::Lease => ("Lease", "/apis/coordination.k8s.io/v1", "leases"),
+            Self::Claim => ("PersistentVolumeClaim", "/api/v1", "persistentvolumeclaims"),
+            Self::Volume => ("PersistentVolume", "/api/v1", "persistentvolumes"),
+            Self::StorageClass => ("StorageClass", "/apis/storage.k8s.io/v1", "storageclasses"),
+            Self::Attachment => ("VolumeAttachment", "/apis/storage.k8s.io/v1", "volumeattachments"),
+            Self::ReplicaSet => ("ReplicaSet", "/apis/apps/v1", "replicasets"),
+            Self::Deployment => ("Deployment", "/apis/apps/v1", "deployments"),
+            Self::StatefulSet => ("StatefulSet", "/apis/apps/v1", "statefulsets"),
+            Self::Job => ("Job", "/apis/batch/v1", "jobs"),
+            Self::Budget => ("PodDisruptionBudget", "/apis/policy/v1", "poddisruptionbudgets"),
+            Self::Event => ("Event", "/api/v1", "events"),
+        }
+    }
+
+    pub(crate) fn name(self) -> &'static str {
+        self.names().0
+    }
+
+    pub(crate) fn api_version(self) -> &'static str {
+        let prefix = self.names().1;
+        prefix.strip_prefix("/apis/").or_else(|| prefix.strip_prefix("/api/")).unwrap_or(prefix)
+    }
+
+    /// The path of all its objects, in one namespace or, with none, in all.
+    pub(crate) fn path(self, namespace: &str) -> String {
+        let (_, prefix, plural) = self.names();
+        if namespace.is_empty() {
+            format!("{prefix}/{plural}")
+        } else {
+            format!("{prefix}/namespaces/{namespace}/{plural}")
+        }
+    }
+}
+
+/// An object that has metadata.
+pub(crate) trait HasMeta {
+    fn meta(&self) -> &Meta;
+}
+
+macro_rules! has_meta {
+    ($($view:ty),*) => {
+        $(impl HasMeta for $view {
+            fn meta(&self) -> &Meta {
+                &self.metadata
+            }
+        })*
+    };
+}
+has_meta!(Pod, Node, Lease, Claim, Volume, StorageClass, Attachment, Workload);
+
+/// An object before and after; never two objects of one name.
+#[derive(Debug)]
+pub(crate) struct Delta<V> {
+    pub(crate) old: Option<Arc<V>>,
+    pub(crate) new: Option<Arc<V>>,
+}
+
+impl<V> Clone for Delta<V> {
+    fn clone(&self) -> Self {
+        Self { old: self.old.clone(), new: self.new.clone() }
+    }
+}
+
+impl<V> Delta<V> {
+    /// The object as it is, or as it last was.
+    pub(crate) fn last(&self) -> Option<&Arc<V>> {
+        self.new.as_ref().or(self.old.as_ref())
+    }
+}
+
+/// What a loop hears.
+#[derive(Debug, Clone)]
+pub(crate) enum Change {
+    Pod(Delta<Pod>),
+    Node(Delta<Node>),
+    Lease,
+    Claim(Delta<Claim>),
+    Volume(Delta<Volume>),
+    StorageClass,
+    Attachment,
+    Workload(Kind, Delta<Workload>),
+}
+
+/// All objects of one kind.
+#[derive(Debug)]
+pub(crate) struct Store<V>(BTreeMap<String, Arc<V>>);
+
+impl<V> Default for Store<V> {
+    fn default() -> Self {
+        Self(BTreeMap::new())
+    }
+}
+
+impl<V> Store<V> {
+    pub(crate) fn get(&self, key: &str) -> Option<&Arc<V>> {
+        self.0.get(key)
+    }
+
+    pub(crate) fn named(&self, namespace: &str, name: &str) -> Option<&Arc<V>> {
+        self.0.get(&object_key(namespace, name))
+    }
+
+    pub(crate) fn iter(&self) -> impl Iterator<Item = &Arc<V>> {
+        self.0.values()
+    }
+
+    /// The objects of one namespace.
+    pub(crate) fn within<'s>(&'s self, namespace: &str) -> impl Iterator<Item = &'s Arc<V>> + use<'s, V> {
+        let prefix = format!("{namespace}/");
+        let from = self.0.range(prefix.clone()..);
+        from.take_while(move |(key, _)| key.starts_with(&prefix)).map(|(_, object)| object)
+    }
+
+    fn keys(&self) -> Vec<String> {
+        self.0.keys().cloned().collect()
+    }
+}
+
+/// What stands in the index for the owner of those that have none.
+fn nobody_in(namespace: &str) -> String {
+    format!("nobody in {namespace}")
+}
+
+/// Where the objects of a kind are kept in the world.
+pub(crate) type Place<V> = fn(&mut World) -> &mut Store<V>;
+
+/// The cluster as the watches have shown it.
+#[derive(Debug, Default)]
+pub(crate) struct World {
+    pub(crate) pods: Store<Pod>,
+    pub(crate) nodes: Store<Node>,
+    pub(crate) leases: Store<Lease>,
+    pub(crate) claims: Store<Claim>,
+    pub(crate) volumes: Store<Volume>,
+    pub(crate) storage_classes: Store<StorageClass>,
+    pub(crate) attachments: Store<Attachment>,
+    pub(crate) replica_sets: Store<Workload>,
+    pub(crate) deployments: Store<Workload>,
+    pub(crate) stateful_sets: Store<Workload>,
+    pub(crate) jobs: Store<Workload>,
+    pub(crate) budgets: Store<Workload>,
+    pods_by_node: BTreeMap<String, BTreeSet<String>>,
+    pods_by_owner: BTreeMap<String, BTreeSet<String>>,
+    revisions: BTreeMap<Kind, u64>,
+}
+
+impl World {
+    /// Takes in an object as it is now. Says what changed: nothing, one thing, or the end of one object and the
+    /// beginning of another of the same name.
+    pub(crate) fn put<V: HasMeta>(&mut self, kind: Kind, place: Place<V>, object: V) -> Vec<Delta<V>> {
+        let object = Arc::new(object);
+        let key = object.meta().key();
+        self.saw(kind, object.meta().revision());
+        let old = place(self).0.insert(key, Arc::clone(&object));
+        match old {
+            Some(old) if old.meta().resource_version == object.meta().resource_version => Vec::new(),
+            Some(old) if old.meta().uid != object.meta().uid => {
+                vec![Delta { old: Some(old), new: None }, Delta { old: None, new: Some(object) }]
+            }
+            old => vec![Delta { old, new: Some(object) }],
+        }
+    }
+
+    /// Takes in that an object is gone.
+    pub(crate) fn remove<V: HasMeta>(&mut self, kind: Kind, place: Place<V>, object: &Meta) -> Vec<Delta<V>> {
+        self.saw(kind, object.revision());
+        let old = place(self).0.remove(&object.key());
+        old.into_iter().map(|old| Delta { old: Some(old), new: None }).collect()
+    }
+
+    /// Takes in a complete list: what is not in it is gone.
+    pub(crate) fn replace<V: HasMeta>(
+        &mut self,
+        kind: Kind,
+        place: Place<V>,
+        objects: Vec<V>,
+        revision: u64,
+    ) -> Vec<Delta<V>> {
+        let present: BTreeSet<String> = objects.iter().map(|object| object.meta().key()).collect();
+        let store = place(self);
+        let mut deltas: Vec<Delta<V>> = Vec::new();
+        for key in store.keys() {
+            if !present.contains(&key) {
+                deltas.extend(store.0.remove(&key).map(|old| Delta { old: Some(old), new: None }));
+            }
+        }
+        for object in objects {
+            deltas.extend(self.put(kind, place, object));
+        }
+        self.saw(kind, revision);
+        deltas
+    }
+
+    /// The watch of a kind has come as far as this.
+    pub(crate) fn saw(&mut self, kind: Kind, revision: u64) {
+        let known = self.revisions.entry(kind).or_default();
+        *known = revision.max(*known);
+    }
+
+    /// How far the watch of a kind has come; nothing before its first list.
+    pub(crate) fn revision(&self, kind: Kind) -> Option<u64> {
+        self.revisions.get(&kind).copied()
+    }
+
+    /// Keeps the indexes of pods.
+    pub(crate) fn index(&mut self, change: &Change) {
+        let Change::Pod(delta) = change else { return };
+        if let Some(old) = &delta.old {
+            for (index, value) in Self::indexes(old, &mut self.pods_by_node, &mut self.pods_by_owner) {
+                if let Some(keys) = index.get_mut(&value) {
+                    keys.remove(&old.metadata.key());
+                    if keys.is_empty() {
+                        index.remove(&value);
+                    }
+                }
+            }
+        }
+        if let Some(new) = &delta.new {
+            for (index, value) in Self::indexes(new, &mut self.pods_by_node, &mut self.pods_by_owner) {
+                index.entry(value).or_default().insert(new.metadata.key());
+            }
+        }
+    }
+
+    #[allow(clippy::type_complexity, reason = "used twice, right above")]
+    fn indexes<'i>(
+        pod: &Pod,
+        by_node: &'i mut BTreeMap<String, BTreeSet<String>>,
+        by_owner: &'i mut BTreeMap<String, BTreeSet<String>>,
+    ) -> Vec<(&'i mut BTreeMap<String, BTreeSet<String>>, String)> {
+        let mut indexes = Vec::new();
+        if pod.is_bound() {
+            indexes.push((by_node, pod.spec.node_name.clone()));
+        }
+        let owner = pod.metadata.controller().map(|owner| owner.uid.clone());
+        indexes.push((by_owner, owner.unwrap_or_else(|| nobody_in(&pod.metadata.namespace))));
+        indexes
+    }
+
+    /// The pods that are bound to a node.
+    pub(crate) fn pods_on<'w>(&'w self, node: &str) -> impl Iterator<Item = &'w Arc<Pod>> + use<'w> {
+        self.pods_by_node.get(node).into_iter().flatten().filter_map(|key| self.pods.get(key))
+    }
+
+    /// The pods whose controller has this UID.
+    pub(crate) fn pods_of<'w>(&'w self, owner: &str) -> impl Iterator<Item = &'w Arc<Pod>> + use<'w> {
+        self.pods_by_owner.get(owner).into_iter().flatten().filter_map(|key| self.pods.get(key))
+    }
+
+    /// The pods of a namespace that have no controller.
+    pub(crate) fn pods_of_nobody<'w>(
+        &'w self,
+        namespace: &str,
+    ) -> impl Iterator<Item = &'w Arc<Pod>> + use<'w> {
+        self.pods_of(&nobody_in(namespace))
+    }
+
+    /// Puts an object into the world of a test.
+    #[cfg(test)]
+    pub(crate) fn with<V: HasMeta + serde::de::DeserializeOwned>(
+        &mut self,
+        kind: Kind,
+        place: Place<V>,
+        change: fn(Delta<V>) -> Change,
+        object: serde_json::Value,
+    ) -> Vec<Change> {
+        let object: V = serde_json::from_value(object).unwrap();
+        let changes: Vec<Change> = self.put(kind, place, object).into_iter().map(change).collect();
+        for change in &changes {
+            self.index(change);
+        }
+        changes
+    }
+}

@@ -1,0 +1,83 @@
+//! A value that many wait on, woken in the order in which they began to wait.
+//!
+//! Tokio's watch channel wakes them in a random order: then one seed would not give one history.
+
+use std::sync::{Arc, Mutex, MutexGuard, PoisonError};
+
+use tokio::sync::Notify;
+
+/// The value, and who waits for it to change. Clones are the same.
+#[derive(Debug, Clone, Default)]
+pub(crate) struct Signal<T>(Arc<Shared<T>>);
+
+#[derive(Debug, Default)]
+struct Shared<T> {
+    state: Mutex<State<T>>,
+    changed: Notify,
+}
+
+#[derive(Debug, Default)]
+struct State<T> {
+    value: T,
+    version: u64,
+}
+
+/// Waits for changes that it has not seen.
+#[derive(Debug)]
+pub(crate) struct Listener<T> {
+    signal: Signal<T>,
+    seen: u64,
+}
+
+impl<T: Copy> Signal<T> {
+    pub(crate) fn set(&self, value: T) {
+        {
+            let mut state = self.state();
+            state.value = value;
+            state.version += 1;
+        }
+        self.0.changed.notify_waiters();
+    }
+
+    /// Somebody who has seen all changes so far.
+    pub(crate) fn listen(&self) -> Listener<T> {
+        let seen = self.state().version;
+        Listener { signal: self.clone(), seen }
+    }
+
+    /// Waits until the value is as wanted.
+    pub(crate) async fn wait_for(&self, wanted: impl Fn(T) -> bool) {
+        loop {
+            // What changes from here on is not missed.
+            let changed = self.0.changed.notified();
+            if wanted(self.state().value) {
+                return;
+            }
+            changed.await;
+        }
+    }
+
+    fn state(&self) -> MutexGuard<'_, State<T>> {
+        self.0.state.lock().unwrap_or_else(PoisonError::into_inner)
+    }
+}
+
+impl<T: Copy> Listener<T> {
+    /// Takes all changes so far as seen.
+    pub(crate) fn catch_up(&mut self) {
+        self.seen = self.signal.state().version;
+    }
+
+    /// Waits for a change that was not seen, and takes it as seen.
+    pub(crate) async fn changed(&mut self) {
+        loop {
+            let changed = self.signal.0.changed.notified();
+            let version = self.signal.state().version;
+            if version != self.seen {
+                self.seen = version;
+                return;
+            }
+            changed.await;
+        }
+    }
+}

@@ -1,0 +1,170 @@
+//! What the real server writes in protobuf is read here as what it writes in JSON.
+
+#![allow(clippy::unwrap_used, reason = "helpers of tests fail as tests do")]
+
+use bytes::Bytes;
+use http::Method;
+use http_body_util::BodyExt as _;
+use kube::client::Body;
+use salvor_embedded::{Cluster, Request, Settings};
+use salvor_testkit::ControlPlane;
+use serde_json::{Value, json};
+
+const PROTOBUF: &str = "application/vnd.kubernetes.protobuf";
+
+/// Objects with as many fields as fit, by the path of their collection.
+fn samples() -> Vec<(&'static str, Value)> {
+    let template = json!({
+        "metadata": { "labels": { "app": "x" }, "annotations": { "a": "b" } },
+        "spec": {
+            "restartPolicy": "Never", "terminationGracePeriodSeconds": 0, "nodeName": "n", "hostNetwork": true,
+            "nodeSelector": { "a": "b" }, "automountServiceAccountToken": false,
+            "tolerations": [{ "key": "k", "operator": "Exists", "effect": "NoExecute", "tolerationSeconds": 0 }],
+            "volumes": [
+                { "name": "e", "emptyDir": { "sizeLimit": "1Gi" } },
+                { "name": "c", "configMap": { "name": "c", "optional": false } },
+                { "name": "p", "persistentVolumeClaim": { "claimName": "p", "readOnly": true } },
+                { "name": "j", "projected": { "sources": [{ "downwardAPI": { "items": [{ "path": "x", "fieldRef": { "fieldPath": "metadata.name" } }] } }] } },
+            ],
+            "initContainers": [{ "name": "i", "image": "i:1", "command": ["a", ""] }],
+            "containers": [{
+                "name": "m", "image": "m:1", "args": ["--x"],
+                "env": [{ "name": "A", "value": "" }, { "name": "B", "valueFrom": { "secretKeyRef": { "name": "s", "key": "k" } } }],
+                "ports": [{ "containerPort": 80, "hostPort": 80, "name": "web" }],
+                "resources": { "limits": { "cpu": "1500m", "memory": "1Gi" }, "requests": { "cpu": 1 } },
+                "readinessProbe": { "httpGet": { "port": "web", "path": "/" }, "periodSeconds": 5 },
+                "livenessProbe": { "tcpSocket": { "port": 80 } },
+                "lifecycle": { "preStop": { "exec": { "command": ["x"] } } },
+                "volumeMounts": [{ "name": "e", "mountPath": "/e" }],
+                "securityContext": { "runAsUser": 0, "privileged": false, "capabilities": { "drop": ["ALL"] } },
+            }],
+            "affinity": { "nodeAffinity": { "requiredDuringSchedulingIgnoredDuringExecution": { "nodeSelectorTerms": [{ "matchExpressions": [{ "key": "a", "operator": "In", "values": ["b"] }] }] } } },
+            "topologySpreadConstraints": [{ "maxSkew": 1, "topologyKey": "zone", "whenUnsatisfiable": "DoNotSchedule", "labelSelector": { "matchLabels": { "app": "x" } } }],
+        },
+    });
+    let mut lasting = template.clone();
+    lasting["spec"]["restartPolicy"] = json!("Always");
+    let owner = json!([{ "apiVersion": "v1", "kind": "Pod", "name": "o", "uid": "u", "controller": true, "blockOwnerDeletion": false }]);
+    let mut pod = template.clone();
+    pod["metadata"] = json!({ "name": "s", "ownerReferences": owner, "finalizers": ["example.com/f"] });
+    let selector = json!({ "matchLabels": { "app": "x" } });
+    vec![
+        ("/api/v1/namespaces", json!({ "metadata": { "name": "s" } })),
+        (
+            "/api/v1/namespaces/default/configmaps",
+            json!({ "metadata": { "name": "s" }, "data": { "a": "b", "empty": "" }, "binaryData": { "c": "AAEC" }, "immutable": false }),
+        ),
+        (
+            "/api/v1/namespaces/default/secrets",
+            json!({ "metadata": { "name": "s" }, "data": { "a": "AAEC" }, "type": "Opaque" }),
+        ),
+        ("/api/v1/namespaces/default/pods", pod),
+        (
+            "/api/v1/nodes",
+            json!({ "metadata": { "name": "s" }, "spec": { "unschedulable": true, "taints": [{ "key": "a", "effect": "NoExecute", "timeAdded": "2019-01-01T00:00:00Z" }] } }),
+        ),
+        (
+            "/api/v1/namespaces/default/services",
+            json!({ "metadata": { "name": "s" }, "spec": { "clusterIP": "None", "selector": { "a": "b" }, "ports": [{ "name": "a", "port": 80, "targetPort": "web" }, { "name": "b", "port": 81, "targetPort": 8 }] } }),
+        ),
+        (
+            "/api/v1/namespaces/default/events",
+            json!({ "metadata": { "name": "s" }, "involvedObject": { "kind": "Pod", "namespace": "default", "name": "p" }, "reason": "r", "message": "m", "type": "Normal", "count": 1, "firstTimestamp": "2019-01-01T00:00:00Z", "eventTime": "2019-01-01T00:00:00.000001Z", "action": "a", "reportingComponent": "example.com/c", "reportingInstance": "i" }),
+        ),
+        (
+            "/api/v1/persistentvolumes",
+            json!({ "metadata": { "name": "s" }, "spec": { "capacity": { "storage": "1Gi" }, "accessModes": ["ReadWriteOnce"], "hostPath": { "path": "/x" } } }),
+        ),
+        (
+            "/api/v1/namespaces/default/persistentvolumeclaims",
+            json!({ "metadata": { "name": "s" }, "spec": { "storageClassName": "", "accessModes": ["ReadWriteOnce"], "resources": { "requests": { "storage": "1Gi" } } } }),
+        ),
+        (
+            "/apis/apps/v1/namespaces/default/deployments",
+            json!({ "metadata": { "name": "s" }, "spec": { "replicas": 0, "selector": selector, "template": lasting, "strategy": { "rollingUpdate": { "maxSurge": 1, "maxUnavailable": "50%" } } } }),
+        ),
+        (
+            "/apis/apps/v1/namespaces/default/statefulsets",
+            json!({ "metadata": { "name": "s" }, "spec": { "serviceName": "s", "replicas": 1, "selector": selector, "template": lasting, "volumeClaimTemplates": [{ "metadata": { "name": "d" }, "spec": { "accessModes": ["ReadWriteOnce"], "resources": { "requests": { "storage": "1Gi" } } } }] } }),
+        ),
+        (
+            "/apis/apps/v1/namespaces/default/daemonsets",
+            json!({ "metadata": { "name": "s" }, "spec": { "selector": selector, "template": lasting } }),
+        ),
+        (
+            "/apis/batch/v1/namespaces/default/jobs",
+            json!({ "metadata": { "name": "s" }, "spec": { "manualSelector": true, "selector": selector, "completionMode": "Indexed", "completions": 2, "backoffLimitPerIndex": 0, "ttlSecondsAfterFinished": 0, "podFailurePolicy": { "rules": [{ "action": "FailJob", "onExitCodes": { "operator": "In", "values": [1, 2] } }] }, "template": template } }),
+        ),
+        (
+            "/apis/policy/v1/namespaces/default/poddisruptionbudgets",
+            json!({ "metadata": { "name": "s" }, "spec": { "maxUnavailable": "50%", "selector": selector } }),
+        ),
+        (
+            "/apis/coordination.k8s.io/v1/namespaces/default/leases",
+            json!({ "metadata": { "name": "s" }, "spec": { "holderIdentity": "me", "leaseDurationSeconds": 4, "renewTime": "2019-01-01T00:00:00.123456Z" } }),
+        ),
+        (
+            "/apis/storage.k8s.io/v1/storageclasses",
+            json!({ "metadata": { "name": "s" }, "provisioner": "p", "allowVolumeExpansion": false, "parameters": { "a": "b" } }),
+        ),
+        (
+            "/apis/storage.k8s.io/v1/volumeattachments",
+            json!({ "metadata": { "name": "s" }, "spec": { "attacher": "a", "nodeName": "n", "source": { "persistentVolumeName": "p" } } }),
+        ),
+        (
+            "/apis/scheduling.k8s.io/v1/priorityclasses",
+            json!({ "metadata": { "name": "s" }, "value": 7, "globalDefault": false }),
+        ),
+        (
+            "/apis/rbac.authorization.k8s.io/v1/clusterroles",
+            json!({ "metadata": { "name": "s" }, "rules": [{ "apiGroups": [""], "resources": ["pods"], "verbs": ["get"] }] }),
+        ),
+    ]
+}
+
+/// Creates for show, and reads the answer to the end.
+async fn rehearse(client: &kube::Client, path: &str, object: &Value, accept: &str) -> (u16, Bytes) {
+    let request = http::Request::post(format!("{path}?dryRun=All"))
+        .header("content-type", "application/json")
+        .header("accept", accept)
+        .body(Body::from(object.to_string().into_bytes()))
+        .unwrap();
+    let response = client.send(request).await.unwrap();
+    let status = response.status().as_u16();
+    (status, response.into_body().collect().await.unwrap().to_bytes())
+}
+
+async fn create(cluster: &Cluster, path: &str, kind: &str, body: Bytes) -> Value {
+    let mut request = Request::new(Method::POST, &format!("{path}?dryRun=All"), body);
+    kind.clone_into(&mut request.content_type);
+    let body = cluster.handle(&request).into_body();
+    let bytes = body.collect().await.unwrap().to_bytes();
+    serde_json::from_slice(&bytes).unwrap()
+}
+
+/// What differs between two creations of one object.
+fn without_identity(mut object: Value) -> String {
+    let metadata = object["metadata"].as_object_mut().unwrap();
+    let uid = metadata.remove("uid").map_or_else(String::new, |uid| uid.as_str().unwrap_or("").to_owned());
+    metadata.remove("managedFields");
+    let text = object.to_string();
+    if uid.is_empty() { text } else { text.replace(&uid, "<uid>") }
+}
+
+#[tokio::test]
+async fn both_forms_of_an_object_are_read_alike() {
+    let real = ControlPlane::builder().start().await.unwrap();
+    let client = real.admin().client("protobuf");
+    for (path, object) in samples() {
+        let cluster = Cluster::new(Settings::default());
+        let (status, as_json) = rehearse(&client, path, &object, "application/json").await;
+        assert_eq!(status, 201, "{path}: {}", String::from_utf8_lossy(&as_json));
+        let as_json: Value = serde_json::from_slice(&as_json).unwrap();
+        let (_, as_protobuf) = rehearse(&client, path, &object, PROTOBUF).await;
+        assert!(as_protobuf.starts_with(b"k8s\0"), "{path} is not answered in protobuf");
+        let read = create(&cluster, path, PROTOBUF, as_protobuf).await;
+        let expected = create(&cluster, path, "application/json", Bytes::from(as_json.to_string())).await;
+        assert!(expected.get("code").is_none(), "{path}: {expected}");
+        assert_eq!(without_identity(read), without_identity(expected), "{path}");
+    }
+}

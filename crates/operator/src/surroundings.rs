@@ -1,0 +1,63 @@
+//! What an operator is given from outside. This is all that differs between a real cluster and a simulated one.
+
+use bytes::Bytes;
+use http::{Request, Response};
+use jiff::Timestamp;
+use kube::{
+    Client,
+    client::{Body, ClientBuilder},
+};
+use tower::{BoxError, Service};
+
+use crate::{
+    client::{connect, observe},
+    notices::Notices,
+    time::Time,
+};
+
+/// An API server, the time, and a name among replicas.
+pub struct Surroundings {
+    pub(crate) client: Client,
+    pub(crate) time: Time,
+    pub(crate) identity: String,
+    pub(crate) notices: Notices,
+}
+
+impl Surroundings {
+    /// A cluster elsewhere, the machine's clock, and a name that no other process has.
+    ///
+    /// # Errors
+    /// If no client can be made of the configuration.
+    pub fn of(config: kube::Config) -> kube::Result<Self> {
+        let time = Time::system();
+        let notices = Notices::default();
+        Ok(Self { client: connect(config, &time)?, identity: identity(time.local()), time, notices })
+    }
+
+    /// A cluster in this process. The operator's own clock shows `now` and goes on as tokio's does; the server's it learns
+    /// from the `Date` of answers, as everywhere. No two replicas may have the same identity.
+    pub fn in_process<S, B>(service: S, now: Timestamp, identity: impl Into<String>) -> Self
+    where
+        S: Service<Request<Body>, Response = Response<B>> + Send + 'static,
+        S::Future: Send + 'static,
+        S::Error: Into<BoxError> + 'static,
+        B: http_body::Body<Data = Bytes> + Send + 'static,
+        B::Error: Into<BoxError>,
+    {
+        let time = Time::starting_at(now);
+        let client = observe(ClientBuilder::new(service, "default"), &time);
+        Self { client, time, identity: identity.into(), notices: Notices::default() }
+    }
+
+    /// What is judged and done is told to somebody.
+    #[must_use]
+    pub fn telling(self, notices: Notices) -> Self {
+        Self { notices, ..self }
+    }
+}
+
+/// Who we are to other replicas: the pod's or machine's name, and what tells two processes on it apart.
+fn identity(now: Timestamp) -> String {
+    let host = std::env::var("HOSTNAME").unwrap_or_else(|_| "salvor".to_owned());
+    format!("{host}_{}_{}", std::process::id(), now.as_millisecond())
+}

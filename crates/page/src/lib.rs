@@ -1,0 +1,135 @@
+//! The page: a cluster's nodes by zone, the pods on them, what is stuck and why, and what happened. Written by hand,
+//! embedded in the binary, works offline.
+//!
+//! [`Page`] is what is shown. It is fed by watches of its own ([`Page::follow`]) and by the operator's notices
+//! ([`Page::listen`]), and is looked at through [`Page::serve`] or in a terminal ([`Page::moments`]).
+
+mod objects;
+mod server;
+mod timeline;
+mod world;
+
+use std::{
+    fmt,
+    sync::{Arc, Mutex, MutexGuard, PoisonError},
+};
+
+use jiff::Timestamp;
+use kube::Client;
+use salvor_operator::{
+    Notice,
+    watch::{Change, WatchHealth, follow},
+};
+use tokio::sync::{mpsc, watch};
+
+use crate::{
+    objects::{AllNodes, AllPods, NODES, PODS},
+    world::World,
+};
+
+pub use server::{Fault, ServeOptions, Wish};
+pub use timeline::{Kind, Moment};
+pub use world::Caption;
+
+/// Changes taken in at once before anybody is told.
+const BATCH: usize = 512;
+
+/// What is shown. Clones share it.
+#[derive(Clone)]
+pub struct Page(Arc<Inner>);
+
+struct Inner {
+    world: Mutex<World>,
+    clock: Box<dyn Fn() -> Timestamp + Send + Sync>,
+    changed: watch::Sender<u64>,
+}
+
+impl fmt::Debug for Page {
+    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
+        f.debug_struct("Page").field("version", &*self.0.changed.borrow()).finish_non_exhaustive()
+    }
+}
+
+impl Page {
+    /// An empty page of a cluster whose time the clock tells.
+    pub fn new(clock: impl Fn() -> Timestamp + Send + Sync + 'static) -> Self {
+        let inner = Inner { world: Mutex::default(), clock: Box::new(clock), changed: watch::Sender::new(0) };
+        Self(Arc::new(inner))
+    }
+
+    /// Watches the cluster's nodes and pods, for ever.
+    pub async fn follow(&self, client: Client) {
+        let (node_tx, mut nodes) = mpsc::channel(64);
+        let (pod_tx, mut pods) = mpsc::channel(1024);
+        let watch_nodes = follow(client.clone(), NODES, AllNodes, WatchHealth::new(NODES.resource), node_tx);
+        let watch_pods = follow(client, PODS, AllPods, WatchHealth::new(PODS.resource), pod_tx);
+        let take_in = async {
+            loop {
+                tokio::select! {
+                    Some(change) = nodes.recv() => self.take_in(change, &mut nodes, World::hear_nodes),
+                    Some(change) = pods.recv() => self.take_in(change, &mut pods, World::hear_pods),
+                    else => return,
+                }
+            }
+        };
+        tokio::join!(watch_nodes, watch_pods, take_in);
+    }
+
+    /// Takes in what the operator judges and does, until it ends.
+    pub async fn listen(&self, mut notices: mpsc::UnboundedReceiver<Notice>) {
+        while let Some(notice) = notices.recv().await {
+            self.change(|world, now| {
+                world.hear_operator(notice, now);
+                for _ in 0..BATCH {
+                    let Ok(next) = notices.try_recv() else { break };
+                    world.hear_operator(next, now);
+                }
+            });
+        }
+    }
+
+    /// Writes a line into the timeline.
+    pub fn tell(&self, text: &str) {
+        self.change(|world, now| world.tell(text, now));
+    }
+
+    /// Shows where a story is.
+    pub fn turn_page(&self, caption: Caption) {
+        self.change(|world, _| world.turn_page(caption));
+    }
+
+    /// What happened, oldest first. Only so much of it is kept.
+    pub fn moments(&self) -> Vec<Moment> {
+        self.world().moments().cloned().collect()
+    }
+
+    fn take_in<T>(
+        &self,
+        first: Change<T>,
+        more: &mut mpsc::Receiver<Change<T>>,
+        hear: fn(&mut World, Change<T>, Timestamp),
+    ) {
+        self.change(|world, now| {
+            hear(world, first, now);
+            for _ in 0..BATCH {
+                let Ok(next) = more.try_recv() else { break };
+                hear(world, next, now);
+            }
+        });
+    }
+
+    fn change(&self, change: impl FnOnce(&mut World, Timestamp)) {
+        let now = (self.0.clock)();
+        let version = {
+            let mut world = self.world();
+            change(&mut world, now);
+            world.version()
+        };
+        self.0.changed.send_replace(version);
+    }
+
+    fn world(&self) -> MutexGuard<'_, World> {
+        // A panic while it was changed leaves a page that may be wrong in one place: better than none.
+        self.0.world.lock().unwrap_or_else(PoisonError::into_inner)
+    }
+}

@@ -1,0 +1,244 @@
+//! What the page keeps of nodes and pods.
+
+use jiff::Timestamp;
+use salvor_operator::watch::{Identified, Project, Target};
+use serde::{Deserialize, Serialize};
+use std::collections::BTreeMap;
+
+const ZONE: &str = "topology.kubernetes.io/zone";
+const UNREACHABLE: &str = "node.kubernetes.io/unreachable";
+const OUT_OF_SERVICE: &str = "node.kubernetes.io/out-of-service";
+const COMPLETION_INDEX: &str = "batch.kubernetes.io/job-completion-index";
+
+pub(crate) const NODES: Target = Target { resource: "nodes", path: "/api/v1/nodes", field_selector: None };
+pub(crate) const PODS: Target = Target { resource: "pods", path: "/api/v1/pods", field_selector: None };
+
+/// How a node is, as the control plane sees it.
+#[derive(Clone, Copy, Debug, PartialEq, Eq, Serialize)]
+#[serde(rename_all = "lowercase")]
+pub(crate) enum NodeState {
+    /// Heard of, and well.
+    Ready,
+    /// Heard of, and not well.
+    NotReady,
+    /// Not heard of any more.
+    Unreachable,
+}
+
+/// A node.
+#[derive(Clone, Debug, PartialEq, Eq)]
+pub(crate) struct Node {
+    pub(crate) uid: String,
+    pub(crate) name: String,
+    pub(crate) zone: String,
+    pub(crate) state: NodeState,
+    /// Declared out of service, by Salvor or by a person.
+    pub(crate) out_of_service: bool,
+    /// No new pods are put there by a person's will.
+    pub(crate) cordoned: bool,
+}
+
+/// How far a pod is, its node aside.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub(crate) enum Phase {
+    Pending,
+    Running,
+    Succeeded,
+    Failed,
+}
+
+/// A pod.
+#[derive(Clone, Debug, PartialEq, Eq)]
+pub(crate) struct Pod {
+    pub(crate) uid: String,
+    pub(crate) namespace: String,
+    pub(crate) name: String,
+    pub(crate) node: Option<String>,
+    pub(crate) phase: Phase,
+    pub(crate) deleted: Option<Timestamp>,
+    /// What it belongs to.
+    pub(crate) workload: Workload,
+    /// What is the same for a pod and for the one that replaces it.
+    pub(crate) work: String,
+}
+
+/// What pods belong to.
+#[derive(Clone, Debug, PartialEq, Eq, PartialOrd, Ord, Serialize)]
+pub(crate) struct Workload {
+    pub(crate) kind: String,
+    pub(crate) name: String,
+}
+
+pub(crate) struct AllNodes;
+
+impl Project for AllNodes {
+    type Wire = NodeWire;
+    type Kept = Node;
+
+    fn keep(&self, wire: NodeWire) -> Option<Node> {
+        let NodeWire { metadata, spec, status } = wire;
+        let tainted = |key: &str| spec.taints.iter().any(|t| t.key == key);
+        let is_ready = status.conditions.iter().any(|c| c.kind == "Ready" && c.status == "True");
+        Some(Node {
+            state: match (tainted(UNREACHABLE), is_ready) {
+                (true, _) => NodeState::Unreachable,
+                (false, true) => NodeState::Ready,
+                (false, false) => NodeState::NotReady,
+            },
+            out_of_service: tainted(OUT_OF_SERVICE),
+            cordoned: spec.unschedulable,
+            zone: metadata.labels.get(ZONE).cloned().unwrap_or_default(),
+            uid: metadata.uid,
+            name: metadata.name,
+        })
+    }
+}
+
+pub(crate) struct AllPods;
+
+impl Project for AllPods {
+    type Wire = PodWire;
+    type Kept = Pod;
+
+    fn keep(&self, wire: PodWire) -> Option<Pod> {
+        let PodWire { metadata, spec, status } = wire;
+        let owner = metadata.owner_references.iter().find(|o| o.controller);
+        let workload = workload(&metadata, owner);
+        let work = match (owner, metadata.labels.get(COMPLETION_INDEX)) {
+            (Some(owner), Some(index)) => format!("{} {index}", owner.uid),
+            (Some(owner), None) if owner.kind == "StatefulSet" => format!("{} {}", owner.uid, metadata.name),
+            (Some(owner), None) => owner.uid.clone(),
+            (None, _) => metadata.uid.clone(),
+        };
+        Some(Pod {
+            node: spec.node_name.filter(|n| !n.is_empty()),
+            phase: match status.phase.as_str() {
+                "Running" => Phase::Running,
+                "Succeeded" => Phase::Succeeded,
+                "Failed" => Phase::Failed,
+                _ => Phase::Pending,
+            },
+            deleted: metadata.deletion_timestamp,
+            workload,
+            work,
+            uid: metadata.uid,
+            namespace: metadata.namespace,
+            name: metadata.name,
+        })
+    }
+}
+
+/// The name that a person gave: pods of a Deployment belong to a ReplicaSet, and batch work comes in many Jobs.
+fn workload(metadata: &MetaWire, owner: Option<&OwnerWire>) -> Workload {
+    let label = |key: &str| metadata.labels.get(key).filter(|v| !v.is_empty());
+    let named = label("app.kubernetes.io/name").or_else(|| label("app")).cloned();
+    let Some(owner) = owner else {
+        return Workload { kind: "Pod".into(), name: named.unwrap_or_else(|| metadata.name.clone()) };
+    };
+    let hash = label("pod-template-hash").map(|hash| format!("-{hash}"));
+    match hash.as_deref().and_then(|hash| owner.name.strip_suffix(hash)) {
+        Some(name) if owner.kind == "ReplicaSet" => {
+            Workload { kind: "Deployment".into(), name: named.unwrap_or_else(|| name.to_owned()) }
+        }
+        _ => Workload { kind: owner.kind.clone(), name: named.unwrap_or_else(|| owner.name.clone()) },
+    }
+}
+
+#[derive(Deserialize)]
+#[serde(rename_all = "camelCase")]
+struct MetaWire {
+    #[serde(default)]
+    namespace: String,
+    name: String,
+    uid: String,
+    resource_version: String,
+    #[serde(default)]
+    labels: BTreeMap<String, String>,
+    #[serde(default)]
+    owner_references: Vec<OwnerWire>,
+    deletion_timestamp: Option<Timestamp>,
+}
+
+#[derive(Deserialize)]
+struct OwnerWire {
+    kind: String,
+    name: String,
+    uid: String,
+    #[serde(default)]
+    controller: bool,
+}
+
+#[derive(Deserialize)]
+pub(crate) struct NodeWire {
+    metadata: MetaWire,
+    #[serde(default)]
+    spec: NodeSpecWire,
+    #[serde(default)]
+    status: NodeStatusWire,
+}
+
+#[derive(Deserialize, Default)]
+#[serde(default)]
+struct NodeSpecWire {
+    taints: Vec<TaintWire>,
+    unschedulable: bool,
+}
+
+#[derive(Deserialize)]
+struct TaintWire {
+    key: String,
+}
+
+#[derive(Deserialize, Default)]
+#[serde(default)]
+struct NodeStatusWire {
+    conditions: Vec<ConditionWire>,
+}
+
+#[derive(Deserialize)]
+struct ConditionWire {
+    #[serde(rename = "type")]
+    kind: String,
+    status: String,
+}
+
+#[derive(Deserialize)]
+pub(crate) struct PodWire {
+    metadata: MetaWire,
+    #[serde(default)]
+    spec: PodSpecWire,
+    #[serde(default)]
+    status: PodStatusWire,
+}
+
+#[derive(Deserialize, Default)]
+#[serde(rename_all = "camelCase", default)]
+struct PodSpecWire {
+    node_name: Option<String>,
+}
+
+#[derive(Deserialize, Default)]
+#[serde(default)]
+struct PodStatusWire {
+    phase: String,
+}
+
+impl Identified for NodeWire {
+    fn uid(&self) -> &str {
+        &self.metadata.uid
+    }
+
+    fn resource_version(&self) -> &str {
+        &self.metadata.resource_version
+    }
+}
+
+impl Identified for PodWire {
+    fn uid(&self) -> &str {
+        &self.metadata.uid
+    }
+
+    fn resource_version(&self) -> &str {
+        &self.metadata.resource_version
+    }
+}

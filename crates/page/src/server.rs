@@ -1,0 +1,260 @@
+//! Serves the page: a few files, one stream of changes, and, where somebody gave a way to do so, what makes nodes suffer.
+
+use std::{convert::Infallible, future::Future, net::IpAddr, sync::Arc, time::Duration};
+
+use axum::{
+    Router,
+    extract::{Path, Request, State},
+    http::{
+        HeaderMap, HeaderName, HeaderValue, StatusCode,
+        header::{
+            CACHE_CONTROL, CONTENT_SECURITY_POLICY, CONTENT_TYPE, HOST, ORIGIN, REFERRER_POLICY,
+            X_CONTENT_TYPE_OPTIONS,
+        },
+        uri::Authority,
+    },
+    middleware::{self, Next},
+    response::{
+        IntoResponse, Response,
+        sse::{Event, KeepAlive, Sse},
+    },
+    routing::{get, post},
+};
+use futures::Stream;
+use jiff::Timestamp;
+use serde::Serialize;
+use tokio::{
+    net::TcpListener,
+    sync::{mpsc, oneshot},
+};
+
+use crate::Page;
+
+/// The page, file by file.
+const FILES: &[(&str, &str, &str)] = &[
+    ("/", "text/html; charset=utf-8", include_str!("../assets/page.html")),
+    ("/page.css", "text/css; charset=utf-8", include_str!("../assets/page.css")),
+    ("/page.js", "text/javascript; charset=utf-8", include_str!("../assets/page.js")),
+    ("/map.js", "text/javascript; charset=utf-8", include_str!("../assets/map.js")),
+    ("/world.js", "text/javascript; charset=utf-8", include_str!("../assets/world.js")),
+    ("/panels.js", "text/javascript; charset=utf-8", include_str!("../assets/panels.js")),
+    ("/icon.svg", "image/svg+xml", include_str!("../assets/icon.svg")),
+];
+/// Nothing from elsewhere, nothing inline, and nobody may put the page into a frame.
+const POLICY: &str = "default-src 'none'; script-src 'self'; style-src 'self'; img-src 'self'; connect-src 'self'; \
+                      base-uri 'none'; form-action 'none'; frame-ancestors 'none'";
+/// Changes within this time are told as one: a person sees no difference, and a storm is a few messages a second.
+const COALESCE: Duration = Duration::from_millis(100);
+/// A page of another site cannot set this header without asking, and it is not given leave.
+const OURS: HeaderName = HeaderName::from_static("x-salvor-page");
+const LAST_EVENT_ID: HeaderName = HeaderName::from_static("last-event-id");
+
+/// What a person may do to a node.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub enum Fault {
+    /// Switch it off.
+    Crash,
+    /// Cut it off from the control plane; what runs on it runs on.
+    Partition,
+    /// End whatever it suffers from.
+    Heal,
+}
+
+impl Fault {
+    fn parse(text: &str) -> Option<Self> {
+        match text {
+            "crash" => Some(Self::Crash),
+            "partition" => Some(Self::Partition),
+            "heal" => Some(Self::Heal),
+            _ => None,
+        }
+    }
+}
+
+/// Somebody clicked.
+#[derive(Debug)]
+pub struct Wish {
+    /// The node's name.
+    pub node: String,
+    /// What is to happen to it.
+    pub fault: Fault,
+    /// Whether it did, and if not, why.
+    pub done: oneshot::Sender<Result<(), String>>,
+}
+
+/// How a page is served.
+#[derive(Debug)]
+pub struct ServeOptions {
+    /// Who makes nodes suffer; without it the page only shows.
+    pub wishes: Option<mpsc::Sender<Wish>>,
+    /// Seconds of the cluster's time in a second of the viewer's.
+    pub speed: f64,
+    /// Whether an operator's verdicts can be expected.
+    pub has_operator: bool,
+}
+
+impl Default for ServeOptions {
+    fn default() -> Self {
+        Self { wishes: None, speed: 1.0, has_operator: true }
+    }
+}
+
+struct Served {
+    page: Page,
+    options: ServeOptions,
+    /// Tells a browser that comes back after a restart that nothing it knows holds any more.
+    epoch: i64,
+    only_loopback: bool,
+}
+
+impl Page {
+    /// Serves the page until `stop` ends.
+    ///
+    /// # Errors
+    /// If the listener fails.
+    pub async fn serve(
+        self,
+        listener: TcpListener,
+        options: ServeOptions,
+        stop: impl Future<Output = ()> + Send + 'static,
+    ) -> std::io::Result<()> {
+        let only_loopback = listener.local_addr()?.ip().is_loopback();
+        let epoch = Timestamp::now().as_microsecond();
+        let served = Arc::new(Served { page: self, options, epoch, only_loopback });
+        let mut router = Router::new().route("/changes", get(changes));
+        for (path, kind, text) in FILES {
+            router = router.route(path, get(async || ([(CONTENT_TYPE, *kind)], *text)));
+        }
+        if served.options.wishes.is_some() {
+            router = router.route("/nodes/{name}/{fault}", post(wish));
+        }
+        let router =
+            router.layer(middleware::from_fn_with_state(Arc::clone(&served), guard)).with_state(served);
+        // A browser that keeps its stream open must not keep the process.
+        tokio::select! {
+            served = async { axum::serve(listener, router).await } => served,
+            () = stop => Ok(()),
+        }
+    }
+}
+
+/// What holds for every answer, and for every request to a page that only this machine may see.
+async fn guard(State(served): State<Arc<Served>>, request: Request, next: Next) -> Response {
+    let mut response = if served.only_loopback && !is_addressed_locally(request.headers()) {
+        refuse(StatusCode::MISDIRECTED_REQUEST, "this page is served to localhost only")
+    } else {
+        next.run(request).await
+    };
+    let headers = response.headers_mut();
+    headers.insert(CONTENT_SECURITY_POLICY, HeaderValue::from_static(POLICY));
+    headers.insert(X_CONTENT_TYPE_OPTIONS, HeaderValue::from_static("nosniff"));
+    headers.insert(REFERRER_POLICY, HeaderValue::from_static("no-referrer"));
+    headers.insert(CACHE_CONTROL, HeaderValue::from_static("no-store"));
+    headers.insert("cross-origin-resource-policy", HeaderValue::from_static("same-origin"));
+    headers.insert("cross-origin-opener-policy", HeaderValue::from_static("same-origin"));
+    response
+}
+
+fn refuse(status: StatusCode, why: &'static str) -> Response {
+    (status, format!("{why}\n")).into_response()
+}
+
+/// Another site can make its own name point here; it cannot make a browser write an address of this machine.
+fn is_addressed_locally(headers: &HeaderMap) -> bool {
+    let Some(host) = headers.get(HOST).and_then(|h| h.to_str().ok()) else { return false };
+    let Ok(authority) = host.parse::<Authority>() else { return false };
+    let name = authority.host().trim_start_matches('[').trim_end_matches(']');
+    name.eq_ignore_ascii_case("localhost") || name.parse::<IpAddr>().is_ok_and(|ip| ip.is_loopback())
+}
+
+/// Whether a request was made by our own page.
+fn is_ours(headers: &HeaderMap) -> bool {
+    let text = |name: &HeaderName| headers.get(name).and_then(|h| h.to_str().ok());
+    let same_origin = match (text(&ORIGIN), text(&HOST)) {
+        (Some(origin), Some(host)) => origin.split_once("://").is_some_and(|(_, origin)| origin == host),
+        (None, _) => true,
+        (Some(_), None) => false,
+    };
+    same_origin && headers.contains_key(&OURS)
+}
+
+async fn wish(
+    State(served): State<Arc<Served>>,
+    Path((node, fault)): Path<(String, String)>,
+    headers: HeaderMap,
+) -> Response {
+    if !is_ours(&headers) {
+        return refuse(StatusCode::FORBIDDEN, "only the page itself may ask for this");
+    }
+    let Some(fault) = Fault::parse(&fault) else {
+        return refuse(StatusCode::NOT_FOUND, "a node can be told to crash, partition or heal");
+    };
+    let Some(wishes) = &served.options.wishes else { return StatusCode::NOT_FOUND.into_response() };
+    let (done, answer) = oneshot::channel();
+    let gone = || refuse(StatusCode::SERVICE_UNAVAILABLE, "the cluster has been stopped");
+    if wishes.send(Wish { node, fault, done }).await.is_err() {
+        return gone();
+    }
+    match answer.await {
+        Ok(Ok(())) => StatusCode::NO_CONTENT.into_response(),
+        Ok(Err(why)) => (StatusCode::CONFLICT, why).into_response(),
+        Err(_) => gone(),
+    }
+}
+
+#[derive(Serialize)]
+#[serde(rename_all = "camelCase")]
+struct Hello {
+    can_wish: bool,
+    speed: f64,
+    has_operator: bool,
+}
+
+async fn changes(State(served): State<Arc<Served>>, headers: HeaderMap) -> impl IntoResponse {
+    let heard = headers.get(LAST_EVENT_ID).and_then(|id| id.to_str().ok()).and_then(|id| id.split_once('-'));
+    let version = heard
+        .filter(|(epoch, _)| epoch.parse() == Ok(served.epoch))
+        .and_then(|(_, version)| version.parse().ok());
+    Sse::new(stream(served, version)).keep_alive(KeepAlive::default())
+}
+
+/// The differences from what a browser has, for as long as it listens.
+fn stream(served: Arc<Served>, version: Option<u64>) -> impl Stream<Item = Result<Event, Infallible>> {
+    enum Next {
+        Hello,
+        /// The first difference comes at once, also if it is nothing: it carries the time.
+        First,
+        Later,
+    }
+    let changed = served.page.0.changed.subscribe();
+    futures::stream::unfold(
+        (served, changed, version, Next::Hello),
+        async |(served, mut changed, version, next)| {
+            match next {
+                Next::Hello => {
+                    let hello = Hello {
+                        can_wish: served.options.wishes.is_some(),
+                        speed: served.options.speed,
+                        has_operator: served.options.has_operator,
+                    };
+                    let data = serde_json::to_string(&hello).unwrap_or_default();
+                    let event = Event::default().event("hello").data(data);
+                    return Some((Ok(event), (served, changed, version, Next::First)));
+                }
+                Next::First => {}
+                Next::Later => {
+                    changed.changed().await.ok()?;
+                    tokio::time::sleep(COALESCE).await;
+                }
+            }
+            changed.mark_unchanged();
+            let now = (served.page.0.clock)();
+            let (delta, seen) = {
+                let world = served.page.world();
+                (world.delta(version, now), world.version())
+            };
+            let event = Event::default().id(format!("{}-{seen}", served.epoch)).data(delta);
+            Some((Ok(event), (served, changed, Some(seen), Next::Later)))
+        },
+    )
+}

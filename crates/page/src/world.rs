@@ -1,0 +1,488 @@
+//! What the page shows: nodes, pods, verdicts and what happened. Plain and synchronous: changes go in, and what has
+//! changed since a version comes out, so that a browser is told differences only, however seldom it asks.
+
+use std::collections::{BTreeMap, BTreeSet, HashMap, HashSet, VecDeque};
+
+use jiff::{SignedDuration, Timestamp};
+use salvor_operator::{Notice, watch::Change};
+use salvor_recovery::{Action, Report};
+use serde::Serialize;
+
+use crate::{
+    objects::{Node, NodeState, Phase, Pod, Workload},
+    timeline::{Kind, Moment, Timeline},
+};
+
+/// Things that are gone, remembered for browsers that have not heard yet. One that missed more begins anew.
+const GONE_KEPT: usize = 20_000;
+/// Work that has not come back by then is not waited for any more: its owner has gone or has shrunk.
+const LOST_KEPT: SignedDuration = SignedDuration::from_hours(1);
+
+/// Where a story is.
+#[derive(Clone, Debug, PartialEq, Eq, Serialize)]
+pub struct Caption {
+    /// What happens now, in a few words.
+    pub title: String,
+    /// What to look at.
+    pub text: String,
+    /// Which chapter this is, from 1.
+    pub chapter: usize,
+    /// How many there are.
+    pub chapters: usize,
+}
+
+#[derive(Debug)]
+struct Entry<T> {
+    version: u64,
+    value: T,
+}
+
+#[derive(Debug)]
+enum Gone {
+    Node(String),
+    Pod(String),
+    Verdict(VerdictKey),
+}
+
+type VerdictKey = (String, &'static str);
+
+/// Everything that is shown.
+#[derive(Debug, Default)]
+pub(crate) struct World {
+    version: u64,
+    nodes: BTreeMap<String, Entry<(Node, Timestamp)>>,
+    pods: HashMap<String, Entry<Pod>>,
+    pods_of: HashMap<String, BTreeSet<String>>,
+    verdicts: BTreeMap<VerdictKey, Entry<Report>>,
+    gone: VecDeque<(u64, Gone)>,
+    /// What is gone since before this version is not remembered.
+    forgotten: u64,
+    timeline: Timeline,
+    /// Work whose node was lost: which pod did it, and when.
+    lost: HashMap<String, VecDeque<(String, Timestamp)>>,
+    caption: Option<Entry<Caption>>,
+    recovered: u64,
+    leads: Option<bool>,
+}
+
+impl World {
+    pub(crate) fn version(&self) -> u64 {
+        self.version
+    }
+
+    pub(crate) fn moments(&self) -> impl Iterator<Item = &Moment> {
+        self.timeline.since(0)
+    }
+
+    // ---- changes ------------------------------------------------------------------------------
+
+    pub(crate) fn hear_nodes(&mut self, change: Change<Node>, now: Timestamp) {
+        self.version += 1;
+        match change {
+            Change::Applied(node) => self.put_node(node, now),
+            Change::Gone(uid) => {
+                let name = self.nodes.values().find(|n| n.value.0.uid == uid).map(|n| n.value.0.name.clone());
+                if let Some(name) = name {
+                    self.remove_node(&name);
+                }
+            }
+            Change::Reset { all, .. } => {
+                let present: HashSet<&str> = all.iter().map(|n| n.name.as_str()).collect();
+                let gone: Vec<_> =
+                    self.nodes.keys().filter(|n| !present.contains(n.as_str())).cloned().collect();
+                for name in gone {
+                    self.remove_node(&name);
+                }
+                for node in all {
+                    self.put_node(node, now);
+                }
+            }
+        }
+    }
+
+    pub(crate) fn hear_pods(&mut self, change: Change<Pod>, now: Timestamp) {
+        self.version += 1;
+        match change {
+            Change::Applied(pod) => self.put_pod(pod, now),
+            Change::Gone(uid) => self.remove_pod(&uid),
+            Change::Reset { all, .. } => {
+                let present: HashSet<&str> = all.iter().map(|p| p.uid.as_str()).collect();
+                let gone: Vec<_> =
+                    self.pods.keys().filter(|u| !present.contains(u.as_str())).cloned().collect();
+                for uid in gone {
+                    self.remove_pod(&uid);
+                }
+                for pod in all {
+                    self.put_pod(pod, now);
+                }
+            }
+        }
+    }
+
+    pub(crate) fn hear_operator(&mut self, notice: Notice, now: Timestamp) {
+        self.version += 1;
+        match notice {
+            Notice::Leads(leads) => {
+                self.leads = Some(leads);
+                if !leads {
+                    // Another replica judges from now on.
+                    for key in std::mem::take(&mut self.verdicts).into_keys() {
+                        self.forget(Gone::Verdict(key));
+                    }
+                }
+            }
+            Notice::Judged { recovery, subject, report } => {
+                let key = (subject, recovery);
+                if self.verdicts.get(&key).is_none_or(|known| known.value != report) {
+                    self.verdicts.insert(key, Entry { version: self.version, value: report });
+                }
+            }
+            Notice::Forgotten { recovery, subject } => {
+                let key = (subject, recovery);
+                if self.verdicts.remove(&key).is_some() {
+                    self.forget(Gone::Verdict(key));
+                }
+            }
+            Notice::Did { action, .. } => {
+                if let (Some(deed), Some(subject)) = (deed(&action), action.subject()) {
+                    let subject = subject.to_string();
+                    let name = subject.split_once(' ').map_or(subject.as_str(), |(_, name)| name);
+                    self.timeline.add(self.version, now, Kind::Did, deed, name, None);
+                }
+            }
+        }
+    }
+
+    /// Somebody made something happen.
+    pub(crate) fn tell(&mut self, text: &str, now: Timestamp) {
+        self.version += 1;
+        self.timeline.add(self.version, now, Kind::Told, text, "", None);
+    }
+
+    /// Another chapter begins.
+    pub(crate) fn turn_page(&mut self, caption: Caption) {
+        self.version += 1;
+        self.caption = Some(Entry { version: self.version, value: caption });
+    }
+
+    fn put_node(&mut self, node: Node, now: Timestamp) {
+        let known = self.nodes.get(&node.name).map(|known| known.value.clone());
+        let since = match &known {
+            Some((old, _)) if *old == node => return,
+            Some((old, since)) if old.state == node.state => *since,
+            _ => now,
+        };
+        let (name, zone, state) = (node.name.clone(), zone_name(&node.zone), node.state);
+        let before = known.map(|(old, _)| old.state);
+        self.nodes.insert(name.clone(), Entry { version: self.version, value: (node, since) });
+        if before == Some(state) {
+            return;
+        }
+        let was_lost = before == Some(NodeState::Unreachable);
+        let is_lost = state == NodeState::Unreachable;
+        if was_lost != is_lost {
+            self.reconsider_pods_of(&name, is_lost, before.is_some(), now);
+        }
+        match (before, is_lost) {
+            (Some(_), true) => self.timeline.add(self.version, now, Kind::NodeLost, &zone, &name, None),
+            (Some(_), false) if was_lost => {
+                self.timeline.add(self.version, now, Kind::NodeBack, &zone, &name, None);
+            }
+            _ => {}
+        }
+    }
+
+    /// A node was lost or came back: what its pods look like has changed with it.
+    fn reconsider_pods_of(&mut self, node: &str, is_lost: bool, was_seen_before: bool, now: Timestamp) {
+        for uid in self.pods_of.get(node).cloned().unwrap_or_default() {
+            let Some(entry) = self.pods.get_mut(&uid) else { continue };
+            entry.version = self.version;
+            let pod = &entry.value;
+            if pod.phase != Phase::Running || pod.workload.kind == "DaemonSet" {
+                continue;
+            }
+            let of_work = self.lost.entry(pod.work.clone()).or_default();
+            of_work.retain(|(lost, at)| *lost != uid && now.duration_since(*at) < LOST_KEPT);
+            if is_lost && was_seen_before {
+                of_work.push_back((uid.clone(), now));
+            }
+            if of_work.is_empty() {
+                self.lost.remove(&pod.work);
+            }
+            if is_lost && pod.deleted.is_some() {
+                let (workload, name) = (pod.workload.name.clone(), pod.name.clone());
+                self.timeline.add(self.version, now, Kind::Stuck, &workload, &name, None);
+            }
+        }
+    }
+
+    fn put_pod(&mut self, mut pod: Pod, now: Timestamp) {
+        let known = self.pods.get(&pod.uid).map(|known| &known.value);
+        // What is over stays over, also if a kubelet that was away says so of late.
+        if let Some(phase @ (Phase::Succeeded | Phase::Failed)) = known.map(|old| old.phase) {
+            pod.phase = phase;
+        }
+        if known == Some(&pod) {
+            return;
+        }
+        let before = known.map(|old| (self.look(old), old.phase));
+        if let Some(old) = known.and_then(|old| old.node.clone()).filter(|old| Some(old) != pod.node.as_ref())
+        {
+            self.leave(&old, &pod.uid);
+        }
+        if let Some(node) = &pod.node {
+            self.pods_of.entry(node.clone()).or_default().insert(pod.uid.clone());
+        }
+        let look = self.look(&pod);
+        if look == Look::Stuck && before.is_some_and(|(old, _)| old != Look::Stuck) {
+            self.timeline.add(self.version, now, Kind::Stuck, &pod.workload.name, &pod.name, None);
+        }
+        let began = pod.phase == Phase::Running && before.is_none_or(|(_, phase)| phase != Phase::Running);
+        if began && look == Look::Running {
+            self.work_came_back(&pod, now);
+        }
+        self.pods.insert(pod.uid.clone(), Entry { version: self.version, value: pod });
+    }
+
+    fn work_came_back(&mut self, pod: &Pod, now: Timestamp) {
+        let Some(of_work) = self.lost.get_mut(&pod.work) else { return };
+        let Some(position) = of_work.iter().position(|(uid, _)| *uid != pod.uid) else { return };
+        let Some((_, lost_at)) = of_work.remove(position) else { return };
+        if of_work.is_empty() {
+            self.lost.remove(&pod.work);
+        }
+        self.recovered += 1;
+        let away = Some(now.duration_since(lost_at));
+        self.timeline.add(self.version, now, Kind::WorkBack, &pod.workload.name, &pod.name, away);
+    }
+
+    fn remove_node(&mut self, name: &str) {
+        if self.nodes.remove(name).is_some() {
+            self.forget(Gone::Node(name.to_owned()));
+        }
+    }
+
+    fn remove_pod(&mut self, uid: &str) {
+        let Some(pod) = self.pods.remove(uid) else { return };
+        if let Some(node) = &pod.value.node {
+            self.leave(node, uid);
+        }
+        self.forget(Gone::Pod(uid.to_owned()));
+    }
+
+    fn leave(&mut self, node: &str, uid: &str) {
+        if let Some(pods) = self.pods_of.get_mut(node) {
+            pods.remove(uid);
+            if pods.is_empty() {
+                self.pods_of.remove(node);
+            }
+        }
+    }
+
+    fn forget(&mut self, gone: Gone) {
+        self.gone.push_back((self.version, gone));
+        if self.gone.len() > GONE_KEPT
+            && let Some((version, _)) = self.gone.pop_front()
+        {
+            self.forgotten = version;
+        }
+    }
+
+    // ---- what is shown ------------------------------------------------------------------------
+
+    fn look(&self, pod: &Pod) -> Look {
+        let is_lost = pod.node.as_ref().and_then(|n| self.nodes.get(n)).is_some_and(|n| {
+            let (node, _) = &n.value;
+            node.state == NodeState::Unreachable
+        });
+        match (pod.phase, pod.deleted.is_some(), is_lost) {
+            (Phase::Succeeded, ..) => Look::Succeeded,
+            (Phase::Failed, ..) => Look::Failed,
+            (_, true, true) => Look::Stuck,
+            (_, true, false) => Look::Ending,
+            (Phase::Running, false, true) => Look::Silent,
+            (Phase::Running, false, false) => Look::Running,
+            (Phase::Pending, false, _) => Look::Pending,
+        }
+    }
+
+    /// What has changed since a version, as JSON; everything if that version is not known here.
+    pub(crate) fn delta(&self, since: Option<u64>, now: Timestamp) -> String {
+        let known = since.filter(|v| *v <= self.version && *v >= self.forgotten);
+        let from = known.unwrap_or(0);
+        let gone =
+            || self.gone.iter().rev().take_while(|(v, _)| known.is_some() && *v > from).map(|(_, g)| g);
+        let delta = Delta {
+            version: self.version,
+            now: now.as_millisecond(),
+            reset: known.is_none(),
+            leads: self.leads,
+            recovered: self.recovered,
+            nodes: self
+                .nodes
+                .values()
+                .filter(|n| n.version > from || known.is_none())
+                .map(|n| NodeShown::new(&n.value.0, n.value.1))
+                .collect(),
+            pods: self
+                .pods
+                .values()
+                .filter(|p| p.version > from || known.is_none())
+                .map(|p| PodShown::new(&p.value, self.look(&p.value)))
+                .collect(),
+            verdicts: self
+                .verdicts
+                .iter()
+                .filter(|(_, v)| v.version > from || known.is_none())
+                .map(|((subject, recovery), v)| VerdictShown { subject, recovery, report: &v.value })
+                .collect(),
+            moments: self.timeline.since(from).map(MomentShown::new).collect(),
+            caption: self.caption.as_ref().filter(|c| c.version > from).map(|c| &c.value),
+            gone_nodes: gone()
+                .filter_map(|g| if let Gone::Node(n) = g { Some(n.as_str()) } else { None })
+                .collect(),
+            gone_pods: gone()
+                .filter_map(|g| if let Gone::Pod(u) = g { Some(u.as_str()) } else { None })
+                .collect(),
+            gone_verdicts: gone()
+                .filter_map(|g| if let Gone::Verdict((s, r)) = g { Some((s.as_str(), *r)) } else { None })
+                .collect(),
+        };
+        // Strings, numbers and lists of them cannot fail to be written.
+        serde_json::to_string(&delta).unwrap_or_default()
+    }
+}
+
+fn zone_name(zone: &str) -> String {
+    if zone.is_empty() { "no zone".to_owned() } else { format!("zone {zone}") }
+}
+
+/// An action in the words of a timeline; `None` for what is every day's work.
+fn deed(action: &Action) -> Option<&'static str> {
+    match action {
+        Action::PatchPodStatus { .. } => Some("declared dead"),
+        Action::ForceDeletePod { .. } => Some("let go of"),
+        Action::TaintNode { .. } => Some("put out of service"),
+        Action::UntaintNode { .. } => Some("put back into service"),
+        _ => None,
+    }
+}
+
+/// What a pod looks like.
+#[derive(Clone, Copy, Debug, PartialEq, Eq, Serialize)]
+#[serde(rename_all = "lowercase")]
+enum Look {
+    Pending,
+    Running,
+    /// It may run: its node is not heard of any more.
+    Silent,
+    /// It is being deleted.
+    Ending,
+    /// It is being deleted, and nobody is there to end it.
+    Stuck,
+    Succeeded,
+    Failed,
+}
+
+#[derive(Serialize)]
+#[serde(rename_all = "camelCase")]
+struct Delta<'a> {
+    version: u64,
+    now: i64,
+    #[serde(skip_serializing_if = "is_false")]
+    reset: bool,
+    leads: Option<bool>,
+    recovered: u64,
+    #[serde(skip_serializing_if = "Vec::is_empty")]
+    nodes: Vec<NodeShown<'a>>,
+    #[serde(skip_serializing_if = "Vec::is_empty")]
+    pods: Vec<PodShown<'a>>,
+    #[serde(skip_serializing_if = "Vec::is_empty")]
+    verdicts: Vec<VerdictShown<'a>>,
+    #[serde(skip_serializing_if = "Vec::is_empty")]
+    moments: Vec<MomentShown>,
+    #[serde(skip_serializing_if = "Option::is_none")]
+    caption: Option<&'a Caption>,
+    #[serde(skip_serializing_if = "Vec::is_empty")]
+    gone_nodes: Vec<&'a str>,
+    #[serde(skip_serializing_if = "Vec::is_empty")]
+    gone_pods: Vec<&'a str>,
+    #[serde(skip_serializing_if = "Vec::is_empty")]
+    gone_verdicts: Vec<(&'a str, &'a str)>,
+}
+
+// `serde` asks for a reference.
+#[allow(clippy::trivially_copy_pass_by_ref)]
+fn is_false(value: &bool) -> bool {
+    !value
+}
+
+#[derive(Serialize)]
+#[serde(rename_all = "camelCase")]
+struct NodeShown<'a> {
+    name: &'a str,
+    zone: &'a str,
+    state: NodeState,
+    since: i64,
+    #[serde(skip_serializing_if = "is_false")]
+    out_of_service: bool,
+    #[serde(skip_serializing_if = "is_false")]
+    cordoned: bool,
+}
+
+impl<'a> NodeShown<'a> {
+    fn new(node: &'a Node, since: Timestamp) -> Self {
+        let Node { name, zone, state, out_of_service, cordoned, .. } = node;
+        let (out_of_service, cordoned) = (*out_of_service, *cordoned);
+        Self { name, zone, state: *state, since: since.as_millisecond(), out_of_service, cordoned }
+    }
+}
+
+#[derive(Serialize)]
+struct PodShown<'a> {
+    uid: &'a str,
+    namespace: &'a str,
+    name: &'a str,
+    node: Option<&'a str>,
+    state: Look,
+    workload: &'a Workload,
+}
+
+impl<'a> PodShown<'a> {
+    fn new(pod: &'a Pod, state: Look) -> Self {
+        let Pod { uid, namespace, name, node, workload, .. } = pod;
+        Self { uid, namespace, name, node: node.as_deref(), state, workload }
+    }
+}
+
+#[derive(Serialize)]
+struct VerdictShown<'a> {
+    subject: &'a str,
+    recovery: &'a str,
+    #[serde(flatten)]
+    report: &'a Report,
+}
+
+#[derive(Serialize)]
+struct MomentShown {
+    number: u64,
+    at: i64,
+    kind: Kind,
+    text: String,
+    count: usize,
+}
+
+impl MomentShown {
+    fn new(moment: &Moment) -> Self {
+        Self {
+            number: moment.number,
+            at: moment.at.as_millisecond(),
+            kind: moment.kind,
+            text: moment.text(),
+            count: moment.subjects.len().max(1),
+        }
+    }
+}
+
+#[cfg(test)]
+mod tests;

@@ -1,0 +1,183 @@
+use salvor_operator::watch::Project;
+use serde_json::{Value, json};
+
+use super::*;
+use crate::objects::{AllNodes, AllPods};
+
+fn second(n: i64) -> Timestamp {
+    Timestamp::from_second(n).unwrap()
+}
+
+fn node(name: &str, lost: bool) -> Change<Node> {
+    let taints = if lost { json!([{ "key": "node.kubernetes.io/unreachable" }]) } else { json!([]) };
+    let ready = if lost { "Unknown" } else { "True" };
+    let wire = serde_json::from_value(json!({
+        "metadata": { "name": name, "uid": format!("uid-{name}"), "resourceVersion": "1",
+            "labels": { "topology.kubernetes.io/zone": "b" } },
+        "spec": { "taints": taints },
+        "status": { "conditions": [{ "type": "Ready", "status": ready }] },
+    }));
+    Change::Applied(AllNodes.keep(wire.unwrap()).unwrap())
+}
+
+fn pod(uid: &str, index: u32, node: &str, phase: &str, deleted: bool) -> Change<Pod> {
+    let wire = serde_json::from_value(json!({
+        "metadata": { "name": format!("train-{index}"), "namespace": "default", "uid": uid, "resourceVersion": "1",
+            "labels": { "batch.kubernetes.io/job-completion-index": index.to_string() },
+            "deletionTimestamp": deleted.then_some("2026-01-01T00:00:00Z"),
+            "ownerReferences": [{ "kind": "Job", "name": "train", "uid": "job", "controller": true }] },
+        "spec": { "nodeName": node },
+        "status": { "phase": phase },
+    }));
+    Change::Applied(AllPods.keep(wire.unwrap()).unwrap())
+}
+
+fn delta(world: &World, since: Option<u64>) -> Value {
+    serde_json::from_str(&world.delta(since, second(100))).unwrap()
+}
+
+fn texts(world: &World) -> Vec<String> {
+    world.moments().map(Moment::text).collect()
+}
+
+fn state_of(world: &World, uid: &str) -> Value {
+    let all = delta(world, None);
+    let pods = all["pods"].as_array().unwrap();
+    pods.iter().find(|p| p["uid"] == uid).unwrap()["state"].clone()
+}
+
+#[test]
+fn a_lost_node_makes_its_pods_silent_then_stuck_until_their_work_is_back() {
+    let mut world = World::default();
+    world.hear_nodes(node("n1", false), second(0));
+    world.hear_nodes(node("n2", false), second(0));
+    world.hear_pods(pod("p1", 0, "n1", "Running", false), second(0));
+    assert_eq!(state_of(&world, "p1"), "running");
+
+    world.hear_nodes(node("n1", true), second(10));
+    assert_eq!(state_of(&world, "p1"), "silent");
+    world.hear_pods(pod("p1", 0, "n1", "Running", true), second(40));
+    assert_eq!(state_of(&world, "p1"), "stuck");
+
+    world.hear_pods(pod("p1", 0, "n1", "Failed", true), second(50));
+    world.hear_pods(pod("p2", 0, "n2", "Pending", false), second(51));
+    world.hear_pods(pod("p2", 0, "n2", "Running", false), second(53));
+    world.hear_pods(Change::Gone("p1".into()), second(54));
+    world.hear_nodes(node("n1", false), second(90));
+    assert_eq!(
+        texts(&world),
+        [
+            "Node n1 is not heard of any more",
+            "train-0 is stuck: it must end, and its node is silent",
+            "train-0 runs again, 43 s after its node was lost",
+            "Node n1 is back",
+        ]
+    );
+    assert_eq!(delta(&world, None)["recovered"], 1);
+}
+
+#[test]
+fn a_node_that_comes_back_in_time_has_lost_nothing() {
+    let mut world = World::default();
+    world.hear_nodes(node("n1", false), second(0));
+    world.hear_pods(pod("p1", 0, "n1", "Running", false), second(0));
+    world.hear_nodes(node("n1", true), second(10));
+    world.hear_nodes(node("n1", false), second(20));
+    // Another pod for the same index, for whatever reason, replaces nothing that was lost.
+    world.hear_pods(pod("p2", 0, "n1", "Running", false), second(30));
+    assert_eq!(texts(&world), ["Node n1 is not heard of any more", "Node n1 is back"]);
+}
+
+#[test]
+fn what_was_lost_before_the_page_was_opened_is_no_news() {
+    let mut world = World::default();
+    world.hear_nodes(node("n1", true), second(0));
+    world.hear_pods(pod("p1", 0, "n1", "Running", true), second(0));
+    assert!(texts(&world).is_empty());
+    assert_eq!(state_of(&world, "p1"), "stuck");
+}
+
+#[test]
+fn a_browser_is_told_differences_only() {
+    let mut world = World::default();
+    world.hear_nodes(node("n1", false), second(0));
+    world.hear_pods(pod("p1", 0, "n1", "Running", false), second(0));
+    world.hear_pods(pod("p2", 1, "n1", "Running", false), second(0));
+    let seen = world.version();
+    assert_eq!(delta(&world, Some(seen)).get("pods"), None);
+
+    world.hear_pods(pod("p2", 1, "n1", "Succeeded", false), second(1));
+    world.hear_pods(Change::Gone("p1".into()), second(1));
+    let news = delta(&world, Some(seen));
+    assert_eq!(news["pods"].as_array().unwrap().len(), 1);
+    assert_eq!(news["gonePods"], json!(["p1"]));
+    assert_eq!(news.get("reset"), None);
+    // A version from another life of the server is not known here.
+    assert_eq!(delta(&world, Some(world.version() + 1))["reset"], true);
+}
+
+#[test]
+fn a_browser_that_missed_too_much_begins_anew() {
+    let mut world = World::default();
+    world.hear_nodes(node("n1", false), second(0));
+    let seen = world.version();
+    for n in 0..=GONE_KEPT {
+        let uid = format!("p{n}");
+        world.hear_pods(pod(&uid, 0, "n1", "Running", false), second(0));
+        world.hear_pods(Change::Gone(uid), second(0));
+    }
+    assert_eq!(delta(&world, Some(seen))["reset"], true);
+    assert_eq!(delta(&world, Some(world.version() - 4)).get("reset"), None);
+}
+
+#[test]
+fn a_relist_drops_what_is_not_there_any_more() {
+    let mut world = World::default();
+    world.hear_nodes(node("n1", false), second(0));
+    world.hear_pods(pod("p1", 0, "n1", "Running", false), second(0));
+    let seen = world.version();
+    world.hear_nodes(Change::Reset { all: Vec::new(), revision: String::new(), asked: 0 }, second(1));
+    world.hear_pods(Change::Reset { all: Vec::new(), revision: String::new(), asked: 0 }, second(1));
+    let news = delta(&world, Some(seen));
+    assert_eq!((&news["goneNodes"], &news["gonePods"]), (&json!(["n1"]), &json!(["p1"])));
+}
+
+fn judged(subject: &str, message: &str) -> Notice {
+    let report = Report {
+        verdict: "Wait",
+        reason: "GraceRunning",
+        message: message.into(),
+        what_would_change_it: String::new(),
+        until: None,
+        blocked_by: None,
+        findings: Vec::new(),
+        actions: Vec::new(),
+    };
+    Notice::Judged { recovery: "zombie", subject: subject.into(), report }
+}
+
+#[test]
+fn verdicts_are_told_when_they_change_and_when_they_end() {
+    let mut world = World::default();
+    world.hear_operator(judged("pod default/a", "soon"), second(0));
+    let seen = world.version();
+    world.hear_operator(judged("pod default/a", "soon"), second(1));
+    assert_eq!(delta(&world, Some(seen)).get("verdicts"), None);
+    world.hear_operator(judged("pod default/a", "now"), second(2));
+    assert_eq!(delta(&world, Some(seen))["verdicts"][0]["message"], "now");
+    let forgotten = Notice::Forgotten { recovery: "zombie", subject: "pod default/a".into() };
+    world.hear_operator(forgotten, second(3));
+    assert_eq!(delta(&world, Some(seen))["goneVerdicts"], json!([["pod default/a", "zombie"]]));
+}
+
+#[test]
+fn a_replica_that_ceases_to_lead_shows_no_verdicts() {
+    let mut world = World::default();
+    world.hear_operator(Notice::Leads(true), second(0));
+    world.hear_operator(judged("pod default/a", "soon"), second(0));
+    let seen = world.version();
+    world.hear_operator(Notice::Leads(false), second(1));
+    let news = delta(&world, Some(seen));
+    assert_eq!(news["leads"], false);
+    assert_eq!(news["goneVerdicts"].as_array().unwrap().len(), 1);
+}

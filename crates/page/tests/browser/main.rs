@@ -1,0 +1,212 @@
+//! The page in a real browser.
+
+mod stage;
+
+use salvor_operator::Notice;
+use salvor_page::{Caption, Fault};
+use salvor_recovery::{Finding, Report};
+use salvor_testkit::browser::{Browser, Key, Looks};
+use serde_json::{Value, json};
+
+use crate::stage::Stage;
+
+const WIDE: Looks = Looks { dark: false, width: 1440, height: 1000 };
+
+fn waits(subject: &str) -> Notice {
+    let report = Report {
+        verdict: "Wait",
+        reason: "GraceRunning",
+        message: "the grace period of the pod's owner is still running".into(),
+        what_would_change_it: "Time passes.".into(),
+        until: "2100-01-01T00:00:00Z".parse().ok(),
+        blocked_by: None,
+        findings: vec![Finding {
+            question: "Is its node unreachable?",
+            observed: "<i>since 12:00</i>".into(),
+            holds: true,
+        }],
+        actions: Vec::new(),
+    };
+    Notice::Judged { recovery: "zombie", subject: subject.into(), report }
+}
+
+async fn text_of(browser: &Browser, selector: &str) -> String {
+    let text = browser.value(&format!("document.querySelector({selector:?})?.innerText ?? ''")).await;
+    text.as_str().unwrap_or_default().to_owned()
+}
+
+#[tokio::test]
+async fn a_click_makes_a_node_suffer_and_what_follows_is_shown() {
+    let mut stage = Stage::open().await;
+    stage.add_node("a-1", "a").await;
+    stage.add_node("b-1", "b").await;
+    stage.add_pod("train-0", "b-1").await;
+    let browser = Browser::start().await;
+    browser.look(WIDE).await;
+    browser.open(&stage.url()).await;
+    browser.until("the nodes are shown", "document.querySelectorAll('.node.ready').length === 2").await;
+    browser.until("the pod runs", "document.querySelector('[title=\"b-1\"] .pod.running') !== null").await;
+    assert_eq!(text_of(&browser, "#headline").await, "All 2 nodes accounted for. Nothing is stuck.");
+
+    browser.click("[title='b-1']").await;
+    browser.click("[data-fault='crash']").await;
+    let wish = stage.wish().await;
+    assert_eq!((wish.node.as_str(), wish.fault), ("b-1", Fault::Crash));
+    wish.done.send(Ok(())).unwrap();
+    browser.until("it says so at once", "document.querySelector('[title=\"b-1\"].wished') !== null").await;
+
+    stage.lose_node("b-1").await;
+    browser
+        .until("the node is silent", "document.querySelector('[title=\"b-1\"].unreachable') !== null")
+        .await;
+    stage.delete_pod("train-0").await;
+    browser.until("the pod is stuck", "document.querySelector('[title=\"b-1\"] .pod.stuck') !== null").await;
+    stage.notice(waits("pod default/train-0"));
+    browser.until("it is said why", "document.querySelector('.cases .Wait') !== null").await;
+    let case = text_of(&browser, ".cases li").await;
+    assert!(case.contains("default/train-0") && case.contains("grace period"), "{case}");
+    assert!(case.contains("s to go"), "{case}");
+
+    stage.remove_pod("train-0").await;
+    stage.add_pod("train-0", "a-1").await;
+    browser.until("its work is back", "document.querySelector('#happened .workBack') !== null").await;
+    browser.until("nothing is stuck", "document.querySelectorAll('.cases li').length === 0").await;
+    assert_eq!(text_of(&browser, "[data-count='recovered'] b").await, "1");
+    assert_eq!(browser.console().await, Vec::<String>::new());
+    browser.close().await;
+}
+
+#[tokio::test]
+async fn a_wish_that_fails_says_why_and_a_page_without_control_has_no_buttons() {
+    let mut stage = Stage::open().await;
+    stage.add_node("a-1", "a").await;
+    let browser = Browser::start().await;
+    browser.open(&stage.url()).await;
+    browser.until("the node is shown", "document.querySelector('.node') !== null").await;
+    browser.click(".node").await;
+    browser.click("[data-fault='heal']").await;
+    stage.wish().await.done.send(Err("there is no such node".into())).unwrap();
+    browser
+        .until("the reason", "document.querySelector('.answer').textContent === 'there is no such node'")
+        .await;
+
+    let only_shows = stage.serve_read_only().await;
+    browser.open(&only_shows).await;
+    browser.until("the node is shown", "document.querySelector('.node') !== null").await;
+    browser.click(".node").await;
+    browser.until("the panel is open", "!document.querySelector('#node').hidden").await;
+    assert_eq!(browser.value("document.querySelector('.wishes').offsetParent === null").await, true);
+    browser.close().await;
+}
+
+#[tokio::test]
+async fn the_keyboard_reaches_everything() {
+    let stage = Stage::open().await;
+    for name in ["a-1", "a-2", "a-3"] {
+        stage.add_node(name, "a").await;
+    }
+    let browser = Browser::start().await;
+    browser.look(WIDE).await;
+    browser.open(&stage.url()).await;
+    browser.until("the nodes are shown", "document.querySelectorAll('.node').length === 3").await;
+    let focus = async || {
+        let value = browser.value("document.activeElement.title || document.activeElement.textContent").await;
+        value.as_str().unwrap_or_default().to_owned()
+    };
+    browser.press(Key::Tab).await;
+    assert_eq!(focus().await, "Skip to the nodes");
+    browser.press(Key::Tab).await;
+    assert_eq!(focus().await, "a-1");
+    browser.press(Key::Right).await;
+    browser.press(Key::Right).await;
+    assert_eq!(focus().await, "a-3");
+    // The map is one stop: from any node, Tab leaves it.
+    browser.press(Key::Enter).await;
+    browser.until("the node is shown", "!document.querySelector('#node').hidden").await;
+    assert_eq!(focus().await, "a-3");
+    browser.press(Key::Tab).await;
+    browser.press(Key::Tab).await;
+    assert_eq!(focus().await, "Crash");
+    browser.press(Key::Escape).await;
+    browser.until("the node is closed", "document.querySelector('#node').hidden").await;
+    assert_eq!(focus().await, "a-3");
+    assert_eq!(browser.console().await, Vec::<String>::new());
+    browser.close().await;
+}
+
+#[tokio::test]
+async fn names_are_text_whatever_they_look_like() {
+    const HOSTILE: &str = "<img src=x onerror=\"document.title='owned'\">";
+    let meta = |name: &str| {
+        json!({ "name": name, "namespace": HOSTILE, "uid": name, "resourceVersion": "1",
+        "labels": { "topology.kubernetes.io/zone": HOSTILE, "app": HOSTILE } })
+    };
+    let node = json!({ "metadata": meta(HOSTILE), "spec": { "taints": [{ "key": "node.kubernetes.io/unreachable" }] } });
+    let mut pod = json!({ "metadata": meta(HOSTILE), "spec": { "nodeName": HOSTILE }, "status": { "phase": "Running" } });
+    pod["metadata"]["deletionTimestamp"] = json!("2026-01-01T00:00:00Z");
+    let stage = Stage::of(stage::canned(node, pod)).await;
+    let browser = Browser::start().await;
+    browser.look(WIDE).await;
+    browser.open(&stage.url()).await;
+    stage.page.tell(HOSTILE);
+    stage.page.turn_page(Caption { title: HOSTILE.into(), text: HOSTILE.into(), chapter: 1, chapters: 1 });
+    stage.notice(waits(&format!("pod {HOSTILE}/{HOSTILE}")));
+    browser.until("all of it is shown", "document.querySelector('.cases .Wait') !== null").await;
+    browser.until("the story too", "!document.querySelector('#story').hidden").await;
+    browser.click(".node").await;
+    for place in [
+        ".node .name",
+        ".zone h2",
+        ".cases .who",
+        "#story h2",
+        "#happened .told",
+        "#work b",
+        "#node-name",
+        "#node .list",
+    ] {
+        let text = text_of(&browser, place).await;
+        assert!(text.contains(HOSTILE), "{place} shows {text:?}");
+    }
+    assert_eq!(browser.value("document.querySelectorAll('img').length").await, 1, "the logo and no other");
+    assert_eq!(browser.value("document.title").await, "Salvor");
+    assert_eq!(browser.console().await, Vec::<String>::new());
+    browser.close().await;
+}
+
+#[tokio::test]
+async fn the_policy_is_in_force() {
+    let stage = Stage::open().await;
+    let browser = Browser::start().await;
+    browser.open(&stage.url()).await;
+    browser
+        .value(
+            "(() => { const s = document.createElement('script'); s.textContent = \"document.title = 'owned'\"; \
+             document.body.append(s); })()",
+        )
+        .await;
+    assert_eq!(browser.value("document.title").await, "Salvor");
+    let refusals = browser.console().await;
+    assert!(refusals.iter().any(|line| line.contains("Content Security Policy")), "{refusals:?}");
+    browser.close().await;
+}
+
+#[tokio::test]
+async fn a_thousand_nodes_and_ten_thousand_pods_are_shown_and_keep_changing() {
+    let stage = Stage::of(stage::crowd(1_000, 10)).await;
+    let browser = Browser::start().await;
+    browser.look(WIDE).await;
+    browser.open(&stage.url()).await;
+    let shown = "document.querySelectorAll('.node').length === 1000 && \
+                 document.querySelectorAll('.node .pod.running').length === 10000";
+    browser.until("all are shown", shown).await;
+    assert_eq!(text_of(&browser, "[data-count='running'] b").await, "10,000");
+    // A change reaches the page although there is so much of it.
+    stage.page.tell("still here");
+    browser.until("a change is shown", "document.querySelector('#happened .told') !== null").await;
+    let frame: Value = browser
+        .value("new Promise(done => { const t = performance.now(); requestAnimationFrame(() => requestAnimationFrame(() => done(performance.now() - t))); })")
+        .await;
+    println!("two frames with 1,000 nodes took {frame} ms");
+    assert_eq!(browser.console().await, Vec::<String>::new());
+    browser.close().await;
+}

@@ -1,0 +1,159 @@
+//! A page on loopback, fed by an embedded cluster or by canned lists, with a person who makes wishes.
+
+use std::convert::Infallible;
+
+use axum::http::{Request, Response};
+use http_body_util::{BodyExt as _, Full, StreamBody, combinators::UnsyncBoxBody};
+use hyper::body::{Bytes, Frame};
+use jiff::Timestamp;
+use k8s_openapi::api::core::v1::{Node, Pod};
+use kube::{
+    Api, Client,
+    api::{DeleteParams, Patch, PatchParams, PostParams},
+};
+use salvor_embedded::{Cluster, Settings};
+use salvor_operator::Notice;
+use salvor_page::{Page, ServeOptions, Wish};
+use serde_json::{Value, json};
+use tokio::{net::TcpListener, sync::mpsc};
+
+pub(crate) struct Stage {
+    pub(crate) page: Page,
+    client: Client,
+    port: u16,
+    wishes: mpsc::Receiver<Wish>,
+    notices: mpsc::UnboundedSender<Notice>,
+}
+
+impl Stage {
+    /// A page of an empty embedded cluster.
+    pub(crate) async fn open() -> Self {
+        // Owners are made up here, and must not be missed.
+        let settings = Settings { start: Timestamp::now(), garbage_collection: false, ..Settings::default() };
+        Self::of(Cluster::new(settings).client()).await
+    }
+
+    pub(crate) async fn of(client: Client) -> Self {
+        let page = Page::new(Timestamp::now);
+        let (wish, wishes) = mpsc::channel(1);
+        let (notices, heard) = mpsc::unbounded_channel();
+        let (followed, told) = (page.clone(), page.clone());
+        let watched = client.clone();
+        tokio::spawn(async move { followed.follow(watched).await });
+        tokio::spawn(async move { told.listen(heard).await });
+        let options = ServeOptions { wishes: Some(wish), ..ServeOptions::default() };
+        let port = serve(page.clone(), options).await;
+        Self { page, client, port, wishes, notices }
+    }
+
+    pub(crate) fn url(&self) -> String {
+        format!("http://127.0.0.1:{}/", self.port)
+    }
+
+    /// The same page, without a way to make wishes.
+    pub(crate) async fn serve_read_only(&self) -> String {
+        format!("http://127.0.0.1:{}/", serve(self.page.clone(), ServeOptions::default()).await)
+    }
+
+    pub(crate) async fn wish(&mut self) -> Wish {
+        self.wishes.recv().await.unwrap()
+    }
+
+    pub(crate) fn notice(&self, notice: Notice) {
+        self.notices.send(notice).unwrap();
+    }
+
+    pub(crate) async fn add_node(&self, name: &str, zone: &str) {
+        let node = json!({ "metadata": { "name": name, "labels": { "topology.kubernetes.io/zone": zone } } });
+        let nodes: Api<Node> = Api::all(self.client.clone());
+        nodes.create(&PostParams::default(), &serde_json::from_value(node).unwrap()).await.unwrap();
+        let ready = json!({ "status": { "conditions": [{ "type": "Ready", "status": "True" }] } });
+        nodes.patch_status(name, &PatchParams::default(), &Patch::Merge(ready)).await.unwrap();
+    }
+
+    /// As the control plane does when a node is not heard of any more.
+    pub(crate) async fn lose_node(&self, name: &str) {
+        let taint = json!({ "key": "node.kubernetes.io/unreachable", "effect": "NoExecute" });
+        let patch = Patch::Merge(json!({ "spec": { "taints": [taint] } }));
+        Api::<Node>::all(self.client.clone()).patch(name, &PatchParams::default(), &patch).await.unwrap();
+    }
+
+    /// A pod of a StatefulSet, that runs.
+    pub(crate) async fn add_pod(&self, name: &str, node: &str) {
+        let pod = json!({
+            "metadata": { "name": name, "ownerReferences": [{
+                "apiVersion": "apps/v1", "kind": "StatefulSet", "name": "train", "uid": "set", "controller": true }] },
+            "spec": { "nodeName": node, "containers": [{ "name": "main", "image": "main" }] },
+        });
+        let pods = self.pods();
+        pods.create(&PostParams::default(), &serde_json::from_value(pod).unwrap()).await.unwrap();
+        let runs = Patch::Merge(json!({ "status": { "phase": "Running" } }));
+        pods.patch_status(name, &PatchParams::default(), &runs).await.unwrap();
+    }
+
+    pub(crate) async fn delete_pod(&self, name: &str) {
+        self.pods().delete(name, &DeleteParams::default()).await.unwrap();
+    }
+
+    pub(crate) async fn remove_pod(&self, name: &str) {
+        self.pods().delete(name, &DeleteParams::default().grace_period(0)).await.unwrap();
+    }
+
+    fn pods(&self) -> Api<Pod> {
+        Api::default_namespaced(self.client.clone())
+    }
+}
+
+async fn serve(page: Page, options: ServeOptions) -> u16 {
+    let listener = TcpListener::bind(("127.0.0.1", 0)).await.unwrap();
+    let port = listener.local_addr().unwrap().port();
+    tokio::spawn(page.serve(listener, options, std::future::pending()));
+    port
+}
+
+/// A cluster of one node and one pod, which no real server would let be called so.
+pub(crate) fn canned(node: Value, pod: Value) -> Client {
+    lists(json!([node]), json!([pod]))
+}
+
+/// Many nodes, with so many pods on each.
+pub(crate) fn crowd(nodes: usize, pods_each: usize) -> Client {
+    let name = |n: usize| format!("node-{n:04}");
+    let node = |n: usize| {
+        json!({
+            "metadata": { "name": name(n), "uid": name(n), "resourceVersion": "1",
+                "labels": { "topology.kubernetes.io/zone": (["a", "b", "c"][n % 3]) } },
+            "status": { "conditions": [{ "type": "Ready", "status": "True" }] },
+        })
+    };
+    let pod = |n: usize| {
+        let kind = ["Job", "StatefulSet", "ReplicaSet"][n % 3];
+        json!({
+            "metadata": { "name": format!("pod-{n:05}"), "namespace": "default", "uid": format!("pod-{n}"),
+                "resourceVersion": "1",
+                "ownerReferences": [{ "kind": kind, "name": "work", "uid": "work", "controller": true }] },
+            "spec": { "nodeName": name(n / pods_each) },
+            "status": { "phase": "Running" },
+        })
+    };
+    lists((0..nodes).map(node).collect(), (0..nodes * pods_each).map(pod).collect())
+}
+
+type Body = UnsyncBoxBody<Bytes, Infallible>;
+
+/// Answers lists, and watches on which nothing ever happens.
+fn lists(nodes: Value, pods: Value) -> Client {
+    let answer = move |request: Request<kube::client::Body>| {
+        let is_watch = request.uri().query().is_some_and(|q| q.contains("watch=true"));
+        let items = if request.uri().path().ends_with("/nodes") { &nodes } else { &pods };
+        let body: Body = if is_watch {
+            let quiet = futures::stream::pending::<Result<Frame<Bytes>, Infallible>>();
+            StreamBody::new(quiet).boxed_unsync()
+        } else {
+            let list = json!({ "metadata": { "resourceVersion": "1" }, "items": items });
+            Full::new(Bytes::from(list.to_string())).boxed_unsync()
+        };
+        std::future::ready(Ok::<_, Infallible>(Response::new(body)))
+    };
+    Client::new(tower::service_fn(answer), "default")
+}

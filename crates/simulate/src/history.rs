@@ -1,0 +1,44 @@
+//! What happened to every object, in order.
+
+use std::{
+    io::Write,
+    sync::{Arc, Mutex, MutexGuard, PoisonError},
+};
+
+use salvor_embedded::{Change, Cluster};
+
+/// Every change of every object, in order, with its time: one line of JSON each. Clones share it.
+#[derive(Clone, Debug, Default)]
+pub struct History(Arc<Mutex<Vec<u8>>>);
+
+impl History {
+    /// Records a cluster from now on.
+    pub fn of(cluster: &Cluster) -> Self {
+        let history = Self::default();
+        let pen = history.clone();
+        cluster.observe(move |change| pen.record(change));
+        history
+    }
+
+    fn record(&self, change: &Change<'_>) {
+        let Change { at, revision, group, resource, kind, object } = change;
+        let mut lines = self.lines();
+        // Writing to memory cannot fail.
+        let _ = write!(
+            lines,
+            r#"{{"at":"{at}","revision":{revision},"change":"{kind:?}","group":"{group}","resource":"{resource}","object":"#
+        );
+        lines.extend_from_slice(object);
+        lines.extend_from_slice(b"}\n");
+    }
+
+    /// The whole log so far.
+    pub fn bytes(&self) -> Vec<u8> {
+        self.lines().clone()
+    }
+
+    fn lines(&self) -> MutexGuard<'_, Vec<u8>> {
+        // A panic elsewhere leaves at most a line that is cut short.
+        self.0.lock().unwrap_or_else(PoisonError::into_inner)
+    }
+}

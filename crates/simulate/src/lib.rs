@@ -1,0 +1,20 @@
+//! A whole cluster in one process and in virtual time: the embedded API, simulated nodes, and the real operator.
+//!
+//! Everything runs on one thread whose clock stands still while there is work and jumps when there is none. So hours
+//! pass in seconds, no test waits, and one seed gives one history, byte by byte.
+//!
+//! - [`in_virtual_time`] runs a future so.
+//! - [`cluster`] is a cluster of a seed, with control loops and room for nodes; [`History`] is all that happens in it.
+//! - [`Process`] is an operator in it, which may be killed at any moment, also between two of its writes.
+
+mod history;
+mod line;
+mod process;
+mod runtime;
+mod seed;
+
+pub use history::History;
+pub use line::{CrashPoint, Line, Wired};
+pub use process::Process;
+pub use runtime::in_virtual_time;
+pub use seed::cluster;

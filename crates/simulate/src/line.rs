@@ -1,0 +1,153 @@
+//! The line between one process and the API server. When the process dies, its line goes dead.
+
+use std::{
+    pin::Pin,
+    sync::{Arc, Mutex, MutexGuard, PoisonError},
+    task::{Context, Poll},
+};
+
+use http::{Method, Request};
+use tokio::sync::Notify;
+use tower::Service;
+
+/// At which of its writes a process dies. Writes are counted from 1; those that keep a Lease are not counted.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub enum CrashPoint {
+    /// The write is never sent.
+    Before(u32),
+    /// The write has been answered, and the process never learns how; or it waited for the answer for too long.
+    After(u32),
+}
+
+/// The line of one process. Clones are the same line.
+#[derive(Clone, Debug, Default)]
+pub struct Line(Arc<Shared>);
+
+#[derive(Debug, Default)]
+struct Shared {
+    state: Mutex<State>,
+    died: Notify,
+}
+
+#[derive(Debug, Default)]
+struct State {
+    writes: u32,
+    crash: Option<CrashPoint>,
+    dead: bool,
+}
+
+impl Line {
+    /// A line that goes dead at this write.
+    pub fn dying(crash: CrashPoint) -> Self {
+        let line = Self::default();
+        line.state().crash = Some(crash);
+        line
+    }
+
+    /// Puts the line before a service.
+    pub fn before<S>(&self, service: S) -> Wired<S> {
+        Wired { service, line: self.clone() }
+    }
+
+    /// From now on nothing that is sent arrives, and nothing is answered.
+    pub fn cut(&self) {
+        self.state().dead = true;
+        self.0.died.notify_waiters();
+    }
+
+    /// Waits until the line is dead.
+    pub async fn died(&self) {
+        loop {
+            // What happens from here on is not missed.
+            let died = self.0.died.notified();
+            if self.state().dead {
+                return;
+            }
+            died.await;
+        }
+    }
+
+    /// How many writes were sent on it.
+    pub fn writes(&self) -> u32 {
+        self.state().writes
+    }
+
+    /// Counts a write, if it is one, and dies of it if that was planned; whether to die after it.
+    fn send<B>(&self, request: &Request<B>) -> bool {
+        let is_write = !matches!(*request.method(), Method::GET | Method::HEAD);
+        let keeps_a_lease = request.uri().path().contains("/leases");
+        let crash = {
+            let mut state = self.state();
+            if !is_write || keeps_a_lease {
+                return false;
+            }
+            state.writes += 1;
+            state.crash.map(|crash| (crash, state.writes))
+        };
+        match crash {
+            Some((CrashPoint::Before(planned), number)) if planned == number => {
+                self.cut();
+                false
+            }
+            Some((CrashPoint::After(planned), number)) => planned == number,
+            _ => false,
+        }
+    }
+
+    async fn while_alive(&self) {
+        if self.state().dead {
+            std::future::pending::<()>().await;
+        }
+    }
+
+    fn state(&self) -> MutexGuard<'_, State> {
+        self.0.state.lock().unwrap_or_else(PoisonError::into_inner)
+    }
+}
+
+/// Cuts a line when it is dropped: also when nobody waits for the answer any more.
+struct Death(Line);
+
+impl Drop for Death {
+    fn drop(&mut self) {
+        self.0.cut();
+    }
+}
+
+/// A service at the other end of a line.
+#[derive(Clone, Debug)]
+pub struct Wired<S> {
+    service: S,
+    line: Line,
+}
+
+impl<S, B> Service<Request<B>> for Wired<S>
+where
+    S: Service<Request<B>> + Clone + Send + 'static,
+    S::Future: Send,
+    S::Response: Send,
+    S::Error: Send,
+    B: Send + 'static,
+{
+    type Response = S::Response;
+    type Error = S::Error;
+    type Future = Pin<Box<dyn Future<Output = Result<S::Response, S::Error>> + Send>>;
+
+    fn poll_ready(&mut self, context: &mut Context<'_>) -> Poll<Result<(), S::Error>> {
+        self.service.poll_ready(context)
+    }
+
+    fn call(&mut self, request: Request<B>) -> Self::Future {
+        let (mut service, line) = (self.service.clone(), self.line.clone());
+        Box::pin(async move {
+            line.while_alive().await;
+            let dies = line.send(&request);
+            line.while_alive().await;
+            let death = dies.then(|| Death(line.clone()));
+            let answer = service.call(request).await;
+            drop(death);
+            line.while_alive().await;
+            answer
+        })
+    }
+}

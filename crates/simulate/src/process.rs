@@ -1,0 +1,65 @@
+//! An operator as a process that may be killed.
+
+use jiff::Timestamp;
+use salvor_api::config::Configuration;
+use salvor_embedded::{Cluster, Faults};
+use salvor_operator::{Operator, Surroundings};
+
+use crate::line::Line;
+
+/// A running operator, with the line that it has to the API server. Dropping it is a kill: nothing that it has not sent
+/// will arrive.
+pub struct Process {
+    operator: Option<Operator>,
+    line: Line,
+}
+
+impl Process {
+    /// Starts an operator whose requests go over `line` and may be struck by `faults`.
+    pub fn start(
+        cluster: &Cluster,
+        identity: &str,
+        configuration: &Configuration,
+        line: Line,
+        faults: &Faults,
+    ) -> Self {
+        Self::with_clock(cluster, cluster.now(), identity, configuration, line, faults)
+    }
+
+    /// The same on a machine whose clock shows `now`, whatever the server's does.
+    pub fn with_clock(
+        cluster: &Cluster,
+        now: Timestamp,
+        identity: &str,
+        configuration: &Configuration,
+        line: Line,
+        faults: &Faults,
+    ) -> Self {
+        let service = line.before(faults.before(cluster.clone()));
+        let operator = Operator::start(Surroundings::in_process(service, now, identity), configuration);
+        Self { operator: Some(operator), line }
+    }
+
+    /// The line that it has to the API server.
+    pub fn line(&self) -> &Line {
+        &self.line
+    }
+
+    /// All metrics of the operator.
+    pub fn metrics(&self) -> String {
+        self.operator.as_ref().map(Operator::metrics).unwrap_or_default()
+    }
+
+    /// Lets it finish what is under way and give its lease back.
+    pub async fn stop(mut self) {
+        if let Some(operator) = self.operator.take() {
+            operator.stop().await;
+        }
+    }
+}
+
+impl Drop for Process {
+    fn drop(&mut self) {
+        self.line.cut();
+    }
+}

@@ -1,0 +1,11 @@
+//! The real operator on the embedded API, in virtual time.
+
+#![allow(clippy::unwrap_used, reason = "helpers of tests fail as tests do")]
+
+mod crash_points;
+mod determinism;
+mod job_crash_points;
+mod sources;
+mod stage;
+mod waits;
+mod zombie;
