@@ -2,7 +2,7 @@
 //! Leases and their attached volumes. Whatever changes on such a node wakes it; what its pods' verdicts rest on wakes them.
 
 use std::{
-    collections::{BTreeMap, BTreeSet, HashMap},
+    collections::{BTreeMap, BTreeSet},
     fmt,
     sync::Arc,
 };
@@ -20,10 +20,10 @@ use salvor_recovery::{
     },
     zombie::Ready,
 };
-use tokio::sync::{mpsc, watch};
+use tokio::sync::mpsc;
 
 use self::{
-    close_up::CloseUps,
+    close_up::{CloseUps, Wanted},
     look::Inquiry,
     wire::{Attachments, NodeWire, Nodes, SeenNode},
 };
@@ -135,7 +135,7 @@ struct Subjected {
     view: NodeView,
     /// Tells this look at its pods from an earlier one.
     number: u64,
-    pods: HashMap<String, PodView>,
+    pods: BTreeMap<String, PodView>,
     pods_listed: bool,
     /// When its Lease was last renewed, as read.
     renewed: Option<Timestamp>,
@@ -178,9 +178,9 @@ pub(crate) struct Evictions {
     counted: BTreeMap<String, Counted>,
     nodes_listed: bool,
     nodes: BTreeMap<String, Subjected>,
-    attachments: HashMap<String, AttachmentView>,
+    attachments: BTreeMap<String, AttachmentView>,
     attachments_listed: bool,
-    close_ups: watch::Sender<CloseUps>,
+    close_ups: Wanted,
     looks: Looks<NodeView>,
     next_number: u64,
 }
@@ -194,9 +194,9 @@ impl Evictions {
             counted: BTreeMap::new(),
             nodes_listed: false,
             nodes: BTreeMap::new(),
-            attachments: HashMap::new(),
+            attachments: BTreeMap::new(),
             attachments_listed: false,
-            close_ups: watch::Sender::default(),
+            close_ups: Wanted::default(),
             looks: Looks::default(),
             next_number: 0,
         }
@@ -236,7 +236,7 @@ impl Evictions {
                 let new = Subjected {
                     view,
                     number: self.next_number,
-                    pods: HashMap::new(),
+                    pods: BTreeMap::new(),
                     pods_listed: false,
                     renewed: None,
                     woken_for: None,
@@ -278,11 +278,7 @@ impl Evictions {
             pods: self.nodes.iter().map(|(name, n)| (name.clone(), n.number)).collect(),
             leases: self.nodes.values().filter(matters).map(|n| n.view.node.name.clone()).collect(),
         };
-        self.close_ups.send_if_modified(|now| {
-            let differs = *now != wanted;
-            *now = wanted;
-            differs
-        });
+        self.close_ups.set(wanted);
     }
 
     fn take_in_lease(&mut self, name: &str, lease: Option<NodeLease>, now: Timestamp) -> Vec<Subject> {
@@ -452,7 +448,7 @@ impl Recovery for Evictions {
         let node_watch = follow(client.clone(), NODES, Nodes(self.policy.clone()), nodes.clone(), node_tx);
         let attachment_watch =
             follow(client.clone(), ATTACHMENTS, Attachments, attachments.clone(), attachment_tx);
-        let close_ups = close_up::look(client.clone(), self.close_ups.subscribe(), news.clone());
+        let close_ups = close_up::look(client.clone(), self.close_ups.clone(), news.clone());
         let nodes_run = relay(node_watch, node_rx, news.clone(), News::Node);
         let nodes_run = async {
             tokio::join!(nodes_run, close_ups);

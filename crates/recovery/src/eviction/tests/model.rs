@@ -272,6 +272,7 @@ proptest! {
     ) {
         let mut model = Model::new(pods(count), turns);
         model.run();
+        model.turns.clear();
         if !model.is_alive() {
             model.turn();
             model.run();
