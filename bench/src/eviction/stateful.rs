@@ -1,6 +1,9 @@
 //! A StatefulSet with a volume on a machine that is off: how soon it runs elsewhere, by whose word.
 
-use std::time::{Duration, Instant};
+use std::{
+    path::Path,
+    time::{Duration, Instant},
+};
 
 use k8s_openapi::api::{
     apps::v1::StatefulSet,
@@ -13,8 +16,6 @@ use salvor_testkit::{
     wait::{self, Patience},
     workloads::{PodShape, stateful_set},
 };
-
-use crate::zombie::contender::Contender;
 
 /// Without help it is stuck for ever; for ever ends here.
 const FOR_EVER: Duration = Duration::from_secs(60);
@@ -36,12 +37,12 @@ pub(crate) struct Comparison {
 }
 
 /// One after the other on the same control plane, with the real attach/detach controller and a simulated driver.
-pub(crate) async fn measure(salvor: &Contender) -> Result<Comparison, String> {
+pub(crate) async fn measure(salvor: &Path) -> Result<Comparison, String> {
     let plane = ControlPlane::builder().with(Part::ControllerManager).with(Part::Scheduler);
     let plane = plane.start().await.map_err(|e| e.to_string())?;
     let nobody = run(&plane, Word::Nobody).await?;
     let out_of_service = run(&plane, Word::OutOfServiceTaint).await?;
-    let _running = salvor.start(&plane).await?;
+    let _running = super::run::start(&plane, salvor).await?;
     Ok(Comparison { nobody, out_of_service, salvor: run(&plane, Word::Salvor).await? })
 }
 

@@ -307,6 +307,8 @@ async fn noise_on_the_node_and_on_its_pods_does_not_keep_it_from_its_end(site: S
             annotate(&nodes, "node", json!({"noise": i.to_string()})).await;
             let patch = Patch::Merge(json!({"metadata": {"annotations": {"noise": i.to_string()}}}));
             pods.patch("held", &PatchParams::default(), &patch).await.unwrap();
+            // As fast as a busy cluster, not as fast as a loop.
+            tokio::time::sleep(Duration::from_millis(20)).await;
         }
     };
     tokio::select! {

@@ -47,13 +47,13 @@ async fn play(event: Event) -> u32 {
         (Api::default_namespaced(client.clone()), Api::all(client.clone()));
     let attachments: Api<VolumeAttachment> = Api::all(client);
     sets.create(&PostParams::default(), &database()).await.unwrap();
-    sleep(Duration::from_secs(120)).await;
+    sleep(Duration::from_secs(30)).await;
     let truth = world.fleet().truth();
     let running = truth.running();
     assert_eq!(running.len(), 3, "{running:?}");
     let node = running[0].node.clone();
     world.fleet().inject(&node, Fault::Crash).await.unwrap();
-    sleep(Duration::from_secs(120)).await;
+    sleep(Duration::from_secs(70)).await;
 
     let line = match event {
         Event::Nothing => Line::default(),
@@ -89,7 +89,7 @@ async fn play(event: Event) -> u32 {
             process = Process::start(world.api(), "salvor-2", &configuration, Line::default(), &faults);
         }
     }
-    sleep(Duration::from_secs(300)).await;
+    sleep(Duration::from_secs(120)).await;
 
     let all = pods.list(&ListParams::default()).await.unwrap();
     let homes: Vec<(String, String)> = all
