@@ -94,7 +94,7 @@ async fn status_comes_before_the_delete_and_finalizers_and_late_pods_do_not_keep
     let mirror = json!({"metadata": {"annotations": {"kubernetes.io/config.mirror": "hash"}}});
     stage.pod("static", "node", mirror).await;
     stage.pod("daemon", "node", json!({"spec": {"tolerations": [{"operator": "Exists"}]}})).await;
-    stage.pod("plain", "node", owned_by("ReplicaSet")).await;
+    stage.pod("plain", "node", json!({})).await;
     let recorder = Recorder::start(&stage.pods(), &ListParams::default()).await;
     let _salvor = stage.salvor("", &[]);
     let node = stage.evict("node").await;
