@@ -4,6 +4,7 @@
 
 mod crash_points;
 mod determinism;
+mod eviction;
 mod job_crash_points;
 mod job_faults;
 mod sources;
