@@ -1,8 +1,13 @@
-//! Benchmarks on the real control plane. Each prints a table; `bench/README.md` says how they measure.
+//! Benchmarks on the real control plane, and one in virtual time. Each prints a table; `bench/README.md` says how they measure.
 
 mod eviction;
+mod job;
 mod nodes;
 mod process;
+mod requests;
+mod running;
+mod simulate;
+mod watching;
 mod zombie;
 
 use std::process::ExitCode;
@@ -12,6 +17,8 @@ use clap::Parser;
 /// Benchmarks on the real control plane.
 #[derive(Parser)]
 enum Benchmark {
+    /// Jobs: many small ones and a large one, beside kube-controller-manager
+    Job(job::Sizes),
     /// Many simulated nodes and pods in one process, under the real scheduler and node lifecycle
     Nodes {
         /// Simulated nodes
@@ -25,14 +32,18 @@ enum Benchmark {
     Zombie(zombie::Sizes),
     /// Emptying nodes: one, and many at once, beside bare requests
     Eviction(eviction::Sizes),
+    /// An hour of a large cluster with failing nodes, in one process and in virtual time
+    Simulate(simulate::Sizes),
 }
 
 #[tokio::main]
 async fn main() -> ExitCode {
     let result = match Benchmark::parse() {
+        Benchmark::Job(sizes) => job::run(&sizes).await,
         Benchmark::Nodes { nodes, pods } => nodes::run(nodes, pods).await,
         Benchmark::Zombie(sizes) => zombie::run(&sizes).await,
         Benchmark::Eviction(sizes) => eviction::run(&sizes).await,
+        Benchmark::Simulate(sizes) => simulate::run(sizes).await,
     };
     match result {
         Ok(()) => ExitCode::SUCCESS,

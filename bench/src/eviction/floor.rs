@@ -6,9 +6,9 @@ use kube::Client;
 use serde_json::json;
 
 use super::world::Set;
-use crate::zombie::{
+use crate::{
     requests::{JSON, MERGE, STRATEGIC, concurrently, send},
-    world::MadePod,
+    zombie::world::MadePod,
 };
 
 /// The default of Salvor's `concurrency.writes`.

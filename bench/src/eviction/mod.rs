@@ -11,7 +11,7 @@ use salvor_testkit::ControlPlane;
 use self::run::Round;
 use crate::{
     process::{Disturbance, cores},
-    zombie::{build_salvor, contender::Contender},
+    running::build_salvor,
 };
 
 /// A run in which others took more than this share of the machine says so.
@@ -47,7 +47,7 @@ pub(crate) struct Sizes {
 
 /// Measures both, prints the page and writes it.
 pub(crate) async fn run(sizes: &Sizes) -> Result<(), String> {
-    let salvor = Contender::Salvor(sizes.salvor.clone().map_or_else(build_salvor, Ok)?);
+    let salvor = sizes.salvor.clone().map_or_else(build_salvor, Ok)?;
     let mut page = format!(
         "# Benchmarks of eviction\n\n\
          <!-- Written by `make bench-eviction`; bench/README.md says how it measures. -->\n\n\

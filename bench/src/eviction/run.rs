@@ -1,6 +1,6 @@
 //! Rounds of an eviction and a floor, on equal sets, one after the other.
 
-use std::time::Instant;
+use std::{path::Path, time::Instant};
 
 use salvor_testkit::ControlPlane;
 
@@ -10,8 +10,14 @@ use super::{
 };
 use crate::{
     process::{Disturbance, Watchman, cpu_seconds, memory_mb},
-    zombie::{contender::Contender, observer::Observer, pids, storm::Consent},
+    running::{Running, start_salvor},
+    zombie::{observer::Observer, pids, storm::Consent},
 };
+
+/// The brake is off: many nodes at once are what is measured.
+const CONFIGURATION: &str = "controllers: [eviction]
+brake: {maxPodsPerMinute: 0, maxNodesPerMinute: 0, maxUnreachablePercent: 0}
+";
 
 /// How it went.
 #[derive(Debug)]
@@ -33,7 +39,7 @@ pub(crate) struct Round {
 /// Runs the rounds. Whoever comes second finds a larger database, so they take turns.
 pub(crate) async fn measure(
     plane: &ControlPlane,
-    salvor: &Contender,
+    salvor: &Path,
     shape: Shape,
     rounds: usize,
 ) -> Result<Vec<Round>, String> {
@@ -72,8 +78,10 @@ async fn run_floor(plane: &ControlPlane, set: Set) -> Result<f64, String> {
     Ok(observed.seconds.max(free.duration_since(start).as_secs_f64()))
 }
 
-async fn run_salvor(plane: &ControlPlane, salvor: &Contender, set: &Set) -> Result<Round, String> {
-    let running = salvor.start(plane).await?;
+async fn run_salvor(plane: &ControlPlane, salvor: &Path, set: &Set) -> Result<Round, String> {
+    let folder = tempfile::tempdir().map_err(|e| e.to_string())?;
+    let (program, address) = start_salvor(salvor, plane, folder.path(), CONFIGURATION).await?;
+    let running = Running::when_at_rest("salvor", program, address, folder).await?;
     let pid = running.program.pid();
     let observer = Observer::start(plane, &set.namespace, set.names(), Consent::Delete).await?;
     let detacher = Detacher::start(plane.admin().client("bench-detacher"), set).await?;
@@ -91,7 +99,7 @@ async fn run_salvor(plane: &ControlPlane, salvor: &Contender, set: &Set) -> Resu
     let cpu = cpu_seconds(pid) - cpu_before;
     let disturbance = watchman.end(None);
     let requests = accounting.since(&mark).await;
-    let writes = requests.count(|request| salvor.is(&request.user_agent) && request.verb.is_write());
+    let writes = requests.count(|request| request.user_agent.starts_with("salvor") && request.verb.is_write());
     Ok(Round {
         seconds,
         floor: 0.0,

@@ -11,9 +11,9 @@ use kube::Client;
 use serde::Deserialize;
 use serde_json::json;
 
-use crate::zombie::{
+use crate::{
     requests::{JSON, MERGE, STRATEGIC, concurrently, send},
-    world::{MadePod, WantedPod, make_namespace, make_pods_that_tolerate_nothing},
+    zombie::world::{MadePod, WantedPod, make_namespace, make_pods_that_tolerate_nothing},
 };
 
 /// Requests that set the scene, in flight at once.

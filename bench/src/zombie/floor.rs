@@ -5,11 +5,8 @@ use jiff::Timestamp;
 use kube::Client;
 use serde_json::json;
 
-use super::{
-    requests::{JSON, STRATEGIC, concurrently, send},
-    storm::Consent,
-    world::MadePod,
-};
+use super::{storm::Consent, world::MadePod};
+use crate::requests::{JSON, STRATEGIC, concurrently, send};
 
 /// The default of Salvor's `concurrency.writes`.
 const AT_ONCE: usize = 32;

@@ -13,10 +13,8 @@ use kube::Client;
 use salvor_testkit::{ControlPlane, Program, wait::Patience};
 use serde_json::{Value, json};
 
-use super::{
-    requests::{JSON, send},
-    world,
-};
+use super::world;
+use crate::requests::{JSON, send};
 
 const NAMESPACE: &str = "kueue-system";
 const CRDS: &str = "/apis/apiextensions.k8s.io/v1/customresourcedefinitions";

@@ -6,14 +6,10 @@ mod kueue;
 mod memory;
 pub(crate) mod observer;
 mod report;
-pub(crate) mod requests;
 pub(crate) mod storm;
 pub(crate) mod world;
 
-use std::{
-    path::{Path, PathBuf},
-    process::Command,
-};
+use std::path::PathBuf;
 
 use salvor_testkit::{ControlPlane, Part};
 
@@ -24,6 +20,7 @@ use self::{
     report::Report,
     storm::{Consent, Storm},
 };
+use crate::running::build_salvor;
 
 /// How much of everything.
 #[derive(Clone, Debug, Default, clap::Args)]
@@ -123,20 +120,4 @@ async fn plane() -> Result<ControlPlane, String> {
 
 pub(crate) fn pids(plane: &ControlPlane) -> Vec<u32> {
     Part::ALL.into_iter().filter_map(|part| plane.pid(part)).collect()
-}
-
-/// Builds the `salvor` that belongs to this benchmark: same sources, same profile.
-pub(crate) fn build_salvor() -> Result<PathBuf, String> {
-    let cargo = std::env::var_os("CARGO").unwrap_or_else(|| "cargo".into());
-    let mut build = Command::new(cargo);
-    build.args(["build", "--quiet", "-p", "salvor"]).current_dir(Path::new(env!("CARGO_MANIFEST_DIR")));
-    if !cfg!(debug_assertions) {
-        build.arg("--release");
-    }
-    let status = build.status().map_err(|e| format!("cargo does not start: {e}"))?;
-    if !status.success() {
-        return Err(format!("salvor does not build: cargo ended with {status}"));
-    }
-    let own = std::env::current_exe().map_err(|e| format!("where this program is cannot be told: {e}"))?;
-    Ok(own.with_file_name("salvor"))
 }

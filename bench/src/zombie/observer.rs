@@ -2,18 +2,15 @@
 
 use std::{
     collections::HashSet,
-    pin::Pin,
     time::{Duration, Instant},
 };
 
-use futures::{AsyncBufRead, AsyncBufReadExt};
-use http::Request;
-use kube::Client;
 use salvor_testkit::ControlPlane;
 use serde::Deserialize;
 use tokio::sync::mpsc;
 
 use super::storm::Consent;
+use crate::watching::{Seen, Versioned, watch};
 
 /// A storm that is not over by then has failed.
 const GIVE_UP: Duration = Duration::from_secs(300);
@@ -52,14 +49,7 @@ pub(crate) struct Observer {
     awaited: HashSet<String>,
 }
 
-/// What is read of an event of either watch.
-#[derive(Deserialize)]
-struct Seen {
-    #[serde(rename = "type")]
-    kind: String,
-    object: SeenObject,
-}
-
+/// What is read of an object of either watch.
 #[derive(Deserialize)]
 struct SeenObject {
     #[serde(default)]
@@ -77,6 +67,12 @@ struct Meta {
     resource_version: String,
 }
 
+impl Versioned for SeenObject {
+    fn version(&self) -> &str {
+        &self.metadata.resource_version
+    }
+}
+
 #[derive(Deserialize, Default)]
 #[serde(default)]
 struct Named {
@@ -87,11 +83,6 @@ struct Named {
 #[serde(default)]
 struct Status {
     phase: String,
-}
-
-#[derive(Deserialize)]
-struct List {
-    metadata: Meta,
 }
 
 impl Observer {
@@ -105,16 +96,27 @@ impl Observer {
         let client = plane.admin().client("bench-observer");
         let (tell, sights) = mpsc::unbounded_channel();
         let pods = format!("/api/v1/namespaces/{namespace}/pods");
-        watch(&client, pods, tell.clone(), move |Seen { kind, object }| {
-            let recovered = match consent {
-                Consent::Terminate => object.status.phase == "Failed",
-                Consent::Delete => kind == "DELETED",
+        let tell_pod = tell.clone();
+        watch(&client, pods, move |seen: Result<Seen<SeenObject>, String>| {
+            let sight = match seen {
+                Ok(Seen { kind, object }) => {
+                    let recovered = match consent {
+                        Consent::Terminate => object.status.phase == "Failed",
+                        Consent::Delete => kind == "DELETED",
+                    };
+                    recovered.then_some(Sight::Recovered(object.metadata.name))
+                }
+                Err(problem) => Some(Sight::Blind(problem)),
             };
-            recovered.then_some(Sight::Recovered(object.metadata.name))
+            sight.is_none_or(|sight| tell_pod.send((Instant::now(), sight)).is_ok())
         })
         .await?;
         let events = format!("/apis/events.k8s.io/v1/namespaces/{namespace}/events");
-        watch(&client, events, tell, |seen| Some(Sight::Told(seen.object.regarding.name))).await?;
+        watch(&client, events, move |seen: Result<Seen<SeenObject>, String>| {
+            let told = |seen: Seen<SeenObject>| Sight::Told(seen.object.regarding.name);
+            tell.send((Instant::now(), seen.map_or_else(Sight::Blind, told))).is_ok()
+        })
+        .await?;
         Ok(Self { sights, awaited })
     }
 
@@ -148,66 +150,4 @@ impl Observer {
         latencies.sort_by(f64::total_cmp);
         Ok(Observed { seconds: last.duration_since(start).as_secs_f64(), latencies, untold: untold.len() })
     }
-}
-
-/// Opens a watch from now on, and follows it until nobody listens.
-async fn watch(
-    client: &Client,
-    path: String,
-    tell: mpsc::UnboundedSender<(Instant, Sight)>,
-    read: impl Fn(Seen) -> Option<Sight> + Send + 'static,
-) -> Result<(), String> {
-    let list = get(&path, "limit=1")?;
-    let list = client.request_text(list).await.map_err(|e| format!("{path}: {e}"))?;
-    let List { metadata } = serde_json::from_str(&list).map_err(|e| format!("{path}: {e}"))?;
-    let mut revision = metadata.resource_version;
-    let mut lines = open(client, &path, &revision).await?;
-    let client = client.clone();
-    tokio::spawn(async move {
-        let mut line = Vec::new();
-        loop {
-            line.clear();
-            let sight = match lines.read_until(b'\n', &mut line).await {
-                Ok(bytes) if bytes > 0 && line.ends_with(b"\n") => {
-                    match serde_json::from_slice::<Seen>(&line) {
-                        Ok(seen) if seen.kind == "ERROR" => {
-                            Some(Sight::Blind(String::from_utf8_lossy(&line).into()))
-                        }
-                        Ok(seen) => {
-                            revision.clone_from(&seen.object.metadata.resource_version);
-                            read(seen)
-                        }
-                        Err(error) => Some(Sight::Blind(format!("{path}: {error}"))),
-                    }
-                }
-                // The server drops a watch that does not keep up; nothing is lost by going on from the last event.
-                _ => match open(&client, &path, &revision).await {
-                    Ok(again) => {
-                        lines = again;
-                        None
-                    }
-                    Err(problem) => Some(Sight::Blind(problem)),
-                },
-            };
-            let blind = matches!(sight, Some(Sight::Blind(_)));
-            let heard = sight.is_none_or(|sight| tell.send((Instant::now(), sight)).is_ok());
-            if blind || !heard {
-                return;
-            }
-        }
-    });
-    Ok(())
-}
-
-async fn open(
-    client: &Client,
-    path: &str,
-    revision: &str,
-) -> Result<Pin<Box<dyn AsyncBufRead + Send>>, String> {
-    let request = get(path, &format!("watch=true&timeoutSeconds=900&resourceVersion={revision}"))?;
-    Ok(Box::pin(client.request_stream(request).await.map_err(|e| format!("{path}: {e}"))?))
-}
-
-fn get(path: &str, query: &str) -> Result<Request<Vec<u8>>, String> {
-    Request::get(format!("{path}?{query}")).body(Vec::new()).map_err(|e| e.to_string())
 }

@@ -6,7 +6,7 @@ use kube::Client;
 use serde::Deserialize;
 use serde_json::{Map, Value, json};
 
-use super::requests::{JSON, MERGE, concurrently, send};
+use crate::requests::{JSON, MERGE, concurrently, send};
 
 /// Consent to be failed.
 pub(crate) const TERMINATE: &str = "kueue.x-k8s.io/safe-to-forcefully-terminate";

@@ -119,14 +119,15 @@ fn wrong_usage_ends_with_two() {
 
 #[test]
 fn the_environment_reaches_the_manifests() {
-    let output = salvor(&["manifests", "--namespace", "recovery"])
+    let of_zombies = ["manifests", "--controllers=zombie", "--namespace", "recovery"];
+    let output = salvor(&of_zombies)
         .env("SALVOR_FEATURE_GATES", "FailureRecoveryPolicy=true")
         .output()
         .unwrap();
     let yaml = stdout(&output);
     assert!(yaml.contains("- pods/status"), "{yaml}");
     assert!(yaml.contains("leaseNamespace: recovery"), "{yaml}");
-    assert!(!stdout(&run(&["manifests"])).contains("- pods/status"));
+    assert!(!stdout(&run(&of_zombies)).contains("- pods/status"));
 }
 
 #[test]

@@ -16,7 +16,7 @@ use salvor_recovery::{
     brake::{Brake, Transition},
 };
 use tokio::{
-    sync::mpsc,
+    sync::{mpsc, watch},
     time::{Instant, sleep_until},
 };
 use tokio_util::sync::CancellationToken;
@@ -45,6 +45,9 @@ const LOOK_TIMEOUT: Duration = Duration::from_secs(10);
 const COMPLAIN_EVERY: Duration = Duration::from_secs(30);
 /// How often a stale view is looked at again.
 const STALE_PAUSE: Duration = Duration::from_secs(1);
+/// A look that takes so long is followed by a rest of so many times its length.
+const LONG_LOOK: Duration = Duration::from_micros(500);
+const REST_AFTER_LOOK: u32 = 10;
 /// News taken in at once before anything is judged.
 const BATCH: usize = 256;
 
@@ -55,6 +58,8 @@ pub(crate) struct Shared {
     pub(crate) leadership: Leadership,
     pub(crate) executor: Executor,
     pub(crate) brake: Arc<Mutex<Brake>>,
+    /// Marked when the brake lets go: whichever recovery saw it, all of them go on.
+    pub(crate) released: watch::Sender<()>,
     pub(crate) metrics: Metrics,
     pub(crate) dry_run: bool,
     /// What events about Salvor itself are about.
@@ -78,6 +83,8 @@ pub(crate) struct Engine<R: Recovery> {
     tracked: BTreeMap<R::Subject, Tracked>,
     in_flight: BTreeSet<R::Subject>,
     held: BTreeSet<R::Subject>,
+    /// Subjects that took long to judge, and until when they are left alone.
+    resting: BTreeMap<R::Subject, Instant>,
     ends: (mpsc::UnboundedSender<End<R>>, mpsc::UnboundedReceiver<End<R>>),
     /// Whether everything has been looked at since we lead.
     led: bool,
@@ -145,6 +152,7 @@ impl<R: Recovery> Engine<R> {
             tracked: BTreeMap::new(),
             in_flight: BTreeSet::new(),
             held: BTreeSet::new(),
+            resting: BTreeMap::new(),
             ends: mpsc::unbounded_channel(),
             led: false,
             complained_of_age: None,
@@ -154,12 +162,18 @@ impl<R: Recovery> Engine<R> {
     /// Runs until told to stop, then until what is under way has ended.
     pub(crate) async fn run(mut self, mut news: mpsc::Receiver<R::News>, stop: CancellationToken) {
         let leadership = self.shared.leadership.clone();
+        let mut released = self.shared.released.subscribe();
         loop {
             let wake = self.timers.peek().map(|Reverse((at, _))| *at);
             tokio::select! {
                 biased;
                 () = stop.cancelled() => break,
                 () = leadership.changed(self.led) => self.lead(leadership.leads()),
+                Ok(()) = released.changed() => {
+                    for subject in std::mem::take(&mut self.held) {
+                        self.enqueue(subject);
+                    }
+                }
                 Some(end) = self.ends.1.recv() => self.ended(end),
                 Some(first) = news.recv() => {
                     self.hear(first);
@@ -228,9 +242,7 @@ impl<R: Recovery> Engine<R> {
         self.shared.metrics.brake_engaged(engaged);
         let Some(transition) = transition else { return false };
         if let Transition::Released(_) = transition {
-            for subject in std::mem::take(&mut self.held) {
-                self.enqueue(subject);
-            }
+            self.shared.released.send_replace(());
         }
         if self.led {
             self.announce(&transition);
@@ -303,9 +315,27 @@ impl<R: Recovery> Engine<R> {
                 continue;
             }
             self.queued.remove(&subject);
-            self.look_at(subject);
+            self.look_in_turn(subject);
         }
         self.ready.extend(later);
+    }
+
+    /// Looks at a subject, unless that took long a moment ago: one with thousands of parts, each of which has news, would
+    /// otherwise be all that is ever looked at.
+    fn look_in_turn(&mut self, subject: R::Subject) {
+        let began = Instant::now();
+        if let Some(until) = self.resting.remove(&subject)
+            && until > began
+        {
+            self.resting.insert(subject.clone(), until);
+            return self.wake_at(subject, until);
+        }
+        self.look_at(subject.clone());
+        let took = began.elapsed();
+        // Whatever it led to is followed up at once.
+        if took >= LONG_LOOK && !self.in_flight.contains(&subject) {
+            self.resting.insert(subject, began + took * REST_AFTER_LOOK);
+        }
     }
 
     fn look_at(&mut self, subject: R::Subject) {
@@ -608,16 +638,11 @@ impl<I: LiveInquiry> Attempt<I> {
                     Err(failure) => failed = Some(Outcome::Failed(Box::new(step), failure)),
                 }
             }
-            match failed {
+            if let Some(failed) = failed {
                 // The work must not wait for the telling: that is made up for afterwards.
-                Some(failed) => match failed.untold() {
-                    Some(note) => {
-                        *untold = Some(note.clone());
-                        not_told = Some(failed);
-                    }
-                    None => return (done, failed),
-                },
-                None => {}
+                let Some(note) = failed.untold() else { return (done, failed) };
+                *untold = Some(note.clone());
+                not_told = Some(failed);
             }
         }
         (done, not_told.unwrap_or(Outcome::Done))

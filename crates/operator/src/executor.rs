@@ -2,7 +2,10 @@
 //! counted, and never repeated behind anybody's back.
 
 use std::{
-    sync::{Arc, Mutex, PoisonError},
+    sync::{
+        Arc, Mutex, PoisonError,
+        atomic::{AtomicUsize, Ordering},
+    },
     time::Duration,
 };
 
@@ -31,8 +34,12 @@ const WRITE_TIMEOUT: Duration = Duration::from_secs(10);
 const STRATEGIC: &str = "application/strategic-merge-patch+json";
 /// A pause longer than this is a mistake of whoever asks for it.
 const LONGEST_PAUSE: u64 = 300;
-/// The answers to deletes and events are read by nobody, and the answer to a delete is the whole object.
+/// The answers to events and to most deletes are read by nobody, and the answer to a delete is the whole object.
 const BRIEFLY: &str = "application/json;as=PartialObjectMetadata;g=meta.k8s.io;v=v1, application/json";
+/// Events that are told in passing, in flight at once: they must not hold up the work that they tell of.
+const MENTIONS_AT_ONCE: usize = 2;
+/// Of those that wait for their turn no more are kept: by then nobody can read them.
+const MOST_MENTIONS: usize = 1000;
 /// An event's note may not be longer.
 const LONGEST_NOTE: usize = 1024;
 
@@ -114,6 +121,8 @@ struct Inner {
     metrics: Metrics,
     instance: String,
     permits: Semaphore,
+    mentions: Semaphore,
+    waiting_mentions: AtomicUsize,
     quiet_until: Mutex<Option<Instant>>,
     crash: CrashPoint,
 }
@@ -135,6 +144,8 @@ impl Executor {
             metrics,
             instance,
             permits: Semaphore::new(permits),
+            mentions: Semaphore::new(MENTIONS_AT_ONCE),
+            waiting_mentions: AtomicUsize::new(0),
             quiet_until: Mutex::default(),
             crash: CrashPoint::from_environment(),
         }))
@@ -177,8 +188,17 @@ impl Executor {
     /// Records an event, some time soon, if it can be.
     pub(crate) fn mention(&self, note: EventNote) {
         let this = self.clone();
+        if this.0.waiting_mentions.fetch_add(1, Ordering::Relaxed) >= MOST_MENTIONS {
+            this.0.waiting_mentions.fetch_sub(1, Ordering::Relaxed);
+            return tracing::debug!(event = note.name, "more events than can be recorded: left out");
+        }
         tokio::spawn(async move {
-            if let Err(failure) = this.perform(&Action::EmitEvent(note)).await {
+            let told = match this.0.mentions.acquire().await {
+                Ok(_permit) => this.perform(&Action::EmitEvent(note)).await,
+                Err(_) => Err(Failure::NotLeading),
+            };
+            this.0.waiting_mentions.fetch_sub(1, Ordering::Relaxed);
+            if let Err(failure) = told {
                 tracing::debug!(%failure, "an event could not be recorded");
             }
         });
@@ -219,7 +239,12 @@ impl Executor {
                 self.delete(&pod_path(pod), &options, "pods").await
             }
             Action::DeletePod { pod } => {
-                self.delete(&pod_path(pod), &json!({ "preconditions": { "uid": pod.uid } }), "pods").await
+                let options = json!({ "preconditions": { "uid": pod.uid } });
+                let path = pod_path(pod);
+                // It may take its time, and until then it is not gone: what it is now must be known.
+                gone_is_fine(
+                    self.send(Method::DELETE, &path, "application/json", &options, "delete", "pods").await,
+                )
             }
             Action::DeleteJob { job } => {
                 let options =
@@ -319,7 +344,8 @@ impl Executor {
     }
 
     async fn delete(&self, path: &str, options: &Value, resource: &'static str) -> Result<Written, Failure> {
-        gone_is_fine(self.send(Method::DELETE, path, "application/json", options, "delete", resource).await)
+        let kind = "application/json";
+        gone_is_fine(self.send_unread(Method::DELETE, path, kind, options, "delete", resource).await)
     }
 
     /// Creates a pod. If there is one of that name, it is the answer: ours, if the request was made before, or another's.
@@ -427,7 +453,7 @@ impl Executor {
             "reportingInstance": self.0.instance,
         });
         let path = format!("/apis/events.k8s.io/v1/namespaces/{namespace}/events");
-        match self.send(Method::POST, &path, "application/json", &event, "create", EVENTS).await {
+        match self.send_unread(Method::POST, &path, "application/json", &event, "create", EVENTS).await {
             // The event has a name of its own: there already, it was told already.
             Err(Failure::Stale) => Ok(Written::Nothing),
             // A namespace that is going away takes no events, and nobody will read them there.
@@ -458,16 +484,30 @@ impl Executor {
         verb: &'static str,
         resource: &'static str,
     ) -> Result<Written, Failure> {
-        let creates = method == Method::POST;
-        let body = serde_json::to_vec(body).map_err(|e| Failure::Api(kube::Error::SerdeError(e)))?;
-        let unread = method == Method::DELETE || resource == EVENTS;
-        let request = Request::builder()
-            .method(method)
-            .uri(path)
-            .header(CONTENT_TYPE, kind)
-            .header(ACCEPT, if unread { BRIEFLY } else { "application/json" })
-            .body(body)
-            .map_err(|e| Failure::Api(kube::Error::HttpError(e)))?;
+        let request = request(method, path, kind, "application/json", body)?;
+        self.answer(request, verb, resource).await.map(Written::Object)
+    }
+
+    async fn send_unread(
+        &self,
+        method: Method,
+        path: &str,
+        kind: &str,
+        body: &Value,
+        verb: &'static str,
+        resource: &'static str,
+    ) -> Result<Written, Failure> {
+        let request = request(method, path, kind, BRIEFLY, body)?;
+        self.answer(request, verb, resource).await.map(|_| Written::Nothing)
+    }
+
+    async fn answer(
+        &self,
+        request: Request<Vec<u8>>,
+        verb: &'static str,
+        resource: &'static str,
+    ) -> Result<String, Failure> {
+        let creates = request.method() == Method::POST;
         // Asked again at the last moment: a process may sleep between any two instructions.
         if !self.0.leadership.leads() {
             return Err(Failure::NotLeading);
@@ -476,12 +516,9 @@ impl Executor {
         let code = answer.status();
         let retry_after = answer.headers().get(RETRY_AFTER).and_then(|v| v.to_str().ok()?.parse().ok());
         let body = answer.into_body().collect_bytes().await.map_err(Failure::Api)?;
-        if code.is_success() && unread {
-            return Ok(Written::Nothing);
-        }
         let text = String::from_utf8_lossy(&body).into_owned();
         if code.is_success() {
-            return Ok(Written::Object(text));
+            return Ok(text);
         }
         let status: Status = serde_json::from_str(&text)
             .unwrap_or_else(|_| Status::failure(text.trim(), "").with_code(code.as_u16()));
@@ -500,6 +537,19 @@ impl Executor {
             _ => Failure::Api(kube::Error::Api(status.boxed())),
         })
     }
+}
+
+fn request(
+    method: Method,
+    path: &str,
+    kind: &str,
+    accept: &str,
+    body: &Value,
+) -> Result<Request<Vec<u8>>, Failure> {
+    let body = serde_json::to_vec(body).map_err(|e| Failure::Api(kube::Error::SerdeError(e)))?;
+    let request = Request::builder().method(method).uri(path);
+    let request = request.header(CONTENT_TYPE, kind).header(ACCEPT, accept).body(body);
+    request.map_err(|e| Failure::Api(kube::Error::HttpError(e)))
 }
 
 fn pod_path(pod: &PodRef) -> String {

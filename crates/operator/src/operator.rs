@@ -136,6 +136,7 @@ impl Operator {
             leadership,
             executor,
             brake,
+            released: tokio::sync::watch::Sender::new(()),
             metrics: metrics.clone(),
             dry_run: configuration.dry_run,
             home: home(configuration),

@@ -8,6 +8,7 @@ use kube::api::{Api, ObjectMeta, PostParams};
 use tokio::sync::OnceCell;
 
 use crate::access::Access;
+use crate::embedded::EmbeddedPlane;
 use crate::kubectl::Kubectl;
 use crate::part::Part;
 use crate::plane::ControlPlane;
@@ -46,10 +47,15 @@ pub async fn arena(name: &str) -> Arena<'static> {
 /// Pods of the namespace are only ever scheduled to nodes of the zone. When a test panics, what the control plane has
 /// logged since the arena was opened is printed. The namespace stays as it is.
 pub struct Arena<'p> {
-    plane: &'p ControlPlane,
+    ground: Ground<'p>,
     name: String,
     client: Client,
-    logs: logs::Lengths,
+}
+
+/// What an arena is a corner of.
+enum Ground<'p> {
+    Real { plane: &'p ControlPlane, logs: logs::Lengths },
+    Embedded(Box<EmbeddedPlane>),
 }
 
 impl<'p> Arena<'p> {
@@ -68,15 +74,28 @@ impl<'p> Arena<'p> {
             },
             ..Namespace::default()
         };
-        if let Err(error) = Api::all(client.clone()).create(&PostParams::default(), &namespace).await {
-            panic!("the namespace {name} cannot be created: {error}");
-        }
-        Self { plane, name, client, logs }
+        create(&client, &namespace).await;
+        Self { ground: Ground::Real { plane, logs }, name, client }
     }
 
-    /// The control plane around it.
+    /// An arena that has an embedded cluster for itself.
+    pub(crate) async fn embedded(plane: EmbeddedPlane, name: &str) -> Self {
+        let name = format!("{name}-{}", random::suffix(6));
+        let client = plane.admin().in_namespace(&name).client(&name);
+        let metadata = ObjectMeta { name: Some(name.clone()), ..ObjectMeta::default() };
+        create(&client, &Namespace { metadata, ..Namespace::default() }).await;
+        Self { ground: Ground::Embedded(Box::new(plane)), name, client }
+    }
+
+    /// The real control plane around it.
+    ///
+    /// # Panics
+    /// If it is on an embedded cluster.
     pub fn plane(&self) -> &'p ControlPlane {
-        self.plane
+        match &self.ground {
+            Ground::Real { plane, .. } => plane,
+            Ground::Embedded(_) => panic!("this test needs a real control plane"),
+        }
     }
 
     /// The namespace.
@@ -97,12 +116,20 @@ impl<'p> Arena<'p> {
 
     /// An admin's way in, with this arena's namespace.
     pub fn admin(&self) -> Access {
-        self.plane.admin().in_namespace(&self.name)
+        let admin = match &self.ground {
+            Ground::Real { plane, .. } => plane.admin(),
+            Ground::Embedded(plane) => plane.admin(),
+        };
+        admin.in_namespace(&self.name)
     }
 
     /// The real kubectl in this arena's namespace.
     pub fn kubectl(&self) -> Kubectl {
-        self.plane.kubectl().in_namespace(&self.name)
+        let kubectl = match &self.ground {
+            Ground::Real { plane, .. } => plane.kubectl(),
+            Ground::Embedded(plane) => plane.kubectl(),
+        };
+        kubectl.in_namespace(&self.name)
     }
 
     /// The zone of this arena's nodes.
@@ -123,8 +150,14 @@ impl<'p> Arena<'p> {
 
 impl Drop for Arena<'_> {
     fn drop(&mut self) {
-        if std::thread::panicking() {
-            self.plane.show_logs(&self.logs);
+        if let (true, Ground::Real { plane, logs }) = (std::thread::panicking(), &self.ground) {
+            plane.show_logs(logs);
         }
+    }
+}
+
+async fn create(client: &Client, namespace: &Namespace) {
+    if let Err(error) = Api::all(client.clone()).create(&PostParams::default(), namespace).await {
+        panic!("the namespace {:?} cannot be created: {error}", namespace.metadata.name);
     }
 }

@@ -15,14 +15,18 @@
 //! # }
 //! ```
 //!
+//! Tests in [`on_both!`] are played on the embedded cluster as well; `SALVOR_CLUSTER` chooses one of the two.
+//!
 //! A test that needs flags of its own, or that breaks things, starts a [`ControlPlane`] for itself.
 
 pub mod access;
 pub mod accounting;
 mod arena;
 mod assets;
+mod audit;
 pub mod browser;
 mod credentials;
+mod embedded;
 pub mod kubectl;
 mod logs;
 pub mod mirror;
@@ -35,6 +39,7 @@ pub mod proxy;
 mod random;
 pub mod recorder;
 mod replica;
+mod site;
 mod supervised;
 pub mod wait;
 pub mod workloads;
@@ -44,6 +49,7 @@ pub use accounting::Accounting;
 pub use arena::{Arena, arena, shared};
 pub use assets::{AssetsError, kubernetes_minor};
 pub use browser::Browser;
+pub use embedded::EmbeddedPlane;
 pub use kubectl::Kubectl;
 pub use mirror::Mirror;
 pub use part::Part;
@@ -51,3 +57,4 @@ pub use plane::{Builder, ControlPlane, PlaneError};
 pub use program::Program;
 pub use proxy::Proxy;
 pub use recorder::Recorder;
+pub use site::{Plane, Site};

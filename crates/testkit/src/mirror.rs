@@ -36,8 +36,9 @@ impl<K: Watched<DynamicType = ()>> Mirror<K> {
                     if let Ok(event) = event {
                         let mut replica = lock(&replica);
                         replica.take(event);
-                        tell_listed
-                            .send_if_modified(|was| !std::mem::replace(was, replica.is_complete()) && *was);
+                        tell_listed.send_if_modified(|was| {
+                            !std::mem::replace(was, replica.objects().is_some()) && *was
+                        });
                     }
                 }
             }

@@ -115,11 +115,6 @@ impl<K: Resource + Clone> Replica<K> {
         self.complete.then_some(&self.objects)
     }
 
-    /// Whether the first list is complete.
-    pub(crate) fn is_complete(&self) -> bool {
-        self.complete
-    }
-
     /// The objects of a namespace whose names begin so, without a look at any other.
     pub(crate) fn named_like(&self, namespace: &str, prefix: &str) -> &[K] {
         let from = self.objects.partition_point(|object| key(object) < (Some(namespace), prefix));

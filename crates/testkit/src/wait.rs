@@ -233,7 +233,7 @@ impl Patience {
         found.ok_or_else(|| {
             let mut last = match replica.objects() {
                 None => "nothing was seen: the API server never answered".to_owned(),
-                Some(objects) if objects.is_empty() => "last state seen: no such object".to_owned(),
+                Some([]) => "last state seen: no such object".to_owned(),
                 Some(objects) => {
                     let mut lines: Vec<_> = objects.iter().take(SHOWN).map(show).collect();
                     if objects.len() > SHOWN {

@@ -172,8 +172,7 @@ async fn failures_are_waited_for_longer_each_time_and_forgotten_with_their_job()
     stage.end(&stage.alive("again").await[0], 1).await;
     stage.counts("again", "A0 R0 S0 F1 T0").await;
     let old = stage.jobs.get("again").await.unwrap().uid();
-    stage.jobs.delete("again", &DeleteParams::default()).await.unwrap();
-    wait::for_absence(&stage.jobs, "again").await;
+    stage.jobs.delete("again", &DeleteParams::background()).await.unwrap();
     stage.job("again", json!({})).await;
     let new = stage.counts("again", "A1 R0 S0 F0 T0").await;
     assert_ne!(new.uid(), old);

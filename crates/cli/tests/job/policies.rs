@@ -44,7 +44,7 @@ async fn a_success_policy_ends_a_job_early() {
     for (name, rule) in [
         ("index", json!({"succeededIndexes": "1"})),
         ("count", json!({"succeededCount": 1})),
-        ("count-of-indexes", json!({"succeededIndexes": "1-1", "succeededCount": 1})),
+        ("count-of-indexes", json!({"succeededIndexes": "0,1", "succeededCount": 1})),
     ] {
         let spec = json!({
             "parallelism": 2, "completions": 2, "completionMode": "Indexed", "successPolicy": {"rules": [rule]},

@@ -1,4 +1,4 @@
-//! Zombie recovery by the built binary on a real control plane.
+//! Zombie recovery by the built binary on a real control plane and on the embedded one.
 
 // A test that cannot set its stage has failed.
 #![allow(clippy::unwrap_used)]

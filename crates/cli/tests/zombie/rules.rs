@@ -11,7 +11,7 @@ use kube::{
     Api, ResourceExt,
     api::{DeleteParams, ListParams, Patch, PatchParams, PostParams},
 };
-use salvor_testkit::{ControlPlane, Part, Recorder, proxy::Mode, wait};
+use salvor_testkit::{Part, Recorder, Site, proxy::Mode, wait};
 use serde_json::{Value, json};
 
 use crate::stage::{AT_ONCE, DELETE, Stage, TERMINATE, conditions, phase};
@@ -33,9 +33,8 @@ fn mark(pod: &Pod) -> Option<(String, String)> {
     ours.into_iter().next().map(|(_, _, reason, message)| (reason, message))
 }
 
-#[tokio::test]
-async fn a_zombie_fails_with_its_conditions_and_one_event_in_two_writes() {
-    let stage = Stage::new().await;
+async fn a_zombie_fails_with_its_conditions_and_one_event_in_two_writes(site: Site) {
+    let stage = Stage::new(site).await;
     stage.lost_node("node-a").await;
     let mark_of_time = stage.plane.accounting().mark().await;
     let salvor = stage.salvor(AT_ONCE).await;
@@ -67,9 +66,8 @@ async fn a_zombie_fails_with_its_conditions_and_one_event_in_two_writes() {
     assert!(salvor.get("/readyz").await.contains("200 OK"));
 }
 
-#[tokio::test]
-async fn both_annotations_work_after_a_minute_and_nothing_else_does() {
-    let stage = Stage::new().await;
+async fn both_annotations_work_after_a_minute_and_nothing_else_does(site: Site) {
+    let stage = Stage::new(site).await;
     stage.lost_node("lost").await;
     stage.node("healthy").await;
     stage.node("sick").await;
@@ -140,10 +138,9 @@ async fn both_annotations_work_after_a_minute_and_nothing_else_does() {
     assert_eq!(stage.events_about(&succeeded).await.len(), 1);
 }
 
-#[tokio::test]
-async fn a_node_lost_late_a_label_added_late_and_a_late_start_are_picked_up_and_a_healed_node_is_left_alone()
+async fn a_node_lost_late_a_label_added_late_and_a_late_start_are_picked_up_and_a_healed_node_is_left_alone(site: Site)
 {
-    let stage = Stage::new().await;
+    let stage = Stage::new(site).await;
     stage.node("late").await;
     stage.lost_node("lost").await;
     let held = json!({"metadata": {"labels": {"salvor": "fail"}, "finalizers": ["test.salvor.dev/hold"]}});
@@ -179,9 +176,8 @@ async fn a_node_lost_late_a_label_added_late_and_a_late_start_are_picked_up_and_
     assert!(!salvor.program.has_ended());
 }
 
-#[tokio::test]
-async fn a_pod_held_by_a_finalizer_is_deleted_once_and_never_comes_due_again() {
-    let stage = Stage::new().await;
+async fn a_pod_held_by_a_finalizer_is_deleted_once_and_never_comes_due_again(site: Site) {
+    let stage = Stage::new(site).await;
     stage.lost_node("node").await;
     let salvor = stage.salvor(AT_ONCE).await;
     let extra = json!({"metadata": {"labels": {"salvor": "delete"}, "finalizers": ["test.salvor.dev/hold"]}});
@@ -209,9 +205,8 @@ async fn a_pod_held_by_a_finalizer_is_deleted_once_and_never_comes_due_again() {
     assert!(failed_at < deleted_at, "phase at change {failed_at}, delete at {deleted_at}");
 }
 
-#[tokio::test]
-async fn a_new_pod_of_the_same_name_is_never_touched() {
-    let stage = Stage::new().await;
+async fn a_new_pod_of_the_same_name_is_never_touched(site: Site) {
+    let stage = Stage::new(site).await;
     stage.lost_node("node").await;
     let salvor = stage.salvor(AT_ONCE).await;
     stage.until_all_is_judged("node").await;
@@ -227,9 +222,8 @@ async fn a_new_pod_of_the_same_name_is_never_touched() {
     assert_eq!(phase(&twin), "Running");
 }
 
-#[tokio::test]
-async fn conflicts_with_another_writer_end_in_one_mark() {
-    let stage = Stage::new().await;
+async fn conflicts_with_another_writer_end_in_one_mark(site: Site) {
+    let stage = Stage::new(site).await;
     stage.lost_node("node").await;
     let _salvor = stage.salvor(AT_ONCE).await;
     let pods = stage.pods();
@@ -276,9 +270,10 @@ const NEEDED: [(&str, &str, &str); 9] = [
     ("events.k8s.io", "events", "create"),
 ];
 
+/// On a real control plane only: the embedded one knows no rights.
 #[tokio::test]
 async fn the_rights_are_exactly_sufficient_and_a_missing_one_is_named() {
-    let stage = Stage::new().await;
+    let stage = Stage::new(Site::Real).await;
     stage.lost_node("node").await;
     let admin = stage.plane.admin();
     let one_right = |(group, resource, verb): (&str, &str, &str)| rule(group, resource, &[verb]);
@@ -322,9 +317,8 @@ async fn the_rights_are_exactly_sufficient_and_a_missing_one_is_named() {
     }
 }
 
-#[tokio::test]
-async fn a_dry_run_writes_nothing_and_says_what_it_would_have_done() {
-    let stage = Stage::new().await;
+async fn a_dry_run_writes_nothing_and_says_what_it_would_have_done(site: Site) {
+    let stage = Stage::new(site).await;
     stage.lost_node("node").await;
     let before = stage.plane.accounting().mark().await;
     let salvor = stage.salvor(&format!("dryRun: true\n{AT_ONCE}")).await;
@@ -336,9 +330,8 @@ async fn a_dry_run_writes_nothing_and_says_what_it_would_have_done() {
     assert_eq!(table.count(|r| r.user_agent.starts_with("salvor/") && r.verb.is_write()), 0, "{table}");
 }
 
-#[tokio::test]
-async fn the_brake_holds_when_most_nodes_are_lost_says_so_once_and_lets_go() {
-    let stage = Stage::new().await;
+async fn the_brake_holds_when_most_nodes_are_lost_says_so_once_and_lets_go(site: Site) {
+    let stage = Stage::new(site).await;
     for i in 0..3 {
         stage.lost_node(&format!("lost-{i}")).await;
     }
@@ -375,9 +368,8 @@ async fn the_brake_holds_when_most_nodes_are_lost_says_so_once_and_lets_go() {
     assert!(mark(&stage.pods().get(&pod.name_any()).await.unwrap()).is_some());
 }
 
-#[tokio::test]
-async fn a_node_lost_for_long_is_declared_out_of_service_and_taken_back() {
-    let stage = Stage::new().await;
+async fn a_node_lost_for_long_is_declared_out_of_service_and_taken_back(site: Site) {
+    let stage = Stage::new(site).await;
     stage.lost_node("node").await;
     let config = "
 failureRecoveryPolicy:
@@ -431,9 +423,8 @@ async fn explain(stage: &Stage, kind: &str, name: &str) -> String {
     program.output()
 }
 
-#[tokio::test]
-async fn explain_shows_each_rule_with_what_was_seen() {
-    let stage = Stage::new().await;
+async fn explain_shows_each_rule_with_what_was_seen(site: Site) {
+    let stage = Stage::new(site).await;
     stage.lost_node("node").await;
     stage.terminating("zombie", "node", annotated(TERMINATE, "true")).await;
     let waiting = explain(&stage, "pod", "default/zombie").await;
@@ -485,9 +476,8 @@ async fn assert_each_recovered_once(stage: &Stage, pods: &[Pod]) {
     .await;
 }
 
-#[tokio::test]
-async fn when_the_leader_is_killed_in_a_storm_the_follower_finishes_it() {
-    let stage = Stage::new().await;
+async fn when_the_leader_is_killed_in_a_storm_the_follower_finishes_it(site: Site) {
+    let stage = Stage::new(site).await;
     let admin = stage.plane.admin();
     let first = stage.salvor_as(&admin, AT_ONCE, &[], &[]).await;
     first.says("\"leading\"").await;
@@ -500,9 +490,8 @@ async fn when_the_leader_is_killed_in_a_storm_the_follower_finishes_it() {
     assert!(second.count("\"done\"") > 0, "the follower took over");
 }
 
-#[tokio::test]
-async fn a_leader_that_sleeps_past_its_lease_writes_nothing_more() {
-    let stage = Stage::new().await;
+async fn a_leader_that_sleeps_past_its_lease_writes_nothing_more(site: Site) {
+    let stage = Stage::new(site).await;
     let admin = stage.plane.admin();
     let config =
         format!("leaderElection: {{leaseDuration: 6s, renewDeadline: 4s, retryPeriod: 1s}}\n{AT_ONCE}");
@@ -534,20 +523,20 @@ async fn a_leader_that_sleeps_past_its_lease_writes_nothing_more() {
     assert_each_recovered_once(&stage, &all).await;
 }
 
+/// On a real control plane only: the embedded one dies with the test.
 #[tokio::test]
 async fn a_crashed_api_server_in_a_storm_is_survived() {
-    let stage = Stage::new().await;
+    let stage = Stage::new(Site::Real).await;
     let salvor = stage.salvor(AT_ONCE).await;
     let pods = storm(&stage, 60).await;
     salvor.says("\"done\"").await;
-    stage.plane.crash(Part::ApiServer).await.unwrap();
-    stage.plane.restart(Part::ApiServer).await.unwrap();
+    stage.plane.real().crash(Part::ApiServer).await.unwrap();
+    stage.plane.real().restart(Part::ApiServer).await.unwrap();
     assert_each_recovered_once(&stage, &pods).await;
 }
 
-#[tokio::test]
-async fn told_to_stop_it_gives_the_lease_back_and_exits_with_0() {
-    let stage = Stage::new().await;
+async fn told_to_stop_it_gives_the_lease_back_and_exits_with_0(site: Site) {
+    let stage = Stage::new(site).await;
     let salvor = stage.salvor_as(&stage.plane.admin(), AT_ONCE, &[], &[]).await;
     salvor.says("\"leading\"").await;
     salvor.program.signal("TERM");
@@ -559,9 +548,8 @@ async fn told_to_stop_it_gives_the_lease_back_and_exits_with_0() {
 
 /// Ends the process before and after every write of a recovery; a second process must bring it to the same end, and
 /// the server must have seen every write succeed once.
-#[tokio::test]
-async fn a_crash_between_any_two_writes_leads_to_the_same_end() {
-    let stage = Stage::new().await;
+async fn a_crash_between_any_two_writes_leads_to_the_same_end(site: Site) {
+    let stage = Stage::new(site).await;
     stage.lost_node("node").await;
     // Patch and event; and the delete where there is one.
     for (label, writes, reason) in
@@ -613,9 +601,8 @@ async fn a_crash_between_any_two_writes_leads_to_the_same_end() {
     }
 }
 
-#[tokio::test]
-async fn no_more_pods_a_minute_than_the_brake_allows() {
-    let stage = Stage::new().await;
+async fn no_more_pods_a_minute_than_the_brake_allows(site: Site) {
+    let stage = Stage::new(site).await;
     stage.lost_node("node").await;
     let salvor = stage.salvor(&format!("brake: {{maxPodsPerMinute: 1}}\n{AT_ONCE}")).await;
     let held = json!({"metadata": {"labels": {"salvor": "fail"}, "finalizers": ["test.salvor.dev/hold"]}});
@@ -647,9 +634,8 @@ async fn no_more_pods_a_minute_than_the_brake_allows() {
 }
 
 /// A quiet API server says something every minute; so the shortest limits that make sense are just above that.
-#[tokio::test]
-async fn a_half_open_connection_makes_it_unready_and_nothing_is_done_on_an_old_view() {
-    let plane = ControlPlane::builder().start().await.unwrap();
+async fn a_half_open_connection_makes_it_unready_and_nothing_is_done_on_an_old_view(site: Site) {
+    let plane = site.api_server().await;
     let proxy = plane.proxy().await.unwrap();
     let stage = Stage::on(plane);
     stage.lost_node("node").await;
@@ -671,3 +657,22 @@ async fn a_half_open_connection_makes_it_unready_and_nothing_is_done_on_an_old_v
     stage.until_failed("zombie").await;
     salvor.until_page("/readyz", "200 OK").await;
 }
+
+salvor_testkit::on_both!(
+    a_zombie_fails_with_its_conditions_and_one_event_in_two_writes,
+    both_annotations_work_after_a_minute_and_nothing_else_does,
+    a_node_lost_late_a_label_added_late_and_a_late_start_are_picked_up_and_a_healed_node_is_left_alone,
+    a_pod_held_by_a_finalizer_is_deleted_once_and_never_comes_due_again,
+    a_new_pod_of_the_same_name_is_never_touched,
+    conflicts_with_another_writer_end_in_one_mark,
+    a_dry_run_writes_nothing_and_says_what_it_would_have_done,
+    the_brake_holds_when_most_nodes_are_lost_says_so_once_and_lets_go,
+    a_node_lost_for_long_is_declared_out_of_service_and_taken_back,
+    explain_shows_each_rule_with_what_was_seen,
+    when_the_leader_is_killed_in_a_storm_the_follower_finishes_it,
+    a_leader_that_sleeps_past_its_lease_writes_nothing_more,
+    told_to_stop_it_gives_the_lease_back_and_exits_with_0,
+    a_crash_between_any_two_writes_leads_to_the_same_end,
+    no_more_pods_a_minute_than_the_brake_allows,
+    a_half_open_connection_makes_it_unready_and_nothing_is_done_on_an_old_view,
+);

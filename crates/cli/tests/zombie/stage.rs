@@ -1,4 +1,5 @@
-//! A small control plane of its own for one test, with nodes and pods made by hand, and `salvor run` beside it.
+//! A small control plane of its own for one test, real or embedded, with nodes and pods made by hand, and `salvor run`
+//! beside it.
 
 use std::{
     path::{Path, PathBuf},
@@ -16,7 +17,7 @@ use kube::{
     Api, Client, ResourceExt,
     api::{DeleteParams, ListParams, Patch, PatchParams, PostParams},
 };
-use salvor_testkit::{Access, ControlPlane, Program, wait};
+use salvor_testkit::{Access, Plane, Program, Site, wait};
 use serde_json::{Value, json};
 
 pub(crate) const TERMINATE: &str = "kueue.x-k8s.io/safe-to-forcefully-terminate";
@@ -37,18 +38,19 @@ failureRecoveryPolicy:
 
 /// One test's control plane and what it holds.
 pub(crate) struct Stage {
-    pub(crate) plane: ControlPlane,
+    pub(crate) plane: Plane,
     pub(crate) client: Client,
     folder: tempfile::TempDir,
 }
 
 impl Stage {
-    /// etcd and the API server: the test itself plays all controllers.
-    pub(crate) async fn new() -> Self {
-        Self::on(ControlPlane::builder().start().await.unwrap())
+    /// An API server alone: the test itself plays all controllers.
+    pub(crate) async fn new(site: Site) -> Self {
+        Self::on(site.api_server().await)
     }
 
-    pub(crate) fn on(plane: ControlPlane) -> Self {
+    pub(crate) fn on(plane: impl Into<Plane>) -> Self {
+        let plane = plane.into();
         let client = plane.admin().in_namespace("default").client("stage");
         Self { plane, client, folder: tempfile::tempdir().unwrap() }
     }

@@ -1,4 +1,5 @@
-//! The story of the seed, all parts real but the machines: a training Job whose nodes are lost comes back.
+//! The story of the seed, all parts real but the machines: a training Job whose nodes are lost comes back. On a real
+//! control plane only: the embedded cluster has no Job controller of its own.
 
 use k8s_openapi::api::{batch::v1::Job, core::v1::Pod};
 use kube::{
@@ -46,7 +47,7 @@ async fn play(fault: Fault) -> Fleet {
     let plane =
         ControlPlane::builder().with(Part::ControllerManager).with(Part::Scheduler).start().await.unwrap();
     let stage = Stage::on(plane);
-    let arena = stage.plane.arena("story").await;
+    let arena = stage.plane.real().arena("story").await;
     let fleet = arena.fleet(5).await;
     let jobs: Api<Job> = Api::default_namespaced(arena.client());
     let pods: Api<Pod> = Api::default_namespaced(arena.client());

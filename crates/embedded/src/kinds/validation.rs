@@ -24,7 +24,8 @@ pub(crate) fn create(resource: &Resource, value: &Value) -> Vec<Cause> {
         ("", "Node") => taints(value),
         ("", "Event") => event(value),
         ("apps", "DaemonSet") => workload(value, false),
-        ("apps", "Deployment" | "ReplicaSet" | "StatefulSet") => workload(value, true),
+        ("apps", "Deployment" | "ReplicaSet") => workload(value, true),
+        ("apps", "StatefulSet") => stateful_set(value),
         ("batch", "Job") => job::create(value),
         ("policy", "PodDisruptionBudget") => budget(value),
         ("coordination.k8s.io", "Lease") => lease(value),
@@ -500,6 +501,13 @@ pub(crate) fn mismatch(template: &Value) -> Cause {
 }
 
 /// The selector of a daemon set is not asked for, although nothing matches without it.
+/// Its claims become volumes of its pods, so that its template may mount what it does not declare.
+fn stateful_set(value: &Value) -> Vec<Cause> {
+    let mut causes = workload(value, true);
+    causes.retain(|cause| !cause.field.contains(".volumeMounts["));
+    causes
+}
+
 fn workload(value: &Value, asks_for_selector: bool) -> Vec<Cause> {
     let mut causes = Vec::new();
     let template = value.pointer("/spec/template").unwrap_or(&Value::Null);

@@ -73,6 +73,13 @@ struct Told {
     nodes: Option<NodeCounts>,
 }
 
+impl Told {
+    fn new(live: &World, judged: &Arc<Mutex<Vec<&'static str>>>) -> Self {
+        let (live, judged) = (Arc::clone(live), Arc::clone(judged));
+        Self { seen: World::default(), live, told: BTreeSet::new(), judged, nodes: None }
+    }
+}
+
 fn verdict(name: &str, want: &Want, told: bool) -> Judgement<AsTold> {
     let pod = PodRef { namespace: "ns".into(), name: name.into(), uid: name.into() };
     let action = |step: &Step| match step {
@@ -185,6 +192,7 @@ struct Bench {
     api: FakeApi,
     time: Time,
     metrics: Metrics,
+    shared: Shared,
     news: mpsc::Sender<News>,
     live: World,
     judged: Arc<Mutex<Vec<&'static str>>>,
@@ -224,16 +232,13 @@ impl Bench {
             "us".to_owned(),
             8,
         );
-        let limits = BrakeLimits {
-            max_pods_per_minute: options.pods_per_minute,
-            max_unreachable_percent: 50,
-            max_nodes_per_minute: 0,
-        };
+        let limits = BrakeLimits { max_pods_per_minute: options.pods_per_minute, ..BrakeLimits::default() };
         let shared = Shared {
             time: time.clone(),
             leadership,
             executor,
             brake: Arc::new(Mutex::new(Brake::new(limits, BrakeState::default()))),
+            released: tokio::sync::watch::Sender::new(()),
             metrics: metrics.clone(),
             dry_run: options.dry_run,
             home: Subject::Lease { namespace: "home".into(), name: "salvor".into() },
@@ -242,17 +247,20 @@ impl Bench {
             notices: options.notices,
         };
         let (live, judged) = (World::default(), Arc::default());
-        let recovery = Told {
-            seen: World::default(),
-            live: Arc::clone(&live),
-            told: BTreeSet::new(),
-            judged: Arc::clone(&judged),
-            nodes: None,
-        };
+        let recovery = Told::new(&live, &judged);
         let (news, inbox) = mpsc::channel(64);
         let stop = CancellationToken::new();
-        let engine = tokio::spawn(Engine::new(recovery, shared, options.watches).run(inbox, stop.clone()));
-        Self { api, time, metrics, news, live, judged, lead: Box::new(lead), stop, engine }
+        let engine = Engine::new(recovery, shared.clone(), options.watches).run(inbox, stop.clone());
+        let engine = tokio::spawn(engine);
+        Self { api, time, metrics, shared, news, live, judged, lead: Box::new(lead), stop, engine }
+    }
+
+    /// Another recovery of the same process.
+    fn another(&self) -> mpsc::Sender<News> {
+        let (news, inbox) = mpsc::channel(64);
+        let recovery = Told::new(&World::default(), &Arc::default());
+        tokio::spawn(Engine::new(recovery, self.shared.clone(), Vec::new()).run(inbox, self.stop.clone()));
+        news
     }
 
     async fn want(&self, name: &'static str, steps: &'static [Step]) {
@@ -427,6 +435,21 @@ async fn the_brake_holds_and_its_release_wakes_what_was_held() {
     bench.tell(News::Nodes(2, 5)).await;
     pass(0.1).await;
     assert_eq!(bench.written(), ["POST", "PATCH", "DELETE"]);
+    assert_eq!(bench.announced(), ["BrakeEngaged", "BrakeReleased"]);
+}
+
+#[tokio::test(start_paused = true)]
+async fn what_one_recovery_sees_of_the_nodes_holds_and_wakes_the_others() {
+    let bench = Bench::new(|_| Answer::ok());
+    let other = bench.another();
+    other.send(News::Nodes(3, 5)).await.unwrap();
+    pass(0.1).await;
+    bench.want("a", &[Patch]).await;
+    pass(3600.0).await;
+    assert!(bench.written().is_empty());
+    other.send(News::Nodes(2, 5)).await.unwrap();
+    pass(0.1).await;
+    assert_eq!(bench.written(), ["PATCH"]);
     assert_eq!(bench.announced(), ["BrakeEngaged", "BrakeReleased"]);
 }
 

@@ -400,3 +400,17 @@ async fn volumes_are_let_go_but_for_those_that_claims_lead_to() {
     assert!(matches!(result, Err(Failure::Unnameable(_))), "{result:?}");
     assert_eq!(bench.api.count(&Method::PATCH), asked);
 }
+
+#[tokio::test(start_paused = true)]
+async fn what_is_told_in_passing_holds_no_work_up_and_is_left_out_when_it_is_too_much() {
+    let bench = Bench::new(|_| Answer::ok().late(Duration::from_secs(1)));
+    let Action::EmitEvent(note) = event("x".into()) else { panic!() };
+    for _ in 0..MOST_MENTIONS + 50 {
+        bench.executor.mention(note.clone());
+    }
+    let began = Instant::now();
+    bench.executor.perform(&delete()).await.unwrap();
+    assert!(began.elapsed() <= Duration::from_secs(2), "it waited for {:?}", began.elapsed());
+    tokio::time::sleep(Duration::from_secs(2000)).await;
+    assert_eq!(bench.api.count(&Method::POST), MOST_MENTIONS);
+}

@@ -103,8 +103,7 @@ impl Candidate {
     fn start(api: &FakeApi, identity: &str) -> Self {
         let time = Time::system();
         let metrics = Metrics::new(&time);
-        let limits =
-            BrakeLimits { max_pods_per_minute: 10, max_unreachable_percent: 50, max_nodes_per_minute: 0 };
+        let limits = BrakeLimits { max_pods_per_minute: 10, ..BrakeLimits::default() };
         let brake = Arc::new(Mutex::new(Brake::new(limits, BrakeState::default())));
         let (elector, leadership) = Elector::new(
             api.client.clone(),

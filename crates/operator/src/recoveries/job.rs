@@ -4,7 +4,7 @@
 //! one step to the next without waiting for the watch.
 
 use std::{
-    collections::{HashMap, HashSet, VecDeque},
+    collections::{BTreeMap, BTreeSet, VecDeque},
     fmt,
     sync::Arc,
     time::Duration,
@@ -19,8 +19,8 @@ use salvor_recovery::{
     action::{JobRef, PodRef},
     brake::NodeCounts,
     job::{
-        JobPolicy, JobView, JobWhy, Memory, PodView, decide, decide_leftovers, failure_action, refused_note,
-        remember,
+        JobPolicy, JobStatus, JobView, JobWhy, Memory, PodView, decide, decide_leftovers, failure_action,
+        refused_note, remember,
     },
 };
 use tokio::sync::mpsc;
@@ -64,6 +64,7 @@ impl fmt::Display for Subject {
 
 /// A change of a Job or of a pod.
 #[derive(Debug)]
+#[allow(clippy::large_enum_variant, reason = "nearly all of it is about pods")]
 pub(crate) enum News {
     Job(Change<SeenJob>),
     Pod(Change<SeenPod>),
@@ -89,7 +90,7 @@ impl SeenJob {
 #[derive(Debug, Default)]
 struct PodSet {
     pods: Vec<PodView>,
-    at: HashMap<String, usize>,
+    at: BTreeMap<String, usize>,
 }
 
 impl PodSet {
@@ -122,7 +123,7 @@ impl PodSet {
 }
 
 /// Where a pod is kept.
-#[derive(Clone, Debug, PartialEq, Eq, Hash)]
+#[derive(Clone, Debug, PartialEq, Eq, PartialOrd, Ord)]
 enum Home {
     /// With its Job.
     Job(JobRef),
@@ -136,6 +137,8 @@ struct Known {
     view: JobView,
     memory: Memory,
     refusals: u32,
+    /// The status whose pods and end are in our figures. The view may show our next one before its answer is in.
+    counted: JobStatus,
 }
 
 /// The Jobs that are ours and the pods around them.
@@ -143,17 +146,17 @@ struct Known {
 pub(crate) struct Jobs {
     policy: Arc<JobPolicy>,
     metrics: JobMetrics,
-    jobs: HashMap<String, Known>,
+    jobs: BTreeMap<String, Known>,
     /// Jobs for which another controller is named, to count each once.
-    others: HashSet<String>,
+    others: BTreeSet<String>,
     /// Whether a list of each is in since we lead. Before that nothing is judged: what is missing may only be unseen.
     jobs_listed: bool,
     pods_listed: bool,
     /// A list counts if so many had been asked for when it was read.
     lists_needed: u64,
-    pods: HashMap<Home, PodSet>,
-    homes: HashMap<String, Home>,
-    gone: HashSet<String>,
+    pods: BTreeMap<Home, PodSet>,
+    homes: BTreeMap<String, Home>,
+    gone: BTreeSet<String>,
     gone_in_order: VecDeque<String>,
 }
 
@@ -162,14 +165,14 @@ impl Jobs {
         Self {
             policy,
             metrics,
-            jobs: HashMap::new(),
-            others: HashSet::new(),
+            jobs: BTreeMap::new(),
+            others: BTreeSet::new(),
             jobs_listed: false,
             pods_listed: false,
             lists_needed: 0,
-            pods: HashMap::new(),
-            homes: HashMap::new(),
-            gone: HashSet::new(),
+            pods: BTreeMap::new(),
+            homes: BTreeMap::new(),
+            gone: BTreeSet::new(),
             gone_in_order: VecDeque::new(),
         }
     }
@@ -198,7 +201,8 @@ impl Jobs {
                 for pod in self.pods_of(&view.job) {
                     remember(&mut memory, &view, pod, &self.policy);
                 }
-                self.jobs.insert(uid, Known { view, memory, refusals: 0 });
+                let counted = view.status.clone();
+                self.jobs.insert(uid, Known { view, memory, refusals: 0, counted });
             }
         }
         Some(subject)
@@ -356,6 +360,10 @@ impl Recovery for Jobs {
         self.lists_needed = asked;
         self.jobs_listed = false;
         self.pods_listed = false;
+        for known in self.jobs.values_mut() {
+            // Who led before us has counted it.
+            known.counted.clone_from(&known.view.status);
+        }
     }
 
     fn feeds(&self, client: &Client, news: &mpsc::Sender<News>) -> Vec<Feed> {
@@ -377,7 +385,7 @@ impl Recovery for Jobs {
             News::Job(Change::Gone(uid)) => self.drop_job(&uid).into_iter().collect(),
             News::Job(Change::Reset { all: jobs, asked, .. }) => {
                 self.jobs_listed |= asked >= self.lists_needed;
-                let present: HashSet<String> = jobs.iter().map(|job| job.uid().to_owned()).collect();
+                let present: BTreeSet<String> = jobs.iter().map(|job| job.uid().to_owned()).collect();
                 self.jobs.retain(|uid, _| present.contains(uid));
                 self.others.retain(|uid| present.contains(uid));
                 for job in jobs {
@@ -402,7 +410,7 @@ impl Recovery for Jobs {
             News::Pod(Change::Gone(uid)) => self.pod_is_gone(uid).into_iter().collect(),
             News::Pod(Change::Reset { all: pods, revision, asked }) => {
                 self.pods_listed |= asked >= self.lists_needed;
-                let present: HashSet<&str> = pods.iter().map(|seen| seen.pod.pod.uid.as_str()).collect();
+                let present: BTreeSet<&str> = pods.iter().map(|seen| seen.pod.pod.uid.as_str()).collect();
                 // A pod that we made after the list was read is not in it.
                 let since = |uid: &str, home: &Home| {
                     let known = self.pods.get(home).and_then(|set| set.get(uid));
@@ -457,7 +465,7 @@ impl Recovery for Jobs {
             Home::Job(job) if set.has_tracked() => Some(job.clone()),
             _ => None,
         });
-        let jobs: HashSet<JobRef> = known.chain(left).collect();
+        let jobs: BTreeSet<JobRef> = known.chain(left).collect();
         let strays = self.pods.iter().filter(|(home, _)| matches!(home, Home::Nobody(_)));
         let strays = strays.flat_map(|(home, set)| {
             set.pods.iter().filter(|pod| pod.tracked).flat_map(|pod| self.woken_by(home, pod))
@@ -518,14 +526,15 @@ impl Recovery for Jobs {
                 self.pod_answered(&pod.uid, answer);
             }
             Action::DeletePod { pod } | Action::AdoptPod { pod, .. } | Action::ReleasePod { pod, .. } => {
-                self.pod_answered(&pod.uid, answer)
+                self.pod_answered(&pod.uid, answer);
             }
             Action::PatchJobStatus { status, .. } => {
                 let Written::Object(text) = answer else { return View::Lags };
                 let Ok(view) = read_job(text) else { return View::Lags };
                 if let Some(known) = self.jobs.get_mut(&job.uid) {
                     known.memory.status_written = Some(now);
-                    self.metrics.status_written(&known.view.spec, &known.view.status, status);
+                    self.metrics.status_written(&known.view.spec, &known.counted, status);
+                    known.counted = (**status).clone();
                 }
                 self.take_job(view);
             }

@@ -1,6 +1,6 @@
 //! What does this Job need next? One sync of a Job controller, as questions; the first that is answered "no" is the step.
 
-use std::collections::HashSet;
+use std::collections::BTreeSet;
 
 use jiff::{SignedDuration, Timestamp};
 use salvor_api::names::job::{TRACKING_FINALIZER, conditions, events};
@@ -335,7 +335,8 @@ fn free_indexes(tally: &Tally<'_>) -> Indexes {
     free
 }
 
-/// Slow start: one pod, then two, then four; when one is refused, so would most others be.
+/// Slow start: one pod, then two, then four; when one is refused, so would most others be. Pods that are there already have
+/// shown that they are let in, as long as none was refused since.
 fn make_pods(tally: &Tally<'_>, memory: &Memory, places: &[Option<u32>]) -> Vec<Action> {
     let job = tally.job;
     let reason = if tally.only_failed && tally.failed > 0 {
@@ -345,7 +346,7 @@ fn make_pods(tally: &Tally<'_>, memory: &Memory, places: &[Option<u32>]) -> Vec<
     } else {
         CreationReason::New
     };
-    let known: HashSet<&str> = tally.pods.iter().map(|pod| pod.pod.name.as_str()).collect();
+    let known: BTreeSet<&str> = tally.pods.iter().map(|pod| pod.pod.name.as_str()).collect();
     let mut names = Names::new(job, known, &memory.taken_names);
     let mut chosen = Vec::with_capacity(places.len());
     let mut creates = places.iter().map(|index| {
@@ -356,7 +357,7 @@ fn make_pods(tally: &Tally<'_>, memory: &Memory, places: &[Option<u32>]) -> Vec<
         Action::CreatePod { job: job.job.clone(), name, body, reason }
     });
     let mut actions = Vec::new();
-    let mut size = 1;
+    let mut size = if memory.creation_paused_until.is_none() { tally.active.len().max(1) } else { 1 };
     loop {
         let batch: Vec<Action> = creates.by_ref().take(size).collect();
         let Some(batch) = at_once(batch) else { break };

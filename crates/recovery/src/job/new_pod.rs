@@ -1,6 +1,6 @@
 //! What a new pod of a Job is like: its template, and what makes it this Job's and this index's.
 
-use std::collections::{BTreeSet, HashSet};
+use std::collections::BTreeSet;
 
 use salvor_api::names::job::{
     COMPLETION_INDEX, COMPLETION_INDEX_ENV, INDEX_FAILURE_COUNT, INDEX_IGNORED_FAILURE_COUNT,
@@ -23,14 +23,14 @@ const SUFFIX: usize = 5;
 /// the view, however often a request is repeated, the same place is never filled twice.
 pub(super) struct Names<'a> {
     job: &'a JobView,
-    taken: HashSet<&'a str>,
+    taken: BTreeSet<&'a str>,
     others: &'a BTreeSet<String>,
-    chosen: HashSet<String>,
+    chosen: BTreeSet<String>,
 }
 
 impl<'a> Names<'a> {
-    pub(super) fn new(job: &'a JobView, taken: HashSet<&'a str>, others: &'a BTreeSet<String>) -> Self {
-        Self { job, taken, others, chosen: HashSet::new() }
+    pub(super) fn new(job: &'a JobView, taken: BTreeSet<&'a str>, others: &'a BTreeSet<String>) -> Self {
+        Self { job, taken, others, chosen: BTreeSet::new() }
     }
 
     pub(super) fn choose(&mut self, index: Option<u32>) -> String {

@@ -1,6 +1,6 @@
 //! What a Job's status should say now, given what it says and what its pods are.
 
-use std::collections::{BTreeSet, HashSet};
+use std::collections::BTreeSet;
 
 use jiff::Timestamp;
 use salvor_api::names::job::{conditions, reasons};
@@ -55,7 +55,7 @@ pub(super) fn next(
 /// Moves pods without finalizer from the lists to the counters, and those that ended since into the lists.
 fn count_finished(status: &mut JobStatus, tally: &Tally<'_>, fate: Option<&Fate>, listed: usize) {
     let spec = &tally.job.spec;
-    let tracked: HashSet<&str> =
+    let tracked: BTreeSet<&str> =
         tally.pods.iter().filter(|pod| pod.tracked).map(|pod| pod.pod.uid.as_str()).collect();
     let mut waiting = status.uncounted_terminated_pods.take().unwrap_or_default();
     let settle = |uids: &mut BTreeSet<String>, counter: &mut i32| {

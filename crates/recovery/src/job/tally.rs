@@ -1,6 +1,6 @@
 //! What each pod is to its Job now, and what they come to.
 
-use std::collections::{BTreeMap, HashSet};
+use std::collections::{BTreeMap, BTreeSet};
 
 use salvor_api::names::job::conditions::{FAILURE_TARGET, SUCCESS_CRITERIA_MET};
 
@@ -209,7 +209,7 @@ impl<'a> Tally<'a> {
         by_usefulness.sort_by_key(|pod| usefulness(pod));
         if self.job.spec.is_indexed() {
             // Of the pods at one place the most useful stays; pods at no place go.
-            let mut seen = HashSet::new();
+            let mut seen = BTreeSet::new();
             for pod in by_usefulness.into_iter().rev() {
                 let kept = self.has_a_place(pod) && pod.index.is_some_and(|index| seen.insert(index));
                 if kept { rest.push(pod) } else { chosen.push(pod) }

@@ -137,11 +137,6 @@ impl ZombiePolicy {
         !self.pod_rules.is_empty()
     }
 
-    /// Whether nodes may be declared out of service.
-    pub fn has_node_rules(&self) -> bool {
-        !self.node_rules.is_empty()
-    }
-
     /// What the rules say about whether recovery is on.
     pub(super) fn switch(&self) -> &'static str {
         match self.disabled {

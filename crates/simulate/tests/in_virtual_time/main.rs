@@ -3,5 +3,9 @@
 #![allow(clippy::unwrap_used, reason = "helpers of tests fail as tests do")]
 
 mod crash_points;
+mod determinism;
+mod job_crash_points;
+mod sources;
 mod stage;
+mod waits;
 mod zombie;

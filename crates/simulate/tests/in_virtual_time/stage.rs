@@ -39,9 +39,14 @@ impl Stage {
     pub(crate) async fn new(seed: u64) -> Self {
         let cluster = Cluster::new(salvor_simulate::cluster(seed).api);
         let stage = Self::of(&cluster);
-        let home: Namespace = serde_json::from_value(json!({"metadata": {"name": "salvor-system"}})).unwrap();
-        Api::all(stage.client.clone()).create(&PostParams::default(), &home).await.unwrap();
+        stage.home().await;
         stage
+    }
+
+    /// The namespace of the operator's Lease, so that making it is none of the operator's writes.
+    pub(crate) async fn home(&self) {
+        let home: Namespace = serde_json::from_value(json!({"metadata": {"name": "salvor-system"}})).unwrap();
+        Api::all(self.client.clone()).create(&PostParams::default(), &home).await.unwrap();
     }
 
     pub(crate) fn of(cluster: &Cluster) -> Self {

@@ -29,7 +29,7 @@ fn a_zombie_fails_a_minute_after_its_grace_and_not_a_second_earlier() {
             .duration_since(marked);
         assert!(failed >= SignedDuration::from_secs(61), "{failed}");
         assert!(failed < SignedDuration::from_secs(63), "{failed}");
-        assert!(salvor.metrics().contains("salvor_leader 1"), "{}", salvor.metrics());
+        assert!(salvor.metrics().contains("\nsalvor_leader 1\n"), "{}", salvor.metrics());
         salvor.stop().await;
     });
 }

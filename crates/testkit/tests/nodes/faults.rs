@@ -11,7 +11,7 @@ use kube::{
 };
 use salvor_nodes::{Fault, Fleet};
 use salvor_testkit::{
-    Arena, ControlPlane, Part, arena, wait,
+    Arena, ControlPlane, Part, Site, arena, wait,
     workloads::{PodShape, deployment, job, pod},
 };
 use serde_json::json;
@@ -182,9 +182,8 @@ async fn the_out_of_service_taint_frees_the_pods_of_a_lost_node() {
     assert!(!running.iter().any(|r| r.node == node), "{running:?}");
 }
 
-#[tokio::test]
-async fn a_returning_kubelet_refuses_what_does_not_tolerate_its_taints() {
-    let arena = arena("refuse").await;
+async fn a_returning_kubelet_refuses_what_does_not_tolerate_its_taints(site: Site) {
+    let arena = site.arena("refuse").await;
     let fleet = arena.fleet(2).await;
     let pods: Api<Pod> = Api::default_namespaced(arena.client());
     let node = arena.node_name(0);
@@ -215,9 +214,8 @@ async fn a_returning_kubelet_refuses_what_does_not_tolerate_its_taints() {
     wait::for_object(&pods, "late", "a new pod is refused as well", |p| phase(p) == "Failed").await;
 }
 
-#[tokio::test]
-async fn a_pod_that_was_force_deleted_while_its_node_was_away_is_killed_when_it_returns() {
-    let arena = arena("ghost").await;
+async fn a_pod_that_was_force_deleted_while_its_node_was_away_is_killed_when_it_returns(site: Site) {
+    let arena = site.arena("ghost").await;
     let fleet = arena.fleet(2).await;
     let pods: Api<Pod> = Api::default_namespaced(arena.client());
     pods.create(&PostParams::default(), &pod("ghost", &PodShape::new())).await.unwrap();
@@ -235,9 +233,8 @@ async fn a_pod_that_was_force_deleted_while_its_node_was_away_is_killed_when_it_
     assert!(running.iter().all(|r| r.pod == "next"), "{running:?}");
 }
 
-#[tokio::test]
-async fn after_a_reboot_containers_start_again_or_are_reported_lost() {
-    let arena = arena("reboot").await;
+async fn after_a_reboot_containers_start_again_or_are_reported_lost(site: Site) {
+    let arena = site.arena("reboot").await;
     let fleet = arena.fleet(1).await;
     let node = arena.node_name(0);
     let nodes: Api<Node> = Api::all(arena.client());
@@ -261,9 +258,8 @@ async fn after_a_reboot_containers_start_again_or_are_reported_lost() {
     wait::for_object(&nodes, &node, "it has a new boot ID", |n| boot_id(n) != before).await;
 }
 
-#[tokio::test]
-async fn a_slow_node_stays_ready_and_a_flapping_one_comes_and_goes() {
-    let arena = arena("flap").await;
+async fn a_slow_node_stays_ready_and_a_flapping_one_comes_and_goes(site: Site) {
+    let arena = site.arena("flap").await;
     let fleet = arena.fleet(3).await;
     let nodes: Api<Node> = Api::all(arena.client());
     let (slow, flapping) = (arena.node_name(0), arena.node_name(1));
@@ -286,9 +282,8 @@ async fn a_slow_node_stays_ready_and_a_flapping_one_comes_and_goes() {
     wait::for_object(&nodes, &flapping, "it is back for good", is_ready).await;
 }
 
-#[tokio::test]
-async fn an_unknown_node_is_named_and_a_second_one_of_the_same_name_refused() {
-    let arena = arena("names").await;
+async fn an_unknown_node_is_named_and_a_second_one_of_the_same_name_refused(site: Site) {
+    let arena = site.arena("names").await;
     let fleet = arena.fleet(1).await;
     let error = fleet.inject("nowhere", Fault::Crash).await.unwrap_err().to_string();
     assert!(error.contains("\"nowhere\"") && error.contains(&arena.node_name(0)), "{error}");
@@ -331,3 +326,11 @@ async fn when_the_api_server_crashes_and_comes_back_the_nodes_go_on() {
 fn index(pod: &Pod) -> Option<&String> {
     pod.annotations().get("batch.kubernetes.io/job-completion-index")
 }
+
+salvor_testkit::on_both!(
+    a_returning_kubelet_refuses_what_does_not_tolerate_its_taints,
+    a_pod_that_was_force_deleted_while_its_node_was_away_is_killed_when_it_returns,
+    after_a_reboot_containers_start_again_or_are_reported_lost,
+    a_slow_node_stays_ready_and_a_flapping_one_comes_and_goes,
+    an_unknown_node_is_named_and_a_second_one_of_the_same_name_refused,
+);

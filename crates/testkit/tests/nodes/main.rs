@@ -1,9 +1,10 @@
-//! Simulated nodes under the real control plane: they are nodes like any other until they die, and then the
+//! Simulated nodes under the real control plane, and most of it under the embedded one as well: they are nodes like any other until they die, and then the
 //! ground truth shows what a cluster cannot see.
 
 // A test that cannot set its stage has failed.
 #![allow(clippy::unwrap_used)]
 
+mod controllers;
 mod faults;
 mod volumes;
 mod workloads;

@@ -11,7 +11,7 @@ use kube::{
 };
 use salvor_nodes::Storage;
 use salvor_testkit::{
-    arena, wait,
+    Site, wait,
     workloads::{PodShape, stateful_set},
 };
 
@@ -22,9 +22,8 @@ fn in_use(node: &Node) -> usize {
     status.and_then(|s| s.volumes_in_use.as_ref()).map_or(0, Vec::len)
 }
 
-#[tokio::test]
-async fn a_stateful_set_gets_its_volumes_and_takes_them_to_another_node() {
-    let arena = arena("volumes").await;
+async fn a_stateful_set_gets_its_volumes_and_takes_them_to_another_node(site: Site) {
+    let arena = site.arena("volumes").await;
     let fleet = arena.fleet(2).await;
     let storage = Storage::start(arena.client(), &format!("{}.csi", arena.zone())).await.unwrap();
     let sets: Api<StatefulSet> = Api::default_namespaced(arena.client());
@@ -57,3 +56,5 @@ async fn a_stateful_set_gets_its_volumes_and_takes_them_to_another_node() {
     assert_eq!(fleet.truth().overlaps(fleet.clock().now()), []);
     storage.stop().await;
 }
+
+salvor_testkit::on_both!(a_stateful_set_gets_its_volumes_and_takes_them_to_another_node);

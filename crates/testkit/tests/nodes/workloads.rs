@@ -12,7 +12,7 @@ use kube::{
 };
 use salvor_nodes::Work;
 use salvor_testkit::{
-    arena, wait,
+    Site, arena, wait,
     workloads::{PodShape, deployment, job, pod},
 };
 use serde_json::{Value, json};
@@ -28,9 +28,8 @@ fn json_of<K: serde::Serialize>(object: &K) -> Value {
     serde_json::to_value(object).unwrap()
 }
 
-#[tokio::test]
-async fn nodes_become_ready_and_keep_their_leases() {
-    let arena = arena("ready").await;
+async fn nodes_become_ready_and_keep_their_leases(site: Site) {
+    let arena = site.arena("ready").await;
     let _fleet = arena.fleet(3).await;
     let nodes: Api<Node> = Api::all(arena.client());
     let zone = ListParams::default().labels(&format!("topology.kubernetes.io/zone={}", arena.zone()));
@@ -48,9 +47,8 @@ async fn nodes_become_ready_and_keep_their_leases() {
     .await;
 }
 
-#[tokio::test]
-async fn a_deployment_becomes_available_scales_and_goes() {
-    let arena = arena("deploy").await;
+async fn a_deployment_becomes_available_scales_and_goes(site: Site) {
+    let arena = site.arena("deploy").await;
     let fleet = arena.fleet(2).await;
     let deployments: Api<Deployment> = Api::default_namespaced(arena.client());
     let pods: Api<Pod> = Api::default_namespaced(arena.client());
@@ -111,9 +109,8 @@ async fn a_job_retries_what_fails_and_gives_up_at_its_limit() {
     assert_eq!(once.status.unwrap().failed, Some(2), "each index failed once");
 }
 
-#[tokio::test]
-async fn containers_are_restarted_by_policy_and_counted() {
-    let arena = arena("restart").await;
+async fn containers_are_restarted_by_policy_and_counted(site: Site) {
+    let arena = site.arena("restart").await;
     let _fleet = arena.fleet(1).await;
     let pods: Api<Pod> = Api::default_namespaced(arena.client());
     let shape = PodShape::new().script("run-for", "100ms").script("fail-first", "1");
@@ -126,9 +123,8 @@ async fn containers_are_restarted_by_policy_and_counted() {
     assert_eq!(status["state"]["terminated"]["exitCode"], 0);
 }
 
-#[tokio::test]
-async fn init_containers_and_sidecars_are_shown_as_a_kubelet_shows_them() {
-    let arena = arena("init").await;
+async fn init_containers_and_sidecars_are_shown_as_a_kubelet_shows_them(site: Site) {
+    let arena = site.arena("init").await;
     let _fleet = arena.fleet(1).await;
     let pods: Api<Pod> = Api::default_namespaced(arena.client());
     let shape = PodShape::new()
@@ -150,9 +146,8 @@ async fn init_containers_and_sidecars_are_shown_as_a_kubelet_shows_them() {
     assert_eq!(condition(&done, "Initialized"), Some("True"));
 }
 
-#[tokio::test]
-async fn an_image_that_cannot_be_pulled_and_a_script_that_means_nothing_are_said() {
-    let arena = arena("image").await;
+async fn an_image_that_cannot_be_pulled_and_a_script_that_means_nothing_are_said(site: Site) {
+    let arena = site.arena("image").await;
     let _fleet = arena.fleet(1).await;
     let pods: Api<Pod> = Api::default_namespaced(arena.client());
     let shape = PodShape::new().script("image-error", "forever");
@@ -169,9 +164,8 @@ async fn an_image_that_cannot_be_pulled_and_a_script_that_means_nothing_are_said
     assert!(message.contains("run-for") && message.contains("\"soon\""), "{message}");
 }
 
-#[tokio::test]
-async fn deletion_waits_for_the_containers_within_the_grace() {
-    let arena = arena("grace").await;
+async fn deletion_waits_for_the_containers_within_the_grace(site: Site) {
+    let arena = site.arena("grace").await;
     let fleet = arena.fleet(1).await;
     let pods: Api<Pod> = Api::default_namespaced(arena.client());
     let stubborn =
@@ -198,9 +192,8 @@ async fn deletion_waits_for_the_containers_within_the_grace() {
     wait::for_absence(&pods, "held").await;
 }
 
-#[tokio::test]
-async fn a_drain_by_kubectl_obeys_the_disruption_budget() {
-    let arena = arena("drain").await;
+async fn a_drain_by_kubectl_obeys_the_disruption_budget(site: Site) {
+    let arena = site.arena("drain").await;
     let _fleet = arena.fleet(3).await;
     let deployments: Api<Deployment> = Api::default_namespaced(arena.client());
     let pods: Api<Pod> = Api::default_namespaced(arena.client());
@@ -233,9 +226,8 @@ async fn a_drain_by_kubectl_obeys_the_disruption_budget() {
     .await;
 }
 
-#[tokio::test]
-async fn a_static_pod_has_a_mirror_that_comes_back() {
-    let arena = arena("static").await;
+async fn a_static_pod_has_a_mirror_that_comes_back(site: Site) {
+    let arena = site.arena("static").await;
     let fleet = arena.fleet(1).await;
     let mut manifest = pod("proxy", &PodShape::new());
     manifest.metadata.namespace = Some(arena.namespace().to_owned());
@@ -250,3 +242,14 @@ async fn a_static_pod_has_a_mirror_that_comes_back() {
     let runs = fleet.truth().runs();
     assert_eq!(runs.len(), 1, "the pod itself ran on: {runs:?}");
 }
+
+salvor_testkit::on_both!(
+    nodes_become_ready_and_keep_their_leases,
+    a_deployment_becomes_available_scales_and_goes,
+    containers_are_restarted_by_policy_and_counted,
+    init_containers_and_sidecars_are_shown_as_a_kubelet_shows_them,
+    an_image_that_cannot_be_pulled_and_a_script_that_means_nothing_are_said,
+    deletion_waits_for_the_containers_within_the_grace,
+    a_drain_by_kubectl_obeys_the_disruption_budget,
+    a_static_pod_has_a_mirror_that_comes_back,
+);

@@ -245,3 +245,27 @@ fn ended_pods_are_counted_when_they_come_to_wait_and_when_they_are_let_go() {
     assert!(text.contains(&format!("{name}{{event=\"add\"}} 2\n")), "{text}");
     assert!(text.contains(&format!("{name}{{event=\"delete\"}} 1\n")), "{text}");
 }
+
+#[test]
+fn a_write_that_the_watch_shows_before_its_answer_is_counted_all_the_same() {
+    let metrics = Metrics::new(&Time::system());
+    let mut jobs = Jobs::new(Arc::new(JobPolicy::new(&Configuration::default())), metrics.job().clone());
+    let subject = jobs.hear(News::Job(Change::Applied(ours(&job(1)))), now()).remove(0);
+    let mut written = job(2);
+    written["status"] = json!({"succeeded": 3, "failed": 1});
+    let status = read_job(&written.to_string()).unwrap().status;
+    jobs.hear(News::Job(Change::Applied(ours(&written))), now());
+    let Subject::Job(reference) = &subject else { panic!() };
+    let step = Action::PatchJobStatus {
+        job: reference.clone(),
+        resource_version: "1".into(),
+        status: Box::new(status),
+    };
+    for _ in 0..2 {
+        jobs.done(&subject, &step, &Written::Object(written.to_string()), now());
+    }
+    let text = metrics.render();
+    let name = "job_controller_job_pods_finished_total{completion_mode=\"NonIndexed\"";
+    assert!(text.contains(&format!("{name},result=\"succeeded\"}} 3\n")), "{text}");
+    assert!(text.contains(&format!("{name},result=\"failed\"}} 1\n")), "{text}");
+}

@@ -311,10 +311,18 @@ fn counters_wait_for_each_other_and_conditions_do_not() {
 #[test]
 fn pods_are_made_in_growing_groups() {
     let world = World::new(json!({"parallelism": 100, "completions": 100}));
-    let actions = world.judge().verdict.actions().to_vec();
-    let sizes: Vec<usize> =
-        actions.iter().filter(|a| !matches!(a, Action::Mention(_))).map(|a| a.steps().len()).collect();
-    assert_eq!(sizes, [1, 2, 4, 8, 16, 32, 37]);
+    assert_eq!(sizes(&world), [1, 2, 4, 8, 16, 32, 37]);
+    let mut world = World::new(json!({"parallelism": 20, "completions": 20})).with("a a a a");
+    assert_eq!(sizes(&world), [4, 8, 4], "four have shown that they are let in");
+    world.memory.creation_paused_until = Some(at(-1));
+    assert_eq!(sizes(&world), [1, 2, 4, 8, 1], "and then one was refused");
+}
+
+/// How many steps are taken at once, one after the other.
+fn sizes(world: &World) -> Vec<usize> {
+    let judgement = world.judge();
+    let steps = judgement.verdict.actions().iter().filter(|a| !matches!(a, Action::Mention(_)));
+    steps.map(|a| a.steps().len()).collect()
 }
 
 #[test]

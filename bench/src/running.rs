@@ -1,0 +1,145 @@
+//! Contenders as processes: started, ready, at rest.
+
+use std::{
+    net::SocketAddr,
+    path::{Path, PathBuf},
+    process::Command,
+    time::Duration,
+};
+
+use salvor_testkit::{ControlPlane, Program, wait::Patience};
+use tokio::{
+    io::{AsyncReadExt, AsyncWriteExt},
+    net::TcpStream,
+};
+
+use crate::process::cpu_seconds;
+
+/// A contender has this long to start, and this long to come to rest.
+pub(crate) const START: Duration = Duration::from_secs(300);
+/// How often a starting contender is looked at.
+pub(crate) const LOOK: Duration = Duration::from_millis(100);
+/// At rest: less than this share of one core over a second.
+const REST: f64 = 0.05;
+
+/// A contender that runs. Dropping it ends it.
+#[derive(Debug)]
+pub(crate) struct Running {
+    pub(crate) program: Program,
+    /// What it was configured with.
+    _folder: tempfile::TempDir,
+}
+
+impl Running {
+    /// Waits until a program that was started is ready and has come to rest.
+    pub(crate) async fn when_at_rest(
+        name: &str,
+        program: Program,
+        address: SocketAddr,
+        folder: tempfile::TempDir,
+    ) -> Result<Self, String> {
+        let running = Self { program, _folder: folder };
+        let ready = async {
+            while !running.program.has_ended() && !answers_ok(address, "/readyz").await {
+                tokio::time::sleep(LOOK).await;
+            }
+        };
+        let in_time = Patience::of(START).until(ready).await.is_some();
+        if !in_time || running.program.has_ended() {
+            return Err(format!("{name} does not get ready:\n{}", running.tail()));
+        }
+        let rests = rest(running.program.pid()).await;
+        rests.ok_or_else(|| format!("{name} does not come to rest:\n{}", running.tail()))?;
+        Ok(running)
+    }
+
+    /// The end of what it has said.
+    pub(crate) fn tail(&self) -> String {
+        let output = self.program.output();
+        let lines: Vec<&str> = output.lines().collect();
+        lines[lines.len().saturating_sub(20)..].join("\n")
+    }
+}
+
+/// Waits until a process does nothing: its lists are read and its caches filled. `None` if that never comes.
+pub(crate) async fn rest(pid: u32) -> Option<()> {
+    let resting = async {
+        loop {
+            let before = cpu_seconds(pid);
+            tokio::time::sleep(Duration::from_secs(1)).await;
+            if cpu_seconds(pid) - before < REST {
+                return;
+            }
+        }
+    };
+    Patience::of(START).until(resting).await
+}
+
+/// Starts `salvor run` with this configuration; the address of its probes.
+pub(crate) async fn start_salvor(
+    binary: &Path,
+    plane: &ControlPlane,
+    folder: &Path,
+    configuration: &str,
+) -> Result<(Program, SocketAddr), String> {
+    let config = folder.join("salvor.yaml");
+    let head = "apiVersion: config.salvor.dev/v1alpha1\nkind: Configuration\n";
+    std::fs::write(&config, format!("{head}{configuration}"))
+        .map_err(|e| format!("{}: {e}", config.display()))?;
+    let arguments = [
+        "run".to_owned(),
+        format!("--kubeconfig={}", plane.kubeconfig().display()),
+        format!("--config={}", config.display()),
+        "--leader-elect=false".to_owned(),
+        "--log-format=json".to_owned(),
+        "--bind=127.0.0.1:0".to_owned(),
+    ];
+    let program = Program::start(binary, arguments, &[]);
+    let served_at = || {
+        let output = program.output();
+        let line = output.lines().find(|line| line.contains("salvor is running"))?;
+        let address = line.split("\"address\":\"").nth(1)?.split('"').next()?;
+        address.parse::<SocketAddr>().ok()
+    };
+    let told = async {
+        loop {
+            match served_at() {
+                Some(address) => return Some(address),
+                None if program.has_ended() => return None,
+                None => tokio::time::sleep(LOOK).await,
+            }
+        }
+    };
+    let address = Patience::of(START).until(told).await.flatten();
+    let address = address.ok_or_else(|| format!("salvor does not start:\n{}", program.output()))?;
+    Ok((program, address))
+}
+
+/// One request over plain HTTP on loopback needs no HTTP library.
+async fn answers_ok(address: SocketAddr, path: &str) -> bool {
+    let exchange = async {
+        let mut stream = TcpStream::connect(address).await?;
+        let request = format!("GET {path} HTTP/1.0\r\nHost: localhost\r\n\r\n");
+        stream.write_all(request.as_bytes()).await?;
+        let mut answer = String::new();
+        stream.read_to_string(&mut answer).await?;
+        Ok::<_, std::io::Error>(answer)
+    };
+    exchange.await.is_ok_and(|answer| answer.split_whitespace().nth(1) == Some("200"))
+}
+
+/// Builds the `salvor` that belongs to this benchmark: same sources, same profile.
+pub(crate) fn build_salvor() -> Result<PathBuf, String> {
+    let cargo = std::env::var_os("CARGO").unwrap_or_else(|| "cargo".into());
+    let mut build = Command::new(cargo);
+    build.args(["build", "--quiet", "-p", "salvor"]).current_dir(Path::new(env!("CARGO_MANIFEST_DIR")));
+    if !cfg!(debug_assertions) {
+        build.arg("--release");
+    }
+    let status = build.status().map_err(|e| format!("cargo does not start: {e}"))?;
+    if !status.success() {
+        return Err(format!("salvor does not build: cargo ended with {status}"));
+    }
+    let own = std::env::current_exe().map_err(|e| format!("where this program is cannot be told: {e}"))?;
+    Ok(own.with_file_name("salvor"))
+}

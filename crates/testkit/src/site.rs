@@ -1,0 +1,163 @@
+//! Where a test plays: on a real control plane, or on the embedded one. The same test on both is what makes the
+//! embedded one believable.
+
+use crate::access::Access;
+use crate::accounting::Accounting;
+use crate::arena::Arena;
+use crate::embedded::EmbeddedPlane;
+use crate::kubectl::Kubectl;
+use crate::plane::ControlPlane;
+use crate::proxy::Proxy;
+
+/// The variable that chooses: `real`, `embedded`, or nothing for both.
+const VARIABLE: &str = "SALVOR_CLUSTER";
+
+/// Which kind of cluster a test plays on.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub enum Site {
+    /// kube-apiserver and its companions.
+    Real,
+    /// The cluster in this process.
+    Embedded,
+}
+
+impl Site {
+    /// Whether tests on this site are to run: `SALVOR_CLUSTER` is `real` or `embedded`, or not set for both.
+    ///
+    /// # Panics
+    /// If the variable says anything else.
+    pub fn is_chosen(self) -> bool {
+        let chosen = match std::env::var(VARIABLE).unwrap_or_default().as_str() {
+            "" | "both" => true,
+            "real" => self == Self::Real,
+            "embedded" => self == Self::Embedded,
+            other => panic!("{VARIABLE} is {other:?}; it must be real, embedded or both"),
+        };
+        if !chosen {
+            eprintln!("not played on this site: {VARIABLE} says so");
+        }
+        chosen
+    }
+
+    /// A corner for one test, with all controllers: of the shared control plane, or of an embedded cluster of its own.
+    ///
+    /// # Panics
+    /// If it cannot be opened.
+    pub async fn arena(self, name: &str) -> Arena<'static> {
+        match self {
+            Self::Real => crate::arena::arena(name).await,
+            Self::Embedded => Arena::embedded(EmbeddedPlane::start(true).await, name).await,
+        }
+    }
+
+    /// An API server for one test, without any controller.
+    ///
+    /// # Panics
+    /// If it cannot be started.
+    pub async fn api_server(self) -> Plane {
+        match self {
+            Self::Real => match ControlPlane::builder().start().await {
+                Ok(plane) => Plane::Real(Box::new(plane)),
+                Err(error) => panic!("the control plane does not start: {error}"),
+            },
+            Self::Embedded => Plane::Embedded(Box::new(EmbeddedPlane::start(false).await)),
+        }
+    }
+}
+
+/// A control plane of either kind.
+#[derive(Debug)]
+pub enum Plane {
+    /// A real one.
+    Real(Box<ControlPlane>),
+    /// An embedded one.
+    Embedded(Box<EmbeddedPlane>),
+}
+
+impl Plane {
+    /// The way in, as somebody who may do everything.
+    pub fn admin(&self) -> Access {
+        match self {
+            Self::Real(plane) => plane.admin(),
+            Self::Embedded(plane) => plane.admin(),
+        }
+    }
+
+    /// The real kubectl, as the admin.
+    pub fn kubectl(&self) -> Kubectl {
+        match self {
+            Self::Real(plane) => plane.kubectl(),
+            Self::Embedded(plane) => plane.kubectl(),
+        }
+    }
+
+    /// Counts the requests that its API server answers.
+    pub fn accounting(&self) -> Accounting {
+        match self {
+            Self::Real(plane) => plane.accounting(),
+            Self::Embedded(plane) => plane.accounting(),
+        }
+    }
+
+    /// A proxy in front of it that can be told to misbehave.
+    ///
+    /// # Errors
+    /// If no port can be opened.
+    pub async fn proxy(&self) -> std::io::Result<Proxy> {
+        match self {
+            Self::Real(plane) => plane.proxy().await,
+            Self::Embedded(plane) => plane.proxy().await,
+        }
+    }
+
+    /// The real control plane.
+    ///
+    /// # Panics
+    /// If it is the embedded one.
+    pub fn real(&self) -> &ControlPlane {
+        match self {
+            Self::Real(plane) => plane,
+            Self::Embedded(_) => panic!("this test needs a real control plane"),
+        }
+    }
+}
+
+impl From<ControlPlane> for Plane {
+    fn from(plane: ControlPlane) -> Self {
+        Self::Real(Box::new(plane))
+    }
+}
+
+/// Has tests played on both sites: each function of a [`Site`] becomes a module with one test per site.
+///
+/// ```
+/// use salvor_testkit::Site;
+///
+/// async fn a_corner_has_a_namespace(site: Site) {
+///     assert!(site.arena("corner").await.namespace().starts_with("corner"));
+/// }
+///
+/// salvor_testkit::on_both!(a_corner_has_a_namespace);
+/// ```
+#[macro_export]
+macro_rules! on_both {
+    ($($name:ident),* $(,)?) => {
+        $(
+            mod $name {
+                #[tokio::test]
+                async fn real() {
+                    if $crate::Site::Real.is_chosen() {
+                        super::$name($crate::Site::Real).await;
+                    }
+                }
+
+                #[tokio::test]
+                async fn embedded() {
+                    if $crate::Site::Embedded.is_chosen() {
+                        super::$name($crate::Site::Embedded).await;
+                    }
+                }
+            }
+        )*
+    };
+}
