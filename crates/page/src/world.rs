@@ -202,7 +202,11 @@ impl World {
                 continue;
             }
             let of_work = self.lost.entry(pod.work.clone()).or_default();
-            of_work.retain(|(lost, at)| *lost != uid && now.duration_since(*at) < LOST_KEPT);
+            // A pod that may live on is not lost any more; one that must end is replaced all the same.
+            let lives_on = !is_lost && pod.deleted.is_none();
+            of_work.retain(|(lost, at)| {
+                (*lost != uid || !(lives_on || is_lost)) && now.duration_since(*at) < LOST_KEPT
+            });
             if is_lost && was_seen_before {
                 of_work.push_back((uid.clone(), now));
             }

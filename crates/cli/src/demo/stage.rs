@@ -2,8 +2,8 @@
 
 use jiff::Timestamp;
 use kube::Client;
-use salvor_api::config::Configuration;
-use salvor_api::{ControllerList, Gate};
+use salvor_api::config::{Configuration, FailureRecoveryRule, TaintNodeOutOfService};
+use salvor_api::{ControllerList, Gate, GoDuration, LabelSelector};
 use salvor_cluster::{LocalCluster, NodeFault, Options, StartError};
 use salvor_embedded::{LoopOptions, Settings};
 use salvor_nodes::{GroundTruth, NodeProfile};
@@ -16,6 +16,11 @@ use super::DemoError;
 use super::pace::SharedClock;
 use super::scenario::Scenario;
 use super::workloads;
+
+/// What the rule for whole nodes chooses them by.
+const NODE_LABEL: [&str; 2] = ["pool", "demo"];
+/// When a silent node is declared out of service, so that its volumes can go elsewhere.
+const OUT_OF_SERVICE_AFTER: GoDuration = GoDuration::from_secs(150);
 
 /// A running demo.
 pub(super) struct Stage {
@@ -47,7 +52,10 @@ impl Stage {
                 Page::new(move || api.now())
             }
         };
-        let nodes = scenario.node_names().map(|(zone, node)| NodeProfile::named(node).in_zone(&zone));
+        let nodes = scenario.node_names().map(|(zone, node)| {
+            let [key, value] = NODE_LABEL;
+            NodeProfile::named(node).in_zone(&zone).labelled(key, value)
+        });
         cluster.fleet().add(nodes).await.map_err(StartError::from)?;
         let (notices, heard) = Notices::channel();
         let surroundings =
@@ -112,6 +120,14 @@ fn configuration(with_salvor: bool) -> Configuration {
     configuration.leader_election.enabled = false;
     configuration.feature_gates.set(Gate::FailureRecoveryPolicy, true);
     configuration.job.unmanaged_jobs = true;
+    let nodes = FailureRecoveryRule::TaintNodeOutOfService(TaintNodeOutOfService {
+        node_selector: LabelSelector {
+            match_labels: [NODE_LABEL.map(str::to_owned).into()].into(),
+            ..LabelSelector::default()
+        },
+        unreachable_node_timeout: OUT_OF_SERVICE_AFTER,
+    });
+    configuration.failure_recovery_policy.rules = vec![nodes];
     if !with_salvor {
         configuration.controllers = ControllerList::new(["job"]);
     }

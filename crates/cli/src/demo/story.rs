@@ -90,7 +90,7 @@ pub(super) async fn play(
     failures.extend(missing.short.iter().map(|short| format!("at the end: {short}")));
     failures.extend(missing.stuck.iter().map(|pod| format!("at the end: {pod} is stuck")));
     if missing.unfinished > 0 {
-        failures.push(format!("at the end: {} batch Jobs are not done", missing.unfinished));
+        failures.push(format!("at the end: {} pieces of batch work are not done", missing.unfinished));
     }
     let back: Vec<_> = stage.page.moments().into_iter().filter(|m| m.kind == Kind::WorkBack).collect();
     Ok(Report {

@@ -21,6 +21,11 @@ const TOLERATED_SECONDS: i64 = 30;
 /// How long a pod may take to end when it is asked to.
 const GRACE_SECONDS: i64 = 10;
 
+/// The queue is worked off in so many turns.
+const BATCH_TURNS: u32 = 4;
+/// How long a piece of batch work takes.
+const BATCH_RUNS_FOR: &str = "2m";
+
 /// Creates all of it.
 pub(super) async fn create(client: &Client, work: &Work) -> kube::Result<()> {
     let terminate = annotations::SAFE_TO_FORCEFULLY_TERMINATE;
@@ -65,15 +70,16 @@ pub(super) async fn create(client: &Client, work: &Work) -> kube::Result<()> {
         });
         post::<Deployment>(client, deployment).await?;
     }
-    for number in 0..work.batch {
-        // Of different lengths, so that some of it is always under way.
-        let seconds = 180 + number * 61 % 420;
+    if work.batch > 0 {
         let run_for = format!("{}run-for", script::PREFIX);
-        let marks = json!({ terminate: "true", run_for: format!("{seconds}s") });
         let job = json!({
-            "metadata": { "name": format!("batch-{number:02}") },
-            "spec": { "podReplacementPolicy": "Failed", "backoffLimit": 100,
-                "template": template("batch", "2", marks, "Never") },
+            "metadata": { "name": "batch" },
+            "spec": {
+                "completionMode": "Indexed", "completions": work.batch,
+                "parallelism": work.batch.div_ceil(BATCH_TURNS),
+                "podReplacementPolicy": "Failed", "backoffLimit": 100,
+                "template": template("batch", "1", json!({ terminate: "true", run_for: BATCH_RUNS_FOR }), "Never"),
+            },
         });
         post::<Job>(client, job).await?;
     }
@@ -112,8 +118,8 @@ pub(super) struct Missing {
     pub(super) short: Vec<String>,
     /// Pods that cannot end.
     pub(super) stuck: Vec<String>,
-    /// Batch Jobs that are not done.
-    pub(super) unfinished: usize,
+    /// Pieces of batch work that are not done.
+    pub(super) unfinished: u32,
 }
 
 impl Missing {
@@ -132,7 +138,6 @@ impl Missing {
 pub(super) async fn missing(client: &Client, work: &Work) -> kube::Result<Missing> {
     let pods = Api::<Pod>::default_namespaced(client.clone()).list(&ListParams::default()).await?.items;
     let nodes = Api::<Node>::all(client.clone()).list(&ListParams::default()).await?.items;
-    let batch = Api::<Job>::default_namespaced(client.clone()).list(&ListParams::default()).await?.items;
     let silent: BTreeSet<String> =
         nodes.iter().filter(|n| is_unreachable(n)).filter_map(|n| n.metadata.name.clone()).collect();
     let on_silent_node = |pod: &Pod| {
@@ -160,13 +165,11 @@ pub(super) async fn missing(client: &Client, work: &Work) -> kube::Result<Missin
         .filter(|p| p.metadata.deletion_timestamp.is_some() && on_silent_node(p) && !is_over(p))
         .filter_map(|p| p.metadata.name.clone())
         .collect();
-    let is_done = |job: &&Job| {
-        let conditions = job.status.as_ref().and_then(|s| s.conditions.as_ref());
-        conditions.into_iter().flatten().any(|c| c.type_ == "Complete" && c.status == "True")
-    };
-    let is_batch = |job: &&Job| job.metadata.name.as_ref().is_some_and(|n| n.starts_with("batch-"));
-    let done = batch.iter().filter(is_batch).filter(is_done).count();
-    missing.unfinished = (work.batch as usize).saturating_sub(done);
+    let jobs: Api<Job> = Api::default_namespaced(client.clone());
+    if let Some(batch) = jobs.get_opt("batch").await? {
+        let done = batch.status.and_then(|s| s.succeeded).and_then(|n| u32::try_from(n).ok());
+        missing.unfinished = work.batch.saturating_sub(done.unwrap_or(0));
+    }
     Ok(missing)
 }
 

@@ -206,6 +206,7 @@ struct Options {
     dry_run: bool,
     pods_per_minute: u32,
     watches: Vec<Arc<WatchHealth>>,
+    notices: Notices,
 }
 
 const LONG: Option<Duration> = Some(Duration::from_secs(86_400));
@@ -243,7 +244,7 @@ impl Bench {
             home: Subject::Lease { namespace: "home".into(), name: "salvor".into() },
             at_once: 2,
             freshness: Duration::from_secs(60),
-            notices: crate::notices::Notices::default(),
+            notices: options.notices,
         };
         let (live, judged) = (World::default(), Arc::default());
         let recovery = Told::new(&live, &judged);
@@ -302,6 +303,34 @@ async fn what_is_due_later_is_done_then_and_not_before() {
     let patched = bench.api.times(&Method::PATCH)[0] - began;
     assert!(patched >= Duration::from_secs(60), "early: {patched:?}");
     assert!(patched <= Duration::from_millis(60_200), "late: {patched:?}");
+}
+
+#[tokio::test(start_paused = true)]
+async fn whoever_looks_on_is_told_verdicts_deeds_and_ends() {
+    let (notices, mut heard) = Notices::channel();
+    let bench = Bench::with(Options { notices, ..Options::default() }, |_| Answer::ok());
+    let due = bench.time.server() + Duration::from_secs(60);
+    bench.tell(News::Pod("a", Want::At(due))).await;
+    pass(1.0).await;
+    let mut told = || {
+        let heard = std::iter::from_fn(|| heard.try_recv().ok());
+        heard
+            .map(|notice| match notice {
+                Notice::Leads(leads) => format!("leads {leads}"),
+                Notice::Judged { report, .. } => report.verdict.to_owned(),
+                Notice::Did { action, .. } => action.name().to_owned(),
+                Notice::Forgotten { .. } => "forgotten".to_owned(),
+            })
+            .collect::<Vec<_>>()
+    };
+    assert_eq!(told(), ["leads true", "Wait"]);
+    pass(120.0).await;
+    let done = told();
+    assert_eq!(done.first().map(String::as_str), Some("Act"), "{done:?}");
+    assert!(done.contains(&"PatchPodStatus".to_owned()), "{done:?}");
+    bench.tell(News::Gone("a")).await;
+    pass(1.0).await;
+    assert_eq!(told().last().map(String::as_str), Some("forgotten"));
 }
 
 #[tokio::test(start_paused = true)]

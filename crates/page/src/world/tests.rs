@@ -89,6 +89,29 @@ fn a_node_that_comes_back_in_time_has_lost_nothing() {
 }
 
 #[test]
+fn work_that_is_replaced_after_its_node_came_back_was_away_all_the_same() {
+    let mut world = World::default();
+    world.hear_nodes(node("n1", false), second(0));
+    world.hear_pods(pod("p1", 0, "n1", "Running", false), second(0));
+    world.hear_nodes(node("n1", true), second(10));
+    world.hear_pods(pod("p1", 0, "n1", "Running", true), second(40));
+    world.hear_nodes(node("n1", false), second(90));
+    world.hear_pods(Change::Gone("p1".into()), second(91));
+    world.hear_pods(pod("p2", 0, "n1", "Running", false), second(92));
+    assert!(texts(&world).contains(&"train-0 runs again, 82 s after its node was lost".to_owned()));
+}
+
+#[test]
+fn what_is_over_stays_over_whatever_a_late_kubelet_says() {
+    let mut world = World::default();
+    world.hear_nodes(node("n1", true), second(0));
+    world.hear_pods(pod("p1", 0, "n1", "Running", true), second(0));
+    world.hear_pods(pod("p1", 0, "n1", "Failed", true), second(1));
+    world.hear_pods(pod("p1", 0, "n1", "Running", true), second(2));
+    assert_eq!(state_of(&world, "p1"), "failed");
+}
+
+#[test]
 fn what_was_lost_before_the_page_was_opened_is_no_news() {
     let mut world = World::default();
     world.hear_nodes(node("n1", true), second(0));
