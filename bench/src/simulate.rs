@@ -131,7 +131,10 @@ async fn play(sizes: Sizes) -> Result<(), String> {
         counts.pods_made.load(Ordering::Relaxed),
     );
     let (memory, peak) = memory_mb(own);
-    eprintln!("memory {memory:.0} MB, peak {peak:.0} MB; {:.1} s of CPU with the start", cpu_seconds(own) - cpu);
+    eprintln!(
+        "memory {memory:.0} MB, peak {peak:.0} MB; {:.1} s of CPU with the start",
+        cpu_seconds(own) - cpu
+    );
     eprintln!("target for an hour of 1,000 nodes and 10,000 pods: at most {TARGET} s");
     salvor.stop().await;
     Ok(())
