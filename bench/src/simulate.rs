@@ -130,7 +130,8 @@ async fn play(sizes: Sizes) -> Result<(), String> {
         counts.recovered.load(Ordering::Relaxed),
         counts.pods_made.load(Ordering::Relaxed),
     );
-    println!("memory {:.0} MB; {:.1} s of CPU with the start", memory_mb(own), cpu_seconds(own) - cpu);
+    let (resident, peak) = memory_mb(own);
+    println!("memory {resident:.0} MB, at most {peak:.0}; {:.1} s of CPU with the start", cpu_seconds(own) - cpu);
     println!("target for an hour of 1,000 nodes and 10,000 pods: at most {TARGET} s");
     salvor.stop().await;
     Ok(())
