@@ -61,6 +61,7 @@ pub(crate) async fn look(client: Client, mut wanted: watch::Receiver<CloseUps>, 
         read_leases(&client, unread, &news).await;
         read = now_wanted.leases;
         tokio::select! {
+            biased;
             changed = wanted.changed() => if changed.is_err() { return },
             _ = period.tick() => read_leases(&client, read.iter().cloned().collect(), &news).await,
             // Only to take note of those that ended.
@@ -86,6 +87,7 @@ async fn watch_pods(client: Client, node: String, number: u64, news: mpsc::Sende
         }
     };
     tokio::select! {
+        biased;
         () = watch => {}
         () = pass_on => {}
     }
