@@ -16,7 +16,7 @@ use salvor_recovery::{
     brake::{Brake, Transition},
 };
 use tokio::{
-    sync::{mpsc, watch},
+    sync::{Notify, mpsc},
     time::{Instant, sleep_until},
 };
 use tokio_util::sync::CancellationToken;
@@ -58,8 +58,7 @@ pub(crate) struct Shared {
     pub(crate) leadership: Leadership,
     pub(crate) executor: Executor,
     pub(crate) brake: Arc<Mutex<Brake>>,
-    /// Marked when the brake lets go: whichever recovery saw it, all of them go on.
-    pub(crate) released: watch::Sender<()>,
+    pub(crate) released: Released,
     pub(crate) metrics: Metrics,
     pub(crate) dry_run: bool,
     /// What events about Salvor itself are about.
@@ -69,6 +68,26 @@ pub(crate) struct Shared {
     /// How old a view may be for anything to be done on it.
     pub(crate) freshness: Duration,
     pub(crate) notices: Notices,
+}
+
+/// The news that the brake let go: whichever recovery saw it, all of them go on, in the order in which they were started.
+#[derive(Clone, Debug, Default)]
+pub(crate) struct Released(Arc<Mutex<Vec<Arc<Notify>>>>);
+
+impl Released {
+    fn listen(&self) -> Arc<Notify> {
+        let listener = Arc::new(Notify::new());
+        self.all().push(listener.clone());
+        listener
+    }
+
+    fn tell(&self) {
+        self.all().iter().for_each(|listener| listener.notify_one());
+    }
+
+    fn all(&self) -> MutexGuard<'_, Vec<Arc<Notify>>> {
+        self.0.lock().unwrap_or_else(PoisonError::into_inner)
+    }
 }
 
 /// One recovery being driven.
@@ -162,14 +181,14 @@ impl<R: Recovery> Engine<R> {
     /// Runs until told to stop, then until what is under way has ended.
     pub(crate) async fn run(mut self, mut news: mpsc::Receiver<R::News>, stop: CancellationToken) {
         let leadership = self.shared.leadership.clone();
-        let mut released = self.shared.released.subscribe();
+        let released = self.shared.released.listen();
         loop {
             let wake = self.timers.peek().map(|Reverse((at, _))| *at);
             tokio::select! {
                 biased;
                 () = stop.cancelled() => break,
                 () = leadership.changed(self.led) => self.lead(leadership.leads()),
-                Ok(()) = released.changed() => {
+                () = released.notified() => {
                     for subject in std::mem::take(&mut self.held) {
                         self.enqueue(subject);
                     }
@@ -242,7 +261,7 @@ impl<R: Recovery> Engine<R> {
         self.shared.metrics.brake_engaged(engaged);
         let Some(transition) = transition else { return false };
         if let Transition::Released(_) = transition {
-            self.shared.released.send_replace(());
+            self.shared.released.tell();
         }
         if self.led {
             self.announce(&transition);

@@ -18,7 +18,7 @@ use tokio::{net::TcpListener, sync::mpsc};
 use tokio_util::{sync::CancellationToken, task::AbortOnDropHandle};
 
 use crate::{
-    engine::{Engine, Shared},
+    engine::{Engine, Released, Shared},
     executor::Executor,
     http::Endpoints,
     leader::{Elector, Leadership},
@@ -136,7 +136,7 @@ impl Operator {
             leadership,
             executor,
             brake,
-            released: tokio::sync::watch::Sender::new(()),
+            released: Released::default(),
             metrics: metrics.clone(),
             dry_run: configuration.dry_run,
             home: home(configuration),

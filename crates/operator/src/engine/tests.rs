@@ -238,7 +238,7 @@ impl Bench {
             leadership,
             executor,
             brake: Arc::new(Mutex::new(Brake::new(limits, BrakeState::default()))),
-            released: tokio::sync::watch::Sender::new(()),
+            released: Released::default(),
             metrics: metrics.clone(),
             dry_run: options.dry_run,
             home: Subject::Lease { namespace: "home".into(), name: "salvor".into() },
