@@ -230,7 +230,6 @@ async fn a_failure_that_is_written_down_is_not_forgotten_with_its_pod() {
     let stage = Stage::on(plane.arena("written").await);
     let rules = json!({"rules": [{"action": "FailJob", "onExitCodes": {"operator": "In", "values": [5]}}]});
     stage.job("ru", json!({"parallelism": 3, "completions": 3, "podFailurePolicy": rules})).await;
-    // It dies right after the first write that follows the three pods and their status: the one that settles the end.
     let doomed = salvor(&plane, &format!("controllers: [job]\n{QUICK}"), &[]);
     stage.counts("ru", "A3 R0 S0 F0 T0").await;
     let victim = stage.alive("ru").await.remove(0);

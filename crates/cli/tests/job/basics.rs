@@ -1,6 +1,6 @@
 //! Jobs that go as they should.
 
-use kube::ResourceExt;
+use kube::{ResourceExt, api::DeleteParams};
 use salvor_testkit::{
     wait,
     workloads::{PodShape, job},
@@ -175,6 +175,23 @@ async fn jobs_of_others_are_left_alone() {
     assert_eq!(theirs.status.unwrap_or_default(), Default::default());
     assert!(stage.all_pods("theirs").await.is_empty());
     assert_eq!(stage.all_pods("built-in").await.len(), 1);
+}
+
+/// TestManagedBy_RecreatedJob: a Job of another controller has nothing of the one of ours that had its name.
+#[tokio::test]
+async fn a_job_made_anew_for_another_controller_is_left_alone() {
+    let stage = Stage::new("handed-over").await;
+    stage.job("name", json!({})).await;
+    stage.counts("name", "A1 R0 S0 F0 T0").await;
+    stage.jobs.delete("name", &DeleteParams::background()).await.unwrap();
+    stage.job("name", json!({"managedBy": "example.com/controller"})).await;
+    stage.no_finalizer_is_left("name").await;
+    // By the time that this one is done, the other has been seen.
+    stage.job("later", json!({})).await;
+    stage.counts("later", "A1 R0 S0 F0 T0").await;
+    stage.end(&stage.alive("later").await[0], 0).await;
+    stage.until("later", "Complete").await;
+    assert_eq!(stage.jobs.get("name").await.unwrap().status.unwrap_or_default(), Default::default());
 }
 
 /// A pod with the Job's labels and no owner is adopted; one that loses them is released.

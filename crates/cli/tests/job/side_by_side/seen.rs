@@ -36,6 +36,7 @@ impl fmt::Debug for Seen {
 impl Seen {
     pub(super) fn of(job: &Job, pods: &[Pod]) -> Self {
         let status = job.status.clone().unwrap_or_default();
+        let suspended = job.spec.as_ref().and_then(|spec| spec.suspend) == Some(true);
         let places = |terminating: bool| {
             let mut places: Vec<_> = open(pods, terminating).map(index).collect();
             places.sort_unstable();
@@ -46,12 +47,12 @@ impl Seen {
             conditions: conditions(job),
             completed: status.completed_indexes.unwrap_or_default(),
             failed: status.failed_indexes.unwrap_or_default(),
-            started: status.start_time.is_some(),
+            started: status.start_time.is_some() || (suspended && !suspending_clears_the_start()),
             alive: places(false),
             terminating: places(true),
             at_rest: is_at_rest(job, pods),
             finished: is_finished(job),
-            suspended: job.spec.as_ref().and_then(|spec| spec.suspend) == Some(true),
+            suspended,
         }
     }
 
@@ -109,6 +110,12 @@ fn is_at_rest(job: &Job, pods: &[Pod]) -> bool {
             Some(_) => terminating > 0 || is_finished(job),
             None => spec.suspend.unwrap_or(false) == condition(job, "Suspended").is_some(),
         }
+}
+
+/// The built-in controller does since 1.36; ours always does.
+fn suspending_clears_the_start() -> bool {
+    let minor = salvor_testkit::kubernetes_minor();
+    minor.split('.').nth(1).and_then(|minor| minor.parse().ok()).is_none_or(|minor: u32| minor >= 36)
 }
 
 /// A difference that is kept on purpose. `docs/jobs.md` has the reasons.
