@@ -20,7 +20,7 @@ fn history(seed: u64) -> String {
     runtime.unwrap().block_on(play(seed))
 }
 
-/// Two hours with failures in each zone; all that the cluster then holds, as text.
+/// Half an hour with failures in each zone; all that the cluster then holds, as text.
 async fn play(seed: u64) -> String {
     let cluster = LocalCluster::start(Options {
         api: Settings { seed, ..Settings::default() },
@@ -51,13 +51,13 @@ async fn play(seed: u64) -> String {
     }));
     sets.create(&PostParams::default(), &db).await.unwrap();
     for (node, fault, minutes) in [
-        ("node-1", NodeFault::Partition, 10),
-        ("node-5", NodeFault::Crash, 15),
-        ("node-1", NodeFault::Heal, 10),
-        ("node-6", NodeFault::Reboot, 5),
-        ("node-9", NodeFault::Partition, 30),
-        ("node-5", NodeFault::Heal, 20),
-        ("node-9", NodeFault::Heal, 30),
+        ("node-1", NodeFault::Partition, 4),
+        ("node-5", NodeFault::Crash, 9),
+        ("node-1", NodeFault::Heal, 2),
+        ("node-6", NodeFault::Reboot, 2),
+        ("node-9", NodeFault::Partition, 8),
+        ("node-5", NodeFault::Heal, 2),
+        ("node-9", NodeFault::Heal, 5),
     ] {
         fault.strike(cluster.fleet(), node).await.unwrap();
         sleep(Duration::from_secs(minutes * 60)).await;
