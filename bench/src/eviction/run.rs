@@ -99,7 +99,8 @@ async fn run_salvor(plane: &ControlPlane, salvor: &Path, set: &Set) -> Result<Ro
     let cpu = cpu_seconds(pid) - cpu_before;
     let disturbance = watchman.end(None);
     let requests = accounting.since(&mark).await;
-    let writes = requests.count(|request| request.user_agent.starts_with("salvor") && request.verb.is_write());
+    let writes =
+        requests.count(|request| request.user_agent.starts_with("salvor") && request.verb.is_write());
     Ok(Round {
         seconds,
         floor: 0.0,

@@ -120,10 +120,8 @@ fn wrong_usage_ends_with_two() {
 #[test]
 fn the_environment_reaches_the_manifests() {
     let of_zombies = ["manifests", "--controllers=zombie", "--namespace", "recovery"];
-    let output = salvor(&of_zombies)
-        .env("SALVOR_FEATURE_GATES", "FailureRecoveryPolicy=true")
-        .output()
-        .unwrap();
+    let output =
+        salvor(&of_zombies).env("SALVOR_FEATURE_GATES", "FailureRecoveryPolicy=true").output().unwrap();
     let yaml = stdout(&output);
     assert!(yaml.contains("- pods/status"), "{yaml}");
     assert!(yaml.contains("leaseNamespace: recovery"), "{yaml}");

@@ -138,8 +138,9 @@ async fn both_annotations_work_after_a_minute_and_nothing_else_does(site: Site) 
     assert_eq!(stage.events_about(&succeeded).await.len(), 1);
 }
 
-async fn a_node_lost_late_a_label_added_late_and_a_late_start_are_picked_up_and_a_healed_node_is_left_alone(site: Site)
-{
+async fn a_node_lost_late_a_label_added_late_and_a_late_start_are_picked_up_and_a_healed_node_is_left_alone(
+    site: Site,
+) {
     let stage = Stage::new(site).await;
     stage.node("late").await;
     stage.lost_node("lost").await;
