@@ -1,5 +1,5 @@
 # Everything a contributor or CI runs. `make test` is the whole of it.
-.PHONY: test quick control-plane bench-nodes bench-zombie bench-eviction bench-simulate
+.PHONY: test quick control-plane bench-embedded bench-eviction bench-job bench-nodes bench-simulate bench-zombie
 
 # Formatting, lints, docs, dependency policy, and every test, on the real control plane.
 test:
@@ -12,6 +12,14 @@ quick:
 # Builds the pinned etcd, kube-apiserver, kube-controller-manager, kube-scheduler and kubectl (once).
 control-plane:
 	control-plane/build
+
+# The embedded API server: requests per second, a watch fanned out, and memory per stored pod.
+bench-embedded:
+	cargo run --release -p salvor-bench -- embedded
+
+# 1,000 Jobs of one pod and one of 2,000, beside kube-controller-manager; writes docs/benchmarks-jobs.md.
+bench-job:
+	cargo run --release -p salvor-bench -- job
 
 # 1,000 simulated nodes with 10,000 pods on the real control plane.
 bench-nodes:

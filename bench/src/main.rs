@@ -1,5 +1,6 @@
-//! Benchmarks on the real control plane, and one in virtual time. Each prints a table; `bench/README.md` says how they measure.
+//! Benchmarks, most of them on the real control plane. Each prints a table; `bench/README.md` says how they measure.
 
+mod embedded;
 mod eviction;
 mod job;
 mod nodes;
@@ -14,11 +15,13 @@ use std::process::ExitCode;
 
 use clap::Parser;
 
-/// Benchmarks on the real control plane.
+/// Benchmarks
 #[derive(Parser)]
 enum Benchmark {
     /// Jobs: many small ones and a large one, beside kube-controller-manager
     Job(job::Sizes),
+    /// The embedded API server: requests per second, a watch fanned out, and memory per stored pod
+    Embedded(embedded::Sizes),
     /// Many simulated nodes and pods in one process, under the real scheduler and node lifecycle
     Nodes {
         /// Simulated nodes
@@ -40,6 +43,7 @@ enum Benchmark {
 async fn main() -> ExitCode {
     let result = match Benchmark::parse() {
         Benchmark::Job(sizes) => job::run(&sizes).await,
+        Benchmark::Embedded(sizes) => embedded::run(&sizes).await,
         Benchmark::Nodes { nodes, pods } => nodes::run(nodes, pods).await,
         Benchmark::Zombie(sizes) => zombie::run(&sizes).await,
         Benchmark::Eviction(sizes) => eviction::run(&sizes).await,

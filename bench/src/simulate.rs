@@ -97,7 +97,7 @@ async fn play(sizes: Sizes) -> Result<(), String> {
     }
     sleep(Duration::from_secs(300)).await;
     let running = world.fleet().truth().running().len();
-    println!(
+    eprintln!(
         "{running} pods run on {nodes} nodes after 5 virtual minutes and {:.1} s",
         clock.elapsed().as_secs_f64()
     );
@@ -120,18 +120,22 @@ async fn play(sizes: Sizes) -> Result<(), String> {
     let all = jobs.list(&ListParams::default()).await.map_err(|e| e.to_string())?;
     let active: i64 = all.iter().filter_map(|job| job.status.as_ref()?.active).map(i64::from).sum();
     let changes = counts.changes.load(Ordering::Relaxed) - changes_before;
-    println!(
+    eprintln!(
         "{minutes} virtual minutes, {fails} nodes failed: {wall:.1} s of wall time, {cpu_spent:.1} s of CPU, {} times as fast as life",
         (f64::from(u32::try_from(minutes * 60).unwrap_or(u32::MAX)) / wall).round(),
     );
-    println!(
+    eprintln!(
         "{changes} changes ({:.0} a second), {} pods recovered, {} pods made in all, {active} active in the end",
         f64::from(u32::try_from(changes).unwrap_or(u32::MAX)) / wall,
         counts.recovered.load(Ordering::Relaxed),
         counts.pods_made.load(Ordering::Relaxed),
     );
-    println!("memory {:.0} MB; {:.1} s of CPU with the start", memory_mb(own), cpu_seconds(own) - cpu);
-    println!("target for an hour of 1,000 nodes and 10,000 pods: at most {TARGET} s");
+    let (memory, peak) = memory_mb(own);
+    eprintln!(
+        "memory {memory:.0} MB, peak {peak:.0} MB; {:.1} s of CPU with the start",
+        cpu_seconds(own) - cpu
+    );
+    eprintln!("target for an hour of 1,000 nodes and 10,000 pods: at most {TARGET} s");
     salvor.stop().await;
     Ok(())
 }

@@ -2,6 +2,7 @@
 
 mod floor;
 mod run;
+mod stateful;
 mod world;
 
 use std::{fmt::Write, path::PathBuf};
@@ -37,6 +38,9 @@ pub(crate) struct Sizes {
     /// Rounds of each kind, each beside a floor of its own; medians are reported
     #[arg(long, default_value_t = 3, value_name = "N")]
     rounds: usize,
+    /// Do not compare with the out-of-service taint
+    #[arg(long)]
+    without_comparison: bool,
     /// Measure this salvor instead of building one
     #[arg(long, value_name = "FILE")]
     salvor: Option<PathBuf>,
@@ -77,9 +81,28 @@ pub(crate) async fn run(sizes: &Sizes) -> Result<(), String> {
         );
     }
     page.push_str(&table);
+    if !sizes.without_comparison {
+        compare(&mut page, &stateful::measure(&salvor).await?);
+    }
     eprintln!("{page}");
     std::fs::write(&sizes.output, page)
         .map_err(|e| format!("the table cannot be written to {}: {e}", sizes.output.display()))
+}
+
+fn compare(page: &mut String, comparison: &stateful::Comparison) {
+    let cell =
+        |seconds: Option<f64>| seconds.map_or("stuck after a minute".to_owned(), |s| format!("{s:.1} s"));
+    line(
+        page,
+        format_args!(
+            "\nA StatefulSet with a volume on a machine that is off, under the real controllers and simulated kubelets and disks: from \
+             the taint until it runs elsewhere with its volume.\n\n\
+             | without help | out-of-service taint, by hand | Salvor |\n|--:|--:|--:|\n| {} | {} | {} |",
+            cell(comparison.nobody),
+            cell(comparison.out_of_service),
+            cell(comparison.salvor),
+        ),
+    );
 }
 
 fn row(table: &mut String, what: &str, rounds: &[Round]) {

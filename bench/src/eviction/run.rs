@@ -78,10 +78,15 @@ async fn run_floor(plane: &ControlPlane, set: Set) -> Result<f64, String> {
     Ok(observed.seconds.max(free.duration_since(start).as_secs_f64()))
 }
 
-async fn run_salvor(plane: &ControlPlane, salvor: &Path, set: &Set) -> Result<Round, String> {
+/// Starts Salvor, and waits until it has come to rest.
+pub(crate) async fn start(plane: &ControlPlane, salvor: &Path) -> Result<Running, String> {
     let folder = tempfile::tempdir().map_err(|e| e.to_string())?;
     let (program, address) = start_salvor(salvor, plane, folder.path(), CONFIGURATION).await?;
-    let running = Running::when_at_rest("salvor", program, address, folder).await?;
+    Running::when_at_rest("salvor", program, address, folder).await
+}
+
+async fn run_salvor(plane: &ControlPlane, salvor: &Path, set: &Set) -> Result<Round, String> {
+    let running = start(plane, salvor).await?;
     let pid = running.program.pid();
     let observer = Observer::start(plane, &set.namespace, set.names(), Consent::Delete).await?;
     let detacher = Detacher::start(plane.admin().client("bench-detacher"), set).await?;

@@ -174,3 +174,43 @@ async fn without_a_file_it_makes_one_and_takes_it_away() {
     assert_eq!(program.exit_code().await, Some(0));
     assert!(!Path::new(file).exists(), "{file} is left behind");
 }
+
+/// The whole product on it: a pod stuck on a lost node is recovered by `salvor run`.
+#[tokio::test]
+async fn salvor_run_recovers_a_zombie_on_it() {
+    let local = Local::start(&["--nodes=3", "--node-grace-period=2s"]).await;
+    let config = local.write(
+        "config.yaml",
+        "apiVersion: config.salvor.dev/v1alpha1
+kind: Configuration
+failureRecoveryPolicy:
+  rules:
+  - terminatePod:
+      podLabelSelector: {matchLabels: {app: web}}
+      forcefulTerminationGracePeriod: 0s
+      action: FailAndDelete
+",
+    );
+    let salvor = Program::start(
+        Path::new(SALVOR),
+        [
+            "run",
+            &format!("--kubeconfig={}", local.kubeconfig().display()),
+            &format!("--config={config}"),
+            "--feature-gates=FailureRecoveryPolicy=true",
+            "--bind=127.0.0.1:0",
+            "--leader-elect=false",
+        ],
+        &[],
+    );
+    let manifest = local.write("pod.yaml", POD);
+    local.kubectl_says(&format!("apply -f {manifest}")).await;
+    local.kubectl_says("wait --for=condition=Ready pod/web --timeout=20s").await;
+    let node = local.kubectl_says("get pod web -o jsonpath={.spec.nodeName}").await;
+    assert_eq!(local.fault(&node, "crash").await, (Some(0), String::new()));
+    local.kubectl_says("wait --for=delete pod/web --timeout=60s").await;
+    let events = local.kubectl_says("get events").await;
+    assert!(events.contains("KueueForcefullyDeleted"), "{events}");
+    salvor.signal("TERM");
+    assert_eq!(salvor.exit_code().await, Some(0), "{}", salvor.output());
+}

@@ -72,7 +72,7 @@ impl LocalCluster {
         let fleet = Arc::new(Fleet::start(api.client(), fleet_options));
         let storage = Storage::start(api.client(), STORAGE).await?;
         let time = api.clone();
-        let loops = ControlLoops::start(api.client(), move || time.now(), &options.loops);
+        let loops = ControlLoops::start(&api.client(), move || time.now(), &options.loops);
         Ok(Self { api, loops, fleet, storage })
     }
 

@@ -20,13 +20,14 @@ use tokio::time::Instant;
 use crate::core::Core;
 use crate::environment::Environment;
 use crate::gc;
-use crate::request::{Reply, Request, Response};
+use crate::request::{Behind, Reply, Request, Response};
 use crate::signal::{Listener, Signal};
 use crate::status::Refusal;
 use crate::watch::Watch;
 
-/// How often a watcher that wants bookmarks gets one where nothing else happens.
-const BOOKMARK_PERIOD: Duration = Duration::from_secs(60);
+/// How often a watcher that wants bookmarks gets one where nothing else happens: a little under a minute, since clients
+/// count on one a minute.
+const BOOKMARK_PERIOD: Duration = Duration::from_secs(55);
 /// How long before its end a watch gets one more, so that whoever goes on from there has missed little.
 const LAST_BOOKMARK: Duration = Duration::from_secs(2);
 
@@ -307,6 +308,7 @@ where
         content_type: header(CONTENT_TYPE),
         user_agent: header(USER_AGENT),
         body,
+        behind: head.extensions.get::<Behind>().map_or(0, |behind| behind.0),
     })
 }
 

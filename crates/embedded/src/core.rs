@@ -29,6 +29,8 @@ pub struct Core {
     pub(crate) service_addresses: u16,
 }
 
+const PODS_ARE_LEFT: &str = "child pods are preserved by default when jobs are deleted; set propagationPolicy=Background to remove them or set propagationPolicy=Orphan to suppress this warning";
+
 /// The namespaces that exist from the start.
 const SYSTEM_NAMESPACES: [&str; 4] = ["default", "kube-node-lease", "kube-public", "kube-system"];
 
@@ -54,6 +56,8 @@ impl Core {
             let class = json!({ "metadata": { "name": name }, "value": value, "description": description });
             core.install("scheduling.k8s.io/v1", "PriorityClass", class, environment);
         }
+        // A server that has just started does not know what was before.
+        core.compact();
         core
     }
 
@@ -71,10 +75,25 @@ impl Core {
 
     /// Answers a request.
     pub fn handle(&mut self, request: &Request, environment: &mut Environment<'_>) -> Response {
-        match self.answer(request, environment) {
+        let mut response = match self.answer(request, environment) {
             Ok(response) => response,
             Err(refusal) => Response::Whole(Reply::refusal(&refusal)),
+        };
+        if let Response::Whole(reply) = &mut response
+            && self.leaves_pods_behind(request)
+        {
+            reply.warnings.push(PODS_ARE_LEFT.to_owned());
         }
+        response
+    }
+
+    /// Whether the deletion of a job says nothing about its pods, and leaves them therefore.
+    fn leaves_pods_behind(&self, request: &Request) -> bool {
+        request.method == Method::DELETE
+            && request::target(&self.table, &request.path)
+                .is_ok_and(|target| target.resource.is("batch", "Job"))
+            && delete::Options::read(request, &Query::parse(&request.query))
+                .is_ok_and(|options| options.propagation.is_none())
     }
 
     /// Forgets the past: watches and lists from older revisions are answered with `Expired`.
@@ -105,14 +124,16 @@ impl Core {
         let collection = target.name.is_empty();
         let (code, stored) = match (&request.method, collection) {
             (&Method::GET | &Method::HEAD, true) if query.flag("watch") => {
-                return read::watch(self, &target, &query, form, environment.now)
+                return read::watch(self, &target, &query, form, request.behind, environment.now)
                     .map(|watch| Response::Watch(Box::new(watch)));
             }
             (&Method::GET | &Method::HEAD, true) => {
-                return read::list(self, &target, &query, form, environment.now)
+                return read::list(self, &target, &query, form, request.behind, environment.now)
                     .map(|body| Response::Whole(Reply::new(StatusCode::OK, body)));
             }
-            (&Method::GET | &Method::HEAD, false) => (StatusCode::OK, read::get(self, &target)?),
+            (&Method::GET | &Method::HEAD, false) => {
+                (StatusCode::OK, read::get(self, &target, &query, request.behind)?)
+            }
             (&Method::POST, true) => {
                 if resource.namespaced && target.namespace.is_empty() {
                     return Err(Refusal::method_not_allowed());

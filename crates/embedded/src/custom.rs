@@ -1,5 +1,9 @@
 //! Custom resources: how a definition becomes a resource, and how its objects are pruned, defaulted and validated.
 
+mod checks;
+mod formats;
+mod rules;
+
 use std::sync::Arc;
 
 use serde_json::{Map, Value, json};
@@ -208,161 +212,17 @@ fn fill(schema: &Value, value: &mut Value) {
     }
 }
 
-/// Checks an object against its schema.
-pub(crate) fn validate(resource: &Resource, value: &Value) -> Vec<Cause> {
-    let Some(custom) = &resource.custom else {
-        return Vec::new();
-    };
-    let mut causes = Vec::new();
-    check(&custom.schema, value, "", &mut causes);
-    causes.sort_by(|one, other| one.field.cmp(&other.field));
-    causes
+/// Checks an object against its schema, where it differs from what it was.
+pub(crate) fn validate(resource: &Resource, value: &Value, old: Option<&Value>) -> Vec<Cause> {
+    resource.custom.as_ref().map(|custom| checks::check(&custom.schema, value, old)).unwrap_or_default()
 }
 
-fn type_name(value: &Value) -> &'static str {
-    match value {
-        Value::Null => "null",
-        Value::Bool(_) => "boolean",
-        Value::Number(number) if number.is_i64() || number.is_u64() => "integer",
-        Value::Number(_) => "number",
-        Value::String(_) => "string",
-        Value::Array(_) => "array",
-        Value::Object(_) => "object",
-    }
-}
-
-fn check(schema: &Value, value: &Value, path: &str, causes: &mut Vec<Cause>) {
-    let flag = |key: &str| schema.get(key) == Some(&json!(true));
-    let at = || if path.is_empty() { "<nil>".to_owned() } else { path.to_owned() };
-    if value.is_null() && flag("nullable") {
-        return;
-    }
-    let found = type_name(value);
-    let wanted = schema.get("type").and_then(Value::as_str).unwrap_or("");
-    let fits = if flag("x-kubernetes-int-or-string") {
-        ["integer", "string"].contains(&found)
-    } else {
-        wanted.is_empty() || wanted == found || (wanted == "number" && found == "integer")
-    };
-    if !fits {
-        let wanted = if wanted.is_empty() { "integer,string" } else { wanted };
-        causes.push(Cause::type_invalid(
-            at(),
-            format!("Invalid value: {found:?}: {path} in body must be of type {wanted}: {found:?}"),
-        ));
-        return;
-    }
-    if let Some(Value::Array(allowed)) = schema.get("enum")
-        && !allowed.contains(value)
-    {
-        let shown = value.as_str().map_or_else(|| value.to_string(), str::to_owned);
-        let supported: Vec<String> = allowed
-            .iter()
-            .map(|value| value.as_str().map_or_else(|| value.to_string(), str::to_owned))
-            .collect();
-        let supported: Vec<&str> = supported.iter().map(String::as_str).collect();
-        causes.push(Cause::unsupported(at(), &shown, &supported));
-    }
-    match value {
-        Value::Object(members) => check_object(schema, members, path, causes),
-        Value::Array(elements) => {
-            bounds(schema, elements.len(), ("minItems", "maxItems"), "items", path, causes);
-            if let Some(items) = schema.get("items") {
-                for (index, element) in elements.iter().enumerate() {
-                    check(items, element, &format!("{path}[{index}]"), causes);
-                }
-            }
-        }
-        Value::String(text) => {
-            let length = text.chars().count();
-            if let Some(most) = schema.get("maxLength").and_then(Value::as_u64)
-                && length as u64 > most
-            {
-                causes.push(Cause {
-                    reason: "FieldValueTooLong",
-                    message: format!("Too long: may not be more than {most} bytes"),
-                    field: at(),
-                });
-            }
-            if let Some(least) = schema.get("minLength").and_then(Value::as_u64)
-                && (length as u64) < least
-            {
-                let why = format!("{path} in body should be at least {least} chars long");
-                causes.push(Cause::invalid(at(), value, &why));
-            }
-        }
-        Value::Number(number) => {
-            let number = number.as_f64().unwrap_or(0.0);
-            if let Some(least) = schema.get("minimum").and_then(Value::as_f64) {
-                let excluded = flag("exclusiveMinimum");
-                if number < least || (excluded && number <= least) {
-                    let sign = if excluded { "greater than" } else { "greater than or equal to" };
-                    causes.push(Cause::invalid(
-                        at(),
-                        value,
-                        &format!("{path} in body should be {sign} {least}"),
-                    ));
-                }
-            }
-            if let Some(most) = schema.get("maximum").and_then(Value::as_f64) {
-                let excluded = flag("exclusiveMaximum");
-                if number > most || (excluded && number >= most) {
-                    let sign = if excluded { "less than" } else { "less than or equal to" };
-                    causes.push(Cause::invalid(
-                        at(),
-                        value,
-                        &format!("{path} in body should be {sign} {most}"),
-                    ));
-                }
-            }
-        }
-        Value::Null | Value::Bool(_) => {}
-    }
-}
-
-fn check_object(schema: &Value, members: &Map<String, Value>, path: &str, causes: &mut Vec<Cause>) {
-    let join = |key: &str| if path.is_empty() { key.to_owned() } else { format!("{path}.{key}") };
-    for required in object::strings(schema, "/required") {
-        if !members.contains_key(&required) {
-            causes.push(Cause::required(join(&required), ""));
-        }
-    }
-    let properties = schema.get("properties").and_then(Value::as_object);
-    for (key, field) in properties.into_iter().flatten() {
-        if let Some(member) = members.get(key)
-            && !(path.is_empty() && key == "metadata")
-        {
-            check(field, member, &join(key), causes);
-        }
-    }
-    bounds(schema, members.len(), ("minProperties", "maxProperties"), "properties", path, causes);
-    if let Some(values) = schema.get("additionalProperties").filter(|values| values.is_object()) {
-        for (key, member) in members {
-            if properties.is_none_or(|properties| !properties.contains_key(key)) {
-                check(values, member, &join(key), causes);
-            }
-        }
-    }
-}
-
-fn bounds(schema: &Value, count: usize, keys: (&str, &str), what: &str, path: &str, causes: &mut Vec<Cause>) {
-    let shown = json!(count);
-    if let Some(least) = schema.get(keys.0).and_then(Value::as_u64)
-        && (count as u64) < least
-    {
-        causes.push(Cause::invalid(
-            path,
-            &shown,
-            &format!("{path} in body should have at least {least} {what}"),
-        ));
-    }
-    if let Some(most) = schema.get(keys.1).and_then(Value::as_u64)
-        && count as u64 > most
-    {
-        causes.push(Cause {
-            reason: "FieldValueTooMany",
-            message: format!("Too many: {count}: must have at most {most} items"),
-            field: path.to_owned(),
-        });
-    }
+/// What the author of a definition should know.
+pub(crate) fn warnings(definition: &Value) -> Vec<String> {
+    object::list(definition, "/spec/versions")
+        .iter()
+        .filter_map(|version| version.pointer("/schema/openAPIV3Schema"))
+        .flat_map(formats::unknown)
+        .map(|format| format!("unrecognized format {format:?}"))
+        .collect()
 }

@@ -154,7 +154,7 @@ pub(crate) fn one(
     if grace == Grace::Pending {
         return Ok(Outcome::Kept(current));
     }
-    set_propagation(&mut new, &options);
+    set_propagation(resource, &mut new, &options);
     let has_finalizers = !object::finalizers(&new).is_empty();
     if grace == Grace::None && has_finalizers {
         mark(&mut new, environment.now);
@@ -248,13 +248,15 @@ fn mark(value: &mut Value, now: Timestamp) {
 }
 
 /// Adds or removes the finalizers by which the garbage collector knows what to do.
-fn set_propagation(value: &mut Value, options: &Options) {
+fn set_propagation(resource: &Resource, value: &mut Value, options: &Options) {
     let known = object::finalizers(value);
     let has = |name: &str| known.iter().any(|finalizer| finalizer == name);
     let (orphan, foreground) = match options.propagation {
         Some(Propagation::Orphan) => (true, false),
         Some(Propagation::Background) => (false, false),
         Some(Propagation::Foreground) => (false, true),
+        // Jobs leave their pods behind, for the sake of those who have always known them so.
+        None if !has(FOREGROUND) && resource.is("batch", "Job") => (true, false),
         None => (has(ORPHAN), has(FOREGROUND)),
     };
     let mut finalizers: Vec<String> =
@@ -283,7 +285,7 @@ fn namespace_away(
         object::set_metadata(&mut new, "deletionTimestamp", json!(object::time(environment.now)));
         new["status"]["phase"] = json!("Terminating");
     }
-    set_propagation(&mut new, options);
+    set_propagation(resource, &mut new, options);
     let stays = !object::list(&new, "/spec/finalizers").is_empty() || !object::finalizers(&new).is_empty();
     if options.dry_run {
         return Outcome::Kept(Stored::new(new));

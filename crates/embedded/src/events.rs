@@ -2,6 +2,7 @@
 
 use serde_json::Value;
 
+use crate::render;
 use crate::table::Resource;
 
 /// The name in `events.k8s.io/v1`, and the name under which it is stored.
@@ -49,6 +50,14 @@ pub(crate) fn from_stored(resource: &Resource, mut value: Value) -> Value {
         }
     }
     value
+}
+
+/// An object with its type, as the resource shows it.
+pub(crate) fn shown(resource: &Resource, stored: &Value) -> Value {
+    if is_new_face(resource) {
+        return render::typed(resource, &from_stored(resource, stored.clone()));
+    }
+    render::typed(resource, stored)
 }
 
 fn rename(value: &mut Value, from: &str, to: &str) {

@@ -19,7 +19,7 @@ use tower::Service;
 use crate::cluster;
 use crate::object;
 use crate::render;
-use crate::request::Reply;
+use crate::request::{Behind, Reply};
 use crate::signal::Signal;
 use crate::status::Refusal;
 
@@ -59,6 +59,9 @@ pub enum Effect {
     /// A list is answered as it was at this revision, as by a server whose cache is behind. (One object is not: a server
     /// answers that from its storage.)
     Behind(u64),
+    /// A read by a client that takes an old answer (`resourceVersion=0`) is answered as so many revisions ago, but
+    /// never older than the client asked for. A client that names no revision gets the newest state, as it must.
+    Stale(u64),
     /// A watch is cut after so many lines.
     CutAfter(usize),
     /// 410: a watch begins with the news that its revision is gone, and so does the next page of a list.
@@ -123,6 +126,7 @@ impl Fault {
                 Effect::CutAfter(_) => is_watch(request),
                 Effect::Behind(_) => begins_list(request),
                 Effect::Expired => is_watch(request) || continues(request),
+                Effect::Stale(_) => takes_old(request),
                 _ => true,
             }
     }
@@ -134,6 +138,15 @@ fn query(request: &http::request::Parts) -> &str {
 
 fn is_watch(request: &http::request::Parts) -> bool {
     query(request).split('&').any(|pair| matches!(pair, "watch=true" | "watch=1"))
+}
+
+/// Whether the client says that an old answer will do.
+fn takes_old(request: &http::request::Parts) -> bool {
+    let has = |key: &str| query(request).split('&').any(|pair| pair.starts_with(key) && pair != key);
+    request.method == Method::GET
+        && has("resourceVersion=")
+        && !query(request).split('&').any(|pair| pair == "resourceVersionMatch=Exact")
+        && !continues(request)
 }
 
 fn continues(request: &http::request::Parts) -> bool {
@@ -333,6 +346,9 @@ where
                     Effect::Unanswered { carried_out: false } => std::future::pending().await,
                     Effect::Behind(revision) => {
                         head.uri = at_revision(&head.uri, revision).unwrap_or(head.uri);
+                    }
+                    Effect::Stale(revisions) => {
+                        head.extensions.insert(Behind(revisions));
                     }
                     _ => {}
                 }

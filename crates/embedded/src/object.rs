@@ -11,15 +11,28 @@ use serde_json::{Map, Value, json};
 pub(crate) struct Stored {
     value: Value,
     encoded: OnceLock<Bytes>,
+    /// The line in which the first watcher was told of it, with what made it so: the others are told the same.
+    line: OnceLock<(String, Bytes)>,
 }
 
 impl Stored {
     pub(crate) fn new(value: Value) -> Arc<Self> {
-        Arc::new(Self { value, encoded: OnceLock::new() })
+        Arc::new(Self { value, encoded: OnceLock::new(), line: OnceLock::new() })
     }
 
     pub(crate) fn value(&self) -> &Value {
         &self.value
+    }
+
+    /// A line of a watch, made once for all watchers that see the same.
+    pub(crate) fn line(&self, seen_as: String, make: impl FnOnce() -> Bytes) -> Bytes {
+        if let Some((known, line)) = self.line.get() {
+            return if *known == seen_as { line.clone() } else { make() };
+        }
+        let line = make();
+        // Whoever comes second makes a line of its own.
+        let _ = self.line.set((seen_as, line.clone()));
+        line
     }
 
     pub(crate) fn encoded(&self) -> &Bytes {

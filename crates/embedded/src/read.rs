@@ -15,6 +15,7 @@ use crate::render;
 use crate::request::{Query, Representation, Target};
 use crate::selectors::{Fields, Labels};
 use crate::status::{Cause, Refusal};
+use crate::store;
 use crate::watch::Watch;
 
 const TOO_OLD: &str = "The provided continue parameter is too old to display a consistent list result. You can start a new list without the continue parameter, or use the continue token in this response to retrieve the remainder of the results. Continuing with the provided token results in an inconsistent list - objects that were created, modified, or deleted between the time the first chunk was returned and now may show up in the list.";
@@ -55,20 +56,48 @@ impl Selection {
     }
 }
 
-pub(crate) fn get(core: &Core, target: &Target) -> Result<Arc<Stored>, Refusal> {
+pub(crate) fn get(core: &Core, target: &Target, query: &Query, behind: u64) -> Result<Arc<Stored>, Refusal> {
+    let asked = read_revision(query)?;
+    let now = core.store.revision();
+    if let Some(asked) = asked.filter(|asked| *asked > now) {
+        return Err(too_new(asked, now));
+    }
+    let at = stale_revision(asked, now, behind);
+    if at < now {
+        let key = store::key(&target.namespace, &target.name);
+        if let Ok(past) = core.store.snapshot(target.resource.key(), &key, at) {
+            return past.get(&key).cloned().ok_or_else(|| Refusal::not_found(&target.resource, &target.name));
+        }
+    }
     core.lookup(target)
 }
 
-/// A revision as clients write it; empty means "the newest".
-fn revision(query: &Query) -> Result<Option<u64>, Refusal> {
+/// The revision of a read by a client that takes an old answer, which is never older than it asked for. Who does not
+/// name a revision gets the newest.
+fn stale_revision(asked: Option<u64>, now: u64, behind: u64) -> u64 {
+    asked.map_or(now, |asked| now.saturating_sub(behind).max(asked))
+}
+
+/// A revision as clients write it; empty means "the newest". What is none is explained.
+fn revision(query: &Query) -> Result<Option<u64>, String> {
     match query.text("resourceVersion") {
         "" => Ok(None),
         text => text.parse().map(Some).map_err(|_| {
-            Refusal::bad_request(format!(
-                "invalid resource version: resourceVersion: Invalid value: {text:?}: strconv.ParseUint: parsing {text:?}: invalid syntax"
-            ))
+            format!(
+                "resourceVersion: Invalid value: {text:?}: strconv.ParseUint: parsing {text:?}: invalid syntax"
+            )
         }),
     }
+}
+
+/// A revision of a list, which is checked before anything is read.
+fn list_revision(query: &Query) -> Result<Option<u64>, Refusal> {
+    revision(query).map_err(|why| Refusal::bad_request(format!("invalid resource version: {why}")))
+}
+
+/// A revision of a single read or a watch, which fails where it is used.
+fn read_revision(query: &Query) -> Result<Option<u64>, Refusal> {
+    revision(query).map_err(|why| Refusal::internal_plain(&why))
 }
 
 struct Page {
@@ -105,13 +134,14 @@ pub(crate) fn list(
     target: &Target,
     query: &Query,
     form: Representation,
+    behind: u64,
     time: Timestamp,
 ) -> Result<Bytes, Refusal> {
     let selection = Selection::read(target, query)?;
     let limit =
         query.number("limit").filter(|limit| *limit > 0).and_then(|limit| usize::try_from(limit).ok());
     let matching = query.text("resourceVersionMatch");
-    let asked = revision(query)?;
+    let asked = list_revision(query)?;
     check_list_options(query, matching, asked)?;
     let now = core.store.revision();
     let page = match query.text("continue") {
@@ -126,7 +156,7 @@ pub(crate) fn list(
     let at = match (&page, matching, asked) {
         (Some(page), _, _) => page.revision,
         (None, "Exact", Some(asked)) => asked,
-        _ => now,
+        _ => stale_revision(asked, now, behind),
     };
     let resource = &target.resource;
     let start = page.as_ref().map_or("", |page| page.start.as_str());
@@ -230,6 +260,7 @@ pub(crate) fn watch(
     target: &Target,
     query: &Query,
     form: Representation,
+    behind: u64,
     time: Timestamp,
 ) -> Result<Watch, Refusal> {
     let selection = Selection::read(target, query)?;
@@ -247,7 +278,7 @@ pub(crate) fn watch(
             "sendInitialEvents requires setting resourceVersionMatch to NotOlderThan",
         )));
     }
-    let asked = revision(query)?;
+    let asked = read_revision(query)?;
     let seconds = query.number("timeoutSeconds").and_then(|seconds| u64::try_from(seconds).ok());
     let lasts = Duration::from_secs(seconds.filter(|seconds| *seconds > 0).unwrap_or(WATCH_SECONDS));
     let bookmarks = query.flag("allowWatchBookmarks");
@@ -259,7 +290,8 @@ pub(crate) fn watch(
     let mut watch = Watch::new(Arc::clone(&target.resource), selection, form, bookmarks, lasts);
     if wants_state {
         let ends_with_bookmark = initial.is_some() && bookmarks;
-        watch.begin_with_state(&core.store, now, ends_with_bookmark, time);
+        let at = stale_revision(asked, now, behind);
+        watch.begin_with_state(&core.store, at, ends_with_bookmark, time);
     } else {
         let from = asked.unwrap_or(now);
         let from = if initial.is_some() && from == 0 { now } else { from };

@@ -121,7 +121,11 @@ pub(crate) fn event(
     form: Representation,
     now: Timestamp,
 ) -> Bytes {
-    line(kind, &one(resource, stored, form, now))
+    if form != Representation::Full {
+        return line(kind, &one(resource, stored, form, now));
+    }
+    let seen_as = format!("{kind} {}", resource.api_version());
+    stored.line(seen_as, || line(kind, &one(resource, stored, form, now)))
 }
 
 /// A line of a watch with some JSON as its object.

@@ -29,7 +29,13 @@ pub struct Request {
     pub user_agent: String,
     /// The body.
     pub body: Bytes,
+    /// How many revisions old the answer may be, if the client says that it takes an old one (`resourceVersion=0`).
+    pub behind: u64,
 }
+
+/// An extension of an HTTP request: how many revisions old the answer may be.
+#[derive(Debug, Clone, Copy, PartialEq, Eq)]
+pub(crate) struct Behind(pub(crate) u64);
 
 impl Request {
     /// A request without a body.
@@ -48,6 +54,7 @@ impl Request {
             content_type: "application/json".to_owned(),
             user_agent: "unknown".to_owned(),
             body,
+            behind: 0,
         }
     }
 
@@ -251,7 +258,7 @@ impl Representation {
         for wanted in accept.split(',') {
             let mut parts = wanted.split(';').map(str::trim);
             let kind = parts.next().unwrap_or("");
-            if !matches!(kind, "application/json" | "*/*" | "application/*" | "application/yaml") {
+            if !matches!(kind, "application/json" | "*/*" | "application/yaml") {
                 continue;
             }
             let form = parts.find_map(|part| part.strip_prefix("as="));
@@ -273,7 +280,8 @@ impl Representation {
         Err(Refusal::new(
             406,
             "NotAcceptable",
-            "only the following media types are accepted: application/json, application/yaml, application/json;as=Table;v=v1;g=meta.k8s.io, application/json;as=PartialObjectMetadata;v=v1;g=meta.k8s.io, application/json;as=PartialObjectMetadataList;v=v1;g=meta.k8s.io",
-        ))
+            "406: Not Acceptable\n\nAvailable representations: application/json, application/yaml, application/vnd.kubernetes.protobuf",
+        )
+        .without_details())
     }
 }

@@ -29,12 +29,14 @@ pub(crate) fn answer(
     environment: &mut Environment<'_>,
 ) -> Result<Response, Refusal> {
     let resource = &target.resource;
-    let subresource = resource
-        .subresources
-        .iter()
-        .copied()
-        .find(|known| known.path() == target.subresource)
-        .ok_or_else(Refusal::no_such_path)?;
+    let subresource =
+        resource.subresources.iter().copied().find(|known| known.path() == target.subresource).ok_or_else(
+            || match &resource.custom {
+                // A custom resource's path is known, whatever is below it.
+                Some(_) => Refusal::not_found(resource, &target.name),
+                None => Refusal::no_such_path(),
+            },
+        )?;
     let now = environment.now;
     let whole = |code, stored: &crate::object::Stored| {
         Response::Whole(Reply::new(code, render::one(resource, stored, form, now)))
@@ -230,14 +232,7 @@ fn bind(
     }
     let current = core.lookup(target)?;
     let value = current.value();
-    let uid = object::uid(&binding);
-    if !uid.is_empty() && uid != object::uid(value) {
-        let why = format!(
-            "Precondition failed: UID in precondition: {uid}, UID in object meta: {}",
-            object::uid(value)
-        );
-        return Err(Refusal::conflict(resource, &target.name, &why).renamed("pods/binding"));
-    }
+    write::check_uid(resource, &target.name, value, &binding)?;
     let refused = |why: String| Err(Refusal::conflict(resource, &target.name, &why).renamed("pods/binding"));
     if object::is_terminating(value) {
         return refused(format!("pod {} is being deleted, cannot be assigned to a host", target.name));

@@ -84,23 +84,27 @@ impl Watch {
     pub(crate) fn begin_with_state(
         &mut self,
         store: &Store,
-        now: u64,
+        at: u64,
         ends_with_bookmark: bool,
         time: Timestamp,
     ) {
         let prefix = self.selection.prefix.clone();
-        let present: Vec<Arc<Stored>> = store
-            .scan(self.resource.key(), &prefix)
-            .filter(|(_, stored)| self.selection.matches(stored.value()))
-            .map(|(_, stored)| Arc::clone(stored))
-            .collect();
+        let resource = self.resource.key().clone();
+        let now = store.revision();
+        let past = (at < now).then(|| store.snapshot(&resource, &prefix, at).ok()).flatten();
+        let (at, present): (u64, Vec<Arc<Stored>>) = match past {
+            Some(past) => (at, past.into_values().collect()),
+            None => (now, store.scan(&resource, &prefix).map(|(_, stored)| Arc::clone(stored)).collect()),
+        };
         for stored in present {
-            let line = self.line("ADDED", &stored, time);
-            self.waiting.push(line);
+            if self.selection.matches(stored.value()) {
+                let line = self.line("ADDED", &stored, time);
+                self.waiting.push(line);
+            }
         }
-        self.told = now;
+        self.told = at;
         if ends_with_bookmark {
-            let bookmark = self.bookmark_line(now, true);
+            let bookmark = self.bookmark_line(at, true);
             self.waiting.push(bookmark);
         }
     }

@@ -141,7 +141,7 @@ fn create_once(
     }
     let mut causes = metadata::check(&value, resource);
     if resource.custom.is_some() {
-        causes.extend(custom::validate(resource, &value));
+        causes.extend(custom::validate(resource, &value, None));
     } else {
         causes.extend(validation::create(resource, &value));
     }
@@ -362,7 +362,7 @@ pub(crate) fn update(
     }
     let mut causes = metadata::check_update(old, &new, resource);
     if resource.custom.is_some() {
-        causes.extend(custom::validate(resource, &new));
+        causes.extend(custom::validate(resource, &new, Some(old)));
     } else {
         causes.extend(match part {
             Part::Whole => validation::update(resource, old, &new),
@@ -438,8 +438,7 @@ pub(crate) fn patch(
     }
     let current = core.lookup(target)?;
     let body = request.value().map_err(|_| malformed(request))?;
-    let before = crate::render::typed(resource, &events::from_stored(resource, current.value().clone()));
-    let mut patched = before.clone();
+    let mut patched = events::shown(resource, current.value());
     match kind {
         "application/json-patch+json" => {
             json_patch::apply(&mut patched, &body).map_err(does_not_apply)?;

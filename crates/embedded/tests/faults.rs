@@ -62,6 +62,77 @@ async fn a_lost_answer_leaves_the_write_done_and_a_lost_request_does_not() {
 }
 
 #[tokio::test(start_paused = true)]
+async fn an_answer_that_never_comes_says_nothing_about_the_write() {
+    let (faults, api, behind) = faulty();
+    let patience = Duration::from_secs(30);
+    for (name, is_done) in [("a", true), ("b", false)] {
+        let effect = Effect::Unanswered { carried_out: is_done };
+        faults.add(Fault::new(effect).times(1));
+        let asked = config(name);
+        let parameters = PostParams::default();
+        let waiting = tokio::time::timeout(patience, api.create(&parameters, &asked));
+        assert!(waiting.await.is_err(), "{effect:?} gave an answer");
+        assert_eq!(behind.get_opt(name).await.unwrap().is_some(), is_done, "{name}");
+    }
+}
+
+#[tokio::test(start_paused = true)]
+async fn stale_answers_are_for_those_who_take_them() {
+    let (faults, api, behind) = faulty();
+    behind.create(&PostParams::default(), &config("a")).await.unwrap();
+    let then = behind.list(&ListParams::default()).await.unwrap().metadata.resource_version.unwrap();
+    behind.create(&PostParams::default(), &config("b")).await.unwrap();
+    let change = Patch::Merge(json!({ "data": { "k": "v" } }));
+    behind.patch("a", &PatchParams::default(), &change).await.unwrap();
+    faults.add(Fault::new(Effect::Stale(2)));
+    let names = |list: kube::core::ObjectList<ConfigMap>| -> Vec<String> {
+        list.items.into_iter().map(|object| object.metadata.name.unwrap()).collect()
+    };
+
+    let old = api.list(&ListParams::default().match_any()).await.unwrap();
+    assert_eq!(old.metadata.resource_version.as_ref(), Some(&then));
+    assert_eq!(names(old), ["a"]);
+    let newest = api.list(&ListParams::default()).await.unwrap();
+    assert_eq!(names(newest), ["a", "b"], "who names no revision reads the newest");
+    let later = (then.parse::<u64>().unwrap() + 1).to_string();
+    let newer = ListParams::default().at(&later).matching(kube::api::VersionMatch::NotOlderThan);
+    let newer = api.list(&newer);
+    assert_eq!(names(newer.await.unwrap()), ["a", "b"], "never older than asked for");
+    let request = http::Request::get("/api/v1/namespaces/default/configmaps/a?resourceVersion=0");
+    let object: ConfigMap =
+        api.clone().into_client().request(request.body(Vec::new()).unwrap()).await.unwrap();
+    assert_eq!(object.data, None, "a single read is as old");
+    assert!(api.get("a").await.unwrap().data.is_some());
+
+    // What follows an old state is everything since, in its order.
+    let mut watch = api.watch(&WatchParams::default().timeout(10), "0").await.unwrap().boxed();
+    let mut seen = Vec::new();
+    while let Some(Ok(event)) = watch.next().await {
+        match event {
+            WatchEvent::Added(object) => seen.push(format!("+{}", object.metadata.name.unwrap())),
+            WatchEvent::Modified(object) => seen.push(format!("~{}", object.metadata.name.unwrap())),
+            other => panic!("{other:?}"),
+        }
+    }
+    assert_eq!(seen, ["+a", "+b", "~a"]);
+}
+
+#[tokio::test(start_paused = true)]
+async fn a_pause_holds_open_watches_as_well() {
+    let (faults, api, behind) = faulty();
+    let version = api.list(&ListParams::default()).await.unwrap().metadata.resource_version.unwrap();
+    let mut watch = api.watch(&WatchParams::default(), &version).await.unwrap().boxed();
+    faults.pause();
+    behind.create(&PostParams::default(), &config("a")).await.unwrap();
+    assert!(
+        tokio::time::timeout(Duration::from_secs(60), watch.next()).await.is_err(),
+        "a paused server spoke"
+    );
+    faults.resume();
+    assert!(matches!(watch.next().await, Some(Ok(WatchEvent::Added(_)))));
+}
+
+#[tokio::test(start_paused = true)]
 async fn only_what_matches_is_struck() {
     let (faults, api, _) = faulty();
     api.create(&PostParams::default(), &config("a")).await.unwrap();

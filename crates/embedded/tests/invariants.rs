@@ -14,12 +14,34 @@ use serde_json::{Value, json};
 /// One thing that a client does to one of a few objects.
 #[derive(Debug, Clone)]
 enum Step {
-    Create { name: u8, finalizer: bool },
-    Write { name: u8, value: u8 },
-    StaleWrite { name: u8, value: u8 },
-    Label { name: u8, web: bool },
-    Delete { name: u8 },
-    Release { name: u8 },
+    Create {
+        name: u8,
+        finalizer: bool,
+    },
+    Write {
+        name: u8,
+        value: u8,
+    },
+    StaleWrite {
+        name: u8,
+        value: u8,
+    },
+    Label {
+        name: u8,
+        web: bool,
+    },
+    /// Adds one to a number, by what was read now or by what was read when the object was made.
+    Count {
+        name: u8,
+        from_memory: bool,
+    },
+    Delete {
+        name: u8,
+        forced: bool,
+    },
+    Release {
+        name: u8,
+    },
 }
 
 fn step() -> impl Strategy<Value = Step> {
@@ -29,7 +51,8 @@ fn step() -> impl Strategy<Value = Step> {
         (name.clone(), 0..3_u8).prop_map(|(name, value)| Step::Write { name, value }),
         (name.clone(), 0..3_u8).prop_map(|(name, value)| Step::StaleWrite { name, value }),
         (name.clone(), any::<bool>()).prop_map(|(name, web)| Step::Label { name, web }),
-        name.clone().prop_map(|name| Step::Delete { name }),
+        (name.clone(), any::<bool>()).prop_map(|(name, from_memory)| Step::Count { name, from_memory }),
+        (name.clone(), any::<bool>()).prop_map(|(name, forced)| Step::Delete { name, forced }),
         name.prop_map(|name| Step::Release { name }),
     ]
 }
@@ -79,7 +102,9 @@ impl World {
         for line in self.core.news(&mut watch, self.now) {
             let event: Value = serde_json::from_slice(&line).unwrap();
             let object = &event["object"];
-            assert!(revision(object) > last, "revisions of a watch grow: {object}");
+            // A state comes in the order of names.
+            let is_state = query.contains("sendInitialEvents");
+            assert!(is_state || revision(object) > last, "revisions of a watch grow: {object}");
             last = revision(object);
             let name = object["metadata"]["name"].as_str().unwrap().to_owned();
             let mut plain = object.clone();
@@ -111,6 +136,9 @@ proptest! {
         let merge = "application/merge-patch+json";
         let (start, nothing) = world.list("");
         let mut known: BTreeMap<u8, u64> = BTreeMap::new();
+        let mut remembered: BTreeMap<u8, Value> = BTreeMap::new();
+        let mut counted: BTreeMap<u8, u64> = BTreeMap::new();
+        let mut marks = vec![(start, nothing.clone())];
         for step in steps {
             let before = world.core.revision();
             let (_, present) = world.list("");
@@ -122,6 +150,8 @@ proptest! {
                     prop_assert_eq!(answer.0 == 409, present.contains_key(&format!("c{name}")));
                     if answer.0 == 201 {
                         known.insert(*name, revision(&answer.1));
+                        remembered.insert(*name, answer.1.clone());
+                        counted.insert(*name, 0);
                     }
                     answer
                 }
@@ -143,8 +173,25 @@ proptest! {
                     let body = json!({ "metadata": { "labels": { "app": if *web { "web" } else { "db" } } } });
                     world.send(Method::PATCH, &format!("configmaps/c{name}"), merge, &body)
                 }
-                Step::Delete { name } => {
-                    let answer = world.send(Method::DELETE, &format!("configmaps/c{name}"), "application/json", &Value::Null);
+                Step::Count { name, from_memory } => {
+                    let path = format!("configmaps/c{name}");
+                    let read = if *from_memory {
+                        remembered.get(name).cloned()
+                    } else {
+                        Some(world.send(Method::GET, &path, "application/json", &Value::Null).1)
+                    };
+                    let mut object = read.unwrap_or_else(|| json!({ "metadata": { "name": format!("c{name}") } }));
+                    let count = object["data"]["count"].as_str().and_then(|text| text.parse::<u64>().ok()).unwrap_or(0);
+                    object["data"]["count"] = json!((count + 1).to_string());
+                    let answer = world.send(Method::PUT, &path, "application/json", &object);
+                    if answer.0 == 200 {
+                        *counted.entry(*name).or_default() += 1;
+                    }
+                    answer
+                }
+                Step::Delete { name, forced } => {
+                    let force = if *forced { "?gracePeriodSeconds=0" } else { "" };
+                    let answer = world.send(Method::DELETE, &format!("configmaps/c{name}{force}"), "application/json", &Value::Null);
                     let held = present.get(&format!("c{name}")).is_some_and(|object| object["metadata"].get("finalizers").is_some());
                     let (_, after) = world.list("");
                     prop_assert_eq!(after.contains_key(&format!("c{name}")), held, "finalizers hold");
@@ -160,12 +207,34 @@ proptest! {
             if status >= 400 {
                 prop_assert_eq!(after, before, "a refused request writes nothing: {:?}", answer);
             }
-            let (_, now) = world.list("");
+            let (at, now) = world.list("");
+            for (name, object) in &present {
+                let is_released = matches!(step, Step::Release { name: released } if *name == format!("c{released}"));
+                let is_held = object["metadata"].get("finalizers").is_some() && !is_released;
+                prop_assert!(now.contains_key(name) || !is_held, "{} went before its finalizers", name);
+                if let (Some(now), true) = (now.get(name), is_held) {
+                    prop_assert_eq!(&now["metadata"]["uid"], &object["metadata"]["uid"], "another took its place");
+                }
+            }
+            if at % 3 == 0 {
+                marks.push((at, now.clone()));
+            }
             prop_assert_eq!(after == before, now == present, "a revision is a change, and a change is a revision");
         }
         let (_, all) = world.list("");
-        let replayed = world.replay(&format!("&resourceVersion={start}"), nothing.clone());
-        prop_assert_eq!(&replayed, &all);
+        for (from, state) in marks {
+            let replayed = world.replay(&format!("&resourceVersion={from}"), state.clone());
+            prop_assert_eq!(&replayed, &all, "from {} on", from);
+            let (_, past) = world.list(&format!("?resourceVersion={from}&resourceVersionMatch=Exact"));
+            prop_assert_eq!(&past, &state, "the past stays as it was");
+        }
+        let streamed = world.replay("&sendInitialEvents=true&resourceVersionMatch=NotOlderThan", BTreeMap::new());
+        prop_assert_eq!(&streamed, &all, "a streaming list is a list");
+        for (name, object) in &all {
+            let name: u8 = name.trim_start_matches('c').parse().unwrap();
+            let count = object["data"]["count"].as_str().and_then(|text| text.parse::<u64>().ok()).unwrap_or(0);
+            prop_assert_eq!(count, counted.get(&name).copied().unwrap_or(0), "every update counts");
+        }
         let (_, web) = world.list("?labelSelector=app=web");
         let replayed = world.replay(&format!("&resourceVersion={start}&labelSelector=app=web"), BTreeMap::new());
         prop_assert_eq!(&replayed, &web);

@@ -10,11 +10,18 @@ use std::path::Path;
 use salvor_embedded::{Cluster, Settings};
 use salvor_testkit::{ControlPlane, Part};
 use support::differences;
+use support::generator::{self, Court};
 use support::player::{Player, Side};
 use support::transcript::{File, Transcript};
 
 /// Which Kubernetes the embedded server is like, in every detail.
 const EMBEDDED_MINOR: &str = "1.37";
+
+/// How many random sequences an ordinary run plays.
+const GENERATED_SEQUENCES: u64 = 200;
+
+/// More differences than these are hard to read.
+const REPORTED: usize = 10;
 
 #[tokio::test]
 async fn both_servers_answer_alike() {
@@ -33,6 +40,36 @@ async fn both_clean_up_alike() {
     }
     let real = ControlPlane::builder().with(Part::ControllerManager).start().await.unwrap();
     compare("tests/transcripts/with-controllers", &real, true).await;
+}
+
+fn number(variable: &str, otherwise: u64) -> u64 {
+    std::env::var(variable).ok().and_then(|text| text.parse().ok()).unwrap_or(otherwise)
+}
+
+/// `GENERATED=count` plays so many sequences, `GENERATED_SEED=number` begins with another one.
+#[tokio::test]
+async fn random_requests_are_answered_alike() {
+    if salvor_testkit::kubernetes_minor() != EMBEDDED_MINOR {
+        return eprintln!("the embedded server is a {EMBEDDED_MINOR}: not compared with another minor");
+    }
+    let real = ControlPlane::builder().start().await.unwrap();
+    let client = real.admin().client("generated");
+    let court = Court::new(&client);
+    let first = number("GENERATED_SEED", 1);
+    let mut reports = Vec::new();
+    for seed in first..first + number("GENERATED", GENERATED_SEQUENCES) {
+        let (steps, different) = court.judge(generator::sequence(seed)).await;
+        if different.is_none() {
+            continue;
+        }
+        let (steps, differences) = court.shrink(steps).await;
+        let differences: Vec<String> = differences.iter().map(ToString::to_string).collect();
+        reports.push(format!("seed {seed}:\n{}\n{}\n", generator::show(&steps), differences.join("\n")));
+        if reports.len() >= REPORTED {
+            break;
+        }
+    }
+    assert!(reports.is_empty(), "the embedded API differs from the real one:\n{}", reports.join("\n"));
 }
 
 /// Plays the transcripts of a folder on both sides. `TRANSCRIPT=text` chooses those whose title has that text.

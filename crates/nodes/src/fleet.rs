@@ -465,7 +465,7 @@ impl Driver {
                 let key = self
                     .slots
                     .get_mut(&view.node)
-                    .filter(|slot| slot.kubelet.is_connected())
+                    .filter(|slot| slot.kubelet.listens())
                     .map(|slot| slot.kubelet.see_pod(&view, now));
                 if let Some(key) = key {
                     self.drive(&view.node, &key);
@@ -483,7 +483,7 @@ impl Driver {
                 let key = self
                     .slots
                     .get_mut(&view.node)
-                    .filter(|slot| slot.kubelet.is_connected())
+                    .filter(|slot| slot.kubelet.listens())
                     .and_then(|slot| slot.kubelet.see_removal(&view.id, now));
                 if let Some(key) = key {
                     self.drive(&view.node, &key);
@@ -494,7 +494,7 @@ impl Driver {
 
     fn show_pods(&mut self, node: &str) {
         let now = self.clock.now();
-        let Some(slot) = self.slots.get_mut(node).filter(|s| s.kubelet.is_connected()) else {
+        let Some(slot) = self.slots.get_mut(node).filter(|s| s.kubelet.listens()) else {
             return;
         };
         slot.kubelet.see_all(self.pods.get(node).into_iter().flat_map(BTreeMap::values), now);
@@ -512,7 +512,12 @@ impl Driver {
         };
         let news = NodeNews::of(node);
         // Taints are what the API says; a node that hears nothing learns of them when it comes back.
-        let waiting = slot.kubelet.see_node(news.taints, news.attached, news.ready, self.clock.now());
+        let mut waiting = slot.kubelet.see_node(news.taints, news.attached);
+        if slot.kubelet.is_starting() && news.ready && slot.kubelet.is_connected() {
+            let pods = self.pods.get(&name).into_iter().flat_map(BTreeMap::values);
+            slot.kubelet.begin(pods, self.clock.now());
+            waiting = slot.kubelet.keys();
+        }
         let told = slot.reported.as_ref().map_or(u64::MAX, |(_, at)| *at);
         if !news.ready && news.resource_version > told {
             slot.reported = None;

@@ -150,6 +150,11 @@ impl Kubelet {
         matches!(self.condition, Condition::Healthy | Condition::Slow(_))
     }
 
+    /// Whether it hears of its pods: a kubelet that starts reads its Node first.
+    pub(crate) fn listens(&self) -> bool {
+        self.is_connected() && !self.starting
+    }
+
     /// How much longer every call takes.
     pub(crate) fn delay(&self) -> Duration {
         match self.condition {
@@ -223,24 +228,26 @@ impl Kubelet {
     // ---- what it hears ------------------------------------------------------------------------
 
     /// What the Node object says now. Returns the pods that may have waited for it.
-    pub(crate) fn see_node(
-        &mut self,
-        taints: Vec<Taint>,
-        attached: BTreeSet<String>,
-        ready: bool,
-        now: Timestamp,
-    ) -> Vec<PodKey> {
+    pub(crate) fn see_node(&mut self, taints: Vec<Taint>, attached: BTreeSet<String>) -> Vec<PodKey> {
         self.taints = taints;
-        let begins = self.starting && ready && self.is_connected();
-        if begins {
-            self.starting = false;
-            self.admit_again(now);
-        }
-        if self.attached == attached && !begins {
+        if self.attached == attached {
             return Vec::new();
         }
         self.attached = attached;
         self.keys()
+    }
+
+    /// Whether it waits for its Node to be Ready by the API's word before it looks at pods.
+    pub(crate) fn is_starting(&self) -> bool {
+        self.starting
+    }
+
+    /// Its Node is Ready, and these are its pods: each is admitted anew, those whose containers still run among them, and
+    /// only then anything starts.
+    pub(crate) fn begin<'a>(&mut self, pods: impl Iterator<Item = &'a PodView>, now: Timestamp) {
+        self.admit_again(now);
+        self.see_all(pods, now);
+        self.starting = false;
     }
 
     /// A pod of this node as the API has it now.
@@ -313,10 +320,14 @@ impl Kubelet {
     pub(crate) fn step(&mut self, key: &PodKey, now: Timestamp) -> PodStep {
         let connected = self.is_connected();
         let wake = self.catch_up_one(key, now);
+        let starting = self.starting;
         let Some(worker) = self.workers.get_mut(key) else {
             return PodStep::Rest(None);
         };
         worker.wake = wake;
+        if starting && !worker.starts_anywhere() {
+            return PodStep::Rest(wake);
+        }
         let quiet = worker.runtime.as_ref().is_none_or(PodRuntime::is_quiet);
         if !connected {
             return PodStep::Rest(wake);

@@ -1,7 +1,7 @@
 //! Live looks, shared for a moment: a storm of pods on one node asks about it once a second, not once each.
 
 use std::{
-    collections::HashMap,
+    collections::BTreeMap,
     future::Future,
     sync::{Arc, Mutex, MutexGuard, PoisonError},
     time::Duration,
@@ -14,7 +14,7 @@ const LOOK_HOLDS: Duration = Duration::from_secs(1);
 
 /// What was last seen of each object by name. Clones share it.
 #[derive(Debug)]
-pub(crate) struct Looks<T>(Arc<Mutex<HashMap<String, Arc<Look<T>>>>>);
+pub(crate) struct Looks<T>(Arc<Mutex<BTreeMap<String, Arc<Look<T>>>>>);
 
 type Look<T> = tokio::sync::Mutex<Option<(Instant, Option<T>)>>;
 
@@ -61,7 +61,7 @@ impl<T: Clone> Looks<T> {
         self.looks().retain(|_, look| fresh(look));
     }
 
-    fn looks(&self) -> MutexGuard<'_, HashMap<String, Arc<Look<T>>>> {
+    fn looks(&self) -> MutexGuard<'_, BTreeMap<String, Arc<Look<T>>>> {
         self.0.lock().unwrap_or_else(PoisonError::into_inner)
     }
 }

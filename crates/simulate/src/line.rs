@@ -27,6 +27,8 @@ pub struct Line(Arc<Shared>);
 struct Shared {
     state: Mutex<State>,
     died: Notify,
+    /// A write is held, or let go.
+    held: Notify,
 }
 
 #[derive(Debug, Default)]
@@ -34,6 +36,16 @@ struct State {
     writes: u32,
     crash: Option<CrashPoint>,
     dead: bool,
+    hold: Hold,
+}
+
+/// Whether a write is to be held up on its way.
+#[derive(Clone, Copy, Debug, Default, PartialEq, Eq)]
+enum Hold {
+    #[default]
+    None,
+    Planned(u32),
+    Held,
 }
 
 impl Line {
@@ -42,6 +54,47 @@ impl Line {
         let line = Self::default();
         line.state().crash = Some(crash);
         line
+    }
+
+    /// A line that holds this write up, after the process has sent it and before the server hears of it.
+    pub fn holding(write: u32) -> Self {
+        let line = Self::default();
+        line.state().hold = Hold::Planned(write);
+        line
+    }
+
+    /// Waits until the write is held.
+    pub async fn held(&self) {
+        loop {
+            // What happens from here on is not missed.
+            let changed = self.0.held.notified();
+            if self.state().hold == Hold::Held {
+                return;
+            }
+            changed.await;
+        }
+    }
+
+    /// Lets the write go on its way.
+    pub fn let_go(&self) {
+        self.state().hold = Hold::None;
+        self.0.held.notify_waiters();
+    }
+
+    async fn while_held(&self) {
+        loop {
+            let changed = self.0.held.notified();
+            {
+                let mut state = self.state();
+                if state.hold == Hold::Planned(state.writes) {
+                    state.hold = Hold::Held;
+                    self.0.held.notify_waiters();
+                } else if state.hold != Hold::Held {
+                    return;
+                }
+            }
+            changed.await;
+        }
     }
 
     /// Puts the line before a service.
@@ -142,6 +195,9 @@ where
         Box::pin(async move {
             line.while_alive().await;
             let dies = line.send(&request);
+            if !matches!(*request.method(), Method::GET | Method::HEAD) {
+                line.while_held().await;
+            }
             line.while_alive().await;
             let death = dies.then(|| Death(line.clone()));
             let answer = service.call(request).await;

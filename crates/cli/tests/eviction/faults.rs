@@ -8,7 +8,7 @@ use kube::{
     Api, ResourceExt,
     api::{DeleteParams, ListParams, Patch, PatchParams},
 };
-use salvor_testkit::{Recorder, wait};
+use salvor_testkit::{Recorder, Site, wait};
 use serde_json::{Value, json};
 
 use crate::{
@@ -30,9 +30,8 @@ fn in_use(node: &k8s_openapi::api::core::v1::Node) -> Vec<String> {
 }
 
 /// Ends the process before and after every write; a second process must bring it to the same end, telling nothing twice.
-#[tokio::test]
-async fn a_crash_between_any_two_writes_leads_to_the_same_end() {
-    let stage = Stage::new().await;
+async fn a_crash_between_any_two_writes_leads_to_the_same_end(site: Site) {
+    let stage = Stage::new(site).await;
     let events: Api<Event> = Api::all(stage.client.clone());
     let mut crashed = 0;
     for (when, number) in (1..).flat_map(|n| [("before", n), ("after", n)]) {
@@ -85,9 +84,8 @@ async fn a_crash_between_any_two_writes_leads_to_the_same_end() {
     assert!(crashed >= 18, "only {crashed} crashes");
 }
 
-#[tokio::test]
-async fn status_comes_before_the_delete_and_finalizers_and_late_pods_do_not_keep_it_open() {
-    let stage = Stage::new().await;
+async fn status_comes_before_the_delete_and_finalizers_and_late_pods_do_not_keep_it_open(site: Site) {
+    let stage = Stage::new(site).await;
     stage.dead_node("node", &[]).await;
     stage.pod("held", "node", held()).await;
     let done = Patch::Strategic(json!({"status": {"phase": "Succeeded"}}));
@@ -96,7 +94,7 @@ async fn status_comes_before_the_delete_and_finalizers_and_late_pods_do_not_keep
     let mirror = json!({"metadata": {"annotations": {"kubernetes.io/config.mirror": "hash"}}});
     stage.pod("static", "node", mirror).await;
     stage.pod("daemon", "node", json!({"spec": {"tolerations": [{"operator": "Exists"}]}})).await;
-    stage.pod("plain", "node", owned_by("ReplicaSet")).await;
+    stage.pod("plain", "node", json!({})).await;
     let recorder = Recorder::start(&stage.pods(), &ListParams::default()).await;
     let _salvor = stage.salvor("", &[]);
     let node = stage.evict("node").await;
@@ -129,9 +127,8 @@ async fn status_comes_before_the_delete_and_finalizers_and_late_pods_do_not_keep
     }
 }
 
-#[tokio::test]
-async fn a_person_who_takes_the_taint_off_in_the_middle_stops_it() {
-    let stage = Stage::new().await;
+async fn a_person_who_takes_the_taint_off_in_the_middle_stops_it(site: Site) {
+    let stage = Stage::new(site).await;
     stage.dead_node("node", &[]).await;
     stage.pod("patient", "node", tolerating(Some(3600))).await;
     stage.pod("quick", "node", json!({})).await;
@@ -156,9 +153,8 @@ async fn a_person_who_takes_the_taint_off_in_the_middle_stops_it() {
     assert_eq!(events_about(&stage.client, "node").await, ["NodeDown", "Stopped"]);
 }
 
-#[tokio::test]
-async fn a_toleration_runs_out_and_a_node_that_is_deleted_is_left_to_pod_gc() {
-    let stage = Stage::new().await;
+async fn a_toleration_runs_out_and_a_node_that_is_deleted_is_left_to_pod_gc(site: Site) {
+    let stage = Stage::new(site).await;
     stage.dead_node("node", &[]).await;
     stage.dead_node("deleted", &[]).await;
     stage.pod("brief", "node", both(tolerating(Some(3)), held())).await;
@@ -185,9 +181,8 @@ async fn a_toleration_runs_out_and_a_node_that_is_deleted_is_left_to_pod_gc() {
     assert_eq!(phase(&stage.pods().get("orphan").await.unwrap()), "Running");
 }
 
-#[tokio::test]
-async fn a_new_pod_of_the_same_name_is_never_touched() {
-    let stage = Stage::new().await;
+async fn a_new_pod_of_the_same_name_is_never_touched(site: Site) {
+    let stage = Stage::new(site).await;
     stage.dead_node("node", &[]).await;
     stage.node("healthy", json!({}), "True", &[]).await;
     let salvor = stage.salvor("", &[]);
@@ -204,21 +199,17 @@ async fn a_new_pod_of_the_same_name_is_never_touched() {
     assert_eq!((twin.uid(), phase(&twin)), (second.uid(), "Running"));
 }
 
-#[tokio::test]
-async fn a_node_that_renews_its_lease_is_refused_whatever_its_taint_says() {
-    let stage = Stage::new().await;
+async fn a_node_that_renews_its_lease_is_refused_whatever_its_taint_says(site: Site) {
+    let stage = Stage::new(site).await;
     stage.node("node", json!({}), "False", &[]).await;
     stage.lease("node", 0, 3600).await;
     stage.pod("pod", "node", json!({})).await;
     let salvor = stage.salvor("", &[]);
     taint(&stage.client, "node", "", &["NoSchedule"]).await;
     salvor.says("record the Warning event KubeletAlive").await;
-    let said = salvor.command(&["explain", "node", "node"]);
-    let said = String::from_utf8(said.stdout).unwrap();
+    let said = salvor.command(&["explain", "node", "node"], 0).await;
     assert!(said.contains("WAIT until") && said.contains("[eviction: KubeletAlive]"), "{said}");
-    let refused = salvor.command(&["evict", "node", "--yes"]);
-    assert_eq!(refused.status.code(), Some(1));
-    let words = String::from_utf8(refused.stderr).unwrap();
+    let words = salvor.command(&["evict", "node", "--yes"], 1).await;
     assert!(words.contains("its kubelet lives"), "{words}");
     let node = stage.nodes().get("node").await.unwrap();
     assert_eq!((effects(&node), progress(&node)), (vec!["NoSchedule".to_owned()], Value::Null));
@@ -228,9 +219,8 @@ async fn a_node_that_renews_its_lease_is_refused_whatever_its_taint_says() {
     wait::for_absence(&stage.pods(), "pod").await;
 }
 
-#[tokio::test]
-async fn a_zone_that_goes_down_at_once_is_held_and_said() {
-    let stage = Stage::new().await;
+async fn a_zone_that_goes_down_at_once_is_held_and_said(site: Site) {
+    let stage = Stage::new(site).await;
     let lost = json!([{"key": "node.kubernetes.io/unreachable", "effect": "NoExecute"}]);
     for name in ["a-0", "a-1", "a-2", "b-0", "b-1", "b-2", "b-3", "b-4"] {
         let zone = json!({"labels": {"topology.kubernetes.io/zone": &name[..1]}});
@@ -245,21 +235,20 @@ async fn a_zone_that_goes_down_at_once_is_held_and_said() {
     salvor.says("record the Warning event ZoneDown").await;
     stage.evict("b-0").await;
     assert!(progress(&stage.nodes().get("a-0").await.unwrap()).is_null());
-    let said = String::from_utf8(salvor.command(&["explain", "node", "a-0"]).stdout).unwrap();
+    let said = salvor.command(&["explain", "node", "a-0"], 0).await;
     assert!(said.contains("BLOCKED [eviction: NodeDown]") && said.contains("3 of 3 nodes of zone"), "{said}");
     let back = Patch::Merge(json!({"spec": {"taints": null}}));
     stage.nodes().patch("a-1", &PatchParams::default(), &back).await.unwrap();
     wait::for_object(&stage.nodes(), "a-0", "its eviction is finished", is_finished).await;
 }
 
-#[tokio::test]
-async fn a_stateful_pod_waits_for_proof_and_a_trigger_of_others_is_left_alone() {
-    let stage = Stage::new().await;
+async fn a_stateful_pod_waits_for_proof_and_a_trigger_of_others_is_left_alone(site: Site) {
+    let stage = Stage::new(site).await;
     stage.dead_node("node", &[]).await;
     stage.pod("stateful", "node", owned_by("StatefulSet")).await;
     stage.pod("plain", "node", owned_by("ReplicaSet")).await;
     let triggers = "eviction: {removeTaint: WhenEvicted, triggers: [{key: example.com/lost}]}\n";
-    let _salvor = stage.salvor(triggers, &[]);
+    let salvor = stage.salvor(triggers, &[]);
     let lost =
         Patch::Merge(json!({"spec": {"taints": [{"key": "example.com/lost", "effect": "NoSchedule"}]}}));
     stage.nodes().patch("node", &PatchParams::default(), &lost).await.unwrap();
@@ -269,6 +258,9 @@ async fn a_stateful_pod_waits_for_proof_and_a_trigger_of_others_is_left_alone() 
     })
     .await;
     assert_eq!(phase(&stage.pods().get("stateful").await.unwrap()), "Running");
+    let said = salvor.command(&["explain", "pod", "default/stateful"], 0).await;
+    assert!(said.contains("IGNORE [eviction: NeedsProof]"), "{said}");
+    salvor.shows("salvor_eviction_nodes{state=\"started\"} 1").await;
     taint(&stage.client, "node", "", &["NoSchedule"]).await;
     wait::for_absence(&stage.pods(), "stateful").await;
     let left = wait::for_object(&stage.nodes(), "node", "our taints are gone", |n| {
@@ -282,9 +274,8 @@ async fn a_stateful_pod_waits_for_proof_and_a_trigger_of_others_is_left_alone() 
     assert_eq!(progress(&still)["finished"], progress(&left)["finished"], "nothing begins again");
 }
 
-#[tokio::test]
-async fn a_volume_that_a_pod_on_the_node_still_needs_is_not_let_go() {
-    let stage = Stage::new().await;
+async fn a_volume_that_a_pod_on_the_node_still_needs_is_not_let_go(site: Site) {
+    let stage = Stage::new(site).await;
     let (shared, own) = (stage.volume("shared", "node").await, stage.volume("own", "node").await);
     stage.dead_node("node", &[&shared, &own]).await;
     let attachments: Api<VolumeAttachment> = Api::all(stage.client.clone());
@@ -305,9 +296,8 @@ async fn a_volume_that_a_pod_on_the_node_still_needs_is_not_let_go() {
     assert_eq!(phase(&stage.pods().get("stays").await.unwrap()), "Running");
 }
 
-#[tokio::test]
-async fn noise_on_the_node_and_on_its_pods_does_not_keep_it_from_its_end() {
-    let stage = Stage::new().await;
+async fn noise_on_the_node_and_on_its_pods_does_not_keep_it_from_its_end(site: Site) {
+    let stage = Stage::new(site).await;
     stage.dead_node("node", &["v"]).await;
     stage.pod("held", "node", held()).await;
     let _salvor = stage.salvor("", &[]);
@@ -317,6 +307,8 @@ async fn noise_on_the_node_and_on_its_pods_does_not_keep_it_from_its_end() {
             annotate(&nodes, "node", json!({"noise": i.to_string()})).await;
             let patch = Patch::Merge(json!({"metadata": {"annotations": {"noise": i.to_string()}}}));
             pods.patch("held", &PatchParams::default(), &patch).await.unwrap();
+            // As fast as a busy cluster, not as fast as a loop.
+            tokio::time::sleep(Duration::from_millis(20)).await;
         }
     };
     tokio::select! {
@@ -326,9 +318,8 @@ async fn noise_on_the_node_and_on_its_pods_does_not_keep_it_from_its_end() {
     assert_eq!(phase(&stage.pods().get("held").await.unwrap()), "Failed");
 }
 
-#[tokio::test]
-async fn when_the_leader_is_killed_in_the_middle_the_follower_finishes_it() {
-    let stage = Stage::new().await;
+async fn when_the_leader_is_killed_in_the_middle_the_follower_finishes_it(site: Site) {
+    let stage = Stage::new(site).await;
     stage.dead_node("node", &["v"]).await;
     let names: Vec<String> = (0..40).map(|i| format!("pod-{i}")).collect();
     join_all(names.iter().map(|name| stage.pod(name, "node", held()))).await;
@@ -347,9 +338,8 @@ async fn when_the_leader_is_killed_in_the_middle_the_follower_finishes_it() {
     assert!(second.count(&["\"done\""]) > 0);
 }
 
-#[tokio::test]
-async fn the_command_shows_asks_follows_and_says_where_the_work_went() {
-    let stage = Stage::new().await;
+async fn the_command_shows_asks_follows_and_says_where_the_work_went(site: Site) {
+    let stage = Stage::new(site).await;
     let volume = stage.volume("data", "node").await;
     stage.dead_node("node", &[&volume]).await;
     stage.pod("lost", "node", claiming("data")).await;
@@ -401,6 +391,87 @@ async fn the_command_shows_asks_follows_and_says_where_the_work_went() {
         progress(&stage.nodes().get("node").await.unwrap())["request"],
         "salvor.dev/force-eviction=INC-7:NoSchedule"
     );
-    let explained = String::from_utf8(salvor.command(&["explain", "node", "node"]).stdout).unwrap();
+    let explained = salvor.command(&["explain", "node", "node"], 0).await;
     assert!(explained.contains("[eviction: Finished]") && explained.contains("NodeDown"), "{explained}");
 }
+
+/// The node comes back after any write: from then on no pod is failed, no volume is let go, and no taint is left.
+async fn a_node_that_returns_after_any_write_is_forced_no_further(site: Site) {
+    let stage = Stage::new(site).await;
+    let (mut forced, mut spared) = (0, 0);
+    for number in 1.. {
+        let (node, at) = (format!("node-{number}"), format!("after:{number}"));
+        stage.dead_node(&node, &["kubernetes.io/csi/disk.example.com^a"]).await;
+        let names: Vec<String> = (0..2).map(|i| format!("pod-{number}-{i}")).collect();
+        join_all(names.iter().map(|name| stage.pod(name, &node, json!({})))).await;
+        let first = stage.salvor("concurrency: {writes: 1}\n", &[("SALVOR_TEST_CRASH", &at)]);
+        taint(&stage.client, &node, "", &["NoSchedule"]).await;
+        let end = format!("record the Normal event Finished on node {node}");
+        let crashed = async {
+            tokio::select! {
+                code = first.program.exit_code() => code,
+                () = first.says(&end) => None,
+            }
+        };
+        // Without a crash there was no such write, and all have been seen.
+        if crashed.await.is_none() {
+            break;
+        }
+        stage.set_status(&node, json!({"conditions": [{"type": "Ready", "status": "True"}]})).await;
+        stage.lease(&node, 0, 3600).await;
+        let before = stage.nodes().get(&node).await.unwrap();
+        let of_node = ListParams::default().fields(&format!("spec.nodeName={node}"));
+        let alive: Vec<Pod> = stage.pods().list(&of_node).await.unwrap().items;
+        let alive: Vec<String> =
+            alive.iter().filter(|p| phase(p) == "Running").map(ResourceExt::name_any).collect();
+        (forced, spared) = (forced + names.len() - alive.len(), spared + alive.len());
+        let _second = stage.salvor("", &[]);
+        // The kubelet is there to end what it is asked to end.
+        let (nodes, pods) = (stage.nodes(), stage.pods());
+        let kubelet = async {
+            loop {
+                for pod in pods.list(&of_node).await.unwrap() {
+                    if pod.metadata.deletion_timestamp.is_some() {
+                        let now = DeleteParams::default().grace_period(0);
+                        // Somebody else may have been quicker.
+                        let _ = pods.delete(&pod.name_any(), &now).await;
+                    }
+                }
+                tokio::time::sleep(Duration::from_millis(50)).await;
+            }
+        };
+        let back = wait::never(
+            &pods,
+            &of_node,
+            "a pod on a Ready node is failed",
+            |pod| alive.contains(&pod.name_any()) && phase(pod) == "Failed",
+            wait::for_object(&nodes, &node, "no taint is left", |n| {
+                effects(n).is_empty() && progress(n).is_null()
+            }),
+        );
+        let back = tokio::select! {
+            back = back => back,
+            () = kubelet => unreachable!(),
+        };
+        assert_eq!(in_use(&back), in_use(&before), "{at}: a volume was let go under a living kubelet");
+        assert!(condition(&back, "ForceEviction").is_none_or(|(status, _)| status == "False"), "{at}");
+        stage.nodes().delete(&node, &DeleteParams::default()).await.unwrap();
+    }
+    assert!(forced > 4 && spared > 4, "{forced} were forced before the return, {spared} were not");
+}
+
+salvor_testkit::on_both!(
+    a_crash_between_any_two_writes_leads_to_the_same_end,
+    status_comes_before_the_delete_and_finalizers_and_late_pods_do_not_keep_it_open,
+    a_person_who_takes_the_taint_off_in_the_middle_stops_it,
+    a_toleration_runs_out_and_a_node_that_is_deleted_is_left_to_pod_gc,
+    a_new_pod_of_the_same_name_is_never_touched,
+    a_node_that_renews_its_lease_is_refused_whatever_its_taint_says,
+    a_zone_that_goes_down_at_once_is_held_and_said,
+    a_stateful_pod_waits_for_proof_and_a_trigger_of_others_is_left_alone,
+    a_volume_that_a_pod_on_the_node_still_needs_is_not_let_go,
+    noise_on_the_node_and_on_its_pods_does_not_keep_it_from_its_end,
+    when_the_leader_is_killed_in_the_middle_the_follower_finishes_it,
+    the_command_shows_asks_follows_and_says_where_the_work_went,
+    a_node_that_returns_after_any_write_is_forced_no_further,
+);

@@ -12,20 +12,20 @@ use kube::{
     Api, Client,
     api::{Patch, PatchParams, PostParams},
 };
-use salvor_testkit::{ControlPlane, wait};
+use salvor_testkit::{Plane, Site, wait};
 use serde::de::DeserializeOwned;
 use serde_json::{Value, json};
 
 use crate::stage::{Salvor, is_finished, salvor, taint};
 
 pub(crate) struct Stage {
-    pub(crate) plane: ControlPlane,
+    pub(crate) plane: Plane,
     pub(crate) client: Client,
 }
 
 impl Stage {
-    pub(crate) async fn new() -> Self {
-        let plane = ControlPlane::builder().start().await.unwrap();
+    pub(crate) async fn new(site: Site) -> Self {
+        let plane = site.api_server().await;
         let client = plane.admin().in_namespace("default").client("stage");
         Self { plane, client }
     }

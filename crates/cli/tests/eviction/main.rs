@@ -1,4 +1,4 @@
-//! The eviction of nodes by the built binary on a real control plane.
+//! The eviction of nodes by the built binary on a real control plane and on the embedded one.
 
 // A test that cannot set its stage has failed.
 #![allow(clippy::unwrap_used)]

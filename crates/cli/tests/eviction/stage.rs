@@ -1,6 +1,6 @@
 //! Nodes that die for one test, and `salvor run` beside them.
 
-use std::{path::Path, time::Duration};
+use std::{ops::Deref, path::Path, time::Duration};
 
 use k8s_openapi::api::{
     core::v1::{Node, Pod},
@@ -11,7 +11,7 @@ use kube::{
     Api, Client, ResourceExt,
     api::{ListParams, Patch, PatchParams},
 };
-use salvor_testkit::{Access, ControlPlane, Program, shared, wait};
+use salvor_testkit::{Access, Arena, Program, Site, wait};
 use serde_json::{Value, json};
 use tokio::sync::OnceCell;
 
@@ -46,16 +46,37 @@ pub(crate) fn salvor(access: &Access, configuration: &str, environment: &[(&str,
     Salvor { program, folder }
 }
 
-/// The shared control plane, and one Salvor for all tests on it: each test has nodes of its own.
-pub(crate) async fn shared_salvor() -> (&'static ControlPlane, &'static Salvor) {
+/// The Salvor of a test: its own, or one that all tests on the shared control plane have.
+pub(crate) enum Ours {
+    Shared(&'static Salvor),
+    Own(Salvor),
+}
+
+impl Deref for Ours {
+    type Target = Salvor;
+
+    fn deref(&self) -> &Salvor {
+        match self {
+            Self::Shared(salvor) => salvor,
+            Self::Own(salvor) => salvor,
+        }
+    }
+}
+
+/// A corner of a cluster with all controllers, and a Salvor that looks after it: each test has nodes of its own.
+pub(crate) async fn arena_with_salvor(site: Site, name: &str) -> (Arena<'static>, Ours) {
     static SALVOR: OnceCell<Salvor> = OnceCell::const_new();
-    let plane = shared().await;
     // Tests that run side by side lose more nodes than a brake would like.
     let configuration = format!(
         "brake: {{maxUnreachablePercent: 0}}\neviction: {{detachWarningAfter: 5s, triggers: [{{key: {UNPROVEN}}}]}}\n"
     );
-    let salvor = SALVOR.get_or_init(|| async { salvor(&plane.admin(), &configuration, &[]) }).await;
-    (plane, salvor)
+    let arena = site.arena(name).await;
+    let start = || salvor(&arena.admin(), &configuration, &[]);
+    let ours = match site {
+        Site::Real => Ours::Shared(SALVOR.get_or_init(|| async { start() }).await),
+        Site::Embedded => Ours::Own(start()),
+    };
+    (arena, ours)
 }
 
 impl Salvor {
@@ -69,21 +90,37 @@ impl Salvor {
         assert!(until.await.is_some(), "salvor never said {text:?}:\n{}", self.program.output());
     }
 
+    /// Waits until its metrics hold this line; polled, because a page is no watch.
+    pub(crate) async fn shows(&self, line: &str) {
+        self.says("salvor is running").await;
+        let output = self.program.output();
+        let started = output.lines().find(|l| l.contains("salvor is running")).unwrap();
+        let address = started.split("\"address\":\"").nth(1).unwrap().split('"').next().unwrap();
+        let mut page = String::new();
+        let until = wait::patience().until(async {
+            while !page.contains(&format!("\n{line}\n")) {
+                page = http_get(address, "/metrics").await;
+                tokio::time::sleep(Duration::from_millis(50)).await;
+            }
+        });
+        assert!(until.await.is_some(), "its metrics never held {line:?}");
+    }
+
     /// Lines of its log that hold all of these texts.
     pub(crate) fn count(&self, texts: &[&str]) -> usize {
         let output = self.program.output();
         output.lines().filter(|line| texts.iter().all(|text| line.contains(text))).count()
     }
 
-    /// Runs another command of the same binary against the same cluster, and waits for its end.
-    pub(crate) fn command(&self, arguments: &[&str]) -> std::process::Output {
-        let config = self.folder.path().join("config.yaml");
-        let mut command = std::process::Command::new(env!("CARGO_BIN_EXE_salvor"));
-        command.args(arguments).arg("--kubeconfig").arg(self.folder.path().join("kubeconfig"));
+    /// Runs another command of the same binary against the same cluster; what it said when it ended with this code.
+    pub(crate) async fn command(&self, arguments: &[&str], code: i32) -> String {
+        let mut all: Vec<String> = arguments.iter().map(ToString::to_string).collect();
         if arguments[0] == "explain" {
-            command.arg("--config").arg(config);
+            all.push(format!("--config={}", self.folder.path().join("config.yaml").display()));
         }
-        command.output().unwrap()
+        let program = self.spawn(&all);
+        assert_eq!(program.exit_code().await, Some(code), "{arguments:?}: {}", program.output());
+        program.output()
     }
 
     /// Starts another command of the same binary against the same cluster.
@@ -92,6 +129,16 @@ impl Salvor {
         let arguments = arguments.iter().cloned().chain([kubeconfig]);
         Program::start(Path::new(env!("CARGO_BIN_EXE_salvor")), arguments, &[])
     }
+}
+
+async fn http_get(address: &str, path: &str) -> String {
+    use tokio::io::{AsyncReadExt, AsyncWriteExt};
+    let mut stream = tokio::net::TcpStream::connect(address).await.unwrap();
+    let request = format!("GET {path} HTTP/1.0\r\nHost: salvor\r\n\r\n");
+    stream.write_all(request.as_bytes()).await.unwrap();
+    let mut answer = String::new();
+    stream.read_to_string(&mut answer).await.unwrap();
+    answer
 }
 
 pub(crate) async fn taint(client: &Client, node: &str, value: &str, effects: &[&str]) {

@@ -12,20 +12,18 @@ use kube::{
 };
 use salvor_nodes::{Fault, Storage, StorageFault};
 use salvor_testkit::{
-    arena, wait,
+    Site, wait,
     workloads::{PodShape, deployment, stateful_set},
 };
 
 use crate::stage::{
-    UNPROVEN, attachments_to, condition, effects, is_finished, is_ready, is_running, node_of, progress,
-    shared_salvor, taint, taint_with,
+    UNPROVEN, arena_with_salvor, attachments_to, condition, effects, is_finished, is_ready, is_running,
+    node_of, progress, taint, taint_with,
 };
 
 /// Scenario 1, and what it is all for: a StatefulSet with a volume on a machine that is off.
-#[tokio::test]
-async fn a_stateful_set_on_a_dead_machine_runs_elsewhere_with_its_volume() {
-    let (_, _salvor) = shared_salvor().await;
-    let arena = arena("scenario-1").await;
+async fn a_stateful_set_on_a_dead_machine_runs_elsewhere_with_its_volume(site: Site) {
+    let (arena, _salvor) = arena_with_salvor(site, "scenario-1").await;
     let fleet = arena.fleet(3).await;
     let client = arena.client();
     let storage = Storage::start(client.clone(), &format!("{}.csi", arena.zone())).await.unwrap();
@@ -77,10 +75,8 @@ async fn a_stateful_set_on_a_dead_machine_runs_elsewhere_with_its_volume() {
 }
 
 /// Scenario 2: the machine starts again, but its network does not.
-#[tokio::test]
-async fn a_machine_that_starts_cut_off_starts_nothing_that_was_evicted() {
-    let (_, _salvor) = shared_salvor().await;
-    let arena = arena("scenario-2").await;
+async fn a_machine_that_starts_cut_off_starts_nothing_that_was_evicted(site: Site) {
+    let (arena, _salvor) = arena_with_salvor(site, "scenario-2").await;
     let fleet = arena.fleet(3).await;
     let client = arena.client();
     let storage = Storage::start(client.clone(), &format!("{}.csi", arena.zone())).await.unwrap();
@@ -106,10 +102,8 @@ async fn a_machine_that_starts_cut_off_starts_nothing_that_was_evicted() {
 }
 
 /// Scenario 3: the node is back before anybody looks.
-#[tokio::test]
-async fn a_ready_node_loses_the_taint_and_nothing_else() {
-    let (_, salvor) = shared_salvor().await;
-    let arena = arena("scenario-3").await;
+async fn a_ready_node_loses_the_taint_and_nothing_else(site: Site) {
+    let (arena, salvor) = arena_with_salvor(site, "scenario-3").await;
     let _fleet = arena.fleet(2).await;
     let client = arena.client();
     let nodes: Api<Node> = Api::all(client.clone());
@@ -143,10 +137,8 @@ async fn a_ready_node_loses_the_taint_and_nothing_else() {
 }
 
 /// The node comes back in the middle: nothing is forced any more, what is left ends gracefully, and the taint goes.
-#[tokio::test]
-async fn a_node_that_returns_in_the_middle_is_emptied_by_its_own_kubelet() {
-    let (_, salvor) = shared_salvor().await;
-    let arena = arena("returns").await;
+async fn a_node_that_returns_in_the_middle_is_emptied_by_its_own_kubelet(site: Site) {
+    let (arena, salvor) = arena_with_salvor(site, "returns").await;
     let fleet = arena.fleet(3).await;
     let client = arena.client();
     let storage = Storage::start(client.clone(), &format!("{}.csi", arena.zone())).await.unwrap();
@@ -179,10 +171,8 @@ async fn a_node_that_returns_in_the_middle_is_emptied_by_its_own_kubelet() {
 }
 
 /// A machine that was only cut off comes back with a container that nobody could prove dead: it ends with its own grace.
-#[tokio::test]
-async fn a_pod_that_is_left_when_the_node_returns_ends_with_its_own_grace() {
-    let (_, _salvor) = shared_salvor().await;
-    let arena = arena("gently").await;
+async fn a_pod_that_is_left_when_the_node_returns_ends_with_its_own_grace(site: Site) {
+    let (arena, _salvor) = arena_with_salvor(site, "gently").await;
     let fleet = arena.fleet(3).await;
     let client = arena.client();
     let storage = Storage::start(client.clone(), &format!("{}.csi", arena.zone())).await.unwrap();
@@ -210,3 +200,11 @@ async fn a_pod_that_is_left_when_the_node_returns_ends_with_its_own_grace() {
     assert_eq!(fleet.truth().overlaps(fleet.clock().now()), []);
     storage.stop().await;
 }
+
+salvor_testkit::on_both!(
+    a_stateful_set_on_a_dead_machine_runs_elsewhere_with_its_volume,
+    a_machine_that_starts_cut_off_starts_nothing_that_was_evicted,
+    a_ready_node_loses_the_taint_and_nothing_else,
+    a_node_that_returns_in_the_middle_is_emptied_by_its_own_kubelet,
+    a_pod_that_is_left_when_the_node_returns_ends_with_its_own_grace,
+);

@@ -79,7 +79,7 @@ async fn a_success_policy_that_asks_for_everything_is_none() {
             "FailureTarget(FailedIndexes) Failed(FailedIndexes)",
         ),
     ] {
-        let spec = with(json!({"parallelism": 2, "completions": 2, "completionMode": "Indexed"}), more);
+        let spec = with(json!({"parallelism": 2, "completions": 2, "completionMode": "Indexed"}), &more);
         stage.job(name, spec).await;
         stage.counts(name, "A2 R0 S0 F0 T0").await;
         stage.end(&stage.alive_at(name, 0).await, code).await;
@@ -97,7 +97,7 @@ async fn limits_of_indexes_go_with_those_of_the_job() {
     let stage = Stage::new("per-index-more").await;
     let indexed =
         json!({"parallelism": 3, "completions": 3, "completionMode": "Indexed", "backoffLimitPerIndex": 2});
-    stage.job("global", with(indexed.clone(), json!({"backoffLimit": 2}))).await;
+    stage.job("global", with(indexed.clone(), &json!({"backoffLimit": 2}))).await;
     for failures in 0..3 {
         stage.counts("global", &format!("A3 R0 S0 F{failures} T0")).await;
         stage.end(&stage.alive_at("global", failures).await, 1).await;
@@ -110,7 +110,7 @@ async fn limits_of_indexes_go_with_those_of_the_job() {
         {"action": "Ignore", "onPodConditions": [{"type": "DisruptionTarget", "status": "True"}]},
         {"action": "FailIndex", "onExitCodes": {"operator": "In", "values": [13]}},
     ]});
-    stage.job("rule", with(indexed, json!({ "podFailurePolicy": rule }))).await;
+    stage.job("rule", with(indexed, &json!({ "podFailurePolicy": rule }))).await;
     stage.counts("rule", "A3 R0 S0 F0 T0").await;
     stage.end(&stage.alive_at("rule", 0).await, 13).await;
     let job = stage.counts("rule", "A2 R0 S0 F1 T0").await;
@@ -132,7 +132,7 @@ async fn limits_of_indexes_go_with_those_of_the_job() {
     assert_eq!(counts(&job), "A0 R0 S2 F1 T0");
 }
 
-fn with(mut spec: Value, more: Value) -> Value {
+fn with(mut spec: Value, more: &Value) -> Value {
     for (key, value) in more.as_object().unwrap() {
         spec[key] = value.clone();
     }
@@ -145,7 +145,7 @@ async fn every_index_has_its_own_limit() {
     let stage = Stage::new("per-index").await;
     let spec = |more: Value| {
         let spec = json!({"parallelism": 3, "completions": 3, "completionMode": "Indexed", "backoffLimitPerIndex": 1});
-        with(spec, more)
+        with(spec, &more)
     };
     stage.job("pi", spec(json!({}))).await;
     stage.counts("pi", "A3 R0 S0 F0 T0").await;

@@ -57,3 +57,13 @@ pub(crate) fn failure_policy(policy: &Value) -> String {
 pub(crate) fn uncounted_pods(uncounted: &Value) -> String {
     format!(r#"{{"Succeeded":{},"Failed":{}}}"#, field(uncounted, "succeeded"), field(uncounted, "failed"))
 }
+
+pub(crate) fn budget_spec(spec: &Value) -> String {
+    format!(
+        r#"{{"MinAvailable":{},"Selector":{},"MaxUnavailable":{},"UnhealthyPodEvictionPolicy":{}}}"#,
+        field(spec, "minAvailable"),
+        field(spec, "selector"),
+        field(spec, "maxUnavailable"),
+        field(spec, "unhealthyPodEvictionPolicy")
+    )
+}

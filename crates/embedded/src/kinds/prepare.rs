@@ -115,13 +115,15 @@ pub(crate) fn update(resource: &Resource, current: &Value, new: &mut Value) {
                 }
             }
         }
-        ("batch", "Job") => {
+        ("", "Pod") => {
+            tolerate_node_failure(new);
             let spec = object_at(new, "spec");
-            if let (false, Some(kept)) = (spec.contains_key("selector"), current.pointer("/spec/selector")) {
-                spec.insert("selector".to_owned(), kept.clone());
+            for key in ["priority", "preemptionPolicy"] {
+                if let (false, Some(kept)) = (spec.contains_key(key), current["spec"].get(key)) {
+                    spec.insert(key.to_owned(), kept.clone());
+                }
             }
         }
-        ("", "Pod") => tolerate_node_failure(new),
         _ => {}
     }
 }

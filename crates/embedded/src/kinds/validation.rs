@@ -2,7 +2,8 @@
 
 use serde_json::{Value, json};
 
-use super::{job, job_status};
+use super::{go, job, job_status};
+use crate::custom;
 use crate::metadata::{check_maps, is_subdomain, label_value_problem, qualified_name_problem};
 use crate::object;
 use crate::selectors::Labels;
@@ -14,7 +15,13 @@ const POD_UPDATE: &str = "pod updates may not change fields other than `spec.con
 
 /// What a client is told beside the answer when it creates or changes an object of a built-in kind.
 pub(crate) fn warnings(resource: &Resource, value: &Value) -> Vec<String> {
-    if resource.is("batch", "Job") { job::warnings(value) } else { Vec::new() }
+    if resource.is("batch", "Job") {
+        job::warnings(value)
+    } else if resource.is_definition() {
+        custom::warnings(value)
+    } else {
+        Vec::new()
+    }
 }
 
 /// Checks a new object of a built-in kind.
@@ -568,8 +575,9 @@ fn budget(value: &Value) -> Vec<Cause> {
     let mut causes = Vec::new();
     let (min, max) = (value.pointer("/spec/minAvailable"), value.pointer("/spec/maxUnavailable"));
     if min.is_some() && max.is_some() {
-        let shown = value.get("spec").unwrap_or(&Value::Null);
-        causes.push(Cause::invalid("spec", shown, "minAvailable and maxUnavailable cannot be both set"));
+        let shown = go::budget_spec(value.get("spec").unwrap_or(&Value::Null));
+        let why = "minAvailable and maxUnavailable cannot be both set";
+        causes.push(Cause::invalid_text("spec", &shown, why));
     }
     for (key, field) in [("minAvailable", min), ("maxUnavailable", max)] {
         match field {

@@ -239,13 +239,13 @@ impl Note {
         let at = object::time(now);
         let about = &self.about;
         let name = format!("{}.{:016x}", about.name, self.fingerprint(now));
-        json!({
+        let mut body = json!({
             "apiVersion": "v1",
             "kind": "Event",
             "metadata": { "name": name, "namespace": namespace },
             "involvedObject": {
                 "apiVersion": about.kind.api_version(), "kind": about.kind.name(),
-                "namespace": about.namespace, "name": about.name, "uid": about.uid,
+                "namespace": about.namespace, "name": about.name,
             },
             "reason": self.reason,
             "message": self.message,
@@ -256,13 +256,18 @@ impl Note {
             "firstTimestamp": at,
             "lastTimestamp": at,
             "count": 1,
-        })
+        });
+        if !about.uid.is_empty() {
+            body["involvedObject"]["uid"] = json!(about.uid);
+        }
+        body
     }
 
     /// FNV-1a: a name that two different events never share, and that one seed always gives again.
     fn fingerprint(&self, now: Timestamp) -> u64 {
         let time = now.as_nanosecond().to_le_bytes();
-        let texts = [self.about.uid.as_bytes(), self.reason.as_bytes(), self.message.as_bytes(), &time];
+        let about = format!("{}/{}/{}", self.about.namespace, self.about.name, self.about.uid);
+        let texts = [about.as_bytes(), self.reason.as_bytes(), self.message.as_bytes(), &time];
         let bytes = texts.into_iter().flatten();
         bytes.fold(0xcbf2_9ce4_8422_2325, |hash, &byte| {
             (hash ^ u64::from(byte)).wrapping_mul(0x0000_0100_0000_01b3)

@@ -313,13 +313,14 @@ fn status(deployment: &Workload, sets: &Sets<'_>, now: Timestamp) -> (Value, Opt
         .iter()
         .zip([total, updated, available])
         .any(|(field, now)| number(&deployment.status, field) != now);
+    let gave_up = known.is_some_and(|known| known["reason"] == json!("ProgressDeadlineExceeded"));
     let since = known.and_then(|known| known["lastUpdateTime"].as_str()).and_then(|text| text.parse().ok());
     let since: Timestamp = since.filter(|_| !moved).unwrap_or(now);
     let deadline = deployment.spec["progressDeadlineSeconds"].as_i64().filter(|s| *s < i64::from(i32::MAX));
     let deadline = deadline.map(|seconds| since + SignedDuration::from_secs(seconds));
     let progressing = if complete {
         ("True", "NewReplicaSetAvailable", format!("ReplicaSet \"{name}\" has successfully progressed."))
-    } else if deadline.is_some_and(|deadline| deadline <= now) {
+    } else if deadline.is_some_and(|deadline| deadline <= now) || (gave_up && !moved) {
         ("False", "ProgressDeadlineExceeded", format!("ReplicaSet \"{name}\" has timed out progressing."))
     } else {
         ("True", "ReplicaSetUpdated", format!("ReplicaSet \"{name}\" is progressing."))

@@ -162,7 +162,7 @@ pub struct ControlLoops {
 impl ControlLoops {
     /// Starts the loops on the current tokio runtime. `now` is the time in the cluster; it must pass as tokio's does.
     pub fn start(
-        client: Client,
+        client: &Client,
         now: impl Fn() -> Timestamp + Send + Sync + 'static,
         options: &LoopOptions,
     ) -> Self {

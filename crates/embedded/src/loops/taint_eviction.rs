@@ -130,7 +130,8 @@ impl TaintEviction {
 fn evict(pod: &Pod, now: Timestamp) -> Vec<Call> {
     let of = Ref::to(Kind::Pod, pod);
     let note = Note {
-        about: of.clone(),
+        // As kube-controller-manager has it: by name only.
+        about: Ref { uid: String::new(), ..of.clone() },
         component: COMPONENT,
         severity: "Normal",
         reason: "TaintManagerEviction",

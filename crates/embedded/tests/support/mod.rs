@@ -2,6 +2,7 @@
 
 pub(crate) mod compare;
 pub(crate) mod differences;
+pub(crate) mod generator;
 pub(crate) mod player;
 pub(crate) mod transcript;
 

@@ -196,6 +196,8 @@ async fn read_events(body: Body, count: usize) -> Value {
             break;
         }
     }
-    let lines = String::from_utf8(text).unwrap();
-    lines.lines().map(|line| serde_json::from_str::<Value>(line).unwrap()).collect()
+    let text = String::from_utf8(text).unwrap();
+    // Behind the last event that is wanted, the next may have begun.
+    let wanted = if count == 0 { usize::MAX } else { count };
+    text.lines().take(wanted).map(|line| serde_json::from_str::<Value>(line).unwrap()).collect()
 }

@@ -34,7 +34,7 @@ pub(crate) struct Transcript {
 }
 
 /// One request and what to look at in the answer.
-#[derive(Debug, Deserialize)]
+#[derive(Debug, Clone, Deserialize)]
 #[serde(deny_unknown_fields)]
 pub(crate) struct Step {
     /// `METHOD path`. `{ns}` is the transcript's namespace, `{name.uid}` something kept from an earlier answer.

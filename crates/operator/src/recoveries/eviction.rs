@@ -2,7 +2,7 @@
 //! Leases and their attached volumes. Whatever changes on such a node wakes it; what its pods' verdicts rest on wakes them.
 
 use std::{
-    collections::{BTreeMap, BTreeSet, HashMap},
+    collections::{BTreeMap, BTreeSet},
     fmt,
     sync::Arc,
 };
@@ -20,24 +20,27 @@ use salvor_recovery::{
     },
     zombie::Ready,
 };
-use serde::Deserialize;
-use tokio::sync::{mpsc, watch};
+use tokio::sync::mpsc;
 
 use self::{
-    close_up::CloseUps,
-    wire::{AttachmentWire, Attachments, NodeWire, Nodes, PodWire, SeenNode, is_unreachable},
+    close_up::{CloseUps, Wanted},
+    look::Inquiry,
+    wire::{Attachments, NodeWire, Nodes, SeenNode},
 };
 use crate::{
     executor::Written,
-    live::{self, NodeLease},
+    live::NodeLease,
     looks::Looks,
     metrics::Metrics,
-    recovery::{Feed, Known, LiveInquiry, Recovery, Refused, View, relay},
+    recovery::{Feed, Recovery, Refused, View, relay},
     watch::{Change, Project, Target, WatchHealth, follow},
 };
 
 mod close_up;
+mod look;
 mod wire;
+
+pub(crate) use look::{read_attachments, read_lease, read_node, read_pod, read_pods, read_zone};
 
 const NODES: Target = Target { resource: "eviction nodes", path: "/api/v1/nodes", field_selector: None };
 const ATTACHMENTS: Target = Target {
@@ -132,7 +135,7 @@ struct Subjected {
     view: NodeView,
     /// Tells this look at its pods from an earlier one.
     number: u64,
-    pods: HashMap<String, PodView>,
+    pods: BTreeMap<String, PodView>,
     pods_listed: bool,
     /// When its Lease was last renewed, as read.
     renewed: Option<Timestamp>,
@@ -175,9 +178,9 @@ pub(crate) struct Evictions {
     counted: BTreeMap<String, Counted>,
     nodes_listed: bool,
     nodes: BTreeMap<String, Subjected>,
-    attachments: HashMap<String, AttachmentView>,
+    attachments: BTreeMap<String, AttachmentView>,
     attachments_listed: bool,
-    close_ups: watch::Sender<CloseUps>,
+    close_ups: Wanted,
     looks: Looks<NodeView>,
     next_number: u64,
 }
@@ -191,9 +194,9 @@ impl Evictions {
             counted: BTreeMap::new(),
             nodes_listed: false,
             nodes: BTreeMap::new(),
-            attachments: HashMap::new(),
+            attachments: BTreeMap::new(),
             attachments_listed: false,
-            close_ups: watch::Sender::default(),
+            close_ups: Wanted::default(),
             looks: Looks::default(),
             next_number: 0,
         }
@@ -233,7 +236,7 @@ impl Evictions {
                 let new = Subjected {
                     view,
                     number: self.next_number,
-                    pods: HashMap::new(),
+                    pods: BTreeMap::new(),
                     pods_listed: false,
                     renewed: None,
                     woken_for: None,
@@ -275,11 +278,7 @@ impl Evictions {
             pods: self.nodes.iter().map(|(name, n)| (name.clone(), n.number)).collect(),
             leases: self.nodes.values().filter(matters).map(|n| n.view.node.name.clone()).collect(),
         };
-        self.close_ups.send_if_modified(|now| {
-            let differs = *now != wanted;
-            *now = wanted;
-            differs
-        });
+        self.close_ups.set(wanted);
     }
 
     fn take_in_lease(&mut self, name: &str, lease: Option<NodeLease>, now: Timestamp) -> Vec<Subject> {
@@ -449,7 +448,7 @@ impl Recovery for Evictions {
         let node_watch = follow(client.clone(), NODES, Nodes(self.policy.clone()), nodes.clone(), node_tx);
         let attachment_watch =
             follow(client.clone(), ATTACHMENTS, Attachments, attachments.clone(), attachment_tx);
-        let close_ups = close_up::look(client.clone(), self.close_ups.subscribe(), news.clone());
+        let close_ups = close_up::look(client.clone(), self.close_ups.clone(), news.clone());
         let nodes_run = relay(node_watch, node_rx, news.clone(), News::Node);
         let nodes_run = async {
             tokio::join!(nodes_run, close_ups);
@@ -552,124 +551,6 @@ impl Recovery for Evictions {
     fn refused(&mut self, _: &Subject, _: &Action, _: &str, _: Timestamp) -> Refused {
         Refused::Waits
     }
-}
-
-/// A live question about a node or a pod.
-#[derive(Debug)]
-pub(crate) struct Inquiry {
-    subject: Subject,
-    /// The pod as it was judged.
-    pod: Option<PodView>,
-    /// The node as it was judged, and when its Lease was last renewed then.
-    known: Option<(NodeView, Option<Timestamp>)>,
-    attachments: Option<Vec<AttachmentView>>,
-    zone: NodeCounts,
-    policy: Arc<EvictionPolicy>,
-    looks: Looks<NodeView>,
-}
-
-impl Inquiry {
-    async fn node(&self, client: &Client, name: &str, now: Timestamp) -> kube::Result<Option<NodeView>> {
-        let Some(mut view) = read_node(client, name).await? else { return Ok(None) };
-        let lease = live::node_lease(client, name).await?;
-        let (before, renewed) = self.known.as_ref().map_or((Lease::Unread, None), |(v, r)| (v.lease, *r));
-        view.lease = seen(before, renewed, lease, now);
-        if let Some((known, _)) = self.known.as_ref().filter(|(known, _)| known.node == view.node) {
-            view.told = known.told.clone();
-        }
-        Ok(Some(view))
-    }
-}
-
-impl LiveInquiry for Inquiry {
-    type Why = Why;
-
-    async fn ask(
-        &self,
-        client: &Client,
-        known: Known<'_>,
-        now: Timestamp,
-    ) -> kube::Result<Option<Judgement<Why>>> {
-        match &self.subject {
-            Subject::Pod { node, uid, namespace, name } => {
-                let fresh = match known {
-                    Known::Guarded => self.pod.clone(),
-                    Known::Written(pod) => Some(parse::<PodWire>(pod)?.view()),
-                    Known::Nothing => read_pod(client, namespace, name).await?,
-                };
-                let Some(mut pod) = fresh.filter(|p| p.pod.uid == *uid) else { return Ok(None) };
-                pod.announced = self.pod.as_ref().is_some_and(|p| p.announced);
-                let node = self.looks.at(node, self.node(client, node, now)).await?;
-                Ok(Some(decide_pod(&pod, node.as_ref(), &self.policy, now).map_why(Why::Pod)))
-            }
-            Subject::Node { name } => {
-                let Some(node) = self.node(client, name, now).await? else { return Ok(None) };
-                // Before it has begun, and after it is finished, pods do not matter.
-                let under_way = node.progress.as_ref().is_some_and(|progress| progress.finished.is_none());
-                let pods = if under_way { read_pods(client, name).await? } else { Vec::new() };
-                let scene = Scene {
-                    node: &node,
-                    pods: Some(pods.iter().collect()),
-                    attachments: self.attachments.as_ref().map(|all| all.iter().collect()),
-                    zone: self.zone,
-                };
-                Ok(Some(decide_node(&scene, &self.policy, now).map_why(Why::Node)))
-            }
-        }
-    }
-}
-
-fn parse<'a, T: Deserialize<'a>>(text: &'a str) -> kube::Result<T> {
-    serde_json::from_str(text).map_err(kube::Error::SerdeError)
-}
-
-#[derive(Deserialize)]
-struct List<T> {
-    #[serde(default = "Vec::new")]
-    items: Vec<T>,
-}
-
-/// Reads a node live, without its Lease.
-pub(crate) async fn read_node(client: &Client, name: &str) -> kube::Result<Option<NodeView>> {
-    let text = live::get(client, &format!("/api/v1/nodes/{name}")).await?;
-    text.map(|text| Ok(parse::<NodeWire>(&text)?.view())).transpose()
-}
-
-/// Reads a pod live.
-pub(crate) async fn read_pod(client: &Client, namespace: &str, name: &str) -> kube::Result<Option<PodView>> {
-    let text = live::get(client, &format!("/api/v1/namespaces/{namespace}/pods/{name}")).await?;
-    text.map(|text| Ok(parse::<PodWire>(&text)?.view())).transpose()
-}
-
-/// Reads the pods of a node live.
-pub(crate) async fn read_pods(client: &Client, node: &str) -> kube::Result<Vec<PodView>> {
-    let path = format!("/api/v1/pods?fieldSelector=spec.nodeName%3D{node}");
-    let Some(text) = live::get(client, &path).await? else { return Ok(Vec::new()) };
-    Ok(parse::<List<PodWire>>(&text)?.items.into_iter().map(PodWire::view).collect())
-}
-
-/// Reads the volumes attached to a node live.
-pub(crate) async fn read_attachments(client: &Client, node: &str) -> kube::Result<Vec<AttachmentView>> {
-    let Some(text) = live::get(client, ATTACHMENTS.path).await? else { return Ok(Vec::new()) };
-    let all = parse::<List<AttachmentWire>>(&text)?.items.into_iter().map(AttachmentWire::view);
-    Ok(all.filter(|attachment| attachment.node == node).collect())
-}
-
-/// Counts the nodes of a zone live.
-pub(crate) async fn read_zone(client: &Client, zone: &str) -> kube::Result<NodeCounts> {
-    let Some(text) = live::get(client, NODES.path).await? else { return Ok(NodeCounts::default()) };
-    let all = parse::<List<NodeWire>>(&text)?.items.into_iter().map(NodeWire::view);
-    let mut counts = NodeCounts::default();
-    for node in all.filter(|node| node.zone == zone) {
-        counts.total += 1;
-        counts.unreachable += u32::from(is_unreachable(&node));
-    }
-    Ok(counts)
-}
-
-/// What a node's Lease says to somebody who sees it for the first time.
-pub(crate) async fn read_lease(client: &Client, node: &str, now: Timestamp) -> kube::Result<Lease> {
-    Ok(seen(Lease::Unread, None, live::node_lease(client, node).await?, now))
 }
 
 #[cfg(test)]

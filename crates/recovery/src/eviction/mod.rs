@@ -7,6 +7,7 @@
 mod policy;
 mod reasons;
 mod rules;
+mod seen;
 mod tolerations;
 mod views;
 mod writes;

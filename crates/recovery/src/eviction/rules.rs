@@ -12,6 +12,10 @@ use salvor_api::config::RemoveTaint;
 
 use super::policy::{EvictionPolicy, Request};
 use super::reasons::{NodeWhy, PodWhy};
+use super::seen::{
+    see_attached, see_end, see_known, see_lease, see_pods, see_progress, see_proof, see_ready, see_request,
+    see_taints, see_tolerance, see_volumes, see_waiting, see_zone,
+};
 use super::tolerations::Tolerance;
 use super::views::{AttachmentView, Claim, Lease, NodeView, Owner, PodView, Progress, Scene};
 use super::writes;
@@ -40,7 +44,7 @@ pub fn decide_node(scene: &Scene<'_>, policy: &EvictionPolicy, now: Timestamp) -
             Some(progress) if progress.finished.is_some() => {
                 take_back(ask, node, progress, request, policy, now)
             }
-            Some(progress) => go_on(ask, scene, progress, request, policy, now),
+            Some(progress) => go_on(ask, scene, progress, request.as_ref(), policy, now),
         }
     })
 }
@@ -105,15 +109,15 @@ fn go_on(
     ask: &mut Inquiry,
     scene: &Scene<'_>,
     progress: &Progress,
-    request: Option<Request>,
+    request: Option<&Request>,
     policy: &EvictionPolicy,
     now: Timestamp,
 ) -> Rules<NodeWhy> {
     let node = scene.node;
-    let stands = request.as_ref().filter(|_| node.no_execute().is_some());
+    let stands = request.filter(|_| node.no_execute().is_some());
     let request = ask
         .some("Do the taints still stand?", see_taints(node), stands)
-        .ok_or_else(|| writes::stop(node, progress, request.as_ref(), to_the_second(now)))?;
+        .ok_or_else(|| writes::stop(node, progress, request, to_the_second(now)))?;
     let pods = ask
         .some("Are its pods known?", see_pods(scene), scene.pods.as_deref())
         .ok_or(Ignore(NodeWhy::PodsUnread))?;
@@ -276,7 +280,7 @@ fn leave_to_the_kubelet(pod: &PodView, node: &NodeView) -> Verdict<PodWhy> {
 
 /// What becomes of a pod on a node that is being emptied and is silent.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
-enum Fate {
+pub(super) enum Fate {
     /// It has ended and is deleted; at most finalizers hold the object.
     Gone,
     /// It must go, now.
@@ -371,105 +375,13 @@ fn first_to_wait_for(fates: &[(&PodView, Fate)]) -> Option<Option<Timestamp>> {
     waited_for.then(|| times.min())
 }
 
-fn count(fates: &[(&PodView, Fate)], is: impl Fn(Fate) -> bool) -> usize {
+pub(super) fn count(fates: &[(&PodView, Fate)], is: impl Fn(Fate) -> bool) -> usize {
     fates.iter().filter(|(_, fate)| is(*fate)).count()
 }
 
-fn drivers(attached: &[&AttachmentView]) -> String {
+pub(super) fn drivers(attached: &[&AttachmentView]) -> String {
     let mut drivers: Vec<&str> = attached.iter().map(|a| a.driver.as_str()).collect();
     drivers.sort_unstable();
     drivers.dedup();
     drivers.join(", ")
-}
-
-// ---- what was seen, in words ----------------------------------------------------------------------
-
-fn see_request(request: Option<&Request>) -> String {
-    match request {
-        None => "none".into(),
-        Some(Request { taint, proof: true }) => format!("{taint}, which is proof that the machine is off"),
-        Some(Request { taint, proof: false }) => {
-            format!("{taint}, which is no proof that the machine is off")
-        }
-    }
-}
-
-fn see_ready(node: &NodeView) -> String {
-    format!("Ready is {:?}", node.ready)
-}
-
-fn see_lease(node: &NodeView, now: Timestamp) -> String {
-    format!("{}; it is {now}", node.lease)
-}
-
-fn see_zone(scene: &Scene<'_>) -> String {
-    let zone = if scene.node.zone.is_empty() { "no zone" } else { &scene.node.zone };
-    format!("{zone}: {} of {} nodes unreachable", scene.zone.unreachable, scene.zone.total)
-}
-
-fn see_taints(node: &NodeView) -> String {
-    let taints: Vec<String> = node.taints.iter().map(ToString::to_string).collect();
-    if taints.is_empty() { "no taints".into() } else { taints.join(", ") }
-}
-
-fn see_pods(scene: &Scene<'_>) -> String {
-    scene.pods.as_ref().map_or("not yet".into(), |pods| format!("{} pods", pods.len()))
-}
-
-fn see_known(scene: &Scene<'_>) -> &'static str {
-    if scene.attachments.is_some() { "yes" } else { "not yet" }
-}
-
-fn see_volumes(node: &NodeView, progress: &Progress) -> String {
-    let in_use = node.volumes_in_use.len();
-    match &progress.released {
-        Some(released) => format!("at {}; {in_use} in use since", released.at),
-        None => format!("{in_use} in use"),
-    }
-}
-
-fn see_waiting(fates: &[(&PodView, Fate)]) -> String {
-    let later = count(fates, |fate| matches!(fate, Fate::LeavesAt(_)));
-    let unproven = count(fates, |fate| fate == Fate::NeedsProof);
-    format!("{later} tolerate it for a while, {unproven} need proof that the machine is off")
-}
-
-fn see_attached(attached: &[&AttachmentView]) -> String {
-    if attached.is_empty() {
-        "none attached".into()
-    } else {
-        format!("{} attached by {}", attached.len(), drivers(attached))
-    }
-}
-
-fn see_progress(node: Option<&NodeView>) -> String {
-    match node.and_then(|node| node.progress.as_ref()) {
-        None => "no".into(),
-        Some(Progress { stopped: Some(at), .. }) => format!("stopped at {at}"),
-        Some(progress) => format!("since {}", progress.started),
-    }
-}
-
-fn see_tolerance(tolerance: Tolerance) -> String {
-    match tolerance {
-        Tolerance::None => "no toleration fits".into(),
-        Tolerance::Until(until) => format!("it does until {until}"),
-        Tolerance::Forever => "it does".into(),
-    }
-}
-
-fn see_end(pod: &PodView) -> String {
-    match pod.deletion {
-        None => pod.phase.to_string(),
-        Some(_) => format!("{}, being deleted", pod.phase),
-    }
-}
-
-fn see_proof(pod: &PodView, proof: bool) -> String {
-    let proof = if proof { "known to be off" } else { "not known to be off" };
-    match &pod.owner {
-        Owner::Nobody => format!("{proof}; nobody replaces the pod"),
-        Owner::StatefulSet => format!("{proof}; a StatefulSet's pod"),
-        Owner::Other(kind) => format!("{proof}; a {kind}'s pod"),
-    }
 }

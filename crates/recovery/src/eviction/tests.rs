@@ -1,5 +1,6 @@
 //! The rules as tables, beside the seed's scenarios, and as properties.
 
+mod model;
 mod nodes;
 mod pods;
 mod properties;

@@ -4,7 +4,9 @@
 
 mod crash_points;
 mod determinism;
+mod eviction;
 mod job_crash_points;
+mod job_faults;
 mod sources;
 mod stage;
 mod waits;

@@ -76,8 +76,9 @@ async fn a_lost_node_is_tainted_its_pods_are_marked_and_replaced_and_healing_end
     let events: Api<Event> = Api::default_namespaced(arena.client());
     wait::for_list(&events, &ListParams::default(), "people are told", |all| {
         let told = |reason: &str| {
-            all.iter()
-                .any(|e| e.reason.as_deref() == Some(reason) && e.involved_object.uid == victim.metadata.uid)
+            all.iter().any(|e| {
+                e.reason.as_deref() == Some(reason) && e.involved_object.name == victim.metadata.name
+            })
         };
         told("NodeNotReady") && told("TaintManagerEviction") && told("Scheduled")
     })

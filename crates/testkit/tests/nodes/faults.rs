@@ -327,7 +327,55 @@ fn index(pod: &Pod) -> Option<&String> {
     pod.annotations().get("batch.kubernetes.io/job-completion-index")
 }
 
+/// The kubelet's half of KEP-36: it starts with a heartbeat, and before it has read its Node, or while that is tainted, it
+/// starts only what tolerates an eviction, and static pods.
+async fn a_kubelet_that_starts_asks_its_node_which_pods_it_may_start(site: Site) {
+    let arena = site.arena("starts").await;
+    let fleet = arena.fleet(2).await;
+    let mut manifest = pod("proxy", &PodShape::new());
+    manifest.metadata.namespace = Some(arena.namespace().to_owned());
+    fleet.add([arena.node(2).with_static_pod(manifest)]).await.unwrap();
+    let (nodes, pods): (Api<Node>, Api<Pod>) =
+        (Api::all(arena.client()), Api::default_namespaced(arena.client()));
+    let node = arena.node_name(2);
+    wait::for_object(&nodes, &node, "it is ready", is_ready).await;
+    let evicted = "salvor.dev/force-eviction";
+    let all = ["node.kubernetes.io/unreachable", "node.kubernetes.io/not-ready", evicted];
+    let tolerating = |keys: &[&str]| {
+        let tolerations =
+            keys.iter().map(|key| json!({"key": key, "operator": "Exists"})).collect::<Vec<_>>();
+        PodShape::new().spec("nodeName", json!(node)).spec("tolerations", json!(tolerations))
+    };
+    for (name, keys) in [("plain", &all[..2]), ("tolerant", &all[..])] {
+        pods.create(&PostParams::default(), &pod(name, &tolerating(keys))).await.unwrap();
+        wait::for_object(&pods, name, "it runs", |p| condition(p, "Ready") == Some("True")).await;
+    }
+    let runs_of = |name: &str| fleet.truth().runs().iter().filter(|run| run.pod.starts_with(name)).count();
+    fleet.inject(&node, Fault::Crash).await.unwrap();
+    assert!(fleet.truth().running().iter().all(|run| run.node != node));
+
+    // Cut off, it cannot know what it may start.
+    fleet.boot_cut_off(&node).await.unwrap();
+    let started = wait::patience().until(async {
+        while runs_of("tolerant") < 2 || runs_of("proxy") < 2 {
+            tokio::time::sleep(std::time::Duration::from_millis(20)).await;
+        }
+    });
+    assert!(started.await.is_some(), "{:?}", fleet.truth().runs());
+    wait::for_object(&nodes, &node, "it is lost", |n| !is_ready(n)).await;
+    assert_eq!(runs_of("plain"), 1);
+
+    // Tainted, it refuses what does not tolerate that.
+    arena.kubectl().run(&["taint", "node", &node, &format!("{evicted}:NoExecute")]).await.unwrap();
+    fleet.heal(&node).await.unwrap();
+    wait::for_object(&nodes, &node, "it is ready", is_ready).await;
+    wait::for_absence(&pods, "plain").await;
+    assert_eq!(runs_of("plain"), 1, "it never started again");
+    assert!(fleet.truth().running().iter().any(|run| run.pod == "tolerant"));
+}
+
 salvor_testkit::on_both!(
+    a_kubelet_that_starts_asks_its_node_which_pods_it_may_start,
     a_returning_kubelet_refuses_what_does_not_tolerate_its_taints,
     a_pod_that_was_force_deleted_while_its_node_was_away_is_killed_when_it_returns,
     after_a_reboot_containers_start_again_or_are_reported_lost,

@@ -3,7 +3,8 @@
 //! All pods of a cluster are many, and all its Leases change all the time; of these nodes there are few.
 
 use std::{
-    collections::{BTreeMap, BTreeSet, HashMap},
+    collections::{BTreeMap, BTreeSet},
+    sync::{Arc, Mutex, MutexGuard, PoisonError},
     time::Duration,
 };
 
@@ -11,7 +12,7 @@ use futures::future::join_all;
 use kube::Client;
 use salvor_recovery::eviction::PodView;
 use tokio::{
-    sync::{mpsc, watch},
+    sync::{Notify, mpsc},
     task::{AbortHandle, JoinSet},
     time::MissedTickBehavior,
 };
@@ -34,15 +35,39 @@ pub(crate) struct CloseUps {
     pub(crate) leases: BTreeSet<String>,
 }
 
+/// What is wanted, as the recovery says and the looks follow. Clones share it.
+#[derive(Clone, Debug, Default)]
+pub(crate) struct Wanted(Arc<(Mutex<CloseUps>, Notify)>);
+
+impl Wanted {
+    /// Wants this from now on.
+    pub(crate) fn set(&self, wanted: CloseUps) {
+        let mut now = self.state();
+        if *now != wanted {
+            *now = wanted;
+            self.0.1.notify_one();
+        }
+    }
+
+    /// What is wanted now.
+    pub(crate) fn now(&self) -> CloseUps {
+        self.state().clone()
+    }
+
+    fn state(&self) -> MutexGuard<'_, CloseUps> {
+        self.0.0.lock().unwrap_or_else(PoisonError::into_inner)
+    }
+}
+
 /// Follows what is wanted until nobody listens any more.
-pub(crate) async fn look(client: Client, mut wanted: watch::Receiver<CloseUps>, news: mpsc::Sender<News>) {
+pub(crate) async fn look(client: Client, wanted: Wanted, news: mpsc::Sender<News>) {
     let mut watches = JoinSet::new();
-    let mut watched: HashMap<String, (u64, AbortHandle)> = HashMap::new();
+    let mut watched: BTreeMap<String, (u64, AbortHandle)> = BTreeMap::new();
     let mut read: BTreeSet<String> = BTreeSet::new();
     let mut period = tokio::time::interval(LEASE_PERIOD);
     period.set_missed_tick_behavior(MissedTickBehavior::Delay);
     loop {
-        let now_wanted = wanted.borrow_and_update().clone();
+        let now_wanted = wanted.now();
         watched.retain(|node, (number, watch)| {
             let stays = now_wanted.pods.get(node) == Some(number);
             if !stays {
@@ -61,7 +86,9 @@ pub(crate) async fn look(client: Client, mut wanted: watch::Receiver<CloseUps>, 
         read_leases(&client, unread, &news).await;
         read = now_wanted.leases;
         tokio::select! {
-            changed = wanted.changed() => if changed.is_err() { return },
+            biased;
+            () = news.closed() => return,
+            () = wanted.0.1.notified() => {}
             _ = period.tick() => read_leases(&client, read.iter().cloned().collect(), &news).await,
             // Only to take note of those that ended.
             Some(_) = watches.join_next(), if !watches.is_empty() => {}
@@ -86,6 +113,7 @@ async fn watch_pods(client: Client, node: String, number: u64, news: mpsc::Sende
         }
     };
     tokio::select! {
+        biased;
         () = watch => {}
         () = pass_on => {}
     }

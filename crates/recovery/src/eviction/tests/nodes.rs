@@ -356,8 +356,7 @@ fn the_taint_goes_when_the_node_is_back_or_at_once() {
     let finished =
         || NodeView { progress: Some(Progress { finished: Some(at(30)), ..started() }), ..begun("Finished") };
     let back = || NodeView { ready: Ready::True, lease: lease(100), ..finished() };
-    let at_once =
-        policy(&format!("{}", TRIGGERS.replace("{triggers", "{removeTaint: WhenEvicted, triggers")));
+    let at_once = policy(&TRIGGERS.replace("{triggers", "{removeTaint: WhenEvicted, triggers"));
     let judge = |node: &NodeView, policy: &EvictionPolicy| {
         let (pods, attachments) = (Some(vec![]), Some(vec![]));
         say(&decide_node(&Scene { node, pods, attachments, zone: NodeCounts::default() }, policy, at(101)))

@@ -1,0 +1,140 @@
+//! Second looks, and reads of single objects for those who ask.
+
+use std::sync::Arc;
+
+use jiff::Timestamp;
+use kube::Client;
+use salvor_recovery::{
+    Judgement,
+    brake::NodeCounts,
+    eviction::{AttachmentView, EvictionPolicy, Lease, NodeView, PodView, Scene, decide_node, decide_pod},
+};
+use serde::Deserialize;
+
+use super::{
+    ATTACHMENTS, NODES, Subject, Why, seen,
+    wire::{AttachmentWire, NodeWire, PodWire, is_unreachable},
+};
+use crate::{
+    live,
+    looks::Looks,
+    recovery::{Known, LiveInquiry},
+};
+
+/// A live question about a node or a pod.
+#[derive(Debug)]
+pub(crate) struct Inquiry {
+    pub(super) subject: Subject,
+    /// The pod as it was judged.
+    pub(super) pod: Option<PodView>,
+    /// The node as it was judged, and when its Lease was last renewed then.
+    pub(super) known: Option<(NodeView, Option<Timestamp>)>,
+    pub(super) attachments: Option<Vec<AttachmentView>>,
+    pub(super) zone: NodeCounts,
+    pub(super) policy: Arc<EvictionPolicy>,
+    pub(super) looks: Looks<NodeView>,
+}
+
+impl Inquiry {
+    async fn node(&self, client: &Client, name: &str, now: Timestamp) -> kube::Result<Option<NodeView>> {
+        let Some(mut view) = read_node(client, name).await? else { return Ok(None) };
+        let lease = live::node_lease(client, name).await?;
+        let (before, renewed) = self.known.as_ref().map_or((Lease::Unread, None), |(v, r)| (v.lease, *r));
+        view.lease = seen(before, renewed, lease, now);
+        if let Some((known, _)) = self.known.as_ref().filter(|(known, _)| known.node == view.node) {
+            view.told = known.told.clone();
+        }
+        Ok(Some(view))
+    }
+}
+
+impl LiveInquiry for Inquiry {
+    type Why = Why;
+
+    async fn ask(
+        &self,
+        client: &Client,
+        known: Known<'_>,
+        now: Timestamp,
+    ) -> kube::Result<Option<Judgement<Why>>> {
+        match &self.subject {
+            Subject::Pod { node, uid, namespace, name } => {
+                let fresh = match known {
+                    Known::Guarded => self.pod.clone(),
+                    Known::Written(pod) => Some(parse::<PodWire>(pod)?.view()),
+                    Known::Nothing => read_pod(client, namespace, name).await?,
+                };
+                let Some(mut pod) = fresh.filter(|p| p.pod.uid == *uid) else { return Ok(None) };
+                pod.announced = self.pod.as_ref().is_some_and(|p| p.announced);
+                let node = self.looks.at(node, self.node(client, node, now)).await?;
+                Ok(Some(decide_pod(&pod, node.as_ref(), &self.policy, now).map_why(Why::Pod)))
+            }
+            Subject::Node { name } => {
+                let Some(node) = self.node(client, name, now).await? else { return Ok(None) };
+                // Before it has begun, and after it is finished, pods do not matter.
+                let under_way = node.progress.as_ref().is_some_and(|progress| progress.finished.is_none());
+                let pods = if under_way { read_pods(client, name).await? } else { Vec::new() };
+                let scene = Scene {
+                    node: &node,
+                    pods: Some(pods.iter().collect()),
+                    attachments: self.attachments.as_ref().map(|all| all.iter().collect()),
+                    zone: self.zone,
+                };
+                Ok(Some(decide_node(&scene, &self.policy, now).map_why(Why::Node)))
+            }
+        }
+    }
+}
+
+fn parse<'a, T: Deserialize<'a>>(text: &'a str) -> kube::Result<T> {
+    serde_json::from_str(text).map_err(kube::Error::SerdeError)
+}
+
+#[derive(Deserialize)]
+struct List<T> {
+    #[serde(default = "Vec::new")]
+    items: Vec<T>,
+}
+
+/// Reads a node live, without its Lease.
+pub(crate) async fn read_node(client: &Client, name: &str) -> kube::Result<Option<NodeView>> {
+    let text = live::get(client, &format!("/api/v1/nodes/{name}")).await?;
+    text.map(|text| Ok(parse::<NodeWire>(&text)?.view())).transpose()
+}
+
+/// Reads a pod live.
+pub(crate) async fn read_pod(client: &Client, namespace: &str, name: &str) -> kube::Result<Option<PodView>> {
+    let text = live::get(client, &format!("/api/v1/namespaces/{namespace}/pods/{name}")).await?;
+    text.map(|text| Ok(parse::<PodWire>(&text)?.view())).transpose()
+}
+
+/// Reads the pods of a node live.
+pub(crate) async fn read_pods(client: &Client, node: &str) -> kube::Result<Vec<PodView>> {
+    let path = format!("/api/v1/pods?fieldSelector=spec.nodeName%3D{node}");
+    let Some(text) = live::get(client, &path).await? else { return Ok(Vec::new()) };
+    Ok(parse::<List<PodWire>>(&text)?.items.into_iter().map(PodWire::view).collect())
+}
+
+/// Reads the volumes attached to a node live.
+pub(crate) async fn read_attachments(client: &Client, node: &str) -> kube::Result<Vec<AttachmentView>> {
+    let Some(text) = live::get(client, ATTACHMENTS.path).await? else { return Ok(Vec::new()) };
+    let all = parse::<List<AttachmentWire>>(&text)?.items.into_iter().map(AttachmentWire::view);
+    Ok(all.filter(|attachment| attachment.node == node).collect())
+}
+
+/// Counts the nodes of a zone live.
+pub(crate) async fn read_zone(client: &Client, zone: &str) -> kube::Result<NodeCounts> {
+    let Some(text) = live::get(client, NODES.path).await? else { return Ok(NodeCounts::default()) };
+    let all = parse::<List<NodeWire>>(&text)?.items.into_iter().map(NodeWire::view);
+    let mut counts = NodeCounts::default();
+    for node in all.filter(|node| node.zone == zone) {
+        counts.total += 1;
+        counts.unreachable += u32::from(is_unreachable(&node));
+    }
+    Ok(counts)
+}
+
+/// What a node's Lease says to somebody who sees it for the first time.
+pub(crate) async fn read_lease(client: &Client, node: &str, now: Timestamp) -> kube::Result<Lease> {
+    Ok(seen(Lease::Unread, None, live::node_lease(client, node).await?, now))
+}

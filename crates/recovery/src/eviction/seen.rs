@@ -1,0 +1,98 @@
+//! What the rules saw, in words.
+
+use jiff::Timestamp;
+
+use super::policy::Request;
+use super::rules::{Fate, count, drivers};
+use super::tolerations::Tolerance;
+use super::views::{AttachmentView, NodeView, Owner, PodView, Progress, Scene};
+
+pub(super) fn see_request(request: Option<&Request>) -> String {
+    match request {
+        None => "none".into(),
+        Some(Request { taint, proof: true }) => format!("{taint}, which is proof that the machine is off"),
+        Some(Request { taint, proof: false }) => {
+            format!("{taint}, which is no proof that the machine is off")
+        }
+    }
+}
+
+pub(super) fn see_ready(node: &NodeView) -> String {
+    format!("Ready is {:?}", node.ready)
+}
+
+pub(super) fn see_lease(node: &NodeView, now: Timestamp) -> String {
+    format!("{}; it is {now}", node.lease)
+}
+
+pub(super) fn see_zone(scene: &Scene<'_>) -> String {
+    let zone = if scene.node.zone.is_empty() { "no zone" } else { &scene.node.zone };
+    format!("{zone}: {} of {} nodes unreachable", scene.zone.unreachable, scene.zone.total)
+}
+
+pub(super) fn see_taints(node: &NodeView) -> String {
+    let taints: Vec<String> = node.taints.iter().map(ToString::to_string).collect();
+    if taints.is_empty() { "no taints".into() } else { taints.join(", ") }
+}
+
+pub(super) fn see_pods(scene: &Scene<'_>) -> String {
+    scene.pods.as_ref().map_or("not yet".into(), |pods| format!("{} pods", pods.len()))
+}
+
+pub(super) fn see_known(scene: &Scene<'_>) -> &'static str {
+    if scene.attachments.is_some() { "yes" } else { "not yet" }
+}
+
+pub(super) fn see_volumes(node: &NodeView, progress: &Progress) -> String {
+    let in_use = node.volumes_in_use.len();
+    match &progress.released {
+        Some(released) => format!("at {}; {in_use} in use since", released.at),
+        None => format!("{in_use} in use"),
+    }
+}
+
+pub(super) fn see_waiting(fates: &[(&PodView, Fate)]) -> String {
+    let later = count(fates, |fate| matches!(fate, Fate::LeavesAt(_)));
+    let unproven = count(fates, |fate| fate == Fate::NeedsProof);
+    format!("{later} tolerate it for a while, {unproven} need proof that the machine is off")
+}
+
+pub(super) fn see_attached(attached: &[&AttachmentView]) -> String {
+    if attached.is_empty() {
+        "none attached".into()
+    } else {
+        format!("{} attached by {}", attached.len(), drivers(attached))
+    }
+}
+
+pub(super) fn see_progress(node: Option<&NodeView>) -> String {
+    match node.and_then(|node| node.progress.as_ref()) {
+        None => "no".into(),
+        Some(Progress { stopped: Some(at), .. }) => format!("stopped at {at}"),
+        Some(progress) => format!("since {}", progress.started),
+    }
+}
+
+pub(super) fn see_tolerance(tolerance: Tolerance) -> String {
+    match tolerance {
+        Tolerance::None => "no toleration fits".into(),
+        Tolerance::Until(until) => format!("it does until {until}"),
+        Tolerance::Forever => "it does".into(),
+    }
+}
+
+pub(super) fn see_end(pod: &PodView) -> String {
+    match pod.deletion {
+        None => pod.phase.to_string(),
+        Some(_) => format!("{}, being deleted", pod.phase),
+    }
+}
+
+pub(super) fn see_proof(pod: &PodView, proof: bool) -> String {
+    let proof = if proof { "known to be off" } else { "not known to be off" };
+    match &pod.owner {
+        Owner::Nobody => format!("{proof}; nobody replaces the pod"),
+        Owner::StatefulSet => format!("{proof}; a StatefulSet's pod"),
+        Owner::Other(kind) => format!("{proof}; a {kind}'s pod"),
+    }
+}

@@ -1,0 +1,284 @@
+//! Whole evictions in a model of a cluster, with the node returning and falling silent between any two writes.
+
+use proptest::prelude::*;
+
+use super::*;
+use crate::Action;
+
+/// A node with its pods and volumes, the attach/detach controller, and a kubelet that is there or not.
+struct Model {
+    node: NodeView,
+    pods: Vec<PodView>,
+    attachments: Vec<AttachmentView>,
+    policy: EvictionPolicy,
+    now: i64,
+    revision: u64,
+    writes: usize,
+    /// The writes before which the node returns, or falls silent again.
+    turns: Vec<usize>,
+    /// What was written while the node was alive and must not have been.
+    harm: Vec<String>,
+}
+
+impl Model {
+    fn new(pods: Vec<PodView>, turns: Vec<usize>) -> Self {
+        let claims = pods.iter().flat_map(|pod| pod.claims.clone());
+        let volumes: Vec<String> = claims.map(|claim| claim.name).collect();
+        Self {
+            node: NodeView { volumes_in_use: volumes.clone(), ..node() },
+            pods,
+            attachments: volumes.iter().map(|volume| attachment(volume)).collect(),
+            policy: policy(""),
+            now: 0,
+            revision: 10,
+            writes: 0,
+            turns,
+            harm: Vec::new(),
+        }
+    }
+
+    fn is_alive(&self) -> bool {
+        self.node.ready == Ready::True
+    }
+
+    fn turn(&mut self) {
+        if self.is_alive() {
+            self.node.ready = Ready::Unknown;
+            self.node.lease = lease(-600);
+        } else {
+            self.node.ready = Ready::True;
+        }
+        self.touch();
+    }
+
+    fn touch(&mut self) {
+        self.revision += 1;
+        self.node.resource_version = self.revision.to_string();
+        if self.is_alive() {
+            let lasts = SignedDuration::from_secs(40);
+            self.node.lease = Lease::Renewed { heard: at(self.now), lasts, moves: true };
+        }
+    }
+
+    fn verdicts(&self) -> Vec<Vec<Action>> {
+        let scene = Scene {
+            node: &self.node,
+            pods: Some(self.pods.iter().collect()),
+            attachments: Some(self.attachments.iter().collect()),
+            zone: NodeCounts::default(),
+        };
+        let of_node = decide_node(&scene, &self.policy, at(self.now));
+        let of_pods =
+            self.pods.iter().map(|pod| decide_pod(pod, Some(&self.node), &self.policy, at(self.now)));
+        let mut all = vec![of_node.verdict.actions().to_vec()];
+        all.extend(of_pods.map(|judgement| judgement.verdict.actions().to_vec()));
+        all
+    }
+
+    /// Carries out one verdict as the engine does: each step after a second look, and if its guard still holds.
+    fn carry_out(&mut self, actions: Vec<Action>) {
+        for action in actions {
+            if self.turns.contains(&self.writes) {
+                self.turns.retain(|turn| *turn != self.writes);
+                self.turn();
+            }
+            let again: Vec<Action> = self.verdicts().into_iter().flatten().collect();
+            let still = again.iter().any(|other| other.is_same_step(&action));
+            if action.needs_a_second_look() && !still {
+                return;
+            }
+            self.writes += 1;
+            if !self.write(action) {
+                return;
+            }
+            self.react();
+        }
+    }
+
+    /// Whether the server took it.
+    fn write(&mut self, action: Action) -> bool {
+        let alive = self.is_alive();
+        match &action {
+            Action::StartEviction { resource_version, .. }
+            | Action::ReportEviction { resource_version, .. }
+            | Action::ReleaseVolumes { resource_version, .. }
+            | Action::EndEviction { resource_version, .. }
+                if *resource_version != self.node.resource_version =>
+            {
+                return false;
+            }
+            Action::PatchPodStatus { .. } | Action::ForceDeletePod { .. } | Action::ReleaseVolumes { .. }
+                if alive =>
+            {
+                self.harm.push(action.to_string());
+            }
+            _ => {}
+        }
+        match action {
+            Action::StartEviction { taint, progress, .. } => {
+                self.node.taints.extend(taint);
+                self.node.progress = Some(progress);
+                self.touch();
+            }
+            Action::ReportEviction { condition, progress, .. } => {
+                self.node.condition = Some(condition.reason.into());
+                self.node.progress = progress.or(self.node.progress.take());
+                self.touch();
+            }
+            Action::ReleaseVolumes { keep, mut progress, .. } => {
+                let kept: Vec<String> = keep.into_iter().map(|claim| claim.name).collect();
+                self.node.volumes_in_use.retain(|volume| kept.contains(volume));
+                if let Some(released) = &mut progress.released {
+                    released.volumes = kept;
+                }
+                self.node.progress = Some(progress);
+                self.touch();
+            }
+            Action::EndEviction { progress, .. } => {
+                self.node.taints.retain(|taint| taint.key != KEY);
+                self.node.progress = progress;
+                self.touch();
+            }
+            Action::PatchPodStatus { pod, resource_version, phase, .. } => {
+                let Some(found) = self.pods.iter_mut().find(|p| p.pod.uid == pod.uid) else { return false };
+                if found.resource_version != resource_version {
+                    return false;
+                }
+                found.phase = phase.unwrap_or(found.phase);
+                found.resource_version.push('+');
+            }
+            Action::ForceDeletePod { pod } => self.pods.retain(|p| p.pod.uid != pod.uid),
+            Action::DeletePod { pod } => {
+                for found in self.pods.iter_mut().filter(|p| p.pod.uid == pod.uid) {
+                    found.deletion = Some(Deletion { timestamp: at(self.now), grace_seconds: Some(30) });
+                }
+            }
+            Action::EmitEvent(note) => {
+                self.node.told.insert(note.name.clone());
+                for pod in self.pods.iter_mut().filter(|p| note.name.ends_with(&p.pod.uid)) {
+                    pod.announced = true;
+                }
+            }
+            other => panic!("an eviction never asks to {other}"),
+        }
+        true
+    }
+
+    /// What others do: volumes that nobody uses are detached, and a kubelet that is there ends what it is asked to end.
+    fn react(&mut self) {
+        let used: Vec<String> = self
+            .pods
+            .iter()
+            .filter(|pod| !pod.phase.is_terminal())
+            .flat_map(|pod| pod.claims.iter().map(|claim| claim.name.clone()))
+            .collect();
+        let in_use = &self.node.volumes_in_use;
+        self.attachments
+            .retain(|a| a.volume.as_ref().is_some_and(|v| in_use.contains(v) || used.contains(v)));
+        if self.is_alive() {
+            self.pods.retain(|pod| pod.deletion.is_none());
+        }
+    }
+
+    /// Goes on until nothing is asked for any more, whatever time it is.
+    fn run(&mut self) {
+        let mut idle = 0;
+        for _ in 0..500 {
+            match self.verdicts().into_iter().find(|actions| !actions.is_empty()) {
+                Some(actions) => {
+                    self.carry_out(actions);
+                    idle = 0;
+                }
+                None if idle == 100 => return,
+                None => idle += 1,
+            }
+            self.now += 1;
+            self.touch();
+            self.react();
+        }
+        panic!("no end: {:?}", self.verdicts());
+    }
+
+    fn is_clean(&self) -> bool {
+        self.node.taints.is_empty() && self.node.progress.is_none()
+    }
+}
+
+fn pods(count: usize) -> Vec<PodView> {
+    let named =
+        |i: usize| PodRef { namespace: "ns".into(), name: format!("pod-{i}"), uid: format!("uid-{i}") };
+    let mut pods: Vec<PodView> = (0..count)
+        .map(|i| PodView { pod: named(i), claims: vec![claim(&format!("volume-{i}"))], ..pod() })
+        .collect();
+    // One stays, and one goes later; both keep their volumes meanwhile.
+    pods.push(PodView {
+        pod: named(90),
+        tolerations: vec![toleration(None)],
+        claims: vec![claim("kept")],
+        ..pod()
+    });
+    pods.push(PodView {
+        pod: named(91),
+        tolerations: vec![toleration(Some(20))],
+        claims: vec![claim("later")],
+        ..pod()
+    });
+    pods
+}
+
+#[test]
+fn a_node_that_stays_down_is_emptied_and_one_that_returns_afterwards_is_clean() {
+    let mut model = Model::new(pods(3), vec![]);
+    model.run();
+    assert_eq!(model.pods.len(), 1, "the one that tolerates it");
+    assert_eq!(model.attachments.len(), 1);
+    assert_eq!(model.node.volumes_in_use, ["kept"]);
+    assert!(model.node.progress.as_ref().unwrap().finished.is_some());
+    assert_eq!(model.node.condition.as_deref(), Some("Finished"));
+    model.turn();
+    model.run();
+    assert!(model.is_clean(), "{:?}", model.node);
+    assert_eq!(model.harm, Vec::<String>::new());
+}
+
+#[test]
+fn a_return_between_any_two_writes_leaves_nothing_behind() {
+    let mut undisturbed = Model::new(pods(3), vec![]);
+    undisturbed.run();
+    assert!(undisturbed.writes > 15, "{}", undisturbed.writes);
+    for write in 0..undisturbed.writes {
+        let mut model = Model::new(pods(3), vec![write]);
+        model.run();
+        assert!(model.is_alive() && model.is_clean(), "returned before write {write}: {:?}", model.node);
+        assert_eq!(model.harm, Vec::<String>::new(), "returned before write {write}");
+        assert!(model.pods.iter().any(|pod| pod.pod.uid == "uid-90"), "what tolerates it is never touched");
+        for pod in model.pods.iter().filter(|pod| !pod.phase.is_terminal()) {
+            let volume = &pod.claims[0].name;
+            assert!(
+                model.attachments.iter().any(|a| a.volume.as_ref() == Some(volume)),
+                "{write}: {volume} is gone"
+            );
+        }
+    }
+}
+
+proptest! {
+    #![proptest_config(crate::fuzz::cases(256))]
+
+    #[test]
+    fn a_node_that_comes_and_goes_is_never_harmed_while_it_is_there(
+        count in 0usize..5,
+        turns in proptest::collection::vec(0usize..40, 0..5),
+    ) {
+        let mut model = Model::new(pods(count), turns);
+        model.run();
+        model.turns.clear();
+        if !model.is_alive() {
+            model.turn();
+            model.run();
+        }
+        prop_assert!(model.is_clean(), "{:?}", model.node);
+        prop_assert_eq!(&model.harm, &Vec::<String>::new());
+        prop_assert!(model.node.condition.as_deref().is_none_or(|c| ["Finished", "NodeReturned"].contains(&c)));
+    }
+}
