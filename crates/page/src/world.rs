@@ -415,8 +415,7 @@ struct Delta<'a> {
     gone_verdicts: Vec<(&'a str, &'a str)>,
 }
 
-// `serde` asks for a reference.
-#[allow(clippy::trivially_copy_pass_by_ref)]
+// By reference, because `serde` asks so.
 fn is_false(value: &bool) -> bool {
     !value
 }

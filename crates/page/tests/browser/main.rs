@@ -1,5 +1,7 @@
 //! The page in a real browser.
 
+#![allow(clippy::unwrap_used, reason = "helpers of tests fail as tests do")]
+
 mod stage;
 
 use salvor_operator::Notice;
