@@ -119,7 +119,7 @@ pub(crate) async fn run(sizes: &Sizes) -> Result<(), String> {
 
     fan_out(&cluster, sizes).await?;
 
-    let each = if sizes.lists == 0 { 0 } else { bytes / sizes.lists / sizes.pods.max(1) };
+    let each = bytes / sizes.lists.max(1) / sizes.pods.max(1);
     #[expect(clippy::cast_precision_loss, reason = "a size for people")]
     let per_pod = (after - before) * 1000.0 / sizes.pods.max(1) as f64;
     eprintln!("\nmemory per stored pod: {per_pod:.1} kB ({each} bytes as JSON)");

@@ -255,6 +255,7 @@ fn report(node: &Node, present: &[&Attachment], leaving: &BTreeSet<String>, worl
 mod tests {
     use super::*;
 
+    #[expect(clippy::needless_pass_by_value, reason = "calls read as the JSON they mean")]
     fn node(ready: &str, in_use: &[&str], taints: Value) -> Node {
         serde_json::from_value(json!({
             "metadata": {"name": "n"}, "spec": {"taints": taints},

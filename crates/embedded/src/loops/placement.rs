@@ -216,6 +216,7 @@ mod tests {
 
     use super::*;
 
+    #[expect(clippy::needless_pass_by_value, reason = "calls read as the JSON they mean")]
     fn pod(spec: Value) -> Pod {
         serde_json::from_value(json!({ "spec": spec })).unwrap()
     }

@@ -168,6 +168,7 @@ mod tests {
         world
     }
 
+    #[expect(clippy::needless_pass_by_value, reason = "calls read as the JSON they mean")]
     fn node(name: &str, ready: &str, taints: Value) -> Value {
         json!({"metadata": {"name": name}, "spec": {"isNode": true, "taints": taints},
                "status": {"conditions": [{"type": "Ready", "status": ready}]}})

@@ -205,6 +205,7 @@ fn status(set: &Workload, pods: &Pods<'_>) -> Value {
 mod tests {
     use super::*;
 
+    #[expect(clippy::needless_pass_by_value, reason = "calls read as the JSON they mean")]
     fn set(spec: Value) -> Workload {
         let mut set = json!({
             "metadata": {"name": "db", "namespace": "d", "uid": "set"},

@@ -174,6 +174,7 @@ mod tests {
             stage
         }
 
+        #[expect(clippy::needless_pass_by_value, reason = "calls read as the JSON they mean")]
         fn taints(&mut self, revision: u64, taints: Value) {
             let node = json!({"metadata": {"name": "n", "resourceVersion": revision.to_string()}, "spec": {"taints": taints}});
             for change in self.world.with(Kind::Node, |w| &mut w.nodes, Change::Node, node) {
@@ -181,6 +182,7 @@ mod tests {
             }
         }
 
+        #[expect(clippy::needless_pass_by_value, reason = "calls read as the JSON they mean")]
         fn pod(&mut self, name: &str, tolerations: Value) {
             let pod = json!({"metadata": {"name": name, "namespace": "d", "uid": name}, "spec": {"nodeName": "n", "tolerations": tolerations}});
             for change in self.world.with(Kind::Pod, |w| &mut w.pods, Change::Pod, pod) {

@@ -28,6 +28,7 @@ impl Stage {
         stage
     }
 
+    #[expect(clippy::needless_pass_by_value, reason = "calls read as the JSON they mean")]
     fn node(&mut self, name: &str, ready: &str, taints: Value) {
         self.revision += 1;
         let zone = name.split('-').next().unwrap();
