@@ -91,9 +91,14 @@ impl Stage {
             "spec": {"nodeName": node, "containers": [{"name": "main", "image": "work"}]},
         });
         merge(&mut pod, extra);
-        create(&self.pods(), pod).await;
+        create(&self.pods(), pod.clone()).await;
         let running = Patch::Strategic(json!({"status": {"phase": "Running"}}));
-        self.pods().patch_status(name, &PatchParams::default(), &running).await.unwrap()
+        match self.pods().patch_status(name, &PatchParams::default(), &running).await {
+            Ok(pod) => pod,
+            // On a node that is being emptied, Salvor may be quicker.
+            Err(kube::Error::Api(status)) if status.code == 404 => serde_json::from_value(pod).unwrap(),
+            Err(error) => panic!("the pod {name} cannot be started: {error}"),
+        }
     }
 
     /// A volume with its claim, attached to a node; the name by which the node calls it.

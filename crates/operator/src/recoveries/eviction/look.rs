@@ -2,6 +2,7 @@
 
 use std::sync::Arc;
 
+use futures::future::try_join;
 use jiff::Timestamp;
 use kube::Client;
 use salvor_recovery::{
@@ -37,8 +38,8 @@ pub(crate) struct Inquiry {
 
 impl Inquiry {
     async fn node(&self, client: &Client, name: &str, now: Timestamp) -> kube::Result<Option<NodeView>> {
-        let Some(mut view) = read_node(client, name).await? else { return Ok(None) };
-        let lease = live::node_lease(client, name).await?;
+        let (view, lease) = try_join(read_node(client, name), live::node_lease(client, name)).await?;
+        let Some(mut view) = view else { return Ok(None) };
         let (before, renewed) = self.known.as_ref().map_or((Lease::Unread, None), |(v, r)| (v.lease, *r));
         view.lease = seen(before, renewed, lease, now);
         if let Some((known, _)) = self.known.as_ref().filter(|(known, _)| known.node == view.node) {
