@@ -49,7 +49,7 @@ fn the_built_in_story_recovers_and_without_salvor_it_does_not() {
     assert_eq!(output.status.code(), Some(0), "{told}{complained}");
     assert_eq!(complained, "");
     for part in
-        ["Zone b is cut off", "is stuck", "Salvor declared dead", "run again", "Everything recovered."]
+        ["Zone b is cut off", "is stuck", "Salvor declared dead", "runs again", "Everything recovered."]
     {
         assert!(told.contains(part), "no {part:?} in {told}");
     }
