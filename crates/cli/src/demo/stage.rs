@@ -104,7 +104,7 @@ impl Stage {
             // Whoever wished may have gone.
             let _ = done.send(outcome.map_err(|error| error.to_string()));
         }
-        std::future::pending().await
+        std::future::pending::<()>().await;
     }
 
     /// Ends all that runs.

@@ -36,7 +36,7 @@ pub(super) async fn create(client: &Client, work: &Work) -> kube::Result<()> {
             "spec": {
                 "completionMode": "Indexed", "completions": work.training, "parallelism": work.training,
                 "podReplacementPolicy": "Failed", "backoffLimit": 100,
-                "template": template("training", "3", json!({ terminate: "true" }), "Never"),
+                "template": template("training", "3", &json!({ terminate: "true" }), "Never"),
             },
         });
         post::<Job>(client, job).await?;
@@ -48,7 +48,7 @@ pub(super) async fn create(client: &Client, work: &Work) -> kube::Result<()> {
             "spec": { "clusterIP": "None", "selector": labels, "ports": [{ "port": 5432 }] },
         });
         post::<Service>(client, service).await?;
-        let mut template = template("database", "1", json!({ delete: "true" }), "Always");
+        let mut template = template("database", "1", &json!({ delete: "true" }), "Always");
         template["spec"]["containers"][0]["volumeMounts"] = json!([{ "name": "data", "mountPath": "/data" }]);
         let claim = json!({
             "metadata": { "name": "data" },
@@ -66,7 +66,7 @@ pub(super) async fn create(client: &Client, work: &Work) -> kube::Result<()> {
         let deployment = json!({
             "metadata": { "name": "website" },
             "spec": { "replicas": work.website, "selector": { "matchLabels": { "app": "website" } },
-                "template": template("website", "500m", json!({}), "Always") },
+                "template": template("website", "500m", &json!({}), "Always") },
         });
         post::<Deployment>(client, deployment).await?;
     }
@@ -78,7 +78,7 @@ pub(super) async fn create(client: &Client, work: &Work) -> kube::Result<()> {
                 "completionMode": "Indexed", "completions": work.batch,
                 "parallelism": work.batch.div_ceil(BATCH_TURNS),
                 "podReplacementPolicy": "Failed", "backoffLimit": 100,
-                "template": template("batch", "1", json!({ terminate: "true", run_for: BATCH_RUNS_FOR }), "Never"),
+                "template": template("batch", "1", &json!({ terminate: "true", run_for: BATCH_RUNS_FOR }), "Never"),
             },
         });
         post::<Job>(client, job).await?;
@@ -86,7 +86,7 @@ pub(super) async fn create(client: &Client, work: &Work) -> kube::Result<()> {
     Ok(())
 }
 
-fn template(app: &str, cpu: &str, marks: Value, restart: &str) -> Value {
+fn template(app: &str, cpu: &str, marks: &Value, restart: &str) -> Value {
     let tolerated = |key: &str| {
         json!({ "key": key, "operator": "Exists", "effect": taints::NO_EXECUTE,
             "tolerationSeconds": TOLERATED_SECONDS })

@@ -146,7 +146,7 @@ async fn names_are_text_whatever_they_look_like() {
     let node = json!({ "metadata": meta(HOSTILE), "spec": { "taints": [{ "key": "node.kubernetes.io/unreachable" }] } });
     let mut pod = json!({ "metadata": meta(HOSTILE), "spec": { "nodeName": HOSTILE }, "status": { "phase": "Running" } });
     pod["metadata"]["deletionTimestamp"] = json!("2026-01-01T00:00:00Z");
-    let stage = Stage::of(stage::canned(node, pod)).await;
+    let stage = Stage::of(stage::canned(&node, &pod)).await;
     let browser = Browser::start().await;
     browser.look(WIDE).await;
     browser.open(&stage.url()).await;

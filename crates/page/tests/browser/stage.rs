@@ -112,7 +112,7 @@ async fn serve(page: Page, options: ServeOptions) -> u16 {
 }
 
 /// A cluster of one node and one pod, which no real server would let be called so.
-pub(crate) fn canned(node: Value, pod: Value) -> Client {
+pub(crate) fn canned(node: &Value, pod: &Value) -> Client {
     lists(json!([node]), json!([pod]))
 }
 
