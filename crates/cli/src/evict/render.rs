@@ -47,7 +47,7 @@ pub(super) fn bar(survey: &Survey, standing: &Standing) -> String {
     let pods = survey.pods.iter().filter(|pod| pod.leaves).count();
     let (all, left) = (pods + survey.volumes.len(), standing.pods_left + standing.volumes_left);
     let done = all.saturating_sub(left);
-    let filled = if all == 0 { BAR } else { done * BAR / all };
+    let filled = (done * BAR).checked_div(all).unwrap_or(BAR);
     let phase = standing.phase.as_deref().unwrap_or("Requested");
     format!(
         "[{}{}] {phase}: {} pods and {} volumes left",

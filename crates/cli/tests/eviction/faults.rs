@@ -286,7 +286,7 @@ async fn a_volume_that_a_pod_on_the_node_still_needs_is_not_let_go(site: Site) {
     taint(&stage.client, "node", "", &["NoSchedule"]).await;
     let released =
         wait::for_object(&stage.nodes(), "node", "a volume is let go", |n| in_use(n).len() == 1).await;
-    assert_eq!(in_use(&released), [shared.clone()]);
+    assert_eq!(in_use(&released), std::slice::from_ref(&shared));
     assert_eq!(progress(&released)["released"]["volumes"], json!(["shared"]));
     salvor.says("record the Warning event VolumesHang").await;
     salvor.says("look at the CSI driver disk.example.com").await;
