@@ -1,5 +1,7 @@
 //! One seed gives one history, down to every revision, UID and time.
 
+#![allow(clippy::unwrap_used, reason = "helpers of tests fail as tests do")]
+
 use std::time::Duration;
 
 use k8s_openapi::api::apps::v1::{Deployment, StatefulSet};

@@ -1,5 +1,7 @@
 //! Hours in the life of a whole cluster, in virtual time.
 
+#![allow(clippy::unwrap_used, reason = "helpers of tests fail as tests do")]
+
 use std::time::Duration;
 
 use k8s_openapi::api::core::v1::{Node, Pod};

@@ -1,5 +1,7 @@
 //! Workloads on a whole cluster in virtual time: long waits cost nothing here.
 
+#![allow(clippy::unwrap_used, reason = "helpers of tests fail as tests do")]
+
 use std::time::Duration;
 
 use k8s_openapi::api::apps::v1::{Deployment, StatefulSet};
