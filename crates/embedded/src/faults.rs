@@ -56,9 +56,6 @@ pub enum Effect {
         /// Whether the request was carried out.
         carried_out: bool,
     },
-    /// A list is answered as it was at this revision, as by a server whose cache is behind. (One object is not: a server
-    /// answers that from its storage.)
-    Behind(u64),
     /// A read by a client that takes an old answer (`resourceVersion=0`) is answered as so many revisions ago, but
     /// never older than the client asked for. A client that names no revision gets the newest state, as it must.
     Stale(u64),
@@ -124,7 +121,6 @@ impl Fault {
             && agent.unwrap_or("").contains(&self.user_agent)
             && match self.effect {
                 Effect::CutAfter(_) => is_watch(request),
-                Effect::Behind(_) => begins_list(request),
                 Effect::Expired => is_watch(request) || continues(request),
                 Effect::Stale(_) => takes_old(request),
                 _ => true,
@@ -151,27 +147,6 @@ fn takes_old(request: &http::request::Parts) -> bool {
 
 fn continues(request: &http::request::Parts) -> bool {
     query(request).split('&').any(|pair| pair.starts_with("continue=") && pair != "continue=")
-}
-
-/// Whether it asks for all objects of a resource as they are now.
-fn begins_list(request: &http::request::Parts) -> bool {
-    let mut segments = request.uri.path().split('/').skip(1);
-    let (group, namespaced) = (segments.next(), |segments: &[&str]| segments.first() == Some(&"namespaces"));
-    let rest: Vec<&str> = segments.skip(if group == Some("apis") { 2 } else { 1 }).collect();
-    let rest = if namespaced(&rest) && rest.len() > 2 { &rest[2..] } else { &rest[..] };
-    let asks_for_now = !query(request).split('&').any(|pair| pair.starts_with("resourceVersion="));
-    request.method == Method::GET
-        && rest.len() == 1
-        && asks_for_now
-        && !is_watch(request)
-        && !continues(request)
-}
-
-/// The same list at an older revision.
-fn at_revision(uri: &http::Uri, revision: u64) -> Option<http::Uri> {
-    let query = uri.query().map(|query| format!("{query}&")).unwrap_or_default();
-    let path = uri.path();
-    format!("{path}?{query}resourceVersion={revision}&resourceVersionMatch=Exact").parse().ok()
 }
 
 /// The switchboard of a [`Faulty`] service. Clones are the same switchboard.
@@ -344,9 +319,6 @@ where
                     Effect::Delay(duration) => tokio::time::sleep(duration).await,
                     Effect::RequestLost => return Err(Cut.into()),
                     Effect::Unanswered { carried_out: false } => std::future::pending().await,
-                    Effect::Behind(revision) => {
-                        head.uri = at_revision(&head.uri, revision).unwrap_or(head.uri);
-                    }
                     Effect::Stale(revisions) => {
                         head.extensions.insert(Behind(revisions));
                     }

@@ -65,8 +65,8 @@ enum Trouble {
     None,
     /// Every kind of call is struck by this once in the life of a process.
     Struck(Effect),
-    /// Lists are those of a server that has not heard of the deletion, or of the loss.
-    Behind,
+    /// Whoever takes an old answer gets one; Salvor must not be among them.
+    Stale,
     /// Nothing is answered while the recovery comes due.
     Pause,
 }
@@ -89,7 +89,7 @@ const TROUBLES: [Trouble; 16] = [
     Trouble::Struck(Effect::CutAfter(0)),
     Trouble::Struck(Effect::CutAfter(1)),
     Trouble::Struck(Effect::Expired),
-    Trouble::Behind,
+    Trouble::Stale,
     Trouble::Pause,
 ];
 
@@ -100,7 +100,7 @@ impl Trouble {
     }
 
     /// Brings it upon a process that starts now.
-    fn begin(self, faults: &Faults, before_the_loss: u64) {
+    fn begin(self, faults: &Faults) {
         faults.clear();
         let strike = |effect: Effect, method: Method, path: &str, times: u32| {
             faults.add(Fault::new(effect).method(method).path(path).times(times));
@@ -121,7 +121,7 @@ impl Trouble {
                     strike(effect, Method::GET, "watch=true", 4);
                 }
             }
-            Self::Behind => strike(Effect::Behind(before_the_loss), Method::GET, "limit=", 2),
+            Self::Stale => strike(Effect::Stale(20), Method::GET, "", u32::MAX),
             Self::Pause => {
                 let faults = faults.clone();
                 tokio::spawn(async move {
@@ -146,7 +146,6 @@ struct Ending {
 async fn play(flow: Flow, crash: Option<CrashPoint>, trouble: Trouble) -> (Ending, u32) {
     let stage = Stage::new(1).await;
     stage.node("node").await;
-    let before_the_loss = stage.cluster.revision();
     stage.lose("node").await;
     match flow {
         Flow::Terminate => stage.terminating("zombie", "node", annotated(TERMINATE)).await,
@@ -161,7 +160,7 @@ async fn play(flow: Flow, crash: Option<CrashPoint>, trouble: Trouble) -> (Endin
     let configuration = flow.configuration();
     let faults = Faults::default();
     let start = |life: u32, line: Line| {
-        trouble.begin(&faults, before_the_loss);
+        trouble.begin(&faults);
         Process::start(&stage.cluster, &format!("salvor-{life}"), &configuration, line, &faults)
     };
     let mut process = start(1, crash.map(Line::dying).unwrap_or_default());
@@ -182,7 +181,7 @@ async fn play(flow: Flow, crash: Option<CrashPoint>, trouble: Trouble) -> (Endin
     };
     live(900).await;
     if flow == Flow::OutOfService {
-        trouble.begin(&faults, before_the_loss);
+        trouble.begin(&faults);
         stage.comes_back("node").await;
         // A kubelet goes on renewing its Lease.
         for _ in 0..60 {
