@@ -67,10 +67,12 @@ pub(super) fn release(
 /// All gone.
 pub(super) fn finish(node: &NodeView, progress: &Progress, now: Timestamp) -> Verdict<NodeWhy> {
     let why = NodeWhy::Finished { since: now };
+    // Pods may all be gone before the node is looked at for the first time, by us or after our predecessor's crash.
+    let begun = untold_start(node, progress, now);
     let progress = Progress { finished: Some(now), ..progress.clone() };
     let told = phase_event(node, &progress, &why);
     let report = report(node, &why, now, Some(progress));
-    let actions = [Some(report), told.map(Action::EmitEvent)];
+    let actions = [begun.map(Action::EmitEvent), Some(report), told.map(Action::EmitEvent)];
     Verdict::Act { actions: actions.into_iter().flatten().collect(), why }
 }
 
@@ -123,10 +125,10 @@ pub(super) fn phase(
     let condition =
         (node.condition.as_deref() != Some(why.code())).then(|| report(node, &why, to_the_second(now), None));
     let recent = now < after(progress.finished.unwrap_or(progress.started), ANNOUNCE_WITHIN);
-    let begun = (recent && progress.finished.is_none()).then(|| started(node, progress));
-    let this =
-        phase_event(node, progress, &why).filter(|_| recent || matches!(why, NodeWhy::VolumesHang { .. }));
-    let untold = [begun, this].into_iter().flatten().filter(|note| !node.told.contains(&note.name));
+    let this = phase_event(node, progress, &why)
+        .filter(|note| !node.told.contains(&note.name))
+        .filter(|_| recent || matches!(why, NodeWhy::VolumesHang { .. }));
+    let untold = [untold_start(node, progress, now), this].into_iter().flatten();
     let actions: Vec<Action> = condition.into_iter().chain(untold.map(Action::EmitEvent)).collect();
     if actions.is_empty() { then } else { Verdict::Act { actions, why } }
 }
@@ -153,6 +155,13 @@ pub(super) fn held(node: &NodeView, by: &Held) -> EventNote {
             &NodeWhy::NotRequested,
         )
     }
+}
+
+/// That it began, if that may not have been told: until it is finished, and not for ever.
+fn untold_start(node: &NodeView, progress: &Progress, now: Timestamp) -> Option<EventNote> {
+    let recent = now < after(progress.started, ANNOUNCE_WITHIN);
+    let note = started(node, progress);
+    (recent && progress.finished.is_none() && !node.told.contains(&note.name)).then_some(note)
 }
 
 fn started(node: &NodeView, progress: &Progress) -> EventNote {

@@ -158,6 +158,14 @@ fn steps_two_to_four() {
             "Ignore EvictingPods",
         ),
         (
+            "all was gone before anybody looked at the node, and that it began was lost",
+            NodeView { told: BTreeSet::new(), ..begun("EvictingPods") },
+            vec![],
+            vec![],
+            1,
+            "Act Finished: EmitEvent, ReportEviction, EmitEvent",
+        ),
+        (
             "pods are gone, volumes are let go",
             NodeView { volumes_in_use: in_use(), ..begun("EvictingPods") },
             vec![finalized.clone(), mirror.clone()],
