@@ -4,17 +4,16 @@ use k8s_openapi::api::core::v1::Pod;
 use kube::{ResourceExt, api::ListParams};
 use salvor_nodes::Fault;
 use salvor_testkit::{
-    ControlPlane, Part, wait,
+    Site, wait,
     workloads::{PodShape, job},
 };
 use serde_json::json;
 
-use crate::stage::{QUICK, Stage, condition, counts, explain, salvor};
+use crate::stage::{QUICK, Stage, condition, counts};
 
-#[tokio::test]
-async fn a_job_whose_node_is_lost_comes_back_and_its_work_runs_once() {
-    let plane =
-        ControlPlane::builder().with(Part::ControllerManager).with(Part::Scheduler).start().await.unwrap();
+async fn a_job_whose_node_is_lost_comes_back_and_its_work_runs_once(site: Site) {
+    let plane = site.control_plane().await;
+    let stage = Stage::on(plane.arena("lost").await);
     let rule = "featureGates: {FailureRecoveryPolicy: true}
 failureRecoveryPolicy:
   rules:
@@ -22,8 +21,7 @@ failureRecoveryPolicy:
       podLabelSelector: {matchLabels: {app: train}}
       forcefulTerminationGracePeriod: 2s
 ";
-    let _salvor = salvor(&plane, &format!("{QUICK}{rule}"), &[]);
-    let stage = Stage::on(plane.arena("lost").await);
+    let _salvor = stage.salvor(&format!("{QUICK}{rule}"), &[]);
     let fleet = stage.arena.fleet(2).await;
     let spec = json!({
         "completions": 2, "parallelism": 2, "completionMode": "Indexed", "podReplacementPolicy": "Failed",
@@ -40,7 +38,7 @@ failureRecoveryPolicy:
     let node = victim.spec.as_ref().unwrap().node_name.clone().unwrap();
     fleet.inject(&node, Fault::Crash).await.unwrap();
     wait::for_object(&stage.jobs, "train", "a pod hangs", |j| counts(j).ends_with("T1")).await;
-    let why = explain(&plane, stage.arena.namespace(), "train");
+    let why = stage.explain("train").await;
     assert!(why.contains(&format!("index 1: pod {} on node {node}", victim.name_any())), "{why}");
     let done =
         wait::for_object(&stage.jobs, "train", "it is complete", |j| condition(j, "Complete").is_some())
@@ -51,3 +49,5 @@ failureRecoveryPolicy:
     assert_eq!(of_index_1(stage.pods.list(&ListParams::default()).await.unwrap().items), 2, "replaced once");
     assert_eq!(fleet.truth().overlaps(fleet.clock().now()), []);
 }
+
+salvor_testkit::on_both!(a_job_whose_node_is_lost_comes_back_and_its_work_runs_once,);
