@@ -58,5 +58,5 @@ pub use plane::{Builder, ControlPlane, PlaneError};
 pub use program::Program;
 pub use proxy::Proxy;
 pub use recorder::Recorder;
-pub use salvor::Salvor;
+pub use salvor::{Ours, Salvor};
 pub use site::{Plane, Site};

@@ -2,15 +2,18 @@
 
 use std::ffi::OsStr;
 use std::io;
+use std::ops::Deref;
 use std::os::unix::fs::DirBuilderExt;
 use std::path::{Path, PathBuf};
 use std::time::Duration;
 
 use tokio::io::{AsyncReadExt, AsyncWriteExt};
 use tokio::net::TcpStream;
+use tokio::sync::OnceCell;
 
 use crate::access::Access;
 use crate::program::Program;
+use crate::site::Site;
 use crate::wait;
 
 /// A running `salvor run`, with the files that it was started with. Dropping it kills it.
@@ -55,11 +58,6 @@ impl Salvor {
         Self { program, binary: binary.to_owned(), folder }
     }
 
-    /// The configuration file that it was started with.
-    pub fn config(&self) -> PathBuf {
-        self.folder.join(CONFIG)
-    }
-
     /// Starts another command of the same binary against the same cluster.
     pub fn spawn(&self, arguments: impl IntoIterator<Item = impl AsRef<OsStr>>) -> Program {
         let kubeconfig = format!("--kubeconfig={}", self.folder.join(KUBECONFIG).display());
@@ -75,6 +73,15 @@ impl Salvor {
         let program = self.spawn(arguments);
         assert_eq!(program.exit_code().await, Some(code), "{arguments:?}: {}", program.output());
         program.output()
+    }
+
+    /// What `salvor explain` says of an object, with the same configuration.
+    ///
+    /// # Panics
+    /// If it cannot be explained.
+    pub async fn explain(&self, kind: &str, name: &str) -> String {
+        let config = format!("--config={}", self.folder.join(CONFIG).display());
+        self.command(&["explain", kind, name, &config], 0).await
     }
 
     /// Waits until its log holds this text.
@@ -145,6 +152,36 @@ impl Salvor {
         });
         let in_time = held.await.is_some();
         assert!(in_time, "{path} never held {text:?}:\n{answer}");
+    }
+}
+
+/// The Salvor of a test: its own, or one that all tests on the shared control plane have.
+#[derive(Debug)]
+pub enum Ours {
+    /// That of all tests.
+    Shared(&'static Salvor),
+    /// That of one test.
+    Own(Box<Salvor>),
+}
+
+impl Ours {
+    /// One for an arena of this site: an embedded cluster has its own, the shared control plane has one, in this cell.
+    pub async fn at(site: Site, shared: &'static OnceCell<Salvor>, start: impl FnOnce() -> Salvor) -> Self {
+        match site {
+            Site::Real => Self::Shared(shared.get_or_init(|| async { start() }).await),
+            Site::Embedded => Self::Own(Box::new(start())),
+        }
+    }
+}
+
+impl Deref for Ours {
+    type Target = Salvor;
+
+    fn deref(&self) -> &Salvor {
+        match self {
+            Self::Shared(salvor) => salvor,
+            Self::Own(salvor) => salvor,
+        }
     }
 }
 

@@ -1,7 +1,5 @@
 //! A namespace for one test, in which the test plays the kubelet, and `salvor run` beside it.
 
-use std::path::Path;
-
 use k8s_openapi::{
     api::{batch::v1::Job, core::v1::Pod},
     jiff::Timestamp,
@@ -10,11 +8,9 @@ use kube::{
     Api, Client, ResourceExt,
     api::{DeleteParams, ListParams, Patch, PatchParams, PostParams},
 };
-use salvor_testkit::{Access, Arena, Program, Salvor, Site, wait};
+use salvor_testkit::{Access, Arena, Ours, Salvor, Site, wait};
 use serde_json::{Value, json};
 use tokio::sync::OnceCell;
-
-const SALVOR: &str = env!("CARGO_BIN_EXE_salvor");
 
 pub(crate) const FINALIZER: &str = "job.salvor.dev/tracking";
 /// Something of the test's own that keeps a deleted pod "terminating".
@@ -26,7 +22,7 @@ pub(crate) const QUICK: &str = "job: {backoffBase: 100ms, batchPeriod: 100ms}\n"
 /// Starts `salvor run` as somebody with this configuration; it elects if that says how.
 pub(crate) fn salvor_as(who: &Access, configuration: &str, environment: &[(&str, &str)]) -> Salvor {
     let elects = format!("--leader-elect={}", configuration.contains("leaderElection"));
-    Salvor::start(SALVOR, who, configuration, &[&elects], environment)
+    Salvor::start(env!("CARGO_BIN_EXE_salvor"), who, configuration, &[&elects], environment)
 }
 
 /// One test's corner.
@@ -34,8 +30,7 @@ pub(crate) struct Stage<'p> {
     pub(crate) arena: Arena<'p>,
     pub(crate) jobs: Api<Job>,
     pub(crate) pods: Api<Pod>,
-    /// Of this stage alone; on the shared control plane, all stages have the same.
-    _own: Option<Salvor>,
+    ours: Option<Ours>,
 }
 
 impl Stage<'static> {
@@ -44,14 +39,8 @@ impl Stage<'static> {
         static SHARED: OnceCell<Salvor> = OnceCell::const_new();
         let stage = Self::on(site.arena(name).await);
         let start = || stage.salvor(&format!("controllers: [job]\n{QUICK}"), &[]);
-        let own = match site {
-            Site::Real => {
-                SHARED.get_or_init(|| async { start() }).await;
-                None
-            }
-            Site::Embedded => Some(start()),
-        };
-        Self { _own: own, ..stage }
+        let ours = Ours::at(site, &SHARED, start).await;
+        Self { ours: Some(ours), ..stage }
     }
 }
 
@@ -59,7 +48,7 @@ impl<'p> Stage<'p> {
     pub(crate) fn on(arena: Arena<'p>) -> Self {
         let client: Client = arena.client();
         let (jobs, pods) = (Api::default_namespaced(client.clone()), Api::default_namespaced(client));
-        Self { arena, jobs, pods, _own: None }
+        Self { arena, jobs, pods, ours: None }
     }
 
     /// Starts `salvor run` as the admin.
@@ -67,18 +56,9 @@ impl<'p> Stage<'p> {
         salvor_as(&self.arena.admin(), configuration, environment)
     }
 
-    /// What `salvor explain job` says.
-    pub(crate) async fn explain(&self, name: &str) -> String {
-        let folder = tempfile::tempdir().unwrap();
-        let kubeconfig = folder.path().join("kubeconfig");
-        self.arena.admin().write_kubeconfig(&kubeconfig).unwrap();
-        let job = format!("{}/{name}", self.arena.namespace());
-        let arguments =
-            ["explain".into(), "job".into(), job, format!("--kubeconfig={}", kubeconfig.display())];
-        // A process that is not waited for by a thread: the embedded cluster lives on this one.
-        let program = Program::start(Path::new(SALVOR), arguments, &[]);
-        assert_eq!(program.exit_code().await, Some(0), "{}", program.output());
-        program.output()
+    /// The Salvor that this stage began with.
+    pub(crate) fn ours(&self) -> &Salvor {
+        self.ours.as_ref().unwrap()
     }
 
     /// Creates a Job that is ours. `spec` may have a template; without one, a pod has one container.
