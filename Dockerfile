@@ -11,7 +11,7 @@ COPY Cargo.toml Cargo.lock ./
 COPY crates crates
 COPY bench bench
 # On Alpine the target is musl, which links statically.
-RUN cargo build --profile dist --locked --package salvor
+RUN cargo build --release --locked --package salvor
 
 FROM alpine AS certificates
 RUN apk add --no-cache ca-certificates
@@ -19,7 +19,7 @@ RUN apk add --no-cache ca-certificates
 FROM scratch
 # Only for a kubeconfig that relies on the system's roots; in a pod the cluster's own certificate is used.
 COPY --from=certificates /etc/ssl/certs/ca-certificates.crt /etc/ssl/certs/ca-certificates.crt
-COPY --from=build /src/target/dist/salvor /salvor
+COPY --from=build /src/target/release/salvor /salvor
 USER 65532:65532
 EXPOSE 8080
 ENTRYPOINT ["/salvor"]

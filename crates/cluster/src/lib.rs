@@ -19,6 +19,7 @@ mod faults;
 use std::net::SocketAddr;
 use std::sync::Arc;
 
+use futures::{FutureExt, future::BoxFuture};
 use kube::Client;
 use salvor_embedded::{Cluster, ControlLoops, LoopOptions, Server, ServerError, Settings};
 use salvor_nodes::{Clock, Fleet, FleetError, FleetOptions, NodeProfile, Storage, Timers};
@@ -64,16 +65,19 @@ impl LocalCluster {
     ///
     /// # Errors
     /// If its storage cannot be set up.
-    pub async fn start(options: Options) -> Result<Self, StartError> {
-        let api = Cluster::new(options.api);
-        let seed = options.loops.seed;
-        let clock = Clock::starting_at(api.now());
-        let fleet_options = FleetOptions { clock, seed, timers: options.kubelets };
-        let fleet = Arc::new(Fleet::start(api.client(), fleet_options));
-        let storage = Storage::start(api.client(), STORAGE).await?;
-        let time = api.clone();
-        let loops = ControlLoops::start(&api.client(), move || time.now(), &options.loops);
-        Ok(Self { api, loops, fleet, storage })
+    pub fn start(options: Options) -> BoxFuture<'static, Result<Self, StartError>> {
+        async move {
+            let api = Cluster::new(options.api);
+            let seed = options.loops.seed;
+            let clock = Clock::starting_at(api.now());
+            let fleet_options = FleetOptions { clock, seed, timers: options.kubelets };
+            let fleet = Arc::new(Fleet::start(api.client(), fleet_options));
+            let storage = Storage::start(api.client(), STORAGE).await?;
+            let time = api.clone();
+            let loops = ControlLoops::start(&api.client(), move || time.now(), &options.loops);
+            Ok(Self { api, loops, fleet, storage })
+        }
+        .boxed()
     }
 
     /// The API.
@@ -105,8 +109,8 @@ impl LocalCluster {
     ///
     /// # Errors
     /// If the address cannot be had, or no certificate can be made.
-    pub async fn serve(&self, address: SocketAddr) -> Result<Server, ServerError> {
-        Server::start(self.service(), address).await
+    pub fn serve(&self, address: SocketAddr) -> BoxFuture<'_, Result<Server, ServerError>> {
+        async move { Server::start(self.service(), address).await }.boxed()
     }
 
     /// Stops all that runs in it, and waits until none of it makes a call any more.

@@ -2,7 +2,7 @@
 
 use std::{collections::BTreeMap, pin::pin, time::Duration};
 
-use futures::StreamExt;
+use futures::{FutureExt, StreamExt, future::BoxFuture};
 use k8s_openapi::api::{
     core::v1::{PersistentVolume, PersistentVolumeClaim},
     storage::v1::{StorageClass, VolumeAttachment},
@@ -47,31 +47,34 @@ pub struct Storage {
 
 impl Storage {
     /// Starts a driver of this name, with a StorageClass of the same name, on the current tokio runtime.
-    pub async fn start(client: Client, driver: &str) -> kube::Result<Self> {
-        let class: StorageClass = serde_json::from_value(json!({
-            "apiVersion": "storage.k8s.io/v1",
-            "kind": "StorageClass",
-            "metadata": { "name": driver },
-            "provisioner": driver,
-            "volumeBindingMode": "Immediate",
-        }))
-        .map_err(kube::Error::SerdeError)?;
-        Api::all(client.clone()).create(&PostParams::default(), &class).await?;
-        let stop = CancellationToken::new();
-        #[expect(clippy::disallowed_methods, reason = "only one waits")]
-        let (fault, faults) = watch::channel(StorageFault::None);
-        let controller = Controller {
-            client,
-            driver: driver.to_owned(),
-            finalizer: format!("external-attacher/{driver}"),
-            faults,
-            leaving: BTreeMap::new(),
-        };
-        let running = stop.clone();
-        let task = tokio::spawn(async move {
-            running.run_until_cancelled(controller.run()).await;
-        });
-        Ok(Self { driver: driver.to_owned(), fault, task, stop: stop.drop_guard() })
+    pub fn start(client: Client, driver: &str) -> BoxFuture<'_, kube::Result<Self>> {
+        async move {
+            let class: StorageClass = serde_json::from_value(json!({
+                "apiVersion": "storage.k8s.io/v1",
+                "kind": "StorageClass",
+                "metadata": { "name": driver },
+                "provisioner": driver,
+                "volumeBindingMode": "Immediate",
+            }))
+            .map_err(kube::Error::SerdeError)?;
+            Api::all(client.clone()).create(&PostParams::default(), &class).await?;
+            let stop = CancellationToken::new();
+            #[expect(clippy::disallowed_methods, reason = "only one waits")]
+            let (fault, faults) = watch::channel(StorageFault::None);
+            let controller = Controller {
+                client,
+                driver: driver.to_owned(),
+                finalizer: format!("external-attacher/{driver}"),
+                faults,
+                leaving: BTreeMap::new(),
+            };
+            let running = stop.clone();
+            let task = tokio::spawn(async move {
+                running.run_until_cancelled(controller.run()).await;
+            });
+            Ok(Self { driver: driver.to_owned(), fault, task, stop: stop.drop_guard() })
+        }
+        .boxed()
     }
 
     /// The name of the driver and of its StorageClass.

@@ -4,6 +4,7 @@
 
 use std::collections::{BTreeMap, BTreeSet};
 
+use futures::{FutureExt, future::BoxFuture};
 use http::{Method, Request, header::CONTENT_TYPE};
 use jiff::Timestamp;
 use k8s_openapi::{api::core::v1::Pod, apimachinery::pkg::apis::meta::v1::OwnerReference};
@@ -115,126 +116,149 @@ impl EvictionDesk {
     ///
     /// # Errors
     /// If there is no such node, or something cannot be read.
-    pub async fn survey(&self, name: &str, value: &str) -> Result<Survey, ExplainError> {
-        let subject = format!("node {name}");
-        let node = self.node(name).await?;
-        let lease = eviction::read_lease(&self.client, name, self.time.server()).await;
-        let lease = lease.map_err(|e| failed(&format!("the Lease of {subject}"), e))?;
-        let attached = eviction::read_attachments(&self.client, name).await;
-        let volumes = attached
-            .map_err(|e| failed("volumeattachments", e))?
-            .into_iter()
-            .map(|a| SurveyedVolume { volume: a.volume.unwrap_or(a.name), driver: a.driver });
-        Ok(Survey {
-            node: name.to_owned(),
-            ready: match node.ready {
-                Ready::True => "True",
-                Ready::False => "False",
-                Ready::Unknown => "Unknown",
-            },
-            lease_renewed: match lease {
-                Lease::Renewed { heard, .. } => Some(heard),
-                Lease::Unread | Lease::None => None,
-            },
-            alive: alive(&node, lease, self.time.server()),
-            requested: is_tainted(&node) || node.progress.is_some(),
-            pods: self.pods_of(name, value).await?,
-            volumes: volumes.collect(),
-        })
+    pub fn survey<'a>(
+        &'a self,
+        name: &'a str,
+        value: &'a str,
+    ) -> BoxFuture<'a, Result<Survey, ExplainError>> {
+        async move {
+            let subject = format!("node {name}");
+            let node = self.node(name).await?;
+            let lease = eviction::read_lease(&self.client, name, self.time.server()).await;
+            let lease = lease.map_err(|e| failed(&format!("the Lease of {subject}"), e))?;
+            let attached = eviction::read_attachments(&self.client, name).await;
+            let volumes = attached
+                .map_err(|e| failed("volumeattachments", e))?
+                .into_iter()
+                .map(|a| SurveyedVolume { volume: a.volume.unwrap_or(a.name), driver: a.driver });
+            Ok(Survey {
+                node: name.to_owned(),
+                ready: match node.ready {
+                    Ready::True => "True",
+                    Ready::False => "False",
+                    Ready::Unknown => "Unknown",
+                },
+                lease_renewed: match lease {
+                    Lease::Renewed { heard, .. } => Some(heard),
+                    Lease::Unread | Lease::None => None,
+                },
+                alive: alive(&node, lease, self.time.server()),
+                requested: is_tainted(&node) || node.progress.is_some(),
+                pods: self.pods_of(name, value).await?,
+                volumes: volumes.collect(),
+            })
+        }
+        .boxed()
     }
 
     /// Puts the taint on a node. One that is there already is left as it is.
     ///
     /// # Errors
     /// If the node is gone, or cannot be written.
-    pub async fn request(&self, name: &str, value: &str) -> Result<(), ExplainError> {
-        let subject = format!("node {name}");
-        let path = format!("/api/v1/nodes/{name}");
-        loop {
-            let text = live::get(&self.client, &path).await.map_err(|e| failed(&subject, e))?;
-            let text = text.ok_or_else(|| ExplainError::NotFound(subject.clone()))?;
-            let node: Value =
-                serde_json::from_str(&text).map_err(|e| failed(&subject, kube::Error::SerdeError(e)))?;
-            let mut all = node["spec"]["taints"].as_array().cloned().unwrap_or_default();
-            if all.iter().any(|taint| taint["key"] == taints::FORCE_EVICTION) {
-                return Ok(());
-            }
-            let mut taint = json!({ "key": taints::FORCE_EVICTION, "effect": taints::NO_SCHEDULE });
-            if !value.is_empty() {
-                taint["value"] = value.into();
-            }
-            all.push(taint);
-            let metadata = &node["metadata"];
-            let body = json!({
-                "metadata": { "uid": metadata["uid"], "resourceVersion": metadata["resourceVersion"] },
-                "spec": { "taints": all },
-            });
-            let request = Request::builder()
-                .method(Method::PATCH)
-                .uri(format!("{path}?fieldManager=salvor-evict"))
-                .header(CONTENT_TYPE, "application/merge-patch+json")
-                .body(body.to_string().into_bytes())
-                .map_err(|e| failed(&subject, kube::Error::HttpError(e)))?;
-            match self.client.request_text(request).await {
-                // Somebody else wrote to the node meanwhile: looked at anew.
-                Err(kube::Error::Api(status)) if status.code == 409 => {}
-                Err(error) => return Err(ExplainError::Write { what: subject, source: error }),
-                Ok(_) => return Ok(()),
+    pub fn request<'a>(&'a self, name: &'a str, value: &'a str) -> BoxFuture<'a, Result<(), ExplainError>> {
+        async move {
+            let subject = format!("node {name}");
+            let path = format!("/api/v1/nodes/{name}");
+            loop {
+                let text = live::get(&self.client, &path).await.map_err(|e| failed(&subject, e))?;
+                let text = text.ok_or_else(|| ExplainError::NotFound(subject.clone()))?;
+                let node: Value =
+                    serde_json::from_str(&text).map_err(|e| failed(&subject, kube::Error::SerdeError(e)))?;
+                let mut all = node["spec"]["taints"].as_array().cloned().unwrap_or_default();
+                if all.iter().any(|taint| taint["key"] == taints::FORCE_EVICTION) {
+                    return Ok(());
+                }
+                let mut taint = json!({ "key": taints::FORCE_EVICTION, "effect": taints::NO_SCHEDULE });
+                if !value.is_empty() {
+                    taint["value"] = value.into();
+                }
+                all.push(taint);
+                let metadata = &node["metadata"];
+                let body = json!({
+                    "metadata": { "uid": metadata["uid"], "resourceVersion": metadata["resourceVersion"] },
+                    "spec": { "taints": all },
+                });
+                let request = Request::builder()
+                    .method(Method::PATCH)
+                    .uri(format!("{path}?fieldManager=salvor-evict"))
+                    .header(CONTENT_TYPE, "application/merge-patch+json")
+                    .body(body.to_string().into_bytes())
+                    .map_err(|e| failed(&subject, kube::Error::HttpError(e)))?;
+                match self.client.request_text(request).await {
+                    // Somebody else wrote to the node meanwhile: looked at anew.
+                    Err(kube::Error::Api(status)) if status.code == 409 => {}
+                    Err(error) => return Err(ExplainError::Write { what: subject, source: error }),
+                    Ok(_) => return Ok(()),
+                }
             }
         }
+        .boxed()
     }
 
     /// How far the eviction of a node has come, for pods and volumes that were there before.
     ///
     /// # Errors
     /// If the node is gone, or something cannot be read.
-    pub async fn standing(&self, survey: &Survey) -> Result<Standing, ExplainError> {
-        let name = &survey.node;
-        let node = self.node(name).await?;
-        let here = eviction::read_pods(&self.client, name).await.map_err(|e| failed("pods", e))?;
-        let here: BTreeSet<&str> = here.iter().map(|pod| pod.pod.uid.as_str()).collect();
-        let attached = eviction::read_attachments(&self.client, name).await;
-        let progress = node.progress.as_ref();
-        let end = if progress.is_some_and(|progress| progress.finished.is_some()) {
-            Some(End::Finished)
-        } else if !is_tainted(&node) {
-            Some(End::TaintGone)
-        } else {
-            None
-        };
-        Ok(Standing {
-            phase: progress.and(node.condition.clone()),
-            pods_left: survey.pods.iter().filter(|pod| pod.leaves && here.contains(pod.uid.as_str())).count(),
-            volumes_left: attached.map_err(|e| failed("volumeattachments", e))?.len(),
-            end,
-        })
+    pub fn standing<'a>(&'a self, survey: &'a Survey) -> BoxFuture<'a, Result<Standing, ExplainError>> {
+        async move {
+            let name = &survey.node;
+            let node = self.node(name).await?;
+            let here = eviction::read_pods(&self.client, name).await.map_err(|e| failed("pods", e))?;
+            let here: BTreeSet<&str> = here.iter().map(|pod| pod.pod.uid.as_str()).collect();
+            let attached = eviction::read_attachments(&self.client, name).await;
+            let progress = node.progress.as_ref();
+            let end = if progress.is_some_and(|progress| progress.finished.is_some()) {
+                Some(End::Finished)
+            } else if !is_tainted(&node) {
+                Some(End::TaintGone)
+            } else {
+                None
+            };
+            Ok(Standing {
+                phase: progress.and(node.condition.clone()),
+                pods_left: survey
+                    .pods
+                    .iter()
+                    .filter(|pod| pod.leaves && here.contains(pod.uid.as_str()))
+                    .count(),
+                volumes_left: attached.map_err(|e| failed("volumeattachments", e))?.len(),
+                end,
+            })
+        }
+        .boxed()
     }
 
     /// Where the work of each pod that went runs now: by the pod's controller, or by its name if that is kept.
     ///
     /// # Errors
     /// If pods cannot be read.
-    pub async fn whereabouts(&self, survey: &Survey) -> Result<BTreeMap<String, Vec<String>>, ExplainError> {
-        let gone: BTreeSet<&str> = survey.pods.iter().map(|pod| pod.uid.as_str()).collect();
-        let mut found = BTreeMap::new();
-        let namespaces: BTreeSet<&str> = survey.pods.iter().map(|pod| pod.namespace.as_str()).collect();
-        for namespace in namespaces {
-            let pods: kube::Api<Pod> = kube::Api::namespaced(self.client.clone(), namespace);
-            let all = pods.list(&Default::default()).await.map_err(|e| failed("pods", e))?;
-            for old in survey.pods.iter().filter(|pod| pod.leaves && pod.namespace == namespace) {
-                let replaces = |new: &&Pod| {
-                    let same_owner =
-                        old.owner_uid.is_some() && owner(new).map(|o| &o.uid) == old.owner_uid.as_ref();
-                    let same_name = new.metadata.name.as_deref() == Some(old.name.as_str());
-                    let keeps_names = old.owner.as_deref().is_some_and(|o| o.starts_with("StatefulSet/"));
-                    let is_new = new.metadata.uid.as_deref().is_some_and(|uid| !gone.contains(uid));
-                    is_new && same_owner && (same_name || !keeps_names)
-                };
-                let places = all.iter().filter(replaces).map(place).collect();
-                found.insert(format!("{namespace}/{}", old.name), places);
+    pub fn whereabouts<'a>(
+        &'a self,
+        survey: &'a Survey,
+    ) -> BoxFuture<'a, Result<BTreeMap<String, Vec<String>>, ExplainError>> {
+        async move {
+            let gone: BTreeSet<&str> = survey.pods.iter().map(|pod| pod.uid.as_str()).collect();
+            let mut found = BTreeMap::new();
+            let namespaces: BTreeSet<&str> = survey.pods.iter().map(|pod| pod.namespace.as_str()).collect();
+            for namespace in namespaces {
+                let pods: kube::Api<Pod> = kube::Api::namespaced(self.client.clone(), namespace);
+                let all = pods.list(&Default::default()).await.map_err(|e| failed("pods", e))?;
+                for old in survey.pods.iter().filter(|pod| pod.leaves && pod.namespace == namespace) {
+                    let replaces = |new: &&Pod| {
+                        let same_owner =
+                            old.owner_uid.is_some() && owner(new).map(|o| &o.uid) == old.owner_uid.as_ref();
+                        let same_name = new.metadata.name.as_deref() == Some(old.name.as_str());
+                        let keeps_names = old.owner.as_deref().is_some_and(|o| o.starts_with("StatefulSet/"));
+                        let is_new = new.metadata.uid.as_deref().is_some_and(|uid| !gone.contains(uid));
+                        is_new && same_owner && (same_name || !keeps_names)
+                    };
+                    let places = all.iter().filter(replaces).map(place).collect();
+                    found.insert(format!("{namespace}/{}", old.name), places);
+                }
             }
+            Ok(found)
         }
-        Ok(found)
+        .boxed()
     }
 
     async fn node(&self, name: &str) -> Result<NodeView, ExplainError> {

@@ -2,6 +2,7 @@
 
 use std::collections::BTreeSet;
 
+use futures::{FutureExt, future::BoxFuture};
 use k8s_openapi::api::coordination::v1::Lease;
 use kube::{Api, Client};
 use salvor_api::config::Configuration;
@@ -69,90 +70,101 @@ pub struct RecoveryReport {
 }
 
 /// What Salvor thinks of a pod now.
-pub async fn explain_pod(
+pub fn explain_pod<'a>(
     config: kube::Config,
-    configuration: &Configuration,
-    namespace: &str,
-    name: &str,
-) -> Result<Explanation, ExplainError> {
-    let subject = format!("pod {namespace}/{name}");
-    let (client, time) = connect(config)?;
-    let pod = zombie::pod(&client, namespace, name).await.map_err(|e| cannot_read(&subject, e))?;
-    let mut pod = pod.ok_or_else(|| ExplainError::NotFound(subject.clone()))?;
-    let history = history(&client, namespace, &pod.pod.uid).await.map_err(|e| cannot_read("events", e))?;
-    pod.announced = !history.is_empty();
-    let node = match &pod.node_name {
-        None => None,
-        Some(node) => {
-            let read = zombie::node(&client, node, time.server()).await;
-            read.map_err(|e| cannot_read(&format!("node {node}"), e))?
+    configuration: &'a Configuration,
+    namespace: &'a str,
+    name: &'a str,
+) -> BoxFuture<'a, Result<Explanation, ExplainError>> {
+    async move {
+        let subject = format!("pod {namespace}/{name}");
+        let (client, time) = connect(config)?;
+        let pod = zombie::pod(&client, namespace, name).await.map_err(|e| cannot_read(&subject, e))?;
+        let mut pod = pod.ok_or_else(|| ExplainError::NotFound(subject.clone()))?;
+        let history =
+            history(&client, namespace, &pod.pod.uid).await.map_err(|e| cannot_read("events", e))?;
+        pod.announced = !history.is_empty();
+        let node = match &pod.node_name {
+            None => None,
+            Some(node) => {
+                let read = zombie::node(&client, node, time.server()).await;
+                read.map_err(|e| cannot_read(&format!("node {node}"), e))?
+            }
+        };
+        let policy = ZombiePolicy::new(configuration);
+        let judgement = decide_pod(&pod, node.as_ref(), &policy, time.server());
+        let mut recoveries = vec![reviewed("zombie", &client, configuration, &time, judgement).await];
+        if let Some(name) = &pod.node_name {
+            let policy = EvictionPolicy::new(configuration);
+            let read = concerned_node(&client, &policy, name, &time).await;
+            if let Some(node) = read.map_err(|e| cannot_read(&format!("node {name}"), e))? {
+                let read = eviction::read_pod(&client, namespace, &pod.pod.name).await;
+                let pod = read.map_err(|e| cannot_read(&subject, e))?;
+                let pod = pod.ok_or_else(|| ExplainError::NotFound(subject.clone()))?;
+                let judgement = evicting::decide_pod(&pod, Some(&node), &policy, time.server());
+                recoveries.push(reviewed("eviction", &client, configuration, &time, judgement).await);
+            }
         }
-    };
-    let policy = ZombiePolicy::new(configuration);
-    let judgement = decide_pod(&pod, node.as_ref(), &policy, time.server());
-    let mut recoveries = vec![reviewed("zombie", &client, configuration, &time, judgement).await];
-    if let Some(name) = &pod.node_name {
-        let policy = EvictionPolicy::new(configuration);
-        let read = concerned_node(&client, &policy, name, &time).await;
-        if let Some(node) = read.map_err(|e| cannot_read(&format!("node {name}"), e))? {
-            let read = eviction::read_pod(&client, namespace, &pod.pod.name).await;
-            let pod = read.map_err(|e| cannot_read(&subject, e))?;
-            let pod = pod.ok_or_else(|| ExplainError::NotFound(subject.clone()))?;
-            let judgement = evicting::decide_pod(&pod, Some(&node), &policy, time.server());
-            recoveries.push(reviewed("eviction", &client, configuration, &time, judgement).await);
-        }
+        Ok(Explanation { subject, recoveries, history })
     }
-    Ok(Explanation { subject, recoveries, history })
+    .boxed()
 }
 
 /// What Salvor thinks of a Job now.
-pub async fn explain_job(
+pub fn explain_job<'a>(
     config: kube::Config,
-    configuration: &Configuration,
-    namespace: &str,
-    name: &str,
-) -> Result<Explanation, ExplainError> {
-    let subject = format!("job {namespace}/{name}");
-    let (client, time) = connect(config)?;
-    let read = job::read_live(&client, namespace, name).await.map_err(|e| cannot_read(&subject, e))?;
-    let view = read.ok_or_else(|| ExplainError::NotFound(subject.clone()))?;
-    let pods = job::read_live_pods(&client, &view).await;
-    let pods = pods.map_err(|e| cannot_read(&format!("the pods of {subject}"), e))?;
-    let history = history(&client, namespace, &view.job.uid).await.map_err(|e| cannot_read("events", e))?;
-    let policy = JobPolicy::new(configuration);
-    // What a running controller remembers is not known here: failed pods are looked at anew.
-    let mut memory = Memory::default();
-    for pod in &pods {
-        remember(&mut memory, &view, pod, &policy);
+    configuration: &'a Configuration,
+    namespace: &'a str,
+    name: &'a str,
+) -> BoxFuture<'a, Result<Explanation, ExplainError>> {
+    async move {
+        let subject = format!("job {namespace}/{name}");
+        let (client, time) = connect(config)?;
+        let read = job::read_live(&client, namespace, name).await.map_err(|e| cannot_read(&subject, e))?;
+        let view = read.ok_or_else(|| ExplainError::NotFound(subject.clone()))?;
+        let pods = job::read_live_pods(&client, &view).await;
+        let pods = pods.map_err(|e| cannot_read(&format!("the pods of {subject}"), e))?;
+        let history =
+            history(&client, namespace, &view.job.uid).await.map_err(|e| cannot_read("events", e))?;
+        let policy = JobPolicy::new(configuration);
+        // What a running controller remembers is not known here: failed pods are looked at anew.
+        let mut memory = Memory::default();
+        for pod in &pods {
+            remember(&mut memory, &view, pod, &policy);
+        }
+        let judgement = decide(&view, &pods, &[], &memory, &policy, time.server());
+        let report = RecoveryReport { recovery: "job", report: judgement.report() };
+        Ok(Explanation { subject, recoveries: vec![report], history })
     }
-    let judgement = decide(&view, &pods, &[], &memory, &policy, time.server());
-    let report = RecoveryReport { recovery: "job", report: judgement.report() };
-    Ok(Explanation { subject, recoveries: vec![report], history })
+    .boxed()
 }
 
 /// What Salvor thinks of a node now.
-pub async fn explain_node(
+pub fn explain_node<'a>(
     config: kube::Config,
-    configuration: &Configuration,
-    name: &str,
-) -> Result<Explanation, ExplainError> {
-    let subject = format!("node {name}");
-    let (client, time) = connect(config)?;
-    let read = zombie::node(&client, name, time.local()).await.map_err(|e| cannot_read(&subject, e))?;
-    let mut node = read.ok_or_else(|| ExplainError::NotFound(subject.clone()))?;
-    let history = history(&client, "default", name).await.map_err(|e| cannot_read("events", e))?;
-    node.announced = !history.is_empty();
-    node.lease_renewed = live::lease_renewed(&client, name)
-        .await
-        .map_err(|e| cannot_read(&format!("the Lease of node {name}"), e))?;
-    let policy = ZombiePolicy::new(configuration);
-    let judgement = decide_node(&node, &policy, time.server());
-    let of_zombie = reviewed("zombie", &client, configuration, &time, judgement).await;
-    let of_eviction = explain_eviction(&client, configuration, name, !history.is_empty(), &time)
-        .await
-        .map_err(|e| cannot_read(&subject, e))?;
-    let recoveries = [Some(of_zombie), of_eviction].into_iter().flatten().collect();
-    Ok(Explanation { subject, recoveries, history })
+    configuration: &'a Configuration,
+    name: &'a str,
+) -> BoxFuture<'a, Result<Explanation, ExplainError>> {
+    async move {
+        let subject = format!("node {name}");
+        let (client, time) = connect(config)?;
+        let read = zombie::node(&client, name, time.local()).await.map_err(|e| cannot_read(&subject, e))?;
+        let mut node = read.ok_or_else(|| ExplainError::NotFound(subject.clone()))?;
+        let history = history(&client, "default", name).await.map_err(|e| cannot_read("events", e))?;
+        node.announced = !history.is_empty();
+        node.lease_renewed = live::lease_renewed(&client, name)
+            .await
+            .map_err(|e| cannot_read(&format!("the Lease of node {name}"), e))?;
+        let policy = ZombiePolicy::new(configuration);
+        let judgement = decide_node(&node, &policy, time.server());
+        let of_zombie = reviewed("zombie", &client, configuration, &time, judgement).await;
+        let of_eviction = explain_eviction(&client, configuration, name, !history.is_empty(), &time)
+            .await
+            .map_err(|e| cannot_read(&subject, e))?;
+        let recoveries = [Some(of_zombie), of_eviction].into_iter().flatten().collect();
+        Ok(Explanation { subject, recoveries, history })
+    }
+    .boxed()
 }
 
 /// What the eviction recovery says about a node; `None` if the node is gone by now.

@@ -6,6 +6,7 @@ use std::{
     time::Duration,
 };
 
+use futures::{FutureExt, future::BoxFuture};
 use salvor_api::config::Configuration;
 use salvor_recovery::{
     action::Subject,
@@ -56,30 +57,34 @@ pub enum RunError {
 ///
 /// # Errors
 /// If it cannot begin. What happens later is survived, logged and counted.
-pub async fn run(
+pub fn run(
     config: kube::Config,
     configuration: Configuration,
     notices: Notices,
     shutdown: CancellationToken,
-) -> Result<(), RunError> {
-    let address = configuration.bind;
-    let listener = TcpListener::bind(address).await.map_err(|source| RunError::Bind { address, source })?;
-    let served_at = listener.local_addr().map_err(|source| RunError::Bind { address, source })?;
-    let surroundings = Surroundings::of(config).map_err(RunError::Client)?.telling(notices);
-    let operator = Operator::start(surroundings, &configuration);
+) -> BoxFuture<'static, Result<(), RunError>> {
+    async move {
+        let address = configuration.bind;
+        let listener =
+            TcpListener::bind(address).await.map_err(|source| RunError::Bind { address, source })?;
+        let served_at = listener.local_addr().map_err(|source| RunError::Bind { address, source })?;
+        let surroundings = Surroundings::of(config).map_err(RunError::Client)?.telling(notices);
+        let operator = Operator::start(surroundings, &configuration);
 
-    let stop_serving = CancellationToken::new();
-    let serving =
-        tokio::spawn(operator.endpoints.clone().serve(listener, stop_serving.clone().cancelled_owned()));
-    tracing::info!(address = %served_at, dry_run = configuration.dry_run, "salvor is running");
+        let stop_serving = CancellationToken::new();
+        let serving =
+            tokio::spawn(operator.endpoints.clone().serve(listener, stop_serving.clone().cancelled_owned()));
+        tracing::info!(address = %served_at, dry_run = configuration.dry_run, "salvor is running");
 
-    shutdown.cancelled().await;
-    tracing::info!("stopping: what is under way is finished first");
-    operator.stop().await;
-    stop_serving.cancel();
-    // A scrape that never ends must not keep the process.
-    let _ = tokio::time::timeout(Duration::from_secs(1), serving).await;
-    Ok(())
+        shutdown.cancelled().await;
+        tracing::info!("stopping: what is under way is finished first");
+        operator.stop().await;
+        stop_serving.cancel();
+        // A scrape that never ends must not keep the process.
+        let _ = tokio::time::timeout(Duration::from_secs(1), serving).await;
+        Ok(())
+    }
+    .boxed()
 }
 
 /// A running operator. Several may run in one process. Dropping it is no way to stop it: nothing is finished, and the

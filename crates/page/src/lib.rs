@@ -14,6 +14,7 @@ use std::{
     sync::{Arc, Mutex, MutexGuard, PoisonError},
 };
 
+use futures::{FutureExt, future::BoxFuture};
 use jiff::Timestamp;
 use kube::Client;
 use salvor_operator::{
@@ -58,21 +59,25 @@ impl Page {
     }
 
     /// Watches the cluster's nodes and pods, for ever.
-    pub async fn follow(&self, client: Client) {
-        let (node_tx, mut nodes) = mpsc::channel(64);
-        let (pod_tx, mut pods) = mpsc::channel(1024);
-        let watch_nodes = follow(client.clone(), NODES, AllNodes, WatchHealth::new(NODES.resource), node_tx);
-        let watch_pods = follow(client, PODS, AllPods, WatchHealth::new(PODS.resource), pod_tx);
-        let take_in = async {
-            loop {
-                tokio::select! {
-                    Some(change) = nodes.recv() => self.take_in(change, &mut nodes, World::hear_nodes),
-                    Some(change) = pods.recv() => self.take_in(change, &mut pods, World::hear_pods),
-                    else => return,
+    pub fn follow(&self, client: Client) -> BoxFuture<'_, ()> {
+        async move {
+            let (node_tx, mut nodes) = mpsc::channel(64);
+            let (pod_tx, mut pods) = mpsc::channel(1024);
+            let watch_nodes =
+                follow(client.clone(), NODES, AllNodes, WatchHealth::new(NODES.resource), node_tx);
+            let watch_pods = follow(client, PODS, AllPods, WatchHealth::new(PODS.resource), pod_tx);
+            let take_in = async {
+                loop {
+                    tokio::select! {
+                        Some(change) = nodes.recv() => self.take_in(change, &mut nodes, World::hear_nodes),
+                        Some(change) = pods.recv() => self.take_in(change, &mut pods, World::hear_pods),
+                        else => return,
+                    }
                 }
-            }
-        };
-        tokio::join!(watch_nodes, watch_pods, take_in);
+            };
+            tokio::join!(watch_nodes, watch_pods, take_in);
+        }
+        .boxed()
     }
 
     /// Takes in what the operator judges and does, until it ends.

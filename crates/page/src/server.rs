@@ -21,6 +21,7 @@ use axum::{
     routing::{get, post},
 };
 use futures::Stream;
+use futures::{FutureExt, future::BoxFuture};
 use jiff::Timestamp;
 use serde::Serialize;
 use tokio::{
@@ -118,23 +119,34 @@ impl Page {
         options: ServeOptions,
         stop: impl Future<Output = ()> + Send + 'static,
     ) -> std::io::Result<()> {
-        let only_loopback = listener.local_addr()?.ip().is_loopback();
-        let epoch = Timestamp::now().as_microsecond();
-        let served = Arc::new(Served { page: self, options, epoch, only_loopback });
-        let mut router = Router::new().route("/changes", get(changes));
-        for (path, kind, text) in FILES {
-            router = router.route(path, get(async || ([(CONTENT_TYPE, *kind)], *text)));
-        }
-        if served.options.wishes.is_some() {
-            router = router.route("/nodes/{name}/{fault}", post(wish));
-        }
-        let router =
-            router.layer(middleware::from_fn_with_state(Arc::clone(&served), guard)).with_state(served);
         // A browser that keeps its stream open must not keep the process.
         tokio::select! {
-            served = async { axum::serve(listener, router).await } => served,
+            served = self.serve_forever(listener, options) => served,
             () = stop => Ok(()),
         }
+    }
+
+    fn serve_forever(
+        self,
+        listener: TcpListener,
+        options: ServeOptions,
+    ) -> BoxFuture<'static, std::io::Result<()>> {
+        async move {
+            let only_loopback = listener.local_addr()?.ip().is_loopback();
+            let epoch = Timestamp::now().as_microsecond();
+            let served = Arc::new(Served { page: self, options, epoch, only_loopback });
+            let mut router = Router::new().route("/changes", get(changes));
+            for (path, kind, text) in FILES {
+                router = router.route(path, get(async || ([(CONTENT_TYPE, *kind)], *text)));
+            }
+            if served.options.wishes.is_some() {
+                router = router.route("/nodes/{name}/{fault}", post(wish));
+            }
+            let router =
+                router.layer(middleware::from_fn_with_state(Arc::clone(&served), guard)).with_state(served);
+            axum::serve(listener, router).await
+        }
+        .boxed()
     }
 }
 

@@ -2,16 +2,11 @@
 
 use std::collections::BTreeSet;
 
-use k8s_openapi::api::apps::v1::{Deployment, StatefulSet};
-use k8s_openapi::api::batch::v1::Job;
-use k8s_openapi::api::core::v1::{Node, Pod, Service};
-use kube::api::{Api, ListParams, PostParams};
-use kube::{Client, Resource};
+use http::Request;
+use kube::Client;
 use salvor_api::names::{annotations, job, taints};
 use salvor_cluster::STORAGE;
 use salvor_nodes::script;
-use serde::Serialize;
-use serde::de::DeserializeOwned;
 use serde_json::{Value, json};
 
 use super::scenario::Work;
@@ -20,6 +15,14 @@ use super::scenario::Work;
 const TOLERATED_SECONDS: i64 = 30;
 /// How long a pod may take to end when it is asked to.
 const GRACE_SECONDS: i64 = 10;
+
+// All of this is plain JSON: the types of these kinds would be a third of the program.
+const PODS: &str = "/api/v1/namespaces/default/pods";
+const NODES: &str = "/api/v1/nodes";
+const SERVICES: &str = "/api/v1/namespaces/default/services";
+const JOBS: &str = "/apis/batch/v1/namespaces/default/jobs";
+const STATEFUL_SETS: &str = "/apis/apps/v1/namespaces/default/statefulsets";
+const DEPLOYMENTS: &str = "/apis/apps/v1/namespaces/default/deployments";
 
 /// The queue is worked off in so many turns.
 const BATCH_TURNS: u32 = 4;
@@ -39,7 +42,7 @@ pub(super) async fn create(client: &Client, work: &Work) -> kube::Result<()> {
                 "template": template("training", "3", &json!({ terminate: "true" }), "Never"),
             },
         });
-        post::<Job>(client, job).await?;
+        post(client, JOBS, &job).await?;
     }
     if work.database > 0 {
         let labels = json!({ "app": "database" });
@@ -47,7 +50,7 @@ pub(super) async fn create(client: &Client, work: &Work) -> kube::Result<()> {
             "metadata": { "name": "database" },
             "spec": { "clusterIP": "None", "selector": labels, "ports": [{ "port": 5432 }] },
         });
-        post::<Service>(client, service).await?;
+        post(client, SERVICES, &service).await?;
         let mut template = template("database", "1", &json!({ delete: "true" }), "Always");
         template["spec"]["containers"][0]["volumeMounts"] = json!([{ "name": "data", "mountPath": "/data" }]);
         let claim = json!({
@@ -60,7 +63,7 @@ pub(super) async fn create(client: &Client, work: &Work) -> kube::Result<()> {
             "spec": { "serviceName": "database", "replicas": work.database, "podManagementPolicy": "Parallel",
                 "selector": { "matchLabels": labels }, "template": template, "volumeClaimTemplates": [claim] },
         });
-        post::<StatefulSet>(client, set).await?;
+        post(client, STATEFUL_SETS, &set).await?;
     }
     if work.website > 0 {
         let deployment = json!({
@@ -68,7 +71,7 @@ pub(super) async fn create(client: &Client, work: &Work) -> kube::Result<()> {
             "spec": { "replicas": work.website, "selector": { "matchLabels": { "app": "website" } },
                 "template": template("website", "500m", &json!({}), "Always") },
         });
-        post::<Deployment>(client, deployment).await?;
+        post(client, DEPLOYMENTS, &deployment).await?;
     }
     if work.batch > 0 {
         let run_for = format!("{}run-for", script::PREFIX);
@@ -81,7 +84,7 @@ pub(super) async fn create(client: &Client, work: &Work) -> kube::Result<()> {
                 "template": template("batch", "1", &json!({ terminate: "true", run_for: BATCH_RUNS_FOR }), "Never"),
             },
         });
-        post::<Job>(client, job).await?;
+        post(client, JOBS, &job).await?;
     }
     Ok(())
 }
@@ -102,13 +105,16 @@ fn template(app: &str, cpu: &str, marks: &Value, restart: &str) -> Value {
     })
 }
 
-async fn post<K>(client: &Client, object: Value) -> kube::Result<()>
-where
-    K: Resource<DynamicType = (), Scope = k8s_openapi::NamespaceResourceScope>,
-    K: Clone + std::fmt::Debug + Serialize + DeserializeOwned,
-{
-    let object: K = serde_json::from_value(object).map_err(kube::Error::SerdeError)?;
-    Api::default_namespaced(client.clone()).create(&PostParams::default(), &object).await.map(|_| ())
+async fn post(client: &Client, path: &str, object: &Value) -> kube::Result<()> {
+    let request = Request::post(path).header("content-type", "application/json");
+    let request = request.body(object.to_string().into_bytes()).map_err(kube::Error::HttpError)?;
+    client.request_text(request).await.map(|_| ())
+}
+
+async fn list(client: &Client, path: &str) -> kube::Result<Vec<Value>> {
+    let request = Request::get(path).body(Vec::new()).map_err(kube::Error::HttpError)?;
+    let mut answer: Value = client.request(request).await?;
+    Ok(answer["items"].as_array_mut().map(std::mem::take).unwrap_or_default())
 }
 
 /// What of the work is not being done.
@@ -136,17 +142,13 @@ impl Missing {
 
 /// Looks at the cluster.
 pub(super) async fn missing(client: &Client, work: &Work) -> kube::Result<Missing> {
-    let pods = Api::<Pod>::default_namespaced(client.clone()).list(&ListParams::default()).await?.items;
-    let nodes = Api::<Node>::all(client.clone()).list(&ListParams::default()).await?.items;
-    let silent: BTreeSet<String> =
-        nodes.iter().filter(|n| is_unreachable(n)).filter_map(|n| n.metadata.name.clone()).collect();
-    let on_silent_node = |pod: &Pod| {
-        pod.spec.as_ref().and_then(|s| s.node_name.as_ref()).is_some_and(|node| silent.contains(node))
-    };
-    let runs = |pod: &&Pod| {
-        let phase = pod.status.as_ref().and_then(|s| s.phase.as_deref());
-        phase == Some("Running") && pod.metadata.deletion_timestamp.is_none() && !on_silent_node(pod)
-    };
+    let pods = list(client, PODS).await?;
+    let nodes = list(client, NODES).await?;
+    let silent: BTreeSet<&str> = nodes.iter().filter(|n| is_unreachable(n)).map(name).collect();
+    let on_silent_node =
+        |pod: &Value| pod["spec"]["nodeName"].as_str().is_some_and(|node| silent.contains(node));
+    let is_leaving = |pod: &Value| !pod["metadata"]["deletionTimestamp"].is_null();
+    let runs = |pod: &&Value| pod["status"]["phase"] == "Running" && !is_leaving(pod) && !on_silent_node(pod);
     let mut missing = Missing::default();
     for (app, wanted) in [("training", work.training), ("database", work.database), ("website", work.website)]
     {
@@ -157,33 +159,32 @@ pub(super) async fn missing(client: &Client, work: &Work) -> kube::Result<Missin
             missing.short.push(format!("{app} runs {} of {wanted} pods", running.len()));
         }
     }
-    let is_over = |pod: &Pod| {
-        matches!(pod.status.as_ref().and_then(|s| s.phase.as_deref()), Some("Succeeded" | "Failed"))
-    };
+    let is_over = |pod: &Value| matches!(pod["status"]["phase"].as_str(), Some("Succeeded" | "Failed"));
     missing.stuck = pods
         .iter()
-        .filter(|p| p.metadata.deletion_timestamp.is_some() && on_silent_node(p) && !is_over(p))
-        .filter_map(|p| p.metadata.name.clone())
+        .filter(|p| is_leaving(p) && on_silent_node(p) && !is_over(p))
+        .map(|p| name(p).to_owned())
         .collect();
-    let jobs: Api<Job> = Api::default_namespaced(client.clone());
-    if let Some(batch) = jobs.get_opt("batch").await? {
-        let done = batch.status.and_then(|s| s.succeeded).and_then(|n| u32::try_from(n).ok());
+    if let Some(batch) = list(client, JOBS).await?.iter().find(|job| name(job) == "batch") {
+        let done = batch["status"]["succeeded"].as_u64().and_then(|n| u32::try_from(n).ok());
         missing.unfinished = work.batch.saturating_sub(done.unwrap_or(0));
     }
     Ok(missing)
 }
 
-fn label<'a>(pod: &'a Pod, key: &str) -> Option<&'a str> {
-    pod.metadata.labels.as_ref()?.get(key).map(String::as_str)
+fn name(object: &Value) -> &str {
+    object["metadata"]["name"].as_str().unwrap_or_default()
+}
+
+fn label<'a>(pod: &'a Value, key: &str) -> Option<&'a str> {
+    pod["metadata"]["labels"][key].as_str()
 }
 
 /// What is the same for a pod and for the one that replaces it, where only one of them counts.
-fn identity(pod: &Pod) -> String {
-    let index = label(pod, job::COMPLETION_INDEX).map(str::to_owned);
-    index.or_else(|| pod.metadata.name.clone()).unwrap_or_default()
+fn identity(pod: &Value) -> &str {
+    label(pod, job::COMPLETION_INDEX).unwrap_or_else(|| name(pod))
 }
 
-fn is_unreachable(node: &Node) -> bool {
-    let taints = node.spec.as_ref().and_then(|s| s.taints.as_ref());
-    taints.into_iter().flatten().any(|t| t.key == taints::UNREACHABLE)
+fn is_unreachable(node: &Value) -> bool {
+    node["spec"]["taints"].as_array().into_iter().flatten().any(|t| t["key"] == taints::UNREACHABLE)
 }

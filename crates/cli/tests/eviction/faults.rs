@@ -80,8 +80,9 @@ async fn a_crash_between_any_two_writes_leads_to_the_same_end(site: Site) {
         // What is done with would be looked at again by the next process.
         stage.nodes().delete(&node, &DeleteParams::default()).await.unwrap();
     }
-    // Mark, its event, condition, pod, its event, its deletion, volumes, end, its event: at least.
-    assert!(crashed >= 18, "only {crashed} crashes");
+    // Mark, its event, pod, its event, its deletion, volumes, end, its event. The condition in between is written only if
+    // the node is looked at while pods are left.
+    assert!(crashed >= 16, "only {crashed} crashes");
 }
 
 async fn status_comes_before_the_delete_and_finalizers_and_late_pods_do_not_keep_it_open(site: Site) {
