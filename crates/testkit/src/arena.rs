@@ -1,6 +1,7 @@
 //! The control plane that all tests of a process share, and the corner of it that belongs to one test.
 
 use std::collections::BTreeMap;
+use std::sync::Arc;
 
 use k8s_openapi::api::core::v1::Namespace;
 use kube::Client;
@@ -55,7 +56,7 @@ pub struct Arena<'p> {
 /// What an arena is a corner of.
 enum Ground<'p> {
     Real { plane: &'p ControlPlane, logs: logs::Lengths },
-    Embedded(Box<EmbeddedPlane>),
+    Embedded(Arc<EmbeddedPlane>),
 }
 
 impl<'p> Arena<'p> {
@@ -78,13 +79,13 @@ impl<'p> Arena<'p> {
         Self { ground: Ground::Real { plane, logs }, name, client }
     }
 
-    /// An arena that has an embedded cluster for itself.
-    pub(crate) async fn embedded(plane: EmbeddedPlane, name: &str) -> Self {
+    /// A corner of an embedded cluster.
+    pub(crate) async fn embedded(plane: Arc<EmbeddedPlane>, name: &str) -> Self {
         let name = format!("{name}-{}", random::suffix(6));
         let client = plane.admin().in_namespace(&name).client(&name);
         let metadata = ObjectMeta { name: Some(name.clone()), ..ObjectMeta::default() };
         create(&client, &Namespace { metadata, ..Namespace::default() }).await;
-        Self { ground: Ground::Embedded(Box::new(plane)), name, client }
+        Self { ground: Ground::Embedded(plane), name, client }
     }
 
     /// The real control plane around it.

@@ -27,15 +27,30 @@ impl Program {
         arguments: impl IntoIterator<Item = impl AsRef<OsStr>>,
         environment: &[(&str, &str)],
     ) -> Self {
-        let name = program.file_name().unwrap_or_default().to_string_lossy().into_owned();
-        let folder = std::env::temp_dir().join(format!("salvor-testkit-{name}-{}", random::suffix(8)));
+        Self::start_in(&Self::folder(program), program, arguments, environment)
+    }
+
+    /// A name for a folder of this program's own.
+    pub(crate) fn folder(program: &Path) -> PathBuf {
+        std::env::temp_dir().join(format!("salvor-testkit-{}-{}", name(program), random::suffix(8)))
+    }
+
+    /// The same in a folder that may have been filled already. It is removed when the program is dropped, and when
+    /// this process ends.
+    pub(crate) fn start_in(
+        folder: &Path,
+        program: &Path,
+        arguments: impl IntoIterator<Item = impl AsRef<OsStr>>,
+        environment: &[(&str, &str)],
+    ) -> Self {
+        let name = name(program);
         let log = folder.join("output.log");
         // `env` sets the variables and then becomes the program: the process id is the program's own.
         let variables = environment.iter().map(|(key, value)| format!("{key}={value}"));
         let program = std::iter::once(program.to_string_lossy().into_owned());
         let arguments = arguments.into_iter().map(|a| a.as_ref().to_string_lossy().into_owned());
         let command: Vec<String> = variables.chain(program).chain(arguments).collect();
-        match Supervised::start(&folder, &log, Path::new("/usr/bin/env"), &command) {
+        match Supervised::start(folder, &log, Path::new("/usr/bin/env"), &command) {
             Ok(process) => Self { name, process, log },
             Err(error) => panic!("{name} cannot be started: {error}"),
         }
@@ -75,6 +90,10 @@ impl Program {
     pub async fn kill(&self) {
         self.process.kill().await;
     }
+}
+
+fn name(program: &Path) -> String {
+    program.file_name().unwrap_or_default().to_string_lossy().into_owned()
 }
 
 impl Drop for Program {

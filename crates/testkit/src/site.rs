@@ -1,12 +1,15 @@
 //! Where a test plays: on a real control plane, or on the embedded one. The same test on both is what makes the
 //! embedded one believable.
 
+use std::sync::Arc;
+
 use crate::access::Access;
 use crate::accounting::Accounting;
 use crate::arena::Arena;
 use crate::embedded::EmbeddedPlane;
 use crate::kubectl::Kubectl;
-use crate::plane::ControlPlane;
+use crate::part::Part;
+use crate::plane::{Builder, ControlPlane};
 use crate::proxy::Proxy;
 
 /// The variable that chooses: `real`, `embedded`, or nothing for both.
@@ -46,7 +49,7 @@ impl Site {
     pub async fn arena(self, name: &str) -> Arena<'static> {
         match self {
             Self::Real => crate::arena::arena(name).await,
-            Self::Embedded => Arena::embedded(EmbeddedPlane::start(true).await, name).await,
+            Self::Embedded => Arena::embedded(Arc::new(EmbeddedPlane::start(true).await), name).await,
         }
     }
 
@@ -56,12 +59,29 @@ impl Site {
     /// If it cannot be started.
     pub async fn api_server(self) -> Plane {
         match self {
-            Self::Real => match ControlPlane::builder().start().await {
-                Ok(plane) => Plane::Real(Box::new(plane)),
-                Err(error) => panic!("the control plane does not start: {error}"),
-            },
-            Self::Embedded => Plane::Embedded(Box::new(EmbeddedPlane::start(false).await)),
+            Self::Real => real(ControlPlane::builder()).await,
+            Self::Embedded => Plane::Embedded(Arc::new(EmbeddedPlane::start(false).await)),
         }
+    }
+
+    /// A control plane for one test, with all controllers.
+    ///
+    /// # Panics
+    /// If it cannot be started.
+    pub async fn control_plane(self) -> Plane {
+        match self {
+            Self::Real => {
+                real(ControlPlane::builder().with(Part::ControllerManager).with(Part::Scheduler)).await
+            }
+            Self::Embedded => Plane::Embedded(Arc::new(EmbeddedPlane::start(true).await)),
+        }
+    }
+}
+
+async fn real(plane: Builder) -> Plane {
+    match plane.start().await {
+        Ok(plane) => Plane::Real(Box::new(plane)),
+        Err(error) => panic!("the control plane does not start: {error}"),
     }
 }
 
@@ -71,7 +91,7 @@ pub enum Plane {
     /// A real one.
     Real(Box<ControlPlane>),
     /// An embedded one.
-    Embedded(Box<EmbeddedPlane>),
+    Embedded(Arc<EmbeddedPlane>),
 }
 
 impl Plane {
@@ -80,6 +100,17 @@ impl Plane {
         match self {
             Self::Real(plane) => plane.admin(),
             Self::Embedded(plane) => plane.admin(),
+        }
+    }
+
+    /// A corner of it with a namespace and a zone of its own.
+    ///
+    /// # Panics
+    /// If its namespace cannot be created.
+    pub async fn arena(&self, name: &str) -> Arena<'_> {
+        match self {
+            Self::Real(plane) => plane.arena(name).await,
+            Self::Embedded(plane) => Arena::embedded(Arc::clone(plane), name).await,
         }
     }
 

@@ -208,7 +208,7 @@ async fn a_node_that_renews_its_lease_is_refused_whatever_its_taint_says(site: S
     let salvor = stage.salvor("", &[]);
     taint(&stage.client, "node", "", &["NoSchedule"]).await;
     salvor.says("record the Warning event KubeletAlive").await;
-    let said = salvor.command(&["explain", "node", "node"], 0).await;
+    let said = salvor.explain("node", "node").await;
     assert!(said.contains("WAIT until") && said.contains("[eviction: KubeletAlive]"), "{said}");
     let words = salvor.command(&["evict", "node", "--yes"], 1).await;
     assert!(words.contains("its kubelet lives"), "{words}");
@@ -236,7 +236,7 @@ async fn a_zone_that_goes_down_at_once_is_held_and_said(site: Site) {
     salvor.says("record the Warning event ZoneDown").await;
     stage.evict("b-0").await;
     assert!(progress(&stage.nodes().get("a-0").await.unwrap()).is_null());
-    let said = salvor.command(&["explain", "node", "a-0"], 0).await;
+    let said = salvor.explain("node", "a-0").await;
     assert!(said.contains("BLOCKED [eviction: NodeDown]") && said.contains("3 of 3 nodes of zone"), "{said}");
     let back = Patch::Merge(json!({"spec": {"taints": null}}));
     stage.nodes().patch("a-1", &PatchParams::default(), &back).await.unwrap();
@@ -259,7 +259,7 @@ async fn a_stateful_pod_waits_for_proof_and_a_trigger_of_others_is_left_alone(si
     })
     .await;
     assert_eq!(phase(&stage.pods().get("stateful").await.unwrap()), "Running");
-    let said = salvor.command(&["explain", "pod", "default/stateful"], 0).await;
+    let said = salvor.explain("pod", "default/stateful").await;
     assert!(said.contains("IGNORE [eviction: NeedsProof]"), "{said}");
     salvor.shows("salvor_eviction_nodes{state=\"started\"} 1").await;
     taint(&stage.client, "node", "", &["NoSchedule"]).await;
@@ -347,10 +347,7 @@ async fn the_command_shows_asks_follows_and_says_where_the_work_went(site: Site)
     stage.pod("replaced", "node", owned_by("ReplicaSet")).await;
     stage.pod("replacement", "other", owned_by("ReplicaSet")).await;
     let salvor = stage.salvor("", &[]);
-    let evict = |arguments: &[&str]| {
-        let arguments: Vec<String> = arguments.iter().map(ToString::to_string).collect();
-        salvor.spawn(&arguments)
-    };
+    let evict = |arguments: &[&str]| salvor.spawn(arguments);
     let shown = evict(&["evict", "node", "--dry-run"]);
     assert_eq!(shown.exit_code().await, Some(0), "{}", shown.output());
     assert!(
@@ -392,7 +389,7 @@ async fn the_command_shows_asks_follows_and_says_where_the_work_went(site: Site)
         progress(&stage.nodes().get("node").await.unwrap())["request"],
         "salvor.dev/force-eviction=INC-7:NoSchedule"
     );
-    let explained = salvor.command(&["explain", "node", "node"], 0).await;
+    let explained = salvor.explain("node", "node").await;
     assert!(explained.contains("[eviction: Finished]") && explained.contains("NodeDown"), "{explained}");
 }
 

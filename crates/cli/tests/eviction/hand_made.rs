@@ -12,11 +12,11 @@ use kube::{
     Api, Client,
     api::{Patch, PatchParams, PostParams},
 };
-use salvor_testkit::{Plane, Site, wait};
+use salvor_testkit::{Plane, Salvor, Site, wait};
 use serde::de::DeserializeOwned;
 use serde_json::{Value, json};
 
-use crate::stage::{Salvor, is_finished, salvor, taint};
+use crate::stage::{is_finished, salvor, taint};
 
 pub(crate) struct Stage {
     pub(crate) plane: Plane,

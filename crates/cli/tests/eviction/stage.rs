@@ -1,7 +1,5 @@
 //! Nodes that die for one test, and `salvor run` beside them.
 
-use std::{ops::Deref, path::Path, time::Duration};
-
 use k8s_openapi::api::{
     core::v1::{Node, Pod},
     events::v1::Event,
@@ -11,7 +9,7 @@ use kube::{
     Api, Client, ResourceExt,
     api::{ListParams, Patch, PatchParams},
 };
-use salvor_testkit::{Access, Arena, Program, Site, wait};
+use salvor_testkit::{Access, Arena, Ours, Salvor, Site};
 use serde_json::{Value, json};
 use tokio::sync::OnceCell;
 
@@ -20,47 +18,11 @@ pub(crate) const KEY: &str = "salvor.dev/force-eviction";
 pub(crate) const UNPROVEN: &str = "test.example.com/lost";
 pub(crate) const PROGRESS: &str = "eviction.salvor.dev/progress";
 
-/// A running `salvor run`, with the files that it was started with.
-pub(crate) struct Salvor {
-    pub(crate) program: Program,
-    folder: tempfile::TempDir,
-}
-
 /// Starts `salvor run` with this configuration beside its identity; it elects if that says how.
 pub(crate) fn salvor(access: &Access, configuration: &str, environment: &[(&str, &str)]) -> Salvor {
-    let folder = tempfile::tempdir().unwrap();
-    let (kubeconfig, config) = (folder.path().join("kubeconfig"), folder.path().join("config.yaml"));
-    access.write_kubeconfig(&kubeconfig).unwrap();
-    let head = "apiVersion: config.salvor.dev/v1alpha1\nkind: Configuration\ncontrollers: [eviction]\n";
-    std::fs::write(&config, format!("{head}{configuration}")).unwrap();
-    let elects = configuration.contains("leaderElection");
-    let arguments = [
-        "run".to_owned(),
-        format!("--kubeconfig={}", kubeconfig.display()),
-        format!("--config={}", config.display()),
-        format!("--leader-elect={elects}"),
-        "--bind=127.0.0.1:0".to_owned(),
-        "--log-format=json".to_owned(),
-    ];
-    let program = Program::start(Path::new(env!("CARGO_BIN_EXE_salvor")), arguments, environment);
-    Salvor { program, folder }
-}
-
-/// The Salvor of a test: its own, or one that all tests on the shared control plane have.
-pub(crate) enum Ours {
-    Shared(&'static Salvor),
-    Own(Salvor),
-}
-
-impl Deref for Ours {
-    type Target = Salvor;
-
-    fn deref(&self) -> &Salvor {
-        match self {
-            Self::Shared(salvor) => salvor,
-            Self::Own(salvor) => salvor,
-        }
-    }
+    let elects = format!("--leader-elect={}", configuration.contains("leaderElection"));
+    let configuration = format!("controllers: [eviction]\n{configuration}");
+    Salvor::start(env!("CARGO_BIN_EXE_salvor"), access, &configuration, &[&elects], environment)
 }
 
 /// A corner of a cluster with all controllers, and a Salvor that looks after it: each test has nodes of its own.
@@ -71,74 +33,8 @@ pub(crate) async fn arena_with_salvor(site: Site, name: &str) -> (Arena<'static>
         "brake: {{maxUnreachablePercent: 0}}\neviction: {{detachWarningAfter: 5s, triggers: [{{key: {UNPROVEN}}}]}}\n"
     );
     let arena = site.arena(name).await;
-    let start = || salvor(&arena.admin(), &configuration, &[]);
-    let ours = match site {
-        Site::Real => Ours::Shared(SALVOR.get_or_init(|| async { start() }).await),
-        Site::Embedded => Ours::Own(start()),
-    };
+    let ours = Ours::at(site, &SALVOR, || salvor(&arena.admin(), &configuration, &[])).await;
     (arena, ours)
-}
-
-impl Salvor {
-    /// Waits until its log holds this text; polled, because a log is no watch.
-    pub(crate) async fn says(&self, text: &str) {
-        let until = wait::patience().until(async {
-            while !self.program.output().contains(text) {
-                tokio::time::sleep(Duration::from_millis(20)).await;
-            }
-        });
-        assert!(until.await.is_some(), "salvor never said {text:?}:\n{}", self.program.output());
-    }
-
-    /// Waits until its metrics hold this line; polled, because a page is no watch.
-    pub(crate) async fn shows(&self, line: &str) {
-        self.says("salvor is running").await;
-        let output = self.program.output();
-        let started = output.lines().find(|l| l.contains("salvor is running")).unwrap();
-        let address = started.split("\"address\":\"").nth(1).unwrap().split('"').next().unwrap();
-        let mut page = String::new();
-        let until = wait::patience().until(async {
-            while !page.contains(&format!("\n{line}\n")) {
-                page = http_get(address, "/metrics").await;
-                tokio::time::sleep(Duration::from_millis(50)).await;
-            }
-        });
-        assert!(until.await.is_some(), "its metrics never held {line:?}");
-    }
-
-    /// Lines of its log that hold all of these texts.
-    pub(crate) fn count(&self, texts: &[&str]) -> usize {
-        let output = self.program.output();
-        output.lines().filter(|line| texts.iter().all(|text| line.contains(text))).count()
-    }
-
-    /// Runs another command of the same binary against the same cluster; what it said when it ended with this code.
-    pub(crate) async fn command(&self, arguments: &[&str], code: i32) -> String {
-        let mut all: Vec<String> = arguments.iter().map(ToString::to_string).collect();
-        if arguments[0] == "explain" {
-            all.push(format!("--config={}", self.folder.path().join("config.yaml").display()));
-        }
-        let program = self.spawn(&all);
-        assert_eq!(program.exit_code().await, Some(code), "{arguments:?}: {}", program.output());
-        program.output()
-    }
-
-    /// Starts another command of the same binary against the same cluster.
-    pub(crate) fn spawn(&self, arguments: &[String]) -> Program {
-        let kubeconfig = format!("--kubeconfig={}", self.folder.path().join("kubeconfig").display());
-        let arguments = arguments.iter().cloned().chain([kubeconfig]);
-        Program::start(Path::new(env!("CARGO_BIN_EXE_salvor")), arguments, &[])
-    }
-}
-
-async fn http_get(address: &str, path: &str) -> String {
-    use tokio::io::{AsyncReadExt, AsyncWriteExt};
-    let mut stream = tokio::net::TcpStream::connect(address).await.unwrap();
-    let request = format!("GET {path} HTTP/1.0\r\nHost: salvor\r\n\r\n");
-    stream.write_all(request.as_bytes()).await.unwrap();
-    let mut answer = String::new();
-    stream.read_to_string(&mut answer).await.unwrap();
-    answer
 }
 
 pub(crate) async fn taint(client: &Client, node: &str, value: &str, effects: &[&str]) {

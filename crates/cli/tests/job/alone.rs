@@ -5,23 +5,20 @@ use kube::{
     Api, ResourceExt,
     api::{DeleteParams, PostParams},
 };
-use salvor_testkit::{ControlPlane, wait};
+use salvor_testkit::{Site, wait};
 use serde_json::json;
 
-use crate::stage::{
-    FINALIZER, QUICK, Stage, condition, conditions, counts, index, is_over, salvor, shows, template,
-};
+use crate::stage::{FINALIZER, QUICK, Stage, condition, conditions, counts, index, is_over, template};
 
 const SMALL: &str =
     "job: {backoffBase: 100ms, batchPeriod: 100ms, maxUncountedPods: 10, maxPodsAtOnce: 10}\n";
 
 /// TestParallelJobWithCompletions, TestFinalizersClearedWhenBackoffLimitExceeded, with other hands in between.
-#[tokio::test]
-async fn small_portions_come_to_the_same_end() {
-    let plane = ControlPlane::builder().start().await.unwrap();
+async fn small_portions_come_to_the_same_end(site: Site) {
+    let plane = site.api_server().await;
     let stage = Stage::on(plane.arena("portions").await);
     let settings = format!("controllers: [job]\n{SMALL}");
-    let first = salvor(&plane, &settings, &[]);
+    let first = stage.salvor(&settings, &[]);
     stage.job("many", json!({"parallelism": 54, "completions": 56})).await;
     stage
         .job(
@@ -41,7 +38,7 @@ async fn small_portions_come_to_the_same_end() {
         stage.end(pod, 1).await;
     }
     stage.end(&stage.alive_at("fails", 7).await, 1).await;
-    let second = salvor(&plane, &settings, &[]);
+    let second = stage.salvor(&settings, &[]);
     stage.counts("many", "A54 R52 S0 F2 T0").await;
     let job = stage.until("fails", "Failed").await;
     assert_eq!(counts(&job), "A0 R0 S0 F40 T0");
@@ -57,17 +54,15 @@ async fn small_portions_come_to_the_same_end() {
     let job = stage.until("many", "Complete").await;
     assert_eq!(counts(&job), "A0 R0 S56 F2 T0");
     stage.no_finalizer_is_left("many").await;
-    shows(
-        &second,
-        &[
-            "job_controller_jobs_finished_total{completion_mode=\"Indexed\",result=\"failed\",reason=\"BackoffLimitExceeded\"} 1",
-            "job_controller_jobs_finished_total{completion_mode=\"NonIndexed\",result=\"succeeded\",reason=\"CompletionsReached\"} 1",
-            "job_controller_job_pods_finished_total{completion_mode=\"NonIndexed\",result=\"succeeded\"} 56",
-            "job_controller_job_pods_finished_total{completion_mode=\"NonIndexed\",result=\"failed\"} 2",
-            "job_controller_job_pods_finished_total{completion_mode=\"Indexed\",result=\"failed\"} 40",
-        ],
-    )
-    .await;
+    for line in [
+        "job_controller_jobs_finished_total{completion_mode=\"Indexed\",result=\"failed\",reason=\"BackoffLimitExceeded\"} 1",
+        "job_controller_jobs_finished_total{completion_mode=\"NonIndexed\",result=\"succeeded\",reason=\"CompletionsReached\"} 1",
+        "job_controller_job_pods_finished_total{completion_mode=\"NonIndexed\",result=\"succeeded\"} 56",
+        "job_controller_job_pods_finished_total{completion_mode=\"NonIndexed\",result=\"failed\"} 2",
+        "job_controller_job_pods_finished_total{completion_mode=\"Indexed\",result=\"failed\"} 40",
+    ] {
+        second.shows(line).await;
+    }
 }
 
 fn is_ready(pod: &Pod) -> bool {
@@ -76,11 +71,10 @@ fn is_ready(pod: &Pod) -> bool {
 }
 
 /// TestJobPodReplacementPolicy's, TestJobPodFailurePolicy's and TestManagedBy's figures.
-#[tokio::test]
-async fn what_is_done_is_counted_as_the_built_in_controller_counts_it() {
-    let plane = ControlPlane::builder().start().await.unwrap();
+async fn what_is_done_is_counted_as_the_built_in_controller_counts_it(site: Site) {
+    let plane = site.api_server().await;
     let stage = Stage::on(plane.arena("figures").await);
-    let salvor = salvor(&plane, &format!("controllers: [job]\n{QUICK}"), &[]);
+    let salvor = stage.salvor(&format!("controllers: [job]\n{QUICK}"), &[]);
     stage.job("theirs", json!({"managedBy": "example.com/controller", "suspend": true})).await;
 
     let spec = json!({"parallelism": 2, "completions": 2, "completionMode": "Indexed"});
@@ -111,31 +105,28 @@ async fn what_is_done_is_counted_as_the_built_in_controller_counts_it() {
         stage.end(&stage.alive_at("either", at).await, 0).await;
     }
     stage.until("either", "Complete").await;
-    shows(
-        &salvor,
-        &[
-            "job_controller_jobs_by_external_controller_total{controller_name=\"example.com/controller\"} 1",
-            "job_controller_job_pods_creation_total{reason=\"new\",status=\"succeeded\"} 4",
-            "job_controller_job_pods_creation_total{reason=\"recreate_terminating_or_failed\",status=\"succeeded\"} 1",
-            "job_controller_job_pods_creation_total{reason=\"recreate_failed\",status=\"succeeded\"} 2",
-            "job_controller_pod_failures_handled_by_failure_policy_total{action=\"Ignore\"} 1",
-            "job_controller_pod_failures_handled_by_failure_policy_total{action=\"Count\"} 1",
-            "job_controller_pod_failures_handled_by_failure_policy_total{action=\"FailJob\"} 1",
-            "job_controller_job_finished_indexes_total{status=\"succeeded\",backoffLimit=\"global\"} 2",
-            "job_controller_terminated_pods_tracking_finalizer_total{event=\"add\"} 6",
-            "job_controller_terminated_pods_tracking_finalizer_total{event=\"delete\"} 6",
-        ],
-    )
-    .await;
+    for line in [
+        "job_controller_jobs_by_external_controller_total{controller_name=\"example.com/controller\"} 1",
+        "job_controller_job_pods_creation_total{reason=\"new\",status=\"succeeded\"} 4",
+        "job_controller_job_pods_creation_total{reason=\"recreate_terminating_or_failed\",status=\"succeeded\"} 1",
+        "job_controller_job_pods_creation_total{reason=\"recreate_failed\",status=\"succeeded\"} 2",
+        "job_controller_pod_failures_handled_by_failure_policy_total{action=\"Ignore\"} 1",
+        "job_controller_pod_failures_handled_by_failure_policy_total{action=\"Count\"} 1",
+        "job_controller_pod_failures_handled_by_failure_policy_total{action=\"FailJob\"} 1",
+        "job_controller_job_finished_indexes_total{status=\"succeeded\",backoffLimit=\"global\"} 2",
+        "job_controller_terminated_pods_tracking_finalizer_total{event=\"add\"} 6",
+        "job_controller_terminated_pods_tracking_finalizer_total{event=\"delete\"} 6",
+    ] {
+        salvor.shows(line).await;
+    }
 }
 
 /// TestJobPodsCreatedWithExponentialBackoff and the same per index; TestImmediateJobRecreation.
-#[tokio::test]
-async fn failures_are_waited_for_longer_each_time_and_forgotten_with_their_job() {
+async fn failures_are_waited_for_longer_each_time_and_forgotten_with_their_job(site: Site) {
     const BASE: i64 = 2;
-    let plane = ControlPlane::builder().start().await.unwrap();
+    let plane = site.api_server().await;
     let stage = Stage::on(plane.arena("backoff").await);
-    let patient = salvor(&plane, &format!("controllers: [job]\njob: {{backoffBase: {BASE}s}}\n"), &[]);
+    let patient = stage.salvor(&format!("controllers: [job]\njob: {{backoffBase: {BASE}s}}\n"), &[]);
     stage.job("whole", json!({})).await;
     stage.job("index", json!({"parallelism": 2, "completions": 2, "completionMode": "Indexed", "backoffLimitPerIndex": 3})).await;
     let both = ["whole", "index"];
@@ -166,7 +157,7 @@ async fn failures_are_waited_for_longer_each_time_and_forgotten_with_their_job()
     }
     drop(patient);
 
-    let _most_patient = salvor(&plane, "controllers: [job]\njob: {backoffBase: 1h, backoffMax: 2h}\n", &[]);
+    let _most_patient = stage.salvor("controllers: [job]\njob: {backoffBase: 1h, backoffMax: 2h}\n", &[]);
     stage.job("again", json!({})).await;
     stage.counts("again", "A1 R0 S0 F0 T0").await;
     stage.end(&stage.alive("again").await[0], 1).await;
@@ -186,9 +177,8 @@ fn finished_at(pod: &Pod) -> k8s_openapi::jiff::Timestamp {
 
 /// Where no other controller is, Jobs need no `managedBy`, and go when their time is over. When that is switched off
 /// again, nothing of ours is left on their pods.
-#[tokio::test]
-async fn jobs_without_a_manager_are_run_while_that_is_wanted() {
-    let plane = ControlPlane::builder().start().await.unwrap();
+async fn jobs_without_a_manager_are_run_while_that_is_wanted(site: Site) {
+    let plane = site.api_server().await;
     let stage = Stage::on(plane.arena("unmanaged").await);
     let plain = async |name: &str, spec: serde_json::Value| {
         let mut spec = spec;
@@ -198,7 +188,7 @@ async fn jobs_without_a_manager_are_run_while_that_is_wanted() {
     };
     let all =
         "controllers: [job]\njob: {backoffBase: 100ms, unmanagedJobs: true, deleteFinishedJobs: true}\n";
-    let wanted = salvor(&plane, all, &[]);
+    let wanted = stage.salvor(all, &[]);
     plain("kept", json!({})).await;
     plain("short", json!({"ttlSecondsAfterFinished": 1})).await;
     plain("left", json!({"parallelism": 3, "completions": 3})).await;
@@ -216,7 +206,7 @@ async fn jobs_without_a_manager_are_run_while_that_is_wanted() {
     stage.counts("left", "A3 R0 S0 F0 T0").await;
     drop(wanted);
 
-    let _not_wanted = salvor(&plane, &format!("controllers: [job]\n{QUICK}"), &[]);
+    let _not_wanted = stage.salvor(&format!("controllers: [job]\n{QUICK}"), &[]);
     stage.no_finalizer_is_left("left").await;
     assert_eq!(stage.alive("left").await.len(), 3, "they live on");
     let job = stage.jobs.get("left").await.unwrap();
@@ -224,22 +214,21 @@ async fn jobs_without_a_manager_are_run_while_that_is_wanted() {
 }
 
 /// TestJobPodFailurePolicyWithFailedPodDeletedDuringControllerRestart.
-#[tokio::test]
-async fn a_failure_that_is_written_down_is_not_forgotten_with_its_pod() {
-    let plane = ControlPlane::builder().start().await.unwrap();
+async fn a_failure_that_is_written_down_is_not_forgotten_with_its_pod(site: Site) {
+    let plane = site.api_server().await;
     let stage = Stage::on(plane.arena("written").await);
     let rules = json!({"rules": [{"action": "FailJob", "onExitCodes": {"operator": "In", "values": [5]}}]});
     stage.job("ru", json!({"parallelism": 3, "completions": 3, "podFailurePolicy": rules})).await;
-    let doomed = salvor(&plane, &format!("controllers: [job]\n{QUICK}"), &[]);
+    let doomed = stage.salvor(&format!("controllers: [job]\n{QUICK}"), &[]);
     stage.counts("ru", "A3 R0 S0 F0 T0").await;
     let victim = stage.alive("ru").await.remove(0);
     stage.end(&victim, 5).await;
     wait::for_object(&stage.jobs, "ru", "it is bound to fail", |j| condition(j, "FailureTarget").is_some())
         .await;
-    doomed.kill().await;
+    doomed.program.kill().await;
     let pods: Api<Pod> = stage.pods.clone();
     let _ = pods.delete(&victim.name_any(), &DeleteParams::default().grace_period(0)).await;
-    let _second = salvor(&plane, &format!("controllers: [job]\n{QUICK}"), &[]);
+    let _second = stage.salvor(&format!("controllers: [job]\n{QUICK}"), &[]);
     let job = stage.until("ru", "Failed").await;
     assert_eq!(conditions(&job), "FailureTarget(PodFailurePolicy) Failed(PodFailurePolicy)");
     assert_eq!(counts(&job), "A0 R0 S0 F3 T0");
@@ -248,17 +237,16 @@ async fn a_failure_that_is_written_down_is_not_forgotten_with_its_pod() {
 
 /// TestSuspendJobControllerRestart, TestNodeSelectorUpdate, TestMutablePodResources: what is changed while a Job is
 /// suspended is in the pods that are made when it goes on.
-#[tokio::test]
-async fn a_suspended_job_goes_on_with_what_it_was_given_meanwhile() {
-    let plane = ControlPlane::builder().start().await.unwrap();
+async fn a_suspended_job_goes_on_with_what_it_was_given_meanwhile(site: Site) {
+    let plane = site.api_server().await;
     let stage = Stage::on(plane.arena("changed").await);
     let settings = format!("controllers: [job]\n{QUICK}");
-    let first = salvor(&plane, &settings, &[]);
+    let first = stage.salvor(&settings, &[]);
     stage.job("ch", json!({"parallelism": 2, "completions": 2, "suspend": true})).await;
     stage.until("ch", "Suspended").await;
     drop(first);
     stage.change("ch", json!({"template": {"spec": {"nodeSelector": {"pool": "gpu"}}}})).await;
-    let _second = salvor(&plane, &settings, &[]);
+    let _second = stage.salvor(&settings, &[]);
     stage.change("ch", json!({"suspend": false})).await;
     stage.counts("ch", "A2 R0 S0 F0 T0").await;
     for pod in stage.alive("ch").await {
@@ -267,3 +255,12 @@ async fn a_suspended_job_goes_on_with_what_it_was_given_meanwhile() {
         assert!(pod.metadata.finalizers.unwrap().contains(&FINALIZER.to_owned()));
     }
 }
+
+salvor_testkit::on_both!(
+    small_portions_come_to_the_same_end,
+    what_is_done_is_counted_as_the_built_in_controller_counts_it,
+    failures_are_waited_for_longer_each_time_and_forgotten_with_their_job,
+    jobs_without_a_manager_are_run_while_that_is_wanted,
+    a_failure_that_is_written_down_is_not_forgotten_with_its_pod,
+    a_suspended_job_goes_on_with_what_it_was_given_meanwhile,
+);

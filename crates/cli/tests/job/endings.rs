@@ -2,15 +2,14 @@
 
 use k8s_openapi::api::core::v1::Pod;
 use kube::api::{DeleteParams, ListParams, PropagationPolicy};
-use salvor_testkit::wait;
+use salvor_testkit::{Site, wait};
 use serde_json::json;
 
 use crate::stage::{Stage, blocked_template, conditions, counts};
 
 /// TestDelayTerminalPhaseCondition.
-#[tokio::test]
-async fn a_job_has_failed_only_when_its_last_pod_has_ended() {
-    let stage = Stage::new("delay-failed").await;
+async fn a_job_has_failed_only_when_its_last_pod_has_ended(site: Site) {
+    let stage = Stage::new(site, "delay-failed").await;
     stage
         .job(
             "df",
@@ -28,9 +27,8 @@ async fn a_job_has_failed_only_when_its_last_pod_has_ended() {
     assert_eq!(counts(&job), "A0 R0 S0 F2 T0");
 }
 
-#[tokio::test]
-async fn a_job_scaled_down_is_complete_only_when_the_surplus_has_ended() {
-    let stage = Stage::new("delay-complete").await;
+async fn a_job_scaled_down_is_complete_only_when_the_surplus_has_ended(site: Site) {
+    let stage = Stage::new(site, "delay-complete").await;
     let spec = json!({"parallelism": 2, "completions": 2, "completionMode": "Indexed", "template": blocked_template()});
     stage.job("dc", spec).await;
     stage.counts("dc", "A2 R0 S0 F0 T0").await;
@@ -45,9 +43,8 @@ async fn a_job_scaled_down_is_complete_only_when_the_surplus_has_ended() {
     stage.until("dc", "Complete").await;
 }
 
-#[tokio::test]
-async fn a_deadline_ends_a_job() {
-    let stage = Stage::new("deadline").await;
+async fn a_deadline_ends_a_job(site: Site) {
+    let stage = Stage::new(site, "deadline").await;
     stage.job("dl", json!({"activeDeadlineSeconds": 2})).await;
     let job = stage.until("dl", "Failed").await;
     assert_eq!(conditions(&job), "FailureTarget(DeadlineExceeded) Failed(DeadlineExceeded)");
@@ -59,9 +56,8 @@ async fn a_deadline_ends_a_job() {
 }
 
 /// TestFinalizersClearedWhenBackoffLimitExceeded.
-#[tokio::test]
-async fn a_large_job_that_fails_at_once_leaves_no_finalizer() {
-    let stage = Stage::new("large").await;
+async fn a_large_job_that_fails_at_once_leaves_no_finalizer(site: Site) {
+    let stage = Stage::new(site, "large").await;
     stage
         .job(
             "large",
@@ -76,9 +72,8 @@ async fn a_large_job_that_fails_at_once_leaves_no_finalizer() {
 }
 
 /// TestOrphanPodsFinalizersClearedWithGC.
-#[tokio::test]
-async fn a_job_that_is_deleted_leaves_no_finalizer() {
-    let stage = Stage::new("deleted").await;
+async fn a_job_that_is_deleted_leaves_no_finalizer(site: Site) {
+    let stage = Stage::new(site, "deleted").await;
     for (name, policy) in [
         ("background", PropagationPolicy::Background),
         ("foreground", PropagationPolicy::Foreground),
@@ -100,9 +95,8 @@ async fn a_job_that_is_deleted_leaves_no_finalizer() {
 }
 
 /// TestImmediateJobRecreation: what was remembered of a Job does not outlive it.
-#[tokio::test]
-async fn a_job_made_anew_starts_anew() {
-    let stage = Stage::new("anew").await;
+async fn a_job_made_anew_starts_anew(site: Site) {
+    let stage = Stage::new(site, "anew").await;
     for _ in 0..2 {
         stage.job("anew", json!({"backoffLimit": 0})).await;
         stage.counts("anew", "A1 R0 S0 F0 T0").await;
@@ -112,3 +106,12 @@ async fn a_job_made_anew_starts_anew() {
         wait::for_absence(&stage.jobs, "anew").await;
     }
 }
+
+salvor_testkit::on_both!(
+    a_job_has_failed_only_when_its_last_pod_has_ended,
+    a_job_scaled_down_is_complete_only_when_the_surplus_has_ended,
+    a_deadline_ends_a_job,
+    a_large_job_that_fails_at_once_leaves_no_finalizer,
+    a_job_that_is_deleted_leaves_no_finalizer,
+    a_job_made_anew_starts_anew,
+);

@@ -1,4 +1,4 @@
-//! Jobs run by the built binary on a real control plane, beside every built-in controller.
+//! Jobs run by the built binary: on a real control plane, beside every built-in controller, and on the embedded one.
 //!
 //! After the integration tests of the built-in Job controller. Pods of a test are not scheduled unless it has nodes; the
 //! test itself then plays the kubelet.

@@ -1,15 +1,14 @@
 //! How pods' ends are judged by a Job's own rules: pod failure policy, success policy, limits per index.
 
 use kube::ResourceExt;
-use salvor_testkit::wait;
+use salvor_testkit::{Site, wait};
 use serde_json::{Value, json};
 
 use crate::stage::{Stage, conditions, counts};
 
 /// TestJobPodFailurePolicy.
-#[tokio::test]
-async fn a_pod_failure_policy_ends_ignores_and_counts() {
-    let stage = Stage::new("failure-policy").await;
+async fn a_pod_failure_policy_ends_ignores_and_counts(site: Site) {
+    let stage = Stage::new(site, "failure-policy").await;
     let rules = json!({"rules": [
         {"action": "Ignore", "onPodConditions": [{"type": "DisruptionTarget", "status": "True"}]},
         {"action": "Count", "onExitCodes": {"operator": "In", "values": [10]}},
@@ -38,9 +37,8 @@ async fn a_pod_failure_policy_ends_ignores_and_counts() {
 }
 
 /// TestSuccessPolicy.
-#[tokio::test]
-async fn a_success_policy_ends_a_job_early() {
-    let stage = Stage::new("success-policy").await;
+async fn a_success_policy_ends_a_job_early(site: Site) {
+    let stage = Stage::new(site, "success-policy").await;
     for (name, rule) in [
         ("index", json!({"succeededIndexes": "1"})),
         ("count", json!({"succeededCount": 1})),
@@ -60,9 +58,8 @@ async fn a_success_policy_ends_a_job_early() {
 }
 
 /// TestSuccessPolicy: all indexes are asked for, or there is no policy, or one has failed for good.
-#[tokio::test]
-async fn a_success_policy_that_asks_for_everything_is_none() {
-    let stage = Stage::new("success-all").await;
+async fn a_success_policy_that_asks_for_everything_is_none(site: Site) {
+    let stage = Stage::new(site, "success-all").await;
     let all = json!({"rules": [{"succeededIndexes": "0,1"}]});
     for (name, more, code, end) in [
         (
@@ -92,9 +89,8 @@ async fn a_success_policy_that_asks_for_everything_is_none() {
 }
 
 /// TestBackoffLimitPerIndex: the limit of the whole Job still holds, and a rule can end an index at once.
-#[tokio::test]
-async fn limits_of_indexes_go_with_those_of_the_job() {
-    let stage = Stage::new("per-index-more").await;
+async fn limits_of_indexes_go_with_those_of_the_job(site: Site) {
+    let stage = Stage::new(site, "per-index-more").await;
     let indexed =
         json!({"parallelism": 3, "completions": 3, "completionMode": "Indexed", "backoffLimitPerIndex": 2});
     stage.job("global", with(indexed.clone(), &json!({"backoffLimit": 2}))).await;
@@ -140,9 +136,8 @@ fn with(mut spec: Value, more: &Value) -> Value {
 }
 
 /// TestBackoffLimitPerIndex, and its delayed pod deletion.
-#[tokio::test]
-async fn every_index_has_its_own_limit() {
-    let stage = Stage::new("per-index").await;
+async fn every_index_has_its_own_limit(site: Site) {
+    let stage = Stage::new(site, "per-index").await;
     let spec = |more: Value| {
         let spec = json!({"parallelism": 3, "completions": 3, "completionMode": "Indexed", "backoffLimitPerIndex": 1});
         with(spec, &more)
@@ -175,3 +170,11 @@ async fn every_index_has_its_own_limit() {
     assert_eq!(job.status.as_ref().unwrap().failed_indexes.as_deref(), Some("0,1"));
     assert_eq!(counts(&job), "A0 R0 S0 F3 T0");
 }
+
+salvor_testkit::on_both!(
+    a_pod_failure_policy_ends_ignores_and_counts,
+    a_success_policy_ends_a_job_early,
+    a_success_policy_that_asks_for_everything_is_none,
+    limits_of_indexes_go_with_those_of_the_job,
+    every_index_has_its_own_limit,
+);

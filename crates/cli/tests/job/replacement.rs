@@ -2,13 +2,20 @@
 
 use k8s_openapi::api::core::v1::Pod;
 use kube::api::{DeleteParams, ListParams};
-use salvor_testkit::wait;
+use salvor_testkit::{Site, wait};
 use serde_json::{Value, json};
 
-use crate::stage::{Stage, blocked_template, condition, conditions, counts, explain, is_over};
+use crate::stage::{Stage, blocked_template, condition, conditions, counts, is_over};
 
-async fn deleted_and_failed(name: &str, mode: &str, policy: Value, after_delete: &str, after_failing: &str) {
-    let stage = Stage::new(name).await;
+async fn deleted_and_failed(
+    site: Site,
+    name: &str,
+    mode: &str,
+    policy: Value,
+    after_delete: &str,
+    after_failing: &str,
+) {
+    let stage = Stage::new(site, name).await;
     let spec = json!({
         "parallelism": 2, "completions": 2, "completionMode": mode, "podReplacementPolicy": policy,
         "template": blocked_template(),
@@ -24,30 +31,27 @@ async fn deleted_and_failed(name: &str, mode: &str, policy: Value, after_delete:
 }
 
 /// TestJobPodReplacementPolicy.
-#[tokio::test]
-async fn by_default_terminating_pods_are_replaced_indexed() {
-    deleted_and_failed("r-default-ix", "Indexed", json!(null), "A2 R0 S0 F2 T2", "A2 R0 S0 F2 T0").await;
+async fn by_default_terminating_pods_are_replaced_indexed(site: Site) {
+    deleted_and_failed(site, "r-default-ix", "Indexed", json!(null), "A2 R0 S0 F2 T2", "A2 R0 S0 F2 T0")
+        .await;
 }
 
-#[tokio::test]
-async fn under_terminating_or_failed_terminating_pods_are_replaced() {
+async fn under_terminating_or_failed_terminating_pods_are_replaced(site: Site) {
     for mode in ["Indexed", "NonIndexed"] {
         let policy = json!("TerminatingOrFailed");
-        deleted_and_failed("r-either", mode, policy, "A2 R0 S0 F2 T2", "A2 R0 S0 F2 T0").await;
+        deleted_and_failed(site, "r-either", mode, policy, "A2 R0 S0 F2 T2", "A2 R0 S0 F2 T0").await;
     }
 }
 
-#[tokio::test]
-async fn under_failed_only_failed_pods_are_replaced() {
+async fn under_failed_only_failed_pods_are_replaced(site: Site) {
     for mode in ["Indexed", "NonIndexed"] {
-        deleted_and_failed("r-failed", mode, json!("Failed"), "A0 R0 S0 F0 T2", "A2 R0 S0 F2 T0").await;
+        deleted_and_failed(site, "r-failed", mode, json!("Failed"), "A0 R0 S0 F0 T2", "A2 R0 S0 F2 T0").await;
     }
 }
 
 /// A terminating pod that ends well is a success under `Failed`, and stays a failure under the other policy.
-#[tokio::test]
-async fn a_terminating_pod_that_ends_well_counts_by_the_policy() {
-    let stage = Stage::new("late-success").await;
+async fn a_terminating_pod_that_ends_well_counts_by_the_policy(site: Site) {
+    let stage = Stage::new(site, "late-success").await;
     for (name, policy, then) in
         [("only-failed", "Failed", "A0 R0 S1 F0 T0"), ("either", "TerminatingOrFailed", "A1 R0 S0 F1 T0")]
     {
@@ -64,23 +68,21 @@ async fn a_terminating_pod_that_ends_well_counts_by_the_policy() {
 }
 
 /// The policy may be changed while pods are terminating.
-#[tokio::test]
-async fn the_policy_is_changed_while_a_pod_hangs() {
-    let stage = Stage::new("changed").await;
+async fn the_policy_is_changed_while_a_pod_hangs(site: Site) {
+    let stage = Stage::new(site, "changed").await;
     stage.job("ch", json!({"podReplacementPolicy": "Failed", "template": blocked_template()})).await;
     stage.counts("ch", "A1 R0 S0 F0 T0").await;
     stage.delete(&stage.alive("ch").await[0]).await;
     stage.counts("ch", "A0 R0 S0 F0 T1").await;
-    let why = explain(stage.arena.plane(), stage.arena.namespace(), "ch");
+    let why = stage.ours().explain("job", &format!("{}/ch", stage.arena.namespace())).await;
     assert!(why.contains("AwaitingTermination") && why.contains("on no node"), "{why}");
     stage.change("ch", json!({"podReplacementPolicy": "TerminatingOrFailed"})).await;
     stage.counts("ch", "A1 R0 S0 F1 T1").await;
 }
 
 /// TestMutablePodResourcesWithPodReplacementPolicyFailed, without the resources.
-#[tokio::test]
-async fn a_suspended_job_counts_its_hanging_pods_and_replaces_them_after_it_goes_on() {
-    let stage = Stage::new("hanging").await;
+async fn a_suspended_job_counts_its_hanging_pods_and_replaces_them_after_it_goes_on(site: Site) {
+    let stage = Stage::new(site, "hanging").await;
     let spec = json!({"parallelism": 2, "completions": 2, "podReplacementPolicy": "Failed", "template": blocked_template()});
     stage.job("ha", spec).await;
     stage.counts("ha", "A2 R0 S0 F0 T0").await;
@@ -96,9 +98,8 @@ async fn a_suspended_job_counts_its_hanging_pods_and_replaces_them_after_it_goes
 }
 
 /// The built-in controller of 1.37.1 is refused its last write here, again and again.
-#[tokio::test]
-async fn a_suspended_job_whose_last_pod_ends_comes_to_its_end() {
-    let stage = Stage::new("suspended-end").await;
+async fn a_suspended_job_whose_last_pod_ends_comes_to_its_end(site: Site) {
+    let stage = Stage::new(site, "suspended-end").await;
     for (name, code, end) in [
         (
             "good",
@@ -130,9 +131,8 @@ async fn a_suspended_job_whose_last_pod_ends_comes_to_its_end() {
 }
 
 /// While a replacement is done, an old pod that hangs still keeps the Job from its end.
-#[tokio::test]
-async fn a_hanging_pod_delays_the_end_and_not_the_work() {
-    let stage = Stage::new("late-end").await;
+async fn a_hanging_pod_delays_the_end_and_not_the_work(site: Site) {
+    let stage = Stage::new(site, "late-end").await;
     stage.job("le", json!({"template": blocked_template()})).await;
     stage.counts("le", "A1 R0 S0 F0 T0").await;
     let old = stage.alive("le").await.remove(0);
@@ -147,9 +147,8 @@ async fn a_hanging_pod_delays_the_end_and_not_the_work() {
 }
 
 /// However hard the API server is pressed, an index has one pod.
-#[tokio::test]
-async fn no_index_ever_has_two_pods() {
-    let stage = Stage::new("once").await;
+async fn no_index_ever_has_two_pods(site: Site) {
+    let stage = Stage::new(site, "once").await;
     let spec = json!({
         "parallelism": 20, "completions": 60, "completionMode": "Indexed", "podReplacementPolicy": "Failed",
         "backoffLimit": 1000,
@@ -186,3 +185,15 @@ async fn no_index_ever_has_two_pods() {
     wait::never(&stage.pods, &ListParams::default(), "two pods of one index are alive", &mut twice, done)
         .await;
 }
+
+salvor_testkit::on_both!(
+    by_default_terminating_pods_are_replaced_indexed,
+    under_terminating_or_failed_terminating_pods_are_replaced,
+    under_failed_only_failed_pods_are_replaced,
+    a_terminating_pod_that_ends_well_counts_by_the_policy,
+    the_policy_is_changed_while_a_pod_hangs,
+    a_suspended_job_counts_its_hanging_pods_and_replaces_them_after_it_goes_on,
+    a_suspended_job_whose_last_pod_ends_comes_to_its_end,
+    a_hanging_pod_delays_the_end_and_not_the_work,
+    no_index_ever_has_two_pods,
+);

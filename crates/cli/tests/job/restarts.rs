@@ -1,10 +1,10 @@
 //! The controller ends and begins again, anywhere.
 
 use kube::api::DeleteParams;
-use salvor_testkit::ControlPlane;
+use salvor_testkit::Site;
 use serde_json::json;
 
-use crate::stage::{QUICK, Stage, blocked_template, conditions, counts, salvor};
+use crate::stage::{QUICK, Stage, blocked_template, conditions, counts};
 
 const GATE_OFF: &str = "featureGates: {JobPodReplacementPolicy: false}\n";
 
@@ -13,9 +13,8 @@ fn only_jobs(more: &str) -> String {
 }
 
 /// Killed before or after every single write, it goes on to the same end with the same counts.
-#[tokio::test]
-async fn a_crash_between_any_two_writes_changes_nothing() {
-    let plane = ControlPlane::builder().start().await.unwrap();
+async fn a_crash_between_any_two_writes_changes_nothing(site: Site) {
+    let plane = site.api_server().await;
     let stage = Stage::on(plane.arena("crash").await);
     let mut writes_were_enough = false;
     for write in 1..40 {
@@ -25,12 +24,12 @@ async fn a_crash_between_any_two_writes_changes_nothing() {
                 .job(&name, json!({"parallelism": 2, "completions": 2, "podReplacementPolicy": "Failed"}))
                 .await;
             let crash = format!("{moment}:{write}");
-            let doomed = salvor(&plane, &only_jobs(""), &[("SALVOR_TEST_CRASH", &crash)]);
+            let doomed = stage.salvor(&only_jobs(""), &[("SALVOR_TEST_CRASH", &crash)]);
             let mut next = None;
             let mut failed_one = false;
             let job = loop {
-                if next.is_none() && doomed.has_ended() {
-                    next = Some(salvor(&plane, &only_jobs(""), &[]));
+                if next.is_none() && doomed.program.has_ended() {
+                    next = Some(stage.salvor(&only_jobs(""), &[]));
                 }
                 let alive = stage.alive(&name).await;
                 for pod in &alive {
@@ -57,23 +56,22 @@ async fn a_crash_between_any_two_writes_changes_nothing() {
 }
 
 /// The seed's case: the gate goes off and on again while pods are terminating.
-#[tokio::test]
-async fn the_gate_goes_off_and_on_again() {
-    let plane = ControlPlane::builder().start().await.unwrap();
+async fn the_gate_goes_off_and_on_again(site: Site) {
+    let plane = site.api_server().await;
     let stage = Stage::on(plane.arena("gate").await);
     let spec = json!({"parallelism": 2, "completions": 4, "podReplacementPolicy": "Failed", "template": blocked_template()});
     stage.job("ga", spec).await;
-    let on = salvor(&plane, &only_jobs(""), &[]);
+    let on = stage.salvor(&only_jobs(""), &[]);
     stage.counts("ga", "A2 R0 S0 F0 T0").await;
     let first = stage.alive("ga").await;
     drop(on);
 
-    let off = salvor(&plane, &only_jobs(GATE_OFF), &[]);
+    let off = stage.salvor(&only_jobs(GATE_OFF), &[]);
     stage.delete(&first[0]).await;
     stage.counts("ga", "A2 R0 S0 F1 T-").await;
     drop(off);
 
-    let _on = salvor(&plane, &only_jobs(""), &[]);
+    let _on = stage.salvor(&only_jobs(""), &[]);
     stage.end(&first[0], 0).await;
     stage.counts("ga", "A2 R0 S0 F1 T0").await;
     stage.delete(&first[1]).await;
@@ -83,13 +81,12 @@ async fn the_gate_goes_off_and_on_again() {
 }
 
 /// TestOrphanPodsFinalizersClearedOnRestart, TestJobFailedWithInterrupts.
-#[tokio::test]
-async fn what_happens_while_it_is_away_is_seen_when_it_is_back() {
-    let plane = ControlPlane::builder().start().await.unwrap();
+async fn what_happens_while_it_is_away_is_seen_when_it_is_back(site: Site) {
+    let plane = site.api_server().await;
     let stage = Stage::on(plane.arena("away").await);
     stage.job("gone", json!({"parallelism": 3, "completions": 3})).await;
     stage.job("failed", json!({"parallelism": 5, "completions": 5, "backoffLimit": 0})).await;
-    let first = salvor(&plane, &only_jobs(""), &[]);
+    let first = stage.salvor(&only_jobs(""), &[]);
     stage.counts("gone", "A3 R0 S0 F0 T0").await;
     stage.counts("failed", "A5 R0 S0 F0 T0").await;
     drop(first);
@@ -97,7 +94,7 @@ async fn what_happens_while_it_is_away_is_seen_when_it_is_back() {
     for (position, pod) in stage.alive("failed").await.iter().enumerate() {
         stage.end(pod, i32::from(position == 0)).await;
     }
-    let _second = salvor(&plane, &only_jobs(""), &[]);
+    let _second = stage.salvor(&only_jobs(""), &[]);
     stage.no_finalizer_is_left("gone").await;
     let job = stage.until("failed", "Failed").await;
     assert_eq!(conditions(&job), "FailureTarget(BackoffLimitExceeded) Failed(BackoffLimitExceeded)");
@@ -105,12 +102,11 @@ async fn what_happens_while_it_is_away_is_seen_when_it_is_back() {
 }
 
 /// Three leaders in a row, two of them killed in the middle of their work: every pod is made once and counted once.
-#[tokio::test]
-async fn a_new_leader_goes_on_where_the_old_one_was_killed() {
+async fn a_new_leader_goes_on_where_the_old_one_was_killed(site: Site) {
     const ELECTION: &str = "leaderElection: {leaseNamespace: default, leaseDuration: 3s, renewDeadline: 2s, retryPeriod: 500ms}\n";
-    let plane = ControlPlane::builder().start().await.unwrap();
+    let plane = site.api_server().await;
     let stage = Stage::on(plane.arena("leaders").await);
-    let mut replicas: Vec<_> = (0..3).map(|_| salvor(&plane, &only_jobs(ELECTION), &[])).collect();
+    let mut replicas: Vec<_> = (0..3).map(|_| stage.salvor(&only_jobs(ELECTION), &[])).collect();
     stage.job("le", json!({"parallelism": 20, "completions": 100, "backoffLimit": 1000})).await;
     let (mut succeeded, mut failed) = (0, 0);
     let job = loop {
@@ -127,7 +123,7 @@ async fn a_new_leader_goes_on_where_the_old_one_was_killed() {
         let done = job.status.as_ref().and_then(|s| s.succeeded).unwrap_or(0);
         if done > 30 * (4 - i32::try_from(replicas.len()).unwrap())
             && replicas.len() > 1
-            && let Some(leader) = replicas.iter().position(|r| r.output().contains("\"done\""))
+            && let Some(leader) = replicas.iter().position(|r| r.program.output().contains("\"done\""))
         {
             drop(replicas.remove(leader));
         }
@@ -137,3 +133,10 @@ async fn a_new_leader_goes_on_where_the_old_one_was_killed() {
     assert_eq!(stage.all_pods("le").await.len(), succeeded + failed);
     stage.no_finalizer_is_left("le").await;
 }
+
+salvor_testkit::on_both!(
+    a_crash_between_any_two_writes_changes_nothing,
+    the_gate_goes_off_and_on_again,
+    what_happens_while_it_is_away_is_seen_when_it_is_back,
+    a_new_leader_goes_on_where_the_old_one_was_killed,
+);

@@ -1,6 +1,4 @@
-//! A namespace for one test on a shared control plane, with one `salvor run` for all of them.
-
-use std::{path::Path, time::Duration};
+//! A namespace for one test, in which the test plays the kubelet, and `salvor run` beside it.
 
 use k8s_openapi::{
     api::{batch::v1::Job, core::v1::Pod},
@@ -10,12 +8,9 @@ use kube::{
     Api, Client, ResourceExt,
     api::{DeleteParams, ListParams, Patch, PatchParams, PostParams},
 };
-use salvor_testkit::{Access, Arena, ControlPlane, Program, arena, shared, wait};
+use salvor_testkit::{Access, Arena, Ours, Salvor, Site, wait};
 use serde_json::{Value, json};
-use tokio::{
-    io::{AsyncReadExt, AsyncWriteExt},
-    sync::OnceCell,
-};
+use tokio::sync::OnceCell;
 
 pub(crate) const FINALIZER: &str = "job.salvor.dev/tracking";
 /// Something of the test's own that keeps a deleted pod "terminating".
@@ -24,71 +19,10 @@ const BLOCK: &str = "fake.example.com/block-deletion";
 /// As quick as the integration tests of the built-in controller.
 pub(crate) const QUICK: &str = "job: {backoffBase: 100ms, batchPeriod: 100ms}\n";
 
-/// Starts `salvor run` as the admin with this configuration beside its identity; it elects if that says how.
-pub(crate) fn salvor(plane: &ControlPlane, configuration: &str, environment: &[(&str, &str)]) -> Program {
-    salvor_as(&plane.admin(), configuration, environment)
-}
-
-/// The same as somebody else.
-pub(crate) fn salvor_as(who: &Access, configuration: &str, environment: &[(&str, &str)]) -> Program {
-    let folder = tempfile::tempdir().unwrap().keep();
-    let kubeconfig = folder.join("kubeconfig");
-    who.write_kubeconfig(&kubeconfig).unwrap();
-    let config = folder.join("config.yaml");
-    let head = "apiVersion: config.salvor.dev/v1alpha1\nkind: Configuration\n";
-    std::fs::write(&config, format!("{head}{configuration}")).unwrap();
-    let elects = configuration.contains("leaderElection");
-    let arguments = [
-        "run".to_owned(),
-        format!("--kubeconfig={}", kubeconfig.display()),
-        format!("--config={}", config.display()),
-        format!("--leader-elect={elects}"),
-        "--bind=127.0.0.1:0".to_owned(),
-        "--log-format=json".to_owned(),
-    ];
-    Program::start(Path::new(env!("CARGO_BIN_EXE_salvor")), arguments, environment)
-}
-
-/// Waits until the metrics of a running Salvor hold all these lines.
-pub(crate) async fn shows(salvor: &Program, lines: &[&str]) {
-    let mut page = String::new();
-    let shown = wait::patience().until(async {
-        loop {
-            let output = salvor.output();
-            let address = output.split("\"address\":\"").nth(1).and_then(|rest| rest.split('"').next());
-            if let Some(address) = address {
-                page = get(address, "/metrics").await.unwrap_or_default();
-                if lines.iter().all(|line| page.lines().any(|l| l == *line)) {
-                    return;
-                }
-            }
-            tokio::time::sleep(Duration::from_millis(50)).await;
-        }
-    });
-    let in_time = shown.await.is_some();
-    assert!(in_time, "not all of {lines:#?} are in\n{page}");
-}
-
-async fn get(address: &str, path: &str) -> std::io::Result<String> {
-    let mut stream = tokio::net::TcpStream::connect(address).await?;
-    stream.write_all(format!("GET {path} HTTP/1.0\r\nHost: localhost\r\n\r\n").as_bytes()).await?;
-    let mut answer = String::new();
-    stream.read_to_string(&mut answer).await?;
-    Ok(answer)
-}
-
-/// What `salvor explain job` says on a plane.
-pub(crate) fn explain(plane: &ControlPlane, namespace: &str, name: &str) -> String {
-    let folder = tempfile::tempdir().unwrap();
-    let kubeconfig = folder.path().join("kubeconfig");
-    plane.admin().write_kubeconfig(&kubeconfig).unwrap();
-    let output = std::process::Command::new(env!("CARGO_BIN_EXE_salvor"))
-        .args(["explain", "job", &format!("{namespace}/{name}"), "--kubeconfig"])
-        .arg(&kubeconfig)
-        .output()
-        .unwrap();
-    assert!(output.status.success(), "{}", String::from_utf8_lossy(&output.stderr));
-    String::from_utf8(output.stdout).unwrap()
+/// Starts `salvor run` as somebody with this configuration; it elects if that says how.
+pub(crate) fn salvor_as(who: &Access, configuration: &str, environment: &[(&str, &str)]) -> Salvor {
+    let elects = format!("--leader-elect={}", configuration.contains("leaderElection"));
+    Salvor::start(env!("CARGO_BIN_EXE_salvor"), who, configuration, &[&elects], environment)
 }
 
 /// One test's corner.
@@ -96,22 +30,35 @@ pub(crate) struct Stage<'p> {
     pub(crate) arena: Arena<'p>,
     pub(crate) jobs: Api<Job>,
     pub(crate) pods: Api<Pod>,
+    ours: Option<Ours>,
 }
 
 impl Stage<'static> {
-    /// On the shared control plane, with the shared Salvor.
-    pub(crate) async fn new(name: &str) -> Self {
-        static SALVOR: OnceCell<Program> = OnceCell::const_new();
-        let plane = shared().await;
-        SALVOR.get_or_init(|| async { salvor(plane, &format!("controllers: [job]\n{QUICK}"), &[]) }).await;
-        Self::on(arena(name).await)
+    /// In a cluster with all controllers, and a Salvor that runs Jobs.
+    pub(crate) async fn new(site: Site, name: &str) -> Self {
+        static SHARED: OnceCell<Salvor> = OnceCell::const_new();
+        let stage = Self::on(site.arena(name).await);
+        let start = || stage.salvor(&format!("controllers: [job]\n{QUICK}"), &[]);
+        let ours = Ours::at(site, &SHARED, start).await;
+        Self { ours: Some(ours), ..stage }
     }
 }
 
 impl<'p> Stage<'p> {
     pub(crate) fn on(arena: Arena<'p>) -> Self {
         let client: Client = arena.client();
-        Self { jobs: Api::default_namespaced(client.clone()), pods: Api::default_namespaced(client), arena }
+        let (jobs, pods) = (Api::default_namespaced(client.clone()), Api::default_namespaced(client));
+        Self { arena, jobs, pods, ours: None }
+    }
+
+    /// Starts `salvor run` as the admin.
+    pub(crate) fn salvor(&self, configuration: &str, environment: &[(&str, &str)]) -> Salvor {
+        salvor_as(&self.arena.admin(), configuration, environment)
+    }
+
+    /// The Salvor that this stage began with.
+    pub(crate) fn ours(&self) -> &Salvor {
+        self.ours.as_ref().unwrap()
     }
 
     /// Creates a Job that is ours. `spec` may have a template; without one, a pod has one container.

@@ -7,7 +7,7 @@ use k8s_openapi::api::{
 };
 use kube::{Api, ResourceExt, api::PostParams};
 use salvor_testkit::{
-    ControlPlane, wait,
+    Site, wait,
     workloads::{PodShape, job},
 };
 use serde_json::{Value, json};
@@ -15,9 +15,8 @@ use serde_json::{Value, json};
 use crate::stage::{Stage, salvor_as, template};
 
 /// What scripts do: create, wait, read the status, describe.
-#[tokio::test]
-async fn kubectl_waits_for_jobs_and_describes_them() {
-    let stage = Stage::new("kubectl").await;
+async fn kubectl_waits_for_jobs_and_describes_them(site: Site) {
+    let stage = Stage::new(site, "kubectl").await;
     let _fleet = stage.arena.fleet(1).await;
     let kubectl = stage.arena.kubectl();
     let spec = json!({"completions": 2, "parallelism": 2, "completionMode": "Indexed", "managedBy": "salvor.dev/job-controller"});
@@ -73,7 +72,7 @@ async fn kubectl_waits_for_jobs_and_describes_them() {
 /// The real CronJob controller makes Jobs that are ours, sees them end, and waits for them under `Forbid`.
 #[tokio::test]
 async fn a_cron_job_makes_jobs_of_ours_one_after_the_other() {
-    let stage = Stage::new("cron").await;
+    let stage = Stage::new(Site::Real, "cron").await;
     let crons: Api<CronJob> = Api::default_namespaced(stage.arena.client());
     let cron: CronJob = serde_json::from_value(json!({
         "metadata": {"name": "nightly"},
@@ -118,7 +117,7 @@ async fn a_cron_job_makes_jobs_of_ours_one_after_the_other() {
 /// A quota that lets fewer pods in than are wanted is met by patience, and by words.
 #[tokio::test]
 async fn a_quota_is_waited_for_and_the_rest_goes_on() {
-    let stage = Stage::new("quota").await;
+    let stage = Stage::new(Site::Real, "quota").await;
     let quotas: Api<ResourceQuota> = Api::default_namespaced(stage.arena.client());
     let quota = serde_json::from_value(json!({"metadata": {"name": "two"}, "spec": {"hard": {"pods": "2"}}}))
         .unwrap();
@@ -154,7 +153,7 @@ async fn a_quota_is_waited_for_and_the_rest_goes_on() {
 /// With the rights that `salvor manifests` asks for, and no others, everything works.
 #[tokio::test]
 async fn the_rights_of_an_installation_are_enough() {
-    let plane = ControlPlane::builder().start().await.unwrap();
+    let plane = Site::Real.api_server().await;
     let stage = Stage::on(plane.arena("rights").await);
     let settings = "controllers: [job]\njob: {backoffBase: 100ms, deleteFinishedJobs: true}\n";
     let rights = cluster_rights(settings);
@@ -174,7 +173,7 @@ async fn the_rights_of_an_installation_are_enough() {
         jobs.iter().all(|job| job.metadata.deletion_timestamp.is_some())
     })
     .await;
-    assert!(!salvor.output().contains("cannot "), "{}", salvor.output());
+    assert!(!salvor.program.output().contains("cannot "), "{}", salvor.program.output());
 }
 
 /// The rules of the ClusterRole that `salvor manifests` prints.
@@ -194,3 +193,5 @@ fn cluster_rights(settings: &str) -> Vec<PolicyRule> {
     let role = objects.into_iter().find(|object| object["kind"] == "ClusterRole").unwrap();
     serde_json::from_value(role["rules"].clone()).unwrap()
 }
+
+salvor_testkit::on_both!(kubectl_waits_for_jobs_and_describes_them,);

@@ -14,7 +14,7 @@ use kube::{
 use salvor_testkit::{Part, Recorder, Site, proxy::Mode, wait};
 use serde_json::{Value, json};
 
-use crate::stage::{AT_ONCE, DELETE, Stage, TERMINATE, conditions, phase};
+use crate::stage::{AT_ONCE, DELETE, SALVOR, Stage, TERMINATE, conditions, phase};
 
 const UNREACHABLE: &str = "node.kubernetes.io/unreachable";
 
@@ -195,7 +195,7 @@ async fn a_pod_held_by_a_finalizer_is_deleted_once_and_never_comes_due_again(sit
     let left = stage.pods().get("held").await.unwrap();
     assert_eq!(mark(&left).unwrap().0, "KueueForcefullyDeleted");
     assert_eq!(stage.events_about(&pod).await.len(), 1);
-    assert_eq!(salvor.count("delete pod default/held"), 1);
+    assert_eq!(salvor.count(&["delete pod default/held"]), 1);
 
     // Status first, then the delete; never the other way round.
     let changes = recorder.changes().await;
@@ -286,7 +286,7 @@ async fn the_rights_are_exactly_sufficient_and_a_missing_one_is_named() {
     stage.terminating("ok-delete", "node", labelled("delete")).await;
     stage.until_failed("ok-fail").await;
     wait::for_absence(&stage.pods(), "ok-delete").await;
-    assert_eq!(salvor.count("not allowed"), 0, "{}", salvor.program.output());
+    assert_eq!(salvor.count(&["not allowed"]), 0, "{}", salvor.program.output());
     drop(salvor);
 
     for (i, (_, resource, verb)) in NEEDED.iter().enumerate() {
@@ -409,7 +409,7 @@ async fn explain(stage: &Stage, kind: &str, name: &str) -> String {
     let head = "apiVersion: config.salvor.dev/v1alpha1\nkind: Configuration\n";
     let config = stage.write("explain.yaml", &format!("{head}{AT_ONCE}"));
     let program = salvor_testkit::Program::start(
-        std::path::Path::new(env!("CARGO_BIN_EXE_salvor")),
+        std::path::Path::new(SALVOR),
         [
             "explain".to_owned(),
             kind.to_owned(),
@@ -488,7 +488,7 @@ async fn when_the_leader_is_killed_in_a_storm_the_follower_finishes_it(site: Sit
     first.says("with no grace").await;
     first.program.kill().await;
     assert_each_recovered_once(&stage, &pods).await;
-    assert!(second.count("\"done\"") > 0, "the follower took over");
+    assert!(second.count(&["\"done\""]) > 0, "the follower took over");
 }
 
 async fn a_leader_that_sleeps_past_its_lease_writes_nothing_more(site: Site) {
@@ -514,10 +514,10 @@ async fn a_leader_that_sleeps_past_its_lease_writes_nothing_more(site: Site) {
     while k8s_openapi::jiff::Timestamp::now() < due + std::time::Duration::from_secs(2) {
         tokio::time::sleep(std::time::Duration::from_millis(50)).await;
     }
-    let before = first.count("\"done\"");
+    let before = first.count(&["\"done\""]);
     first.program.signal("CONT");
     first.says("\"not leading\"").await;
-    assert_eq!(first.count("\"done\""), before, "{}", first.program.output());
+    assert_eq!(first.count(&["\"done\""]), before, "{}", first.program.output());
     assert_eq!(phase(&stage.pods().get("late").await.unwrap()), "Running");
     second.program.signal("CONT");
     let all: Vec<Pod> = pods.into_iter().chain([late]).collect();
@@ -652,11 +652,11 @@ async fn a_half_open_connection_makes_it_unready_and_nothing_is_done_on_an_old_v
     // It comes due on a view that is not old yet, but the second look is not answered.
     salvor.says("no answer within").await;
     salvor.says("a watch has been silent for too long").await;
-    salvor.until_page("/readyz", "503").await;
+    salvor.until_answer("/readyz", "503").await;
     assert_eq!(phase(&stage.pods().get("zombie").await.unwrap()), "Running");
     proxy.set(Mode::Pass).await;
     stage.until_failed("zombie").await;
-    salvor.until_page("/readyz", "200 OK").await;
+    salvor.until_answer("/readyz", "200 OK").await;
 }
 
 salvor_testkit::on_both!(

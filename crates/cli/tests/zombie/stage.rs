@@ -1,10 +1,7 @@
 //! A small control plane of its own for one test, real or embedded, with nodes and pods made by hand, and `salvor run`
 //! beside it.
 
-use std::{
-    path::{Path, PathBuf},
-    time::Duration,
-};
+use std::path::PathBuf;
 
 use k8s_openapi::{
     api::{
@@ -17,8 +14,10 @@ use kube::{
     Api, Client, ResourceExt,
     api::{DeleteParams, ListParams, Patch, PatchParams, PostParams},
 };
-use salvor_testkit::{Access, Plane, Program, Site, wait};
+use salvor_testkit::{Access, Plane, Salvor, Site, wait};
 use serde_json::{Value, json};
+
+pub(crate) const SALVOR: &str = env!("CARGO_BIN_EXE_salvor");
 
 pub(crate) const TERMINATE: &str = "kueue.x-k8s.io/safe-to-forcefully-terminate";
 pub(crate) const DELETE: &str = "kueue.x-k8s.io/safe-to-forcefully-delete";
@@ -81,23 +80,9 @@ impl Stage {
         arguments: &[&str],
         environment: &[(&str, &str)],
     ) -> Salvor {
-        let number = std::fs::read_dir(self.folder.path()).unwrap().count();
-        let kubeconfig = self.folder.path().join(format!("kubeconfig-{number}"));
-        access.write_kubeconfig(&kubeconfig).unwrap();
-        let head = "apiVersion: config.salvor.dev/v1alpha1\nkind: Configuration\n";
-        let config = self.write(&format!("config-{number}.yaml"), &format!("{head}{configuration}"));
-        let mut all = vec![
-            "run".to_owned(),
-            format!("--kubeconfig={}", kubeconfig.display()),
-            format!("--config={}", config.display()),
-            "--feature-gates=FailureRecoveryPolicy=true".to_owned(),
-            "--controllers=zombie".to_owned(),
-            "--bind=127.0.0.1:0".to_owned(),
-            "--log-format=json".to_owned(),
-        ];
-        all.extend(arguments.iter().map(|&a| a.to_owned()));
-        let program = Program::start(Path::new(env!("CARGO_BIN_EXE_salvor")), all, environment);
-        Salvor { program }
+        let always = ["--feature-gates=FailureRecoveryPolicy=true", "--controllers=zombie"];
+        let arguments = [&always, arguments].concat();
+        Salvor::start(SALVOR, access, configuration, &arguments, environment)
     }
 
     /// A node that the control plane has lost just now.
@@ -169,62 +154,6 @@ impl Stage {
         let about = |e: &Event| e.regarding.as_ref().and_then(|r| r.uid.clone()) == pod.uid();
         all.into_iter().filter(about).collect()
     }
-}
-
-/// A running `salvor run`.
-pub(crate) struct Salvor {
-    pub(crate) program: Program,
-}
-
-impl Salvor {
-    /// Waits until its log holds this text; polled, because a log is no watch.
-    pub(crate) async fn says(&self, text: &str) {
-        let until = wait::patience().until(async {
-            while !self.program.output().contains(text) {
-                tokio::time::sleep(Duration::from_millis(20)).await;
-            }
-        });
-        assert!(until.await.is_some(), "salvor never said {text:?}:\n{}", self.program.output());
-    }
-
-    /// Lines of its log that hold this text.
-    pub(crate) fn count(&self, text: &str) -> usize {
-        self.program.output().lines().filter(|l| l.contains(text)).count()
-    }
-
-    /// Waits until its metrics hold this line.
-    pub(crate) async fn shows(&self, line: &str) {
-        self.until_page("/metrics", &format!("\n{line}\n")).await;
-    }
-
-    /// Waits until one of its pages holds this text; polled, because a page is no watch.
-    pub(crate) async fn until_page(&self, path: &str, text: &str) {
-        let until = wait::patience().until(async {
-            while !self.get(path).await.contains(text) {
-                tokio::time::sleep(Duration::from_millis(50)).await;
-            }
-        });
-        assert!(until.await.is_some(), "{path} never held {text:?}:\n{}", self.get(path).await);
-    }
-
-    /// One of its pages.
-    pub(crate) async fn get(&self, path: &str) -> String {
-        self.says("salvor is running").await;
-        let output = self.program.output();
-        let line = output.lines().find(|l| l.contains("salvor is running")).unwrap();
-        let address = line.split("\"address\":\"").nth(1).unwrap().split('"').next().unwrap().to_owned();
-        http_get(&address, path).await
-    }
-}
-
-async fn http_get(address: &str, path: &str) -> String {
-    use tokio::io::{AsyncReadExt, AsyncWriteExt};
-    let mut stream = tokio::net::TcpStream::connect(address).await.unwrap();
-    let request = format!("GET {path} HTTP/1.0\r\nHost: salvor\r\n\r\n");
-    stream.write_all(request.as_bytes()).await.unwrap();
-    let mut answer = String::new();
-    stream.read_to_string(&mut answer).await.unwrap();
-    answer
 }
 
 pub(crate) fn phase(pod: &Pod) -> &str {

@@ -208,9 +208,14 @@ impl Jobs {
         Some(subject)
     }
 
-    fn drop_job(&mut self, uid: &str) -> Option<Subject> {
+    fn drop_job(&mut self, uid: &str) -> Vec<Subject> {
         self.others.remove(uid);
-        self.jobs.remove(uid).map(|known| Subject::Job(known.view.job))
+        let Some(known) = self.jobs.remove(uid) else { return Vec::new() };
+        let job = known.view.job;
+        // Pods that it might have adopted may have been orphaned with it, and told before its end was.
+        let mut woken = self.tracked_strays(&Home::Nobody(job.namespace.clone()));
+        woken.push(Subject::Job(job));
+        woken
     }
 
     /// Takes in a pod unless a later state of it is known, or its end.
@@ -279,6 +284,12 @@ impl Jobs {
                 woken
             }
         }
+    }
+
+    /// Whom pods that nobody owns and that still have our finalizer concern.
+    fn tracked_strays(&self, home: &Home) -> Vec<Subject> {
+        let pods = self.pods.get(home).into_iter().flat_map(|set| &set.pods);
+        pods.filter(|pod| pod.tracked).flat_map(|pod| self.woken_by(home, pod)).collect()
     }
 
     fn remove_pod(&mut self, uid: &str) -> Option<Subject> {
@@ -382,7 +393,7 @@ impl Recovery for Jobs {
     fn hear(&mut self, news: News, _: Timestamp) -> Vec<Subject> {
         match news {
             News::Job(Change::Applied(job)) => self.see_job(job).into_iter().collect(),
-            News::Job(Change::Gone(uid)) => self.drop_job(&uid).into_iter().collect(),
+            News::Job(Change::Gone(uid)) => self.drop_job(&uid),
             News::Job(Change::Reset { all: jobs, asked, .. }) => {
                 self.jobs_listed |= asked >= self.lists_needed;
                 let present: BTreeSet<String> = jobs.iter().map(|job| job.uid().to_owned()).collect();
@@ -466,10 +477,8 @@ impl Recovery for Jobs {
             _ => None,
         });
         let jobs: BTreeSet<JobRef> = known.chain(left).collect();
-        let strays = self.pods.iter().filter(|(home, _)| matches!(home, Home::Nobody(_)));
-        let strays = strays.flat_map(|(home, set)| {
-            set.pods.iter().filter(|pod| pod.tracked).flat_map(|pod| self.woken_by(home, pod))
-        });
+        let strays = self.pods.keys().filter(|home| matches!(home, Home::Nobody(_)));
+        let strays = strays.flat_map(|home| self.tracked_strays(home));
         jobs.into_iter().map(Subject::Job).chain(strays).collect()
     }
 

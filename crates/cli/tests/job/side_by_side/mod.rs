@@ -16,7 +16,7 @@ use kube::{
     api::{DeleteParams, ListParams, PostParams},
 };
 use salvor_testkit::{
-    Mirror,
+    Mirror, Site,
     wait::{Patience, patience},
 };
 use serde_json::json;
@@ -52,7 +52,7 @@ struct Theatre {
 
 impl Theatre {
     async fn open() -> Self {
-        let stage = Stage::new("alike").await;
+        let stage = Stage::new(Site::Real, "alike").await;
         let all = ListParams::default();
         let node = stage.arena.node_name(0);
         let body: Node = serde_json::from_value(

@@ -157,6 +157,23 @@ fn pods_of_a_job_that_is_gone_are_let_go_once_the_jobs_are_known() {
 }
 
 #[test]
+fn pods_that_were_orphaned_before_the_end_of_their_job_was_told_are_let_go() {
+    let (mut jobs, subject) = with_job();
+    let mut selecting = job(2);
+    selecting["spec"]["selector"] = json!({"matchLabels": {"job": "j"}});
+    jobs.hear(News::Job(Change::Applied(ours(&selecting))), now());
+    let mut orphan = pod("a", 5, "Running");
+    orphan["metadata"]["labels"] = json!({"job": "j"});
+    jobs.hear(applied(&orphan), now());
+    orphan["metadata"]["resourceVersion"] = "6".into();
+    orphan["metadata"]["ownerReferences"] = json!([]);
+    assert!(jobs.hear(applied(&orphan), now()).iter().all(|woken| *woken == subject), "it might adopt it");
+    let woken = jobs.hear(News::Job(Change::Gone("job".into())), now());
+    let let_go = woken.iter().filter(|subject| asked(&jobs, subject) == ["RemoveFinalizer"]).count();
+    assert_eq!(let_go, 1, "{woken:?}");
+}
+
+#[test]
 fn a_refused_pod_pauses_the_making_of_pods_and_nothing_else() {
     let (mut jobs, subject) = with_job();
     let step = create(&jobs, &subject);

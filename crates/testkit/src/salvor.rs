@@ -1,0 +1,197 @@
+//! `salvor run` beside a test, and what it says.
+
+use std::ffi::OsStr;
+use std::io;
+use std::ops::Deref;
+use std::os::unix::fs::DirBuilderExt;
+use std::path::{Path, PathBuf};
+use std::time::Duration;
+
+use tokio::io::{AsyncReadExt, AsyncWriteExt};
+use tokio::net::TcpStream;
+use tokio::sync::OnceCell;
+
+use crate::access::Access;
+use crate::program::Program;
+use crate::site::Site;
+use crate::wait;
+
+/// A running `salvor run`, with the files that it was started with. Dropping it kills it.
+#[derive(Debug)]
+pub struct Salvor {
+    /// The process.
+    pub program: Program,
+    binary: PathBuf,
+    folder: PathBuf,
+}
+
+impl Salvor {
+    /// Starts it as somebody, with this configuration (what follows `kind: Configuration`), these arguments beside
+    /// those that every test needs, and these additional environment variables.
+    ///
+    /// # Panics
+    /// If it cannot be started.
+    pub fn start(
+        binary: &str,
+        who: &Access,
+        configuration: &str,
+        arguments: &[&str],
+        environment: &[(&str, &str)],
+    ) -> Self {
+        let head = "apiVersion: config.salvor.dev/v1alpha1\nkind: Configuration\n";
+        let binary = Path::new(binary);
+        let folder = Program::folder(binary);
+        let (kubeconfig, config) = (folder.join(KUBECONFIG), folder.join(CONFIG));
+        let prepared = std::fs::DirBuilder::new()
+            .mode(0o700)
+            .create(&folder)
+            .and_then(|()| who.write_kubeconfig(&kubeconfig))
+            .and_then(|()| std::fs::write(&config, format!("{head}{configuration}")));
+        if let Err(error) = prepared {
+            panic!("salvor's files cannot be written: {error}");
+        }
+        let kubeconfig = format!("--kubeconfig={}", kubeconfig.display());
+        let config = format!("--config={}", config.display());
+        let all = ["run", &kubeconfig, &config, "--bind=127.0.0.1:0", "--log-format=json"];
+        let all = all.iter().chain(arguments);
+        let program = Program::start_in(&folder, binary, all, environment);
+        Self { program, binary: binary.to_owned(), folder }
+    }
+
+    /// Starts another command of the same binary against the same cluster.
+    pub fn spawn(&self, arguments: impl IntoIterator<Item = impl AsRef<OsStr>>) -> Program {
+        let kubeconfig = format!("--kubeconfig={}", self.folder.join(KUBECONFIG).display());
+        let arguments = arguments.into_iter().map(|argument| argument.as_ref().to_owned());
+        Program::start(&self.binary, arguments.chain([kubeconfig.into()]), &[])
+    }
+
+    /// Runs another command of the same binary against the same cluster; what it said when it ended with this code.
+    ///
+    /// # Panics
+    /// If it ends with another code.
+    pub async fn command(&self, arguments: &[&str], code: i32) -> String {
+        let program = self.spawn(arguments);
+        assert_eq!(program.exit_code().await, Some(code), "{arguments:?}: {}", program.output());
+        program.output()
+    }
+
+    /// What `salvor explain` says of an object, with the same configuration.
+    ///
+    /// # Panics
+    /// If it cannot be explained.
+    pub async fn explain(&self, kind: &str, name: &str) -> String {
+        let config = format!("--config={}", self.folder.join(CONFIG).display());
+        self.command(&["explain", kind, name, &config], 0).await
+    }
+
+    /// Waits until its log holds this text.
+    ///
+    /// # Panics
+    /// If that does not happen in time.
+    pub async fn says(&self, text: &str) {
+        self.said(text, |output| output.contains(text).then_some(())).await;
+    }
+
+    /// The value of the first field of this name in its log, once there is one.
+    ///
+    /// # Panics
+    /// If no line has it in time.
+    pub async fn field(&self, name: &str) -> String {
+        let start = format!("\"{name}\":\"");
+        let value = |output: &str| Some(output.split_once(&start)?.1.split_once('"')?.0.to_owned());
+        self.said(&start, value).await
+    }
+
+    /// What is found in its log, as soon as it is there; polled, because a log is no watch.
+    async fn said<T>(&self, what: &str, find: impl Fn(&str) -> Option<T>) -> T {
+        let found = wait::patience().until(async {
+            loop {
+                if let Some(found) = find(&self.program.output()) {
+                    return found;
+                }
+                tokio::time::sleep(Duration::from_millis(20)).await;
+            }
+        });
+        found.await.unwrap_or_else(|| panic!("salvor never said {what:?}:\n{}", self.program.output()))
+    }
+
+    /// Lines of its log that hold all of these texts.
+    pub fn count(&self, texts: &[&str]) -> usize {
+        let output = self.program.output();
+        output.lines().filter(|line| texts.iter().all(|text| line.contains(text))).count()
+    }
+
+    /// Waits until its metrics hold this line.
+    ///
+    /// # Panics
+    /// If that does not happen in time.
+    pub async fn shows(&self, line: &str) {
+        self.until_answer("/metrics", &format!("\n{line}\n")).await;
+    }
+
+    /// What it answers to a GET of this path, head and body.
+    ///
+    /// # Panics
+    /// If it does not answer.
+    pub async fn get(&self, path: &str) -> String {
+        let address = self.field("address").await;
+        get(&address, path).await.unwrap_or_else(|error| panic!("http://{address}{path}: {error}"))
+    }
+
+    /// Waits until its answer to a GET of this path holds this text; polled, because an answer is no watch.
+    ///
+    /// # Panics
+    /// If that does not happen in time.
+    pub async fn until_answer(&self, path: &str, text: &str) {
+        let mut answer = String::new();
+        let held = wait::patience().until(async {
+            while !answer.contains(text) {
+                answer = self.get(path).await;
+                tokio::time::sleep(Duration::from_millis(50)).await;
+            }
+        });
+        let in_time = held.await.is_some();
+        assert!(in_time, "{path} never held {text:?}:\n{answer}");
+    }
+}
+
+/// The Salvor of a test: its own, or one that all tests on the shared control plane have.
+#[derive(Debug)]
+pub enum Ours {
+    /// That of all tests.
+    Shared(&'static Salvor),
+    /// That of one test.
+    Own(Box<Salvor>),
+}
+
+impl Ours {
+    /// One for an arena of this site: an embedded cluster has its own, the shared control plane has one, in this cell.
+    pub async fn at(site: Site, shared: &'static OnceCell<Salvor>, start: impl FnOnce() -> Salvor) -> Self {
+        match site {
+            Site::Real => Self::Shared(shared.get_or_init(|| async { start() }).await),
+            Site::Embedded => Self::Own(Box::new(start())),
+        }
+    }
+}
+
+impl Deref for Ours {
+    type Target = Salvor;
+
+    fn deref(&self) -> &Salvor {
+        match self {
+            Self::Shared(salvor) => salvor,
+            Self::Own(salvor) => salvor,
+        }
+    }
+}
+
+const KUBECONFIG: &str = "kubeconfig";
+const CONFIG: &str = "config.yaml";
+
+async fn get(address: &str, path: &str) -> io::Result<String> {
+    let mut stream = TcpStream::connect(address).await?;
+    stream.write_all(format!("GET {path} HTTP/1.0\r\nHost: localhost\r\n\r\n").as_bytes()).await?;
+    let mut answer = String::new();
+    stream.read_to_string(&mut answer).await?;
+    Ok(answer)
+}
