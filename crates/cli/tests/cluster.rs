@@ -123,6 +123,53 @@ async fn kubectl_runs_a_pod_and_a_second_terminal_makes_its_node_fail() {
     assert_eq!(local.program.exit_code().await, Some(0), "{}", local.program.output());
 }
 
+const RANGES: &str = "
+apiVersion: apiextensions.k8s.io/v1
+kind: CustomResourceDefinition
+metadata: {name: ranges.example.com}
+spec:
+  group: example.com
+  scope: Namespaced
+  names: {plural: ranges, singular: range, kind: Range, listKind: RangeList}
+  versions:
+  - name: v1
+    served: true
+    storage: true
+    schema:
+      openAPIV3Schema:
+        type: object
+        properties:
+          spec:
+            type: object
+            x-kubernetes-validations: [{rule: self.low <= self.high, message: low must not be above high}]
+            properties:
+              low: {type: integer}
+              high: {type: integer, x-kubernetes-validations: [{rule: self >= oldSelf, message: high may only grow}]}
+";
+
+#[tokio::test]
+async fn rules_of_a_custom_resource_are_kept() {
+    let local = Local::start(&["--nodes=0"]).await;
+    let definition = local.write("definition.yaml", RANGES);
+    local.kubectl_says(&format!("apply -f {definition}")).await;
+    local.kubectl_says("wait --for=condition=Established crd/ranges.example.com --timeout=20s").await;
+    let apply = async |low: i32, high: i32| {
+        let range = format!(
+            "apiVersion: example.com/v1\nkind: Range\nmetadata: {{name: one}}\nspec: {{low: {low}, high: {high}}}\n"
+        );
+        let manifest = local.write("range.yaml", &range);
+        local.kubectl().run(&["apply", "-f", &manifest]).await.map_err(|refusal| refusal.to_string())
+    };
+    let refused = |answer: Result<String, String>, why: &str| {
+        let complaint = answer.unwrap_err();
+        assert!(complaint.contains(&format!("The Range \"one\" is invalid: {why}")), "{complaint}");
+    };
+    refused(apply(3, 2).await, "spec: Invalid value: low must not be above high");
+    assert_eq!(apply(1, 2).await.unwrap(), "range.example.com/one created\n");
+    refused(apply(1, 1).await, "spec.high: Invalid value: 1: high may only grow");
+    assert_eq!(apply(2, 3).await.unwrap(), "range.example.com/one configured\n");
+}
+
 #[tokio::test]
 async fn without_loops_nothing_moves_by_itself() {
     let local = Local::start(&["--loops=none", "--nodes=1"]).await;

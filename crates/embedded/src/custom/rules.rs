@@ -1,5 +1,6 @@
-//! Rules in CEL (`x-kubernetes-validations`), if this is built with them.
+//! Rules in CEL (`x-kubernetes-validations`).
 
+use kube_cel::ErrorKind;
 use serde_json::Value;
 
 use crate::status::Cause;
@@ -16,16 +17,7 @@ pub(crate) fn has_rules(schema: &Value) -> bool {
 }
 
 /// What the rules of a schema say against an object.
-#[cfg(not(feature = "cel"))]
-pub(crate) fn check(_: &Value, _: &Value, _: Option<&Value>) -> Vec<Cause> {
-    Vec::new()
-}
-
-/// What the rules of a schema say against an object.
-#[cfg(feature = "cel")]
 pub(crate) fn check(schema: &Value, value: &Value, old: Option<&Value>) -> Vec<Cause> {
-    use kube_cel::ErrorKind;
-
     let Err(errors) = kube_cel::Validator::new().validate(schema, value, old) else {
         return Vec::new();
     };
@@ -53,7 +45,6 @@ pub(crate) fn check(schema: &Value, value: &Value, old: Option<&Value>) -> Vec<C
 }
 
 /// The value at a path, unless it is an object or a list, which messages do not show.
-#[cfg(feature = "cel")]
 fn place<'v>(value: &'v Value, path: &str) -> Option<&'v Value> {
     let pointer: String = path
         .split(['.', '[', ']'])
