@@ -193,7 +193,7 @@ fn take_back(
     if policy.remove_taint == RemoveTaint::WhenEvicted && tainted {
         // Remembered for as long as another taint would ask for the same again.
         let rest = foreign.is_some().then(|| progress.clone());
-        return Ok(writes::end(node, rest, NodeWhy::TaintRemoved, progress));
+        return Ok(writes::end(node, rest, NodeWhy::TaintRemoved, progress, now));
     }
     let back = node.ready == Ready::True && node.lease.is_fresh(now);
     let seen = format!("{}, {}", see_ready(node), see_lease(node, now));
@@ -201,7 +201,7 @@ fn take_back(
         let why = NodeWhy::Finished { since: finished };
         writes::phase(node, progress, why.clone(), now, Ignore(why))
     })?;
-    Ok(writes::end(node, None, NodeWhy::BackInService, progress))
+    Ok(writes::end(node, None, NodeWhy::BackInService, progress, now))
 }
 
 /// Step 5: the node is Ready in the middle. Its kubelet ends what is left; our taint goes when nothing is.
@@ -213,7 +213,7 @@ fn come_back(node: &NodeView, progress: &Progress, pods: &[&PodView], now: Times
     let left = pods.iter().filter(must_go).count();
     let why = NodeWhy::NodeReturned { left };
     let then = if left == 0 && node.lease.is_fresh(now) {
-        writes::end(node, None, why.clone(), progress)
+        writes::end(node, None, why.clone(), progress, now)
     } else {
         Ignore(why.clone())
     };

@@ -85,7 +85,7 @@ pub(super) fn stop(
 ) -> Verdict<NodeWhy> {
     let foreign = request.filter(|request| !request.is_ours());
     let rest = foreign.map(|_| Progress { stopped: Some(now), ..progress.clone() });
-    let then = end(node, rest, NodeWhy::Stopped, progress);
+    let then = end(node, rest, NodeWhy::Stopped, progress, now);
     phase(node, progress, NodeWhy::Stopped, now, then)
 }
 
@@ -95,10 +95,15 @@ pub(super) fn end(
     rest: Option<Progress>,
     why: NodeWhy,
     progress: &Progress,
+    now: Timestamp,
 ) -> Verdict<NodeWhy> {
+    // Whoever finished it may have died right then, and the node may be back before anybody else looks at it.
+    let finished = untold_finish(node, progress, now);
     let name = incident(node, progress, "ended");
     let told = note(node, name, EventType::Normal, &why);
-    Verdict::Act { actions: vec![take_taint_off(node, rest), Action::EmitEvent(told)], why }
+    let actions =
+        [finished.map(Action::EmitEvent), Some(take_taint_off(node, rest)), Some(Action::EmitEvent(told))];
+    Verdict::Act { actions: actions.into_iter().flatten().collect(), why }
 }
 
 /// There is nothing to remember any more.
@@ -162,6 +167,12 @@ fn untold_start(node: &NodeView, progress: &Progress, now: Timestamp) -> Option<
     let recent = now < after(progress.started, ANNOUNCE_WITHIN);
     let note = started(node, progress);
     (recent && progress.finished.is_none() && !node.told.contains(&note.name)).then_some(note)
+}
+
+/// That it is finished, if that may not have been told; not for ever either.
+fn untold_finish(node: &NodeView, progress: &Progress, now: Timestamp) -> Option<EventNote> {
+    let since = progress.finished.filter(|finished| now < after(*finished, ANNOUNCE_WITHIN))?;
+    phase_event(node, progress, &NodeWhy::Finished { since }).filter(|note| !node.told.contains(&note.name))
 }
 
 fn started(node: &NodeView, progress: &Progress) -> EventNote {

@@ -8,7 +8,6 @@ use std::{
     time::Duration,
 };
 
-use futures::future::join_all;
 use kube::Client;
 use salvor_recovery::eviction::PodView;
 use tokio::{
@@ -25,6 +24,8 @@ use crate::{
 
 /// How often a Lease is read. A kubelet renews it every ten seconds.
 const LEASE_PERIOD: Duration = Duration::from_secs(2);
+/// A read that is not answered by then is made again.
+const LEASE_TIMEOUT: Duration = Duration::from_secs(10);
 
 /// Which nodes are looked at closely. A number tells a new look from an earlier one at a node of that name.
 #[derive(Clone, Debug, Default, PartialEq, Eq)]
@@ -61,39 +62,38 @@ impl Wanted {
 
 /// Follows what is wanted until nobody listens any more.
 pub(crate) async fn look(client: Client, wanted: Wanted, news: mpsc::Sender<News>) {
-    let mut watches = JoinSet::new();
+    let mut looks = JoinSet::new();
     let mut watched: BTreeMap<String, (u64, AbortHandle)> = BTreeMap::new();
-    let mut read: BTreeSet<String> = BTreeSet::new();
-    let mut period = tokio::time::interval(LEASE_PERIOD);
-    period.set_missed_tick_behavior(MissedTickBehavior::Delay);
+    let mut read: BTreeMap<String, AbortHandle> = BTreeMap::new();
     loop {
-        let now_wanted = wanted.now();
-        watched.retain(|node, (number, watch)| {
-            let stays = now_wanted.pods.get(node) == Some(number);
-            if !stays {
-                watch.abort();
-            }
-            stays
-        });
-        for (node, number) in &now_wanted.pods {
-            if !watched.contains_key(node) {
-                let run = watch_pods(client.clone(), node.clone(), *number, news.clone());
-                watched.insert(node.clone(), (*number, watches.spawn(run)));
-            }
+        let CloseUps { pods, leases } = wanted.now();
+        watched.retain(|node, (number, watch)| stays(pods.get(node) == Some(number), watch));
+        read.retain(|node, reads| stays(leases.contains(node), reads));
+        for (node, number) in pods {
+            watched.entry(node).or_insert_with_key(|node| {
+                (number, looks.spawn(watch_pods(client.clone(), node.clone(), number, news.clone())))
+            });
         }
-        // What is new is read at once, all the rest by the clock.
-        let unread: Vec<String> = now_wanted.leases.difference(&read).cloned().collect();
-        read_leases(&client, unread, &news).await;
-        read = now_wanted.leases;
+        for node in leases {
+            read.entry(node).or_insert_with_key(|node| {
+                looks.spawn(read_lease(client.clone(), node.clone(), news.clone()))
+            });
+        }
         tokio::select! {
             biased;
             () = news.closed() => return,
             () = wanted.0.1.notified() => {}
-            _ = period.tick() => read_leases(&client, read.iter().cloned().collect(), &news).await,
             // Only to take note of those that ended.
-            Some(_) = watches.join_next(), if !watches.is_empty() => {}
+            Some(_) = looks.join_next(), if !looks.is_empty() => {}
         }
     }
+}
+
+fn stays(is_wanted: bool, look: &AbortHandle) -> bool {
+    if !is_wanted {
+        look.abort();
+    }
+    is_wanted
 }
 
 async fn watch_pods(client: Client, node: String, number: u64, news: mpsc::Sender<News>) {
@@ -119,21 +119,22 @@ async fn watch_pods(client: Client, node: String, number: u64, news: mpsc::Sende
     }
 }
 
-async fn read_leases(client: &Client, nodes: Vec<String>, news: &mpsc::Sender<News>) {
-    let reads = nodes.into_iter().map(|node| async move {
-        match live::node_lease(client, &node).await {
-            // Nobody listens any more: then nobody needs to know.
-            Ok(lease) => drop(news.send(News::Lease { node, lease }).await),
-            Err(error) => {
-                let error = live::brief(&error);
-                tracing::warn!(
-                    recovery = "eviction",
-                    node,
-                    error,
-                    "its Lease cannot be read; tried again soon"
-                );
+/// Reads a Lease now, and then by the clock. Each node has reads of its own, so that one that hangs holds up no other.
+async fn read_lease(client: Client, node: String, news: mpsc::Sender<News>) {
+    let mut period = tokio::time::interval(LEASE_PERIOD);
+    period.set_missed_tick_behavior(MissedTickBehavior::Delay);
+    loop {
+        period.tick().await;
+        let error = match tokio::time::timeout(LEASE_TIMEOUT, live::node_lease(&client, &node)).await {
+            Ok(Ok(lease)) => {
+                if news.send(News::Lease { node: node.clone(), lease }).await.is_err() {
+                    return;
+                }
+                continue;
             }
-        }
-    });
-    join_all(reads).await;
+            Ok(Err(error)) => live::brief(&error),
+            Err(_) => format!("no answer within {LEASE_TIMEOUT:?}"),
+        };
+        tracing::warn!(recovery = "eviction", node, error, "its Lease cannot be read; tried again soon");
+    }
 }
