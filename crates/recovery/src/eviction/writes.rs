@@ -97,8 +97,7 @@ pub(super) fn end(
     progress: &Progress,
     now: Timestamp,
 ) -> Verdict<NodeWhy> {
-    // Whoever finished it may have died right then, and the node may be back before anybody else looks at it.
-    let finished = untold_finish(node, progress, now);
+    let finished = untold_finish(node, now);
     let name = incident(node, progress, "ended");
     let told = note(node, name, EventType::Normal, &why);
     let actions =
@@ -107,8 +106,10 @@ pub(super) fn end(
 }
 
 /// There is nothing to remember any more.
-pub(super) fn forget(node: &NodeView) -> Verdict<NodeWhy> {
-    Verdict::Act { actions: vec![take_taint_off(node, None)], why: NodeWhy::Forgotten }
+pub(super) fn forget(node: &NodeView, now: Timestamp) -> Verdict<NodeWhy> {
+    let finished = untold_finish(node, now).map(Action::EmitEvent);
+    let actions = finished.into_iter().chain([take_taint_off(node, None)]);
+    Verdict::Act { actions: actions.collect(), why: NodeWhy::Forgotten }
 }
 
 fn take_taint_off(node: &NodeView, rest: Option<Progress>) -> Action {
@@ -169,8 +170,10 @@ fn untold_start(node: &NodeView, progress: &Progress, now: Timestamp) -> Option<
     (recent && progress.finished.is_none() && !node.told.contains(&note.name)).then_some(note)
 }
 
-/// That it is finished, if that may not have been told; not for ever either.
-fn untold_finish(node: &NodeView, progress: &Progress, now: Timestamp) -> Option<EventNote> {
+/// That it is finished, if that may not have been told; not for ever either. Whoever finished it may have died right then,
+/// and the node may be back, or its taint gone, before anybody else looks at it.
+fn untold_finish(node: &NodeView, now: Timestamp) -> Option<EventNote> {
+    let progress = node.progress.as_ref()?;
     let since = progress.finished.filter(|finished| now < after(*finished, ANNOUNCE_WITHIN))?;
     phase_event(node, progress, &NodeWhy::Finished { since }).filter(|note| !node.told.contains(&note.name))
 }
