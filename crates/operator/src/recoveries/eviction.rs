@@ -11,7 +11,7 @@ use futures::FutureExt;
 use jiff::Timestamp;
 use kube::Client;
 use salvor_recovery::{
-    Action, Judgement, Reason,
+    Action, Judgement,
     action::{PodRef, Taint},
     brake::NodeCounts,
     eviction::{
@@ -32,7 +32,7 @@ use crate::{
     live::NodeLease,
     looks::Looks,
     metrics::Metrics,
-    recovery::{Feed, Recovery, Refused, View, relay},
+    recovery::{Feed, NodeOrPod, Recovery, Refused, View, relay},
     watch::{Change, Project, Target, WatchHealth, follow},
 };
 
@@ -81,36 +81,7 @@ impl Subject {
 }
 
 /// Why a node or a pod is judged as it is.
-#[derive(Clone, Debug)]
-pub(crate) enum Why {
-    Node(NodeWhy),
-    Pod(PodWhy),
-}
-
-impl Why {
-    fn reason(&self) -> &dyn Reason {
-        match self {
-            Self::Node(why) => why,
-            Self::Pod(why) => why,
-        }
-    }
-}
-
-impl fmt::Display for Why {
-    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
-        fmt::Display::fmt(self.reason(), f)
-    }
-}
-
-impl Reason for Why {
-    fn code(&self) -> &'static str {
-        self.reason().code()
-    }
-
-    fn what_would_change_it(&self) -> String {
-        self.reason().what_would_change_it()
-    }
-}
+pub(crate) type Why = NodeOrPod<NodeWhy, PodWhy>;
 
 /// What the watches and looks tell.
 #[derive(Debug)]
