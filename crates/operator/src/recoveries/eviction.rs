@@ -476,12 +476,16 @@ impl Recovery for Evictions {
             }
         };
         let node = self.nodes.get(name);
+        let of_node = node.filter(|_| matches!(subject, Subject::Node { .. }));
         Inquiry {
             subject: subject.clone(),
             pod,
             known: node.map(|n| (n.view.clone(), n.renewed)),
-            attachments: self.attached_to(name).map(|all| all.into_iter().cloned().collect()),
-            zone: node.map(|n| self.count(|c| c.zone == n.view.zone)).unwrap_or_default(),
+            // Of these no pod's verdict depends.
+            attachments: of_node
+                .and_then(|_| self.attached_to(name))
+                .map(|all| all.into_iter().cloned().collect()),
+            zone: of_node.map(|n| self.count(|c| c.zone == n.view.zone)).unwrap_or_default(),
             policy: self.policy.clone(),
             looks: self.looks.clone(),
         }
