@@ -52,15 +52,27 @@ const ATTACHMENTS: Target = Target {
 /// What the eviction recovery judges.
 #[derive(Clone, Debug, PartialEq, Eq, PartialOrd, Ord, Hash)]
 pub(crate) enum Subject {
-    Node { name: String },
-    Pod { node: String, uid: String, namespace: String, name: String },
+    Node {
+        name: String,
+    },
+    /// Shared, because the engine keeps it in several places, and there may be thousands.
+    Pod(Arc<PodSubject>),
+}
+
+/// A pod on a node.
+#[derive(Clone, Debug, PartialEq, Eq, PartialOrd, Ord, Hash)]
+pub(crate) struct PodSubject {
+    node: String,
+    uid: String,
+    namespace: String,
+    name: String,
 }
 
 impl fmt::Display for Subject {
     fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
         match self {
             Self::Node { name } => write!(f, "node {name}"),
-            Self::Pod { namespace, name, .. } => write!(f, "pod {namespace}/{name}"),
+            Self::Pod(pod) => write!(f, "pod {}/{}", pod.namespace, pod.name),
         }
     }
 }
@@ -71,12 +83,12 @@ impl Subject {
     }
 
     fn pod(node: &str, pod: &PodRef) -> Self {
-        Self::Pod {
+        Self::Pod(Arc::new(PodSubject {
             node: node.to_owned(),
             uid: pod.uid.clone(),
             namespace: pod.namespace.clone(),
             name: pod.name.clone(),
-        }
+        }))
     }
 }
 
@@ -451,9 +463,9 @@ impl Recovery for Evictions {
                 };
                 Some(decide_node(&scene, &self.policy, now).map_why(Why::Node))
             }
-            Subject::Pod { node, uid, .. } => {
-                let node = self.nodes.get(node)?;
-                let pod = node.pods.get(uid)?;
+            Subject::Pod(pod) => {
+                let node = self.nodes.get(&pod.node)?;
+                let pod = node.pods.get(&pod.uid)?;
                 Some(decide_pod(pod, Some(&node.view), &self.policy, now).map_why(Why::Pod))
             }
         }
@@ -471,8 +483,8 @@ impl Recovery for Evictions {
     fn inquiry(&self, subject: &Subject) -> Inquiry {
         let (name, pod) = match subject {
             Subject::Node { name } => (name, None),
-            Subject::Pod { node, uid, .. } => {
-                (node, self.nodes.get(node).and_then(|n| n.pods.get(uid)).cloned())
+            Subject::Pod(pod) => {
+                (&pod.node, self.nodes.get(&pod.node).and_then(|n| n.pods.get(&pod.uid)).cloned())
             }
         };
         let node = self.nodes.get(name);
@@ -499,8 +511,8 @@ impl Recovery for Evictions {
                 }
                 View::Shows
             }
-            (Subject::Pod { node, uid, .. }, Action::EmitEvent(_)) => {
-                if let Some(pod) = self.nodes.get_mut(node).and_then(|n| n.pods.get_mut(uid)) {
+            (Subject::Pod(pod), Action::EmitEvent(_)) => {
+                if let Some(pod) = self.nodes.get_mut(&pod.node).and_then(|n| n.pods.get_mut(&pod.uid)) {
                     pod.announced = true;
                 }
                 View::Shows
@@ -519,7 +531,7 @@ impl Recovery for Evictions {
                 },
                 Written::Nothing => View::Lags,
             },
-            (Subject::Pod { .. }, _) => View::Lags,
+            (Subject::Pod(_), _) => View::Lags,
         }
     }
 

@@ -11,7 +11,7 @@ use std::{
 use kube::Client;
 use salvor_recovery::eviction::PodView;
 use tokio::{
-    sync::{Notify, mpsc},
+    sync::{Notify, Semaphore, mpsc},
     task::{AbortHandle, JoinSet},
     time::MissedTickBehavior,
 };
@@ -26,6 +26,11 @@ use crate::{
 const LEASE_PERIOD: Duration = Duration::from_secs(2);
 /// A read that is not answered by then is made again.
 const LEASE_TIMEOUT: Duration = Duration::from_secs(10);
+/// First lists of pods at once. A list is as large as a node is full, several times over while it is read; when a whole
+/// rack is to be emptied, all of them together would be most of the memory that this process ever needs.
+const LISTS_AT_ONCE: usize = 4;
+/// A list that takes longer than this does not keep others waiting.
+const LIST_TURN: Duration = Duration::from_secs(5);
 
 /// Which nodes are looked at closely. A number tells a new look from an earlier one at a node of that name.
 #[derive(Clone, Debug, Default, PartialEq, Eq)]
@@ -63,6 +68,7 @@ impl Wanted {
 /// Follows what is wanted until nobody listens any more.
 pub(crate) async fn look(client: Client, wanted: Wanted, news: mpsc::Sender<News>) {
     let mut looks = JoinSet::new();
+    let turns = Arc::new(Semaphore::new(LISTS_AT_ONCE));
     let mut watched: BTreeMap<String, (u64, AbortHandle)> = BTreeMap::new();
     let mut read: BTreeMap<String, AbortHandle> = BTreeMap::new();
     loop {
@@ -71,7 +77,8 @@ pub(crate) async fn look(client: Client, wanted: Wanted, news: mpsc::Sender<News
         read.retain(|node, reads| stays(leases.contains(node), reads));
         for (node, number) in pods {
             watched.entry(node).or_insert_with_key(|node| {
-                (number, looks.spawn(watch_pods(client.clone(), node.clone(), number, news.clone())))
+                let run = watch_pods(client.clone(), node.clone(), number, turns.clone(), news.clone());
+                (number, looks.spawn(run))
             });
         }
         for node in leases {
@@ -96,7 +103,15 @@ fn stays(is_wanted: bool, look: &AbortHandle) -> bool {
     is_wanted
 }
 
-async fn watch_pods(client: Client, node: String, number: u64, news: mpsc::Sender<News>) {
+async fn watch_pods(
+    client: Client,
+    node: String,
+    number: u64,
+    turns: Arc<Semaphore>,
+    news: mpsc::Sender<News>,
+) {
+    // Nobody closes it.
+    let Ok(turn) = turns.acquire().await else { return };
     let selector = format!("spec.nodeName={node}");
     let target = Target {
         resource: "pods of evicted nodes",
@@ -106,10 +121,17 @@ async fn watch_pods(client: Client, node: String, number: u64, news: mpsc::Sende
     let (sender, mut changes) = mpsc::channel::<Change<PodView>>(64);
     let watch = follow(client, target, Pods, WatchHealth::new("pods of evicted nodes"), sender);
     let pass_on = async {
-        while let Some(change) = changes.recv().await {
+        let first = tokio::time::timeout(LIST_TURN, changes.recv()).await;
+        drop(turn);
+        let mut next = match first {
+            Ok(first) => first,
+            Err(_) => changes.recv().await,
+        };
+        while let Some(change) = next {
             if news.send(News::Pod { node: node.clone(), number, change }).await.is_err() {
                 return;
             }
+            next = changes.recv().await;
         }
     };
     tokio::select! {

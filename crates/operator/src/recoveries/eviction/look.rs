@@ -13,7 +13,7 @@ use salvor_recovery::{
 use serde::Deserialize;
 
 use super::{
-    ATTACHMENTS, NODES, Subject, Why, seen,
+    ATTACHMENTS, NODES, PodSubject, Subject, Why, seen,
     wire::{AttachmentWire, NodeWire, PodWire, is_unreachable},
 };
 use crate::{
@@ -69,7 +69,8 @@ impl LiveInquiry for Inquiry {
         now: Timestamp,
     ) -> kube::Result<Option<Judgement<Why>>> {
         match &self.subject {
-            Subject::Pod { node, uid, namespace, name } => {
+            Subject::Pod(subject) => {
+                let PodSubject { node, uid, namespace, name } = &**subject;
                 let fresh = match known {
                     Known::Guarded => self.pod.clone(),
                     Known::Written(pod) => Some(parse::<PodWire>(pod)?.view()),
