@@ -125,8 +125,8 @@ struct Tracked {
     echo_by: Option<Instant>,
     /// Whether there was news since it was last acted on.
     heard: bool,
-    /// The event that could not be recorded.
-    untold: Option<EventNote>,
+    /// The event that could not be recorded. Boxed: nearly no subject ever has one, and there are many subjects.
+    untold: Option<Box<EventNote>>,
 }
 
 /// How acting on a subject ended.
@@ -366,7 +366,7 @@ impl<R: Recovery> Engine<R> {
             self.shared.notices.say(gone);
             // No judgement of it will ask for the event any more.
             if let Some(note) = self.tracked.remove(&subject).and_then(|tracked| tracked.untold) {
-                self.tell(note);
+                self.tell(*note);
             }
             return;
         };
@@ -396,7 +396,7 @@ impl<R: Recovery> Engine<R> {
                 let before = self.tracked.insert(subject, Tracked { verdict, ..Tracked::default() });
                 // Nor will this judgement ask for the event again.
                 if let Some(note) = before.and_then(|tracked| tracked.untold) {
-                    self.tell(note);
+                    self.tell(*note);
                 }
             }
             Verdict::Wait { until, .. } => {
@@ -518,7 +518,7 @@ impl<R: Recovery> Engine<R> {
         }
         let told = done.iter().any(|(step, _)| matches!(step, Action::EmitEvent(_)));
         if told || untold.is_some() {
-            self.track(&subject).untold = untold;
+            self.track(&subject).untold = untold.map(Box::new);
         }
         if let Outcome::Failed(step, failure) = &outcome
             && let Some(words) = failure.refusal()

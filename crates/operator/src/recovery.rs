@@ -1,6 +1,11 @@
 //! What the operator asks of a recovery: what it watches, whom a change concerns, and its judgement.
 
-use std::{fmt::Display, future::Future, sync::Arc, time::Duration};
+use std::{
+    fmt::{self, Display},
+    future::Future,
+    sync::Arc,
+    time::Duration,
+};
 
 use futures::future::BoxFuture;
 use jiff::Timestamp;
@@ -94,6 +99,38 @@ pub(crate) enum Refused {
     Waits,
     /// It is judged again at once, after this is told.
     Judged(Option<EventNote>),
+}
+
+/// Why a verdict is as it is, in a recovery that judges nodes and pods.
+#[derive(Clone, Debug)]
+pub(crate) enum NodeOrPod<N, P> {
+    Node(N),
+    Pod(P),
+}
+
+impl<N: Reason, P: Reason> NodeOrPod<N, P> {
+    fn reason(&self) -> &dyn Reason {
+        match self {
+            Self::Node(why) => why,
+            Self::Pod(why) => why,
+        }
+    }
+}
+
+impl<N: Reason, P: Reason> Display for NodeOrPod<N, P> {
+    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
+        Display::fmt(self.reason(), f)
+    }
+}
+
+impl<N: Reason, P: Reason> Reason for NodeOrPod<N, P> {
+    fn code(&self) -> &'static str {
+        self.reason().code()
+    }
+
+    fn what_would_change_it(&self) -> String {
+        self.reason().what_would_change_it()
+    }
 }
 
 /// What is judged. Prints as a person would name it.

@@ -11,7 +11,7 @@ use futures::FutureExt;
 use jiff::Timestamp;
 use kube::Client;
 use salvor_recovery::{
-    Action, Judgement, Reason,
+    Action, Judgement,
     action::{PodRef, Taint},
     brake::NodeCounts,
     eviction::{
@@ -32,7 +32,7 @@ use crate::{
     live::NodeLease,
     looks::Looks,
     metrics::Metrics,
-    recovery::{Feed, Recovery, Refused, View, relay},
+    recovery::{Feed, NodeOrPod, Recovery, Refused, View, relay},
     watch::{Change, Project, Target, WatchHealth, follow},
 };
 
@@ -52,15 +52,27 @@ const ATTACHMENTS: Target = Target {
 /// What the eviction recovery judges.
 #[derive(Clone, Debug, PartialEq, Eq, PartialOrd, Ord, Hash)]
 pub(crate) enum Subject {
-    Node { name: String },
-    Pod { node: String, uid: String, namespace: String, name: String },
+    Node {
+        name: String,
+    },
+    /// Shared, because the engine keeps it in several places, and there may be thousands.
+    Pod(Arc<PodSubject>),
+}
+
+/// A pod on a node.
+#[derive(Clone, Debug, PartialEq, Eq, PartialOrd, Ord, Hash)]
+pub(crate) struct PodSubject {
+    node: String,
+    uid: String,
+    namespace: String,
+    name: String,
 }
 
 impl fmt::Display for Subject {
     fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
         match self {
             Self::Node { name } => write!(f, "node {name}"),
-            Self::Pod { namespace, name, .. } => write!(f, "pod {namespace}/{name}"),
+            Self::Pod(pod) => write!(f, "pod {}/{}", pod.namespace, pod.name),
         }
     }
 }
@@ -71,46 +83,17 @@ impl Subject {
     }
 
     fn pod(node: &str, pod: &PodRef) -> Self {
-        Self::Pod {
+        Self::Pod(Arc::new(PodSubject {
             node: node.to_owned(),
             uid: pod.uid.clone(),
             namespace: pod.namespace.clone(),
             name: pod.name.clone(),
-        }
+        }))
     }
 }
 
 /// Why a node or a pod is judged as it is.
-#[derive(Clone, Debug)]
-pub(crate) enum Why {
-    Node(NodeWhy),
-    Pod(PodWhy),
-}
-
-impl Why {
-    fn reason(&self) -> &dyn Reason {
-        match self {
-            Self::Node(why) => why,
-            Self::Pod(why) => why,
-        }
-    }
-}
-
-impl fmt::Display for Why {
-    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
-        fmt::Display::fmt(self.reason(), f)
-    }
-}
-
-impl Reason for Why {
-    fn code(&self) -> &'static str {
-        self.reason().code()
-    }
-
-    fn what_would_change_it(&self) -> String {
-        self.reason().what_would_change_it()
-    }
-}
+pub(crate) type Why = NodeOrPod<NodeWhy, PodWhy>;
 
 /// What the watches and looks tell.
 #[derive(Debug)]
@@ -480,9 +463,9 @@ impl Recovery for Evictions {
                 };
                 Some(decide_node(&scene, &self.policy, now).map_why(Why::Node))
             }
-            Subject::Pod { node, uid, .. } => {
-                let node = self.nodes.get(node)?;
-                let pod = node.pods.get(uid)?;
+            Subject::Pod(pod) => {
+                let node = self.nodes.get(&pod.node)?;
+                let pod = node.pods.get(&pod.uid)?;
                 Some(decide_pod(pod, Some(&node.view), &self.policy, now).map_why(Why::Pod))
             }
         }
@@ -500,17 +483,21 @@ impl Recovery for Evictions {
     fn inquiry(&self, subject: &Subject) -> Inquiry {
         let (name, pod) = match subject {
             Subject::Node { name } => (name, None),
-            Subject::Pod { node, uid, .. } => {
-                (node, self.nodes.get(node).and_then(|n| n.pods.get(uid)).cloned())
+            Subject::Pod(pod) => {
+                (&pod.node, self.nodes.get(&pod.node).and_then(|n| n.pods.get(&pod.uid)).cloned())
             }
         };
         let node = self.nodes.get(name);
+        let of_node = node.filter(|_| matches!(subject, Subject::Node { .. }));
         Inquiry {
             subject: subject.clone(),
             pod,
             known: node.map(|n| (n.view.clone(), n.renewed)),
-            attachments: self.attached_to(name).map(|all| all.into_iter().cloned().collect()),
-            zone: node.map(|n| self.count(|c| c.zone == n.view.zone)).unwrap_or_default(),
+            // Of these no pod's verdict depends.
+            attachments: of_node
+                .and_then(|_| self.attached_to(name))
+                .map(|all| all.into_iter().cloned().collect()),
+            zone: of_node.map(|n| self.count(|c| c.zone == n.view.zone)).unwrap_or_default(),
             policy: self.policy.clone(),
             looks: self.looks.clone(),
         }
@@ -524,8 +511,8 @@ impl Recovery for Evictions {
                 }
                 View::Shows
             }
-            (Subject::Pod { node, uid, .. }, Action::EmitEvent(_)) => {
-                if let Some(pod) = self.nodes.get_mut(node).and_then(|n| n.pods.get_mut(uid)) {
+            (Subject::Pod(pod), Action::EmitEvent(_)) => {
+                if let Some(pod) = self.nodes.get_mut(&pod.node).and_then(|n| n.pods.get_mut(&pod.uid)) {
                     pod.announced = true;
                 }
                 View::Shows
@@ -544,7 +531,7 @@ impl Recovery for Evictions {
                 },
                 Written::Nothing => View::Lags,
             },
-            (Subject::Pod { .. }, _) => View::Lags,
+            (Subject::Pod(_), _) => View::Lags,
         }
     }
 

@@ -12,7 +12,7 @@ use jiff::Timestamp;
 use kube::Client;
 use salvor_api::names::{annotations, conditions, taints};
 use salvor_recovery::{
-    Action, Judgement, Reason,
+    Action, Judgement,
     action::{NodeRef, PodPhase, PodRef, Taint},
     brake::NodeCounts,
     zombie::{
@@ -27,7 +27,7 @@ use crate::{
     executor::Written,
     live,
     looks::Looks,
-    recovery::{Feed, Known, LiveInquiry, Recovery, Refused, View, relay},
+    recovery::{Feed, Known, LiveInquiry, NodeOrPod, Recovery, Refused, View, relay},
     watch::{Change, Identified, Project, Target, WatchHealth, follow},
 };
 
@@ -59,36 +59,7 @@ impl Subject {
 }
 
 /// Why a pod or a node is judged as it is.
-#[derive(Clone, Debug)]
-pub(crate) enum Why {
-    Pod(PodWhy),
-    Node(NodeWhy),
-}
-
-impl Why {
-    fn reason(&self) -> &dyn Reason {
-        match self {
-            Self::Pod(why) => why,
-            Self::Node(why) => why,
-        }
-    }
-}
-
-impl fmt::Display for Why {
-    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
-        fmt::Display::fmt(self.reason(), f)
-    }
-}
-
-impl Reason for Why {
-    fn code(&self) -> &'static str {
-        self.reason().code()
-    }
-
-    fn what_would_change_it(&self) -> String {
-        self.reason().what_would_change_it()
-    }
-}
+pub(crate) type Why = NodeOrPod<NodeWhy, PodWhy>;
 
 /// A change of a pod or of a node.
 #[derive(Debug)]

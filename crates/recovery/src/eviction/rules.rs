@@ -39,7 +39,7 @@ pub fn decide_node(scene: &Scene<'_>, policy: &EvictionPolicy, now: Timestamp) -
             Some(progress) if progress.stopped.is_some() => match request {
                 // Somebody asks again, in person.
                 Some(request) if request.is_ours() => begin(ask, scene, Some(request), policy, now),
-                request => stay_stopped(ask, node, request.as_ref()),
+                request => stay_stopped(ask, node, request.as_ref(), now),
             },
             Some(progress) if progress.finished.is_some() => {
                 take_back(ask, node, progress, request, policy, now)
@@ -189,11 +189,11 @@ fn take_back(
     let foreign = request.filter(|request| !request.is_ours());
     let tainted = node.ours().next().is_some();
     ask.that("Is there anything to remember?", see_taints(node), tainted || foreign.is_some())
-        .ok_or_else(|| writes::forget(node))?;
+        .ok_or_else(|| writes::forget(node, now))?;
     if policy.remove_taint == RemoveTaint::WhenEvicted && tainted {
         // Remembered for as long as another taint would ask for the same again.
         let rest = foreign.is_some().then(|| progress.clone());
-        return Ok(writes::end(node, rest, NodeWhy::TaintRemoved, progress));
+        return Ok(writes::end(node, rest, NodeWhy::TaintRemoved, progress, now));
     }
     let back = node.ready == Ready::True && node.lease.is_fresh(now);
     let seen = format!("{}, {}", see_ready(node), see_lease(node, now));
@@ -201,7 +201,7 @@ fn take_back(
         let why = NodeWhy::Finished { since: finished };
         writes::phase(node, progress, why.clone(), now, Ignore(why))
     })?;
-    Ok(writes::end(node, None, NodeWhy::BackInService, progress))
+    Ok(writes::end(node, None, NodeWhy::BackInService, progress, now))
 }
 
 /// Step 5: the node is Ready in the middle. Its kubelet ends what is left; our taint goes when nothing is.
@@ -213,7 +213,7 @@ fn come_back(node: &NodeView, progress: &Progress, pods: &[&PodView], now: Times
     let left = pods.iter().filter(must_go).count();
     let why = NodeWhy::NodeReturned { left };
     let then = if left == 0 && node.lease.is_fresh(now) {
-        writes::end(node, None, why.clone(), progress)
+        writes::end(node, None, why.clone(), progress, now)
     } else {
         Ignore(why.clone())
     };
@@ -221,9 +221,14 @@ fn come_back(node: &NodeView, progress: &Progress, pods: &[&PodView], now: Times
 }
 
 /// Somebody stopped it by hand; nothing begins again on the word of the taint that asked for it then.
-fn stay_stopped(ask: &mut Inquiry, node: &NodeView, request: Option<&Request>) -> Rules<NodeWhy> {
+fn stay_stopped(
+    ask: &mut Inquiry,
+    node: &NodeView,
+    request: Option<&Request>,
+    now: Timestamp,
+) -> Rules<NodeWhy> {
     ask.that("Does the same taint still ask for it?", see_request(request), request.is_some())
-        .ok_or_else(|| writes::forget(node))?;
+        .ok_or_else(|| writes::forget(node, now))?;
     Ok(Ignore(NodeWhy::Stopped))
 }
 

@@ -3,7 +3,6 @@
 use jiff::{SignedDuration, Timestamp};
 use salvor_api::names::taints;
 
-use crate::action::Taint;
 use crate::zombie::after;
 
 /// A toleration of a pod.
@@ -22,14 +21,19 @@ pub struct Toleration {
 }
 
 impl Toleration {
-    fn covers(&self, taint: &Taint) -> bool {
+    /// Whether it may cover a `NoExecute` taint with our key, for some value of it; nobody need keep one that may not.
+    pub fn concerns_eviction(&self) -> bool {
         let all_or = |of: &str, is: &str| of.is_empty() || of == is;
-        if !all_or(&self.effect, &taint.effect) || !all_or(&self.key, &taint.key) {
+        all_or(&self.effect, taints::NO_EXECUTE) && all_or(&self.key, taints::FORCE_EVICTION)
+    }
+
+    fn covers(&self, value: &str) -> bool {
+        if !self.concerns_eviction() {
             return false;
         }
         match self.operator.as_str() {
             "Exists" => true,
-            "" | "Equal" => !self.key.is_empty() && self.value == taint.value,
+            "" | "Equal" => !self.key.is_empty() && self.value == value,
             // Operators that compare numbers cannot be meant: the value is an incident or a ticket.
             _ => false,
         }
@@ -51,16 +55,11 @@ impl Tolerance {
     /// What these tolerations mean for a `NoExecute` taint with our key and this value, set at that time. Of several
     /// that fit, the one that ends first counts.
     pub fn of(tolerations: &[Toleration], value: &str, since: Timestamp) -> Self {
-        let taint = Taint {
-            key: taints::FORCE_EVICTION.into(),
-            value: value.into(),
-            effect: taints::NO_EXECUTE.into(),
-        };
-        let fitting: Vec<_> = tolerations.iter().filter(|t| t.covers(&taint)).collect();
-        if fitting.is_empty() {
+        let fitting = || tolerations.iter().filter(|t| t.covers(value));
+        if fitting().next().is_none() {
             return Self::None;
         }
-        match fitting.iter().filter_map(|t| t.seconds).min() {
+        match fitting().filter_map(|t| t.seconds).min() {
             None => Self::Forever,
             Some(seconds) => Self::Until(after(since, SignedDuration::from_secs(seconds.max(0)))),
         }

@@ -85,7 +85,7 @@ pub(super) fn stop(
 ) -> Verdict<NodeWhy> {
     let foreign = request.filter(|request| !request.is_ours());
     let rest = foreign.map(|_| Progress { stopped: Some(now), ..progress.clone() });
-    let then = end(node, rest, NodeWhy::Stopped, progress);
+    let then = end(node, rest, NodeWhy::Stopped, progress, now);
     phase(node, progress, NodeWhy::Stopped, now, then)
 }
 
@@ -95,15 +95,21 @@ pub(super) fn end(
     rest: Option<Progress>,
     why: NodeWhy,
     progress: &Progress,
+    now: Timestamp,
 ) -> Verdict<NodeWhy> {
+    let finished = untold_finish(node, now);
     let name = incident(node, progress, "ended");
     let told = note(node, name, EventType::Normal, &why);
-    Verdict::Act { actions: vec![take_taint_off(node, rest), Action::EmitEvent(told)], why }
+    let actions =
+        [finished.map(Action::EmitEvent), Some(take_taint_off(node, rest)), Some(Action::EmitEvent(told))];
+    Verdict::Act { actions: actions.into_iter().flatten().collect(), why }
 }
 
 /// There is nothing to remember any more.
-pub(super) fn forget(node: &NodeView) -> Verdict<NodeWhy> {
-    Verdict::Act { actions: vec![take_taint_off(node, None)], why: NodeWhy::Forgotten }
+pub(super) fn forget(node: &NodeView, now: Timestamp) -> Verdict<NodeWhy> {
+    let finished = untold_finish(node, now).map(Action::EmitEvent);
+    let actions = finished.into_iter().chain([take_taint_off(node, None)]);
+    Verdict::Act { actions: actions.collect(), why: NodeWhy::Forgotten }
 }
 
 fn take_taint_off(node: &NodeView, rest: Option<Progress>) -> Action {
@@ -162,6 +168,14 @@ fn untold_start(node: &NodeView, progress: &Progress, now: Timestamp) -> Option<
     let recent = now < after(progress.started, ANNOUNCE_WITHIN);
     let note = started(node, progress);
     (recent && progress.finished.is_none() && !node.told.contains(&note.name)).then_some(note)
+}
+
+/// That it is finished, if that may not have been told; not for ever either. Whoever finished it may have died right then,
+/// and the node may be back, or its taint gone, before anybody else looks at it.
+fn untold_finish(node: &NodeView, now: Timestamp) -> Option<EventNote> {
+    let progress = node.progress.as_ref()?;
+    let since = progress.finished.filter(|finished| now < after(*finished, ANNOUNCE_WITHIN))?;
+    phase_event(node, progress, &NodeWhy::Finished { since }).filter(|note| !node.told.contains(&note.name))
 }
 
 fn started(node: &NodeView, progress: &Progress) -> EventNote {

@@ -5,9 +5,11 @@
 mod crash_points;
 mod determinism;
 mod eviction;
+mod eviction_crash_points;
 mod job_crash_points;
 mod job_faults;
 mod sources;
 mod stage;
+mod troubles;
 mod waits;
 mod zombie;

@@ -180,6 +180,12 @@ impl Stage {
                 happening.object["metadata"] = Value::Null;
                 happening.object["message"] = Value::Null;
             }
+            for condition in happening.object["status"]["conditions"].as_array_mut().into_iter().flatten() {
+                // Ours on a node says when.
+                if happening.resource == "nodes" {
+                    condition["message"] = Value::Null;
+                }
+            }
             end.insert(name, json!([happening.change, happening.object]));
         }
         end
@@ -214,11 +220,12 @@ impl Happening {
 }
 
 fn forget(value: &mut Value) {
-    const PASSING: [&str; 9] = [
+    const PASSING: [&str; 10] = [
         "resourceVersion",
         "managedFields",
         "creationTimestamp",
         "deletionTimestamp",
+        "lastHeartbeatTime",
         "lastTransitionTime",
         "timeAdded",
         "eventTime",

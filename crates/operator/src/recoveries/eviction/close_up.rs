@@ -8,11 +8,10 @@ use std::{
     time::Duration,
 };
 
-use futures::future::join_all;
 use kube::Client;
 use salvor_recovery::eviction::PodView;
 use tokio::{
-    sync::{Notify, mpsc},
+    sync::{Notify, Semaphore, mpsc},
     task::{AbortHandle, JoinSet},
     time::MissedTickBehavior,
 };
@@ -25,6 +24,13 @@ use crate::{
 
 /// How often a Lease is read. A kubelet renews it every ten seconds.
 const LEASE_PERIOD: Duration = Duration::from_secs(2);
+/// A read that is not answered by then is made again.
+const LEASE_TIMEOUT: Duration = Duration::from_secs(10);
+/// First lists of pods at once. A list is as large as a node is full, several times over while it is read; when a whole
+/// rack is to be emptied, all of them together would be most of the memory that this process ever needs.
+const LISTS_AT_ONCE: usize = 4;
+/// A list that takes longer than this does not keep others waiting.
+const LIST_TURN: Duration = Duration::from_secs(5);
 
 /// Which nodes are looked at closely. A number tells a new look from an earlier one at a node of that name.
 #[derive(Clone, Debug, Default, PartialEq, Eq)]
@@ -61,42 +67,51 @@ impl Wanted {
 
 /// Follows what is wanted until nobody listens any more.
 pub(crate) async fn look(client: Client, wanted: Wanted, news: mpsc::Sender<News>) {
-    let mut watches = JoinSet::new();
+    let mut looks = JoinSet::new();
+    let turns = Arc::new(Semaphore::new(LISTS_AT_ONCE));
     let mut watched: BTreeMap<String, (u64, AbortHandle)> = BTreeMap::new();
-    let mut read: BTreeSet<String> = BTreeSet::new();
-    let mut period = tokio::time::interval(LEASE_PERIOD);
-    period.set_missed_tick_behavior(MissedTickBehavior::Delay);
+    let mut read: BTreeMap<String, AbortHandle> = BTreeMap::new();
     loop {
-        let now_wanted = wanted.now();
-        watched.retain(|node, (number, watch)| {
-            let stays = now_wanted.pods.get(node) == Some(number);
-            if !stays {
-                watch.abort();
-            }
-            stays
-        });
-        for (node, number) in &now_wanted.pods {
-            if !watched.contains_key(node) {
-                let run = watch_pods(client.clone(), node.clone(), *number, news.clone());
-                watched.insert(node.clone(), (*number, watches.spawn(run)));
-            }
+        let CloseUps { pods, leases } = wanted.now();
+        watched.retain(|node, (number, watch)| stays(pods.get(node) == Some(number), watch));
+        read.retain(|node, reads| stays(leases.contains(node), reads));
+        for (node, number) in pods {
+            watched.entry(node).or_insert_with_key(|node| {
+                let run = watch_pods(client.clone(), node.clone(), number, turns.clone(), news.clone());
+                (number, looks.spawn(run))
+            });
         }
-        // What is new is read at once, all the rest by the clock.
-        let unread: Vec<String> = now_wanted.leases.difference(&read).cloned().collect();
-        read_leases(&client, unread, &news).await;
-        read = now_wanted.leases;
+        for node in leases {
+            read.entry(node).or_insert_with_key(|node| {
+                looks.spawn(read_lease(client.clone(), node.clone(), news.clone()))
+            });
+        }
         tokio::select! {
             biased;
             () = news.closed() => return,
             () = wanted.0.1.notified() => {}
-            _ = period.tick() => read_leases(&client, read.iter().cloned().collect(), &news).await,
             // Only to take note of those that ended.
-            Some(_) = watches.join_next(), if !watches.is_empty() => {}
+            Some(_) = looks.join_next(), if !looks.is_empty() => {}
         }
     }
 }
 
-async fn watch_pods(client: Client, node: String, number: u64, news: mpsc::Sender<News>) {
+fn stays(is_wanted: bool, look: &AbortHandle) -> bool {
+    if !is_wanted {
+        look.abort();
+    }
+    is_wanted
+}
+
+async fn watch_pods(
+    client: Client,
+    node: String,
+    number: u64,
+    turns: Arc<Semaphore>,
+    news: mpsc::Sender<News>,
+) {
+    // Nobody closes it.
+    let Ok(turn) = turns.acquire().await else { return };
     let selector = format!("spec.nodeName={node}");
     let target = Target {
         resource: "pods of evicted nodes",
@@ -106,10 +121,17 @@ async fn watch_pods(client: Client, node: String, number: u64, news: mpsc::Sende
     let (sender, mut changes) = mpsc::channel::<Change<PodView>>(64);
     let watch = follow(client, target, Pods, WatchHealth::new("pods of evicted nodes"), sender);
     let pass_on = async {
-        while let Some(change) = changes.recv().await {
+        let first = tokio::time::timeout(LIST_TURN, changes.recv()).await;
+        drop(turn);
+        let mut next = match first {
+            Ok(first) => first,
+            Err(_) => changes.recv().await,
+        };
+        while let Some(change) = next {
             if news.send(News::Pod { node: node.clone(), number, change }).await.is_err() {
                 return;
             }
+            next = changes.recv().await;
         }
     };
     tokio::select! {
@@ -119,21 +141,22 @@ async fn watch_pods(client: Client, node: String, number: u64, news: mpsc::Sende
     }
 }
 
-async fn read_leases(client: &Client, nodes: Vec<String>, news: &mpsc::Sender<News>) {
-    let reads = nodes.into_iter().map(|node| async move {
-        match live::node_lease(client, &node).await {
-            // Nobody listens any more: then nobody needs to know.
-            Ok(lease) => drop(news.send(News::Lease { node, lease }).await),
-            Err(error) => {
-                let error = live::brief(&error);
-                tracing::warn!(
-                    recovery = "eviction",
-                    node,
-                    error,
-                    "its Lease cannot be read; tried again soon"
-                );
+/// Reads a Lease now, and then by the clock. Each node has reads of its own, so that one that hangs holds up no other.
+async fn read_lease(client: Client, node: String, news: mpsc::Sender<News>) {
+    let mut period = tokio::time::interval(LEASE_PERIOD);
+    period.set_missed_tick_behavior(MissedTickBehavior::Delay);
+    loop {
+        period.tick().await;
+        let error = match tokio::time::timeout(LEASE_TIMEOUT, live::node_lease(&client, &node)).await {
+            Ok(Ok(lease)) => {
+                if news.send(News::Lease { node: node.clone(), lease }).await.is_err() {
+                    return;
+                }
+                continue;
             }
-        }
-    });
-    join_all(reads).await;
+            Ok(Err(error)) => live::brief(&error),
+            Err(_) => format!("no answer within {LEASE_TIMEOUT:?}"),
+        };
+        tracing::warn!(recovery = "eviction", node, error, "its Lease cannot be read; tried again soon");
+    }
 }

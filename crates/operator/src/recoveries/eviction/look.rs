@@ -13,7 +13,7 @@ use salvor_recovery::{
 use serde::Deserialize;
 
 use super::{
-    ATTACHMENTS, NODES, Subject, Why, seen,
+    ATTACHMENTS, NODES, PodSubject, Subject, Why, seen,
     wire::{AttachmentWire, NodeWire, PodWire, is_unreachable},
 };
 use crate::{
@@ -47,6 +47,16 @@ impl Inquiry {
         }
         Ok(Some(view))
     }
+
+    /// Reads the pods together with the node, if they mattered when it was judged: not before it has begun, nor after it is
+    /// finished. If that has changed since, pods that are not known end the matter, and it is judged anew.
+    async fn pods(&self, client: &Client, node: &str) -> kube::Result<Option<Vec<PodView>>> {
+        let progress = self.known.as_ref().and_then(|(view, _)| view.progress.as_ref());
+        match progress.filter(|progress| progress.finished.is_none()) {
+            Some(_) => read_pods(client, node).await.map(Some),
+            None => Ok(None),
+        }
+    }
 }
 
 impl LiveInquiry for Inquiry {
@@ -59,7 +69,8 @@ impl LiveInquiry for Inquiry {
         now: Timestamp,
     ) -> kube::Result<Option<Judgement<Why>>> {
         match &self.subject {
-            Subject::Pod { node, uid, namespace, name } => {
+            Subject::Pod(subject) => {
+                let PodSubject { node, uid, namespace, name } = &**subject;
                 let fresh = match known {
                     Known::Guarded => self.pod.clone(),
                     Known::Written(pod) => Some(parse::<PodWire>(pod)?.view()),
@@ -71,13 +82,11 @@ impl LiveInquiry for Inquiry {
                 Ok(Some(decide_pod(&pod, node.as_ref(), &self.policy, now).map_why(Why::Pod)))
             }
             Subject::Node { name } => {
-                let Some(node) = self.node(client, name, now).await? else { return Ok(None) };
-                // Before it has begun, and after it is finished, pods do not matter.
-                let under_way = node.progress.as_ref().is_some_and(|progress| progress.finished.is_none());
-                let pods = if under_way { read_pods(client, name).await? } else { Vec::new() };
+                let (node, pods) = try_join(self.node(client, name, now), self.pods(client, name)).await?;
+                let Some(node) = node else { return Ok(None) };
                 let scene = Scene {
                     node: &node,
-                    pods: Some(pods.iter().collect()),
+                    pods: pods.as_ref().map(|pods| pods.iter().collect()),
                     attachments: self.attachments.as_ref().map(|all| all.iter().collect()),
                     zone: self.zone,
                 };

@@ -1,11 +1,20 @@
 //! Who is woken by what, and what a Lease says.
 
+use std::time::Duration;
+
+use futures::future::join_all;
 use jiff::SignedDuration;
 use salvor_api::config::Configuration;
+use salvor_recovery::Reason;
 use serde_json::{Value, json};
+use tokio::time::Instant;
 
 use super::{wire::PodWire, *};
-use crate::time::Time;
+use crate::{
+    fake_api::{Answer, FakeApi},
+    recovery::{Known, LiveInquiry},
+    time::Time,
+};
 
 fn at(seconds: i64) -> Timestamp {
     Timestamp::from_second(1_800_000_000 + seconds).unwrap()
@@ -135,4 +144,54 @@ fn a_changed_zone_wakes_the_requests_in_it() {
     let same = news(&evictions, other(true));
     assert_eq!(names(&evictions.hear(same, at(0))), ["node b"]);
     assert_eq!(evictions.count(|_| true), NodeCounts { unreachable: 1, total: 2 });
+}
+
+/// A server with the node of [`begun`], whose every answer takes so long.
+fn server(round_trip: Duration) -> FakeApi {
+    FakeApi::behind(
+        move || round_trip,
+        |asked| match asked.path.as_str() {
+            "/api/v1/nodes/a" => Answer::Json(200, node("5", &["NoSchedule", "NoExecute"], Some(STARTED))),
+            "/api/v1/pods" => Answer::Json(200, json!({"items": []})),
+            _ => Answer::Refused(404, "there is none"),
+        },
+    )
+}
+
+/// A node whose eviction has begun, with one pod.
+fn begun() -> Evictions {
+    let mut evictions = asked_for();
+    let begun = news(&evictions, node("5", &["NoSchedule", "NoExecute"], Some(STARTED)));
+    evictions.hear(begun, at(0));
+    evictions.hear(News::Lease { node: "a".into(), lease: None }, at(0));
+    evictions
+}
+
+#[tokio::test(start_paused = true)]
+async fn a_second_look_at_a_node_and_its_pods_is_one_round_trip() {
+    let round_trip = Duration::from_millis(100);
+    let (evictions, api) = (begun(), server(round_trip));
+    let before = Instant::now();
+    let inquiry = evictions.inquiry(&Subject::node("a"));
+    let judgement = inquiry.ask(&api.client, Known::Nothing, at(1)).await.unwrap().unwrap();
+    assert_eq!(judgement.verdict.why().code(), "AttachmentsUnread", "no pod is left there");
+    // Timers are as fine as a millisecond.
+    assert!(before.elapsed() < round_trip * 3 / 2, "{:?}", before.elapsed());
+    assert_eq!(api.asked().len(), 3, "node, Lease and pods");
+}
+
+#[tokio::test(start_paused = true)]
+async fn the_pods_of_a_node_share_one_look_at_it() {
+    let round_trip = Duration::from_millis(100);
+    let (evictions, api) = (begun(), server(round_trip));
+    let before = Instant::now();
+    let inquiries = (0..32).map(|_| evictions.inquiry(&Subject::pod("a", &pod().pod)));
+    let asked = inquiries.map(|inquiry| {
+        let client = &api.client;
+        async move { inquiry.ask(client, Known::Guarded, at(1)).await.unwrap().unwrap() }
+    });
+    let judgements = join_all(asked).await;
+    assert!(judgements.iter().all(|judgement| judgement.verdict.actions().len() == 3));
+    assert!(before.elapsed() < round_trip * 3 / 2, "{:?}", before.elapsed());
+    assert_eq!(api.asked().len(), 2, "node and Lease, once for all");
 }

@@ -268,6 +268,7 @@ impl PodWire {
                     effect: t.effect,
                     seconds: t.toleration_seconds,
                 })
+                .filter(Toleration::concerns_eviction)
                 .collect(),
             phase: PodPhase::from_api(&status.phase),
             deletion: metadata.deletion_timestamp.map(|timestamp| Deletion { timestamp, grace_seconds }),

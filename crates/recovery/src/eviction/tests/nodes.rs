@@ -379,6 +379,11 @@ fn the_taint_goes_when_the_node_is_back_or_at_once() {
     assert_eq!(judge(&finished(), &at_once), "Act TaintRemoved: EndEviction, EmitEvent");
     let untainted = NodeView { taints: vec![], ..finished() };
     assert_eq!(judge(&untainted, &when_ready), "Act Forgotten: EndEviction", "a person was quicker");
+    // Who finished it died before saying so.
+    let untold = |node: NodeView| NodeView { told: BTreeSet::new(), ..node };
+    let said = "Act BackInService: EmitEvent, EndEviction, EmitEvent";
+    assert_eq!(judge(&untold(back()), &when_ready), said);
+    assert_eq!(judge(&untold(untainted), &when_ready), "Act Forgotten: EmitEvent, EndEviction");
     // The taint of others stays: what was done on its word is not done again.
     let others = NodeView { taints: vec![taint(SHUTDOWN, "", "NoSchedule")], ..finished() };
     assert_eq!(judge(&others, &at_once), "Ignore Finished");

@@ -1,0 +1,212 @@
+//! Every write of an eviction, a crash before and after it, and each of those under every fault: the end is the same as
+//! without, everything is told once, and what need not go is not touched.
+
+use std::time::Duration;
+
+use k8s_openapi::api::{core::v1::Node, storage::v1::VolumeAttachment};
+use kube::{
+    Api, ResourceExt,
+    api::{DeleteParams, Patch, PatchParams, PostParams},
+};
+use salvor_api::config::Configuration;
+use salvor_embedded::Effect;
+use salvor_simulate::{CrashPoint, Line, in_virtual_time};
+use serde_json::{Value, json};
+use tokio::time::sleep;
+
+use crate::stage::{Stage, configuration};
+use crate::troubles::{Ending, Salvor, TROUBLES, Trouble, play_all};
+
+const KEY: &str = "salvor.dev/force-eviction";
+const PROGRESS: &str = "eviction.salvor.dev/progress";
+/// How often the test, which plays kubelet and storage, looks.
+const BEAT: Duration = Duration::from_secs(5);
+/// Beats after which everything must have come to its end, and those that show that it stays so.
+const MOST_BEATS: usize = 400;
+const QUIET_BEATS: usize = 3;
+/// More writes than any of these takes, whatever goes wrong.
+const MOST_WRITES: u32 = 60;
+
+/// What becomes of the node.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+enum Flow {
+    /// It is dead, is emptied, and comes back much later.
+    Emptied,
+    /// It comes back when its volumes are let go and not yet detached.
+    Returns,
+    /// It was never down.
+    Well,
+}
+
+impl Flow {
+    /// How often something is told of the node and its pod.
+    fn events(self) -> usize {
+        match self {
+            // Started, evicted, finished, ended.
+            Self::Emptied => 4,
+            // Started, evicted, returned, ended.
+            Self::Returns => 4,
+            // Declined.
+            Self::Well => 1,
+        }
+    }
+}
+
+fn quick_to_take_over() -> Configuration {
+    let election = "leaderElection: {leaseDuration: 20s, renewDeadline: 15s, retryPeriod: 5s}";
+    configuration(&format!("controllers: [eviction]\n{election}"))
+}
+
+/// A node with a pod that must go, its volume, and a pod that stays; and a node that nobody asks about.
+async fn set_the_scene(flow: Flow) -> Stage {
+    let stage = Stage::new(1).await;
+    for node in ["node", "other"] {
+        stage.node(node).await;
+    }
+    let set = json!([{"apiVersion": "apps/v1", "kind": "StatefulSet", "name": "db", "uid": "set", "controller": true}]);
+    let volumes = json!([{"name": "data", "persistentVolumeClaim": {"claimName": "data-db-0"}}]);
+    let db = json!({"metadata": {"ownerReferences": set}, "spec": {"volumes": volumes}});
+    stage.pod("db-0", "node", db).await;
+    let tolerates = json!({"spec": {"tolerations": [{"key": KEY, "operator": "Exists"}]}});
+    stage.pod("logs", "node", tolerates).await;
+    stage.pod("elsewhere", "other", json!({})).await;
+    let in_use = json!({"status": {"volumesInUse": ["kubernetes.io/csi/disk.example.com^db"]}});
+    stage.nodes().patch_status("node", &PatchParams::default(), &Patch::Strategic(in_use)).await.unwrap();
+    let attachment = json!({
+        "metadata": {"name": "db"},
+        "spec": {"attacher": "disk.example.com", "nodeName": "node", "source": {"persistentVolumeName": "db"}},
+    });
+    let attachment = serde_json::from_value(attachment).unwrap();
+    attachments(&stage).create(&PostParams::default(), &attachment).await.unwrap();
+    // Its Lease runs out.
+    sleep(Duration::from_secs(60)).await;
+    if flow == Flow::Well {
+        stage.comes_back("node").await;
+    } else {
+        stage.lose("node").await;
+    }
+    let mut node = stage.nodes().get("node").await.unwrap();
+    let request = json!({"key": KEY, "value": "INC-1", "effect": "NoSchedule"});
+    let taints = node.spec.get_or_insert_default().taints.get_or_insert_default();
+    taints.push(serde_json::from_value(request).unwrap());
+    stage.nodes().replace("node", &PostParams::default(), &node).await.unwrap();
+    stage
+}
+
+fn attachments(stage: &Stage) -> Api<VolumeAttachment> {
+    Api::all(stage.client.clone())
+}
+
+fn progress(node: &Node) -> Value {
+    let mark = node.annotations().get(PROGRESS);
+    mark.map_or(Value::Null, |mark| serde_json::from_str(mark).unwrap())
+}
+
+fn is_asked_for(node: &Node) -> bool {
+    node.spec.iter().flat_map(|spec| spec.taints.iter().flatten()).any(|taint| taint.key == KEY)
+}
+
+/// Plays kubelet and storage to the end of a story, and watches what is left.
+struct Rest<'a> {
+    stage: &'a Stage,
+    flow: Flow,
+    is_back: bool,
+    quiet: usize,
+}
+
+impl<'a> Rest<'a> {
+    fn of(stage: &'a Stage, flow: Flow) -> Self {
+        Self { stage, flow, is_back: flow == Flow::Well, quiet: 0 }
+    }
+
+    /// One beat: whether the story has come to its end, and whether the machine has just come back.
+    async fn beat(&mut self) -> (bool, bool) {
+        let node = self.stage.nodes().get("node").await.unwrap();
+        let let_go = node.status.as_ref().is_some_and(|s| s.volumes_in_use.iter().flatten().next().is_none());
+        if self.flow == Flow::Emptied && let_go {
+            // It may be gone already.
+            let _ = attachments(self.stage).delete("db", &DeleteParams::default()).await;
+        }
+        if self.is_back {
+            self.stage.renews("node").await;
+        }
+        let comes_back = match self.flow {
+            Flow::Emptied => !progress(&node)["finished"].is_null(),
+            Flow::Returns => let_go,
+            Flow::Well => false,
+        };
+        let over = if self.is_back { !is_asked_for(&node) } else { comes_back };
+        self.quiet = if over { self.quiet + 1 } else { 0 };
+        // While the node is dead nothing happens any more; in the middle there is no such rest.
+        let rests = self.quiet > QUIET_BEATS || (over && self.flow == Flow::Returns && !self.is_back);
+        if rests && !self.is_back {
+            self.stage.comes_back("node").await;
+            (self.is_back, self.quiet) = (true, 0);
+            return (false, true);
+        }
+        (rests, false)
+    }
+}
+
+async fn play(flow: Flow, line: Line, trouble: Trouble) -> (Ending, u32) {
+    let stage = set_the_scene(flow).await;
+    let mut salvor = Salvor::start(&stage, quick_to_take_over(), line, trouble, Duration::from_secs(1));
+    let mut rest = Rest::of(&stage, flow);
+    for _ in 0..MOST_BEATS {
+        salvor.live(BEAT).await;
+        let (over, came_back) = rest.beat().await;
+        if over {
+            break;
+        }
+        if came_back {
+            salvor.begin_trouble();
+        }
+    }
+    salvor.stop().await
+}
+
+/// What is wrong with an end.
+fn problems(ending: &Ending, undisturbed: &Ending, crashed: bool, trouble: Trouble) -> Vec<String> {
+    let struck = matches!(trouble, Trouble::Struck(_));
+    let died = crashed || trouble.deposes();
+    let may_be_missing = |what: &str| {
+        // With the taint goes our mark, and with that all that tells of the incident.
+        let end = what == "Added events node-eviction-ended" || what == "Added events node-eviction-declined";
+        // A pod that is gone is no reminder either; its deletion does not wait for an event that cannot be told at once.
+        let pod = what == "Added events evicted";
+        (end && (died || trouble.hides_answers())) || (pod && died && struck)
+    };
+    ending.differences(undisturbed, may_be_missing, |what| {
+        // On its way to the same end a node may show more or fewer of the phases in between; and who hears a kubelet
+        // before Ready is shown says that it is alive.
+        what != "Modified nodes node" && what != "Added events node-eviction-refused"
+    })
+}
+
+fn all_points_of(flow: Flow, both: &[Trouble]) {
+    let (undisturbed, _) = in_virtual_time(play(flow, Line::default(), Trouble::None));
+    assert_eq!(undisturbed.events(), flow.events(), "{undisturbed:#?}");
+    let played = |crash: Option<CrashPoint>, trouble: Trouble| {
+        let line = crash.map(Line::dying).unwrap_or_default();
+        let (ending, lives) = in_virtual_time(play(flow, line, trouble));
+        (problems(&ending, &undisturbed, crash.is_some(), trouble), lives)
+    };
+    play_all(flow, MOST_WRITES, both, played);
+    let alone: Vec<Trouble> = TROUBLES.into_iter().filter(|trouble| !both.contains(trouble)).collect();
+    play_all(flow, 0, &alone, played);
+}
+
+#[test]
+fn a_node_that_is_emptied_and_comes_back() {
+    all_points_of(Flow::Emptied, &TROUBLES);
+}
+
+#[test]
+fn a_node_that_comes_back_in_the_middle() {
+    all_points_of(Flow::Returns, &[Trouble::None, Trouble::Struck(Effect::AnswerLost)]);
+}
+
+#[test]
+fn a_node_that_was_never_down() {
+    all_points_of(Flow::Well, &TROUBLES);
+}
