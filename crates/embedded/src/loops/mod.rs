@@ -166,11 +166,11 @@ impl ControlLoops {
         now: impl Fn() -> Timestamp + Send + Sync + 'static,
         options: &LoopOptions,
     ) -> Self {
-        Self::begin(client, Clock::new(now), options)
+        Self::begin(client, &Clock::new(now), options)
     }
 
     // Not generic: eleven loops are compiled here once, and not again for whoever brings a clock.
-    fn begin(client: &Client, clock: Clock, options: &LoopOptions) -> Self {
+    fn begin(client: &Client, clock: &Clock, options: &LoopOptions) -> Self {
         let mut listeners = Vec::new();
         let mut inboxes = Vec::new();
         for chosen in &options.loops {
