@@ -3,6 +3,7 @@
 //! Nothing here produces an answer that a real server cannot: a fault delays, refuses, loses or cuts, and never
 //! invents or reorders.
 
+use std::collections::VecDeque;
 use std::future::Future;
 use std::pin::Pin;
 use std::sync::{Arc, Mutex, MutexGuard, PoisonError};
@@ -14,6 +15,7 @@ use futures::StreamExt as _;
 use futures::stream;
 use http::Method;
 use http_body_util::{BodyExt as _, StreamBody, combinators::UnsyncBoxBody};
+use tokio::time::Instant;
 use tower::Service;
 
 use crate::cluster;
@@ -59,6 +61,8 @@ pub enum Effect {
     /// A read by a client that takes an old answer (`resourceVersion=0`) is answered as so many revisions ago, but
     /// never older than the client asked for. A client that names no revision gets the newest state, as it must.
     Stale(u64),
+    /// What a watch tells comes so much later, in its order.
+    Lag(Duration),
     /// A watch is cut after so many lines.
     CutAfter(usize),
     /// 410: a watch begins with the news that its revision is gone, and so does the next page of a list.
@@ -120,7 +124,7 @@ impl Fault {
             && request.uri.path_and_query().is_some_and(|path| path.as_str().contains(&self.path))
             && agent.unwrap_or("").contains(&self.user_agent)
             && match self.effect {
-                Effect::CutAfter(_) => is_watch(request),
+                Effect::Lag(_) | Effect::CutAfter(_) => is_watch(request),
                 Effect::Expired => is_watch(request) || continues(request),
                 Effect::Stale(_) => takes_old(request),
                 _ => true,
@@ -287,6 +291,37 @@ fn open(body: cluster::Body) -> FaultyBody {
     body.map_err(|never| match never {}).boxed_unsync()
 }
 
+/// A body of which every part comes later by the same time. Reading goes on meanwhile.
+fn late(body: FaultyBody, lag: Duration) -> FaultyBody {
+    let state = (body, VecDeque::new(), false);
+    let stream = stream::unfold(state, move |(mut body, mut waiting, mut over)| async move {
+        loop {
+            let first = waiting.front().map(|(due, _)| *due);
+            if first.is_none() && over {
+                return None;
+            }
+            let due = async {
+                match first {
+                    Some(due) => tokio::time::sleep_until(due).await,
+                    None => std::future::pending().await,
+                }
+            };
+            tokio::select! {
+                biased;
+                () = due => {
+                    let (_, frame) = waiting.pop_front()?;
+                    return Some((frame, (body, waiting, over)));
+                }
+                frame = body.frame(), if !over => match frame {
+                    Some(frame) => waiting.push_back((Instant::now() + lag, frame)),
+                    None => over = true,
+                },
+            }
+        }
+    });
+    StreamBody::new(stream.boxed()).boxed_unsync()
+}
+
 impl<S, Q, B> Service<http::Request<Q>> for Faulty<S>
 where
     S: Service<http::Request<Q>, Response = http::Response<B>> + Clone + Send + 'static,
@@ -336,11 +371,11 @@ where
             if !watches {
                 return Ok(response);
             }
-            let frames = match effect {
-                Some(Effect::CutAfter(frames)) => Some(frames),
-                _ => None,
-            };
-            Ok(response.map(|body| faults.guard(body, frames)))
+            Ok(response.map(|body| match effect {
+                Some(Effect::CutAfter(frames)) => faults.guard(body, Some(frames)),
+                Some(Effect::Lag(lag)) => faults.guard(late(body, lag), None),
+                _ => faults.guard(body, None),
+            }))
         })
     }
 }

@@ -185,6 +185,21 @@ async fn watches_are_cut_when_told_and_after_so_many_lines() {
 }
 
 #[tokio::test(start_paused = true)]
+async fn a_watch_that_lags_tells_everything_in_its_order_and_equally_late() {
+    let (faults, api, behind) = faulty();
+    faults.add(Fault::new(Effect::Lag(Duration::from_secs(10))).times(1));
+    let mut watch = api.watch(&WatchParams::default(), "1").await.unwrap().boxed();
+    let before = Instant::now();
+    behind.create(&PostParams::default(), &config("a")).await.unwrap();
+    api.create(&PostParams::default(), &config("b")).await.unwrap();
+    assert_eq!(before.elapsed().as_secs(), 0, "everything else goes on");
+    for name in ["a", "b"] {
+        let Some(Ok(WatchEvent::Added(told))) = watch.next().await else { panic!("{name} is not told") };
+        assert_eq!((told.metadata.name.as_deref(), before.elapsed().as_secs()), (Some(name), 10));
+    }
+}
+
+#[tokio::test(start_paused = true)]
 async fn an_expired_watch_says_so_in_its_first_event() {
     let (faults, api, _) = faulty();
     faults.add(Fault::new(Effect::Expired).times(1));

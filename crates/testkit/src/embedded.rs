@@ -121,7 +121,7 @@ impl Drop for EmbeddedPlane {
 }
 
 /// Reads the way in out of the kubeconfig.
-fn access(kubeconfig: &str) -> Result<Access, String> {
+pub(crate) fn access(kubeconfig: &str) -> Result<Access, String> {
     let config: Value = serde_json::from_str(kubeconfig).map_err(|error| error.to_string())?;
     let cluster = &config["clusters"][0]["cluster"];
     let decode = |text: &Value| {

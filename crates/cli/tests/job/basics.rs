@@ -1,6 +1,10 @@
 //! Jobs that go as they should.
 
-use kube::{ResourceExt, api::DeleteParams};
+use k8s_openapi::api::core::v1::Pod;
+use kube::{
+    ResourceExt,
+    api::{DeleteParams, Patch, PatchParams, PostParams},
+};
 use salvor_testkit::{
     Site, wait,
     workloads::{PodShape, job},
@@ -170,6 +174,36 @@ async fn jobs_of_others_are_left_alone(site: Site) {
     assert_eq!(i32::try_from(stage.all_pods("built-in").await.len()).unwrap(), pods);
 }
 
+/// TestManagedBy_UsingReservedJobFinalizers: what another controller tracks is not let go by us or the built-in one.
+async fn pods_of_jobs_of_others_keep_their_finalizer(site: Site) {
+    let stage = Stage::new(site, "reserved").await;
+    let theirs = stage.job("theirs", json!({"managedBy": "example.com/controller"})).await;
+    let owner = json!({
+        "apiVersion": "batch/v1", "kind": "Job", "name": "theirs", "uid": theirs.uid(), "controller": true,
+    });
+    let pod: Pod = serde_json::from_value(json!({
+        "metadata": {
+            "name": "work", "finalizers": ["batch.kubernetes.io/job-tracking"], "ownerReferences": [owner],
+            "labels": theirs.spec.as_ref().unwrap().template.metadata.as_ref().unwrap().labels,
+        },
+        "spec": {"containers": [{"name": "main", "image": "work"}], "restartPolicy": "Never"},
+    }))
+    .unwrap();
+    let pod = stage.pods.create(&PostParams::default(), &pod).await.unwrap();
+    let now = k8s_openapi::jiff::Timestamp::now().strftime("%Y-%m-%dT%H:%M:%SZ").to_string();
+    let bound_to_complete = Patch::Merge(json!({"status": {"startTime": now, "conditions": [{
+        "type": "SuccessCriteriaMet", "status": "True", "reason": "CompletionsReached", "lastTransitionTime": now,
+    }]}}));
+    stage.jobs.patch_status("theirs", &PatchParams::default(), &bound_to_complete).await.unwrap();
+    stage.end(&pod, 0).await;
+    // By the time that this one is done, that has been seen.
+    stage.job("later", json!({})).await;
+    stage.counts("later", "A1 R0 S0 F0 T0").await;
+    stage.end(&stage.alive("later").await[0], 0).await;
+    stage.until("later", "Complete").await;
+    assert_eq!(stage.pods.get("work").await.unwrap().finalizers(), ["batch.kubernetes.io/job-tracking"]);
+}
+
 /// TestManagedBy_RecreatedJob: a Job of another controller has nothing of the one of ours that had its name.
 async fn a_job_made_anew_for_another_controller_is_left_alone(site: Site) {
     let stage = Stage::new(site, "handed-over").await;
@@ -188,7 +222,6 @@ async fn a_job_made_anew_for_another_controller_is_left_alone(site: Site) {
 
 /// A pod with the Job's labels and no owner is adopted; one that loses them is released.
 async fn pods_are_adopted_and_released(site: Site) {
-    use kube::api::{Patch, PatchParams, PostParams};
     let stage = Stage::new(site, "adopt").await;
     let made = stage.job("ad", json!({"parallelism": 1, "completions": 5})).await;
     stage.counts("ad", "A1 R0 S0 F0 T0").await;
@@ -240,6 +273,7 @@ salvor_testkit::on_both!(
     a_suspended_job_has_no_pods_and_begins_anew,
     a_suspended_job_without_work_is_complete,
     jobs_of_others_are_left_alone,
+    pods_of_jobs_of_others_keep_their_finalizer,
     a_job_made_anew_for_another_controller_is_left_alone,
     pods_are_adopted_and_released,
 );

@@ -9,6 +9,7 @@
 mod alone;
 mod basics;
 mod endings;
+mod late_news;
 mod lost_nodes;
 mod policies;
 mod replacement;

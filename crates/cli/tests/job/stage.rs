@@ -79,14 +79,19 @@ impl<'p> Stage<'p> {
         self.jobs.patch(name, &PatchParams::default(), &patch).await.unwrap();
     }
 
-    /// Waits until the Job's counters are `A1 R0 S2 F0 T0` and as many of its pods are alive and tracked.
+    /// Waits until the Job's counters are `A1 R0 S2 F0 T0` and as many of its pods are alive; all of them are tracked.
     pub(crate) async fn counts(&self, name: &str, expected: &str) -> Job {
         let what = format!("its counters are {expected}");
         let job = wait::for_object(&self.jobs, name, &what, |job| counts(job) == expected).await;
         let active = job.status.as_ref().and_then(|s| s.active).unwrap_or(0);
-        let alive = self.alive(name).await;
-        assert_eq!(alive.len(), usize::try_from(active).unwrap(), "pods that are alive of {name}");
-        for pod in &alive {
+        let active = usize::try_from(active).unwrap();
+        // The counters may be those of a moment ago, which look like those that are waited for.
+        let what = format!("{active} pods of {name} are alive");
+        let pods = wait::for_list(&self.pods, &of_job(name), &what, |pods: &[Pod]| {
+            pods.iter().filter(|pod| is_alive(pod)).count() == active
+        })
+        .await;
+        for pod in pods.iter().filter(|pod| is_alive(pod)) {
             assert!(has_finalizer(pod), "{} is not tracked", pod.name_any());
         }
         job
@@ -98,8 +103,7 @@ impl<'p> Stage<'p> {
     }
 
     pub(crate) async fn all_pods(&self, job: &str) -> Vec<Pod> {
-        let mine = ListParams::default().labels(&format!("batch.kubernetes.io/job-name={job}"));
-        let mut pods = self.pods.list(&mine).await.unwrap().items;
+        let mut pods = self.pods.list(&of_job(job)).await.unwrap().items;
         pods.sort_by_key(|pod| {
             (index(pod), pod.metadata.creation_timestamp.clone().map(|t| t.0), pod.name_any())
         });
@@ -108,8 +112,7 @@ impl<'p> Stage<'p> {
 
     /// Pods that have not ended and are not being deleted.
     pub(crate) async fn alive(&self, job: &str) -> Vec<Pod> {
-        let pods = self.all_pods(job).await.into_iter();
-        pods.filter(|p| p.metadata.deletion_timestamp.is_none() && !is_over(p)).collect()
+        self.all_pods(job).await.into_iter().filter(is_alive).collect()
     }
 
     pub(crate) async fn alive_at(&self, job: &str, at: u32) -> Pod {
@@ -191,9 +194,8 @@ impl<'p> Stage<'p> {
 
     /// Waits until no pod of the Job has our finalizer.
     pub(crate) async fn no_finalizer_is_left(&self, job: &str) {
-        let mine = ListParams::default().labels(&format!("batch.kubernetes.io/job-name={job}"));
         let what = "no pod has our finalizer";
-        wait::for_list(&self.pods, &mine, what, |pods: &[Pod]| !pods.iter().any(has_finalizer)).await;
+        wait::for_list(&self.pods, &of_job(job), what, |pods: &[Pod]| !pods.iter().any(has_finalizer)).await;
     }
 }
 
@@ -248,6 +250,14 @@ pub(crate) fn conditions(job: &Job) -> String {
 
 pub(crate) fn has_finalizer(pod: &Pod) -> bool {
     pod.finalizers().iter().any(|f| f == FINALIZER)
+}
+
+fn of_job(name: &str) -> ListParams {
+    ListParams::default().labels(&format!("batch.kubernetes.io/job-name={name}"))
+}
+
+fn is_alive(pod: &Pod) -> bool {
+    pod.metadata.deletion_timestamp.is_none() && !is_over(pod)
 }
 
 pub(crate) fn is_over(pod: &Pod) -> bool {

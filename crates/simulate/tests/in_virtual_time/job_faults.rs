@@ -71,7 +71,7 @@ impl Flow {
 }
 
 /// Every kind of call is struck by each of these once in the life of a process.
-const EFFECTS: [Effect; 9] = [
+const EFFECTS: [Effect; 10] = [
     Effect::Delay(Duration::from_secs(3)),
     Effect::Conflict,
     Effect::TooManyRequests(7),
@@ -81,6 +81,7 @@ const EFFECTS: [Effect; 9] = [
     Effect::Unanswered { carried_out: true },
     Effect::Unanswered { carried_out: false },
     Effect::CutAfter(1),
+    Effect::Lag(Duration::from_secs(30)),
 ];
 
 fn strike(faults: &Faults, effect: Option<Effect>) {

@@ -1,0 +1,45 @@
+//! The controller's view is behind what has happened, and behind what it did itself.
+
+use std::time::Duration;
+
+use kube::{ResourceExt, api::ListParams};
+use salvor_embedded::{Effect, Fault};
+use salvor_testkit::{FaultyServer, Recorder, Site, recorder::ChangeKind, wait};
+use serde_json::json;
+
+use crate::stage::{QUICK, Stage, counts, has_finalizer, salvor_as};
+
+/// Long enough for a pod to be made, to end, to be counted and to be gone before its Job's first change is told.
+const LATE: Duration = Duration::from_secs(2);
+
+/// TestDelayedJobUpdateEvent: who forgets what it wrote itself makes pods twice.
+async fn news_of_jobs_that_come_late_make_no_pod_twice(site: Site) {
+    let plane = site.api_server().await;
+    let stage = Stage::on(plane.arena("late").await);
+    let server = FaultyServer::before(&stage.arena.admin()).await;
+    server.faults().add(Fault::new(Effect::Lag(LATE)).path("/apis/batch/v1/jobs"));
+    let _salvor = salvor_as(server.admin(), &format!("controllers: [job]\n{QUICK}"), &[]);
+    let recorder = Recorder::start(&stage.pods, &ListParams::default()).await;
+    let indexed = json!({"completions": 3, "parallelism": 1, "completionMode": "Indexed"});
+    // By the time that the last Job is known, all that happened to the others is.
+    for (name, spec, completions) in [("one", json!({}), 1), ("indexed", indexed, 3), ("last", json!({}), 1)]
+    {
+        stage.job(name, spec).await;
+        for succeeded in 0..completions {
+            stage.counts(name, &format!("A1 R0 S{succeeded} F0 T0")).await;
+            let pod = stage.alive(name).await.remove(0);
+            stage.end(&pod, 0).await;
+            wait::for_object(&stage.pods, &pod.name_any(), "it is counted", |pod| !has_finalizer(pod)).await;
+            // Nobody can tell from the pods what has been done.
+            stage.delete(&pod).await;
+        }
+        let done = stage.until(name, "Complete").await;
+        assert_eq!(counts(&done), format!("A0 R0 S{completions} F0 T0"));
+    }
+    let changes = recorder.changes().await;
+    let made: Vec<&str> =
+        changes.iter().filter(|c| c.kind == ChangeKind::Added).map(|c| c.name.as_str()).collect();
+    assert_eq!(made.len(), 5, "{made:?}");
+}
+
+salvor_testkit::on_both!(news_of_jobs_that_come_late_make_no_pod_twice);
