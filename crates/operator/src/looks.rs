@@ -14,7 +14,7 @@ use tokio::time::Instant;
 const LOOK_HOLDS: Duration = Duration::from_secs(1);
 /// From this age on, one of those who ask looks again, while the others go on with what is known: under load a look takes
 /// a tenth of a second, and all would wait for it.
-const LOOK_AGAIN: Duration = Duration::from_millis(500);
+const LOOK_AGAIN: Duration = Duration::from_millis(800);
 
 /// What was last seen of each object by name. Clones share it.
 #[derive(Debug)]
@@ -126,7 +126,7 @@ mod tests {
         let (looks, reads) = (Looks::default(), AtomicU32::new(0));
         assert!(ask(&looks, &reads, 32).await.iter().all(|asked| *asked == (READ_TAKES, Some(1))));
         for look in 2..10 {
-            sleep(Duration::from_millis(550)).await;
+            sleep(LOOK_AGAIN).await;
             let mut asked = ask(&looks, &reads, 32).await;
             asked.sort();
             assert_eq!(asked.pop(), Some((READ_TAKES, Some(look))), "one looks again");

@@ -7,7 +7,7 @@ use std::{
 };
 
 use http::{Method, Request};
-use tokio::sync::Notify;
+use tokio::sync::{Notify, oneshot};
 use tower::Service;
 
 /// At which of its writes a process dies. Writes are counted from 1; those that keep a Lease are not counted.
@@ -56,7 +56,8 @@ impl Line {
         line
     }
 
-    /// A line that holds this write up, after the process has sent it and before the server hears of it.
+    /// A line that holds this write up, after the process has sent it and before the server hears of it. Once it is let go
+    /// it arrives, whether anybody still waits for the answer or not.
     pub fn holding(write: u32) -> Self {
         let line = Self::default();
         line.state().hold = Hold::Planned(write);
@@ -81,17 +82,22 @@ impl Line {
         self.0.held.notify_waiters();
     }
 
+    /// Begins to hold the write that was just counted, if that was planned; whether it does.
+    fn begin_to_hold(&self) -> bool {
+        let mut state = self.state();
+        let is_planned = state.hold == Hold::Planned(state.writes);
+        if is_planned {
+            state.hold = Hold::Held;
+            self.0.held.notify_waiters();
+        }
+        is_planned
+    }
+
     async fn while_held(&self) {
         loop {
             let changed = self.0.held.notified();
-            {
-                let mut state = self.state();
-                if state.hold == Hold::Planned(state.writes) {
-                    state.hold = Hold::Held;
-                    self.0.held.notify_waiters();
-                } else if state.hold != Hold::Held {
-                    return;
-                }
+            if self.state().hold != Hold::Held {
+                return;
             }
             changed.await;
         }
@@ -178,8 +184,8 @@ impl<S, B> Service<Request<B>> for Wired<S>
 where
     S: Service<Request<B>> + Clone + Send + 'static,
     S::Future: Send,
-    S::Response: Send,
-    S::Error: Send,
+    S::Response: Send + 'static,
+    S::Error: Send + 'static,
     B: Send + 'static,
 {
     type Response = S::Response;
@@ -196,6 +202,20 @@ where
             line.while_alive().await;
             let dies = line.send(&request);
             if !matches!(*request.method(), Method::GET | Method::HEAD) {
+                if line.begin_to_hold() {
+                    let (on_its_way, (tell, answer)) = (line.clone(), oneshot::channel());
+                    tokio::spawn(async move {
+                        on_its_way.while_held().await;
+                        // Nobody may be waiting for it any more.
+                        let _ = tell.send(service.call(request).await);
+                    });
+                    let answer = answer.await;
+                    line.while_alive().await;
+                    return match answer {
+                        Ok(answer) => answer,
+                        Err(_) => std::future::pending().await,
+                    };
+                }
                 line.while_held().await;
             }
             line.while_alive().await;

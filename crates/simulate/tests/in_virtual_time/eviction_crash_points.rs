@@ -165,6 +165,30 @@ async fn play(flow: Flow, line: Line, trouble: Trouble) -> (Ending, u32) {
     salvor.stop().await
 }
 
+/// The leader is cut off while one of its writes is on the way, another one takes over, and at some time that write
+/// arrives after all.
+async fn overtaken(flow: Flow, write: u32, late: Duration) -> (Ending, u32) {
+    let stage = set_the_scene(flow).await;
+    let line = Line::holding(write);
+    let mut salvor = Salvor::start(&stage, quick_to_take_over(), line.clone(), Trouble::None, Duration::ZERO);
+    let arrival = tokio::spawn(async move {
+        line.held().await;
+        line.cut();
+        sleep(late).await;
+        line.let_go();
+    });
+    let mut rest = Rest::of(&stage, flow);
+    for _ in 0..MOST_BEATS {
+        salvor.live(BEAT).await;
+        if rest.beat().await.0 && (arrival.is_finished() || salvor.lives() == 1) {
+            break;
+        }
+    }
+    arrival.abort();
+    salvor.live(BEAT).await;
+    salvor.stop().await
+}
+
 /// What is wrong with an end.
 fn problems(ending: &Ending, undisturbed: &Ending, crashed: bool, trouble: Trouble) -> Vec<String> {
     let struck = matches!(trouble, Trouble::Struck(_));
@@ -209,4 +233,24 @@ fn a_node_that_comes_back_in_the_middle() {
 #[test]
 fn a_node_that_was_never_down() {
     all_points_of(Flow::Well, &TROUBLES);
+}
+
+#[test]
+fn a_leader_whose_last_write_arrives_when_another_one_leads() {
+    let flow = Flow::Emptied;
+    let (undisturbed, _) = in_virtual_time(play(flow, Line::default(), Trouble::None));
+    let mut wrong = Vec::new();
+    // Before the other one leads, when it does, and when it is all over.
+    for late in [1, 21, 120].map(Duration::from_secs) {
+        for write in 1..MOST_WRITES {
+            let (ending, lives) = in_virtual_time(overtaken(flow, write, late));
+            let found = problems(&ending, &undisturbed, true, Trouble::None);
+            wrong.extend(found.into_iter().map(|problem| format!("write {write}, {late:?} late: {problem}")));
+            if lives == 1 {
+                assert!(write > 10, "it takes more than {write} writes");
+                break;
+            }
+        }
+    }
+    assert!(wrong.is_empty(), "{}", wrong.join("\n"));
 }

@@ -149,6 +149,11 @@ impl<'a> Salvor<'a> {
         self.trouble.begin(&self.faults, self.due);
     }
 
+    /// How many processes there were.
+    pub(crate) fn lives(&self) -> u32 {
+        self.lives
+    }
+
     /// Ends it; what it came to, and how many processes that took.
     pub(crate) async fn stop(self) -> (Ending, u32) {
         self.process.stop().await;
