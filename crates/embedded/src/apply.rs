@@ -135,7 +135,7 @@ pub(crate) fn track_update(
     now: Timestamp,
 ) {
     let mut managers = Managers::read(current);
-    let cleared = new.pointer("/metadata/managedFields") == Some(&json!([]));
+    let cleared = object::at(new, "/metadata/managedFields") == Some(&json!([]));
     if managers.is_empty() || cleared {
         object::set_metadata(new, "managedFields", Value::Null);
         return;
@@ -192,7 +192,7 @@ pub(crate) fn apply(
     if applied.get("apiVersion").is_none() || applied.get("kind").is_none() {
         return Err(Refusal::bad_request("couldn't get version/kind; invalid object"));
     }
-    if applied.pointer("/metadata/managedFields").is_some_and(|fields| !fields.is_null()) {
+    if object::at(&applied, "/metadata/managedFields").is_some_and(|fields| !fields.is_null()) {
         return Err(Refusal::bad_request("metadata.managedFields must be nil"));
     }
     let mut applied = sparse(resource, &applied)?;

@@ -100,7 +100,7 @@ pub(crate) fn check(value: &Value, resource: &Resource) -> Vec<Cause> {
 /// Checks the labels and annotations of a piece of metadata. Templates name the field without `metadata`.
 pub(crate) fn check_maps(value: &Value, metadata: &str, field: &str) -> Vec<Cause> {
     let mut causes = Vec::new();
-    let labels = value.pointer(&format!("{metadata}/labels")).and_then(Value::as_object);
+    let labels = object::at(value, &format!("{metadata}/labels")).and_then(Value::as_object);
     for (key, label) in labels.into_iter().flatten() {
         if let Some(why) = qualified_name_problem(key) {
             causes.push(Cause::invalid(format!("{field}.labels"), &json!(key), why));
@@ -110,7 +110,7 @@ pub(crate) fn check_maps(value: &Value, metadata: &str, field: &str) -> Vec<Caus
             causes.push(Cause::invalid(format!("{field}.labels"), &json!(label), why));
         }
     }
-    let annotations = value.pointer(&format!("{metadata}/annotations")).and_then(Value::as_object);
+    let annotations = object::at(value, &format!("{metadata}/annotations")).and_then(Value::as_object);
     for key in annotations.into_iter().flat_map(serde_json::Map::keys) {
         if let Some(why) = qualified_name_problem(&key.to_lowercase()) {
             causes.push(Cause::invalid(format!("{field}.annotations"), &json!(key), why));
@@ -195,16 +195,16 @@ pub(crate) fn carry_over(current: &Value, new: &mut Value) {
     for key in ["uid", "creationTimestamp"] {
         // The time of creation is never the client's to say.
         if key == "creationTimestamp" || object::text(new, &format!("/metadata/{key}")).is_empty() {
-            let kept = current.pointer(&format!("/metadata/{key}")).cloned();
+            let kept = object::at(current, &format!("/metadata/{key}")).cloned();
             object::set_metadata(new, key, kept.unwrap_or(Value::Null));
         }
     }
     object::set_metadata(new, "selfLink", Value::Null);
-    let generation = current.pointer("/metadata/generation").cloned();
+    let generation = object::at(current, "/metadata/generation").cloned();
     object::set_metadata(new, "generation", generation.unwrap_or(Value::Null));
     if object::is_terminating(current) {
         for key in ["deletionTimestamp", "deletionGracePeriodSeconds"] {
-            let kept = current.pointer(&format!("/metadata/{key}")).cloned();
+            let kept = object::at(current, &format!("/metadata/{key}")).cloned();
             object::set_metadata(new, key, kept.unwrap_or(Value::Null));
         }
     }
@@ -218,7 +218,7 @@ pub(crate) fn count_generation(resource: &Resource, current: &Value, new: &mut V
             let annotations = "/metadata/annotations";
             current.get("spec") != new.get("spec")
                 || (resource.is("apps", "Deployment")
-                    && current.pointer(annotations) != new.pointer(annotations))
+                    && object::at(current, annotations) != object::at(new, annotations))
         }
         Generation::Everything => {
             let without = |value: &Value| {
@@ -235,7 +235,7 @@ pub(crate) fn count_generation(resource: &Resource, current: &Value, new: &mut V
         }
     };
     if changed {
-        let generation = current.pointer("/metadata/generation").and_then(Value::as_i64).unwrap_or(0);
+        let generation = object::at(current, "/metadata/generation").and_then(Value::as_i64).unwrap_or(0);
         object::set_metadata(new, "generation", json!(generation + 1));
     }
 }
@@ -247,8 +247,8 @@ pub(crate) fn check_update(current: &Value, new: &Value, resource: &Resource) ->
         ["name", "namespace", "uid", "creationTimestamp", "deletionTimestamp", "deletionGracePeriodSeconds"]
     {
         let pointer = format!("/metadata/{key}");
-        let new_field = new.pointer(&pointer).unwrap_or(&Value::Null);
-        if new_field != current.pointer(&pointer).unwrap_or(&Value::Null) {
+        let new_field = object::at(new, &pointer).unwrap_or(&Value::Null);
+        if new_field != object::at(current, &pointer).unwrap_or(&Value::Null) {
             causes.push(Cause::invalid(format!("metadata.{key}"), new_field, "field is immutable"));
         }
     }

@@ -2,7 +2,8 @@
 //! resources alike.
 
 use std::collections::BTreeMap;
-use std::sync::{Arc, LazyLock};
+use std::fmt;
+use std::sync::{Arc, LazyLock, OnceLock};
 
 use serde_json::{Map, Value, json};
 
@@ -22,8 +23,12 @@ static BUILT_IN: LazyLock<BTreeMap<String, Arc<Schema>>> = LazyLock::new(|| {
             schema.name = Some(name.clone());
             if let Shape::Object { fields, .. } = &mut schema.shape {
                 for (field, schema) in fields {
-                    Arc::make_mut(schema).vanishes_when_zero =
+                    let schema = Arc::make_mut(schema);
+                    schema.vanishes_when_zero =
                         structs::field(name, field).is_some_and(structs::Field::vanishes_when_zero);
+                    schema.printed_when_unset = PRINTED_WHEN_UNSET
+                        .iter()
+                        .any(|&(owner, listed)| listed == field && name.ends_with(owner));
                 }
             }
             (name.clone(), Arc::new(schema))
@@ -53,6 +58,8 @@ pub(crate) struct Schema {
     pub(crate) list: ListType,
     /// Zero, `false` and "" are the same as not being set.
     pub(crate) vanishes_when_zero: bool,
+    /// Printed as `null` while it is not set.
+    printed_when_unset: bool,
 }
 
 /// How elements of a list are told apart in a server-side apply.
@@ -87,8 +94,36 @@ pub(crate) enum Shape {
     Boolean,
     IntOrString,
     Quantity,
-    /// Another definition by name.
-    Reference(String),
+    /// Another definition.
+    Reference(Reference),
+}
+
+/// A definition by its name, looked up once: objects are decoded through these all the time.
+#[derive(Clone)]
+pub(crate) struct Reference {
+    name: String,
+    definition: OnceLock<&'static Schema>,
+}
+
+impl Reference {
+    fn to(name: &str) -> Self {
+        Self { name: name.to_owned(), definition: OnceLock::new() }
+    }
+
+    fn definition(&self) -> Option<&'static Schema> {
+        let known = self.definition.get().copied();
+        known.or_else(|| {
+            let definition = BUILT_IN.get(&self.name)?;
+            Some(*self.definition.get_or_init(|| definition))
+        })
+    }
+}
+
+/// Only the name: a definition may refer to itself.
+impl fmt::Debug for Reference {
+    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
+        f.debug_tuple("Reference").field(&self.name).finish()
+    }
 }
 
 impl Schema {
@@ -104,7 +139,7 @@ impl Schema {
         let format = || text("format").to_owned();
         let preserves_unknown = flag("x-kubernetes-preserve-unknown-fields");
         let shape = if let Some(reference) = reference(source) {
-            Shape::Reference(reference.to_owned())
+            Shape::Reference(Reference::to(reference))
         } else if flag("x-kubernetes-int-or-string") || text("format") == "int-or-string" {
             Shape::IntOrString
         } else if source.get("oneOf").is_some() && source.get("type").is_none() {
@@ -182,13 +217,14 @@ impl Schema {
             merges: strategy.split(',').any(|part| part == "merge"),
             list,
             vanishes_when_zero: false,
+            printed_when_unset: false,
         }
     }
 
     /// The schema itself, or the definition that it refers to.
     pub(crate) fn resolve(&self) -> &Self {
         match &self.shape {
-            Shape::Reference(name) => BUILT_IN.get(name).map_or(self, Arc::as_ref),
+            Shape::Reference(reference) => reference.definition().unwrap_or(self),
             _ => self,
         }
     }
@@ -219,6 +255,7 @@ impl Schema {
             merges: false,
             list: ListType::Atomic,
             vanishes_when_zero: false,
+            printed_when_unset: false,
         }
     }
 
@@ -236,7 +273,7 @@ impl Schema {
 /// `apiVersion`, `kind` and `metadata`, which every object has.
 pub(crate) fn object_fields() -> [(String, Arc<Schema>); 3] {
     let text = || Arc::new(Schema { shape: Shape::Text { format: String::new() }, ..Schema::default() });
-    let metadata = Schema { shape: Shape::Reference(OBJECT_META.to_owned()), ..Schema::default() };
+    let metadata = Schema { shape: Shape::Reference(Reference::to(OBJECT_META)), ..Schema::default() };
     [
         ("apiVersion".to_owned(), text()),
         ("kind".to_owned(), text()),
@@ -287,10 +324,6 @@ const PRINTED_WHEN_UNSET: &[(&str, &str)] = &[
     ("apiextensions.v1.CustomResourceDefinitionStatus", "conditions"),
 ];
 
-fn is_listed(table: &[(&str, &str)], definition: &str, field: &str) -> bool {
-    table.iter().any(|&(owner, name)| name == field && definition.ends_with(owner))
-}
-
 /// Brings an object of a built-in kind into the form in which the real server stores and prints it: unknown fields
 /// are dropped, empty ones vanish, those that are always printed appear, and quantities take their canonical form.
 ///
@@ -312,7 +345,7 @@ pub(crate) fn decode_noting(
 
 struct Decoder<'d> {
     /// Field names down to here, without indices, as Go names them.
-    fields: Vec<String>,
+    fields: Vec<&'d str>,
     /// The Go type whose field is being read.
     owner: &'d str,
     /// The path with indices.
@@ -419,12 +452,12 @@ impl<'d> Decoder<'d> {
         let mut out = Map::new();
         for (key, schema) in fields {
             let is_required = required.contains(key);
-            let found = members.remove(key).filter(|member| !member.is_null());
+            let found = members.remove_entry(key).filter(|(_, member)| !member.is_null());
             // What Go prints even when it is empty: structs, and fields without `omitempty`.
-            let member = found.or_else(|| schema.default.clone());
-            let Some(member) = member else {
+            let found = found.or_else(|| Some((key.clone(), schema.default.clone()?)));
+            let Some((field, member)) = found else {
                 let is_list = matches!(schema.resolve().shape, Shape::List(_));
-                if (is_required && is_list) || is_listed(PRINTED_WHEN_UNSET, name, key) {
+                if (is_required && is_list) || schema.printed_when_unset {
                     out.insert(key.clone(), Value::Null);
                 }
                 continue;
@@ -434,7 +467,7 @@ impl<'d> Decoder<'d> {
                 self.path.push('.');
             }
             self.path.push_str(key);
-            self.fields.push(key.clone());
+            self.fields.push(key);
             let member = self.any(schema, member)?;
             self.fields.pop();
             self.path.truncate(length);
@@ -447,9 +480,9 @@ impl<'d> Decoder<'d> {
                 Value::Number(number) => number.as_i64() == Some(0) && schema.vanishes_when_zero,
             };
             if !is_empty {
-                out.insert(key.clone(), member);
+                out.insert(field, member);
             } else if is_required && matches!(schema.resolve().shape, Shape::List(_)) {
-                out.insert(key.clone(), Value::Null);
+                out.insert(field, Value::Null);
             }
         }
         for key in members.keys() {

@@ -78,7 +78,7 @@ impl Labels {
 
     /// Whether an object has labels like these.
     pub(crate) fn matches(&self, value: &Value) -> bool {
-        let labels = value.pointer("/metadata/labels");
+        let labels = object::at(value, "/metadata/labels");
         self.0.iter().all(|requirement| {
             let label = labels.and_then(|labels| labels.get(&requirement.key)).and_then(Value::as_str);
             match &requirement.operator {
@@ -235,7 +235,7 @@ impl Fields {
 
     pub(crate) fn matches(&self, value: &Value) -> bool {
         self.0.iter().all(|term| {
-            let is_equal = match value.pointer(&term.pointer) {
+            let is_equal = match object::at(value, &term.pointer) {
                 None | Some(Value::Null) => term.absent == term.value,
                 Some(Value::String(text)) => *text == term.value,
                 Some(Value::Bool(flag)) => term.value.parse() == Ok(*flag),

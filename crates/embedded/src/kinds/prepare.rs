@@ -13,7 +13,7 @@ pub(crate) fn create(resource: &Resource, value: &mut Value, environment: &Envir
         ("", "Pod") => {
             let class = qos_class(value);
             value["status"] = json!({ "phase": "Pending", "qosClass": class });
-            if let Some(gates) = value.pointer("/spec/schedulingGates").and_then(Value::as_array)
+            if let Some(gates) = object::at(value, "/spec/schedulingGates").and_then(Value::as_array)
                 && !gates.is_empty()
             {
                 value["status"]["conditions"] = json!([{
@@ -100,7 +100,7 @@ pub(crate) fn update(resource: &Resource, current: &Value, new: &mut Value) {
     }
     match (resource.group.as_str(), resource.kind.as_str()) {
         ("", "Namespace") => {
-            let kept = current.pointer("/spec/finalizers").cloned();
+            let kept = object::at(current, "/spec/finalizers").cloned();
             let spec = object_at(new, "spec");
             match kept {
                 Some(finalizers) => spec.insert("finalizers".to_owned(), finalizers),
@@ -136,8 +136,8 @@ pub(crate) fn update_status(resource: &Resource, current: &Value, new: &mut Valu
     }
     if resource.custom.is_some() {
         let status = new.get("status").cloned();
-        let version = new.pointer("/metadata/resourceVersion").cloned();
-        let managed = new.pointer("/metadata/managedFields").cloned();
+        let version = object::at(new, "/metadata/resourceVersion").cloned();
+        let managed = object::at(new, "/metadata/managedFields").cloned();
         *new = current.clone();
         if let Some(members) = new.as_object_mut() {
             match status {
@@ -172,12 +172,12 @@ pub(crate) fn update_status(resource: &Resource, current: &Value, new: &mut Valu
         _ => (&[], &[]),
     };
     for key in kept_metadata {
-        let kept = current.pointer(&format!("/metadata/{key}")).cloned();
+        let kept = object::at(current, &format!("/metadata/{key}")).cloned();
         object::set_metadata(new, key, kept.unwrap_or(Value::Null));
     }
     for key in kept_status {
-        if let Some(kept) = current.pointer(&format!("/status/{key}"))
-            && new.pointer(&format!("/status/{key}")).is_none()
+        if let Some(kept) = object::at(current, &format!("/status/{key}"))
+            && object::at(new, &format!("/status/{key}")).is_none()
         {
             let kept = kept.clone();
             object_at(new, "status").insert((*key).to_owned(), kept);
@@ -239,7 +239,7 @@ fn add_not_ready_taint(value: &mut Value) {
 fn generate_selector(value: &mut Value) {
     let name = object::name(value).to_owned();
     let uid = object::uid(value).to_owned();
-    if value.pointer("/spec/manualSelector") != Some(&json!(true)) {
+    if object::at(value, "/spec/manualSelector") != Some(&json!(true)) {
         let labels = [
             ("batch.kubernetes.io/controller-uid", &uid),
             ("batch.kubernetes.io/job-name", &name),
@@ -266,8 +266,8 @@ fn generate_selector(value: &mut Value) {
 /// labels has those of its pods.
 pub(crate) fn when_read(resource: &Resource, value: &mut Value) {
     if resource.is("batch", "Job")
-        && value.pointer("/metadata/labels").is_none()
-        && let Some(labels) = value.pointer("/spec/template/metadata/labels").cloned()
+        && object::at(value, "/metadata/labels").is_none()
+        && let Some(labels) = object::at(value, "/spec/template/metadata/labels").cloned()
     {
         object::set_metadata(value, "labels", labels);
     }

@@ -255,10 +255,16 @@ fn count(world: &World) -> BTreeMap<String, (usize, usize)> {
     counts
 }
 
-/// The key of a node's zone: its region and its zone.
-pub(crate) fn zone_of(node: &Node) -> String {
+/// The key of a node's zone.
+fn zone_of(node: &Node) -> String {
+    let (region, zone) = region_and_zone(node);
+    format!("{region}/{zone}")
+}
+
+/// A node's region and zone, each empty if it has none.
+pub(crate) fn region_and_zone(node: &Node) -> (&str, &str) {
     let label = |key: &str| node.metadata.labels.get(key).map_or("", String::as_str);
-    format!("{}/{}", label("topology.kubernetes.io/region"), label("topology.kubernetes.io/zone"))
+    (label("topology.kubernetes.io/region"), label("topology.kubernetes.io/zone"))
 }
 
 /// The taint key of a node that is not ready, if it is not.

@@ -9,7 +9,7 @@ use serde_json::json;
 use super::calls::{Call, Note, Part, Ref};
 use super::driver::{Control, Errand, Plan};
 use super::labels::Selector;
-use super::node_lifecycle::zone_of;
+use super::node_lifecycle::region_and_zone;
 use super::placement::{
     Alike, Amounts, Load, Obstacle, Score, add, amounts, obstacle, requests, score, selects, subtract,
 };
@@ -212,10 +212,10 @@ impl Scheduler {
         let none = BTreeMap::new();
         let owner = pod.metadata.controller().map(|owner| &owner.uid);
         let alike_on = owner.and_then(|owner| self.alike.get(owner)).unwrap_or(&none);
-        let mut alike_in: BTreeMap<String, usize> = BTreeMap::new();
+        let mut alike_in: BTreeMap<(&str, &str), usize> = BTreeMap::new();
         for (node, count) in alike_on {
             if let Some(node) = world.nodes.get(node) {
-                *alike_in.entry(zone_of(node)).or_default() += count;
+                *alike_in.entry(region_and_zone(node)).or_default() += count;
             }
         }
         let neighbours = Neighbours::of(pod, world);
@@ -237,7 +237,7 @@ impl Scheduler {
             }
             let alike = Alike {
                 on_node: alike_on.get(name).copied().unwrap_or(0),
-                in_zone: alike_in.get(&zone_of(node)).copied().unwrap_or(0),
+                in_zone: alike_in.get(&region_and_zone(node)).copied().unwrap_or(0),
             };
             let score = score(pod, &asks, node, load, alike);
             if best.is_none_or(|best| score > best) {
