@@ -230,9 +230,9 @@ impl Executor {
                 // Strategic: conditions are merged by their type, so those of others stay without being read.
                 let guard = json!({ "uid": pod.uid, "resourceVersion": resource_version });
                 let body = json!({ "metadata": guard, "status": status });
-                let path = format!("{}/status?fieldManager={FIELD_MANAGER}", pod_path(pod));
-                // The watch brings the pod anyway.
-                self.send_unread(Method::PATCH, &path, STRATEGIC, &body, "patch", "pods/status").await
+                let path = format!("{}/status", pod_path(pod));
+                // Its answer spares the read before the delete that follows.
+                self.patch(&path, STRATEGIC, &body, "pods/status").await
             }
             Action::EmitEvent(note) => self.emit(note).await,
             Action::ForceDeletePod { pod } => {
