@@ -138,7 +138,8 @@ async fn every_refusal_means_what_it_says() {
 #[tokio::test(start_paused = true)]
 async fn a_pod_is_patched_and_deleted_only_if_it_is_the_one_that_was_judged() {
     let bench = Bench::new(|_| Answer::ok());
-    bench.executor.perform(&patch()).await.unwrap();
+    let answer = bench.executor.perform(&patch()).await.unwrap();
+    assert!(matches!(answer, Written::Object(_)), "the look before the delete rests on it");
     bench.executor.perform(&delete()).await.unwrap();
     let [patched, deleted] = &bench.api.asked()[..] else { panic!("two requests") };
     assert_eq!(
