@@ -114,7 +114,7 @@ const AFTERNOON: &[&str] = &[
     "-n work patch pod web --subresource status --type merge -p {\"status\":{\"phase\":\"Running\",\"conditions\":[{\"type\":\"Ready\",\"status\":\"True\"}]}}",
     "-n work wait --for=condition=Ready pod/web --timeout 20s",
     "-n work wait --for=jsonpath={.status.phase}=Running pod/web --timeout 20s",
-    "-n work wait --for=condition=Ready=False pod/web --timeout 1s",
+    "-n work wait --for=condition=Ready=False pod/web --timeout 3s",
     "-n work create -f MANIFEST",
     "-n work describe configmap settings",
     "-n work describe pdb front",
@@ -160,7 +160,7 @@ const AFTERNOON: &[&str] = &[
     "-n work apply -f GUARD",
     "-n work patch pdb guard --subresource status --type merge -p {\"status\":{\"observedGeneration\":1,\"currentHealthy\":1,\"desiredHealthy\":1,\"expectedPods\":1,\"disruptionsAllowed\":0}}",
     "drain worker --ignore-daemonsets --timeout 20s",
-    "drain worker --ignore-daemonsets --force --grace-period 0 --timeout 1s",
+    "drain worker --ignore-daemonsets --force --grace-period 0 --timeout 3s",
     "-n work delete pdb guard",
     "drain worker --ignore-daemonsets --force --grace-period 0 --timeout 20s",
     "-n work get pods",
@@ -188,22 +188,24 @@ async fn run(kubectl: &Kubectl, extra: &[&str], line: &str, folder: &str) -> Str
     }
 }
 
-/// Ages are those of the moment.
-fn without_ages(text: &str) -> String {
+/// What is done on one cluster after the other is not done at the same time.
+fn without_times(text: &str) -> String {
+    // As in `7s`, `2m10s` and `5d23h`.
     let is_age = |word: &str| {
-        word.ends_with(['s', 'm'])
-            && word.len() < 8
-            && word.trim_end_matches(['s', 'm']).chars().all(|character| character.is_ascii_digit())
+        word.starts_with(|first: char| first.is_ascii_digit())
+            && word.ends_with(['s', 'm', 'h', 'd'])
+            && word.chars().all(|character| character.is_ascii_digit() || "smhd".contains(character))
     };
-    text.lines()
-        .map(|line| {
-            line.split_whitespace()
-                .map(|word| if is_age(word) { "AGE" } else { word })
-                .collect::<Vec<_>>()
-                .join(" ")
-        })
-        .collect::<Vec<_>>()
-        .join("\n")
+    let of_line = |line: &str| {
+        for moment in ["CreationTimestamp:", "Start Time:"] {
+            if line.trim_start().starts_with(moment) {
+                return format!("{moment} MOMENT");
+            }
+        }
+        let words = line.split_whitespace().map(|word| if is_age(word) { "AGE" } else { word });
+        words.collect::<Vec<_>>().join(" ")
+    };
+    text.lines().map(of_line).collect::<Vec<_>>().join("\n")
 }
 
 /// Kinds, versions, names and types, without the prose.
@@ -238,8 +240,8 @@ async fn kubectl_does_and_shows_the_same() {
     let embedded = ["--kubeconfig", config.as_str(), "--cache-dir", cache.as_str()];
     let mut report = String::new();
     for line in AFTERNOON {
-        let ours = without_ages(&run(&kubectl, &embedded, line, &folder).await);
-        let theirs = without_ages(&run(&kubectl, &[], line, &folder).await);
+        let ours = without_times(&run(&kubectl, &embedded, line, &folder).await);
+        let theirs = without_times(&run(&kubectl, &[], line, &folder).await);
         if ours != theirs {
             report.push_str(&format!("kubectl {line}\n--- embedded\n{ours}\n--- real\n{theirs}\n\n"));
         }

@@ -75,7 +75,7 @@ async fn the_policy_is_changed_while_a_pod_hangs(site: Site) {
     stage.delete(&stage.alive("ch").await[0]).await;
     stage.counts("ch", "A0 R0 S0 F0 T1").await;
     let why = stage.ours().explain("job", &format!("{}/ch", stage.arena.namespace())).await;
-    assert!(why.contains("AwaitingTermination") && why.contains("on no node"), "{why}");
+    assert!(why.contains("AwaitingTermination") && why.contains("on node its-kubelet-is-the-test"), "{why}");
     stage.change("ch", json!({"podReplacementPolicy": "TerminatingOrFailed"})).await;
     stage.counts("ch", "A1 R0 S0 F1 T1").await;
 }

@@ -1,7 +1,10 @@
 //! A namespace for one test, in which the test plays the kubelet, and `salvor run` beside it.
 
 use k8s_openapi::{
-    api::{batch::v1::Job, core::v1::Pod},
+    api::{
+        batch::v1::Job,
+        core::v1::{Node, Pod},
+    },
     jiff::Timestamp,
 };
 use kube::{
@@ -15,6 +18,8 @@ use tokio::sync::OnceCell;
 pub(crate) const FINALIZER: &str = "job.salvor.dev/tracking";
 /// Something of the test's own that keeps a deleted pod "terminating".
 const BLOCK: &str = "fake.example.com/block-deletion";
+/// The node whose kubelet the test plays.
+const NODE: &str = "its-kubelet-is-the-test";
 
 /// As quick as the integration tests of the built-in controller.
 pub(crate) const QUICK: &str = "job: {backoffBase: 100ms, batchPeriod: 100ms}\n";
@@ -70,8 +75,20 @@ impl<'p> Stage<'p> {
         if spec["template"].is_null() {
             spec["template"] = template();
         }
+        if spec["template"]["spec"]["nodeName"] == NODE {
+            self.node_exists().await;
+        }
         let job: Job = serde_json::from_value(json!({"metadata": {"name": name}, "spec": spec})).unwrap();
         self.jobs.create(&PostParams::default(), &job).await.unwrap()
+    }
+
+    async fn node_exists(&self) {
+        let node = json!({"metadata": {"name": NODE}, "spec": {"unschedulable": true}});
+        let node: Node = serde_json::from_value(node).unwrap();
+        match Api::all(self.arena.client()).create(&PostParams::default(), &node).await {
+            Err(kube::Error::Api(status)) if status.is_already_exists() => {}
+            created => drop(created.unwrap()),
+        }
     }
 
     pub(crate) async fn change(&self, name: &str, spec: Value) {
@@ -212,10 +229,20 @@ pub(crate) fn template() -> Value {
     json!({"spec": {"restartPolicy": "Never", "containers": [{"name": "main", "image": "work"}]}})
 }
 
+/// Pods on a node: those on none that are being deleted, Pod GC declares failed, when it comes by.
+pub(crate) fn template_on_a_node() -> Value {
+    let mut template = template();
+    template["spec"]["nodeName"] = NODE.into();
+    // Nobody renews the node's lease, and nobody is to be evicted for that.
+    template["spec"]["tolerations"] = json!([{"operator": "Exists"}]);
+    template
+}
+
 /// Pods that stay when they are deleted, until [`Stage::unblock`].
 pub(crate) fn blocked_template() -> Value {
-    let mut template = template();
+    let mut template = template_on_a_node();
     template["metadata"] = json!({"finalizers": [BLOCK]});
+    template["spec"]["terminationGracePeriodSeconds"] = 0.into();
     template
 }
 

@@ -2,7 +2,7 @@
 
 use serde_json::{Value, json};
 
-use crate::stage::{blocked_template, template};
+use crate::stage::{blocked_template, template_on_a_node};
 
 /// What happens to a Job or to the n-th of its pods.
 #[derive(Clone, Debug)]
@@ -80,13 +80,16 @@ impl Dice {
 }
 
 impl History {
-    /// The history of this number, with all its pods on this node.
-    pub(super) fn draw(seed: u64, node: &str) -> Self {
+    /// The history of this number.
+    pub(super) fn draw(seed: u64) -> Self {
         let mut dice = Dice(seed);
         let held = if dice.happens(1, 2) { Held::ByKubelet } else { Held::ByFinalizer };
         let mut spec = json!({
             "parallelism": 1 + dice.up_to(2), "completions": 1 + dice.up_to(3), "backoffLimit": dice.up_to(5),
-            "template": template_on(node, held),
+            "template": match held {
+                Held::ByFinalizer => blocked_template(),
+                Held::ByKubelet => template_on_a_node(),
+            },
         });
         let indexed = dice.happens(1, 2);
         if indexed {
@@ -144,22 +147,6 @@ fn failure_policy(spec: &Value, dice: &mut Dice) -> Value {
         {"action": "Ignore", "onPodConditions": [{"type": "DisruptionTarget", "status": "True"}]},
         {"action": action, "onExitCodes": {"operator": "In", "values": [42]}},
     ]})
-}
-
-/// All pods are on a node: of those on none, another controller takes away what is being deleted, when it likes.
-fn template_on(node: &str, held: Held) -> Value {
-    let mut template = match held {
-        Held::ByFinalizer => blocked_template(),
-        Held::ByKubelet => template(),
-    };
-    let spec = &mut template["spec"];
-    spec["nodeName"] = node.into();
-    // Nobody renews the node's lease, and nobody is to be evicted for that.
-    spec["tolerations"] = json!([{"operator": "Exists"}]);
-    if held == Held::ByFinalizer {
-        spec["terminationGracePeriodSeconds"] = 0.into();
-    }
-    template
 }
 
 /// What may happen to Jobs of one kind.

@@ -7,13 +7,10 @@
 use std::{env, time::Duration};
 
 use futures::{StreamExt, stream};
-use k8s_openapi::api::{
-    batch::v1::Job,
-    core::v1::{Node, Pod},
-};
+use k8s_openapi::api::{batch::v1::Job, core::v1::Pod};
 use kube::{
-    Api, ResourceExt,
-    api::{DeleteParams, ListParams, PostParams},
+    ResourceExt,
+    api::{DeleteParams, ListParams},
 };
 use salvor_testkit::{
     Mirror, Site,
@@ -47,21 +44,14 @@ struct Theatre {
     stage: Stage<'static>,
     jobs: Mirror<Job>,
     pods: Mirror<Pod>,
-    node: String,
 }
 
 impl Theatre {
     async fn open() -> Self {
         let stage = Stage::new(Site::Real, "alike").await;
         let all = ListParams::default();
-        let node = stage.arena.node_name(0);
-        let body: Node = serde_json::from_value(
-            json!({"metadata": {"name": node, "labels": stage.arena.node_labels()}, "spec": {"unschedulable": true}}),
-        )
-        .unwrap();
-        Api::all(stage.arena.client()).create(&PostParams::default(), &body).await.unwrap();
         let (jobs, pods) = (Mirror::start(&stage.jobs, &all).await, Mirror::start(&stage.pods, &all).await);
-        Self { stage, jobs, pods, node }
+        Self { stage, jobs, pods }
     }
 
     fn pods_of(&self, name: &str) -> Vec<Pod> {
@@ -91,7 +81,7 @@ impl<'a> Play<'a> {
     fn new(theatre: &'a Theatre, seed: u64, round: &str, patience: Patience) -> Self {
         Self {
             theatre,
-            history: History::draw(seed, &theatre.node),
+            history: History::draw(seed),
             names: [format!("theirs-{round}-{seed:06}"), format!("ours-{round}-{seed:06}")],
             patience,
         }
