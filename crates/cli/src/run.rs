@@ -26,7 +26,7 @@ use crate::settings::{JudgingArgs, ServingArgs};
 /// storm beside a busy API server took a sixth longer.
 const WORKER_THREADS: usize = 2;
 /// A person at a terminal should not wait longer than this to learn that the server is not there.
-const FIRST_ANSWER_WITHIN: Duration = Duration::from_secs(10);
+const FIRST_ANSWER_WITHIN: Duration = Duration::from_secs(20);
 
 #[derive(Debug, clap::Args)]
 pub(crate) struct RunArgs {

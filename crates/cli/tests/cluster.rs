@@ -90,15 +90,15 @@ async fn kubectl_runs_a_pod_and_a_second_terminal_makes_its_node_fail() {
 
     let nodes = local.kubectl_says("get nodes -L topology.kubernetes.io/zone").await;
     assert_eq!(nodes.lines().count(), 4, "{nodes}");
-    local.kubectl_says("wait --for=condition=Ready node/node-1 --timeout=20s").await;
+    local.kubectl_says("wait --for=condition=Ready node/node-1 --timeout=120s").await;
     let manifest = local.write("pod.yaml", POD);
     local.kubectl_says(&format!("apply -f {manifest}")).await;
-    local.kubectl_says("wait --for=condition=Ready pod/web --timeout=20s").await;
+    local.kubectl_says("wait --for=condition=Ready pod/web --timeout=120s").await;
     let node = local.kubectl_says("get pod web -o jsonpath={.spec.nodeName}").await;
 
     assert_eq!(local.fault(&node, "partition").await, (Some(0), String::new()));
-    local.kubectl_says(&format!("wait --for=condition=Ready=Unknown node/{node} --timeout=20s")).await;
-    local.kubectl_says("wait --for=jsonpath={.metadata.deletionTimestamp} pod/web --timeout=20s").await;
+    local.kubectl_says(&format!("wait --for=condition=Ready=Unknown node/{node} --timeout=120s")).await;
+    local.kubectl_says("wait --for=jsonpath={.metadata.deletionTimestamp} pod/web --timeout=120s").await;
     let taints = local.kubectl_says(&format!("get node {node} -o jsonpath={{.spec.taints[*].key}}")).await;
     assert!(taints.contains("node.kubernetes.io/unreachable"), "{taints}");
     let events = local.kubectl_says("get events").await;
@@ -106,8 +106,8 @@ async fn kubectl_runs_a_pod_and_a_second_terminal_makes_its_node_fail() {
         assert!(events.contains(reason), "{reason} is not among\n{events}");
     }
     assert_eq!(local.fault(&node, "heal").await, (Some(0), String::new()));
-    local.kubectl_says("wait --for=delete pod/web --timeout=20s").await;
-    local.kubectl_says(&format!("wait --for=condition=Ready node/{node} --timeout=20s")).await;
+    local.kubectl_says("wait --for=delete pod/web --timeout=120s").await;
+    local.kubectl_says(&format!("wait --for=condition=Ready node/{node} --timeout=120s")).await;
 
     let (code, complaint) = local.fault("nobody", "crash").await;
     assert_eq!(code, Some(1));
@@ -152,7 +152,7 @@ async fn rules_of_a_custom_resource_are_kept() {
     let local = Local::start(&["--nodes=0"]).await;
     let definition = local.write("definition.yaml", RANGES);
     local.kubectl_says(&format!("apply -f {definition}")).await;
-    local.kubectl_says("wait --for=condition=Established crd/ranges.example.com --timeout=20s").await;
+    local.kubectl_says("wait --for=condition=Established crd/ranges.example.com --timeout=120s").await;
     let apply = async |low: i32, high: i32| {
         let range = format!(
             "apiVersion: example.com/v1\nkind: Range\nmetadata: {{name: one}}\nspec: {{low: {low}, high: {high}}}\n"
@@ -252,10 +252,10 @@ failureRecoveryPolicy:
     );
     let manifest = local.write("pod.yaml", POD);
     local.kubectl_says(&format!("apply -f {manifest}")).await;
-    local.kubectl_says("wait --for=condition=Ready pod/web --timeout=20s").await;
+    local.kubectl_says("wait --for=condition=Ready pod/web --timeout=120s").await;
     let node = local.kubectl_says("get pod web -o jsonpath={.spec.nodeName}").await;
     assert_eq!(local.fault(&node, "crash").await, (Some(0), String::new()));
-    local.kubectl_says("wait --for=delete pod/web --timeout=60s").await;
+    local.kubectl_says("wait --for=delete pod/web --timeout=120s").await;
     let events = local.kubectl_says("get events").await;
     assert!(events.contains("KueueForcefullyDeleted"), "{events}");
     salvor.signal("TERM");

@@ -111,7 +111,7 @@ impl Live {
         let kubeconfig = folder.path().join("kubeconfig");
         let arguments = [
             "demo".as_ref(),
-            "--speed=40".as_ref(),
+            "--speed=10".as_ref(),
             "--page=127.0.0.1:0".as_ref(),
             "--scenario".as_ref(),
             scenario.as_os_str(),

@@ -193,8 +193,8 @@ fn without_times(text: &str) -> String {
     // As in `7s`, `2m10s` and `5d23h`.
     let is_age = |word: &str| {
         word.starts_with(|first: char| first.is_ascii_digit())
-            && word.ends_with(['s', 'm', 'h', 'd'])
-            && word.chars().all(|character| character.is_ascii_digit() || "smhd".contains(character))
+            && word.ends_with(['s', 'm', 'h', 'd', 'y'])
+            && word.chars().all(|character| character.is_ascii_digit() || "smhdy".contains(character))
     };
     let of_line = |line: &str| {
         for moment in ["CreationTimestamp:", "Start Time:"] {

@@ -147,6 +147,7 @@ fn without_identity(mut object: Value) -> String {
     let metadata = object["metadata"].as_object_mut().unwrap();
     let uid = metadata.remove("uid").map_or_else(String::new, |uid| uid.as_str().unwrap_or("").to_owned());
     metadata.remove("managedFields");
+    metadata.remove("creationTimestamp");
     let text = object.to_string();
     if uid.is_empty() { text } else { text.replace(&uid, "<uid>") }
 }

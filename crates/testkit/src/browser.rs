@@ -12,12 +12,16 @@ use hyper::body::Bytes;
 use hyper_util::rt::TokioIo;
 use serde_json::{Value, json};
 use tokio::net::TcpStream;
+use tokio::sync::{Semaphore, SemaphorePermit};
 
 use crate::supervised::Supervised;
 use crate::wait::patience;
 
 /// How often a condition in the browser is looked at.
 const LOOK: Duration = Duration::from_millis(50);
+
+/// More at once keep each other from ever starting.
+static AT_ONCE: Semaphore = Semaphore::const_new(2);
 
 /// A browser with one window. It ends when this is dropped.
 #[derive(Debug)]
@@ -26,6 +30,7 @@ pub struct Browser {
     session: String,
     // Its end is the browser's end: the browser is bound to it by a pipe.
     _driver: Supervised,
+    _turn: SemaphorePermit<'static>,
 }
 
 /// How a page is looked at.
@@ -72,6 +77,7 @@ impl Browser {
     /// # Panics
     /// If there is none; the message says how to get one.
     pub async fn start() -> Self {
+        let turn = AT_ONCE.acquire().await.unwrap_or_else(|error| panic!("no browser may start: {error}"));
         let folder = std::env::temp_dir().join(format!("salvor-browser-{}", crate::random::suffix(10)));
         let log = folder.join("driver.log");
         let arguments = ["--port=0".to_owned()];
@@ -83,7 +89,7 @@ impl Browser {
             rest.split(|c: char| !c.is_ascii_digit()).next()?.parse().ok()
         })
         .await;
-        let mut browser = Self { port, session: String::new(), _driver: driver };
+        let mut browser = Self { port, session: String::new(), _driver: driver, _turn: turn };
         let arguments = [
             "--headless",
             "--no-sandbox",

@@ -25,8 +25,8 @@ fn quick() -> LoopOptions {
     LoopOptions {
         node_lifecycle: NodeLifecycleTimers {
             monitor_period: Duration::from_secs(1),
-            grace_period: Duration::from_secs(4),
-            startup_grace_period: Duration::from_secs(4),
+            grace_period: Duration::from_secs(8),
+            startup_grace_period: Duration::from_secs(8),
             rates: EvictionRates { normal: 1000.0, disrupted: 1000.0, ..EvictionRates::default() },
         },
         pod_gc: PodGcTimers::default(),

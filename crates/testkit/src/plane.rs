@@ -449,8 +449,8 @@ impl ControlPlane {
                     format!("--service-account-private-key-file={}", file(credentials::SERVICE_ACCOUNT_KEY)),
                     // Nodes die in seconds, and their pods are evicted at once even when most of a zone is dead.
                     "--node-monitor-period=1s".to_owned(),
-                    "--node-monitor-grace-period=6s".to_owned(),
-                    "--node-startup-grace-period=6s".to_owned(),
+                    "--node-monitor-grace-period=8s".to_owned(),
+                    "--node-startup-grace-period=8s".to_owned(),
                     "--node-eviction-rate=1000".to_owned(),
                     "--secondary-node-eviction-rate=1000".to_owned(),
                     "--large-cluster-size-threshold=0".to_owned(),
@@ -534,6 +534,7 @@ mod tests {
         let plane = ControlPlane::builder().with(Part::Scheduler).start_on(choose).await.unwrap();
         assert!(plane.pid(Part::Scheduler).is_some());
         drop(plane);
-        assert_eq!(attempts, 4);
+        // A port may be taken by somebody else in passing.
+        assert!(attempts >= 4, "{attempts} attempts");
     }
 }

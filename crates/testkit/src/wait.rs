@@ -32,7 +32,7 @@ const SHOWN: usize = 20;
 #[derive(Debug, Clone, Copy)]
 pub struct Patience(Duration);
 
-/// The usual patience: 90 seconds, multiplied by `SALVOR_TEST_PATIENCE` if that is set (for slow or loaded machines).
+/// The usual patience: three minutes, multiplied by `SALVOR_TEST_PATIENCE` if that is set (for slow or loaded machines).
 ///
 /// # Panics
 /// If `SALVOR_TEST_PATIENCE` is not a number above zero.
@@ -45,7 +45,7 @@ pub fn patience() -> Patience {
             _ => panic!("SALVOR_TEST_PATIENCE is {text:?}; it must be a number above zero, such as 2 or 0.5"),
         },
     });
-    Patience(Duration::from_secs(90).mul_f64(*factor))
+    Patience(Duration::from_secs(180).mul_f64(*factor))
 }
 
 /// A condition did not come in time.

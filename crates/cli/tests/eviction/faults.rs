@@ -115,6 +115,9 @@ async fn status_comes_before_the_delete_and_finalizers_and_late_pods_do_not_keep
 
     stage.pod("late", "node", json!({})).await;
     wait::for_absence(&stage.pods(), "late").await;
+    // Whoever has seen this change has seen all of the late pod's.
+    let last = Patch::Merge(json!({"metadata": {"annotations": {"last": "change"}}}));
+    stage.pods().patch("daemon", &PatchParams::default(), &last).await.unwrap();
     for name in ["held", "plain", "late"] {
         let changes = recorder.changes().await;
         let of_pod = || changes.iter().filter(|c| c.name == name);
@@ -159,7 +162,7 @@ async fn a_toleration_runs_out_and_a_node_that_is_deleted_is_left_to_pod_gc(site
     stage.dead_node("node", &[]).await;
     stage.dead_node("deleted", &[]).await;
     stage.pod("brief", "node", both(tolerating(Some(3)), held())).await;
-    stage.pod("orphan", "deleted", tolerating(Some(4))).await;
+    stage.pod("orphan", "deleted", tolerating(Some(12))).await;
     let _salvor = stage.salvor("", &[]);
     taint(&stage.client, "deleted", "", &["NoSchedule"]).await;
     wait::for_object(&stage.nodes(), "deleted", "its eviction has begun", |n| {
@@ -177,7 +180,7 @@ async fn a_toleration_runs_out_and_a_node_that_is_deleted_is_left_to_pod_gc(site
     assert!(failed.unwrap().0.duration_since(began).as_secs() >= 3, "never early");
     // By now the other one's time is over as well.
     stage.dead_node("after", &[]).await;
-    stage.pod("after", "after", tolerating(Some(2))).await;
+    stage.pod("after", "after", tolerating(Some(10))).await;
     stage.evict("after").await;
     assert_eq!(phase(&stage.pods().get("orphan").await.unwrap()), "Running");
 }
@@ -324,7 +327,7 @@ async fn when_the_leader_is_killed_in_the_middle_the_follower_finishes_it(site: 
     stage.dead_node("node", &["v"]).await;
     let names: Vec<String> = (0..40).map(|i| format!("pod-{i}")).collect();
     join_all(names.iter().map(|name| stage.pod(name, "node", held()))).await;
-    let election = "leaderElection: {leaseDuration: 3s, renewDeadline: 2s, retryPeriod: 1s}\n";
+    let election = "leaderElection: {leaseDuration: 6s, renewDeadline: 4s, retryPeriod: 1s}\n";
     let first = stage.salvor(election, &[]);
     first.says("\"leading\"").await;
     let second = stage.salvor(election, &[]);
@@ -336,7 +339,8 @@ async fn when_the_leader_is_killed_in_the_middle_the_follower_finishes_it(site: 
     let all = stage.pods().list(&ListParams::default()).await.unwrap();
     let is_evicted = |p: &Pod| phase(p) == "Failed" && p.metadata.deletion_grace_period_seconds == Some(0);
     assert!(all.items.len() == 40 && all.iter().all(is_evicted));
-    assert!(second.count(&["\"done\""]) > 0);
+    // However much was left: what happened is told by whoever leads.
+    second.says("\"done\"").await;
 }
 
 async fn the_command_shows_asks_follows_and_says_where_the_work_went(site: Site) {
@@ -373,13 +377,12 @@ async fn the_command_shows_asks_follows_and_says_where_the_work_went(site: Site)
 
     let again = evict(&["evict", "node", "-o", "json"]);
     let attachments: Api<VolumeAttachment> = Api::all(stage.client.clone());
-    tokio::time::timeout(Duration::from_secs(60), async {
+    let counts_down = wait::patience().until(async {
         while !again.output().contains("pods and 1 volumes left") {
             tokio::time::sleep(Duration::from_millis(50)).await;
         }
-    })
-    .await
-    .unwrap();
+    });
+    assert!(counts_down.await.is_some(), "{}", again.output());
     attachments.delete("data", &DeleteParams::default()).await.unwrap();
     assert_eq!(again.exit_code().await, Some(0), "{}", again.output());
     let output = again.output();

@@ -137,8 +137,10 @@ impl Stage {
 
     /// Asks for a node to be emptied, and waits until it is.
     pub(crate) async fn evict(&self, node: &str) -> Node {
-        taint(&self.client, node, "INC-1", &["NoSchedule"]).await;
-        wait::for_object(&self.nodes(), node, "its eviction is finished", is_finished).await
+        // Watched from before, because the mark of the end may be gone soon.
+        let nodes = self.nodes();
+        let end = wait::for_object(&nodes, node, "its eviction is finished", is_finished);
+        tokio::join!(end, taint(&self.client, node, "INC-1", &["NoSchedule"])).0
     }
 
     /// Waits until everything that happened so far has been judged: a node asked for now is emptied.

@@ -120,8 +120,7 @@ async fn a_new_leader_goes_on_where_the_old_one_was_killed(site: Site) {
             break job;
         }
         // The leader is the one that has done something.
-        let done = job.status.as_ref().and_then(|s| s.succeeded).unwrap_or(0);
-        if done > 30 * (4 - i32::try_from(replicas.len()).unwrap())
+        if succeeded > 30 * (4 - replicas.len())
             && replicas.len() > 1
             && let Some(leader) = replicas.iter().position(|r| r.program.output().contains("\"done\""))
         {

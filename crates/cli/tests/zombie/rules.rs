@@ -166,11 +166,11 @@ async fn a_node_lost_late_a_label_added_late_and_a_late_start_are_picked_up_and_
     // Tainted when it was deleted, healed before it was due.
     stage.lost_node("blip").await;
     let slow =
-        json!({"metadata": {"labels": {"salvor": "fail"}}, "spec": {"terminationGracePeriodSeconds": 4}});
+        json!({"metadata": {"labels": {"salvor": "fail"}}, "spec": {"terminationGracePeriodSeconds": 12}});
     stage.terminating("spared", "blip", slow).await;
     stage.set_taints("blip", json!([])).await;
     let later =
-        json!({"metadata": {"labels": {"salvor": "fail"}}, "spec": {"terminationGracePeriodSeconds": 5}});
+        json!({"metadata": {"labels": {"salvor": "fail"}}, "spec": {"terminationGracePeriodSeconds": 13}});
     stage.terminating("after", "lost", later).await;
     stage.until_failed("after").await;
     assert_eq!(phase(&stage.pods().get("spared").await.unwrap()), "Running");
@@ -289,33 +289,20 @@ async fn the_rights_are_exactly_sufficient_and_a_missing_one_is_named() {
     assert_eq!(salvor.count(&["not allowed"]), 0, "{}", salvor.program.output());
     drop(salvor);
 
+    let mut zombies = Vec::new();
     for (i, (_, resource, verb)) in NEEDED.iter().enumerate() {
         let rules: Vec<_> =
             NEEDED.iter().enumerate().filter(|(j, _)| *j != i).map(|(_, r)| one_right(*r)).collect();
         let account = admin.service_account("default", &format!("lacks-{i}"), rules).await.unwrap();
         let name = format!("zombie-{i}");
-        stage.terminating(&name, "node", labelled("delete")).await;
+        let held =
+            json!({"metadata": {"labels": {"salvor": "delete"}, "finalizers": ["test.salvor.dev/hold"]}});
+        zombies.push(stage.terminating(&name, "node", held).await);
         let salvor = stage.salvor_as(&account, AT_ONCE, &arguments, &[]).await;
         salvor.says(&format!("cannot {verb} resource \\\"{resource}\\\"")).await;
     }
-    let left = stage.pods().list(&ListParams::default().labels("salvor=delete")).await.unwrap();
-    assert!(!left.items.is_empty());
     let _full = stage.salvor(AT_ONCE).await;
-    wait::for_list(
-        &stage.pods(),
-        &ListParams::default().labels("salvor=delete"),
-        "all are gone",
-        <[Pod]>::is_empty,
-    )
-    .await;
-    for pod in &left {
-        assert_eq!(
-            stage.events_about(pod).await.len(),
-            1,
-            "one event however many tried: {}",
-            pod.name_any()
-        );
-    }
+    assert_each_recovered_once(&stage, &zombies).await;
 }
 
 async fn a_dry_run_writes_nothing_and_says_what_it_would_have_done(site: Site) {
@@ -351,8 +338,17 @@ async fn the_brake_holds_when_most_nodes_are_lost_says_so_once_and_lets_go(site:
         l.annotations().get("salvor.dev/brake").is_some_and(|b| b.contains("engaged") && b.contains("since"))
     })
     .await;
-    let explained = explain(&stage, "pod", "default/zombie").await;
-    assert!(explained.contains("BLOCKED") && explained.contains("3 of 4 nodes"), "{explained}");
+    // By the most careful reading of the clock it may not be due yet.
+    let held = wait::patience().until(async {
+        loop {
+            let explained = explain(&stage, "pod", "default/zombie").await;
+            if explained.contains("BLOCKED") {
+                return explained;
+            }
+        }
+    });
+    let explained = held.await.unwrap();
+    assert!(explained.contains("3 of 4 nodes"), "{explained}");
     assert!(salvor.get("/metrics").await.contains("salvor_brake_engaged 1"));
 
     // A new leader goes on where this one was killed, and says nothing twice.
@@ -488,7 +484,8 @@ async fn when_the_leader_is_killed_in_a_storm_the_follower_finishes_it(site: Sit
     first.says("with no grace").await;
     first.program.kill().await;
     assert_each_recovered_once(&stage, &pods).await;
-    assert!(second.count(&["\"done\""]) > 0, "the follower took over");
+    // However much was left: what happened is told by whoever leads.
+    second.says("\"done\"").await;
 }
 
 async fn a_leader_that_sleeps_past_its_lease_writes_nothing_more(site: Site) {
@@ -514,10 +511,13 @@ async fn a_leader_that_sleeps_past_its_lease_writes_nothing_more(site: Site) {
     while k8s_openapi::jiff::Timestamp::now() < due + std::time::Duration::from_secs(2) {
         tokio::time::sleep(std::time::Duration::from_millis(50)).await;
     }
-    let before = first.count(&["\"done\""]);
+    let before = stage.plane.accounting().mark().await;
     first.program.signal("CONT");
     first.says("\"not leading\"").await;
-    assert_eq!(first.count(&["\"done\""]), before, "{}", first.program.output());
+    let table = stage.plane.accounting().since(&before).await;
+    let is_ours = |agent: &str| agent.starts_with("salvor/");
+    let written = table.count(|r| is_ours(&r.user_agent) && r.verb.is_write() && r.resource != "leases");
+    assert_eq!(written, 0, "{table}");
     assert_eq!(phase(&stage.pods().get("late").await.unwrap()), "Running");
     second.program.signal("CONT");
     let all: Vec<Pod> = pods.into_iter().chain([late]).collect();
@@ -598,6 +598,8 @@ async fn a_crash_between_any_two_writes_leads_to_the_same_end(site: Site) {
             // One of each for the pod, and a patch and an event for the probe.
             assert_eq!(succeeded("patch"), 2, "{crash}:\n{table}");
             assert_eq!(succeeded("delete"), u64::from(label == "delete"), "{crash}:\n{table}");
+            // The next process would tell of them again, and its crash point would be there.
+            stage.remove_all_pods().await;
         }
     }
 }
@@ -644,7 +646,7 @@ async fn a_half_open_connection_makes_it_unready_and_nothing_is_done_on_an_old_v
     let salvor = stage.salvor_as(proxy.admin(), &config, &["--leader-elect=false"], &[]).await;
     stage.until_all_is_judged("node").await;
     let slow =
-        json!({"metadata": {"labels": {"salvor": "fail"}}, "spec": {"terminationGracePeriodSeconds": 5}});
+        json!({"metadata": {"labels": {"salvor": "fail"}}, "spec": {"terminationGracePeriodSeconds": 12}});
     stage.terminating("zombie", "node", slow).await;
     // Judged after the zombie: its alarm is set before the line goes dead.
     stage.until_all_is_judged("node").await;

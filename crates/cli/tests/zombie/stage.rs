@@ -137,6 +137,18 @@ impl Stage {
         pod
     }
 
+    /// Takes every pod away, whatever holds it.
+    pub(crate) async fn remove_all_pods(&self) {
+        let free = Patch::Merge(json!({"metadata": {"finalizers": null}}));
+        let at_once = DeleteParams::default().grace_period(0);
+        for pod in self.pods().list(&ListParams::default()).await.unwrap() {
+            self.pods().patch(&pod.name_any(), &PatchParams::default(), &free).await.unwrap();
+            // Whoever was only held is gone already.
+            let _ = self.pods().delete(&pod.name_any(), &at_once).await;
+        }
+        wait::for_list(&self.pods(), &ListParams::default(), "no pod is left", <[Pod]>::is_empty).await;
+    }
+
     pub(crate) async fn until_failed(&self, name: &str) -> Pod {
         wait::for_object(&self.pods(), name, "the pod is Failed", |p| phase(p) == "Failed").await
     }

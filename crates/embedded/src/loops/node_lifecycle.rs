@@ -114,6 +114,10 @@ impl Control for NodeLifecycle {
 
     fn decide(&mut self, world: &World, now: Timestamp) -> Plan {
         if self.next_look.is_none_or(|at| at <= now) {
+            // We slept, and so perhaps did whoever should have been heard: that is no node's silence.
+            if self.next_look.is_some_and(|at| at + self.timers.monitor_period < now) {
+                self.pulses.values_mut().for_each(|pulse| pulse.heard = now);
+            }
             self.next_look = Some(now + self.timers.monitor_period);
             self.look_at_all(world, now);
         }

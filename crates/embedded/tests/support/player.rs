@@ -13,7 +13,7 @@ use serde_json::{Value, json};
 use super::transcript::{Step, Transcript};
 
 /// Nothing that is compared takes the real server this long.
-const PATIENCE: Duration = Duration::from_secs(30);
+const PATIENCE: Duration = Duration::from_secs(180);
 
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
 pub(crate) enum Side {

@@ -14,6 +14,7 @@ use kube::{
 use salvor_embedded::{Cluster, Settings};
 use salvor_operator::Notice;
 use salvor_page::{Page, ServeOptions, Wish};
+use salvor_testkit::wait;
 use serde_json::{Value, json};
 use tokio::{net::TcpListener, sync::mpsc};
 
@@ -56,7 +57,7 @@ impl Stage {
     }
 
     pub(crate) async fn wish(&mut self) -> Wish {
-        self.wishes.recv().await.unwrap()
+        wait::patience().until(self.wishes.recv()).await.flatten().unwrap()
     }
 
     pub(crate) fn notice(&self, notice: Notice) {

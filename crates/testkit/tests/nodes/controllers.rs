@@ -95,7 +95,7 @@ async fn a_template_is_rolled_out_as_kubectl_sees_it(site: Site) {
     let before = three_replicas(&arena).await;
     let kubectl = arena.kubectl();
     kubectl.run(&["set", "image", "deployment/web", "main=work:2"]).await.unwrap();
-    let said = kubectl.run(&["rollout", "status", "deployment/web", "--timeout=60s"]).await.unwrap();
+    let said = kubectl.run(&["rollout", "status", "deployment/web", "--timeout=180s"]).await.unwrap();
     assert!(said.contains("successfully rolled out"), "{said}");
     let pods: Api<Pod> = Api::default_namespaced(arena.client());
     let after = wait::for_list(&pods, &of_app("web"), "only the new pods are left", |all| {
@@ -106,7 +106,7 @@ async fn a_template_is_rolled_out_as_kubectl_sees_it(site: Site) {
     assert!(after.iter().all(|p| image(p) == "work:2"), "{after:?}");
     assert!(after.iter().all(|p| before.iter().all(|b| b.uid() != p.uid())));
     kubectl.run(&["rollout", "undo", "deployment/web"]).await.unwrap();
-    kubectl.run(&["rollout", "status", "deployment/web", "--timeout=60s"]).await.unwrap();
+    kubectl.run(&["rollout", "status", "deployment/web", "--timeout=180s"]).await.unwrap();
     let sets = kubectl.run(&["get", "replicasets", "-o", "jsonpath={.items[*].metadata.annotations}"]).await;
     let sets = sets.unwrap();
     assert!(sets.contains("\"deployment.kubernetes.io/revision\":\"3\""), "{sets}");

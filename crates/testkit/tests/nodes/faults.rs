@@ -209,7 +209,8 @@ async fn a_returning_kubelet_refuses_what_does_not_tolerate_its_taints(site: Sit
     assert_eq!(status.reason.as_deref(), Some("TaintToleration"));
     let kept = pods.get("tolerant").await.unwrap();
     assert_eq!(phase(&kept), "Running");
-    let late = pod("late", &bound(PodShape::new()));
+    let mut late = pod("late", &bound(PodShape::new()));
+    late.metadata.finalizers = Some(vec!["test.salvor.dev/hold".to_owned()]);
     pods.create(&PostParams::default(), &late).await.unwrap();
     wait::for_object(&pods, "late", "a new pod is refused as well", |p| phase(p) == "Failed").await;
 }
@@ -293,8 +294,12 @@ async fn an_unknown_node_is_named_and_a_second_one_of_the_same_name_refused(site
 
 #[tokio::test]
 async fn when_the_api_server_crashes_and_comes_back_the_nodes_go_on() {
-    let plane =
-        ControlPlane::builder().with(Part::ControllerManager).with(Part::Scheduler).start().await.unwrap();
+    // However long the outage is, no node is given up for it.
+    let plane = ControlPlane::builder()
+        .with(Part::ControllerManager)
+        .flag(Part::ControllerManager, "--node-monitor-grace-period=10m")
+        .with(Part::Scheduler);
+    let plane = plane.start().await.unwrap();
     let arena = plane.arena("outage").await;
     let fleet = arena.fleet(2).await;
     let deployments: Api<k8s_openapi::api::apps::v1::Deployment> = Api::default_namespaced(arena.client());

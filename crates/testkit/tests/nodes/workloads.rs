@@ -215,7 +215,7 @@ async fn a_drain_by_kubectl_obeys_the_disruption_budget(site: Site) {
     assert!(!too_few(&watched));
     let kubectl = arena.kubectl();
     kubectl
-        .run(&["drain", &drained, "--ignore-daemonsets", "--timeout=80s", "--pod-selector=app=web"])
+        .run(&["drain", &drained, "--ignore-daemonsets", "--timeout=180s", "--pod-selector=app=web"])
         .await
         .unwrap();
     let on_node = ListParams::default().fields(&format!("spec.nodeName={drained}"));

@@ -118,6 +118,18 @@ fn a_silent_node_is_unknown_then_tainted_and_a_node_that_renews_is_not() {
 }
 
 #[test]
+fn a_look_that_is_late_itself_finds_no_node_silent() {
+    let mut stage = Stage::of(&[("a", 3)]);
+    let alive = ["a-0", "a-1"];
+    stage.pass(10, &["a-0", "a-1", "a-2"]);
+    // The machine was suspended.
+    stage.now += SignedDuration::from_hours(1);
+    assert_eq!(stage.pass(50, &alive), []);
+    let errands = stage.pass(6, &alive);
+    assert_eq!(stage.obey(errands), ["a-2: Unknown"]);
+}
+
+#[test]
 fn a_node_that_is_ready_again_loses_its_taints_and_keeps_those_of_others() {
     let mut stage = Stage::of(&[("a", 2)]);
     stage.pass(1, &["a-0", "a-1"]);
