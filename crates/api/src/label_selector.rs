@@ -4,6 +4,8 @@ use std::collections::BTreeMap;
 
 use serde::{Deserialize, Serialize};
 
+use crate::labels::Labels;
+
 /// Chooses objects by their labels; all requirements must hold.
 ///
 /// An empty selector matches everything, as in Kubernetes. Where that would be dangerous the configuration refuses it.
@@ -68,8 +70,8 @@ pub struct SelectorDefect {
 
 impl LabelSelector {
     /// Whether the labels fulfil every requirement.
-    pub fn matches(&self, labels: &BTreeMap<String, String>) -> bool {
-        self.match_labels.iter().all(|(key, value)| labels.get(key) == Some(value))
+    pub fn matches(&self, labels: &Labels) -> bool {
+        self.match_labels.iter().all(|(key, value)| labels.get(key) == Some(value.as_str()))
             && self.match_expressions.iter().all(|requirement| requirement.matches(labels))
     }
 
@@ -125,9 +127,9 @@ impl LabelSelector {
 }
 
 impl Requirement {
-    fn matches(&self, labels: &BTreeMap<String, String>) -> bool {
+    fn matches(&self, labels: &Labels) -> bool {
         let value = labels.get(&self.key);
-        let listed = || value.is_some_and(|value| self.values.contains(value));
+        let listed = || value.is_some_and(|value| self.values.iter().any(|listed| listed == value));
         match self.operator {
             Operator::In => listed(),
             Operator::NotIn => !listed(),
@@ -186,8 +188,12 @@ fn is_dns_subdomain(text: &str) -> bool {
 mod tests {
     use super::*;
 
-    fn labels(pairs: &[(&str, &str)]) -> BTreeMap<String, String> {
+    fn pairs(pairs: &[(&str, &str)]) -> BTreeMap<String, String> {
         pairs.iter().map(|(key, value)| (key.to_string(), value.to_string())).collect()
+    }
+
+    fn labels(pairs: &[(&str, &str)]) -> Labels {
+        pairs.iter().copied().collect()
     }
 
     fn requirement(key: &str, operator: Operator, values: &[&str]) -> LabelSelector {
@@ -203,7 +209,7 @@ mod tests {
         let a1 = labels(&[("a", "1")]);
         let a2 = labels(&[("a", "2"), ("b", "x")]);
         let none = labels(&[]);
-        let exact = LabelSelector { match_labels: a1.clone(), ..LabelSelector::default() };
+        let exact = LabelSelector { match_labels: pairs(&[("a", "1")]), ..LabelSelector::default() };
         let cases = [
             (exact, [true, false, false]),
             (requirement("a", Operator::In, &["1", "3"]), [true, false, false]),
@@ -216,7 +222,7 @@ mod tests {
             assert_eq!([&a1, &a2, &none].map(|labels| selector.matches(labels)), expected, "{selector:?}");
         }
         let mut both = requirement("a", Operator::Exists, &[]);
-        both.match_labels = labels(&[("b", "x")]);
+        both.match_labels = pairs(&[("b", "x")]);
         assert!(both.matches(&a2) && !both.matches(&a1));
     }
 
@@ -249,7 +255,7 @@ mod tests {
     #[test]
     fn every_defect_is_named_with_its_place() {
         let mut selector = requirement("-", Operator::In, &[]);
-        selector.match_labels = labels(&[("ok", "not ok")]);
+        selector.match_labels = pairs(&[("ok", "not ok")]);
         selector.match_expressions.extend(requirement("ok", Operator::Exists, &["x"]).match_expressions);
         selector
             .match_expressions

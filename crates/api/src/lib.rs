@@ -9,9 +9,11 @@ mod feature_gates;
 mod fuzz;
 mod go_duration;
 mod label_selector;
+mod labels;
 pub mod names;
 
 pub use controllers::{Controller, ControllerList, UnknownController};
 pub use feature_gates::{FeatureGates, Gate, ParseFeatureGatesError, Stage};
 pub use go_duration::{GoDuration, ParseGoDurationError};
 pub use label_selector::{LabelSelector, Operator, Requirement, SelectorDefect, SelectorField};
+pub use labels::Labels;

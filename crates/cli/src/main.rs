@@ -20,6 +20,11 @@ use std::process::ExitCode;
 
 use clap::Parser;
 
+/// A storm is thousands of objects that come, are read and go, on two threads. The C library's allocator keeps what it
+/// had once, a third more in all, and takes a tenth more CPU; that of musl, in the image, is slower still.
+#[global_allocator]
+static ALLOCATOR: mimalloc::MiMalloc = mimalloc::MiMalloc;
+
 fn main() -> ExitCode {
     cli::Cli::parse().execute().unwrap_or_else(|error| {
         output::complain(&error);

@@ -1,11 +1,14 @@
 //! The client: kube's own stack, with no retries behind our back, and an eye on the server's clock.
 
-use std::task::{Context, Poll};
+use std::{
+    sync::{Arc, Mutex, PoisonError},
+    task::{Context, Poll},
+};
 
 use bytes::Bytes;
 use futures::{FutureExt, future::BoxFuture};
-use http::{Request, Response, header::DATE};
-use jiff::fmt::rfc2822;
+use http::{HeaderValue, Request, Response, header::DATE};
+use jiff::{Timestamp, fmt::rfc2822};
 use kube::{
     Client,
     client::{Body, ClientBuilder},
@@ -40,7 +43,7 @@ impl<S> Layer<S> for ObserveDate {
     type Service = Observed<S>;
 
     fn layer(&self, inner: S) -> Observed<S> {
-        Observed { inner, time: self.0.clone() }
+        Observed { inner, time: self.0.clone(), last: Arc::default() }
     }
 }
 
@@ -48,6 +51,21 @@ impl<S> Layer<S> for ObserveDate {
 struct Observed<S> {
     inner: S,
     time: Time,
+    /// The last date, as it was written and as it was read: in a storm hundreds of answers have the same.
+    last: Arc<Mutex<Option<(HeaderValue, Timestamp)>>>,
+}
+
+/// Reads a date, or remembers how it was read.
+fn read_date(date: &HeaderValue, last: &Mutex<Option<(HeaderValue, Timestamp)>>) -> Option<Timestamp> {
+    let mut last = last.lock().unwrap_or_else(PoisonError::into_inner);
+    if let Some((text, read)) = &*last
+        && text == date
+    {
+        return Some(*read);
+    }
+    let read = rfc2822::parse(date.to_str().ok()?).ok()?.timestamp();
+    *last = Some((date.clone(), read));
+    Some(read)
 }
 
 impl<S, B, R> Service<Request<B>> for Observed<S>
@@ -66,14 +84,13 @@ where
     }
 
     fn call(&mut self, request: Request<B>) -> Self::Future {
-        let time = self.time.clone();
+        let (time, last) = (self.time.clone(), self.last.clone());
         let sent = time.local();
         let answer = self.inner.call(request);
         async move {
             let answer = answer.await?;
-            let date = answer.headers().get(DATE).and_then(|d| d.to_str().ok());
-            if let Some(date) = date.and_then(|d| rfc2822::parse(d).ok()) {
-                time.learn(sent, time.local(), date.timestamp());
+            if let Some(date) = answer.headers().get(DATE).and_then(|date| read_date(date, &last)) {
+                time.learn(sent, time.local(), date);
             }
             Ok(answer)
         }

@@ -2,13 +2,12 @@
 //! counted, and never repeated behind anybody's back.
 
 use std::{
-    sync::{
-        Arc, Mutex, PoisonError,
-        atomic::{AtomicUsize, Ordering},
-    },
+    collections::VecDeque,
+    sync::{Arc, Mutex, MutexGuard, PoisonError},
     time::Duration,
 };
 
+use bytes::Bytes;
 use http::{
     Method, Request,
     header::{ACCEPT, CONTENT_TYPE, RETRY_AFTER},
@@ -21,6 +20,7 @@ use salvor_recovery::{
     action::{EventNote, JobRef, NodeCondition, NodeRef, PodRef, Subject, Taint},
     eviction::{Claim, Progress},
 };
+use serde::Serialize;
 use serde_json::{Value, json};
 use tokio::{sync::Semaphore, time::Instant};
 
@@ -114,6 +114,14 @@ pub(crate) enum Written {
 #[derive(Clone)]
 pub(crate) struct Executor(Arc<Inner>);
 
+/// Events that are told in passing.
+#[derive(Default)]
+struct Mentions {
+    waiting: VecDeque<EventNote>,
+    /// Tasks that tell them, one after the other.
+    tellers: usize,
+}
+
 struct Inner {
     client: Client,
     time: Time,
@@ -121,8 +129,7 @@ struct Inner {
     metrics: Metrics,
     instance: String,
     permits: Semaphore,
-    mentions: Semaphore,
-    waiting_mentions: AtomicUsize,
+    mentions: Mutex<Mentions>,
     quiet_until: Mutex<Option<Instant>>,
     crash: CrashPoint,
 }
@@ -144,8 +151,7 @@ impl Executor {
             metrics,
             instance,
             permits: Semaphore::new(permits),
-            mentions: Semaphore::new(MENTIONS_AT_ONCE),
-            waiting_mentions: AtomicUsize::new(0),
+            mentions: Mutex::default(),
             quiet_until: Mutex::default(),
             crash: CrashPoint::from_environment(),
         }))
@@ -187,52 +193,64 @@ impl Executor {
 
     /// Records an event, some time soon, if it can be.
     pub(crate) fn mention(&self, note: EventNote) {
-        let this = self.clone();
-        if this.0.waiting_mentions.fetch_add(1, Ordering::Relaxed) >= MOST_MENTIONS {
-            this.0.waiting_mentions.fetch_sub(1, Ordering::Relaxed);
-            return tracing::debug!(event = note.name, "more events than can be recorded: left out");
+        {
+            let mut mentions = self.mentions();
+            if mentions.waiting.len() >= MOST_MENTIONS {
+                return tracing::debug!(event = note.name, "more events than can be recorded: left out");
+            }
+            mentions.waiting.push_back(note);
+            if mentions.tellers >= MENTIONS_AT_ONCE {
+                return;
+            }
+            mentions.tellers += 1;
         }
+        let this = self.clone();
         tokio::spawn(async move {
-            let told = match this.0.mentions.acquire().await {
-                Ok(_permit) => this.perform(&Action::EmitEvent(note)).await,
-                Err(_) => Err(Failure::NotLeading),
-            };
-            this.0.waiting_mentions.fetch_sub(1, Ordering::Relaxed);
-            if let Err(failure) = told {
-                tracing::debug!(%failure, "an event could not be recorded");
+            while let Some(note) = this.next_mention() {
+                if let Err(failure) = this.perform(&Action::EmitEvent(note)).await {
+                    tracing::debug!(%failure, "an event could not be recorded");
+                }
             }
         });
     }
 
-    fn quiet(&self) -> std::sync::MutexGuard<'_, Option<Instant>> {
+    /// The next event to be told by a teller, which goes if there is none.
+    fn next_mention(&self) -> Option<EventNote> {
+        let mut mentions = self.mentions();
+        let next = mentions.waiting.pop_front();
+        if next.is_none() {
+            mentions.tellers -= 1;
+            mentions.waiting.shrink_to_fit();
+        }
+        next
+    }
+
+    fn mentions(&self) -> MutexGuard<'_, Mentions> {
+        self.0.mentions.lock().unwrap_or_else(PoisonError::into_inner)
+    }
+
+    fn quiet(&self) -> MutexGuard<'_, Option<Instant>> {
         self.0.quiet_until.lock().unwrap_or_else(PoisonError::into_inner)
     }
 
     async fn write(&self, action: &Action) -> Result<Written, Failure> {
         match action {
             Action::PatchPodStatus { pod, resource_version, phase, conditions } => {
-                let conditions: Vec<Value> = conditions
-                    .iter()
-                    .map(|c| {
-                        json!({
-                            "type": c.kind,
-                            "status": "True",
-                            "reason": c.reason,
-                            "message": c.message,
-                            "lastTransitionTime": c.last_transition_time,
-                        })
-                    })
-                    .collect();
-                let mut status = json!({ "conditions": conditions });
-                if let Some(phase) = phase {
-                    status["phase"] = phase.as_str().into();
-                }
+                let conditions = conditions.iter().map(|c| TrueCondition {
+                    kind: c.kind,
+                    status: "True",
+                    reason: c.reason,
+                    message: &c.message,
+                    last_transition_time: c.last_transition_time,
+                });
+                let status =
+                    PodStatus { conditions: conditions.collect(), phase: phase.map(|phase| phase.as_str()) };
                 // Strategic: conditions are merged by their type, so those of others stay without being read.
-                let guard = json!({ "uid": pod.uid, "resourceVersion": resource_version });
-                let body = json!({ "metadata": guard, "status": status });
+                let body =
+                    Guarded { metadata: Guard::judged(&pod.uid, resource_version), status: Some(status) };
                 let path = format!("{}/status", pod_path(pod));
                 // Its answer spares the read before the delete that follows.
-                self.patch(&path, STRATEGIC, &body, "pods/status").await
+                self.patch(&path, STRATEGIC, json_of(&body)?, "pods/status").await
             }
             Action::EmitEvent(note) => self.emit(note).await,
             Action::ForceDeletePod { pod } => {
@@ -244,7 +262,15 @@ impl Executor {
                 let path = pod_path(pod);
                 // It may take its time, and until then it is not gone: what it is now must be known.
                 gone_is_fine(
-                    self.send(Method::DELETE, &path, "application/json", &options, "delete", "pods").await,
+                    self.send(
+                        Method::DELETE,
+                        &path,
+                        "application/json",
+                        json_of(&options)?,
+                        "delete",
+                        "pods",
+                    )
+                    .await,
                 )
             }
             Action::DeleteJob { job } => {
@@ -254,17 +280,16 @@ impl Executor {
             }
             Action::CreatePod { job, name, body, .. } => self.create_pod(job, name, body).await,
             Action::PatchJobStatus { job, resource_version, status } => {
-                let guard = json!({ "uid": job.uid, "resourceVersion": resource_version });
-                let body = json!({ "metadata": guard, "status": status });
+                let body =
+                    Guarded { metadata: Guard::judged(&job.uid, resource_version), status: Some(status) };
                 let path = format!("{}/status", job_path(job));
                 // Not strategic: the whole status was judged, and what is null in it must go.
-                self.patch(&path, "application/merge-patch+json", &body, "jobs/status").await
+                self.patch(&path, "application/merge-patch+json", json_of(&body)?, "jobs/status").await
             }
             Action::RemoveFinalizer { pod, finalizer, .. } => {
-                let body = json!({
-                    "metadata": { "uid": pod.uid, "$deleteFromPrimitiveList/finalizers": [finalizer] },
-                });
-                gone_is_fine(self.patch(&pod_path(pod), STRATEGIC, &body, "pods").await)
+                let metadata = Guard { without_finalizers: Some([finalizer]), ..Guard::of(&pod.uid) };
+                let body = Guarded { metadata, status: None::<()> };
+                gone_is_fine(self.patch(&pod_path(pod), STRATEGIC, json_of(&body)?, "pods").await)
             }
             Action::AdoptPod { pod, resource_version, job, finalizer } => {
                 let body = json!({
@@ -282,7 +307,7 @@ impl Executor {
                         }],
                     },
                 });
-                gone_is_fine(self.patch(&pod_path(pod), STRATEGIC, &body, "pods").await)
+                gone_is_fine(self.patch(&pod_path(pod), STRATEGIC, json_of(&body)?, "pods").await)
             }
             Action::ReleasePod { pod, job, finalizer } => {
                 let body = json!({
@@ -292,7 +317,7 @@ impl Executor {
                         "ownerReferences": [{ "$patch": "delete", "uid": job.uid }],
                     },
                 });
-                gone_is_fine(self.patch(&pod_path(pod), STRATEGIC, &body, "pods").await)
+                gone_is_fine(self.patch(&pod_path(pod), STRATEGIC, json_of(&body)?, "pods").await)
             }
             // Taken apart, or told in passing, before it comes to single writes.
             Action::AtOnce(_) | Action::Mention(_) => Ok(Written::Nothing),
@@ -346,13 +371,16 @@ impl Executor {
 
     async fn delete(&self, path: &str, options: &Value, resource: &'static str) -> Result<Written, Failure> {
         let kind = "application/json";
-        gone_is_fine(self.send_unread(Method::DELETE, path, kind, options, "delete", resource).await)
+        gone_is_fine(
+            self.send_unread(Method::DELETE, path, kind, json_of(options)?, "delete", resource).await,
+        )
     }
 
     /// Creates a pod. If there is one of that name, it is the answer: ours, if the request was made before, or another's.
-    async fn create_pod(&self, job: &JobRef, name: &str, body: &Value) -> Result<Written, Failure> {
+    async fn create_pod(&self, job: &JobRef, name: &str, body: &str) -> Result<Written, Failure> {
         let pods = format!("/api/v1/namespaces/{}/pods", job.namespace);
         let path = format!("{pods}?fieldManager={FIELD_MANAGER}");
+        let body = body.as_bytes().to_vec();
         let created = self.send(Method::POST, &path, "application/json", body, "create", "pods").await;
         match created {
             Err(Failure::Stale) => {
@@ -385,7 +413,7 @@ impl Executor {
             "metadata": { "uid": node.uid, "resourceVersion": judged, "annotations": { mark: value } },
             "spec": { "taints": taints },
         });
-        self.patch(&path, "application/merge-patch+json", &body, "nodes").await
+        self.patch(&path, "application/merge-patch+json", json_of(&body)?, "nodes").await
     }
 
     /// A node's annotations can be written with its status.
@@ -403,7 +431,7 @@ impl Executor {
         let body = json!({ "metadata": metadata, "status": status });
         let path = format!("/api/v1/nodes/{}/status", node.name);
         // Strategic: conditions are merged by their type; the list of volumes is replaced whole.
-        self.patch(&path, STRATEGIC, &body, "nodes/status").await
+        self.patch(&path, STRATEGIC, json_of(&body)?, "nodes/status").await
     }
 
     /// The PersistentVolumes behind claims, and how a node calls them. A claim that is not bound has none.
@@ -435,26 +463,25 @@ impl Executor {
 
     async fn emit(&self, note: &EventNote) -> Result<Written, Failure> {
         let namespace = note.regarding.event_namespace();
-        let mut text = note.message.clone();
-        if text.len() > LONGEST_NOTE {
-            let end = (0..=LONGEST_NOTE).rev().find(|i| text.is_char_boundary(*i)).unwrap_or(0);
-            text.truncate(end);
-        }
-        let event = json!({
-            "apiVersion": "events.k8s.io/v1",
-            "kind": "Event",
-            "metadata": { "name": note.name, "namespace": namespace },
-            "eventTime": micro_time(self.0.time.local()),
-            "type": format!("{:?}", note.kind),
-            "reason": note.reason,
-            "action": note.action,
-            "note": text,
-            "regarding": regarding(&note.regarding),
-            "reportingController": note.reporting_controller,
-            "reportingInstance": self.0.instance,
-        });
+        let text = &note.message[..note.message.floor_char_boundary(LONGEST_NOTE)];
+        let event = Event {
+            api_version: "events.k8s.io/v1",
+            kind: "Event",
+            metadata: EventMetadata { name: &note.name, namespace },
+            event_time: micro_time(self.0.time.local()),
+            type_: format!("{:?}", note.kind),
+            reason: note.reason,
+            action: note.action,
+            note: text,
+            regarding: regarding(&note.regarding),
+            reporting_controller: note.reporting_controller,
+            reporting_instance: &self.0.instance,
+        };
         let path = format!("/apis/events.k8s.io/v1/namespaces/{namespace}/events");
-        match self.send_unread(Method::POST, &path, "application/json", &event, "create", EVENTS).await {
+        match self
+            .send_unread(Method::POST, &path, "application/json", json_of(&event)?, "create", EVENTS)
+            .await
+        {
             // The event has a name of its own: there already, it was told already.
             Err(Failure::Stale) => Ok(Written::Nothing),
             // A namespace that is going away takes no events, and nobody will read them there.
@@ -469,7 +496,7 @@ impl Executor {
         &self,
         path: &str,
         kind: &str,
-        body: &Value,
+        body: Vec<u8>,
         resource: &'static str,
     ) -> Result<Written, Failure> {
         let path = format!("{path}?fieldManager={FIELD_MANAGER}");
@@ -481,12 +508,13 @@ impl Executor {
         method: Method,
         path: &str,
         kind: &str,
-        body: &Value,
+        body: Vec<u8>,
         verb: &'static str,
         resource: &'static str,
     ) -> Result<Written, Failure> {
         let request = request(method, path, kind, "application/json", body)?;
-        self.answer(request, verb, resource).await.map(Written::Object)
+        let answer = self.answer(request, verb, resource).await?;
+        Ok(Written::Object(text_of(answer)))
     }
 
     async fn send_unread(
@@ -494,7 +522,7 @@ impl Executor {
         method: Method,
         path: &str,
         kind: &str,
-        body: &Value,
+        body: Vec<u8>,
         verb: &'static str,
         resource: &'static str,
     ) -> Result<Written, Failure> {
@@ -507,7 +535,7 @@ impl Executor {
         request: Request<Vec<u8>>,
         verb: &'static str,
         resource: &'static str,
-    ) -> Result<String, Failure> {
+    ) -> Result<Bytes, Failure> {
         let creates = request.method() == Method::POST;
         // Asked again at the last moment: a process may sleep between any two instructions.
         if !self.0.leadership.leads() {
@@ -517,10 +545,10 @@ impl Executor {
         let code = answer.status();
         let retry_after = answer.headers().get(RETRY_AFTER).and_then(|v| v.to_str().ok()?.parse().ok());
         let body = answer.into_body().collect_bytes().await.map_err(Failure::Api)?;
-        let text = String::from_utf8_lossy(&body).into_owned();
         if code.is_success() {
-            return Ok(text);
+            return Ok(body);
         }
+        let text = text_of(body);
         let status: Status = serde_json::from_str(&text)
             .unwrap_or_else(|_| Status::failure(text.trim(), "").with_code(code.as_u16()));
         Err(match code.as_u16() {
@@ -540,14 +568,125 @@ impl Executor {
     }
 }
 
+// ---- bodies that are sent by the thousand, without a tree of values in between ----
+
+/// Changes an object, if it is still the one that was judged.
+#[derive(Serialize)]
+struct Guarded<'a, S> {
+    metadata: Guard<'a>,
+    #[serde(skip_serializing_if = "Option::is_none")]
+    status: Option<S>,
+}
+
+#[derive(Serialize)]
+#[serde(rename_all = "camelCase")]
+struct Guard<'a> {
+    uid: &'a str,
+    #[serde(skip_serializing_if = "Option::is_none")]
+    resource_version: Option<&'a str>,
+    #[serde(rename = "$deleteFromPrimitiveList/finalizers", skip_serializing_if = "Option::is_none")]
+    without_finalizers: Option<[&'a str; 1]>,
+}
+
+impl<'a> Guard<'a> {
+    fn of(uid: &'a str) -> Self {
+        Self { uid, resource_version: None, without_finalizers: None }
+    }
+
+    fn judged(uid: &'a str, resource_version: &'a str) -> Self {
+        Self { resource_version: Some(resource_version), ..Self::of(uid) }
+    }
+}
+
+#[derive(Serialize)]
+struct PodStatus<'a> {
+    conditions: Vec<TrueCondition<'a>>,
+    #[serde(skip_serializing_if = "Option::is_none")]
+    phase: Option<&'a str>,
+}
+
+#[derive(Serialize)]
+#[serde(rename_all = "camelCase")]
+struct TrueCondition<'a> {
+    #[serde(rename = "type")]
+    kind: &'a str,
+    status: &'a str,
+    reason: &'a str,
+    message: &'a str,
+    last_transition_time: Timestamp,
+}
+
+#[derive(Serialize)]
+#[serde(rename_all = "camelCase")]
+struct Event<'a> {
+    api_version: &'a str,
+    kind: &'a str,
+    metadata: EventMetadata<'a>,
+    event_time: String,
+    #[serde(rename = "type")]
+    type_: String,
+    reason: &'a str,
+    action: &'a str,
+    note: &'a str,
+    regarding: Regarding<'a>,
+    reporting_controller: &'a str,
+    reporting_instance: &'a str,
+}
+
+#[derive(Serialize)]
+struct EventMetadata<'a> {
+    name: &'a str,
+    namespace: &'a str,
+}
+
+#[derive(Serialize)]
+#[serde(rename_all = "camelCase")]
+struct Regarding<'a> {
+    api_version: &'a str,
+    kind: &'a str,
+    #[serde(skip_serializing_if = "Option::is_none")]
+    namespace: Option<&'a str>,
+    name: &'a str,
+    #[serde(skip_serializing_if = "Option::is_none")]
+    uid: Option<&'a str>,
+}
+
+fn regarding(subject: &Subject) -> Regarding<'_> {
+    let (api_version, kind, namespace, name, uid) = match subject {
+        Subject::Pod(pod) => ("v1", "Pod", Some(&pod.namespace), &pod.name, Some(&pod.uid)),
+        Subject::Job(job) => ("batch/v1", "Job", Some(&job.namespace), &job.name, Some(&job.uid)),
+        Subject::Lease { namespace, name } => {
+            ("coordination.k8s.io/v1", "Lease", Some(namespace), name, None)
+        }
+        // Kubernetes' own controllers give a node's name as its UID here, and `kubectl describe node` looks for that.
+        Subject::Node(node) => ("v1", "Node", None, &node.name, Some(&node.name)),
+    };
+    Regarding {
+        api_version,
+        kind,
+        namespace: namespace.map(String::as_str),
+        name,
+        uid: uid.map(String::as_str),
+    }
+}
+
+fn json_of(body: &impl Serialize) -> Result<Vec<u8>, Failure> {
+    serde_json::to_vec(body).map_err(|e| Failure::Api(kube::Error::SerdeError(e)))
+}
+
+/// An answer as text; it is only copied if it must be mended.
+fn text_of(answer: Bytes) -> String {
+    String::from_utf8(answer.into())
+        .unwrap_or_else(|error| String::from_utf8_lossy(error.as_bytes()).into_owned())
+}
+
 fn request(
     method: Method,
     path: &str,
     kind: &str,
     accept: &str,
-    body: &Value,
+    body: Vec<u8>,
 ) -> Result<Request<Vec<u8>>, Failure> {
-    let body = serde_json::to_vec(body).map_err(|e| Failure::Api(kube::Error::SerdeError(e)))?;
     let request = Request::builder().method(method).uri(path);
     let request = request.header(CONTENT_TYPE, kind).header(ACCEPT, accept).body(body);
     request.map_err(|e| Failure::Api(kube::Error::HttpError(e)))
@@ -600,24 +739,6 @@ fn text(value: &Value) -> Option<String> {
 
 fn is(taint: &Value, wanted: &Taint) -> bool {
     taint["key"] == wanted.key.as_str() && taint["effect"] == wanted.effect.as_str()
-}
-
-fn regarding(subject: &Subject) -> Value {
-    match subject {
-        Subject::Pod(pod) => json!({
-            "apiVersion": "v1", "kind": "Pod", "namespace": pod.namespace, "name": pod.name, "uid": pod.uid,
-        }),
-        Subject::Job(job) => json!({
-            "apiVersion": "batch/v1", "kind": "Job", "namespace": job.namespace, "name": job.name, "uid": job.uid,
-        }),
-        Subject::Lease { namespace, name } => json!({
-            "apiVersion": "coordination.k8s.io/v1", "kind": "Lease", "namespace": namespace, "name": name,
-        }),
-        // Kubernetes' own controllers give a node's name as its UID here, and `kubectl describe node` looks for that.
-        Subject::Node(node) => {
-            json!({ "apiVersion": "v1", "kind": "Node", "name": node.name, "uid": node.name })
-        }
-    }
 }
 
 fn micro_time(at: Timestamp) -> String {

@@ -1,24 +1,23 @@
 //! The writes that recoveries ask for, as data. Each names exactly the object that was judged.
 
-use std::fmt;
+use std::{fmt, sync::Arc};
 
 use jiff::Timestamp;
 use serde::Serialize;
-use serde_json::Value;
 
 use crate::eviction::{Claim, Progress};
 use crate::job::JobStatus;
 
 /// A pod, and no other pod of the same name.
-#[derive(Clone, Debug, PartialEq, Eq, Hash, Serialize)]
+#[derive(Clone, Debug, PartialEq, Eq, Hash, PartialOrd, Ord, Serialize)]
 #[serde(rename_all = "camelCase")]
 pub struct PodRef {
+    /// Its UID; first, because it alone tells any two apart.
+    pub uid: String,
     /// Its namespace.
     pub namespace: String,
     /// Its name.
     pub name: String,
-    /// Its UID.
-    pub uid: String,
 }
 
 impl fmt::Display for PodRef {
@@ -47,12 +46,12 @@ impl fmt::Display for NodeRef {
 #[derive(Clone, Debug, PartialEq, Eq, Hash, PartialOrd, Ord, Serialize)]
 #[serde(rename_all = "camelCase")]
 pub struct JobRef {
+    /// Its UID; first, because it alone tells any two apart.
+    pub uid: String,
     /// Its namespace.
     pub namespace: String,
     /// Its name.
     pub name: String,
-    /// Its UID.
-    pub uid: String,
 }
 
 impl fmt::Display for JobRef {
@@ -70,7 +69,7 @@ pub enum Subject {
     /// A node.
     Node(NodeRef),
     /// A Job.
-    Job(JobRef),
+    Job(Arc<JobRef>),
     /// The Lease that Salvor's replicas share: Salvor itself.
     Lease {
         /// Its namespace.
@@ -310,19 +309,19 @@ pub enum Action {
     /// Creates a pod of a Job. Its name is chosen so that a repeated request is refused.
     CreatePod {
         /// The Job.
-        job: JobRef,
+        job: Arc<JobRef>,
         /// The pod's name.
         name: String,
-        /// The pod.
+        /// The pod, as JSON.
         #[serde(skip)]
-        body: Value,
+        body: String,
         /// Why it is needed.
         reason: CreationReason,
     },
     /// Replaces a Job's status, if the Job is still exactly as it was judged.
     PatchJobStatus {
         /// The Job.
-        job: JobRef,
+        job: Arc<JobRef>,
         /// The state that was judged.
         resource_version: String,
         /// The new status, whole.
@@ -349,7 +348,7 @@ pub enum Action {
         /// The state that was judged.
         resource_version: String,
         /// The Job.
-        job: JobRef,
+        job: Arc<JobRef>,
         /// The finalizer.
         finalizer: &'static str,
     },
@@ -358,14 +357,14 @@ pub enum Action {
         /// The pod.
         pod: PodRef,
         /// The Job.
-        job: JobRef,
+        job: Arc<JobRef>,
         /// The finalizer.
         finalizer: &'static str,
     },
     /// Deletes a Job and all that it owns, if it still has that UID.
     DeleteJob {
         /// The Job.
-        job: JobRef,
+        job: Arc<JobRef>,
     },
     /// Writes on a node that its eviction has begun, and taints it so that its kubelet refuses pods, if the node is still
     /// exactly as it was judged.

@@ -49,7 +49,7 @@ const LONGEST_PAUSE: Duration = Duration::from_secs(60);
 /// What is judged: a Job that is there or was, or a pod that nobody owns and that still has our finalizer.
 #[derive(Clone, Debug, PartialEq, Eq, PartialOrd, Ord, Hash)]
 pub(crate) enum Subject {
-    Job(JobRef),
+    Job(Arc<JobRef>),
     Pod { namespace: String, name: String, uid: String },
 }
 
@@ -86,49 +86,65 @@ impl SeenJob {
     }
 }
 
-/// Pods in a row, to be judged as a slice, and found by UID.
-#[derive(Debug, Default)]
-struct PodSet {
-    pods: Vec<PodView>,
-    at: BTreeMap<String, usize>,
-}
-
-impl PodSet {
-    fn get(&self, uid: &str) -> Option<&PodView> {
-        self.at.get(uid).map(|at| &self.pods[*at])
-    }
-
-    fn insert(&mut self, pod: PodView) {
-        match self.at.get(&pod.pod.uid) {
-            Some(at) => self.pods[*at] = pod,
-            None => {
-                self.at.insert(pod.pod.uid.clone(), self.pods.len());
-                self.pods.push(pod);
-            }
-        }
-    }
-
-    fn remove(&mut self, uid: &str) -> Option<PodView> {
-        let at = self.at.remove(uid)?;
-        let pod = self.pods.swap_remove(at);
-        if let Some(moved) = self.pods.get(at) {
-            self.at.insert(moved.pod.uid.clone(), at);
-        }
-        Some(pod)
-    }
-
-    fn has_tracked(&self) -> bool {
-        self.pods.iter().any(|pod| pod.tracked)
-    }
-}
-
-/// Where a pod is kept.
+/// With whom a pod is kept. All pods of one home share its text.
 #[derive(Clone, Debug, PartialEq, Eq, PartialOrd, Ord)]
 enum Home {
     /// With its Job.
-    Job(JobRef),
+    Job(Arc<JobRef>),
     /// With all pods of its namespace that nobody controls.
-    Nobody(String),
+    Nobody(Arc<str>),
+}
+
+/// Pods by whom they are kept with, each home's in a row, to be judged as a slice.
+#[derive(Debug, Default)]
+struct Pods {
+    of: BTreeMap<Home, Vec<PodView>>,
+    /// Where each pod is, by UID.
+    places: BTreeMap<String, (Home, usize)>,
+}
+
+impl Pods {
+    fn at(&self, home: &Home) -> &[PodView] {
+        self.of.get(home).map_or(&[], Vec::as_slice)
+    }
+
+    fn get(&self, uid: &str) -> Option<(&Home, &PodView)> {
+        let (home, at) = self.places.get(uid)?;
+        Some((home, self.at(home).get(*at)?))
+    }
+
+    /// Puts a pod where none of this UID is, or in its own place.
+    fn insert(&mut self, home: Home, pod: PodView) {
+        if let Some((known, at)) = self.places.get(&pod.pod.uid)
+            && *known == home
+        {
+            if let Some(place) = self.of.get_mut(known).and_then(|pods| pods.get_mut(*at)) {
+                *place = pod;
+            }
+            return;
+        }
+        let home = self.of.get_key_value(&home).map_or(home, |(shared, _)| shared.clone());
+        let pods = self.of.entry(home.clone()).or_default();
+        self.places.insert(pod.pod.uid.clone(), (home, pods.len()));
+        pods.push(pod);
+    }
+
+    fn remove(&mut self, uid: &str) -> Option<(Home, PodView)> {
+        let (home, at) = self.places.remove(uid)?;
+        let pods = self.of.get_mut(&home)?;
+        let pod = pods.swap_remove(at);
+        if let Some((_, moved)) = pods.get(at).and_then(|moved| self.places.get_mut(&moved.pod.uid)) {
+            *moved = at;
+        }
+        if pods.is_empty() {
+            self.of.remove(&home);
+        }
+        Some((home, pod))
+    }
+
+    fn has_tracked(&self, home: &Home) -> bool {
+        self.at(home).iter().any(|pod| pod.tracked)
+    }
 }
 
 /// A Job and what is remembered of it.
@@ -137,8 +153,14 @@ struct Known {
     view: JobView,
     memory: Memory,
     refusals: u32,
-    /// The status whose pods and end are in our figures. The view may show our next one before its answer is in.
-    counted: JobStatus,
+    /// The status whose pods and end are in our figures; none when its end is. The view may show our next one before its
+    /// answer is in.
+    counted: Option<Box<JobStatus>>,
+}
+
+/// What of a status our figures may still grow from.
+fn uncounted_yet(status: &JobStatus) -> Option<Box<JobStatus>> {
+    status.finished().is_none().then(|| Box::new(status.clone()))
 }
 
 /// The Jobs that are ours and the pods around them.
@@ -146,7 +168,7 @@ struct Known {
 pub(crate) struct Jobs {
     policy: Arc<JobPolicy>,
     metrics: JobMetrics,
-    jobs: BTreeMap<String, Known>,
+    jobs: BTreeMap<String, Box<Known>>,
     /// Jobs for which another controller is named, to count each once.
     others: BTreeSet<String>,
     /// Whether a list of each is in since we lead. Before that nothing is judged: what is missing may only be unseen.
@@ -154,10 +176,10 @@ pub(crate) struct Jobs {
     pods_listed: bool,
     /// A list counts if so many had been asked for when it was read.
     lists_needed: u64,
-    pods: BTreeMap<Home, PodSet>,
-    homes: BTreeMap<String, Home>,
-    gone: BTreeSet<String>,
-    gone_in_order: VecDeque<String>,
+    pods: Pods,
+    /// Pods that are gone, or of no use to anybody any more.
+    gone: BTreeSet<Arc<str>>,
+    gone_in_order: VecDeque<Arc<str>>,
 }
 
 impl Jobs {
@@ -170,8 +192,7 @@ impl Jobs {
             jobs_listed: false,
             pods_listed: false,
             lists_needed: 0,
-            pods: BTreeMap::new(),
-            homes: BTreeMap::new(),
+            pods: Pods::default(),
             gone: BTreeSet::new(),
             gone_in_order: VecDeque::new(),
         }
@@ -190,8 +211,12 @@ impl Jobs {
     }
 
     /// Takes in a Job unless a later state of it is known.
-    fn take_job(&mut self, view: JobView) -> Option<Subject> {
+    fn take_job(&mut self, mut view: JobView) -> Option<Subject> {
         let uid = view.job.uid.clone();
+        let finished = view.status.finished().is_some();
+        if finished {
+            view.forget_its_work();
+        }
         let subject = Subject::Job(view.job.clone());
         match self.jobs.get_mut(&uid) {
             Some(known) if !is_newer(&view.resource_version, &known.view.resource_version) => return None,
@@ -201,11 +226,22 @@ impl Jobs {
                 for pod in self.pods_of(&view.job) {
                     remember(&mut memory, &view, pod, &self.policy);
                 }
-                let counted = view.status.clone();
-                self.jobs.insert(uid, Known { view, memory, refusals: 0, counted });
+                let counted = uncounted_yet(&view.status);
+                self.jobs.insert(uid, Box::new(Known { view, memory, refusals: 0, counted }));
             }
         }
+        if finished && let Subject::Job(job) = &subject {
+            self.forget_free_pods(job);
+        }
         Some(subject)
+    }
+
+    /// Of a Job that has come to its end, only pods that still have our finalizer matter.
+    fn forget_free_pods(&mut self, job: &Arc<JobRef>) {
+        let free = self.pods_of(job).iter().filter(|pod| !pod.tracked);
+        for uid in free.map(|pod| pod.pod.uid.clone()).collect::<Vec<_>>() {
+            self.pod_is_gone(&uid);
+        }
     }
 
     fn drop_job(&mut self, uid: &str) -> Vec<Subject> {
@@ -213,7 +249,7 @@ impl Jobs {
         let Some(known) = self.jobs.remove(uid) else { return Vec::new() };
         let job = known.view.job;
         // Pods that it might have adopted may have been orphaned with it, and told before its end was.
-        let mut woken = self.tracked_strays(&Home::Nobody(job.namespace.clone()));
+        let mut woken = self.tracked_strays(&Home::Nobody(job.namespace.as_str().into()));
         woken.push(Subject::Job(job));
         woken
     }
@@ -221,22 +257,24 @@ impl Jobs {
     /// Takes in a pod unless a later state of it is known, or its end.
     fn take_pod(&mut self, seen: SeenPod) -> Vec<Subject> {
         let SeenPod { pod, owner } = seen;
-        let uid = pod.pod.uid.clone();
-        if self.gone.contains(&uid) {
+        let uid = pod.pod.uid.as_str();
+        if self.gone.contains(uid) {
             return Vec::new();
         }
         let home = match owner {
             Some(owner) => Home::Job(owner),
-            None => Home::Nobody(pod.pod.namespace.clone()),
+            None => Home::Nobody(pod.pod.namespace.as_str().into()),
         };
         let mut woken = Vec::new();
-        if let Some(before) = self.homes.get(&uid).cloned() {
-            let known = self.pods.get(&before).and_then(|set| set.get(&uid));
-            if known.is_some_and(|known| !is_newer(&pod.resource_version, &known.resource_version)) {
+        let mut was_owed = false;
+        if let Some((before, known)) = self.pods.get(uid) {
+            if !is_newer(&pod.resource_version, &known.resource_version) {
                 return Vec::new();
             }
-            if before != home {
-                woken.extend(self.remove_pod(&uid));
+            was_owed = is_owed(known);
+            if *before != home {
+                woken.extend(self.remove_pod(uid));
+                was_owed = false;
             }
         }
         // Pods of Jobs that are not ours are many. Ours have the finalizer, or come after their Job.
@@ -245,23 +283,26 @@ impl Jobs {
             && !pod.tracked
             && !self.jobs.contains_key(&job.uid)
         {
-            woken.extend(self.remove_pod(&uid));
+            woken.extend(self.remove_pod(uid));
             return woken;
         }
         if let Home::Job(job) = &home
             && let Some(known) = self.jobs.get_mut(&job.uid)
         {
+            if known.view.status.finished().is_some() && !pod.tracked {
+                let uid = uid.to_owned();
+                woken.extend(self.pod_is_gone(&uid));
+                return woken;
+            }
             remember(&mut known.memory, &known.view, &pod, &self.policy);
         }
         woken.extend(self.woken_by(&home, &pod));
-        let was_owed = self.pods.get(&home).and_then(|set| set.get(&uid)).is_some_and(is_owed);
         match (was_owed, is_owed(&pod)) {
             (false, true) => self.metrics.ended_pod_tracked("add"),
             (true, false) => self.metrics.ended_pod_tracked("delete"),
             _ => {}
         }
-        self.homes.insert(uid, home.clone());
-        self.pods.entry(home).or_default().insert(pod);
+        self.pods.insert(home, pod);
         woken
     }
 
@@ -288,18 +329,14 @@ impl Jobs {
 
     /// Whom pods that nobody owns and that still have our finalizer concern.
     fn tracked_strays(&self, home: &Home) -> Vec<Subject> {
-        let pods = self.pods.get(home).into_iter().flat_map(|set| &set.pods);
+        let pods = self.pods.at(home).iter();
         pods.filter(|pod| pod.tracked).flat_map(|pod| self.woken_by(home, pod)).collect()
     }
 
     fn remove_pod(&mut self, uid: &str) -> Option<Subject> {
-        let home = self.homes.remove(uid)?;
-        let set = self.pods.get_mut(&home)?;
-        if is_owed(&set.remove(uid)?) {
+        let (home, pod) = self.pods.remove(uid)?;
+        if is_owed(&pod) {
             self.metrics.ended_pod_tracked("delete");
-        }
-        if set.pods.is_empty() {
-            self.pods.remove(&home);
         }
         match home {
             Home::Job(job) => Some(Subject::Job(job)),
@@ -307,12 +344,11 @@ impl Jobs {
         }
     }
 
-    fn pod_is_gone(&mut self, uid: String) -> Option<Subject> {
+    fn pod_is_gone(&mut self, uid: &str) -> Option<Subject> {
         // Pods that were never ours come and go by the thousand.
-        if !self.homes.contains_key(&uid) {
-            return None;
-        }
-        let woken = self.remove_pod(&uid);
+        self.pods.get(uid)?;
+        let woken = self.remove_pod(uid);
+        let uid: Arc<str> = uid.into();
         if self.gone.insert(uid.clone()) {
             self.gone_in_order.push_back(uid);
         }
@@ -324,18 +360,23 @@ impl Jobs {
         woken
     }
 
-    fn pods_of(&self, job: &JobRef) -> &[PodView] {
-        self.pods.get(&Home::Job(job.clone())).map_or(&[], |set| &set.pods)
+    fn pods_of(&self, job: &Arc<JobRef>) -> &[PodView] {
+        self.pods.at(&Home::Job(job.clone()))
     }
 
     fn strays_in(&self, namespace: &str) -> &[PodView] {
-        self.pods.get(&Home::Nobody(namespace.to_owned())).map_or(&[], |set| &set.pods)
+        self.pods.at(&Home::Nobody(namespace.into()))
+    }
+
+    /// A pod that nobody controls.
+    fn stray(&self, uid: &str) -> Option<&PodView> {
+        self.pods.get(uid).filter(|(home, _)| matches!(home, Home::Nobody(_))).map(|(_, pod)| pod)
     }
 
     fn pod_answered(&mut self, uid: &str, answer: &Written) {
         match answer {
             Written::Nothing => {
-                self.pod_is_gone(uid.to_owned());
+                self.pod_is_gone(uid);
             }
             Written::Object(text) => {
                 if let Ok(seen) = read_pod(text) {
@@ -373,7 +414,7 @@ impl Recovery for Jobs {
         self.pods_listed = false;
         for known in self.jobs.values_mut() {
             // Who led before us has counted it.
-            known.counted.clone_from(&known.view.status);
+            known.counted = uncounted_yet(&known.view.status);
         }
     }
 
@@ -402,36 +443,28 @@ impl Recovery for Jobs {
                 for job in jobs {
                     self.see_job(job);
                 }
-                let known = &self.jobs;
-                let foreign = |home: &Home, set: &PodSet| {
-                    matches!(home, Home::Job(job) if !known.contains_key(&job.uid)) && !set.has_tracked()
+                let foreign = |home: &Home| {
+                    matches!(home, Home::Job(job) if !self.jobs.contains_key(&job.uid))
+                        && !self.pods.has_tracked(home)
                 };
-                let foreign: Vec<String> = self
-                    .pods
-                    .iter()
-                    .filter(|(home, set)| foreign(home, set))
-                    .flat_map(|(_, set)| set.at.keys().cloned())
-                    .collect();
+                let foreign =
+                    self.pods.of.iter().filter(|(home, _)| foreign(home)).flat_map(|(_, pods)| pods);
+                let foreign: Vec<String> = foreign.map(|pod| pod.pod.uid.clone()).collect();
                 for uid in foreign {
                     self.remove_pod(&uid);
                 }
                 self.subjects()
             }
             News::Pod(Change::Applied(pod)) => self.take_pod(pod),
-            News::Pod(Change::Gone(uid)) => self.pod_is_gone(uid).into_iter().collect(),
+            News::Pod(Change::Gone(uid)) => self.pod_is_gone(&uid).into_iter().collect(),
             News::Pod(Change::Reset { all: pods, revision, asked }) => {
                 self.pods_listed |= asked >= self.lists_needed;
                 let present: BTreeSet<&str> = pods.iter().map(|seen| seen.pod.pod.uid.as_str()).collect();
                 // A pod that we made after the list was read is not in it.
-                let since = |uid: &str, home: &Home| {
-                    let known = self.pods.get(home).and_then(|set| set.get(uid));
-                    known.is_some_and(|known| is_newer(&known.resource_version, &revision))
-                };
-                let absent = self
-                    .homes
-                    .iter()
-                    .filter(|(uid, home)| !present.contains(uid.as_str()) && !since(uid, home));
-                let lost: Vec<String> = absent.map(|(uid, _)| uid.clone()).collect();
+                let since = |known: &PodView| is_newer(&known.resource_version, &revision);
+                let known = self.pods.of.values().flatten();
+                let absent = known.filter(|known| !present.contains(known.pod.uid.as_str()) && !since(known));
+                let lost: Vec<String> = absent.map(|known| known.pod.uid.clone()).collect();
                 for uid in lost {
                     self.remove_pod(&uid);
                 }
@@ -450,7 +483,7 @@ impl Recovery for Jobs {
         match subject {
             Subject::Job(job) => {
                 let pods = self.pods_of(job);
-                if let Some(Known { view, memory, .. }) = self.jobs.get(&job.uid) {
+                if let Some(Known { view, memory, .. }) = self.jobs.get(&job.uid).map(Box::as_ref) {
                     return Some(decide(
                         view,
                         pods,
@@ -462,9 +495,8 @@ impl Recovery for Jobs {
                 }
                 pods.iter().any(|pod| pod.tracked).then(|| decide_leftovers(pods, &self.policy))
             }
-            Subject::Pod { namespace, uid, .. } => {
-                let set = self.pods.get(&Home::Nobody(namespace.clone()))?;
-                let pod = set.get(uid).filter(|pod| pod.tracked)?;
+            Subject::Pod { uid, .. } => {
+                let pod = self.stray(uid).filter(|pod| pod.tracked)?;
                 Some(decide_leftovers(std::slice::from_ref(pod), &self.policy))
             }
         }
@@ -472,12 +504,12 @@ impl Recovery for Jobs {
 
     fn subjects(&self) -> Vec<Subject> {
         let known = self.jobs.values().map(|known| known.view.job.clone());
-        let left = self.pods.iter().filter_map(|(home, set)| match home {
-            Home::Job(job) if set.has_tracked() => Some(job.clone()),
+        let left = self.pods.of.keys().filter_map(|home| match home {
+            Home::Job(job) if self.pods.has_tracked(home) => Some(job.clone()),
             _ => None,
         });
-        let jobs: BTreeSet<JobRef> = known.chain(left).collect();
-        let strays = self.pods.keys().filter(|home| matches!(home, Home::Nobody(_)));
+        let jobs: BTreeSet<Arc<JobRef>> = known.chain(left).collect();
+        let strays = self.pods.of.keys().filter(|home| matches!(home, Home::Nobody(_)));
         let strays = strays.flat_map(|home| self.tracked_strays(home));
         jobs.into_iter().map(Subject::Job).chain(strays).collect()
     }
@@ -493,9 +525,8 @@ impl Recovery for Jobs {
                 let strays = self.strays_in(&job.namespace).to_vec();
                 (self.pods_of(job).to_vec(), strays, memory.unwrap_or_default())
             }
-            Subject::Pod { namespace, uid, .. } => {
-                let set = self.pods.get(&Home::Nobody(namespace.clone()));
-                let pod = set.and_then(|set| set.get(uid)).cloned();
+            Subject::Pod { uid, .. } => {
+                let pod = self.stray(uid).cloned();
                 (pod.into_iter().collect(), Vec::new(), Memory::default())
             }
         };
@@ -527,9 +558,8 @@ impl Recovery for Jobs {
                 }
             }
             Action::RemoveFinalizer { pod, .. } => {
-                let released = self.pods.get(&Home::Job(job.clone())).and_then(|set| set.get(&pod.uid));
-                let known = self.jobs.get(&job.uid).zip(released);
-                if let Some(action) = known.and_then(|(known, pod)| failure_action(&known.view, pod)) {
+                let known = self.jobs.get(&job.uid).zip(self.pods.get(&pod.uid));
+                if let Some(action) = known.and_then(|(known, (_, pod))| failure_action(&known.view, pod)) {
                     self.metrics.failure_handled(action);
                 }
                 self.pod_answered(&pod.uid, answer);
@@ -542,8 +572,10 @@ impl Recovery for Jobs {
                 let Ok(view) = read_job(text) else { return View::Lags };
                 if let Some(known) = self.jobs.get_mut(&job.uid) {
                     known.memory.status_written = Some(now);
-                    self.metrics.status_written(&known.view.spec, &known.counted, status);
-                    known.counted = (**status).clone();
+                    if let Some(counted) = &known.counted {
+                        self.metrics.status_written(&known.view.spec, counted, status);
+                    }
+                    known.counted = uncounted_yet(status);
                 }
                 self.take_job(view);
             }
@@ -570,7 +602,7 @@ impl Recovery for Jobs {
 
     fn looked_after(&self, subject: &Subject, LookedAfter { done, worked, took }: LookedAfter<'_>) {
         let Subject::Job(job) = subject else { return };
-        let Some(Known { view, .. }) = self.jobs.get(&job.uid) else { return };
+        let Some(Known { view, .. }) = self.jobs.get(&job.uid).map(Box::as_ref) else { return };
         let any = |is: fn(&Action) -> bool| done.iter().any(|(step, _)| is(step));
         let settled = [conditions::SUCCESS_CRITERIA_MET, conditions::FAILURE_TARGET];
         let action = if any(|step| matches!(step, Action::CreatePod { .. })) {
@@ -666,7 +698,7 @@ impl Project for OurJobs {
             return Some(SeenJob::Ours(Box::new(job)));
         }
         let controller = job.spec.managed_by.filter(|name| name != BUILT_IN_CONTROLLER)?;
-        Some(SeenJob::Others { uid: job.job.uid, controller })
+        Some(SeenJob::Others { uid: job.job.uid.clone(), controller })
     }
 }
 

@@ -10,7 +10,10 @@ use std::{
 use futures::FutureExt;
 use jiff::Timestamp;
 use kube::Client;
-use salvor_api::names::{annotations, conditions, taints};
+use salvor_api::{
+    Labels,
+    names::{annotations, conditions, taints},
+};
 use salvor_recovery::{
     Action, Judgement,
     action::{NodeRef, PodPhase, PodRef, Taint},
@@ -39,14 +42,17 @@ const NODES: Target = Target { resource: "nodes", path: "/api/v1/nodes", field_s
 /// What zombie recovery judges.
 #[derive(Clone, Debug, PartialEq, Eq, PartialOrd, Ord, Hash)]
 pub(crate) enum Subject {
-    Pod { uid: String, namespace: String, name: String },
-    Node { name: String },
+    /// Shared, because the engine keeps it in several places, and there may be thousands.
+    Pod(Arc<PodRef>),
+    Node {
+        name: String,
+    },
 }
 
 impl fmt::Display for Subject {
     fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
         match self {
-            Self::Pod { namespace, name, .. } => write!(f, "pod {namespace}/{name}"),
+            Self::Pod(pod) => write!(f, "pod {}/{}", pod.namespace, pod.name),
             Self::Node { name } => write!(f, "node {name}"),
         }
     }
@@ -54,7 +60,7 @@ impl fmt::Display for Subject {
 
 impl Subject {
     fn pod(pod: &PodRef) -> Self {
-        Self::Pod { uid: pod.uid.clone(), namespace: pod.namespace.clone(), name: pod.name.clone() }
+        Self::Pod(Arc::new(pod.clone()))
     }
 }
 
@@ -210,7 +216,8 @@ impl Recovery for Zombies {
 
     fn judge(&self, subject: &Subject, now: Timestamp) -> Option<Judgement<Why>> {
         match subject {
-            Subject::Pod { uid, .. } => {
+            Subject::Pod(subject) => {
+                let uid = &subject.uid;
                 let pod = self.pods.get(uid)?;
                 let node = pod.node_name.as_ref().and_then(|n| self.nodes.get(n));
                 Some(decide_pod(pod, node, &self.policy, now).map_why(Why::Pod))
@@ -240,7 +247,8 @@ impl Recovery for Zombies {
 
     fn inquiry(&self, subject: &Subject) -> Inquiry {
         let (uid, pod, observed) = match subject {
-            Subject::Pod { uid, .. } => {
+            Subject::Pod(subject) => {
+                let uid = &subject.uid;
                 let pod = self.pods.get(uid);
                 let node = pod.and_then(|p| p.node_name.as_ref());
                 (uid.clone(), pod.cloned(), node.and_then(|n| self.nodes.get(n)))
@@ -274,7 +282,8 @@ impl Recovery for Zombies {
             return View::Lags;
         }
         match subject {
-            Subject::Pod { uid, .. } => {
+            Subject::Pod(subject) => {
+                let uid = &subject.uid;
                 if let Some(pod) = self.pods.get_mut(uid) {
                     pod.announced = true;
                     self.announced.insert(uid.clone());
@@ -318,7 +327,8 @@ impl LiveInquiry for Inquiry {
     ) -> kube::Result<Option<Judgement<Why>>> {
         let observed = self.observed.unwrap_or(now);
         match &self.subject {
-            Subject::Pod { uid, namespace, name } => {
+            Subject::Pod(subject) => {
+                let PodRef { namespace, name, uid } = &**subject;
                 let fresh = match known {
                     Known::Guarded => self.pod.clone(),
                     Known::Written(pod) => Some(read_pod(pod).map_err(kube::Error::SerdeError)?),
@@ -423,7 +433,7 @@ struct MetaWire {
     uid: String,
     resource_version: String,
     #[serde(default)]
-    labels: BTreeMap<String, String>,
+    labels: Labels,
     #[serde(default)]
     annotations: BTreeMap<String, String>,
     deletion_timestamp: Option<Timestamp>,
@@ -523,7 +533,7 @@ struct NodeStatusWire {
 pub(crate) struct SeenNode {
     node: NodeRef,
     resource_version: String,
-    labels: BTreeMap<String, String>,
+    labels: Labels,
     unreachable_taints: Vec<Option<Timestamp>>,
     ready: Ready,
     out_of_service: Vec<Taint>,

@@ -1,6 +1,7 @@
 //! What does this Job need next? One sync of a Job controller, as questions; the first that is answered "no" is the step.
 
 use std::collections::BTreeSet;
+use std::sync::Arc;
 
 use jiff::{SignedDuration, Timestamp};
 use salvor_api::names::job::{TRACKING_FINALIZER, conditions, events};
@@ -8,7 +9,7 @@ use salvor_api::names::job::{TRACKING_FINALIZER, conditions, events};
 use super::backoff::index_over_at;
 use super::fate::{Fate, deadline};
 use super::indexes::Indexes;
-use super::new_pod::{Names, body};
+use super::new_pod::{Mould, Names};
 use super::policy::JobPolicy;
 use super::reasons::{JobWhy, WaitingPod};
 use super::status;
@@ -109,7 +110,7 @@ pub fn decide_leftovers(pods: &[PodView], policy: &JobPolicy) -> Judgement<JobWh
 }
 
 /// The event that tells that a pod was refused.
-pub fn refused_note(job: &JobRef, message: &str, now: Timestamp) -> EventNote {
+pub fn refused_note(job: &Arc<JobRef>, message: &str, now: Timestamp) -> EventNote {
     let told = format!("Error creating: {message}");
     note(job, &format!("refused.{}", now.as_second()), EventType::Warning, events::FAILED_CREATE, told)
 }
@@ -219,7 +220,7 @@ fn known_reason(reason: &str) -> &'static str {
     known.into_iter().find(|known| *known == reason).unwrap_or(conditions::FAILED)
 }
 
-fn note(job: &JobRef, name: &str, kind: EventType, reason: &'static str, message: String) -> EventNote {
+fn note(job: &Arc<JobRef>, name: &str, kind: EventType, reason: &'static str, message: String) -> EventNote {
     EventNote {
         name: format!("{name}.{}", job.uid),
         regarding: Subject::Job(job.clone()),
@@ -348,11 +349,12 @@ fn make_pods(tally: &Tally<'_>, memory: &Memory, places: &[Option<u32>]) -> Vec<
     };
     let known: BTreeSet<&str> = tally.pods.iter().map(|pod| pod.pod.name.as_str()).collect();
     let mut names = Names::new(job, known, &memory.taken_names);
+    let mould = Mould::of(job);
     let mut chosen = Vec::with_capacity(places.len());
     let mut creates = places.iter().map(|index| {
         let name = names.choose(*index);
         let failures = index.map_or(IndexFailures::default(), |index| tally.failures_before(index));
-        let body = body(job, &name, *index, failures);
+        let body = mould.pod(&name, *index, failures);
         chosen.push(name.clone());
         Action::CreatePod { job: job.job.clone(), name, body, reason }
     });

@@ -203,10 +203,16 @@ impl<'a> Tally<'a> {
 
     /// Active pods that are too many, those first that are missed least.
     pub(super) fn surplus(&self, wanted: u32) -> Vec<&'a PodView> {
+        let wanted = usize::try_from(wanted).unwrap_or(usize::MAX);
+        let mut places = BTreeSet::new();
+        let is_alone = |pod: &&PodView| self.has_a_place(pod) && pod.index.is_some_and(|i| places.insert(i));
+        if self.active.len() <= wanted && (!self.job.spec.is_indexed() || self.active.iter().all(is_alone)) {
+            return Vec::new();
+        }
         let mut chosen = Vec::new();
         let mut rest = Vec::new();
         let mut by_usefulness = self.active.clone();
-        by_usefulness.sort_by_key(|pod| usefulness(pod));
+        by_usefulness.sort_by(|one, other| usefulness(one).cmp(&usefulness(other)));
         if self.job.spec.is_indexed() {
             // Of the pods at one place the most useful stays; pods at no place go.
             let mut seen = BTreeSet::new();
@@ -218,7 +224,7 @@ impl<'a> Tally<'a> {
         } else {
             rest = by_usefulness;
         }
-        let excess = self.active.len().saturating_sub(usize::try_from(wanted).unwrap_or(usize::MAX));
+        let excess = self.active.len().saturating_sub(wanted);
         let more = excess.saturating_sub(chosen.len());
         chosen.extend(rest.into_iter().take(more));
         chosen
@@ -226,7 +232,7 @@ impl<'a> Tally<'a> {
 }
 
 /// Less is less useful: not bound, then not running, not ready, ready only recently, often restarted, young.
-fn usefulness(pod: &PodView) -> impl Ord + use<> {
+fn usefulness(pod: &PodView) -> impl Ord {
     let phase = match pod.phase {
         PodPhase::Pending => 0,
         PodPhase::Unknown => 1,
@@ -236,7 +242,7 @@ fn usefulness(pod: &PodView) -> impl Ord + use<> {
     let ready_since = ready.and_then(|ready| ready.since).map(std::cmp::Reverse);
     let restarts = std::cmp::Reverse(pod.restarts);
     let age = std::cmp::Reverse(pod.created);
-    (pod.node.is_some(), phase, ready.is_some(), ready_since, restarts, age, pod.pod.name.clone())
+    (pod.node.is_some(), phase, ready.is_some(), ready_since, restarts, age, &pod.pod.name)
 }
 
 /// Whether a pod is replaced only once it has failed: if its Job says so, and always under a pod failure policy, which

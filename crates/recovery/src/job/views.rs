@@ -1,11 +1,11 @@
 //! What the Job recovery looks at: a Job's spec and status in the API's own form, and of pods only what it judges by.
 
-use std::collections::{BTreeMap, BTreeSet};
+use std::collections::BTreeSet;
 use std::fmt;
 use std::sync::Arc;
 
 use jiff::Timestamp;
-use salvor_api::LabelSelector;
+use salvor_api::{LabelSelector, Labels};
 use serde::{Deserialize, Deserializer, Serialize, Serializer};
 use serde_json::value::RawValue;
 
@@ -16,7 +16,7 @@ use crate::action::{JobRef, PodPhase, PodRef};
 #[derive(Clone, Debug, PartialEq)]
 pub struct JobView {
     /// Which Job.
-    pub job: JobRef,
+    pub job: Arc<JobRef>,
     /// The state that is judged.
     pub resource_version: String,
     /// Whether it is being deleted.
@@ -25,6 +25,18 @@ pub struct JobView {
     pub spec: JobSpec,
     /// What was last written about it.
     pub status: JobStatus,
+}
+
+impl JobView {
+    /// Forgets what no Job needs that has come to its end: such Jobs are many, and stay for long.
+    pub fn forget_its_work(&mut self) {
+        self.spec.template = Template::default();
+        self.spec.selector = LabelSelector::default();
+        self.spec.success_policy = None;
+        for condition in &mut self.status.conditions {
+            condition.message = String::new();
+        }
+    }
 }
 
 /// A Job's spec, as far as it matters; field for field as in `batch/v1`.
@@ -339,7 +351,7 @@ pub struct PodView {
     /// The state that is judged.
     pub resource_version: String,
     /// Its labels, by which a Job claims it.
-    pub labels: BTreeMap<String, String>,
+    pub labels: Labels,
     /// Where it is in its life.
     pub phase: PodPhase,
     /// When it was created.

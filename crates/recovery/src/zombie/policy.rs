@@ -1,6 +1,5 @@
 //! What the administrator allows, and whether a pod's owner consents.
 
-use std::collections::BTreeMap;
 use std::fmt;
 
 use jiff::{SignedDuration, Timestamp};
@@ -8,7 +7,7 @@ use salvor_api::config::{
     Configuration, FailureRecoveryRule, TaintNodeOutOfService, TerminateAction, TerminatePod,
 };
 use salvor_api::names::annotations;
-use salvor_api::{Controller, Gate};
+use salvor_api::{Controller, Gate, Labels};
 
 use super::after;
 use super::views::ConsentAnnotations;
@@ -94,7 +93,7 @@ impl ZombiePolicy {
     ///
     /// An annotation is the word of the pod's own owner and beats every rule, even a stricter one. Of the two, `-delete`
     /// asks for more and wins. Of the rules the first that matches counts.
-    pub fn consent(&self, marks: &ConsentAnnotations, labels: &BTreeMap<String, String>) -> Option<Consent> {
+    pub fn consent(&self, marks: &ConsentAnnotations, labels: &Labels) -> Option<Consent> {
         let says_yes = |value: &Option<String>| value.as_deref() == Some(annotations::CONSENT);
         let by_annotation = |key, action| {
             Some(Consent { source: ConsentSource::Annotation(key), action, wait: ANNOTATION_WAIT })
@@ -115,7 +114,7 @@ impl ZombiePolicy {
     }
 
     /// The first rule for nodes that matches these labels, with its position.
-    pub fn node_rule(&self, labels: &BTreeMap<String, String>) -> Option<(usize, &TaintNodeOutOfService)> {
+    pub fn node_rule(&self, labels: &Labels) -> Option<(usize, &TaintNodeOutOfService)> {
         self.node_rules
             .iter()
             .find(|(_, rule)| rule.node_selector.matches(labels))

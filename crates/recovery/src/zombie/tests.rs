@@ -4,9 +4,8 @@ mod nodes;
 mod pods;
 mod properties;
 
-use std::collections::BTreeMap;
-
 use jiff::{SignedDuration, Timestamp};
+use salvor_api::Labels;
 use salvor_api::config::{Configuration, parse};
 
 use super::*;
@@ -17,8 +16,8 @@ fn at(seconds: i64) -> Timestamp {
     Timestamp::from_second(1_800_000_000 + seconds).unwrap()
 }
 
-fn labels(pairs: &[(&str, &str)]) -> BTreeMap<String, String> {
-    pairs.iter().map(|(key, value)| (key.to_string(), value.to_string())).collect()
+fn labels(pairs: &[(&str, &str)]) -> Labels {
+    pairs.iter().copied().collect()
 }
 
 /// Zombie recovery switched on, with what else the file says.
@@ -45,7 +44,7 @@ fn pod() -> PodView {
     PodView {
         pod: PodRef { namespace: "ns".into(), name: "pod-a".into(), uid: "uid-a".into() },
         resource_version: "7".into(),
-        labels: BTreeMap::new(),
+        labels: Labels::default(),
         consent: terminate(),
         phase: PodPhase::Running,
         deletion: Some(Deletion { timestamp: at(0), grace_seconds: Some(30) }),
@@ -61,7 +60,7 @@ fn node() -> NodeView {
     NodeView {
         node: NodeRef { name: "node-a".into(), uid: "node-uid".into() },
         resource_version: "3".into(),
-        labels: BTreeMap::new(),
+        labels: Labels::default(),
         unreachable: Some(Unreachable { since: at(-400) }),
         ready: Ready::Unknown,
         lease_renewed: Some(at(-460)),

@@ -3,6 +3,7 @@
 use std::collections::BTreeMap;
 
 use jiff::Timestamp;
+use salvor_api::Labels;
 use salvor_api::config::TerminateAction;
 use salvor_api::names::{annotations, reasons, taints};
 
@@ -16,7 +17,7 @@ pub struct PodView {
     /// The state that is judged.
     pub resource_version: String,
     /// Its labels, which rules select by.
-    pub labels: BTreeMap<String, String>,
+    pub labels: Labels,
     /// The annotations by which its owner consents.
     pub consent: ConsentAnnotations,
     /// Where it is in its life.
@@ -95,7 +96,7 @@ pub struct NodeView {
     /// The state that is judged.
     pub resource_version: String,
     /// Its labels, which rules select by.
-    pub labels: BTreeMap<String, String>,
+    pub labels: Labels,
     /// Whether the control plane has lost it.
     pub unreachable: Option<Unreachable>,
     /// Its `Ready` condition.

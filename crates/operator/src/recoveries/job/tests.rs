@@ -1,7 +1,7 @@
 //! The view: what it takes in, and what it is too late for.
 
 use salvor_api::config::Configuration;
-use salvor_recovery::Verdict;
+use salvor_recovery::{Verdict, action::PodPhase};
 use serde_json::{Value, json};
 
 use super::*;
@@ -285,4 +285,50 @@ fn a_write_that_the_watch_shows_before_its_answer_is_counted_all_the_same() {
     let name = "job_controller_job_pods_finished_total{completion_mode=\"NonIndexed\"";
     assert!(text.contains(&format!("{name},result=\"succeeded\"}} 3\n")), "{text}");
     assert!(text.contains(&format!("{name},result=\"failed\"}} 1\n")), "{text}");
+}
+
+fn finished(revision: u64) -> Value {
+    let mut finished = job(revision);
+    finished["status"] = json!({"succeeded": 2, "conditions": [{"type": "Complete", "status": "True"}]});
+    finished
+}
+
+fn free(uid: &str, revision: u64) -> Value {
+    let mut free = pod(uid, revision, "Succeeded");
+    free["metadata"]["finalizers"] = json!([]);
+    free
+}
+
+#[test]
+fn of_a_job_that_has_ended_only_pods_with_our_finalizer_are_kept_and_old_news_bring_none_back() {
+    let (mut jobs, subject) = with_job();
+    for news in [applied(&free("a", 5)), applied(&pod("b", 6, "Succeeded")), applied(&pod("c", 7, "Running"))]
+    {
+        jobs.hear(news, now());
+    }
+    jobs.hear(News::Job(Change::Applied(ours(&finished(8)))), now());
+    assert_eq!(asked(&jobs, &subject), ["RemoveFinalizer", "RemoveFinalizer"], "b and c are let go");
+    jobs.hear(applied(&free("b", 9)), now());
+    assert_eq!(asked(&jobs, &subject), ["RemoveFinalizer"]);
+    for late in [applied(&pod("a", 4, "Running")), applied(&pod("b", 6, "Succeeded"))] {
+        assert!(jobs.hear(late, now()).is_empty());
+    }
+    assert_eq!(jobs.pods.places.keys().collect::<Vec<_>>(), ["c"]);
+}
+
+#[test]
+fn a_pod_is_found_wherever_others_left_a_place() {
+    let mut jobs = jobs();
+    for (at, uid) in ["a", "b", "c", "d"].into_iter().enumerate() {
+        jobs.hear(applied(&pod(uid, 10 + at as u64, "Running")), now());
+    }
+    for gone in ["a", "d"] {
+        jobs.hear(News::Pod(Change::Gone(gone.into())), now());
+    }
+    jobs.hear(applied(&pod("c", 20, "Failed")), now());
+    let known = |uid: &str| jobs.pods.get(uid).map(|(_, pod)| (pod.pod.uid.clone(), pod.phase));
+    assert_eq!(known("a"), None);
+    assert_eq!(known("b"), Some(("b".into(), PodPhase::Running)));
+    assert_eq!(known("c"), Some(("c".into(), PodPhase::Failed)));
+    assert_eq!(jobs.pods.of.values().map(Vec::len).sum::<usize>(), 2);
 }

@@ -1,11 +1,9 @@
 //! Jobs and pods as the API sends them, and what is kept of them.
 
-use std::collections::BTreeMap;
+use std::sync::Arc;
 
 use jiff::Timestamp;
-use salvor_api::names::job::{
-    COMPLETION_INDEX, INDEX_FAILURE_COUNT, INDEX_IGNORED_FAILURE_COUNT, TRACKING_FINALIZER,
-};
+use salvor_api::{Labels, names::job::TRACKING_FINALIZER};
 use salvor_recovery::{
     action::{JobRef, PodPhase, PodRef},
     job::{Deletion, IndexFailures, JobSpec, JobStatus, JobView, PodView, Ready},
@@ -21,7 +19,7 @@ const BUILT_IN_FINALIZER: &str = "batch.kubernetes.io/job-tracking";
 #[derive(Clone, Debug)]
 pub(crate) struct SeenPod {
     pub(crate) pod: PodView,
-    pub(crate) owner: Option<JobRef>,
+    pub(crate) owner: Option<Arc<JobRef>>,
 }
 
 #[derive(Deserialize)]
@@ -43,15 +41,27 @@ struct MetaWire {
     resource_version: String,
     creation_timestamp: Option<Timestamp>,
     #[serde(default)]
-    labels: BTreeMap<String, String>,
+    labels: Labels,
     #[serde(default)]
-    annotations: BTreeMap<String, String>,
+    annotations: AnnotationsWire,
     #[serde(default)]
     finalizers: Vec<String>,
     #[serde(default)]
     owner_references: Vec<OwnerWire>,
     deletion_timestamp: Option<Timestamp>,
     deletion_grace_period_seconds: Option<i64>,
+}
+
+/// Those that matter: others may be long.
+#[derive(Deserialize, Default)]
+#[serde(default)]
+struct AnnotationsWire {
+    #[serde(rename = "batch.kubernetes.io/job-completion-index")]
+    index: Option<String>,
+    #[serde(rename = "batch.kubernetes.io/job-index-failure-count")]
+    failures: Option<String>,
+    #[serde(rename = "batch.kubernetes.io/job-index-ignored-failure-count")]
+    ignored_failures: Option<String>,
 }
 
 #[derive(Deserialize, Default)]
@@ -133,7 +143,7 @@ pub(super) fn read_job(object: &str) -> Result<JobView, serde_json::Error> {
 impl From<JobWire> for JobView {
     fn from(JobWire { metadata, spec, status }: JobWire) -> Self {
         Self {
-            job: JobRef { namespace: metadata.namespace, name: metadata.name, uid: metadata.uid },
+            job: JobRef { namespace: metadata.namespace, name: metadata.name, uid: metadata.uid }.into(),
             resource_version: metadata.resource_version,
             deleting: metadata.deletion_timestamp.is_some(),
             spec,
@@ -184,14 +194,13 @@ pub(super) fn read_pod(object: &str) -> Result<SeenPod, serde_json::Error> {
 
 impl From<PodWire> for SeenPod {
     fn from(PodWire { metadata, spec, status }: PodWire) -> Self {
-        let number = |key: &str| metadata.annotations.get(key).and_then(|text| text.parse().ok());
+        let number = |text: &Option<String>| text.as_ref().and_then(|text| text.parse().ok());
         let phase = PodPhase::from_api(&status.phase);
         let ready = status.conditions.iter().find(|c| c.kind == "Ready");
         let owner = metadata.owner_references.iter().find(|owner| owner.controller && is_job(owner));
-        let owner = owner.map(|owner| JobRef {
-            namespace: metadata.namespace.clone(),
-            name: owner.name.clone(),
-            uid: owner.uid.clone(),
+        let owner = owner.map(|owner| {
+            let namespace = metadata.namespace.clone();
+            Arc::new(JobRef { namespace, name: owner.name.clone(), uid: owner.uid.clone() })
         });
         let all = || status.container_statuses.iter().chain(&status.init_container_statuses);
         let pod = PodView {
@@ -205,10 +214,10 @@ impl From<PodWire> for SeenPod {
             tracked: metadata.finalizers.iter().any(|f| f == TRACKING_FINALIZER),
             ready: ready.map(|c| Ready { is_true: c.status == "True", since: c.last_transition_time }),
             node: spec.node_name.clone().filter(|name| !name.is_empty()),
-            index: number(COMPLETION_INDEX),
+            index: number(&metadata.annotations.index),
             earlier_failures: IndexFailures {
-                counted: number(INDEX_FAILURE_COUNT).unwrap_or(0),
-                ignored: number(INDEX_IGNORED_FAILURE_COUNT).unwrap_or(0),
+                counted: number(&metadata.annotations.failures).unwrap_or(0),
+                ignored: number(&metadata.annotations.ignored_failures).unwrap_or(0),
             },
             restarts: all().map(|c| c.restart_count).fold(0, u32::saturating_add),
             finished: finished(&spec, &status),

@@ -396,7 +396,7 @@ fn a_pod_is_made_as_users_know_it() {
 #[test]
 fn a_long_name_leaves_room_for_the_end() {
     let mut world = World::new(json!({"parallelism": 1, "completions": 1, "completionMode": "Indexed"}));
-    world.job.job.name = "n".repeat(63);
+    std::sync::Arc::make_mut(&mut world.job.job).name = "n".repeat(63);
     world.settle();
     let name = world.created[0]["metadata"]["name"].as_str().unwrap();
     assert_eq!(name.len(), 63);
@@ -412,7 +412,7 @@ fn pods_come_and_go_with_the_selector() {
         pod.pod.uid.push_str(if labelled { "-in" } else { "-out" });
         pod.tracked = !labelled;
         if labelled {
-            pod.labels.insert("mine".into(), "yes".into());
+            pod.labels = [("mine", "yes")].into_iter().collect();
         }
         pod
     };

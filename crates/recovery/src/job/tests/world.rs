@@ -3,6 +3,7 @@
 use std::collections::{BTreeMap, BTreeSet};
 
 use jiff::{SignedDuration, Timestamp};
+use salvor_api::Labels;
 use salvor_api::config::Configuration;
 use salvor_api::names::job::{
     COMPLETION_INDEX, CONTROLLER_NAME, INDEX_FAILURE_COUNT, INDEX_IGNORED_FAILURE_COUNT,
@@ -53,7 +54,7 @@ impl World {
         }
         Self {
             job: JobView {
-                job: JobRef { namespace: "ns".into(), name: "j".into(), uid: "job-uid".into() },
+                job: JobRef { namespace: "ns".into(), name: "j".into(), uid: "job-uid".into() }.into(),
                 resource_version: "1".into(),
                 deleting: false,
                 spec: serde_json::from_str(&spec.to_string()).unwrap(),
@@ -89,7 +90,7 @@ impl World {
         let mut pod = PodView {
             pod: PodRef { namespace: "ns".into(), name: format!("j-given-{number}"), uid: uid.clone() },
             resource_version: "1".into(),
-            labels: BTreeMap::new(),
+            labels: Labels::default(),
             phase: PodPhase::Pending,
             created: at(-3600),
             deletion: None,
@@ -216,7 +217,8 @@ impl World {
         self.job.resource_version = self.revision.to_string();
     }
 
-    fn create(&mut self, name: &str, body: &Value) {
+    fn create(&mut self, name: &str, body: &str) {
+        let body: Value = serde_json::from_str(body).unwrap();
         assert!(self.pods.iter().all(|p| p.pod.name != name), "the name {name} is taken");
         let index =
             body["metadata"]["annotations"][COMPLETION_INDEX].as_str().map(|text| text.parse().unwrap());
@@ -236,7 +238,7 @@ impl World {
         if self.blocks_new_pods {
             self.blocked.insert(uid);
         }
-        self.created.push(body.clone());
+        self.created.push(body);
     }
 
     /// Pods that are being deleted and that nothing holds go away. Here kubelets end pods at once.

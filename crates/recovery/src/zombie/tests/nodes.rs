@@ -130,7 +130,7 @@ fn the_taint_is_taken_off_where_we_put_it_when_the_node_is_back() {
         ("Ready with a stale Lease", back(), 1_040, "Ignore OutOfService"),
         ("Ready without a Lease", NodeView { lease_renewed: None, ..back() }, 1_001, "Ignore OutOfService"),
         ("fresh Lease, not Ready", NodeView { ready: Ready::False, ..back() }, 1_001, "Ignore OutOfService"),
-        ("rule gone, still ours", NodeView { labels: BTreeMap::new(), ..back() }, 1_001, untainted),
+        ("rule gone, still ours", NodeView { labels: Labels::default(), ..back() }, 1_001, untainted),
         ("taint gone, mark left", NodeView { out_of_service: vec![], ..back() }, 1_001, untainted),
         (
             "not ours",

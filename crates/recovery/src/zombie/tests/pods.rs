@@ -398,11 +398,12 @@ fn conditions_are_read_back_as_marks() {
 
 #[test]
 fn annotations_are_picked_out_of_all() {
-    let all = labels(&[
+    let all = [
         ("kueue.x-k8s.io/safe-to-forcefully-terminate", "true"),
         ("kueue.x-k8s.io/safe-to-forcefully-delete", "no"),
         ("other", "true"),
-    ]);
+    ];
+    let all = all.map(|(key, value)| (key.to_owned(), value.to_owned())).into();
     let picked = ConsentAnnotations::from_annotations(&all);
     assert_eq!(picked, ConsentAnnotations { terminate: Some("true".into()), delete: Some("no".into()) });
 }

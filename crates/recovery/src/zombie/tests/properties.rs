@@ -35,7 +35,7 @@ fn annotation() -> impl Strategy<Value = Option<String>> {
         .prop_map(|value| value.map(Into::into))
 }
 
-fn some_labels() -> impl Strategy<Value = BTreeMap<String, String>> {
+fn some_labels() -> impl Strategy<Value = Labels> {
     select(vec![vec![], vec![("tier", "batch")], vec![("tier", "web")], vec![("pool", "metal")]])
         .prop_map(|pairs| labels(&pairs))
 }
@@ -251,9 +251,9 @@ proptest! {
             prop_assert!(policy.disabled.is_none());
             let yes = |value: &Option<String>| value.as_deref() == Some("true");
             let annotated = yes(&pod.consent.terminate) || yes(&pod.consent.delete);
-            let by_rule = policy.has_pod_rules() && pod.labels.contains_key("tier");
+            let by_rule = policy.has_pod_rules() && pod.labels.get("tier").is_some();
             prop_assert!(annotated || by_rule);
-            let wait = match (annotated, pod.labels.get("tier").map(String::as_str)) {
+            let wait = match (annotated, pod.labels.get("tier")) {
                 (true, _) => SignedDuration::from_secs(60),
                 (false, Some("batch")) => SignedDuration::from_secs(45),
                 (false, _) => SignedDuration::from_millis(1_500),
@@ -264,7 +264,7 @@ proptest! {
             let minimum = policy.minimum_unreachable;
             prop_assert!(minimum.is_zero() || now.duration_since(lost) >= minimum);
             let deletes = judged.verdict.actions().iter().any(|action| matches!(action, Action::ForceDeletePod { .. }));
-            prop_assert!(!deletes || yes(&pod.consent.delete) || (!annotated && pod.labels["tier"] == "web"));
+            prop_assert!(!deletes || yes(&pod.consent.delete) || (!annotated && pod.labels.get("tier") == Some("web")));
         }
     }
 
