@@ -17,7 +17,7 @@ use kube::{Client, core::Status};
 use salvor_api::names::annotations;
 use salvor_recovery::{
     Action,
-    action::{EventNote, JobRef, NodeCondition, NodeRef, PodRef, Subject, Taint},
+    action::{EventNote, JobRef, NodeCondition, NodeRef, PodPhase, PodRef, Subject, Taint},
     eviction::{Claim, Progress},
 };
 use serde::Serialize;
@@ -244,7 +244,7 @@ impl Executor {
                     last_transition_time: c.last_transition_time,
                 });
                 let status =
-                    PodStatus { conditions: conditions.collect(), phase: phase.map(|phase| phase.as_str()) };
+                    PodStatus { conditions: conditions.collect(), phase: phase.map(PodPhase::as_str) };
                 // Strategic: conditions are merged by their type, so those of others stay without being read.
                 let body =
                     Guarded { metadata: Guard::judged(&pod.uid, resource_version), status: Some(status) };

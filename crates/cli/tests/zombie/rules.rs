@@ -604,38 +604,6 @@ async fn a_crash_between_any_two_writes_leads_to_the_same_end(site: Site) {
     }
 }
 
-async fn no_more_pods_a_minute_than_the_brake_allows(site: Site) {
-    let stage = Stage::new(site).await;
-    stage.lost_node("node").await;
-    let salvor = stage.salvor(&format!("brake: {{maxPodsPerMinute: 1}}\n{AT_ONCE}")).await;
-    let held = json!({"metadata": {"labels": {"salvor": "fail"}, "finalizers": ["test.salvor.dev/hold"]}});
-    for name in ["one", "two"] {
-        stage.terminating(name, "node", held.clone()).await;
-    }
-    let failed = |p: &Pod| phase(p) == "Failed";
-    let list = wait::for_list(&stage.pods(), &ListParams::default(), "one is recovered", |all: &[Pod]| {
-        all.iter().any(failed)
-    })
-    .await;
-    salvor.shows("salvor_held_total{recovery=\"zombie\",by=\"MaxPodsPerMinute\"} 1").await;
-    assert_eq!(list.iter().filter(|p| failed(p)).count(), 1);
-    let all = wait::for_list(
-        &stage.pods(),
-        &ListParams::default(),
-        "the other one a minute later",
-        |all: &[Pod]| all.iter().all(failed),
-    )
-    .await;
-    let mut times: Vec<_> = all
-        .iter()
-        .flat_map(|p| p.status.as_ref().and_then(|s| s.conditions.clone()).unwrap_or_default())
-        .filter(|c| c.type_ == "KueueFailureRecovery")
-        .filter_map(|c| c.last_transition_time)
-        .collect();
-    times.sort_by_key(|t| t.0);
-    assert!(times[1].0.duration_since(times[0].0).as_secs() >= 60, "{times:?}");
-}
-
 /// A quiet API server says something every minute; so the shortest limits that make sense are just above that.
 async fn a_half_open_connection_makes_it_unready_and_nothing_is_done_on_an_old_view(site: Site) {
     let plane = site.api_server().await;
@@ -676,6 +644,5 @@ salvor_testkit::on_both!(
     a_leader_that_sleeps_past_its_lease_writes_nothing_more,
     told_to_stop_it_gives_the_lease_back_and_exits_with_0,
     a_crash_between_any_two_writes_leads_to_the_same_end,
-    no_more_pods_a_minute_than_the_brake_allows,
     a_half_open_connection_makes_it_unready_and_nothing_is_done_on_an_old_view,
 );
