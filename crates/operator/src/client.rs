@@ -1,4 +1,4 @@
-//! The client: kube's own stack, with no retries behind our back, and an eye on the server's clock.
+//! The client: kube's own layers, with no retries behind our back, and an eye on the server's clock.
 
 use std::{
     sync::{Arc, Mutex, PoisonError},
@@ -8,20 +8,45 @@ use std::{
 use bytes::Bytes;
 use futures::{FutureExt, future::BoxFuture};
 use http::{HeaderValue, Request, Response, header::DATE};
+use hyper_util::{
+    client::legacy::{self, connect::HttpConnector},
+    rt::TokioExecutor,
+};
 use jiff::{Timestamp, fmt::rfc2822};
 use kube::{
     Client,
-    client::{Body, ClientBuilder},
+    client::{Body, ClientBuilder, ConfigExt},
 };
-use tower::{BoxError, Layer, Service};
+use tower::{BoxError, Layer, Service, ServiceBuilder};
 
 use crate::time::Time;
+
+/// As much as TLS hands over at a time. Left to itself a connection keeps the largest buffer that it ever filled: 400 kB for
+/// each watch that ever had much to tell.
+const READ_BUFFER: usize = 16 * 1024;
 
 /// Makes a client whose answers teach `time` the server's clock.
 pub(crate) fn connect(mut config: kube::Config, time: &Time) -> kube::Result<Client> {
     // Retries are the executor's: they must be counted, bounded and visible.
     config.default_retry = false;
-    Ok(observe(ClientBuilder::try_from(config)?, time))
+    if config.proxy_url.is_some() {
+        return Ok(observe(ClientBuilder::try_from(config)?, time));
+    }
+    let mut connector = HttpConnector::new();
+    connector.enforce_http(false);
+    // Otherwise the first request of a new connection waits 40 ms for the server to acknowledge the end of the handshake.
+    connector.set_nodelay(true);
+    connector.set_connect_timeout(config.connect_timeout);
+    let connector = config.rustls_https_connector_with_connector(connector)?;
+    let mut http = legacy::Client::builder(TokioExecutor::new());
+    let http = http.http1_read_buf_exact_size(READ_BUFFER).build(connector);
+    let service = ServiceBuilder::new()
+        .layer(config.base_uri_layer())
+        .option_layer(config.auth_layer()?)
+        .layer(config.extra_headers_layer()?)
+        .map_err(BoxError::from)
+        .service(http);
+    Ok(observe(ClientBuilder::new(service, config.default_namespace), time))
 }
 
 /// The same for any service that answers as an API server does.
