@@ -20,8 +20,8 @@ use std::process::ExitCode;
 
 use clap::Parser;
 
-/// A storm is thousands of objects that come, are read and go, on two threads. The C library's allocator keeps what it
-/// had once: a quarter more in all after the benchmark of Jobs, for a little more CPU.
+/// A storm is thousands of objects that come, are read and go. The C library's allocator keeps what it had once: seen with
+/// two threads, a quarter more in all after the benchmark of Jobs, for a little more CPU.
 #[global_allocator]
 static ALLOCATOR: mimalloc::MiMalloc = mimalloc::MiMalloc;
 
