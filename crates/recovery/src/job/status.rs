@@ -8,7 +8,7 @@ use salvor_api::names::job::{conditions, reasons};
 use super::fate::Fate;
 use super::policy::JobPolicy;
 use super::tally::{Ending, Outcome, Tally};
-use super::views::{JobCondition, JobStatus, PodView};
+use super::views::{JobCondition, JobStatus, Uncounted};
 use crate::zombie::to_the_second;
 
 /// The status to write; the same as before if nothing has changed. At most `listed` pods wait in its lists.
@@ -22,7 +22,8 @@ pub(super) fn next(
     let job = tally.job;
     let now = to_the_second(now);
     let mut status = job.status.clone();
-    count_finished(&mut status, tally, fate, listed);
+    let ends = fate.is_some_and(|fate| ends_with_this(tally, fate));
+    count_finished(&mut status, tally, fate, if ends { usize::MAX } else { listed });
 
     let number = |n: usize| i32::try_from(n).unwrap_or(i32::MAX);
     status.active = number(tally.active.len());
@@ -43,13 +44,20 @@ pub(super) fn next(
                 };
                 set(&mut status, kind, "True", &fate.reason, &fate.message, now);
             }
-            let open = |pod: &PodView| pod.tracked || !pod.phase.is_terminal();
-            if !tally.pods.iter().any(open) {
+            if ends {
                 finish(&mut status, tally, fate, now);
             }
         }
     }
     status
+}
+
+/// Whether this write is the Job's last. Nothing of a finished Job is counted again, so one that has reached its goal may
+/// count its last pods and end in the same write, and let them go after it. A failure is announced by a write of its own:
+/// people wait for that.
+fn ends_with_this(tally: &Tally<'_>, fate: &Fate) -> bool {
+    let at_once = fate.ending == Ending::Success;
+    tally.pods.iter().all(|pod| pod.phase.is_terminal() && (at_once || !pod.tracked))
 }
 
 /// Moves pods without finalizer from the lists to the counters, and those that ended since into the lists.
@@ -102,9 +110,16 @@ fn suspend_or_resume(status: &mut JobStatus, suspend: bool, now: Timestamp) {
     }
 }
 
-/// Every pod has really ended and is counted: now, and only now, the Job has.
+/// Every pod has really ended: now, and only now, the Job has.
 fn finish(status: &mut JobStatus, tally: &Tally<'_>, fate: &Fate, now: Timestamp) {
     let spec = &tally.job.spec;
+    let listed = status.uncounted_terminated_pods.take().unwrap_or_default();
+    let add = |counter: i32, uids: &BTreeSet<String>| {
+        counter.saturating_add(i32::try_from(uids.len()).unwrap_or(i32::MAX))
+    };
+    status.succeeded = add(status.succeeded, &listed.succeeded);
+    status.failed = add(status.failed, &listed.failed);
+    status.uncounted_terminated_pods = Some(Uncounted::default());
     // A suspended Job has no start time, and a finished one must have one. The built-in controller's last write is
     // refused for that, for ever. The oldest pod left is the nearest thing to the truth.
     let never_began = spec.suspend && spec.completions() == Some(0);

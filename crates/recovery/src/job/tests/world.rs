@@ -13,7 +13,8 @@ use serde_json::{Value, json};
 use super::status_rules;
 use crate::action::{Action, JobRef, PodPhase, PodRef};
 use crate::job::{
-    Deletion, IndexFailures, JobPolicy, JobStatus, JobView, JobWhy, Memory, PodView, Ready, decide, remember,
+    Deletion, IndexFailures, JobPolicy, JobStatus, JobView, JobWhy, Memory, PodView, Ready, Uncounted,
+    decide, remember,
 };
 use crate::{Judgement, Verdict};
 
@@ -82,6 +83,26 @@ impl World {
             self.add(letter, index.parse().ok());
         }
         self
+    }
+
+    /// A Job that ends counts its last pods in the same write: those that are still tracked and were not written down.
+    fn count_the_last(&mut self, before: &Uncounted, status: &JobStatus) {
+        let number = |n: usize| i32::try_from(n).unwrap();
+        let failed = status.failed - self.job.status.failed - number(before.failed.len());
+        let succeeded = status.succeeded - self.job.status.succeeded - number(before.succeeded.len());
+        for (phase, counted) in [(PodPhase::Succeeded, succeeded), (PodPhase::Failed, failed)] {
+            let is_new = |pod: &&PodView| pod.tracked && pod.phase == phase && !before.contains(&pod.pod.uid);
+            let last: Vec<String> = self.pods.iter().filter(is_new).map(|pod| pod.pod.uid.clone()).collect();
+            match (phase, self.job.spec.is_indexed()) {
+                (PodPhase::Succeeded, true) => continue,
+                (PodPhase::Succeeded, false) => assert_eq!(counted, number(last.len()), "{last:?}"),
+                // Some failures are ignored.
+                _ => assert!((0..=number(last.len())).contains(&counted), "{counted} of {last:?}"),
+            }
+            for uid in last.into_iter().take(usize::try_from(counted).unwrap()) {
+                *self.listed.entry(uid).or_default() += 1;
+            }
+        }
     }
 
     pub(super) fn add(&mut self, kind: &str, index: Option<u32>) -> String {
@@ -167,6 +188,9 @@ impl World {
                 let after = status.uncounted_terminated_pods.clone().unwrap_or_default();
                 for uid in after.succeeded.iter().chain(&after.failed).filter(|uid| !before.contains(uid)) {
                     *self.listed.entry(uid.clone()).or_default() += 1;
+                }
+                if status.finished().is_some() {
+                    self.count_the_last(&before, status);
                 }
                 // What is written must be what is read back.
                 let text = serde_json::to_string(status).unwrap();
