@@ -16,7 +16,7 @@ use salvor_testkit::{Plane, Salvor, Site, wait};
 use serde::de::DeserializeOwned;
 use serde_json::{Value, json};
 
-use crate::stage::{is_finished, salvor, taint};
+use crate::stage::{condition, is_finished, salvor, taint};
 
 pub(crate) struct Stage {
     pub(crate) plane: Plane,
@@ -147,7 +147,12 @@ impl Stage {
     pub(crate) async fn until_all_is_judged(&self) {
         let name = format!("probe-{}", Timestamp::now().as_millisecond());
         self.dead_node(&name, &[]).await;
-        self.evict(&name).await;
+        taint(&self.client, &name, "INC-1", &["NoSchedule"]).await;
+        // The condition stays; the mark may be gone before anybody looks.
+        wait::for_object(&self.nodes(), &name, "the probe is emptied", |node| {
+            condition(node, "ForceEviction").is_some_and(|(_, reason)| reason == "Finished")
+        })
+        .await;
     }
 }
 

@@ -74,6 +74,11 @@ impl EvictionPolicy {
         if let Some(taint) = ours {
             return Some(Request { taint: taint.clone(), proof: true });
         }
+        self.foreign_request(node)
+    }
+
+    /// What of others asks for it, whether our own key does or not. It is not ours to take off, so it asks again and again.
+    pub(super) fn foreign_request(&self, node: &NodeView) -> Option<Request> {
         let asks = |taint: &Taint| self.triggers.iter().find(|trigger| fits(trigger, taint));
         let found = node.taints.iter().filter_map(|taint| Some((taint, asks(taint)?)));
         let (taint, trigger) = found.max_by_key(|(_, trigger)| trigger.proof)?;

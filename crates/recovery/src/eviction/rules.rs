@@ -41,9 +41,7 @@ pub fn decide_node(scene: &Scene<'_>, policy: &EvictionPolicy, now: Timestamp) -
                 Some(request) if request.is_ours() => begin(ask, scene, Some(request), policy, now),
                 request => stay_stopped(ask, node, request.as_ref(), now),
             },
-            Some(progress) if progress.finished.is_some() => {
-                take_back(ask, node, progress, request, policy, now)
-            }
+            Some(progress) if progress.finished.is_some() => take_back(ask, node, progress, policy, now),
             Some(progress) => go_on(ask, scene, progress, request.as_ref(), policy, now),
         }
     })
@@ -117,7 +115,7 @@ fn go_on(
     let stands = request.filter(|_| node.no_execute().is_some());
     let request = ask
         .some("Do the taints still stand?", see_taints(node), stands)
-        .ok_or_else(|| writes::stop(node, progress, request, to_the_second(now)))?;
+        .ok_or_else(|| writes::stop(node, progress, policy.foreign_request(node), to_the_second(now)))?;
     let pods = ask
         .some("Are its pods known?", see_pods(scene), scene.pods.as_deref())
         .ok_or(Ignore(NodeWhy::PodsUnread))?;
@@ -181,12 +179,11 @@ fn take_back(
     ask: &mut Inquiry,
     node: &NodeView,
     progress: &Progress,
-    request: Option<Request>,
     policy: &EvictionPolicy,
     now: Timestamp,
 ) -> Rules<NodeWhy> {
     let finished = progress.finished.unwrap_or(progress.started);
-    let foreign = request.filter(|request| !request.is_ours());
+    let foreign = policy.foreign_request(node);
     let tainted = node.ours().next().is_some();
     ask.that("Is there anything to remember?", see_taints(node), tainted || foreign.is_some())
         .ok_or_else(|| writes::forget(node, now))?;

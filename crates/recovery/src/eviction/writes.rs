@@ -80,10 +80,9 @@ pub(super) fn finish(node: &NodeView, progress: &Progress, now: Timestamp) -> Ve
 pub(super) fn stop(
     node: &NodeView,
     progress: &Progress,
-    request: Option<&Request>,
+    foreign: Option<Request>,
     now: Timestamp,
 ) -> Verdict<NodeWhy> {
-    let foreign = request.filter(|request| !request.is_ours());
     let rest = foreign.map(|_| Progress { stopped: Some(now), ..progress.clone() });
     let then = end(node, rest, NodeWhy::Stopped, progress, now);
     phase(node, progress, NodeWhy::Stopped, now, then)

@@ -341,6 +341,12 @@ fn a_taint_taken_off_in_the_middle_stops_it() {
         ("ours", with(vec![request.clone()], started()), end, None),
         ("the trigger", with(vec![added], by_trigger()), end, None),
         ("ours, and the trigger stays", with(vec![trigger.clone()], by_trigger()), end, Some(at(1))),
+        (
+            "ours, and both requests stay",
+            with(vec![trigger.clone(), request.clone()], started()),
+            end,
+            Some(at(1)),
+        ),
     ];
     for (case, node, expected, stopped) in cases {
         let judgement = judge_node(&node, &[pod()], &[], 1);
@@ -377,6 +383,20 @@ fn the_taint_goes_when_the_node_is_back_or_at_once() {
     let untold = NodeView { told: BTreeSet::new(), ..finished() };
     assert_eq!(judge(&untold, &when_ready), "Act Finished: EmitEvent");
     assert_eq!(judge(&finished(), &at_once), "Act TaintRemoved: EndEviction, EmitEvent");
+    // The trigger is not ours to take off, and would ask for the same again.
+    let mut asked_twice = finished();
+    asked_twice.taints.push(taint("example.com/lost", "", "NoSchedule"));
+    let scene = Scene {
+        node: &asked_twice,
+        pods: Some(vec![]),
+        attachments: Some(vec![]),
+        zone: NodeCounts::default(),
+    };
+    let judgement = decide_node(&scene, &at_once, at(101));
+    let Action::EndEviction { progress, .. } = &judgement.verdict.actions()[0] else {
+        panic!("{judgement:?}")
+    };
+    assert_eq!(*progress, asked_twice.progress, "it is remembered that it was done");
     let untainted = NodeView { taints: vec![], ..finished() };
     assert_eq!(judge(&untainted, &when_ready), "Act Forgotten: EndEviction", "a person was quicker");
     // Who finished it died before saying so.
