@@ -1,4 +1,4 @@
-//! Looking closely at the few nodes that are being emptied: a watch of the pods of each, and its Lease every other second.
+//! Looking closely at the few nodes that are being emptied: a watch of the pods of each, and its Lease every few seconds.
 //!
 //! All pods of a cluster are many, and all its Leases change all the time; of these nodes there are few.
 
@@ -13,7 +13,7 @@ use salvor_recovery::eviction::PodView;
 use tokio::{
     sync::{Notify, Semaphore, mpsc},
     task::{AbortHandle, JoinSet},
-    time::MissedTickBehavior,
+    time::Instant,
 };
 
 use super::{News, wire::Pods};
@@ -22,8 +22,10 @@ use crate::{
     watch::{Change, Target, WatchHealth, follow},
 };
 
-/// How often a Lease is read. A kubelet renews it every ten seconds.
+/// How often a Lease is read. A kubelet renews it every ten seconds, and before anything is done to a pod it is read anyway.
 const LEASE_PERIOD: Duration = Duration::from_secs(2);
+/// Of many nodes each is read less often, so that all together are read no more often than this.
+const BETWEEN_LEASES: Duration = Duration::from_millis(100);
 /// A read that is not answered by then is made again.
 const LEASE_TIMEOUT: Duration = Duration::from_secs(10);
 /// First lists of pods at once. A list is as large as a node is full, several times over while it is read; when a whole
@@ -60,6 +62,12 @@ impl Wanted {
         self.state().clone()
     }
 
+    /// How long each Lease is left alone between two reads.
+    fn lease_period(&self) -> Duration {
+        let nodes = u32::try_from(self.state().leases.len()).unwrap_or(u32::MAX);
+        LEASE_PERIOD.max(BETWEEN_LEASES.saturating_mul(nodes))
+    }
+
     fn state(&self) -> MutexGuard<'_, CloseUps> {
         self.0.0.lock().unwrap_or_else(PoisonError::into_inner)
     }
@@ -83,7 +91,7 @@ pub(crate) async fn look(client: Client, wanted: Wanted, news: mpsc::Sender<News
         }
         for node in leases {
             read.entry(node).or_insert_with_key(|node| {
-                looks.spawn(read_lease(client.clone(), node.clone(), news.clone()))
+                looks.spawn(read_lease(client.clone(), node.clone(), wanted.clone(), news.clone()))
             });
         }
         tokio::select! {
@@ -142,21 +150,22 @@ async fn watch_pods(
 }
 
 /// Reads a Lease now, and then by the clock. Each node has reads of its own, so that one that hangs holds up no other.
-async fn read_lease(client: Client, node: String, news: mpsc::Sender<News>) {
-    let mut period = tokio::time::interval(LEASE_PERIOD);
-    period.set_missed_tick_behavior(MissedTickBehavior::Delay);
+async fn read_lease(client: Client, node: String, wanted: Wanted, news: mpsc::Sender<News>) {
     loop {
-        period.tick().await;
+        let began = Instant::now();
         let error = match tokio::time::timeout(LEASE_TIMEOUT, live::node_lease(&client, &node)).await {
             Ok(Ok(lease)) => {
                 if news.send(News::Lease { node: node.clone(), lease }).await.is_err() {
                     return;
                 }
-                continue;
+                None
             }
-            Ok(Err(error)) => live::brief(&error),
-            Err(_) => format!("no answer within {LEASE_TIMEOUT:?}"),
+            Ok(Err(error)) => Some(live::brief(&error)),
+            Err(_) => Some(format!("no answer within {LEASE_TIMEOUT:?}")),
         };
-        tracing::warn!(recovery = "eviction", node, error, "its Lease cannot be read; tried again soon");
+        if let Some(error) = error {
+            tracing::warn!(recovery = "eviction", node, error, "its Lease cannot be read; tried again soon");
+        }
+        tokio::time::sleep_until(began + wanted.lease_period()).await;
     }
 }
