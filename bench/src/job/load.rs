@@ -34,6 +34,7 @@ struct Object {
 struct Meta {
     name: String,
     resource_version: String,
+    finalizers: Vec<String>,
 }
 
 #[derive(Deserialize, Default)]
@@ -64,7 +65,10 @@ enum Sight {
         active: bool,
         complete: bool,
     },
-    Pod(String),
+    Pod {
+        name: String,
+        let_go: bool,
+    },
     /// A watch cannot go on.
     Blind(String),
 }
@@ -77,6 +81,8 @@ pub(crate) struct Load {
     pub(crate) active: HashSet<String>,
     pub(crate) complete: HashSet<String>,
     pub(crate) pods: HashSet<String>,
+    /// Pods whose finalizer is off.
+    pub(crate) let_go: HashSet<String>,
 }
 
 impl Load {
@@ -95,8 +101,10 @@ impl Load {
             format!("/api/v1/namespaces/{namespace}/pods"),
             move |seen: Result<Seen<Object>, _>| {
                 let sight = match seen {
-                    Ok(seen) if seen.kind == "ADDED" => Sight::Pod(seen.object.metadata.name),
-                    Ok(_) => return true,
+                    Ok(Seen { object, .. }) => Sight::Pod {
+                        name: object.metadata.name,
+                        let_go: object.metadata.finalizers.is_empty(),
+                    },
                     Err(problem) => Sight::Blind(problem),
                 };
                 tell_pod.send((Instant::now(), sight)).is_ok()
@@ -110,6 +118,7 @@ impl Load {
             active: HashSet::new(),
             complete: HashSet::new(),
             pods: HashSet::new(),
+            let_go: HashSet::new(),
         })
     }
 
@@ -164,13 +173,23 @@ impl Load {
                         self.complete.insert(name);
                     }
                 }
-                Sight::Pod(name) => {
+                Sight::Pod { name, let_go } => {
+                    if let_go {
+                        self.let_go.insert(name.clone());
+                    }
                     self.pods.insert(name);
                 }
                 Sight::Blind(problem) => return Err(problem),
             }
         }
         Ok(last.duration_since(start).as_secs_f64())
+    }
+
+    /// Waits until all work is done that is left when the Jobs are Complete: it is not in their time, and is in their cost.
+    pub(crate) async fn until_let_go(&mut self) -> Result<(), String> {
+        self.until(Instant::now(), "all pods let go", |load| load.let_go.len() == load.pods.len())
+            .await
+            .map(|_| ())
     }
 
     /// Takes everything away, so that the next turn finds what this one found.

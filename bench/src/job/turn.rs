@@ -79,6 +79,7 @@ pub(crate) async fn measure(
     let start = Instant::now();
     load.end_pods().await?;
     let complete = load.until(start, "all complete", |load| load.complete.len() == jobs).await?;
+    load.until_let_go().await?;
     let (_, calls_complete) = calls(mark, &mut events).await;
     load.close().await?;
 
@@ -88,6 +89,7 @@ pub(crate) async fn measure(
     let start = Instant::now();
     load.create(names("job"), &spec(contender, 1)).await?;
     let live = load.until(start, "all complete", |load| load.complete.len() == jobs).await?;
+    load.until_let_go().await?;
     let (_, calls_live) = calls(mark, &mut events).await;
     drop(kubelet);
     load.close().await?;
@@ -101,6 +103,7 @@ pub(crate) async fn measure(
     let start = Instant::now();
     load.end_pods().await?;
     load.until(start, "complete", |load| load.complete.len() == 1).await?;
+    load.until_let_go().await?;
     let (_, calls_pod) = calls(mark, &mut events).await;
     load.close().await?;
 
