@@ -3,7 +3,7 @@
 use k8s_openapi::api::core::v1::Pod;
 use kube::{
     ResourceExt,
-    api::{DeleteParams, Patch, PatchParams, PostParams},
+    api::{DeleteParams, ListParams, Patch, PatchParams, PostParams},
 };
 use salvor_testkit::{
     Site, wait,
@@ -11,7 +11,7 @@ use salvor_testkit::{
 };
 use serde_json::json;
 
-use crate::stage::{Stage, condition, conditions, index};
+use crate::stage::{Stage, condition, conditions, counts, has_finalizer, index, template};
 
 /// Everything is real but the machines: scheduler, nodes, and all other controllers of Kubernetes.
 async fn a_job_runs_to_its_end_on_nodes(site: Site) {
@@ -230,14 +230,11 @@ async fn pods_are_adopted_and_released(site: Site) {
     let off = Patch::Merge(json!({"metadata": {"labels": none}}));
     stage.pods.patch(&first.name_any(), &PatchParams::default(), &off).await.unwrap();
     let released = wait::for_object(&stage.pods, &first.name_any(), "it is released", |pod| {
-        pod.owner_references().is_empty() && !crate::stage::has_finalizer(pod)
+        pod.owner_references().is_empty() && !has_finalizer(pod)
     })
     .await;
     assert!(released.metadata.deletion_timestamp.is_none());
-    wait::for_object(&stage.jobs, "ad", "it has another pod", |j| {
-        crate::stage::counts(j) == "A1 R0 S0 F0 T0"
-    })
-    .await;
+    wait::for_object(&stage.jobs, "ad", "it has another pod", |j| counts(j) == "A1 R0 S0 F0 T0").await;
 
     let stray = serde_json::from_value(json!({
         "metadata": {"name": "stray", "labels": {
@@ -263,6 +260,33 @@ async fn pods_are_adopted_and_released(site: Site) {
     stage.counts("ad", "A1 R0 S0 F0 T0").await;
 }
 
+/// What `kubectl delete job --cascade=orphan` leaves is there for the next Job with the same selector.
+async fn a_pod_that_an_ended_job_left_behind_is_adopted_by_the_next(site: Site) {
+    let stage = Stage::new(site, "left").await;
+    let spec = json!({
+        "parallelism": 1, "completions": 1,
+        "manualSelector": true, "selector": {"matchLabels": {"work": "left"}},
+        "template": {"metadata": {"labels": {"work": "left"}}, "spec": template()["spec"]},
+    });
+    stage.job("first", spec.clone()).await;
+    wait::for_object(&stage.jobs, "first", "it has a pod", |job| counts(job) == "A1 R0 S0 F0 T0").await;
+    let left = ListParams::default().labels("work=left");
+    let pod = stage.pods.list(&left).await.unwrap().items.remove(0);
+    stage.end(&pod, 0).await;
+    stage.until("first", "Complete").await;
+    wait::for_object(&stage.pods, &pod.name_any(), "it is let go", |pod| !has_finalizer(pod)).await;
+    let no_owner = Patch::Merge(json!({"metadata": {"ownerReferences": null}}));
+    stage.pods.patch(&pod.name_any(), &PatchParams::default(), &no_owner).await.unwrap();
+    stage.jobs.delete("first", &DeleteParams::background()).await.unwrap();
+    wait::for_absence(&stage.jobs, "first").await;
+
+    stage.job("second", spec).await;
+    let second = stage.until("second", "Complete").await;
+    assert_eq!(counts(&second), "A0 R0 S1 F0 T0");
+    let pods = stage.pods.list(&left).await.unwrap().items;
+    assert_eq!(pods.iter().map(ResourceExt::uid).collect::<Vec<_>>(), [pod.uid()], "nothing was done twice");
+}
+
 salvor_testkit::on_both!(
     a_job_runs_to_its_end_on_nodes,
     one_pod_after_another_until_one_succeeds,
@@ -276,4 +300,5 @@ salvor_testkit::on_both!(
     pods_of_jobs_of_others_keep_their_finalizer,
     a_job_made_anew_for_another_controller_is_left_alone,
     pods_are_adopted_and_released,
+    a_pod_that_an_ended_job_left_behind_is_adopted_by_the_next,
 );

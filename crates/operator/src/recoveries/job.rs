@@ -42,6 +42,15 @@ const PODS: Target = Target { resource: "job pods", path: "/api/v1/pods", field_
 /// UIDs of pods that are gone, remembered because the answer to our own write may still be on its way: taken in after
 /// the pod's end it would bring it back for ever. Far more than can be under way at once.
 const GONE_REMEMBERED: usize = 16_384;
+/// Why a pod is not kept any more.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+enum Absence {
+    /// It is deleted.
+    Deleted,
+    /// Its Job has ended and let it go. Should the Job leave it behind, another one may adopt it.
+    OfNoUse,
+}
+
 /// The pause after the first pod that the server refused, and the longest one.
 const FIRST_PAUSE: Duration = Duration::from_secs(1);
 const LONGEST_PAUSE: Duration = Duration::from_secs(60);
@@ -177,8 +186,8 @@ pub(crate) struct Jobs {
     /// A list counts if so many had been asked for when it was read.
     lists_needed: u64,
     pods: Pods,
-    /// Pods that are gone, or of no use to anybody any more.
-    gone: BTreeSet<Arc<str>>,
+    /// Pods that are not kept any more.
+    gone: BTreeMap<Arc<str>, Absence>,
     gone_in_order: VecDeque<Arc<str>>,
 }
 
@@ -193,7 +202,7 @@ impl Jobs {
             pods_listed: false,
             lists_needed: 0,
             pods: Pods::default(),
-            gone: BTreeSet::new(),
+            gone: BTreeMap::new(),
             gone_in_order: VecDeque::new(),
         }
     }
@@ -240,7 +249,7 @@ impl Jobs {
     fn forget_free_pods(&mut self, job: &Arc<JobRef>) {
         let free = self.pods_of(job).iter().filter(|pod| !pod.tracked);
         for uid in free.map(|pod| pod.pod.uid.clone()).collect::<Vec<_>>() {
-            self.pod_is_gone(&uid);
+            self.forget_pod(&uid, Absence::OfNoUse);
         }
     }
 
@@ -258,8 +267,12 @@ impl Jobs {
     fn take_pod(&mut self, seen: SeenPod) -> Vec<Subject> {
         let SeenPod { pod, owner } = seen;
         let uid = pod.pod.uid.as_str();
-        if self.gone.contains(uid) {
-            return Vec::new();
+        match self.gone.get(uid) {
+            Some(Absence::OfNoUse) if owner.is_none() => {
+                self.gone.remove(uid);
+            }
+            Some(_) => return Vec::new(),
+            None => {}
         }
         let home = match owner {
             Some(owner) => Home::Job(owner),
@@ -291,7 +304,7 @@ impl Jobs {
         {
             if known.view.status.finished().is_some() && !pod.tracked {
                 let uid = uid.to_owned();
-                woken.extend(self.pod_is_gone(&uid));
+                woken.extend(self.forget_pod(&uid, Absence::OfNoUse));
                 return woken;
             }
             remember(&mut known.memory, &known.view, &pod, &self.policy);
@@ -345,11 +358,15 @@ impl Jobs {
     }
 
     fn pod_is_gone(&mut self, uid: &str) -> Option<Subject> {
+        self.forget_pod(uid, Absence::Deleted)
+    }
+
+    fn forget_pod(&mut self, uid: &str, why: Absence) -> Option<Subject> {
         // Pods that were never ours come and go by the thousand.
         self.pods.get(uid)?;
         let woken = self.remove_pod(uid);
         let uid: Arc<str> = uid.into();
-        if self.gone.insert(uid.clone()) {
+        if self.gone.insert(uid.clone(), why).is_none() {
             self.gone_in_order.push_back(uid);
         }
         if self.gone_in_order.len() > GONE_REMEMBERED

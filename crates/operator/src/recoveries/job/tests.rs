@@ -314,6 +314,14 @@ fn of_a_job_that_has_ended_only_pods_with_our_finalizer_are_kept_and_old_news_br
         assert!(jobs.hear(late, now()).is_empty());
     }
     assert_eq!(jobs.pods.places.keys().collect::<Vec<_>>(), ["c"]);
+    // The Job is deleted without its pods: whoever comes next with this selector may have them.
+    let mut orphaned = free("a", 10);
+    orphaned["metadata"]["ownerReferences"] = json!([]);
+    jobs.hear(applied(&orphaned), now());
+    assert!(jobs.stray("a").is_some());
+    jobs.hear(News::Pod(Change::Gone("a".into())), now());
+    jobs.hear(applied(&orphaned), now());
+    assert!(jobs.stray("a").is_none(), "its end is its end");
 }
 
 #[test]
@@ -331,4 +339,16 @@ fn a_pod_is_found_wherever_others_left_a_place() {
     assert_eq!(known("b"), Some(("b".into(), PodPhase::Running)));
     assert_eq!(known("c"), Some(("c".into(), PodPhase::Failed)));
     assert_eq!(jobs.pods.of.values().map(Vec::len).sum::<usize>(), 2);
+}
+
+/// The names stand twice: a derived reader needs them as literals.
+#[test]
+fn what_is_written_to_annotations_is_read_from_them() {
+    use salvor_api::names::job::{COMPLETION_INDEX, INDEX_FAILURE_COUNT, INDEX_IGNORED_FAILURE_COUNT};
+    let mut annotated = pod("a", 1, "Running");
+    annotated["metadata"]["annotations"] =
+        json!({COMPLETION_INDEX: "3", INDEX_FAILURE_COUNT: "2", INDEX_IGNORED_FAILURE_COUNT: "1"});
+    let seen = read_pod(&annotated.to_string()).unwrap();
+    let failures = seen.pod.earlier_failures;
+    assert_eq!((seen.pod.index, failures.counted, failures.ignored), (Some(3), 2, 1));
 }
