@@ -33,7 +33,7 @@ pub(crate) async fn run(client: &Client, set: Set) -> Result<(), String> {
     try_join_all(nodes).await.map(|_| ())
 }
 
-/// A client with so many requests in flight and no more.
+/// A client with so many requests in flight, and no more.
 #[derive(Clone)]
 struct Bare {
     client: Client,
@@ -42,8 +42,13 @@ struct Bare {
 
 impl Bare {
     async fn send(&self, method: Method, path: &str, kind: &str, body: &Value) -> Result<(), String> {
-        let _permit = self.permits.acquire().await.map_err(|e| e.to_string())?;
         send(&self.client, method, path, kind, body).await.map(|_| ())
+    }
+
+    /// Does this when it is its turn. Pods take turns as a whole, one after the other is brought to its end.
+    async fn in_turn(&self, work: impl Future<Output = Result<(), String>>) -> Result<(), String> {
+        let _permit = self.permits.acquire().await.map_err(|e| e.to_string())?;
+        work.await
     }
 
     /// One node: asked for, begun and said; then its pods; then its volumes, and the end.
@@ -52,21 +57,21 @@ impl Bare {
         let taint =
             |effect: &str| json!({"key": "bench.example.com/floor", "value": "bench", "effect": effect});
         let asked = json!({"spec": {"taints": [taint("NoSchedule")]}});
-        self.send(Method::PATCH, &path, MERGE, &asked).await?;
+        self.in_turn(self.send(Method::PATCH, &path, MERGE, &asked)).await?;
         let begun = json!({
             "metadata": {"annotations": {"bench.example.com/progress": "started"}},
             "spec": {"taints": [taint("NoSchedule"), taint("NoExecute")]},
         });
-        self.send(Method::PATCH, &path, MERGE, &begun).await?;
+        self.in_turn(self.send(Method::PATCH, &path, MERGE, &begun)).await?;
         let told = async {
-            self.tell("default", &format!("started.{node}"), &regarding_node(node)).await?;
-            self.report(node, "EvictingPods", &json!({})).await
+            self.in_turn(self.tell("default", &format!("started.{node}"), &regarding_node(node))).await?;
+            self.in_turn(self.report(node, "EvictingPods", &json!({}))).await
         };
-        try_join(told, try_join_all(pods.iter().map(|pod| self.evict(pod)))).await?;
-        self.report(node, "EvictingPods", &json!({"volumesInUse": []})).await?;
-        self.report(node, "DetachingVolumes", &json!({})).await?;
-        self.report(node, "NodeEvicted", &json!({})).await?;
-        self.tell("default", &format!("finished.{node}"), &regarding_node(node)).await
+        try_join(told, try_join_all(pods.iter().map(|pod| self.in_turn(self.evict(pod))))).await?;
+        self.in_turn(self.report(node, "EvictingPods", &json!({"volumesInUse": []}))).await?;
+        self.in_turn(self.report(node, "DetachingVolumes", &json!({}))).await?;
+        self.in_turn(self.report(node, "NodeEvicted", &json!({}))).await?;
+        self.in_turn(self.tell("default", &format!("finished.{node}"), &regarding_node(node))).await
     }
 
     async fn report(&self, node: &str, reason: &str, status: &Value) -> Result<(), String> {

@@ -61,8 +61,8 @@ pub(crate) async fn run(sizes: &Sizes) -> Result<(), String> {
         sizes.rounds,
     );
     let mut table = String::from(
-        "| what | Salvor | floor | in floors | target | met | writes per pod | CPU | memory before | memory after |\n\
-         |---|--:|--:|--:|--:|---|--:|--:|--:|--:|\n",
+        "| what | Salvor | floor | in floors | target | met | writes per pod | CPU | memory before | a quarter in | peak |\n\
+         |---|--:|--:|--:|--:|---|--:|--:|--:|--:|--:|\n",
     );
     let mut disturbance = Disturbance::default();
     for (what, nodes, pods) in [("one node", 1, sizes.pods), ("many at once", sizes.nodes, sizes.pods_each)] {
@@ -116,13 +116,14 @@ fn row(table: &mut String, what: &str, rounds: &[Round]) {
     line(
         table,
         format_args!(
-            "| {what} | {:.2} s | {:.2} s | {ratio:.2}× | ≤ {TARGET}× | {met} | {:.3} | {:.2} s | {:.1} MB | {:.1} MB |",
+            "| {what} | {:.2} s | {:.2} s | {ratio:.2}× | ≤ {TARGET}× | {met} | {:.3} | {:.2} s | {:.1} MB | {:.1} MB | {:.1} MB |",
             median(&|round| round.seconds),
             median(&|round| round.floor),
             median(&|round| round.writes),
             median(&|round| round.cpu),
             median(&|round| round.memory_before),
-            median(&|round| round.memory_after),
+            median(&|round| round.memory_early),
+            median(&|round| round.memory_peak),
         ),
     );
 }

@@ -1,6 +1,10 @@
 //! Rounds of an eviction and a floor, on equal sets, one after the other.
 
-use std::{path::Path, time::Instant};
+use std::{
+    convert::Infallible,
+    path::Path,
+    time::{Duration, Instant},
+};
 
 use salvor_testkit::ControlPlane;
 
@@ -30,9 +34,10 @@ pub(crate) struct Round {
     pub(crate) writes: f64,
     /// CPU seconds of Salvor.
     pub(crate) cpu: f64,
-    /// Its resident memory before, and at its peak.
+    /// Its resident memory before, a quarter of the way through, and at its peak.
     pub(crate) memory_before: f64,
-    pub(crate) memory_after: f64,
+    pub(crate) memory_early: f64,
+    pub(crate) memory_peak: f64,
     pub(crate) disturbance: Disturbance,
 }
 
@@ -97,9 +102,16 @@ async fn run_salvor(plane: &ControlPlane, salvor: &Path, set: &Set) -> Result<Ro
     let watchman = Watchman::begin(&ours);
     let (cpu_before, memory_before) = (cpu_seconds(pid), memory_mb(pid).0);
     let start = Instant::now();
-    let (observed, free, ()) =
-        tokio::try_join!(observer.until_done(start), detacher.until_free(), world::request(&client, set))
-            .map_err(|e| format!("{e}\n{}", running.tail()))?;
+    let mut memory = Vec::new();
+    let (observed, free, ()) = {
+        let work = async {
+            tokio::try_join!(observer.until_done(start), detacher.until_free(), world::request(&client, set))
+        };
+        tokio::select! {
+            done = work => done.map_err(|e| format!("{e}\n{}", running.tail()))?,
+            never = sample_memory(pid, &mut memory) => match never {},
+        }
+    };
     let seconds = observed.seconds.max(free.duration_since(start).as_secs_f64());
     let cpu = cpu_seconds(pid) - cpu_before;
     let disturbance = watchman.end(None);
@@ -112,7 +124,16 @@ async fn run_salvor(plane: &ControlPlane, salvor: &Path, set: &Set) -> Result<Ro
         writes: writes as f64 / set.pods.len().max(1) as f64,
         cpu,
         memory_before,
-        memory_after: memory_mb(pid).1,
+        memory_early: memory.get(memory.len() / 4).copied().unwrap_or(memory_before),
+        memory_peak: memory_mb(pid).1,
         disturbance,
     })
+}
+
+/// Looks at a process ten times a second.
+async fn sample_memory(pid: u32, memory: &mut Vec<f64>) -> Infallible {
+    loop {
+        tokio::time::sleep(Duration::from_millis(100)).await;
+        memory.push(memory_mb(pid).0);
+    }
 }
