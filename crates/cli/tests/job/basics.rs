@@ -279,6 +279,11 @@ async fn a_pod_that_an_ended_job_left_behind_is_adopted_by_the_next(site: Site) 
     stage.pods.patch(&pod.name_any(), &PatchParams::default(), &no_owner).await.unwrap();
     stage.jobs.delete("first", &DeleteParams::background()).await.unwrap();
     wait::for_absence(&stage.jobs, "first").await;
+    // Pods are watched in order: when the end of a later one is seen, so is that this one has no owner.
+    stage.job("probe", json!({"parallelism": 1, "completions": 1})).await;
+    stage.counts("probe", "A1 R0 S0 F0 T0").await;
+    stage.end(&stage.alive("probe").await[0], 0).await;
+    stage.until("probe", "Complete").await;
 
     stage.job("second", spec).await;
     let second = stage.until("second", "Complete").await;
