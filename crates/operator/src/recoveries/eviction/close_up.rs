@@ -169,3 +169,20 @@ async fn read_lease(client: Client, node: String, wanted: Wanted, news: mpsc::Se
         tokio::time::sleep_until(began + wanted.lease_period()).await;
     }
 }
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn many_leases_are_read_less_often_each() {
+        let period_of = |nodes: usize| {
+            let wanted = Wanted::default();
+            let leases = (0..nodes).map(|node| node.to_string()).collect();
+            wanted.set(CloseUps { leases, ..CloseUps::default() });
+            wanted.lease_period()
+        };
+        assert_eq!([0, 1, 20].map(period_of), [LEASE_PERIOD; 3]);
+        assert_eq!(period_of(50), Duration::from_secs(5));
+    }
+}
