@@ -12,7 +12,7 @@ use kube::Client;
 use salvor_api::names::taints;
 use salvor_recovery::{
     eviction::{Lease, NodeView, leaves},
-    zombie::Ready,
+    objects::Ready,
 };
 use serde::Serialize;
 use serde_json::{Value, json};

@@ -17,8 +17,9 @@ use kube::{Client, core::Status};
 use salvor_api::names::annotations;
 use salvor_recovery::{
     Action,
-    action::{EventNote, JobRef, NodeCondition, NodeRef, PodPhase, PodRef, Subject, Taint},
+    action::{EventNote, NodeCondition, Subject},
     eviction::{Claim, Progress},
+    objects::{JobRef, NodeRef, PodPhase, PodRef, Taint},
 };
 use serde::Serialize;
 use serde_json::{Value, json};

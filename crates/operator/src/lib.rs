@@ -26,6 +26,7 @@ mod recovery;
 mod surroundings;
 mod time;
 pub mod watch;
+pub mod wire;
 
 pub use evict::{End, EvictionDesk, Standing, Survey, SurveyedPod, SurveyedVolume};
 pub use explain::{ExplainError, Explanation, RecoveryReport, explain_job, explain_node, explain_pod};

@@ -1,9 +1,11 @@
 //! What the page keeps of nodes and pods.
 
 use jiff::Timestamp;
-use salvor_operator::watch::{Identified, Project, Target};
+use salvor_operator::{
+    watch::{Project, Target},
+    wire::{Condition, Meta, NodeSpec, Object, Owner},
+};
 use serde::{Deserialize, Serialize};
-use std::collections::BTreeMap;
 
 const ZONE: &str = "topology.kubernetes.io/zone";
 const UNREACHABLE: &str = "node.kubernetes.io/unreachable";
@@ -87,7 +89,7 @@ impl Project for AllNodes {
             },
             out_of_service: tainted(OUT_OF_SERVICE),
             cordoned: spec.unschedulable,
-            zone: metadata.labels.get(ZONE).cloned().unwrap_or_default(),
+            zone: metadata.labels.get(ZONE).unwrap_or_default().to_owned(),
             uid: metadata.uid,
             name: metadata.name,
         })
@@ -102,7 +104,7 @@ impl Project for AllPods {
 
     fn keep(&self, wire: PodWire) -> Option<Pod> {
         let PodWire { metadata, spec, status } = wire;
-        let owner = metadata.owner_references.iter().find(|o| o.controller);
+        let owner = metadata.controller();
         let workload = workload(&metadata, owner);
         let work = match (owner, metadata.labels.get(COMPLETION_INDEX)) {
             (Some(owner), Some(index)) => format!("{} {index}", owner.uid),
@@ -129,9 +131,9 @@ impl Project for AllPods {
 }
 
 /// The name that a person gave: pods of a Deployment belong to a ReplicaSet, and batch work comes in many Jobs.
-fn workload(metadata: &MetaWire, owner: Option<&OwnerWire>) -> Workload {
+fn workload(metadata: &Meta, owner: Option<&Owner>) -> Workload {
     let label = |key: &str| metadata.labels.get(key).filter(|v| !v.is_empty());
-    let named = label("app.kubernetes.io/name").or_else(|| label("app")).cloned();
+    let named = label("app.kubernetes.io/name").or_else(|| label("app")).map(str::to_owned);
     let Some(owner) = owner else {
         return Workload { kind: "Pod".into(), name: named.unwrap_or_else(|| metadata.name.clone()) };
     };
@@ -144,101 +146,24 @@ fn workload(metadata: &MetaWire, owner: Option<&OwnerWire>) -> Workload {
     }
 }
 
-#[derive(Deserialize)]
-#[serde(rename_all = "camelCase")]
-struct MetaWire {
-    #[serde(default)]
-    namespace: String,
-    name: String,
-    uid: String,
-    resource_version: String,
-    #[serde(default)]
-    labels: BTreeMap<String, String>,
-    #[serde(default)]
-    owner_references: Vec<OwnerWire>,
-    deletion_timestamp: Option<Timestamp>,
-}
-
-#[derive(Deserialize)]
-struct OwnerWire {
-    kind: String,
-    name: String,
-    uid: String,
-    #[serde(default)]
-    controller: bool,
-}
-
-#[derive(Deserialize)]
-pub(crate) struct NodeWire {
-    metadata: MetaWire,
-    #[serde(default)]
-    spec: NodeSpecWire,
-    #[serde(default)]
-    status: NodeStatusWire,
-}
+pub(crate) type NodeWire = Object<NodeSpec, NodeStatus>;
 
 #[derive(Deserialize, Default)]
 #[serde(default)]
-struct NodeSpecWire {
-    taints: Vec<TaintWire>,
-    unschedulable: bool,
+pub(crate) struct NodeStatus {
+    conditions: Vec<Condition>,
 }
 
-#[derive(Deserialize)]
-struct TaintWire {
-    key: String,
-}
-
-#[derive(Deserialize, Default)]
-#[serde(default)]
-struct NodeStatusWire {
-    conditions: Vec<ConditionWire>,
-}
-
-#[derive(Deserialize)]
-struct ConditionWire {
-    #[serde(rename = "type")]
-    kind: String,
-    status: String,
-}
-
-#[derive(Deserialize)]
-pub(crate) struct PodWire {
-    metadata: MetaWire,
-    #[serde(default)]
-    spec: PodSpecWire,
-    #[serde(default)]
-    status: PodStatusWire,
-}
+pub(crate) type PodWire = Object<PodSpec, PodStatus>;
 
 #[derive(Deserialize, Default)]
 #[serde(rename_all = "camelCase", default)]
-struct PodSpecWire {
+pub(crate) struct PodSpec {
     node_name: Option<String>,
 }
 
 #[derive(Deserialize, Default)]
 #[serde(default)]
-struct PodStatusWire {
+pub(crate) struct PodStatus {
     phase: String,
-}
-
-impl Identified for NodeWire {
-    fn uid(&self) -> &str {
-        &self.metadata.uid
-    }
-
-    fn resource_version(&self) -> &str {
-        &self.metadata.resource_version
-    }
-}
-
-impl Identified for PodWire {
-    fn uid(&self) -> &str {
-        &self.metadata.uid
-    }
-
-    fn resource_version(&self) -> &str {
-        &self.metadata.resource_version
-    }
 }

@@ -7,58 +7,7 @@ use serde::Serialize;
 
 use crate::eviction::{Claim, Progress};
 use crate::job::JobStatus;
-
-/// A pod, and no other pod of the same name.
-#[derive(Clone, Debug, PartialEq, Eq, Hash, PartialOrd, Ord, Serialize)]
-#[serde(rename_all = "camelCase")]
-pub struct PodRef {
-    /// Its UID; first, because it alone tells any two apart.
-    pub uid: String,
-    /// Its namespace.
-    pub namespace: String,
-    /// Its name.
-    pub name: String,
-}
-
-impl fmt::Display for PodRef {
-    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
-        write!(f, "{}/{}", self.namespace, self.name)
-    }
-}
-
-/// A node, and no other node of the same name.
-#[derive(Clone, Debug, PartialEq, Eq, Hash, Serialize)]
-#[serde(rename_all = "camelCase")]
-pub struct NodeRef {
-    /// Its name.
-    pub name: String,
-    /// Its UID.
-    pub uid: String,
-}
-
-impl fmt::Display for NodeRef {
-    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
-        f.write_str(&self.name)
-    }
-}
-
-/// A Job, and no other Job of the same name.
-#[derive(Clone, Debug, PartialEq, Eq, Hash, PartialOrd, Ord, Serialize)]
-#[serde(rename_all = "camelCase")]
-pub struct JobRef {
-    /// Its UID; first, because it alone tells any two apart.
-    pub uid: String,
-    /// Its namespace.
-    pub namespace: String,
-    /// Its name.
-    pub name: String,
-}
-
-impl fmt::Display for JobRef {
-    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
-        write!(f, "{}/{}", self.namespace, self.name)
-    }
-}
+use crate::objects::{JobRef, NodeRef, PodPhase, PodRef, Taint};
 
 /// The object that an event is about.
 #[derive(Clone, Debug, PartialEq, Eq, Hash, Serialize)]
@@ -103,56 +52,6 @@ impl fmt::Display for Subject {
     }
 }
 
-/// Where a pod is in its life.
-#[derive(Clone, Copy, Debug, PartialEq, Eq, Serialize)]
-pub enum PodPhase {
-    /// Not all containers have started.
-    Pending,
-    /// Some container runs.
-    Running,
-    /// All containers have ended well.
-    Succeeded,
-    /// All containers have ended, and not all well.
-    Failed,
-    /// The node could not be asked.
-    Unknown,
-}
-
-impl PodPhase {
-    /// Reads `status.phase`. An absent phase is a new pod's; what nobody knows is `Unknown`.
-    pub fn from_api(phase: &str) -> Self {
-        match phase {
-            "" | "Pending" => Self::Pending,
-            "Running" => Self::Running,
-            "Succeeded" => Self::Succeeded,
-            "Failed" => Self::Failed,
-            _ => Self::Unknown,
-        }
-    }
-
-    /// The value of `status.phase`.
-    pub fn as_str(self) -> &'static str {
-        match self {
-            Self::Pending => "Pending",
-            Self::Running => "Running",
-            Self::Succeeded => "Succeeded",
-            Self::Failed => "Failed",
-            Self::Unknown => "Unknown",
-        }
-    }
-
-    /// Whether the pod will never run again.
-    pub fn is_terminal(self) -> bool {
-        matches!(self, Self::Succeeded | Self::Failed)
-    }
-}
-
-impl fmt::Display for PodPhase {
-    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
-        f.write_str(self.as_str())
-    }
-}
-
 /// A condition to set to `True`, replacing one of the same type and leaving all others.
 #[derive(Clone, Debug, PartialEq, Eq, Serialize)]
 #[serde(rename_all = "camelCase")]
@@ -183,24 +82,6 @@ pub struct NodeCondition {
     pub message: String,
     /// Since when, to the second.
     pub last_transition_time: Timestamp,
-}
-
-/// A taint, by which Kubernetes tells nodes apart for scheduling and eviction.
-#[derive(Clone, Debug, PartialEq, Eq, Serialize)]
-pub struct Taint {
-    /// Its key.
-    pub key: String,
-    /// Its value, empty if it has none.
-    pub value: String,
-    /// Its effect.
-    pub effect: String,
-}
-
-impl fmt::Display for Taint {
-    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
-        let Self { key, value, effect } = self;
-        if value.is_empty() { write!(f, "{key}:{effect}") } else { write!(f, "{key}={value}:{effect}") }
-    }
 }
 
 /// How loudly an event speaks.

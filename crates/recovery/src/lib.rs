@@ -14,6 +14,8 @@ pub mod eviction;
 #[cfg(test)]
 mod fuzz;
 pub mod job;
+mod moments;
+pub mod objects;
 mod server_clock;
 mod verdict;
 pub mod zombie;

@@ -170,7 +170,7 @@ impl Display for Moment {
 
 #[cfg(test)]
 mod tests {
-    use salvor_recovery::action::{PodPhase, PodRef};
+    use salvor_recovery::objects::{PodPhase, PodRef};
     use salvor_recovery::{Action, Finding, Report};
 
     use super::*;

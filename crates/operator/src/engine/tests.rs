@@ -10,8 +10,9 @@ use http::Method;
 use kube::Client;
 use salvor_api::config::BrakeLimits;
 use salvor_recovery::{
-    action::{EventNote, EventType, PodRef},
+    action::{EventNote, EventType},
     brake::{BrakeState, NodeCounts},
+    objects::PodRef,
 };
 use tokio::task::JoinHandle;
 

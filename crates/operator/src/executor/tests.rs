@@ -1,6 +1,7 @@
 //! What is sent for each action, and what is made of each answer.
 
-use salvor_recovery::action::{Condition, EventType, PodPhase, PodRef};
+use salvor_recovery::action::{Condition, EventType};
+use salvor_recovery::objects::{PodPhase, PodRef};
 
 use super::*;
 use crate::fake_api::{Answer, FakeApi};

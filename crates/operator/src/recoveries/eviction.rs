@@ -12,13 +12,12 @@ use jiff::Timestamp;
 use kube::Client;
 use salvor_recovery::{
     Action, Judgement,
-    action::{PodRef, Taint},
     brake::NodeCounts,
     eviction::{
         AttachmentView, EvictionPolicy, Lease, NodeView, NodeWhy, PodView, PodWhy, Scene, decide_node,
         decide_pod,
     },
-    zombie::Ready,
+    objects::{PodRef, Ready, Taint},
 };
 use tokio::sync::mpsc;
 

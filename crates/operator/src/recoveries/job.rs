@@ -16,12 +16,12 @@ use kube::Client;
 use salvor_api::names::job::{BUILT_IN_CONTROLLER, conditions};
 use salvor_recovery::{
     Action, Judgement,
-    action::{JobRef, PodRef},
     brake::NodeCounts,
     job::{
         JobPolicy, JobStatus, JobView, JobWhy, Memory, PodView, decide, decide_leftovers, failure_action,
         refused_note, remember,
     },
+    objects::{JobRef, PodRef},
 };
 use tokio::sync::mpsc;
 

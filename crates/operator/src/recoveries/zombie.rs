@@ -1,5 +1,7 @@
 //! Zombie recovery: terminating pods with consent, and all nodes. Either kind wakes the pods it concerns.
 
+mod wire;
+
 use std::{
     borrow::Cow,
     collections::{BTreeMap, BTreeSet},
@@ -10,28 +12,22 @@ use std::{
 use futures::FutureExt;
 use jiff::Timestamp;
 use kube::Client;
-use salvor_api::{
-    Labels,
-    names::{annotations, conditions, taints},
-};
 use salvor_recovery::{
     Action, Judgement,
-    action::{NodeRef, PodPhase, PodRef, Taint},
     brake::NodeCounts,
-    zombie::{
-        ConsentAnnotations, Deletion, Mark, NodeView, NodeWhy, OutOfServiceMark, PodView, PodWhy, Ready,
-        Unreachable, ZombiePolicy, decide_node, decide_pod,
-    },
+    objects::{PodRef, Ready},
+    zombie::{NodeView, NodeWhy, PodView, PodWhy, ZombiePolicy, decide_node, decide_pod},
 };
-use serde::Deserialize;
 use tokio::sync::mpsc;
 
+use self::wire::{AllNodes, ConsentingPods, NodeWire, PodWire, SeenNode};
 use crate::{
     executor::Written,
     live,
     looks::Looks,
     recovery::{Feed, Known, LiveInquiry, NodeOrPod, Recovery, Refused, View, relay},
-    watch::{Change, Identified, Project, Target, WatchHealth, follow},
+    watch::{Change, Target, WatchHealth, follow},
+    wire::read,
 };
 
 /// Only bound pods: no kubelet, no zombie.
@@ -331,7 +327,7 @@ impl LiveInquiry for Inquiry {
                 let PodRef { namespace, name, uid } = &**subject;
                 let fresh = match known {
                     Known::Guarded => self.pod.clone(),
-                    Known::Written(pod) => Some(read_pod(pod).map_err(kube::Error::SerdeError)?),
+                    Known::Written(pod) => Some(read::<PodWire>(pod)?.view()),
                     Known::Nothing => pod(client, namespace, name).await?,
                 };
                 let Some(mut pod) = fresh.filter(|p| p.pod.uid == *uid) else { return Ok(None) };
@@ -356,244 +352,11 @@ impl LiveInquiry for Inquiry {
 pub(crate) async fn pod(client: &Client, namespace: &str, name: &str) -> kube::Result<Option<PodView>> {
     let path = format!("/api/v1/namespaces/{namespace}/pods/{name}");
     let text = live::get(client, &path).await?;
-    text.map(|text| read_pod(&text).map_err(kube::Error::SerdeError)).transpose()
+    text.map(|text| Ok(read::<PodWire>(&text)?.view())).transpose()
 }
 
 /// Reads a node live; `observed` is since when it was seen unreachable, for a taint that does not say.
 pub(crate) async fn node(client: &Client, name: &str, observed: Timestamp) -> kube::Result<Option<NodeView>> {
     let text = live::get(client, &format!("/api/v1/nodes/{name}")).await?;
-    let read =
-        |text: String| serde_json::from_str::<NodeWire>(&text).map(|w| SeenNode::from(w).view(observed));
-    text.map(|text| read(text).map_err(kube::Error::SerdeError)).transpose()
-}
-
-// ---- what is kept of pods and nodes -------------------------------------------------------------
-
-/// Keeps a pod only while it is being deleted and may be recovered: all others cost nothing.
-struct ConsentingPods(Arc<ZombiePolicy>);
-
-impl Project for ConsentingPods {
-    type Wire = PodWire;
-    type Kept = PodView;
-
-    fn keep(&self, wire: PodWire) -> Option<PodView> {
-        wire.metadata.deletion_timestamp?;
-        let pod = wire.view();
-        self.0.consent(&pod.consent, &pod.labels)?;
-        Some(pod)
-    }
-}
-
-impl Identified for PodWire {
-    fn uid(&self) -> &str {
-        &self.metadata.uid
-    }
-
-    fn resource_version(&self) -> &str {
-        &self.metadata.resource_version
-    }
-}
-
-struct AllNodes;
-
-impl Project for AllNodes {
-    type Wire = NodeWire;
-    type Kept = SeenNode;
-
-    fn keep(&self, wire: NodeWire) -> Option<SeenNode> {
-        Some(wire.into())
-    }
-}
-
-impl Identified for NodeWire {
-    fn uid(&self) -> &str {
-        &self.metadata.uid
-    }
-
-    fn resource_version(&self) -> &str {
-        &self.metadata.resource_version
-    }
-}
-
-#[derive(Deserialize)]
-pub(crate) struct PodWire {
-    metadata: MetaWire,
-    #[serde(default)]
-    spec: PodSpecWire,
-    #[serde(default)]
-    status: PodStatusWire,
-}
-
-#[derive(Deserialize)]
-#[serde(rename_all = "camelCase")]
-struct MetaWire {
-    #[serde(default)]
-    namespace: String,
-    name: String,
-    uid: String,
-    resource_version: String,
-    #[serde(default)]
-    labels: Labels,
-    #[serde(default)]
-    annotations: BTreeMap<String, String>,
-    deletion_timestamp: Option<Timestamp>,
-    deletion_grace_period_seconds: Option<i64>,
-    #[serde(default)]
-    finalizers: Vec<String>,
-}
-
-#[derive(Deserialize, Default)]
-#[serde(rename_all = "camelCase", default)]
-struct PodSpecWire {
-    node_name: Option<String>,
-}
-
-#[derive(Deserialize, Default)]
-#[serde(rename_all = "camelCase", default)]
-struct PodStatusWire {
-    phase: String,
-    conditions: Vec<ConditionWire>,
-}
-
-#[derive(Deserialize, Default)]
-#[serde(rename_all = "camelCase", default)]
-struct ConditionWire {
-    #[serde(rename = "type")]
-    kind: String,
-    status: String,
-    reason: String,
-    last_transition_time: Option<Timestamp>,
-}
-
-fn read_pod(object: &str) -> Result<PodView, serde_json::Error> {
-    serde_json::from_str(object).map(PodWire::view)
-}
-
-impl PodWire {
-    fn view(self) -> PodView {
-        let PodWire { metadata, spec, status } = self;
-        let of_kind = |kind: &str| status.conditions.iter().find(|c| c.kind == kind);
-        // The API server deletes in two steps. A force delete whose client was killed between them leaves a pod with a grace
-        // of 0 that nothing holds: it is not done with, and must be deleted again.
-        let held = !metadata.finalizers.is_empty();
-        let grace_left = metadata.deletion_grace_period_seconds.filter(|grace| *grace != 0 || held);
-        let mark = of_kind(conditions::KUEUE_FAILURE_RECOVERY)
-            .and_then(|c| Mark::from_condition(&c.status, &c.reason, c.last_transition_time));
-        PodView {
-            pod: PodRef { namespace: metadata.namespace, name: metadata.name, uid: metadata.uid },
-            resource_version: metadata.resource_version,
-            consent: ConsentAnnotations::from_annotations(&metadata.annotations),
-            labels: metadata.labels,
-            phase: PodPhase::from_api(&status.phase),
-            deletion: metadata
-                .deletion_timestamp
-                .map(|timestamp| Deletion { timestamp, grace_seconds: grace_left }),
-            node_name: spec.node_name.filter(|n| !n.is_empty()),
-            mark,
-            disruption_target: of_kind(conditions::DISRUPTION_TARGET).is_some_and(|c| c.status == "True"),
-            announced: false,
-        }
-    }
-}
-
-#[derive(Deserialize)]
-pub(crate) struct NodeWire {
-    metadata: MetaWire,
-    #[serde(default)]
-    spec: NodeSpecWire,
-    #[serde(default)]
-    status: NodeStatusWire,
-}
-
-#[derive(Deserialize, Default)]
-#[serde(default)]
-struct NodeSpecWire {
-    taints: Vec<TaintWire>,
-}
-
-#[derive(Deserialize)]
-#[serde(rename_all = "camelCase")]
-struct TaintWire {
-    key: String,
-    #[serde(default)]
-    value: String,
-    #[serde(default)]
-    effect: String,
-    time_added: Option<Timestamp>,
-}
-
-#[derive(Deserialize, Default)]
-#[serde(default)]
-struct NodeStatusWire {
-    conditions: Vec<ConditionWire>,
-}
-
-/// A node as it was seen; since when it is unreachable may depend on when it was first seen so.
-#[derive(Clone, Debug)]
-pub(crate) struct SeenNode {
-    node: NodeRef,
-    resource_version: String,
-    labels: Labels,
-    unreachable_taints: Vec<Option<Timestamp>>,
-    ready: Ready,
-    out_of_service: Vec<Taint>,
-    out_of_service_mark: Option<OutOfServiceMark>,
-}
-
-impl From<NodeWire> for SeenNode {
-    fn from(NodeWire { metadata, spec, status }: NodeWire) -> Self {
-        let ready = status.conditions.iter().find(|c| c.kind == "Ready").map(|c| c.status.as_str());
-        let of_key = |key: &str| spec.taints.iter().filter(move |t| t.key == *key).collect::<Vec<_>>();
-        Self {
-            ready: Ready::from_api(ready),
-            unreachable_taints: of_key(taints::UNREACHABLE).iter().map(|t| t.time_added).collect(),
-            out_of_service: of_key(taints::OUT_OF_SERVICE)
-                .into_iter()
-                .map(|t| Taint { key: t.key.clone(), value: t.value.clone(), effect: t.effect.clone() })
-                .collect(),
-            out_of_service_mark: metadata
-                .annotations
-                .get(annotations::OUT_OF_SERVICE_SINCE)
-                .map(|v| OutOfServiceMark::from_annotation(v)),
-            node: NodeRef { name: metadata.name, uid: metadata.uid },
-            resource_version: metadata.resource_version,
-            labels: metadata.labels,
-        }
-    }
-}
-
-impl SeenNode {
-    fn view(self, observed: Timestamp) -> NodeView {
-        NodeView {
-            unreachable: Unreachable::from_taints(self.unreachable_taints, observed),
-            node: self.node,
-            resource_version: self.resource_version,
-            labels: self.labels,
-            ready: self.ready,
-            lease_renewed: None,
-            out_of_service: self.out_of_service,
-            out_of_service_mark: self.out_of_service_mark,
-            announced: false,
-        }
-    }
-}
-
-#[cfg(test)]
-mod tests {
-    use super::*;
-
-    fn force_deleted(finalizers: &str) -> PodView {
-        let pod = format!(
-            r#"{{"metadata": {{"name": "p", "uid": "u", "resourceVersion": "1", "finalizers": {finalizers},
-                "deletionTimestamp": "2026-01-01T00:00:00Z", "deletionGracePeriodSeconds": 0}}}}"#
-        );
-        read_pod(&pod).unwrap()
-    }
-
-    #[test]
-    fn a_force_delete_that_was_cut_short_is_not_taken_for_one_that_finalizers_hold() {
-        let grace = |pod: PodView| pod.deletion.unwrap().grace_seconds;
-        assert_eq!(grace(force_deleted(r#"["example.com/hold"]"#)), Some(0));
-        assert_eq!(grace(force_deleted("[]")), None);
-    }
+    text.map(|text| Ok(SeenNode::from(read::<NodeWire>(&text)?).view(observed))).transpose()
 }

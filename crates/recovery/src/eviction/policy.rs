@@ -6,7 +6,7 @@ use salvor_api::config::{Configuration, EvictionTrigger, RemoveTaint};
 use salvor_api::names::taints;
 
 use super::views::NodeView;
-use crate::action::Taint;
+use crate::objects::Taint;
 
 /// The configuration as the eviction recovery needs it.
 #[derive(Clone, Debug)]

@@ -20,9 +20,10 @@ use super::tolerations::Tolerance;
 use super::views::{AttachmentView, Claim, Lease, NodeView, Owner, PodView, Progress, Scene};
 use super::writes;
 use crate::brake::{Held, NODES_ALWAYS_ALLOWED};
+use crate::moments::{after, to_the_second};
+use crate::objects::Ready;
 use crate::verdict::Verdict::{self, Ignore};
 use crate::verdict::{Inquiry, Judgement, judge};
-use crate::zombie::{Ready, after, to_the_second};
 
 /// Rules that end early with their verdict.
 type Rules<Why> = Result<Verdict<Why>, Verdict<Why>>;

@@ -11,10 +11,10 @@ use jiff::{SignedDuration, Timestamp};
 use salvor_api::config::parse;
 
 use super::*;
-use crate::action::{NodeRef, PodPhase, PodRef, Taint};
 use crate::brake::NodeCounts;
+use crate::objects::{Deletion, Ready};
+use crate::objects::{NodeRef, PodPhase, PodRef, Taint};
 use crate::verdict::{Judgement, Reason, Verdict};
-use crate::zombie::{Deletion, Ready};
 
 const KEY: &str = "salvor.dev/force-eviction";
 const SHUTDOWN: &str = "node.cloudprovider.kubernetes.io/shutdown";

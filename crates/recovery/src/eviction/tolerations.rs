@@ -3,7 +3,7 @@
 use jiff::{SignedDuration, Timestamp};
 use salvor_api::names::taints;
 
-use crate::zombie::after;
+use crate::moments::after;
 
 /// A toleration of a pod.
 #[derive(Clone, Debug, Default, PartialEq, Eq)]

@@ -8,9 +8,10 @@ use salvor_api::names::taints;
 use serde::{Deserialize, Serialize};
 
 use super::tolerations::Toleration;
-use crate::action::{NodeRef, PodPhase, PodRef, Taint};
 use crate::brake::NodeCounts;
-use crate::zombie::{Deletion, Ready, after};
+use crate::moments::after;
+use crate::objects::{Deletion, Ready};
+use crate::objects::{NodeRef, PodPhase, PodRef, Taint};
 
 /// A node and all that is on it.
 #[derive(Clone, Debug)]

@@ -6,10 +6,11 @@ use salvor_api::names::{conditions, events, node_conditions, reasons, taints};
 use super::policy::Request;
 use super::reasons::{NodeWhy, PodWhy};
 use super::views::{Claim, NodeView, PodView, Progress, Released};
-use crate::action::{Action, Condition, EventNote, EventType, NodeCondition, PodPhase, Subject, Taint};
+use crate::action::{Action, Condition, EventNote, EventType, NodeCondition, Subject};
 use crate::brake::Held;
+use crate::moments::{ANNOUNCE_WITHIN, after, to_the_second};
+use crate::objects::{PodPhase, Taint};
 use crate::verdict::{Reason, Verdict};
-use crate::zombie::{ANNOUNCE_WITHIN, after, to_the_second};
 
 /// The mark and the taint that makes a returning kubelet refuse pods, in one write.
 pub(super) fn start(node: &NodeView, request: &Request, now: Timestamp) -> Verdict<NodeWhy> {

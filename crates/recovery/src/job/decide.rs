@@ -15,10 +15,11 @@ use super::reasons::{JobWhy, WaitingPod};
 use super::status;
 use super::tally::{Ending, Outcome, Tally};
 use super::views::{CompletionMode, IndexFailures, JobCondition, JobStatus, JobView, Memory, PodView};
-use crate::action::{Action, CreationReason, EventNote, EventType, JobRef, Subject};
+use crate::action::{Action, CreationReason, EventNote, EventType, Subject};
+use crate::moments::after;
+use crate::objects::JobRef;
 use crate::verdict::Verdict::{self, Act, Ignore, Wait};
 use crate::verdict::{Judgement, judge};
-use crate::zombie::after;
 
 /// Pods made in one go are told of one by one up to here; nobody reads the hundredth such event, and the API server
 /// would store them all.

@@ -1,7 +1,7 @@
 //! What a failed pod means by the Job's own rules.
 
 use super::views::{ExitCodeOperator, FailureAction, JobView, OnExitCodes, PodFailurePolicy, PodView};
-use crate::action::PodPhase;
+use crate::objects::PodPhase;
 
 /// The rule that a failed pod matched.
 #[derive(Clone, Debug, PartialEq, Eq)]

@@ -6,7 +6,7 @@ use salvor_api::names::job::{conditions, reasons};
 use super::success_policy;
 use super::tally::{Ending, Tally, count};
 use super::views::FailureAction;
-use crate::action::PodPhase;
+use crate::objects::PodPhase;
 
 /// How a Job is bound to end.
 #[derive(Clone, Debug, PartialEq, Eq)]

@@ -9,7 +9,7 @@ use super::fate::Fate;
 use super::policy::JobPolicy;
 use super::tally::{Ending, Outcome, Tally};
 use super::views::{JobCondition, JobStatus, Uncounted};
-use crate::zombie::to_the_second;
+use crate::moments::to_the_second;
 
 /// The status to write; the same as before if nothing has changed. At most `listed` pods wait in its lists.
 pub(super) fn next(

@@ -9,7 +9,7 @@ use super::failure_policy::{self, Matched};
 use super::indexes::Indexes;
 use super::policy::JobPolicy;
 use super::views::{FailureAction, IndexFailures, JobView, Memory, PodReplacementPolicy, PodView, Uncounted};
-use crate::action::PodPhase;
+use crate::objects::PodPhase;
 
 /// The pods of a Job by what they are to it.
 pub(super) struct Tally<'a> {

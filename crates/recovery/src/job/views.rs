@@ -10,7 +10,7 @@ use serde::{Deserialize, Deserializer, Serialize, Serializer};
 use serde_json::value::RawValue;
 
 use super::backoff::BackoffRecord;
-use crate::action::{JobRef, PodPhase, PodRef};
+use crate::objects::{JobRef, PodPhase, PodRef};
 
 /// A Job.
 #[derive(Clone, Debug, PartialEq)]

@@ -6,9 +6,10 @@ use salvor_api::names::{annotations, events, reasons, taints};
 
 use super::policy::{ConsentSource, ZombiePolicy};
 use super::reasons::NodeWhy;
-use super::views::{NodeView, OutOfServiceMark, Ready, Unreachable, out_of_service_taint};
-use super::{ANNOUNCE_WITHIN, after, to_the_second};
+use super::views::{NodeView, OutOfServiceMark, Unreachable, out_of_service_taint};
 use crate::action::{Action, EventNote, EventType, Subject};
+use crate::moments::{ANNOUNCE_WITHIN, after, to_the_second};
+use crate::objects::Ready;
 use crate::verdict::Verdict::{self, Ignore};
 use crate::verdict::{Judgement, judge};
 

@@ -7,9 +7,10 @@ use salvor_api::names::{conditions, events, reasons, taints};
 
 use super::policy::{Consent, ZombiePolicy};
 use super::reasons::{PodWhy, ZombieFacts};
-use super::views::{Deletion, NodeView, PodView, Unreachable};
-use super::{ANNOUNCE_WITHIN, after, to_the_second};
-use crate::action::{Action, Condition, EventNote, EventType, PodPhase, Subject};
+use super::views::{NodeView, PodView, Unreachable};
+use crate::action::{Action, Condition, EventNote, EventType, Subject};
+use crate::moments::{ANNOUNCE_WITHIN, after, to_the_second};
+use crate::objects::{Deletion, PodPhase};
 use crate::verdict::Verdict::{self, Ignore};
 use crate::verdict::{Judgement, judge};
 

@@ -9,8 +9,8 @@ use salvor_api::config::{
 use salvor_api::names::annotations;
 use salvor_api::{Controller, Gate, Labels};
 
-use super::after;
 use super::views::ConsentAnnotations;
+use crate::moments::after;
 
 /// The wait for annotated pods. KEP-6757 fixes it: a pod is stuck when it is still there a minute after its grace.
 const ANNOTATION_WAIT: SignedDuration = SignedDuration::from_mins(1);

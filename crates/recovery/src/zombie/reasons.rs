@@ -8,7 +8,7 @@ use salvor_api::config::TerminateAction;
 use salvor_api::names::{annotations, taints};
 
 use super::policy::{ConsentSource, Disabled};
-use crate::action::PodPhase;
+use crate::objects::PodPhase;
 use crate::verdict::Reason;
 
 /// Why a pod is, or is not, recovered.

@@ -9,7 +9,7 @@ use salvor_api::Labels;
 use salvor_api::config::{Configuration, parse};
 
 use super::*;
-use crate::action::{NodeRef, PodPhase, PodRef};
+use crate::objects::{Deletion, NodeRef, PodPhase, PodRef, Ready};
 
 /// A moment to which the tables count in seconds.
 fn at(seconds: i64) -> Timestamp {

@@ -7,7 +7,7 @@ use salvor_api::Labels;
 use salvor_api::config::TerminateAction;
 use salvor_api::names::{annotations, reasons, taints};
 
-use crate::action::{NodeRef, PodPhase, PodRef, Taint};
+use crate::objects::{Deletion, NodeRef, PodPhase, PodRef, Ready, Taint};
 
 /// A pod, as far as it matters.
 #[derive(Clone, Debug, PartialEq, Eq)]
@@ -51,15 +51,6 @@ impl ConsentAnnotations {
             delete: all.get(annotations::SAFE_TO_FORCEFULLY_DELETE).cloned(),
         }
     }
-}
-
-/// A pod's deletion mark.
-#[derive(Clone, Copy, Debug, PartialEq, Eq)]
-pub struct Deletion {
-    /// `metadata.deletionTimestamp`: the end of the pod's own grace period.
-    pub timestamp: Timestamp,
-    /// `metadata.deletionGracePeriodSeconds`; 0 once the pod is force deleted and only finalizers hold it.
-    pub grace_seconds: Option<i64>,
 }
 
 /// The condition that a recovery leaves on a pod.
@@ -129,28 +120,6 @@ impl Unreachable {
         let mut taints = time_added.into_iter().peekable();
         taints.peek()?;
         Some(Self { since: taints.flatten().min().unwrap_or(observed) })
-    }
-}
-
-/// A node's `Ready` condition.
-#[derive(Clone, Copy, Debug, PartialEq, Eq)]
-pub enum Ready {
-    /// The kubelet says that it is ready.
-    True,
-    /// The kubelet says that it is not.
-    False,
-    /// The kubelet says nothing, or there is no such condition.
-    Unknown,
-}
-
-impl Ready {
-    /// Reads the condition's status.
-    pub fn from_api(status: Option<&str>) -> Self {
-        match status {
-            Some("True") => Self::True,
-            Some("False") => Self::False,
-            _ => Self::Unknown,
-        }
     }
 }
 

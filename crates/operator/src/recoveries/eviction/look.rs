@@ -10,7 +10,6 @@ use salvor_recovery::{
     brake::NodeCounts,
     eviction::{AttachmentView, EvictionPolicy, Lease, NodeView, PodView, Scene, decide_node, decide_pod},
 };
-use serde::Deserialize;
 
 use super::{
     ATTACHMENTS, NODES, PodSubject, Subject, Why, seen,
@@ -20,6 +19,7 @@ use crate::{
     live,
     looks::Looks,
     recovery::{Known, LiveInquiry},
+    wire::{List, read},
 };
 
 /// A live question about a node or a pod.
@@ -73,7 +73,7 @@ impl LiveInquiry for Inquiry {
                 let PodSubject { node, uid, namespace, name } = &**subject;
                 let fresh = match known {
                     Known::Guarded => self.pod.clone(),
-                    Known::Written(pod) => Some(parse::<PodWire>(pod)?.view()),
+                    Known::Written(pod) => Some(read::<PodWire>(pod)?.view()),
                     Known::Nothing => read_pod(client, namespace, name).await?,
                 };
                 let Some(mut pod) = fresh.filter(|p| p.pod.uid == *uid) else { return Ok(None) };
@@ -96,46 +96,36 @@ impl LiveInquiry for Inquiry {
     }
 }
 
-fn parse<'a, T: Deserialize<'a>>(text: &'a str) -> kube::Result<T> {
-    serde_json::from_str(text).map_err(kube::Error::SerdeError)
-}
-
-#[derive(Deserialize)]
-struct List<T> {
-    #[serde(default = "Vec::new")]
-    items: Vec<T>,
-}
-
 /// Reads a node live, without its Lease.
 pub(crate) async fn read_node(client: &Client, name: &str) -> kube::Result<Option<NodeView>> {
     let text = live::get(client, &format!("/api/v1/nodes/{name}")).await?;
-    text.map(|text| Ok(parse::<NodeWire>(&text)?.view())).transpose()
+    text.map(|text| Ok(read::<NodeWire>(&text)?.view())).transpose()
 }
 
 /// Reads a pod live.
 pub(crate) async fn read_pod(client: &Client, namespace: &str, name: &str) -> kube::Result<Option<PodView>> {
     let text = live::get(client, &format!("/api/v1/namespaces/{namespace}/pods/{name}")).await?;
-    text.map(|text| Ok(parse::<PodWire>(&text)?.view())).transpose()
+    text.map(|text| Ok(read::<PodWire>(&text)?.view())).transpose()
 }
 
 /// Reads the pods of a node live.
 pub(crate) async fn read_pods(client: &Client, node: &str) -> kube::Result<Vec<PodView>> {
     let path = format!("/api/v1/pods?fieldSelector=spec.nodeName%3D{node}");
     let Some(text) = live::get(client, &path).await? else { return Ok(Vec::new()) };
-    Ok(parse::<List<PodWire>>(&text)?.items.into_iter().map(PodWire::view).collect())
+    Ok(read::<List<PodWire>>(&text)?.items.into_iter().map(PodWire::view).collect())
 }
 
 /// Reads the volumes attached to a node live.
 pub(crate) async fn read_attachments(client: &Client, node: &str) -> kube::Result<Vec<AttachmentView>> {
     let Some(text) = live::get(client, ATTACHMENTS.path).await? else { return Ok(Vec::new()) };
-    let all = parse::<List<AttachmentWire>>(&text)?.items.into_iter().map(AttachmentWire::view);
+    let all = read::<List<AttachmentWire>>(&text)?.items.into_iter().map(AttachmentWire::view);
     Ok(all.filter(|attachment| attachment.node == node).collect())
 }
 
 /// Counts the nodes of a zone live.
 pub(crate) async fn read_zone(client: &Client, zone: &str) -> kube::Result<NodeCounts> {
     let Some(text) = live::get(client, NODES.path).await? else { return Ok(NodeCounts::default()) };
-    let all = parse::<List<NodeWire>>(&text)?.items.into_iter().map(NodeWire::view);
+    let all = read::<List<NodeWire>>(&text)?.items.into_iter().map(NodeWire::view);
     let mut counts = NodeCounts::default();
     for node in all.filter(|node| node.zone == zone) {
         counts.total += 1;

@@ -3,18 +3,19 @@
 use std::collections::{BTreeMap, BTreeSet};
 use std::sync::Arc;
 
-use jiff::Timestamp;
 use salvor_api::names::{annotations, node_conditions, taints};
 use salvor_recovery::{
-    action::{NodeRef, PodPhase, PodRef, Taint},
     eviction::{
         AttachmentView, Claim, EvictionPolicy, Lease, NodeView, Owner, PodView, Progress, Toleration,
     },
-    zombie::{Deletion, Ready},
+    objects::{NodeRef, PodPhase, PodRef, Taint},
 };
 use serde::Deserialize;
 
-use crate::watch::{Identified, Project};
+use crate::{
+    watch::Project,
+    wire::{self, Condition, NodeSpec, Nothing, Object, condition, node_ready},
+};
 
 /// Set by a kubelet on the API's image of a static pod.
 const MIRROR: &str = "kubernetes.io/config.mirror";
@@ -78,111 +79,33 @@ impl Project for Attachments {
     }
 }
 
-#[derive(Deserialize)]
-#[serde(rename_all = "camelCase")]
-struct Meta {
-    #[serde(default)]
-    namespace: String,
-    name: String,
-    uid: String,
-    resource_version: String,
-    #[serde(default)]
-    labels: BTreeMap<String, String>,
-    #[serde(default)]
-    annotations: BTreeMap<String, String>,
-    deletion_timestamp: Option<Timestamp>,
-    deletion_grace_period_seconds: Option<i64>,
-    #[serde(default)]
-    finalizers: Vec<String>,
-    #[serde(default)]
-    owner_references: Vec<OwnerWire>,
-}
+type Annotations = BTreeMap<String, String>;
 
-#[derive(Deserialize)]
-struct OwnerWire {
-    kind: String,
-    #[serde(default)]
-    controller: bool,
-}
-
-macro_rules! identified {
-    ($($wire:ty),*) => {$(
-        impl Identified for $wire {
-            fn uid(&self) -> &str {
-                &self.metadata.uid
-            }
-
-            fn resource_version(&self) -> &str {
-                &self.metadata.resource_version
-            }
-        }
-    )*};
-}
-
-identified!(NodeWire, PodWire, AttachmentWire);
-
-#[derive(Deserialize)]
-pub(crate) struct NodeWire {
-    metadata: Meta,
-    #[serde(default)]
-    spec: NodeSpec,
-    #[serde(default)]
-    status: NodeStatus,
-}
-
-#[derive(Deserialize, Default)]
-#[serde(default)]
-struct NodeSpec {
-    taints: Vec<TaintWire>,
-}
-
-#[derive(Deserialize)]
-struct TaintWire {
-    key: String,
-    #[serde(default)]
-    value: String,
-    #[serde(default)]
-    effect: String,
-}
+pub(crate) type NodeWire = Object<NodeSpec, NodeStatus, Annotations>;
 
 #[derive(Deserialize, Default)]
 #[serde(rename_all = "camelCase", default)]
-struct NodeStatus {
-    conditions: Vec<ConditionWire>,
+pub(crate) struct NodeStatus {
+    conditions: Vec<Condition>,
     volumes_in_use: Vec<String>,
-}
-
-#[derive(Deserialize)]
-struct ConditionWire {
-    #[serde(rename = "type")]
-    kind: String,
-    status: String,
-    #[serde(default)]
-    reason: String,
 }
 
 impl NodeWire {
     /// The node, without what only its Lease and our memory tell.
     pub(crate) fn view(self) -> NodeView {
         let NodeWire { metadata, spec, status } = self;
-        let of_kind = |kind: &str| status.conditions.iter().find(|c| c.kind == kind);
-        let label = |key: &str| metadata.labels.get(key).map_or("", String::as_str);
+        let label = |key| metadata.labels.get(key).unwrap_or_default();
         // Node lifecycle counts a zone of one name in two regions as two.
         let zone = [label(REGION), label(ZONE)].into_iter().filter(|part| !part.is_empty());
+        let progress = metadata.annotations.get(annotations::EVICTION);
         NodeView {
             zone: zone.collect::<Vec<_>>().join("/"),
-            ready: Ready::from_api(of_kind("Ready").map(|c| c.status.as_str())),
-            condition: of_kind(node_conditions::FORCE_EVICTION).map(|c| c.reason.clone()),
-            taints: spec
-                .taints
-                .into_iter()
-                .map(|t| Taint { key: t.key, value: t.value, effect: t.effect })
-                .collect(),
+            ready: node_ready(&status.conditions),
+            condition: condition(&status.conditions, node_conditions::FORCE_EVICTION)
+                .map(|c| c.reason.clone()),
+            taints: spec.taints.into_iter().map(Taint::from).collect(),
             lease: Lease::Unread,
-            progress: metadata
-                .annotations
-                .get(annotations::EVICTION)
-                .and_then(|v| Progress::from_annotation(v)),
+            progress: progress.and_then(|progress| Progress::from_annotation(progress)),
             volumes_in_use: status.volumes_in_use,
             node: NodeRef { name: metadata.name, uid: metadata.uid },
             resource_version: metadata.resource_version,
@@ -191,18 +114,11 @@ impl NodeWire {
     }
 }
 
-#[derive(Deserialize)]
-pub(crate) struct PodWire {
-    metadata: Meta,
-    #[serde(default)]
-    spec: PodSpec,
-    #[serde(default)]
-    status: PodStatus,
-}
+pub(crate) type PodWire = Object<PodSpec, PodStatus, Annotations>;
 
 #[derive(Deserialize, Default)]
 #[serde(rename_all = "camelCase", default)]
-struct PodSpec {
+pub(crate) struct PodSpec {
     tolerations: Vec<TolerationWire>,
     volumes: Vec<VolumeWire>,
 }
@@ -233,17 +149,13 @@ struct ClaimWire {
 
 #[derive(Deserialize, Default)]
 #[serde(default)]
-struct PodStatus {
+pub(crate) struct PodStatus {
     phase: String,
 }
 
 impl PodWire {
     pub(crate) fn view(self) -> PodView {
         let PodWire { metadata, spec, status } = self;
-        // A force delete whose client was killed between the server's two steps leaves a grace of 0 that nothing holds: it
-        // must be deleted again.
-        let held = !metadata.finalizers.is_empty();
-        let grace_seconds = metadata.deletion_grace_period_seconds.filter(|grace| *grace != 0 || held);
         let claim = |name: String| Claim { namespace: metadata.namespace.clone(), name };
         let claims = spec.volumes.into_iter().filter_map(|volume| match volume {
             VolumeWire { persistent_volume_claim: Some(it), .. } => Some(claim(it.claim_name)),
@@ -253,10 +165,10 @@ impl PodWire {
         });
         PodView {
             claims: claims.collect(),
-            owner: match metadata.owner_references.into_iter().find(|owner| owner.controller) {
+            owner: match metadata.controller() {
                 None => Owner::Nobody,
-                Some(OwnerWire { kind, .. }) if kind == "StatefulSet" => Owner::StatefulSet,
-                Some(OwnerWire { kind, .. }) => Owner::Other(kind),
+                Some(wire::Owner { kind, .. }) if kind == "StatefulSet" => Owner::StatefulSet,
+                Some(wire::Owner { kind, .. }) => Owner::Other(kind.clone()),
             },
             tolerations: spec
                 .tolerations
@@ -271,7 +183,7 @@ impl PodWire {
                 .filter(Toleration::concerns_eviction)
                 .collect(),
             phase: PodPhase::from_api(&status.phase),
-            deletion: metadata.deletion_timestamp.map(|timestamp| Deletion { timestamp, grace_seconds }),
+            deletion: metadata.pod_deletion(),
             is_mirror: metadata.annotations.contains_key(MIRROR),
             pod: PodRef { namespace: metadata.namespace, name: metadata.name, uid: metadata.uid },
             resource_version: metadata.resource_version,
@@ -280,18 +192,13 @@ impl PodWire {
     }
 }
 
-#[derive(Deserialize)]
-pub(crate) struct AttachmentWire {
-    metadata: Meta,
-    spec: AttachmentSpec,
-}
+pub(crate) type AttachmentWire = Object<AttachmentSpec, Nothing>;
 
-#[derive(Deserialize)]
-#[serde(rename_all = "camelCase")]
-struct AttachmentSpec {
+#[derive(Deserialize, Default)]
+#[serde(rename_all = "camelCase", default)]
+pub(crate) struct AttachmentSpec {
     attacher: String,
     node_name: String,
-    #[serde(default)]
     source: AttachmentSource,
 }
 

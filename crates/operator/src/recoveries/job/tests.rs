@@ -1,7 +1,7 @@
 //! The view: what it takes in, and what it is too late for.
 
 use salvor_api::config::Configuration;
-use salvor_recovery::{Verdict, action::PodPhase};
+use salvor_recovery::{Verdict, objects::PodPhase};
 use serde_json::{Value, json};
 
 use super::*;

@@ -3,14 +3,14 @@
 use std::sync::Arc;
 
 use jiff::Timestamp;
-use salvor_api::{Labels, names::job::TRACKING_FINALIZER};
+use salvor_api::names::job::TRACKING_FINALIZER;
 use salvor_recovery::{
-    action::{JobRef, PodPhase, PodRef},
     job::{Deletion, IndexFailures, JobSpec, JobStatus, JobView, PodView, Ready},
+    objects::{JobRef, PodPhase, PodRef},
 };
 use serde::Deserialize;
 
-use crate::watch::Identified;
+use crate::wire::{Condition, Object, Owner, condition};
 
 /// The finalizer by which the built-in controller marks pods as its own.
 const BUILT_IN_FINALIZER: &str = "batch.kubernetes.io/job-tracking";
@@ -22,40 +22,12 @@ pub(crate) struct SeenPod {
     pub(crate) owner: Option<Arc<JobRef>>,
 }
 
-#[derive(Deserialize)]
-pub(super) struct JobWire {
-    metadata: MetaWire,
-    #[serde(default)]
-    spec: JobSpec,
-    #[serde(default)]
-    status: JobStatus,
-}
-
-#[derive(Deserialize)]
-#[serde(rename_all = "camelCase")]
-struct MetaWire {
-    #[serde(default)]
-    namespace: String,
-    name: String,
-    uid: String,
-    resource_version: String,
-    creation_timestamp: Option<Timestamp>,
-    #[serde(default)]
-    labels: Labels,
-    #[serde(default)]
-    annotations: AnnotationsWire,
-    #[serde(default)]
-    finalizers: Vec<String>,
-    #[serde(default)]
-    owner_references: Vec<OwnerWire>,
-    deletion_timestamp: Option<Timestamp>,
-    deletion_grace_period_seconds: Option<i64>,
-}
+pub(super) type JobWire = Object<JobSpec, JobStatus>;
 
 /// Those that matter: others may be long.
 #[derive(Deserialize, Default)]
 #[serde(default)]
-struct AnnotationsWire {
+pub(super) struct Annotations {
     #[serde(rename = "batch.kubernetes.io/job-completion-index")]
     index: Option<String>,
     #[serde(rename = "batch.kubernetes.io/job-index-failure-count")]
@@ -64,74 +36,48 @@ struct AnnotationsWire {
     ignored_failures: Option<String>,
 }
 
-#[derive(Deserialize, Default)]
-#[serde(rename_all = "camelCase", default)]
-struct OwnerWire {
-    api_version: String,
-    kind: String,
-    name: String,
-    uid: String,
-    controller: bool,
-}
-
-#[derive(Deserialize)]
-pub(super) struct PodWire {
-    metadata: MetaWire,
-    #[serde(default)]
-    spec: PodSpecWire,
-    #[serde(default)]
-    status: PodStatusWire,
-}
+pub(super) type PodWire = Object<PodSpec, PodStatus, Annotations>;
 
 #[derive(Deserialize, Default)]
 #[serde(rename_all = "camelCase", default)]
-struct PodSpecWire {
+pub(super) struct PodSpec {
     node_name: Option<String>,
-    init_containers: Vec<ContainerWire>,
+    init_containers: Vec<Container>,
 }
 
 #[derive(Deserialize, Default)]
 #[serde(rename_all = "camelCase", default)]
-struct ContainerWire {
+struct Container {
     name: String,
     restart_policy: Option<String>,
 }
 
 #[derive(Deserialize, Default)]
 #[serde(rename_all = "camelCase", default)]
-struct PodStatusWire {
+pub(super) struct PodStatus {
     phase: String,
-    conditions: Vec<ConditionWire>,
-    container_statuses: Vec<ContainerStatusWire>,
-    init_container_statuses: Vec<ContainerStatusWire>,
+    conditions: Vec<Condition>,
+    container_statuses: Vec<ContainerStatus>,
+    init_container_statuses: Vec<ContainerStatus>,
 }
 
 #[derive(Deserialize, Default)]
 #[serde(rename_all = "camelCase", default)]
-struct ConditionWire {
-    #[serde(rename = "type")]
-    kind: String,
-    status: String,
-    last_transition_time: Option<Timestamp>,
-}
-
-#[derive(Deserialize, Default)]
-#[serde(rename_all = "camelCase", default)]
-struct ContainerStatusWire {
+struct ContainerStatus {
     name: String,
     restart_count: u32,
-    state: StateWire,
+    state: State,
 }
 
 #[derive(Deserialize, Default)]
 #[serde(default)]
-struct StateWire {
-    terminated: Option<TerminatedWire>,
+struct State {
+    terminated: Option<Terminated>,
 }
 
 #[derive(Deserialize, Default)]
 #[serde(rename_all = "camelCase", default)]
-struct TerminatedWire {
+struct Terminated {
     exit_code: i32,
     finished_at: Option<Timestamp>,
 }
@@ -157,34 +103,14 @@ impl PodWire {
     pub(super) fn may_be_ours(&self) -> bool {
         let has = |finalizer: &str| self.metadata.finalizers.iter().any(|f| f == finalizer);
         has(TRACKING_FINALIZER)
-            || match self.metadata.owner_references.iter().find(|owner| owner.controller) {
+            || match self.metadata.controller() {
                 Some(owner) => is_job(owner) && !has(BUILT_IN_FINALIZER),
                 None => self.metadata.owner_references.is_empty(),
             }
     }
 }
 
-impl Identified for JobWire {
-    fn uid(&self) -> &str {
-        &self.metadata.uid
-    }
-
-    fn resource_version(&self) -> &str {
-        &self.metadata.resource_version
-    }
-}
-
-impl Identified for PodWire {
-    fn uid(&self) -> &str {
-        &self.metadata.uid
-    }
-
-    fn resource_version(&self) -> &str {
-        &self.metadata.resource_version
-    }
-}
-
-fn is_job(owner: &OwnerWire) -> bool {
+fn is_job(owner: &Owner) -> bool {
     owner.kind == "Job" && owner.api_version == "batch/v1"
 }
 
@@ -196,8 +122,8 @@ impl From<PodWire> for SeenPod {
     fn from(PodWire { metadata, spec, status }: PodWire) -> Self {
         let number = |text: &Option<String>| text.as_ref().and_then(|text| text.parse().ok());
         let phase = PodPhase::from_api(&status.phase);
-        let ready = status.conditions.iter().find(|c| c.kind == "Ready");
-        let owner = metadata.owner_references.iter().find(|owner| owner.controller && is_job(owner));
+        let ready = condition(&status.conditions, "Ready");
+        let owner = metadata.controller().filter(|owner| is_job(owner));
         let owner = owner.map(|owner| {
             let namespace = metadata.namespace.clone();
             Arc::new(JobRef { namespace, name: owner.name.clone(), uid: owner.uid.clone() })
@@ -238,7 +164,7 @@ impl From<PodWire> for SeenPod {
 }
 
 /// When the last container ended, sidecars included, if all have.
-fn finished(spec: &PodSpecWire, status: &PodStatusWire) -> Option<Timestamp> {
+fn finished(spec: &PodSpec, status: &PodStatus) -> Option<Timestamp> {
     let sidecars = spec.init_containers.iter().filter(|c| c.restart_policy.as_deref() == Some("Always"));
     let sidecars: Vec<&str> = sidecars.map(|c| c.name.as_str()).collect();
     let sidecar_ends = status.init_container_statuses.iter().filter(|c| sidecars.contains(&c.name.as_str()));

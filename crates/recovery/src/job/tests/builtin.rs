@@ -348,7 +348,7 @@ fn conditions_that_somebody_set_to_false_mean_nothing() {
         world.settle();
         assert_eq!((world.counts().as_str(), world.conditions().as_str()), ("A1 R0 S0 F0 T0", ""));
         let position = world.open()[0];
-        world.end(position, crate::action::PodPhase::Succeeded);
+        world.end(position, crate::objects::PodPhase::Succeeded);
         world.settle();
         assert_eq!(world.conditions(), "SuccessCriteriaMet(CompletionsReached) Complete(CompletionsReached)");
     }

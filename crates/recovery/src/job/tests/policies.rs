@@ -3,8 +3,8 @@
 use serde_json::{Value, json};
 
 use super::world::World;
-use crate::action::PodPhase;
 use crate::job::IndexFailures;
+use crate::objects::PodPhase;
 
 fn failure_policy(rules: Value, more: Value) -> World {
     let mut spec = json!({"parallelism": 1, "completions": 1, "podFailurePolicy": {"rules": rules}});

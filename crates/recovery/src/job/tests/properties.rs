@@ -9,9 +9,10 @@ use serde_json::json;
 
 use super::world::World;
 use crate::Verdict;
-use crate::action::{Action, PodPhase};
+use crate::action::Action;
 use crate::fuzz::cases;
 use crate::job::Memory;
+use crate::objects::PodPhase;
 
 #[derive(Clone, Debug)]
 enum Happening {

@@ -3,8 +3,9 @@
 use serde_json::json;
 
 use super::world::{World, at};
-use crate::action::{Action, PodPhase};
+use crate::action::Action;
 use crate::job::{JobWhy, decide_leftovers};
+use crate::objects::PodPhase;
 use crate::{Reason, Verdict};
 
 #[test]

@@ -11,11 +11,12 @@ use salvor_api::names::job::{
 use serde_json::{Value, json};
 
 use super::status_rules;
-use crate::action::{Action, JobRef, PodPhase, PodRef};
+use crate::action::Action;
 use crate::job::{
     Deletion, IndexFailures, JobPolicy, JobStatus, JobView, JobWhy, Memory, PodView, Ready, Uncounted,
     decide, remember,
 };
+use crate::objects::{JobRef, PodPhase, PodRef};
 use crate::{Judgement, Verdict};
 
 pub(super) fn at(seconds: i64) -> Timestamp {

@@ -1,5 +1,6 @@
 use super::*;
-use crate::action::{Action, EventType, Taint};
+use crate::action::{Action, EventType};
+use crate::objects::Taint;
 use crate::verdict::{Reason, Verdict};
 
 const RULES: &str = "

@@ -8,7 +8,8 @@ use proptest::sample::select;
 use salvor_api::config::TerminateAction;
 
 use super::*;
-use crate::action::{Action, Taint};
+use crate::action::Action;
+use crate::objects::Taint;
 use crate::verdict::{Judgement, Reason, Verdict};
 
 const NANOSECOND: SignedDuration = SignedDuration::from_nanos(1);

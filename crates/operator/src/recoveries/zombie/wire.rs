@@ -1,0 +1,160 @@
+//! What is kept of pods and nodes, and how it is read.
+
+use std::{collections::BTreeMap, sync::Arc};
+
+use jiff::Timestamp;
+use salvor_api::{
+    Labels,
+    names::{annotations, conditions, taints},
+};
+use salvor_recovery::{
+    objects::{NodeRef, PodPhase, PodRef, Ready, Taint},
+    zombie::{ConsentAnnotations, Mark, NodeView, OutOfServiceMark, PodView, Unreachable, ZombiePolicy},
+};
+use serde::Deserialize;
+
+use crate::{
+    watch::Project,
+    wire::{Condition, NodeSpec, Object, condition, node_ready},
+};
+
+/// Keeps a pod only while it is being deleted and may be recovered: all others cost nothing.
+pub(super) struct ConsentingPods(pub(super) Arc<ZombiePolicy>);
+
+impl Project for ConsentingPods {
+    type Wire = PodWire;
+    type Kept = PodView;
+
+    fn keep(&self, wire: PodWire) -> Option<PodView> {
+        wire.metadata.deletion_timestamp?;
+        let pod = wire.view();
+        self.0.consent(&pod.consent, &pod.labels)?;
+        Some(pod)
+    }
+}
+
+pub(super) struct AllNodes;
+
+impl Project for AllNodes {
+    type Wire = NodeWire;
+    type Kept = SeenNode;
+
+    fn keep(&self, wire: NodeWire) -> Option<SeenNode> {
+        Some(wire.into())
+    }
+}
+
+type Annotations = BTreeMap<String, String>;
+
+pub(super) type PodWire = Object<PodSpec, PodStatus, Annotations>;
+
+#[derive(Deserialize, Default)]
+#[serde(rename_all = "camelCase", default)]
+pub(super) struct PodSpec {
+    node_name: Option<String>,
+}
+
+#[derive(Deserialize, Default)]
+#[serde(default)]
+pub(super) struct PodStatus {
+    phase: String,
+    conditions: Vec<Condition>,
+}
+
+impl PodWire {
+    pub(super) fn view(self) -> PodView {
+        let PodWire { metadata, spec, status } = self;
+        let of_kind = |kind| condition(&status.conditions, kind);
+        let mark = of_kind(conditions::KUEUE_FAILURE_RECOVERY)
+            .and_then(|c| Mark::from_condition(&c.status, &c.reason, c.last_transition_time));
+        PodView {
+            consent: ConsentAnnotations::from_annotations(&metadata.annotations),
+            phase: PodPhase::from_api(&status.phase),
+            deletion: metadata.pod_deletion(),
+            node_name: spec.node_name.filter(|n| !n.is_empty()),
+            mark,
+            disruption_target: of_kind(conditions::DISRUPTION_TARGET).is_some_and(|c| c.status == "True"),
+            announced: false,
+            pod: PodRef { namespace: metadata.namespace, name: metadata.name, uid: metadata.uid },
+            resource_version: metadata.resource_version,
+            labels: metadata.labels,
+        }
+    }
+}
+
+pub(super) type NodeWire = Object<NodeSpec, NodeStatus, Annotations>;
+
+#[derive(Deserialize, Default)]
+#[serde(default)]
+pub(super) struct NodeStatus {
+    conditions: Vec<Condition>,
+}
+
+/// A node as it was seen; since when it is unreachable may depend on when it was first seen so.
+#[derive(Clone, Debug)]
+pub(crate) struct SeenNode {
+    pub(super) node: NodeRef,
+    resource_version: String,
+    labels: Labels,
+    unreachable_taints: Vec<Option<Timestamp>>,
+    ready: Ready,
+    out_of_service: Vec<Taint>,
+    out_of_service_mark: Option<OutOfServiceMark>,
+}
+
+impl From<NodeWire> for SeenNode {
+    fn from(NodeWire { metadata, spec, status }: NodeWire) -> Self {
+        let unreachable = spec.taints.iter().filter(|taint| taint.key == taints::UNREACHABLE);
+        let mark = metadata.annotations.get(annotations::OUT_OF_SERVICE_SINCE);
+        Self {
+            ready: node_ready(&status.conditions),
+            unreachable_taints: unreachable.map(|taint| taint.time_added).collect(),
+            out_of_service_mark: mark.map(|since| OutOfServiceMark::from_annotation(since)),
+            out_of_service: spec
+                .taints
+                .into_iter()
+                .filter(|taint| taint.key == taints::OUT_OF_SERVICE)
+                .map(Taint::from)
+                .collect(),
+            node: NodeRef { name: metadata.name, uid: metadata.uid },
+            resource_version: metadata.resource_version,
+            labels: metadata.labels,
+        }
+    }
+}
+
+impl SeenNode {
+    pub(super) fn view(self, observed: Timestamp) -> NodeView {
+        NodeView {
+            unreachable: Unreachable::from_taints(self.unreachable_taints, observed),
+            node: self.node,
+            resource_version: self.resource_version,
+            labels: self.labels,
+            ready: self.ready,
+            lease_renewed: None,
+            out_of_service: self.out_of_service,
+            out_of_service_mark: self.out_of_service_mark,
+            announced: false,
+        }
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    fn force_deleted(finalizers: &str) -> PodView {
+        let pod = format!(
+            r#"{{"metadata": {{"name": "p", "uid": "u", "resourceVersion": "1", "finalizers": {finalizers},
+                "deletionTimestamp": "2026-01-01T00:00:00Z", "deletionGracePeriodSeconds": 0}}}}"#
+        );
+        serde_json::from_str::<PodWire>(&pod).unwrap().view()
+    }
+
+    #[test]
+    fn a_force_delete_that_was_cut_short_is_not_taken_for_one_that_finalizers_hold() {
+        let grace = |pod: PodView| pod.deletion.unwrap().grace_seconds;
+        assert_eq!(grace(force_deleted(r#"["example.com/hold"]"#)), Some(0));
+        assert_eq!(grace(force_deleted("[]")), None);
+    }
+}

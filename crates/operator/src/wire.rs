@@ -1,0 +1,174 @@
+//! Objects as the API sends them: what every reader needs, and room for the little that each reads besides.
+//!
+//! A reader names the parts of `spec` and `status` that it wants, and of annotations, which may be long. All others are
+//! passed over while the text is read.
+
+use jiff::Timestamp;
+use salvor_api::Labels;
+use salvor_recovery::objects::{Deletion, Ready, Taint};
+use serde::Deserialize;
+
+use crate::watch::Identified;
+
+/// An object.
+#[derive(Deserialize)]
+#[serde(
+    bound = "Spec: Deserialize<'de> + Default, Status: Deserialize<'de> + Default, A: Deserialize<'de> + Default"
+)]
+pub struct Object<Spec, Status, A = Nothing> {
+    /// Who it is.
+    pub metadata: Meta<A>,
+    /// What is wanted of it.
+    #[serde(default)]
+    pub spec: Spec,
+    /// What is seen of it.
+    #[serde(default)]
+    pub status: Status,
+}
+
+impl<Spec, Status, A> Identified for Object<Spec, Status, A> {
+    fn uid(&self) -> &str {
+        &self.metadata.uid
+    }
+
+    fn resource_version(&self) -> &str {
+        &self.metadata.resource_version
+    }
+}
+
+/// Nothing is read.
+#[derive(Deserialize, Default)]
+pub struct Nothing {}
+
+/// An object's metadata.
+#[derive(Deserialize)]
+#[serde(rename_all = "camelCase", bound = "A: Deserialize<'de> + Default")]
+pub struct Meta<A = Nothing> {
+    /// Empty for what is in no namespace.
+    #[serde(default)]
+    pub namespace: String,
+    /// Unique only among those that exist.
+    pub name: String,
+    /// Unique for ever.
+    pub uid: String,
+    /// Which state of it this is.
+    pub resource_version: String,
+    /// When it was made.
+    pub creation_timestamp: Option<Timestamp>,
+    /// Its labels.
+    #[serde(default)]
+    pub labels: Labels,
+    /// Those of its annotations that the reader wants.
+    #[serde(default)]
+    pub annotations: A,
+    /// What must be done before it may go.
+    #[serde(default)]
+    pub finalizers: Vec<String>,
+    /// What it belongs to.
+    #[serde(default)]
+    pub owner_references: Vec<Owner>,
+    /// The end of its grace, once it is being deleted.
+    pub deletion_timestamp: Option<Timestamp>,
+    /// How long that grace was.
+    pub deletion_grace_period_seconds: Option<i64>,
+}
+
+impl<A> Meta<A> {
+    /// The owner that looks after it.
+    pub fn controller(&self) -> Option<&Owner> {
+        self.owner_references.iter().find(|owner| owner.controller)
+    }
+
+    /// Its deletion mark, if it is a pod.
+    ///
+    /// The API server deletes in two steps. A force delete whose client was killed between them leaves a pod with a grace
+    /// of 0 that nothing holds: it is not done with, and must be deleted again.
+    pub(crate) fn pod_deletion(&self) -> Option<Deletion> {
+        let held = !self.finalizers.is_empty();
+        let grace_seconds = self.deletion_grace_period_seconds.filter(|grace| *grace != 0 || held);
+        self.deletion_timestamp.map(|timestamp| Deletion { timestamp, grace_seconds })
+    }
+}
+
+/// A reference to an owner.
+#[derive(Deserialize, Default)]
+#[serde(rename_all = "camelCase", default)]
+pub struct Owner {
+    /// Its group and version.
+    pub api_version: String,
+    /// Its kind.
+    pub kind: String,
+    /// Its name.
+    pub name: String,
+    /// Its UID.
+    pub uid: String,
+    /// Whether it is the one that looks after the object.
+    pub controller: bool,
+}
+
+/// A condition of an object.
+#[derive(Deserialize, Default)]
+#[serde(rename_all = "camelCase", default)]
+pub struct Condition {
+    /// Its type.
+    #[serde(rename = "type")]
+    pub kind: String,
+    /// `True`, `False` or `Unknown`.
+    pub status: String,
+    /// Why, in one word.
+    pub reason: String,
+    /// Since when.
+    pub last_transition_time: Option<Timestamp>,
+}
+
+/// The condition of this type.
+pub(crate) fn condition<'a>(all: &'a [Condition], kind: &str) -> Option<&'a Condition> {
+    all.iter().find(|condition| condition.kind == kind)
+}
+
+/// What a node's kubelet says of it.
+pub(crate) fn node_ready(conditions: &[Condition]) -> Ready {
+    Ready::from_api(condition(conditions, "Ready").map(|ready| ready.status.as_str()))
+}
+
+/// What readers want of a node's `spec`.
+#[derive(Deserialize, Default)]
+#[serde(default)]
+pub struct NodeSpec {
+    /// Its taints.
+    pub taints: Vec<NodeTaint>,
+    /// Whether a person keeps new pods away.
+    pub unschedulable: bool,
+}
+
+/// A taint on a node.
+#[derive(Deserialize, Default)]
+#[serde(rename_all = "camelCase", default)]
+pub struct NodeTaint {
+    /// Its key.
+    pub key: String,
+    /// Its value, empty if it has none.
+    pub value: String,
+    /// Its effect.
+    pub effect: String,
+    /// When it was put there; only some controllers say.
+    pub time_added: Option<Timestamp>,
+}
+
+impl From<NodeTaint> for Taint {
+    fn from(NodeTaint { key, value, effect, .. }: NodeTaint) -> Self {
+        Self { key, value, effect }
+    }
+}
+
+/// What is read of a list.
+#[derive(Deserialize)]
+pub(crate) struct List<T> {
+    #[serde(default = "Vec::new")]
+    pub(crate) items: Vec<T>,
+}
+
+/// Reads what the API sent.
+pub(crate) fn read<'a, T: Deserialize<'a>>(text: &'a str) -> kube::Result<T> {
+    serde_json::from_str(text).map_err(kube::Error::SerdeError)
+}

@@ -1,0 +1,19 @@
+//! Sums of times that cannot fail, and times as Kubernetes keeps them.
+
+use jiff::{SignedDuration, Timestamp};
+
+/// How long after our own write a missing event is still made up for.
+///
+/// An event has a name of its own, so the API server refuses a second one, but only until it forgets the first: after an
+/// hour by default. Well within that, telling once more is harmless; after it, somebody would read the old news as new.
+pub(crate) const ANNOUNCE_WITHIN: SignedDuration = SignedDuration::from_mins(10);
+
+/// A deadline so far away that time cannot express it is never reached.
+pub(crate) fn after(start: Timestamp, wait: SignedDuration) -> Timestamp {
+    start.checked_add(wait).unwrap_or(if wait.is_negative() { Timestamp::MIN } else { Timestamp::MAX })
+}
+
+/// Kubernetes keeps times to the second.
+pub(crate) fn to_the_second(time: Timestamp) -> Timestamp {
+    Timestamp::from_second(time.as_second()).unwrap_or(time)
+}
