@@ -1,20 +1,31 @@
-//! A hook for tests: the process ends, without any cleanup, right before or after its n-th write.
+//! A hook for tests: the process ends, without any cleanup, right before or after its n-th write, or stands still before it.
 //!
 //! `SALVOR_TEST_CRASH=before:3` or `after:3`. What is left behind must be what a new process goes on from.
+//! `SALVOR_TEST_CRASH=hold:3:FILE` makes the file, and goes on once it is gone: the world changes between a judgement and its
+//! write.
 
-use std::sync::atomic::{AtomicU64, Ordering};
+use std::{
+    fs,
+    path::{Path, PathBuf},
+    sync::atomic::{AtomicU64, Ordering},
+    thread,
+    time::Duration,
+};
 
 const VARIABLE: &str = "SALVOR_TEST_CRASH";
 /// Tells a crash on purpose from any other end.
 const EXIT_CODE: i32 = 86;
+/// How often it is looked whether the file is gone.
+const HOLD_POLL: Duration = Duration::from_millis(10);
 
-#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+#[derive(Clone, Debug, PartialEq, Eq)]
 enum Moment {
     Before(u64),
     After(u64),
+    Hold(u64, PathBuf),
 }
 
-/// Counts writes, and ends the process at the chosen one.
+/// Counts writes, and ends or holds the process at the chosen one.
 #[derive(Debug, Default)]
 pub(crate) struct CrashPoint {
     at: Option<Moment>,
@@ -28,27 +39,39 @@ impl CrashPoint {
 
     pub(crate) fn before_write(&self) -> u64 {
         let number = self.writes.fetch_add(1, Ordering::SeqCst) + 1;
-        self.crash_at(Moment::Before(number));
+        match &self.at {
+            Some(Moment::Before(at)) if *at == number => std::process::exit(EXIT_CODE),
+            Some(Moment::Hold(at, file)) if *at == number => hold(file),
+            _ => {}
+        }
         number
     }
 
     pub(crate) fn after_write(&self, number: u64) {
-        self.crash_at(Moment::After(number));
-    }
-
-    fn crash_at(&self, moment: Moment) {
-        if self.at == Some(moment) {
+        if self.at == Some(Moment::After(number)) {
             std::process::exit(EXIT_CODE);
         }
     }
 }
 
+/// Blocks the thread, and with it all else that the process does: as if it had been stopped.
+fn hold(file: &Path) {
+    if fs::write(file, []).is_ok() {
+        while file.exists() {
+            thread::sleep(HOLD_POLL);
+        }
+    }
+}
+
 fn parse(value: &str) -> Option<Moment> {
-    let (when, number) = value.split_once(':')?;
-    let number = number.parse().ok()?;
+    let (when, rest) = value.split_once(':')?;
     match when {
-        "before" => Some(Moment::Before(number)),
-        "after" => Some(Moment::After(number)),
+        "before" => Some(Moment::Before(rest.parse().ok()?)),
+        "after" => Some(Moment::After(rest.parse().ok()?)),
+        "hold" => {
+            let (number, file) = rest.split_once(':')?;
+            Some(Moment::Hold(number.parse().ok()?, file.into()))
+        }
         _ => None,
     }
 }
@@ -61,7 +84,8 @@ mod tests {
     fn only_what_is_meant_is_a_crash_point() {
         assert_eq!(parse("before:1"), Some(Moment::Before(1)));
         assert_eq!(parse("after:12"), Some(Moment::After(12)));
-        for other in ["", "before", "before:", "after:x", "during:1"] {
+        assert_eq!(parse("hold:2:/a:b"), Some(Moment::Hold(2, "/a:b".into())));
+        for other in ["", "before", "before:", "after:x", "during:1", "hold:1", "hold:x:/a"] {
             assert_eq!(parse(other), None, "{other:?}");
         }
     }

@@ -60,5 +60,5 @@ pub use plane::{Builder, ControlPlane, PlaneError};
 pub use program::Program;
 pub use proxy::Proxy;
 pub use recorder::Recorder;
-pub use salvor::{Ours, Salvor};
+pub use salvor::{Hold, Ours, Salvor};
 pub use site::{Plane, Site};

@@ -155,6 +155,47 @@ impl Salvor {
     }
 }
 
+/// The moment between a judgement and its write, in which a `salvor run` stands still until it is let go.
+#[derive(Debug)]
+pub struct Hold {
+    folder: tempfile::TempDir,
+    setting: String,
+}
+
+impl Hold {
+    /// Before the n-th write of a process.
+    ///
+    /// # Panics
+    /// If there is no place for a file.
+    pub fn before_write(number: usize) -> Self {
+        let folder = tempfile::tempdir().unwrap_or_else(|error| panic!("no temporary folder: {error}"));
+        let setting = format!("hold:{number}:{}", folder.path().join(HELD).display());
+        Self { folder, setting }
+    }
+
+    /// The environment variable by which a process is told.
+    pub fn variable(&self) -> (&'static str, &str) {
+        ("SALVOR_TEST_CRASH", &self.setting)
+    }
+
+    /// Waits until the process stands still; polled, because a file is no watch.
+    pub async fn reached(&self) {
+        while !self.folder.path().join(HELD).exists() {
+            tokio::time::sleep(Duration::from_millis(20)).await;
+        }
+    }
+
+    /// Lets the process go on.
+    ///
+    /// # Panics
+    /// If it does not stand still.
+    pub fn let_go(self) {
+        if let Err(error) = std::fs::remove_file(self.folder.path().join(HELD)) {
+            panic!("nobody is held: {error}");
+        }
+    }
+}
+
 /// The Salvor of a test: its own, or one that all tests on the shared control plane have.
 #[derive(Debug)]
 pub enum Ours {
@@ -185,6 +226,7 @@ impl Deref for Ours {
     }
 }
 
+const HELD: &str = "held";
 const KUBECONFIG: &str = "kubeconfig";
 const CONFIG: &str = "config.yaml";
 

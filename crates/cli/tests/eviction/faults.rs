@@ -8,7 +8,7 @@ use kube::{
     Api, ResourceExt,
     api::{DeleteParams, ListParams, Patch, PatchParams},
 };
-use salvor_testkit::{Recorder, Site, wait};
+use salvor_testkit::{Hold, Recorder, Site, wait};
 use serde_json::{Value, json};
 
 use crate::{
@@ -185,22 +185,46 @@ async fn a_toleration_runs_out_and_a_node_that_is_deleted_is_left_to_pod_gc(site
     assert_eq!(phase(&stage.pods().get("orphan").await.unwrap()), "Running");
 }
 
+/// The pod is replaced, elsewhere, between the judgement and each write.
 async fn a_new_pod_of_the_same_name_is_never_touched(site: Site) {
     let stage = Stage::new(site).await;
-    stage.dead_node("node", &[]).await;
     stage.node("healthy", json!({}), "True", &[]).await;
-    let salvor = stage.salvor("", &[]);
-    stage.pod("twin", "node", json!({})).await;
-    stage.until_all_is_judged().await;
-    salvor.program.signal("STOP");
-    taint(&stage.client, "node", "", &["NoSchedule"]).await;
-    stage.pods().delete("twin", &DeleteParams::default().grace_period(0)).await.unwrap();
-    wait::for_absence(&stage.pods(), "twin").await;
-    let second = stage.pod("twin", "healthy", json!({})).await;
-    salvor.program.signal("CONT");
-    wait::for_object(&stage.nodes(), "node", "its eviction is finished", is_finished).await;
-    let twin = stage.pods().get("twin").await.unwrap();
-    assert_eq!((twin.uid(), phase(&twin)), (second.uid(), "Running"));
+    let at_once = DeleteParams::default().grace_period(0);
+    let mut replaced = 0;
+    for number in 1.. {
+        let node = format!("node-{number}");
+        stage.dead_node(&node, &[]).await;
+        let first = stage.pod("twin", &node, json!({})).await;
+        let hold = Hold::before_write(number);
+        let salvor = stage.salvor("", &[hold.variable()]);
+        taint(&stage.client, &node, "", &["NoSchedule"]).await;
+        let end = format!("record the Normal event Finished on node {node}");
+        let held = tokio::select! {
+            () = hold.reached() => true,
+            () = salvor.says(&end) => false,
+        };
+        // Not held: there was no such write, and all have been seen.
+        if !held {
+            break;
+        }
+        if stage.pods().get_opt("twin").await.unwrap().is_some() {
+            replaced += 1;
+            stage.pods().delete("twin", &at_once).await.unwrap();
+            wait::for_absence(&stage.pods(), "twin").await;
+        }
+        let second = stage.pod("twin", "healthy", json!({})).await;
+        assert_ne!(first.uid(), second.uid());
+        hold.let_go();
+        wait::for_object(&stage.nodes(), &node, "its eviction is finished", is_finished).await;
+        let twin = stage.pods().get("twin").await.unwrap();
+        assert_eq!((twin.uid(), phase(&twin)), (second.uid(), "Running"), "write {number}");
+        stage.pods().delete("twin", &at_once).await.unwrap();
+        wait::for_absence(&stage.pods(), "twin").await;
+        drop(salvor);
+        stage.nodes().delete(&node, &DeleteParams::default()).await.unwrap();
+    }
+    // The node's begin, the pod's failure and its deletion at least.
+    assert!(replaced >= 3, "only before {replaced} writes was there a pod to replace");
 }
 
 async fn a_node_that_renews_its_lease_is_refused_whatever_its_taint_says(site: Site) {

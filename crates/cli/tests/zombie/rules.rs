@@ -11,7 +11,7 @@ use kube::{
     Api, ResourceExt,
     api::{DeleteParams, ListParams, Patch, PatchParams, PostParams},
 };
-use salvor_testkit::{Part, Recorder, Site, proxy::Mode, wait};
+use salvor_testkit::{Hold, Part, Recorder, Salvor, Site, proxy::Mode, wait};
 use serde_json::{Value, json};
 
 use crate::stage::{AT_ONCE, DELETE, SALVOR, Stage, TERMINATE, conditions, phase};
@@ -206,44 +206,55 @@ async fn a_pod_held_by_a_finalizer_is_deleted_once_and_never_comes_due_again(sit
     assert!(failed_at < deleted_at, "phase at change {failed_at}, delete at {deleted_at}");
 }
 
+/// Starts `salvor run`, makes a zombie that is to be deleted, and waits until the patch (1), the event (2) or the delete
+/// (3) is decided and about to be sent.
+async fn about_to_write(stage: &Stage, number: usize, name: &str) -> (Salvor, Hold, Pod) {
+    let hold = Hold::before_write(number);
+    let arguments = ["--leader-elect=false"];
+    let salvor = stage.salvor_as(&stage.plane.admin(), AT_ONCE, &arguments, &[hold.variable()]).await;
+    let pod = stage.terminating(name, "node", labelled("delete")).await;
+    let reached = wait::patience().until(hold.reached()).await;
+    assert!(reached.is_some(), "write {number} never came: {}", salvor.program.output());
+    (salvor, hold, pod)
+}
+
 async fn a_new_pod_of_the_same_name_is_never_touched(site: Site) {
     let stage = Stage::new(site).await;
     stage.lost_node("node").await;
-    let salvor = stage.salvor(AT_ONCE).await;
-    stage.until_all_is_judged("node").await;
-    salvor.program.signal("STOP");
-    stage.terminating("twin", "node", labelled("delete")).await;
-    stage.pods().delete("twin", &DeleteParams::default().grace_period(0)).await.unwrap();
-    wait::for_absence(&stage.pods(), "twin").await;
-    let second = stage.pod("twin", "node", labelled("delete")).await;
-    salvor.program.signal("CONT");
-    stage.until_all_is_judged("node").await;
-    let twin = stage.pods().get("twin").await.unwrap();
-    assert_eq!(twin.uid(), second.uid());
-    assert_eq!(phase(&twin), "Running");
+    for write in 1..=3 {
+        let (salvor, hold, first) = about_to_write(&stage, write, "twin").await;
+        stage.pods().delete("twin", &DeleteParams::default().grace_period(0)).await.unwrap();
+        wait::for_absence(&stage.pods(), "twin").await;
+        let second = stage.pod("twin", "node", labelled("delete")).await;
+        assert_ne!(first.uid(), second.uid());
+        hold.let_go();
+        stage.until_all_is_judged("node").await;
+        let twin = stage.pods().get("twin").await.unwrap();
+        assert_eq!(twin.uid(), second.uid(), "write {write}: {}", salvor.program.output());
+        assert_eq!((phase(&twin), mark(&twin)), ("Running", None), "write {write}");
+        assert_eq!(stage.events_about(&second).await.len(), 0, "write {write}");
+        drop(salvor);
+        stage.remove_all_pods().await;
+    }
 }
 
+/// Somebody else writes between the judgement and each write of ours.
 async fn conflicts_with_another_writer_end_in_one_mark(site: Site) {
     let stage = Stage::new(site).await;
     stage.lost_node("node").await;
-    let _salvor = stage.salvor(AT_ONCE).await;
-    let pods = stage.pods();
-    stage.terminating("contended", "node", labelled("fail")).await;
-    let noise = async {
-        for i in 0.. {
-            let patch = Patch::Merge(json!({"metadata": {"annotations": {"noise": i.to_string()}}}));
-            pods.patch("contended", &PatchParams::default(), &patch).await.unwrap();
-        }
-    };
-    let failed = tokio::select! {
-        failed = stage.until_failed("contended") => failed,
-        () = noise => unreachable!(),
-    };
-    stage.until_all_is_judged("node").await;
-    assert!(mark(&failed).is_some());
-    let left = pods.get("contended").await.unwrap();
-    assert!(mark(&left).is_some());
-    assert_eq!(stage.events_about(&left).await.len(), 1);
+    for write in 1..=3 {
+        let (salvor, hold, pod) = about_to_write(&stage, write, "contended").await;
+        let noise = Patch::Merge(json!({"metadata": {"annotations": {"noise": "yes"}}}));
+        stage.pods().patch("contended", &PatchParams::default(), &noise).await.unwrap();
+        hold.let_go();
+        wait::for_absence(&stage.pods(), "contended").await;
+        stage.until_all_is_judged("node").await;
+        assert_eq!(stage.events_about(&pod).await.len(), 1, "write {write}: {}", salvor.program.output());
+        let conflict = r#"salvor_writes_total{action="PatchPodStatus",result="conflict"} 1"#;
+        assert_eq!(salvor.get("/metrics").await.contains(conflict), write == 1, "write {write}");
+        drop(salvor);
+        stage.remove_all_pods().await;
+    }
 }
 
 fn rule(groups: &str, resource: &str, verbs: &[&str]) -> PolicyRule {
