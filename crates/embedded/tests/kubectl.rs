@@ -160,7 +160,7 @@ const AFTERNOON: &[&str] = &[
     "-n work apply -f GUARD",
     "-n work patch pdb guard --subresource status --type merge -p {\"status\":{\"observedGeneration\":1,\"currentHealthy\":1,\"desiredHealthy\":1,\"expectedPods\":1,\"disruptionsAllowed\":0}}",
     "drain worker --ignore-daemonsets --timeout 20s",
-    "drain worker --ignore-daemonsets --force --grace-period 0 --timeout 3s",
+    "drain worker --ignore-daemonsets --force --grace-period 0 --timeout 4s",
     "-n work delete pdb guard",
     "drain worker --ignore-daemonsets --force --grace-period 0 --timeout 20s",
     "-n work get pods",

@@ -80,12 +80,6 @@ pub enum PlaneError {
     },
 }
 
-impl PlaneError {
-    fn is_a_taken_port(&self) -> bool {
-        matches!(self, Self::Ended { log, .. } if log.contains("address already in use"))
-    }
-}
-
 /// What a private control plane is made of. etcd and the API server are always there.
 #[derive(Debug, Clone)]
 pub struct Builder {
@@ -122,7 +116,8 @@ impl Builder {
         let mut attempt = 1;
         loop {
             match ControlPlane::launch(assets, &self, choose()).await {
-                Err(error) if error.is_a_taken_port() && attempt < ATTEMPTS => attempt += 1,
+                // Another took the port; or a part gave up on one that was slow to start, as some do after ten seconds.
+                Err(PlaneError::Ended { .. }) if attempt < ATTEMPTS => attempt += 1,
                 outcome => return outcome,
             }
         }

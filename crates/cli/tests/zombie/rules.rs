@@ -250,7 +250,7 @@ async fn conflicts_with_another_writer_end_in_one_mark(site: Site) {
         wait::for_absence(&stage.pods(), "contended").await;
         stage.until_all_is_judged("node").await;
         assert_eq!(stage.events_about(&pod).await.len(), 1, "write {write}: {}", salvor.program.output());
-        let conflict = r#"salvor_writes_total{action="PatchPodStatus",result="conflict"} 1"#;
+        let conflict = r#"salvor_writes_total{action="PatchPodStatus",result="conflict"}"#;
         assert_eq!(salvor.get("/metrics").await.contains(conflict), write == 1, "write {write}");
         drop(salvor);
         stage.remove_all_pods().await;
