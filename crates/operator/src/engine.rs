@@ -121,7 +121,7 @@ struct Tracked {
     not_before: Option<Instant>,
     /// Let through by the brake; a retry of the same is not counted again.
     admitted: bool,
-    /// Waiting for the watch to show what we wrote, or what others did.
+    /// Waiting for the watch to show what we wrote, or what others did, or for what the live objects named as the time.
     echo_by: Option<Instant>,
     /// Whether there was news since it was last acted on.
     heard: bool,
@@ -140,8 +140,8 @@ struct End<R: Recovery> {
 
 enum Outcome {
     Done,
-    /// The live objects say otherwise than the view did.
-    Changed(String),
+    /// The live objects say otherwise than the view did; perhaps that it is due later.
+    Changed(String, Option<Timestamp>),
     Failed(Box<Action>, Failure),
 }
 
@@ -153,7 +153,7 @@ impl Outcome {
                 Action::EmitEvent(note) => Some(note),
                 _ => None,
             },
-            Self::Done | Self::Changed(_) => None,
+            Self::Done | Self::Changed(..) => None,
         }
     }
 }
@@ -530,6 +530,7 @@ impl<R: Recovery> Engine<R> {
             }
             return self.enqueue(subject);
         }
+        let time = self.shared.time.clone();
         let tracked = self.track(&subject);
         if view == View::Lags {
             tracked.echo_by = Some(local + ECHO_WITHIN);
@@ -542,9 +543,16 @@ impl<R: Recovery> Engine<R> {
                 self.shared.metrics.done(R::NAME, seconds.unwrap_or(0.0));
                 None
             }
-            Outcome::Changed(verdict) => {
+            Outcome::Changed(verdict, until) => {
                 tracing::info!(recovery = R::NAME, %subject, verdict, "not done: the live objects say otherwise");
-                Some(tracked.next_retry())
+                match until.filter(|until| *until > server) {
+                    // What is not watched tells when it is due. News end the wait earlier.
+                    Some(until) => {
+                        tracked.echo_by = Some(time.instant_when_server_shows(until));
+                        None
+                    }
+                    None => Some(tracked.next_retry()),
+                }
             }
             Outcome::Failed(_, Failure::NotLeading) => None,
             Outcome::Failed(_, Failure::Stale | Failure::Gone) => {
@@ -635,9 +643,15 @@ impl<I: LiveInquiry> Attempt<I> {
                 match tokio::time::timeout(LOOK_TIMEOUT, look).await {
                     Ok(Ok(Some(judgement))) if asks_for(&judgement, &action) => {}
                     Ok(Ok(Some(judgement))) => {
-                        return (done, Outcome::Changed(judgement.verdict.why().to_string()));
+                        let until = match &judgement.verdict {
+                            Verdict::Wait { until, .. } => Some(*until),
+                            _ => None,
+                        };
+                        return (done, Outcome::Changed(judgement.verdict.why().to_string(), until));
                     }
-                    Ok(Ok(None)) => return (done, Outcome::Changed("it is not there any more".to_owned())),
+                    Ok(Ok(None)) => {
+                        return (done, Outcome::Changed("it is not there any more".to_owned(), None));
+                    }
                     Ok(Err(error)) => return (done, failed(Failure::Api(error))),
                     Err(_) => return (done, failed(Failure::Unanswered(LOOK_TIMEOUT))),
                 }

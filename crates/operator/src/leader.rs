@@ -332,6 +332,8 @@ impl Elector {
         let now = MicroTime(self.time.local());
         let before = lease.spec.unwrap_or_default();
         let ours = before.holder_identity.as_deref() == Some(&self.identity);
+        // A new one has changed no hands: client-go counts so too.
+        let changes_hands = !ours && lease.metadata.resource_version.is_some();
         let lasts = std_duration(self.settings.lease_duration).as_secs();
         if ours {
             let state = self.brake.lock().unwrap_or_else(PoisonError::into_inner).state().clone();
@@ -344,7 +346,9 @@ impl Elector {
             lease_duration_seconds: Some(i32::try_from(lasts).unwrap_or(i32::MAX)),
             acquire_time: if ours { before.acquire_time.clone() } else { Some(now.clone()) },
             renew_time: Some(now),
-            lease_transitions: Some(before.lease_transitions.unwrap_or(0).saturating_add(i32::from(!ours))),
+            lease_transitions: Some(
+                before.lease_transitions.unwrap_or(0).saturating_add(i32::from(changes_hands)),
+            ),
             ..before
         });
         lease

@@ -14,6 +14,8 @@ use tokio::time::Instant;
 const CLOCK_UNKNOWN_PAUSE: Duration = Duration::from_secs(1);
 /// An alarm never rings at once: two clocks that disagree by a rounding must not make a loop of it.
 const SHORTEST_ALARM: Duration = Duration::from_millis(5);
+/// Not knowing the server's clock better than this is worth a second alarm.
+const ROUGHLY: SignedDuration = SignedDuration::from_millis(200);
 const LONGEST_ALARM: Duration = Duration::from_secs(86_400);
 
 /// A configured duration as the standard library has it; none of ours may be negative.
@@ -63,7 +65,13 @@ impl Time {
         let Some(local) = self.server_clock().local_when(at) else {
             return Instant::now() + CLOCK_UNKNOWN_PAUSE;
         };
-        let ahead: SignedDuration = local.duration_since(self.local());
+        let now = self.local();
+        // A clock that is known only roughly will be known better by then: an alarm for the earliest possible time is set
+        // anew when it rings, one for the latest would come late.
+        let roughly = self.server_clock().offset(now).filter(|(least, most)| *most - *least > ROUGHLY);
+        let earliest = roughly.and_then(|(_, most)| at.checked_sub(most).ok());
+        let local = earliest.filter(|earliest| earliest.duration_since(now) > ROUGHLY).unwrap_or(local);
+        let ahead: SignedDuration = local.duration_since(now);
         // What is further away than a day is looked at again in a day.
         let ahead = Duration::try_from(ahead).unwrap_or_default().clamp(SHORTEST_ALARM, LONGEST_ALARM);
         Instant::now() + ahead
@@ -83,5 +91,24 @@ impl Time {
     fn server_clock(&self) -> MutexGuard<'_, ServerClock> {
         // Every change is a whole one: a panic elsewhere leaves no half of it.
         self.0.server.lock().unwrap_or_else(PoisonError::into_inner)
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[tokio::test(start_paused = true)]
+    async fn an_alarm_comes_early_while_the_servers_clock_is_known_only_roughly() {
+        let time = Time::starting_at(Timestamp::UNIX_EPOCH);
+        let deadline = Timestamp::from_second(60).unwrap();
+        let ahead = |time: &Time| time.instant_when_server_shows(deadline).duration_since(Instant::now());
+        assert_eq!(ahead(&time), CLOCK_UNKNOWN_PAUSE);
+        // Ahead of ours by nothing to a second: a `Date` has no more.
+        time.learn(time.local(), time.local(), time.local());
+        assert_eq!(ahead(&time), Duration::from_secs(59));
+        // Known better: then the latest possible time counts.
+        time.learn(time.local(), time.local(), time.local() - Duration::from_millis(950));
+        assert!((Duration::from_secs(60)..Duration::from_secs(61)).contains(&ahead(&time)));
     }
 }

@@ -222,6 +222,8 @@ impl Bench {
         let api = FakeApi::new(answer);
         let time = Time::system();
         time.learn(time.local(), time.local(), time.local());
+        // Some answers later, the server's clock is known to a twentieth of a second.
+        time.learn(time.local(), time.local(), time.local() - Duration::from_millis(950));
         let metrics = Metrics::new(&time);
         let (leadership, lead) = Leadership::scripted();
         lead(LONG);
@@ -304,6 +306,22 @@ async fn what_is_due_later_is_done_then_and_not_before() {
     let patched = bench.api.times(&Method::PATCH)[0] - began;
     assert!(patched >= Duration::from_secs(60), "early: {patched:?}");
     assert!(patched <= Duration::from_millis(60_200), "late: {patched:?}");
+}
+
+/// As with a Lease, which is not watched: only the second look knows that it is too early, and until when.
+#[tokio::test(start_paused = true)]
+async fn what_a_second_look_finds_to_be_due_later_is_done_then() {
+    let bench = Bench::new(|_| Answer::ok());
+    let due = bench.time.server() + Duration::from_secs(40);
+    let began = Instant::now();
+    bench.live.lock().unwrap().insert("a", Want::At(due));
+    bench.want("a", &[Patch]).await;
+    pass(39.5).await;
+    assert_eq!(bench.written(), Vec::<String>::new());
+    bench.live.lock().unwrap().clear();
+    pass(60.0).await;
+    let patched = bench.api.times(&Method::PATCH)[0] - began;
+    assert!((Duration::from_secs(40)..Duration::from_secs(41)).contains(&patched), "{patched:?}");
 }
 
 #[tokio::test(start_paused = true)]

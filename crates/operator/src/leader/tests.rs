@@ -204,7 +204,7 @@ async fn a_silent_holder_is_replaced_only_after_the_lease_was_seen_unchanged_for
     assert!(silence >= LEASE_DURATION, "taken over after {silence:?}");
     assert!(silence <= LEASE_DURATION + 2 * RETRY_PERIOD, "taken over only after {silence:?}");
     assert!(!holder.leads(), "the old one knew before");
-    assert_eq!(store.get().unwrap()["spec"]["leaseTransitions"], 2);
+    assert_eq!(store.get().unwrap()["spec"]["leaseTransitions"], 1, "it has changed hands once");
 }
 
 #[tokio::test(start_paused = true)]

@@ -355,8 +355,18 @@ pub(crate) async fn pod(client: &Client, namespace: &str, name: &str) -> kube::R
     text.map(|text| Ok(read::<PodWire>(&text)?.view())).transpose()
 }
 
+/// Reads a node live, for somebody who has not watched it.
+pub(crate) async fn node_at_first_sight(
+    client: &Client,
+    name: &str,
+    now: Timestamp,
+) -> kube::Result<Option<NodeView>> {
+    let text = live::get(client, &format!("/api/v1/nodes/{name}")).await?;
+    text.map(|text| Ok(SeenNode::from(read::<NodeWire>(&text)?).view_at_first_sight(now))).transpose()
+}
+
 /// Reads a node live; `observed` is since when it was seen unreachable, for a taint that does not say.
-pub(crate) async fn node(client: &Client, name: &str, observed: Timestamp) -> kube::Result<Option<NodeView>> {
+async fn node(client: &Client, name: &str, observed: Timestamp) -> kube::Result<Option<NodeView>> {
     let text = live::get(client, &format!("/api/v1/nodes/{name}")).await?;
     text.map(|text| Ok(SeenNode::from(read::<NodeWire>(&text)?).view(observed))).transpose()
 }

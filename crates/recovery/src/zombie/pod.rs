@@ -7,7 +7,7 @@ use salvor_api::names::{conditions, events, reasons, taints};
 
 use super::policy::{Consent, ZombiePolicy};
 use super::reasons::{PodWhy, ZombieFacts};
-use super::views::{NodeView, PodView, Unreachable};
+use super::views::{Mark, NodeView, PodView, Unreachable};
 use crate::action::{Action, Condition, EventNote, EventType, Subject};
 use crate::moments::{ANNOUNCE_WITHIN, after, to_the_second};
 use crate::objects::{Deletion, PodPhase};
@@ -53,7 +53,7 @@ pub fn decide_pod(
             .some("Has the control plane lost it?", see_taint(node), node.unreachable)
             .ok_or_else(|| Ignore(PodWhy::NodeReachable { node: name.into() }))?;
 
-        let (until, why) = wait(name, deletion, consent, lost, policy);
+        let (until, why) = wait(name, pod, deletion, consent, lost, policy);
         ask.that("Is the wait over?", format_args!("until {until}, it is {now}"), now >= until)
             .ok_or(Verdict::Wait { until, why })?;
 
@@ -87,12 +87,15 @@ fn already_recovered(
 /// so one wake-up is enough.
 fn wait(
     node: &str,
+    pod: &PodView,
     deletion: Deletion,
     consent: Consent,
     lost: Unreachable,
     policy: &ZombiePolicy,
 ) -> (Timestamp, PodWhy) {
     let due = after(deletion.timestamp, consent.wait);
+    // A force delete that was cut short has moved the deletionTimestamp; but the pod had had its time when it was marked.
+    let due = earlier_recovery(pod, consent).and_then(|mark| mark.since).map_or(due, |since| due.min(since));
     let trusted = policy.trusts_taint_from(lost.since);
     if trusted > due {
         let minimum = policy.minimum_unreachable;
@@ -101,6 +104,12 @@ fn wait(
     } else {
         (due, PodWhy::GraceRunning { due, consent: consent.source })
     }
+}
+
+/// The mark of a recovery that has begun. We write phase and mark together, so a mark on a living pod is somebody else's
+/// doing and proves nothing.
+fn earlier_recovery(pod: &PodView, consent: Consent) -> Option<Mark> {
+    pod.mark.filter(|mark| pod.phase.is_terminal() && mark.covers(consent.action))
 }
 
 /// The steps of a recovery that were not done yet.
@@ -113,8 +122,7 @@ struct MissingSteps {
 
 impl MissingSteps {
     fn of(pod: &PodView, deletion: Deletion, consent: Consent, now: Timestamp) -> Self {
-        // We write phase and mark together, so a mark on a living pod is somebody else's doing and proves nothing.
-        let done = pod.mark.filter(|mark| pod.phase.is_terminal() && mark.covers(consent.action));
+        let done = earlier_recovery(pod, consent);
         let told = |since| pod.announced || now >= after(since, ANNOUNCE_WITHIN);
         Self {
             mark: done.is_none(),

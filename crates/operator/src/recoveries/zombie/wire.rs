@@ -98,6 +98,8 @@ pub(crate) struct SeenNode {
     labels: Labels,
     unreachable_taints: Vec<Option<Timestamp>>,
     ready: Ready,
+    /// Since when its kubelet is not heard of.
+    silent_since: Option<Timestamp>,
     out_of_service: Vec<Taint>,
     out_of_service_mark: Option<OutOfServiceMark>,
 }
@@ -106,8 +108,10 @@ impl From<NodeWire> for SeenNode {
     fn from(NodeWire { metadata, spec, status }: NodeWire) -> Self {
         let unreachable = spec.taints.iter().filter(|taint| taint.key == taints::UNREACHABLE);
         let mark = metadata.annotations.get(annotations::OUT_OF_SERVICE_SINCE);
+        let silent = condition(&status.conditions, "Ready").filter(|ready| ready.status == "Unknown");
         Self {
             ready: node_ready(&status.conditions),
+            silent_since: silent.and_then(|ready| ready.last_transition_time),
             unreachable_taints: unreachable.map(|taint| taint.time_added).collect(),
             out_of_service_mark: mark.map(|since| OutOfServiceMark::from_annotation(since)),
             out_of_service: spec
@@ -124,6 +128,13 @@ impl From<NodeWire> for SeenNode {
 }
 
 impl SeenNode {
+    /// As it looks to somebody who has not watched it: a taint that does not say since when counts from when the kubelet was
+    /// last heard of, if that is known.
+    pub(super) fn view_at_first_sight(self, now: Timestamp) -> NodeView {
+        let observed = self.silent_since.unwrap_or(now);
+        self.view(observed)
+    }
+
     pub(super) fn view(self, observed: Timestamp) -> NodeView {
         NodeView {
             unreachable: Unreachable::from_taints(self.unreachable_taints, observed),

@@ -330,6 +330,15 @@ fn an_earlier_attempt_is_finished_and_nothing_is_done_twice() {
             "Act HalfRecovered ForceDeletePod",
         ),
         (
+            "the delete was cut short, deletionTimestamp moved",
+            announced(PodView {
+                deletion: Some(Deletion { timestamp: at(62), grace_seconds: None }),
+                ..marked(FailAndDelete, 60)
+            }),
+            63,
+            "Act HalfRecovered ForceDeletePod",
+        ),
+        (
             "deleted, held by a finalizer, deletionTimestamp moved",
             announced(held_by_finalizer(marked(FailAndDelete, 60), 62)),
             62,
