@@ -156,7 +156,8 @@ pub(crate) fn key_defect(key: &str) -> Option<String> {
     })
 }
 
-pub(crate) fn value_defect(value: &str) -> Option<String> {
+/// What is wrong with a label value, which the value of a taint must be as well.
+pub fn value_defect(value: &str) -> Option<String> {
     (!is_label_text(value)).then(|| {
         format!(
             "{value:?} is not a label value: write at most {MAX_NAME} characters out of letters, digits, '-', '_' and \
@@ -174,7 +175,8 @@ fn is_label_text(text: &str) -> bool {
         && bytes.iter().all(|byte| byte.is_ascii_alphanumeric() || b"-_.".contains(byte))
 }
 
-fn is_dns_subdomain(text: &str) -> bool {
+/// Whether this can be the name of an object, such as a node.
+pub fn is_dns_subdomain(text: &str) -> bool {
     let alphanumeric = |byte: &u8| byte.is_ascii_lowercase() || byte.is_ascii_digit();
     text.len() <= MAX_PREFIX
         && text.split('.').map(str::as_bytes).all(|part| {

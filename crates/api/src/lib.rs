@@ -15,5 +15,7 @@ pub mod names;
 pub use controllers::{Controller, ControllerList, UnknownController};
 pub use feature_gates::{FeatureGates, Gate, ParseFeatureGatesError, Stage};
 pub use go_duration::{GoDuration, ParseGoDurationError};
-pub use label_selector::{LabelSelector, Operator, Requirement, SelectorDefect, SelectorField};
+pub use label_selector::{
+    LabelSelector, Operator, Requirement, SelectorDefect, SelectorField, is_dns_subdomain, value_defect,
+};
 pub use labels::Labels;

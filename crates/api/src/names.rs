@@ -12,6 +12,8 @@ pub mod annotations {
     pub const OUT_OF_SERVICE_SINCE: &str = "zombie.salvor.dev/out-of-service-since";
     /// On a Node: how far its eviction has come, as JSON. Salvor's own.
     pub const EVICTION: &str = "eviction.salvor.dev/progress";
+    /// On a node that was asked to be emptied while it was called Ready: that it was, and when its kubelet was last heard of.
+    pub const EVICTION_ASKED: &str = "eviction.salvor.dev/asked";
 }
 
 /// Node taints.

@@ -59,6 +59,12 @@ pub(crate) enum CliError {
         /// What shows that it lives.
         alive: String,
     },
+    #[error(
+        "{0:?} cannot be the name of a node: write lower case letters, digits, '-' and '.', as `kubectl get nodes` shows it"
+    )]
+    NodeName(String),
+    #[error("--incident becomes the value of a taint, and {0}")]
+    Incident(String),
     #[error("there is no terminal to ask on whether the machine is off: say so with --yes")]
     NobodyToAsk,
     #[error("cannot make manifests: {0}")]
@@ -75,7 +81,7 @@ impl CliError {
     /// 2 if the command line or an environment variable is to blame, as clap does; otherwise 1.
     pub(crate) fn exit_code(&self) -> ExitCode {
         match self {
-            Self::Variable(_) => ExitCode::from(2),
+            Self::Variable(_) | Self::NodeName(_) | Self::Incident(_) => ExitCode::from(2),
             _ => ExitCode::FAILURE,
         }
     }

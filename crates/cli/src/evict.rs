@@ -2,13 +2,15 @@
 
 mod render;
 
-use std::io::{self, BufRead, IsTerminal, Write};
+use std::cell::Cell;
+use std::io::{self, IsTerminal, Write};
 use std::path::PathBuf;
 use std::process::ExitCode;
 use std::time::Duration;
 
 use salvor_api::config::LogFormat;
-use salvor_operator::{End, EvictionDesk, Standing, Survey};
+use salvor_api::{is_dns_subdomain, value_defect};
+use salvor_operator::{Asked, End, EvictionDesk, ExplainError, Standing, Survey};
 use serde_json::json;
 use tokio::runtime;
 use tokio::signal::unix::{SignalKind, signal};
@@ -56,10 +58,16 @@ enum Form {
 }
 
 pub(crate) fn execute(args: &EvictArgs) -> Result<ExitCode, CliError> {
+    if !is_dns_subdomain(&args.node) {
+        return Err(CliError::NodeName(args.node.clone()));
+    }
+    if let Some(defect) = value_defect(&args.incident) {
+        return Err(CliError::Incident(defect));
+    }
     logging::start(LogFormat::Text, LevelFilter::WARN)?;
     let source = Source::find(args.kubeconfig.as_deref());
     let runtime = runtime::Builder::new_current_thread().enable_all().build().map_err(CliError::Start)?;
-    runtime.block_on(async {
+    let outcome = runtime.block_on(async {
         let cluster = Cluster::load(&source).await?;
         let asked = format!("{} ({})", cluster.config.cluster_url, cluster.origin);
         let failed = |source| CliError::Evict { source, cluster: asked.clone() };
@@ -77,21 +85,32 @@ pub(crate) fn execute(args: &EvictArgs) -> Result<ExitCode, CliError> {
         if let Some(alive) = &survey.alive {
             return Err(CliError::NodeAlive { node: args.node.clone(), alive: alive.clone() });
         }
-        if !args.yes && !survey.requested && !consents(&args.node)? {
-            talk("Nothing was done.\n");
-            return Ok(ExitCode::FAILURE);
-        }
         // From here on an interrupt must say what stays behind.
         let mut interrupt = signal(SignalKind::interrupt()).map_err(CliError::Start)?;
+        if !args.yes && !survey.requested {
+            let consents = tokio::select! {
+                consents = consents(&args.node) => consents?,
+                _ = interrupt.recv() => {
+                    talk("\nNothing was done.\n");
+                    return Ok(ExitCode::from(INTERRUPTED));
+                }
+            };
+            if !consents {
+                talk("Nothing was done.\n");
+                return Ok(ExitCode::FAILURE);
+            }
+        }
+        let is_asked = Cell::new(false);
         let followed = async {
-            desk.request(&args.node, &args.incident).await?;
-            let last = follow(&desk, &survey).await?;
+            let asked = desk.request(&args.node, &args.incident).await?;
+            is_asked.set(true);
+            let last = follow(&desk, &survey, asked).await?;
             Ok((last, desk.whereabouts(&survey).await?))
         };
         let (last, places) = tokio::select! {
             followed = followed => followed.map_err(failed)?,
             _ = interrupt.recv() => {
-                talk(&render::interrupted(&args.node));
+                talk(&render::interrupted(&args.node, is_asked.get()));
                 return Ok(ExitCode::from(INTERRUPTED));
             }
         };
@@ -100,43 +119,57 @@ pub(crate) fn execute(args: &EvictArgs) -> Result<ExitCode, CliError> {
             Form::Json => print_json(&json!({ "survey": survey, "standing": last, "runsNow": places }))?,
         }
         Ok(if last.end == Some(End::Finished) { ExitCode::SUCCESS } else { ExitCode::FAILURE })
-    })
+    });
+    // Whoever was asked may never answer, and is not waited for.
+    runtime.shutdown_background();
+    outcome
 }
 
 /// Asks the person. Where there is nobody to ask, nothing is done.
-fn consents(node: &str) -> Result<bool, CliError> {
+async fn consents(node: &str) -> Result<bool, CliError> {
     if !io::stdin().is_terminal() {
         return Err(CliError::NobodyToAsk);
     }
     talk(&format!("Is the machine of node {node} switched off, for sure? Empty the node? [y/N] "));
-    let mut answer = String::new();
-    io::stdin().lock().read_line(&mut answer).map_err(CliError::Start)?;
+    let answer = tokio::task::spawn_blocking(|| {
+        let mut answer = String::new();
+        io::stdin().read_line(&mut answer).map(|_| answer)
+    });
+    let answer = answer.await.map_err(io::Error::other).flatten().map_err(CliError::Start)?;
     Ok(matches!(answer.trim(), "y" | "Y" | "yes"))
 }
 
 /// Shows how far it has come, until it has ended.
-async fn follow(desk: &EvictionDesk, survey: &Survey) -> Result<Standing, salvor_operator::ExplainError> {
+async fn follow(desk: &EvictionDesk, survey: &Survey, asked: Asked) -> Result<Standing, ExplainError> {
     let moving = io::stderr().is_terminal();
     let mut shown = None;
     let mut idle = 0;
     loop {
-        let standing = desk.standing(survey).await?;
+        let standing = desk.standing(survey, asked).await.inspect_err(|_| end_line(moving))?;
         if shown.as_ref() != Some(&standing) {
             let line = render::bar(survey, &standing);
             talk(&if moving { format!("\r\x1b[K{line}") } else { format!("{line}\n") });
         }
         if standing.end.is_some() {
-            if moving {
-                talk("\n");
-            }
+            end_line(moving);
             return Ok(standing);
         }
         idle = if standing.phase.is_some() { 0 } else { idle + 1 };
         if idle == PATIENCE {
-            talk(&render::nobody(&survey.node, moving));
+            // What cannot be read is no reason to stop.
+            let said = desk.last_word(survey).await.ok().flatten();
+            end_line(moving);
+            talk(&render::not_begun(&survey.node, said.as_deref()));
         }
         shown = Some(standing);
         tokio::time::sleep(PERIOD).await;
+    }
+}
+
+/// Leaves the bar as it is.
+fn end_line(moving: bool) {
+    if moving {
+        talk("\n");
     }
 }
 

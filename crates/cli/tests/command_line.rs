@@ -138,10 +138,9 @@ fn without_a_cluster_all_places_are_named() {
 
 #[test]
 fn a_server_that_is_not_there_is_told_with_file_and_context() {
-    // A port that was free a moment ago: nobody answers there.
-    let port = TcpListener::bind("127.0.0.1:0").unwrap().local_addr().unwrap().port();
-    let server = format!("https://127.0.0.1:{port}/");
-    let (_folder, path) = folder_with("kubeconfig", &kubeconfig(&server));
+    // A port that no kernel hands out by itself: nobody answers there.
+    let server = "https://127.0.0.1:1/";
+    let (_folder, path) = folder_with("kubeconfig", &kubeconfig(server));
     for arguments in [&["run", "--kubeconfig", &path][..], &["explain", "pod", "a/b", "--kubeconfig", &path]]
     {
         let text = complaint(&run(arguments), 1);
@@ -152,6 +151,16 @@ fn a_server_that_is_not_there_is_told_with_file_and_context() {
     let json = run(&["run", "--kubeconfig", &path, "--log-format=json"]);
     let line: serde_json::Value = serde_json::from_str(&complaint(&json, 1)).unwrap();
     assert_eq!(line["level"], "ERROR");
+}
+
+#[test]
+fn what_cannot_name_a_node_or_an_incident_is_refused_before_anybody_is_asked() {
+    for node in ["", "a/status", "Node", "a b"] {
+        let text = complaint(&run(&["evict", node]), 2);
+        assert!(text.contains(&format!("{node:?} cannot be the name of a node")), "{text}");
+    }
+    let text = complaint(&run(&["evict", "node", "--incident", "foo bar"]), 2);
+    assert!(text.contains("--incident") && text.contains("\"foo bar\" is not a label value"), "{text}");
 }
 
 #[test]

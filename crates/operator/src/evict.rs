@@ -11,13 +11,22 @@ use k8s_openapi::{api::core::v1::Pod, apimachinery::pkg::apis::meta::v1::OwnerRe
 use kube::Client;
 use salvor_api::names::taints;
 use salvor_recovery::{
-    eviction::{Lease, NodeView, leaves},
+    eviction::{Lease, NodeView, asked_in_person, is_gone, leaves},
     objects::Ready,
 };
 use serde::Serialize;
 use serde_json::{Value, json};
 
-use crate::{explain::ExplainError, live, recoveries::eviction, time::Time};
+use crate::{
+    explain::{ExplainError, history},
+    live,
+    recoveries::eviction,
+    time::Time,
+};
+
+/// The reason of the condition on a node that was emptied.
+const FINISHED: &str = "Finished";
+const INDEX: &str = "batch.kubernetes.io/job-completion-index";
 
 /// A cluster in which a node may be emptied.
 #[derive(Clone)]
@@ -38,12 +47,15 @@ pub struct Survey {
     pub lease_renewed: Option<Timestamp>,
     /// Why it must not be emptied now; nothing if it is silent.
     pub alive: Option<String>,
-    /// Whether somebody has asked for it already.
+    /// Whether a person has asked for it already.
     pub requested: bool,
     /// Its pods.
     pub pods: Vec<SurveyedPod>,
     /// Volumes that are attached to it.
     pub volumes: Vec<SurveyedVolume>,
+    /// When that was, by the server's clock.
+    #[serde(skip)]
+    pub at: Timestamp,
 }
 
 /// A pod on a node.
@@ -61,6 +73,9 @@ pub struct SurveyedPod {
     /// That controller's UID.
     #[serde(skip)]
     pub owner_uid: Option<String>,
+    /// Which of an Indexed Job's pods it is.
+    #[serde(skip)]
+    pub index: Option<String>,
     /// The claims that it uses.
     pub claims: Vec<String>,
     /// Whether it goes.
@@ -83,12 +98,21 @@ pub struct SurveyedVolume {
 pub struct Standing {
     /// What the node's condition says; nothing before the operator has taken it up.
     pub phase: Option<String>,
-    /// Pods that have to go and are still there.
+    /// Pods that have to go and have not ended, or were not deleted.
     pub pods_left: usize,
     /// Volumes that are still attached.
     pub volumes_left: usize,
+    /// Whether the node still has the taint.
+    pub tainted: bool,
     /// How it ended, if it did.
     pub end: Option<End>,
+}
+
+/// What was asked for.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub struct Asked {
+    /// When the eviction began that was over before: the one that is asked for is another.
+    before: Option<Timestamp>,
 }
 
 /// How an eviction ended.
@@ -143,31 +167,41 @@ impl EvictionDesk {
                     Lease::Unread | Lease::None => None,
                 },
                 alive: alive(&node, lease, self.time.server()),
-                requested: is_tainted(&node) || node.progress.is_some(),
+                requested: asked_in_person(&node).is_some(),
                 pods: self.pods_of(name, value).await?,
                 volumes: volumes.collect(),
+                at: self.time.server(),
             })
         }
         .boxed()
     }
 
-    /// Puts the taint on a node. One that is there already is left as it is.
+    /// Puts the taint on a node, unless a person's is there already.
     ///
     /// # Errors
     /// If the node is gone, or cannot be written.
-    pub fn request<'a>(&'a self, name: &'a str, value: &'a str) -> BoxFuture<'a, Result<(), ExplainError>> {
+    pub fn request<'a>(
+        &'a self,
+        name: &'a str,
+        value: &'a str,
+    ) -> BoxFuture<'a, Result<Asked, ExplainError>> {
         async move {
             let subject = format!("node {name}");
             let path = format!("/api/v1/nodes/{name}");
             loop {
                 let text = live::get(&self.client, &path).await.map_err(|e| failed(&subject, e))?;
                 let text = text.ok_or_else(|| ExplainError::NotFound(subject.clone()))?;
+                let view = eviction::parse_node(&text).map_err(|e| failed(&subject, e))?;
+                if asked_in_person(&view).is_some() {
+                    return Ok(Asked { before: None });
+                }
+                // While our taint stands, pods that come late are still evicted: that eviction is as good as a new one.
+                let over =
+                    view.progress.as_ref().filter(|p| p.finished.is_some() && view.no_execute().is_none());
+                let asked = Asked { before: over.map(|progress| progress.started) };
                 let node: Value =
                     serde_json::from_str(&text).map_err(|e| failed(&subject, kube::Error::SerdeError(e)))?;
                 let mut all = node["spec"]["taints"].as_array().cloned().unwrap_or_default();
-                if all.iter().any(|taint| taint["key"] == taints::FORCE_EVICTION) {
-                    return Ok(());
-                }
                 let mut taint = json!({ "key": taints::FORCE_EVICTION, "effect": taints::NO_SCHEDULE });
                 if !value.is_empty() {
                     taint["value"] = value.into();
@@ -187,8 +221,8 @@ impl EvictionDesk {
                 match self.client.request_text(request).await {
                     // Somebody else wrote to the node meanwhile: looked at anew.
                     Err(kube::Error::Api(status)) if status.code == 409 => {}
-                    Err(error) => return Err(ExplainError::Write { what: subject, source: error }),
-                    Ok(_) => return Ok(()),
+                    Err(error) => return Err(ExplainError::Write { what: subject, error }),
+                    Ok(_) => return Ok(asked),
                 }
             }
         }
@@ -199,61 +233,92 @@ impl EvictionDesk {
     ///
     /// # Errors
     /// If the node is gone, or something cannot be read.
-    pub fn standing<'a>(&'a self, survey: &'a Survey) -> BoxFuture<'a, Result<Standing, ExplainError>> {
+    pub fn standing<'a>(
+        &'a self,
+        survey: &'a Survey,
+        asked: Asked,
+    ) -> BoxFuture<'a, Result<Standing, ExplainError>> {
         async move {
             let name = &survey.node;
             let node = self.node(name).await?;
             let here = eviction::read_pods(&self.client, name).await.map_err(|e| failed("pods", e))?;
-            let here: BTreeSet<&str> = here.iter().map(|pod| pod.pod.uid.as_str()).collect();
+            let alive: BTreeSet<&str> =
+                here.iter().filter(|pod| !is_gone(pod)).map(|pod| pod.pod.uid.as_str()).collect();
+            let pods_left =
+                survey.pods.iter().filter(|pod| pod.leaves && alive.contains(pod.uid.as_str())).count();
             let attached = eviction::read_attachments(&self.client, name).await;
-            let progress = node.progress.as_ref();
-            let end = if progress.is_some_and(|progress| progress.finished.is_some()) {
-                Some(End::Finished)
-            } else if !is_tainted(&node) {
-                Some(End::TaintGone)
-            } else {
-                None
-            };
+            let progress = node.progress.as_ref().filter(|progress| Some(progress.started) != asked.before);
+            let tainted = node.taints.iter().any(|taint| taint.key == taints::FORCE_EVICTION);
+            // With removeTaint=WhenEvicted the mark goes with the taint, and only the condition tells.
+            let was_finished = pods_left == 0 && node.condition.as_deref() == Some(FINISHED);
+            let end =
+                if progress.is_some_and(|progress| progress.finished.is_some()) || !tainted && was_finished {
+                    Some(End::Finished)
+                } else if !tainted {
+                    Some(End::TaintGone)
+                } else {
+                    None
+                };
             Ok(Standing {
-                phase: progress.and(node.condition.clone()),
-                pods_left: survey
-                    .pods
-                    .iter()
-                    .filter(|pod| pod.leaves && here.contains(pod.uid.as_str()))
-                    .count(),
+                phase: if end == Some(End::Finished) {
+                    Some(FINISHED.to_owned())
+                } else {
+                    progress.and(node.condition.clone())
+                },
+                pods_left,
                 volumes_left: attached.map_err(|e| failed("volumeattachments", e))?.len(),
+                tainted,
                 end,
             })
         }
         .boxed()
     }
 
-    /// Where the work of each pod that went runs now: by the pod's controller, or by its name if that is kept.
+    /// What Salvor has said of a node last, in an event that is not older than a survey.
+    ///
+    /// # Errors
+    /// If events cannot be read.
+    pub fn last_word<'a>(
+        &'a self,
+        survey: &'a Survey,
+    ) -> BoxFuture<'a, Result<Option<String>, ExplainError>> {
+        async move {
+            let told =
+                history(&self.client, "default", &survey.node).await.map_err(|e| failed("events", e))?;
+            // To the second, because that is how old a survey's time may be on the server's clock.
+            let since = Timestamp::from_second(survey.at.as_second()).unwrap_or(survey.at);
+            let is_new = |line: &&String| {
+                line.split(' ')
+                    .next()
+                    .and_then(|at| at.parse::<Timestamp>().ok())
+                    .is_some_and(|at| at >= since)
+            };
+            Ok(told.iter().rfind(is_new).cloned())
+        }
+        .boxed()
+    }
+
+    /// Where the work of each pod that went runs now: in a pod that its controller has made since, of the same name or
+    /// index if there is one. What comes back with its node, or never, runs nowhere.
     ///
     /// # Errors
     /// If pods cannot be read.
     pub fn whereabouts<'a>(
         &'a self,
         survey: &'a Survey,
-    ) -> BoxFuture<'a, Result<BTreeMap<String, Vec<String>>, ExplainError>> {
+    ) -> BoxFuture<'a, Result<BTreeMap<String, Option<String>>, ExplainError>> {
         async move {
-            let gone: BTreeSet<&str> = survey.pods.iter().map(|pod| pod.uid.as_str()).collect();
+            let node = self.node(&survey.node).await?;
+            let began = node.progress.map_or(survey.at, |progress| progress.started.min(survey.at));
             let mut found = BTreeMap::new();
             let namespaces: BTreeSet<&str> = survey.pods.iter().map(|pod| pod.namespace.as_str()).collect();
             for namespace in namespaces {
                 let pods: kube::Api<Pod> = kube::Api::namespaced(self.client.clone(), namespace);
                 let all = pods.list(&Default::default()).await.map_err(|e| failed("pods", e))?;
+                let mut new: Vec<Pod> = all.into_iter().filter(|pod| is_new(pod, began)).collect();
                 for old in survey.pods.iter().filter(|pod| pod.leaves && pod.namespace == namespace) {
-                    let replaces = |new: &&Pod| {
-                        let same_owner =
-                            old.owner_uid.is_some() && owner(new).map(|o| &o.uid) == old.owner_uid.as_ref();
-                        let same_name = new.metadata.name.as_deref() == Some(old.name.as_str());
-                        let keeps_names = old.owner.as_deref().is_some_and(|o| o.starts_with("StatefulSet/"));
-                        let is_new = new.metadata.uid.as_deref().is_some_and(|uid| !gone.contains(uid));
-                        is_new && same_owner && (same_name || !keeps_names)
-                    };
-                    let places = all.iter().filter(replaces).map(place).collect();
-                    found.insert(format!("{namespace}/{}", old.name), places);
+                    let at = new.iter().position(|pod| replaces(pod, old));
+                    found.insert(format!("{namespace}/{}", old.name), at.map(|at| place(&new.remove(at))));
                 }
             }
             Ok(found)
@@ -274,6 +339,8 @@ impl EvictionDesk {
         let whole = pods.list(&on_it).await.map_err(|e| failed("pods", e))?;
         let owners: BTreeMap<&str, &OwnerReference> =
             whole.iter().filter_map(|pod| Some((pod.metadata.uid.as_deref()?, owner(pod)?))).collect();
+        let indexes: BTreeMap<&str, &str> =
+            whole.iter().filter_map(|pod| Some((pod.metadata.uid.as_deref()?, index(pod)?))).collect();
         let mut pods: Vec<SurveyedPod> = views
             .iter()
             .map(|view| {
@@ -284,6 +351,7 @@ impl EvictionDesk {
                     uid: view.pod.uid.clone(),
                     owner: owner.map(|owner| format!("{}/{}", owner.kind, owner.name)),
                     owner_uid: owner.map(|owner| owner.uid.clone()),
+                    index: indexes.get(view.pod.uid.as_str()).map(|index| (*index).to_owned()),
                     claims: view.claims.iter().map(|claim| claim.name.clone()).collect(),
                     leaves: leaves(view, value),
                 }
@@ -294,12 +362,8 @@ impl EvictionDesk {
     }
 }
 
-fn failed(what: &str, source: kube::Error) -> ExplainError {
-    ExplainError::Api { what: what.to_owned(), source }
-}
-
-fn is_tainted(node: &NodeView) -> bool {
-    node.taints.iter().any(|taint| taint.key == taints::FORCE_EVICTION)
+fn failed(what: &str, error: kube::Error) -> ExplainError {
+    ExplainError::Api { what: what.to_owned(), error }
 }
 
 fn alive(node: &NodeView, lease: Lease, now: Timestamp) -> Option<String> {
@@ -311,6 +375,27 @@ fn alive(node: &NodeView, lease: Lease, now: Timestamp) -> Option<String> {
 
 fn owner(pod: &Pod) -> Option<&OwnerReference> {
     pod.metadata.owner_references.iter().flatten().find(|owner| owner.controller == Some(true))
+}
+
+fn index(pod: &Pod) -> Option<&str> {
+    pod.metadata.labels.as_ref()?.get(INDEX).map(String::as_str)
+}
+
+/// Whether it was made since, and has not ended. The API keeps times to the second.
+fn is_new(pod: &Pod, since: Timestamp) -> bool {
+    let made = pod.metadata.creation_timestamp.as_ref().map(|time| time.0.as_second());
+    let phase = pod.status.as_ref().and_then(|status| status.phase.as_deref());
+    made.is_some_and(|made| made >= since.as_second()) && !matches!(phase, Some("Succeeded" | "Failed"))
+}
+
+fn replaces(new: &Pod, old: &SurveyedPod) -> bool {
+    let same_owner = old.owner_uid.is_some() && owner(new).map(|o| &o.uid) == old.owner_uid.as_ref();
+    let same_work = match old.owner.as_deref().and_then(|owner| owner.split_once('/')) {
+        Some(("DaemonSet", _)) => false,
+        Some(("StatefulSet", _)) => new.metadata.name.as_deref() == Some(old.name.as_str()),
+        _ => index(new) == old.index.as_deref(),
+    };
+    same_owner && same_work && new.metadata.uid.as_deref() != Some(old.uid.as_str())
 }
 
 fn place(pod: &Pod) -> String {

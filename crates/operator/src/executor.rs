@@ -8,6 +8,7 @@ use std::{
 };
 
 use bytes::Bytes;
+use futures::{StreamExt, TryStreamExt, stream};
 use http::{
     Method, Request,
     header::{ACCEPT, CONTENT_TYPE, RETRY_AFTER},
@@ -41,6 +42,8 @@ const BRIEFLY: &str = "application/json;as=PartialObjectMetadata;g=meta.k8s.io;v
 const MENTIONS_AT_ONCE: usize = 2;
 /// Of those that wait for their turn no more are kept: by then nobody can read them.
 const MOST_MENTIONS: usize = 1000;
+/// Volumes that are looked up at once.
+const READS_AT_ONCE: usize = 8;
 /// An event's note may not be longer.
 const LONGEST_NOTE: usize = 1024;
 
@@ -64,9 +67,6 @@ pub(crate) enum Failure {
     /// The server refuses, and will again until somebody changes something.
     #[error("not allowed to {verb} {resource}: {message}")]
     Forbidden { verb: &'static str, resource: &'static str, message: String },
-    /// A volume that stays cannot be told from those that go.
-    #[error("claim {0} has a volume of a kind that Salvor cannot name, so no volume of its node is let go")]
-    Unnameable(Claim),
     /// No answer in time: it may or may not have been done.
     #[error("no answer within {0:?}; it may or may not have been done")]
     Unanswered(Duration),
@@ -83,7 +83,6 @@ impl Failure {
             Self::NotLeading => "not_leading",
             Self::Throttled(_) => "throttled",
             Self::Forbidden { .. } => "forbidden",
-            Self::Unnameable(_) => "unnameable",
             Self::Unanswered(_) => "unanswered",
             Self::Api(_) => "error",
         }
@@ -325,7 +324,7 @@ impl Executor {
             Action::TaintNode { node, resource_version, taint, mark, since } => {
                 self.change_taints(node, resource_version, |taints| {
                     add_taint(taints, taint, *since);
-                    (*mark, json!(since.to_string()))
+                    json!({ *mark: since.to_string() })
                 })
                 .await
             }
@@ -334,14 +333,17 @@ impl Executor {
                     if let Some(taint) = taint {
                         add_taint(taints, taint, progress.started);
                     }
-                    (annotations::EVICTION, json!(annotation(progress)))
+                    json!({ annotations::EVICTION: annotation(progress) })
                 })
                 .await
             }
-            Action::EndEviction { node, resource_version, progress } => {
+            Action::EndEviction { node, resource_version, progress, asked } => {
                 self.change_taints(node, resource_version, |taints| {
                     taints.retain(|t| t["key"] != salvor_api::names::taints::FORCE_EVICTION);
-                    (annotations::EVICTION, json!(progress.as_ref().map(annotation)))
+                    json!({
+                        annotations::EVICTION: progress.as_ref().map(annotation),
+                        annotations::EVICTION_ASKED: asked.as_ref().map(annotation),
+                    })
                 })
                 .await
             }
@@ -349,21 +351,26 @@ impl Executor {
                 let status = json!({ "conditions": [node_condition(condition)] });
                 self.patch_node_status(node, resource_version, progress.as_ref(), &status).await
             }
-            Action::ReleaseVolumes { node, resource_version, in_use, keep, progress } => {
-                let (volumes, names) = self.volumes_of(keep).await?;
-                let kept: Vec<&String> = in_use.iter().filter(|volume| names.contains(volume)).collect();
+            Action::ReleaseVolumes { node, resource_version, in_use, attached, keep, progress } => {
+                let kept = self.volumes_of(keep).await?;
+                let mut left = self.rest_in_use(in_use.clone(), attached, &kept).await?;
+                // What is attached is all that is in use, as a rule. If not, what was claimed may say more.
+                if !left.is_empty() {
+                    let claimed = self.volumes_of(&progress.claims).await?;
+                    left = self.rest_in_use(left, &claimed, &kept).await?;
+                }
                 let mut progress = progress.clone();
                 if let Some(released) = &mut progress.released {
-                    released.volumes = volumes;
+                    released.volumes = kept;
                 }
-                let status = json!({ "volumesInUse": kept });
+                let status = json!({ "volumesInUse": left });
                 self.patch_node_status(node, resource_version, Some(&progress), &status).await
             }
             Action::UntaintNode { node, resource_version, taint, mark } => {
                 self.change_taints(node, resource_version, |taints| {
                     // One that somebody has put there with another value since is theirs.
                     taints.retain(|t| !(is(t, taint) && t["value"].as_str().unwrap_or("") == taint.value));
-                    (*mark, Value::Null)
+                    json!({ *mark: null })
                 })
                 .await
             }
@@ -398,7 +405,7 @@ impl Executor {
         &self,
         node: &NodeRef,
         judged: &str,
-        change: impl FnOnce(&mut Vec<Value>) -> (&'static str, Value),
+        change: impl FnOnce(&mut Vec<Value>) -> Value,
     ) -> Result<Written, Failure> {
         let path = format!("/api/v1/nodes/{}", node.name);
         let text = live::get(&self.0.client, &path).await.map_err(Failure::Api)?.ok_or(Failure::Stale)?;
@@ -409,9 +416,9 @@ impl Executor {
             return Err(Failure::Stale);
         }
         let mut taints = object["spec"]["taints"].as_array().cloned().unwrap_or_default();
-        let (mark, value) = change(&mut taints);
+        let marks = change(&mut taints);
         let body = json!({
-            "metadata": { "uid": node.uid, "resourceVersion": judged, "annotations": { mark: value } },
+            "metadata": { "uid": node.uid, "resourceVersion": judged, "annotations": marks },
             "spec": { "taints": taints },
         });
         self.patch(&path, "application/merge-patch+json", json_of(&body)?, "nodes").await
@@ -435,25 +442,46 @@ impl Executor {
         self.patch(&path, STRATEGIC, json_of(&body)?, "nodes/status").await
     }
 
-    /// The PersistentVolumes behind claims, and how a node calls them. A claim that is not bound has none.
-    async fn volumes_of(&self, claims: &[Claim]) -> Result<(Vec<String>, Vec<String>), Failure> {
-        let (mut volumes, mut names) = (Vec::new(), Vec::new());
-        for claim in claims {
-            let Claim { namespace, name } = claim;
+    /// The PersistentVolumes behind claims. A claim that is not bound has none.
+    async fn volumes_of(&self, claims: &[Claim]) -> Result<Vec<String>, Failure> {
+        let volume_of = |Claim { namespace, name }: &Claim| {
             let path = format!("/api/v1/namespaces/{namespace}/persistentvolumeclaims/{name}");
-            let Some(volume) = self.read(&path).await?.and_then(|c| text(&c["spec"]["volumeName"])) else {
-                continue;
-            };
+            async move { Ok(self.read(&path).await?.and_then(|claim| text(&claim["spec"]["volumeName"]))) }
+        };
+        let reads: Vec<_> = claims.iter().map(volume_of).collect();
+        let found: Vec<Option<String>> = stream::iter(reads).buffered(READS_AT_ONCE).try_collect().await?;
+        Ok(found.into_iter().flatten().collect())
+    }
+
+    /// How a node calls these volumes. It has no name for one of another kind than CSI, which nobody attaches.
+    async fn names_of(&self, volumes: impl IntoIterator<Item = &String>) -> Result<Vec<String>, Failure> {
+        let name_of = |volume: &String| {
             let path = format!("/api/v1/persistentvolumes/{volume}");
-            let Some(object) = self.read(&path).await? else { continue };
-            let csi = &object["spec"]["csi"];
-            let (Some(driver), Some(handle)) = (text(&csi["driver"]), text(&csi["volumeHandle"])) else {
-                return Err(Failure::Unnameable(claim.clone()));
-            };
-            names.push(format!("kubernetes.io/csi/{driver}^{handle}"));
-            volumes.push(volume);
+            async move {
+                let object = self.read(&path).await?.unwrap_or_default();
+                let csi = &object["spec"]["csi"];
+                let (driver, handle) = (text(&csi["driver"]), text(&csi["volumeHandle"]));
+                Ok(driver.zip(handle).map(|(driver, handle)| format!("kubernetes.io/csi/{driver}^{handle}")))
+            }
+        };
+        let reads: Vec<_> = volumes.into_iter().map(name_of).collect();
+        let found: Vec<Option<String>> = stream::iter(reads).buffered(READS_AT_ONCE).try_collect().await?;
+        Ok(found.into_iter().flatten().collect())
+    }
+
+    /// What a node still uses when these volumes go, and these stay.
+    async fn rest_in_use(
+        &self,
+        in_use: Vec<String>,
+        going: &[String],
+        kept: &[String],
+    ) -> Result<Vec<String>, Failure> {
+        if in_use.is_empty() {
+            return Ok(in_use);
         }
-        Ok((volumes, names))
+        let going = self.names_of(going.iter().filter(|volume| !kept.contains(volume))).await?;
+        let kept = self.names_of(kept).await?;
+        Ok(in_use.into_iter().filter(|name| kept.contains(name) || !going.contains(name)).collect())
     }
 
     async fn read(&self, path: &str) -> Result<Option<Value>, Failure> {
@@ -718,9 +746,9 @@ fn add_taint(taints: &mut Vec<Value>, taint: &Taint, since: Timestamp) {
     taints.push(added);
 }
 
-fn annotation(progress: &Progress) -> String {
+fn annotation(memory: &impl Serialize) -> String {
     // Times and strings always have a JSON form.
-    serde_json::to_string(progress).unwrap_or_default()
+    serde_json::to_string(memory).unwrap_or_default()
 }
 
 fn node_condition(condition: &NodeCondition) -> Value {

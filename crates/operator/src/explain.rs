@@ -29,20 +29,20 @@ pub enum ExplainError {
     #[error("there is no {0}")]
     NotFound(String),
     /// The API did not answer as it should.
-    #[error("cannot read {what}: {}", live::brief(.source))]
+    #[error("cannot read {what}: {}", live::story(.error))]
     Api {
         /// What was read.
         what: String,
         /// What went wrong.
-        source: kube::Error,
+        error: kube::Error,
     },
     /// The API refused a write.
-    #[error("cannot write {what}: {}", live::brief(.source))]
+    #[error("cannot write {what}: {}", live::story(.error))]
     Write {
         /// What was written.
         what: String,
         /// What went wrong.
-        source: kube::Error,
+        error: kube::Error,
     },
 }
 
@@ -87,7 +87,7 @@ pub fn explain_pod<'a>(
         let node = match &pod.node_name {
             None => None,
             Some(node) => {
-                let read = zombie::node(&client, node, time.server()).await;
+                let read = zombie::node_at_first_sight(&client, node, time.server()).await;
                 read.map_err(|e| cannot_read(&format!("node {node}"), e))?
             }
         };
@@ -98,6 +98,7 @@ pub fn explain_pod<'a>(
             let policy = EvictionPolicy::new(configuration);
             let read = concerned_node(&client, &policy, name, &time).await;
             if let Some(node) = read.map_err(|e| cannot_read(&format!("node {name}"), e))? {
+                let policy = policy.trusting(&node);
                 let read = eviction::read_pod(&client, namespace, &pod.pod.name).await;
                 let pod = read.map_err(|e| cannot_read(&subject, e))?;
                 let pod = pod.ok_or_else(|| ExplainError::NotFound(subject.clone()))?;
@@ -148,7 +149,9 @@ pub fn explain_node<'a>(
     async move {
         let subject = format!("node {name}");
         let (client, time) = connect(config)?;
-        let read = zombie::node(&client, name, time.local()).await.map_err(|e| cannot_read(&subject, e))?;
+        let read = zombie::node_at_first_sight(&client, name, time.server())
+            .await
+            .map_err(|e| cannot_read(&subject, e))?;
         let mut node = read.ok_or_else(|| ExplainError::NotFound(subject.clone()))?;
         let history = history(&client, "default", name).await.map_err(|e| cannot_read("events", e))?;
         node.announced = !history.is_empty();
@@ -175,8 +178,8 @@ async fn explain_eviction(
     announced: bool,
     time: &Time,
 ) -> kube::Result<Option<RecoveryReport>> {
-    let policy = EvictionPolicy::new(configuration);
     let Some(mut node) = eviction::read_node(client, name).await? else { return Ok(None) };
+    let policy = EvictionPolicy::new(configuration).trusting(&node);
     node.lease = eviction::read_lease(client, name, time.server()).await?;
     let pods = eviction::read_pods(client, name).await?;
     let attachments = eviction::read_attachments(client, name).await?;
@@ -223,8 +226,8 @@ fn connect(config: kube::Config) -> Result<(Client, Time), ExplainError> {
     Ok((client, time))
 }
 
-fn cannot_read(what: &str, source: kube::Error) -> ExplainError {
-    ExplainError::Api { what: what.to_owned(), source }
+fn cannot_read(what: &str, error: kube::Error) -> ExplainError {
+    ExplainError::Api { what: what.to_owned(), error }
 }
 
 /// The judgement as the leader would have it, with the brake's memory from the lease.
@@ -246,7 +249,7 @@ async fn reviewed<Why: Reason>(
 }
 
 /// What Salvor has told about an object, from its events.
-async fn history(client: &Client, namespace: &str, uid: &str) -> kube::Result<Vec<String>> {
+pub(crate) async fn history(client: &Client, namespace: &str, uid: &str) -> kube::Result<Vec<String>> {
     #[derive(Deserialize)]
     struct Events {
         items: Vec<Event>,

@@ -28,7 +28,7 @@ mod time;
 pub mod watch;
 pub mod wire;
 
-pub use evict::{End, EvictionDesk, Standing, Survey, SurveyedPod, SurveyedVolume};
+pub use evict::{Asked, End, EvictionDesk, Standing, Survey, SurveyedPod, SurveyedVolume};
 pub use explain::{ExplainError, Explanation, RecoveryReport, explain_job, explain_node, explain_pod};
 pub use metrics::reference as metrics_reference;
 pub use notices::{Notice, Notices};

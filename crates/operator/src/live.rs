@@ -1,5 +1,7 @@
 //! Reads of single objects, as text: each reader decodes what it needs.
 
+use std::error::Error as _;
+
 use http::Request;
 use jiff::{SignedDuration, Timestamp};
 use kube::Client;
@@ -58,4 +60,22 @@ pub(crate) fn brief(error: &kube::Error) -> String {
         kube::Error::Api(status) => format!("{} ({})", status.message, status.code),
         other => other.to_string(),
     }
+}
+
+/// An error with its causes, for people: of an API error only what the server said.
+pub(crate) fn story(error: &kube::Error) -> String {
+    let mut story = brief(error);
+    let mut cause = match error {
+        kube::Error::Api(_) => None,
+        other => other.source(),
+    };
+    while let Some(error) = cause {
+        let text = error.to_string();
+        if !story.contains(&text) {
+            story.push_str(": ");
+            story.push_str(&text);
+        }
+        cause = error.source();
+    }
+    story
 }

@@ -5,7 +5,7 @@ use std::{fmt, sync::Arc};
 use jiff::Timestamp;
 use serde::Serialize;
 
-use crate::eviction::{Claim, Progress};
+use crate::eviction::{Asked, Claim, Progress};
 use crate::job::JobStatus;
 use crate::objects::{JobRef, NodeRef, PodPhase, PodRef, Taint};
 
@@ -279,6 +279,8 @@ pub enum Action {
         resource_version: String,
         /// What it has in use.
         in_use: Vec<String>,
+        /// PersistentVolumes that are attached to it.
+        attached: Vec<String>,
         /// Claims whose volumes stay.
         keep: Vec<Claim>,
         /// How far the eviction has come; the volumes that stay are added to it.
@@ -292,6 +294,8 @@ pub enum Action {
         resource_version: String,
         /// What is still remembered of the eviction.
         progress: Option<Progress>,
+        /// What is remembered of a request that is taken off early.
+        asked: Option<Asked>,
     },
 }
 
@@ -465,8 +469,8 @@ impl fmt::Display for Action {
                     condition.kind, condition.holds, condition.reason
                 )
             }
-            Self::ReleaseVolumes { node, in_use, keep, .. } => {
-                write!(f, "let {} volumes of node {node} go", in_use.len())?;
+            Self::ReleaseVolumes { node, keep, .. } => {
+                write!(f, "let the volumes of evicted pods go that node {node} has in use")?;
                 keep.iter().try_for_each(|claim| write!(f, ", but not that of claim {claim}"))
             }
             Self::EndEviction { node, .. } => {

@@ -23,7 +23,11 @@ pub(super) fn survey(survey: &Survey) -> String {
         ),
     );
     let name = |pod: &SurveyedPod| format!("{}/{}", pod.namespace, pod.name);
-    let owner = |pod: &SurveyedPod| pod.owner.clone().unwrap_or_else(|| "nobody: lost for good".into());
+    let owner = |pod: &SurveyedPod| match &pod.owner {
+        Some(owner) => owner.clone(),
+        None if pod.leaves => "nobody: lost for good".into(),
+        None => "nobody".into(),
+    };
     let widest = |of: &dyn Fn(&SurveyedPod) -> String| survey.pods.iter().map(|pod| of(pod).len()).max();
     let (names, owners) = (widest(&name).unwrap_or(0), widest(&owner).unwrap_or(0));
     for pod in &survey.pods {
@@ -31,6 +35,12 @@ pub(super) fn survey(survey: &Survey) -> String {
         let claims = pod.claims.join(", ");
         let row = format!("  {fate}  {:<names$}  {:<owners$}  {claims}", name(pod), owner(pod));
         line(&mut text, format_args!("{}", row.trim_end()));
+    }
+    if !survey.volumes.is_empty() {
+        line(&mut text, format_args!(""));
+    }
+    for volume in &survey.volumes {
+        line(&mut text, format_args!("  attached: {} by {}", volume.volume, volume.driver));
     }
     let lost = survey.pods.iter().filter(|pod| pod.leaves && pod.owner.is_none()).count();
     if lost > 0 {
@@ -59,16 +69,17 @@ pub(super) fn bar(survey: &Survey, standing: &Standing) -> String {
 }
 
 /// How it ended, and where the work runs now.
-pub(super) fn end(survey: &Survey, standing: &Standing, places: &BTreeMap<String, Vec<String>>) -> String {
+pub(super) fn end(survey: &Survey, standing: &Standing, places: &BTreeMap<String, Option<String>>) -> String {
     let mut text = String::new();
     let node = &survey.node;
     match standing.end {
-        Some(End::Finished) => line(
-            &mut text,
-            format_args!(
-                "Node {node} is empty and its volumes are free. Its taint goes when it is Ready again."
-            ),
-        ),
+        Some(End::Finished) => {
+            let taint = if standing.tainted { "goes when it is Ready again" } else { "is taken off" };
+            line(
+                &mut text,
+                format_args!("Node {node} is empty and its volumes are free. Its taint {taint}."),
+            );
+        }
         Some(End::TaintGone) | None => line(
             &mut text,
             format_args!(
@@ -77,30 +88,43 @@ pub(super) fn end(survey: &Survey, standing: &Standing, places: &BTreeMap<String
             ),
         ),
     }
-    for (pod, now) in places {
-        let now = if now.is_empty() { "not replaced yet".to_owned() } else { now.join(", ") };
-        line(&mut text, format_args!("  {pod}: {now}"));
+    for pod in survey.pods.iter().filter(|pod| pod.leaves) {
+        let name = format!("{}/{}", pod.namespace, pod.name);
+        let place = places.get(&name).cloned().flatten();
+        let now = place.as_deref().unwrap_or(match &pod.owner {
+            None => "nobody starts it again",
+            Some(owner) if owner.starts_with("DaemonSet/") => "comes back with the node",
+            Some(_) => "not replaced yet",
+        });
+        line(&mut text, format_args!("  {name}: {now}"));
     }
     text
 }
 
 /// What stays behind after an interrupt.
-pub(super) fn interrupted(node: &str) -> String {
+pub(super) fn interrupted(node: &str, is_asked: bool) -> String {
+    let stays = if is_asked {
+        format!("The taint stays on node {node}, and Salvor goes on emptying it.")
+    } else {
+        format!("Whether the taint was put on node {node} is not known: no answer has come yet.")
+    };
     format!(
-        "\nNot followed any more. The taint stays on node {node}, and Salvor goes on emptying it.\n\
-         To follow it again: salvor evict {node}\n\
+        "\nNot followed any more. {stays}\n\
+         To follow it, or to ask again: salvor evict {node}\n\
          To see why it waits: salvor explain node {node}\n\
          To stop it: kubectl taint node {node} salvor.dev/force-eviction-\n"
     )
 }
 
-/// Nobody takes it up.
-pub(super) fn nobody(node: &str, moving: bool) -> String {
-    let start = if moving { "\n" } else { "" };
-    format!(
-        "{start}Nobody has taken it up yet: does Salvor run, with the eviction controller? `salvor explain node {node}` says \
-         what it would do.\n"
-    )
+/// It is not taken up, and why, as far as anybody has said.
+pub(super) fn not_begun(node: &str, said: Option<&str>) -> String {
+    match said {
+        Some(said) => format!("It has not begun. Salvor says: {said}\n"),
+        None => format!(
+            "Nobody has taken it up yet: does Salvor run, with the eviction controller, or does its brake hold? \
+             `salvor explain node {node}` says what it would do.\n"
+        ),
+    }
 }
 
 fn line(text: &mut String, line: std::fmt::Arguments<'_>) {
@@ -121,6 +145,7 @@ mod tests {
             uid: name.into(),
             owner: owner.map(Into::into),
             owner_uid: None,
+            index: None,
             claims: if leaves { vec!["data".into()] } else { vec![] },
             leaves,
         }
@@ -139,6 +164,7 @@ mod tests {
                 pod("by-hand", None, true),
             ],
             volumes: vec![SurveyedVolume { volume: "pv-1".into(), driver: "disk".into() }],
+            at: Default::default(),
         }
     }
 
@@ -154,6 +180,8 @@ node node-a: Ready is Unknown, last heard of at 2026-11-15T03:00:00Z
   stays  shop/agent    DaemonSet/agent
   goes   shop/by-hand  nobody: lost for good  data
 
+  attached: pv-1 by disk
+
 1 pods have no controller: nobody will start them again.
 "
         );
@@ -167,6 +195,7 @@ node node-a: Ready is Unknown, last heard of at 2026-11-15T03:00:00Z
             phase: Some("EvictingPods".into()),
             pods_left,
             volumes_left,
+            tainted: true,
             end: None,
         };
         let empty = Survey { pods: vec![], volumes: vec![], ..on_node() };
@@ -177,5 +206,33 @@ node node-a: Ready is Unknown, last heard of at 2026-11-15T03:00:00Z
         assert!(bar(&on_node(), &standing(1, 1)).starts_with("[##########----"));
         assert!(bar(&on_node(), &standing(0, 0)).starts_with(&format!("[{}]", "#".repeat(30))));
         assert!(bar(&empty, &standing(0, 9)).starts_with(&format!("[{}]", "#".repeat(30))));
+    }
+
+    #[test]
+    fn each_pod_that_went_is_told_of() {
+        let places = BTreeMap::from([("shop/db-0".to_owned(), Some("db-0 on node-b (Running)".to_owned()))]);
+        let last = |end, tainted| Standing {
+            phase: Some("Finished".into()),
+            pods_left: 0,
+            volumes_left: 0,
+            tainted,
+            end: Some(end),
+        };
+        assert_eq!(
+            end(&on_node(), &last(End::Finished, true), &places),
+            "\
+Node node-a is empty and its volumes are free. Its taint goes when it is Ready again.
+  shop/db-0: db-0 on node-b (Running)
+  shop/by-hand: nobody starts it again
+"
+        );
+        assert!(end(&on_node(), &last(End::Finished, false), &places).contains("Its taint is taken off."));
+        assert!(end(&on_node(), &last(End::TaintGone, false), &places).contains("gone before it was empty"));
+    }
+
+    #[test]
+    fn an_interrupt_claims_no_more_than_is_known() {
+        assert!(interrupted("a", true).contains("The taint stays on node a"));
+        assert!(interrupted("a", false).contains("is not known"));
     }
 }

@@ -13,7 +13,9 @@ use serde_json::{Value, json};
 
 use crate::{
     hand_made::{Stage, both, claiming, tolerating},
-    stage::{annotate, condition, effects, events_about, is_finished, phase, progress, taint, untaint},
+    stage::{
+        annotate, condition, effects, events_about, is_finished, phase, progress, taint, taint_with, untaint,
+    },
 };
 
 fn owned_by(kind: &str) -> Value {
@@ -36,8 +38,9 @@ async fn a_crash_between_any_two_writes_leads_to_the_same_end(site: Site) {
     let mut crashed = 0;
     for (when, number) in (1..).flat_map(|n| [("before", n), ("after", n)]) {
         let (node, pod) = (format!("node-{when}-{number}"), format!("pod-{when}-{number}"));
-        stage.dead_node(&node, &["kubernetes.io/csi/disk.example.com^a"]).await;
-        let of_pod = stage.pod(&pod, &node, held()).await;
+        let volume = stage.claimed_volume(&pod).await;
+        stage.dead_node(&node, &[&volume]).await;
+        let of_pod = stage.pod(&pod, &node, both(held(), claiming(&pod))).await;
         let at = format!("{when}:{number}");
         let first = stage.salvor("", &[("SALVOR_TEST_CRASH", &at)]);
         taint(&stage.client, &node, "INC-1", &["NoSchedule"]).await;
@@ -305,7 +308,11 @@ async fn a_stateful_pod_waits_for_proof_and_a_trigger_of_others_is_left_alone(si
 async fn a_volume_that_a_pod_on_the_node_still_needs_is_not_let_go(site: Site) {
     let stage = Stage::new(site).await;
     let (shared, own) = (stage.volume("shared", "node").await, stage.volume("own", "node").await);
-    stage.dead_node("node", &[&shared, &own]).await;
+    // Nobody's that is known: not ours to let go.
+    let strange = "kubernetes.io/csi/disk.example.com^strange".to_owned();
+    stage.dead_node("node", &[&shared, &own, &strange]).await;
+    stage.nfs_claim("logs").await;
+    stage.pod("logs", "node", both(tolerating(None), claiming("logs"))).await;
     let attachments: Api<VolumeAttachment> = Api::all(stage.client.clone());
     stage.pod("stays", "node", both(tolerating(None), claiming("shared"))).await;
     stage.pod("goes", "node", claiming("shared")).await;
@@ -313,14 +320,14 @@ async fn a_volume_that_a_pod_on_the_node_still_needs_is_not_let_go(site: Site) {
     let salvor = stage.salvor("eviction: {detachWarningAfter: 2s}\n", &[]);
     taint(&stage.client, "node", "", &["NoSchedule"]).await;
     let released =
-        wait::for_object(&stage.nodes(), "node", "a volume is let go", |n| in_use(n).len() == 1).await;
-    assert_eq!(in_use(&released), std::slice::from_ref(&shared));
-    assert_eq!(progress(&released)["released"]["volumes"], json!(["shared"]));
+        wait::for_object(&stage.nodes(), "node", "a volume is let go", |n| in_use(n).len() == 2).await;
+    assert_eq!(in_use(&released), [shared.clone(), strange.clone()]);
+    assert_eq!(progress(&released)["released"]["volumes"], json!(["logs", "shared"]));
     salvor.says("record the Warning event VolumesHang").await;
     salvor.says("look at the CSI driver disk.example.com").await;
     attachments.delete("own", &DeleteParams::default()).await.unwrap();
     let left = wait::for_object(&stage.nodes(), "node", "its eviction is finished", is_finished).await;
-    assert_eq!(in_use(&left), [shared]);
+    assert_eq!(in_use(&left), [shared, strange]);
     assert_eq!(phase(&stage.pods().get("stays").await.unwrap()), "Running");
 }
 
@@ -351,7 +358,8 @@ async fn when_the_leader_is_killed_in_the_middle_the_follower_finishes_it(site: 
     stage.dead_node("node", &["v"]).await;
     let names: Vec<String> = (0..40).map(|i| format!("pod-{i}")).collect();
     join_all(names.iter().map(|name| stage.pod(name, "node", held()))).await;
-    let election = "leaderElection: {leaseDuration: 6s, renewDeadline: 4s, retryPeriod: 1s}\n";
+    // Naming it switches it on.
+    let election = "leaderElection: {leaseDuration: 15s}\n";
     let first = stage.salvor(election, &[]);
     first.says("\"leading\"").await;
     let second = stage.salvor(election, &[]);
@@ -420,15 +428,45 @@ async fn the_command_shows_asks_follows_and_says_where_the_work_went(site: Site)
     assert!(explained.contains("[eviction: Finished]") && explained.contains("NodeDown"), "{explained}");
 }
 
+/// A trigger of others began it, and what is left waits for a person's word: the command gives it.
+async fn the_command_gives_proof_and_knows_an_end_by_either_way_of_taking_the_taint_off(site: Site) {
+    let stage = Stage::new(site).await;
+    stage.dead_node("node", &[]).await;
+    stage.pod("db-0", "node", owned_by("StatefulSet")).await;
+    let salvor = stage.salvor("eviction: {triggers: [{key: example.com/lost}]}\n", &[]);
+    taint_with(&stage.client, "node", "example.com/lost", "", &["NoSchedule"]).await;
+    wait::for_object(&stage.nodes(), "node", "it waits for proof", |n| {
+        condition(n, "ForceEviction") == Some(("True".into(), "WaitingForPods".into()))
+    })
+    .await;
+    let explained = salvor.command(&["explain", "node", "node"], 0).await;
+    assert!(explained.contains("[eviction: WaitingForPods]"), "without the triggers too: {explained}");
+    let output = salvor.command(&["evict", "node", "--yes"], 0).await;
+    assert!(output.contains("is empty") && output.contains("Its taint goes when"), "{output}");
+    assert!(stage.pods().get_opt("db-0").await.unwrap().is_none());
+    drop(salvor);
+
+    stage.dead_node("other", &[]).await;
+    stage.pod("pod", "other", json!({})).await;
+    let salvor = stage.salvor("eviction: {removeTaint: WhenEvicted}\n", &[]);
+    let output = salvor.command(&["evict", "other", "--yes"], 0).await;
+    assert!(output.contains("is empty") && output.contains("Its taint is taken off"), "{output}");
+    // Somebody puts a late pod there and asks again: it begins anew.
+    stage.pod("late", "other", json!({})).await;
+    salvor.command(&["evict", "other", "--yes"], 0).await;
+    assert!(stage.pods().get_opt("late").await.unwrap().is_none());
+}
+
 /// The node comes back after any write: from then on no pod is failed, no volume is let go, and no taint is left.
 async fn a_node_that_returns_after_any_write_is_forced_no_further(site: Site) {
     let stage = Stage::new(site).await;
     let (mut forced, mut spared) = (0, 0);
     for number in 1.. {
         let (node, at) = (format!("node-{number}"), format!("after:{number}"));
-        stage.dead_node(&node, &["kubernetes.io/csi/disk.example.com^a"]).await;
         let names: Vec<String> = (0..2).map(|i| format!("pod-{number}-{i}")).collect();
-        join_all(names.iter().map(|name| stage.pod(name, &node, json!({})))).await;
+        let volumes = join_all(names.iter().map(|name| stage.claimed_volume(name))).await;
+        stage.dead_node(&node, &volumes.iter().map(String::as_str).collect::<Vec<_>>()).await;
+        join_all(names.iter().map(|name| stage.pod(name, &node, claiming(name)))).await;
         let first = stage.salvor("concurrency: {writes: 1}\n", &[("SALVOR_TEST_CRASH", &at)]);
         taint(&stage.client, &node, "", &["NoSchedule"]).await;
         let end = format!("record the Normal event Finished on node {node}");
@@ -482,7 +520,8 @@ async fn a_node_that_returns_after_any_write_is_forced_no_further(site: Site) {
         assert!(condition(&back, "ForceEviction").is_none_or(|(status, _)| status == "False"), "{at}");
         stage.nodes().delete(&node, &DeleteParams::default()).await.unwrap();
     }
-    assert!(forced > 4 && spared > 4, "{forced} were forced before the return, {spared} were not");
+    // How many depends on whether a pod or the node's event is written first.
+    assert!(forced > 2 && spared > 2, "{forced} were forced before the return, {spared} were not");
 }
 
 salvor_testkit::on_both!(
@@ -498,5 +537,6 @@ salvor_testkit::on_both!(
     noise_on_the_node_and_on_its_pods_does_not_keep_it_from_its_end,
     when_the_leader_is_killed_in_the_middle_the_follower_finishes_it,
     the_command_shows_asks_follows_and_says_where_the_work_went,
+    the_command_gives_proof_and_knows_an_end_by_either_way_of_taking_the_taint_off,
     a_node_that_returns_after_any_write_is_forced_no_further,
 );

@@ -103,22 +103,36 @@ impl Stage {
 
     /// A volume with its claim, attached to a node; the name by which the node calls it.
     pub(crate) async fn volume(&self, name: &str, node: &str) -> String {
+        let attachments: Api<VolumeAttachment> = Api::all(self.client.clone());
+        create(&attachments, json!({
+            "metadata": {"name": name},
+            "spec": {"attacher": "disk.example.com", "nodeName": node, "source": {"persistentVolumeName": name}},
+        }))
+        .await;
+        self.claimed_volume(name).await
+    }
+
+    /// A volume with its claim; the name by which a node calls it.
+    pub(crate) async fn claimed_volume(&self, name: &str) -> String {
+        self.claim(name, json!({"csi": {"driver": "disk.example.com", "volumeHandle": name}})).await;
+        format!("kubernetes.io/csi/disk.example.com^{name}")
+    }
+
+    /// A claim to a volume of a kind that is never attached.
+    pub(crate) async fn nfs_claim(&self, name: &str) {
+        self.claim(name, json!({"nfs": {"server": "files", "path": "/"}})).await;
+    }
+
+    async fn claim(&self, name: &str, source: Value) {
         let claims: Api<PersistentVolumeClaim> = Api::default_namespaced(self.client.clone());
         let volumes: Api<PersistentVolume> = Api::all(self.client.clone());
-        let attachments: Api<VolumeAttachment> = Api::all(self.client.clone());
         let size = json!({"storage": "1Gi"});
-        create(
-            &volumes,
-            json!({
-                "metadata": {"name": name},
-                "spec": {
-                    "accessModes": ["ReadWriteOnce"], "capacity": size, "storageClassName": "disk",
-                    "csi": {"driver": "disk.example.com", "volumeHandle": name},
-                    "claimRef": {"namespace": "default", "name": name},
-                },
-            }),
-        )
-        .await;
+        let mut spec = json!({
+            "accessModes": ["ReadWriteOnce"], "capacity": size, "storageClassName": "disk",
+            "claimRef": {"namespace": "default", "name": name},
+        });
+        merge(&mut spec, source);
+        create(&volumes, json!({"metadata": {"name": name}, "spec": spec})).await;
         create(&claims, json!({
             "metadata": {"name": name},
             "spec": {
@@ -127,12 +141,6 @@ impl Stage {
             },
         }))
         .await;
-        create(&attachments, json!({
-            "metadata": {"name": name},
-            "spec": {"attacher": "disk.example.com", "nodeName": node, "source": {"persistentVolumeName": name}},
-        }))
-        .await;
-        format!("kubernetes.io/csi/disk.example.com^{name}")
     }
 
     /// Asks for a node to be emptied, and waits until it is.

@@ -39,7 +39,7 @@ mod close_up;
 mod look;
 mod wire;
 
-pub(crate) use look::{read_attachments, read_lease, read_node, read_pod, read_pods, read_zone};
+pub(crate) use look::{parse_node, read_attachments, read_lease, read_node, read_pod, read_pods, read_zone};
 
 const NODES: Target = Target { resource: "eviction nodes", path: "/api/v1/nodes", field_selector: None };
 const ATTACHMENTS: Target = Target {
@@ -492,6 +492,9 @@ impl Recovery for Evictions {
             subject: subject.clone(),
             pod,
             known: node.map(|n| (n.view.clone(), n.renewed)),
+            pods: of_node
+                .filter(|n| n.pods_listed && !look::is_being_emptied(&n.view))
+                .map(|n| n.pods.values().cloned().collect()),
             // Of these no pod's verdict depends.
             attachments: of_node
                 .and_then(|_| self.attached_to(name))

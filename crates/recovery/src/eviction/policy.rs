@@ -29,6 +29,8 @@ pub struct Request {
     pub taint: Taint,
     /// Whether it proves that the machine is off.
     pub proof: bool,
+    /// Whether it was taken off, and only we know of it.
+    pub remembered: bool,
 }
 
 impl Request {
@@ -61,20 +63,36 @@ impl EvictionPolicy {
         }
     }
 
+    /// The same policy, which also knows the taint by which an eviction that is under way was asked for: whoever began it had
+    /// it among the triggers. Whether it counts as proof there is not known here.
+    pub fn trusting(mut self, node: &NodeView) -> Self {
+        let begun_by = node.progress.as_ref().map(|progress| progress.request.as_str());
+        let unknown =
+            node.taints.iter().find(|taint| begun_by == Some(&taint.to_string()) && !self.concerns(taint));
+        self.triggers.extend(unknown.map(|taint| EvictionTrigger {
+            key: taint.key.clone(),
+            value: Some(taint.value.clone()),
+            effect: None,
+            proof: false,
+        }));
+        self
+    }
+
     /// What asks for the eviction of a node now. Our own key comes first: it is a person's word, and proof.
-    ///
-    /// The `NoExecute` taint that we added ourselves asks for nothing.
     pub fn request(&self, node: &NodeView) -> Option<Request> {
-        let progress = node.progress.as_ref().filter(|progress| progress.stopped.is_none());
-        let added_by_us = progress.is_some_and(|progress| !progress.asked_by_no_execute());
-        let is_request = |taint: &&Taint| !(added_by_us && taint.effect == taints::NO_EXECUTE);
-        let ours = node.ours().filter(is_request);
-        // One that does not evict by itself comes first: beside it we add one that does.
-        let ours = ours.min_by_key(|taint| taint.effect == taints::NO_EXECUTE);
-        if let Some(taint) = ours {
-            return Some(Request { taint: taint.clone(), proof: true });
-        }
-        self.foreign_request(node)
+        let foreign = self.foreign_request(node);
+        let in_person = asked_in_person(node).filter(|taint| {
+            // Our memory of it was lost: beside another's trigger, what looks like what we add for it is no person's word.
+            let is_like_ours =
+                |request: &Request| taint.effect == taints::NO_EXECUTE && request.value() == taint.value;
+            node.progress.is_some() || !foreign.as_ref().is_some_and(is_like_ours)
+        });
+        let in_person =
+            in_person.map(|taint| Request { taint: taint.clone(), proof: true, remembered: false });
+        let remembered = || {
+            node.asked.as_ref().map(|asked| Request { taint: asked.taint(), proof: true, remembered: true })
+        };
+        in_person.or(foreign).or_else(remembered)
     }
 
     /// What of others asks for it, whether our own key does or not. It is not ours to take off, so it asks again and again.
@@ -82,13 +100,24 @@ impl EvictionPolicy {
         let asks = |taint: &Taint| self.triggers.iter().find(|trigger| fits(trigger, taint));
         let found = node.taints.iter().filter_map(|taint| Some((taint, asks(taint)?)));
         let (taint, trigger) = found.max_by_key(|(_, trigger)| trigger.proof)?;
-        Some(Request { taint: taint.clone(), proof: trigger.proof })
+        Some(Request { taint: taint.clone(), proof: trigger.proof, remembered: false })
     }
 
     /// Whether a taint has anything to do with evictions.
     pub fn concerns(&self, taint: &Taint) -> bool {
         taint.key == taints::FORCE_EVICTION || self.triggers.iter().any(|trigger| fits(trigger, taint))
     }
+}
+
+/// The taint by which a person asks for the eviction of a node, if there is one.
+///
+/// The `NoExecute` taint that we added ourselves asks for nothing.
+pub fn asked_in_person(node: &NodeView) -> Option<&Taint> {
+    let progress = node.progress.as_ref().filter(|progress| progress.stopped.is_none());
+    let added_by_us = progress.is_some_and(|progress| !progress.asked_by_no_execute());
+    let is_request = |taint: &&Taint| !(added_by_us && taint.effect == taints::NO_EXECUTE);
+    // One that does not evict by itself comes first: beside it we add one that does.
+    node.ours().filter(is_request).min_by_key(|taint| taint.effect == taints::NO_EXECUTE)
 }
 
 fn fits(trigger: &EvictionTrigger, taint: &Taint) -> bool {

@@ -26,7 +26,7 @@ pub enum NodeWhy {
         /// The taint that asks for it.
         request: String,
     },
-    /// The node is called Ready, but has not shown that it lives since it was asked for.
+    /// The node is called Ready, but has not shown for a while that it lives.
     StillReady,
     /// The node's kubelet renews its Lease.
     KubeletAlive {
@@ -90,11 +90,12 @@ pub enum NodeWhy {
 }
 
 impl NodeWhy {
-    /// Whether the node is being emptied while this holds.
+    /// Whether a node's eviction that has begun is still under way while this holds.
     pub fn is_under_way(&self) -> bool {
         matches!(
             self,
             Self::NodeDown { .. }
+                | Self::KubeletAlive { .. }
                 | Self::EvictingPods { .. }
                 | Self::ReleasingVolumes { .. }
                 | Self::WaitingForPods { .. }
@@ -113,10 +114,10 @@ impl fmt::Display for NodeWhy {
             Self::PodsUnread => f.write_str("The node's pods have not been read yet."),
             Self::AttachmentsUnread => f.write_str("The volumes attached to the node have not been read yet."),
             Self::NodeReady { request } => {
-                write!(f, "The node is Ready, so nothing on it is touched, whatever the taint {request} says.")
+                write!(f, "The node is Ready, so nothing on it is touched, whatever the taint {request} says. If its kubelet is never heard of again, that was said too early.")
             }
             Self::StillReady => f.write_str(
-                "The node is called Ready, but has not renewed its Lease since it was asked for: either it lives, or that it is lost was not noticed yet.",
+                "The node is called Ready, but has not renewed its Lease for a while: either it lives, or that it is lost was not noticed yet.",
             ),
             Self::KubeletAlive { request } => {
                 write!(f, "The node's kubelet renews its Lease, so the machine is not off, whatever the taint {request} says: nothing is forced.")
@@ -126,7 +127,7 @@ impl fmt::Display for NodeWhy {
             }
             Self::EvictingPods { left } => write!(f, "Pods that do not tolerate the eviction are failed and deleted; {left} were left at last count."),
             Self::ReleasingVolumes { in_use, kept } => {
-                write!(f, "The pods have ended: {in_use} volumes in use are let go, but for those of {kept} claims of pods that stay.")
+                write!(f, "The pods have ended: of {in_use} volumes in use those are let go that no pod needs; {kept} claims are of pods that stay.")
             }
             Self::WaitingForPods { left } => {
                 write!(f, "{left} pods are left that tolerate the eviction for a while, or that wait for proof that the machine is off.")
@@ -135,11 +136,11 @@ impl fmt::Display for NodeWhy {
             Self::VolumesHang { left, drivers, since } => {
                 write!(f, "{left} volumes are still attached, although they were let go at {since}: look at the CSI driver {drivers}.")
             }
-            Self::Finished { since } => write!(f, "Pods and volumes are gone since {since}; the taint goes when the node is back."),
+            Self::Finished { since } => write!(f, "Pods and volumes are gone since {since}."),
             Self::TaintRemoved => f.write_str("Pods and volumes are gone; the taint is taken off, as removeTaint=WhenEvicted asks."),
             Self::BackInService => f.write_str("The node is Ready with a fresh Lease; the taint is taken off."),
             Self::NodeReturned { left } => {
-                write!(f, "The node is Ready again: nothing is forced any more. Its kubelet ends the {left} pods that are left, then the taint goes.")
+                write!(f, "The node came back while it was emptied: nothing was forced from then on. Its kubelet ends the rest, {left} pods at last count.")
             }
             Self::Stopped => f.write_str("Somebody took a taint off in the middle: the eviction has stopped."),
             Self::Forgotten => f.write_str("No taint asks for it any more."),
@@ -203,7 +204,7 @@ impl Reason for NodeWhy {
             Self::VolumesHang { .. } => {
                 "The CSI driver detaching them; Salvor never removes its finalizer.".into()
             }
-            Self::Finished { .. } => "The node Ready with a fresh Lease.".into(),
+            Self::Finished { .. } => "The node Ready with a fresh Lease: then the taint goes.".into(),
             Self::TaintRemoved | Self::BackInService => {
                 "Only the node's falling silent again before it is done.".into()
             }

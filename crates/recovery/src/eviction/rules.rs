@@ -10,7 +10,7 @@
 use jiff::Timestamp;
 use salvor_api::config::RemoveTaint;
 
-use super::policy::{EvictionPolicy, Request};
+use super::policy::{EvictionPolicy, Request, asked_in_person};
 use super::reasons::{NodeWhy, PodWhy};
 use super::seen::{
     see_attached, see_end, see_known, see_lease, see_pods, see_progress, see_proof, see_ready, see_request,
@@ -42,7 +42,13 @@ pub fn decide_node(scene: &Scene<'_>, policy: &EvictionPolicy, now: Timestamp) -
                 Some(request) if request.is_ours() => begin(ask, scene, Some(request), policy, now),
                 request => stay_stopped(ask, node, request.as_ref(), now),
             },
-            Some(progress) if progress.finished.is_some() => take_back(ask, node, progress, policy, now),
+            Some(progress) if progress.finished.is_some() => match request {
+                // Our taint was taken off, and a person puts the request on anew.
+                Some(request) if asked_in_person(node).is_some() && node.no_execute().is_none() => {
+                    begin(ask, scene, Some(request), policy, now)
+                }
+                _ => take_back(ask, node, progress, policy, now),
+            },
             Some(progress) => go_on(ask, scene, progress, request.as_ref(), policy, now),
         }
     })
@@ -62,6 +68,10 @@ fn begin(
         .ok_or(Ignore(NodeWhy::NotRequested))?;
     ask.that("Was its Lease read?", node.lease, node.lease != Lease::Unread)
         .ok_or(Ignore(NodeWhy::LeaseUnread))?;
+    let heard =
+        request.remembered && node.asked.as_ref().is_some_and(|it| node.lease.was_renewed_since(it.renewed));
+    ask.that("Was its kubelet not heard of since?", see_lease(node, now), !heard)
+        .ok_or_else(|| writes::forget(node, now))?;
     ask.that("Is it not Ready?", see_ready(node), node.ready != Ready::True)
         .ok_or_else(|| ready(node, &request, now))?;
     let alive = node.lease.fresh_until().filter(|until| now < *until);
@@ -69,20 +79,21 @@ fn begin(
         .map_err(|until| refuse(node, &request, until))?;
     ask.none("Is the rest of its zone up?", see_zone(scene), zone_down(scene, policy))
         .map_err(|by| hold(node, &request, by))?;
-    Ok(writes::start(node, &request, to_the_second(now)))
+    let pods = ask
+        .some("Are its pods known?", see_pods(scene), scene.pods.as_deref())
+        .ok_or(Ignore(NodeWhy::PodsUnread))?;
+    Ok(writes::start(node, &request, claims_of_those_who_go(pods, &request), to_the_second(now)))
 }
 
-/// Scenario 3: the node is Ready, so nothing is touched. A request of ours goes once the kubelet shows that it lives; a
-/// node that was switched off a moment ago is still called Ready, and its request must not be lost.
+/// Scenario 3: the node is Ready, so nothing is touched, and a request of ours goes if the kubelet keeps its Lease up. A node
+/// that was switched off a moment ago is still called Ready, and its request must not be lost: it is remembered until the
+/// kubelet is heard of.
 fn ready(node: &NodeView, request: &Request, now: Timestamp) -> Verdict<NodeWhy> {
-    let lives = match node.lease {
-        Lease::Renewed { moves, .. } => moves,
-        Lease::None | Lease::Unread => true,
-    };
-    if lives && request.is_ours() {
+    let lives = node.lease.is_kept_up(now) || node.lease == Lease::None;
+    if lives && request.is_ours() && !request.remembered {
         return writes::decline(node, request);
     }
-    if lives {
+    if lives && !request.is_ours() {
         return Ignore(NodeWhy::NodeReady { request: request.taint.to_string() });
     }
     match node.lease.fresh_until().filter(|until| now < *until) {
@@ -94,13 +105,15 @@ fn ready(node: &NodeView, request: &Request, now: Timestamp) -> Verdict<NodeWhy>
 /// A node that renews its Lease is alive, whatever its taint says.
 fn refuse(node: &NodeView, request: &Request, until: Timestamp) -> Verdict<NodeWhy> {
     let why = NodeWhy::KubeletAlive { request: request.taint.to_string() };
-    writes::tell_once(node, writes::refused(node, &why), why.clone()).unwrap_or(Verdict::Wait { until, why })
+    writes::tell_once(node, writes::refused(node, request, &why), why.clone())
+        .unwrap_or(Verdict::Wait { until, why })
 }
 
 /// When a whole zone goes down, suspect the observer before the nodes.
 fn hold(node: &NodeView, request: &Request, by: Held) -> Verdict<NodeWhy> {
     let why = NodeWhy::NodeDown { request: request.taint.to_string() };
-    writes::tell_once(node, writes::held(node, &by), why.clone()).unwrap_or(Verdict::Blocked { by, why })
+    writes::tell_once(node, writes::held(node, request, &by), why.clone())
+        .unwrap_or(Verdict::Blocked { by, why })
 }
 
 /// Steps 2 and 3: the eviction has begun.
@@ -125,8 +138,10 @@ fn go_on(
     ask.that("Was its Lease read?", node.lease, node.lease != Lease::Unread)
         .ok_or(Ignore(NodeWhy::LeaseUnread))?;
     let alive = node.lease.fresh_until().filter(|until| now < *until);
-    ask.none("Is its kubelet still silent?", see_lease(node, now), alive)
-        .map_err(|until| refuse(node, request, until))?;
+    ask.none("Is its kubelet still silent?", see_lease(node, now), alive).map_err(|until| {
+        let why = NodeWhy::KubeletAlive { request: request.taint.to_string() };
+        writes::phase(node, progress, why, now, refuse(node, request, until))
+    })?;
 
     let fates: Vec<(&PodView, Fate)> =
         pods.iter().map(|pod| (*pod, fate(pod, node, progress, request.proof, now))).collect();
@@ -137,11 +152,14 @@ fn go_on(
         writes::phase(node, progress, why.clone(), now, Ignore(why))
     })?;
 
+    let attachments = ask
+        .some("Are the attached volumes known?", see_known(scene), scene.attachments.as_deref())
+        .ok_or(Ignore(NodeWhy::AttachmentsUnread))?;
     let keep = claims_of_the_rest(&fates);
     let released = progress.released.as_ref().filter(|released| released.kept == keep);
     let holds = !node.volumes_in_use.is_empty() || !keep.is_empty();
     ask.that("Were its volumes let go?", see_volumes(node, progress), released.is_some() || !holds)
-        .ok_or_else(|| writes::release(node, progress, keep, to_the_second(now)))?;
+        .ok_or_else(|| writes::release(node, progress, attachments, keep, to_the_second(now)))?;
 
     ask.none("Is no other pod waited for?", see_waiting(&fates), first_to_wait_for(&fates)).map_err(
         |until| {
@@ -154,9 +172,6 @@ fn go_on(
         },
     )?;
 
-    let attachments = ask
-        .some("Are the attached volumes known?", see_known(scene), scene.attachments.as_deref())
-        .ok_or(Ignore(NodeWhy::AttachmentsUnread))?;
     let kept = released.map(|released| released.volumes.as_slice()).unwrap_or_default();
     let attached: Vec<&AttachmentView> =
         attachments.iter().copied().filter(|a| a.volume.as_ref().is_none_or(|v| !kept.contains(v))).collect();
@@ -321,7 +336,7 @@ pub fn leaves(pod: &PodView, value: &str) -> bool {
 }
 
 /// A pod that has ended and was deleted with no grace: another delete changes nothing.
-fn is_gone(pod: &PodView) -> bool {
+pub fn is_gone(pod: &PodView) -> bool {
     pod.phase.is_terminal() && pod.deletion.is_some_and(|deletion| deletion.grace_seconds == Some(0))
 }
 
@@ -359,10 +374,19 @@ fn zone_down(scene: &Scene<'_>, policy: &EvictionPolicy) -> Option<Held> {
     too_many.then(|| Held::ZoneDown { zone: scene.node.zone.clone(), nodes, max_unreachable_percent })
 }
 
+/// What pods that are to go have claimed, whether now or later.
+fn claims_of_those_who_go(pods: &[&PodView], request: &Request) -> Vec<Claim> {
+    sorted(pods.iter().filter(|pod| leaves(pod, request.value())).flat_map(|pod| pod.claims.iter().cloned()))
+}
+
 /// The claims of pods that stay, or are waited for, and have not ended.
 fn claims_of_the_rest(fates: &[(&PodView, Fate)]) -> Vec<Claim> {
     let rest = fates.iter().filter(|(pod, fate)| !pod.phase.is_terminal() && *fate != Fate::Gone);
-    let mut claims: Vec<Claim> = rest.flat_map(|(pod, _)| pod.claims.iter().cloned()).collect();
+    sorted(rest.flat_map(|(pod, _)| pod.claims.iter().cloned()))
+}
+
+fn sorted(claims: impl Iterator<Item = Claim>) -> Vec<Claim> {
+    let mut claims: Vec<Claim> = claims.collect();
     claims.sort();
     claims.dedup();
     claims

@@ -10,8 +10,13 @@ use super::views::{AttachmentView, NodeView, Owner, PodView, Progress, Scene};
 pub(super) fn see_request(request: Option<&Request>) -> String {
     match request {
         None => "none".into(),
-        Some(Request { taint, proof: true }) => format!("{taint}, which is proof that the machine is off"),
-        Some(Request { taint, proof: false }) => {
+        Some(Request { taint, remembered: true, .. }) => {
+            format!("{taint}, which was taken off while the node was called Ready")
+        }
+        Some(Request { taint, proof: true, .. }) => {
+            format!("{taint}, which is proof that the machine is off")
+        }
+        Some(Request { taint, proof: false, .. }) => {
             format!("{taint}, which is no proof that the machine is off")
         }
     }

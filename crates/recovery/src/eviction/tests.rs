@@ -12,8 +12,7 @@ use salvor_api::config::parse;
 
 use super::*;
 use crate::brake::NodeCounts;
-use crate::objects::{Deletion, Ready};
-use crate::objects::{NodeRef, PodPhase, PodRef, Taint};
+use crate::objects::{Deletion, NodeRef, PodPhase, PodRef, Ready, Taint};
 use crate::verdict::{Judgement, Reason, Verdict};
 
 const KEY: &str = "salvor.dev/force-eviction";
@@ -48,6 +47,7 @@ fn node() -> NodeView {
         ready: Ready::Unknown,
         lease: lease(-600),
         progress: None,
+        asked: None,
         condition: None,
         volumes_in_use: Vec::new(),
         told: BTreeSet::new(),
@@ -58,6 +58,7 @@ fn started() -> Progress {
     Progress {
         started: at(0),
         request: "salvor.dev/force-eviction=INC-1:NoSchedule".into(),
+        claims: Vec::new(),
         released: None,
         finished: None,
         stopped: None,
@@ -116,6 +117,15 @@ fn attachment(volume: &str) -> AttachmentView {
         driver: "disk.example.com".into(),
         volume: Some(volume.into()),
     }
+}
+
+/// The names of the events that a judgement asks to be told.
+fn told_by<Why: Reason>(judgement: &Judgement<Why>) -> BTreeSet<String> {
+    let name = |action: &crate::Action| match action {
+        crate::Action::EmitEvent(note) => Some(note.name.clone()),
+        _ => None,
+    };
+    judgement.verdict.actions().iter().filter_map(name).collect()
 }
 
 /// A judgement as `verdict reason: steps`.

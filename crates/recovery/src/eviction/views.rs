@@ -10,8 +10,7 @@ use serde::{Deserialize, Serialize};
 use super::tolerations::Toleration;
 use crate::brake::NodeCounts;
 use crate::moments::after;
-use crate::objects::{Deletion, Ready};
-use crate::objects::{NodeRef, PodPhase, PodRef, Taint};
+use crate::objects::{Deletion, NodeRef, PodPhase, PodRef, Ready, Taint};
 
 /// A node and all that is on it.
 #[derive(Clone, Debug)]
@@ -43,6 +42,8 @@ pub struct NodeView {
     pub lease: Lease,
     /// How far its eviction has come; none if it has not begun, or if nobody can read the annotation.
     pub progress: Option<Progress>,
+    /// A request that was taken off while the node was called Ready.
+    pub asked: Option<Asked>,
     /// The reason of our condition on it.
     pub condition: Option<String>,
     /// `status.volumesInUse`.
@@ -58,7 +59,7 @@ impl NodeView {
     }
 
     /// The taint that makes a kubelet refuse pods.
-    pub(super) fn no_execute(&self) -> Option<&Taint> {
+    pub fn no_execute(&self) -> Option<&Taint> {
         self.ours().find(|taint| taint.effect == taints::NO_EXECUTE)
     }
 }
@@ -82,6 +83,24 @@ pub enum Lease {
 }
 
 impl Lease {
+    /// Whether the kubelet has renewed it while we looked, or not longer ago than it may take: it does so four times in
+    /// the Lease's duration, and two of them may fail.
+    pub(super) fn is_kept_up(self, now: Timestamp) -> bool {
+        match self {
+            Self::Renewed { heard, lasts, moves } => moves || now < after(heard, lasts / 2),
+            Self::Unread | Self::None => false,
+        }
+    }
+
+    /// Whether the kubelet was heard of since it had renewed the Lease at this time. Without a Lease nobody can tell.
+    pub(super) fn was_renewed_since(self, time: Timestamp) -> bool {
+        match self {
+            Self::Renewed { heard, moves, .. } => moves || heard > time,
+            Self::None => true,
+            Self::Unread => false,
+        }
+    }
+
     /// Until when it shows that the kubelet lives.
     pub(super) fn fresh_until(self) -> Option<Timestamp> {
         match self {
@@ -114,6 +133,9 @@ pub struct Progress {
     pub started: Timestamp,
     /// The taint that asked for it.
     pub request: String,
+    /// What the pods that were to go had claimed: when they are gone, nobody else knows.
+    #[serde(default, skip_serializing_if = "Vec::is_empty")]
+    pub claims: Vec<Claim>,
     /// Which volumes were let go.
     #[serde(default, skip_serializing_if = "Option::is_none")]
     pub released: Option<Released>,
@@ -135,6 +157,35 @@ impl Progress {
     pub(super) fn asked_by_no_execute(&self) -> bool {
         let key = self.request.split(['=', ':']).next();
         key == Some(taints::FORCE_EVICTION) && self.request.ends_with(taints::NO_EXECUTE)
+    }
+}
+
+/// A person's request that was taken off because the node was called Ready: our annotation on the Node.
+///
+/// A machine that was switched off a moment ago is called Ready as well. If its kubelet is never heard of again, the person
+/// was right.
+#[derive(Clone, Debug, PartialEq, Eq, Serialize, Deserialize)]
+#[serde(rename_all = "camelCase")]
+pub struct Asked {
+    /// The value of the taint.
+    pub value: String,
+    /// When the kubelet had last renewed its Lease by then.
+    pub renewed: Timestamp,
+}
+
+impl Asked {
+    /// Reads the annotation.
+    pub fn from_annotation(value: &str) -> Option<Self> {
+        serde_json::from_str(value).ok()
+    }
+
+    /// The taint as it was.
+    pub(super) fn taint(&self) -> Taint {
+        Taint {
+            key: taints::FORCE_EVICTION.into(),
+            value: self.value.clone(),
+            effect: taints::NO_SCHEDULE.into(),
+        }
     }
 }
 

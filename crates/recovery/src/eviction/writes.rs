@@ -5,7 +5,7 @@ use salvor_api::names::{conditions, events, node_conditions, reasons, taints};
 
 use super::policy::Request;
 use super::reasons::{NodeWhy, PodWhy};
-use super::views::{Claim, NodeView, PodView, Progress, Released};
+use super::views::{Asked, AttachmentView, Claim, Lease, NodeView, PodView, Progress, Released};
 use crate::action::{Action, Condition, EventNote, EventType, NodeCondition, Subject};
 use crate::brake::Held;
 use crate::moments::{ANNOUNCE_WITHIN, after, to_the_second};
@@ -13,7 +13,12 @@ use crate::objects::{PodPhase, Taint};
 use crate::verdict::{Reason, Verdict};
 
 /// The mark and the taint that makes a returning kubelet refuse pods, in one write.
-pub(super) fn start(node: &NodeView, request: &Request, now: Timestamp) -> Verdict<NodeWhy> {
+pub(super) fn start(
+    node: &NodeView,
+    request: &Request,
+    claims: Vec<Claim>,
+    now: Timestamp,
+) -> Verdict<NodeWhy> {
     let taint = node.no_execute().is_none().then(|| Taint {
         key: taints::FORCE_EVICTION.into(),
         value: request.value().into(),
@@ -22,6 +27,7 @@ pub(super) fn start(node: &NodeView, request: &Request, now: Timestamp) -> Verdi
     let progress = Progress {
         started: now,
         request: request.taint.to_string(),
+        claims,
         released: None,
         finished: None,
         stopped: None,
@@ -43,13 +49,27 @@ pub(super) fn decline(node: &NodeView, request: &Request) -> Verdict<NodeWhy> {
     // The revision tells this refusal from the next one.
     let name = format!("node-eviction-declined.{}.{}", node.node.uid, node.resource_version);
     let told = note(node, name, EventType::Normal, &why);
-    Verdict::Act { actions: vec![take_taint_off(node, None), Action::EmitEvent(told)], why }
+    let asked = match node.lease {
+        Lease::Renewed { heard, moves: false, .. } => {
+            Some(Asked { value: request.taint.value.clone(), renewed: heard })
+        }
+        Lease::Renewed { moves: true, .. } | Lease::None | Lease::Unread => None,
+    };
+    let decline = Action::EndEviction {
+        node: node.node.clone(),
+        resource_version: node.resource_version.clone(),
+        progress: None,
+        asked,
+    };
+    Verdict::Act { actions: vec![decline, Action::EmitEvent(told)], why }
 }
 
-/// Which volumes the node no longer uses.
+/// Which volumes the node no longer uses: those that the pods that went had claimed, and those that are attached for a pod
+/// that went before, or came late.
 pub(super) fn release(
     node: &NodeView,
     progress: &Progress,
+    attachments: &[&AttachmentView],
     keep: Vec<Claim>,
     now: Timestamp,
 ) -> Verdict<NodeWhy> {
@@ -59,6 +79,7 @@ pub(super) fn release(
         node: node.node.clone(),
         resource_version: node.resource_version.clone(),
         in_use: node.volumes_in_use.clone(),
+        attached: attachments.iter().filter_map(|attachment| attachment.volume.clone()).collect(),
         keep,
         progress: Progress { released: Some(released), ..progress.clone() },
     };
@@ -117,6 +138,7 @@ fn take_taint_off(node: &NodeView, rest: Option<Progress>) -> Action {
         node: node.node.clone(),
         resource_version: node.resource_version.clone(),
         progress: rest,
+        asked: None,
     }
 }
 
@@ -145,22 +167,26 @@ pub(super) fn tell_once(node: &NodeView, note: EventNote, why: NodeWhy) -> Optio
 }
 
 /// The request is refused because the kubelet lives.
-pub(super) fn refused(node: &NodeView, why: &NodeWhy) -> EventNote {
-    note(node, format!("node-eviction-refused.{}", node.node.uid), EventType::Warning, why)
+pub(super) fn refused(node: &NodeView, request: &Request, why: &NodeWhy) -> EventNote {
+    note(node, of_request(node, request, "refused"), EventType::Warning, why)
 }
 
 /// The request is held because the zone is down.
-pub(super) fn held(node: &NodeView, by: &Held) -> EventNote {
+pub(super) fn held(node: &NodeView, request: &Request, by: &Held) -> EventNote {
+    let name = of_request(node, request, "held");
     EventNote {
         message: format!("Eviction is held: {by}"),
         reason: by.code(),
-        ..note(
-            node,
-            format!("node-eviction-held.{}", node.node.uid),
-            EventType::Warning,
-            &NodeWhy::NotRequested,
-        )
+        ..note(node, name, EventType::Warning, &NodeWhy::NotRequested)
     }
+}
+
+/// Another request is told of anew. Nothing says when a taint was put on, so the same one again is not.
+fn of_request(node: &NodeView, request: &Request, step: &str) -> String {
+    // FNV-1a: a name has no room for a taint, whose value may hold what a name may not.
+    let fold = |hash: u32, byte: u8| (hash ^ u32::from(byte)).wrapping_mul(0x0100_0193);
+    let hash = request.taint.to_string().bytes().fold(0x811c_9dc5, fold);
+    format!("node-eviction-{step}.{}.{hash:08x}", node.node.uid)
 }
 
 /// That it began, if that may not have been told: until it is finished, and not for ever.

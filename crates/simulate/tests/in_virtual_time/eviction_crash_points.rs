@@ -3,7 +3,10 @@
 
 use std::time::Duration;
 
-use k8s_openapi::api::{core::v1::Node, storage::v1::VolumeAttachment};
+use k8s_openapi::api::{
+    core::v1::{Node, PersistentVolume},
+    storage::v1::VolumeAttachment,
+};
 use kube::{
     Api, ResourceExt,
     api::{DeleteParams, Patch, PatchParams, PostParams},
@@ -72,6 +75,15 @@ async fn set_the_scene(flow: Flow) -> Stage {
     stage.pod("elsewhere", "other", json!({})).await;
     let in_use = json!({"status": {"volumesInUse": ["kubernetes.io/csi/disk.example.com^db"]}});
     stage.nodes().patch_status("node", &PatchParams::default(), &Patch::Strategic(in_use)).await.unwrap();
+    let volume = json!({
+        "metadata": {"name": "db"},
+        "spec": {
+            "accessModes": ["ReadWriteOnce"], "capacity": {"storage": "1Gi"}, "storageClassName": "disk",
+            "csi": {"driver": "disk.example.com", "volumeHandle": "db"},
+        },
+    });
+    let volumes: Api<PersistentVolume> = Api::all(stage.client.clone());
+    volumes.create(&PostParams::default(), &serde_json::from_value(volume).unwrap()).await.unwrap();
     let attachment = json!({
         "metadata": {"name": "db"},
         "spec": {"attacher": "disk.example.com", "nodeName": "node", "source": {"persistentVolumeName": "db"}},

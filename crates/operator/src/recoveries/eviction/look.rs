@@ -30,6 +30,8 @@ pub(crate) struct Inquiry {
     pub(super) pod: Option<PodView>,
     /// The node as it was judged, and when its Lease was last renewed then.
     pub(super) known: Option<(NodeView, Option<Timestamp>)>,
+    /// The pods of a node that is not being emptied yet, as it was judged: they are only counted on to be complete.
+    pub(super) pods: Option<Vec<PodView>>,
     pub(super) attachments: Option<Vec<AttachmentView>>,
     pub(super) zone: NodeCounts,
     pub(super) policy: Arc<EvictionPolicy>,
@@ -48,14 +50,14 @@ impl Inquiry {
         Ok(Some(view))
     }
 
-    /// Reads the pods together with the node, if they mattered when it was judged: not before it has begun, nor after it is
-    /// finished. If that has changed since, pods that are not known end the matter, and it is judged anew.
+    /// Reads the pods together with the node if it is being emptied, as far as is known. If that has changed since, they
+    /// may be those of before, and the node is judged anew by what its own state says.
     async fn pods(&self, client: &Client, node: &str) -> kube::Result<Option<Vec<PodView>>> {
-        let progress = self.known.as_ref().and_then(|(view, _)| view.progress.as_ref());
-        match progress.filter(|progress| progress.finished.is_none()) {
-            Some(_) => read_pods(client, node).await.map(Some),
-            None => Ok(None),
+        let known = self.known.as_ref().map(|(view, _)| view);
+        if known.is_some_and(is_being_emptied) {
+            return read_pods(client, node).await.map(Some);
         }
+        Ok(self.pods.clone())
     }
 }
 
@@ -96,10 +98,20 @@ impl LiveInquiry for Inquiry {
     }
 }
 
+/// Whether its pods are failed and deleted now.
+pub(super) fn is_being_emptied(node: &NodeView) -> bool {
+    node.progress.as_ref().is_some_and(|progress| progress.finished.is_none() && progress.stopped.is_none())
+}
+
 /// Reads a node live, without its Lease.
 pub(crate) async fn read_node(client: &Client, name: &str) -> kube::Result<Option<NodeView>> {
     let text = live::get(client, &format!("/api/v1/nodes/{name}")).await?;
-    text.map(|text| Ok(read::<NodeWire>(&text)?.view())).transpose()
+    text.map(|text| parse_node(&text)).transpose()
+}
+
+/// Reads a node from the API's text, without its Lease.
+pub(crate) fn parse_node(text: &str) -> kube::Result<NodeView> {
+    Ok(read::<NodeWire>(text)?.view())
 }
 
 /// Reads a pod live.

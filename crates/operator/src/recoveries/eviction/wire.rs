@@ -6,7 +6,7 @@ use std::sync::Arc;
 use salvor_api::names::{annotations, node_conditions, taints};
 use salvor_recovery::{
     eviction::{
-        AttachmentView, Claim, EvictionPolicy, Lease, NodeView, Owner, PodView, Progress, Toleration,
+        Asked, AttachmentView, Claim, EvictionPolicy, Lease, NodeView, Owner, PodView, Progress, Toleration,
     },
     objects::{NodeRef, PodPhase, PodRef, Taint},
 };
@@ -45,7 +45,9 @@ impl Project for Nodes {
 
     fn keep(&self, wire: NodeWire) -> Option<SeenNode> {
         let view = wire.view();
-        let is_concerned = view.progress.is_some() || view.taints.iter().any(|taint| self.0.concerns(taint));
+        let is_concerned = view.progress.is_some()
+            || view.asked.is_some()
+            || view.taints.iter().any(|taint| self.0.concerns(taint));
         Some(SeenNode {
             node: view.node.clone(),
             zone: view.zone.clone(),
@@ -106,6 +108,10 @@ impl NodeWire {
             taints: spec.taints.into_iter().map(Taint::from).collect(),
             lease: Lease::Unread,
             progress: progress.and_then(|progress| Progress::from_annotation(progress)),
+            asked: metadata
+                .annotations
+                .get(annotations::EVICTION_ASKED)
+                .and_then(|it| Asked::from_annotation(it)),
             volumes_in_use: status.volumes_in_use,
             node: NodeRef { name: metadata.name, uid: metadata.uid },
             resource_version: metadata.resource_version,

@@ -25,7 +25,11 @@ impl Model {
         let claims = pods.iter().flat_map(|pod| pod.claims.clone());
         let volumes: Vec<String> = claims.map(|claim| claim.name).collect();
         Self {
-            node: NodeView { volumes_in_use: volumes.clone(), ..node() },
+            // One is nobody's that is known here.
+            node: NodeView {
+                volumes_in_use: volumes.iter().cloned().chain(["nobody's".into()]).collect(),
+                ..node()
+            },
             pods,
             attachments: volumes.iter().map(|volume| attachment(volume)).collect(),
             policy: policy(""),
@@ -125,18 +129,22 @@ impl Model {
                 self.node.progress = progress.or(self.node.progress.take());
                 self.touch();
             }
-            Action::ReleaseVolumes { keep, mut progress, .. } => {
+            Action::ReleaseVolumes { keep, attached, mut progress, .. } => {
                 let kept: Vec<String> = keep.into_iter().map(|claim| claim.name).collect();
-                self.node.volumes_in_use.retain(|volume| kept.contains(volume));
+                let claimed = |volume: &String| progress.claims.iter().any(|claim| claim.name == *volume);
+                self.node.volumes_in_use.retain(|volume| {
+                    kept.contains(volume) || !(attached.contains(volume) || claimed(volume))
+                });
                 if let Some(released) = &mut progress.released {
                     released.volumes = kept;
                 }
                 self.node.progress = Some(progress);
                 self.touch();
             }
-            Action::EndEviction { progress, .. } => {
+            Action::EndEviction { progress, asked, .. } => {
                 self.node.taints.retain(|taint| taint.key != KEY);
                 self.node.progress = progress;
+                self.node.asked = asked;
                 self.touch();
             }
             Action::PatchPodStatus { pod, resource_version, phase, .. } => {
@@ -232,7 +240,7 @@ fn a_node_that_stays_down_is_emptied_and_one_that_returns_afterwards_is_clean() 
     model.run();
     assert_eq!(model.pods.len(), 1, "the one that tolerates it");
     assert_eq!(model.attachments.len(), 1);
-    assert_eq!(model.node.volumes_in_use, ["kept"]);
+    assert_eq!(model.node.volumes_in_use, ["kept", "nobody's"]);
     assert!(model.node.progress.as_ref().unwrap().finished.is_some());
     assert_eq!(model.node.condition.as_deref(), Some("Finished"));
     model.turn();

@@ -11,7 +11,8 @@ fn begins(node: &NodeView, now: i64) -> String {
 fn an_eviction_begins_only_on_a_node_that_is_down() {
     let start = "Act NodeDown: StartEviction, EmitEvent";
     let alive = Lease::Renewed { heard: at(-5), lasts: SignedDuration::from_secs(40), moves: true };
-    let told = || BTreeSet::from(["node-eviction-refused.node-uid".to_owned()]);
+    let refused = NodeView { ready: Ready::False, lease: lease(-5), ..node() };
+    let told = || told_by(&judge_node(&refused, &[], &[], 0));
     let asked_by = |taints: Vec<Taint>| NodeView { taints, ..node() };
     let cases = [
         ("asked for, silent", node(), start),
@@ -37,6 +38,16 @@ fn an_eviction_begins_only_on_a_node_that_is_down() {
             NodeView { ready: Ready::False, lease: lease(-5), told: told(), ..node() },
             "Wait KubeletAlive until 35",
         ),
+        (
+            "Lease renewed, told of another request",
+            NodeView {
+                ready: Ready::False,
+                lease: lease(-5),
+                told: told(),
+                ..asked_by(vec![taint(KEY, "INC-2", "NoSchedule")])
+            },
+            "Act KubeletAlive: EmitEvent",
+        ),
         // Scenario 3.
         (
             "Ready and alive",
@@ -57,11 +68,16 @@ fn an_eviction_begins_only_on_a_node_that_is_down() {
             },
             "Ignore NodeReady",
         ),
+        (
+            "Ready, and its Lease was renewed just now",
+            NodeView { ready: Ready::True, lease: lease(-19), ..node() },
+            "Act NodeReady: EndEviction, EmitEvent",
+        ),
         // Switched off a moment ago: nobody has noticed yet, and the request must not be lost.
         (
-            "Ready, but not seen to live",
-            NodeView { ready: Ready::True, lease: lease(-5), ..node() },
-            "Wait StillReady until 35",
+            "Ready, but its Lease is overdue",
+            NodeView { ready: Ready::True, lease: lease(-20), ..node() },
+            "Wait StillReady until 20",
         ),
         ("Ready, but silent", NodeView { ready: Ready::True, ..node() }, "Ignore StillReady"),
     ];
@@ -102,17 +118,87 @@ fn the_taint_that_is_added_keeps_the_value_of_the_request() {
     );
 }
 
+/// The machine was switched off just before it was asked for: nobody has noticed yet.
+#[test]
+fn a_request_that_was_taken_off_early_is_remembered_until_the_kubelet_is_heard_of() {
+    let declined = judge_node(&NodeView { ready: Ready::True, lease: lease(-5), ..node() }, &[], &[], 0);
+    let Action::EndEviction { asked, .. } = &declined.verdict.actions()[0] else { panic!("{declined:?}") };
+    let asked = asked.clone().unwrap();
+    assert_eq!(asked, Asked { value: "INC-1".into(), renewed: at(-5) });
+    let text = serde_json::to_string(&asked).unwrap();
+    assert_eq!(Asked::from_annotation(&text), Some(asked.clone()));
+    let remembered = |ready, lease, now| {
+        let node = NodeView { taints: vec![], asked: Some(asked.clone()), ready, lease, ..node() };
+        begins(&node, now)
+    };
+    let renewed = Lease::Renewed { heard: at(-5), lasts: SignedDuration::from_secs(40), moves: true };
+    let cases = [
+        ("still called Ready", Ready::True, lease(-5), 1, "Wait StillReady until 35"),
+        ("called Ready for long", Ready::True, lease(-5), 60, "Ignore StillReady"),
+        ("lost, but its Lease counts", Ready::Unknown, lease(-5), 30, "Act KubeletAlive: EmitEvent"),
+        ("lost", Ready::Unknown, lease(-5), 35, "Act NodeDown: StartEviction, EmitEvent"),
+        ("it lives", Ready::True, renewed, 6, "Act Forgotten: EndEviction"),
+        ("it lived, seen by another process", Ready::True, lease(5), 6, "Act Forgotten: EndEviction"),
+        ("it lived, and was lost later", Ready::Unknown, lease(5), 100, "Act Forgotten: EndEviction"),
+        ("it has no Lease any more", Ready::Unknown, Lease::None, 100, "Act Forgotten: EndEviction"),
+    ];
+    for (case, ready, lease, now, expected) in cases {
+        assert_eq!(remembered(ready, lease, now), expected, "{case}");
+    }
+    // It goes on while nobody takes our taint off, and does not begin again afterwards.
+    let progress = Progress { request: "salvor.dev/force-eviction=INC-1:NoSchedule".into(), ..started() };
+    let with = |progress: Progress, taints| NodeView {
+        progress: Some(progress),
+        asked: Some(asked.clone()),
+        taints,
+        ..begun("EvictingPods")
+    };
+    let added = || vec![taint(KEY, "INC-1", "NoExecute")];
+    let going_on = with(progress.clone(), added());
+    assert_eq!(say(&judge_node(&going_on, &[pod()], &[], 1)), "Ignore EvictingPods");
+    let finished = Progress { finished: Some(at(30)), ..progress };
+    assert_eq!(
+        say(&judge_node(&with(finished.clone(), added()), &[], &[], 31)),
+        "Act Finished: ReportEviction"
+    );
+    let untainted = say(&judge_node(&with(finished, vec![]), &[], &[], 31));
+    assert_eq!(untainted, "Act Forgotten: EndEviction");
+}
+
+#[test]
+fn what_the_pods_that_go_have_claimed_is_remembered() {
+    let claiming = |name: &str| PodView { claims: vec![claim(name), claim("shared")], ..pod() };
+    let tolerating = |seconds, name| PodView { tolerations: vec![toleration(seconds)], ..claiming(name) };
+    let pods = [claiming("b"), tolerating(Some(60), "a"), tolerating(None, "stays")];
+    let judgement = judge_node(&node(), &pods, &[], 0);
+    let Action::StartEviction { progress, .. } = &judgement.verdict.actions()[0] else {
+        panic!("{judgement:?}")
+    };
+    assert_eq!(progress.claims, [claim("a"), claim("b"), claim("shared")]);
+}
+
+#[test]
+fn what_we_add_for_a_trigger_is_no_persons_word_when_our_memory_is_lost() {
+    let lost = taint("example.com/lost", "", "NoSchedule");
+    let node = |value| NodeView { taints: vec![lost.clone(), taint(KEY, value, "NoExecute")], ..node() };
+    let request = |node| policy(TRIGGERS).request(&node).unwrap();
+    assert_eq!(request(node("lost")), Request { taint: lost.clone(), proof: false, remembered: false });
+    assert!(request(node("INC-1")).proof, "but this is");
+}
+
 #[test]
 fn nothing_begins_while_a_whole_zone_is_down() {
     let held = |unreachable, total, percent: u8, told: bool| {
         let mut node = node();
-        if told {
-            node.told.insert("node-eviction-held.node-uid".into());
-        }
         let zone = NodeCounts { unreachable, total };
-        let scene = Scene { node: &node, pods: None, attachments: None, zone };
         let policy = policy(&format!("brake: {{maxUnreachablePercent: {percent}}}\n"));
-        say(&decide_node(&scene, &policy, at(0)))
+        let judge = |node: &NodeView| {
+            decide_node(&Scene { node, pods: Some(vec![]), attachments: None, zone }, &policy, at(0))
+        };
+        if told {
+            node.told = told_by(&judge(&node));
+        }
+        say(&judge(&node))
     };
     let start = "Act NodeDown: StartEviction, EmitEvent";
     assert_eq!(held(2, 2, 50, false), start, "two nodes are an everyday failure");
@@ -250,16 +336,20 @@ fn steps_two_to_four() {
             "Act Finished: ReportEviction, EmitEvent",
         ),
         (
-            "a Lease that is renewed stops it half-way",
-            NodeView {
-                lease: lease(0),
-                told: BTreeSet::from(["node-eviction-refused.node-uid".into()]),
-                ..begun("EvictingPods")
-            },
+            "a Lease that is renewed stops it half-way, which the condition says",
+            NodeView { lease: lease(0), ..begun("EvictingPods") },
             vec![pod()],
             vec![],
             1,
-            "Wait KubeletAlive until 40",
+            "Act KubeletAlive: ReportEviction",
+        ),
+        (
+            "and an event",
+            NodeView { lease: lease(0), ..begun("KubeletAlive") },
+            vec![pod()],
+            vec![],
+            1,
+            "Act KubeletAlive: EmitEvent",
         ),
     ];
     for (case, node, pods, attachments, now, expected) in cases {
@@ -397,6 +487,11 @@ fn the_taint_goes_when_the_node_is_back_or_at_once() {
         panic!("{judgement:?}")
     };
     assert_eq!(*progress, asked_twice.progress, "it is remembered that it was done");
+    // A person took all off, and asks anew.
+    let asked_anew = NodeView { taints: vec![taint(KEY, "INC-2", "NoSchedule")], ..finished() };
+    for policy in [&when_ready, &at_once] {
+        assert_eq!(judge(&asked_anew, policy), "Act NodeDown: StartEviction, EmitEvent");
+    }
     let untainted = NodeView { taints: vec![], ..finished() };
     assert_eq!(judge(&untainted, &when_ready), "Act Forgotten: EndEviction", "a person was quicker");
     // Who finished it died before saying so.
