@@ -55,7 +55,11 @@ async fn a_stateful_set_on_a_dead_machine_runs_elsewhere_with_its_volume(site: S
     .await;
     assert_ne!(node_of(&moved), node);
     let left = wait::for_object(&nodes, &node, "its eviction is finished", is_finished).await;
-    assert_eq!(effects(&left), ["NoSchedule", "NoExecute"], "the taints stay while the machine is off");
+    // The request is gone if the node was still called Ready when it came: then it was only remembered.
+    assert!(
+        effects(&left).contains(&"NoExecute".to_owned()),
+        "ours stays while the machine is off: {left:?}"
+    );
     assert_eq!(condition(&left, "ForceEviction"), Some(("False".into(), "Finished".into())));
     assert_eq!(attachments_to(&client, &node).await.len(), 0);
     let on_it = pods.list(&ListParams::default()).await.unwrap();
