@@ -75,11 +75,11 @@ pub fn decide(
         ask.none("Has it all pods that it may have now?", see_need(&tally, waits.as_ref()), pods_to_make)
             .map_err(|actions| Act { actions, why: JobWhy::NeedsPods { wanted: wanted(&tally) } })?;
 
-        let batched = batched_until(job, &next, fate.as_ref(), memory, policy).filter(|until| now < *until);
+        let batched = batched_until(&tally, &next, fate.as_ref(), memory, policy).filter(|until| now < *until);
         let due = match batched {
             None => (next != job.status).then_some(next),
             // What was begun is brought to its end: pods that were let go are counted, and no others are taken in.
-            Some(_) => tally.all_listed_are_free().then(|| status::next(&tally, None, 0, policy, now)),
+            Some(_) => tally.all_listed_are_free().then(|| status::next(&tally, fate.as_ref(), 0, policy, now)),
         };
         ask.none("Does its status say what is?", see_status(due.as_ref().unwrap_or(&job.status)), due)
             .map_err(|next| write(job, &next, JobWhy::StatusChanged))?;
@@ -414,14 +414,17 @@ fn at_once(mut steps: Vec<Action>) -> Option<Vec<Action>> {
 
 /// Until when a write that only moves counters waits for others to join it; none if it does not.
 fn batched_until(
-    job: &JobView,
+    tally: &Tally<'_>,
     next: &JobStatus,
     fate: Option<&Fate>,
     memory: &Memory,
     policy: &JobPolicy,
 ) -> Option<Timestamp> {
-    let now = &job.status;
-    let urgent = fate.is_some()
+    let now = &tally.job.status;
+    // The end of a Job waits for every pod to be let go, and so for the write before that. Once all are, only their
+    // deaths are counted.
+    let hastens_the_end = fate.is_some() && tally.pods.iter().any(|pod| pod.tracked);
+    let urgent = hastens_the_end
         || *now == *next
         || now.conditions != next.conditions
         || now.start_time != next.start_time

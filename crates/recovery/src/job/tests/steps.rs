@@ -115,6 +115,43 @@ fn the_gate_goes_off_and_on_again() {
     assert_eq!(world.counts(), "A2 R0 S0 F2 T0");
 }
 
+/// While it is settled how a Job ends, the deaths of its pods are told together; its end is told at once.
+#[test]
+fn pods_that_die_after_the_fate_is_settled_share_a_status_write() {
+    let success = json!({"rules": [{"succeededCount": 1}]});
+    for (first, success_policy, end) in [
+        (PodPhase::Failed, json!(null), "FailureTarget(BackoffLimitExceeded) Failed(BackoffLimitExceeded)"),
+        (PodPhase::Succeeded, success, "SuccessCriteriaMet(SuccessPolicy) Complete(SuccessPolicy)"),
+    ] {
+        let mut world = World::new(json!({
+            "parallelism": 30, "completions": 30, "completionMode": "Indexed", "backoffLimit": 0,
+            "successPolicy": success_policy,
+        }));
+        world.blocks_new_pods = true;
+        world.settle().later(2);
+        world.end(0, first);
+        world.settle();
+        assert!(world.pods.iter().all(|pod| !pod.tracked), "finalizers go at once: {end}");
+        assert!(world.counts().ends_with("T29"), "{end}: {}", world.counts());
+        let millisecond = jiff::SignedDuration::from_millis(1);
+        let die = |world: &mut World, pods: std::ops::Range<usize>| {
+            world.writes.clear();
+            for position in pods {
+                world.now = world.now.checked_add(millisecond).unwrap();
+                world.end(position, PodPhase::Failed);
+                world.settle();
+            }
+            world.count("PatchJobStatus")
+        };
+        assert_eq!(die(&mut world, 1..20), 0, "{end}");
+        assert_eq!(world.judge().verdict.wake_at(), Some(at(3)), "{end}");
+        assert_eq!(world.later(1).count("PatchJobStatus"), 1, "{end}");
+        assert!(world.counts().ends_with("T10"), "{end}: {}", world.counts());
+        assert_eq!(die(&mut world, 20..30), 1, "only the one that ends it: {end}");
+        assert_eq!(world.conditions(), end);
+    }
+}
+
 /// TestDelayTerminalPhaseCondition, first case.
 #[test]
 fn a_job_has_failed_only_when_its_last_pod_has_ended() {
