@@ -10,7 +10,7 @@ use salvor_recovery::{
     Action, Judgement, Reason, Report,
     brake::{Brake, BrakeState},
     eviction::{self as evicting, EvictionPolicy, NodeView, Scene},
-    job::{JobPolicy, Memory, decide, remember},
+    job::{JobPolicy, decide, recollect},
     zombie::{ZombiePolicy, decide_node, decide_pod},
 };
 use serde::{Deserialize, Serialize};
@@ -127,11 +127,7 @@ pub fn explain_job<'a>(
         let history =
             history(&client, namespace, &view.job.uid).await.map_err(|e| cannot_read("events", e))?;
         let policy = JobPolicy::new(configuration);
-        // What a running controller remembers is not known here: failed pods are looked at anew.
-        let mut memory = Memory::default();
-        for pod in &pods {
-            remember(&mut memory, &view, pod, &policy);
-        }
+        let memory = recollect(&view, &pods, &policy);
         let judgement = decide(&view, &pods, &[], &memory, &policy, time.server());
         let report = RecoveryReport { recovery: "job", report: judgement.report() };
         Ok(Explanation { subject, recoveries: vec![report], history })

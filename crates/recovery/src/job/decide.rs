@@ -75,11 +75,14 @@ pub fn decide(
         ask.none("Has it all pods that it may have now?", see_need(&tally, waits.as_ref()), pods_to_make)
             .map_err(|actions| Act { actions, why: JobWhy::NeedsPods { wanted: wanted(&tally) } })?;
 
-        let batched = batched_until(&tally, &next, fate.as_ref(), memory, policy).filter(|until| now < *until);
+        let batched =
+            batched_until(&tally, &next, fate.as_ref(), memory, policy).filter(|until| now < *until);
         let due = match batched {
             None => (next != job.status).then_some(next),
             // What was begun is brought to its end: pods that were let go are counted, and no others are taken in.
-            Some(_) => tally.all_listed_are_free().then(|| status::next(&tally, fate.as_ref(), 0, policy, now)),
+            Some(_) => {
+                tally.all_listed_are_free().then(|| status::next(&tally, fate.as_ref(), 0, policy, now))
+            }
         };
         ask.none("Does its status say what is?", see_status(due.as_ref().unwrap_or(&job.status)), due)
             .map_err(|next| write(job, &next, JobWhy::StatusChanged))?;

@@ -26,7 +26,7 @@ pub use failure_policy::failure_action;
 pub use indexes::Indexes;
 pub use policy::JobPolicy;
 pub use reasons::{JobWhy, WaitingPod};
-pub use tally::remember;
+pub use tally::{recollect, remember};
 pub use views::{
     CompletionMode, Deletion, ExitCodeOperator, FailureAction, IndexFailures, JobCondition, JobSpec,
     JobStatus, JobView, Memory, OnExitCodes, OnPodCondition, PodFailurePolicy, PodFailureRule,

@@ -263,6 +263,10 @@ fn backoff_doubles_from_the_moment_a_pod_ended_and_a_success_forgives() {
         world.later(2);
         assert_eq!(world.judge().verdict.why(), &JobWhy::BackingOff { until });
         assert_eq!(world.judge().verdict.wake_at(), Some(until));
+        assert_eq!(world.judge_from_outside(), world.judge(), "after {wait}s");
+        let mut cleaned = world.clone();
+        cleaned.pods.drain(..last);
+        assert_eq!(cleaned.judge_from_outside(), world.judge(), "after {wait}s, of the last pod alone");
         world.later(wait - 3);
         assert_eq!(world.open().len(), 0, "after {wait}s all but one");
         world.later(1).later(2);
@@ -278,6 +282,39 @@ fn backoff_doubles_from_the_moment_a_pod_ended_and_a_success_forgives() {
     world.settle();
     let until = world.now.checked_add(jiff::SignedDuration::from_secs(10)).unwrap();
     assert_eq!(world.judge().verdict.why(), &JobWhy::BackingOff { until }, "and the first wait again");
+    assert_eq!(world.judge_from_outside().verdict.why(), &JobWhy::BackingOff { until });
+}
+
+/// What nobody needed any more has not failed, however it ended.
+#[test]
+fn who_comes_by_knows_failures_from_pods_that_were_let_go() {
+    for (policy, deleted) in [("Failed", false), ("Failed", true), ("TerminatingOrFailed", true)] {
+        let spec = json!({
+            "parallelism": 3, "completions": 3, "completionMode": "Indexed", "podReplacementPolicy": policy,
+        });
+        let mut world = World::new(spec);
+        world.blocks_new_pods = true;
+        world.settle().later(5);
+        if deleted {
+            world.delete(1);
+        }
+        if policy == "Failed" {
+            world.end(1, PodPhase::Failed);
+        }
+        world.later(2);
+        assert!(!world.pods[1].tracked, "{policy} {deleted}");
+        assert_eq!(world.judge_from_outside(), world.judge(), "{policy} {deleted}");
+        assert_eq!(world.judge().verdict.why(), &JobWhy::BackingOff { until: at(15) }, "{policy} {deleted}");
+    }
+    let mut suspended = World::new(json!({"parallelism": 1, "completions": 1}));
+    suspended.blocks_new_pods = true;
+    suspended.settle();
+    suspended.job.spec.suspend = true;
+    suspended.settle();
+    suspended.end(0, PodPhase::Failed);
+    suspended.job.spec.suspend = false;
+    let verdict = suspended.judge_from_outside().verdict;
+    assert_eq!(verdict.why().code(), "NeedsPods", "{verdict:?}");
 }
 
 #[test]
