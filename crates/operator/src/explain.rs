@@ -10,7 +10,7 @@ use salvor_recovery::{
     Action, Judgement, Reason, Report,
     brake::{Brake, BrakeState},
     eviction::{self as evicting, EvictionPolicy, NodeView, Scene},
-    job::{JobPolicy, decide, recollect},
+    job::{JobPolicy, Waiting, decide, recollect, waiting},
     zombie::{ZombiePolicy, decide_node, decide_pod},
 };
 use serde::{Deserialize, Serialize};
@@ -54,6 +54,9 @@ pub struct Explanation {
     pub subject: String,
     /// One verdict per recovery that may concern the object, with the recovery's name.
     pub recoveries: Vec<RecoveryReport>,
+    /// What each index of a Job waits for, lowest first.
+    #[serde(skip_serializing_if = "Vec::is_empty")]
+    pub waiting: Vec<Waiting>,
     /// What was already done, oldest first.
     pub history: Vec<String>,
 }
@@ -105,7 +108,7 @@ pub fn explain_pod<'a>(
                 recoveries.push(reviewed("eviction", &client, configuration, &time, judgement).await);
             }
         }
-        Ok(Explanation { subject, recoveries, history })
+        Ok(Explanation { subject, recoveries, waiting: Vec::new(), history })
     }
     .boxed()
 }
@@ -128,9 +131,11 @@ pub fn explain_job<'a>(
             history(&client, namespace, &view.job.uid).await.map_err(|e| cannot_read("events", e))?;
         let policy = JobPolicy::new(configuration);
         let memory = recollect(&view, &pods, &policy);
-        let judgement = decide(&view, &pods, &[], &memory, &policy, time.server());
+        let now = time.server();
+        let judgement = decide(&view, &pods, &[], &memory, &policy, now);
         let report = RecoveryReport { recovery: "job", report: judgement.report() };
-        Ok(Explanation { subject, recoveries: vec![report], history })
+        let waiting = waiting(&view, &pods, &memory, &policy, now);
+        Ok(Explanation { subject, recoveries: vec![report], waiting, history })
     }
     .boxed()
 }
@@ -158,7 +163,7 @@ pub fn explain_node<'a>(
             .await
             .map_err(|e| cannot_read(&subject, e))?;
         let recoveries = [Some(of_zombie), of_eviction].into_iter().flatten().collect();
-        Ok(Explanation { subject, recoveries, history })
+        Ok(Explanation { subject, recoveries, waiting: Vec::new(), history })
     }
     .boxed()
 }

@@ -6,9 +6,9 @@ use std::sync::Arc;
 use jiff::{SignedDuration, Timestamp};
 use salvor_api::names::job::{TRACKING_FINALIZER, conditions, events};
 
-use super::backoff::index_over_at;
 use super::fate::{Fate, deadline};
 use super::indexes::Indexes;
+use super::lack::{Lack, wanted};
 use super::new_pod::{Mould, Names};
 use super::policy::JobPolicy;
 use super::reasons::{JobWhy, WaitingPod};
@@ -262,16 +262,6 @@ fn pods_too_many(tally: &Tally<'_>, fate: Option<&Fate>, policy: &JobPolicy) -> 
     Some(Act { actions, why })
 }
 
-/// How many pods should be active now.
-fn wanted(tally: &Tally<'_>) -> u32 {
-    let parallelism = tally.job.spec.parallelism();
-    match tally.job.spec.completions() {
-        Some(completions) => completions.saturating_sub(tally.succeeded).min(parallelism),
-        None if tally.succeeded > 0 => u32::try_from(tally.active.len()).unwrap_or(u32::MAX),
-        None => parallelism,
-    }
-}
-
 /// What stands between a Job and the pods that it should have.
 enum Need {
     Nothing,
@@ -281,63 +271,25 @@ enum Need {
 }
 
 fn need(tally: &Tally<'_>, memory: &Memory, policy: &JobPolicy, now: Timestamp) -> Need {
-    let job = tally.job;
-    if job.spec.suspend {
+    let Some(Lack { room, pause, turns }) = Lack::of(tally, memory, policy, now) else {
         return Need::Nothing;
-    }
-    let active = tally.active.len();
-    let missing = usize::try_from(wanted(tally)).unwrap_or(usize::MAX).saturating_sub(active);
-    // The whole of KEP-3939: under `Failed` a pod that is still ending holds its place.
-    let held = if tally.only_failed { tally.terminating.len() } else { 0 };
-    let room = missing.saturating_sub(held).min(policy.max_pods_at_once);
-    if missing == 0 {
-        return Need::Nothing;
-    }
+    };
     if room == 0 {
         return Need::Others(awaiting_termination(tally));
     }
-    let per_index = job.spec.backoff_limit_per_index.is_some();
-    let pause = memory.creation_paused_until.map(|until| (until, JobWhy::CreationRefused { until }));
-    let backoff = tally.backoff.over_at(policy).filter(|_| !per_index);
-    let backoff = backoff.map(|until| (until, JobWhy::BackingOff { until }));
-    let wait =
-        [pause, backoff].into_iter().flatten().filter(|(until, _)| now < *until).max_by_key(|(u, _)| *u);
-    if let Some((until, why)) = wait {
+    if let Some((until, why)) = pause {
         return Need::Later(until, why);
     }
-    let places: Vec<Option<u32>> = if job.spec.is_indexed() {
-        let free = free_indexes(tally);
-        let rests = |index: &u32| tally.awaiting_replacement.get(index).map(|pod| index_over_at(pod, policy));
-        // The lowest indexes first, even if they must wait: as in the built-in controller, later ones wait with them.
-        let candidates: Vec<u32> = free.iter().take(room).collect();
-        let due: Vec<Option<u32>> = candidates
-            .iter()
-            .filter(|index| rests(index).is_none_or(|t| t <= now))
-            .map(|i| Some(*i))
-            .collect();
-        if due.is_empty() {
-            return match candidates.iter().filter_map(rests).min() {
-                Some(until) => Need::Later(until, JobWhy::BackingOff { until }),
-                None => Need::Others(awaiting_termination(tally)),
-            };
-        }
-        due
-    } else {
-        vec![None; room]
-    };
-    Need::Pods(make_pods(tally, memory, &places))
-}
-
-/// Indexes that have no pod, need one, and may have it.
-fn free_indexes(tally: &Tally<'_>) -> Indexes {
-    let mut free = Indexes::below(tally.job.spec.index_bound())
-        .minus(&tally.completed_indexes)
-        .minus(&tally.active_indexes())
-        .minus(&tally.failed_indexes);
-    if tally.only_failed {
-        free = free.minus(&tally.terminating_indexes());
+    let Some(turns) = turns else { return Need::Pods(make_pods(tally, memory, &vec![None; room])) };
+    let due = turns.iter().filter(|turn| turn.rests_until.is_none_or(|until| until <= now));
+    let due: Vec<Option<u32>> = due.map(|turn| Some(turn.index)).collect();
+    if !due.is_empty() {
+        return Need::Pods(make_pods(tally, memory, &due));
     }
-    free
+    match turns.iter().filter_map(|turn| turn.rests_until).min() {
+        Some(until) => Need::Later(until, JobWhy::BackingOff { until }),
+        None => Need::Others(awaiting_termination(tally)),
+    }
 }
 
 /// Slow start: one pod, then two, then four; when one is refused, so would most others be. Pods that are there already have

@@ -12,6 +12,7 @@ mod decide;
 mod failure_policy;
 mod fate;
 mod indexes;
+mod lack;
 mod new_pod;
 mod policy;
 mod reasons;
@@ -19,6 +20,7 @@ mod status;
 mod success_policy;
 mod tally;
 mod views;
+mod waiting;
 
 pub use backoff::BackoffRecord;
 pub use decide::{decide, decide_leftovers, refused_note};
@@ -32,6 +34,7 @@ pub use views::{
     JobStatus, JobView, Memory, OnExitCodes, OnPodCondition, PodFailurePolicy, PodFailureRule,
     PodReplacementPolicy, PodView, Ready, SuccessPolicy, SuccessRule, Template, Uncounted,
 };
+pub use waiting::{Waiting, WaitsFor, waiting};
 
 #[cfg(test)]
 mod tests;
