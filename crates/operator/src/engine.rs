@@ -507,6 +507,9 @@ impl<R: Recovery> Engine<R> {
         self.recovery.looked_after(&subject, LookedAfter { done: &done, worked, took: local - began });
         let mut view = View::Shows;
         for (step, answer) in &done {
+            if let Some(note) = self.recovery.worth_telling(&subject, step, answer) {
+                self.shared.executor.mention(note);
+            }
             if self.recovery.done(&subject, step, answer, server) == View::Lags {
                 view = View::Lags;
             }

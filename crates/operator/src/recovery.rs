@@ -64,6 +64,11 @@ pub(crate) trait Recovery: Send + Sync + 'static {
     /// A step about the subject was carried out, and this is what the server answered.
     fn done(&mut self, subject: &Self::Subject, step: &Action, answer: &Written, now: Timestamp) -> View;
 
+    /// What there is to tell of a step that was carried out, if only the server's answer says it.
+    fn worth_telling(&self, _: &Self::Subject, _: &Action, _: &Written) -> Option<EventNote> {
+        None
+    }
+
     /// A step was refused by the server, with these words. Whether the recovery takes it into account by itself, so
     /// that the subject can be judged again at once; if not, everything about the subject waits for a while.
     fn refused(&mut self, subject: &Self::Subject, step: &Action, words: &str, now: Timestamp) -> Refused;

@@ -198,6 +198,8 @@ pub enum Action {
         body: String,
         /// Why it is needed.
         reason: CreationReason,
+        /// Whether an event tells of it.
+        told: bool,
     },
     /// Replaces a Job's status, if the Job is still exactly as it was judged.
     PatchJobStatus {

@@ -17,7 +17,7 @@ use super::tally::{Ending, Outcome, Tally};
 use super::views::{CompletionMode, IndexFailures, JobCondition, JobStatus, JobView, Memory, PodView};
 use crate::action::{Action, CreationReason, EventNote, EventType, Subject};
 use crate::moments::after;
-use crate::objects::JobRef;
+use crate::objects::{JobRef, PodRef};
 use crate::verdict::Verdict::{self, Act, Ignore, Wait};
 use crate::verdict::{Judgement, judge};
 
@@ -111,6 +111,12 @@ pub fn decide_leftovers(pods: &[PodView], policy: &JobPolicy) -> Judgement<JobWh
             .map_err(|actions| Act { actions, why: JobWhy::Leftover })?;
         Ok(Ignore(JobWhy::Leftover))
     })
+}
+
+/// The event that tells that a pod was made. A name may come back, so it is told by the UID that the server gave.
+pub fn created_note(job: &Arc<JobRef>, pod: &PodRef) -> EventNote {
+    let told = format!("Created pod: {}", pod.name);
+    note(job, &format!("created.{}", pod.uid), EventType::Normal, events::SUCCESSFUL_CREATE, told)
 }
 
 /// The event that tells that a pod was refused.
@@ -306,13 +312,11 @@ fn make_pods(tally: &Tally<'_>, memory: &Memory, places: &[Option<u32>]) -> Vec<
     let known: BTreeSet<&str> = tally.pods.iter().map(|pod| pod.pod.name.as_str()).collect();
     let mut names = Names::new(job, known, &memory.taken_names);
     let mould = Mould::of(job);
-    let mut chosen = Vec::with_capacity(places.len());
-    let mut creates = places.iter().map(|index| {
+    let mut creates = places.iter().enumerate().map(|(position, index)| {
         let name = names.choose(*index);
         let failures = index.map_or(IndexFailures::default(), |index| tally.failures_before(index));
         let body = mould.pod(&name, *index, failures);
-        chosen.push(name.clone());
-        Action::CreatePod { job: job.job.clone(), name, body, reason }
+        Action::CreatePod { job: job.job.clone(), name, body, reason, told: position < MENTIONED }
     });
     let mut actions = Vec::new();
     let mut size = if memory.creation_paused_until.is_none() { tally.active.len().max(1) } else { 1 };
@@ -322,12 +326,6 @@ fn make_pods(tally: &Tally<'_>, memory: &Memory, places: &[Option<u32>]) -> Vec<
         actions.extend(batch);
         size *= 2;
     }
-    drop(creates);
-    actions.extend(chosen.into_iter().take(MENTIONED).map(|name| {
-        let message = format!("Created pod: {name}");
-        let event = format!("created.{name}");
-        Action::Mention(note(&job.job, &event, EventType::Normal, events::SUCCESSFUL_CREATE, message))
-    }));
     actions
 }
 

@@ -23,7 +23,7 @@ mod views;
 mod waiting;
 
 pub use backoff::BackoffRecord;
-pub use decide::{decide, decide_leftovers, refused_note};
+pub use decide::{created_note, decide, decide_leftovers, refused_note};
 pub use failure_policy::failure_action;
 pub use indexes::Indexes;
 pub use policy::JobPolicy;

@@ -399,9 +399,7 @@ fn pods_are_made_in_growing_groups() {
 
 /// How many steps are taken at once, one after the other.
 fn sizes(world: &World) -> Vec<usize> {
-    let judgement = world.judge();
-    let steps = judgement.verdict.actions().iter().filter(|a| !matches!(a, Action::Mention(_)));
-    steps.map(|a| a.steps().len()).collect()
+    world.judge().verdict.actions().iter().map(|a| a.steps().len()).collect()
 }
 
 #[test]
