@@ -248,6 +248,13 @@ async fn reviewed<Why: Reason>(
 
 /// What Salvor has told about an object, from its events.
 async fn history(client: &Client, namespace: &str, uid: &str) -> kube::Result<Vec<String>> {
+    let path = format!("/api/v1/namespaces/{namespace}/events?fieldSelector=involvedObject.uid%3D{uid}");
+    let Some(text) = live::get(client, &path).await? else { return Ok(Vec::new()) };
+    told_in(&text).map_err(kube::Error::SerdeError)
+}
+
+/// The lines of a list of events that are ours, oldest first.
+fn told_in(list: &str) -> Result<Vec<String>, serde_json::Error> {
     #[derive(Deserialize)]
     struct Events {
         items: Vec<Event>,
@@ -256,6 +263,8 @@ async fn history(client: &Client, namespace: &str, uid: &str) -> kube::Result<Ve
     #[serde(rename_all = "camelCase")]
     struct Event {
         event_time: Option<String>,
+        /// All that an event has that was written by the older API.
+        last_timestamp: Option<String>,
         #[serde(default)]
         reason: String,
         #[serde(default)]
@@ -263,9 +272,7 @@ async fn history(client: &Client, namespace: &str, uid: &str) -> kube::Result<Ve
         #[serde(default)]
         reporting_component: String,
     }
-    let path = format!("/api/v1/namespaces/{namespace}/events?fieldSelector=involvedObject.uid%3D{uid}");
-    let Some(text) = live::get(client, &path).await? else { return Ok(Vec::new()) };
-    let events: Events = serde_json::from_str(&text).map_err(kube::Error::SerdeError)?;
+    let events: Events = serde_json::from_str(list)?;
     let ours = [
         salvor_api::names::events::POD_TERMINATION_CONTROLLER,
         salvor_api::names::job::events::JOB_CONTROLLER,
@@ -275,8 +282,39 @@ async fn history(client: &Client, namespace: &str, uid: &str) -> kube::Result<Ve
         .items
         .into_iter()
         .filter(|e| ours.contains(&e.reporting_component.as_str()))
-        .map(|e| format!("{} {}: {}", e.event_time.unwrap_or_default(), e.reason, e.message))
+        .map(|e| {
+            let at = e.event_time.or(e.last_timestamp).unwrap_or_default();
+            format!("{at} {}: {}", e.reason, e.message)
+        })
         .collect();
     lines.sort();
     Ok(lines)
+}
+
+#[cfg(test)]
+mod tests {
+    use serde_json::json;
+
+    use super::*;
+
+    #[test]
+    fn events_of_either_api_have_a_time() {
+        let event = |times: serde_json::Value, by: &str, reason: &str| {
+            let mut event = json!({"reportingComponent": by, "reason": reason, "message": "m"});
+            event.as_object_mut().unwrap().append(&mut times.as_object().unwrap().clone());
+            event
+        };
+        let core = json!({
+            "eventTime": null, "firstTimestamp": "2026-11-15T05:00:01Z", "lastTimestamp": "2026-11-15T05:00:02Z",
+        });
+        let newer = json!({"eventTime": "2026-11-15T05:00:01.500000Z", "lastTimestamp": null});
+        let list = json!({"items": [
+            event(core.clone(), "job-controller", "SuccessfulCreate"),
+            event(newer, "pod-termination-controller", "Terminated"),
+            event(core, "kubelet", "Pulled"),
+        ]});
+        let expected =
+            ["2026-11-15T05:00:01.500000Z Terminated: m", "2026-11-15T05:00:02Z SuccessfulCreate: m"];
+        assert_eq!(told_in(&list.to_string()).unwrap(), expected);
+    }
 }
