@@ -230,7 +230,8 @@ impl<R: Recovery> Engine<R> {
                 self.recovery.begin_to_lead(asked.unwrap_or(0));
             }
             // What a follower saw, or the leader before us said, is said by us: its event has one name for all.
-            if !self.tell_the_brake()
+            if R::UNDER_THE_BRAKE
+                && !self.tell_the_brake()
                 && let Some(engaged) = self.brake().engaged()
             {
                 self.announce(&Transition::Engaged(engaged));

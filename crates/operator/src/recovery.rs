@@ -30,6 +30,8 @@ pub(crate) trait Recovery: Send + Sync + 'static {
     const NAME: &'static str;
     /// Whether everything is listed anew when this process begins to lead.
     const LISTS_TO_LEAD: bool;
+    /// Whether it does anything that the brake may hold back, and so tells of it.
+    const UNDER_THE_BRAKE: bool = true;
     /// What is judged: a pod, a node.
     type Subject: Subject;
     /// Why a verdict is as it is.

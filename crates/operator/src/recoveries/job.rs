@@ -421,6 +421,7 @@ fn is_newer(revision: &str, than: &str) -> bool {
 impl Recovery for Jobs {
     const NAME: &'static str = "job";
     const LISTS_TO_LEAD: bool = true;
+    const UNDER_THE_BRAKE: bool = false;
     type Subject = Subject;
     type Why = JobWhy;
     type News = News;
