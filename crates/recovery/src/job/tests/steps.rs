@@ -471,12 +471,25 @@ fn a_pod_is_made_as_users_know_it() {
 }
 
 #[test]
-fn a_long_name_leaves_room_for_the_end() {
-    let mut world = World::new(json!({"parallelism": 1, "completions": 1, "completionMode": "Indexed"}));
+fn a_long_name_leaves_room_for_the_index_and_the_end() {
+    for (mode, length, prefix) in [
+        ("Indexed", 55, format!("{}-0-", "n".repeat(55))),
+        ("Indexed", 56, format!("{}-0-", "n".repeat(55))),
+        ("Indexed", 63, format!("{}-0-", "n".repeat(55))),
+        ("NonIndexed", 57, format!("{}-", "n".repeat(57))),
+        ("NonIndexed", 63, "n".repeat(58)),
+    ] {
+        let mut world = World::new(json!({"parallelism": 1, "completions": 1, "completionMode": mode}));
+        std::sync::Arc::make_mut(&mut world.job.job).name = "n".repeat(length);
+        world.settle();
+        let name = world.created[0]["metadata"]["name"].as_str().unwrap();
+        assert!(name.starts_with(&prefix) && name.len() == prefix.len() + 5, "{mode} {length}: {name}");
+    }
+    let mut world = World::new(json!({"parallelism": 101, "completions": 101, "completionMode": "Indexed"}));
     std::sync::Arc::make_mut(&mut world.job.job).name = "n".repeat(63);
     world.settle();
-    let name = world.created[0]["metadata"]["name"].as_str().unwrap();
-    assert_eq!(name.len(), 63);
+    let name = world.created[100]["metadata"]["name"].as_str().unwrap();
+    assert!(name.starts_with(&format!("{}-100-", "n".repeat(53))) && name.len() == 63, "{name}");
 }
 
 #[test]
