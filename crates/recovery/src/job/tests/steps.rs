@@ -547,7 +547,8 @@ fn jobs_of_others_are_left_alone() {
     let mut world = World::new(json!({"parallelism": 1}));
     for (managed_by, unmanaged, ours) in [
         (Some("salvor.dev/job-controller"), false, true),
-        (Some("kubernetes.io/job-controller"), true, false),
+        (Some("kubernetes.io/job-controller"), true, true),
+        (Some("kubernetes.io/job-controller"), false, false),
         (Some("example.com/x"), true, false),
         (None, false, false),
         (None, true, true),
