@@ -55,7 +55,7 @@ fn event(message: String) -> Action {
         name: "note.1".into(),
         regarding: Subject::Pod(pod()),
         kind: EventType::Warning,
-        reason: "Why",
+        reason: "Why".into(),
         action: "What",
         reporting_controller: "who",
         message,

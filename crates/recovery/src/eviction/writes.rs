@@ -153,7 +153,7 @@ pub(super) fn refused(node: &NodeView, why: &NodeWhy) -> EventNote {
 pub(super) fn held(node: &NodeView, by: &Held) -> EventNote {
     EventNote {
         message: format!("Eviction is held: {by}"),
-        reason: by.code(),
+        reason: by.code().into(),
         ..note(
             node,
             format!("node-eviction-held.{}", node.node.uid),
@@ -203,7 +203,7 @@ fn note(node: &NodeView, name: String, kind: EventType, why: &NodeWhy) -> EventN
         name,
         regarding: Subject::Node(node.node.clone()),
         kind,
-        reason: why.code(),
+        reason: why.code().into(),
         action: events::EVICT_NODE,
         reporting_controller: events::EVICTION_CONTROLLER,
         message: why.to_string(),
@@ -248,7 +248,7 @@ pub(super) fn evict(pod: &PodView, node: &NodeView, progress: &Progress, now: Ti
             name: format!("evicted.{}", pod.pod.uid),
             regarding: Subject::Pod(pod.pod.clone()),
             kind: EventType::Warning,
-            reason: reasons::FORCE_EVICTION_BY_SALVOR,
+            reason: reasons::FORCE_EVICTION_BY_SALVOR.into(),
             action: events::EVICT_POD,
             reporting_controller: events::EVICTION_CONTROLLER,
             message: why.to_string(),

@@ -1,5 +1,6 @@
 //! What does this Job need next? One sync of a Job controller, as questions; the first that is answered "no" is the step.
 
+use std::borrow::Cow;
 use std::collections::BTreeSet;
 use std::sync::Arc;
 
@@ -190,12 +191,18 @@ fn news(job: &JobView, next: &JobStatus) -> Vec<EventNote> {
     let mut notes: Vec<EventNote> = changed
         .filter_map(|condition| {
             let (kind, reason, message) = match (condition.kind.as_str(), condition.status.as_str()) {
-                (conditions::COMPLETE, "True") => (EventType::Normal, events::COMPLETED, "Job completed"),
-                (conditions::FAILED, "True") => {
-                    (EventType::Warning, known_reason(&condition.reason), condition.message.as_str())
+                (conditions::COMPLETE, "True") => {
+                    (EventType::Normal, events::COMPLETED.into(), "Job completed")
                 }
-                (conditions::SUSPENDED, "True") => (EventType::Normal, events::SUSPENDED, "Job suspended"),
-                (conditions::SUSPENDED, "False") => (EventType::Normal, events::RESUMED, "Job resumed"),
+                (conditions::FAILED, "True") => {
+                    (EventType::Warning, reason_of_failure(condition), condition.message.as_str())
+                }
+                (conditions::SUSPENDED, "True") => {
+                    (EventType::Normal, events::SUSPENDED.into(), "Job suspended")
+                }
+                (conditions::SUSPENDED, "False") => {
+                    (EventType::Normal, events::RESUMED.into(), "Job resumed")
+                }
                 _ => return None,
             };
             let since = condition.last_transition_time.unwrap_or_default().as_second();
@@ -217,26 +224,27 @@ fn news(job: &JobView, next: &JobStatus) -> Vec<EventNote> {
     notes
 }
 
-/// The reason as one of ours; whoever wrote another one gets a general word.
-fn known_reason(reason: &str) -> &'static str {
-    use salvor_api::names::job::reasons as r;
-    let known = [
-        r::BACKOFF_LIMIT_EXCEEDED,
-        r::DEADLINE_EXCEEDED,
-        r::POD_FAILURE_POLICY,
-        r::FAILED_INDEXES,
-        r::MAX_FAILED_INDEXES_EXCEEDED,
-    ];
-    known.into_iter().find(|known| *known == reason).unwrap_or(conditions::FAILED)
+/// The reason of a Job's failure as its condition has it, whoever wrote that.
+fn reason_of_failure(condition: &JobCondition) -> Cow<'static, str> {
+    match condition.reason.as_str() {
+        "" => conditions::FAILED.into(),
+        reason => reason.to_owned().into(),
+    }
 }
 
-fn note(job: &Arc<JobRef>, name: &str, kind: EventType, reason: &'static str, message: String) -> EventNote {
+fn note(
+    job: &Arc<JobRef>,
+    name: &str,
+    kind: EventType,
+    reason: impl Into<Cow<'static, str>>,
+    message: String,
+) -> EventNote {
     EventNote {
         name: format!("{name}.{}", job.uid),
         regarding: Subject::Job(job.clone()),
         kind,
-        reason,
-        action: reason,
+        reason: reason.into(),
+        action: events::RUN_JOB,
         reporting_controller: events::JOB_CONTROLLER,
         message,
     }

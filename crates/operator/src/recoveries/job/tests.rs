@@ -203,7 +203,7 @@ fn a_refused_pod_pauses_the_making_of_pods_and_nothing_else() {
     let Refused::Judged(Some(note)) = jobs.refused(&subject, &step, "exceeded quota", now()) else {
         panic!()
     };
-    assert_eq!((note.reason, note.message.as_str()), ("FailedCreate", "Error creating: exceeded quota"));
+    assert_eq!((&*note.reason, note.message.as_str()), ("FailedCreate", "Error creating: exceeded quota"));
     assert_eq!(asked(&jobs, &subject), ["PatchJobStatus"]);
 }
 

@@ -3,8 +3,8 @@
 use serde_json::json;
 
 use super::world::{World, at};
-use crate::action::Action;
-use crate::job::{JobWhy, decide_leftovers};
+use crate::action::{Action, EventType};
+use crate::job::{JobCondition, JobWhy, decide_leftovers};
 use crate::objects::PodPhase;
 use crate::{Reason, Verdict};
 
@@ -149,6 +149,31 @@ fn pods_that_die_after_the_fate_is_settled_share_a_status_write() {
         assert!(world.counts().ends_with("T10"), "{end}: {}", world.counts());
         assert_eq!(die(&mut world, 20..30), 1, "only the one that ends it: {end}");
         assert_eq!(world.conditions(), end);
+    }
+}
+
+/// Whoever wrote down that the Job is to fail has said why, and its end is told with that.
+#[test]
+fn the_end_is_told_with_the_reason_that_somebody_gave() {
+    for (reason, told) in [("Mine", "Mine"), ("BackoffLimitExceeded", "BackoffLimitExceeded"), ("", "Failed")]
+    {
+        let mut world = World::new(json!({"parallelism": 1, "completions": 1}));
+        world.job.status.start_time = Some(at(-10));
+        let target = JobCondition {
+            kind: "FailureTarget".into(),
+            status: "True".into(),
+            reason: reason.into(),
+            message: "because".into(),
+            last_probe_time: None,
+            last_transition_time: Some(at(-5)),
+        };
+        world.job.status.conditions.push(target);
+        let judgement = world.judge();
+        let notes = judgement.verdict.actions().iter().filter_map(|action| match action {
+            Action::Mention(note) => Some((&*note.reason, note.message.as_str(), note.kind)),
+            _ => None,
+        });
+        assert_eq!(notes.collect::<Vec<_>>(), [(told, "because", EventType::Warning)]);
     }
 }
 
