@@ -147,6 +147,8 @@ pub mod job {
     pub mod events {
         /// The component that reports; as the built-in controller calls itself, so that filters on it find ours too.
         pub const JOB_CONTROLLER: &str = "job-controller";
+        /// What was done, whatever it was.
+        pub const RUN_JOB: &str = "RunJob";
         /// The Job is complete.
         pub const COMPLETED: &str = "Completed";
         /// The Job is suspended.

@@ -230,7 +230,8 @@ impl<R: Recovery> Engine<R> {
                 self.recovery.begin_to_lead(asked.unwrap_or(0));
             }
             // What a follower saw, or the leader before us said, is said by us: its event has one name for all.
-            if !self.tell_the_brake()
+            if R::UNDER_THE_BRAKE
+                && !self.tell_the_brake()
                 && let Some(engaged) = self.brake().engaged()
             {
                 self.announce(&Transition::Engaged(engaged));
@@ -507,6 +508,9 @@ impl<R: Recovery> Engine<R> {
         self.recovery.looked_after(&subject, LookedAfter { done: &done, worked, took: local - began });
         let mut view = View::Shows;
         for (step, answer) in &done {
+            if let Some(note) = self.recovery.worth_telling(&subject, step, answer) {
+                self.shared.executor.mention(note);
+            }
             if self.recovery.done(&subject, step, answer, server) == View::Lags {
                 view = View::Lags;
             }

@@ -48,6 +48,7 @@ const READS_AT_ONCE: usize = 8;
 const LONGEST_NOTE: usize = 1024;
 
 const EVENTS: &str = "events.events.k8s.io";
+const CORE_EVENTS: &str = "events";
 
 /// How a write failed.
 #[derive(Debug, thiserror::Error)]
@@ -492,25 +493,12 @@ impl Executor {
 
     async fn emit(&self, note: &EventNote) -> Result<Written, Failure> {
         let namespace = note.regarding.event_namespace();
-        let text = &note.message[..note.message.floor_char_boundary(LONGEST_NOTE)];
-        let event = Event {
-            api_version: "events.k8s.io/v1",
-            kind: "Event",
-            metadata: EventMetadata { name: &note.name, namespace },
-            event_time: micro_time(self.0.time.local()),
-            type_: format!("{:?}", note.kind),
-            reason: note.reason,
-            action: note.action,
-            note: text,
-            regarding: regarding(&note.regarding),
-            reporting_controller: note.reporting_controller,
-            reporting_instance: &self.0.instance,
+        let (api, resource, body) = match note.regarding {
+            Subject::Job(_) => ("/api/v1", CORE_EVENTS, json_of(&self.core_event(note))?),
+            _ => ("/apis/events.k8s.io/v1", EVENTS, json_of(&self.event(note))?),
         };
-        let path = format!("/apis/events.k8s.io/v1/namespaces/{namespace}/events");
-        match self
-            .send_unread(Method::POST, &path, "application/json", json_of(&event)?, "create", EVENTS)
-            .await
-        {
+        let path = format!("{api}/namespaces/{namespace}/events");
+        match self.send_unread(Method::POST, &path, "application/json", body, "create", resource).await {
             // The event has a name of its own: there already, it was told already.
             Err(Failure::Stale) => Ok(Written::Nothing),
             // A namespace that is going away takes no events, and nobody will read them there.
@@ -518,6 +506,43 @@ impl Executor {
                 Ok(Written::Nothing)
             }
             other => other,
+        }
+    }
+
+    fn event<'a>(&'a self, note: &'a EventNote) -> Event<'a> {
+        Event {
+            api_version: "events.k8s.io/v1",
+            kind: "Event",
+            metadata: event_metadata(note),
+            event_time: micro_time(self.0.time.local()),
+            type_: format!("{:?}", note.kind),
+            reason: &note.reason,
+            action: note.action,
+            note: event_text(note),
+            regarding: regarding(&note.regarding),
+            reporting_controller: note.reporting_controller,
+            reporting_instance: &self.0.instance,
+        }
+    }
+
+    /// As the built-in Job controller writes it. `kubectl describe` sorts by the last timestamp and names the source, and
+    /// the newer API has no room for either.
+    fn core_event<'a>(&'a self, note: &'a EventNote) -> CoreEvent<'a> {
+        let at = self.0.time.local().strftime("%Y-%m-%dT%H:%M:%SZ").to_string();
+        CoreEvent {
+            api_version: "v1",
+            kind: "Event",
+            metadata: event_metadata(note),
+            involved_object: regarding(&note.regarding),
+            type_: format!("{:?}", note.kind),
+            reason: &note.reason,
+            message: event_text(note),
+            source: EventSource { component: note.reporting_controller },
+            first_timestamp: at.clone(),
+            last_timestamp: at,
+            count: 1,
+            reporting_component: note.reporting_controller,
+            reporting_instance: &self.0.instance,
         }
     }
 
@@ -663,6 +688,30 @@ struct Event<'a> {
 }
 
 #[derive(Serialize)]
+#[serde(rename_all = "camelCase")]
+struct CoreEvent<'a> {
+    api_version: &'a str,
+    kind: &'a str,
+    metadata: EventMetadata<'a>,
+    involved_object: Regarding<'a>,
+    #[serde(rename = "type")]
+    type_: String,
+    reason: &'a str,
+    message: &'a str,
+    source: EventSource<'a>,
+    first_timestamp: String,
+    last_timestamp: String,
+    count: u32,
+    reporting_component: &'a str,
+    reporting_instance: &'a str,
+}
+
+#[derive(Serialize)]
+struct EventSource<'a> {
+    component: &'a str,
+}
+
+#[derive(Serialize)]
 struct EventMetadata<'a> {
     name: &'a str,
     namespace: &'a str,
@@ -678,6 +727,14 @@ struct Regarding<'a> {
     name: &'a str,
     #[serde(skip_serializing_if = "Option::is_none")]
     uid: Option<&'a str>,
+}
+
+fn event_metadata(note: &EventNote) -> EventMetadata<'_> {
+    EventMetadata { name: &note.name, namespace: note.regarding.event_namespace() }
+}
+
+fn event_text(note: &EventNote) -> &str {
+    &note.message[..note.message.floor_char_boundary(LONGEST_NOTE)]
 }
 
 fn regarding(subject: &Subject) -> Regarding<'_> {

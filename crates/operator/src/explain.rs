@@ -10,7 +10,7 @@ use salvor_recovery::{
     Action, Judgement, Reason, Report,
     brake::{Brake, BrakeState},
     eviction::{self as evicting, EvictionPolicy, NodeView, Scene},
-    job::{JobPolicy, Memory, decide, remember},
+    job::{JobPolicy, Waiting, decide, recollect, waiting},
     zombie::{ZombiePolicy, decide_node, decide_pod},
 };
 use serde::{Deserialize, Serialize};
@@ -54,6 +54,9 @@ pub struct Explanation {
     pub subject: String,
     /// One verdict per recovery that may concern the object, with the recovery's name.
     pub recoveries: Vec<RecoveryReport>,
+    /// What each index of a Job waits for, lowest first.
+    #[serde(skip_serializing_if = "Vec::is_empty")]
+    pub waiting: Vec<Waiting>,
     /// What was already done, oldest first.
     pub history: Vec<String>,
 }
@@ -106,7 +109,7 @@ pub fn explain_pod<'a>(
                 recoveries.push(reviewed("eviction", &client, configuration, &time, judgement).await);
             }
         }
-        Ok(Explanation { subject, recoveries, history })
+        Ok(Explanation { subject, recoveries, waiting: Vec::new(), history })
     }
     .boxed()
 }
@@ -128,14 +131,12 @@ pub fn explain_job<'a>(
         let history =
             history(&client, namespace, &view.job.uid).await.map_err(|e| cannot_read("events", e))?;
         let policy = JobPolicy::new(configuration);
-        // What a running controller remembers is not known here: failed pods are looked at anew.
-        let mut memory = Memory::default();
-        for pod in &pods {
-            remember(&mut memory, &view, pod, &policy);
-        }
-        let judgement = decide(&view, &pods, &[], &memory, &policy, time.server());
+        let memory = recollect(&view, &pods, &policy);
+        let now = time.server();
+        let judgement = decide(&view, &pods, &[], &memory, &policy, now);
         let report = RecoveryReport { recovery: "job", report: judgement.report() };
-        Ok(Explanation { subject, recoveries: vec![report], history })
+        let waiting = waiting(&view, &pods, &memory, &policy, now);
+        Ok(Explanation { subject, recoveries: vec![report], waiting, history })
     }
     .boxed()
 }
@@ -165,7 +166,7 @@ pub fn explain_node<'a>(
             .await
             .map_err(|e| cannot_read(&subject, e))?;
         let recoveries = [Some(of_zombie), of_eviction].into_iter().flatten().collect();
-        Ok(Explanation { subject, recoveries, history })
+        Ok(Explanation { subject, recoveries, waiting: Vec::new(), history })
     }
     .boxed()
 }
@@ -250,6 +251,13 @@ async fn reviewed<Why: Reason>(
 
 /// What Salvor has told about an object, from its events.
 pub(crate) async fn history(client: &Client, namespace: &str, uid: &str) -> kube::Result<Vec<String>> {
+    let path = format!("/api/v1/namespaces/{namespace}/events?fieldSelector=involvedObject.uid%3D{uid}");
+    let Some(text) = live::get(client, &path).await? else { return Ok(Vec::new()) };
+    told_in(&text).map_err(kube::Error::SerdeError)
+}
+
+/// The lines of a list of events that are ours, oldest first.
+fn told_in(list: &str) -> Result<Vec<String>, serde_json::Error> {
     #[derive(Deserialize)]
     struct Events {
         items: Vec<Event>,
@@ -258,6 +266,8 @@ pub(crate) async fn history(client: &Client, namespace: &str, uid: &str) -> kube
     #[serde(rename_all = "camelCase")]
     struct Event {
         event_time: Option<String>,
+        /// All that an event has that was written by the older API.
+        last_timestamp: Option<String>,
         #[serde(default)]
         reason: String,
         #[serde(default)]
@@ -265,9 +275,7 @@ pub(crate) async fn history(client: &Client, namespace: &str, uid: &str) -> kube
         #[serde(default)]
         reporting_component: String,
     }
-    let path = format!("/api/v1/namespaces/{namespace}/events?fieldSelector=involvedObject.uid%3D{uid}");
-    let Some(text) = live::get(client, &path).await? else { return Ok(Vec::new()) };
-    let events: Events = serde_json::from_str(&text).map_err(kube::Error::SerdeError)?;
+    let events: Events = serde_json::from_str(list)?;
     let ours = [
         salvor_api::names::events::POD_TERMINATION_CONTROLLER,
         salvor_api::names::job::events::JOB_CONTROLLER,
@@ -277,8 +285,39 @@ pub(crate) async fn history(client: &Client, namespace: &str, uid: &str) -> kube
         .items
         .into_iter()
         .filter(|e| ours.contains(&e.reporting_component.as_str()))
-        .map(|e| format!("{} {}: {}", e.event_time.unwrap_or_default(), e.reason, e.message))
+        .map(|e| {
+            let at = e.event_time.or(e.last_timestamp).unwrap_or_default();
+            format!("{at} {}: {}", e.reason, e.message)
+        })
         .collect();
     lines.sort();
     Ok(lines)
+}
+
+#[cfg(test)]
+mod tests {
+    use serde_json::json;
+
+    use super::*;
+
+    #[test]
+    fn events_of_either_api_have_a_time() {
+        let event = |times: serde_json::Value, by: &str, reason: &str| {
+            let mut event = json!({"reportingComponent": by, "reason": reason, "message": "m"});
+            event.as_object_mut().unwrap().append(&mut times.as_object().unwrap().clone());
+            event
+        };
+        let core = json!({
+            "eventTime": null, "firstTimestamp": "2026-11-15T05:00:01Z", "lastTimestamp": "2026-11-15T05:00:02Z",
+        });
+        let newer = json!({"eventTime": "2026-11-15T05:00:01.500000Z", "lastTimestamp": null});
+        let list = json!({"items": [
+            event(core.clone(), "job-controller", "SuccessfulCreate"),
+            event(newer, "pod-termination-controller", "Terminated"),
+            event(core, "kubelet", "Pulled"),
+        ]});
+        let expected =
+            ["2026-11-15T05:00:01.500000Z Terminated: m", "2026-11-15T05:00:02Z SuccessfulCreate: m"];
+        assert_eq!(told_in(&list.to_string()).unwrap(), expected);
+    }
 }

@@ -30,6 +30,8 @@ pub(crate) trait Recovery: Send + Sync + 'static {
     const NAME: &'static str;
     /// Whether everything is listed anew when this process begins to lead.
     const LISTS_TO_LEAD: bool;
+    /// Whether it does anything that the brake may hold back, and so tells of it.
+    const UNDER_THE_BRAKE: bool = true;
     /// What is judged: a pod, a node.
     type Subject: Subject;
     /// Why a verdict is as it is.
@@ -63,6 +65,11 @@ pub(crate) trait Recovery: Send + Sync + 'static {
 
     /// A step about the subject was carried out, and this is what the server answered.
     fn done(&mut self, subject: &Self::Subject, step: &Action, answer: &Written, now: Timestamp) -> View;
+
+    /// What there is to tell of a step that was carried out, if only the server's answer says it.
+    fn worth_telling(&self, _: &Self::Subject, _: &Action, _: &Written) -> Option<EventNote> {
+        None
+    }
 
     /// A step was refused by the server, with these words. Whether the recovery takes it into account by itself, so
     /// that the subject can be judged again at once; if not, everything about the subject waits for a while.

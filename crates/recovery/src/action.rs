@@ -1,6 +1,6 @@
 //! The writes that recoveries ask for, as data. Each names exactly the object that was judged.
 
-use std::{fmt, sync::Arc};
+use std::{borrow::Cow, fmt, sync::Arc};
 
 use jiff::Timestamp;
 use serde::Serialize;
@@ -104,8 +104,8 @@ pub struct EventNote {
     /// How loudly it speaks.
     #[serde(rename = "type")]
     pub kind: EventType,
-    /// Why it was recorded.
-    pub reason: &'static str,
+    /// Why it was recorded. Of a Job's end this is whatever its conditions say.
+    pub reason: Cow<'static, str>,
     /// What was done.
     pub action: &'static str,
     /// Who reports it.
@@ -198,6 +198,8 @@ pub enum Action {
         body: String,
         /// Why it is needed.
         reason: CreationReason,
+        /// Whether an event tells of it.
+        told: bool,
     },
     /// Replaces a Job's status, if the Job is still exactly as it was judged.
     PatchJobStatus {

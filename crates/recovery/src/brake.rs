@@ -149,7 +149,7 @@ impl Transition {
             name: format!("salvor-brake-{verb}.{}", since.as_second()),
             regarding,
             kind,
-            reason,
+            reason: reason.into(),
             action: events::HOLD_RECOVERIES,
             reporting_controller: events::POD_TERMINATION_CONTROLLER,
             message: self.to_string(),

@@ -272,8 +272,9 @@ pub const FIELDS: &[Field] = &[
         "job.unmanagedJobs",
         Bool,
         Default("false"),
-        "Also run Jobs that have no spec.managedBy. Only where the built-in Job controller is switched off: two \
-         controllers on one Job undo each other's work.",
+        "Also run Jobs that are the built-in Job controller's: those that have no spec.managedBy, or have \
+         kubernetes.io/job-controller there. Only where it is switched off: two controllers on one Job undo each other's \
+         work.",
     ),
     field(
         "job.deleteFinishedJobs",

@@ -246,7 +246,7 @@ pub struct TaintNodeOutOfService {
 #[derive(Clone, Debug, PartialEq, Eq, Serialize, Deserialize)]
 #[serde(rename_all = "camelCase", default, deny_unknown_fields)]
 pub struct JobSettings {
-    /// Whether Jobs without `spec.managedBy` are taken too.
+    /// Whether Jobs are taken too that the built-in controller would run.
     pub unmanaged_jobs: bool,
     /// Whether finished Jobs are deleted after their time to live.
     pub delete_finished_jobs: bool,

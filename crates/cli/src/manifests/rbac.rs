@@ -66,6 +66,8 @@ const JOBS: Resource = resource("batch", "jobs");
 const JOB_STATUS: Resource = resource("batch", "jobs/status");
 const JOB_FINALIZERS: Resource = resource("batch", "jobs/finalizers");
 const EVENTS: Resource = resource("events.k8s.io", "events");
+/// Events about Jobs are written as the built-in controller does.
+const CORE_EVENTS: Resource = resource("", "events");
 const LEASES: Resource = resource("coordination.k8s.io", "leases");
 
 /// Rights by where they hold. What several recoveries need is there once.
@@ -148,10 +150,10 @@ impl Rights {
         }
         self.grant(Scope::Cluster, JOBS, &[Verb::Get, Verb::List, Verb::Watch]);
         self.grant(Scope::Cluster, PODS, &[Verb::Get, Verb::List, Verb::Watch]);
-        self.grant(Scope::Cluster, EVENTS, &[Verb::Create]);
         if configuration.dry_run {
             return;
         }
+        self.grant(Scope::Cluster, CORE_EVENTS, &[Verb::Create]);
         self.grant(Scope::Cluster, JOB_STATUS, &[Verb::Patch]);
         // An owner reference that blocks the owner's deletion needs the right to hold the owner up.
         self.grant(Scope::Cluster, JOB_FINALIZERS, &[Verb::Update]);

@@ -77,7 +77,6 @@ const WRITE_PODS: &[&str] = &["everywhere: delete /pods[]", "everywhere: patch /
 const READ_NODE_LEASES: &[&str] = &["kube-node-lease: get coordination.k8s.io/leases[]"];
 const WRITE_NODES: &[&str] = &["everywhere: patch /nodes[]"];
 const READ_JOBS: &[&str] = &[
-    "everywhere: create events.k8s.io/events[]",
     "everywhere: get /pods[]",
     "everywhere: get batch/jobs[]",
     "everywhere: list /pods[]",
@@ -86,6 +85,7 @@ const READ_JOBS: &[&str] = &[
     "everywhere: watch batch/jobs[]",
 ];
 const WRITE_JOBS: &[&str] = &[
+    "everywhere: create /events[]",
     "everywhere: create /pods[]",
     "everywhere: delete /pods[]",
     "everywhere: patch /pods[]",

@@ -175,7 +175,7 @@ fn finished_at(pod: &Pod) -> k8s_openapi::jiff::Timestamp {
     ended.finished_at.unwrap().0
 }
 
-/// Where no other controller is, Jobs need no `managedBy`, and go when their time is over. When that is switched off
+/// Where no other controller is, Jobs need no `managedBy`, may name the built-in controller there, and go when their time is over. When that is switched off
 /// again, nothing of ours is left on their pods.
 async fn jobs_without_a_manager_are_run_while_that_is_wanted(site: Site) {
     let plane = site.api_server().await;
@@ -189,7 +189,7 @@ async fn jobs_without_a_manager_are_run_while_that_is_wanted(site: Site) {
     let all =
         "controllers: [job]\njob: {backoffBase: 100ms, unmanagedJobs: true, deleteFinishedJobs: true}\n";
     let wanted = stage.salvor(all, &[]);
-    plain("kept", json!({})).await;
+    plain("kept", json!({"managedBy": "kubernetes.io/job-controller"})).await;
     plain("short", json!({"ttlSecondsAfterFinished": 1})).await;
     plain("left", json!({"parallelism": 3, "completions": 3})).await;
     for name in ["kept", "short"] {

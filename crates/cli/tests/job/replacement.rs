@@ -1,7 +1,10 @@
 //! When a pod is replaced: `podReplacementPolicy`, backoff, and what is counted meanwhile.
 
 use k8s_openapi::api::core::v1::Pod;
-use kube::api::{DeleteParams, ListParams};
+use kube::{
+    ResourceExt,
+    api::{DeleteParams, ListParams},
+};
 use salvor_testkit::{Site, wait};
 use serde_json::{Value, json};
 
@@ -78,6 +81,32 @@ async fn the_policy_is_changed_while_a_pod_hangs(site: Site) {
     assert!(why.contains("AwaitingTermination") && why.contains("on node its-kubelet-is-the-test"), "{why}");
     stage.change("ch", json!({"podReplacementPolicy": "TerminatingOrFailed"})).await;
     stage.counts("ch", "A1 R0 S0 F1 T1").await;
+}
+
+/// Each index has a reason of its own to wait, and is told with it. The operator's patience is the explanation's.
+async fn explain_says_what_each_index_waits_for(site: Site) {
+    // Alone: another Salvor would have another patience.
+    let plane = site.api_server().await;
+    let stage = Stage::on(plane.arena("each-index").await);
+    let salvor = stage.salvor("controllers: [job]\njob: {backoffBase: 1h, backoffMax: 1h}\n", &[]);
+    let spec = json!({
+        "parallelism": 3, "completions": 4, "completionMode": "Indexed", "podReplacementPolicy": "Failed",
+        "template": blocked_template(),
+    });
+    stage.job("ea", spec).await;
+    stage.counts("ea", "A3 R0 S0 F0 T0").await;
+    let hangs = stage.alive_at("ea", 0).await;
+    stage.delete(&hangs).await;
+    stage.end(&stage.alive_at("ea", 1).await, 1).await;
+    stage.counts("ea", "A1 R0 S0 F1 T1").await;
+    let name = format!("{}/ea", stage.arena.namespace());
+    let why = salvor.explain("job", &name).await;
+    assert!(why.contains(&format!("job {name}: WAIT until ")) && why.contains("[job: BackingOff]"), "{why}");
+    let ends = format!("index 0: pod {} on node its-kubelet-is-the-test to end", hangs.name_any());
+    let last = "index 3: its turn: as many pods are there as may be";
+    for line in [ends.as_str(), "index 1: its backoff, until ", "index 2: pod ", last] {
+        assert!(why.contains(&format!("\n  {line}")), "{line}: {why}");
+    }
 }
 
 /// TestMutablePodResourcesWithPodReplacementPolicyFailed, without the resources.
@@ -192,6 +221,7 @@ salvor_testkit::on_both!(
     under_failed_only_failed_pods_are_replaced,
     a_terminating_pod_that_ends_well_counts_by_the_policy,
     the_policy_is_changed_while_a_pod_hangs,
+    explain_says_what_each_index_waits_for,
     a_suspended_job_counts_its_hanging_pods_and_replaces_them_after_it_goes_on,
     a_suspended_job_whose_last_pod_ends_comes_to_its_end,
     a_hanging_pod_delays_the_end_and_not_the_work,

@@ -2,10 +2,13 @@
 
 use k8s_openapi::api::{
     batch::v1::{CronJob, Job},
-    core::v1::ResourceQuota,
+    core::v1::{Event, Pod, ResourceQuota},
     rbac::v1::PolicyRule,
 };
-use kube::{Api, ResourceExt, api::PostParams};
+use kube::{
+    Api, ResourceExt,
+    api::{ListParams, PostParams},
+};
 use salvor_testkit::{
     Site, wait,
     workloads::{PodShape, job},
@@ -67,6 +70,45 @@ async fn kubectl_waits_for_jobs_and_describes_them(site: Site) {
     assert_eq!(logs.lines().count(), 2, "the labels that people select by are there");
     kubectl.run(&["delete", "job", "good"]).await.unwrap();
     kubectl.run(&["wait", "--for=delete", "job/good", "--timeout=80s"]).await.unwrap();
+}
+
+/// Events as the built-in controller writes them: `kubectl describe` sorts by their times, tools filter by their source.
+/// A pod that gets the name of one that is gone is told of as well.
+async fn events_are_those_that_users_know(site: Site) {
+    let stage = Stage::new(site, "events").await;
+    stage.job("ev", json!({})).await;
+    stage.counts("ev", "A1 R0 S0 F0 T0").await;
+    let first = stage.alive("ev").await.remove(0);
+    stage.change("ev", json!({"suspend": true})).await;
+    wait::for_list(&stage.pods, &ListParams::default(), "its pod is gone", <[Pod]>::is_empty).await;
+    stage.change("ev", json!({"suspend": false})).await;
+    stage.counts("ev", "A1 R0 S0 F0 T0").await;
+    let second = stage.alive("ev").await.remove(0);
+    assert_eq!(first.name_any(), second.name_any(), "the name has come back");
+    assert_ne!(first.metadata.uid, second.metadata.uid);
+    for event in events_of_creation(&stage, 2).await {
+        let source = event.source.as_ref().and_then(|source| source.component.as_deref());
+        assert_eq!((source, event.count), (Some("job-controller"), Some(1)), "{event:?}");
+        assert_eq!(event.reporting_component.as_deref(), Some("job-controller"), "{event:?}");
+        assert_eq!(event.message, Some(format!("Created pod: {}", first.name_any())));
+        assert!(
+            event.first_timestamp.is_some() && event.last_timestamp == event.first_timestamp,
+            "{event:?}"
+        );
+        assert!(event.event_time.is_none(), "{event:?}");
+    }
+}
+
+/// The events of so many pods made in the stage's namespace.
+async fn events_of_creation(stage: &Stage<'_>, pods: usize) -> Vec<Event> {
+    let events: Api<Event> = Api::default_namespaced(stage.arena.client());
+    let created = |event: &&Event| event.reason.as_deref() == Some("SuccessfulCreate");
+    let what = format!("{pods} pods are told of");
+    let told = wait::for_list(&events, &ListParams::default(), &what, |all: &[Event]| {
+        all.iter().filter(created).count() == pods
+    })
+    .await;
+    told.into_iter().filter(|event| created(&event)).collect()
 }
 
 /// The real CronJob controller makes Jobs that are ours, sees them end, and waits for them under `Forbid`.
@@ -161,6 +203,7 @@ async fn the_rights_of_an_installation_are_enough() {
     let salvor = salvor_as(&account, settings, &[]);
     stage.job("ri", json!({"parallelism": 2, "completions": 2, "ttlSecondsAfterFinished": 0})).await;
     stage.counts("ri", "A2 R0 S0 F0 T0").await;
+    events_of_creation(&stage, 2).await;
     stage.change("ri", json!({"parallelism": 1})).await;
     stage.counts("ri", "A1 R0 S0 F0 T0").await;
     stage.end(&stage.alive("ri").await[0], 1).await;
@@ -194,4 +237,4 @@ fn cluster_rights(settings: &str) -> Vec<PolicyRule> {
     serde_json::from_value(role["rules"].clone()).unwrap()
 }
 
-salvor_testkit::on_both!(kubectl_waits_for_jobs_and_describes_them,);
+salvor_testkit::on_both!(kubectl_waits_for_jobs_and_describes_them, events_are_those_that_users_know,);

@@ -94,7 +94,7 @@ fn verdict(name: &str, want: &Want, told: bool) -> Judgement<AsTold> {
             name: format!("{name}.told"),
             regarding: Subject::Pod(pod.clone()),
             kind: EventType::Normal,
-            reason: "Told",
+            reason: "Told".into(),
             action: "Tell",
             reporting_controller: "test",
             message: "told".into(),

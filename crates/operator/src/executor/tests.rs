@@ -55,7 +55,7 @@ fn event(message: String) -> Action {
         name: "note.1".into(),
         regarding: Subject::Pod(pod()),
         kind: EventType::Warning,
-        reason: "Why",
+        reason: "Why".into(),
         action: "What",
         reporting_controller: "who",
         message,
@@ -176,6 +176,33 @@ async fn an_event_has_its_own_name_and_a_note_that_fits() {
     assert_eq!(asked.body["regarding"]["uid"], "u1");
     assert_eq!(asked.body["type"], "Warning");
     assert_eq!(asked.body["reportingInstance"], "us");
+}
+
+/// As the built-in controller's: `kubectl describe job` sorts by one and prints the other.
+#[tokio::test(start_paused = true)]
+async fn an_event_about_a_job_has_a_source_and_times() {
+    let bench = Bench::new(|_| Answer::Refused(409, "already exists"));
+    let job = JobRef { namespace: "ns".into(), name: "j".into(), uid: "u3".into() };
+    let Action::EmitEvent(note) = event("Created pod: j-x".into()) else { unreachable!() };
+    let note =
+        EventNote { regarding: Subject::Job(job.into()), reporting_controller: "job-controller", ..note };
+    bench.executor.perform(&Action::EmitEvent(note)).await.unwrap();
+    let asked = &bench.api.asked()[0];
+    assert_eq!(asked.path, "/api/v1/namespaces/ns/events");
+    let mut body = asked.body.clone();
+    let at: Timestamp = body["firstTimestamp"].as_str().unwrap().parse().unwrap();
+    assert_eq!((body["lastTimestamp"].clone(), at.subsec_nanosecond()), (body["firstTimestamp"].clone(), 0));
+    for time in ["firstTimestamp", "lastTimestamp"] {
+        body.as_object_mut().unwrap().remove(time);
+    }
+    let expected = json!({
+        "apiVersion": "v1", "kind": "Event", "metadata": {"name": "note.1", "namespace": "ns"},
+        "involvedObject": {"apiVersion": "batch/v1", "kind": "Job", "namespace": "ns", "name": "j", "uid": "u3"},
+        "type": "Warning", "reason": "Why", "message": "Created pod: j-x", "count": 1,
+        "source": {"component": "job-controller"},
+        "reportingComponent": "job-controller", "reportingInstance": "us",
+    });
+    assert_eq!(body, expected);
 }
 
 #[tokio::test(start_paused = true)]

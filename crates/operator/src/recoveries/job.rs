@@ -16,10 +16,11 @@ use kube::Client;
 use salvor_api::names::job::{BUILT_IN_CONTROLLER, conditions};
 use salvor_recovery::{
     Action, Judgement,
+    action::EventNote,
     brake::NodeCounts,
     job::{
-        JobPolicy, JobStatus, JobView, JobWhy, Memory, PodView, decide, decide_leftovers, failure_action,
-        refused_note, remember,
+        JobPolicy, JobStatus, JobView, JobWhy, Memory, PodView, created_note, decide, decide_leftovers,
+        failure_action, refused_note, remember,
     },
     objects::{JobRef, PodRef},
 };
@@ -420,6 +421,7 @@ fn is_newer(revision: &str, than: &str) -> bool {
 impl Recovery for Jobs {
     const NAME: &'static str = "job";
     const LISTS_TO_LEAD: bool = true;
+    const UNDER_THE_BRAKE: bool = false;
     type Subject = Subject;
     type Why = JobWhy;
     type News = News;
@@ -599,6 +601,14 @@ impl Recovery for Jobs {
             _ => {}
         }
         View::Shows
+    }
+
+    fn worth_telling(&self, subject: &Subject, step: &Action, answer: &Written) -> Option<EventNote> {
+        let (Subject::Job(job), Action::CreatePod { told: true, .. }) = (subject, step) else { return None };
+        let Written::Object(text) = answer else { return None };
+        let SeenPod { pod, owner } = read_pod(text).ok()?;
+        // Somebody else's pod of that name is nothing that we made.
+        owner.filter(|owner| owner.uid == job.uid).map(|_| created_note(job, &pod.pod))
     }
 
     fn refused(&mut self, subject: &Subject, step: &Action, words: &str, now: Timestamp) -> Refused {

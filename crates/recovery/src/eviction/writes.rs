@@ -176,7 +176,7 @@ pub(super) fn held(node: &NodeView, request: &Request, by: &Held) -> EventNote {
     let name = of_request(node, request, "held");
     EventNote {
         message: format!("Eviction is held: {by}"),
-        reason: by.code(),
+        reason: by.code().into(),
         ..note(node, name, EventType::Warning, &NodeWhy::NotRequested)
     }
 }
@@ -229,7 +229,7 @@ fn note(node: &NodeView, name: String, kind: EventType, why: &NodeWhy) -> EventN
         name,
         regarding: Subject::Node(node.node.clone()),
         kind,
-        reason: why.code(),
+        reason: why.code().into(),
         action: events::EVICT_NODE,
         reporting_controller: events::EVICTION_CONTROLLER,
         message: why.to_string(),
@@ -274,7 +274,7 @@ pub(super) fn evict(pod: &PodView, node: &NodeView, progress: &Progress, now: Ti
             name: format!("evicted.{}", pod.pod.uid),
             regarding: Subject::Pod(pod.pod.clone()),
             kind: EventType::Warning,
-            reason: reasons::FORCE_EVICTION_BY_SALVOR,
+            reason: reasons::FORCE_EVICTION_BY_SALVOR.into(),
             action: events::EVICT_POD,
             reporting_controller: events::EVICTION_CONTROLLER,
             message: why.to_string(),

@@ -12,6 +12,8 @@ use super::views::{IndexFailures, PodView};
 pub struct BackoffRecord {
     failures: BTreeMap<String, Timestamp>,
     last_success: Option<Timestamp>,
+    /// How many there were at least, if some of their pods are gone.
+    at_least: u32,
 }
 
 impl BackoffRecord {
@@ -32,10 +34,17 @@ impl BackoffRecord {
         }
     }
 
+    /// Takes note of how many pods have failed, unless one succeeded: then nobody can tell how many did since.
+    pub fn at_least(&mut self, failures: u32) {
+        if self.last_success.is_none() {
+            self.at_least = failures;
+        }
+    }
+
     /// From when on a replacement may be made; none if nothing failed.
     pub fn over_at(&self, policy: &JobPolicy) -> Option<Timestamp> {
         let last = self.failures.values().max()?;
-        let failures = u32::try_from(self.failures.len()).unwrap_or(u32::MAX);
+        let failures = u32::try_from(self.failures.len()).unwrap_or(u32::MAX).max(self.at_least);
         Some(later(*last, delay(failures, policy)))
     }
 }

@@ -1,14 +1,15 @@
 //! What does this Job need next? One sync of a Job controller, as questions; the first that is answered "no" is the step.
 
+use std::borrow::Cow;
 use std::collections::BTreeSet;
 use std::sync::Arc;
 
 use jiff::{SignedDuration, Timestamp};
 use salvor_api::names::job::{TRACKING_FINALIZER, conditions, events};
 
-use super::backoff::index_over_at;
 use super::fate::{Fate, deadline};
 use super::indexes::Indexes;
+use super::lack::{Lack, wanted};
 use super::new_pod::{Mould, Names};
 use super::policy::JobPolicy;
 use super::reasons::{JobWhy, WaitingPod};
@@ -17,7 +18,7 @@ use super::tally::{Ending, Outcome, Tally};
 use super::views::{CompletionMode, IndexFailures, JobCondition, JobStatus, JobView, Memory, PodView};
 use crate::action::{Action, CreationReason, EventNote, EventType, Subject};
 use crate::moments::after;
-use crate::objects::JobRef;
+use crate::objects::{JobRef, PodRef};
 use crate::verdict::Verdict::{self, Act, Ignore, Wait};
 use crate::verdict::{Judgement, judge};
 
@@ -75,11 +76,14 @@ pub fn decide(
         ask.none("Has it all pods that it may have now?", see_need(&tally, waits.as_ref()), pods_to_make)
             .map_err(|actions| Act { actions, why: JobWhy::NeedsPods { wanted: wanted(&tally) } })?;
 
-        let batched = batched_until(job, &next, fate.as_ref(), memory, policy).filter(|until| now < *until);
+        let batched =
+            batched_until(&tally, &next, fate.as_ref(), memory, policy).filter(|until| now < *until);
         let due = match batched {
             None => (next != job.status).then_some(next),
             // What was begun is brought to its end: pods that were let go are counted, and no others are taken in.
-            Some(_) => tally.all_listed_are_free().then(|| status::next(&tally, None, 0, policy, now)),
+            Some(_) => {
+                tally.all_listed_are_free().then(|| status::next(&tally, fate.as_ref(), 0, policy, now))
+            }
         };
         ask.none("Does its status say what is?", see_status(due.as_ref().unwrap_or(&job.status)), due)
             .map_err(|next| write(job, &next, JobWhy::StatusChanged))?;
@@ -108,6 +112,12 @@ pub fn decide_leftovers(pods: &[PodView], policy: &JobPolicy) -> Judgement<JobWh
             .map_err(|actions| Act { actions, why: JobWhy::Leftover })?;
         Ok(Ignore(JobWhy::Leftover))
     })
+}
+
+/// The event that tells that a pod was made. A name may come back, so it is told by the UID that the server gave.
+pub fn created_note(job: &Arc<JobRef>, pod: &PodRef) -> EventNote {
+    let told = format!("Created pod: {}", pod.name);
+    note(job, &format!("created.{}", pod.uid), EventType::Normal, events::SUCCESSFUL_CREATE, told)
 }
 
 /// The event that tells that a pod was refused.
@@ -181,12 +191,18 @@ fn news(job: &JobView, next: &JobStatus) -> Vec<EventNote> {
     let mut notes: Vec<EventNote> = changed
         .filter_map(|condition| {
             let (kind, reason, message) = match (condition.kind.as_str(), condition.status.as_str()) {
-                (conditions::COMPLETE, "True") => (EventType::Normal, events::COMPLETED, "Job completed"),
-                (conditions::FAILED, "True") => {
-                    (EventType::Warning, known_reason(&condition.reason), condition.message.as_str())
+                (conditions::COMPLETE, "True") => {
+                    (EventType::Normal, events::COMPLETED.into(), "Job completed")
                 }
-                (conditions::SUSPENDED, "True") => (EventType::Normal, events::SUSPENDED, "Job suspended"),
-                (conditions::SUSPENDED, "False") => (EventType::Normal, events::RESUMED, "Job resumed"),
+                (conditions::FAILED, "True") => {
+                    (EventType::Warning, reason_of_failure(condition), condition.message.as_str())
+                }
+                (conditions::SUSPENDED, "True") => {
+                    (EventType::Normal, events::SUSPENDED.into(), "Job suspended")
+                }
+                (conditions::SUSPENDED, "False") => {
+                    (EventType::Normal, events::RESUMED.into(), "Job resumed")
+                }
                 _ => return None,
             };
             let since = condition.last_transition_time.unwrap_or_default().as_second();
@@ -208,26 +224,27 @@ fn news(job: &JobView, next: &JobStatus) -> Vec<EventNote> {
     notes
 }
 
-/// The reason as one of ours; whoever wrote another one gets a general word.
-fn known_reason(reason: &str) -> &'static str {
-    use salvor_api::names::job::reasons as r;
-    let known = [
-        r::BACKOFF_LIMIT_EXCEEDED,
-        r::DEADLINE_EXCEEDED,
-        r::POD_FAILURE_POLICY,
-        r::FAILED_INDEXES,
-        r::MAX_FAILED_INDEXES_EXCEEDED,
-    ];
-    known.into_iter().find(|known| *known == reason).unwrap_or(conditions::FAILED)
+/// The reason of a Job's failure as its condition has it, whoever wrote that.
+fn reason_of_failure(condition: &JobCondition) -> Cow<'static, str> {
+    match condition.reason.as_str() {
+        "" => conditions::FAILED.into(),
+        reason => reason.to_owned().into(),
+    }
 }
 
-fn note(job: &Arc<JobRef>, name: &str, kind: EventType, reason: &'static str, message: String) -> EventNote {
+fn note(
+    job: &Arc<JobRef>,
+    name: &str,
+    kind: EventType,
+    reason: impl Into<Cow<'static, str>>,
+    message: String,
+) -> EventNote {
     EventNote {
         name: format!("{name}.{}", job.uid),
         regarding: Subject::Job(job.clone()),
         kind,
-        reason,
-        action: reason,
+        reason: reason.into(),
+        action: events::RUN_JOB,
         reporting_controller: events::JOB_CONTROLLER,
         message,
     }
@@ -259,16 +276,6 @@ fn pods_too_many(tally: &Tally<'_>, fate: Option<&Fate>, policy: &JobPolicy) -> 
     Some(Act { actions, why })
 }
 
-/// How many pods should be active now.
-fn wanted(tally: &Tally<'_>) -> u32 {
-    let parallelism = tally.job.spec.parallelism();
-    match tally.job.spec.completions() {
-        Some(completions) => completions.saturating_sub(tally.succeeded).min(parallelism),
-        None if tally.succeeded > 0 => u32::try_from(tally.active.len()).unwrap_or(u32::MAX),
-        None => parallelism,
-    }
-}
-
 /// What stands between a Job and the pods that it should have.
 enum Need {
     Nothing,
@@ -278,63 +285,25 @@ enum Need {
 }
 
 fn need(tally: &Tally<'_>, memory: &Memory, policy: &JobPolicy, now: Timestamp) -> Need {
-    let job = tally.job;
-    if job.spec.suspend {
+    let Some(Lack { room, pause, turns }) = Lack::of(tally, memory, policy, now) else {
         return Need::Nothing;
-    }
-    let active = tally.active.len();
-    let missing = usize::try_from(wanted(tally)).unwrap_or(usize::MAX).saturating_sub(active);
-    // The whole of KEP-3939: under `Failed` a pod that is still ending holds its place.
-    let held = if tally.only_failed { tally.terminating.len() } else { 0 };
-    let room = missing.saturating_sub(held).min(policy.max_pods_at_once);
-    if missing == 0 {
-        return Need::Nothing;
-    }
+    };
     if room == 0 {
         return Need::Others(awaiting_termination(tally));
     }
-    let per_index = job.spec.backoff_limit_per_index.is_some();
-    let pause = memory.creation_paused_until.map(|until| (until, JobWhy::CreationRefused { until }));
-    let backoff = tally.backoff.over_at(policy).filter(|_| !per_index);
-    let backoff = backoff.map(|until| (until, JobWhy::BackingOff { until }));
-    let wait =
-        [pause, backoff].into_iter().flatten().filter(|(until, _)| now < *until).max_by_key(|(u, _)| *u);
-    if let Some((until, why)) = wait {
+    if let Some((until, why)) = pause {
         return Need::Later(until, why);
     }
-    let places: Vec<Option<u32>> = if job.spec.is_indexed() {
-        let free = free_indexes(tally);
-        let rests = |index: &u32| tally.awaiting_replacement.get(index).map(|pod| index_over_at(pod, policy));
-        // The lowest indexes first, even if they must wait: as in the built-in controller, later ones wait with them.
-        let candidates: Vec<u32> = free.iter().take(room).collect();
-        let due: Vec<Option<u32>> = candidates
-            .iter()
-            .filter(|index| rests(index).is_none_or(|t| t <= now))
-            .map(|i| Some(*i))
-            .collect();
-        if due.is_empty() {
-            return match candidates.iter().filter_map(rests).min() {
-                Some(until) => Need::Later(until, JobWhy::BackingOff { until }),
-                None => Need::Others(awaiting_termination(tally)),
-            };
-        }
-        due
-    } else {
-        vec![None; room]
-    };
-    Need::Pods(make_pods(tally, memory, &places))
-}
-
-/// Indexes that have no pod, need one, and may have it.
-fn free_indexes(tally: &Tally<'_>) -> Indexes {
-    let mut free = Indexes::below(tally.job.spec.index_bound())
-        .minus(&tally.completed_indexes)
-        .minus(&tally.active_indexes())
-        .minus(&tally.failed_indexes);
-    if tally.only_failed {
-        free = free.minus(&tally.terminating_indexes());
+    let Some(turns) = turns else { return Need::Pods(make_pods(tally, memory, &vec![None; room])) };
+    let due = turns.iter().filter(|turn| turn.rests_until.is_none_or(|until| until <= now));
+    let due: Vec<Option<u32>> = due.map(|turn| Some(turn.index)).collect();
+    if !due.is_empty() {
+        return Need::Pods(make_pods(tally, memory, &due));
     }
-    free
+    match turns.iter().filter_map(|turn| turn.rests_until).min() {
+        Some(until) => Need::Later(until, JobWhy::BackingOff { until }),
+        None => Need::Others(awaiting_termination(tally)),
+    }
 }
 
 /// Slow start: one pod, then two, then four; when one is refused, so would most others be. Pods that are there already have
@@ -351,13 +320,11 @@ fn make_pods(tally: &Tally<'_>, memory: &Memory, places: &[Option<u32>]) -> Vec<
     let known: BTreeSet<&str> = tally.pods.iter().map(|pod| pod.pod.name.as_str()).collect();
     let mut names = Names::new(job, known, &memory.taken_names);
     let mould = Mould::of(job);
-    let mut chosen = Vec::with_capacity(places.len());
-    let mut creates = places.iter().map(|index| {
+    let mut creates = places.iter().enumerate().map(|(position, index)| {
         let name = names.choose(*index);
         let failures = index.map_or(IndexFailures::default(), |index| tally.failures_before(index));
         let body = mould.pod(&name, *index, failures);
-        chosen.push(name.clone());
-        Action::CreatePod { job: job.job.clone(), name, body, reason }
+        Action::CreatePod { job: job.job.clone(), name, body, reason, told: position < MENTIONED }
     });
     let mut actions = Vec::new();
     let mut size = if memory.creation_paused_until.is_none() { tally.active.len().max(1) } else { 1 };
@@ -367,12 +334,6 @@ fn make_pods(tally: &Tally<'_>, memory: &Memory, places: &[Option<u32>]) -> Vec<
         actions.extend(batch);
         size *= 2;
     }
-    drop(creates);
-    actions.extend(chosen.into_iter().take(MENTIONED).map(|name| {
-        let message = format!("Created pod: {name}");
-        let event = format!("created.{name}");
-        Action::Mention(note(&job.job, &event, EventType::Normal, events::SUCCESSFUL_CREATE, message))
-    }));
     actions
 }
 
@@ -414,14 +375,17 @@ fn at_once(mut steps: Vec<Action>) -> Option<Vec<Action>> {
 
 /// Until when a write that only moves counters waits for others to join it; none if it does not.
 fn batched_until(
-    job: &JobView,
+    tally: &Tally<'_>,
     next: &JobStatus,
     fate: Option<&Fate>,
     memory: &Memory,
     policy: &JobPolicy,
 ) -> Option<Timestamp> {
-    let now = &job.status;
-    let urgent = fate.is_some()
+    let now = &tally.job.status;
+    // The end of a Job waits for every pod to be let go, and so for the write before that. Once all are, only their
+    // deaths are counted.
+    let hastens_the_end = fate.is_some() && tally.pods.iter().any(|pod| pod.tracked);
+    let urgent = hastens_the_end
         || *now == *next
         || now.conditions != next.conditions
         || now.start_time != next.start_time

@@ -12,6 +12,7 @@ mod decide;
 mod failure_policy;
 mod fate;
 mod indexes;
+mod lack;
 mod new_pod;
 mod policy;
 mod reasons;
@@ -19,19 +20,21 @@ mod status;
 mod success_policy;
 mod tally;
 mod views;
+mod waiting;
 
 pub use backoff::BackoffRecord;
-pub use decide::{decide, decide_leftovers, refused_note};
+pub use decide::{created_note, decide, decide_leftovers, refused_note};
 pub use failure_policy::failure_action;
 pub use indexes::Indexes;
 pub use policy::JobPolicy;
 pub use reasons::{JobWhy, WaitingPod};
-pub use tally::remember;
+pub use tally::{recollect, remember};
 pub use views::{
     CompletionMode, Deletion, ExitCodeOperator, FailureAction, IndexFailures, JobCondition, JobSpec,
     JobStatus, JobView, Memory, OnExitCodes, OnPodCondition, PodFailurePolicy, PodFailureRule,
     PodReplacementPolicy, PodView, Ready, SuccessPolicy, SuccessRule, Template, Uncounted,
 };
+pub use waiting::{Waiting, WaitsFor, waiting};
 
 #[cfg(test)]
 mod tests;

@@ -48,11 +48,19 @@ impl<'a> Names<'a> {
 }
 
 fn name(job: &JobView, index: Option<u32>, number: u64) -> String {
-    let mut prefix = match index {
-        Some(index) => format!("{}-{index}-", job.job.name),
-        None => format!("{}-", job.job.name),
-    };
-    prefix.truncate(LONGEST_PREFIX);
+    let mut prefix = job.job.name.clone();
+    match index {
+        // Of a long name the Job's part is cut, as in the built-in controller: people read the index from it.
+        Some(index) => {
+            let place = format!("-{index}-");
+            prefix.truncate(LONGEST_PREFIX.saturating_sub(place.len()));
+            prefix.push_str(&place);
+        }
+        None => {
+            prefix.push('-');
+            prefix.truncate(LONGEST_PREFIX);
+        }
+    }
     let mut hash = Fnv::default();
     hash.add(job.job.uid.as_bytes());
     hash.add(&index.map_or(u64::MAX, u64::from).to_le_bytes());

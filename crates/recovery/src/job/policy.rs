@@ -2,7 +2,7 @@
 
 use jiff::SignedDuration;
 use salvor_api::config::Configuration;
-use salvor_api::names::job::CONTROLLER_NAME;
+use salvor_api::names::job::{BUILT_IN_CONTROLLER, CONTROLLER_NAME};
 use salvor_api::{Controller, Gate};
 
 /// The configuration as the Job recovery needs it.
@@ -12,7 +12,7 @@ pub struct JobPolicy {
     pub enabled: bool,
     /// Feature gate `JobPodReplacementPolicy`.
     pub replacement_policy: bool,
-    /// Whether Jobs without `spec.managedBy` are taken too.
+    /// Whether Jobs are taken too that the built-in controller would run: without `spec.managedBy`, or with its name in it.
     pub unmanaged_jobs: bool,
     /// Whether finished Jobs are deleted after their time to live.
     pub delete_finished: bool,
@@ -49,8 +49,10 @@ impl JobPolicy {
     /// Whether a Job with this `managedBy` is ours.
     pub fn manages(&self, managed_by: Option<&str>) -> bool {
         match managed_by {
-            Some(name) => name == CONTROLLER_NAME,
-            None => self.unmanaged_jobs,
+            Some(CONTROLLER_NAME) => true,
+            // The reserved name says what no name means.
+            None | Some(BUILT_IN_CONTROLLER) => self.unmanaged_jobs,
+            Some(_) => false,
         }
     }
 }

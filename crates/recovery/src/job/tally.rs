@@ -272,6 +272,30 @@ pub fn remember(memory: &mut Memory, job: &JobView, pod: &PodView, policy: &JobP
     }
 }
 
+/// What a controller that was there all the time remembers of a Job, as far as the status and the pods that are left tell.
+pub fn recollect(job: &JobView, pods: &[PodView], policy: &JobPolicy) -> Memory {
+    let mut memory = Memory::default();
+    let none = Uncounted::default();
+    let listed = job.status.uncounted_terminated_pods.as_ref().unwrap_or(&none);
+    let counted = count(job.status.failed).saturating_add(len(listed.failed.len()));
+    // A pod that was let go is counted, or nobody needed it any more: that is known only where nothing was counted.
+    let any_counted = counted > 0 || job.spec.pod_failure_policy.is_some();
+    let only_failed = replaces_only_failed(job, policy);
+    let mut failures = counted;
+    for pod in pods {
+        if pod.phase == PodPhase::Succeeded {
+            memory.backoff.succeeded(pod);
+        } else if is_failed(pod, only_failed) && (pod.tracked || any_counted) {
+            memory.backoff.failed(pod);
+            failures += u32::from(pod.tracked && !listed.contains(&pod.pod.uid));
+        }
+    }
+    if job.status.succeeded == 0 && listed.succeeded.is_empty() {
+        memory.backoff.at_least(failures);
+    }
+    memory
+}
+
 pub(super) fn count(value: i32) -> u32 {
     u32::try_from(value).unwrap_or(0)
 }

@@ -9,4 +9,5 @@ mod policies;
 mod properties;
 mod status_rules;
 mod steps;
+mod waits;
 mod world;

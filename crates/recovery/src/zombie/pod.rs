@@ -176,7 +176,7 @@ fn event(pod: &PodView, consent: Consent, facts: &ZombieFacts) -> Action {
         name: format!("{step}.{}", pod.pod.uid),
         regarding: Subject::Pod(pod.pod.clone()),
         kind: EventType::Warning,
-        reason: reason(consent.action),
+        reason: reason(consent.action).into(),
         action: events::FORCEFUL_TERMINATION,
         reporting_controller: events::POD_TERMINATION_CONTROLLER,
         message: facts.to_string(),

@@ -75,7 +75,7 @@ fn the_answer_to_our_own_write_is_seen_at_once_and_wakes_the_pods_when_the_watch
         name: "told".into(),
         regarding: salvor_recovery::action::Subject::Node(evictions.nodes["a"].view.node.clone()),
         kind: salvor_recovery::action::EventType::Normal,
-        reason: "x",
+        reason: "x".into(),
         action: "x",
         reporting_controller: "x",
         message: String::new(),

@@ -145,6 +145,29 @@ fn a_pod_of_somebody_else_under_our_name_is_stepped_around() {
     assert_ne!(name(&step), name(&again));
 }
 
+/// A name comes back when its pod is gone, and is then another pod's.
+#[test]
+fn each_pod_that_is_made_is_told_of_once() {
+    let (jobs, subject) = with_job();
+    let step = create(&jobs, &subject);
+    let told = |step: &Action, pod: &Value| {
+        jobs.worth_telling(&subject, step, &Written::Object(pod.to_string()))
+            .map(|note| (note.name, note.message))
+    };
+    let mut second = pod("a", 7, "Pending");
+    second["metadata"]["uid"] = "b".into();
+    let message = "Created pod: a".to_owned();
+    assert_eq!(told(&step, &pod("a", 5, "Pending")), Some(("created.a.job".into(), message.clone())));
+    assert_eq!(told(&step, &pod("a", 6, "Running")), Some(("created.a.job".into(), message.clone())));
+    assert_eq!(told(&step, &second), Some(("created.b.job".into(), message)));
+    let mut foreign = pod("a", 5, "Running");
+    foreign["metadata"]["ownerReferences"] = json!([]);
+    assert_eq!(told(&step, &foreign), None);
+    let Action::CreatePod { job, name, body, reason, .. } = step else { panic!("{step}") };
+    let untold = Action::CreatePod { job, name, body, reason, told: false };
+    assert_eq!(told(&untold, &second), None, "nobody reads the hundredth");
+}
+
 #[test]
 fn pods_of_a_job_that_is_gone_are_let_go_once_the_jobs_are_known() {
     let mut jobs = jobs();
@@ -180,7 +203,7 @@ fn a_refused_pod_pauses_the_making_of_pods_and_nothing_else() {
     let Refused::Judged(Some(note)) = jobs.refused(&subject, &step, "exceeded quota", now()) else {
         panic!()
     };
-    assert_eq!((note.reason, note.message.as_str()), ("FailedCreate", "Error creating: exceeded quota"));
+    assert_eq!((&*note.reason, note.message.as_str()), ("FailedCreate", "Error creating: exceeded quota"));
     assert_eq!(asked(&jobs, &subject), ["PatchJobStatus"]);
 }
 

@@ -3,8 +3,8 @@
 use serde_json::json;
 
 use super::world::{World, at};
-use crate::action::Action;
-use crate::job::{JobWhy, decide_leftovers};
+use crate::action::{Action, EventType};
+use crate::job::{JobCondition, JobWhy, decide_leftovers};
 use crate::objects::PodPhase;
 use crate::{Reason, Verdict};
 
@@ -113,6 +113,68 @@ fn the_gate_goes_off_and_on_again() {
     world.end(1, PodPhase::Failed);
     world.later(2).later(2);
     assert_eq!(world.counts(), "A2 R0 S0 F2 T0");
+}
+
+/// While it is settled how a Job ends, the deaths of its pods are told together; its end is told at once.
+#[test]
+fn pods_that_die_after_the_fate_is_settled_share_a_status_write() {
+    let success = json!({"rules": [{"succeededCount": 1}]});
+    for (first, success_policy, end) in [
+        (PodPhase::Failed, json!(null), "FailureTarget(BackoffLimitExceeded) Failed(BackoffLimitExceeded)"),
+        (PodPhase::Succeeded, success, "SuccessCriteriaMet(SuccessPolicy) Complete(SuccessPolicy)"),
+    ] {
+        let mut world = World::new(json!({
+            "parallelism": 30, "completions": 30, "completionMode": "Indexed", "backoffLimit": 0,
+            "successPolicy": success_policy,
+        }));
+        world.blocks_new_pods = true;
+        world.settle().later(2);
+        world.end(0, first);
+        world.settle();
+        assert!(world.pods.iter().all(|pod| !pod.tracked), "finalizers go at once: {end}");
+        assert!(world.counts().ends_with("T29"), "{end}: {}", world.counts());
+        let millisecond = jiff::SignedDuration::from_millis(1);
+        let die = |world: &mut World, pods: std::ops::Range<usize>| {
+            world.writes.clear();
+            for position in pods {
+                world.now = world.now.checked_add(millisecond).unwrap();
+                world.end(position, PodPhase::Failed);
+                world.settle();
+            }
+            world.count("PatchJobStatus")
+        };
+        assert_eq!(die(&mut world, 1..20), 0, "{end}");
+        assert_eq!(world.judge().verdict.wake_at(), Some(at(3)), "{end}");
+        assert_eq!(world.later(1).count("PatchJobStatus"), 1, "{end}");
+        assert!(world.counts().ends_with("T10"), "{end}: {}", world.counts());
+        assert_eq!(die(&mut world, 20..30), 1, "only the one that ends it: {end}");
+        assert_eq!(world.conditions(), end);
+    }
+}
+
+/// Whoever wrote down that the Job is to fail has said why, and its end is told with that.
+#[test]
+fn the_end_is_told_with_the_reason_that_somebody_gave() {
+    for (reason, told) in [("Mine", "Mine"), ("BackoffLimitExceeded", "BackoffLimitExceeded"), ("", "Failed")]
+    {
+        let mut world = World::new(json!({"parallelism": 1, "completions": 1}));
+        world.job.status.start_time = Some(at(-10));
+        let target = JobCondition {
+            kind: "FailureTarget".into(),
+            status: "True".into(),
+            reason: reason.into(),
+            message: "because".into(),
+            last_probe_time: None,
+            last_transition_time: Some(at(-5)),
+        };
+        world.job.status.conditions.push(target);
+        let judgement = world.judge();
+        let notes = judgement.verdict.actions().iter().filter_map(|action| match action {
+            Action::Mention(note) => Some((&*note.reason, note.message.as_str(), note.kind)),
+            _ => None,
+        });
+        assert_eq!(notes.collect::<Vec<_>>(), [(told, "because", EventType::Warning)]);
+    }
 }
 
 /// TestDelayTerminalPhaseCondition, first case.
@@ -226,6 +288,10 @@ fn backoff_doubles_from_the_moment_a_pod_ended_and_a_success_forgives() {
         world.later(2);
         assert_eq!(world.judge().verdict.why(), &JobWhy::BackingOff { until });
         assert_eq!(world.judge().verdict.wake_at(), Some(until));
+        assert_eq!(world.judge_from_outside(), world.judge(), "after {wait}s");
+        let mut cleaned = world.clone();
+        cleaned.pods.drain(..last);
+        assert_eq!(cleaned.judge_from_outside(), world.judge(), "after {wait}s, of the last pod alone");
         world.later(wait - 3);
         assert_eq!(world.open().len(), 0, "after {wait}s all but one");
         world.later(1).later(2);
@@ -241,6 +307,39 @@ fn backoff_doubles_from_the_moment_a_pod_ended_and_a_success_forgives() {
     world.settle();
     let until = world.now.checked_add(jiff::SignedDuration::from_secs(10)).unwrap();
     assert_eq!(world.judge().verdict.why(), &JobWhy::BackingOff { until }, "and the first wait again");
+    assert_eq!(world.judge_from_outside().verdict.why(), &JobWhy::BackingOff { until });
+}
+
+/// What nobody needed any more has not failed, however it ended.
+#[test]
+fn who_comes_by_knows_failures_from_pods_that_were_let_go() {
+    for (policy, deleted) in [("Failed", false), ("Failed", true), ("TerminatingOrFailed", true)] {
+        let spec = json!({
+            "parallelism": 3, "completions": 3, "completionMode": "Indexed", "podReplacementPolicy": policy,
+        });
+        let mut world = World::new(spec);
+        world.blocks_new_pods = true;
+        world.settle().later(5);
+        if deleted {
+            world.delete(1);
+        }
+        if policy == "Failed" {
+            world.end(1, PodPhase::Failed);
+        }
+        world.later(2);
+        assert!(!world.pods[1].tracked, "{policy} {deleted}");
+        assert_eq!(world.judge_from_outside(), world.judge(), "{policy} {deleted}");
+        assert_eq!(world.judge().verdict.why(), &JobWhy::BackingOff { until: at(15) }, "{policy} {deleted}");
+    }
+    let mut suspended = World::new(json!({"parallelism": 1, "completions": 1}));
+    suspended.blocks_new_pods = true;
+    suspended.settle();
+    suspended.job.spec.suspend = true;
+    suspended.settle();
+    suspended.end(0, PodPhase::Failed);
+    suspended.job.spec.suspend = false;
+    let verdict = suspended.judge_from_outside().verdict;
+    assert_eq!(verdict.why().code(), "NeedsPods", "{verdict:?}");
 }
 
 #[test]
@@ -325,9 +424,7 @@ fn pods_are_made_in_growing_groups() {
 
 /// How many steps are taken at once, one after the other.
 fn sizes(world: &World) -> Vec<usize> {
-    let judgement = world.judge();
-    let steps = judgement.verdict.actions().iter().filter(|a| !matches!(a, Action::Mention(_)));
-    steps.map(|a| a.steps().len()).collect()
+    world.judge().verdict.actions().iter().map(|a| a.steps().len()).collect()
 }
 
 #[test]
@@ -399,12 +496,25 @@ fn a_pod_is_made_as_users_know_it() {
 }
 
 #[test]
-fn a_long_name_leaves_room_for_the_end() {
-    let mut world = World::new(json!({"parallelism": 1, "completions": 1, "completionMode": "Indexed"}));
+fn a_long_name_leaves_room_for_the_index_and_the_end() {
+    for (mode, length, prefix) in [
+        ("Indexed", 55, format!("{}-0-", "n".repeat(55))),
+        ("Indexed", 56, format!("{}-0-", "n".repeat(55))),
+        ("Indexed", 63, format!("{}-0-", "n".repeat(55))),
+        ("NonIndexed", 57, format!("{}-", "n".repeat(57))),
+        ("NonIndexed", 63, "n".repeat(58)),
+    ] {
+        let mut world = World::new(json!({"parallelism": 1, "completions": 1, "completionMode": mode}));
+        std::sync::Arc::make_mut(&mut world.job.job).name = "n".repeat(length);
+        world.settle();
+        let name = world.created[0]["metadata"]["name"].as_str().unwrap();
+        assert!(name.starts_with(&prefix) && name.len() == prefix.len() + 5, "{mode} {length}: {name}");
+    }
+    let mut world = World::new(json!({"parallelism": 101, "completions": 101, "completionMode": "Indexed"}));
     std::sync::Arc::make_mut(&mut world.job.job).name = "n".repeat(63);
     world.settle();
-    let name = world.created[0]["metadata"]["name"].as_str().unwrap();
-    assert_eq!(name.len(), 63);
+    let name = world.created[100]["metadata"]["name"].as_str().unwrap();
+    assert!(name.starts_with(&format!("{}-100-", "n".repeat(53))) && name.len() == 63, "{name}");
 }
 
 #[test]
@@ -462,7 +572,8 @@ fn jobs_of_others_are_left_alone() {
     let mut world = World::new(json!({"parallelism": 1}));
     for (managed_by, unmanaged, ours) in [
         (Some("salvor.dev/job-controller"), false, true),
-        (Some("kubernetes.io/job-controller"), true, false),
+        (Some("kubernetes.io/job-controller"), true, true),
+        (Some("kubernetes.io/job-controller"), false, false),
         (Some("example.com/x"), true, false),
         (None, false, false),
         (None, true, true),

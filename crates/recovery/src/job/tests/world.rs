@@ -14,7 +14,7 @@ use super::status_rules;
 use crate::action::Action;
 use crate::job::{
     Deletion, IndexFailures, JobPolicy, JobStatus, JobView, JobWhy, Memory, PodView, Ready, Uncounted,
-    decide, remember,
+    decide, recollect, remember,
 };
 use crate::objects::{JobRef, PodPhase, PodRef};
 use crate::{Judgement, Verdict};
@@ -151,6 +151,12 @@ impl World {
 
     pub(super) fn judge(&self) -> Judgement<JobWhy> {
         decide(&self.job, &self.pods, &self.strays, &self.memory, &self.policy, self.now)
+    }
+
+    /// The judgement of somebody who comes by and has only the objects.
+    pub(super) fn judge_from_outside(&self) -> Judgement<JobWhy> {
+        let memory = recollect(&self.job, &self.pods, &self.policy);
+        decide(&self.job, &self.pods, &self.strays, &memory, &self.policy, self.now)
     }
 
     /// Judges and carries out until there is nothing to do now: what the built-in controller calls a sync.

@@ -101,7 +101,7 @@ fn the_write_is_guarded_marked_and_irreversible() {
         }
     );
     assert!(taint.needs_a_second_look() && taint.is_disruptive());
-    assert_eq!((event.kind, event.reason), (EventType::Warning, "NodeOutOfService"));
+    assert_eq!((event.kind, &*event.reason), (EventType::Warning, "NodeOutOfService"));
     assert_eq!(event.name, "node-out-of-service.node-uid.1800000200");
     assert_eq!(event.regarding.event_namespace(), "default");
     assert_eq!(

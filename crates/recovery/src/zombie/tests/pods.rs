@@ -216,7 +216,7 @@ fn the_writes_are_exactly_those_of_the_seed() {
             name: "zombie-terminated.uid-a".into(),
             regarding: Subject::Pod(pod().pod),
             kind: EventType::Warning,
-            reason: "KueueForcefullyTerminated",
+            reason: "KueueForcefullyTerminated".into(),
             action: "ForcefulTermination",
             reporting_controller: "pod-termination-controller",
             message: message.into(),

@@ -1,0 +1,164 @@
+//! What each index of a Job waits for, told from what [`decide`](super::decide()) judges by.
+
+use std::collections::BTreeMap;
+use std::fmt;
+
+use jiff::Timestamp;
+use serde::Serialize;
+
+use super::fate::Fate;
+use super::indexes::Indexes;
+use super::lack::{Lack, free_indexes};
+use super::policy::JobPolicy;
+use super::reasons::JobWhy;
+use super::tally::Tally;
+use super::views::{CompletionMode, JobView, Memory, PodView};
+use crate::objects::PodPhase;
+
+/// Indexes that wait for the same, or pods of a Job without indexes that do.
+#[derive(Clone, Debug, PartialEq, Eq, Serialize)]
+#[serde(rename_all = "camelCase")]
+pub struct Waiting {
+    /// The indexes, as a status writes them; none in a Job without.
+    #[serde(skip_serializing_if = "Option::is_none")]
+    pub indexes: Option<String>,
+    /// What they wait for.
+    #[serde(flatten)]
+    pub waits_for: WaitsFor,
+}
+
+/// What an index waits for.
+#[derive(Clone, Debug, PartialEq, Eq, PartialOrd, Ord, Serialize)]
+#[serde(tag = "waitsFor", rename_all_fields = "camelCase")]
+#[allow(missing_docs)]
+pub enum WaitsFor {
+    /// A pod that is being deleted to end: its replacement, or the end of the Job, comes after it.
+    Termination { pod: String, node: Option<String> },
+    /// A pod to start, on a node or first of all to be given one.
+    Start { pod: String, node: Option<String> },
+    /// The time after a failure to pass.
+    Backoff { until: Timestamp },
+    /// The time after a pod that the API refused to pass.
+    Refusal { until: Timestamp },
+    /// A pod that is to be made now.
+    Creation,
+    /// Others to make room: as many pods are there as may be.
+    Turn,
+    /// Its owner to let the Job go on.
+    Resumption,
+    /// Nothing but its pod, which runs.
+    Work,
+}
+
+impl WaitsFor {
+    /// Until when, if that is known.
+    pub fn until(&self) -> Option<Timestamp> {
+        match self {
+            Self::Backoff { until } | Self::Refusal { until } => Some(*until),
+            _ => None,
+        }
+    }
+}
+
+impl fmt::Display for WaitsFor {
+    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
+        match self {
+            Self::Termination { pod, node: Some(node) } => write!(f, "pod {pod} on node {node} to end"),
+            Self::Termination { pod, node: None } => write!(f, "pod {pod} on no node to end"),
+            Self::Start { pod, node: Some(node) } => write!(f, "pod {pod} on node {node} to start"),
+            Self::Start { pod, node: None } => write!(f, "pod {pod} to be given a node"),
+            Self::Backoff { .. } => f.write_str("its backoff"),
+            Self::Refusal { .. } => f.write_str("a pause because a pod was refused"),
+            Self::Creation => f.write_str("its pod to be created"),
+            Self::Turn => f.write_str("its turn: as many pods are there as may be"),
+            Self::Resumption => f.write_str("the Job to be resumed"),
+            Self::Work => f.write_str("its work to be done"),
+        }
+    }
+}
+
+/// What each index of a Job waits for, lowest first; empty of a Job that is not ours or has come to its end.
+pub fn waiting(
+    job: &JobView,
+    pods: &[PodView],
+    memory: &Memory,
+    policy: &JobPolicy,
+    now: Timestamp,
+) -> Vec<Waiting> {
+    let ours = policy.enabled && policy.manages(job.spec.managed_by.as_deref());
+    let known = !matches!(job.spec.completion_mode, CompletionMode::Unknown(_));
+    if !ours || !known || job.status.finished().is_some() {
+        return Vec::new();
+    }
+    let tally = Tally::of(job, pods, memory, policy);
+    let ends = Fate::of(&tally, now).or_else(|| Fate::by_completions(&tally)).is_some() || job.deleting;
+    let mut all = Places::default();
+    for pod in &tally.active {
+        let starts = WaitsFor::Start { pod: pod.pod.name.clone(), node: pod.node.clone() };
+        all.add(pod.index, if pod.phase == PodPhase::Pending { starts } else { WaitsFor::Work });
+    }
+    // Otherwise nobody waits for them: their places are filled already.
+    if tally.only_failed || ends {
+        for pod in &tally.terminating {
+            let termination = WaitsFor::Termination { pod: pod.pod.name.clone(), node: pod.node.clone() };
+            all.add(pod.index, termination);
+        }
+    }
+    if !ends {
+        all.add_those_without_pods(&tally, memory, policy, now);
+    }
+    all.into_waiting()
+}
+
+/// Places of pods by what they wait for: their indexes, or none in a Job without.
+#[derive(Default)]
+struct Places(BTreeMap<WaitsFor, Vec<u32>>);
+
+impl Places {
+    fn add(&mut self, index: Option<u32>, waits_for: WaitsFor) {
+        self.0.entry(waits_for).or_default().extend(index);
+    }
+
+    fn add_those_without_pods(
+        &mut self,
+        tally: &Tally<'_>,
+        memory: &Memory,
+        policy: &JobPolicy,
+        now: Timestamp,
+    ) {
+        let spec = &tally.job.spec;
+        let mut rest = if spec.is_indexed() { free_indexes(tally) } else { Indexes::NONE };
+        let lack = Lack::of(tally, memory, policy, now).filter(|lack| lack.room > 0);
+        if let Some(Lack { pause, turns, .. }) = lack {
+            let waits_for = |rests_until: Option<Timestamp>| match (&pause, rests_until) {
+                (Some((until, JobWhy::CreationRefused { .. })), _) => WaitsFor::Refusal { until: *until },
+                (Some((until, _)), _) => WaitsFor::Backoff { until: *until },
+                (None, Some(until)) if now < until => WaitsFor::Backoff { until },
+                (None, _) => WaitsFor::Creation,
+            };
+            match turns {
+                None => self.add(None, waits_for(None)),
+                Some(turns) => {
+                    rest = rest.minus(&turns.iter().map(|turn| turn.index).collect());
+                    for turn in turns {
+                        self.add(Some(turn.index), waits_for(turn.rests_until));
+                    }
+                }
+            }
+        }
+        let none = if spec.suspend { WaitsFor::Resumption } else { WaitsFor::Turn };
+        for index in rest.iter() {
+            self.add(Some(index), none.clone());
+        }
+    }
+
+    fn into_waiting(self) -> Vec<Waiting> {
+        let mut places: Vec<(WaitsFor, Vec<u32>)> = self.0.into_iter().collect();
+        places.sort_by_key(|(_, indexes)| indexes.iter().min().copied());
+        let told = places.into_iter().map(|(waits_for, indexes)| {
+            let indexes: Indexes = indexes.into_iter().collect();
+            Waiting { indexes: (!indexes.is_empty()).then(|| indexes.to_string()), waits_for }
+        });
+        told.collect()
+    }
+}
