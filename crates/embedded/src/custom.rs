@@ -1,8 +1,11 @@
 //! Custom resources: how a definition becomes a resource, and how its objects are pruned, defaulted and validated.
 
 mod checks;
+pub(crate) mod definition;
 mod formats;
+mod patterns;
 mod rules;
+mod structure;
 
 use std::sync::Arc;
 

@@ -169,6 +169,27 @@ pub(crate) fn is_subdomain(text: &str) -> bool {
     text.len() <= 253 && text.split('.').all(is_label)
 }
 
+/// Why a text is no subdomain.
+pub(crate) fn subdomain_problem(text: &str) -> Option<&'static str> {
+    if text.len() > 253 {
+        return Some("must be no more than 253 bytes");
+    }
+    (!is_subdomain(text)).then_some(SUBDOMAIN)
+}
+
+/// Why a text is no label of the older kind, which begins with a letter.
+pub(crate) fn dns_1035_label_problem(text: &str) -> Option<String> {
+    let begins_with_letter = text.starts_with(|first: char| first.is_ascii_lowercase());
+    let mut problems = Vec::new();
+    if text.len() > 63 {
+        problems.push("must be no more than 63 bytes");
+    }
+    if !is_label(text) || !begins_with_letter {
+        problems.push(LABEL_1035);
+    }
+    (!problems.is_empty()).then(|| problems.join(","))
+}
+
 fn name_problem(resource: &Resource, name: &str) -> Option<&'static str> {
     match (resource.group.as_str(), resource.kind.as_str()) {
         ("rbac.authorization.k8s.io", _) => {
@@ -185,8 +206,7 @@ fn name_problem(resource: &Resource, name: &str) -> Option<&'static str> {
             64.. => Some("must be no more than 63 bytes"),
             _ => (!is_label(name) || name.as_bytes()[0].is_ascii_digit()).then_some(LABEL_1035),
         },
-        _ if name.len() > 253 => Some("must be no more than 253 bytes"),
-        _ => (!is_subdomain(name)).then_some(SUBDOMAIN),
+        _ => subdomain_problem(name),
     }
 }
 

@@ -50,6 +50,7 @@ pub(crate) fn create(resource: &Resource, value: &Value) -> Vec<Cause> {
         }
         ("storage.k8s.io", "VolumeAttachment") => attachment(value),
         ("scheduling.k8s.io", "PriorityClass") => priority_class(value),
+        ("apiextensions.k8s.io", "CustomResourceDefinition") => custom::definition::check(value, None),
         _ => Vec::new(),
     }
 }
@@ -59,6 +60,9 @@ pub(crate) fn update(resource: &Resource, current: &Value, new: &Value) -> Vec<C
     let immutables = match (resource.group.as_str(), resource.kind.as_str()) {
         ("", "Pod") => return pod_update(current, new),
         ("batch", "Job") => return job::update(current, new),
+        ("apiextensions.k8s.io", "CustomResourceDefinition") => {
+            return custom::definition::check(new, Some(current));
+        }
         ("apps", "Deployment" | "ReplicaSet" | "DaemonSet") => immutable(current, new, &["spec.selector"]),
         ("apps", "StatefulSet") => stateful_set_update(current, new),
         ("scheduling.k8s.io", "PriorityClass") => immutable_with(
