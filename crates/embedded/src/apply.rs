@@ -203,7 +203,7 @@ pub(crate) fn apply(
         subresource: subresource_of(part).to_owned(),
     };
     let owned = within(part, resource, FieldSet::of(&applied, &resource.schema));
-    let Some(current) = core.find(resource, &target.namespace, &target.name).cloned() else {
+    let Some(current) = core.present(resource, &target.namespace, &target.name) else {
         if part != Part::Whole {
             return Err(Refusal::not_found(resource, &target.name));
         }

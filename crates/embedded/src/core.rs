@@ -15,7 +15,7 @@ use crate::status::{Cause, Refusal};
 use crate::store::{self, Store};
 use crate::table::{Resource, ResourceKey, Table};
 use crate::watch::Watch;
-use crate::{delete, discovery, read, reviews, subresources, wire, write};
+use crate::{custom, delete, discovery, read, reviews, subresources, wire, write};
 
 /// A Kubernetes API: all objects, and the rules for changing them.
 ///
@@ -195,14 +195,22 @@ impl Core {
             ));
         }
         let value = request.value()?;
+        if resource.custom.is_some() && value.is_object() && object::text(&value, "/kind").is_empty() {
+            return Err(untyped(resource, &request.body));
+        }
         check_type(resource, &value)?;
         Ok(value)
     }
 
     pub(crate) fn lookup(&self, target: &Target) -> Result<Arc<Stored>, Refusal> {
-        self.find(&target.resource, &target.namespace, &target.name)
-            .cloned()
+        self.present(&target.resource, &target.namespace, &target.name)
             .ok_or_else(|| Refusal::not_found(&target.resource, &target.name))
+    }
+
+    /// The object as its kind is defined now.
+    pub(crate) fn present(&self, resource: &Resource, namespace: &str, name: &str) -> Option<Arc<Stored>> {
+        let stored = self.find(resource, namespace, name)?;
+        Some(custom::as_read(resource, stored).unwrap_or_else(|| Arc::clone(stored)))
     }
 
     pub(crate) fn find(&self, resource: &Resource, namespace: &str, name: &str) -> Option<&Arc<Stored>> {
@@ -217,6 +225,18 @@ impl Core {
 /// Where namespaces are kept.
 pub(crate) fn namespaces() -> ResourceKey {
     (String::new(), "namespaces".to_owned())
+}
+
+/// Refuses a custom object that does not say what it is.
+fn untyped(resource: &Resource, body: &[u8]) -> Refusal {
+    const SHOWN: usize = 30;
+    let whole = String::from_utf8_lossy(body);
+    let start: String = whole.chars().take(SHOWN).collect();
+    let dots = if start.len() < whole.len() { " ..." } else { "" };
+    Refusal::bad_request(format!(
+        "the object provided is unrecognized (must be of type {}): Object 'Kind' is missing in '{whole}' ({start}{dots})",
+        resource.kind
+    ))
 }
 
 /// Refuses an object of another kind.
@@ -244,7 +264,7 @@ pub(crate) fn check_type(resource: &Resource, value: &Value) -> Result<(), Refus
     if kind.is_empty() || (kind == resource.kind && api_version == resource.api_version()) {
         return Ok(());
     }
-    if api_version.is_empty() {
+    if api_version.is_empty() && resource.custom.is_none() {
         return Ok(());
     }
     if resource.custom.is_some() {

@@ -278,7 +278,7 @@ pub(crate) fn replace(
 ) -> Result<(StatusCode, Arc<Stored>), Refusal> {
     let resource = &target.resource;
     metadata::check_place(&mut value, resource, &target.namespace, &target.name)?;
-    let Some(current) = core.find(resource, &target.namespace, &target.name).cloned() else {
+    let Some(current) = core.present(resource, &target.namespace, &target.name) else {
         if !resource.create_on_update {
             return Err(Refusal::not_found(resource, &target.name));
         }
