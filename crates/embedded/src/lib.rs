@@ -22,6 +22,7 @@ mod apply;
 mod cluster;
 mod core;
 mod custom;
+mod declared;
 mod delete;
 mod discovery;
 mod environment;

@@ -2,7 +2,7 @@
 
 use std::sync::Arc;
 
-use http::StatusCode;
+use http::{Method, StatusCode};
 use serde_json::{Value, json};
 
 use crate::core::{self, Core};
@@ -36,12 +36,43 @@ impl Options {
             "PATCH" => "PatchOptions",
             _ => "UpdateOptions",
         };
+        let causes = wrong_options(request, query);
+        if !causes.is_empty() {
+            return Err(Refusal::invalid("meta.k8s.io", kind, "", &causes));
+        }
         let manager = match query.text("fieldManager") {
             "" => request.user_agent.split('/').next().unwrap_or("unknown"),
             named => named,
         };
         Ok(Self { dry_run: query.dry_run(kind)?, manager: manager.to_owned(), applies: false })
     }
+}
+
+/// What is wrong with the options of a write, apart from `dryRun`.
+fn wrong_options(request: &Request, query: &Query) -> Vec<Cause> {
+    const MANAGER_LENGTH: usize = 128;
+    let mut causes = Vec::new();
+    let manager = query.text("fieldManager");
+    let applies = media_type(&request.content_type).starts_with("application/apply-patch");
+    if request.method == Method::PATCH && !applies && query.get("force").is_some() {
+        causes.push(Cause::forbidden("force", "may not be specified for non-apply patch"));
+    }
+    if request.method == Method::PATCH && applies && manager.is_empty() {
+        causes.push(Cause::required("fieldManager", "is required for apply patch"));
+    }
+    if manager.len() > MANAGER_LENGTH {
+        causes.push(Cause::too_long("fieldManager", MANAGER_LENGTH));
+    }
+    for (position, odd) in manager.char_indices().filter(|(_, one)| one.is_control()) {
+        let why = format!("invalid character U+{:04X} (at position {position})", u32::from(odd));
+        causes.push(Cause::invalid("fieldManager", &json!(manager), &why));
+    }
+    let strictness = query.text("fieldValidation");
+    let known = ["", "Ignore", "Strict", "Warn"];
+    if !known.contains(&strictness) {
+        causes.push(Cause::unsupported("fieldValidation", strictness, &known));
+    }
+    causes
 }
 
 /// Which part of an object an update is about.
