@@ -1,5 +1,6 @@
 //! Requests and answers, and how a path becomes a question about a resource.
 
+use std::num::{IntErrorKind, ParseIntError};
 use std::sync::Arc;
 
 use bytes::Bytes;
@@ -156,8 +157,16 @@ impl Query {
         self.get(key).is_some_and(|value| value != "0" && value != "false")
     }
 
-    pub(crate) fn number(&self, key: &str) -> Option<i64> {
-        self.get(key)?.parse().ok()
+    /// A number, or the complaint of Go's reader.
+    pub(crate) fn number(&self, key: &str) -> Result<Option<i64>, Refusal> {
+        let Some(text) = self.get(key) else { return Ok(None) };
+        text.parse().map(Some).map_err(|error: ParseIntError| {
+            let why = match error.kind() {
+                IntErrorKind::PosOverflow | IntErrorKind::NegOverflow => "value out of range",
+                _ => "invalid syntax",
+            };
+            Refusal::bad_request(format!("strconv.ParseInt: parsing {text:?}: {why}"))
+        })
     }
 
     /// Whether nothing may be stored.
