@@ -128,10 +128,12 @@ impl Core {
                     .map(|watch| Response::Watch(Box::new(watch)));
             }
             (&Method::GET | &Method::HEAD, true) => {
+                Representation::check_count(&request.accept, &resource, true)?;
                 return read::list(self, &target, &query, form, request.behind, environment.now)
                     .map(|body| Response::Whole(Reply::new(StatusCode::OK, body)));
             }
             (&Method::GET | &Method::HEAD, false) => {
+                Representation::check_count(&request.accept, &resource, false)?;
                 (StatusCode::OK, read::get(self, &target, &query, request.behind)?)
             }
             (&Method::POST, true) => {

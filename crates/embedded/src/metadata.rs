@@ -110,11 +110,20 @@ pub(crate) fn check_maps(value: &Value, metadata: &str, field: &str) -> Vec<Caus
             causes.push(Cause::invalid(format!("{field}.labels"), &json!(label), why));
         }
     }
+    const ANNOTATIONS_SIZE: usize = 256 * 1024;
     let annotations = object::at(value, &format!("{metadata}/annotations")).and_then(Value::as_object);
+    let size: usize = annotations
+        .into_iter()
+        .flatten()
+        .map(|(key, text)| key.len() + text.as_str().map_or(0, str::len))
+        .sum();
     for key in annotations.into_iter().flat_map(serde_json::Map::keys) {
         if let Some(why) = qualified_name_problem(&key.to_lowercase()) {
             causes.push(Cause::invalid(format!("{field}.annotations"), &json!(key), why));
         }
+    }
+    if size > ANNOTATIONS_SIZE {
+        causes.push(Cause::too_long(format!("{field}.annotations"), ANNOTATIONS_SIZE));
     }
     causes
 }

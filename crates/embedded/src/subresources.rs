@@ -287,13 +287,14 @@ fn evict(
     options_request.body = object::encode(&delete_options);
     "application/json".clone_into(&mut options_request.content_type);
     let mut options = delete::Options::read(&options_request, query)?;
-    options.check(&resource, &target.name, &pod)?;
     if !ignores_budgets(&pod)
         && let Some(budget) = budget_of(core, &pod)?
         && !may_go_unhealthy(&pod, &budget)
     {
         charge(core, &budget, &pod, options.dry_run, environment)?;
     }
+    // A budget is charged even for a pod that turns out to be another.
+    options.check(&resource, &target.name, &pod)?;
     // An eviction is a deletion that says why.
     if !options.dry_run {
         mark_disrupted(core, target, environment);

@@ -1,5 +1,6 @@
 //! Writes: create, replace and patch, with all the checks between a request and the store.
 
+use std::num::IntErrorKind;
 use std::sync::Arc;
 
 use http::{Method, StatusCode};
@@ -295,7 +296,9 @@ pub(crate) fn refuse(resource: &Resource, name: &str, causes: &[Cause]) -> Resul
     if causes.is_empty() {
         Ok(())
     } else {
-        Err(Refusal::invalid(&resource.group, &resource.kind, name, causes))
+        // An Event is refused under its older name.
+        let group = if resource.is("events.k8s.io", "Event") { "" } else { &resource.group };
+        Err(Refusal::invalid(group, &resource.kind, name, causes))
     }
 }
 
@@ -367,6 +370,12 @@ pub(crate) fn update(
                 Cause::invalid("metadata.resourceVersion", &json!(0), "must be specified for an update");
             return Err(Refusal::invalid(&resource.group, &resource.plural, name, &[cause]));
         }
+    } else if let Err(error) = version.parse::<u64>() {
+        let why = match error.kind() {
+            IntErrorKind::PosOverflow => "value out of range",
+            _ => "invalid syntax",
+        };
+        return Err(Refusal::internal_plain(&format!("strconv.ParseUint: parsing {version:?}: {why}")));
     } else if version != object::text(old, "/metadata/resourceVersion") {
         return Err(Refusal::modified(resource, name));
     }
