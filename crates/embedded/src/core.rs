@@ -115,6 +115,9 @@ impl Core {
         if let Some(reply) = reviews::answer(request) {
             return reply.map(Response::Whole);
         }
+        if let Some(response) = subresources::bind_by_name(self, request, &query, environment) {
+            return response;
+        }
         let target = request::target(&self.table, &request.path)?;
         let form = Representation::choose(&request.accept, &query)?;
         if !target.subresource.is_empty() {

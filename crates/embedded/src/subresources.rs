@@ -10,7 +10,7 @@ use crate::delete;
 use crate::environment::Environment;
 use crate::object;
 use crate::render;
-use crate::request::{Query, Reply, Representation, Request, Response, Target};
+use crate::request::{self, Query, Reply, Representation, Request, Response, Target};
 use crate::selectors::Labels;
 use crate::status::Refusal;
 use crate::table::{Resource, Subresource};
@@ -214,6 +214,27 @@ fn set_pointer(value: &mut Value, pointer: &str, field: Value) {
         place = &mut place[key];
     }
     *place = field;
+}
+
+/// Answers `POST namespaces/NAME/bindings`, where the body names the pod, or nothing if that is not the question.
+pub(crate) fn bind_by_name(
+    core: &mut Core,
+    request: &Request,
+    query: &Query,
+    environment: &mut Environment<'_>,
+) -> Option<Result<Response, Refusal>> {
+    let namespace = request.path.strip_prefix("/api/v1/namespaces/")?.strip_suffix("/bindings")?;
+    if namespace.contains('/') {
+        return None;
+    }
+    if request.method != Method::POST {
+        return Some(Err(Refusal::method_not_allowed()));
+    }
+    let named = request.value().and_then(|binding| {
+        let path = format!("/api/v1/namespaces/{namespace}/pods/{}", object::name(&binding));
+        request::target(&core.table, &path)
+    });
+    Some(named.and_then(|target| bind(core, request, query, &target, environment)))
 }
 
 /// Puts a pod on a node.
