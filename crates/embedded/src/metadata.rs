@@ -336,3 +336,19 @@ pub(crate) fn check_place(
     }
     Ok(())
 }
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    /// Too large for a transcript that somebody reads; the real server draws the line in the same place.
+    #[test]
+    fn annotations_are_measured_together() {
+        let causes = |size: usize| {
+            let value = json!({ "metadata": { "annotations": { "a": "x".repeat(size - 2), "b": "" } } });
+            check_maps(&value, "/metadata", "metadata")
+        };
+        assert_eq!(causes(262_144), []);
+        assert_eq!(causes(262_145), [Cause::too_long("metadata.annotations", 262_144)]);
+    }
+}
