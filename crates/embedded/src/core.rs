@@ -146,7 +146,7 @@ impl Core {
                 let options = write::Options::read(request, &query)?;
                 let value = self.decode(&resource, request)?;
                 let mut warnings = Vec::new();
-                let value = write::admit_fields(&resource, value, &query, &mut warnings)?;
+                let value = write::admit_fields(&resource, value, request, &query, &mut warnings)?;
                 let stored = write::create(self, &resource, &target.namespace, value, &options, environment)?;
                 warnings.extend(validation::warnings(&resource, stored.value()));
                 let body = render::one(&resource, &stored, form, environment.now);
@@ -158,7 +158,7 @@ impl Core {
                 let options = write::Options::read(request, &query)?;
                 let value = self.decode(&resource, request)?;
                 let mut warnings = Vec::new();
-                let value = write::admit_fields(&resource, value, &query, &mut warnings)?;
+                let value = write::admit_fields(&resource, value, request, &query, &mut warnings)?;
                 let (code, stored) = write::replace(self, &target, value, &options, environment)?;
                 let mut reply = Reply::new(code, render::one(&resource, &stored, form, environment.now));
                 reply.warnings = warnings;

@@ -25,6 +25,7 @@ mod custom;
 mod declared;
 mod delete;
 mod discovery;
+mod duplicates;
 mod environment;
 mod events;
 mod faults;

@@ -66,7 +66,7 @@ pub(crate) fn answer(
         ) => {
             let options = write::Options::read(request, query)?;
             let value = core.decode(resource, request)?;
-            let mut value = write::admit_fields(resource, value, query, &mut Vec::new())?;
+            let mut value = write::admit_fields(resource, value, request, query, &mut Vec::new())?;
             metadata::check_place(&mut value, resource, &target.namespace, &target.name)?;
             let current = core.lookup(target)?;
             write::check_uid(resource, &target.name, current.value(), &value)?;

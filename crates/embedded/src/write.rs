@@ -15,7 +15,7 @@ use crate::request::{Query, Request, Target, media_type};
 use crate::status::{Cause, Refusal};
 use crate::store;
 use crate::table::{Resource, Subresource};
-use crate::{apply, custom, events, metadata, schema};
+use crate::{apply, custom, duplicates, events, metadata, schema};
 
 /// How often a generated name is tried before the client is told to come back.
 const NAME_ATTEMPTS: usize = 8;
@@ -93,28 +93,39 @@ pub(crate) enum Part {
 pub(crate) fn admit_fields(
     resource: &Resource,
     value: Value,
+    request: &Request,
     query: &Query,
     warnings: &mut Vec<String>,
 ) -> Result<Value, Refusal> {
+    let strictness = query.text("fieldValidation");
+    let is_json = ["", "application/json"].contains(&media_type(&request.content_type));
+    // A second look at the text, for those who ask for one.
+    let repeated = if is_json && request.method != Method::PATCH && ["Strict", "Warn"].contains(&strictness) {
+        duplicates::find(&request.body)
+    } else {
+        Vec::new()
+    };
     let mut unknown = Vec::new();
     let value = if resource.custom.is_some() {
         custom::prune_noting(resource, core::normalise(resource, value, &mut unknown)?, &mut unknown)
     } else {
         core::normalise(resource, value, &mut unknown)?
     };
-    match query.text("fieldValidation") {
-        "Strict" if !unknown.is_empty() => {
-            let listed: Vec<String> = unknown.iter().map(|path| format!("unknown field {path:?}")).collect();
+    let repeated = repeated.iter().map(|path| format!("duplicate field {path:?}"));
+    let unknown = unknown.iter().map(|path| format!("unknown field {path:?}"));
+    let complaints: Vec<String> = repeated.chain(unknown).collect();
+    match strictness {
+        "Strict" if !complaints.is_empty() => {
             return Err(Refusal::bad_request(format!(
                 "{} in version {:?} cannot be handled as a {}: strict decoding error: {}",
                 resource.kind,
                 resource.version,
                 resource.kind,
-                listed.join(", ")
+                complaints.join(", ")
             )));
         }
         "Ignore" => {}
-        _ => warnings.extend(unknown.iter().map(|path| format!("unknown field {path:?}"))),
+        _ => warnings.extend(complaints),
     }
     Ok(events::to_stored(resource, value))
 }
@@ -504,7 +515,7 @@ pub(crate) fn patch(
     }
     core::check_type(resource, &patched)?;
     let mut ignored = Vec::new();
-    let mut value = admit_fields(resource, patched, query, &mut ignored)?;
+    let mut value = admit_fields(resource, patched, request, query, &mut ignored)?;
     if object::name(&value) != target.name
         || (resource.namespaced && object::namespace(&value) != target.namespace)
     {
