@@ -6,18 +6,19 @@ use std::io::{self, Write};
 use std::net::SocketAddr;
 use std::os::unix::fs::OpenOptionsExt;
 use std::path::{Path, PathBuf};
+use std::process::ExitCode;
 use std::str::FromStr;
 use std::time::Duration;
 
 use jiff::Timestamp;
 use salvor_api::{GoDuration, ParseGoDurationError};
 use salvor_cluster::{FaultError, LocalCluster, NodeFault, Options, StartError, inject, zoned};
-use salvor_embedded::{Loop, LoopOptions, NodeLifecycleTimers, ServerError, Settings, UnknownLoop};
+use salvor_embedded::{Loop, LoopOptions, NodeLifecycleTimers, Server, ServerError, Settings, UnknownLoop};
 use salvor_nodes::Timers;
-use tokio::signal::unix::{SignalKind, signal};
 
 use crate::cluster::{Cluster, Source};
 use crate::error::{CliError, story};
+use crate::run::listen_for_signals;
 
 /// Requests are answered one by one; the rest of the work is TLS.
 const WORKER_THREADS: usize = 2;
@@ -39,11 +40,11 @@ enum Command {
 
 #[derive(Debug, clap::Args)]
 struct StartArgs {
-    /// How many simulated nodes it has
-    #[arg(long, value_name = "N", default_value_t = 3)]
+    /// How many simulated nodes it has, at most 5000
+    #[arg(long, value_name = "N", default_value_t = 3, value_parser = number_of_nodes)]
     nodes: usize,
-    /// How many zones they are dealt out to
-    #[arg(long, value_name = "N", default_value_t = 1)]
+    /// How many zones they are dealt out to, 1 to 5000
+    #[arg(long, value_name = "N", default_value_t = 1, value_parser = number_of_zones)]
     zones: usize,
     /// The control loops that run, separated by commas, or `none` [default: all]
     #[arg(long, value_name = "LIST")]
@@ -68,6 +69,22 @@ struct FaultArgs {
     /// The kubeconfig file that `salvor cluster` wrote [env: KUBECONFIG]
     #[arg(long, value_name = "FILE")]
     kubeconfig: Option<PathBuf>,
+}
+
+/// Kubernetes itself is made for no more.
+const MOST_NODES: usize = 5_000;
+
+fn number_of_nodes(text: &str) -> Result<usize, String> {
+    whole_number(text, 0)
+}
+
+fn number_of_zones(text: &str) -> Result<usize, String> {
+    whole_number(text, 1)
+}
+
+fn whole_number(text: &str, least: usize) -> Result<usize, String> {
+    let number = text.parse().ok().filter(|number| (least..=MOST_NODES).contains(number));
+    number.ok_or_else(|| format!("write a whole number from {least} to {MOST_NODES}"))
 }
 
 /// Shorter, the nodes would do nothing but renew their leases; longer, nobody waits for a test.
@@ -113,7 +130,7 @@ pub(crate) enum LocalClusterError {
     },
 }
 
-pub(crate) fn execute(args: LocalClusterArgs) -> Result<(), CliError> {
+pub(crate) fn execute(args: LocalClusterArgs) -> Result<ExitCode, CliError> {
     let runtime = tokio::runtime::Builder::new_multi_thread()
         .worker_threads(WORKER_THREADS)
         .enable_all()
@@ -121,7 +138,7 @@ pub(crate) fn execute(args: LocalClusterArgs) -> Result<(), CliError> {
         .map_err(CliError::Start)?;
     let outcome = runtime.block_on(async {
         match args.command {
-            Some(Command::Fault(args)) => fault(&args).await,
+            Some(Command::Fault(args)) => fault(&args).await.map(|()| ExitCode::SUCCESS),
             None => run(args.start).await,
         }
     });
@@ -129,10 +146,37 @@ pub(crate) fn execute(args: LocalClusterArgs) -> Result<(), CliError> {
     outcome
 }
 
-async fn run(args: StartArgs) -> Result<(), CliError> {
-    // Heard from the first moment on: a file that was written is also removed.
-    let mut interrupt = signal(SignalKind::interrupt()).map_err(CliError::Start)?;
-    let mut terminate = signal(SignalKind::terminate()).map_err(CliError::Start)?;
+async fn run(args: StartArgs) -> Result<ExitCode, CliError> {
+    // Heard from the first moment on: many nodes take a while, and a file that was written is also removed.
+    let mut signals = listen_for_signals().map_err(CliError::Start)?;
+    let running = tokio::select! {
+        running = start(args) => running?,
+        _ = signals.recv() => return Ok(ExitCode::SUCCESS),
+    };
+    signals.recv().await;
+    // A second signal does not wait for anything.
+    tokio::select! {
+        () = running.stop() => Ok(ExitCode::SUCCESS),
+        Some(signal) = signals.recv() => Ok(ExitCode::from(signal.exit_code())),
+    }
+}
+
+/// A cluster that is being served.
+struct Running {
+    cluster: LocalCluster,
+    server: Server,
+    kubeconfig: KubeconfigFile,
+}
+
+impl Running {
+    async fn stop(self) {
+        drop(self.kubeconfig);
+        drop(self.server);
+        self.cluster.stop().await;
+    }
+}
+
+async fn start(args: StartArgs) -> Result<Running, CliError> {
     let loops = args.loops.map_or_else(|| Loop::ALL.into(), |chosen| chosen.0);
     let cluster = LocalCluster::start(options(args.node_grace_period, loops.clone()))
         .await
@@ -148,7 +192,7 @@ async fn run(args: StartArgs) -> Result<(), CliError> {
          export KUBECONFIG={file}\n\
          Ctrl-C ends it.",
         nodes = count(args.nodes, "node"),
-        zones = count(args.zones.max(1), "zone"),
+        zones = count(args.zones, "zone"),
         loops = if loops.is_empty() {
             "none".to_owned()
         } else {
@@ -157,14 +201,7 @@ async fn run(args: StartArgs) -> Result<(), CliError> {
         address = server.address(),
         file = kubeconfig.path.display(),
     ));
-    tokio::select! {
-        _ = interrupt.recv() => {}
-        _ = terminate.recv() => {}
-    }
-    drop(kubeconfig);
-    drop(server);
-    cluster.stop().await;
-    Ok(())
+    Ok(Running { cluster, server, kubeconfig })
 }
 
 fn options(grace: Duration, loops: BTreeSet<Loop>) -> Options {

@@ -195,6 +195,8 @@ async fn what_cannot_be_had_is_named() {
         (vec!["--loops", "scheduler,magic"], 2, vec!["\"magic\"", "scheduler, node-lifecycle"]),
         (vec!["--node-grace-period", "0s"], 2, vec!["0s", "between 1s and 24h"]),
         (vec!["--listen", "here"], 2, vec!["here", "--listen"]),
+        (vec!["--nodes", "99999999999"], 2, vec!["99999999999", "a whole number from 0 to 5000"]),
+        (vec!["--zones", "0"], 2, vec!["--zones", "a whole number from 1 to 5000"]),
     ] {
         let all: Vec<&str> = ["cluster"].into_iter().chain(arguments).collect();
         let (exit, complaint) = salvor(&all).await;
@@ -220,6 +222,32 @@ async fn without_a_file_it_makes_one_and_takes_it_away() {
     program.signal("TERM");
     assert_eq!(program.exit_code().await, Some(0));
     assert!(!Path::new(file).exists(), "{file} is left behind");
+}
+
+#[tokio::test]
+async fn a_signal_ends_it_while_it_still_starts() {
+    let folder = tempfile::tempdir().unwrap();
+    let kubeconfig = folder.path().join("kubeconfig");
+    let out = format!("--kubeconfig-out={}", kubeconfig.display());
+    let program = Program::start(Path::new(SALVOR), ["cluster", &out, "--nodes=5000"], &[]);
+    let until = wait::patience().until(async {
+        while !catches_sigterm(program.pid()) {
+            assert!(!program.has_ended(), "{}", program.output());
+            tokio::time::sleep(Duration::from_millis(1)).await;
+        }
+    });
+    assert!(until.await.is_some(), "{}", program.output());
+    program.signal("TERM");
+    assert_eq!(program.exit_code().await, Some(0), "{}", program.output());
+    assert_eq!(program.output(), "", "it had not started yet");
+    assert!(!kubeconfig.exists());
+}
+
+/// Whether a process has a handler for SIGTERM by now: before, the signal would just kill it.
+fn catches_sigterm(pid: u32) -> bool {
+    let status = std::fs::read_to_string(format!("/proc/{pid}/status")).unwrap();
+    let caught = status.lines().find_map(|line| line.strip_prefix("SigCgt:")).unwrap();
+    u64::from_str_radix(caught.trim(), 16).unwrap() & (1 << 14) != 0
 }
 
 /// The whole product on it: a pod stuck on a lost node is recovered by `salvor run`.

@@ -3,9 +3,10 @@
 #![allow(clippy::unwrap_used, reason = "helpers of tests fail as tests do")]
 
 use std::fs;
+use std::io::{BufRead as _, BufReader};
 use std::net::TcpListener;
 use std::path::Path;
-use std::process::{Command, Output};
+use std::process::{Command, Output, Stdio};
 use std::time::Duration;
 
 use salvor_testkit::browser::{Browser, Looks};
@@ -69,6 +70,42 @@ fn the_same_story_is_told_in_the_same_words_twice() {
     let (first, _) = texts(&demo(&arguments));
     assert!(first.contains("Everything recovered.") && first.contains("Nothing ran twice."), "{first}");
     assert_eq!(first, texts(&demo(&arguments)).0);
+}
+
+#[test]
+fn a_report_that_cannot_be_written_is_a_failure() {
+    let (_folder, path) = file(SHORT);
+    let full = fs::OpenOptions::new().write(true).open("/dev/full").unwrap();
+    let mut command = Command::new(env!("CARGO_BIN_EXE_salvor"));
+    let output = command.args(["demo", "--once", "--scenario", &path]).stdout(full).output().unwrap();
+    let complained = texts(&output).1;
+    assert_eq!(output.status.code(), Some(1), "{complained}");
+    assert!(complained.contains("cannot write to standard output: No space left"), "{complained}");
+}
+
+#[test]
+fn virtual_time_takes_a_speed_and_a_title_cannot_steer_a_terminal() {
+    let (_folder, path) = file(&SHORT.replace("One node", "\"One \\x1b[2J\\anode\""));
+    let output = demo(&["--once", "--speed", "60", "--scenario", &path]);
+    let (told, complained) = texts(&output);
+    assert_eq!(output.status.code(), Some(0), "{told}{complained}");
+    assert!(told.contains("One \u{fffd}[2J\u{fffd}node"), "{told}");
+    assert!(!told.contains(['\x1b', '\x07']), "{told}");
+}
+
+#[test]
+fn it_ends_when_its_reader_has_seen_enough() {
+    let (_folder, path) = file(SHORT);
+    let mut command = Command::new(env!("CARGO_BIN_EXE_salvor"));
+    command.args(["demo", "--page=127.0.0.1:0", "--speed=60", "--scenario", &path]);
+    let mut program = command.stdout(Stdio::piped()).stderr(Stdio::piped()).spawn().unwrap();
+    let mut told = BufReader::new(program.stdout.take().unwrap());
+    let mut first = String::new();
+    told.read_line(&mut first).unwrap();
+    assert!(first.contains("A whole cluster in this process"), "{first}");
+    drop(told);
+    let output = program.wait_with_output().unwrap();
+    assert_eq!(output.status.code(), Some(0), "{}", texts(&output).1);
 }
 
 #[test]

@@ -11,11 +11,12 @@ use jiff::Timestamp;
 use serde_json::{Value, json};
 
 use crate::core::{self, Core};
+use crate::declared;
 use crate::environment::Environment;
 use crate::fields::{self, FieldSet, Path};
 use crate::object::{self, Stored};
 use crate::request::{Query, Request, Target};
-use crate::status::{Cause, Refusal};
+use crate::status::Refusal;
 use crate::table::{Resource, Subresource};
 use crate::write::{self, Options, Part};
 
@@ -183,10 +184,6 @@ pub(crate) fn apply(
 ) -> Result<(StatusCode, Arc<Stored>), Refusal> {
     let resource = &target.resource;
     let manager = query.text("fieldManager");
-    if manager.is_empty() {
-        let cause = Cause::required("fieldManager", "is required for apply patch");
-        return Err(Refusal::invalid("meta.k8s.io", "PatchOptions", "", &[cause]));
-    }
     let applied = request.value()?;
     core::check_type(resource, &applied)?;
     if applied.get("apiVersion").is_none() || applied.get("kind").is_none() {
@@ -195,6 +192,16 @@ pub(crate) fn apply(
     if object::at(&applied, "/metadata/managedFields").is_some_and(|fields| !fields.is_null()) {
         return Err(Refusal::bad_request("metadata.managedFields must be nil"));
     }
+    declared::check(&resource.schema, &applied).map_err(|why| {
+        Refusal::internal_plain(&format!(
+            "failed to create typed patch object ({}/{}; {}/{}, Kind={}): {why}",
+            object::namespace(&applied),
+            object::name(&applied),
+            resource.group,
+            resource.version,
+            resource.kind
+        ))
+    })?;
     let mut applied = sparse(resource, &applied)?;
     crate::metadata::check_place(&mut applied, resource, &target.namespace, &target.name)?;
     let own = Manager {
@@ -203,7 +210,7 @@ pub(crate) fn apply(
         subresource: subresource_of(part).to_owned(),
     };
     let owned = within(part, resource, FieldSet::of(&applied, &resource.schema));
-    let Some(current) = core.find(resource, &target.namespace, &target.name).cloned() else {
+    let Some(current) = core.present(resource, &target.namespace, &target.name) else {
         if part != Part::Whole {
             return Err(Refusal::not_found(resource, &target.name));
         }

@@ -15,7 +15,7 @@ use crate::status::{Cause, Refusal};
 use crate::store::{self, Store};
 use crate::table::{Resource, ResourceKey, Table};
 use crate::watch::Watch;
-use crate::{delete, discovery, read, reviews, subresources, wire, write};
+use crate::{custom, delete, discovery, read, reviews, subresources, wire, write};
 
 /// A Kubernetes API: all objects, and the rules for changing them.
 ///
@@ -115,6 +115,9 @@ impl Core {
         if let Some(reply) = reviews::answer(request) {
             return reply.map(Response::Whole);
         }
+        if let Some(response) = subresources::bind_by_name(self, request, &query, environment) {
+            return response;
+        }
         let target = request::target(&self.table, &request.path)?;
         let form = Representation::choose(&request.accept, &query)?;
         if !target.subresource.is_empty() {
@@ -128,10 +131,12 @@ impl Core {
                     .map(|watch| Response::Watch(Box::new(watch)));
             }
             (&Method::GET | &Method::HEAD, true) => {
+                Representation::check_count(&request.accept, &resource, true)?;
                 return read::list(self, &target, &query, form, request.behind, environment.now)
                     .map(|body| Response::Whole(Reply::new(StatusCode::OK, body)));
             }
             (&Method::GET | &Method::HEAD, false) => {
+                Representation::check_count(&request.accept, &resource, false)?;
                 (StatusCode::OK, read::get(self, &target, &query, request.behind)?)
             }
             (&Method::POST, true) => {
@@ -141,7 +146,7 @@ impl Core {
                 let options = write::Options::read(request, &query)?;
                 let value = self.decode(&resource, request)?;
                 let mut warnings = Vec::new();
-                let value = write::admit_fields(&resource, value, &query, &mut warnings)?;
+                let value = write::admit_fields(&resource, value, request, &query, &mut warnings)?;
                 let stored = write::create(self, &resource, &target.namespace, value, &options, environment)?;
                 warnings.extend(validation::warnings(&resource, stored.value()));
                 let body = render::one(&resource, &stored, form, environment.now);
@@ -153,7 +158,7 @@ impl Core {
                 let options = write::Options::read(request, &query)?;
                 let value = self.decode(&resource, request)?;
                 let mut warnings = Vec::new();
-                let value = write::admit_fields(&resource, value, &query, &mut warnings)?;
+                let value = write::admit_fields(&resource, value, request, &query, &mut warnings)?;
                 let (code, stored) = write::replace(self, &target, value, &options, environment)?;
                 let mut reply = Reply::new(code, render::one(&resource, &stored, form, environment.now));
                 reply.warnings = warnings;
@@ -195,14 +200,22 @@ impl Core {
             ));
         }
         let value = request.value()?;
+        if resource.custom.is_some() && value.is_object() && object::text(&value, "/kind").is_empty() {
+            return Err(untyped(resource, &request.body));
+        }
         check_type(resource, &value)?;
         Ok(value)
     }
 
     pub(crate) fn lookup(&self, target: &Target) -> Result<Arc<Stored>, Refusal> {
-        self.find(&target.resource, &target.namespace, &target.name)
-            .cloned()
+        self.present(&target.resource, &target.namespace, &target.name)
             .ok_or_else(|| Refusal::not_found(&target.resource, &target.name))
+    }
+
+    /// The object as its kind is defined now.
+    pub(crate) fn present(&self, resource: &Resource, namespace: &str, name: &str) -> Option<Arc<Stored>> {
+        let stored = self.find(resource, namespace, name)?;
+        Some(custom::as_read(resource, stored).unwrap_or_else(|| Arc::clone(stored)))
     }
 
     pub(crate) fn find(&self, resource: &Resource, namespace: &str, name: &str) -> Option<&Arc<Stored>> {
@@ -217,6 +230,18 @@ impl Core {
 /// Where namespaces are kept.
 pub(crate) fn namespaces() -> ResourceKey {
     (String::new(), "namespaces".to_owned())
+}
+
+/// Refuses a custom object that does not say what it is.
+fn untyped(resource: &Resource, body: &[u8]) -> Refusal {
+    const SHOWN: usize = 30;
+    let whole = String::from_utf8_lossy(body);
+    let start: String = whole.chars().take(SHOWN).collect();
+    let dots = if start.len() < whole.len() { " ..." } else { "" };
+    Refusal::bad_request(format!(
+        "the object provided is unrecognized (must be of type {}): Object 'Kind' is missing in '{whole}' ({start}{dots})",
+        resource.kind
+    ))
 }
 
 /// Refuses an object of another kind.
@@ -244,7 +269,7 @@ pub(crate) fn check_type(resource: &Resource, value: &Value) -> Result<(), Refus
     if kind.is_empty() || (kind == resource.kind && api_version == resource.api_version()) {
         return Ok(());
     }
-    if api_version.is_empty() {
+    if api_version.is_empty() && resource.custom.is_none() {
         return Ok(());
     }
     if resource.custom.is_some() {

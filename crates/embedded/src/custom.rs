@@ -1,8 +1,11 @@
 //! Custom resources: how a definition becomes a resource, and how its objects are pruned, defaulted and validated.
 
 mod checks;
+pub(crate) mod definition;
 mod formats;
+mod patterns;
 mod rules;
+mod structure;
 
 use std::sync::Arc;
 
@@ -10,7 +13,7 @@ use serde_json::{Map, Value, json};
 
 use crate::core::Core;
 use crate::environment::Environment;
-use crate::object;
+use crate::object::{self, Stored};
 use crate::schema::{self, Schema, Shape};
 use crate::status::Cause;
 use crate::table::{Column, Custom, Generation, Resource, ResourceKey, Subresource};
@@ -30,7 +33,7 @@ pub(crate) fn register(core: &mut Core, name: &str, environment: &Environment<'_
         .iter()
         .filter(|version| version.get("served") == Some(&json!(true)));
     for version in served {
-        core.table.insert(resource(name, definition, version));
+        core.table.insert(resource(name, definition, version, core.store.revision()));
     }
     let mut new = definition.clone();
     new["status"]["acceptedNames"] = definition.pointer("/spec/names").cloned().unwrap_or_default();
@@ -69,7 +72,7 @@ pub(crate) fn unregister(core: &mut Core, name: &str) {
     core.table.remove_defined_by(name);
 }
 
-fn resource(definition_name: &str, definition: &Value, version: &Value) -> Resource {
+fn resource(definition_name: &str, definition: &Value, version: &Value, revision: u64) -> Resource {
     let text = |pointer: &str| object::text(definition, pointer).to_owned();
     let group = text("/spec/group");
     let plural = text("/spec/names/plural");
@@ -124,7 +127,17 @@ fn resource(definition_name: &str, definition: &Value, version: &Value) -> Resou
             })
             .collect(),
         schema: Arc::new(parsed),
-        custom: Some(Arc::new(Custom { definition: definition_name.to_owned(), schema: source, scale })),
+        custom: Some(Arc::new(Custom {
+            definition: definition_name.to_owned(),
+            schema: source,
+            scale,
+            // What was written in one version is read in all of them, and each has a schema of its own.
+            fits_after: if object::list(definition, "/spec/versions").len() > 1 {
+                u64::MAX
+            } else {
+                revision
+            },
+        })),
     }
 }
 
@@ -170,9 +183,49 @@ fn prune(schema: &Schema, value: &mut Value, path: &str, dropped: &mut Vec<Strin
     }
 }
 
-/// Fills in the defaults of the schema.
+/// An object as the schema has it now, if it was written under another one that had it otherwise.
+pub(crate) fn as_read(resource: &Resource, stored: &Stored) -> Option<Arc<Stored>> {
+    let custom = resource.custom.as_ref()?;
+    if object::resource_version(stored.value()) > custom.fits_after {
+        return None;
+    }
+    let mut value = stored.value().clone();
+    prune(&resource.schema, &mut value, "", &mut Vec::new());
+    default(custom, &mut value);
+    (value != *stored.value()).then(|| Stored::new(value))
+}
+
+/// Fills in the defaults of the schema, and takes away nulls where there is none and none may stand.
 pub(crate) fn default(custom: &Custom, value: &mut Value) {
+    drop_nulls(&custom.schema, value);
     fill(&custom.schema, value);
+}
+
+fn drop_nulls(schema: &Value, value: &mut Value) {
+    match value {
+        Value::Object(members) => {
+            let properties = schema.get("properties").and_then(Value::as_object);
+            let values = schema.get("additionalProperties").filter(|values| values.is_object());
+            let field = |key: &str| properties.and_then(|properties| properties.get(key)).or(values);
+            members.retain(|key, member| {
+                !member.is_null()
+                    || field(key).is_none_or(|field| {
+                        field.get("nullable") == Some(&json!(true)) || field.get("default").is_some()
+                    })
+            });
+            for (key, member) in members.iter_mut() {
+                if let Some(field) = field(key) {
+                    drop_nulls(field, member);
+                }
+            }
+        }
+        Value::Array(elements) => {
+            if let Some(items) = schema.get("items") {
+                elements.iter_mut().for_each(|element| drop_nulls(items, element));
+            }
+        }
+        _ => {}
+    }
 }
 
 fn fill(schema: &Value, value: &mut Value) {

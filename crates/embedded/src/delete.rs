@@ -10,7 +10,7 @@ use crate::core::Core;
 use crate::custom;
 use crate::environment::Environment;
 use crate::object::{self, Stored};
-use crate::read::Selection;
+use crate::read;
 use crate::render;
 use crate::request::{Query, Representation, Request, Target, check_dry_run};
 use crate::status::{Cause, Refusal};
@@ -49,9 +49,8 @@ impl Options {
             return Err(Refusal::bad_request("decoded object cannot be converted to DeleteOptions"));
         }
         let member = |key: &str| body.get(key).filter(|value| !value.is_null());
-        let grace = member("gracePeriodSeconds")
-            .and_then(Value::as_i64)
-            .or_else(|| query.number("gracePeriodSeconds"));
+        let asked = query.number("gracePeriodSeconds")?;
+        let grace = member("gracePeriodSeconds").and_then(Value::as_i64).or(asked);
         let policy =
             member("propagationPolicy").and_then(Value::as_str).or_else(|| query.get("propagationPolicy"));
         let orphan = member("orphanDependents")
@@ -300,7 +299,7 @@ fn namespace_away(
     Outcome::Gone(gone.unwrap_or_else(|| Arc::clone(current)))
 }
 
-/// Deletes all that a selection names.
+/// Deletes all that a list with the same options would show.
 pub(crate) fn collection(
     core: &mut Core,
     target: &Target,
@@ -309,22 +308,14 @@ pub(crate) fn collection(
     form: Representation,
     environment: &mut Environment<'_>,
 ) -> Result<Bytes, Refusal> {
-    let selection = Selection::read(target, query)?;
     let resource = Arc::clone(&target.resource);
-    let chosen: Vec<Arc<Stored>> = core
-        .store
-        .scan(resource.key(), &selection.prefix)
-        .filter(|(_, stored)| selection.matches(stored.value()))
-        .map(|(_, stored)| Arc::clone(stored))
-        .collect();
-    let revision = core.store.revision().to_string();
-    for stored in &chosen {
+    let page = read::page(core, target, query, form, 0)?;
+    for stored in &page.items {
         let (namespace, name) = (object::namespace(stored.value()), object::name(stored.value()));
         match one(core, &resource, namespace, name, options, environment) {
             Err(refusal) if refusal.reason() != "NotFound" => return Err(refusal),
             _ => {}
         }
     }
-    let metadata = json!({ "resourceVersion": revision });
-    Ok(render::list(&resource, chosen.iter().map(Arc::as_ref), &metadata, form, environment.now))
+    Ok(render::list(&resource, page.items.iter().map(Arc::as_ref), &page.metadata, form, environment.now))
 }

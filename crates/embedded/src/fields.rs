@@ -173,7 +173,7 @@ impl FieldSet {
 static UNTYPED: Schema = Schema::untyped();
 
 /// The path element of an element of a list.
-fn element_of(value: &Value, schema: &Schema) -> String {
+pub(crate) fn element_of(value: &Value, schema: &Schema) -> String {
     match schema.list_type() {
         ListType::Map(keys) => {
             let mut identity = Map::new();

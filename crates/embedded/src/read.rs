@@ -100,14 +100,15 @@ fn read_revision(query: &Query) -> Result<Option<u64>, Refusal> {
     revision(query).map_err(|why| Refusal::internal_plain(&why))
 }
 
-struct Page {
+/// Where a list goes on.
+struct Token {
     /// The revision of the first page.
     revision: u64,
     /// The first key that is still to come.
     start: String,
 }
 
-impl Page {
+impl Token {
     fn encode(&self) -> String {
         let token = json!({ "v": "meta.k8s.io/v1", "rv": self.revision, "start": self.start });
         URL_SAFE_NO_PAD.encode(token.to_string())
@@ -125,10 +126,11 @@ impl Page {
     }
 }
 
-fn options_refused(message: Cause) -> Refusal {
-    Refusal::invalid("meta.k8s.io", "ListOptions", "", &[message])
+fn options_refused(causes: &[Cause]) -> Refusal {
+    Refusal::invalid("meta.k8s.io", "ListOptions", "", causes)
 }
 
+/// Answers with a list.
 pub(crate) fn list(
     core: &Core,
     target: &Target,
@@ -137,17 +139,39 @@ pub(crate) fn list(
     behind: u64,
     time: Timestamp,
 ) -> Result<Bytes, Refusal> {
-    let selection = Selection::read(target, query)?;
+    let page = page(core, target, query, form, behind)?;
+    Ok(render::list(&target.resource, page.items.iter().map(Arc::as_ref), &page.metadata, form, time))
+}
+
+/// A list, or as much of it as was asked for.
+pub(crate) struct Page {
+    pub(crate) items: Vec<Arc<Stored>>,
+    pub(crate) metadata: Value,
+}
+
+/// Chooses what a list shows.
+pub(crate) fn page(
+    core: &Core,
+    target: &Target,
+    query: &Query,
+    form: Representation,
+    behind: u64,
+) -> Result<Page, Refusal> {
+    query.number("timeoutSeconds")?;
     let limit =
-        query.number("limit").filter(|limit| *limit > 0).and_then(|limit| usize::try_from(limit).ok());
+        query.number("limit")?.filter(|limit| *limit > 0).and_then(|limit| usize::try_from(limit).ok());
+    let selection = Selection::read(target, query)?;
     let matching = query.text("resourceVersionMatch");
+    check_list_options(query, matching)?;
     let asked = list_revision(query)?;
-    check_list_options(query, matching, asked)?;
     let now = core.store.revision();
     let page = match query.text("continue") {
         "" => None,
-        token => Some(Page::decode(token)?),
+        token => Some(Token::decode(token)?),
     };
+    if page.is_some() && !matches!(asked, None | Some(0)) {
+        return Err(Refusal::bad_request("specifying resource version is not allowed when using continue"));
+    }
     if let (None, Some(asked)) = (&page, asked)
         && asked > now
     {
@@ -156,6 +180,8 @@ pub(crate) fn list(
     let at = match (&page, matching, asked) {
         (Some(page), _, _) => page.revision,
         (None, "Exact", Some(asked)) => asked,
+        // A page of what was then: only whole lists may be newer than they were asked for.
+        (None, "", Some(asked)) if limit.is_some() && asked > 0 => asked,
         _ => stale_revision(asked, now, behind),
     };
     let resource = &target.resource;
@@ -171,7 +197,7 @@ pub(crate) fn list(
             .map_err(|_| expired_list(page.is_some(), start, now))?;
         Box::new(past.iter())
     };
-    let mut chosen: Vec<&Stored> = Vec::new();
+    let mut chosen: Vec<Arc<Stored>> = Vec::new();
     let mut next = None;
     let mut remaining: u64 = 0;
     for (key, stored) in items {
@@ -185,12 +211,12 @@ pub(crate) fn list(
             continue;
         }
         if selection.matches(stored.value()) {
-            chosen.push(stored);
+            chosen.push(Arc::clone(stored));
         }
     }
     let mut metadata = json!({ "resourceVersion": at.to_string() });
     if let Some(start) = next {
-        let page = Page { revision: at, start };
+        let page = Token { revision: at, start };
         metadata["continue"] = json!(page.encode());
         // With a selector the server does not count what it has not read.
         if selection.is_everything() {
@@ -202,44 +228,34 @@ pub(crate) fn list(
     if resource.custom.is_some() && !is_table && metadata.get("continue").is_none() {
         metadata["continue"] = json!("");
     }
-    Ok(render::list(resource, chosen.into_iter(), &metadata, form, time))
+    Ok(Page { items: chosen, metadata })
 }
 
-fn check_list_options(query: &Query, matching: &str, asked: Option<u64>) -> Result<(), Refusal> {
-    let continues = !query.text("continue").is_empty();
-    if matching.is_empty() {
-        return Ok(());
+fn check_list_options(query: &Query, matching: &str) -> Result<(), Refusal> {
+    let mut causes = Vec::new();
+    let mut forbid = |field: &str, why: &str| causes.push(Cause::forbidden(field, why));
+    const MATCH: &str = "resourceVersionMatch";
+    if !matching.is_empty() {
+        if query.text("resourceVersion").is_empty() {
+            forbid(MATCH, "resourceVersionMatch is forbidden unless resourceVersion is provided");
+        }
+        if !query.text("continue").is_empty() {
+            forbid(MATCH, "resourceVersionMatch is forbidden when continue is provided");
+        }
+        if !["Exact", "NotOlderThan"].contains(&matching) {
+            causes.push(Cause::unsupported(MATCH, matching, &["Exact", "NotOlderThan", ""]));
+        } else if matching == "Exact" && query.text("resourceVersion") == "0" {
+            forbid(MATCH, "resourceVersionMatch \"exact\" is forbidden for resourceVersion \"0\"");
+        }
     }
-    if continues {
-        return Err(options_refused(Cause::forbidden(
-            "resourceVersionMatch",
-            "resourceVersionMatch is forbidden when continue is provided",
-        )));
+    if query.get("sendInitialEvents").is_some() {
+        causes.push(Cause::forbidden("sendInitialEvents", "sendInitialEvents is forbidden for list"));
     }
-    if query.text("resourceVersion").is_empty() {
-        return Err(options_refused(Cause::forbidden(
-            "resourceVersionMatch",
-            "resourceVersionMatch is forbidden unless resourceVersion is provided",
-        )));
-    }
-    if !["Exact", "NotOlderThan"].contains(&matching) {
-        return Err(options_refused(Cause::unsupported(
-            "resourceVersionMatch",
-            matching,
-            &["Exact", "NotOlderThan", ""],
-        )));
-    }
-    if matching == "Exact" && asked == Some(0) {
-        return Err(options_refused(Cause::forbidden(
-            "resourceVersionMatch",
-            "resourceVersionMatch \"exact\" is forbidden for resourceVersion \"0\"",
-        )));
-    }
-    Ok(())
+    if causes.is_empty() { Ok(()) } else { Err(options_refused(&causes)) }
 }
 
 fn too_new(asked: u64, now: u64) -> Refusal {
-    Refusal::new(504, "Timeout", format!("Too large resource version: {asked}, current: {now}"))
+    Refusal::new(504, "Timeout", format!("Timeout: Too large resource version: {asked}, current: {now}"))
         .with_causes(
             json!([{ "reason": "ResourceVersionTooLarge", "message": "Too large resource version" }]),
         )
@@ -248,7 +264,7 @@ fn too_new(asked: u64, now: u64) -> Refusal {
 
 fn expired_list(continues: bool, start: &str, now: u64) -> Refusal {
     if continues {
-        let page = Page { revision: now, start: start.to_owned() };
+        let page = Token { revision: now, start: start.to_owned() };
         return Refusal::expired(TOO_OLD).with_continue(&page.encode());
     }
     Refusal::expired("The resourceVersion for the provided list is too old.")
@@ -263,23 +279,25 @@ pub(crate) fn watch(
     behind: u64,
     time: Timestamp,
 ) -> Result<Watch, Refusal> {
+    query.number("limit")?;
+    let seconds = query.number("timeoutSeconds")?;
     let selection = Selection::read(target, query)?;
     let initial = query.get("sendInitialEvents");
     let matching = query.text("resourceVersionMatch");
     if initial.is_none() && !matching.is_empty() {
-        return Err(options_refused(Cause::forbidden(
+        return Err(options_refused(&[Cause::forbidden(
             "resourceVersionMatch",
             "resourceVersionMatch is forbidden for watch unless sendInitialEvents is provided",
-        )));
+        )]));
     }
     if initial.is_some() && matching != "NotOlderThan" {
-        return Err(options_refused(Cause::forbidden(
+        return Err(options_refused(&[Cause::forbidden(
             "resourceVersionMatch",
             "sendInitialEvents requires setting resourceVersionMatch to NotOlderThan",
-        )));
+        )]));
     }
     let asked = read_revision(query)?;
-    let seconds = query.number("timeoutSeconds").and_then(|seconds| u64::try_from(seconds).ok());
+    let seconds = seconds.and_then(|seconds| u64::try_from(seconds).ok());
     let lasts = Duration::from_secs(seconds.filter(|seconds| *seconds > 0).unwrap_or(WATCH_SECONDS));
     let bookmarks = query.flag("allowWatchBookmarks");
     let wants_state = match initial {

@@ -1,9 +1,13 @@
 //! Objects as they are sent: whole, as metadata only, or as rows of a table.
 
+use std::ops::Deref;
+use std::sync::Arc;
+
 use bytes::{BufMut, Bytes, BytesMut};
 use jiff::Timestamp;
 use serde_json::{Value, json};
 
+use crate::custom;
 use crate::events;
 use crate::object::{self, Stored};
 use crate::printing;
@@ -45,8 +49,32 @@ fn only_metadata(value: &Value, kind: &str) -> Value {
     })
 }
 
+/// An object as it is shown: as it is stored, unless its kind is defined otherwise by now.
+enum Shown<'s> {
+    AsStored(&'s Stored),
+    Otherwise(Arc<Stored>),
+}
+
+impl<'s> Shown<'s> {
+    fn of(resource: &Resource, stored: &'s Stored) -> Self {
+        custom::as_read(resource, stored).map_or(Self::AsStored(stored), Self::Otherwise)
+    }
+}
+
+impl Deref for Shown<'_> {
+    type Target = Stored;
+
+    fn deref(&self) -> &Stored {
+        match self {
+            Self::AsStored(stored) => stored,
+            Self::Otherwise(stored) => stored,
+        }
+    }
+}
+
 /// One object.
 pub(crate) fn one(resource: &Resource, stored: &Stored, form: Representation, now: Timestamp) -> Bytes {
+    let stored = &*Shown::of(resource, stored);
     match form {
         Representation::Full => with_type(resource, stored),
         Representation::Metadata => object::encode(&only_metadata(stored.value(), "PartialObjectMetadata")),
@@ -87,7 +115,7 @@ pub(crate) fn list<'s>(
                 }
                 // Items of built-in lists do not repeat their type.
                 if resource.custom.is_some() {
-                    out.put_slice(&with_type(resource, item));
+                    out.put_slice(&with_type(resource, &Shown::of(resource, item)));
                 } else if resource.group == "events.k8s.io" {
                     let value = events::from_stored(resource, item.value().clone());
                     out.put_slice(&object::encode(&value));
@@ -107,7 +135,9 @@ pub(crate) fn list<'s>(
             }))
         }
         Representation::Table(include) => {
-            let table = printing::table(resource, items.map(Stored::value), metadata, include, now);
+            let items: Vec<Shown<'_>> = items.map(|item| Shown::of(resource, item)).collect();
+            let values = items.iter().map(|item| item.value());
+            let table = printing::table(resource, values, metadata, include, now);
             object::encode(&table)
         }
     }

@@ -1,5 +1,6 @@
 //! Requests and answers, and how a path becomes a question about a resource.
 
+use std::num::{IntErrorKind, ParseIntError};
 use std::sync::Arc;
 
 use bytes::Bytes;
@@ -156,8 +157,16 @@ impl Query {
         self.get(key).is_some_and(|value| value != "0" && value != "false")
     }
 
-    pub(crate) fn number(&self, key: &str) -> Option<i64> {
-        self.get(key)?.parse().ok()
+    /// A number, or the complaint of Go's reader.
+    pub(crate) fn number(&self, key: &str) -> Result<Option<i64>, Refusal> {
+        let Some(text) = self.get(key) else { return Ok(None) };
+        text.parse().map(Some).map_err(|error: ParseIntError| {
+            let why = match error.kind() {
+                IntErrorKind::PosOverflow | IntErrorKind::NegOverflow => "value out of range",
+                _ => "invalid syntax",
+            };
+            Refusal::bad_request(format!("strconv.ParseInt: parsing {text:?}: {why}"))
+        })
     }
 
     /// Whether nothing may be stored.
@@ -238,7 +247,7 @@ pub(crate) fn target(table: &Table, path: &str) -> Result<Target, Refusal> {
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
 pub(crate) enum Representation {
     Full,
-    /// `PartialObjectMetadata`.
+    /// `PartialObjectMetadata`, or a list of them.
     Metadata,
     Table(Include),
 }
@@ -254,6 +263,7 @@ pub(crate) enum Include {
 impl Representation {
     /// The first form in an `Accept` header that we can print.
     pub(crate) fn choose(accept: &str, query: &Query) -> Result<Self, Refusal> {
+        let mut is_only_the_form_unknown = false;
         let accept = if accept.trim().is_empty() { "application/json" } else { accept };
         for wanted in accept.split(',') {
             let mut parts = wanted.split(';').map(str::trim);
@@ -261,9 +271,13 @@ impl Representation {
             if !matches!(kind, "application/json" | "*/*" | "application/yaml") {
                 continue;
             }
-            let form = parts.find_map(|part| part.strip_prefix("as="));
-            match form {
+            let parameters: Vec<&str> = parts.collect();
+            let parameter = |key: &str| parameters.iter().find_map(|part| part.strip_prefix(key));
+            let is_ours = parameter("g=").is_none_or(|group| group == "meta.k8s.io")
+                && parameter("v=").is_none_or(|version| ["v1", "v1beta1"].contains(&version));
+            match parameter("as=") {
                 None => return Ok(Self::Full),
+                Some(_) if !is_ours => is_only_the_form_unknown = true,
                 Some("Table") => {
                     return Ok(Self::Table(match query.text("includeObject") {
                         "None" => Include::None,
@@ -277,11 +291,41 @@ impl Representation {
                 Some(_) => {}
             }
         }
-        Err(Refusal::new(
-            406,
-            "NotAcceptable",
+        if is_only_the_form_unknown {
+            return Err(not_acceptable(
+                "only the following media types are accepted: application/json, application/yaml, application/vnd.kubernetes.protobuf",
+            ));
+        }
+        Err(not_acceptable(
             "406: Not Acceptable\n\nAvailable representations: application/json, application/yaml, application/vnd.kubernetes.protobuf",
         )
         .without_details())
     }
+
+    /// Refuses the metadata of a list as that of one object, and the other way round.
+    pub(crate) fn check_count(accept: &str, resource: &Resource, is_list: bool) -> Result<(), Refusal> {
+        let group = match &resource.custom {
+            Some(_) => "unstructured",
+            None if resource.group.is_empty() => "core",
+            None => resource.group.split('.').next().unwrap_or(""),
+        };
+        let (asked, found) = match (is_list, &resource.custom) {
+            (true, None) => ("PartialObjectMetadata", resource.list_kind.as_str()),
+            (true, Some(_)) => ("PartialObjectMetadata", "UnstructuredList"),
+            (false, None) => ("PartialObjectMetadataList", resource.kind.as_str()),
+            (false, Some(_)) => ("PartialObjectMetadataList", "Unstructured"),
+        };
+        let first = accept.split(',').next().unwrap_or("");
+        if !first.split(';').any(|part| part.trim().strip_prefix("as=") == Some(asked)) {
+            return Ok(());
+        }
+        let a_list = if is_list { "a list" } else { "not a list" };
+        Err(not_acceptable(format!(
+            "you requested {asked}, but the requested object is {a_list} (*{group}.{found})"
+        )))
+    }
+}
+
+fn not_acceptable(message: impl Into<String>) -> Refusal {
+    Refusal::new(406, "NotAcceptable", message)
 }

@@ -10,7 +10,7 @@ use crate::delete;
 use crate::environment::Environment;
 use crate::object;
 use crate::render;
-use crate::request::{Query, Reply, Representation, Request, Response, Target};
+use crate::request::{self, Query, Reply, Representation, Request, Response, Target};
 use crate::selectors::Labels;
 use crate::status::Refusal;
 use crate::table::{Resource, Subresource};
@@ -66,7 +66,7 @@ pub(crate) fn answer(
         ) => {
             let options = write::Options::read(request, query)?;
             let value = core.decode(resource, request)?;
-            let mut value = write::admit_fields(resource, value, query, &mut Vec::new())?;
+            let mut value = write::admit_fields(resource, value, request, query, &mut Vec::new())?;
             metadata::check_place(&mut value, resource, &target.namespace, &target.name)?;
             let current = core.lookup(target)?;
             write::check_uid(resource, &target.name, current.value(), &value)?;
@@ -216,6 +216,27 @@ fn set_pointer(value: &mut Value, pointer: &str, field: Value) {
     *place = field;
 }
 
+/// Answers `POST namespaces/NAME/bindings`, where the body names the pod, or nothing if that is not the question.
+pub(crate) fn bind_by_name(
+    core: &mut Core,
+    request: &Request,
+    query: &Query,
+    environment: &mut Environment<'_>,
+) -> Option<Result<Response, Refusal>> {
+    let namespace = request.path.strip_prefix("/api/v1/namespaces/")?.strip_suffix("/bindings")?;
+    if namespace.contains('/') {
+        return None;
+    }
+    if request.method != Method::POST {
+        return Some(Err(Refusal::method_not_allowed()));
+    }
+    let named = request.value().and_then(|binding| {
+        let path = format!("/api/v1/namespaces/{namespace}/pods/{}", object::name(&binding));
+        request::target(&core.table, &path)
+    });
+    Some(named.and_then(|target| bind(core, request, query, &target, environment)))
+}
+
 /// Puts a pod on a node.
 fn bind(
     core: &mut Core,
@@ -287,13 +308,14 @@ fn evict(
     options_request.body = object::encode(&delete_options);
     "application/json".clone_into(&mut options_request.content_type);
     let mut options = delete::Options::read(&options_request, query)?;
-    options.check(&resource, &target.name, &pod)?;
     if !ignores_budgets(&pod)
         && let Some(budget) = budget_of(core, &pod)?
         && !may_go_unhealthy(&pod, &budget)
     {
         charge(core, &budget, &pod, options.dry_run, environment)?;
     }
+    // A budget is charged even for a pod that turns out to be another.
+    options.check(&resource, &target.name, &pod)?;
     // An eviction is a deletion that says why.
     if !options.dry_run {
         mark_disrupted(core, target, environment);

@@ -50,6 +50,8 @@ pub(crate) struct Custom {
     pub(crate) definition: String,
     pub(crate) schema: Value,
     pub(crate) scale: Option<Value>,
+    /// Objects that were written after this revision fit the schema as it is.
+    pub(crate) fits_after: u64,
 }
 
 /// When `metadata.generation` grows.

@@ -1,8 +1,9 @@
 //! Writes: create, replace and patch, with all the checks between a request and the store.
 
+use std::num::IntErrorKind;
 use std::sync::Arc;
 
-use http::StatusCode;
+use http::{Method, StatusCode};
 use serde_json::{Value, json};
 
 use crate::core::{self, Core};
@@ -14,7 +15,7 @@ use crate::request::{Query, Request, Target, media_type};
 use crate::status::{Cause, Refusal};
 use crate::store;
 use crate::table::{Resource, Subresource};
-use crate::{apply, custom, events, metadata, schema};
+use crate::{apply, custom, duplicates, events, metadata, schema};
 
 /// How often a generated name is tried before the client is told to come back.
 const NAME_ATTEMPTS: usize = 8;
@@ -36,12 +37,43 @@ impl Options {
             "PATCH" => "PatchOptions",
             _ => "UpdateOptions",
         };
+        let causes = wrong_options(request, query);
+        if !causes.is_empty() {
+            return Err(Refusal::invalid("meta.k8s.io", kind, "", &causes));
+        }
         let manager = match query.text("fieldManager") {
             "" => request.user_agent.split('/').next().unwrap_or("unknown"),
             named => named,
         };
         Ok(Self { dry_run: query.dry_run(kind)?, manager: manager.to_owned(), applies: false })
     }
+}
+
+/// What is wrong with the options of a write, apart from `dryRun`.
+fn wrong_options(request: &Request, query: &Query) -> Vec<Cause> {
+    const MANAGER_LENGTH: usize = 128;
+    let mut causes = Vec::new();
+    let manager = query.text("fieldManager");
+    let applies = media_type(&request.content_type).starts_with("application/apply-patch");
+    if request.method == Method::PATCH && !applies && query.get("force").is_some() {
+        causes.push(Cause::forbidden("force", "may not be specified for non-apply patch"));
+    }
+    if request.method == Method::PATCH && applies && manager.is_empty() {
+        causes.push(Cause::required("fieldManager", "is required for apply patch"));
+    }
+    if manager.len() > MANAGER_LENGTH {
+        causes.push(Cause::too_long("fieldManager", MANAGER_LENGTH));
+    }
+    for (position, odd) in manager.char_indices().filter(|(_, one)| one.is_control()) {
+        let why = format!("invalid character U+{:04X} (at position {position})", u32::from(odd));
+        causes.push(Cause::invalid("fieldManager", &json!(manager), &why));
+    }
+    let strictness = query.text("fieldValidation");
+    let known = ["", "Ignore", "Strict", "Warn"];
+    if !known.contains(&strictness) {
+        causes.push(Cause::unsupported("fieldValidation", strictness, &known));
+    }
+    causes
 }
 
 /// Which part of an object an update is about.
@@ -61,28 +93,39 @@ pub(crate) enum Part {
 pub(crate) fn admit_fields(
     resource: &Resource,
     value: Value,
+    request: &Request,
     query: &Query,
     warnings: &mut Vec<String>,
 ) -> Result<Value, Refusal> {
+    let strictness = query.text("fieldValidation");
+    let is_json = ["", "application/json"].contains(&media_type(&request.content_type));
+    // A second look at the text, for those who ask for one.
+    let repeated = if is_json && request.method != Method::PATCH && ["Strict", "Warn"].contains(&strictness) {
+        duplicates::find(&request.body)
+    } else {
+        Vec::new()
+    };
     let mut unknown = Vec::new();
     let value = if resource.custom.is_some() {
         custom::prune_noting(resource, core::normalise(resource, value, &mut unknown)?, &mut unknown)
     } else {
         core::normalise(resource, value, &mut unknown)?
     };
-    match query.text("fieldValidation") {
-        "Strict" if !unknown.is_empty() => {
-            let listed: Vec<String> = unknown.iter().map(|path| format!("unknown field {path:?}")).collect();
+    let repeated = repeated.iter().map(|path| format!("duplicate field {path:?}"));
+    let unknown = unknown.iter().map(|path| format!("unknown field {path:?}"));
+    let complaints: Vec<String> = repeated.chain(unknown).collect();
+    match strictness {
+        "Strict" if !complaints.is_empty() => {
             return Err(Refusal::bad_request(format!(
                 "{} in version {:?} cannot be handled as a {}: strict decoding error: {}",
                 resource.kind,
                 resource.version,
                 resource.kind,
-                listed.join(", ")
+                complaints.join(", ")
             )));
         }
         "Ignore" => {}
-        _ => warnings.extend(unknown.iter().map(|path| format!("unknown field {path:?}"))),
+        _ => warnings.extend(complaints),
     }
     Ok(events::to_stored(resource, value))
 }
@@ -264,7 +307,9 @@ pub(crate) fn refuse(resource: &Resource, name: &str, causes: &[Cause]) -> Resul
     if causes.is_empty() {
         Ok(())
     } else {
-        Err(Refusal::invalid(&resource.group, &resource.kind, name, causes))
+        // An Event is refused under its older name.
+        let group = if resource.is("events.k8s.io", "Event") { "" } else { &resource.group };
+        Err(Refusal::invalid(group, &resource.kind, name, causes))
     }
 }
 
@@ -278,7 +323,7 @@ pub(crate) fn replace(
 ) -> Result<(StatusCode, Arc<Stored>), Refusal> {
     let resource = &target.resource;
     metadata::check_place(&mut value, resource, &target.namespace, &target.name)?;
-    let Some(current) = core.find(resource, &target.namespace, &target.name).cloned() else {
+    let Some(current) = core.present(resource, &target.namespace, &target.name) else {
         if !resource.create_on_update {
             return Err(Refusal::not_found(resource, &target.name));
         }
@@ -336,6 +381,12 @@ pub(crate) fn update(
                 Cause::invalid("metadata.resourceVersion", &json!(0), "must be specified for an update");
             return Err(Refusal::invalid(&resource.group, &resource.plural, name, &[cause]));
         }
+    } else if let Err(error) = version.parse::<u64>() {
+        let why = match error.kind() {
+            IntErrorKind::PosOverflow => "value out of range",
+            _ => "invalid syntax",
+        };
+        return Err(Refusal::internal_plain(&format!("strconv.ParseUint: parsing {version:?}: {why}")));
     } else if version != object::text(old, "/metadata/resourceVersion") {
         return Err(Refusal::modified(resource, name));
     }
@@ -464,7 +515,7 @@ pub(crate) fn patch(
     }
     core::check_type(resource, &patched)?;
     let mut ignored = Vec::new();
-    let mut value = admit_fields(resource, patched, query, &mut ignored)?;
+    let mut value = admit_fields(resource, patched, request, query, &mut ignored)?;
     if object::name(&value) != target.name
         || (resource.namespaced && object::namespace(&value) != target.namespace)
     {

@@ -4,6 +4,8 @@ import { now, world } from "./world.js";
 const zones = new Map();
 const tiles = new Map();
 const cells = new Map();
+/** Tiles whose label may have become wrong. */
+const touched = new Set();
 const area = document.getElementById("zones");
 const queue = document.getElementById("queue");
 const queued = { cells: [], box: queue.querySelector(".pods") };
@@ -42,6 +44,8 @@ export function drawMap(changes) {
   const size = tiles.size > 240 ? "dense" : tiles.size > 60 ? "medium" : "";
   if (area.className !== size) area.className = size;
   for (const zone of zones.values()) drawZone(zone);
+  for (const tile of touched) describe(tile);
+  touched.clear();
   queue.hidden = queued.cells.length === 0;
   queue.querySelector("h2 span").textContent = queued.cells.length;
   keepOneTabStop();
@@ -123,7 +127,34 @@ function dress(tile) {
   tile.element.setAttribute("aria-pressed", pressed);
   const note = noteOf(node, tile.wished);
   tile.note.textContent = note;
-  tile.element.setAttribute("aria-label", `Node ${node.name}, ${stateWords(node)}, ${tile.cells.length} pods`);
+  describe(tile);
+}
+
+/** Says in words what the tile shows. */
+function describe(tile) {
+  const node = world.nodes.get(tile.key);
+  if (!node) return;
+  const pods = tile.cells.length === 1 ? "1 pod" : `${tile.cells.length} pods`;
+  const label = `Node ${node.name}, ${stateWords(node)}, ${pods}`;
+  if (tile.label === label) return;
+  tile.label = label;
+  tile.element.setAttribute("aria-label", label);
+}
+
+/** Puts a pod on a node, or into the queue. */
+function place(cell) {
+  const tile = tiles.get(cell.node);
+  if (tile) {
+    insert(tile.cells, cell, tile.box);
+    touched.add(tile);
+  } else if (!cell.node) insert(queued.cells, cell, queued.box);
+}
+
+function takeAway(uid, cell) {
+  const tile = tiles.get(cell.node);
+  remove(tile?.cells ?? queued.cells, cell);
+  if (tile) touched.add(tile);
+  cells.delete(uid);
 }
 
 function noteOf(node, wished) {
@@ -156,26 +187,20 @@ export function markWished(name, words) {
 function drawPod(uid, pod, silently) {
   let cell = cells.get(uid);
   if (cell && (!pod || cell.node !== pod.node)) {
-    remove(tiles.get(cell.node)?.cells ?? queued.cells, cell);
-    cells.delete(uid);
+    takeAway(uid, cell);
     cell = undefined;
   }
   if (!pod) return;
   // What is done takes no room on a node, and will not be put on one.
   if (pod.state === "succeeded" || (pod.state === "failed" && !pod.node)) {
-    if (cell) {
-      remove(tiles.get(cell.node)?.cells ?? queued.cells, cell);
-      cells.delete(uid);
-    }
+    if (cell) takeAway(uid, cell);
     return;
   }
   if (!cell) {
     const key = `${pod.workload.kind} ${pod.workload.name} ${pod.name}`;
     cell = { key, node: pod.node, element: element("i") };
     cells.set(uid, cell);
-    const tile = tiles.get(pod.node);
-    if (tile) insert(tile.cells, cell, tile.box);
-    else if (!pod.node) insert(queued.cells, cell, queued.box);
+    place(cell);
     cell.element.title = `${pod.namespace}/${pod.name}`;
     cell.fresh = silently ? "" : " new";
   }
@@ -186,7 +211,9 @@ function drawPod(uid, pod, silently) {
 /** Silent nodes say for how long. */
 export function tickMap() {
   for (const tile of tiles.values()) {
-    if (tile.state === "unreachable") tile.note.textContent = noteOf(world.nodes.get(tile.key), null);
+    if (tile.state !== "unreachable") continue;
+    tile.note.textContent = noteOf(world.nodes.get(tile.key), null);
+    describe(tile);
   }
 }
 

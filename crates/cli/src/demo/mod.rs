@@ -30,7 +30,7 @@ use crate::run::listen_for_signals;
 use pace::{SharedClock, keep_pace};
 use scenario::{Scenario, ScenarioError};
 use stage::Stage;
-use terminal::Terminal;
+use terminal::{Terminal, WithoutReader};
 
 /// Where the page is, if nothing else listens there.
 const PAGE: SocketAddr = SocketAddr::new(std::net::IpAddr::V4(Ipv4Addr::LOCALHOST), 8090);
@@ -40,8 +40,8 @@ const HEAD_START: SignedDuration = SignedDuration::from_hours(6);
 
 #[derive(Debug, clap::Args)]
 pub(crate) struct DemoArgs {
-    /// How fast time passes in the cluster: N of its seconds in one of yours, 0.1 to 60
-    #[arg(long, value_name = "N", default_value_t = 8.0, value_parser = speed, conflicts_with = "once")]
+    /// How fast time passes in the cluster: N of its seconds in one of yours, 0.1 to 60; virtual time (--once) has no speed
+    #[arg(long, value_name = "N", default_value_t = 8.0, value_parser = speed)]
     speed: f64,
     /// The story, as a YAML file [default: a zone is cut off]
     #[arg(long, value_name = "FILE")]
@@ -76,6 +76,8 @@ pub(crate) enum DemoError {
     Start(#[from] StartError),
     #[error("the demo's cluster refuses a request: {0}")]
     Api(#[from] kube::Error),
+    #[error("cannot write to standard output: {0}")]
+    Output(#[from] io::Error),
     #[error("cannot show the page on {address} (--page): {source}")]
     Page { address: SocketAddr, source: io::Error },
 }
@@ -112,10 +114,10 @@ async fn play_once(scenario: &Scenario, with_salvor: bool) -> Result<ExitCode, D
     // Any time would do, as long as it is always the same: one story, one report.
     let start = Timestamp::constant(1_767_225_600, 0);
     let stage = Stage::set(scenario, start, None, with_salvor).await?;
-    let mut terminal = Terminal::new(stage.now());
+    let mut terminal = Terminal::new(stage.now(), WithoutReader::GoOn);
     story::opening(&stage, scenario, |_| {}).await?;
     let report = story::play(&stage, scenario, &mut terminal).await?;
-    story::tell(&report, &terminal, with_salvor);
+    story::tell(&report, &terminal, with_salvor)?;
     stage.strike_set().await;
     Ok(if report.all_recovered() { ExitCode::SUCCESS } else { ExitCode::FAILURE })
 }
@@ -131,7 +133,7 @@ async fn play_live(args: &DemoArgs, scenario: &Scenario) -> Result<ExitCode, Cli
     let with_salvor = !args.without_salvor;
     let staged = Stage::set(scenario, start, Some(clock.clone()), with_salvor).await;
     let stage = staged?;
-    let mut terminal = Terminal::new(stage.now());
+    let mut terminal = Terminal::new(stage.now(), WithoutReader::End);
     story::opening(&stage, scenario, |now| clock.set(now)).await.map_err(DemoError::from)?;
 
     let pace = tokio::spawn(keep_pace(args.speed, stage.cluster.api().clone(), clock));
@@ -139,19 +141,13 @@ async fn play_live(args: &DemoArgs, scenario: &Scenario) -> Result<ExitCode, Cli
     let stop = CancellationToken::new();
     let shown = show(&stage.page, listener, wish, args, stop.clone()).map_err(CliError::Start)?;
     let server = serve(args, &stage).await?;
-    terminal.line("A whole cluster in this process; nothing outside of it is touched.");
-    terminal.line(&format!("  look       http://{address}/"));
-    if let Some((_, kubeconfig)) = &server {
-        terminal.line(&format!("  kubectl    export KUBECONFIG={}", kubeconfig.path().display()));
-    }
-    terminal.line(&format!("  time       {} of its seconds in one of yours (--speed)", args.speed));
-    terminal.line("  end        Ctrl-C");
 
     let performance = async {
-        let report = story::play(&stage, scenario, &mut terminal).await.map_err(DemoError::from)?;
-        story::tell(&report, &terminal, with_salvor);
-        terminal.line("  The cluster goes on: make its nodes suffer on the page. Ctrl-C ends it.");
-        story::go_on(&stage, &mut terminal).await
+        greet(args, &terminal, address, server.as_ref().map(|(_, kubeconfig)| kubeconfig.path()))?;
+        let report = story::play(&stage, scenario, &mut terminal).await?;
+        story::tell(&report, &terminal, with_salvor)?;
+        terminal.line("  The cluster goes on: make its nodes suffer on the page. Ctrl-C ends it.")?;
+        Ok(story::go_on(&stage, &mut terminal).await?)
     };
     let ending = tokio::select! {
         outcome = performance => outcome,
@@ -168,7 +164,27 @@ async fn play_live(args: &DemoArgs, scenario: &Scenario) -> Result<ExitCode, Cli
     }
     // A panic there has been printed already.
     let _ = shown.join();
-    ending.map(|()| ExitCode::SUCCESS)
+    match ending {
+        // A reader that has seen enough, such as `head`, is not an error.
+        Err(DemoError::Output(error)) if error.kind() == io::ErrorKind::BrokenPipe => Ok(ExitCode::SUCCESS),
+        ending => Ok(ending.map(|()| ExitCode::SUCCESS)?),
+    }
+}
+
+/// Says where everything is.
+fn greet(
+    args: &DemoArgs,
+    terminal: &Terminal,
+    page: SocketAddr,
+    kubeconfig: Option<&Path>,
+) -> Result<(), DemoError> {
+    terminal.line("A whole cluster in this process; nothing outside of it is touched.")?;
+    terminal.line(&format!("  look       http://{page}/"))?;
+    if let Some(path) = kubeconfig {
+        terminal.line(&format!("  kubectl    export KUBECONFIG={}", path.display()))?;
+    }
+    terminal.line(&format!("  time       {} of its seconds in one of yours (--speed)", args.speed))?;
+    Ok(terminal.line("  end        Ctrl-C")?)
 }
 
 /// Any port if ours is taken, unless somebody asked for that one.

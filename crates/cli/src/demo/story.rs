@@ -1,5 +1,6 @@
 //! Plays a story, and judges how it ended.
 
+use std::io;
 use std::time::Duration;
 
 use jiff::{SignedDuration, Timestamp};
@@ -7,6 +8,7 @@ use salvor_cluster::NodeFault;
 use salvor_page::{Caption, Kind};
 use tokio::time::sleep;
 
+use super::DemoError;
 use super::scenario::{Scenario, Step};
 use super::stage::Stage;
 use super::terminal::{Terminal, lasting};
@@ -58,7 +60,7 @@ pub(super) async fn play(
     stage: &Stage,
     scenario: &Scenario,
     terminal: &mut Terminal,
-) -> kube::Result<Report> {
+) -> Result<Report, DemoError> {
     let began = stage.now();
     let chapters = scenario.steps.len() + 1;
     let caption = |chapter: usize, title: &str, text: &str| Caption {
@@ -68,14 +70,14 @@ pub(super) async fn play(
         chapters,
     };
     let mut failures = Vec::new();
-    turn(stage, terminal, caption(1, &scenario.title, &scenario.say));
+    turn(stage, terminal, caption(1, &scenario.title, &scenario.say))?;
     for (index, step) in scenario.steps.iter().enumerate() {
-        wait(stage, terminal, stage.now() + step.after).await;
+        wait(stage, terminal, stage.now() + step.after).await?;
         if step.expect_recovered {
             let missing = missing(&stage.client(), &scenario.work).await?;
             failures.extend(missing.short.iter().map(|short| format!("before \"{}\": {short}", step.title)));
         }
-        turn(stage, terminal, caption(index + 2, &step.title, &step.say));
+        turn(stage, terminal, caption(index + 2, &step.title, &step.say))?;
         perform(stage, step).await;
     }
     let end = stage.now() + scenario.patience;
@@ -84,9 +86,9 @@ pub(super) async fn play(
         if missing.nothing() || stage.now() >= end {
             break missing;
         }
-        wait(stage, terminal, stage.now() + LOOK).await;
+        wait(stage, terminal, stage.now() + LOOK).await?;
     };
-    terminal.catch_up(&stage.page, stage.now(), true);
+    terminal.catch_up(&stage.page, stage.now(), true)?;
     failures.extend(missing.short.iter().map(|short| format!("at the end: {short}")));
     failures.extend(missing.stuck.iter().map(|pod| format!("at the end: {pod} is stuck")));
     if missing.unfinished > 0 {
@@ -102,10 +104,11 @@ pub(super) async fn play(
     })
 }
 
-fn turn(stage: &Stage, terminal: &mut Terminal, caption: Caption) {
-    terminal.catch_up(&stage.page, stage.now(), true);
-    terminal.chapter(&caption);
+fn turn(stage: &Stage, terminal: &mut Terminal, caption: Caption) -> io::Result<()> {
+    terminal.catch_up(&stage.page, stage.now(), true)?;
+    terminal.chapter(&caption)?;
     stage.page.turn_page(caption);
+    Ok(())
 }
 
 async fn perform(stage: &Stage, step: &Step) {
@@ -122,49 +125,51 @@ async fn perform(stage: &Stage, step: &Step) {
 }
 
 /// Lets time pass, and tells what happens meanwhile.
-async fn wait(stage: &Stage, terminal: &mut Terminal, until: Timestamp) {
+async fn wait(stage: &Stage, terminal: &mut Terminal, until: Timestamp) -> io::Result<()> {
     while stage.now() < until {
         let left = Duration::try_from(until.duration_since(stage.now())).unwrap_or_default();
         sleep(left.min(LOOK)).await;
-        terminal.catch_up(&stage.page, stage.now(), false);
+        terminal.catch_up(&stage.page, stage.now(), false)?;
     }
+    Ok(())
 }
 
 /// Tells what happens, for ever.
-pub(super) async fn go_on<E>(stage: &Stage, terminal: &mut Terminal) -> Result<(), E> {
+pub(super) async fn go_on(stage: &Stage, terminal: &mut Terminal) -> io::Result<()> {
     loop {
-        wait(stage, terminal, stage.now() + LOOK).await;
+        wait(stage, terminal, stage.now() + LOOK).await?;
     }
 }
 
 /// Says how it ended.
-pub(super) fn tell(report: &Report, terminal: &Terminal, with_salvor: bool) {
+pub(super) fn tell(report: &Report, terminal: &Terminal, with_salvor: bool) -> io::Result<()> {
     let seconds = |d: SignedDuration| lasting(Duration::try_from(d).unwrap_or_default());
-    terminal.line("");
+    terminal.line("")?;
     if report.all_recovered() {
-        terminal.outcome(true, "Everything recovered.");
+        terminal.outcome(true, "Everything recovered.")?;
     } else {
-        terminal.outcome(false, "Not everything recovered:");
+        terminal.outcome(false, "Not everything recovered:")?;
         for failure in &report.failures {
-            terminal.line(&format!("  {failure}"));
+            terminal.line(&format!("  {failure}"))?;
         }
     }
     let back = report.came_back;
     terminal.line(&format!(
         "  {back} pods' work came back, the last of it {} after its node was lost.",
         seconds(report.longest_away)
-    ));
+    ))?;
     if report.ran_twice > SignedDuration::ZERO {
         terminal.line(&format!(
             "  Work ran in two places for {} in sum: machines that are cut off run on, and nobody can see it. Its owners \
              agreed to that.",
             seconds(report.ran_twice)
-        ));
+        ))?;
     } else {
-        terminal.line("  Nothing ran twice.");
+        terminal.line("  Nothing ran twice.")?;
     }
-    terminal.line(&format!("  The story took {} of the cluster's time.", seconds(report.lasted)));
+    terminal.line(&format!("  The story took {} of the cluster's time.", seconds(report.lasted)))?;
     if !with_salvor {
-        terminal.line("  Salvor was not there. Try the same without --without-salvor.");
+        terminal.line("  Salvor was not there. Try the same without --without-salvor.")?;
     }
+    Ok(())
 }

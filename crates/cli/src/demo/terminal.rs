@@ -1,6 +1,7 @@
 //! What the demo says in the terminal: chapters, and a line for everything that happens.
 
 use std::env;
+use std::ffi::OsStr;
 use std::io::{self, IsTerminal, Write};
 use std::time::Duration;
 
@@ -10,46 +11,59 @@ use salvor_page::{Caption, Kind, Moment, Page};
 /// Alike things may still join a moment that is younger than this.
 const SETTLED: SignedDuration = SignedDuration::from_secs(6);
 
+/// What becomes of the story when its reader goes away, as in `salvor demo | head`.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub(super) enum WithoutReader {
+    /// Nobody looks on: the next line is an error.
+    End,
+    /// How it ends still matters, for the exit code.
+    GoOn,
+}
+
 /// Where lines go, and how they look.
 pub(super) struct Terminal {
     colours: bool,
+    without_reader: WithoutReader,
     began: Timestamp,
     /// The first moment that has not been told.
     next: u64,
 }
 
 impl Terminal {
-    pub(super) fn new(began: Timestamp) -> Self {
-        let wants_none = env::var_os("NO_COLOR").is_some_and(|value| !value.is_empty());
-        Self { colours: io::stdout().is_terminal() && !wants_none, began, next: 0 }
+    pub(super) fn new(began: Timestamp, without_reader: WithoutReader) -> Self {
+        let colours = io::stdout().is_terminal()
+            && wants_colours(env::var_os("NO_COLOR").as_deref(), env::var_os("TERM").as_deref());
+        Self { colours, without_reader, began, next: 0 }
     }
 
     /// A chapter begins.
-    pub(super) fn chapter(&self, caption: &Caption) {
+    pub(super) fn chapter(&self, caption: &Caption) -> io::Result<()> {
         let Caption { title, text, chapter, chapters } = caption;
-        self.line("");
-        self.line(&self.paint("1", &format!("{chapter}/{chapters}  {title}")));
+        self.line("")?;
+        self.write(&[("1", &format!("{chapter}/{chapters}  {title}"))])?;
         for line in wrapped(text, 92) {
-            self.line(&self.paint("2", &format!("     {line}")));
+            self.write(&[("2", &format!("     {line}"))])?;
         }
+        Ok(())
     }
 
     /// Tells what has happened; what may still grow is told later, unless all must be told now.
-    pub(super) fn catch_up(&mut self, page: &Page, now: Timestamp, all: bool) {
+    pub(super) fn catch_up(&mut self, page: &Page, now: Timestamp, all: bool) -> io::Result<()> {
         for moment in page.moments() {
             if moment.number < self.next {
                 continue;
             }
             if !all && now.duration_since(moment.at) < SETTLED && moment.kind != Kind::Told {
                 // In the order in which things happened.
-                return;
+                return Ok(());
             }
             self.next = moment.number + 1;
-            self.moment(&moment);
+            self.moment(&moment)?;
         }
+        Ok(())
     }
 
-    fn moment(&self, moment: &Moment) {
+    fn moment(&self, moment: &Moment) -> io::Result<()> {
         let at = since(self.began, moment.at);
         let (colour, sign) = match moment.kind {
             Kind::NodeLost => ("31", "✗"),
@@ -58,26 +72,47 @@ impl Terminal {
             Kind::Did => ("36", "›"),
             Kind::Told => ("2", "·"),
         };
-        self.line(&format!(
-            "{} {}",
-            self.paint("2", &at),
-            self.paint(colour, &format!("{sign} {}", moment.text()))
-        ));
+        self.write(&[("2", &at), ("", " "), (colour, &format!("{sign} {}", moment.text()))])
     }
 
     /// Any line.
-    pub(super) fn line(&self, text: &str) {
-        // A reader that went away, as in `salvor demo | head`, does not end the story.
-        let _ = writeln!(io::stdout().lock(), "{text}");
+    pub(super) fn line(&self, text: &str) -> io::Result<()> {
+        self.write(&[("", text)])
     }
 
     /// Text that is good news, or bad.
-    pub(super) fn outcome(&self, good: bool, text: &str) {
-        self.line(&self.paint(if good { "1;32" } else { "1;31" }, text));
+    pub(super) fn outcome(&self, good: bool, text: &str) -> io::Result<()> {
+        self.write(&[(if good { "1;32" } else { "1;31" }, text)])
     }
 
-    fn paint(&self, code: &str, text: &str) -> String {
-        if self.colours && !text.is_empty() { format!("\x1b[{code}m{text}\x1b[0m") } else { text.to_owned() }
+    /// A line of parts, each with its colour.
+    fn write(&self, parts: &[(&str, &str)]) -> io::Result<()> {
+        let line: String = parts.iter().map(|(code, text)| paint(self.colours, code, text)).collect();
+        match writeln!(io::stdout().lock(), "{line}") {
+            Err(error)
+                if error.kind() == io::ErrorKind::BrokenPipe
+                    && self.without_reader == WithoutReader::GoOn =>
+            {
+                Ok(())
+            }
+            written => written,
+        }
+    }
+}
+
+/// Whether somebody at a terminal wants colours: not with <https://no-color.org>, nor where they cannot be shown.
+fn wants_colours(no_color: Option<&OsStr>, term: Option<&OsStr>) -> bool {
+    no_color.is_none_or(OsStr::is_empty) && term.is_none_or(|term| term != "dumb")
+}
+
+/// Text in a colour. Titles come from files that others write: nothing in them may steer a terminal.
+fn paint(colours: bool, code: &str, text: &str) -> String {
+    let plain: String =
+        text.chars().map(|c| if c.is_control() { char::REPLACEMENT_CHARACTER } else { c }).collect();
+    if colours && !code.is_empty() && !plain.is_empty() {
+        format!("\x1b[{code}m{plain}\x1b[0m")
+    } else {
+        plain
     }
 }
 
@@ -115,6 +150,21 @@ mod tests {
     fn long_texts_are_broken_between_words() {
         assert_eq!(wrapped("one two three", 7), ["one two", "three"]);
         assert!(wrapped("", 7).is_empty());
+    }
+
+    #[test]
+    fn colours_are_for_terminals_that_want_them() {
+        let wants = |no_color: Option<&'static str>, term: Option<&'static str>| {
+            wants_colours(no_color.map(OsStr::new), term.map(OsStr::new))
+        };
+        assert!(wants(None, Some("xterm")) && wants(Some(""), None));
+        assert!(!wants(Some("1"), Some("xterm")) && !wants(None, Some("dumb")));
+    }
+
+    #[test]
+    fn text_cannot_steer_a_terminal() {
+        assert_eq!(paint(false, "1", "a\x1b[2Jb\u{9b}c\x07"), "a\u{fffd}[2Jb\u{fffd}c\u{fffd}");
+        assert_eq!(paint(true, "1", "a\rb"), "\x1b[1ma\u{fffd}b\x1b[0m");
     }
 
     #[test]

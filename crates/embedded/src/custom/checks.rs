@@ -2,7 +2,7 @@
 
 use serde_json::{Map, Value, json};
 
-use super::{formats, rules};
+use super::{formats, patterns, rules};
 use crate::object;
 use crate::status::Cause;
 
@@ -155,7 +155,7 @@ fn check_text(schema: &Value, text: &str, path: &str, causes: &mut Vec<Cause>) {
         causes.push(Cause::invalid(at(path), &json!(text), &why));
     }
     if let Some(pattern) = schema.get("pattern").and_then(Value::as_str)
-        && let Ok(regex) = regex::Regex::new(pattern)
+        && let Ok(regex) = patterns::compile(pattern)
         && !regex.is_match(text)
     {
         let why = format!("{path} in body should match '{pattern}'");

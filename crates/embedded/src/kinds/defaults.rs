@@ -261,7 +261,9 @@ fn service(value: &mut Value) {
 fn definition(value: &mut Value) {
     let kind = object::text(value, "/spec/names/kind").to_owned();
     if let Some(names) = members(value, "/spec/names") {
-        default(names, "listKind", json!(format!("{kind}List")));
+        if !kind.is_empty() {
+            default(names, "listKind", json!(format!("{kind}List")));
+        }
         default(names, "singular", json!(kind.to_lowercase()));
     }
     let Some(spec) = value.get_mut("spec") else {

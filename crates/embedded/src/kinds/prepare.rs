@@ -61,11 +61,7 @@ pub(crate) fn create(resource: &Resource, value: &mut Value, environment: &Envir
             value["status"] = json!({ "attached": false });
         }
         ("apiextensions.k8s.io", _) => {
-            let stored: Vec<&Value> = object::list(value, "/spec/versions")
-                .iter()
-                .filter(|version| version.get("storage") == Some(&json!(true)))
-                .filter_map(|version| version.get("name"))
-                .collect();
+            let stored: Vec<&Value> = stored_version(value).into_iter().collect();
             let stored = json!(stored);
             value["status"] = json!({
                 "acceptedNames": { "kind": "", "plural": "" }, "conditions": null, "storedVersions": stored,
@@ -124,8 +120,24 @@ pub(crate) fn update(resource: &Resource, current: &Value, new: &mut Value) {
                 }
             }
         }
+        ("apiextensions.k8s.io", _) => {
+            if let Some(name) = stored_version(new).cloned()
+                && let Some(stored) = new.pointer_mut("/status/storedVersions").and_then(Value::as_array_mut)
+                && !stored.contains(&name)
+            {
+                stored.push(name);
+            }
+        }
         _ => {}
     }
+}
+
+/// The name of the version in which a definition has its objects stored.
+fn stored_version(definition: &Value) -> Option<&Value> {
+    let versions = object::list(definition, "/spec/versions").iter();
+    versions
+        .filter(|version| version.get("storage") == Some(&json!(true)))
+        .find_map(|version| version.get("name"))
 }
 
 /// Prepares an update of the status: everything else stays as it is, apart from the metadata that kinds let through.

@@ -30,8 +30,10 @@ pub(crate) fn create(resource: &Resource, value: &Value) -> Vec<Cause> {
         ("", "Pod") => pod_spec(value.get("spec").unwrap_or(&Value::Null), "spec"),
         ("", "Node") => taints(value),
         ("", "Event") => event(value),
+        ("events.k8s.io", "Event") => new_event(value),
         ("apps", "DaemonSet") => workload(value, false),
-        ("apps", "Deployment" | "ReplicaSet") => workload(value, true),
+        ("apps", "Deployment") => deployment(value),
+        ("apps", "ReplicaSet") => workload(value, true),
         ("apps", "StatefulSet") => stateful_set(value),
         ("batch", "Job") => job::create(value),
         ("policy", "PodDisruptionBudget") => budget(value),
@@ -39,7 +41,7 @@ pub(crate) fn create(resource: &Resource, value: &Value) -> Vec<Cause> {
         ("", "PersistentVolumeClaim") => claim(value),
         ("", "PersistentVolume") => volume(value),
         ("", "Service") => service(value),
-        ("", "ConfigMap") => data_keys(value, &["data", "binaryData"]),
+        ("", "ConfigMap") => config_map(value),
         ("", "Secret") => data_keys(value, &["data"]),
         ("storage.k8s.io", "StorageClass") => {
             if object::text(value, "/provisioner").is_empty() {
@@ -50,6 +52,7 @@ pub(crate) fn create(resource: &Resource, value: &Value) -> Vec<Cause> {
         }
         ("storage.k8s.io", "VolumeAttachment") => attachment(value),
         ("scheduling.k8s.io", "PriorityClass") => priority_class(value),
+        ("apiextensions.k8s.io", "CustomResourceDefinition") => custom::definition::check(value, None),
         _ => Vec::new(),
     }
 }
@@ -59,6 +62,9 @@ pub(crate) fn update(resource: &Resource, current: &Value, new: &Value) -> Vec<C
     let immutables = match (resource.group.as_str(), resource.kind.as_str()) {
         ("", "Pod") => return pod_update(current, new),
         ("batch", "Job") => return job::update(current, new),
+        ("apiextensions.k8s.io", "CustomResourceDefinition") => {
+            return custom::definition::check(new, Some(current));
+        }
         ("apps", "Deployment" | "ReplicaSet" | "DaemonSet") => immutable(current, new, &["spec.selector"]),
         ("apps", "StatefulSet") => stateful_set_update(current, new),
         ("scheduling.k8s.io", "PriorityClass") => immutable_with(
@@ -166,6 +172,19 @@ fn data_keys(value: &Value, maps: &[&str]) -> Vec<Cause> {
     causes
 }
 
+fn config_map(value: &Value) -> Vec<Cause> {
+    let mut causes = data_keys(value, &["data"]);
+    let keys = |map: &str| value.get(map).and_then(Value::as_object);
+    for key in keys("data").into_iter().flat_map(serde_json::Map::keys) {
+        if keys("binaryData").is_some_and(|binary| binary.contains_key(key)) {
+            let why = "duplicate of key present in binaryData";
+            causes.push(Cause::invalid(format!("data[{key}]"), &json!(key), why));
+        }
+    }
+    causes.extend(data_keys(value, &["binaryData"]));
+    causes
+}
+
 pub(crate) fn is_dns_label(name: &str) -> bool {
     name.len() <= 63 && !name.contains('.') && is_subdomain(name)
 }
@@ -216,8 +235,37 @@ pub(crate) fn pod_spec(spec: &Value, field: &str) -> Vec<Cause> {
     if !node.is_empty() && !is_subdomain(node) {
         causes.push(Cause::invalid(format!("{field}.nodeName"), &json!(node), DNS_SUBDOMAIN));
     }
+    causes.extend(deadline(spec, field));
     causes.extend(tolerations(spec, field));
     causes
+}
+
+fn deadline(spec: &Value, field: &str) -> Option<Cause> {
+    let seconds = spec.get("activeDeadlineSeconds").filter(|seconds| !seconds.is_null())?;
+    let fits = seconds.as_i64().is_some_and(|seconds| (1..=i64::from(i32::MAX)).contains(&seconds));
+    (!fits).then(|| {
+        let why = "must be between 1 and 2147483647, inclusive";
+        Cause::invalid(format!("{field}.activeDeadlineSeconds"), seconds, why)
+    })
+}
+
+/// The deadline of a pod may only come closer.
+fn deadline_update(old: &Value, new: &Value) -> Option<Cause> {
+    const FIELD: &str = "spec.activeDeadlineSeconds";
+    let seconds = |spec: &Value| spec.get("activeDeadlineSeconds").and_then(Value::as_i64);
+    if let Some(cause) = deadline(new, "spec") {
+        return Some(cause);
+    }
+    match (seconds(old), seconds(new)) {
+        (Some(_), None) => {
+            let why = "must not update from a positive integer to nil value";
+            Some(Cause::invalid(FIELD, &Value::Null, why))
+        }
+        (Some(old), Some(new)) if new > old => {
+            Some(Cause::invalid(FIELD, &json!(new), "must be less than or equal to previous value"))
+        }
+        _ => None,
+    }
 }
 
 fn container(container: &Value, field: &str, volumes: &[&str]) -> Vec<Cause> {
@@ -426,6 +474,7 @@ fn pod_update(current: &Value, new: &Value) -> Vec<Cause> {
         }
     }
     causes.extend(tolerations(new_spec, "spec"));
+    causes.extend(deadline_update(old_spec, new_spec));
     if expected != *new_spec {
         causes.push(Cause::forbidden("spec", POD_UPDATE));
     }
@@ -561,6 +610,71 @@ fn workload(value: &Value, asks_for_selector: bool) -> Vec<Cause> {
     causes
 }
 
+fn deployment(value: &Value) -> Vec<Cause> {
+    let mut causes = workload(value, true);
+    let field = "spec.strategy";
+    let rolling = value.pointer("/spec/strategy/rollingUpdate").filter(|update| !update.is_null());
+    match object::text(value, "/spec/strategy/type") {
+        "Recreate" => {
+            if rolling.is_some() {
+                let why = "may not be specified when strategy `type` is 'Recreate'";
+                causes.push(Cause::forbidden(format!("{field}.rollingUpdate"), why));
+            }
+        }
+        "RollingUpdate" => {
+            causes.extend(rolling_update(rolling.unwrap_or(&Value::Null), &format!("{field}.rollingUpdate")));
+        }
+        other => {
+            let mut cause = Cause::unsupported(field, "", &["Recreate", "RollingUpdate"]);
+            let shown = format!("{{\"Type\":{},\"RollingUpdate\":null}}", json!(other));
+            cause.message = cause.message.replacen("\"\"", &shown, 1);
+            causes.push(cause);
+        }
+    }
+    causes
+}
+
+fn rolling_update(update: &Value, field: &str) -> Vec<Cause> {
+    let mut causes = Vec::new();
+    let amount = |key: &str| update.get(key).unwrap_or(&Value::Null);
+    for key in ["maxUnavailable", "maxSurge"] {
+        let at = format!("{field}.{key}");
+        match amount(key) {
+            Value::String(text) if percent(text).is_none() => {
+                causes.push(Cause::invalid(at, &json!(text), PERCENT));
+            }
+            number if number.as_i64().is_some_and(|number| number < 0) => causes.push(negative(at, number)),
+            _ => {}
+        }
+    }
+    let is_zero = |value: &Value| match value {
+        Value::String(text) => percent(text) == Some(0),
+        number => number.as_i64() == Some(0),
+    };
+    let at = format!("{field}.maxUnavailable");
+    if is_zero(amount("maxUnavailable")) && is_zero(amount("maxSurge")) {
+        causes.push(Cause::invalid(
+            at.clone(),
+            amount("maxUnavailable"),
+            "may not be 0 when `maxSurge` is 0",
+        ));
+    }
+    if let Value::String(text) = amount("maxUnavailable")
+        && percent(text).is_some_and(|percent| percent > 100)
+    {
+        causes.push(Cause::invalid(at, &json!(text), "must not be greater than 100%"));
+    }
+    causes
+}
+
+const PERCENT: &str = "a valid percent string must be a numeric string followed by an ending '%' (e.g. '1%',  or '93%', regex used for validation is '[0-9]+%')";
+
+/// The number of a text such as `25%`.
+fn percent(text: &str) -> Option<u32> {
+    let digits = text.strip_suffix('%')?;
+    digits.bytes().all(|byte| byte.is_ascii_digit()).then(|| digits.parse().ok()).flatten()
+}
+
 fn stateful_set_update(current: &Value, new: &Value) -> Vec<Cause> {
     let mut causes =
         immutable(current, new, &["spec.serviceName", "spec.selector", "spec.podManagementPolicy"]);
@@ -584,20 +698,15 @@ fn budget(value: &Value) -> Vec<Cause> {
             Some(number @ Value::Number(_)) if number.as_i64().is_some_and(|number| number < 0) => {
                 causes.push(negative(format!("spec.{key}"), number));
             }
-            Some(Value::String(text)) => {
-                let percent = text
-                    .strip_suffix('%')
-                    .filter(|digits| !digits.is_empty() && digits.bytes().all(|byte| byte.is_ascii_digit()));
-                match percent.and_then(|digits| digits.parse::<u32>().ok()) {
-                    Some(0..=100) => {}
-                    Some(_) => causes.push(Cause::invalid(format!("spec.{key}"), &json!(text), "must not be greater than 100%")),
-                    None => causes.push(Cause::invalid(
-                        format!("spec.{key}"),
-                        &json!(text),
-                        "a valid percent string must be a numeric string followed by an ending '%' (e.g. '1%',  or '93%', regex used for validation is '[0-9]+%')",
-                    )),
-                }
-            }
+            Some(Value::String(text)) => match percent(text) {
+                Some(0..=100) => {}
+                Some(_) => causes.push(Cause::invalid(
+                    format!("spec.{key}"),
+                    &json!(text),
+                    "must not be greater than 100%",
+                )),
+                None => causes.push(Cause::invalid(format!("spec.{key}"), &json!(text), PERCENT)),
+            },
             _ => {}
         }
     }
@@ -636,6 +745,35 @@ fn event(value: &Value) -> Vec<Cause> {
     } else {
         vec![Cause::invalid("involvedObject.namespace", &json!(about), "does not match event.namespace")]
     }
+}
+
+/// Events of the newer group say more: when, who, and what was done. They are kept under the older names.
+fn new_event(value: &Value) -> Vec<Cause> {
+    let mut causes = event(value);
+    let text = |key: &str| object::text(value, &format!("/{key}"));
+    if text("eventTime").is_empty() {
+        causes.push(Cause::required("eventTime", ""));
+    }
+    let controller = text("reportingComponent");
+    if controller.is_empty() {
+        causes.push(Cause::required("reportingController", ""));
+    }
+    if let Some(why) = qualified_name_problem(controller) {
+        causes.push(Cause::invalid("reportingController", &json!(controller), why));
+        if controller.is_empty() {
+            let why = qualified_name_problem("-").unwrap_or_default();
+            causes.push(Cause::invalid("reportingController", &json!(""), why));
+        }
+    }
+    for key in ["reportingInstance", "action", "reason"] {
+        if text(key).is_empty() {
+            causes.push(Cause::required(key, ""));
+        }
+    }
+    if !["Normal", "Warning"].contains(&text("type")) {
+        causes.push(Cause::invalid("type", &json!(""), &format!("has invalid value: {}", text("type"))));
+    }
+    causes
 }
 
 fn claim(value: &Value) -> Vec<Cause> {

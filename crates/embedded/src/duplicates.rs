@@ -1,0 +1,96 @@
+//! Keys that a JSON text has twice. The last one counts, and a client that wants to know is told.
+
+use std::collections::BTreeSet;
+use std::fmt;
+
+use serde::de::{DeserializeSeed, Deserializer, MapAccess, SeqAccess, Visitor};
+
+/// The paths of fields that are written more than once, in the order of the text.
+pub(crate) fn find(json: &[u8]) -> Vec<String> {
+    let mut found = Vec::new();
+    let mut reader = serde_json::Deserializer::from_slice(json);
+    // Whoever reads the text for its values says what is wrong with it.
+    let _ = Place { path: "", found: &mut found }.deserialize(&mut reader);
+    found
+}
+
+/// A value in the text.
+struct Place<'f> {
+    path: &'f str,
+    found: &'f mut Vec<String>,
+}
+
+impl<'de> DeserializeSeed<'de> for Place<'_> {
+    type Value = ();
+
+    fn deserialize<D: Deserializer<'de>>(self, deserializer: D) -> Result<(), D::Error> {
+        deserializer.deserialize_any(self)
+    }
+}
+
+impl<'de> Visitor<'de> for Place<'_> {
+    type Value = ();
+
+    fn expecting(&self, out: &mut fmt::Formatter<'_>) -> fmt::Result {
+        out.write_str("any JSON")
+    }
+
+    fn visit_map<A: MapAccess<'de>>(self, mut map: A) -> Result<(), A::Error> {
+        let mut known = BTreeSet::new();
+        while let Some(key) = map.next_key::<String>()? {
+            let dot = if self.path.is_empty() { "" } else { "." };
+            let path = format!("{}{dot}{key}", self.path);
+            if !known.insert(key) {
+                self.found.push(path.clone());
+            }
+            map.next_value_seed(Place { path: &path, found: self.found })?;
+        }
+        Ok(())
+    }
+
+    fn visit_seq<A: SeqAccess<'de>>(self, mut sequence: A) -> Result<(), A::Error> {
+        for index in 0.. {
+            let path = format!("{}[{index}]", self.path);
+            if sequence.next_element_seed(Place { path: &path, found: self.found })?.is_none() {
+                break;
+            }
+        }
+        Ok(())
+    }
+
+    fn visit_bool<E>(self, _: bool) -> Result<(), E> {
+        Ok(())
+    }
+
+    fn visit_i64<E>(self, _: i64) -> Result<(), E> {
+        Ok(())
+    }
+
+    fn visit_u64<E>(self, _: u64) -> Result<(), E> {
+        Ok(())
+    }
+
+    fn visit_f64<E>(self, _: f64) -> Result<(), E> {
+        Ok(())
+    }
+
+    fn visit_str<E>(self, _: &str) -> Result<(), E> {
+        Ok(())
+    }
+
+    fn visit_unit<E>(self) -> Result<(), E> {
+        Ok(())
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use super::find;
+
+    #[test]
+    fn every_repetition_is_named_by_its_path() {
+        let text = br#"{"a":1,"b":[{"c":null,"c":{"d":"x","d":"y"}}],"a":true}"#;
+        assert_eq!(find(text), ["b[0].c", "b[0].c.d", "a"]);
+        assert!(find(b"{}").is_empty() && find(b"{\"a\"").is_empty());
+    }
+}
