@@ -522,13 +522,20 @@ impl Recovery for Evictions {
             (Subject::Node { .. }, _) => match answer {
                 Written::Object(object) => match serde_json::from_str::<NodeWire>(object) {
                     // Whom else it concerns is woken when the watch brings the same.
-                    Ok(wire) => match Nodes(self.policy.clone()).keep(wire).filter(|n| n.view.is_some()) {
-                        Some(node) => {
-                            self.take_in(node);
-                            View::Shows
+                    Ok(wire) => {
+                        let seen = Nodes(self.policy.clone()).keep(wire).filter(|n| n.view.is_some());
+                        // A node whose end the watch has told before the answer came must not come back.
+                        let is_there = |n: &SeenNode| {
+                            self.counted.get(&n.node.name).is_some_and(|known| known.uid == n.node.uid)
+                        };
+                        match seen.filter(is_there) {
+                            Some(node) => {
+                                self.take_in(node);
+                                View::Shows
+                            }
+                            None => View::Lags,
                         }
-                        None => View::Lags,
-                    },
+                    }
                     Err(_) => View::Lags,
                 },
                 Written::Nothing => View::Lags,

@@ -589,13 +589,13 @@ impl Recovery for Jobs {
             Action::PatchJobStatus { status, .. } => {
                 let Written::Object(text) = answer else { return View::Lags };
                 let Ok(view) = read_job(text) else { return View::Lags };
-                if let Some(known) = self.jobs.get_mut(&job.uid) {
-                    known.memory.status_written = Some(now);
-                    if let Some(counted) = &known.counted {
-                        self.metrics.status_written(&known.view.spec, counted, status);
-                    }
-                    known.counted = uncounted_yet(status);
+                // A Job whose end the watch has told before the answer came must not come back.
+                let Some(known) = self.jobs.get_mut(&job.uid) else { return View::Shows };
+                known.memory.status_written = Some(now);
+                if let Some(counted) = &known.counted {
+                    self.metrics.status_written(&known.view.spec, counted, status);
                 }
+                known.counted = uncounted_yet(status);
                 self.take_job(view);
             }
             _ => {}

@@ -96,6 +96,16 @@ fn the_answer_to_our_own_write_is_seen_at_once_and_wakes_the_pods_when_the_watch
 }
 
 #[test]
+fn an_answer_that_comes_after_the_node_is_gone_does_not_bring_it_back() {
+    let mut evictions = asked_for();
+    let uid = evictions.nodes["a"].view.node.uid.clone();
+    evictions.hear(News::Node(Change::Gone(uid)), at(1));
+    let answer = Written::Object(node("5", &["NoSchedule", "NoExecute"], Some(STARTED)).to_string());
+    evictions.done(&Subject::node("a"), &Action::DeletePod { pod: pod().pod }, &answer, at(1));
+    assert!(evictions.nodes.is_empty() && evictions.counted.is_empty());
+}
+
+#[test]
 fn a_node_that_nobody_asks_about_is_forgotten_with_its_pods_and_looked_at_anew_when_somebody_does() {
     let mut evictions = asked_for();
     let over = news(&evictions, node("7", &[], None));

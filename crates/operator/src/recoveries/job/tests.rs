@@ -88,6 +88,18 @@ fn an_answer_that_comes_after_the_pod_is_gone_does_not_bring_it_back() {
 }
 
 #[test]
+fn an_answer_that_comes_after_the_job_is_gone_does_not_bring_it_back() {
+    let (mut jobs, subject) = with_job();
+    jobs.hear(applied(&pod("a", 5, "Running")), now());
+    let step = create(&jobs, &subject);
+    assert_eq!(step.name(), "PatchJobStatus");
+    jobs.hear(News::Job(Change::Gone("job".into())), now());
+    jobs.done(&subject, &step, &Written::Object(job(6).to_string()), now());
+    jobs.hear(News::Pod(Change::Gone("a".into())), now());
+    assert_eq!(asked(&jobs, &subject), Vec::<&str>::new());
+}
+
+#[test]
 fn nothing_is_judged_before_both_lists_are_in() {
     let mut jobs = jobs();
     let all = vec![ours(&job(1))];
