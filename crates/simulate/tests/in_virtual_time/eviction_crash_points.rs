@@ -22,6 +22,7 @@ use crate::troubles::{Ending, Salvor, TROUBLES, Trouble, play_all};
 
 const KEY: &str = "salvor.dev/force-eviction";
 const PROGRESS: &str = "eviction.salvor.dev/progress";
+const ASKED: &str = "eviction.salvor.dev/asked";
 /// How often the test, which plays kubelet and storage, looks.
 const BEAT: Duration = Duration::from_secs(5);
 /// Beats after which everything must have come to its end, and those that show that it stays so.
@@ -114,8 +115,10 @@ fn progress(node: &Node) -> Value {
     mark.map_or(Value::Null, |mark| serde_json::from_str(mark).unwrap())
 }
 
+/// By a taint, or by what is remembered of one.
 fn is_asked_for(node: &Node) -> bool {
-    node.spec.iter().flat_map(|spec| spec.taints.iter().flatten()).any(|taint| taint.key == KEY)
+    node.annotations().contains_key(ASKED)
+        || node.spec.iter().flat_map(|spec| spec.taints.iter().flatten()).any(|taint| taint.key == KEY)
 }
 
 /// Plays kubelet and storage to the end of a story, and watches what is left.
