@@ -19,7 +19,7 @@ use salvor_api::names::annotations;
 use salvor_recovery::{
     Action,
     action::{EventNote, NodeCondition, Subject},
-    eviction::{Claim, Progress},
+    eviction::{AttachmentView, Claim, Progress},
     objects::{JobRef, NodeRef, PodPhase, PodRef, Taint},
 };
 use serde::Serialize;
@@ -354,12 +354,7 @@ impl Executor {
             }
             Action::ReleaseVolumes { node, resource_version, in_use, attached, keep, progress } => {
                 let kept = self.volumes_of(keep).await?;
-                let mut left = self.rest_in_use(in_use.clone(), attached, &kept).await?;
-                // What is attached is all that is in use, as a rule. If not, what was claimed may say more.
-                if !left.is_empty() {
-                    let claimed = self.volumes_of(&progress.claims).await?;
-                    left = self.rest_in_use(left, &claimed, &kept).await?;
-                }
+                let left = self.rest_in_use(in_use, attached, &progress.claims, &kept).await?;
                 let mut progress = progress.clone();
                 if let Some(released) = &mut progress.released {
                     released.volumes = kept;
@@ -454,35 +449,65 @@ impl Executor {
         Ok(found.into_iter().flatten().collect())
     }
 
-    /// How a node calls these volumes. It has no name for one of another kind than CSI, which nobody attaches.
-    async fn names_of(&self, volumes: impl IntoIterator<Item = &String>) -> Result<Vec<String>, Failure> {
+    /// How a node calls these volumes, each if that is known: if its PersistentVolume is there, and of a CSI driver.
+    async fn names_of(&self, volumes: &[String]) -> Result<Vec<Option<String>>, Failure> {
         let name_of = |volume: &String| {
             let path = format!("/api/v1/persistentvolumes/{volume}");
             async move {
                 let object = self.read(&path).await?.unwrap_or_default();
                 let csi = &object["spec"]["csi"];
                 let (driver, handle) = (text(&csi["driver"]), text(&csi["volumeHandle"]));
-                Ok(driver.zip(handle).map(|(driver, handle)| format!("kubernetes.io/csi/{driver}^{handle}")))
+                Ok(driver.zip(handle).map(|(driver, handle)| format!("{}{handle}", names_begin(&driver))))
             }
         };
-        let reads: Vec<_> = volumes.into_iter().map(name_of).collect();
-        let found: Vec<Option<String>> = stream::iter(reads).buffered(READS_AT_ONCE).try_collect().await?;
-        Ok(found.into_iter().flatten().collect())
+        let reads: Vec<_> = volumes.iter().map(name_of).collect();
+        stream::iter(reads).buffered(READS_AT_ONCE).try_collect().await
     }
 
-    /// What a node still uses when these volumes go, and these stay.
+    /// What a node still uses when what is attached to it and what was claimed there goes, and what is kept stays.
     async fn rest_in_use(
         &self,
-        in_use: Vec<String>,
-        going: &[String],
+        in_use: &[String],
+        attached: &[AttachmentView],
+        claims: &[Claim],
         kept: &[String],
     ) -> Result<Vec<String>, Failure> {
-        if in_use.is_empty() {
-            return Ok(in_use);
+        let mut left = in_use.to_vec();
+        if left.is_empty() {
+            return Ok(left);
         }
-        let going = self.names_of(going.iter().filter(|volume| !kept.contains(volume))).await?;
-        let kept = self.names_of(kept).await?;
-        Ok(in_use.into_iter().filter(|name| kept.contains(name) || !going.contains(name)).collect())
+        let stays: Vec<String> = self.names_of(kept).await?.into_iter().flatten().collect();
+        let mut strike = |names: &[Option<String>]| {
+            left.retain(|name| stays.contains(name) || !names.iter().flatten().any(|gone| gone == name));
+            left.len()
+        };
+        let going: Vec<&AttachmentView> = attached
+            .iter()
+            .filter(|attachment| !attachment.volume.as_ref().is_some_and(|volume| kept.contains(volume)))
+            .collect();
+        let volumes: Vec<String> = going.iter().filter_map(|attachment| attachment.volume.clone()).collect();
+        let names = self.names_of(&volumes).await?;
+        // What is attached is all that is in use, as a rule. If not, what was claimed may say more.
+        if strike(&names) > 0 {
+            let claimed = self.volumes_of(claims).await?;
+            let claimed: Vec<String> = claimed.into_iter().filter(|volume| !kept.contains(volume)).collect();
+            strike(&self.names_of(&claimed).await?);
+        }
+        // A volume whose PersistentVolume is gone, or is of an in-tree kind, has no name that could be known. But if no pod
+        // stays that has any, and its driver has no more names left than such volumes, they are theirs.
+        let nameless =
+            volumes.iter().zip(&names).filter(|(_, name)| name.is_none()).map(|(volume, _)| volume);
+        let nameless: Vec<&String> = nameless.collect();
+        let of_nameless = going.iter().filter(|it| it.volume.as_ref().is_none_or(|v| nameless.contains(&v)));
+        let drivers: Vec<&str> = of_nameless.map(|attachment| attachment.driver.as_str()).collect();
+        for driver in drivers.iter().filter(|_| kept.is_empty()) {
+            let begin = names_begin(driver);
+            let unknown = left.iter().filter(|name| name.starts_with(&begin)).count();
+            if unknown <= drivers.iter().filter(|other| *other == driver).count() {
+                left.retain(|name| !name.starts_with(&begin));
+            }
+        }
+        Ok(left)
     }
 
     async fn read(&self, path: &str) -> Result<Option<Value>, Failure> {
@@ -801,6 +826,11 @@ fn add_taint(taints: &mut Vec<Value>, taint: &Taint, since: Timestamp) {
         added["value"] = taint.value.as_str().into();
     }
     taints.push(added);
+}
+
+/// How a node's names for the volumes of a driver begin.
+fn names_begin(driver: &str) -> String {
+    format!("kubernetes.io/csi/{driver}^")
 }
 
 fn annotation(memory: &impl Serialize) -> String {

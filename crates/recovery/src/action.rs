@@ -5,7 +5,7 @@ use std::{borrow::Cow, fmt, sync::Arc};
 use jiff::Timestamp;
 use serde::Serialize;
 
-use crate::eviction::{Asked, Claim, Progress};
+use crate::eviction::{Asked, AttachmentView, Claim, Progress};
 use crate::job::JobStatus;
 use crate::objects::{JobRef, NodeRef, PodPhase, PodRef, Taint};
 
@@ -281,8 +281,8 @@ pub enum Action {
         resource_version: String,
         /// What it has in use.
         in_use: Vec<String>,
-        /// PersistentVolumes that are attached to it.
-        attached: Vec<String>,
+        /// What is attached to it.
+        attached: Vec<AttachmentView>,
         /// Claims whose volumes stay.
         keep: Vec<Claim>,
         /// How far the eviction has come; the volumes that stay are added to it.

@@ -394,7 +394,15 @@ fn release(claimed: &[&str], attached: &[&str], keep: &[&str]) -> Action {
         node: node(),
         resource_version: "9".into(),
         in_use: ["a", "b", "other"].map(|handle| format!("kubernetes.io/csi/disk^{handle}")).to_vec(),
-        attached: attached.iter().map(ToString::to_string).collect(),
+        attached: attached
+            .iter()
+            .map(|volume| salvor_recovery::eviction::AttachmentView {
+                name: format!("csi-{volume}"),
+                node: "n1".into(),
+                driver: "disk".into(),
+                volume: Some((*volume).into()),
+            })
+            .collect(),
         keep: kept,
         progress,
     }
@@ -418,7 +426,7 @@ async fn only_volumes_of_evicted_pods_are_let_go_and_none_that_a_pod_that_stays_
         _ => Answer::Refused(404, "no such claim"),
     };
     // What stays in use, and the volumes that are remembered as kept.
-    let cases: [(&str, Action, &[&str], &[&str]); 7] = [
+    let cases: [(&str, Action, &[&str], &[&str]); 10] = [
         ("nothing is known of any", release(&[], &[], &[]), &["a", "b", "other"], &[]),
         ("claimed", release(&["a"], &[], &[]), &["b", "other"], &[]),
         ("attached", release(&[], &["pv-b"], &[]), &["a", "other"], &[]),
@@ -434,6 +442,19 @@ async fn only_volumes_of_evicted_pods_are_let_go_and_none_that_a_pod_that_stays_
             release(&["a"], &[], &["nfs"]),
             &["b", "other"],
             &["pv-nfs"],
+        ),
+        (
+            "as many names are left as attached volumes whose PersistentVolume is gone",
+            release(&["a"], &["pv-b", "lost"], &[]),
+            &[],
+            &[],
+        ),
+        ("there are more names than that", release(&[], &["lost", "pv-b"], &[]), &["a", "other"], &[]),
+        (
+            "as many, but a pod stays that has a volume",
+            release(&[], &["lost", "pv-b"], &["a"]),
+            &["a", "other"],
+            &["pv-a"],
         ),
         ("such a volume is claimed", release(&["nfs"], &["pv-b"], &[]), &["a", "other"], &[]),
     ];

@@ -253,7 +253,8 @@ pub enum Owner {
 }
 
 /// A volume attached to a node.
-#[derive(Clone, Debug, PartialEq, Eq)]
+#[derive(Clone, Debug, PartialEq, Eq, Serialize)]
+#[serde(rename_all = "camelCase")]
 pub struct AttachmentView {
     /// The VolumeAttachment's name.
     pub name: String,

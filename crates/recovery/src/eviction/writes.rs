@@ -79,7 +79,7 @@ pub(super) fn release(
         node: node.node.clone(),
         resource_version: node.resource_version.clone(),
         in_use: node.volumes_in_use.clone(),
-        attached: attachments.iter().filter_map(|attachment| attachment.volume.clone()).collect(),
+        attached: attachments.iter().copied().cloned().collect(),
         keep,
         progress: Progress { released: Some(released), ..progress.clone() },
     };

@@ -133,7 +133,8 @@ impl Model {
                 let kept: Vec<String> = keep.into_iter().map(|claim| claim.name).collect();
                 let claimed = |volume: &String| progress.claims.iter().any(|claim| claim.name == *volume);
                 self.node.volumes_in_use.retain(|volume| {
-                    kept.contains(volume) || !(attached.contains(volume) || claimed(volume))
+                    let is_attached = attached.iter().any(|it| it.volume.as_ref() == Some(volume));
+                    kept.contains(volume) || !(is_attached || claimed(volume))
                 });
                 if let Some(released) = &mut progress.released {
                     released.volumes = kept;
