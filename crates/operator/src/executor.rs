@@ -473,39 +473,33 @@ impl Executor {
         kept: &[String],
     ) -> Result<Vec<String>, Failure> {
         let mut left = in_use.to_vec();
-        if left.is_empty() {
-            return Ok(left);
-        }
-        let stays: Vec<String> = self.names_of(kept).await?.into_iter().flatten().collect();
-        let mut strike = |names: &[Option<String>]| {
-            left.retain(|name| stays.contains(name) || !names.iter().flatten().any(|gone| gone == name));
-            left.len()
-        };
         let going: Vec<&AttachmentView> = attached
             .iter()
             .filter(|attachment| !attachment.volume.as_ref().is_some_and(|volume| kept.contains(volume)))
             .collect();
+        // If no pod stays that has a volume, a driver's names are those of what it has attached, unless there are more.
+        if kept.is_empty() {
+            strike_by_count(&mut left, &going);
+        }
+        if left.is_empty() {
+            return Ok(left);
+        }
+        let stays: Vec<String> = self.names_of(kept).await?.into_iter().flatten().collect();
         let volumes: Vec<String> = going.iter().filter_map(|attachment| attachment.volume.clone()).collect();
         let names = self.names_of(&volumes).await?;
-        // What is attached is all that is in use, as a rule. If not, what was claimed may say more.
-        if strike(&names) > 0 {
-            let claimed = self.volumes_of(claims).await?;
-            let claimed: Vec<String> = claimed.into_iter().filter(|volume| !kept.contains(volume)).collect();
-            strike(&self.names_of(&claimed).await?);
-        }
-        // A volume whose PersistentVolume is gone, or is of an in-tree kind, has no name that could be known. But if no pod
-        // stays that has any, and its driver has no more names left than such volumes, they are theirs.
-        let nameless =
-            volumes.iter().zip(&names).filter(|(_, name)| name.is_none()).map(|(volume, _)| volume);
-        let nameless: Vec<&String> = nameless.collect();
-        let of_nameless = going.iter().filter(|it| it.volume.as_ref().is_none_or(|v| nameless.contains(&v)));
-        let drivers: Vec<&str> = of_nameless.map(|attachment| attachment.driver.as_str()).collect();
-        for driver in drivers.iter().filter(|_| kept.is_empty()) {
-            let begin = names_begin(driver);
-            let unknown = left.iter().filter(|name| name.starts_with(&begin)).count();
-            if unknown <= drivers.iter().filter(|other| *other == driver).count() {
-                left.retain(|name| !name.starts_with(&begin));
-            }
+        let claimed = self.volumes_of(claims).await?;
+        let claimed: Vec<String> = claimed.into_iter().filter(|volume| !kept.contains(volume)).collect();
+        let gone: Vec<String> =
+            names.iter().cloned().chain(self.names_of(&claimed).await?).flatten().collect();
+        left.retain(|name| stays.contains(name) || !gone.contains(name));
+        // A volume whose PersistentVolume is gone, or is of an in-tree kind, has no name that could be looked up.
+        if kept.is_empty() {
+            let named = |attachment: &&AttachmentView| {
+                let at = volumes.iter().position(|volume| Some(volume) == attachment.volume.as_ref());
+                at.is_some_and(|at| names[at].is_some())
+            };
+            let nameless: Vec<&AttachmentView> = going.iter().copied().filter(|it| !named(it)).collect();
+            strike_by_count(&mut left, &nameless);
         }
         Ok(left)
     }
@@ -831,6 +825,17 @@ fn add_taint(taints: &mut Vec<Value>, taint: &Taint, since: Timestamp) {
 /// How a node's names for the volumes of a driver begin.
 fn names_begin(driver: &str) -> String {
     format!("kubernetes.io/csi/{driver}^")
+}
+
+/// Strikes the names of each driver that are not more than what it has attached.
+fn strike_by_count(names: &mut Vec<String>, attached: &[&AttachmentView]) {
+    for AttachmentView { driver, .. } in attached {
+        let begin = names_begin(driver);
+        let unknown = names.iter().filter(|name| name.starts_with(&begin)).count();
+        if unknown <= attached.iter().filter(|other| other.driver == *driver).count() {
+            names.retain(|name| !name.starts_with(&begin));
+        }
+    }
 }
 
 fn annotation(memory: &impl Serialize) -> String {

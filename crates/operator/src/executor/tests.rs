@@ -426,7 +426,7 @@ async fn only_volumes_of_evicted_pods_are_let_go_and_none_that_a_pod_that_stays_
         _ => Answer::Refused(404, "no such claim"),
     };
     // What stays in use, and the volumes that are remembered as kept.
-    let cases: [(&str, Action, &[&str], &[&str]); 10] = [
+    let cases: [(&str, Action, &[&str], &[&str]); 11] = [
         ("nothing is known of any", release(&[], &[], &[]), &["a", "b", "other"], &[]),
         ("claimed", release(&["a"], &[], &[]), &["b", "other"], &[]),
         ("attached", release(&[], &["pv-b"], &[]), &["a", "other"], &[]),
@@ -449,6 +449,7 @@ async fn only_volumes_of_evicted_pods_are_let_go_and_none_that_a_pod_that_stays_
             &[],
             &[],
         ),
+        ("as many names as attached volumes", release(&[], &["lost", "pv-b", "pv-a"], &[]), &[], &[]),
         ("there are more names than that", release(&[], &["lost", "pv-b"], &[]), &["a", "other"], &[]),
         (
             "as many, but a pod stays that has a volume",
