@@ -7,8 +7,7 @@ use std::path::{Path, PathBuf};
 
 use http::header::{HeaderValue, USER_AGENT};
 use kube::config::{KubeConfigOptions, Kubeconfig, KubeconfigError};
-
-use crate::error::story;
+use salvor_operator::story;
 
 /// Where a client's configuration is found.
 #[derive(Clone, Debug, PartialEq, Eq)]

@@ -1,6 +1,5 @@
 //! Everything that can end a command, told at the edge as one story.
 
-use std::error::Error;
 use std::io;
 use std::net::SocketAddr;
 use std::path::{Path, PathBuf};
@@ -91,48 +90,4 @@ fn in_file(path: &Path, error: &ConfigError) -> String {
     let path = path.display();
     let problems: String = error.problems.iter().map(|problem| format!("\n{path}: {problem}")).collect();
     format!("{path} cannot be used:{problems}")
-}
-
-/// The error and its causes on one line, without a cause that the text before it has already told.
-pub(crate) fn story(error: &dyn Error) -> String {
-    let mut story = error.to_string();
-    let mut cause = error.source();
-    while let Some(error) = cause {
-        let text = error.to_string();
-        if !story.contains(&text) {
-            story.push_str(": ");
-            story.push_str(&text);
-        }
-        cause = error.source();
-    }
-    story
-}
-
-#[cfg(test)]
-mod tests {
-    use super::*;
-
-    #[derive(Debug, thiserror::Error)]
-    #[error("{text}")]
-    struct Link {
-        text: &'static str,
-        source: Option<Box<Link>>,
-    }
-
-    fn chain(texts: &[&'static str]) -> Option<Box<Link>> {
-        let (text, rest) = texts.split_first()?;
-        Some(Box::new(Link { text, source: chain(rest) }))
-    }
-
-    #[test]
-    fn a_story_names_each_cause_once() {
-        let cases: &[(&[&str], &str)] = &[
-            (&["a"], "a"),
-            (&["cannot x", "refused"], "cannot x: refused"),
-            (&["cannot x: refused", "refused", "errno 1"], "cannot x: refused: errno 1"),
-        ];
-        for (texts, expected) in cases {
-            assert_eq!(story(&chain(texts).unwrap()), *expected);
-        }
-    }
 }

@@ -15,9 +15,10 @@ use salvor_api::{GoDuration, ParseGoDurationError};
 use salvor_cluster::{FaultError, LocalCluster, NodeFault, Options, StartError, inject, zoned};
 use salvor_embedded::{Loop, LoopOptions, NodeLifecycleTimers, Server, ServerError, Settings, UnknownLoop};
 use salvor_nodes::Timers;
+use salvor_operator::story;
 
 use crate::cluster::{Cluster, Source};
-use crate::error::{CliError, story};
+use crate::error::CliError;
 use crate::run::listen_for_signals;
 
 /// Requests are answered one by one; the rest of the work is TLS.

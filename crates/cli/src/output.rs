@@ -2,7 +2,9 @@
 
 use std::io::{self, Write};
 
-use crate::error::{CliError, story};
+use salvor_operator::story;
+
+use crate::error::CliError;
 
 /// Writes data. A reader that has seen enough, such as `head`, is not an error.
 pub(crate) fn print(text: &str) -> Result<(), CliError> {

@@ -8,7 +8,7 @@ use std::time::Duration;
 
 use jiff::Timestamp;
 use salvor_api::config::Configuration;
-use salvor_operator::Notices;
+use salvor_operator::{Notices, story};
 use salvor_page::{Page, ServeOptions};
 use tokio::net::TcpListener;
 use tokio::runtime;
@@ -18,7 +18,7 @@ use tokio_util::sync::CancellationToken;
 use tracing::level_filters::LevelFilter;
 
 use crate::cluster::{Cluster, ClusterError, Origin, Source};
-use crate::error::{CliError, story};
+use crate::error::CliError;
 use crate::logging;
 use crate::settings::{JudgingArgs, ServingArgs};
 

@@ -29,7 +29,7 @@ pub enum ExplainError {
     #[error("there is no {0}")]
     NotFound(String),
     /// The API did not answer as it should.
-    #[error("cannot read {what}: {}", live::story(.error))]
+    #[error("cannot read {what}: {}", live::in_full(.error))]
     Api {
         /// What was read.
         what: String,
@@ -37,7 +37,7 @@ pub enum ExplainError {
         error: kube::Error,
     },
     /// The API refused a write.
-    #[error("cannot write {what}: {}", live::story(.error))]
+    #[error("cannot write {what}: {}", live::in_full(.error))]
     Write {
         /// What was written.
         what: String,

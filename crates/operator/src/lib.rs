@@ -30,6 +30,7 @@ pub mod wire;
 
 pub use evict::{Asked, End, EvictionDesk, Standing, Survey, SurveyedPod, SurveyedVolume};
 pub use explain::{ExplainError, Explanation, RecoveryReport, explain_job, explain_node, explain_pod};
+pub use live::story;
 pub use metrics::reference as metrics_reference;
 pub use notices::{Notice, Notices};
 pub use operator::{Operator, RunError, run};

@@ -1,6 +1,6 @@
 //! Reads of single objects, as text: each reader decodes what it needs.
 
-use std::error::Error as _;
+use std::error::Error;
 
 use http::Request;
 use jiff::{SignedDuration, Timestamp};
@@ -62,13 +62,18 @@ pub(crate) fn brief(error: &kube::Error) -> String {
     }
 }
 
-/// An error with its causes, for people: of an API error only what the server said.
-pub(crate) fn story(error: &kube::Error) -> String {
-    let mut story = brief(error);
-    let mut cause = match error {
-        kube::Error::Api(_) => None,
-        other => other.source(),
-    };
+/// The same with its causes: of an API error only what the server said.
+pub(crate) fn in_full(error: &kube::Error) -> String {
+    match error {
+        kube::Error::Api(_) => brief(error),
+        other => story(other),
+    }
+}
+
+/// An error and its causes on one line, without a cause that the text before it has already told.
+pub fn story(error: &dyn Error) -> String {
+    let mut story = error.to_string();
+    let mut cause = error.source();
     while let Some(error) = cause {
         let text = error.to_string();
         if !story.contains(&text) {
@@ -78,4 +83,33 @@ pub(crate) fn story(error: &kube::Error) -> String {
         cause = error.source();
     }
     story
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[derive(Debug, thiserror::Error)]
+    #[error("{text}")]
+    struct Link {
+        text: &'static str,
+        source: Option<Box<Link>>,
+    }
+
+    fn chain(texts: &[&'static str]) -> Option<Box<Link>> {
+        let (text, rest) = texts.split_first()?;
+        Some(Box::new(Link { text, source: chain(rest) }))
+    }
+
+    #[test]
+    fn a_story_names_each_cause_once() {
+        let cases: &[(&[&str], &str)] = &[
+            (&["a"], "a"),
+            (&["cannot x", "refused"], "cannot x: refused"),
+            (&["cannot x: refused", "refused", "errno 1"], "cannot x: refused: errno 1"),
+        ];
+        for (texts, expected) in cases {
+            assert_eq!(story(&chain(texts).unwrap()), *expected);
+        }
+    }
 }

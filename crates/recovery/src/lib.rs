@@ -11,6 +11,7 @@
 pub mod action;
 pub mod brake;
 pub mod eviction;
+mod fnv;
 #[cfg(test)]
 mod fuzz;
 pub mod job;

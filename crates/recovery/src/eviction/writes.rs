@@ -8,6 +8,7 @@ use super::reasons::{NodeWhy, PodWhy};
 use super::views::{Asked, AttachmentView, Claim, Lease, NodeView, PodView, Progress, Released};
 use crate::action::{Action, Condition, EventNote, EventType, NodeCondition, Subject};
 use crate::brake::Held;
+use crate::fnv::Fnv;
 use crate::moments::{ANNOUNCE_WITHIN, after, to_the_second};
 use crate::objects::{PodPhase, Taint};
 use crate::verdict::{Reason, Verdict};
@@ -183,10 +184,10 @@ pub(super) fn held(node: &NodeView, request: &Request, by: &Held) -> EventNote {
 
 /// Another request is told of anew. Nothing says when a taint was put on, so the same one again is not.
 fn of_request(node: &NodeView, request: &Request, step: &str) -> String {
-    // FNV-1a: a name has no room for a taint, whose value may hold what a name may not.
-    let fold = |hash: u32, byte: u8| (hash ^ u32::from(byte)).wrapping_mul(0x0100_0193);
-    let hash = request.taint.to_string().bytes().fold(0x811c_9dc5, fold);
-    format!("node-eviction-{step}.{}.{hash:08x}", node.node.uid)
+    // A taint's value may hold what a name may not.
+    let mut hash = Fnv::default();
+    hash.add(request.taint.to_string().as_bytes());
+    format!("node-eviction-{step}.{}.{:016x}", node.node.uid, hash.finish())
 }
 
 /// That it began, if that may not have been told: until it is finished, and not for ever.

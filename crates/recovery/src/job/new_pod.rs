@@ -10,6 +10,7 @@ use serde::{Deserialize, Serialize, Serializer, ser::SerializeMap};
 use serde_json::{Map, Value, json, value::RawValue};
 
 use super::views::{IndexFailures, JobView};
+use crate::fnv::Fnv;
 
 /// Kubernetes cuts the part before a generated name's random end to this.
 const LONGEST_PREFIX: usize = 58;
@@ -72,29 +73,6 @@ fn name(job: &JobView, index: Option<u32>, number: u64) -> String {
         rest /= 27;
     }
     prefix
-}
-
-/// A hash that is the same in every version of this program: names depend on it.
-struct Fnv(u64);
-
-impl Default for Fnv {
-    fn default() -> Self {
-        Self(0xcbf2_9ce4_8422_2325)
-    }
-}
-
-impl Fnv {
-    fn add(&mut self, bytes: &[u8]) {
-        for byte in bytes {
-            self.0 = (self.0 ^ u64::from(*byte)).wrapping_mul(0x100_0000_01b3);
-        }
-    }
-
-    /// The low bits of the sum are its worst, and the name is made of them.
-    fn finish(self) -> u64 {
-        let mixed = (self.0 ^ (self.0 >> 33)).wrapping_mul(0xff51_afd7_ed55_8ccd);
-        mixed ^ (mixed >> 33)
-    }
 }
 
 /// What all new pods of a Job have in common, read once from its template.
