@@ -74,7 +74,11 @@ pub(super) fn end(survey: &Survey, standing: &Standing, places: &BTreeMap<String
     let node = &survey.node;
     match standing.end {
         Some(End::Finished) => {
-            let taint = if standing.tainted { "goes when it is Ready again" } else { "is taken off" };
+            let taint = if standing.tainted {
+                "goes when it is Ready again (or in a moment, with removeTaint: WhenEvicted)"
+            } else {
+                "is taken off"
+            };
             line(
                 &mut text,
                 format_args!("Node {node} is empty and its volumes are free. Its taint {taint}."),
@@ -221,7 +225,8 @@ node node-a: Ready is Unknown, last heard of at 2026-11-15T03:00:00Z
         assert_eq!(
             end(&on_node(), &last(End::Finished, true), &places),
             "\
-Node node-a is empty and its volumes are free. Its taint goes when it is Ready again.
+Node node-a is empty and its volumes are free. Its taint goes when it is Ready again (or in a \
+moment, with removeTaint: WhenEvicted).
   shop/db-0: db-0 on node-b (Running)
   shop/by-hand: nobody starts it again
 "
