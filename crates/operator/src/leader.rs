@@ -369,15 +369,9 @@ impl Elector {
         if !led {
             return;
         }
-        let mut lease = self.claim(lease);
-        if let Some(spec) = &mut lease.spec {
-            spec.holder_identity = Some(String::new());
-            spec.lease_duration_seconds = Some(1);
-        }
-        let params = PostParams::default();
-        let release = self.leases.replace(&self.settings.lease_name, &params, &lease);
+        let release = self.give_back(lease);
         match tokio::time::timeout(Duration::from_secs(5), release).await {
-            Ok(Ok(_)) => tracing::info!(lease = self.lease_name(), "lease given back"),
+            Ok(Ok(())) => tracing::info!(lease = self.lease_name(), "lease given back"),
             Ok(Err(error)) => tracing::warn!(
                 lease = self.lease_name(),
                 error = live::brief(&error),
@@ -387,6 +381,30 @@ impl Elector {
                 lease = self.lease_name(),
                 "lease not given back in time; it expires by itself"
             ),
+        }
+    }
+
+    async fn give_back(&self, mut held: Lease) -> kube::Result<()> {
+        let name = &self.settings.lease_name;
+        let is_ours = |lease: &Lease| {
+            lease.spec.as_ref().and_then(|spec| spec.holder_identity.as_ref()) == Some(&self.identity)
+        };
+        loop {
+            let mut free = self.claim(held);
+            if let Some(spec) = &mut free.spec {
+                spec.holder_identity = Some(String::new());
+                spec.lease_duration_seconds = Some(1);
+            }
+            match self.leases.replace(name, &PostParams::default(), &free).await {
+                // A renewal that nobody waited for any more may have come through all the same.
+                Err(kube::Error::Api(status)) if status.code == 409 => {
+                    held = self.leases.get(name).await?;
+                    if !is_ours(&held) {
+                        return Err(kube::Error::Api(status));
+                    }
+                }
+                other => return other.map(drop),
+            }
         }
     }
 }

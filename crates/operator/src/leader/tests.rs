@@ -251,6 +251,20 @@ async fn a_lease_given_back_is_anothers_at_the_next_try() {
 }
 
 #[tokio::test(start_paused = true)]
+async fn a_lease_is_given_back_also_when_the_stop_comes_in_the_middle_of_a_renewal() {
+    let store = Store::default();
+    let answers = store.clone();
+    let api = FakeApi::new(move |asked| answers.answer(asked).late(Duration::from_millis(700)));
+    let holder = Candidate::start(&api, "holder");
+    holder.until_it_leads().await;
+    tokio::time::sleep(RETRY_PERIOD + Duration::from_millis(100)).await;
+    assert_eq!(api.count(&Method::PUT), 1, "the first renewal is on its way");
+    holder.stop.cancel();
+    holder.task.await.unwrap();
+    assert_eq!(store.holder(), "");
+}
+
+#[tokio::test(start_paused = true)]
 async fn who_never_led_gives_nothing_back() {
     let store = Store::default();
     let api = store.api();
