@@ -42,6 +42,8 @@ const BRIEFLY: &str = "application/json;as=PartialObjectMetadata;g=meta.k8s.io;v
 const MENTIONS_AT_ONCE: usize = 2;
 /// Of those that wait for their turn no more are kept: by then nobody can read them.
 const MOST_MENTIONS: usize = 1000;
+/// How long one of those waits before it is told again, if the server did not take it.
+const MENTIONED_AGAIN_AFTER: [Duration; 2] = [Duration::from_secs(1), Duration::from_secs(10)];
 /// Volumes that are looked up at once.
 const READS_AT_ONCE: usize = 8;
 /// An event's note may not be longer.
@@ -208,11 +210,23 @@ impl Executor {
         let this = self.clone();
         tokio::spawn(async move {
             while let Some(note) = this.next_mention() {
-                if let Err(failure) = this.perform(&Action::EmitEvent(note)).await {
-                    tracing::debug!(%failure, "an event could not be recorded");
-                }
+                this.tell(&Action::EmitEvent(note)).await;
             }
         });
+    }
+
+    /// Records an event, and tries again if that may help. Its name is given, so it is never there twice.
+    async fn tell(&self, event: &Action) {
+        let mut pauses = MENTIONED_AGAIN_AFTER.into_iter();
+        while let Err(failure) = self.perform(event).await {
+            tracing::debug!(%failure, "an event could not be recorded");
+            let may_help =
+                matches!(failure, Failure::Throttled(_) | Failure::Unanswered(_) | Failure::Api(_));
+            match pauses.next().filter(|_| may_help && failure.refusal().is_none()) {
+                Some(pause) => tokio::time::sleep(pause).await,
+                None => return,
+            }
+        }
     }
 
     /// The next event to be told by a teller, which goes if there is none.

@@ -474,6 +474,25 @@ async fn only_volumes_of_evicted_pods_are_let_go_and_none_that_a_pod_that_stays_
 }
 
 #[tokio::test(start_paused = true)]
+async fn what_is_told_in_passing_is_told_again_unless_it_is_refused() {
+    let Action::EmitEvent(note) = event("x".into()) else { panic!() };
+    let again = 1 + MENTIONED_AGAIN_AFTER.len();
+    type Case = (&'static str, fn() -> Answer, usize);
+    let cases: [Case; 4] = [
+        ("done", Answer::ok, 1),
+        ("forbidden", || Answer::Refused(403, "no"), 1),
+        ("failed", || Answer::Refused(500, "not now"), again),
+        ("not answered", || Answer::Never, again),
+    ];
+    for (case, answer, told) in cases {
+        let bench = Bench::new(move |_| answer());
+        bench.executor.mention(note.clone());
+        tokio::time::sleep(Duration::from_secs(2000)).await;
+        assert_eq!(bench.api.count(&Method::POST), told, "{case}");
+    }
+}
+
+#[tokio::test(start_paused = true)]
 async fn what_is_told_in_passing_holds_no_work_up_and_is_left_out_when_it_is_too_much() {
     let bench = Bench::new(|_| Answer::ok().late(Duration::from_secs(1)));
     let Action::EmitEvent(note) = event("x".into()) else { panic!() };
