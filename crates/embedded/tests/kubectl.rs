@@ -205,7 +205,10 @@ fn without_times(text: &str) -> String {
         let words = line.split_whitespace().map(|word| if is_age(word) { "AGE" } else { word });
         words.collect::<Vec<_>>().join(" ")
     };
-    text.lines().map(of_line).collect::<Vec<_>>().join("\n")
+    let mut lines: Vec<String> = text.lines().map(of_line).collect();
+    // What is tried again is said again.
+    lines.dedup();
+    lines.join("\n")
 }
 
 /// Kinds, versions, names and types, without the prose.

@@ -62,7 +62,11 @@ async fn random_requests_are_answered_alike() {
         if different.is_none() {
             continue;
         }
+        // A difference that is one stays; a server that was too busy for once is none.
         let (steps, differences) = court.shrink(steps).await;
+        if differences.is_empty() {
+            continue;
+        }
         let differences: Vec<String> = differences.iter().map(ToString::to_string).collect();
         reports.push(format!("seed {seed}:\n{}\n{}\n", generator::show(&steps), differences.join("\n")));
         if reports.len() >= REPORTED {
@@ -88,31 +92,17 @@ async fn compare(folder: &str, real: &ControlPlane, garbage_collection: bool) {
     let mut used = Vec::new();
     for (index, (file, transcript)) in chosen.iter().enumerate() {
         let title = transcript.title_in(file);
-        let settings = Settings { start: support::wall_clock(), garbage_collection, ..Settings::default() };
-        let namespace = format!("t{index}");
-        let embedded = Cluster::new(settings).client();
-        let ours = Player::new(embedded, &namespace, Side::Embedded).play(transcript).await;
-        let theirs = Player::new(client.clone(), &namespace, Side::Real).play(transcript).await;
-        for (step, (ours, theirs)) in ours.iter().zip(&theirs).enumerate() {
-            let request = &transcript.steps[step].request;
-            // A transcript must not pass because both fail alike.
-            let expected = transcript.steps[step].expect;
-            if theirs.status != expected {
-                let (status, body) = (theirs.status, &theirs.body);
-                report.push_str(&format!(
-                    "{title}, step {} ({request}): {expected} is expected, but the real one says {status}: {body}\n",
-                    step + 1
-                ));
-            }
-            for difference in support::compare::differences(ours, theirs) {
-                match differences::accepted(&title, step, &difference.path) {
-                    Some(entry) => used.push(entry),
-                    None => {
-                        report.push_str(&format!("{title}, step {} ({request}):\n{difference}\n", step + 1));
-                    }
-                }
-            }
+        let play = async |namespace: String| {
+            play_on_both(&title, transcript, &client, &namespace, garbage_collection).await
+        };
+        let (mut differs, mut accepted) = play(format!("t{index}")).await;
+        if !differs.is_empty() {
+            // A difference that is one stays; a server that was too busy for once is none.
+            eprintln!("played again: {differs}");
+            (differs, accepted) = play(format!("t{index}-again")).await;
         }
+        report.push_str(&differs);
+        used.extend(accepted);
     }
     assert!(report.is_empty(), "the embedded API differs from the real one:\n{report}");
     if only.is_none() {
@@ -120,4 +110,40 @@ async fn compare(folder: &str, real: &ControlPlane, garbage_collection: bool) {
         let unused = differences::unused(&titles, &used);
         assert!(unused.is_empty(), "these accepted differences do not exist any more: {unused:?}");
     }
+}
+
+/// What differs, as a person reads it, and which accepted differences were seen.
+async fn play_on_both(
+    title: &str,
+    transcript: &Transcript,
+    client: &kube::Client,
+    namespace: &str,
+    garbage_collection: bool,
+) -> (String, Vec<usize>) {
+    let (mut report, mut used) = (String::new(), Vec::new());
+    let settings = Settings { start: support::wall_clock(), garbage_collection, ..Settings::default() };
+    let embedded = Cluster::new(settings).client();
+    let ours = Player::new(embedded, namespace, Side::Embedded).play(transcript).await;
+    let theirs = Player::new(client.clone(), namespace, Side::Real).play(transcript).await;
+    for (step, (ours, theirs)) in ours.iter().zip(&theirs).enumerate() {
+        let request = &transcript.steps[step].request;
+        // A transcript must not pass because both fail alike.
+        let expected = transcript.steps[step].expect;
+        if theirs.status != expected {
+            let (status, body) = (theirs.status, &theirs.body);
+            report.push_str(&format!(
+                "{title}, step {} ({request}): {expected} is expected, but the real one says {status}: {body}\n",
+                step + 1
+            ));
+        }
+        for difference in support::compare::differences(ours, theirs) {
+            match differences::accepted(title, step, &difference.path) {
+                Some(entry) => used.push(entry),
+                None => {
+                    report.push_str(&format!("{title}, step {} ({request}):\n{difference}\n", step + 1));
+                }
+            }
+        }
+    }
+    (report, used)
 }

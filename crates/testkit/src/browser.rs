@@ -85,8 +85,9 @@ impl Browser {
             .unwrap_or_else(|error| panic!("chromedriver does not start: {error}"));
         let port = in_time("chromedriver listens", async || {
             let said = std::fs::read_to_string(&log).unwrap_or_default();
-            let rest = said.split("successfully on port ").nth(1)?;
-            rest.split(|c: char| !c.is_ascii_digit()).next()?.parse().ok()
+            // With the full stop, the number is written to its end.
+            let (port, _) = said.split("successfully on port ").nth(1)?.split_once('.')?;
+            port.parse().ok()
         })
         .await;
         let mut browser = Self { port, session: String::new(), _driver: driver, _turn: turn };

@@ -25,7 +25,7 @@ use crate::supervised::Supervised;
 use crate::{Arena, logs, ports, random, wait};
 
 /// Free ports are chosen before they are used, so somebody else may be quicker. Five times in a row is no accident.
-const ATTEMPTS: usize = 5;
+const ATTEMPTS: usize = 8;
 
 /// How often to ask a server that is starting whether it is ready. There is nothing to watch before it is.
 const READINESS: Duration = Duration::from_millis(20);

@@ -14,9 +14,10 @@ pub struct PodShape {
 }
 
 impl PodShape {
-    /// One container that runs on until it is told to end, and is evicted two seconds after its node is lost.
+    /// One container that runs on until it is told to end, and is evicted six seconds after its node is lost: by
+    /// then a machine that only stood still is back.
     pub fn new() -> Self {
-        let evicted_soon = |key: &str| json!({"key": key, "operator": "Exists", "effect": "NoExecute", "tolerationSeconds": 2});
+        let evicted_soon = |key: &str| json!({"key": key, "operator": "Exists", "effect": "NoExecute", "tolerationSeconds": 6});
         Self::default()
             .spec("containers", json!([{"name": "main", "image": "work"}]))
             .spec("terminationGracePeriodSeconds", json!(2))

@@ -1,6 +1,9 @@
 //! Each rule and each fault, seen from outside, with every controller but Salvor played by the test.
 
-use std::{collections::BTreeMap, time::Duration};
+use std::{
+    collections::BTreeMap,
+    time::{Duration, Instant},
+};
 
 use futures::future::join_all;
 use k8s_openapi::api::{core::v1::Pod, events::v1::Event, storage::v1::VolumeAttachment};
@@ -165,7 +168,7 @@ async fn a_toleration_runs_out_and_a_node_that_is_deleted_is_left_to_pod_gc(site
     stage.dead_node("node", &[]).await;
     stage.dead_node("deleted", &[]).await;
     stage.pod("brief", "node", both(tolerating(Some(3)), held())).await;
-    stage.pod("orphan", "deleted", tolerating(Some(12))).await;
+    stage.pod("orphan", "deleted", tolerating(Some(20))).await;
     let _salvor = stage.salvor("", &[]);
     taint(&stage.client, "deleted", "", &["NoSchedule"]).await;
     wait::for_object(&stage.nodes(), "deleted", "its eviction has begun", |n| {
@@ -183,7 +186,7 @@ async fn a_toleration_runs_out_and_a_node_that_is_deleted_is_left_to_pod_gc(site
     assert!(failed.unwrap().0.duration_since(began).as_secs() >= 3, "never early");
     // By now the other one's time is over as well.
     stage.dead_node("after", &[]).await;
-    stage.pod("after", "after", tolerating(Some(10))).await;
+    stage.pod("after", "after", tolerating(Some(18))).await;
     stage.evict("after").await;
     assert_eq!(phase(&stage.pods().get("orphan").await.unwrap()), "Running");
 }
@@ -212,7 +215,10 @@ async fn a_new_pod_of_the_same_name_is_never_touched(site: Site) {
         }
         if stage.pods().get_opt("twin").await.unwrap().is_some() {
             replaced += 1;
-            stage.pods().delete("twin", &at_once).await.unwrap();
+            // The process stands still, but what it had sent before may still come through.
+            if let Err(error) = stage.pods().delete("twin", &at_once).await {
+                assert!(matches!(&error, kube::Error::Api(status) if status.code == 404), "{error}");
+            }
             wait::for_absence(&stage.pods(), "twin").await;
         }
         let second = stage.pod("twin", "healthy", json!({})).await;
@@ -339,11 +345,12 @@ async fn noise_on_the_node_and_on_its_pods_does_not_keep_it_from_its_end(site: S
     let (nodes, pods) = (stage.nodes(), stage.pods());
     let noise = async {
         for i in 0.. {
+            let began = Instant::now();
             annotate(&nodes, "node", json!({"noise": i.to_string()})).await;
             let patch = Patch::Merge(json!({"metadata": {"annotations": {"noise": i.to_string()}}}));
             pods.patch("held", &PatchParams::default(), &patch).await.unwrap();
-            // As fast as a busy cluster, not as fast as a loop.
-            tokio::time::sleep(Duration::from_millis(20)).await;
+            // As fast as a busy cluster, not as fast as a loop: a slow server leaves room for others.
+            tokio::time::sleep(Duration::from_millis(20).max(began.elapsed() * 4)).await;
         }
     };
     tokio::select! {

@@ -81,6 +81,7 @@ async fn a_job_that_is_deleted_leaves_no_finalizer(site: Site) {
     ] {
         stage.job(name, json!({"parallelism": 5, "completions": 5})).await;
         stage.counts(name, "A5 R0 S0 F0 T0").await;
+        stage.until_the_collector_knows_all_pods().await;
         let how = DeleteParams { propagation_policy: Some(policy), ..DeleteParams::default() };
         stage.jobs.delete(name, &how).await.unwrap();
         stage.no_finalizer_is_left(name).await;

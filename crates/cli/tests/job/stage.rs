@@ -210,6 +210,19 @@ impl<'p> Stage<'p> {
     }
 
     /// Waits until no pod of the Job has our finalizer.
+    /// The garbage collector orphans only pods that it has heard of. It has, when it has collected a younger one.
+    pub(crate) async fn until_the_collector_knows_all_pods(&self) {
+        let nobody = json!({
+            "apiVersion": "batch/v1", "kind": "Job", "name": "nobody", "uid": "11111111-2222-3333-4444-555555555555",
+        });
+        let pod = serde_json::from_value(json!({
+            "metadata": {"name": "nobodys", "ownerReferences": [nobody]},
+            "spec": {"containers": [{"name": "main", "image": "work"}]},
+        }));
+        self.pods.create(&PostParams::default(), &pod.unwrap()).await.unwrap();
+        wait::for_absence(&self.pods, "nobodys").await;
+    }
+
     pub(crate) async fn no_finalizer_is_left(&self, job: &str) {
         let what = "no pod has our finalizer";
         wait::for_list(&self.pods, &of_job(job), what, |pods: &[Pod]| !pods.iter().any(has_finalizer)).await;

@@ -81,6 +81,8 @@ async fn events_are_those_that_users_know(site: Site) {
     let first = stage.alive("ev").await.remove(0);
     stage.change("ev", json!({"suspend": true})).await;
     wait::for_list(&stage.pods, &ListParams::default(), "its pod is gone", <[Pod]>::is_empty).await;
+    // Salvor knows it too: until then the name is taken.
+    stage.counts("ev", "A0 R0 S0 F0 T0").await;
     stage.change("ev", json!({"suspend": false})).await;
     stage.counts("ev", "A1 R0 S0 F0 T0").await;
     let second = stage.alive("ev").await.remove(0);

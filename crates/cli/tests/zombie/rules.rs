@@ -401,9 +401,11 @@ failureRecoveryPolicy:
     stage.nodes().patch_status("node", &PatchParams::default(), &ready).await.unwrap();
     salvor.says("the live objects say otherwise").await;
     let leases: Api<Lease> = Api::namespaced(stage.client.clone(), "kube-node-lease");
-    let now = k8s_openapi::jiff::Timestamp::now().strftime("%Y-%m-%dT%H:%M:%S.%6fZ").to_string();
+    // Fresh for as long as anybody may take to look at it.
+    let ahead = k8s_openapi::jiff::Timestamp::now() + std::time::Duration::from_secs(3600);
+    let renewed = ahead.strftime("%Y-%m-%dT%H:%M:%S.%6fZ").to_string();
     let lease = serde_json::from_value(json!({
-        "metadata": {"name": "node"}, "spec": {"holderIdentity": "node", "renewTime": now, "leaseDurationSeconds": 40},
+        "metadata": {"name": "node"}, "spec": {"holderIdentity": "node", "renewTime": renewed, "leaseDurationSeconds": 40},
     }))
     .unwrap();
     leases.create(&PostParams::default(), &lease).await.unwrap();
@@ -509,9 +511,16 @@ async fn a_leader_that_sleeps_past_its_lease_writes_nothing_more(site: Site) {
     // It has alarms set for pods that come due while it sleeps.
     let pods = storm(&stage, 20).await;
     stage.set_taints("storm", json!([])).await;
+    // It must not be put to sleep with a write that is as good as sent.
+    stage.lost_node("other").await;
+    let probe = stage.until_all_is_judged("other").await;
+    first.says(&format!("record the Warning event KueueForcefullyTerminated on pod default/{probe}")).await;
     first.program.signal("STOP");
     stage.taint("storm", UNREACHABLE).await;
-    let second = stage.salvor_as(&admin, &config, &[], &[]).await;
+    // However long all of this takes, the first one may not lead again.
+    let for_long =
+        format!("leaderElection: {{leaseDuration: 10m, renewDeadline: 4s, retryPeriod: 1s}}\n{AT_ONCE}");
+    let second = stage.salvor_as(&admin, &for_long, &[], &[]).await;
     second.says("holds it").await;
     second.says("\"leading\"").await;
     // The second one is stopped too, before it could do everything: there is work left for who must not do it.
@@ -595,7 +604,10 @@ async fn a_crash_between_any_two_writes_leads_to_the_same_end(site: Site) {
                 all.iter().any(|e| e.regarding.as_ref().and_then(|r| r.uid.clone()) == pod.uid())
             })
             .await;
-            stage.until_all_is_judged("node").await;
+            let probe = stage.until_all_is_judged("node").await;
+            second
+                .says(&format!("record the Warning event KueueForcefullyTerminated on pod default/{probe}"))
+                .await;
             assert_eq!(stage.events_about(&pod).await.len(), 1, "{crash}: {}", second.program.output());
             let table = stage.plane.accounting().since(&mark_of_time).await;
             let succeeded = |verb: &str| {
@@ -625,7 +637,7 @@ async fn a_half_open_connection_makes_it_unready_and_nothing_is_done_on_an_old_v
     let salvor = stage.salvor_as(proxy.admin(), &config, &["--leader-elect=false"], &[]).await;
     stage.until_all_is_judged("node").await;
     let slow =
-        json!({"metadata": {"labels": {"salvor": "fail"}}, "spec": {"terminationGracePeriodSeconds": 12}});
+        json!({"metadata": {"labels": {"salvor": "fail"}}, "spec": {"terminationGracePeriodSeconds": 30}});
     stage.terminating("zombie", "node", slow).await;
     // Judged after the zombie: its alarm is set before the line goes dead.
     stage.until_all_is_judged("node").await;

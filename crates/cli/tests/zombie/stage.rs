@@ -153,11 +153,12 @@ impl Stage {
         wait::for_object(&self.pods(), name, "the pod is Failed", |p| phase(p) == "Failed").await
     }
 
-    /// Waits until everything that happened so far has been judged: a pod made now is recovered.
-    pub(crate) async fn until_all_is_judged(&self, node: &str) {
+    /// Waits until everything that happened so far has been judged: a pod made now, whose name is the answer, is recovered.
+    pub(crate) async fn until_all_is_judged(&self, node: &str) -> String {
         let name = format!("probe-{}", Timestamp::now().as_millisecond());
         self.terminating(&name, node, json!({"metadata": {"labels": {"salvor": "fail"}}})).await;
         self.until_failed(&name).await;
+        name
     }
 
     pub(crate) async fn events_about(&self, pod: &Pod) -> Vec<Event> {

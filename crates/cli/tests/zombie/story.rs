@@ -107,6 +107,9 @@ async fn play(site: Site, fault: Fault) -> Fleet {
         alive.filter_map(index).collect::<BTreeSet<_>>().len() == 5
     })
     .await;
+    for victim in &victims {
+        salvor.says(&format!("patch the status of pod {}/{}", arena.namespace(), victim.name_any())).await;
+    }
     assert_eq!(salvor.count(&["phase Failed"]), victims.len(), "{}", salvor.program.output());
     pods.delete_collection(&DeleteParams::default(), &training()).await.unwrap();
     let done = wait::for_object(&jobs, "train", "the Job is complete", |j| finished(j, "Complete")).await;

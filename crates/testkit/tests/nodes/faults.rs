@@ -259,6 +259,23 @@ async fn after_a_reboot_containers_start_again_or_are_reported_lost(site: Site) 
     wait::for_object(&nodes, &node, "it has a new boot ID", |n| boot_id(n) != before).await;
 }
 
+/// How long this process stood still at most while something went on.
+async fn longest_pause_during(what: impl Future<Output = ()>) -> std::time::Duration {
+    const TICK: std::time::Duration = std::time::Duration::from_millis(100);
+    let longest = std::cell::Cell::new(std::time::Duration::ZERO);
+    let ticking = async {
+        loop {
+            let before = std::time::Instant::now();
+            tokio::time::sleep(TICK).await;
+            longest.set(longest.get().max(before.elapsed()));
+        }
+    };
+    tokio::select! {
+        () = what => longest.get(),
+        () = ticking => unreachable!(),
+    }
+}
+
 async fn a_slow_node_stays_ready_and_a_flapping_one_comes_and_goes(site: Site) {
     let arena = site.arena("flap").await;
     let fleet = arena.fleet(3).await;
@@ -272,11 +289,13 @@ async fn a_slow_node_stays_ready_and_a_flapping_one_comes_and_goes(site: Site) {
     let flap =
         Fault::Flap { down: std::time::Duration::from_secs(12), up: std::time::Duration::from_secs(4) };
     fleet.inject(&flapping, flap).await.unwrap();
-    for _ in 0..2 {
-        wait::for_object(&nodes, &flapping, "it is lost", |n| !is_ready(n)).await;
-        wait::for_object(&nodes, &flapping, "it is back", is_ready).await;
-    }
-    // If the machine stood still, all nodes were lost.
+    let comes_and_goes = async {
+        for _ in 0..2 {
+            wait::for_object(&nodes, &flapping, "it is lost", |n| !is_ready(n)).await;
+            wait::for_object(&nodes, &flapping, "it is back", is_ready).await;
+        }
+    };
+    let stood_still = longest_pause_during(comes_and_goes).await;
     let changes = recorder.changes().await;
     let is_lost = |name: &str| {
         let of_node = changes.iter().filter(|change| change.name == name);
@@ -286,7 +305,11 @@ async fn a_slow_node_stays_ready_and_a_flapping_one_comes_and_goes(site: Site) {
         })
     };
     assert!(is_lost(&flapping), "the recorder sees it");
-    assert!(!is_lost(&slow) || is_lost(&sound), "the slow node is lost");
+    // If the machine stood still, any node may have been lost.
+    assert!(
+        !is_lost(&slow) || is_lost(&sound) || stood_still > std::time::Duration::from_secs(4),
+        "the slow node is lost"
+    );
     fleet.heal(&flapping).await.unwrap();
     wait::for_object(&nodes, &flapping, "it is back for good", is_ready).await;
 }
