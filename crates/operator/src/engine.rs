@@ -13,7 +13,7 @@ use jiff::Timestamp;
 use salvor_recovery::{
     Action, Judgement, Reason, Verdict,
     action::{EventNote, Subject},
-    brake::{Brake, Transition},
+    brake::{self, Brake, Transition},
 };
 use tokio::{
     sync::{Notify, mpsc},
@@ -119,8 +119,8 @@ struct Tracked {
     due: Option<Timestamp>,
     attempts: u32,
     not_before: Option<Instant>,
-    /// Let through by the brake; a retry of the same is not counted again.
-    admitted: bool,
+    /// When the brake let it through; as long as that counts, a retry of the same is not counted again.
+    admitted: Option<Timestamp>,
     /// Waiting for the watch to show what we wrote, or what others did, or for what the live objects named as the time.
     echo_by: Option<Instant>,
     /// Whether there was news since it was last acted on.
@@ -261,6 +261,7 @@ impl<R: Recovery> Engine<R> {
         let engaged = self.brake().engaged().is_some();
         self.shared.metrics.brake_engaged(engaged);
         let Some(transition) = transition else { return false };
+        self.shared.leadership.renew_soon();
         if let Transition::Released(_) = transition {
             self.shared.released.tell();
         }
@@ -403,7 +404,7 @@ impl<R: Recovery> Engine<R> {
             Verdict::Wait { until, .. } => {
                 let tracked = self.track(&subject);
                 tracked.due = Some(until);
-                tracked.admitted = false;
+                tracked.admitted = None;
                 let at = self.shared.time.instant_when_server_shows(until);
                 self.wake_at(subject, at);
             }
@@ -433,12 +434,13 @@ impl<R: Recovery> Engine<R> {
         judgement: Judgement<R::Why>,
         now: Timestamp,
     ) -> Judgement<R::Why> {
-        if self.is_waiting(subject) {
+        // What is not done now must not use up what may be done in a minute.
+        if self.is_waiting(subject) || self.is_stale() {
             return judgement;
         }
-        if self.track(subject).admitted {
+        let disruptive = judgement.verdict.actions().iter().any(Action::is_disruptive);
+        if self.track(subject).admitted.is_some_and(|at| now < brake::counts_until(at)) {
             // Counted already; but what holds everything holds this too.
-            let disruptive = judgement.verdict.actions().iter().any(Action::is_disruptive);
             return match self.brake().check(now, 0) {
                 Err(held) if disruptive => judgement.held_back(held),
                 _ => judgement,
@@ -448,8 +450,11 @@ impl<R: Recovery> Engine<R> {
         match &judgement.verdict {
             Verdict::Blocked { by, .. } => self.shared.metrics.held(R::NAME, by.code()),
             Verdict::Act { .. } => {
-                self.track(subject).admitted = true;
                 self.held.remove(subject);
+                if disruptive {
+                    self.track(subject).admitted = Some(now);
+                    self.shared.leadership.renew_soon();
+                }
             }
             Verdict::Ignore(_) | Verdict::Wait { .. } => {}
         }
@@ -525,7 +530,7 @@ impl<R: Recovery> Engine<R> {
             self.track(&subject).untold = untold.map(Box::new);
         }
         if let Outcome::Failed(step, failure) = &outcome
-            && let Some(words) = failure.refusal()
+            && let Some(words) = failure.words_on(step)
             && let Refused::Judged(note) = self.recovery.refused(&subject, step, &words, server)
         {
             tracing::warn!(recovery = R::NAME, %subject, %step, %failure, "refused");
@@ -542,7 +547,7 @@ impl<R: Recovery> Engine<R> {
         let retry = match outcome {
             Outcome::Done => {
                 tracked.attempts = 0;
-                tracked.admitted = false;
+                tracked.admitted = None;
                 let seconds = tracked.due.take().map(|due| server.duration_since(due).as_secs_f64().max(0.0));
                 self.shared.metrics.done(R::NAME, seconds.unwrap_or(0.0));
                 None
@@ -642,8 +647,11 @@ impl<I: LiveInquiry> Attempt<I> {
                     (_, Some(object)) => Known::Written(object),
                     (_, None) => Known::Nothing,
                 };
-                let look = inquiry.ask(self.executor.client(), known, self.time.server());
                 let failed = |failure| Outcome::Failed(Box::new(action.clone()), failure);
+                if let Some(left) = self.executor.pause() {
+                    return (done, failed(Failure::Throttled(left)));
+                }
+                let look = inquiry.ask(self.executor.client(), known, self.time.server());
                 match tokio::time::timeout(LOOK_TIMEOUT, look).await {
                     Ok(Ok(Some(judgement))) if asks_for(&judgement, &action) => {}
                     Ok(Ok(Some(judgement))) => {
@@ -656,7 +664,7 @@ impl<I: LiveInquiry> Attempt<I> {
                     Ok(Ok(None)) => {
                         return (done, Outcome::Changed("it is not there any more".to_owned(), None));
                     }
-                    Ok(Err(error)) => return (done, failed(Failure::Api(error))),
+                    Ok(Err(error)) => return (done, failed(self.executor.failed_to_read(error))),
                     Err(_) => return (done, failed(Failure::Unanswered(LOOK_TIMEOUT))),
                 }
             }
@@ -689,7 +697,14 @@ impl<I: LiveInquiry> Attempt<I> {
 /// Whether a second judgement still asks for these very steps, on these very objects.
 fn asks_for<Why>(judgement: &Judgement<Why>, action: &Action) -> bool {
     let asked: Vec<&Action> = judgement.verdict.actions().iter().flat_map(Action::steps).collect();
-    action.steps().iter().all(|step| asked.iter().any(|other| other.is_same_step(step)))
+    let mut next = 0;
+    // Both are in the same order, so nearly always it is the next one: of ten thousand, not all are compared with all.
+    action.steps().iter().all(|step| {
+        let mut places = (next..asked.len()).chain(0..next);
+        let found = places.find(|place| asked[*place].is_same_step(step));
+        next = found.map_or(next, |place| place + 1);
+        found.is_some()
+    })
 }
 
 fn far_away() -> Instant {

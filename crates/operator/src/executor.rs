@@ -91,9 +91,31 @@ impl Failure {
         }
     }
 
+    fn of_read(error: kube::Error) -> Self {
+        match error {
+            kube::Error::Api(status) if status.code == 429 => {
+                Self::throttled(status.details.map(|details| details.retry_after_seconds.into()))
+            }
+            other => Self::Api(other),
+        }
+    }
+
+    fn throttled(seconds: Option<u64>) -> Self {
+        Self::Throttled(Duration::from_secs(seconds.unwrap_or(1).clamp(1, LONGEST_PAUSE)))
+    }
+
+    /// The server's words on a step, if asking again as before will not help. A pod that cannot be made holds up only the
+    /// making of pods, whoever refuses it: a webhook that is not there is the server's fault by its code.
+    pub(crate) fn words_on(&self, step: &Action) -> Option<String> {
+        match (step, self) {
+            (Action::CreatePod { .. }, Self::Api(kube::Error::Api(status))) => Some(status.message.clone()),
+            _ => self.refusal(),
+        }
+    }
+
     /// The server's words, if it understood the request and said no to what is in it: asking again will not help
     /// before something else has changed.
-    pub(crate) fn refusal(&self) -> Option<String> {
+    fn refusal(&self) -> Option<String> {
         match self {
             Self::Forbidden { message, .. } => Some(message.clone()),
             Self::Api(kube::Error::Api(status)) if (400..500).contains(&status.code) => {
@@ -172,8 +194,7 @@ impl Executor {
         }
         // Waiting is fair: whoever asked first goes first, whichever recovery it is.
         let Ok(_permit) = self.0.permits.acquire().await else { return Err(Failure::NotLeading) };
-        let pause = self.quiet().and_then(|until| until.checked_duration_since(Instant::now()));
-        if let Some(left) = pause.filter(|left| !left.is_zero()) {
+        if let Some(left) = self.pause() {
             return Err(Failure::Throttled(left));
         }
         let left = self.0.leadership.time_left().ok_or(Failure::NotLeading)?;
@@ -186,12 +207,28 @@ impl Executor {
         self.0.crash.after_write(number);
         let code = result.as_ref().map_or_else(Failure::code, |_| "ok");
         self.0.metrics.wrote(action.name(), code);
-        if let Err(Failure::Throttled(pause)) = &result {
+        result.inspect_err(|failure| self.obey(failure))
+    }
+
+    /// How much longer the server asks everybody to wait.
+    pub(crate) fn pause(&self) -> Option<Duration> {
+        let pause = self.quiet().and_then(|until| until.checked_duration_since(Instant::now()));
+        pause.filter(|left| !left.is_zero())
+    }
+
+    /// What became of a step whose objects could not be read. What the server asks of a reader it asks of all.
+    pub(crate) fn failed_to_read(&self, error: kube::Error) -> Failure {
+        let failure = Failure::of_read(error);
+        self.obey(&failure);
+        failure
+    }
+
+    fn obey(&self, failure: &Failure) {
+        if let Failure::Throttled(pause) = failure {
             // Of two answers that were under way, the longer pause holds.
             let mut quiet = self.quiet();
             *quiet = (*quiet).max(Some(Instant::now() + *pause));
         }
-        result
     }
 
     /// Records an event, some time soon, if it can be.
@@ -403,7 +440,7 @@ impl Executor {
         match created {
             Err(Failure::Stale) => {
                 let path = format!("{pods}/{name}");
-                let found = live::get(&self.0.client, &path).await.map_err(Failure::Api)?;
+                let found = live::get(&self.0.client, &path).await.map_err(Failure::of_read)?;
                 found.map(Written::Object).ok_or(Failure::Stale)
             }
             other => other,
@@ -418,7 +455,7 @@ impl Executor {
         change: impl FnOnce(&mut Vec<Value>) -> Value,
     ) -> Result<Written, Failure> {
         let path = format!("/api/v1/nodes/{}", node.name);
-        let text = live::get(&self.0.client, &path).await.map_err(Failure::Api)?.ok_or(Failure::Stale)?;
+        let text = live::get(&self.0.client, &path).await.map_err(Failure::of_read)?.ok_or(Failure::Stale)?;
         let object: Value =
             serde_json::from_str(&text).map_err(|e| Failure::Api(kube::Error::SerdeError(e)))?;
         let metadata = &object["metadata"];
@@ -519,7 +556,7 @@ impl Executor {
     }
 
     async fn read(&self, path: &str) -> Result<Option<Value>, Failure> {
-        let found = live::get(&self.0.client, path).await.map_err(Failure::Api)?;
+        let found = live::get(&self.0.client, path).await.map_err(Failure::of_read)?;
         let parse = |text: String| serde_json::from_str(&text);
         found.map(parse).transpose().map_err(|e| Failure::Api(kube::Error::SerdeError(e)))
     }
@@ -649,7 +686,7 @@ impl Executor {
             // Gone since it was judged.
             404 => Failure::Gone,
             403 => Failure::Forbidden { verb, resource, message: status.message },
-            429 => Failure::Throttled(Duration::from_secs(retry_after.unwrap_or(1).clamp(1, LONGEST_PAUSE))),
+            429 => Failure::throttled(retry_after),
             _ => Failure::Api(kube::Error::Api(status.boxed())),
         })
     }

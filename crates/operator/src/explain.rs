@@ -150,11 +150,12 @@ pub fn explain_node<'a>(
     async move {
         let subject = format!("node {name}");
         let (client, time) = connect(config)?;
+        // First, because nothing is known of the server's clock before its first answer.
+        let history = history(&client, "default", name).await.map_err(|e| cannot_read("events", e))?;
         let read = zombie::node_at_first_sight(&client, name, time.server())
             .await
             .map_err(|e| cannot_read(&subject, e))?;
         let mut node = read.ok_or_else(|| ExplainError::NotFound(subject.clone()))?;
-        let history = history(&client, "default", name).await.map_err(|e| cannot_read("events", e))?;
         node.announced = !history.is_empty();
         node.lease_renewed = live::lease_renewed(&client, name)
             .await

@@ -28,6 +28,8 @@ use crate::{
     time::{Time, std_duration},
 };
 
+/// How long the lease is not renewed again, however much the brake lets through.
+const SOONEST_RENEWAL: Duration = Duration::from_millis(100);
 /// Carries the brake's memory from one leader to the next.
 const BRAKE_ANNOTATION: &str = "salvor.dev/brake";
 
@@ -51,11 +53,12 @@ pub(crate) struct Leadership(Arc<Standing>);
 struct Standing {
     tenure: Mutex<Tenure>,
     changed: Notify,
+    renew: Notify,
 }
 
 impl Leadership {
     fn new(tenure: Tenure) -> Self {
-        Self(Arc::new(Standing { tenure: Mutex::new(tenure), changed: Notify::new() }))
+        Self(Arc::new(Standing { tenure: Mutex::new(tenure), changed: Notify::new(), renew: Notify::new() }))
     }
 
     /// A process that leads because there is no other.
@@ -85,6 +88,11 @@ impl Leadership {
 
     pub(crate) fn leads(&self) -> bool {
         self.time_left().is_some()
+    }
+
+    /// The brake has something new to remember: whoever leads next must know of it, also if this process dies.
+    pub(crate) fn renew_soon(&self) {
+        self.0.renew.notify_one();
     }
 
     /// Waits until this process begins or ceases to lead. Renewals are not news.
@@ -204,10 +212,16 @@ impl Elector {
                 self.leadership.set(Tenure::Follows);
             }
             self.metrics.leads(self.is_leading());
+            let next = async {
+                self.leadership.0.renew.notified().await;
+                // What else the brake lets through in the same moment goes with it.
+                tokio::time::sleep(SOONEST_RENEWAL).await;
+            };
             tokio::select! {
                 biased;
                 () = tokio::time::sleep(pause) => {}
                 () = stop.cancelled() => break,
+                () = next, if self.is_leading() => {}
             }
         }
         self.release().await;

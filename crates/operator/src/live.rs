@@ -2,19 +2,47 @@
 
 use std::error::Error;
 
-use http::Request;
+use http::{Request, header::RETRY_AFTER};
 use jiff::{SignedDuration, Timestamp};
-use kube::Client;
+use kube::{
+    Client,
+    client::Body,
+    core::{Status, response::StatusDetails},
+};
 use serde::Deserialize;
 
 /// The object at a path; `None` when there is none.
 pub(crate) async fn get(client: &Client, path: &str) -> kube::Result<Option<String>> {
-    let request = Request::get(path).body(Vec::new()).map_err(kube::Error::HttpError)?;
-    match client.request_text(request).await {
-        Ok(text) => Ok(Some(text)),
-        Err(kube::Error::Api(status)) if status.code == 404 => Ok(None),
-        Err(error) => Err(error),
+    let request = Request::get(path).body(Body::empty()).map_err(kube::Error::HttpError)?;
+    let answer = client.send(request).await?;
+    let code = answer.status();
+    let retry_after = answer.headers().get(RETRY_AFTER).and_then(|v| v.to_str().ok()?.parse().ok());
+    let bytes = answer.into_body().collect_bytes().await?;
+    let text = String::from_utf8(bytes.into()).map_err(kube::Error::FromUtf8)?;
+    match code.as_u16() {
+        200..300 => Ok(Some(text)),
+        404 => Ok(None),
+        code => Err(kube::Error::Api(refused(code, &text, retry_after).boxed())),
     }
+}
+
+/// What the server says when it does not do what it was asked. Not all of its answers are a Status, and the pause that it
+/// asks for is only in a header.
+fn refused(code: u16, text: &str, retry_after: Option<u32>) -> Status {
+    let mut status: Status =
+        serde_json::from_str(text).unwrap_or_else(|_| Status::failure(text.trim(), "").with_code(code));
+    if let Some(seconds) = retry_after {
+        let none = || StatusDetails {
+            name: String::new(),
+            group: String::new(),
+            kind: String::new(),
+            uid: String::new(),
+            causes: Vec::new(),
+            retry_after_seconds: 0,
+        };
+        status.details.get_or_insert_with(none).retry_after_seconds = seconds;
+    }
+    status
 }
 
 /// When a node's kubelet last renewed its Lease; `None` when it has no Lease.

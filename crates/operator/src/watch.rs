@@ -7,7 +7,7 @@ use std::{
     borrow::Cow,
     collections::BTreeSet,
     sync::{
-        Arc, Mutex, PoisonError,
+        Arc, Mutex, PoisonError, Weak,
         atomic::{AtomicBool, AtomicU64, Ordering},
     },
     time::Duration,
@@ -93,10 +93,12 @@ pub struct WatchHealth {
     origin: Instant,
     last_word: AtomicU64,
     synced: AtomicBool,
-    pub(crate) restarts: AtomicU64,
-    pub(crate) lists: AtomicU64,
-    pub(crate) unreadable: AtomicU64,
+    pub(crate) restarts: Arc<AtomicU64>,
+    pub(crate) lists: Arc<AtomicU64>,
+    pub(crate) unreadable: Arc<AtomicU64>,
     complained: Mutex<BTreeSet<String>>,
+    /// There if this stands for many watches.
+    members: Option<Mutex<Vec<Weak<Self>>>>,
     asked: AtomicU64,
     bell: Notify,
 }
@@ -104,18 +106,48 @@ pub struct WatchHealth {
 impl WatchHealth {
     /// A watch that has not begun.
     pub fn new(resource: &'static str) -> Arc<Self> {
+        Arc::new(Self::begin(resource))
+    }
+
+    /// Many watches that come and go: as old as the oldest of them, and never old while there is none.
+    pub(crate) fn of_many(resource: &'static str) -> Arc<Self> {
         Arc::new(Self {
+            synced: AtomicBool::new(true),
+            members: Some(Mutex::default()),
+            ..Self::begin(resource)
+        })
+    }
+
+    /// One more of many watches.
+    pub(crate) fn member(&self) -> Arc<Self> {
+        let member = Arc::new(Self {
+            restarts: self.restarts.clone(),
+            lists: self.lists.clone(),
+            unreadable: self.unreadable.clone(),
+            ..Self::begin(self.resource)
+        });
+        if let Some(members) = &self.members {
+            let mut members = members.lock().unwrap_or_else(PoisonError::into_inner);
+            members.retain(|member| member.strong_count() > 0);
+            members.push(Arc::downgrade(&member));
+        }
+        member
+    }
+
+    fn begin(resource: &'static str) -> Self {
+        Self {
             resource,
             origin: Instant::now(),
             last_word: AtomicU64::new(0),
             synced: AtomicBool::new(false),
-            restarts: AtomicU64::new(0),
-            lists: AtomicU64::new(0),
-            unreadable: AtomicU64::new(0),
+            restarts: Arc::default(),
+            lists: Arc::default(),
+            unreadable: Arc::default(),
             complained: Mutex::default(),
+            members: None,
             asked: AtomicU64::new(0),
             bell: Notify::new(),
-        })
+        }
     }
 
     /// Asks for everything to be read anew, however good the watch; how many times that was asked for by now.
@@ -127,6 +159,11 @@ impl WatchHealth {
 
     /// How long ago the server last said anything, a bookmark included.
     pub fn staleness(&self) -> Duration {
+        if let Some(members) = &self.members {
+            let members = members.lock().unwrap_or_else(PoisonError::into_inner);
+            let ages = members.iter().filter_map(Weak::upgrade).map(|member| member.staleness());
+            return ages.max().unwrap_or_default();
+        }
         let last = Duration::from_millis(self.last_word.load(Ordering::Relaxed));
         self.origin.elapsed().saturating_sub(last)
     }
@@ -134,6 +171,13 @@ impl WatchHealth {
     /// Whether the first list is complete.
     pub fn is_synced(&self) -> bool {
         self.synced.load(Ordering::Relaxed)
+    }
+
+    /// As if the whole list had been read, and the server had said something just now.
+    #[cfg(test)]
+    pub(crate) fn is_up_to_date(&self) {
+        self.synced.store(true, Ordering::Relaxed);
+        self.heard();
     }
 
     fn heard(&self) {
@@ -224,6 +268,7 @@ pub async fn follow<P: Project>(
     let mut revision: Option<String> = None;
     loop {
         let began = Instant::now();
+        let was_watching = revision.is_some();
         let result = match &mut revision {
             None => follower.list().await.map(|listed| revision = Some(listed)),
             // What was seen stays seen, however the watch ends: the revision moves with every event.
@@ -231,11 +276,12 @@ pub async fn follow<P: Project>(
                 if began.elapsed() < SHORT_WATCH { Err(WatchEnd::ClosedAtOnce) } else { Ok(()) }
             }),
         };
+        // A list alone is no success: a server that refuses every watch would be asked for one all the time.
+        if was_watching && began.elapsed() >= SHORT_WATCH {
+            failures = 0;
+        }
         match result {
-            Ok(()) => {
-                failures = 0;
-                continue;
-            }
+            Ok(()) => continue,
             Err(WatchEnd::Unheard) => return,
             Err(WatchEnd::Asked) => {
                 failures = 0;

@@ -299,6 +299,11 @@ struct Disruption {
     nodes: u32,
 }
 
+/// Until when something that was let through at a time counts.
+pub fn counts_until(admitted: Timestamp) -> Timestamp {
+    end_of_window(admitted.as_second())
+}
+
 /// Until when there is no room for so many more; none if there is. A limit of 0 is no limit.
 fn full_until(admitted: &BTreeMap<i64, u32>, limit: u32, now: Timestamp, more: u32) -> Option<Timestamp> {
     if limit == 0 || more == 0 {

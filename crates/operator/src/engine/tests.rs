@@ -3,7 +3,7 @@
 use std::{
     collections::BTreeMap,
     fmt,
-    sync::atomic::{AtomicUsize, Ordering},
+    sync::atomic::{AtomicBool, AtomicUsize, Ordering},
 };
 
 use http::Method;
@@ -504,6 +504,57 @@ async fn no_more_pods_than_the_budget_in_a_minute_and_a_retry_counts_once() {
     assert_eq!(bench.written().len(), 3);
     pass(4.0).await;
     assert_eq!(bench.written().len(), 4);
+}
+
+#[tokio::test(start_paused = true)]
+async fn what_could_not_be_done_for_minutes_is_not_made_up_for_all_at_once() {
+    let works = Arc::new(AtomicBool::new(false));
+    let answer = works.clone();
+    let options = Options { pods_per_minute: 1, ..Options::default() };
+    let bench = Bench::with(options, move |_| {
+        if answer.load(Ordering::Relaxed) { Answer::ok() } else { Answer::Refused(500, "no") }
+    });
+    for name in ["a", "b", "c", "d", "e"] {
+        bench.want(name, &[Patch]).await;
+    }
+    pass(600.0).await;
+    works.store(true, Ordering::Relaxed);
+    let before = bench.written().len();
+    pass(60.0).await;
+    let done = bench.written().len() - before;
+    assert!((1..=2).contains(&done), "{done} in a minute: the one that was let through before, and the next");
+}
+
+#[tokio::test(start_paused = true)]
+async fn an_old_view_uses_up_nothing_of_the_budget() {
+    let health = WatchHealth::new("pods");
+    let options = Options { pods_per_minute: 1, watches: vec![health.clone()], ..Options::default() };
+    let bench = Bench::with(options, |_| Answer::ok());
+    for name in ["a", "b", "c"] {
+        bench.want(name, &[Patch]).await;
+    }
+    pass(600.0).await;
+    assert_eq!(bench.written().len(), 0);
+    health.is_up_to_date();
+    pass(30.0).await;
+    assert_eq!(bench.written().len(), 1);
+}
+
+#[test]
+fn a_second_look_asks_for_the_same_steps_in_any_order() {
+    let steps = |names: &[&str]| {
+        let pod = |name: &&str| PodRef { namespace: "ns".into(), name: (*name).into(), uid: (*name).into() };
+        let steps = names.iter().map(|name| Action::DeletePod { pod: pod(name) }).collect();
+        Action::AtOnce(steps)
+    };
+    let found = |names: &[&str]| Judgement {
+        verdict: Verdict::Act { actions: vec![steps(names)], why: AsTold },
+        findings: vec![],
+    };
+    assert!(asks_for(&found(&["a", "b", "c"]), &steps(&["a", "b", "c"])));
+    assert!(asks_for(&found(&["c", "a", "b", "d"]), &steps(&["a", "b", "c"])));
+    assert!(asks_for(&found(&["a", "x", "c"]), &steps(&["a", "c"])));
+    assert!(!asks_for(&found(&["a", "c"]), &steps(&["a", "b", "c"])));
 }
 
 /// Counts log lines with a certain beginning.

@@ -474,6 +474,38 @@ async fn only_volumes_of_evicted_pods_are_let_go_and_none_that_a_pod_that_stays_
 }
 
 #[tokio::test(start_paused = true)]
+async fn a_pause_that_a_reader_is_asked_for_holds_for_all() {
+    let bench = Bench::new(|_| Answer::Throttled(Some("7")));
+    let error = live::get(&bench.api.client, "/api/v1/nodes/n1").await.unwrap_err();
+    let failure = bench.executor.failed_to_read(error);
+    assert!(matches!(failure, Failure::Throttled(pause) if pause == Duration::from_secs(7)), "{failure}");
+    tokio::time::sleep(Duration::from_secs(6)).await;
+    assert!(matches!(bench.executor.perform(&delete()).await, Err(Failure::Throttled(_))));
+    assert_eq!(bench.api.asked().len(), 1, "nothing was sent meanwhile");
+    assert!(bench.executor.pause().is_some());
+    tokio::time::sleep(Duration::from_secs(1)).await;
+    assert!(bench.executor.pause().is_none());
+}
+
+#[test]
+fn a_webhook_that_is_not_there_is_a_refusal_of_the_pod_and_of_nothing_else() {
+    let failed = |code| Failure::Api(kube::Error::Api(Status::failure("words", "").with_code(code).boxed()));
+    let job = std::sync::Arc::new(JobRef { namespace: "ns".into(), name: "j".into(), uid: "u".into() });
+    let create = Action::CreatePod {
+        job,
+        name: "j-0".into(),
+        body: String::new(),
+        reason: salvor_recovery::action::CreationReason::New,
+        told: true,
+    };
+    for (code, of_pod, of_others) in [(403, true, true), (422, true, true), (500, true, false)] {
+        assert_eq!(failed(code).words_on(&create).is_some(), of_pod, "{code}");
+        assert_eq!(failed(code).words_on(&delete()).is_some(), of_others, "{code}");
+    }
+    assert_eq!(Failure::Unanswered(WRITE_TIMEOUT).words_on(&create), None, "it may be there");
+}
+
+#[tokio::test(start_paused = true)]
 async fn what_is_told_in_passing_is_told_again_unless_it_is_refused() {
     let Action::EmitEvent(note) = event("x".into()) else { panic!() };
     let again = 1 + MENTIONED_AGAIN_AFTER.len();

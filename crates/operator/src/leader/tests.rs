@@ -378,6 +378,30 @@ async fn what_the_brake_remembers_goes_to_the_next_leader() {
 }
 
 #[tokio::test(start_paused = true)]
+async fn what_the_brake_lets_through_is_known_to_the_next_leader_in_a_moment() {
+    let store = Store::default();
+    let api = store.api();
+    let holder = Candidate::start(&api, "holder");
+    holder.until_it_leads().await;
+    for _ in 0..100 {
+        holder.brake.lock().unwrap().admit(Time::system().local(), 0).unwrap();
+        holder.leadership.renew_soon();
+        tokio::time::sleep(Duration::from_millis(5)).await;
+    }
+    holder.brake.lock().unwrap().admit(Time::system().local(), 7).unwrap();
+    holder.leadership.renew_soon();
+    let renewals = api.count(&Method::PUT);
+    assert!(renewals <= 5, "{renewals} renewals in half a second");
+    tokio::time::sleep(SOONEST_RENEWAL + just()).await;
+    holder.task.abort();
+    let next = Candidate::start(&api, "next");
+    next.until_it_leads().await;
+    let (before, after) = (holder.brake.lock().unwrap().clone(), next.brake.lock().unwrap().clone());
+    assert_eq!(before.state(), after.state());
+    next.task.abort();
+}
+
+#[tokio::test(start_paused = true)]
 async fn a_server_that_refuses_makes_nobody_lead_and_is_asked_again() {
     for code in [403, 404, 409, 500] {
         let api = FakeApi::new(move |_| Answer::Refused(code, "no"));

@@ -223,6 +223,19 @@ async fn a_server_that_closes_every_watch_at_once_is_not_hammered() {
 }
 
 #[tokio::test(start_paused = true)]
+async fn a_server_that_lets_every_revision_expire_is_not_asked_for_a_list_all_the_time() {
+    let expired = (0..1000).flat_map(|_| [Answer::List(vec![], 10, ""), Answer::Chunks(vec![gone()])]);
+    let mut bench = Bench::new(expired.collect());
+    let read = async {
+        loop {
+            bench.reset().await;
+        }
+    };
+    let _ = tokio::time::timeout(Duration::from_secs(30), read).await;
+    assert!((3..=10).contains(&bench.lists()), "{} lists in 30 s", bench.lists());
+}
+
+#[tokio::test(start_paused = true)]
 async fn a_line_that_nobody_can_read_is_made_up_for_by_a_list() {
     let mut bench = Bench::new(vec![
         Answer::List(vec![], 10, ""),
@@ -241,6 +254,23 @@ async fn watches_that_open_and_stay_silent_let_the_view_grow_old() {
     tokio::time::sleep(SILENCE_ALLOWED * 3).await;
     assert!(bench.watched_from().len() >= 3);
     assert!(bench.health.staleness() >= SILENCE_ALLOWED * 3 - Duration::from_secs(1));
+}
+
+#[tokio::test(start_paused = true)]
+async fn many_watches_are_as_old_as_the_oldest_of_them() {
+    let many = WatchHealth::of_many("things");
+    assert!(many.is_synced());
+    let (old, young) = (many.member(), many.member());
+    tokio::time::sleep(Duration::from_secs(10)).await;
+    young.is_up_to_date();
+    assert_eq!(many.staleness(), Duration::from_secs(10));
+    old.restarts.fetch_add(1, Ordering::Relaxed);
+    assert_eq!(many.restarts.load(Ordering::Relaxed), 1);
+    drop(old);
+    assert_eq!(many.staleness(), Duration::ZERO);
+    drop(young);
+    tokio::time::sleep(Duration::from_secs(10)).await;
+    assert_eq!(many.staleness(), Duration::ZERO, "there is none");
 }
 
 #[tokio::test(start_paused = true)]
