@@ -103,7 +103,7 @@ async fn status_comes_before_the_delete_and_finalizers_and_late_pods_do_not_keep
     stage.pod("daemon", "node", json!({"spec": {"tolerations": [{"operator": "Exists"}]}})).await;
     stage.pod("plain", "node", json!({})).await;
     let recorder = Recorder::start(&stage.pods(), &ListParams::default()).await;
-    let _salvor = stage.salvor("", &[]);
+    let salvor = stage.salvor("", &[]);
     let node = stage.evict("node").await;
     assert_eq!(progress(&node)["request"], "salvor.dev/force-eviction=INC-1:NoSchedule");
     wait::for_absence(&stage.pods(), "plain").await;
@@ -121,10 +121,15 @@ async fn status_comes_before_the_delete_and_finalizers_and_late_pods_do_not_keep
 
     stage.pod("late", "node", json!({})).await;
     wait::for_absence(&stage.pods(), "late").await;
+    // One that begins when all is over catches them too.
+    drop(salvor);
+    let _salvor = stage.salvor("", &[]);
+    stage.pod("later", "node", json!({})).await;
+    wait::for_absence(&stage.pods(), "later").await;
     // Whoever has seen this change has seen all of the late pod's.
     let last = Patch::Merge(json!({"metadata": {"annotations": {"last": "change"}}}));
     stage.pods().patch("daemon", &PatchParams::default(), &last).await.unwrap();
-    for name in ["held", "plain", "late"] {
+    for name in ["held", "plain", "late", "later"] {
         let changes = recorder.changes().await;
         let of_pod = || changes.iter().filter(|c| c.name == name);
         let failed = of_pod().position(|c| c.object["status"]["phase"] == "Failed").unwrap();

@@ -14,8 +14,8 @@ use salvor_recovery::{
     Action, Judgement,
     brake::NodeCounts,
     eviction::{
-        AttachmentView, EvictionPolicy, Lease, NodeView, NodeWhy, PodView, PodWhy, Scene, decide_node,
-        decide_pod,
+        AttachmentView, EvictionPolicy, Lease, NodeView, NodeWhy, PodView, PodWhy, Scene, asked_in_person,
+        decide_node, decide_pod,
     },
     objects::{PodRef, Ready, Taint},
 };
@@ -119,8 +119,6 @@ struct Subjected {
     number: u64,
     pods: BTreeMap<String, PodView>,
     pods_listed: bool,
-    /// When its Lease was last renewed, as read.
-    renewed: Option<Timestamp>,
     /// What its pods were last woken for.
     woken_for: Option<Basis>,
 }
@@ -190,8 +188,11 @@ impl Evictions {
         let before = self
             .counted
             .insert(name.clone(), Counted { uid: node.uid.clone(), zone: zone.clone(), unreachable });
-        if before.is_none_or(|b| b.unreachable != unreachable || b.zone != zone) {
+        if before.as_ref().is_none_or(|b| b.unreachable != unreachable || b.zone != zone) {
             woken.extend(self.requests_in(&zone));
+            woken.extend(
+                before.filter(|b| b.zone != zone).into_iter().flat_map(|b| self.requests_in(&b.zone)),
+            );
         }
         match view {
             Some(view) => self.take_in_at_length(*view),
@@ -220,7 +221,6 @@ impl Evictions {
                     number: self.next_number,
                     pods: BTreeMap::new(),
                     pods_listed: false,
-                    renewed: None,
                     woken_for: None,
                 };
                 self.nodes.insert(name, new);
@@ -244,17 +244,18 @@ impl Evictions {
         self.nodes.remove(name).map(|node| node.pod_subjects().collect()).unwrap_or_default()
     }
 
-    /// Requests that wait in a zone.
+    /// Requests that may wait in a zone: those of nodes that are not being emptied.
     fn requests_in(&self, zone: &str) -> Vec<Subject> {
-        let waiting = self.nodes.values().filter(|n| n.view.zone == zone && n.view.progress.is_none());
+        let waiting = self.nodes.values().filter(|n| n.view.zone == zone && !look::is_being_emptied(&n.view));
         waiting.map(|n| Subject::node(&n.view.node.name)).collect()
     }
 
     fn look_closely(&self) {
-        // Until a finished one is Ready again, its Lease tells nothing.
+        // Until a finished one is Ready again, or asked for again, its Lease tells nothing new.
         let matters = |n: &&Subjected| {
             let finished = n.view.progress.as_ref().is_some_and(|p| p.finished.is_some());
-            !finished || n.view.ready == Ready::True
+            let asked_again = || asked_in_person(&n.view).is_some() && n.view.no_execute().is_none();
+            !finished || n.view.ready == Ready::True || n.view.lease == Lease::Unread || asked_again()
         };
         let wanted = CloseUps {
             pods: self.nodes.iter().map(|(name, n)| (name.clone(), n.number)).collect(),
@@ -266,8 +267,7 @@ impl Evictions {
     fn take_in_lease(&mut self, name: &str, lease: Option<NodeLease>, now: Timestamp) -> Vec<Subject> {
         let Some(node) = self.nodes.get_mut(name) else { return Vec::new() };
         let before = node.view.lease;
-        node.view.lease = seen(before, node.renewed, lease, now);
-        node.renewed = lease.map(|lease| lease.renewed);
+        node.view.lease = seen(before, lease, now);
         if before == node.view.lease {
             return Vec::new();
         }
@@ -275,6 +275,9 @@ impl Evictions {
         // A dead node's Lease does not change, and a living one's concerns its pods only when that was not known.
         if before.is_fresh(now) != node.view.lease.is_fresh(now) || before == Lease::Unread {
             woken.extend(node.pod_subjects());
+        }
+        if before == Lease::Unread {
+            self.look_closely();
         }
         woken
     }
@@ -395,15 +398,15 @@ impl Evictions {
 }
 
 /// What a Lease says now, after what it said before: a time that moves shows life, whatever the kubelet's clock.
-fn seen(before: Lease, renewed_before: Option<Timestamp>, read: Option<NodeLease>, now: Timestamp) -> Lease {
-    let Some(NodeLease { renewed, lasts }) = read else { return Lease::None };
-    let (heard_before, moved_before) = match before {
-        Lease::Renewed { heard, moves, .. } => (Some(heard), moves),
-        Lease::Unread | Lease::None => (None, false),
+fn seen(before: Lease, read: Option<NodeLease>, now: Timestamp) -> Lease {
+    let Some(NodeLease { renewed: written, lasts }) = read else { return Lease::None };
+    let (heard, moves) = match before {
+        // A kubelet whose clock is ahead of the server's wrote that time before now all the same.
+        Lease::Unread => (written.min(now), false),
+        Lease::Renewed { written: before, heard, moves, .. } if before == written => (heard, moves),
+        Lease::Renewed { .. } | Lease::None => (now, true),
     };
-    let moved = renewed_before.is_some_and(|before| renewed > before) || (before == Lease::None);
-    let heard = if moved { now.max(renewed) } else { heard_before.unwrap_or(renewed).max(renewed) };
-    Lease::Renewed { heard, lasts, moves: moved || moved_before }
+    Lease::Renewed { written, heard, lasts, moves }
 }
 
 /// Revisions of one server are comparable numbers; anything else sorts before them all.
@@ -430,13 +433,11 @@ impl Recovery for Evictions {
         let node_watch = follow(client.clone(), NODES, Nodes(self.policy.clone()), nodes.clone(), node_tx);
         let attachment_watch =
             follow(client.clone(), ATTACHMENTS, Attachments, attachments.clone(), attachment_tx);
-        let close_ups = close_up::look(client.clone(), self.close_ups.clone(), news.clone());
-        let nodes_run = relay(node_watch, node_rx, news.clone(), News::Node);
-        let nodes_run = async {
-            tokio::join!(nodes_run, close_ups);
-        };
+        let pods = WatchHealth::of_many(close_up::PODS);
+        let close_ups = close_up::look(client.clone(), self.close_ups.clone(), pods.clone(), news.clone());
         vec![
-            Feed { health: nodes, run: nodes_run.boxed() },
+            Feed { health: nodes, run: relay(node_watch, node_rx, news.clone(), News::Node).boxed() },
+            Feed { health: pods, run: close_ups.boxed() },
             Feed {
                 health: attachments,
                 run: relay(attachment_watch, attachment_rx, news.clone(), News::Attachment).boxed(),
@@ -491,7 +492,7 @@ impl Recovery for Evictions {
         Inquiry {
             subject: subject.clone(),
             pod,
-            known: node.map(|n| (n.view.clone(), n.renewed)),
+            known: node.map(|n| n.view.clone()),
             pods: of_node
                 .filter(|n| n.pods_listed && !look::is_being_emptied(&n.view))
                 .map(|n| n.pods.values().cloned().collect()),

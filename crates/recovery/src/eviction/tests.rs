@@ -34,7 +34,12 @@ fn taint(key: &str, value: &str, effect: &str) -> Taint {
 }
 
 fn lease(renewed: i64) -> Lease {
-    Lease::Renewed { heard: at(renewed), lasts: SignedDuration::from_secs(40), moves: false }
+    Lease::Renewed {
+        written: at(renewed),
+        heard: at(renewed),
+        lasts: SignedDuration::from_secs(40),
+        moves: false,
+    }
 }
 
 /// A node that fell silent ten minutes before time 0, and that somebody asks to empty.

@@ -73,7 +73,10 @@ pub enum Lease {
     None,
     /// It was renewed.
     Renewed {
-        /// When the kubelet was last heard of: the time that it wrote, or when we saw that time move, whichever is later.
+        /// The time that the kubelet wrote, by its own clock.
+        written: Timestamp,
+        /// When the kubelet was last heard of, by the server's clock: when we saw that time change, or, if we did not, that time
+        /// itself, but not one that is yet to come.
         heard: Timestamp,
         /// For how long that counts.
         lasts: SignedDuration,
@@ -87,15 +90,15 @@ impl Lease {
     /// the Lease's duration, and two of them may fail.
     pub(super) fn is_kept_up(self, now: Timestamp) -> bool {
         match self {
-            Self::Renewed { heard, lasts, moves } => moves || now < after(heard, lasts / 2),
+            Self::Renewed { heard, lasts, moves, .. } => moves || now < after(heard, lasts / 2),
             Self::Unread | Self::None => false,
         }
     }
 
-    /// Whether the kubelet was heard of since it had renewed the Lease at this time. Without a Lease nobody can tell.
+    /// Whether the kubelet was heard of since it had written this time into the Lease. Without a Lease nobody can tell.
     pub(super) fn was_renewed_since(self, time: Timestamp) -> bool {
         match self {
-            Self::Renewed { heard, moves, .. } => moves || heard > time,
+            Self::Renewed { written, moves, .. } => moves || written != time,
             Self::None => true,
             Self::Unread => false,
         }

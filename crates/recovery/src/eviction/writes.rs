@@ -51,8 +51,8 @@ pub(super) fn decline(node: &NodeView, request: &Request) -> Verdict<NodeWhy> {
     let name = format!("node-eviction-declined.{}.{}", node.node.uid, node.resource_version);
     let told = note(node, name, EventType::Normal, &why);
     let asked = match node.lease {
-        Lease::Renewed { heard, moves: false, .. } => {
-            Some(Asked { value: request.taint.value.clone(), renewed: heard })
+        Lease::Renewed { written, moves: false, .. } => {
+            Some(Asked { value: request.taint.value.clone(), renewed: written })
         }
         Lease::Renewed { moves: true, .. } | Lease::None | Lease::Unread => None,
     };

@@ -31,6 +31,8 @@ const LEASE_TIMEOUT: Duration = Duration::from_secs(10);
 /// First lists of pods at once. A list is as large as a node is full, several times over while it is read; when a whole
 /// rack is to be emptied, all of them together would be most of the memory that this process ever needs.
 const LISTS_AT_ONCE: usize = 4;
+/// What these watches are called.
+pub(crate) const PODS: &str = "pods of evicted nodes";
 /// A list that takes longer than this does not keep others waiting.
 const LIST_TURN: Duration = Duration::from_secs(5);
 
@@ -74,7 +76,7 @@ impl Wanted {
 }
 
 /// Follows what is wanted until nobody listens any more.
-pub(crate) async fn look(client: Client, wanted: Wanted, news: mpsc::Sender<News>) {
+pub(crate) async fn look(client: Client, wanted: Wanted, health: Arc<WatchHealth>, news: mpsc::Sender<News>) {
     let mut looks = JoinSet::new();
     let turns = Arc::new(Semaphore::new(LISTS_AT_ONCE));
     let mut watched: BTreeMap<String, (u64, AbortHandle)> = BTreeMap::new();
@@ -85,7 +87,8 @@ pub(crate) async fn look(client: Client, wanted: Wanted, news: mpsc::Sender<News
         read.retain(|node, reads| stays(leases.contains(node), reads));
         for (node, number) in pods {
             watched.entry(node).or_insert_with_key(|node| {
-                let run = watch_pods(client.clone(), node.clone(), number, turns.clone(), news.clone());
+                let (client, turns, news) = (client.clone(), turns.clone(), news.clone());
+                let run = watch_pods(client, node.clone(), number, turns, health.clone(), news);
                 (number, looks.spawn(run))
             });
         }
@@ -116,18 +119,15 @@ async fn watch_pods(
     node: String,
     number: u64,
     turns: Arc<Semaphore>,
+    health: Arc<WatchHealth>,
     news: mpsc::Sender<News>,
 ) {
     // Nobody closes it.
     let Ok(turn) = turns.acquire().await else { return };
     let selector = format!("spec.nodeName={node}");
-    let target = Target {
-        resource: "pods of evicted nodes",
-        path: "/api/v1/pods",
-        field_selector: Some(selector.into()),
-    };
+    let target = Target { resource: PODS, path: "/api/v1/pods", field_selector: Some(selector.into()) };
     let (sender, mut changes) = mpsc::channel::<Change<PodView>>(64);
-    let watch = follow(client, target, Pods, WatchHealth::new("pods of evicted nodes"), sender);
+    let watch = follow(client, target, Pods, health.member(), sender);
     let pass_on = async {
         let first = tokio::time::timeout(LIST_TURN, changes.recv()).await;
         drop(turn);

@@ -28,8 +28,8 @@ pub(crate) struct Inquiry {
     pub(super) subject: Subject,
     /// The pod as it was judged.
     pub(super) pod: Option<PodView>,
-    /// The node as it was judged, and when its Lease was last renewed then.
-    pub(super) known: Option<(NodeView, Option<Timestamp>)>,
+    /// The node as it was judged.
+    pub(super) known: Option<NodeView>,
     /// The pods of a node that is not being emptied yet, as it was judged: they are only counted on to be complete.
     pub(super) pods: Option<Vec<PodView>>,
     pub(super) attachments: Option<Vec<AttachmentView>>,
@@ -42,9 +42,9 @@ impl Inquiry {
     async fn node(&self, client: &Client, name: &str, now: Timestamp) -> kube::Result<Option<NodeView>> {
         let (view, lease) = try_join(read_node(client, name), live::node_lease(client, name)).await?;
         let Some(mut view) = view else { return Ok(None) };
-        let (before, renewed) = self.known.as_ref().map_or((Lease::Unread, None), |(v, r)| (v.lease, *r));
-        view.lease = seen(before, renewed, lease, now);
-        if let Some((known, _)) = self.known.as_ref().filter(|(known, _)| known.node == view.node) {
+        let before = self.known.as_ref().map_or(Lease::Unread, |known| known.lease);
+        view.lease = seen(before, lease, now);
+        if let Some(known) = self.known.as_ref().filter(|known| known.node == view.node) {
             view.told = known.told.clone();
         }
         Ok(Some(view))
@@ -53,8 +53,7 @@ impl Inquiry {
     /// Reads the pods together with the node if it is being emptied, as far as is known. If that has changed since, they
     /// may be those of before, and the node is judged anew by what its own state says.
     async fn pods(&self, client: &Client, node: &str) -> kube::Result<Option<Vec<PodView>>> {
-        let known = self.known.as_ref().map(|(view, _)| view);
-        if known.is_some_and(is_being_emptied) {
+        if self.known.as_ref().is_some_and(is_being_emptied) {
             return read_pods(client, node).await.map(Some);
         }
         Ok(self.pods.clone())
@@ -148,5 +147,5 @@ pub(crate) async fn read_zone(client: &Client, zone: &str) -> kube::Result<NodeC
 
 /// What a node's Lease says to somebody who sees it for the first time.
 pub(crate) async fn read_lease(client: &Client, node: &str, now: Timestamp) -> kube::Result<Lease> {
-    Ok(seen(Lease::Unread, None, live::node_lease(client, node).await?, now))
+    Ok(seen(Lease::Unread, live::node_lease(client, node).await?, now))
 }

@@ -125,18 +125,24 @@ fn a_node_that_nobody_asks_about_is_forgotten_with_its_pods_and_looked_at_anew_w
 fn a_lease_that_moves_shows_life_whatever_its_clock() {
     let lasts = SignedDuration::from_secs(40);
     let read = |renewed| Some(NodeLease { renewed: at(renewed), lasts });
-    let first = seen(Lease::Unread, None, read(-600), at(0));
-    assert_eq!(first, Lease::Renewed { heard: at(-600), lasts, moves: false });
+    let first = seen(Lease::Unread, read(-600), at(0));
+    assert_eq!(first, Lease::Renewed { written: at(-600), heard: at(-600), lasts, moves: false });
     assert!(!first.is_fresh(at(0)));
-    assert_eq!(seen(first, Some(at(-600)), read(-600), at(10)), first);
+    assert_eq!(seen(first, read(-600), at(10)), first);
     // Ten minutes behind, but alive.
-    let second = seen(first, Some(at(-600)), read(-590), at(10));
-    assert_eq!(second, Lease::Renewed { heard: at(10), lasts, moves: true });
+    let second = seen(first, read(-590), at(10));
+    assert_eq!(second, Lease::Renewed { written: at(-590), heard: at(10), lasts, moves: true });
     assert!(second.is_fresh(at(49)) && !second.is_fresh(at(50)));
-    assert_eq!(seen(second, Some(at(-590)), read(-590), at(60)), second, "silent since");
-    assert_eq!(seen(second, Some(at(-590)), None, at(60)), Lease::None);
-    let appears = seen(Lease::None, None, read(0), at(5));
-    assert_eq!(appears, Lease::Renewed { heard: at(5), lasts, moves: true });
+    assert_eq!(seen(second, read(-590), at(60)), second, "silent since");
+    assert_eq!(seen(second, None, at(60)), Lease::None);
+    let appears = seen(Lease::None, read(0), at(5));
+    assert_eq!(appears, Lease::Renewed { written: at(0), heard: at(5), lasts, moves: true });
+    // Half an hour ahead: dead or alive, it was not heard of after now.
+    let ahead = seen(Lease::Unread, read(1800), at(0));
+    assert_eq!(seen(ahead, read(1800), at(40)), ahead);
+    assert!(ahead.is_fresh(at(39)) && !ahead.is_fresh(at(40)));
+    let set_right = seen(ahead, read(10), at(10));
+    assert!(set_right.is_fresh(at(49)), "a clock that is set back has been alive to be so");
 }
 
 #[test]
@@ -154,6 +160,40 @@ fn a_changed_zone_wakes_the_requests_in_it() {
     let same = news(&evictions, other(true));
     assert_eq!(names(&evictions.hear(same, at(0))), ["node b"]);
     assert_eq!(evictions.count(|_| true), NodeCounts { unreachable: 1, total: 2 });
+}
+
+#[test]
+fn a_request_that_comes_after_a_stop_is_woken_by_its_zone_too() {
+    let stopped = r#"{"started":"2026-01-02T03:04:05Z","request":"example.com/off:NoSchedule","stopped":"2026-01-02T03:05:05Z"}"#;
+    let mut evictions = evictions();
+    let again = news(&evictions, node("1", &["NoSchedule"], Some(stopped)));
+    evictions.hear(again, at(0));
+    let moves = |zone: &str, revision: &str| {
+        json!({"metadata": {
+            "name": "b", "uid": "b-uid", "resourceVersion": revision,
+            "labels": {"topology.kubernetes.io/zone": zone},
+        }})
+    };
+    let comes = news(&evictions, moves("", "2"));
+    assert_eq!(names(&evictions.hear(comes, at(0))), ["node a", "node b"]);
+    let goes = news(&evictions, moves("elsewhere", "3"));
+    assert_eq!(names(&evictions.hear(goes, at(0))), ["node a", "node b"]);
+}
+
+#[test]
+fn the_lease_of_a_finished_one_is_read_once_after_a_restart_and_again_when_somebody_asks() {
+    let finished = r#"{"started":"2026-01-02T03:04:05Z","request":"salvor.dev/force-eviction:NoSchedule","finished":"2026-01-02T03:05:05Z"}"#;
+    let mut evictions = evictions();
+    let wanted = |evictions: &Evictions| !evictions.close_ups.now().leases.is_empty();
+    let found = news(&evictions, node("1", &["NoSchedule", "NoExecute"], Some(finished)));
+    evictions.hear(found, at(0));
+    assert!(wanted(&evictions), "a pod that comes late must not wait for it");
+    let lease = NodeLease { renewed: at(-600), lasts: SignedDuration::from_secs(40) };
+    evictions.hear(News::Lease { node: "a".into(), lease: Some(lease) }, at(0));
+    assert!(!wanted(&evictions));
+    let again = news(&evictions, node("2", &["NoSchedule"], Some(finished)));
+    evictions.hear(again, at(1));
+    assert!(wanted(&evictions), "our taint was taken off, and the request stands");
 }
 
 /// A server with the node of [`begun`], whose every answer takes so long.

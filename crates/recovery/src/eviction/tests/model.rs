@@ -60,7 +60,8 @@ impl Model {
         self.node.resource_version = self.revision.to_string();
         if self.is_alive() {
             let lasts = SignedDuration::from_secs(40);
-            self.node.lease = Lease::Renewed { heard: at(self.now), lasts, moves: true };
+            self.node.lease =
+                Lease::Renewed { written: at(self.now), heard: at(self.now), lasts, moves: true };
         }
     }
 

@@ -10,7 +10,8 @@ fn begins(node: &NodeView, now: i64) -> String {
 #[test]
 fn an_eviction_begins_only_on_a_node_that_is_down() {
     let start = "Act NodeDown: StartEviction, EmitEvent";
-    let alive = Lease::Renewed { heard: at(-5), lasts: SignedDuration::from_secs(40), moves: true };
+    let alive =
+        Lease::Renewed { written: at(-5), heard: at(-5), lasts: SignedDuration::from_secs(40), moves: true };
     let refused = NodeView { ready: Ready::False, lease: lease(-5), ..node() };
     let told = || told_by(&judge_node(&refused, &[], &[], 0));
     let asked_by = |taints: Vec<Taint>| NodeView { taints, ..node() };
@@ -131,7 +132,8 @@ fn a_request_that_was_taken_off_early_is_remembered_until_the_kubelet_is_heard_o
         let node = NodeView { taints: vec![], asked: Some(asked.clone()), ready, lease, ..node() };
         begins(&node, now)
     };
-    let renewed = Lease::Renewed { heard: at(-5), lasts: SignedDuration::from_secs(40), moves: true };
+    let renewed =
+        Lease::Renewed { written: at(-5), heard: at(-5), lasts: SignedDuration::from_secs(40), moves: true };
     let cases = [
         ("still called Ready", Ready::True, lease(-5), 1, "Wait StillReady until 35"),
         ("called Ready for long", Ready::True, lease(-5), 60, "Ignore StillReady"),

@@ -20,6 +20,7 @@ fn any_taints() -> impl Strategy<Value = Vec<Taint>> {
 
 fn any_lease() -> impl Strategy<Value = Lease> {
     let renewed = (-100i64..100, 1i64..60, any::<bool>()).prop_map(|(heard, lasts, moves)| Lease::Renewed {
+        written: at(heard),
         heard: at(heard),
         lasts: SignedDuration::from_secs(lasts),
         moves,
