@@ -10,6 +10,7 @@ use serde_json::json;
 
 use crate::stage::{FINALIZER, QUICK, Stage, condition, conditions, counts, index, is_over, template};
 
+const BUILT_IN_FINALIZER: &str = "batch.kubernetes.io/job-tracking";
 const SMALL: &str =
     "job: {backoffBase: 100ms, batchPeriod: 100ms, maxUncountedPods: 10, maxPodsAtOnce: 10}\n";
 
@@ -213,6 +214,43 @@ async fn jobs_without_a_manager_are_run_while_that_is_wanted(site: Site) {
     assert_eq!((counts(&job).as_str(), condition(&job, "Failed")), ("A3 R0 S0 F0 T0", None));
 }
 
+/// A Job that the built-in controller ran until it was switched off: its pods are counted, kept and let go as our own.
+async fn pods_that_the_built_in_controller_made_are_taken_over(site: Site) {
+    let plane = site.api_server().await;
+    let stage = Stage::on(plane.arena("taken-over").await);
+    let job = json!({"metadata": {"name": "over"}, "spec": {"parallelism": 2, "completions": 3, "template": template()}});
+    let job: Job = serde_json::from_value(job).unwrap();
+    let job = stage.jobs.create(&PostParams::default(), &job).await.unwrap();
+    for name in ["over-ended", "over-alive"] {
+        let mut pod = template();
+        pod["metadata"] = json!({
+            "name": name,
+            "labels": job.spec.as_ref().unwrap().template.metadata.as_ref().unwrap().labels,
+            "finalizers": [BUILT_IN_FINALIZER],
+            "ownerReferences": [{
+                "apiVersion": "batch/v1", "kind": "Job", "name": "over", "uid": job.uid().unwrap(), "controller": true,
+            }],
+        });
+        stage.pods.create(&PostParams::default(), &serde_json::from_value(pod).unwrap()).await.unwrap();
+    }
+    stage.end(&stage.pods.get("over-ended").await.unwrap(), 0).await;
+
+    let _salvor = stage.salvor("controllers: [job]\njob: {batchPeriod: 100ms, unmanagedJobs: true}\n", &[]);
+    let expected = "A2 R0 S1 F0 T0";
+    wait::for_object(&stage.jobs, "over", "its pods are counted", |job| counts(job) == expected).await;
+    let alive: Vec<String> = stage.alive("over").await.iter().map(ResourceExt::name_any).collect();
+    assert!(alive.len() == 2 && alive.contains(&"over-alive".to_owned()), "{alive:?}");
+    for pod in stage.alive("over").await {
+        stage.end(&pod, 0).await;
+    }
+    let job = stage.until("over", "Complete").await;
+    assert_eq!((counts(&job).as_str(), stage.all_pods("over").await.len()), ("A0 R0 S3 F0 T0", 3));
+    wait::for_list(&stage.pods, &Default::default(), "all pods are let go", |pods: &[Pod]| {
+        pods.iter().all(|pod| pod.finalizers().is_empty())
+    })
+    .await;
+}
+
 /// TestJobPodFailurePolicyWithFailedPodDeletedDuringControllerRestart.
 async fn a_failure_that_is_written_down_is_not_forgotten_with_its_pod(site: Site) {
     let plane = site.api_server().await;
@@ -261,6 +299,7 @@ salvor_testkit::on_both!(
     what_is_done_is_counted_as_the_built_in_controller_counts_it,
     failures_are_waited_for_longer_each_time_and_forgotten_with_their_job,
     jobs_without_a_manager_are_run_while_that_is_wanted,
+    pods_that_the_built_in_controller_made_are_taken_over,
     a_failure_that_is_written_down_is_not_forgotten_with_its_pod,
     a_suspended_job_goes_on_with_what_it_was_given_meanwhile,
 );

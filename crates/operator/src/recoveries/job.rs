@@ -13,7 +13,7 @@ use std::{
 use futures::FutureExt;
 use jiff::{SignedDuration, Timestamp};
 use kube::Client;
-use salvor_api::names::job::{BUILT_IN_CONTROLLER, conditions};
+use salvor_api::names::job::{BUILT_IN_CONTROLLER, CONTROLLER_NAME, conditions};
 use salvor_recovery::{
     Action, Judgement,
     action::EventNote,
@@ -153,7 +153,7 @@ impl Pods {
     }
 
     fn has_tracked(&self, home: &Home) -> bool {
-        self.at(home).iter().any(|pod| pod.tracked)
+        self.at(home).iter().any(PodView::is_tracked)
     }
 }
 
@@ -248,7 +248,7 @@ impl Jobs {
 
     /// Of a Job that has come to its end, only pods that still have our finalizer matter.
     fn forget_free_pods(&mut self, job: &Arc<JobRef>) {
-        let free = self.pods_of(job).iter().filter(|pod| !pod.tracked);
+        let free = self.pods_of(job).iter().filter(|pod| !pod.is_tracked());
         for uid in free.map(|pod| pod.pod.uid.clone()).collect::<Vec<_>>() {
             self.forget_pod(&uid, Absence::OfNoUse);
         }
@@ -294,7 +294,7 @@ impl Jobs {
         // Pods of Jobs that are not ours are many. Ours have the finalizer, or come after their Job.
         if let Home::Job(job) = &home
             && self.jobs_listed
-            && !pod.tracked
+            && !pod.is_tracked()
             && !self.jobs.contains_key(&job.uid)
         {
             woken.extend(self.remove_pod(uid));
@@ -303,7 +303,7 @@ impl Jobs {
         if let Home::Job(job) = &home
             && let Some(known) = self.jobs.get_mut(&job.uid)
         {
-            if known.view.status.finished().is_some() && !pod.tracked {
+            if known.view.status.finished().is_some() && !pod.is_tracked() {
                 let uid = uid.to_owned();
                 woken.extend(self.forget_pod(&uid, Absence::OfNoUse));
                 return woken;
@@ -325,15 +325,16 @@ impl Jobs {
             Home::Job(job) => vec![Subject::Job(job.clone())],
             Home::Nobody(_) => {
                 let PodRef { namespace, name, uid } = pod.pod.clone();
-                // Whoever may adopt it, and if nobody does, it is let go.
+                // Whoever may adopt it, and if nobody does, it is let go. What is being deleted is never adopted.
                 let jobs = self.jobs.values().filter(|known| {
                     let selector = &known.view.spec.selector;
-                    known.view.job.namespace == namespace
+                    pod.deletion.is_none()
+                        && known.view.job.namespace == namespace
                         && !selector.is_empty()
                         && selector.matches(&pod.labels)
                 });
                 let mut woken: Vec<_> = jobs.map(|known| Subject::Job(known.view.job.clone())).collect();
-                if pod.tracked && woken.is_empty() {
+                if pod.is_tracked() && woken.is_empty() {
                     woken.push(Subject::Pod { namespace, name, uid });
                 }
                 woken
@@ -344,7 +345,7 @@ impl Jobs {
     /// Whom pods that nobody owns and that still have our finalizer concern.
     fn tracked_strays(&self, home: &Home) -> Vec<Subject> {
         let pods = self.pods.at(home).iter();
-        pods.filter(|pod| pod.tracked).flat_map(|pod| self.woken_by(home, pod)).collect()
+        pods.filter(|pod| pod.is_tracked()).flat_map(|pod| self.woken_by(home, pod)).collect()
     }
 
     fn remove_pod(&mut self, uid: &str) -> Option<Subject> {
@@ -397,7 +398,7 @@ impl Jobs {
                 self.pod_is_gone(uid);
             }
             Written::Object(text) => {
-                if let Ok(seen) = read_pod(text) {
+                if let Ok(seen) = read_pod(text, self.policy.unmanaged_jobs) {
                     self.take_pod(seen);
                 }
             }
@@ -407,7 +408,7 @@ impl Jobs {
 
 /// Whether a pod has ended and is not counted for good.
 fn is_owed(pod: &PodView) -> bool {
-    pod.tracked && pod.phase.is_terminal()
+    pod.is_tracked() && pod.phase.is_terminal()
 }
 
 /// Whether a revision is later than another. They are numbers that grow; one that is not is taken for news.
@@ -443,7 +444,8 @@ impl Recovery for Jobs {
         let (job_tx, job_rx) = mpsc::channel(64);
         let (pod_tx, pod_rx) = mpsc::channel(64);
         let job_watch = follow(client.clone(), JOBS, OurJobs(self.policy.clone()), jobs.clone(), job_tx);
-        let pod_watch = follow(client.clone(), PODS, PodsOfJobs, pods.clone(), pod_tx);
+        let kept = PodsOfJobs { stands_in: self.policy.unmanaged_jobs };
+        let pod_watch = follow(client.clone(), PODS, kept, pods.clone(), pod_tx);
         vec![
             Feed { health: jobs, run: relay(job_watch, job_rx, news.clone(), News::Job).boxed() },
             Feed { health: pods, run: relay(pod_watch, pod_rx, news.clone(), News::Pod).boxed() },
@@ -512,11 +514,13 @@ impl Recovery for Jobs {
                         now,
                     ));
                 }
-                pods.iter().any(|pod| pod.tracked).then(|| decide_leftovers(pods, &self.policy))
+                let anothers = self.others.contains(&job.uid);
+                let left = pods.iter().any(PodView::is_tracked);
+                left.then(|| decide_leftovers(pods, anothers, &self.policy))
             }
             Subject::Pod { uid, .. } => {
-                let pod = self.stray(uid).filter(|pod| pod.tracked)?;
-                Some(decide_leftovers(std::slice::from_ref(pod), &self.policy))
+                let pod = self.stray(uid).filter(|pod| pod.is_tracked())?;
+                Some(decide_leftovers(std::slice::from_ref(pod), false, &self.policy))
             }
         }
     }
@@ -563,11 +567,12 @@ impl Recovery for Jobs {
             Action::CreatePod { name, reason, .. } => {
                 self.metrics.pod_created(reason.as_str(), "succeeded");
                 let Written::Object(text) = answer else { return View::Lags };
-                let Ok(seen) = read_pod(text) else { return View::Lags };
+                let Ok(seen) = read_pod(text, self.policy.unmanaged_jobs) else { return View::Lags };
                 let ours = seen.owner.as_ref().is_some_and(|owner| owner.uid == job.uid);
                 if let Some(known) = self.jobs.get_mut(&job.uid) {
                     known.refusals = 0;
                     known.memory.creation_paused_until = None;
+                    known.memory.made_pods |= ours;
                     if !ours {
                         known.memory.taken_names.insert(name.clone());
                     }
@@ -592,6 +597,7 @@ impl Recovery for Jobs {
                 // A Job whose end the watch has told before the answer came must not come back.
                 let Some(known) = self.jobs.get_mut(&job.uid) else { return View::Shows };
                 known.memory.status_written = Some(now);
+                known.memory.made_pods = false;
                 if let Some(counted) = &known.counted {
                     self.metrics.status_written(&known.view.spec, counted, status);
                 }
@@ -606,7 +612,7 @@ impl Recovery for Jobs {
     fn worth_telling(&self, subject: &Subject, step: &Action, answer: &Written) -> Option<EventNote> {
         let (Subject::Job(job), Action::CreatePod { told: true, .. }) = (subject, step) else { return None };
         let Written::Object(text) = answer else { return None };
-        let SeenPod { pod, owner } = read_pod(text).ok()?;
+        let SeenPod { pod, owner } = read_pod(text, self.policy.unmanaged_jobs).ok()?;
         // Somebody else's pod of that name is nothing that we made.
         owner.filter(|owner| owner.uid == job.uid).map(|_| created_note(job, &pod.pod))
     }
@@ -667,19 +673,22 @@ impl LiveInquiry for Inquiry {
         match &self.subject {
             Subject::Job(job) => {
                 let live = read_live(client, &job.namespace, &job.name).await?;
-                let ours = |live: &JobView| {
-                    live.job.uid == job.uid && self.policy.manages(live.spec.managed_by.as_deref())
-                };
-                Ok(Some(match live.filter(ours) {
-                    Some(live) => decide(&live, &self.pods, &self.strays, &self.memory, &self.policy, now),
-                    None => decide_leftovers(&self.pods, &self.policy),
+                let live = live.filter(|live| live.job.uid == job.uid);
+                let is_ours = |live: &JobView| self.policy.manages(live.spec.managed_by.as_deref());
+                Ok(Some(match live {
+                    Some(live) if is_ours(&live) => {
+                        decide(&live, &self.pods, &self.strays, &self.memory, &self.policy, now)
+                    }
+                    anothers => decide_leftovers(&self.pods, anothers.is_some(), &self.policy),
                 }))
             }
             Subject::Pod { namespace, name, uid } => {
                 let text = live::get(client, &format!("/api/v1/namespaces/{namespace}/pods/{name}")).await?;
-                let seen = text.map(|text| read_pod(&text).map_err(kube::Error::SerdeError)).transpose()?;
+                let seen = text
+                    .map(|text| read_pod(&text, self.policy.unmanaged_jobs).map_err(kube::Error::SerdeError))
+                    .transpose()?;
                 let seen = seen.filter(|seen| seen.pod.pod.uid == *uid && seen.owner.is_none());
-                Ok(seen.map(|seen| decide_leftovers(&[seen.pod], &self.policy)))
+                Ok(seen.map(|seen| decide_leftovers(&[seen.pod], false, &self.policy)))
             }
         }
     }
@@ -701,9 +710,11 @@ pub(crate) async fn read_live_pods(client: &Client, job: &JobView) -> kube::Resu
     let path = format!("/api/v1/namespaces/{}/pods", job.job.namespace);
     let Some(text) = live::get(client, &path).await? else { return Ok(Vec::new()) };
     let list: List<'_> = serde_json::from_str(&text).map_err(kube::Error::SerdeError)?;
+    // If a Job that does not name us is ours at all, then because we stand in for the built-in controller.
+    let stands_in = job.spec.managed_by.as_deref() != Some(CONTROLLER_NAME);
     let mut pods = Vec::new();
     for item in list.items {
-        let seen = read_pod(item.get()).map_err(kube::Error::SerdeError)?;
+        let seen = read_pod(item.get(), stands_in).map_err(kube::Error::SerdeError)?;
         if seen.owner.is_some_and(|owner| owner.uid == job.job.uid) {
             pods.push(seen.pod);
         }
@@ -729,14 +740,17 @@ impl Project for OurJobs {
     }
 }
 
-struct PodsOfJobs;
+struct PodsOfJobs {
+    /// Whether we stand in for the built-in controller.
+    stands_in: bool,
+}
 
 impl Project for PodsOfJobs {
     type Wire = PodWire;
     type Kept = SeenPod;
 
     fn keep(&self, wire: PodWire) -> Option<SeenPod> {
-        wire.may_be_ours().then(|| wire.into())
+        wire.may_be_ours(self.stands_in).then(|| SeenPod::new(wire, self.stands_in))
     }
 }
 

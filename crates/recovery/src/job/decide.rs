@@ -5,7 +5,7 @@ use std::collections::BTreeSet;
 use std::sync::Arc;
 
 use jiff::{SignedDuration, Timestamp};
-use salvor_api::names::job::{TRACKING_FINALIZER, conditions, events};
+use salvor_api::names::job::{conditions, events};
 
 use super::fate::{Fate, deadline};
 use super::indexes::Indexes;
@@ -15,7 +15,9 @@ use super::policy::JobPolicy;
 use super::reasons::{JobWhy, WaitingPod};
 use super::status;
 use super::tally::{Ending, Outcome, Tally};
-use super::views::{CompletionMode, IndexFailures, JobCondition, JobStatus, JobView, Memory, PodView};
+use super::views::{
+    CompletionMode, IndexFailures, JobCondition, JobStatus, JobView, Memory, PodView, Tracking,
+};
 use crate::action::{Action, CreationReason, EventNote, EventType, Subject};
 use crate::moments::after;
 use crate::objects::{JobRef, PodRef};
@@ -65,16 +67,6 @@ pub fn decide(
         let too_many = pods_too_many(&tally, fate.as_ref(), policy);
         let seen = format_args!("{} active, {} terminating", tally.active.len(), tally.terminating.len());
         ask.none("Has it no pod too many?", seen, too_many)?;
-        let need =
-            if fate.is_some() || job.deleting { Need::Nothing } else { need(&tally, memory, policy, now) };
-        let (pods_to_make, waits) = match need {
-            Need::Pods(actions) => (Some(actions), None),
-            Need::Later(until, why) => (None, Some((Some(until), why))),
-            Need::Others(why) => (None, Some((None, why))),
-            Need::Nothing => (None, None),
-        };
-        ask.none("Has it all pods that it may have now?", see_need(&tally, waits.as_ref()), pods_to_make)
-            .map_err(|actions| Act { actions, why: JobWhy::NeedsPods { wanted: wanted(&tally) } })?;
 
         let batched =
             batched_until(&tally, &next, fate.as_ref(), memory, policy).filter(|until| now < *until);
@@ -85,9 +77,25 @@ pub fn decide(
                 tally.all_listed_are_free().then(|| status::next(&tally, fate.as_ref(), 0, policy, now))
             }
         };
+        let counted = release_counted(&tally, fate.as_ref(), batched.is_some());
+        // People wait for pods, so these come first. But where pods end as fast as they are made, some are always missing:
+        // between two rounds of them the rest has its turn.
+        let rest_has_its_turn = memory.made_pods && (due.is_some() || counted.is_some());
+        let need = if fate.is_some() || job.deleting || rest_has_its_turn {
+            Need::Nothing
+        } else {
+            need(&tally, memory, policy, now)
+        };
+        let (pods_to_make, waits) = match need {
+            Need::Pods(actions) => (Some(actions), None),
+            Need::Later(until, why) => (None, Some((Some(until), why))),
+            Need::Others(why) => (None, Some((None, why))),
+            Need::Nothing => (None, None),
+        };
+        ask.none("Has it all pods that it may have now?", see_need(&tally, waits.as_ref()), pods_to_make)
+            .map_err(|actions| Act { actions, why: JobWhy::NeedsPods { wanted: wanted(&tally) } })?;
         ask.none("Does its status say what is?", see_status(due.as_ref().unwrap_or(&job.status)), due)
             .map_err(|next| write(job, &next, JobWhy::StatusChanged))?;
-        let counted = release_counted(&tally, fate.as_ref(), batched.is_some());
         ask.none("Is every pod let go that is counted?", see_some(&counted), counted)
             .map_err(|actions| Act { actions, why: JobWhy::Counted })?;
 
@@ -102,12 +110,14 @@ pub fn decide(
     })
 }
 
-/// Judges pods that still carry our finalizer although their Job is gone, or is not theirs any more.
-pub fn decide_leftovers(pods: &[PodView], policy: &JobPolicy) -> Judgement<JobWhy> {
+/// Judges pods that are still tracked although their Job is gone, or is not ours any more. If it is `anothers`, that one's
+/// controller may track them by the built-in finalizer, and only our own is taken off.
+pub fn decide_leftovers(pods: &[PodView], anothers: bool, policy: &JobPolicy) -> Judgement<JobWhy> {
     judge(|ask| {
         ask.that("Is the controller switched on?", policy.enabled, policy.enabled)
             .ok_or(Ignore(JobWhy::Disabled))?;
-        let left = let_go(pods.iter().filter(|pod| pod.tracked), true);
+        let ours = pods.iter().filter(|pod| !anothers || pod.tracking == Some(Tracking::Ours));
+        let left = let_go(ours, true);
         ask.none("Does no pod of a Job that is gone wait for it?", see_some(&left), left)
             .map_err(|actions| Act { actions, why: JobWhy::Leftover })?;
         Ok(Ignore(JobWhy::Leftover))
@@ -136,7 +146,7 @@ fn after_the_end(
     now: Timestamp,
 ) -> Verdict<JobWhy> {
     let kind = end.kind.clone();
-    if let Some(actions) = let_go(pods.iter().filter(|pod| pod.tracked), false) {
+    if let Some(actions) = let_go(pods.iter(), false) {
         return Act { actions, why: JobWhy::Leftover };
     }
     let ttl = job.spec.ttl_seconds_after_finished.filter(|_| policy.delete_finished && !job.deleting);
@@ -151,25 +161,27 @@ fn after_the_end(
     }
 }
 
-/// Pods to take in because the selector matches them, and pods to let out because it does not.
+/// Pods to take in because the selector matches them, and pods to let out because it does not. A Job that is being
+/// deleted does neither: its pods go with it.
 fn claims(job: &JobView, pods: &[PodView], strays: &[PodView]) -> Option<Vec<Action>> {
     let selector = &job.spec.selector;
-    if selector.is_empty() {
+    if job.deleting || selector.is_empty() {
         return None;
     }
+    let finalizer = |pod: &PodView| pod.tracking.unwrap_or(Tracking::Ours).finalizer();
     let lost = pods.iter().filter(|pod| !selector.matches(&pod.labels)).map(|pod| Action::ReleasePod {
         pod: pod.pod.clone(),
         job: job.job.clone(),
-        finalizer: TRACKING_FINALIZER,
+        finalizer: finalizer(pod),
     });
-    let found = strays
-        .iter()
-        .filter(|pod| !job.deleting && pod.deletion.is_none() && selector.matches(&pod.labels))
-        .map(|pod| Action::AdoptPod {
-            pod: pod.pod.clone(),
-            resource_version: pod.resource_version.clone(),
-            job: job.job.clone(),
-            finalizer: TRACKING_FINALIZER,
+    let found =
+        strays.iter().filter(|pod| pod.deletion.is_none() && selector.matches(&pod.labels)).map(|pod| {
+            Action::AdoptPod {
+                pod: pod.pod.clone(),
+                resource_version: pod.resource_version.clone(),
+                job: job.job.clone(),
+                finalizer: finalizer(pod),
+            }
         });
     at_once(lost.chain(found).collect())
 }
@@ -264,7 +276,7 @@ fn pods_too_many(tally: &Tally<'_>, fate: Option<&Fate>, policy: &JobPolicy) -> 
     // A pod that is not needed has not failed, so it is let go before it is told to end. One that ends because the Job
     // has failed is counted with it.
     let counts = fate.is_some_and(|fate| fate.ending == Ending::Failure);
-    let first = if counts { None } else { let_go(victims.iter().copied().filter(|pod| pod.tracked), false) };
+    let first = if counts { None } else { let_go(victims.iter().copied(), false) };
     let mut actions = first.unwrap_or_default();
     actions.extend(deletes);
     actions.extend(victims.iter().take(MENTIONED).map(|pod| {
@@ -302,7 +314,11 @@ fn need(tally: &Tally<'_>, memory: &Memory, policy: &JobPolicy, now: Timestamp) 
     }
     match turns.iter().filter_map(|turn| turn.rests_until).min() {
         Some(until) => Need::Later(until, JobWhy::BackingOff { until }),
-        None => Need::Others(awaiting_termination(tally)),
+        None if tally.only_failed && !tally.terminating.is_empty() => {
+            Need::Others(awaiting_termination(tally))
+        }
+        // The indexes that are left have failed for good.
+        None => Need::Nothing,
     }
 }
 
@@ -354,12 +370,16 @@ fn release_counted(tally: &Tally<'_>, fate: Option<&Fate>, status_is_behind: boo
             Outcome::Failed | Outcome::Open => false,
         }
     };
-    let_go(tally.pods.iter().filter(|pod| pod.tracked && written(pod)), false)
+    let_go(tally.pods.iter().filter(|pod| pod.is_tracked() && written(pod)), false)
 }
 
+/// Takes the finalizer off those pods that have one.
 fn let_go<'a>(pods: impl Iterator<Item = &'a PodView>, owner_gone: bool) -> Option<Vec<Action>> {
-    let finalizer = TRACKING_FINALIZER;
-    at_once(pods.map(|pod| Action::RemoveFinalizer { pod: pod.pod.clone(), finalizer, owner_gone }).collect())
+    let removal = |pod: &PodView| {
+        let finalizer = pod.tracking?.finalizer();
+        Some(Action::RemoveFinalizer { pod: pod.pod.clone(), finalizer, owner_gone })
+    };
+    at_once(pods.filter_map(removal).collect())
 }
 
 /// Steps that may be under way together, as one; none if there are none.
@@ -384,7 +404,7 @@ fn batched_until(
     let now = &tally.job.status;
     // The end of a Job waits for every pod to be let go, and so for the write before that. Once all are, only their
     // deaths are counted.
-    let hastens_the_end = fate.is_some() && tally.pods.iter().any(|pod| pod.tracked);
+    let hastens_the_end = fate.is_some() && tally.pods.iter().any(PodView::is_tracked);
     let urgent = hastens_the_end
         || *now == *next
         || now.conditions != next.conditions

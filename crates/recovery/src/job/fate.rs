@@ -115,6 +115,8 @@ fn by_failed_indexes(tally: &Tally<'_>) -> Option<Fate> {
 }
 
 fn by_success_policy(tally: &Tally<'_>) -> Option<Fate> {
-    let rule = success_policy::matched(tally.job.spec.success_policy.as_ref(), &tally.completed_indexes)?;
+    let spec = &tally.job.spec;
+    let rule =
+        success_policy::matched(spec.success_policy.as_ref(), &tally.completed_indexes, spec.index_bound())?;
     Some(Fate::new(Ending::Success, reasons::SUCCESS_POLICY, format!("Matched rules at index {rule}")))
 }

@@ -32,7 +32,7 @@ pub use tally::{recollect, remember};
 pub use views::{
     CompletionMode, Deletion, ExitCodeOperator, FailureAction, IndexFailures, JobCondition, JobSpec,
     JobStatus, JobView, Memory, OnExitCodes, OnPodCondition, PodFailurePolicy, PodFailureRule,
-    PodReplacementPolicy, PodView, Ready, SuccessPolicy, SuccessRule, Template, Uncounted,
+    PodReplacementPolicy, PodView, Ready, SuccessPolicy, SuccessRule, Template, Tracking, Uncounted,
 };
 pub use waiting::{Waiting, WaitsFor, waiting};
 

@@ -1,6 +1,9 @@
 //! What a new pod of a Job is like: its template, and what makes it this Job's and this index's.
 
-use std::{borrow::Cow, collections::BTreeSet};
+use std::{
+    borrow::Cow,
+    collections::{BTreeMap, BTreeSet},
+};
 
 use salvor_api::names::job::{
     COMPLETION_INDEX, COMPLETION_INDEX_ENV, INDEX_FAILURE_COUNT, INDEX_IGNORED_FAILURE_COUNT,
@@ -28,22 +31,24 @@ pub(super) struct Names<'a> {
     taken: BTreeSet<&'a str>,
     others: &'a BTreeSet<String>,
     chosen: BTreeSet<String>,
+    /// The lowest number that was not tried yet, by index.
+    untried: BTreeMap<Option<u32>, u64>,
 }
 
 impl<'a> Names<'a> {
     pub(super) fn new(job: &'a JobView, taken: BTreeSet<&'a str>, others: &'a BTreeSet<String>) -> Self {
-        Self { job, taken, others, chosen: BTreeSet::new() }
+        Self { job, taken, others, chosen: BTreeSet::new(), untried: BTreeMap::new() }
     }
 
     pub(super) fn choose(&mut self, index: Option<u32>) -> String {
-        let mut number = 0;
+        let number = self.untried.entry(index).or_default();
         loop {
-            let name = name(self.job, index, number);
+            let name = name(self.job, index, *number);
+            *number += 1;
             let free = !self.taken.contains(name.as_str()) && !self.others.contains(&name);
             if free && self.chosen.insert(name.clone()) {
                 return name;
             }
-            number += 1;
         }
     }
 }

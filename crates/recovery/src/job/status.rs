@@ -57,14 +57,14 @@ pub(super) fn next(
 /// people wait for that.
 fn ends_with_this(tally: &Tally<'_>, fate: &Fate) -> bool {
     let at_once = fate.ending == Ending::Success;
-    tally.pods.iter().all(|pod| pod.phase.is_terminal() && (at_once || !pod.tracked))
+    tally.pods.iter().all(|pod| pod.phase.is_terminal() && (at_once || !pod.is_tracked()))
 }
 
 /// Moves pods without finalizer from the lists to the counters, and those that ended since into the lists.
 fn count_finished(status: &mut JobStatus, tally: &Tally<'_>, fate: Option<&Fate>, listed: usize) {
     let spec = &tally.job.spec;
     let tracked: BTreeSet<&str> =
-        tally.pods.iter().filter(|pod| pod.tracked).map(|pod| pod.pod.uid.as_str()).collect();
+        tally.pods.iter().filter(|pod| pod.is_tracked()).map(|pod| pod.pod.uid.as_str()).collect();
     let mut waiting = status.uncounted_terminated_pods.take().unwrap_or_default();
     let settle = |uids: &mut BTreeSet<String>, counter: &mut i32| {
         let before = uids.len();
@@ -75,7 +75,7 @@ fn count_finished(status: &mut JobStatus, tally: &Tally<'_>, fate: Option<&Fate>
     settle(&mut waiting.failed, &mut status.failed);
 
     let mut room = listed.saturating_sub(waiting.len());
-    for pod in tally.pods.iter().filter(|pod| pod.tracked) {
+    for pod in tally.pods.iter().filter(|pod| pod.is_tracked()) {
         let uid = &pod.pod.uid;
         if room == 0 || waiting.contains(uid) {
             continue;

@@ -3,16 +3,16 @@
 use super::indexes::Indexes;
 use super::views::SuccessPolicy;
 
-/// The position of the first rule that is met.
-pub(super) fn matched(policy: Option<&SuccessPolicy>, succeeded: &Indexes) -> Option<usize> {
-    policy?.rules.iter().position(|rule| {
-        let asked = rule.succeeded_indexes.as_ref().map(|text| Indexes::parse(text, u32::MAX));
+/// The position of the first rule that is met; none is before any index below `bound` has succeeded.
+pub(super) fn matched(policy: Option<&SuccessPolicy>, succeeded: &Indexes, bound: u32) -> Option<usize> {
+    let policy = policy.filter(|_| !succeeded.is_empty())?;
+    policy.rules.iter().position(|rule| {
         let needed = rule.succeeded_count.map(|count| u32::try_from(count).unwrap_or(0));
-        match (asked, needed) {
-            (Some(asked), None) => asked.minus(succeeded).is_empty(),
-            (Some(asked), Some(needed)) => asked.intersection(succeeded).len() >= needed,
-            (None, Some(needed)) => succeeded.len() >= needed,
-            (None, None) => false,
-        }
+        let Some(asked) = &rule.succeeded_indexes else {
+            return needed.is_some_and(|needed| succeeded.len() >= needed);
+        };
+        let asked = Indexes::parse(asked, bound);
+        let reached = asked.intersection(succeeded).len();
+        !asked.is_empty() && (reached == asked.len() || needed.is_some_and(|needed| reached >= needed))
     })
 }

@@ -83,7 +83,7 @@ impl<'a> Tally<'a> {
                 (false, Some(_)) => tally.terminating.push(pod),
                 (true, _) => {}
             }
-            if !pod.tracked || written.contains(&pod.pod.uid) || !tally.has_a_place(pod) {
+            if !pod.is_tracked() || written.contains(&pod.pod.uid) || !tally.has_a_place(pod) {
                 continue;
             }
             if pod.phase == PodPhase::Succeeded {
@@ -166,7 +166,7 @@ impl<'a> Tally<'a> {
             {
                 return Outcome::Open;
             }
-            let counts = self.has_a_place(pod) && !(self.is_failed(pod) && self.is_ignored(pod));
+            let counts = self.has_a_place(pod) && !self.is_ignored(pod);
             return if counts { Outcome::Failed } else { Outcome::Dropped };
         }
         if self.job.deleting { Outcome::Dropped } else { Outcome::Open }
@@ -175,7 +175,9 @@ impl<'a> Tally<'a> {
     /// Whether pods are written down as ended, and all of them are let go.
     pub(super) fn all_listed_are_free(&self) -> bool {
         let lists = self.job.status.uncounted_terminated_pods.as_ref().filter(|lists| !lists.is_empty());
-        lists.is_some_and(|lists| !self.pods.iter().any(|pod| pod.tracked && lists.contains(&pod.pod.uid)))
+        lists.is_some_and(|lists| {
+            !self.pods.iter().any(|pod| pod.is_tracked() && lists.contains(&pod.pod.uid))
+        })
     }
 
     pub(super) fn active_indexes(&self) -> Indexes {
@@ -262,7 +264,7 @@ fn is_failed(pod: &PodView, only_failed: bool) -> bool {
 
 /// Remembers what a pod's end means for the next pod, for when the pod itself is gone.
 pub fn remember(memory: &mut Memory, job: &JobView, pod: &PodView, policy: &JobPolicy) {
-    if !pod.tracked {
+    if !pod.is_tracked() {
         return;
     }
     if pod.phase == PodPhase::Succeeded {
@@ -285,9 +287,9 @@ pub fn recollect(job: &JobView, pods: &[PodView], policy: &JobPolicy) -> Memory 
     for pod in pods {
         if pod.phase == PodPhase::Succeeded {
             memory.backoff.succeeded(pod);
-        } else if is_failed(pod, only_failed) && (pod.tracked || any_counted) {
+        } else if is_failed(pod, only_failed) && (pod.is_tracked() || any_counted) {
             memory.backoff.failed(pod);
-            failures += u32::from(pod.tracked && !listed.contains(&pod.pod.uid));
+            failures += u32::from(pod.is_tracked() && !listed.contains(&pod.pod.uid));
         }
     }
     if job.status.succeeded == 0 && listed.succeeded.is_empty() {

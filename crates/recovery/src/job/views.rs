@@ -5,6 +5,7 @@ use std::fmt;
 use std::sync::Arc;
 
 use jiff::Timestamp;
+use salvor_api::names::job::TRACKING_FINALIZER;
 use salvor_api::{LabelSelector, Labels};
 use serde::{Deserialize, Deserializer, Serialize, Serializer};
 use serde_json::value::RawValue;
@@ -358,8 +359,8 @@ pub struct PodView {
     pub created: Timestamp,
     /// Whether it is being deleted: until when it has, and the grace that this includes.
     pub deletion: Option<Deletion>,
-    /// Whether it still has our finalizer, and so is not counted for good.
-    pub tracked: bool,
+    /// The finalizer that keeps it until it is counted for good; none after that.
+    pub tracking: Option<Tracking>,
     /// Its `Ready` condition.
     pub ready: Option<Ready>,
     /// The node to which it is bound.
@@ -374,8 +375,43 @@ pub struct PodView {
     pub finished: Option<Timestamp>,
     /// Containers that ended badly, then init containers, with their exit codes.
     pub exit_codes: Vec<(String, i32)>,
-    /// The status of each of its conditions; kept of failed pods only.
+    /// The status of each of its conditions; kept of pods that have failed or are being deleted.
     pub conditions: Vec<(String, String)>,
+}
+
+impl PodView {
+    /// Whether it is not counted for good.
+    pub fn is_tracked(&self) -> bool {
+        self.tracking.is_some()
+    }
+}
+
+/// Which finalizer keeps a pod until it is counted.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub enum Tracking {
+    /// Our own.
+    Ours,
+    /// That of the built-in controller, for which we stand in. Others that take its place may use it too.
+    BuiltIn,
+}
+
+impl Tracking {
+    /// How a pod with these finalizers is tracked. Only who stands in for the built-in controller goes by its finalizer.
+    pub fn of(finalizers: &[String], stands_in: bool) -> Option<Self> {
+        let has = |tracking: &Self| finalizers.iter().any(|name| name == tracking.finalizer());
+        [Self::Ours, Self::BuiltIn]
+            .into_iter()
+            .filter(|tracking| stands_in || *tracking == Self::Ours)
+            .find(has)
+    }
+
+    /// The finalizer's name.
+    pub fn finalizer(self) -> &'static str {
+        match self {
+            Self::Ours => TRACKING_FINALIZER,
+            Self::BuiltIn => "batch.kubernetes.io/job-tracking",
+        }
+    }
 }
 
 /// A pod's deletion mark.
@@ -420,6 +456,8 @@ pub struct Memory {
     pub backoff: BackoffRecord,
     /// When the status was last written.
     pub status_written: Option<Timestamp>,
+    /// Whether pods were made since then.
+    pub made_pods: bool,
     /// Until when no pod is made after the API refused one.
     pub creation_paused_until: Option<Timestamp>,
     /// Names of pods that somebody else has.

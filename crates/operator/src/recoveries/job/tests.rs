@@ -51,7 +51,7 @@ fn with_job() -> (Jobs, Subject) {
 }
 
 fn applied(pod: &Value) -> News {
-    News::Pod(Change::Applied(read_pod(&pod.to_string()).unwrap()))
+    News::Pod(Change::Applied(read_pod(&pod.to_string(), false).unwrap()))
 }
 
 /// What is asked for now, by name.
@@ -78,13 +78,34 @@ fn the_answer_to_our_own_write_is_seen_at_once() {
 }
 
 #[test]
+fn between_two_rounds_of_pods_the_status_is_written() {
+    let (mut jobs, subject) = with_job();
+    let mut wide = job(2);
+    wide["spec"]["parallelism"] = 2.into();
+    wide["spec"]["completions"] = 2.into();
+    jobs.hear(News::Job(Change::Applied(ours(&wide))), now());
+    let step = create(&jobs, &subject);
+    jobs.done(&subject, &step, &Written::Object(pod("a", 5, "Pending").to_string()), now());
+    assert_eq!(asked(&jobs, &subject), ["PatchJobStatus"]);
+    let step = create(&jobs, &subject);
+    wide["metadata"]["resourceVersion"] = "6".into();
+    wide["status"] = json!({"startTime": now(), "active": 1});
+    jobs.done(&subject, &step, &Written::Object(wide.to_string()), now());
+    assert_eq!(asked(&jobs, &subject), ["CreatePod"]);
+    assert!(!jobs.jobs["job"].memory.made_pods, "pods come first again");
+}
+
+#[test]
 fn an_answer_that_comes_after_the_pod_is_gone_does_not_bring_it_back() {
     let (mut jobs, subject) = with_job();
     let step = create(&jobs, &subject);
-    jobs.hear(News::Pod(Change::Applied(read_pod(&pod("a", 5, "Pending").to_string()).unwrap())), now());
+    jobs.hear(
+        News::Pod(Change::Applied(read_pod(&pod("a", 5, "Pending").to_string(), false).unwrap())),
+        now(),
+    );
     jobs.hear(News::Pod(Change::Gone("a".into())), now());
     jobs.done(&subject, &step, &Written::Object(pod("a", 5, "Pending").to_string()), now());
-    assert_eq!(asked(&jobs, &subject), ["CreatePod"]);
+    assert!(jobs.pods.get("a").is_none());
 }
 
 #[test]
@@ -127,9 +148,9 @@ fn a_list_that_is_older_than_our_pod_does_not_take_it_away() {
     let step = create(&jobs, &subject);
     jobs.done(&subject, &step, &Written::Object(pod("a", 5, "Pending").to_string()), now());
     jobs.hear(News::Pod(Change::Reset { all: Vec::new(), revision: "4".into(), asked: 0 }), now());
-    assert_eq!(asked(&jobs, &subject), ["PatchJobStatus"]);
+    assert!(jobs.pods.get("a").is_some());
     jobs.hear(News::Pod(Change::Reset { all: Vec::new(), revision: "6".into(), asked: 0 }), now());
-    assert_eq!(asked(&jobs, &subject), ["CreatePod"]);
+    assert!(jobs.pods.get("a").is_none());
 }
 
 #[test]
@@ -183,7 +204,7 @@ fn each_pod_that_is_made_is_told_of_once() {
 #[test]
 fn pods_of_a_job_that_is_gone_are_let_go_once_the_jobs_are_known() {
     let mut jobs = jobs();
-    let all = vec![read_pod(&pod("a", 5, "Running").to_string()).unwrap()];
+    let all = vec![read_pod(&pod("a", 5, "Running").to_string(), false).unwrap()];
     let woken = jobs.hear(News::Pod(Change::Reset { all, revision: "6".into(), asked: 0 }), now());
     assert_eq!(asked(&jobs, &woken[0]), [""; 0], "its Job may not be listed yet");
     let woken =
@@ -220,16 +241,102 @@ fn a_refused_pod_pauses_the_making_of_pods_and_nothing_else() {
 }
 
 #[test]
-fn pods_of_the_built_in_controller_and_of_others_are_not_kept() {
-    let mut built_in = pod("a", 1, "Running");
-    built_in["metadata"]["finalizers"] = json!(["batch.kubernetes.io/job-tracking"]);
-    let may_be_ours = |text: &str| serde_json::from_str::<PodWire>(text).unwrap().may_be_ours();
-    assert!(!may_be_ours(&built_in.to_string()));
-    let mut replica = pod("a", 1, "Running");
-    replica["metadata"]["finalizers"] = json!([]);
-    replica["metadata"]["ownerReferences"][0]["kind"] = "ReplicaSet".into();
-    assert!(!may_be_ours(&replica.to_string()));
-    assert!(may_be_ours(&pod("a", 1, "Running").to_string()));
+fn pods_of_the_built_in_controller_are_kept_by_who_stands_in_for_it_and_those_of_others_by_nobody() {
+    let seen = |finalizers: Value, owner: Option<(&str, bool)>, stands_in: bool| {
+        let mut pod = pod("a", 1, "Running");
+        pod["metadata"]["finalizers"] = finalizers;
+        match owner {
+            Some((kind, controller)) => {
+                pod["metadata"]["ownerReferences"][0]["kind"] = kind.into();
+                pod["metadata"]["ownerReferences"][0]["controller"] = controller.into();
+            }
+            None => pod["metadata"]["ownerReferences"] = json!([]),
+        }
+        PodsOfJobs { stands_in }.keep(serde_json::from_value(pod).unwrap())
+    };
+    let ours = json!(["job.salvor.dev/tracking"]);
+    let built_in = json!(["batch.kubernetes.io/job-tracking"]);
+    for (finalizers, owner, kept, kept_by_who_stands_in) in [
+        (&ours, Some(("Job", true)), true, true),
+        (&ours, Some(("ReplicaSet", true)), true, true),
+        (&built_in, Some(("Job", true)), false, true),
+        (&built_in, Some(("ReplicaSet", true)), false, false),
+        (&json!([]), Some(("Job", true)), true, true),
+        (&json!([]), Some(("ReplicaSet", true)), false, false),
+        (&json!([]), Some(("ConfigMap", false)), true, true),
+        (&json!([]), None, true, true),
+    ] {
+        let is_kept = |stands_in| seen(finalizers.clone(), owner, stands_in).is_some();
+        let expected = (kept, kept_by_who_stands_in);
+        assert_eq!((is_kept(false), is_kept(true)), expected, "{finalizers} {owner:?}");
+    }
+    let adoptable = seen(json!([]), Some(("ConfigMap", false)), false);
+    assert!(adoptable.unwrap().owner.is_none(), "who is no controller does not look after it");
+}
+
+/// A Job that the built-in controller ran until it was switched off.
+#[tokio::test]
+async fn pods_that_the_built_in_controller_made_are_their_jobs_unless_another_controller_is_named() {
+    for (managed_by, expected) in [
+        (json!(null), vec!["PatchJobStatus"]),
+        (json!("kubernetes.io/job-controller"), vec!["PatchJobStatus"]),
+        (json!("example.com/controller"), vec![]),
+    ] {
+        let mut live = job(1);
+        live["spec"]["managedBy"] = managed_by.clone();
+        let policy = JobPolicy { unmanaged_jobs: true, ..JobPolicy::new(&Configuration::default()) };
+        let policy = Arc::new(policy);
+        let mut jobs = Jobs::new(policy.clone(), Metrics::new(&Time::system()).job().clone());
+        let mut built_in = pod("a", 5, "Running");
+        built_in["metadata"]["finalizers"] = json!(["batch.kubernetes.io/job-tracking"]);
+        let all =
+            vec![PodsOfJobs { stands_in: true }.keep(serde_json::from_value(built_in).unwrap()).unwrap()];
+        jobs.hear(News::Pod(Change::Reset { all, revision: "5".into(), asked: 0 }), now());
+        let all = OurJobs(policy).keep(serde_json::from_value(live.clone()).unwrap());
+        let all = all.into_iter().collect();
+        let woken = jobs.hear(News::Job(Change::Reset { all, revision: "5".into(), asked: 0 }), now());
+        assert_eq!(asked(&jobs, &woken[0]), expected, "{managed_by}");
+        let api = FakeApi::new(move |_| Answer::Json(200, live.clone()));
+        let judgement = jobs.inquiry(&woken[0]).ask(&api.client, KnownAlready::Nothing, now()).await;
+        let steps = judgement.unwrap().unwrap().verdict.actions().to_vec();
+        assert_eq!(steps.iter().map(Action::name).collect::<Vec<_>>(), expected, "{managed_by}, live");
+    }
+}
+
+/// What a policy says about a pod counts also while it ends, if its Job fails meanwhile.
+#[test]
+fn conditions_are_kept_of_pods_that_have_failed_or_are_being_deleted() {
+    for (phase, deleted, kept) in
+        [("Running", false, 0), ("Running", true, 1), ("Failed", false, 1), ("Succeeded", false, 0)]
+    {
+        let mut pod = pod("a", 1, phase);
+        pod["status"]["conditions"] = json!([{"type": "DisruptionTarget", "status": "True"}]);
+        if deleted {
+            pod["metadata"]["deletionTimestamp"] = "2027-01-15T08:01:00Z".into();
+        }
+        let seen = read_pod(&pod.to_string(), false).unwrap();
+        assert_eq!(seen.pod.conditions.len(), kept, "{phase} {deleted}");
+    }
+}
+
+#[test]
+fn a_pod_that_nobody_owns_is_let_go_when_it_is_deleted_although_a_job_matches_it() {
+    let (mut jobs, subject) = with_job();
+    let mut selecting = job(2);
+    selecting["spec"]["selector"] = json!({"matchLabels": {"job": "j"}});
+    jobs.hear(News::Job(Change::Applied(ours(&selecting))), now());
+    let mut stray = pod("a", 5, "Running");
+    stray["metadata"]["labels"] = json!({"job": "j"});
+    stray["metadata"]["ownerReferences"] = json!([]);
+    assert_eq!(jobs.hear(applied(&stray), now()), [subject], "it might adopt it");
+    stray["metadata"]["resourceVersion"] = "6".into();
+    stray["metadata"]["deletionTimestamp"] = "2027-01-15T08:01:00Z".into();
+    let woken = jobs.hear(applied(&stray), now());
+    let let_go = |woken: &[Subject]| {
+        woken.iter().filter(|subject| asked(&jobs, subject) == ["RemoveFinalizer"]).count()
+    };
+    assert_eq!(let_go(&woken), 1, "{woken:?}");
+    assert_eq!(let_go(&jobs.subjects()), 1, "also when all are looked at");
 }
 
 /// Its pods are let go if it is gone, or was ours only as long as we took Jobs without `managedBy`; not if it is ours.
@@ -383,7 +490,7 @@ fn what_is_written_to_annotations_is_read_from_them() {
     let mut annotated = pod("a", 1, "Running");
     annotated["metadata"]["annotations"] =
         json!({COMPLETION_INDEX: "3", INDEX_FAILURE_COUNT: "2", INDEX_IGNORED_FAILURE_COUNT: "1"});
-    let seen = read_pod(&annotated.to_string()).unwrap();
+    let seen = read_pod(&annotated.to_string(), false).unwrap();
     let failures = seen.pod.earlier_failures;
     assert_eq!((seen.pod.index, failures.counted, failures.ignored), (Some(3), 2, 1));
 }

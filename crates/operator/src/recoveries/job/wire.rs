@@ -3,17 +3,13 @@
 use std::sync::Arc;
 
 use jiff::Timestamp;
-use salvor_api::names::job::TRACKING_FINALIZER;
 use salvor_recovery::{
-    job::{Deletion, IndexFailures, JobSpec, JobStatus, JobView, PodView, Ready},
+    job::{Deletion, IndexFailures, JobSpec, JobStatus, JobView, PodView, Ready, Tracking},
     objects::{JobRef, PodPhase, PodRef},
 };
 use serde::Deserialize;
 
 use crate::wire::{Condition, Object, Owner, condition};
-
-/// The finalizer by which the built-in controller marks pods as its own.
-const BUILT_IN_FINALIZER: &str = "batch.kubernetes.io/job-tracking";
 
 /// A pod and the Job that controls it.
 #[derive(Clone, Debug)]
@@ -99,14 +95,15 @@ impl From<JobWire> for JobView {
 }
 
 impl PodWire {
-    /// Whether it may be one of ours: a Job's that the built-in controller does not track, or nobody's.
-    pub(super) fn may_be_ours(&self) -> bool {
-        let has = |finalizer: &str| self.metadata.finalizers.iter().any(|f| f == finalizer);
-        has(TRACKING_FINALIZER)
-            || match self.metadata.controller() {
-                Some(owner) => is_job(owner) && !has(BUILT_IN_FINALIZER),
-                None => self.metadata.owner_references.is_empty(),
-            }
+    /// Whether it may be one of ours: a Job's that the built-in controller does not track unless we stand in for it, or
+    /// one that nobody looks after.
+    pub(super) fn may_be_ours(&self, stands_in: bool) -> bool {
+        let Some(owner) = self.metadata.controller() else { return true };
+        match Tracking::of(&self.metadata.finalizers, true) {
+            Some(Tracking::Ours) => true,
+            Some(Tracking::BuiltIn) => is_job(owner) && stands_in,
+            None => is_job(owner),
+        }
     }
 }
 
@@ -114,12 +111,13 @@ fn is_job(owner: &Owner) -> bool {
     owner.kind == "Job" && owner.api_version == "batch/v1"
 }
 
-pub(super) fn read_pod(object: &str) -> Result<SeenPod, serde_json::Error> {
-    serde_json::from_str::<PodWire>(object).map(SeenPod::from)
+/// Reads a pod, as who stands in for the built-in controller or does not.
+pub(super) fn read_pod(object: &str, stands_in: bool) -> Result<SeenPod, serde_json::Error> {
+    serde_json::from_str::<PodWire>(object).map(|wire| SeenPod::new(wire, stands_in))
 }
 
-impl From<PodWire> for SeenPod {
-    fn from(PodWire { metadata, spec, status }: PodWire) -> Self {
+impl SeenPod {
+    pub(super) fn new(PodWire { metadata, spec, status }: PodWire, stands_in: bool) -> Self {
         let number = |text: &Option<String>| text.as_ref().and_then(|text| text.parse().ok());
         let phase = PodPhase::from_api(&status.phase);
         let ready = condition(&status.conditions, "Ready");
@@ -137,7 +135,7 @@ impl From<PodWire> for SeenPod {
                 timestamp,
                 grace_seconds: metadata.deletion_grace_period_seconds.unwrap_or(0),
             }),
-            tracked: metadata.finalizers.iter().any(|f| f == TRACKING_FINALIZER),
+            tracking: Tracking::of(&metadata.finalizers, stands_in),
             ready: ready.map(|c| Ready { is_true: c.status == "True", since: c.last_transition_time }),
             node: spec.node_name.clone().filter(|name| !name.is_empty()),
             index: number(&metadata.annotations.index),
@@ -151,7 +149,7 @@ impl From<PodWire> for SeenPod {
                 .filter_map(|c| c.state.terminated.as_ref().map(|end| (c.name.clone(), end.exit_code)))
                 .filter(|(_, code)| *code != 0)
                 .collect(),
-            conditions: if phase == PodPhase::Failed {
+            conditions: if phase == PodPhase::Failed || metadata.deletion_timestamp.is_some() {
                 status.conditions.into_iter().map(|c| (c.kind, c.status)).collect()
             } else {
                 Vec::new()

@@ -332,7 +332,7 @@ fn a_job_that_is_being_deleted_lets_go_of_its_pods_and_makes_no_others() {
     world.settle().later(2);
     assert_eq!(world.count("CreatePod"), 0);
     assert_eq!(world.count("DeletePod"), 0);
-    assert!(world.pods.iter().all(|p| !p.tracked));
+    assert!(world.pods.iter().all(|p| !p.is_tracked()));
     assert_eq!(world.counts(), "A1 R0 S1 F1 T0");
 }
 

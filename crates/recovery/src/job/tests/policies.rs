@@ -3,7 +3,8 @@
 use serde_json::{Value, json};
 
 use super::world::World;
-use crate::job::IndexFailures;
+use crate::Verdict;
+use crate::job::{IndexFailures, JobWhy};
 use crate::objects::PodPhase;
 
 fn failure_policy(rules: Value, more: Value) -> World {
@@ -48,7 +49,7 @@ fn exit_codes_end_ignore_and_count() {
         world.later(2).later(2);
         assert_eq!(world.counts(), counts, "{code} {disrupted}");
         assert_eq!(world.conditions(), conditions, "{code} {disrupted}");
-        assert!(!world.pods[0].tracked, "a finished pod loses the finalizer");
+        assert!(!world.pods[0].is_tracked(), "a finished pod loses the finalizer");
     }
 }
 
@@ -105,6 +106,25 @@ fn under_a_failure_policy_a_terminating_pod_has_not_failed_even_with_the_gate_of
 }
 
 #[test]
+fn a_terminating_pod_that_the_policy_ignores_does_not_count_when_the_job_fails() {
+    let rules = json!([
+        {"action": "Ignore", "onPodConditions": [{"type": "DisruptionTarget"}]},
+        codes("FailJob", "In", &[5]),
+    ]);
+    for (condition, counts) in [("DisruptionTarget", "A0 R0 S0 F1 T1"), ("Ready", "A0 R0 S0 F2 T1")] {
+        let mut world = failure_policy(rules.clone(), json!({"parallelism": 2, "completions": 2}));
+        world.blocks_new_pods = true;
+        world.settle();
+        world.pod(1).conditions = vec![(condition.into(), "True".into())];
+        world.delete(1);
+        fail_with(&mut world, 0, 5);
+        world.later(2).later(2);
+        assert_eq!(world.counts(), counts, "{condition}");
+        assert!(!world.pods[1].is_tracked(), "{condition}");
+    }
+}
+
+#[test]
 fn an_ignored_failure_delays_the_next_pod() {
     let mut world = failure_policy(
         json!([{"action": "Ignore", "onPodConditions": [{"type": "DisruptionTarget", "status": "True"}]}]),
@@ -142,6 +162,12 @@ fn a_success_policy_ends_a_job_early_and_well() {
         (json!([{"succeededIndexes": "0-2", "succeededCount": 2}]), vec![0, 3], false),
         (json!([{"succeededCount": 1}]), vec![3], true),
         (json!([{"succeededIndexes": "0-3"}]), vec![0, 1, 2], false),
+        (json!([{"succeededIndexes": "2-9"}]), vec![2, 3], true),
+        (json!([{"succeededCount": 0}]), vec![], false),
+        (json!([{"succeededCount": 0}]), vec![3], true),
+        (json!([{"succeededIndexes": "0", "succeededCount": 0}]), vec![], false),
+        (json!([{"succeededIndexes": ""}]), vec![3], false),
+        (json!([{"succeededIndexes": "", "succeededCount": 0}, {"succeededCount": 1}]), vec![], false),
     ] {
         let mut world = success_policy(rules.clone(), 4, json!({}));
         world.blocked = world.pods.iter().map(|p| p.pod.uid.clone()).collect();
@@ -210,6 +236,8 @@ fn each_index_has_its_own_limit() {
         (world.counts().as_str(), world.job.status.failed_indexes.as_deref()),
         ("A1 R0 S0 F2 T0", Some("0"))
     );
+    let running = JobWhy::Running { active: 1, succeeded: 0 };
+    assert_eq!(world.judge().verdict, Verdict::Ignore(running), "the place of index 0 stays empty");
     let one = world.active_at(1);
     world.end(one, PodPhase::Succeeded);
     world.later(2).later(2);
@@ -223,10 +251,10 @@ fn a_failed_pod_keeps_its_finalizer_until_its_index_has_another() {
     world.policy.backoff_base = jiff::SignedDuration::from_secs(10);
     world.end(0, PodPhase::Failed);
     world.later(2).later(2);
-    assert!(world.pods[0].tracked);
+    assert!(world.pods[0].is_tracked());
     assert_eq!(world.counts(), "A0 R0 S0 F0 T0");
     world.later(6).later(2);
-    assert!(!world.pods[0].tracked);
+    assert!(!world.pods[0].is_tracked());
     assert_eq!(world.counts(), "A1 R0 S0 F1 T0");
     let last = world.active_at(0);
     world.end(last, PodPhase::Failed);

@@ -211,7 +211,7 @@ proptest! {
             prop_assert_eq!(usize::try_from(status.failed).unwrap(), counted);
         }
         if status.finished().is_some() {
-            prop_assert!(world.pods.iter().all(|p| !p.tracked && p.phase.is_terminal()), "{:?}", world.pods);
+            prop_assert!(world.pods.iter().all(|p| !p.is_tracked() && p.phase.is_terminal()), "{:?}", world.pods);
         } else {
             let active = world.pods.iter().filter(|p| !p.phase.is_terminal() && p.deletion.is_none()).count();
             prop_assert_eq!(usize::try_from(status.active).unwrap(), active);

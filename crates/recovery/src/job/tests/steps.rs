@@ -4,7 +4,7 @@ use serde_json::json;
 
 use super::world::{World, at};
 use crate::action::{Action, EventType};
-use crate::job::{JobCondition, JobWhy, decide_leftovers};
+use crate::job::{JobCondition, JobWhy, Tracking, decide_leftovers};
 use crate::objects::PodPhase;
 use crate::{Reason, Verdict};
 
@@ -131,7 +131,7 @@ fn pods_that_die_after_the_fate_is_settled_share_a_status_write() {
         world.settle().later(2);
         world.end(0, first);
         world.settle();
-        assert!(world.pods.iter().all(|pod| !pod.tracked), "finalizers go at once: {end}");
+        assert!(world.pods.iter().all(|pod| !pod.is_tracked()), "finalizers go at once: {end}");
         assert!(world.counts().ends_with("T29"), "{end}: {}", world.counts());
         let millisecond = jiff::SignedDuration::from_millis(1);
         let die = |world: &mut World, pods: std::ops::Range<usize>| {
@@ -327,7 +327,7 @@ fn who_comes_by_knows_failures_from_pods_that_were_let_go() {
             world.end(1, PodPhase::Failed);
         }
         world.later(2);
-        assert!(!world.pods[1].tracked, "{policy} {deleted}");
+        assert!(!world.pods[1].is_tracked(), "{policy} {deleted}");
         assert_eq!(world.judge_from_outside(), world.judge(), "{policy} {deleted}");
         assert_eq!(world.judge().verdict.why(), &JobWhy::BackingOff { until: at(15) }, "{policy} {deleted}");
     }
@@ -427,6 +427,58 @@ fn sizes(world: &World) -> Vec<usize> {
     world.judge().verdict.actions().iter().map(|a| a.steps().len()).collect()
 }
 
+/// The writes of one look, as name and number.
+fn look(world: &mut World) -> Vec<(&'static str, usize)> {
+    world.writes.clear();
+    for action in world.judge().verdict.actions() {
+        world.carry_out(action);
+    }
+    let groups = world.writes.chunk_by(|one, other| one == other);
+    groups.map(|group| (group[0], group.len())).collect()
+}
+
+#[test]
+fn a_job_of_many_pods_tells_of_its_start_after_the_first_of_them() {
+    let mut world = World::new(json!({"parallelism": 25, "completions": 25, "suspend": true}));
+    world.settle();
+    assert_eq!(world.conditions(), "Suspended(JobSuspended)");
+    world.job.spec.suspend = false;
+    world.policy.max_pods_at_once = 10;
+    assert_eq!(look(&mut world), [("CreatePod", 10)]);
+    assert_eq!(look(&mut world), [("PatchJobStatus", 1)], "that it goes on, and since when");
+    assert_eq!((world.counts().as_str(), world.conditions().as_str()), ("A10 R0 S0 F0 T0", ""));
+    assert_eq!(world.job.status.start_time, Some(at(0)));
+    assert_eq!(look(&mut world), [("CreatePod", 10)]);
+    assert_eq!(look(&mut world), [("CreatePod", 5)], "counters that were written just now can wait");
+    world.later(1);
+    assert_eq!(world.counts(), "A25 R0 S0 F0 T0");
+}
+
+/// At every look all pods have ended that the look before it made.
+#[test]
+fn a_job_whose_pods_end_as_fast_as_they_are_made_is_counted_all_the_same() {
+    for mode in ["NonIndexed", "Indexed"] {
+        let mut world = World::new(json!({"parallelism": 10, "completions": 1000, "completionMode": mode}));
+        let mut status_writes = 0;
+        for tenth in 1..=50 {
+            world.now = world.now.checked_add(jiff::SignedDuration::from_millis(100)).unwrap();
+            let writes = look(&mut world);
+            status_writes += writes.iter().filter(|(name, _)| *name == "PatchJobStatus").count();
+            for position in world.open() {
+                world.end(position, PodPhase::Succeeded);
+            }
+            let behind = world.pods.iter().filter(|pod| pod.is_tracked()).count();
+            assert!(behind <= 120, "{mode}, look {tenth}: {behind} pods wait to be counted");
+        }
+        assert!(
+            world.job.status.start_time.is_some() && world.job.status.succeeded >= 200,
+            "{}",
+            world.counts()
+        );
+        assert!(status_writes <= 12, "{mode}: {status_writes} in five seconds");
+    }
+}
+
 #[test]
 fn a_refused_pod_is_not_asked_for_again_at_once_and_the_status_goes_on() {
     let mut world = World::new(json!({"parallelism": 3, "completions": 3})).with("a");
@@ -457,6 +509,19 @@ fn a_view_that_has_not_seen_our_pods_asks_for_the_same_names() {
     let mut taken = world.clone();
     taken.memory.taken_names.insert(first[0].clone());
     assert_ne!(names(&taken)[0], first[0], "nor one that somebody else has");
+}
+
+/// If every name were looked for from the first number on, this would take minutes.
+#[test]
+fn many_pods_are_given_names_as_quickly_as_few() {
+    let mut world = World::new(json!({"parallelism": 50_000, "completions": 50_000}));
+    world.policy.max_pods_at_once = usize::MAX;
+    let judgement = world.judge();
+    let names = judgement.verdict.actions().iter().flat_map(Action::steps).map(|step| match step {
+        Action::CreatePod { name, .. } => name.as_str(),
+        other => panic!("{other}"),
+    });
+    assert_eq!(names.collect::<std::collections::BTreeSet<_>>().len(), 50_000);
 }
 
 #[test]
@@ -525,7 +590,7 @@ fn pods_come_and_go_with_the_selector() {
         world.add("a", None);
         let mut pod = world.pods.pop().unwrap();
         pod.pod.uid.push_str(if labelled { "-in" } else { "-out" });
-        pod.tracked = !labelled;
+        pod.tracking = (!labelled).then_some(Tracking::Ours);
         if labelled {
             pod.labels = [("mine", "yes")].into_iter().collect();
         }
@@ -542,17 +607,84 @@ fn pods_come_and_go_with_the_selector() {
         world.carry_out(action);
     }
     assert_eq!(world.writes, ["ReleasePod", "AdoptPod"]);
-    assert_eq!((world.pods.len(), world.pods[0].tracked), (1, true));
-    assert!(!world.strays[0].tracked);
+    assert_eq!((world.pods.len(), world.pods[0].is_tracked()), (1, true));
+    assert!(!world.strays[0].is_tracked());
+}
+
+#[test]
+fn a_job_that_is_being_deleted_takes_no_pod_in_and_lets_none_out() {
+    let mut world = World::new(json!({"parallelism": 1, "selector": {"matchLabels": {"mine": "yes"}}}));
+    world.add("a", None);
+    let mut stray = world.pod(0).clone();
+    stray.labels = [("mine", "yes")].into_iter().collect();
+    world.strays.push(stray);
+    world.job.deleting = true;
+    world.settle();
+    assert_eq!(world.writes, ["PatchJobStatus", "RemoveFinalizer"], "its pod goes with it");
+}
+
+#[test]
+fn a_pod_keeps_the_finalizer_that_it_is_adopted_with() {
+    let mut world =
+        World::new(json!({"parallelism": 2, "selector": {"matchLabels": {"mine": "yes"}}})).with("a a");
+    let given = [Some(Tracking::BuiltIn), None];
+    for (pod, tracking) in world.pods.iter_mut().zip(given) {
+        pod.labels = [("mine", "yes")].into_iter().collect();
+        pod.tracking = tracking;
+    }
+    world.strays = std::mem::take(&mut world.pods);
+    let judgement = world.judge();
+    let adopted = judgement.verdict.actions()[0].steps().iter().map(|step| match step {
+        Action::AdoptPod { finalizer, .. } => *finalizer,
+        other => panic!("{other}"),
+    });
+    let expected = [Tracking::BuiltIn, Tracking::Ours].map(Tracking::finalizer);
+    assert_eq!(adopted.collect::<Vec<_>>(), expected);
 }
 
 #[test]
 fn pods_of_a_job_that_is_gone_are_let_go_after_a_second_look() {
-    let world = World::new(json!({})).with("a f s");
-    let judgement = decide_leftovers(&world.pods, &world.policy);
-    let actions = judgement.verdict.actions();
-    assert_eq!(actions[0].steps().len(), 3);
-    assert!(actions[0].needs_a_second_look());
+    let mut world = World::new(json!({})).with("a f s");
+    world.pod(2).tracking = Some(Tracking::BuiltIn);
+    for (anothers, let_go) in [(false, 3), (true, 2)] {
+        let judgement = decide_leftovers(&world.pods, anothers, &world.policy);
+        let actions = judgement.verdict.actions();
+        assert_eq!(
+            actions[0].steps().len(),
+            let_go,
+            "another controller may track by the built-in finalizer"
+        );
+        assert!(actions[0].needs_a_second_look());
+    }
+}
+
+#[test]
+fn only_who_stands_in_for_the_built_in_controller_goes_by_its_finalizer() {
+    const OURS: &str = "job.salvor.dev/tracking";
+    const BUILT_IN: &str = "batch.kubernetes.io/job-tracking";
+    for (finalizers, beside_it, in_its_place) in [
+        (vec![OURS], Some(OURS), Some(OURS)),
+        (vec![BUILT_IN], None, Some(BUILT_IN)),
+        (vec![BUILT_IN, OURS], Some(OURS), Some(OURS)),
+        (vec!["example.com/hold"], None, None),
+    ] {
+        let finalizers: Vec<String> = finalizers.into_iter().map(Into::into).collect();
+        let tracked_by = |stands_in| Tracking::of(&finalizers, stands_in).map(Tracking::finalizer);
+        assert_eq!((tracked_by(false), tracked_by(true)), (beside_it, in_its_place), "{finalizers:?}");
+    }
+}
+
+#[test]
+fn pods_that_the_built_in_controller_made_are_counted_and_let_go() {
+    let mut world = World::new(json!({"parallelism": 3, "completions": 4})).with("s f a a");
+    world.policy.unmanaged_jobs = true;
+    world.job.spec.managed_by = None;
+    world.pods.iter_mut().for_each(|pod| pod.tracking = Some(Tracking::BuiltIn));
+    world.later(2).later(2);
+    assert_eq!((world.counts().as_str(), world.count("CreatePod")), ("A3 R0 S1 F1 T0", 1));
+    let tracking: Vec<_> = world.pods.iter().map(|pod| pod.tracking).collect();
+    let (built_in, ours) = (Some(Tracking::BuiltIn), Some(Tracking::Ours));
+    assert_eq!(tracking, [None, None, built_in, built_in, ours]);
 }
 
 #[test]

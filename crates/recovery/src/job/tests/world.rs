@@ -13,8 +13,8 @@ use serde_json::{Value, json};
 use super::status_rules;
 use crate::action::Action;
 use crate::job::{
-    Deletion, IndexFailures, JobPolicy, JobStatus, JobView, JobWhy, Memory, PodView, Ready, Uncounted,
-    decide, recollect, remember,
+    Deletion, IndexFailures, JobPolicy, JobStatus, JobView, JobWhy, Memory, PodView, Ready, Tracking,
+    Uncounted, decide, recollect, remember,
 };
 use crate::objects::{JobRef, PodPhase, PodRef};
 use crate::{Judgement, Verdict};
@@ -92,7 +92,8 @@ impl World {
         let failed = status.failed - self.job.status.failed - number(before.failed.len());
         let succeeded = status.succeeded - self.job.status.succeeded - number(before.succeeded.len());
         for (phase, counted) in [(PodPhase::Succeeded, succeeded), (PodPhase::Failed, failed)] {
-            let is_new = |pod: &&PodView| pod.tracked && pod.phase == phase && !before.contains(&pod.pod.uid);
+            let is_new =
+                |pod: &&PodView| pod.is_tracked() && pod.phase == phase && !before.contains(&pod.pod.uid);
             let last: Vec<String> = self.pods.iter().filter(is_new).map(|pod| pod.pod.uid.clone()).collect();
             match (phase, self.job.spec.is_indexed()) {
                 (PodPhase::Succeeded, true) => continue,
@@ -116,7 +117,7 @@ impl World {
             phase: PodPhase::Pending,
             created: at(-3600),
             deletion: None,
-            tracked: true,
+            tracking: Some(Tracking::Ours),
             ready: None,
             node: Some("node-a".into()),
             index,
@@ -186,7 +187,10 @@ impl World {
                     self.carry_out(step);
                 }
             }
-            Action::CreatePod { name, body, .. } => self.create(name, body),
+            Action::CreatePod { name, body, .. } => {
+                self.create(name, body);
+                self.memory.made_pods = true;
+            }
             Action::PatchJobStatus { resource_version, status, .. } => {
                 assert_eq!(*resource_version, self.job.resource_version, "a write on an old view");
                 let broken = status_rules::broken(&self.job.spec, &self.job.status, status);
@@ -205,10 +209,12 @@ impl World {
                 assert_eq!(self.job.status, **status);
                 self.touch_job();
                 self.memory.status_written = Some(self.now);
+                self.memory.made_pods = false;
             }
-            Action::RemoveFinalizer { pod, .. } => {
+            Action::RemoveFinalizer { pod, finalizer, .. } => {
                 if let Some(known) = self.pods.iter_mut().find(|p| p.pod.uid == pod.uid) {
-                    known.tracked = false;
+                    assert_eq!(known.tracking.map(Tracking::finalizer), Some(*finalizer), "{pod}");
+                    known.tracking = None;
                 }
                 self.sweep();
             }
@@ -222,14 +228,14 @@ impl World {
             Action::AdoptPod { pod, .. } => {
                 let (mut found, rest) = self.strays.drain(..).partition(|p| p.pod.uid == pod.uid);
                 self.strays = rest;
-                found.iter_mut().for_each(|p: &mut PodView| p.tracked = true);
+                found.iter_mut().for_each(|p: &mut PodView| p.tracking = Some(Tracking::Ours));
                 self.pods.append(&mut found);
             }
             Action::ReleasePod { pod, .. } => {
                 let (mut lost, rest): (Vec<_>, Vec<_>) =
                     self.pods.drain(..).partition(|p| p.pod.uid == pod.uid);
                 self.pods = rest;
-                lost.iter_mut().for_each(|p| p.tracked = false);
+                lost.iter_mut().for_each(|p| p.tracking = None);
                 self.strays.append(&mut lost);
             }
             Action::DeleteJob { .. } => self.job.deleting = true,
@@ -275,7 +281,7 @@ impl World {
     /// Pods that are being deleted and that nothing holds go away. Here kubelets end pods at once.
     pub(super) fn sweep(&mut self) {
         let blocked = self.blocked.clone();
-        self.pods.retain(|p| p.deletion.is_none() || p.tracked || blocked.contains(&p.pod.uid));
+        self.pods.retain(|p| p.deletion.is_none() || p.is_tracked() || blocked.contains(&p.pod.uid));
     }
 
     // ---- what happens to pods -----------------------------------------------------------------
