@@ -86,6 +86,8 @@ pub(crate) enum ClusterError {
     Client { origin: Origin, source: Box<kube::Error> },
     #[error("cannot reach the API server {server} ({origin}): {problem}")]
     Unreachable { server: String, origin: Origin, problem: String },
+    #[error("the API server {server} does not accept what {origin} says: {problem}")]
+    Refused { server: String, origin: Origin, problem: String },
 }
 
 impl Cluster {
@@ -111,6 +113,15 @@ impl Cluster {
     pub(crate) fn client(&self) -> Result<kube::Client, ClusterError> {
         kube::Client::try_from(self.config.clone())
             .map_err(|source| ClusterError::Client { origin: self.origin.clone(), source: Box::new(source) })
+    }
+
+    /// The error for a server that answers with a refusal.
+    pub(crate) fn refused(&self, status: &kube::core::Status) -> ClusterError {
+        ClusterError::Refused {
+            server: self.config.cluster_url.to_string(),
+            origin: self.origin.clone(),
+            problem: format!("{} ({})", status.message, status.code),
+        }
     }
 
     /// The error for a server that does not answer.

@@ -40,7 +40,8 @@ fn cli_reference() -> String {
          default; feature gates do so one by one. A variable that is empty counts as not set. `SALVOR_LOG` chooses what is \
          logged, as in `SALVOR_LOG=info,salvor_operator=debug`.\n\n\
          Data goes to standard output, all else to standard error. The exit code is 0 after success and a clean stop, 1 after \
-         a failure, and 2 if the command line or an environment variable is wrong.\n",
+         a failure, 2 if the command line or an environment variable is wrong, and 128 plus the signal if `evict` is \
+         interrupted or a second signal ends `run`.\n",
     );
     let mut salvor = Cli::command().term_width(HELP_WIDTH);
     salvor.build();

@@ -20,6 +20,7 @@ use salvor_operator::story;
 use crate::cluster::{Cluster, Source};
 use crate::error::CliError;
 use crate::run::listen_for_signals;
+use crate::settings::page_address;
 
 /// Requests are answered one by one; the rest of the work is TLS.
 const WORKER_THREADS: usize = 2;
@@ -51,7 +52,7 @@ struct StartArgs {
     #[arg(long, value_name = "LIST")]
     loops: Option<ChosenLoops>,
     /// The address to serve the API on; port 0 is any free one
-    #[arg(long, value_name = "ADDR", default_value = "127.0.0.1:0")]
+    #[arg(long, value_name = "ADDR", default_value = "127.0.0.1:0", value_parser = page_address)]
     listen: SocketAddr,
     /// Where to write the kubeconfig; whoever can read it may do everything [default: a temporary file]
     #[arg(long, value_name = "FILE")]

@@ -124,6 +124,7 @@ async fn first_answer(cluster: &Cluster) -> Result<(), ClusterError> {
     let client = cluster.client()?;
     match tokio::time::timeout(FIRST_ANSWER_WITHIN, client.apiserver_version()).await {
         Ok(Ok(_)) => Ok(()),
+        Ok(Err(kube::Error::Api(status))) => Err(cluster.refused(&status)),
         Ok(Err(error)) => Err(cluster.unreachable(story(&error))),
         Err(_) => {
             let seconds = FIRST_ANSWER_WITHIN.as_secs();

@@ -183,7 +183,7 @@ fn address(text: &str) -> Result<SocketAddr, String> {
     text.parse().map_err(|_| "set it to an IP address and port, for example 0.0.0.0:8080 or [::]:8080".into())
 }
 
-fn page_address(text: &str) -> Result<SocketAddr, String> {
+pub(crate) fn page_address(text: &str) -> Result<SocketAddr, String> {
     text.parse().map_err(|_| "set it to an IP address and port, for example 127.0.0.1:8081".into())
 }
 

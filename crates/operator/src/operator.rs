@@ -13,7 +13,7 @@ use salvor_recovery::{
     brake::{Brake, BrakeState},
     eviction::EvictionPolicy,
     job::JobPolicy,
-    zombie::ZombiePolicy,
+    zombie::{Disabled, ZombiePolicy},
 };
 use tokio::{net::TcpListener, sync::mpsc};
 use tokio_util::{sync::CancellationToken, task::AbortOnDropHandle};
@@ -166,10 +166,16 @@ impl Operator {
             let evictions = Evictions::new(Arc::new(eviction), metrics.clone(), tells_brake);
             running.start(evictions, at_once(writes));
         } else {
-            tracing::warn!(recovery = Evictions::NAME, "switched off");
+            tracing::info!(recovery = Evictions::NAME, why = "not in controllers", "switched off");
         }
         if let Some(disabled) = zombie.disabled {
-            tracing::warn!(recovery = Zombies::NAME, ?disabled, "switched off");
+            let why = match disabled {
+                Disabled::Gate => {
+                    "feature gate FailureRecoveryPolicy is off; --feature-gates=FailureRecoveryPolicy=true switches it on"
+                }
+                Disabled::Controllers => "not in controllers",
+            };
+            tracing::info!(recovery = Zombies::NAME, why, "switched off");
         } else {
             running.start(Zombies::new(Arc::new(zombie)), at_once(writes));
         }
@@ -180,7 +186,7 @@ impl Operator {
                 at_once(configuration.job.concurrent_jobs),
             );
         } else {
-            tracing::warn!(recovery = Jobs::NAME, "switched off");
+            tracing::info!(recovery = Jobs::NAME, why = "not in controllers", "switched off");
         }
 
         let Running { stop, watches, healths, engines, .. } = running;

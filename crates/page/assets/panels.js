@@ -202,29 +202,29 @@ function drawCases() {
   badge.hidden = all.length === 0;
   setText(badge, String(all.length));
   const list = section.querySelector(".cases");
-  const present = new Set();
-  for (const one of all.slice(0, MOST_CASES)) {
-    present.add(one.key);
-    const signature = JSON.stringify(one);
-    const known = cases.get(one.key);
-    if (known?.signature === signature) {
-      list.append(known.element);
-      continue;
-    }
-    const made = drawCase(one);
-    if (known?.element.querySelector("details")?.open) {
-      const details = made.querySelector("details");
-      if (details) details.open = true;
-    }
-    known?.element.remove();
-    cases.set(one.key, { signature, element: made });
-    list.append(made);
-  }
+  const shown = all.slice(0, MOST_CASES);
+  const present = new Set(shown.map((one) => one.key));
   for (const [key, { element: item }] of cases) {
     if (present.has(key)) continue;
     item.remove();
     cases.delete(key);
   }
+  shown.forEach((one, place) => {
+    const signature = JSON.stringify(one);
+    const known = cases.get(one.key);
+    const item = known?.signature === signature ? known.element : drawCase(one);
+    const isNew = item !== known?.element;
+    const hadFocus = isNew && known?.element.contains(document.activeElement);
+    if (isNew) {
+      const details = item.querySelector("details");
+      if (details && known?.element.querySelector("details")?.open) details.open = true;
+      known?.element.replaceWith(item);
+      cases.set(one.key, { signature, element: item });
+    }
+    // What is moved loses the keyboard's focus, so only what is not at its place is.
+    if (list.children[place] !== item) list.insertBefore(item, list.children[place] ?? null);
+    if (hadFocus) item.querySelector("summary")?.focus();
+  });
   const more = section.querySelector(".more");
   more.hidden = all.length <= MOST_CASES;
   setText(more, `and ${(all.length - MOST_CASES).toLocaleString("en")} more`);

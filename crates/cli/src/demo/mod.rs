@@ -27,6 +27,7 @@ use crate::error::CliError;
 use crate::local_cluster::{KubeconfigFile, LocalClusterError};
 use crate::logging;
 use crate::run::listen_for_signals;
+use crate::settings::page_address;
 use pace::{SharedClock, keep_pace};
 use scenario::{Scenario, ScenarioError};
 use stage::Stage;
@@ -53,7 +54,7 @@ pub(crate) struct DemoArgs {
     #[arg(long)]
     without_salvor: bool,
     /// Where to serve the page [default: 127.0.0.1:8090, or any free port if that is taken]
-    #[arg(long, value_name = "ADDR", conflicts_with = "once")]
+    #[arg(long, value_name = "ADDR", conflicts_with = "once", value_parser = page_address)]
     page: Option<SocketAddr>,
     /// Serve the cluster's API on loopback, and write the kubeconfig for kubectl there
     #[arg(long, value_name = "FILE", conflicts_with = "once")]

@@ -246,7 +246,7 @@ fn within(value: &Spanned<u32>, field: &str, least: u32, most: u32) -> Result<u3
 fn duration(text: &Spanned<String>, field: &str) -> Result<Duration, ScenarioError> {
     let line = text.referenced.line();
     let parsed: GoDuration = text.value.parse().map_err(|e| bad(line, field, format!("{e}")))?;
-    let too_long = || bad(line, field, format!("{:?} cannot be used: write at most 24h", text.value));
+    let too_long = || bad(line, field, format!("{:?} cannot be used: write 0s to 24h", text.value));
     let parsed = Duration::try_from(SignedDuration::from(parsed)).map_err(|_| too_long())?;
     if parsed > Duration::from_secs(24 * 3600) { Err(too_long()) } else { Ok(parsed) }
 }
@@ -292,7 +292,7 @@ mod tests {
             ("title: t\npatience: soon\nsteps: []\n".to_owned(), "line 2: patience: "),
             (
                 "title: t\npatience: 25h\nsteps: []\n".to_owned(),
-                "line 2: patience: \"25h\" cannot be used: write at most 24h",
+                "line 2: patience: \"25h\" cannot be used: write 0s to 24h",
             ),
             ("title: t\nwork: {batch: 10001}\nsteps: []\n".to_owned(), "line 2: work: "),
             (

@@ -108,7 +108,7 @@ pub(super) fn end(survey: &Survey, standing: &Standing, places: &BTreeMap<String
 /// What stays behind after an interrupt.
 pub(super) fn interrupted(node: &str, is_asked: bool) -> String {
     let stays = if is_asked {
-        format!("The taint stays on node {node}, and Salvor goes on emptying it.")
+        format!("The taint stays on node {node}; Salvor empties it as long as it runs and nothing holds it.")
     } else {
         format!("Whether the taint was put on node {node} is not known: no answer has come yet.")
     };

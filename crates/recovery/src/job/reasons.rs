@@ -3,6 +3,7 @@
 use std::fmt;
 
 use jiff::Timestamp;
+use salvor_api::names::job::BUILT_IN_CONTROLLER;
 
 use crate::verdict::Reason;
 
@@ -165,6 +166,9 @@ impl Reason for JobWhy {
     fn what_would_change_it(&self) -> String {
         match self {
             Self::Disabled => "Adding job to controllers.",
+            Self::NotOurs { managed_by } if managed_by.as_deref().is_none_or(|by| by == BUILT_IN_CONTROLLER) => {
+                "job.unmanagedJobs, where the built-in controller is switched off; managedBy cannot be changed after creation."
+            }
             Self::NotOurs { .. } => "Nothing: managedBy cannot be changed after creation.",
             Self::UnknownMode { .. } => "A newer version of Salvor.",
             Self::Finished { .. } | Self::Expired { .. } | Self::Leftover => "Nothing: a finished Job stays finished.",

@@ -200,7 +200,7 @@ impl Reason for PodWhy {
                 taints::UNREACHABLE
             ),
             Self::Zombie(_) | Self::HalfRecovered(_) => {
-                "Only the node's return, or the owner's consent taken back, before it is done.".into()
+                "Only the node's return, or the owner's consent taken back, before it is done; or the brake, while it holds it.".into()
             }
         }
     }
