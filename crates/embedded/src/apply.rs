@@ -215,6 +215,15 @@ pub(crate) fn apply(
             return Err(Refusal::not_found(resource, &target.name));
         }
         let mut fresh = applied;
+        let uid = object::uid(&fresh);
+        if !uid.is_empty() {
+            let why = format!(
+                "uid mismatch: the provided object specified uid {uid}, and no existing object was found"
+            );
+            return Err(Refusal::conflict(resource, &target.name, &why));
+        }
+        // A revision says nothing about what is not there.
+        object::set_metadata(&mut fresh, "resourceVersion", Value::Null);
         let mut managers = Managers::default();
         managers.put(own, owned, environment.now);
         let mut unknown = Vec::new();

@@ -242,9 +242,9 @@ impl Follower {
                         return None;
                     }
                     self.next_bookmark = next_bookmark(self.ends);
-                    let revision = self.cluster.revision();
-                    if let Some(bookmark) = self.watch.bookmark(revision) {
-                        return Some(vec![bookmark]);
+                    let lines = self.cluster.state().core.news_and_bookmark(&mut self.watch, self.cluster.now());
+                    if !lines.is_empty() {
+                        return Some(lines);
                     }
                 }
             }

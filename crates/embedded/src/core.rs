@@ -107,6 +107,11 @@ impl Core {
         watch.news(&self.store, now)
     }
 
+    /// Like [`news`](Self::news), with a bookmark at the newest revision behind it for a watcher that wants them.
+    pub fn news_and_bookmark(&self, watch: &mut Watch, now: jiff::Timestamp) -> Vec<bytes::Bytes> {
+        watch.news_and_bookmark(&self.store, now)
+    }
+
     fn answer(&mut self, request: &Request, environment: &mut Environment<'_>) -> Result<Response, Refusal> {
         let query = Query::parse(&request.query);
         if let Some(reply) = discovery::answer(self, request) {

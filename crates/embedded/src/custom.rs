@@ -267,7 +267,59 @@ fn fill(schema: &Value, value: &mut Value) {
 
 /// Checks an object against its schema, where it differs from what it was.
 pub(crate) fn validate(resource: &Resource, value: &Value, old: Option<&Value>) -> Vec<Cause> {
-    resource.custom.as_ref().map(|custom| checks::check(&custom.schema, value, old)).unwrap_or_default()
+    let Some(custom) = &resource.custom else { return Vec::new() };
+    let mut causes = checks::check(&custom.schema, value, old);
+    causes.extend(custom.scale.iter().flat_map(|scale| check_scale(scale, value)));
+    causes
+}
+
+/// What is wrong with the numbers that a scale shows.
+fn check_scale(scale: &Value, value: &Value) -> Vec<Cause> {
+    let paths = ["specReplicasPath", "statusReplicasPath"];
+    let paths = paths.iter().filter_map(|key| scale.get(*key).and_then(Value::as_str));
+    paths
+        .filter_map(|path| match replicas_at(value, path) {
+            Err(why) => Some(Cause::invalid(path, &json!(0), &why)),
+            Ok(replicas) if replicas < 0 => {
+                Some(Cause::invalid(path, &json!(replicas), "should be a non-negative integer"))
+            }
+            Ok(replicas) if replicas > i64::from(i32::MAX) => {
+                let why = format!("should be less than or equal to {}", i32::MAX);
+                Some(Cause::invalid(path, &json!(replicas), &why))
+            }
+            Ok(_) => None,
+        })
+        .collect()
+}
+
+/// The number at a path of fields, zero if there is none, or why there cannot be one.
+fn replicas_at(value: &Value, path: &str) -> Result<i64, String> {
+    let wrong = |to_here: &str, found: &Value, wanted: &str| {
+        let (shown, kind) = match found {
+            Value::Null => ("<nil>".to_owned(), "<nil>"),
+            Value::Bool(flag) => (flag.to_string(), "bool"),
+            Value::Number(number) => (number.to_string(), if number.is_i64() { "int64" } else { "float64" }),
+            Value::String(text) => (text.clone(), "string"),
+            Value::Array(_) => (found.to_string(), "[]interface {}"),
+            Value::Object(_) => (found.to_string(), "map[string]interface {}"),
+        };
+        format!("{to_here} accessor error: {shown} is of the type {kind}, expected {wanted}")
+    };
+    let mut place = value;
+    let mut to_here = String::new();
+    for field in path.trim_start_matches('.').split('.') {
+        to_here = format!("{to_here}.{field}");
+        let members = match place {
+            Value::Null => return Ok(0),
+            Value::Object(members) => members,
+            other => return Err(wrong(&to_here, other, "map[string]interface{}")),
+        };
+        match members.get(field) {
+            Some(member) => place = member,
+            None => return Ok(0),
+        }
+    }
+    place.as_i64().ok_or_else(|| wrong(&to_here, place, "int64"))
 }
 
 /// What the author of a definition should know.

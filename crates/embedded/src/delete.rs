@@ -3,7 +3,7 @@
 use std::sync::Arc;
 
 use bytes::Bytes;
-use jiff::{SignedDuration, Timestamp};
+use jiff::Timestamp;
 use serde_json::{Value, json};
 
 use crate::core::Core;
@@ -12,7 +12,8 @@ use crate::environment::Environment;
 use crate::object::{self, Stored};
 use crate::read;
 use crate::render;
-use crate::request::{Query, Representation, Request, Target, check_dry_run};
+use crate::request::{self, Query, Representation, Request, Target, check_dry_run};
+use crate::schema::{self, Schema};
 use crate::status::{Cause, Refusal};
 use crate::store;
 use crate::table::Resource;
@@ -42,20 +43,24 @@ pub(crate) struct Options {
 }
 
 impl Options {
+    /// What the body says, or else the query: never both.
     pub(crate) fn read(request: &Request, query: &Query) -> Result<Self, Refusal> {
-        let body = if request.body.is_empty() { json!({}) } else { request.value()? };
+        if request.body.is_empty() {
+            return Self::of(&stated_in(query)?);
+        }
+        let body = request.value()?;
         let kind = object::text(&body, "/kind");
         if !kind.is_empty() && kind != "DeleteOptions" {
             return Err(Refusal::bad_request("decoded object cannot be converted to DeleteOptions"));
         }
-        let member = |key: &str| body.get(key).filter(|value| !value.is_null());
-        let asked = query.number("gracePeriodSeconds")?;
-        let grace = member("gracePeriodSeconds").and_then(Value::as_i64).or(asked);
-        let policy =
-            member("propagationPolicy").and_then(Value::as_str).or_else(|| query.get("propagationPolicy"));
-        let orphan = member("orphanDependents")
-            .and_then(Value::as_bool)
-            .or_else(|| query.get("orphanDependents").map(|value| value == "true"));
+        let definition = Schema::built_in("io.k8s.apimachinery.pkg.apis.meta.v1.DeleteOptions");
+        Self::of(&schema::decode(&definition, body).map_err(Refusal::bad_request)?)
+    }
+
+    /// Reads a `DeleteOptions` whose fields have their types.
+    pub(crate) fn of(stated: &Value) -> Result<Self, Refusal> {
+        let policy = stated.get("propagationPolicy").and_then(Value::as_str);
+        let orphan = stated.get("orphanDependents").and_then(Value::as_bool);
         let refused = |cause: Cause| Refusal::invalid("meta.k8s.io", "DeleteOptions", "", &[cause]);
         if policy.is_some() && orphan.is_some() {
             let shown = json!(policy);
@@ -79,16 +84,15 @@ impl Options {
             (None, None) => None,
         };
         let precondition = |key: &str| {
-            body.pointer(&format!("/preconditions/{key}")).and_then(Value::as_str).map(str::to_owned)
+            stated.pointer(&format!("/preconditions/{key}")).and_then(Value::as_str).map(str::to_owned)
         };
-        let dry = object::strings(&body, "/dryRun");
+        let dry = object::strings(stated, "/dryRun");
         Ok(Self {
-            grace,
+            grace: stated.get("gracePeriodSeconds").and_then(Value::as_i64),
             propagation,
             uid: precondition("uid"),
             resource_version: precondition("resourceVersion"),
-            dry_run: check_dry_run(dry.iter().map(String::as_str), "DeleteOptions")?
-                || query.dry_run("DeleteOptions")?,
+            dry_run: check_dry_run(dry.iter().map(String::as_str), "DeleteOptions")?,
         })
     }
 
@@ -117,6 +121,16 @@ impl Options {
         }
         Ok(())
     }
+}
+
+/// The `DeleteOptions` of a request without a body.
+fn stated_in(query: &Query) -> Result<Value, Refusal> {
+    Ok(json!({
+        "gracePeriodSeconds": query.number("gracePeriodSeconds")?,
+        "propagationPolicy": query.get("propagationPolicy"),
+        "orphanDependents": query.flag_if_set("orphanDependents"),
+        "dryRun": query.all("dryRun").collect::<Vec<&str>>(),
+    }))
 }
 
 /// What a deletion came to.
@@ -208,7 +222,7 @@ fn grace(resource: &Resource, value: &mut Value, options: &mut Options, now: Tim
         };
         let asked = asked.max(0);
         let due: Timestamp = object::text(value, "/metadata/deletionTimestamp").parse().unwrap_or(now);
-        let due = due + SignedDuration::from_secs(asked - pending);
+        let due = later(due, asked - pending);
         object::set_metadata(value, "deletionTimestamp", json!(object::time(due)));
         object::set_metadata(value, "deletionGracePeriodSeconds", json!(asked));
         return if asked > 0 { Grace::Waits } else { Grace::Over };
@@ -223,11 +237,16 @@ fn grace(resource: &Resource, value: &mut Value, options: &mut Options, now: Tim
     if seconds < 0 {
         seconds = 1;
     }
-    let due = now.checked_add(SignedDuration::from_secs(seconds)).unwrap_or(now);
+    let due = later(now, seconds);
     object::set_metadata(value, "deletionTimestamp", json!(object::time(due)));
     object::set_metadata(value, "deletionGracePeriodSeconds", json!(seconds));
     bump_generation(value);
     if seconds > 0 { Grace::Waits } else { Grace::Over }
+}
+
+/// A time so many seconds later, as far as times go.
+fn later(time: Timestamp, seconds: i64) -> Timestamp {
+    time.saturating_add(request::go_seconds(seconds)).unwrap_or(time)
 }
 
 fn bump_generation(value: &mut Value) {

@@ -21,7 +21,7 @@ use tower::Service;
 use crate::cluster;
 use crate::object;
 use crate::render;
-use crate::request::{Behind, Reply};
+use crate::request::{Behind, Query, Reply};
 use crate::signal::Signal;
 use crate::status::Refusal;
 
@@ -137,7 +137,7 @@ fn query(request: &http::request::Parts) -> &str {
 }
 
 fn is_watch(request: &http::request::Parts) -> bool {
-    query(request).split('&').any(|pair| matches!(pair, "watch=true" | "watch=1"))
+    Query::parse(query(request)).flag("watch")
 }
 
 /// Whether the client says that an old answer will do.

@@ -73,8 +73,12 @@ fn owners(core: &Core, value: &Value) -> Vec<Place> {
         .collect()
 }
 
+/// None for a kind that is not known, and for a namespaced owner of an object of the cluster: it says no namespace.
 fn owner_place(core: &Core, owner: &Value, namespace: &str) -> Option<Place> {
     let resource = core.table.by_kind(object::text(owner, "/apiVersion"), object::text(owner, "/kind"))?;
+    if resource.namespaced && namespace.is_empty() {
+        return None;
+    }
     let namespace = if resource.namespaced { namespace } else { "" };
     Some((resource.key().clone(), store::key(namespace, object::text(owner, "/name"))))
 }
@@ -120,7 +124,7 @@ fn collect(core: &mut Core, resource: &Arc<Resource>, value: &Value, environment
     let mut dangling: Vec<String> = Vec::new();
     for reference in references {
         let Some(place) = owner_place(core, reference, object::namespace(value)) else {
-            // The real collector cannot resolve such a kind either, and leaves the object alone.
+            // The real collector cannot find such an owner either, and leaves the object alone.
             return;
         };
         let uid = object::text(reference, "/uid");

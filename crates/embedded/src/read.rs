@@ -12,7 +12,7 @@ use serde_json::{Value, json};
 use crate::core::Core;
 use crate::object::{self, Stored};
 use crate::render;
-use crate::request::{Query, Representation, Target};
+use crate::request::{self, Query, Representation, Target};
 use crate::selectors::{Fields, Labels};
 use crate::status::{Cause, Refusal};
 use crate::store;
@@ -21,7 +21,7 @@ use crate::watch::Watch;
 const TOO_OLD: &str = "The provided continue parameter is too old to display a consistent list result. You can start a new list without the continue parameter, or use the continue token in this response to retrieve the remainder of the results. Continuing with the provided token results in an inconsistent list - objects that were created, modified, or deleted between the time the first chunk was returned and now may show up in the list.";
 
 /// How long a watch lasts that names no end: at least half an hour, at most an hour. The real server draws it.
-const WATCH_SECONDS: u64 = 1800;
+const WATCH_SECONDS: i64 = 1800;
 
 /// Which objects a list, a watch or a deletion is about.
 #[derive(Debug, Clone)]
@@ -177,6 +177,8 @@ pub(crate) fn page(
     {
         return Err(too_new(asked, now));
     }
+    // Who takes any state gets all of it from the real server's cache, which knows no pages.
+    let limit = limit.filter(|_| asked != Some(0));
     let at = match (&page, matching, asked) {
         (Some(page), _, _) => page.revision,
         (None, "Exact", Some(asked)) => asked,
@@ -282,7 +284,7 @@ pub(crate) fn watch(
     query.number("limit")?;
     let seconds = query.number("timeoutSeconds")?;
     let selection = Selection::read(target, query)?;
-    let initial = query.get("sendInitialEvents");
+    let initial = query.flag_if_set("sendInitialEvents");
     let matching = query.text("resourceVersionMatch");
     if initial.is_none() && !matching.is_empty() {
         return Err(options_refused(&[Cause::forbidden(
@@ -297,13 +299,11 @@ pub(crate) fn watch(
         )]));
     }
     let asked = read_revision(query)?;
-    let seconds = seconds.and_then(|seconds| u64::try_from(seconds).ok());
-    let lasts = Duration::from_secs(seconds.filter(|seconds| *seconds > 0).unwrap_or(WATCH_SECONDS));
+    let lasts = request::go_seconds(seconds.filter(|seconds| *seconds != 0).unwrap_or(WATCH_SECONDS));
+    // One that should have ended already ends at once.
+    let lasts = Duration::try_from(lasts).unwrap_or(Duration::ZERO);
     let bookmarks = query.flag("allowWatchBookmarks");
-    let wants_state = match initial {
-        Some(value) => value == "true" || value == "1",
-        None => matches!(asked, None | Some(0)),
-    };
+    let wants_state = initial.unwrap_or(matches!(asked, None | Some(0)));
     let now = core.store.revision();
     let mut watch = Watch::new(Arc::clone(&target.resource), selection, form, bookmarks, lasts);
     if wants_state {

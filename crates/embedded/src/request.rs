@@ -5,6 +5,7 @@ use std::sync::Arc;
 
 use bytes::Bytes;
 use http::{Method, StatusCode};
+use jiff::SignedDuration;
 use percent_encoding::percent_decode_str;
 use serde_json::Value;
 
@@ -152,9 +153,13 @@ impl Query {
         self.get(key).unwrap_or("")
     }
 
-    /// As Go reads booleans in a query: there and not `0` or `false`.
     pub(crate) fn flag(&self, key: &str) -> bool {
-        self.get(key).is_some_and(|value| value != "0" && value != "false")
+        self.flag_if_set(key).unwrap_or(false)
+    }
+
+    /// As Go reads booleans in a query: all but `0` and `false` is true, even nothing.
+    pub(crate) fn flag_if_set(&self, key: &str) -> Option<bool> {
+        self.get(key).map(|value| value != "0" && !value.eq_ignore_ascii_case("false"))
     }
 
     /// A number, or the complaint of Go's reader.
@@ -171,8 +176,11 @@ impl Query {
 
     /// Whether nothing may be stored.
     pub(crate) fn dry_run(&self, options: &str) -> Result<bool, Refusal> {
-        let values = self.0.iter().filter(|(key, _)| key == "dryRun");
-        check_dry_run(values.map(|(_, value)| value.as_str()), options)
+        check_dry_run(self.all("dryRun"), options)
+    }
+
+    pub(crate) fn all(&self, key: &str) -> impl Iterator<Item = &str> {
+        self.0.iter().filter(move |(known, _)| known == key).map(|(_, value)| value.as_str())
     }
 }
 
@@ -187,6 +195,12 @@ pub(crate) fn check_dry_run<'v>(
         return Err(Refusal::invalid("meta.k8s.io", options, "", &[cause]));
     }
     Ok(!values.is_empty())
+}
+
+/// So many seconds as Go counts them: in nanoseconds, which turn around behind 292 years.
+pub(crate) fn go_seconds(seconds: i64) -> SignedDuration {
+    const NANOSECONDS: i64 = 1_000_000_000;
+    SignedDuration::from_nanos(seconds.wrapping_mul(NANOSECONDS))
 }
 
 fn unquote(text: &str) -> String {

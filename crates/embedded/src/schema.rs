@@ -358,6 +358,8 @@ impl<'d> Decoder<'d> {
         let found = match value {
             Value::Null => "null",
             Value::Bool(_) => "bool",
+            // Only a number that is none of the wanted kind is shown.
+            Value::Number(number) if wanted.starts_with("int") => &format!("number {number}"),
             Value::Number(_) => "number",
             Value::String(_) => "string",
             Value::Array(_) => "array",
@@ -421,12 +423,10 @@ impl<'d> Decoder<'d> {
                 }
                 Ok(Value::String(text))
             }
-            (Shape::Integer { .. }, Value::Number(number)) if number.is_i64() => Ok(Value::Number(number)),
             (Shape::Integer { format }, Value::Number(number)) => {
-                let whole = number.as_f64().filter(|float| float.fract() == 0.0);
-                match whole {
-                    #[expect(clippy::cast_possible_truncation, reason = "it is whole; Go truncates as well")]
-                    Some(float) => Ok(json!(float as i64)),
+                let fits = |whole: &i64| format != "int32" || i32::try_from(*whole).is_ok();
+                match number.as_i64().or_else(|| whole(&number)).filter(fits) {
+                    Some(whole) => Ok(json!(whole)),
                     None => Err(self.wrong(&Value::Number(number), integer_type(format))),
                 }
             }
@@ -492,6 +492,14 @@ impl<'d> Decoder<'d> {
         self.owner = outer;
         Ok(Value::Object(out))
     }
+}
+
+/// The integer that a number with a point or an exponent is.
+fn whole(number: &serde_json::Number) -> Option<i64> {
+    const BEYOND: f64 = 9_223_372_036_854_775_808.0;
+    let float = number.as_f64().filter(|float| float.fract() == 0.0 && float.abs() < BEYOND)?;
+    #[expect(clippy::cast_possible_truncation, reason = "it is whole and within the bounds")]
+    Some(float as i64)
 }
 
 fn integer_type(format: &str) -> &str {

@@ -1,7 +1,10 @@
 //! Label and field selectors: what a list or a watch is about.
 
+use std::collections::BTreeSet;
+
 use serde_json::Value;
 
+use crate::metadata;
 use crate::object;
 use crate::status::Refusal;
 use crate::table::Resource;
@@ -116,10 +119,8 @@ fn requirement(text: &str) -> Result<(Requirement, &str), String> {
         let rest = rest.trim_start();
         let key = first_word(rest);
         check_key(key)?;
-        return Ok((
-            Requirement { key: key.to_owned(), operator: Operator::DoesNotExist },
-            &rest[key.len()..],
-        ));
+        let requirement = Requirement { key: key.to_owned(), operator: Operator::DoesNotExist };
+        return Ok((requirement, &rest[key.len()..]));
     }
     let key = first_word(text);
     check_key(key)?;
@@ -132,6 +133,7 @@ fn requirement(text: &str) -> Result<(Requirement, &str), String> {
         if let Some(rest) = rest.strip_prefix(sign) {
             let (value, rest) = value(rest)?;
             let values = vec![value.to_owned()];
+            check_values(key, &values)?;
             let operator = if is_equal { Operator::In(values) } else { Operator::NotIn(values) };
             return Ok((of(operator), rest));
         }
@@ -140,7 +142,7 @@ fn requirement(text: &str) -> Result<(Requirement, &str), String> {
         if let Some(rest) = rest.strip_prefix(sign) {
             let (value, rest) = value(rest)?;
             let bound = value.parse().map_err(|_| {
-                format!("values[0][{key}]: Invalid value: {value:?}: for 'Gt', 'Lt' operators, the value must be an integer")
+                format!("unable to parse requirement: values[0]: Invalid value: {value:?}: for 'Gt', 'Lt' operators, the value must be an integer")
             })?;
             let operator = if is_greater { Operator::GreaterThan(bound) } else { Operator::LessThan(bound) };
             return Ok((of(operator), rest));
@@ -162,9 +164,28 @@ fn requirement(text: &str) -> Result<(Requirement, &str), String> {
         .ok_or_else(|| format!("unable to parse requirement: found '{}' expected: '('", first_word(rest)))?;
     let (inside, rest) =
         inside.split_once(')').ok_or("unable to parse requirement: found '', expected: ',' or ')'")?;
-    let values = inside.split(',').map(|value| value.trim().to_owned()).collect();
+    let values: BTreeSet<String> = inside.split(',').map(|value| value.trim().to_owned()).collect();
+    let values: Vec<String> = values.into_iter().collect();
+    check_values(key, &values)?;
     let operator = if is_in { Operator::In(values) } else { Operator::NotIn(values) };
     Ok((of(operator), rest))
+}
+
+/// Refuses values that no label may have.
+fn check_values(key: &str, values: &[String]) -> Result<(), String> {
+    let problems: Vec<String> = values
+        .iter()
+        .enumerate()
+        .filter_map(|(index, value)| {
+            let why = metadata::label_value_problem(value)?;
+            Some(format!("values[{index}][{key}]: Invalid value: {value:?}: {why}"))
+        })
+        .collect();
+    match problems.as_slice() {
+        [] => Ok(()),
+        [one] => Err(format!("unable to parse requirement: {one}")),
+        several => Err(format!("unable to parse requirement: [{}]", several.join(", "))),
+    }
 }
 
 fn value(text: &str) -> Result<(&str, &str), String> {
@@ -183,7 +204,11 @@ fn check_key(key: &str) -> Result<(), String> {
     if key.is_empty() || (key.len() == 1 && ",=!()<>".contains(key)) {
         return Err(format!("found '{key}', expected: !, identifier, or 'end of string'"));
     }
-    Ok(())
+    match metadata::label_key_problem(key) {
+        // The real server does not know the place of a key either.
+        Some(why) => Err(format!("unable to parse requirement: <nil>: Invalid value: {key:?}: {why}")),
+        None => Ok(()),
+    }
 }
 
 /// A field selector: all terms must hold.

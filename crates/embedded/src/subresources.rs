@@ -11,8 +11,9 @@ use crate::environment::Environment;
 use crate::object;
 use crate::render;
 use crate::request::{self, Query, Reply, Representation, Request, Response, Target};
+use crate::schema::{self, Schema};
 use crate::selectors::Labels;
-use crate::status::Refusal;
+use crate::status::{Cause, Refusal};
 use crate::table::{Resource, Subresource};
 use crate::{metadata, write};
 
@@ -167,7 +168,11 @@ fn scale(
         Method::GET => {
             return Ok(Response::Whole(Reply::new(StatusCode::OK, object::encode(&before))));
         }
-        Method::PUT => request.value()?,
+        Method::PUT => {
+            let mut scale = decode(request, "autoscaling", "Scale")?;
+            metadata::check_place(&mut scale, resource, &target.namespace, &target.name)?;
+            scale
+        }
         Method::PATCH => {
             let mut scale = before.clone();
             let body = request.value()?;
@@ -182,17 +187,16 @@ fn scale(
             } else {
                 crate::patch::merge(&mut scale, &body);
             }
-            scale
+            let shown = json!(scale.to_string());
+            schema::decode(&definition_of("autoscaling", "Scale"), scale)
+                .map_err(|why| Refusal::invalid("", "", "", &[Cause::invalid("patch", &shown, &why)]))?
         }
         _ => return Err(Refusal::method_not_allowed()),
     };
     let replicas = after.pointer("/spec/replicas").and_then(Value::as_i64).unwrap_or(0);
-    if replicas < 0 {
-        let cause = crate::status::Cause::invalid(
-            "spec.replicas",
-            &json!(replicas),
-            "must be greater than or equal to 0",
-        );
+    // A custom resource is checked by its own rules.
+    if replicas < 0 && resource.custom.is_none() {
+        let cause = Cause::invalid("spec.replicas", &json!(replicas), "must be greater than or equal to 0");
         return Err(Refusal::invalid("autoscaling", "Scale", &target.name, &[cause]));
     }
     let version = object::text(&after, "/metadata/resourceVersion");
@@ -201,19 +205,49 @@ fn scale(
     }
     let mut new = current.value().clone();
     let (wanted, _, _) = scale_paths(resource);
-    set_pointer(&mut new, &wanted, json!(replicas));
+    let path: Vec<&str> = wanted.split('/').filter(|key| !key.is_empty()).collect();
+    set_field(&mut new, &path, json!(replicas))?;
     let options = write::Options::read(request, query)?;
     let stored = write::update(core, target, write::Part::Spec, &current, new, &options, environment)?;
     let scale = scale_of(resource, stored.value());
     Ok(Response::Whole(Reply::new(StatusCode::OK, object::encode(&scale))))
 }
 
-fn set_pointer(value: &mut Value, pointer: &str, field: Value) {
+fn definition_of(group: &str, kind: &str) -> Arc<Schema> {
+    Schema::built_in(&format!("io.k8s.api.{group}.v1.{kind}"))
+}
+
+/// Reads the body as a kind that is sent but not kept.
+fn decode(request: &Request, group: &str, kind: &str) -> Result<Value, Refusal> {
+    let value = request.value()?;
+    let stated = object::text(&value, "/kind").to_owned();
+    if !stated.is_empty() && stated != kind {
+        return Err(Refusal::bad_request(format!(
+            "{stated} in version \"v1\" cannot be handled as a {kind}: converting (v1.{stated}) to ({group}.{kind}): unknown conversion"
+        )));
+    }
+    schema::decode(&definition_of(group, kind), value).map_err(|why| {
+        Refusal::bad_request(format!("{kind} in version \"v1\" cannot be handled as a {kind}: {why}"))
+    })
+}
+
+/// Sets what is there by a path of fields, which may lead through nothing but objects.
+fn set_field(value: &mut Value, path: &[&str], field: Value) -> Result<(), Refusal> {
     let mut place = value;
-    for key in pointer.split('/').filter(|key| !key.is_empty()) {
-        place = &mut place[key];
+    for (depth, key) in path.iter().enumerate() {
+        if place.is_null() {
+            *place = json!({});
+        }
+        let members = place.as_object_mut().ok_or_else(|| {
+            let to_here = path[..depth].join(".");
+            Refusal::internal_plain(&format!(
+                "value cannot be set because .{to_here} is not a map[string]interface{{}}"
+            ))
+        })?;
+        place = members.entry(*key).or_insert(Value::Null);
     }
     *place = field;
+    Ok(())
 }
 
 /// Answers `POST namespaces/NAME/bindings`, where the body names the pod, or nothing if that is not the question.
@@ -230,7 +264,7 @@ pub(crate) fn bind_by_name(
     if request.method != Method::POST {
         return Some(Err(Refusal::method_not_allowed()));
     }
-    let named = request.value().and_then(|binding| {
+    let named = decode(request, "core", "Binding").and_then(|binding| {
         let path = format!("/api/v1/namespaces/{namespace}/pods/{}", object::name(&binding));
         request::target(&core.table, &path)
     });
@@ -245,7 +279,7 @@ fn bind(
     target: &Target,
     environment: &mut Environment<'_>,
 ) -> Result<Response, Refusal> {
-    let binding = request.value()?;
+    let binding = decode(request, "core", "Binding")?;
     let resource = &target.resource;
     let node = object::text(&binding, "/target/name");
     if node.is_empty() {
@@ -295,19 +329,16 @@ fn evict(
     target: &Target,
     environment: &mut Environment<'_>,
 ) -> Result<Response, Refusal> {
-    let eviction = request.value()?;
+    let eviction = decode(request, "policy", "Eviction")?;
     let resource = Arc::clone(&target.resource);
     let name = object::name(&eviction);
-    if !name.is_empty() && name != target.name {
+    if name != target.name {
         return Err(Refusal::bad_request("name in URL does not match name in Eviction object"));
     }
     let current = core.lookup(target)?;
     let pod = current.value().clone();
-    let mut options_request = request.clone();
-    let delete_options = eviction.get("deleteOptions").cloned().unwrap_or_else(|| json!({}));
-    options_request.body = object::encode(&delete_options);
-    "application/json".clone_into(&mut options_request.content_type);
-    let mut options = delete::Options::read(&options_request, query)?;
+    let mut options = delete::Options::of(eviction.get("deleteOptions").unwrap_or(&Value::Null))?;
+    options.dry_run |= write::Options::read(request, query)?.dry_run;
     if !ignores_budgets(&pod)
         && let Some(budget) = budget_of(core, &pod)?
         && !may_go_unhealthy(&pod, &budget)

@@ -287,11 +287,11 @@ const BUILT_IN: &[Line] = &[
     line!("rbac.authorization.k8s.io" "ClusterRoleBinding" "clusterrolebindings" &[], false, "rbac", &[], &[CreateOnUpdate], &[]),
     line!("rbac.authorization.k8s.io" "Role" "roles" &[], true, "rbac", &[], &[CreateOnUpdate], &[]),
     line!("rbac.authorization.k8s.io" "RoleBinding" "rolebindings" &[], true, "rbac", &[], &[CreateOnUpdate], &[]),
-    line!("scheduling.k8s.io" "PriorityClass" "priorityclasses" &["pc"], false, "scheduling", &[], &[], &[]),
-    line!("storage.k8s.io" "CSIDriver" "csidrivers" &[], false, "storage", &[], &[ReturnsDeleted], &[]),
-    line!("storage.k8s.io" "CSINode" "csinodes" &[], false, "storage", &[Status], &[ReturnsDeleted], &[]),
+    line!("scheduling.k8s.io" "PriorityClass" "priorityclasses" &["pc"], false, "scheduling", &[], &[SpecGeneration], &[]),
+    line!("storage.k8s.io" "CSIDriver" "csidrivers" &[], false, "storage", &[], &[ConditionalUpdate, ReturnsDeleted], &[]),
+    line!("storage.k8s.io" "CSINode" "csinodes" &[], false, "storage", &[Status], &[ConditionalUpdate, ReturnsDeleted], &[]),
     line!("storage.k8s.io" "StorageClass" "storageclasses" &["sc"], false, "storage", &[], &[ReturnsDeleted], &[]),
-    line!("storage.k8s.io" "VolumeAttachment" "volumeattachments" &[], false, "storage", &[Status], &[ReturnsDeleted], &[]),
+    line!("storage.k8s.io" "VolumeAttachment" "volumeattachments" &[], false, "storage", &[Status], &[ConditionalUpdate, ReturnsDeleted], &[]),
 ];
 
 impl Table {
@@ -367,11 +367,7 @@ impl Line {
             namespaced: self.namespaced,
             stored_as: (stored_group.to_owned(), self.plural.to_owned()),
             subresources: self.subresources.to_vec(),
-            generation: match (self.kind, has(SpecGeneration)) {
-                (_, true) => Generation::Spec,
-                ("PriorityClass", _) => Generation::Everything,
-                _ => Generation::None,
-            },
+            generation: if has(SpecGeneration) { Generation::Spec } else { Generation::None },
             unconditional_update: !has(ConditionalUpdate),
             create_on_update: has(CreateOnUpdate),
             returns_deleted: has(ReturnsDeleted),

@@ -109,12 +109,13 @@ impl Watch {
         }
     }
 
-    /// A bookmark at the newest revision, for a watcher that wants them.
-    pub fn bookmark(&mut self, revision: u64) -> Option<Bytes> {
-        (self.bookmarks && !self.ended && revision >= self.told).then(|| {
-            self.told = revision;
-            self.bookmark_line(revision, false)
-        })
+    /// What has happened, and then a bookmark for a watcher that wants them: it must not be ahead of any news.
+    pub(crate) fn news_and_bookmark(&mut self, store: &Store, time: Timestamp) -> Vec<Bytes> {
+        let mut lines = self.news(store, time);
+        if self.bookmarks && !self.ended && store.revision() >= self.told {
+            lines.push(self.bookmark_line(store.revision(), false));
+        }
+        lines
     }
 
     fn bookmark_line(&self, revision: u64, ends_initial_events: bool) -> Bytes {
@@ -198,5 +199,36 @@ impl Watch {
             return Some(self.line(kind, &Stored::new(last), time));
         }
         Some(self.line(kind, &event.after, time))
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use http::Method;
+
+    use super::*;
+    use crate::core::Core;
+    use crate::environment::Environment;
+    use crate::request::{Request, Response};
+
+    /// A writer may be quicker than the bookmark of a watch that has not heard of it.
+    #[test]
+    fn a_bookmark_does_not_swallow_what_was_not_told() {
+        let mut rng = fastrand::Rng::with_seed(0);
+        let mut environment = Environment { now: Timestamp::UNIX_EPOCH, rng: &mut rng };
+        let mut core = Core::new(&mut environment);
+        let path = "/api/v1/namespaces/default/configmaps";
+        let asked = Request::get(&format!("{path}?watch=1&allowWatchBookmarks=1"));
+        let Response::Watch(mut watch) = core.handle(&asked, &mut environment) else {
+            panic!("a watch was asked for");
+        };
+        let body = json!({ "metadata": { "name": "a" } });
+        core.handle(&Request::new(Method::POST, path, object::encode(&body)), &mut environment);
+        let lines = core.news_and_bookmark(&mut watch, environment.now);
+        let events: Vec<Value> = lines.iter().map(|line| serde_json::from_slice(line).unwrap()).collect();
+        let kinds: Vec<&str> = events.iter().map(|event| object::text(event, "/type")).collect();
+        assert_eq!(kinds, ["ADDED", "BOOKMARK"]);
+        let revision = |event: &Value| object::text(event, "/object/metadata/resourceVersion").to_owned();
+        assert_eq!(revision(&events[0]), revision(&events[1]));
     }
 }

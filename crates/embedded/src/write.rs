@@ -14,7 +14,7 @@ use crate::patch::{self, json_patch, strategic};
 use crate::request::{Query, Request, Target, media_type};
 use crate::status::{Cause, Refusal};
 use crate::store;
-use crate::table::{Resource, Subresource};
+use crate::table::{Resource, ResourceKey, Subresource};
 use crate::{apply, custom, duplicates, events, metadata, schema};
 
 /// How often a generated name is tried before the client is told to come back.
@@ -140,9 +140,11 @@ pub(crate) fn create(
     environment: &mut Environment<'_>,
 ) -> Result<Arc<Stored>, Refusal> {
     metadata::check_place(&mut value, resource, namespace, "")?;
-    if !object::text(&value, "/metadata/resourceVersion").is_empty() {
+    // What is no revision says nothing, as zero does.
+    if object::resource_version(&value) != 0 {
         return Err(Refusal::new(500, "", "resourceVersion should not be set on objects to be created"));
     }
+    object::set_metadata(&mut value, "resourceVersion", Value::Null);
     check_namespace(core, resource, namespace, object::name(&value))?;
     let generated =
         object::name(&value).is_empty() && !object::text(&value, "/metadata/generateName").is_empty();
@@ -253,31 +255,54 @@ fn admit(core: &mut Core, resource: &Resource, value: &mut Value) -> Result<(), 
     match (resource.group.as_str(), resource.kind.as_str()) {
         ("", "Pod") => {
             let class = object::text(value, "/spec/priorityClassName").to_owned();
-            let classes = ("scheduling.k8s.io".to_owned(), "priorityclasses".to_owned());
-            let (priority, policy) = if class.is_empty() {
-                (json!(0), json!("PreemptLowerPriority"))
+            let found = if class.is_empty() {
+                default_priority(core)
             } else {
-                let found = core.store.get(&classes, &class).ok_or_else(|| {
-                    Refusal::forbidden(
-                        resource,
-                        object::name(value),
-                        &format!("no PriorityClass with name {class} was found"),
-                    )
-                })?;
-                let found = found.value();
-                (
-                    found.get("value").cloned().unwrap_or(json!(0)),
-                    found.get("preemptionPolicy").cloned().unwrap_or(json!("PreemptLowerPriority")),
-                )
+                let found = core.store.get(&priority_classes(), &class).map(|stored| stored.value());
+                Some(found.ok_or_else(|| {
+                    let why = format!("no PriorityClass with name {class} was found");
+                    Refusal::forbidden(resource, object::name(value), &why)
+                })?)
             };
+            let of_class = |key: &str| found.and_then(|found| found.get(key)).cloned();
             let spec = object::object_at(value, "spec");
-            spec.insert("priority".to_owned(), priority);
+            if let Some(found) = found {
+                spec.insert("priorityClassName".to_owned(), json!(object::name(found)));
+            }
+            spec.insert("priority".to_owned(), of_class("value").unwrap_or(json!(0)));
+            let policy = of_class("preemptionPolicy").unwrap_or(json!("PreemptLowerPriority"));
             spec.entry("preemptionPolicy").or_insert(policy);
         }
+        ("scheduling.k8s.io", "PriorityClass") => check_default_priority(core, resource, value)?,
         ("", "Service") => allocate_address(core, value),
         _ => {}
     }
     Ok(())
+}
+
+fn priority_classes() -> ResourceKey {
+    ("scheduling.k8s.io".to_owned(), "priorityclasses".to_owned())
+}
+
+/// The class of pods that name none.
+fn default_priority(core: &Core) -> Option<&Value> {
+    core.store
+        .scan(&priority_classes(), "")
+        .map(|(_, stored)| stored.value())
+        .find(|class| class.get("globalDefault") == Some(&json!(true)))
+}
+
+/// Refuses a second class that is the default.
+fn check_default_priority(core: &Core, resource: &Resource, class: &Value) -> Result<(), Refusal> {
+    let name = object::name(class);
+    match default_priority(core).map(object::name) {
+        Some(known) if class.get("globalDefault") == Some(&json!(true)) && known != name => {
+            let why =
+                format!("PriorityClass {known} is already marked as default. Only one default can exist");
+            Err(Refusal::forbidden(resource, name, &why))
+        }
+        _ => Ok(()),
+    }
 }
 
 fn allocate_address(core: &mut Core, value: &mut Value) {
@@ -327,11 +352,9 @@ pub(crate) fn replace(
         if !resource.create_on_update {
             return Err(Refusal::not_found(resource, &target.name));
         }
-        if !object::uid(&value).is_empty() {
-            let why = format!(
-                "Precondition failed: UID in precondition: {}, UID in object meta: ",
-                object::uid(&value)
-            );
+        let uid = object::uid(&value);
+        if !uid.is_empty() {
+            let why = format!("Precondition failed: UID in precondition: {uid}, UID in object meta: ");
             return Err(Refusal::conflict(resource, &target.name, &why));
         }
         object::set_metadata(&mut value, "resourceVersion", Value::Null);
@@ -376,7 +399,7 @@ pub(crate) fn update(
     let old = current.value();
     let version = object::text(&new, "/metadata/resourceVersion");
     if version.is_empty() || version == "0" {
-        if !resource.unconditional_update && part == Part::Whole {
+        if !resource.unconditional_update {
             let cause =
                 Cause::invalid("metadata.resourceVersion", &json!(0), "must be specified for an update");
             return Err(Refusal::invalid(&resource.group, &resource.plural, name, &[cause]));
@@ -422,6 +445,9 @@ pub(crate) fn update(
         });
     }
     refuse(resource, name, &causes)?;
+    if resource.is("scheduling.k8s.io", "PriorityClass") {
+        check_default_priority(core, resource, &new)?;
+    }
     prepare::when_read(resource, &mut new);
     if !options.applies {
         apply::track_update(resource, part, &options.manager, old, &mut new, environment.now);
@@ -439,6 +465,9 @@ pub(crate) fn update(
         && (!resource.is_namespace() || object::list(&new, "/spec/finalizers").is_empty());
     if is_released {
         core.store.remove(resource.key(), &key);
+        if resource.is_definition() {
+            custom::unregister(core, name);
+        }
         return Ok(Stored::new(new));
     }
     let stored = core.store.put(resource.key(), key, new);

@@ -631,6 +631,18 @@ fn deployment(value: &Value) -> Vec<Cause> {
             causes.push(cause);
         }
     }
+    let number = |key: &str| value.pointer(&format!("/spec/{key}")).and_then(Value::as_i64);
+    for key in ["minReadySeconds", "revisionHistoryLimit", "progressDeadlineSeconds"] {
+        if let Some(number) = number(key).filter(|number| *number < 0) {
+            causes.push(negative(format!("spec.{key}"), &json!(number)));
+        }
+    }
+    if let Some(deadline) = number("progressDeadlineSeconds")
+        && deadline <= number("minReadySeconds").unwrap_or(0)
+    {
+        let why = "must be greater than minReadySeconds";
+        causes.push(Cause::invalid("spec.progressDeadlineSeconds", &json!(deadline), why));
+    }
     causes
 }
 

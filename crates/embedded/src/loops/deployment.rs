@@ -317,7 +317,8 @@ fn status(deployment: &Workload, sets: &Sets<'_>, now: Timestamp) -> (Value, Opt
     let since = known.and_then(|known| known["lastUpdateTime"].as_str()).and_then(|text| text.parse().ok());
     let since: Timestamp = since.filter(|_| !moved).unwrap_or(now);
     let deadline = deployment.spec["progressDeadlineSeconds"].as_i64().filter(|s| *s < i64::from(i32::MAX));
-    let deadline = deadline.map(|seconds| since + SignedDuration::from_secs(seconds));
+    let deadline =
+        deadline.map(|seconds| since.saturating_add(SignedDuration::from_secs(seconds)).unwrap_or(since));
     let progressing = if complete {
         ("True", "NewReplicaSetAvailable", format!("ReplicaSet \"{name}\" has successfully progressed."))
     } else if deadline.is_some_and(|deadline| deadline <= now) || (gave_up && !moved) {

@@ -15,10 +15,14 @@ use crate::stage::Stage;
 const WIDE: Looks = Looks { dark: false, width: 1440, height: 1000 };
 
 fn waits(subject: &str) -> Notice {
+    waits_since(subject, "the grace period of the pod's owner is still running")
+}
+
+fn waits_since(subject: &str, message: &str) -> Notice {
     let report = Report {
         verdict: "Wait",
         reason: "GraceRunning",
-        message: "the grace period of the pod's owner is still running".into(),
+        message: message.into(),
         what_would_change_it: "Time passes.".into(),
         until: "2100-01-01T00:00:00Z".parse().ok(),
         blocked_by: None,
@@ -142,6 +146,31 @@ async fn the_keyboard_reaches_everything() {
     browser.press(Key::Escape).await;
     browser.until("the node is closed", "document.querySelector('#node').hidden").await;
     assert_eq!(focus().await, "a-3");
+    assert_eq!(browser.console().await, Vec::<String>::new());
+    browser.close().await;
+}
+
+#[tokio::test]
+async fn the_keyboard_stays_where_it_is_while_cases_change() {
+    let stage = Stage::open().await;
+    let browser = Browser::start().await;
+    browser.look(WIDE).await;
+    browser.open(&stage.url()).await;
+    stage.notice(waits("node b"));
+    browser.until("a case is shown", "document.querySelector('.cases summary') !== null").await;
+    browser.value("document.querySelector('.cases summary').focus()").await;
+    let focus = "document.activeElement.closest('.cases > li')?.querySelector('b').textContent";
+    assert_eq!(browser.value(focus).await, "node b");
+    for (other, count) in [("node c", 2), ("node a", 3)] {
+        stage.notice(waits(other));
+        let shown = format!("document.querySelectorAll('.cases > li').length === {count}");
+        browser.until("another case is shown", &shown).await;
+        assert_eq!(browser.value(focus).await, "node b", "when {other} comes");
+    }
+    stage.notice(waits_since("node b", "something else"));
+    let told = "document.querySelector('.cases').textContent.includes('something else')";
+    browser.until("the case is drawn anew", told).await;
+    assert_eq!(browser.value(focus).await, "node b", "when it changes itself");
     assert_eq!(browser.console().await, Vec::<String>::new());
     browser.close().await;
 }
