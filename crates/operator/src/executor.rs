@@ -11,10 +11,10 @@ use bytes::Bytes;
 use futures::{StreamExt, TryStreamExt, stream};
 use http::{
     Method, Request,
-    header::{ACCEPT, CONTENT_TYPE, RETRY_AFTER},
+    header::{ACCEPT, CONTENT_TYPE},
 };
 use jiff::Timestamp;
-use kube::{Client, core::Status};
+use kube::Client;
 use salvor_api::names::annotations;
 use salvor_recovery::{
     Action,
@@ -91,17 +91,14 @@ impl Failure {
         }
     }
 
-    fn of_read(error: kube::Error) -> Self {
+    fn of(error: kube::Error) -> Self {
         match error {
             kube::Error::Api(status) if status.code == 429 => {
-                Self::throttled(status.details.map(|details| details.retry_after_seconds.into()))
+                let seconds = status.details.map_or(1, |details| details.retry_after_seconds);
+                Self::Throttled(Duration::from_secs(u64::from(seconds).clamp(1, LONGEST_PAUSE)))
             }
             other => Self::Api(other),
         }
-    }
-
-    fn throttled(seconds: Option<u64>) -> Self {
-        Self::Throttled(Duration::from_secs(seconds.unwrap_or(1).clamp(1, LONGEST_PAUSE)))
     }
 
     /// The server's words on a step, if asking again as before will not help. A pod that cannot be made holds up only the
@@ -218,7 +215,7 @@ impl Executor {
 
     /// What became of a step whose objects could not be read. What the server asks of a reader it asks of all.
     pub(crate) fn failed_to_read(&self, error: kube::Error) -> Failure {
-        let failure = Failure::of_read(error);
+        let failure = Failure::of(error);
         self.obey(&failure);
         failure
     }
@@ -440,7 +437,7 @@ impl Executor {
         match created {
             Err(Failure::Stale) => {
                 let path = format!("{pods}/{name}");
-                let found = live::get(&self.0.client, &path).await.map_err(Failure::of_read)?;
+                let found = live::get(&self.0.client, &path).await.map_err(Failure::of)?;
                 found.map(Written::Object).ok_or(Failure::Stale)
             }
             other => other,
@@ -455,7 +452,7 @@ impl Executor {
         change: impl FnOnce(&mut Vec<Value>) -> Value,
     ) -> Result<Written, Failure> {
         let path = format!("/api/v1/nodes/{}", node.name);
-        let text = live::get(&self.0.client, &path).await.map_err(Failure::of_read)?.ok_or(Failure::Stale)?;
+        let text = live::get(&self.0.client, &path).await.map_err(Failure::of)?.ok_or(Failure::Stale)?;
         let object: Value =
             serde_json::from_str(&text).map_err(|e| Failure::Api(kube::Error::SerdeError(e)))?;
         let metadata = &object["metadata"];
@@ -556,7 +553,7 @@ impl Executor {
     }
 
     async fn read(&self, path: &str) -> Result<Option<Value>, Failure> {
-        let found = live::get(&self.0.client, path).await.map_err(Failure::of_read)?;
+        let found = live::get(&self.0.client, path).await.map_err(Failure::of)?;
         let parse = |text: String| serde_json::from_str(&text);
         found.map(parse).transpose().map_err(|e| Failure::Api(kube::Error::SerdeError(e)))
     }
@@ -667,14 +664,13 @@ impl Executor {
         }
         let answer = self.0.client.send(request.map(kube::client::Body::from)).await.map_err(Failure::Api)?;
         let code = answer.status();
-        let retry_after = answer.headers().get(RETRY_AFTER).and_then(|v| v.to_str().ok()?.parse().ok());
+        let retry_after = live::retry_after(answer.headers());
         let body = answer.into_body().collect_bytes().await.map_err(Failure::Api)?;
         if code.is_success() {
             return Ok(body);
         }
         let text = text_of(body);
-        let status: Status = serde_json::from_str(&text)
-            .unwrap_or_else(|_| Status::failure(text.trim(), "").with_code(code.as_u16()));
+        let status = live::refused(code.as_u16(), &text, retry_after);
         Err(match code.as_u16() {
             // A quota that somebody else changed at the same time; what was to be created is not there.
             409 if creates && status.reason != "AlreadyExists" => {
@@ -686,8 +682,7 @@ impl Executor {
             // Gone since it was judged.
             404 => Failure::Gone,
             403 => Failure::Forbidden { verb, resource, message: status.message },
-            429 => Failure::throttled(retry_after),
-            _ => Failure::Api(kube::Error::Api(status.boxed())),
+            _ => Failure::of(kube::Error::Api(status.boxed())),
         })
     }
 }

@@ -2,7 +2,7 @@
 
 use std::error::Error;
 
-use http::{Request, header::RETRY_AFTER};
+use http::{HeaderMap, Request, header::RETRY_AFTER};
 use jiff::{SignedDuration, Timestamp};
 use kube::{
     Client,
@@ -16,7 +16,7 @@ pub(crate) async fn get(client: &Client, path: &str) -> kube::Result<Option<Stri
     let request = Request::get(path).body(Body::empty()).map_err(kube::Error::HttpError)?;
     let answer = client.send(request).await?;
     let code = answer.status();
-    let retry_after = answer.headers().get(RETRY_AFTER).and_then(|v| v.to_str().ok()?.parse().ok());
+    let retry_after = retry_after(answer.headers());
     let bytes = answer.into_body().collect_bytes().await?;
     let text = String::from_utf8(bytes.into()).map_err(kube::Error::FromUtf8)?;
     match code.as_u16() {
@@ -26,9 +26,14 @@ pub(crate) async fn get(client: &Client, path: &str) -> kube::Result<Option<Stri
     }
 }
 
+/// The seconds for which the server asks to be left alone.
+pub(crate) fn retry_after(headers: &HeaderMap) -> Option<u32> {
+    headers.get(RETRY_AFTER).and_then(|value| value.to_str().ok()?.parse().ok())
+}
+
 /// What the server says when it does not do what it was asked. Not all of its answers are a Status, and the pause that it
 /// asks for is only in a header.
-fn refused(code: u16, text: &str, retry_after: Option<u32>) -> Status {
+pub(crate) fn refused(code: u16, text: &str, retry_after: Option<u32>) -> Status {
     let mut status: Status =
         serde_json::from_str(text).unwrap_or_else(|_| Status::failure(text.trim(), "").with_code(code));
     if let Some(seconds) = retry_after {

@@ -3,6 +3,8 @@
 use salvor_recovery::action::{Condition, EventType};
 use salvor_recovery::objects::{PodPhase, PodRef};
 
+use kube::core::Status;
+
 use super::*;
 use crate::fake_api::{Answer, FakeApi};
 
