@@ -19,13 +19,16 @@ use kube::{
 };
 use tower::{BoxError, Layer, Service, ServiceBuilder};
 
-use crate::time::Time;
+use crate::{departure::Departing, time::Time};
 
 /// As much as TLS hands over at a time. Left to itself a connection keeps the largest buffer that it ever filled: 400 kB for
 /// each watch that ever had much to tell.
 const READ_BUFFER: usize = 16 * 1024;
 
 /// Makes a client whose answers teach `time` the server's clock.
+///
+/// It speaks HTTP/1.1 and opens as many connections as there are requests under way: none waits for another's answer. (On
+/// one HTTP/2 connection the server's limit of streams would be a queue that all share.)
 pub(crate) fn connect(mut config: kube::Config, time: &Time) -> kube::Result<Client> {
     // Retries are the executor's: they must be counted, bounded and visible.
     config.default_retry = false;
@@ -45,6 +48,7 @@ pub(crate) fn connect(mut config: kube::Config, time: &Time) -> kube::Result<Cli
         .option_layer(config.auth_layer()?)
         .layer(config.extra_headers_layer()?)
         .map_err(BoxError::from)
+        .map_request(Departing::request)
         .service(http);
     Ok(observe(ClientBuilder::new(service, config.default_namespace), time))
 }

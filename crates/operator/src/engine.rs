@@ -22,8 +22,9 @@ use tokio::{
 use tokio_util::sync::CancellationToken;
 
 use crate::{
-    executor::{Executor, Failure, Written},
-    leader::Leadership,
+    executor::{Basis, Executor, Failure, Lane, Permit, Prepared, Written},
+    leader::{Leadership, Term},
+    looks::{LOOK_HOLDS, Sight},
     metrics::Metrics,
     notices::{Notice, Notices},
     recovery::{Known, LiveInquiry, LookedAfter, Recovery, Refused, View},
@@ -39,15 +40,21 @@ const ECHO_WITHIN: Duration = Duration::from_secs(10);
 const TELL_ATTEMPTS: u32 = 10;
 /// A conflict means that our view is behind; news end the wait earlier.
 const CATCH_UP_WITHIN: Duration = Duration::from_secs(2);
-/// A second look that is not answered by then is no answer.
-const LOOK_TIMEOUT: Duration = Duration::from_secs(10);
+/// Looks at most for one step, if each is over before the write can leave.
+const LOOKS: u32 = 3;
+/// From then on a look that an attempt shares between its steps is taken again.
+const LOOK_AGAIN: Duration = Duration::from_millis(800);
+/// Whoever was too late once shares only looks that count for so much longer.
+const TIME_FOR_A_WRITE: Duration = Duration::from_millis(500);
 /// How often an old view is complained of.
 const COMPLAIN_EVERY: Duration = Duration::from_secs(30);
 /// How often a stale view is looked at again.
 const STALE_PAUSE: Duration = Duration::from_secs(1);
-/// A look that takes so long is followed by a rest of so many times its length.
+/// A subject that takes longer than this to judge is not judged again for so many times that long.
 const LONG_LOOK: Duration = Duration::from_micros(500);
 const REST_AFTER_LOOK: u32 = 10;
+/// What is remembered of subjects is swept when it has grown by this and has doubled.
+const SWEEP: usize = 1024;
 /// News taken in at once before anything is judged.
 const BATCH: usize = 256;
 
@@ -94,7 +101,7 @@ impl Released {
 pub(crate) struct Engine<R: Recovery> {
     recovery: R,
     shared: Shared,
-    watches: Vec<Arc<WatchHealth>>,
+    watches: Arc<[Arc<WatchHealth>]>,
     ready: VecDeque<R::Subject>,
     queued: BTreeSet<R::Subject>,
     timers: BinaryHeap<Reverse<(Instant, R::Subject)>>,
@@ -105,9 +112,11 @@ pub(crate) struct Engine<R: Recovery> {
     /// Subjects that took long to judge, and until when they are left alone.
     resting: BTreeMap<R::Subject, Instant>,
     ends: (mpsc::UnboundedSender<End<R>>, mpsc::UnboundedReceiver<End<R>>),
-    /// Whether everything has been looked at since we lead.
-    led: bool,
+    /// The term of which everything has been looked at; none while we follow.
+    led: Option<Term>,
     complained_of_age: Option<Instant>,
+    /// How many subjects are remembered before those that are gone are looked for.
+    sweep_at: usize,
 }
 
 /// What is remembered of a subject between two looks.
@@ -136,12 +145,15 @@ struct End<R: Recovery> {
     untold: Option<EventNote>,
     outcome: Outcome,
     began: Instant,
+    term: Term,
 }
 
 enum Outcome {
     Done,
     /// The live objects say otherwise than the view did; perhaps that it is due later.
     Changed(String, Option<Timestamp>),
+    /// The brake took hold, or the view grew old, before it was written.
+    HeldBack,
     Failed(Box<Action>, Failure),
 }
 
@@ -153,7 +165,7 @@ impl Outcome {
                 Action::EmitEvent(note) => Some(note),
                 _ => None,
             },
-            Self::Done | Self::Changed(..) => None,
+            Self::Done | Self::Changed(..) | Self::HeldBack => None,
         }
     }
 }
@@ -163,7 +175,7 @@ impl<R: Recovery> Engine<R> {
         Self {
             recovery,
             shared,
-            watches,
+            watches: watches.into(),
             ready: VecDeque::new(),
             queued: BTreeSet::new(),
             timers: BinaryHeap::new(),
@@ -173,8 +185,9 @@ impl<R: Recovery> Engine<R> {
             held: BTreeSet::new(),
             resting: BTreeMap::new(),
             ends: mpsc::unbounded_channel(),
-            led: false,
+            led: None,
             complained_of_age: None,
+            sweep_at: SWEEP,
         }
     }
 
@@ -187,7 +200,7 @@ impl<R: Recovery> Engine<R> {
             tokio::select! {
                 biased;
                 () = stop.cancelled() => break,
-                () = leadership.changed(self.led) => self.lead(leadership.leads()),
+                () = leadership.changed(self.led) => self.lead(leadership.term()),
                 () = released.notified() => {
                     for subject in std::mem::take(&mut self.held) {
                         self.enqueue(subject);
@@ -207,6 +220,7 @@ impl<R: Recovery> Engine<R> {
             // In every round, so that a flood of news cannot hold alarms up.
             self.wake_due();
             self.pump();
+            self.sweep();
             self.shared.metrics.queue(R::NAME, self.ready.len(), self.in_flight.len());
         }
         while !self.in_flight.is_empty() {
@@ -217,14 +231,16 @@ impl<R: Recovery> Engine<R> {
 
     // ---- what happens -------------------------------------------------------------------------
 
-    fn lead(&mut self, leads: bool) {
-        self.led = leads;
-        self.shared.notices.say(|| Notice::Leads(leads));
+    /// A term begins or ends. A term may follow another without a gap that anybody here saw: a process that slept learns of
+    /// both at once.
+    fn lead(&mut self, term: Option<Term>) {
+        self.led = term;
+        self.shared.notices.say(|| Notice::Leads(term.is_some()));
         for tracked in self.tracked.values_mut() {
             // Who led meanwhile has written and counted; what we remember of our own tries is worth nothing.
             *tracked = Tracked { verdict: tracked.verdict, due: tracked.due, ..Tracked::default() };
         }
-        if leads {
+        if term.is_some() {
             if R::LISTS_TO_LEAD {
                 let asked = self.watches.iter().map(|watch| watch.ask_for_list()).max();
                 self.recovery.begin_to_lead(asked.unwrap_or(0));
@@ -261,14 +277,21 @@ impl<R: Recovery> Engine<R> {
         let engaged = self.brake().engaged().is_some();
         self.shared.metrics.brake_engaged(engaged);
         let Some(transition) = transition else { return false };
-        self.shared.leadership.renew_soon();
+        self.remember_the_brake();
         if let Transition::Released(_) = transition {
             self.shared.released.tell();
         }
-        if self.led {
+        if self.led.is_some() {
             self.announce(&transition);
         }
         true
+    }
+
+    /// What the brake remembers is written down soon. A dry run writes nothing down.
+    fn remember_the_brake(&self) {
+        if !self.shared.dry_run {
+            self.shared.leadership.renew_soon();
+        }
     }
 
     fn announce(&self, transition: &Transition) {
@@ -278,13 +301,14 @@ impl<R: Recovery> Engine<R> {
 
     /// Records an event that stands by itself.
     fn tell(&self, note: EventNote) {
+        let Some(term) = self.led.filter(|_| !self.shared.dry_run) else { return };
         let executor = self.shared.executor.clone();
         let action = Action::EmitEvent(note);
         tokio::spawn(async move {
             let mut wait = FIRST_RETRY;
             // The moment at which the API server is most likely sick as well.
             for _ in 0..TELL_ATTEMPTS {
-                match executor.perform(&action).await {
+                match executor.perform(Lane::Events, &action, Basis { term, looked: None }).await {
                     Ok(_) | Err(Failure::NotLeading) => return,
                     Err(failure) => tracing::warn!(%failure, %action, "not recorded yet"),
                 }
@@ -353,10 +377,27 @@ impl<R: Recovery> Engine<R> {
         }
         self.look_at(subject.clone());
         let took = began.elapsed();
-        // Whatever it led to is followed up at once.
-        if took >= LONG_LOOK && !self.in_flight.contains(&subject) {
+        // Whatever it led to is followed up at once, and what is gone is not judged again.
+        if took >= LONG_LOOK && !self.in_flight.contains(&subject) && self.tracked.contains_key(&subject) {
             self.resting.insert(subject, began + took * REST_AFTER_LOOK);
         }
+    }
+
+    /// Forgets what is remembered of subjects that are gone without a word: a list does not tell what is not in it.
+    fn sweep(&mut self) {
+        if self.tracked.len() < self.sweep_at {
+            return;
+        }
+        let there: BTreeSet<R::Subject> = self.recovery.subjects().into_iter().collect();
+        let is_there = |subject: &R::Subject| {
+            there.contains(subject) || self.in_flight.contains(subject) || self.queued.contains(subject)
+        };
+        self.tracked.retain(|subject, tracked| tracked.untold.is_some() || is_there(subject));
+        self.wakes.retain(|subject, _| is_there(subject));
+        self.held.retain(is_there);
+        let now = Instant::now();
+        self.resting.retain(|subject, until| *until > now && is_there(subject));
+        self.sweep_at = 2 * self.tracked.len() + SWEEP;
     }
 
     fn look_at(&mut self, subject: R::Subject) {
@@ -364,6 +405,7 @@ impl<R: Recovery> Engine<R> {
         let Some(judgement) = self.recovery.judge(&subject, now) else {
             self.wakes.remove(&subject);
             self.held.remove(&subject);
+            self.resting.remove(&subject);
             let gone = || Notice::Forgotten { recovery: R::NAME, subject: subject.to_string() };
             self.shared.notices.say(gone);
             // No judgement of it will ask for the event any more.
@@ -373,12 +415,9 @@ impl<R: Recovery> Engine<R> {
             return;
         };
         self.wakes.remove(&subject);
-        if !self.led {
-            return;
-        }
-        if !self.shared.leadership.leads() {
-            // Everything is looked at again when we lead again, however short the gap.
-            self.led = false;
+        let Some(term) = self.led else { return };
+        if self.shared.leadership.term() != Some(term) {
+            // Everything is looked at again in the next term, however short the gap.
             return;
         }
         let judgement = self.hold_back(&subject, judgement, now);
@@ -423,7 +462,7 @@ impl<R: Recovery> Engine<R> {
                     }
                 }
             }
-            Verdict::Act { actions, why } => self.act(subject, actions, &why, now),
+            Verdict::Act { actions, why } => self.act(subject, actions, &why, now, term),
         }
     }
 
@@ -453,7 +492,7 @@ impl<R: Recovery> Engine<R> {
                 self.held.remove(subject);
                 if disruptive {
                     self.track(subject).admitted = Some(now);
-                    self.shared.leadership.renew_soon();
+                    self.remember_the_brake();
                 }
             }
             Verdict::Ignore(_) | Verdict::Wait { .. } => {}
@@ -468,7 +507,7 @@ impl<R: Recovery> Engine<R> {
         tracked.not_before.is_some_and(|t| t > now) || tracked.echo_by.is_some_and(|t| t > now)
     }
 
-    fn act(&mut self, subject: R::Subject, actions: Vec<Action>, why: &R::Why, now: Timestamp) {
+    fn act(&mut self, subject: R::Subject, actions: Vec<Action>, why: &R::Why, now: Timestamp, term: Term) {
         let instant = Instant::now();
         let tracked = self.track(&subject);
         tracked.due.get_or_insert(now);
@@ -476,7 +515,7 @@ impl<R: Recovery> Engine<R> {
         if let Some(until) = wait {
             return self.wake_at(subject, until);
         }
-        if actions.iter().any(Action::is_disruptive) && self.is_stale() {
+        if actions.iter().any(Action::needs_a_fresh_view) && self.is_stale() {
             self.shared.metrics.held(R::NAME, "StaleView");
             if self.complained_of_age.is_none_or(|last| last.elapsed() >= COMPLAIN_EVERY) {
                 self.complained_of_age = Some(instant);
@@ -488,8 +527,15 @@ impl<R: Recovery> Engine<R> {
         self.in_flight.insert(subject.clone());
         let attempt = Attempt {
             executor: self.shared.executor.clone(),
+            lane: R::LANE,
             time: self.shared.time.clone(),
-            inquiry: actions.iter().any(Action::needs_a_second_look).then(|| self.recovery.inquiry(&subject)),
+            gate: self.gate(),
+            term,
+            inquiry: actions
+                .iter()
+                .any(Action::needs_a_second_look)
+                .then(|| self.recovery.inquiry(&subject, now)),
+            look: tokio::sync::Mutex::default(),
             actions,
             why: why.to_string(),
         };
@@ -498,15 +544,24 @@ impl<R: Recovery> Engine<R> {
             let mut untold = None;
             let (done, outcome) = attempt.run::<R>(&subject, &mut untold).await;
             // The engine waits for every end before it goes.
-            let _ = ends.send(End { subject, done, untold, outcome, began: instant });
+            let _ = ends.send(End { subject, done, untold, outcome, began: instant, term });
         });
     }
 
-    fn is_stale(&self) -> bool {
-        self.watches.iter().any(|w| !w.is_synced() || w.staleness() > self.shared.freshness)
+    fn gate(&self) -> Gate {
+        Gate {
+            time: self.shared.time.clone(),
+            brake: self.shared.brake.clone(),
+            watches: self.watches.clone(),
+            freshness: self.shared.freshness,
+        }
     }
 
-    fn ended(&mut self, End { subject, done, untold, outcome, began }: End<R>) {
+    fn is_stale(&self) -> bool {
+        is_stale(&self.watches, self.shared.freshness)
+    }
+
+    fn ended(&mut self, End { subject, done, untold, outcome, began, term }: End<R>) {
         self.in_flight.remove(&subject);
         let (local, server) = (Instant::now(), self.shared.time.server());
         let worked = !matches!(outcome, Outcome::Failed(..));
@@ -514,7 +569,7 @@ impl<R: Recovery> Engine<R> {
         let mut view = View::Shows;
         for (step, answer) in &done {
             if let Some(note) = self.recovery.worth_telling(&subject, step, answer) {
-                self.shared.executor.mention(note);
+                self.shared.executor.mention(note, term);
             }
             if self.recovery.done(&subject, step, answer, server) == View::Lags {
                 view = View::Lags;
@@ -535,7 +590,7 @@ impl<R: Recovery> Engine<R> {
         {
             tracing::warn!(recovery = R::NAME, %subject, %step, %failure, "refused");
             if let Some(note) = note {
-                self.shared.executor.mention(note);
+                self.shared.executor.mention(note, term);
             }
             return self.enqueue(subject);
         }
@@ -563,7 +618,8 @@ impl<R: Recovery> Engine<R> {
                     None => Some(tracked.next_retry()),
                 }
             }
-            Outcome::Failed(_, Failure::NotLeading) => None,
+            // The next judgement says what holds it.
+            Outcome::HeldBack | Outcome::Failed(_, Failure::NotLeading) => None,
             Outcome::Failed(_, Failure::Stale | Failure::Gone) => {
                 tracing::debug!(recovery = R::NAME, %subject, "it changed since it was judged; judged again");
                 // Our view is behind. If news came in meanwhile it is not any more.
@@ -616,95 +672,221 @@ impl Tracked {
     }
 }
 
+/// What must hold right before a step is written, however long it waited for that.
+struct Gate {
+    time: Time,
+    brake: Arc<Mutex<Brake>>,
+    watches: Arc<[Arc<WatchHealth>]>,
+    freshness: Duration,
+}
+
+impl Gate {
+    /// Whether a step may be written now. What it may cost was counted when it was judged.
+    fn lets_through(&self, step: &Action) -> bool {
+        if step.needs_a_fresh_view() && is_stale(&self.watches, self.freshness) {
+            return false;
+        }
+        if !step.is_disruptive() {
+            return true;
+        }
+        let brake = self.brake.lock().unwrap_or_else(PoisonError::into_inner);
+        brake.check(self.time.server(), 0).is_ok()
+    }
+}
+
+fn is_stale(watches: &[Arc<WatchHealth>], freshness: Duration) -> bool {
+    watches.iter().any(|watch| !watch.is_synced() || watch.staleness() > freshness)
+}
+
 /// One try at carrying out a verdict.
 struct Attempt<I> {
     executor: Executor,
+    lane: Lane,
     time: Time,
+    gate: Gate,
+    term: Term,
     /// There if some step needs a second look.
     inquiry: Option<I>,
+    /// The last look, which steps share while it counts.
+    look: tokio::sync::Mutex<Option<Look>>,
     actions: Vec<Action>,
     why: String,
 }
 
+/// What a second look found.
+struct Look {
+    /// When it was sent.
+    taken: Instant,
+    /// The steps that the live objects ask for.
+    steps: Vec<Action>,
+    /// Where in them the next one is expected: of ten thousand, not all are compared with all.
+    next: usize,
+    /// Why, and until when there is nothing to do, if that is known.
+    why: String,
+    until: Option<Timestamp>,
+}
+
+impl Look {
+    fn new<Why: Reason>(taken: Instant, judgement: Option<Judgement<Why>>) -> Self {
+        let Some(Judgement { verdict, .. }) = judgement else {
+            let why = "it is not there any more".to_owned();
+            return Self { taken, steps: Vec::new(), next: 0, why, until: None };
+        };
+        let why = verdict.why().to_string();
+        let (steps, until) = match verdict {
+            Verdict::Act { actions, .. } => {
+                (actions.into_iter().flat_map(Action::into_steps).collect(), None)
+            }
+            Verdict::Wait { until, .. } => (Vec::new(), Some(until)),
+            Verdict::Ignore(_) | Verdict::Blocked { .. } => (Vec::new(), None),
+        };
+        Self { taken, steps, next: 0, why, until }
+    }
+
+    /// The step as the live objects ask for it, or what they say instead.
+    fn step(&mut self, judged: &Action) -> Result<Action, Stop> {
+        let next = self.next.min(self.steps.len());
+        let mut places = (next..self.steps.len()).chain(0..next);
+        match places.find(|place| self.steps[*place].is_same_step(judged)) {
+            Some(place) => {
+                self.next = place + 1;
+                Ok(self.steps[place].clone())
+            }
+            None => Err(Stop::Changed(self.why.clone(), self.until)),
+        }
+    }
+}
+
+/// Why a step was not done.
+enum Stop {
+    Changed(String, Option<Timestamp>),
+    HeldBack,
+    Failed(Failure),
+}
+
+impl From<Failure> for Stop {
+    fn from(failure: Failure) -> Self {
+        Self::Failed(failure)
+    }
+}
+
 impl<I: LiveInquiry> Attempt<I> {
     async fn run<R: Recovery>(
-        self,
+        mut self,
         subject: &R::Subject,
         untold: &mut Option<EventNote>,
     ) -> (Vec<(Action, Written)>, Outcome) {
-        let mut done: Vec<(Action, Written)> = Vec::with_capacity(self.actions.len());
+        let actions = std::mem::take(&mut self.actions);
+        let mut done: Vec<(Action, Written)> = Vec::with_capacity(actions.len());
         let mut not_told = None;
-        for action in self.actions {
-            if action.needs_a_second_look()
-                && let Some(inquiry) = &self.inquiry
-            {
-                let written = done.iter().rev().find_map(|(step, answer)| match answer {
-                    Written::Object(object) if !matches!(step, Action::EmitEvent(_)) => Some(object.as_str()),
-                    _ => None,
-                });
-                let known = match (&action, written) {
-                    (Action::PatchPodStatus { .. }, _) => Known::Guarded,
-                    (_, Some(object)) => Known::Written(object),
-                    (_, None) => Known::Nothing,
-                };
-                let failed = |failure| Outcome::Failed(Box::new(action.clone()), failure);
-                if let Some(left) = self.executor.pause() {
-                    return (done, failed(Failure::Throttled(left)));
-                }
-                let look = inquiry.ask(self.executor.client(), known, self.time.server());
-                match tokio::time::timeout(LOOK_TIMEOUT, look).await {
-                    Ok(Ok(Some(judgement))) if asks_for(&judgement, &action) => {}
-                    Ok(Ok(Some(judgement))) => {
-                        let until = match &judgement.verdict {
-                            Verdict::Wait { until, .. } => Some(*until),
-                            _ => None,
-                        };
-                        return (done, Outcome::Changed(judgement.verdict.why().to_string(), until));
-                    }
-                    Ok(Ok(None)) => {
-                        return (done, Outcome::Changed("it is not there any more".to_owned(), None));
-                    }
-                    Ok(Err(error)) => return (done, failed(self.executor.failed_to_read(error))),
-                    Err(_) => return (done, failed(Failure::Unanswered(LOOK_TIMEOUT))),
-                }
-            }
-            let results = join_all(action.steps().iter().map(|step| self.executor.perform(step))).await;
+        for action in actions {
+            let written = done.iter().rev().find_map(|(step, answer)| match answer {
+                Written::Object(object) if step.changes_what_was_judged() => Some(object.as_str()),
+                _ => None,
+            });
+            let results = join_all(action.steps().iter().map(|step| self.carry_out(step, written))).await;
             if results.iter().all(Result::is_ok) && !matches!(action, Action::Mention(_)) {
                 tracing::info!(recovery = R::NAME, %subject, %action, why = self.why, "done");
             }
-            let steps = match action {
-                Action::AtOnce(steps) => steps,
-                step => vec![step],
-            };
-            let mut failed = None;
-            for (step, result) in steps.into_iter().zip(results) {
+            if action.changes_what_was_judged() {
+                *self.look.get_mut() = None;
+            }
+            let mut stopped: Option<Outcome> = None;
+            for (step, result) in action.steps().iter().zip(results) {
                 match result {
-                    Ok(answer) => done.push((step, answer)),
-                    Err(failure) => failed = Some(Outcome::Failed(Box::new(step), failure)),
+                    Ok(one) => done.push(one),
+                    Err(Stop::Changed(verdict, until)) => {
+                        stopped.get_or_insert(Outcome::Changed(verdict, until));
+                    }
+                    Err(Stop::HeldBack) => {
+                        stopped.get_or_insert(Outcome::HeldBack);
+                    }
+                    // Of several ends the one that a recovery may have to take into account.
+                    Err(Stop::Failed(failure)) => {
+                        stopped = Some(Outcome::Failed(Box::new(step.clone()), failure));
+                    }
                 }
             }
-            if let Some(failed) = failed {
+            if let Some(stopped) = stopped {
                 // The work must not wait for the telling: that is made up for afterwards.
-                let Some(note) = failed.untold() else { return (done, failed) };
+                let Some(note) = stopped.untold() else { return (done, stopped) };
                 *untold = Some(note.clone());
-                not_told = Some(failed);
+                not_told = Some(stopped);
             }
         }
         (done, not_told.unwrap_or(Outcome::Done))
     }
-}
 
-/// Whether a second judgement still asks for these very steps, on these very objects.
-fn asks_for<Why>(judgement: &Judgement<Why>, action: &Action) -> bool {
-    let asked: Vec<&Action> = judgement.verdict.actions().iter().flat_map(Action::steps).collect();
-    let mut next = 0;
-    // Both are in the same order, so nearly always it is the next one: of ten thousand, not all are compared with all.
-    action.steps().iter().all(|step| {
-        let mut places = (next..asked.len()).chain(0..next);
-        let found = places.find(|place| asked[*place].is_same_step(step));
-        next = found.map_or(next, |place| place + 1);
-        found.is_some()
-    })
+    /// Carries out one step: first the permit, which may take any time, then the look, then the write.
+    async fn carry_out(&self, step: &Action, written: Option<&str>) -> Result<(Action, Written), Stop> {
+        if let Action::Mention(note) = step {
+            self.executor.mention(note.clone(), self.term);
+            return Ok((step.clone(), Written::Nothing));
+        }
+        let permit = self.executor.permit(self.lane, self.term).await?;
+        let prepared = permit.prepare(step).await?;
+        for looks in 0..LOOKS {
+            let (step, looked) = if step.needs_a_second_look() {
+                let (step, taken) = self.look_again(step, written, looks).await?;
+                (step, Some(taken))
+            } else {
+                (step.clone(), None)
+            };
+            match self.write(&permit, &step, &prepared, looked).await {
+                // Something on the way took too long. What was seen is not known any more.
+                Err(Stop::Failed(Failure::LookTooOld)) => {}
+                other => return other.map(|answer| (step, answer)),
+            }
+        }
+        Err(Failure::LookTooOld.into())
+    }
+
+    async fn write(
+        &self,
+        permit: &Permit<'_>,
+        step: &Action,
+        prepared: &Prepared,
+        looked: Option<Instant>,
+    ) -> Result<Written, Stop> {
+        if !self.gate.lets_through(step) {
+            return Err(Stop::HeldBack);
+        }
+        Ok(permit.write(step, prepared, Basis { term: self.term, looked }).await?)
+    }
+
+    /// The step as the live objects ask for it, and since when that is known.
+    async fn look_again(
+        &self,
+        step: &Action,
+        written: Option<&str>,
+        looks: u32,
+    ) -> Result<(Action, Instant), Stop> {
+        let mut look = self.look.lock().await;
+        if looks == 0
+            && let Some(look) = look.as_mut().filter(|look| look.taken.elapsed() < LOOK_AGAIN)
+        {
+            return Ok((look.step(step)?, look.taken));
+        }
+        if let Some(left) = self.executor.pause() {
+            return Err(Failure::Throttled(left).into());
+        }
+        let Some(inquiry) = &self.inquiry else { return Err(Failure::LookTooOld.into()) };
+        let known = match (step, written) {
+            (Action::PatchPodStatus { .. }, _) => Known::Guarded,
+            (_, Some(object)) => Known::Written(object),
+            (_, None) => Known::Nothing,
+        };
+        let mut sight = if looks == 0 { Sight::default() } else { Sight::with_time_for(TIME_FOR_A_WRITE) };
+        let asked = inquiry.ask(self.executor.client(), known, self.time.server(), &mut sight);
+        // A look that takes longer than it counts is no look.
+        let judgement = match tokio::time::timeout(LOOK_HOLDS, asked).await {
+            Ok(Ok(judgement)) => judgement,
+            Ok(Err(error)) => return Err(self.executor.failed_to_read(error).into()),
+            Err(_) => return Err(Failure::LookTooOld.into()),
+        };
+        let look = look.insert(Look::new(sight.taken(), judgement));
+        Ok((look.step(step)?, look.taken))
+    }
 }
 
 fn far_away() -> Instant {

@@ -14,7 +14,7 @@ use http::{
     header::{ACCEPT, CONTENT_TYPE},
 };
 use jiff::Timestamp;
-use kube::Client;
+use kube::{Client, core::Status};
 use salvor_api::names::annotations;
 use salvor_recovery::{
     Action,
@@ -24,9 +24,20 @@ use salvor_recovery::{
 };
 use serde::Serialize;
 use serde_json::{Value, json};
-use tokio::{sync::Semaphore, time::Instant};
+use tokio::{
+    sync::{Semaphore, SemaphorePermit},
+    time::Instant,
+};
 
-use crate::{crash::CrashPoint, leader::Leadership, live, metrics::Metrics, time::Time};
+use crate::{
+    crash::CrashPoint,
+    departure::{Condition, NotSent},
+    leader::{Leadership, Term},
+    live,
+    looks::LOOK_HOLDS,
+    metrics::Metrics,
+    time::Time,
+};
 
 /// What the API server records as the writer.
 const FIELD_MANAGER: &str = "salvor";
@@ -38,8 +49,8 @@ const STRATEGIC: &str = "application/strategic-merge-patch+json";
 const LONGEST_PAUSE: u64 = 300;
 /// The answers to events and to most deletes are read by nobody, and the answer to a delete is the whole object.
 const BRIEFLY: &str = "application/json;as=PartialObjectMetadata;g=meta.k8s.io;v=v1, application/json";
-/// Events that are told in passing, in flight at once: they must not hold up the work that they tell of.
-const MENTIONS_AT_ONCE: usize = 2;
+/// Events that are told by themselves, in flight at once: they must not hold up the work that they tell of.
+const EVENTS_AT_ONCE: usize = 2;
 /// Of those that wait for their turn no more are kept: by then nobody can read them.
 const MOST_MENTIONS: usize = 1000;
 /// How long one of those waits before it is told again, if the server did not take it.
@@ -61,9 +72,15 @@ pub(crate) enum Failure {
     /// The object is not there any more.
     #[error("it is not there any more")]
     Gone,
-    /// This process does not lead, or is not sure to.
+    /// This process does not lead, or is not sure to, or has led in another term since.
     #[error("this replica does not lead (any more)")]
     NotLeading,
+    /// The second look was over before the write could leave.
+    #[error("what it rests on could not be looked at and written within {LOOK_HOLDS:?}")]
+    LookTooOld,
+    /// A dry run writes nothing.
+    #[error("this is a dry run")]
+    DryRun,
     /// The server asks for a pause.
     #[error("the API server asks to wait {0:?}")]
     Throttled(Duration),
@@ -84,6 +101,8 @@ impl Failure {
             Self::Stale => "conflict",
             Self::Gone => "gone",
             Self::NotLeading => "not_leading",
+            Self::LookTooOld => "look_too_old",
+            Self::DryRun => "dry_run",
             Self::Throttled(_) => "throttled",
             Self::Forbidden { .. } => "forbidden",
             Self::Unanswered(_) => "unanswered",
@@ -115,12 +134,31 @@ impl Failure {
     fn refusal(&self) -> Option<String> {
         match self {
             Self::Forbidden { message, .. } => Some(message.clone()),
-            Self::Api(kube::Error::Api(status)) if (400..500).contains(&status.code) => {
+            // Of these, too many requests is the only one that passes by itself.
+            Self::Api(kube::Error::Api(status))
+                if (400..500).contains(&status.code) && status.code != 429 =>
+            {
                 Some(status.message.clone())
             }
             _ => None,
         }
     }
+}
+
+impl From<NotSent> for Failure {
+    fn from(why: NotSent) -> Self {
+        match why {
+            NotSent::LookTooOld => Self::LookTooOld,
+            NotSent::NotLeading => Self::NotLeading,
+        }
+    }
+}
+
+/// Whether a 429 is about this one object and not about the server's load. The server refuses what is too much for it
+/// before it looks at the request, in plain text. A webhook may answer anything, but its name is put before its words; and
+/// what limits the making of an object answers with a Status.
+fn is_admissions(status: &Status, creates: bool) -> bool {
+    status.message.starts_with("admission webhook ") || (creates && !status.reason.is_empty())
 }
 
 /// What a write left behind.
@@ -132,6 +170,72 @@ pub(crate) enum Written {
     Nothing,
 }
 
+/// Whose writes wait for each other. Each lane has limits of its own, so that what one does never holds up another.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub(crate) enum Lane {
+    /// What recovers: zombies and evictions.
+    Recovery,
+    /// What Jobs want, which tenants can make as much as they like.
+    Jobs,
+    /// Events that are told by themselves, and not as a step of some work.
+    Events,
+}
+
+/// What a write rests on. It does not leave when that is not so any more.
+#[derive(Clone, Copy, Debug)]
+pub(crate) struct Basis {
+    /// The term in which it was judged.
+    pub(crate) term: Term,
+    /// When the second look was sent; none if the write needs none.
+    pub(crate) looked: Option<Instant>,
+}
+
+impl Basis {
+    fn condition(self, leadership: &Leadership) -> Condition {
+        let leadership = leadership.clone();
+        Condition::new(move || {
+            if self.looked.is_some_and(|looked| looked.elapsed() >= LOOK_HOLDS) {
+                return Err(NotSent::LookTooOld);
+            }
+            leadership.time_left(self.term).map(|_| ()).ok_or(NotSent::NotLeading)
+        })
+    }
+}
+
+/// What had to be read for a write before the second look: afterwards there is no time for it.
+#[derive(Debug)]
+pub(crate) enum Prepared {
+    Nothing,
+    /// A node whole: its taints are one list to the API, which is written back whole.
+    Node(Value),
+    /// The volumes that a node still uses and those that stay, for these volumes of an eviction.
+    Volumes {
+        of: Volumes,
+        left: Vec<String>,
+        kept: Vec<String>,
+    },
+}
+
+/// The volumes of an eviction.
+#[derive(Debug, PartialEq, Eq)]
+pub(crate) struct Volumes {
+    in_use: Vec<String>,
+    attached: Vec<AttachmentView>,
+    keep: Vec<Claim>,
+    claims: Vec<Claim>,
+}
+
+impl Volumes {
+    fn of(in_use: &[String], attached: &[AttachmentView], keep: &[Claim], progress: &Progress) -> Self {
+        Self {
+            in_use: in_use.to_vec(),
+            attached: attached.to_vec(),
+            keep: keep.to_vec(),
+            claims: progress.claims.clone(),
+        }
+    }
+}
+
 /// Carries out actions. Clones share their limits.
 #[derive(Clone)]
 pub(crate) struct Executor(Arc<Inner>);
@@ -139,7 +243,7 @@ pub(crate) struct Executor(Arc<Inner>);
 /// Events that are told in passing.
 #[derive(Default)]
 struct Mentions {
-    waiting: VecDeque<EventNote>,
+    waiting: VecDeque<(EventNote, Term)>,
     /// Tasks that tell them, one after the other.
     tellers: usize,
 }
@@ -150,13 +254,29 @@ struct Inner {
     leadership: Leadership,
     metrics: Metrics,
     instance: String,
-    permits: Semaphore,
+    dry_run: bool,
+    recovery: Semaphore,
+    jobs: Semaphore,
+    events: Semaphore,
     mentions: Mutex<Mentions>,
     quiet_until: Mutex<Option<Instant>>,
     crash: CrashPoint,
 }
 
+/// The right to be under way. Who has it looks, and writes at once.
+pub(crate) struct Permit<'a> {
+    executor: &'a Executor,
+    _held: SemaphorePermit<'a>,
+}
+
+/// One write on its way.
+struct Writing<'a> {
+    inner: &'a Inner,
+    basis: Basis,
+}
+
 impl Executor {
+    /// `writes` requests of what recovers, and as many of Jobs, are under way at once. A dry run sends none.
     pub(crate) fn new(
         client: Client,
         time: Time,
@@ -164,15 +284,19 @@ impl Executor {
         metrics: Metrics,
         instance: String,
         writes: u32,
+        dry_run: bool,
     ) -> Self {
-        let permits = usize::try_from(writes).unwrap_or(1).clamp(1, Semaphore::MAX_PERMITS);
+        let writes = usize::try_from(writes).unwrap_or(1).clamp(1, Semaphore::MAX_PERMITS);
         Self(Arc::new(Inner {
             client,
             time,
             leadership,
             metrics,
             instance,
-            permits: Semaphore::new(permits),
+            dry_run,
+            recovery: Semaphore::new(writes),
+            jobs: Semaphore::new(writes),
+            events: Semaphore::new(EVENTS_AT_ONCE),
             mentions: Mutex::default(),
             quiet_until: Mutex::default(),
             crash: CrashPoint::from_environment(),
@@ -183,28 +307,39 @@ impl Executor {
         &self.0.client
     }
 
-    /// Carries out one action. Never waits out a pause that the server asked for: by then the judgement would be old.
-    pub(crate) async fn perform(&self, action: &Action) -> Result<Written, Failure> {
-        if let Action::Mention(note) = action {
-            self.mention(note.clone());
-            return Ok(Written::Nothing);
-        }
-        // Waiting is fair: whoever asked first goes first, whichever recovery it is.
-        let Ok(_permit) = self.0.permits.acquire().await else { return Err(Failure::NotLeading) };
-        if let Some(left) = self.pause() {
-            return Err(Failure::Throttled(left));
-        }
-        let left = self.0.leadership.time_left().ok_or(Failure::NotLeading)?;
-        let limit = left.min(WRITE_TIMEOUT);
-        let number = self.0.crash.before_write();
-        let result = match tokio::time::timeout(limit, self.write(action)).await {
-            Ok(result) => result,
-            Err(_) => Err(Failure::Unanswered(limit)),
+    /// Waits for the right to be under way in a term. Waiting is fair: whoever asked first goes first.
+    pub(crate) async fn permit(&self, lane: Lane, term: Term) -> Result<Permit<'_>, Failure> {
+        let permits = match lane {
+            Lane::Recovery => &self.0.recovery,
+            Lane::Jobs => &self.0.jobs,
+            Lane::Events => &self.0.events,
         };
-        self.0.crash.after_write(number);
+        let held = permits.acquire().await.map_err(|_| Failure::NotLeading)?;
+        self.0.leadership.time_left(term).ok_or(Failure::NotLeading)?;
+        Ok(Permit { executor: self, _held: held })
+    }
+
+    /// Carries out an action that rests on no look, or on one that was just taken.
+    pub(crate) async fn perform(
+        &self,
+        lane: Lane,
+        action: &Action,
+        basis: Basis,
+    ) -> Result<Written, Failure> {
+        let permit = self.permit(lane, basis.term).await?;
+        let prepared = permit.prepare(action).await?;
+        permit.write(action, &prepared, basis).await
+    }
+
+    /// Counts how a step ended, and heeds what the server asks of everybody.
+    fn note<T>(&self, action: &Action, result: Result<T, Failure>) -> Result<T, Failure> {
         let code = result.as_ref().map_or_else(Failure::code, |_| "ok");
         self.0.metrics.wrote(action.name(), code);
         result.inspect_err(|failure| self.obey(failure))
+    }
+
+    fn unless_paused(&self) -> Result<(), Failure> {
+        self.pause().map_or(Ok(()), |left| Err(Failure::Throttled(left)))
     }
 
     /// How much longer the server asks everybody to wait.
@@ -228,31 +363,31 @@ impl Executor {
         }
     }
 
-    /// Records an event, some time soon, if it can be.
-    pub(crate) fn mention(&self, note: EventNote) {
+    /// Records an event of a term, some time soon, if it can be.
+    pub(crate) fn mention(&self, note: EventNote, term: Term) {
         {
             let mut mentions = self.mentions();
             if mentions.waiting.len() >= MOST_MENTIONS {
                 return tracing::debug!(event = note.name, "more events than can be recorded: left out");
             }
-            mentions.waiting.push_back(note);
-            if mentions.tellers >= MENTIONS_AT_ONCE {
+            mentions.waiting.push_back((note, term));
+            if mentions.tellers >= EVENTS_AT_ONCE {
                 return;
             }
             mentions.tellers += 1;
         }
         let this = self.clone();
         tokio::spawn(async move {
-            while let Some(note) = this.next_mention() {
-                this.tell(&Action::EmitEvent(note)).await;
+            while let Some((note, term)) = this.next_mention() {
+                this.tell(&Action::EmitEvent(note), term).await;
             }
         });
     }
 
     /// Records an event, and tries again if that may help. Its name is given, so it is never there twice.
-    async fn tell(&self, event: &Action) {
+    async fn tell(&self, event: &Action, term: Term) {
         let mut pauses = MENTIONED_AGAIN_AFTER.into_iter();
-        while let Err(failure) = self.perform(event).await {
+        while let Err(failure) = self.perform(Lane::Events, event, Basis { term, looked: None }).await {
             tracing::debug!(%failure, "an event could not be recorded");
             let may_help =
                 matches!(failure, Failure::Throttled(_) | Failure::Unanswered(_) | Failure::Api(_));
@@ -264,7 +399,7 @@ impl Executor {
     }
 
     /// The next event to be told by a teller, which goes if there is none.
-    fn next_mention(&self) -> Option<EventNote> {
+    fn next_mention(&self) -> Option<(EventNote, Term)> {
         let mut mentions = self.mentions();
         let next = mentions.waiting.pop_front();
         if next.is_none() {
@@ -282,7 +417,91 @@ impl Executor {
         self.0.quiet_until.lock().unwrap_or_else(PoisonError::into_inner)
     }
 
-    async fn write(&self, action: &Action) -> Result<Written, Failure> {
+    // ---- what must be read for a write -----------------------------------------------------------
+
+    async fn read_for(&self, action: &Action) -> Result<Prepared, Failure> {
+        match action {
+            Action::TaintNode { node, .. }
+            | Action::UntaintNode { node, .. }
+            | Action::StartEviction { node, .. }
+            | Action::EndEviction { node, .. } => {
+                let found = self.read(&format!("/api/v1/nodes/{}", node.name)).await?;
+                Ok(Prepared::Node(found.ok_or(Failure::Stale)?))
+            }
+            Action::ReleaseVolumes { in_use, attached, keep, progress, .. } => {
+                let kept = self.volumes_of(keep).await?;
+                let left = self.rest_in_use(in_use, attached, &progress.claims, &kept).await?;
+                Ok(Prepared::Volumes { of: Volumes::of(in_use, attached, keep, progress), left, kept })
+            }
+            Action::PatchPodStatus { .. }
+            | Action::EmitEvent(_)
+            | Action::ForceDeletePod { .. }
+            | Action::AtOnce(_)
+            | Action::Mention(_)
+            | Action::CreatePod { .. }
+            | Action::PatchJobStatus { .. }
+            | Action::RemoveFinalizer { .. }
+            | Action::DeletePod { .. }
+            | Action::AdoptPod { .. }
+            | Action::ReleasePod { .. }
+            | Action::DeleteJob { .. }
+            | Action::ReportEviction { .. } => Ok(Prepared::Nothing),
+        }
+    }
+}
+
+impl Permit<'_> {
+    /// Reads what a step needs besides what it is given.
+    pub(crate) async fn prepare(&self, step: &Action) -> Result<Prepared, Failure> {
+        self.executor.unless_paused()?;
+        let read = tokio::time::timeout(WRITE_TIMEOUT, self.executor.read_for(step)).await;
+        match read {
+            Ok(Ok(prepared)) => Ok(prepared),
+            Ok(Err(failure)) => self.executor.note(step, Err(failure)),
+            Err(_) => self.executor.note(step, Err(Failure::Unanswered(WRITE_TIMEOUT))),
+        }
+    }
+
+    /// Writes a step. Never waits out a pause that the server asked for: by then the judgement would be old.
+    pub(crate) async fn write(
+        &self,
+        step: &Action,
+        prepared: &Prepared,
+        basis: Basis,
+    ) -> Result<Written, Failure> {
+        self.executor.note(step, self.try_to_write(step, prepared, basis).await)
+    }
+
+    async fn try_to_write(
+        &self,
+        step: &Action,
+        prepared: &Prepared,
+        basis: Basis,
+    ) -> Result<Written, Failure> {
+        let inner = &*self.executor.0;
+        if inner.dry_run {
+            return Err(Failure::DryRun);
+        }
+        // Whoever forgot to look has no look that counts.
+        if step.needs_a_second_look() && basis.looked.is_none() {
+            return Err(Failure::LookTooOld);
+        }
+        self.executor.unless_paused()?;
+        let left = inner.leadership.time_left(basis.term).ok_or(Failure::NotLeading)?;
+        let limit = left.min(WRITE_TIMEOUT);
+        let number = inner.crash.before_write();
+        let writing = Writing { inner, basis };
+        let result = match tokio::time::timeout(limit, writing.write(step, prepared)).await {
+            Ok(result) => result,
+            Err(_) => Err(Failure::Unanswered(limit)),
+        };
+        inner.crash.after_write(number);
+        result
+    }
+}
+
+impl Writing<'_> {
+    async fn write(&self, action: &Action, prepared: &Prepared) -> Result<Written, Failure> {
         match action {
             Action::PatchPodStatus { pod, resource_version, phase, conditions } => {
                 let conditions = conditions.iter().map(|c| TrueCondition {
@@ -302,8 +521,9 @@ impl Executor {
                 self.patch(&path, STRATEGIC, json_of(&body)?, "pods/status").await
             }
             Action::EmitEvent(note) => self.emit(note).await,
-            Action::ForceDeletePod { pod } => {
-                let options = json!({ "gracePeriodSeconds": 0, "preconditions": { "uid": pod.uid } });
+            Action::ForceDeletePod { pod, resource_version } => {
+                let judged = json!({ "uid": pod.uid, "resourceVersion": resource_version });
+                let options = json!({ "gracePeriodSeconds": 0, "preconditions": judged });
                 self.delete(&pod_path(pod), &options, "pods").await
             }
             Action::DeletePod { pod } => {
@@ -322,9 +542,9 @@ impl Executor {
                     .await,
                 )
             }
-            Action::DeleteJob { job } => {
-                let options =
-                    json!({ "propagationPolicy": "Foreground", "preconditions": { "uid": job.uid } });
+            Action::DeleteJob { job, resource_version } => {
+                let judged = json!({ "uid": job.uid, "resourceVersion": resource_version });
+                let options = json!({ "propagationPolicy": "Foreground", "preconditions": judged });
                 self.delete(&job_path(job), &options, "jobs.batch").await
             }
             Action::CreatePod { job, name, body, .. } => self.create_pod(job, name, body).await,
@@ -371,14 +591,14 @@ impl Executor {
             // Taken apart, or told in passing, before it comes to single writes.
             Action::AtOnce(_) | Action::Mention(_) => Ok(Written::Nothing),
             Action::TaintNode { node, resource_version, taint, mark, since } => {
-                self.change_taints(node, resource_version, |taints| {
+                self.change_taints(node, resource_version, prepared, |taints| {
                     add_taint(taints, taint, *since);
                     json!({ *mark: since.to_string() })
                 })
                 .await
             }
             Action::StartEviction { node, resource_version, taint, progress } => {
-                self.change_taints(node, resource_version, |taints| {
+                self.change_taints(node, resource_version, prepared, |taints| {
                     if let Some(taint) = taint {
                         add_taint(taints, taint, progress.started);
                     }
@@ -387,7 +607,7 @@ impl Executor {
                 .await
             }
             Action::EndEviction { node, resource_version, progress, asked } => {
-                self.change_taints(node, resource_version, |taints| {
+                self.change_taints(node, resource_version, prepared, |taints| {
                     taints.retain(|t| t["key"] != salvor_api::names::taints::FORCE_EVICTION);
                     json!({
                         annotations::EVICTION: progress.as_ref().map(annotation),
@@ -401,17 +621,20 @@ impl Executor {
                 self.patch_node_status(node, resource_version, progress.as_ref(), &status).await
             }
             Action::ReleaseVolumes { node, resource_version, in_use, attached, keep, progress } => {
-                let kept = self.volumes_of(keep).await?;
-                let left = self.rest_in_use(in_use, attached, &progress.claims, &kept).await?;
+                let Prepared::Volumes { of, left, kept } = prepared else { return Err(Failure::Stale) };
+                // The second look found others.
+                if *of != Volumes::of(in_use, attached, keep, progress) {
+                    return Err(Failure::Stale);
+                }
                 let mut progress = progress.clone();
                 if let Some(released) = &mut progress.released {
-                    released.volumes = kept;
+                    released.volumes.clone_from(kept);
                 }
                 let status = json!({ "volumesInUse": left });
                 self.patch_node_status(node, resource_version, Some(&progress), &status).await
             }
             Action::UntaintNode { node, resource_version, taint, mark } => {
-                self.change_taints(node, resource_version, |taints| {
+                self.change_taints(node, resource_version, prepared, |taints| {
                     // One that somebody has put there with another value since is theirs.
                     taints.retain(|t| !(is(t, taint) && t["value"].as_str().unwrap_or("") == taint.value));
                     json!({ *mark: null })
@@ -437,24 +660,23 @@ impl Executor {
         match created {
             Err(Failure::Stale) => {
                 let path = format!("{pods}/{name}");
-                let found = live::get(&self.0.client, &path).await.map_err(Failure::of)?;
+                let found = live::get(&self.inner.client, &path).await.map_err(Failure::of)?;
                 found.map(Written::Object).ok_or(Failure::Stale)
             }
             other => other,
         }
     }
 
-    /// A node's taints are one list to the API: it is read, changed and written back whole, if nobody else did.
+    /// A node's taints are one list to the API: it was read, and is changed and written back whole, if nobody else did.
     async fn change_taints(
         &self,
         node: &NodeRef,
         judged: &str,
+        prepared: &Prepared,
         change: impl FnOnce(&mut Vec<Value>) -> Value,
     ) -> Result<Written, Failure> {
+        let Prepared::Node(object) = prepared else { return Err(Failure::Stale) };
         let path = format!("/api/v1/nodes/{}", node.name);
-        let text = live::get(&self.0.client, &path).await.map_err(Failure::of)?.ok_or(Failure::Stale)?;
-        let object: Value =
-            serde_json::from_str(&text).map_err(|e| Failure::Api(kube::Error::SerdeError(e)))?;
         let metadata = &object["metadata"];
         if metadata["uid"] != node.uid.as_str() || metadata["resourceVersion"] != judged {
             return Err(Failure::Stale);
@@ -485,12 +707,17 @@ impl Executor {
         // Strategic: conditions are merged by their type; the list of volumes is replaced whole.
         self.patch(&path, STRATEGIC, json_of(&body)?, "nodes/status").await
     }
+}
 
+impl Executor {
     /// The PersistentVolumes behind claims. A claim that is not bound has none.
     async fn volumes_of(&self, claims: &[Claim]) -> Result<Vec<String>, Failure> {
         let volume_of = |Claim { namespace, name }: &Claim| {
             let path = format!("/api/v1/namespaces/{namespace}/persistentvolumeclaims/{name}");
-            async move { Ok(self.read(&path).await?.and_then(|claim| text(&claim["spec"]["volumeName"]))) }
+            async move {
+                let claim = self.read(&path).await?;
+                Ok::<_, Failure>(claim.and_then(|claim| text(&claim["spec"]["volumeName"])))
+            }
         };
         let reads: Vec<_> = claims.iter().map(volume_of).collect();
         let found: Vec<Option<String>> = stream::iter(reads).buffered(READS_AT_ONCE).try_collect().await?;
@@ -557,7 +784,9 @@ impl Executor {
         let parse = |text: String| serde_json::from_str(&text);
         found.map(parse).transpose().map_err(|e| Failure::Api(kube::Error::SerdeError(e)))
     }
+}
 
+impl Writing<'_> {
     async fn emit(&self, note: &EventNote) -> Result<Written, Failure> {
         let namespace = note.regarding.event_namespace();
         let (api, resource, body) = match note.regarding {
@@ -581,21 +810,21 @@ impl Executor {
             api_version: "events.k8s.io/v1",
             kind: "Event",
             metadata: event_metadata(note),
-            event_time: micro_time(self.0.time.local()),
+            event_time: micro_time(self.inner.time.local()),
             type_: format!("{:?}", note.kind),
             reason: &note.reason,
             action: note.action,
             note: event_text(note),
             regarding: regarding(&note.regarding),
             reporting_controller: note.reporting_controller,
-            reporting_instance: &self.0.instance,
+            reporting_instance: &self.inner.instance,
         }
     }
 
     /// As the built-in Job controller writes it. `kubectl describe` sorts by the last timestamp and names the source, and
     /// the newer API has no room for either.
     fn core_event<'a>(&'a self, note: &'a EventNote) -> CoreEvent<'a> {
-        let at = self.0.time.local().strftime("%Y-%m-%dT%H:%M:%SZ").to_string();
+        let at = self.inner.time.local().strftime("%Y-%m-%dT%H:%M:%SZ").to_string();
         CoreEvent {
             api_version: "v1",
             kind: "Event",
@@ -609,7 +838,7 @@ impl Executor {
             last_timestamp: at,
             count: 1,
             reporting_component: note.reporting_controller,
-            reporting_instance: &self.0.instance,
+            reporting_instance: &self.inner.instance,
         }
     }
 
@@ -653,16 +882,21 @@ impl Executor {
 
     async fn answer(
         &self,
-        request: Request<Vec<u8>>,
+        mut request: Request<Vec<u8>>,
         verb: &'static str,
         resource: &'static str,
     ) -> Result<Bytes, Failure> {
         let creates = request.method() == Method::POST;
-        // Asked again at the last moment: a process may sleep between any two instructions.
-        if !self.0.leadership.leads() {
-            return Err(Failure::NotLeading);
-        }
-        let answer = self.0.client.send(request.map(kube::client::Body::from)).await.map_err(Failure::Api)?;
+        // Asked here, and once more when the first byte leaves: a process may sleep between any two instructions, and a
+        // request may wait for its connection.
+        let condition = self.basis.condition(&self.inner.leadership);
+        condition.check()?;
+        request.extensions_mut().insert(condition);
+        let sent = self.inner.client.send(request.map(kube::client::Body::from)).await;
+        let answer = sent.map_err(|error| match NotSent::is_why(&error) {
+            Some(why) => why.into(),
+            None => Failure::Api(error),
+        })?;
         let code = answer.status();
         let retry_after = live::retry_after(answer.headers());
         let body = answer.into_body().collect_bytes().await.map_err(Failure::Api)?;
@@ -682,6 +916,7 @@ impl Executor {
             // Gone since it was judged.
             404 => Failure::Gone,
             403 => Failure::Forbidden { verb, resource, message: status.message },
+            429 if is_admissions(&status, creates) => Failure::Api(kube::Error::Api(status.boxed())),
             _ => Failure::of(kube::Error::Api(status.boxed())),
         })
     }

@@ -2,7 +2,7 @@
 //! duration, on the observer's own monotonic clock. Wall clocks are written for people, and never compared.
 
 use std::{
-    sync::{Arc, Mutex, PoisonError},
+    sync::{Arc, Mutex, MutexGuard, PoisonError},
     time::Duration,
 };
 
@@ -43,6 +43,19 @@ enum Tenure {
     LeadsAlone,
 }
 
+/// One time of leading in which nobody else can have led. What was judged in one term is written in no other.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub(crate) struct Term(u64);
+
+/// Whether a lease that was won is the one that was held before, without a gap.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+enum Claim {
+    /// It was ours, and nobody else has held it since our last renewal.
+    Renewed,
+    /// It was nobody's, or another's.
+    Acquired,
+}
+
 /// What everybody who writes asks first. Clones share it.
 ///
 /// Not a watch channel of tokio's: that wakes those who wait in a random order, and one seed must give one history.
@@ -51,14 +64,16 @@ pub(crate) struct Leadership(Arc<Standing>);
 
 #[derive(Debug)]
 struct Standing {
-    tenure: Mutex<Tenure>,
+    /// The tenure, and the term that it is part of; the last one's if this process does not lead.
+    tenure: Mutex<(Tenure, Term)>,
     changed: Notify,
     renew: Notify,
 }
 
 impl Leadership {
     fn new(tenure: Tenure) -> Self {
-        Self(Arc::new(Standing { tenure: Mutex::new(tenure), changed: Notify::new(), renew: Notify::new() }))
+        let tenure = Mutex::new((tenure, Term(0)));
+        Self(Arc::new(Standing { tenure, changed: Notify::new(), renew: Notify::new() }))
     }
 
     /// A process that leads because there is no other.
@@ -66,28 +81,42 @@ impl Leadership {
         Self::new(Tenure::LeadsAlone)
     }
 
-    fn tenure(&self) -> Tenure {
-        *self.0.tenure.lock().unwrap_or_else(PoisonError::into_inner)
+    fn standing(&self) -> MutexGuard<'_, (Tenure, Term)> {
+        self.0.tenure.lock().unwrap_or_else(PoisonError::into_inner)
     }
 
-    fn set(&self, tenure: Tenure) {
-        *self.0.tenure.lock().unwrap_or_else(PoisonError::into_inner) = tenure;
+    fn tenure(&self) -> Tenure {
+        self.standing().0
+    }
+
+    fn follow(&self) {
+        self.standing().0 = Tenure::Follows;
         self.0.changed.notify_waiters();
     }
 
-    /// How long a write may take from now on; `None` when there must be none.
-    pub(crate) fn time_left(&self) -> Option<Duration> {
-        match self.tenure() {
-            Tenure::Follows => None,
-            Tenure::LeadsUntil(end) => {
-                end.checked_duration_since(Instant::now()).filter(|left| !left.is_zero())
-            }
-            Tenure::LeadsAlone => Some(Duration::MAX),
-        }
+    /// This process leads until then. Whether that is a new term: another may have led since the last one.
+    fn lead_until(&self, end: Instant, claim: Claim) -> bool {
+        let begins = {
+            let mut standing = self.standing();
+            let begins = standing.0.time_left().is_none() || claim == Claim::Acquired;
+            let Term(number) = standing.1;
+            *standing = (Tenure::LeadsUntil(end), Term(number + u64::from(begins)));
+            begins
+        };
+        self.0.changed.notify_waiters();
+        begins
     }
 
-    pub(crate) fn leads(&self) -> bool {
-        self.time_left().is_some()
+    /// The term in which this process leads now; `None` when it does not.
+    pub(crate) fn term(&self) -> Option<Term> {
+        let (tenure, term) = *self.standing();
+        tenure.time_left().map(|_| term)
+    }
+
+    /// How long a write that was judged in a term may take from now on; `None` when there must be none.
+    pub(crate) fn time_left(&self, judged_in: Term) -> Option<Duration> {
+        let (tenure, term) = *self.standing();
+        tenure.time_left().filter(|_| term == judged_in)
     }
 
     /// The brake has something new to remember: whoever leads next must know of it, also if this process dies.
@@ -95,12 +124,12 @@ impl Leadership {
         self.0.renew.notify_one();
     }
 
-    /// Waits until this process begins or ceases to lead. Renewals are not news.
-    pub(crate) async fn changed(&self, led: bool) {
+    /// Waits until this process leads in another term, or ceases to lead. Renewals are not news.
+    pub(crate) async fn changed(&self, led: Option<Term>) {
         loop {
             // What is announced from here on is not missed.
             let changed = self.0.changed.notified();
-            if self.leads() != led {
+            if self.term() != led {
                 return;
             }
             changed.await;
@@ -117,6 +146,8 @@ pub(crate) struct Elector {
     time: Time,
     metrics: Metrics,
     brake: Arc<Mutex<Brake>>,
+    /// Whether the brake's memory is written down. A dry run writes what the election needs, and nothing else.
+    keeps_brake: bool,
     leadership: Leadership,
     /// The lease as last seen, and when it was last seen to change.
     seen: Option<(Lease, Instant)>,
@@ -153,10 +184,17 @@ impl Elector {
             time,
             metrics,
             brake,
+            keeps_brake: true,
             leadership: leadership.clone(),
             seen: None,
         };
         (elector, leadership)
+    }
+
+    /// The same for a dry run: of the lease it writes only who holds it.
+    #[must_use]
+    pub(crate) fn in_dry_run(self) -> Self {
+        Self { keeps_brake: false, ..self }
     }
 
     /// Campaigns and renews until told to stop; then gives the lease back, so that another need not wait for it.
@@ -174,13 +212,15 @@ impl Elector {
                 () = stop.cancelled() => break,
             };
             match result {
-                Ok(Ok(())) => {
-                    if !self.is_leading() {
-                        tracing::info!(identity = self.identity, lease = self.lease_name(), "leading");
+                Ok(Ok(claim)) => {
+                    if !self.is_leading() || claim == Claim::Acquired {
+                        // Before anybody judges in the new term.
                         self.take_over_the_brake();
+                    }
+                    if self.leadership.lead_until(sent + deadline, claim) {
+                        tracing::info!(identity = self.identity, lease = self.lease_name(), "leading");
                         said.clear();
                     }
-                    self.leadership.set(Tenure::LeadsUntil(sent + deadline));
                 }
                 Ok(Err(refusal)) => {
                     let why = self.explain(&refusal);
@@ -194,7 +234,7 @@ impl Elector {
                         said = why;
                     }
                     if matches!(refusal, Refusal::HeldBy(_) | Refusal::Deleted) {
-                        self.leadership.set(Tenure::Follows);
+                        self.leadership.follow();
                     }
                 }
                 Err(_) => tracing::warn!(lease = self.lease_name(), "the lease could not be renewed in time"),
@@ -209,7 +249,7 @@ impl Elector {
                 );
             }
             if self.leadership.tenure().has_ended() {
-                self.leadership.set(Tenure::Follows);
+                self.leadership.follow();
             }
             self.metrics.leads(self.is_leading());
             let next = async {
@@ -228,7 +268,7 @@ impl Elector {
     }
 
     fn is_leading(&self) -> bool {
-        matches!(self.leadership.tenure(), Tenure::LeadsUntil(end) if end > Instant::now())
+        self.leadership.term().is_some()
     }
 
     fn lease_name(&self) -> String {
@@ -250,14 +290,14 @@ impl Elector {
         }
     }
 
-    async fn acquire_or_renew(&mut self) -> Result<(), Refusal> {
+    async fn acquire_or_renew(&mut self) -> Result<Claim, Refusal> {
         // The fast path of a leader: what we wrote last is still there.
         if let Some((lease, _)) = self.seen.clone()
             && self.is_leading()
         {
             match self.write(lease).await {
                 Err(Refusal::Lost) => {}
-                other => return other,
+                other => return other.map(|()| Claim::Renewed),
             }
         }
         let name = self.settings.lease_name.clone();
@@ -265,9 +305,13 @@ impl Elector {
             // Whoever held it learns of its end only at the next renewal, and may write until then.
             return match self.claimed_by_another() {
                 Some(holder) => Err(Refusal::HeldBy(holder)),
-                None => self.create().await,
+                None => self.create().await.map(|()| Claim::Acquired),
             };
         };
+        // Others may change what is not the election's, and that ends no term. Whoever led meanwhile has left a trace here.
+        let renewed = self.seen.as_ref().is_some_and(|(known, _)| same_tenure(known, &lease))
+            && holder(&lease) == Some(&self.identity);
+        let claim = if renewed { Claim::Renewed } else { Claim::Acquired };
         let changed = self.seen.as_ref().is_none_or(|(known, _)| record(known) != record(&lease));
         let since = match &self.seen {
             Some((_, since)) if !changed => *since,
@@ -277,7 +321,7 @@ impl Elector {
         if let Some(holder) = self.claimed_by_another() {
             return Err(Refusal::HeldBy(holder));
         }
-        self.write(lease).await
+        self.write(lease).await.map(|()| claim)
     }
 
     /// Who else holds the lease as last seen, and has not been silent for too long.
@@ -349,7 +393,7 @@ impl Elector {
         // A new one has changed no hands: client-go counts so too.
         let changes_hands = !ours && lease.metadata.resource_version.is_some();
         let lasts = std_duration(self.settings.lease_duration).as_secs();
-        if ours {
+        if ours && self.keeps_brake {
             let state = self.brake.lock().unwrap_or_else(PoisonError::into_inner).state().clone();
             if let Ok(state) = serde_json::to_string(&state) {
                 lease.metadata.annotations.get_or_insert_default().insert(BRAKE_ANNOTATION.to_owned(), state);
@@ -377,7 +421,7 @@ impl Elector {
 
     async fn release(&mut self) {
         let led = self.is_leading();
-        self.leadership.set(Tenure::Follows);
+        self.leadership.follow();
         self.metrics.leads(false);
         let Some((lease, _)) = self.seen.take() else { return };
         if !led {
@@ -400,9 +444,7 @@ impl Elector {
 
     async fn give_back(&self, mut held: Lease) -> kube::Result<()> {
         let name = &self.settings.lease_name;
-        let is_ours = |lease: &Lease| {
-            lease.spec.as_ref().and_then(|spec| spec.holder_identity.as_ref()) == Some(&self.identity)
-        };
+        let is_ours = |lease: &Lease| holder(lease) == Some(&self.identity);
         loop {
             let mut free = self.claim(held);
             if let Some(spec) = &mut free.spec {
@@ -424,6 +466,17 @@ impl Elector {
 }
 
 impl Tenure {
+    /// How long it certainly lasts from now on; none if it does not.
+    fn time_left(self) -> Option<Duration> {
+        match self {
+            Self::Follows => None,
+            Self::LeadsUntil(end) => {
+                end.checked_duration_since(Instant::now()).filter(|left| !left.is_zero())
+            }
+            Self::LeadsAlone => Some(Duration::MAX),
+        }
+    }
+
     fn has_ended(&self) -> bool {
         matches!(self, Self::LeadsUntil(end) if *end <= Instant::now())
     }
@@ -432,6 +485,19 @@ impl Tenure {
 /// The part of a lease whose change proves that its holder lives.
 fn record(lease: &Lease) -> Option<(&LeaseSpec, Option<&String>)> {
     lease.spec.as_ref().map(|spec| (spec, lease.metadata.resource_version.as_ref()))
+}
+
+fn holder(lease: &Lease) -> Option<&String> {
+    lease.spec.as_ref()?.holder_identity.as_ref()
+}
+
+/// Whether nobody has acquired a lease between two states of it.
+fn same_tenure(before: &Lease, after: &Lease) -> bool {
+    let tenure = |lease: &Lease| {
+        let spec = lease.spec.clone()?;
+        Some((spec.holder_identity, spec.acquire_time, spec.lease_transitions))
+    };
+    before.metadata.uid == after.metadata.uid && tenure(before) == tenure(after)
 }
 
 /// The brake's memory in a lease.

@@ -8,6 +8,7 @@
 
 mod client;
 mod crash;
+mod departure;
 mod engine;
 mod evict;
 mod executor;

@@ -10,11 +10,46 @@ use std::{
 
 use tokio::time::Instant;
 
-/// How long a live look holds.
-const LOOK_HOLDS: Duration = Duration::from_secs(1);
+/// How long a live look counts, from when it was sent: a node may be back by then.
+pub(crate) const LOOK_HOLDS: Duration = Duration::from_secs(1);
 /// From this age on, one of those who ask looks again, while the others go on with what is known: under load a look takes
 /// a tenth of a second, and all would wait for it.
 const LOOK_AGAIN: Duration = Duration::from_millis(800);
+
+/// One second look: since when what it rests on was asked for, and how old that may be.
+#[derive(Debug)]
+pub(crate) struct Sight {
+    /// What was asked for before this instant is not used.
+    from: Instant,
+    /// When the oldest part of what was seen was asked for.
+    taken: Instant,
+}
+
+impl Default for Sight {
+    /// A look that begins now, and may share all that still counts.
+    fn default() -> Self {
+        Self::with_time_for(Duration::ZERO)
+    }
+}
+
+impl Sight {
+    /// A look that begins now. It may share what others have seen if that will count for so much longer.
+    pub(crate) fn with_time_for(write: Duration) -> Self {
+        let taken = Instant::now();
+        let from = taken.checked_sub(LOOK_HOLDS.saturating_sub(write)).unwrap_or(taken);
+        Self { from, taken }
+    }
+
+    /// When the oldest part of what was seen was asked for.
+    pub(crate) fn taken(&self) -> Instant {
+        self.taken
+    }
+
+    /// It rests on something that was asked for then.
+    fn rests_on(&mut self, taken: Instant) {
+        self.taken = self.taken.min(taken);
+    }
+}
 
 /// What was last seen of each object by name. Clones share it.
 #[derive(Debug)]
@@ -34,10 +69,17 @@ impl<T> Default for Look<T> {
 }
 
 impl<T: Clone> Look<T> {
-    /// What was seen, if that is no older.
-    fn within(&self, age: Duration) -> Option<Option<T>> {
+    /// What was seen, if that is no older, and good enough for this look, which then rests on it.
+    fn within(&self, age: Duration, sight: &mut Sight) -> Option<Option<T>> {
         let seen = self.seen();
-        seen.as_ref().filter(|(taken, _)| taken.elapsed() < age).map(|(_, seen)| seen.clone())
+        let (taken, seen) =
+            seen.as_ref().filter(|(taken, _)| taken.elapsed() < age && *taken >= sight.from)?;
+        sight.rests_on(*taken);
+        Some(seen.clone())
+    }
+
+    fn counts(&self) -> bool {
+        self.seen().as_ref().is_some_and(|(taken, _)| taken.elapsed() < LOOK_HOLDS)
     }
 
     fn seen(&self) -> MutexGuard<'_, Option<(Instant, Option<T>)>> {
@@ -62,19 +104,28 @@ impl<T: Clone> Looks<T> {
     pub(crate) async fn at(
         &self,
         name: &str,
+        sight: &mut Sight,
         read: impl Future<Output = kube::Result<Option<T>>>,
     ) -> kube::Result<Option<T>> {
         let look = self.looks().entry(name.to_owned()).or_default().clone();
-        if let Some(seen) = look.within(LOOK_AGAIN) {
+        if let Some(seen) = look.within(LOOK_AGAIN, sight) {
             return Ok(seen);
         }
-        let turn = match (look.turn.try_lock(), look.within(LOOK_HOLDS)) {
-            (Ok(turn), _) => turn,
-            (Err(_), Some(seen)) => return Ok(seen),
-            // Too old for all: whoever comes second waits for the first one's answer.
-            (Err(_), None) => look.turn.lock().await,
+        let turn = match look.turn.try_lock() {
+            Ok(turn) => turn,
+            Err(_) => match look.within(LOOK_HOLDS, sight) {
+                Some(seen) => return Ok(seen),
+                // Too old for all: whoever comes second waits for the first one's answer, however long that took.
+                None => {
+                    let turn = look.turn.lock().await;
+                    if let Some(seen) = look.within(LOOK_HOLDS, sight) {
+                        return Ok(seen);
+                    }
+                    turn
+                }
+            },
         };
-        if let Some(seen) = look.within(LOOK_AGAIN) {
+        if let Some(seen) = look.within(LOOK_AGAIN, sight) {
             return Ok(seen);
         }
         let taken = Instant::now();
@@ -86,8 +137,7 @@ impl<T: Clone> Looks<T> {
     }
 
     fn forget_old(&self) {
-        let is_used =
-            |look: &Arc<Look<T>>| look.within(LOOK_HOLDS).is_some() || look.turn.try_lock().is_err();
+        let is_used = |look: &Arc<Look<T>>| look.counts() || look.turn.try_lock().is_err();
         self.looks().retain(|_, look| is_used(look));
     }
 
@@ -109,16 +159,25 @@ mod tests {
 
     /// Many who ask; how many reads that takes, and how long each of them waited.
     async fn ask(looks: &Looks<u32>, reads: &AtomicU32, askers: usize) -> Vec<(Duration, Option<u32>)> {
-        let one = || async {
-            let began = Instant::now();
-            let read = async {
-                sleep(READ_TAKES).await;
-                Ok(Some(reads.fetch_add(1, Ordering::SeqCst) + 1))
-            };
-            let seen = looks.at("node", read).await.unwrap();
-            (began.elapsed(), seen)
+        let asked = join_all((0..askers).map(|_| one(looks, reads, Duration::ZERO, READ_TAKES))).await;
+        asked.into_iter().map(|(waited, _, seen)| (waited, seen)).collect()
+    }
+
+    /// One who asks; how long it waited, how old that is which it was told, and what it is.
+    async fn one(
+        looks: &Looks<u32>,
+        reads: &AtomicU32,
+        write: Duration,
+        takes: Duration,
+    ) -> (Duration, Duration, Option<u32>) {
+        let began = Instant::now();
+        let read = async {
+            sleep(takes).await;
+            Ok(Some(reads.fetch_add(1, Ordering::SeqCst) + 1))
         };
-        join_all((0..askers).map(|_| one())).await
+        let mut sight = Sight::with_time_for(write);
+        let seen = looks.at("node", &mut sight, read).await.unwrap();
+        (began.elapsed(), sight.taken().elapsed(), seen)
     }
 
     #[tokio::test(start_paused = true)]
@@ -142,5 +201,25 @@ mod tests {
         sleep(LOOK_HOLDS - READ_TAKES).await;
         let asked = ask(&looks, &reads, 3).await;
         assert_eq!(asked, [(READ_TAKES, Some(2)); 3]);
+    }
+
+    #[tokio::test(start_paused = true)]
+    async fn everybody_knows_how_old_a_look_is_from_when_it_was_sent() {
+        let (looks, reads) = (Looks::default(), AtomicU32::new(0));
+        ask(&looks, &reads, 1).await;
+        sleep(Duration::from_millis(500)).await;
+        let (_, age, seen) = one(&looks, &reads, Duration::ZERO, READ_TAKES).await;
+        assert_eq!((age, seen), (READ_TAKES + Duration::from_millis(500), Some(1)));
+        // Whoever needs more time for the write than that leaves has to look again.
+        let (_, age, seen) = one(&looks, &reads, Duration::from_millis(500), READ_TAKES).await;
+        assert_eq!((age, seen), (READ_TAKES, Some(2)));
+    }
+
+    #[tokio::test(start_paused = true)]
+    async fn a_slow_servers_answer_serves_all_who_waited_for_it() {
+        let (looks, reads) = (Looks::default(), AtomicU32::new(0));
+        let takes = Duration::from_millis(900);
+        let asked = join_all((0..5).map(|_| one(&looks, &reads, Duration::ZERO, takes))).await;
+        assert_eq!(asked, [(takes, takes, Some(1)); 5]);
     }
 }

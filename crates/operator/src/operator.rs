@@ -119,6 +119,7 @@ impl Operator {
                 metrics.clone(),
                 brake.clone(),
             );
+            let elector = if configuration.dry_run { elector.in_dry_run() } else { elector };
             let stop = CancellationToken::new();
             let task = AbortOnDropHandle::new(tokio::spawn(elector.run(stop.clone())));
             (leadership, Some(Election { task, stop }))
@@ -135,6 +136,7 @@ impl Operator {
             metrics.clone(),
             identity,
             writes,
+            configuration.dry_run,
         );
         let shared = Shared {
             time,

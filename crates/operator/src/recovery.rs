@@ -14,7 +14,8 @@ use salvor_recovery::{Action, Judgement, Reason, action::EventNote, brake::NodeC
 use tokio::sync::mpsc;
 
 use crate::{
-    executor::Written,
+    executor::{Lane, Written},
+    looks::Sight,
     watch::{Change, WatchHealth},
 };
 
@@ -32,6 +33,8 @@ pub(crate) trait Recovery: Send + Sync + 'static {
     const LISTS_TO_LEAD: bool;
     /// Whether it does anything that the brake may hold back, and so tells of it.
     const UNDER_THE_BRAKE: bool = true;
+    /// Whose writes its own wait for.
+    const LANE: Lane = Lane::Recovery;
     /// What is judged: a pod, a node.
     type Subject: Subject;
     /// Why a verdict is as it is.
@@ -60,8 +63,8 @@ pub(crate) trait Recovery: Send + Sync + 'static {
     /// The nodes as last seen, for the brake; `None` before they are all known, or if this recovery does not watch them.
     fn node_counts(&self) -> Option<NodeCounts>;
 
-    /// Asks the live API about a subject, before a step that cannot be taken back.
-    fn inquiry(&self, subject: &Self::Subject) -> Self::Inquiry;
+    /// Asks the live API about a subject that was judged at some time, before a step that cannot be taken back.
+    fn inquiry(&self, subject: &Self::Subject, judged: Timestamp) -> Self::Inquiry;
 
     /// A step about the subject was carried out, and this is what the server answered.
     fn done(&mut self, subject: &Self::Subject, step: &Action, answer: &Written, now: Timestamp) -> View;
@@ -158,16 +161,17 @@ pub(crate) enum Known<'a> {
 }
 
 /// A second look, at the live objects.
-pub(crate) trait LiveInquiry: Send + 'static {
+pub(crate) trait LiveInquiry: Send + Sync + 'static {
     /// Why the verdict is as it is.
     type Why: Reason;
 
-    /// Judges again.
+    /// Judges again. What others have seen may be used as far as `sight` allows.
     fn ask(
         &self,
         client: &Client,
         known: Known<'_>,
         now: Timestamp,
+        sight: &mut Sight,
     ) -> impl Future<Output = kube::Result<Option<Judgement<Self::Why>>>> + Send;
 }
 

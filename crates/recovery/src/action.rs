@@ -154,10 +154,12 @@ pub enum Action {
     },
     /// Records an event.
     EmitEvent(EventNote),
-    /// Deletes a pod at once, with no grace, if it still has that UID.
+    /// Deletes a pod at once, with no grace, if it is still exactly as it was judged.
     ForceDeletePod {
         /// The pod.
         pod: PodRef,
+        /// The state that was judged.
+        resource_version: String,
     },
     /// Adds a taint to a node, and an annotation that says who did, if the node is still exactly as it was judged.
     TaintNode {
@@ -244,10 +246,12 @@ pub enum Action {
         /// The finalizer.
         finalizer: &'static str,
     },
-    /// Deletes a Job and all that it owns, if it still has that UID.
+    /// Deletes a Job and all that it owns, if it is still exactly as it was judged.
     DeleteJob {
         /// The Job.
         job: Arc<JobRef>,
+        /// The state that was judged.
+        resource_version: String,
     },
     /// Writes on a node that its eviction has begun, and taints it so that its kubelet refuses pods, if the node is still
     /// exactly as it was judged.
@@ -302,36 +306,71 @@ pub enum Action {
 }
 
 impl Action {
-    /// Whether the objects are read live and judged once more before this step: it cannot be taken back, or what it
-    /// rests on is not watched.
+    /// Whether the objects are read live and judged once more right before this step: it takes something away from a
+    /// workload, or cannot be taken back, or what it rests on is not watched.
     pub fn needs_a_second_look(&self) -> bool {
+        self.is_disruptive()
+            || match self {
+                // Leases are not watched.
+                Self::UntaintNode { .. } => true,
+                // A Job that is gone from the view may only be late in it, and one that is going must not adopt. One that
+                // is gone unseen must get no pod: its work would run for nobody.
+                Self::DeleteJob { .. } | Self::AdoptPod { .. } | Self::CreatePod { .. } => true,
+                // Without the taint a kubelet takes pods again.
+                Self::EndEviction { .. } => true,
+                Self::RemoveFinalizer { owner_gone, .. } => *owner_gone,
+                Self::AtOnce(steps) => steps.iter().any(Self::needs_a_second_look),
+                // Disruptive, and so looked at for that.
+                Self::PatchPodStatus { .. }
+                | Self::ForceDeletePod { .. }
+                | Self::TaintNode { .. }
+                | Self::StartEviction { .. }
+                | Self::ReleaseVolumes { .. } => true,
+                Self::EmitEvent(_)
+                | Self::Mention(_)
+                | Self::PatchJobStatus { .. }
+                | Self::DeletePod { .. }
+                | Self::ReleasePod { .. }
+                | Self::ReportEviction { .. } => false,
+            }
+    }
+
+    /// Whether the step waits while a watch has been silent for too long: it takes something away from a workload, or it
+    /// starts work that may not be wanted any more.
+    pub fn needs_a_fresh_view(&self) -> bool {
+        self.is_disruptive() || self.steps().iter().any(|step| matches!(step, Self::CreatePod { .. }))
+    }
+
+    /// Whether the step changes the object that was judged, so that a look from before it does not show it as it is.
+    pub fn changes_what_was_judged(&self) -> bool {
         match self {
-            // On an out-of-service node Kubernetes itself force deletes pods and detaches volumes. Leases are not watched.
-            // A phase of Failed is never taken back either, and the node that it rests on may have healed unseen.
+            Self::EmitEvent(_) | Self::Mention(_) | Self::CreatePod { .. } => false,
+            Self::AtOnce(steps) => steps.iter().any(Self::changes_what_was_judged),
             Self::PatchPodStatus { .. }
             | Self::ForceDeletePod { .. }
             | Self::TaintNode { .. }
-            | Self::UntaintNode { .. } => true,
-            // A Job that is gone from the view may only be late in it, and one that is going must not adopt.
-            Self::DeleteJob { .. } | Self::AdoptPod { .. } => true,
-            // What is begun evicts pods, what is let go is detached, and without the taint a kubelet takes pods again.
-            Self::StartEviction { .. } | Self::ReleaseVolumes { .. } | Self::EndEviction { .. } => true,
-            Self::RemoveFinalizer { owner_gone, .. } => *owner_gone,
-            Self::AtOnce(steps) => steps.iter().any(Self::needs_a_second_look),
-            Self::EmitEvent(_)
-            | Self::Mention(_)
-            | Self::CreatePod { .. }
+            | Self::UntaintNode { .. }
             | Self::PatchJobStatus { .. }
+            | Self::RemoveFinalizer { .. }
             | Self::DeletePod { .. }
+            | Self::AdoptPod { .. }
             | Self::ReleasePod { .. }
-            | Self::ReportEviction { .. } => false,
+            | Self::DeleteJob { .. }
+            | Self::StartEviction { .. }
+            | Self::ReportEviction { .. }
+            | Self::ReleaseVolumes { .. }
+            | Self::EndEviction { .. } => true,
         }
     }
 
-    /// Whether the step takes something away from a workload, so that the brake must let it pass.
+    /// Whether the step takes something away from a workload. Then the brake must let it pass, it gets a second look, and
+    /// it waits while the view is old.
     pub fn is_disruptive(&self) -> bool {
         match self {
+            // A phase of Failed is never taken back, and the node that it rests on may have healed unseen. On an
+            // out-of-service node Kubernetes itself force deletes pods and detaches volumes.
             Self::PatchPodStatus { .. } | Self::ForceDeletePod { .. } | Self::TaintNode { .. } => true,
+            // What is begun evicts pods, and what is let go is detached.
             Self::StartEviction { .. } | Self::ReleaseVolumes { .. } => true,
             Self::ReportEviction { .. } | Self::EndEviction { .. } => false,
             Self::AtOnce(steps) => steps.iter().any(Self::is_disruptive),
@@ -351,7 +390,7 @@ impl Action {
     pub fn subject(&self) -> Option<Subject> {
         match self {
             Self::PatchPodStatus { pod, .. }
-            | Self::ForceDeletePod { pod }
+            | Self::ForceDeletePod { pod, .. }
             | Self::RemoveFinalizer { pod, .. }
             | Self::DeletePod { pod }
             | Self::AdoptPod { pod, .. }
@@ -362,7 +401,7 @@ impl Action {
             | Self::ReportEviction { node, .. }
             | Self::ReleaseVolumes { node, .. }
             | Self::EndEviction { node, .. } => Some(Subject::Node(node.clone())),
-            Self::CreatePod { job, .. } | Self::PatchJobStatus { job, .. } | Self::DeleteJob { job } => {
+            Self::CreatePod { job, .. } | Self::PatchJobStatus { job, .. } | Self::DeleteJob { job, .. } => {
                 Some(Subject::Job(job.clone()))
             }
             Self::EmitEvent(event) | Self::Mention(event) => Some(event.regarding.clone()),
@@ -373,11 +412,15 @@ impl Action {
     /// Whether another judgement asks for this very step: the same on the same object, for the same reasons as far as they
     /// are part of it.
     pub fn is_same_step(&self, other: &Self) -> bool {
-        let same_volumes = match (self, other) {
+        let same_of_its_kind = match (self, other) {
             (Self::ReleaseVolumes { keep, .. }, Self::ReleaseVolumes { keep: other, .. }) => keep == other,
+            (Self::CreatePod { name, .. }, Self::CreatePod { name: other, .. }) => name == other,
+            (Self::RemoveFinalizer { finalizer, .. }, Self::RemoveFinalizer { finalizer: other, .. }) => {
+                finalizer == other
+            }
             _ => true,
         };
-        self.name() == other.name() && self.subject() == other.subject() && same_volumes
+        same_of_its_kind && self.name() == other.name() && self.subject() == other.subject()
     }
 
     /// The single steps in it.
@@ -385,6 +428,14 @@ impl Action {
         match self {
             Self::AtOnce(steps) => steps,
             one => std::slice::from_ref(one),
+        }
+    }
+
+    /// The same, taken out of it.
+    pub fn into_steps(self) -> Vec<Self> {
+        match self {
+            Self::AtOnce(steps) => steps,
+            one => vec![one],
         }
     }
 
@@ -431,7 +482,7 @@ impl fmt::Display for Action {
             Self::EmitEvent(event) | Self::Mention(event) => {
                 write!(f, "record the {:?} event {} on {}", event.kind, event.reason, event.regarding)
             }
-            Self::ForceDeletePod { pod } => write!(f, "delete pod {pod} with no grace"),
+            Self::ForceDeletePod { pod, .. } => write!(f, "delete pod {pod} with no grace"),
             Self::TaintNode { node, taint, .. } => write!(f, "taint node {node} with {taint}"),
             Self::UntaintNode { node, taint, .. } => {
                 write!(f, "take the taint {taint} off node {node}")
@@ -459,7 +510,7 @@ impl fmt::Display for Action {
             Self::DeletePod { pod } => write!(f, "delete pod {pod}"),
             Self::AdoptPod { pod, job, .. } => write!(f, "adopt pod {pod} into job {job}"),
             Self::ReleasePod { pod, job, .. } => write!(f, "release pod {pod} from job {job}"),
-            Self::DeleteJob { job } => write!(f, "delete job {job}"),
+            Self::DeleteJob { job, .. } => write!(f, "delete job {job}"),
             Self::StartEviction { node, taint: Some(taint), .. } => {
                 write!(f, "begin to evict node {node}, and taint it with {taint}")
             }

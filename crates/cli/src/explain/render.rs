@@ -283,7 +283,7 @@ Already done:
                     phase: Some(PodPhase::Failed),
                     conditions: Vec::new(),
                 },
-                Action::ForceDeletePod { pod },
+                Action::ForceDeletePod { pod, resource_version: "7".into() },
             ],
             ..report("Act", "HalfRecovered")
         }

@@ -6,13 +6,14 @@ use std::{
     sync::atomic::{AtomicBool, AtomicUsize, Ordering},
 };
 
+use futures::FutureExt;
 use http::Method;
 use kube::Client;
 use salvor_api::config::BrakeLimits;
 use salvor_recovery::{
-    action::{EventNote, EventType},
+    action::{CreationReason, EventNote, EventType},
     brake::{BrakeState, NodeCounts},
-    objects::PodRef,
+    objects::{JobRef, PodRef},
 };
 use tokio::task::JoinHandle;
 
@@ -46,9 +47,10 @@ enum Step {
     Patch,
     Tell,
     Delete,
+    Create,
 }
 
-use Step::{Delete, Patch, Tell};
+use Step::{Create, Delete, Patch, Tell};
 
 #[derive(Clone, Debug)]
 enum Want {
@@ -72,12 +74,48 @@ struct Told {
     told: BTreeSet<&'static str>,
     judged: Arc<Mutex<Vec<&'static str>>>,
     nodes: Option<NodeCounts>,
+    looking: Looking,
+    /// How many lists had been asked for whenever we began to lead.
+    listed: Arc<Mutex<Vec<u64>>>,
+    /// How long it takes to judge, in real time.
+    judging: Duration,
+}
+
+/// How long each look takes, the last one for all that follow, and how many there were.
+#[derive(Clone, Default)]
+struct Looking {
+    takes: Arc<Mutex<VecDeque<Duration>>>,
+    looks: Arc<AtomicUsize>,
+}
+
+impl Looking {
+    fn takes(&self, millis: &[u64]) {
+        *self.takes.lock().unwrap() = millis.iter().copied().map(Duration::from_millis).collect();
+    }
+
+    async fn look(&self) {
+        self.looks.fetch_add(1, Ordering::Relaxed);
+        let takes = {
+            let mut takes = self.takes.lock().unwrap();
+            if takes.len() > 1 { takes.pop_front() } else { takes.front().copied() }
+        };
+        tokio::time::sleep(takes.unwrap_or_default()).await;
+    }
 }
 
 impl Told {
     fn new(live: &World, judged: &Arc<Mutex<Vec<&'static str>>>) -> Self {
         let (live, judged) = (Arc::clone(live), Arc::clone(judged));
-        Self { seen: World::default(), live, told: BTreeSet::new(), judged, nodes: None }
+        Self {
+            seen: World::default(),
+            live,
+            told: BTreeSet::new(),
+            judged,
+            nodes: None,
+            looking: Looking::default(),
+            listed: Arc::default(),
+            judging: Duration::ZERO,
+        }
     }
 }
 
@@ -99,7 +137,14 @@ fn verdict(name: &str, want: &Want, told: bool) -> Judgement<AsTold> {
             reporting_controller: "test",
             message: "told".into(),
         }),
-        Delete => Action::ForceDeletePod { pod: pod.clone() },
+        Delete => Action::ForceDeletePod { pod: pod.clone(), resource_version: "1".into() },
+        Create => Action::CreatePod {
+            job: Arc::new(JobRef { namespace: "ns".into(), name: name.into(), uid: name.into() }),
+            name: format!("{name}-0"),
+            body: "{}".into(),
+            reason: CreationReason::New,
+            told: false,
+        },
     };
     let verdict = match want {
         Want::Nothing => Verdict::Ignore(AsTold),
@@ -112,25 +157,38 @@ fn verdict(name: &str, want: &Want, told: bool) -> Judgement<AsTold> {
     Judgement { verdict, findings: vec![] }
 }
 
-struct Look(&'static str, Option<Want>);
+/// Finds what is there when it looks, not when it was asked for.
+struct Look(&'static str, World, Looking);
 
 impl LiveInquiry for Look {
     type Why = AsTold;
 
-    async fn ask(&self, _: &Client, _: Known<'_>, _: Timestamp) -> kube::Result<Option<Judgement<AsTold>>> {
-        Ok(self.1.as_ref().map(|want| verdict(self.0, want, false)))
+    async fn ask(
+        &self,
+        _: &Client,
+        _: Known<'_>,
+        _: Timestamp,
+        _: &mut Sight,
+    ) -> kube::Result<Option<Judgement<AsTold>>> {
+        let everything = Want::Steps(&[Patch, Tell, Delete, Create]);
+        let want = self.1.lock().unwrap().get(self.0).cloned().unwrap_or(everything);
+        // What was there when the look was sent is what it finds.
+        self.2.look().await;
+        Ok(Some(verdict(self.0, &want, false)))
     }
 }
 
 impl Recovery for Told {
     const NAME: &'static str = "told";
-    const LISTS_TO_LEAD: bool = false;
+    const LISTS_TO_LEAD: bool = true;
     type Subject = &'static str;
     type Why = AsTold;
     type News = News;
     type Inquiry = Look;
 
-    fn begin_to_lead(&mut self, _: u64) {}
+    fn begin_to_lead(&mut self, asked: u64) {
+        self.listed.lock().unwrap().push(asked);
+    }
 
     fn feeds(&self, _: &Client, _: &mpsc::Sender<News>) -> Vec<Feed> {
         vec![]
@@ -156,6 +214,9 @@ impl Recovery for Told {
 
     fn judge(&self, subject: &&'static str, now: Timestamp) -> Option<Judgement<AsTold>> {
         self.judged.lock().unwrap().push(subject);
+        if !self.judging.is_zero() {
+            std::thread::sleep(self.judging);
+        }
         let want = match self.seen.lock().unwrap().get(subject)?.clone() {
             Want::At(until) if until <= now => Want::Steps(&[Patch]),
             want => want,
@@ -171,9 +232,8 @@ impl Recovery for Told {
         self.nodes
     }
 
-    fn inquiry(&self, subject: &&'static str) -> Look {
-        let live = self.live.lock().unwrap().get(subject).cloned();
-        Look(subject, Some(live.unwrap_or(Want::Steps(&[Patch, Tell, Delete]))))
+    fn inquiry(&self, subject: &&'static str, _: Timestamp) -> Look {
+        Look(subject, self.live.clone(), self.looking.clone())
     }
 
     fn done(&mut self, subject: &&'static str, step: &Action, _: &Written, _: Timestamp) -> View {
@@ -197,6 +257,8 @@ struct Bench {
     news: mpsc::Sender<News>,
     live: World,
     judged: Arc<Mutex<Vec<&'static str>>>,
+    looking: Looking,
+    listed: Arc<Mutex<Vec<u64>>>,
     lead: Box<dyn Fn(Option<Duration>)>,
     stop: CancellationToken,
     engine: JoinHandle<()>,
@@ -208,6 +270,8 @@ struct Options {
     pods_per_minute: u32,
     watches: Vec<Arc<WatchHealth>>,
     notices: Notices,
+    /// Writes at once; as many as anybody could want if none are given.
+    writes: u32,
 }
 
 const LONG: Option<Duration> = Some(Duration::from_secs(86_400));
@@ -233,7 +297,8 @@ impl Bench {
             leadership.clone(),
             metrics.clone(),
             "us".to_owned(),
-            8,
+            if options.writes == 0 { 8 } else { options.writes },
+            options.dry_run,
         );
         let limits = BrakeLimits { max_pods_per_minute: options.pods_per_minute, ..BrakeLimits::default() };
         let shared = Shared {
@@ -251,11 +316,13 @@ impl Bench {
         };
         let (live, judged) = (World::default(), Arc::default());
         let recovery = Told::new(&live, &judged);
+        let (looking, listed) = (recovery.looking.clone(), recovery.listed.clone());
         let (news, inbox) = mpsc::channel(64);
         let stop = CancellationToken::new();
         let engine = Engine::new(recovery, shared.clone(), options.watches).run(inbox, stop.clone());
         let engine = tokio::spawn(engine);
-        Self { api, time, metrics, shared, news, live, judged, lead: Box::new(lead), stop, engine }
+        let lead = Box::new(lead);
+        Self { api, time, metrics, shared, news, live, judged, looking, listed, lead, stop, engine }
     }
 
     /// Another recovery of the same process.
@@ -541,20 +608,22 @@ async fn an_old_view_uses_up_nothing_of_the_budget() {
 }
 
 #[test]
-fn a_second_look_asks_for_the_same_steps_in_any_order() {
-    let steps = |names: &[&str]| {
-        let pod = |name: &&str| PodRef { namespace: "ns".into(), name: (*name).into(), uid: (*name).into() };
-        let steps = names.iter().map(|name| Action::DeletePod { pod: pod(name) }).collect();
-        Action::AtOnce(steps)
+fn a_second_look_may_ask_for_the_same_steps_in_any_order() {
+    let delete = |name: &&str| {
+        let pod = PodRef { namespace: "ns".into(), name: (*name).into(), uid: (*name).into() };
+        Action::DeletePod { pod }
     };
-    let found = |names: &[&str]| Judgement {
-        verdict: Verdict::Act { actions: vec![steps(names)], why: AsTold },
-        findings: vec![],
+    let found = |asked: &[&str], live: &[&str]| -> Vec<bool> {
+        let actions = vec![Action::AtOnce(live.iter().map(delete).collect())];
+        let verdict = Verdict::Act { actions, why: AsTold };
+        let mut look = super::Look::new(Instant::now(), Some(Judgement { verdict, findings: vec![] }));
+        asked.iter().map(|name| look.step(&delete(name)).is_ok()).collect()
     };
-    assert!(asks_for(&found(&["a", "b", "c"]), &steps(&["a", "b", "c"])));
-    assert!(asks_for(&found(&["c", "a", "b", "d"]), &steps(&["a", "b", "c"])));
-    assert!(asks_for(&found(&["a", "x", "c"]), &steps(&["a", "c"])));
-    assert!(!asks_for(&found(&["a", "c"]), &steps(&["a", "b", "c"])));
+    assert_eq!(found(&["a", "b", "c"], &["a", "b", "c"]), [true, true, true]);
+    assert_eq!(found(&["a", "b", "c"], &["c", "a", "b", "d"]), [true, true, true]);
+    assert_eq!(found(&["a", "c"], &["a", "x", "c"]), [true, true]);
+    assert_eq!(found(&["a", "b", "c"], &["a", "c"]), [true, false, true]);
+    assert_eq!(found(&["a"], &[]), [false]);
 }
 
 /// Counts log lines with a certain beginning.
@@ -706,4 +775,259 @@ async fn what_is_gone_is_forgotten() {
     let before = bench.written().len();
     pass(600.0).await;
     assert_eq!(bench.written().len(), before);
+}
+
+/// A pod whose node comes back while its write waits for others.
+#[tokio::test(start_paused = true)]
+async fn the_look_comes_after_the_wait_for_a_permit() {
+    let slow = |asked: &Asked| match asked.path.contains("/pods/a") {
+        true => Answer::ok().late(Duration::from_secs(5)),
+        false => Answer::ok(),
+    };
+    let bench = Bench::with(Options { writes: 1, ..Options::default() }, slow);
+    bench.want("a", &[Patch]).await;
+    bench.want("b", &[Patch]).await;
+    pass(4.0).await;
+    assert_eq!(bench.written(), ["PATCH"], "b waits for a");
+    bench.live.lock().unwrap().insert("b", Want::Nothing);
+    pass(60.0).await;
+    let paths: Vec<String> = bench.api.asked().into_iter().map(|asked| asked.path).collect();
+    assert!(paths.iter().all(|path| path.contains("/pods/a")), "{paths:?}");
+}
+
+#[tokio::test(start_paused = true)]
+async fn no_write_follows_a_look_that_took_longer_than_it_counts() {
+    let bench = Bench::new(|_| Answer::ok());
+    bench.looking.takes(&[1200, 1200, 900]);
+    bench.want("a", &[Patch]).await;
+    let began = Instant::now();
+    pass(2.0).await;
+    assert_eq!(bench.written(), Vec::<String>::new());
+    assert!(bench.metrics.render().contains("salvor_retries_total{recovery=\"told\"} 1\n"));
+    pass(10.0).await;
+    // Given up after a second, again 0.2 s later, given up, again 0.4 s later: the third is answered in time.
+    assert_eq!(bench.written(), ["PATCH"]);
+    let written = bench.api.times(&Method::PATCH)[0] - began;
+    assert!((3.5..3.6).contains(&written.as_secs_f64()), "{written:?}");
+}
+
+#[tokio::test(start_paused = true)]
+async fn steps_share_a_look_only_while_it_counts() {
+    // The event after the patch takes its time; the delete needs a look of its own either way.
+    let bench = Bench::new(|asked| match asked.method {
+        Method::POST => Answer::ok().late(Duration::from_secs(5)),
+        _ => Answer::ok(),
+    });
+    bench.want("a", &[Patch, Tell, Delete]).await;
+    pass(1.0).await;
+    assert_eq!(
+        (bench.written(), bench.looking.looks.load(Ordering::Relaxed)),
+        (vec!["PATCH".into(), "POST".into()], 1)
+    );
+    bench.live.lock().unwrap().insert("a", Want::Nothing);
+    pass(9.0).await;
+    assert_eq!(bench.written(), ["PATCH", "POST"], "the node is back");
+}
+
+/// Ten pods of a Job, made one after the other on a slow server, while the Job is deleted unseen.
+#[tokio::test(start_paused = true)]
+async fn steps_at_once_do_not_outlive_their_look() {
+    let api = FakeApi::new(|_| Answer::ok().late(Duration::from_millis(300)));
+    let time = Time::system();
+    let metrics = Metrics::new(&time);
+    let (leadership, lead) = Leadership::scripted();
+    lead(LONG);
+    let term = leadership.term().unwrap();
+    let executor =
+        Executor::new(api.client.clone(), time.clone(), leadership, metrics, "us".into(), 1, false);
+    let job = Arc::new(JobRef { namespace: "ns".into(), name: "j".into(), uid: "j".into() });
+    let creates = (0..10).map(|number| Action::CreatePod {
+        job: job.clone(),
+        name: format!("j-{number}"),
+        body: "{}".into(),
+        reason: CreationReason::New,
+        told: false,
+    });
+    let actions = vec![Action::AtOnce(creates.collect())];
+    struct Job(Vec<Action>, Instant, AtomicUsize);
+    impl LiveInquiry for Arc<Job> {
+        type Why = AsTold;
+
+        async fn ask(
+            &self,
+            _: &Client,
+            _: Known<'_>,
+            _: Timestamp,
+            _: &mut Sight,
+        ) -> kube::Result<Option<Judgement<AsTold>>> {
+            self.2.fetch_add(1, Ordering::Relaxed);
+            let is_there = self.1.elapsed() < Duration::from_secs(1);
+            let verdict = Verdict::Act { actions: self.0.clone(), why: AsTold };
+            Ok(is_there.then_some(Judgement { verdict, findings: vec![] }))
+        }
+    }
+    let inquiry = Arc::new(Job(actions.clone(), Instant::now(), AtomicUsize::new(0)));
+    let limits = BrakeLimits::default();
+    let attempt = Attempt {
+        executor,
+        lane: Lane::Jobs,
+        time: time.clone(),
+        gate: Gate {
+            time,
+            brake: Arc::new(Mutex::new(Brake::new(limits, BrakeState::default()))),
+            watches: Arc::new([]),
+            freshness: Duration::from_secs(60),
+        },
+        term,
+        inquiry: Some(inquiry.clone()),
+        look: tokio::sync::Mutex::default(),
+        actions,
+        why: String::new(),
+    };
+    let (done, outcome) = attempt.run::<Told>(&"j", &mut None).await;
+    assert!(matches!(outcome, Outcome::Changed(..)));
+    // One at 0, 300, 600 ms; at 900 ms the look is taken again, and at 1800 ms: then the Job is gone.
+    assert_eq!((done.len(), api.count(&Method::POST)), (6, 6));
+    assert_eq!(inquiry.2.load(Ordering::Relaxed), 3, "a look serves several steps");
+}
+
+#[tokio::test(start_paused = true)]
+async fn what_waits_for_a_permit_is_stopped_by_the_brake_and_by_an_old_view() {
+    for by_the_brake in [true, false] {
+        let health = WatchHealth::new("pods");
+        health.is_up_to_date();
+        let slow = |asked: &Asked| match asked.path.contains("/pods/a") {
+            true => Answer::ok().late(Duration::from_secs(9)),
+            false => Answer::ok(),
+        };
+        let options = Options { writes: 1, watches: vec![health.clone()], ..Options::default() };
+        let bench = Bench::with(options, slow);
+        pass(55.0).await;
+        bench.want("a", &[Patch]).await;
+        bench.want("b", &[Delete]).await;
+        bench.want("c", &[Create]).await;
+        pass(1.0).await;
+        if by_the_brake {
+            bench.tell(News::Nodes(3, 5)).await;
+            health.is_up_to_date();
+        }
+        pass(30.0).await;
+        let methods = bench.written();
+        assert!(!methods.contains(&"DELETE".to_owned()), "{by_the_brake}: {methods:?}");
+        assert_eq!(
+            methods.contains(&"POST".to_owned()),
+            by_the_brake,
+            "the brake does not hold Jobs: {methods:?}"
+        );
+        if by_the_brake {
+            bench.tell(News::Nodes(0, 5)).await;
+        } else {
+            health.is_up_to_date();
+        }
+        pass(30.0).await;
+        assert!(bench.written().contains(&"DELETE".to_owned()), "{by_the_brake}");
+    }
+}
+
+#[tokio::test(start_paused = true)]
+async fn no_pod_is_made_on_an_old_view_or_for_what_is_gone_unseen() {
+    let health = WatchHealth::new("jobs");
+    health.is_up_to_date();
+    let options = Options { watches: vec![health.clone()], ..Options::default() };
+    let bench = Bench::with(options, |_| Answer::ok());
+    pass(61.0).await;
+    bench.want("a", &[Create]).await;
+    pass(139.0).await;
+    assert_eq!(bench.written(), Vec::<String>::new());
+    assert!(bench.metrics.render().contains("salvor_held_total{recovery=\"told\",by=\"StaleView\"}"));
+    bench.live.lock().unwrap().insert("a", Want::Nothing);
+    health.is_up_to_date();
+    pass(30.0).await;
+    assert_eq!(bench.written(), Vec::<String>::new(), "it is gone");
+    bench.live.lock().unwrap().clear();
+    pass(60.0).await;
+    assert!(bench.written().starts_with(&["POST".to_owned()]), "{:?}", bench.written());
+}
+
+/// A process that slept through another's tenure learns of the end of its term and of the next one at once.
+#[tokio::test(start_paused = true)]
+async fn a_term_that_nobody_saw_end_is_another_term() {
+    let health = WatchHealth::new("pods");
+    health.is_up_to_date();
+    let slow = |asked: &Asked| match asked.path.contains("/pods/a") {
+        true => Answer::ok().late(Duration::from_secs(9)),
+        false => Answer::ok(),
+    };
+    let options = Options { writes: 1, watches: vec![health], ..Options::default() };
+    let bench = Bench::with(options, slow);
+    (bench.lead)(Some(Duration::from_secs(8)));
+    bench.want("a", &[Patch]).await;
+    bench.want("b", &[Patch]).await;
+    pass(0.1).await;
+    assert_eq!(*bench.listed.lock().unwrap(), [1]);
+    bench.judged.lock().unwrap().clear();
+    bench.live.lock().unwrap().insert("b", Want::Nothing);
+    // Nothing here runs between the end of the term and the next one.
+    tokio::time::advance(Duration::from_secs(8)).await;
+    (bench.lead)(LONG);
+    pass(0.2).await;
+    assert_eq!(*bench.listed.lock().unwrap(), [1, 2], "everything is listed again");
+    let judged: BTreeSet<&str> = bench.judged.lock().unwrap().iter().copied().collect();
+    assert!(judged.contains("b"), "and judged again: {judged:?}");
+}
+
+#[tokio::test(start_paused = true)]
+async fn a_dry_run_writes_no_event_of_the_brake_and_asks_for_no_renewal() {
+    let bench = Bench::with(Options { dry_run: true, ..Options::default() }, |_| Answer::ok());
+    bench.want("a", &[Patch]).await;
+    bench.tell(News::Nodes(3, 5)).await;
+    pass(10.0).await;
+    bench.tell(News::Nodes(0, 5)).await;
+    pass(60.0).await;
+    assert!(bench.api.asked().is_empty(), "{:?}", bench.api.asked());
+    assert!(bench.shared.leadership.renewal_asked_for().now_or_never().is_none());
+}
+
+#[tokio::test]
+async fn what_took_long_to_judge_and_is_gone_is_forgotten() {
+    let api = FakeApi::new(|_| Answer::ok());
+    let time = Time::system();
+    let metrics = Metrics::new(&time);
+    let (leadership, lead) = Leadership::scripted();
+    lead(LONG);
+    let us = "us".to_owned();
+    let executor =
+        Executor::new(api.client.clone(), time.clone(), leadership.clone(), metrics.clone(), us, 1, false);
+    let shared = Shared {
+        time,
+        leadership: leadership.clone(),
+        executor,
+        brake: Arc::new(Mutex::new(Brake::new(BrakeLimits::default(), BrakeState::default()))),
+        released: Released::default(),
+        metrics,
+        dry_run: false,
+        home: Subject::Lease { namespace: "home".into(), name: "salvor".into() },
+        at_once: 2,
+        freshness: Duration::from_secs(60),
+        notices: Notices::default(),
+    };
+    let recovery = Told { judging: 2 * LONG_LOOK, ..Told::new(&World::default(), &Arc::default()) };
+    let mut engine = Engine::new(recovery, shared, Vec::new());
+    engine.lead(leadership.term());
+    engine.hear(News::Pod("a", Want::Nothing));
+    engine.pump();
+    assert_eq!(engine.resting.len(), 1, "it took long");
+    engine.recovery.seen.lock().unwrap().clear();
+    engine.look_at("a");
+    assert!(engine.resting.is_empty() && engine.tracked.is_empty());
+    // One that took long to be found missing.
+    engine.look_in_turn("b");
+    assert!(engine.resting.is_empty() && engine.tracked.is_empty());
+    // One that a list does not have any more, of which nobody is told.
+    engine.hear(News::Pod("c", Want::At(Timestamp::MAX)));
+    engine.pump();
+    engine.recovery.seen.lock().unwrap().clear();
+    engine.sweep_at = 0;
+    engine.sweep();
+    assert!(engine.resting.is_empty() && engine.tracked.is_empty() && engine.wakes.is_empty());
 }

@@ -3,8 +3,6 @@
 use salvor_recovery::action::{Condition, EventType};
 use salvor_recovery::objects::{PodPhase, PodRef};
 
-use kube::core::Status;
-
 use super::*;
 use crate::fake_api::{Answer, FakeApi};
 
@@ -12,6 +10,8 @@ struct Bench {
     api: FakeApi,
     executor: Executor,
     metrics: Metrics,
+    leadership: Leadership,
+    term: Term,
     lead: Box<dyn Fn(Option<Duration>)>,
 }
 
@@ -23,9 +23,19 @@ impl Bench {
         let metrics = Metrics::new(&time);
         let (leadership, lead) = Leadership::scripted();
         lead(Some(Duration::from_secs(3600)));
-        let client = api.client.clone();
-        let executor = Executor::new(client, time, leadership, metrics.clone(), "us".to_owned(), 2);
-        Self { api, executor, metrics, lead: Box::new(lead) }
+        let (client, term) = (api.client.clone(), leadership.term().unwrap());
+        let us = "us".to_owned();
+        let executor = Executor::new(client, time, leadership.clone(), metrics.clone(), us, 2, false);
+        Self { api, executor, metrics, leadership, term, lead: Box::new(lead) }
+    }
+
+    /// Judged in the first term, and looked at just now.
+    fn basis(&self) -> Basis {
+        Basis { term: self.term, looked: Some(Instant::now()) }
+    }
+
+    async fn perform(&self, action: &Action) -> Result<Written, Failure> {
+        self.executor.perform(Lane::Recovery, action, self.basis()).await
     }
 }
 
@@ -49,7 +59,7 @@ fn patch() -> Action {
 }
 
 fn delete() -> Action {
-    Action::ForceDeletePod { pod: pod() }
+    Action::ForceDeletePod { pod: pod(), resource_version: "8".into() }
 }
 
 fn event(message: String) -> Action {
@@ -120,7 +130,7 @@ async fn every_refusal_means_what_it_says() {
     ];
     for (action, code, message, expected) in cases {
         let bench = Bench::new(move |_| Answer::Refused(code, message));
-        let result = bench.executor.perform(&action).await;
+        let result = bench.perform(&action).await;
         let got = result.as_ref().map_or_else(Failure::code, |_| "ok");
         assert_eq!(got, expected, "{} answered {code} {message:?}", action.name());
         if let Err(Failure::Forbidden { verb, resource, message: said }) = &result {
@@ -141,9 +151,9 @@ async fn every_refusal_means_what_it_says() {
 #[tokio::test(start_paused = true)]
 async fn a_pod_is_patched_and_deleted_only_if_it_is_the_one_that_was_judged() {
     let bench = Bench::new(|_| Answer::ok());
-    let answer = bench.executor.perform(&patch()).await.unwrap();
+    let answer = bench.perform(&patch()).await.unwrap();
     assert!(matches!(answer, Written::Object(_)), "the look before the delete rests on it");
-    bench.executor.perform(&delete()).await.unwrap();
+    bench.perform(&delete()).await.unwrap();
     let [patched, deleted] = &bench.api.asked()[..] else { panic!("two requests") };
     assert_eq!(
         (&patched.method, patched.path.as_str()),
@@ -164,13 +174,16 @@ async fn a_pod_is_patched_and_deleted_only_if_it_is_the_one_that_was_judged() {
         (&deleted.method, deleted.path.as_str()),
         (&Method::DELETE, "/api/v1/namespaces/ns/pods/druid-0")
     );
-    assert_eq!(deleted.body, json!({"gracePeriodSeconds": 0, "preconditions": {"uid": "u1"}}));
+    assert_eq!(
+        deleted.body,
+        json!({"gracePeriodSeconds": 0, "preconditions": {"uid": "u1", "resourceVersion": "8"}})
+    );
 }
 
 #[tokio::test(start_paused = true)]
 async fn an_event_has_its_own_name_and_a_note_that_fits() {
     let bench = Bench::new(|_| Answer::ok());
-    bench.executor.perform(&event("ä".repeat(600))).await.unwrap();
+    bench.perform(&event("ä".repeat(600))).await.unwrap();
     let asked = &bench.api.asked()[0];
     assert_eq!(asked.path, "/apis/events.k8s.io/v1/namespaces/ns/events");
     assert_eq!(asked.body["metadata"], json!({"name": "note.1", "namespace": "ns"}));
@@ -188,7 +201,7 @@ async fn an_event_about_a_job_has_a_source_and_times() {
     let Action::EmitEvent(note) = event("Created pod: j-x".into()) else { unreachable!() };
     let note =
         EventNote { regarding: Subject::Job(job.into()), reporting_controller: "job-controller", ..note };
-    bench.executor.perform(&Action::EmitEvent(note)).await.unwrap();
+    bench.perform(&Action::EmitEvent(note)).await.unwrap();
     let asked = &bench.api.asked()[0];
     assert_eq!(asked.path, "/api/v1/namespaces/ns/events");
     let mut body = asked.body.clone();
@@ -210,14 +223,14 @@ async fn an_event_about_a_job_has_a_source_and_times() {
 #[tokio::test(start_paused = true)]
 async fn taints_of_others_stay_and_a_node_that_changed_is_left_alone() {
     let bench = Bench::new(|_| Answer::Json(200, live_node("u2", "9")));
-    bench.executor.perform(&taint_node()).await.unwrap();
+    bench.perform(&taint_node()).await.unwrap();
     let untaint = Action::UntaintNode {
         node: node(),
         resource_version: "9".into(),
         taint: taint(),
         mark: "salvor.dev/mark",
     };
-    bench.executor.perform(&untaint).await.unwrap();
+    bench.perform(&untaint).await.unwrap();
     let asked = bench.api.asked();
     let guard =
         |mark: Value| json!({"uid": "u2", "resourceVersion": "9", "annotations": {"salvor.dev/mark": mark}});
@@ -234,7 +247,7 @@ async fn taints_of_others_stay_and_a_node_that_changed_is_left_alone() {
 
     for (uid, revision) in [("u3", "9"), ("u2", "10")] {
         let bench = Bench::new(move |_| Answer::Json(200, live_node(uid, revision)));
-        assert!(matches!(bench.executor.perform(&taint_node()).await, Err(Failure::Stale)));
+        assert!(matches!(bench.perform(&taint_node()).await, Err(Failure::Stale)));
         assert_eq!(bench.api.count(&Method::PATCH), 0);
     }
 }
@@ -251,14 +264,14 @@ async fn a_pause_that_the_server_asks_for_is_everybodys_and_nobody_sleeps_throug
                 },
             );
         let began = Instant::now();
-        let first = bench.executor.perform(&patch()).await;
+        let first = bench.perform(&patch()).await;
         assert!(matches!(first, Err(Failure::Throttled(p)) if p == pause), "{header:?}: {first:?}");
-        let second = bench.executor.clone().perform(&delete()).await;
+        let second = bench.perform(&delete()).await;
         assert!(matches!(second, Err(Failure::Throttled(p)) if p == pause), "{header:?}: {second:?}");
         assert_eq!(began.elapsed(), Duration::ZERO);
         assert_eq!(bench.api.asked().len(), 1, "the second was not sent");
         tokio::time::sleep(pause).await;
-        bench.executor.perform(&delete()).await.unwrap();
+        bench.perform(&delete()).await.unwrap();
     }
 }
 
@@ -269,9 +282,9 @@ async fn a_short_pause_does_not_end_a_longer_one() {
         _ => Answer::Throttled(Some("1")).late(Duration::from_secs(1)),
     });
     let (patch, delete) = (patch(), delete());
-    let (first, second) = tokio::join!(bench.executor.perform(&patch), bench.executor.perform(&delete));
+    let (first, second) = tokio::join!(bench.perform(&patch), bench.perform(&delete));
     assert!(first.is_err() && second.is_err());
-    let third = bench.executor.perform(&patch).await;
+    let third = bench.perform(&patch).await;
     assert!(matches!(third, Err(Failure::Throttled(left)) if left == Duration::from_secs(59)), "{third:?}");
 }
 
@@ -280,14 +293,11 @@ async fn who_does_not_lead_sends_nothing() {
     let bench = Bench::new(|_| Answer::Json(200, live_node("u2", "9")));
     (bench.lead)(None);
     for action in [patch(), delete(), event("x".into()), taint_node()] {
-        assert!(matches!(bench.executor.perform(&action).await, Err(Failure::NotLeading)));
+        assert!(matches!(bench.perform(&action).await, Err(Failure::NotLeading)));
     }
     (bench.lead)(Some(Duration::from_secs(5)));
     tokio::time::sleep(Duration::from_secs(5)).await;
-    assert!(
-        matches!(bench.executor.perform(&delete()).await, Err(Failure::NotLeading)),
-        "it ended by itself"
-    );
+    assert!(matches!(bench.perform(&delete()).await, Err(Failure::NotLeading)), "it ended by itself");
     assert!(bench.api.asked().is_empty());
 }
 
@@ -295,7 +305,7 @@ async fn who_does_not_lead_sends_nothing() {
 async fn leadership_lost_between_a_read_and_its_write_stops_the_write() {
     let bench = Bench::new(|_| Answer::Json(200, live_node("u2", "9")).late(Duration::from_secs(2)));
     let action = taint_node();
-    let (result, ()) = tokio::join!(bench.executor.perform(&action), async {
+    let (result, ()) = tokio::join!(bench.perform(&action), async {
         tokio::time::sleep(Duration::from_secs(1)).await;
         (bench.lead)(None);
     });
@@ -309,7 +319,7 @@ async fn no_write_outlives_its_time_or_the_lease() {
         let bench = Bench::new(|_| Answer::Never);
         (bench.lead)(Some(Duration::from_secs(leads)));
         let began = Instant::now();
-        let result = bench.executor.perform(&delete()).await;
+        let result = bench.perform(&delete()).await;
         assert!(matches!(result, Err(Failure::Unanswered(l)) if l == limit), "{result:?}");
         assert_eq!(began.elapsed(), limit);
     }
@@ -319,8 +329,10 @@ async fn no_write_outlives_its_time_or_the_lease() {
 async fn no_more_writes_at_once_than_allowed() {
     let bench = Bench::new(|_| Answer::ok().late(Duration::from_secs(1)));
     let began = Instant::now();
-    let action = delete();
-    let all = futures::future::join_all((0..6).map(|_| bench.executor.perform(&action))).await;
+    let action = event("x".into());
+    let basis = Basis { term: bench.term, looked: None };
+    let one = |_| bench.executor.perform(Lane::Recovery, &action, basis);
+    let all = futures::future::join_all((0..6).map(one)).await;
     assert!(all.iter().all(Result::is_ok));
     assert_eq!(began.elapsed(), Duration::from_secs(3), "two at a time");
 }
@@ -348,7 +360,7 @@ async fn an_eviction_begins_and_ends_in_one_guarded_write_each() {
         taint: Some(taint),
         progress: progress(),
     };
-    bench.executor.perform(&start).await.unwrap();
+    bench.perform(&start).await.unwrap();
     let asked = bench.api.asked();
     assert_eq!((asked[0].method.as_str(), asked[1].method.as_str(), asked.len()), ("GET", "PATCH", 2));
     let mut added = eviction_taint("NoExecute");
@@ -372,14 +384,14 @@ async fn an_eviction_begins_and_ends_in_one_guarded_write_each() {
         progress: None,
         asked: None,
     };
-    bench.executor.perform(&end("9")).await.unwrap();
+    bench.perform(&end("9")).await.unwrap();
     let body = &bench.api.asked()[1].body;
     assert_eq!(body["spec"]["taints"], json!([other]), "the taints of others stay");
     assert_eq!(
         body["metadata"]["annotations"],
         json!({"eviction.salvor.dev/progress": null, "eviction.salvor.dev/asked": null})
     );
-    let stale = bench.executor.perform(&end("8")).await;
+    let stale = bench.perform(&end("8")).await;
     assert!(matches!(stale, Err(Failure::Stale)), "{stale:?}");
 }
 
@@ -463,7 +475,7 @@ async fn only_volumes_of_evicted_pods_are_let_go_and_none_that_a_pod_that_stays_
     ];
     for (case, action, left, kept) in cases {
         let bench = Bench::new(answer);
-        bench.executor.perform(&action).await.unwrap();
+        bench.perform(&action).await.unwrap();
         let patch = bench.api.asked().pop().unwrap();
         assert_eq!(patch.content_type, "application/strategic-merge-patch+json");
         assert_eq!(patch.body["metadata"]["resourceVersion"], "9");
@@ -482,7 +494,7 @@ async fn a_pause_that_a_reader_is_asked_for_holds_for_all() {
     let failure = bench.executor.failed_to_read(error);
     assert!(matches!(failure, Failure::Throttled(pause) if pause == Duration::from_secs(7)), "{failure}");
     tokio::time::sleep(Duration::from_secs(6)).await;
-    assert!(matches!(bench.executor.perform(&delete()).await, Err(Failure::Throttled(_))));
+    assert!(matches!(bench.perform(&delete()).await, Err(Failure::Throttled(_))));
     assert_eq!(bench.api.asked().len(), 1, "nothing was sent meanwhile");
     assert!(bench.executor.pause().is_some());
     tokio::time::sleep(Duration::from_secs(1)).await;
@@ -520,7 +532,7 @@ async fn what_is_told_in_passing_is_told_again_unless_it_is_refused() {
     ];
     for (case, answer, told) in cases {
         let bench = Bench::new(move |_| answer());
-        bench.executor.mention(note.clone());
+        bench.executor.mention(note.clone(), bench.term);
         tokio::time::sleep(Duration::from_secs(2000)).await;
         assert_eq!(bench.api.count(&Method::POST), told, "{case}");
     }
@@ -531,11 +543,155 @@ async fn what_is_told_in_passing_holds_no_work_up_and_is_left_out_when_it_is_too
     let bench = Bench::new(|_| Answer::ok().late(Duration::from_secs(1)));
     let Action::EmitEvent(note) = event("x".into()) else { panic!() };
     for _ in 0..MOST_MENTIONS + 50 {
-        bench.executor.mention(note.clone());
+        bench.executor.mention(note.clone(), bench.term);
     }
     let began = Instant::now();
-    bench.executor.perform(&delete()).await.unwrap();
+    bench.perform(&delete()).await.unwrap();
     assert!(began.elapsed() <= Duration::from_secs(2), "it waited for {:?}", began.elapsed());
     tokio::time::sleep(Duration::from_secs(2000)).await;
     assert_eq!(bench.api.count(&Method::POST), MOST_MENTIONS);
+}
+
+fn create(name: &str) -> Action {
+    Action::CreatePod {
+        job: std::sync::Arc::new(JobRef { namespace: "ns".into(), name: "j".into(), uid: "u".into() }),
+        name: name.into(),
+        body: "{}".into(),
+        reason: salvor_recovery::action::CreationReason::New,
+        told: true,
+    }
+}
+
+#[tokio::test(start_paused = true)]
+async fn nothing_leaves_on_a_look_that_is_a_second_old_or_on_none() {
+    let bench = Bench::new(|_| Answer::Json(200, live_node("u2", "9")));
+    let term = bench.term;
+    for action in [patch(), delete(), taint_node(), create("j-0")] {
+        let looked = Some(Instant::now());
+        tokio::time::sleep(LOOK_HOLDS).await;
+        for looked in [looked, None] {
+            let result = bench.executor.perform(Lane::Recovery, &action, Basis { term, looked }).await;
+            assert!(matches!(result, Err(Failure::LookTooOld)), "{}: {result:?}", action.name());
+        }
+    }
+    assert_eq!(bench.api.asked().len(), bench.api.count(&Method::GET), "only reads");
+    let looked = Some(Instant::now());
+    tokio::time::sleep(LOOK_HOLDS - Duration::from_millis(1)).await;
+    bench.executor.perform(Lane::Recovery, &delete(), Basis { term, looked }).await.unwrap();
+    // An event rests on no look.
+    bench.executor.perform(Lane::Recovery, &event("x".into()), Basis { term, looked: None }).await.unwrap();
+}
+
+#[tokio::test(start_paused = true)]
+async fn what_a_write_has_to_read_makes_its_look_old_too() {
+    let bench = Bench::new(|_| Answer::Json(200, live_node("u2", "9")).late(LOOK_HOLDS));
+    let result = bench.perform(&taint_node()).await;
+    assert!(matches!(result, Err(Failure::LookTooOld)), "{result:?}");
+    assert_eq!(bench.api.count(&Method::PATCH), 0);
+    // Read first, then looked, it is in time.
+    let permit = bench.executor.permit(Lane::Recovery, bench.term).await.unwrap();
+    let prepared = permit.prepare(&taint_node()).await.unwrap();
+    permit.write(&taint_node(), &prepared, bench.basis()).await.unwrap();
+}
+
+/// Four tenants' Jobs of a thousand pods each, on a server that takes its time for each.
+#[tokio::test(start_paused = true)]
+async fn jobs_and_their_events_never_hold_up_a_recovery() {
+    let bench = Bench::new(|asked| match asked.path.as_str() {
+        "/api/v1/namespaces/ns/pods" => Answer::Never,
+        path if path.ends_with("/events") => Answer::Never,
+        _ => Answer::ok(),
+    });
+    let Action::EmitEvent(note) = event("x".into()) else { panic!() };
+    for number in 0..4000 {
+        let (executor, term) = (bench.executor.clone(), bench.term);
+        tokio::spawn(async move {
+            let basis = Basis { term, looked: Some(Instant::now()) };
+            let _ = executor.perform(Lane::Jobs, &create(&format!("j-{number}")), basis).await;
+        });
+        bench.executor.mention(note.clone(), term);
+    }
+    tokio::time::sleep(Duration::from_secs(5)).await;
+    let began = Instant::now();
+    for action in [patch(), delete()] {
+        bench.perform(&action).await.unwrap();
+    }
+    assert_eq!(began.elapsed(), Duration::ZERO);
+}
+
+#[tokio::test(start_paused = true)]
+async fn what_was_judged_in_one_term_is_not_written_in_the_next() {
+    let bench = Bench::new(|_| Answer::ok());
+    // Another may have led in between.
+    (bench.lead)(None);
+    (bench.lead)(Some(Duration::from_secs(3600)));
+    assert!(matches!(bench.perform(&delete()).await, Err(Failure::NotLeading)));
+    bench.executor.mention(
+        match event("x".into()) {
+            Action::EmitEvent(note) => note,
+            other => panic!("{other}"),
+        },
+        bench.term,
+    );
+    tokio::time::sleep(Duration::from_secs(60)).await;
+    assert!(bench.api.asked().is_empty());
+    let term = bench.leadership.term().unwrap();
+    let basis = Basis { term, looked: Some(Instant::now()) };
+    bench.executor.perform(Lane::Recovery, &delete(), basis).await.unwrap();
+}
+
+#[tokio::test(start_paused = true)]
+async fn only_a_server_that_has_too_much_to_do_holds_everybody() {
+    let webhook = "admission webhook \"quota.example.com\" denied the request: slow down";
+    let plain = "Too many requests, please try again later.";
+    let limit = "limit reached on type Namespace for key ns";
+    // What is done, whether the answer is a Status, its message, and whether everybody waits.
+    let cases = [
+        (create("j-0"), true, webhook, false),
+        (create("j-0"), true, limit, false),
+        (create("j-0"), false, plain, true),
+        (event("x".into()), true, limit, false),
+        (event("x".into()), false, plain, true),
+        (patch(), true, webhook, false),
+        (delete(), true, webhook, false),
+        (patch(), true, plain, true),
+        (delete(), false, plain, true),
+    ];
+    for (action, is_status, message, everybody) in cases {
+        let reason = if is_status { "TooManyRequests" } else { "" };
+        let answer = move |_: &crate::fake_api::Asked| {
+            if is_status {
+                let details = json!({"retryAfterSeconds": 300});
+                let status = json!({
+                    "kind": "Status", "status": "Failure", "code": 429, "reason": reason,
+                    "message": message, "details": details,
+                });
+                Answer::Json(429, status)
+            } else {
+                Answer::Json(429, Value::String(message.into()))
+            }
+        };
+        let bench = Bench::new(answer);
+        let result = bench.perform(&action).await;
+        let said = format!("{} {message:?} {result:?}", action.name());
+        assert_eq!(matches!(result, Err(Failure::Throttled(_))), everybody, "{said}");
+        assert_eq!(bench.executor.pause().is_some(), everybody, "{said}");
+        if let Err(failure) = result {
+            let of_pod = matches!(action, Action::CreatePod { .. }) && !everybody;
+            assert_eq!(failure.words_on(&action).is_some(), of_pod, "{said}");
+        }
+    }
+}
+
+#[tokio::test(start_paused = true)]
+async fn a_dry_run_writes_nothing_whoever_asks_for_it() {
+    let bench = Bench::new(|_| Answer::Json(200, live_node("u2", "9")));
+    let time = Time::system();
+    let (client, metrics) = (bench.api.client.clone(), bench.metrics.clone());
+    let executor = Executor::new(client, time, bench.leadership.clone(), metrics, "us".into(), 2, true);
+    for action in [patch(), delete(), taint_node(), create("j-0"), event("x".into())] {
+        let result = executor.perform(Lane::Recovery, &action, bench.basis()).await;
+        assert!(matches!(result, Err(Failure::DryRun)), "{}: {result:?}", action.name());
+    }
+    assert_eq!(bench.api.asked().len(), bench.api.count(&Method::GET));
 }

@@ -19,10 +19,18 @@ impl Leadership {
     pub(crate) fn scripted() -> (Self, impl Fn(Option<Duration>) + Send + Sync + 'static) {
         let leadership = Self::new(Tenure::Follows);
         let told = leadership.clone();
-        let tell = move |lasts: Option<Duration>| {
-            told.set(lasts.map_or(Tenure::Follows, |lasts| Tenure::LeadsUntil(Instant::now() + lasts)));
+        let tell = move |lasts: Option<Duration>| match lasts {
+            Some(lasts) => {
+                told.lead_until(Instant::now() + lasts, Claim::Renewed);
+            }
+            None => told.follow(),
         };
         (leadership, tell)
+    }
+
+    /// Ends when somebody has asked for a renewal.
+    pub(crate) async fn renewal_asked_for(&self) {
+        self.0.renew.notified().await;
     }
 }
 
@@ -119,11 +127,16 @@ impl Candidate {
     }
 
     fn leads(&self) -> bool {
-        self.leadership.leads()
+        self.leadership.term().is_some()
+    }
+
+    /// How much longer it surely leads.
+    fn time_left(&self) -> Option<Duration> {
+        self.leadership.term().and_then(|term| self.leadership.time_left(term))
     }
 
     async fn until_it_leads(&self) {
-        soon(self.leadership.clone().changed(false)).await;
+        soon(self.leadership.clone().changed(None)).await;
         assert!(self.leads());
     }
 }
@@ -242,7 +255,7 @@ async fn a_lease_given_back_is_anothers_at_the_next_try() {
     tokio::time::sleep(Duration::from_secs(7)).await;
     holder.stop.cancel();
     holder.task.await.unwrap();
-    assert!(!holder.leadership.leads());
+    assert!(holder.leadership.term().is_none());
     assert_eq!(store.holder(), "");
     let given_back = Instant::now();
     next.until_it_leads().await;
@@ -298,11 +311,11 @@ async fn the_time_left_counts_from_when_the_last_good_renewal_was_sent() {
     broken.store(true, std::sync::atomic::Ordering::Relaxed);
     let sent = *api.times(&Method::PUT).last().unwrap();
     assert_eq!(sent.elapsed(), Duration::from_millis(700));
-    assert_eq!(holder.leadership.time_left(), Some(RENEW_DEADLINE - sent.elapsed()));
+    assert_eq!(holder.time_left(), Some(RENEW_DEADLINE - sent.elapsed()));
     tokio::time::sleep_until(sent + RENEW_DEADLINE - just()).await;
-    assert_eq!(holder.leadership.time_left(), Some(just()));
+    assert_eq!(holder.time_left(), Some(just()));
     tokio::time::sleep_until(sent + RENEW_DEADLINE).await;
-    assert_eq!(holder.leadership.time_left(), None, "although nobody has said so yet");
+    assert_eq!(holder.time_left(), None, "although nobody has said so yet");
     broken.store(false, std::sync::atomic::Ordering::Relaxed);
     holder.until_it_leads().await;
 }
@@ -316,7 +329,7 @@ async fn a_deleted_lease_ends_the_tenure_and_is_made_anew() {
     tokio::time::sleep(Duration::from_secs(10)).await;
     store.delete();
     let deleted = Instant::now();
-    soon(holder.leadership.clone().changed(true)).await;
+    soon(holder.leadership.clone().changed(holder.leadership.term())).await;
     assert!(!holder.leads());
     assert!(deleted.elapsed() <= RETRY_PERIOD, "{:?}", deleted.elapsed());
     holder.until_it_leads().await;
@@ -412,4 +425,89 @@ async fn a_server_that_refuses_makes_nobody_lead_and_is_asked_again() {
         assert!((20..=31).contains(&tries), "{code}: {tries} tries in a minute");
         candidate.task.abort();
     }
+}
+
+/// A replica that slept while another led, and wakes after that one has given the lease back.
+#[tokio::test(start_paused = true)]
+async fn whoever_leads_again_after_another_leads_in_another_term() {
+    let store = Store::default();
+    let api = store.api();
+    let us = Candidate::start(&api, "us");
+    us.until_it_leads().await;
+    let first = us.leadership.term();
+    tokio::time::sleep(Duration::from_secs(60)).await;
+    assert_eq!(us.leadership.term(), first, "a renewal begins no term");
+    // Others may write on the lease what is not the election's: that ends no term.
+    {
+        let mut guard = store.0.lock().unwrap();
+        guard.0 += 1;
+        let revision = guard.0.to_string();
+        let lease = guard.1.as_mut().unwrap();
+        lease["metadata"]["resourceVersion"] = revision.into();
+        lease["metadata"]["annotations"]["example.com/note"] = "a person was here".into();
+    }
+    tokio::time::sleep(2 * RETRY_PERIOD).await;
+    assert_eq!(us.leadership.term(), first);
+    // Another has led and given it back between two of our renewals: our own clock stood still.
+    {
+        let mut guard = store.0.lock().unwrap();
+        guard.0 += 2;
+        let revision = guard.0.to_string();
+        let lease = guard.1.as_mut().unwrap();
+        lease["metadata"]["resourceVersion"] = revision.into();
+        lease["spec"]["holderIdentity"] = "".into();
+        lease["spec"]["leaseTransitions"] = (lease["spec"]["leaseTransitions"].as_i64().unwrap() + 1).into();
+    }
+    let judged_in = first.unwrap();
+    tokio::time::sleep(2 * RETRY_PERIOD).await;
+    assert_eq!(store.holder(), "us");
+    assert_ne!(us.leadership.term(), first);
+    assert!(us.leads() && us.leadership.time_left(judged_in).is_none());
+    us.task.abort();
+}
+
+#[tokio::test(start_paused = true)]
+async fn a_tenure_that_lapsed_and_was_renewed_is_another_term() {
+    let store = Store::default();
+    let broken = Arc::new(std::sync::atomic::AtomicBool::new(false));
+    let (answers, is_broken) = (store.clone(), broken.clone());
+    let api = FakeApi::new(move |asked| match is_broken.load(std::sync::atomic::Ordering::Relaxed) {
+        true => Answer::Refused(500, "no"),
+        false => answers.answer(asked),
+    });
+    let us = Candidate::start(&api, "us");
+    us.until_it_leads().await;
+    let first = us.leadership.term();
+    broken.store(true, std::sync::atomic::Ordering::Relaxed);
+    soon(us.leadership.clone().changed(first)).await;
+    broken.store(false, std::sync::atomic::Ordering::Relaxed);
+    us.until_it_leads().await;
+    assert_ne!(us.leadership.term(), first);
+    us.task.abort();
+}
+
+#[tokio::test(start_paused = true)]
+async fn a_dry_run_writes_of_the_lease_only_who_holds_it() {
+    let store = Store::default();
+    let api = store.api();
+    let time = Time::system();
+    let brake = Arc::new(Mutex::new(Brake::new(BrakeLimits::default(), BrakeState::default())));
+    let (elector, leadership) = Elector::new(
+        api.client.clone(),
+        LeaderElection::default(),
+        "us".to_owned(),
+        time.clone(),
+        Metrics::new(&time),
+        brake.clone(),
+    );
+    let stop = CancellationToken::new();
+    let task = tokio::spawn(elector.in_dry_run().run(stop.clone()));
+    soon(leadership.changed(None)).await;
+    brake.lock().unwrap().admit(time.local(), 7).unwrap();
+    brake.lock().unwrap().observe(time.local(), NodeCounts { unreachable: 3, total: 5 });
+    tokio::time::sleep(Duration::from_secs(30)).await;
+    stop.cancel();
+    task.await.unwrap();
+    assert!(store.get().unwrap()["metadata"]["annotations"].is_null(), "{:?}", store.get());
+    assert_eq!(store.holder(), "");
 }

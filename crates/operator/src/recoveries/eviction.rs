@@ -480,7 +480,7 @@ impl Recovery for Evictions {
         (self.counts_nodes && self.nodes_listed).then(|| self.count(|_| true))
     }
 
-    fn inquiry(&self, subject: &Subject) -> Inquiry {
+    fn inquiry(&self, subject: &Subject, _: Timestamp) -> Inquiry {
         let (name, pod) = match subject {
             Subject::Node { name } => (name, None),
             Subject::Pod(pod) => {

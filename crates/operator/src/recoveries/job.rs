@@ -28,8 +28,9 @@ use tokio::sync::mpsc;
 
 use self::wire::{JobWire, PodWire, SeenPod, read_job, read_pod};
 use crate::{
-    executor::Written,
+    executor::{Lane, Written},
     live,
+    looks::Sight,
     metrics::{JobMetrics, SyncAction},
     recovery::{Feed, Known as KnownAlready, LiveInquiry, LookedAfter, Recovery, Refused, View, relay},
     watch::{Change, Project, Target, WatchHealth, follow},
@@ -423,6 +424,7 @@ impl Recovery for Jobs {
     const NAME: &'static str = "job";
     const LISTS_TO_LEAD: bool = true;
     const UNDER_THE_BRAKE: bool = false;
+    const LANE: Lane = Lane::Jobs;
     type Subject = Subject;
     type Why = JobWhy;
     type News = News;
@@ -541,11 +543,15 @@ impl Recovery for Jobs {
         None
     }
 
-    fn inquiry(&self, subject: &Subject) -> Inquiry {
+    fn inquiry(&self, subject: &Subject, judged: Timestamp) -> Inquiry {
         let (pods, strays, memory) = match subject {
             Subject::Job(job) => {
-                let memory = self.jobs.get(&job.uid).map(|known| known.memory.clone());
-                let strays = self.strays_in(&job.namespace).to_vec();
+                let known = self.jobs.get(&job.uid);
+                // A selector never changes, and what it does not match is nothing to this Job.
+                let matches =
+                    |pod: &&PodView| known.is_some_and(|known| known.view.spec.selector.matches(&pod.labels));
+                let strays = self.strays_in(&job.namespace).iter().filter(matches).cloned().collect();
+                let memory = known.map(|known| known.memory.clone());
                 (self.pods_of(job).to_vec(), strays, memory.unwrap_or_default())
             }
             Subject::Pod { uid, .. } => {
@@ -553,7 +559,7 @@ impl Recovery for Jobs {
                 (pod.into_iter().collect(), Vec::new(), Memory::default())
             }
         };
-        Inquiry { subject: subject.clone(), pods, strays, memory, policy: self.policy.clone() }
+        Inquiry { subject: subject.clone(), pods, strays, memory, judged, policy: self.policy.clone() }
     }
 
     fn done(&mut self, subject: &Subject, step: &Action, answer: &Written, now: Timestamp) -> View {
@@ -658,6 +664,8 @@ pub(crate) struct Inquiry {
     pods: Vec<PodView>,
     strays: Vec<PodView>,
     memory: Memory,
+    /// When it was judged. At a later time something else may come first, and what was asked for is wanted all the same.
+    judged: Timestamp,
     policy: Arc<JobPolicy>,
 }
 
@@ -668,7 +676,8 @@ impl LiveInquiry for Inquiry {
         &self,
         client: &Client,
         _: KnownAlready<'_>,
-        now: Timestamp,
+        _: Timestamp,
+        _: &mut Sight,
     ) -> kube::Result<Option<Judgement<JobWhy>>> {
         match &self.subject {
             Subject::Job(job) => {
@@ -677,7 +686,7 @@ impl LiveInquiry for Inquiry {
                 let is_ours = |live: &JobView| self.policy.manages(live.spec.managed_by.as_deref());
                 Ok(Some(match live {
                     Some(live) if is_ours(&live) => {
-                        decide(&live, &self.pods, &self.strays, &self.memory, &self.policy, now)
+                        decide(&live, &self.pods, &self.strays, &self.memory, &self.policy, self.judged)
                     }
                     anothers => decide_leftovers(&self.pods, anothers.is_some(), &self.policy),
                 }))

@@ -24,7 +24,7 @@ use self::wire::{AllNodes, ConsentingPods, NodeWire, PodWire, SeenNode};
 use crate::{
     executor::Written,
     live,
-    looks::Looks,
+    looks::{Looks, Sight},
     recovery::{Feed, Known, LiveInquiry, NodeOrPod, Recovery, Refused, View, relay},
     watch::{Change, Target, WatchHealth, follow},
     wire::read,
@@ -241,7 +241,7 @@ impl Recovery for Zombies {
         })
     }
 
-    fn inquiry(&self, subject: &Subject) -> Inquiry {
+    fn inquiry(&self, subject: &Subject, _: Timestamp) -> Inquiry {
         let (uid, pod, observed) = match subject {
             Subject::Pod(subject) => {
                 let uid = &subject.uid;
@@ -320,6 +320,7 @@ impl LiveInquiry for Inquiry {
         client: &Client,
         known: Known<'_>,
         now: Timestamp,
+        sight: &mut Sight,
     ) -> kube::Result<Option<Judgement<Why>>> {
         let observed = self.observed.unwrap_or(now);
         match &self.subject {
@@ -333,7 +334,7 @@ impl LiveInquiry for Inquiry {
                 let Some(mut pod) = fresh.filter(|p| p.pod.uid == *uid) else { return Ok(None) };
                 pod.announced = self.announced;
                 let node = match &pod.node_name {
-                    Some(name) => self.looks.at(name, node(client, name, observed)).await?,
+                    Some(name) => self.looks.at(name, sight, node(client, name, observed)).await?,
                     None => None,
                 };
                 Ok(Some(decide_pod(&pod, node.as_ref(), &self.policy, now).map_why(Why::Pod)))

@@ -282,7 +282,10 @@ pub(super) fn evict(pod: &PodView, node: &NodeView, progress: &Progress, now: Ti
         })
     });
     let forced = pod.deletion.is_some_and(|deletion| deletion.grace_seconds == Some(0));
-    let delete = (!forced).then(|| Action::ForceDeletePod { pod: pod.pod.clone() });
+    let delete = (!forced).then(|| Action::ForceDeletePod {
+        pod: pod.pod.clone(),
+        resource_version: pod.resource_version.clone(),
+    });
     Verdict::Act { actions: [patch, event, delete].into_iter().flatten().collect(), why }
 }
 

@@ -157,7 +157,9 @@ fn after_the_end(
     if now < until {
         Wait { until, why: JobWhy::Finished { kind } }
     } else {
-        Act { actions: vec![Action::DeleteJob { job: job.job.clone() }], why: JobWhy::Expired { ended } }
+        let delete =
+            Action::DeleteJob { job: job.job.clone(), resource_version: job.resource_version.clone() };
+        Act { actions: vec![delete], why: JobWhy::Expired { ended } }
     }
 }
 

@@ -60,7 +60,10 @@ pub fn decide_pod(
         let facts = facts(pod, deletion, consent);
         let patch = missing.mark.then(|| mark_failed(pod, consent, &facts, now));
         let event = missing.event.then(|| event(pod, consent, &facts));
-        let delete = missing.delete.then(|| Action::ForceDeletePod { pod: pod.pod.clone() });
+        let delete = missing.delete.then(|| Action::ForceDeletePod {
+            pod: pod.pod.clone(),
+            resource_version: pod.resource_version.clone(),
+        });
         Ok(Verdict::Act {
             actions: [patch, event, delete].into_iter().flatten().collect(),
             why: if missing.mark { PodWhy::Zombie(facts) } else { PodWhy::HalfRecovered(facts) },

@@ -17,7 +17,7 @@ use super::{
 };
 use crate::{
     live,
-    looks::Looks,
+    looks::{Looks, Sight},
     recovery::{Known, LiveInquiry},
     wire::{List, read},
 };
@@ -68,6 +68,7 @@ impl LiveInquiry for Inquiry {
         client: &Client,
         known: Known<'_>,
         now: Timestamp,
+        sight: &mut Sight,
     ) -> kube::Result<Option<Judgement<Why>>> {
         match &self.subject {
             Subject::Pod(subject) => {
@@ -79,7 +80,7 @@ impl LiveInquiry for Inquiry {
                 };
                 let Some(mut pod) = fresh.filter(|p| p.pod.uid == *uid) else { return Ok(None) };
                 pod.announced = self.pod.as_ref().is_some_and(|p| p.announced);
-                let node = self.looks.at(node, self.node(client, node, now)).await?;
+                let node = self.looks.at(node, sight, self.node(client, node, now)).await?;
                 Ok(Some(decide_pod(&pod, node.as_ref(), &self.policy, now).map_why(Why::Pod)))
             }
             Subject::Node { name } => {

@@ -12,6 +12,7 @@ use tokio::time::Instant;
 use super::{wire::PodWire, *};
 use crate::{
     fake_api::{Answer, FakeApi},
+    looks::Sight,
     recovery::{Known, LiveInquiry},
     time::Time,
 };
@@ -222,8 +223,9 @@ async fn a_second_look_at_a_node_and_its_pods_is_one_round_trip() {
     let round_trip = Duration::from_millis(100);
     let (evictions, api) = (begun(), server(round_trip));
     let before = Instant::now();
-    let inquiry = evictions.inquiry(&Subject::node("a"));
-    let judgement = inquiry.ask(&api.client, Known::Nothing, at(1)).await.unwrap().unwrap();
+    let inquiry = evictions.inquiry(&Subject::node("a"), at(1));
+    let judgement =
+        inquiry.ask(&api.client, Known::Nothing, at(1), &mut Sight::default()).await.unwrap().unwrap();
     assert_eq!(judgement.verdict.why().code(), "AttachmentsUnread", "no pod is left there");
     // Timers are as fine as a millisecond.
     assert!(before.elapsed() < round_trip * 3 / 2, "{:?}", before.elapsed());
@@ -235,11 +237,14 @@ async fn the_pods_of_a_node_share_one_look_at_it() {
     let round_trip = Duration::from_millis(100);
     let (evictions, api) = (begun(), server(round_trip));
     let before = Instant::now();
-    let inquiries = (0..32).map(|_| evictions.inquiry(&Subject::pod("a", &pod().pod)));
-    let asked = inquiries.map(|inquiry| {
-        let client = &api.client;
-        async move { inquiry.ask(client, Known::Guarded, at(1)).await.unwrap().unwrap() }
-    });
+    let inquiries = (0..32).map(|_| evictions.inquiry(&Subject::pod("a", &pod().pod), at(1)));
+    let asked =
+        inquiries.map(|inquiry| {
+            let client = &api.client;
+            async move {
+                inquiry.ask(client, Known::Guarded, at(1), &mut Sight::default()).await.unwrap().unwrap()
+            }
+        });
     let judgements = join_all(asked).await;
     assert!(judgements.iter().all(|judgement| judgement.verdict.actions().len() == 3));
     assert!(before.elapsed() < round_trip * 3 / 2, "{:?}", before.elapsed());

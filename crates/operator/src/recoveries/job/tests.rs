@@ -7,6 +7,7 @@ use serde_json::{Value, json};
 use super::*;
 use crate::{
     fake_api::{Answer, FakeApi},
+    looks::Sight,
     metrics::Metrics,
     time::Time,
 };
@@ -297,7 +298,10 @@ async fn pods_that_the_built_in_controller_made_are_their_jobs_unless_another_co
         let woken = jobs.hear(News::Job(Change::Reset { all, revision: "5".into(), asked: 0 }), now());
         assert_eq!(asked(&jobs, &woken[0]), expected, "{managed_by}");
         let api = FakeApi::new(move |_| Answer::Json(200, live.clone()));
-        let judgement = jobs.inquiry(&woken[0]).ask(&api.client, KnownAlready::Nothing, now()).await;
+        let judgement = jobs
+            .inquiry(&woken[0], now())
+            .ask(&api.client, KnownAlready::Nothing, now(), &mut Sight::default())
+            .await;
         let steps = judgement.unwrap().unwrap().verdict.actions().to_vec();
         assert_eq!(steps.iter().map(Action::name).collect::<Vec<_>>(), expected, "{managed_by}, live");
     }
@@ -361,7 +365,10 @@ async fn leftovers_are_let_go_only_after_a_live_look_at_their_job() {
         jobs.hear(News::Pod(Change::Reset { all: Vec::new(), revision: "1".into(), asked: 0 }), now());
         let woken = jobs.hear(applied(&pod("a", 5, "Running")), now());
         assert_eq!(asked(&jobs, &woken[0]), ["RemoveFinalizer"]);
-        let judgement = jobs.inquiry(&woken[0]).ask(&api.client, KnownAlready::Nothing, now()).await;
+        let judgement = jobs
+            .inquiry(&woken[0], now())
+            .ask(&api.client, KnownAlready::Nothing, now(), &mut Sight::default())
+            .await;
         let actions = judgement.unwrap().unwrap().verdict.actions().to_vec();
         assert_eq!(actions.iter().any(|a| a.name() == "RemoveFinalizer"), lets_go, "{live:?}: {actions:?}");
     }

@@ -157,7 +157,7 @@ impl Model {
                 found.phase = phase.unwrap_or(found.phase);
                 found.resource_version.push('+');
             }
-            Action::ForceDeletePod { pod } => self.pods.retain(|p| p.pod.uid != pod.uid),
+            Action::ForceDeletePod { pod, .. } => self.pods.retain(|p| p.pod.uid != pod.uid),
             Action::DeletePod { pod } => {
                 for found in self.pods.iter_mut().filter(|p| p.pod.uid == pod.uid) {
                     found.deletion = Some(Deletion { timestamp: at(self.now), grace_seconds: Some(30) });

@@ -177,7 +177,7 @@ fn apply(
             log.push(format!("event {}", event.name));
             Some(PodView { announced: true, ..pod })
         }
-        Action::ForceDeletePod { pod: target } => {
+        Action::ForceDeletePod { pod: target, .. } => {
             assert_eq!(*target, pod.pod);
             assert!(pod.phase.is_terminal(), "status first, then the delete");
             log.push("delete".into());
