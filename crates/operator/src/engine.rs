@@ -717,6 +717,8 @@ struct Attempt<I> {
 struct Look {
     /// When it was sent.
     taken: Instant,
+    /// Whether our own write has changed what it saw.
+    is_past: bool,
     /// The steps that the live objects ask for.
     steps: Vec<Action>,
     /// Where in them the next one is expected: of ten thousand, not all are compared with all.
@@ -730,7 +732,7 @@ impl Look {
     fn new<Why: Reason>(taken: Instant, judgement: Option<Judgement<Why>>) -> Self {
         let Some(Judgement { verdict, .. }) = judgement else {
             let why = "it is not there any more".to_owned();
-            return Self { taken, steps: Vec::new(), next: 0, why, until: None };
+            return Self { taken, is_past: false, steps: Vec::new(), next: 0, why, until: None };
         };
         let why = verdict.why().to_string();
         let (steps, until) = match verdict {
@@ -740,7 +742,12 @@ impl Look {
             Verdict::Wait { until, .. } => (Vec::new(), Some(until)),
             Verdict::Ignore(_) | Verdict::Blocked { .. } => (Vec::new(), None),
         };
-        Self { taken, steps, next: 0, why, until }
+        Self { taken, is_past: false, steps, next: 0, why, until }
+    }
+
+    /// Whether it still shows what is.
+    fn counts(&self) -> bool {
+        !self.is_past && self.taken.elapsed() < LOOK_AGAIN
     }
 
     /// The step as the live objects ask for it, or what they say instead.
@@ -788,8 +795,10 @@ impl<I: LiveInquiry> Attempt<I> {
             if results.iter().all(Result::is_ok) && !matches!(action, Action::Mention(_)) {
                 tracing::info!(recovery = R::NAME, %subject, %action, why = self.why, "done");
             }
-            if action.changes_what_was_judged() {
-                *self.look.get_mut() = None;
+            if action.changes_what_was_judged()
+                && let Some(look) = self.look.get_mut()
+            {
+                look.is_past = true;
             }
             let mut stopped: Option<Outcome> = None;
             for (step, result) in action.steps().iter().zip(results) {
@@ -830,7 +839,7 @@ impl<I: LiveInquiry> Attempt<I> {
                 let (step, taken) = self.look_again(step, written, looks).await?;
                 (step, Some(taken))
             } else {
-                (step.clone(), None)
+                (self.as_last_judged(step).await, None)
             };
             match self.write(&permit, &step, &prepared, looked).await {
                 // Something on the way took too long. What was seen is not known any more.
@@ -839,6 +848,12 @@ impl<I: LiveInquiry> Attempt<I> {
             }
         }
         Err(Failure::LookTooOld.into())
+    }
+
+    /// A step that needs no look, as the last look asked for it: an event tells of what was written by then.
+    async fn as_last_judged(&self, step: &Action) -> Action {
+        let mut look = self.look.lock().await;
+        look.as_mut().and_then(|look| look.step(step).ok()).unwrap_or_else(|| step.clone())
     }
 
     async fn write(
@@ -863,7 +878,7 @@ impl<I: LiveInquiry> Attempt<I> {
     ) -> Result<(Action, Instant), Stop> {
         let mut look = self.look.lock().await;
         if looks == 0
-            && let Some(look) = look.as_mut().filter(|look| look.taken.elapsed() < LOOK_AGAIN)
+            && let Some(look) = look.as_mut().filter(|look| look.counts())
         {
             return Ok((look.step(step)?, look.taken));
         }

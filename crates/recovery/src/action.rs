@@ -415,6 +415,8 @@ impl Action {
         let same_of_its_kind = match (self, other) {
             (Self::ReleaseVolumes { keep, .. }, Self::ReleaseVolumes { keep: other, .. }) => keep == other,
             (Self::CreatePod { name, .. }, Self::CreatePod { name: other, .. }) => name == other,
+            // Its name may hold a time that another judgement puts differently.
+            (Self::EmitEvent(note), Self::EmitEvent(other)) => note.reason == other.reason,
             (Self::RemoveFinalizer { finalizer, .. }, Self::RemoveFinalizer { finalizer: other, .. }) => {
                 finalizer == other
             }
