@@ -61,6 +61,15 @@ fn the_version_is_the_crates() {
     }
 }
 
+/// An environment variable must not be able to end or hold a release.
+#[test]
+fn the_hook_that_ends_the_process_is_in_debug_builds_only() {
+    let program = std::fs::read(env!("CARGO_BIN_EXE_salvor")).unwrap();
+    let variable = b"SALVOR_TEST_CRASH";
+    let has_the_hook = program.windows(variable.len()).any(|bytes| bytes == variable);
+    assert_eq!(has_the_hook, cfg!(debug_assertions));
+}
+
 #[test]
 fn a_good_file_is_told_with_what_it_changes() {
     let (_folder, path) = folder_with("c.yaml", &format!("{HEADER}dryRun: true\n"));

@@ -76,7 +76,9 @@ pub(crate) enum Failure {
     #[error("this replica does not lead (any more)")]
     NotLeading,
     /// The second look was over before the write could leave.
-    #[error("what it rests on could not be looked at and written within {LOOK_HOLDS:?}")]
+    #[error(
+        "no answer within {LOOK_HOLDS:?} to a look at the live objects, or no time left to write after it"
+    )]
     LookTooOld,
     /// A dry run writes nothing.
     #[error("this is a dry run")]

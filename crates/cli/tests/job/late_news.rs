@@ -2,7 +2,10 @@
 
 use std::time::Duration;
 
-use kube::{ResourceExt, api::ListParams};
+use kube::{
+    ResourceExt,
+    api::{DeleteParams, ListParams},
+};
 use salvor_embedded::{Effect, Fault};
 use salvor_testkit::{FaultyServer, Recorder, Site, recorder::ChangeKind, wait};
 use serde_json::json;
@@ -42,4 +45,30 @@ async fn news_of_jobs_that_come_late_make_no_pod_twice(site: Site) {
     assert_eq!(made.len(), 5, "{made:?}");
 }
 
-salvor_testkit::on_both!(news_of_jobs_that_come_late_make_no_pod_twice);
+/// A Job is deleted while nothing is heard of Jobs. Its pod has failed, and would be replaced: for nobody.
+async fn a_job_that_is_gone_unseen_gets_no_pod(site: Site) {
+    let plane = site.api_server().await;
+    let stage = Stage::on(plane.arena("unseen").await);
+    let server = FaultyServer::before(&stage.arena.admin()).await;
+    stage.job("gone", json!({})).await;
+    // All that is heard of Jobs is the first list.
+    let never = Duration::from_secs(86_400);
+    server.faults().add(Fault::new(Effect::Lag(never)).path("/apis/batch/v1/jobs"));
+    let recorder = Recorder::start(&stage.pods, &ListParams::default()).await;
+    let salvor = salvor_as(server.admin(), &format!("controllers: [job]\n{QUICK}"), &[]);
+    stage.counts("gone", "A1 R0 S0 F0 T0").await;
+    let pod = stage.alive("gone").await.remove(0);
+    stage.jobs.delete("gone", &DeleteParams::background()).await.unwrap();
+    wait::for_absence(&stage.jobs, "gone").await;
+    stage.end_long_ago(&pod, 1, json!([])).await;
+    salvor.says("not done: the live objects say otherwise").await;
+    let changes = recorder.changes().await;
+    let made: Vec<&str> =
+        changes.iter().filter(|c| c.kind == ChangeKind::Added).map(|c| c.name.as_str()).collect();
+    assert_eq!(made, [pod.name_any()], "{}", salvor.program.output());
+}
+
+salvor_testkit::on_both!(
+    news_of_jobs_that_come_late_make_no_pod_twice,
+    a_job_that_is_gone_unseen_gets_no_pod,
+);
