@@ -534,3 +534,68 @@ impl fmt::Display for Action {
         }
     }
 }
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    fn pod() -> PodRef {
+        PodRef { namespace: "ns".into(), name: "p".into(), uid: "u".into() }
+    }
+
+    fn create(name: &str) -> Action {
+        Action::CreatePod {
+            job: Arc::new(JobRef { namespace: "ns".into(), name: "j".into(), uid: "j".into() }),
+            name: name.into(),
+            body: String::new(),
+            reason: CreationReason::New,
+            told: false,
+        }
+    }
+
+    fn event(name: &str, reason: &'static str) -> Action {
+        Action::EmitEvent(EventNote {
+            name: name.into(),
+            regarding: Subject::Pod(pod()),
+            kind: EventType::Normal,
+            reason: reason.into(),
+            action: "Tell",
+            reporting_controller: "test",
+            message: String::new(),
+        })
+    }
+
+    fn force_delete(revision: &str) -> Action {
+        Action::ForceDeletePod { pod: pod(), resource_version: revision.into() }
+    }
+
+    #[test]
+    fn steps_at_once_need_what_any_of_them_needs() {
+        let at_once = |steps: &[Action]| Action::AtOnce(steps.to_vec());
+        let told = event("a", "Told");
+        // Whether it is disruptive, needs a second look, and needs a fresh view.
+        let cases = [
+            (told.clone(), [false, false, false]),
+            (create("a"), [false, true, true]),
+            (force_delete("1"), [true, true, true]),
+            (Action::DeletePod { pod: pod() }, [false, false, false]),
+            (at_once(&[told.clone(), create("a")]), [false, true, true]),
+            (at_once(&[told.clone(), force_delete("1")]), [true, true, true]),
+            (at_once(&[told]), [false, false, false]),
+        ];
+        for (action, expected) in cases {
+            let found = [action.is_disruptive(), action.needs_a_second_look(), action.needs_a_fresh_view()];
+            assert_eq!(found, expected, "{action}");
+        }
+    }
+
+    #[test]
+    fn a_step_is_the_same_whatever_state_it_names_and_another_for_another_pod_or_event() {
+        assert!(force_delete("1").is_same_step(&force_delete("2")));
+        assert!(create("a").is_same_step(&create("a")));
+        assert!(!create("a").is_same_step(&create("b")));
+        assert!(event("a.1", "Started").is_same_step(&event("a.2", "Started")));
+        assert!(!event("a.1", "Started").is_same_step(&event("a.1", "Ended")));
+        assert!(!event("a.1", "Started").is_same_step(&force_delete("1")));
+    }
+}

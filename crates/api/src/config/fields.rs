@@ -173,8 +173,8 @@ pub const FIELDS: &[Field] = &[
         "concurrency.writes",
         Integer(1, 10_000),
         Default("32"),
-        "How many requests that write may be under way at the same time, over all recoveries. Each recovery gets its fair \
-         share of them.",
+        "How many requests that write may be under way at the same time: so many of zombie recovery and eviction together, \
+         and as many again of Jobs. Jobs never hold up what recovers.",
     ),
     field("staleness", Object, Parent, "How old the view of the cluster may be."),
     field(

@@ -163,7 +163,7 @@ pub enum LogFormat {
 #[derive(Clone, Debug, PartialEq, Eq, Serialize, Deserialize)]
 #[serde(rename_all = "camelCase", default, deny_unknown_fields)]
 pub struct Concurrency {
-    /// Writes in flight at the same time, over all recoveries.
+    /// Writes in flight at the same time: of what recovers, and as many of Jobs.
     pub writes: u32,
 }
 

@@ -126,8 +126,8 @@ impl Rights {
         let writes = !configuration.dry_run;
         self.grant(Scope::Cluster, PODS, &[Verb::Get, Verb::List, Verb::Watch]);
         self.grant(Scope::Cluster, NODES, &[Verb::Get, Verb::List, Verb::Watch]);
-        self.grant(Scope::Cluster, EVENTS, &[Verb::Create]);
         if writes {
+            self.grant(Scope::Cluster, EVENTS, &[Verb::Create]);
             self.grant(Scope::Cluster, POD_STATUS, &[Verb::Patch]);
             // Any owner may consent to a force delete by annotation, whatever the rules say.
             self.grant(Scope::Cluster, PODS, &[Verb::Delete]);
@@ -170,12 +170,12 @@ impl Rights {
         self.grant(Scope::Cluster, NODES, &[Verb::Get, Verb::List, Verb::Watch]);
         self.grant(Scope::Cluster, PODS, &[Verb::Get, Verb::List, Verb::Watch]);
         self.grant(Scope::Cluster, ATTACHMENTS, &[Verb::List, Verb::Watch]);
-        self.grant(Scope::Cluster, EVENTS, &[Verb::Create]);
         let node_leases = Scope::Namespace(NODE_LEASE_NAMESPACE.into());
         self.grant(node_leases, LEASES, &[Verb::Get]);
         if configuration.dry_run {
             return;
         }
+        self.grant(Scope::Cluster, EVENTS, &[Verb::Create]);
         self.grant(Scope::Cluster, NODES, &[Verb::Patch]);
         self.grant(Scope::Cluster, NODE_STATUS, &[Verb::Patch]);
         self.grant(Scope::Cluster, POD_STATUS, &[Verb::Patch]);
