@@ -65,7 +65,7 @@ const LEADER: &[&str] = &[
     "salvor-system: update coordination.k8s.io/leases[salvor]",
 ];
 const READ: &[&str] = &[
-    "everywhere: create events.k8s.io/events[]",
+    "everywhere: create /events[]",
     "everywhere: get /nodes[]",
     "everywhere: get /pods[]",
     "everywhere: list /nodes[]",
@@ -124,9 +124,9 @@ fn rights_are_those_of_the_enabled_recoveries() {
         (&dry_job, &[LEADER, READ_JOBS]),
         (&deleting_job, &[LEADER, READ_JOBS, WRITE_JOBS, &["everywhere: delete batch/jobs[]"]]),
         (&off, &[LEADER]),
-        (ZOMBIE, &[LEADER, READ, WRITE_PODS]),
+        (ZOMBIE, &[LEADER, READ, WRITE_PODS, READ_NODE_LEASES]),
         (&with_nodes, &[LEADER, READ, WRITE_PODS, READ_NODE_LEASES, WRITE_NODES]),
-        (&dry, &[LEADER, READ]),
+        (&dry, &[LEADER, READ, READ_NODE_LEASES]),
         (&dry_with_nodes, &[LEADER, READ, READ_NODE_LEASES]),
     ];
     for (file, expected) in cases {
@@ -169,6 +169,8 @@ fn objects_come_in_an_order_in_which_they_can_be_created() {
             "ServiceAccount",
             "ClusterRole",
             "ClusterRoleBinding",
+            "Role",
+            "RoleBinding",
             "Role",
             "RoleBinding",
             "ConfigMap",

@@ -3,6 +3,9 @@
 // A test that cannot set its stage has failed.
 #![allow(clippy::unwrap_used)]
 
+mod events;
+mod kubelets;
 mod rules;
 mod stage;
 mod story;
+mod terms;
