@@ -8,6 +8,8 @@ pub mod annotations {
     pub const SAFE_TO_FORCEFULLY_DELETE: &str = "kueue.x-k8s.io/safe-to-forcefully-delete";
     /// The only value that consents; `True`, `1` and all others do not.
     pub const CONSENT: &str = "true";
+    /// How long after its own grace period an opted-in pod is recovered, as a Go duration. Salvor's own.
+    pub const TERMINATION_GRACE_AFTER: &str = "salvor.dev/termination-grace-after";
     /// On a Node: Salvor put the out-of-service taint there, at the time in the value. Salvor's own.
     pub const OUT_OF_SERVICE_SINCE: &str = "zombie.salvor.dev/out-of-service-since";
     /// On a Node: how far its eviction has come, as JSON. Salvor's own.
@@ -57,6 +59,8 @@ pub mod reasons {
     pub const KUEUE_FORCEFULLY_DELETED: &str = "KueueForcefullyDeleted";
     /// Reason of the `DisruptionTarget` condition that Salvor adds. Salvor's own.
     pub const TERMINATION_BY_SALVOR: &str = "TerminationBySalvor";
+    /// The value of the annotation `salvor.dev/termination-grace-after` cannot be read. Salvor's own.
+    pub const INVALID_TERMINATION_GRACE_AFTER: &str = "InvalidTerminationGraceAfter";
     /// A node was tainted out-of-service. Salvor's own.
     pub const NODE_OUT_OF_SERVICE: &str = "NodeOutOfService";
     /// The out-of-service taint was taken off again. Salvor's own.
@@ -69,7 +73,7 @@ pub mod reasons {
     pub const BRAKE_RELEASED: &str = "BrakeReleased";
 }
 
-/// What an `events.k8s.io/v1` Event says about its reporter.
+/// What an Event says about its reporter.
 pub mod events {
     /// The reporting component of zombie recovery. From KEP-6757.
     pub const POD_TERMINATION_CONTROLLER: &str = "pod-termination-controller";

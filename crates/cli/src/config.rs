@@ -3,6 +3,7 @@
 use std::path::PathBuf;
 
 use salvor_api::config::{Configuration, defaults_yaml};
+use salvor_api::{Controller, Gate};
 use serde_json::{Map, Value};
 
 use crate::error::CliError;
@@ -26,6 +27,9 @@ pub(crate) fn execute(command: &ConfigCommand) -> Result<(), CliError> {
         ConfigCommand::Check { file } => {
             let configuration = read_file(file, "the command line")?;
             let mut report = format!("{}: ok\n", file.display());
+            for idle in without_effect(&configuration) {
+                report.push_str(&format!("# warning: {idle}\n"));
+            }
             let changed = changes(&configuration);
             if changed.is_empty() {
                 report.push_str("# all settings have their defaults\n");
@@ -37,6 +41,49 @@ pub(crate) fn execute(command: &ConfigCommand) -> Result<(), CliError> {
         }
         ConfigCommand::Defaults => output::print(&defaults_yaml()),
     }
+}
+
+/// Settings that are right in themselves, but by which nothing will happen: what they are about is switched off.
+fn without_effect(configuration: &Configuration) -> Vec<String> {
+    let default = Configuration::default();
+    let policy = &configuration.failure_recovery_policy;
+    let rules = policy.rules.len();
+    let zombie = match rules {
+        0 => "failureRecoveryPolicy is set".to_owned(),
+        1 => "failureRecoveryPolicy.rules has 1 rule".to_owned(),
+        _ => format!("failureRecoveryPolicy.rules has {rules} rules"),
+    };
+    let gate = Gate::FailureRecoveryPolicy;
+    let gate_on = configuration.feature_gates.enabled(gate);
+    let runs = |controller| configuration.controllers.enabled(controller);
+    let mut idle = Vec::new();
+    if *policy != default.failure_recovery_policy && !gate_on {
+        idle.push(format!(
+            "{zombie}, but nothing will happen: the feature gate {gate} is off. Switch it on with featureGates: {{{gate}: true}}, \
+             or start Salvor with --feature-gates={gate}=true."
+        ));
+    }
+    let left_out = |what: &str, controller: Controller| {
+        format!(
+            "{what}, but nothing will happen: controllers leaves {controller} out. Add {controller} or \"*\" there, or start Salvor with \
+             --controllers={controller}."
+        )
+    };
+    if (gate_on || *policy != default.failure_recovery_policy) && !runs(Controller::Zombie) {
+        let what = if *policy == default.failure_recovery_policy {
+            format!("featureGates.{gate} is true")
+        } else {
+            zombie
+        };
+        idle.push(left_out(&what, Controller::Zombie));
+    }
+    if configuration.job != default.job && !runs(Controller::Job) {
+        idle.push(left_out("job is set", Controller::Job));
+    }
+    if configuration.eviction != default.eviction && !runs(Controller::Eviction) {
+        idle.push(left_out("eviction is set", Controller::Eviction));
+    }
+    idle
 }
 
 /// The settings that are not at their defaults, in the shape of the file.
@@ -67,6 +114,55 @@ mod tests {
     use salvor_api::config::parse;
 
     use super::*;
+
+    #[test]
+    fn settings_of_what_is_switched_off_are_named() {
+        let header = "apiVersion: config.salvor.dev/v1alpha1\nkind: Configuration\n";
+        let gate = "featureGates: {FailureRecoveryPolicy: true}\n";
+        let rule = "failureRecoveryPolicy: {rules: [{terminatePod: {podLabelSelector: {matchLabels: {a: 'true'}}, \
+                    forcefulTerminationGracePeriod: 90s}}]}\n";
+        let wait = "failureRecoveryPolicy: {annotatedPods: {forcefulTerminationGracePeriod: 90s}}\n";
+        let no_gate = "the feature gate FailureRecoveryPolicy is off";
+        let cases: &[(&[&str], &[&str])] = &[
+            (&[], &[]),
+            (&[gate], &[]),
+            (&[gate, rule], &[]),
+            (
+                &[rule],
+                &[&format!("failureRecoveryPolicy.rules has 1 rule, but nothing will happen: {no_gate}.")],
+            ),
+            (&[wait], &[&format!("failureRecoveryPolicy is set, but nothing will happen: {no_gate}.")]),
+            (
+                &["featureGates: {FailureRecoveryPolicy: false}\n", rule],
+                &["failureRecoveryPolicy.rules has 1 rule, but nothing will happen"],
+            ),
+            (
+                &[gate, rule, "controllers: [job]\n"],
+                &[
+                    "failureRecoveryPolicy.rules has 1 rule, but nothing will happen: controllers leaves zombie out.",
+                ],
+            ),
+            (
+                &[gate, "controllers: [job]\n"],
+                &["featureGates.FailureRecoveryPolicy is true, but nothing will happen: controllers"],
+            ),
+            (&[rule, "controllers: [-zombie]\n"], &[no_gate, "controllers leaves zombie out"]),
+            (
+                &[
+                    "controllers: ['*', -job, -eviction]\njob: {unmanagedJobs: true}\neviction: {removeTaint: WhenEvicted}\n",
+                ],
+                &[
+                    "job is set, but nothing will happen: controllers leaves job out.",
+                    "eviction is set, but nothing will happen",
+                ],
+            ),
+        ];
+        for (lines, expected) in cases {
+            let idle = without_effect(&parse(&format!("{header}{}", lines.concat())).unwrap());
+            assert_eq!(idle.len(), expected.len(), "{lines:?}: {idle:?}");
+            assert!(idle.iter().zip(*expected).all(|(is, has)| is.contains(has)), "{lines:?}: {idle:?}");
+        }
+    }
 
     #[test]
     fn only_what_differs_is_shown_and_reads_back_the_same() {

@@ -79,6 +79,20 @@ fn a_good_file_is_told_with_what_it_changes() {
 }
 
 #[test]
+fn a_good_file_whose_gate_is_off_is_told_that_nothing_will_happen() {
+    let rules = "failureRecoveryPolicy: {rules: [{taintNodeOutOfService: {nodeSelector: {matchLabels: {a: b}}, unreachableNodeTimeout: 5m}}]}";
+    let (_folder, path) = folder_with("c.yaml", &format!("{HEADER}{rules}\n"));
+    let output = run(&["config", "check", &path]);
+    assert!(output.status.success());
+    let warning = format!(
+        "{path}: ok\n# warning: failureRecoveryPolicy.rules has 1 rule, but nothing will happen: the feature gate \
+         FailureRecoveryPolicy is off. Switch it on with featureGates: {{FailureRecoveryPolicy: true}}, or start Salvor with \
+         --feature-gates=FailureRecoveryPolicy=true.\n# settings other than the defaults:\n"
+    );
+    assert!(stdout(&output).starts_with(&warning), "{}", stdout(&output));
+}
+
+#[test]
 fn a_bad_file_is_told_with_every_line() {
     let (_folder, path) = folder_with("c.yaml", &format!("{HEADER}dryRun: maybe\nbrakes: 1\n"));
     for arguments in [["config", "check", &path], ["run", "--config", &path]] {

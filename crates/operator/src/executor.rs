@@ -60,8 +60,7 @@ const READS_AT_ONCE: usize = 8;
 /// An event's note may not be longer.
 const LONGEST_NOTE: usize = 1024;
 
-const EVENTS: &str = "events.events.k8s.io";
-const CORE_EVENTS: &str = "events";
+const EVENTS: &str = "events";
 
 /// How a write failed.
 #[derive(Debug, thiserror::Error)]
@@ -790,13 +789,9 @@ impl Executor {
 
 impl Writing<'_> {
     async fn emit(&self, note: &EventNote) -> Result<Written, Failure> {
-        let namespace = note.regarding.event_namespace();
-        let (api, resource, body) = match note.regarding {
-            Subject::Job(_) => ("/api/v1", CORE_EVENTS, json_of(&self.core_event(note))?),
-            _ => ("/apis/events.k8s.io/v1", EVENTS, json_of(&self.event(note))?),
-        };
-        let path = format!("{api}/namespaces/{namespace}/events");
-        match self.send_unread(Method::POST, &path, "application/json", body, "create", resource).await {
+        let path = format!("/api/v1/namespaces/{}/events", note.regarding.event_namespace());
+        let body = json_of(&self.event(note))?;
+        match self.send_unread(Method::POST, &path, "application/json", body, "create", EVENTS).await {
             // The event has a name of its own: there already, it was told already.
             Err(Failure::Stale) => Ok(Written::Nothing),
             // A namespace that is going away takes no events, and nobody will read them there.
@@ -807,33 +802,18 @@ impl Writing<'_> {
         }
     }
 
+    /// As Kubernetes' own controllers write it. `kubectl` sorts by the last timestamp and names the source, and the newer API has
+    /// no room for either.
     fn event<'a>(&'a self, note: &'a EventNote) -> Event<'a> {
-        Event {
-            api_version: "events.k8s.io/v1",
-            kind: "Event",
-            metadata: event_metadata(note),
-            event_time: micro_time(self.inner.time.local()),
-            type_: format!("{:?}", note.kind),
-            reason: &note.reason,
-            action: note.action,
-            note: event_text(note),
-            regarding: regarding(&note.regarding),
-            reporting_controller: note.reporting_controller,
-            reporting_instance: &self.inner.instance,
-        }
-    }
-
-    /// As the built-in Job controller writes it. `kubectl describe` sorts by the last timestamp and names the source, and
-    /// the newer API has no room for either.
-    fn core_event<'a>(&'a self, note: &'a EventNote) -> CoreEvent<'a> {
         let at = self.inner.time.local().strftime("%Y-%m-%dT%H:%M:%SZ").to_string();
-        CoreEvent {
+        Event {
             api_version: "v1",
             kind: "Event",
             metadata: event_metadata(note),
             involved_object: regarding(&note.regarding),
             type_: format!("{:?}", note.kind),
             reason: &note.reason,
+            action: note.action,
             message: event_text(note),
             source: EventSource { component: note.reporting_controller },
             first_timestamp: at.clone(),
@@ -978,27 +958,11 @@ struct Event<'a> {
     api_version: &'a str,
     kind: &'a str,
     metadata: EventMetadata<'a>,
-    event_time: String,
-    #[serde(rename = "type")]
-    type_: String,
-    reason: &'a str,
-    action: &'a str,
-    note: &'a str,
-    regarding: Regarding<'a>,
-    reporting_controller: &'a str,
-    reporting_instance: &'a str,
-}
-
-#[derive(Serialize)]
-#[serde(rename_all = "camelCase")]
-struct CoreEvent<'a> {
-    api_version: &'a str,
-    kind: &'a str,
-    metadata: EventMetadata<'a>,
     involved_object: Regarding<'a>,
     #[serde(rename = "type")]
     type_: String,
     reason: &'a str,
+    action: &'a str,
     message: &'a str,
     source: EventSource<'a>,
     first_timestamp: String,
@@ -1143,10 +1107,6 @@ fn text(value: &Value) -> Option<String> {
 
 fn is(taint: &Value, wanted: &Taint) -> bool {
     taint["key"] == wanted.key.as_str() && taint["effect"] == wanted.effect.as_str()
-}
-
-fn micro_time(at: Timestamp) -> String {
-    at.strftime("%Y-%m-%dT%H:%M:%S.%6fZ").to_string()
 }
 
 #[cfg(test)]

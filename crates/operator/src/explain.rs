@@ -3,6 +3,7 @@
 use std::collections::BTreeSet;
 
 use futures::{FutureExt, future::BoxFuture};
+use jiff::{SignedDuration, Timestamp};
 use k8s_openapi::api::coordination::v1::Lease;
 use kube::{Api, Client};
 use salvor_api::config::Configuration;
@@ -11,6 +12,7 @@ use salvor_recovery::{
     brake::{Brake, BrakeState},
     eviction::{self as evicting, EvictionPolicy, NodeView, Scene},
     job::{JobPolicy, Waiting, decide, recollect, waiting},
+    liveness::Pulse,
     zombie::{ZombiePolicy, decide_node, decide_pod},
 };
 use serde::{Deserialize, Serialize};
@@ -21,6 +23,9 @@ use crate::{
     recoveries::{eviction, job, zombie},
     time::Time,
 };
+
+/// A lease that was not renewed for so long has no holder, however its clock differs from the server's.
+const HELD_FOR: SignedDuration = SignedDuration::from_mins(5);
 
 /// Why an explanation cannot be given, or a node cannot be asked to be emptied.
 #[derive(Debug, thiserror::Error)]
@@ -70,6 +75,9 @@ pub struct RecoveryReport {
     /// Its verdict, rule by rule.
     #[serde(flatten)]
     pub report: Report,
+    /// Why nobody can tell from here whether the brake holds what the verdict asks for; none if it is known, or does not matter.
+    #[serde(skip_serializing_if = "Option::is_none")]
+    pub brake_unknown: Option<String>,
 }
 
 /// What Salvor thinks of a pod now.
@@ -87,11 +95,17 @@ pub fn explain_pod<'a>(
         let history =
             history(&client, namespace, &pod.pod.uid).await.map_err(|e| cannot_read("events", e))?;
         pod.announced = !history.is_empty();
+        pod.wait_told = true;
         let node = match &pod.node_name {
             None => None,
             Some(node) => {
                 let read = zombie::node_at_first_sight(&client, node, time.server()).await;
-                read.map_err(|e| cannot_read(&format!("node {node}"), e))?
+                let mut view = read.map_err(|e| cannot_read(&format!("node {node}"), e))?;
+                // Only a lost node's kubelet is in question, and not everybody may read Leases.
+                if let Some(view) = view.as_mut().filter(|view| view.unreachable.is_some()) {
+                    view.pulse = pulse(&client, node, &time).await?;
+                }
+                view
             }
         };
         let policy = ZombiePolicy::new(configuration);
@@ -134,7 +148,7 @@ pub fn explain_job<'a>(
         let memory = recollect(&view, &pods, &policy);
         let now = time.server();
         let judgement = decide(&view, &pods, &[], &memory, &policy, now);
-        let report = RecoveryReport { recovery: "job", report: judgement.report() };
+        let report = RecoveryReport { recovery: "job", report: judgement.report(), brake_unknown: None };
         let waiting = waiting(&view, &pods, &memory, &policy, now);
         Ok(Explanation { subject, recoveries: vec![report], waiting, history })
     }
@@ -157,9 +171,7 @@ pub fn explain_node<'a>(
             .map_err(|e| cannot_read(&subject, e))?;
         let mut node = read.ok_or_else(|| ExplainError::NotFound(subject.clone()))?;
         node.announced = !history.is_empty();
-        node.lease_renewed = live::lease_renewed(&client, name)
-            .await
-            .map_err(|e| cannot_read(&format!("the Lease of node {name}"), e))?;
+        node.pulse = pulse(&client, name, &time).await?;
         let policy = ZombiePolicy::new(configuration);
         let judgement = decide_node(&node, &policy, time.server());
         let of_zombie = reviewed("zombie", &client, configuration, &time, judgement).await;
@@ -222,6 +234,11 @@ async fn concerned_node(
     Ok(Some(node))
 }
 
+async fn pulse(client: &Client, node: &str, time: &Time) -> Result<Pulse, ExplainError> {
+    let read = zombie::pulse_at_first_sight(client, node, time.server()).await;
+    read.map_err(|e| cannot_read(&format!("the Lease of node {node}"), e))
+}
+
 fn connect(config: kube::Config) -> Result<(Client, Time), ExplainError> {
     let time = Time::system();
     let client = crate::client::connect(config, &time).map_err(|e| cannot_read("the API", e))?;
@@ -240,14 +257,42 @@ async fn reviewed<Why: Reason>(
     time: &Time,
     judgement: Judgement<Why>,
 ) -> RecoveryReport {
-    let settings = &configuration.leader_election;
-    let leases: Api<Lease> = Api::namespaced(client.clone(), &settings.lease_namespace);
-    // Without a lease, or without the right to read it, nothing is known to hold anything back.
-    let lease = leases.get_opt(&settings.lease_name).await.ok().flatten();
-    let state = lease.as_ref().and_then(brake_state).unwrap_or_else(BrakeState::default);
+    let (state, unknown) = match brake_memory(client, configuration, time.server()).await {
+        Ok(state) => (state, None),
+        Err(unknown) => (BrakeState::default(), Some(unknown)),
+    };
     let brake = Brake::new(configuration.brake.clone(), state);
     let judgement = brake.review(time.server(), judgement);
-    RecoveryReport { recovery, report: judgement.report() }
+    let may_be_held = judgement.verdict.actions().iter().any(Action::is_disruptive);
+    RecoveryReport { recovery, report: judgement.report(), brake_unknown: unknown.filter(|_| may_be_held) }
+}
+
+/// What the running operator's brake remembers, from the lease; or why that cannot be known from here.
+async fn brake_memory(
+    client: &Client,
+    configuration: &Configuration,
+    now: Timestamp,
+) -> Result<BrakeState, String> {
+    let settings = &configuration.leader_election;
+    let name = format!("Lease {}/{}", settings.lease_namespace, settings.lease_name);
+    if !settings.enabled {
+        return Err(
+            "leader election is off, and without it the brake's state is in the operator's memory alone"
+                .into(),
+        );
+    }
+    let leases: Api<Lease> = Api::namespaced(client.clone(), &settings.lease_namespace);
+    let lease = leases.get_opt(&settings.lease_name).await;
+    let lease = lease.map_err(|error| format!("{name} cannot be read: {}", live::in_full(&error)))?;
+    let lease =
+        lease.ok_or_else(|| format!("there is no {name}: no operator runs with leader election there"))?;
+    let spec = lease.spec.clone().unwrap_or_default();
+    let holder = spec.holder_identity.filter(|holder| !holder.is_empty());
+    let renewed = spec.renew_time.map_or(Timestamp::MIN, |renewed| renewed.0);
+    if holder.is_none() || renewed.checked_add(HELD_FOR).is_ok_and(|until| until < now) {
+        return Err(format!("{name} is held by nobody: no operator runs with leader election there now"));
+    }
+    Ok(brake_state(&lease).unwrap_or_default())
 }
 
 /// What Salvor has told about an object, from its events.

@@ -9,6 +9,7 @@ use kube::{
     client::Body,
     core::{Status, response::StatusDetails},
 };
+pub(crate) use salvor_recovery::liveness::NodeLease;
 use serde::Deserialize;
 
 /// The object at a path; `None` when there is none.
@@ -50,22 +51,11 @@ pub(crate) fn refused(code: u16, text: &str, retry_after: Option<u32>) -> Status
     status
 }
 
-/// When a node's kubelet last renewed its Lease; `None` when it has no Lease.
-pub(crate) async fn lease_renewed(client: &Client, node: &str) -> kube::Result<Option<Timestamp>> {
-    Ok(node_lease(client, node).await?.map(|lease| lease.renewed))
-}
-
-/// A node's Lease, once it was renewed.
-#[derive(Clone, Copy, Debug, PartialEq, Eq)]
-pub(crate) struct NodeLease {
-    /// When, by the kubelet's clock.
-    pub(crate) renewed: Timestamp,
-    /// How long that is good for, as it says itself.
-    pub(crate) lasts: SignedDuration,
-}
-
 /// What kubelets ask for by default.
 const LEASE_LASTS: i64 = 40;
+/// A kubelet renews its Lease four times in its duration. One that asks for more than this is called unreachable between two
+/// renewals, and without a limit a typing error in its settings would keep its pods for ever when it dies.
+const LEASE_LASTS_AT_MOST: i64 = 600;
 
 /// A node's Lease; `None` when it has none, or one that was never renewed.
 pub(crate) async fn node_lease(client: &Client, node: &str) -> kube::Result<Option<NodeLease>> {
@@ -83,7 +73,8 @@ pub(crate) async fn node_lease(client: &Client, node: &str) -> kube::Result<Opti
     let path = format!("/apis/coordination.k8s.io/v1/namespaces/kube-node-lease/leases/{node}");
     let Some(text) = get(client, &path).await? else { return Ok(None) };
     let Lease { spec } = serde_json::from_str(&text).map_err(kube::Error::SerdeError)?;
-    let lasts = SignedDuration::from_secs(spec.lease_duration_seconds.unwrap_or(LEASE_LASTS));
+    let lasts = spec.lease_duration_seconds.unwrap_or(LEASE_LASTS).clamp(1, LEASE_LASTS_AT_MOST);
+    let lasts = SignedDuration::from_secs(lasts);
     Ok(spec.renew_time.map(|renewed| NodeLease { renewed, lasts }))
 }
 

@@ -15,6 +15,7 @@ mod fnv;
 #[cfg(test)]
 mod fuzz;
 pub mod job;
+pub mod liveness;
 mod moments;
 pub mod objects;
 mod server_clock;

@@ -206,6 +206,27 @@ pub const FIELDS: &[Field] = &[
          Protects against a taint that comes and goes.",
     ),
     field(
+        "failureRecoveryPolicy.annotatedPods",
+        Object,
+        Parent,
+        "How long pods are waited for that carry an opt-in annotation.",
+    ),
+    field(
+        "failureRecoveryPolicy.annotatedPods.forcefulTerminationGracePeriod",
+        Duration,
+        Default("1m0s"),
+        "How long after the end of its own grace period a stuck pod with an opt-in annotation is recovered. The minute is \
+         KEP-6757's. The annotation salvor.dev/termination-grace-after on the pod, a duration such as 30s, beats it; a value \
+         there that is not a duration, or is negative, is reported in an event on the pod, and this setting counts.",
+    ),
+    field(
+        "failureRecoveryPolicy.annotatedPods.minimumForcefulTerminationGracePeriod",
+        Duration,
+        Default("0s"),
+        "The shortest wait that the annotation salvor.dev/termination-grace-after may ask for; a pod that asks for less is \
+         waited for this long. At most forcefulTerminationGracePeriod.",
+    ),
+    field(
         "failureRecoveryPolicy.rules",
         List,
         Default("[]"),
@@ -246,7 +267,7 @@ pub const FIELDS: &[Field] = &[
         Optional,
         "Declares unreachable nodes out of service (taint node.kubernetes.io/out-of-service=nodeshutdown:NoExecute), upon \
          which Kubernetes itself deletes every pod of the node that does not tolerate it and detaches its volumes. The taint \
-         is taken off again when the node is Ready with a fresh Lease, but only where Salvor put it.",
+         is taken off again when the node is Ready and renews its Lease, if it has one, but only where Salvor put it.",
     ),
     field(
         "failureRecoveryPolicy.rules[].taintNodeOutOfService.nodeSelector",

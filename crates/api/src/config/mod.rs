@@ -195,8 +195,30 @@ impl Default for Staleness {
 pub struct FailureRecoveryPolicy {
     /// How long a node must have been unreachable before anything on it is recovered.
     pub minimum_unreachable_duration: GoDuration,
+    /// How pods are treated that carry an opt-in annotation.
+    pub annotated_pods: AnnotatedPods,
     /// What is recovered beside annotated pods; the first rule that matches counts.
     pub rules: Vec<FailureRecoveryRule>,
+}
+
+/// How pods are treated that carry an opt-in annotation.
+#[derive(Clone, Debug, PartialEq, Eq, Serialize, Deserialize)]
+#[serde(rename_all = "camelCase", default, deny_unknown_fields)]
+pub struct AnnotatedPods {
+    /// The wait between the end of a pod's own grace period and its recovery, if it asks for none itself.
+    pub forceful_termination_grace_period: GoDuration,
+    /// The shortest wait that a pod may ask for.
+    pub minimum_forceful_termination_grace_period: GoDuration,
+}
+
+impl Default for AnnotatedPods {
+    /// The minute of KEP-6757.
+    fn default() -> Self {
+        Self {
+            forceful_termination_grace_period: GoDuration::from_secs(60),
+            minimum_forceful_termination_grace_period: GoDuration::ZERO,
+        }
+    }
 }
 
 /// One rule of zombie recovery.

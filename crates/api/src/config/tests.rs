@@ -183,6 +183,19 @@ fn each_problem_names_its_line_field_value_and_remedy() {
             "line 4: failureRecoveryPolicy.minimumUnreachableDuration: -1s must not be negative",
         ),
         (
+            "failureRecoveryPolicy:\n  annotatedPods: {forcefulTerminationGracePeriod: -1s}",
+            "line 4: failureRecoveryPolicy.annotatedPods.forcefulTerminationGracePeriod: -1s must not be negative",
+        ),
+        (
+            "failureRecoveryPolicy:\n  annotatedPods:\n    minimumForcefulTerminationGracePeriod: 61s",
+            "line 5: failureRecoveryPolicy.annotatedPods.minimumForcefulTerminationGracePeriod: 1m1s must be at most \
+             forcefulTerminationGracePeriod, which is 1m0s",
+        ),
+        (
+            "failureRecoveryPolicy:\n  annotatedPods: {terminationGraceAfter: 1m}",
+            "line 4: failureRecoveryPolicy.annotatedPods.terminationGraceAfter: is not a known field: known are forceful",
+        ),
+        (
             "failureRecoveryPolicy:\n  rules: [{}]",
             "line 4: failureRecoveryPolicy.rules[0]: is empty: set exactly one of terminatePod, taintNodeOutOfService",
         ),

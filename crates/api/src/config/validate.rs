@@ -2,8 +2,8 @@
 
 use super::problem::{ConfigError, Path, Problem};
 use super::{
-    Configuration, EvictionSettings, FailureRecoveryRule, JobSettings, LeaderElection, TaintNodeOutOfService,
-    TerminatePod,
+    AnnotatedPods, Configuration, EvictionSettings, FailureRecoveryRule, JobSettings, LeaderElection,
+    TaintNodeOutOfService, TerminatePod,
 };
 use crate::label_selector::{key_defect, value_defect};
 use crate::{GoDuration, LabelSelector, SelectorField, names};
@@ -39,6 +39,7 @@ impl Configuration {
             "failureRecoveryPolicy.minimumUnreachableDuration",
             policy.minimum_unreachable_duration,
         );
+        found.annotated_pods(&policy.annotated_pods);
         for (index, rule) in policy.rules.iter().enumerate() {
             let path = Path::of("failureRecoveryPolicy.rules").index(index);
             match rule {
@@ -169,6 +170,18 @@ impl Found {
             if let Some(defect) = trigger.value.as_deref().and_then(value_defect) {
                 self.note(path.field("value"), defect);
             }
+        }
+    }
+
+    fn annotated_pods(&mut self, pods: &AnnotatedPods) {
+        let wait = pods.forceful_termination_grace_period;
+        let floor = pods.minimum_forceful_termination_grace_period;
+        self.not_negative("failureRecoveryPolicy.annotatedPods.forcefulTerminationGracePeriod", wait);
+        self.not_negative("failureRecoveryPolicy.annotatedPods.minimumForcefulTerminationGracePeriod", floor);
+        if floor > wait {
+            let message = format!("{floor} must be at most forcefulTerminationGracePeriod, which is {wait}");
+            let path = "failureRecoveryPolicy.annotatedPods.minimumForcefulTerminationGracePeriod";
+            self.note(Path::of(path), message);
         }
     }
 

@@ -86,21 +86,28 @@ impl Page {
         self.line(format_args!("\n{title}:"));
     }
 
-    fn headline(&mut self, subject: &str, RecoveryReport { recovery, report }: &RecoveryReport) {
+    fn headline(&mut self, subject: &str, of: &RecoveryReport) {
+        let RecoveryReport { recovery, report, brake_unknown } = of;
         let verdict = report.verdict.to_ascii_uppercase();
         let when = match report.until {
             Some(until) => format!(" until {}", self.moment(until)),
             None => String::new(),
         };
-        self.line(format_args!("{subject}: {verdict}{when} [{recovery}: {}]", report.reason));
+        let unless = if brake_unknown.is_some() { ", unless the brake holds," } else { "" };
+        self.line(format_args!("{subject}: {verdict}{when}{unless} [{recovery}: {}]", report.reason));
     }
 
-    fn recovery(&mut self, RecoveryReport { recovery, report }: &RecoveryReport) {
+    fn recovery(&mut self, RecoveryReport { recovery, report, brake_unknown }: &RecoveryReport) {
         self.section(format_args!("Why, says {recovery} recovery"));
         self.line(format_args!("  {}", report.message));
         if let Some(held) = &report.blocked_by {
             self.section("Held back by the brake");
             self.line(format_args!("  {held}"));
+        }
+        if let Some(unknown) = brake_unknown {
+            self.section("Not known from here");
+            self.line(format_args!("  Whether the brake holds it: {unknown}."));
+            self.line("  The operator's metric salvor_brake_engaged and its log tell.");
         }
         if !report.findings.is_empty() {
             self.section("Rules in order, the last one settled it");
@@ -214,7 +221,7 @@ mod tests {
     fn explanation(report: Report, history: &[&str]) -> Explanation {
         Explanation {
             subject: "pod training/worker-3".into(),
-            recoveries: vec![RecoveryReport { recovery: "zombie", report }],
+            recoveries: vec![RecoveryReport { recovery: "zombie", report, brake_unknown: None }],
             waiting: Vec::new(),
             history: history.iter().map(ToString::to_string).collect(),
         }
@@ -312,6 +319,25 @@ Already done:
   T declared Failed
 ";
         assert_eq!(text, expected);
+    }
+
+    #[test]
+    fn what_the_brake_does_is_not_promised_where_nobody_knows_it() {
+        let mut acting = explanation(acting(), &[]);
+        acting.recoveries[0].brake_unknown = Some("leader election is off".into());
+        let text = text(&acting, false);
+        assert!(
+            text.starts_with("pod training/worker-3: ACT, unless the brake holds, [zombie: HalfRecovered]\n"),
+            "{text}"
+        );
+        let expected = "
+Not known from here:
+  Whether the brake holds it: leader election is off.
+  The operator's metric salvor_brake_engaged and its log tell.
+";
+        assert!(text.contains(expected), "{text}");
+        let json = serde_json::to_value(&acting).unwrap();
+        assert_eq!(json["recoveries"][0]["brakeUnknown"], "leader election is off");
     }
 
     #[test]

@@ -65,9 +65,8 @@ const ATTACHMENTS: Resource = resource("storage.k8s.io", "volumeattachments");
 const JOBS: Resource = resource("batch", "jobs");
 const JOB_STATUS: Resource = resource("batch", "jobs/status");
 const JOB_FINALIZERS: Resource = resource("batch", "jobs/finalizers");
-const EVENTS: Resource = resource("events.k8s.io", "events");
-/// Events about Jobs are written as the built-in controller does.
-const CORE_EVENTS: Resource = resource("", "events");
+/// Events are written as Kubernetes' own controllers do: the newer API has no room for what `kubectl` shows.
+const EVENTS: Resource = resource("", "events");
 const LEASES: Resource = resource("coordination.k8s.io", "leases");
 
 /// Rights by where they hold. What several recoveries need is there once.
@@ -126,6 +125,9 @@ impl Rights {
         let writes = !configuration.dry_run;
         self.grant(Scope::Cluster, PODS, &[Verb::Get, Verb::List, Verb::Watch]);
         self.grant(Scope::Cluster, NODES, &[Verb::Get, Verb::List, Verb::Watch]);
+        // A node is lost only if its Lease is silent, too.
+        let node_leases = Scope::Namespace(NODE_LEASE_NAMESPACE.into());
+        self.grant(node_leases, LEASES, &[Verb::Get]);
         if writes {
             self.grant(Scope::Cluster, EVENTS, &[Verb::Create]);
             self.grant(Scope::Cluster, POD_STATUS, &[Verb::Patch]);
@@ -135,12 +137,8 @@ impl Rights {
         let rules = &configuration.failure_recovery_policy.rules;
         let taints_nodes =
             rules.iter().any(|rule| matches!(rule, FailureRecoveryRule::TaintNodeOutOfService(_)));
-        if taints_nodes {
-            let node_leases = Scope::Namespace(NODE_LEASE_NAMESPACE.into());
-            self.grant(node_leases, LEASES, &[Verb::Get]);
-            if writes {
-                self.grant(Scope::Cluster, NODES, &[Verb::Patch]);
-            }
+        if taints_nodes && writes {
+            self.grant(Scope::Cluster, NODES, &[Verb::Patch]);
         }
     }
 
@@ -153,7 +151,7 @@ impl Rights {
         if configuration.dry_run {
             return;
         }
-        self.grant(Scope::Cluster, CORE_EVENTS, &[Verb::Create]);
+        self.grant(Scope::Cluster, EVENTS, &[Verb::Create]);
         self.grant(Scope::Cluster, JOB_STATUS, &[Verb::Patch]);
         // An owner reference that blocks the owner's deletion needs the right to hold the owner up.
         self.grant(Scope::Cluster, JOB_FINALIZERS, &[Verb::Update]);

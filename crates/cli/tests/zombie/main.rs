@@ -3,7 +3,10 @@
 // A test that cannot set its stage has failed.
 #![allow(clippy::unwrap_used)]
 
+mod events;
+mod kubelets;
 mod pressure;
 mod rules;
 mod stage;
 mod story;
+mod terms;

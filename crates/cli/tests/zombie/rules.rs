@@ -9,7 +9,7 @@ use k8s_openapi::api::{
 };
 use kube::{
     Api, ResourceExt,
-    api::{DeleteParams, ListParams, Patch, PatchParams, PostParams},
+    api::{DeleteParams, ListParams, Patch, PatchParams},
 };
 use salvor_testkit::{Hold, Part, Recorder, Salvor, Site, proxy::Mode, wait};
 use serde_json::{Value, json};
@@ -270,7 +270,7 @@ fn rule(groups: &str, resource: &str, verbs: &[&str]) -> PolicyRule {
 ///
 /// `get` on pods is for the second look at a pod that an earlier process left half done: so it comes after `delete`,
 /// whose lack leaves one.
-const NEEDED: [(&str, &str, &str); 9] = [
+const NEEDED: [(&str, &str, &str); 10] = [
     ("", "pods", "list"),
     ("", "pods", "watch"),
     ("", "pods", "delete"),
@@ -279,7 +279,8 @@ const NEEDED: [(&str, &str, &str); 9] = [
     ("", "nodes", "get"),
     ("", "nodes", "list"),
     ("", "nodes", "watch"),
-    ("events.k8s.io", "events", "create"),
+    ("coordination.k8s.io", "leases", "get"),
+    ("", "events", "create"),
 ];
 
 /// On a real control plane only: the embedded one knows no rights.
@@ -397,18 +398,8 @@ failureRecoveryPolicy:
     assert_eq!(tainted.spec.unwrap().taints.unwrap().len(), 3, "the taints of others are kept");
     salvor.says("record the").await;
 
-    let ready = Patch::Strategic(json!({"status": {"conditions": [{"type": "Ready", "status": "True"}]}}));
-    stage.nodes().patch_status("node", &PatchParams::default(), &ready).await.unwrap();
-    salvor.says("the live objects say otherwise").await;
-    let leases: Api<Lease> = Api::namespaced(stage.client.clone(), "kube-node-lease");
-    // Fresh for as long as anybody may take to look at it.
-    let ahead = k8s_openapi::jiff::Timestamp::now() + std::time::Duration::from_secs(3600);
-    let renewed = ahead.strftime("%Y-%m-%dT%H:%M:%S.%6fZ").to_string();
-    let lease = serde_json::from_value(json!({
-        "metadata": {"name": "node"}, "spec": {"holderIdentity": "node", "renewTime": renewed, "leaseDurationSeconds": 40},
-    }))
-    .unwrap();
-    leases.create(&PostParams::default(), &lease).await.unwrap();
+    // Nobody but its kubelet calls it Ready, and there is no Lease that could say otherwise.
+    stage.ready("node", "True").await;
     let back = wait::for_object(&stage.nodes(), "node", "it is back in service", |n| !has(n)).await;
     assert_eq!(back.spec.unwrap().taints.unwrap().len(), 2);
 }

@@ -5,10 +5,11 @@ use std::path::PathBuf;
 
 use k8s_openapi::{
     api::{
+        coordination::v1::Lease,
         core::v1::{Node, Pod},
         events::v1::Event,
     },
-    jiff::Timestamp,
+    jiff::{SignedDuration, Timestamp},
 };
 use kube::{
     Api, Client, ResourceExt,
@@ -106,6 +107,27 @@ impl Stage {
     pub(crate) async fn set_taints(&self, name: &str, taints: Value) -> Node {
         let patch = Patch::Merge(json!({"spec": {"taints": taints}}));
         self.nodes().patch(name, &PatchParams::default(), &patch).await.unwrap()
+    }
+
+    /// What the node's kubelet, or the control plane, says of it.
+    pub(crate) async fn ready(&self, name: &str, status: &str) {
+        let status = json!({"status": {"conditions": [{"type": "Ready", "status": status}]}});
+        self.nodes().patch_status(name, &PatchParams::default(), &Patch::Strategic(status)).await.unwrap();
+    }
+
+    pub(crate) fn leases(&self) -> Api<Lease> {
+        Api::namespaced(self.client.clone(), "kube-node-lease")
+    }
+
+    /// The node's kubelet renews its Lease of so many seconds; its clock is so much ahead of ours.
+    pub(crate) async fn renew(&self, name: &str, lasts: u32, ahead: SignedDuration) {
+        let renewed = (Timestamp::now() + ahead).strftime("%Y-%m-%dT%H:%M:%S.%6fZ").to_string();
+        let lease = json!({
+            "apiVersion": "coordination.k8s.io/v1", "kind": "Lease", "metadata": {"name": name},
+            "spec": {"holderIdentity": name, "renewTime": renewed, "leaseDurationSeconds": lasts},
+        });
+        let apply = PatchParams::apply("kubelet").force();
+        self.leases().patch(name, &apply, &Patch::Apply(lease)).await.unwrap();
     }
 
     /// A running pod on a node, as its kubelet last reported it.

@@ -64,6 +64,9 @@ pub(crate) struct NodeLifecycle {
     zones: Zones,
     /// Nodes whose turn to be given up has come.
     given_up: BTreeSet<String>,
+    /// Nodes whose `NoExecute` taints are set right. That is done once in a monitor period; only what a node's turn brings, and
+    /// the `NoSchedule` taints, follow at once.
+    in_round: BTreeSet<String>,
     /// Every zone is lost, so no node is given up.
     suspended: bool,
     next_look: Option<Timestamp>,
@@ -77,6 +80,7 @@ impl NodeLifecycle {
             pulses: BTreeMap::new(),
             zones: Zones::default(),
             given_up: BTreeSet::new(),
+            in_round: BTreeSet::new(),
             suspended: false,
             next_look: None,
         }
@@ -150,14 +154,15 @@ impl NodeLifecycle {
     fn forget(&mut self, name: &str) {
         self.pulses.remove(name);
         self.given_up.remove(name);
+        self.in_round.remove(name);
         self.zones.forget(name);
     }
 
     /// Feels every pulse, and judges the zones.
     fn look_at_all(&mut self, world: &World, now: Timestamp) {
         for node in world.nodes.iter() {
-            if self.is_silent(node, world, now) || !node.is_ready() {
-                self.queue.add(node.metadata.name.clone());
+            if self.is_silent(node, world, now) || !node.is_ready() || is_given_up(node) {
+                self.look_at(node);
             }
         }
         let gone: Vec<String> =
@@ -173,12 +178,17 @@ impl NodeLifecycle {
                 self.zones.forget_all();
                 self.given_up.clear();
                 if !was_suspended {
-                    world.nodes.iter().for_each(|node| self.queue.add(node.metadata.name.clone()));
+                    world.nodes.iter().for_each(|node| self.look_at(node));
                 }
             }
             Mood::Relieved => self.pulses.values_mut().for_each(|pulse| pulse.heard = now),
             Mood::Ordinary => {}
         }
+    }
+
+    fn look_at(&mut self, node: &Node) {
+        self.in_round.insert(node.metadata.name.clone());
+        self.queue.add(node.metadata.name.clone());
     }
 
     /// Whether a node has not been heard for too long: neither its Lease nor its status has moved.
@@ -215,16 +225,23 @@ impl NodeLifecycle {
         }
         let mut calls = Vec::new();
         let lost = lost_by(node);
+        let tainted = is_given_up(node);
         if lost.is_none() {
             self.given_up.remove(name);
-            self.zones.forget(name);
         }
-        let has_execute = |key| node.spec.taints.iter().any(|t| t.key == key && t.effect == NO_EXECUTE);
-        let tainted = has_execute(NOT_READY) || has_execute(UNREACHABLE);
-        if lost.is_some() && !tainted && !self.suspended && !self.given_up.contains(name) {
-            self.zones.enqueue(&zone_of(node), name);
-        }
-        let execute = lost.filter(|_| !self.suspended && (tainted || self.given_up.contains(name)));
+        let execute = if self.in_round.remove(name) {
+            if lost.is_none() {
+                self.zones.forget(name);
+            }
+            if lost.is_some() && !tainted && !self.suspended && !self.given_up.contains(name) {
+                self.zones.enqueue(&zone_of(node), name);
+            }
+            Execute::Is(lost.filter(|_| !self.suspended && (tainted || self.given_up.contains(name))))
+        } else if lost.is_some() && !tainted && self.given_up.contains(name) {
+            Execute::Is(lost)
+        } else {
+            Execute::Stays
+        };
         if let Some(taints) = changed_taints(node, execute, now) {
             let revision = node.metadata.resource_version.clone();
             let body = json!({ "spec": { "taints": taints } });
@@ -271,6 +288,21 @@ pub(crate) fn region_and_zone(node: &Node) -> (&str, &str) {
     (label("topology.kubernetes.io/region"), label("topology.kubernetes.io/zone"))
 }
 
+/// What becomes of a node's `NoExecute` taints.
+#[derive(Debug, Clone, Copy)]
+enum Execute {
+    /// They stay until the next round.
+    Stays,
+    /// There is this one, or none.
+    Is(Option<&'static str>),
+}
+
+/// Whether a node has a `NoExecute` taint of ours.
+fn is_given_up(node: &Node) -> bool {
+    let ours = |key: &str| key == NOT_READY || key == UNREACHABLE;
+    node.spec.taints.iter().any(|taint| taint.effect == NO_EXECUTE && ours(&taint.key))
+}
+
 /// The taint key of a node that is not ready, if it is not.
 fn lost_by(node: &Node) -> Option<&'static str> {
     match node.condition("Ready")?.status.as_str() {
@@ -308,11 +340,13 @@ const BY_CONDITION: [(&str, &str, &str); 6] = [
     ("NetworkUnavailable", "True", "node.kubernetes.io/network-unavailable"),
 ];
 
-/// The taints that a node should have, if it has others. `execute` is the `NoExecute` taint of a node that was given up.
-fn changed_taints(node: &Node, execute: Option<&str>, now: Timestamp) -> Option<Vec<Taint>> {
+/// The taints that a node should have, if it has others.
+fn changed_taints(node: &Node, execute: Execute, now: Timestamp) -> Option<Vec<Taint>> {
     let ours = |taint: &Taint| match taint.effect.as_str() {
         NO_SCHEDULE => taint.key == UNSCHEDULABLE || BY_CONDITION.iter().any(|(_, _, key)| *key == taint.key),
-        NO_EXECUTE => taint.key == NOT_READY || taint.key == UNREACHABLE,
+        NO_EXECUTE => {
+            matches!(execute, Execute::Is(_)) && (taint.key == NOT_READY || taint.key == UNREACHABLE)
+        }
         _ => false,
     };
     let holds = |(kind, status, key): (&str, &str, &'static str)| {
@@ -326,7 +360,9 @@ fn changed_taints(node: &Node, execute: Option<&str>, now: Timestamp) -> Option<
     if node.spec.unschedulable {
         wanted.push((UNSCHEDULABLE, NO_SCHEDULE));
     }
-    wanted.extend(execute.map(|key| (key, NO_EXECUTE)));
+    if let Execute::Is(Some(key)) = execute {
+        wanted.push((key, NO_EXECUTE));
+    }
     let is_wanted = |taint: &Taint| wanted.contains(&(taint.key.as_str(), taint.effect.as_str()));
     let mut taints: Vec<Taint> = node
         .spec

@@ -137,7 +137,7 @@ async fn every_refusal_means_what_it_says() {
             let named = match action {
                 Action::PatchPodStatus { .. } => ("patch", "pods/status"),
                 Action::ForceDeletePod { .. } => ("delete", "pods"),
-                _ => ("create", "events.events.k8s.io"),
+                _ => ("create", "events"),
             };
             assert_eq!((*verb, *resource, said.as_str()), (named.0, named.1, message));
         }
@@ -185,39 +185,65 @@ async fn an_event_has_its_own_name_and_a_note_that_fits() {
     let bench = Bench::new(|_| Answer::ok());
     bench.perform(&event("ä".repeat(600))).await.unwrap();
     let asked = &bench.api.asked()[0];
-    assert_eq!(asked.path, "/apis/events.k8s.io/v1/namespaces/ns/events");
+    assert_eq!(asked.path, "/api/v1/namespaces/ns/events");
     assert_eq!(asked.body["metadata"], json!({"name": "note.1", "namespace": "ns"}));
-    assert_eq!(asked.body["note"].as_str().unwrap(), "ä".repeat(512));
-    assert_eq!(asked.body["regarding"]["uid"], "u1");
+    assert_eq!(asked.body["message"].as_str().unwrap(), "ä".repeat(512));
+    assert_eq!(asked.body["involvedObject"]["uid"], "u1");
     assert_eq!(asked.body["type"], "Warning");
     assert_eq!(asked.body["reportingInstance"], "us");
 }
 
-/// As the built-in controller's: `kubectl describe job` sorts by one and prints the other.
+/// As Kubernetes' own controllers': `kubectl describe` sorts by one and prints the other.
 #[tokio::test(start_paused = true)]
-async fn an_event_about_a_job_has_a_source_and_times() {
-    let bench = Bench::new(|_| Answer::Refused(409, "already exists"));
+async fn every_event_has_a_source_and_times_whatever_it_is_about() {
     let job = JobRef { namespace: "ns".into(), name: "j".into(), uid: "u3".into() };
+    let lease = Subject::Lease { namespace: "ns".into(), name: "salvor".into() };
     let Action::EmitEvent(note) = event("Created pod: j-x".into()) else { unreachable!() };
-    let note =
-        EventNote { regarding: Subject::Job(job.into()), reporting_controller: "job-controller", ..note };
-    bench.perform(&Action::EmitEvent(note)).await.unwrap();
-    let asked = &bench.api.asked()[0];
-    assert_eq!(asked.path, "/api/v1/namespaces/ns/events");
-    let mut body = asked.body.clone();
-    let at: Timestamp = body["firstTimestamp"].as_str().unwrap().parse().unwrap();
-    assert_eq!((body["lastTimestamp"].clone(), at.subsec_nanosecond()), (body["firstTimestamp"].clone(), 0));
-    for time in ["firstTimestamp", "lastTimestamp"] {
-        body.as_object_mut().unwrap().remove(time);
+    for (subject, namespace, involved) in [
+        (
+            Subject::Job(job.into()),
+            "ns",
+            json!({"apiVersion": "batch/v1", "kind": "Job", "namespace": "ns", "name": "j", "uid": "u3"}),
+        ),
+        (
+            note.regarding.clone(),
+            "ns",
+            json!({"apiVersion": "v1", "kind": "Pod", "namespace": "ns", "name": "druid-0", "uid": "u1"}),
+        ),
+        // A node's name is its UID here, and `kubectl describe node` looks for that.
+        (
+            Subject::Node(node()),
+            "default",
+            json!({"apiVersion": "v1", "kind": "Node", "name": "n1", "uid": "n1"}),
+        ),
+        (
+            lease,
+            "ns",
+            json!({"apiVersion": "coordination.k8s.io/v1", "kind": "Lease", "namespace": "ns", "name": "salvor"}),
+        ),
+    ] {
+        let bench = Bench::new(|_| Answer::Refused(409, "already exists"));
+        let note = EventNote { regarding: subject, reporting_controller: "job-controller", ..note.clone() };
+        bench.perform(&Action::EmitEvent(note)).await.unwrap();
+        let asked = &bench.api.asked()[0];
+        assert_eq!(asked.path, format!("/api/v1/namespaces/{namespace}/events"));
+        let mut body = asked.body.clone();
+        let at: Timestamp = body["firstTimestamp"].as_str().unwrap().parse().unwrap();
+        assert_eq!(
+            (body["lastTimestamp"].clone(), at.subsec_nanosecond()),
+            (body["firstTimestamp"].clone(), 0)
+        );
+        for time in ["firstTimestamp", "lastTimestamp"] {
+            body.as_object_mut().unwrap().remove(time);
+        }
+        let expected = json!({
+            "apiVersion": "v1", "kind": "Event", "metadata": {"name": "note.1", "namespace": namespace},
+            "involvedObject": involved, "type": "Warning", "reason": "Why", "action": "What",
+            "message": "Created pod: j-x", "count": 1, "source": {"component": "job-controller"},
+            "reportingComponent": "job-controller", "reportingInstance": "us",
+        });
+        assert_eq!(body, expected);
     }
-    let expected = json!({
-        "apiVersion": "v1", "kind": "Event", "metadata": {"name": "note.1", "namespace": "ns"},
-        "involvedObject": {"apiVersion": "batch/v1", "kind": "Job", "namespace": "ns", "name": "j", "uid": "u3"},
-        "type": "Warning", "reason": "Why", "message": "Created pod: j-x", "count": 1,
-        "source": {"component": "job-controller"},
-        "reportingComponent": "job-controller", "reportingInstance": "us",
-    });
-    assert_eq!(body, expected);
 }
 
 #[tokio::test(start_paused = true)]

@@ -397,16 +397,9 @@ impl Evictions {
     }
 }
 
-/// What a Lease says now, after what it said before: a time that moves shows life, whatever the kubelet's clock.
+/// What a Lease says now, after what it said before.
 fn seen(before: Lease, read: Option<NodeLease>, now: Timestamp) -> Lease {
-    let Some(NodeLease { renewed: written, lasts }) = read else { return Lease::None };
-    let (heard, moves) = match before {
-        // A kubelet whose clock is ahead of the server's wrote that time before now all the same.
-        Lease::Unread => (written.min(now), false),
-        Lease::Renewed { written: before, heard, moves, .. } if before == written => (heard, moves),
-        Lease::Renewed { .. } | Lease::None => (now, true),
-    };
-    Lease::Renewed { written, heard, lasts, moves }
+    before.then(read, now)
 }
 
 /// Revisions of one server are comparable numbers; anything else sorts before them all.

@@ -1,5 +1,8 @@
 //! Zombie recovery: terminating pods with consent, and all nodes. Either kind wakes the pods it concerns.
 
+mod leases;
+#[cfg(test)]
+mod tests;
 mod wire;
 
 use std::{
@@ -9,21 +12,28 @@ use std::{
     sync::Arc,
 };
 
-use futures::FutureExt;
+use futures::{
+    FutureExt,
+    future::{join, try_join},
+};
 use jiff::Timestamp;
 use kube::Client;
 use salvor_recovery::{
     Action, Judgement,
     brake::NodeCounts,
+    liveness::{Lease, Pulse},
     objects::{PodRef, Ready},
-    zombie::{NodeView, NodeWhy, PodView, PodWhy, ZombiePolicy, decide_node, decide_pod},
+    zombie::{AskedWait, NodeView, NodeWhy, PodView, PodWhy, ZombiePolicy, decide_node, decide_pod},
 };
 use tokio::sync::mpsc;
 
-use self::wire::{AllNodes, ConsentingPods, NodeWire, PodWire, SeenNode};
+use self::{
+    leases::{Pulses, Wanted},
+    wire::{AllNodes, ConsentingPods, NodeWire, PodWire, SeenNode},
+};
 use crate::{
     executor::Written,
-    live,
+    live::{self, NodeLease},
     looks::{Looks, Sight},
     recovery::{Feed, Known, LiveInquiry, NodeOrPod, Recovery, Refused, View, relay},
     watch::{Change, Target, WatchHealth, follow},
@@ -63,11 +73,12 @@ impl Subject {
 /// Why a pod or a node is judged as it is.
 pub(crate) type Why = NodeOrPod<NodeWhy, PodWhy>;
 
-/// A change of a pod or of a node.
+/// A change of a pod or of a node, or what a node's Lease says.
 #[derive(Debug)]
 pub(crate) enum News {
     Pod(Change<PodView>),
     Node(Change<SeenNode>),
+    Lease { node: String, lease: Option<NodeLease> },
 }
 
 /// The pods that might be zombies, and the nodes.
@@ -79,9 +90,14 @@ pub(crate) struct Zombies {
     nodes: BTreeMap<String, NodeView>,
     nodes_listed: bool,
     looks: Looks<NodeView>,
+    /// What is known of the kubelets of lost nodes.
+    pulses: Pulses,
+    leases: Wanted,
     node_of_uid: BTreeMap<String, String>,
     /// Subjects whose event is known to be recorded.
     announced: BTreeSet<String>,
+    /// Pods of which it was told that their wait cannot be read, with what it was then.
+    wait_told: BTreeMap<String, AskedWait>,
 }
 
 impl Zombies {
@@ -93,23 +109,58 @@ impl Zombies {
             nodes: BTreeMap::new(),
             nodes_listed: false,
             looks: Looks::default(),
+            pulses: Pulses::default(),
+            leases: Wanted::default(),
             node_of_uid: BTreeMap::new(),
             announced: BTreeSet::new(),
+            wait_told: BTreeMap::new(),
         }
     }
 
-    fn insert_pod(&mut self, mut pod: PodView) -> Subject {
+    fn insert_pod(&mut self, mut pod: PodView, now: Timestamp) -> Subject {
         pod.announced = self.announced.contains(&pod.pod.uid);
+        // A dry run tells nothing, and must not wait for that.
+        pod.wait_told = self.policy.dry_run || self.wait_told.get(&pod.pod.uid) == Some(&pod.consent.wait);
         let subject = Subject::pod(&pod.pod);
-        if let Some(node) = &pod.node_name {
+        let node = pod.node_name.clone();
+        if let Some(node) = &node {
             self.pods_of_node.entry(node.clone()).or_default().insert(pod.pod.uid.clone());
         }
         self.pods.insert(pod.pod.uid.clone(), pod);
+        if let Some(node) = &node {
+            self.see_to_lease(node, now);
+        }
         subject
+    }
+
+    /// Has a node's Lease read as long as its kubelet is in question and reading it may tell something new.
+    fn see_to_lease(&self, name: &str, now: Timestamp) {
+        let lost = self.nodes.get(name).filter(|node| node.unreachable.is_some());
+        let concerns = |node: &&NodeView| {
+            self.pods_of_node.contains_key(name) || self.policy.node_rule(&node.labels).is_some()
+        };
+        let unsettled = |node: &NodeView| !self.pulses.of(&node.node).is_settled(now);
+        self.leases.set(name, lost.filter(concerns).is_some_and(unsettled));
+    }
+
+    fn hear_of_lease(&mut self, name: &str, lease: Option<NodeLease>, now: Timestamp) -> Vec<Subject> {
+        let Some(node) = self.nodes.get(name).map(|node| node.node.clone()) else { return Vec::new() };
+        let before = self.pulses.of(&node);
+        let pulse = self.pulses.note(&node, lease, now);
+        self.see_to_lease(name, now);
+        // A dead node's Lease does not change, and a living one's concerns its pods only when that was not known.
+        let was_known = before.lease != Lease::Unread;
+        if was_known && before.alive_until(now).is_some() == pulse.alive_until(now).is_some() {
+            return Vec::new();
+        }
+        let mut woken = self.pods_on(name);
+        woken.push(Subject::Node { name: name.to_owned() });
+        woken
     }
 
     fn remove_pod(&mut self, uid: &str) -> Option<Subject> {
         self.announced.remove(uid);
+        self.wait_told.remove(uid);
         let pod = self.pods.remove(uid)?;
         let node = pod.node_name.unwrap_or_default();
         if let Some(pods) = self.pods_of_node.get_mut(&node) {
@@ -128,10 +179,15 @@ impl Zombies {
         let observed = known.and_then(|n| n.unreachable).map_or(now, |u| u.since);
         let announced = self.announced.contains(&seen.node.uid);
         let view = NodeView { announced, ..seen.view(observed) };
-        let concerns_pods =
-            known.is_none_or(|old| old.unreachable != view.unreachable || old.node != view.node);
+        let concerns_pods = known.is_none_or(|old| {
+            old.unreachable != view.unreachable || old.ready != view.ready || old.node != view.node
+        });
+        if view.unreachable.is_none() && view.out_of_service_mark.is_none() {
+            self.pulses.forget(&name);
+        }
         self.node_of_uid.insert(view.node.uid.clone(), name.clone());
         self.nodes.insert(name.clone(), view);
+        self.see_to_lease(&name, now);
         let mut woken = if concerns_pods { self.pods_on(&name) } else { Vec::new() };
         woken.push(Subject::Node { name });
         woken
@@ -162,15 +218,17 @@ impl Recovery for Zombies {
         let (node_tx, node_rx) = mpsc::channel(64);
         let pod_watch = follow(client.clone(), PODS, consenting, pods.clone(), pod_tx);
         let node_watch = follow(client.clone(), NODES, AllNodes, nodes.clone(), node_tx);
+        let leases = leases::read(client.clone(), self.leases.clone(), news.clone());
+        let nodes_relayed = relay(node_watch, node_rx, news.clone(), News::Node);
         vec![
             Feed { health: pods, run: relay(pod_watch, pod_rx, news.clone(), News::Pod).boxed() },
-            Feed { health: nodes, run: relay(node_watch, node_rx, news.clone(), News::Node).boxed() },
+            Feed { health: nodes, run: join(nodes_relayed, leases).map(|_| ()).boxed() },
         ]
     }
 
     fn hear(&mut self, news: News, now: Timestamp) -> Vec<Subject> {
         match news {
-            News::Pod(Change::Applied(pod)) => vec![self.insert_pod(pod)],
+            News::Pod(Change::Applied(pod)) => vec![self.insert_pod(pod, now)],
             News::Pod(Change::Gone(uid)) => self.remove_pod(&uid).into_iter().collect(),
             News::Pod(Change::Reset { all: pods, .. }) => {
                 let mut woken: BTreeSet<Subject> = self.pods.values().map(|p| Subject::pod(&p.pod)).collect();
@@ -180,7 +238,7 @@ impl Recovery for Zombies {
                 for uid in gone {
                     self.remove_pod(&uid);
                 }
-                woken.extend(pods.into_iter().map(|pod| self.insert_pod(pod)));
+                woken.extend(pods.into_iter().map(|pod| self.insert_pod(pod, now)));
                 woken.into_iter().collect()
             }
             News::Node(Change::Applied(node)) => self.insert_node(node, now),
@@ -190,7 +248,9 @@ impl Recovery for Zombies {
                 // The name may belong to a newer node already.
                 if self.nodes.get(&name).is_some_and(|n| n.node.uid == uid) {
                     self.nodes.remove(&name);
+                    self.pulses.forget(&name);
                 }
+                self.see_to_lease(&name, now);
                 let mut woken = self.pods_on(&name);
                 woken.push(Subject::Node { name });
                 woken
@@ -200,6 +260,11 @@ impl Recovery for Zombies {
                 let present: BTreeSet<String> = nodes.iter().map(|n| n.node.uid.clone()).collect();
                 self.nodes_listed = true;
                 self.announced.retain(|uid| present.contains(uid) || self.pods.contains_key(uid));
+                let gone = self.nodes.values().filter(|n| !present.contains(&n.node.uid));
+                for node in gone {
+                    self.pulses.forget(&node.node.name);
+                    self.leases.set(&node.node.name, false);
+                }
                 self.nodes.retain(|_, n| present.contains(&n.node.uid));
                 self.node_of_uid.retain(|uid, _| present.contains(uid));
                 for node in nodes {
@@ -207,6 +272,7 @@ impl Recovery for Zombies {
                 }
                 woken.into_iter().collect()
             }
+            News::Lease { node, lease } => self.hear_of_lease(&node, lease, now),
         }
     }
 
@@ -216,12 +282,14 @@ impl Recovery for Zombies {
                 let uid = &subject.uid;
                 let pod = self.pods.get(uid)?;
                 let node = pod.node_name.as_ref().and_then(|n| self.nodes.get(n));
-                Some(decide_pod(pod, node, &self.policy, now).map_why(Why::Pod))
+                let node = node.map(|node| NodeView { pulse: self.pulses.of(&node.node), ..node.clone() });
+                Some(decide_pod(pod, node.as_ref(), &self.policy, now).map_why(Why::Pod))
             }
             Subject::Node { name } => {
                 let mut node = self.nodes.get(name)?.clone();
-                // Leases are not watched: a ready node's is taken to be fresh until the second look reads it.
-                node.lease_renewed = (node.ready == Ready::True).then_some(now);
+                // A ready node's Lease is not read here: the second look does that.
+                let is_ready = node.ready == Ready::True;
+                node.pulse = if is_ready { Pulse::UNREAD } else { self.pulses.of(&node.node) };
                 Some(decide_node(&node, &self.policy, now).map_why(Why::Node))
             }
         }
@@ -261,6 +329,7 @@ impl Recovery for Zombies {
             observed: observed.and_then(|n| n.unreachable).map(|u| u.since),
             policy: self.policy.clone(),
             looks: self.looks.clone(),
+            pulses: self.pulses.clone(),
         }
     }
 
@@ -273,6 +342,13 @@ impl Recovery for Zombies {
                 node.announced = false;
                 self.announced.remove(&node.node.uid);
             }
+        }
+        if let (Subject::Pod(subject), Action::Mention(_)) = (subject, action) {
+            if let Some(pod) = self.pods.get_mut(&subject.uid) {
+                pod.wait_told = true;
+                self.wait_told.insert(subject.uid.clone(), pod.consent.wait.clone());
+            }
+            return View::Shows;
         }
         if !matches!(action, Action::EmitEvent(_)) {
             return View::Lags;
@@ -310,6 +386,18 @@ pub(crate) struct Inquiry {
     observed: Option<Timestamp>,
     policy: Arc<ZombiePolicy>,
     looks: Looks<NodeView>,
+    pulses: Pulses,
+}
+
+impl Inquiry {
+    /// The node and its Lease, live.
+    async fn node(&self, client: &Client, name: &str, now: Timestamp) -> kube::Result<Option<NodeView>> {
+        let observed = self.observed.unwrap_or(now);
+        let (node, lease) = try_join(node(client, name, observed), live::node_lease(client, name)).await?;
+        let Some(mut node) = node else { return Ok(None) };
+        node.pulse = self.pulses.note(&node.node, lease, now);
+        Ok(Some(node))
+    }
 }
 
 impl LiveInquiry for Inquiry {
@@ -322,7 +410,6 @@ impl LiveInquiry for Inquiry {
         now: Timestamp,
         sight: &mut Sight,
     ) -> kube::Result<Option<Judgement<Why>>> {
-        let observed = self.observed.unwrap_or(now);
         match &self.subject {
             Subject::Pod(subject) => {
                 let PodRef { namespace, name, uid } = &**subject;
@@ -333,16 +420,17 @@ impl LiveInquiry for Inquiry {
                 };
                 let Some(mut pod) = fresh.filter(|p| p.pod.uid == *uid) else { return Ok(None) };
                 pod.announced = self.announced;
+                // That was told before anything is done, or need not be.
+                pod.wait_told = true;
                 let node = match &pod.node_name {
-                    Some(name) => self.looks.at(name, sight, node(client, name, observed)).await?,
+                    Some(name) => self.looks.at(name, sight, self.node(client, name, now)).await?,
                     None => None,
                 };
                 Ok(Some(decide_pod(&pod, node.as_ref(), &self.policy, now).map_why(Why::Pod)))
             }
             Subject::Node { name } => {
-                let Some(mut node) = node(client, name, observed).await? else { return Ok(None) };
+                let Some(mut node) = self.node(client, name, now).await? else { return Ok(None) };
                 node.announced = self.announced;
-                node.lease_renewed = live::lease_renewed(client, name).await?;
                 Ok(Some(decide_node(&node, &self.policy, now).map_why(Why::Node)))
             }
         }
@@ -356,7 +444,7 @@ pub(crate) async fn pod(client: &Client, namespace: &str, name: &str) -> kube::R
     text.map(|text| Ok(read::<PodWire>(&text)?.view())).transpose()
 }
 
-/// Reads a node live, for somebody who has not watched it.
+/// Reads a node live, for somebody who has not watched it; without its Lease.
 pub(crate) async fn node_at_first_sight(
     client: &Client,
     name: &str,
@@ -364,6 +452,11 @@ pub(crate) async fn node_at_first_sight(
 ) -> kube::Result<Option<NodeView>> {
     let text = live::get(client, &format!("/api/v1/nodes/{name}")).await?;
     text.map(|text| Ok(SeenNode::from(read::<NodeWire>(&text)?).view_at_first_sight(now))).transpose()
+}
+
+/// What a node's Lease says to somebody who has not watched it.
+pub(crate) async fn pulse_at_first_sight(client: &Client, name: &str, now: Timestamp) -> kube::Result<Pulse> {
+    Ok(Pulse::at_a_glance(live::node_lease(client, name).await?, now))
 }
 
 /// Reads a node live; `observed` is since when it was seen unreachable, for a taint that does not say.

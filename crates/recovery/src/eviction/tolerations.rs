@@ -52,16 +52,13 @@ pub enum Tolerance {
 }
 
 impl Tolerance {
-    /// What these tolerations mean for a `NoExecute` taint with our key and this value, set at that time. Of several
-    /// that fit, the one that ends first counts.
+    /// What these tolerations mean for a `NoExecute` taint with our key and this value, set at that time. Of several that fit, the
+    /// first in the pod's list counts, as for taint eviction: it uses one toleration for each taint.
     pub fn of(tolerations: &[Toleration], value: &str, since: Timestamp) -> Self {
-        let fitting = || tolerations.iter().filter(|t| t.covers(value));
-        if fitting().next().is_none() {
-            return Self::None;
-        }
-        match fitting().filter_map(|t| t.seconds).min() {
-            None => Self::Forever,
-            Some(seconds) => Self::Until(after(since, SignedDuration::from_secs(seconds.max(0)))),
+        match tolerations.iter().find(|t| t.covers(value)).map(|t| t.seconds) {
+            None => Self::None,
+            Some(None) => Self::Forever,
+            Some(Some(seconds)) => Self::Until(after(since, SignedDuration::from_secs(seconds.max(0)))),
         }
     }
 }

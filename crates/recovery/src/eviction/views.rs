@@ -3,13 +3,13 @@
 use std::collections::BTreeSet;
 use std::fmt;
 
-use jiff::{SignedDuration, Timestamp};
+use jiff::Timestamp;
 use salvor_api::names::taints;
 use serde::{Deserialize, Serialize};
 
 use super::tolerations::Toleration;
 use crate::brake::NodeCounts;
-use crate::moments::after;
+pub use crate::liveness::Lease;
 use crate::objects::{Deletion, NodeRef, PodPhase, PodRef, Ready, Taint};
 
 /// A node and all that is on it.
@@ -61,70 +61,6 @@ impl NodeView {
     /// The taint that makes a kubelet refuse pods.
     pub fn no_execute(&self) -> Option<&Taint> {
         self.ours().find(|taint| taint.effect == taints::NO_EXECUTE)
-    }
-}
-
-/// What a node's Lease says about its kubelet.
-#[derive(Clone, Copy, Debug, PartialEq, Eq)]
-pub enum Lease {
-    /// It was not read yet.
-    Unread,
-    /// There is none.
-    None,
-    /// It was renewed.
-    Renewed {
-        /// The time that the kubelet wrote, by its own clock.
-        written: Timestamp,
-        /// When the kubelet was last heard of, by the server's clock: when we saw that time change, or, if we did not, that time
-        /// itself, but not one that is yet to come.
-        heard: Timestamp,
-        /// For how long that counts.
-        lasts: SignedDuration,
-        /// Whether we saw it being renewed since we began to look.
-        moves: bool,
-    },
-}
-
-impl Lease {
-    /// Whether the kubelet has renewed it while we looked, or not longer ago than it may take: it does so four times in
-    /// the Lease's duration, and two of them may fail.
-    pub(super) fn is_kept_up(self, now: Timestamp) -> bool {
-        match self {
-            Self::Renewed { heard, lasts, moves, .. } => moves || now < after(heard, lasts / 2),
-            Self::Unread | Self::None => false,
-        }
-    }
-
-    /// Whether the kubelet was heard of since it had written this time into the Lease. Without a Lease nobody can tell.
-    pub(super) fn was_renewed_since(self, time: Timestamp) -> bool {
-        match self {
-            Self::Renewed { written, moves, .. } => moves || written != time,
-            Self::None => true,
-            Self::Unread => false,
-        }
-    }
-
-    /// Until when it shows that the kubelet lives.
-    pub(super) fn fresh_until(self) -> Option<Timestamp> {
-        match self {
-            Self::Renewed { heard, lasts, .. } => Some(after(heard, lasts)),
-            Self::Unread | Self::None => None,
-        }
-    }
-
-    /// Whether it shows that the kubelet lives.
-    pub fn is_fresh(self, now: Timestamp) -> bool {
-        self.fresh_until().is_some_and(|until| now < until)
-    }
-}
-
-impl fmt::Display for Lease {
-    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
-        match self {
-            Self::Unread => f.write_str("Lease not read yet"),
-            Self::None => f.write_str("no Lease"),
-            Self::Renewed { heard, .. } => write!(f, "Lease renewed at {heard}"),
-        }
     }
 }
 

@@ -12,9 +12,11 @@ mod views;
 
 pub use node::decide_node;
 pub use pod::decide_pod;
-pub use policy::{Consent, ConsentSource, Disabled, ZombiePolicy};
-pub use reasons::{NodeWhy, PodWhy, ZombieFacts};
-pub use views::{ConsentAnnotations, Mark, NodeView, OutOfServiceMark, PodView, Unreachable};
+pub use policy::{Consent, ConsentSource, Disabled, WaitBy, ZombiePolicy};
+pub use reasons::{NodeWhy, PodWhy, Terms, ZombieFacts};
+pub use views::{
+    AskedWait, ConsentAnnotations, Mark, NodeView, OutOfServiceMark, PodView, Unreachable, WaitDefect,
+};
 
 #[cfg(test)]
 mod tests;

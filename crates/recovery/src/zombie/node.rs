@@ -8,15 +8,15 @@ use super::policy::{ConsentSource, ZombiePolicy};
 use super::reasons::NodeWhy;
 use super::views::{NodeView, OutOfServiceMark, Unreachable, out_of_service_taint};
 use crate::action::{Action, EventNote, EventType, Subject};
+use crate::liveness::Lease;
 use crate::moments::{ANNOUNCE_WITHIN, after, to_the_second};
 use crate::objects::Ready;
 use crate::verdict::Verdict::{self, Ignore};
 use crate::verdict::{Judgement, judge};
 
-/// For how long a renewed Lease proves that the kubelet lives: the duration that kubelets ask for by default.
-const LEASE_FRESH_FOR: SignedDuration = SignedDuration::from_secs(40);
-
-/// Judges one node. `now` is the API server's time; the Lease in the view must have been read for this judgement.
+/// Judges one node. `now` is the API server's time.
+///
+/// A Lease that was not read stands in nobody's way here: it is read live, and the node judged by it, before anything is done.
 pub fn decide_node(node: &NodeView, policy: &ZombiePolicy, now: Timestamp) -> Judgement<NodeWhy> {
     judge(|ask| {
         ask.none("Is zombie recovery switched on?", policy.switch(), policy.disabled)
@@ -37,7 +37,7 @@ pub fn decide_node(node: &NodeView, policy: &ZombiePolicy, now: Timestamp) -> Ju
             .ok_or(Ignore(NodeWhy::NodeReady))?;
 
         let (until, why) = wait(node, lost, rule);
-        let observed = format!("{}; until {until}, it is {now}", see_lease(node));
+        let observed = format!("{}; until {until}, it is {now}", node.pulse);
         ask.that("Is it silent for long enough?", observed, now >= until)
             .ok_or(Verdict::Wait { until, why })?;
 
@@ -60,18 +60,17 @@ pub fn decide_node(node: &NodeView, policy: &ZombiePolicy, now: Timestamp) -> Ju
 fn wait(node: &NodeView, lost: Unreachable, rule: &TaintNodeOutOfService) -> (Timestamp, NodeWhy) {
     let timeout = SignedDuration::from(rule.unreachable_node_timeout);
     let due = after(lost.since, timeout);
-    match node.lease_renewed {
-        Some(renewed) if after(renewed, LEASE_FRESH_FOR) > due => {
-            (after(renewed, LEASE_FRESH_FOR), NodeWhy::LeaseFresh { renewed })
-        }
+    match node.pulse.silent_from() {
+        Some(silent) if silent > due => (silent, NodeWhy::LeaseFresh { pulse: node.pulse }),
         _ => (due, NodeWhy::UnreachableTooBriefly { since: lost.since, timeout }),
     }
 }
 
 /// We took the node out of service: is it back?
 fn take_back(node: &NodeView, mark: OutOfServiceMark, now: Timestamp) -> Verdict<NodeWhy> {
-    let heard_of = node.lease_renewed.is_some_and(|renewed| now < after(renewed, LEASE_FRESH_FOR));
-    if node.ready == Ready::True && heard_of {
+    let lease = node.pulse.lease;
+    let unread = node.ready == Ready::True && lease == Lease::Unread;
+    if unread || lease.is_back(node.ready, now) {
         let why = NodeWhy::BackInService;
         let untaint = Action::UntaintNode {
             node: node.node.clone(),
@@ -124,7 +123,7 @@ fn see_mark(node: &NodeView) -> String {
         None => "no annotation of ours".into(),
         Some(OutOfServiceMark { since }) => {
             let since = since.map_or("some time".into(), |since| since.to_string());
-            format!("by us since {since}; Ready is {:?}, {}", node.ready, see_lease(node))
+            format!("by us since {since}; Ready is {:?}, {}", node.ready, node.pulse)
         }
     }
 }
@@ -145,8 +144,4 @@ fn see_out_of_service(node: &NodeView) -> String {
         Some(taint) => format!("taint {taint}, not by us"),
         None => format!("no taint {}", taints::OUT_OF_SERVICE),
     }
-}
-
-fn see_lease(node: &NodeView) -> String {
-    node.lease_renewed.map_or("no Lease".into(), |renewed| format!("Lease renewed at {renewed}"))
 }

@@ -5,16 +5,19 @@ use salvor_api::config::TerminateAction;
 use salvor_api::names::annotations::{SAFE_TO_FORCEFULLY_DELETE, SAFE_TO_FORCEFULLY_TERMINATE};
 use salvor_api::names::{conditions, events, reasons, taints};
 
-use super::policy::{Consent, ZombiePolicy};
-use super::reasons::{PodWhy, ZombieFacts};
-use super::views::{Mark, NodeView, PodView, Unreachable};
+use super::policy::{Consent, WaitBy, ZombiePolicy};
+use super::reasons::{PodWhy, Terms, ZombieFacts};
+use super::views::{AskedWait, Mark, NodeView, PodView, Unreachable};
 use crate::action::{Action, Condition, EventNote, EventType, Subject};
+use crate::fnv::Fnv;
 use crate::moments::{ANNOUNCE_WITHIN, after, to_the_second};
-use crate::objects::{Deletion, PodPhase};
+use crate::objects::{Deletion, PodPhase, Ready};
 use crate::verdict::Verdict::{self, Ignore};
 use crate::verdict::{Judgement, judge};
 
 /// Judges one pod. `node` is the Node that the pod names, if there is one; `now` is the API server's time.
+///
+/// A Lease that was not read stands in nobody's way here: it is read live, and the pod judged by it, before anything is done.
 pub fn decide_pod(
     pod: &PodView,
     node: Option<&NodeView>,
@@ -53,9 +56,28 @@ pub fn decide_pod(
             .some("Has the control plane lost it?", see_taint(node), node.unreachable)
             .ok_or_else(|| Ignore(PodWhy::NodeReachable { node: name.into() }))?;
 
+        // The taint stays for seconds after the node's return; its kubelet says sooner that it is there.
+        ask.that(
+            "Is the node not Ready?",
+            format_args!("Ready is {:?}", node.ready),
+            node.ready != Ready::True,
+        )
+        .ok_or_else(|| Ignore(PodWhy::NodeReady { node: name.into() }))?;
+
+        let terms = Terms::of(pod, consent);
+        if consent.wait_by == WaitBy::SettingInstead && !pod.wait_told {
+            return Ok(tell_of_wait(pod, terms));
+        }
         let (until, why) = wait(name, pod, deletion, consent, lost, policy);
-        ask.that("Is the wait over?", format_args!("until {until}, it is {now}"), now >= until)
+        ask.that("Is the wait over?", format_args!("until {until}, it is {now}; {terms}"), now >= until)
             .ok_or(Verdict::Wait { until, why })?;
+        let alive = node.pulse.alive_until(now);
+        ask.none("Is its kubelet silent?", format_args!("{}; it is {now}", node.pulse), alive).map_err(
+            |until| {
+                let why = PodWhy::KubeletAlive { node: name.into(), pulse: node.pulse };
+                Verdict::Wait { until, why }
+            },
+        )?;
 
         let facts = facts(pod, deletion, consent);
         let patch = missing.mark.then(|| mark_failed(pod, consent, &facts, now));
@@ -105,8 +127,27 @@ fn wait(
         let node = node.into();
         (trusted, PodWhy::UnreachableTooBriefly { node, since: lost.since, minimum })
     } else {
-        (due, PodWhy::GraceRunning { due, consent: consent.source })
+        (due, PodWhy::GraceRunning { due, consent: consent.source, terms: Terms::of(pod, consent) })
     }
+}
+
+/// Says once that the pod's annotation about its wait cannot be read, and what counts instead. Nothing waits for the telling.
+fn tell_of_wait(pod: &PodView, terms: Terms) -> Verdict<PodWhy> {
+    let mut hash = Fnv::default();
+    if let AskedWait::Unreadable { value, .. } = &pod.consent.wait {
+        hash.add(value.as_bytes());
+    }
+    let why = PodWhy::UnreadableWait(terms);
+    let event = Action::Mention(EventNote {
+        name: format!("zombie-wait.{}.{:x}", pod.pod.uid, hash.finish()),
+        regarding: Subject::Pod(pod.pod.clone()),
+        kind: EventType::Warning,
+        reason: reasons::INVALID_TERMINATION_GRACE_AFTER.into(),
+        action: events::FORCEFUL_TERMINATION,
+        reporting_controller: events::POD_TERMINATION_CONTROLLER,
+        message: why.to_string(),
+    });
+    Verdict::Act { actions: vec![event], why }
 }
 
 /// The mark of a recovery that has begun. We write phase and mark together, so a mark on a living pod is somebody else's

@@ -9,11 +9,8 @@ use salvor_api::config::{
 use salvor_api::names::annotations;
 use salvor_api::{Controller, Gate, Labels};
 
-use super::views::ConsentAnnotations;
+use super::views::{AskedWait, ConsentAnnotations};
 use crate::moments::after;
-
-/// The wait for annotated pods. KEP-6757 fixes it: a pod is stuck when it is still there a minute after its grace.
-const ANNOTATION_WAIT: SignedDuration = SignedDuration::from_mins(1);
 
 /// The configuration as zombie recovery needs it.
 #[derive(Clone, Debug)]
@@ -22,6 +19,12 @@ pub struct ZombiePolicy {
     pub disabled: Option<Disabled>,
     /// How long a node must have been unreachable before a pod on it is recovered.
     pub minimum_unreachable: SignedDuration,
+    /// Whether nothing is written at all.
+    pub dry_run: bool,
+    /// The wait for annotated pods that ask for none.
+    annotated_wait: SignedDuration,
+    /// The shortest wait that such a pod may ask for.
+    shortest_wait: SignedDuration,
     pod_rules: Vec<(usize, TerminatePod)>,
     node_rules: Vec<(usize, TaintNodeOutOfService)>,
 }
@@ -44,6 +47,26 @@ pub struct Consent {
     pub action: TerminateAction,
     /// The wait after the pod's own grace period.
     pub wait: SignedDuration,
+    /// Who says how long that is.
+    pub wait_by: WaitBy,
+}
+
+/// Who says how long a pod is waited for.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub enum WaitBy {
+    /// The rule by which it may be recovered.
+    Rule,
+    /// The administrator's setting for annotated pods.
+    Setting,
+    /// The pod's own annotation.
+    Annotation,
+    /// The administrator's floor, because the pod's annotation asks for less.
+    Floor {
+        /// What it asks for.
+        asked: SignedDuration,
+    },
+    /// The administrator's setting, because nobody can read the pod's annotation.
+    SettingInstead,
 }
 
 /// By whose word a pod may be recovered. Prints as the trigger named in conditions and events.
@@ -85,18 +108,27 @@ impl ZombiePolicy {
         } else {
             None
         };
-        let minimum_unreachable = policy.minimum_unreachable_duration.into();
-        Self { disabled, minimum_unreachable, pod_rules, node_rules }
+        Self {
+            disabled,
+            minimum_unreachable: policy.minimum_unreachable_duration.into(),
+            dry_run: configuration.dry_run,
+            annotated_wait: policy.annotated_pods.forceful_termination_grace_period.into(),
+            shortest_wait: policy.annotated_pods.minimum_forceful_termination_grace_period.into(),
+            pod_rules,
+            node_rules,
+        }
     }
 
     /// Whether and how a pod with these annotations and labels may be recovered.
     ///
     /// An annotation is the word of the pod's own owner and beats every rule, even a stricter one. Of the two, `-delete`
-    /// asks for more and wins. Of the rules the first that matches counts.
+    /// asks for more and wins. Of the rules the first that matches counts. How long the pod is waited for is the rule's word, or
+    /// for annotated pods their own, but not less than the administrator's floor.
     pub fn consent(&self, marks: &ConsentAnnotations, labels: &Labels) -> Option<Consent> {
         let says_yes = |value: &Option<String>| value.as_deref() == Some(annotations::CONSENT);
         let by_annotation = |key, action| {
-            Some(Consent { source: ConsentSource::Annotation(key), action, wait: ANNOTATION_WAIT })
+            let (wait, wait_by) = self.annotated_wait(&marks.wait);
+            Some(Consent { source: ConsentSource::Annotation(key), action, wait, wait_by })
         };
         if says_yes(&marks.delete) {
             return by_annotation(annotations::SAFE_TO_FORCEFULLY_DELETE, TerminateAction::FailAndDelete);
@@ -110,7 +142,19 @@ impl ZombiePolicy {
             source: ConsentSource::Rule(*index),
             action: rule.action,
             wait: rule.forceful_termination_grace_period.into(),
+            wait_by: WaitBy::Rule,
         })
+    }
+
+    fn annotated_wait(&self, asked: &AskedWait) -> (SignedDuration, WaitBy) {
+        match asked {
+            AskedWait::Unset => (self.annotated_wait, WaitBy::Setting),
+            AskedWait::Unreadable { .. } => (self.annotated_wait, WaitBy::SettingInstead),
+            AskedWait::For(asked) if *asked < self.shortest_wait => {
+                (self.shortest_wait, WaitBy::Floor { asked: *asked })
+            }
+            AskedWait::For(asked) => (*asked, WaitBy::Annotation),
+        }
     }
 
     /// The first rule for nodes that matches these labels, with its position.

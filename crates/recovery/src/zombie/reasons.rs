@@ -7,7 +7,9 @@ use salvor_api::GoDuration;
 use salvor_api::config::TerminateAction;
 use salvor_api::names::{annotations, taints};
 
-use super::policy::{ConsentSource, Disabled};
+use super::policy::{Consent, ConsentSource, Disabled, WaitBy};
+use super::views::{AskedWait, PodView, WaitDefect};
+use crate::liveness::Pulse;
 use crate::objects::PodPhase;
 use crate::verdict::Reason;
 
@@ -47,12 +49,21 @@ pub enum PodWhy {
         /// Its name.
         node: String,
     },
+    /// The node is called Ready, whatever its taint says.
+    NodeReady {
+        /// Its name.
+        node: String,
+    },
+    /// The pod's own annotation about its wait cannot be read, and that was not told yet.
+    UnreadableWait(Terms),
     /// The pod may still end by itself.
     GraceRunning {
         /// From when on it is stuck.
         due: Timestamp,
         /// By whose word.
         consent: ConsentSource,
+        /// How long it is waited for.
+        terms: Terms,
     },
     /// The node has not been lost for long enough.
     UnreachableTooBriefly {
@@ -63,10 +74,61 @@ pub enum PodWhy {
         /// How long is long enough.
         minimum: SignedDuration,
     },
+    /// The node's kubelet renews its Lease, or may, so it can end the pod.
+    KubeletAlive {
+        /// Its name.
+        node: String,
+        /// What its Lease tells.
+        pulse: Pulse,
+    },
     /// The pod is stuck.
     Zombie(ZombieFacts),
     /// The pod is stuck, and an earlier recovery stopped half-way.
     HalfRecovered(ZombieFacts),
+}
+
+/// How long a pod is waited for after its own grace period, and who says so.
+#[derive(Clone, Debug, PartialEq, Eq)]
+pub struct Terms {
+    wait: SignedDuration,
+    by: WaitBy,
+    asked: AskedWait,
+}
+
+impl Terms {
+    pub(super) fn of(pod: &PodView, consent: Consent) -> Self {
+        Self { wait: consent.wait, by: consent.wait_by, asked: pod.consent.wait.clone() }
+    }
+}
+
+impl fmt::Display for Terms {
+    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
+        const KEY: &str = annotations::TERMINATION_GRACE_AFTER;
+        write!(f, "{} after its grace period", in_words(self.wait))?;
+        match (self.by, &self.asked) {
+            (WaitBy::Rule, AskedWait::Unset) | (WaitBy::Setting, _) => Ok(()),
+            (WaitBy::Rule, _) => {
+                write!(f, ", by the rule: annotation {KEY} counts only beside an opt-in annotation")
+            }
+            (WaitBy::Annotation, _) => write!(f, ", by annotation {KEY}"),
+            (WaitBy::Floor { asked }, _) => write!(
+                f,
+                ", by failureRecoveryPolicy.annotatedPods.minimumForcefulTerminationGracePeriod: annotation {KEY} asks for {}",
+                in_words(asked)
+            ),
+            (WaitBy::SettingInstead, AskedWait::Unreadable { value, defect }) => {
+                let defect = match defect {
+                    WaitDefect::Malformed => "is not a duration such as 30s or 1m30s",
+                    WaitDefect::Negative => "is negative",
+                };
+                write!(
+                    f,
+                    ", by failureRecoveryPolicy.annotatedPods.forcefulTerminationGracePeriod: annotation {KEY} is {value:?}, which {defect}"
+                )
+            }
+            (WaitBy::SettingInstead, AskedWait::Unset | AskedWait::For(_)) => Ok(()),
+        }
+    }
 }
 
 /// What makes a pod a zombie. Prints as the message of its condition and event.
@@ -128,14 +190,23 @@ impl fmt::Display for PodWhy {
             Self::NodeReachable { node } => {
                 write!(f, "Node {node} does not have the taint {}: its kubelet can end the pod.", taints::UNREACHABLE)
             }
-            Self::GraceRunning { due, consent } => {
-                write!(f, "The pod may still end by itself: it counts as stuck from {due} on (by {consent}).")
+            Self::NodeReady { node } => write!(
+                f,
+                "Node {node} is Ready, so its kubelet can end the pod: only the taint {} was not taken off yet.",
+                taints::UNREACHABLE
+            ),
+            Self::UnreadableWait(terms) => write!(f, "The pod is waited for {terms}."),
+            Self::GraceRunning { due, consent, terms } => {
+                write!(f, "The pod may still end by itself: it counts as stuck from {due} on (by {consent}), {terms}.")
             }
             Self::UnreachableTooBriefly { node, since, minimum } => write!(
                 f,
                 "Node {node} is unreachable since {since}, which is less than minimumUnreachableDuration={}.",
                 in_words(*minimum)
             ),
+            Self::KubeletAlive { node, pulse } => {
+                write!(f, "The kubelet of node {node} may be alive, and can end the pod: {pulse}.")
+            }
             Self::Zombie(facts) => write!(f, "{facts}"),
             Self::HalfRecovered(facts) => write!(f, "{facts}; an earlier attempt stopped half-way"),
         }
@@ -154,8 +225,11 @@ impl Reason for PodWhy {
             Self::NotScheduled => "NotScheduled",
             Self::NodeMissing { .. } => "NodeMissing",
             Self::NodeReachable { .. } => "NodeReachable",
+            Self::NodeReady { .. } => "NodeReady",
+            Self::UnreadableWait(_) => "UnreadableWait",
             Self::GraceRunning { .. } => "GraceRunning",
             Self::UnreachableTooBriefly { .. } => "UnreachableTooBriefly",
+            Self::KubeletAlive { .. } => "KubeletAlive",
             Self::Zombie(_) => "Zombie",
             Self::HalfRecovered(_) => "HalfRecovered",
         }
@@ -195,6 +269,12 @@ impl Reason for PodWhy {
                 "The taint {} on the node, which the node lifecycle controller sets when the kubelet falls silent, would.",
                 taints::UNREACHABLE
             ),
+            Self::NodeReady { .. } => "The node's Ready condition turning Unknown would.".into(),
+            Self::UnreadableWait(_) => format!(
+                "A duration such as 30s in annotation {} would.",
+                annotations::TERMINATION_GRACE_AFTER
+            ),
+            Self::KubeletAlive { .. } => "A Lease that is not renewed until then would.".into(),
             Self::GraceRunning { .. } | Self::UnreachableTooBriefly { .. } => format!(
                 "Time. If the node loses the taint {} before, or the pod ends, nothing is done.",
                 taints::UNREACHABLE
@@ -235,10 +315,10 @@ pub enum NodeWhy {
         /// How long is long enough.
         timeout: SignedDuration,
     },
-    /// Its kubelet was heard of only just now.
+    /// Its kubelet renews its Lease, or may.
     LeaseFresh {
-        /// When.
-        renewed: Timestamp,
+        /// What its Lease tells.
+        pulse: Pulse,
     },
     /// It is lost.
     NodeLost {
@@ -260,9 +340,7 @@ impl fmt::Display for NodeWhy {
             Self::Unannounced => {
                 f.write_str("The node was declared out of service, but its event may be missing.")
             }
-            Self::BackInService => {
-                f.write_str("Node is Ready with a fresh Lease again, taint out-of-service removed")
-            }
+            Self::BackInService => f.write_str("Node is Ready again, taint out-of-service removed"),
             Self::NoRule => f.write_str("No taintNodeOutOfService rule matches the node's labels."),
             Self::NodeReachable => write!(f, "The node does not have the taint {}.", taints::UNREACHABLE),
             Self::TaintedByOthers => {
@@ -274,9 +352,7 @@ impl fmt::Display for NodeWhy {
                 "The node is unreachable since {since}, which is less than unreachableNodeTimeout={}.",
                 in_words(*timeout)
             ),
-            Self::LeaseFresh { renewed } => {
-                write!(f, "The node's kubelet renewed its Lease at {renewed}, so it lives.")
-            }
+            Self::LeaseFresh { pulse } => write!(f, "The node's kubelet may be alive: {pulse}."),
             Self::NodeLost { since, rule } => write!(
                 f,
                 "Node unreachable since {since}, declared out of service (triggered by `{}`)",
@@ -307,7 +383,7 @@ impl Reason for NodeWhy {
         match self {
             Self::Disabled(by) => enabling(*by).into(),
             Self::OutOfService { .. } => {
-                "The node Ready with a fresh Lease: then the taint is taken off.".into()
+                "The node Ready, and its Lease renewed if it has one: then the taint is taken off.".into()
             }
             Self::Unannounced => "Recording the event ends it.".into(),
             Self::BackInService => "Only the node's falling silent again before it is done.".into(),

@@ -1,14 +1,17 @@
 //! The rules as tables, taken from KEP-6757 and from the tests and gaps of Kueue's controller, and as properties.
 
+mod kubelets;
 mod nodes;
 mod pods;
 mod properties;
+mod terms;
 
 use jiff::{SignedDuration, Timestamp};
 use salvor_api::Labels;
 use salvor_api::config::{Configuration, parse};
 
 use super::*;
+use crate::liveness::{NodeLease, Pulse};
 use crate::objects::{Deletion, NodeRef, PodPhase, PodRef, Ready};
 
 /// A moment to which the tables count in seconds.
@@ -32,11 +35,22 @@ fn configuration(rest: &str) -> Configuration {
 }
 
 fn terminate() -> ConsentAnnotations {
-    ConsentAnnotations { terminate: Some("true".into()), delete: None }
+    ConsentAnnotations { terminate: Some("true".into()), ..ConsentAnnotations::default() }
 }
 
 fn delete() -> ConsentAnnotations {
-    ConsentAnnotations { terminate: None, delete: Some("true".into()) }
+    ConsentAnnotations { delete: Some("true".into()), ..ConsentAnnotations::default() }
+}
+
+/// A kubelet that was last heard of at that time, in a Lease of 40s that is watched for long.
+fn heard(seconds: i64) -> Pulse {
+    let lease = NodeLease { renewed: at(seconds), lasts: SignedDuration::from_secs(40) };
+    Pulse::at_a_glance(Some(lease), at(seconds))
+}
+
+/// There is no Lease.
+fn no_lease() -> Pulse {
+    Pulse::at_a_glance(None, at(0))
 }
 
 /// An opted-in pod that runs on `node-a` and whose grace of 30s was over at time 0.
@@ -52,6 +66,7 @@ fn pod() -> PodView {
         mark: None,
         disruption_target: false,
         announced: false,
+        wait_told: false,
     }
 }
 
@@ -63,7 +78,7 @@ fn node() -> NodeView {
         labels: Labels::default(),
         unreachable: Some(Unreachable { since: at(-400) }),
         ready: Ready::Unknown,
-        lease_renewed: Some(at(-460)),
+        pulse: heard(-460),
         out_of_service: Vec::new(),
         out_of_service_mark: None,
         announced: false,
@@ -71,5 +86,5 @@ fn node() -> NodeView {
 }
 
 fn healthy_node() -> NodeView {
-    NodeView { unreachable: None, ready: Ready::True, lease_renewed: Some(at(0)), ..node() }
+    NodeView { unreachable: None, ready: Ready::True, pulse: heard(0), ..node() }
 }

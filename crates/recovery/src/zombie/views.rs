@@ -2,12 +2,16 @@
 
 use std::collections::BTreeMap;
 
-use jiff::Timestamp;
-use salvor_api::Labels;
+use jiff::{SignedDuration, Timestamp};
 use salvor_api::config::TerminateAction;
 use salvor_api::names::{annotations, reasons, taints};
+use salvor_api::{GoDuration, Labels, ParseGoDurationError};
 
+use crate::liveness::Pulse;
 use crate::objects::{Deletion, NodeRef, PodPhase, PodRef, Ready, Taint};
+
+/// So much of a value that nobody can read is kept: enough to recognise it.
+const LONGEST_SHOWN: usize = 64;
 
 /// A pod, as far as it matters.
 #[derive(Clone, Debug, PartialEq, Eq)]
@@ -18,7 +22,7 @@ pub struct PodView {
     pub resource_version: String,
     /// Its labels, which rules select by.
     pub labels: Labels,
-    /// The annotations by which its owner consents.
+    /// The annotations by which its owner consents, and on which terms.
     pub consent: ConsentAnnotations,
     /// Where it is in its life.
     pub phase: PodPhase,
@@ -32,25 +36,80 @@ pub struct PodView {
     pub disruption_target: bool,
     /// Whether the event about its recovery is known to be recorded.
     pub announced: bool,
+    /// Whether it was told, or need not be, that its wait cannot be read.
+    pub wait_told: bool,
 }
 
-/// The values of the two annotations, as they stand.
+/// The values of the annotations, as far as they matter.
 #[derive(Clone, Debug, Default, PartialEq, Eq)]
 pub struct ConsentAnnotations {
     /// `kueue.x-k8s.io/safe-to-forcefully-terminate`.
     pub terminate: Option<String>,
     /// `kueue.x-k8s.io/safe-to-forcefully-delete`.
     pub delete: Option<String>,
+    /// `salvor.dev/termination-grace-after`.
+    pub wait: AskedWait,
 }
 
 impl ConsentAnnotations {
-    /// Picks the two out of all annotations.
+    /// Picks them out of all annotations.
     pub fn from_annotations(all: &BTreeMap<String, String>) -> Self {
+        let value = |key| all.get(key).map(|value| cut(value));
         Self {
-            terminate: all.get(annotations::SAFE_TO_FORCEFULLY_TERMINATE).cloned(),
-            delete: all.get(annotations::SAFE_TO_FORCEFULLY_DELETE).cloned(),
+            terminate: value(annotations::SAFE_TO_FORCEFULLY_TERMINATE),
+            delete: value(annotations::SAFE_TO_FORCEFULLY_DELETE),
+            wait: all
+                .get(annotations::TERMINATION_GRACE_AFTER)
+                .map_or(AskedWait::Unset, |it| AskedWait::of(it)),
         }
     }
+}
+
+/// The wait after its grace period that a pod's own annotation asks for.
+#[derive(Clone, Debug, Default, PartialEq, Eq)]
+pub enum AskedWait {
+    /// There is no annotation.
+    #[default]
+    Unset,
+    /// This long. What is too long for a duration is the longest there is.
+    For(SignedDuration),
+    /// Nobody can tell how long.
+    Unreadable {
+        /// The value, or its beginning.
+        value: String,
+        /// What is wrong with it.
+        defect: WaitDefect,
+    },
+}
+
+/// What is wrong with a wait.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub enum WaitDefect {
+    /// It is not a duration.
+    Malformed,
+    /// It is less than nothing.
+    Negative,
+}
+
+impl AskedWait {
+    /// Reads the annotation.
+    pub fn of(value: &str) -> Self {
+        let unreadable = |defect| Self::Unreadable { value: cut(value), defect };
+        match value.parse::<GoDuration>() {
+            Ok(wait) if wait.is_negative() => unreadable(WaitDefect::Negative),
+            Ok(wait) => Self::For(wait.into()),
+            Err(ParseGoDurationError::Overflow { .. }) if value.starts_with('-') => {
+                unreadable(WaitDefect::Negative)
+            }
+            Err(ParseGoDurationError::Overflow { .. }) => Self::For(GoDuration::MAX.into()),
+            Err(_) => unreadable(WaitDefect::Malformed),
+        }
+    }
+}
+
+/// The beginning of a value. Whoever may write annotations may write long ones, and pods are kept by the thousand.
+fn cut(value: &str) -> String {
+    value.chars().take(LONGEST_SHOWN).collect()
 }
 
 /// The condition that a recovery leaves on a pod.
@@ -92,8 +151,8 @@ pub struct NodeView {
     pub unreachable: Option<Unreachable>,
     /// Its `Ready` condition.
     pub ready: Ready,
-    /// When its kubelet last renewed its Lease; none if it has no Lease. Only [`super::decide_node`] asks for it.
-    pub lease_renewed: Option<Timestamp>,
+    /// What its Lease tells of its kubelet. It is not watched, so it may be unread: it is read before anything is done.
+    pub pulse: Pulse,
     /// Its taints with the key `node.kubernetes.io/out-of-service`.
     pub out_of_service: Vec<Taint>,
     /// Our annotation that says that we put the taint there.

@@ -142,19 +142,60 @@ fn a_node_that_is_ready_again_loses_its_taints_and_keeps_those_of_others() {
             {"key": "example.com/mine", "effect": NO_SCHEDULE},
         ]),
     );
-    let errands = stage.pass(1, &["a-0", "a-1"]);
+    let alive = ["a-0", "a-1"];
+    let errands = stage.pass(1, &alive);
+    let at_once = "a-0: unreachable:NoExecute out-of-service:NoExecute mine:NoSchedule";
+    assert_eq!(stage.obey(errands), [at_once], "what keeps pods away goes with the node's own news");
+    assert_eq!(
+        stage.pass(3, &alive),
+        [],
+        "what evicts them goes when all nodes are looked at, every five seconds"
+    );
+    let errands = stage.pass(1, &alive);
     assert_eq!(stage.obey(errands), ["a-0: out-of-service:NoExecute mine:NoSchedule"]);
+    assert_eq!(stage.pass(10, &alive), []);
 }
 
 #[test]
-fn not_ready_and_unreachable_are_swapped_at_once() {
+fn not_ready_and_unreachable_are_swapped_when_the_node_is_next_looked_at() {
     let mut stage = Stage::of(&[("a", 3)]);
     stage.pass(1, &["a-0", "a-1", "a-2"]);
     let unreachable =
         json!([{"key": UNREACHABLE, "effect": NO_SCHEDULE}, {"key": UNREACHABLE, "effect": NO_EXECUTE}]);
     stage.node("a-0", "False", unreachable);
     let errands = stage.pass(1, &["a-0", "a-1", "a-2"]);
-    assert_eq!(stage.obey(errands), ["a-0: not-ready:NoSchedule not-ready:NoExecute"]);
+    assert_eq!(stage.obey(errands), ["a-0: unreachable:NoExecute not-ready:NoSchedule"]);
+    let errands = stage.pass(4, &["a-0", "a-1", "a-2"]);
+    assert_eq!(
+        stage.obey(errands),
+        ["a-0: not-ready:NoSchedule not-ready:NoExecute"],
+        "without waiting for a turn"
+    );
+}
+
+#[test]
+fn a_node_whose_turn_comes_when_it_is_ready_again_is_left_alone() {
+    let mut stage = Stage::of(&[("a", 4)]);
+    let alive = ["a-2", "a-3"];
+    let mut done = Vec::new();
+    for _ in 0..60 {
+        let errands = stage.pass(1, &alive);
+        done.extend(stage.obey(errands));
+    }
+    let given_up =
+        |done: &[String]| done.iter().filter(|text| text.contains("unreachable:NoExecute")).count();
+    assert_eq!(given_up(&done), 1, "the second waits for its turn: {done:?}");
+    let waits = ["a-0", "a-1"]
+        .into_iter()
+        .find(|name| !done.iter().any(|t| t.starts_with(name) && t.contains("NoExecute")));
+    stage.node(waits.unwrap(), "True", json!([]));
+    let alive = ["a-2", "a-3", waits.unwrap()];
+    let mut done = Vec::new();
+    for _ in 0..60 {
+        let errands = stage.pass(1, &alive);
+        done.extend(stage.obey(errands));
+    }
+    assert_eq!(given_up(&done), 0, "{done:?}");
 }
 
 #[test]

@@ -8,6 +8,7 @@ use salvor_api::{
     names::{annotations, conditions, taints},
 };
 use salvor_recovery::{
+    liveness::Pulse,
     objects::{NodeRef, PodPhase, PodRef, Ready, Taint},
     zombie::{ConsentAnnotations, Mark, NodeView, OutOfServiceMark, PodView, Unreachable, ZombiePolicy},
 };
@@ -75,6 +76,7 @@ impl PodWire {
             mark,
             disruption_target: of_kind(conditions::DISRUPTION_TARGET).is_some_and(|c| c.status == "True"),
             announced: false,
+            wait_told: false,
             pod: PodRef { namespace: metadata.namespace, name: metadata.name, uid: metadata.uid },
             resource_version: metadata.resource_version,
             labels: metadata.labels,
@@ -142,7 +144,7 @@ impl SeenNode {
             resource_version: self.resource_version,
             labels: self.labels,
             ready: self.ready,
-            lease_renewed: None,
+            pulse: Pulse::UNREAD,
             out_of_service: self.out_of_service,
             out_of_service_mark: self.out_of_service_mark,
             announced: false,

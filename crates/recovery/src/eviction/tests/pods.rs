@@ -99,10 +99,20 @@ fn tolerations_mean_what_they_mean_to_kubernetes() {
         (vec![t(KEY, "Exists", "", "NoExecute", Some(-5))], EVICT),
         (
             vec![t(KEY, "Exists", "", "NoExecute", Some(30)), t("", "Exists", "", "NoExecute", Some(10))],
+            // Of several that fit, the first in the list.
+            "Wait ToleratesUntil until 30",
+        ),
+        (
+            vec![t("", "Exists", "", "NoExecute", Some(10)), t(KEY, "Exists", "", "NoExecute", Some(30))],
             "Wait ToleratesUntil until 10",
         ),
         (
             vec![t(KEY, "Exists", "", "NoExecute", Some(30)), t("", "Exists", "", "", None)],
+            "Wait ToleratesUntil until 30",
+        ),
+        (vec![t("", "Exists", "", "", None), t(KEY, "Exists", "", "NoExecute", Some(0))], "Ignore Tolerates"),
+        (
+            vec![t(KEY, "Equal", "INC-2", "", Some(5)), t(KEY, "Exists", "", "NoExecute", Some(30))],
             "Wait ToleratesUntil until 30",
         ),
         (vec![t(KEY, "Exists", "", "NoExecute", Some(i64::MAX))], "Wait ToleratesUntil"),

@@ -47,15 +47,16 @@ fn which_nodes_are_declared_out_of_service() {
             9_999,
             "Act NodeLost TaintNode+EmitEvent",
         ),
-        (
-            "its kubelet still renews",
-            NodeView { lease_renewed: Some(at(190)), ..metal() },
-            200,
-            "Wait LeaseFresh",
-        ),
+        ("its kubelet still renews", NodeView { pulse: heard(190), ..metal() }, 200, "Wait LeaseFresh"),
         (
             "no Lease at all",
-            NodeView { lease_renewed: None, ..metal() },
+            NodeView { pulse: no_lease(), ..metal() },
+            200,
+            "Act NodeLost TaintNode+EmitEvent",
+        ),
+        (
+            "Lease not read yet: read before it is done",
+            NodeView { pulse: Pulse::UNREAD, ..metal() },
             200,
             "Act NodeLost TaintNode+EmitEvent",
         ),
@@ -81,7 +82,7 @@ fn waits_end_exactly_when_the_later_of_both_ends() {
     assert_eq!(verdict(&metal(), at(0)).wake_at(), Some(at(200)));
     let cloud = NodeView { labels: labels(&[("pool", "cloud")]), ..node() };
     assert_eq!(verdict(&cloud, at(-341)).wake_at(), Some(at(-340)));
-    let renewed = NodeView { lease_renewed: Some(at(190)), ..metal() };
+    let renewed = NodeView { pulse: heard(190), ..metal() };
     assert_eq!(verdict(&renewed, at(0)).wake_at(), Some(at(230)));
     assert_eq!(outline(&verdict(&renewed, at(230))), "Act NodeLost TaintNode+EmitEvent");
 }
@@ -122,14 +123,37 @@ fn ours() -> NodeView {
 
 #[test]
 fn the_taint_is_taken_off_where_we_put_it_when_the_node_is_back() {
-    let back =
-        || NodeView { ready: Ready::True, lease_renewed: Some(at(1_000)), unreachable: None, ..ours() };
+    let back = || NodeView { ready: Ready::True, pulse: heard(1_000), unreachable: None, ..ours() };
     let untainted = "Act BackInService UntaintNode+EmitEvent";
+    let read = |renewed| Some(NodeLease { renewed: at(renewed), lasts: SignedDuration::from_secs(40) });
+    let behind = Pulse::UNREAD.then(read(400), at(1_000));
+    let moved = behind.then(read(410), at(1_010));
     let cases = [
         ("still lost", ours(), 1_001, "Ignore OutOfService"),
         ("Ready with a fresh Lease", back(), 1_001, untainted),
         ("Ready with a stale Lease", back(), 1_040, "Ignore OutOfService"),
-        ("Ready without a Lease", NodeView { lease_renewed: None, ..back() }, 1_001, "Ignore OutOfService"),
+        ("Ready without a Lease", NodeView { pulse: no_lease(), ..back() }, 1_001, untainted),
+        ("Ready, Lease not read yet", NodeView { pulse: Pulse::UNREAD, ..back() }, 1_001, untainted),
+        (
+            "Ready, ten minutes behind, not seen to move",
+            NodeView { pulse: behind, ..back() },
+            1_001,
+            "Ignore OutOfService",
+        ),
+        ("Ready, ten minutes behind, moves", NodeView { pulse: moved, ..back() }, 1_011, untainted),
+        ("Ready, moved, then fell silent", NodeView { pulse: moved, ..back() }, 1_050, "Ignore OutOfService"),
+        (
+            "not Ready, no Lease",
+            NodeView { pulse: no_lease(), ready: Ready::Unknown, ..back() },
+            1_001,
+            "Ignore OutOfService",
+        ),
+        (
+            "not Ready, not read",
+            NodeView { pulse: Pulse::UNREAD, ready: Ready::Unknown, ..back() },
+            1_001,
+            "Ignore OutOfService",
+        ),
         ("fresh Lease, not Ready", NodeView { ready: Ready::False, ..back() }, 1_001, "Ignore OutOfService"),
         ("rule gone, still ours", NodeView { labels: Labels::default(), ..back() }, 1_001, untainted),
         ("taint gone, mark left", NodeView { out_of_service: vec![], ..back() }, 1_001, untainted),

@@ -24,7 +24,11 @@ fn who_is_recovered_and_who_is_ignored() {
     let consent = |terminate: &str, delete: &str| {
         let value = |text: &str| (!text.is_empty()).then(|| text.to_owned());
         PodView {
-            consent: ConsentAnnotations { terminate: value(terminate), delete: value(delete) },
+            consent: ConsentAnnotations {
+                terminate: value(terminate),
+                delete: value(delete),
+                wait: AskedWait::Unset,
+            },
             ..base()
         }
     };
@@ -90,6 +94,7 @@ fn due_a_minute_after_the_deletion_timestamp_to_the_nanosecond() {
         why: PodWhy::GraceRunning {
             due,
             consent: ConsentSource::Annotation("kueue.x-k8s.io/safe-to-forcefully-terminate"),
+            terms: Terms::of(&pod(), policy("").consent(&pod().consent, &pod().labels).unwrap()),
         },
     };
     let nearly = due.checked_sub(SignedDuration::from_nanos(1)).unwrap();
@@ -410,11 +415,16 @@ fn annotations_are_picked_out_of_all() {
     let all = [
         ("kueue.x-k8s.io/safe-to-forcefully-terminate", "true"),
         ("kueue.x-k8s.io/safe-to-forcefully-delete", "no"),
+        ("salvor.dev/termination-grace-after", "90s"),
         ("other", "true"),
     ];
     let all = all.map(|(key, value)| (key.to_owned(), value.to_owned())).into();
     let picked = ConsentAnnotations::from_annotations(&all);
-    assert_eq!(picked, ConsentAnnotations { terminate: Some("true".into()), delete: Some("no".into()) });
+    let wait = AskedWait::For(SignedDuration::from_secs(90));
+    assert_eq!(
+        picked,
+        ConsentAnnotations { terminate: Some("true".into()), delete: Some("no".into()), wait }
+    );
 }
 
 #[test]
@@ -438,21 +448,22 @@ fn every_rule_asked_is_shown_with_what_was_seen() {
             "yes Is it bound to a node? node-a",
             "yes Does that Node exist? yes",
             "yes Has the control plane lost it? taint node.kubernetes.io/unreachable since 2027-01-15T07:53:20Z",
-            "no  Is the wait over? until 2027-01-15T08:01:00Z, it is 2027-01-15T08:00:30Z",
+            "yes Is the node not Ready? Ready is Unknown",
+            "no  Is the wait over? until 2027-01-15T08:01:00Z, it is 2027-01-15T08:00:30Z; 1m0s after its grace period",
         ]
     );
     let report = serde_json::to_value(judged.report()).unwrap();
     assert_eq!(report["verdict"], "Wait");
     assert_eq!(report["reason"], "GraceRunning");
     assert_eq!(report["until"], "2027-01-15T08:01:00Z");
-    assert_eq!(report["findings"].as_array().unwrap().len(), 9);
+    assert_eq!(report["findings"].as_array().unwrap().len(), 10);
     assert!(report["whatWouldChangeIt"].as_str().unwrap().contains("node.kubernetes.io/unreachable"));
 }
 
 #[test]
 fn a_near_miss_is_explained() {
     let pod =
-        PodView { consent: ConsentAnnotations { terminate: Some("True".into()), delete: None }, ..pod() };
+        PodView { consent: ConsentAnnotations { terminate: Some("True".into()), ..terminate() }, ..pod() };
     let judged = decide_pod(&pod, Some(&node()), &policy(""), at(60));
     assert_eq!(
         judged.report().message,

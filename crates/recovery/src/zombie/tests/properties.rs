@@ -65,7 +65,8 @@ fn any_pod() -> impl Strategy<Value = PodView> {
         deletion,
         node_name,
         option::of(any_mark()),
-        any::<[bool; 2]>(),
+        any::<[bool; 3]>(),
+        any_wait(),
     )
         .prop_map(
             |(
@@ -76,21 +77,38 @@ fn any_pod() -> impl Strategy<Value = PodView> {
                 deletion,
                 node_name,
                 mark,
-                [disruption_target, announced],
+                [disruption_target, announced, wait_told],
+                wait,
             )| {
                 PodView {
                     labels,
-                    consent: ConsentAnnotations { terminate, delete },
+                    consent: ConsentAnnotations { terminate, delete, wait },
                     phase,
                     deletion,
                     node_name: node_name.map(Into::into),
                     mark,
                     disruption_target,
                     announced,
+                    wait_told,
                     ..pod()
                 }
             },
         )
+}
+
+/// A Lease that was read any number of times, and renewed, deleted and made anew meanwhile.
+fn any_pulse() -> impl Strategy<Value = Pulse> {
+    let lasts = prop_oneof![Just(40i64), 1i64..60];
+    let renewed = option::weighted(0.8, (time(), lasts));
+    proptest::collection::vec((renewed, present()), 0..4).prop_map(|reads| {
+        let lease = |(renewed, lasts)| NodeLease { renewed, lasts: SignedDuration::from_secs(lasts) };
+        reads.into_iter().fold(Pulse::UNREAD, |pulse, (read, now)| pulse.then(read.map(lease), now))
+    })
+}
+
+fn any_wait() -> impl Strategy<Value = AskedWait> {
+    select(vec!["", "", "0s", "1s", "30s", "5m", "-1s", "soon", "2562048h"])
+        .prop_map(|value| if value.is_empty() { AskedWait::Unset } else { AskedWait::of(value) })
 }
 
 fn any_node() -> impl Strategy<Value = NodeView> {
@@ -103,18 +121,16 @@ fn any_node() -> impl Strategy<Value = NodeView> {
     };
     let taints = select(vec![vec![], vec![], vec![taint]]);
     let mark = option::weighted(0.3, option::of(time()).prop_map(|since| OutOfServiceMark { since }));
-    (some_labels(), unreachable, ready, option::of(time()), taints, mark, any::<bool>()).prop_map(
-        |(labels, unreachable, ready, lease_renewed, out_of_service, out_of_service_mark, announced)| {
-            NodeView {
-                labels,
-                unreachable,
-                ready,
-                lease_renewed,
-                out_of_service,
-                out_of_service_mark,
-                announced,
-                ..node()
-            }
+    (some_labels(), unreachable, ready, any_pulse(), taints, mark, any::<bool>()).prop_map(
+        |(labels, unreachable, ready, pulse, out_of_service, out_of_service_mark, announced)| NodeView {
+            labels,
+            unreachable,
+            ready,
+            pulse,
+            out_of_service,
+            out_of_service_mark,
+            announced,
+            ..node()
         },
     )
 }
@@ -132,7 +148,9 @@ fn any_policy() -> impl Strategy<Value = ZombiePolicy> {
     let minimum = select(vec!["0s", "1ns", "90s", "2562047h"]);
     (any::<bool>(), minimum, 0u8..10).prop_map(move |(with_rules, minimum, off)| {
         let rules = if with_rules { rules } else { "" };
-        let head = format!("failureRecoveryPolicy:\n  minimumUnreachableDuration: {minimum}");
+        let annotated =
+            "annotatedPods: {forcefulTerminationGracePeriod: 45s, minimumForcefulTerminationGracePeriod: 5s}";
+        let head = format!("failureRecoveryPolicy:\n  minimumUnreachableDuration: {minimum}\n  {annotated}");
         let mut policy = policy(&format!("{head}{rules}"));
         policy.disabled = (off == 0).then_some(Disabled::Gate);
         policy
@@ -184,6 +202,10 @@ fn apply(
             let deletion = Some(Deletion { timestamp: now, grace_seconds: Some(0) });
             finalizer.then_some(PodView { deletion, ..pod })
         }
+        Action::Mention(event) => {
+            log.push(format!("event {}", event.name));
+            Some(PodView { wait_told: true, ..pod })
+        }
         other => panic!("not about a pod: {other}"),
     }
 }
@@ -214,6 +236,7 @@ fn run_to_the_end(
                     writes += 1;
                     if writes == crash {
                         pod.announced = false;
+                        pod.wait_told = false;
                         break;
                     }
                 }
@@ -255,14 +278,19 @@ proptest! {
             let by_rule = policy.has_pod_rules() && pod.labels.get("tier").is_some();
             prop_assert!(annotated || by_rule);
             let wait = match (annotated, pod.labels.get("tier")) {
-                (true, _) => SignedDuration::from_secs(60),
+                (true, _) => match pod.consent.wait {
+                    AskedWait::For(asked) => asked.max(SignedDuration::from_secs(5)),
+                    AskedWait::Unset | AskedWait::Unreadable { .. } => SignedDuration::from_secs(45),
+                },
                 (false, Some("batch")) => SignedDuration::from_secs(45),
                 (false, _) => SignedDuration::from_millis(1_500),
             };
             let waited = now.duration_since(pod.deletion.unwrap().timestamp);
             let was_marked = pod.phase.is_terminal() && pod.mark.is_some_and(|mark| mark.since <= Some(now));
             prop_assert!(waited >= wait || was_marked, "{waited} is early");
-            let lost = node.unwrap().unreachable.unwrap().since;
+            let node = node.unwrap();
+            prop_assert!(node.ready != Ready::True && node.pulse.alive_until(now).is_none());
+            let lost = node.unreachable.unwrap().since;
             let minimum = policy.minimum_unreachable;
             prop_assert!(minimum.is_zero() || now.duration_since(lost) >= minimum);
             let deletes = judged.verdict.actions().iter().any(|action| matches!(action, Action::ForceDeletePod { .. }));
@@ -307,7 +335,7 @@ proptest! {
     fn a_crash_after_any_write_leads_to_the_same_end_and_nothing_is_written_twice(
         pod in any_pod(), node in any_node(), policy in any_policy(), now in present(), finalizer in any::<bool>(), crash in 1usize..4,
     ) {
-        let pod = PodView { mark: None, announced: false, ..pod };
+        let pod = PodView { mark: None, announced: false, wait_told: false, ..pod };
         let (calm, calm_log) = run_to_the_end(pod.clone(), &node, &policy, now, finalizer, usize::MAX);
         let (end, log) = run_to_the_end(pod, &node, &policy, now, finalizer, crash);
         prop_assert_eq!(end.map(|pod| (pod.phase, pod.mark)), calm.map(|pod| (pod.phase, pod.mark)));

@@ -1,0 +1,199 @@
+//! The Leases of lost nodes whose pods are in question: read now, and then every few seconds until nothing new can be told.
+//!
+//! All Leases of a cluster change all the time, so they are not watched. But one look at a Lease does not tell whether it moves:
+//! it is looked at early, while its pods are still waited for, so that the second look before a write has something to compare.
+
+use std::{
+    collections::{BTreeMap, BTreeSet},
+    sync::{Arc, Mutex, MutexGuard, PoisonError},
+    time::Duration,
+};
+
+use jiff::Timestamp;
+use kube::Client;
+use salvor_recovery::{
+    liveness::{NodeLease, Pulse},
+    objects::NodeRef,
+};
+use tokio::{
+    sync::{Notify, Semaphore, mpsc},
+    task::{AbortHandle, JoinSet},
+    time::Instant,
+};
+
+use super::News;
+use crate::live;
+
+/// How often a Lease is read: as often as a kubelet renews it.
+const PERIOD: Duration = Duration::from_secs(10);
+/// Of many nodes each is read less often, so that all together are read no more often than this.
+const BETWEEN_READS: Duration = Duration::from_millis(100);
+/// Reads under way at once, when a whole rack is lost.
+const READS_AT_ONCE: usize = 8;
+/// A read that is not answered by then is made again.
+const TIMEOUT: Duration = Duration::from_secs(10);
+
+/// What is known of each node's kubelet. Clones share it: what a second look sees is not forgotten.
+#[derive(Clone, Debug, Default)]
+pub(super) struct Pulses(Arc<Mutex<BTreeMap<String, (NodeRef, Pulse)>>>);
+
+impl Pulses {
+    /// What is known of this very node's kubelet.
+    pub(super) fn of(&self, node: &NodeRef) -> Pulse {
+        let known = self.known();
+        known.get(&node.name).filter(|(of, _)| of == node).map_or(Pulse::UNREAD, |(_, pulse)| *pulse)
+    }
+
+    /// Takes in what was read.
+    pub(super) fn note(&self, node: &NodeRef, read: Option<NodeLease>, now: Timestamp) -> Pulse {
+        let mut known = self.known();
+        let (of, pulse) = known.entry(node.name.clone()).or_insert_with(|| (node.clone(), Pulse::UNREAD));
+        if of != node {
+            // Another node of the same name: what the first one did tells nothing of it.
+            (*of, *pulse) = (node.clone(), Pulse::UNREAD);
+        }
+        *pulse = pulse.then(read, now);
+        *pulse
+    }
+
+    /// Nothing is in question any more: the next incident is another.
+    pub(super) fn forget(&self, node: &str) {
+        self.known().remove(node);
+    }
+
+    fn known(&self) -> MutexGuard<'_, BTreeMap<String, (NodeRef, Pulse)>> {
+        self.0.lock().unwrap_or_else(PoisonError::into_inner)
+    }
+}
+
+/// Whose Leases are wanted, as the recovery says and the reader follows. Clones share it.
+#[derive(Clone, Debug, Default)]
+pub(super) struct Wanted(Arc<(Mutex<BTreeSet<String>>, Notify)>);
+
+impl Wanted {
+    /// Wants the Lease of a node from now on, or no more.
+    pub(super) fn set(&self, node: &str, wanted: bool) {
+        let changed = if wanted { self.nodes().insert(node.to_owned()) } else { self.nodes().remove(node) };
+        if changed {
+            self.0.1.notify_one();
+        }
+    }
+
+    /// All that are wanted now.
+    pub(super) fn now(&self) -> BTreeSet<String> {
+        self.nodes().clone()
+    }
+
+    fn period(&self) -> Duration {
+        let nodes = u32::try_from(self.nodes().len()).unwrap_or(u32::MAX);
+        PERIOD.max(BETWEEN_READS.saturating_mul(nodes))
+    }
+
+    fn nodes(&self) -> MutexGuard<'_, BTreeSet<String>> {
+        self.0.0.lock().unwrap_or_else(PoisonError::into_inner)
+    }
+}
+
+/// Reads what is wanted until nobody listens any more.
+pub(super) async fn read(client: Client, wanted: Wanted, news: mpsc::Sender<News>) {
+    let mut tasks = JoinSet::new();
+    let turns = Arc::new(Semaphore::new(READS_AT_ONCE));
+    let mut reading: BTreeMap<String, AbortHandle> = BTreeMap::new();
+    loop {
+        let nodes = wanted.now();
+        reading.retain(|node, task| {
+            let stays = nodes.contains(node);
+            if !stays {
+                task.abort();
+            }
+            stays
+        });
+        for node in nodes {
+            reading.entry(node).or_insert_with_key(|node| {
+                let (client, wanted, news) = (client.clone(), wanted.clone(), news.clone());
+                tasks.spawn(read_one(client, node.clone(), wanted, turns.clone(), news))
+            });
+        }
+        tokio::select! {
+            biased;
+            () = news.closed() => return,
+            () = wanted.0.1.notified() => {}
+            // Only to take note of those that ended.
+            Some(_) = tasks.join_next(), if !tasks.is_empty() => {}
+        }
+    }
+}
+
+/// Each node has reads of its own, so that one that hangs holds up few others.
+async fn read_one(
+    client: Client,
+    node: String,
+    wanted: Wanted,
+    turns: Arc<Semaphore>,
+    news: mpsc::Sender<News>,
+) {
+    loop {
+        // Nobody closes it.
+        let Ok(turn) = turns.acquire().await else { return };
+        let began = Instant::now();
+        let answer = tokio::time::timeout(TIMEOUT, live::node_lease(&client, &node)).await;
+        drop(turn);
+        // No answer is no silence: nothing is known, as before.
+        let error = match answer {
+            Ok(Ok(lease)) => {
+                if news.send(News::Lease { node: node.clone(), lease }).await.is_err() {
+                    return;
+                }
+                None
+            }
+            Ok(Err(error)) => Some(live::brief(&error)),
+            Err(_) => Some(format!("no answer within {TIMEOUT:?}")),
+        };
+        if let Some(error) = error {
+            tracing::warn!(recovery = "zombie", node, error, "its Lease cannot be read; tried again soon");
+        }
+        tokio::time::sleep_until(began + wanted.period()).await;
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use jiff::SignedDuration;
+
+    use super::*;
+
+    fn at(seconds: i64) -> Timestamp {
+        Timestamp::from_second(seconds).unwrap()
+    }
+
+    fn node(uid: &str) -> NodeRef {
+        NodeRef { name: "a".into(), uid: uid.into() }
+    }
+
+    #[test]
+    fn a_new_node_of_the_same_name_is_looked_at_anew() {
+        let pulses = Pulses::default();
+        let read = |seconds| Some(NodeLease { renewed: at(seconds), lasts: SignedDuration::from_secs(40) });
+        let first = pulses.note(&node("1"), read(-600), at(0));
+        assert_eq!(pulses.of(&node("1")), first);
+        assert_eq!(pulses.of(&node("2")), Pulse::UNREAD);
+        let moved = pulses.note(&node("1"), read(-590), at(10));
+        assert_eq!(moved.silent_from(), Some(at(50)));
+        let other = pulses.note(&node("2"), read(-580), at(20));
+        assert_eq!(other.silent_from(), Some(at(40)), "not seen to move: first sight");
+        assert_eq!(pulses.of(&node("1")), Pulse::UNREAD);
+        pulses.forget("a");
+        assert_eq!(pulses.of(&node("2")), Pulse::UNREAD);
+    }
+
+    #[test]
+    fn many_leases_are_read_less_often_each() {
+        let period_of = |nodes: usize| {
+            let wanted = Wanted::default();
+            (0..nodes).for_each(|node| wanted.set(&node.to_string(), true));
+            wanted.period()
+        };
+        assert_eq!([0, 1, 100].map(period_of), [PERIOD; 3]);
+        assert_eq!(period_of(500), Duration::from_secs(50));
+    }
+}

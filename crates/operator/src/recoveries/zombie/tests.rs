@@ -1,0 +1,356 @@
+//! Whose Lease is read, what a second look sees, and what it costs.
+
+use std::{
+    sync::{
+        Mutex,
+        atomic::{AtomicI64, Ordering},
+    },
+    time::Duration,
+};
+
+use futures::future::join_all;
+use http::Method;
+use salvor_api::config::{Configuration, parse};
+use salvor_recovery::{Reason, Verdict, action::EventNote};
+use serde_json::{Value, json};
+
+use super::*;
+use crate::fake_api::{Answer, Asked, FakeApi};
+
+fn at(seconds: i64) -> Timestamp {
+    Timestamp::from_second(1_800_000_000 + seconds).unwrap()
+}
+
+fn configuration(rest: &str) -> Configuration {
+    let header = "apiVersion: config.salvor.dev/v1alpha1\nkind: Configuration\n";
+    parse(&format!("{header}featureGates: {{FailureRecoveryPolicy: true}}\n{rest}")).unwrap()
+}
+
+fn zombies(rest: &str) -> Zombies {
+    Zombies::new(Arc::new(ZombiePolicy::new(&configuration(rest))))
+}
+
+fn node(uid: &str, ready: &str, tainted: bool) -> Value {
+    let taint = json!({"key": "node.kubernetes.io/unreachable", "effect": "NoExecute"});
+    json!({
+        "metadata": {"name": "a", "uid": uid, "resourceVersion": "1", "labels": {"pool": "metal"}},
+        "spec": {"taints": if tainted { json!([taint]) } else { json!([]) }},
+        "status": {"conditions": [{"type": "Ready", "status": ready}]},
+    })
+}
+
+fn of_node(node: Value) -> News {
+    News::Node(Change::Applied(SeenNode::from(serde_json::from_value::<NodeWire>(node).unwrap())))
+}
+
+fn pod(name: &str, wait: &str) -> Value {
+    json!({
+        "metadata": {
+            "namespace": "ns", "name": name, "uid": format!("uid-{name}"), "resourceVersion": "1",
+            "deletionTimestamp": "2027-01-15T08:00:00Z", "deletionGracePeriodSeconds": 30,
+            "annotations": {
+                "kueue.x-k8s.io/safe-to-forcefully-terminate": "true",
+                "salvor.dev/termination-grace-after": wait,
+            },
+        },
+        "spec": {"nodeName": "a"},
+        "status": {"phase": "Running"},
+    })
+}
+
+fn of_pod(pod: Value) -> News {
+    News::Pod(Change::Applied(serde_json::from_value::<PodWire>(pod).unwrap().view()))
+}
+
+fn of_lease(renewed: Option<i64>) -> News {
+    let lasts = jiff::SignedDuration::from_secs(40);
+    News::Lease { node: "a".into(), lease: renewed.map(|renewed| NodeLease { renewed: at(renewed), lasts }) }
+}
+
+/// A lost node with one pod that was due a minute after time 0.
+fn lost() -> Zombies {
+    let mut zombies = zombies("");
+    zombies.hear(of_node(node("1", "Unknown", true)), at(0));
+    zombies.hear(of_pod(pod("p", "1m")), at(0));
+    zombies
+}
+
+fn subject(zombies: &Zombies) -> Subject {
+    zombies.pods.values().next().map(|pod| Subject::pod(&pod.pod)).unwrap()
+}
+
+fn said(judgement: &Judgement<Why>) -> String {
+    let verdict = &judgement.verdict;
+    let until = verdict.wake_at().map(|until| format!(" until {}", until.as_second() - at(0).as_second()));
+    format!("{} {}{}", verdict.name(), verdict.why().code(), until.unwrap_or_default())
+}
+
+fn judged(zombies: &Zombies, now: i64) -> String {
+    said(&zombies.judge(&subject(zombies), at(now)).unwrap())
+}
+
+fn wanted(zombies: &Zombies) -> Vec<String> {
+    zombies.leases.now().into_iter().collect()
+}
+
+#[test]
+fn the_lease_of_a_lost_node_is_read_as_long_as_it_may_tell_something_about_its_pods() {
+    let mut zombies = zombies("");
+    zombies.hear(of_node(node("1", "True", false)), at(0));
+    zombies.hear(of_pod(pod("p", "1m")), at(0));
+    assert_eq!(wanted(&zombies), [""; 0], "nobody doubts that it lives");
+    zombies.hear(of_node(node("1", "Unknown", true)), at(1));
+    assert_eq!(wanted(&zombies), ["a"]);
+    zombies.hear(of_lease(Some(-20)), at(2));
+    assert_eq!(wanted(&zombies), ["a"], "it counts until 22");
+    zombies.hear(of_lease(Some(-20)), at(21));
+    assert_eq!(wanted(&zombies), ["a"]);
+    zombies.hear(of_lease(Some(-20)), at(22));
+    assert_eq!(wanted(&zombies), [""; 0], "silent: before a write it is read anyway");
+    // A second look saw it move: it is followed again as soon as there is news.
+    let lasts = jiff::SignedDuration::from_secs(40);
+    let node_a = zombies.nodes["a"].node.clone();
+    zombies.pulses.note(&node_a, Some(NodeLease { renewed: at(30), lasts }), at(30));
+    zombies.hear(of_pod(pod("q", "1m")), at(31));
+    assert_eq!(wanted(&zombies), ["a"]);
+    zombies.hear(of_node(node("1", "True", false)), at(40));
+    assert_eq!(wanted(&zombies), [""; 0]);
+    assert_eq!(zombies.pulses.of(&node_a), Pulse::UNREAD, "the next incident is another");
+}
+
+#[test]
+fn a_node_that_goes_is_not_read_and_one_that_a_rule_is_about_is_read_without_pods() {
+    let rule = "failureRecoveryPolicy: {rules: [{taintNodeOutOfService: {nodeSelector: {matchLabels: {pool: metal}}, unreachableNodeTimeout: 10m}}]}";
+    let mut zombies = zombies(rule);
+    zombies.hear(of_node(node("1", "Unknown", true)), at(0));
+    assert_eq!(wanted(&zombies), ["a"]);
+    zombies.hear(News::Node(Change::Gone("1".into())), at(1));
+    assert_eq!(wanted(&zombies), [""; 0]);
+    zombies.hear(of_node(node("2", "Unknown", true)), at(2));
+    assert_eq!(wanted(&zombies), ["a"]);
+    let none = Change::Reset { all: Vec::new(), revision: "9".into(), asked: 0 };
+    zombies.hear(News::Node(none), at(3));
+    assert_eq!(wanted(&zombies), [""; 0]);
+    let mut without = self::zombies("");
+    without.hear(of_node(node("1", "Unknown", true)), at(0));
+    assert_eq!(wanted(&without), [""; 0], "nobody asks");
+}
+
+#[test]
+fn pods_are_woken_when_their_nodes_readiness_or_its_kubelets_life_changes() {
+    let mut zombies = lost();
+    let woken = |zombies: &mut Zombies, news, now| zombies.hear(news, at(now)).len();
+    assert_eq!(woken(&mut zombies, of_lease(Some(-600)), 1), 2, "it was not known: the pod and its node");
+    assert_eq!(woken(&mut zombies, of_lease(Some(-600)), 11), 0);
+    assert_eq!(woken(&mut zombies, of_lease(Some(-600)), 21), 0, "a wait ends by itself");
+    assert_eq!(judged(&zombies, 60), "Act Zombie");
+    assert_eq!(woken(&mut zombies, of_lease(Some(-590)), 61), 2, "it lives");
+    assert_eq!(judged(&zombies, 61), "Wait KubeletAlive until 101");
+    assert_eq!(woken(&mut zombies, of_node(node("1", "True", true)), 62), 2);
+    assert_eq!(judged(&zombies, 62), "Ignore NodeReady");
+    assert_eq!(woken(&mut zombies, of_node(node("1", "True", true)), 63), 1, "nothing that concerns the pod");
+}
+
+#[test]
+fn an_unreadable_wait_is_told_once_and_again_for_another_value_and_never_in_a_dry_run() {
+    let mut zombies = lost();
+    zombies.hear(of_pod(pod("p", "soon")), at(1));
+    let told = |zombies: &Zombies| -> EventNote {
+        let judgement = zombies.judge(&subject(zombies), at(2)).unwrap();
+        let [Action::Mention(note)] = judgement.verdict.actions() else { panic!("{judgement:?}") };
+        note.clone()
+    };
+    let first = told(&zombies);
+    let step = Action::Mention(first.clone());
+    assert_eq!(zombies.done(&subject(&zombies), &step, &Written::Nothing, at(2)), View::Shows);
+    assert_eq!(judged(&zombies, 3), "Wait GraceRunning until 60");
+    zombies.hear(of_pod(pod("p", "soon")), at(4));
+    assert_eq!(judged(&zombies, 5), "Wait GraceRunning until 60", "told before");
+    zombies.hear(of_pod(pod("p", "later")), at(6));
+    assert_ne!(told(&zombies).name, first.name);
+    zombies.hear(of_pod(pod("p", "30s")), at(7));
+    assert_eq!(judged(&zombies, 8), "Wait GraceRunning until 30");
+
+    let mut dry = self::zombies("dryRun: true");
+    dry.hear(of_node(node("1", "Unknown", true)), at(0));
+    dry.hear(of_pod(pod("p", "soon")), at(0));
+    assert_eq!(judged(&dry, 1), "Wait GraceRunning until 60");
+}
+
+/// A server with one node, whose Lease is as the closure says.
+fn server(
+    ready: &'static str,
+    tainted: bool,
+    lease: impl Fn(&Asked) -> Answer + Send + Sync + 'static,
+) -> FakeApi {
+    FakeApi::behind(
+        || Duration::from_millis(50),
+        move |asked| match asked.path.as_str() {
+            "/api/v1/nodes/a" => Answer::Json(200, node("1", ready, tainted)),
+            "/apis/coordination.k8s.io/v1/namespaces/kube-node-lease/leases/a" => lease(asked),
+            _ => Answer::Refused(404, "there is none"),
+        },
+    )
+}
+
+fn lease(renewed: i64) -> Answer {
+    Answer::Json(200, json!({"spec": {"renewTime": at(renewed).to_string(), "leaseDurationSeconds": 40}}))
+}
+
+async fn look(zombies: &Zombies, api: &FakeApi, now: i64) -> kube::Result<String> {
+    // A look holds for a second; each of these is another.
+    tokio::time::sleep(Duration::from_secs(2)).await;
+    let inquiry = zombies.inquiry(&subject(zombies), at(now));
+    let judgement = inquiry.ask(&api.client, Known::Guarded, at(now), &mut Sight::default()).await?;
+    Ok(judgement.map_or("gone".into(), |judgement| said(&judgement)))
+}
+
+#[tokio::test(start_paused = true)]
+async fn the_second_look_finds_the_node_back_although_its_taint_and_our_view_are_old() {
+    let mut zombies = lost();
+    zombies.hear(of_lease(Some(-600)), at(1));
+    assert_eq!(judged(&zombies, 60), "Act Zombie", "by the view");
+    let ready = server("True", true, |_| lease(59));
+    assert_eq!(look(&zombies, &ready, 60).await.unwrap(), "Ignore NodeReady");
+    let renewing = server("Unknown", true, |_| lease(59));
+    assert_eq!(look(&zombies, &renewing, 62).await.unwrap(), "Wait KubeletAlive until 100");
+    let untainted = server("Unknown", false, |_| lease(-600));
+    assert_eq!(look(&zombies, &untainted, 64).await.unwrap(), "Ignore NodeReachable");
+}
+
+#[tokio::test(start_paused = true)]
+async fn no_answer_about_the_lease_is_no_silence() {
+    let zombies = lost();
+    for refusal in [403, 429, 500, 503] {
+        let api = server("Unknown", true, move |_| Answer::Refused(refusal, "no"));
+        let kube::Error::Api(status) = look(&zombies, &api, 60).await.unwrap_err() else {
+            panic!("{refusal}")
+        };
+        assert_eq!(status.code, refusal);
+    }
+    let garbage = server("Unknown", true, |_| Answer::Json(200, json!({"spec": {"renewTime": "yesterday"}})));
+    assert!(look(&zombies, &garbage, 60).await.is_err());
+    let never = server("Unknown", true, |_| Answer::Never);
+    let asked = tokio::time::timeout(Duration::from_secs(60), look(&zombies, &never, 60)).await;
+    assert!(asked.is_err(), "the engine gives up on it");
+    let none = server("Unknown", true, |_| Answer::Refused(404, "there is none"));
+    assert_eq!(
+        look(&zombies, &none, 60).await.unwrap(),
+        "Act Zombie",
+        "a node without a Lease is judged by its Ready"
+    );
+}
+
+#[tokio::test(start_paused = true)]
+async fn a_kubelet_whose_clock_is_an_hour_off_is_known_by_its_lease_moving() {
+    let zombies = lost();
+    let renewed = Arc::new(AtomicI64::new(-3_600));
+    let api = {
+        let renewed = renewed.clone();
+        server("Unknown", true, move |_| lease(renewed.load(Ordering::SeqCst)))
+    };
+    assert_eq!(look(&zombies, &api, 60).await.unwrap(), "Wait KubeletAlive until 80", "never seen before");
+    renewed.fetch_add(10, Ordering::SeqCst);
+    assert_eq!(look(&zombies, &api, 80).await.unwrap(), "Wait KubeletAlive until 120", "it moves");
+    assert_eq!(judged(&zombies, 81), "Wait KubeletAlive until 120", "what a look saw is not forgotten");
+    assert_eq!(look(&zombies, &api, 120).await.unwrap(), "Act Zombie", "silent since");
+
+    // Ahead, and dead: it is not waited for until its clock's time comes.
+    let zombies = lost();
+    renewed.store(3_600, Ordering::SeqCst);
+    assert_eq!(look(&zombies, &api, 60).await.unwrap(), "Wait KubeletAlive until 100");
+    assert_eq!(look(&zombies, &api, 100).await.unwrap(), "Act Zombie");
+}
+
+#[tokio::test(start_paused = true)]
+async fn a_node_that_was_made_anew_is_looked_at_anew() {
+    let mut zombies = lost();
+    zombies.hear(of_lease(Some(-600)), at(1));
+    zombies.hear(of_lease(Some(-600)), at(21));
+    // A new Node, with the Lease of its own kubelet; the view still has the old one.
+    let uid = Arc::new(Mutex::new("1"));
+    let api = {
+        let uid = uid.clone();
+        FakeApi::new(move |asked| match asked.path.as_str() {
+            "/api/v1/nodes/a" => Answer::Json(200, node(*uid.lock().unwrap(), "Unknown", true)),
+            path if path.ends_with("/leases/a") => lease(-500),
+            _ => Answer::Refused(404, "there is none"),
+        })
+    };
+    *uid.lock().unwrap() = "2";
+    assert_eq!(
+        look(&zombies, &api, 60).await.unwrap(),
+        "Wait KubeletAlive until 80",
+        "seen for the first time"
+    );
+    assert_eq!(look(&zombies, &api, 80).await.unwrap(), "Act Zombie");
+}
+
+#[tokio::test(start_paused = true)]
+async fn a_storm_on_one_node_costs_a_read_of_it_and_of_its_lease() {
+    let mut zombies = zombies("");
+    zombies.hear(of_node(node("1", "Unknown", true)), at(0));
+    for number in 0..64 {
+        zombies.hear(of_pod(pod(&format!("p{number}"), "1m")), at(0));
+    }
+    zombies.hear(of_lease(Some(-600)), at(1));
+    let api = server("Unknown", true, |_| lease(-600));
+    let inquiries: Vec<Inquiry> =
+        zombies.pods.values().map(|pod| zombies.inquiry(&Subject::pod(&pod.pod), at(60))).collect();
+    let mut sights: Vec<Sight> = inquiries.iter().map(|_| Sight::default()).collect();
+    let asked = inquiries.iter().zip(&mut sights);
+    let judgements =
+        join_all(asked.map(|(i, sight)| i.ask(&api.client, Known::Guarded, at(60), sight))).await;
+    assert!(judgements.into_iter().all(|judged| said(&judged.unwrap().unwrap()) == "Act Zombie"));
+    assert_eq!(api.count(&Method::GET), 2, "{:?}", api.asked());
+}
+
+/// A node that we declared out of service.
+fn out_of_service(ready: &str) -> Value {
+    let mut node = node("1", ready, false);
+    node["metadata"]["annotations"] =
+        json!({"zombie.salvor.dev/out-of-service-since": "2027-01-15T07:00:00Z"});
+    node["spec"]["taints"] = json!([{"key": "node.kubernetes.io/out-of-service", "effect": "NoExecute"}]);
+    node
+}
+
+#[tokio::test(start_paused = true)]
+async fn our_taint_comes_off_a_ready_node_whose_lease_moves_whatever_its_clock_or_that_has_none() {
+    let mut zombies = zombies("");
+    zombies.hear(of_node(out_of_service("True")), at(0));
+    let of_a = Subject::Node { name: "a".into() };
+    let renewed = Arc::new(AtomicI64::new(-3_600));
+    let answer = |lease_of: Arc<AtomicI64>| {
+        FakeApi::new(move |asked| match asked.path.as_str() {
+            "/api/v1/nodes/a" => Answer::Json(200, out_of_service("True")),
+            path if path.ends_with("/leases/a") && lease_of.load(Ordering::SeqCst) != 0 => {
+                lease(lease_of.load(Ordering::SeqCst))
+            }
+            _ => Answer::Refused(404, "there is none"),
+        })
+    };
+    let api = answer(renewed.clone());
+    assert_eq!(said(&zombies.judge(&of_a, at(0)).unwrap()), "Act BackInService", "read before it is done");
+    let look = async |now| {
+        let judged = zombies
+            .inquiry(&of_a, at(now))
+            .ask(&api.client, Known::Nothing, at(now), &mut Sight::default())
+            .await
+            .unwrap()
+            .unwrap();
+        (said(&judged), matches!(judged.verdict, Verdict::Act { .. }))
+    };
+    assert_eq!(look(1).await, ("Ignore OutOfService".into(), false), "an hour behind, seen once");
+    assert_eq!(look(3).await, ("Ignore OutOfService".into(), false), "not renewed yet");
+    renewed.fetch_add(10, Ordering::SeqCst);
+    assert_eq!(look(9).await, ("Act BackInService".into(), true), "it moves");
+    let without = answer(Arc::new(AtomicI64::new(0)));
+    let fresh = self::zombies("");
+    let judged = fresh
+        .inquiry(&of_a, at(9))
+        .ask(&without.client, Known::Nothing, at(9), &mut Sight::default())
+        .await
+        .unwrap()
+        .unwrap();
+    assert_eq!(said(&judged), "Act BackInService", "no Lease: its Ready is all there is");
+}
