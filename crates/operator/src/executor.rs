@@ -26,7 +26,7 @@ use serde::Serialize;
 use serde_json::{Value, json};
 use tokio::{sync::Semaphore, time::Instant};
 
-use crate::{crash::CrashPoint, leader::Leadership, live, metrics::Metrics, time::Time};
+use crate::{crash::CrashPoint, incoming::Incoming, leader::Leadership, live, metrics::Metrics, time::Time};
 
 /// What the API server records as the writer.
 const FIELD_MANAGER: &str = "salvor";
@@ -665,11 +665,11 @@ impl Executor {
         let answer = self.0.client.send(request.map(kube::client::Body::from)).await.map_err(Failure::Api)?;
         let code = answer.status();
         let retry_after = live::retry_after(answer.headers());
-        let body = answer.into_body().collect_bytes().await.map_err(Failure::Api)?;
+        let body = Incoming::of(answer).whole().await.map_err(|error| Failure::Api(error.into()))?;
         if code.is_success() {
-            return Ok(body);
+            return Ok(body.into());
         }
-        let text = text_of(body);
+        let text = text_of(body.into());
         let status = live::refused(code.as_u16(), &text, retry_after);
         Err(match code.as_u16() {
             // A quota that somebody else changed at the same time; what was to be created is not there.

@@ -25,6 +25,7 @@ use tokio_util::sync::CancellationToken;
 use crate::{
     live,
     metrics::Metrics,
+    revision::{History, Revision},
     time::{Time, std_duration},
 };
 
@@ -118,6 +119,7 @@ pub(crate) struct Elector {
     metrics: Metrics,
     brake: Arc<Mutex<Brake>>,
     leadership: Leadership,
+    history: History,
     /// The lease as last seen, and when it was last seen to change.
     seen: Option<(Lease, Instant)>,
 }
@@ -154,9 +156,15 @@ impl Elector {
             metrics,
             brake,
             leadership: leadership.clone(),
+            history: History::default(),
             seen: None,
         };
         (elector, leadership)
+    }
+
+    /// Tells everybody when it notices that revisions go backwards.
+    pub(crate) fn minding(self, history: History) -> Self {
+        Self { history, ..self }
     }
 
     /// Campaigns and renews until told to stop; then gives the lease back, so that another need not wait for it.
@@ -269,6 +277,10 @@ impl Elector {
             };
         };
         let changed = self.seen.as_ref().is_none_or(|(known, _)| record(known) != record(&lease));
+        // Nothing is read and written as often as this: whoever leads notices here first that a backup was restored.
+        if self.seen.as_ref().is_some_and(|(known, _)| revision(&lease) < revision(known)) {
+            self.history.ends(self.history.epoch());
+        }
         let since = match &self.seen {
             Some((_, since)) if !changed => *since,
             _ => Instant::now(),
@@ -432,6 +444,10 @@ impl Tenure {
 /// The part of a lease whose change proves that its holder lives.
 fn record(lease: &Lease) -> Option<(&LeaseSpec, Option<&String>)> {
     lease.spec.as_ref().map(|spec| (spec, lease.metadata.resource_version.as_ref()))
+}
+
+fn revision(lease: &Lease) -> Revision {
+    Revision::of(lease.metadata.resource_version.as_deref().unwrap_or(""))
 }
 
 /// The brake's memory in a lease.

@@ -15,6 +15,7 @@ mod explain;
 #[cfg(test)]
 mod fake_api;
 mod http;
+mod incoming;
 mod leader;
 mod live;
 mod looks;
@@ -23,6 +24,7 @@ mod notices;
 mod operator;
 mod recoveries;
 mod recovery;
+mod revision;
 mod surroundings;
 mod time;
 pub mod watch;

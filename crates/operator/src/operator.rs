@@ -29,7 +29,7 @@ use crate::{
     recovery::Recovery,
     surroundings::Surroundings,
     time::std_duration,
-    watch::WatchHealth,
+    watch::{Source, WatchHealth},
 };
 
 /// Writes under way get this long to end when the process is told to stop.
@@ -107,6 +107,7 @@ impl Operator {
     pub fn start(surroundings: Surroundings, configuration: &Configuration) -> Self {
         let Surroundings { client, time, identity, notices } = surroundings;
         let metrics = Metrics::new(&time);
+        let source = Source::new(client.clone());
         let brake = Arc::new(Mutex::new(Brake::new(configuration.brake.clone(), BrakeState::default())));
 
         let (leadership, election) = if configuration.leader_election.enabled {
@@ -120,7 +121,9 @@ impl Operator {
                 brake.clone(),
             );
             let stop = CancellationToken::new();
-            let task = AbortOnDropHandle::new(tokio::spawn(elector.run(stop.clone())));
+            let task = AbortOnDropHandle::new(tokio::spawn(
+                elector.minding(source.history.clone()).run(stop.clone()),
+            ));
             (leadership, Some(Election { task, stop }))
         } else {
             metrics.leads(true);
@@ -151,7 +154,7 @@ impl Operator {
         };
 
         let mut running = Running {
-            client,
+            source,
             shared,
             stop: CancellationToken::new(),
             watches: Vec::new(),
@@ -227,7 +230,7 @@ impl Operator {
 }
 
 struct Running {
-    client: kube::Client,
+    source: Source,
     shared: Shared,
     stop: CancellationToken,
     watches: Vec<AbortOnDropHandle<()>>,
@@ -240,7 +243,7 @@ impl Running {
     fn start<R: Recovery>(&mut self, recovery: R, at_once: usize) {
         let (news, inbox) = mpsc::channel(NEWS);
         let mut watches = Vec::new();
-        for feed in recovery.feeds(&self.client, &news) {
+        for feed in recovery.feeds(&self.source, &news) {
             watches.push(feed.health);
             self.watches.push(AbortOnDropHandle::new(tokio::spawn(feed.run)));
         }
