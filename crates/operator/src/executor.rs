@@ -26,7 +26,14 @@ use serde::Serialize;
 use serde_json::{Value, json};
 use tokio::{sync::Semaphore, time::Instant};
 
-use crate::{crash::CrashPoint, incoming::Incoming, leader::Leadership, live, metrics::Metrics, time::Time};
+use crate::{
+    crash::CrashPoint,
+    incoming::Incoming,
+    leader::Leadership,
+    live,
+    metrics::Metrics,
+    time::{Time, within},
+};
 
 /// What the API server records as the writer.
 const FIELD_MANAGER: &str = "salvor";
@@ -197,10 +204,7 @@ impl Executor {
         let left = self.0.leadership.time_left().ok_or(Failure::NotLeading)?;
         let limit = left.min(WRITE_TIMEOUT);
         let number = self.0.crash.before_write();
-        let result = match tokio::time::timeout(limit, self.write(action)).await {
-            Ok(result) => result,
-            Err(_) => Err(Failure::Unanswered(limit)),
-        };
+        let result = within(limit, self.write(action)).await.unwrap_or(Err(Failure::Unanswered(limit)));
         self.0.crash.after_write(number);
         let code = result.as_ref().map_or_else(Failure::code, |_| "ok");
         self.0.metrics.wrote(action.name(), code);

@@ -25,6 +25,7 @@ use tokio_util::sync::CancellationToken;
 use crate::{
     live,
     metrics::Metrics,
+    pulse::Pulse,
     revision::{History, Revision},
     time::{Time, std_duration},
 };
@@ -120,6 +121,7 @@ pub(crate) struct Elector {
     brake: Arc<Mutex<Brake>>,
     leadership: Leadership,
     history: History,
+    pulse: Pulse,
     /// The lease as last seen, and when it was last seen to change.
     seen: Option<(Lease, Instant)>,
 }
@@ -157,6 +159,7 @@ impl Elector {
             brake,
             leadership: leadership.clone(),
             history: History::default(),
+            pulse: Pulse::of_this_thread(),
             seen: None,
         };
         (elector, leadership)
@@ -167,12 +170,24 @@ impl Elector {
         Self { history, ..self }
     }
 
+    /// Leads only while the thread that works turns.
+    pub(crate) fn heeding(self, pulse: Pulse) -> Self {
+        Self { pulse, ..self }
+    }
+
     /// Campaigns and renews until told to stop; then gives the lease back, so that another need not wait for it.
     pub(crate) async fn run(mut self, stop: CancellationToken) {
         let pause = std_duration(self.settings.retry_period);
         let deadline = std_duration(self.settings.renew_deadline);
         let mut said = String::new();
         loop {
+            if self.pulse.is_stuck() {
+                self.step_back(&stop).await;
+                if stop.is_cancelled() {
+                    break;
+                }
+                said.clear();
+            }
             let sent = Instant::now();
             // Half the time for one try, so that one hung request does not use up the whole tenure.
             let attempt = tokio::time::timeout(deadline / 2, self.acquire_or_renew());
@@ -233,6 +248,24 @@ impl Elector {
             }
         }
         self.release().await;
+    }
+
+    /// Gives the lease back, and waits until the thread that works turns again: until then another replica is better.
+    async fn step_back(&mut self, stop: &CancellationToken) {
+        tracing::error!(
+            identity = self.identity,
+            lease = self.lease_name(),
+            silent_for = ?self.pulse.silence(),
+            "the working thread does not turn; another replica may lead"
+        );
+        self.release().await;
+        while self.pulse.is_stuck() {
+            tokio::select! {
+                biased;
+                () = stop.cancelled() => return,
+                () = tokio::time::sleep(std_duration(self.settings.retry_period)) => {}
+            }
+        }
     }
 
     fn is_leading(&self) -> bool {
