@@ -478,7 +478,9 @@ impl<R: Recovery> Engine<R> {
         if let Some(until) = wait {
             return self.wake_at(subject, until);
         }
-        if actions.iter().any(Action::is_disruptive) && self.is_stale() {
+        // What was judged may never have been: then not even what is harmless is done.
+        let is_outdated = self.watches.iter().any(|watch| watch.is_outdated());
+        if is_outdated || (actions.iter().any(Action::is_disruptive) && self.is_stale()) {
             self.shared.metrics.held(R::NAME, "StaleView");
             if self.complained_of_age.is_none_or(|last| last.elapsed() >= COMPLAIN_EVERY) {
                 self.complained_of_age = Some(instant);

@@ -185,6 +185,10 @@ pub(crate) struct Jobs {
     /// Whether a list of each is in since we lead. Before that nothing is judged: what is missing may only be unseen.
     jobs_listed: bool,
     pods_listed: bool,
+    /// The numbers of the histories in which they were listed. Between the two lists after revisions went backwards, Jobs
+    /// that never were would be given pods.
+    jobs_epoch: u64,
+    pods_epoch: u64,
     /// A list counts if so many had been asked for when it was read.
     lists_needed: u64,
     pods: Pods,
@@ -204,6 +208,8 @@ impl Jobs {
             others: BTreeSet::new(),
             jobs_listed: false,
             pods_listed: false,
+            jobs_epoch: 0,
+            pods_epoch: 0,
             lists_needed: 0,
             pods: Pods::default(),
             gone: BTreeMap::new(),
@@ -476,6 +482,7 @@ impl Recovery for Jobs {
             News::Job(Change::Gone(uid)) => self.drop_job(&uid),
             News::Job(Change::Reset { all: jobs, asked, revision }) => {
                 self.jobs_listed |= asked >= self.lists_needed;
+                self.jobs_epoch = revision.epoch;
                 let known = if revision.anew { self.subjects() } else { Vec::new() };
                 if revision.anew {
                     self.jobs.clear();
@@ -503,6 +510,7 @@ impl Recovery for Jobs {
             News::Pod(Change::Gone(uid)) => self.pod_is_gone(&uid).into_iter().collect(),
             News::Pod(Change::Reset { all: pods, revision, asked }) => {
                 self.pods_listed |= asked >= self.lists_needed;
+                self.pods_epoch = revision.epoch;
                 let known = if revision.anew { self.subjects() } else { Vec::new() };
                 if revision.anew {
                     self.gone.clear();
@@ -529,7 +537,7 @@ impl Recovery for Jobs {
     }
 
     fn judge(&self, subject: &Subject, now: Timestamp) -> Option<Judgement<JobWhy>> {
-        if !self.jobs_listed || !self.pods_listed {
+        if !self.jobs_listed || !self.pods_listed || self.jobs_epoch != self.pods_epoch {
             return None;
         }
         match subject {

@@ -109,8 +109,16 @@ impl WatchHealth {
     pub fn is_synced(&self) -> bool {
         match self.members() {
             // Whoever uses many knows by itself which of them have not begun.
-            Some(members) => members.iter().all(|member| member.listed_in() == 0 || member.is_synced()),
+            Some(members) => !members.iter().any(|member| member.is_outdated()),
             None => self.listed_in() == self.epoch() + 1,
+        }
+    }
+
+    /// Whether revisions have gone backwards since everything was last listed and taken in.
+    pub(crate) fn is_outdated(&self) -> bool {
+        match self.members() {
+            Some(members) => members.iter().any(|member| member.is_outdated()),
+            None => self.listed_in() != 0 && !self.is_synced(),
         }
     }
 
@@ -178,19 +186,21 @@ pub struct Moment {
     /// Whether revisions have gone backwards since the last list: nothing that was known before holds any more, and its
     /// revisions must not be compared with new ones.
     pub(crate) anew: bool,
-    taken_in: Option<(Arc<WatchHealth>, u64)>,
+    /// The number of the history in which it was read. Lists of two resources belong together if these are the same.
+    pub(crate) epoch: u64,
+    health: Option<Arc<WatchHealth>>,
 }
 
 impl Moment {
     pub(super) fn of(revision: Revision, anew: bool, health: &Arc<WatchHealth>, epoch: u64) -> Self {
-        Self { revision, anew, taken_in: Some((health.clone(), epoch)) }
+        Self { revision, anew, epoch, health: Some(health.clone()) }
     }
 
     /// One after which revisions begin anew.
     #[cfg(test)]
     pub(crate) fn anew(revision: &str) -> Self {
         let mut moment = Self::from(revision);
-        moment.anew = true;
+        (moment.anew, moment.epoch) = (true, 1);
         moment
     }
 }
@@ -198,14 +208,14 @@ impl Moment {
 impl From<&str> for Moment {
     /// The moment of a first list at this revision.
     fn from(revision: &str) -> Self {
-        Self { revision: Revision::of(revision), anew: false, taken_in: None }
+        Self { revision: Revision::of(revision), anew: false, epoch: 0, health: None }
     }
 }
 
 impl Drop for Moment {
     fn drop(&mut self) {
-        if let Some((health, epoch)) = self.taken_in.take() {
-            health.listed_in.fetch_max(epoch + 1, Ordering::SeqCst);
+        if let Some(health) = &self.health {
+            health.listed_in.fetch_max(self.epoch + 1, Ordering::SeqCst);
         }
     }
 }

@@ -184,8 +184,13 @@ fn after_revisions_went_backwards_only_what_the_new_lists_show_is_known() {
         let jobs_again = News::Job(Change::Reset { all, revision: Moment::anew("20"), asked: 0 });
         let pods_again = restored(vec![read(&pod("deleted", 9, "Running"))]);
         let both = if pods_first { [pods_again, jobs_again] } else { [jobs_again, pods_again] };
-        for news in both {
+        for (number, news) in both.into_iter().enumerate() {
             assert!(jobs.hear(news, now()).contains(&subject));
+            assert_eq!(
+                jobs.judge(&subject, now()).is_some(),
+                number == 1,
+                "one list alone is half the truth"
+            );
         }
         assert!(jobs.pods.get("made-since").is_none(), "in this history it was never made");
         assert!(jobs.pods.get("deleted").is_some(), "in this history it was never deleted");
