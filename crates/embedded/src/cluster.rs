@@ -73,7 +73,13 @@ struct State {
     /// Wakes the watches of a resource.
     bells: BTreeMap<(String, String), Signal<()>>,
     observer: Option<Observer>,
+    /// How often a backup was restored. Watches from before end.
+    restored: u64,
 }
+
+/// All that a cluster held at a moment, as a backup of etcd does.
+#[derive(Debug, Clone)]
+pub struct Backup(Box<Core>);
 
 /// Is told of every change.
 struct Observer {
@@ -122,7 +128,7 @@ impl Cluster {
         let core = Core::new(&mut Environment { now: settings.start, rng: &mut rng });
         Self {
             shared: Arc::new(Shared {
-                state: Mutex::new(State { core, rng, bells: BTreeMap::new(), observer: None }),
+                state: Mutex::new(State { core, rng, bells: BTreeMap::new(), observer: None, restored: 0 }),
                 settings,
                 began: Instant::now(),
             }),
@@ -160,6 +166,26 @@ impl Cluster {
         state.ring(self.now());
     }
 
+    /// What the cluster holds now.
+    pub fn back_up(&self) -> Backup {
+        Backup(Box::new(self.state().core.clone()))
+    }
+
+    /// Goes back to what a backup holds, its revision included, as when etcd is restored and the API servers are started
+    /// again: all watches end, and nobody knows what was before. An observer is told what happens from then on.
+    pub fn restore(&self, backup: &Backup) {
+        let mut state = self.state();
+        state.core = (*backup.0).clone();
+        state.core.compact();
+        state.restored += 1;
+        let told = state.core.revision();
+        if let Some(observer) = &mut state.observer {
+            observer.told = told;
+        }
+        state.ring(self.now());
+        state.bells.values().for_each(|bell| bell.set(()));
+    }
+
     fn state(&self) -> MutexGuard<'_, State> {
         self.shared.state.lock().unwrap_or_else(PoisonError::into_inner)
     }
@@ -178,9 +204,9 @@ impl Cluster {
         let mut response = match response {
             Response::Whole(reply) => whole(reply),
             Response::Watch(watch) => {
-                let bell = state.bell(watch.resource());
+                let (bell, restored) = (state.bell(watch.resource()), state.restored);
                 drop(state);
-                streaming(self.follow(*watch, bell))
+                streaming(self.follow(*watch, bell, restored))
             }
         };
         // Clients compare deadlines with this clock, not with their own.
@@ -191,10 +217,15 @@ impl Cluster {
     }
 
     /// The lines of a watch, as they come.
-    fn follow(&self, watch: Watch, bell: Listener<()>) -> impl Stream<Item = Bytes> + Send + use<> {
+    fn follow(
+        &self,
+        watch: Watch,
+        bell: Listener<()>,
+        restored: u64,
+    ) -> impl Stream<Item = Bytes> + Send + use<> {
         let ends = Instant::now() + watch.lasts();
         let next_bookmark = next_bookmark(ends);
-        let follower = Follower { cluster: self.clone(), watch, bell, ends, next_bookmark };
+        let follower = Follower { cluster: self.clone(), watch, bell, ends, next_bookmark, restored };
         stream::unfold(follower, |mut follower| async move {
             let lines = follower.next().await?;
             Some((stream::iter(lines), follower))
@@ -218,13 +249,14 @@ struct Follower {
     bell: Listener<()>,
     ends: Instant,
     next_bookmark: Instant,
+    restored: u64,
 }
 
 impl Follower {
     /// The next lines, or none when the watch is over.
     async fn next(&mut self) -> Option<Vec<Bytes>> {
         loop {
-            if self.watch.has_ended() {
+            if self.watch.has_ended() || self.cluster.state().restored != self.restored {
                 return None;
             }
             self.bell.catch_up();

@@ -21,7 +21,7 @@ use crate::{custom, delete, discovery, read, reviews, subresources, wire, write}
 ///
 /// It does no I/O and reads no clock. [`handle`](Self::handle) answers a request; a watch is a [`Watch`] that is
 /// asked for its news with [`news`](Self::news) whenever something may have changed.
-#[derive(Debug)]
+#[derive(Debug, Clone)]
 pub struct Core {
     pub(crate) table: Table,
     pub(crate) store: Store,

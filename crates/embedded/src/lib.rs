@@ -55,7 +55,7 @@ mod watch;
 mod wire;
 mod write;
 
-pub use cluster::{Body, Change, ChangeKind, Cluster, Settings};
+pub use cluster::{Backup, Body, Change, ChangeKind, Cluster, Settings};
 pub use core::Core;
 pub use environment::Environment;
 pub use faults::{Cut, Effect, Fault, Faults, Faulty, FaultyBody};

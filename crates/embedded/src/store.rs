@@ -22,7 +22,7 @@ pub(crate) struct Event {
     pub(crate) removed: bool,
 }
 
-#[derive(Debug, Default)]
+#[derive(Debug, Clone, Default)]
 struct Shelf {
     objects: BTreeMap<String, Arc<Stored>>,
     log: VecDeque<Event>,
@@ -37,7 +37,7 @@ pub(crate) struct Compacted {
 }
 
 /// All objects, and their recent past.
-#[derive(Debug)]
+#[derive(Debug, Clone)]
 pub(crate) struct Store {
     revision: u64,
     shelves: BTreeMap<ResourceKey, Shelf>,

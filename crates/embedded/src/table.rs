@@ -168,7 +168,7 @@ impl Resource {
 }
 
 /// All resources by group, version and plural.
-#[derive(Debug)]
+#[derive(Debug, Clone)]
 pub(crate) struct Table {
     resources: BTreeMap<(String, String, String), Arc<Resource>>,
 }

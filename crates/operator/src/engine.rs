@@ -146,6 +146,8 @@ struct End<R: Recovery> {
     outcome: Outcome,
     began: Instant,
     term: Term,
+    /// The number of the history that was known then.
+    epoch: u64,
 }
 
 enum Outcome {
@@ -515,7 +517,7 @@ impl<R: Recovery> Engine<R> {
         if let Some(until) = wait {
             return self.wake_at(subject, until);
         }
-        if actions.iter().any(Action::needs_a_fresh_view) && self.is_stale() {
+        if is_outdated(&self.watches) || (actions.iter().any(Action::needs_a_fresh_view) && self.is_stale()) {
             self.shared.metrics.held(R::NAME, "StaleView");
             if self.complained_of_age.is_none_or(|last| last.elapsed() >= COMPLAIN_EVERY) {
                 self.complained_of_age = Some(instant);
@@ -539,12 +541,12 @@ impl<R: Recovery> Engine<R> {
             actions,
             why: why.to_string(),
         };
-        let ends = self.ends.0.clone();
+        let (ends, epoch) = (self.ends.0.clone(), self.epoch());
         tokio::spawn(async move {
             let mut untold = None;
             let (done, outcome) = attempt.run::<R>(&subject, &mut untold).await;
             // The engine waits for every end before it goes.
-            let _ = ends.send(End { subject, done, untold, outcome, began: instant, term });
+            let _ = ends.send(End { subject, done, untold, outcome, began: instant, term, epoch });
         });
     }
 
@@ -561,7 +563,12 @@ impl<R: Recovery> Engine<R> {
         is_stale(&self.watches, self.shared.freshness)
     }
 
-    fn ended(&mut self, End { subject, done, untold, outcome, began, term }: End<R>) {
+    /// The number of the history that the watches know of.
+    fn epoch(&self) -> u64 {
+        self.watches.iter().map(|watch| watch.epoch()).max().unwrap_or(0)
+    }
+
+    fn ended(&mut self, End { subject, done, untold, outcome, began, term, epoch }: End<R>) {
         self.in_flight.remove(&subject);
         let (local, server) = (Instant::now(), self.shared.time.server());
         let worked = !matches!(outcome, Outcome::Failed(..));
@@ -571,7 +578,8 @@ impl<R: Recovery> Engine<R> {
             if let Some(note) = self.recovery.worth_telling(&subject, step, answer) {
                 self.shared.executor.mention(note, term);
             }
-            if self.recovery.done(&subject, step, answer, server) == View::Lags {
+            // An answer from before revisions went backwards would be taken for later than all that comes now.
+            if epoch != self.epoch() || self.recovery.done(&subject, step, answer, server) == View::Lags {
                 view = View::Lags;
             }
             self.shared.notices.say(|| Notice::Did {
@@ -683,7 +691,9 @@ struct Gate {
 impl Gate {
     /// Whether a step may be written now. What it may cost was counted when it was judged.
     fn lets_through(&self, step: &Action) -> bool {
-        if step.needs_a_fresh_view() && is_stale(&self.watches, self.freshness) {
+        if is_outdated(&self.watches)
+            || (step.needs_a_fresh_view() && is_stale(&self.watches, self.freshness))
+        {
             return false;
         }
         if !step.is_disruptive() {
@@ -692,6 +702,11 @@ impl Gate {
         let brake = self.brake.lock().unwrap_or_else(PoisonError::into_inner);
         brake.check(self.time.server(), 0).is_ok()
     }
+}
+
+/// Whether revisions went backwards, so that what was judged may never have been: then not even what is harmless is done.
+fn is_outdated(watches: &[Arc<WatchHealth>]) -> bool {
+    watches.iter().any(|watch| watch.is_outdated())
 }
 
 fn is_stale(watches: &[Arc<WatchHealth>], freshness: Duration) -> bool {

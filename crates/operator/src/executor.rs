@@ -32,11 +32,12 @@ use tokio::{
 use crate::{
     crash::CrashPoint,
     departure::{Condition, NotSent},
+    incoming::Incoming,
     leader::{Leadership, Term},
     live,
     looks::LOOK_HOLDS,
     metrics::Metrics,
-    time::Time,
+    time::{Time, within},
 };
 
 /// What the API server records as the writer.
@@ -492,10 +493,8 @@ impl Permit<'_> {
         let limit = left.min(WRITE_TIMEOUT);
         let number = inner.crash.before_write();
         let writing = Writing { inner, basis };
-        let result = match tokio::time::timeout(limit, writing.write(step, prepared)).await {
-            Ok(result) => result,
-            Err(_) => Err(Failure::Unanswered(limit)),
-        };
+        let result =
+            within(limit, writing.write(step, prepared)).await.unwrap_or(Err(Failure::Unanswered(limit)));
         inner.crash.after_write(number);
         result
     }
@@ -881,11 +880,11 @@ impl Writing<'_> {
         })?;
         let code = answer.status();
         let retry_after = live::retry_after(answer.headers());
-        let body = answer.into_body().collect_bytes().await.map_err(Failure::Api)?;
+        let body = Incoming::of(answer).whole().await.map_err(|error| Failure::Api(error.into()))?;
         if code.is_success() {
-            return Ok(body);
+            return Ok(body.into());
         }
-        let text = text_of(body);
+        let text = text_of(body.into());
         let status = live::refused(code.as_u16(), &text, retry_after);
         Err(match code.as_u16() {
             // A quota that somebody else changed at the same time; what was to be created is not there.

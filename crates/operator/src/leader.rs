@@ -25,6 +25,8 @@ use tokio_util::sync::CancellationToken;
 use crate::{
     live,
     metrics::Metrics,
+    pulse::Pulse,
+    revision::{History, Revision},
     time::{Time, std_duration},
 };
 
@@ -149,6 +151,8 @@ pub(crate) struct Elector {
     /// Whether the brake's memory is written down. A dry run writes what the election needs, and nothing else.
     keeps_brake: bool,
     leadership: Leadership,
+    history: History,
+    pulse: Pulse,
     /// The lease as last seen, and when it was last seen to change.
     seen: Option<(Lease, Instant)>,
 }
@@ -186,6 +190,8 @@ impl Elector {
             brake,
             keeps_brake: true,
             leadership: leadership.clone(),
+            history: History::default(),
+            pulse: Pulse::of_this_thread(),
             seen: None,
         };
         (elector, leadership)
@@ -197,12 +203,29 @@ impl Elector {
         Self { keeps_brake: false, ..self }
     }
 
+    /// Tells everybody when it notices that revisions go backwards.
+    pub(crate) fn minding(self, history: History) -> Self {
+        Self { history, ..self }
+    }
+
+    /// Leads only while the thread that works turns.
+    pub(crate) fn heeding(self, pulse: Pulse) -> Self {
+        Self { pulse, ..self }
+    }
+
     /// Campaigns and renews until told to stop; then gives the lease back, so that another need not wait for it.
     pub(crate) async fn run(mut self, stop: CancellationToken) {
         let pause = std_duration(self.settings.retry_period);
         let deadline = std_duration(self.settings.renew_deadline);
         let mut said = String::new();
         loop {
+            if self.pulse.is_stuck() {
+                self.step_back(&stop).await;
+                if stop.is_cancelled() {
+                    break;
+                }
+                said.clear();
+            }
             let sent = Instant::now();
             // Half the time for one try, so that one hung request does not use up the whole tenure.
             let attempt = tokio::time::timeout(deadline / 2, self.acquire_or_renew());
@@ -267,6 +290,24 @@ impl Elector {
         self.release().await;
     }
 
+    /// Gives the lease back, and waits until the thread that works turns again: until then another replica is better.
+    async fn step_back(&mut self, stop: &CancellationToken) {
+        tracing::error!(
+            identity = self.identity,
+            lease = self.lease_name(),
+            silent_for = ?self.pulse.silence(),
+            "the working thread does not turn; another replica may lead"
+        );
+        self.release().await;
+        while self.pulse.is_stuck() {
+            tokio::select! {
+                biased;
+                () = stop.cancelled() => return,
+                () = tokio::time::sleep(std_duration(self.settings.retry_period)) => {}
+            }
+        }
+    }
+
     fn is_leading(&self) -> bool {
         self.leadership.term().is_some()
     }
@@ -313,6 +354,10 @@ impl Elector {
             && holder(&lease) == Some(&self.identity);
         let claim = if renewed { Claim::Renewed } else { Claim::Acquired };
         let changed = self.seen.as_ref().is_none_or(|(known, _)| record(known) != record(&lease));
+        // Nothing is read and written as often as this: whoever leads notices here first that a backup was restored.
+        if self.seen.as_ref().is_some_and(|(known, _)| revision(&lease) < revision(known)) {
+            self.history.ends(self.history.epoch());
+        }
         let since = match &self.seen {
             Some((_, since)) if !changed => *since,
             _ => Instant::now(),
@@ -498,6 +543,10 @@ fn same_tenure(before: &Lease, after: &Lease) -> bool {
         Some((spec.holder_identity, spec.acquire_time, spec.lease_transitions))
     };
     before.metadata.uid == after.metadata.uid && tenure(before) == tenure(after)
+}
+
+fn revision(lease: &Lease) -> Revision {
+    Revision::of(lease.metadata.resource_version.as_deref().unwrap_or(""))
 }
 
 /// The brake's memory in a lease.

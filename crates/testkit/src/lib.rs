@@ -61,4 +61,4 @@ pub use program::Program;
 pub use proxy::Proxy;
 pub use recorder::Recorder;
 pub use salvor::{Hold, Ours, Salvor};
-pub use site::{Plane, Site};
+pub use site::{Backup, Plane, Site};

@@ -141,6 +141,38 @@ impl Plane {
         }
     }
 
+    /// Keeps what it holds now.
+    ///
+    /// # Panics
+    /// If that fails.
+    pub async fn back_up(&self) -> Backup {
+        match self {
+            Self::Real(plane) => {
+                plane.back_up().await.unwrap_or_else(|error| panic!("no backup can be made: {error}"));
+                Backup(None)
+            }
+            Self::Embedded(plane) => Backup(Some(plane.cluster().api().back_up())),
+        }
+    }
+
+    /// Goes back to what it held then, revisions included, as when the backup of an etcd is restored. Of a real one only the
+    /// last backup can be.
+    ///
+    /// # Panics
+    /// If that fails.
+    pub async fn restore(&self, backup: &Backup) {
+        match (self, backup) {
+            (Self::Real(plane), _) => {
+                plane
+                    .restore()
+                    .await
+                    .unwrap_or_else(|error| panic!("the backup cannot be restored: {error}"));
+            }
+            (Self::Embedded(plane), Backup(Some(backup))) => plane.cluster().api().restore(backup),
+            (Self::Embedded(_), Backup(None)) => panic!("this is a backup of another plane"),
+        }
+    }
+
     /// The real control plane.
     ///
     /// # Panics
@@ -152,6 +184,10 @@ impl Plane {
         }
     }
 }
+
+/// What a control plane held at a moment. A real one keeps its backup beside its data.
+#[derive(Debug)]
+pub struct Backup(Option<salvor_embedded::Backup>);
 
 impl From<ControlPlane> for Plane {
     fn from(plane: ControlPlane) -> Self {

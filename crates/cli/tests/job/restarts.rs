@@ -56,6 +56,48 @@ async fn a_crash_between_any_two_writes_changes_nothing(site: Site) {
     panic!("a Job of two pods takes forty writes");
 }
 
+/// etcd is restored from a backup: revisions count on from an earlier one, and what happened since then never was.
+async fn after_the_restore_of_a_backup_everything_is_read_anew(site: Site) {
+    // Whoever leads notices by its Lease; without election the watches must.
+    for election in ["", "leaderElection: {leaseDuration: 6s, renewDeadline: 4s, retryPeriod: 1s}\n"] {
+        let plane = site.api_server().await;
+        let stage = Stage::on(plane.arena("restore").await);
+        let salvor = stage.salvor(&only_jobs(election), &[]);
+        stage.job("kept", json!({"parallelism": 1, "completions": 2})).await;
+        stage.counts("kept", "A1 R0 S0 F0 T0").await;
+        let backup = plane.back_up().await;
+        // Enough that the new history does not get as far within this test.
+        for number in 0..30 {
+            stage.job(&format!("lost-{number}"), json!({"parallelism": 2, "completions": 2})).await;
+        }
+        for number in 0..30 {
+            stage.counts(&format!("lost-{number}"), "A2 R0 S0 F0 T0").await;
+        }
+        let pod = stage.alive("kept").await.remove(0);
+        stage.end(&pod, 0).await;
+        stage.counts("kept", "A1 R0 S1 F0 T0").await;
+        plane.restore(&backup).await;
+
+        stage.job("new", json!({"parallelism": 2, "completions": 2})).await;
+        stage.counts("new", "A2 R0 S0 F0 T0").await;
+        // It was known with a higher revision and another state, and its pod as one that had ended and was counted.
+        let again = stage.alive("kept").await;
+        assert_eq!(again.iter().map(|pod| &pod.metadata.uid).collect::<Vec<_>>(), [&pod.metadata.uid]);
+        stage.counts("kept", "A1 R0 S0 F0 T0").await;
+        stage.end(&again[0], 0).await;
+        stage.counts("kept", "A1 R0 S1 F0 T0").await;
+        for pod in stage.alive("new").await {
+            stage.end(&pod, 0).await;
+        }
+        stage.until("new", "Complete").await;
+        stage.end(&stage.alive("kept").await[0], 0).await;
+        stage.until("kept", "Complete").await;
+        assert!(salvor.count(&["go backwards"]) >= 1, "{}", salvor.program.output());
+        // Nothing is done for what never was.
+        assert!(stage.all_pods("lost-0").await.is_empty());
+    }
+}
+
 /// The seed's case: the gate goes off and on again while pods are terminating.
 async fn the_gate_goes_off_and_on_again(site: Site) {
     let plane = site.api_server().await;
@@ -136,6 +178,7 @@ async fn a_new_leader_goes_on_where_the_old_one_was_killed(site: Site) {
 
 salvor_testkit::on_both!(
     a_crash_between_any_two_writes_changes_nothing,
+    after_the_restore_of_a_backup_everything_is_read_anew,
     the_gate_goes_off_and_on_again,
     what_happens_while_it_is_away_is_seen_when_it_is_back,
     a_new_leader_goes_on_where_the_old_one_was_killed,

@@ -4,6 +4,7 @@
 #![allow(clippy::unwrap_used)]
 
 mod events;
+mod health;
 mod kubelets;
 mod pressure;
 mod rules;
