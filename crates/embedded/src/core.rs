@@ -124,34 +124,52 @@ impl Core {
             return response;
         }
         let target = request::target(&self.table, &request.path)?;
-        let form = Representation::choose(&request.accept, &query)?;
+        let deprecated = target.resource.built_in.and_then(|kind| kind.deprecated);
+        let response = self.answer_about(&target, request, &query, environment);
+        let Some(warning) = deprecated else { return response };
+        let mut response = response.unwrap_or_else(|refusal| Response::Whole(Reply::refusal(&refusal)));
+        if let Response::Whole(reply) = &mut response {
+            reply.warnings.push(warning.to_owned());
+        }
+        Ok(response)
+    }
+
+    /// Answers a request about objects.
+    fn answer_about(
+        &mut self,
+        target: &Target,
+        request: &Request,
+        query: &Query,
+        environment: &mut Environment<'_>,
+    ) -> Result<Response, Refusal> {
+        let form = Representation::choose(&request.accept, query)?;
         if !target.subresource.is_empty() {
-            return subresources::answer(self, request, &query, &target, form, environment);
+            return subresources::answer(self, request, query, target, form, environment);
         }
         let resource = Arc::clone(&target.resource);
         let collection = target.name.is_empty();
         let (code, stored) = match (&request.method, collection) {
             (&Method::GET | &Method::HEAD, true) if query.flag("watch") => {
-                return read::watch(self, &target, &query, form, request.behind, environment.now)
+                return read::watch(self, target, query, form, request.behind, environment.now)
                     .map(|watch| Response::Watch(Box::new(watch)));
             }
             (&Method::GET | &Method::HEAD, true) => {
                 Representation::check_count(&request.accept, &resource, true)?;
-                return read::list(self, &target, &query, form, request.behind, environment.now)
+                return read::list(self, target, query, form, request.behind, environment.now)
                     .map(|body| Response::Whole(Reply::new(StatusCode::OK, body)));
             }
             (&Method::GET | &Method::HEAD, false) => {
                 Representation::check_count(&request.accept, &resource, false)?;
-                (StatusCode::OK, read::get(self, &target, &query, request.behind)?)
+                (StatusCode::OK, read::get(self, target, query, request.behind)?)
             }
             (&Method::POST, true) => {
                 if resource.namespaced && target.namespace.is_empty() {
                     return Err(Refusal::method_not_allowed());
                 }
-                let options = write::Options::read(request, &query)?;
+                let options = write::Options::read(request, query)?;
                 let value = self.decode(&resource, request)?;
                 let mut warnings = Vec::new();
-                let value = write::admit_fields(&resource, value, request, &query, &mut warnings)?;
+                let value = write::admit_fields(&resource, value, request, query, &mut warnings)?;
                 let stored = write::create(self, &resource, &target.namespace, value, &options, environment)?;
                 warnings.extend(validation::warnings(&resource, stored.value()));
                 let body = render::one(&resource, &stored, form, environment.now);
@@ -160,18 +178,23 @@ impl Core {
                 return Ok(Response::Whole(reply));
             }
             (&Method::PUT, false) => {
-                let options = write::Options::read(request, &query)?;
+                let options = write::Options::read(request, query)?;
                 let value = self.decode(&resource, request)?;
                 let mut warnings = Vec::new();
-                let value = write::admit_fields(&resource, value, request, &query, &mut warnings)?;
-                let (code, stored) = write::replace(self, &target, value, &options, environment)?;
+                let value = write::admit_fields(&resource, value, request, query, &mut warnings)?;
+                let (code, stored) = write::replace(self, target, value, &options, environment)?;
                 let mut reply = Reply::new(code, render::one(&resource, &stored, form, environment.now));
                 reply.warnings = warnings;
                 return Ok(Response::Whole(reply));
             }
-            (&Method::PATCH, false) => write::patch(self, &target, request, &query, environment)?,
+            (&Method::PATCH, false) => {
+                let mut warnings = Vec::new();
+                let (code, stored) = write::patch(self, target, request, query, &mut warnings, environment)?;
+                let body = render::one(&resource, &stored, form, environment.now);
+                return Ok(Response::Whole(Reply { warnings, ..Reply::new(code, body) }));
+            }
             (&Method::DELETE, false) => {
-                let options = delete::Options::read(request, &query)?;
+                let options = delete::Options::read(request, query)?;
                 match delete::one(self, &resource, &target.namespace, &target.name, &options, environment)? {
                     delete::Outcome::Kept(stored) => (StatusCode::OK, stored),
                     delete::Outcome::Gone(stored) if resource.returns_deleted => (StatusCode::OK, stored),
@@ -183,8 +206,8 @@ impl Core {
                 }
             }
             (&Method::DELETE, true) if resource.verbs().contains(&"deletecollection") => {
-                let options = delete::Options::read(request, &query)?;
-                return delete::collection(self, &target, &query, &options, form, environment)
+                let options = delete::Options::read(request, query)?;
+                return delete::collection(self, target, query, &options, form, environment)
                     .map(|body| Response::Whole(Reply::new(StatusCode::OK, body)));
             }
             _ => {

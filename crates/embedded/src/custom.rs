@@ -127,6 +127,7 @@ fn resource(definition_name: &str, definition: &Value, version: &Value, revision
             })
             .collect(),
         schema: Arc::new(parsed),
+        built_in: None,
         custom: Some(Arc::new(Custom {
             definition: definition_name.to_owned(),
             schema: source,

@@ -273,8 +273,7 @@ fn set_propagation(resource: &Resource, value: &mut Value, options: &Options) {
         Some(Propagation::Orphan) => (true, false),
         Some(Propagation::Background) => (false, false),
         Some(Propagation::Foreground) => (false, true),
-        // Jobs leave their pods behind, for the sake of those who have always known them so.
-        None if !has(FOREGROUND) && resource.is("batch", "Job") => (true, false),
+        None if !has(FOREGROUND) && resource.built_in.is_some_and(|kind| kind.orphans) => (true, false),
         None => (has(ORPHAN), has(FOREGROUND)),
     };
     let mut finalizers: Vec<String> =

@@ -8,6 +8,7 @@ use serde_json::{Map, Value, json};
 use crate::core::Core;
 use crate::object;
 use crate::request::{Reply, Request};
+use crate::reviews;
 use crate::schema;
 use crate::table::{Resource, Subresource};
 
@@ -38,7 +39,7 @@ pub(crate) fn answer(core: &Core, request: &Request) -> Option<Reply> {
                 groups(core).into_iter().map(|(group, versions)| api_group(&group, &versions)).collect();
             json!({ "kind": "APIGroupList", "apiVersion": "v1", "groups": groups })
         }
-        ["api", version] if core.table.serves("", version) => resource_list(core, "", version),
+        ["api", version] if serves(core, "", version) => resource_list(core, "", version),
         ["apis", group] => {
             let Some(versions) = groups(core).remove(*group) else {
                 return Some(Reply::text(StatusCode::NOT_FOUND, "404 page not found\n"));
@@ -48,13 +49,13 @@ pub(crate) fn answer(core: &Core, request: &Request) -> Option<Reply> {
             value["apiVersion"] = json!("v1");
             value
         }
-        ["apis", group, version] if core.table.serves(group, version) => resource_list(core, group, version),
+        ["apis", group, version] if serves(core, group, version) => resource_list(core, group, version),
         ["openapi", "v3"] => openapi_index(core),
         ["openapi", "v3", "api", version] if core.table.serves("", version) => openapi(core, "", version),
         ["openapi", "v3", "apis", group, version] if core.table.serves(group, version) => {
             openapi(core, group, version)
         }
-        ["apis", group, ..] if !core.table.iter().any(|resource| resource.group == *group) => {
+        ["apis", group, ..] if !knows(core, group) => {
             return Some(Reply::text(StatusCode::NOT_FOUND, "404 page not found\n"));
         }
         ["api" | "apis", ..] => return None,
@@ -72,9 +73,44 @@ fn version() -> Value {
     })
 }
 
+/// A resource that can only be created, and is not kept.
+struct Question {
+    group: &'static str,
+    version: &'static str,
+    kind: &'static str,
+    plural: &'static str,
+    namespaced: bool,
+}
+
+fn questions() -> impl Iterator<Item = Question> {
+    let binding =
+        Question { group: "", version: "v1", kind: "Binding", plural: "bindings", namespaced: true };
+    let reviews = reviews::ALL.iter().map(|review| Question {
+        group: review.group,
+        version: reviews::VERSION,
+        kind: review.kind,
+        plural: review.plural,
+        namespaced: review.namespaced,
+    });
+    std::iter::once(binding).chain(reviews)
+}
+
+fn knows(core: &Core, group: &str) -> bool {
+    core.table.iter().any(|resource| resource.group == group)
+        || questions().any(|question| question.group == group)
+}
+
+fn serves(core: &Core, group: &str, version: &str) -> bool {
+    core.table.serves(group, version)
+        || questions().any(|question| question.group == group && question.version == version)
+}
+
 /// Groups with a name, and their versions, the preferred one first.
 fn groups(core: &Core) -> BTreeMap<String, Vec<String>> {
     let mut groups: BTreeMap<String, Vec<String>> = BTreeMap::new();
+    for question in questions().filter(|question| !question.group.is_empty()) {
+        groups.insert(question.group.to_owned(), vec![question.version.to_owned()]);
+    }
     for resource in core.table.iter().filter(|resource| !resource.group.is_empty()) {
         let versions = groups.entry(resource.group.clone()).or_default();
         if !versions.contains(&resource.version) {
@@ -119,9 +155,10 @@ struct SubresourceKind {
 fn subresource_kind(resource: &Resource, subresource: Subresource) -> SubresourceKind {
     let own = |verbs| SubresourceKind { group: "", version: "", kind: resource.kind.clone(), verbs };
     match subresource {
-        Subresource::Status | Subresource::Resize | Subresource::EphemeralContainers => {
-            own(&["get", "patch", "update"])
-        }
+        Subresource::Status
+        | Subresource::Approval
+        | Subresource::Resize
+        | Subresource::EphemeralContainers => own(&["get", "patch", "update"]),
         Subresource::Finalize => own(&["update"]),
         Subresource::Log => own(&["get"]),
         Subresource::Binding => SubresourceKind { kind: "Binding".to_owned(), ..own(&["create"]) },
@@ -140,8 +177,19 @@ fn subresource_kind(resource: &Resource, subresource: Subresource) -> Subresourc
     }
 }
 
+fn asked_for(group: &str, version: &str) -> impl Iterator<Item = Question> {
+    questions().filter(move |question| question.group == group && question.version == version)
+}
+
 fn resource_list(core: &Core, group: &str, version: &str) -> Value {
-    let mut list = Vec::new();
+    let mut list: Vec<Value> = asked_for(group, version)
+        .map(|question| {
+            json!({
+                "name": question.plural, "singularName": question.kind.to_lowercase(),
+                "namespaced": question.namespaced, "kind": question.kind, "verbs": ["create"],
+            })
+        })
+        .collect();
     for resource in
         core.table.iter().filter(|resource| resource.group == group && resource.version == version)
     {
@@ -169,6 +217,8 @@ fn resource_list(core: &Core, group: &str, version: &str) -> Value {
             list.push(entry);
         }
     }
+    // Parts of a resource stay behind it.
+    list.sort_by_key(|entry| object::text(entry, "/name").split('/').next().unwrap_or("").to_owned());
     let api_version = if group.is_empty() { version.to_owned() } else { format!("{group}/{version}") };
     json!({ "kind": "APIResourceList", "apiVersion": "v1", "groupVersion": api_version, "resources": list })
 }
@@ -206,20 +256,27 @@ fn aggregated_reply(core: &Core, legacy: bool) -> Reply {
 fn aggregated_resources(core: &Core, group: &str, version: &str) -> Vec<Value> {
     let kind =
         |group: &str, version: &str, kind: &str| json!({ "group": group, "version": version, "kind": kind });
-    core.table
+    let questions = asked_for(group, version).map(|question| {
+        json!({
+            "resource": question.plural, "responseKind": kind("", "", question.kind),
+            "scope": if question.namespaced { "Namespaced" } else { "Cluster" },
+            "singularResource": question.kind.to_lowercase(), "verbs": ["create"],
+        })
+    });
+    let resources = core
+        .table
         .iter()
         .filter(|resource| resource.group == group && resource.version == version)
         .map(|resource| {
+            // Built-in kinds leave out the group and version that they stand in.
+            let own = if resource.custom.is_some() { (group, version) } else { ("", "") };
             let subresources: Vec<Value> = resource
                 .subresources
                 .iter()
                 .map(|&subresource| {
                     let about = subresource_kind(resource, subresource);
-                    let (of_group, of_version) = if about.version.is_empty() {
-                        (group, version)
-                    } else {
-                        (about.group, about.version)
-                    };
+                    let (of_group, of_version) =
+                        if about.version.is_empty() { own } else { (about.group, about.version) };
                     json!({
                         "subresource": subresource.path(), "verbs": about.verbs,
                         "responseKind": kind(of_group, of_version, &about.kind),
@@ -227,7 +284,7 @@ fn aggregated_resources(core: &Core, group: &str, version: &str) -> Vec<Value> {
                 })
                 .collect();
             let mut entry = json!({
-                "resource": resource.plural, "responseKind": kind(group, version, &resource.kind),
+                "resource": resource.plural, "responseKind": kind(own.0, own.1, &resource.kind),
                 "scope": if resource.namespaced { "Namespaced" } else { "Cluster" },
                 "singularResource": resource.singular, "verbs": resource.verbs(),
             });
@@ -240,8 +297,10 @@ fn aggregated_resources(core: &Core, group: &str, version: &str) -> Vec<Value> {
                 entry["subresources"] = json!(subresources);
             }
             entry
-        })
-        .collect()
+        });
+    let mut all: Vec<Value> = questions.chain(resources).collect();
+    all.sort_by_key(|entry| object::text(entry, "/resource").to_owned());
+    all
 }
 
 fn openapi_index(core: &Core) -> Value {

@@ -3,6 +3,7 @@
 use serde_json::{Value, json};
 
 use crate::environment::Environment;
+use crate::kinds::Names;
 use crate::object;
 use crate::status::{Cause, Refusal};
 use crate::table::{Generation, Resource, Subresource};
@@ -30,7 +31,7 @@ pub(crate) fn fill_in(value: &mut Value, resource: &Resource, environment: &mut 
     object::set_metadata(value, "creationTimestamp", json!(object::time(environment.now)));
     let generation = match resource.generation {
         Generation::None => Value::Null,
-        Generation::Spec | Generation::Everything => json!(1),
+        Generation::Of(_) | Generation::Everything => json!(1),
     };
     // A kind that does not count generations keeps what the client says.
     if resource.generation != Generation::None {
@@ -209,22 +210,15 @@ pub(crate) fn dns_1035_label_problem(text: &str) -> Option<String> {
 }
 
 fn name_problem(resource: &Resource, name: &str) -> Option<&'static str> {
-    match (resource.group.as_str(), resource.kind.as_str()) {
-        ("rbac.authorization.k8s.io", _) => {
-            if name == "." || name == ".." {
-                return Some("may not be '.' or '..'");
-            }
-            (name.contains('/') || name.contains('%')).then_some("may not contain '/'")
-        }
-        ("", "Namespace") => match name.len() {
-            64.. => Some("must be no more than 63 bytes"),
-            _ => (!is_label(name)).then_some(LABEL),
-        },
-        ("", "Service") => match name.len() {
-            64.. => Some("must be no more than 63 bytes"),
-            _ => (!is_label(name) || name.as_bytes()[0].is_ascii_digit()).then_some(LABEL_1035),
-        },
-        _ => subdomain_problem(name),
+    const LONG: &str = "must be no more than 63 bytes";
+    let names = resource.built_in.map_or(Names::Subdomain, |kind| kind.names);
+    match names {
+        Names::Subdomain => subdomain_problem(name),
+        Names::PathSegment if name == "." || name == ".." => Some("may not be '.' or '..'"),
+        Names::PathSegment => (name.contains('/') || name.contains('%')).then_some("may not contain '/'"),
+        Names::Label | Names::Label1035 if name.len() > 63 => Some(LONG),
+        Names::Label => (!is_label(name)).then_some(LABEL),
+        Names::Label1035 => (!is_label(name) || name.as_bytes()[0].is_ascii_digit()).then_some(LABEL_1035),
     }
 }
 
@@ -252,11 +246,8 @@ pub(crate) fn carry_over(current: &Value, new: &mut Value) {
 pub(crate) fn count_generation(resource: &Resource, current: &Value, new: &mut Value) {
     let changed = match resource.generation {
         Generation::None => false,
-        Generation::Spec => {
-            let annotations = "/metadata/annotations";
-            current.get("spec") != new.get("spec")
-                || (resource.is("apps", "Deployment")
-                    && object::at(current, annotations) != object::at(new, annotations))
+        Generation::Of(fields) => {
+            fields.iter().any(|field| object::at(current, field) != object::at(new, field))
         }
         Generation::Everything => {
             let without = |value: &Value| {

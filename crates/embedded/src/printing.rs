@@ -9,199 +9,263 @@ use crate::render;
 use crate::request::Include;
 use crate::table::Resource;
 
-const NONE: &str = "<none>";
-const UNKNOWN: &str = "<unknown>";
-const UNSET: &str = "<unset>";
+pub(crate) const NONE: &str = "<none>";
+pub(crate) const UNKNOWN: &str = "<unknown>";
+pub(crate) const UNSET: &str = "<unset>";
 
-/// Columns of one kind: those of every table first, then those that `-o wide` adds.
-struct Layout {
-    plain: &'static [(&'static str, &'static str)],
-    wide: &'static [&'static str],
+/// A column of a built-in kind's table, and what stands in it.
+pub(crate) struct Column {
+    name: &'static str,
+    kind: &'static str,
+    format: &'static str,
+    priority: i64,
+    cell: Cell,
+    is_named: bool,
 }
 
-const NAME: (&str, &str) = ("Name", "name");
-const AGE: (&str, &str) = ("Age", "string");
-
-fn layout(resource: &Resource) -> Option<Layout> {
-    let (plain, wide): (&[(&str, &str)], &[&str]) = match (resource.group.as_str(), resource.kind.as_str()) {
-        ("", "Pod") => (
-            &[NAME, ("Ready", "string"), ("Status", "string"), ("Restarts", "string"), AGE],
-            &["IP", "Node", "Nominated Node", "Readiness Gates"],
-        ),
-        ("", "Node") => (
-            &[NAME, ("Status", "string"), ("Roles", "string"), AGE, ("Version", "string")],
-            &["Internal-IP", "External-IP", "OS-Image", "Kernel-Version", "Container-Runtime"],
-        ),
-        ("", "Namespace") => (&[NAME, ("Status", "string"), AGE], &[]),
-        ("", "ConfigMap") => (&[NAME, ("Data", "string"), AGE], &[]),
-        ("", "Secret") => (&[NAME, ("Type", "string"), ("Data", "string"), AGE], &[]),
-        ("", "Service") => (
-            &[
-                NAME,
-                ("Type", "string"),
-                ("Cluster-IP", "string"),
-                ("External-IP", "string"),
-                ("Port(s)", "string"),
-                AGE,
-            ],
-            &["Selector"],
-        ),
-        ("", "ServiceAccount") => (&[NAME, AGE], &[]),
-        ("", "PersistentVolume") => (
-            &[
-                NAME,
-                ("Capacity", "string"),
-                ("Access Modes", "string"),
-                ("Reclaim Policy", "string"),
-                ("Status", "string"),
-                ("Claim", "string"),
-                ("StorageClass", "string"),
-                ("VolumeAttributesClass", "string"),
-                ("Reason", "string"),
-                AGE,
-            ],
-            &["VolumeMode"],
-        ),
-        ("", "PersistentVolumeClaim") => (
-            &[
-                NAME,
-                ("Status", "string"),
-                ("Volume", "string"),
-                ("Capacity", "string"),
-                ("Access Modes", "string"),
-                ("StorageClass", "string"),
-                ("VolumeAttributesClass", "string"),
-                AGE,
-            ],
-            &["VolumeMode"],
-        ),
-        ("apps", "Deployment") => (
-            &[NAME, ("Ready", "string"), ("Up-to-date", "string"), ("Available", "string"), AGE],
-            &["Containers", "Images", "Selector"],
-        ),
-        ("apps", "ReplicaSet") => (
-            &[NAME, ("Desired", "integer"), ("Current", "integer"), ("Ready", "integer"), AGE],
-            &["Containers", "Images", "Selector"],
-        ),
-        ("apps", "StatefulSet") => (&[NAME, ("Ready", "string"), AGE], &["Containers", "Images"]),
-        ("apps", "DaemonSet") => (
-            &[
-                NAME,
-                ("Desired", "integer"),
-                ("Current", "integer"),
-                ("Ready", "integer"),
-                ("Up-to-date", "integer"),
-                ("Available", "integer"),
-                ("Node Selector", "string"),
-                AGE,
-            ],
-            &["Containers", "Images", "Selector"],
-        ),
-        ("batch", "Job") => (
-            &[NAME, ("Status", "string"), ("Completions", "string"), ("Duration", "string"), AGE],
-            &["Containers", "Images", "Selector"],
-        ),
-        ("policy", "PodDisruptionBudget") => (
-            &[
-                NAME,
-                ("Min Available", "string"),
-                ("Max Unavailable", "string"),
-                ("Allowed Disruptions", "integer"),
-                AGE,
-            ],
-            &[],
-        ),
-        ("coordination.k8s.io", "Lease") => (&[NAME, ("Holder", "string"), AGE], &[]),
-        ("storage.k8s.io", "VolumeAttachment") => (
-            &[NAME, ("Attacher", "name"), ("PV", "string"), ("Node", "string"), ("Attached", "boolean"), AGE],
-            &[],
-        ),
-        ("storage.k8s.io", "StorageClass") => (
-            &[
-                NAME,
-                ("Provisioner", "string"),
-                ("ReclaimPolicy", "string"),
-                ("VolumeBindingMode", "string"),
-                ("AllowVolumeExpansion", "string"),
-                AGE,
-            ],
-            &[],
-        ),
-        ("scheduling.k8s.io", "PriorityClass") => (
-            &[NAME, ("Value", "integer"), ("Global-Default", "boolean"), AGE, ("PreemptionPolicy", "string")],
-            &[],
-        ),
-        _ => return None,
-    };
-    Some(Layout { plain, wide })
+/// What stands in a column.
+enum Cell {
+    /// The text at a JSON pointer, or another one where there is none.
+    Text(&'static str, &'static str),
+    /// The number at a JSON pointer, or 0.
+    Number(&'static str),
+    /// Whether what is at a JSON pointer is true.
+    Flag(&'static str),
+    /// How long ago the time at a JSON pointer was.
+    Age(&'static str),
+    /// How many elements the list at a JSON pointer has.
+    Count(&'static str),
+    Made(fn(&Row<'_>) -> Value),
 }
 
-fn column(name: &str, kind: &str, priority: i64) -> Value {
-    let (kind, format) = if kind == "name" { ("string", "name") } else { (kind, "") };
-    json!({ "name": name, "type": kind, "format": format, "description": "", "priority": priority })
+const fn column(name: &'static str, kind: &'static str, cell: Cell) -> Column {
+    Column { name, kind, format: "", priority: 0, cell, is_named: true }
+}
+
+/// A column of the text at a JSON pointer.
+pub(crate) const fn text(name: &'static str, pointer: &'static str) -> Column {
+    column(name, "string", Cell::Text(pointer, ""))
+}
+
+/// A column of the text at a JSON pointer, or of another text where there is none.
+pub(crate) const fn text_or(name: &'static str, pointer: &'static str, otherwise: &'static str) -> Column {
+    column(name, "string", Cell::Text(pointer, otherwise))
+}
+
+/// A column of the number at a JSON pointer.
+pub(crate) const fn number(name: &'static str, pointer: &'static str) -> Column {
+    column(name, "integer", Cell::Number(pointer))
+}
+
+/// A column that says whether what is at a JSON pointer is true.
+pub(crate) const fn flag(name: &'static str, pointer: &'static str) -> Column {
+    column(name, "boolean", Cell::Flag(pointer))
+}
+
+/// A column of the length of the list at a JSON pointer.
+pub(crate) const fn count(name: &'static str, pointer: &'static str) -> Column {
+    column(name, "integer", Cell::Count(pointer))
+}
+
+/// A column of text that needs more than one look at the object.
+pub(crate) const fn made(name: &'static str, cell: fn(&Row<'_>) -> Value) -> Column {
+    column(name, "string", Cell::Made(cell))
+}
+
+/// The name of the object.
+pub(crate) const NAME: Column = text("Name", "/metadata/name").formatted("name");
+
+/// How old the object is.
+pub(crate) const AGE: Column = column("Age", "string", Cell::Age("/metadata/creationTimestamp"));
+
+/// When the object was made.
+pub(crate) const CREATED_AT: Column =
+    column("Created At", "date", Cell::Text("/metadata/creationTimestamp", ""));
+
+/// The columns of a kind that has none of its own.
+const PLAIN: &[Column] = &[NAME, CREATED_AT];
+
+impl Column {
+    /// Shown by `-o wide` only.
+    pub(crate) const fn wide(self) -> Self {
+        Self { priority: 1, ..self }
+    }
+
+    /// The column is declared to be of this type, whatever stands in it.
+    pub(crate) const fn declared(self, kind: &'static str) -> Self {
+        Self { kind, ..self }
+    }
+
+    pub(crate) const fn formatted(self, format: &'static str) -> Self {
+        Self { format, ..self }
+    }
+
+    /// The real server has a cell here without a column above it.
+    pub(crate) const fn unnamed(self) -> Self {
+        Self { is_named: false, ..self }
+    }
+
+    fn definition(&self) -> Value {
+        definition(self.name, self.kind, self.format, "", self.priority)
+    }
+
+    fn cell(&self, row: &Row<'_>) -> Value {
+        match self.cell {
+            Cell::Text(pointer, otherwise) => json!(or(row.text(pointer), otherwise)),
+            Cell::Number(pointer) => json!(row.number(pointer)),
+            Cell::Flag(pointer) => json!(row.flag(pointer)),
+            Cell::Age(pointer) => json!(row.age(pointer)),
+            Cell::Count(pointer) => json!(row.list(pointer).len()),
+            Cell::Made(make) => make(row),
+        }
+    }
+}
+
+/// One object in a table.
+pub(crate) struct Row<'v> {
+    pub(crate) item: &'v Value,
+    pub(crate) now: Timestamp,
+    /// All objects of the list; none where a single object is shown.
+    pub(crate) all: &'v [&'v Value],
+}
+
+impl<'v> Row<'v> {
+    pub(crate) fn at(&self, pointer: &str) -> Option<&'v Value> {
+        object::at(self.item, pointer).filter(|value| !value.is_null())
+    }
+
+    pub(crate) fn text(&self, pointer: &str) -> &'v str {
+        object::text(self.item, pointer)
+    }
+
+    pub(crate) fn number(&self, pointer: &str) -> i64 {
+        integer(self.item, pointer)
+    }
+
+    pub(crate) fn flag(&self, pointer: &str) -> bool {
+        self.at(pointer) == Some(&Value::Bool(true))
+    }
+
+    pub(crate) fn list(&self, pointer: &str) -> &'v [Value] {
+        object::list(self.item, pointer)
+    }
+
+    /// How long ago the time at a JSON pointer was.
+    pub(crate) fn age(&self, pointer: &str) -> String {
+        since(self.text(pointer), self.now)
+    }
+
+    /// The status of the first condition of a type.
+    pub(crate) fn condition(&self, kind: &str) -> Option<&'v str> {
+        let conditions = self.list("/status/conditions").iter();
+        conditions
+            .filter(|condition| object::text(condition, "/type") == kind)
+            .map(|condition| object::text(condition, "/status"))
+            .next()
+    }
+}
+
+pub(crate) fn integer(value: &Value, pointer: &str) -> i64 {
+    object::at(value, pointer).and_then(Value::as_i64).unwrap_or(0)
+}
+
+pub(crate) fn or<'t>(text: &'t str, otherwise: &'t str) -> &'t str {
+    if text.is_empty() { otherwise } else { text }
+}
+
+/// How long ago a time was.
+pub(crate) fn since(time: &str, now: Timestamp) -> String {
+    time.parse::<Timestamp>().map_or_else(|_| UNKNOWN.to_owned(), |then| human(now.duration_since(then)))
+}
+
+/// `a=b,c=d`.
+pub(crate) fn pairs(map: Option<&Value>) -> String {
+    let shown: Vec<String> = map
+        .and_then(Value::as_object)
+        .into_iter()
+        .flatten()
+        .map(|(key, value)| format!("{key}={}", value.as_str().unwrap_or("")))
+        .collect();
+    or(&shown.join(","), NONE).to_owned()
+}
+
+/// The first of a list, and how many more there are.
+pub(crate) fn first_of(list: &[String], shown: usize, none: &str) -> String {
+    let first = list[..list.len().min(shown)].join(",");
+    match list.len().checked_sub(shown) {
+        Some(more @ 1..) => format!("{first} + {more} more..."),
+        _ => or(&first, none).to_owned(),
+    }
+}
+
+fn definition(name: &str, kind: &str, format: &str, description: &str, priority: i64) -> Value {
+    json!({ "name": name, "type": kind, "format": format, "description": description, "priority": priority })
+}
+
+fn built_in(resource: &Resource) -> &'static [Column] {
+    match resource.built_in {
+        Some(kind) if !kind.columns.is_empty() => kind.columns,
+        _ => PLAIN,
+    }
 }
 
 fn columns(resource: &Resource) -> Vec<Value> {
-    if resource.is("", "Event") || resource.is("events.k8s.io", "Event") {
-        return [
-            ("Last Seen", "string", 0),
-            ("Type", "string", 0),
-            ("Reason", "string", 0),
-            ("Object", "string", 0),
-            ("Subobject", "string", 1),
-            ("Source", "string", 1),
-            ("Message", "string", 0),
-            ("First Seen", "string", 1),
-            ("Count", "string", 1),
-            ("Name", "name", 1),
-        ]
-        .iter()
-        .map(|&(name, kind, priority)| column(name, kind, priority))
-        .collect();
+    if resource.custom.is_none() {
+        let named = built_in(resource).iter().filter(|column| column.is_named);
+        return named.map(Column::definition).collect();
     }
-    if resource.custom.is_some() {
-        let mut columns = vec![column("Name", "name", 0)];
-        columns.extend(resource.columns.iter().map(|own| {
-            json!({
-                "name": own.name, "type": own.kind, "format": own.format,
-                "description": own.description, "priority": own.priority,
-            })
-        }));
-        if resource.columns.is_empty() {
-            columns.push(column("Age", "date", 0));
-        }
-        return columns;
-    }
-    match layout(resource) {
-        Some(layout) => layout
-            .plain
+    let mut columns = vec![NAME.definition()];
+    columns.extend(
+        resource
+            .columns
             .iter()
-            .map(|&(name, kind)| column(name, kind, 0))
-            .chain(layout.wide.iter().map(|name| column(name, "string", 1)))
-            .collect(),
-        None => vec![column("Name", "name", 0), column("Created At", "date", 0)],
+            .map(|own| definition(&own.name, &own.kind, &own.format, &own.description, own.priority)),
+    );
+    if resource.columns.is_empty() {
+        columns.push(AGE.declared("date").definition());
     }
+    columns
+}
+
+/// How many objects a table is about.
+#[derive(Debug, Clone, Copy, PartialEq, Eq)]
+pub(crate) enum Extent {
+    One,
+    List,
 }
 
 /// A table of objects.
 pub(crate) fn table<'v>(
     resource: &Resource,
     items: impl Iterator<Item = &'v Value>,
+    extent: Extent,
     metadata: &Value,
     include: Include,
     now: Timestamp,
 ) -> Value {
+    let items: Vec<&Value> = items.collect();
+    let all = match extent {
+        Extent::One => &[],
+        Extent::List => items.as_slice(),
+    };
     let rows: Vec<Value> = items
-        .map(|item| {
-            let mut row = json!({ "cells": cells(resource, item, now) });
+        .iter()
+        .map(|&item| {
+            let cells = if resource.custom.is_some() {
+                custom_cells(resource, item, now)
+            } else {
+                let row = Row { item, now, all };
+                built_in(resource).iter().map(|column| column.cell(&row)).collect()
+            };
+            let mut row = json!({ "cells": cells });
             if resource.is_pod()
-                && let Some(message) = match text(item, "/status/phase") {
+                && let Some(message) = match object::text(item, "/status/phase") {
                     "Succeeded" => Some("The pod has completed successfully."),
                     "Failed" => Some("The pod failed."),
                     _ => None,
                 }
             {
-                let reason = text(item, "/status/phase");
+                let reason = object::text(item, "/status/phase");
                 row["conditions"] =
                     json!([{ "type": "Completed", "status": "True", "reason": reason, "message": message }]);
             }
@@ -220,33 +284,17 @@ pub(crate) fn table<'v>(
             row
         })
         .collect();
+    // Where the real server does not print by columns of its own, it has no list of rows before the first.
+    let is_plain = resource.custom.is_none() && built_in(resource).iter().any(|column| column.kind == "date");
+    let rows = if rows.is_empty() && is_plain { Value::Null } else { json!(rows) };
     json!({
         "kind": "Table", "apiVersion": "meta.k8s.io/v1", "metadata": metadata,
         "columnDefinitions": columns(resource), "rows": rows,
     })
 }
 
-fn text<'v>(item: &'v Value, pointer: &str) -> &'v str {
-    object::text(item, pointer)
-}
-
-fn number(item: &Value, pointer: &str) -> i64 {
-    item.pointer(pointer).and_then(Value::as_i64).unwrap_or(0)
-}
-
-fn or<'t>(text: &'t str, otherwise: &'t str) -> &'t str {
-    if text.is_empty() { otherwise } else { text }
-}
-
-fn age(item: &Value, pointer: &str, now: Timestamp) -> String {
-    match text(item, pointer).parse::<Timestamp>() {
-        Ok(then) => human(now.duration_since(then)),
-        Err(_) => UNKNOWN.to_owned(),
-    }
-}
-
 /// A duration as kubectl prints it: two units at most, fewer the longer it is.
-fn human(duration: SignedDuration) -> String {
+pub(crate) fn human(duration: SignedDuration) -> String {
     let seconds = duration.as_secs();
     let (minutes, hours, days) = (seconds / 60, seconds / 3600, seconds / 86400);
     let years = days / 365;
@@ -268,430 +316,18 @@ fn human(duration: SignedDuration) -> String {
     }
 }
 
-fn cells(resource: &Resource, item: &Value, now: Timestamp) -> Vec<Value> {
-    let name = object::name(item);
-    let aged = age(item, "/metadata/creationTimestamp", now);
-    match (resource.group.as_str(), resource.kind.as_str()) {
-        _ if resource.custom.is_some() => custom_cells(resource, item, now),
-        ("", "Pod") => pod(item, now),
-        ("", "Node") => node(item, &aged),
-        ("" | "events.k8s.io", "Event") => event(item, now),
-        ("", "Namespace") => vec![json!(name), json!(text(item, "/status/phase")), json!(aged)],
-        ("", "ConfigMap") => {
-            vec![json!(name), json!(entries(item, "data") + entries(item, "binaryData")), json!(aged)]
-        }
-        ("", "Secret") => {
-            vec![json!(name), json!(text(item, "/type")), json!(entries(item, "data")), json!(aged)]
-        }
-        ("", "Service") => service(item, &aged),
-        ("", "ServiceAccount") => vec![json!(name), json!(aged)],
-        ("", "PersistentVolume") => vec![
-            json!(name),
-            json!(text(item, "/spec/capacity/storage")),
-            json!(access_modes(item)),
-            json!(text(item, "/spec/persistentVolumeReclaimPolicy")),
-            json!(phase(item)),
-            json!(claim_of(item)),
-            json!(text(item, "/spec/storageClassName")),
-            json!(or(text(item, "/spec/volumeAttributesClassName"), UNSET)),
-            json!(text(item, "/status/reason")),
-            json!(aged),
-            json!(or(text(item, "/spec/volumeMode"), UNSET)),
-        ],
-        ("", "PersistentVolumeClaim") => vec![
-            json!(name),
-            json!(phase(item)),
-            json!(text(item, "/spec/volumeName")),
-            json!(text(item, "/status/capacity/storage")),
-            json!(if text(item, "/spec/volumeName").is_empty() { String::new() } else { access_modes(item) }),
-            json!(text(item, "/spec/storageClassName")),
-            json!(or(text(item, "/spec/volumeAttributesClassName"), UNSET)),
-            json!(aged),
-            json!(or(text(item, "/spec/volumeMode"), UNSET)),
-        ],
-        ("apps", "Deployment") => {
-            let ready =
-                format!("{}/{}", number(item, "/status/readyReplicas"), number(item, "/spec/replicas"));
-            let mut cells = vec![
-                json!(name),
-                json!(ready),
-                json!(number(item, "/status/updatedReplicas")),
-                json!(number(item, "/status/availableReplicas")),
-                json!(aged),
-            ];
-            cells.extend(of_template(item, true));
-            cells
-        }
-        ("apps", "ReplicaSet") => {
-            let mut cells = vec![
-                json!(name),
-                json!(number(item, "/spec/replicas")),
-                json!(number(item, "/status/replicas")),
-                json!(number(item, "/status/readyReplicas")),
-                json!(aged),
-            ];
-            cells.extend(of_template(item, true));
-            cells
-        }
-        ("apps", "StatefulSet") => {
-            let ready =
-                format!("{}/{}", number(item, "/status/readyReplicas"), number(item, "/spec/replicas"));
-            let mut cells = vec![json!(name), json!(ready), json!(aged)];
-            cells.extend(of_template(item, false));
-            cells
-        }
-        ("apps", "DaemonSet") => {
-            let mut cells = vec![json!(name)];
-            cells.extend(
-                [
-                    "desiredNumberScheduled",
-                    "currentNumberScheduled",
-                    "numberReady",
-                    "updatedNumberScheduled",
-                    "numberAvailable",
-                ]
-                .iter()
-                .map(|key| json!(number(item, &format!("/status/{key}")))),
-            );
-            cells.push(json!(pairs(item.pointer("/spec/template/spec/nodeSelector"))));
-            cells.push(json!(aged));
-            cells.extend(of_template(item, true));
-            cells
-        }
-        ("batch", "Job") => job(item, &aged, now),
-        ("policy", "PodDisruptionBudget") => {
-            let limit = |key: &str| match item.pointer(&format!("/spec/{key}")) {
-                Some(Value::String(text)) => text.clone(),
-                Some(number) => number.to_string(),
-                None => "N/A".to_owned(),
-            };
-            vec![
-                json!(name),
-                json!(limit("minAvailable")),
-                json!(limit("maxUnavailable")),
-                json!(number(item, "/status/disruptionsAllowed")),
-                json!(aged),
-            ]
-        }
-        ("coordination.k8s.io", "Lease") => {
-            vec![json!(name), json!(text(item, "/spec/holderIdentity")), json!(aged)]
-        }
-        ("storage.k8s.io", "VolumeAttachment") => vec![
-            json!(name),
-            json!(text(item, "/spec/attacher")),
-            json!(text(item, "/spec/source/persistentVolumeName")),
-            json!(text(item, "/spec/nodeName")),
-            json!(item.pointer("/status/attached") == Some(&json!(true))),
-            json!(aged),
-        ],
-        ("storage.k8s.io", "StorageClass") => {
-            let is_default = item
-                .pointer("/metadata/annotations/storageclass.kubernetes.io~1is-default-class")
-                == Some(&json!("true"));
-            let shown = if is_default { format!("{name} (default)") } else { name.to_owned() };
-            vec![
-                json!(shown),
-                json!(text(item, "/provisioner")),
-                json!(text(item, "/reclaimPolicy")),
-                json!(text(item, "/volumeBindingMode")),
-                json!(item.get("allowVolumeExpansion") == Some(&json!(true))),
-                json!(aged),
-            ]
-        }
-        ("scheduling.k8s.io", "PriorityClass") => vec![
-            json!(name),
-            json!(number(item, "/value")),
-            json!(item.get("globalDefault") == Some(&json!(true))),
-            json!(aged),
-            json!(text(item, "/preemptionPolicy")),
-        ],
-        _ => vec![json!(name), json!(text(item, "/metadata/creationTimestamp"))],
-    }
-}
-
-fn entries(item: &Value, key: &str) -> usize {
-    item.get(key).and_then(Value::as_object).map_or(0, serde_json::Map::len)
-}
-
-fn phase(item: &Value) -> &str {
-    if object::is_terminating(item) { "Terminating" } else { text(item, "/status/phase") }
-}
-
-fn claim_of(item: &Value) -> String {
-    match item.pointer("/spec/claimRef") {
-        Some(claim) => format!("{}/{}", text(claim, "/namespace"), text(claim, "/name")),
-        None => String::new(),
-    }
-}
-
-fn access_modes(item: &Value) -> String {
-    let short = |mode: &str| match mode {
-        "ReadWriteOnce" => "RWO",
-        "ReadOnlyMany" => "ROX",
-        "ReadWriteMany" => "RWX",
-        "ReadWriteOncePod" => "RWOP",
-        _ => "",
-    };
-    let modes = object::strings(item, "/spec/accessModes");
-    modes.iter().map(|mode| short(mode)).collect::<Vec<_>>().join(",")
-}
-
-fn pairs(map: Option<&Value>) -> String {
-    let shown: Vec<String> = map
-        .and_then(Value::as_object)
-        .into_iter()
-        .flatten()
-        .map(|(key, value)| format!("{key}={}", value.as_str().unwrap_or("")))
-        .collect();
-    or(&shown.join(","), NONE).to_owned()
-}
-
-fn of_template(item: &Value, with_selector: bool) -> Vec<Value> {
-    let containers = object::list(item, "/spec/template/spec/containers");
-    let join =
-        |key: &str| containers.iter().map(|container| text(container, key)).collect::<Vec<_>>().join(",");
-    let mut cells = vec![json!(join("/name")), json!(join("/image"))];
-    if with_selector {
-        cells.push(json!(pairs(item.pointer("/spec/selector/matchLabels"))));
-    }
-    cells
-}
-
-fn service(item: &Value, aged: &str) -> Vec<Value> {
-    let ports: Vec<String> = object::list(item, "/spec/ports")
-        .iter()
-        .map(|port| {
-            let node_port = number(port, "/nodePort");
-            let shown = number(port, "/port");
-            let protocol = text(port, "/protocol");
-            if node_port > 0 {
-                format!("{shown}:{node_port}/{protocol}")
-            } else {
-                format!("{shown}/{protocol}")
-            }
-        })
-        .collect();
-    vec![
-        json!(object::name(item)),
-        json!(text(item, "/spec/type")),
-        json!(or(text(item, "/spec/clusterIP"), NONE)),
-        json!(or(text(item, "/spec/externalName"), NONE)),
-        json!(or(&ports.join(","), NONE)),
-        json!(aged),
-        json!(pairs(item.pointer("/spec/selector"))),
-    ]
-}
-
-fn node(item: &Value, aged: &str) -> Vec<Value> {
-    let ready = object::list(item, "/status/conditions")
-        .iter()
-        .find(|condition| text(condition, "/type") == "Ready")
-        .map(|condition| text(condition, "/status"));
-    let mut status = match ready {
-        Some("True") => "Ready".to_owned(),
-        Some(_) => "NotReady".to_owned(),
-        None => "Unknown".to_owned(),
-    };
-    if item.pointer("/spec/unschedulable") == Some(&json!(true)) {
-        status.push_str(",SchedulingDisabled");
-    }
-    let roles: Vec<&str> = item
-        .pointer("/metadata/labels")
-        .and_then(Value::as_object)
-        .into_iter()
-        .flatten()
-        .filter_map(|(key, value)| match key.strip_prefix("node-role.kubernetes.io/") {
-            Some(role) if !role.is_empty() => Some(role),
-            _ => (key == "kubernetes.io/role").then(|| value.as_str().unwrap_or("")),
-        })
-        .collect();
-    let address = |kind: &str| {
-        object::list(item, "/status/addresses")
-            .iter()
-            .find(|address| text(address, "/type") == kind)
-            .map_or(NONE, |address| text(address, "/address"))
-    };
-    vec![
-        json!(object::name(item)),
-        json!(status),
-        json!(or(&roles.join(","), NONE)),
-        json!(aged),
-        json!(text(item, "/status/nodeInfo/kubeletVersion")),
-        json!(address("InternalIP")),
-        json!(address("ExternalIP")),
-        json!(or(text(item, "/status/nodeInfo/osImage"), UNKNOWN)),
-        json!(or(text(item, "/status/nodeInfo/kernelVersion"), UNKNOWN)),
-        json!(or(text(item, "/status/nodeInfo/containerRuntimeVersion"), UNKNOWN)),
-    ]
-}
-
-fn pod(item: &Value, now: Timestamp) -> Vec<Value> {
-    let statuses = object::list(item, "/status/containerStatuses");
-    let ready = statuses
-        .iter()
-        .filter(|status| {
-            status.get("ready") == Some(&json!(true)) && status.pointer("/state/running").is_some()
-        })
-        .count();
-    let restarts: i64 = statuses.iter().map(|status| number(status, "/restartCount")).sum();
-    let gates = object::list(item, "/spec/readinessGates");
-    let open = gates
-        .iter()
-        .filter(|gate| {
-            object::list(item, "/status/conditions").iter().any(|condition| {
-                text(condition, "/type") == text(gate, "/conditionType")
-                    && text(condition, "/status") == "True"
-            })
-        })
-        .count();
-    let gates = if gates.is_empty() { NONE.to_owned() } else { format!("{open}/{}", gates.len()) };
-    vec![
-        json!(object::name(item)),
-        json!(format!("{ready}/{}", object::list(item, "/spec/containers").len())),
-        json!(pod_reason(item)),
-        json!(restarts.to_string()),
-        json!(age(item, "/metadata/creationTimestamp", now)),
-        json!(or(text(item, "/status/podIP"), NONE)),
-        json!(or(text(item, "/spec/nodeName"), NONE)),
-        json!(or(text(item, "/status/nominatedNodeName"), NONE)),
-        json!(gates),
-    ]
-}
-
-fn pod_reason(item: &Value) -> String {
-    let mut reason = text(item, "/status/phase").to_owned();
-    let stated = text(item, "/status/reason");
-    if !stated.is_empty() {
-        reason = stated.to_owned();
-    }
-    let gated = object::list(item, "/status/conditions").iter().any(|condition| {
-        text(condition, "/type") == "PodScheduled" && text(condition, "/reason") == "SchedulingGated"
-    });
-    if gated {
-        reason = "SchedulingGated".to_owned();
-    }
-    let mut any_running = false;
-    for status in object::list(item, "/status/containerStatuses").iter().rev() {
-        let waiting = text(status, "/state/waiting/reason");
-        let ended = text(status, "/state/terminated/reason");
-        if !waiting.is_empty() {
-            reason = waiting.to_owned();
-        } else if !ended.is_empty() {
-            reason = ended.to_owned();
-        } else if status.pointer("/state/terminated").is_some() {
-            let signal = number(status, "/state/terminated/signal");
-            reason = if signal != 0 {
-                format!("Signal:{signal}")
-            } else {
-                format!("ExitCode:{}", number(status, "/state/terminated/exitCode"))
-            };
-        } else if status.get("ready") == Some(&json!(true)) && status.pointer("/state/running").is_some() {
-            any_running = true;
-        }
-    }
-    if reason == "Completed" && any_running {
-        let is_ready = object::list(item, "/status/conditions")
-            .iter()
-            .any(|condition| text(condition, "/type") == "Ready" && text(condition, "/status") == "True");
-        reason = if is_ready { "Running" } else { "NotReady" }.to_owned();
-    }
-    if object::is_terminating(item) {
-        let is_over = ["Failed", "Succeeded"].contains(&text(item, "/status/phase"));
-        if text(item, "/status/reason") == "NodeLost" {
-            reason = "Unknown".to_owned();
-        } else if !is_over {
-            reason = "Terminating".to_owned();
-        }
-    }
-    reason
-}
-
-fn event(item: &Value, now: Timestamp) -> Vec<Value> {
-    let first = age_or(item, &["/firstTimestamp", "/eventTime"], now);
-    let last =
-        age_or(item, &["/series/lastObservedTime", "/lastTimestamp", "/firstTimestamp", "/eventTime"], now);
-    let about = |key: &str| text(item, &format!("/involvedObject/{key}"));
-    let object = format!("{}/{}", about("kind").to_lowercase(), about("name"));
-    let component = or(text(item, "/source/component"), text(item, "/reportingComponent"));
-    let host = text(item, "/source/host");
-    let source = if host.is_empty() { component.to_owned() } else { format!("{component}, {host}") };
-    let count = match (number(item, "/series/count"), number(item, "/count")) {
-        (0, 0) => 1,
-        (0, count) => count,
-        (series, _) => series,
-    };
-    vec![
-        json!(last),
-        json!(text(item, "/type")),
-        json!(text(item, "/reason")),
-        json!(object),
-        json!(about("fieldPath")),
-        json!(source),
-        json!(text(item, "/message").trim()),
-        json!(first),
-        json!(count),
-        json!(object::name(item)),
-    ]
-}
-
-fn age_or(item: &Value, pointers: &[&str], now: Timestamp) -> String {
-    let found = pointers.iter().find(|pointer| !text(item, pointer).is_empty());
-    found.map_or_else(|| UNKNOWN.to_owned(), |pointer| age(item, pointer, now))
-}
-
-fn job(item: &Value, aged: &str, now: Timestamp) -> Vec<Value> {
-    let succeeded = number(item, "/status/succeeded");
-    let completions = match item.pointer("/spec/completions").and_then(Value::as_i64) {
-        Some(wanted) => format!("{succeeded}/{wanted}"),
-        None => match number(item, "/spec/parallelism") {
-            parallelism @ 2.. => format!("{succeeded}/1 of {parallelism}"),
-            _ => format!("{succeeded}/1"),
-        },
-    };
-    let holds = |kind: &str| {
-        object::list(item, "/status/conditions")
-            .iter()
-            .any(|condition| text(condition, "/type") == kind && text(condition, "/status") == "True")
-    };
-    let status = if holds("Complete") {
-        "Complete"
-    } else if holds("Failed") {
-        "Failed"
-    } else if object::is_terminating(item) {
-        "Terminating"
-    } else if holds("Suspended") {
-        "Suspended"
-    } else if holds("FailureTarget") {
-        "FailureTarget"
-    } else if holds("SuccessCriteriaMet") {
-        "SuccessCriteriaMet"
-    } else {
-        "Running"
-    };
-    let started = text(item, "/status/startTime").parse::<Timestamp>();
-    let ended = text(item, "/status/completionTime").parse::<Timestamp>().unwrap_or(now);
-    let duration = started.map_or(String::new(), |started| human(ended.duration_since(started)));
-    let mut cells =
-        vec![json!(object::name(item)), json!(status), json!(completions), json!(duration), json!(aged)];
-    cells.extend(of_template(item, true));
-    cells
-}
-
 /// The cells that a definition asks for, by its simple JSON paths.
 fn custom_cells(resource: &Resource, item: &Value, now: Timestamp) -> Vec<Value> {
     let mut cells = vec![json!(object::name(item))];
     if resource.columns.is_empty() {
-        cells.push(json!(text(item, "/metadata/creationTimestamp")));
+        cells.push(json!(object::text(item, "/metadata/creationTimestamp")));
         return cells;
     }
     for column in &resource.columns {
         let found = at_path(item, &column.path);
         let cell = match (column.kind.as_str(), found) {
             (_, None) => Value::Null,
-            ("date", Some(Value::String(time))) => match time.parse::<Timestamp>() {
-                Ok(then) => json!(human(now.duration_since(then))),
-                Err(_) => json!(UNKNOWN),
-            },
+            ("date", Some(Value::String(time))) => json!(since(time, now)),
             ("string", Some(Value::String(text))) => json!(text),
             ("string", Some(other)) => json!(other.to_string()),
             (_, Some(other)) => other.clone(),

@@ -10,7 +10,7 @@ use serde_json::{Value, json};
 use crate::custom;
 use crate::events;
 use crate::object::{self, Stored};
-use crate::printing;
+use crate::printing::{self, Extent};
 use crate::request::Representation;
 use crate::table::Resource;
 
@@ -83,6 +83,7 @@ pub(crate) fn one(resource: &Resource, stored: &Stored, form: Representation, no
             let table = printing::table(
                 resource,
                 std::iter::once(stored.value()),
+                Extent::One,
                 &json!({ "resourceVersion": version }),
                 include,
                 now,
@@ -137,7 +138,7 @@ pub(crate) fn list<'s>(
         Representation::Table(include) => {
             let items: Vec<Shown<'_>> = items.map(|item| Shown::of(resource, item)).collect();
             let values = items.iter().map(|item| item.value());
-            let table = printing::table(resource, values, metadata, include, now);
+            let table = printing::table(resource, values, Extent::List, metadata, include, now);
             object::encode(&table)
         }
     }

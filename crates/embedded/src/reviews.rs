@@ -7,34 +7,97 @@ use crate::object;
 use crate::request::{Reply, Request};
 use crate::status::Refusal;
 
-const ACCESS: &str = "/apis/authorization.k8s.io/v1/selfsubjectaccessreviews";
-const IDENTITY: &str = "/apis/authentication.k8s.io/v1/selfsubjectreviews";
+/// Who everybody is.
+pub(crate) const USER: &str = "admin";
+pub(crate) const GROUPS: [&str; 2] = ["system:masters", "system:authenticated"];
+
+/// A question that is asked by creating it, and not kept.
+pub(crate) struct Review {
+    pub(crate) group: &'static str,
+    pub(crate) kind: &'static str,
+    pub(crate) plural: &'static str,
+    pub(crate) namespaced: bool,
+    status: fn() -> Value,
+}
+
+const AUTHENTICATION: &str = "authentication.k8s.io";
+const AUTHORIZATION: &str = "authorization.k8s.io";
+
+/// The version of all of them.
+pub(crate) const VERSION: &str = "v1";
+
+/// All reviews.
+pub(crate) const ALL: &[Review] = &[
+    Review {
+        group: AUTHENTICATION,
+        kind: "SelfSubjectReview",
+        plural: "selfsubjectreviews",
+        namespaced: false,
+        status: || json!({ "userInfo": { "username": USER, "groups": GROUPS } }),
+    },
+    Review {
+        group: AUTHORIZATION,
+        kind: "LocalSubjectAccessReview",
+        plural: "localsubjectaccessreviews",
+        namespaced: true,
+        status: allowed,
+    },
+    Review {
+        group: AUTHORIZATION,
+        kind: "SelfSubjectAccessReview",
+        plural: "selfsubjectaccessreviews",
+        namespaced: false,
+        status: allowed,
+    },
+    Review {
+        group: AUTHORIZATION,
+        kind: "SelfSubjectRulesReview",
+        plural: "selfsubjectrulesreviews",
+        namespaced: false,
+        status: || {
+            json!({
+                "resourceRules": [{ "verbs": ["*"], "apiGroups": ["*"], "resources": ["*"] }],
+                "nonResourceRules": [{ "verbs": ["*"], "nonResourceURLs": ["*"] }],
+                "incomplete": false,
+            })
+        },
+    },
+    Review {
+        group: AUTHORIZATION,
+        kind: "SubjectAccessReview",
+        plural: "subjectaccessreviews",
+        namespaced: false,
+        status: allowed,
+    },
+];
+
+fn allowed() -> Value {
+    json!({ "allowed": true })
+}
 
 /// Answers a review, or nothing if that is not the question.
 pub(crate) fn answer(request: &Request) -> Option<Result<Reply, Refusal>> {
-    let answer = match request.path.as_str() {
-        ACCESS => access,
-        IDENTITY => identity,
+    if request.method != Method::POST {
+        return None;
+    }
+    let parts: Vec<&str> = request.path.split('/').filter(|part| !part.is_empty()).collect();
+    let (group, plural, namespaced) = match parts.as_slice() {
+        ["apis", group, VERSION, plural] => (*group, *plural, false),
+        ["apis", group, VERSION, "namespaces", _, plural] => (*group, *plural, true),
         _ => return None,
     };
-    (request.method == Method::POST).then(|| {
-        let review = request.value()?;
-        Ok(Reply::new(StatusCode::CREATED, object::encode(&answer(&review))))
-    })
-}
-
-fn access(review: &Value) -> Value {
-    let spec = review.get("spec").cloned().unwrap_or(Value::Null);
-    json!({
-        "kind": "SelfSubjectAccessReview", "apiVersion": "authorization.k8s.io/v1",
-        "metadata": {}, "spec": spec, "status": { "allowed": true },
-    })
-}
-
-fn identity(_: &Value) -> Value {
-    let groups = ["system:masters", "system:authenticated"];
-    json!({
-        "kind": "SelfSubjectReview", "apiVersion": "authentication.k8s.io/v1", "metadata": {},
-        "status": { "userInfo": { "username": "admin", "groups": groups } },
-    })
+    let is_asked = |review: &&Review| {
+        review.group == group && review.plural == plural && review.namespaced == namespaced
+    };
+    let review = ALL.iter().find(is_asked)?;
+    Some(request.value().map(|asked| {
+        let mut answer = json!({
+            "kind": review.kind, "apiVersion": format!("{}/{VERSION}", review.group),
+            "metadata": {}, "status": (review.status)(),
+        });
+        if let Some(spec) = asked.get("spec") {
+            answer["spec"] = spec.clone();
+        }
+        Reply::new(StatusCode::CREATED, object::encode(&answer))
+    }))
 }

@@ -24,11 +24,10 @@ static BUILT_IN: LazyLock<BTreeMap<String, Arc<Schema>>> = LazyLock::new(|| {
             if let Shape::Object { fields, .. } = &mut schema.shape {
                 for (field, schema) in fields {
                     let schema = Arc::make_mut(schema);
-                    schema.vanishes_when_zero =
-                        structs::field(name, field).is_some_and(structs::Field::vanishes_when_zero);
-                    schema.printed_when_unset = PRINTED_WHEN_UNSET
-                        .iter()
-                        .any(|&(owner, listed)| listed == field && name.ends_with(owner));
+                    let known = structs::field(name, field);
+                    schema.vanishes_when_zero = known.is_some_and(structs::Field::vanishes_when_zero);
+                    schema.printed_when_unset = known.is_some_and(structs::Field::is_printed_when_unset)
+                        || (field == "conditions" && name.ends_with(".CustomResourceDefinitionStatus"));
                 }
             }
             (name.clone(), Arc::new(schema))
@@ -296,34 +295,6 @@ const RAW: [&str; 3] = [
     "io.k8s.apiextensions-apiserver.pkg.apis.apiextensions.v1.JSON",
 ];
 
-/// Fields, times above all, that are printed as `null` while they are not set.
-const PRINTED_WHEN_UNSET: &[(&str, &str)] = &[
-    ("core.v1.NodeCondition", "lastHeartbeatTime"),
-    ("core.v1.NodeCondition", "lastTransitionTime"),
-    ("core.v1.PodCondition", "lastProbeTime"),
-    ("core.v1.PodCondition", "lastTransitionTime"),
-    ("core.v1.Event", "eventTime"),
-    ("core.v1.Event", "firstTimestamp"),
-    ("core.v1.Event", "lastTimestamp"),
-    ("events.v1.Event", "eventTime"),
-    ("events.v1.Event", "deprecatedFirstTimestamp"),
-    ("events.v1.Event", "deprecatedLastTimestamp"),
-    ("core.v1.ContainerStateTerminated", "startedAt"),
-    ("core.v1.ContainerStateTerminated", "finishedAt"),
-    ("core.v1.ContainerStateRunning", "startedAt"),
-    ("core.v1.PersistentVolumeClaimCondition", "lastProbeTime"),
-    ("core.v1.PersistentVolumeClaimCondition", "lastTransitionTime"),
-    ("batch.v1.JobCondition", "lastProbeTime"),
-    ("batch.v1.JobCondition", "lastTransitionTime"),
-    ("apps.v1.DeploymentCondition", "lastUpdateTime"),
-    ("apps.v1.DeploymentCondition", "lastTransitionTime"),
-    ("apps.v1.ReplicaSetCondition", "lastTransitionTime"),
-    ("apps.v1.StatefulSetCondition", "lastTransitionTime"),
-    ("apps.v1.DaemonSetCondition", "lastTransitionTime"),
-    ("meta.v1.Condition", "lastTransitionTime"),
-    ("apiextensions.v1.CustomResourceDefinitionStatus", "conditions"),
-];
-
 /// Brings an object of a built-in kind into the form in which the real server stores and prints it: unknown fields
 /// are dropped, empty ones vanish, those that are always printed appear, and quantities take their canonical form.
 ///
@@ -481,7 +452,9 @@ impl<'d> Decoder<'d> {
             };
             if !is_empty {
                 out.insert(field, member);
-            } else if is_required && matches!(schema.resolve().shape, Shape::List(_)) {
+            } else if (is_required || schema.printed_when_unset)
+                && matches!(schema.resolve().shape, Shape::List(_))
+            {
                 out.insert(field, Value::Null);
             }
         }

@@ -272,15 +272,38 @@ impl Fields {
 }
 
 fn unknown_field(resource: &Resource, label: &str) -> Refusal {
-    Refusal::bad_request(match (resource.group.as_str(), resource.kind.as_str()) {
-        ("batch", "Job") => format!("field label {label:?} not supported for Job"),
-        ("", "Pod" | "Node" | "Event" | "Namespace" | "Secret" | "Service" | "ReplicationController") => {
-            format!("field label not supported: {label}")
-        }
+    Refusal::bad_request(match resource.built_in {
+        Some(kind) if !kind.selectable.is_empty() => kind.unknown_field.replace("{}", label),
         _ => {
             format!("{label:?} is not a known field selector: only \"metadata.name\", \"metadata.namespace\"")
         }
     })
+}
+
+/// A label selector as a query has it: `a=b,c in (d,e)`, by the keys.
+pub(crate) fn shown(selector: &Value) -> String {
+    let equal = selector
+        .get("matchLabels")
+        .and_then(Value::as_object)
+        .into_iter()
+        .flatten()
+        .map(|(key, value)| (key.as_str(), format!("{key}={}", value.as_str().unwrap_or(""))));
+    let expressions = object::list(selector, "/matchExpressions").iter().map(|expression| {
+        let key = object::text(expression, "/key");
+        let mut values = object::strings(expression, "/values");
+        values.sort();
+        let values = values.join(",");
+        let shown = match object::text(expression, "/operator") {
+            "In" => format!("{key} in ({values})"),
+            "NotIn" => format!("{key} notin ({values})"),
+            "DoesNotExist" => format!("!{key}"),
+            _ => key.to_owned(),
+        };
+        (key, shown)
+    });
+    let mut parts: Vec<(&str, String)> = equal.chain(expressions).collect();
+    parts.sort_by_key(|&(key, _)| key);
+    parts.into_iter().map(|(_, shown)| shown).collect::<Vec<_>>().join(",")
 }
 
 /// Splits at commas that are not escaped.

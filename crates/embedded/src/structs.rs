@@ -74,6 +74,15 @@ impl Field {
             && matches!(self.kind, Kind::Text | Kind::Integer | Kind::Boolean | Kind::Double)
     }
 
+    /// Whether it is printed as `null` while it is not set. A time within a structure is, apart from one.
+    pub(crate) fn is_printed_when_unset(&self) -> bool {
+        match self.kind {
+            Kind::Time | Kind::MicroTime => !self.pointer && self.name != "creationTimestamp",
+            Kind::List(_) => self.always,
+            _ => false,
+        }
+    }
+
     /// Whether its fields are those of the structure around it.
     pub(crate) fn is_inline(&self) -> bool {
         self.name == "+"

@@ -12,7 +12,7 @@ use crate::object;
 use crate::render;
 use crate::request::{self, Query, Reply, Representation, Request, Response, Target};
 use crate::schema::{self, Schema};
-use crate::selectors::Labels;
+use crate::selectors::{self, Labels};
 use crate::status::{Cause, Refusal};
 use crate::table::{Resource, Subresource};
 use crate::{metadata, write};
@@ -39,8 +39,8 @@ pub(crate) fn answer(
             },
         )?;
     let now = environment.now;
-    let whole = |code, stored: &crate::object::Stored| {
-        Response::Whole(Reply::new(code, render::one(resource, stored, form, now)))
+    let whole = |code, stored: &crate::object::Stored, warnings| {
+        Response::Whole(Reply { warnings, ..Reply::new(code, render::one(resource, stored, form, now)) })
     };
     match (subresource, &request.method) {
         (Subresource::Scale, _) => scale(core, request, query, target, environment),
@@ -50,16 +50,30 @@ pub(crate) fn answer(
             core.lookup(target)?;
             Ok(Response::Whole(Reply::text(StatusCode::OK, "")))
         }
-        (Subresource::Status | Subresource::Resize | Subresource::EphemeralContainers, &Method::GET) => {
+        (
+            Subresource::Status
+            | Subresource::Approval
+            | Subresource::Resize
+            | Subresource::EphemeralContainers,
+            &Method::GET,
+        ) => {
             let stored = core.lookup(target)?;
-            Ok(whole(StatusCode::OK, &stored))
-        }
-        (Subresource::Status | Subresource::Resize | Subresource::EphemeralContainers, &Method::PATCH) => {
-            let (code, stored) = write::patch(core, target, request, query, environment)?;
-            Ok(whole(code, &stored))
+            Ok(whole(StatusCode::OK, &stored, Vec::new()))
         }
         (
             Subresource::Status
+            | Subresource::Approval
+            | Subresource::Resize
+            | Subresource::EphemeralContainers,
+            &Method::PATCH,
+        ) => {
+            let mut warnings = Vec::new();
+            let (code, stored) = write::patch(core, target, request, query, &mut warnings, environment)?;
+            Ok(whole(code, &stored, warnings))
+        }
+        (
+            Subresource::Status
+            | Subresource::Approval
             | Subresource::Finalize
             | Subresource::Resize
             | Subresource::EphemeralContainers,
@@ -67,12 +81,13 @@ pub(crate) fn answer(
         ) => {
             let options = write::Options::read(request, query)?;
             let value = core.decode(resource, request)?;
-            let mut value = write::admit_fields(resource, value, request, query, &mut Vec::new())?;
+            let mut warnings = Vec::new();
+            let mut value = write::admit_fields(resource, value, request, query, &mut warnings)?;
             metadata::check_place(&mut value, resource, &target.namespace, &target.name)?;
             let current = core.lookup(target)?;
             write::check_uid(resource, &target.name, current.value(), &value)?;
             let part = match subresource {
-                Subresource::Status => write::Part::Status,
+                Subresource::Status | Subresource::Approval => write::Part::Status,
                 Subresource::Finalize => {
                     object::carry(current.value(), &mut value, "status");
                     write::Part::Finalizers
@@ -80,7 +95,7 @@ pub(crate) fn answer(
                 _ => write::Part::Spec,
             };
             let stored = write::update(core, target, part, &current, value, &options, environment)?;
-            Ok(whole(StatusCode::OK, &stored))
+            Ok(whole(StatusCode::OK, &stored, warnings))
         }
         _ => Err(Refusal::method_not_allowed()),
     }
@@ -124,34 +139,14 @@ fn scale_of(resource: &Resource, value: &Value) -> Value {
     let selector = selector.and_then(|pointer| value.pointer(&pointer).cloned());
     match selector {
         Some(Value::String(text)) => scale["status"]["selector"] = json!(text),
-        Some(selector) => scale["status"]["selector"] = json!(selector_text(&selector)),
+        // The selector of a ReplicationController is nothing but labels.
+        Some(labels) if resource.is("", "ReplicationController") => {
+            scale["status"]["selector"] = json!(selectors::shown(&json!({ "matchLabels": labels })));
+        }
+        Some(selector) => scale["status"]["selector"] = json!(selectors::shown(&selector)),
         None => {}
     }
     scale
-}
-
-fn selector_text(selector: &Value) -> String {
-    let equal = selector
-        .get("matchLabels")
-        .and_then(Value::as_object)
-        .into_iter()
-        .flatten()
-        .map(|(key, value)| format!("{key}={}", value.as_str().unwrap_or("")));
-    let expressions = object::list(selector, "/matchExpressions").iter().map(|expression| {
-        let key = object::text(expression, "/key");
-        let mut values = object::strings(expression, "/values");
-        values.sort();
-        let values = values.join(",");
-        match object::text(expression, "/operator") {
-            "In" => format!("{key} in ({values})"),
-            "NotIn" => format!("{key} notin ({values})"),
-            "DoesNotExist" => format!("!{key}"),
-            _ => key.to_owned(),
-        }
-    });
-    let mut parts: Vec<String> = equal.chain(expressions).collect();
-    parts.sort();
-    parts.join(",")
 }
 
 fn scale(

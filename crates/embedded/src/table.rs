@@ -1,10 +1,11 @@
-//! The resource table: every kind the server knows, and how each differs from the others.
+//! The resource table: every kind that the server knows, built-in or defined by a client.
 
 use std::collections::BTreeMap;
 use std::sync::Arc;
 
 use serde_json::Value;
 
+use crate::kinds::{self, Kind};
 use crate::schema::Schema;
 use crate::status::with_group;
 
@@ -39,6 +40,8 @@ pub(crate) struct Resource {
     /// Columns of a table, for custom resources.
     pub(crate) columns: Vec<Column>,
     pub(crate) schema: Arc<Schema>,
+    /// All that is known of a built-in kind.
+    pub(crate) built_in: Option<&'static Kind>,
     /// What a custom resource is checked against.
     pub(crate) custom: Option<Arc<Custom>>,
 }
@@ -59,10 +62,15 @@ pub(crate) struct Custom {
 pub(crate) enum Generation {
     /// It does not exist.
     None,
-    /// When the spec changes.
-    Spec,
+    /// When what is at one of these JSON pointers changes.
+    Of(&'static [&'static str]),
     /// When anything outside the metadata changes (and outside the status, where that is a subresource).
     Everything,
+}
+
+impl Generation {
+    /// When the spec changes.
+    pub(crate) const SPEC: Self = Self::Of(&["/spec"]);
 }
 
 /// A part of an object with a path of its own.
@@ -76,6 +84,7 @@ pub(crate) enum Subresource {
     Resize,
     EphemeralContainers,
     Log,
+    Approval,
 }
 
 impl Subresource {
@@ -89,6 +98,7 @@ impl Subresource {
             Self::Resize => "resize",
             Self::EphemeralContainers => "ephemeralcontainers",
             Self::Log => "log",
+            Self::Approval => "approval",
         }
     }
 }
@@ -105,6 +115,36 @@ pub(crate) struct Column {
 }
 
 impl Resource {
+    fn built_in(kind: &'static Kind) -> Self {
+        let own = |names: &[&str]| names.iter().map(|&name| name.to_owned()).collect();
+        Self {
+            group: kind.group.to_owned(),
+            version: kind.version.to_owned(),
+            kind: kind.kind.to_owned(),
+            list_kind: format!("{}List", kind.kind),
+            plural: kind.plural.to_owned(),
+            singular: kind.kind.to_lowercase(),
+            short_names: own(kind.short_names),
+            categories: own(kind.categories),
+            namespaced: kind.namespaced,
+            stored_as: (kind.stored_group.unwrap_or(kind.group).to_owned(), kind.plural.to_owned()),
+            subresources: kind.subresources.to_vec(),
+            generation: kind.generation,
+            unconditional_update: kind.unconditional_update,
+            create_on_update: kind.create_on_update,
+            returns_deleted: kind.returns_deleted,
+            selectable: kind
+                .selectable
+                .iter()
+                .map(|&(label, pointer)| (label.to_owned(), pointer.to_owned()))
+                .collect(),
+            columns: Vec::new(),
+            schema: Schema::built_in(&kind.definition()),
+            built_in: Some(kind),
+            custom: None,
+        }
+    }
+
     /// `apps/v1`, or `v1` for the core group.
     pub(crate) fn api_version(&self) -> String {
         if self.group.is_empty() { self.version.clone() } else { format!("{}/{}", self.group, self.version) }
@@ -117,15 +157,9 @@ impl Resource {
 
     /// Where the real server keeps an object in etcd, which some of its messages tell.
     pub(crate) fn registry_key(&self, namespace: &str, name: &str) -> String {
-        let place = match (self.group.as_str(), self.plural.as_str()) {
-            ("", "nodes") => "minions".to_owned(),
-            ("", "services") => "services/specs".to_owned(),
-            ("", plural) => plural.to_owned(),
-            ("apps" | "batch", plural) => plural.to_owned(),
-            ("coordination.k8s.io", _) => "leases".to_owned(),
-            ("policy", _) => "poddisruptionbudgets".to_owned(),
-            ("storage.k8s.io" | "scheduling.k8s.io", plural) => plural.to_owned(),
-            (group, plural) => format!("{group}/{plural}"),
+        let place = match self.built_in {
+            Some(kind) if !self.is_definition() => kind.kept_at.unwrap_or(kind.plural).to_owned(),
+            _ => format!("{}/{}", self.group, self.plural),
         };
         let scope = if namespace.is_empty() { String::new() } else { format!("{namespace}/") };
         format!("/registry/{place}/{scope}{name}")
@@ -173,133 +207,12 @@ pub(crate) struct Table {
     resources: BTreeMap<(String, String, String), Arc<Resource>>,
 }
 
-/// One line of the table of built-in kinds.
-struct Line {
-    group: &'static str,
-    kind: &'static str,
-    plural: &'static str,
-    short: &'static [&'static str],
-    namespaced: bool,
-    package: &'static str,
-    subresources: &'static [Subresource],
-    traits: &'static [Trait],
-    selectable: &'static [(&'static str, &'static str)],
-}
-
-/// How a built-in kind differs from the ordinary.
-#[derive(Clone, Copy, PartialEq, Eq)]
-enum Trait {
-    /// Listed by `kubectl get all`.
-    All,
-    SpecGeneration,
-    ConditionalUpdate,
-    CreateOnUpdate,
-    ReturnsDeleted,
-}
-
-use Subresource::{Binding, EphemeralContainers, Eviction, Finalize, Log, Resize, Scale, Status};
-use Trait::{All, ConditionalUpdate, CreateOnUpdate, ReturnsDeleted, SpecGeneration};
-
-const EVENT_FIELDS: &[(&str, &str)] = &[
-    ("involvedObject.kind", "/involvedObject/kind"),
-    ("involvedObject.namespace", "/involvedObject/namespace"),
-    ("involvedObject.name", "/involvedObject/name"),
-    ("involvedObject.uid", "/involvedObject/uid"),
-    ("involvedObject.apiVersion", "/involvedObject/apiVersion"),
-    ("involvedObject.resourceVersion", "/involvedObject/resourceVersion"),
-    ("involvedObject.fieldPath", "/involvedObject/fieldPath"),
-    ("reason", "/reason"),
-    ("reportingComponent", "/reportingComponent"),
-    ("source", "/source/component"),
-    ("type", "/type"),
-];
-
-const NEW_EVENT_FIELDS: &[(&str, &str)] = &[
-    ("regarding.kind", "/involvedObject/kind"),
-    ("regarding.namespace", "/involvedObject/namespace"),
-    ("regarding.name", "/involvedObject/name"),
-    ("regarding.uid", "/involvedObject/uid"),
-    ("regarding.apiVersion", "/involvedObject/apiVersion"),
-    ("regarding.resourceVersion", "/involvedObject/resourceVersion"),
-    ("regarding.fieldPath", "/involvedObject/fieldPath"),
-    ("reason", "/reason"),
-    ("reportingController", "/reportingComponent"),
-    ("type", "/type"),
-];
-
-const POD_FIELDS: &[(&str, &str)] = &[
-    ("spec.nodeName", "/spec/nodeName"),
-    ("spec.restartPolicy", "/spec/restartPolicy"),
-    ("spec.schedulerName", "/spec/schedulerName"),
-    ("spec.serviceAccountName", "/spec/serviceAccountName"),
-    ("spec.hostNetwork", "/spec/hostNetwork"),
-    ("status.phase", "/status/phase"),
-    ("status.podIP", "/status/podIP"),
-    ("status.podIPs", "/status/podIP"),
-    ("status.nominatedNodeName", "/status/nominatedNodeName"),
-];
-
-macro_rules! line {
-    ($group:literal $kind:literal $plural:literal $short:expr, $namespaced:literal, $package:literal, $sub:expr, $traits:expr, $fields:expr) => {
-        Line {
-            group: $group,
-            kind: $kind,
-            plural: $plural,
-            short: $short,
-            namespaced: $namespaced,
-            package: $package,
-            subresources: $sub,
-            traits: $traits,
-            selectable: $fields,
-        }
-    };
-}
-
-const BUILT_IN: &[Line] = &[
-    line!("" "ConfigMap" "configmaps" &["cm"], true, "core", &[], &[], &[]),
-    line!("" "Endpoints" "endpoints" &["ep"], true, "core", &[], &[CreateOnUpdate], &[]),
-    line!("" "Event" "events" &["ev"], true, "core", &[], &[CreateOnUpdate], EVENT_FIELDS),
-    line!("" "LimitRange" "limitranges" &["limits"], true, "core", &[], &[CreateOnUpdate], &[]),
-    line!("" "Namespace" "namespaces" &["ns"], false, "core", &[Finalize, Status], &[ReturnsDeleted], &[("status.phase", "/status/phase")]),
-    line!("" "Node" "nodes" &["no"], false, "core", &[Status], &[], &[("spec.unschedulable", "/spec/unschedulable")]),
-    line!("" "PersistentVolume" "persistentvolumes" &["pv"], false, "core", &[Status], &[ReturnsDeleted], &[]),
-    line!("" "PersistentVolumeClaim" "persistentvolumeclaims" &["pvc"], true, "core", &[Status], &[ReturnsDeleted], &[]),
-    line!("" "Pod" "pods" &["po"], true, "core", &[Binding, EphemeralContainers, Eviction, Log, Resize, Status], &[All, SpecGeneration, ReturnsDeleted], POD_FIELDS),
-    line!("" "PodTemplate" "podtemplates" &[], true, "core", &[], &[CreateOnUpdate, ReturnsDeleted, SpecGeneration], &[]),
-    line!("" "ReplicationController" "replicationcontrollers" &["rc"], true, "core", &[Scale, Status], &[All, SpecGeneration], &[("status.replicas", "/status/replicas")]),
-    line!("" "ResourceQuota" "resourcequotas" &["quota"], true, "core", &[Status], &[ReturnsDeleted], &[]),
-    line!("" "Secret" "secrets" &[], true, "core", &[], &[], &[("type", "/type")]),
-    line!("" "Service" "services" &["svc"], true, "core", &[Status], &[All, CreateOnUpdate, ReturnsDeleted], &[("spec.clusterIP", "/spec/clusterIP"), ("spec.type", "/spec/type")]),
-    line!("" "ServiceAccount" "serviceaccounts" &["sa"], true, "core", &[], &[ReturnsDeleted], &[]),
-    line!("apiextensions.k8s.io" "CustomResourceDefinition" "customresourcedefinitions" &["crd", "crds"], false, "apiextensions", &[Status], &[SpecGeneration, ConditionalUpdate], &[]),
-    line!("apps" "ControllerRevision" "controllerrevisions" &[], true, "apps", &[], &[], &[]),
-    line!("apps" "DaemonSet" "daemonsets" &["ds"], true, "apps", &[Status], &[All, SpecGeneration], &[]),
-    line!("apps" "Deployment" "deployments" &["deploy"], true, "apps", &[Scale, Status], &[All, SpecGeneration], &[]),
-    line!("apps" "ReplicaSet" "replicasets" &["rs"], true, "apps", &[Scale, Status], &[All, SpecGeneration], &[("status.replicas", "/status/replicas")]),
-    line!("apps" "StatefulSet" "statefulsets" &["sts"], true, "apps", &[Scale, Status], &[All, SpecGeneration], &[]),
-    line!("batch" "CronJob" "cronjobs" &["cj"], true, "batch", &[Status], &[All, SpecGeneration], &[]),
-    line!("batch" "Job" "jobs" &[], true, "batch", &[Status], &[All, SpecGeneration], &[("status.successful", "/status/succeeded")]),
-    line!("coordination.k8s.io" "Lease" "leases" &[], true, "coordination", &[], &[ConditionalUpdate, CreateOnUpdate], &[]),
-    line!("discovery.k8s.io" "EndpointSlice" "endpointslices" &[], true, "discovery", &[], &[], &[]),
-    line!("events.k8s.io" "Event" "events" &["ev"], true, "events", &[], &[CreateOnUpdate], NEW_EVENT_FIELDS),
-    line!("policy" "PodDisruptionBudget" "poddisruptionbudgets" &["pdb"], true, "policy", &[Status], &[SpecGeneration, ConditionalUpdate], &[]),
-    line!("rbac.authorization.k8s.io" "ClusterRole" "clusterroles" &[], false, "rbac", &[], &[CreateOnUpdate], &[]),
-    line!("rbac.authorization.k8s.io" "ClusterRoleBinding" "clusterrolebindings" &[], false, "rbac", &[], &[CreateOnUpdate], &[]),
-    line!("rbac.authorization.k8s.io" "Role" "roles" &[], true, "rbac", &[], &[CreateOnUpdate], &[]),
-    line!("rbac.authorization.k8s.io" "RoleBinding" "rolebindings" &[], true, "rbac", &[], &[CreateOnUpdate], &[]),
-    line!("scheduling.k8s.io" "PriorityClass" "priorityclasses" &["pc"], false, "scheduling", &[], &[SpecGeneration], &[]),
-    line!("storage.k8s.io" "CSIDriver" "csidrivers" &[], false, "storage", &[], &[ConditionalUpdate, ReturnsDeleted], &[]),
-    line!("storage.k8s.io" "CSINode" "csinodes" &[], false, "storage", &[Status], &[ConditionalUpdate, ReturnsDeleted], &[]),
-    line!("storage.k8s.io" "StorageClass" "storageclasses" &["sc"], false, "storage", &[], &[ReturnsDeleted], &[]),
-    line!("storage.k8s.io" "VolumeAttachment" "volumeattachments" &[], false, "storage", &[Status], &[ConditionalUpdate, ReturnsDeleted], &[]),
-];
-
 impl Table {
     /// The built-in kinds.
     pub(crate) fn built_in() -> Self {
         let mut table = Self { resources: BTreeMap::new() };
-        for line in BUILT_IN {
-            table.insert(line.resource());
+        for kind in kinds::all() {
+            table.insert(Resource::built_in(kind));
         }
         table
     }
@@ -336,49 +249,5 @@ impl Table {
 
     pub(crate) fn serves(&self, group: &str, version: &str) -> bool {
         self.iter().any(|resource| resource.group == group && resource.version == version)
-    }
-}
-
-impl Line {
-    fn resource(&self) -> Resource {
-        let has = |wanted| self.traits.contains(&wanted);
-        let definition = if self.package == "apiextensions" {
-            format!("io.k8s.apiextensions-apiserver.pkg.apis.apiextensions.v1.{}", self.kind)
-        } else {
-            format!("io.k8s.api.{}.v1.{}", self.package, self.kind)
-        };
-        // Both kinds of events are the same objects.
-        let stored_group = if self.plural == "events" { "" } else { self.group };
-        let own = |names: &[&str]| names.iter().map(|&name| name.to_owned()).collect();
-        let categories: &[&str] = match (has(All), self.package) {
-            (true, _) => &["all"],
-            (false, "apiextensions") => &["api-extensions"],
-            _ => &[],
-        };
-        Resource {
-            group: self.group.to_owned(),
-            version: "v1".to_owned(),
-            kind: self.kind.to_owned(),
-            list_kind: format!("{}List", self.kind),
-            plural: self.plural.to_owned(),
-            singular: self.kind.to_lowercase(),
-            short_names: own(self.short),
-            categories: own(categories),
-            namespaced: self.namespaced,
-            stored_as: (stored_group.to_owned(), self.plural.to_owned()),
-            subresources: self.subresources.to_vec(),
-            generation: if has(SpecGeneration) { Generation::Spec } else { Generation::None },
-            unconditional_update: !has(ConditionalUpdate),
-            create_on_update: has(CreateOnUpdate),
-            returns_deleted: has(ReturnsDeleted),
-            selectable: self
-                .selectable
-                .iter()
-                .map(|&(label, pointer)| (label.to_owned(), pointer.to_owned()))
-                .collect(),
-            columns: Vec::new(),
-            schema: Schema::built_in(&definition),
-            custom: None,
-        }
     }
 }

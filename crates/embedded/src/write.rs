@@ -416,12 +416,15 @@ pub(crate) fn update(
     metadata::carry_over(old, &mut new);
     match part {
         Part::Whole => {
-            prepare::update(resource, old, &mut new);
+            prepare::update(resource, old, &mut new, environment.now);
             if resource.custom.is_none() {
                 defaults::apply(resource, &mut new);
             }
         }
-        Part::Status => prepare::update_status(resource, old, &mut new),
+        Part::Status => {
+            defaults::apply(resource, &mut new);
+            prepare::update_status(resource, old, &mut new, environment.now);
+        }
         Part::Finalizers => defaults::apply(resource, &mut new),
         Part::Spec | Part::Node => {}
     }
@@ -483,10 +486,11 @@ pub(crate) fn patch(
     target: &Target,
     request: &Request,
     query: &Query,
+    warnings: &mut Vec<String>,
     environment: &mut Environment<'_>,
 ) -> Result<(StatusCode, Arc<Stored>), Refusal> {
     let part = match target.subresource.as_str() {
-        "status" => Part::Status,
+        "status" | "approval" => Part::Status,
         "" => Part::Whole,
         _ => Part::Spec,
     };
@@ -543,8 +547,7 @@ pub(crate) fn patch(
         }
     }
     core::check_type(resource, &patched)?;
-    let mut ignored = Vec::new();
-    let mut value = admit_fields(resource, patched, request, query, &mut ignored)?;
+    let mut value = admit_fields(resource, patched, request, query, warnings)?;
     if object::name(&value) != target.name
         || (resource.namespaced && object::namespace(&value) != target.namespace)
     {

@@ -10,10 +10,35 @@ use salvor_embedded::{Cluster, Request, Settings};
 use salvor_testkit::ControlPlane;
 use serde_json::{Value, json};
 
+#[path = "support/samples.rs"]
+#[allow(dead_code, reason = "only the objects are needed")]
+mod samples;
+#[path = "support/served.rs"]
+mod served;
+
 const PROTOBUF: &str = "application/vnd.kubernetes.protobuf";
 
+/// An object of every kind, by the path of its collection.
+async fn one_of_each() -> Vec<(String, Value)> {
+    let samples = samples::all();
+    let mut all = Vec::new();
+    // Definitions are not read from protobuf.
+    for kind in served::all().await.iter().filter(|kind| kind.kind != "CustomResourceDefinition") {
+        let is_it = |sample: &&samples::Sample| sample.kind == kind.kind && sample.group == kind.group;
+        let sample = samples.iter().find(is_it).unwrap_or_else(|| panic!("no sample of {kind:?}"));
+        let place = if kind.namespaced { "/namespaces/default" } else { "" };
+        let object = sample.object.to_string().replace("{ns}", "default");
+        let mut object: Value = serde_json::from_str(&object).unwrap();
+        if ["Namespace", "PriorityLevelConfiguration"].contains(&kind.kind.as_str()) {
+            object["metadata"]["name"] = json!("sample");
+        }
+        all.push((format!("{}{place}/{}", kind.below(), kind.plural), object));
+    }
+    all
+}
+
 /// Objects with as many fields as fit, by the path of their collection.
-fn samples() -> Vec<(&'static str, Value)> {
+fn rich() -> Vec<(&'static str, Value)> {
     let template = json!({
         "metadata": { "labels": { "app": "x" }, "annotations": { "a": "b" } },
         "spec": {
@@ -95,30 +120,6 @@ fn samples() -> Vec<(&'static str, Value)> {
             "/apis/batch/v1/namespaces/default/jobs",
             json!({ "metadata": { "name": "s" }, "spec": { "manualSelector": true, "selector": selector, "completionMode": "Indexed", "completions": 2, "backoffLimitPerIndex": 0, "ttlSecondsAfterFinished": 0, "podFailurePolicy": { "rules": [{ "action": "FailJob", "onExitCodes": { "operator": "In", "values": [1, 2] } }] }, "template": template } }),
         ),
-        (
-            "/apis/policy/v1/namespaces/default/poddisruptionbudgets",
-            json!({ "metadata": { "name": "s" }, "spec": { "maxUnavailable": "50%", "selector": selector } }),
-        ),
-        (
-            "/apis/coordination.k8s.io/v1/namespaces/default/leases",
-            json!({ "metadata": { "name": "s" }, "spec": { "holderIdentity": "me", "leaseDurationSeconds": 4, "renewTime": "2019-01-01T00:00:00.123456Z" } }),
-        ),
-        (
-            "/apis/storage.k8s.io/v1/storageclasses",
-            json!({ "metadata": { "name": "s" }, "provisioner": "p", "allowVolumeExpansion": false, "parameters": { "a": "b" } }),
-        ),
-        (
-            "/apis/storage.k8s.io/v1/volumeattachments",
-            json!({ "metadata": { "name": "s" }, "spec": { "attacher": "a", "nodeName": "n", "source": { "persistentVolumeName": "p" } } }),
-        ),
-        (
-            "/apis/scheduling.k8s.io/v1/priorityclasses",
-            json!({ "metadata": { "name": "s" }, "value": 7, "globalDefault": false }),
-        ),
-        (
-            "/apis/rbac.authorization.k8s.io/v1/clusterroles",
-            json!({ "metadata": { "name": "s" }, "rules": [{ "apiGroups": [""], "resources": ["pods"], "verbs": ["get"] }] }),
-        ),
     ]
 }
 
@@ -156,7 +157,9 @@ fn without_identity(mut object: Value) -> String {
 async fn both_forms_of_an_object_are_read_alike() {
     let real = ControlPlane::builder().start().await.unwrap();
     let client = real.admin().client("protobuf");
-    for (path, object) in samples() {
+    let rich = rich().into_iter().map(|(path, object)| (path.to_owned(), object));
+    for (path, object) in rich.chain(one_of_each().await) {
+        let path = path.as_str();
         let cluster = Cluster::new(Settings::default());
         let (status, as_json) = rehearse(&client, path, &object, "application/json").await;
         assert_eq!(status, 201, "{path}: {}", String::from_utf8_lossy(&as_json));

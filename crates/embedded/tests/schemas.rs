@@ -5,71 +5,19 @@
 use std::collections::{BTreeMap, BTreeSet};
 
 use salvor_testkit::ControlPlane;
-use serde_json::{Map, Value};
+use serde_json::{Map, Value, json};
 
 /// Which Kubernetes the embedded server is like, in every detail.
 const EMBEDDED_MINOR: &str = "1.37";
 
-/// Where the definitions are published.
-const DOCUMENTS: [&str; 12] = [
-    "api/v1",
-    "apis/apiextensions.k8s.io/v1",
-    "apis/apps/v1",
-    "apis/batch/v1",
-    "apis/coordination.k8s.io/v1",
-    "apis/discovery.k8s.io/v1",
-    "apis/events.k8s.io/v1",
-    "apis/policy/v1",
-    "apis/rbac.authorization.k8s.io/v1",
-    "apis/scheduling.k8s.io/v1",
-    "apis/storage.k8s.io/v1",
-    "apis/authentication.k8s.io/v1",
-];
+#[path = "support/served.rs"]
+mod served;
 
-/// The definitions that are needed, by the end of their names; what they refer to is needed as well.
-const ROOTS: &[&str] = &[
-    "core.v1.Namespace",
-    "core.v1.Node",
-    "core.v1.Pod",
-    "core.v1.Event",
-    "core.v1.ConfigMap",
-    "core.v1.Secret",
-    "core.v1.Service",
-    "core.v1.ServiceAccount",
-    "core.v1.PersistentVolume",
-    "core.v1.PersistentVolumeClaim",
-    "core.v1.Endpoints",
-    "core.v1.LimitRange",
-    "core.v1.ResourceQuota",
-    "core.v1.ReplicationController",
-    "core.v1.PodTemplate",
-    "core.v1.Binding",
-    "apps.v1.Deployment",
-    "apps.v1.ReplicaSet",
-    "apps.v1.StatefulSet",
-    "apps.v1.DaemonSet",
-    "apps.v1.ControllerRevision",
-    "batch.v1.Job",
-    "batch.v1.CronJob",
-    "policy.v1.PodDisruptionBudget",
-    "policy.v1.Eviction",
-    "storage.v1.StorageClass",
-    "storage.v1.CSIDriver",
-    "storage.v1.CSINode",
-    "storage.v1.VolumeAttachment",
-    "coordination.v1.Lease",
-    "events.v1.Event",
-    "scheduling.v1.PriorityClass",
-    "discovery.v1.EndpointSlice",
-    "rbac.v1.Role",
-    "rbac.v1.RoleBinding",
-    "rbac.v1.ClusterRole",
-    "rbac.v1.ClusterRoleBinding",
-    "autoscaling.v1.Scale",
-];
-
-const OTHER_ROOTS: [&str; 2] = [
-    "io.k8s.apiextensions-apiserver.pkg.apis.apiextensions.v1.CustomResourceDefinition",
+/// Definitions that are needed beside those of the kinds that are served; what they refer to is needed as well.
+const OTHERS: [&str; 4] = [
+    "io.k8s.api.autoscaling.v1.Scale",
+    "io.k8s.api.core.v1.Binding",
+    "io.k8s.api.policy.v1.Eviction",
     "io.k8s.apimachinery.pkg.apis.meta.v1.DeleteOptions",
 ];
 
@@ -111,13 +59,24 @@ async fn definitions_are_those_of_the_real_server() {
     let real = ControlPlane::builder().start().await.unwrap();
     let client = real.admin().client("schemas");
     let mut published: Map<String, Value> = Map::new();
-    for document in DOCUMENTS {
-        let request = http::Request::get(format!("/openapi/v3/{document}")).body(Vec::new()).unwrap();
+    let mut wanted: BTreeSet<String> = OTHERS.iter().map(|&name| name.to_owned()).collect();
+    let kinds = served::all().await;
+    let mut documents: BTreeSet<String> = kinds.iter().map(served::Served::below).collect();
+    documents.insert("/apis/autoscaling/v1".to_owned());
+    for document in documents {
+        let request = http::Request::get(format!("/openapi/v3{document}")).body(Vec::new()).unwrap();
         let document: Value = client.request(request).await.unwrap();
         published.extend(document["components"]["schemas"].as_object().unwrap().clone());
     }
-    let mut wanted: BTreeSet<String> = ROOTS.iter().map(|name| format!("io.k8s.api.{name}")).collect();
-    wanted.extend(OTHER_ROOTS.map(str::to_owned));
+    for kind in kinds {
+        let is_it = |definition: &Value| {
+            definition["x-kubernetes-group-version-kind"]
+                == json!([{ "group": kind.group, "version": kind.version, "kind": kind.kind }])
+        };
+        let found = published.iter().find(|(_, definition)| is_it(definition));
+        let (name, _) = found.unwrap_or_else(|| panic!("the real server does not publish {kind:?}"));
+        wanted.insert(name.clone());
+    }
     let mut definitions: BTreeMap<String, Value> = BTreeMap::new();
     while let Some(name) = wanted.pop_first() {
         if definitions.contains_key(&name) {

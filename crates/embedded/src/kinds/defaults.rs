@@ -1,11 +1,15 @@
 //! Fields that the server fills in when the client leaves them out.
 
+mod pods;
+
 use base64::Engine as _;
 use base64::engine::general_purpose::STANDARD;
 use serde_json::{Map, Value, json};
 
 use crate::object::{self, object_at};
 use crate::table::Resource;
+
+use pods::{pod_only, pod_spec};
 
 /// Sets `key` unless it is there.
 fn default(members: &mut Map<String, Value>, key: &str, value: Value) {
@@ -19,132 +23,322 @@ fn members<'v>(value: &'v mut Value, pointer: &str) -> Option<&'v mut Map<String
     value.pointer_mut(pointer)?.as_object_mut()
 }
 
+/// Sets `key` of the object at a JSON pointer, if that is there and has none.
+fn set(value: &mut Value, pointer: &str, key: &str, field: Value) {
+    if let Some(members) = members(value, pointer) {
+        default(members, key, field);
+    }
+}
+
+/// The same where nothing and an empty value are one.
+fn or_empty(value: &mut Value, pointer: &str, key: &str, field: &Value) {
+    if let Some(members) = members(value, pointer)
+        && members.get(key).is_none_or(|known| *known == json!("") || *known == json!(0) || known.is_null())
+    {
+        members.insert(key.to_owned(), field.clone());
+    }
+}
+
 fn each<'v>(value: &'v mut Value, pointer: &str) -> impl Iterator<Item = &'v mut Value> {
     value.pointer_mut(pointer).and_then(Value::as_array_mut).into_iter().flatten()
 }
 
 /// Fills in the defaults of a built-in kind.
 pub(crate) fn apply(resource: &Resource, value: &mut Value) {
-    match (resource.group.as_str(), resource.kind.as_str()) {
-        ("", "Pod") => {
-            if let Some(spec) = value.get_mut("spec") {
-                pod_spec(spec);
-                pod_only(spec);
-            }
-            let status = object_at(value, "status");
-            default(status, "phase", json!("Pending"));
+    if let Some(kind) = resource.built_in {
+        (kind.defaults)(value);
+    }
+}
+
+pub(super) fn pod(value: &mut Value) {
+    if let Some(spec) = value.get_mut("spec") {
+        pod_spec(spec);
+        pod_only(spec);
+    }
+    let status = object_at(value, "status");
+    default(status, "phase", json!("Pending"));
+}
+
+pub(super) fn node(value: &mut Value) {
+    let status = object_at(value, "status");
+    if let Some(capacity) = status.get("capacity").cloned() {
+        default(status, "allocatable", capacity);
+    }
+}
+
+pub(super) fn namespace(value: &mut Value) {
+    let name = object::name(value).to_owned();
+    if !name.is_empty() {
+        let metadata = object::metadata(value);
+        let labels = metadata.entry("labels").or_insert_with(|| json!({}));
+        labels["kubernetes.io/metadata.name"] = json!(name);
+    }
+    default(object_at(value, "status"), "phase", json!("Active"));
+}
+
+pub(super) fn endpoints(value: &mut Value) {
+    for subset in each(value, "/subsets") {
+        for port in each(subset, "/ports") {
+            set(port, "", "protocol", json!("TCP"));
         }
-        ("", "Node") => {
-            let status = object_at(value, "status");
-            if let Some(capacity) = status.get("capacity").cloned() {
-                default(status, "allocatable", capacity);
-            }
+    }
+}
+
+pub(super) fn volume(value: &mut Value) {
+    let spec = object_at(value, "spec");
+    default(spec, "persistentVolumeReclaimPolicy", json!("Retain"));
+    default(spec, "volumeMode", json!("Filesystem"));
+    set(value, "/spec/hostPath", "type", json!(""));
+    default(object_at(value, "status"), "phase", json!("Pending"));
+}
+
+pub(super) fn limit_range(value: &mut Value) {
+    for limit in each(value, "/spec/limits") {
+        if object::text(limit, "/type") != "Container" {
+            continue;
         }
-        ("", "Namespace") => {
-            let name = object::name(value).to_owned();
-            if !name.is_empty() {
-                let metadata = object::metadata(value);
-                let labels = metadata.entry("labels").or_insert_with(|| json!({}));
-                labels["kubernetes.io/metadata.name"] = json!(name);
-            }
-            default(object_at(value, "status"), "phase", json!("Active"));
-        }
-        ("", "Secret") => secret(value),
-        ("", "Service") => service(value),
-        ("", "PersistentVolume") => {
-            let spec = object_at(value, "spec");
-            default(spec, "persistentVolumeReclaimPolicy", json!("Retain"));
-            default(spec, "volumeMode", json!("Filesystem"));
-            if let Some(path) = members(value, "/spec/hostPath") {
-                default(path, "type", json!(""));
-            }
-            default(object_at(value, "status"), "phase", json!("Pending"));
-        }
-        ("", "PersistentVolumeClaim") => claim(value),
-        ("", "ReplicationController") => {
-            default(object_at(value, "spec"), "replicas", json!(1));
-            template(value);
-        }
-        ("", "PodTemplate") => {
-            if let Some(spec) = value.pointer_mut("/template/spec") {
-                pod_spec(spec);
-            }
-        }
-        ("apps", "Deployment") => {
-            let spec = object_at(value, "spec");
-            default(spec, "replicas", json!(1));
-            default(spec, "revisionHistoryLimit", json!(10));
-            default(spec, "progressDeadlineSeconds", json!(600));
-            rolling(value, "strategy", &json!({"maxUnavailable": "25%", "maxSurge": "25%"}));
-            template(value);
-        }
-        ("apps", "ReplicaSet") => {
-            default(object_at(value, "spec"), "replicas", json!(1));
-            template(value);
-        }
-        ("apps", "DaemonSet") => {
-            default(object_at(value, "spec"), "revisionHistoryLimit", json!(10));
-            rolling(value, "updateStrategy", &json!({"maxUnavailable": 1, "maxSurge": 0}));
-            template(value);
-        }
-        ("apps", "StatefulSet") => stateful_set(value),
-        ("batch", "Job") => {
-            if let Some(spec) = value.get_mut("spec") {
-                job_spec(spec);
-            }
-            let spec = object_at(value, "spec");
-            default(spec, "manualSelector", json!(false));
-        }
-        ("batch", "CronJob") => {
-            let spec = object_at(value, "spec");
-            default(spec, "concurrencyPolicy", json!("Allow"));
-            default(spec, "suspend", json!(false));
-            default(spec, "successfulJobsHistoryLimit", json!(3));
-            default(spec, "failedJobsHistoryLimit", json!(1));
-            if let Some(spec) = value.pointer_mut("/spec/jobTemplate/spec/template/spec") {
-                pod_spec(spec);
+        for (from, to) in [("max", "default"), ("default", "defaultRequest"), ("min", "defaultRequest")] {
+            let source = limit.get(from).and_then(Value::as_object).cloned().unwrap_or_default();
+            let target = object_at(limit, to);
+            for (name, amount) in source {
+                default(target, &name, amount);
             }
         }
-        ("storage.k8s.io", "StorageClass") => {
-            let class = value.as_object_mut();
-            if let Some(class) = class {
-                default(class, "reclaimPolicy", json!("Delete"));
-                default(class, "volumeBindingMode", json!("Immediate"));
+    }
+}
+
+/// A ReplicationController takes its selector and its labels from its template.
+pub(super) fn replication_controller(value: &mut Value) {
+    replicated(value);
+    let labels = object::at(value, "/spec/template/metadata/labels").cloned();
+    let Some(labels) = labels.filter(|labels| labels.as_object().is_some_and(|all| !all.is_empty())) else {
+        return;
+    };
+    let is_empty = |value: &Value, pointer: &str| {
+        object::at(value, pointer).and_then(Value::as_object).is_none_or(Map::is_empty)
+    };
+    if is_empty(value, "/spec/selector") {
+        object_at(value, "spec").insert("selector".to_owned(), labels.clone());
+    }
+    if is_empty(value, "/metadata/labels") {
+        object::set_metadata(value, "labels", labels);
+    }
+}
+
+/// The defaults of a ReplicaSet.
+pub(super) fn replicated(value: &mut Value) {
+    default(object_at(value, "spec"), "replicas", json!(1));
+    template(value);
+}
+
+pub(super) fn pod_template(value: &mut Value) {
+    if let Some(spec) = value.pointer_mut("/template/spec") {
+        pod_spec(spec);
+    }
+}
+
+pub(super) fn deployment(value: &mut Value) {
+    let spec = object_at(value, "spec");
+    default(spec, "replicas", json!(1));
+    default(spec, "revisionHistoryLimit", json!(10));
+    default(spec, "progressDeadlineSeconds", json!(600));
+    rolling(value, "strategy", &json!({"maxUnavailable": "25%", "maxSurge": "25%"}));
+    template(value);
+}
+
+pub(super) fn daemon_set(value: &mut Value) {
+    default(object_at(value, "spec"), "revisionHistoryLimit", json!(10));
+    rolling(value, "updateStrategy", &json!({"maxUnavailable": 1, "maxSurge": 0}));
+    template(value);
+}
+
+pub(super) fn job(value: &mut Value) {
+    if let Some(spec) = value.get_mut("spec") {
+        job_spec(spec);
+    }
+    let spec = object_at(value, "spec");
+    default(spec, "manualSelector", json!(false));
+}
+
+pub(super) fn cron_job(value: &mut Value) {
+    let spec = object_at(value, "spec");
+    default(spec, "concurrencyPolicy", json!("Allow"));
+    default(spec, "suspend", json!(false));
+    default(spec, "successfulJobsHistoryLimit", json!(3));
+    default(spec, "failedJobsHistoryLimit", json!(1));
+    if let Some(spec) = value.pointer_mut("/spec/jobTemplate/spec/template/spec") {
+        pod_spec(spec);
+    }
+}
+
+pub(super) fn storage_class(value: &mut Value) {
+    set(value, "", "reclaimPolicy", json!("Delete"));
+    set(value, "", "volumeBindingMode", json!("Immediate"));
+}
+
+pub(super) fn csi_driver(value: &mut Value) {
+    let spec = object_at(value, "spec");
+    for (key, field) in [
+        ("attachRequired", json!(true)),
+        ("fsGroupPolicy", json!("ReadWriteOnceWithFSType")),
+        ("podInfoOnMount", json!(false)),
+        ("preventPodSchedulingIfMissing", json!(false)),
+        ("requiresRepublish", json!(false)),
+        ("seLinuxMount", json!(false)),
+        ("storageCapacity", json!(false)),
+        ("volumeLifecycleModes", json!(["Persistent"])),
+    ] {
+        default(spec, key, field);
+    }
+}
+
+pub(super) fn priority_class(value: &mut Value) {
+    set(value, "", "preemptionPolicy", json!("PreemptLowerPriority"));
+}
+
+pub(super) fn role_binding(value: &mut Value) {
+    const GROUP: &str = "rbac.authorization.k8s.io";
+    or_empty(value, "/roleRef", "apiGroup", &json!(GROUP));
+    for subject in each(value, "/subjects") {
+        if ["User", "Group"].contains(&object::text(subject, "/kind")) {
+            set(subject, "", "apiGroup", json!(GROUP));
+        }
+    }
+}
+
+/// The defaults of an autoscaler: without metrics, it aims at 80% of the requested CPU.
+pub(super) fn autoscaler(value: &mut Value) {
+    const CPU: i64 = 80;
+    let spec = object_at(value, "spec");
+    default(spec, "minReplicas", json!(1));
+    let target = json!({ "type": "Utilization", "averageUtilization": CPU });
+    default(
+        spec,
+        "metrics",
+        json!([{ "type": "Resource", "resource": { "name": "cpu", "target": target } }]),
+    );
+    if let Some(behavior) = members(value, "/spec/behavior") {
+        let policy = |kind: &str, value: i64| json!({ "type": kind, "value": value, "periodSeconds": 15 });
+        let up = [policy("Pods", 4), policy("Percent", 100)];
+        let down = [policy("Percent", 100)];
+        for (key, window, policies) in
+            [("scaleUp", Some(0), up.as_slice()), ("scaleDown", None, down.as_slice())]
+        {
+            let rules = behavior.entry(key).or_insert_with(|| json!({}));
+            set(rules, "", "selectPolicy", json!("Max"));
+            set(rules, "", "policies", json!(policies));
+            if let Some(window) = window {
+                set(rules, "", "stabilizationWindowSeconds", json!(window));
             }
         }
-        ("storage.k8s.io", "CSIDriver") => {
-            let spec = object_at(value, "spec");
-            for (key, field) in [
-                ("attachRequired", json!(true)),
-                ("fsGroupPolicy", json!("ReadWriteOnceWithFSType")),
-                ("podInfoOnMount", json!(false)),
-                ("preventPodSchedulingIfMissing", json!(false)),
-                ("requiresRepublish", json!(false)),
-                ("seLinuxMount", json!(false)),
-                ("storageCapacity", json!(false)),
-                ("volumeLifecycleModes", json!(["Persistent"])),
-            ] {
-                default(spec, key, field);
+    }
+}
+
+pub(super) fn endpoint_slice(value: &mut Value) {
+    for port in each(value, "/ports") {
+        set(port, "", "name", json!(""));
+        set(port, "", "protocol", json!("TCP"));
+    }
+}
+
+pub(super) fn ingress_class(value: &mut Value) {
+    set(value, "/spec/parameters", "scope", json!("Cluster"));
+}
+
+pub(super) fn network_policy(value: &mut Value) {
+    for (rules, list) in [("/spec/ingress", "/ports"), ("/spec/egress", "/ports")] {
+        for rule in each(value, rules) {
+            for port in each(rule, list) {
+                set(port, "", "protocol", json!("TCP"));
             }
         }
-        ("scheduling.k8s.io", "PriorityClass") => {
-            if let Some(class) = value.as_object_mut() {
-                default(class, "preemptionPolicy", json!("PreemptLowerPriority"));
-            }
+    }
+    let has_egress = !object::list(value, "/spec/egress").is_empty();
+    let types = if has_egress { json!(["Ingress", "Egress"]) } else { json!(["Ingress"]) };
+    set(value, "/spec", "policyTypes", types);
+}
+
+/// The defaults of what a claim asks for, at a JSON pointer.
+pub(super) fn device_requests(value: &mut Value, spec: &str) {
+    fn request(request: &mut Value) {
+        or_empty(request, "", "allocationMode", &json!("ExactCount"));
+        if object::text(request, "/allocationMode") == "ExactCount" {
+            or_empty(request, "", "count", &json!(1));
         }
-        ("rbac.authorization.k8s.io", "RoleBinding" | "ClusterRoleBinding") => {
-            for subject in each(value, "/subjects") {
-                let group = match object::text(subject, "/kind") {
-                    "User" | "Group" => "rbac.authorization.k8s.io",
-                    _ => continue,
-                };
-                if let Some(subject) = subject.as_object_mut() {
-                    default(subject, "apiGroup", json!(group));
-                }
-            }
+    }
+    for wanted in each(value, &format!("{spec}/devices/requests")) {
+        if let Some(exactly) = wanted.get_mut("exactly").filter(|exactly| exactly.is_object()) {
+            request(exactly);
         }
-        ("apiextensions.k8s.io", "CustomResourceDefinition") => definition(value),
-        _ => {}
+        each(wanted, "/firstAvailable").for_each(request);
+    }
+}
+
+pub(super) fn mutating_policy(value: &mut Value) {
+    set(value, "/spec", "failurePolicy", json!("Fail"));
+    match_resources(value, "/spec/matchConstraints");
+}
+
+pub(super) fn validating_policy(value: &mut Value) {
+    mutating_policy(value);
+}
+
+pub(super) fn policy_binding(value: &mut Value) {
+    match_resources(value, "/spec/matchResources");
+}
+
+fn match_resources(value: &mut Value, pointer: &str) {
+    set(value, pointer, "matchPolicy", json!("Equivalent"));
+    set(value, pointer, "namespaceSelector", json!({}));
+    set(value, pointer, "objectSelector", json!({}));
+    for rules in ["resourceRules", "excludeResourceRules"] {
+        for rule in each(value, &format!("{pointer}/{rules}")) {
+            set(rule, "", "scope", json!("*"));
+        }
+    }
+}
+
+pub(super) fn validating_webhooks(value: &mut Value) {
+    for webhook in each(value, "/webhooks") {
+        for (key, field) in [
+            ("failurePolicy", json!("Fail")),
+            ("matchPolicy", json!("Equivalent")),
+            ("namespaceSelector", json!({})),
+            ("objectSelector", json!({})),
+            ("timeoutSeconds", json!(10)),
+        ] {
+            set(webhook, "", key, field);
+        }
+        set(webhook, "/clientConfig/service", "port", json!(443));
+        for rule in each(webhook, "/rules") {
+            set(rule, "", "scope", json!("*"));
+        }
+    }
+}
+
+pub(super) fn mutating_webhooks(value: &mut Value) {
+    validating_webhooks(value);
+    for webhook in each(value, "/webhooks") {
+        set(webhook, "", "reinvocationPolicy", json!("Never"));
+    }
+}
+
+pub(super) fn pod_certificate(value: &mut Value) {
+    const DAY: i64 = 86_400;
+    set(value, "/spec", "maxExpirationSeconds", json!(DAY));
+}
+
+pub(super) fn flow_schema(value: &mut Value) {
+    or_empty(value, "/spec", "matchingPrecedence", &json!(1000));
+}
+
+pub(super) fn priority_level(value: &mut Value) {
+    for (kind, shares) in [("/spec/exempt", 0), ("/spec/limited", 30)] {
+        set(value, kind, "nominalConcurrencyShares", json!(shares));
+        set(value, kind, "lendablePercent", json!(0));
+    }
+    for (key, number) in [("handSize", 8), ("queues", 64), ("queueLengthLimit", 50)] {
+        or_empty(value, "/spec/limited/limitResponse/queuing", key, &json!(number));
     }
 }
 
@@ -170,7 +364,7 @@ fn template(value: &mut Value) {
     }
 }
 
-fn stateful_set(value: &mut Value) {
+pub(super) fn stateful_set(value: &mut Value) {
     let spec = object_at(value, "spec");
     default(spec, "replicas", json!(1));
     default(spec, "revisionHistoryLimit", json!(10));
@@ -192,7 +386,7 @@ fn stateful_set(value: &mut Value) {
     }
 }
 
-fn claim(value: &mut Value) {
+pub(super) fn claim(value: &mut Value) {
     default(object_at(value, "spec"), "volumeMode", json!("Filesystem"));
     default(object_at(value, "status"), "phase", json!("Pending"));
 }
@@ -229,7 +423,7 @@ fn job_spec(spec: &mut Value) {
     }
 }
 
-fn secret(value: &mut Value) {
+pub(super) fn secret(value: &mut Value) {
     let plain = value.as_object_mut().and_then(|members| members.remove("stringData"));
     if let Some(Value::Object(plain)) = plain {
         let data = object_at(value, "data");
@@ -242,12 +436,25 @@ fn secret(value: &mut Value) {
     }
 }
 
-fn service(value: &mut Value) {
+pub(super) fn service(value: &mut Value) {
     let spec = object_at(value, "spec");
     default(spec, "type", json!("ClusterIP"));
     default(spec, "sessionAffinity", json!("None"));
-    if spec.get("type") != Some(&json!("ExternalName")) {
+    let kind = spec["type"].as_str().unwrap_or("").to_owned();
+    let has_external = spec.get("externalIPs").is_some_and(|list| list != &json!([]));
+    if kind != "ExternalName" {
         default(spec, "internalTrafficPolicy", json!("Cluster"));
+    }
+    if ["NodePort", "LoadBalancer"].contains(&kind.as_str()) || (kind == "ClusterIP" && has_external) {
+        default(spec, "externalTrafficPolicy", json!("Cluster"));
+    }
+    if kind == "LoadBalancer" {
+        default(spec, "allocateLoadBalancerNodePorts", json!(true));
+        for point in each(value, "/status/loadBalancer/ingress") {
+            if !object::text(point, "/ip").is_empty() {
+                set(point, "", "ipMode", json!("VIP"));
+            }
+        }
     }
     for port in each(value, "/spec/ports") {
         if let Some(port) = port.as_object_mut() {
@@ -258,7 +465,7 @@ fn service(value: &mut Value) {
     }
 }
 
-fn definition(value: &mut Value) {
+pub(super) fn definition(value: &mut Value) {
     let kind = object::text(value, "/spec/names/kind").to_owned();
     if let Some(names) = members(value, "/spec/names") {
         if !kind.is_empty() {
@@ -271,138 +478,4 @@ fn definition(value: &mut Value) {
     };
     let conversion = object_at(spec, "conversion");
     default(conversion, "strategy", json!("None"));
-}
-
-/// The defaults of a pod's spec, in a pod and in a template.
-pub(crate) fn pod_spec(spec: &mut Value) {
-    let Some(members) = spec.as_object_mut() else {
-        return;
-    };
-    default(members, "dnsPolicy", json!("ClusterFirst"));
-    default(members, "restartPolicy", json!("Always"));
-    default(members, "schedulerName", json!("default-scheduler"));
-    default(members, "securityContext", json!({}));
-    default(members, "terminationGracePeriodSeconds", json!(30));
-    if members["terminationGracePeriodSeconds"].as_i64().is_some_and(|seconds| seconds < 0) {
-        members.insert("terminationGracePeriodSeconds".to_owned(), json!(1));
-    }
-    if let Some(account) = members.get("serviceAccountName").cloned() {
-        default(members, "serviceAccount", account);
-    }
-    let host_network = members.get("hostNetwork") == Some(&json!(true));
-    for list in ["/containers", "/initContainers", "/ephemeralContainers"] {
-        for container in each(spec, list) {
-            self::container(container, host_network);
-        }
-    }
-    for volume in each(spec, "/volumes") {
-        self::volume(volume);
-    }
-}
-
-fn pod_only(spec: &mut Value) {
-    if let Some(members) = spec.as_object_mut() {
-        default(members, "enableServiceLinks", json!(true));
-    }
-    for list in ["/containers", "/initContainers"] {
-        for container in each(spec, list) {
-            let Some(limits) = container.pointer("/resources/limits").and_then(Value::as_object).cloned()
-            else {
-                continue;
-            };
-            let Some(resources) = container.get_mut("resources") else {
-                continue;
-            };
-            let requests = object_at(resources, "requests");
-            for (name, limit) in limits {
-                default(requests, &name, limit);
-            }
-        }
-    }
-}
-
-fn container(container: &mut Value, host_network: bool) {
-    let policy = pull_policy(object::text(container, "/image"));
-    if let Some(members) = container.as_object_mut() {
-        default(members, "imagePullPolicy", json!(policy));
-        default(members, "terminationMessagePath", json!("/dev/termination-log"));
-        default(members, "terminationMessagePolicy", json!("File"));
-    }
-    for port in each(container, "/ports") {
-        if let Some(port) = port.as_object_mut() {
-            default(port, "protocol", json!("TCP"));
-            if host_network {
-                let number = port.get("containerPort").cloned().unwrap_or(Value::Null);
-                default(port, "hostPort", number);
-            }
-        }
-    }
-    for variable in each(container, "/env") {
-        if let Some(reference) = members(variable, "/valueFrom/fieldRef") {
-            default(reference, "apiVersion", json!("v1"));
-        }
-    }
-    for probe in ["/livenessProbe", "/readinessProbe", "/startupProbe"] {
-        if let Some(probe) = members(container, probe) {
-            default(probe, "timeoutSeconds", json!(1));
-            default(probe, "periodSeconds", json!(10));
-            default(probe, "successThreshold", json!(1));
-            default(probe, "failureThreshold", json!(3));
-        }
-        http_get(container.pointer_mut(probe));
-    }
-    http_get(container.pointer_mut("/lifecycle/preStop"));
-    http_get(container.pointer_mut("/lifecycle/postStart"));
-}
-
-fn http_get(handler: Option<&mut Value>) {
-    if let Some(get) = handler.and_then(|handler| members(handler, "/httpGet")) {
-        default(get, "path", json!("/"));
-        default(get, "scheme", json!("HTTP"));
-    }
-}
-
-fn pull_policy(image: &str) -> &'static str {
-    if image.contains('@') {
-        return "IfNotPresent";
-    }
-    let last = image.rsplit('/').next().unwrap_or(image);
-    match last.split_once(':') {
-        None | Some((_, "latest")) => "Always",
-        Some(_) => "IfNotPresent",
-    }
-}
-
-fn volume(volume: &mut Value) {
-    if let Some(members) = volume.as_object_mut()
-        && members.len() <= 1
-    {
-        members.insert("emptyDir".to_owned(), json!({}));
-    }
-    for source in ["/secret", "/configMap", "/downwardAPI", "/projected"] {
-        if let Some(source) = members(volume, source) {
-            default(source, "defaultMode", json!(420));
-        }
-    }
-    if let Some(path) = members(volume, "/hostPath") {
-        default(path, "type", json!(""));
-    }
-    for item in each(volume, "/downwardAPI/items") {
-        if let Some(reference) = members(item, "/fieldRef") {
-            default(reference, "apiVersion", json!("v1"));
-        }
-    }
-    for source in each(volume, "/projected/sources") {
-        if let Some(token) = members(source, "/serviceAccountToken") {
-            default(token, "expirationSeconds", json!(3600));
-        }
-        for item in each(source, "/downwardAPI/items") {
-            if let Some(reference) = members(item, "/fieldRef") {
-                default(reference, "apiVersion", json!("v1"));
-            }
-        }
-    }
-    if let Some(claim) = members(volume, "/ephemeral/volumeClaimTemplate/spec") {
-        default(claim, "volumeMode", json!("Filesystem"));
-    }
 }

@@ -67,3 +67,33 @@ pub(crate) fn budget_spec(spec: &Value) -> String {
         field(spec, "unhealthyPodEvictionPolicy")
     )
 }
+
+pub(crate) fn role(reference: &Value) -> String {
+    format!(
+        r#"{{"APIGroup":{},"Kind":{},"Name":{}}}"#,
+        field(reference, "apiGroup"),
+        field(reference, "kind"),
+        field(reference, "name")
+    )
+}
+
+/// A label selector as Go's protobuf library prints it.
+pub(crate) fn label_selector(selector: &Value) -> String {
+    let labels = selector.get("matchLabels").and_then(Value::as_object).into_iter().flatten();
+    let labels: String =
+        labels.map(|(key, value)| format!("{key}: {},", value.as_str().unwrap_or(""))).collect();
+    let expressions: String = object::list(selector, "/matchExpressions")
+        .iter()
+        .map(|expression| {
+            format!(
+                "LabelSelectorRequirement{{Key:{},Operator:{},Values:[{}],}},",
+                object::text(expression, "/key"),
+                object::text(expression, "/operator"),
+                object::strings(expression, "/values").join(" ")
+            )
+        })
+        .collect();
+    format!(
+        "&LabelSelector{{MatchLabels:map[string]string{{{labels}}},MatchExpressions:[]LabelSelectorRequirement{{{expressions}}},}}"
+    )
+}

@@ -1,134 +1,149 @@
 //! What the server decides about an object of a kind when it is created or updated, and what it does not let through.
 
+use jiff::Timestamp;
 use serde_json::{Value, json};
 
 use crate::environment::Environment;
 use crate::object::{self, carry, object_at};
 use crate::quantity;
+use crate::reviews;
 use crate::table::{Resource, Subresource};
 
 /// Prepares a new object: drops what only the system may set, and adds what admission adds.
 pub(crate) fn create(resource: &Resource, value: &mut Value, environment: &Environment<'_>) {
-    match (resource.group.as_str(), resource.kind.as_str()) {
-        ("", "Pod") => {
-            let class = qos_class(value);
-            value["status"] = json!({ "phase": "Pending", "qosClass": class });
-            if let Some(gates) = object::at(value, "/spec/schedulingGates").and_then(Value::as_array)
-                && !gates.is_empty()
-            {
-                value["status"]["conditions"] = json!([{
-                    "type": "PodScheduled", "status": "False", "reason": "SchedulingGated",
-                    "message": "Scheduling is blocked due to non-empty scheduling gates",
-                    "lastProbeTime": null, "lastTransitionTime": object::time(environment.now),
-                }]);
-            }
-            tolerate_node_failure(value);
-        }
-        ("", "Node") => add_not_ready_taint(value),
-        ("", "Namespace") => {
-            value["status"] = json!({ "phase": "Active" });
-            let spec = object_at(value, "spec");
-            let mut finalizers: Vec<Value> =
-                spec.get("finalizers").and_then(Value::as_array).cloned().unwrap_or_default();
-            if !finalizers.contains(&json!("kubernetes")) {
-                finalizers.push(json!("kubernetes"));
-            }
-            spec.insert("finalizers".to_owned(), Value::Array(finalizers));
-        }
-        ("", "PersistentVolume") => {
-            value["status"] =
-                json!({ "phase": "Pending", "lastPhaseTransitionTime": object::time(environment.now) });
-            add_finalizer(value, "kubernetes.io/pv-protection");
-        }
-        ("", "PersistentVolumeClaim") => {
-            value["status"] = json!({ "phase": "Pending" });
-            add_finalizer(value, "kubernetes.io/pvc-protection");
-        }
-        ("", "Service") => {
-            value["status"] = json!({ "loadBalancer": {} });
-        }
-        ("apps", "DaemonSet") => {
-            value["status"] = empty_status("DaemonSet");
-            let metadata = object::metadata(value);
-            let annotations = metadata.entry("annotations").or_insert_with(|| json!({}));
-            annotations["deprecated.daemonset.template.generation"] = json!("1");
-        }
-        ("batch", "Job") => {
-            value["status"] = json!({});
-            generate_selector(value);
-        }
-        ("storage.k8s.io", "VolumeAttachment") => {
-            value["status"] = json!({ "attached": false });
-        }
-        ("apiextensions.k8s.io", _) => {
-            let stored: Vec<&Value> = stored_version(value).into_iter().collect();
-            let stored = json!(stored);
-            value["status"] = json!({
-                "acceptedNames": { "kind": "", "plural": "" }, "conditions": null, "storedVersions": stored,
-            });
-        }
-        (_, kind) if resource.has(Subresource::Status) && resource.custom.is_none() => {
-            value["status"] = empty_status(kind);
-        }
-        _ => {}
+    let Some(kind) = resource.built_in else { return };
+    if resource.has(Subresource::Status)
+        && let Some(status) = kind.new_status()
+    {
+        value["status"] = status;
+    }
+    (kind.on_create)(value, environment);
+}
+
+pub(super) fn pod(value: &mut Value, environment: &Environment<'_>) {
+    let class = qos_class(value);
+    value["status"] = json!({ "phase": "Pending", "qosClass": class });
+    if let Some(gates) = object::at(value, "/spec/schedulingGates").and_then(Value::as_array)
+        && !gates.is_empty()
+    {
+        value["status"]["conditions"] = json!([{
+            "type": "PodScheduled", "status": "False", "reason": "SchedulingGated",
+            "message": "Scheduling is blocked due to non-empty scheduling gates",
+            "lastProbeTime": null, "lastTransitionTime": object::time(environment.now),
+        }]);
+    }
+    tolerate_node_failure(value);
+}
+
+pub(super) fn namespace(value: &mut Value, _: &Environment<'_>) {
+    let spec = object_at(value, "spec");
+    let mut finalizers: Vec<Value> =
+        spec.get("finalizers").and_then(Value::as_array).cloned().unwrap_or_default();
+    if !finalizers.contains(&json!("kubernetes")) {
+        finalizers.push(json!("kubernetes"));
+    }
+    spec.insert("finalizers".to_owned(), Value::Array(finalizers));
+}
+
+pub(super) fn volume(value: &mut Value, environment: &Environment<'_>) {
+    value["status"] = json!({ "phase": "Pending", "lastPhaseTransitionTime": object::time(environment.now) });
+    add_finalizer(value, "kubernetes.io/pv-protection");
+}
+
+pub(super) fn daemon_set(value: &mut Value, _: &Environment<'_>) {
+    let metadata = object::metadata(value);
+    let annotations = metadata.entry("annotations").or_insert_with(|| json!({}));
+    annotations["deprecated.daemonset.template.generation"] = json!("1");
+}
+
+pub(super) fn definition(value: &mut Value, _: &Environment<'_>) {
+    let stored: Vec<&Value> = stored_version(value).into_iter().collect();
+    let stored = json!(stored);
+    value["status"] = json!({
+        "acceptedNames": { "kind": "", "plural": "" }, "conditions": null, "storedVersions": stored,
+    });
+}
+
+/// Who asks is known, and not theirs to say.
+pub(super) fn certificate_request(value: &mut Value, _: &Environment<'_>) {
+    let spec = object_at(value, "spec");
+    spec.remove("uid");
+    spec.remove("extra");
+    spec.insert("username".to_owned(), json!(reviews::USER));
+    spec.insert("groups".to_owned(), json!(reviews::GROUPS));
+}
+
+/// A taint on devices begins when it is made.
+pub(super) fn device_taint(value: &mut Value, now: Timestamp) {
+    if let Some(taint) = value.pointer_mut("/spec/taint").and_then(Value::as_object_mut) {
+        taint.entry("timeAdded").or_insert_with(|| json!(object::time(now)));
     }
 }
 
-/// The status as it is printed before anybody has set it.
-fn empty_status(kind: &str) -> Value {
-    match kind {
-        "ReplicaSet" | "ReplicationController" => json!({ "replicas": 0 }),
-        "StatefulSet" => json!({ "replicas": 0, "availableReplicas": 0 }),
-        "DaemonSet" => json!({
-            "currentNumberScheduled": 0, "desiredNumberScheduled": 0, "numberMisscheduled": 0, "numberReady": 0,
-        }),
-        "PodDisruptionBudget" => json!({
-            "currentHealthy": 0, "desiredHealthy": 0, "disruptionsAllowed": 0, "expectedPods": 0,
-        }),
-        _ => json!({}),
+/// A taint with another effect begins anew.
+pub(super) fn device_taint_update(current: &Value, new: &mut Value, now: Timestamp) {
+    device_taint(new, now);
+    let same = |pointer: &str| object::at(current, pointer) == object::at(new, pointer);
+    if !same("/spec/taint/effect") && same("/spec/taint/timeAdded") {
+        new["spec"]["taint"]["timeAdded"] = json!(object::time(now));
+    }
+}
+
+/// The taints that a driver puts on its devices begin when they are made.
+pub(super) fn slice_taints(value: &mut Value, now: Timestamp) {
+    let devices = value.pointer_mut("/spec/devices").and_then(Value::as_array_mut);
+    for device in devices.into_iter().flatten() {
+        let taints = device.get_mut("taints").and_then(Value::as_array_mut);
+        for taint in taints.into_iter().flatten().filter_map(Value::as_object_mut) {
+            taint.entry("timeAdded").or_insert_with(|| json!(object::time(now)));
+        }
     }
 }
 
 /// Prepares an update of the object itself: the status stays as it is.
-pub(crate) fn update(resource: &Resource, current: &Value, new: &mut Value) {
+pub(crate) fn update(resource: &Resource, current: &Value, new: &mut Value, now: Timestamp) {
     if resource.has(Subresource::Status) {
         carry(current, new, "status");
     }
-    match (resource.group.as_str(), resource.kind.as_str()) {
-        ("", "Namespace") => {
-            let kept = object::at(current, "/spec/finalizers").cloned();
-            let spec = object_at(new, "spec");
-            match kept {
-                Some(finalizers) => spec.insert("finalizers".to_owned(), finalizers),
-                None => spec.remove("finalizers"),
-            };
+    if let Some(kind) = resource.built_in {
+        (kind.on_update)(current, new, now);
+    }
+}
+
+pub(super) fn namespace_update(current: &Value, new: &mut Value, _: Timestamp) {
+    let kept = object::at(current, "/spec/finalizers").cloned();
+    let spec = object_at(new, "spec");
+    match kept {
+        Some(finalizers) => spec.insert("finalizers".to_owned(), finalizers),
+        None => spec.remove("finalizers"),
+    };
+}
+
+pub(super) fn service_update(current: &Value, new: &mut Value, _: Timestamp) {
+    keep_in_spec(current, new, &["clusterIP", "clusterIPs", "ipFamilies", "ipFamilyPolicy"]);
+}
+
+pub(super) fn pod_update(current: &Value, new: &mut Value, _: Timestamp) {
+    tolerate_node_failure(new);
+    keep_in_spec(current, new, &["priority", "preemptionPolicy"]);
+}
+
+/// Fields of the spec that an update may leave out.
+fn keep_in_spec(current: &Value, new: &mut Value, fields: &[&str]) {
+    let spec = object_at(new, "spec");
+    for &key in fields {
+        if let (false, Some(kept)) = (spec.contains_key(key), current["spec"].get(key)) {
+            spec.insert(key.to_owned(), kept.clone());
         }
-        ("", "Service") => {
-            let spec = object_at(new, "spec");
-            for key in ["clusterIP", "clusterIPs", "ipFamilies", "ipFamilyPolicy"] {
-                if let (false, Some(kept)) = (spec.contains_key(key), current["spec"].get(key)) {
-                    spec.insert(key.to_owned(), kept.clone());
-                }
-            }
-        }
-        ("", "Pod") => {
-            tolerate_node_failure(new);
-            let spec = object_at(new, "spec");
-            for key in ["priority", "preemptionPolicy"] {
-                if let (false, Some(kept)) = (spec.contains_key(key), current["spec"].get(key)) {
-                    spec.insert(key.to_owned(), kept.clone());
-                }
-            }
-        }
-        ("apiextensions.k8s.io", _) => {
-            if let Some(name) = stored_version(new).cloned()
-                && let Some(stored) = new.pointer_mut("/status/storedVersions").and_then(Value::as_array_mut)
-                && !stored.contains(&name)
-            {
-                stored.push(name);
-            }
-        }
-        _ => {}
+    }
+}
+
+pub(super) fn definition_update(_: &Value, new: &mut Value, _: Timestamp) {
+    if let Some(name) = stored_version(new).cloned()
+        && let Some(stored) = new.pointer_mut("/status/storedVersions").and_then(Value::as_array_mut)
+        && !stored.contains(&name)
+    {
+        stored.push(name);
     }
 }
 
@@ -141,11 +156,7 @@ fn stored_version(definition: &Value) -> Option<&Value> {
 }
 
 /// Prepares an update of the status: everything else stays as it is, apart from the metadata that kinds let through.
-pub(crate) fn update_status(resource: &Resource, current: &Value, new: &mut Value) {
-    if resource.is_pod() {
-        repeat_address(new, "podIP", "podIPs");
-        repeat_address(new, "hostIP", "hostIPs");
-    }
+pub(crate) fn update_status(resource: &Resource, current: &Value, new: &mut Value, now: Timestamp) {
     if resource.custom.is_some() {
         let status = new.get("status").cloned();
         let version = object::at(new, "/metadata/resourceVersion").cloned();
@@ -175,24 +186,35 @@ pub(crate) fn update_status(resource: &Resource, current: &Value, new: &mut Valu
     {
         members.remove("spec");
     }
-    let (kept_metadata, kept_status): (&[&str], &[&str]) = match resource.kind.as_str() {
-        "Pod" => (&["ownerReferences", "deletionTimestamp"], &["qosClass"]),
-        "Deployment" => (&["labels"], &[]),
-        "VolumeAttachment" | "CustomResourceDefinition" => {
-            (&["labels", "annotations", "finalizers", "ownerReferences"], &[])
-        }
-        _ => (&[], &[]),
-    };
-    for key in kept_metadata {
+    let Some(kind) = resource.built_in else { return };
+    for key in kind.status_keeps {
         let kept = object::at(current, &format!("/metadata/{key}")).cloned();
         object::set_metadata(new, key, kept.unwrap_or(Value::Null));
     }
-    for key in kept_status {
-        if let Some(kept) = object::at(current, &format!("/status/{key}"))
-            && object::at(new, &format!("/status/{key}")).is_none()
-        {
-            let kept = kept.clone();
-            object_at(new, "status").insert((*key).to_owned(), kept);
+    (kind.on_status)(current, new, now);
+}
+
+pub(super) fn pod_status(current: &Value, new: &mut Value, _: Timestamp) {
+    repeat_address(new, "podIP", "podIPs");
+    repeat_address(new, "hostIP", "hostIPs");
+    if let Some(kept) = object::at(current, "/status/qosClass").cloned() {
+        object_at(new, "status").entry("qosClass").or_insert(kept);
+    }
+}
+
+/// A condition without times has begun now, or when it began.
+pub(super) fn certificate_conditions(current: &Value, new: &mut Value, now: Timestamp) {
+    let now = json!(object::time(now));
+    let conditions = new.pointer_mut("/status/conditions").and_then(Value::as_array_mut);
+    for condition in conditions.into_iter().flatten() {
+        let same = |known: &&Value| ["type", "status"].iter().all(|key| known.get(key) == condition.get(key));
+        let known = object::list(current, "/status/conditions").iter().find(same);
+        let began = known.and_then(|known| known.get("lastTransitionTime")).filter(|time| !time.is_null());
+        let began = began.unwrap_or(&now).clone();
+        for (key, time) in [("lastUpdateTime", now.clone()), ("lastTransitionTime", began)] {
+            if condition.get(key).is_none_or(Value::is_null) {
+                condition[key] = time;
+            }
         }
     }
 }
@@ -205,7 +227,7 @@ fn repeat_address(value: &mut Value, single: &str, list: &str) {
     }
 }
 
-fn add_finalizer(value: &mut Value, finalizer: &str) {
+pub(super) fn add_finalizer(value: &mut Value, finalizer: &str) {
     let mut finalizers = object::finalizers(value);
     if !finalizers.iter().any(|known| known == finalizer) {
         finalizers.push(finalizer.to_owned());
@@ -234,7 +256,7 @@ fn tolerate_node_failure(value: &mut Value) {
     }
 }
 
-fn add_not_ready_taint(value: &mut Value) {
+pub(super) fn add_not_ready_taint(value: &mut Value) {
     let taint = json!({ "key": "node.kubernetes.io/not-ready", "effect": "NoSchedule" });
     let spec = object_at(value, "spec");
     let taints = spec.entry("taints").or_insert_with(|| json!([]));
@@ -248,7 +270,7 @@ fn add_not_ready_taint(value: &mut Value) {
 }
 
 /// Pods of a job are found by its UID, unless the client chose a selector.
-fn generate_selector(value: &mut Value) {
+pub(super) fn generate_selector(value: &mut Value) {
     let name = object::name(value).to_owned();
     let uid = object::uid(value).to_owned();
     if object::at(value, "/spec/manualSelector") != Some(&json!(true)) {

@@ -2,8 +2,7 @@
 
 use serde_json::{Value, json};
 
-use super::{go, job, job_status};
-use crate::custom;
+use super::{CheckUpdate, go};
 use crate::metadata::{check_maps, is_subdomain, label_value_problem, qualified_name_problem};
 use crate::object;
 use crate::selectors::Labels;
@@ -11,104 +10,69 @@ use crate::status::Cause;
 use crate::table::Resource;
 
 const TAINT_EFFECTS: [&str; 3] = ["NoExecute", "NoSchedule", "PreferNoSchedule"];
+pub(super) const IMMUTABLE: &str = "field is immutable";
 const POD_UPDATE: &str = "pod updates may not change fields other than `spec.containers[*].image`,`spec.initContainers[*].image`,`spec.activeDeadlineSeconds`,`spec.tolerations` (only additions to existing tolerations),`spec.terminationGracePeriodSeconds` (allow it to be set to 1 if it was previously negative)";
 
 /// What a client is told beside the answer when it creates or changes an object of a built-in kind.
 pub(crate) fn warnings(resource: &Resource, value: &Value) -> Vec<String> {
-    if resource.is("batch", "Job") {
-        job::warnings(value)
-    } else if resource.is_definition() {
-        custom::warnings(value)
-    } else {
-        Vec::new()
-    }
+    resource.built_in.map_or_else(Vec::new, |kind| (kind.warnings)(value))
 }
 
 /// Checks a new object of a built-in kind.
 pub(crate) fn create(resource: &Resource, value: &Value) -> Vec<Cause> {
-    match (resource.group.as_str(), resource.kind.as_str()) {
-        ("", "Pod") => pod_spec(value.get("spec").unwrap_or(&Value::Null), "spec"),
-        ("", "Node") => taints(value),
-        ("", "Event") => event(value),
-        ("events.k8s.io", "Event") => new_event(value),
-        ("apps", "DaemonSet") => workload(value, false),
-        ("apps", "Deployment") => deployment(value),
-        ("apps", "ReplicaSet") => workload(value, true),
-        ("apps", "StatefulSet") => stateful_set(value),
-        ("batch", "Job") => job::create(value),
-        ("policy", "PodDisruptionBudget") => budget(value),
-        ("coordination.k8s.io", "Lease") => lease(value),
-        ("", "PersistentVolumeClaim") => claim(value),
-        ("", "PersistentVolume") => volume(value),
-        ("", "Service") => service(value),
-        ("", "ConfigMap") => config_map(value),
-        ("", "Secret") => data_keys(value, &["data"]),
-        ("storage.k8s.io", "StorageClass") => {
-            if object::text(value, "/provisioner").is_empty() {
-                vec![Cause::required("provisioner", "")]
-            } else {
-                Vec::new()
-            }
-        }
-        ("storage.k8s.io", "VolumeAttachment") => attachment(value),
-        ("scheduling.k8s.io", "PriorityClass") => priority_class(value),
-        ("apiextensions.k8s.io", "CustomResourceDefinition") => custom::definition::check(value, None),
-        _ => Vec::new(),
-    }
+    resource.built_in.map_or_else(Vec::new, |kind| (kind.check)(value))
 }
 
 /// Checks an update of a built-in kind, beyond what is checked on creation.
 pub(crate) fn update(resource: &Resource, current: &Value, new: &Value) -> Vec<Cause> {
-    let immutables = match (resource.group.as_str(), resource.kind.as_str()) {
-        ("", "Pod") => return pod_update(current, new),
-        ("batch", "Job") => return job::update(current, new),
-        ("apiextensions.k8s.io", "CustomResourceDefinition") => {
-            return custom::definition::check(new, Some(current));
+    let Some(kind) = resource.built_in else { return Vec::new() };
+    match kind.check_update {
+        CheckUpdate::Only(check) => check(current, new),
+        CheckUpdate::Also(check) => {
+            let mut causes = (kind.check)(new);
+            causes.extend(check(current, new));
+            causes
         }
-        ("apps", "Deployment" | "ReplicaSet" | "DaemonSet") => immutable(current, new, &["spec.selector"]),
-        ("apps", "StatefulSet") => stateful_set_update(current, new),
-        ("scheduling.k8s.io", "PriorityClass") => immutable_with(
-            current,
-            new,
-            &["value", "preemptionPolicy"],
-            &Style::Forbidden("may not be changed in an update."),
-        ),
-        ("storage.k8s.io", "StorageClass") => immutable_with(
-            current,
-            new,
-            &["parameters", "provisioner", "reclaimPolicy", "volumeBindingMode"],
-            &Style::Forbidden("updates to {} are forbidden."),
-        ),
-        ("storage.k8s.io", "VolumeAttachment") => immutable(current, new, &["spec"]),
-        ("", "Secret" | "ConfigMap") => frozen(resource, current, new),
-        ("", "Node") => node_update(current, new),
-        _ => Vec::new(),
-    };
-    let mut causes = create(resource, new);
-    causes.extend(immutables);
-    causes
+    }
 }
 
 /// Checks an update of a status.
 pub(crate) fn update_status(resource: &Resource, current: &Value, new: &Value) -> Vec<Cause> {
-    match (resource.group.as_str(), resource.kind.as_str()) {
-        ("", "Pod") => pod_status_update(current, new),
-        ("batch", "Job") => job_status::update(current, new),
-        ("policy", "PodDisruptionBudget") => {
-            ["disruptionsAllowed", "currentHealthy", "desiredHealthy", "expectedPods"]
-                .iter()
-                .filter_map(|key| {
-                    let field = new.pointer(&format!("/status/{key}"))?;
-                    (field.as_i64()? < 0).then(|| negative(format!("status.{key}"), field))
-                })
-                .collect()
-        }
-        _ => Vec::new(),
-    }
+    resource.built_in.map_or_else(Vec::new, |kind| (kind.check_status)(current, new))
 }
 
-enum Style<'s> {
+pub(super) fn budget_status_update(_: &Value, new: &Value) -> Vec<Cause> {
+    ["disruptionsAllowed", "currentHealthy", "desiredHealthy", "expectedPods"]
+        .iter()
+        .filter_map(|key| {
+            let field = new.pointer(&format!("/status/{key}"))?;
+            (field.as_i64()? < 0).then(|| negative(format!("status.{key}"), field))
+        })
+        .collect()
+}
+
+/// Fields that must be there, by their dotted paths.
+pub(super) fn required(value: &Value, fields: &[&str]) -> Vec<Cause> {
+    let is_missing = |field: &str| match object::at(value, &format!("/{}", field.replace('.', "/"))) {
+        None | Some(Value::Null) => true,
+        Some(Value::String(text)) => text.is_empty(),
+        Some(_) => false,
+    };
+    let missing = fields.iter().copied().filter(|field| is_missing(field));
+    missing.map(|field| Cause::required(field, "")).collect()
+}
+
+pub(super) fn pod(value: &Value) -> Vec<Cause> {
+    pod_spec(value.get("spec").unwrap_or(&Value::Null), "spec")
+}
+
+/// How the real server says that a field may not change.
+pub(super) enum Style<'s> {
+    /// With the new value.
     Immutable,
+    /// Without it.
+    Unshown,
+    /// As something forbidden. `{}` is the field.
     Forbidden(&'s str),
 }
 
@@ -116,7 +80,7 @@ pub(crate) fn immutable(current: &Value, new: &Value, fields: &[&str]) -> Vec<Ca
     immutable_with(current, new, fields, &Style::Immutable)
 }
 
-fn immutable_with(current: &Value, new: &Value, fields: &[&str], style: &Style<'_>) -> Vec<Cause> {
+pub(super) fn immutable_with(current: &Value, new: &Value, fields: &[&str], style: &Style<'_>) -> Vec<Cause> {
     let pointer = |field: &str| format!("/{}", field.replace('.', "/"));
     fields
         .iter()
@@ -124,18 +88,24 @@ fn immutable_with(current: &Value, new: &Value, fields: &[&str], style: &Style<'
         .map(|&field| match style {
             Style::Immutable => {
                 let shown = new.pointer(&pointer(field)).unwrap_or(&Value::Null);
-                Cause::invalid(field, shown, "field is immutable")
+                Cause::invalid(field, shown, IMMUTABLE)
             }
+            Style::Unshown => Cause::invalid(field, &Value::Null, IMMUTABLE),
             Style::Forbidden(why) => Cause::forbidden(field, &why.replace("{}", field)),
         })
         .collect()
+}
+
+/// The same for fields whose new value the real server does not show.
+pub(super) fn immutable_unshown(current: &Value, new: &Value, fields: &[&str]) -> Vec<Cause> {
+    immutable_with(current, new, fields, &Style::Unshown)
 }
 
 pub(crate) fn negative(field: String, value: &Value) -> Cause {
     Cause::invalid(field, value, "must be greater than or equal to 0")
 }
 
-fn frozen(resource: &Resource, current: &Value, new: &Value) -> Vec<Cause> {
+pub(super) fn frozen(current: &Value, new: &Value) -> Vec<Cause> {
     let mut causes = Vec::new();
     if current.get("immutable") == Some(&json!(true)) {
         if new.get("immutable") != Some(&json!(true)) {
@@ -147,14 +117,16 @@ fn frozen(resource: &Resource, current: &Value, new: &Value) -> Vec<Cause> {
             }
         }
     }
-    if resource.kind == "Secret" && current.get("type") != new.get("type") {
-        let shown = new.get("type").unwrap_or(&Value::Null);
-        causes.push(Cause::invalid("type", shown, "field is immutable"));
-    }
     causes
 }
 
-fn data_keys(value: &Value, maps: &[&str]) -> Vec<Cause> {
+pub(super) fn secret_update(current: &Value, new: &Value) -> Vec<Cause> {
+    let mut causes = frozen(current, new);
+    causes.extend(immutable(current, new, &["type"]));
+    causes
+}
+
+pub(super) fn data_keys(value: &Value, maps: &[&str]) -> Vec<Cause> {
     let mut causes = Vec::new();
     for map in maps {
         for key in value.get(*map).and_then(Value::as_object).into_iter().flat_map(serde_json::Map::keys) {
@@ -172,7 +144,7 @@ fn data_keys(value: &Value, maps: &[&str]) -> Vec<Cause> {
     causes
 }
 
-fn config_map(value: &Value) -> Vec<Cause> {
+pub(super) fn config_map(value: &Value) -> Vec<Cause> {
     let mut causes = data_keys(value, &["data"]);
     let keys = |map: &str| value.get(map).and_then(Value::as_object);
     for key in keys("data").into_iter().flat_map(serde_json::Map::keys) {
@@ -359,7 +331,7 @@ fn tolerations(spec: &Value, field: &str) -> Vec<Cause> {
     causes
 }
 
-fn taints(node: &Value) -> Vec<Cause> {
+pub(super) fn taints(node: &Value) -> Vec<Cause> {
     let mut causes = Vec::new();
     let taints = object::list(node, "/spec/taints");
     for (index, taint) in taints.iter().enumerate() {
@@ -399,7 +371,7 @@ fn taints(node: &Value) -> Vec<Cause> {
     causes
 }
 
-fn node_update(current: &Value, new: &Value) -> Vec<Cause> {
+pub(super) fn node_update(current: &Value, new: &Value) -> Vec<Cause> {
     let mut causes = Vec::new();
     let provider = object::text(current, "/spec/providerID");
     if !provider.is_empty() && provider != object::text(new, "/spec/providerID") {
@@ -411,7 +383,7 @@ fn node_update(current: &Value, new: &Value) -> Vec<Cause> {
     causes
 }
 
-fn pod_update(current: &Value, new: &Value) -> Vec<Cause> {
+pub(super) fn pod_update(current: &Value, new: &Value) -> Vec<Cause> {
     let mut causes = Vec::new();
     let null = Value::Null;
     let (old_spec, new_spec) = (current.get("spec").unwrap_or(&null), new.get("spec").unwrap_or(&null));
@@ -481,7 +453,7 @@ fn pod_update(current: &Value, new: &Value) -> Vec<Cause> {
     causes
 }
 
-fn pod_status_update(current: &Value, new: &Value) -> Vec<Cause> {
+pub(super) fn pod_status_update(current: &Value, new: &Value) -> Vec<Cause> {
     let mut causes = Vec::new();
     if current.pointer("/status/qosClass") != new.pointer("/status/qosClass") {
         let shown = new.pointer("/status/qosClass").unwrap_or(&Value::Null);
@@ -558,13 +530,13 @@ pub(crate) fn mismatch(template: &Value) -> Cause {
 
 /// The selector of a daemon set is not asked for, although nothing matches without it.
 /// Its claims become volumes of its pods, so that its template may mount what it does not declare.
-fn stateful_set(value: &Value) -> Vec<Cause> {
+pub(super) fn stateful_set(value: &Value) -> Vec<Cause> {
     let mut causes = workload(value, true);
     causes.retain(|cause| !cause.field.contains(".volumeMounts["));
     causes
 }
 
-fn workload(value: &Value, asks_for_selector: bool) -> Vec<Cause> {
+pub(super) fn workload(value: &Value, asks_for_selector: bool) -> Vec<Cause> {
     let mut causes = Vec::new();
     let template = value.pointer("/spec/template").unwrap_or(&Value::Null);
     if let Some(replicas) = value.pointer("/spec/replicas")
@@ -610,7 +582,7 @@ fn workload(value: &Value, asks_for_selector: bool) -> Vec<Cause> {
     causes
 }
 
-fn deployment(value: &Value) -> Vec<Cause> {
+pub(super) fn deployment(value: &Value) -> Vec<Cause> {
     let mut causes = workload(value, true);
     let field = "spec.strategy";
     let rolling = value.pointer("/spec/strategy/rollingUpdate").filter(|update| !update.is_null());
@@ -687,7 +659,7 @@ fn percent(text: &str) -> Option<u32> {
     digits.bytes().all(|byte| byte.is_ascii_digit()).then(|| digits.parse().ok()).flatten()
 }
 
-fn stateful_set_update(current: &Value, new: &Value) -> Vec<Cause> {
+pub(super) fn stateful_set_update(current: &Value, new: &Value) -> Vec<Cause> {
     let mut causes =
         immutable(current, new, &["spec.serviceName", "spec.selector", "spec.podManagementPolicy"]);
     let claims = |value: &Value| json!(object::list(value, "/spec/volumeClaimTemplates"));
@@ -697,7 +669,7 @@ fn stateful_set_update(current: &Value, new: &Value) -> Vec<Cause> {
     causes
 }
 
-fn budget(value: &Value) -> Vec<Cause> {
+pub(super) fn budget(value: &Value) -> Vec<Cause> {
     let mut causes = Vec::new();
     let (min, max) = (value.pointer("/spec/minAvailable"), value.pointer("/spec/maxUnavailable"));
     if min.is_some() && max.is_some() {
@@ -728,7 +700,7 @@ fn budget(value: &Value) -> Vec<Cause> {
     causes
 }
 
-fn lease(value: &Value) -> Vec<Cause> {
+pub(super) fn lease(value: &Value) -> Vec<Cause> {
     let mut causes = Vec::new();
     if let Some(duration) = value.pointer("/spec/leaseDurationSeconds")
         && duration.as_i64().is_some_and(|seconds| seconds <= 0)
@@ -747,7 +719,7 @@ fn lease(value: &Value) -> Vec<Cause> {
     causes
 }
 
-fn event(value: &Value) -> Vec<Cause> {
+pub(super) fn event(value: &Value) -> Vec<Cause> {
     let about = object::text(value, "/involvedObject/namespace");
     let namespace = object::namespace(value);
     let fits =
@@ -760,7 +732,7 @@ fn event(value: &Value) -> Vec<Cause> {
 }
 
 /// Events of the newer group say more: when, who, and what was done. They are kept under the older names.
-fn new_event(value: &Value) -> Vec<Cause> {
+pub(super) fn new_event(value: &Value) -> Vec<Cause> {
     let mut causes = event(value);
     let text = |key: &str| object::text(value, &format!("/{key}"));
     if text("eventTime").is_empty() {
@@ -788,7 +760,7 @@ fn new_event(value: &Value) -> Vec<Cause> {
     causes
 }
 
-fn claim(value: &Value) -> Vec<Cause> {
+pub(super) fn claim(value: &Value) -> Vec<Cause> {
     let mut causes = Vec::new();
     if object::list(value, "/spec/accessModes").is_empty() {
         causes.push(Cause::required("spec.accessModes", "at least 1 access mode is required"));
@@ -799,7 +771,7 @@ fn claim(value: &Value) -> Vec<Cause> {
     causes
 }
 
-fn volume(value: &Value) -> Vec<Cause> {
+pub(super) fn volume(value: &Value) -> Vec<Cause> {
     let mut causes = Vec::new();
     if object::list(value, "/spec/accessModes").is_empty() {
         causes.push(Cause::required("spec.accessModes", ""));
@@ -810,7 +782,7 @@ fn volume(value: &Value) -> Vec<Cause> {
     causes
 }
 
-fn service(value: &Value) -> Vec<Cause> {
+pub(super) fn service(value: &Value) -> Vec<Cause> {
     let headless = object::text(value, "/spec/clusterIP") == "None";
     let external = object::text(value, "/spec/type") == "ExternalName";
     if object::list(value, "/spec/ports").is_empty() && !headless && !external {
@@ -819,17 +791,7 @@ fn service(value: &Value) -> Vec<Cause> {
     Vec::new()
 }
 
-fn attachment(value: &Value) -> Vec<Cause> {
-    let mut causes = Vec::new();
-    for key in ["attacher", "nodeName"] {
-        if object::text(value, &format!("/spec/{key}")).is_empty() {
-            causes.push(Cause::required(format!("spec.{key}"), ""));
-        }
-    }
-    causes
-}
-
-fn priority_class(value: &Value) -> Vec<Cause> {
+pub(super) fn priority_class(value: &Value) -> Vec<Cause> {
     let name = object::name(value);
     let number = value.get("value").and_then(Value::as_i64).unwrap_or(0);
     if name.starts_with("system-") && !["system-node-critical", "system-cluster-critical"].contains(&name) {
