@@ -643,7 +643,7 @@ impl<I: LiveInquiry> Attempt<I> {
                     _ => None,
                 });
                 let known = match (&action, written) {
-                    (Action::PatchPodStatus { .. }, _) => Known::Guarded,
+                    (Action::PatchPodStatus { .. } | Action::EvictPod { .. }, _) => Known::Guarded,
                     (_, Some(object)) => Known::Written(object),
                     (_, None) => Known::Nothing,
                 };
