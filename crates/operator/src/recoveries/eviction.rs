@@ -565,6 +565,7 @@ impl Recovery for Evictions {
             subject: subject.clone(),
             pod,
             known: node.map(|n| n.view.clone()),
+            pods_listed: of_node.is_some_and(|n| n.pods_listed),
             accesses: of_node
                 .map(|n| n.pods.iter().map(|(uid, pod)| (uid.clone(), pod.access.clone())).collect())
                 .unwrap_or_default(),

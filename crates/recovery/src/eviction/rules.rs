@@ -101,6 +101,9 @@ fn begin(
         .map_err(|until| refuse(node, &request, until))?;
     ask.none("Is the rest of its zone up?", see_zone(scene), zone_down(scene, policy))
         .map_err(|by| hold(node, &request, by))?;
+    // Nothing is known of them that matters here, but what follows must not wait for them.
+    ask.that("Are its pods known?", see_pods(scene), scene.pods.is_some())
+        .ok_or(Ignore(NodeWhy::PodsUnread))?;
     Ok(writes::start(node, &request, to_the_second(now)))
 }
 

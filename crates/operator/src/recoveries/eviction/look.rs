@@ -32,6 +32,8 @@ pub(crate) struct Inquiry {
     pub(super) pod: Option<PodView>,
     /// The node as it was judged.
     pub(super) known: Option<NodeView>,
+    /// Whether the pods of the node are known.
+    pub(super) pods_listed: bool,
     /// What is known of the claims of its pods, by the pod's UID.
     pub(super) accesses: BTreeMap<String, Access>,
     pub(super) attachments: Option<Vec<AttachmentView>>,
@@ -53,10 +55,11 @@ impl Inquiry {
         Ok(Some(view))
     }
 
-    /// Reads the pods together with the node if it is being emptied, as far as is known. If it is not, nobody asks for them.
+    /// Reads the pods together with the node if it is being emptied, as far as is known. If it is not, only that they are known
+    /// matters.
     async fn pods(&self, client: &Client, node: &str) -> kube::Result<Option<Vec<PodView>>> {
         if !self.known.as_ref().is_some_and(is_being_emptied) {
-            return Ok(None);
+            return Ok(self.pods_listed.then(Vec::new));
         }
         let mut pods = read_pods(client, node).await?;
         for pod in pods.iter_mut().filter(|pod| pod.access == Access::Unread) {
