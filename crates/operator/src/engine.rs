@@ -902,7 +902,7 @@ impl<I: LiveInquiry> Attempt<I> {
         }
         let Some(inquiry) = &self.inquiry else { return Err(Failure::LookTooOld.into()) };
         let known = match (step, written) {
-            (Action::PatchPodStatus { .. }, _) => Known::Guarded,
+            (Action::PatchPodStatus { .. } | Action::EvictPod { .. }, _) => Known::Guarded,
             (_, Some(object)) => Known::Written(object),
             (_, None) => Known::Nothing,
         };

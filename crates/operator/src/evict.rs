@@ -147,9 +147,9 @@ impl EvictionDesk {
     ) -> BoxFuture<'a, Result<Survey, ExplainError>> {
         async move {
             let subject = format!("node {name}");
-            let node = self.node(name).await?;
-            let lease = eviction::read_lease(&self.client, name, self.time.server()).await;
-            let lease = lease.map_err(|e| failed(&format!("the Lease of {subject}"), e))?;
+            let mut node = self.node(name).await?;
+            let read = eviction::read_lease(&self.client, &mut node, self.time.server()).await;
+            read.map_err(|e| failed(&format!("the Lease of {subject}"), e))?;
             let attached = eviction::read_attachments(&self.client, name).await;
             let volumes = attached
                 .map_err(|e| failed("volumeattachments", e))?
@@ -162,11 +162,11 @@ impl EvictionDesk {
                     Ready::False => "False",
                     Ready::Unknown => "Unknown",
                 },
-                lease_renewed: match lease {
+                lease_renewed: match node.pulse() {
                     Lease::Renewed { heard, .. } => Some(heard),
                     Lease::Unread | Lease::None => None,
                 },
-                alive: alive(&node, lease, self.time.server()),
+                alive: alive(&node, self.time.server()),
                 requested: asked_in_person(&node).is_some(),
                 pods: self.pods_of(name, value).await?,
                 volumes: volumes.collect(),
@@ -352,7 +352,7 @@ impl EvictionDesk {
                     owner: owner.map(|owner| format!("{}/{}", owner.kind, owner.name)),
                     owner_uid: owner.map(|owner| owner.uid.clone()),
                     index: indexes.get(view.pod.uid.as_str()).map(|index| (*index).to_owned()),
-                    claims: view.claims.iter().map(|claim| claim.name.clone()).collect(),
+                    claims: view.all_claims().map(|claim| claim.name.clone()).collect(),
                     leaves: leaves(view, value),
                 }
             })
@@ -366,11 +366,15 @@ fn failed(what: &str, error: kube::Error) -> ExplainError {
     ExplainError::Api { what: what.to_owned(), error }
 }
 
-fn alive(node: &NodeView, lease: Lease, now: Timestamp) -> Option<String> {
+fn alive(node: &NodeView, now: Timestamp) -> Option<String> {
     if node.ready == Ready::True {
         return Some("it is Ready".to_owned());
     }
-    lease.is_fresh(now).then(|| format!("its kubelet lives: {lease}"))
+    let pulse = node.pulse();
+    pulse.is_fresh(now).then(|| match node.lease {
+        Lease::None => "its kubelet lives: it keeps the heartbeat of Ready up".to_owned(),
+        Lease::Unread | Lease::Renewed { .. } => format!("its kubelet lives: {pulse}"),
+    })
 }
 
 fn owner(pod: &Pod) -> Option<&OwnerReference> {

@@ -223,17 +223,17 @@ pub(crate) enum Prepared {
 pub(crate) struct Volumes {
     in_use: Vec<String>,
     attached: Vec<AttachmentView>,
+    attached_names: Vec<String>,
     keep: Vec<Claim>,
-    claims: Vec<Claim>,
 }
 
 impl Volumes {
-    fn of(in_use: &[String], attached: &[AttachmentView], keep: &[Claim], progress: &Progress) -> Self {
+    fn of(in_use: &[String], attached: &[AttachmentView], attached_names: &[String], keep: &[Claim]) -> Self {
         Self {
             in_use: in_use.to_vec(),
             attached: attached.to_vec(),
+            attached_names: attached_names.to_vec(),
             keep: keep.to_vec(),
-            claims: progress.claims.clone(),
         }
     }
 }
@@ -430,10 +430,9 @@ impl Executor {
                 let found = self.read(&format!("/api/v1/nodes/{}", node.name)).await?;
                 Ok(Prepared::Node(found.ok_or(Failure::Stale)?))
             }
-            Action::ReleaseVolumes { in_use, attached, keep, progress, .. } => {
-                let kept = self.volumes_of(keep).await?;
-                let left = self.rest_in_use(in_use, attached, &progress.claims, &kept).await?;
-                Ok(Prepared::Volumes { of: Volumes::of(in_use, attached, keep, progress), left, kept })
+            Action::ReleaseVolumes { in_use, attached, attached_names, keep, .. } => {
+                let (left, kept) = self.rest_in_use(in_use, attached, attached_names, keep).await?;
+                Ok(Prepared::Volumes { of: Volumes::of(in_use, attached, attached_names, keep), left, kept })
             }
             Action::PatchPodStatus { .. }
             | Action::EmitEvent(_)
@@ -444,6 +443,7 @@ impl Executor {
             | Action::PatchJobStatus { .. }
             | Action::RemoveFinalizer { .. }
             | Action::DeletePod { .. }
+            | Action::EvictPod { .. }
             | Action::AdoptPod { .. }
             | Action::ReleasePod { .. }
             | Action::DeleteJob { .. }
@@ -542,6 +542,10 @@ impl Writing<'_> {
                     .await,
                 )
             }
+            Action::EvictPod { pod, resource_version } => {
+                let judged = json!({ "uid": pod.uid, "resourceVersion": resource_version });
+                self.delete(&pod_path(pod), &json!({ "preconditions": judged }), "pods").await
+            }
             Action::DeleteJob { job, resource_version } => {
                 let judged = json!({ "uid": job.uid, "resourceVersion": resource_version });
                 let options = json!({ "propagationPolicy": "Foreground", "preconditions": judged });
@@ -620,10 +624,18 @@ impl Writing<'_> {
                 let status = json!({ "conditions": [node_condition(condition)] });
                 self.patch_node_status(node, resource_version, progress.as_ref(), &status).await
             }
-            Action::ReleaseVolumes { node, resource_version, in_use, attached, keep, progress } => {
+            Action::ReleaseVolumes {
+                node,
+                resource_version,
+                in_use,
+                attached,
+                attached_names,
+                keep,
+                progress,
+            } => {
                 let Prepared::Volumes { of, left, kept } = prepared else { return Err(Failure::Stale) };
                 // The second look found others.
-                if *of != Volumes::of(in_use, attached, keep, progress) {
+                if *of != Volumes::of(in_use, attached, attached_names, keep) {
                     return Err(Failure::Stale);
                 }
                 let mut progress = progress.clone();
@@ -710,73 +722,62 @@ impl Writing<'_> {
 }
 
 impl Executor {
-    /// The PersistentVolumes behind claims. A claim that is not bound has none.
-    async fn volumes_of(&self, claims: &[Claim]) -> Result<Vec<String>, Failure> {
-        let volume_of = |Claim { namespace, name }: &Claim| {
-            let path = format!("/api/v1/namespaces/{namespace}/persistentvolumeclaims/{name}");
-            async move {
-                let claim = self.read(&path).await?;
-                Ok::<_, Failure>(claim.and_then(|claim| text(&claim["spec"]["volumeName"])))
-            }
-        };
-        let reads: Vec<_> = claims.iter().map(volume_of).collect();
-        let found: Vec<Option<String>> = stream::iter(reads).buffered(READS_AT_ONCE).try_collect().await?;
-        Ok(found.into_iter().flatten().collect())
-    }
-
-    /// How a node calls these volumes, each if that is known: if its PersistentVolume is there, and of a CSI driver.
-    async fn names_of(&self, volumes: &[String]) -> Result<Vec<Option<String>>, Failure> {
-        let name_of = |volume: &String| {
-            let path = format!("/api/v1/persistentvolumes/{volume}");
-            async move {
-                let object = self.read(&path).await?.unwrap_or_default();
-                let csi = &object["spec"]["csi"];
-                let (driver, handle) = (text(&csi["driver"]), text(&csi["volumeHandle"]));
-                Ok(driver.zip(handle).map(|(driver, handle)| format!("{}{handle}", names_begin(&driver))))
-            }
-        };
-        let reads: Vec<_> = volumes.iter().map(name_of).collect();
-        stream::iter(reads).buffered(READS_AT_ONCE).try_collect().await
-    }
-
-    /// What a node still uses when what is attached to it and what was claimed there goes, and what is kept stays.
+    /// What a node still uses when what is attached to it goes, and the attached volumes that stay, because of these claims.
+    ///
+    /// What is read is bound by what is attached: anybody may have claims by the thousand.
     async fn rest_in_use(
         &self,
         in_use: &[String],
         attached: &[AttachmentView],
-        claims: &[Claim],
-        kept: &[String],
-    ) -> Result<Vec<String>, Failure> {
+        attached_names: &[String],
+        keep: &[Claim],
+    ) -> Result<(Vec<String>, Vec<String>), Failure> {
         let mut left = in_use.to_vec();
-        let going: Vec<&AttachmentView> = attached
-            .iter()
-            .filter(|attachment| !attachment.volume.as_ref().is_some_and(|volume| kept.contains(volume)))
-            .collect();
-        // If no pod stays that has a volume, a driver's names are those of what it has attached, unless there are more.
-        if kept.is_empty() {
-            strike_by_count(&mut left, &going);
+        // If no pod stays that has a claim, a driver's names are those of what it has attached, unless there are more.
+        if keep.is_empty() {
+            left.retain(|name| !attached_names.contains(name));
+            strike_by_count(&mut left, &attached.iter().collect::<Vec<_>>());
+            if left.is_empty() {
+                return Ok((left, Vec::new()));
+            }
         }
-        if left.is_empty() {
-            return Ok(left);
-        }
-        let stays: Vec<String> = self.names_of(kept).await?.into_iter().flatten().collect();
-        let volumes: Vec<String> = going.iter().filter_map(|attachment| attachment.volume.clone()).collect();
-        let names = self.names_of(&volumes).await?;
-        let claimed = self.volumes_of(claims).await?;
-        let claimed: Vec<String> = claimed.into_iter().filter(|volume| !kept.contains(volume)).collect();
-        let gone: Vec<String> =
-            names.iter().cloned().chain(self.names_of(&claimed).await?).flatten().collect();
-        left.retain(|name| stays.contains(name) || !gone.contains(name));
+        let volumes = self.volumes_behind(attached).await?;
+        // They are in order.
+        let stays = |volume: &Volume| volume.claim.as_ref().is_some_and(|it| keep.binary_search(it).is_ok());
+        let known = || attached.iter().zip(&volumes).filter_map(|(it, volume)| Some((it, volume.as_ref()?)));
+        let names_of = |staying: bool| -> Vec<&String> {
+            known().filter(|(_, it)| stays(it) == staying).filter_map(|(_, it)| it.name.as_ref()).collect()
+        };
+        let (gone, kept_names) = (names_of(false), names_of(true));
+        left.retain(|name| kept_names.contains(&name) || !gone.contains(&name));
         // A volume whose PersistentVolume is gone, or is of an in-tree kind, has no name that could be looked up.
-        if kept.is_empty() {
-            let named = |attachment: &&AttachmentView| {
-                let at = volumes.iter().position(|volume| Some(volume) == attachment.volume.as_ref());
-                at.is_some_and(|at| names[at].is_some())
-            };
-            let nameless: Vec<&AttachmentView> = going.iter().copied().filter(|it| !named(it)).collect();
+        if keep.is_empty() {
+            let is_nameless = |volume: &Option<Volume>| volume.as_ref().is_none_or(|it| it.name.is_none());
+            let nameless: Vec<&AttachmentView> =
+                attached.iter().zip(&volumes).filter(|(_, it)| is_nameless(it)).map(|(it, _)| it).collect();
             strike_by_count(&mut left, &nameless);
         }
-        Ok(left)
+        let kept = known().filter(|(_, volume)| stays(volume)).filter_map(|(it, _)| it.volume.clone());
+        Ok((left, kept.collect()))
+    }
+
+    /// The PersistentVolumes behind attachments, each if it is there.
+    async fn volumes_behind(&self, attached: &[AttachmentView]) -> Result<Vec<Option<Volume>>, Failure> {
+        let behind = |attachment: &AttachmentView| {
+            let path = attachment.volume.as_ref().map(|volume| format!("/api/v1/persistentvolumes/{volume}"));
+            async move {
+                let Some(path) = path else { return Ok(None) };
+                let Some(object) = self.read(&path).await? else { return Ok(None) };
+                let (csi, claim) = (&object["spec"]["csi"], &object["spec"]["claimRef"]);
+                let (driver, handle) = (text(&csi["driver"]), text(&csi["volumeHandle"]));
+                let name =
+                    driver.zip(handle).map(|(driver, handle)| format!("{}{handle}", names_begin(&driver)));
+                let claim = text(&claim["namespace"]).zip(text(&claim["name"]));
+                Ok(Some(Volume { name, claim: claim.map(|(namespace, name)| Claim { namespace, name }) }))
+            }
+        };
+        let reads: Vec<_> = attached.iter().map(behind).collect();
+        stream::iter(reads).buffered(READS_AT_ONCE).try_collect().await
     }
 
     async fn read(&self, path: &str) -> Result<Option<Value>, Failure> {
@@ -901,6 +902,14 @@ impl Writing<'_> {
             _ => Failure::of(kube::Error::Api(status.boxed())),
         })
     }
+}
+
+/// A PersistentVolume.
+struct Volume {
+    /// How a node calls it, if it is of a CSI driver.
+    name: Option<String>,
+    /// The claim that it is bound to.
+    claim: Option<Claim>,
 }
 
 // ---- bodies that are sent by the thousand, without a tree of values in between ----

@@ -118,7 +118,8 @@ pub fn explain_pod<'a>(
                 let policy = policy.trusting(&node);
                 let read = eviction::read_pod(&client, namespace, &pod.pod.name).await;
                 let pod = read.map_err(|e| cannot_read(&subject, e))?;
-                let pod = pod.ok_or_else(|| ExplainError::NotFound(subject.clone()))?;
+                let mut pod = pod.ok_or_else(|| ExplainError::NotFound(subject.clone()))?;
+                eviction::read_claims(&client, &policy, &node, std::slice::from_mut(&mut pod)).await;
                 let judgement = evicting::decide_pod(&pod, Some(&node), &policy, time.server());
                 recoveries.push(reviewed("eviction", &client, configuration, &time, judgement).await);
             }
@@ -194,8 +195,9 @@ async fn explain_eviction(
 ) -> kube::Result<Option<RecoveryReport>> {
     let Some(mut node) = eviction::read_node(client, name).await? else { return Ok(None) };
     let policy = EvictionPolicy::new(configuration).trusting(&node);
-    node.lease = eviction::read_lease(client, name, time.server()).await?;
-    let pods = eviction::read_pods(client, name).await?;
+    eviction::read_lease(client, &mut node, time.server()).await?;
+    let mut pods = eviction::read_pods(client, name).await?;
+    eviction::read_claims(client, &policy, &node, &mut pods).await;
     let attachments = eviction::read_attachments(client, name).await?;
     let zone = eviction::read_zone(client, &node.zone).await?;
     let judge = |node: &NodeView| {
@@ -227,10 +229,10 @@ async fn concerned_node(
     time: &Time,
 ) -> kube::Result<Option<NodeView>> {
     let Some(mut node) = eviction::read_node(client, name).await? else { return Ok(None) };
-    if node.progress.is_none() && !node.taints.iter().any(|taint| policy.concerns(taint)) {
+    if !node.is_remembered() && !node.taints.iter().any(|taint| policy.concerns(taint)) {
         return Ok(None);
     }
-    node.lease = eviction::read_lease(client, name, time.server()).await?;
+    eviction::read_lease(client, &mut node, time.server()).await?;
     Ok(Some(node))
 }
 

@@ -366,9 +366,23 @@ fn deed(action: &Action) -> Option<&'static str> {
     match action {
         Action::PatchPodStatus { .. } => Some("declared dead"),
         Action::ForceDeletePod { .. } => Some("let go of"),
+        Action::EvictPod { .. } => Some("asked to end"),
         Action::TaintNode { .. } => Some("put out of service"),
         Action::UntaintNode { .. } => Some("put back into service"),
-        _ => None,
+        Action::StartEviction { .. } => Some("began to empty"),
+        Action::ReleaseVolumes { .. } => Some("let volumes go of"),
+        Action::EndEviction { .. } => Some("took its taint off"),
+        Action::EmitEvent(_)
+        | Action::Mention(_)
+        | Action::AtOnce(_)
+        | Action::ReportEviction { .. }
+        | Action::CreatePod { .. }
+        | Action::PatchJobStatus { .. }
+        | Action::RemoveFinalizer { .. }
+        | Action::DeletePod { .. }
+        | Action::AdoptPod { .. }
+        | Action::ReleasePod { .. }
+        | Action::DeleteJob { .. } => None,
     }
 }
 

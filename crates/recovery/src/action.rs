@@ -9,6 +9,9 @@ use crate::eviction::{Asked, AttachmentView, Claim, Progress};
 use crate::job::JobStatus;
 use crate::objects::{JobRef, NodeRef, PodPhase, PodRef, Taint};
 
+/// Claims whose volumes stay that are named where an action is told.
+const CLAIMS_NAMED: usize = 5;
+
 /// The object that an event is about.
 #[derive(Clone, Debug, PartialEq, Eq, Hash, Serialize)]
 #[serde(tag = "kind")]
@@ -226,6 +229,13 @@ pub enum Action {
         /// The pod.
         pod: PodRef,
     },
+    /// Deletes a pod with its own grace because its node is emptied, if the pod is still exactly as it was judged.
+    EvictPod {
+        /// The pod.
+        pod: PodRef,
+        /// The state that was judged.
+        resource_version: String,
+    },
     /// Makes a Job the owner of a pod that has none, and puts a finalizer on it.
     AdoptPod {
         /// The pod.
@@ -287,7 +297,9 @@ pub enum Action {
         in_use: Vec<String>,
         /// What is attached to it.
         attached: Vec<AttachmentView>,
-        /// Claims whose volumes stay.
+        /// What the node's status says is attached to it.
+        attached_names: Vec<String>,
+        /// Claims whose volumes stay, in order.
         keep: Vec<Claim>,
         /// How far the eviction has come; the volumes that stay are added to it.
         progress: Progress,
@@ -323,6 +335,7 @@ impl Action {
                 // Disruptive, and so looked at for that.
                 Self::PatchPodStatus { .. }
                 | Self::ForceDeletePod { .. }
+                | Self::EvictPod { .. }
                 | Self::TaintNode { .. }
                 | Self::StartEviction { .. }
                 | Self::ReleaseVolumes { .. } => true,
@@ -350,6 +363,7 @@ impl Action {
             | Self::ForceDeletePod { .. }
             | Self::TaintNode { .. }
             | Self::UntaintNode { .. }
+            | Self::EvictPod { .. }
             | Self::PatchJobStatus { .. }
             | Self::RemoveFinalizer { .. }
             | Self::DeletePod { .. }
@@ -370,6 +384,8 @@ impl Action {
             // A phase of Failed is never taken back, and the node that it rests on may have healed unseen. On an
             // out-of-service node Kubernetes itself force deletes pods and detaches volumes.
             Self::PatchPodStatus { .. } | Self::ForceDeletePod { .. } | Self::TaintNode { .. } => true,
+            // A deletion is not taken back either, and the taint that it rests on may be gone unseen.
+            Self::EvictPod { .. } => true,
             // What is begun evicts pods, and what is let go is detached.
             Self::StartEviction { .. } | Self::ReleaseVolumes { .. } => true,
             Self::ReportEviction { .. } | Self::EndEviction { .. } => false,
@@ -393,6 +409,7 @@ impl Action {
             | Self::ForceDeletePod { pod, .. }
             | Self::RemoveFinalizer { pod, .. }
             | Self::DeletePod { pod }
+            | Self::EvictPod { pod, .. }
             | Self::AdoptPod { pod, .. }
             | Self::ReleasePod { pod, .. } => Some(Subject::Pod(pod.clone())),
             Self::TaintNode { node, .. }
@@ -455,6 +472,7 @@ impl Action {
             Self::PatchJobStatus { .. } => "PatchJobStatus",
             Self::RemoveFinalizer { .. } => "RemoveFinalizer",
             Self::DeletePod { .. } => "DeletePod",
+            Self::EvictPod { .. } => "EvictPod",
             Self::AdoptPod { .. } => "AdoptPod",
             Self::ReleasePod { .. } => "ReleasePod",
             Self::DeleteJob { .. } => "DeleteJob",
@@ -510,6 +528,7 @@ impl fmt::Display for Action {
             }
             Self::RemoveFinalizer { pod, finalizer, .. } => write!(f, "take {finalizer} off pod {pod}"),
             Self::DeletePod { pod } => write!(f, "delete pod {pod}"),
+            Self::EvictPod { pod, .. } => write!(f, "evict pod {pod} with its own grace"),
             Self::AdoptPod { pod, job, .. } => write!(f, "adopt pod {pod} into job {job}"),
             Self::ReleasePod { pod, job, .. } => write!(f, "release pod {pod} from job {job}"),
             Self::DeleteJob { job, .. } => write!(f, "delete job {job}"),
@@ -526,7 +545,10 @@ impl fmt::Display for Action {
             }
             Self::ReleaseVolumes { node, keep, .. } => {
                 write!(f, "let the volumes of evicted pods go that node {node} has in use")?;
-                keep.iter().try_for_each(|claim| write!(f, ", but not that of claim {claim}"))
+                // Anybody may have thousands of claims.
+                let (named, more) = keep.split_at(keep.len().min(CLAIMS_NAMED));
+                named.iter().try_for_each(|claim| write!(f, ", but not that of claim {claim}"))?;
+                if more.is_empty() { Ok(()) } else { write!(f, ", nor those of {} more", more.len()) }
             }
             Self::EndEviction { node, .. } => {
                 write!(f, "take the taint {} off node {node}", salvor_api::names::taints::FORCE_EVICTION)

@@ -356,7 +356,7 @@ fn end_of_window(second: i64) -> Timestamp {
 
 /// How many pods and nodes the actions begin to recover; none if nothing is taken away from anyone.
 ///
-/// A pod counts with its status patch, so that finishing what was begun costs nothing more. A node that is declared out
+/// A pod counts with its status patch, so that finishing what was begun costs nothing more, or with its graceful eviction. A node that is declared out
 /// of service loses all its pods, so it counts as if it were full; one that we empty ourselves counts as a node, and its
 /// pods one by one.
 fn disruption(actions: &[Action]) -> Option<Disruption> {
@@ -364,7 +364,9 @@ fn disruption(actions: &[Action]) -> Option<Disruption> {
         let mut much = Disruption::default();
         for action in actions.iter().flat_map(Action::steps) {
             match action {
-                Action::PatchPodStatus { .. } => much.pods = much.pods.saturating_add(1),
+                Action::PatchPodStatus { .. } | Action::EvictPod { .. } => {
+                    much.pods = much.pods.saturating_add(1);
+                }
                 Action::TaintNode { .. } => much.pods = much.pods.saturating_add(PODS_OF_A_NODE),
                 Action::StartEviction { .. } => much.nodes = much.nodes.saturating_add(1),
                 _ => {}

@@ -369,8 +369,9 @@ pub const FIELDS: &[Field] = &[
         "eviction.triggers[].proof",
         Bool,
         Default("false"),
-        "Whether this taint proves that the machine is off. Without proof the pods of StatefulSets stay, because two of them \
-         must never run at once; they go when somebody adds salvor.dev/force-eviction, which always is proof.",
+        "Whether this taint proves that the machine is off. Without proof pods stay of which two must never run at once: those \
+         of owners in atMostOneOwners, and those with a ReadWriteOnce or ReadWriteOncePod claim. They go when somebody adds \
+         salvor.dev/force-eviction, which always is proof.",
     ),
     field(
         "eviction.removeTaint",
@@ -385,6 +386,17 @@ pub const FIELDS: &[Field] = &[
         Default("1m0s"),
         "A volume that is still attached this long after it was released is reported, with its driver. It is waited for all \
          the same.",
+    ),
+    field(
+        "eviction.atMostOneOwners",
+        TextList,
+        Default(
+            "[StatefulSet.apps, StatefulSet.apps.kruise.io, StrimziPodSet.core.strimzi.io, Cluster.postgresql.cnpg.io, \
+             InstanceSet.workloads.kubeblocks.io, VirtualMachineInstance.kubevirt.io]",
+        ),
+        "Kinds of owners of whose pods two must never run at once, each as Kind.group (Kind alone for the core group). Their pods \
+         go only when the machine is known to be off. What is set here replaces the default, so name StatefulSet.apps again. Pods \
+         with a ReadWriteOnce or ReadWriteOncePod claim need that proof whatever their owner.",
     ),
     field(
         "brake",
@@ -567,6 +579,7 @@ pub fn defaults_yaml() -> String {
         }
         comment(&mut file, &indent, field.doc);
         let value = match (field.presence, field.kind) {
+            (Default(value), TextList) if value.len() > WIDTH / 2 => block(value, &indent),
             (Default(value), _) => format!(" {value}"),
             (Required, Choice(choices)) => format!(" {}", choices.join("|")),
             _ => String::new(),
@@ -582,9 +595,17 @@ pub fn defaults_yaml() -> String {
     file
 }
 
+/// A terminal's.
+const WIDTH: usize = 100;
+
+/// A list such as `[a, b]` with a line for each entry.
+fn block(list: &str, indent: &str) -> String {
+    let entries = list.trim_matches(['[', ']']).split(", ");
+    entries.map(|entry| format!("\n{indent}- {entry}")).collect()
+}
+
 /// Breaks the text into comment lines that fit a terminal.
 fn comment(file: &mut String, indent: &str, text: &str) {
-    const WIDTH: usize = 100;
     let mut row = format!("{indent}#");
     for word in text.split_whitespace() {
         if row.len() + 1 + word.len() > WIDTH {

@@ -311,7 +311,19 @@ pub struct EvictionSettings {
     pub remove_taint: RemoveTaint,
     /// How long a volume may take to be detached before that is reported.
     pub detach_warning_after: GoDuration,
+    /// Kinds of owners of whose pods two must never run, as `Kind.group`.
+    pub at_most_one_owners: Vec<String>,
 }
+
+/// Kinds that give each of their pods an identity and make the pods themselves: two pods of one identity break them.
+const AT_MOST_ONE_OWNERS: [&str; 6] = [
+    "StatefulSet.apps",
+    "StatefulSet.apps.kruise.io",
+    "StrimziPodSet.core.strimzi.io",
+    "Cluster.postgresql.cnpg.io",
+    "InstanceSet.workloads.kubeblocks.io",
+    "VirtualMachineInstance.kubevirt.io",
+];
 
 impl Default for EvictionSettings {
     fn default() -> Self {
@@ -319,6 +331,7 @@ impl Default for EvictionSettings {
             triggers: Vec::new(),
             remove_taint: RemoveTaint::default(),
             detach_warning_after: GoDuration::from_secs(60),
+            at_most_one_owners: AT_MOST_ONE_OWNERS.map(str::to_owned).to_vec(),
         }
     }
 }
@@ -335,7 +348,7 @@ pub struct EvictionTrigger {
     /// Its effect, if only that one counts.
     #[serde(default, skip_serializing_if = "Option::is_none")]
     pub effect: Option<TaintEffect>,
-    /// Whether it proves that the machine is off, so that StatefulSet pods may be replaced.
+    /// Whether it proves that the machine is off, so that pods may be replaced of which two must never run.
     #[serde(default)]
     pub proof: bool,
 }
@@ -352,6 +365,9 @@ pub enum TaintEffect {
 }
 
 impl TaintEffect {
+    /// All of them.
+    pub const ALL: [Self; 3] = [Self::NoSchedule, Self::PreferNoSchedule, Self::NoExecute];
+
     /// As the API writes it.
     pub fn as_str(self) -> &'static str {
         match self {

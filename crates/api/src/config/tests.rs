@@ -116,6 +116,14 @@ fn each_problem_names_its_line_field_value_and_remedy() {
             "line 3: eviction.removeTaint: \"Never\" cannot be used: set it to one of WhenReady, WhenEvicted",
         ),
         (
+            "eviction: {atMostOneOwners: [StatefulSet.apps, apps/v1]}",
+            "line 3: eviction.atMostOneOwners[1]: \"apps/v1\" is not a kind: write Kind.group without a version, for example StatefulSet.apps",
+        ),
+        (
+            "eviction: {atMostOneOwners: [Cluster., Pod]}",
+            "line 3: eviction.atMostOneOwners[0]: \"Cluster.\" is not a kind: write Kind.group without a version, for example StatefulSet.apps",
+        ),
+        (
             "eviction: {detachWarningAfter: 0s}",
             "line 3: eviction.detachWarningAfter: 0s must be more than 0s",
         ),

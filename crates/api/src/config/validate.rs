@@ -5,7 +5,7 @@ use super::{
     AnnotatedPods, Configuration, EvictionSettings, FailureRecoveryRule, JobSettings, LeaderElection,
     TaintNodeOutOfService, TerminatePod,
 };
-use crate::label_selector::{key_defect, value_defect};
+use crate::label_selector::{is_dns_subdomain, key_defect, value_defect};
 use crate::{GoDuration, LabelSelector, SelectorField, names};
 
 /// client-go spreads its retries by this factor, and a leader must fit at least one retry into its deadline.
@@ -169,6 +169,18 @@ impl Found {
             }
             if let Some(defect) = trigger.value.as_deref().and_then(value_defect) {
                 self.note(path.field("value"), defect);
+            }
+        }
+        for (index, owner) in eviction.at_most_one_owners.iter().enumerate() {
+            let (kind, group) =
+                owner.split_once('.').map_or((owner.as_str(), None), |(kind, group)| (kind, Some(group)));
+            let is_kind = kind.starts_with(|first: char| first.is_ascii_uppercase())
+                && kind.chars().all(|character| character.is_ascii_alphanumeric());
+            if !is_kind || !group.is_none_or(is_dns_subdomain) {
+                let message = format!(
+                    "{owner:?} is not a kind: write Kind.group without a version, for example StatefulSet.apps"
+                );
+                self.note(Path::of("eviction.atMostOneOwners").index(index), message);
             }
         }
     }

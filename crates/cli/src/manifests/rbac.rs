@@ -170,6 +170,8 @@ impl Rights {
         self.grant(Scope::Cluster, ATTACHMENTS, &[Verb::List, Verb::Watch]);
         let node_leases = Scope::Namespace(NODE_LEASE_NAMESPACE.into());
         self.grant(node_leases, LEASES, &[Verb::Get]);
+        // Whether two of a pod may run is told by its claims.
+        self.grant(Scope::Cluster, CLAIMS, &[Verb::Get]);
         if configuration.dry_run {
             return;
         }
@@ -178,8 +180,7 @@ impl Rights {
         self.grant(Scope::Cluster, NODE_STATUS, &[Verb::Patch]);
         self.grant(Scope::Cluster, POD_STATUS, &[Verb::Patch]);
         self.grant(Scope::Cluster, PODS, &[Verb::Delete]);
-        // Which volumes must stay is told by the claims of the pods that do.
-        self.grant(Scope::Cluster, CLAIMS, &[Verb::Get]);
+        // Which volumes must stay is told by the claims that they are bound to.
         self.grant(Scope::Cluster, VOLUMES, &[Verb::Get]);
     }
 }

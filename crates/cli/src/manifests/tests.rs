@@ -97,14 +97,11 @@ const WRITE_JOBS: &[&str] = &[
 ];
 
 const READ_VOLUMES: &[&str] = &[
+    "everywhere: get /persistentvolumeclaims[]",
     "everywhere: list storage.k8s.io/volumeattachments[]",
     "everywhere: watch storage.k8s.io/volumeattachments[]",
 ];
-const EVICT: &[&str] = &[
-    "everywhere: get /persistentvolumeclaims[]",
-    "everywhere: get /persistentvolumes[]",
-    "everywhere: patch /nodes/status[]",
-];
+const EVICT: &[&str] = &["everywhere: get /persistentvolumes[]", "everywhere: patch /nodes/status[]"];
 
 #[test]
 fn rights_are_those_of_the_enabled_recoveries() {

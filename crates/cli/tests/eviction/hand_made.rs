@@ -1,5 +1,7 @@
 //! A small control plane with nodes and pods made by hand: the test itself plays every controller.
 
+use std::time::Duration;
+
 use k8s_openapi::{
     api::{
         coordination::v1::Lease,
@@ -16,7 +18,7 @@ use salvor_testkit::{Plane, Salvor, Site, wait};
 use serde::de::DeserializeOwned;
 use serde_json::{Value, json};
 
-use crate::stage::{condition, is_finished, salvor, taint};
+use crate::stage::{KEY, PROGRESS, annotate, condition, is_finished, salvor, taint};
 
 pub(crate) struct Stage {
     pub(crate) plane: Plane,
@@ -56,14 +58,28 @@ impl Stage {
         // The API server taints every new node; no node lifecycle takes that off here.
         let schedulable = Patch::Merge(json!({"spec": {"taints": null}}));
         self.nodes().patch(name, &PatchParams::default(), &schedulable).await.unwrap();
+        let attached: Vec<Value> =
+            volumes_in_use.iter().map(|name| json!({"name": name, "devicePath": ""})).collect();
         self.set_status(
             name,
             json!({
                 "conditions": [{"type": "Ready", "status": ready, "reason": "test"}],
                 "volumesInUse": volumes_in_use,
+                "volumesAttached": attached,
             }),
         )
         .await;
+    }
+
+    /// A node that came back while it was emptied, by a person's word. Pods that are made in the next half minute count as from
+    /// before that.
+    pub(crate) async fn returned_node(&self, name: &str) {
+        self.node(name, json!({}), "True", &[]).await;
+        self.lease(name, 0, 3600).await;
+        let began = seconds(Timestamp::now().as_second() + 30);
+        let progress = json!({"started": began, "request": format!("{KEY}:NoSchedule")}).to_string();
+        annotate(&self.nodes(), name, json!({ PROGRESS: progress })).await;
+        taint(&self.client, name, "", &["NoSchedule", "NoExecute"]).await;
     }
 
     pub(crate) async fn set_status(&self, node: &str, status: Value) {
@@ -101,6 +117,15 @@ impl Stage {
         }
     }
 
+    /// Waits until what begins now begins later than this pod, as the API tells: to the second, and nobody knows the server's
+    /// clock better.
+    pub(crate) async fn until_later_than(&self, pod: &Pod) {
+        let created = pod.metadata.creation_timestamp.as_ref().unwrap().0.as_second();
+        while Timestamp::now().as_second() < created + 3 {
+            tokio::time::sleep(Duration::from_millis(100)).await;
+        }
+    }
+
     /// A volume with its claim, attached to a node; the name by which the node calls it.
     pub(crate) async fn volume(&self, name: &str, node: &str) -> String {
         let attachments: Api<VolumeAttachment> = Api::all(self.client.clone());
@@ -121,6 +146,14 @@ impl Stage {
     /// A claim to a volume of a kind that is never attached.
     pub(crate) async fn nfs_claim(&self, name: &str) {
         self.claim(name, json!({"nfs": {"server": "files", "path": "/"}})).await;
+    }
+
+    /// A claim with these access modes that is bound to nothing.
+    pub(crate) async fn unbound_claim(&self, name: &str, modes: &[&str]) {
+        let claims: Api<PersistentVolumeClaim> = Api::default_namespaced(self.client.clone());
+        let size = json!({"storage": "1Gi"});
+        let spec = json!({"accessModes": modes, "resources": {"requests": size}, "storageClassName": "disk"});
+        create(&claims, json!({"metadata": {"name": name}, "spec": spec})).await;
     }
 
     async fn claim(&self, name: &str, source: Value) {
@@ -164,13 +197,30 @@ impl Stage {
     }
 }
 
+/// A time as the API keeps it.
+pub(crate) fn seconds(since_1970: i64) -> String {
+    Timestamp::from_second(since_1970).unwrap().strftime("%Y-%m-%dT%H:%M:%SZ").to_string()
+}
+
 pub(crate) fn claiming(claim: &str) -> Value {
     json!({"spec": {"volumes": [{"name": "data", "persistentVolumeClaim": {"claimName": claim}}]}})
 }
 
+/// Owned by something of a kind of the group `apps`, which is not there: a garbage collector would delete it.
+pub(crate) fn owned_by(kind: &str) -> Value {
+    owned_by_any("apps/v1", kind)
+}
+
+/// Owned by something of any kind; of one that the API does not serve nobody can say that it is not there.
+pub(crate) fn owned_by_any(version: &str, kind: &str) -> Value {
+    let owner =
+        json!({"apiVersion": version, "kind": kind, "name": "owner", "uid": "owner-uid", "controller": true});
+    json!({"metadata": {"ownerReferences": [owner]}})
+}
+
 pub(crate) fn tolerating(seconds: Option<i64>) -> Value {
     json!({"spec": {"tolerations": [{
-        "key": crate::stage::KEY, "operator": "Exists", "effect": "NoExecute", "tolerationSeconds": seconds,
+        "key": KEY, "operator": "Exists", "effect": "NoExecute", "tolerationSeconds": seconds,
     }]}})
 }
 

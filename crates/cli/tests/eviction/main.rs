@@ -3,7 +3,10 @@
 // A test that cannot set its stage has failed.
 #![allow(clippy::unwrap_used)]
 
+mod damage;
 mod faults;
 mod hand_made;
+mod proof;
+mod returns;
 mod stage;
 mod story;

@@ -17,6 +17,7 @@ pub(crate) const KEY: &str = "salvor.dev/force-eviction";
 /// A trigger of others that proves nothing.
 pub(crate) const UNPROVEN: &str = "test.example.com/lost";
 pub(crate) const PROGRESS: &str = "eviction.salvor.dev/progress";
+pub(crate) const ASKED: &str = "eviction.salvor.dev/asked";
 
 /// Starts `salvor run` with this configuration beside its identity; it elects if that says how.
 pub(crate) fn salvor(access: &Access, configuration: &str, environment: &[(&str, &str)]) -> Salvor {

@@ -421,19 +421,15 @@ async fn an_eviction_begins_and_ends_in_one_guarded_write_each() {
     assert!(matches!(stale, Err(Failure::Stale)), "{stale:?}");
 }
 
-fn release(claimed: &[&str], attached: &[&str], keep: &[&str]) -> Action {
-    let claims = |names: &[&str]| -> Vec<Claim> {
-        names.iter().map(|name| Claim { namespace: "ns".into(), name: (*name).into() }).collect()
-    };
-    let mut progress = progress();
-    progress.claims = claims(claimed);
-    let kept = claims(keep);
-    progress.released =
-        Some(salvor_recovery::eviction::Released { at: since(), kept: kept.clone(), volumes: Vec::new() });
+fn release(listed: &[&str], attached: &[&str], keep: &[&str]) -> Action {
+    let name = |handle: &str| format!("kubernetes.io/csi/disk^{handle}");
+    let keep: Vec<Claim> =
+        keep.iter().map(|name| Claim { namespace: "ns".into(), name: (*name).into() }).collect();
+    let released = salvor_recovery::eviction::Released::keeping(&keep, since());
     Action::ReleaseVolumes {
         node: node(),
         resource_version: "9".into(),
-        in_use: ["a", "b", "other"].map(|handle| format!("kubernetes.io/csi/disk^{handle}")).to_vec(),
+        in_use: ["a", "b", "other"].map(name).to_vec(),
         attached: attached
             .iter()
             .map(|volume| salvor_recovery::eviction::AttachmentView {
@@ -443,63 +439,66 @@ fn release(claimed: &[&str], attached: &[&str], keep: &[&str]) -> Action {
                 volume: Some((*volume).into()),
             })
             .collect(),
-        keep: kept,
-        progress,
+        attached_names: listed.iter().map(|handle| name(handle)).collect(),
+        keep,
+        progress: Progress { released: Some(released), ..progress() },
     }
 }
 
 #[tokio::test(start_paused = true)]
-async fn only_volumes_of_evicted_pods_are_let_go_and_none_that_a_pod_that_stays_has_claimed() {
+async fn only_attached_volumes_are_let_go_and_none_that_a_pod_that_stays_has_claimed() {
     let answer = |asked: &crate::fake_api::Asked| match asked.path.as_str() {
-        "/api/v1/namespaces/ns/persistentvolumeclaims/a" => {
-            Answer::Json(200, json!({"spec": {"volumeName": "pv-a"}}))
+        "/api/v1/persistentvolumes/pv-nfs" => {
+            Answer::Json(200, json!({"spec": {"nfs": {}, "claimRef": {"namespace": "ns", "name": "nfs"}}}))
         }
-        "/api/v1/namespaces/ns/persistentvolumeclaims/nfs" => {
-            Answer::Json(200, json!({"spec": {"volumeName": "pv-nfs"}}))
-        }
-        "/api/v1/persistentvolumes/pv-nfs" => Answer::Json(200, json!({"spec": {"nfs": {}}})),
         path if path.starts_with("/api/v1/persistentvolumes/pv-") => {
             let handle = path.rsplit('-').next().unwrap();
-            Answer::Json(200, json!({"spec": {"csi": {"driver": "disk", "volumeHandle": handle}}}))
+            let csi = json!({"driver": "disk", "volumeHandle": handle});
+            Answer::Json(200, json!({"spec": {"csi": csi, "claimRef": {"namespace": "ns", "name": handle}}}))
         }
         "/api/v1/nodes/n1/status" => Answer::ok(),
-        _ => Answer::Refused(404, "no such claim"),
+        _ => Answer::Refused(404, "no such volume"),
     };
-    // What stays in use, and the volumes that are remembered as kept.
-    let cases: [(&str, Action, &[&str], &[&str]); 11] = [
-        ("nothing is known of any", release(&[], &[], &[]), &["a", "b", "other"], &[]),
-        ("claimed", release(&["a"], &[], &[]), &["b", "other"], &[]),
-        ("attached", release(&[], &["pv-b"], &[]), &["a", "other"], &[]),
-        ("both", release(&["a", "gone"], &["pv-b"], &[]), &["other"], &[]),
+    // What stays in use, the volumes that are remembered as kept, and how many volumes are looked up.
+    type Case<'a> = (&'a str, Action, &'a [&'a str], &'a [&'a str], usize);
+    let cases: [Case<'_>; 11] = [
+        ("nothing is known of any", release(&[], &[], &[]), &["a", "b", "other"], &[], 0),
+        ("attached", release(&[], &["pv-b"], &[]), &["a", "other"], &[], 1),
+        ("attached by the node's word", release(&["a", "c"], &[], &[]), &["b", "other"], &[], 0),
+        ("both", release(&["a"], &["pv-b"], &[]), &["other"], &[], 1),
         (
-            "claimed by a pod that stays too",
-            release(&["a"], &["pv-a", "pv-b"], &["a"]),
+            "claimed by a pod that stays",
+            release(&["a", "b"], &["pv-a", "pv-b"], &["a"]),
             &["a", "other"],
             &["pv-a"],
+            2,
         ),
         (
             "a pod that stays has a volume that nobody attaches",
-            release(&["a"], &[], &["nfs"]),
-            &["b", "other"],
-            &["pv-nfs"],
+            release(&["b"], &["pv-b"], &["nfs"]),
+            &["a", "other"],
+            &[],
+            1,
         ),
         (
-            "as many names are left as attached volumes whose PersistentVolume is gone",
-            release(&["a"], &["pv-b", "lost"], &[]),
+            "a pod that stays has claims that do not exist",
+            release(&[], &["pv-b"], &["x", "y"]),
+            &["a", "other"],
             &[],
-            &[],
+            1,
         ),
-        ("as many names as attached volumes", release(&[], &["lost", "pv-b", "pv-a"], &[]), &[], &[]),
-        ("there are more names than that", release(&[], &["lost", "pv-b"], &[]), &["a", "other"], &[]),
+        ("as many names as attached volumes", release(&[], &["lost", "pv-b", "pv-a"], &[]), &[], &[], 0),
+        ("there are more names than that", release(&[], &["lost", "pv-b"], &[]), &["a", "other"], &[], 2),
         (
-            "as many, but a pod stays that has a volume",
-            release(&[], &["lost", "pv-b"], &["a"]),
+            "as many, but a pod stays that has a volume: what is not known stays",
+            release(&["a", "b", "other"], &["lost", "pv-b", "pv-a"], &["a"]),
             &["a", "other"],
             &["pv-a"],
+            3,
         ),
-        ("such a volume is claimed", release(&["nfs"], &["pv-b"], &[]), &["a", "other"], &[]),
+        ("of an in-tree kind", release(&[], &["pv-nfs", "pv-b"], &[]), &["a", "other"], &[], 2),
     ];
-    for (case, action, left, kept) in cases {
+    for (case, action, left, kept, reads) in cases {
         let bench = Bench::new(answer);
         bench.perform(&action).await.unwrap();
         let patch = bench.api.asked().pop().unwrap();
@@ -510,7 +509,41 @@ async fn only_volumes_of_evicted_pods_are_let_go_and_none_that_a_pod_that_stays_
         assert_eq!(patch.body["status"], json!({ "volumesInUse": left }), "{case}");
         let text = patch.body["metadata"]["annotations"]["eviction.salvor.dev/progress"].as_str().unwrap();
         assert_eq!(Progress::from_annotation(text).unwrap().released.unwrap().volumes, kept, "{case}");
+        assert_eq!(bench.api.count(&Method::GET), reads, "{case}");
     }
+}
+
+#[tokio::test(start_paused = true)]
+async fn what_is_read_to_let_volumes_go_does_not_grow_with_what_pods_claim() {
+    let many: Vec<String> = (0..5000).map(|claim| format!("{claim:04}")).collect();
+    let keep: Vec<&str> = many.iter().map(String::as_str).collect();
+    let bench = Bench::new(|_| Answer::ok());
+    bench.perform(&release(&[], &["pv-a"], &keep)).await.unwrap();
+    assert_eq!(bench.api.count(&Method::GET), 1);
+    let patch = bench.api.asked().pop().unwrap();
+    assert!(patch.body.to_string().len() < 1000, "{}", patch.body);
+}
+
+#[tokio::test(start_paused = true)]
+async fn a_graceful_eviction_names_the_revision_that_was_judged() {
+    let pod = PodRef { namespace: "ns".into(), name: "p".into(), uid: "u".into() };
+    let evict = Action::EvictPod { pod, resource_version: "7".into() };
+    let bench = Bench::new(|_| Answer::ok());
+    bench.perform(&evict).await.unwrap();
+    let asked = bench.api.asked();
+    assert_eq!(
+        (asked[0].method.as_str(), asked[0].path.as_str()),
+        ("DELETE", "/api/v1/namespaces/ns/pods/p")
+    );
+    assert_eq!(
+        asked[0].body,
+        json!({"preconditions": {"uid": "u", "resourceVersion": "7"}}),
+        "with its own grace"
+    );
+    let changed = Bench::new(|_| Answer::Refused(409, "it has changed"));
+    assert!(matches!(changed.perform(&evict).await, Err(Failure::Stale)));
+    let gone = Bench::new(|_| Answer::Refused(404, "gone"));
+    assert!(gone.perform(&evict).await.is_ok());
 }
 
 #[tokio::test(start_paused = true)]

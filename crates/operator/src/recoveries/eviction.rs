@@ -8,20 +8,20 @@ use std::{
 };
 
 use futures::FutureExt;
-use jiff::Timestamp;
+use jiff::{SignedDuration, Timestamp};
 use salvor_recovery::{
     Action, Judgement,
     brake::NodeCounts,
     eviction::{
-        AttachmentView, EvictionPolicy, Lease, NodeView, NodeWhy, PodView, PodWhy, Scene, asked_in_person,
-        decide_node, decide_pod,
+        Access, AttachmentView, EvictionPolicy, Lease, NodeView, NodeWhy, PodView, PodWhy, Refusal, Scene,
+        asked_in_person, decide_node, decide_pod,
     },
     objects::{PodRef, Ready, Taint},
 };
 use tokio::sync::mpsc;
 
 use self::{
-    close_up::{CloseUps, Wanted},
+    close_up::{ClaimsOf, CloseUps, Wanted},
     look::Inquiry,
     wire::{Attachments, NodeWire, Nodes, SeenNode},
 };
@@ -35,11 +35,19 @@ use crate::{
     watch::{Change, Project, Source, Target, WatchHealth, follow},
 };
 
+mod claims;
 mod close_up;
 mod look;
 mod wire;
 
-pub(crate) use look::{parse_node, read_attachments, read_lease, read_node, read_pod, read_pods, read_zone};
+pub(crate) use look::{
+    parse_node, read_attachments, read_claims, read_lease, read_node, read_pod, read_pods, read_zone,
+};
+
+/// How long a write that the server refused is not tried again.
+const REFUSED_FOR: SignedDuration = SignedDuration::from_mins(1);
+/// So much of the server's words on it is passed on.
+const LONGEST_WORDS: usize = 400;
 
 const NODES: Target = Target { resource: "eviction nodes", path: "/api/v1/nodes", field_selector: None };
 const ATTACHMENTS: Target = Target {
@@ -101,6 +109,7 @@ pub(crate) enum News {
     Attachment(Change<(String, AttachmentView)>),
     Pod { node: String, number: u64, change: Change<PodView> },
     Lease { node: String, lease: Option<NodeLease> },
+    Claims { node: String, number: u64, uid: String, access: Access },
 }
 
 /// What we know of a node that nobody asks to empty: enough to count it.
@@ -128,7 +137,8 @@ struct Subjected {
 struct Basis {
     ready: Ready,
     taints: Vec<Taint>,
-    progress: Option<(Timestamp, bool, bool)>,
+    damaged: bool,
+    progress: Option<(Timestamp, [bool; 3])>,
 }
 
 impl Basis {
@@ -137,7 +147,9 @@ impl Basis {
         Self {
             ready: view.ready,
             taints: view.taints.clone(),
-            progress: progress.map(|p| (p.started, p.finished.is_some(), p.stopped.is_some())),
+            damaged: view.damage.is_some(),
+            progress: progress
+                .map(|p| (p.started, [&p.returned, &p.finished, &p.stopped].map(|time| time.is_some()))),
         }
     }
 }
@@ -184,7 +196,7 @@ impl Evictions {
         }
     }
 
-    fn take_in(&mut self, seen: SeenNode, told: Told) -> BTreeSet<Subject> {
+    fn take_in(&mut self, seen: SeenNode, told: Told, now: Timestamp) -> BTreeSet<Subject> {
         let SeenNode { node, zone, unreachable, view } = seen;
         let name = node.name.clone();
         let mut woken = BTreeSet::from([Subject::Node { name: name.clone() }]);
@@ -198,14 +210,14 @@ impl Evictions {
             );
         }
         match view {
-            Some(view) => self.take_in_at_length(*view, told),
+            Some(view) => self.take_in_at_length(*view, told, now),
             None => woken.extend(self.forget(&name)),
         }
         self.look_closely();
         woken
     }
 
-    fn take_in_at_length(&mut self, mut view: NodeView, told: Told) {
+    fn take_in_at_length(&mut self, mut view: NodeView, told: Told, now: Timestamp) {
         let name = view.node.name.clone();
         match self.nodes.get_mut(&name).filter(|known| known.view.node.uid == view.node.uid) {
             Some(known) => {
@@ -214,10 +226,13 @@ impl Evictions {
                     return;
                 }
                 view.lease = known.view.lease;
+                view.heartbeat = beat(known.view.heartbeat, view.heartbeat, now);
                 view.told = std::mem::take(&mut known.view.told);
+                view.refused = known.view.refused.take();
                 known.view = view;
             }
             None => {
+                view.heartbeat = beat(Lease::Unread, view.heartbeat, now);
                 self.next_number += 1;
                 let new = Subjected {
                     view,
@@ -263,8 +278,35 @@ impl Evictions {
         let wanted = CloseUps {
             pods: self.nodes.iter().map(|(name, n)| (name.clone(), n.number)).collect(),
             leases: self.nodes.values().filter(matters).map(|n| n.view.node.name.clone()).collect(),
+            claims: self.nodes.iter().flat_map(|(name, n)| self.claims_to_read(name, n)).collect(),
         };
         self.close_ups.set(wanted);
+    }
+
+    /// Claims that decide about pods of a node that is being emptied, or was.
+    fn claims_to_read<'a>(
+        &'a self,
+        name: &'a str,
+        node: &'a Subjected,
+    ) -> impl Iterator<Item = ((String, u64), ClaimsOf)> {
+        let is_begun = node.view.progress.as_ref().is_some_and(|progress| progress.stopped.is_none());
+        let decide = move |pod: &&PodView| is_begun && self.policy.must_read_claims(pod, &node.view);
+        node.pods.values().filter(decide).map(move |pod| {
+            let of = ClaimsOf { node: name.to_owned(), claims: pod.claims.clone() };
+            ((pod.pod.uid.clone(), node.number), of)
+        })
+    }
+
+    fn take_in_claims(&mut self, name: &str, number: u64, uid: &str, access: Access) -> Vec<Subject> {
+        let node = self.nodes.get_mut(name).filter(|node| node.number == number);
+        let Some(pod) = node.and_then(|node| node.pods.get_mut(uid)) else { return Vec::new() };
+        if pod.access == access {
+            return Vec::new();
+        }
+        pod.access = access;
+        let woken = vec![Subject::node(name), Subject::pod(name, &pod.pod)];
+        self.look_closely();
+        woken
     }
 
     fn take_in_lease(&mut self, name: &str, lease: Option<NodeLease>, now: Timestamp) -> Vec<Subject> {
@@ -291,7 +333,7 @@ impl Evictions {
         match change {
             Change::Applied(mut pod) => {
                 woken.insert(Subject::pod(name, &pod.pod));
-                pod.announced = node.pods.get(&pod.pod.uid).is_some_and(|known| known.announced);
+                remember(&mut pod, &node.pods);
                 node.pods.insert(pod.pod.uid.clone(), pod);
             }
             Change::Gone(uid) => {
@@ -302,12 +344,13 @@ impl Evictions {
                 let known = std::mem::take(&mut node.pods);
                 node.pods_listed = true;
                 for mut pod in all {
-                    pod.announced = known.get(&pod.pod.uid).is_some_and(|known| known.announced);
+                    remember(&mut pod, &known);
                     woken.insert(Subject::pod(name, &pod.pod));
                     node.pods.insert(pod.pod.uid.clone(), pod);
                 }
             }
         }
+        self.look_closely();
         woken.into_iter().collect()
     }
 
@@ -339,7 +382,7 @@ impl Evictions {
         match news {
             News::Node(Change::Applied(node)) => {
                 let name = node.node.name.clone();
-                let mut woken = self.take_in(node, Told::Alone);
+                let mut woken = self.take_in(node, Told::Alone, now);
                 woken.extend(self.wake_pods(&name));
                 woken.into_iter().collect()
             }
@@ -364,7 +407,7 @@ impl Evictions {
                 self.nodes.retain(|_, node| present.contains(&node.view.node.uid));
                 self.nodes_listed = true;
                 for node in all {
-                    woken.extend(self.take_in(node, Told::ByListAt(revision.revision)));
+                    woken.extend(self.take_in(node, Told::ByListAt(revision.revision), now));
                 }
                 self.look_closely();
                 woken.into_iter().collect()
@@ -372,6 +415,7 @@ impl Evictions {
             News::Attachment(change) => self.take_in_attachment(change),
             News::Pod { node, number, change } => self.take_in_pods(&node, number, change),
             News::Lease { node, lease } => self.take_in_lease(&node, lease, now),
+            News::Claims { node, number, uid, access } => self.take_in_claims(&node, number, &uid, access),
         }
     }
 
@@ -407,6 +451,30 @@ impl Evictions {
 /// What a Lease says now, after what it said before.
 fn seen(before: Lease, read: Option<NodeLease>, now: Timestamp) -> Lease {
     before.then(read, now)
+}
+
+/// The same of the heartbeat in a node's `Ready` condition.
+fn beat(before: Lease, read: Lease, now: Timestamp) -> Lease {
+    let read = match read {
+        Lease::Renewed { written, lasts, .. } => Some(NodeLease { renewed: written, lasts }),
+        Lease::Unread | Lease::None => None,
+    };
+    seen(before, read, now)
+}
+
+/// Takes in what is known of a node's kubelet, after what was known before.
+fn observe(view: &mut NodeView, before: Option<&NodeView>, lease: Option<NodeLease>, now: Timestamp) {
+    let (of_lease, of_heartbeat) =
+        before.map_or((Lease::Unread, Lease::Unread), |before| (before.lease, before.heartbeat));
+    view.lease = seen(of_lease, lease, now);
+    view.heartbeat = beat(of_heartbeat, view.heartbeat, now);
+}
+
+/// What is known of a pod beside what the watch tells. Which claims it has never changes.
+fn remember(pod: &mut PodView, known: &BTreeMap<String, PodView>) {
+    let Some(known) = known.get(&pod.pod.uid) else { return };
+    pod.announced = known.announced;
+    pod.access = known.access.clone();
 }
 
 impl Recovery for Evictions {
@@ -488,9 +556,10 @@ impl Recovery for Evictions {
             subject: subject.clone(),
             pod,
             known: node.map(|n| n.view.clone()),
-            pods: of_node
-                .filter(|n| n.pods_listed && !look::is_being_emptied(&n.view))
-                .map(|n| n.pods.values().cloned().collect()),
+            pods_listed: of_node.is_some_and(|n| n.pods_listed),
+            accesses: of_node
+                .map(|n| n.pods.iter().map(|(uid, pod)| (uid.clone(), pod.access.clone())).collect())
+                .unwrap_or_default(),
             // Of these no pod's verdict depends.
             attachments: of_node
                 .and_then(|_| self.attached_to(name))
@@ -501,7 +570,12 @@ impl Recovery for Evictions {
         }
     }
 
-    fn done(&mut self, subject: &Subject, step: &Action, answer: &Written, _: Timestamp) -> View {
+    fn done(&mut self, subject: &Subject, step: &Action, answer: &Written, now: Timestamp) -> View {
+        if let Subject::Node { name } = subject
+            && let Some(node) = self.nodes.get_mut(name)
+        {
+            node.view.refused.take_if(|refusal| refusal.step == step.name());
+        }
         match (subject, step) {
             (Subject::Node { name }, Action::EmitEvent(note)) => {
                 if let Some(node) = self.nodes.get_mut(name) {
@@ -529,7 +603,7 @@ impl Recovery for Evictions {
                                 if let Some(view) = &node.view {
                                     self.node_watch.saw(Revision::of(&view.resource_version));
                                 }
-                                self.take_in(node, Told::Alone);
+                                self.take_in(node, Told::Alone, now);
                                 View::Shows
                             }
                             None => View::Lags,
@@ -543,8 +617,18 @@ impl Recovery for Evictions {
         }
     }
 
-    fn refused(&mut self, _: &Subject, _: &Action, _: &str, _: Timestamp) -> Refused {
-        Refused::Waits
+    fn refused(&mut self, subject: &Subject, step: &Action, words: &str, now: Timestamp) -> Refused {
+        let Subject::Node { name } = subject else { return Refused::Waits };
+        let is_told = matches!(step, Action::EmitEvent(_) | Action::Mention(_));
+        let Some(node) = self.nodes.get_mut(name).filter(|_| !is_told) else { return Refused::Waits };
+        // Judged again, which says so on the node; and tried again later.
+        node.view.refused = Some(Refusal {
+            step: step.name(),
+            what: step.to_string(),
+            words: words[..words.floor_char_boundary(LONGEST_WORDS)].to_owned(),
+            until: now.saturating_add(REFUSED_FOR).unwrap_or(Timestamp::MAX),
+        });
+        Refused::Judged(None)
     }
 }
 

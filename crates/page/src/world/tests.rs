@@ -204,3 +204,21 @@ fn a_replica_that_ceases_to_lead_shows_no_verdicts() {
     assert_eq!(news["leads"], false);
     assert_eq!(news["goneVerdicts"].as_array().unwrap().len(), 1);
 }
+
+#[test]
+fn every_deed_of_an_eviction_is_in_the_timeline() {
+    let pod = salvor_recovery::objects::PodRef {
+        uid: "p1".into(),
+        namespace: "default".into(),
+        name: "web".into(),
+    };
+    let node = salvor_recovery::objects::NodeRef { uid: "n1".into(), name: "node-1".into() };
+    let evict = Action::EvictPod { pod, resource_version: "1".into() };
+    let end = Action::EndEviction { node, resource_version: "1".into(), progress: None, asked: None };
+    let mut world = World::default();
+    for (at, action) in [evict, end].into_iter().enumerate() {
+        let did = Notice::Did { recovery: "eviction", subject: String::new(), action };
+        world.hear_operator(did, second(at as i64));
+    }
+    assert_eq!(texts(&world), ["Salvor asked to end: default/web", "Salvor took its taint off: node-1"]);
+}

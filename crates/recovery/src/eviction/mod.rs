@@ -4,6 +4,7 @@
 //! The rest is what they look at ([`Scene`], [`NodeView`], [`PodView`]), what the administrator allows
 //! ([`EvictionPolicy`]), what they ask to be written, and what they say ([`NodeWhy`], [`PodWhy`]).
 
+mod memory;
 mod policy;
 mod reasons;
 mod rules;
@@ -12,11 +13,14 @@ mod tolerations;
 mod views;
 mod writes;
 
+pub use memory::{Damage, Memory};
 pub use policy::{EvictionPolicy, Request, asked_in_person};
 pub use reasons::{NodeWhy, PodWhy};
 pub use rules::{decide_node, decide_pod, is_gone, leaves};
 pub use tolerations::{Tolerance, Toleration};
-pub use views::{Asked, AttachmentView, Claim, Lease, NodeView, Owner, PodView, Progress, Released, Scene};
+pub use views::{
+    Access, Asked, AttachmentView, Claim, Lease, NodeView, Owner, PodView, Progress, Refusal, Released, Scene,
+};
 
 #[cfg(test)]
 mod tests;

@@ -1,11 +1,13 @@
 //! What the administrator allows, and who asks for an eviction.
 
+use std::collections::BTreeSet;
+
 use jiff::SignedDuration;
 use salvor_api::Controller;
 use salvor_api::config::{Configuration, EvictionTrigger, RemoveTaint};
 use salvor_api::names::taints;
 
-use super::views::NodeView;
+use super::views::{Access, NodeView, Owner, PodView};
 use crate::objects::Taint;
 
 /// The configuration as the eviction recovery needs it.
@@ -20,6 +22,8 @@ pub struct EvictionPolicy {
     /// Above which share of a zone's nodes nothing is begun there; 0 sets no limit.
     pub max_unreachable_percent: u8,
     triggers: Vec<EvictionTrigger>,
+    /// Kinds of owners of whose pods two must never run, as they print.
+    at_most_one_owners: BTreeSet<String>,
 }
 
 /// What asks for an eviction.
@@ -60,7 +64,42 @@ impl EvictionPolicy {
             detach_warning_after: settings.detach_warning_after.into(),
             max_unreachable_percent: configuration.brake.max_unreachable_percent,
             triggers: settings.triggers.clone(),
+            at_most_one_owners: settings.at_most_one_owners.iter().cloned().collect(),
         }
+    }
+
+    /// Whether somebody's word stands that the machine of a node is off. Once its kubelet was heard of, no word from before
+    /// counts: the taint must be taken off and put on again.
+    pub fn is_proven_off(&self, node: &NodeView) -> bool {
+        let returned = node.progress.as_ref().is_some_and(|progress| progress.returned.is_some());
+        !returned && self.request(node).is_some_and(|request| request.proof)
+    }
+
+    /// Why two of a pod must never run at once; none if they may, or if its controller sees to it.
+    pub(super) fn at_most_one(&self, pod: &PodView) -> Option<String> {
+        if let Some(owner) = self.at_most_one_owner(pod) {
+            return Some(format!("it belongs to a {owner}"));
+        }
+        match &pod.access {
+            Access::Many => None,
+            Access::Once(volume) => Some(volume.clone()),
+            Access::Unread => Some("its claims have not been read yet".into()),
+            Access::Unreadable(problem) => Some(problem.clone()),
+        }
+    }
+
+    /// Whether what its claims allow decides about a pod, and is not known for sure.
+    pub fn must_read_claims(&self, pod: &PodView, node: &NodeView) -> bool {
+        let unknown = matches!(pod.access, Access::Unread | Access::Unreadable(_));
+        unknown
+            && !pod.is_mirror
+            && !pod.phase.is_terminal()
+            && self.at_most_one_owner(pod).is_none()
+            && !self.is_proven_off(node)
+    }
+
+    fn at_most_one_owner<'a>(&self, pod: &'a PodView) -> Option<&'a Owner> {
+        pod.owners.iter().find(|owner| self.at_most_one_owners.contains(&owner.to_string()))
     }
 
     /// The same policy, which also knows the taint by which an eviction that is under way was asked for: whoever began it had

@@ -87,7 +87,30 @@ pub enum NodeWhy {
     Stopped,
     /// Nobody asks any more.
     Forgotten,
+    /// One of our annotations on the node cannot be believed.
+    AnnotationUnreadable {
+        /// The node.
+        node: String,
+        /// The annotation.
+        annotation: &'static str,
+        /// What is wrong with it.
+        problem: String,
+    },
+    /// The API server refuses a write.
+    WriteRefused {
+        /// The write.
+        what: String,
+        /// What the server says.
+        words: String,
+        /// Whether the eviction had begun before.
+        begun: bool,
+    },
+    /// A trouble that was reported is over, and the eviction has not begun.
+    NotBegun,
 }
+
+/// Reasons of the condition on a node whose eviction may not even have begun.
+pub(super) const TROUBLES: [&str; 2] = ["AnnotationUnreadable", "WriteRefused"];
 
 impl NodeWhy {
     /// Whether a node's eviction that has begun is still under way while this holds.
@@ -101,6 +124,7 @@ impl NodeWhy {
                 | Self::WaitingForPods { .. }
                 | Self::DetachingVolumes { .. }
                 | Self::VolumesHang { .. }
+                | Self::WriteRefused { begun: true, .. }
         )
     }
 }
@@ -144,6 +168,17 @@ impl fmt::Display for NodeWhy {
             }
             Self::Stopped => f.write_str("Somebody took a taint off in the middle: the eviction has stopped."),
             Self::Forgotten => f.write_str("No taint asks for it any more."),
+            Self::AnnotationUnreadable { node, annotation, problem } => write!(
+                f,
+                "The annotation {annotation} cannot be believed: {problem}. Nobody knows how far the eviction has come, or whether somebody \
+                 has stopped it, so nothing is done. To end it: kubectl taint node {node} {key}- ; kubectl annotate node {node} {annotation}- . \
+                 To begin it anew, take off the annotation only.",
+                key = taints::FORCE_EVICTION
+            ),
+            Self::WriteRefused { what, words, .. } => {
+                write!(f, "The API server does not let Salvor {what}: {words}. It is tried again every minute.")
+            }
+            Self::NotBegun => f.write_str("What kept the eviction from going on is over; it has not begun."),
         }
     }
 }
@@ -171,6 +206,9 @@ impl Reason for NodeWhy {
             Self::NodeReturned { .. } => "NodeReturned",
             Self::Stopped => "Stopped",
             Self::Forgotten => "Forgotten",
+            Self::AnnotationUnreadable { .. } => "AnnotationUnreadable",
+            Self::WriteRefused { .. } => "WriteRefused",
+            Self::NotBegun => "NotBegun",
         }
     }
 
@@ -213,6 +251,12 @@ impl Reason for NodeWhy {
             }
             Self::Stopped => format!("The taint {} put on again begins it anew.", taints::FORCE_EVICTION),
             Self::Forgotten => "A new taint.".into(),
+            Self::AnnotationUnreadable { annotation, .. } => format!(
+                "The annotation {annotation} mended or taken off. A taint {} that still stands then begins it anew.",
+                taints::FORCE_EVICTION
+            ),
+            Self::WriteRefused { .. } => "What the API server names being put right.".into(),
+            Self::NotBegun => "A taint that asks for it.".into(),
         }
     }
 }
@@ -246,8 +290,15 @@ pub enum PodWhy {
     LeftToKubelet,
     /// The node's kubelet renews its Lease.
     KubeletAlive,
-    /// Two pods of one StatefulSet name must never run, and nobody has said that the machine is off.
-    NeedsProof,
+    /// It was made after the eviction began, and its node was back since.
+    CameLate,
+    /// One of our annotations on its node cannot be believed.
+    AnnotationUnreadable,
+    /// Two of it must never run, and nobody has said that the machine is off.
+    NeedsProof {
+        /// Why they must not.
+        because: String,
+    },
     /// Its node is down. Prints as the message of its condition and event.
     NodeDown {
         /// The node.
@@ -270,9 +321,15 @@ impl fmt::Display for PodWhy {
             Self::NodeReturned { node } => write!(f, "Node {node} is Ready again: the pod is deleted gracefully."),
             Self::LeftToKubelet => f.write_str("The pod's node is Ready again: its kubelet ends the pod."),
             Self::KubeletAlive => f.write_str("The kubelet of the pod's node renews its Lease: nothing is forced."),
-            Self::NeedsProof => f.write_str(
-                "It is a StatefulSet's pod, of which two must never run, and no taint proves that the machine is off.",
+            Self::CameLate => f.write_str(
+                "The pod was made after the eviction of its node began, and the node was back since: it is left alone.",
             ),
+            Self::AnnotationUnreadable => {
+                f.write_str("What Salvor wrote on the pod's node cannot be believed, so nothing is done there.")
+            }
+            Self::NeedsProof { because } => {
+                write!(f, "Two of the pod must never run ({because}), and nothing proves that the machine is off.")
+            }
             Self::NodeDown { node, request } => {
                 write!(f, "Node {node} is down and was emptied by force, asked for by taint {request}")
             }
@@ -293,7 +350,9 @@ impl Reason for PodWhy {
             Self::NodeReturned { .. } => "NodeReturned",
             Self::LeftToKubelet => "LeftToKubelet",
             Self::KubeletAlive => "KubeletAlive",
-            Self::NeedsProof => "NeedsProof",
+            Self::CameLate => "CameLate",
+            Self::AnnotationUnreadable => "AnnotationUnreadable",
+            Self::NeedsProof { .. } => "NeedsProof",
             Self::NodeDown { .. } => "NodeDown",
         }
     }
@@ -315,8 +374,13 @@ impl Reason for PodWhy {
             Self::LeaseUnread => "Reading it, which is under way.".into(),
             Self::NodeReturned { .. } | Self::LeftToKubelet => "The node falling silent again.".into(),
             Self::KubeletAlive => "The Lease running out.".into(),
-            Self::NeedsProof => format!(
-                "The taint {} on the node, which is a person's word that the machine is off.",
+            Self::CameLate => {
+                format!("The taint {} taken off the node and put on again.", taints::FORCE_EVICTION)
+            }
+            Self::AnnotationUnreadable => "See the node's condition ForceEviction.".into(),
+            Self::NeedsProof { .. } => format!(
+                "The taint {} on the node, which is a person's word that the machine is off. If its kubelet was heard of since \
+                 that taint was put on, it must be taken off and put on again.",
                 taints::FORCE_EVICTION
             ),
             Self::NodeDown { .. } => "The node's return, or the taint taken off, before it is done.".into(),

@@ -10,14 +10,15 @@
 use jiff::Timestamp;
 use salvor_api::config::RemoveTaint;
 
+use super::memory;
 use super::policy::{EvictionPolicy, Request, asked_in_person};
 use super::reasons::{NodeWhy, PodWhy};
 use super::seen::{
-    see_attached, see_end, see_known, see_lease, see_pods, see_progress, see_proof, see_ready, see_request,
-    see_taints, see_tolerance, see_volumes, see_waiting, see_zone,
+    see_age, see_attached, see_damage, see_end, see_known, see_lease, see_pods, see_progress, see_proof,
+    see_ready, see_request, see_taints, see_tolerance, see_volumes, see_waiting, see_zone,
 };
 use super::tolerations::Tolerance;
-use super::views::{AttachmentView, Claim, Lease, NodeView, Owner, PodView, Progress, Scene};
+use super::views::{AttachmentView, Claim, Lease, NodeView, PodView, Progress, Scene};
 use super::writes;
 use crate::brake::{Held, NODES_ALWAYS_ALLOWED};
 use crate::moments::{after, to_the_second};
@@ -34,8 +35,14 @@ pub fn decide_node(scene: &Scene<'_>, policy: &EvictionPolicy, now: Timestamp) -
     judge(|ask| {
         ask.that("Is the eviction recovery switched on?", policy.switch(), policy.enabled)
             .ok_or(Ignore(NodeWhy::Disabled))?;
+        let damage = memory::damage(node, now);
+        ask.none("Can our annotations on it be believed?", see_damage(damage.as_ref()), damage)
+            .map_err(|damage| writes::unreadable(node, &damage, now))?;
+        if node.progress.is_none() && node.refused.is_none() && node.reports_a_trouble() {
+            return Ok(writes::trouble_is_over(node, now));
+        }
         let request = policy.request(node);
-        match &node.progress {
+        let (Ok(verdict) | Err(verdict)) = match &node.progress {
             None => begin(ask, scene, request, policy, now),
             Some(progress) if progress.stopped.is_some() => match request {
                 // Somebody asks again, in person.
@@ -50,8 +57,23 @@ pub fn decide_node(scene: &Scene<'_>, policy: &EvictionPolicy, now: Timestamp) -
                 _ => take_back(ask, node, progress, policy, now),
             },
             Some(progress) => go_on(ask, scene, progress, request.as_ref(), policy, now),
-        }
+        };
+        Ok(unless_refused(ask, node, verdict, now))
     })
+}
+
+/// What the server refused a moment ago is not tried again at once, and that is said.
+fn unless_refused(
+    ask: &mut Inquiry,
+    node: &NodeView,
+    verdict: Verdict<NodeWhy>,
+    now: Timestamp,
+) -> Verdict<NodeWhy> {
+    let asks_again = |step: &str| verdict.actions().iter().any(|action| action.name() == step);
+    let refusal = node.refused.as_ref().filter(|refusal| now < refusal.until && asks_again(refusal.step));
+    let Some(refusal) = refusal else { return verdict };
+    ask.that("Did the API server take it when it was last tried?", &refusal.words, false);
+    writes::refused_by_the_server(node, refusal, now)
 }
 
 /// Step 1: a taint asks for it. Is the node really down?
@@ -68,35 +90,35 @@ fn begin(
         .ok_or(Ignore(NodeWhy::NotRequested))?;
     ask.that("Was its Lease read?", node.lease, node.lease != Lease::Unread)
         .ok_or(Ignore(NodeWhy::LeaseUnread))?;
-    let heard =
-        request.remembered && node.asked.as_ref().is_some_and(|it| node.lease.was_renewed_since(it.renewed));
+    let heard = request.remembered
+        && node.asked.as_ref().is_some_and(|it| node.pulse().was_renewed_since(it.renewed));
     ask.that("Was its kubelet not heard of since?", see_lease(node, now), !heard)
         .ok_or_else(|| writes::forget(node, now))?;
     ask.that("Is it not Ready?", see_ready(node), node.ready != Ready::True)
         .ok_or_else(|| ready(node, &request, now))?;
-    let alive = node.lease.fresh_until().filter(|until| now < *until);
+    let alive = node.pulse().fresh_until().filter(|until| now < *until);
     ask.none("Is its kubelet silent?", see_lease(node, now), alive)
         .map_err(|until| refuse(node, &request, until))?;
     ask.none("Is the rest of its zone up?", see_zone(scene), zone_down(scene, policy))
         .map_err(|by| hold(node, &request, by))?;
-    let pods = ask
-        .some("Are its pods known?", see_pods(scene), scene.pods.as_deref())
+    // Nothing is known of them that matters here, but what follows must not wait for them.
+    ask.that("Are its pods known?", see_pods(scene), scene.pods.is_some())
         .ok_or(Ignore(NodeWhy::PodsUnread))?;
-    Ok(writes::start(node, &request, claims_of_those_who_go(pods, &request), to_the_second(now)))
+    Ok(writes::start(node, &request, to_the_second(now)))
 }
 
 /// Scenario 3: the node is Ready, so nothing is touched, and a request of ours goes if the kubelet keeps its Lease up. A node
 /// that was switched off a moment ago is still called Ready, and its request must not be lost: it is remembered until the
 /// kubelet is heard of.
 fn ready(node: &NodeView, request: &Request, now: Timestamp) -> Verdict<NodeWhy> {
-    let lives = node.lease.is_kept_up(now) || node.lease == Lease::None;
+    let lives = node.pulse().is_kept_up(now) || node.pulse() == Lease::None;
     if lives && request.is_ours() && !request.remembered {
         return writes::decline(node, request);
     }
     if lives && !request.is_ours() {
         return Ignore(NodeWhy::NodeReady { request: request.taint.to_string() });
     }
-    match node.lease.fresh_until().filter(|until| now < *until) {
+    match node.pulse().fresh_until().filter(|until| now < *until) {
         Some(until) => Verdict::Wait { until, why: NodeWhy::StillReady },
         None => Ignore(NodeWhy::StillReady),
     }
@@ -134,17 +156,18 @@ fn go_on(
         .some("Are its pods known?", see_pods(scene), scene.pods.as_deref())
         .ok_or(Ignore(NodeWhy::PodsUnread))?;
     ask.that("Is it still not Ready?", see_ready(node), node.ready != Ready::True)
-        .ok_or_else(|| come_back(node, progress, pods, now))?;
+        .ok_or_else(|| come_back(node, progress, pods, policy, now))?;
     ask.that("Was its Lease read?", node.lease, node.lease != Lease::Unread)
         .ok_or(Ignore(NodeWhy::LeaseUnread))?;
-    let alive = node.lease.fresh_until().filter(|until| now < *until);
+    let alive = node.pulse().fresh_until().filter(|until| now < *until);
     ask.none("Is its kubelet still silent?", see_lease(node, now), alive).map_err(|until| {
         let why = NodeWhy::KubeletAlive { request: request.taint.to_string() };
-        writes::phase(node, progress, why, now, refuse(node, request, until))
+        writes::return_phase(node, progress, why, now, refuse(node, request, until))
     })?;
 
+    let proven = policy.is_proven_off(node);
     let fates: Vec<(&PodView, Fate)> =
-        pods.iter().map(|pod| (*pod, fate(pod, node, progress, request.proof, now))).collect();
+        pods.iter().map(|pod| (*pod, fate(pod, node, progress, policy, proven, now))).collect();
     let leaving = count(&fates, |fate| matches!(fate, Fate::Leaves));
     ask.that("Are all pods that must go failed and deleted?", format_args!("{leaving} left"), leaving == 0)
         .ok_or_else(|| {
@@ -156,7 +179,7 @@ fn go_on(
         .some("Are the attached volumes known?", see_known(scene), scene.attachments.as_deref())
         .ok_or(Ignore(NodeWhy::AttachmentsUnread))?;
     let keep = claims_of_the_rest(&fates);
-    let released = progress.released.as_ref().filter(|released| released.kept == keep);
+    let released = progress.released.as_ref().filter(|released| released.kept(&keep));
     let holds = !node.volumes_in_use.is_empty() || !keep.is_empty();
     ask.that("Were its volumes let go?", see_volumes(node, progress), released.is_some() || !holds)
         .ok_or_else(|| writes::release(node, progress, attachments, keep, to_the_second(now)))?;
@@ -208,7 +231,7 @@ fn take_back(
         let rest = foreign.is_some().then(|| progress.clone());
         return Ok(writes::end(node, rest, NodeWhy::TaintRemoved, progress, now));
     }
-    let back = node.ready == Ready::True && node.lease.is_fresh(now);
+    let back = node.ready == Ready::True && node.pulse().is_fresh(now);
     let seen = format!("{}, {}", see_ready(node), see_lease(node, now));
     ask.that("Is the node back?", seen, back).ok_or_else(|| {
         let why = NodeWhy::Finished { since: finished };
@@ -218,19 +241,27 @@ fn take_back(
 }
 
 /// Step 5: the node is Ready in the middle. Its kubelet ends what is left; our taint goes when nothing is.
-fn come_back(node: &NodeView, progress: &Progress, pods: &[&PodView], now: Timestamp) -> Verdict<NodeWhy> {
-    // Time and proof do not matter here: what does not tolerate the taint at all has to go.
+fn come_back(
+    node: &NodeView,
+    progress: &Progress,
+    pods: &[&PodView],
+    policy: &EvictionPolicy,
+    now: Timestamp,
+) -> Verdict<NodeWhy> {
+    // Time and proof do not matter here: what was there and does not tolerate the taint at all has to go.
     let must_go = |pod: &&&PodView| {
-        !pod.phase.is_terminal() && matches!(fate(pod, node, progress, true, now), Fate::Leaves)
+        !pod.phase.is_terminal()
+            && !came_late(pod, progress)
+            && matches!(fate(pod, node, progress, policy, true, now), Fate::Leaves)
     };
     let left = pods.iter().filter(must_go).count();
     let why = NodeWhy::NodeReturned { left };
-    let then = if left == 0 && node.lease.is_fresh(now) {
+    let then = if left == 0 && node.pulse().is_fresh(now) {
         writes::end(node, None, why.clone(), progress, now)
     } else {
         Ignore(why.clone())
     };
-    writes::phase(node, progress, why, now, then)
+    writes::return_phase(node, progress, why, now, then)
 }
 
 /// Somebody stopped it by hand; nothing begins again on the word of the taint that asked for it then.
@@ -255,13 +286,15 @@ pub fn decide_pod(
     judge(|ask| {
         ask.that("Is the eviction recovery switched on?", policy.switch(), policy.enabled)
             .ok_or(Ignore(PodWhy::Disabled))?;
+        let damage = node.and_then(|node| memory::damage(node, now));
+        ask.none("Can our annotations on its node be believed?", see_damage(damage.as_ref()), damage)
+            .map_err(|_| Ignore(PodWhy::AnnotationUnreadable))?;
         let under_way = node.and_then(|node| Some((node, under_way(node, policy)?)));
         let (node, progress) = ask
             .some("Is its node being emptied?", see_progress(node), under_way)
             .ok_or(Ignore(PodWhy::NodeNotEvicted))?;
         ask.that("Is it not a static pod?", if pod.is_mirror { "it is" } else { "no" }, !pod.is_mirror)
             .ok_or(Ignore(PodWhy::StaticPod))?;
-        let proof = policy.request(node).is_some_and(|request| request.proof);
         let tolerance = tolerance(pod, node, progress);
         ask.that("Does it not tolerate that?", see_tolerance(tolerance), !is_tolerating(tolerance, now))
             .ok_or(match tolerance {
@@ -271,26 +304,36 @@ pub fn decide_pod(
         ask.that("Is anything left to do to it?", see_end(pod), !is_gone(pod))
             .ok_or(Ignore(PodWhy::HeldByFinalizers))?;
         ask.that("Is its node not Ready?", see_ready(node), node.ready != Ready::True)
-            .ok_or_else(|| leave_to_the_kubelet(pod, node))?;
+            .ok_or_else(|| leave_to_the_kubelet(pod, node, progress))?;
+        ask.that(
+            "Is it not newer than its node's return?",
+            see_age(pod, progress),
+            !is_left_alone(pod, progress),
+        )
+        .ok_or(Ignore(PodWhy::CameLate))?;
         ask.that("Was the node's Lease read?", node.lease, node.lease != Lease::Unread)
             .ok_or(Ignore(PodWhy::LeaseUnread))?;
-        let alive = node.lease.fresh_until().filter(|until| now < *until);
+        let alive = node.pulse().fresh_until().filter(|until| now < *until);
         ask.none("Is its kubelet silent?", see_lease(node, now), alive)
             .map_err(|until| Verdict::Wait { until, why: PodWhy::KubeletAlive })?;
-        ask.that(
+        let proven = policy.is_proven_off(node);
+        let bar = policy.at_most_one(pod).filter(|_| !may_go(pod, policy, proven));
+        ask.none(
             "Is the machine known to be off, or may two of it run?",
-            see_proof(pod, proof),
-            may_go(pod, proof),
+            see_proof(pod, policy, proven),
+            bar,
         )
-        .ok_or(Ignore(PodWhy::NeedsProof))?;
+        .map_err(|because| Ignore(PodWhy::NeedsProof { because }))?;
         Ok(writes::evict(pod, node, progress, to_the_second(now)))
     })
 }
 
 /// Step 5: the kubelet is there to end it.
-fn leave_to_the_kubelet(pod: &PodView, node: &NodeView) -> Verdict<PodWhy> {
+fn leave_to_the_kubelet(pod: &PodView, node: &NodeView, progress: &Progress) -> Verdict<PodWhy> {
     if pod.deletion.is_some() || pod.phase.is_terminal() {
         Ignore(PodWhy::LeftToKubelet)
+    } else if came_late(pod, progress) {
+        Ignore(PodWhy::CameLate)
     } else {
         writes::ask_to_end(pod, node)
     }
@@ -307,7 +350,7 @@ pub(super) enum Fate {
     LeavesAt(Timestamp),
     /// It must go, but not before somebody says that the machine is off.
     NeedsProof,
-    /// It tolerates all that, or is a static pod.
+    /// It tolerates all that, or is a static pod, or came after the node was back.
     Stays,
 }
 
@@ -317,15 +360,22 @@ impl Fate {
     }
 }
 
-fn fate(pod: &PodView, node: &NodeView, progress: &Progress, proof: bool, now: Timestamp) -> Fate {
-    if pod.is_mirror {
+fn fate(
+    pod: &PodView,
+    node: &NodeView,
+    progress: &Progress,
+    policy: &EvictionPolicy,
+    proven: bool,
+    now: Timestamp,
+) -> Fate {
+    if pod.is_mirror || is_left_alone(pod, progress) {
         return Fate::Stays;
     }
     match tolerance(pod, node, progress) {
         Tolerance::Forever => Fate::Stays,
         Tolerance::Until(until) if now < until => Fate::LeavesAt(until),
         Tolerance::None | Tolerance::Until(_) if is_gone(pod) => Fate::Gone,
-        Tolerance::None | Tolerance::Until(_) if !may_go(pod, proof) => Fate::NeedsProof,
+        Tolerance::None | Tolerance::Until(_) if !may_go(pod, policy, proven) => Fate::NeedsProof,
         Tolerance::None | Tolerance::Until(_) => Fate::Leaves,
     }
 }
@@ -340,9 +390,20 @@ pub fn is_gone(pod: &PodView) -> bool {
     pod.phase.is_terminal() && pod.deletion.is_some_and(|deletion| deletion.grace_seconds == Some(0))
 }
 
-/// Two pods of one StatefulSet name must never run at once; all others may, or their controllers see to it.
-fn may_go(pod: &PodView, proof: bool) -> bool {
-    proof || pod.owner != Owner::StatefulSet || pod.phase.is_terminal()
+/// What must never run twice goes only from a machine that is known to be off, or when it has ended.
+fn may_go(pod: &PodView, policy: &EvictionPolicy, proven: bool) -> bool {
+    proven || pod.phase.is_terminal() || policy.at_most_one(pod).is_none()
+}
+
+/// Whether a pod was made after the eviction began, by the API server's clock. Then it may have come after the node was back,
+/// and nothing that was said about the machine before can have meant it.
+fn came_late(pod: &PodView, progress: &Progress) -> bool {
+    pod.created.is_none_or(|created| created >= progress.started)
+}
+
+/// While the machine stays silent, a pod that comes late goes as well: it cannot run there. Once the kubelet was heard of it can.
+fn is_left_alone(pod: &PodView, progress: &Progress) -> bool {
+    progress.returned.is_some() && came_late(pod, progress)
 }
 
 fn tolerance(pod: &PodView, node: &NodeView, progress: &Progress) -> Tolerance {
@@ -374,19 +435,10 @@ fn zone_down(scene: &Scene<'_>, policy: &EvictionPolicy) -> Option<Held> {
     too_many.then(|| Held::ZoneDown { zone: scene.node.zone.clone(), nodes, max_unreachable_percent })
 }
 
-/// What pods that are to go have claimed, whether now or later.
-fn claims_of_those_who_go(pods: &[&PodView], request: &Request) -> Vec<Claim> {
-    sorted(pods.iter().filter(|pod| leaves(pod, request.value())).flat_map(|pod| pod.claims.iter().cloned()))
-}
-
 /// The claims of pods that stay, or are waited for, and have not ended.
 fn claims_of_the_rest(fates: &[(&PodView, Fate)]) -> Vec<Claim> {
     let rest = fates.iter().filter(|(pod, fate)| !pod.phase.is_terminal() && *fate != Fate::Gone);
-    sorted(rest.flat_map(|(pod, _)| pod.claims.iter().cloned()))
-}
-
-fn sorted(claims: impl Iterator<Item = Claim>) -> Vec<Claim> {
-    let mut claims: Vec<Claim> = claims.collect();
+    let mut claims: Vec<Claim> = rest.flat_map(|(pod, _)| pod.all_claims().cloned()).collect();
     claims.sort();
     claims.dedup();
     claims

@@ -2,10 +2,11 @@
 
 use jiff::Timestamp;
 
-use super::policy::Request;
+use super::memory::Damage;
+use super::policy::{EvictionPolicy, Request};
 use super::rules::{Fate, count, drivers};
 use super::tolerations::Tolerance;
-use super::views::{AttachmentView, NodeView, Owner, PodView, Progress, Scene};
+use super::views::{AttachmentView, Lease, NodeView, PodView, Progress, Scene};
 
 pub(super) fn see_request(request: Option<&Request>) -> String {
     match request {
@@ -27,7 +28,22 @@ pub(super) fn see_ready(node: &NodeView) -> String {
 }
 
 pub(super) fn see_lease(node: &NodeView, now: Timestamp) -> String {
-    format!("{}; it is {now}", node.lease)
+    match (node.lease, node.heartbeat) {
+        (Lease::None, Lease::Renewed { heard, .. }) => {
+            format!("no Lease; heartbeat of Ready at {heard}; it is {now}")
+        }
+        (lease, _) => format!("{lease}; it is {now}"),
+    }
+}
+
+pub(super) fn see_damage(damage: Option<&Damage>) -> String {
+    damage.map_or("yes".into(), |Damage { annotation, problem, .. }| format!("{annotation}: {problem}"))
+}
+
+pub(super) fn see_age(pod: &PodView, progress: &Progress) -> String {
+    let made = pod.created.map_or("at an unknown time".into(), |created| format!("at {created}"));
+    let back = progress.returned.map_or("has not been back".into(), |at| format!("was back at {at}"));
+    format!("it was made {made}; the eviction began at {}, and the node {back}", progress.started)
 }
 
 pub(super) fn see_zone(scene: &Scene<'_>) -> String {
@@ -93,11 +109,11 @@ pub(super) fn see_end(pod: &PodView) -> String {
     }
 }
 
-pub(super) fn see_proof(pod: &PodView, proof: bool) -> String {
-    let proof = if proof { "known to be off" } else { "not known to be off" };
-    match &pod.owner {
-        Owner::Nobody => format!("{proof}; nobody replaces the pod"),
-        Owner::StatefulSet => format!("{proof}; a StatefulSet's pod"),
-        Owner::Other(kind) => format!("{proof}; a {kind}'s pod"),
+pub(super) fn see_proof(pod: &PodView, policy: &EvictionPolicy, proven: bool) -> String {
+    let proof = if proven { "known to be off" } else { "not known to be off" };
+    match (policy.at_most_one(pod), pod.owners.iter().find(|owner| owner.controls)) {
+        (Some(because), _) => format!("{proof}; two must not run: {because}"),
+        (None, None) => format!("{proof}; nobody replaces the pod"),
+        (None, Some(owner)) => format!("{proof}; a {}'s pod", owner.kind),
     }
 }

@@ -1,5 +1,6 @@
 //! The rules as tables, beside the seed's scenarios, and as properties.
 
+mod memory;
 mod model;
 mod nodes;
 mod pods;
@@ -47,14 +48,19 @@ fn node() -> NodeView {
     NodeView {
         node: NodeRef { name: "node-a".into(), uid: "node-uid".into() },
         resource_version: "3".into(),
+        created: Some(at(-86_400)),
         zone: "zone-a".into(),
         taints: vec![taint(KEY, "INC-1", "NoSchedule")],
         ready: Ready::Unknown,
         lease: lease(-600),
+        heartbeat: Lease::None,
         progress: None,
         asked: None,
+        damage: None,
+        refused: None,
         condition: None,
         volumes_in_use: Vec::new(),
+        volumes_attached: Vec::new(),
         told: BTreeSet::new(),
     }
 }
@@ -63,7 +69,7 @@ fn started() -> Progress {
     Progress {
         started: at(0),
         request: "salvor.dev/force-eviction=INC-1:NoSchedule".into(),
-        claims: Vec::new(),
+        returned: None,
         released: None,
         finished: None,
         stopped: None,
@@ -93,11 +99,23 @@ fn pod() -> PodView {
         phase: PodPhase::Running,
         deletion: None,
         is_mirror: false,
-        owner: Owner::Other("ReplicaSet".into()),
+        created: Some(at(-3600)),
+        owners: vec![owner("ReplicaSet", "apps")],
         tolerations: Vec::new(),
         claims: Vec::new(),
+        own_claims: Vec::new(),
+        access: Access::Many,
         announced: false,
     }
+}
+
+fn owner(kind: &str, group: &str) -> Owner {
+    Owner { kind: kind.into(), group: group.into(), controls: true }
+}
+
+/// A pod of a StatefulSet.
+fn stateful() -> PodView {
+    PodView { owners: vec![owner("StatefulSet", "apps")], ..pod() }
 }
 
 /// A toleration of our key for so long.

@@ -7,8 +7,11 @@ use jiff::Timestamp;
 use salvor_api::names::taints;
 use serde::{Deserialize, Serialize};
 
+use super::memory::Damage;
+use super::reasons::TROUBLES;
 use super::tolerations::Toleration;
 use crate::brake::NodeCounts;
+use crate::fnv::Fnv;
 pub use crate::liveness::Lease;
 use crate::objects::{Deletion, NodeRef, PodPhase, PodRef, Ready, Taint};
 
@@ -32,6 +35,8 @@ pub struct NodeView {
     pub node: NodeRef,
     /// The state that is judged.
     pub resource_version: String,
+    /// When the Node object was made.
+    pub created: Option<Timestamp>,
     /// Its zone; empty if it has none.
     pub zone: String,
     /// Its taints.
@@ -40,16 +45,37 @@ pub struct NodeView {
     pub ready: Ready,
     /// What its Lease says.
     pub lease: Lease,
-    /// How far its eviction has come; none if it has not begun, or if nobody can read the annotation.
+    /// What the heartbeat of its `Ready` condition says, in the terms of a Lease. It counts where there is no Lease.
+    pub heartbeat: Lease,
+    /// How far its eviction has come; none if it has not begun, or if there is [`Self::damage`].
     pub progress: Option<Progress>,
-    /// A request that was taken off while the node was called Ready.
+    /// A request that was taken off while the node was called Ready; none if there is [`Self::damage`].
     pub asked: Option<Asked>,
+    /// Which of our annotations cannot be read. While there is one, nothing is done.
+    pub damage: Option<Damage>,
+    /// The write to it that the server refused last, and has not taken since.
+    pub refused: Option<Refusal>,
     /// The reason of our condition on it.
     pub condition: Option<String>,
     /// `status.volumesInUse`.
     pub volumes_in_use: Vec<String>,
+    /// The names in `status.volumesAttached`.
+    pub volumes_attached: Vec<String>,
     /// The names of events about it that are known to be recorded.
     pub told: BTreeSet<String>,
+}
+
+/// A write that the API server refused.
+#[derive(Clone, Debug, PartialEq, Eq)]
+pub struct Refusal {
+    /// The name of the step.
+    pub step: &'static str,
+    /// The step in words.
+    pub what: String,
+    /// What the server said.
+    pub words: String,
+    /// It is not tried again before then.
+    pub until: Timestamp,
 }
 
 impl NodeView {
@@ -62,19 +88,39 @@ impl NodeView {
     pub fn no_execute(&self) -> Option<&Taint> {
         self.ours().find(|taint| taint.effect == taints::NO_EXECUTE)
     }
+
+    /// What is known of its kubelet: by its Lease, or if it has none, by the heartbeat of its `Ready` condition. A kubelet
+    /// that keeps no Lease renews that one instead, and Kubernetes' own node lifecycle controller looks at it likewise.
+    pub fn pulse(&self) -> Lease {
+        match self.lease {
+            Lease::None => self.heartbeat,
+            Lease::Unread | Lease::Renewed { .. } => self.lease,
+        }
+    }
+
+    /// Whether one of our annotations is on it, readable or not.
+    pub fn is_remembered(&self) -> bool {
+        self.progress.is_some() || self.asked.is_some() || self.damage.is_some()
+    }
+
+    /// Whether our condition on it reports a trouble that may be over by now.
+    pub fn reports_a_trouble(&self) -> bool {
+        self.condition.as_deref().is_some_and(|reason| TROUBLES.contains(&reason))
+    }
 }
 
 /// How far an eviction has come: our annotation on the Node.
 #[derive(Clone, Debug, PartialEq, Eq, Serialize, Deserialize)]
-#[serde(rename_all = "camelCase")]
+#[serde(rename_all = "camelCase", deny_unknown_fields)]
 pub struct Progress {
     /// When it began.
     pub started: Timestamp,
     /// The taint that asked for it.
     pub request: String,
-    /// What the pods that were to go had claimed: when they are gone, nobody else knows.
-    #[serde(default, skip_serializing_if = "Vec::is_empty")]
-    pub claims: Vec<Claim>,
+    /// When its kubelet was first heard of since then. Whoever said before that the machine is off cannot have meant what
+    /// comes after it.
+    #[serde(default, skip_serializing_if = "Option::is_none")]
+    pub returned: Option<Timestamp>,
     /// Which volumes were let go.
     #[serde(default, skip_serializing_if = "Option::is_none")]
     pub released: Option<Released>,
@@ -87,11 +133,6 @@ pub struct Progress {
 }
 
 impl Progress {
-    /// Reads the annotation. What nobody can read counts as an eviction that has not begun: everything is checked anew.
-    pub fn from_annotation(value: &str) -> Option<Self> {
-        serde_json::from_str(value).ok()
-    }
-
     /// Whether a taint with our key and the effect `NoExecute` was itself the request, and not added by us.
     pub(super) fn asked_by_no_execute(&self) -> bool {
         let key = self.request.split(['=', ':']).next();
@@ -104,7 +145,7 @@ impl Progress {
 /// A machine that was switched off a moment ago is called Ready as well. If its kubelet is never heard of again, the person
 /// was right.
 #[derive(Clone, Debug, PartialEq, Eq, Serialize, Deserialize)]
-#[serde(rename_all = "camelCase")]
+#[serde(rename_all = "camelCase", deny_unknown_fields)]
 pub struct Asked {
     /// The value of the taint.
     pub value: String,
@@ -113,11 +154,6 @@ pub struct Asked {
 }
 
 impl Asked {
-    /// Reads the annotation.
-    pub fn from_annotation(value: &str) -> Option<Self> {
-        serde_json::from_str(value).ok()
-    }
-
     /// The taint as it was.
     pub(super) fn taint(&self) -> Taint {
         Taint {
@@ -130,16 +166,38 @@ impl Asked {
 
 /// Which volumes were let go, and which stayed.
 #[derive(Clone, Debug, PartialEq, Eq, Serialize, Deserialize)]
-#[serde(rename_all = "camelCase")]
+#[serde(rename_all = "camelCase", deny_unknown_fields)]
 pub struct Released {
     /// When.
     pub at: Timestamp,
-    /// Claims of pods that stayed on the node then.
-    #[serde(default, skip_serializing_if = "Vec::is_empty")]
-    pub kept: Vec<Claim>,
-    /// The volumes behind them.
+    /// A hash of the claims of pods that stayed on the node then; none if there were none. Anybody may have thousands of
+    /// claims, and an annotation has not room for all.
+    #[serde(default, skip_serializing_if = "Option::is_none")]
+    pub kept_hash: Option<String>,
+    /// The volumes behind them that are attached to the node.
     #[serde(default, skip_serializing_if = "Vec::is_empty")]
     pub volumes: Vec<String>,
+}
+
+impl Released {
+    /// Volumes let go at a time, but for those of some claims, which are in order.
+    pub fn keeping(claims: &[Claim], at: Timestamp) -> Self {
+        Self { at, kept_hash: hash_of(claims), volumes: Vec::new() }
+    }
+
+    /// Whether those that stayed then are the same as these.
+    pub(super) fn kept(&self, claims: &[Claim]) -> bool {
+        self.kept_hash == hash_of(claims)
+    }
+}
+
+fn hash_of(claims: &[Claim]) -> Option<String> {
+    let mut hash = Fnv::default();
+    for Claim { namespace, name } in claims {
+        // Neither can hold what ends it here.
+        [namespace, "/", name, ","].iter().for_each(|part| hash.add(part.as_bytes()));
+    }
+    (!claims.is_empty()).then(|| format!("{:016x}", hash.finish()))
 }
 
 /// A claim to a volume, by namespace and name.
@@ -170,25 +228,58 @@ pub struct PodView {
     pub deletion: Option<Deletion>,
     /// Whether it is the API's image of a static pod.
     pub is_mirror: bool,
-    /// Who looks after it.
-    pub owner: Owner,
+    /// When it was made.
+    pub created: Option<Timestamp>,
+    /// What it belongs to.
+    pub owners: Vec<Owner>,
     /// What it tolerates.
     pub tolerations: Vec<Toleration>,
-    /// The claims that it uses.
+    /// The claims that it uses, and that outlive it.
     pub claims: Vec<Claim>,
+    /// The claims of its ephemeral volumes, which come and go with it.
+    pub own_claims: Vec<Claim>,
+    /// Whether others may use its volumes at the same time.
+    pub access: Access,
     /// Whether the event about it is known to be recorded.
     pub announced: bool,
 }
 
-/// Who looks after a pod.
+impl PodView {
+    /// All claims that it uses.
+    pub fn all_claims(&self) -> impl Iterator<Item = &Claim> {
+        self.claims.iter().chain(&self.own_claims)
+    }
+}
+
+/// Something that a pod belongs to. Prints as in `eviction.atMostOneOwners`.
 #[derive(Clone, Debug, PartialEq, Eq)]
-pub enum Owner {
-    /// Nobody: what is deleted is lost.
-    Nobody,
-    /// A StatefulSet, which counts on never having two pods of one name.
-    StatefulSet,
-    /// Any other controller, by its kind.
-    Other(String),
+pub struct Owner {
+    /// Its kind.
+    pub kind: String,
+    /// Its API group; empty for the core one.
+    pub group: String,
+    /// Whether it is the one that looks after the pod.
+    pub controls: bool,
+}
+
+impl fmt::Display for Owner {
+    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
+        let Self { kind, group, .. } = self;
+        if group.is_empty() { f.write_str(kind) } else { write!(f, "{kind}.{group}") }
+    }
+}
+
+/// Whether another pod may use a pod's volumes at the same time.
+#[derive(Clone, Debug, PartialEq, Eq)]
+pub enum Access {
+    /// It may: all its claims are for many nodes, or it has none that outlives it.
+    Many,
+    /// It may not, or only on the same node: which volume says so.
+    Once(String),
+    /// Its claims were not read yet. Counts as once.
+    Unread,
+    /// A claim cannot be read, for this reason. Counts as once.
+    Unreadable(String),
 }
 
 /// A volume attached to a node.

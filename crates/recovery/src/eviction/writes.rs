@@ -3,9 +3,10 @@
 use jiff::Timestamp;
 use salvor_api::names::{conditions, events, node_conditions, reasons, taints};
 
+use super::memory::Damage;
 use super::policy::Request;
 use super::reasons::{NodeWhy, PodWhy};
-use super::views::{Asked, AttachmentView, Claim, Lease, NodeView, PodView, Progress, Released};
+use super::views::{Asked, AttachmentView, Claim, Lease, NodeView, PodView, Progress, Refusal, Released};
 use crate::action::{Action, Condition, EventNote, EventType, NodeCondition, Subject};
 use crate::brake::Held;
 use crate::fnv::Fnv;
@@ -14,12 +15,7 @@ use crate::objects::{PodPhase, Taint};
 use crate::verdict::{Reason, Verdict};
 
 /// The mark and the taint that makes a returning kubelet refuse pods, in one write.
-pub(super) fn start(
-    node: &NodeView,
-    request: &Request,
-    claims: Vec<Claim>,
-    now: Timestamp,
-) -> Verdict<NodeWhy> {
+pub(super) fn start(node: &NodeView, request: &Request, now: Timestamp) -> Verdict<NodeWhy> {
     let taint = node.no_execute().is_none().then(|| Taint {
         key: taints::FORCE_EVICTION.into(),
         value: request.value().into(),
@@ -28,7 +24,7 @@ pub(super) fn start(
     let progress = Progress {
         started: now,
         request: request.taint.to_string(),
-        claims,
+        returned: None,
         released: None,
         finished: None,
         stopped: None,
@@ -50,7 +46,7 @@ pub(super) fn decline(node: &NodeView, request: &Request) -> Verdict<NodeWhy> {
     // The revision tells this refusal from the next one.
     let name = format!("node-eviction-declined.{}.{}", node.node.uid, node.resource_version);
     let told = note(node, name, EventType::Normal, &why);
-    let asked = match node.lease {
+    let asked = match node.pulse() {
         Lease::Renewed { written, moves: false, .. } => {
             Some(Asked { value: request.taint.value.clone(), renewed: written })
         }
@@ -65,8 +61,7 @@ pub(super) fn decline(node: &NodeView, request: &Request) -> Verdict<NodeWhy> {
     Verdict::Act { actions: vec![decline, Action::EmitEvent(told)], why }
 }
 
-/// Which volumes the node no longer uses: those that the pods that went had claimed, and those that are attached for a pod
-/// that went before, or came late.
+/// Which volumes the node no longer uses: those that are attached to it, but for those that pods that stay have claimed.
 pub(super) fn release(
     node: &NodeView,
     progress: &Progress,
@@ -75,12 +70,13 @@ pub(super) fn release(
     now: Timestamp,
 ) -> Verdict<NodeWhy> {
     let why = NodeWhy::ReleasingVolumes { in_use: node.volumes_in_use.len(), kept: keep.len() };
-    let released = Released { at: now, kept: keep.clone(), volumes: Vec::new() };
+    let released = Released::keeping(&keep, now);
     let release = Action::ReleaseVolumes {
         node: node.node.clone(),
         resource_version: node.resource_version.clone(),
         in_use: node.volumes_in_use.clone(),
         attached: attachments.iter().copied().cloned().collect(),
+        attached_names: node.volumes_attached.clone(),
         keep,
         progress: Progress { released: Some(released), ..progress.clone() },
     };
@@ -151,8 +147,37 @@ pub(super) fn phase(
     now: Timestamp,
     then: Verdict<NodeWhy>,
 ) -> Verdict<NodeWhy> {
-    let condition =
-        (node.condition.as_deref() != Some(why.code())).then(|| report(node, &why, to_the_second(now), None));
+    let is_said = node.condition.as_deref() == Some(why.code());
+    let condition = (!is_said).then(|| report(node, &why, to_the_second(now), None));
+    say_phase(node, progress, why, now, condition, then)
+}
+
+/// The same for a phase in which the node's kubelet is heard of: that it was is written down, and with it that nobody's
+/// word from before proves anything any more.
+pub(super) fn return_phase(
+    node: &NodeView,
+    progress: &Progress,
+    why: NodeWhy,
+    now: Timestamp,
+    then: Verdict<NodeWhy>,
+) -> Verdict<NodeWhy> {
+    if progress.returned.is_some() {
+        return phase(node, progress, why, now, then);
+    }
+    let at = to_the_second(now);
+    let returned = Progress { returned: Some(at), ..progress.clone() };
+    let condition = report(node, &why, at, Some(returned));
+    say_phase(node, progress, why, now, Some(condition), then)
+}
+
+fn say_phase(
+    node: &NodeView,
+    progress: &Progress,
+    why: NodeWhy,
+    now: Timestamp,
+    condition: Option<Action>,
+    then: Verdict<NodeWhy>,
+) -> Verdict<NodeWhy> {
     let recent = now < after(progress.finished.unwrap_or(progress.started), ANNOUNCE_WITHIN);
     let this = phase_event(node, progress, &why)
         .filter(|note| !node.told.contains(&note.name))
@@ -160,6 +185,51 @@ pub(super) fn phase(
     let untold = [untold_start(node, progress, now), this].into_iter().flatten();
     let actions: Vec<Action> = condition.into_iter().chain(untold.map(Action::EmitEvent)).collect();
     if actions.is_empty() { then } else { Verdict::Act { actions, why } }
+}
+
+/// Our own annotation cannot be believed: nothing is done before it is mended or gone, and that is said on the node.
+pub(super) fn unreadable(node: &NodeView, damage: &Damage, now: Timestamp) -> Verdict<NodeWhy> {
+    let Damage { annotation, problem, until } = damage;
+    let why =
+        NodeWhy::AnnotationUnreadable { node: node.node.name.clone(), annotation, problem: problem.clone() };
+    let then = match until {
+        Some(until) => Verdict::Wait { until: *until, why: why.clone() },
+        None => Verdict::Ignore(why.clone()),
+    };
+    say_trouble(node, "unreadable", why, now, then)
+}
+
+/// The API server refused a write a moment ago: it is tried again later, and until then that is said on the node.
+pub(super) fn refused_by_the_server(node: &NodeView, refusal: &Refusal, now: Timestamp) -> Verdict<NodeWhy> {
+    let Refusal { what, words, until, .. } = refusal;
+    let why =
+        NodeWhy::WriteRefused { what: what.clone(), words: words.clone(), begun: node.progress.is_some() };
+    let then = Verdict::Wait { until: *until, why: why.clone() };
+    say_trouble(node, "write-refused", why, now, then)
+}
+
+/// Says once in the condition and in an event what keeps us from going on.
+fn say_trouble(
+    node: &NodeView,
+    step: &str,
+    why: NodeWhy,
+    now: Timestamp,
+    then: Verdict<NodeWhy>,
+) -> Verdict<NodeWhy> {
+    let told = note(node, of_text(node, &why.to_string(), step), EventType::Warning, &why);
+    let report = report(node, &why, to_the_second(now), None);
+    // What the server refuses may be this very report.
+    let may_report = node.refused.as_ref().is_none_or(|refusal| refusal.step != report.name());
+    let condition = Some(report).filter(|_| may_report && node.condition.as_deref() != Some(why.code()));
+    let event = (!node.told.contains(&told.name)).then_some(Action::EmitEvent(told));
+    let actions: Vec<Action> = condition.into_iter().chain(event).collect();
+    if actions.is_empty() { then } else { Verdict::Act { actions, why } }
+}
+
+/// What the condition complains of is over.
+pub(super) fn trouble_is_over(node: &NodeView, now: Timestamp) -> Verdict<NodeWhy> {
+    let why = NodeWhy::NotBegun;
+    Verdict::Act { actions: vec![report(node, &why, to_the_second(now), None)], why }
 }
 
 /// An event that stands by itself, if it was not told.
@@ -184,9 +254,13 @@ pub(super) fn held(node: &NodeView, request: &Request, by: &Held) -> EventNote {
 
 /// Another request is told of anew. Nothing says when a taint was put on, so the same one again is not.
 fn of_request(node: &NodeView, request: &Request, step: &str) -> String {
-    // A taint's value may hold what a name may not.
+    of_text(node, &request.taint.to_string(), step)
+}
+
+/// A name for what is told with this text, which may hold what a name may not.
+fn of_text(node: &NodeView, text: &str, step: &str) -> String {
     let mut hash = Fnv::default();
-    hash.add(request.taint.to_string().as_bytes());
+    hash.add(text.as_bytes());
     format!("node-eviction-{step}.{}.{:016x}", node.node.uid, hash.finish())
 }
 
@@ -292,5 +366,6 @@ pub(super) fn evict(pod: &PodView, node: &NodeView, progress: &Progress, now: Ti
 /// A pod on a node that is back: the kubelet ends it, with the pod's own grace.
 pub(super) fn ask_to_end(pod: &PodView, node: &NodeView) -> Verdict<PodWhy> {
     let why = PodWhy::NodeReturned { node: node.node.name.clone() };
-    Verdict::Act { actions: vec![Action::DeletePod { pod: pod.pod.clone() }], why }
+    let evict = Action::EvictPod { pod: pod.pod.clone(), resource_version: pod.resource_version.clone() };
+    Verdict::Act { actions: vec![evict], why }
 }

@@ -6,6 +6,7 @@ mod crash_points;
 mod determinism;
 mod eviction;
 mod eviction_crash_points;
+mod eviction_waits;
 mod job_crash_points;
 mod job_faults;
 mod sources;

@@ -1,4 +1,5 @@
-//! Looking closely at the few nodes that are being emptied: a watch of the pods of each, and its Lease every few seconds.
+//! Looking closely at the few nodes that are being emptied: a watch of the pods of each, its Lease every few seconds, and the
+//! claims of those pods about which they decide.
 //!
 //! All pods of a cluster are many, and all its Leases change all the time; of these nodes there are few.
 
@@ -8,14 +9,15 @@ use std::{
     time::Duration,
 };
 
-use salvor_recovery::eviction::PodView;
+use kube::Client;
+use salvor_recovery::eviction::{Access, Claim, PodView};
 use tokio::{
     sync::{Notify, Semaphore, mpsc},
     task::{AbortHandle, JoinSet},
     time::Instant,
 };
 
-use super::{News, wire::Pods};
+use super::{News, claims::read_access_as_far_as_can_be, wire::Pods};
 use crate::{
     live,
     watch::{Change, Source, Target, WatchHealth, follow},
@@ -32,6 +34,12 @@ const LEASE_TIMEOUT: Duration = Duration::from_secs(10);
 const LISTS_AT_ONCE: usize = 4;
 /// What these watches are called.
 pub(crate) const PODS: &str = "pods of evicted nodes";
+/// Pods whose claims are read at once.
+const CLAIMS_AT_ONCE: usize = 4;
+/// Claims of a pod that are not read by then cannot be read for now.
+const CLAIMS_TIMEOUT: Duration = Duration::from_secs(20);
+/// How long a claim that cannot be read is left alone. It may be made yet, or the right to read it given.
+const CLAIMS_AGAIN_AFTER: Duration = Duration::from_secs(30);
 /// A list that takes longer than this does not keep others waiting.
 const LIST_TURN: Duration = Duration::from_secs(5);
 
@@ -42,6 +50,15 @@ pub(crate) struct CloseUps {
     pub(crate) pods: BTreeMap<String, u64>,
     /// Nodes whose Lease is read.
     pub(crate) leases: BTreeSet<String>,
+    /// Pods whose claims are read, by their UID and the number of the look at their node.
+    pub(crate) claims: BTreeMap<(String, u64), ClaimsOf>,
+}
+
+/// The claims of a pod on a node.
+#[derive(Clone, Debug, PartialEq, Eq)]
+pub(crate) struct ClaimsOf {
+    pub(crate) node: String,
+    pub(crate) claims: Vec<Claim>,
 }
 
 /// What is wanted, as the recovery says and the looks follow. Clones share it.
@@ -80,10 +97,13 @@ pub(crate) async fn look(source: Source, wanted: Wanted, health: Arc<WatchHealth
     let turns = Arc::new(Semaphore::new(LISTS_AT_ONCE));
     let mut watched: BTreeMap<String, (u64, AbortHandle)> = BTreeMap::new();
     let mut read: BTreeMap<String, AbortHandle> = BTreeMap::new();
+    let claim_turns = Arc::new(Semaphore::new(CLAIMS_AT_ONCE));
+    let mut claimed: BTreeMap<(String, u64), AbortHandle> = BTreeMap::new();
     loop {
-        let CloseUps { pods, leases } = wanted.now();
+        let CloseUps { pods, leases, claims } = wanted.now();
         watched.retain(|node, (number, watch)| stays(pods.get(node) == Some(number), watch));
         read.retain(|node, reads| stays(leases.contains(node), reads));
+        claimed.retain(|pod, reads| stays(claims.contains_key(pod), reads));
         for (node, number) in pods {
             watched.entry(node).or_insert_with_key(|node| {
                 let (source, turns, news) = (source.clone(), turns.clone(), news.clone());
@@ -94,6 +114,12 @@ pub(crate) async fn look(source: Source, wanted: Wanted, health: Arc<WatchHealth
         for node in leases {
             read.entry(node).or_insert_with_key(|node| {
                 looks.spawn(read_lease(source.client.clone(), node.clone(), wanted.clone(), news.clone()))
+            });
+        }
+        for (pod, of) in claims {
+            claimed.entry(pod).or_insert_with_key(|(uid, number)| {
+                let (client, turns, news) = (source.client.clone(), claim_turns.clone(), news.clone());
+                looks.spawn(read_claims(client, uid.clone(), *number, of, turns, news))
             });
         }
         tokio::select! {
@@ -166,6 +192,32 @@ async fn read_lease(client: kube::Client, node: String, wanted: Wanted, news: mp
             tracing::warn!(recovery = "eviction", node, error, "its Lease cannot be read; tried again soon");
         }
         tokio::time::sleep_until(began + wanted.lease_period()).await;
+    }
+}
+
+/// Reads the claims of a pod, and again those that cannot be read, for as long as anybody wants to know.
+async fn read_claims(
+    client: Client,
+    uid: String,
+    number: u64,
+    ClaimsOf { node, claims }: ClaimsOf,
+    turns: Arc<Semaphore>,
+    news: mpsc::Sender<News>,
+) {
+    loop {
+        // Nobody closes it.
+        let Ok(turn) = turns.acquire().await else { return };
+        let reading = read_access_as_far_as_can_be(&client, &claims);
+        let access = match tokio::time::timeout(CLAIMS_TIMEOUT, reading).await {
+            Ok(access) => access,
+            Err(_) => Access::Unreadable(format!("its claims were not read within {CLAIMS_TIMEOUT:?}")),
+        };
+        drop(turn);
+        let told = News::Claims { node: node.clone(), number, uid: uid.clone(), access };
+        if news.send(told).await.is_err() {
+            return;
+        }
+        tokio::time::sleep(CLAIMS_AGAIN_AFTER).await;
     }
 }
 

@@ -1,6 +1,6 @@
 //! Second looks, and reads of single objects for those who ask.
 
-use std::sync::Arc;
+use std::{collections::BTreeMap, sync::Arc};
 
 use futures::future::try_join;
 use jiff::Timestamp;
@@ -8,11 +8,13 @@ use kube::Client;
 use salvor_recovery::{
     Judgement,
     brake::NodeCounts,
-    eviction::{AttachmentView, EvictionPolicy, Lease, NodeView, PodView, Scene, decide_node, decide_pod},
+    eviction::{Access, AttachmentView, EvictionPolicy, NodeView, PodView, Scene, decide_node, decide_pod},
 };
 
 use super::{
-    ATTACHMENTS, NODES, PodSubject, Subject, Why, seen,
+    ATTACHMENTS, NODES, PodSubject, Subject, Why,
+    claims::{read_access, read_access_as_far_as_can_be},
+    observe,
     wire::{AttachmentWire, NodeWire, PodWire, is_unreachable},
 };
 use crate::{
@@ -30,8 +32,10 @@ pub(crate) struct Inquiry {
     pub(super) pod: Option<PodView>,
     /// The node as it was judged.
     pub(super) known: Option<NodeView>,
-    /// The pods of a node that is not being emptied yet, as it was judged: they are only counted on to be complete.
-    pub(super) pods: Option<Vec<PodView>>,
+    /// Whether the pods of the node are known.
+    pub(super) pods_listed: bool,
+    /// What is known of the claims of its pods, by the pod's UID.
+    pub(super) accesses: BTreeMap<String, Access>,
     pub(super) attachments: Option<Vec<AttachmentView>>,
     pub(super) zone: NodeCounts,
     pub(super) policy: Arc<EvictionPolicy>,
@@ -42,21 +46,26 @@ impl Inquiry {
     async fn node(&self, client: &Client, name: &str, now: Timestamp) -> kube::Result<Option<NodeView>> {
         let (view, lease) = try_join(read_node(client, name), live::node_lease(client, name)).await?;
         let Some(mut view) = view else { return Ok(None) };
-        let before = self.known.as_ref().map_or(Lease::Unread, |known| known.lease);
-        view.lease = seen(before, lease, now);
-        if let Some(known) = self.known.as_ref().filter(|known| known.node == view.node) {
+        let known = self.known.as_ref().filter(|known| known.node == view.node);
+        observe(&mut view, known, lease, now);
+        if let Some(known) = known {
             view.told = known.told.clone();
+            view.refused = known.refused.clone();
         }
         Ok(Some(view))
     }
 
-    /// Reads the pods together with the node if it is being emptied, as far as is known. If that has changed since, they
-    /// may be those of before, and the node is judged anew by what its own state says.
+    /// Reads the pods together with the node if it is being emptied, as far as is known. If it is not, only that they are known
+    /// matters.
     async fn pods(&self, client: &Client, node: &str) -> kube::Result<Option<Vec<PodView>>> {
-        if self.known.as_ref().is_some_and(is_being_emptied) {
-            return read_pods(client, node).await.map(Some);
+        if !self.known.as_ref().is_some_and(is_being_emptied) {
+            return Ok(self.pods_listed.then(Vec::new));
         }
-        Ok(self.pods.clone())
+        let mut pods = read_pods(client, node).await?;
+        for pod in pods.iter_mut().filter(|pod| pod.access == Access::Unread) {
+            pod.access = self.accesses.get(&pod.pod.uid).cloned().unwrap_or(Access::Unread);
+        }
+        Ok(Some(pods))
     }
 }
 
@@ -81,6 +90,17 @@ impl LiveInquiry for Inquiry {
                 let Some(mut pod) = fresh.filter(|p| p.pod.uid == *uid) else { return Ok(None) };
                 pod.announced = self.pod.as_ref().is_some_and(|p| p.announced);
                 let node = self.looks.at(node, sight, self.node(client, node, now)).await?;
+                // Another Node of that name is another machine, whatever is written on it.
+                let is_judged =
+                    |node: &NodeView| self.known.as_ref().is_none_or(|known| known.node == node.node);
+                let node = node.filter(is_judged);
+                // What was read of its claims before may have changed.
+                if pod.access == Access::Many && !pod.claims.is_empty() {
+                    pod.access = Access::Unread;
+                }
+                if node.as_ref().is_some_and(|node| self.policy.must_read_claims(&pod, node)) {
+                    pod.access = read_access(client, &pod.claims).await?;
+                }
                 Ok(Some(decide_pod(&pod, node.as_ref(), &self.policy, now).map_why(Why::Pod)))
             }
             Subject::Node { name } => {
@@ -143,7 +163,21 @@ pub(crate) async fn read_zone(client: &Client, zone: &str) -> kube::Result<NodeC
     Ok(counts)
 }
 
-/// What a node's Lease says to somebody who sees it for the first time.
-pub(crate) async fn read_lease(client: &Client, node: &str, now: Timestamp) -> kube::Result<Lease> {
-    Ok(seen(Lease::Unread, live::node_lease(client, node).await?, now))
+/// Reads what a node's Lease says to somebody who sees the node for the first time.
+pub(crate) async fn read_lease(client: &Client, node: &mut NodeView, now: Timestamp) -> kube::Result<()> {
+    let lease = live::node_lease(client, &node.node.name).await?;
+    observe(node, None, lease, now);
+    Ok(())
+}
+
+/// Reads the claims of pods as far as they decide about them.
+pub(crate) async fn read_claims(
+    client: &Client,
+    policy: &EvictionPolicy,
+    node: &NodeView,
+    pods: &mut [PodView],
+) {
+    for pod in pods.iter_mut().filter(|pod| policy.must_read_claims(pod, node)) {
+        pod.access = read_access_as_far_as_can_be(client, &pod.claims).await;
+    }
 }

@@ -275,3 +275,242 @@ async fn the_pods_of_a_node_share_one_look_at_it() {
     assert!(before.elapsed() < round_trip * 3 / 2, "{:?}", before.elapsed());
     assert_eq!(api.asked().len(), 2, "node and Lease, once for all");
 }
+
+fn uncertain() -> Evictions {
+    let file = "apiVersion: config.salvor.dev/v1alpha1\nkind: Configuration\neviction: {triggers: [{key: example.com/lost}]}\n";
+    let policy = Arc::new(EvictionPolicy::new(&salvor_api::config::parse(file).unwrap()));
+    Evictions::new(policy, Metrics::new(&Time::system()), true)
+}
+
+/// Begun on the word of a taint that proves nothing.
+fn unproven(revision: &str) -> Value {
+    let mut node = node(
+        revision,
+        &["NoExecute"],
+        Some(r#"{"started":"2026-01-02T03:04:05Z","request":"example.com/lost:NoSchedule"}"#),
+    );
+    let taints = node["spec"]["taints"].as_array_mut().unwrap();
+    taints[0]["value"] = "lost".into();
+    taints.push(json!({"key": "example.com/lost", "effect": "NoSchedule"}));
+    node
+}
+
+fn claiming(volumes: Value) -> PodView {
+    let metadata = json!({"namespace": "ns", "name": "p", "uid": "pod-uid", "resourceVersion": "1"});
+    let pod = json!({"metadata": metadata, "spec": {"volumes": volumes}, "status": {"phase": "Running"}});
+    serde_json::from_value::<PodWire>(pod).unwrap().view()
+}
+
+fn claim(name: &str) -> Value {
+    json!({"name": name, "persistentVolumeClaim": {"claimName": name}})
+}
+
+#[test]
+fn what_a_pod_says_itself_of_its_volumes() {
+    let many: Vec<Value> = (0..65).map(|i| claim(&i.to_string())).collect();
+    let own = json!({"name": "scratch", "ephemeral": {"volumeClaimTemplate": {}}});
+    let cases = [
+        (json!([]), Access::Many),
+        (json!([{"name": "x", "emptyDir": {}}, {"name": "y", "nfs": {}}]), Access::Many),
+        (json!([own]), Access::Many),
+        (json!([own, claim("data")]), Access::Unread),
+        (
+            json!([claim("a"), {"name": "disk", "gcePersistentDisk": {"pdName": "x"}}]),
+            Access::Once("volume disk is a disk for one node".into()),
+        ),
+        (json!(many), Access::Once("it has 65 claims, more than are read".into())),
+    ];
+    for (volumes, expected) in cases {
+        assert_eq!(claiming(volumes.clone()).access, expected, "{volumes}");
+    }
+    let pod = claiming(json!([own, claim("data")]));
+    let names: Vec<String> = pod.all_claims().map(ToString::to_string).collect();
+    assert_eq!(names, ["ns/data", "ns/p-scratch"]);
+}
+
+#[test]
+fn claims_are_read_only_where_they_decide_and_until_that_is_known() {
+    let mut evictions = uncertain();
+    let wanted = |evictions: &Evictions| evictions.close_ups.now().claims.len();
+    let tell = |evictions: &mut Evictions, change| {
+        evictions.hear(News::Pod { node: "a".into(), number: 1, change }, at(0))
+    };
+    let asked = json!({
+        "metadata": {"name": "a", "uid": "node-uid", "resourceVersion": "1"},
+        "spec": {"taints": [{"key": "example.com/lost", "effect": "NoSchedule"}]},
+    });
+    let asked = news(&evictions, asked);
+    evictions.hear(asked, at(0));
+    let all = Change::Reset { all: vec![claiming(json!([claim("data")]))], revision: "1".into(), asked: 0 };
+    tell(&mut evictions, all);
+    assert_eq!(wanted(&evictions), 0, "not before it has begun");
+    let begun = news(&evictions, unproven("2"));
+    evictions.hear(begun, at(0));
+    assert_eq!(wanted(&evictions), 1);
+    let found = |access| News::Claims { node: "a".into(), number: 1, uid: "pod-uid".into(), access };
+    let woken = evictions.hear(found(Access::Unreadable("no".into())), at(1));
+    assert_eq!(names(&woken), ["node a", "pod ns/p"]);
+    assert_eq!(wanted(&evictions), 1, "again, later");
+    assert_eq!(names(&evictions.hear(found(Access::Unreadable("no".into())), at(1))), Vec::<String>::new());
+    evictions.hear(found(Access::Many), at(2));
+    assert_eq!(wanted(&evictions), 0);
+    tell(&mut evictions, Change::Applied(claiming(json!([claim("data")]))));
+    assert_eq!(evictions.nodes["a"].pods["pod-uid"].access, Access::Many, "its claims do not change");
+    // What an earlier look has to say is not about this one.
+    let late = News::Claims { node: "a".into(), number: 7, uid: "pod-uid".into(), access: Access::Unread };
+    assert_eq!(names(&evictions.hear(late, at(2))), Vec::<String>::new());
+    // A person's word is proof: nobody asks for claims.
+    let mut evictions = begun_with(claiming(json!([claim("data")])));
+    assert_eq!(wanted(&evictions), 0);
+    let returned = r#"{"started":"2026-01-02T03:04:05Z","request":"salvor.dev/force-eviction:NoSchedule","returned":"2026-01-02T03:05:05Z"}"#;
+    let back = news(&evictions, node("6", &["NoSchedule", "NoExecute"], Some(returned)));
+    evictions.hear(back, at(3));
+    assert_eq!(wanted(&evictions), 1, "until the kubelet was heard of");
+}
+
+fn begun_with(pod: PodView) -> Evictions {
+    let mut evictions = evictions();
+    let begun = news(&evictions, node("5", &["NoSchedule", "NoExecute"], Some(STARTED)));
+    evictions.hear(begun, at(0));
+    let all = Change::Reset { all: vec![pod], revision: "1".into(), asked: 0 };
+    evictions.hear(News::Pod { node: "a".into(), number: 1, change: all }, at(0));
+    evictions.hear(News::Lease { node: "a".into(), lease: None }, at(0));
+    evictions
+}
+
+/// The claim is deleted and made anew for one node only, between the judgement and the second look.
+#[tokio::test(start_paused = true)]
+async fn a_second_look_reads_claims_too() {
+    for (modes, act) in [(json!(["ReadWriteMany"]), true), (json!(["ReadWriteOnce"]), false)] {
+        let mut evictions = uncertain();
+        let begun = news(&evictions, unproven("5"));
+        evictions.hear(begun, at(0));
+        let pod = claiming(json!([claim("data")]));
+        let subject = Subject::pod("a", &pod.pod);
+        let all = Change::Reset { all: vec![pod], revision: "1".into(), asked: 0 };
+        evictions.hear(News::Pod { node: "a".into(), number: 1, change: all }, at(0));
+        evictions.hear(News::Lease { node: "a".into(), lease: None }, at(0));
+        evictions.hear(
+            News::Claims { node: "a".into(), number: 1, uid: "pod-uid".into(), access: Access::Many },
+            at(0),
+        );
+        assert_eq!(evictions.judge(&subject, at(1)).unwrap().verdict.name(), "Act");
+        let api = FakeApi::new(move |asked| match asked.path.as_str() {
+            "/api/v1/nodes/a" => Answer::Json(200, unproven("5")),
+            "/api/v1/namespaces/ns/persistentvolumeclaims/data" => Answer::Json(
+                200,
+                json!({
+                    "metadata": {"name": "data", "uid": "c", "resourceVersion": "1"}, "spec": {"accessModes": modes},
+                }),
+            ),
+            _ => Answer::Refused(404, "there is none"),
+        });
+        let inquiry = evictions.inquiry(&subject, at(1));
+        let judgement =
+            inquiry.ask(&api.client, Known::Guarded, at(1), &mut Sight::default()).await.unwrap().unwrap();
+        assert_eq!(judgement.verdict.name() == "Act", act, "{:?}", judgement.verdict.why());
+    }
+}
+
+/// Another machine registers under the name, and somebody has copied all that was on the first Node.
+#[tokio::test(start_paused = true)]
+async fn a_second_look_at_a_pod_knows_its_node_from_another_of_that_name() {
+    let evictions = begun();
+    let api = FakeApi::new(|asked| match asked.path.as_str() {
+        "/api/v1/nodes/a" => {
+            let mut other = node("9", &["NoSchedule", "NoExecute"], Some(STARTED));
+            other["metadata"]["uid"] = "another".into();
+            Answer::Json(200, other)
+        }
+        _ => Answer::Refused(404, "there is none"),
+    });
+    let inquiry = evictions.inquiry(&Subject::pod("a", &pod().pod), at(1));
+    let judgement =
+        inquiry.ask(&api.client, Known::Guarded, at(1), &mut Sight::default()).await.unwrap().unwrap();
+    assert_eq!(judgement.verdict.why().code(), "NodeNotEvicted");
+}
+
+#[test]
+fn a_refused_start_is_remembered_until_the_server_takes_it() {
+    let mut evictions = asked_for();
+    evictions.hear(News::Lease { node: "a".into(), lease: None }, at(0));
+    let subject = Subject::node("a");
+    let actions = |evictions: &Evictions, now| -> Vec<Action> {
+        evictions.judge(&subject, at(now)).unwrap().verdict.actions().to_vec()
+    };
+    let start = actions(&evictions, 0).remove(0);
+    assert_eq!(start.name(), "StartEviction");
+    let words = format!("metadata.annotations: Too long{}", "é".repeat(1000));
+    assert!(matches!(evictions.refused(&subject, &start, &words, at(0)), Refused::Judged(None)));
+    let said = actions(&evictions, 1);
+    let [Action::ReportEviction { condition, .. }, event @ Action::EmitEvent(note)] = said.as_slice() else {
+        panic!("{said:?}")
+    };
+    assert!(
+        condition.message.contains("Too long") && condition.message.len() < 1000,
+        "{}",
+        condition.message
+    );
+    assert_eq!((condition.reason, note.reason.as_ref()), ("WriteRefused", "WriteRefused"));
+    // An event that is refused is none of that: everything about the node waits.
+    assert!(matches!(evictions.refused(&subject, event, "no", at(1)), Refused::Waits));
+    evictions.done(&subject, event, &Written::Nothing, at(1));
+    let mut reported = node("2", &["NoSchedule"], None);
+    reported["status"]["conditions"] =
+        json!([{"type": "ForceEviction", "status": "False", "reason": "WriteRefused"}]);
+    evictions.done(&subject, &said[0], &Written::Object(reported.to_string()), at(1));
+    assert_eq!(evictions.judge(&subject, at(2)).unwrap().verdict.wake_at(), Some(at(60)));
+    assert_eq!(actions(&evictions, 60)[0].name(), "StartEviction", "tried again");
+    let begun = node("3", &["NoSchedule", "NoExecute"], Some(STARTED));
+    evictions.done(&subject, &start, &Written::Object(begun.to_string()), at(60));
+    assert_eq!(evictions.nodes["a"].view.refused, None);
+}
+
+#[test]
+fn a_node_whose_annotation_cannot_be_read_or_whose_condition_complains_is_looked_at_without_any_taint() {
+    let evictions = evictions();
+    let keep = |node: Value| {
+        let wire: NodeWire = serde_json::from_value(node).unwrap();
+        Nodes(evictions.policy.clone()).keep(wire).unwrap().view
+    };
+    assert!(keep(node("1", &[], None)).is_none());
+    let damaged = keep(node("1", &[], Some("yesterday"))).unwrap();
+    assert_eq!(damaged.damage.unwrap().annotation, "eviction.salvor.dev/progress");
+    for (reason, kept) in [("WriteRefused", true), ("AnnotationUnreadable", true), ("Finished", false)] {
+        let mut complains = node("1", &[], None);
+        complains["status"]["conditions"] =
+            json!([{"type": "ForceEviction", "status": "False", "reason": reason}]);
+        assert_eq!(keep(complains).is_some(), kept, "{reason}");
+    }
+}
+
+#[test]
+fn a_heartbeat_that_moves_shows_life_where_there_is_no_lease() {
+    let mut evictions = asked_for();
+    let beating = |revision: &str, ready: &str, heartbeat: Option<Timestamp>, changed: Option<Timestamp>| {
+        let mut node = node(revision, &["NoSchedule"], None);
+        node["status"]["conditions"] = json!([{"type": "Ready", "status": ready, "lastHeartbeatTime": heartbeat, "lastTransitionTime": changed}]);
+        node
+    };
+    let mut see = |now: i64, node: Value| {
+        let news = news(&evictions, node);
+        evictions.hear(news, at(now));
+        evictions.nodes["a"].view.heartbeat
+    };
+    assert_eq!(
+        see(0, beating("2", "Unknown", None, Some(at(0)))),
+        Lease::None,
+        "nobody but a kubelet counts"
+    );
+    // Ten minutes behind, as its clock says.
+    let first = see(10, beating("3", "True", Some(at(-590)), Some(at(-590))));
+    assert!(first.is_fresh(at(49)), "it appeared");
+    let lost = see(100, beating("4", "Unknown", Some(at(-590)), Some(at(100))));
+    assert_eq!(lost, first, "others call it lost and leave its heartbeat");
+    let back = see(200, beating("5", "True", Some(at(-400)), Some(at(-400))));
+    assert!(back.is_fresh(at(239)) && !back.is_fresh(at(240)));
+    assert!(
+        see(300, beating("6", "False", None, Some(at(-300)))).is_fresh(at(339)),
+        "or what it says changes"
+    );
+}

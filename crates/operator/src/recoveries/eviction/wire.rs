@@ -3,15 +3,17 @@
 use std::collections::{BTreeMap, BTreeSet};
 use std::sync::Arc;
 
+use jiff::SignedDuration;
 use salvor_api::names::{annotations, node_conditions, taints};
 use salvor_recovery::{
     eviction::{
-        Asked, AttachmentView, Claim, EvictionPolicy, Lease, NodeView, Owner, PodView, Progress, Toleration,
+        Access, AttachmentView, Claim, EvictionPolicy, Lease, Memory, NodeView, Owner, PodView, Toleration,
     },
-    objects::{NodeRef, PodPhase, PodRef, Taint},
+    objects::{NodeRef, PodPhase, PodRef, Ready, Taint},
 };
-use serde::Deserialize;
+use serde::{Deserialize, de::IgnoredAny};
 
+use super::claims::MOST_CLAIMS;
 use crate::{
     watch::Project,
     wire::{self, Condition, NodeSpec, Nothing, Object, condition, node_ready},
@@ -21,6 +23,8 @@ use crate::{
 const MIRROR: &str = "kubernetes.io/config.mirror";
 const ZONE: &str = "topology.kubernetes.io/zone";
 const REGION: &str = "topology.kubernetes.io/region";
+/// How long a heartbeat counts: as long as node lifecycle waits by default before it calls a node lost.
+const HEARTBEAT_LASTS: SignedDuration = SignedDuration::from_secs(40);
 
 /// All that is kept of a node that nobody asks to empty, and the rest of one that somebody does.
 #[derive(Clone, Debug)]
@@ -45,8 +49,8 @@ impl Project for Nodes {
 
     fn keep(&self, wire: NodeWire) -> Option<SeenNode> {
         let view = wire.view();
-        let is_concerned = view.progress.is_some()
-            || view.asked.is_some()
+        let is_concerned = view.is_remembered()
+            || view.reports_a_trouble()
             || view.taints.iter().any(|taint| self.0.concerns(taint));
         Some(SeenNode {
             node: view.node.clone(),
@@ -90,16 +94,25 @@ pub(crate) type NodeWire = Object<NodeSpec, NodeStatus, Annotations>;
 pub(crate) struct NodeStatus {
     conditions: Vec<Condition>,
     volumes_in_use: Vec<String>,
+    volumes_attached: Vec<AttachedVolume>,
+}
+
+#[derive(Deserialize, Default)]
+#[serde(default)]
+struct AttachedVolume {
+    name: String,
 }
 
 impl NodeWire {
-    /// The node, without what only its Lease and our memory tell.
+    /// The node, without what only its Lease and our memory tell. Its heartbeat is as it was written.
     pub(crate) fn view(self) -> NodeView {
         let NodeWire { metadata, spec, status } = self;
         let label = |key| metadata.labels.get(key).unwrap_or_default();
         // Node lifecycle counts a zone of one name in two regions as two.
         let zone = [label(REGION), label(ZONE)].into_iter().filter(|part| !part.is_empty());
-        let progress = metadata.annotations.get(annotations::EVICTION);
+        let annotation = |key| metadata.annotations.get(key).map(String::as_str);
+        let Memory { progress, asked, damage } =
+            Memory::read(annotation(annotations::EVICTION), annotation(annotations::EVICTION_ASKED));
         NodeView {
             zone: zone.collect::<Vec<_>>().join("/"),
             ready: node_ready(&status.conditions),
@@ -107,17 +120,33 @@ impl NodeWire {
                 .map(|c| c.reason.clone()),
             taints: spec.taints.into_iter().map(Taint::from).collect(),
             lease: Lease::Unread,
-            progress: progress.and_then(|progress| Progress::from_annotation(progress)),
-            asked: metadata
-                .annotations
-                .get(annotations::EVICTION_ASKED)
-                .and_then(|it| Asked::from_annotation(it)),
+            heartbeat: heartbeat(&status.conditions),
+            progress,
+            asked,
+            damage,
+            refused: None,
             volumes_in_use: status.volumes_in_use,
+            volumes_attached: status.volumes_attached.into_iter().map(|volume| volume.name).collect(),
+            created: metadata.creation_timestamp,
             node: NodeRef { name: metadata.name, uid: metadata.uid },
             resource_version: metadata.resource_version,
             told: BTreeSet::new(),
         }
     }
+}
+
+/// What a kubelet last said of itself in its node's `Ready` condition. Others set that to Unknown and leave the heartbeat;
+/// where there is none, the change to what a kubelet says counts.
+fn heartbeat(conditions: &[Condition]) -> Lease {
+    let by_kubelet = node_ready(conditions) != Ready::Unknown;
+    let time = condition(conditions, "Ready")
+        .and_then(|ready| ready.last_heartbeat_time.or(ready.last_transition_time.filter(|_| by_kubelet)));
+    time.map_or(Lease::None, |written| Lease::Renewed {
+        written,
+        heard: written,
+        lasts: HEARTBEAT_LASTS,
+        moves: false,
+    })
 }
 
 pub(crate) type PodWire = Object<PodSpec, PodStatus, Annotations>;
@@ -144,7 +173,32 @@ struct TolerationWire {
 struct VolumeWire {
     name: String,
     persistent_volume_claim: Option<ClaimWire>,
-    ephemeral: Option<serde::de::IgnoredAny>,
+    ephemeral: Option<IgnoredAny>,
+    // Disks that a pod names without a claim: one node at a time can have them.
+    aws_elastic_block_store: Option<IgnoredAny>,
+    azure_disk: Option<IgnoredAny>,
+    cinder: Option<IgnoredAny>,
+    fc: Option<IgnoredAny>,
+    gce_persistent_disk: Option<IgnoredAny>,
+    iscsi: Option<IgnoredAny>,
+    rbd: Option<IgnoredAny>,
+    vsphere_volume: Option<IgnoredAny>,
+}
+
+impl VolumeWire {
+    fn is_disk(&self) -> bool {
+        let disks = [
+            self.aws_elastic_block_store,
+            self.azure_disk,
+            self.cinder,
+            self.fc,
+            self.gce_persistent_disk,
+            self.iscsi,
+            self.rbd,
+            self.vsphere_volume,
+        ];
+        disks.iter().any(Option::is_some)
+    }
 }
 
 #[derive(Deserialize, Default)]
@@ -163,19 +217,29 @@ impl PodWire {
     pub(crate) fn view(self) -> PodView {
         let PodWire { metadata, spec, status } = self;
         let claim = |name: String| Claim { namespace: metadata.namespace.clone(), name };
-        let claims = spec.volumes.into_iter().filter_map(|volume| match volume {
-            VolumeWire { persistent_volume_claim: Some(it), .. } => Some(claim(it.claim_name)),
-            // The claim of a volume that lives as long as its pod is named after both.
-            VolumeWire { name, ephemeral: Some(_), .. } => Some(claim(format!("{}-{name}", metadata.name))),
-            _ => None,
-        });
+        let disk = spec.volumes.iter().find(|volume| volume.is_disk()).map(|volume| volume.name.clone());
+        let (mut claims, mut own_claims) = (Vec::new(), Vec::new());
+        for volume in spec.volumes {
+            match volume {
+                VolumeWire { persistent_volume_claim: Some(it), .. } => claims.push(claim(it.claim_name)),
+                // The claim of a volume that lives as long as its pod is named after both.
+                VolumeWire { name, ephemeral: Some(_), .. } => {
+                    own_claims.push(claim(format!("{}-{name}", metadata.name)));
+                }
+                _ => {}
+            }
+        }
         PodView {
-            claims: claims.collect(),
-            owner: match metadata.controller() {
-                None => Owner::Nobody,
-                Some(wire::Owner { kind, .. }) if kind == "StatefulSet" => Owner::StatefulSet,
-                Some(wire::Owner { kind, .. }) => Owner::Other(kind.clone()),
+            access: match (disk, claims.len()) {
+                (Some(volume), _) => Access::Once(format!("volume {volume} is a disk for one node")),
+                (None, 0) => Access::Many,
+                (None, 1..=MOST_CLAIMS) => Access::Unread,
+                (None, more) => Access::Once(format!("it has {more} claims, more than are read")),
             },
+            claims,
+            own_claims,
+            created: metadata.creation_timestamp,
+            owners: metadata.owner_references.iter().map(owner).collect(),
             tolerations: spec
                 .tolerations
                 .into_iter()
@@ -196,6 +260,11 @@ impl PodWire {
             announced: false,
         }
     }
+}
+
+fn owner(owner: &wire::Owner) -> Owner {
+    let group = owner.api_version.rsplit_once('/').map_or("", |(group, _)| group);
+    Owner { kind: owner.kind.clone(), group: group.to_owned(), controls: owner.controller }
 }
 
 pub(crate) type AttachmentWire = Object<AttachmentSpec, Nothing>;

@@ -132,10 +132,9 @@ impl Model {
             }
             Action::ReleaseVolumes { keep, attached, mut progress, .. } => {
                 let kept: Vec<String> = keep.into_iter().map(|claim| claim.name).collect();
-                let claimed = |volume: &String| progress.claims.iter().any(|claim| claim.name == *volume);
                 self.node.volumes_in_use.retain(|volume| {
                     let is_attached = attached.iter().any(|it| it.volume.as_ref() == Some(volume));
-                    kept.contains(volume) || !(is_attached || claimed(volume))
+                    kept.contains(volume) || !is_attached
                 });
                 if let Some(released) = &mut progress.released {
                     released.volumes = kept;
@@ -158,7 +157,10 @@ impl Model {
                 found.resource_version.push('+');
             }
             Action::ForceDeletePod { pod, .. } => self.pods.retain(|p| p.pod.uid != pod.uid),
-            Action::DeletePod { pod } => {
+            Action::EvictPod { pod, resource_version } => {
+                if self.pods.iter().any(|p| p.pod.uid == pod.uid && p.resource_version != resource_version) {
+                    return false;
+                }
                 for found in self.pods.iter_mut().filter(|p| p.pod.uid == pod.uid) {
                     found.deletion = Some(Deletion { timestamp: at(self.now), grace_seconds: Some(30) });
                 }

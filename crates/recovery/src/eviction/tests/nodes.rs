@@ -127,7 +127,7 @@ fn a_request_that_was_taken_off_early_is_remembered_until_the_kubelet_is_heard_o
     let asked = asked.clone().unwrap();
     assert_eq!(asked, Asked { value: "INC-1".into(), renewed: at(-5) });
     let text = serde_json::to_string(&asked).unwrap();
-    assert_eq!(Asked::from_annotation(&text), Some(asked.clone()));
+    assert_eq!(Asked::from_annotation(&text), Ok(asked.clone()));
     let remembered = |ready, lease, now| {
         let node = NodeView { taints: vec![], asked: Some(asked.clone()), ready, lease, ..node() };
         begins(&node, now)
@@ -165,18 +165,6 @@ fn a_request_that_was_taken_off_early_is_remembered_until_the_kubelet_is_heard_o
     );
     let untainted = say(&judge_node(&with(finished, vec![]), &[], &[], 31));
     assert_eq!(untainted, "Act Forgotten: EndEviction");
-}
-
-#[test]
-fn what_the_pods_that_go_have_claimed_is_remembered() {
-    let claiming = |name: &str| PodView { claims: vec![claim(name), claim("shared")], ..pod() };
-    let tolerating = |seconds, name| PodView { tolerations: vec![toleration(seconds)], ..claiming(name) };
-    let pods = [claiming("b"), tolerating(Some(60), "a"), tolerating(None, "stays")];
-    let judgement = judge_node(&node(), &pods, &[], 0);
-    let Action::StartEviction { progress, .. } = &judgement.verdict.actions()[0] else {
-        panic!("{judgement:?}")
-    };
-    assert_eq!(progress.claims, [claim("a"), claim("b"), claim("shared")]);
 }
 
 #[test]
@@ -223,7 +211,10 @@ fn steps_two_to_four() {
     let in_use = || vec!["kubernetes.io/csi/disk.example.com^a".to_owned()];
     let released = |kept: Vec<Claim>, volumes: &[&str]| {
         let volumes = volumes.iter().map(ToString::to_string).collect();
-        Some(Progress { released: Some(Released { at: at(10), kept, volumes }), ..started() })
+        Some(Progress {
+            released: Some(Released { volumes, ..Released::keeping(&kept, at(10)) }),
+            ..started()
+        })
     };
     type Case = (&'static str, NodeView, Vec<PodView>, Vec<AttachmentView>, i64, &'static str);
     let cases: Vec<Case> = vec![
@@ -347,7 +338,11 @@ fn steps_two_to_four() {
         ),
         (
             "and an event",
-            NodeView { lease: lease(0), ..begun("KubeletAlive") },
+            NodeView {
+                lease: lease(0),
+                progress: Some(Progress { returned: Some(at(1)), ..started() }),
+                ..begun("KubeletAlive")
+            },
             vec![pod()],
             vec![],
             1,
@@ -373,7 +368,7 @@ fn a_stateful_pod_without_proof_keeps_the_eviction_open() {
         progress: Some(Progress { request: "example.com/lost:NoSchedule".into(), ..started() }),
         ..begun("WaitingForPods")
     };
-    let pods = [PodView { owner: Owner::StatefulSet, ..pod() }];
+    let pods = [stateful()];
     assert_eq!(say(&judge_node(&node, &pods, &[], 1)), "Ignore WaitingForPods");
     // A person's word beside it is proof.
     let mut asked = node;
@@ -383,7 +378,13 @@ fn a_stateful_pod_without_proof_keeps_the_eviction_open() {
 
 #[test]
 fn a_node_that_returns_in_the_middle_is_emptied_gently() {
-    let returned = || NodeView { ready: Ready::True, lease: lease(0), ..begun("NodeReturned") };
+    let progress = Progress { returned: Some(at(1)), ..started() };
+    let returned = || NodeView {
+        ready: Ready::True,
+        lease: lease(0),
+        progress: Some(progress.clone()),
+        ..begun("NodeReturned")
+    };
     let failed = PodView { phase: PodPhase::Failed, ..pod() };
     let later = PodView { tolerations: vec![toleration(Some(60))], ..pod() };
     let volumes = NodeView { volumes_in_use: vec!["v".into()], ..returned() };
@@ -414,6 +415,100 @@ fn a_node_that_returns_in_the_middle_is_emptied_gently() {
     for (case, node, pods, expected) in cases {
         assert_eq!(say(&judge_node(&node, &pods, &[], 1)), expected, "{case}");
     }
+}
+
+/// Whatever is done afterwards must know of it, after a restart too.
+#[test]
+fn that_the_kubelet_was_heard_of_is_written_down_before_anything_else() {
+    let heard = [
+        ("Ready", NodeView { ready: Ready::True, lease: lease(0), ..begun("NodeReturned") }),
+        ("only its Lease", NodeView { ready: Ready::False, lease: lease(0), ..begun("KubeletAlive") }),
+    ];
+    for (case, node) in heard {
+        let judgement = judge_node(&node, &[pod()], &[], 1);
+        let [Action::ReportEviction { progress: Some(written), .. }] = judgement.verdict.actions() else {
+            panic!("{case}: {judgement:?}")
+        };
+        assert_eq!(*written, Progress { returned: Some(at(1)), ..started() }, "{case}");
+        let known = NodeView { progress: Some(written.clone()), ..node };
+        let again = judge_node(&known, &[pod()], &[], 2);
+        assert!(
+            !again.verdict.actions().iter().any(|action| action.name() == "ReportEviction"),
+            "{case}: {again:?}"
+        );
+    }
+}
+
+#[test]
+fn pods_that_came_after_the_return_do_not_keep_the_taint_on() {
+    let returned = Progress { returned: Some(at(1)), ..started() };
+    let back = |progress: &Progress| NodeView {
+        ready: Ready::True,
+        lease: lease(0),
+        progress: Some(progress.clone()),
+        ..begun("NodeReturned")
+    };
+    let late = PodView { created: Some(at(0)), claims: vec![claim("late")], ..pod() };
+    let end = "Act NodeReturned: EndEviction, EmitEvent";
+    assert_eq!(say(&judge_node(&back(&returned), std::slice::from_ref(&late), &[], 2)), end);
+    // Silent again: they stay with their volumes, and the eviction comes to its end without them.
+    let silent = NodeView { ready: Ready::Unknown, lease: lease(-600), ..back(&returned) };
+    let judged = judge_node(&silent, std::slice::from_ref(&late), &[], 100);
+    let [Action::ReleaseVolumes { keep, .. }] = judged.verdict.actions() else { panic!("{judged:?}") };
+    assert_eq!(*keep, [claim("late")]);
+}
+
+/// Kubelets that keep no Lease show by the heartbeat of their Ready condition that they live.
+#[test]
+fn without_a_lease_the_heartbeat_counts() {
+    let beats = |seconds: i64, moves: bool| Lease::Renewed {
+        written: at(seconds),
+        heard: at(seconds),
+        lasts: SignedDuration::from_secs(40),
+        moves,
+    };
+    let without =
+        |node: NodeView, ready, heartbeat| NodeView { lease: Lease::None, heartbeat, ready, ..node };
+    let finished =
+        || NodeView { progress: Some(Progress { finished: Some(at(30)), ..started() }), ..begun("Finished") };
+    let told = |node: NodeView| {
+        let told = told_by(&judge_node(&node, &[], &[], 100));
+        NodeView { told: node.told.iter().cloned().chain(told).collect(), ..node }
+    };
+    let returned = || {
+        let progress = Progress { returned: Some(at(50)), ..started() };
+        NodeView { progress: Some(progress), ..begun("NodeReturned") }
+    };
+    let (ready, lost, sick) = (Ready::True, Ready::Unknown, Ready::False);
+    let start = "Act NodeDown: StartEviction, EmitEvent";
+    let back = "Act BackInService: EndEviction, EmitEvent";
+    let end = "Act NodeReturned: EndEviction, EmitEvent";
+    let cases = [
+        ("its taint goes when it beats", without(finished(), ready, beats(95, true)), back),
+        ("not when it beat long ago", without(finished(), ready, beats(60, true)), "Ignore Finished"),
+        ("nor if it never did", without(finished(), ready, Lease::None), "Ignore Finished"),
+        ("nor if it is not Ready", without(finished(), sick, beats(95, true)), "Ignore Finished"),
+        ("back in the middle", without(returned(), ready, beats(95, true)), end),
+        ("back in the middle, and silent", without(returned(), ready, beats(0, true)), "Ignore NodeReturned"),
+        ("asked for, and lost", without(node(), lost, beats(0, false)), start),
+        (
+            "asked for, and it says itself that it is sick",
+            told(without(node(), sick, beats(95, true))),
+            "Wait KubeletAlive until 135",
+        ),
+        (
+            "asked for, Ready and alive",
+            without(node(), ready, beats(95, true)),
+            "Act NodeReady: EndEviction, EmitEvent",
+        ),
+        ("asked for, Ready and silent", without(node(), ready, beats(0, false)), "Ignore StillReady"),
+    ];
+    for (case, node, expected) in cases {
+        assert_eq!(say(&judge_node(&node, &[], &[], 100)), expected, "{case}");
+    }
+    // Where there is a Lease, that alone counts.
+    let kept = NodeView { ready, heartbeat: beats(95, true), ..finished() };
+    assert_eq!(say(&judge_node(&kept, &[], &[], 100)), "Ignore Finished");
 }
 
 #[test]
@@ -506,15 +601,4 @@ fn the_taint_goes_when_the_node_is_back_or_at_once() {
     assert_eq!(judge(&others, &at_once), "Ignore Finished");
     let others_back = NodeView { ready: Ready::True, lease: lease(100), ..others };
     assert_eq!(judge(&others_back, &at_once), "Act BackInService: EndEviction, EmitEvent");
-}
-
-#[test]
-fn an_annotation_that_nobody_can_read_begins_anew() {
-    assert_eq!(Progress::from_annotation("yesterday"), None);
-    let text = serde_json::to_string(&started()).unwrap();
-    assert_eq!(
-        text,
-        r#"{"started":"2027-01-15T08:00:00Z","request":"salvor.dev/force-eviction=INC-1:NoSchedule"}"#
-    );
-    assert_eq!(Progress::from_annotation(&text), Some(started()));
 }

@@ -30,7 +30,7 @@ fn a_pod_goes_only_from_a_silent_node_that_is_being_emptied() {
         ),
         ("Lease unread", NodeView { lease: Lease::Unread, ..begun("") }, "Ignore LeaseUnread"),
         ("Lease renewed", NodeView { lease: lease(0), ..begun("") }, "Wait KubeletAlive until 40"),
-        ("Ready", NodeView { ready: Ready::True, ..begun("") }, "Act NodeReturned: DeletePod"),
+        ("Ready", NodeView { ready: Ready::True, ..begun("") }, "Act NodeReturned: EvictPod"),
     ];
     for (case, node, expected) in cases {
         assert_eq!(judged(&pod(), &node, 1), expected, "{case}");
@@ -130,7 +130,7 @@ fn tolerations_mean_what_they_mean_to_kubernetes() {
 
 #[test]
 fn a_stateful_pod_goes_only_with_proof() {
-    let stateful = PodView { owner: Owner::StatefulSet, ..pod() };
+    let stateful = stateful();
     let by = |key: &str| NodeView {
         taints: vec![taint(key, "", "NoSchedule"), taint(KEY, "", "NoExecute")],
         progress: Some(Progress { request: format!("{key}:NoSchedule"), ..started() }),
@@ -142,6 +142,97 @@ fn a_stateful_pod_goes_only_with_proof() {
     assert_eq!(judged(&pod(), &by("example.com/lost"), 1), EVICT, "others need none");
     let done = PodView { phase: PodPhase::Succeeded, ..stateful };
     assert_eq!(judged(&done, &by("example.com/lost"), 1), "Act NodeDown: EmitEvent, ForceDeletePod");
+}
+
+#[test]
+fn a_pod_of_which_two_must_never_run_goes_only_with_proof() {
+    let unproven = NodeView {
+        taints: vec![taint("example.com/lost", "", "NoSchedule"), taint(KEY, "lost", "NoExecute")],
+        progress: Some(Progress { request: "example.com/lost:NoSchedule".into(), ..started() }),
+        ..begun("")
+    };
+    let of = |kind: &str, group: &str| PodView { owners: vec![owner(kind, group)], ..pod() };
+    let with = |access: Access| PodView { claims: vec![claim("data")], access, ..pod() };
+    let only_owner = Owner { controls: false, ..owner("StrimziPodSet", "core.strimzi.io") };
+    let cases = [
+        ("StatefulSet", of("StatefulSet", "apps"), true),
+        ("Strimzi", of("StrimziPodSet", "core.strimzi.io"), true),
+        ("CloudNativePG", of("Cluster", "postgresql.cnpg.io"), true),
+        ("KubeVirt", of("VirtualMachineInstance", "kubevirt.io"), true),
+        (
+            "an owner that does not control it",
+            PodView { owners: vec![owner("X", "x"), only_owner], ..pod() },
+            true,
+        ),
+        ("a kind of that name in another group", of("StatefulSet", "example.com"), false),
+        ("Deployment", of("ReplicaSet", "apps"), false),
+        ("Job", of("Job", "batch"), false),
+        ("nobody", PodView { owners: vec![], ..pod() }, false),
+        ("a ReadWriteOnce claim", with(Access::Once("claim ns/data is ReadWriteOnce".into())), true),
+        ("a claim that was not read", with(Access::Unread), true),
+        ("a claim that cannot be read", with(Access::Unreadable("claim ns/data: no".into())), true),
+        ("a ReadWriteMany claim", with(Access::Many), false),
+    ];
+    for (case, pod, needs_proof) in cases {
+        let expected = if needs_proof { "Ignore NeedsProof" } else { EVICT };
+        assert_eq!(judged(&pod, &unproven, 1), expected, "{case}");
+        assert_eq!(judged(&pod, &begun(""), 1), EVICT, "{case}, and a person's word");
+        let ended = PodView { phase: PodPhase::Failed, announced: true, ..pod };
+        assert_eq!(judged(&ended, &unproven, 1), "Act NodeDown: ForceDeletePod", "{case}, ended");
+    }
+    let configured =
+        policy(&TRIGGERS.replace("{triggers", "{atMostOneOwners: [Shard.example.com], triggers"));
+    let judged = |pod: PodView| say(&decide_pod(&pod, Some(&unproven), &configured, at(1)));
+    assert_eq!(judged(of("Shard", "example.com")), "Ignore NeedsProof");
+    assert_eq!(judged(of("StatefulSet", "apps")), EVICT, "what is set replaces the default");
+    assert_eq!(judged(with(Access::Once("x".into()))), "Ignore NeedsProof", "whatever is set");
+    let words = decide_pod(&of("Cluster", "postgresql.cnpg.io"), Some(&unproven), &policy(TRIGGERS), at(1));
+    assert_eq!(
+        words.verdict.why().to_string(),
+        "Two of the pod must never run (it belongs to a Cluster.postgresql.cnpg.io), and nothing proves that the machine is off."
+    );
+}
+
+/// Whoever called the machine off meant the silence before its return, and the pods that were there.
+#[test]
+fn a_return_ends_the_proof_and_protects_what_came_since() {
+    let returned = |ready, lease| NodeView {
+        progress: Some(Progress { returned: Some(at(20)), ..started() }),
+        ready,
+        lease,
+        ..begun("NodeReturned")
+    };
+    let late = PodView { created: Some(at(0)), ..pod() };
+    let unknown = PodView { created: None, ..pod() };
+    let ready = || NodeView { ready: Ready::True, ..begun("") };
+    let silent_again = || returned(Ready::Unknown, lease(25));
+    let cases = [
+        ("it was there", pod(), ready(), "Act NodeReturned: EvictPod"),
+        ("it came late", late.clone(), ready(), "Ignore CameLate"),
+        ("nobody knows when it came", unknown.clone(), ready(), "Ignore CameLate"),
+        ("late, while the machine is silent", late.clone(), begun(""), EVICT),
+        ("silent again: it was there", pod(), silent_again(), EVICT),
+        ("silent again: it came late", late, silent_again(), "Ignore CameLate"),
+        ("silent again: nobody knows when it came", unknown, silent_again(), "Ignore CameLate"),
+        ("silent again: two must not run", stateful(), silent_again(), "Ignore NeedsProof"),
+    ];
+    for (case, pod, node, expected) in cases {
+        assert_eq!(judged(&pod, &node, 100), expected, "{case}");
+    }
+}
+
+#[test]
+fn a_graceful_deletion_is_guarded_looked_at_twice_and_counted() {
+    let back = NodeView { ready: Ready::True, ..begun("") };
+    let judgement = decide_pod(&pod(), Some(&back), &policy(""), at(1));
+    let [action] = judgement.verdict.actions() else { panic!("{judgement:?}") };
+    let expected = Action::EvictPod { pod: pod().pod, resource_version: pod().resource_version };
+    assert_eq!(*action, expected);
+    assert!(action.needs_a_second_look() && action.is_disruptive());
+    let limits = salvor_api::config::BrakeLimits { max_pods_per_minute: 1, ..Default::default() };
+    let mut brake = crate::brake::Brake::new(limits, Default::default());
+    assert_eq!(brake.pass(at(1), judgement.clone()).verdict.name(), "Act");
+    assert_eq!(brake.pass(at(1), judgement).verdict.name(), "Blocked");
 }
 
 #[test]

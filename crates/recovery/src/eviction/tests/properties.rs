@@ -28,6 +28,22 @@ fn any_lease() -> impl Strategy<Value = Lease> {
     prop_oneof![1 => Just(Lease::Unread), 1 => Just(Lease::None), 6 => renewed]
 }
 
+fn any_damage() -> impl Strategy<Value = Option<Damage>> {
+    let damage = Damage { annotation: "eviction.salvor.dev/progress", problem: "no".into(), until: None };
+    option::weighted(0.1, Just(damage))
+}
+
+fn any_refusal() -> impl Strategy<Value = Option<Refusal>> {
+    let steps = ["StartEviction", "ReportEviction", "ReleaseVolumes", "EndEviction"];
+    let refusal = (select(steps.to_vec()), -100i64..200).prop_map(|(step, until)| Refusal {
+        step,
+        what: "x".into(),
+        words: "no".into(),
+        until: at(until),
+    });
+    option::weighted(0.2, refusal)
+}
+
 fn any_progress() -> impl Strategy<Value = Progress> {
     let requests = [
         "salvor.dev/force-eviction=INC-1:NoSchedule",
@@ -38,15 +54,17 @@ fn any_progress() -> impl Strategy<Value = Progress> {
     (
         select(requests.to_vec()),
         released,
+        option::weighted(0.3, -50i64..50),
         option::weighted(0.2, -50i64..50),
         option::weighted(0.1, -50i64..50),
     )
-        .prop_map(|(request, released, finished, stopped)| Progress {
+        .prop_map(|(request, released, returned, finished, stopped)| Progress {
             request: request.into(),
-            released: released.map(|keeps| Released {
-                at: at(0),
-                kept: if keeps { vec![claim("kept")] } else { vec![] },
-                volumes: if keeps { vec!["kept".into()] } else { vec![] },
+            returned: returned.map(at),
+            released: released.map(|keeps| {
+                let kept = if keeps { vec![claim("kept")] } else { vec![] };
+                let volumes = kept.iter().map(|claim| claim.name.clone()).collect();
+                Released { volumes, ..Released::keeping(&kept, at(0)) }
             }),
             finished: finished.map(at),
             stopped: stopped.map(at),
@@ -58,50 +76,97 @@ fn any_node() -> impl Strategy<Value = NodeView> {
     (
         any_taints(),
         select(vec![Ready::True, Ready::False, Ready::Unknown]),
-        any_lease(),
+        (any_lease(), any_lease()),
         option::weighted(0.8, any_progress()),
-        select(vec![None, Some("EvictingPods"), Some("Finished"), Some("NodeReturned"), Some("Stopped")]),
+        (any_damage(), any_refusal()),
+        select(vec![
+            None,
+            Some("EvictingPods"),
+            Some("Finished"),
+            Some("NodeReturned"),
+            Some("Stopped"),
+            Some("AnnotationUnreadable"),
+            Some("WriteRefused"),
+        ]),
         any::<[bool; 2]>(),
     )
-        .prop_map(|(taints, ready, lease, progress, condition, [told, in_use])| NodeView {
-            taints,
-            ready,
-            lease,
-            progress,
-            condition: condition.map(Into::into),
-            told: if told { begun("").told } else { BTreeSet::new() },
-            volumes_in_use: if in_use { vec!["v".into()] } else { vec![] },
-            ..node()
-        })
+        .prop_map(
+            |(taints, ready, (lease, heartbeat), progress, (damage, refused), condition, [told, in_use])| {
+                NodeView {
+                    taints,
+                    ready,
+                    lease,
+                    heartbeat: if heartbeat == Lease::Unread { Lease::None } else { heartbeat },
+                    progress: progress.filter(|_| damage.is_none()),
+                    damage,
+                    refused,
+                    condition: condition.map(Into::into),
+                    told: if told { begun("").told } else { BTreeSet::new() },
+                    volumes_in_use: if in_use { vec!["v".into()] } else { vec![] },
+                    ..node()
+                }
+            },
+        )
 }
 
 fn any_pod() -> impl Strategy<Value = PodView> {
     use PodPhase::{Failed, Pending, Running, Succeeded, Unknown};
     let deletion = option::of(select(vec![None, Some(0), Some(30)]));
     let tolerations = option::of(option::of(-10i64..100));
-    let owner = select(vec![Owner::Nobody, Owner::StatefulSet, Owner::Other("Job".into())]);
+    let owners = select(vec![
+        vec![],
+        vec![owner("StatefulSet", "apps")],
+        vec![owner("Job", "batch"), owner("Pod", "")],
+    ]);
+    let access = select(vec![
+        Access::Many,
+        Access::Many,
+        Access::Unread,
+        Access::Once("a claim".into()),
+        Access::Unreadable("no".into()),
+    ]);
     (
         select(vec![Pending, Running, Running, Succeeded, Failed, Unknown]),
         deletion,
         tolerations,
-        owner,
-        any::<[bool; 3]>(),
+        owners,
+        access,
+        option::weighted(0.9, -100i64..100),
+        any::<[bool; 4]>(),
     )
-        .prop_map(|(phase, deletion, seconds, owner, [is_mirror, announced, claims])| PodView {
-            phase,
-            deletion: deletion.map(|grace_seconds| Deletion { timestamp: at(0), grace_seconds }),
-            tolerations: seconds.map(toleration).into_iter().collect(),
-            owner,
-            is_mirror,
-            announced,
-            claims: if claims { vec![claim("kept")] } else { vec![] },
-            ..pod()
-        })
+        .prop_map(
+            |(phase, deletion, seconds, owners, access, created, [is_mirror, announced, claims, own])| {
+                PodView {
+                    phase,
+                    deletion: deletion.map(|grace_seconds| Deletion { timestamp: at(0), grace_seconds }),
+                    tolerations: seconds.map(toleration).into_iter().collect(),
+                    created: created.map(at),
+                    owners,
+                    access,
+                    is_mirror,
+                    announced,
+                    claims: if claims { vec![claim("kept")] } else { vec![] },
+                    own_claims: if own { vec![claim("own")] } else { vec![] },
+                    ..pod()
+                }
+            },
+        )
 }
 
 /// Ready, or a Lease that still counts: a kubelet that may have containers.
 fn may_live(node: &NodeView, now: i64) -> bool {
-    node.ready == Ready::True || node.lease.is_fresh(at(now)) || node.lease == Lease::Unread
+    node.ready == Ready::True || node.pulse().is_fresh(at(now)) || node.lease == Lease::Unread
+}
+
+/// What the engine would do after the second look and the brake let it.
+fn touches_pods(action: &Action) -> bool {
+    matches!(
+        action,
+        Action::PatchPodStatus { .. }
+            | Action::ForceDeletePod { .. }
+            | Action::EvictPod { .. }
+            | Action::DeletePod { .. }
+    )
 }
 
 proptest! {
@@ -139,7 +204,7 @@ proptest! {
         for action in judged.verdict.actions() {
             if let Action::ReleaseVolumes { keep, .. } = action {
                 for pod in pods.iter().filter(|pod| !pod.phase.is_terminal()) {
-                    prop_assert!(pod.claims.iter().all(|claim| keep.contains(claim)), "{judged:?}");
+                    prop_assert!(pod.all_claims().all(|claim| keep.contains(claim)), "{judged:?}");
                 }
             }
         }
@@ -152,6 +217,61 @@ proptest! {
         let by_hand = matches!(judged.verdict.why(), NodeWhy::Stopped | NodeWhy::Forgotten);
         if ends && !by_hand {
             prop_assert_eq!(node.ready, Ready::True);
+        }
+    }
+
+    #[test]
+    fn nothing_is_done_while_our_annotations_cannot_be_believed(node in any_node(), pod in any_pod(), now in -100i64..200) {
+        let absurd = node.progress.as_ref().is_some_and(|progress| at(now + 60) < progress.started);
+        if node.damage.is_none() && !absurd {
+            return Ok(());
+        }
+        let judged = judge_node(&node, std::slice::from_ref(&pod), &[], now);
+        let only_said = |action: &Action| matches!(action, Action::ReportEviction { progress: None, .. } | Action::EmitEvent(_));
+        prop_assert!(judged.verdict.actions().iter().all(only_said), "{judged:?}");
+        prop_assert_eq!(judged.verdict.why().code(), "AnnotationUnreadable");
+        let judged = decide_pod(&pod, Some(&node), &policy(TRIGGERS), at(now));
+        prop_assert_eq!(judged.verdict.actions(), &[]);
+    }
+
+    #[test]
+    fn what_must_not_run_twice_is_forced_only_with_a_word_that_stands(node in any_node(), pod in any_pod(), now in -100i64..200) {
+        let judged = decide_pod(&pod, Some(&node), &policy(TRIGGERS), at(now));
+        let forced = |action: &Action| touches_pods(action) && !matches!(action, Action::EvictPod { .. });
+        let twice = pod.access != Access::Many || pod.owners.contains(&owner("StatefulSet", "apps"));
+        if twice && !pod.phase.is_terminal() && judged.verdict.actions().iter().any(forced) {
+            let word = |t: &Taint| t.key == KEY || t.key == SHUTDOWN;
+            prop_assert!(node.taints.iter().any(word), "{judged:?}");
+            prop_assert!(node.progress.as_ref().is_some_and(|p| p.returned.is_none()), "{judged:?}");
+        }
+    }
+
+    #[test]
+    fn a_pod_that_may_have_come_after_the_node_was_back_is_never_touched(node in any_node(), pod in any_pod(), now in -100i64..200) {
+        let Some(progress) = &node.progress else { return Ok(()) };
+        let back = node.ready == Ready::True || progress.returned.is_some();
+        let late = pod.created.is_none_or(|created| created >= progress.started);
+        if back && late {
+            let judged = decide_pod(&pod, Some(&node), &policy(TRIGGERS), at(now));
+            prop_assert!(!judged.verdict.actions().iter().any(touches_pods), "{judged:?}");
+        }
+    }
+
+    #[test]
+    fn every_deletion_is_looked_at_twice_and_braked(node in any_node(), pod in any_pod(), now in -100i64..200) {
+        let judged = decide_pod(&pod, Some(&node), &policy(TRIGGERS), at(now));
+        for action in judged.verdict.actions().iter().filter(|action| touches_pods(action)) {
+            prop_assert!(action.needs_a_second_look() && action.is_disruptive(), "{action}");
+        }
+    }
+
+    #[test]
+    fn what_the_server_refused_is_not_tried_again_at_once(node in any_node(), pod in any_pod(), now in -100i64..200) {
+        let Some(refusal) = node.refused.clone().filter(|refusal| at(now) < refusal.until) else { return Ok(()) };
+        let judged = judge_node(&node, &[pod], &[], now);
+        // Only that our annotations cannot be believed is still said.
+        if judged.verdict.why().code() != "AnnotationUnreadable" {
+            prop_assert!(judged.verdict.actions().iter().all(|action| action.name() != refusal.step || refusal.step == "ReportEviction"), "{judged:?}");
         }
     }
 

@@ -1,0 +1,142 @@
+//! What is written on a Node about its eviction, and whether it can be believed.
+//!
+//! Whoever cannot read it does not know that somebody stopped the eviction, or that it is over. So it is never guessed.
+
+use jiff::{SignedDuration, Timestamp};
+use salvor_api::config::TaintEffect;
+use salvor_api::names::annotations;
+use salvor_api::value_defect;
+use serde::de::DeserializeOwned;
+use serde_json::{Map, Value};
+
+use super::views::{Asked, NodeView, Progress};
+use crate::moments::after;
+
+/// How far the clocks of those who write and read may differ.
+const CLOCKS_DIFFER: SignedDuration = SignedDuration::from_mins(1);
+/// No taint is longer: a key of 317 characters, a value of 63 and an effect.
+const LONGEST_TAINT: usize = 512;
+/// So much is said of what is wrong.
+const LONGEST_PROBLEM: usize = 200;
+
+/// An annotation of ours that cannot be believed.
+#[derive(Clone, Debug, PartialEq, Eq)]
+pub struct Damage {
+    /// Its key.
+    pub annotation: &'static str,
+    /// What is wrong with it.
+    pub problem: String,
+    /// When it can be believed, if only time has to pass.
+    pub until: Option<Timestamp>,
+}
+
+/// What our annotations on a node say.
+#[derive(Clone, Debug, Default, PartialEq, Eq)]
+pub struct Memory {
+    /// How far its eviction has come.
+    pub progress: Option<Progress>,
+    /// A request that was taken off.
+    pub asked: Option<Asked>,
+    /// Which annotation cannot be read; then nothing is known of the others either.
+    pub damage: Option<Damage>,
+}
+
+impl Memory {
+    /// Reads the annotations.
+    pub fn read(progress: Option<&str>, asked: Option<&str>) -> Self {
+        let damaged = |annotation| move |problem| Damage { annotation, problem, until: None };
+        let read = || {
+            let progress = progress.map(Progress::from_annotation).transpose();
+            let asked = asked.map(Asked::from_annotation).transpose();
+            Ok((
+                progress.map_err(damaged(annotations::EVICTION))?,
+                asked.map_err(damaged(annotations::EVICTION_ASKED))?,
+            ))
+        };
+        match read() {
+            Ok((progress, asked)) => Self { progress, asked, damage: None },
+            Err(damage) => Self { damage: Some(damage), ..Self::default() },
+        }
+    }
+}
+
+impl Progress {
+    /// Reads the annotation. A field that this version does not know may say that all is to stop, so there must be none.
+    ///
+    /// # Errors
+    /// What is wrong with it.
+    pub fn from_annotation(text: &str) -> Result<Self, String> {
+        let mut fields: Map<String, Value> = from_json(text)?;
+        // What earlier versions wrote, and nothing depends on any more.
+        fields.remove("claims");
+        if let Some(Value::Object(released)) = fields.get_mut("released") {
+            released.remove("kept");
+        }
+        let progress: Self = from_json(&Value::Object(fields).to_string())?;
+        let request = &progress.request;
+        let effect = request.rsplit_once(':').map(|(_, effect)| effect);
+        let is_taint = TaintEffect::ALL.iter().any(|known| Some(known.as_str()) == effect);
+        if !is_taint || request.len() > LONGEST_TAINT {
+            return Err(brief(format!("its request is not a taint: {request:?}")));
+        }
+        Ok(progress)
+    }
+
+    /// A time that cannot be, with what is wrong with it, and until when if it is yet to come.
+    fn absurd_time(&self, created: Option<Timestamp>, now: Timestamp) -> Option<(String, Option<Timestamp>)> {
+        let Self { started, returned, released, finished, stopped, .. } = self;
+        let times = [
+            ("started", Some(*started)),
+            ("returned", *returned),
+            ("released.at", released.as_ref().map(|released| released.at)),
+            ("finished", *finished),
+            ("stopped", *stopped),
+        ];
+        let times = times.into_iter().filter_map(|(name, time)| Some((name, time?)));
+        times.into_iter().find_map(|(name, time)| {
+            let is_before = |other: Timestamp| after(time, CLOCKS_DIFFER) < other;
+            let known = after(time, -CLOCKS_DIFFER);
+            if now < known {
+                Some((format!("its {name} is {time}, which is yet to come"), Some(known)))
+            } else if let Some(created) = created.filter(|created| is_before(*created)) {
+                Some((format!("its {name} is {time}, and the Node was made at {created}"), None))
+            } else if is_before(*started) {
+                Some((format!("its {name} is {time}, and it started at {started}"), None))
+            } else {
+                None
+            }
+        })
+    }
+}
+
+impl Asked {
+    /// Reads the annotation.
+    ///
+    /// # Errors
+    /// What is wrong with it.
+    pub fn from_annotation(text: &str) -> Result<Self, String> {
+        let asked: Self = from_json(text)?;
+        match value_defect(&asked.value) {
+            Some(defect) => Err(brief(format!("its value cannot be that of a taint: {defect}"))),
+            None => Ok(asked),
+        }
+    }
+}
+
+/// What of our annotations on a node cannot be believed: it cannot be read, or its times cannot be.
+pub(super) fn damage(node: &NodeView, now: Timestamp) -> Option<Damage> {
+    let absurd = || {
+        let (problem, until) = node.progress.as_ref()?.absurd_time(node.created, now)?;
+        Some(Damage { annotation: annotations::EVICTION, problem, until })
+    };
+    node.damage.clone().or_else(absurd)
+}
+
+fn from_json<T: DeserializeOwned>(text: &str) -> Result<T, String> {
+    serde_json::from_str(text).map_err(|error| brief(error.to_string()))
+}
+
+fn brief(mut problem: String) -> String {
+    problem.truncate(problem.floor_char_boundary(LONGEST_PROBLEM));
+    problem
+}
