@@ -3,6 +3,9 @@
 // A test that cannot set its stage has failed.
 #![allow(clippy::unwrap_used)]
 
+#[path = "cluster/real_programs.rs"]
+mod real_programs;
+
 use std::os::unix::fs::PermissionsExt;
 use std::path::{Path, PathBuf};
 use std::time::Duration;

@@ -31,6 +31,9 @@ pub struct Core {
 
 const PODS_ARE_LEFT: &str = "child pods are preserved by default when jobs are deleted; set propagationPolicy=Background to remove them or set propagationPolicy=Orphan to suppress this warning";
 
+/// Where services have their addresses.
+const SERVICE_ADDRESSES: &str = "10.0.0.0/16";
+
 /// The namespaces that exist from the start.
 const SYSTEM_NAMESPACES: [&str; 4] = ["default", "kube-node-lease", "kube-public", "kube-system"];
 
@@ -39,7 +42,7 @@ impl Core {
     pub fn new(environment: &mut Environment<'_>) -> Self {
         let mut core = Self { table: Table::built_in(), store: Store::new(), service_addresses: 0 };
         for name in SYSTEM_NAMESPACES {
-            core.install("v1", "Namespace", json!({ "metadata": { "name": name } }), environment);
+            core.install("v1", "Namespace", "", json!({ "metadata": { "name": name } }), environment);
         }
         for (name, value, description) in [
             (
@@ -54,17 +57,32 @@ impl Core {
             ),
         ] {
             let class = json!({ "metadata": { "name": name }, "value": value, "description": description });
-            core.install("scheduling.k8s.io/v1", "PriorityClass", class, environment);
+            core.install("scheduling.k8s.io/v1", "PriorityClass", "", class, environment);
         }
+        // The rest is looked for by a real controller manager.
+        let range = json!({ "metadata": { "name": "kubernetes" }, "spec": { "cidrs": [SERVICE_ADDRESSES] } });
+        core.install("networking.k8s.io/v1", "ServiceCIDR", "", range, environment);
+        let tracking = json!({
+            "metadata": { "name": "kube-apiserver-legacy-service-account-token-tracking" },
+            "data": { "since": environment.now.strftime("%Y-%m-%d").to_string() },
+        });
+        core.install("v1", "ConfigMap", "kube-system", tracking, environment);
         // A server that has just started does not know what was before.
         core.compact();
         core
     }
 
-    fn install(&mut self, api_version: &str, kind: &str, value: Value, environment: &mut Environment<'_>) {
+    fn install(
+        &mut self,
+        api_version: &str,
+        kind: &str,
+        namespace: &str,
+        value: Value,
+        environment: &mut Environment<'_>,
+    ) {
         let resource = self.table.by_kind(api_version, kind).cloned();
         let resource = resource.expect("the table has the kind");
-        write::create(self, &resource, "", value, &write::Options::default(), environment)
+        write::create(self, &resource, namespace, value, &write::Options::default(), environment)
             .expect("what a cluster begins with is valid");
     }
 

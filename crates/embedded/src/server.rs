@@ -82,6 +82,8 @@ impl Server {
                 // Connections that have ended are let go of as others come.
                 while connections.try_join_next().is_some() {}
                 let Ok((stream, _)) = listener.accept().await else { continue };
+                // Otherwise an event of a watch waits until the one before it is acknowledged, up to 40 ms.
+                let _ = stream.set_nodelay(true);
                 let (tls, token, service) = (tls.clone(), Arc::clone(&token), service.clone());
                 connections.spawn(async move {
                     // A client that breaks off is its own affair.

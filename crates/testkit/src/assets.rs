@@ -5,6 +5,8 @@ use std::path::{Path, PathBuf};
 use std::process::{Command, Stdio};
 use std::sync::OnceLock;
 
+use crate::part::Part;
+
 /// The control plane's binaries could not be had.
 #[derive(Debug, Clone, thiserror::Error)]
 #[error("no control plane binaries from {script}: {problem}\n{said}")]
@@ -25,6 +27,14 @@ pub(crate) fn folder() -> Result<&'static Path, AssetsError> {
         })
         .as_deref()
         .map_err(Clone::clone)
+}
+
+/// Where a part's program is.
+///
+/// # Errors
+/// If there is none, and none can be built.
+pub fn program_of(part: Part) -> Result<PathBuf, AssetsError> {
+    Ok(folder()?.join(part.program()))
 }
 
 /// Runs the script. A first build takes minutes, so what it says is shown at once, and kept for the error message.

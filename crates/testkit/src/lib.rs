@@ -49,7 +49,7 @@ pub mod workloads;
 pub use access::Access;
 pub use accounting::Accounting;
 pub use arena::{Arena, arena, shared};
-pub use assets::{AssetsError, kubernetes_minor};
+pub use assets::{AssetsError, kubernetes_minor, program_of};
 pub use browser::Browser;
 pub use embedded::EmbeddedPlane;
 pub use faulty::FaultyServer;

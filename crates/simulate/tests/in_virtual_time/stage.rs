@@ -220,7 +220,7 @@ impl Happening {
 }
 
 fn forget(value: &mut Value) {
-    const PASSING: [&str; 10] = [
+    const PASSING: [&str; 12] = [
         "resourceVersion",
         "managedFields",
         "creationTimestamp",
@@ -229,6 +229,8 @@ fn forget(value: &mut Value) {
         "lastTransitionTime",
         "timeAdded",
         "eventTime",
+        "firstTimestamp",
+        "lastTimestamp",
         "reportingInstance",
         "zombie.salvor.dev/out-of-service-since",
     ];
