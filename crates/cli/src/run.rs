@@ -40,7 +40,9 @@ pub(crate) fn execute(args: &RunArgs) -> Result<ExitCode, CliError> {
     let configuration = args.serving.load(&args.judging)?;
     logging::start(configuration.log_format, LevelFilter::INFO)?;
     let source = Source::find(args.kubeconfig.as_deref());
-    // The work is waiting for the API server. With a second thread a storm took a fifth more CPU and was not faster.
+    end_on_panic();
+    // The work is waiting for the API server. With a second thread for it a storm took a fifth more CPU and was not faster.
+    // (Election and health have a thread of their own, which does next to nothing.)
     let runtime = runtime::Builder::new_current_thread().enable_all().build().map_err(CliError::Start)?;
     let ending = runtime.block_on(async {
         let signals = listen_for_signals().map_err(CliError::Start)?;
@@ -62,6 +64,16 @@ pub(crate) fn execute(args: &RunArgs) -> Result<ExitCode, CliError> {
             error.exit_code()
         }
     })
+}
+
+/// A panic in one task, or on one thread, must not leave a process that holds the lease and does half of its work. Release
+/// builds end at a panic anyway.
+fn end_on_panic() {
+    let tell = std::panic::take_hook();
+    std::panic::set_hook(Box::new(move |panic| {
+        tell(panic);
+        std::process::abort();
+    }));
 }
 
 async fn operate(

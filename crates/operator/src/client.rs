@@ -19,7 +19,7 @@ use kube::{
 };
 use tower::{BoxError, Layer, Service, ServiceBuilder};
 
-use crate::time::Time;
+use crate::{incoming::Budget, time::Time};
 
 /// As much as TLS hands over at a time. Left to itself a connection keeps the largest buffer that it ever filled: 400 kB for
 /// each watch that ever had much to tell.
@@ -58,17 +58,32 @@ where
     B: http_body::Body<Data = Bytes> + Send + 'static,
     B::Error: Into<BoxError>,
 {
-    builder.with_layer(&ObserveDate(time.clone())).build()
+    observe_within(builder, time, &Budget::default())
+}
+
+/// The same for answers that are read within this budget.
+pub(crate) fn observe_within<S, B>(builder: ClientBuilder<S>, time: &Time, budget: &Budget) -> Client
+where
+    S: Service<Request<Body>, Response = Response<B>> + Send + 'static,
+    S::Future: Send + 'static,
+    S::Error: Into<BoxError> + 'static,
+    B: http_body::Body<Data = Bytes> + Send + 'static,
+    B::Error: Into<BoxError>,
+{
+    builder.with_layer(&Observe { time: time.clone(), budget: budget.clone() }).build()
 }
 
 #[derive(Clone)]
-struct ObserveDate(Time);
+struct Observe {
+    time: Time,
+    budget: Budget,
+}
 
-impl<S> Layer<S> for ObserveDate {
+impl<S> Layer<S> for Observe {
     type Service = Observed<S>;
 
     fn layer(&self, inner: S) -> Observed<S> {
-        Observed { inner, time: self.0.clone(), last: Arc::default() }
+        Observed { inner, time: self.time.clone(), budget: self.budget.clone(), last: Arc::default() }
     }
 }
 
@@ -76,6 +91,8 @@ impl<S> Layer<S> for ObserveDate {
 struct Observed<S> {
     inner: S,
     time: Time,
+    /// Within which all answers are read.
+    budget: Budget,
     /// The last date, as it was written and as it was read: in a storm hundreds of answers have the same.
     last: Arc<Mutex<Option<(HeaderValue, Timestamp)>>>,
 }
@@ -109,11 +126,12 @@ where
     }
 
     fn call(&mut self, request: Request<B>) -> Self::Future {
-        let (time, last) = (self.time.clone(), self.last.clone());
+        let (time, last, budget) = (self.time.clone(), self.last.clone(), self.budget.clone());
         let sent = time.local();
         let answer = self.inner.call(request);
         async move {
-            let answer = answer.await?;
+            let mut answer = answer.await?;
+            answer.extensions_mut().insert(budget);
             if let Some(date) = answer.headers().get(DATE).and_then(|date| read_date(date, &last)) {
                 time.learn(sent, time.local(), date);
             }

@@ -136,6 +136,8 @@ struct End<R: Recovery> {
     untold: Option<EventNote>,
     outcome: Outcome,
     began: Instant,
+    /// The number of the history that was known then.
+    epoch: u64,
 }
 
 enum Outcome {
@@ -493,12 +495,12 @@ impl<R: Recovery> Engine<R> {
             actions,
             why: why.to_string(),
         };
-        let ends = self.ends.0.clone();
+        let (ends, epoch) = (self.ends.0.clone(), self.epoch());
         tokio::spawn(async move {
             let mut untold = None;
             let (done, outcome) = attempt.run::<R>(&subject, &mut untold).await;
             // The engine waits for every end before it goes.
-            let _ = ends.send(End { subject, done, untold, outcome, began: instant });
+            let _ = ends.send(End { subject, done, untold, outcome, began: instant, epoch });
         });
     }
 
@@ -506,7 +508,12 @@ impl<R: Recovery> Engine<R> {
         self.watches.iter().any(|w| !w.is_synced() || w.staleness() > self.shared.freshness)
     }
 
-    fn ended(&mut self, End { subject, done, untold, outcome, began }: End<R>) {
+    /// The number of the history that the watches know of.
+    fn epoch(&self) -> u64 {
+        self.watches.iter().map(|watch| watch.epoch()).max().unwrap_or(0)
+    }
+
+    fn ended(&mut self, End { subject, done, untold, outcome, began, epoch }: End<R>) {
         self.in_flight.remove(&subject);
         let (local, server) = (Instant::now(), self.shared.time.server());
         let worked = !matches!(outcome, Outcome::Failed(..));
@@ -516,7 +523,8 @@ impl<R: Recovery> Engine<R> {
             if let Some(note) = self.recovery.worth_telling(&subject, step, answer) {
                 self.shared.executor.mention(note);
             }
-            if self.recovery.done(&subject, step, answer, server) == View::Lags {
+            // An answer from before revisions went backwards would be taken for later than all that comes now.
+            if epoch != self.epoch() || self.recovery.done(&subject, step, answer, server) == View::Lags {
                 view = View::Lags;
             }
             self.shared.notices.say(|| Notice::Did {

@@ -26,7 +26,14 @@ use serde::Serialize;
 use serde_json::{Value, json};
 use tokio::{sync::Semaphore, time::Instant};
 
-use crate::{crash::CrashPoint, leader::Leadership, live, metrics::Metrics, time::Time};
+use crate::{
+    crash::CrashPoint,
+    incoming::Incoming,
+    leader::Leadership,
+    live,
+    metrics::Metrics,
+    time::{Time, within},
+};
 
 /// What the API server records as the writer.
 const FIELD_MANAGER: &str = "salvor";
@@ -199,10 +206,7 @@ impl Executor {
         let left = self.0.leadership.time_left().ok_or(Failure::NotLeading)?;
         let limit = left.min(WRITE_TIMEOUT);
         let number = self.0.crash.before_write();
-        let result = match tokio::time::timeout(limit, self.write(action)).await {
-            Ok(result) => result,
-            Err(_) => Err(Failure::Unanswered(limit)),
-        };
+        let result = within(limit, self.write(action)).await.unwrap_or(Err(Failure::Unanswered(limit)));
         self.0.crash.after_write(number);
         let code = result.as_ref().map_or_else(Failure::code, |_| "ok");
         self.0.metrics.wrote(action.name(), code);
@@ -668,11 +672,11 @@ impl Executor {
         let answer = self.0.client.send(request.map(kube::client::Body::from)).await.map_err(Failure::Api)?;
         let code = answer.status();
         let retry_after = live::retry_after(answer.headers());
-        let body = answer.into_body().collect_bytes().await.map_err(Failure::Api)?;
+        let body = Incoming::of(answer).whole().await.map_err(|error| Failure::Api(error.into()))?;
         if code.is_success() {
-            return Ok(body);
+            return Ok(body.into());
         }
-        let text = text_of(body);
+        let text = text_of(body.into());
         let status = live::refused(code.as_u16(), &text, retry_after);
         Err(match code.as_u16() {
             // A quota that somebody else changed at the same time; what was to be created is not there.

@@ -1,4 +1,4 @@
-//! `/metrics`, `/healthz` and `/readyz`.
+//! `/metrics`, `/healthz` and `/readyz`. Served on another thread than the one that works, where there is one.
 
 use std::{future::Future, sync::Arc, time::Duration};
 
@@ -9,7 +9,12 @@ use axum::{
 };
 use tokio::net::TcpListener;
 
-use crate::{metrics::Metrics, watch::WatchHealth};
+use crate::{
+    metrics::Metrics,
+    pulse::{Condition, Pulse},
+    serve::{Limits, serve},
+    watch::WatchHealth,
+};
 
 /// Prometheus' text format.
 const METRICS_TYPE: &str = "text/plain; version=0.0.4; charset=utf-8";
@@ -21,19 +26,18 @@ pub(crate) struct Endpoints {
     pub(crate) watches: Vec<Arc<WatchHealth>>,
     /// A watch that is silent for longer makes `/readyz` fail.
     pub(crate) ready_limit: Duration,
+    pub(crate) pulse: Pulse,
 }
 
 impl Endpoints {
     /// Serves until `stop` ends.
     pub(crate) async fn serve(self, listener: TcpListener, stop: impl Future<Output = ()> + Send + 'static) {
-        let metrics = self.metrics.clone();
+        let (metrics, pulse) = (self.metrics.clone(), self.pulse.clone());
         let router = Router::new()
-            .route("/healthz", get(async || "ok\n"))
+            .route("/healthz", get(move || std::future::ready(liveness(&pulse))))
             .route("/readyz", get(move || std::future::ready(self.readiness())))
             .route("/metrics", get(async move || ([(CONTENT_TYPE, METRICS_TYPE)], metrics.render())));
-        if let Err(error) = axum::serve(listener, router).with_graceful_shutdown(stop).await {
-            tracing::error!(%error, "the metrics and health server ended");
-        }
+        serve(listener, router, Limits::default(), stop).await;
     }
 
     /// Ready when every watch has its first list and has heard from the server lately. A follower is ready too.
@@ -41,7 +45,10 @@ impl Endpoints {
         let mut problems = String::new();
         for watch in &self.watches {
             if !watch.is_synced() {
-                problems.push_str(&format!("watch of {}: not listed yet\n", watch.resource));
+                problems.push_str(&format!(
+                    "watch of {}: not listed yet, or not since revisions went backwards\n",
+                    watch.resource
+                ));
             } else if watch.staleness() > self.ready_limit {
                 let silent = watch.staleness().as_secs();
                 problems.push_str(&format!("watch of {}: nothing heard for {silent} s\n", watch.resource));
@@ -52,5 +59,36 @@ impl Endpoints {
         } else {
             (StatusCode::SERVICE_UNAVAILABLE, problems)
         }
+    }
+}
+
+/// Alive while the working thread turns, or may still come to the end of a long turn.
+fn liveness(pulse: &Pulse) -> (StatusCode, String) {
+    match pulse.condition() {
+        Condition::Well => (StatusCode::OK, "ok\n".to_owned()),
+        Condition::Busy(silence) => {
+            (StatusCode::OK, format!("ok; the working thread has been busy for {} s\n", silence.as_secs()))
+        }
+        Condition::Stuck(silence) => {
+            let text = format!("the working thread has not made a turn for {} s\n", silence.as_secs());
+            (StatusCode::SERVICE_UNAVAILABLE, text)
+        }
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[tokio::test(start_paused = true)]
+    async fn a_process_whose_work_stands_still_says_so_and_is_not_alive_for_ever() {
+        let pulse = Pulse::new();
+        let says = |pulse: &Pulse| (liveness(pulse).0.as_u16(), liveness(pulse).1);
+        assert_eq!(says(&pulse), (200, "ok\n".to_owned()));
+        tokio::time::sleep(Duration::from_secs(45)).await;
+        assert_eq!(says(&pulse), (200, "ok; the working thread has been busy for 45 s\n".to_owned()));
+        tokio::time::sleep(Duration::from_secs(45)).await;
+        assert_eq!(says(&pulse), (503, "the working thread has not made a turn for 90 s\n".to_owned()));
+        assert_eq!(says(&Pulse::of_this_thread()).0, 200);
     }
 }

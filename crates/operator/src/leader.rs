@@ -25,6 +25,8 @@ use tokio_util::sync::CancellationToken;
 use crate::{
     live,
     metrics::Metrics,
+    pulse::Pulse,
+    revision::{History, Revision},
     time::{Time, std_duration},
 };
 
@@ -118,6 +120,8 @@ pub(crate) struct Elector {
     metrics: Metrics,
     brake: Arc<Mutex<Brake>>,
     leadership: Leadership,
+    history: History,
+    pulse: Pulse,
     /// The lease as last seen, and when it was last seen to change.
     seen: Option<(Lease, Instant)>,
 }
@@ -154,9 +158,21 @@ impl Elector {
             metrics,
             brake,
             leadership: leadership.clone(),
+            history: History::default(),
+            pulse: Pulse::of_this_thread(),
             seen: None,
         };
         (elector, leadership)
+    }
+
+    /// Tells everybody when it notices that revisions go backwards.
+    pub(crate) fn minding(self, history: History) -> Self {
+        Self { history, ..self }
+    }
+
+    /// Leads only while the thread that works turns.
+    pub(crate) fn heeding(self, pulse: Pulse) -> Self {
+        Self { pulse, ..self }
     }
 
     /// Campaigns and renews until told to stop; then gives the lease back, so that another need not wait for it.
@@ -165,6 +181,13 @@ impl Elector {
         let deadline = std_duration(self.settings.renew_deadline);
         let mut said = String::new();
         loop {
+            if self.pulse.is_stuck() {
+                self.step_back(&stop).await;
+                if stop.is_cancelled() {
+                    break;
+                }
+                said.clear();
+            }
             let sent = Instant::now();
             // Half the time for one try, so that one hung request does not use up the whole tenure.
             let attempt = tokio::time::timeout(deadline / 2, self.acquire_or_renew());
@@ -227,6 +250,24 @@ impl Elector {
         self.release().await;
     }
 
+    /// Gives the lease back, and waits until the thread that works turns again: until then another replica is better.
+    async fn step_back(&mut self, stop: &CancellationToken) {
+        tracing::error!(
+            identity = self.identity,
+            lease = self.lease_name(),
+            silent_for = ?self.pulse.silence(),
+            "the working thread does not turn; another replica may lead"
+        );
+        self.release().await;
+        while self.pulse.is_stuck() {
+            tokio::select! {
+                biased;
+                () = stop.cancelled() => return,
+                () = tokio::time::sleep(std_duration(self.settings.retry_period)) => {}
+            }
+        }
+    }
+
     fn is_leading(&self) -> bool {
         matches!(self.leadership.tenure(), Tenure::LeadsUntil(end) if end > Instant::now())
     }
@@ -269,6 +310,10 @@ impl Elector {
             };
         };
         let changed = self.seen.as_ref().is_none_or(|(known, _)| record(known) != record(&lease));
+        // Nothing is read and written as often as this: whoever leads notices here first that a backup was restored.
+        if self.seen.as_ref().is_some_and(|(known, _)| revision(&lease) < revision(known)) {
+            self.history.ends(self.history.epoch());
+        }
         let since = match &self.seen {
             Some((_, since)) if !changed => *since,
             _ => Instant::now(),
@@ -432,6 +477,10 @@ impl Tenure {
 /// The part of a lease whose change proves that its holder lives.
 fn record(lease: &Lease) -> Option<(&LeaseSpec, Option<&String>)> {
     lease.spec.as_ref().map(|spec| (spec, lease.metadata.resource_version.as_ref()))
+}
+
+fn revision(lease: &Lease) -> Revision {
+    Revision::of(lease.metadata.resource_version.as_deref().unwrap_or(""))
 }
 
 /// The brake's memory in a lease.

@@ -15,14 +15,18 @@ mod explain;
 #[cfg(test)]
 mod fake_api;
 mod http;
+mod incoming;
 mod leader;
 mod live;
 mod looks;
 mod metrics;
 mod notices;
 mod operator;
+mod pulse;
 mod recoveries;
 mod recovery;
+mod revision;
+pub mod serve;
 mod surroundings;
 mod time;
 pub mod watch;

@@ -9,21 +9,97 @@ use kube::{
     client::Body,
     core::{Status, response::StatusDetails},
 };
-use serde::Deserialize;
+use serde::{Deserialize, de::DeserializeOwned};
+
+use crate::incoming::{Incoming, PageSize, ReadError};
 
 /// The object at a path; `None` when there is none.
 pub(crate) async fn get(client: &Client, path: &str) -> kube::Result<Option<String>> {
     let request = Request::get(path).body(Body::empty()).map_err(kube::Error::HttpError)?;
+    let body = match open(client, request).await {
+        Ok(body) => body.whole().await?,
+        Err(kube::Error::Api(status)) if status.code == 404 => return Ok(None),
+        Err(error) => return Err(error),
+    };
+    String::from_utf8(body).map(Some).map_err(kube::Error::FromUtf8)
+}
+
+/// What is kept of every object of a list, which is read object by object and in pages; `query` is what selects them,
+/// each part of it behind an `&`.
+pub(crate) async fn list<W: DeserializeOwned, T>(
+    client: &Client,
+    path: &str,
+    query: &str,
+    keep: impl Fn(W) -> Option<T>,
+) -> kube::Result<Vec<T>> {
+    let mut size = PageSize::default();
+    loop {
+        match list_in_pages(client, path, query, size, &keep).await {
+            // It took so long that its pages expired.
+            Err(kube::Error::Api(status)) if status.code == 410 => size = size.after_expired(),
+            other => return other,
+        }
+    }
+}
+
+async fn list_in_pages<W: DeserializeOwned, T>(
+    client: &Client,
+    path: &str,
+    query: &str,
+    mut size: PageSize,
+    keep: &impl Fn(W) -> Option<T>,
+) -> kube::Result<Vec<T>> {
+    let mut kept = Vec::new();
+    let mut unreadable = None;
+    let mut next = String::new();
+    loop {
+        let limit = size.limit();
+        let mut uri = format!("{path}?limit={limit}{query}");
+        if !next.is_empty() {
+            uri.push_str(&format!("&continue={}", percent_encode(&next)));
+        }
+        let request = Request::get(uri).body(Body::empty()).map_err(kube::Error::HttpError)?;
+        let read = |object: Option<&[u8]>| match object.map(serde_json::from_slice::<W>) {
+            Some(Ok(wire)) => kept.extend(keep(wire)),
+            Some(Err(error)) => unreadable = Some(ReadError::from(error)),
+            None => unreadable = Some(ReadError::TooLong),
+        };
+        let page = open(client, request).await?.page(read).await?;
+        if let Some(error) = unreadable {
+            return Err(error.into());
+        }
+        size.learn(&page);
+        next = page.next;
+        if next.is_empty() {
+            return Ok(kept);
+        }
+    }
+}
+
+/// Sends a request; the body of its answer, if that is not a refusal.
+pub(crate) async fn open(client: &Client, request: Request<Body>) -> kube::Result<Incoming> {
     let answer = client.send(request).await?;
     let code = answer.status();
-    let retry_after = retry_after(answer.headers());
-    let bytes = answer.into_body().collect_bytes().await?;
-    let text = String::from_utf8(bytes.into()).map_err(kube::Error::FromUtf8)?;
-    match code.as_u16() {
-        200..300 => Ok(Some(text)),
-        404 => Ok(None),
-        code => Err(kube::Error::Api(refused(code, &text, retry_after).boxed())),
+    if code.is_success() {
+        return Ok(Incoming::of(answer));
     }
+    let retry_after = retry_after(answer.headers());
+    let text = Incoming::of(answer).whole().await?;
+    let status = refused(code.as_u16(), &String::from_utf8_lossy(&text), retry_after);
+    Err(kube::Error::Api(status.boxed()))
+}
+
+/// A value as it may stand in a query.
+pub(crate) fn percent_encode(value: &str) -> String {
+    let mut encoded = String::with_capacity(value.len());
+    for byte in value.bytes() {
+        if byte.is_ascii_alphanumeric() || b"-_.~".contains(&byte) {
+            encoded.push(char::from(byte));
+        } else {
+            encoded.push_str(&format!("%{byte:02X}"));
+        }
+    }
+    encoded
 }
 
 /// The seconds for which the server asks to be left alone.

@@ -18,7 +18,7 @@ use prometheus_client::{
 };
 
 pub(crate) use self::job::{JobMetrics, SyncAction};
-use crate::{time::Time, watch::WatchHealth};
+use crate::{pulse::Pulse, time::Time, watch::WatchHealth};
 
 mod job;
 
@@ -66,6 +66,7 @@ descriptions! {
     JOB_PODS_CREATION = "job_controller_job_pods_creation", "counter", "reason, status", "Pods made for Jobs: new, recreate_terminating_or_failed or recreate_failed, and whether the server took them";
     EVICTIONS = "salvor_eviction_nodes", "gauge", "state", "Nodes whose eviction is requested, started, or finished and waiting for the node's return";
     EVICTION_PODS = "salvor_eviction_pods", "gauge", "", "Pods on nodes that are being emptied, those that stay included";
+    SILENCE = "salvor_working_thread_silent_seconds", "gauge", "", "Seconds since the thread that watches, judges and writes last made a turn; past 60 the lease is given up";
     CLOCK = "salvor_server_clock_offset_seconds", "gauge", "bound", "How far the API server's clock is ahead of ours, at least and at most";
 }
 
@@ -163,6 +164,11 @@ impl Metrics {
     /// Shows these watches too.
     pub(crate) fn show_watches(&self, watches: Vec<Arc<WatchHealth>>) {
         self.registry().register_collector(Box::new(WatchMetrics(watches)));
+    }
+
+    /// Shows whether the working thread turns.
+    pub(crate) fn show_pulse(&self, pulse: Pulse) {
+        self.registry().register_collector(Box::new(PulseMetrics(pulse)));
     }
 
     pub(crate) fn leads(&self, leads: bool) {
@@ -290,6 +296,16 @@ impl Collector for WatchMetrics {
 }
 
 #[derive(Debug)]
+struct PulseMetrics(Pulse);
+
+impl Collector for PulseMetrics {
+    fn encode(&self, mut encoder: DescriptorEncoder<'_>) -> Result<(), std::fmt::Error> {
+        let silence = ConstGauge::new(self.0.silence().as_secs_f64());
+        silence.encode(encoder.encode_descriptor(SILENCE.name, SILENCE.help, None, silence.metric_type())?)
+    }
+}
+
+#[derive(Debug)]
 struct ClockMetrics(Time);
 
 impl Collector for ClockMetrics {
@@ -329,6 +345,7 @@ mod tests {
         time.learn(time.local(), time.local(), time.local());
         let metrics = Metrics::new(&time);
         metrics.show_watches(vec![WatchHealth::new("pods")]);
+        metrics.show_pulse(Pulse::of_this_thread());
         metrics.verdict("zombie", "Act", "Zombie");
         metrics.done("zombie", 0.2);
         metrics.wrote("PatchPodStatus", "ok");

@@ -1,6 +1,7 @@
 //! Puts the parts together and runs them until told to stop.
 
 use std::{
+    io,
     net::SocketAddr,
     sync::{Arc, Mutex},
     time::Duration,
@@ -25,11 +26,12 @@ use crate::{
     leader::{Elector, Leadership},
     metrics::Metrics,
     notices::Notices,
+    pulse::{OwnThread, Pulse},
     recoveries::{eviction::Evictions, job::Jobs, zombie::Zombies},
     recovery::Recovery,
     surroundings::Surroundings,
     time::std_duration,
-    watch::WatchHealth,
+    watch::{Source, WatchHealth},
 };
 
 /// Writes under way get this long to end when the process is told to stop.
@@ -48,6 +50,9 @@ pub enum RunError {
         /// What the system said.
         source: std::io::Error,
     },
+    /// There is no thread for health and election.
+    #[error("cannot start a thread: {0}")]
+    Thread(io::Error),
     /// No client can be made of the given configuration.
     #[error("cannot make a client for the API server: {0}")]
     Client(kube::Error),
@@ -64,16 +69,21 @@ pub fn run(
     shutdown: CancellationToken,
 ) -> BoxFuture<'static, Result<(), RunError>> {
     async move {
+        let aside = OwnThread::start("health").map_err(RunError::Thread)?;
         let address = configuration.bind;
-        let listener =
-            TcpListener::bind(address).await.map_err(|source| RunError::Bind { address, source })?;
-        let served_at = listener.local_addr().map_err(|source| RunError::Bind { address, source })?;
-        let surroundings = Surroundings::of(config).map_err(RunError::Client)?.telling(notices);
-        let operator = Operator::start(surroundings, &configuration);
+        let bound = aside.handle.spawn(async move {
+            let listener = TcpListener::bind(address).await?;
+            let served_at = listener.local_addr()?;
+            Ok((listener, served_at))
+        });
+        let bound = bound.await.unwrap_or_else(|error| Err(io::Error::other(error)));
+        let (listener, served_at) = bound.map_err(|source| RunError::Bind { address, source })?;
+        let surroundings = Surroundings::of(config, aside.handle.clone()).map_err(RunError::Client)?;
+        let operator = Operator::start(surroundings.telling(notices), &configuration);
 
         let stop_serving = CancellationToken::new();
-        let serving =
-            tokio::spawn(operator.endpoints.clone().serve(listener, stop_serving.clone().cancelled_owned()));
+        let serve = operator.endpoints.clone().serve(listener, stop_serving.clone().cancelled_owned());
+        let serving = aside.handle.spawn(serve);
         tracing::info!(address = %served_at, dry_run = configuration.dry_run, "salvor is running");
 
         shutdown.cancelled().await;
@@ -91,6 +101,7 @@ pub fn run(
 /// lease is not given back.
 pub struct Operator {
     endpoints: Endpoints,
+    _beat: Option<AbortOnDropHandle<()>>,
     stop: CancellationToken,
     watches: Vec<AbortOnDropHandle<()>>,
     engines: Vec<AbortOnDropHandle<()>>,
@@ -105,14 +116,18 @@ struct Election {
 impl Operator {
     /// Starts the enabled recoveries on the current tokio runtime.
     pub fn start(surroundings: Surroundings, configuration: &Configuration) -> Self {
-        let Surroundings { client, time, identity, notices } = surroundings;
+        let Surroundings { client, time, identity, notices, aside } = surroundings;
         let metrics = Metrics::new(&time);
+        let pulse = if aside.is_some() { Pulse::new() } else { Pulse::of_this_thread() };
+        metrics.show_pulse(pulse.clone());
+        let beat = aside.is_some().then(|| AbortOnDropHandle::new(tokio::spawn(pulse.clone().beat())));
+        let source = Source::new(client.clone());
         let brake = Arc::new(Mutex::new(Brake::new(configuration.brake.clone(), BrakeState::default())));
 
         let (leadership, election) = if configuration.leader_election.enabled {
             let settings = configuration.leader_election.clone();
             let (elector, leadership) = Elector::new(
-                client.clone(),
+                aside.as_ref().map_or(&client, |aside| &aside.client).clone(),
                 settings,
                 identity.clone(),
                 time.clone(),
@@ -120,8 +135,13 @@ impl Operator {
                 brake.clone(),
             );
             let stop = CancellationToken::new();
-            let task = AbortOnDropHandle::new(tokio::spawn(elector.run(stop.clone())));
-            (leadership, Some(Election { task, stop }))
+            let elector = elector.minding(source.history.clone()).heeding(pulse.clone());
+            let run = elector.run(stop.clone());
+            let task = match &aside {
+                Some(aside) => aside.runtime.spawn(run),
+                None => tokio::spawn(run),
+            };
+            (leadership, Some(Election { task: AbortOnDropHandle::new(task), stop }))
         } else {
             metrics.leads(true);
             (Leadership::alone(), None)
@@ -151,7 +171,7 @@ impl Operator {
         };
 
         let mut running = Running {
-            client,
+            source,
             shared,
             stop: CancellationToken::new(),
             watches: Vec::new(),
@@ -193,7 +213,8 @@ impl Operator {
         metrics.show_watches(healths.clone());
         let ready_limit = std_duration(configuration.staleness.ready_limit);
         Self {
-            endpoints: Endpoints { metrics, watches: healths, ready_limit },
+            endpoints: Endpoints { metrics, watches: healths, ready_limit, pulse },
+            _beat: beat,
             stop,
             watches,
             engines,
@@ -227,7 +248,7 @@ impl Operator {
 }
 
 struct Running {
-    client: kube::Client,
+    source: Source,
     shared: Shared,
     stop: CancellationToken,
     watches: Vec<AbortOnDropHandle<()>>,
@@ -240,7 +261,7 @@ impl Running {
     fn start<R: Recovery>(&mut self, recovery: R, at_once: usize) {
         let (news, inbox) = mpsc::channel(NEWS);
         let mut watches = Vec::new();
-        for feed in recovery.feeds(&self.client, &news) {
+        for feed in recovery.feeds(&self.source, &news) {
             watches.push(feed.health);
             self.watches.push(AbortOnDropHandle::new(tokio::spawn(feed.run)));
         }

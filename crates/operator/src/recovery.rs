@@ -15,7 +15,7 @@ use tokio::sync::mpsc;
 
 use crate::{
     executor::Written,
-    watch::{Change, WatchHealth},
+    watch::{Change, Source, WatchHealth},
 };
 
 /// A watch, ready to run: what it feeds is the recovery's own kind of news.
@@ -46,7 +46,7 @@ pub(crate) trait Recovery: Send + Sync + 'static {
     fn begin_to_lead(&mut self, asked: u64);
 
     /// The watches that it needs.
-    fn feeds(&self, client: &Client, news: &mpsc::Sender<Self::News>) -> Vec<Feed>;
+    fn feeds(&self, source: &Source, news: &mpsc::Sender<Self::News>) -> Vec<Feed>;
 
     /// Takes in a change; who must be judged again because of it.
     fn hear(&mut self, news: Self::News, now: Timestamp) -> Vec<Self::Subject>;

@@ -7,6 +7,7 @@ use kube::{
     Client,
     client::{Body, ClientBuilder},
 };
+use tokio::runtime::Handle;
 use tower::{BoxError, Service};
 
 use crate::{
@@ -21,17 +22,32 @@ pub struct Surroundings {
     pub(crate) time: Time,
     pub(crate) identity: String,
     pub(crate) notices: Notices,
+    /// Where election runs, if not beside everything else.
+    pub(crate) aside: Option<Aside>,
+}
+
+/// A runtime on another thread, and a client whose connections belong to it.
+pub(crate) struct Aside {
+    pub(crate) runtime: Handle,
+    pub(crate) client: Client,
 }
 
 impl Surroundings {
-    /// A cluster elsewhere, the machine's clock, and a name that no other process has.
+    /// A cluster elsewhere, the machine's clock, and a name that no other process has. Election runs on the runtime of
+    /// another thread.
     ///
     /// # Errors
     /// If no client can be made of the configuration.
-    pub fn of(config: kube::Config) -> kube::Result<Self> {
+    pub(crate) fn of(config: kube::Config, runtime: Handle) -> kube::Result<Self> {
         let time = Time::system();
-        let notices = Notices::default();
-        Ok(Self { client: connect(config, &time)?, identity: identity(time.local()), time, notices })
+        let aside = {
+            // A client belongs to the runtime in which it is made.
+            let _inside = runtime.enter();
+            connect(config.clone(), &time)?
+        };
+        let client = connect(config, &time)?;
+        let aside = Some(Aside { runtime, client: aside });
+        Ok(Self { client, identity: identity(time.local()), time, notices: Notices::default(), aside })
     }
 
     /// A cluster in this process. The operator's own clock shows `now` and goes on as tokio's does; the server's it learns
@@ -46,7 +62,7 @@ impl Surroundings {
     {
         let time = Time::starting_at(now);
         let client = observe(ClientBuilder::new(service, "default"), &time);
-        Self { client, time, identity: identity.into(), notices: Notices::default() }
+        Self { client, time, identity: identity.into(), notices: Notices::default(), aside: None }
     }
 
     /// What is judged and done is told to somebody.

@@ -1,14 +1,17 @@
 //! Which time it is: here, and at the API server.
 
 use std::{
+    future::{Future, poll_fn},
+    pin::pin,
     sync::{Arc, Mutex, MutexGuard, PoisonError},
+    task::Poll,
     time::Duration,
 };
 
 use jiff::{SignedDuration, Timestamp};
 use salvor_api::GoDuration;
 use salvor_recovery::ServerClock;
-use tokio::time::Instant;
+use tokio::time::{Instant, sleep};
 
 /// How long to wait for the first answer that tells the server's clock.
 const CLOCK_UNKNOWN_PAUSE: Duration = Duration::from_secs(1);
@@ -17,6 +20,24 @@ const SHORTEST_ALARM: Duration = Duration::from_millis(5);
 /// Not knowing the server's clock better than this is worth a second alarm.
 const ROUGHLY: SignedDuration = SignedDuration::from_millis(200);
 const LONGEST_ALARM: Duration = Duration::from_secs(86_400);
+
+/// What comes of a future, if that is within this time. Unlike with tokio's own, the time is looked at first: after a pause of
+/// the whole process, or of the thread, nothing more is done by a future whose time was over meanwhile.
+pub(crate) async fn within<F: Future>(limit: Duration, future: F) -> Option<F::Output> {
+    let end = Instant::now().checked_add(limit);
+    let mut future = pin!(future);
+    let mut alarm = pin!(sleep(limit));
+    poll_fn(|context| {
+        if end.is_some_and(|end| end <= Instant::now()) {
+            return Poll::Ready(None);
+        }
+        if let Poll::Ready(output) = future.as_mut().poll(context) {
+            return Poll::Ready(Some(output));
+        }
+        alarm.as_mut().poll(context).map(|()| None)
+    })
+    .await
+}
 
 /// A configured duration as the standard library has it; none of ours may be negative.
 pub(crate) fn std_duration(duration: GoDuration) -> Duration {
@@ -97,6 +118,22 @@ impl Time {
 #[cfg(test)]
 mod tests {
     use super::*;
+
+    #[tokio::test(start_paused = true)]
+    async fn what_wakes_up_after_its_time_does_nothing_more() {
+        let second = Duration::from_secs(1);
+        assert_eq!(within(second, async { 7 }).await, Some(7));
+        assert_eq!(within(second, sleep(second * 2)).await, None);
+        assert_eq!(within(Duration::MAX, sleep(second)).await, Some(()));
+        // The thread stands still between the future's first step and its second one.
+        let sent = std::cell::Cell::new(false);
+        let write = async {
+            tokio::task::yield_now().await;
+            sent.set(true);
+        };
+        let (written, ()) = tokio::join!(within(second, write), tokio::time::advance(second * 2));
+        assert_eq!((written, sent.get()), (None, false));
+    }
 
     #[tokio::test(start_paused = true)]
     async fn an_alarm_comes_early_while_the_servers_clock_is_known_only_roughly() {

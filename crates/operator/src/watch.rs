@@ -2,33 +2,36 @@
 //!
 //! kube's own watcher hides bookmarks (so nobody can tell a quiet cluster from a dead connection), never relists after
 //! an HTTP 410, and hammers a server that closes watches at once. What irreversible actions rest on must not do that.
+//! Nor may it go on from a revision that the server has not reached: after the restore of a backup such a watch stays
+//! silent, and then leaves out whatever happened before that revision was reached again.
 
 use std::{
     borrow::Cow,
-    collections::BTreeSet,
-    sync::{
-        Arc, Mutex, PoisonError, Weak,
-        atomic::{AtomicBool, AtomicU64, Ordering},
-    },
+    sync::{Arc, atomic::Ordering},
     time::Duration,
 };
 
-use futures::{AsyncBufRead, AsyncBufReadExt};
 use http::Request;
-use kube::Client;
+use kube::{Client, client::Body};
 use serde::{Deserialize, de::DeserializeOwned};
 use serde_json::value::RawValue;
-use tokio::{
-    sync::{Notify, mpsc},
-    time::Instant,
+use tokio::{sync::mpsc, time::Instant};
+
+use crate::{
+    incoming::{Incoming, Line, Page, PageSize, ReadError},
+    live,
+    revision::History,
 };
 
-use crate::live;
+mod health;
 
-/// Objects a list brings at a time: ten-kilobyte pods, so a page is a few megabytes.
-const PAGE: usize = 200;
+pub use crate::revision::Revision;
+pub use health::{Moment, WatchHealth};
+
 /// How long a watch is asked to last. The server ends it then, which also proves that it is there.
 const WATCH_SECONDS: u64 = 60;
+/// A watch that ends sooner than this did not end because its time was over.
+const WHOLE_WATCH: Duration = Duration::from_secs(WATCH_SECONDS - 1);
 /// Silence beyond the asked duration after which a connection is given up as half open.
 const SILENCE_ALLOWED: Duration = Duration::from_secs(WATCH_SECONDS + 15);
 /// How long a list may take for one page.
@@ -47,6 +50,20 @@ pub struct Target {
     pub path: &'static str,
     /// Server-side selection, if the API allows one.
     pub field_selector: Option<Cow<'static, str>>,
+}
+
+/// Where watches read from. Those that share one also share what they notice about the server. Clones are the same.
+#[derive(Clone)]
+pub struct Source {
+    pub(crate) client: Client,
+    pub(crate) history: History,
+}
+
+impl Source {
+    /// An API server.
+    pub fn new(client: Client) -> Self {
+        Self { client, history: History::default() }
+    }
 }
 
 /// What a recovery keeps of an object.
@@ -75,8 +92,8 @@ pub enum Change<T> {
     Reset {
         /// The objects.
         all: Vec<T>,
-        /// The revision.
-        revision: String,
+        /// When it was read, by the server's count.
+        revision: Moment,
         /// How many lists had been asked for.
         asked: u64,
     },
@@ -84,115 +101,6 @@ pub enum Change<T> {
     Applied(T),
     /// The object with this UID is gone, or does not matter any more.
     Gone(String),
-}
-
-/// How a watch is doing. Shared with metrics, health and the engine.
-#[derive(Debug)]
-pub struct WatchHealth {
-    pub(crate) resource: &'static str,
-    origin: Instant,
-    last_word: AtomicU64,
-    synced: AtomicBool,
-    pub(crate) restarts: Arc<AtomicU64>,
-    pub(crate) lists: Arc<AtomicU64>,
-    pub(crate) unreadable: Arc<AtomicU64>,
-    complained: Mutex<BTreeSet<String>>,
-    /// There if this stands for many watches.
-    members: Option<Mutex<Vec<Weak<Self>>>>,
-    asked: AtomicU64,
-    bell: Notify,
-}
-
-impl WatchHealth {
-    /// A watch that has not begun.
-    pub fn new(resource: &'static str) -> Arc<Self> {
-        Arc::new(Self::begin(resource))
-    }
-
-    /// Many watches that come and go: as old as the oldest of them, and never old while there is none.
-    pub(crate) fn of_many(resource: &'static str) -> Arc<Self> {
-        Arc::new(Self {
-            synced: AtomicBool::new(true),
-            members: Some(Mutex::default()),
-            ..Self::begin(resource)
-        })
-    }
-
-    /// One more of many watches.
-    pub(crate) fn member(&self) -> Arc<Self> {
-        let member = Arc::new(Self {
-            restarts: self.restarts.clone(),
-            lists: self.lists.clone(),
-            unreadable: self.unreadable.clone(),
-            ..Self::begin(self.resource)
-        });
-        if let Some(members) = &self.members {
-            let mut members = members.lock().unwrap_or_else(PoisonError::into_inner);
-            members.retain(|member| member.strong_count() > 0);
-            members.push(Arc::downgrade(&member));
-        }
-        member
-    }
-
-    fn begin(resource: &'static str) -> Self {
-        Self {
-            resource,
-            origin: Instant::now(),
-            last_word: AtomicU64::new(0),
-            synced: AtomicBool::new(false),
-            restarts: Arc::default(),
-            lists: Arc::default(),
-            unreadable: Arc::default(),
-            complained: Mutex::default(),
-            members: None,
-            asked: AtomicU64::new(0),
-            bell: Notify::new(),
-        }
-    }
-
-    /// Asks for everything to be read anew, however good the watch; how many times that was asked for by now.
-    pub(crate) fn ask_for_list(&self) -> u64 {
-        let asked = self.asked.fetch_add(1, Ordering::SeqCst) + 1;
-        self.bell.notify_one();
-        asked
-    }
-
-    /// How long ago the server last said anything, a bookmark included.
-    pub fn staleness(&self) -> Duration {
-        if let Some(members) = &self.members {
-            let members = members.lock().unwrap_or_else(PoisonError::into_inner);
-            let ages = members.iter().filter_map(Weak::upgrade).map(|member| member.staleness());
-            return ages.max().unwrap_or_default();
-        }
-        let last = Duration::from_millis(self.last_word.load(Ordering::Relaxed));
-        self.origin.elapsed().saturating_sub(last)
-    }
-
-    /// Whether the first list is complete.
-    pub fn is_synced(&self) -> bool {
-        self.synced.load(Ordering::Relaxed)
-    }
-
-    /// As if the whole list had been read, and the server had said something just now.
-    #[cfg(test)]
-    pub(crate) fn is_up_to_date(&self) {
-        self.synced.store(true, Ordering::Relaxed);
-        self.heard();
-    }
-
-    fn heard(&self) {
-        let now = u64::try_from(self.origin.elapsed().as_millis()).unwrap_or(u64::MAX);
-        self.last_word.store(now, Ordering::Relaxed);
-    }
-
-    fn cannot_read(&self, object: &Identity, error: &serde_json::Error) {
-        self.unreadable.fetch_add(1, Ordering::Relaxed);
-        let mut complained = self.complained.lock().unwrap_or_else(PoisonError::into_inner);
-        let name = format!("{}/{}", object.metadata.namespace, object.metadata.name);
-        if complained.len() < 1000 && complained.insert(name.clone()) {
-            tracing::warn!(resource = self.resource, object = name, %error, "an object cannot be read and is left alone");
-        }
-    }
 }
 
 /// What even an unreadable object has.
@@ -212,24 +120,9 @@ struct IdentityMeta {
 }
 
 #[derive(Deserialize)]
-struct ListPage<T> {
-    metadata: ListMeta,
-    #[serde(default = "Option::default")]
-    items: Option<Vec<T>>,
-}
-
-#[derive(Deserialize, Default)]
-#[serde(rename_all = "camelCase", default)]
-struct ListMeta {
-    resource_version: String,
-    #[serde(rename = "continue")]
-    next: String,
-}
-
-#[derive(Deserialize)]
-struct Line<'a, T> {
+struct Event<'a, T> {
     #[serde(rename = "type", borrow)]
-    kind: &'a str,
+    kind: Cow<'a, str>,
     object: T,
 }
 
@@ -237,16 +130,20 @@ struct Line<'a, T> {
 enum WatchEnd {
     #[error("the revision is too old")]
     Expired,
+    #[error("the server has not reached the revision yet")]
+    Ahead,
+    #[error("a revision is lower than one that was seen before")]
+    Rewound,
     #[error("{}", live::brief(.0))]
     Api(kube::Error),
     #[error("the server says {code}: {message}")]
     Refused { code: u16, message: String },
-    #[error("the answer cannot be read: {0}")]
-    Unreadable(#[from] serde_json::Error),
-    #[error("the connection broke: {0}")]
-    Broken(#[from] std::io::Error),
+    #[error("{0}")]
+    Read(#[from] ReadError),
     #[error("nothing was heard for {} seconds", SILENCE_ALLOWED.as_secs())]
     Silent,
+    #[error("the watch told nothing at all")]
+    Mute,
     #[error("the server closed the watch at once")]
     ClosedAtOnce,
     #[error("everything is to be read anew")]
@@ -257,29 +154,61 @@ enum WatchEnd {
 
 /// Follows a resource for ever; ends only when nobody listens any more.
 pub async fn follow<P: Project>(
-    client: Client,
+    source: Source,
     target: Target,
     projection: P,
     health: Arc<WatchHealth>,
     changes: mpsc::Sender<Change<P::Kept>>,
 ) {
-    let follower = Follower { client, target, projection, health, changes };
+    let Source { client, history } = source;
+    health.belongs_to(&history);
+    let mut follower = Follower { client, history, target, projection, health, changes, listed: None };
+    let mut size = PageSize::default();
     let mut failures: u32 = 0;
     let mut revision: Option<String> = None;
+    // Whether the server may be another one, or in another state, than when the revision was told.
+    let mut in_doubt = false;
     loop {
         let began = Instant::now();
-        let was_watching = revision.is_some();
+        if follower.listed != Some(follower.history.epoch()) {
+            revision = None;
+        }
+        let was_watching = revision.is_some() && !in_doubt;
         let result = match &mut revision {
-            None => follower.list().await.map(|listed| revision = Some(listed)),
+            None => match follower.list(size).await {
+                Ok(listed) => {
+                    (revision, in_doubt, size) = (Some(listed), false, PageSize::default());
+                    Ok(())
+                }
+                Err(end) => {
+                    if matches!(end, WatchEnd::Expired) {
+                        size = size.after_expired();
+                    }
+                    Err(end)
+                }
+            },
+            Some(_) if in_doubt => follower.check_the_server().await.map(|()| in_doubt = false),
             // What was seen stays seen, however the watch ends: the revision moves with every event.
-            Some(seen) => follower.watch(seen).await.and_then(|()| {
-                if began.elapsed() < SHORT_WATCH { Err(WatchEnd::ClosedAtOnce) } else { Ok(()) }
-            }),
+            Some(seen) => match follower.watch(seen).await {
+                Ok(_) if began.elapsed() < SHORT_WATCH => Err(WatchEnd::ClosedAtOnce),
+                Ok(_) if began.elapsed() < WHOLE_WATCH => {
+                    in_doubt = true;
+                    Ok(())
+                }
+                Ok(Heard::Something) => Ok(()),
+                // A server that knows the revision sends a bookmark before it ends the watch.
+                Ok(Heard::Nothing) => {
+                    revision = None;
+                    Ok(())
+                }
+                Err(end) => Err(end),
+            },
         };
         // A list alone is no success: a server that refuses every watch would be asked for one all the time.
         if was_watching && began.elapsed() >= SHORT_WATCH {
             failures = 0;
         }
+        let resource = follower.target.resource;
         match result {
             Ok(()) => continue,
             Err(WatchEnd::Unheard) => return,
@@ -288,15 +217,23 @@ pub async fn follow<P: Project>(
                 revision = None;
                 continue;
             }
-            Err(WatchEnd::Expired) => {
-                tracing::debug!(resource = follower.target.resource, "revision expired; listing again");
+            Err(end @ (WatchEnd::Expired | WatchEnd::Ahead | WatchEnd::Mute)) => {
+                tracing::debug!(resource, %end, "listing again");
+                revision = None;
+            }
+            Err(WatchEnd::Rewound) => {
+                if let Some(listed) = follower.listed {
+                    follower.history.ends(listed);
+                }
                 revision = None;
             }
             Err(WatchEnd::ClosedAtOnce) => {
-                tracing::debug!(resource = follower.target.resource, "the server closed the watch at once");
+                tracing::debug!(resource, "the server closed the watch at once");
+                in_doubt = true;
             }
             Err(error) => {
-                tracing::warn!(resource = follower.target.resource, %error, "watch interrupted; it goes on from where it was");
+                tracing::warn!(resource, %error, "watch interrupted; it goes on from where it was");
+                in_doubt = true;
             }
         }
         follower.health.restarts.fetch_add(1, Ordering::Relaxed);
@@ -315,152 +252,225 @@ fn backoff(failures: u32) -> Duration {
 
 struct Follower<P: Project> {
     client: Client,
+    history: History,
     target: Target,
     projection: P,
     health: Arc<WatchHealth>,
     changes: mpsc::Sender<Change<P::Kept>>,
+    /// The number of the history in which the last list was read.
+    listed: Option<u64>,
+}
+
+/// Whether a watch told anything: an event or a bookmark.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+enum Heard {
+    Something,
+    Nothing,
+}
+
+impl Heard {
+    /// Why a watch that stays silent from now on is given up.
+    fn silence(self) -> WatchEnd {
+        match self {
+            Self::Something => WatchEnd::Silent,
+            Self::Nothing => WatchEnd::Mute,
+        }
+    }
 }
 
 impl<P: Project> Follower<P> {
     /// Reads everything page by page and hands it on as one; the revision to watch from.
-    async fn list(&self) -> Result<String, WatchEnd> {
+    async fn list(&mut self, mut size: PageSize) -> Result<String, WatchEnd> {
         self.health.lists.fetch_add(1, Ordering::Relaxed);
         let asked = self.health.asked.load(Ordering::SeqCst);
+        let epoch = self.history.epoch();
+        // A list is never behind what the same server has told before.
+        let floor = (self.listed == Some(epoch)).then(|| self.health.newest());
         let mut kept = Vec::new();
         let mut next = String::new();
-        loop {
-            let mut query = vec![("limit", PAGE.to_string())];
+        let mut first = None;
+        let revision = loop {
+            let mut query = vec![("limit", size.limit().to_string())];
             if !next.is_empty() {
                 query.push(("continue", next));
             }
-            let answer = self.client.request_text(self.request(&query)?);
-            let text = tokio::time::timeout(LIST_TIMEOUT, answer)
-                .await
-                .map_err(|_| WatchEnd::Silent)?
-                .map_err(expired_or_api)?;
+            let page = self.page(&query, |object| kept.extend(self.read_object(object))).await?;
             self.health.heard();
-            let page = self.read_page(&text)?;
-            drop(text);
-            let objects = page.items.into_iter().flatten();
-            kept.extend(objects.filter_map(|wire| self.projection.keep(wire)));
-            next = page.metadata.next;
+            size.learn(&page);
+            // All pages are of one moment.
+            if *first.get_or_insert_with(|| page.revision.clone()) != page.revision {
+                return Err(WatchEnd::Expired);
+            }
+            next = page.next;
             if next.is_empty() {
-                let revision = page.metadata.resource_version;
-                self.send(Change::Reset { all: kept, revision: revision.clone(), asked }).await?;
-                self.health.synced.store(true, Ordering::Relaxed);
-                return Ok(revision);
+                break page.revision;
+            }
+        };
+        let seen = Revision::of(&revision);
+        let epoch = match floor {
+            Some(floor) if seen < floor => self.history.ends(epoch),
+            _ if self.history.epoch() == epoch => epoch,
+            // Somebody has noticed something meanwhile: nobody knows whether before or after this was read.
+            _ => return Err(WatchEnd::Asked),
+        };
+        let anew = self.listed.is_some_and(|listed| listed != epoch);
+        if anew {
+            self.health.begin_anew_from(seen);
+        }
+        self.health.saw(seen);
+        self.listed = Some(epoch);
+        let moment = Moment::of(seen, anew, &self.health, epoch);
+        self.send(Change::Reset { all: kept, revision: moment, asked }).await?;
+        Ok(revision)
+    }
+
+    /// Reads one page of a list, and what is kept of each of its objects.
+    async fn page(
+        &self,
+        query: &[(&str, String)],
+        each: impl FnMut(Option<&[u8]>),
+    ) -> Result<Page, WatchEnd> {
+        let request = self.request(query)?;
+        let page = async { Ok(self.open(request).await?.page(each).await?) };
+        tokio::time::timeout(LIST_TIMEOUT, page).await.map_err(|_| WatchEnd::Silent)?
+    }
+
+    fn read_object(&self, object: Option<&[u8]>) -> Option<P::Kept> {
+        let Some(object) = object else {
+            self.health.cannot_read(&Identity::default(), &ReadError::TooLong);
+            return None;
+        };
+        match serde_json::from_slice(object) {
+            Ok(wire) => self.projection.keep(wire),
+            Err(error) => {
+                self.health.cannot_read(&serde_json::from_slice(object).unwrap_or_default(), &error);
+                None
             }
         }
     }
 
-    /// Decodes a page in one pass; if an object in it cannot be read, in two, without that object.
-    fn read_page(&self, text: &str) -> Result<ListPage<P::Wire>, WatchEnd> {
-        if let Ok(page) = serde_json::from_str(text) {
-            return Ok(page);
-        }
-        let ListPage { metadata, items }: ListPage<&RawValue> = serde_json::from_str(text)?;
-        let read = |item: &RawValue| {
-            let unreadable = |error| self.health.cannot_read(&identify(item), &error);
-            serde_json::from_str(item.get()).map_err(unreadable).ok()
-        };
-        Ok(ListPage { metadata, items: items.map(|items| items.into_iter().filter_map(read).collect()) })
+    /// Whether the server is where it was, or further, before a watch is begun from where another one broke off.
+    async fn check_the_server(&self) -> Result<(), WatchEnd> {
+        let floor = self.health.newest();
+        let page = self.page(&[("limit", "1".to_owned())], |_| {}).await?;
+        if Revision::of(&page.revision) < floor { Err(WatchEnd::Rewound) } else { Ok(()) }
     }
 
     /// Watches from a revision, which moves with what is seen, until the server ends it.
-    async fn watch(&self, revision: &mut String) -> Result<(), WatchEnd> {
+    async fn watch(&self, revision: &mut String) -> Result<Heard, WatchEnd> {
         let query = [
             ("watch", "true".to_owned()),
             ("allowWatchBookmarks", "true".to_owned()),
             ("timeoutSeconds", WATCH_SECONDS.to_string()),
             ("resourceVersion", revision.clone()),
         ];
-        let opened = self.client.request_stream(self.request(&query)?);
-        let body = tokio::time::timeout(SILENCE_ALLOWED, opened)
-            .await
-            .map_err(|_| WatchEnd::Silent)?
-            .map_err(expired_or_api)?;
-        let mut body = std::pin::pin!(body);
-        let mut line = Vec::new();
+        let opened = self.open(self.request(&query)?);
+        let mut body =
+            tokio::time::timeout(SILENCE_ALLOWED, opened).await.map_err(|_| WatchEnd::Silent)??;
+        let epoch = self.history.epoch();
+        let mut heard = Heard::Nothing;
         loop {
-            line.clear();
-            let read = next_line(&mut body, &mut line);
-            let read = tokio::select! {
+            let line = body.line(|line| self.read_line(line));
+            let line = tokio::select! {
                 biased;
-                read = tokio::time::timeout(SILENCE_ALLOWED, read) => read.map_err(|_| WatchEnd::Silent)?,
+                line = tokio::time::timeout(SILENCE_ALLOWED, line) => line.map_err(|_| heard.silence())?,
                 () = self.health.bell.notified() => return Err(WatchEnd::Asked),
+                () = self.history.is_over(epoch) => return Err(WatchEnd::Asked),
                 () = self.changes.closed() => return Err(WatchEnd::Unheard),
             };
-            if !read? {
-                return Ok(());
+            let told = match line? {
+                None => return Ok(heard),
+                Some(told) => told?,
+            };
+            // Half a line at the end of a broken connection: the whole one comes again from the last revision.
+            let Some(Word { seen, change }) = told else { return Ok(heard) };
+            if Revision::of(&seen) < Revision::of(revision) {
+                return Err(WatchEnd::Rewound);
             }
-            // Nearly every line is about an object that can be read, and that is read once.
-            let unreadable = match serde_json::from_slice::<Line<'_, P::Wire>>(&line) {
-                Ok(Line { kind, object }) if !matches!(kind, "BOOKMARK" | "ERROR") => {
-                    self.health.heard();
-                    let seen = object.resource_version().to_owned();
-                    self.pass_on(kind, object).await?;
-                    *revision = seen;
-                    continue;
-                }
-                Ok(_) => None,
-                Err(error) => Some(error),
-            };
-            let event = match serde_json::from_slice::<Line<'_, &RawValue>>(&line) {
-                Ok(event) => event,
-                // Half a line at the end of a broken connection: the whole one comes again from the last revision.
-                Err(_) if !line.ends_with(b"\n") => return Ok(()),
-                // A whole line that nobody can read would come again and again: what it was, a list tells.
-                Err(_) => return Err(WatchEnd::Expired),
-            };
             // Only an event or a bookmark proves that the view moves; an opened connection or an error does not.
-            if event.kind == "ERROR" {
-                return Err(refused(event.object));
-            }
             self.health.heard();
-            let object = identify(event.object);
-            if event.kind != "BOOKMARK" {
-                // An object that is gone need not be readable.
-                if let Some(error) = unreadable.filter(|_| event.kind != "DELETED") {
-                    self.health.cannot_read(&object, &error);
-                }
-                self.send(Change::Gone(object.metadata.uid)).await?;
+            heard = Heard::Something;
+            if let Some(change) = change {
+                self.send(change).await?;
             }
-            if !object.metadata.resource_version.is_empty() {
-                *revision = object.metadata.resource_version;
+            if !seen.is_empty() {
+                self.health.saw(Revision::of(&seen));
+                *revision = seen;
             }
         }
     }
 
-    async fn pass_on(&self, kind: &str, object: P::Wire) -> Result<(), WatchEnd> {
-        let uid = object.uid().to_owned();
-        let kept = if kind == "DELETED" { None } else { self.projection.keep(object) };
-        self.send(kept.map_or(Change::Gone(uid), Change::Applied)).await
+    /// What a line tells; none if it is half a line.
+    fn read_line(&self, line: Line<'_>) -> Result<Option<Word<P::Kept>>, WatchEnd> {
+        let line = match line {
+            Line::Whole(line) => line,
+            Line::Half => return Ok(None),
+            // What it was, a list tells.
+            Line::TooLong => return Err(WatchEnd::Expired),
+        };
+        // Nearly every line is about an object that can be read, and that is read once.
+        let unreadable = match serde_json::from_slice::<Event<'_, P::Wire>>(line) {
+            Ok(Event { kind, object }) if !matches!(&*kind, "BOOKMARK" | "ERROR") => {
+                let (seen, uid) = (object.resource_version().to_owned(), object.uid().to_owned());
+                let kept = if kind == "DELETED" { None } else { self.projection.keep(object) };
+                return Ok(Some(Word {
+                    seen,
+                    change: Some(kept.map_or(Change::Gone(uid), Change::Applied)),
+                }));
+            }
+            Ok(_) => None,
+            Err(error) => Some(error),
+        };
+        // A whole line that nobody can read would come again and again: what it was, a list tells.
+        let Ok(event) = serde_json::from_slice::<Event<'_, &RawValue>>(line) else {
+            return Err(WatchEnd::Expired);
+        };
+        if event.kind == "ERROR" {
+            return Err(refused(event.object));
+        }
+        let object: Identity = serde_json::from_str(event.object.get()).unwrap_or_default();
+        let seen = object.metadata.resource_version.clone();
+        if event.kind == "BOOKMARK" {
+            return Ok(Some(Word { seen, change: None }));
+        }
+        // An object that is gone need not be readable.
+        if let Some(error) = unreadable.filter(|_| event.kind != "DELETED") {
+            self.health.cannot_read(&object, &error);
+        }
+        Ok(Some(Word { seen, change: Some(Change::Gone(object.metadata.uid)) }))
     }
 
     async fn send(&self, change: Change<P::Kept>) -> Result<(), WatchEnd> {
         self.changes.send(change).await.map_err(|_| WatchEnd::Unheard)
     }
 
-    fn request(&self, query: &[(&str, String)]) -> Result<Request<Vec<u8>>, WatchEnd> {
+    async fn open(&self, request: Request<Body>) -> Result<Incoming, WatchEnd> {
+        live::open(&self.client, request).await.map_err(expired_or_api)
+    }
+
+    fn request(&self, query: &[(&str, String)]) -> Result<Request<Body>, WatchEnd> {
         let selector = self.target.field_selector.as_deref().map(|s| ("fieldSelector", s.to_owned()));
         let pairs = query.iter().cloned().chain(selector);
-        let query: Vec<String> = pairs.map(|(k, v)| format!("{k}={}", percent_encode(&v))).collect();
+        let query: Vec<String> = pairs.map(|(k, v)| format!("{k}={}", live::percent_encode(&v))).collect();
         let uri = format!("{}?{}", self.target.path, query.join("&"));
-        Request::get(uri).body(Vec::new()).map_err(|e| WatchEnd::Api(kube::Error::HttpError(e)))
+        Request::get(uri).body(Body::empty()).map_err(|e| WatchEnd::Api(kube::Error::HttpError(e)))
     }
 }
 
-async fn next_line(body: &mut (impl AsyncBufRead + Unpin), line: &mut Vec<u8>) -> std::io::Result<bool> {
-    Ok(body.read_until(b'\n', line).await? > 0)
-}
-
-fn identify(object: &RawValue) -> Identity {
-    serde_json::from_str(object.get()).unwrap_or_default()
+/// What a line of a watch tells.
+struct Word<T> {
+    /// The revision that was reached.
+    seen: String,
+    /// Nothing for a bookmark.
+    change: Option<Change<T>>,
 }
 
 fn expired_or_api(error: kube::Error) -> WatchEnd {
     match error {
-        kube::Error::Api(status) if status.code == 410 => WatchEnd::Expired,
+        kube::Error::Api(status) => match end_of(status.code, &status.message) {
+            Some(end) => end,
+            None => WatchEnd::Api(kube::Error::Api(status)),
+        },
         other => WatchEnd::Api(other),
     }
 }
@@ -473,19 +483,19 @@ fn refused(status: &RawValue) -> WatchEnd {
         message: String,
     }
     let Status { code, message } = serde_json::from_str(status.get()).unwrap_or_default();
-    if code == 410 { WatchEnd::Expired } else { WatchEnd::Refused { code, message } }
+    end_of(code, &message).unwrap_or(WatchEnd::Refused { code, message })
 }
 
-fn percent_encode(value: &str) -> String {
-    let mut encoded = String::with_capacity(value.len());
-    for byte in value.bytes() {
-        if byte.is_ascii_alphanumeric() || b"-_.~".contains(&byte) {
-            encoded.push(char::from(byte));
-        } else {
-            encoded.push_str(&format!("%{byte:02X}"));
+/// What the server says of a revision that it cannot begin from.
+fn end_of(code: u16, message: &str) -> Option<WatchEnd> {
+    match code {
+        410 => Some(WatchEnd::Expired),
+        // Both kinds of server say so: the one that asks its cache, and the one that asks etcd.
+        _ if message.contains("Too large resource version") || message.contains("future revision") => {
+            Some(WatchEnd::Ahead)
         }
+        _ => None,
     }
-    encoded
 }
 
 #[cfg(test)]

@@ -161,13 +161,6 @@ impl From<NodeTaint> for Taint {
     }
 }
 
-/// What is read of a list.
-#[derive(Deserialize)]
-pub(crate) struct List<T> {
-    #[serde(default = "Vec::new")]
-    pub(crate) items: Vec<T>,
-}
-
 /// Reads what the API sent.
 pub(crate) fn read<'a, T: Deserialize<'a>>(text: &'a str) -> kube::Result<T> {
     serde_json::from_str(text).map_err(kube::Error::SerdeError)

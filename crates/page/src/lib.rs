@@ -19,7 +19,7 @@ use jiff::Timestamp;
 use kube::Client;
 use salvor_operator::{
     Notice,
-    watch::{Change, WatchHealth, follow},
+    watch::{Change, Source, WatchHealth, follow},
 };
 use tokio::sync::{mpsc, watch};
 
@@ -63,9 +63,10 @@ impl Page {
         async move {
             let (node_tx, mut nodes) = mpsc::channel(64);
             let (pod_tx, mut pods) = mpsc::channel(1024);
+            let source = Source::new(client);
             let watch_nodes =
-                follow(client.clone(), NODES, AllNodes, WatchHealth::new(NODES.resource), node_tx);
-            let watch_pods = follow(client, PODS, AllPods, WatchHealth::new(PODS.resource), pod_tx);
+                follow(source.clone(), NODES, AllNodes, WatchHealth::new(NODES.resource), node_tx);
+            let watch_pods = follow(source, PODS, AllPods, WatchHealth::new(PODS.resource), pod_tx);
             let take_in = async {
                 loop {
                     tokio::select! {

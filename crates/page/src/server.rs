@@ -23,6 +23,7 @@ use axum::{
 use futures::Stream;
 use futures::{FutureExt, future::BoxFuture};
 use jiff::Timestamp;
+use salvor_operator::serve::{Limits, serve};
 use serde::Serialize;
 use tokio::{
     net::TcpListener,
@@ -144,7 +145,8 @@ impl Page {
             }
             let router =
                 router.layer(middleware::from_fn_with_state(Arc::clone(&served), guard)).with_state(served);
-            axum::serve(listener, router).await
+            serve(listener, router, Limits::default(), std::future::pending()).await;
+            Ok(())
         }
         .boxed()
     }

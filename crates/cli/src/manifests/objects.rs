@@ -9,6 +9,9 @@ use k8s_openapi::api::core::v1::{
     ResourceRequirements, SeccompProfile, SecurityContext, ServiceAccount, Volume, VolumeMount,
     WeightedPodAffinityTerm,
 };
+use k8s_openapi::api::networking::v1::{
+    NetworkPolicy, NetworkPolicyIngressRule, NetworkPolicyPort, NetworkPolicySpec,
+};
 use k8s_openapi::api::policy::v1::{PodDisruptionBudget, PodDisruptionBudgetSpec};
 use k8s_openapi::api::rbac::v1::{
     ClusterRole, ClusterRoleBinding, PolicyRule, Role, RoleBinding, RoleRef, Subject,
@@ -53,6 +56,7 @@ pub(super) fn all(installation: &Installation) -> Result<Vec<Value>, CliError> {
     }
     objects.extend([
         json(&config_map(installation, &config))?,
+        json(&network_policy(installation))?,
         json(&deployment(installation, &config))?,
         json(&disruption_budget(installation))?,
     ]);
@@ -262,6 +266,32 @@ fn resources() -> ResourceRequirements {
         requests: Some(BTreeMap::from([quantity("cpu", "10m"), quantity("memory", "64Mi")])),
         limits: Some(BTreeMap::from([quantity("memory", "128Mi")])),
         ..ResourceRequirements::default()
+    }
+}
+
+/// Nobody reaches another port than those that are served. Who may reach those is not known here: a Prometheus may be in any
+/// namespace, and some networks show a probe under the node's address and some under another. What the pods reach is open,
+/// since the API server may be anywhere.
+fn network_policy(installation: &Installation) -> NetworkPolicy {
+    let page = &installation.configuration.page;
+    let page = (page.enabled && !page.bind.ip().is_loopback()).then(|| page.bind.port());
+    let ports = [Some(installation.configuration.bind.port()), page];
+    let port = |port: u16| NetworkPolicyPort {
+        port: Some(IntOrString::Int(port.into())),
+        protocol: Some("TCP".into()),
+        ..NetworkPolicyPort::default()
+    };
+    NetworkPolicy {
+        metadata: metadata(Some(&installation.namespace)),
+        spec: Some(NetworkPolicySpec {
+            pod_selector: Some(selector()),
+            policy_types: Some(vec!["Ingress".into()]),
+            ingress: Some(vec![NetworkPolicyIngressRule {
+                ports: Some(ports.into_iter().flatten().map(port).collect()),
+                ..NetworkPolicyIngressRule::default()
+            }]),
+            ..NetworkPolicySpec::default()
+        }),
     }
 }
 

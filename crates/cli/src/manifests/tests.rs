@@ -172,6 +172,7 @@ fn objects_come_in_an_order_in_which_they_can_be_created() {
             "Role",
             "RoleBinding",
             "ConfigMap",
+            "NetworkPolicy",
             "Deployment",
             "PodDisruptionBudget",
         ]
@@ -239,8 +240,28 @@ fn the_pods_are_confined_probed_and_apart() {
         apart,
         &deployment["selector"]["matchLabels"],
         &find(&objects, "PodDisruptionBudget")["spec"]["selector"]["matchLabels"],
+        &find(&objects, "NetworkPolicy")["spec"]["podSelector"]["matchLabels"],
     ] {
         assert_eq!(selected, labels);
+    }
+}
+
+#[test]
+fn only_the_ports_that_are_served_can_be_reached() {
+    let cases: [(&str, &[u16]); 4] = [
+        ("", &[8080]),
+        ("bind: '0.0.0.0:9090'\n", &[9090]),
+        // What is served to the pod itself need not be reached from elsewhere: port-forward goes in from within.
+        ("page: {enabled: true}\n", &[8080]),
+        ("page: {enabled: true, bind: '0.0.0.0:8888'}\n", &[8080, 8888]),
+    ];
+    for (file, ports) in cases {
+        let objects = read_back(&install(&format!("{ZOMBIE}{file}")));
+        let ports: Vec<Value> = ports.iter().map(|port| json!({"port": port, "protocol": "TCP"})).collect();
+        let policy = &find(&objects, "NetworkPolicy")["spec"];
+        assert_eq!(policy["ingress"], json!([{ "ports": ports }]), "{file}");
+        assert_eq!(policy["policyTypes"], json!(["Ingress"]), "{file}");
+        assert!(policy.get("egress").is_none(), "{file}");
     }
 }
 

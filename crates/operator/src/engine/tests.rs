@@ -132,7 +132,7 @@ impl Recovery for Told {
 
     fn begin_to_lead(&mut self, _: u64) {}
 
-    fn feeds(&self, _: &Client, _: &mpsc::Sender<News>) -> Vec<Feed> {
+    fn feeds(&self, _: &crate::watch::Source, _: &mpsc::Sender<News>) -> Vec<Feed> {
         vec![]
     }
 
@@ -538,6 +538,42 @@ async fn an_old_view_uses_up_nothing_of_the_budget() {
     health.is_up_to_date();
     pass(30.0).await;
     assert_eq!(bench.written().len(), 1);
+}
+
+#[tokio::test(start_paused = true)]
+async fn nothing_is_done_between_revisions_that_go_backwards_and_the_list_after_them() {
+    let (seen, other) = (WatchHealth::new("pods"), WatchHealth::new("nodes"));
+    let watches = vec![seen.clone(), other.clone()];
+    let bench = Bench::with(Options { watches, ..Options::default() }, |_| Answer::ok());
+    seen.is_up_to_date();
+    other.is_up_to_date();
+    seen.history().ends(0);
+    bench.want("a", &[Patch]).await;
+    pass(10.0).await;
+    assert_eq!(bench.written().len(), 0);
+    seen.is_up_to_date();
+    pass(10.0).await;
+    assert_eq!(bench.written().len(), 1);
+}
+
+/// It may be of the time before: taken in, it would be later than all that comes now.
+#[tokio::test(start_paused = true)]
+async fn an_answer_to_what_began_before_revisions_went_backwards_is_not_taken_in() {
+    for goes_back in [false, true] {
+        let health = WatchHealth::new("pods");
+        health.is_up_to_date();
+        let options = Options { watches: vec![health.clone()], ..Options::default() };
+        let bench = Bench::with(options, |_| Answer::ok().late(Duration::from_secs(2)));
+        bench.want("a", &[Tell]).await;
+        pass(1.0).await;
+        if goes_back {
+            health.history().ends(0);
+            health.is_up_to_date();
+        }
+        pass(30.0).await;
+        let told = bench.api.count(&Method::POST);
+        assert_eq!(told > 1, goes_back, "told {told} times: as if it had never been answered");
+    }
 }
 
 #[test]

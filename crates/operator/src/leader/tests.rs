@@ -76,6 +76,11 @@ impl Store {
         self.0.lock().unwrap().1 = None;
     }
 
+    /// Goes back to an earlier state, its revision included.
+    fn restore(&self, backup: (u64, Option<Value>)) {
+        *self.0.lock().unwrap() = backup;
+    }
+
     /// What a holder that is no elector of ours writes.
     fn renew_as(&self, holder: &str, renewed: Timestamp) {
         let mut guard = self.0.lock().unwrap();
@@ -101,6 +106,10 @@ struct Candidate {
 
 impl Candidate {
     fn start(api: &FakeApi, identity: &str) -> Self {
+        Self::minding(api, identity, &History::default(), Pulse::of_this_thread())
+    }
+
+    fn minding(api: &FakeApi, identity: &str, history: &History, pulse: Pulse) -> Self {
         let time = Time::system();
         let metrics = Metrics::new(&time);
         let limits = BrakeLimits { max_pods_per_minute: 10, ..BrakeLimits::default() };
@@ -114,7 +123,7 @@ impl Candidate {
             brake.clone(),
         );
         let stop = CancellationToken::new();
-        let task = tokio::spawn(elector.run(stop.clone()));
+        let task = tokio::spawn(elector.minding(history.clone()).heeding(pulse).run(stop.clone()));
         Self { leadership, brake, stop, task }
     }
 
@@ -412,4 +421,66 @@ async fn a_server_that_refuses_makes_nobody_lead_and_is_asked_again() {
         assert!((20..=31).contains(&tries), "{code}: {tries} tries in a minute");
         candidate.task.abort();
     }
+}
+
+/// Whoever leads writes it every few seconds, so it is the first to be behind what was seen.
+#[tokio::test(start_paused = true)]
+async fn a_lease_that_goes_back_to_an_earlier_revision_tells_of_a_restored_backup() {
+    let store = Store::default();
+    let api = store.api();
+    let (histories, mut candidates) = ([History::default(), History::default()], Vec::new());
+    for (identity, history) in ["leads", "follows"].iter().zip(&histories) {
+        candidates.push(Candidate::minding(&api, identity, history, Pulse::of_this_thread()));
+        tokio::time::sleep(RETRY_PERIOD * 3).await;
+    }
+    let backup = store.0.lock().unwrap().clone();
+    tokio::time::sleep(RETRY_PERIOD * 5).await;
+    assert_eq!(histories.each_ref().map(History::epoch), [0, 0], "a lease that is renewed goes forward");
+    store.restore(backup);
+    tokio::time::sleep(RETRY_PERIOD * 2).await;
+    assert_eq!(histories[0].epoch(), 1);
+    assert!(candidates[0].leads(), "it holds the lease in this history, too");
+    tokio::time::sleep(RETRY_PERIOD * 20).await;
+    assert_eq!(histories[0].epoch(), 1, "noticed once");
+    assert!(histories[1].epoch() <= 1);
+    candidates.iter().for_each(|candidate| candidate.task.abort());
+}
+
+/// The election goes on while the work stands still, but not for ever.
+#[tokio::test(start_paused = true)]
+async fn a_leader_whose_work_stands_still_keeps_the_lease_for_a_minute_and_then_gives_it_back() {
+    let store = Store::default();
+    let api = store.api();
+    let pulse = Pulse::new();
+    let beating = tokio::spawn(pulse.clone().beat());
+    let first = Candidate::minding(&api, "first", &History::default(), pulse.clone());
+    first.until_it_leads().await;
+    let second = Candidate::start(&api, "second");
+    beating.abort();
+    tokio::time::sleep(Duration::from_secs(55)).await;
+    assert_eq!((store.holder().as_str(), first.leads()), ("first", true), "it may come to an end yet");
+    second.until_it_leads().await;
+    assert!(!first.leads(), "whatever the work wakes up to, it may not write");
+    tokio::time::sleep(Duration::from_secs(300)).await;
+    assert_eq!(store.holder(), "second");
+    // It works again, and waits for its turn like anybody.
+    let beating = tokio::spawn(pulse.beat());
+    second.stop.cancel();
+    second.task.await.unwrap();
+    first.until_it_leads().await;
+    first.stop.cancel();
+    first.task.await.unwrap();
+    assert_eq!(store.holder(), "");
+    beating.abort();
+}
+
+#[tokio::test(start_paused = true)]
+async fn who_is_told_to_stop_while_its_work_stands_still_stops() {
+    let store = Store::default();
+    let candidate = Candidate::minding(&store.api(), "us", &History::default(), Pulse::new());
+    candidate.until_it_leads().await;
+    tokio::time::sleep(Duration::from_secs(300)).await;
+    assert_eq!(store.holder(), "");
+    candidate.stop.cancel();
+    soon(candidate.task).await.unwrap();
 }

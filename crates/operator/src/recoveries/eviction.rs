@@ -9,7 +9,6 @@ use std::{
 
 use futures::FutureExt;
 use jiff::Timestamp;
-use kube::Client;
 use salvor_recovery::{
     Action, Judgement,
     brake::NodeCounts,
@@ -32,7 +31,8 @@ use crate::{
     looks::Looks,
     metrics::Metrics,
     recovery::{Feed, NodeOrPod, Recovery, Refused, View, relay},
-    watch::{Change, Project, Target, WatchHealth, follow},
+    revision::{Revision, Told},
+    watch::{Change, Project, Source, Target, WatchHealth, follow},
 };
 
 mod close_up;
@@ -163,6 +163,7 @@ pub(crate) struct Evictions {
     close_ups: Wanted,
     looks: Looks<NodeView>,
     next_number: u64,
+    node_watch: Arc<WatchHealth>,
 }
 
 impl Evictions {
@@ -179,10 +180,12 @@ impl Evictions {
             close_ups: Wanted::default(),
             looks: Looks::default(),
             next_number: 0,
+            node_watch: WatchHealth::new(NODES.resource),
         }
     }
 
-    fn take_in(&mut self, SeenNode { node, zone, unreachable, view }: SeenNode) -> BTreeSet<Subject> {
+    fn take_in(&mut self, seen: SeenNode, told: Told) -> BTreeSet<Subject> {
+        let SeenNode { node, zone, unreachable, view } = seen;
         let name = node.name.clone();
         let mut woken = BTreeSet::from([Subject::Node { name: name.clone() }]);
         let before = self
@@ -195,19 +198,19 @@ impl Evictions {
             );
         }
         match view {
-            Some(view) => self.take_in_at_length(*view),
+            Some(view) => self.take_in_at_length(*view, told),
             None => woken.extend(self.forget(&name)),
         }
         self.look_closely();
         woken
     }
 
-    fn take_in_at_length(&mut self, mut view: NodeView) {
+    fn take_in_at_length(&mut self, mut view: NodeView, told: Told) {
         let name = view.node.name.clone();
         match self.nodes.get_mut(&name).filter(|known| known.view.node.uid == view.node.uid) {
             Some(known) => {
-                // The answer to our own write may be here before what the watch has to say of the time before it.
-                if revision(&view.resource_version) < revision(&known.view.resource_version) {
+                let revision = |view: &NodeView| Revision::of(&view.resource_version);
+                if !told.replaces(revision(&view), revision(&known.view)) {
                     return;
                 }
                 view.lease = known.view.lease;
@@ -336,7 +339,7 @@ impl Evictions {
         match news {
             News::Node(Change::Applied(node)) => {
                 let name = node.node.name.clone();
-                let mut woken = self.take_in(node);
+                let mut woken = self.take_in(node, Told::Alone);
                 woken.extend(self.wake_pods(&name));
                 woken.into_iter().collect()
             }
@@ -350,14 +353,18 @@ impl Evictions {
                 woken.extend(counted.into_iter().flat_map(|node| self.requests_in(&node.zone)));
                 woken
             }
-            News::Node(Change::Reset { all, .. }) => {
+            News::Node(Change::Reset { all, revision, .. }) => {
                 let mut woken: BTreeSet<Subject> = self.subjects().into_iter().collect();
+                if revision.anew {
+                    self.counted.clear();
+                    self.nodes.clear();
+                }
                 let present: BTreeSet<String> = all.iter().map(|n| n.node.uid.clone()).collect();
                 self.counted.retain(|_, node| present.contains(&node.uid));
                 self.nodes.retain(|_, node| present.contains(&node.view.node.uid));
                 self.nodes_listed = true;
                 for node in all {
-                    woken.extend(self.take_in(node));
+                    woken.extend(self.take_in(node, Told::ByListAt(revision.revision)));
                 }
                 self.look_closely();
                 woken.into_iter().collect()
@@ -409,11 +416,6 @@ fn seen(before: Lease, read: Option<NodeLease>, now: Timestamp) -> Lease {
     Lease::Renewed { written, heard, lasts, moves }
 }
 
-/// Revisions of one server are comparable numbers; anything else sorts before them all.
-fn revision(text: &str) -> u64 {
-    text.parse().unwrap_or(0)
-}
-
 impl Recovery for Evictions {
     const NAME: &'static str = "eviction";
     // Every write names the revision that was judged, or is preceded by a second look.
@@ -425,16 +427,16 @@ impl Recovery for Evictions {
 
     fn begin_to_lead(&mut self, _: u64) {}
 
-    fn feeds(&self, client: &Client, news: &mpsc::Sender<News>) -> Vec<Feed> {
-        let nodes = WatchHealth::new(NODES.resource);
+    fn feeds(&self, source: &Source, news: &mpsc::Sender<News>) -> Vec<Feed> {
+        let nodes = self.node_watch.clone();
         let attachments = WatchHealth::new(ATTACHMENTS.resource);
         let (node_tx, node_rx) = mpsc::channel(64);
         let (attachment_tx, attachment_rx) = mpsc::channel(64);
-        let node_watch = follow(client.clone(), NODES, Nodes(self.policy.clone()), nodes.clone(), node_tx);
+        let node_watch = follow(source.clone(), NODES, Nodes(self.policy.clone()), nodes.clone(), node_tx);
         let attachment_watch =
-            follow(client.clone(), ATTACHMENTS, Attachments, attachments.clone(), attachment_tx);
+            follow(source.clone(), ATTACHMENTS, Attachments, attachments.clone(), attachment_tx);
         let pods = WatchHealth::of_many(close_up::PODS);
-        let close_ups = close_up::look(client.clone(), self.close_ups.clone(), pods.clone(), news.clone());
+        let close_ups = close_up::look(source.clone(), self.close_ups.clone(), pods.clone(), news.clone());
         vec![
             Feed { health: nodes, run: relay(node_watch, node_rx, news.clone(), News::Node).boxed() },
             Feed { health: pods, run: close_ups.boxed() },
@@ -531,7 +533,10 @@ impl Recovery for Evictions {
                         };
                         match seen.filter(is_there) {
                             Some(node) => {
-                                self.take_in(node);
+                                if let Some(view) = &node.view {
+                                    self.node_watch.saw(Revision::of(&view.resource_version));
+                                }
+                                self.take_in(node, Told::Alone);
                                 View::Shows
                             }
                             None => View::Lags,

@@ -32,7 +32,8 @@ use crate::{
     live,
     metrics::{JobMetrics, SyncAction},
     recovery::{Feed, Known as KnownAlready, LiveInquiry, LookedAfter, Recovery, Refused, View, relay},
-    watch::{Change, Project, Target, WatchHealth, follow},
+    revision::{Revision, Told},
+    watch::{Change, Project, Source, Target, WatchHealth, follow},
 };
 
 mod wire;
@@ -190,6 +191,8 @@ pub(crate) struct Jobs {
     /// Pods that are not kept any more.
     gone: BTreeMap<Arc<str>, Absence>,
     gone_in_order: VecDeque<Arc<str>>,
+    job_watch: Arc<WatchHealth>,
+    pod_watch: Arc<WatchHealth>,
 }
 
 impl Jobs {
@@ -205,12 +208,14 @@ impl Jobs {
             pods: Pods::default(),
             gone: BTreeMap::new(),
             gone_in_order: VecDeque::new(),
+            job_watch: WatchHealth::new(JOBS.resource),
+            pod_watch: WatchHealth::new(PODS.resource),
         }
     }
 
-    fn see_job(&mut self, seen: SeenJob) -> Option<Subject> {
+    fn see_job(&mut self, seen: SeenJob, told: Told) -> Option<Subject> {
         match seen {
-            SeenJob::Ours(view) => self.take_job(*view),
+            SeenJob::Ours(view) => self.take_job(*view, told),
             SeenJob::Others { uid, controller } => {
                 if self.others.insert(uid) {
                     self.metrics.external_job(&controller);
@@ -221,7 +226,7 @@ impl Jobs {
     }
 
     /// Takes in a Job unless a later state of it is known.
-    fn take_job(&mut self, mut view: JobView) -> Option<Subject> {
+    fn take_job(&mut self, mut view: JobView, told: Told) -> Option<Subject> {
         let uid = view.job.uid.clone();
         let finished = view.status.finished().is_some();
         if finished {
@@ -229,7 +234,7 @@ impl Jobs {
         }
         let subject = Subject::Job(view.job.clone());
         match self.jobs.get_mut(&uid) {
-            Some(known) if !is_newer(&view.resource_version, &known.view.resource_version) => return None,
+            Some(known) if !told.replaces(view.revision(), known.view.revision()) => return None,
             Some(known) => known.view = view,
             None => {
                 let mut memory = Memory::default();
@@ -265,11 +270,15 @@ impl Jobs {
     }
 
     /// Takes in a pod unless a later state of it is known, or its end.
-    fn take_pod(&mut self, seen: SeenPod) -> Vec<Subject> {
+    fn take_pod(&mut self, seen: SeenPod, told: Told) -> Vec<Subject> {
         let SeenPod { pod, owner } = seen;
         let uid = pod.pod.uid.as_str();
         match self.gone.get(uid) {
             Some(Absence::OfNoUse) if owner.is_none() => {
+                self.gone.remove(uid);
+            }
+            // A list does not show what was gone when it was read; if it has gone since, the watch will say so.
+            Some(Absence::Deleted) if matches!(told, Told::ByListAt(_)) => {
                 self.gone.remove(uid);
             }
             Some(_) => return Vec::new(),
@@ -282,7 +291,7 @@ impl Jobs {
         let mut woken = Vec::new();
         let mut was_owed = false;
         if let Some((before, known)) = self.pods.get(uid) {
-            if !is_newer(&pod.resource_version, &known.resource_version) {
+            if !told.replaces(pod.revision(), known.revision()) {
                 return Vec::new();
             }
             was_owed = is_owed(known);
@@ -399,7 +408,8 @@ impl Jobs {
             }
             Written::Object(text) => {
                 if let Ok(seen) = read_pod(text, self.policy.unmanaged_jobs) {
-                    self.take_pod(seen);
+                    self.pod_watch.saw(seen.pod.revision());
+                    self.take_pod(seen, Told::Alone);
                 }
             }
         }
@@ -411,11 +421,20 @@ fn is_owed(pod: &PodView) -> bool {
     pod.is_tracked() && pod.phase.is_terminal()
 }
 
-/// Whether a revision is later than another. They are numbers that grow; one that is not is taken for news.
-fn is_newer(revision: &str, than: &str) -> bool {
-    match (revision.parse::<u64>(), than.parse::<u64>()) {
-        (Ok(revision), Ok(than)) => revision > than,
-        _ => true,
+/// What is seen at a revision.
+trait Revised {
+    fn revision(&self) -> Revision;
+}
+
+impl Revised for JobView {
+    fn revision(&self) -> Revision {
+        Revision::of(&self.resource_version)
+    }
+}
+
+impl Revised for PodView {
+    fn revision(&self) -> Revision {
+        Revision::of(&self.resource_version)
     }
 }
 
@@ -438,14 +457,13 @@ impl Recovery for Jobs {
         }
     }
 
-    fn feeds(&self, client: &Client, news: &mpsc::Sender<News>) -> Vec<Feed> {
-        let jobs = WatchHealth::new(JOBS.resource);
-        let pods = WatchHealth::new(PODS.resource);
+    fn feeds(&self, source: &Source, news: &mpsc::Sender<News>) -> Vec<Feed> {
+        let (jobs, pods) = (self.job_watch.clone(), self.pod_watch.clone());
         let (job_tx, job_rx) = mpsc::channel(64);
         let (pod_tx, pod_rx) = mpsc::channel(64);
-        let job_watch = follow(client.clone(), JOBS, OurJobs(self.policy.clone()), jobs.clone(), job_tx);
+        let job_watch = follow(source.clone(), JOBS, OurJobs(self.policy.clone()), jobs.clone(), job_tx);
         let kept = PodsOfJobs { stands_in: self.policy.unmanaged_jobs };
-        let pod_watch = follow(client.clone(), PODS, kept, pods.clone(), pod_tx);
+        let pod_watch = follow(source.clone(), PODS, kept, pods.clone(), pod_tx);
         vec![
             Feed { health: jobs, run: relay(job_watch, job_rx, news.clone(), News::Job).boxed() },
             Feed { health: pods, run: relay(pod_watch, pod_rx, news.clone(), News::Pod).boxed() },
@@ -454,15 +472,20 @@ impl Recovery for Jobs {
 
     fn hear(&mut self, news: News, _: Timestamp) -> Vec<Subject> {
         match news {
-            News::Job(Change::Applied(job)) => self.see_job(job).into_iter().collect(),
+            News::Job(Change::Applied(job)) => self.see_job(job, Told::Alone).into_iter().collect(),
             News::Job(Change::Gone(uid)) => self.drop_job(&uid),
-            News::Job(Change::Reset { all: jobs, asked, .. }) => {
+            News::Job(Change::Reset { all: jobs, asked, revision }) => {
                 self.jobs_listed |= asked >= self.lists_needed;
+                let known = if revision.anew { self.subjects() } else { Vec::new() };
+                if revision.anew {
+                    self.jobs.clear();
+                    self.others.clear();
+                }
                 let present: BTreeSet<String> = jobs.iter().map(|job| job.uid().to_owned()).collect();
                 self.jobs.retain(|uid, _| present.contains(uid));
                 self.others.retain(|uid| present.contains(uid));
                 for job in jobs {
-                    self.see_job(job);
+                    self.see_job(job, Told::ByListAt(revision.revision));
                 }
                 let foreign = |home: &Home| {
                     matches!(home, Home::Job(job) if !self.jobs.contains_key(&job.uid))
@@ -474,25 +497,33 @@ impl Recovery for Jobs {
                 for uid in foreign {
                     self.remove_pod(&uid);
                 }
-                self.subjects()
+                known.into_iter().chain(self.subjects()).collect()
             }
-            News::Pod(Change::Applied(pod)) => self.take_pod(pod),
+            News::Pod(Change::Applied(pod)) => self.take_pod(pod, Told::Alone),
             News::Pod(Change::Gone(uid)) => self.pod_is_gone(&uid).into_iter().collect(),
             News::Pod(Change::Reset { all: pods, revision, asked }) => {
                 self.pods_listed |= asked >= self.lists_needed;
+                let known = if revision.anew { self.subjects() } else { Vec::new() };
+                if revision.anew {
+                    self.gone.clear();
+                    self.gone_in_order.clear();
+                    // What is remembered of Jobs came from pods that may never have been.
+                    self.jobs.values_mut().for_each(|known| known.memory = Memory::default());
+                }
                 let present: BTreeSet<&str> = pods.iter().map(|seen| seen.pod.pod.uid.as_str()).collect();
                 // A pod that we made after the list was read is not in it.
-                let since = |known: &PodView| is_newer(&known.resource_version, &revision);
-                let known = self.pods.of.values().flatten();
-                let absent = known.filter(|known| !present.contains(known.pod.uid.as_str()) && !since(known));
-                let lost: Vec<String> = absent.map(|known| known.pod.uid.clone()).collect();
+                let is_absent = |pod: &&PodView| {
+                    !present.contains(pod.pod.uid.as_str()) && !(pod.revision() > revision.revision)
+                };
+                let lost = self.pods.of.values().flatten().filter(|pod| revision.anew || is_absent(pod));
+                let lost: Vec<String> = lost.map(|pod| pod.pod.uid.clone()).collect();
                 for uid in lost {
                     self.remove_pod(&uid);
                 }
                 for pod in pods {
-                    self.take_pod(pod);
+                    self.take_pod(pod, Told::ByListAt(revision.revision));
                 }
-                self.subjects()
+                known.into_iter().chain(self.subjects()).collect()
             }
         }
     }
@@ -578,7 +609,8 @@ impl Recovery for Jobs {
                     }
                 }
                 if ours {
-                    self.take_pod(seen);
+                    self.pod_watch.saw(seen.pod.revision());
+                    self.take_pod(seen, Told::Alone);
                 }
             }
             Action::RemoveFinalizer { pod, .. } => {
@@ -602,7 +634,8 @@ impl Recovery for Jobs {
                     self.metrics.status_written(&known.view.spec, counted, status);
                 }
                 known.counted = uncounted_yet(status);
-                self.take_job(view);
+                self.job_watch.saw(view.revision());
+                self.take_job(view, Told::Alone);
             }
             _ => {}
         }
@@ -702,24 +735,14 @@ pub(crate) async fn read_live(client: &Client, namespace: &str, name: &str) -> k
 
 /// Reads the pods that a Job owns live.
 pub(crate) async fn read_live_pods(client: &Client, job: &JobView) -> kube::Result<Vec<PodView>> {
-    #[derive(serde::Deserialize)]
-    struct List<'a> {
-        #[serde(borrow, default)]
-        items: Vec<&'a serde_json::value::RawValue>,
-    }
     let path = format!("/api/v1/namespaces/{}/pods", job.job.namespace);
-    let Some(text) = live::get(client, &path).await? else { return Ok(Vec::new()) };
-    let list: List<'_> = serde_json::from_str(&text).map_err(kube::Error::SerdeError)?;
     // If a Job that does not name us is ours at all, then because we stand in for the built-in controller.
     let stands_in = job.spec.managed_by.as_deref() != Some(CONTROLLER_NAME);
-    let mut pods = Vec::new();
-    for item in list.items {
-        let seen = read_pod(item.get(), stands_in).map_err(kube::Error::SerdeError)?;
-        if seen.owner.is_some_and(|owner| owner.uid == job.job.uid) {
-            pods.push(seen.pod);
-        }
-    }
-    Ok(pods)
+    let owned = |wire: PodWire| {
+        let SeenPod { pod, owner } = SeenPod::new(wire, stands_in);
+        owner.filter(|owner| owner.uid == job.job.uid).map(|_| pod)
+    };
+    live::list(client, &path, "", owned).await
 }
 
 // ---- what is kept of Jobs and pods ------------------------------------------------------------------

@@ -26,7 +26,7 @@ use crate::{
     live,
     looks::Looks,
     recovery::{Feed, Known, LiveInquiry, NodeOrPod, Recovery, Refused, View, relay},
-    watch::{Change, Target, WatchHealth, follow},
+    watch::{Change, Source, Target, WatchHealth, follow},
     wire::read,
 };
 
@@ -154,14 +154,14 @@ impl Recovery for Zombies {
 
     fn begin_to_lead(&mut self, _: u64) {}
 
-    fn feeds(&self, client: &Client, news: &mpsc::Sender<News>) -> Vec<Feed> {
+    fn feeds(&self, source: &Source, news: &mpsc::Sender<News>) -> Vec<Feed> {
         let pods = WatchHealth::new(PODS.resource);
         let nodes = WatchHealth::new(NODES.resource);
         let consenting = ConsentingPods(self.policy.clone());
         let (pod_tx, pod_rx) = mpsc::channel(64);
         let (node_tx, node_rx) = mpsc::channel(64);
-        let pod_watch = follow(client.clone(), PODS, consenting, pods.clone(), pod_tx);
-        let node_watch = follow(client.clone(), NODES, AllNodes, nodes.clone(), node_tx);
+        let pod_watch = follow(source.clone(), PODS, consenting, pods.clone(), pod_tx);
+        let node_watch = follow(source.clone(), NODES, AllNodes, nodes.clone(), node_tx);
         vec![
             Feed { health: pods, run: relay(pod_watch, pod_rx, news.clone(), News::Pod).boxed() },
             Feed { health: nodes, run: relay(node_watch, node_rx, news.clone(), News::Node).boxed() },

@@ -9,6 +9,7 @@ use std::{
 use axum::body::Body;
 use futures::{StreamExt, stream};
 use http::{Request, Response, StatusCode};
+use kube::client::ClientBuilder;
 use serde_json::{Value, json};
 
 use super::*;
@@ -57,6 +58,8 @@ enum Answer {
     Chunks(Vec<String>),
     /// Chunks of a watch, and then nothing more, for ever.
     Hangs(Vec<String>),
+    /// Chunks of a watch, until its time is over.
+    Lasts(Vec<String>),
 }
 
 fn object(uid: &str, revision: u64, number: u64) -> Value {
@@ -80,24 +83,45 @@ struct Bench {
     asked: Arc<Mutex<Vec<String>>>,
     changes: mpsc::Receiver<Change<(String, u64)>>,
     health: Arc<WatchHealth>,
+    history: History,
+    /// Where the server is, when it is asked for that alone.
+    now: Arc<Mutex<u64>>,
+}
+
+/// Whether only the server's revision is asked for, and no object.
+fn is_check(query: &str) -> bool {
+    query.starts_with("limit=1&")
 }
 
 impl Bench {
     /// Answers by the script; when it is used up, watches hang.
     fn new(script: Vec<Answer>) -> Self {
+        Self::beside(History::default(), script)
+    }
+
+    /// The same for a watch that shares what it notices with others.
+    fn beside(history: History, script: Vec<Answer>) -> Self {
+        let now = Arc::new(Mutex::new(1_000_000));
+        let place = now.clone();
         let asked = Arc::new(Mutex::new(Vec::new()));
         let script = Arc::new(Mutex::new(VecDeque::from(script)));
         let heard = asked.clone();
         let service = tower::service_fn(move |request: Request<kube::client::Body>| {
-            heard.lock().unwrap().push(request.uri().query().unwrap_or("").to_owned());
-            let answer = script.lock().unwrap().pop_front().unwrap_or(Answer::Hangs(vec![]));
+            let query = request.uri().query().unwrap_or("").to_owned();
+            let answer = if is_check(&query) {
+                Answer::List(vec![], *place.lock().unwrap(), "")
+            } else {
+                script.lock().unwrap().pop_front().unwrap_or(Answer::Hangs(vec![]))
+            };
+            heard.lock().unwrap().push(query);
             std::future::ready(Ok::<_, Infallible>(respond(answer)))
         });
         let (tx, changes) = mpsc::channel(64);
         let health = WatchHealth::new("things");
         let target = Target { resource: "things", path: "/things", field_selector: Some("a!=".into()) };
-        tokio::spawn(follow(Client::new(service, "default"), target, Numbered, health.clone(), tx));
-        Self { asked, changes, health }
+        let source = Source { client: Client::new(service, "default"), history: history.clone() };
+        tokio::spawn(follow(source, target, Numbered, health.clone(), tx));
+        Self { asked, changes, health, history, now }
     }
 
     async fn next(&mut self) -> Change<(String, u64)> {
@@ -105,10 +129,7 @@ impl Bench {
     }
 
     async fn reset(&mut self) -> Vec<(String, u64)> {
-        match self.next().await {
-            Change::Reset { all, .. } => all,
-            other => panic!("not a reset: {other:?}"),
-        }
+        self.list().await.0
     }
 
     /// The revisions that watches were asked from, so far.
@@ -120,7 +141,20 @@ impl Bench {
     }
 
     fn lists(&self) -> usize {
-        self.asked.lock().unwrap().iter().filter(|q| !q.contains("watch=true")).count()
+        let asked = self.asked.lock().unwrap();
+        asked.iter().filter(|q| !q.contains("watch=true") && !is_check(q)).count()
+    }
+
+    fn checks(&self) -> usize {
+        self.asked.lock().unwrap().iter().filter(|q| is_check(q)).count()
+    }
+
+    /// The next change, which must be a list: what it holds, and whether nothing from before it counts any more.
+    async fn list(&mut self) -> (Vec<(String, u64)>, bool) {
+        match self.next().await {
+            Change::Reset { all, revision, .. } => (all, revision.anew),
+            other => panic!("not a reset: {other:?}"),
+        }
     }
 }
 
@@ -137,6 +171,11 @@ fn respond(answer: Answer) -> Response<Body> {
         }
         Answer::Chunks(all) => Response::new(Body::from_stream(chunks(all))),
         Answer::Hangs(all) => Response::new(Body::from_stream(chunks(all).chain(stream::pending()))),
+        Answer::Lasts(all) => {
+            let end = stream::once(tokio::time::sleep(Duration::from_secs(WATCH_SECONDS)));
+            let end = end.filter_map(|()| async { None });
+            Response::new(Body::from_stream(chunks(all).chain(end)))
+        }
     }
 }
 
@@ -247,13 +286,333 @@ async fn a_line_that_nobody_can_read_is_made_up_for_by_a_list() {
 }
 
 #[tokio::test(start_paused = true)]
-async fn watches_that_open_and_stay_silent_let_the_view_grow_old() {
+async fn a_server_that_opens_and_stays_silent_lets_the_view_grow_old() {
     let silent = (0..10).map(|_| Answer::Hangs(vec![]));
     let mut bench = Bench::new([Answer::List(vec![], 10, "")].into_iter().chain(silent).collect());
     bench.reset().await;
     tokio::time::sleep(SILENCE_ALLOWED * 3).await;
-    assert!(bench.watched_from().len() >= 3);
+    assert!(bench.watched_from().len() + bench.lists() >= 3);
     assert!(bench.health.staleness() >= SILENCE_ALLOWED * 3 - Duration::from_secs(1));
+}
+
+// ---- revisions that go backwards ----------------------------------------------------------------------
+
+/// Whatever shows a revision lower than one that was seen: nothing from before counts any more.
+#[tokio::test(start_paused = true)]
+async fn a_revision_that_goes_backwards_is_followed_by_a_list_that_forgets_what_is_not_in_it() {
+    let too_large = || {
+        let message = "Too large resource version: 100, current: 7";
+        event("ERROR", &json!({"kind": "Status", "code": 504, "reason": "Timeout", "message": message}))
+    };
+    let cases: Vec<(&str, Answer)> = vec![
+        ("an event", Answer::Hangs(vec![event("ADDED", &object("new", 7, 1))])),
+        ("the end of an object", Answer::Hangs(vec![event("DELETED", &object("new", 7, 1))])),
+        ("a bookmark", Answer::Hangs(vec![bookmark(7)])),
+        ("a list after a 410", Answer::Chunks(vec![gone()])),
+        ("a list after an HTTP 410", Answer::Status(StatusCode::GONE)),
+        ("a list after a 504", Answer::Chunks(vec![too_large()])),
+        ("a list after silence", Answer::Lasts(vec![])),
+        ("a list after silence without an end", Answer::Hangs(vec![])),
+    ];
+    for (what, shown) in cases {
+        let mut bench = Bench::new(vec![
+            Answer::List(vec![object("lost", 90, 1), object("older", 80, 2)], 100, ""),
+            shown,
+            Answer::List(vec![object("older", 5, 3)], 7, ""),
+            Answer::Hangs(vec![event("ADDED", &object("next", 8, 4))]),
+        ]);
+        assert_eq!(bench.list().await, (vec![("lost".into(), 1), ("older".into(), 2)], false), "{what}");
+        assert_eq!(bench.list().await, (vec![("older".into(), 3)], true), "{what}");
+        assert!(matches!(bench.next().await, Change::Applied((uid, 4)) if uid == "next"), "{what}");
+        assert_eq!(bench.watched_from(), ["100", "7"], "{what}");
+        assert_eq!(bench.history.epoch(), 1, "{what}");
+        assert!(bench.health.is_synced(), "{what}");
+    }
+}
+
+#[tokio::test(start_paused = true)]
+async fn a_watch_that_broke_goes_on_only_if_the_server_is_not_behind_it() {
+    for (restored, broken) in [
+        (false, Answer::Chunks(vec![bookmark(100)])),
+        (true, Answer::Chunks(vec![bookmark(100)])),
+        (true, Answer::Status(StatusCode::SERVICE_UNAVAILABLE)),
+    ] {
+        let mut bench = Bench::new(vec![
+            Answer::List(vec![object("a", 90, 1)], 100, ""),
+            broken,
+            if restored {
+                Answer::List(vec![], 40, "")
+            } else {
+                Answer::Hangs(vec![event("ADDED", &object("b", 101, 2))])
+            },
+        ]);
+        // By the time that a watch from 100 were asked for, 100 may have been reached again.
+        *bench.now.lock().unwrap() = if restored { 40 } else { 100 };
+        bench.reset().await;
+        if restored {
+            assert_eq!(bench.list().await, (vec![], true));
+        } else {
+            assert!(matches!(bench.next().await, Change::Applied((uid, 2)) if uid == "b"));
+        }
+        assert_eq!((bench.checks(), bench.history.epoch()), (1, u64::from(restored)));
+    }
+}
+
+#[tokio::test(start_paused = true)]
+async fn a_watch_that_ends_when_its_time_is_over_costs_one_request() {
+    let whole = (0..5).map(|n| Answer::Lasts(vec![bookmark(10 + n)]));
+    let mut bench = Bench::new([Answer::List(vec![], 10, "")].into_iter().chain(whole).collect());
+    bench.reset().await;
+    tokio::time::sleep(Duration::from_secs(5 * WATCH_SECONDS + 1)).await;
+    assert_eq!((bench.lists(), bench.checks(), bench.watched_from().len()), (1, 0, 6));
+}
+
+/// From the moment at which a decrease is seen until the new list is taken in, the view counts as none.
+#[tokio::test(start_paused = true)]
+async fn between_the_decrease_and_the_new_list_no_watch_is_in_step() {
+    let history = History::default();
+    let slow = vec![
+        Answer::List(vec![object("a", 90, 1)], 100, ""),
+        Answer::Hangs(vec![bookmark(7)]),
+        Answer::Status(StatusCode::SERVICE_UNAVAILABLE),
+        Answer::List(vec![], 7, ""),
+    ];
+    let mut first = Bench::beside(history.clone(), slow);
+    let others = vec![
+        Answer::List(vec![object("b", 95, 1)], 100, ""),
+        Answer::Hangs(vec![]),
+        // It did not see anything by itself, and by now its revision is reached again.
+        Answer::List(vec![object("c", 101, 1)], 102, ""),
+    ];
+    let mut second = Bench::beside(history.clone(), others);
+    second.reset().await;
+    first.reset().await;
+    history.is_over(0).await;
+    assert!(!first.health.is_synced() && !second.health.is_synced());
+    let Change::Reset { all, revision, .. } = second.next().await else { panic!() };
+    assert_eq!((all, revision.anew), (vec![("c".into(), 1)], true));
+    assert!(!second.health.is_synced(), "it is read, but not taken in");
+    drop(revision);
+    assert!(second.health.is_synced() && !first.health.is_synced());
+    assert_eq!(first.list().await, (vec![], true));
+    assert!(first.health.is_synced());
+    assert_eq!(history.epoch(), 1, "both noticed the same");
+}
+
+#[tokio::test(start_paused = true)]
+async fn a_list_that_began_before_somebody_noticed_is_not_believed() {
+    let mut bench = Bench::new(vec![
+        Answer::List(vec![object("a", 90, 1)], 100, ""),
+        Answer::Status(StatusCode::GONE),
+        Answer::List(vec![object("old", 90, 1)], 100, "more"),
+    ]);
+    bench.reset().await;
+    while bench.lists() < 3 {
+        tokio::time::sleep(Duration::from_millis(1)).await;
+    }
+    bench.history.ends(0);
+    // The second page hangs; the list is given up in time.
+    tokio::time::sleep(LIST_TIMEOUT * 2).await;
+    assert!(bench.changes.try_recv().is_err());
+    assert!(!bench.health.is_synced());
+}
+
+/// What the server answered to a write was seen, too.
+#[tokio::test(start_paused = true)]
+async fn a_list_behind_the_answer_to_a_write_shows_another_history() {
+    let mut bench = Bench::new(vec![
+        Answer::List(vec![object("a", 90, 1)], 100, ""),
+        Answer::Status(StatusCode::GONE),
+        Answer::List(vec![object("a", 104, 1)], 105, ""),
+    ]);
+    bench.reset().await;
+    bench.health.saw(Revision::of("110"));
+    assert_eq!(bench.list().await, (vec![("a".into(), 1)], true));
+}
+
+#[tokio::test(start_paused = true)]
+async fn revisions_that_are_no_numbers_are_never_compared() {
+    let odd = |revision: &str| json!({"metadata": {"name": "a", "uid": "a", "resourceVersion": revision}, "number": 1});
+    let mut bench = Bench::new(vec![
+        Answer::List(vec![object("a", 90, 1)], 100, ""),
+        Answer::Hangs(vec![event("MODIFIED", &odd("x-7")), event("MODIFIED", &odd("x-6"))]),
+    ]);
+    bench.reset().await;
+    assert!(matches!(bench.next().await, Change::Applied(_)));
+    assert!(matches!(bench.next().await, Change::Applied(_)));
+    assert_eq!((bench.lists(), bench.history.epoch()), (1, 0));
+}
+
+#[tokio::test(start_paused = true)]
+async fn many_watches_are_in_step_when_each_that_has_begun_is() {
+    let many = WatchHealth::of_many("things");
+    let (one, other) = (many.member(), many.member());
+    let history = History::default();
+    one.belongs_to(&history);
+    other.belongs_to(&history);
+    assert!(many.is_synced(), "none has begun");
+    one.is_up_to_date();
+    assert!(many.is_synced());
+    history.ends(0);
+    assert!(!many.is_synced());
+    one.is_up_to_date();
+    assert!(many.is_synced());
+    assert_eq!(
+        (many.ask_for_list(), one.asked.load(Ordering::SeqCst), other.asked.load(Ordering::SeqCst)),
+        (1, 1, 1)
+    );
+}
+
+// ---- how much is held of what the server sends --------------------------------------------------------
+
+/// Lists with objects of this size, in pages of as many as are asked for, unless it is a server that ignores that.
+struct BigServer {
+    objects: usize,
+    size: usize,
+    ignores_limit: bool,
+}
+
+impl BigServer {
+    fn page(&self, query: &str) -> Response<Body> {
+        let number = |key: &str| {
+            let value = query.split('&').find_map(|pair| pair.strip_prefix(key));
+            value.and_then(|value| value.parse::<usize>().ok())
+        };
+        let (from, limit) = (number("continue=").unwrap_or(0), number("limit=").unwrap());
+        let to = if self.ignores_limit { self.objects } else { (from + limit).min(self.objects) };
+        let next = if to < self.objects { to.to_string() } else { String::new() };
+        let size = self.size;
+        let head = format!(r#"{{"metadata":{{"resourceVersion":"10","continue":"{next}"}},"items":["#);
+        let objects = (from..to).map(move |n| {
+            let comma = if n == from { "" } else { "," };
+            let padding = "x".repeat(size);
+            format!(
+                r#"{comma}{{"metadata":{{"uid":"{n}","resourceVersion":"5"}},"number":1,"padding":"{padding}"}}"#
+            )
+        });
+        let text = [head].into_iter().chain(objects).chain(["]}".to_owned()]);
+        // As a connection brings it.
+        let frames =
+            text.flat_map(|text| text.into_bytes().chunks(16 * 1024).map(<[u8]>::to_vec).collect::<Vec<_>>());
+        Response::new(Body::from_stream(stream::iter(frames.map(Ok::<_, Infallible>)).then(|frame| async {
+            tokio::task::yield_now().await;
+            frame
+        })))
+    }
+}
+
+/// So many watches list at the same time; the most bytes that were held at once, and what each asked for.
+async fn hold(server: BigServer, watches: usize) -> (usize, Vec<String>) {
+    let asked = Arc::new(Mutex::new(Vec::new()));
+    let (heard, expected) = (asked.clone(), server.objects);
+    let service = tower::service_fn(move |request: Request<kube::client::Body>| {
+        let query = request.uri().query().unwrap_or("").to_owned();
+        let answer =
+            if query.contains("watch=true") { respond(Answer::Hangs(vec![])) } else { server.page(&query) };
+        heard.lock().unwrap().push(query);
+        std::future::ready(Ok::<_, Infallible>(answer))
+    });
+    let budget = crate::incoming::Budget::default();
+    let time = crate::time::Time::starting_at(jiff::Timestamp::UNIX_EPOCH);
+    let builder = ClientBuilder::new(service, "default");
+    let source = Source::new(crate::client::observe_within(builder, &time, &budget));
+    let mut listening = Vec::new();
+    for _ in 0..watches {
+        let (tx, changes) = mpsc::channel(1);
+        let target = Target { resource: "things", path: "/things", field_selector: None };
+        tokio::spawn(follow(source.clone(), target, Numbered, WatchHealth::new("things"), tx));
+        listening.push(changes);
+    }
+    for mut changes in listening {
+        let Some(Change::Reset { all, .. }) = changes.recv().await else { panic!("no list") };
+        assert_eq!(all.len(), expected);
+    }
+    let asked = asked.lock().unwrap().clone();
+    (budget.most(), asked.into_iter().filter(|q| !q.contains("watch=true")).collect())
+}
+
+const MEGABYTE: usize = 1024 * 1024;
+
+#[tokio::test(start_paused = true)]
+async fn of_large_objects_one_is_held_at_a_time_whoever_reads() {
+    for ignores_limit in [false, true] {
+        let (most, _) = hold(BigServer { objects: 30, size: MEGABYTE, ignores_limit }, 5).await;
+        assert!((MEGABYTE..2 * MEGABYTE).contains(&most), "{most} bytes");
+    }
+}
+
+#[tokio::test(start_paused = true)]
+async fn pages_are_as_long_as_their_objects_are_small() {
+    let limits = |asked: Vec<String>| -> Vec<usize> {
+        let limit = |q: &String| q.split('&').next().unwrap()["limit=".len()..].parse().unwrap();
+        asked.iter().map(limit).collect()
+    };
+    let (_, asked) = hold(BigServer { objects: 26, size: MEGABYTE, ignores_limit: false }, 1).await;
+    assert_eq!(limits(asked), [20, 1, 1, 1, 1, 1, 1]);
+    let (_, asked) = hold(BigServer { objects: 1000, size: 10_000, ignores_limit: false }, 1).await;
+    let limits = limits(asked);
+    assert_eq!(limits[..2], [20, 80]);
+    assert!(limits[2..].iter().all(|limit| (180..220).contains(limit)), "{limits:?}");
+}
+
+#[tokio::test(start_paused = true)]
+async fn a_list_whose_pages_expire_is_read_in_larger_ones() {
+    let script = (0..3)
+        .flat_map(|_| [Answer::List(vec![object("a", 3, 1)], 10, "more"), Answer::Status(StatusCode::GONE)]);
+    let last = Answer::List(vec![object("a", 3, 1)], 10, "");
+    let mut bench = Bench::new(script.chain([last]).collect());
+    bench.reset().await;
+    let asked = bench.asked.lock().unwrap().clone();
+    let firsts = asked.iter().filter(|q| !q.contains("continue=") && !q.contains("watch=true"));
+    let limits: Vec<usize> =
+        firsts.map(|q| q.split('&').next().unwrap()["limit=".len()..].parse().unwrap()).collect();
+    assert_eq!(limits, [20, 80, 320, 1280]);
+}
+
+/// No etcd takes it, but a server may send it.
+#[tokio::test(start_paused = true)]
+async fn an_object_that_is_too_large_is_left_out_and_counted() {
+    let large = json!({"metadata": {"uid": "large", "resourceVersion": "4"}, "number": 1, "padding": "x".repeat(17 * MEGABYTE)});
+    let mut bench = Bench::new(vec![
+        Answer::List(vec![object("a", 3, 1), large.clone(), object("b", 5, 2)], 10, ""),
+        Answer::Hangs(vec![event("MODIFIED", &large)]),
+        Answer::List(vec![object("b", 5, 2)], 20, ""),
+    ]);
+    assert_eq!(bench.reset().await, [("a".into(), 1), ("b".into(), 2)]);
+    assert_eq!(bench.health.unreadable.load(Ordering::Relaxed), 1);
+    assert_eq!(bench.reset().await, [("b".into(), 2)], "what a line was that nobody can hold, a list tells");
+}
+
+/// Who stands still in the middle of a large object does not keep others from theirs.
+#[tokio::test(start_paused = true)]
+async fn a_connection_that_stands_still_in_a_large_object_gives_way() {
+    let line = event(
+        "ADDED",
+        &json!({"metadata": {"uid": "a", "resourceVersion": "11"}, "number": 1, "padding": "x".repeat(MEGABYTE)}),
+    );
+    let half = line[..line.len() / 2].to_owned();
+    let budget = crate::incoming::Budget::default();
+    let time = crate::time::Time::starting_at(jiff::Timestamp::UNIX_EPOCH);
+    let follow_script = |script: Vec<Answer>| {
+        let script = Mutex::new(VecDeque::from(script));
+        let service = tower::service_fn(move |request: Request<kube::client::Body>| {
+            let check = is_check(request.uri().query().unwrap_or(""));
+            let next = || script.lock().unwrap().pop_front().unwrap_or(Answer::Hangs(vec![]));
+            let answer = if check { Answer::List(vec![], 10, "") } else { next() };
+            std::future::ready(Ok::<_, Infallible>(respond(answer)))
+        });
+        let client = crate::client::observe_within(ClientBuilder::new(service, "default"), &time, &budget);
+        let (tx, changes) = mpsc::channel(8);
+        let target = Target { resource: "things", path: "/things", field_selector: Some("a=".into()) };
+        tokio::spawn(follow(Source::new(client), target, Numbered, WatchHealth::new("things"), tx));
+        changes
+    };
+    let mut stuck = follow_script(vec![Answer::List(vec![], 10, ""), Answer::Hangs(vec![half])]);
+    assert!(matches!(stuck.recv().await, Some(Change::Reset { .. })));
+    let mut other = follow_script(vec![Answer::List(vec![], 10, ""), Answer::Hangs(vec![line])]);
+    assert!(matches!(other.recv().await, Some(Change::Reset { .. })));
+    let told = tokio::time::timeout(Duration::from_secs(30), other.recv()).await;
+    assert!(matches!(told, Ok(Some(Change::Applied(_)))), "{told:?}");
 }
 
 #[tokio::test(start_paused = true)]
@@ -290,14 +649,13 @@ async fn a_half_open_connection_is_seen_to_age_and_given_up() {
 
 #[tokio::test(start_paused = true)]
 async fn an_object_that_cannot_be_read_is_counted_and_its_end_is_still_seen() {
-    let unreadable =
-        json!({"metadata": {"name": "odd", "uid": "odd", "resourceVersion": "11"}, "number": "many"});
+    let at = |revision: &str| json!({"metadata": {"name": "odd", "uid": "odd", "resourceVersion": revision}, "number": "many"});
     let mut bench = Bench::new(vec![
-        Answer::List(vec![object("a", 3, 1), unreadable.clone()], 10, ""),
+        Answer::List(vec![object("a", 3, 1), at("9")], 10, ""),
         Answer::Hangs(vec![
-            event("MODIFIED", &unreadable),
+            event("MODIFIED", &at("11")),
             event("MODIFIED", &object("a", 12, 5)),
-            event("DELETED", &unreadable),
+            event("DELETED", &at("13")),
         ]),
     ]);
     assert_eq!(bench.reset().await, [("a".into(), 1)]);

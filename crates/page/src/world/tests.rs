@@ -159,8 +159,8 @@ fn a_relist_drops_what_is_not_there_any_more() {
     world.hear_nodes(node("n1", false), second(0));
     world.hear_pods(pod("p1", 0, "n1", "Running", false), second(0));
     let seen = world.version();
-    world.hear_nodes(Change::Reset { all: Vec::new(), revision: String::new(), asked: 0 }, second(1));
-    world.hear_pods(Change::Reset { all: Vec::new(), revision: String::new(), asked: 0 }, second(1));
+    world.hear_nodes(Change::Reset { all: Vec::new(), revision: "".into(), asked: 0 }, second(1));
+    world.hear_pods(Change::Reset { all: Vec::new(), revision: "".into(), asked: 0 }, second(1));
     let news = delta(&world, Some(seen));
     assert_eq!((&news["goneNodes"], &news["gonePods"]), (&json!(["n1"]), &json!(["p1"])));
 }

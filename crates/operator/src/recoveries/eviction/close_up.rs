@@ -8,7 +8,6 @@ use std::{
     time::Duration,
 };
 
-use kube::Client;
 use salvor_recovery::eviction::PodView;
 use tokio::{
     sync::{Notify, Semaphore, mpsc},
@@ -19,7 +18,7 @@ use tokio::{
 use super::{News, wire::Pods};
 use crate::{
     live,
-    watch::{Change, Target, WatchHealth, follow},
+    watch::{Change, Source, Target, WatchHealth, follow},
 };
 
 /// How often a Lease is read. A kubelet renews it every ten seconds, and before anything is done to a pod it is read anyway.
@@ -76,7 +75,7 @@ impl Wanted {
 }
 
 /// Follows what is wanted until nobody listens any more.
-pub(crate) async fn look(client: Client, wanted: Wanted, health: Arc<WatchHealth>, news: mpsc::Sender<News>) {
+pub(crate) async fn look(source: Source, wanted: Wanted, health: Arc<WatchHealth>, news: mpsc::Sender<News>) {
     let mut looks = JoinSet::new();
     let turns = Arc::new(Semaphore::new(LISTS_AT_ONCE));
     let mut watched: BTreeMap<String, (u64, AbortHandle)> = BTreeMap::new();
@@ -87,14 +86,14 @@ pub(crate) async fn look(client: Client, wanted: Wanted, health: Arc<WatchHealth
         read.retain(|node, reads| stays(leases.contains(node), reads));
         for (node, number) in pods {
             watched.entry(node).or_insert_with_key(|node| {
-                let (client, turns, news) = (client.clone(), turns.clone(), news.clone());
-                let run = watch_pods(client, node.clone(), number, turns, health.clone(), news);
+                let (source, turns, news) = (source.clone(), turns.clone(), news.clone());
+                let run = watch_pods(source, node.clone(), number, turns, health.clone(), news);
                 (number, looks.spawn(run))
             });
         }
         for node in leases {
             read.entry(node).or_insert_with_key(|node| {
-                looks.spawn(read_lease(client.clone(), node.clone(), wanted.clone(), news.clone()))
+                looks.spawn(read_lease(source.client.clone(), node.clone(), wanted.clone(), news.clone()))
             });
         }
         tokio::select! {
@@ -115,7 +114,7 @@ fn stays(is_wanted: bool, look: &AbortHandle) -> bool {
 }
 
 async fn watch_pods(
-    client: Client,
+    source: Source,
     node: String,
     number: u64,
     turns: Arc<Semaphore>,
@@ -127,7 +126,7 @@ async fn watch_pods(
     let selector = format!("spec.nodeName={node}");
     let target = Target { resource: PODS, path: "/api/v1/pods", field_selector: Some(selector.into()) };
     let (sender, mut changes) = mpsc::channel::<Change<PodView>>(64);
-    let watch = follow(client, target, Pods, health.member(), sender);
+    let watch = follow(source, target, Pods, health.member(), sender);
     let pass_on = async {
         let first = tokio::time::timeout(LIST_TURN, changes.recv()).await;
         drop(turn);
@@ -150,7 +149,7 @@ async fn watch_pods(
 }
 
 /// Reads a Lease now, and then by the clock. Each node has reads of its own, so that one that hangs holds up no other.
-async fn read_lease(client: Client, node: String, wanted: Wanted, news: mpsc::Sender<News>) {
+async fn read_lease(client: kube::Client, node: String, wanted: Wanted, news: mpsc::Sender<News>) {
     loop {
         let began = Instant::now();
         let error = match tokio::time::timeout(LEASE_TIMEOUT, live::node_lease(&client, &node)).await {

@@ -19,7 +19,7 @@ use crate::{
     live,
     looks::Looks,
     recovery::{Known, LiveInquiry},
-    wire::{List, read},
+    wire::read,
 };
 
 /// A live question about a node or a pod.
@@ -121,24 +121,21 @@ pub(crate) async fn read_pod(client: &Client, namespace: &str, name: &str) -> ku
 
 /// Reads the pods of a node live.
 pub(crate) async fn read_pods(client: &Client, node: &str) -> kube::Result<Vec<PodView>> {
-    let path = format!("/api/v1/pods?fieldSelector=spec.nodeName%3D{node}");
-    let Some(text) = live::get(client, &path).await? else { return Ok(Vec::new()) };
-    Ok(read::<List<PodWire>>(&text)?.items.into_iter().map(PodWire::view).collect())
+    let selector = format!("&fieldSelector=spec.nodeName%3D{node}");
+    live::list(client, "/api/v1/pods", &selector, |pod: PodWire| Some(pod.view())).await
 }
 
 /// Reads the volumes attached to a node live.
 pub(crate) async fn read_attachments(client: &Client, node: &str) -> kube::Result<Vec<AttachmentView>> {
-    let Some(text) = live::get(client, ATTACHMENTS.path).await? else { return Ok(Vec::new()) };
-    let all = read::<List<AttachmentWire>>(&text)?.items.into_iter().map(AttachmentWire::view);
-    Ok(all.filter(|attachment| attachment.node == node).collect())
+    let to_it = |wire: AttachmentWire| Some(wire.view()).filter(|attachment| attachment.node == node);
+    live::list(client, ATTACHMENTS.path, "", to_it).await
 }
 
 /// Counts the nodes of a zone live.
 pub(crate) async fn read_zone(client: &Client, zone: &str) -> kube::Result<NodeCounts> {
-    let Some(text) = live::get(client, NODES.path).await? else { return Ok(NodeCounts::default()) };
-    let all = read::<List<NodeWire>>(&text)?.items.into_iter().map(NodeWire::view);
+    let in_it = |wire: NodeWire| Some(wire.view()).filter(|node| node.zone == zone);
     let mut counts = NodeCounts::default();
-    for node in all.filter(|node| node.zone == zone) {
+    for node in live::list(client, NODES.path, "", in_it).await? {
         counts.total += 1;
         counts.unreachable += u32::from(is_unreachable(&node));
     }

@@ -14,6 +14,7 @@ use crate::{
     fake_api::{Answer, FakeApi},
     recovery::{Known, LiveInquiry},
     time::Time,
+    watch::Moment,
 };
 
 fn at(seconds: i64) -> Timestamp {
@@ -93,6 +94,30 @@ fn the_answer_to_our_own_write_is_seen_at_once_and_wakes_the_pods_when_the_watch
     let late = news(&evictions, node("3", &["NoSchedule"], None));
     assert_eq!(names(&evictions.hear(late, at(1))), ["node a"]);
     assert!(evictions.nodes["a"].view.progress.is_some());
+}
+
+/// A backup was restored: numbers begin anew, and what was known is of another past.
+#[test]
+fn after_revisions_went_backwards_only_what_the_new_list_shows_is_known() {
+    let seen = |evictions: &Evictions, node: Value| {
+        Nodes(evictions.policy.clone()).keep(serde_json::from_value(node).unwrap()).unwrap()
+    };
+    for (moment, believed) in [(Moment::anew("20"), true), ("99".into(), true), ("20".into(), false)] {
+        let mut evictions = asked_for();
+        let begun = news(&evictions, node("90", &["NoSchedule", "NoExecute"], Some(STARTED)));
+        evictions.hear(begun, at(1));
+        let anew = moment.anew;
+        let all = vec![seen(&evictions, node("10", &["NoSchedule"], None))];
+        let list = News::Node(Change::Reset { all, revision: moment, asked: 0 });
+        assert!(names(&evictions.hear(list, at(2))).contains(&"pod ns/p".to_owned()));
+        assert_eq!(evictions.nodes["a"].view.progress.is_none(), believed);
+        assert_eq!(evictions.nodes["a"].pods.is_empty(), anew, "they are read anew too");
+        if believed {
+            let later = news(&evictions, node("21", &["NoSchedule", "NoExecute"], Some(STARTED)));
+            evictions.hear(later, at(3));
+            assert!(evictions.nodes["a"].view.progress.is_some(), "what happens now is news");
+        }
+    }
 }
 
 #[test]
@@ -202,7 +227,7 @@ fn server(round_trip: Duration) -> FakeApi {
         move || round_trip,
         |asked| match asked.path.as_str() {
             "/api/v1/nodes/a" => Answer::Json(200, node("5", &["NoSchedule", "NoExecute"], Some(STARTED))),
-            "/api/v1/pods" => Answer::Json(200, json!({"items": []})),
+            "/api/v1/pods" => Answer::Json(200, json!({"metadata": {"resourceVersion": "9"}, "items": []})),
             _ => Answer::Refused(404, "there is none"),
         },
     )

@@ -9,6 +9,7 @@ use crate::{
     fake_api::{Answer, FakeApi},
     metrics::Metrics,
     time::Time,
+    watch::Moment,
 };
 
 fn now() -> Timestamp {
@@ -161,6 +162,63 @@ fn what_is_older_than_what_is_known_is_no_news() {
     assert_eq!(asked(&jobs, &subject), ["PatchJobStatus"], "it has succeeded");
     let old = ours(&job(1));
     assert_eq!(jobs.hear(News::Job(Change::Applied(old)), now()), []);
+}
+
+/// A backup was restored: the cluster is as it was some time ago, and counts on from there.
+#[test]
+fn after_revisions_went_backwards_only_what_the_new_lists_show_is_known() {
+    let read = |pod: &Value| read_pod(&pod.to_string(), false).unwrap();
+    let restored =
+        |all: Vec<SeenPod>| News::Pod(Change::Reset { all, revision: Moment::anew("20"), asked: 0 });
+    for pods_first in [true, false] {
+        let (mut jobs, subject) = with_job();
+        let mut finished = job(90);
+        finished["status"] = json!({"succeeded": 1, "conditions": [{"type": "Complete", "status": "True"}]});
+        jobs.hear(applied(&pod("deleted", 50, "Running")), now());
+        jobs.hear(News::Pod(Change::Gone("deleted".into())), now());
+        jobs.hear(applied(&pod("made-since", 95, "Running")), now());
+        jobs.hear(News::Job(Change::Applied(ours(&finished))), now());
+        assert_eq!(asked(&jobs, &subject), ["RemoveFinalizer"]);
+
+        let all = vec![ours(&job(10))];
+        let jobs_again = News::Job(Change::Reset { all, revision: Moment::anew("20"), asked: 0 });
+        let pods_again = restored(vec![read(&pod("deleted", 9, "Running"))]);
+        let both = if pods_first { [pods_again, jobs_again] } else { [jobs_again, pods_again] };
+        for news in both {
+            assert!(jobs.hear(news, now()).contains(&subject));
+        }
+        assert!(jobs.pods.get("made-since").is_none(), "in this history it was never made");
+        assert!(jobs.pods.get("deleted").is_some(), "in this history it was never deleted");
+        assert_eq!(asked(&jobs, &subject), ["PatchJobStatus"], "it runs, and has one pod");
+        // What happens now has lower revisions than what was known.
+        assert_eq!(jobs.hear(applied(&pod("deleted", 21, "Succeeded")), now()).len(), 1);
+        assert_eq!(jobs.pods.get("deleted").map(|(_, pod)| pod.phase), Some(PodPhase::Succeeded));
+    }
+}
+
+/// If nobody noticed: the server counts as far as it did before, but its past is another one.
+#[test]
+fn a_list_is_believed_even_where_it_shows_an_earlier_state_than_the_one_known() {
+    let (mut jobs, subject) = with_job();
+    let mut suspended = job(90);
+    suspended["spec"]["suspend"] = true.into();
+    jobs.hear(News::Job(Change::Applied(ours(&suspended))), now());
+    jobs.hear(applied(&pod("a", 91, "Succeeded")), now());
+    jobs.hear(applied(&pod("b", 92, "Running")), now());
+    jobs.hear(News::Pod(Change::Gone("b".into())), now());
+    let all = ["a", "b"].map(|uid| read_pod(&pod(uid, 70, "Running").to_string(), false).unwrap()).into();
+    jobs.hear(News::Pod(Change::Reset { all, revision: "100".into(), asked: 0 }), now());
+    let all = vec![ours(&job(80))];
+    jobs.hear(News::Job(Change::Reset { all, revision: "100".into(), asked: 0 }), now());
+    assert_eq!(jobs.jobs["job"].view.resource_version, "80");
+    assert_eq!(jobs.pods.get("a").map(|(_, pod)| pod.phase), Some(PodPhase::Running));
+    assert!(jobs.pods.get("b").is_some(), "what a list shows was not deleted before");
+    assert!(jobs.judge(&subject, now()).is_some());
+    // The answer to a write of ours that the list is behind stays.
+    jobs.hear(applied(&pod("a", 103, "Failed")), now());
+    let all = vec![read_pod(&pod("a", 70, "Running").to_string(), false).unwrap()];
+    jobs.hear(News::Pod(Change::Reset { all, revision: "102".into(), asked: 0 }), now());
+    assert_eq!(jobs.pods.get("a").map(|(_, pod)| pod.phase), Some(PodPhase::Failed));
 }
 
 #[test]

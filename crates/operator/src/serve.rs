@@ -1,0 +1,314 @@
+//! Serves HTTP where anybody may knock. Whoever sends half a request, or does not read the answer, is shown the door: a
+//! probe of the kubelet's must be answered however many of those there are.
+
+use std::{
+    collections::BTreeMap,
+    future::Future,
+    io,
+    net::IpAddr,
+    pin::Pin,
+    sync::{
+        Arc, Mutex, MutexGuard, PoisonError,
+        atomic::{AtomicBool, AtomicU64, Ordering},
+    },
+    task::{Context, Poll},
+    time::Duration,
+};
+
+use axum::{Router, body::Body, extract::Request, response::Response};
+use hyper::server::conn::http1;
+use hyper_util::{
+    rt::{TokioIo, TokioTimer},
+    service::TowerToHyperService,
+};
+use tokio::{
+    io::{AsyncRead, AsyncWrite, ReadBuf},
+    net::{TcpListener, TcpStream},
+    task::JoinSet,
+    time::{Instant, sleep, sleep_until},
+};
+use tokio_util::sync::CancellationToken;
+use tower::ServiceExt;
+
+/// What a server puts up with.
+#[derive(Clone, Copy, Debug)]
+pub struct Limits {
+    /// Connections at a time. A kubelet and a Prometheus need one each, a browser a few; each takes some tens of kilobytes.
+    pub connections: usize,
+    /// How long a connection may take for the head of its next request, from when it is open or has its last answer.
+    pub request_within: Duration,
+    /// How long nothing may move on a connection, whatever it is about. Streams that the page sends say something more often.
+    pub still_for: Duration,
+}
+
+impl Default for Limits {
+    fn default() -> Self {
+        Self { connections: 64, request_within: Duration::from_secs(10), still_for: Duration::from_secs(30) }
+    }
+}
+
+/// The head of a request that is longer is refused.
+const LONGEST_HEAD: usize = 16 * 1024;
+/// After the system could not hand over a connection, as when it is out of file descriptors.
+const PAUSE: Duration = Duration::from_millis(100);
+
+/// Serves until `stop` ends, and then what is being answered to its end. Dropping it ends everything at once.
+pub async fn serve(listener: TcpListener, router: Router, limits: Limits, stop: impl Future<Output = ()>) {
+    let guests = Guests::default();
+    let stopping = CancellationToken::new();
+    let mut connections = JoinSet::new();
+    let mut stop = std::pin::pin!(stop);
+    loop {
+        let accepted = tokio::select! {
+            biased;
+            () = &mut stop => break,
+            Some(_) = connections.join_next(), if !connections.is_empty() => continue,
+            accepted = listener.accept() => accepted,
+        };
+        match accepted {
+            Ok((stream, peer)) => {
+                let guest = guests.let_in(peer.ip(), limits.connections);
+                let router = router.clone();
+                connections.spawn(attend(stream, guest, router, limits, stopping.clone()));
+            }
+            // The client has gone already.
+            Err(error) if is_of_the_connection(&error) => {}
+            Err(error) => {
+                tracing::warn!(%error, "a connection could not be accepted");
+                sleep(PAUSE).await;
+            }
+        }
+    }
+    drop(listener);
+    stopping.cancel();
+    while connections.join_next().await.is_some() {}
+}
+
+fn is_of_the_connection(error: &io::Error) -> bool {
+    use io::ErrorKind::{ConnectionAborted, ConnectionRefused, ConnectionReset};
+    matches!(error.kind(), ConnectionAborted | ConnectionRefused | ConnectionReset)
+}
+
+/// Answers the requests of one connection until it ends or must go.
+async fn attend(stream: TcpStream, guest: Guest, router: Router, limits: Limits, stop: CancellationToken) {
+    let moved = Moved::now();
+    let answering = guest.answering.clone();
+    let service = tower::service_fn(move |request: Request<hyper::body::Incoming>| {
+        let (router, busy) = (router.clone(), Busy::begin(&answering));
+        async move { Ok::<_, std::convert::Infallible>(answer(router, request, busy).await) }
+    });
+    let service = TowerToHyperService::new(service);
+    let stream = TokioIo::new(Watched { stream, moved: moved.clone() });
+    let mut http = http1::Builder::new();
+    http.timer(TokioTimer::new()).header_read_timeout(limits.request_within).max_buf_size(LONGEST_HEAD);
+    let mut connection = std::pin::pin!(http.serve_connection(stream, service));
+    let mut is_stopping = false;
+    loop {
+        tokio::select! {
+            biased;
+            () = guest.must_go.cancelled() => return,
+            // An error is a client that went, or was too slow.
+            _ = connection.as_mut() => return,
+            () = stop.cancelled(), if !is_stopping => {
+                is_stopping = true;
+                connection.as_mut().graceful_shutdown();
+            }
+            () = sleep_until(moved.last() + limits.still_for) => {
+                if moved.last().elapsed() >= limits.still_for {
+                    return;
+                }
+            }
+        }
+    }
+}
+
+async fn answer(router: Router, request: Request<hyper::body::Incoming>, busy: Busy) -> Response {
+    let answer = router.oneshot(request.map(Body::new)).await;
+    let answer = answer.unwrap_or_else(|never| match never {});
+    // The connection is busy for as long as there is something left to send.
+    answer.map(|body| Body::new(Accompanied { body, _busy: busy }))
+}
+
+// ---- who is here ---------------------------------------------------------------------------------------------
+
+/// Everybody who is connected. Clones share it.
+#[derive(Clone, Debug, Default)]
+struct Guests(Arc<Mutex<Here>>);
+
+#[derive(Debug, Default)]
+struct Here {
+    /// In the order in which they came.
+    all: BTreeMap<u64, Known>,
+    came: u64,
+}
+
+#[derive(Debug)]
+struct Known {
+    address: IpAddr,
+    answering: Arc<AtomicBool>,
+    must_go: CancellationToken,
+}
+
+/// One who is connected; gone when dropped.
+#[derive(Debug)]
+struct Guest {
+    number: u64,
+    answering: Arc<AtomicBool>,
+    must_go: CancellationToken,
+    guests: Guests,
+}
+
+impl Guests {
+    /// Lets somebody in. If there are as many as may be, another must go for it.
+    fn let_in(&self, address: IpAddr, most: usize) -> Guest {
+        let (answering, must_go) = (Arc::<AtomicBool>::default(), CancellationToken::new());
+        let mut here = self.here();
+        while here.all.len() >= most.max(1) {
+            let Some(goes) = here.least_welcome().and_then(|number| here.all.remove(&number)) else { break };
+            goes.must_go.cancel();
+        }
+        here.came += 1;
+        let known = Known { address, answering: answering.clone(), must_go: must_go.clone() };
+        let number = here.came;
+        here.all.insert(number, known);
+        Guest { number, answering, must_go, guests: self.clone() }
+    }
+
+    fn here(&self) -> MutexGuard<'_, Here> {
+        self.0.lock().unwrap_or_else(PoisonError::into_inner)
+    }
+}
+
+impl Here {
+    /// Of the address with the most connections, the first one that is not being answered, or else the first one. So who
+    /// opens many loses its own before those of others.
+    fn least_welcome(&self) -> Option<u64> {
+        let mut of_address: BTreeMap<IpAddr, usize> = BTreeMap::new();
+        for known in self.all.values() {
+            *of_address.entry(known.address).or_default() += 1;
+        }
+        let most = of_address.values().max().copied()?;
+        let of_those = self.all.iter().filter(|(_, known)| of_address.get(&known.address) == Some(&most));
+        of_those
+            .min_by_key(|(number, known)| (known.answering.load(Ordering::SeqCst), **number))
+            .map(|(number, _)| *number)
+    }
+}
+
+impl Drop for Guest {
+    fn drop(&mut self) {
+        self.guests.here().all.remove(&self.number);
+    }
+}
+
+/// While it is there, an answer is being made or sent.
+struct Busy(Arc<AtomicBool>);
+
+impl Busy {
+    fn begin(answering: &Arc<AtomicBool>) -> Self {
+        answering.store(true, Ordering::SeqCst);
+        Self(answering.clone())
+    }
+}
+
+impl Drop for Busy {
+    fn drop(&mut self) {
+        self.0.store(false, Ordering::SeqCst);
+    }
+}
+
+/// A body, and what ends with it.
+struct Accompanied {
+    body: Body,
+    _busy: Busy,
+}
+
+impl http_body::Body for Accompanied {
+    type Data = bytes::Bytes;
+    type Error = axum::Error;
+
+    fn poll_frame(
+        mut self: Pin<&mut Self>,
+        context: &mut Context<'_>,
+    ) -> Poll<Option<Result<http_body::Frame<Self::Data>, Self::Error>>> {
+        Pin::new(&mut self.body).poll_frame(context)
+    }
+
+    fn is_end_stream(&self) -> bool {
+        self.body.is_end_stream()
+    }
+
+    fn size_hint(&self) -> http_body::SizeHint {
+        self.body.size_hint()
+    }
+}
+
+// ---- whether anything moves ----------------------------------------------------------------------------------
+
+/// When something last moved on a connection. Clones share it.
+#[derive(Clone, Debug)]
+struct Moved {
+    opened: Instant,
+    after: Arc<AtomicU64>,
+}
+
+impl Moved {
+    fn now() -> Self {
+        Self { opened: Instant::now(), after: Arc::default() }
+    }
+
+    fn note(&self) {
+        let after = u64::try_from(self.opened.elapsed().as_millis()).unwrap_or(u64::MAX);
+        self.after.store(after, Ordering::Relaxed);
+    }
+
+    fn last(&self) -> Instant {
+        self.opened + Duration::from_millis(self.after.load(Ordering::Relaxed))
+    }
+}
+
+/// A stream that notes when something moves on it.
+struct Watched {
+    stream: TcpStream,
+    moved: Moved,
+}
+
+impl AsyncRead for Watched {
+    fn poll_read(
+        mut self: Pin<&mut Self>,
+        context: &mut Context<'_>,
+        buffer: &mut ReadBuf<'_>,
+    ) -> Poll<io::Result<()>> {
+        let before = buffer.filled().len();
+        let read = Pin::new(&mut self.stream).poll_read(context, buffer);
+        if buffer.filled().len() > before {
+            self.moved.note();
+        }
+        read
+    }
+}
+
+impl AsyncWrite for Watched {
+    fn poll_write(
+        mut self: Pin<&mut Self>,
+        context: &mut Context<'_>,
+        bytes: &[u8],
+    ) -> Poll<io::Result<usize>> {
+        let written = Pin::new(&mut self.stream).poll_write(context, bytes);
+        if matches!(written, Poll::Ready(Ok(1..))) {
+            self.moved.note();
+        }
+        written
+    }
+
+    fn poll_flush(mut self: Pin<&mut Self>, context: &mut Context<'_>) -> Poll<io::Result<()>> {
+        Pin::new(&mut self.stream).poll_flush(context)
+    }
+
+    fn poll_shutdown(mut self: Pin<&mut Self>, context: &mut Context<'_>) -> Poll<io::Result<()>> {
+        Pin::new(&mut self.stream).poll_shutdown(context)
+    }
+}
+
+#[cfg(test)]
+mod tests;
