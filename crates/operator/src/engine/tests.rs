@@ -22,6 +22,8 @@ use crate::{
     recovery::Feed,
 };
 
+mod turns;
+
 #[derive(Clone, Debug)]
 struct AsTold;
 

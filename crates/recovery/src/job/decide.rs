@@ -138,6 +138,16 @@ pub fn decide_leftovers<'a>(
     })
 }
 
+/// Judges a Job whose selector may match pods that were there before it, as long as those are not known: what they do must
+/// not be done again by others.
+pub fn decide_once_pods_are_found() -> Judgement<JobWhy> {
+    judge(|ask| {
+        ask.that("Are the pods known that were there before the Job?", "they are being looked for", false)
+            .ok_or(Ignore(JobWhy::FindingPods))?;
+        Ok(Ignore(JobWhy::FindingPods))
+    })
+}
+
 /// The event that tells why nothing at all is done for a Job of ours; none if that is not so.
 pub(super) fn why_held(job: &JobView, pods: &[PodView]) -> Option<EventNote> {
     if matches!(job.spec.completion_mode, CompletionMode::Unknown(_)) {

@@ -26,10 +26,10 @@ mod views;
 mod waiting;
 
 pub use backoff::BackoffRecord;
-pub use decide::{decide, decide_leftovers};
+pub use decide::{decide, decide_leftovers, decide_once_pods_are_found};
 pub use failure_policy::failure_action;
 pub use indexes::{Indexes, NoIndexes};
-pub use names::UsedNames;
+pub use names::{UsedNames, remember_names};
 pub use notes::{created_note, refused_note, undeleted_note};
 pub use policy::JobPolicy;
 pub use read_back::Unreadable;

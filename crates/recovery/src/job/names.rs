@@ -44,6 +44,8 @@ pub(super) struct Name {
 pub(super) struct Naming<'a> {
     job: &'a JobRef,
     indexed: bool,
+    /// What names begin with in a Job without indexes.
+    plain: String,
     factor: u64,
     inverse: u64,
     by_index: u64,
@@ -60,9 +62,12 @@ impl<'a> Naming<'a> {
         };
         let unit = |drawn: u64| if drawn.is_multiple_of(3) { drawn + 1 } else { drawn };
         let factor = unit(drawn(b"factor"));
+        let mut plain = format!("{}-", job.job.name);
+        plain.truncate(plain.floor_char_boundary(LONGEST_PREFIX));
         Self {
             job: &job.job,
             indexed: job.spec.is_indexed(),
+            plain,
             factor,
             inverse: inverse(factor),
             by_index: unit(drawn(b"index")),
@@ -90,15 +95,9 @@ impl<'a> Naming<'a> {
 
     /// The name that a pod has, if it is one that a pod of this Job could be given.
     pub(super) fn read(&self, text: &str) -> Option<Name> {
-        let index = if self.indexed {
-            let (head, _) = text.rsplit_once('-')?;
-            let (_, digits) = head.rsplit_once('-')?;
-            Some(digits.parse().ok()?)
-        } else {
-            None
-        };
-        let end = text.strip_prefix(self.prefix(index).as_str())?.as_bytes();
-        let (end, round) = end.split_at_checked(SUFFIX)?;
+        let (index, end) =
+            if self.indexed { self.split(text)? } else { (None, text.strip_prefix(&self.plain)?) };
+        let (end, round) = end.as_bytes().split_at_checked(SUFFIX)?;
         let number = |letters: &[u8]| {
             letters.iter().rev().try_fold(0u64, |sum, byte| {
                 let value = ALPHABET.iter().position(|letter| letter == byte)?;
@@ -110,26 +109,35 @@ impl<'a> Naming<'a> {
         Some(Name { index, number: u32::try_from(number).ok()? })
     }
 
+    /// The index and the end of a name in an Indexed Job.
+    fn split<'t>(&self, text: &'t str) -> Option<(Option<u32>, &'t str)> {
+        let (head, end) = text.rsplit_once('-')?;
+        let (stem, digits) = head.rsplit_once('-')?;
+        let as_written =
+            digits.bytes().all(|digit| digit.is_ascii_digit()) && (digits == "0" || !digits.starts_with('0'));
+        let index = digits.parse().ok().filter(|_| as_written)?;
+        (stem == cut(&self.job.name, digits.len() + 2)).then_some((Some(index), end))
+    }
+
     fn offset(&self, index: Option<u32>) -> u64 {
         (u64::from(index.unwrap_or(0)) * self.by_index + self.shift) % ENDS
     }
 
     fn prefix(&self, index: Option<u32>) -> String {
-        let mut prefix = self.job.name.clone();
         match index {
             // Of a long name the Job's part is cut, as in the built-in controller: people read the index from it.
             Some(index) => {
                 let place = format!("-{index}-");
-                prefix.truncate(LONGEST_PREFIX.saturating_sub(place.len()));
-                prefix.push_str(&place);
+                format!("{}{place}", cut(&self.job.name, place.len()))
             }
-            None => {
-                prefix.push('-');
-                prefix.truncate(LONGEST_PREFIX);
-            }
+            None => self.plain.clone(),
         }
-        prefix
     }
+}
+
+/// As much of a Job's name as leaves room for so many characters.
+fn cut(name: &str, room: usize) -> &str {
+    &name[..name.floor_char_boundary(LONGEST_PREFIX.saturating_sub(room))]
 }
 
 fn letter(value: u64) -> char {
@@ -333,6 +341,13 @@ impl<'a> Record<'a> {
 /// Takes note of a pod's name, for when the pod is gone before that is written down.
 pub(super) fn remember(memory: &mut Memory, job: &JobView, pod: &PodView) {
     memory.names.take_in(&Naming::of(job), std::slice::from_ref(pod));
+}
+
+/// Takes note of the names that a Job has written down, for when somebody takes that away.
+pub fn remember_names(memory: &mut Memory, job: &JobView) {
+    if let Some(written) = job.used_names.as_deref().and_then(|text| UsedNames::read(text).ok()) {
+        memory.names.merge(&written);
+    }
 }
 
 /// Chooses names for new pods: for each place the first that is not used.

@@ -26,6 +26,8 @@ pub enum JobWhy {
     Expired { ended: Timestamp },
     /// Pods wait for a Job that is finished, gone, or not ours any more.
     Leftover,
+    /// Pods that were there before the Job, and that it may adopt, are being looked for.
+    FindingPods,
     /// Pods must be adopted or released.
     Claiming,
     /// It is settled how the Job ends.
@@ -108,6 +110,9 @@ impl fmt::Display for JobWhy {
             Self::Finished { kind } => write!(f, "The Job is finished: {kind}."),
             Self::Expired { ended } => write!(f, "The Job ended at {ended}, and its time to live is over."),
             Self::Leftover => f.write_str("Pods wait for a Job that is finished, gone or not ours any more."),
+            Self::FindingPods => f.write_str(
+                "Pods that were there before the Job, and that its selector matches, are being looked for.",
+            ),
             Self::Claiming => {
                 f.write_str("Pods match its selector that it does not own, or the other way round.")
             }
@@ -158,6 +163,7 @@ impl Reason for JobWhy {
             Self::Finished { .. } => "Finished",
             Self::Expired { .. } => "Expired",
             Self::Leftover => "Leftover",
+            Self::FindingPods => "FindingPods",
             Self::Claiming => "Claiming",
             Self::Decided { .. } => "Decided",
             Self::Ending { .. } => "Ending",
@@ -197,6 +203,7 @@ impl Reason for JobWhy {
             | Self::CreationRefused { .. }
             | Self::DeletionRefused { .. }
             | Self::Batching { .. } => "Time.",
+            Self::FindingPods => "The list of them being read.",
             Self::Running { .. } => "A pod ending, or a change of the Job.",
             Self::BeingDeleted => "Nothing: the Job is going away.",
             Self::Claiming

@@ -441,6 +441,13 @@ pub struct Stray {
     pub adoptable: bool,
 }
 
+impl Stray {
+    /// The pod and how it is tracked, if it is.
+    pub fn tracked(&self) -> Option<(&PodRef, Tracking)> {
+        self.tracking.map(|tracking| (&self.pod, tracking))
+    }
+}
+
 /// Which finalizer keeps a pod until it is counted.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub enum Tracking {

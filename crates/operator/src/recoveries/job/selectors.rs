@@ -3,10 +3,7 @@
 use std::collections::{BTreeMap, BTreeSet};
 use std::sync::Arc;
 
-use salvor_api::{
-    LabelSelector, Labels,
-    label_selector::{Operator, Requirement},
-};
+use salvor_api::{LabelSelector, Labels, Operator, Requirement};
 use salvor_recovery::objects::JobRef;
 
 /// The labels by which generated selectors choose: their value is the Job's UID, so that no pod has them before the Job is
@@ -161,12 +158,12 @@ fn places(space: &Space, job: &JobRef, selector: &LabelSelector) -> Vec<Place> {
     {
         return vec![label(key, &job.uid)];
     }
-    let crowd =
-        |(key, value): &(&String, &String)| space.with_label(key, value).map_or(0, BTreeSet::len);
+    let crowd = |(key, value): &(&String, &String)| space.with_label(key, value).map_or(0, BTreeSet::len);
     if let Some((key, value)) = selector.match_labels.iter().min_by_key(crowd) {
         return vec![label(key, value)];
     }
-    let demands = |requirement: &&Requirement| matches!(requirement.operator, Operator::In | Operator::Exists);
+    let demands =
+        |requirement: &&Requirement| matches!(requirement.operator, Operator::In | Operator::Exists);
     match selector.match_expressions.iter().find(demands) {
         Some(Requirement { key, operator: Operator::In, values }) if values.len() <= MOST_VALUES => {
             values.iter().map(|value| label(key, value)).collect()

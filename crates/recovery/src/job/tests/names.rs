@@ -513,6 +513,7 @@ fn a_pod_that_is_gone_without_our_doing_does_not_bring_its_name_back() {
     world.pods.clear();
     world.settle();
     assert_eq!((world.names.len(), world.pods.len()), (2, 1), "by memory");
+    world.later(2);
     world.pods.clear();
     world.memory = Memory::default();
     // What is read is remembered.
