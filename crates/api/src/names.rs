@@ -102,6 +102,8 @@ pub mod job {
     /// The finalizer that keeps a pod until it is counted. Salvor's own: the built-in controller takes its own off pods
     /// whose Job it cannot find.
     pub const TRACKING_FINALIZER: &str = "job.salvor.dev/tracking";
+    /// Annotation of a Job: the names of its pods that are used up, so that none comes back. Salvor's own.
+    pub const USED_NAMES: &str = "job.salvor.dev/used-pod-names";
     /// A pod's index, as annotation and as label. Kubernetes' own, like all that follow.
     pub const COMPLETION_INDEX: &str = "batch.kubernetes.io/job-completion-index";
     /// The environment variable by which a container learns its index.
@@ -165,6 +167,10 @@ pub mod job {
         pub const SUCCESSFUL_DELETE: &str = "SuccessfulDelete";
         /// A pod was refused.
         pub const FAILED_CREATE: &str = "FailedCreate";
+        /// A pod could not be deleted.
+        pub const FAILED_DELETE: &str = "FailedDelete";
+        /// What was written down about the Job cannot be read, and the Job is held. Salvor's own.
+        pub const UNREADABLE_STATUS: &str = "UnreadableStatus";
         /// The completion mode is not known.
         pub const UNKNOWN_COMPLETION_MODE: &str = "UnknownCompletionMode";
         /// More pods succeeded than were asked for.

@@ -57,6 +57,8 @@ const REST_AFTER_LOOK: u32 = 10;
 const SWEEP: usize = 1024;
 /// News taken in at once before anything is judged.
 const BATCH: usize = 256;
+/// Subjects looked at before others on this thread have their turn.
+const LOOKS_IN_A_ROUND: usize = 128;
 
 /// What every engine of a process shares.
 #[derive(Clone)]
@@ -197,7 +199,11 @@ impl<R: Recovery> Engine<R> {
     pub(crate) async fn run(mut self, mut news: mpsc::Receiver<R::News>, stop: CancellationToken) {
         let leadership = self.shared.leadership.clone();
         let released = self.shared.released.listen();
+        let mut more = false;
         loop {
+            if more {
+                tokio::task::yield_now().await;
+            }
             let wake = self.timers.peek().map(|Reverse((at, _))| *at);
             tokio::select! {
                 biased;
@@ -217,11 +223,12 @@ impl<R: Recovery> Engine<R> {
                     }
                     self.tell_the_brake();
                 }
+                () = std::future::ready(()), if more => {}
                 () = sleep_until(wake.unwrap_or_else(far_away)), if wake.is_some() => {}
             }
             // In every round, so that a flood of news cannot hold alarms up.
             self.wake_due();
-            self.pump();
+            more = self.pump() || !news.is_empty();
             self.sweep();
             self.shared.metrics.queue(R::NAME, self.ready.len(), self.in_flight.len());
         }
@@ -351,10 +358,13 @@ impl<R: Recovery> Engine<R> {
 
     // ---- judging ------------------------------------------------------------------------------
 
-    fn pump(&mut self) {
+    /// Looks at those whose turn it is; whether there are more of them than one round has time for.
+    fn pump(&mut self) -> bool {
         // A subject under way is looked at again when it ends.
         let mut later = Vec::new();
+        let mut looks = 0;
         while self.in_flight.len() < self.shared.at_once
+            && looks < LOOKS_IN_A_ROUND
             && let Some(subject) = self.ready.pop_front()
         {
             if self.in_flight.contains(&subject) {
@@ -363,8 +373,11 @@ impl<R: Recovery> Engine<R> {
             }
             self.queued.remove(&subject);
             self.look_in_turn(subject);
+            looks += 1;
         }
+        let more = looks == LOOKS_IN_A_ROUND && !self.ready.is_empty();
         self.ready.extend(later);
+        more
     }
 
     /// Looks at a subject, unless that took long a moment ago: one with thousands of parts, each of which has news, would

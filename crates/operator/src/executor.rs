@@ -122,11 +122,13 @@ impl Failure {
         }
     }
 
-    /// The server's words on a step, if asking again as before will not help. A pod that cannot be made holds up only the
-    /// making of pods, whoever refuses it: a webhook that is not there is the server's fault by its code.
+    /// The server's words on a step, if asking again as before will not help. A pod that cannot be made, or deleted, holds up
+    /// only that, whoever refuses it: a webhook that is not there is the server's fault by its code.
     pub(crate) fn words_on(&self, step: &Action) -> Option<String> {
         match (step, self) {
-            (Action::CreatePod { .. }, Self::Api(kube::Error::Api(status))) => Some(status.message.clone()),
+            (Action::CreatePod { .. } | Action::DeletePod { .. }, Self::Api(kube::Error::Api(status))) => {
+                Some(status.message.clone())
+            }
             _ => self.refusal(),
         }
     }
@@ -552,9 +554,10 @@ impl Writing<'_> {
                 self.delete(&job_path(job), &options, "jobs.batch").await
             }
             Action::CreatePod { job, name, body, .. } => self.create_pod(job, name, body).await,
-            Action::PatchJobStatus { job, resource_version, status } => {
-                let body =
-                    Guarded { metadata: Guard::judged(&job.uid, resource_version), status: Some(status) };
+            Action::PatchJobStatus { job, resource_version, status, used_names } => {
+                let annotations = used_names.as_deref().map(|names| JobAnnotations { names });
+                let metadata = Guard { annotations, ..Guard::judged(&job.uid, resource_version) };
+                let body = Guarded { metadata, status: Some(status) };
                 let path = format!("{}/status", job_path(job));
                 // Not strategic: the whole status was judged, and what is null in it must go.
                 self.patch(&path, "application/merge-patch+json", json_of(&body)?, "jobs/status").await
@@ -930,11 +933,20 @@ struct Guard<'a> {
     resource_version: Option<&'a str>,
     #[serde(rename = "$deleteFromPrimitiveList/finalizers", skip_serializing_if = "Option::is_none")]
     without_finalizers: Option<[&'a str; 1]>,
+    #[serde(skip_serializing_if = "Option::is_none")]
+    annotations: Option<JobAnnotations<'a>>,
+}
+
+/// A Job's annotations can be written with its status.
+#[derive(Serialize)]
+struct JobAnnotations<'a> {
+    #[serde(rename = "job.salvor.dev/used-pod-names")]
+    names: &'a str,
 }
 
 impl<'a> Guard<'a> {
     fn of(uid: &'a str) -> Self {
-        Self { uid, resource_version: None, without_finalizers: None }
+        Self { uid, resource_version: None, without_finalizers: None, annotations: None }
     }
 
     fn judged(uid: &'a str, resource_version: &'a str) -> Self {

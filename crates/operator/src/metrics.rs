@@ -62,7 +62,7 @@ descriptions! {
     POD_FAILURES_BY_POLICY = "job_controller_pod_failures_handled_by_failure_policy", "counter", "action", "Failed pods for which the Job's pod failure policy had a rule: FailJob, FailIndex, Ignore or Count";
     TERMINATED_PODS = "job_controller_terminated_pods_tracking_finalizer", "counter", "event", "Ended pods that were seen with our finalizer (add) and then without it (delete); apart, pods wait to be counted";
     JOB_FINISHED_INDEXES = "job_controller_job_finished_indexes", "counter", "status, backoffLimit", "Indexes of Indexed Jobs that came to their end, with a backoff limit of their own (perIndex) or not (global)";
-    EXTERNAL_JOBS = "job_controller_jobs_by_external_controller", "counter", "controller_name", "Jobs that name another controller in spec.managedBy, counted when they are first seen";
+    EXTERNAL_JOBS = "job_controller_jobs_by_external_controller", "counter", "controller_name", "Jobs that name another controller in spec.managedBy, counted when they are first seen; a controller that is not known is other";
     JOB_PODS_CREATION = "job_controller_job_pods_creation", "counter", "reason, status", "Pods made for Jobs: new, recreate_terminating_or_failed or recreate_failed, and whether the server took them";
     EVICTIONS = "salvor_eviction_nodes", "gauge", "state", "Nodes whose eviction is requested, started, or finished and waiting for the node's return";
     EVICTION_PODS = "salvor_eviction_pods", "gauge", "", "Pods on nodes that are being emptied, those that stay included";
@@ -354,10 +354,15 @@ mod tests {
         metrics.queue("zombie", 1, 2);
         metrics.evictions(&[("started", 1)], 10);
         metrics.job().pod_created("new", "succeeded");
-        metrics.job().synced("Indexed", true, SyncAction::PodsCreated, std::time::Duration::from_millis(5));
+        metrics.job().synced(
+            &CompletionMode::Indexed,
+            true,
+            SyncAction::PodsCreated,
+            std::time::Duration::from_millis(5),
+        );
         metrics.job().failure_handled(FailureAction::Ignore);
         metrics.job().ended_pod_tracked("add");
-        metrics.job().external_job("example.com/controller");
+        metrics.job().external_job("other");
         let spec = JobSpec {
             completion_mode: CompletionMode::Indexed,
             completions: Some(4),
@@ -396,7 +401,7 @@ mod tests {
             "job_controller_job_pods_finished_total{completion_mode=\"Indexed\",result=\"succeeded\"} 2",
             "job_controller_pod_failures_handled_by_failure_policy_total{action=\"Ignore\"} 1",
             "job_controller_terminated_pods_tracking_finalizer_total{event=\"add\"} 1",
-            "job_controller_jobs_by_external_controller_total{controller_name=\"example.com/controller\"} 1",
+            "job_controller_jobs_by_external_controller_total{controller_name=\"other\"} 1",
         ] {
             assert!(text.lines().any(|l| l == line), "{line} is not in\n{text}");
         }

@@ -214,6 +214,9 @@ pub enum Action {
         resource_version: String,
         /// The new status, whole.
         status: Box<JobStatus>,
+        /// The names of pods that are used up, for the Job's annotation, if that changes.
+        #[serde(skip_serializing_if = "Option::is_none")]
+        used_names: Option<String>,
     },
     /// Takes a finalizer off a pod, if it still has that UID.
     RemoveFinalizer {

@@ -11,6 +11,7 @@ mod basics;
 mod endings;
 mod late_news;
 mod lost_nodes;
+mod names;
 mod policies;
 mod replacement;
 mod restarts;

@@ -3,7 +3,7 @@
 use k8s_openapi::{
     api::{
         batch::v1::Job,
-        core::v1::{Node, Pod},
+        core::v1::{Event, Node, Pod},
     },
     jiff::Timestamp,
 };
@@ -112,6 +112,17 @@ impl<'p> Stage<'p> {
             assert!(has_finalizer(pod), "{} is not tracked", pod.name_any());
         }
         job
+    }
+
+    /// Waits until so many events with this reason are there.
+    pub(crate) async fn events(&self, reason: &str, count: usize) -> Vec<Event> {
+        let events: Api<Event> = Api::default_namespaced(self.arena.client());
+        let is_one = |event: &Event| event.reason.as_deref() == Some(reason);
+        let what = format!("{count} events tell {reason}");
+        let told = wait::for_list(&events, &ListParams::default(), &what, |all: &[Event]| {
+            all.iter().filter(|event| is_one(event)).count() == count
+        });
+        told.await.into_iter().filter(is_one).collect()
     }
 
     pub(crate) async fn until(&self, name: &str, kind: &str) -> Job {

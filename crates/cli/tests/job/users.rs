@@ -1,5 +1,6 @@
 //! Jobs as people and other controllers use them: kubectl, CronJob, quota, and an installation with no right too many.
 
+use http::Method;
 use k8s_openapi::api::{
     batch::v1::{CronJob, Job},
     core::v1::{Event, Pod, ResourceQuota},
@@ -9,13 +10,14 @@ use kube::{
     Api, ResourceExt,
     api::{ListParams, PostParams},
 };
+use salvor_embedded::{Effect, Fault};
 use salvor_testkit::{
-    Site, wait,
+    FaultyServer, Site, wait,
     workloads::{PodShape, job},
 };
 use serde_json::{Value, json};
 
-use crate::stage::{Stage, salvor_as, template};
+use crate::stage::{QUICK, Stage, counts, has_finalizer, salvor_as, template};
 
 /// What scripts do: create, wait, read the status, describe.
 async fn kubectl_waits_for_jobs_and_describes_them(site: Site) {
@@ -73,7 +75,6 @@ async fn kubectl_waits_for_jobs_and_describes_them(site: Site) {
 }
 
 /// Events as the built-in controller writes them: `kubectl describe` sorts by their times, tools filter by their source.
-/// A pod that gets the name of one that is gone is told of as well.
 async fn events_are_those_that_users_know(site: Site) {
     let stage = Stage::new(site, "events").await;
     stage.job("ev", json!({})).await;
@@ -81,18 +82,20 @@ async fn events_are_those_that_users_know(site: Site) {
     let first = stage.alive("ev").await.remove(0);
     stage.change("ev", json!({"suspend": true})).await;
     wait::for_list(&stage.pods, &ListParams::default(), "its pod is gone", <[Pod]>::is_empty).await;
-    // Salvor knows it too: until then the name is taken.
     stage.counts("ev", "A0 R0 S0 F0 T0").await;
     stage.change("ev", json!({"suspend": false})).await;
     stage.counts("ev", "A1 R0 S0 F0 T0").await;
     let second = stage.alive("ev").await.remove(0);
-    assert_eq!(first.name_any(), second.name_any(), "the name has come back");
-    assert_ne!(first.metadata.uid, second.metadata.uid);
-    for event in events_of_creation(&stage, 2).await {
+    assert_ne!(first.name_any(), second.name_any());
+    let told = stage.events("SuccessfulCreate", 2).await;
+    for pod in [&first, &second] {
+        let message = Some(format!("Created pod: {}", pod.name_any()));
+        assert_eq!(told.iter().filter(|event| event.message == message).count(), 1, "{told:?}");
+    }
+    for event in told {
         let source = event.source.as_ref().and_then(|source| source.component.as_deref());
         assert_eq!((source, event.count), (Some("job-controller"), Some(1)), "{event:?}");
         assert_eq!(event.reporting_component.as_deref(), Some("job-controller"), "{event:?}");
-        assert_eq!(event.message, Some(format!("Created pod: {}", first.name_any())));
         assert!(
             event.first_timestamp.is_some() && event.last_timestamp == event.first_timestamp,
             "{event:?}"
@@ -101,16 +104,47 @@ async fn events_are_those_that_users_know(site: Site) {
     }
 }
 
-/// The events of so many pods made in the stage's namespace.
-async fn events_of_creation(stage: &Stage<'_>, pods: usize) -> Vec<Event> {
+/// However quickly one follows the other.
+async fn every_suspension_and_every_resumption_is_told(site: Site) {
+    let stage = Stage::new(site, "again").await;
+    stage.job("again", json!({})).await;
+    stage.counts("again", "A1 R0 S0 F0 T0").await;
+    for _ in 0..3 {
+        for (suspend, status) in [(true, "True"), (false, "False")] {
+            stage.change("again", json!({ "suspend": suspend })).await;
+            wait::for_object(&stage.jobs, "again", "its condition says so", |job| {
+                let conditions = job.status.as_ref().and_then(|status| status.conditions.as_ref());
+                conditions.into_iter().flatten().any(|c| c.type_ == "Suspended" && c.status == status)
+            })
+            .await;
+        }
+    }
+    stage.events("Suspended", 3).await;
+    stage.events("Resumed", 3).await;
+}
+
+/// As under the built-in controller; and what else there is to do is done.
+async fn a_pod_that_cannot_be_deleted_is_told_of(site: Site) {
+    let plane = site.api_server().await;
+    let stage = Stage::on(plane.arena("undeleted").await);
+    let server = FaultyServer::before(&stage.arena.admin()).await;
+    let _salvor = salvor_as(server.admin(), &format!("controllers: [job]\n{QUICK}"), &[]);
+    stage.job("un", json!({"parallelism": 2, "completions": 4})).await;
+    stage.counts("un", "A2 R0 S0 F0 T0").await;
+    server.faults().add(Fault::new(Effect::InternalError).method(Method::DELETE).path("/pods/"));
+    stage.change("un", json!({"parallelism": 1})).await;
     let events: Api<Event> = Api::default_namespaced(stage.arena.client());
-    let created = |event: &&Event| event.reason.as_deref() == Some("SuccessfulCreate");
-    let what = format!("{pods} pods are told of");
-    let told = wait::for_list(&events, &ListParams::default(), &what, |all: &[Event]| {
-        all.iter().filter(created).count() == pods
-    })
-    .await;
-    told.into_iter().filter(|event| created(&event)).collect()
+    let failed = |event: &Event| event.reason.as_deref() == Some("FailedDelete");
+    let told =
+        wait::for_list(&events, &ListParams::default(), "it is told", |all: &[Event]| all.iter().any(failed));
+    let told = told.await.into_iter().find(failed).unwrap();
+    assert!(told.message.as_ref().is_some_and(|text| text.starts_with("Error deleting: ")), "{told:?}");
+    assert_eq!((told.type_.as_deref(), told.involved_object.kind.as_deref()), (Some("Warning"), Some("Job")));
+    // The one that was to go is let go already.
+    let alive = stage.alive("un").await;
+    let stays = alive.iter().find(|pod| has_finalizer(pod)).unwrap();
+    stage.end(stays, 0).await;
+    wait::for_object(&stage.jobs, "un", "it is counted", |job| counts(job) == "A1 R0 S1 F0 T0").await;
 }
 
 /// The real CronJob controller makes Jobs that are ours, sees them end, and waits for them under `Forbid`.
@@ -205,7 +239,7 @@ async fn the_rights_of_an_installation_are_enough() {
     let salvor = salvor_as(&account, settings, &[]);
     stage.job("ri", json!({"parallelism": 2, "completions": 2, "ttlSecondsAfterFinished": 0})).await;
     stage.counts("ri", "A2 R0 S0 F0 T0").await;
-    events_of_creation(&stage, 2).await;
+    stage.events("SuccessfulCreate", 2).await;
     stage.change("ri", json!({"parallelism": 1})).await;
     stage.counts("ri", "A1 R0 S0 F0 T0").await;
     stage.end(&stage.alive("ri").await[0], 1).await;
@@ -239,4 +273,9 @@ fn cluster_rights(settings: &str) -> Vec<PolicyRule> {
     serde_json::from_value(role["rules"].clone()).unwrap()
 }
 
-salvor_testkit::on_both!(kubectl_waits_for_jobs_and_describes_them, events_are_those_that_users_know,);
+salvor_testkit::on_both!(
+    kubectl_waits_for_jobs_and_describes_them,
+    events_are_those_that_users_know,
+    every_suspension_and_every_resumption_is_told,
+    a_pod_that_cannot_be_deleted_is_told_of,
+);

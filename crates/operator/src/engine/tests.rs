@@ -23,6 +23,8 @@ use crate::{
     recovery::Feed,
 };
 
+mod turns;
+
 #[derive(Clone, Debug)]
 struct AsTold;
 

@@ -11,8 +11,8 @@ use prometheus_client::{
     },
     registry::Registry,
 };
-use salvor_api::names::job::conditions;
-use salvor_recovery::job::{FailureAction, Indexes, JobSpec, JobStatus};
+use salvor_api::names::job::{conditions, reasons};
+use salvor_recovery::job::{CompletionMode, FailureAction, Indexes, JobSpec, JobStatus};
 
 use super::{
     EXTERNAL_JOBS, JOB_FINISHED_INDEXES, JOB_PODS_CREATION, JOB_PODS_FINISHED, JOB_SYNC_DURATION, JOB_SYNCS,
@@ -46,21 +46,21 @@ impl SyncAction {
 
 #[derive(Clone, Debug, PartialEq, Eq, Hash, EncodeLabelSet)]
 struct SyncLabels {
-    completion_mode: String,
+    completion_mode: &'static str,
     result: &'static str,
     action: &'static str,
 }
 
 #[derive(Clone, Debug, PartialEq, Eq, Hash, EncodeLabelSet)]
 struct FinishedLabels {
-    completion_mode: String,
+    completion_mode: &'static str,
     result: &'static str,
-    reason: String,
+    reason: &'static str,
 }
 
 #[derive(Clone, Debug, PartialEq, Eq, Hash, EncodeLabelSet)]
 struct PodsLabels {
-    completion_mode: String,
+    completion_mode: &'static str,
     result: &'static str,
 }
 
@@ -68,6 +68,29 @@ struct PodsLabels {
 struct CreationLabels {
     reason: &'static str,
     status: &'static str,
+}
+
+/// Labels have few values, whatever people write into Jobs: a series that was once made stays.
+fn mode_label(mode: &CompletionMode) -> &'static str {
+    match mode {
+        CompletionMode::NonIndexed => "NonIndexed",
+        CompletionMode::Indexed => "Indexed",
+        CompletionMode::Unknown(_) => "other",
+    }
+}
+
+/// The reason of a Job's end may be anybody's who may write its status.
+fn reason_label(reason: &str) -> &'static str {
+    const KNOWN: [&str; 7] = [
+        reasons::BACKOFF_LIMIT_EXCEEDED,
+        reasons::DEADLINE_EXCEEDED,
+        reasons::POD_FAILURE_POLICY,
+        reasons::FAILED_INDEXES,
+        reasons::MAX_FAILED_INDEXES_EXCEEDED,
+        reasons::SUCCESS_POLICY,
+        reasons::COMPLETIONS_REACHED,
+    ];
+    KNOWN.into_iter().find(|known| *known == reason).unwrap_or("other")
 }
 
 /// The metrics of the Job recovery. Clones share them.
@@ -82,7 +105,7 @@ pub(crate) struct JobMetrics {
     terminated_pods: Family<[(&'static str, &'static str); 1], Counter>,
     // One of its labels is not written as a Rust field is.
     finished_indexes: Family<[(&'static str, &'static str); 2], Counter>,
-    external: Family<[(&'static str, String); 1], Counter>,
+    external: Family<[(&'static str, &'static str); 1], Counter>,
 }
 
 impl JobMetrics {
@@ -119,9 +142,9 @@ impl JobMetrics {
     }
 
     /// A Job was looked after once, which took so long.
-    pub(crate) fn synced(&self, mode: &str, worked: bool, action: SyncAction, took: Duration) {
+    pub(crate) fn synced(&self, mode: &CompletionMode, worked: bool, action: SyncAction, took: Duration) {
         let labels = SyncLabels {
-            completion_mode: mode.to_owned(),
+            completion_mode: mode_label(mode),
             result: if worked { "success" } else { "error" },
             action: action.as_str(),
         };
@@ -151,18 +174,18 @@ impl JobMetrics {
     }
 
     /// A Job of another controller was seen for the first time.
-    pub(crate) fn external_job(&self, controller: &str) {
-        self.external.get_or_create(&[("controller_name", controller.to_owned())]).inc();
+    pub(crate) fn external_job(&self, controller: &'static str) {
+        self.external.get_or_create(&[("controller_name", controller)]).inc();
     }
 
     /// Counts what a new status of a Job adds to the old one.
     pub(crate) fn status_written(&self, spec: &JobSpec, old: &JobStatus, new: &JobStatus) {
-        let mode = spec.completion_mode.as_str();
+        let mode = mode_label(&spec.completion_mode);
         let more = |before: u32, after: u32| u64::from(after.saturating_sub(before));
         let count = |value: i32| u32::try_from(value).unwrap_or(0);
         let succeeded = if spec.is_indexed() {
             // Indexes that a Job has lost by getting smaller are not taken back.
-            let indexes = |text: &str| Indexes::parse(text, spec.index_bound()).len();
+            let indexes = |text: &str| Indexes::parse(text, spec.index_bound()).map_or(0, |set| set.len());
             let limit = if spec.backoff_limit_per_index.is_some() { "perIndex" } else { "global" };
             let succeeded = more(indexes(&old.completed_indexes), indexes(&new.completed_indexes));
             let failed = |status: &JobStatus| indexes(status.failed_indexes.as_deref().unwrap_or_default());
@@ -177,12 +200,12 @@ impl JobMetrics {
         };
         let failed = more(count(old.failed), count(new.failed));
         for (result, more) in [("succeeded", succeeded), ("failed", failed)] {
-            let labels = PodsLabels { completion_mode: mode.to_owned(), result };
+            let labels = PodsLabels { completion_mode: mode, result };
             self.pods_finished.get_or_create(&labels).inc_by(more);
         }
         let Some(end) = new.finished().filter(|_| old.finished().is_none()) else { return };
         let result = if end.kind == conditions::COMPLETE { "succeeded" } else { "failed" };
-        let labels = FinishedLabels { completion_mode: mode.to_owned(), result, reason: end.reason.clone() };
+        let labels = FinishedLabels { completion_mode: mode, result, reason: reason_label(&end.reason) };
         self.finished.get_or_create(&labels).inc();
     }
 }

@@ -4,57 +4,60 @@
 //! one step to the next without waiting for the watch.
 
 use std::{
-    collections::{BTreeMap, BTreeSet, VecDeque},
+    collections::{BTreeMap, BTreeSet},
     fmt,
     sync::Arc,
     time::Duration,
 };
 
-use futures::FutureExt;
+use futures::{FutureExt, future::join};
 use jiff::{SignedDuration, Timestamp};
 use kube::Client;
-use salvor_api::names::job::{BUILT_IN_CONTROLLER, CONTROLLER_NAME, conditions};
+use salvor_api::names::job::{CONTROLLER_NAME, conditions};
 use salvor_recovery::{
     Action, Judgement,
     action::EventNote,
     brake::NodeCounts,
     job::{
-        JobPolicy, JobStatus, JobView, JobWhy, Memory, PodView, created_note, decide, decide_leftovers,
-        failure_action, refused_note, remember,
+        JobPolicy, JobStatus, JobView, JobWhy, Memory, PodView, Stray, UsedNames, created_note, decide,
+        decide_leftovers, decide_once_pods_are_found, failure_action, refused_note, remember, remember_names,
+        undeleted_note,
     },
-    objects::{JobRef, PodRef},
+    objects::JobRef,
 };
 use tokio::sync::mpsc;
 
-use self::wire::{JobWire, PodWire, SeenPod, read_job, read_pod};
+use self::{
+    feeds::{OurJobs, Part, PodsOfJobs, relay_in_parts},
+    interest::{Interest, Progress},
+    lookup::{Lookups, Wanted, look_up},
+    pods::{Gone, Heard, Strays},
+    rows::Rows,
+    selectors::is_generated,
+    wire::{PodWire, SeenPod, read_job, read_pod},
+};
 use crate::{
     executor::{Lane, Written},
     live,
     looks::Sight,
     metrics::{JobMetrics, SyncAction},
-    recovery::{Feed, Known as KnownAlready, LiveInquiry, LookedAfter, Recovery, Refused, View, relay},
+    recovery::{Feed, Known as KnownAlready, LiveInquiry, LookedAfter, Recovery, Refused, View},
     revision::{Revision, Told},
-    watch::{Change, Project, Source, Target, WatchHealth, follow},
+    watch::{Change, Source, Target, WatchHealth, follow},
 };
 
+mod feeds;
+mod interest;
+mod lookup;
+mod pods;
+mod rows;
+mod selectors;
 mod wire;
 
 const JOBS: Target = Target { resource: "jobs", path: "/apis/batch/v1/jobs", field_selector: None };
 const PODS: Target = Target { resource: "job pods", path: "/api/v1/pods", field_selector: None };
 
-/// UIDs of pods that are gone, remembered because the answer to our own write may still be on its way: taken in after
-/// the pod's end it would bring it back for ever. Far more than can be under way at once.
-const GONE_REMEMBERED: usize = 16_384;
-/// Why a pod is not kept any more.
-#[derive(Clone, Copy, Debug, PartialEq, Eq)]
-enum Absence {
-    /// It is deleted.
-    Deleted,
-    /// Its Job has ended and let it go. Should the Job leave it behind, another one may adopt it.
-    OfNoUse,
-}
-
-/// The pause after the first pod that the server refused, and the longest one.
+/// The pause after the first pod that the server refused to make or to delete, and the longest one.
 const FIRST_PAUSE: Duration = Duration::from_secs(1);
 const LONGEST_PAUSE: Duration = Duration::from_secs(60);
 
@@ -76,17 +79,24 @@ impl fmt::Display for Subject {
 
 /// A change of a Job or of a pod.
 #[derive(Debug)]
-#[allow(clippy::large_enum_variant, reason = "nearly all of it is about pods")]
 pub(crate) enum News {
     Job(Change<SeenJob>),
     Pod(Change<SeenPod>),
+    /// Part of a list, which ends with the change that it is.
+    SomeJobs(Part<SeenJob>),
+    SomePods(Part<SeenPod>),
+    /// Pods that were there before a Job whose selector matches them.
+    Found {
+        wanted: Wanted,
+        strays: Vec<Stray>,
+    },
 }
 
 /// A Job that is ours, or that another controller is named for.
 #[derive(Debug)]
 pub(crate) enum SeenJob {
     Ours(Box<JobView>),
-    Others { uid: String, controller: String },
+    Others { uid: String, controller: &'static str },
 }
 
 impl SeenJob {
@@ -98,73 +108,14 @@ impl SeenJob {
     }
 }
 
-/// With whom a pod is kept. All pods of one home share its text.
-#[derive(Clone, Debug, PartialEq, Eq, PartialOrd, Ord)]
-enum Home {
-    /// With its Job.
-    Job(Arc<JobRef>),
-    /// With all pods of its namespace that nobody controls.
-    Nobody(Arc<str>),
-}
-
-/// Pods by whom they are kept with, each home's in a row, to be judged as a slice.
-#[derive(Debug, Default)]
-struct Pods {
-    of: BTreeMap<Home, Vec<PodView>>,
-    /// Where each pod is, by UID.
-    places: BTreeMap<String, (Home, usize)>,
-}
-
-impl Pods {
-    fn at(&self, home: &Home) -> &[PodView] {
-        self.of.get(home).map_or(&[], Vec::as_slice)
-    }
-
-    fn get(&self, uid: &str) -> Option<(&Home, &PodView)> {
-        let (home, at) = self.places.get(uid)?;
-        Some((home, self.at(home).get(*at)?))
-    }
-
-    /// Puts a pod where none of this UID is, or in its own place.
-    fn insert(&mut self, home: Home, pod: PodView) {
-        if let Some((known, at)) = self.places.get(&pod.pod.uid)
-            && *known == home
-        {
-            if let Some(place) = self.of.get_mut(known).and_then(|pods| pods.get_mut(*at)) {
-                *place = pod;
-            }
-            return;
-        }
-        let home = self.of.get_key_value(&home).map_or(home, |(shared, _)| shared.clone());
-        let pods = self.of.entry(home.clone()).or_default();
-        self.places.insert(pod.pod.uid.clone(), (home, pods.len()));
-        pods.push(pod);
-    }
-
-    fn remove(&mut self, uid: &str) -> Option<(Home, PodView)> {
-        let (home, at) = self.places.remove(uid)?;
-        let pods = self.of.get_mut(&home)?;
-        let pod = pods.swap_remove(at);
-        if let Some((_, moved)) = pods.get(at).and_then(|moved| self.places.get_mut(&moved.pod.uid)) {
-            *moved = at;
-        }
-        if pods.is_empty() {
-            self.of.remove(&home);
-        }
-        Some((home, pod))
-    }
-
-    fn has_tracked(&self, home: &Home) -> bool {
-        self.at(home).iter().any(PodView::is_tracked)
-    }
-}
-
 /// A Job and what is remembered of it.
 #[derive(Debug)]
 struct Known {
     view: JobView,
     memory: Memory,
+    /// How often a pod was refused, and how often its deletion, since one was not.
     refusals: u32,
+    undeleted: u32,
     /// The status whose pods and end are in our figures; none when its end is. The view may show our next one before its
     /// answer is in.
     counted: Option<Box<JobStatus>>,
@@ -192,10 +143,16 @@ pub(crate) struct Jobs {
     pods_epoch: u64,
     /// A list counts if so many had been asked for when it was read.
     lists_needed: u64,
-    pods: Pods,
-    /// Pods that are not kept any more.
-    gone: BTreeMap<Arc<str>, Absence>,
-    gone_in_order: VecDeque<Arc<str>>,
+    /// UIDs in the list that is coming in.
+    jobs_in_list: Option<BTreeSet<String>>,
+    pods_in_list: Option<BTreeSet<String>>,
+    pods: Rows<Arc<JobRef>, PodView>,
+    strays: Strays,
+    gone: Gone,
+    interest: Interest,
+    lookups: Lookups,
+    /// What was known of names when all else was forgotten: a name does not come back even if its pod was never made.
+    old_names: BTreeMap<String, UsedNames>,
     job_watch: Arc<WatchHealth>,
     pod_watch: Arc<WatchHealth>,
 }
@@ -212,220 +169,180 @@ impl Jobs {
             jobs_epoch: 0,
             pods_epoch: 0,
             lists_needed: 0,
-            pods: Pods::default(),
-            gone: BTreeMap::new(),
-            gone_in_order: VecDeque::new(),
+            jobs_in_list: None,
+            pods_in_list: None,
+            pods: Rows::default(),
+            strays: Strays::default(),
+            gone: Gone::default(),
+            interest: Interest::default(),
+            lookups: Lookups::default(),
+            old_names: BTreeMap::new(),
             job_watch: WatchHealth::new(JOBS.resource),
             pod_watch: WatchHealth::new(PODS.resource),
         }
     }
 
-    fn see_job(&mut self, seen: SeenJob, told: Told) -> Option<Subject> {
+    fn see_job(&mut self, seen: SeenJob, told: Told) -> Vec<Subject> {
         match seen {
             SeenJob::Ours(view) => self.take_job(*view, told),
             SeenJob::Others { uid, controller } => {
                 if self.others.insert(uid) {
-                    self.metrics.external_job(&controller);
+                    self.metrics.external_job(controller);
                 }
-                None
+                Vec::new()
             }
         }
     }
 
     /// Takes in a Job unless a later state of it is known.
-    fn take_job(&mut self, mut view: JobView, told: Told) -> Option<Subject> {
-        let uid = view.job.uid.clone();
+    fn take_job(&mut self, mut view: JobView, told: Told) -> Vec<Subject> {
+        let job = view.job.clone();
         let finished = view.status.finished().is_some();
         if finished {
             view.forget_its_work();
         }
-        let subject = Subject::Job(view.job.clone());
-        match self.jobs.get_mut(&uid) {
-            Some(known) if !told.replaces(view.revision(), known.view.revision()) => return None,
-            Some(known) => known.view = view,
+        let adopts = !finished && !view.deleting && !view.spec.selector.is_empty();
+        match self.jobs.get_mut(&job.uid) {
+            Some(known) if !told.replaces(view.revision(), known.view.revision()) => return Vec::new(),
+            Some(known) => {
+                remember_names(&mut known.memory, &view);
+                known.view = view;
+            }
             None => {
-                let mut memory = Memory::default();
-                for pod in self.pods_of(&view.job) {
+                let mut memory = Memory {
+                    names: self.old_names.remove(&job.uid).unwrap_or_default(),
+                    ..Memory::default()
+                };
+                remember_names(&mut memory, &view);
+                for pod in self.pods.at(&job) {
                     remember(&mut memory, &view, pod, &self.policy);
                 }
                 let counted = uncounted_yet(&view.status);
-                self.jobs.insert(uid, Box::new(Known { view, memory, refusals: 0, counted }));
+                let known = Known { view, memory, refusals: 0, undeleted: 0, counted };
+                self.jobs.insert(job.uid.clone(), Box::new(known));
             }
         }
-        if finished && let Subject::Job(job) = &subject {
-            self.forget_free_pods(job);
+        let progress = if finished { Progress::Finished } else { Progress::Runs };
+        self.interest.state().jobs.insert(job.uid.clone(), progress);
+        let mut woken = vec![Subject::Job(job.clone())];
+        if adopts {
+            self.begin_to_adopt(&job);
+        } else {
+            woken.extend(self.cease_to_adopt(&job));
         }
-        Some(subject)
+        if finished {
+            self.forget_free_pods(&job);
+        }
+        woken
     }
 
-    /// Of a Job that has come to its end, only pods that still have our finalizer matter.
-    fn forget_free_pods(&mut self, job: &Arc<JobRef>) {
-        let free = self.pods_of(job).iter().filter(|pod| !pod.is_tracked());
-        for uid in free.map(|pod| pod.pod.uid.clone()).collect::<Vec<_>>() {
-            self.forget_pod(&uid, Absence::OfNoUse);
+    /// From now on the Job may adopt pods, if it could not before. Those that it finds are its own news.
+    fn begin_to_adopt(&mut self, job: &Arc<JobRef>) {
+        let Some(known) = self.jobs.get(&job.uid) else { return };
+        let reads_pods = {
+            let mut state = self.interest.state();
+            if !state.selectors.insert(job, &known.view.spec.selector) {
+                return;
+            }
+            state.is_used()
+        };
+        let selector = known.view.spec.selector.clone();
+        for pod in self.pods.at_mut(job) {
+            pod.selected.ask(&selector);
         }
+        self.place_those_made_for(&job.uid);
+        // What was read before is not kept: pods that were there before the Job must be looked for.
+        if reads_pods && !is_generated(job, &selector) {
+            self.lookups.ask(job, &selector);
+        }
+    }
+
+    fn cease_to_adopt(&mut self, job: &Arc<JobRef>) -> Vec<Subject> {
+        self.lookups.give_up(&job.uid);
+        let adopted = self.interest.state().selectors.remove(&job.uid);
+        if adopted { self.place_those_of(job) } else { Vec::new() }
     }
 
     fn drop_job(&mut self, uid: &str) -> Vec<Subject> {
         self.others.remove(uid);
         let Some(known) = self.jobs.remove(uid) else { return Vec::new() };
         let job = known.view.job;
+        self.interest.state().jobs.remove(uid);
         // Pods that it might have adopted may have been orphaned with it, and told before its end was.
-        let mut woken = self.tracked_strays(&Home::Nobody(job.namespace.as_str().into()));
+        let mut woken = self.cease_to_adopt(&job);
         woken.push(Subject::Job(job));
         woken
     }
 
-    /// Takes in a pod unless a later state of it is known, or its end.
-    fn take_pod(&mut self, seen: SeenPod, told: Told) -> Vec<Subject> {
-        let SeenPod { pod, owner } = seen;
-        let uid = pod.pod.uid.as_str();
-        match self.gone.get(uid) {
-            Some(Absence::OfNoUse) if owner.is_none() => {
-                self.gone.remove(uid);
-            }
-            // A list does not show what was gone when it was read; if it has gone since, the watch will say so.
-            Some(Absence::Deleted) if matches!(told, Told::ByListAt(_)) => {
-                self.gone.remove(uid);
-            }
-            Some(_) => return Vec::new(),
-            None => {}
-        }
-        let home = match owner {
-            Some(owner) => Home::Job(owner),
-            None => Home::Nobody(pod.pod.namespace.as_str().into()),
-        };
+    /// Takes in a part of a list of Jobs.
+    fn list_jobs(&mut self, Part { all, revision, anew }: Part<SeenJob>) -> Vec<Subject> {
         let mut woken = Vec::new();
-        let mut was_owed = false;
-        if let Some((before, known)) = self.pods.get(uid) {
-            if !told.replaces(pod.revision(), known.revision()) {
-                return Vec::new();
-            }
-            was_owed = is_owed(known);
-            if *before != home {
-                woken.extend(self.remove_pod(uid));
-                was_owed = false;
-            }
-        }
-        // Pods of Jobs that are not ours are many. Ours have the finalizer, or come after their Job.
-        if let Home::Job(job) = &home
-            && self.jobs_listed
-            && !pod.is_tracked()
-            && !self.jobs.contains_key(&job.uid)
-        {
-            woken.extend(self.remove_pod(uid));
-            return woken;
-        }
-        if let Home::Job(job) = &home
-            && let Some(known) = self.jobs.get_mut(&job.uid)
-        {
-            if known.view.status.finished().is_some() && !pod.is_tracked() {
-                let uid = uid.to_owned();
-                woken.extend(self.forget_pod(&uid, Absence::OfNoUse));
-                return woken;
-            }
-            remember(&mut known.memory, &known.view, &pod, &self.policy);
-        }
-        woken.extend(self.woken_by(&home, &pod));
-        match (was_owed, is_owed(&pod)) {
-            (false, true) => self.metrics.ended_pod_tracked("add"),
-            (true, false) => self.metrics.ended_pod_tracked("delete"),
-            _ => {}
-        }
-        self.pods.insert(home, pod);
-        woken
-    }
-
-    fn woken_by(&self, home: &Home, pod: &PodView) -> Vec<Subject> {
-        match home {
-            Home::Job(job) => vec![Subject::Job(job.clone())],
-            Home::Nobody(_) => {
-                let PodRef { namespace, name, uid } = pod.pod.clone();
-                // Whoever may adopt it, and if nobody does, it is let go. What is being deleted is never adopted.
-                let jobs = self.jobs.values().filter(|known| {
-                    let selector = &known.view.spec.selector;
-                    pod.deletion.is_none()
-                        && known.view.job.namespace == namespace
-                        && !selector.is_empty()
-                        && selector.matches(&pod.labels)
-                });
-                let mut woken: Vec<_> = jobs.map(|known| Subject::Job(known.view.job.clone())).collect();
-                if pod.is_tracked() && woken.is_empty() {
-                    woken.push(Subject::Pod { namespace, name, uid });
+        if self.jobs_in_list.is_none() && anew {
+            let known: Vec<String> = self.jobs.keys().cloned().collect();
+            for uid in known {
+                if let Some(known) = self.jobs.get_mut(&uid) {
+                    self.old_names.insert(uid.clone(), std::mem::take(&mut known.memory.names));
                 }
-                woken
+                woken.extend(self.drop_job(&uid));
             }
+            self.others.clear();
+            // Until all parts are in, pods whose Job is still to come seem to be left over.
+            self.jobs_listed = false;
         }
-    }
-
-    /// Whom pods that nobody owns and that still have our finalizer concern.
-    fn tracked_strays(&self, home: &Home) -> Vec<Subject> {
-        let pods = self.pods.at(home).iter();
-        pods.filter(|pod| pod.is_tracked()).flat_map(|pod| self.woken_by(home, pod)).collect()
-    }
-
-    fn remove_pod(&mut self, uid: &str) -> Option<Subject> {
-        let (home, pod) = self.pods.remove(uid)?;
-        if is_owed(&pod) {
-            self.metrics.ended_pod_tracked("delete");
-        }
-        match home {
-            Home::Job(job) => Some(Subject::Job(job)),
-            Home::Nobody(_) => None,
-        }
-    }
-
-    fn pod_is_gone(&mut self, uid: &str) -> Option<Subject> {
-        self.forget_pod(uid, Absence::Deleted)
-    }
-
-    fn forget_pod(&mut self, uid: &str, why: Absence) -> Option<Subject> {
-        // Pods that were never ours come and go by the thousand.
-        self.pods.get(uid)?;
-        let woken = self.remove_pod(uid);
-        let uid: Arc<str> = uid.into();
-        if self.gone.insert(uid.clone(), why).is_none() {
-            self.gone_in_order.push_back(uid);
-        }
-        if self.gone_in_order.len() > GONE_REMEMBERED
-            && let Some(oldest) = self.gone_in_order.pop_front()
-        {
-            self.gone.remove(&oldest);
+        let in_list = self.jobs_in_list.get_or_insert_default();
+        in_list.extend(all.iter().map(|job| job.uid().to_owned()));
+        for job in all {
+            self.see_job(job, Told::ByListAt(revision));
         }
         woken
     }
 
-    fn pods_of(&self, job: &Arc<JobRef>) -> &[PodView] {
-        self.pods.at(&Home::Job(job.clone()))
+    /// The whole list is in: what is not in it is gone.
+    fn jobs_are_listed(&mut self) {
+        let in_list = self.jobs_in_list.take().unwrap_or_default();
+        let gone: Vec<String> = self.jobs.keys().filter(|uid| !in_list.contains(*uid)).cloned().collect();
+        for uid in gone {
+            self.drop_job(&uid);
+        }
+        self.others.retain(|uid| in_list.contains(uid));
+        self.old_names.clear();
+        let foreign =
+            self.pods.homes().filter(|job| !self.jobs.contains_key(&job.uid) && !self.pods.has_tracked(job));
+        let foreign = foreign.flat_map(|job| self.pods.at(job));
+        let foreign: Vec<String> = foreign.map(|pod| pod.pod.uid.clone()).collect();
+        for uid in foreign {
+            self.remove_pod(&uid);
+        }
+        self.interest.jobs_are_listed();
     }
 
-    fn strays_in(&self, namespace: &str) -> &[PodView] {
-        self.pods.at(&Home::Nobody(namespace.into()))
-    }
-
-    /// A pod that nobody controls.
-    fn stray(&self, uid: &str) -> Option<&PodView> {
-        self.pods.get(uid).filter(|(home, _)| matches!(home, Home::Nobody(_))).map(|(_, pod)| pod)
-    }
-
-    fn pod_answered(&mut self, uid: &str, answer: &Written) {
-        match answer {
-            Written::Nothing => {
-                self.pod_is_gone(uid);
-            }
-            Written::Object(text) => {
-                if let Ok(seen) = read_pod(text, self.policy.unmanaged_jobs) {
-                    self.pod_watch.saw(seen.pod.revision());
-                    self.take_pod(seen, Told::Alone);
-                }
+    /// Takes in a part of a list of pods.
+    fn list_pods(&mut self, Part { all, revision, anew }: Part<SeenPod>) {
+        if self.pods_in_list.is_none() && anew {
+            self.forget_all_pods();
+            // Until all parts are in, a Job that has pods seems to have none.
+            self.pods_listed = false;
+            // What is remembered of Jobs came from pods that may never have been.
+            for known in self.jobs.values_mut() {
+                let names = std::mem::take(&mut known.memory.names);
+                known.memory = Memory { names, ..Memory::default() };
             }
         }
+        self.lookups.listed();
+        for seen in all {
+            let uid = seen.uid().to_owned();
+            self.take_pod(seen, Heard::List(revision));
+            if self.pods.get(&uid).is_some() || self.strays.get(&uid).is_some() {
+                self.pods_in_list.get_or_insert_default().insert(uid);
+            }
+        }
+        self.pods_in_list.get_or_insert_default();
     }
-}
 
-/// Whether a pod has ended and is not counted for good.
-fn is_owed(pod: &PodView) -> bool {
-    pod.is_tracked() && pod.phase.is_terminal()
+    fn pods_are_listed(&mut self, revision: Revision) {
+        let in_list = self.pods_in_list.take().unwrap_or_default();
+        self.forget_absent(&in_list, revision);
+    }
 }
 
 /// What is seen at a revision.
@@ -434,12 +351,6 @@ trait Revised {
 }
 
 impl Revised for JobView {
-    fn revision(&self) -> Revision {
-        Revision::of(&self.resource_version)
-    }
-}
-
-impl Revised for PodView {
     fn revision(&self) -> Revision {
         Revision::of(&self.resource_version)
     }
@@ -469,71 +380,64 @@ impl Recovery for Jobs {
         let (jobs, pods) = (self.job_watch.clone(), self.pod_watch.clone());
         let (job_tx, job_rx) = mpsc::channel(64);
         let (pod_tx, pod_rx) = mpsc::channel(64);
+        let stands_in = self.policy.unmanaged_jobs;
         let job_watch = follow(source.clone(), JOBS, OurJobs(self.policy.clone()), jobs.clone(), job_tx);
-        let kept = PodsOfJobs { stands_in: self.policy.unmanaged_jobs };
+        let kept = PodsOfJobs { stands_in, interest: self.interest.clone() };
         let pod_watch = follow(source.clone(), PODS, kept, pods.clone(), pod_tx);
-        vec![
-            Feed { health: jobs, run: relay(job_watch, job_rx, news.clone(), News::Job).boxed() },
-            Feed { health: pods, run: relay(pod_watch, pod_rx, news.clone(), News::Pod).boxed() },
-        ]
+        let interest = self.interest.clone();
+        // Which pods matter is known when the Jobs are.
+        let pod_watch = async move {
+            interest.until_jobs_are_listed().await;
+            pod_watch.await;
+        };
+        let job_news = relay_in_parts(job_watch, job_rx, news.clone(), News::SomeJobs, News::Job);
+        let pod_news = relay_in_parts(pod_watch, pod_rx, news.clone(), News::SomePods, News::Pod);
+        let requests = self.lookups.requests();
+        let (client, found) = (source.client.clone(), news.clone());
+        let look_up = async move {
+            if let Some(requests) = requests {
+                look_up(client, requests, stands_in, found).await;
+            }
+        };
+        let pod_news = join(pod_news, look_up).map(|_| ());
+        vec![Feed { health: jobs, run: job_news.boxed() }, Feed { health: pods, run: pod_news.boxed() }]
     }
 
     fn hear(&mut self, news: News, _: Timestamp) -> Vec<Subject> {
         match news {
-            News::Job(Change::Applied(job)) => self.see_job(job, Told::Alone).into_iter().collect(),
+            News::Job(Change::Applied(job)) => self.see_job(job, Told::Alone),
             News::Job(Change::Gone(uid)) => self.drop_job(&uid),
-            News::Job(Change::Reset { all: jobs, asked, revision }) => {
+            News::SomeJobs(part) => self.list_jobs(part),
+            News::Job(Change::Reset { all, asked, revision: moment }) => {
+                // What was there before the list, and is not in it, is judged a last time.
+                let mut woken: BTreeSet<Subject> = self.subjects().into_iter().collect();
+                self.list_jobs(Part { all, revision: moment.revision, anew: moment.anew });
+                self.jobs_are_listed();
                 self.jobs_listed |= asked >= self.lists_needed;
-                self.jobs_epoch = revision.epoch;
-                let known = if revision.anew { self.subjects() } else { Vec::new() };
-                if revision.anew {
-                    self.jobs.clear();
-                    self.others.clear();
-                }
-                let present: BTreeSet<String> = jobs.iter().map(|job| job.uid().to_owned()).collect();
-                self.jobs.retain(|uid, _| present.contains(uid));
-                self.others.retain(|uid| present.contains(uid));
-                for job in jobs {
-                    self.see_job(job, Told::ByListAt(revision.revision));
-                }
-                let foreign = |home: &Home| {
-                    matches!(home, Home::Job(job) if !self.jobs.contains_key(&job.uid))
-                        && !self.pods.has_tracked(home)
-                };
-                let foreign =
-                    self.pods.of.iter().filter(|(home, _)| foreign(home)).flat_map(|(_, pods)| pods);
-                let foreign: Vec<String> = foreign.map(|pod| pod.pod.uid.clone()).collect();
-                for uid in foreign {
-                    self.remove_pod(&uid);
-                }
-                known.into_iter().chain(self.subjects()).collect()
+                self.jobs_epoch = moment.epoch;
+                woken.extend(self.subjects());
+                woken.into_iter().collect()
             }
-            News::Pod(Change::Applied(pod)) => self.take_pod(pod, Told::Alone),
+            News::Pod(Change::Applied(pod)) => self.take_pod(pod, Heard::Watch),
             News::Pod(Change::Gone(uid)) => self.pod_is_gone(&uid).into_iter().collect(),
-            News::Pod(Change::Reset { all: pods, revision, asked }) => {
+            News::SomePods(part) => {
+                self.list_pods(part);
+                Vec::new()
+            }
+            News::Pod(Change::Reset { all, revision: moment, asked }) => {
+                let mut woken: BTreeSet<Subject> = self.subjects().into_iter().collect();
+                self.list_pods(Part { all, revision: moment.revision, anew: moment.anew });
+                self.pods_are_listed(moment.revision);
                 self.pods_listed |= asked >= self.lists_needed;
-                self.pods_epoch = revision.epoch;
-                let known = if revision.anew { self.subjects() } else { Vec::new() };
-                if revision.anew {
-                    self.gone.clear();
-                    self.gone_in_order.clear();
-                    // What is remembered of Jobs came from pods that may never have been.
-                    self.jobs.values_mut().for_each(|known| known.memory = Memory::default());
-                }
-                let present: BTreeSet<&str> = pods.iter().map(|seen| seen.pod.pod.uid.as_str()).collect();
-                // A pod that we made after the list was read is not in it.
-                let is_absent = |pod: &&PodView| {
-                    !present.contains(pod.pod.uid.as_str()) && !(pod.revision() > revision.revision)
-                };
-                let lost = self.pods.of.values().flatten().filter(|pod| revision.anew || is_absent(pod));
-                let lost: Vec<String> = lost.map(|pod| pod.pod.uid.clone()).collect();
-                for uid in lost {
-                    self.remove_pod(&uid);
-                }
-                for pod in pods {
-                    self.take_pod(pod, Told::ByListAt(revision.revision));
-                }
-                known.into_iter().chain(self.subjects()).collect()
+                self.pods_epoch = moment.epoch;
+                woken.extend(self.subjects());
+                woken.into_iter().collect()
+            }
+            News::Found { wanted, strays } => {
+                let (strays, waited) = self.lookups.found(wanted, strays);
+                let take = |stray| self.take_pod(SeenPod::Stray(Box::new(stray)), Heard::Lookup);
+                let woken: Vec<Subject> = strays.into_iter().flat_map(take).collect();
+                woken.into_iter().chain(waited.into_iter().map(Subject::Job)).collect()
             }
         }
     }
@@ -544,37 +448,31 @@ impl Recovery for Jobs {
         }
         match subject {
             Subject::Job(job) => {
-                let pods = self.pods_of(job);
+                let pods = self.pods.at(job);
+                if self.lookups.is_awaited_by(&job.uid) {
+                    return Some(decide_once_pods_are_found());
+                }
                 if let Some(Known { view, memory, .. }) = self.jobs.get(&job.uid).map(Box::as_ref) {
-                    return Some(decide(
-                        view,
-                        pods,
-                        self.strays_in(&job.namespace),
-                        memory,
-                        &self.policy,
-                        now,
-                    ));
+                    return Some(decide(view, pods, self.strays.of(job), memory, &self.policy, now));
                 }
                 let anothers = self.others.contains(&job.uid);
                 let left = pods.iter().any(PodView::is_tracked);
-                left.then(|| decide_leftovers(pods, anothers, &self.policy))
+                left.then(|| {
+                    decide_leftovers(pods.iter().filter_map(PodView::tracked), anothers, &self.policy)
+                })
             }
             Subject::Pod { uid, .. } => {
-                let pod = self.stray(uid).filter(|pod| pod.is_tracked())?;
-                Some(decide_leftovers(std::slice::from_ref(pod), false, &self.policy))
+                let tracked = self.strays.get(uid)?.tracked()?;
+                Some(decide_leftovers([tracked].into_iter(), false, &self.policy))
             }
         }
     }
 
     fn subjects(&self) -> Vec<Subject> {
         let known = self.jobs.values().map(|known| known.view.job.clone());
-        let left = self.pods.of.keys().filter_map(|home| match home {
-            Home::Job(job) if self.pods.has_tracked(home) => Some(job.clone()),
-            _ => None,
-        });
+        let left = self.pods.homes().filter(|job| self.pods.has_tracked(job)).cloned();
         let jobs: BTreeSet<Arc<JobRef>> = known.chain(left).collect();
-        let strays = self.pods.of.keys().filter(|home| matches!(home, Home::Nobody(_)));
-        let strays = strays.flat_map(|home| self.tracked_strays(home));
+        let strays = self.strays.to_let_go().map(|stray| pods::subject(&stray.pod));
         jobs.into_iter().map(Subject::Job).chain(strays).collect()
     }
 
@@ -585,18 +483,11 @@ impl Recovery for Jobs {
     fn inquiry(&self, subject: &Subject, judged: Timestamp) -> Inquiry {
         let (pods, strays, memory) = match subject {
             Subject::Job(job) => {
-                let known = self.jobs.get(&job.uid);
-                // A selector never changes, and what it does not match is nothing to this Job.
-                let matches =
-                    |pod: &&PodView| known.is_some_and(|known| known.view.spec.selector.matches(&pod.labels));
-                let strays = self.strays_in(&job.namespace).iter().filter(matches).cloned().collect();
-                let memory = known.map(|known| known.memory.clone());
-                (self.pods_of(job).to_vec(), strays, memory.unwrap_or_default())
+                let memory = self.jobs.get(&job.uid).map(|known| known.memory.clone());
+                let strays = self.strays.of(job).to_vec();
+                (self.pods.at(job).to_vec(), strays, memory.unwrap_or_default())
             }
-            Subject::Pod { uid, .. } => {
-                let pod = self.stray(uid).cloned();
-                (pod.into_iter().collect(), Vec::new(), Memory::default())
-            }
+            Subject::Pod { .. } => (Vec::new(), Vec::new(), Memory::default()),
         };
         Inquiry { subject: subject.clone(), pods, strays, memory, judged, policy: self.policy.clone() }
     }
@@ -613,7 +504,7 @@ impl Recovery for Jobs {
                 self.metrics.pod_created(reason.as_str(), "succeeded");
                 let Written::Object(text) = answer else { return View::Lags };
                 let Ok(seen) = read_pod(text, self.policy.unmanaged_jobs) else { return View::Lags };
-                let ours = seen.owner.as_ref().is_some_and(|owner| owner.uid == job.uid);
+                let ours = seen.is_of(job);
                 if let Some(known) = self.jobs.get_mut(&job.uid) {
                     known.refusals = 0;
                     known.memory.creation_paused_until = None;
@@ -623,8 +514,8 @@ impl Recovery for Jobs {
                     }
                 }
                 if ours {
-                    self.pod_watch.saw(seen.pod.revision());
-                    self.take_pod(seen, Told::Alone);
+                    self.pod_watch.saw(seen.revision());
+                    self.take_pod(seen, Heard::Answer);
                 }
             }
             Action::RemoveFinalizer { pod, .. } => {
@@ -634,8 +525,20 @@ impl Recovery for Jobs {
                 }
                 self.pod_answered(&pod.uid, answer);
             }
-            Action::DeletePod { pod } | Action::AdoptPod { pod, .. } | Action::ReleasePod { pod, .. } => {
+            Action::DeletePod { pod } => {
+                if let Some(known) = self.jobs.get_mut(&job.uid) {
+                    known.undeleted = 0;
+                    known.memory.deletion_paused_until = None;
+                }
                 self.pod_answered(&pod.uid, answer);
+            }
+            Action::AdoptPod { pod, .. } | Action::ReleasePod { pod, .. } => {
+                self.pod_answered(&pod.uid, answer);
+            }
+            Action::Mention(note) => {
+                if let Some(known) = self.jobs.get_mut(&job.uid) {
+                    known.memory.told = Some(note.name.clone());
+                }
             }
             Action::PatchJobStatus { status, .. } => {
                 let Written::Object(text) = answer else { return View::Lags };
@@ -659,25 +562,37 @@ impl Recovery for Jobs {
     fn worth_telling(&self, subject: &Subject, step: &Action, answer: &Written) -> Option<EventNote> {
         let (Subject::Job(job), Action::CreatePod { told: true, .. }) = (subject, step) else { return None };
         let Written::Object(text) = answer else { return None };
-        let SeenPod { pod, owner } = read_pod(text, self.policy.unmanaged_jobs).ok()?;
+        let seen = read_pod(text, self.policy.unmanaged_jobs).ok()?;
         // Somebody else's pod of that name is nothing that we made.
-        owner.filter(|owner| owner.uid == job.uid).map(|_| created_note(job, &pod.pod))
+        match seen {
+            SeenPod::OfJob { owner, pod } if owner.uid == job.uid => Some(created_note(job, &pod.pod)),
+            SeenPod::OfJob { .. } | SeenPod::Stray(_) | SeenPod::Bare { .. } => None,
+        }
     }
 
     fn refused(&mut self, subject: &Subject, step: &Action, words: &str, now: Timestamp) -> Refused {
-        let (Subject::Job(job), Action::CreatePod { reason, .. }) = (subject, step) else {
-            return Refused::Waits;
-        };
-        self.metrics.pod_created(reason.as_str(), "failed");
+        let Subject::Job(job) = subject else { return Refused::Waits };
         let Some(known) = self.jobs.get_mut(&job.uid) else { return Refused::Waits };
-        let pause =
-            FIRST_PAUSE.saturating_mul(2u32.saturating_pow(known.refusals.min(16))).min(LONGEST_PAUSE);
-        known.refusals += 1;
-        let pause = SignedDuration::try_from(pause).unwrap_or(SignedDuration::ZERO);
-        known.memory.creation_paused_until = now.checked_add(pause).ok();
+        let pause = |refusals: &mut u32| {
+            let pause =
+                FIRST_PAUSE.saturating_mul(2u32.saturating_pow((*refusals).min(16))).min(LONGEST_PAUSE);
+            *refusals = refusals.saturating_add(1);
+            now.checked_add(SignedDuration::try_from(pause).unwrap_or(SignedDuration::ZERO)).ok()
+        };
+        let note = match step {
+            Action::CreatePod { reason, .. } => {
+                self.metrics.pod_created(reason.as_str(), "failed");
+                known.memory.creation_paused_until = pause(&mut known.refusals);
+                refused_note(job, words, now)
+            }
+            Action::DeletePod { pod } => {
+                known.memory.deletion_paused_until = pause(&mut known.undeleted);
+                undeleted_note(job, pod, words, now)
+            }
+            _ => return Refused::Waits,
+        };
         // Nothing can be made in a namespace that is going away, and nobody reads about it there.
-        let note = (!words.contains("being terminated")).then(|| refused_note(job, words, now));
-        Refused::Judged(note)
+        Refused::Judged((!words.contains("being terminated")).then_some(note))
     }
 
     fn looked_after(&self, subject: &Subject, LookedAfter { done, worked, took }: LookedAfter<'_>) {
@@ -694,7 +609,7 @@ impl Recovery for Jobs {
         } else {
             SyncAction::Tracking
         };
-        self.metrics.synced(view.spec.completion_mode.as_str(), worked, action, took);
+        self.metrics.synced(&view.spec.completion_mode, worked, action, took);
     }
 }
 
@@ -703,7 +618,7 @@ impl Recovery for Jobs {
 pub(crate) struct Inquiry {
     subject: Subject,
     pods: Vec<PodView>,
-    strays: Vec<PodView>,
+    strays: Vec<Stray>,
     memory: Memory,
     /// When it was judged. At a later time something else may come first, and what was asked for is wanted all the same.
     judged: Timestamp,
@@ -729,7 +644,10 @@ impl LiveInquiry for Inquiry {
                     Some(live) if is_ours(&live) => {
                         decide(&live, &self.pods, &self.strays, &self.memory, &self.policy, self.judged)
                     }
-                    anothers => decide_leftovers(&self.pods, anothers.is_some(), &self.policy),
+                    anothers => {
+                        let tracked = self.pods.iter().filter_map(PodView::tracked);
+                        decide_leftovers(tracked, anothers.is_some(), &self.policy)
+                    }
                 }))
             }
             Subject::Pod { namespace, name, uid } => {
@@ -737,8 +655,10 @@ impl LiveInquiry for Inquiry {
                 let seen = text
                     .map(|text| read_pod(&text, self.policy.unmanaged_jobs).map_err(kube::Error::SerdeError))
                     .transpose()?;
-                let seen = seen.filter(|seen| seen.pod.pod.uid == *uid && seen.owner.is_none());
-                Ok(seen.map(|seen| decide_leftovers(&[seen.pod], false, &self.policy)))
+                let Some(SeenPod::Stray(stray)) = seen.filter(|seen| seen.uid() == uid) else {
+                    return Ok(None);
+                };
+                Ok(Some(decide_leftovers(stray.tracked().into_iter(), false, &self.policy)))
             }
         }
     }
@@ -755,43 +675,11 @@ pub(crate) async fn read_live_pods(client: &Client, job: &JobView) -> kube::Resu
     let path = format!("/api/v1/namespaces/{}/pods", job.job.namespace);
     // If a Job that does not name us is ours at all, then because we stand in for the built-in controller.
     let stands_in = job.spec.managed_by.as_deref() != Some(CONTROLLER_NAME);
-    let owned = |wire: PodWire| {
-        let SeenPod { pod, owner } = SeenPod::new(wire, stands_in);
-        owner.filter(|owner| owner.uid == job.job.uid).map(|_| pod)
+    let owned = |wire: PodWire| match SeenPod::new(wire, stands_in) {
+        SeenPod::OfJob { owner, pod } if owner.uid == job.job.uid => Some(*pod),
+        SeenPod::OfJob { .. } | SeenPod::Stray(_) | SeenPod::Bare { .. } => None,
     };
     live::list(client, &path, "", owned).await
-}
-
-// ---- what is kept of Jobs and pods ------------------------------------------------------------------
-
-struct OurJobs(Arc<JobPolicy>);
-
-impl Project for OurJobs {
-    type Wire = JobWire;
-    type Kept = SeenJob;
-
-    fn keep(&self, wire: JobWire) -> Option<SeenJob> {
-        let job = JobView::from(wire);
-        if self.0.manages(job.spec.managed_by.as_deref()) {
-            return Some(SeenJob::Ours(Box::new(job)));
-        }
-        let controller = job.spec.managed_by.filter(|name| name != BUILT_IN_CONTROLLER)?;
-        Some(SeenJob::Others { uid: job.job.uid.clone(), controller })
-    }
-}
-
-struct PodsOfJobs {
-    /// Whether we stand in for the built-in controller.
-    stands_in: bool,
-}
-
-impl Project for PodsOfJobs {
-    type Wire = PodWire;
-    type Kept = SeenPod;
-
-    fn keep(&self, wire: PodWire) -> Option<SeenPod> {
-        wire.may_be_ours(self.stands_in).then(|| SeenPod::new(wire, self.stands_in))
-    }
 }
 
 #[cfg(test)]

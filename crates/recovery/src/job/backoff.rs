@@ -7,10 +7,15 @@ use jiff::{SignedDuration, Timestamp};
 use super::policy::JobPolicy;
 use super::views::{IndexFailures, PodView};
 
+/// So many failures are told apart. The wait is at its longest after a few, and a Job may fail for ever.
+const MOST_FAILURES: usize = 1000;
+
 /// Failures since the last success, by the UID of the pod.
 #[derive(Clone, Debug, Default, PartialEq, Eq)]
 pub struct BackoffRecord {
     failures: BTreeMap<String, Timestamp>,
+    /// When the last of those was that are too many to be told apart.
+    last_of_many: Option<Timestamp>,
     last_success: Option<Timestamp>,
     /// How many there were at least, if some of their pods are gone.
     at_least: u32,
@@ -23,14 +28,21 @@ impl BackoffRecord {
         if self.last_success < Some(end) {
             self.last_success = Some(end);
             self.failures.retain(|_, failure| *failure > end);
+            self.last_of_many = self.last_of_many.filter(|failure| *failure > end);
         }
     }
 
     /// Takes note of a pod that failed, whether or not the failure counts. The first word on a pod stays.
     pub fn failed(&mut self, pod: &PodView) {
         let end = finish_time(pod);
-        if self.last_success.is_none_or(|success| end > success) {
-            self.failures.entry(pod.pod.uid.clone()).or_insert(end);
+        if self.last_success.is_some_and(|success| end <= success) || self.failures.contains_key(&pod.pod.uid)
+        {
+            return;
+        }
+        if self.failures.len() < MOST_FAILURES {
+            self.failures.insert(pod.pod.uid.clone(), end);
+        } else {
+            self.last_of_many = self.last_of_many.max(Some(end));
         }
     }
 
@@ -43,9 +55,9 @@ impl BackoffRecord {
 
     /// From when on a replacement may be made; none if nothing failed.
     pub fn over_at(&self, policy: &JobPolicy) -> Option<Timestamp> {
-        let last = self.failures.values().max()?;
+        let last = self.failures.values().copied().max().max(self.last_of_many)?;
         let failures = u32::try_from(self.failures.len()).unwrap_or(u32::MAX).max(self.at_least);
-        Some(later(*last, delay(failures, policy)))
+        Some(later(last, delay(failures, policy)))
     }
 }
 

@@ -1,26 +1,23 @@
 //! What does this Job need next? One sync of a Job controller, as questions; the first that is answered "no" is the step.
 
-use std::borrow::Cow;
-use std::collections::BTreeSet;
-use std::sync::Arc;
-
 use jiff::{SignedDuration, Timestamp};
-use salvor_api::names::job::{conditions, events};
 
 use super::fate::{Fate, deadline};
-use super::indexes::Indexes;
 use super::lack::{Lack, wanted};
-use super::new_pod::{Mould, Names};
+use super::names::{Chooser, Record};
+use super::new_pod::Mould;
+use super::notes::{deleted_note, news, unknown_mode_note, unreadable_note};
 use super::policy::JobPolicy;
+use super::read_back::{ReadBack, Unreadable};
 use super::reasons::{JobWhy, WaitingPod};
 use super::status;
 use super::tally::{Ending, Outcome, Tally};
 use super::views::{
-    CompletionMode, IndexFailures, JobCondition, JobStatus, JobView, Memory, PodView, Tracking,
+    CompletionMode, IndexFailures, JobCondition, JobStatus, JobView, Memory, PodView, Stray, Tracking,
 };
-use crate::action::{Action, CreationReason, EventNote, EventType, Subject};
+use crate::action::{Action, CreationReason, EventNote};
 use crate::moments::after;
-use crate::objects::{JobRef, PodRef};
+use crate::objects::PodRef;
 use crate::verdict::Verdict::{self, Act, Ignore, Wait};
 use crate::verdict::{Judgement, judge};
 
@@ -28,11 +25,11 @@ use crate::verdict::{Judgement, judge};
 /// would store them all.
 const MENTIONED: usize = 25;
 
-/// Judges one Job. `pods` are those it owns, `strays` those in its namespace that nobody controls.
+/// Judges one Job. `pods` are those it owns, `strays` those that it may adopt.
 pub fn decide(
     job: &JobView,
     pods: &[PodView],
-    strays: &[PodView],
+    strays: &[Stray],
     memory: &Memory,
     policy: &JobPolicy,
     now: Timestamp,
@@ -49,42 +46,53 @@ pub fn decide(
             mode,
             !matches!(job.spec.completion_mode, CompletionMode::Unknown(_)),
         )
-        .ok_or_else(|| Ignore(JobWhy::UnknownMode { mode: mode.into() }))?;
+        .ok_or_else(|| {
+            once(unknown_mode_note(&job.job), memory, JobWhy::UnknownMode { mode: mode.into() })
+        })?;
         ask.none("Is it unfinished?", see_end(job), job.status.finished())
             .map_err(|end| after_the_end(job, pods, end, policy, now))?;
-        let claims = claims(job, pods, strays);
-        ask.none("Are its pods those that its selector matches?", see_some(&claims), claims)
-            .map_err(|actions| Act { actions, why: JobWhy::Claiming })?;
+        let read = ReadBack::of(job, pods);
+        let seen = read.as_ref().err().map_or_else(|| "yes".into(), Unreadable::to_string);
+        ask.that("Can all be read that was written down?", seen, read.is_ok());
+        let read = read.map_err(|unreadable| held(job, pods, unreadable, memory))?;
+        let record = Record::of(job, read.names.clone(), pods, memory);
+        let claims = claims(job, pods, strays, &record, policy);
+        ask.none("Are its pods those that its selector matches?", see_verdict(&claims), claims)?;
 
-        let tally = Tally::of(job, pods, memory, policy);
+        let tally = Tally::of(job, &read, pods, memory, policy);
         let fate = Fate::of(&tally, now).or_else(|| Fate::by_completions(&tally));
         let next = status::next(&tally, fate.as_ref(), policy.max_uncounted_pods, policy, now);
 
         // Before anything is done about it: after a crash the same pods, half of them ended by us, could look different.
         let unwritten = fate.as_ref().filter(|fate| !fate.written);
         ask.none("Is it open how it ends, or written down?", see_fate(fate.as_ref()), unwritten)
-            .map_err(|fate| write(job, &next, JobWhy::Decided { reason: fate.reason.clone() }))?;
-        let too_many = pods_too_many(&tally, fate.as_ref(), policy);
+            .map_err(|fate| write(job, &next, &record, JobWhy::Decided { reason: fate.reason.clone() }))?;
+        let too_many = pods_too_many(&tally, fate.as_ref(), &record, policy);
+        // What is not deleted now holds up nothing else.
+        let undeletable =
+            memory.deletion_paused_until.filter(|until| now < *until).filter(|_| too_many.is_some());
+        let too_many = too_many.filter(|_| undeletable.is_none());
         let seen = format_args!("{} active, {} terminating", tally.active.len(), tally.terminating.len());
         ask.none("Has it no pod too many?", seen, too_many)?;
 
         let batched =
             batched_until(&tally, &next, fate.as_ref(), memory, policy).filter(|until| now < *until);
+        let counted = counted(&tally, &read, fate.as_ref(), batched.is_some());
+        let names_due = fate.is_none() && !job.deleting && counted.iter().any(|pod| !record.is_written(pod));
         let due = match batched {
-            None => (next != job.status).then_some(next),
+            None => (next != job.status || names_due).then_some(next),
             // What was begun is brought to its end: pods that were let go are counted, and no others are taken in.
-            Some(_) => {
-                tally.all_listed_are_free().then(|| status::next(&tally, fate.as_ref(), 0, policy, now))
-            }
+            Some(_) => (tally.all_listed_are_free() || names_due)
+                .then(|| status::next(&tally, fate.as_ref(), 0, policy, now)),
         };
-        let counted = release_counted(&tally, fate.as_ref(), batched.is_some());
+        let counted = let_go(counted.into_iter().filter_map(PodView::tracked), false);
         // People wait for pods, so these come first. But where pods end as fast as they are made, some are always missing:
         // between two rounds of them the rest has its turn.
         let rest_has_its_turn = memory.made_pods && (due.is_some() || counted.is_some());
         let need = if fate.is_some() || job.deleting || rest_has_its_turn {
             Need::Nothing
         } else {
-            need(&tally, memory, policy, now)
+            need(&tally, &record, memory, policy, now)
         };
         let (pods_to_make, waits) = match need {
             Need::Pods(actions) => (Some(actions), None),
@@ -95,14 +103,16 @@ pub fn decide(
         ask.none("Has it all pods that it may have now?", see_need(&tally, waits.as_ref()), pods_to_make)
             .map_err(|actions| Act { actions, why: JobWhy::NeedsPods { wanted: wanted(&tally) } })?;
         ask.none("Does its status say what is?", see_status(due.as_ref().unwrap_or(&job.status)), due)
-            .map_err(|next| write(job, &next, JobWhy::StatusChanged))?;
+            .map_err(|next| write(job, &next, &record, JobWhy::StatusChanged))?;
         ask.none("Is every pod let go that is counted?", see_some(&counted), counted)
             .map_err(|actions| Act { actions, why: JobWhy::Counted })?;
 
         let deadline = deadline(&tally).filter(|_| fate.is_none());
         let put_off = batched.map(|until| (None, JobWhy::Batching { until }));
-        let (until, why) = waits.or(put_off).unwrap_or_else(|| (None, at_rest(&tally, fate.as_ref())));
-        let until = [until, deadline, batched].into_iter().flatten().min();
+        let refused = undeletable.map(|until| (None, JobWhy::DeletionRefused { until }));
+        let waits = waits.or(refused).or(put_off);
+        let (until, why) = waits.unwrap_or_else(|| (None, at_rest(&tally, fate.as_ref())));
+        let until = [until, deadline, batched, undeletable].into_iter().flatten().min();
         Ok(match until {
             Some(until) => Wait { until, why },
             None => Ignore(why),
@@ -112,11 +122,15 @@ pub fn decide(
 
 /// Judges pods that are still tracked although their Job is gone, or is not ours any more. If it is `anothers`, that one's
 /// controller may track them by the built-in finalizer, and only our own is taken off.
-pub fn decide_leftovers(pods: &[PodView], anothers: bool, policy: &JobPolicy) -> Judgement<JobWhy> {
+pub fn decide_leftovers<'a>(
+    pods: impl Iterator<Item = (&'a PodRef, Tracking)>,
+    anothers: bool,
+    policy: &JobPolicy,
+) -> Judgement<JobWhy> {
     judge(|ask| {
         ask.that("Is the controller switched on?", policy.enabled, policy.enabled)
             .ok_or(Ignore(JobWhy::Disabled))?;
-        let ours = pods.iter().filter(|pod| !anothers || pod.tracking == Some(Tracking::Ours));
+        let ours = pods.filter(|(_, tracking)| !anothers || *tracking == Tracking::Ours);
         let left = let_go(ours, true);
         ask.none("Does no pod of a Job that is gone wait for it?", see_some(&left), left)
             .map_err(|actions| Act { actions, why: JobWhy::Leftover })?;
@@ -124,19 +138,46 @@ pub fn decide_leftovers(pods: &[PodView], anothers: bool, policy: &JobPolicy) ->
     })
 }
 
-/// The event that tells that a pod was made. A name may come back, so it is told by the UID that the server gave.
-pub fn created_note(job: &Arc<JobRef>, pod: &PodRef) -> EventNote {
-    let told = format!("Created pod: {}", pod.name);
-    note(job, &format!("created.{}", pod.uid), EventType::Normal, events::SUCCESSFUL_CREATE, told)
+/// Judges a Job whose selector may match pods that were there before it, as long as those are not known: what they do must
+/// not be done again by others.
+pub fn decide_once_pods_are_found() -> Judgement<JobWhy> {
+    judge(|ask| {
+        ask.that("Are the pods known that were there before the Job?", "they are being looked for", false)
+            .ok_or(Ignore(JobWhy::FindingPods))?;
+        Ok(Ignore(JobWhy::FindingPods))
+    })
 }
 
-/// The event that tells that a pod was refused.
-pub fn refused_note(job: &Arc<JobRef>, message: &str, now: Timestamp) -> EventNote {
-    let told = format!("Error creating: {message}");
-    note(job, &format!("refused.{}", now.as_second()), EventType::Warning, events::FAILED_CREATE, told)
+/// The event that tells why nothing at all is done for a Job of ours; none if that is not so.
+pub(super) fn why_held(job: &JobView, pods: &[PodView]) -> Option<EventNote> {
+    if matches!(job.spec.completion_mode, CompletionMode::Unknown(_)) {
+        return Some(unknown_mode_note(&job.job));
+    }
+    let unreadable = ReadBack::of(job, pods).err()?;
+    (job.status.finished().is_none() && !job.deleting).then(|| unreadable_note(job, &unreadable))
 }
 
 // ---- steps ------------------------------------------------------------------------------------------
+
+/// Nothing is done, and a person should know: that is told once.
+fn once(note: EventNote, memory: &Memory, why: JobWhy) -> Verdict<JobWhy> {
+    match &memory.told {
+        Some(told) if *told == note.name => Ignore(why),
+        _ => Act { actions: vec![Action::Mention(note)], why },
+    }
+}
+
+/// What becomes of a Job of which something cannot be read. One that is being deleted lets go of its pods all the same: they
+/// go with it, and no others are made.
+fn held(job: &JobView, pods: &[PodView], unreadable: Unreadable, memory: &Memory) -> Verdict<JobWhy> {
+    if !job.deleting {
+        return once(unreadable_note(job, &unreadable), memory, JobWhy::UnreadableStatus(unreadable));
+    }
+    match let_go(pods.iter().filter_map(PodView::tracked), false) {
+        Some(actions) => Act { actions, why: JobWhy::BeingDeleted },
+        None => Ignore(JobWhy::BeingDeleted),
+    }
+}
 
 fn after_the_end(
     job: &JobView,
@@ -146,7 +187,7 @@ fn after_the_end(
     now: Timestamp,
 ) -> Verdict<JobWhy> {
     let kind = end.kind.clone();
-    if let Some(actions) = let_go(pods.iter(), false) {
+    if let Some(actions) = let_go(pods.iter().filter_map(PodView::tracked), false) {
         return Act { actions, why: JobWhy::Leftover };
     }
     let ttl = job.spec.ttl_seconds_after_finished.filter(|_| policy.delete_finished && !job.deleting);
@@ -165,107 +206,68 @@ fn after_the_end(
 
 /// Pods to take in because the selector matches them, and pods to let out because it does not. A Job that is being
 /// deleted does neither: its pods go with it.
-fn claims(job: &JobView, pods: &[PodView], strays: &[PodView]) -> Option<Vec<Action>> {
+fn claims(
+    job: &JobView,
+    pods: &[PodView],
+    strays: &[Stray],
+    record: &Record<'_>,
+    policy: &JobPolicy,
+) -> Option<Verdict<JobWhy>> {
     let selector = &job.spec.selector;
     if job.deleting || selector.is_empty() {
         return None;
     }
-    let finalizer = |pod: &PodView| pod.tracking.unwrap_or(Tracking::Ours).finalizer();
-    let lost = pods.iter().filter(|pod| !selector.matches(&pod.labels)).map(|pod| Action::ReleasePod {
+    let finalizer = |tracking: Option<Tracking>| tracking.unwrap_or(Tracking::Ours).finalizer();
+    let lost = || pods.iter().filter(|pod| !pod.selected.by(selector)).take(policy.max_pods_at_once);
+    if let Some(first) = names_first(job, record, lost()) {
+        return Some(first);
+    }
+    let lost = lost().map(|pod| Action::ReleasePod {
         pod: pod.pod.clone(),
         job: job.job.clone(),
-        finalizer: finalizer(pod),
+        finalizer: finalizer(pod.tracking),
     });
-    let found =
-        strays.iter().filter(|pod| pod.deletion.is_none() && selector.matches(&pod.labels)).map(|pod| {
-            Action::AdoptPod {
-                pod: pod.pod.clone(),
-                resource_version: pod.resource_version.clone(),
-                job: job.job.clone(),
-                finalizer: finalizer(pod),
-            }
-        });
-    at_once(lost.chain(found).collect())
+    let found = strays.iter().filter(|stray| stray.adoptable && selector.matches(&stray.labels));
+    let found = found.map(|stray| Action::AdoptPod {
+        pod: stray.pod.clone(),
+        resource_version: stray.resource_version.clone(),
+        job: job.job.clone(),
+        finalizer: finalizer(stray.tracking),
+    });
+    let actions = at_once(lost.chain(found).take(policy.max_pods_at_once).collect())?;
+    Some(Act { actions, why: JobWhy::Claiming })
 }
 
-fn write(job: &JobView, next: &JobStatus, why: JobWhy) -> Verdict<JobWhy> {
+/// Before a pod is let go its name is written down as used: nothing else tells of it when it is gone.
+fn names_first<'a>(
+    job: &JobView,
+    record: &Record<'_>,
+    mut pods: impl Iterator<Item = &'a PodView>,
+) -> Option<Verdict<JobWhy>> {
+    let unwritten = pods.any(|pod| !record.is_written(pod));
+    unwritten.then(|| write(job, &job.status, record, JobWhy::RecordingNames))
+}
+
+fn write(job: &JobView, next: &JobStatus, record: &Record<'_>, why: JobWhy) -> Verdict<JobWhy> {
     let patch = Action::PatchJobStatus {
         job: job.job.clone(),
         resource_version: job.resource_version.clone(),
         status: Box::new(next.clone()),
+        // A finished Job makes no pods.
+        used_names: if next.finished().is_some() { None } else { record.news() },
     };
     let mut actions = vec![patch];
     actions.extend(news(job, next).into_iter().map(Action::Mention));
     Act { actions, why }
 }
 
-/// What a new status has to tell.
-fn news(job: &JobView, next: &JobStatus) -> Vec<EventNote> {
-    let changed = next.conditions.iter().filter(|c| !job.status.conditions.contains(c));
-    let mut notes: Vec<EventNote> = changed
-        .filter_map(|condition| {
-            let (kind, reason, message) = match (condition.kind.as_str(), condition.status.as_str()) {
-                (conditions::COMPLETE, "True") => {
-                    (EventType::Normal, events::COMPLETED.into(), "Job completed")
-                }
-                (conditions::FAILED, "True") => {
-                    (EventType::Warning, reason_of_failure(condition), condition.message.as_str())
-                }
-                (conditions::SUSPENDED, "True") => {
-                    (EventType::Normal, events::SUSPENDED.into(), "Job suspended")
-                }
-                (conditions::SUSPENDED, "False") => {
-                    (EventType::Normal, events::RESUMED.into(), "Job resumed")
-                }
-                _ => return None,
-            };
-            let since = condition.last_transition_time.unwrap_or_default().as_second();
-            Some(note(
-                &job.job,
-                &format!("{}.{since}", condition.kind.to_lowercase()),
-                kind,
-                reason,
-                message.into(),
-            ))
-        })
-        .collect();
-    let asked = job.spec.completions.unwrap_or(i32::MAX);
-    if next.completion_time != job.status.completion_time && next.succeeded > asked {
-        let message = "Too many succeeded pods running after completion count reached".to_owned();
-        let name = "too-many-succeeded";
-        notes.push(note(&job.job, name, EventType::Warning, events::TOO_MANY_SUCCEEDED_PODS, message));
-    }
-    notes
-}
-
-/// The reason of a Job's failure as its condition has it, whoever wrote that.
-fn reason_of_failure(condition: &JobCondition) -> Cow<'static, str> {
-    match condition.reason.as_str() {
-        "" => conditions::FAILED.into(),
-        reason => reason.to_owned().into(),
-    }
-}
-
-fn note(
-    job: &Arc<JobRef>,
-    name: &str,
-    kind: EventType,
-    reason: impl Into<Cow<'static, str>>,
-    message: String,
-) -> EventNote {
-    EventNote {
-        name: format!("{name}.{}", job.uid),
-        regarding: Subject::Job(job.clone()),
-        kind,
-        reason: reason.into(),
-        action: events::RUN_JOB,
-        reporting_controller: events::JOB_CONTROLLER,
-        message,
-    }
-}
-
 /// Ends pods that the Job does not need any more, as an error to be raised.
-fn pods_too_many(tally: &Tally<'_>, fate: Option<&Fate>, policy: &JobPolicy) -> Option<Verdict<JobWhy>> {
+fn pods_too_many(
+    tally: &Tally<'_>,
+    fate: Option<&Fate>,
+    record: &Record<'_>,
+    policy: &JobPolicy,
+) -> Option<Verdict<JobWhy>> {
     let job = tally.job;
     let (mut victims, why) = match fate {
         Some(fate) => (tally.active.clone(), JobWhy::Decided { reason: fate.reason.clone() }),
@@ -278,15 +280,18 @@ fn pods_too_many(tally: &Tally<'_>, fate: Option<&Fate>, policy: &JobPolicy) -> 
     // A pod that is not needed has not failed, so it is let go before it is told to end. One that ends because the Job
     // has failed is counted with it.
     let counts = fate.is_some_and(|fate| fate.ending == Ending::Failure);
-    let first = if counts { None } else { let_go(victims.iter().copied(), false) };
+    // A Job whose end is settled makes no pods any more.
+    if fate.is_none()
+        && let Some(first) = names_first(job, record, victims.iter().copied())
+    {
+        return Some(first);
+    }
+    let tracked = victims.iter().filter_map(|pod| pod.tracked());
+    let first = if counts { None } else { let_go(tracked, false) };
     let mut actions = first.unwrap_or_default();
     actions.extend(deletes);
-    actions.extend(victims.iter().take(MENTIONED).map(|pod| {
-        let name = &pod.pod.name;
-        let message = format!("Deleted pod: {name}");
-        let event = format!("deleted.{}", pod.pod.uid);
-        Action::Mention(note(&job.job, &event, EventType::Normal, events::SUCCESSFUL_DELETE, message))
-    }));
+    let told = victims.iter().take(MENTIONED);
+    actions.extend(told.map(|pod| Action::Mention(deleted_note(&job.job, &pod.pod))));
     Some(Act { actions, why })
 }
 
@@ -298,7 +303,7 @@ enum Need {
     Others(JobWhy),
 }
 
-fn need(tally: &Tally<'_>, memory: &Memory, policy: &JobPolicy, now: Timestamp) -> Need {
+fn need(tally: &Tally<'_>, record: &Record<'_>, memory: &Memory, policy: &JobPolicy, now: Timestamp) -> Need {
     let Some(Lack { room, pause, turns }) = Lack::of(tally, memory, policy, now) else {
         return Need::Nothing;
     };
@@ -308,11 +313,11 @@ fn need(tally: &Tally<'_>, memory: &Memory, policy: &JobPolicy, now: Timestamp) 
     if let Some((until, why)) = pause {
         return Need::Later(until, why);
     }
-    let Some(turns) = turns else { return Need::Pods(make_pods(tally, memory, &vec![None; room])) };
+    let Some(turns) = turns else { return Need::Pods(make_pods(tally, record, memory, &vec![None; room])) };
     let due = turns.iter().filter(|turn| turn.rests_until.is_none_or(|until| until <= now));
     let due: Vec<Option<u32>> = due.map(|turn| Some(turn.index)).collect();
     if !due.is_empty() {
-        return Need::Pods(make_pods(tally, memory, &due));
+        return Need::Pods(make_pods(tally, record, memory, &due));
     }
     match turns.iter().filter_map(|turn| turn.rests_until).min() {
         Some(until) => Need::Later(until, JobWhy::BackingOff { until }),
@@ -326,7 +331,7 @@ fn need(tally: &Tally<'_>, memory: &Memory, policy: &JobPolicy, now: Timestamp) 
 
 /// Slow start: one pod, then two, then four; when one is refused, so would most others be. Pods that are there already have
 /// shown that they are let in, as long as none was refused since.
-fn make_pods(tally: &Tally<'_>, memory: &Memory, places: &[Option<u32>]) -> Vec<Action> {
+fn make_pods(tally: &Tally<'_>, record: &Record<'_>, memory: &Memory, places: &[Option<u32>]) -> Vec<Action> {
     let job = tally.job;
     let reason = if tally.only_failed && tally.failed > 0 {
         CreationReason::RecreateFailed
@@ -335,8 +340,7 @@ fn make_pods(tally: &Tally<'_>, memory: &Memory, places: &[Option<u32>]) -> Vec<
     } else {
         CreationReason::New
     };
-    let known: BTreeSet<&str> = tally.pods.iter().map(|pod| pod.pod.name.as_str()).collect();
-    let mut names = Names::new(job, known, &memory.taken_names);
+    let mut names = Chooser::new(&record.naming, &record.used, &memory.taken_names);
     let mould = Mould::of(job);
     let mut creates = places.iter().enumerate().map(|(position, index)| {
         let name = names.choose(*index);
@@ -355,33 +359,36 @@ fn make_pods(tally: &Tally<'_>, memory: &Memory, places: &[Option<u32>]) -> Vec<
     actions
 }
 
-/// Lets go of pods whose end is written down, or does not count.
-fn release_counted(tally: &Tally<'_>, fate: Option<&Fate>, status_is_behind: bool) -> Option<Vec<Action>> {
-    let status = &tally.job.status;
-    let completed = Indexes::parse(&status.completed_indexes, tally.job.spec.index_bound());
-    let written = |pod: &PodView| {
-        let uncounted = status.uncounted_terminated_pods.as_ref();
+/// Pods whose end is written down, or does not count: they may be let go.
+fn counted<'a>(
+    tally: &Tally<'a>,
+    read: &ReadBack,
+    fate: Option<&Fate>,
+    status_is_behind: bool,
+) -> Vec<&'a PodView> {
+    let uncounted = tally.job.status.uncounted_terminated_pods.as_ref();
+    let written = |pod: &&PodView| {
         if uncounted.is_some_and(|lists| lists.contains(&pod.pod.uid)) {
             return true;
         }
         match tally.outcome(pod, fate.map(|fate| fate.ending)) {
             Outcome::Succeeded => {
-                tally.job.spec.is_indexed() && pod.index.is_some_and(|index| completed.contains(index))
+                tally.job.spec.is_indexed() && pod.index.is_some_and(|index| read.completed.contains(index))
             }
             Outcome::Dropped => !status_is_behind,
             Outcome::Failed | Outcome::Open => false,
         }
     };
-    let_go(tally.pods.iter().filter(|pod| pod.is_tracked() && written(pod)), false)
+    tally.pods.iter().filter(|pod| pod.is_tracked()).filter(written).collect()
 }
 
-/// Takes the finalizer off those pods that have one.
-fn let_go<'a>(pods: impl Iterator<Item = &'a PodView>, owner_gone: bool) -> Option<Vec<Action>> {
-    let removal = |pod: &PodView| {
-        let finalizer = pod.tracking?.finalizer();
-        Some(Action::RemoveFinalizer { pod: pod.pod.clone(), finalizer, owner_gone })
+/// Takes the finalizer off pods.
+fn let_go<'a>(pods: impl Iterator<Item = (&'a PodRef, Tracking)>, owner_gone: bool) -> Option<Vec<Action>> {
+    let removal = |(pod, tracking): (&PodRef, Tracking)| {
+        let finalizer = tracking.finalizer();
+        Action::RemoveFinalizer { pod: pod.clone(), finalizer, owner_gone }
     };
-    at_once(pods.filter_map(removal).collect())
+    at_once(pods.map(removal).collect())
 }
 
 /// Steps that may be under way together, as one; none if there are none.
@@ -443,8 +450,16 @@ fn see_end(job: &JobView) -> String {
     job.status.finished().map_or_else(|| "no end yet".into(), |end| format!("{}: {}", end.kind, end.reason))
 }
 
+fn see_verdict(step: &Option<Verdict<JobWhy>>) -> String {
+    see_steps(step.iter().flat_map(Verdict::actions))
+}
+
 fn see_some(actions: &Option<Vec<Action>>) -> String {
-    let steps: usize = actions.iter().flatten().map(|action| action.steps().len()).sum();
+    see_steps(actions.iter().flatten())
+}
+
+fn see_steps<'a>(actions: impl Iterator<Item = &'a Action>) -> String {
+    let steps: usize = actions.map(|action| action.steps().len()).sum();
     if steps == 0 { "yes".into() } else { format!("not {steps} of them") }
 }
 

@@ -13,6 +13,16 @@ struct Run {
     last: u32,
 }
 
+/// A part of a text that is neither an index nor a range of them.
+#[derive(Clone, Debug, PartialEq, Eq, thiserror::Error)]
+#[error("{0:?} is neither an index nor a range of indexes")]
+pub struct NoIndexes(String);
+
+/// Digits and nothing else.
+fn number(text: &str) -> Option<u32> {
+    text.bytes().all(|byte| byte.is_ascii_digit()).then(|| text.parse().ok()).flatten()
+}
+
 impl Indexes {
     /// No index.
     pub const NONE: Self = Self(Vec::new());
@@ -25,15 +35,21 @@ impl Indexes {
         }
     }
 
-    /// Reads a status field; what lies at or beyond `bound` is dropped, and so is what cannot be read, as nothing in
-    /// a Job may stop for it.
-    pub fn parse(text: &str, bound: u32) -> Self {
-        let runs = text.split(',').filter_map(|part| {
+    /// Reads a status field; what lies at or beyond `bound` is dropped.
+    ///
+    /// # Errors
+    /// If any part of it cannot be read. Who took that for nothing would do work again that is done.
+    pub fn parse(text: &str, bound: u32) -> Result<Self, NoIndexes> {
+        let mut runs = Vec::new();
+        for part in text.split(',').filter(|_| !text.is_empty()) {
             let (first, last) = part.split_once('-').unwrap_or((part, part));
-            let (first, last) = (first.trim().parse().ok()?, last.trim().parse::<u32>().ok()?);
-            (first <= last && first < bound).then(|| Run { first, last: last.min(bound - 1) })
-        });
-        Self::from_runs(runs.collect())
+            let run = number(first).zip(number(last)).filter(|(first, last)| first <= last);
+            let (first, last) = run.ok_or_else(|| NoIndexes(part.to_owned()))?;
+            if first < bound {
+                runs.push(Run { first, last: last.min(bound - 1) });
+            }
+        }
+        Ok(Self::from_runs(runs))
     }
 
     fn from_runs(mut runs: Vec<Run>) -> Self {
@@ -51,6 +67,20 @@ impl Indexes {
     /// How many there are.
     pub fn len(&self) -> u32 {
         self.0.iter().map(|run| run.last - run.first + 1).fold(0, u32::saturating_add)
+    }
+
+    /// One more than the highest; 0 if there is none.
+    pub fn end(&self) -> u32 {
+        self.0.last().map_or(0, |run| run.last.saturating_add(1))
+    }
+
+    /// The first that is not in it, from this one on.
+    pub fn first_absent(&self, from: u32) -> u32 {
+        let after = self.0.partition_point(|run| run.first <= from);
+        match after.checked_sub(1).map(|at| self.0[at]) {
+            Some(run) if from <= run.last => run.last.saturating_add(1),
+            _ => from,
+        }
     }
 
     /// Whether there is none.
@@ -154,18 +184,47 @@ mod tests {
         ] {
             let set: Indexes = indexes.iter().copied().collect();
             assert_eq!(set.to_string(), text);
-            assert_eq!(Indexes::parse(text, 100), set);
+            assert_eq!(Indexes::parse(text, 100), Ok(set));
         }
     }
 
     #[test]
-    fn what_lies_beyond_the_bound_or_means_nothing_is_dropped() {
-        assert_eq!(Indexes::parse("0,2-9", 4).to_string(), "0,2,3");
-        assert_eq!(Indexes::parse("0,5", 4).to_string(), "0");
-        assert_eq!(Indexes::parse("x,,3-1,2,1-y", 4).to_string(), "2");
-        assert_eq!(Indexes::parse("0", 0), Indexes::NONE);
+    fn what_lies_beyond_the_bound_is_dropped() {
+        let read = |text: &str, bound| Indexes::parse(text, bound).map(|set| set.to_string());
+        assert_eq!(read("0,2-9", 4), Ok("0,2,3".into()));
+        assert_eq!(read("0,5", 4), Ok("0".into()));
+        assert_eq!(read("0", 0), Ok(String::new()));
         assert_eq!(Indexes::below(0), Indexes::NONE);
         assert_eq!(Indexes::below(u32::MAX).len(), u32::MAX);
+    }
+
+    #[test]
+    fn what_cannot_be_read_is_not_taken_for_nothing() {
+        for (text, part) in [
+            ("x,2", "x"),
+            ("0,,2", ""),
+            (",", ""),
+            (" ", " "),
+            ("0, 2", " 2"),
+            ("+1", "+1"),
+            ("3-1", "3-1"),
+            ("1-y", "1-y"),
+            ("1-2-3", "1-2-3"),
+            ("-4", "-4"),
+            ("4-", "4-"),
+            ("0,99999999999", "99999999999"),
+            ("٣", "٣"),
+        ] {
+            assert_eq!(Indexes::parse(text, 100), Err(NoIndexes(part.into())), "{text}");
+        }
+    }
+
+    #[test]
+    fn the_first_absent_one_is_behind_the_run_that_it_would_be_in() {
+        let set = Indexes::parse("0-2,5,7-9", 100).unwrap();
+        let first = [0, 2, 3, 4, 5, 6, 8, 50].map(|from| set.first_absent(from));
+        assert_eq!(first, [3, 3, 3, 4, 6, 6, 10, 50]);
+        assert_eq!((set.end(), Indexes::NONE.end(), Indexes::NONE.first_absent(7)), (10, 0, 7));
     }
 
     proptest! {
@@ -181,7 +240,7 @@ mod tests {
             prop_assert_eq!(list(&a.intersection(&b)), plain(&left & &right));
             prop_assert_eq!(a.len() as usize, left.len());
             prop_assert!((0..45).all(|i| a.contains(i) == left.contains(&i)));
-            prop_assert_eq!(Indexes::parse(&a.to_string(), 100), a);
+            prop_assert_eq!(Indexes::parse(&a.to_string(), 100), Ok(a));
         }
     }
 }

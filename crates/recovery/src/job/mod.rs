@@ -13,8 +13,11 @@ mod failure_policy;
 mod fate;
 mod indexes;
 mod lack;
+mod names;
 mod new_pod;
+mod notes;
 mod policy;
+mod read_back;
 mod reasons;
 mod status;
 mod success_policy;
@@ -23,16 +26,20 @@ mod views;
 mod waiting;
 
 pub use backoff::BackoffRecord;
-pub use decide::{created_note, decide, decide_leftovers, refused_note};
+pub use decide::{decide, decide_leftovers, decide_once_pods_are_found};
 pub use failure_policy::failure_action;
-pub use indexes::Indexes;
+pub use indexes::{Indexes, NoIndexes};
+pub use names::{UsedNames, remember_names};
+pub use notes::{created_note, refused_note, undeleted_note};
 pub use policy::JobPolicy;
+pub use read_back::Unreadable;
 pub use reasons::{JobWhy, WaitingPod};
 pub use tally::{recollect, remember};
 pub use views::{
     CompletionMode, Deletion, ExitCodeOperator, FailureAction, IndexFailures, JobCondition, JobSpec,
     JobStatus, JobView, Memory, OnExitCodes, OnPodCondition, PodFailurePolicy, PodFailureRule,
-    PodReplacementPolicy, PodView, Ready, SuccessPolicy, SuccessRule, Template, Tracking, Uncounted,
+    PodReplacementPolicy, PodView, Ready, Selected, Stray, SuccessPolicy, SuccessRule, Template, Tracking,
+    Uncounted,
 };
 pub use waiting::{Waiting, WaitsFor, waiting};
 

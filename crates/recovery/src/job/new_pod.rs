@@ -1,9 +1,6 @@
 //! What a new pod of a Job is like: its template, and what makes it this Job's and this index's.
 
-use std::{
-    borrow::Cow,
-    collections::{BTreeMap, BTreeSet},
-};
+use std::borrow::Cow;
 
 use salvor_api::names::job::{
     COMPLETION_INDEX, COMPLETION_INDEX_ENV, INDEX_FAILURE_COUNT, INDEX_IGNORED_FAILURE_COUNT,
@@ -13,72 +10,6 @@ use serde::{Deserialize, Serialize, Serializer, ser::SerializeMap};
 use serde_json::{Map, Value, json, value::RawValue};
 
 use super::views::{IndexFailures, JobView};
-use crate::fnv::Fnv;
-
-/// Kubernetes cuts the part before a generated name's random end to this.
-const LONGEST_PREFIX: usize = 58;
-/// Letters and digits that spell no words, as in every generated Kubernetes name.
-const ALPHABET: &[u8; 27] = b"bcdfghjklmnpqrstvwxz2456789";
-const SUFFIX: usize = 5;
-
-/// Chooses names for new pods.
-///
-/// A name follows from the Job, the index and a number, and the number is the lowest whose name no known pod has. So a
-/// pod that was made but not seen yet is asked for by the same name again, and the API server refuses it: however old
-/// the view, however often a request is repeated, the same place is never filled twice.
-pub(super) struct Names<'a> {
-    job: &'a JobView,
-    taken: BTreeSet<&'a str>,
-    others: &'a BTreeSet<String>,
-    chosen: BTreeSet<String>,
-    /// The lowest number that was not tried yet, by index.
-    untried: BTreeMap<Option<u32>, u64>,
-}
-
-impl<'a> Names<'a> {
-    pub(super) fn new(job: &'a JobView, taken: BTreeSet<&'a str>, others: &'a BTreeSet<String>) -> Self {
-        Self { job, taken, others, chosen: BTreeSet::new(), untried: BTreeMap::new() }
-    }
-
-    pub(super) fn choose(&mut self, index: Option<u32>) -> String {
-        let number = self.untried.entry(index).or_default();
-        loop {
-            let name = name(self.job, index, *number);
-            *number += 1;
-            let free = !self.taken.contains(name.as_str()) && !self.others.contains(&name);
-            if free && self.chosen.insert(name.clone()) {
-                return name;
-            }
-        }
-    }
-}
-
-fn name(job: &JobView, index: Option<u32>, number: u64) -> String {
-    let mut prefix = job.job.name.clone();
-    match index {
-        // Of a long name the Job's part is cut, as in the built-in controller: people read the index from it.
-        Some(index) => {
-            let place = format!("-{index}-");
-            prefix.truncate(LONGEST_PREFIX.saturating_sub(place.len()));
-            prefix.push_str(&place);
-        }
-        None => {
-            prefix.push('-');
-            prefix.truncate(LONGEST_PREFIX);
-        }
-    }
-    let mut hash = Fnv::default();
-    hash.add(job.job.uid.as_bytes());
-    hash.add(&index.map_or(u64::MAX, u64::from).to_le_bytes());
-    hash.add(&number.to_le_bytes());
-    let mut rest = hash.finish();
-    for _ in 0..SUFFIX {
-        let letter = ALPHABET[usize::try_from(rest % 27).unwrap_or(0)];
-        prefix.push(char::from(letter));
-        rest /= 27;
-    }
-    prefix
-}
 
 /// What all new pods of a Job have in common, read once from its template.
 pub(super) struct Mould<'a> {

@@ -5,6 +5,7 @@ use std::fmt;
 use jiff::Timestamp;
 use salvor_api::names::job::BUILT_IN_CONTROLLER;
 
+use super::read_back::Unreadable;
 use crate::verdict::Reason;
 
 /// Why a Job is, or is not, acted on.
@@ -17,12 +18,16 @@ pub enum JobWhy {
     NotOurs { managed_by: Option<String> },
     /// The Job asks for something that came after this program.
     UnknownMode { mode: String },
+    /// What was written down about the Job cannot be read.
+    UnreadableStatus(Unreadable),
     /// Nothing is left to do.
     Finished { kind: String },
     /// Its time after the end is over.
     Expired { ended: Timestamp },
     /// Pods wait for a Job that is finished, gone, or not ours any more.
     Leftover,
+    /// Pods that were there before the Job, and that it may adopt, are being looked for.
+    FindingPods,
     /// Pods must be adopted or released.
     Claiming,
     /// It is settled how the Job ends.
@@ -41,6 +46,10 @@ pub enum JobWhy {
     BackingOff { until: Timestamp },
     /// The API refused a pod.
     CreationRefused { until: Timestamp },
+    /// The API refused to delete a pod.
+    DeletionRefused { until: Timestamp },
+    /// The names of pods that are to go are not written down as used.
+    RecordingNames,
     /// Pods that are still ending hold the places of their replacements.
     AwaitingTermination { pods: Vec<WaitingPod> },
     /// Its status is behind.
@@ -97,9 +106,13 @@ impl fmt::Display for JobWhy {
             Self::NotOurs { managed_by: Some(name) } => write!(f, "The Job is managed by {name}."),
             Self::NotOurs { managed_by: None } => f.write_str("The Job is left to the built-in controller."),
             Self::UnknownMode { mode } => write!(f, "The completion mode {mode:?} is not known."),
+            Self::UnreadableStatus(unreadable) => write!(f, "The Job is held: {unreadable}."),
             Self::Finished { kind } => write!(f, "The Job is finished: {kind}."),
             Self::Expired { ended } => write!(f, "The Job ended at {ended}, and its time to live is over."),
             Self::Leftover => f.write_str("Pods wait for a Job that is finished, gone or not ours any more."),
+            Self::FindingPods => f.write_str(
+                "Pods that were there before the Job, and that its selector matches, are being looked for.",
+            ),
             Self::Claiming => {
                 f.write_str("Pods match its selector that it does not own, or the other way round.")
             }
@@ -119,6 +132,10 @@ impl fmt::Display for JobWhy {
             Self::CreationRefused { until } => {
                 write!(f, "A pod was refused: no other is made before {until}.")
             }
+            Self::DeletionRefused { until } => {
+                write!(f, "A pod could not be deleted: none is deleted before {until}.")
+            }
+            Self::RecordingNames => f.write_str("Pods are to go whose names are not written down as used."),
             Self::AwaitingTermination { pods } => {
                 f.write_str("No replacement is made before these pods have ended: ")?;
                 list(pods, f)
@@ -142,9 +159,11 @@ impl Reason for JobWhy {
             Self::Disabled => "Disabled",
             Self::NotOurs { .. } => "NotOurs",
             Self::UnknownMode { .. } => "UnknownMode",
+            Self::UnreadableStatus(_) => "UnreadableStatus",
             Self::Finished { .. } => "Finished",
             Self::Expired { .. } => "Expired",
             Self::Leftover => "Leftover",
+            Self::FindingPods => "FindingPods",
             Self::Claiming => "Claiming",
             Self::Decided { .. } => "Decided",
             Self::Ending { .. } => "Ending",
@@ -154,6 +173,8 @@ impl Reason for JobWhy {
             Self::NeedsPods { .. } => "NeedsPods",
             Self::BackingOff { .. } => "BackingOff",
             Self::CreationRefused { .. } => "CreationRefused",
+            Self::DeletionRefused { .. } => "DeletionRefused",
+            Self::RecordingNames => "RecordingNames",
             Self::AwaitingTermination { .. } => "AwaitingTermination",
             Self::StatusChanged => "StatusChanged",
             Self::Batching { .. } => "Batching",
@@ -171,19 +192,25 @@ impl Reason for JobWhy {
             }
             Self::NotOurs { .. } => "Nothing: managedBy cannot be changed after creation.",
             Self::UnknownMode { .. } => "A newer version of Salvor.",
+            Self::UnreadableStatus(_) => "Somebody putting it right: the Job then goes on from there.",
             Self::Finished { .. } | Self::Expired { .. } | Self::Leftover => "Nothing: a finished Job stays finished.",
             Self::Ending { .. } | Self::AwaitingTermination { .. } => {
                 "The pods reaching the phase Succeeded or Failed, or being gone. On a lost node only a recovery of the \
                  pod, or of the node, does that."
             }
             Self::Suspending | Self::Suspended => "Setting suspend to false.",
-            Self::BackingOff { .. } | Self::CreationRefused { .. } | Self::Batching { .. } => "Time.",
+            Self::BackingOff { .. }
+            | Self::CreationRefused { .. }
+            | Self::DeletionRefused { .. }
+            | Self::Batching { .. } => "Time.",
+            Self::FindingPods => "The list of them being read.",
             Self::Running { .. } => "A pod ending, or a change of the Job.",
             Self::BeingDeleted => "Nothing: the Job is going away.",
             Self::Claiming
             | Self::Decided { .. }
             | Self::TooManyPods { .. }
             | Self::NeedsPods { .. }
+            | Self::RecordingNames
             | Self::StatusChanged
             | Self::Counted => "The step being done.",
         }

@@ -11,7 +11,8 @@ pub(super) fn matched(policy: Option<&SuccessPolicy>, succeeded: &Indexes, bound
         let Some(asked) = &rule.succeeded_indexes else {
             return needed.is_some_and(|needed| succeeded.len() >= needed);
         };
-        let asked = Indexes::parse(asked, bound);
+        // The API refuses a rule that cannot be read.
+        let asked = Indexes::parse(asked, bound).unwrap_or_default();
         let reached = asked.intersection(succeeded).len();
         !asked.is_empty() && (reached == asked.len() || needed.is_some_and(|needed| reached >= needed))
     })

@@ -5,9 +5,12 @@ use std::collections::{BTreeMap, BTreeSet};
 use salvor_api::names::job::conditions::{FAILURE_TARGET, SUCCESS_CRITERIA_MET};
 
 use super::backoff::BackoffRecord;
+use super::decide::why_held;
 use super::failure_policy::{self, Matched};
 use super::indexes::Indexes;
+use super::names;
 use super::policy::JobPolicy;
+use super::read_back::ReadBack;
 use super::views::{FailureAction, IndexFailures, JobView, Memory, PodReplacementPolicy, PodView, Uncounted};
 use crate::objects::PodPhase;
 
@@ -57,10 +60,15 @@ pub(super) enum Ending {
 }
 
 impl<'a> Tally<'a> {
-    pub(super) fn of(job: &'a JobView, pods: &'a [PodView], memory: &Memory, policy: &JobPolicy) -> Self {
+    pub(super) fn of(
+        job: &'a JobView,
+        read: &ReadBack,
+        pods: &'a [PodView],
+        memory: &Memory,
+        policy: &JobPolicy,
+    ) -> Self {
         let none = Uncounted::default();
         let written = job.status.uncounted_terminated_pods.as_ref().unwrap_or(&none);
-        let bound = job.spec.index_bound();
         let mut tally = Self {
             job,
             pods,
@@ -69,8 +77,8 @@ impl<'a> Tally<'a> {
             terminating: Vec::new(),
             succeeded: count(job.status.succeeded),
             failed: count(job.status.failed),
-            completed_indexes: Indexes::parse(&job.status.completed_indexes, bound),
-            failed_indexes: Indexes::parse(job.status.failed_indexes.as_deref().unwrap_or_default(), bound),
+            completed_indexes: read.completed.clone(),
+            failed_indexes: read.failed.clone(),
             awaiting_replacement: BTreeMap::new(),
             backoff: memory.backoff.clone(),
         };
@@ -262,8 +270,9 @@ fn is_failed(pod: &PodView, only_failed: bool) -> bool {
     }
 }
 
-/// Remembers what a pod's end means for the next pod, for when the pod itself is gone.
+/// Remembers a pod's name, and what its end means for the next pod, for when the pod itself is gone.
 pub fn remember(memory: &mut Memory, job: &JobView, pod: &PodView, policy: &JobPolicy) {
+    names::remember(memory, job, pod);
     if !pod.is_tracked() {
         return;
     }
@@ -295,6 +304,7 @@ pub fn recollect(job: &JobView, pods: &[PodView], policy: &JobPolicy) -> Memory 
     if job.status.succeeded == 0 && listed.succeeded.is_empty() {
         memory.backoff.at_least(failures);
     }
+    memory.told = why_held(job, pods).map(|note| note.name);
     memory
 }
 

@@ -5,6 +5,7 @@
 #![allow(clippy::needless_pass_by_value)]
 
 mod builtin;
+mod names;
 mod policies;
 mod properties;
 mod status_rules;

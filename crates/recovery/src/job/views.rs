@@ -11,6 +11,8 @@ use serde::{Deserialize, Deserializer, Serialize, Serializer};
 use serde_json::value::RawValue;
 
 use super::backoff::BackoffRecord;
+use super::names::UsedNames;
+use super::read_back::Unreadable;
 use crate::objects::{JobRef, PodPhase, PodRef};
 
 /// A Job.
@@ -26,11 +28,14 @@ pub struct JobView {
     pub spec: JobSpec,
     /// What was last written about it.
     pub status: JobStatus,
+    /// The annotation with the names of its pods that are used up, as it is.
+    pub used_names: Option<Box<str>>,
 }
 
 impl JobView {
     /// Forgets what no Job needs that has come to its end: such Jobs are many, and stay for long.
     pub fn forget_its_work(&mut self) {
+        self.used_names = None;
         self.spec.template = Template::default();
         self.spec.selector = LabelSelector::default();
         self.spec.success_policy = None;
@@ -351,8 +356,8 @@ pub struct PodView {
     pub pod: PodRef,
     /// The state that is judged.
     pub resource_version: String,
-    /// Its labels, by which a Job claims it.
-    pub labels: Labels,
+    /// Whether its Job's selector matches its labels.
+    pub selected: Selected,
     /// Where it is in its life.
     pub phase: PodPhase,
     /// When it was created.
@@ -369,6 +374,8 @@ pub struct PodView {
     pub index: Option<u32>,
     /// How often its index failed before it.
     pub earlier_failures: IndexFailures,
+    /// The annotation that should tell that and cannot be read.
+    pub unreadable: Option<Box<Unreadable>>,
     /// How often its containers were restarted in place.
     pub restarts: u32,
     /// When its last container ended, if all have.
@@ -383,6 +390,61 @@ impl PodView {
     /// Whether it is not counted for good.
     pub fn is_tracked(&self) -> bool {
         self.tracking.is_some()
+    }
+
+    /// The pod and how it is tracked, if it is.
+    pub fn tracked(&self) -> Option<(&PodRef, Tracking)> {
+        self.tracking.map(|tracking| (&self.pod, tracking))
+    }
+}
+
+/// Whether a selector matches a pod's labels. A selector never changes, so of a pod whose Job is known the labels need not
+/// be kept: they may be long.
+#[derive(Clone, Debug, PartialEq, Eq)]
+pub enum Selected {
+    /// It was not asked yet.
+    Unasked(Labels),
+    /// It does.
+    Yes,
+    /// It does not.
+    No,
+}
+
+impl Selected {
+    /// Whether this selector does, if it was not asked before.
+    pub fn by(&self, selector: &LabelSelector) -> bool {
+        match self {
+            Self::Unasked(labels) => selector.matches(labels),
+            Self::Yes => true,
+            Self::No => false,
+        }
+    }
+
+    /// Asks this selector for good, and forgets the labels.
+    pub fn ask(&mut self, selector: &LabelSelector) {
+        *self = if self.by(selector) { Self::Yes } else { Self::No };
+    }
+}
+
+/// A pod that no Job controls and that one may adopt, or that must be let go: a reference to it.
+#[derive(Clone, Debug, PartialEq, Eq)]
+pub struct Stray {
+    /// Which pod.
+    pub pod: PodRef,
+    /// The state that is judged.
+    pub resource_version: String,
+    /// Its labels, by which a Job claims it.
+    pub labels: Labels,
+    /// The finalizer that keeps it until it is counted for good.
+    pub tracking: Option<Tracking>,
+    /// Whether a Job may adopt it: nobody else controls it, and it is not being deleted.
+    pub adoptable: bool,
+}
+
+impl Stray {
+    /// The pod and how it is tracked, if it is.
+    pub fn tracked(&self) -> Option<(&PodRef, Tracking)> {
+        self.tracking.map(|tracking| (&self.pod, tracking))
     }
 }
 
@@ -460,6 +522,12 @@ pub struct Memory {
     pub made_pods: bool,
     /// Until when no pod is made after the API refused one.
     pub creation_paused_until: Option<Timestamp>,
+    /// Until when no pod is deleted after the API refused to delete one.
+    pub deletion_paused_until: Option<Timestamp>,
     /// Names of pods that somebody else has.
     pub taken_names: BTreeSet<String>,
+    /// Names of its pods that were seen: also of those that are gone before that was written down.
+    pub names: UsedNames,
+    /// The event that told why nothing is done, so that it is not told at every look.
+    pub told: Option<String>,
 }

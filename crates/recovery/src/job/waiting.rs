@@ -10,6 +10,7 @@ use super::fate::Fate;
 use super::indexes::Indexes;
 use super::lack::{Lack, free_indexes};
 use super::policy::JobPolicy;
+use super::read_back::ReadBack;
 use super::reasons::JobWhy;
 use super::tally::Tally;
 use super::views::{CompletionMode, JobView, Memory, PodView};
@@ -77,7 +78,8 @@ impl fmt::Display for WaitsFor {
     }
 }
 
-/// What each index of a Job waits for, lowest first; empty of a Job that is not ours or has come to its end.
+/// What each index of a Job waits for, lowest first; empty of a Job that is not ours, is held or has come to its
+/// end.
 pub fn waiting(
     job: &JobView,
     pods: &[PodView],
@@ -90,7 +92,8 @@ pub fn waiting(
     if !ours || !known || job.status.finished().is_some() {
         return Vec::new();
     }
-    let tally = Tally::of(job, pods, memory, policy);
+    let Ok(read) = ReadBack::of(job, pods) else { return Vec::new() };
+    let tally = Tally::of(job, &read, pods, memory, policy);
     let ends = Fate::of(&tally, now).or_else(|| Fate::by_completions(&tally)).is_some() || job.deleting;
     let mut all = Places::default();
     for pod in &tally.active {

@@ -9,6 +9,7 @@ mod eviction_crash_points;
 mod eviction_waits;
 mod job_crash_points;
 mod job_faults;
+mod job_unseen;
 mod sources;
 mod stage;
 mod troubles;

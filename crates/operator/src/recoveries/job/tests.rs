@@ -10,8 +10,10 @@ use crate::{
     looks::Sight,
     metrics::Metrics,
     time::Time,
-    watch::Moment,
+    watch::{Moment, Project},
 };
+
+mod adoption;
 
 fn now() -> Timestamp {
     Timestamp::from_second(1_800_000_000).unwrap()
@@ -54,6 +56,13 @@ fn with_job() -> (Jobs, Subject) {
 
 fn applied(pod: &Value) -> News {
     News::Pod(Change::Applied(read_pod(&pod.to_string(), false).unwrap()))
+}
+
+fn view(pod: &Value) -> PodView {
+    match read_pod(&pod.to_string(), false).unwrap() {
+        SeenPod::OfJob { pod, .. } => *pod,
+        other => panic!("{other:?}"),
+    }
 }
 
 /// What is asked for now, by name.
@@ -316,7 +325,7 @@ fn pods_of_the_built_in_controller_are_kept_by_who_stands_in_for_it_and_those_of
             }
             None => pod["metadata"]["ownerReferences"] = json!([]),
         }
-        PodsOfJobs { stands_in }.keep(serde_json::from_value(pod).unwrap())
+        PodsOfJobs { stands_in, interest: Interest::default() }.keep(serde_json::from_value(pod).unwrap())
     };
     let ours = json!(["job.salvor.dev/tracking"]);
     let built_in = json!(["batch.kubernetes.io/job-tracking"]);
@@ -327,15 +336,19 @@ fn pods_of_the_built_in_controller_are_kept_by_who_stands_in_for_it_and_those_of
         (&built_in, Some(("ReplicaSet", true)), false, false),
         (&json!([]), Some(("Job", true)), true, true),
         (&json!([]), Some(("ReplicaSet", true)), false, false),
-        (&json!([]), Some(("ConfigMap", false)), true, true),
-        (&json!([]), None, true, true),
+        (&json!([]), Some(("ConfigMap", false)), false, false),
+        (&json!([]), None, false, false),
+        (&ours, None, true, true),
     ] {
-        let is_kept = |stands_in| seen(finalizers.clone(), owner, stands_in).is_some();
+        let matters = |seen: Option<SeenPod>| seen.is_some_and(|seen| !matches!(seen, SeenPod::Bare { .. }));
+        let is_kept = |stands_in| matters(seen(finalizers.clone(), owner, stands_in));
         let expected = (kept, kept_by_who_stands_in);
         assert_eq!((is_kept(false), is_kept(true)), expected, "{finalizers} {owner:?}");
     }
-    let adoptable = seen(json!([]), Some(("ConfigMap", false)), false);
-    assert!(adoptable.unwrap().owner.is_none(), "who is no controller does not look after it");
+    for (owner, adoptable) in [(("ConfigMap", false), true), (("ReplicaSet", true), false)] {
+        let Some(SeenPod::Stray(stray)) = seen(ours.clone(), Some(owner), false) else { panic!("{owner:?}") };
+        assert_eq!(stray.adoptable, adoptable, "who is no controller does not look after it: {owner:?}");
+    }
 }
 
 /// A Job that the built-in controller ran until it was switched off.
@@ -353,8 +366,8 @@ async fn pods_that_the_built_in_controller_made_are_their_jobs_unless_another_co
         let mut jobs = Jobs::new(policy.clone(), Metrics::new(&Time::system()).job().clone());
         let mut built_in = pod("a", 5, "Running");
         built_in["metadata"]["finalizers"] = json!(["batch.kubernetes.io/job-tracking"]);
-        let all =
-            vec![PodsOfJobs { stands_in: true }.keep(serde_json::from_value(built_in).unwrap()).unwrap()];
+        let kept = PodsOfJobs { stands_in: true, interest: Interest::default() };
+        let all = vec![kept.keep(serde_json::from_value(built_in).unwrap()).unwrap()];
         jobs.hear(News::Pod(Change::Reset { all, revision: "5".into(), asked: 0 }), now());
         let all = OurJobs(policy).keep(serde_json::from_value(live.clone()).unwrap());
         let all = all.into_iter().collect();
@@ -381,8 +394,7 @@ fn conditions_are_kept_of_pods_that_have_failed_or_are_being_deleted() {
         if deleted {
             pod["metadata"]["deletionTimestamp"] = "2027-01-15T08:01:00Z".into();
         }
-        let seen = read_pod(&pod.to_string(), false).unwrap();
-        assert_eq!(seen.pod.conditions.len(), kept, "{phase} {deleted}");
+        assert_eq!(view(&pod).conditions.len(), kept, "{phase} {deleted}");
     }
 }
 
@@ -441,21 +453,31 @@ async fn leftovers_are_let_go_only_after_a_live_look_at_their_job() {
 fn jobs_of_other_controllers_are_counted_once_each() {
     let metrics = Metrics::new(&Time::system());
     let mut jobs = Jobs::new(Arc::new(JobPolicy::new(&Configuration::default())), metrics.job().clone());
-    let foreign = |uid: &str, managed_by: &str| {
+    let foreign = |uid: &str, managed_by: String| {
         let mut job = job(1);
         job["metadata"]["uid"] = uid.into();
         job["spec"]["managedBy"] = managed_by.into();
         OurJobs(jobs.policy.clone()).keep(serde_json::from_value(job).unwrap())
     };
-    let (a, a_again, b) = (foreign("a", "x/y"), foreign("a", "x/y"), foreign("b", "x/y"));
-    assert!(foreign("c", "kubernetes.io/job-controller").is_none());
-    for seen in [a, a_again, b] {
-        assert!(jobs.hear(News::Job(Change::Applied(seen.unwrap())), now()).is_empty());
+    assert!(foreign("c", "kubernetes.io/job-controller".into()).is_none());
+    let kueue = foreign("k", "kueue.x-k8s.io/multikueue".into());
+    // Whoever may create Jobs may make names up.
+    let many = (0..3000).map(|n| foreign(&n.to_string(), format!("x/y{n}")));
+    let twice = (0..5).map(|n| foreign(&n.to_string(), format!("x/y{n}")));
+    let all: Vec<SeenJob> = many.chain(twice).chain([kueue]).map(Option::unwrap).collect();
+    for seen in all {
+        assert!(jobs.hear(News::Job(Change::Applied(seen)), now()).is_empty());
     }
     let text = metrics.render();
-    assert!(
-        text.contains("job_controller_jobs_by_external_controller_total{controller_name=\"x/y\"} 2\n"),
-        "{text}"
+    let name = "job_controller_jobs_by_external_controller_total";
+    let mut lines: Vec<&str> = text.lines().filter(|line| line.starts_with(name)).collect();
+    lines.sort_unstable();
+    assert_eq!(
+        lines,
+        [
+            format!("{name}{{controller_name=\"kueue.x-k8s.io/multikueue\"}} 1"),
+            format!("{name}{{controller_name=\"other\"}} 3000"),
+        ]
     );
 }
 
@@ -489,6 +511,7 @@ fn a_write_that_the_watch_shows_before_its_answer_is_counted_all_the_same() {
         job: reference.clone(),
         resource_version: "1".into(),
         status: Box::new(status),
+        used_names: None,
     };
     for _ in 0..2 {
         jobs.done(&subject, &step, &Written::Object(written.to_string()), now());
@@ -525,15 +548,16 @@ fn of_a_job_that_has_ended_only_pods_with_our_finalizer_are_kept_and_old_news_br
     for late in [applied(&pod("a", 4, "Running")), applied(&pod("b", 6, "Succeeded"))] {
         assert!(jobs.hear(late, now()).is_empty());
     }
-    assert_eq!(jobs.pods.places.keys().collect::<Vec<_>>(), ["c"]);
+    assert_eq!(jobs.pods.uids(), ["c"]);
     // The Job is deleted without its pods: whoever comes next with this selector may have them.
     let mut orphaned = free("a", 10);
     orphaned["metadata"]["ownerReferences"] = json!([]);
+    orphaned["metadata"]["labels"] = json!({"controller-uid": "job"});
     jobs.hear(applied(&orphaned), now());
-    assert!(jobs.stray("a").is_some());
+    assert!(jobs.strays.get("a").is_some());
     jobs.hear(News::Pod(Change::Gone("a".into())), now());
-    jobs.hear(applied(&orphaned), now());
-    assert!(jobs.stray("a").is_none(), "its end is its end");
+    jobs.pod_answered("a", &Written::Object(orphaned.to_string()));
+    assert!(jobs.strays.get("a").is_none(), "its end is its end");
 }
 
 #[test]
@@ -550,7 +574,7 @@ fn a_pod_is_found_wherever_others_left_a_place() {
     assert_eq!(known("a"), None);
     assert_eq!(known("b"), Some(("b".into(), PodPhase::Running)));
     assert_eq!(known("c"), Some(("c".into(), PodPhase::Failed)));
-    assert_eq!(jobs.pods.of.values().map(Vec::len).sum::<usize>(), 2);
+    assert_eq!(jobs.pods.all().count(), 2);
 }
 
 /// The names stand twice: a derived reader needs them as literals.
@@ -560,7 +584,14 @@ fn what_is_written_to_annotations_is_read_from_them() {
     let mut annotated = pod("a", 1, "Running");
     annotated["metadata"]["annotations"] =
         json!({COMPLETION_INDEX: "3", INDEX_FAILURE_COUNT: "2", INDEX_IGNORED_FAILURE_COUNT: "1"});
-    let seen = read_pod(&annotated.to_string(), false).unwrap();
-    let failures = seen.pod.earlier_failures;
-    assert_eq!((seen.pod.index, failures.counted, failures.ignored), (Some(3), 2, 1));
+    let seen = view(&annotated);
+    let failures = seen.earlier_failures;
+    assert_eq!((seen.index, failures.counted, failures.ignored), (Some(3), 2, 1));
+    assert!(seen.unreadable.is_none());
+    annotated["metadata"]["annotations"][INDEX_FAILURE_COUNT] = "many".into();
+    let unreadable = view(&annotated).unreadable.unwrap().to_string();
+    assert!(unreadable.contains(INDEX_FAILURE_COUNT) && unreadable.contains("\"many\""), "{unreadable}");
+    let mut marked = job(1);
+    marked["metadata"]["annotations"] = json!({salvor_api::names::job::USED_NAMES: "{}"});
+    assert_eq!(read_job(&marked.to_string()).unwrap().used_names.as_deref(), Some("{}"));
 }

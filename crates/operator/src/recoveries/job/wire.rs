@@ -3,22 +3,63 @@
 use std::sync::Arc;
 
 use jiff::Timestamp;
+use salvor_api::names::job::{INDEX_FAILURE_COUNT, INDEX_IGNORED_FAILURE_COUNT};
 use salvor_recovery::{
-    job::{Deletion, IndexFailures, JobSpec, JobStatus, JobView, PodView, Ready, Tracking},
+    job::{
+        Deletion, IndexFailures, JobSpec, JobStatus, JobView, PodView, Ready, Selected, Stray, Tracking,
+        Unreadable,
+    },
     objects::{JobRef, PodPhase, PodRef},
 };
 use serde::Deserialize;
 
-use crate::wire::{Condition, Object, Owner, condition};
+use crate::{
+    revision::Revision,
+    wire::{Condition, Object, Owner, condition},
+};
 
-/// A pod and the Job that controls it.
+/// A pod, by what it may be to our Jobs.
 #[derive(Clone, Debug)]
-pub(crate) struct SeenPod {
-    pub(crate) pod: PodView,
-    pub(crate) owner: Option<Arc<JobRef>>,
+pub(crate) enum SeenPod {
+    /// A Job controls it.
+    OfJob { owner: Arc<JobRef>, pod: Box<PodView> },
+    /// No Job controls it. One may adopt it, or it still has our finalizer.
+    Stray(Box<Stray>),
+    /// No Job controls it, and none may adopt it.
+    Bare { uid: Box<str>, revision: Revision },
 }
 
-pub(super) type JobWire = Object<JobSpec, JobStatus>;
+impl SeenPod {
+    pub(super) fn uid(&self) -> &str {
+        match self {
+            Self::OfJob { pod, .. } => &pod.pod.uid,
+            Self::Stray(stray) => &stray.pod.uid,
+            Self::Bare { uid, .. } => uid,
+        }
+    }
+
+    /// Whether this Job controls it.
+    pub(super) fn is_of(&self, job: &JobRef) -> bool {
+        matches!(self, Self::OfJob { owner, .. } if owner.uid == job.uid)
+    }
+
+    pub(super) fn revision(&self) -> Revision {
+        match self {
+            Self::OfJob { pod, .. } => Revision::of(&pod.resource_version),
+            Self::Stray(stray) => Revision::of(&stray.resource_version),
+            Self::Bare { revision, .. } => *revision,
+        }
+    }
+}
+
+pub(super) type JobWire = Object<JobSpec, JobStatus, JobAnnotations>;
+
+#[derive(Deserialize, Default)]
+#[serde(default)]
+pub(super) struct JobAnnotations {
+    #[serde(rename = "job.salvor.dev/used-pod-names")]
+    used_names: Option<Box<str>>,
+}
 
 /// Those that matter: others may be long.
 #[derive(Deserialize, Default)]
@@ -90,6 +131,7 @@ impl From<JobWire> for JobView {
             deleting: metadata.deletion_timestamp.is_some(),
             spec,
             status,
+            used_names: metadata.annotations.used_names,
         }
     }
 }
@@ -117,47 +159,74 @@ pub(super) fn read_pod(object: &str, stands_in: bool) -> Result<SeenPod, serde_j
 }
 
 impl SeenPod {
-    pub(super) fn new(PodWire { metadata, spec, status }: PodWire, stands_in: bool) -> Self {
-        let number = |text: &Option<String>| text.as_ref().and_then(|text| text.parse().ok());
-        let phase = PodPhase::from_api(&status.phase);
-        let ready = condition(&status.conditions, "Ready");
-        let owner = metadata.controller().filter(|owner| is_job(owner));
-        let owner = owner.map(|owner| {
-            let namespace = metadata.namespace.clone();
-            Arc::new(JobRef { namespace, name: owner.name.clone(), uid: owner.uid.clone() })
-        });
-        let all = || status.container_statuses.iter().chain(&status.init_container_statuses);
-        let pod = PodView {
-            resource_version: metadata.resource_version,
-            phase,
-            created: metadata.creation_timestamp.unwrap_or_default(),
-            deletion: metadata.deletion_timestamp.map(|timestamp| Deletion {
-                timestamp,
-                grace_seconds: metadata.deletion_grace_period_seconds.unwrap_or(0),
-            }),
-            tracking: Tracking::of(&metadata.finalizers, stands_in),
-            ready: ready.map(|c| Ready { is_true: c.status == "True", since: c.last_transition_time }),
-            node: spec.node_name.clone().filter(|name| !name.is_empty()),
-            index: number(&metadata.annotations.index),
-            earlier_failures: IndexFailures {
-                counted: number(&metadata.annotations.failures).unwrap_or(0),
-                ignored: number(&metadata.annotations.ignored_failures).unwrap_or(0),
-            },
-            restarts: all().map(|c| c.restart_count).fold(0, u32::saturating_add),
-            finished: finished(&spec, &status),
-            exit_codes: all()
-                .filter_map(|c| c.state.terminated.as_ref().map(|end| (c.name.clone(), end.exit_code)))
-                .filter(|(_, code)| *code != 0)
-                .collect(),
-            conditions: if phase == PodPhase::Failed || metadata.deletion_timestamp.is_some() {
-                status.conditions.into_iter().map(|c| (c.kind, c.status)).collect()
-            } else {
-                Vec::new()
-            },
-            labels: metadata.labels,
-            pod: PodRef { namespace: metadata.namespace, name: metadata.name, uid: metadata.uid },
-        };
-        Self { pod, owner }
+    pub(super) fn new(wire: PodWire, stands_in: bool) -> Self {
+        let controller = wire.metadata.controller();
+        match controller.filter(|owner| is_job(owner)) {
+            Some(owner) => {
+                let (name, uid) = (owner.name.clone(), owner.uid.clone());
+                let owner = Arc::new(JobRef { namespace: wire.metadata.namespace.clone(), name, uid });
+                Self::OfJob { owner, pod: Box::new(pod_view(wire, stands_in)) }
+            }
+            None => {
+                let adoptable = controller.is_none() && wire.metadata.deletion_timestamp.is_none();
+                Self::Stray(Box::new(stray(wire, stands_in, adoptable)))
+            }
+        }
+    }
+}
+
+fn stray(PodWire { metadata, .. }: PodWire, stands_in: bool, adoptable: bool) -> Stray {
+    Stray {
+        resource_version: metadata.resource_version,
+        labels: metadata.labels,
+        tracking: Tracking::of(&metadata.finalizers, stands_in),
+        adoptable,
+        pod: PodRef { namespace: metadata.namespace, name: metadata.name, uid: metadata.uid },
+    }
+}
+
+fn pod_view(PodWire { metadata, spec, status }: PodWire, stands_in: bool) -> PodView {
+    let number = |text: &Option<String>| text.as_ref().and_then(|text| text.parse().ok());
+    let phase = PodPhase::from_api(&status.phase);
+    let ready = condition(&status.conditions, "Ready");
+    let all = || status.container_statuses.iter().chain(&status.init_container_statuses);
+    let Annotations { index, failures, ignored_failures } = &metadata.annotations;
+    let counts = [(INDEX_FAILURE_COUNT, failures), (INDEX_IGNORED_FAILURE_COUNT, ignored_failures)];
+    let unreadable = counts.into_iter().find_map(|(key, text)| {
+        let text = text.as_deref().filter(|text| text.parse::<u32>().is_err())?;
+        let field = format!("metadata.annotations[{key}] of pod {}", metadata.name);
+        Some(Box::new(Unreadable::new(field, text, "a number of failures is right, such as 0")))
+    });
+    PodView {
+        resource_version: metadata.resource_version,
+        phase,
+        created: metadata.creation_timestamp.unwrap_or_default(),
+        deletion: metadata.deletion_timestamp.map(|timestamp| Deletion {
+            timestamp,
+            grace_seconds: metadata.deletion_grace_period_seconds.unwrap_or(0),
+        }),
+        tracking: Tracking::of(&metadata.finalizers, stands_in),
+        ready: ready.map(|c| Ready { is_true: c.status == "True", since: c.last_transition_time }),
+        node: spec.node_name.clone().filter(|name| !name.is_empty()),
+        index: number(index),
+        earlier_failures: IndexFailures {
+            counted: number(failures).unwrap_or(0),
+            ignored: number(ignored_failures).unwrap_or(0),
+        },
+        unreadable,
+        restarts: all().map(|c| c.restart_count).fold(0, u32::saturating_add),
+        finished: finished(&spec, &status),
+        exit_codes: all()
+            .filter_map(|c| c.state.terminated.as_ref().map(|end| (c.name.clone(), end.exit_code)))
+            .filter(|(_, code)| *code != 0)
+            .collect(),
+        conditions: if phase == PodPhase::Failed || metadata.deletion_timestamp.is_some() {
+            status.conditions.into_iter().map(|c| (c.kind, c.status)).collect()
+        } else {
+            Vec::new()
+        },
+        selected: Selected::Unasked(metadata.labels),
+        pod: PodRef { namespace: metadata.namespace, name: metadata.name, uid: metadata.uid },
     }
 }
 

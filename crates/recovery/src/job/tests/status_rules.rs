@@ -73,7 +73,7 @@ pub(super) fn broken(spec: &JobSpec, old: &JobStatus, new: &JobStatus) -> Vec<&'
         rule("20 finished with uncounted pods", !finished || lists.is_empty());
     }
     let bound = u32::try_from(spec.completions.unwrap_or(0)).unwrap_or(0);
-    let well_formed = |text: &str| Indexes::parse(text, bound).to_string() == text;
+    let well_formed = |text: &str| Indexes::parse(text, bound).is_ok_and(|set| set.to_string() == text);
     let failed_indexes = new.failed_indexes.as_deref();
     if old.completed_indexes != new.completed_indexes {
         rule("21 completedIndexes are well formed", well_formed(&new.completed_indexes));
@@ -86,8 +86,9 @@ pub(super) fn broken(spec: &JobSpec, old: &JobStatus, new: &JobStatus) -> Vec<&'
             failed_indexes.is_none() || spec.backoff_limit_per_index.is_some(),
         );
     }
-    let completed = Indexes::parse(&new.completed_indexes, bound);
-    let overlap = Indexes::parse(failed_indexes.unwrap_or_default(), bound).intersection(&completed);
+    let read = |text: &str| Indexes::parse(text, bound).unwrap_or_default();
+    let completed = read(&new.completed_indexes);
+    let overlap = read(failed_indexes.unwrap_or_default()).intersection(&completed);
     rule("25 no index is completed and failed", overlap.is_empty());
     rule("26 ready is at most active", new.ready.unwrap_or(0) <= new.active);
     rule("27 failed does not fall", new.failed >= old.failed);

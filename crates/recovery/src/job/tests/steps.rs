@@ -4,7 +4,7 @@ use serde_json::json;
 
 use super::world::{World, at};
 use crate::action::{Action, EventType};
-use crate::job::{JobCondition, JobWhy, Tracking, decide_leftovers};
+use crate::job::{JobCondition, JobWhy, PodView, Selected, Tracking, Unreadable, decide_leftovers};
 use crate::objects::PodPhase;
 use crate::{Reason, Verdict};
 
@@ -582,6 +582,10 @@ fn a_long_name_leaves_room_for_the_index_and_the_end() {
     assert!(name.starts_with(&format!("{}-100-", "n".repeat(53))) && name.len() == 63, "{name}");
 }
 
+fn labelled_mine() -> Selected {
+    Selected::Unasked([("mine", "yes")].into_iter().collect())
+}
+
 #[test]
 fn pods_come_and_go_with_the_selector() {
     let mut world =
@@ -592,7 +596,7 @@ fn pods_come_and_go_with_the_selector() {
         pod.pod.uid.push_str(if labelled { "-in" } else { "-out" });
         pod.tracking = (!labelled).then_some(Tracking::Ours);
         if labelled {
-            pod.labels = [("mine", "yes")].into_iter().collect();
+            pod.selected = labelled_mine();
         }
         pod
     };
@@ -616,7 +620,7 @@ fn a_job_that_is_being_deleted_takes_no_pod_in_and_lets_none_out() {
     let mut world = World::new(json!({"parallelism": 1, "selector": {"matchLabels": {"mine": "yes"}}}));
     world.add("a", None);
     let mut stray = world.pod(0).clone();
-    stray.labels = [("mine", "yes")].into_iter().collect();
+    stray.selected = labelled_mine();
     world.strays.push(stray);
     world.job.deleting = true;
     world.settle();
@@ -629,7 +633,7 @@ fn a_pod_keeps_the_finalizer_that_it_is_adopted_with() {
         World::new(json!({"parallelism": 2, "selector": {"matchLabels": {"mine": "yes"}}})).with("a a");
     let given = [Some(Tracking::BuiltIn), None];
     for (pod, tracking) in world.pods.iter_mut().zip(given) {
-        pod.labels = [("mine", "yes")].into_iter().collect();
+        pod.selected = labelled_mine();
         pod.tracking = tracking;
     }
     world.strays = std::mem::take(&mut world.pods);
@@ -647,7 +651,8 @@ fn pods_of_a_job_that_is_gone_are_let_go_after_a_second_look() {
     let mut world = World::new(json!({})).with("a f s");
     world.pod(2).tracking = Some(Tracking::BuiltIn);
     for (anothers, let_go) in [(false, 3), (true, 2)] {
-        let judgement = decide_leftovers(&world.pods, anothers, &world.policy);
+        let tracked = world.pods.iter().filter_map(PodView::tracked);
+        let judgement = decide_leftovers(tracked, anothers, &world.policy);
         let actions = judgement.verdict.actions();
         assert_eq!(
             actions[0].steps().len(),
@@ -714,4 +719,168 @@ fn jobs_of_others_are_left_alone() {
         world.policy.unmanaged_jobs = unmanaged;
         assert_eq!(!world.judge().verdict.actions().is_empty(), ours, "{managed_by:?} {unmanaged}");
     }
+}
+
+/// Each of these was dropped once, and with it the work that it tells of.
+#[test]
+fn a_job_of_which_something_cannot_be_read_is_held_until_it_is_put_right() {
+    let garbage = [
+        (json!({"completedIndexes": "0-x,2"}), "status.completedIndexes", "0-x,2"),
+        (json!({"completedIndexes": "0,,2"}), "status.completedIndexes", "0,,2"),
+        (json!({"failedIndexes": "1-0"}), "status.failedIndexes", "1-0"),
+        (json!({"failed": -1}), "status.failed", "-1"),
+        (json!({"succeeded": -2}), "status.succeeded", "-2"),
+        (
+            json!({"uncountedTerminatedPods": {"failed": ["a"], "succeeded": ["a"]}}),
+            "status.uncountedTerminatedPods",
+            "a",
+        ),
+        (json!({"uncountedTerminatedPods": {"failed": [""]}}), "status.uncountedTerminatedPods", ""),
+    ];
+    for (garbage, field, value) in garbage {
+        let mut world = World::new(json!({
+            "parallelism": 2, "completions": 4, "completionMode": "Indexed", "backoffLimitPerIndex": 2,
+        }))
+        .with("s0 s2 a3");
+        world.settle().later(2);
+        assert_eq!(
+            (world.job.status.completed_indexes.as_str(), world.active_indexes().as_str()),
+            ("0,2", "1,3")
+        );
+        let right = world.job.status.clone();
+        let mut status = serde_json::to_value(&right).unwrap();
+        for (key, value) in garbage.as_object().unwrap() {
+            status[key] = value.clone();
+        }
+        world.job.status = serde_json::from_value(status).unwrap();
+        world.touch_job();
+        world.writes.clear();
+        let three = world.active_at(3);
+        world.end(three, PodPhase::Succeeded);
+        world.later(100);
+        assert_eq!(world.writes, [""; 0], "{garbage}");
+        let Verdict::Ignore(JobWhy::UnreadableStatus(why)) = world.judge().verdict else {
+            panic!("{garbage}")
+        };
+        assert_eq!((why.field.as_str(), why.value.as_str()), (field, value));
+        assert_eq!(world.judge_from_outside(), world.judge());
+        let told: Vec<_> = world.told.iter().filter(|(reason, _)| reason == "UnreadableStatus").collect();
+        assert_eq!(told.len(), 1, "{:?}", world.told);
+        assert!(told[0].1.contains(&format!("{field} is {value:?}")), "{told:?}");
+        world.job.status = right;
+        world.touch_job();
+        world.later(2).later(2);
+        assert_eq!(world.job.status.completed_indexes, "0,2,3", "{garbage}");
+        assert_eq!(
+            (world.count("CreatePod"), world.active_indexes().as_str()),
+            (0, "1"),
+            "no work is done again"
+        );
+    }
+}
+
+#[test]
+fn annotations_that_cannot_be_read_hold_a_job_too() {
+    let spec =
+        json!({"parallelism": 1, "completions": 1, "completionMode": "Indexed", "backoffLimitPerIndex": 2});
+    let mut world = World::new(spec);
+    world.settle();
+    let mut garbled = world.clone();
+    garbled.job.used_names = Some("{".into());
+    assert_eq!(garbled.judge_from_outside().verdict.why().code(), "UnreadableStatus");
+    garbled.job.used_names = None;
+    garbled.settle();
+    assert_eq!(garbled.writes.last(), Some(&"PatchJobStatus"), "{:?}", garbled.writes);
+    let unreadable = Unreadable::new("an annotation of the pod", "three", "a number is right");
+    world.pod(0).unreadable = Some(Box::new(unreadable.clone()));
+    world.end(0, PodPhase::Failed);
+    world.later(100);
+    assert_eq!(world.judge().verdict, Verdict::Ignore(JobWhy::UnreadableStatus(unreadable)));
+    world.pod(0).unreadable = None;
+    world.pod(0).earlier_failures.counted = 1;
+    world.later(100);
+    assert_eq!(
+        world.created[1]["metadata"]["annotations"]["batch.kubernetes.io/job-index-failure-count"],
+        "2"
+    );
+}
+
+/// Whatever cannot be read of a Job that goes: its pods do not wait for it.
+#[test]
+fn a_job_that_is_held_can_be_deleted() {
+    let mut world =
+        World::new(json!({"parallelism": 2, "completionMode": "Indexed", "completions": 2})).with("a0 s1");
+    world.job.status.completed_indexes = "x".into();
+    world.job.deleting = true;
+    world.settle();
+    assert_eq!(world.writes, ["RemoveFinalizer", "RemoveFinalizer"]);
+}
+
+#[test]
+fn an_unknown_mode_is_told_once() {
+    let mut world = World::new(json!({"parallelism": 1, "completionMode": "Random"}));
+    world.settle();
+    let told = (
+        "UnknownCompletionMode".to_owned(),
+        "Skipped Job sync because completion mode is unknown".to_owned(),
+    );
+    assert_eq!(world.told, [told]);
+    assert_eq!(world.writes, [""; 0]);
+    assert_eq!(world.judge().verdict.name(), "Ignore");
+    assert_eq!(world.judge_from_outside(), world.judge());
+}
+
+/// All in one second.
+#[test]
+fn every_suspension_and_resumption_is_told_by_a_name_of_its_own() {
+    let mut world = World::new(json!({"parallelism": 1, "completions": 1}));
+    let mut names = std::collections::BTreeSet::new();
+    let mut told = Vec::new();
+    for suspend in [true, false, true, false] {
+        world.job.spec.suspend = suspend;
+        world.touch_job();
+        while let Verdict::Act { actions, .. } = world.judge().verdict {
+            for action in &actions {
+                if let Action::Mention(note) = action
+                    && ["Suspended", "Resumed"].contains(&&*note.reason)
+                {
+                    assert!(names.insert(note.name.clone()), "{} is taken", note.name);
+                    told.push(note.reason.clone());
+                }
+                world.carry_out(action);
+            }
+        }
+    }
+    assert_eq!(told, ["Suspended", "Resumed", "Suspended", "Resumed"]);
+}
+
+#[test]
+fn a_pod_that_cannot_be_deleted_holds_up_only_deletions() {
+    let mut world = World::new(json!({"parallelism": 1, "completions": 5})).with("a a s");
+    world.memory.deletion_paused_until = Some(at(5));
+    world.settle();
+    assert_eq!(
+        (world.count("DeletePod"), world.counts().as_str()),
+        (0, "A2 R0 S1 F0 T0"),
+        "{:?}",
+        world.writes
+    );
+    assert_eq!(world.judge().verdict.why(), &JobWhy::DeletionRefused { until: at(5) });
+    assert_eq!(world.judge().verdict.wake_at(), Some(at(5)));
+    world.later(5);
+    assert_eq!(world.count("DeletePod"), 1);
+}
+
+/// However long a Job fails.
+#[test]
+fn what_is_remembered_of_failures_is_bounded() {
+    let mut world = World::new(json!({"parallelism": 1, "backoffLimit": 100_000}));
+    for number in 0..1500 {
+        world.add("f", None);
+        let mut pod = world.pods.pop().unwrap();
+        pod.pod.uid = number.to_string();
+        pod.finished = Some(at(number));
+        world.memory.backoff.failed(&pod);
+    }
+    assert_eq!(world.memory.backoff.over_at(&world.policy), Some(at(1499 + 600)));
 }

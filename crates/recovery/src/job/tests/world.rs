@@ -13,8 +13,8 @@ use serde_json::{Value, json};
 use super::status_rules;
 use crate::action::Action;
 use crate::job::{
-    Deletion, IndexFailures, JobPolicy, JobStatus, JobView, JobWhy, Memory, PodView, Ready, Tracking,
-    Uncounted, decide, recollect, remember,
+    Deletion, IndexFailures, JobPolicy, JobStatus, JobView, JobWhy, Memory, PodView, Ready, Selected, Stray,
+    Tracking, Uncounted, UsedNames, decide, recollect, remember,
 };
 use crate::objects::{JobRef, PodPhase, PodRef};
 use crate::{Judgement, Verdict};
@@ -37,10 +37,14 @@ pub(super) struct World {
     pub(super) blocks_new_pods: bool,
     /// Names of the writes made, in order.
     pub(super) writes: Vec<&'static str>,
+    /// Reasons and messages of the events told.
+    pub(super) told: Vec<(String, String)>,
     /// Bodies of the pods created.
     pub(super) created: Vec<Value>,
     /// How often each pod was written down as ended, by UID: never more than once.
     pub(super) listed: BTreeMap<String, u32>,
+    /// Names of all pods that were ever made: no name comes back.
+    pub(super) names: BTreeSet<String>,
     revision: u64,
 }
 
@@ -61,6 +65,7 @@ impl World {
                 deleting: false,
                 spec: serde_json::from_str(&spec.to_string()).unwrap(),
                 status: JobStatus::default(),
+                used_names: None,
             },
             pods: Vec::new(),
             strays: Vec::new(),
@@ -70,8 +75,10 @@ impl World {
             blocked: BTreeSet::new(),
             blocks_new_pods: false,
             writes: Vec::new(),
+            told: Vec::new(),
             created: Vec::new(),
             listed: BTreeMap::new(),
+            names: BTreeSet::new(),
             revision: 1,
         }
     }
@@ -113,7 +120,7 @@ impl World {
         let mut pod = PodView {
             pod: PodRef { namespace: "ns".into(), name: format!("j-given-{number}"), uid: uid.clone() },
             resource_version: "1".into(),
-            labels: Labels::default(),
+            selected: Selected::Unasked(Labels::default()),
             phase: PodPhase::Pending,
             created: at(-3600),
             deletion: None,
@@ -122,6 +129,7 @@ impl World {
             node: Some("node-a".into()),
             index,
             earlier_failures: IndexFailures::default(),
+            unreadable: None,
             restarts: 0,
             finished: None,
             exit_codes: Vec::new(),
@@ -151,13 +159,27 @@ impl World {
     }
 
     pub(super) fn judge(&self) -> Judgement<JobWhy> {
-        decide(&self.job, &self.pods, &self.strays, &self.memory, &self.policy, self.now)
+        decide(&self.job, &self.pods, &self.references(), &self.memory, &self.policy, self.now)
+    }
+
+    fn references(&self) -> Vec<Stray> {
+        let stray = |pod: &PodView| Stray {
+            pod: pod.pod.clone(),
+            resource_version: pod.resource_version.clone(),
+            labels: match &pod.selected {
+                Selected::Unasked(labels) => labels.clone(),
+                Selected::Yes | Selected::No => panic!("of strays the labels are kept"),
+            },
+            tracking: pod.tracking,
+            adoptable: pod.deletion.is_none(),
+        };
+        self.strays.iter().map(stray).collect()
     }
 
     /// The judgement of somebody who comes by and has only the objects.
     pub(super) fn judge_from_outside(&self) -> Judgement<JobWhy> {
         let memory = recollect(&self.job, &self.pods, &self.policy);
-        decide(&self.job, &self.pods, &self.strays, &memory, &self.policy, self.now)
+        decide(&self.job, &self.pods, &self.references(), &memory, &self.policy, self.now)
     }
 
     /// Judges and carries out until there is nothing to do now: what the built-in controller calls a sync.
@@ -191,7 +213,10 @@ impl World {
                 self.create(name, body);
                 self.memory.made_pods = true;
             }
-            Action::PatchJobStatus { resource_version, status, .. } => {
+            Action::PatchJobStatus { resource_version, status, used_names, .. } => {
+                if let Some(names) = used_names {
+                    self.job.used_names = Some(names.as_str().into());
+                }
                 assert_eq!(*resource_version, self.job.resource_version, "a write on an old view");
                 let broken = status_rules::broken(&self.job.spec, &self.job.status, status);
                 assert!(broken.is_empty(), "{broken:?}\nfrom {:?}\nto {status:?}", self.job.status);
@@ -208,6 +233,9 @@ impl World {
                 self.job.status = serde_json::from_str(&text).unwrap();
                 assert_eq!(self.job.status, **status);
                 self.touch_job();
+                if let Some(names) = self.job.used_names.as_deref() {
+                    self.memory.names.merge(&UsedNames::read(names).unwrap());
+                }
                 self.memory.status_written = Some(self.now);
                 self.memory.made_pods = false;
             }
@@ -239,8 +267,10 @@ impl World {
                 self.strays.append(&mut lost);
             }
             Action::DeleteJob { .. } => self.job.deleting = true,
-            Action::Mention(_) => {
+            Action::Mention(note) => {
                 self.writes.pop();
+                self.told.push((note.reason.clone().into_owned(), note.message.clone()));
+                self.memory.told = Some(note.name.clone());
             }
             other => panic!("not a step of the Job recovery: {other}"),
         }
@@ -256,7 +286,7 @@ impl World {
 
     fn create(&mut self, name: &str, body: &str) {
         let body: Value = serde_json::from_str(body).unwrap();
-        assert!(self.pods.iter().all(|p| p.pod.name != name), "the name {name} is taken");
+        assert!(self.names.insert(name.to_owned()), "the name {name} comes back");
         let index =
             body["metadata"]["annotations"][COMPLETION_INDEX].as_str().map(|text| text.parse().unwrap());
         let annotation =

@@ -1,0 +1,27 @@
+//! Others on the same thread have their turn, however much there is to judge.
+
+use super::*;
+
+#[tokio::test(start_paused = true)]
+async fn thousands_of_subjects_are_not_judged_in_one_go() {
+    let bench = Bench::new(|_| Answer::ok());
+    for number in 0..2000 {
+        let name: &'static str = format!("pod-{number}").leak();
+        bench.tell(News::Pod(name, Want::Nothing)).await;
+    }
+    pass(1.0).await;
+    (bench.lead)(None);
+    pass(1.0).await;
+    bench.judged.lock().unwrap().clear();
+    // Whoever begins to lead looks at everything.
+    (bench.lead)(LONG);
+    let judged = || bench.judged.lock().unwrap().len();
+    let (mut before, mut most) = (0, 0);
+    while before < 2000 {
+        tokio::task::yield_now().await;
+        let now = judged();
+        most = most.max(now - before);
+        before = now;
+    }
+    assert!(most <= LOOKS_IN_A_ROUND, "{most} were judged before anybody else had a turn");
+}

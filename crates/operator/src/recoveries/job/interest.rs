@@ -1,0 +1,141 @@
+//! What of all the pods in a cluster may matter to our Jobs. Shared with the watch of pods, so that the others are dropped
+//! where they are read, and a list of pods never holds them all.
+
+use std::{
+    collections::BTreeMap,
+    sync::{Arc, Mutex, MutexGuard, PoisonError},
+};
+
+use salvor_api::{LabelSelector, Labels};
+use salvor_recovery::job::{Selected, Stray};
+use tokio::sync::Notify;
+
+use super::{
+    selectors::{Selectors, made_for},
+    wire::SeenPod,
+};
+use crate::revision::Revision;
+
+/// Labels that are longer are not kept as a whole: anybody who may create pods could fill our memory with them.
+const LONGEST_LABELS: usize = 1024;
+
+/// Whether a Job has come to its end.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub(super) enum Progress {
+    Runs,
+    Finished,
+}
+
+/// What is known of our Jobs.
+#[derive(Debug, Default)]
+pub(super) struct State {
+    /// The selectors of those that may adopt pods.
+    pub(super) selectors: Selectors,
+    /// All of them, by UID.
+    pub(super) jobs: BTreeMap<String, Progress>,
+    /// Whether a list of them is in.
+    listed: bool,
+}
+
+/// Clones share it.
+#[derive(Clone, Debug, Default)]
+pub(super) struct Interest(Arc<Shared>);
+
+#[derive(Debug, Default)]
+struct Shared {
+    state: Mutex<State>,
+    listed: Notify,
+}
+
+impl Interest {
+    pub(super) fn state(&self) -> MutexGuard<'_, State> {
+        self.0.state.lock().unwrap_or_else(PoisonError::into_inner)
+    }
+
+    /// Our Jobs are known from now on; whether they were before.
+    pub(super) fn jobs_are_listed(&self) -> bool {
+        let before = std::mem::replace(&mut self.state().listed, true);
+        self.0.listed.notify_waiters();
+        before
+    }
+
+    /// Waits until our Jobs are known.
+    pub(super) async fn until_jobs_are_listed(&self) {
+        loop {
+            let listed = self.0.listed.notified();
+            if self.state().listed {
+                return;
+            }
+            listed.await;
+        }
+    }
+}
+
+impl State {
+    /// Whether pods may have been read with what is known here.
+    pub(super) fn is_used(&self) -> bool {
+        self.listed
+    }
+
+    /// What is kept of a pod; none if it is a Job's and can never matter as it is now.
+    pub(super) fn sift(&self, seen: SeenPod) -> Option<SeenPod> {
+        match seen {
+            SeenPod::OfJob { owner, mut pod } => {
+                match (self.jobs.get(&owner.uid), self.selectors.get(&owner.uid)) {
+                    (Some(Progress::Finished), _) if !pod.is_tracked() => return None,
+                    (_, Some(selector)) => pod.selected.ask(selector),
+                    // One that is going, or has ended, or has no selector, lets no pod out.
+                    (Some(_), None) => pod.selected = Selected::Yes,
+                    // Pods of Jobs that are not ours are many. Ours have the finalizer, or come after their Job.
+                    (None, None) if self.listed && !pod.is_tracked() => return None,
+                    (None, None) => {
+                        if matches!(&pod.selected, Selected::Unasked(labels) if length(labels) > LONGEST_LABELS)
+                        {
+                            pod.selected = Selected::Yes;
+                        }
+                    }
+                }
+                Some(SeenPod::OfJob { owner, pod })
+            }
+            SeenPod::Stray(mut stray) => {
+                let claimant =
+                    stray.adoptable.then(|| self.selectors.claimant(&stray.pod.namespace, &stray.labels));
+                let claimant = claimant.flatten();
+                if claimant.is_none() && !may_matter(&stray) {
+                    let revision = Revision::of(&stray.resource_version);
+                    return Some(SeenPod::Bare { uid: stray.pod.uid.into(), revision });
+                }
+                if length(&stray.labels) > LONGEST_LABELS {
+                    let selector = claimant.and_then(|job| self.selectors.get(&job.uid));
+                    stray.labels = needed(&stray.labels, selector);
+                }
+                Some(SeenPod::Stray(stray))
+            }
+            bare @ SeenPod::Bare { .. } => Some(bare),
+        }
+    }
+}
+
+/// Whether a pod that no Job claims is remembered: it has our finalizer, or it says for which Job it was made, and that one
+/// may only not be known yet.
+pub(super) fn may_matter(stray: &Stray) -> bool {
+    stray.tracking.is_some() || (stray.adoptable && made_for(&stray.labels).is_some())
+}
+
+fn length(labels: &Labels) -> usize {
+    labels.iter().map(|(key, value)| key.len() + value.len()).sum()
+}
+
+/// The labels by which a pod is claimed.
+fn needed(labels: &Labels, selector: Option<&LabelSelector>) -> Labels {
+    let named = |key: &str| {
+        selector.is_some_and(|selector| {
+            selector.match_labels.contains_key(key)
+                || selector.match_expressions.iter().any(|requirement| requirement.key == key)
+        })
+    };
+    labels
+        .iter()
+        .filter(|(key, value)| named(key) || made_for(&[(key, value)].into_iter().collect()).is_some())
+        .collect()
+}

@@ -1,0 +1,353 @@
+//! Pods of Jobs, and pods that a Job may adopt: what is kept of them, and whom their news concern.
+
+use std::{
+    collections::{BTreeMap, BTreeSet, VecDeque},
+    sync::Arc,
+};
+
+use salvor_recovery::{
+    job::{PodView, Stray, remember},
+    objects::{JobRef, PodRef},
+};
+
+use super::{
+    Jobs, Subject,
+    interest::may_matter,
+    rows::{Kept, Rows},
+    selectors::made_for,
+    wire::{SeenPod, read_pod},
+};
+use crate::{
+    executor::Written,
+    revision::{Revision, Told},
+};
+
+/// UIDs of pods that are gone, remembered because the answer to our own write may still be on its way: taken in after
+/// the pod's end it would bring it back for ever. Far more than can be under way at once.
+const GONE_REMEMBERED: usize = 16_384;
+
+/// How a state of a pod came to be known.
+#[derive(Clone, Copy, Debug)]
+pub(super) enum Heard {
+    /// The watch told it.
+    Watch,
+    /// The watch's list at this revision has it.
+    List(Revision),
+    /// The server answered a write with it.
+    Answer,
+    /// It was looked up for a new Job.
+    Lookup,
+}
+
+impl Heard {
+    fn told(self) -> Told {
+        match self {
+            Self::List(revision) => Told::ByListAt(revision),
+            Self::Watch | Self::Answer | Self::Lookup => Told::Alone,
+        }
+    }
+}
+
+/// Why a pod is not kept any more.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+enum Absence {
+    /// The watch said that it is gone, or of no use. Should it be of use again, the watch will say that too.
+    Watched,
+    /// The server said so to a write of ours. The watch may still bring what was before.
+    Answered,
+    /// Its Job has ended and let it go, in this state. Should the Job leave it behind, another one may adopt it.
+    OfNoUse(Revision),
+}
+
+impl Absence {
+    /// Whether news of a pod in this state show that it is there.
+    fn is_over(self, revision: Revision, heard: Heard) -> bool {
+        match self {
+            Self::Watched => matches!(heard, Heard::Watch | Heard::List(_)),
+            Self::Answered => false,
+            Self::OfNoUse(known) => heard.told().replaces(revision, known),
+        }
+    }
+}
+
+/// Pods that are not kept any more.
+#[derive(Debug, Default)]
+pub(super) struct Gone {
+    of: BTreeMap<Arc<str>, Absence>,
+    in_order: VecDeque<Arc<str>>,
+}
+
+impl Gone {
+    fn insert(&mut self, uid: &str, why: Absence) {
+        let uid: Arc<str> = uid.into();
+        if self.of.insert(uid.clone(), why).is_none() {
+            self.in_order.push_back(uid);
+        }
+        if self.in_order.len() > GONE_REMEMBERED
+            && let Some(oldest) = self.in_order.pop_front()
+        {
+            self.of.remove(&oldest);
+        }
+    }
+}
+
+/// Pods that no Job controls, by who may adopt them; none if nobody may.
+#[derive(Debug, Default)]
+pub(super) struct Strays {
+    rows: Rows<Option<Arc<JobRef>>, Stray>,
+    /// UIDs of those that say for which Job they were made, by its UID.
+    made_for: BTreeMap<String, BTreeSet<String>>,
+}
+
+impl Strays {
+    pub(super) fn get(&self, uid: &str) -> Option<&Stray> {
+        self.rows.get(uid).map(|(_, stray)| stray)
+    }
+
+    /// Those that this Job may adopt.
+    pub(super) fn of(&self, job: &Arc<JobRef>) -> &[Stray] {
+        self.rows.at(&Some(job.clone()))
+    }
+
+    fn insert(&mut self, claimant: Option<Arc<JobRef>>, stray: Stray) {
+        if let Some(job) = made_for(&stray.labels) {
+            self.made_for.entry(job.to_owned()).or_default().insert(stray.pod.uid.clone());
+        }
+        self.rows.insert(claimant, stray);
+    }
+
+    fn remove(&mut self, uid: &str) -> Option<Stray> {
+        let (_, stray) = self.rows.remove(uid)?;
+        if let Some(job) = made_for(&stray.labels)
+            && let Some(uids) = self.made_for.get_mut(job)
+        {
+            uids.remove(uid);
+            if uids.is_empty() {
+                self.made_for.remove(job);
+            }
+        }
+        Some(stray)
+    }
+
+    /// Those that were made for a Job.
+    fn made_for(&self, job: &str) -> Vec<Stray> {
+        let uids = self.made_for.get(job).into_iter().flatten();
+        uids.filter_map(|uid| self.get(uid)).cloned().collect()
+    }
+
+    /// Those that still have our finalizer, and that nobody adopts.
+    pub(super) fn to_let_go(&self) -> impl Iterator<Item = &Stray> {
+        self.rows.at(&None).iter().filter(|stray| stray.tracking.is_some())
+    }
+
+    pub(super) fn all(&self) -> impl Iterator<Item = &Stray> {
+        self.rows.all()
+    }
+}
+
+/// A pod that nobody owns is judged by itself.
+pub(super) fn subject(pod: &PodRef) -> Subject {
+    let PodRef { namespace, name, uid } = pod.clone();
+    Subject::Pod { namespace, name, uid }
+}
+
+/// Whether a pod has ended and is not counted for good.
+fn is_owed(pod: &PodView) -> bool {
+    pod.is_tracked() && pod.phase.is_terminal()
+}
+
+impl Jobs {
+    /// Takes in a pod unless a later state of it is known, or its end.
+    pub(super) fn take_pod(&mut self, seen: SeenPod, heard: Heard) -> Vec<Subject> {
+        let (uid, revision) = (seen.uid(), seen.revision());
+        match self.gone.of.get(uid) {
+            Some(absence) if !absence.is_over(revision, heard) => return Vec::new(),
+            Some(_) => drop(self.gone.of.remove(uid)),
+            None => {}
+        }
+        let known = self.pods.get(uid).map(|(_, pod)| pod.resource_version());
+        let known = known.or_else(|| self.strays.get(uid).map(Kept::resource_version)).map(Revision::of);
+        let told = match &seen {
+            // A list may have been read before the Job was known that claims the pod now.
+            SeenPod::Bare { .. } => Told::Alone,
+            SeenPod::OfJob { .. } | SeenPod::Stray(_) => heard.told(),
+        };
+        if known.is_some_and(|known| !told.replaces(revision, known)) {
+            return Vec::new();
+        }
+        match seen {
+            SeenPod::OfJob { owner, pod } => self.take_pod_of(owner, *pod),
+            SeenPod::Stray(stray) => {
+                let uid = stray.pod.uid.clone();
+                let mut woken: Vec<Subject> = self.remove_pod(&uid).into_iter().collect();
+                let was_ours = !woken.is_empty();
+                woken.extend(self.place(*stray));
+                // The watch may still bring the time in which it was a Job's.
+                if was_ours && self.strays.get(&uid).is_none() {
+                    self.gone.insert(&uid, Absence::OfNoUse(revision));
+                }
+                woken
+            }
+            SeenPod::Bare { uid, revision } => {
+                self.lookups.passed_over(&uid, revision);
+                self.forget_pod(&uid, Absence::OfNoUse(revision)).into_iter().collect()
+            }
+        }
+    }
+
+    fn take_pod_of(&mut self, job: Arc<JobRef>, mut pod: PodView) -> Vec<Subject> {
+        let uid = pod.pod.uid.clone();
+        let mut woken = Vec::new();
+        self.strays.remove(&uid);
+        let mut was_owed = false;
+        if let Some((before, known)) = self.pods.get(&uid) {
+            was_owed = is_owed(known);
+            if *before != job {
+                woken.extend(self.remove_pod(&uid));
+                was_owed = false;
+            }
+        }
+        // Pods of Jobs that are not ours are many. Ours have the finalizer, or come after their Job.
+        if self.jobs_listed && !pod.is_tracked() && !self.jobs.contains_key(&job.uid) {
+            woken.extend(self.remove_pod(&uid));
+            return woken;
+        }
+        if let Some(known) = self.jobs.get_mut(&job.uid) {
+            if known.view.status.finished().is_some() && !pod.is_tracked() {
+                let revision = Revision::of(&pod.resource_version);
+                woken.extend(self.forget_pod(&uid, Absence::OfNoUse(revision)));
+                return woken;
+            }
+            remember(&mut known.memory, &known.view, &pod, &self.policy);
+        }
+        if let Some(selector) = self.interest.state().selectors.get(&job.uid) {
+            pod.selected.ask(selector);
+        }
+        woken.push(Subject::Job(job.clone()));
+        match (was_owed, is_owed(&pod)) {
+            (false, true) => self.metrics.ended_pod_tracked("add"),
+            (true, false) => self.metrics.ended_pod_tracked("delete"),
+            _ => {}
+        }
+        self.pods.insert(job, pod);
+        woken
+    }
+
+    /// Puts a pod that no Job controls where it belongs now, or forgets it.
+    fn place(&mut self, stray: Stray) -> Vec<Subject> {
+        self.strays.remove(&stray.pod.uid);
+        let claimant = if stray.adoptable {
+            self.interest.state().selectors.claimant(&stray.pod.namespace, &stray.labels)
+        } else {
+            None
+        };
+        let woken = match &claimant {
+            Some(job) => vec![Subject::Job(job.clone())],
+            // If nobody adopts it, it is let go.
+            None if stray.tracking.is_some() => vec![subject(&stray.pod)],
+            None => Vec::new(),
+        };
+        if claimant.is_some() || may_matter(&stray) {
+            self.strays.insert(claimant, stray);
+        } else {
+            self.lookups.passed_over(&stray.pod.uid, Revision::of(&stray.resource_version));
+        }
+        woken
+    }
+
+    /// Pods that say that they were made for this Job, which is known now.
+    pub(super) fn place_those_made_for(&mut self, job: &str) {
+        for stray in self.strays.made_for(job) {
+            self.place(stray);
+        }
+    }
+
+    /// A Job adopts no pods any more: others may, or they are let go.
+    pub(super) fn place_those_of(&mut self, job: &Arc<JobRef>) -> Vec<Subject> {
+        let strays = self.strays.of(job).to_vec();
+        strays.into_iter().flat_map(|stray| self.place(stray)).collect()
+    }
+
+    /// Forgets a pod; whom that concerns.
+    pub(super) fn remove_pod(&mut self, uid: &str) -> Option<Subject> {
+        let (job, pod) = self.pods.remove(uid)?;
+        if is_owed(&pod) {
+            self.metrics.ended_pod_tracked("delete");
+        }
+        Some(Subject::Job(job))
+    }
+
+    /// The watch says that a pod is gone, or can be of no use.
+    pub(super) fn pod_is_gone(&mut self, uid: &str) -> Option<Subject> {
+        self.lookups.gone(uid);
+        if let Some(absence) = self.gone.of.get_mut(uid) {
+            *absence = Absence::Watched;
+        }
+        self.forget_pod(uid, Absence::Watched)
+    }
+
+    fn forget_pod(&mut self, uid: &str, why: Absence) -> Option<Subject> {
+        // Pods that were never ours come and go by the thousand.
+        if self.pods.get(uid).is_none() && self.strays.get(uid).is_none() {
+            return None;
+        }
+        self.strays.remove(uid);
+        let woken = self.remove_pod(uid);
+        self.gone.insert(uid, why);
+        woken
+    }
+
+    /// Of a Job that has come to its end, only pods that still have our finalizer matter.
+    pub(super) fn forget_free_pods(&mut self, job: &Arc<JobRef>) {
+        let free = self.pods.at(job).iter().filter(|pod| !pod.is_tracked());
+        let free: Vec<(String, Revision)> =
+            free.map(|pod| (pod.pod.uid.clone(), Revision::of(&pod.resource_version))).collect();
+        for (uid, revision) in free {
+            self.forget_pod(&uid, Absence::OfNoUse(revision));
+        }
+    }
+
+    pub(super) fn pod_answered(&mut self, uid: &str, answer: &Written) {
+        match answer {
+            Written::Nothing => {
+                self.forget_pod(uid, Absence::Answered);
+            }
+            Written::Object(text) => {
+                if let Ok(seen) = read_pod(text, self.policy.unmanaged_jobs) {
+                    self.pod_watch.saw(seen.revision());
+                    self.take_pod(seen, Heard::Answer);
+                }
+            }
+        }
+    }
+
+    /// Everything that is known of pods is of another past.
+    pub(super) fn forget_all_pods(&mut self) {
+        self.gone = Gone::default();
+        let known: Vec<String> = self.pods.all().map(|pod| pod.pod.uid.clone()).collect();
+        for uid in known {
+            self.remove_pod(&uid);
+        }
+        self.strays = Strays::default();
+    }
+
+    /// Forgets the pods that a list at this revision does not have. A pod that we made after it was read is not in it.
+    pub(super) fn forget_absent(&mut self, present: &BTreeSet<String>, revision: Revision) {
+        fn absent<'a, T: Kept + 'a>(
+            all: impl Iterator<Item = &'a T>,
+            present: &BTreeSet<String>,
+            revision: Revision,
+        ) -> Vec<String> {
+            let is_absent = |thing: &&T| {
+                !present.contains(thing.uid()) && !(Revision::of(thing.resource_version()) > revision)
+            };
+            all.filter(is_absent).map(|thing| thing.uid().to_owned()).collect()
+        }
+        for uid in absent(self.pods.all(), present, revision) {
+            self.remove_pod(&uid);
+        }
+        for uid in absent(self.strays.all(), present, revision) {
+            self.strays.remove(&uid);
+        }
+    }
+}

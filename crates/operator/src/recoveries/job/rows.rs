@@ -1,0 +1,115 @@
+//! Things by whom they are kept with, each home's in a row, to be judged as a slice.
+
+use std::collections::BTreeMap;
+
+use salvor_recovery::job::{PodView, Stray};
+
+/// What is kept has a UID.
+pub(super) trait Kept {
+    fn uid(&self) -> &str;
+    fn resource_version(&self) -> &str;
+    fn is_tracked(&self) -> bool;
+}
+
+impl Kept for PodView {
+    fn uid(&self) -> &str {
+        &self.pod.uid
+    }
+
+    fn resource_version(&self) -> &str {
+        &self.resource_version
+    }
+
+    fn is_tracked(&self) -> bool {
+        self.tracking.is_some()
+    }
+}
+
+impl Kept for Stray {
+    fn uid(&self) -> &str {
+        &self.pod.uid
+    }
+
+    fn resource_version(&self) -> &str {
+        &self.resource_version
+    }
+
+    fn is_tracked(&self) -> bool {
+        self.tracking.is_some()
+    }
+}
+
+/// Rows by home. All things of one home share its text.
+#[derive(Debug)]
+pub(super) struct Rows<Home, T> {
+    of: BTreeMap<Home, Vec<T>>,
+    /// Where each thing is, by UID.
+    places: BTreeMap<String, (Home, usize)>,
+}
+
+impl<Home, T> Default for Rows<Home, T> {
+    fn default() -> Self {
+        Self { of: BTreeMap::new(), places: BTreeMap::new() }
+    }
+}
+
+impl<Home: Ord + Clone, T: Kept> Rows<Home, T> {
+    pub(super) fn at(&self, home: &Home) -> &[T] {
+        self.of.get(home).map_or(&[], Vec::as_slice)
+    }
+
+    pub(super) fn at_mut(&mut self, home: &Home) -> &mut [T] {
+        self.of.get_mut(home).map_or(&mut [], Vec::as_mut_slice)
+    }
+
+    pub(super) fn get(&self, uid: &str) -> Option<(&Home, &T)> {
+        let (home, at) = self.places.get(uid)?;
+        Some((home, self.at(home).get(*at)?))
+    }
+
+    /// Puts a thing where none of this UID is, or in its own place.
+    pub(super) fn insert(&mut self, home: Home, thing: T) {
+        if let Some((known, at)) = self.places.get(thing.uid())
+            && *known == home
+        {
+            if let Some(place) = self.of.get_mut(known).and_then(|row| row.get_mut(*at)) {
+                *place = thing;
+            }
+            return;
+        }
+        let home = self.of.get_key_value(&home).map_or(home, |(shared, _)| shared.clone());
+        let row = self.of.entry(home.clone()).or_default();
+        self.places.insert(thing.uid().to_owned(), (home, row.len()));
+        row.push(thing);
+    }
+
+    pub(super) fn remove(&mut self, uid: &str) -> Option<(Home, T)> {
+        let (home, at) = self.places.remove(uid)?;
+        let row = self.of.get_mut(&home)?;
+        let thing = row.swap_remove(at);
+        if let Some((_, moved)) = row.get(at).and_then(|moved| self.places.get_mut(moved.uid())) {
+            *moved = at;
+        }
+        if row.is_empty() {
+            self.of.remove(&home);
+        }
+        Some((home, thing))
+    }
+
+    pub(super) fn homes(&self) -> impl Iterator<Item = &Home> {
+        self.of.keys()
+    }
+
+    pub(super) fn all(&self) -> impl Iterator<Item = &T> {
+        self.of.values().flatten()
+    }
+
+    pub(super) fn has_tracked(&self, home: &Home) -> bool {
+        self.at(home).iter().any(Kept::is_tracked)
+    }
+
+    #[cfg(test)]
+    pub(super) fn uids(&self) -> Vec<&str> {
+        self.places.keys().map(String::as_str).collect()
+    }
+}
