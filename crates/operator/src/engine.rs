@@ -24,7 +24,7 @@ use tokio_util::sync::CancellationToken;
 use crate::{
     executor::{Basis, Executor, Failure, Lane, Permit, Prepared, Written},
     leader::{Leadership, Term},
-    looks::{LOOK_HOLDS, Sight},
+    looks::{LOOK_AGAIN, LOOK_HOLDS, Sight},
     metrics::Metrics,
     notices::{Notice, Notices},
     recovery::{Known, LiveInquiry, LookedAfter, Recovery, Refused, View},
@@ -42,8 +42,6 @@ const TELL_ATTEMPTS: u32 = 10;
 const CATCH_UP_WITHIN: Duration = Duration::from_secs(2);
 /// Looks at most for one step, if each is over before the write can leave.
 const LOOKS: u32 = 3;
-/// From then on a look that an attempt shares between its steps is taken again.
-const LOOK_AGAIN: Duration = Duration::from_millis(800);
 /// Whoever was too late once shares only looks that count for so much longer.
 const TIME_FOR_A_WRITE: Duration = Duration::from_millis(500);
 /// How often an old view is complained of.
@@ -392,11 +390,17 @@ impl<R: Recovery> Engine<R> {
         let is_there = |subject: &R::Subject| {
             there.contains(subject) || self.in_flight.contains(subject) || self.queued.contains(subject)
         };
-        self.tracked.retain(|subject, tracked| tracked.untold.is_some() || is_there(subject));
+        let gone: Vec<R::Subject> =
+            self.tracked.keys().filter(|subject| !is_there(subject)).cloned().collect();
         self.wakes.retain(|subject, _| is_there(subject));
         self.held.retain(is_there);
         let now = Instant::now();
         self.resting.retain(|subject, until| *until > now && is_there(subject));
+        for subject in gone {
+            if let Some(note) = self.tracked.remove(&subject).and_then(|tracked| tracked.untold) {
+                self.tell(*note);
+            }
+        }
         self.sweep_at = 2 * self.tracked.len() + SWEEP;
     }
 
@@ -810,9 +814,12 @@ impl<I: LiveInquiry> Attempt<I> {
                     Err(Stop::HeldBack) => {
                         stopped.get_or_insert(Outcome::HeldBack);
                     }
-                    // Of several ends the one that a recovery may have to take into account.
+                    // Of several ends the one that the recovery may have to take into account.
                     Err(Stop::Failed(failure)) => {
-                        stopped = Some(Outcome::Failed(Box::new(step.clone()), failure));
+                        let has_failed = matches!(stopped, Some(Outcome::Failed(..)));
+                        if !has_failed || failure.words_on(step).is_some() {
+                            stopped = Some(Outcome::Failed(Box::new(step.clone()), failure));
+                        }
                     }
                 }
             }

@@ -546,12 +546,8 @@ impl Recovery for Jobs {
     fn inquiry(&self, subject: &Subject, judged: Timestamp) -> Inquiry {
         let (pods, strays, memory) = match subject {
             Subject::Job(job) => {
-                let known = self.jobs.get(&job.uid);
-                // A selector never changes, and what it does not match is nothing to this Job.
-                let matches =
-                    |pod: &&PodView| known.is_some_and(|known| known.view.spec.selector.matches(&pod.labels));
-                let strays = self.strays_in(&job.namespace).iter().filter(matches).cloned().collect();
-                let memory = known.map(|known| known.memory.clone());
+                let memory = self.jobs.get(&job.uid).map(|known| known.memory.clone());
+                let strays = self.strays_in(&job.namespace).to_vec();
                 (self.pods_of(job).to_vec(), strays, memory.unwrap_or_default())
             }
             Subject::Pod { uid, .. } => {
