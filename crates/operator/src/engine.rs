@@ -889,7 +889,7 @@ impl<I: LiveInquiry> Attempt<I> {
         {
             return Ok((look.step(step)?, look.taken));
         }
-        if let Some(left) = self.executor.pause() {
+        if let Some(left) = self.executor.pause(self.lane) {
             return Err(Failure::Throttled(left).into());
         }
         let Some(inquiry) = &self.inquiry else { return Err(Failure::LookTooOld.into()) };
@@ -903,7 +903,7 @@ impl<I: LiveInquiry> Attempt<I> {
         // A look that takes longer than it counts is no look.
         let judgement = match tokio::time::timeout(LOOK_HOLDS, asked).await {
             Ok(Ok(judgement)) => judgement,
-            Ok(Err(error)) => return Err(self.executor.failed_to_read(error).into()),
+            Ok(Err(error)) => return Err(self.executor.failed_to_read(error, self.lane).into()),
             Err(_) => return Err(Failure::LookTooOld.into()),
         };
         let look = look.insert(Look::new(sight.taken(), judgement));
