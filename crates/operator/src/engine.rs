@@ -24,7 +24,7 @@ use tokio_util::sync::CancellationToken;
 use crate::{
     executor::{Basis, Executor, Failure, Lane, Permit, Prepared, Written},
     leader::{Leadership, Term},
-    looks::{LOOK_HOLDS, Sight},
+    looks::{LOOK_AGAIN, LOOK_HOLDS, Sight},
     metrics::Metrics,
     notices::{Notice, Notices},
     recovery::{Known, LiveInquiry, LookedAfter, Recovery, Refused, View},
@@ -42,8 +42,6 @@ const TELL_ATTEMPTS: u32 = 10;
 const CATCH_UP_WITHIN: Duration = Duration::from_secs(2);
 /// Looks at most for one step, if each is over before the write can leave.
 const LOOKS: u32 = 3;
-/// From then on a look that an attempt shares between its steps is taken again.
-const LOOK_AGAIN: Duration = Duration::from_millis(800);
 /// Whoever was too late once shares only looks that count for so much longer.
 const TIME_FOR_A_WRITE: Duration = Duration::from_millis(500);
 /// How often an old view is complained of.
@@ -407,11 +405,17 @@ impl<R: Recovery> Engine<R> {
         let is_there = |subject: &R::Subject| {
             there.contains(subject) || self.in_flight.contains(subject) || self.queued.contains(subject)
         };
-        self.tracked.retain(|subject, tracked| tracked.untold.is_some() || is_there(subject));
+        let gone: Vec<R::Subject> =
+            self.tracked.keys().filter(|subject| !is_there(subject)).cloned().collect();
         self.wakes.retain(|subject, _| is_there(subject));
         self.held.retain(is_there);
         let now = Instant::now();
         self.resting.retain(|subject, until| *until > now && is_there(subject));
+        for subject in gone {
+            if let Some(note) = self.tracked.remove(&subject).and_then(|tracked| tracked.untold) {
+                self.tell(*note);
+            }
+        }
         self.sweep_at = 2 * self.tracked.len() + SWEEP;
     }
 
@@ -838,9 +842,12 @@ impl<I: LiveInquiry> Attempt<I> {
                     Err(Stop::HeldBack) => {
                         stopped.get_or_insert(Outcome::HeldBack);
                     }
-                    // Of several ends the one that a recovery may have to take into account.
+                    // Of several ends the one that the recovery may have to take into account.
                     Err(Stop::Failed(failure)) => {
-                        stopped = Some(Outcome::Failed(Box::new(step.clone()), failure));
+                        let has_failed = matches!(stopped, Some(Outcome::Failed(..)));
+                        if !has_failed || failure.words_on(step).is_some() {
+                            stopped = Some(Outcome::Failed(Box::new(step.clone()), failure));
+                        }
                     }
                 }
             }
@@ -910,7 +917,7 @@ impl<I: LiveInquiry> Attempt<I> {
         {
             return Ok((look.step(step)?, look.taken));
         }
-        if let Some(left) = self.executor.pause() {
+        if let Some(left) = self.executor.pause(self.lane) {
             return Err(Failure::Throttled(left).into());
         }
         let Some(inquiry) = &self.inquiry else { return Err(Failure::LookTooOld.into()) };
@@ -924,7 +931,7 @@ impl<I: LiveInquiry> Attempt<I> {
         // A look that takes longer than it counts is no look.
         let judgement = match tokio::time::timeout(LOOK_HOLDS, asked).await {
             Ok(Ok(judgement)) => judgement,
-            Ok(Err(error)) => return Err(self.executor.failed_to_read(error).into()),
+            Ok(Err(error)) => return Err(self.executor.failed_to_read(error, self.lane).into()),
             Err(_) => return Err(Failure::LookTooOld.into()),
         };
         let look = look.insert(Look::new(sight.taken(), judgement));

@@ -259,17 +259,34 @@ struct Inner {
     metrics: Metrics,
     instance: String,
     dry_run: bool,
-    recovery: Semaphore,
-    jobs: Semaphore,
-    events: Semaphore,
+    recovery: Limits,
+    jobs: Limits,
+    events: Limits,
     mentions: Mutex<Mentions>,
-    quiet_until: Mutex<Option<Instant>>,
     crash: CrashPoint,
+}
+
+/// What holds up the writes of a lane.
+struct Limits {
+    permits: Semaphore,
+    /// Until when the server asks to be left alone.
+    quiet_until: Mutex<Option<Instant>>,
+}
+
+impl Limits {
+    fn new(at_once: usize) -> Self {
+        Self { permits: Semaphore::new(at_once), quiet_until: Mutex::default() }
+    }
+
+    fn quiet_until(&self) -> MutexGuard<'_, Option<Instant>> {
+        self.quiet_until.lock().unwrap_or_else(PoisonError::into_inner)
+    }
 }
 
 /// The right to be under way. Who has it looks, and writes at once.
 pub(crate) struct Permit<'a> {
     executor: &'a Executor,
+    lane: Lane,
     _held: SemaphorePermit<'a>,
 }
 
@@ -298,11 +315,10 @@ impl Executor {
             metrics,
             instance,
             dry_run,
-            recovery: Semaphore::new(writes),
-            jobs: Semaphore::new(writes),
-            events: Semaphore::new(EVENTS_AT_ONCE),
+            recovery: Limits::new(writes),
+            jobs: Limits::new(writes),
+            events: Limits::new(EVENTS_AT_ONCE),
             mentions: Mutex::default(),
-            quiet_until: Mutex::default(),
             crash: CrashPoint::from_environment(),
         }))
     }
@@ -313,14 +329,17 @@ impl Executor {
 
     /// Waits for the right to be under way in a term. Waiting is fair: whoever asked first goes first.
     pub(crate) async fn permit(&self, lane: Lane, term: Term) -> Result<Permit<'_>, Failure> {
-        let permits = match lane {
+        let held = self.limits(lane).permits.acquire().await.map_err(|_| Failure::NotLeading)?;
+        self.0.leadership.time_left(term).ok_or(Failure::NotLeading)?;
+        Ok(Permit { executor: self, lane, _held: held })
+    }
+
+    fn limits(&self, lane: Lane) -> &Limits {
+        match lane {
             Lane::Recovery => &self.0.recovery,
             Lane::Jobs => &self.0.jobs,
             Lane::Events => &self.0.events,
-        };
-        let held = permits.acquire().await.map_err(|_| Failure::NotLeading)?;
-        self.0.leadership.time_left(term).ok_or(Failure::NotLeading)?;
-        Ok(Permit { executor: self, _held: held })
+        }
     }
 
     /// Carries out an action that rests on no look, or on one that was just taken.
@@ -335,34 +354,26 @@ impl Executor {
         permit.write(action, &prepared, basis).await
     }
 
-    /// Counts how a step ended, and heeds what the server asks of everybody.
-    fn note<T>(&self, action: &Action, result: Result<T, Failure>) -> Result<T, Failure> {
-        let code = result.as_ref().map_or_else(Failure::code, |_| "ok");
-        self.0.metrics.wrote(action.name(), code);
-        result.inspect_err(|failure| self.obey(failure))
+    /// How much longer the server asks a lane to wait. What it asks of recoveries it asks of all; what it asks of Jobs must not
+    /// hold up recoveries.
+    pub(crate) fn pause(&self, lane: Lane) -> Option<Duration> {
+        // One after the other: they may be the same.
+        let lanes = *self.limits(lane).quiet_until();
+        let everybodys = *self.0.recovery.quiet_until();
+        lanes.max(everybodys)?.checked_duration_since(Instant::now()).filter(|left| !left.is_zero())
     }
 
-    fn unless_paused(&self) -> Result<(), Failure> {
-        self.pause().map_or(Ok(()), |left| Err(Failure::Throttled(left)))
-    }
-
-    /// How much longer the server asks everybody to wait.
-    pub(crate) fn pause(&self) -> Option<Duration> {
-        let pause = self.quiet().and_then(|until| until.checked_duration_since(Instant::now()));
-        pause.filter(|left| !left.is_zero())
-    }
-
-    /// What became of a step whose objects could not be read. What the server asks of a reader it asks of all.
-    pub(crate) fn failed_to_read(&self, error: kube::Error) -> Failure {
+    /// What became of a step whose objects could not be read.
+    pub(crate) fn failed_to_read(&self, error: kube::Error, lane: Lane) -> Failure {
         let failure = Failure::of(error);
-        self.obey(&failure);
+        self.obey(&failure, lane);
         failure
     }
 
-    fn obey(&self, failure: &Failure) {
+    fn obey(&self, failure: &Failure, lane: Lane) {
         if let Failure::Throttled(pause) = failure {
             // Of two answers that were under way, the longer pause holds.
-            let mut quiet = self.quiet();
+            let mut quiet = self.limits(lane).quiet_until();
             *quiet = (*quiet).max(Some(Instant::now() + *pause));
         }
     }
@@ -417,10 +428,6 @@ impl Executor {
         self.0.mentions.lock().unwrap_or_else(PoisonError::into_inner)
     }
 
-    fn quiet(&self) -> MutexGuard<'_, Option<Instant>> {
-        self.0.quiet_until.lock().unwrap_or_else(PoisonError::into_inner)
-    }
-
     // ---- what must be read for a write -----------------------------------------------------------
 
     async fn read_for(&self, action: &Action) -> Result<Prepared, Failure> {
@@ -457,12 +464,12 @@ impl Executor {
 impl Permit<'_> {
     /// Reads what a step needs besides what it is given.
     pub(crate) async fn prepare(&self, step: &Action) -> Result<Prepared, Failure> {
-        self.executor.unless_paused()?;
+        self.unless_paused()?;
         let read = tokio::time::timeout(WRITE_TIMEOUT, self.executor.read_for(step)).await;
         match read {
             Ok(Ok(prepared)) => Ok(prepared),
-            Ok(Err(failure)) => self.executor.note(step, Err(failure)),
-            Err(_) => self.executor.note(step, Err(Failure::Unanswered(WRITE_TIMEOUT))),
+            Ok(Err(failure)) => self.note(step, Err(failure)),
+            Err(_) => self.note(step, Err(Failure::Unanswered(WRITE_TIMEOUT))),
         }
     }
 
@@ -473,7 +480,18 @@ impl Permit<'_> {
         prepared: &Prepared,
         basis: Basis,
     ) -> Result<Written, Failure> {
-        self.executor.note(step, self.try_to_write(step, prepared, basis).await)
+        self.note(step, self.try_to_write(step, prepared, basis).await)
+    }
+
+    /// Counts how a step ended, and heeds what the server asks for.
+    fn note<T>(&self, action: &Action, result: Result<T, Failure>) -> Result<T, Failure> {
+        let code = result.as_ref().map_or_else(Failure::code, |_| "ok");
+        self.executor.0.metrics.wrote(action.name(), code);
+        result.inspect_err(|failure| self.executor.obey(failure, self.lane))
+    }
+
+    fn unless_paused(&self) -> Result<(), Failure> {
+        self.executor.pause(self.lane).map_or(Ok(()), |left| Err(Failure::Throttled(left)))
     }
 
     async fn try_to_write(
@@ -490,7 +508,7 @@ impl Permit<'_> {
         if step.needs_a_second_look() && basis.looked.is_none() {
             return Err(Failure::LookTooOld);
         }
-        self.executor.unless_paused()?;
+        self.unless_paused()?;
         let left = inner.leadership.time_left(basis.term).ok_or(Failure::NotLeading)?;
         let limit = left.min(WRITE_TIMEOUT);
         let number = inner.crash.before_write();

@@ -14,7 +14,7 @@ use tokio::time::Instant;
 pub(crate) const LOOK_HOLDS: Duration = Duration::from_secs(1);
 /// From this age on, one of those who ask looks again, while the others go on with what is known: under load a look takes
 /// a tenth of a second, and all would wait for it.
-const LOOK_AGAIN: Duration = Duration::from_millis(800);
+pub(crate) const LOOK_AGAIN: Duration = Duration::from_millis(800);
 
 /// One second look: since when what it rests on was asked for, and how old that may be.
 #[derive(Debug)]

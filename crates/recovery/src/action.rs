@@ -140,6 +140,14 @@ impl CreationReason {
     }
 }
 
+/// What tells two steps apart besides what they do to which object.
+#[derive(PartialEq, Eq)]
+enum Detail<'a> {
+    None,
+    Claims(&'a [Claim]),
+    Text(&'a str),
+}
+
 /// One guarded write, or some that may be under way together.
 #[derive(Clone, Debug, PartialEq, Eq, Serialize)]
 #[serde(tag = "verb", rename_all = "camelCase", rename_all_fields = "camelCase")]
@@ -432,17 +440,31 @@ impl Action {
     /// Whether another judgement asks for this very step: the same on the same object, for the same reasons as far as they
     /// are part of it.
     pub fn is_same_step(&self, other: &Self) -> bool {
-        let same_of_its_kind = match (self, other) {
-            (Self::ReleaseVolumes { keep, .. }, Self::ReleaseVolumes { keep: other, .. }) => keep == other,
-            (Self::CreatePod { name, .. }, Self::CreatePod { name: other, .. }) => name == other,
+        self.name() == other.name() && self.detail() == other.detail() && self.subject() == other.subject()
+    }
+
+    /// What tells two steps of one name on one object apart.
+    fn detail(&self) -> Detail<'_> {
+        match self {
+            Self::ReleaseVolumes { keep, .. } => Detail::Claims(keep),
+            Self::CreatePod { name, .. } => Detail::Text(name),
             // Its name may hold a time that another judgement puts differently.
-            (Self::EmitEvent(note), Self::EmitEvent(other)) => note.reason == other.reason,
-            (Self::RemoveFinalizer { finalizer, .. }, Self::RemoveFinalizer { finalizer: other, .. }) => {
-                finalizer == other
-            }
-            _ => true,
-        };
-        same_of_its_kind && self.name() == other.name() && self.subject() == other.subject()
+            Self::EmitEvent(note) | Self::Mention(note) => Detail::Text(&note.reason),
+            Self::RemoveFinalizer { finalizer, .. }
+            | Self::AdoptPod { finalizer, .. }
+            | Self::ReleasePod { finalizer, .. } => Detail::Text(finalizer),
+            Self::PatchPodStatus { .. }
+            | Self::ForceDeletePod { .. }
+            | Self::TaintNode { .. }
+            | Self::UntaintNode { .. }
+            | Self::AtOnce(_)
+            | Self::PatchJobStatus { .. }
+            | Self::DeletePod { .. }
+            | Self::DeleteJob { .. }
+            | Self::StartEviction { .. }
+            | Self::ReportEviction { .. }
+            | Self::EndEviction { .. } => Detail::None,
+        }
     }
 
     /// The single steps in it.

@@ -550,14 +550,14 @@ async fn a_graceful_eviction_names_the_revision_that_was_judged() {
 async fn a_pause_that_a_reader_is_asked_for_holds_for_all() {
     let bench = Bench::new(|_| Answer::Throttled(Some("7")));
     let error = live::get(&bench.api.client, "/api/v1/nodes/n1").await.unwrap_err();
-    let failure = bench.executor.failed_to_read(error);
+    let failure = bench.executor.failed_to_read(error, Lane::Recovery);
     assert!(matches!(failure, Failure::Throttled(pause) if pause == Duration::from_secs(7)), "{failure}");
     tokio::time::sleep(Duration::from_secs(6)).await;
     assert!(matches!(bench.perform(&delete()).await, Err(Failure::Throttled(_))));
     assert_eq!(bench.api.asked().len(), 1, "nothing was sent meanwhile");
-    assert!(bench.executor.pause().is_some());
+    assert!(bench.executor.pause(Lane::Jobs).is_some(), "all wait for what recoveries are asked for");
     tokio::time::sleep(Duration::from_secs(1)).await;
-    assert!(bench.executor.pause().is_none());
+    assert!(bench.executor.pause(Lane::Jobs).is_none());
 }
 
 #[test]
@@ -734,11 +734,26 @@ async fn only_a_server_that_has_too_much_to_do_holds_everybody() {
         let result = bench.perform(&action).await;
         let said = format!("{} {message:?} {result:?}", action.name());
         assert_eq!(matches!(result, Err(Failure::Throttled(_))), everybody, "{said}");
-        assert_eq!(bench.executor.pause().is_some(), everybody, "{said}");
+        assert_eq!(bench.executor.pause(Lane::Events).is_some(), everybody, "{said}");
         if let Err(failure) = result {
             let of_pod = matches!(action, Action::CreatePod { .. }) && !everybody;
             assert_eq!(failure.words_on(&action).is_some(), of_pod, "{said}");
         }
+    }
+}
+
+#[tokio::test(start_paused = true)]
+async fn what_the_server_asks_of_jobs_and_events_it_does_not_ask_of_recoveries() {
+    let bench = Bench::new(|asked| match asked.method {
+        Method::POST => Answer::Json(429, Value::String("Too many requests, please try again later.".into())),
+        _ => Answer::ok(),
+    });
+    for (lane, action) in [(Lane::Jobs, create("j-0")), (Lane::Events, event("x".into()))] {
+        let result = bench.executor.perform(lane, &action, bench.basis()).await;
+        assert!(matches!(result, Err(Failure::Throttled(_))), "{result:?}");
+        assert!(bench.executor.pause(lane).is_some());
+        assert!(bench.executor.pause(Lane::Recovery).is_none());
+        bench.perform(&delete()).await.unwrap();
     }
 }
 
