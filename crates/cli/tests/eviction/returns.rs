@@ -10,7 +10,8 @@ use serde_json::{Value, json};
 use crate::{
     hand_made::{Stage, owned_by_any, seconds},
     stage::{
-        PROGRESS, annotate, condition, effects, is_finished, phase, progress, salvor, taint_with, untaint,
+        PROGRESS, annotate, condition, effects, is_finished, phase, progress, salvor, taint, taint_with,
+        untaint,
     },
 };
 
@@ -87,6 +88,10 @@ async fn pods_that_come_after_the_eviction_began_are_left_alone_once_the_node_wa
     assert!(stage.pods().get("new").await.unwrap().metadata.deletion_timestamp.is_none());
     let said = salvor.explain("pod", "default/db").await;
     assert!(said.contains("[eviction: NeedsProof]"), "{said}");
+    // Now somebody has.
+    taint(&stage.client, "node", "INC-1", &["NoSchedule"]).await;
+    wait::for_absence(&stage.pods(), "db").await;
+    wait::for_absence(&stage.pods(), "new").await;
 }
 
 async fn the_brake_counts_pods_that_are_asked_to_end(site: Site) {
@@ -149,7 +154,7 @@ async fn a_node_without_a_lease_whose_heartbeat_is_kept_up_is_refused(site: Site
     stage.set_status("node", json!({ "conditions": [ready] })).await;
     stage.pod("pod", "node", json!({})).await;
     let salvor = stage.salvor("", &[]);
-    crate::stage::taint(&stage.client, "node", "", &["NoSchedule"]).await;
+    taint(&stage.client, "node", "", &["NoSchedule"]).await;
     salvor.says("record the Warning event KubeletAlive").await;
     let words = salvor.command(&["evict", "node", "--yes"], 1).await;
     assert!(words.contains("its kubelet lives"), "{words}");
@@ -164,7 +169,7 @@ async fn a_copy_of_a_node_that_was_being_emptied_is_not_believed(site: Site) {
     let memory: Value = json!({"started": lost, "request": "salvor.dev/force-eviction:NoSchedule"});
     stage.dead_node("node", &[]).await;
     annotate(&stage.nodes(), "node", json!({ PROGRESS: memory.to_string() })).await;
-    crate::stage::taint(&stage.client, "node", "", &["NoSchedule", "NoExecute"]).await;
+    taint(&stage.client, "node", "", &["NoSchedule", "NoExecute"]).await;
     stage.pod("pod", "node", json!({})).await;
     let salvor = stage.salvor("", &[]);
     let held = wait::for_object(&stage.nodes(), "node", "it is held", |n| {
@@ -186,11 +191,23 @@ async fn a_pod_that_changes_between_the_look_and_the_eviction_is_judged_anew(sit
     let server = FaultyServer::before(&stage.plane.admin()).await;
     stage.returned_node("node").await;
     let first = stage.pod("pod", "node", json!({})).await;
-    server.faults().add(Fault::new(Effect::Unavailable).path("/namespaces/default/pods/pod").times(1));
+    // The deletion is long on its way.
+    let way = Effect::Delay(Duration::from_secs(1));
+    server.faults().add(Fault::new(way).path("/namespaces/default/pods/pod").times(1));
     let salvor = salvor(server.admin(), "", &[]);
-    salvor.says("\"not done\"").await;
-    let patch = Patch::Merge(json!({"metadata": {"annotations": {"changed": "meanwhile"}}}));
-    stage.pods().patch("pod", &PatchParams::default(), &patch).await.unwrap();
+    let refused = "salvor_writes_total{action=\"EvictPod\",result=\"conflict\"} ";
+    let pods = stage.pods();
+    let changes = async {
+        for i in 0.. {
+            let patch = Patch::Merge(json!({"metadata": {"annotations": {"changed": i.to_string()}}}));
+            pods.patch("pod", &PatchParams::default(), &patch).await.unwrap();
+            tokio::time::sleep(Duration::from_millis(50)).await;
+        }
+    };
+    tokio::select! {
+        () = salvor.until_answer("/metrics", refused) => {}
+        () = changes => unreachable!(),
+    }
     let asked = wait::for_object(&stage.pods(), "pod", "it is asked to end", |p| {
         p.metadata.deletion_timestamp.is_some()
     })

@@ -13,7 +13,7 @@ use super::views::{Asked, NodeView, Progress};
 use crate::moments::after;
 
 /// How far the clocks of those who write and read may differ.
-const CLOCKS_DIFFER: SignedDuration = SignedDuration::from_mins(1);
+pub(super) const CLOCKS_DIFFER: SignedDuration = SignedDuration::from_mins(1);
 /// No taint is longer: a key of 317 characters, a value of 63 and an effect.
 const LONGEST_TAINT: usize = 512;
 /// So much is said of what is wrong.

@@ -69,7 +69,7 @@ impl EvictionPolicy {
     }
 
     /// Whether somebody's word stands that the machine of a node is off. Once its kubelet was heard of, no word from before
-    /// counts: the taint must be taken off and put on again.
+    /// counts; another one begins the eviction anew.
     pub fn is_proven_off(&self, node: &NodeView) -> bool {
         let returned = node.progress.as_ref().is_some_and(|progress| progress.returned.is_some());
         !returned && self.request(node).is_some_and(|request| request.proof)

@@ -233,7 +233,8 @@ impl Reason for NodeWhy {
                 "The node's return, or the taint taken off, before it is done.".into()
             }
             Self::WaitingForPods { .. } => format!(
-                "Time, for pods with tolerationSeconds; the taint {} for pods that need proof.",
+                "Time, for pods with tolerationSeconds; the taint {} for pods that need proof, with another value if the \
+                 kubelet was heard of since it was put on.",
                 taints::FORCE_EVICTION
             ),
             Self::DetachingVolumes { .. } => {
@@ -379,8 +380,8 @@ impl Reason for PodWhy {
             }
             Self::AnnotationUnreadable => "See the node's condition ForceEviction.".into(),
             Self::NeedsProof { .. } => format!(
-                "The taint {} on the node, which is a person's word that the machine is off. If its kubelet was heard of since \
-                 that taint was put on, it must be taken off and put on again.",
+                "The taint {} on the node, which is a person's word that the machine is off; with another value if its kubelet was \
+                 heard of since it was put on.",
                 taints::FORCE_EVICTION
             ),
             Self::NodeDown { .. } => "The node's return, or the taint taken off, before it is done.".into(),

@@ -10,7 +10,7 @@
 use jiff::Timestamp;
 use salvor_api::config::RemoveTaint;
 
-use super::memory;
+use super::memory::{self, CLOCKS_DIFFER};
 use super::policy::{EvictionPolicy, Request, asked_in_person};
 use super::reasons::{NodeWhy, PodWhy};
 use super::seen::{
@@ -22,7 +22,7 @@ use super::views::{AttachmentView, Claim, Lease, NodeView, PodView, Progress, Sc
 use super::writes;
 use crate::brake::{Held, NODES_ALWAYS_ALLOWED};
 use crate::moments::{after, to_the_second};
-use crate::objects::Ready;
+use crate::objects::{Ready, Taint};
 use crate::verdict::Verdict::{self, Ignore};
 use crate::verdict::{Inquiry, Judgement, judge};
 
@@ -56,6 +56,7 @@ pub fn decide_node(scene: &Scene<'_>, policy: &EvictionPolicy, now: Timestamp) -
                 }
                 _ => take_back(ask, node, progress, policy, now),
             },
+            Some(progress) if is_new_word(node, progress, now) => begin(ask, scene, request, policy, now),
             Some(progress) => go_on(ask, scene, progress, request.as_ref(), policy, now),
         };
         Ok(unless_refused(ask, node, verdict, now))
@@ -156,18 +157,21 @@ fn go_on(
         .some("Are its pods known?", see_pods(scene), scene.pods.as_deref())
         .ok_or(Ignore(NodeWhy::PodsUnread))?;
     ask.that("Is it still not Ready?", see_ready(node), node.ready != Ready::True)
-        .ok_or_else(|| come_back(node, progress, pods, policy, now))?;
+        .ok_or_else(|| come_back(node, progress, request, pods, policy, now))?;
     ask.that("Was its Lease read?", node.lease, node.lease != Lease::Unread)
         .ok_or(Ignore(NodeWhy::LeaseUnread))?;
     let alive = node.pulse().fresh_until().filter(|until| now < *until);
     ask.none("Is its kubelet still silent?", see_lease(node, now), alive).map_err(|until| {
         let why = NodeWhy::KubeletAlive { request: request.taint.to_string() };
-        writes::return_phase(node, progress, why, now, refuse(node, request, until))
+        writes::return_phase(node, progress, request, why, now, refuse(node, request, until))
     })?;
 
     let proven = policy.is_proven_off(node);
-    let fates: Vec<(&PodView, Fate)> =
+    let all: Vec<(&PodView, Fate)> =
         pods.iter().map(|pod| (*pod, fate(pod, node, progress, policy, proven, now))).collect();
+    // Anybody may go on putting pods there. They go, but nothing waits for them.
+    let fates: Vec<(&PodView, Fate)> =
+        all.iter().copied().filter(|(pod, _)| !is_straggler(pod, progress)).collect();
     let leaving = count(&fates, |fate| matches!(fate, Fate::Leaves));
     ask.that("Are all pods that must go failed and deleted?", format_args!("{leaving} left"), leaving == 0)
         .ok_or_else(|| {
@@ -178,7 +182,7 @@ fn go_on(
     let attachments = ask
         .some("Are the attached volumes known?", see_known(scene), scene.attachments.as_deref())
         .ok_or(Ignore(NodeWhy::AttachmentsUnread))?;
-    let keep = claims_of_the_rest(&fates);
+    let keep = claims_of_the_rest(&all);
     let released = progress.released.as_ref().filter(|released| released.kept(&keep));
     let holds = !node.volumes_in_use.is_empty() || !keep.is_empty();
     ask.that("Were its volumes let go?", see_volumes(node, progress), released.is_some() || !holds)
@@ -244,6 +248,7 @@ fn take_back(
 fn come_back(
     node: &NodeView,
     progress: &Progress,
+    request: &Request,
     pods: &[&PodView],
     policy: &EvictionPolicy,
     now: Timestamp,
@@ -261,7 +266,7 @@ fn come_back(
     } else {
         Ignore(why.clone())
     };
-    writes::return_phase(node, progress, why, now, then)
+    writes::return_phase(node, progress, request, why, now, then)
 }
 
 /// Somebody stopped it by hand; nothing begins again on the word of the taint that asked for it then.
@@ -399,6 +404,18 @@ fn may_go(pod: &PodView, policy: &EvictionPolicy, proven: bool) -> bool {
 /// and nothing that was said about the machine before can have meant it.
 fn came_late(pod: &PodView, progress: &Progress) -> bool {
     pod.created.is_none_or(|created| created >= progress.started)
+}
+
+/// Whether a pod was made so long after the eviction began that it never can have run there before.
+fn is_straggler(pod: &PodView, progress: &Progress) -> bool {
+    pod.created.is_some_and(|created| created > after(progress.started, CLOCKS_DIFFER))
+}
+
+/// Whether a person calls the machine off anew after its kubelet was heard of: with a taint that was not there then.
+fn is_new_word(node: &NodeView, progress: &Progress, now: Timestamp) -> bool {
+    let is_silent = node.ready != Ready::True && !node.pulse().is_fresh(now);
+    let is_new = |taint: &Taint| taint.to_string() != progress.request;
+    progress.returned.is_some() && is_silent && asked_in_person(node).is_some_and(is_new)
 }
 
 /// While the machine stays silent, a pod that comes late goes as well: it cannot run there. Once the kubelet was heard of it can.

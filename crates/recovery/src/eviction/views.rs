@@ -115,7 +115,7 @@ impl NodeView {
 pub struct Progress {
     /// When it began.
     pub started: Timestamp,
-    /// The taint that asked for it.
+    /// The taint that asked for it; since its kubelet was heard of, the one that did then.
     pub request: String,
     /// When its kubelet was first heard of since then. Whoever said before that the machine is off cannot have meant what
     /// comes after it.

@@ -157,6 +157,7 @@ pub(super) fn phase(
 pub(super) fn return_phase(
     node: &NodeView,
     progress: &Progress,
+    request: &Request,
     why: NodeWhy,
     now: Timestamp,
     then: Verdict<NodeWhy>,
@@ -165,7 +166,7 @@ pub(super) fn return_phase(
         return phase(node, progress, why, now, then);
     }
     let at = to_the_second(now);
-    let returned = Progress { returned: Some(at), ..progress.clone() };
+    let returned = Progress { returned: Some(at), request: request.taint.to_string(), ..progress.clone() };
     let condition = report(node, &why, at, Some(returned));
     say_phase(node, progress, why, now, Some(condition), then)
 }

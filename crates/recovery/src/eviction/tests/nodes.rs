@@ -439,6 +439,61 @@ fn that_the_kubelet_was_heard_of_is_written_down_before_anything_else() {
     }
 }
 
+/// Nobody's word from before a return is proof, and a person can give another.
+#[test]
+fn another_word_after_a_return_begins_anew() {
+    let trigger = || taint("example.com/lost", "", "NoSchedule");
+    let added = || taint(KEY, "lost", "NoExecute");
+    let at_return = |taints: Vec<Taint>| {
+        let progress = Progress { request: "example.com/lost:NoSchedule".into(), ..started() };
+        let node =
+            NodeView { taints, progress: Some(progress), ready: Ready::False, lease: lease(0), ..begun("x") };
+        let judgement = judge_node(&node, &[], &[], 1);
+        match &judgement.verdict.actions()[0] {
+            Action::ReportEviction { progress: Some(written), .. } => written.clone(),
+            other => panic!("{other}"),
+        }
+    };
+    let judged = |progress: &Progress, taints: Vec<Taint>, ready, lease| {
+        let node =
+            NodeView { taints, progress: Some(progress.clone()), ready, lease, ..begun("WaitingForPods") };
+        say(&judge_node(&node, &[stateful()], &[], 100))
+    };
+    let before = at_return(vec![trigger(), added()]);
+    assert_eq!(before.request, "example.com/lost:NoSchedule");
+    let word = |value: &str| vec![trigger(), added(), taint(KEY, value, "NoSchedule")];
+    let (lost, silent) = (Ready::Unknown, lease(-600));
+    let start = "Act NodeDown: StartEviction, EmitEvent";
+    let wait = "Ignore WaitingForPods";
+    assert_eq!(judged(&before, vec![trigger(), added()], lost, silent), wait, "nobody said anything");
+    assert_eq!(judged(&before, word("INC-1"), lost, silent), start, "a person says it now");
+    let given = at_return(word("INC-1"));
+    assert_eq!(given.request, "salvor.dev/force-eviction=INC-1:NoSchedule");
+    assert_eq!(judged(&given, word("INC-1"), lost, silent), wait, "it was said before the return");
+    assert_eq!(judged(&given, word("INC-2"), lost, silent), start, "said anew");
+    // Not while the kubelet is heard of.
+    assert!(!judged(&before, word("INC-1"), Ready::True, lease(95)).contains("StartEviction"));
+    assert!(!judged(&before, word("INC-1"), Ready::False, lease(95)).contains("StartEviction"));
+}
+
+/// A tenant who goes on binding pods to the node cannot keep the volumes of others there.
+#[test]
+fn nothing_waits_for_pods_that_are_put_there_much_later() {
+    let in_use = NodeView { volumes_in_use: vec!["v".into()], ..begun("EvictingPods") };
+    let judged = |created: i64, owners: Vec<Owner>| {
+        let late = PodView { created: Some(at(created)), owners, claims: vec![claim("late")], ..pod() };
+        judge_node(&in_use, &[late], &[], 100)
+    };
+    assert_eq!(say(&judged(60, vec![])), "Ignore EvictingPods");
+    let release = judged(61, vec![]);
+    let [Action::ReleaseVolumes { keep, .. }] = release.verdict.actions() else { panic!("{release:?}") };
+    assert_eq!(*keep, [claim("late")], "its own is kept for it");
+    let released = Progress { released: Some(Released::keeping(&[claim("late")], at(90))), ..started() };
+    let node = NodeView { progress: Some(released), ..in_use.clone() };
+    let late = PodView { created: Some(at(61)), claims: vec![claim("late")], ..stateful() };
+    assert_eq!(say(&judge_node(&node, &[late], &[], 100)), "Act Finished: ReportEviction, EmitEvent");
+}
+
 #[test]
 fn pods_that_came_after_the_return_do_not_keep_the_taint_on() {
     let returned = Progress { returned: Some(at(1)), ..started() };
