@@ -460,6 +460,7 @@ impl Action {
             | Self::AtOnce(_)
             | Self::PatchJobStatus { .. }
             | Self::DeletePod { .. }
+            | Self::EvictPod { .. }
             | Self::DeleteJob { .. }
             | Self::StartEviction { .. }
             | Self::ReportEviction { .. }
