@@ -108,6 +108,8 @@ pub(crate) struct Engine<R: Recovery> {
     /// Whether everything has been looked at since we lead.
     led: bool,
     complained_of_age: Option<Instant>,
+    /// When the nodes are counted again although there is no news of them.
+    recount_at: Option<Instant>,
 }
 
 /// What is remembered of a subject between two looks.
@@ -175,6 +177,7 @@ impl<R: Recovery> Engine<R> {
             ends: mpsc::unbounded_channel(),
             led: false,
             complained_of_age: None,
+            recount_at: None,
         }
     }
 
@@ -200,6 +203,9 @@ impl<R: Recovery> Engine<R> {
                         let Ok(next) = news.try_recv() else { break };
                         self.hear(next);
                     }
+                    self.tell_the_brake();
+                }
+                () = sleep_until(self.recount_at.unwrap_or_else(far_away)), if self.recount_at.is_some() => {
                     self.tell_the_brake();
                 }
                 () = sleep_until(wake.unwrap_or_else(far_away)), if wake.is_some() => {}
@@ -255,15 +261,22 @@ impl<R: Recovery> Engine<R> {
 
     /// Returns whether the brake took hold or let go.
     fn tell_the_brake(&mut self) -> bool {
-        let Some(counts) = self.recovery.node_counts() else { return false };
         let now = self.shared.time.server();
-        let transition = self.brake().observe(now, counts);
-        let engaged = self.brake().engaged().is_some();
-        self.shared.metrics.brake_engaged(engaged);
+        let Some(tally) = self.recovery.node_counts(now) else { return false };
+        let tallied_until = tally.changes_at;
+        let (transition, holds_all, changes_at) = {
+            let mut brake = self.brake();
+            (brake.observe(now, tally), brake.holds_all(now), brake.changes_at(now))
+        };
+        let next = [tallied_until, changes_at].into_iter().flatten().min();
+        self.recount_at = next.map(|at| self.shared.time.instant_when_server_shows(at));
+        self.shared.metrics.brake_engaged(holds_all);
         let Some(transition) = transition else { return false };
         self.shared.leadership.renew_soon();
-        if let Transition::Released(_) = transition {
-            self.shared.released.tell();
+        match transition {
+            Transition::Engaged(_) => {}
+            // What waits now knows until when.
+            Transition::Settling { .. } | Transition::Released(_) => self.shared.released.tell(),
         }
         if self.led {
             self.announce(&transition);
@@ -273,7 +286,9 @@ impl<R: Recovery> Engine<R> {
 
     fn announce(&self, transition: &Transition) {
         tracing::warn!(recovery = R::NAME, "{transition}");
-        self.tell(transition.event(self.shared.home.clone()));
+        if let Some(event) = transition.event(self.shared.home.clone()) {
+            self.tell(event);
+        }
     }
 
     /// Records an event that stands by itself.

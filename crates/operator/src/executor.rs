@@ -377,7 +377,7 @@ impl Executor {
                 })
                 .await
             }
-            Action::StartEviction { node, resource_version, taint, progress } => {
+            Action::StartEviction { node, resource_version, taint, progress, .. } => {
                 self.change_taints(node, resource_version, |taints| {
                     if let Some(taint) = taint {
                         add_taint(taints, taint, progress.started);

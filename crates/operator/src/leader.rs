@@ -350,7 +350,7 @@ impl Elector {
         let changes_hands = !ours && lease.metadata.resource_version.is_some();
         let lasts = std_duration(self.settings.lease_duration).as_secs();
         if ours {
-            let state = self.brake.lock().unwrap_or_else(PoisonError::into_inner).state().clone();
+            let state = self.brake.lock().unwrap_or_else(PoisonError::into_inner).keepsake();
             if let Ok(state) = serde_json::to_string(&state) {
                 lease.metadata.annotations.get_or_insert_default().insert(BRAKE_ANNOTATION.to_owned(), state);
             }
@@ -372,7 +372,8 @@ impl Elector {
     fn take_over_the_brake(&self) {
         let Some((lease, _)) = &self.seen else { return };
         let Some(state) = brake_state(lease) else { return };
-        self.brake.lock().unwrap_or_else(PoisonError::into_inner).restore(state);
+        let now = self.time.roughly();
+        self.brake.lock().unwrap_or_else(PoisonError::into_inner).restore(now, state);
     }
 
     async fn release(&mut self) {

@@ -49,7 +49,7 @@ descriptions! {
     RETRIES = "salvor_retries", "counter", "recovery", "Subjects that were tried again after a write failed";
     QUEUE = "salvor_queue_depth", "gauge", "recovery", "Subjects that wait to be judged or acted on";
     IN_FLIGHT = "salvor_actions_in_flight", "gauge", "recovery", "Subjects that are being acted on";
-    BRAKE = "salvor_brake_engaged", "gauge", "", "1 while too many nodes are unreachable for anything to be recovered";
+    BRAKE = "salvor_brake_engaged", "gauge", "", "1 while nothing is recovered because too many nodes are unreachable, or were within the settle period";
     HELD = "salvor_held", "counter", "recovery, by", "Actions held back, by what held them";
     STALENESS = "salvor_watch_staleness_seconds", "gauge", "resource", "Seconds since the API server last said anything on this watch, bookmarks included";
     WATCH_RESTARTS = "salvor_watch_restarts", "counter", "resource", "Times a watch had to be opened again after a failure";

@@ -59,6 +59,12 @@ impl Time {
         self.server_clock().now(self.local()).unwrap_or(Timestamp::MIN)
     }
 
+    /// The server's time as far as it is known, and ours before its first answer: for what only has to be near.
+    pub(crate) fn roughly(&self) -> Timestamp {
+        let local = self.local();
+        self.server_clock().now(local).unwrap_or(local)
+    }
+
     /// When the API server's clock will have reached a time, as an instant to sleep until.
     pub(crate) fn instant_when_server_shows(&self, at: Timestamp) -> Instant {
         // Before the server's clock is known nothing is due; it is looked at again soon, not at once.

@@ -260,6 +260,8 @@ pub enum Action {
         taint: Option<Taint>,
         /// What is written.
         progress: Progress,
+        /// The node's zone, for the brake.
+        zone: String,
     },
     /// Writes the condition of a node's eviction, and how far it has come, if the node is still exactly as it was judged.
     ReportEviction {

@@ -17,7 +17,7 @@ use salvor_api::names::job::{BUILT_IN_CONTROLLER, CONTROLLER_NAME, conditions};
 use salvor_recovery::{
     Action, Judgement,
     action::EventNote,
-    brake::NodeCounts,
+    brake::Tally,
     job::{
         JobPolicy, JobStatus, JobView, JobWhy, Memory, PodView, created_note, decide, decide_leftovers,
         failure_action, refused_note, remember,
@@ -537,7 +537,7 @@ impl Recovery for Jobs {
         jobs.into_iter().map(Subject::Job).chain(strays).collect()
     }
 
-    fn node_counts(&self) -> Option<NodeCounts> {
+    fn node_counts(&self, _: Timestamp) -> Option<Tally> {
         None
     }
 

@@ -39,6 +39,7 @@ pub(super) fn start(
         resource_version: node.resource_version.clone(),
         taint,
         progress,
+        zone: node.zone.clone(),
     };
     let why = NodeWhy::NodeDown { request: request.taint.to_string() };
     Verdict::Act { actions: vec![start, Action::EmitEvent(started)], why }
