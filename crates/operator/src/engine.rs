@@ -453,6 +453,12 @@ impl<R: Recovery> Engine<R> {
         if self.is_waiting(subject) || self.is_stale() {
             return judgement;
         }
+        if judgement.verdict.actions().iter().any(Action::is_irreversible)
+            && let Some(held) = self.shared.time.unsettled()
+        {
+            self.shared.metrics.held(R::NAME, held.code());
+            return judgement.held_back(held);
+        }
         let disruptive = judgement.verdict.actions().iter().any(Action::is_disruptive);
         if self.track(subject).admitted.is_some_and(|at| now < brake::counts_until(at)) {
             // Counted already; but what holds everything holds this too.

@@ -70,6 +70,9 @@ pub(crate) enum Failure {
     /// The server refuses, and will again until somebody changes something.
     #[error("not allowed to {verb} {resource}: {message}")]
     Forbidden { verb: &'static str, resource: &'static str, message: String },
+    /// Meanwhile the server told another time than before.
+    #[error("the API server told different times, and this cannot be taken back")]
+    ClockUnsettled,
     /// No answer in time: it may or may not have been done.
     #[error("no answer within {0:?}; it may or may not have been done")]
     Unanswered(Duration),
@@ -86,6 +89,7 @@ impl Failure {
             Self::NotLeading => "not_leading",
             Self::Throttled(_) => "throttled",
             Self::Forbidden { .. } => "forbidden",
+            Self::ClockUnsettled => "clock_unsettled",
             Self::Unanswered(_) => "unanswered",
             Self::Api(_) => "error",
         }
@@ -193,6 +197,10 @@ impl Executor {
         let Ok(_permit) = self.0.permits.acquire().await else { return Err(Failure::NotLeading) };
         if let Some(left) = self.pause() {
             return Err(Failure::Throttled(left));
+        }
+        // The answer to a second look may have been the first to tell another time.
+        if action.is_irreversible() && self.0.time.unsettled().is_some() {
+            return Err(Failure::ClockUnsettled);
         }
         let left = self.0.leadership.time_left().ok_or(Failure::NotLeading)?;
         let limit = left.min(WRITE_TIMEOUT);

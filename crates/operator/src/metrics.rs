@@ -67,6 +67,7 @@ descriptions! {
     EVICTIONS = "salvor_eviction_nodes", "gauge", "state", "Nodes whose eviction is requested, started, or finished and waiting for the node's return";
     EVICTION_PODS = "salvor_eviction_pods", "gauge", "", "Pods on nodes that are being emptied, those that stay included";
     CLOCK = "salvor_server_clock_offset_seconds", "gauge", "bound", "How far the API server's clock is ahead of ours, at least and at most";
+    CLOCKS = "salvor_server_clocks", "gauge", "", "Different clocks that answers of the API server told lately; of several, the earliest counts";
 }
 
 #[derive(Clone, Debug, PartialEq, Eq, Hash, EncodeLabelSet)]
@@ -294,6 +295,8 @@ struct ClockMetrics(Time);
 
 impl Collector for ClockMetrics {
     fn encode(&self, mut encoder: DescriptorEncoder<'_>) -> Result<(), std::fmt::Error> {
+        let clocks = ConstGauge::new(i64::try_from(self.0.clocks()).unwrap_or(i64::MAX));
+        clocks.encode(encoder.encode_descriptor(CLOCKS.name, CLOCKS.help, None, clocks.metric_type())?)?;
         let Some((least, most)) = self.0.offset_seconds() else { return Ok(()) };
         let kind = ConstGauge::new(0f64).metric_type();
         let mut family = encoder.encode_descriptor(CLOCK.name, CLOCK.help, None, kind)?;

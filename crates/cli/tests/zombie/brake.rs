@@ -1,6 +1,7 @@
 //! What holds everything back, seen from outside: the brake and its memory, the clock, and the pause switch.
 
-use salvor_testkit::{Site, wait};
+use salvor_embedded::{Effect, Fault};
+use salvor_testkit::{FaultyServer, Site};
 use serde_json::json;
 
 use crate::stage::{AT_ONCE, Stage, phase};
@@ -38,4 +39,30 @@ async fn while_nodes_come_back_none_of_their_pods_is_declared_dead(site: Site) {
     }
 }
 
-salvor_testkit::on_both!(while_nodes_come_back_none_of_their_pods_is_declared_dead,);
+/// One API server of several is two hours ahead, and it is the one that answers the renewals of the Lease.
+async fn a_server_whose_clock_is_ahead_ends_no_wait(site: Site) {
+    let stage = Stage::new(site).await;
+    stage.lost_node("node").await;
+    let server = FaultyServer::before(&stage.plane.admin()).await;
+    server.faults().add(Fault::new(Effect::ClockAhead(7200)).path("/leases/salvor"));
+    let an_hour = "
+  - terminatePod:
+      podLabelSelector: {matchLabels: {salvor: hour}}
+      forcefulTerminationGracePeriod: 1h
+";
+    let salvor = stage.salvor_as(server.admin(), &format!("{AT_ONCE}{an_hour}"), &[], &[]).await;
+    salvor.shows("salvor_server_clocks 2").await;
+    stage.terminating("in-an-hour", "node", labelled("hour")).await;
+    stage.terminating("due", "node", labelled("fail")).await;
+    salvor.shows("salvor_held_total{recovery=\"zombie\",by=\"ClockUnsettled\"} 1").await;
+    assert_eq!(salvor.count(&["the earlier one counts"]), 1, "{}", salvor.program.output());
+    // That it goes on afterwards is played in virtual time.
+    for name in ["in-an-hour", "due"] {
+        assert_eq!(phase(&stage.pods().get(name).await.unwrap()), "Running", "{name}");
+    }
+}
+
+salvor_testkit::on_both!(
+    while_nodes_come_back_none_of_their_pods_is_declared_dead,
+    a_server_whose_clock_is_ahead_ends_no_wait,
+);

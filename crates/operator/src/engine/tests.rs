@@ -469,6 +469,22 @@ async fn the_brake_holds_and_its_release_wakes_what_was_held() {
 }
 
 #[tokio::test(start_paused = true)]
+async fn while_it_is_not_certain_what_time_it_is_nothing_is_done_that_cannot_be_taken_back() {
+    let bench = Bench::new(|_| Answer::ok());
+    let lie = bench.time.local() + Duration::from_secs(7200);
+    bench.time.learn(bench.time.local(), bench.time.local(), lie);
+    bench.want("a", &[Patch]).await;
+    bench.want("b", &[Tell]).await;
+    pass(89.0).await;
+    assert_eq!(bench.written(), ["POST"]);
+    let metrics = bench.metrics.render();
+    assert!(metrics.contains("salvor_held_total{recovery=\"told\",by=\"ClockUnsettled\"} 1\n"), "{metrics}");
+    assert!(metrics.contains("salvor_server_clocks 2\n"), "{metrics}");
+    pass(3.0).await;
+    assert_eq!(bench.written(), ["POST", "PATCH"]);
+}
+
+#[tokio::test(start_paused = true)]
 async fn what_was_held_is_let_through_gradually() {
     let bench = Bench::new(|_| Answer::ok());
     bench.tell(News::Nodes(3, 5)).await;

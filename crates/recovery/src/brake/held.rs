@@ -60,6 +60,17 @@ pub enum Held {
         /// The first instant at which there is room.
         until: Timestamp,
     },
+    /// It is not certain which time it is.
+    #[error(
+        "the API server told different times ({clocks} clocks, of which the earliest counts): what cannot be taken back waits \
+         until {until}"
+    )]
+    ClockUnsettled {
+        /// How many different clocks answers told lately.
+        clocks: usize,
+        /// When it is let through if no other time is told.
+        until: Timestamp,
+    },
     /// The budget of this minute is spent.
     #[error(
         "brake.maxNodesPerMinute={max_nodes_per_minute} nodes were begun to be emptied within a minute, there is room again at {until}"
@@ -94,6 +105,7 @@ impl Held {
             Self::ZoneDown { .. } => "ZoneDown",
             Self::Settling { .. } => "Settling",
             Self::Gradual { .. } => "Gradual",
+            Self::ClockUnsettled { .. } => "ClockUnsettled",
             Self::MaxNodesPerMinute { .. } => "MaxNodesPerMinute",
             Self::MaxPodsPerMinute { .. } => "MaxPodsPerMinute",
         }
@@ -105,6 +117,7 @@ impl Held {
             Self::MaxUnreachablePercent { .. } | Self::ZoneDown { .. } => None,
             Self::Settling { until, .. }
             | Self::Gradual { until, .. }
+            | Self::ClockUnsettled { until, .. }
             | Self::MaxPodsPerMinute { until, .. }
             | Self::MaxNodesPerMinute { until, .. } => Some(*until),
         }
