@@ -242,6 +242,13 @@ impl<R: Recovery> Engine<R> {
             {
                 self.announce(&Transition::Engaged(engaged));
             }
+            if R::UNDER_THE_BRAKE {
+                let now = self.shared.time.server();
+                let lost = self.brake().lost(now).map(|lost| lost.event(self.shared.home.clone()));
+                if let Some(event) = lost {
+                    self.tell(event);
+                }
+            }
             for subject in self.recovery.subjects() {
                 self.enqueue(subject);
             }

@@ -8,7 +8,6 @@ use kube::{Api, Client};
 use salvor_api::config::Configuration;
 use salvor_recovery::{
     Action, Judgement, Reason, Report,
-    brake::{Brake, BrakeState},
     eviction::{self as evicting, EvictionPolicy, NodeView, Scene},
     job::{JobPolicy, Waiting, decide, recollect, waiting},
     zombie::{ZombiePolicy, decide_node, decide_pod},
@@ -16,7 +15,7 @@ use salvor_recovery::{
 use serde::{Deserialize, Serialize};
 
 use crate::{
-    leader::brake_state,
+    leader::brake_of,
     live,
     recoveries::{eviction, job, zombie},
     time::Time,
@@ -244,8 +243,7 @@ async fn reviewed<Why: Reason>(
     let leases: Api<Lease> = Api::namespaced(client.clone(), &settings.lease_namespace);
     // Without a lease, or without the right to read it, nothing is known to hold anything back.
     let lease = leases.get_opt(&settings.lease_name).await.ok().flatten();
-    let state = lease.as_ref().and_then(brake_state).unwrap_or_else(BrakeState::default);
-    let brake = Brake::new(configuration.brake.clone(), state);
+    let brake = brake_of(configuration.brake.clone(), lease.as_ref(), time.server());
     let judgement = brake.review(time.server(), judgement);
     RecoveryReport { recovery, report: judgement.report() }
 }

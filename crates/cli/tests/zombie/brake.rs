@@ -1,7 +1,12 @@
 //! What holds everything back, seen from outside: the brake and its memory, the clock, and the pause switch.
 
+use k8s_openapi::api::{coordination::v1::Lease, core::v1::Pod, events::v1::Event};
+use kube::{
+    Api, ResourceExt,
+    api::{ListParams, Patch, PatchParams},
+};
 use salvor_embedded::{Effect, Fault};
-use salvor_testkit::{FaultyServer, Site};
+use salvor_testkit::{FaultyServer, Site, wait};
 use serde_json::json;
 
 use crate::stage::{AT_ONCE, Stage, phase};
@@ -62,7 +67,48 @@ async fn a_server_whose_clock_is_ahead_ends_no_wait(site: Site) {
     }
 }
 
+const QUICK_ELECTION: &str = "leaderElection: {leaseDuration: 3s, renewDeadline: 2s, retryPeriod: 500ms}\n";
+
+/// The budget is spent, the leader dies, and somebody writes nonsense where the next one looks for what was spent.
+async fn nonsense_in_the_brakes_memory_is_no_new_budget(site: Site) {
+    let stage = Stage::new(site).await;
+    stage.lost_node("node").await;
+    let gate = "featureGates: {FailureRecoveryPolicy: true}\n";
+    let configuration = format!("{gate}{AT_ONCE}{QUICK_ELECTION}brake: {{maxPodsPerMinute: 5}}\n");
+    let first = stage.salvor_as(&stage.plane.admin(), &configuration, &[], &[]).await;
+    first.says("\"leading\"").await;
+    for number in 0..10 {
+        stage.terminating(&format!("zombie-{number}"), "node", labelled("fail")).await;
+    }
+    let failed = |all: &[Pod]| all.iter().filter(|pod| phase(pod) == "Failed").count();
+    wait::for_list(&stage.pods(), &ListParams::default(), "the budget is spent", |all| failed(all) == 5)
+        .await;
+    first.program.kill().await;
+    let leases: Api<Lease> = Api::namespaced(stage.client.clone(), "salvor-system");
+    let nonsense = Patch::Merge(json!({"metadata": {"annotations": {"salvor.dev/brake": "nonsense"}}}));
+    leases.patch("salvor", &PatchParams::default(), &nonsense).await.unwrap();
+
+    let second = stage.salvor_as(&stage.plane.admin(), &configuration, &[], &[]).await;
+    second.shows("salvor_held_total{recovery=\"zombie\",by=\"BrakeMemoryLost\"} 5").await;
+    let events: Api<Event> = Api::namespaced(stage.client.clone(), "salvor-system");
+    wait::for_list(&events, &ListParams::default(), "it is said on the Lease", |all: &[Event]| {
+        all.iter().any(|event| event.reason.as_deref() == Some("BrakeMemoryLost"))
+    })
+    .await;
+    let kept = wait::for_object(&leases, "salvor", "the nonsense is kept", |lease: &Lease| {
+        lease.annotations().get("salvor.dev/brake-unreadable").is_some_and(|text| text == "nonsense")
+    })
+    .await;
+    assert!(kept.annotations()["salvor.dev/brake"].contains("lost"), "{kept:?}");
+    let pods = stage.pods().list(&ListParams::default()).await.unwrap().items;
+    assert_eq!(failed(&pods), 5);
+    let held = pods.iter().find(|pod| phase(pod) == "Running").unwrap().name_any();
+    let said = second.explain("pod", &format!("default/{held}")).await;
+    assert!(said.contains("BLOCKED") && said.contains("a whole budget counts as spent"), "{said}");
+}
+
 salvor_testkit::on_both!(
+    nonsense_in_the_brakes_memory_is_no_new_budget,
     while_nodes_come_back_none_of_their_pods_is_declared_dead,
     a_server_whose_clock_is_ahead_ends_no_wait,
 );

@@ -60,6 +60,16 @@ pub enum Held {
         /// The first instant at which there is room.
         until: Timestamp,
     },
+    /// What was recovered lately is not known.
+    #[error(
+        "what was recovered lately is not known ({why}), so a whole budget counts as spent: it waits until {until}"
+    )]
+    MemoryLost {
+        /// What is wrong with what was kept.
+        why: String,
+        /// When it is over.
+        until: Timestamp,
+    },
     /// It is not certain which time it is.
     #[error(
         "the API server told different times ({clocks} clocks, of which the earliest counts): what cannot be taken back waits \
@@ -105,6 +115,7 @@ impl Held {
             Self::ZoneDown { .. } => "ZoneDown",
             Self::Settling { .. } => "Settling",
             Self::Gradual { .. } => "Gradual",
+            Self::MemoryLost { .. } => "BrakeMemoryLost",
             Self::ClockUnsettled { .. } => "ClockUnsettled",
             Self::MaxNodesPerMinute { .. } => "MaxNodesPerMinute",
             Self::MaxPodsPerMinute { .. } => "MaxPodsPerMinute",
@@ -117,6 +128,7 @@ impl Held {
             Self::MaxUnreachablePercent { .. } | Self::ZoneDown { .. } => None,
             Self::Settling { until, .. }
             | Self::Gradual { until, .. }
+            | Self::MemoryLost { until, .. }
             | Self::ClockUnsettled { until, .. }
             | Self::MaxPodsPerMinute { until, .. }
             | Self::MaxNodesPerMinute { until, .. } => Some(*until),

@@ -11,11 +11,13 @@ use std::{cmp::Reverse, collections::BTreeMap};
 
 use jiff::Timestamp;
 use salvor_api::config::BrakeLimits;
+use salvor_api::names::{events, reasons};
 use serde::{Deserialize, Serialize};
 
-use self::budget::{Admitted, end_of_window};
+use self::budget::{Admitted, WINDOW, end_of_window};
 use self::share::{Share, Stage};
-use crate::action::Action;
+use crate::action::{Action, EventNote, EventType, Subject};
+use crate::moments::after;
 use crate::verdict::Judgement;
 
 pub use held::Held;
@@ -47,18 +49,69 @@ impl From<NodeCounts> for Tally {
 
 /// All that the brake remembers. Kept outside the process, it survives a restart and a change of leader.
 #[derive(Clone, Debug, Default, PartialEq, Eq, Serialize, Deserialize)]
-#[serde(rename_all = "camelCase", default)]
+#[serde(rename_all = "camelCase")]
 pub struct BrakeState {
-    /// Pods admitted.
+    /// Pods admitted. Always written: without it, it is not what a brake has kept.
     admitted: Admitted,
     /// Nodes admitted.
+    #[serde(default)]
     admitted_nodes: Admitted,
     /// The share of the cluster's nodes that is unreachable.
     #[serde(flatten)]
     cluster: Share,
     /// The same of each zone in which it matters.
-    #[serde(skip_serializing_if = "BTreeMap::is_empty")]
+    #[serde(default, skip_serializing_if = "BTreeMap::is_empty")]
     zones: BTreeMap<String, Share>,
+    /// When an earlier memory was found to be lost, if that still holds everything.
+    #[serde(default, skip_serializing_if = "Option::is_none")]
+    lost: Option<Lost>,
+}
+
+/// What was kept could not be read.
+#[derive(Clone, Debug, PartialEq, Eq, Serialize, Deserialize)]
+#[serde(rename_all = "camelCase")]
+pub struct Lost {
+    /// When that was found.
+    pub since: Timestamp,
+    /// What is wrong with it.
+    pub why: String,
+}
+
+impl Lost {
+    /// When as much time has passed as a whole budget lasts.
+    fn until(&self, limits: &BrakeLimits) -> Timestamp {
+        after(self.since, WINDOW.max(limits.settle_period.into()))
+    }
+
+    /// The event that says so, once.
+    pub fn event(&self, regarding: Subject) -> EventNote {
+        EventNote {
+            name: format!("salvor-brake-memory-lost.{}", self.since.as_second()),
+            regarding,
+            kind: EventType::Warning,
+            reason: reasons::BRAKE_MEMORY_LOST.into(),
+            action: events::HOLD_RECOVERIES,
+            reporting_controller: events::POD_TERMINATION_CONTROLLER,
+            message: format!(
+                "what was recovered lately is not known ({}): a whole budget counts as spent, and recoveries go on by \
+                 themselves afterwards",
+                self.why
+            ),
+        }
+    }
+}
+
+impl BrakeState {
+    /// Reads what an earlier process has kept.
+    ///
+    /// # Errors
+    /// What is wrong with it.
+    pub fn read(kept: &str) -> Result<Self, String> {
+        if !kept.trim_start().starts_with('{') {
+            return Err("it is not a JSON object".into());
+        }
+        serde_json::from_str(kept).map_err(|error| error.to_string())
+    }
 }
 
 /// One budget for all recoveries.
@@ -76,15 +129,29 @@ impl Brake {
 
     /// Goes on from what another process remembered. What holds here and now is not forgotten for it.
     pub fn restore(&mut self, now: Timestamp, state: BrakeState) {
-        let BrakeState { admitted, admitted_nodes, cluster, zones } = state;
+        let BrakeState { admitted, admitted_nodes, cluster, zones, lost } = state;
         let ours = &mut self.state;
         (ours.admitted, ours.admitted_nodes) = (admitted, admitted_nodes);
+        ours.lost = lost.map(|lost| Lost { since: lost.since.min(now), ..lost });
         ours.cluster.restore(now, cluster);
         for (zone, share) in zones {
             ours.zones.entry(zone).or_default().restore(now, share);
         }
         ours.admitted.forget(now);
         ours.admitted_nodes.forget(now);
+    }
+
+    /// What another process remembered is lost: it may have spent the whole budget a moment ago.
+    pub fn distrust(&mut self, now: Timestamp, why: impl Into<String>) {
+        self.state.lost = Some(Lost { since: now, why: why.into() });
+    }
+
+    /// Whether everything is held because an earlier memory is lost.
+    pub fn lost(&self, now: Timestamp) -> Option<&Lost> {
+        let BrakeLimits { max_pods_per_minute, max_nodes_per_minute, max_unreachable_percent, .. } =
+            self.limits;
+        let limited = max_pods_per_minute > 0 || max_nodes_per_minute > 0 || max_unreachable_percent > 0;
+        self.state.lost.as_ref().filter(|lost| limited && now < lost.until(&self.limits))
     }
 
     /// What it remembers.
@@ -160,6 +227,9 @@ impl Brake {
     fn check_all(&self, now: Timestamp, much: &Disruption<'_>) -> Result<(), Held> {
         let BrakeLimits { max_pods_per_minute, max_nodes_per_minute, max_unreachable_percent, .. } =
             self.limits;
+        if let Some(lost) = self.lost(now) {
+            return Err(Held::MemoryLost { why: lost.why.clone(), until: lost.until(&self.limits) });
+        }
         match self.state.cluster.stage(now, &self.limits) {
             Stage::Engaged(engaged) => {
                 return Err(Held::MaxUnreachablePercent { engaged, max_unreachable_percent });
@@ -188,6 +258,10 @@ impl Brake {
         let state = &mut self.state;
         state.admitted.forget(now);
         state.admitted_nodes.forget(now);
+        if self.lost(now).is_none() {
+            self.state.lost = None;
+        }
+        let state = &mut self.state;
         state.cluster.forget_the_future(now);
         state.zones.values_mut().for_each(|share| share.forget_the_future(now));
         self.check_all(now, much)?;

@@ -80,7 +80,6 @@ fn a_restart_in_the_middle_changes_nothing() {
     second.observe(at(40), counts(0, 5));
     assert!(matches!(second.check(at(50), 1), Err(Held::Settling { .. })));
     assert!(matches!(second.check(at(50_040), 1), Err(Held::MaxPodsPerMinute { .. })));
-    assert_eq!(serde_json::from_str::<BrakeState>("{}").unwrap(), BrakeState::default());
 }
 
 #[test]
@@ -126,6 +125,84 @@ fn a_clock_that_was_ahead_cannot_hold_for_longer_than_a_minute() {
     let mut brake = Brake::new(BrakeLimits::default(), state);
     assert!(brake.admit(at(0), 1).is_err());
     assert_eq!(brake.admit(at(61_000), 1), Ok(()), "not even if somebody wrote the end of time there");
+}
+
+#[test]
+fn what_is_not_a_brakes_memory_is_refused() {
+    let garbage = [
+        "",
+        "garbage",
+        "null",
+        "[]",
+        "{}",
+        "{\"admitted\":[]}",
+        "{\"admitted\":{\"1800000000\":-5}}",
+        "{\"admitted\":{\"soon\":5}}",
+        "{\"admitted\":{\"1800000000\":5000000000}}",
+        "{\"admitted\":{},\"engaged\":true}",
+        "{\"admitted\":{},\"settling\":{}}",
+        "{\"admitted\":{}} {}",
+    ];
+    for text in garbage {
+        assert!(BrakeState::read(text).is_err(), "{text}");
+    }
+    let kept = serde_json::to_string(&BrakeState::default()).unwrap();
+    assert_eq!(BrakeState::read(&kept), Ok(BrakeState::default()));
+    // Of an earlier version, and of a later one.
+    let earlier = "{\"admitted\":{},\"admittedNodes\":{},\"engaged\":null}";
+    assert_eq!(BrakeState::read(earlier), Ok(BrakeState::default()));
+    assert_eq!(BrakeState::read("{\"admitted\":{},\"someday\":1}"), Ok(BrakeState::default()));
+}
+
+#[test]
+fn a_lost_memory_counts_as_a_whole_budget_spent() {
+    let mut brake = brake(5, 50);
+    brake.distrust(at(0), "it is garbage");
+    let held = brake.admit(at(0), 0).unwrap_err();
+    assert_eq!((held.code(), held.until()), ("BrakeMemoryLost", Some(at(61_000))));
+    assert_eq!(
+        held.to_string(),
+        "what was recovered lately is not known (it is garbage), so a whole budget counts as spent: it waits until \
+         2027-01-15T08:01:01Z"
+    );
+    // A crash in the middle does not end it.
+    let kept = serde_json::to_string(&brake.keepsake()).unwrap();
+    let mut next = self::brake(5, 50);
+    next.restore(at(30_000), BrakeState::read(&kept).unwrap());
+    assert_eq!(next.check(at(60_999), 0).unwrap_err().until(), Some(at(61_000)));
+    assert_eq!(next.admit(at(61_000), 5), Ok(()));
+    assert_eq!(next.lost(at(61_000)), None);
+    assert!(!serde_json::to_string(&next.keepsake()).unwrap().contains("garbage"), "and is forgotten");
+}
+
+/// Times that are yet to come and huge counts, by somebody's hand: what holds is over after a window or a settle period.
+#[test]
+fn an_absurd_memory_holds_no_longer_than_a_true_one() {
+    let ever = "9999-01-01T00:00:00Z";
+    let engaged = format!("{{\"since\":\"{ever}\",\"nodes\":{{\"unreachable\":4000000000,\"total\":0}}}}");
+    let settling = format!(
+        "{{\"after\":{engaged},\"lost\":4000000000,\"fell\":\"{ever}\",\"lowest\":0,\"lowestSince\":\"{ever}\",\
+         \"pods\":4000000000,\"nodes\":4000000000,\"told\":true}}"
+    );
+    let admitted =
+        "{\"9000000000000000000\":4000000000,\"-9000000000000000000\":4000000000,\"253402207200\":1}";
+    let kept = |engaged: &str, settling: &str| {
+        format!(
+            "{{\"admitted\":{admitted},\"admittedNodes\":{admitted},\"engaged\":{engaged},\"settling\":{settling},\
+             \"zones\":{{\"a\":{{\"engaged\":null,\"settling\":{settling}}}}},\
+             \"lost\":{{\"since\":\"{ever}\",\"why\":\"\"}}}}"
+        )
+    };
+    for text in [kept(&engaged, "null"), kept("null", &settling)] {
+        let mut brake = brake(5, 50);
+        brake.restore(at(0), BrakeState::read(&text).unwrap());
+        assert!(brake.check(at(0), 1).is_err());
+        let counted = Tally { cluster: Some(counts(1, 6)), ..zones(&[("a", 1, 6)]) };
+        brake.observe(at(1_000), counted);
+        assert_eq!(brake.admit(at(110_000), 5), Ok(()));
+        let judged = brake.pass(at(175_000), start_in("a"));
+        assert_eq!(judged.verdict.actions().len(), 1);
+    }
 }
 
 /// Nodes that were lost together come back together: 4 of 6, two seconds apart.

@@ -226,7 +226,7 @@ fn while_the_nodes_of_a_zone_come_back_no_eviction_of_the_others_begins() {
             };
             let all = stage.happenings();
             let names: std::collections::BTreeSet<String> =
-                all.iter().filter(begun).map(|h| h.name()).collect();
+                all.iter().filter(begun).map(crate::stage::Happening::name).collect();
             (names, all.iter().find(begun).map(|h| h.at))
         };
         assert_eq!(begun().0.len(), 0);
