@@ -16,6 +16,10 @@ pub mod annotations {
     pub const EVICTION: &str = "eviction.salvor.dev/progress";
     /// On a node that was asked to be emptied while it was called Ready: that it was, and when its kubelet was last heard of.
     pub const EVICTION_ASKED: &str = "eviction.salvor.dev/asked";
+    /// On the Lease of the election: what the brake remembers, as JSON. Salvor's own.
+    pub const BRAKE: &str = "salvor.dev/brake";
+    /// On the same Lease: what stood in [`BRAKE`] when it could not be read. Salvor's own.
+    pub const BRAKE_UNREADABLE: &str = "salvor.dev/brake-unreadable";
 }
 
 /// Node taints.
@@ -71,6 +75,8 @@ pub mod reasons {
     pub const BRAKE_ENGAGED: &str = "BrakeEngaged";
     /// The brake let go. Salvor's own.
     pub const BRAKE_RELEASED: &str = "BrakeReleased";
+    /// What the brake had kept on the Lease could not be read. Salvor's own.
+    pub const BRAKE_MEMORY_LOST: &str = "BrakeMemoryLost";
 }
 
 /// What an Event says about its reporter.

@@ -14,7 +14,9 @@ use bytes::Bytes;
 use futures::StreamExt as _;
 use futures::stream;
 use http::Method;
+use http::header::DATE;
 use http_body_util::{BodyExt as _, StreamBody, combinators::UnsyncBoxBody};
+use jiff::{SignedDuration, fmt::rfc2822};
 use tokio::time::Instant;
 use tower::Service;
 
@@ -65,6 +67,8 @@ pub enum Effect {
     Lag(Duration),
     /// A watch is cut after so many lines.
     CutAfter(usize),
+    /// The server's clock is so many seconds ahead: its answer says so.
+    ClockAhead(i64),
     /// 410: a watch begins with the news that its revision is gone, and so does the next page of a list.
     Expired,
 }
@@ -291,6 +295,17 @@ fn open(body: cluster::Body) -> FaultyBody {
     body.map_err(|never| match never {}).boxed_unsync()
 }
 
+/// Moves the time that an answer tells.
+fn move_clock(headers: &mut http::HeaderMap, seconds: i64) {
+    let told = headers.get(DATE).and_then(|date| rfc2822::parse(date.to_str().ok()?).ok());
+    let Some(told) = told.map(|told| told.timestamp()) else { return };
+    let moved = told.saturating_add(SignedDuration::from_secs(seconds)).unwrap_or(told);
+    let text = moved.strftime("%a, %d %b %Y %H:%M:%S GMT").to_string();
+    if let Ok(date) = http::HeaderValue::from_str(&text) {
+        headers.insert(DATE, date);
+    }
+}
+
 /// A body of which every part comes later by the same time. Reading goes on meanwhile.
 fn late(body: FaultyBody, lag: Duration) -> FaultyBody {
     let state = (body, VecDeque::new(), false);
@@ -367,7 +382,10 @@ where
                 Some(Effect::Unanswered { .. }) => std::future::pending().await,
                 _ => {}
             }
-            let response = response.map(|body| body.map_err(Into::into).boxed_unsync());
+            let mut response = response.map(|body| body.map_err(Into::into).boxed_unsync());
+            if let Some(Effect::ClockAhead(seconds)) = effect {
+                move_clock(response.headers_mut(), seconds);
+            }
             if !watches {
                 return Ok(response);
             }

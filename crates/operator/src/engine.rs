@@ -117,6 +117,8 @@ pub(crate) struct Engine<R: Recovery> {
     complained_of_age: Option<Instant>,
     /// How many subjects are remembered before those that are gone are looked for.
     sweep_at: usize,
+    /// When the nodes are counted again although there is no news of them.
+    recount_at: Option<Instant>,
 }
 
 /// What is remembered of a subject between two looks.
@@ -190,6 +192,7 @@ impl<R: Recovery> Engine<R> {
             led: None,
             complained_of_age: None,
             sweep_at: SWEEP,
+            recount_at: None,
         }
     }
 
@@ -222,6 +225,9 @@ impl<R: Recovery> Engine<R> {
                     self.tell_the_brake();
                 }
                 () = std::future::ready(()), if more => {}
+                () = sleep_until(self.recount_at.unwrap_or_else(far_away)), if self.recount_at.is_some() => {
+                    self.tell_the_brake();
+                }
                 () = sleep_until(wake.unwrap_or_else(far_away)), if wake.is_some() => {}
             }
             // In every round, so that a flood of news cannot hold alarms up.
@@ -259,6 +265,13 @@ impl<R: Recovery> Engine<R> {
             {
                 self.announce(&Transition::Engaged(engaged));
             }
+            if R::UNDER_THE_BRAKE {
+                let now = self.shared.time.server();
+                let lost = self.brake().lost(now).map(|lost| lost.event(self.shared.home.clone()));
+                if let Some(event) = lost {
+                    self.tell(event);
+                }
+            }
             for subject in self.recovery.subjects() {
                 self.enqueue(subject);
             }
@@ -278,15 +291,22 @@ impl<R: Recovery> Engine<R> {
 
     /// Returns whether the brake took hold or let go.
     fn tell_the_brake(&mut self) -> bool {
-        let Some(counts) = self.recovery.node_counts() else { return false };
         let now = self.shared.time.server();
-        let transition = self.brake().observe(now, counts);
-        let engaged = self.brake().engaged().is_some();
-        self.shared.metrics.brake_engaged(engaged);
+        let Some(tally) = self.recovery.node_counts(now) else { return false };
+        let tallied_until = tally.changes_at;
+        let (transition, holds_all, changes_at) = {
+            let mut brake = self.brake();
+            (brake.observe(now, tally), brake.holds_all(now), brake.changes_at(now))
+        };
+        let next = [tallied_until, changes_at].into_iter().flatten().min();
+        self.recount_at = next.map(|at| self.shared.time.instant_when_server_shows(at));
+        self.shared.metrics.brake_engaged(holds_all);
         let Some(transition) = transition else { return false };
         self.remember_the_brake();
-        if let Transition::Released(_) = transition {
-            self.shared.released.tell();
+        match transition {
+            Transition::Engaged(_) => {}
+            // What waits now knows until when.
+            Transition::Settling { .. } | Transition::Released(_) => self.shared.released.tell(),
         }
         if self.led.is_some() {
             self.announce(&transition);
@@ -303,7 +323,9 @@ impl<R: Recovery> Engine<R> {
 
     fn announce(&self, transition: &Transition) {
         tracing::warn!(recovery = R::NAME, "{transition}");
-        self.tell(transition.event(self.shared.home.clone()));
+        if let Some(event) = transition.event(self.shared.home.clone()) {
+            self.tell(event);
+        }
     }
 
     /// Records an event that stands by itself.
@@ -495,6 +517,12 @@ impl<R: Recovery> Engine<R> {
         // What is not done now must not use up what may be done in a minute.
         if self.is_waiting(subject) || self.is_stale() {
             return judgement;
+        }
+        if judgement.verdict.actions().iter().any(Action::is_irreversible)
+            && let Some(held) = self.shared.time.unsettled()
+        {
+            self.shared.metrics.held(R::NAME, held.code());
+            return judgement.held_back(held);
         }
         let disruptive = judgement.verdict.actions().iter().any(Action::is_disruptive);
         if self.track(subject).admitted.is_some_and(|at| now < brake::counts_until(at)) {

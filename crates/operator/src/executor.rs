@@ -89,6 +89,9 @@ pub(crate) enum Failure {
     /// The server refuses, and will again until somebody changes something.
     #[error("not allowed to {verb} {resource}: {message}")]
     Forbidden { verb: &'static str, resource: &'static str, message: String },
+    /// Meanwhile the server told another time than before.
+    #[error("the API server told different times, and this cannot be taken back")]
+    ClockUnsettled,
     /// No answer in time: it may or may not have been done.
     #[error("no answer within {0:?}; it may or may not have been done")]
     Unanswered(Duration),
@@ -107,6 +110,7 @@ impl Failure {
             Self::DryRun => "dry_run",
             Self::Throttled(_) => "throttled",
             Self::Forbidden { .. } => "forbidden",
+            Self::ClockUnsettled => "clock_unsettled",
             Self::Unanswered(_) => "unanswered",
             Self::Api(_) => "error",
         }
@@ -509,6 +513,10 @@ impl Permit<'_> {
             return Err(Failure::LookTooOld);
         }
         self.unless_paused()?;
+        // The answer to a second look may have been the first to tell another time.
+        if step.is_irreversible() && inner.time.unsettled().is_some() {
+            return Err(Failure::ClockUnsettled);
+        }
         let left = inner.leadership.time_left(basis.term).ok_or(Failure::NotLeading)?;
         let limit = left.min(WRITE_TIMEOUT);
         let number = inner.crash.before_write();
@@ -622,7 +630,7 @@ impl Writing<'_> {
                 })
                 .await
             }
-            Action::StartEviction { node, resource_version, taint, progress } => {
+            Action::StartEviction { node, resource_version, taint, progress, .. } => {
                 self.change_taints(node, resource_version, prepared, |taints| {
                     if let Some(taint) = taint {
                         add_taint(taints, taint, progress.started);

@@ -9,7 +9,7 @@ use kube::{Api, Client};
 use salvor_api::config::Configuration;
 use salvor_recovery::{
     Action, Judgement, Reason, Report,
-    brake::{Brake, BrakeState},
+    brake::Brake,
     eviction::{self as evicting, EvictionPolicy, NodeView, Scene},
     job::{JobPolicy, Waiting, decide, recollect, waiting},
     liveness::Pulse,
@@ -18,7 +18,7 @@ use salvor_recovery::{
 use serde::{Deserialize, Serialize};
 
 use crate::{
-    leader::brake_state,
+    leader::brake_of,
     live,
     recoveries::{eviction, job, zombie},
     time::Time,
@@ -259,11 +259,10 @@ async fn reviewed<Why: Reason>(
     time: &Time,
     judgement: Judgement<Why>,
 ) -> RecoveryReport {
-    let (state, unknown) = match brake_memory(client, configuration, time.server()).await {
-        Ok(state) => (state, None),
-        Err(unknown) => (BrakeState::default(), Some(unknown)),
+    let (brake, unknown) = match brake_memory(client, configuration, time.server()).await {
+        Ok(brake) => (brake, None),
+        Err(unknown) => (brake_of(configuration.brake.clone(), None, time.server()), Some(unknown)),
     };
-    let brake = Brake::new(configuration.brake.clone(), state);
     let judgement = brake.review(time.server(), judgement);
     let may_be_held = judgement.verdict.actions().iter().any(Action::is_disruptive);
     RecoveryReport { recovery, report: judgement.report(), brake_unknown: unknown.filter(|_| may_be_held) }
@@ -274,7 +273,7 @@ async fn brake_memory(
     client: &Client,
     configuration: &Configuration,
     now: Timestamp,
-) -> Result<BrakeState, String> {
+) -> Result<Brake, String> {
     let settings = &configuration.leader_election;
     let name = format!("Lease {}/{}", settings.lease_namespace, settings.lease_name);
     if !settings.enabled {
@@ -294,7 +293,7 @@ async fn brake_memory(
     if holder.is_none() || renewed.checked_add(HELD_FOR).is_ok_and(|until| until < now) {
         return Err(format!("{name} is held by nobody: no operator runs with leader election there now"));
     }
-    Ok(brake_state(&lease).unwrap_or_default())
+    Ok(brake_of(configuration.brake.clone(), Some(&lease), now))
 }
 
 /// What Salvor has told about an object, from its events.

@@ -6,6 +6,7 @@ use std::{
     time::Duration,
 };
 
+use jiff::Timestamp;
 use k8s_openapi::{
     api::{
         coordination::v1::{Lease, LeaseSpec},
@@ -17,7 +18,10 @@ use kube::{
     Api, Client,
     api::{ObjectMeta, PostParams},
 };
-use salvor_api::config::LeaderElection;
+use salvor_api::{
+    config::{BrakeLimits, LeaderElection},
+    names::annotations,
+};
 use salvor_recovery::brake::{Brake, BrakeState};
 use tokio::{sync::Notify, time::Instant};
 use tokio_util::sync::CancellationToken;
@@ -32,8 +36,8 @@ use crate::{
 
 /// How long the lease is not renewed again, however much the brake lets through.
 const SOONEST_RENEWAL: Duration = Duration::from_millis(100);
-/// Carries the brake's memory from one leader to the next.
-const BRAKE_ANNOTATION: &str = "salvor.dev/brake";
+/// Of a memory that cannot be read, so much is kept for whoever wants to know.
+const UNREADABLE_KEPT: usize = 1024;
 
 /// Whether this process may write, and for how long that is certain.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
@@ -155,6 +159,20 @@ pub(crate) struct Elector {
     pulse: Pulse,
     /// The lease as last seen, and when it was last seen to change.
     seen: Option<(Lease, Instant)>,
+    /// What the brake of the leader before us has left behind.
+    inherited: Inherited,
+    /// What could not be read of it, or of what somebody wrote over our own, and is to be kept.
+    unreadable: Option<String>,
+}
+
+/// What the brake of the leader before us has left behind.
+#[derive(Debug)]
+enum Inherited {
+    /// Nothing: nobody has led before.
+    Nothing,
+    Memory(Box<BrakeState>),
+    /// Something that cannot be read, or nothing although somebody has led before.
+    Lost(String),
 }
 
 #[derive(Debug, thiserror::Error)]
@@ -193,6 +211,8 @@ impl Elector {
             history: History::default(),
             pulse: Pulse::of_this_thread(),
             seen: None,
+            inherited: Inherited::Nothing,
+            unreadable: None,
         };
         (elector, leadership)
     }
@@ -346,13 +366,25 @@ impl Elector {
             // Whoever held it learns of its end only at the next renewal, and may write until then.
             return match self.claimed_by_another() {
                 Some(holder) => Err(Refusal::HeldBy(holder)),
-                None => self.create().await.map(|()| Claim::Acquired),
+                None => {
+                    self.inherited = match self.seen {
+                        // What stood on it went with it, and whoever held it may have spent all there was.
+                        Some(_) => Inherited::Lost("the Lease was deleted".to_owned()),
+                        None => Inherited::Nothing,
+                    };
+                    self.create().await.map(|()| Claim::Acquired)
+                }
             };
         };
         // Others may change what is not the election's, and that ends no term. Whoever led meanwhile has left a trace here.
         let renewed = self.seen.as_ref().is_some_and(|(known, _)| same_tenure(known, &lease))
             && holder(&lease) == Some(&self.identity);
         let claim = if renewed { Claim::Renewed } else { Claim::Acquired };
+        if renewed && self.is_leading() {
+            self.watch_over_the_memory(&lease);
+        } else {
+            self.inherited = inherited(&lease);
+        }
         let changed = self.seen.as_ref().is_none_or(|(known, _)| record(known) != record(&lease));
         // Nothing is read and written as often as this: whoever leads notices here first that a backup was restored.
         if self.seen.as_ref().is_some_and(|(known, _)| revision(&lease) < revision(known)) {
@@ -438,10 +470,13 @@ impl Elector {
         // A new one has changed no hands: client-go counts so too.
         let changes_hands = !ours && lease.metadata.resource_version.is_some();
         let lasts = std_duration(self.settings.lease_duration).as_secs();
-        if ours && self.keeps_brake {
-            let state = self.brake.lock().unwrap_or_else(PoisonError::into_inner).state().clone();
-            if let Ok(state) = serde_json::to_string(&state) {
-                lease.metadata.annotations.get_or_insert_default().insert(BRAKE_ANNOTATION.to_owned(), state);
+        // From the first moment on: a lease that somebody has held always has it.
+        let is_new = lease.metadata.resource_version.is_none();
+        if (ours || is_new) && self.keeps_brake {
+            let annotations = lease.metadata.annotations.get_or_insert_default();
+            annotations.insert(annotations::BRAKE.to_owned(), self.memory());
+            if let Some(unreadable) = &self.unreadable {
+                annotations.insert(annotations::BRAKE_UNREADABLE.to_owned(), unreadable.clone());
             }
         }
         lease.spec = Some(LeaseSpec {
@@ -458,10 +493,48 @@ impl Elector {
     }
 
     /// What the leader before us had admitted counts for us too.
-    fn take_over_the_brake(&self) {
-        let Some((lease, _)) = &self.seen else { return };
-        let Some(state) = brake_state(lease) else { return };
-        self.brake.lock().unwrap_or_else(PoisonError::into_inner).restore(state);
+    fn take_over_the_brake(&mut self) {
+        let now = self.time.roughly();
+        let mut brake = self.brake.lock().unwrap_or_else(PoisonError::into_inner);
+        match std::mem::replace(&mut self.inherited, Inherited::Nothing) {
+            Inherited::Nothing => {}
+            Inherited::Memory(state) => brake.restore(now, *state),
+            Inherited::Lost(why) => {
+                tracing::warn!(
+                    lease = self.lease_name(),
+                    why,
+                    "what the leader before had recovered lately is not known: a whole budget counts as spent"
+                );
+                brake.distrust(now, why);
+                self.leadership.renew_soon();
+                self.unreadable = self.seen.as_ref().and_then(|(lease, _)| unreadable(lease));
+            }
+        }
+    }
+
+    /// Somebody changed the lease while we lead. Of the brake's memory our own counts, and is written again.
+    fn watch_over_the_memory(&mut self, lease: &Lease) {
+        match inherited(lease) {
+            Inherited::Memory(_) => {}
+            Inherited::Nothing => {
+                tracing::warn!(lease = self.lease_name(), "somebody emptied the lease: it is filled again");
+            }
+            Inherited::Lost(why) => {
+                tracing::warn!(
+                    lease = self.lease_name(),
+                    why,
+                    "somebody changed what the brake has kept: our own memory counts, and is written again"
+                );
+                self.unreadable = unreadable(lease).or(self.unreadable.take());
+            }
+        }
+    }
+
+    /// What the next leader must know.
+    fn memory(&self) -> String {
+        let state = self.brake.lock().unwrap_or_else(PoisonError::into_inner).keepsake();
+        // Numbers, times and strings always have a JSON form.
+        serde_json::to_string(&state).unwrap_or_default()
     }
 
     async fn release(&mut self) {
@@ -549,9 +622,40 @@ fn revision(lease: &Lease) -> Revision {
     Revision::of(lease.metadata.resource_version.as_deref().unwrap_or(""))
 }
 
-/// The brake's memory in a lease.
-pub(crate) fn brake_state(lease: &Lease) -> Option<BrakeState> {
-    serde_json::from_str(lease.metadata.annotations.as_ref()?.get(BRAKE_ANNOTATION)?).ok()
+/// What the brake has left behind on a lease.
+fn inherited(lease: &Lease) -> Inherited {
+    let Some(kept) = annotation(lease, annotations::BRAKE) else {
+        let held = lease.spec.as_ref().is_some_and(|spec| {
+            spec.holder_identity.is_some() || spec.acquire_time.is_some() || spec.lease_transitions.is_some()
+        });
+        let why = || format!("annotation {} of the Lease is not there", annotations::BRAKE);
+        return if held { Inherited::Lost(why()) } else { Inherited::Nothing };
+    };
+    match BrakeState::read(kept) {
+        Ok(state) => Inherited::Memory(Box::new(state)),
+        Err(error) => Inherited::Lost(format!("annotation {} of the Lease: {error}", annotations::BRAKE)),
+    }
+}
+
+fn annotation<'a>(lease: &'a Lease, key: &str) -> Option<&'a str> {
+    lease.metadata.annotations.as_ref()?.get(key).map(String::as_str)
+}
+
+/// What stands where the brake's memory should.
+fn unreadable(lease: &Lease) -> Option<String> {
+    let kept = annotation(lease, annotations::BRAKE)?;
+    Some(kept[..kept.floor_char_boundary(UNREADABLE_KEPT)].to_owned())
+}
+
+/// The brake as whoever leads has left it on a lease; for showing.
+pub(crate) fn brake_of(limits: BrakeLimits, lease: Option<&Lease>, now: Timestamp) -> Brake {
+    let mut brake = Brake::new(limits, BrakeState::default());
+    match lease.map_or(Inherited::Nothing, inherited) {
+        Inherited::Nothing => {}
+        Inherited::Memory(state) => brake.restore(now, *state),
+        Inherited::Lost(why) => brake.distrust(now, why),
+    }
+    brake
 }
 
 #[cfg(test)]

@@ -49,7 +49,7 @@ descriptions! {
     RETRIES = "salvor_retries", "counter", "recovery", "Subjects that were tried again after a write failed";
     QUEUE = "salvor_queue_depth", "gauge", "recovery", "Subjects that wait to be judged or acted on";
     IN_FLIGHT = "salvor_actions_in_flight", "gauge", "recovery", "Subjects that are being acted on";
-    BRAKE = "salvor_brake_engaged", "gauge", "", "1 while too many nodes are unreachable for anything to be recovered";
+    BRAKE = "salvor_brake_engaged", "gauge", "", "1 while nothing is recovered because too many nodes are unreachable, or were within the settle period";
     HELD = "salvor_held", "counter", "recovery, by", "Actions held back, by what held them";
     STALENESS = "salvor_watch_staleness_seconds", "gauge", "resource", "Seconds since the API server last said anything on this watch, bookmarks included";
     WATCH_RESTARTS = "salvor_watch_restarts", "counter", "resource", "Times a watch had to be opened again after a failure";
@@ -68,6 +68,7 @@ descriptions! {
     EVICTION_PODS = "salvor_eviction_pods", "gauge", "", "Pods on nodes that are being emptied, those that stay included";
     SILENCE = "salvor_working_thread_silent_seconds", "gauge", "", "Seconds since the thread that watches, judges and writes last made a turn; past 60 the lease is given up";
     CLOCK = "salvor_server_clock_offset_seconds", "gauge", "bound", "How far the API server's clock is ahead of ours, at least and at most";
+    CLOCKS = "salvor_server_clocks", "gauge", "", "Different clocks that answers of the API server told lately; of several, the earliest counts";
 }
 
 #[derive(Clone, Debug, PartialEq, Eq, Hash, EncodeLabelSet)]
@@ -310,6 +311,8 @@ struct ClockMetrics(Time);
 
 impl Collector for ClockMetrics {
     fn encode(&self, mut encoder: DescriptorEncoder<'_>) -> Result<(), std::fmt::Error> {
+        let clocks = ConstGauge::new(i64::try_from(self.0.clocks()).unwrap_or(i64::MAX));
+        clocks.encode(encoder.encode_descriptor(CLOCKS.name, CLOCKS.help, None, clocks.metric_type())?)?;
         let Some((least, most)) = self.0.offset_seconds() else { return Ok(()) };
         let kind = ConstGauge::new(0f64).metric_type();
         let mut family = encoder.encode_descriptor(CLOCK.name, CLOCK.help, None, kind)?;

@@ -10,7 +10,7 @@ use std::{
 use futures::future::BoxFuture;
 use jiff::Timestamp;
 use kube::Client;
-use salvor_recovery::{Action, Judgement, Reason, action::EventNote, brake::NodeCounts};
+use salvor_recovery::{Action, Judgement, Reason, action::EventNote, brake::Tally};
 use tokio::sync::mpsc;
 
 use crate::{
@@ -61,7 +61,7 @@ pub(crate) trait Recovery: Send + Sync + 'static {
     fn subjects(&self) -> Vec<Self::Subject>;
 
     /// The nodes as last seen, for the brake; `None` before they are all known, or if this recovery does not watch them.
-    fn node_counts(&self) -> Option<NodeCounts>;
+    fn node_counts(&self, now: Timestamp) -> Option<Tally>;
 
     /// Asks the live API about a subject that was judged at some time, before a step that cannot be taken back.
     fn inquiry(&self, subject: &Self::Subject, judged: Timestamp) -> Self::Inquiry;

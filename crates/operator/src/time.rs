@@ -10,7 +10,7 @@ use std::{
 
 use jiff::{SignedDuration, Timestamp};
 use salvor_api::GoDuration;
-use salvor_recovery::ServerClock;
+use salvor_recovery::{ServerClock, brake::Held};
 use tokio::time::{Instant, sleep};
 
 /// How long to wait for the first answer that tells the server's clock.
@@ -19,7 +19,8 @@ const CLOCK_UNKNOWN_PAUSE: Duration = Duration::from_secs(1);
 const SHORTEST_ALARM: Duration = Duration::from_millis(5);
 /// Not knowing the server's clock better than this is worth a second alarm.
 const ROUGHLY: SignedDuration = SignedDuration::from_millis(200);
-const LONGEST_ALARM: Duration = Duration::from_secs(86_400);
+/// What is further away is looked at again by then: the server's clock may have been set forward meanwhile.
+const LONGEST_ALARM: Duration = Duration::from_secs(600);
 
 /// What comes of a future, if that is within this time. Unlike with tokio's own, the time is looked at first: after a pause of
 /// the whole process, or of the thread, nothing more is done by a future whose time was over meanwhile.
@@ -80,6 +81,12 @@ impl Time {
         self.server_clock().now(self.local()).unwrap_or(Timestamp::MIN)
     }
 
+    /// The server's time as far as it is known, and ours before its first answer: for what only has to be near.
+    pub(crate) fn roughly(&self) -> Timestamp {
+        let local = self.local();
+        self.server_clock().now(local).unwrap_or(local)
+    }
+
     /// When the API server's clock will have reached a time, as an instant to sleep until.
     pub(crate) fn instant_when_server_shows(&self, at: Timestamp) -> Instant {
         // Before the server's clock is known nothing is due; it is looked at again soon, not at once.
@@ -93,14 +100,28 @@ impl Time {
         let earliest = roughly.and_then(|(_, most)| at.checked_sub(most).ok());
         let local = earliest.filter(|earliest| earliest.duration_since(now) > ROUGHLY).unwrap_or(local);
         let ahead: SignedDuration = local.duration_since(now);
-        // What is further away than a day is looked at again in a day.
         let ahead = Duration::try_from(ahead).unwrap_or_default().clamp(SHORTEST_ALARM, LONGEST_ALARM);
         Instant::now() + ahead
     }
 
     /// Learns from the `Date` of an answer.
     pub(crate) fn learn(&self, sent: Timestamp, received: Timestamp, date: Timestamp) {
-        self.server_clock().learn(sent, received, date);
+        if let Some(change) = self.server_clock().learn(sent, received, date) {
+            tracing::warn!("{change}");
+        }
+    }
+
+    /// What holds back all that cannot be taken back, while it is not certain which of several clocks is right.
+    pub(crate) fn unsettled(&self) -> Option<Held> {
+        let (local, clock) = (self.local(), self.server_clock());
+        let left = clock.settles_in(local)?;
+        let until = clock.now(local)?.checked_add(left).unwrap_or(Timestamp::MAX);
+        Some(Held::ClockUnsettled { clocks: clock.clocks(), until })
+    }
+
+    /// How many different clocks the server's answers told lately.
+    pub(crate) fn clocks(&self) -> usize {
+        self.server_clock().clocks()
     }
 
     /// How far the server's clock is ahead of ours, at least and at most, in seconds.
@@ -147,5 +168,26 @@ mod tests {
         // Known better: then the latest possible time counts.
         time.learn(time.local(), time.local(), time.local() - Duration::from_millis(950));
         assert!((Duration::from_secs(60)..Duration::from_secs(61)).contains(&ahead(&time)));
+    }
+
+    #[tokio::test(start_paused = true)]
+    async fn a_clock_that_is_set_forward_is_noticed_by_what_waits_for_long() {
+        let time = Time::starting_at(Timestamp::UNIX_EPOCH);
+        let deadline = Timestamp::from_second(1_000_000).unwrap();
+        let wake = |time: &Time| time.instant_when_server_shows(deadline);
+        let answer = |time: &Time, ahead: u64| {
+            time.learn(time.local(), time.local(), time.local() + Duration::from_secs(ahead));
+        };
+        answer(&time, 0);
+        let mut looks = 0;
+        let set = Instant::now() + Duration::from_secs(3_600);
+        while time.server() < deadline {
+            tokio::time::sleep_until(wake(&time).min(Instant::now() + Duration::from_secs(60))).await;
+            answer(&time, if Instant::now() < set { 0 } else { 1_000_000 });
+            looks += 1;
+        }
+        let late = Instant::now() - set;
+        assert!(late < Duration::from_secs(1_000), "{late:?} after {looks} looks");
+        assert!(time.unsettled().is_some(), "and nothing irreversible is done at once");
     }
 }

@@ -3,6 +3,7 @@
 use std::{borrow::Cow, fmt, sync::Arc};
 
 use jiff::Timestamp;
+use salvor_api::names::job::conditions::{FAILED, FAILURE_TARGET};
 use serde::Serialize;
 
 use crate::eviction::{Asked, AttachmentView, Claim, Progress};
@@ -285,6 +286,8 @@ pub enum Action {
         taint: Option<Taint>,
         /// What is written.
         progress: Progress,
+        /// The node's zone, for the brake.
+        zone: String,
     },
     /// Writes the condition of a node's eviction, and how far it has come, if the node is still exactly as it was judged.
     ReportEviction {
@@ -410,6 +413,27 @@ impl Action {
             | Self::ReleasePod { .. }
             | Self::DeleteJob { .. } => false,
             Self::EmitEvent(_) | Self::Mention(_) | Self::UntaintNode { .. } => false,
+        }
+    }
+
+    /// Whether the step cannot be taken back, so that it waits while it is not certain what time it is.
+    pub fn is_irreversible(&self) -> bool {
+        match self {
+            Self::PatchPodStatus { .. } | Self::ForceDeletePod { .. } => true,
+            Self::DeletePod { .. } | Self::EvictPod { .. } => true,
+            Self::TaintNode { .. } | Self::StartEviction { .. } | Self::ReleaseVolumes { .. } => true,
+            Self::DeleteJob { .. } => true,
+            // A Job that has failed stays so, and it may be its deadline that it failed by.
+            Self::PatchJobStatus { status, .. } => status.conditions.iter().any(|condition| {
+                condition.status == "True" && [FAILED, FAILURE_TARGET].contains(&condition.kind.as_str())
+            }),
+            Self::AtOnce(steps) => steps.iter().any(Self::is_irreversible),
+            Self::UntaintNode { .. } | Self::ReportEviction { .. } | Self::EndEviction { .. } => false,
+            Self::CreatePod { .. }
+            | Self::RemoveFinalizer { .. }
+            | Self::AdoptPod { .. }
+            | Self::ReleasePod { .. } => false,
+            Self::EmitEvent(_) | Self::Mention(_) => false,
         }
     }
 

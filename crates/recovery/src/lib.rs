@@ -23,5 +23,5 @@ mod verdict;
 pub mod zombie;
 
 pub use action::Action;
-pub use server_clock::ServerClock;
+pub use server_clock::{ClockChange, ServerClock};
 pub use verdict::{Finding, Inquiry, Judgement, Reason, Report, Verdict, judge};

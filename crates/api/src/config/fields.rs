@@ -424,6 +424,15 @@ pub const FIELDS: &[Field] = &[
         "Nothing is recovered while more than this share of the nodes, and more than two nodes, are unreachable; and no \
          eviction begins while that is so in the node's zone. 0 sets no limit.",
     ),
+    field(
+        "brake.settlePeriod",
+        Duration,
+        Default("50s"),
+        "When fewer nodes are unreachable again, the others probably come back, too: nothing is recovered until the number of \
+         unreachable nodes has not fallen for this long. Then recoveries go on gradually: one pod at first, and twice as \
+         many every five seconds. The same holds for evictions in a zone. The default is the time after which a node that \
+         is silent is called unreachable. 0s lets everything through at once.",
+    ),
 ];
 
 /// The fields of a label selector, wherever one stands.

@@ -398,11 +398,18 @@ pub struct BrakeLimits {
     pub max_nodes_per_minute: u32,
     /// Nothing is recovered while more than this share of nodes is unreachable; 0 sets no limit.
     pub max_unreachable_percent: u8,
+    /// After that, nothing is recovered until the number of unreachable nodes has not fallen for so long; 0 does not wait.
+    pub settle_period: GoDuration,
 }
 
 impl Default for BrakeLimits {
     fn default() -> Self {
-        Self { max_pods_per_minute: 1000, max_nodes_per_minute: 20, max_unreachable_percent: 50 }
+        Self {
+            max_pods_per_minute: 1000,
+            max_nodes_per_minute: 20,
+            max_unreachable_percent: 50,
+            settle_period: GoDuration::from_secs(50),
+        }
     }
 }
 

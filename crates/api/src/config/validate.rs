@@ -60,6 +60,7 @@ impl Configuration {
                 format!("{percent} is no share: set it from 0 to 100"),
             );
         }
+        found.not_negative("brake.settlePeriod", self.brake.settle_period);
         found.0
     }
 }

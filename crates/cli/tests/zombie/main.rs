@@ -3,6 +3,7 @@
 // A test that cannot set its stage has failed.
 #![allow(clippy::unwrap_used)]
 
+mod brake;
 mod events;
 mod health;
 mod kubelets;

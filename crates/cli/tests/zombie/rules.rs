@@ -336,7 +336,8 @@ async fn the_brake_holds_when_most_nodes_are_lost_says_so_once_and_lets_go(site:
         stage.lost_node(&format!("lost-{i}")).await;
     }
     stage.node("fine").await;
-    let salvor = stage.salvor_as(&stage.plane.admin(), AT_ONCE, &[], &[]).await;
+    let configuration = format!("{AT_ONCE}\nbrake: {{settlePeriod: 1s}}\n");
+    let salvor = stage.salvor_as(&stage.plane.admin(), &configuration, &[], &[]).await;
     salvor.says("\"leading\"").await;
     let pod = stage.terminating("zombie", "lost-0", labelled("fail")).await;
     salvor.says("3 of 4 nodes are unreachable at once").await;
@@ -365,7 +366,7 @@ async fn the_brake_holds_when_most_nodes_are_lost_says_so_once_and_lets_go(site:
 
     // A new leader goes on where this one was killed, and says nothing twice.
     salvor.program.kill().await;
-    let second = stage.salvor_as(&stage.plane.admin(), AT_ONCE, &[], &[]).await;
+    let second = stage.salvor_as(&stage.plane.admin(), &configuration, &[], &[]).await;
     second.says("\"leading\"").await;
     second.shows("salvor_held_total{recovery=\"zombie\",by=\"MaxUnreachablePercent\"} 1").await;
     assert_eq!(phase(&stage.pods().get("zombie").await.unwrap()), "Running");

@@ -385,6 +385,7 @@ async fn an_eviction_begins_and_ends_in_one_guarded_write_each() {
         resource_version: "9".into(),
         taint: Some(taint),
         progress: progress(),
+        zone: String::new(),
     };
     bench.perform(&start).await.unwrap();
     let asked = bench.api.asked();

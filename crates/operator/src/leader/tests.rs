@@ -399,6 +399,96 @@ async fn what_the_brake_remembers_goes_to_the_next_leader() {
     }
 }
 
+/// Writes an annotation of the Lease as somebody with kubectl would, or removes it.
+fn annotate(store: &Store, key: &str, value: Option<&str>) {
+    let mut guard = store.0.lock().unwrap();
+    guard.0 += 1;
+    let revision = guard.0.to_string();
+    let lease = guard.1.as_mut().unwrap();
+    lease["metadata"]["resourceVersion"] = revision.into();
+    if !lease["metadata"]["annotations"].is_object() {
+        lease["metadata"]["annotations"] = json!({});
+    }
+    match value {
+        Some(value) => lease["metadata"]["annotations"][key] = value.into(),
+        None => {
+            lease["metadata"]["annotations"].as_object_mut().unwrap().remove(key);
+        }
+    }
+}
+
+fn annotated(store: &Store, key: &str) -> Option<String> {
+    store.get()?["metadata"]["annotations"][key].as_str().map(str::to_owned)
+}
+
+#[tokio::test(start_paused = true)]
+async fn a_memory_of_the_brake_that_cannot_be_read_counts_as_all_spent_for_every_leader_that_follows() {
+    for garbage in [Some("garbage"), Some("{}"), Some(""), None] {
+        let store = Store::default();
+        let api = store.api();
+        let holder = Candidate::start(&api, "holder");
+        holder.until_it_leads().await;
+        assert!(annotated(&store, annotations::BRAKE).is_some(), "from the first moment on");
+        holder.brake.lock().unwrap().admit(Time::system().local(), 7).unwrap();
+        holder.task.abort();
+        annotate(&store, annotations::BRAKE, garbage);
+        let next = Candidate::start(&api, "next");
+        next.until_it_leads().await;
+        let now = || Time::system().local();
+        let held = next.brake.lock().unwrap().check(now(), 1).unwrap_err();
+        assert_eq!(held.code(), "BrakeMemoryLost", "{garbage:?}");
+        // Long before its next renewal is due, the one after it knows, too; and nothing is overwritten in silence.
+        tokio::time::sleep(SOONEST_RENEWAL + just()).await;
+        assert_eq!(annotated(&store, annotations::BRAKE_UNREADABLE).as_deref(), garbage);
+        next.task.abort();
+        let third = Candidate::start(&api, "third");
+        third.until_it_leads().await;
+        let held_on = third.brake.lock().unwrap().check(now(), 1).unwrap_err();
+        assert_eq!((held_on.code(), held_on.until()), ("BrakeMemoryLost", held.until()), "{garbage:?}");
+        assert_eq!(third.brake.lock().unwrap().check(held.until().unwrap(), 1), Ok(()));
+        third.task.abort();
+    }
+}
+
+#[tokio::test(start_paused = true)]
+async fn what_somebody_does_to_the_brakes_memory_while_we_lead_is_undone() {
+    let store = Store::default();
+    let api = store.api();
+    let holder = Candidate::start(&api, "holder");
+    holder.until_it_leads().await;
+    holder.brake.lock().unwrap().admit(Time::system().local(), 7).unwrap();
+    for garbage in [Some("garbage"), None] {
+        tokio::time::sleep(RETRY_PERIOD + just()).await;
+        let ours = annotated(&store, annotations::BRAKE);
+        annotate(&store, annotations::BRAKE, garbage);
+        tokio::time::sleep(RETRY_PERIOD + just()).await;
+        assert_eq!(annotated(&store, annotations::BRAKE), ours);
+        assert_eq!(annotated(&store, annotations::BRAKE_UNREADABLE).as_deref(), Some("garbage"));
+        assert!(holder.leads());
+    }
+    assert_eq!(holder.brake.lock().unwrap().check(Time::system().local(), 1), Ok(()));
+}
+
+/// Whoever held it may have spent all there was, and what stood on it is gone with it.
+#[tokio::test(start_paused = true)]
+async fn who_makes_a_deleted_lease_anew_takes_the_budget_for_spent() {
+    let store = Store::default();
+    let api = store.api();
+    let holder = Candidate::start(&api, "holder");
+    holder.until_it_leads().await;
+    let next = Candidate::start(&api, "next");
+    tokio::time::sleep(RETRY_PERIOD).await;
+    holder.task.abort();
+    store.delete();
+    next.until_it_leads().await;
+    let held = next.brake.lock().unwrap().check(Time::system().local(), 1).unwrap_err();
+    assert_eq!(held.code(), "BrakeMemoryLost");
+    // Who makes the first one has nothing to fear.
+    let first = Candidate::start(&Store::default().api(), "first");
+    first.until_it_leads().await;
+    assert_eq!(first.brake.lock().unwrap().check(Time::system().local(), 1), Ok(()));
+}
+
 #[tokio::test(start_paused = true)]
 async fn what_the_brake_lets_through_is_known_to_the_next_leader_in_a_moment() {
     let store = Store::default();

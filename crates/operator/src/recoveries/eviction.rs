@@ -11,7 +11,7 @@ use futures::FutureExt;
 use jiff::{SignedDuration, Timestamp};
 use salvor_recovery::{
     Action, Judgement,
-    brake::NodeCounts,
+    brake::{NodeCounts, Tally},
     eviction::{
         Access, AttachmentView, EvictionPolicy, Lease, NodeView, NodeWhy, PodView, PodWhy, Refusal, Scene,
         asked_in_person, decide_node, decide_pod,
@@ -539,8 +539,15 @@ impl Recovery for Evictions {
         nodes.chain(self.nodes.values().flat_map(Subjected::pod_subjects)).collect()
     }
 
-    fn node_counts(&self) -> Option<NodeCounts> {
-        (self.counts_nodes && self.nodes_listed).then(|| self.count(|_| true))
+    fn node_counts(&self, _: Timestamp) -> Option<Tally> {
+        let mut zones: BTreeMap<String, NodeCounts> = BTreeMap::new();
+        for node in self.counted.values() {
+            let counts = zones.entry(node.zone.clone()).or_default();
+            counts.total += 1;
+            counts.unreachable += u32::from(node.unreachable);
+        }
+        let cluster = self.counts_nodes.then(|| self.count(|_| true));
+        self.nodes_listed.then_some(Tally { cluster, zones: Some(zones), changes_at: None })
     }
 
     fn inquiry(&self, subject: &Subject, _: Timestamp) -> Inquiry {

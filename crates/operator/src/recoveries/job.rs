@@ -17,7 +17,7 @@ use salvor_api::names::job::{CONTROLLER_NAME, conditions};
 use salvor_recovery::{
     Action, Judgement,
     action::EventNote,
-    brake::NodeCounts,
+    brake::Tally,
     job::{
         JobPolicy, JobStatus, JobView, JobWhy, Memory, PodView, Stray, UsedNames, created_note, decide,
         decide_leftovers, decide_once_pods_are_found, failure_action, refused_note, remember, remember_names,
@@ -476,7 +476,7 @@ impl Recovery for Jobs {
         jobs.into_iter().map(Subject::Job).chain(strays).collect()
     }
 
-    fn node_counts(&self) -> Option<NodeCounts> {
+    fn node_counts(&self, _: Timestamp) -> Option<Tally> {
         None
     }
 

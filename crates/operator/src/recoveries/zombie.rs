@@ -20,7 +20,7 @@ use jiff::Timestamp;
 use kube::Client;
 use salvor_recovery::{
     Action, Judgement,
-    brake::NodeCounts,
+    brake::{NodeCounts, Tally},
     liveness::{Lease, Pulse},
     objects::{PodRef, Ready},
     zombie::{AskedWait, NodeView, NodeWhy, PodView, PodWhy, ZombiePolicy, decide_node, decide_pod},
@@ -301,12 +301,13 @@ impl Recovery for Zombies {
         pods.chain(nodes).collect()
     }
 
-    fn node_counts(&self) -> Option<NodeCounts> {
+    fn node_counts(&self, _: Timestamp) -> Option<Tally> {
         let count = |n: usize| u32::try_from(n).unwrap_or(u32::MAX);
-        self.nodes_listed.then(|| NodeCounts {
+        let nodes = || NodeCounts {
             unreachable: count(self.nodes.values().filter(|n| n.unreachable.is_some()).count()),
             total: count(self.nodes.len()),
-        })
+        };
+        self.nodes_listed.then(|| nodes().into())
     }
 
     fn inquiry(&self, subject: &Subject, _: Timestamp) -> Inquiry {

@@ -20,7 +20,7 @@ use super::seen::{
 use super::tolerations::Tolerance;
 use super::views::{AttachmentView, Claim, Lease, NodeView, PodView, Progress, Scene};
 use super::writes;
-use crate::brake::{Held, NODES_ALWAYS_ALLOWED};
+use crate::brake::Held;
 use crate::moments::{after, to_the_second};
 use crate::objects::{Ready, Taint};
 use crate::verdict::Verdict::{self, Ignore};
@@ -446,10 +446,11 @@ fn under_way<'a>(node: &'a NodeView, policy: &EvictionPolicy) -> Option<&'a Prog
 fn zone_down(scene: &Scene<'_>, policy: &EvictionPolicy) -> Option<Held> {
     let max_unreachable_percent = policy.max_unreachable_percent;
     let nodes = scene.zone;
-    let too_many = max_unreachable_percent > 0
-        && nodes.unreachable > NODES_ALWAYS_ALLOWED
-        && u64::from(nodes.unreachable) * 100 > u64::from(nodes.total) * u64::from(max_unreachable_percent);
-    too_many.then(|| Held::ZoneDown { zone: scene.node.zone.clone(), nodes, max_unreachable_percent })
+    nodes.exceed(max_unreachable_percent).then(|| Held::ZoneDown {
+        zone: scene.node.zone.clone(),
+        nodes,
+        max_unreachable_percent,
+    })
 }
 
 /// The claims of pods that stay, or are waited for, and have not ended.

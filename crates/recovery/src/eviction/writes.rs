@@ -35,6 +35,7 @@ pub(super) fn start(node: &NodeView, request: &Request, now: Timestamp) -> Verdi
         resource_version: node.resource_version.clone(),
         taint,
         progress,
+        zone: node.zone.clone(),
     };
     let why = NodeWhy::NodeDown { request: request.taint.to_string() };
     Verdict::Act { actions: vec![start, Action::EmitEvent(started)], why }

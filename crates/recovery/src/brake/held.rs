@@ -1,0 +1,137 @@
+//! What holds an action back.
+
+use jiff::Timestamp;
+use serde::Serialize;
+
+use super::share::{Engaged, NodeCounts};
+
+/// What holds an action back.
+#[derive(Clone, Debug, PartialEq, Eq, Serialize, thiserror::Error)]
+#[serde(tag = "limit", rename_all = "camelCase", rename_all_fields = "camelCase")]
+pub enum Held {
+    /// Too large a share of nodes is unreachable.
+    #[error(
+        "{} of {} nodes are unreachable, more than brake.maxUnreachablePercent={max_unreachable_percent} allows, since {}",
+        engaged.nodes.unreachable, engaged.nodes.total, engaged.since
+    )]
+    MaxUnreachablePercent {
+        /// Since when, and the last count.
+        engaged: Engaged,
+        /// The limit.
+        max_unreachable_percent: u8,
+    },
+    /// Too large a share of a zone's nodes is unreachable.
+    #[error(
+        "{} of {} nodes of zone {zone:?} are unreachable, more than brake.maxUnreachablePercent={max_unreachable_percent} allows",
+        nodes.unreachable, nodes.total
+    )]
+    ZoneDown {
+        /// The zone.
+        zone: String,
+        /// Its nodes.
+        nodes: NodeCounts,
+        /// The limit.
+        max_unreachable_percent: u8,
+    },
+    /// Too large a share of nodes was unreachable a moment ago, and more of them may come back.
+    #[error(
+        "too many nodes{} were unreachable a moment ago, and {lost} still are: it waits until {until}, and longer if more of \
+         them come back (brake.settlePeriod)",
+        of_zone(zone)
+    )]
+    Settling {
+        /// The zone, if it is only about that.
+        #[serde(skip_serializing_if = "Option::is_none")]
+        zone: Option<String>,
+        /// How many nodes are still unreachable.
+        lost: u32,
+        /// When it is let through if no more nodes come back.
+        until: Timestamp,
+    },
+    /// After too many nodes were unreachable, recoveries go on little by little.
+    #[error(
+        "too many nodes{} were unreachable before: recoveries go on gradually, and there is room for this one at {until}",
+        of_zone(zone)
+    )]
+    Gradual {
+        /// The zone, if it is only about that.
+        #[serde(skip_serializing_if = "Option::is_none")]
+        zone: Option<String>,
+        /// The first instant at which there is room.
+        until: Timestamp,
+    },
+    /// What was recovered lately is not known.
+    #[error(
+        "what was recovered lately is not known ({why}), so a whole budget counts as spent: it waits until {until}"
+    )]
+    MemoryLost {
+        /// What is wrong with what was kept.
+        why: String,
+        /// When it is over.
+        until: Timestamp,
+    },
+    /// It is not certain which time it is.
+    #[error(
+        "the API server told different times ({clocks} clocks, of which the earliest counts): what cannot be taken back waits \
+         until {until}"
+    )]
+    ClockUnsettled {
+        /// How many different clocks answers told lately.
+        clocks: usize,
+        /// When it is let through if no other time is told.
+        until: Timestamp,
+    },
+    /// The budget of this minute is spent.
+    #[error(
+        "brake.maxNodesPerMinute={max_nodes_per_minute} nodes were begun to be emptied within a minute, there is room again at {until}"
+    )]
+    MaxNodesPerMinute {
+        /// The limit.
+        max_nodes_per_minute: u32,
+        /// The first instant at which there is room.
+        until: Timestamp,
+    },
+    /// The budget of this minute is spent.
+    #[error(
+        "brake.maxPodsPerMinute={max_pods_per_minute} pods were recovered within a minute, there is room again at {until}"
+    )]
+    MaxPodsPerMinute {
+        /// The limit.
+        max_pods_per_minute: u32,
+        /// The first instant at which there is room.
+        until: Timestamp,
+    },
+}
+
+fn of_zone(zone: &Option<String>) -> String {
+    zone.as_ref().map(|zone| format!(" of zone {zone:?}")).unwrap_or_default()
+}
+
+impl Held {
+    /// A stable name for metrics.
+    pub fn code(&self) -> &'static str {
+        match self {
+            Self::MaxUnreachablePercent { .. } => "MaxUnreachablePercent",
+            Self::ZoneDown { .. } => "ZoneDown",
+            Self::Settling { .. } => "Settling",
+            Self::Gradual { .. } => "Gradual",
+            Self::MemoryLost { .. } => "BrakeMemoryLost",
+            Self::ClockUnsettled { .. } => "ClockUnsettled",
+            Self::MaxNodesPerMinute { .. } => "MaxNodesPerMinute",
+            Self::MaxPodsPerMinute { .. } => "MaxPodsPerMinute",
+        }
+    }
+
+    /// When it is over by itself; none if that depends on nodes coming back.
+    pub fn until(&self) -> Option<Timestamp> {
+        match self {
+            Self::MaxUnreachablePercent { .. } | Self::ZoneDown { .. } => None,
+            Self::Settling { until, .. }
+            | Self::Gradual { until, .. }
+            | Self::MemoryLost { until, .. }
+            | Self::ClockUnsettled { until, .. }
+            | Self::MaxPodsPerMinute { until, .. }
+            | Self::MaxNodesPerMinute { until, .. } => Some(*until),
+        }
+    }
+}

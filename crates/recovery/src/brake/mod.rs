@@ -1,0 +1,370 @@
+//! The brake: what holds all recoveries back when too much fails at once.
+//!
+//! A cluster that seems to lose half its nodes has more likely lost sight of them. So nothing is recovered while too
+//! large a share of nodes is unreachable, nor right after it, and never more than a budget of pods in any minute.
+
+mod budget;
+mod held;
+mod share;
+
+use std::{cmp::Reverse, collections::BTreeMap};
+
+use jiff::Timestamp;
+use salvor_api::config::BrakeLimits;
+use salvor_api::names::{events, reasons};
+use serde::{Deserialize, Serialize};
+
+use self::budget::{Admitted, WINDOW, end_of_window};
+use self::share::{Share, Stage};
+use crate::action::{Action, EventNote, EventType, Subject};
+use crate::moments::after;
+use crate::verdict::Judgement;
+
+pub use held::Held;
+pub use share::{Engaged, NodeCounts, Transition};
+
+/// How many pods a node holds at most by default; how many it really holds is not watched.
+const PODS_OF_A_NODE: u32 = 110;
+
+/// Zones that are remembered at once. What is remembered goes into an annotation, and a Lease that is too large cannot be
+/// renewed.
+const MOST_ZONES: usize = 64;
+
+/// The nodes as they are counted now.
+#[derive(Clone, Debug, Default, PartialEq, Eq)]
+pub struct Tally {
+    /// Those of the cluster; none if somebody else counts them.
+    pub cluster: Option<NodeCounts>,
+    /// Those of each zone; none if somebody else counts them.
+    pub zones: Option<BTreeMap<String, NodeCounts>>,
+    /// When the counts change although no node does.
+    pub changes_at: Option<Timestamp>,
+}
+
+impl From<NodeCounts> for Tally {
+    fn from(cluster: NodeCounts) -> Self {
+        Self { cluster: Some(cluster), ..Self::default() }
+    }
+}
+
+/// All that the brake remembers. Kept outside the process, it survives a restart and a change of leader.
+#[derive(Clone, Debug, Default, PartialEq, Eq, Serialize, Deserialize)]
+#[serde(rename_all = "camelCase")]
+pub struct BrakeState {
+    /// Pods admitted. Always written: without it, it is not what a brake has kept.
+    admitted: Admitted,
+    /// Nodes admitted.
+    #[serde(default)]
+    admitted_nodes: Admitted,
+    /// The share of the cluster's nodes that is unreachable.
+    #[serde(flatten)]
+    cluster: Share,
+    /// The same of each zone in which it matters.
+    #[serde(default, skip_serializing_if = "BTreeMap::is_empty")]
+    zones: BTreeMap<String, Share>,
+    /// When an earlier memory was found to be lost, if that still holds everything.
+    #[serde(default, skip_serializing_if = "Option::is_none")]
+    lost: Option<Lost>,
+}
+
+/// What was kept could not be read.
+#[derive(Clone, Debug, PartialEq, Eq, Serialize, Deserialize)]
+#[serde(rename_all = "camelCase")]
+pub struct Lost {
+    /// When that was found.
+    pub since: Timestamp,
+    /// What is wrong with it.
+    pub why: String,
+}
+
+impl Lost {
+    /// When as much time has passed as a whole budget lasts.
+    fn until(&self, limits: &BrakeLimits) -> Timestamp {
+        after(self.since, WINDOW.max(limits.settle_period.into()))
+    }
+
+    /// The event that says so, once.
+    pub fn event(&self, regarding: Subject) -> EventNote {
+        EventNote {
+            name: format!("salvor-brake-memory-lost.{}", self.since.as_second()),
+            regarding,
+            kind: EventType::Warning,
+            reason: reasons::BRAKE_MEMORY_LOST.into(),
+            action: events::HOLD_RECOVERIES,
+            reporting_controller: events::POD_TERMINATION_CONTROLLER,
+            message: format!(
+                "what was recovered lately is not known ({}): a whole budget counts as spent, and recoveries go on by \
+                 themselves afterwards",
+                self.why
+            ),
+        }
+    }
+}
+
+impl BrakeState {
+    /// Reads what an earlier process has kept.
+    ///
+    /// # Errors
+    /// What is wrong with it.
+    pub fn read(kept: &str) -> Result<Self, String> {
+        if !kept.trim_start().starts_with('{') {
+            return Err("it is not a JSON object".into());
+        }
+        serde_json::from_str(kept).map_err(|error| error.to_string())
+    }
+}
+
+/// One budget for all recoveries.
+#[derive(Clone, Debug)]
+pub struct Brake {
+    limits: BrakeLimits,
+    state: BrakeState,
+}
+
+impl Brake {
+    /// A brake that goes on where an earlier one stopped.
+    pub fn new(limits: BrakeLimits, state: BrakeState) -> Self {
+        Self { limits, state }
+    }
+
+    /// Goes on from what another process remembered. What holds here and now is not forgotten for it.
+    pub fn restore(&mut self, now: Timestamp, state: BrakeState) {
+        let BrakeState { admitted, admitted_nodes, cluster, zones, lost } = state;
+        let ours = &mut self.state;
+        (ours.admitted, ours.admitted_nodes) = (admitted, admitted_nodes);
+        ours.lost = lost.map(|lost| Lost { since: lost.since.min(now), ..lost });
+        ours.cluster.restore(now, cluster);
+        for (zone, share) in zones {
+            ours.zones.entry(zone).or_default().restore(now, share);
+        }
+        ours.admitted.forget(now);
+        ours.admitted_nodes.forget(now);
+    }
+
+    /// What another process remembered is lost: it may have spent the whole budget a moment ago.
+    pub fn distrust(&mut self, now: Timestamp, why: impl Into<String>) {
+        self.state.lost = Some(Lost { since: now, why: why.into() });
+    }
+
+    /// Whether everything is held because an earlier memory is lost.
+    pub fn lost(&self, now: Timestamp) -> Option<&Lost> {
+        let BrakeLimits { max_pods_per_minute, max_nodes_per_minute, max_unreachable_percent, .. } =
+            self.limits;
+        let limited = max_pods_per_minute > 0 || max_nodes_per_minute > 0 || max_unreachable_percent > 0;
+        self.state.lost.as_ref().filter(|lost| limited && now < lost.until(&self.limits))
+    }
+
+    /// What it remembers.
+    pub fn state(&self) -> &BrakeState {
+        &self.state
+    }
+
+    /// What to keep for the next process. Of very many zones, those that took hold last.
+    pub fn keepsake(&self) -> BrakeState {
+        let mut state = self.state.clone();
+        if state.zones.len() > MOST_ZONES {
+            let mut zones: Vec<_> = state.zones.into_iter().collect();
+            zones.sort_by_key(|(_, share)| Reverse(share.since()));
+            zones.truncate(MOST_ZONES);
+            state.zones = zones.into_iter().collect();
+        }
+        state
+    }
+
+    /// Whether too many nodes are unreachable, as last counted.
+    pub fn engaged(&self) -> Option<Engaged> {
+        self.state.cluster.engaged()
+    }
+
+    /// Whether nothing is recovered because of how many nodes are, or were a moment ago, unreachable.
+    pub fn holds_all(&self, now: Timestamp) -> bool {
+        matches!(self.state.cluster.stage(now, &self.limits), Stage::Engaged(_) | Stage::Settling { .. })
+    }
+
+    /// Takes note of how many nodes are unreachable, and tells when that changes what is allowed in the whole cluster.
+    ///
+    /// Every count must be told: what is not told cannot be seen to fall.
+    pub fn observe(&mut self, now: Timestamp, tally: impl Into<Tally>) -> Option<Transition> {
+        let tally = tally.into();
+        if let Some(counts) = &tally.zones {
+            self.state.zones.retain(|zone, _| counts.contains_key(zone));
+            for (zone, nodes) in counts {
+                let mut share = self.state.zones.get(zone).copied().unwrap_or_default();
+                share.observe(now, *nodes, &self.limits);
+                if share.is_free() {
+                    self.state.zones.remove(zone);
+                } else {
+                    self.state.zones.insert(zone.clone(), share);
+                }
+            }
+        }
+        self.state.cluster.observe(now, tally.cluster?, &self.limits)
+    }
+
+    /// When what is allowed in the whole cluster changes although no node comes or goes.
+    pub fn changes_at(&self, now: Timestamp) -> Option<Timestamp> {
+        self.state.cluster.changes_at(now, &self.limits)
+    }
+
+    /// Whether so many more pods may be recovered now, without counting them.
+    ///
+    /// More pods at once than the whole budget pass when none were admitted in the last minute: they cannot be split.
+    ///
+    /// # Errors
+    /// What holds them back.
+    pub fn check(&self, now: Timestamp, pods: u32) -> Result<(), Held> {
+        self.check_all(now, &Disruption { pods, ..Disruption::default() })
+    }
+
+    /// Whether so many more pods may be recovered now; if so they count from now on.
+    ///
+    /// # Errors
+    /// What holds them back.
+    pub fn admit(&mut self, now: Timestamp, pods: u32) -> Result<(), Held> {
+        self.admit_all(now, &Disruption { pods, ..Disruption::default() })
+    }
+
+    fn check_all(&self, now: Timestamp, much: &Disruption<'_>) -> Result<(), Held> {
+        let BrakeLimits { max_pods_per_minute, max_nodes_per_minute, max_unreachable_percent, .. } =
+            self.limits;
+        if let Some(lost) = self.lost(now) {
+            return Err(Held::MemoryLost { why: lost.why.clone(), until: lost.until(&self.limits) });
+        }
+        match self.state.cluster.stage(now, &self.limits) {
+            Stage::Engaged(engaged) => {
+                return Err(Held::MaxUnreachablePercent { engaged, max_unreachable_percent });
+            }
+            held => let_through(held, now, much, None)?,
+        }
+        if let Some((zone, share)) = much.zone.and_then(|zone| self.state.zones.get_key_value(zone)) {
+            match share.stage(now, &self.limits) {
+                Stage::Engaged(Engaged { nodes, .. }) => {
+                    let zone = zone.clone();
+                    return Err(Held::ZoneDown { zone, nodes, max_unreachable_percent });
+                }
+                held => let_through(held, now, &Disruption { pods: 0, ..*much }, Some(zone))?,
+            }
+        }
+        if let Some(until) = self.state.admitted.full_until(max_pods_per_minute, now, much.pods) {
+            return Err(Held::MaxPodsPerMinute { max_pods_per_minute, until });
+        }
+        match self.state.admitted_nodes.full_until(max_nodes_per_minute, now, much.nodes) {
+            None => Ok(()),
+            Some(until) => Err(Held::MaxNodesPerMinute { max_nodes_per_minute, until }),
+        }
+    }
+
+    fn admit_all(&mut self, now: Timestamp, much: &Disruption<'_>) -> Result<(), Held> {
+        let state = &mut self.state;
+        state.admitted.forget(now);
+        state.admitted_nodes.forget(now);
+        if self.lost(now).is_none() {
+            self.state.lost = None;
+        }
+        let state = &mut self.state;
+        state.cluster.forget_the_future(now);
+        state.zones.values_mut().for_each(|share| share.forget_the_future(now));
+        self.check_all(now, much)?;
+        let (limits, state) = (&self.limits, &mut self.state);
+        state.admitted.add(limits.max_pods_per_minute, now, much.pods);
+        state.admitted_nodes.add(limits.max_nodes_per_minute, now, much.nodes);
+        state.cluster.passed(now, limits, much.pods, much.nodes);
+        if let Some(share) = much.zone.and_then(|zone| state.zones.get_mut(zone)) {
+            share.passed(now, limits, 0, much.nodes);
+        }
+        Ok(())
+    }
+
+    /// A judgement as the brake leaves it, for showing: nothing is counted.
+    #[must_use]
+    pub fn review<Why>(&self, now: Timestamp, judgement: Judgement<Why>) -> Judgement<Why> {
+        match disruption(judgement.verdict.actions()).map_or(Ok(()), |much| self.check_all(now, &much)) {
+            Ok(()) => judgement,
+            Err(held) => judgement.held_back(held),
+        }
+    }
+
+    /// A judgement as the brake leaves it, for carrying out: what passes is counted.
+    #[must_use]
+    pub fn pass<Why>(&mut self, now: Timestamp, judgement: Judgement<Why>) -> Judgement<Why> {
+        match disruption(judgement.verdict.actions()).map_or(Ok(()), |much| self.admit_all(now, &much)) {
+            Ok(()) => judgement,
+            Err(held) => judgement.held_back(held),
+        }
+    }
+}
+
+/// What a share that is not too large lets through.
+fn let_through(
+    stage: Stage,
+    now: Timestamp,
+    much: &Disruption<'_>,
+    zone: Option<&String>,
+) -> Result<(), Held> {
+    let zone = zone.cloned();
+    match stage {
+        Stage::Free | Stage::Engaged(_) => Ok(()),
+        Stage::Settling { lost, until } => Err(Held::Settling { zone, lost, until }),
+        Stage::Gradual(gradual) => match gradual.full_until(now, much.pods, much.nodes) {
+            None => Ok(()),
+            Some(until) => Err(Held::Gradual { zone, until }),
+        },
+    }
+}
+
+/// How much a judgement takes away.
+#[derive(Clone, Copy, Debug, Default, PartialEq, Eq)]
+struct Disruption<'a> {
+    pods: u32,
+    nodes: u32,
+    /// The zone of the node that is begun to be emptied.
+    zone: Option<&'a str>,
+}
+
+/// Until when something that was let through at a time counts.
+pub fn counts_until(admitted: Timestamp) -> Timestamp {
+    end_of_window(admitted.as_second())
+}
+
+/// How many pods and nodes the actions begin to recover; none if nothing is taken away from anyone.
+///
+/// A pod counts with its status patch, so that finishing what was begun costs nothing more, or with its graceful eviction. A
+/// node that is declared out of service loses all its pods, so it counts as if it were full; one that we empty ourselves counts as a node, and its
+/// pods one by one.
+fn disruption(actions: &[Action]) -> Option<Disruption<'_>> {
+    actions.iter().any(Action::is_disruptive).then(|| {
+        let mut much = Disruption::default();
+        for action in actions.iter().flat_map(Action::steps) {
+            match action {
+                Action::PatchPodStatus { .. } | Action::EvictPod { .. } => {
+                    much.pods = much.pods.saturating_add(1);
+                }
+                Action::TaintNode { .. } => much.pods = much.pods.saturating_add(PODS_OF_A_NODE),
+                Action::StartEviction { zone, .. } => {
+                    much.nodes = much.nodes.saturating_add(1);
+                    much.zone = Some(zone);
+                }
+                // It finishes what another step began, or takes nothing away.
+                Action::ForceDeletePod { .. }
+                | Action::ReleaseVolumes { .. }
+                | Action::EmitEvent(_)
+                | Action::Mention(_)
+                | Action::UntaintNode { .. }
+                | Action::AtOnce(_)
+                | Action::CreatePod { .. }
+                | Action::PatchJobStatus { .. }
+                | Action::RemoveFinalizer { .. }
+                | Action::DeletePod { .. }
+                | Action::AdoptPod { .. }
+                | Action::ReleasePod { .. }
+                | Action::DeleteJob { .. }
+                | Action::ReportEviction { .. }
+                | Action::EndEviction { .. } => {}
+            }
+        }
+        much
+    })
+}
+
+#[cfg(test)]
+mod tests;
