@@ -313,11 +313,13 @@ fn need(tally: &Tally<'_>, record: &Record<'_>, memory: &Memory, policy: &JobPol
     if let Some((until, why)) = pause {
         return Need::Later(until, why);
     }
-    let Some(turns) = turns else { return Need::Pods(make_pods(tally, record, memory, &vec![None; room])) };
+    let Some(turns) = turns else {
+        return Need::Pods(make_pods(tally, record, memory, policy, &vec![None; room]));
+    };
     let due = turns.iter().filter(|turn| turn.rests_until.is_none_or(|until| until <= now));
     let due: Vec<Option<u32>> = due.map(|turn| Some(turn.index)).collect();
     if !due.is_empty() {
-        return Need::Pods(make_pods(tally, record, memory, &due));
+        return Need::Pods(make_pods(tally, record, memory, policy, &due));
     }
     match turns.iter().filter_map(|turn| turn.rests_until).min() {
         Some(until) => Need::Later(until, JobWhy::BackingOff { until }),
@@ -329,9 +331,19 @@ fn need(tally: &Tally<'_>, record: &Record<'_>, memory: &Memory, policy: &JobPol
     }
 }
 
+/// Of pods that are larger than this, fewer are made in one round. A template may be as large as etcd takes it, and whoever
+/// writes it also says how many pods there are to be.
+const ORDINARY_BYTES: usize = 4 * 1024;
+
 /// Slow start: one pod, then two, then four; when one is refused, so would most others be. Pods that are there already have
 /// shown that they are let in, as long as none was refused since.
-fn make_pods(tally: &Tally<'_>, record: &Record<'_>, memory: &Memory, places: &[Option<u32>]) -> Vec<Action> {
+fn make_pods(
+    tally: &Tally<'_>,
+    record: &Record<'_>,
+    memory: &Memory,
+    policy: &JobPolicy,
+    places: &[Option<u32>],
+) -> Vec<Action> {
     let job = tally.job;
     let reason = if tally.only_failed && tally.failed > 0 {
         CreationReason::RecreateFailed
@@ -342,6 +354,10 @@ fn make_pods(tally: &Tally<'_>, record: &Record<'_>, memory: &Memory, places: &[
     };
     let mut names = Chooser::new(&record.naming, &record.used, &memory.taken_names);
     let mould = Mould::of(job);
+    // The others come in the next round, when these are made.
+    let bytes = policy.max_pods_at_once.saturating_mul(ORDINARY_BYTES);
+    let at_most = (bytes / job.spec.template.0.len().max(1)).max(1);
+    let places = &places[..places.len().min(at_most)];
     let mut creates = places.iter().enumerate().map(|(position, index)| {
         let name = names.choose(*index);
         let failures = index.map_or(IndexFailures::default(), |index| tally.failures_before(index));

@@ -422,6 +422,21 @@ fn pods_are_made_in_growing_groups() {
     assert_eq!(sizes(&world), [1, 2, 4, 8, 1], "and then one was refused");
 }
 
+/// Whoever writes a template also says how many pods there are to be: together they must not be more than fits into memory.
+#[test]
+fn of_large_pods_few_are_made_in_one_round() {
+    let template = |bytes: usize| {
+        let env = json!([{"name": "A", "value": "x".repeat(bytes)}]);
+        json!({"spec": {"restartPolicy": "Never", "containers": [{"name": "main", "image": "work", "env": env}]}})
+    };
+    for (bytes, expected) in [(700_000, vec![1, 1]), (3_000_000, vec![1]), (1000, vec![1, 2, 3])] {
+        let mut world = World::new(json!({"parallelism": 6, "completions": 6, "template": template(bytes)}));
+        assert_eq!(sizes(&world), expected, "{bytes}");
+        world.settle();
+        assert_eq!(world.open().len(), 6, "{bytes}: the others come in the next rounds");
+    }
+}
+
 /// How many steps are taken at once, one after the other.
 fn sizes(world: &World) -> Vec<usize> {
     world.judge().verdict.actions().iter().map(|a| a.steps().len()).collect()
