@@ -8,6 +8,7 @@ use crate::printing::{
     AGE, Column, NAME, NONE, Row, UNKNOWN, UNSET, count, human, integer, made, number, pairs, text, text_or,
 };
 use crate::selectors;
+use crate::status::Cause;
 use crate::table::Generation;
 use crate::table::Subresource::{Scale, Status};
 
@@ -19,6 +20,10 @@ pub(super) const KINDS: &[Kind] = &[
             number("Revision", "/revision").declared("string"),
             AGE,
         ],
+        check: |revision| match revision.get("data") {
+            None | Some(Value::Null) => vec![Cause::required("data", "data is mandatory")],
+            Some(_) => Vec::new(),
+        },
         ..namespaced("apps", "ControllerRevision", "controllerrevisions")
     },
     Kind {
@@ -209,7 +214,7 @@ pub(super) const IMAGES: Column = made("Images", |row| json!(images(row, "/spec/
 
 const SELECTOR: Column = made("Selector", |row| json!(selector(row.at("/spec/selector")))).wide();
 
-fn same_selector(current: &Value, new: &Value) -> Vec<crate::status::Cause> {
+fn same_selector(current: &Value, new: &Value) -> Vec<Cause> {
     validation::immutable(current, new, &["spec.selector"])
 }
 
