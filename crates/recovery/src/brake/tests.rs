@@ -307,7 +307,6 @@ fn start_in(zone: &str) -> Judgement<()> {
     let progress = crate::eviction::Progress {
         started: at(0),
         request: String::new(),
-        claims: Vec::new(),
         released: None,
         finished: None,
         stopped: None,
