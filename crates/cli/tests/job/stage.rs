@@ -119,7 +119,8 @@ impl<'p> Stage<'p> {
         let events: Api<Event> = Api::default_namespaced(self.arena.client());
         let is_one = |event: &Event| event.reason.as_deref() == Some(reason);
         let what = format!("{count} events tell {reason}");
-        let told = wait::for_list(&events, &ListParams::default(), &what, |all: &[Event]| {
+        let all = ListParams::default();
+        let told = wait::for_list(&events, &all, &what, |all: &[Event]| {
             all.iter().filter(|event| is_one(event)).count() == count
         });
         told.await.into_iter().filter(is_one).collect()

@@ -309,6 +309,7 @@ fn start_in(zone: &str) -> Judgement<()> {
         request: String::new(),
         released: None,
         finished: None,
+        returned: None,
         stopped: None,
     };
     let (resource_version, zone) = ("1".into(), zone.into());
