@@ -55,7 +55,7 @@ enum Absence {
     Watched,
     /// The server said so to a write of ours. The watch may still bring what was before.
     Answered,
-    /// Its Job has ended and let it go, in this state. Should the Job leave it behind, another one may adopt it.
+    /// In this state nobody has a use for it: its Job has ended and let it go, or no Job may adopt it.
     OfNoUse(Revision),
 }
 
@@ -65,6 +65,8 @@ impl Absence {
         match self {
             Self::Watched => matches!(heard, Heard::Watch | Heard::List(_)),
             Self::Answered => false,
+            // In this very state it is of use to a Job that was not known when the watch read it.
+            Self::OfNoUse(known) if matches!(heard, Heard::Lookup) => !(revision < known),
             Self::OfNoUse(known) => heard.told().replaces(revision, known),
         }
     }

@@ -317,7 +317,7 @@ impl Cluster {
 /// those are kept that the Job may adopt.
 #[test]
 fn in_every_order_of_events_a_job_finds_the_pods_that_it_may_adopt() {
-    for seed in 0..4000 {
+    for seed in 0..5000 {
         let mut dice = Dice(seed);
         let mut cluster = Cluster::new();
         for _ in 0..40 {
@@ -327,8 +327,12 @@ fn in_every_order_of_events_a_job_finds_the_pods_that_it_may_adopt() {
         let truth = cluster.pods.iter().filter(|(_, pod)| pod["metadata"]["labels"]["app"] == "x");
         let truth: Vec<String> =
             truth.filter(|_| cluster.job.is_some()).map(|(uid, _)| uid.clone()).collect();
-        assert_eq!(adopts(&cluster.jobs, "manual"), truth, "seed {seed}");
         assert_eq!(cluster.jobs.strays.all().count(), truth.len(), "seed {seed}");
+        let Some(job) = &cluster.job else { continue };
+        assert_eq!(adopts(&cluster.jobs, job), truth, "seed {seed}");
+        let reference = JobRef { namespace: "ns".into(), name: job.clone(), uid: job.clone() };
+        let judgement = cluster.jobs.judge(&Subject::Job(reference.into()), now()).unwrap();
+        assert_ne!(judgement.verdict.why().code(), "FindingPods", "seed {seed}");
     }
 }
 
