@@ -32,6 +32,17 @@ pub(crate) enum Propagation {
     Foreground,
 }
 
+impl Propagation {
+    /// As `propagationPolicy` names it.
+    pub(crate) fn name(self) -> &'static str {
+        match self {
+            Self::Orphan => "Orphan",
+            Self::Background => "Background",
+            Self::Foreground => "Foreground",
+        }
+    }
+}
+
 /// What a client says about a deletion.
 #[derive(Debug, Clone, Default)]
 pub(crate) struct Options {
@@ -94,10 +105,6 @@ impl Options {
             resource_version: precondition("resourceVersion"),
             dry_run: check_dry_run(dry.iter().map(String::as_str), "DeleteOptions")?,
         })
-    }
-
-    pub(crate) fn background() -> Self {
-        Self { propagation: Some(Propagation::Background), ..Self::default() }
     }
 
     pub(crate) fn check(&self, resource: &Resource, name: &str, value: &Value) -> Result<(), Refusal> {
