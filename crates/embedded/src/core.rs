@@ -169,10 +169,21 @@ impl Core {
                 reply.warnings = warnings;
                 return Ok(Response::Whole(reply));
             }
-            (&Method::PATCH, false) => write::patch(self, &target, request, &query, environment)?,
+            (&Method::PATCH, false) => {
+                let mut warnings = Vec::new();
+                let (code, stored) =
+                    write::patch(self, &target, request, &query, &mut warnings, environment)?;
+                let mut reply = Reply::new(code, render::one(&resource, &stored, form, environment.now));
+                reply.warnings = warnings;
+                return Ok(Response::Whole(reply));
+            }
             (&Method::DELETE, false) => {
                 let options = delete::Options::read(request, &query)?;
                 match delete::one(self, &resource, &target.namespace, &target.name, &options, environment)? {
+                    // Those who asked so before there were policies were told that it takes a while.
+                    delete::Outcome::Kept(stored) if options.orphan == Some(false) => {
+                        (StatusCode::ACCEPTED, stored)
+                    }
                     delete::Outcome::Kept(stored) => (StatusCode::OK, stored),
                     delete::Outcome::Gone(stored) if resource.returns_deleted => (StatusCode::OK, stored),
                     delete::Outcome::Gone(stored) => {

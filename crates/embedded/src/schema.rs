@@ -298,6 +298,7 @@ const RAW: [&str; 3] = [
 
 /// Fields, times above all, that are printed as `null` while they are not set.
 const PRINTED_WHEN_UNSET: &[(&str, &str)] = &[
+    ("core.v1.NamespaceCondition", "lastTransitionTime"),
     ("core.v1.NodeCondition", "lastHeartbeatTime"),
     ("core.v1.NodeCondition", "lastTransitionTime"),
     ("core.v1.PodCondition", "lastProbeTime"),

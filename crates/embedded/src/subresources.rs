@@ -55,8 +55,11 @@ pub(crate) fn answer(
             Ok(whole(StatusCode::OK, &stored))
         }
         (Subresource::Status | Subresource::Resize | Subresource::EphemeralContainers, &Method::PATCH) => {
-            let (code, stored) = write::patch(core, target, request, query, environment)?;
-            Ok(whole(code, &stored))
+            let mut warnings = Vec::new();
+            let (code, stored) = write::patch(core, target, request, query, &mut warnings, environment)?;
+            let mut reply = Reply::new(code, render::one(resource, &stored, form, now));
+            reply.warnings = warnings;
+            Ok(Response::Whole(reply))
         }
         (
             Subresource::Status

@@ -127,7 +127,9 @@ pub(crate) fn admit_fields(
         "Ignore" => {}
         _ => warnings.extend(complaints),
     }
-    Ok(events::to_stored(resource, value))
+    let mut value = events::to_stored(resource, value);
+    warnings.extend(metadata::drop_duplicate_owners(&mut value, request.method == Method::PATCH));
+    Ok(value)
 }
 
 /// Stores a new object.
@@ -145,7 +147,11 @@ pub(crate) fn create(
         return Err(Refusal::new(500, "", "resourceVersion should not be set on objects to be created"));
     }
     object::set_metadata(&mut value, "resourceVersion", Value::Null);
-    check_namespace(core, resource, namespace, object::name(&value))?;
+    let name = match object::name(&value) {
+        "" => object::text(&value, "/metadata/generateName"),
+        name => name,
+    };
+    check_namespace(core, resource, namespace, name)?;
     let generated =
         object::name(&value).is_empty() && !object::text(&value, "/metadata/generateName").is_empty();
     let mut attempt = 0;
@@ -421,7 +427,12 @@ pub(crate) fn update(
                 defaults::apply(resource, &mut new);
             }
         }
-        Part::Status => prepare::update_status(resource, old, &mut new),
+        Part::Status => {
+            prepare::update_status(resource, old, &mut new);
+            if resource.is_namespace() {
+                defaults::label_namespace(&mut new);
+            }
+        }
         Part::Finalizers => defaults::apply(resource, &mut new),
         Part::Spec | Part::Node => {}
     }
@@ -441,7 +452,8 @@ pub(crate) fn update(
         causes.extend(match part {
             Part::Whole => validation::update(resource, old, &new),
             Part::Status => validation::update_status(resource, old, &new),
-            Part::Finalizers | Part::Spec | Part::Node => Vec::new(),
+            Part::Finalizers => validation::finalize(&new),
+            Part::Spec | Part::Node => Vec::new(),
         });
     }
     refuse(resource, name, &causes)?;
@@ -483,6 +495,7 @@ pub(crate) fn patch(
     target: &Target,
     request: &Request,
     query: &Query,
+    warnings: &mut Vec<String>,
     environment: &mut Environment<'_>,
 ) -> Result<(StatusCode, Arc<Stored>), Refusal> {
     let part = match target.subresource.as_str() {
@@ -543,8 +556,7 @@ pub(crate) fn patch(
         }
     }
     core::check_type(resource, &patched)?;
-    let mut ignored = Vec::new();
-    let mut value = admit_fields(resource, patched, request, query, &mut ignored)?;
+    let mut value = admit_fields(resource, patched, request, query, warnings)?;
     if object::name(&value) != target.name
         || (resource.namespaced && object::namespace(&value) != target.namespace)
     {

@@ -41,12 +41,7 @@ pub(crate) fn apply(resource: &Resource, value: &mut Value) {
             }
         }
         ("", "Namespace") => {
-            let name = object::name(value).to_owned();
-            if !name.is_empty() {
-                let metadata = object::metadata(value);
-                let labels = metadata.entry("labels").or_insert_with(|| json!({}));
-                labels["kubernetes.io/metadata.name"] = json!(name);
-            }
+            label_namespace(value);
             default(object_at(value, "status"), "phase", json!("Active"));
         }
         ("", "Secret") => secret(value),
@@ -63,6 +58,13 @@ pub(crate) fn apply(resource: &Resource, value: &mut Value) {
         ("", "PersistentVolumeClaim") => claim(value),
         ("", "ReplicationController") => {
             default(object_at(value, "spec"), "replicas", json!(1));
+            let labels = object::at(value, "/spec/template/metadata/labels").cloned();
+            if let Some(labels) =
+                labels.filter(|labels| labels.as_object().is_some_and(|labels| !labels.is_empty()))
+            {
+                default(object_at(value, "spec"), "selector", labels.clone());
+                default(object::metadata(value), "labels", labels);
+            }
             template(value);
         }
         ("", "PodTemplate") => {
@@ -271,6 +273,15 @@ fn definition(value: &mut Value) {
     };
     let conversion = object_at(spec, "conversion");
     default(conversion, "strategy", json!("None"));
+}
+
+/// Every namespace has its name as a label.
+pub(crate) fn label_namespace(value: &mut Value) {
+    let name = object::name(value).to_owned();
+    if !name.is_empty() {
+        let labels = object::metadata(value).entry("labels").or_insert_with(|| json!({}));
+        labels["kubernetes.io/metadata.name"] = json!(name);
+    }
 }
 
 /// The defaults of a pod's spec, in a pod and in a template.

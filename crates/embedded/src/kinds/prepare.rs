@@ -143,8 +143,7 @@ fn stored_version(definition: &Value) -> Option<&Value> {
 /// Prepares an update of the status: everything else stays as it is, apart from the metadata that kinds let through.
 pub(crate) fn update_status(resource: &Resource, current: &Value, new: &mut Value) {
     if resource.is_pod() {
-        repeat_address(new, "podIP", "podIPs");
-        repeat_address(new, "hostIP", "hostIPs");
+        align_addresses(new);
     }
     if resource.custom.is_some() {
         let status = new.get("status").cloned();
@@ -197,11 +196,20 @@ pub(crate) fn update_status(resource: &Resource, current: &Value, new: &mut Valu
     }
 }
 
-/// A single address also leads the list of addresses.
-fn repeat_address(value: &mut Value, single: &str, list: &str) {
-    let address = object::text(value, &format!("/status/{single}")).to_owned();
-    if !address.is_empty() && object::list(value, &format!("/status/{list}")).is_empty() {
-        object_at(value, "status").insert(list.to_owned(), json!([{ "ip": address }]));
+/// A pod's single address also leads the list of its addresses, and is what the others follow.
+fn align_addresses(pod: &mut Value) {
+    let single = object::text(pod, "/status/podIP").to_owned();
+    let leads =
+        object::list(pod, "/status/podIPs").first().map(|entry| object::text(entry, "/ip").to_owned());
+    match leads {
+        Some(first) if single.is_empty() => {
+            object_at(pod, "status").insert("podIP".to_owned(), json!(first));
+        }
+        Some(first) if first == single => {}
+        _ if single.is_empty() => {}
+        _ => {
+            object_at(pod, "status").insert("podIPs".to_owned(), json!([{ "ip": single }]));
+        }
     }
 }
 

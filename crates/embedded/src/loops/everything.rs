@@ -8,7 +8,7 @@ use kube::Client;
 use tokio::task::{AbortHandle, JoinSet};
 use tokio::time::{sleep, timeout};
 
-use super::follow::{Other, Shared, follow, retry_after};
+use super::follow::{Other, PATIENCE, Shared, follow, retry_after};
 use super::served::{Resource, Served};
 use super::world::Change;
 
@@ -25,14 +25,11 @@ pub(crate) async fn follow_everything(client: Client, shared: Arc<Shared>) {
     let mut looks_again = false;
     loop {
         definitions.catch_up();
-        let served = match Served::ask(&client).await {
-            Ok(served) => served,
-            Err(error) => {
-                tracing::debug!(%error, "cannot find out what is served");
-                failures += 1;
-                sleep(retry_after(failures)).await;
-                continue;
-            }
+        let Ok(Ok(served)) = timeout(PATIENCE, Served::ask(&client)).await else {
+            tracing::debug!("cannot find out what is served");
+            failures += 1;
+            sleep(retry_after(failures)).await;
+            continue;
         };
         failures = 0;
         let mut gone = std::mem::take(&mut followed);

@@ -10,7 +10,7 @@ use kube::api::WatchEvent;
 use serde::Deserialize;
 use serde::de::DeserializeOwned;
 use tokio::sync::mpsc;
-use tokio::time::sleep;
+use tokio::time::{sleep, timeout};
 
 use crate::signal::{Listener, Signal};
 
@@ -26,6 +26,9 @@ const QUIET_WATCH_SECONDS: u32 = 3600;
 /// give one history.
 const FIRST_RETRY: Duration = Duration::from_millis(100);
 const LONGEST_RETRY: Duration = Duration::from_secs(5);
+
+/// A list that is not answered by then, and a watch that is not begun, is asked for anew.
+pub(crate) const PATIENCE: Duration = Duration::from_secs(30);
 
 /// The wait before attempt number `attempt`, counted from one.
 pub(crate) fn retry_after(attempt: u32) -> Duration {
@@ -235,7 +238,10 @@ fn get(uri: String, form: Option<&'static str>) -> http::Result<http::Request<Ve
 
 async fn list<S: Shelf>(shelf: &S, client: &Client, shared: &Shared) -> kube::Result<String> {
     let request = get(shelf.path(), shelf.forms().map(|(list, _)| list)).map_err(kube::Error::HttpError)?;
-    let list: List<S::View> = client.request(request).await?;
+    let Ok(list) = timeout(PATIENCE, client.request::<List<S::View>>(request)).await else {
+        return Err(kube::Error::Service("no answer in time".into()));
+    };
+    let list = list?;
     let revision = list.metadata.resource_version;
     let number = revision.parse().unwrap_or(0);
     shared.tell(|world| shelf.replace(world, list.items, number));
@@ -250,7 +256,9 @@ async fn watch<S: Shelf>(shelf: &S, client: &Client, shared: &Shared, mut revisi
         let uri = format!("{}?{}&resourceVersion={revision}", shelf.path(), shelf.watch());
         let before = revision.clone();
         let Ok(request) = get(uri, shelf.forms().map(|(_, one)| one)) else { return };
-        let Ok(events) = client.request_events::<S::View>(request).await else { return };
+        let Ok(Ok(events)) = timeout(PATIENCE, client.request_events::<S::View>(request)).await else {
+            return;
+        };
         let mut events = std::pin::pin!(events);
         loop {
             match events.try_next().await {
