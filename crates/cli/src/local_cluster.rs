@@ -214,7 +214,7 @@ fn options(grace: Duration, loops: BTreeSet<Loop>) -> Options {
         ..NodeLifecycleTimers::default()
     };
     Options {
-        api: Settings { seed: seed(), start: Timestamp::now(), ..Settings::default() },
+        api: Settings { seed: seed(), start: Timestamp::now() },
         loops: LoopOptions { loops, node_lifecycle, ..LoopOptions::default() },
         kubelets: Timers { lease_renewal: grace / 5, ..Timers::default() },
     }

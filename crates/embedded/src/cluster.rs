@@ -19,7 +19,6 @@ use tokio::time::Instant;
 
 use crate::core::Core;
 use crate::environment::Environment;
-use crate::gc;
 use crate::request::{Behind, Reply, Request, Response};
 use crate::signal::{Listener, Signal};
 use crate::status::Refusal;
@@ -41,13 +40,11 @@ pub struct Settings {
     pub seed: u64,
     /// The time at the cluster's beginning; from then on it passes as tokio's clock does.
     pub start: Timestamp,
-    /// Whether dependents are collected and namespaces emptied, as a controller manager does.
-    pub garbage_collection: bool,
 }
 
 impl Default for Settings {
     fn default() -> Self {
-        Self { seed: 0, start: Timestamp::UNIX_EPOCH, garbage_collection: true }
+        Self { seed: 0, start: Timestamp::UNIX_EPOCH }
     }
 }
 
@@ -197,9 +194,6 @@ impl Cluster {
         let State { core, rng, .. } = &mut *state;
         let mut environment = Environment { now, rng };
         let response = core.handle(request, &mut environment);
-        if self.shared.settings.garbage_collection {
-            gc::tend(core, &mut environment);
-        }
         state.ring(now);
         let mut response = match response {
             Response::Whole(reply) => whole(reply),

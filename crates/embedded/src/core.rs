@@ -214,6 +214,10 @@ impl Core {
             (&Method::DELETE, false) => {
                 let options = delete::Options::read(request, query)?;
                 match delete::one(self, &resource, &target.namespace, &target.name, &options, environment)? {
+                    // Those who asked so before there were policies were told that it takes a while.
+                    delete::Outcome::Kept(stored) if options.orphan == Some(false) => {
+                        (StatusCode::ACCEPTED, stored)
+                    }
                     delete::Outcome::Kept(stored) => (StatusCode::OK, stored),
                     delete::Outcome::Gone(stored) if resource.returns_deleted => (StatusCode::OK, stored),
                     delete::Outcome::Gone(stored) => {

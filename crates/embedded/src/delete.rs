@@ -1,5 +1,6 @@
 //! Deletion: grace, finalizers, preconditions and propagation, in the order in which the real server asks.
 
+use std::collections::BTreeSet;
 use std::sync::Arc;
 
 use bytes::Bytes;
@@ -32,11 +33,33 @@ pub(crate) enum Propagation {
     Foreground,
 }
 
+impl Propagation {
+    /// As `propagationPolicy` names it.
+    pub(crate) fn name(self) -> &'static str {
+        match self {
+            Self::Orphan => "Orphan",
+            Self::Background => "Background",
+            Self::Foreground => "Foreground",
+        }
+    }
+
+    /// The finalizer that stands for it.
+    fn finalizer(self) -> Option<&'static str> {
+        match self {
+            Self::Orphan => Some(ORPHAN),
+            Self::Background => None,
+            Self::Foreground => Some(FOREGROUND),
+        }
+    }
+}
+
 /// What a client says about a deletion.
 #[derive(Debug, Clone, Default)]
 pub(crate) struct Options {
     pub(crate) grace: Option<i64>,
     pub(crate) propagation: Option<Propagation>,
+    /// The older way to say what becomes of dependents, if it was used.
+    pub(crate) orphan: Option<bool>,
     pub(crate) uid: Option<String>,
     pub(crate) resource_version: Option<String>,
     pub(crate) dry_run: bool,
@@ -88,16 +111,17 @@ impl Options {
         };
         let dry = object::strings(stated, "/dryRun");
         Ok(Self {
-            grace: stated.get("gracePeriodSeconds").and_then(Value::as_i64),
+            // Less than nothing is a second.
+            grace: stated
+                .get("gracePeriodSeconds")
+                .and_then(Value::as_i64)
+                .map(|seconds| if seconds < 0 { 1 } else { seconds }),
             propagation,
+            orphan,
             uid: precondition("uid"),
             resource_version: precondition("resourceVersion"),
             dry_run: check_dry_run(dry.iter().map(String::as_str), "DeleteOptions")?,
         })
-    }
-
-    pub(crate) fn background() -> Self {
-        Self { propagation: Some(Propagation::Background), ..Self::default() }
     }
 
     pub(crate) fn check(&self, resource: &Resource, name: &str, value: &Value) -> Result<(), Refusal> {
@@ -156,18 +180,19 @@ pub(crate) fn one(
     let Some(current) = core.find(resource, namespace, name).cloned() else {
         return Err(Refusal::not_found(resource, name));
     };
-    options.check(resource, name, current.value())?;
     let key = store::key(namespace, name);
-    if resource.is_namespace() {
-        return Ok(namespace_away(core, resource, &key, &current, options, environment));
+    if resource.is_namespace()
+        && let Some(outcome) = namespace_away(core, resource, &current, options, environment)?
+    {
+        return Ok(outcome);
     }
+    options.check(resource, name, current.value())?;
     let mut new = current.value().clone();
-    let mut options = options.clone();
-    let grace = grace(resource, &mut new, &mut options, environment.now);
+    let grace = grace(resource, &mut new, options, environment.now);
     if grace == Grace::Pending {
         return Ok(Outcome::Kept(current));
     }
-    set_propagation(resource, &mut new, &options);
+    set_propagation(resource, &mut new, options);
     let has_finalizers = !object::finalizers(&new).is_empty();
     if grace == Grace::None && has_finalizers {
         mark(&mut new, environment.now);
@@ -208,21 +233,26 @@ enum Grace {
 }
 
 /// Sets the deletion's time and grace on a pod. Grace may only ever be shortened.
-fn grace(resource: &Resource, value: &mut Value, options: &mut Options, now: Timestamp) -> Grace {
+fn grace(resource: &Resource, value: &mut Value, options: &Options, now: Timestamp) -> Grace {
     if !resource.is_pod() {
         return Grace::None;
     }
-    let pending = value.pointer("/metadata/deletionGracePeriodSeconds").and_then(Value::as_i64);
     if object::is_terminating(value) {
-        let Some(pending) = pending else {
+        let pending = object::at(value, "/metadata/deletionGracePeriodSeconds").and_then(Value::as_i64);
+        // Without any it only waits for its finalizers.
+        let Some(pending) = pending.filter(|pending| *pending != 0) else {
             return Grace::None;
         };
-        let Some(asked) = options.grace.filter(|asked| *asked < pending) else {
+        let Some(mut asked) = options.grace.filter(|asked| *asked < pending) else {
             return Grace::Pending;
         };
-        let asked = asked.max(0);
         let due: Timestamp = object::text(value, "/metadata/deletionTimestamp").parse().unwrap_or(now);
-        let due = later(due, asked - pending);
+        let mut due = later(due, asked - pending);
+        if due < now {
+            due = now;
+            // There is always some left for the kubelet to see, unless it is told to leave none.
+            asked = asked.min(1);
+        }
         object::set_metadata(value, "deletionTimestamp", json!(object::time(due)));
         object::set_metadata(value, "deletionGracePeriodSeconds", json!(asked));
         return if asked > 0 { Grace::Waits } else { Grace::Over };
@@ -256,10 +286,13 @@ fn bump_generation(value: &mut Value) {
     }
 }
 
-/// Marks an object of a kind without grace that waits for its finalizers.
+/// Marks an object without grace that waits for its finalizers.
 fn mark(value: &mut Value, now: Timestamp) {
     if !object::is_terminating(value) {
         bump_generation(value);
+    }
+    let marked: Option<Timestamp> = object::text(value, "/metadata/deletionTimestamp").parse().ok();
+    if marked.is_none_or(|marked| marked > now) {
         object::set_metadata(value, "deletionTimestamp", json!(object::time(now)));
     }
     object::set_metadata(value, "deletionGracePeriodSeconds", json!(0));
@@ -268,53 +301,89 @@ fn mark(value: &mut Value, now: Timestamp) {
 /// Adds or removes the finalizers by which the garbage collector knows what to do.
 fn set_propagation(resource: &Resource, value: &mut Value, options: &Options) {
     let known = object::finalizers(value);
-    let has = |name: &str| known.iter().any(|finalizer| finalizer == name);
-    let (orphan, foreground) = match options.propagation {
-        Some(Propagation::Orphan) => (true, false),
-        Some(Propagation::Background) => (false, false),
-        Some(Propagation::Foreground) => (false, true),
-        None if !has(FOREGROUND) && resource.built_in.is_some_and(|kind| kind.orphans) => (true, false),
-        None => (has(ORPHAN), has(FOREGROUND)),
+    // Events own nothing.
+    let policy = if resource.plural == "events" {
+        Propagation::Background
+    } else {
+        options.propagation.or_else(|| stated_by(&known)).unwrap_or_else(|| default_propagation(resource))
     };
     let mut finalizers: Vec<String> =
         known.iter().filter(|name| *name != ORPHAN && *name != FOREGROUND).cloned().collect();
-    if orphan {
-        finalizers.push(ORPHAN.to_owned());
-    }
-    if foreground {
-        finalizers.push(FOREGROUND.to_owned());
-    }
-    if orphan != has(ORPHAN) || foreground != has(FOREGROUND) {
+    finalizers.extend(policy.finalizer().map(str::to_owned));
+    if known.iter().collect::<BTreeSet<_>>() != finalizers.iter().collect() {
         object::set_finalizers(value, &finalizers);
     }
 }
 
+/// The policy that an object's finalizers say: the first of them.
+fn stated_by(finalizers: &[String]) -> Option<Propagation> {
+    finalizers.iter().find_map(|finalizer| match finalizer.as_str() {
+        ORPHAN => Some(Propagation::Orphan),
+        FOREGROUND => Some(Propagation::Foreground),
+        _ => None,
+    })
+}
+
+/// Some leave their pods behind, for the sake of those who have always known them so.
+fn default_propagation(resource: &Resource) -> Propagation {
+    if resource.built_in.is_some_and(|kind| kind.orphans) {
+        Propagation::Orphan
+    } else {
+        Propagation::Background
+    }
+}
+
+/// What is different about the deletion of a namespace: the first one only marks it, and no other does anything until
+/// its own finalizers are gone.
 fn namespace_away(
     core: &mut Core,
     resource: &Resource,
-    key: &str,
     current: &Arc<Stored>,
     options: &Options,
     environment: &Environment<'_>,
-) -> Outcome {
-    let mut new = current.value().clone();
-    if !object::is_terminating(&new) {
-        object::set_metadata(&mut new, "deletionTimestamp", json!(object::time(environment.now)));
-        new["status"]["phase"] = json!("Terminating");
-    }
-    set_propagation(resource, &mut new, options);
-    let stays = !object::list(&new, "/spec/finalizers").is_empty() || !object::finalizers(&new).is_empty();
-    if options.dry_run {
-        return Outcome::Kept(Stored::new(new));
-    }
-    if stays {
-        if new == *current.value() {
-            return Outcome::Kept(Arc::clone(current));
+) -> Result<Option<Outcome>, Refusal> {
+    let name = object::name(current.value());
+    let preconditions = [
+        ("UID", &options.uid, object::uid(current.value())),
+        (
+            "ResourceVersion",
+            &options.resource_version,
+            object::text(current.value(), "/metadata/resourceVersion"),
+        ),
+    ];
+    for (what, wanted, found) in preconditions {
+        if let Some(wanted) = wanted
+            && wanted != found
+        {
+            let why = format!(
+                "Precondition failed: {what} in precondition: {wanted}, {what} in object meta: {found}"
+            );
+            return Err(Refusal::conflict(resource, name, &why));
         }
-        return Outcome::Kept(core.store.put(resource.key(), key.to_owned(), new));
     }
-    let gone = core.store.remove(resource.key(), key);
-    Outcome::Gone(gone.unwrap_or_else(|| Arc::clone(current)))
+    if object::is_terminating(current.value()) {
+        let is_held = !object::list(current.value(), "/spec/finalizers").is_empty();
+        return Ok(is_held.then(|| Outcome::Kept(Arc::clone(current))));
+    }
+    let mut new = current.value().clone();
+    object::set_metadata(&mut new, "deletionTimestamp", json!(object::time(environment.now)));
+    new["status"]["phase"] = json!("Terminating");
+    let stated = match options.orphan {
+        Some(true) => Some(Propagation::Orphan),
+        Some(false) => Some(Propagation::Foreground),
+        None => options.propagation,
+    };
+    if let Some(policy) = stated {
+        let mut finalizers = object::finalizers(&new);
+        finalizers.retain(|finalizer| finalizer != ORPHAN && finalizer != FOREGROUND);
+        finalizers.extend(policy.finalizer().map(str::to_owned));
+        object::set_finalizers(&mut new, &finalizers);
+    }
+    if options.dry_run {
+        return Ok(Some(Outcome::Kept(Stored::new(new))));
+    }
+    let marked = core.store.put(resource.key(), name.to_owned(), new);
+    Ok(Some(Outcome::Kept(marked)))
 }
 
 /// Deletes all that a list with the same options would show.

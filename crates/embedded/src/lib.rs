@@ -30,7 +30,6 @@ mod environment;
 mod events;
 mod faults;
 mod fields;
-mod gc;
 mod kinds;
 mod loops;
 mod metadata;

@@ -1,9 +1,12 @@
 //! Rules about `metadata` that hold for every kind.
 
+use std::collections::BTreeSet;
+
 use serde_json::{Value, json};
 
+use crate::delete::{FOREGROUND, ORPHAN};
 use crate::environment::Environment;
-use crate::kinds::Names;
+use crate::kinds::{Names, go};
 use crate::object;
 use crate::status::{Cause, Refusal};
 use crate::table::{Generation, Resource, Subresource};
@@ -15,6 +18,7 @@ const LABEL_VALUE: &str = "a valid label must be an empty string or consist of a
 const QUALIFIED_NAME: &str = "name part must consist of alphanumeric characters, '-', '_' or '.', and must start and end with an alphanumeric character (e.g. 'MyName',  or 'my.name',  or '123-abc', regex used for validation is '([A-Za-z0-9][-A-Za-z0-9_.]*)?[A-Za-z0-9]')";
 const LABEL_KEY: &str = "a valid label key must consist of alphanumeric characters, '-', '_' or '.', and must start and end with an alphanumeric character (e.g. 'MyName',  or 'my.name',  or '123-abc', regex used for validation is '([A-Za-z0-9][-A-Za-z0-9_.]*)?[A-Za-z0-9]') with an optional DNS subdomain prefix and '/' (e.g. 'example.com/MyName')";
 const SUBDOMAIN: &str = "a lowercase RFC 1123 subdomain must consist of lower case alphanumeric characters, '-' or '.', and must start and end with an alphanumeric character (e.g. 'example.com', regex used for validation is '[a-z0-9]([-a-z0-9]*[a-z0-9])?(\\.[a-z0-9]([-a-z0-9]*[a-z0-9])?)*')";
+const PREFIX: &str = "prefix part a lowercase RFC 1123 subdomain must consist of lower case alphanumeric characters, '-' or '.', and must start and end with an alphanumeric character (e.g. 'example.com', regex used for validation is '[a-z0-9]([-a-z0-9]*[a-z0-9])?(\\.[a-z0-9]([-a-z0-9]*[a-z0-9])?)*')";
 const LABEL: &str = "a lowercase RFC 1123 label must consist of lower case alphanumeric characters or '-', and must start and end with an alphanumeric character (e.g. 'my-name',  or '123-abc', regex used for validation is '[a-z0-9]([-a-z0-9]*[a-z0-9])?')";
 const LABEL_1035: &str = "a DNS-1035 label must consist of lower case alphanumeric characters or '-', start with an alphabetic character, and end with an alphanumeric character (e.g. 'my-name',  or 'abc-123', regex used for validation is '[a-z]([-a-z0-9]*[a-z0-9])?')";
 
@@ -57,43 +61,94 @@ pub(crate) fn check(value: &Value, resource: &Resource) -> Vec<Cause> {
     } else if let Some(why) = name_problem(resource, name) {
         causes.push(Cause::invalid("metadata.name", &json!(name), why));
     }
-    causes.extend(check_maps(value, "/metadata", "metadata"));
-    for (index, owner) in object::list(value, "/metadata/ownerReferences").iter().enumerate() {
-        for key in ["apiVersion", "kind", "name", "uid"] {
-            if object::text(owner, &format!("/{key}")).is_empty() {
-                let why = if key == "apiVersion" { "version must not be empty" } else { "must not be empty" };
-                let field = format!("metadata.ownerReferences[{index}].{key}");
-                causes.push(Cause::invalid(field, &json!(""), why));
-            }
+    causes.extend(check_common(value));
+    if knows_finalizers(resource) {
+        causes.extend(check_finalizers(value));
+    }
+    causes
+}
+
+/// What is checked of new and of changed objects of all kinds.
+fn check_common(value: &Value) -> Vec<Cause> {
+    let mut causes = check_maps(value, "/metadata", "metadata");
+    causes.extend(check_owners(value));
+    let finalizers = object::finalizers(value);
+    for finalizer in &finalizers {
+        let problems = qualified_name_problems(finalizer).into_iter();
+        causes.extend(problems.map(|why| Cause::invalid("metadata.finalizers", &json!(finalizer), why)));
+    }
+    if [ORPHAN, FOREGROUND].iter().all(|policy| finalizers.iter().any(|finalizer| finalizer == policy)) {
+        let why = format!("finalizer {ORPHAN} and {FOREGROUND} cannot be both set");
+        causes.push(Cause::invalid("metadata.finalizers", &json!(finalizers), &why));
+    }
+    causes
+}
+
+/// Whether the server looks at finalizers without a domain of this kind. It does so for those kinds whose validation
+/// was written long ago.
+fn knows_finalizers(resource: &Resource) -> bool {
+    let others = [
+        "admissionregistration.k8s.io",
+        "apiextensions.k8s.io",
+        "coordination.k8s.io",
+        "events.k8s.io",
+        "node.k8s.io",
+        "policy",
+    ];
+    resource.custom.is_none() && !others.contains(&resource.group.as_str()) && !resource.is("", "Event")
+}
+
+/// Finalizers without a domain are those that Kubernetes itself knows.
+fn check_finalizers(value: &Value) -> Vec<Cause> {
+    let finalizers = object::finalizers(value).into_iter().enumerate();
+    finalizers
+        .filter_map(|(index, finalizer)| {
+            check_finalizer(&format!("metadata.finalizers[{index}]"), &finalizer)
+        })
+        .collect()
+}
+
+/// Refuses a finalizer that is neither known nor has a domain.
+pub(crate) fn check_finalizer(field: &str, finalizer: &str) -> Option<Cause> {
+    let is_fine = finalizer.contains('/') || [ORPHAN, FOREGROUND, "kubernetes"].contains(&finalizer);
+    (!is_fine).then(|| {
+        let why = "name is neither a standard finalizer name nor is it fully qualified";
+        Cause::invalid(field, &json!(finalizer), why)
+    })
+}
+
+fn check_owners(value: &Value) -> Vec<Cause> {
+    let mut causes = Vec::new();
+    let owners = object::list(value, "/metadata/ownerReferences");
+    let mut controller: Option<String> = None;
+    for (index, owner) in owners.iter().enumerate() {
+        let field = format!("metadata.ownerReferences[{index}]");
+        let text = |key: &str| object::text(owner, &format!("/{key}"));
+        let version = text("apiVersion");
+        if !version.is_empty() && (version.matches('/').count() > 1 || version.ends_with('/')) {
+            let why = "must be <group>/<version> or <version>";
+            causes.push(Cause::invalid(format!("{field}.apiVersion"), &json!(version), why));
         }
-    }
-    let controllers: Vec<&Value> = object::list(value, "/metadata/ownerReferences")
-        .iter()
-        .filter(|owner| owner.get("controller") == Some(&json!(true)))
-        .collect();
-    if let [first, second, ..] = controllers.as_slice() {
-        let shown = json!(object::list(value, "/metadata/ownerReferences"));
-        let why = format!(
-            "Only one reference can have Controller set to true. Found \"true\" in references for {}/{} and {}/{}",
-            object::text(first, "/kind"),
-            object::text(first, "/name"),
-            object::text(second, "/kind"),
-            object::text(second, "/name"),
-        );
-        causes.push(Cause::invalid("metadata.ownerReferences", &shown, &why));
-    }
-    for (index, finalizer) in object::finalizers(value).into_iter().enumerate() {
-        let field = format!("metadata.finalizers[{index}]");
-        if let Some(why) = qualified_name_problem(&finalizer) {
-            causes.push(Cause::invalid(field, &json!(finalizer), why));
-        } else if !finalizer.contains('/')
-            && !["orphan", "foregroundDeletion", "kubernetes"].contains(&finalizer.as_str())
-        {
-            causes.push(Cause::invalid(
-                field,
-                &json!(finalizer),
-                "name is neither a standard finalizer name nor is it fully qualified",
-            ));
+        for key in ["apiVersion", "kind", "name", "uid"].into_iter().filter(|key| text(key).is_empty()) {
+            causes.push(Cause::required(format!("{field}.{key}"), "must not be empty"));
+        }
+        if (version, text("kind")) == ("v1", "Event") {
+            let why = "/v1, Kind=Event is disallowed from being an owner";
+            causes.push(Cause::invalid_text(field, &go::owner_reference(owner), why));
+        }
+        if owner.get("controller") == Some(&json!(true)) {
+            let name = format!("{}/{}", text("kind"), text("name"));
+            match &controller {
+                None => controller = Some(name),
+                Some(first) => {
+                    let why = format!(
+                        "Only one reference can have Controller set to true. Found \"true\" in references for {first} and {name}"
+                    );
+                    let shown: Vec<String> = owners.iter().map(go::owner_reference).collect();
+                    let shown = format!("[{}]", shown.join(","));
+                    causes.push(Cause::invalid_text("metadata.ownerReferences", &shown, &why));
+                }
+            }
         }
     }
     causes
@@ -104,9 +159,8 @@ pub(crate) fn check_maps(value: &Value, metadata: &str, field: &str) -> Vec<Caus
     let mut causes = Vec::new();
     let labels = object::at(value, &format!("{metadata}/labels")).and_then(Value::as_object);
     for (key, label) in labels.into_iter().flatten() {
-        if let Some(why) = qualified_name_problem(key) {
-            causes.push(Cause::invalid(format!("{field}.labels"), &json!(key), why));
-        }
+        let problems = qualified_name_problems(key).into_iter();
+        causes.extend(problems.map(|why| Cause::invalid(format!("{field}.labels"), &json!(key), why)));
         let label = label.as_str().unwrap_or("");
         if let Some(why) = label_value_problem(label) {
             causes.push(Cause::invalid(format!("{field}.labels"), &json!(label), why));
@@ -120,9 +174,8 @@ pub(crate) fn check_maps(value: &Value, metadata: &str, field: &str) -> Vec<Caus
         .map(|(key, text)| key.len() + text.as_str().map_or(0, str::len))
         .sum();
     for key in annotations.into_iter().flat_map(serde_json::Map::keys) {
-        if let Some(why) = qualified_name_problem(&key.to_lowercase()) {
-            causes.push(Cause::invalid(format!("{field}.annotations"), &json!(key), why));
-        }
+        let problems = qualified_name_problems(&key.to_lowercase()).into_iter();
+        causes.extend(problems.map(|why| Cause::invalid(format!("{field}.annotations"), &json!(key), why)));
     }
     if size > ANNOTATIONS_SIZE {
         causes.push(Cause::too_long(format!("{field}.annotations"), ANNOTATIONS_SIZE));
@@ -140,34 +193,33 @@ pub(crate) fn label_value_problem(value: &str) -> Option<&'static str> {
 
 /// Why a text is no key of a label.
 pub(crate) fn label_key_problem(key: &str) -> Option<&'static str> {
-    if key.matches('/').count() > 1 {
-        return Some(LABEL_KEY);
-    }
-    qualified_name_problem(key)
+    qualified_name_problems(key).into_iter().next()
 }
 
-/// Why a text is no qualified name, such as a finalizer.
-pub(crate) fn qualified_name_problem(name: &str) -> Option<&'static str> {
-    let (prefix, name) = match name.split_once('/') {
-        Some((prefix, name)) => (Some(prefix), name),
-        None => (None, name),
-    };
-    match prefix {
-        Some("") => return Some("prefix part must be non-empty"),
-        Some(prefix) if !is_subdomain(prefix) => {
-            return Some(
-                "prefix part a lowercase RFC 1123 subdomain must consist of lower case alphanumeric characters, '-' or '.', and must start and end with an alphanumeric character (e.g. 'example.com', regex used for validation is '[a-z0-9]([-a-z0-9]*[a-z0-9])?(\\.[a-z0-9]([-a-z0-9]*[a-z0-9])?)*')",
-            );
+/// All that keeps a text from being a qualified name, such as a key of a label or a finalizer.
+pub(crate) fn qualified_name_problems(text: &str) -> Vec<&'static str> {
+    let mut problems = Vec::new();
+    let name = match text.split('/').collect::<Vec<&str>>().as_slice() {
+        [name] => *name,
+        [prefix, name] => {
+            if prefix.is_empty() {
+                problems.push("prefix part must be non-empty");
+            } else if !is_subdomain(prefix) {
+                problems.push(PREFIX);
+            }
+            *name
         }
+        _ => return vec![LABEL_KEY],
+    };
+    match name.len() {
+        0 => problems.push("name part must be non-empty"),
+        64.. => problems.push("name part must be no more than 63 bytes"),
         _ => {}
     }
-    if name.is_empty() {
-        return Some("name part must be non-empty");
+    if !is_word(name) {
+        problems.push(QUALIFIED_NAME);
     }
-    if name.len() > 63 {
-        return Some("name part must be no more than 63 bytes");
-    }
-    (!is_word(name)).then_some(QUALIFIED_NAME)
+    problems
 }
 
 fn is_word(text: &str) -> bool {
@@ -271,20 +323,10 @@ pub(crate) fn count_generation(resource: &Resource, current: &Value, new: &mut V
 
 /// Checks the metadata of an update.
 pub(crate) fn check_update(current: &Value, new: &Value, resource: &Resource) -> Vec<Cause> {
-    let mut causes = Vec::new();
-    for key in
-        ["name", "namespace", "uid", "creationTimestamp", "deletionTimestamp", "deletionGracePeriodSeconds"]
-    {
-        let pointer = format!("/metadata/{key}");
-        let new_field = object::at(new, &pointer).unwrap_or(&Value::Null);
-        if new_field != object::at(current, &pointer).unwrap_or(&Value::Null) {
-            causes.push(Cause::invalid(format!("metadata.{key}"), new_field, "field is immutable"));
-        }
-    }
+    let mut causes = check_common(new);
     if object::is_terminating(current) {
-        let known = object::finalizers(current);
-        let added: Vec<String> =
-            object::finalizers(new).into_iter().filter(|finalizer| !known.contains(finalizer)).collect();
+        let (known, wanted) = (object::finalizers(current), object::finalizers(new));
+        let added: BTreeSet<&String> = wanted.iter().filter(|finalizer| !known.contains(finalizer)).collect();
         if !added.is_empty() {
             let listed: Vec<String> = added.iter().map(|name| format!("{name:?}")).collect();
             let why = format!(
@@ -294,12 +336,38 @@ pub(crate) fn check_update(current: &Value, new: &Value, resource: &Resource) ->
             causes.push(Cause::forbidden("metadata.finalizers", &why));
         }
     }
-    causes.extend(
-        check(new, resource)
-            .into_iter()
-            .filter(|cause| cause.field != "metadata.name" && cause.field != "metadata.generateName"),
-    );
+    for key in
+        ["name", "namespace", "uid", "creationTimestamp", "deletionTimestamp", "deletionGracePeriodSeconds"]
+    {
+        let pointer = format!("/metadata/{key}");
+        let new_field = object::at(new, &pointer).unwrap_or(&Value::Null);
+        if new_field != object::at(current, &pointer).unwrap_or(&Value::Null) {
+            causes.push(Cause::invalid(format!("metadata.{key}"), new_field, "field is immutable"));
+        }
+    }
+    if knows_finalizers(resource) {
+        causes.extend(check_finalizers(new));
+    }
     causes
+}
+
+/// Drops owner references that are there twice; what the client is told about it.
+pub(crate) fn drop_duplicate_owners(value: &mut Value, is_patch: bool) -> Option<String> {
+    let owners = object::list(value, "/metadata/ownerReferences");
+    let is_first = |(index, owner): &(usize, &Value)| !owners[..*index].contains(owner);
+    let (kept, dropped): (Vec<_>, Vec<_>) = owners.iter().enumerate().partition(is_first);
+    if dropped.is_empty() {
+        return None;
+    }
+    let uids: Vec<&str> = dropped.iter().map(|(_, owner)| object::text(owner, "/uid")).collect();
+    let when = if is_patch { " after mutating admission happens" } else { "" };
+    let warning = format!(
+        ".metadata.ownerReferences contains duplicate entries{when}; API server dedups owner references in 1.20+, and may reject such requests as early as 1.24; please fix your requests; duplicate UID(s) observed: {}",
+        uids.join(", ")
+    );
+    let kept: Vec<Value> = kept.into_iter().map(|(_, owner)| owner.clone()).collect();
+    object::set_metadata(value, "ownerReferences", json!(kept));
+    Some(warning)
 }
 
 /// Refuses an object that lies about where it belongs.

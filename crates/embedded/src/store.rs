@@ -42,21 +42,8 @@ pub(crate) struct Store {
     revision: u64,
     shelves: BTreeMap<ResourceKey, Shelf>,
     remembered: usize,
-    /// Who names an owner, by the owner's UID.
-    dependents: BTreeMap<String, BTreeSet<(ResourceKey, String)>>,
     /// The resources that were written since their watchers were last told.
     changed: BTreeSet<ResourceKey>,
-    /// What was written or removed and has not been looked at by the garbage collector.
-    touched: Vec<Touched>,
-}
-
-/// A write that may give the garbage collector something to do.
-#[derive(Debug, Clone)]
-pub(crate) struct Touched {
-    pub(crate) resource: ResourceKey,
-    pub(crate) key: String,
-    /// The last state of an object that is gone.
-    pub(crate) gone: Option<Arc<Stored>>,
 }
 
 /// `namespace/name`, which sorts as the keys in etcd do; just the name for what belongs to the whole cluster.
@@ -70,48 +57,13 @@ impl Store {
             revision: 1,
             shelves: BTreeMap::new(),
             remembered: REMEMBERED_EVENTS,
-            dependents: BTreeMap::new(),
             changed: BTreeSet::new(),
-            touched: Vec::new(),
         }
-    }
-
-    /// The objects that name an owner with this UID.
-    pub(crate) fn dependents(&self, uid: &str) -> Vec<(ResourceKey, String)> {
-        self.dependents.get(uid).map(|dependents| dependents.iter().cloned().collect()).unwrap_or_default()
     }
 
     /// The resources that were written since this was last asked.
     pub(crate) fn take_changed(&mut self) -> BTreeSet<ResourceKey> {
         std::mem::take(&mut self.changed)
-    }
-
-    /// What was written since this was last asked.
-    pub(crate) fn take_touched(&mut self) -> Vec<Touched> {
-        std::mem::take(&mut self.touched)
-    }
-
-    fn index(&mut self, resource: &ResourceKey, key: &str, before: Option<&Stored>, after: Option<&Stored>) {
-        let owners = |stored: Option<&Stored>| -> BTreeSet<String> {
-            stored
-                .map(|stored| object::list(stored.value(), "/metadata/ownerReferences"))
-                .into_iter()
-                .flatten()
-                .map(|owner| object::text(owner, "/uid").to_owned())
-                .collect()
-        };
-        let (had, has) = (owners(before), owners(after));
-        for uid in had.difference(&has) {
-            if let Some(dependents) = self.dependents.get_mut(uid) {
-                dependents.remove(&(resource.clone(), key.to_owned()));
-                if dependents.is_empty() {
-                    self.dependents.remove(uid);
-                }
-            }
-        }
-        for uid in has.difference(&had) {
-            self.dependents.entry(uid.clone()).or_default().insert((resource.clone(), key.to_owned()));
-        }
     }
 
     pub(crate) fn revision(&self) -> u64 {
@@ -131,11 +83,6 @@ impl Store {
         self.shelves.get(resource).into_iter().flat_map(move |shelf| {
             shelf.objects.range(prefix.to_owned()..).take_while(move |(key, _)| key.starts_with(prefix))
         })
-    }
-
-    /// The resources that have ever had an object.
-    pub(crate) fn resources(&self) -> Vec<ResourceKey> {
-        self.shelves.keys().cloned().collect()
     }
 
     /// The objects as they were at a revision that the log still reaches.
@@ -197,25 +144,11 @@ impl Store {
         let after = Stored::new(value);
         self.changed.insert(resource.clone());
         let shelf = self.shelves.entry(resource.clone()).or_default();
-        let before = shelf.objects.insert(key.clone(), Arc::clone(&after));
+        let before = shelf.objects.insert(key, Arc::clone(&after));
         shelf.remember(
-            Event {
-                revision: self.revision,
-                before: before.clone(),
-                after: Arc::clone(&after),
-                removed: false,
-            },
+            Event { revision: self.revision, before, after: Arc::clone(&after), removed: false },
             self.remembered,
         );
-        self.index(resource, &key, before.as_deref(), Some(&after));
-        // Only owners, dependents and what is going away concern the garbage collector.
-        let concerns = object::is_terminating(after.value())
-            || !object::list(after.value(), "/metadata/ownerReferences").is_empty()
-            || before
-                .is_some_and(|before| !object::list(before.value(), "/metadata/ownerReferences").is_empty());
-        if concerns {
-            self.touched.push(Touched { resource: resource.clone(), key, gone: None });
-        }
         after
     }
 
@@ -229,20 +162,9 @@ impl Store {
         object::set_metadata(&mut last, "resourceVersion", json!(self.revision.to_string()));
         let after = Stored::new(last);
         shelf.remember(
-            Event {
-                revision: self.revision,
-                before: Some(Arc::clone(&before)),
-                after: Arc::clone(&after),
-                removed: true,
-            },
+            Event { revision: self.revision, before: Some(before), after: Arc::clone(&after), removed: true },
             self.remembered,
         );
-        self.index(resource, key, Some(&before), None);
-        self.touched.push(Touched {
-            resource: resource.clone(),
-            key: key.to_owned(),
-            gone: Some(Arc::clone(&after)),
-        });
         Some(after)
     }
 

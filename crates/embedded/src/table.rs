@@ -241,12 +241,6 @@ impl Table {
         self.iter().find(|resource| resource.kind == kind && resource.api_version() == api_version)
     }
 
-    /// Some version of the resource that is kept in this place.
-    pub(crate) fn by_key(&self, key: &ResourceKey) -> Option<&Arc<Resource>> {
-        self.iter()
-            .find(|resource| resource.key() == key && resource.plural == key.1 && resource.group == key.0)
-    }
-
     pub(crate) fn serves(&self, group: &str, version: &str) -> bool {
         self.iter().any(|resource| resource.group == group && resource.version == version)
     }

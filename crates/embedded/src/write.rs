@@ -127,7 +127,9 @@ pub(crate) fn admit_fields(
         "Ignore" => {}
         _ => warnings.extend(complaints),
     }
-    Ok(events::to_stored(resource, value))
+    let mut value = events::to_stored(resource, value);
+    warnings.extend(metadata::drop_duplicate_owners(&mut value, request.method == Method::PATCH));
+    Ok(value)
 }
 
 /// Stores a new object.
@@ -145,7 +147,11 @@ pub(crate) fn create(
         return Err(Refusal::new(500, "", "resourceVersion should not be set on objects to be created"));
     }
     object::set_metadata(&mut value, "resourceVersion", Value::Null);
-    check_namespace(core, resource, namespace, object::name(&value))?;
+    let name = match object::name(&value) {
+        "" => object::text(&value, "/metadata/generateName"),
+        name => name,
+    };
+    check_namespace(core, resource, namespace, name)?;
     let generated =
         object::name(&value).is_empty() && !object::text(&value, "/metadata/generateName").is_empty();
     let mut attempt = 0;
@@ -444,7 +450,8 @@ pub(crate) fn update(
         causes.extend(match part {
             Part::Whole => validation::update(resource, old, &new),
             Part::Status => validation::update_status(resource, old, &new),
-            Part::Finalizers | Part::Spec | Part::Node => Vec::new(),
+            Part::Finalizers => validation::finalize(&new),
+            Part::Spec | Part::Node => Vec::new(),
         });
     }
     refuse(resource, name, &causes)?;

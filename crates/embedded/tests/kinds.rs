@@ -237,8 +237,7 @@ async fn an_object_of_every_kind_lives_alike() {
             continue;
         }
         let namespace = format!("k{index}");
-        let settings =
-            Settings { start: support::wall_clock(), garbage_collection: false, ..Settings::default() };
+        let settings = Settings { start: support::wall_clock(), ..Settings::default() };
         let embedded = Cluster::new(settings).client();
         let ours = Player::new(embedded, &namespace, Side::Embedded).play(&life).await;
         let theirs = Player::new(client.clone(), &namespace, Side::Real).play(&life).await;

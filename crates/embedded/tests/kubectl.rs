@@ -246,8 +246,7 @@ async fn kubectl_does_and_shows_the_same() {
         return eprintln!("the embedded server is a {EMBEDDED_MINOR}: not compared with another minor");
     }
     let real = ControlPlane::builder().start().await.unwrap();
-    let cluster =
-        Cluster::new(Settings { start: wall_clock(), garbage_collection: false, ..Settings::default() });
+    let cluster = Cluster::new(Settings { start: wall_clock(), ..Settings::default() });
     let server = Server::start(cluster, SocketAddr::from(([127, 0, 0, 1], 0))).await.unwrap();
     let folder = tempfile::tempdir().unwrap();
     let file = |name: &str| folder.path().join(name).display().to_string();

@@ -7,7 +7,7 @@ mod support;
 
 use std::path::Path;
 
-use salvor_embedded::{Cluster, Settings};
+use salvor_embedded::{Cluster, ControlLoops, Loop, LoopOptions, Settings};
 use salvor_testkit::{ControlPlane, Part};
 use support::differences;
 use support::generator::{self, Court};
@@ -30,7 +30,7 @@ async fn both_servers_answer_alike() {
     }
     // Without controllers, nothing changes behind a transcript's back.
     let real = ControlPlane::builder().start().await.unwrap();
-    compare("tests/transcripts", &real, false).await;
+    compare("tests/transcripts", &real, &[]).await;
 }
 
 #[tokio::test]
@@ -39,7 +39,7 @@ async fn both_clean_up_alike() {
         return eprintln!("the embedded server is a {EMBEDDED_MINOR}: not compared with another minor");
     }
     let real = ControlPlane::builder().with(Part::ControllerManager).start().await.unwrap();
-    compare("tests/transcripts/with-controllers", &real, true).await;
+    compare("tests/transcripts/with-controllers", &real, &[Loop::GarbageCollector, Loop::Namespace]).await;
 }
 
 fn number(variable: &str, otherwise: u64) -> u64 {
@@ -76,8 +76,9 @@ async fn random_requests_are_answered_alike() {
     assert!(reports.is_empty(), "the embedded API differs from the real one:\n{}", reports.join("\n"));
 }
 
-/// Plays the transcripts of a folder on both sides. `TRANSCRIPT=text` chooses those whose title has that text.
-async fn compare(folder: &str, real: &ControlPlane, garbage_collection: bool) {
+/// Plays the transcripts of a folder on both sides; ours runs these loops. `TRANSCRIPT=text` chooses those whose title
+/// has that text.
+async fn compare(folder: &str, real: &ControlPlane, loops: &[Loop]) {
     let only = std::env::var("TRANSCRIPT").ok().filter(|only| !only.is_empty());
     let files = File::all(&Path::new(env!("CARGO_MANIFEST_DIR")).join(folder));
     let chosen: Vec<(&File, &Transcript)> = files
@@ -92,9 +93,8 @@ async fn compare(folder: &str, real: &ControlPlane, garbage_collection: bool) {
     let mut used = Vec::new();
     for (index, (file, transcript)) in chosen.iter().enumerate() {
         let title = transcript.title_in(file);
-        let play = async |namespace: String| {
-            play_on_both(&title, transcript, &client, &namespace, garbage_collection).await
-        };
+        let play =
+            async |namespace: String| play_on_both(&title, transcript, &client, &namespace, loops).await;
         let (mut differs, mut accepted) = play(format!("t{index}")).await;
         if !differs.is_empty() {
             // A difference that is one stays; a server that was too busy for once is none.
@@ -118,13 +118,19 @@ async fn play_on_both(
     transcript: &Transcript,
     client: &kube::Client,
     namespace: &str,
-    garbage_collection: bool,
+    loops: &[Loop],
 ) -> (String, Vec<usize>) {
     let (mut report, mut used) = (String::new(), Vec::new());
-    let settings = Settings { start: support::wall_clock(), garbage_collection, ..Settings::default() };
-    let embedded = Cluster::new(settings).client();
-    let ours = Player::new(embedded, namespace, Side::Embedded).play(transcript).await;
-    let theirs = Player::new(client.clone(), namespace, Side::Real).play(transcript).await;
+    let settings = Settings { start: support::wall_clock(), ..Settings::default() };
+    let embedded = Cluster::new(settings);
+    let (client_of_ours, clock) = (embedded.client(), embedded.clone());
+    let options = LoopOptions { loops: loops.iter().copied().collect(), ..LoopOptions::default() };
+    let running = ControlLoops::start(&client_of_ours, move || clock.now(), &options);
+    let ours = Player::new(client_of_ours, namespace, Side::Embedded).play(transcript);
+    let theirs = Player::new(client.clone(), namespace, Side::Real).play(transcript);
+    // Controllers take their time, on both sides the same.
+    let (ours, theirs) = futures::join!(ours, theirs);
+    running.stop().await;
     for (step, (ours, theirs)) in ours.iter().zip(&theirs).enumerate() {
         let request = &transcript.steps[step].request;
         // A transcript must not pass because both fail alike.

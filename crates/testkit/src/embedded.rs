@@ -55,7 +55,7 @@ impl EmbeddedPlane {
         if !with_loops {
             loops.loops.clear();
         }
-        let api = Settings { start: Timestamp::now(), seed: random::number(), ..Settings::default() };
+        let api = Settings { start: Timestamp::now(), seed: random::number() };
         let folder = std::env::temp_dir().join(format!("salvor-testkit-embedded-{}", random::suffix(10)));
         let started = async {
             std::fs::create_dir(&folder).map_err(|error| error.to_string())?;

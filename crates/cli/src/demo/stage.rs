@@ -40,7 +40,7 @@ impl Stage {
         with_salvor: bool,
     ) -> Result<Self, DemoError> {
         let options = Options {
-            api: Settings { seed: 1, start, ..Settings::default() },
+            api: Settings { seed: 1, start },
             loops: LoopOptions { seed: 1, ..LoopOptions::default() },
             ..Options::default()
         };

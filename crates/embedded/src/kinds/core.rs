@@ -3,7 +3,7 @@
 use serde_json::{Value, json};
 
 use super::{ALL, CheckUpdate, Kind, Names, NewStatus, clustered, defaults, namespaced, pod, prepare};
-use super::{validation, workloads};
+use super::{pod_status, validation, workloads};
 use crate::object;
 use crate::printing::{
     AGE, Column, NAME, NONE, Row, UNKNOWN, UNSET, first_of, integer, made, number, or, pairs, since, text,
@@ -89,6 +89,8 @@ pub(super) const KINDS: &[Kind] = &[
         new_status: NewStatus::As(|| json!({ "phase": "Active" })),
         on_create: prepare::namespace,
         on_update: prepare::namespace_update,
+        check: validation::namespace,
+        check_status: validation::namespace_phase,
         ..clustered("", "Namespace", "namespaces")
     },
     Kind {
@@ -183,7 +185,7 @@ pub(super) const KINDS: &[Kind] = &[
         status_keeps: &["ownerReferences", "deletionTimestamp"],
         check: validation::pod,
         check_update: CheckUpdate::Only(validation::pod_update),
-        check_status: validation::pod_status_update,
+        check_status: pod_status::update,
         ..namespaced("", "Pod", "pods")
     },
     Kind {

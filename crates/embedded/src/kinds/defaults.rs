@@ -67,13 +67,17 @@ pub(super) fn node(value: &mut Value) {
 }
 
 pub(super) fn namespace(value: &mut Value) {
+    label_namespace(value);
+    default(object_at(value, "status"), "phase", json!("Active"));
+}
+
+/// Every namespace has its name as a label.
+pub(crate) fn label_namespace(value: &mut Value) {
     let name = object::name(value).to_owned();
     if !name.is_empty() {
-        let metadata = object::metadata(value);
-        let labels = metadata.entry("labels").or_insert_with(|| json!({}));
+        let labels = object::metadata(value).entry("labels").or_insert_with(|| json!({}));
         labels["kubernetes.io/metadata.name"] = json!(name);
     }
-    default(object_at(value, "status"), "phase", json!("Active"));
 }
 
 pub(super) fn endpoints(value: &mut Value) {

@@ -97,3 +97,24 @@ pub(crate) fn label_selector(selector: &Value) -> String {
         "&LabelSelector{{MatchLabels:map[string]string{{{labels}}},MatchExpressions:[]LabelSelectorRequirement{{{expressions}}},}}"
     )
 }
+
+/// Addresses of a pod.
+pub(crate) fn addresses(addresses: &[&str]) -> String {
+    let shown: Vec<String> =
+        addresses.iter().map(|address| format!(r#"{{"IP":{}}}"#, serde_json::json!(address))).collect();
+    format!("[{}]", shown.join(","))
+}
+
+/// An owner reference, in the order of its fields.
+pub(crate) fn owner_reference(reference: &Value) -> String {
+    let keys = ["apiVersion", "kind", "name", "uid", "controller", "blockOwnerDeletion"];
+    // Texts are always there, the rest only if it is set.
+    let shown: Vec<String> = keys
+        .iter()
+        .filter_map(|key| match reference.get(*key) {
+            None | Some(Value::Null) => (keys[..4].contains(key)).then(|| format!(r#""{key}":"""#)),
+            Some(field) => Some(format!(r#""{key}":{field}"#)),
+        })
+        .collect();
+    format!("{{{}}}", shown.join(","))
+}

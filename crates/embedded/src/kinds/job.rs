@@ -4,8 +4,8 @@ use serde_json::{Value, json};
 
 use super::go;
 use super::indexes;
-use super::validation::{immutable, is_dns_label, mismatch, negative, pod_spec, selector};
-use crate::metadata::{check_maps, is_subdomain, qualified_name_problem};
+use super::validation::{immutable, is_dns_label, mismatch, named, negative, pod_spec, selector};
+use crate::metadata::{check_maps, is_subdomain};
 use crate::object;
 use crate::selectors::Labels;
 use crate::status::Cause;
@@ -301,9 +301,7 @@ fn failure_rule(rule: &Value, at: &str, per_index: bool, containers: &[&str]) ->
     for (index, condition) in conditions.iter().enumerate() {
         let at = format!("{at}.onPodConditions[{index}]");
         let kind = object::text(condition, "/type");
-        if let Some(why) = qualified_name_problem(kind) {
-            causes.push(Cause::invalid(format!("{at}.type"), &json!(kind), why));
-        }
+        causes.extend(named(format!("{at}.type"), kind));
         let supported = ["False", "True", "Unknown"];
         match object::text(condition, "/status") {
             "" => causes.push(Cause::required(format!("{at}.status"), &valid_values(&supported))),

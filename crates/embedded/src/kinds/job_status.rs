@@ -285,10 +285,10 @@ fn pods_left(update: &Update<'_>) -> Vec<Cause> {
         ));
     }
     if (update.changes_field("ready") || update.changes_field("active"))
+        && let Some(ready) = new.field("ready")
         && new.number("ready") > new.number("active")
     {
-        let shown = json!(new.number("ready"));
-        causes.push(Cause::invalid("status.ready", &shown, "cannot set more ready pods than active"));
+        causes.push(Cause::invalid("status.ready", ready, "cannot set more ready pods than active"));
     }
     causes
 }

@@ -195,8 +195,7 @@ pub(crate) fn update_status(resource: &Resource, current: &Value, new: &mut Valu
 }
 
 pub(super) fn pod_status(current: &Value, new: &mut Value, _: Timestamp) {
-    repeat_address(new, "podIP", "podIPs");
-    repeat_address(new, "hostIP", "hostIPs");
+    align_addresses(new);
     if let Some(kept) = object::at(current, "/status/qosClass").cloned() {
         object_at(new, "status").entry("qosClass").or_insert(kept);
     }
@@ -219,11 +218,20 @@ pub(super) fn certificate_conditions(current: &Value, new: &mut Value, now: Time
     }
 }
 
-/// A single address also leads the list of addresses.
-fn repeat_address(value: &mut Value, single: &str, list: &str) {
-    let address = object::text(value, &format!("/status/{single}")).to_owned();
-    if !address.is_empty() && object::list(value, &format!("/status/{list}")).is_empty() {
-        object_at(value, "status").insert(list.to_owned(), json!([{ "ip": address }]));
+/// A pod's single address also leads the list of its addresses, and is what the others follow.
+fn align_addresses(pod: &mut Value) {
+    let single = object::text(pod, "/status/podIP").to_owned();
+    let leads =
+        object::list(pod, "/status/podIPs").first().map(|entry| object::text(entry, "/ip").to_owned());
+    match leads {
+        Some(first) if single.is_empty() => {
+            object_at(pod, "status").insert("podIP".to_owned(), json!(first));
+        }
+        Some(first) if first == single => {}
+        _ if single.is_empty() => {}
+        _ => {
+            object_at(pod, "status").insert("podIPs".to_owned(), json!([{ "ip": single }]));
+        }
     }
 }
 

@@ -3,7 +3,9 @@
 use serde_json::{Value, json};
 
 use super::{CheckUpdate, go};
-use crate::metadata::{check_maps, is_subdomain, label_value_problem, qualified_name_problem};
+use crate::metadata::{
+    check_finalizer, check_maps, is_subdomain, label_value_problem, qualified_name_problems,
+};
 use crate::object;
 use crate::selectors::Labels;
 use crate::status::Cause;
@@ -34,6 +36,44 @@ pub(crate) fn update(resource: &Resource, current: &Value, new: &Value) -> Vec<C
             causes
         }
     }
+}
+
+/// Whatever keeps a text from being a qualified name.
+pub(crate) fn named(field: impl Into<String>, name: &str) -> impl Iterator<Item = Cause> {
+    let (field, name) = (field.into(), json!(name));
+    let problems = qualified_name_problems(name.as_str().unwrap_or("")).into_iter();
+    problems.map(move |why| Cause::invalid(field.clone(), &name, why))
+}
+
+/// Checks an update of a namespace's own finalizers.
+pub(crate) fn finalize(namespace: &Value) -> Vec<Cause> {
+    let finalizers = object::strings(namespace, "/spec/finalizers");
+    let checked = finalizers.iter().enumerate().flat_map(|(index, finalizer)| {
+        let field = format!("spec.finalizers[{index}]");
+        named(field.clone(), finalizer).chain(check_finalizer(&field, finalizer))
+    });
+    checked.collect()
+}
+
+/// Checks a new namespace.
+pub(super) fn namespace(value: &Value) -> Vec<Cause> {
+    let field = "spec.finalizers";
+    let finalizers = object::strings(value, "/spec/finalizers");
+    finalizers
+        .iter()
+        .flat_map(|finalizer| named(field, finalizer).chain(check_finalizer(field, finalizer)))
+        .collect()
+}
+
+/// The phase of a namespace says whether it is being deleted, and nothing else.
+pub(super) fn namespace_phase(_: &Value, namespace: &Value) -> Vec<Cause> {
+    let (phase, why) = if object::is_terminating(namespace) {
+        ("Terminating", "may only be 'Terminating' if `deletionTimestamp` is not empty")
+    } else {
+        ("Active", "may only be 'Active' if `deletionTimestamp` is empty")
+    };
+    let stated = object::text(namespace, "/status/phase");
+    if stated == phase { Vec::new() } else { vec![Cause::invalid("status.Phase", &json!(stated), why)] }
 }
 
 /// Checks an update of a status.
@@ -282,10 +322,8 @@ fn tolerations(spec: &Value, field: &str) -> Vec<Cause> {
         let at = format!("{field}.tolerations[{index}]");
         let text = |name: &str| object::text(toleration, &format!("/{name}"));
         let (key, operator, value, effect) = (text("key"), text("operator"), text("value"), text("effect"));
-        if !key.is_empty()
-            && let Some(why) = qualified_name_problem(key)
-        {
-            causes.push(Cause::invalid(format!("{at}.key"), &json!(key), why));
+        if !key.is_empty() {
+            causes.extend(named(format!("{at}.key"), key));
         }
         if key.is_empty() && operator != "Exists" {
             causes.push(Cause::invalid(
@@ -338,9 +376,7 @@ pub(super) fn taints(node: &Value) -> Vec<Cause> {
         let at = format!("metadata.taints[{index}]");
         let text = |name: &str| object::text(taint, &format!("/{name}"));
         let (key, value, effect) = (text("key"), text("value"), text("effect"));
-        if let Some(why) = qualified_name_problem(key) {
-            causes.push(Cause::invalid(format!("{at}.key"), &json!(key), why));
-        }
+        causes.extend(named(format!("{at}.key"), key));
         if let Some(why) = label_value_problem(value) {
             causes.push(Cause::invalid(format!("{at}.value"), &json!(value), why));
         }
@@ -453,49 +489,10 @@ pub(super) fn pod_update(current: &Value, new: &Value) -> Vec<Cause> {
     causes
 }
 
-pub(super) fn pod_status_update(current: &Value, new: &Value) -> Vec<Cause> {
-    let mut causes = Vec::new();
-    if current.pointer("/status/qosClass") != new.pointer("/status/qosClass") {
-        let shown = new.pointer("/status/qosClass").unwrap_or(&Value::Null);
-        causes.push(Cause::invalid("status.qosClass", shown, "field is immutable"));
-    }
-    let policy = object::text(new, "/spec/restartPolicy");
-    let never_again = |was: &Value| match policy {
-        "Never" => true,
-        "OnFailure" => was.pointer("/state/terminated/exitCode") == Some(&json!(0)),
-        _ => false,
-    };
-    let list = "containerStatuses";
-    let pointer = format!("/status/{list}");
-    for (index, status) in object::list(new, &pointer).iter().enumerate() {
-        let name = object::text(status, "/name");
-        let was = object::list(current, &pointer).iter().find(|old| object::text(old, "/name") == name);
-        if let Some(was) = was
-            && was.pointer("/state/terminated").is_some()
-            && status.pointer("/state/terminated").is_none()
-            && never_again(was)
-        {
-            causes.push(Cause::forbidden(
-                format!("status.{list}[{index}].state"),
-                "may not be transitioned to non-terminated state",
-            ));
-        }
-    }
-    for (index, condition) in object::list(new, "/status/conditions").iter().enumerate() {
-        let kind = object::text(condition, "/type");
-        if let Some(why) = qualified_name_problem(kind) {
-            causes.push(Cause::invalid(format!("status.conditions[{index}].type"), &json!(kind), why));
-        }
-    }
-    causes
-}
-
 pub(crate) fn selector(value: &Value, field: &str) -> Vec<Cause> {
     let mut causes = Vec::new();
     for (key, label) in value.get("matchLabels").and_then(Value::as_object).into_iter().flatten() {
-        if let Some(why) = qualified_name_problem(key) {
-            causes.push(Cause::invalid(format!("{field}.matchLabels"), &json!(key), why));
-        }
+        causes.extend(named(format!("{field}.matchLabels"), key));
         if let Some(why) = label_value_problem(label.as_str().unwrap_or("")) {
             causes.push(Cause::invalid(format!("{field}.matchLabels"), label, why));
         }
@@ -742,13 +739,7 @@ pub(super) fn new_event(value: &Value) -> Vec<Cause> {
     if controller.is_empty() {
         causes.push(Cause::required("reportingController", ""));
     }
-    if let Some(why) = qualified_name_problem(controller) {
-        causes.push(Cause::invalid("reportingController", &json!(controller), why));
-        if controller.is_empty() {
-            let why = qualified_name_problem("-").unwrap_or_default();
-            causes.push(Cause::invalid("reportingController", &json!(""), why));
-        }
-    }
+    causes.extend(named("reportingController", controller));
     for key in ["reportingInstance", "action", "reason"] {
         if text(key).is_empty() {
             causes.push(Cause::required(key, ""));

@@ -74,7 +74,7 @@ impl Control for AttachDetach {
                 }
             }
             // An exclusive volume that leaves one node may be awaited on any other.
-            Change::Attachment | Change::Claim(_) | Change::Volume(_) => self.all = true,
+            Change::Attachment(_) | Change::Claim(_) | Change::Volume(_) => self.all = true,
             _ => {}
         }
     }

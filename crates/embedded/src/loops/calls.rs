@@ -12,7 +12,8 @@ use tokio::time::timeout;
 
 use super::follow::Shared;
 use super::views::{Meta, key};
-use super::world::{HasMeta, Kind, World};
+use super::world::{Collection, HasMeta, Kind, World};
+use crate::delete::Propagation;
 use crate::object;
 
 /// A call that has not been answered by then has failed, and nobody knows whether it was carried out.
@@ -36,6 +37,38 @@ impl Ref {
     fn path(&self, subresource: &str) -> String {
         let base = format!("{}/{}", self.kind.path(&self.namespace), self.name);
         if subresource.is_empty() { base } else { format!("{base}/{subresource}") }
+    }
+}
+
+/// One object of whatever kind as it was seen: a call about it is refused if it has changed since.
+#[derive(Debug, Clone, PartialEq, Eq)]
+pub(crate) struct Sighting {
+    pub(crate) collection: Collection,
+    pub(crate) namespace: String,
+    pub(crate) name: String,
+    pub(crate) uid: String,
+    pub(crate) revision: String,
+}
+
+impl Sighting {
+    pub(crate) fn of(collection: &Collection, object: &Meta) -> Self {
+        Self {
+            collection: collection.clone(),
+            namespace: object.namespace.clone(),
+            name: object.name.clone(),
+            uid: object.uid.clone(),
+            revision: object.resource_version.clone(),
+        }
+    }
+
+    fn path(&self) -> String {
+        format!("{}/{}", self.collection.path(&self.namespace), self.name)
+    }
+
+    /// Whether the world shows the object no more as it was.
+    fn is_outdated(&self, world: &World) -> bool {
+        let found = world.meta(&self.collection, &key(&self.namespace, &self.name));
+        found.is_none_or(|found| found.uid != self.uid || found.resource_version != self.revision)
     }
 }
 
@@ -77,10 +110,27 @@ pub(crate) enum Call {
         pod: Ref,
         node: String,
     },
+    /// Deletes an object as it was seen.
+    Collect {
+        seen: Sighting,
+        propagation: Propagation,
+    },
+    /// Replaces fields of the metadata of an object as it was seen.
+    Amend {
+        seen: Sighting,
+        metadata: Value,
+    },
     /// Goes on only if there is really no such object.
     ExpectAbsent {
         kind: Kind,
         name: String,
+    },
+    /// Goes on only if there is no object with this UID in this place.
+    ExpectGone {
+        collection: Collection,
+        namespace: String,
+        name: String,
+        uid: String,
     },
     /// Tells people; whether it is heard changes nothing.
     Event(Note),
@@ -105,6 +155,12 @@ pub(crate) enum CallError {
     NoAnswer,
     #[error("{} {name} is there after all", kind.name())]
     Present { kind: Kind, name: String },
+    #[error("{path} is there after all")]
+    NotGone { path: String },
+    #[error("what is there is given {}s more", .0.as_secs())]
+    NotYet(Duration),
+    #[error("cannot empty the namespace: {0}")]
+    NotEmptied(String),
     #[error("the request cannot be made: {0}")]
     Request(#[from] http::Error),
     #[error("the watch has not shown what was written within {}s", PATIENCE.as_secs())]
@@ -140,12 +196,25 @@ impl Call {
             (Self::ExpectAbsent { kind, name }, Ok(_)) => {
                 Err(CallError::Present { kind: *kind, name: name.clone() })
             }
-            (_, Err(error)) => Err(error.into()),
-            (_, Ok(written)) => {
-                let seen = shared.until(|world| self.is_seen(&written.metadata, world));
-                timeout(PATIENCE, seen).await.map_err(|_| CallError::NotSeen)
+            (Self::ExpectGone { .. }, Err(kube::Error::Api(status))) if status.code == 404 => Ok(()),
+            (Self::ExpectGone { uid, .. }, Ok(found)) if found.metadata.uid != *uid => Ok(()),
+            (Self::ExpectGone { collection, namespace, name, .. }, Ok(_)) => {
+                Err(CallError::NotGone { path: format!("{}/{name}", collection.path(namespace)) })
             }
+            // Somebody else was quicker.
+            (Self::Collect { .. } | Self::Amend { .. }, Err(kube::Error::Api(status)))
+                if status.code == 404 =>
+            {
+                self.wait_until_seen(&Meta::default(), shared).await
+            }
+            (_, Err(error)) => Err(error.into()),
+            (_, Ok(written)) => self.wait_until_seen(&written.metadata, shared).await,
         }
+    }
+
+    async fn wait_until_seen(&self, written: &Meta, shared: &Shared) -> Result<(), CallError> {
+        let seen = shared.until(|world| self.is_seen(written, world));
+        timeout(PATIENCE, seen).await.map_err(|_| CallError::NotSeen)
     }
 
     fn request(&self, now: Timestamp) -> (Method, String, &'static str, Value) {
@@ -192,8 +261,24 @@ impl Call {
                 });
                 (Method::POST, pod.path("binding"), JSON, body)
             }
+            Self::Collect { seen, propagation } => {
+                let body = json!({
+                    "apiVersion": "v1", "kind": "DeleteOptions", "propagationPolicy": propagation.name(),
+                    "preconditions": { "uid": seen.uid, "resourceVersion": seen.revision },
+                });
+                (Method::DELETE, seen.path(), JSON, body)
+            }
+            Self::Amend { seen, metadata } => {
+                let mut body = json!({ "metadata": metadata });
+                body["metadata"]["uid"] = json!(seen.uid);
+                body["metadata"]["resourceVersion"] = json!(seen.revision);
+                (Method::PATCH, seen.path(), "application/merge-patch+json", body)
+            }
             Self::ExpectAbsent { kind, name } => {
                 (Method::GET, format!("{}/{name}", kind.path("")), JSON, Value::Null)
+            }
+            Self::ExpectGone { collection, namespace, name, .. } => {
+                (Method::GET, format!("{}/{name}", collection.path(namespace)), JSON, Value::Null)
             }
             Self::Event(note) => {
                 let namespace =
@@ -218,9 +303,12 @@ impl Call {
                 let seen = world.pods.get(&key(&pod.namespace, &pod.name));
                 seen.is_none_or(|seen| seen.metadata.uid != pod.uid || seen.is_bound())
             }
-            Self::Delete { .. } | Self::DeleteForeground(_) | Self::ExpectAbsent { .. } | Self::Event(_) => {
-                true
-            }
+            Self::Collect { seen, .. } | Self::Amend { seen, .. } => seen.is_outdated(world),
+            Self::Delete { .. }
+            | Self::DeleteForeground(_)
+            | Self::ExpectAbsent { .. }
+            | Self::ExpectGone { .. }
+            | Self::Event(_) => true,
         }
     }
 }

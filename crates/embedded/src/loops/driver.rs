@@ -14,6 +14,7 @@ use tokio::sync::mpsc;
 use tokio::time::{Instant, sleep_until};
 
 use super::calls::{Call, CallError};
+use super::emptying;
 use super::follow::{Shared, retry_after};
 use super::world::{Change, Kind, World};
 
@@ -52,11 +53,19 @@ impl fmt::Debug for Clock {
 pub(crate) struct Errand {
     pub(crate) subject: String,
     pub(crate) calls: Vec<Call>,
+    /// The namespace that is emptied afterwards: which calls that takes, nobody knows before.
+    pub(crate) empties: Option<String>,
 }
 
 impl Errand {
     pub(crate) fn new(subject: impl Into<String>, calls: Vec<Call>) -> Self {
-        Self { subject: subject.into(), calls }
+        Self { subject: subject.into(), calls, empties: None }
+    }
+
+    /// Empties a namespace that is going away, as far as it can be now.
+    pub(crate) fn emptying(namespace: &str) -> Self {
+        let name = namespace.to_owned();
+        Self { subject: name.clone(), calls: Vec::new(), empties: Some(name) }
     }
 }
 
@@ -72,10 +81,16 @@ pub(crate) struct Plan {
 pub(crate) trait Control: Send + 'static {
     /// The kinds that it must have seen before it decides anything.
     fn follows(&self) -> &'static [Kind];
+    /// Whether it must have seen all objects of all kinds, whatever is served.
+    fn follows_everything(&self) -> bool {
+        false
+    }
     /// Something has changed.
     fn observe(&mut self, change: &Change);
     /// An errand about this subject is over, well or not: it must be judged again.
     fn again(&mut self, subject: &str);
+    /// An errand about this subject is to be repeated then.
+    fn later(&mut self, _subject: &str, _at: Timestamp) {}
     /// What is to be done now.
     fn decide(&mut self, world: &World, now: Timestamp) -> Plan;
 }
@@ -90,6 +105,11 @@ pub(crate) struct Queue {
 impl Queue {
     pub(crate) fn add(&mut self, subject: impl Into<String>) {
         self.due.insert(subject.into());
+    }
+
+    /// Whether there is nobody to be judged, now or later.
+    pub(crate) fn is_empty(&self) -> bool {
+        self.due.is_empty() && self.alarms.is_empty()
     }
 
     pub(crate) fn at(&mut self, time: Timestamp, subject: &str) {
@@ -125,8 +145,9 @@ type Ending = (String, Result<(), CallError>);
 
 impl Driver {
     pub(crate) async fn run(mut self, mut control: impl Control) {
-        let kinds = control.follows();
-        self.shared.until(|world| kinds.iter().all(|kind| world.revision(*kind).is_some())).await;
+        let (kinds, everything) = (control.follows(), control.follows_everything());
+        let is_listed = |world: &World| kinds.iter().all(|kind| world.revision(*kind).is_some());
+        self.shared.until(|world| is_listed(world) && (!everything || world.is_complete())).await;
         let mut waiting: VecDeque<Errand> = VecDeque::new();
         let mut busy: BTreeSet<String> = BTreeSet::new();
         let mut running: FuturesUnordered<BoxFuture<'static, Ending>> = FuturesUnordered::new();
@@ -177,6 +198,11 @@ impl Driver {
                             control.again(&subject);
                         }
                     }
+                    Err(CallError::NotYet(wait)) => {
+                        failures.remove(&subject);
+                        busy.remove(&subject);
+                        control.later(&subject, self.clock.now() + wait);
+                    }
                     Err(error) => {
                         let attempt = failures.entry(subject.clone()).or_default();
                         *attempt += 1;
@@ -202,7 +228,11 @@ impl Driver {
                     return (errand.subject, Err(error));
                 }
             }
-            (errand.subject, Ok(()))
+            let ending = match &errand.empties {
+                Some(namespace) => emptying::pass(&client, &shared, namespace, clock.now()).await,
+                None => Ok(()),
+            };
+            (errand.subject, ending)
         }
     }
 }

@@ -4,23 +4,31 @@ use std::sync::{Arc, Mutex, MutexGuard, PoisonError};
 use std::time::Duration;
 
 use futures::TryStreamExt as _;
+use http::header::ACCEPT;
 use kube::Client;
 use kube::api::WatchEvent;
 use serde::Deserialize;
 use serde::de::DeserializeOwned;
 use tokio::sync::mpsc;
-use tokio::time::sleep;
+use tokio::time::{sleep, timeout};
 
-use crate::signal::Signal;
+use crate::signal::{Listener, Signal};
 
+use super::served::{METADATA, METADATA_LIST, Resource};
+use super::views::{Bare, Meta};
 use super::world::{Change, Delta, HasMeta, Kind, Place, World};
 
 /// How long a watch lasts before it is opened anew, in seconds.
 const WATCH_SECONDS: u32 = 290;
+/// The same for kinds of which only the metadata is read: there are many, and little happens to most of them.
+const QUIET_WATCH_SECONDS: u32 = 3600;
 /// After a failure the watch begins anew after this, doubled each time up to the longest. Without jitter: one seed must
 /// give one history.
 const FIRST_RETRY: Duration = Duration::from_millis(100);
 const LONGEST_RETRY: Duration = Duration::from_secs(5);
+
+/// A list that is not answered by then, and a watch that is not begun, is asked for anew.
+pub(crate) const PATIENCE: Duration = Duration::from_secs(30);
 
 /// The wait before attempt number `attempt`, counted from one.
 pub(crate) fn retry_after(attempt: u32) -> Duration {
@@ -33,11 +41,13 @@ pub(crate) struct Shared {
     world: Mutex<World>,
     listeners: Vec<mpsc::UnboundedSender<Change>>,
     bell: Signal<()>,
+    /// Rings when the definition of a custom resource has changed.
+    definitions: Signal<()>,
 }
 
 impl Shared {
     pub(crate) fn new(listeners: Vec<mpsc::UnboundedSender<Change>>) -> Self {
-        Self { world: Mutex::default(), listeners, bell: Signal::default() }
+        Self { world: Mutex::default(), listeners, bell: Signal::default(), definitions: Signal::default() }
     }
 
     pub(crate) fn world(&self) -> MutexGuard<'_, World> {
@@ -52,9 +62,15 @@ impl Shared {
         }
     }
 
-    fn tell<V>(&self, change: fn(Delta<V>) -> Change, act: impl FnOnce(&mut World) -> Vec<Delta<V>>) {
+    /// Who wants to hear that a definition of a custom resource has changed.
+    pub(crate) fn definitions(&self) -> Listener<()> {
+        self.definitions.listen()
+    }
+
+    /// Changes the world, and tells everybody.
+    pub(crate) fn tell(&self, act: impl FnOnce(&mut World) -> Vec<Change>) {
         let mut world = self.world();
-        let changes: Vec<Change> = act(&mut world).into_iter().map(change).collect();
+        let changes = act(&mut world);
         for change in &changes {
             world.index(change);
         }
@@ -82,100 +98,215 @@ struct ListMeta {
     resource_version: String,
 }
 
-/// Which kind to follow, and where it goes.
-pub(crate) struct Follow<V> {
+/// Where a watch puts what it sees, and what it says of it.
+pub(crate) trait Shelf: Send + Sync + 'static {
+    type View: HasMeta + Clone + DeserializeOwned + Send + 'static;
+
+    fn name(&self) -> &str;
+    fn path(&self) -> String;
+    /// The query of a watch, but for the revision.
+    fn watch(&self) -> String;
+    /// In which form lists and watches are wanted, if not whole.
+    fn forms(&self) -> Option<(&'static str, &'static str)>;
+    fn replace(&self, world: &mut World, objects: Vec<Self::View>, revision: u64) -> Vec<Change>;
+    fn put(&self, world: &mut World, object: Self::View) -> Vec<Change>;
+    fn remove(&self, world: &mut World, object: &Meta) -> Vec<Change>;
+    /// The watch has come as far as this.
+    fn saw(&self, world: &mut World, revision: u64);
+    /// What else is to be done when something has changed.
+    fn changed(&self, _: &Shared) {}
+}
+
+/// A kind that some loop knows.
+pub(crate) struct Known<V> {
     pub(crate) kind: Kind,
-    /// Only this namespace; all where it is empty.
-    pub(crate) namespace: &'static str,
     pub(crate) place: Place<V>,
     pub(crate) change: fn(Delta<V>) -> Change,
 }
 
-impl<V: HasMeta + Clone + DeserializeOwned + Send + 'static> Follow<V> {
-    /// Follows the kind for ever.
-    pub(crate) async fn run(self, client: Client, shared: Arc<Shared>) {
-        let mut failures = 0;
-        loop {
-            match self.list(&client, &shared).await {
-                Ok(revision) => {
-                    failures = 0;
-                    self.watch(&client, &shared, revision).await;
-                }
-                Err(error) => tracing::debug!(kind = self.kind.name(), %error, "list failed"),
-            }
-            failures += 1;
-            sleep(retry_after(failures)).await;
+impl<V: HasMeta + Clone + DeserializeOwned + Send + Sync + 'static> Shelf for Known<V> {
+    type View = V;
+
+    fn name(&self) -> &str {
+        self.kind.name()
+    }
+
+    fn path(&self) -> String {
+        self.kind.path("")
+    }
+
+    fn watch(&self) -> String {
+        format!("watch=true&allowWatchBookmarks=true&timeoutSeconds={WATCH_SECONDS}")
+    }
+
+    fn forms(&self) -> Option<(&'static str, &'static str)> {
+        None
+    }
+
+    fn replace(&self, world: &mut World, objects: Vec<V>, revision: u64) -> Vec<Change> {
+        world.replace(self.kind, self.place, objects, revision).into_iter().map(self.change).collect()
+    }
+
+    fn put(&self, world: &mut World, object: V) -> Vec<Change> {
+        world.put(self.kind, self.place, object).into_iter().map(self.change).collect()
+    }
+
+    fn remove(&self, world: &mut World, object: &Meta) -> Vec<Change> {
+        world.remove(self.kind, self.place, object).into_iter().map(self.change).collect()
+    }
+
+    fn saw(&self, world: &mut World, revision: u64) {
+        world.saw(self.kind, revision);
+    }
+}
+
+/// A resource of which only the metadata is read.
+pub(crate) struct Other(pub(crate) Arc<Resource>);
+
+impl Other {
+    fn changes(&self, deltas: Vec<Delta<Bare>>) -> Vec<Change> {
+        deltas.into_iter().map(|delta| Change::Other(Arc::clone(&self.0), delta)).collect()
+    }
+}
+
+impl Shelf for Other {
+    type View = Bare;
+
+    fn name(&self) -> &str {
+        &self.0.plural
+    }
+
+    fn path(&self) -> String {
+        self.0.path("")
+    }
+
+    fn watch(&self) -> String {
+        format!("watch=true&timeoutSeconds={QUIET_WATCH_SECONDS}")
+    }
+
+    fn forms(&self) -> Option<(&'static str, &'static str)> {
+        Some((METADATA_LIST, METADATA))
+    }
+
+    fn replace(&self, world: &mut World, objects: Vec<Bare>, _: u64) -> Vec<Change> {
+        let mut changes = self.changes(world.replace_others(&self.0, objects));
+        // Somebody may wait until everything has been listed.
+        changes.push(Change::Served);
+        changes
+    }
+
+    fn put(&self, world: &mut World, object: Bare) -> Vec<Change> {
+        self.changes(world.put_other(&self.0, object))
+    }
+
+    fn remove(&self, world: &mut World, object: &Meta) -> Vec<Change> {
+        self.changes(world.remove_other(&self.0, object))
+    }
+
+    fn saw(&self, _: &mut World, _: u64) {}
+
+    fn changed(&self, shared: &Shared) {
+        if self.0.is_definition() {
+            shared.definitions.set(());
         }
     }
+}
 
-    async fn list(&self, client: &Client, shared: &Shared) -> kube::Result<String> {
-        let request = http::Request::get(self.kind.path(self.namespace)).body(Vec::new());
-        let list: List<V> = client.request(request.map_err(kube::Error::HttpError)?).await?;
-        let revision = list.metadata.resource_version;
-        let number = revision.parse().unwrap_or(0);
-        shared.tell(self.change, |world| world.replace(self.kind, self.place, list.items, number));
-        Ok(revision)
+/// Follows a resource for ever.
+pub(crate) async fn follow(shelf: impl Shelf, client: Client, shared: Arc<Shared>) {
+    let mut failures = 0;
+    loop {
+        match list(&shelf, &client, &shared).await {
+            Ok(revision) => {
+                failures = 0;
+                watch(&shelf, &client, &shared, revision).await;
+            }
+            Err(error) => tracing::debug!(resource = shelf.name(), %error, "list failed"),
+        }
+        failures += 1;
+        sleep(retry_after(failures)).await;
     }
+}
 
-    /// Watches from a revision for as long as the server lets us.
-    async fn watch(&self, client: &Client, shared: &Shared, mut revision: String) {
-        let path = self.kind.path(self.namespace);
-        let mut empty_in_a_row = 0;
+fn get(uri: String, form: Option<&'static str>) -> http::Result<http::Request<Vec<u8>>> {
+    let mut request = http::Request::get(uri);
+    if let Some(form) = form {
+        request = request.header(ACCEPT, form);
+    }
+    request.body(Vec::new())
+}
+
+async fn list<S: Shelf>(shelf: &S, client: &Client, shared: &Shared) -> kube::Result<String> {
+    let request = get(shelf.path(), shelf.forms().map(|(list, _)| list)).map_err(kube::Error::HttpError)?;
+    let Ok(list) = timeout(PATIENCE, client.request::<List<S::View>>(request)).await else {
+        return Err(kube::Error::Service("no answer in time".into()));
+    };
+    let list = list?;
+    let revision = list.metadata.resource_version;
+    let number = revision.parse().unwrap_or(0);
+    shared.tell(|world| shelf.replace(world, list.items, number));
+    shelf.changed(shared);
+    Ok(revision)
+}
+
+/// Watches from a revision for as long as the server lets us.
+async fn watch<S: Shelf>(shelf: &S, client: &Client, shared: &Shared, mut revision: String) {
+    let mut empty_in_a_row = 0;
+    loop {
+        let uri = format!("{}?{}&resourceVersion={revision}", shelf.path(), shelf.watch());
+        let before = revision.clone();
+        let Ok(request) = get(uri, shelf.forms().map(|(_, one)| one)) else { return };
+        let Ok(Ok(events)) = timeout(PATIENCE, client.request_events::<S::View>(request)).await else {
+            return;
+        };
+        let mut events = std::pin::pin!(events);
         loop {
-            let uri = format!(
-                "{path}?watch=true&allowWatchBookmarks=true&timeoutSeconds={WATCH_SECONDS}&resourceVersion={revision}"
-            );
-            let before = revision.clone();
-            let Ok(request) = http::Request::get(uri).body(Vec::new()) else { return };
-            let Ok(events) = client.request_events::<V>(request).await else { return };
-            let mut events = std::pin::pin!(events);
-            loop {
-                match events.try_next().await {
-                    Ok(Some(event)) => match self.take(event, shared) {
-                        Some(seen) => revision = seen,
-                        None => return,
-                    },
-                    Ok(None) => break,
-                    Err(error) => {
-                        tracing::debug!(kind = self.kind.name(), %error, "watch broke off");
-                        break;
-                    }
+            match events.try_next().await {
+                Ok(Some(event)) => match take(shelf, event, shared) {
+                    Some(seen) => revision = seen,
+                    None => return,
+                },
+                Ok(None) => break,
+                Err(error) => {
+                    tracing::debug!(resource = shelf.name(), %error, "watch broke off");
+                    break;
                 }
             }
-            // A server that closes watches at once must not be asked without a pause.
-            empty_in_a_row = if before == revision { empty_in_a_row + 1 } else { 0 };
-            if empty_in_a_row > 1 {
-                sleep(retry_after(empty_in_a_row)).await;
-            }
+        }
+        // A server that closes watches at once must not be asked without a pause.
+        empty_in_a_row = if before == revision { empty_in_a_row + 1 } else { 0 };
+        if empty_in_a_row > 1 {
+            sleep(retry_after(empty_in_a_row)).await;
         }
     }
+}
 
-    /// Takes an event in; the revision it brings, or none when the watch must begin anew.
-    fn take(&self, event: WatchEvent<V>, shared: &Shared) -> Option<String> {
-        let (kind, place) = (self.kind, self.place);
-        match event {
-            WatchEvent::Added(object) | WatchEvent::Modified(object) => {
-                let revision = object.meta().resource_version.clone();
-                shared.tell(self.change, |world| world.put(kind, place, object));
-                Some(revision)
-            }
-            WatchEvent::Deleted(object) => {
-                let revision = object.meta().resource_version.clone();
-                shared.tell(self.change, |world| world.remove(kind, place, object.meta()));
-                Some(revision)
-            }
-            WatchEvent::Bookmark(bookmark) => {
-                let revision = bookmark.metadata.resource_version;
-                shared.tell(self.change, |world| {
-                    world.saw(kind, revision.parse().unwrap_or(0));
-                    Vec::new()
-                });
-                Some(revision)
-            }
-            WatchEvent::Error(status) => {
-                tracing::debug!(kind = kind.name(), error = status.message, "watch is over");
-                None
-            }
+/// Takes an event in; the revision it brings, or none when the watch must begin anew.
+fn take<S: Shelf>(shelf: &S, event: WatchEvent<S::View>, shared: &Shared) -> Option<String> {
+    match event {
+        WatchEvent::Added(object) | WatchEvent::Modified(object) => {
+            let revision = object.meta().resource_version.clone();
+            shared.tell(|world| shelf.put(world, object));
+            shelf.changed(shared);
+            Some(revision)
+        }
+        WatchEvent::Deleted(object) => {
+            let revision = object.meta().resource_version.clone();
+            shared.tell(|world| shelf.remove(world, object.meta()));
+            shelf.changed(shared);
+            Some(revision)
+        }
+        WatchEvent::Bookmark(bookmark) => {
+            let revision = bookmark.metadata.resource_version;
+            shared.tell(|world| {
+                shelf.saw(world, revision.parse().unwrap_or(0));
+                Vec::new()
+            });
+            Some(revision)
+        }
+        WatchEvent::Error(status) => {
+            tracing::debug!(resource = shelf.name(), error = status.message, "watch is over");
+            None
         }
     }
 }

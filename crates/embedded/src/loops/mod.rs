@@ -9,13 +9,18 @@ mod calls;
 mod deployment;
 mod disruption;
 mod driver;
+mod emptying;
+mod everything;
 mod follow;
+mod garbage;
 mod labels;
+mod namespace;
 mod node_lifecycle;
 mod placement;
 mod pod_gc;
 mod replica_set;
 mod scheduler;
+mod served;
 mod stateful_set;
 mod taint_eviction;
 mod taints;
@@ -42,7 +47,7 @@ pub use pod_gc::PodGcTimers;
 pub use zones::EvictionRates;
 
 use driver::{Clock, Control, Driver};
-use follow::{Follow, Shared};
+use follow::{Known, Shared};
 use world::{Change, Kind};
 
 /// A control loop.
@@ -70,11 +75,15 @@ pub enum Loop {
     Disruption,
     /// Deletes Jobs that have finished long enough ago.
     Ttl,
+    /// Deletes what has lost its owners, and ends the deletion of what waits for its dependents.
+    GarbageCollector,
+    /// Empties namespaces that are deleted.
+    Namespace,
 }
 
 impl Loop {
     /// Every loop there is.
-    pub const ALL: [Self; 11] = [
+    pub const ALL: [Self; 13] = [
         Self::Scheduler,
         Self::NodeLifecycle,
         Self::TaintEviction,
@@ -86,6 +95,8 @@ impl Loop {
         Self::StatefulSet,
         Self::Disruption,
         Self::Ttl,
+        Self::GarbageCollector,
+        Self::Namespace,
     ];
 
     /// The name by which it is chosen.
@@ -102,6 +113,8 @@ impl Loop {
             Self::StatefulSet => "stateful-set",
             Self::Disruption => "disruption",
             Self::Ttl => "ttl",
+            Self::GarbageCollector => "garbage-collector",
+            Self::Namespace => "namespace",
         }
     }
 }
@@ -169,7 +182,7 @@ impl ControlLoops {
         Self::begin(client, &Clock::new(now), options)
     }
 
-    // Not generic: eleven loops are compiled here once, and not again for whoever brings a clock.
+    // Not generic: all loops are compiled here once, and not again for whoever brings a clock.
     fn begin(client: &Client, clock: &Clock, options: &LoopOptions) -> Self {
         let mut listeners = Vec::new();
         let mut inboxes = Vec::new();
@@ -179,7 +192,7 @@ impl ControlLoops {
             inboxes.push((*chosen, inbox));
         }
         let shared = Arc::new(Shared::new(listeners));
-        let mut starting = Starting { tasks: JoinSet::new(), kinds: BTreeSet::new() };
+        let mut starting = Starting { tasks: JoinSet::new(), kinds: BTreeSet::new(), everything: false };
         for (chosen, inbox) in inboxes {
             let driver = Driver {
                 name: chosen.name(),
@@ -204,11 +217,16 @@ impl ControlLoops {
                 Loop::StatefulSet => starting.run(driver, stateful_set::StatefulSets::default()),
                 Loop::Disruption => starting.run(driver, disruption::Disruption::default()),
                 Loop::Ttl => starting.run(driver, ttl::TimeToLive::default()),
+                Loop::GarbageCollector => starting.run(driver, garbage::GarbageCollector::default()),
+                Loop::Namespace => starting.run(driver, namespace::Namespaces::default()),
             }
         }
-        let Starting { mut tasks, kinds } = starting;
+        let Starting { mut tasks, kinds, everything } = starting;
         for kind in kinds {
             follow(kind, &mut tasks, client.clone(), Arc::clone(&shared));
+        }
+        if everything {
+            tasks.spawn(everything::follow_everything(client.clone(), Arc::clone(&shared)));
         }
         Self { tasks }
     }
@@ -222,11 +240,14 @@ impl ControlLoops {
 struct Starting {
     tasks: JoinSet<()>,
     kinds: BTreeSet<Kind>,
+    /// Whether one of them must see all objects of all kinds.
+    everything: bool,
 }
 
 impl Starting {
     fn run(&mut self, driver: Driver, control: impl Control) {
         self.kinds.extend(control.follows());
+        self.everything |= control.follows_everything();
         self.tasks.spawn(driver.run(control));
     }
 }
@@ -235,28 +256,27 @@ impl Starting {
 fn follow(kind: Kind, tasks: &mut JoinSet<()>, client: Client, shared: Arc<Shared>) {
     macro_rules! follow {
         ($place:ident, $change:expr) => {
-            follow!($place, $change, "")
-        };
-        ($place:ident, $change:expr, $namespace:literal) => {
-            tasks.spawn(
-                Follow { kind, namespace: $namespace, place: |world| &mut world.$place, change: $change }
-                    .run(client, shared),
-            )
+            tasks.spawn(follow::follow(
+                Known { kind, place: |world| &mut world.$place, change: $change },
+                client,
+                shared,
+            ))
         };
     }
     match kind {
         Kind::Pod => follow!(pods, Change::Pod),
         Kind::Node => follow!(nodes, Change::Node),
-        Kind::Lease => follow!(leases, |_| Change::Lease, "kube-node-lease"),
+        Kind::Lease => follow!(leases, Change::Lease),
         Kind::Claim => follow!(claims, Change::Claim),
         Kind::Volume => follow!(volumes, Change::Volume),
-        Kind::StorageClass => follow!(storage_classes, |_| Change::StorageClass),
-        Kind::Attachment => follow!(attachments, |_| Change::Attachment),
+        Kind::StorageClass => follow!(storage_classes, Change::StorageClass),
+        Kind::Attachment => follow!(attachments, Change::Attachment),
         Kind::ReplicaSet => follow!(replica_sets, |delta| Change::Workload(Kind::ReplicaSet, delta)),
         Kind::Deployment => follow!(deployments, |delta| Change::Workload(Kind::Deployment, delta)),
         Kind::StatefulSet => follow!(stateful_sets, |delta| Change::Workload(Kind::StatefulSet, delta)),
         Kind::Job => follow!(jobs, |delta| Change::Workload(Kind::Job, delta)),
         Kind::Budget => follow!(budgets, |delta| Change::Workload(Kind::Budget, delta)),
+        Kind::Namespace => follow!(namespaces, Change::Namespace),
         // Written, never read.
         Kind::Event => return,
     };

@@ -67,7 +67,7 @@ impl Control for Scheduler {
         match change {
             Change::Pod(delta) => self.observe_pod(delta),
             Change::Node(delta) => self.observe_node(delta),
-            Change::Claim(_) | Change::Volume(_) | Change::StorageClass => self.retry_stuck(),
+            Change::Claim(_) | Change::Volume(_) | Change::StorageClass(_) => self.retry_stuck(),
             _ => {}
         }
     }

@@ -5,7 +5,7 @@ use std::collections::BTreeMap;
 
 use jiff::Timestamp;
 use k8s_openapi::api::core::v1::{Affinity, NodeSelector, Taint, Toleration};
-use serde::Deserialize;
+use serde::{Deserialize, Serialize};
 use serde_json::Value;
 
 /// What every object has.
@@ -37,7 +37,11 @@ impl Meta {
 
     /// The owner that is responsible for the object.
     pub(crate) fn controller(&self) -> Option<&Owner> {
-        self.owner_references.iter().find(|owner| owner.controller)
+        self.owner_references.iter().find(|owner| owner.controller == Some(true))
+    }
+
+    pub(crate) fn has_finalizer(&self, name: &str) -> bool {
+        self.finalizers.iter().any(|finalizer| finalizer == name)
     }
 
     pub(crate) fn revision(&self) -> u64 {
@@ -50,14 +54,18 @@ pub(crate) fn key(namespace: &str, name: &str) -> String {
     if namespace.is_empty() { name.to_owned() } else { format!("{namespace}/{name}") }
 }
 
-/// An owner reference.
-#[derive(Debug, Clone, Default, PartialEq, Eq, Deserialize)]
+/// An owner reference, whole: who writes a list of them must not change the others.
+#[derive(Debug, Clone, Default, PartialEq, Eq, Serialize, Deserialize)]
 #[serde(rename_all = "camelCase", default)]
 pub(crate) struct Owner {
+    pub(crate) api_version: String,
     pub(crate) kind: String,
     pub(crate) name: String,
     pub(crate) uid: String,
-    pub(crate) controller: bool,
+    #[serde(skip_serializing_if = "Option::is_none")]
+    pub(crate) controller: Option<bool>,
+    #[serde(skip_serializing_if = "Option::is_none")]
+    pub(crate) block_owner_deletion: Option<bool>,
 }
 
 /// A condition of a pod or of a node.
@@ -356,4 +364,27 @@ pub(crate) struct Workload {
     pub(crate) metadata: Meta,
     pub(crate) spec: Value,
     pub(crate) status: Value,
+}
+
+/// A namespace.
+#[derive(Debug, Clone, Default, Deserialize)]
+#[serde(default)]
+pub(crate) struct Namespace {
+    pub(crate) metadata: Meta,
+    pub(crate) spec: NamespaceSpec,
+    pub(crate) status: Value,
+}
+
+/// What holds a namespace beside the finalizers that every object may have.
+#[derive(Debug, Clone, Default, Deserialize)]
+#[serde(default)]
+pub(crate) struct NamespaceSpec {
+    pub(crate) finalizers: Vec<String>,
+}
+
+/// An object of a kind of which no loop reads more than its metadata.
+#[derive(Debug, Clone, Default, Deserialize)]
+#[serde(default)]
+pub(crate) struct Bare {
+    pub(crate) metadata: Meta,
 }

@@ -50,7 +50,7 @@ impl Control for VolumeBinder {
                     }
                 }
             }
-            Change::StorageClass => self.all_claims = true,
+            Change::StorageClass(_) => self.all_claims = true,
             Change::Pod(delta) => {
                 if delta.new.is_none()
                     && let Some(pod) = &delta.old

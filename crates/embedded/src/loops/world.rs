@@ -3,8 +3,10 @@
 use std::collections::{BTreeMap, BTreeSet};
 use std::sync::Arc;
 
+use super::served::{Resource, Served};
 use super::views::{
-    Attachment, Claim, Lease, Meta, Node, Pod, StorageClass, Volume, Workload, key as object_key,
+    Attachment, Bare, Claim, Lease, Meta, Namespace, Node, Pod, StorageClass, Volume, Workload,
+    key as object_key,
 };
 
 /// The kinds that loops read or write.
@@ -22,10 +24,33 @@ pub(crate) enum Kind {
     StatefulSet,
     Job,
     Budget,
+    Namespace,
     Event,
 }
 
 impl Kind {
+    /// Those that are watched, which is all but events: these are written, never read.
+    pub(crate) const WATCHED: [Self; 13] = [
+        Self::Pod,
+        Self::Node,
+        Self::Lease,
+        Self::Claim,
+        Self::Volume,
+        Self::StorageClass,
+        Self::Attachment,
+        Self::ReplicaSet,
+        Self::Deployment,
+        Self::StatefulSet,
+        Self::Job,
+        Self::Budget,
+        Self::Namespace,
+    ];
+
+    /// The watched kind with this prefix of its path and this plural.
+    pub(crate) fn watched(prefix: &str, plural: &str) -> Option<Self> {
+        Self::WATCHED.into_iter().find(|kind| (kind.names().1, kind.names().2) == (prefix, plural))
+    }
+
     /// The API's name for it, its group and version as paths have them, and its plural.
     fn names(self) -> (&'static str, &'static str, &'static str) {
         match self {
@@ -41,6 +66,7 @@ impl Kind {
             Self::StatefulSet => ("StatefulSet", "/apis/apps/v1", "statefulsets"),
             Self::Job => ("Job", "/apis/batch/v1", "jobs"),
             Self::Budget => ("PodDisruptionBudget", "/apis/policy/v1", "poddisruptionbudgets"),
+            Self::Namespace => ("Namespace", "/api/v1", "namespaces"),
             Self::Event => ("Event", "/api/v1", "events"),
         }
     }
@@ -65,6 +91,25 @@ impl Kind {
     }
 }
 
+/// Where all objects of one resource are.
+#[derive(Debug, Clone, PartialEq, Eq, PartialOrd, Ord)]
+pub(crate) enum Collection {
+    /// Of a kind that some loop knows.
+    Known(Kind),
+    /// Of a kind of which only the metadata is read.
+    Other(Arc<Resource>),
+}
+
+impl Collection {
+    /// The path of its objects, in one namespace or, with none, in all.
+    pub(crate) fn path(&self, namespace: &str) -> String {
+        match self {
+            Self::Known(kind) => kind.path(namespace),
+            Self::Other(resource) => resource.path(namespace),
+        }
+    }
+}
+
 /// An object that has metadata.
 pub(crate) trait HasMeta {
     fn meta(&self) -> &Meta;
@@ -79,7 +124,7 @@ macro_rules! has_meta {
         })*
     };
 }
-has_meta!(Pod, Node, Lease, Claim, Volume, StorageClass, Attachment, Workload);
+has_meta!(Pod, Node, Lease, Claim, Volume, StorageClass, Attachment, Workload, Namespace, Bare);
 
 /// An object before and after; never two objects of one name.
 #[derive(Debug)]
@@ -106,12 +151,16 @@ impl<V> Delta<V> {
 pub(crate) enum Change {
     Pod(Delta<Pod>),
     Node(Delta<Node>),
-    Lease,
+    Lease(Delta<Lease>),
     Claim(Delta<Claim>),
     Volume(Delta<Volume>),
-    StorageClass,
-    Attachment,
+    StorageClass(Delta<StorageClass>),
+    Attachment(Delta<Attachment>),
     Workload(Kind, Delta<Workload>),
+    Namespace(Delta<Namespace>),
+    Other(Arc<Resource>, Delta<Bare>),
+    /// What the server serves, or how much of it has been listed.
+    Served,
 }
 
 /// All objects of one kind.
@@ -144,8 +193,41 @@ impl<V> Store<V> {
         from.take_while(move |(key, _)| key.starts_with(&prefix)).map(|(_, object)| object)
     }
 
-    fn keys(&self) -> Vec<String> {
-        self.0.keys().cloned().collect()
+    /// Takes in an object as it is now. Says what changed: nothing, one thing, or the end of one object and the
+    /// beginning of another of the same name.
+    fn put(&mut self, object: V) -> Vec<Delta<V>>
+    where
+        V: HasMeta,
+    {
+        let object = Arc::new(object);
+        let old = self.0.insert(object.meta().key(), Arc::clone(&object));
+        match old {
+            Some(old) if old.meta().resource_version == object.meta().resource_version => Vec::new(),
+            Some(old) if old.meta().uid != object.meta().uid => {
+                vec![Delta { old: Some(old), new: None }, Delta { old: None, new: Some(object) }]
+            }
+            old => vec![Delta { old, new: Some(object) }],
+        }
+    }
+
+    fn remove(&mut self, object: &Meta) -> Vec<Delta<V>> {
+        let old = self.0.remove(&object.key());
+        old.into_iter().map(|old| Delta { old: Some(old), new: None }).collect()
+    }
+
+    /// Takes in a complete list: what is not in it is gone.
+    fn replace(&mut self, objects: Vec<V>) -> Vec<Delta<V>>
+    where
+        V: HasMeta,
+    {
+        let present: BTreeSet<String> = objects.iter().map(|object| object.meta().key()).collect();
+        let absent: Vec<String> = self.0.keys().filter(|key| !present.contains(*key)).cloned().collect();
+        let gone = absent.iter().filter_map(|key| self.0.remove(key));
+        let mut deltas: Vec<Delta<V>> = gone.map(|old| Delta { old: Some(old), new: None }).collect();
+        for object in objects {
+            deltas.extend(self.put(object));
+        }
+        deltas
     }
 }
 
@@ -172,33 +254,26 @@ pub(crate) struct World {
     pub(crate) stateful_sets: Store<Workload>,
     pub(crate) jobs: Store<Workload>,
     pub(crate) budgets: Store<Workload>,
+    pub(crate) namespaces: Store<Namespace>,
+    /// What only the metadata is read of, once it has been listed.
+    others: BTreeMap<Arc<Resource>, Store<Bare>>,
+    served: Option<Served>,
     pods_by_node: BTreeMap<String, BTreeSet<String>>,
     pods_by_owner: BTreeMap<String, BTreeSet<String>>,
     revisions: BTreeMap<Kind, u64>,
 }
 
 impl World {
-    /// Takes in an object as it is now. Says what changed: nothing, one thing, or the end of one object and the
-    /// beginning of another of the same name.
+    /// Takes in an object as it is now, and says what changed.
     pub(crate) fn put<V: HasMeta>(&mut self, kind: Kind, place: Place<V>, object: V) -> Vec<Delta<V>> {
-        let object = Arc::new(object);
-        let key = object.meta().key();
         self.saw(kind, object.meta().revision());
-        let old = place(self).0.insert(key, Arc::clone(&object));
-        match old {
-            Some(old) if old.meta().resource_version == object.meta().resource_version => Vec::new(),
-            Some(old) if old.meta().uid != object.meta().uid => {
-                vec![Delta { old: Some(old), new: None }, Delta { old: None, new: Some(object) }]
-            }
-            old => vec![Delta { old, new: Some(object) }],
-        }
+        place(self).put(object)
     }
 
     /// Takes in that an object is gone.
     pub(crate) fn remove<V: HasMeta>(&mut self, kind: Kind, place: Place<V>, object: &Meta) -> Vec<Delta<V>> {
         self.saw(kind, object.revision());
-        let old = place(self).0.remove(&object.key());
-        old.into_iter().map(|old| Delta { old: Some(old), new: None }).collect()
+        place(self).remove(object)
     }
 
     /// Takes in a complete list: what is not in it is gone.
@@ -209,19 +284,69 @@ impl World {
         objects: Vec<V>,
         revision: u64,
     ) -> Vec<Delta<V>> {
-        let present: BTreeSet<String> = objects.iter().map(|object| object.meta().key()).collect();
-        let store = place(self);
-        let mut deltas: Vec<Delta<V>> = Vec::new();
-        for key in store.keys() {
-            if !present.contains(&key) {
-                deltas.extend(store.0.remove(&key).map(|old| Delta { old: Some(old), new: None }));
-            }
-        }
-        for object in objects {
-            deltas.extend(self.put(kind, place, object));
-        }
         self.saw(kind, revision);
-        deltas
+        place(self).replace(objects)
+    }
+
+    /// Takes in an object of another resource.
+    pub(crate) fn put_other(&mut self, resource: &Arc<Resource>, object: Bare) -> Vec<Delta<Bare>> {
+        self.others.entry(Arc::clone(resource)).or_default().put(object)
+    }
+
+    /// Takes in that an object of another resource is gone.
+    pub(crate) fn remove_other(&mut self, resource: &Arc<Resource>, object: &Meta) -> Vec<Delta<Bare>> {
+        self.others.get_mut(resource).map(|store| store.remove(object)).unwrap_or_default()
+    }
+
+    /// Takes in a complete list of another resource.
+    pub(crate) fn replace_others(
+        &mut self,
+        resource: &Arc<Resource>,
+        objects: Vec<Bare>,
+    ) -> Vec<Delta<Bare>> {
+        self.others.entry(Arc::clone(resource)).or_default().replace(objects)
+    }
+
+    /// Takes in what the server serves now. What it does not serve any more is forgotten.
+    pub(crate) fn serve(&mut self, served: Served) {
+        self.others.retain(|resource, _| served.others().any(|known| known == resource));
+        self.served = Some(served);
+    }
+
+    /// What the server serves; nothing as long as nobody has asked.
+    pub(crate) fn served(&self) -> Option<&Served> {
+        self.served.as_ref()
+    }
+
+    /// Whether all objects of all kinds are known, as far as the watches have come.
+    pub(crate) fn is_complete(&self) -> bool {
+        let listed = |served: &Served| served.others().all(|resource| self.others.contains_key(resource));
+        Kind::WATCHED.iter().all(|kind| self.revisions.contains_key(kind))
+            && self.served.as_ref().is_some_and(listed)
+    }
+
+    /// The metadata of an object, whatever its kind.
+    pub(crate) fn meta(&self, collection: &Collection, key: &str) -> Option<&Meta> {
+        fn of<'s, V: HasMeta>(store: &'s Store<V>, key: &str) -> Option<&'s Meta> {
+            store.get(key).map(|object| object.meta())
+        }
+        match collection {
+            Collection::Known(Kind::Pod) => of(&self.pods, key),
+            Collection::Known(Kind::Node) => of(&self.nodes, key),
+            Collection::Known(Kind::Lease) => of(&self.leases, key),
+            Collection::Known(Kind::Claim) => of(&self.claims, key),
+            Collection::Known(Kind::Volume) => of(&self.volumes, key),
+            Collection::Known(Kind::StorageClass) => of(&self.storage_classes, key),
+            Collection::Known(Kind::Attachment) => of(&self.attachments, key),
+            Collection::Known(Kind::ReplicaSet) => of(&self.replica_sets, key),
+            Collection::Known(Kind::Deployment) => of(&self.deployments, key),
+            Collection::Known(Kind::StatefulSet) => of(&self.stateful_sets, key),
+            Collection::Known(Kind::Job) => of(&self.jobs, key),
+            Collection::Known(Kind::Budget) => of(&self.budgets, key),
+            Collection::Known(Kind::Namespace) => of(&self.namespaces, key),
+            Collection::Known(Kind::Event) => None,
+            Collection::Other(resource) => self.others.get(resource).and_then(|store| of(store, key)),
+        }
     }
 
     /// The watch of a kind has come as far as this.

@@ -365,8 +365,7 @@ impl<'c> Court<'c> {
         self.namespaces.set(self.namespaces.get() + 1);
         let namespace = format!("g{}", self.namespaces.get());
         let transcript = Transcript { title: String::new(), steps };
-        let settings =
-            Settings { start: super::wall_clock(), garbage_collection: false, ..Settings::default() };
+        let settings = Settings { start: super::wall_clock(), ..Settings::default() };
         let ours = Player::new(Cluster::new(settings).client(), &namespace, Side::Embedded).play(&transcript);
         let ours = ours.await;
         let theirs = Player::new(self.real.clone(), &namespace, Side::Real).play(&transcript).await;

@@ -30,7 +30,7 @@ impl Stage {
     /// A page of an empty embedded cluster.
     pub(crate) async fn open() -> Self {
         // Owners are made up here, and must not be missed.
-        let settings = Settings { start: Timestamp::now(), garbage_collection: false, ..Settings::default() };
+        let settings = Settings { start: Timestamp::now(), ..Settings::default() };
         Self::of(Cluster::new(settings).client()).await
     }
 

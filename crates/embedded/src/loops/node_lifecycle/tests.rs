@@ -56,7 +56,7 @@ impl Stage {
             "metadata": {"name": name, "namespace": "kube-node-lease", "resourceVersion": self.revision.to_string()},
             "spec": {"renewTime": self.now},
         });
-        self.world.with(Kind::Lease, |w| &mut w.leases, |_| Change::Lease, lease);
+        self.world.with(Kind::Lease, |w| &mut w.leases, Change::Lease, lease);
     }
 
     /// Lets time pass; these nodes renew their leases.

@@ -1,0 +1,311 @@
+//! The garbage collector: what has lost all its owners goes, and what waits for its dependents is let go.
+//!
+//! It sees all objects of all kinds, but remembers only those that have owners, and those that wait. Who is judged
+//! follows from what changed; most changes are none to it.
+
+use std::collections::{BTreeMap, BTreeSet};
+
+use jiff::Timestamp;
+use serde::Serialize;
+use serde_json::{Value, json};
+
+use super::calls::{Call, Sighting};
+use super::driver::{Control, Errand, Plan, Queue};
+use super::views::{Meta, Owner, key};
+use super::world::{Change, Collection, Delta, HasMeta, Kind, World};
+use crate::delete::{FOREGROUND, ORPHAN, Propagation};
+
+/// The garbage collector. Objects are known to it by their UIDs.
+#[derive(Debug, Default)]
+pub(crate) struct GarbageCollector {
+    queue: Queue,
+    spots: BTreeMap<String, Spot>,
+    /// Who names an owner.
+    dependents: BTreeMap<String, BTreeSet<String>>,
+    /// Owners that were seen to go while somebody named them. A UID never comes back.
+    gone: BTreeSet<String>,
+    /// What is served has changed: everybody is judged again.
+    all: bool,
+}
+
+/// Where an object is that has owners, or that waits for its dependents.
+#[derive(Debug)]
+struct Spot {
+    collection: Collection,
+    key: String,
+    owners: Vec<String>,
+}
+
+/// What becomes of a reference to an owner.
+#[derive(Debug, Clone, Copy, PartialEq, Eq)]
+enum Standing {
+    /// The owner is there, and keeps what is its own.
+    Solid,
+    /// The owner is going, after those who block it.
+    Waiting,
+    /// The owner is not where the reference says.
+    Missing,
+}
+
+impl Control for GarbageCollector {
+    fn follows(&self) -> &'static [Kind] {
+        &Kind::WATCHED
+    }
+
+    fn follows_everything(&self) -> bool {
+        true
+    }
+
+    fn observe(&mut self, change: &Change) {
+        let known = Collection::Known;
+        match change {
+            Change::Pod(delta) => self.see(known(Kind::Pod), delta),
+            Change::Node(delta) => self.see(known(Kind::Node), delta),
+            Change::Lease(delta) => self.see(known(Kind::Lease), delta),
+            Change::Claim(delta) => self.see(known(Kind::Claim), delta),
+            Change::Volume(delta) => self.see(known(Kind::Volume), delta),
+            Change::StorageClass(delta) => self.see(known(Kind::StorageClass), delta),
+            Change::Attachment(delta) => self.see(known(Kind::Attachment), delta),
+            Change::Workload(kind, delta) => self.see(known(*kind), delta),
+            Change::Namespace(delta) => self.see(known(Kind::Namespace), delta),
+            Change::Other(resource, delta) => self.see(Collection::Other(resource.clone()), delta),
+            Change::Served => self.all = true,
+        }
+    }
+
+    fn again(&mut self, subject: &str) {
+        self.queue.add(subject);
+    }
+
+    fn decide(&mut self, world: &World, now: Timestamp) -> Plan {
+        // Most changes end here. And whoever does not know all dependents must let no owner go.
+        if (self.queue.is_empty() && !self.all) || !world.is_complete() {
+            return Plan::default();
+        }
+        if std::mem::take(&mut self.all) {
+            self.forget_the_vanished(world);
+            self.spots.keys().for_each(|uid| self.queue.add(uid));
+        }
+        let due = self.queue.take(now);
+        let errands = due.into_iter().filter_map(|uid| {
+            let calls = self.judge(&uid, world)?;
+            Some(Errand::new(uid, calls))
+        });
+        Plan { errands: errands.collect(), wake: None }
+    }
+}
+
+fn waits(object: &Meta) -> bool {
+    object.is_terminating() && (object.has_finalizer(ORPHAN) || object.has_finalizer(FOREGROUND))
+}
+
+fn waits_in_foreground(object: &Meta) -> bool {
+    object.is_terminating() && object.has_finalizer(FOREGROUND)
+}
+
+fn blocks(reference: &Owner) -> bool {
+    reference.block_owner_deletion == Some(true)
+}
+
+impl GarbageCollector {
+    /// Takes a change in, and notes who is to be judged because of it.
+    fn see<V: HasMeta>(&mut self, collection: Collection, delta: &Delta<V>) {
+        let (old, new) = (delta.old.as_ref().map(|old| old.meta()), delta.new.as_ref().map(|new| new.meta()));
+        if let (Some(old), Some(new)) = (old, new)
+            && old.owner_references == new.owner_references
+            && old.finalizers == new.finalizers
+            && old.is_terminating() == new.is_terminating()
+        {
+            return;
+        }
+        let Some(object) = new.or(old) else { return };
+        let uid = object.uid.as_str();
+        let owners: Vec<String> =
+            new.into_iter().flat_map(|new| &new.owner_references).map(|owner| owner.uid.clone()).collect();
+        let is_kept = new.is_some_and(|new| !owners.is_empty() || waits(new));
+        if !is_kept && !self.spots.contains_key(uid) && !self.dependents.contains_key(uid) {
+            return;
+        }
+        let before = self.spots.remove(uid).map(|spot| spot.owners).unwrap_or_default();
+        self.index(uid, &before, &owners);
+        // An owner may wait for exactly this.
+        for owner in before.iter().chain(&owners) {
+            self.queue.add(owner);
+        }
+        if new.is_none() && self.dependents.contains_key(uid) {
+            self.gone.insert(uid.to_owned());
+        }
+        if new.is_none_or(waits) {
+            for dependent in self.dependents.get(uid).into_iter().flatten() {
+                self.queue.add(dependent);
+            }
+        }
+        if is_kept {
+            self.spots.insert(uid.to_owned(), Spot { collection, key: object.key(), owners });
+            self.queue.add(uid);
+        }
+    }
+
+    fn index(&mut self, uid: &str, before: &[String], after: &[String]) {
+        for owner in before.iter().filter(|owner| !after.contains(owner)) {
+            if let Some(dependents) = self.dependents.get_mut(owner) {
+                dependents.remove(uid);
+                if dependents.is_empty() {
+                    self.dependents.remove(owner);
+                    self.gone.remove(owner);
+                }
+            }
+        }
+        for owner in after {
+            self.dependents.entry(owner.clone()).or_default().insert(uid.to_owned());
+        }
+    }
+
+    /// Forgets objects of resources that are served no more: nobody will say that they are gone.
+    fn forget_the_vanished(&mut self, world: &World) {
+        let vanished =
+            self.spots.iter().filter(|(_, spot)| world.meta(&spot.collection, &spot.key).is_none());
+        let vanished: Vec<String> = vanished.map(|(uid, _)| uid.clone()).collect();
+        for uid in vanished {
+            if let Some(spot) = self.spots.remove(&uid) {
+                self.index(&uid, &spot.owners, &[]);
+            }
+        }
+    }
+
+    fn find<'w>(&self, uid: &str, world: &'w World) -> Option<(&Spot, &'w Meta)> {
+        let spot = self.spots.get(uid)?;
+        let object = world.meta(&spot.collection, &spot.key)?;
+        (object.uid == uid).then_some((spot, object))
+    }
+
+    fn dependents<'w>(&self, uid: &str, world: &'w World) -> impl Iterator<Item = (&Spot, &'w Meta)> {
+        self.dependents.get(uid).into_iter().flatten().filter_map(move |uid| self.find(uid, world))
+    }
+
+    /// What is to be done about an object, if anything.
+    fn judge(&self, uid: &str, world: &World) -> Option<Vec<Call>> {
+        let (spot, object) = self.find(uid, world)?;
+        if object.is_terminating() {
+            return self.end(spot, object, world);
+        }
+        let mut calls = Vec::new();
+        let mut standings = Vec::new();
+        for reference in &object.owner_references {
+            let standing = self.standing(reference, object, world, &mut calls)?;
+            standings.push(standing);
+        }
+        if standings.iter().all(|standing| *standing == Standing::Solid) {
+            return None;
+        }
+        let seen = Sighting::of(&spot.collection, object);
+        if standings.contains(&Standing::Solid) {
+            // Whoever is kept by one owner does not hold up another.
+            let solid = object.owner_references.iter().zip(&standings);
+            let kept = solid.filter(|(_, standing)| **standing == Standing::Solid);
+            let metadata = json!({ "ownerReferences": list(kept.map(|(reference, _)| reference)) });
+            calls.push(Call::Amend { seen, metadata });
+            return Some(calls);
+        }
+        let mut own_dependents = self.dependents(uid, world).peekable();
+        let propagation = if standings.contains(&Standing::Waiting) && own_dependents.peek().is_some() {
+            // Two that wait for each other would wait for ever.
+            if object.owner_references.iter().any(blocks)
+                && own_dependents.any(|(_, dependent)| waits_in_foreground(dependent))
+            {
+                calls.push(Call::Amend { seen, metadata: unblocked(&object.owner_references) });
+                return Some(calls);
+            }
+            Propagation::Foreground
+        } else if object.has_finalizer(ORPHAN) {
+            Propagation::Orphan
+        } else if object.has_finalizer(FOREGROUND) {
+            Propagation::Foreground
+        } else {
+            Propagation::Background
+        };
+        calls.push(Call::Collect { seen, propagation });
+        Some(calls)
+    }
+
+    /// What becomes of one reference; nothing is known of owners of kinds that are not served, nor of namespaced owners
+    /// of an object of the cluster: it says no namespace. A missing owner that was not seen to go is looked for first.
+    fn standing(
+        &self,
+        reference: &Owner,
+        object: &Meta,
+        world: &World,
+        guards: &mut Vec<Call>,
+    ) -> Option<Standing> {
+        let kind = world.served()?.kind(&reference.api_version, &reference.kind)?;
+        if kind.namespaced && object.namespace.is_empty() {
+            return None;
+        }
+        if self.gone.contains(&reference.uid) {
+            return Some(Standing::Missing);
+        }
+        let namespace = if kind.namespaced { object.namespace.as_str() } else { "" };
+        let owner = world.meta(&kind.collection, &key(namespace, &reference.name));
+        match owner.filter(|owner| owner.uid == reference.uid) {
+            Some(owner) if waits_in_foreground(owner) => Some(Standing::Waiting),
+            Some(_) => Some(Standing::Solid),
+            None => {
+                guards.push(Call::ExpectGone {
+                    collection: kind.collection.clone(),
+                    namespace: namespace.to_owned(),
+                    name: reference.name.clone(),
+                    uid: reference.uid.clone(),
+                });
+                Some(Standing::Missing)
+            }
+        }
+    }
+
+    /// What is to be done about an object that is being deleted.
+    fn end(&self, spot: &Spot, object: &Meta, world: &World) -> Option<Vec<Call>> {
+        let names_it = |reference: &&Owner| reference.uid == object.uid;
+        if object.has_finalizer(ORPHAN) {
+            let forgets = |(spot, dependent): (&Spot, &Meta)| {
+                let kept = dependent.owner_references.iter().filter(|reference| !names_it(reference));
+                let seen = Sighting::of(&spot.collection, dependent);
+                Call::Amend { seen, metadata: json!({ "ownerReferences": list(kept) }) }
+            };
+            let calls: Vec<Call> = self.dependents(&object.uid, world).map(forgets).collect();
+            return Some(if calls.is_empty() { vec![release(spot, object, ORPHAN)] } else { calls });
+        }
+        if object.has_finalizer(FOREGROUND) {
+            let is_blocked = self
+                .dependents(&object.uid, world)
+                .any(|(_, dependent)| dependent.owner_references.iter().filter(names_it).any(blocks));
+            return (!is_blocked).then(|| vec![release(spot, object, FOREGROUND)]);
+        }
+        None
+    }
+}
+
+/// Takes a finalizer away.
+fn release(spot: &Spot, object: &Meta, finalizer: &str) -> Call {
+    let kept = object.finalizers.iter().filter(|known| *known != finalizer);
+    let seen = Sighting::of(&spot.collection, object);
+    Call::Amend { seen, metadata: json!({ "finalizers": list(kept) }) }
+}
+
+/// A list as a merge patch sets it: one without elements is taken away.
+fn list(elements: impl Iterator<Item = impl Serialize>) -> Value {
+    let elements: Vec<Value> = elements.map(|element| json!(element)).collect();
+    if elements.is_empty() { Value::Null } else { Value::Array(elements) }
+}
+
+/// The same references, of which none blocks its owner.
+fn unblocked(references: &[Owner]) -> Value {
+    let references: Vec<Owner> = references
+        .iter()
+        .cloned()
+        .map(|reference| Owner { block_owner_deletion: Some(false), ..reference })
+        .collect();
+    json!({ "ownerReferences": references })
+}
+
+#[cfg(test)]
+#[path = "garbage/tests.rs"]
+mod tests;
