@@ -400,6 +400,8 @@ impl Executor {
                     json!({
                         annotations::EVICTION: progress.as_ref().map(annotation),
                         annotations::EVICTION_ASKED: asked.as_ref().map(annotation),
+                        // A person's word on this eviction is no word on the next one.
+                        annotations::DESPITE_ZONE_OUTAGE: null,
                     })
                 })
                 .await

@@ -8,6 +8,7 @@ use kube::{Api, Client};
 use salvor_api::config::Configuration;
 use salvor_recovery::{
     Action, Judgement, Reason, Report,
+    brake::Outage,
     eviction::{self as evicting, EvictionPolicy, NodeView, Scene},
     job::{JobPolicy, Waiting, decide, recollect, waiting},
     zombie::{ZombiePolicy, decide_node, decide_pod},
@@ -95,7 +96,8 @@ pub fn explain_pod<'a>(
         };
         let policy = ZombiePolicy::new(configuration);
         let judgement = decide_pod(&pod, node.as_ref(), &policy, time.server());
-        let mut recoveries = vec![reviewed("zombie", &client, configuration, &time, judgement).await];
+        let mut recoveries =
+            vec![reviewed("zombie", &client, configuration, &time, judgement, Outage::Holds).await];
         if let Some(name) = &pod.node_name {
             let policy = EvictionPolicy::new(configuration);
             let read = concerned_node(&client, &policy, name, &time).await;
@@ -105,7 +107,8 @@ pub fn explain_pod<'a>(
                 let pod = read.map_err(|e| cannot_read(&subject, e))?;
                 let pod = pod.ok_or_else(|| ExplainError::NotFound(subject.clone()))?;
                 let judgement = evicting::decide_pod(&pod, Some(&node), &policy, time.server());
-                recoveries.push(reviewed("eviction", &client, configuration, &time, judgement).await);
+                let outage = eviction::outage(Some(&node), time.server());
+                recoveries.push(reviewed("eviction", &client, configuration, &time, judgement, outage).await);
             }
         }
         Ok(Explanation { subject, recoveries, waiting: Vec::new(), history })
@@ -161,7 +164,7 @@ pub fn explain_node<'a>(
             .map_err(|e| cannot_read(&format!("the Lease of node {name}"), e))?;
         let policy = ZombiePolicy::new(configuration);
         let judgement = decide_node(&node, &policy, time.server());
-        let of_zombie = reviewed("zombie", &client, configuration, &time, judgement).await;
+        let of_zombie = reviewed("zombie", &client, configuration, &time, judgement, Outage::Holds).await;
         let of_eviction = explain_eviction(&client, configuration, name, !history.is_empty(), &time)
             .await
             .map_err(|e| cannot_read(&subject, e))?;
@@ -184,7 +187,7 @@ async fn explain_eviction(
     node.lease = eviction::read_lease(client, name, time.server()).await?;
     let pods = eviction::read_pods(client, name).await?;
     let attachments = eviction::read_attachments(client, name).await?;
-    let zone = eviction::read_zone(client, &node.zone).await?;
+    let zone = eviction::read_zone(client, &node.zone, &policy, time.server()).await?;
     let judge = |node: &NodeView| {
         let (pods, attachments) = (Some(pods.iter().collect()), Some(attachments.iter().collect()));
         evicting::decide_node(&Scene { node, pods, attachments, zone }, &policy, time.server())
@@ -195,7 +198,8 @@ async fn explain_eviction(
         node.told = told_by(judgement.verdict.actions());
         judgement = judge(&node);
     }
-    Ok(Some(reviewed("eviction", client, configuration, time, judgement).await))
+    let outage = eviction::outage(Some(&node), time.server());
+    Ok(Some(reviewed("eviction", client, configuration, time, judgement, outage).await))
 }
 
 fn told_by(actions: &[Action]) -> BTreeSet<String> {
@@ -238,13 +242,14 @@ async fn reviewed<Why: Reason>(
     configuration: &Configuration,
     time: &Time,
     judgement: Judgement<Why>,
+    outage: Outage,
 ) -> RecoveryReport {
     let settings = &configuration.leader_election;
     let leases: Api<Lease> = Api::namespaced(client.clone(), &settings.lease_namespace);
     // Without a lease, or without the right to read it, nothing is known to hold anything back.
     let lease = leases.get_opt(&settings.lease_name).await.ok().flatten();
     let brake = brake_of(configuration.brake.clone(), lease.as_ref(), time.server());
-    let judgement = brake.review(time.server(), judgement);
+    let judgement = brake.review(time.server(), judgement, outage);
     RecoveryReport { recovery, report: judgement.report() }
 }
 

@@ -5,5 +5,6 @@
 
 mod faults;
 mod hand_made;
+mod outage;
 mod stage;
 mod story;

@@ -14,7 +14,7 @@ use jiff::Timestamp;
 use kube::Client;
 use salvor_recovery::{
     Action, Judgement,
-    brake::{NodeCounts, Tally},
+    brake::{Census, NodeStanding, Tally},
     objects::{PodRef, Ready},
     zombie::{NodeView, NodeWhy, PodView, PodWhy, ZombiePolicy, decide_node, decide_pod},
 };
@@ -77,6 +77,8 @@ pub(crate) struct Zombies {
     pods: BTreeMap<String, PodView>,
     pods_of_node: BTreeMap<String, BTreeSet<String>>,
     nodes: BTreeMap<String, NodeView>,
+    /// What of each of them makes it count.
+    standings: BTreeMap<String, NodeStanding>,
     nodes_listed: bool,
     looks: Looks<NodeView>,
     node_of_uid: BTreeMap<String, String>,
@@ -91,6 +93,7 @@ impl Zombies {
             pods: BTreeMap::new(),
             pods_of_node: BTreeMap::new(),
             nodes: BTreeMap::new(),
+            standings: BTreeMap::new(),
             nodes_listed: false,
             looks: Looks::default(),
             node_of_uid: BTreeMap::new(),
@@ -127,6 +130,8 @@ impl Zombies {
         // A taint without a time counts from when it was first seen.
         let observed = known.and_then(|n| n.unreachable).map_or(now, |u| u.since);
         let announced = self.announced.contains(&seen.node.uid);
+        self.standings.insert(name.clone(), seen.standing);
+        let known = self.nodes.get(&name);
         let view = NodeView { announced, ..seen.view(observed) };
         let concerns_pods =
             known.is_none_or(|old| old.unreachable != view.unreachable || old.node != view.node);
@@ -190,6 +195,7 @@ impl Recovery for Zombies {
                 // The name may belong to a newer node already.
                 if self.nodes.get(&name).is_some_and(|n| n.node.uid == uid) {
                     self.nodes.remove(&name);
+                    self.standings.remove(&name);
                 }
                 let mut woken = self.pods_on(&name);
                 woken.push(Subject::Node { name });
@@ -201,6 +207,7 @@ impl Recovery for Zombies {
                 self.nodes_listed = true;
                 self.announced.retain(|uid| present.contains(uid) || self.pods.contains_key(uid));
                 self.nodes.retain(|_, n| present.contains(&n.node.uid));
+                self.standings.retain(|name, _| self.nodes.contains_key(name));
                 self.node_of_uid.retain(|uid, _| present.contains(uid));
                 for node in nodes {
                     woken.extend(self.insert_node(node, now));
@@ -233,13 +240,10 @@ impl Recovery for Zombies {
         pods.chain(nodes).collect()
     }
 
-    fn node_counts(&self, _: Timestamp) -> Option<Tally> {
-        let count = |n: usize| u32::try_from(n).unwrap_or(u32::MAX);
-        let nodes = || NodeCounts {
-            unreachable: count(self.nodes.values().filter(|n| n.unreachable.is_some()).count()),
-            total: count(self.nodes.len()),
-        };
-        self.nodes_listed.then(|| nodes().into())
+    fn node_counts(&self, now: Timestamp) -> Option<Tally> {
+        let mut census = Census::new(now, self.policy.count_nodes_ready_within);
+        self.standings.values().for_each(|node| census.add("", node));
+        self.nodes_listed.then(|| census.cluster())
     }
 
     fn inquiry(&self, subject: &Subject) -> Inquiry {

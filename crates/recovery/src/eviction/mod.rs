@@ -16,7 +16,9 @@ pub use policy::{EvictionPolicy, Request, asked_in_person};
 pub use reasons::{NodeWhy, PodWhy};
 pub use rules::{decide_node, decide_pod, is_gone, leaves};
 pub use tolerations::{Tolerance, Toleration};
-pub use views::{Asked, AttachmentView, Claim, Lease, NodeView, Owner, PodView, Progress, Released, Scene};
+pub use views::{
+    Asked, AttachmentView, Claim, DespiteOutage, Lease, NodeView, Owner, PodView, Progress, Released, Scene,
+};
 
 #[cfg(test)]
 mod tests;

@@ -19,6 +19,8 @@ pub struct EvictionPolicy {
     pub detach_warning_after: SignedDuration,
     /// Above which share of a zone's nodes nothing is begun there; 0 sets no limit.
     pub max_unreachable_percent: u8,
+    /// Nodes count for that which are Ready, or were within this time.
+    pub count_nodes_ready_within: SignedDuration,
     triggers: Vec<EvictionTrigger>,
 }
 
@@ -59,6 +61,7 @@ impl EvictionPolicy {
             remove_taint: settings.remove_taint,
             detach_warning_after: settings.detach_warning_after.into(),
             max_unreachable_percent: configuration.brake.max_unreachable_percent,
+            count_nodes_ready_within: configuration.brake.count_nodes_ready_within.into(),
             triggers: settings.triggers.clone(),
         }
     }

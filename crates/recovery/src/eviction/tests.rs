@@ -53,6 +53,7 @@ fn node() -> NodeView {
         lease: lease(-600),
         progress: None,
         asked: None,
+        despite_outage: None,
         condition: None,
         volumes_in_use: Vec::new(),
         told: BTreeSet::new(),

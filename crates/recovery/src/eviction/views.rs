@@ -44,6 +44,8 @@ pub struct NodeView {
     pub progress: Option<Progress>,
     /// A request that was taken off while the node was called Ready.
     pub asked: Option<Asked>,
+    /// A person's word that an outage around it does not matter.
+    pub despite_outage: Option<DespiteOutage>,
     /// The reason of our condition on it.
     pub condition: Option<String>,
     /// `status.volumesInUse`.
@@ -56,6 +58,11 @@ impl NodeView {
     /// Its taints with our key.
     pub(super) fn ours(&self) -> impl Iterator<Item = &Taint> {
         self.taints.iter().filter(|taint| taint.key == taints::FORCE_EVICTION)
+    }
+
+    /// A person's word that an outage around it does not matter, if that is not too old.
+    pub fn despite_outage(&self, now: Timestamp) -> Option<&DespiteOutage> {
+        self.despite_outage.as_ref().filter(|word| word.holds(now))
     }
 
     /// The taint that makes a kubelet refuse pods.
@@ -189,6 +196,33 @@ impl Asked {
             value: self.value.clone(),
             effect: taints::NO_SCHEDULE.into(),
         }
+    }
+}
+
+/// A person's word that a node is to be emptied although its zone, or most of the cluster, is lost as well: an annotation on
+/// the Node. It goes with the taint when the eviction ends.
+#[derive(Clone, Debug, PartialEq, Eq, Serialize, Deserialize)]
+#[serde(rename_all = "camelCase")]
+pub struct DespiteOutage {
+    /// Who.
+    pub by: String,
+    /// When.
+    pub at: Timestamp,
+}
+
+impl DespiteOutage {
+    /// It is about the outage of today: left behind by an eviction that never began, it is no permission for the next one.
+    const LASTS: SignedDuration = SignedDuration::from_hours(24);
+    /// How far the clock of whoever wrote it may be ahead.
+    const AHEAD: SignedDuration = SignedDuration::from_mins(5);
+
+    /// Reads the annotation. What cannot be read is nobody's word.
+    pub fn from_annotation(value: &str) -> Option<Self> {
+        serde_json::from_str(value).ok().filter(|word: &Self| !word.by.is_empty())
+    }
+
+    fn holds(&self, now: Timestamp) -> bool {
+        self.at <= after(now, Self::AHEAD) && now < after(self.at, Self::LASTS)
     }
 }
 

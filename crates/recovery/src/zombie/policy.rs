@@ -22,6 +22,8 @@ pub struct ZombiePolicy {
     pub disabled: Option<Disabled>,
     /// How long a node must have been unreachable before a pod on it is recovered.
     pub minimum_unreachable: SignedDuration,
+    /// Nodes count for the brake that are Ready, or were within this time.
+    pub count_nodes_ready_within: SignedDuration,
     pod_rules: Vec<(usize, TerminatePod)>,
     node_rules: Vec<(usize, TaintNodeOutOfService)>,
 }
@@ -86,7 +88,8 @@ impl ZombiePolicy {
             None
         };
         let minimum_unreachable = policy.minimum_unreachable_duration.into();
-        Self { disabled, minimum_unreachable, pod_rules, node_rules }
+        let count_nodes_ready_within = configuration.brake.count_nodes_ready_within.into();
+        Self { disabled, minimum_unreachable, count_nodes_ready_within, pod_rules, node_rules }
     }
 
     /// Whether and how a pod with these annotations and labels may be recovered.

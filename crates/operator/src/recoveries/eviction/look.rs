@@ -7,13 +7,13 @@ use jiff::Timestamp;
 use kube::Client;
 use salvor_recovery::{
     Judgement,
-    brake::NodeCounts,
+    brake::{Census, NodeCounts, NodeStanding},
     eviction::{AttachmentView, EvictionPolicy, Lease, NodeView, PodView, Scene, decide_node, decide_pod},
 };
 
 use super::{
     ATTACHMENTS, NODES, PodSubject, Subject, Why, seen,
-    wire::{AttachmentWire, NodeWire, PodWire, is_unreachable},
+    wire::{AttachmentWire, NodeWire, PodWire},
 };
 use crate::{
     live,
@@ -33,7 +33,8 @@ pub(crate) struct Inquiry {
     /// The pods of a node that is not being emptied yet, as it was judged: they are only counted on to be complete.
     pub(super) pods: Option<Vec<PodView>>,
     pub(super) attachments: Option<Vec<AttachmentView>>,
-    pub(super) zone: NodeCounts,
+    /// The nodes of its zone.
+    pub(super) zone: Vec<NodeStanding>,
     pub(super) policy: Arc<EvictionPolicy>,
     pub(super) looks: Looks<NodeView>,
 }
@@ -85,11 +86,13 @@ impl LiveInquiry for Inquiry {
             Subject::Node { name } => {
                 let (node, pods) = try_join(self.node(client, name, now), self.pods(client, name)).await?;
                 let Some(node) = node else { return Ok(None) };
+                let mut census = Census::new(now, self.policy.count_nodes_ready_within);
+                self.zone.iter().for_each(|standing| census.add(&node.zone, standing));
                 let scene = Scene {
                     node: &node,
                     pods: pods.as_ref().map(|pods| pods.iter().collect()),
                     attachments: self.attachments.as_ref().map(|all| all.iter().collect()),
-                    zone: self.zone,
+                    zone: census.zone(&node.zone),
                 };
                 Ok(Some(decide_node(&scene, &self.policy, now).map_why(Why::Node)))
             }
@@ -134,15 +137,19 @@ pub(crate) async fn read_attachments(client: &Client, node: &str) -> kube::Resul
 }
 
 /// Counts the nodes of a zone live.
-pub(crate) async fn read_zone(client: &Client, zone: &str) -> kube::Result<NodeCounts> {
+pub(crate) async fn read_zone(
+    client: &Client,
+    zone: &str,
+    policy: &EvictionPolicy,
+    now: Timestamp,
+) -> kube::Result<NodeCounts> {
     let Some(text) = live::get(client, NODES.path).await? else { return Ok(NodeCounts::default()) };
-    let all = read::<List<NodeWire>>(&text)?.items.into_iter().map(NodeWire::view);
-    let mut counts = NodeCounts::default();
-    for node in all.filter(|node| node.zone == zone) {
-        counts.total += 1;
-        counts.unreachable += u32::from(is_unreachable(&node));
+    let mut census = Census::new(now, policy.count_nodes_ready_within);
+    for node in read::<List<NodeWire>>(&text)?.items {
+        let standing = node.standing();
+        census.add(&node.view().zone, &standing);
     }
-    Ok(counts)
+    Ok(census.zone(zone))
 }
 
 /// What a node's Lease says to somebody who sees it for the first time.

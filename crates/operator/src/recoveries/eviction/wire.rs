@@ -3,10 +3,12 @@
 use std::collections::{BTreeMap, BTreeSet};
 use std::sync::Arc;
 
-use salvor_api::names::{annotations, node_conditions, taints};
+use salvor_api::names::{annotations, node_conditions};
 use salvor_recovery::{
+    brake::NodeStanding,
     eviction::{
-        Asked, AttachmentView, Claim, EvictionPolicy, Lease, NodeView, Owner, PodView, Progress, Toleration,
+        Asked, AttachmentView, Claim, DespiteOutage, EvictionPolicy, Lease, NodeView, Owner, PodView,
+        Progress, Toleration,
     },
     objects::{NodeRef, PodPhase, PodRef, Taint},
 };
@@ -14,7 +16,7 @@ use serde::Deserialize;
 
 use crate::{
     watch::Project,
-    wire::{self, Condition, NodeSpec, Nothing, Object, condition, node_ready},
+    wire::{self, Condition, NodeSpec, Nothing, Object, condition, node_ready, standing},
 };
 
 /// Set by a kubelet on the API's image of a static pod.
@@ -27,13 +29,8 @@ const REGION: &str = "topology.kubernetes.io/region";
 pub(crate) struct SeenNode {
     pub(crate) node: NodeRef,
     pub(crate) zone: String,
-    pub(crate) unreachable: bool,
+    pub(crate) standing: NodeStanding,
     pub(crate) view: Option<Box<NodeView>>,
-}
-
-/// Whether the control plane has lost it.
-pub(crate) fn is_unreachable(node: &NodeView) -> bool {
-    node.taints.iter().any(|taint| taint.key == taints::UNREACHABLE)
 }
 
 /// Every node, at length only if its eviction is asked for or has begun.
@@ -44,6 +41,7 @@ impl Project for Nodes {
     type Kept = SeenNode;
 
     fn keep(&self, wire: NodeWire) -> Option<SeenNode> {
+        let standing = wire.standing();
         let view = wire.view();
         let is_concerned = view.progress.is_some()
             || view.asked.is_some()
@@ -51,7 +49,7 @@ impl Project for Nodes {
         Some(SeenNode {
             node: view.node.clone(),
             zone: view.zone.clone(),
-            unreachable: is_unreachable(&view),
+            standing,
             view: is_concerned.then(|| Box::new(view)),
         })
     }
@@ -93,6 +91,11 @@ pub(crate) struct NodeStatus {
 }
 
 impl NodeWire {
+    /// What of it makes it count.
+    pub(crate) fn standing(&self) -> NodeStanding {
+        standing(&self.metadata.labels, &self.spec.taints, &self.status.conditions)
+    }
+
     /// The node, without what only its Lease and our memory tell.
     pub(crate) fn view(self) -> NodeView {
         let NodeWire { metadata, spec, status } = self;
@@ -112,6 +115,10 @@ impl NodeWire {
                 .annotations
                 .get(annotations::EVICTION_ASKED)
                 .and_then(|it| Asked::from_annotation(it)),
+            despite_outage: metadata
+                .annotations
+                .get(annotations::DESPITE_ZONE_OUTAGE)
+                .and_then(|word| DespiteOutage::from_annotation(word)),
             volumes_in_use: status.volumes_in_use,
             node: NodeRef { name: metadata.name, uid: metadata.uid },
             resource_version: metadata.resource_version,
