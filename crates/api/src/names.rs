@@ -16,10 +16,19 @@ pub mod annotations {
     pub const EVICTION: &str = "eviction.salvor.dev/progress";
     /// On a node that was asked to be emptied while it was called Ready: that it was, and when its kubelet was last heard of.
     pub const EVICTION_ASKED: &str = "eviction.salvor.dev/asked";
+    /// On a Node: a person's word that it is to be emptied although its zone is lost as well, as JSON with `by` and `at`.
+    /// Salvor's own.
+    pub const DESPITE_ZONE_OUTAGE: &str = "salvor.dev/despite-zone-outage";
     /// On the Lease of the election: what the brake remembers, as JSON. Salvor's own.
     pub const BRAKE: &str = "salvor.dev/brake";
     /// On the same Lease: what stood in [`BRAKE`] when it could not be read. Salvor's own.
     pub const BRAKE_UNREADABLE: &str = "salvor.dev/brake-unreadable";
+}
+
+/// Node labels.
+pub mod labels {
+    /// The node does not count when the health of a zone is judged. Kubernetes' own, read by the node lifecycle controller.
+    pub const EXCLUDE_DISRUPTION: &str = "node.kubernetes.io/exclude-disruption";
 }
 
 /// Node taints.
@@ -71,6 +80,8 @@ pub mod reasons {
     pub const NODE_BACK_IN_SERVICE: &str = "NodeBackInService";
     /// Reason of the `DisruptionTarget` condition of a pod whose node was evicted, and of the event about it. Salvor's own.
     pub const FORCE_EVICTION_BY_SALVOR: &str = "ForceEvictionBySalvor";
+    /// A node is emptied in the middle of an outage, at a person's word. Salvor's own.
+    pub const DESPITE_ZONE_OUTAGE: &str = "DespiteZoneOutage";
     /// The brake began to hold recoveries back. Salvor's own.
     pub const BRAKE_ENGAGED: &str = "BrakeEngaged";
     /// The brake let go. Salvor's own.

@@ -35,6 +35,13 @@ pub(crate) struct EvictArgs {
     /// An incident or ticket, which becomes the value of the taint
     #[arg(long, value_name = "TEXT", default_value = "", hide_default_value = true)]
     incident: String,
+    /// Go on although most of the node's zone, or of the cluster, is lost as well
+    ///
+    /// For whoever knows that this machine is off, whatever the brake suspects. It is written on the node with your name, told
+    /// in an event, holds for this eviction and no longer than a day, and changes nothing else: a node that lives is
+    /// refused, and what is recovered in a minute is counted.
+    #[arg(long)]
+    despite_zone_outage: bool,
     /// Do not ask
     #[arg(short, long)]
     yes: bool,
@@ -87,9 +94,9 @@ pub(crate) fn execute(args: &EvictArgs) -> Result<ExitCode, CliError> {
         }
         // From here on an interrupt must say what stays behind.
         let mut interrupt = signal(SignalKind::interrupt()).map_err(CliError::Start)?;
-        if !args.yes && !survey.requested {
+        if !args.yes && (!survey.requested || args.despite_zone_outage) {
             let consents = tokio::select! {
-                consents = consents(&args.node) => consents?,
+                consents = consents(&args.node, args.despite_zone_outage) => consents?,
                 _ = interrupt.recv() => {
                     talk("\nNothing was done.\n");
                     return Ok(ExitCode::from(INTERRUPTED));
@@ -102,7 +109,8 @@ pub(crate) fn execute(args: &EvictArgs) -> Result<ExitCode, CliError> {
         }
         let is_asked = Cell::new(false);
         let followed = async {
-            let asked = desk.request(&args.node, &args.incident).await?;
+            let despite = args.despite_zone_outage.then(person);
+            let asked = desk.request(&args.node, &args.incident, despite.as_deref()).await?;
             is_asked.set(true);
             let last = follow(&desk, &survey, asked).await?;
             Ok((last, desk.whereabouts(&survey).await?))
@@ -125,12 +133,23 @@ pub(crate) fn execute(args: &EvictArgs) -> Result<ExitCode, CliError> {
     outcome
 }
 
+/// Who runs this, for whoever reads it on the object later.
+pub(crate) fn person() -> String {
+    let variable = |name: &str| std::env::var(name).ok().filter(|value| !value.is_empty());
+    let name = variable("USER").or_else(|| variable("LOGNAME")).unwrap_or_else(|| "somebody".to_owned());
+    match variable("HOSTNAME") {
+        Some(host) => format!("{name}@{host}"),
+        None => name,
+    }
+}
+
 /// Asks the person. Where there is nobody to ask, nothing is done.
-async fn consents(node: &str) -> Result<bool, CliError> {
+async fn consents(node: &str, despite_zone_outage: bool) -> Result<bool, CliError> {
     if !io::stdin().is_terminal() {
         return Err(CliError::NobodyToAsk);
     }
-    talk(&format!("Is the machine of node {node} switched off, for sure? Empty the node? [y/N] "));
+    let despite = if despite_zone_outage { ", whatever else is lost" } else { "" };
+    talk(&format!("Is the machine of node {node} switched off, for sure? Empty the node{despite}? [y/N] "));
     let answer = tokio::task::spawn_blocking(|| {
         let mut answer = String::new();
         io::stdin().read_line(&mut answer).map(|_| answer)

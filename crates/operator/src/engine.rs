@@ -227,6 +227,8 @@ impl<R: Recovery> Engine<R> {
                 () = std::future::ready(()), if more => {}
                 () = sleep_until(self.recount_at.unwrap_or_else(far_away)), if self.recount_at.is_some() => {
                     self.tell_the_brake();
+                    // Nodes that are away for too long to count hold nothing up any more.
+                    self.shared.released.tell();
                 }
                 () = sleep_until(wake.unwrap_or_else(far_away)), if wake.is_some() => {}
             }
@@ -525,14 +527,12 @@ impl<R: Recovery> Engine<R> {
             return judgement.held_back(held);
         }
         let disruptive = judgement.verdict.actions().iter().any(Action::is_disruptive);
+        let outage = self.recovery.outage(subject, now);
         if self.track(subject).admitted.is_some_and(|at| now < brake::counts_until(at)) {
             // Counted already; but what holds everything holds this too.
-            return match self.brake().check(now, 0) {
-                Err(held) if disruptive => judgement.held_back(held),
-                _ => judgement,
-            };
+            return self.brake().pass_again(now, judgement, outage);
         }
-        let judgement = self.brake().pass(now, judgement);
+        let judgement = self.brake().pass(now, judgement, outage);
         match &judgement.verdict {
             Verdict::Blocked { by, .. } => self.shared.metrics.held(R::NAME, by.code()),
             Verdict::Act { .. } => {

@@ -9,9 +9,9 @@ use http::{Method, Request, header::CONTENT_TYPE};
 use jiff::Timestamp;
 use k8s_openapi::{api::core::v1::Pod, apimachinery::pkg::apis::meta::v1::OwnerReference};
 use kube::Client;
-use salvor_api::names::taints;
+use salvor_api::names::{annotations, taints};
 use salvor_recovery::{
-    eviction::{Lease, NodeView, asked_in_person, is_gone, leaves},
+    eviction::{DespiteOutage, Lease, NodeView, asked_in_person, is_gone, leaves},
     objects::Ready,
 };
 use serde::Serialize;
@@ -176,7 +176,8 @@ impl EvictionDesk {
         .boxed()
     }
 
-    /// Puts the taint on a node, unless a person's is there already.
+    /// Puts the taint on a node, unless a person's is there already; and, at the word of whoever is named, an annotation that
+    /// makes its eviction go on although its zone, or most of the cluster, is lost as well.
     ///
     /// # Errors
     /// If the node is gone, or cannot be written.
@@ -184,6 +185,7 @@ impl EvictionDesk {
         &'a self,
         name: &'a str,
         value: &'a str,
+        despite_zone_outage: Option<&'a str>,
     ) -> BoxFuture<'a, Result<Asked, ExplainError>> {
         async move {
             let subject = format!("node {name}");
@@ -192,13 +194,15 @@ impl EvictionDesk {
                 let text = live::get(&self.client, &path).await.map_err(|e| failed(&subject, e))?;
                 let text = text.ok_or_else(|| ExplainError::NotFound(subject.clone()))?;
                 let view = eviction::parse_node(&text).map_err(|e| failed(&subject, e))?;
-                if asked_in_person(&view).is_some() {
+                let is_asked = asked_in_person(&view).is_some();
+                if is_asked && despite_zone_outage.is_none() {
                     return Ok(Asked { before: None });
                 }
                 // While our taint stands, pods that come late are still evicted: that eviction is as good as a new one.
                 let over =
                     view.progress.as_ref().filter(|p| p.finished.is_some() && view.no_execute().is_none());
-                let asked = Asked { before: over.map(|progress| progress.started) };
+                let before = over.filter(|_| !is_asked).map(|progress| progress.started);
+                let asked = Asked { before };
                 let node: Value =
                     serde_json::from_str(&text).map_err(|e| failed(&subject, kube::Error::SerdeError(e)))?;
                 let mut all = node["spec"]["taints"].as_array().cloned().unwrap_or_default();
@@ -206,12 +210,20 @@ impl EvictionDesk {
                 if !value.is_empty() {
                     taint["value"] = value.into();
                 }
-                all.push(taint);
+                if !is_asked {
+                    all.push(taint);
+                }
                 let metadata = &node["metadata"];
-                let body = json!({
+                let mut body = json!({
                     "metadata": { "uid": metadata["uid"], "resourceVersion": metadata["resourceVersion"] },
                     "spec": { "taints": all },
                 });
+                if let Some(by) = despite_zone_outage {
+                    let word = DespiteOutage { by: by.to_owned(), at: self.time.server() };
+                    // Strings and times always have a JSON form.
+                    let word = serde_json::to_string(&word).unwrap_or_default();
+                    body["metadata"]["annotations"] = json!({ annotations::DESPITE_ZONE_OUTAGE: word });
+                }
                 let request = Request::builder()
                     .method(Method::PATCH)
                     .uri(format!("{path}?fieldManager=salvor-evict"))

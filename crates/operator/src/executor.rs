@@ -645,6 +645,8 @@ impl Writing<'_> {
                     json!({
                         annotations::EVICTION: progress.as_ref().map(annotation),
                         annotations::EVICTION_ASKED: asked.as_ref().map(annotation),
+                        // A person's word on this eviction is no word on the next one.
+                        annotations::DESPITE_ZONE_OUTAGE: null,
                     })
                 })
                 .await

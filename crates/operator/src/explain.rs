@@ -9,7 +9,7 @@ use kube::{Api, Client};
 use salvor_api::config::Configuration;
 use salvor_recovery::{
     Action, Judgement, Reason, Report,
-    brake::Brake,
+    brake::{Brake, Outage},
     eviction::{self as evicting, EvictionPolicy, NodeView, Scene},
     job::{JobPolicy, Waiting, decide, recollect, waiting},
     liveness::Pulse,
@@ -110,7 +110,8 @@ pub fn explain_pod<'a>(
         };
         let policy = ZombiePolicy::new(configuration);
         let judgement = decide_pod(&pod, node.as_ref(), &policy, time.server());
-        let mut recoveries = vec![reviewed("zombie", &client, configuration, &time, judgement).await];
+        let mut recoveries =
+            vec![reviewed("zombie", &client, configuration, &time, judgement, Outage::Holds).await];
         if let Some(name) = &pod.node_name {
             let policy = EvictionPolicy::new(configuration);
             let read = concerned_node(&client, &policy, name, &time).await;
@@ -121,7 +122,8 @@ pub fn explain_pod<'a>(
                 let mut pod = pod.ok_or_else(|| ExplainError::NotFound(subject.clone()))?;
                 eviction::read_claims(&client, &policy, &node, std::slice::from_mut(&mut pod)).await;
                 let judgement = evicting::decide_pod(&pod, Some(&node), &policy, time.server());
-                recoveries.push(reviewed("eviction", &client, configuration, &time, judgement).await);
+                let outage = eviction::outage(Some(&node), time.server());
+                recoveries.push(reviewed("eviction", &client, configuration, &time, judgement, outage).await);
             }
         }
         Ok(Explanation { subject, recoveries, waiting: Vec::new(), history })
@@ -175,7 +177,7 @@ pub fn explain_node<'a>(
         node.pulse = pulse(&client, name, &time).await?;
         let policy = ZombiePolicy::new(configuration);
         let judgement = decide_node(&node, &policy, time.server());
-        let of_zombie = reviewed("zombie", &client, configuration, &time, judgement).await;
+        let of_zombie = reviewed("zombie", &client, configuration, &time, judgement, Outage::Holds).await;
         let of_eviction = explain_eviction(&client, configuration, name, !history.is_empty(), &time)
             .await
             .map_err(|e| cannot_read(&subject, e))?;
@@ -199,7 +201,7 @@ async fn explain_eviction(
     let mut pods = eviction::read_pods(client, name).await?;
     eviction::read_claims(client, &policy, &node, &mut pods).await;
     let attachments = eviction::read_attachments(client, name).await?;
-    let zone = eviction::read_zone(client, &node.zone).await?;
+    let zone = eviction::read_zone(client, &node.zone, &policy, time.server()).await?;
     let judge = |node: &NodeView| {
         let (pods, attachments) = (Some(pods.iter().collect()), Some(attachments.iter().collect()));
         evicting::decide_node(&Scene { node, pods, attachments, zone }, &policy, time.server())
@@ -210,7 +212,8 @@ async fn explain_eviction(
         node.told = told_by(judgement.verdict.actions());
         judgement = judge(&node);
     }
-    Ok(Some(reviewed("eviction", client, configuration, time, judgement).await))
+    let outage = eviction::outage(Some(&node), time.server());
+    Ok(Some(reviewed("eviction", client, configuration, time, judgement, outage).await))
 }
 
 fn told_by(actions: &[Action]) -> BTreeSet<String> {
@@ -258,12 +261,13 @@ async fn reviewed<Why: Reason>(
     configuration: &Configuration,
     time: &Time,
     judgement: Judgement<Why>,
+    outage: Outage,
 ) -> RecoveryReport {
     let (brake, unknown) = match brake_memory(client, configuration, time.server()).await {
         Ok(brake) => (brake, None),
         Err(unknown) => (brake_of(configuration.brake.clone(), None, time.server()), Some(unknown)),
     };
-    let judgement = brake.review(time.server(), judgement);
+    let judgement = brake.review(time.server(), judgement, outage);
     let may_be_held = judgement.verdict.actions().iter().any(Action::is_disruptive);
     RecoveryReport { recovery, report: judgement.report(), brake_unknown: unknown.filter(|_| may_be_held) }
 }

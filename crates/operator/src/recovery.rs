@@ -10,7 +10,11 @@ use std::{
 use futures::future::BoxFuture;
 use jiff::Timestamp;
 use kube::Client;
-use salvor_recovery::{Action, Judgement, Reason, action::EventNote, brake::Tally};
+use salvor_recovery::{
+    Action, Judgement, Reason,
+    action::EventNote,
+    brake::{Outage, Tally},
+};
 use tokio::sync::mpsc;
 
 use crate::{
@@ -62,6 +66,11 @@ pub(crate) trait Recovery: Send + Sync + 'static {
 
     /// The nodes as last seen, for the brake; `None` before they are all known, or if this recovery does not watch them.
     fn node_counts(&self, now: Timestamp) -> Option<Tally>;
+
+    /// Whether an outage around the subject holds it back; a person may have said that it does not.
+    fn outage(&self, _: &Self::Subject, _: Timestamp) -> Outage {
+        Outage::Holds
+    }
 
     /// Asks the live API about a subject that was judged at some time, before a step that cannot be taken back.
     fn inquiry(&self, subject: &Self::Subject, judged: Timestamp) -> Self::Inquiry;

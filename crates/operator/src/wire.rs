@@ -4,8 +4,14 @@
 //! passed over while the text is read.
 
 use jiff::Timestamp;
-use salvor_api::Labels;
-use salvor_recovery::objects::{Deletion, Ready, Taint};
+use salvor_api::{
+    Labels,
+    names::{labels, taints},
+};
+use salvor_recovery::{
+    brake::{NodeStanding, WasReady},
+    objects::{Deletion, Ready, Taint},
+};
 use serde::Deserialize;
 
 use crate::watch::Identified;
@@ -133,6 +139,28 @@ pub(crate) fn node_ready(conditions: &[Condition]) -> Ready {
     Ready::from_api(condition(conditions, "Ready").map(|ready| ready.status.as_str()))
 }
 
+/// What of a node makes it count for the brake.
+pub(crate) fn standing(labels: &Labels, taints: &[NodeTaint], conditions: &[Condition]) -> NodeStanding {
+    let lost = || taints.iter().filter(|taint| taint.key == taints::UNREACHABLE);
+    let ready = match condition(conditions, "Ready") {
+        Some(ready) if ready.status == "True" => WasReady::Now,
+        // Written by the node lifecycle controller for a kubelet that has registered a node, and nothing more.
+        Some(ready) if ready.reason == NEVER_UPDATED => WasReady::Never,
+        found => {
+            let since = found.and_then(|ready| ready.last_transition_time);
+            let since = since.or_else(|| lost().filter_map(|taint| taint.time_added).min());
+            since.map_or(WasReady::Sometime, WasReady::Until)
+        }
+    };
+    NodeStanding {
+        unreachable: lost().next().is_some(),
+        ready,
+        excluded: labels.get(labels::EXCLUDE_DISRUPTION).is_some_and(|value| value != "false"),
+    }
+}
+
+const NEVER_UPDATED: &str = "NodeStatusNeverUpdated";
+
 /// What readers want of a node's `spec`.
 #[derive(Deserialize, Default)]
 #[serde(default)]
@@ -166,4 +194,58 @@ impl From<NodeTaint> for Taint {
 /// Reads what the API sent.
 pub(crate) fn read<'a, T: Deserialize<'a>>(text: &'a str) -> kube::Result<T> {
     serde_json::from_str(text).map_err(kube::Error::SerdeError)
+}
+
+#[cfg(test)]
+mod tests {
+    use serde_json::{Value, json};
+
+    use super::*;
+
+    fn of(node: Value) -> NodeStanding {
+        #[derive(Deserialize, Default)]
+        #[serde(default)]
+        struct Status {
+            conditions: Vec<Condition>,
+        }
+        let mut node = node;
+        for (key, value) in [("name", "n"), ("uid", "u"), ("resourceVersion", "1")] {
+            node["metadata"][key] = value.into();
+        }
+        let node: Object<NodeSpec, Status> = serde_json::from_value(node).unwrap();
+        standing(&node.metadata.labels, &node.spec.taints, &node.status.conditions)
+    }
+
+    #[test]
+    fn since_when_a_node_is_not_ready_is_told_by_its_condition_or_else_by_its_taint() {
+        let at = |text: &str| text.parse::<Timestamp>().unwrap();
+        let ready = |status: &str, reason: &str, since: Value| json!({"conditions": [{"type": "Ready", "status": status, "reason": reason, "lastTransitionTime": since}]});
+        let (early, late) = ("2026-01-01T00:00:00Z", "2026-01-02T00:00:00Z");
+        let taints = json!([
+            {"key": "node.kubernetes.io/unreachable", "effect": "NoSchedule"},
+            {"key": "node.kubernetes.io/unreachable", "effect": "NoExecute", "timeAdded": late},
+        ]);
+        let cases = [
+            (ready("True", "KubeletReady", json!(early)), WasReady::Now),
+            (ready("Unknown", "NodeStatusUnknown", json!(early)), WasReady::Until(at(early))),
+            (ready("False", "KubeletNotReady", json!(early)), WasReady::Until(at(early))),
+            (ready("Unknown", "NodeStatusNeverUpdated", json!(early)), WasReady::Never),
+            (ready("Unknown", "NodeStatusUnknown", Value::Null), WasReady::Until(at(late))),
+            (json!({}), WasReady::Until(at(late))),
+        ];
+        for (status, expected) in cases {
+            let found = of(json!({"metadata": {}, "spec": {"taints": taints}, "status": status}));
+            assert_eq!((found.ready, found.unreachable, found.excluded), (expected, true, false), "{status}");
+        }
+        let unknown = of(json!({"metadata": {}}));
+        assert_eq!((unknown.ready, unknown.unreachable), (WasReady::Sometime, false));
+    }
+
+    #[test]
+    fn a_node_is_excluded_by_the_label_unless_it_says_false() {
+        for (value, excluded) in [("", true), ("true", true), ("yes", true), ("false", false)] {
+            let node = json!({"metadata": {"labels": {"node.kubernetes.io/exclude-disruption": value}}});
+            assert_eq!(of(node).excluded, excluded, "{value:?}");
+        }
+    }
 }

@@ -433,6 +433,14 @@ pub const FIELDS: &[Field] = &[
          many every five seconds. The same holds for evictions in a zone. The default is the time after which a node that \
          is silent is called unreachable. 0s lets everything through at once.",
     ),
+    field(
+        "brake.countNodesReadyWithin",
+        Duration,
+        Default("24h0m0s"),
+        "Which nodes count for maxUnreachablePercent: those that are Ready, or were within this time. So machines that were \
+         switched off long ago hold nothing up. Nodes with the label node.kubernetes.io/exclude-disruption (with any value \
+         but \"false\") never count. 0s counts all others, however long they have been away.",
+    ),
 ];
 
 /// The fields of a label selector, wherever one stands.

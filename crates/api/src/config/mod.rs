@@ -400,6 +400,8 @@ pub struct BrakeLimits {
     pub max_unreachable_percent: u8,
     /// After that, nothing is recovered until the number of unreachable nodes has not fallen for so long; 0 does not wait.
     pub settle_period: GoDuration,
+    /// Nodes count that are Ready, or were within this time; 0 counts every node.
+    pub count_nodes_ready_within: GoDuration,
 }
 
 impl Default for BrakeLimits {
@@ -409,6 +411,7 @@ impl Default for BrakeLimits {
             max_nodes_per_minute: 20,
             max_unreachable_percent: 50,
             settle_period: GoDuration::from_secs(50),
+            count_nodes_ready_within: GoDuration::from_secs(24 * 3600),
         }
     }
 }

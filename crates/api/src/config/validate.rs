@@ -61,6 +61,7 @@ impl Configuration {
             );
         }
         found.not_negative("brake.settlePeriod", self.brake.settle_period);
+        found.not_negative("brake.countNodesReadyWithin", self.brake.count_nodes_ready_within);
         found.0
     }
 }

@@ -269,7 +269,7 @@ async fn a_zone_that_goes_down_at_once_is_held_and_said(site: Site) {
             stage.nodes().patch(name, &PatchParams::default(), &taints).await.unwrap();
         }
     }
-    let salvor = stage.salvor("", &[]);
+    let salvor = stage.salvor("brake: {settlePeriod: 1s}\n", &[]);
     taint(&stage.client, "a-0", "", &["NoSchedule"]).await;
     salvor.says("record the Warning event ZoneDown").await;
     stage.evict("b-0").await;

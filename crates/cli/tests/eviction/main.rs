@@ -6,6 +6,7 @@
 mod damage;
 mod faults;
 mod hand_made;
+mod outage;
 mod proof;
 mod returns;
 mod stage;

@@ -416,7 +416,10 @@ async fn an_eviction_begins_and_ends_in_one_guarded_write_each() {
     assert_eq!(body["spec"]["taints"], json!([other]), "the taints of others stay");
     assert_eq!(
         body["metadata"]["annotations"],
-        json!({"eviction.salvor.dev/progress": null, "eviction.salvor.dev/asked": null})
+        json!({
+            "eviction.salvor.dev/progress": null, "eviction.salvor.dev/asked": null,
+            "salvor.dev/despite-zone-outage": null,
+        })
     );
     let stale = bench.perform(&end("8")).await;
     assert!(matches!(stale, Err(Failure::Stale)), "{stale:?}");

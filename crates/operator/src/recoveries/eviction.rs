@@ -11,10 +11,10 @@ use futures::FutureExt;
 use jiff::{SignedDuration, Timestamp};
 use salvor_recovery::{
     Action, Judgement,
-    brake::{NodeCounts, Tally},
+    brake::{Census, NodeCounts, NodeStanding, Outage, Tally},
     eviction::{
-        Access, AttachmentView, EvictionPolicy, Lease, NodeView, NodeWhy, PodView, PodWhy, Refusal, Scene,
-        asked_in_person, decide_node, decide_pod,
+        Access, AttachmentView, DespiteOutage, EvictionPolicy, Lease, NodeView, NodeWhy, PodView, PodWhy,
+        Refusal, Scene, asked_in_person, decide_node, decide_pod,
     },
     objects::{PodRef, Ready, Taint},
 };
@@ -117,7 +117,7 @@ pub(crate) enum News {
 struct Counted {
     uid: String,
     zone: String,
-    unreachable: bool,
+    standing: NodeStanding,
 }
 
 /// A node that is asked to be emptied, and what is on it.
@@ -139,6 +139,7 @@ struct Basis {
     taints: Vec<Taint>,
     damaged: bool,
     progress: Option<(Timestamp, [bool; 3])>,
+    despite_outage: Option<DespiteOutage>,
 }
 
 impl Basis {
@@ -148,6 +149,7 @@ impl Basis {
             ready: view.ready,
             taints: view.taints.clone(),
             damaged: view.damage.is_some(),
+            despite_outage: view.despite_outage.clone(),
             progress: progress
                 .map(|p| (p.started, [&p.returned, &p.finished, &p.stopped].map(|time| time.is_some()))),
         }
@@ -197,13 +199,13 @@ impl Evictions {
     }
 
     fn take_in(&mut self, seen: SeenNode, told: Told, now: Timestamp) -> BTreeSet<Subject> {
-        let SeenNode { node, zone, unreachable, view } = seen;
+        let SeenNode { node, zone, standing, view } = seen;
         let name = node.name.clone();
         let mut woken = BTreeSet::from([Subject::Node { name: name.clone() }]);
         let before = self
             .counted
-            .insert(name.clone(), Counted { uid: node.uid.clone(), zone: zone.clone(), unreachable });
-        if before.as_ref().is_none_or(|b| b.unreachable != unreachable || b.zone != zone) {
+            .insert(name.clone(), Counted { uid: node.uid.clone(), zone: zone.clone(), standing });
+        if before.as_ref().is_none_or(|b| b.standing != standing || b.zone != zone) {
             woken.extend(self.requests_in(&zone));
             woken.extend(
                 before.filter(|b| b.zone != zone).into_iter().flat_map(|b| self.requests_in(&b.zone)),
@@ -438,13 +440,18 @@ impl Evictions {
         self.attachments_listed.then(|| self.attachments.values().filter(|a| a.node == node).collect())
     }
 
-    fn count(&self, is_meant: impl Fn(&Counted) -> bool) -> NodeCounts {
-        let count = |n: usize| u32::try_from(n).unwrap_or(u32::MAX);
-        let meant = || self.counted.values().filter(|node| is_meant(node));
-        NodeCounts {
-            unreachable: count(meant().filter(|n| n.unreachable).count()),
-            total: count(meant().count()),
-        }
+    fn census<'a>(&self, now: Timestamp, nodes: impl Iterator<Item = &'a Counted>) -> Census {
+        let mut census = Census::new(now, self.policy.count_nodes_ready_within);
+        nodes.for_each(|node| census.add(&node.zone, &node.standing));
+        census
+    }
+
+    fn count(&self, zone: &str, now: Timestamp) -> NodeCounts {
+        self.census(now, self.in_zone(zone)).zone(zone)
+    }
+
+    fn in_zone(&self, zone: &str) -> impl Iterator<Item = &Counted> {
+        self.counted.values().filter(move |node| node.zone == zone)
     }
 }
 
@@ -475,6 +482,14 @@ fn remember(pod: &mut PodView, known: &BTreeMap<String, PodView>) {
     let Some(known) = known.get(&pod.pod.uid) else { return };
     pod.announced = known.announced;
     pod.access = known.access.clone();
+}
+
+/// Whether an outage around a node holds its eviction back.
+pub(crate) fn outage(node: Option<&NodeView>, now: Timestamp) -> Outage {
+    match node.and_then(|node| node.despite_outage(now)) {
+        Some(_) => Outage::Ignored,
+        None => Outage::Holds,
+    }
 }
 
 impl Recovery for Evictions {
@@ -522,7 +537,7 @@ impl Recovery for Evictions {
                     node: &node.view,
                     pods: node.pods_listed.then(|| node.pods.values().collect()),
                     attachments: self.attached_to(name),
-                    zone: self.count(|n| n.zone == node.view.zone),
+                    zone: self.count(&node.view.zone, now),
                 };
                 Some(decide_node(&scene, &self.policy, now).map_why(Why::Node))
             }
@@ -539,15 +554,17 @@ impl Recovery for Evictions {
         nodes.chain(self.nodes.values().flat_map(Subjected::pod_subjects)).collect()
     }
 
-    fn node_counts(&self, _: Timestamp) -> Option<Tally> {
-        let mut zones: BTreeMap<String, NodeCounts> = BTreeMap::new();
-        for node in self.counted.values() {
-            let counts = zones.entry(node.zone.clone()).or_default();
-            counts.total += 1;
-            counts.unreachable += u32::from(node.unreachable);
-        }
-        let cluster = self.counts_nodes.then(|| self.count(|_| true));
-        self.nodes_listed.then_some(Tally { cluster, zones: Some(zones), changes_at: None })
+    fn node_counts(&self, now: Timestamp) -> Option<Tally> {
+        let census = self.census(now, self.counted.values());
+        self.nodes_listed.then(|| if self.counts_nodes { census.all() } else { census.zones() })
+    }
+
+    fn outage(&self, subject: &Subject, now: Timestamp) -> Outage {
+        let name = match subject {
+            Subject::Node { name } => name,
+            Subject::Pod(pod) => &pod.node,
+        };
+        outage(self.nodes.get(name).map(|node| &node.view), now)
     }
 
     fn inquiry(&self, subject: &Subject, _: Timestamp) -> Inquiry {
@@ -571,7 +588,9 @@ impl Recovery for Evictions {
             attachments: of_node
                 .and_then(|_| self.attached_to(name))
                 .map(|all| all.into_iter().cloned().collect()),
-            zone: of_node.map(|n| self.count(|c| c.zone == n.view.zone)).unwrap_or_default(),
+            zone: of_node
+                .map(|n| self.in_zone(&n.view.zone).map(|c| c.standing).collect())
+                .unwrap_or_default(),
             policy: self.policy.clone(),
             looks: self.looks.clone(),
         }

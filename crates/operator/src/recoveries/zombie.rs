@@ -20,7 +20,7 @@ use jiff::Timestamp;
 use kube::Client;
 use salvor_recovery::{
     Action, Judgement,
-    brake::{NodeCounts, Tally},
+    brake::{Census, NodeStanding, Tally},
     liveness::{Lease, Pulse},
     objects::{PodRef, Ready},
     zombie::{AskedWait, NodeView, NodeWhy, PodView, PodWhy, ZombiePolicy, decide_node, decide_pod},
@@ -88,6 +88,8 @@ pub(crate) struct Zombies {
     pods: BTreeMap<String, PodView>,
     pods_of_node: BTreeMap<String, BTreeSet<String>>,
     nodes: BTreeMap<String, NodeView>,
+    /// What of each of them makes it count.
+    standings: BTreeMap<String, NodeStanding>,
     nodes_listed: bool,
     looks: Looks<NodeView>,
     /// What is known of the kubelets of lost nodes.
@@ -107,6 +109,7 @@ impl Zombies {
             pods: BTreeMap::new(),
             pods_of_node: BTreeMap::new(),
             nodes: BTreeMap::new(),
+            standings: BTreeMap::new(),
             nodes_listed: false,
             looks: Looks::default(),
             pulses: Pulses::default(),
@@ -178,6 +181,8 @@ impl Zombies {
         // A taint without a time counts from when it was first seen.
         let observed = known.and_then(|n| n.unreachable).map_or(now, |u| u.since);
         let announced = self.announced.contains(&seen.node.uid);
+        self.standings.insert(name.clone(), seen.standing);
+        let known = self.nodes.get(&name);
         let view = NodeView { announced, ..seen.view(observed) };
         let concerns_pods = known.is_none_or(|old| {
             old.unreachable != view.unreachable || old.ready != view.ready || old.node != view.node
@@ -249,6 +254,7 @@ impl Recovery for Zombies {
                 if self.nodes.get(&name).is_some_and(|n| n.node.uid == uid) {
                     self.nodes.remove(&name);
                     self.pulses.forget(&name);
+                    self.standings.remove(&name);
                 }
                 self.see_to_lease(&name, now);
                 let mut woken = self.pods_on(&name);
@@ -266,6 +272,7 @@ impl Recovery for Zombies {
                     self.leases.set(&node.node.name, false);
                 }
                 self.nodes.retain(|_, n| present.contains(&n.node.uid));
+                self.standings.retain(|name, _| self.nodes.contains_key(name));
                 self.node_of_uid.retain(|uid, _| present.contains(uid));
                 for node in nodes {
                     woken.extend(self.insert_node(node, now));
@@ -301,13 +308,10 @@ impl Recovery for Zombies {
         pods.chain(nodes).collect()
     }
 
-    fn node_counts(&self, _: Timestamp) -> Option<Tally> {
-        let count = |n: usize| u32::try_from(n).unwrap_or(u32::MAX);
-        let nodes = || NodeCounts {
-            unreachable: count(self.nodes.values().filter(|n| n.unreachable.is_some()).count()),
-            total: count(self.nodes.len()),
-        };
-        self.nodes_listed.then(|| nodes().into())
+    fn node_counts(&self, now: Timestamp) -> Option<Tally> {
+        let mut census = Census::new(now, self.policy.count_nodes_ready_within);
+        self.standings.values().for_each(|node| census.add("", node));
+        self.nodes_listed.then(|| census.cluster())
     }
 
     fn inquiry(&self, subject: &Subject, _: Timestamp) -> Inquiry {

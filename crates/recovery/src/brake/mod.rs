@@ -4,6 +4,7 @@
 //! large a share of nodes is unreachable, nor right after it, and never more than a budget of pods in any minute.
 
 mod budget;
+mod counting;
 mod held;
 mod share;
 
@@ -20,6 +21,7 @@ use crate::action::{Action, EventNote, EventType, Subject};
 use crate::moments::after;
 use crate::verdict::Judgement;
 
+pub use counting::{Census, NodeStanding, WasReady};
 pub use held::Held;
 pub use share::{Engaged, NodeCounts, Transition};
 
@@ -225,25 +227,12 @@ impl Brake {
     }
 
     fn check_all(&self, now: Timestamp, much: &Disruption<'_>) -> Result<(), Held> {
-        let BrakeLimits { max_pods_per_minute, max_nodes_per_minute, max_unreachable_percent, .. } =
-            self.limits;
+        let BrakeLimits { max_pods_per_minute, max_nodes_per_minute, .. } = self.limits;
         if let Some(lost) = self.lost(now) {
             return Err(Held::MemoryLost { why: lost.why.clone(), until: lost.until(&self.limits) });
         }
-        match self.state.cluster.stage(now, &self.limits) {
-            Stage::Engaged(engaged) => {
-                return Err(Held::MaxUnreachablePercent { engaged, max_unreachable_percent });
-            }
-            held => let_through(held, now, much, None)?,
-        }
-        if let Some((zone, share)) = much.zone.and_then(|zone| self.state.zones.get_key_value(zone)) {
-            match share.stage(now, &self.limits) {
-                Stage::Engaged(Engaged { nodes, .. }) => {
-                    let zone = zone.clone();
-                    return Err(Held::ZoneDown { zone, nodes, max_unreachable_percent });
-                }
-                held => let_through(held, now, &Disruption { pods: 0, ..*much }, Some(zone))?,
-            }
+        if much.outage == Outage::Holds {
+            self.check_shares(now, much)?;
         }
         if let Some(until) = self.state.admitted.full_until(max_pods_per_minute, now, much.pods) {
             return Err(Held::MaxPodsPerMinute { max_pods_per_minute, until });
@@ -251,6 +240,26 @@ impl Brake {
         match self.state.admitted_nodes.full_until(max_nodes_per_minute, now, much.nodes) {
             None => Ok(()),
             Some(until) => Err(Held::MaxNodesPerMinute { max_nodes_per_minute, until }),
+        }
+    }
+
+    fn check_shares(&self, now: Timestamp, much: &Disruption<'_>) -> Result<(), Held> {
+        let max_unreachable_percent = self.limits.max_unreachable_percent;
+        match self.state.cluster.stage(now, &self.limits) {
+            Stage::Engaged(engaged) => {
+                return Err(Held::MaxUnreachablePercent { engaged, max_unreachable_percent });
+            }
+            held => let_through(held, now, much, None)?,
+        }
+        let Some((zone, share)) = much.zone.and_then(|zone| self.state.zones.get_key_value(zone)) else {
+            return Ok(());
+        };
+        match share.stage(now, &self.limits) {
+            Stage::Engaged(Engaged { nodes, .. }) => {
+                let zone = zone.clone();
+                Err(Held::ZoneDown { zone, nodes, max_unreachable_percent })
+            }
+            held => let_through(held, now, &Disruption { pods: 0, ..*much }, Some(zone)),
         }
     }
 
@@ -277,8 +286,9 @@ impl Brake {
 
     /// A judgement as the brake leaves it, for showing: nothing is counted.
     #[must_use]
-    pub fn review<Why>(&self, now: Timestamp, judgement: Judgement<Why>) -> Judgement<Why> {
-        match disruption(judgement.verdict.actions()).map_or(Ok(()), |much| self.check_all(now, &much)) {
+    pub fn review<Why>(&self, now: Timestamp, judgement: Judgement<Why>, outage: Outage) -> Judgement<Why> {
+        let much = disruption(judgement.verdict.actions(), outage);
+        match much.map_or(Ok(()), |much| self.check_all(now, &much)) {
             Ok(()) => judgement,
             Err(held) => judgement.held_back(held),
         }
@@ -286,8 +296,25 @@ impl Brake {
 
     /// A judgement as the brake leaves it, for carrying out: what passes is counted.
     #[must_use]
-    pub fn pass<Why>(&mut self, now: Timestamp, judgement: Judgement<Why>) -> Judgement<Why> {
-        match disruption(judgement.verdict.actions()).map_or(Ok(()), |much| self.admit_all(now, &much)) {
+    pub fn pass<Why>(&mut self, now: Timestamp, judgement: Judgement<Why>, outage: Outage) -> Judgement<Why> {
+        let much = disruption(judgement.verdict.actions(), outage);
+        match much.map_or(Ok(()), |much| self.admit_all(now, &much)) {
+            Ok(()) => judgement,
+            Err(held) => judgement.held_back(held),
+        }
+    }
+
+    /// A judgement that was let through a moment ago, and is tried again: nothing is counted, but what holds all holds it.
+    #[must_use]
+    pub fn pass_again<Why>(
+        &self,
+        now: Timestamp,
+        judgement: Judgement<Why>,
+        outage: Outage,
+    ) -> Judgement<Why> {
+        let much = disruption(judgement.verdict.actions(), outage);
+        let nothing_more = much.map(|much| Disruption { pods: 0, nodes: 0, ..much });
+        match nothing_more.map_or(Ok(()), |much| self.check_all(now, &much)) {
             Ok(()) => judgement,
             Err(held) => judgement.held_back(held),
         }
@@ -319,6 +346,17 @@ struct Disruption<'a> {
     nodes: u32,
     /// The zone of the node that is begun to be emptied.
     zone: Option<&'a str>,
+    outage: Outage,
+}
+
+/// Whether an outage holds a judgement back.
+#[derive(Clone, Copy, Debug, Default, PartialEq, Eq)]
+pub enum Outage {
+    /// It does: when many nodes are lost, suspect the observer.
+    #[default]
+    Holds,
+    /// It does not: a person has looked, and knows that this node is off. Budgets count all the same.
+    Ignored,
 }
 
 /// Until when something that was let through at a time counts.
@@ -331,9 +369,9 @@ pub fn counts_until(admitted: Timestamp) -> Timestamp {
 /// A pod counts with its status patch, so that finishing what was begun costs nothing more, or with its graceful eviction. A
 /// node that is declared out of service loses all its pods, so it counts as if it were full; one that we empty ourselves counts as a node, and its
 /// pods one by one.
-fn disruption(actions: &[Action]) -> Option<Disruption<'_>> {
+fn disruption(actions: &[Action], outage: Outage) -> Option<Disruption<'_>> {
     actions.iter().any(Action::is_disruptive).then(|| {
-        let mut much = Disruption::default();
+        let mut much = Disruption { outage, ..Disruption::default() };
         for action in actions.iter().flat_map(Action::steps) {
             match action {
                 Action::PatchPodStatus { .. } | Action::EvictPod { .. } => {

@@ -200,7 +200,7 @@ fn an_absurd_memory_holds_no_longer_than_a_true_one() {
         let counted = Tally { cluster: Some(counts(1, 6)), ..zones(&[("a", 1, 6)]) };
         brake.observe(at(1_000), counted);
         assert_eq!(brake.admit(at(110_000), 5), Ok(()));
-        let judged = brake.pass(at(175_000), start_in("a"));
+        let judged = brake.pass(at(175_000), start_in("a"), Outage::Holds);
         assert_eq!(judged.verdict.actions().len(), 1);
     }
 }
@@ -329,7 +329,7 @@ fn zones(counts: &[(&str, u32, u32)]) -> Tally {
 fn a_zone_whose_nodes_come_back_is_let_go_in_the_same_way() {
     let mut brake = brake(1000, 50);
     let held = |brake: &Brake, second: i64, zone: &str| match brake
-        .review(at(second * 1000), start_in(zone))
+        .review(at(second * 1000), start_in(zone), Outage::Holds)
         .verdict
     {
         crate::verdict::Verdict::Blocked { by, .. } => {
@@ -353,13 +353,30 @@ fn a_zone_whose_nodes_come_back_is_let_go_in_the_same_way() {
         let now = 62 + 5 * i64::from(begun / 2);
         for _ in 0..begun {
             assert_eq!(held(&brake, now, "a"), "");
-            let _ = brake.pass(at(now * 1000), start_in("a"));
+            let _ = brake.pass(at(now * 1000), start_in("a"), Outage::Holds);
         }
         assert!(held(&brake, now, "a").starts_with("Gradual"), "{}", held(&brake, now, "a"));
         assert_eq!(held(&brake, now, "b"), "");
     }
     brake.observe(at(200_000), zones(&[("b", 1, 20)]));
     assert!(brake.state().zones.is_empty(), "{:?}", brake.state());
+}
+
+/// A person who stands in front of the rack knows better than the brake, about that node: budgets count all the same.
+#[test]
+fn a_persons_word_passes_an_outage_but_no_budget() {
+    let limits = BrakeLimits { max_nodes_per_minute: 2, ..BrakeLimits::default() };
+    let mut brake = Brake::new(limits, BrakeState::default());
+    brake.observe(at(0), Tally { cluster: Some(counts(6, 10)), ..zones(&[("a", 6, 6)]) });
+    let begins = |judgement: Judgement<()>| !judgement.verdict.actions().is_empty();
+    assert!(!begins(brake.review(at(1), start_in("a"), Outage::Holds)));
+    assert!(begins(brake.review(at(1), start_in("a"), Outage::Ignored)));
+    assert!(begins(brake.pass_again(at(1), start_in("a"), Outage::Ignored)));
+    assert!(!begins(brake.pass_again(at(1), start_in("a"), Outage::Holds)));
+    let begun = (0..5).filter(|_| begins(brake.pass(at(1), start_in("a"), Outage::Ignored))).count();
+    assert_eq!(begun, 2);
+    brake.distrust(at(1), "lost");
+    assert!(!begins(brake.review(at(1), start_in("a"), Outage::Ignored)));
 }
 
 #[test]

@@ -19,7 +19,8 @@ pub use reasons::{NodeWhy, PodWhy};
 pub use rules::{decide_node, decide_pod, is_gone, leaves};
 pub use tolerations::{Tolerance, Toleration};
 pub use views::{
-    Access, Asked, AttachmentView, Claim, Lease, NodeView, Owner, PodView, Progress, Refusal, Released, Scene,
+    Access, Asked, AttachmentView, Claim, DespiteOutage, Lease, NodeView, Owner, PodView, Progress, Refusal,
+    Released, Scene,
 };
 
 #[cfg(test)]

@@ -21,6 +21,8 @@ pub struct EvictionPolicy {
     pub detach_warning_after: SignedDuration,
     /// Above which share of a zone's nodes nothing is begun there; 0 sets no limit.
     pub max_unreachable_percent: u8,
+    /// Nodes count for that which are Ready, or were within this time.
+    pub count_nodes_ready_within: SignedDuration,
     triggers: Vec<EvictionTrigger>,
     /// Kinds of owners of whose pods two must never run, as they print.
     at_most_one_owners: BTreeSet<String>,
@@ -63,6 +65,7 @@ impl EvictionPolicy {
             remove_taint: settings.remove_taint,
             detach_warning_after: settings.detach_warning_after.into(),
             max_unreachable_percent: configuration.brake.max_unreachable_percent,
+            count_nodes_ready_within: configuration.brake.count_nodes_ready_within.into(),
             triggers: settings.triggers.clone(),
             at_most_one_owners: settings.at_most_one_owners.iter().cloned().collect(),
         }

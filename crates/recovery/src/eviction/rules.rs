@@ -100,12 +100,12 @@ fn begin(
     let alive = node.pulse().fresh_until().filter(|until| now < *until);
     ask.none("Is its kubelet silent?", see_lease(node, now), alive)
         .map_err(|until| refuse(node, &request, until))?;
-    ask.none("Is the rest of its zone up?", see_zone(scene), zone_down(scene, policy))
+    ask.none("Is the rest of its zone up?", see_zone(scene, now), zone_down(scene, policy, now))
         .map_err(|by| hold(node, &request, by))?;
     // Nothing is known of them that matters here, but what follows must not wait for them.
     ask.that("Are its pods known?", see_pods(scene), scene.pods.is_some())
         .ok_or(Ignore(NodeWhy::PodsUnread))?;
-    Ok(writes::start(node, &request, to_the_second(now)))
+    Ok(writes::start(node, &request, now))
 }
 
 /// Scenario 3: the node is Ready, so nothing is touched, and a request of ours goes if the kubelet keeps its Lease up. A node
@@ -443,7 +443,11 @@ fn under_way<'a>(node: &'a NodeView, policy: &EvictionPolicy) -> Option<&'a Prog
     (progress.finished.is_some() || policy.request(node).is_some()).then_some(progress)
 }
 
-fn zone_down(scene: &Scene<'_>, policy: &EvictionPolicy) -> Option<Held> {
+/// A whole zone that is lost, unless a person knows better.
+fn zone_down(scene: &Scene<'_>, policy: &EvictionPolicy, now: Timestamp) -> Option<Held> {
+    if scene.node.despite_outage(now).is_some() {
+        return None;
+    }
     let max_unreachable_percent = policy.max_unreachable_percent;
     let nodes = scene.zone;
     nodes.exceed(max_unreachable_percent).then(|| Held::ZoneDown {

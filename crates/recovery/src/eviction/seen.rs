@@ -46,9 +46,14 @@ pub(super) fn see_age(pod: &PodView, progress: &Progress) -> String {
     format!("it was made {made}; the eviction began at {}, and the node {back}", progress.started)
 }
 
-pub(super) fn see_zone(scene: &Scene<'_>) -> String {
+pub(super) fn see_zone(scene: &Scene<'_>, now: Timestamp) -> String {
     let zone = if scene.node.zone.is_empty() { "no zone" } else { &scene.node.zone };
-    format!("{zone}: {} of {} nodes unreachable", scene.zone.unreachable, scene.zone.total)
+    let word = match (scene.node.despite_outage(now), &scene.node.despite_outage) {
+        (Some(word), _) => format!("; {} said at {} that it does not matter", word.by, word.at),
+        (None, Some(word)) => format!("; what {} said at {} no longer counts", word.by, word.at),
+        (None, None) => String::new(),
+    };
+    format!("{zone}: {} of {} nodes unreachable{word}", scene.zone.unreachable, scene.zone.total)
 }
 
 pub(super) fn see_taints(node: &NodeView) -> String {

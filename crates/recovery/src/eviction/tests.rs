@@ -58,6 +58,7 @@ fn node() -> NodeView {
         asked: None,
         damage: None,
         refused: None,
+        despite_outage: None,
         condition: None,
         volumes_in_use: Vec::new(),
         volumes_attached: Vec::new(),

@@ -3,7 +3,7 @@
 use std::collections::BTreeSet;
 use std::fmt;
 
-use jiff::Timestamp;
+use jiff::{SignedDuration, Timestamp};
 use salvor_api::names::taints;
 use serde::{Deserialize, Serialize};
 
@@ -13,6 +13,7 @@ use super::tolerations::Toleration;
 use crate::brake::NodeCounts;
 use crate::fnv::Fnv;
 pub use crate::liveness::Lease;
+use crate::moments::after;
 use crate::objects::{Deletion, NodeRef, PodPhase, PodRef, Ready, Taint};
 
 /// A node and all that is on it.
@@ -55,6 +56,8 @@ pub struct NodeView {
     pub damage: Option<Damage>,
     /// The write to it that the server refused last, and has not taken since.
     pub refused: Option<Refusal>,
+    /// A person's word that an outage around it does not matter.
+    pub despite_outage: Option<DespiteOutage>,
     /// The reason of our condition on it.
     pub condition: Option<String>,
     /// `status.volumesInUse`.
@@ -82,6 +85,11 @@ impl NodeView {
     /// Its taints with our key.
     pub(super) fn ours(&self) -> impl Iterator<Item = &Taint> {
         self.taints.iter().filter(|taint| taint.key == taints::FORCE_EVICTION)
+    }
+
+    /// A person's word that an outage around it does not matter, if that is not too old.
+    pub fn despite_outage(&self, now: Timestamp) -> Option<&DespiteOutage> {
+        self.despite_outage.as_ref().filter(|word| word.holds(now))
     }
 
     /// The taint that makes a kubelet refuse pods.
@@ -161,6 +169,33 @@ impl Asked {
             value: self.value.clone(),
             effect: taints::NO_SCHEDULE.into(),
         }
+    }
+}
+
+/// A person's word that a node is to be emptied although its zone, or most of the cluster, is lost as well: an annotation on
+/// the Node. It goes with the taint when the eviction ends.
+#[derive(Clone, Debug, PartialEq, Eq, Serialize, Deserialize)]
+#[serde(rename_all = "camelCase")]
+pub struct DespiteOutage {
+    /// Who.
+    pub by: String,
+    /// When.
+    pub at: Timestamp,
+}
+
+impl DespiteOutage {
+    /// It is about the outage of today: left behind by an eviction that never began, it is no permission for the next one.
+    const LASTS: SignedDuration = SignedDuration::from_hours(24);
+    /// How far the clock of whoever wrote it may be ahead.
+    const AHEAD: SignedDuration = SignedDuration::from_mins(5);
+
+    /// Reads the annotation. What cannot be read is nobody's word.
+    pub fn from_annotation(value: &str) -> Option<Self> {
+        serde_json::from_str(value).ok().filter(|word: &Self| !word.by.is_empty())
+    }
+
+    fn holds(&self, now: Timestamp) -> bool {
+        self.at <= after(now, Self::AHEAD) && now < after(self.at, Self::LASTS)
     }
 }
 

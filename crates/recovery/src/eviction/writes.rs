@@ -6,7 +6,9 @@ use salvor_api::names::{conditions, events, node_conditions, reasons, taints};
 use super::memory::Damage;
 use super::policy::Request;
 use super::reasons::{NodeWhy, PodWhy};
-use super::views::{Asked, AttachmentView, Claim, Lease, NodeView, PodView, Progress, Refusal, Released};
+use super::views::{
+    Asked, AttachmentView, Claim, DespiteOutage, Lease, NodeView, PodView, Progress, Refusal, Released,
+};
 use crate::action::{Action, Condition, EventNote, EventType, NodeCondition, Subject};
 use crate::brake::Held;
 use crate::fnv::Fnv;
@@ -16,6 +18,8 @@ use crate::verdict::{Reason, Verdict};
 
 /// The mark and the taint that makes a returning kubelet refuse pods, in one write.
 pub(super) fn start(node: &NodeView, request: &Request, now: Timestamp) -> Verdict<NodeWhy> {
+    let despite = node.despite_outage(now);
+    let now = to_the_second(now);
     let taint = node.no_execute().is_none().then(|| Taint {
         key: taints::FORCE_EVICTION.into(),
         value: request.value().into(),
@@ -38,7 +42,22 @@ pub(super) fn start(node: &NodeView, request: &Request, now: Timestamp) -> Verdi
         zone: node.zone.clone(),
     };
     let why = NodeWhy::NodeDown { request: request.taint.to_string() };
-    Verdict::Act { actions: vec![start, Action::EmitEvent(started)], why }
+    let despite = despite.map(|word| Action::EmitEvent(despite_outage(node, word)));
+    let actions = [Some(start), Some(Action::EmitEvent(started)), despite];
+    Verdict::Act { actions: actions.into_iter().flatten().collect(), why }
+}
+
+/// Whose word it was that began it in the middle of an outage.
+fn despite_outage(node: &NodeView, word: &DespiteOutage) -> EventNote {
+    let name = format!("node-eviction-despite-outage.{}.{}", node.node.uid, word.at.as_second());
+    EventNote {
+        message: format!(
+            "Eviction does not wait for the end of an outage around the node: {} said so at {}",
+            word.by, word.at
+        ),
+        reason: reasons::DESPITE_ZONE_OUTAGE.into(),
+        ..note(node, name, EventType::Warning, &NodeWhy::NotRequested)
+    }
 }
 
 /// The node is Ready: our taint goes, nothing else is touched.
@@ -248,7 +267,10 @@ pub(super) fn refused(node: &NodeView, request: &Request, why: &NodeWhy) -> Even
 pub(super) fn held(node: &NodeView, request: &Request, by: &Held) -> EventNote {
     let name = of_request(node, request, "held");
     EventNote {
-        message: format!("Eviction is held: {by}"),
+        message: format!(
+            "Eviction is held: {by}. If the machine is off for sure: salvor evict {} --despite-zone-outage",
+            node.node.name
+        ),
         reason: by.code().into(),
         ..note(node, name, EventType::Warning, &NodeWhy::NotRequested)
     }

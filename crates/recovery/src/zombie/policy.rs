@@ -25,6 +25,8 @@ pub struct ZombiePolicy {
     annotated_wait: SignedDuration,
     /// The shortest wait that such a pod may ask for.
     shortest_wait: SignedDuration,
+    /// Nodes count for the brake that are Ready, or were within this time.
+    pub count_nodes_ready_within: SignedDuration,
     pod_rules: Vec<(usize, TerminatePod)>,
     node_rules: Vec<(usize, TaintNodeOutOfService)>,
 }
@@ -114,6 +116,7 @@ impl ZombiePolicy {
             dry_run: configuration.dry_run,
             annotated_wait: policy.annotated_pods.forceful_termination_grace_period.into(),
             shortest_wait: policy.annotated_pods.minimum_forceful_termination_grace_period.into(),
+            count_nodes_ready_within: configuration.brake.count_nodes_ready_within.into(),
             pod_rules,
             node_rules,
         }

@@ -242,6 +242,44 @@ fn while_the_nodes_of_a_zone_come_back_no_eviction_of_the_others_begins() {
     });
 }
 
+/// Most machines are switched off to save power. They hold recoveries up for a day, or not at all if they are labelled.
+#[test]
+fn parked_machines_hold_nothing_up_for_ever() {
+    for excluded in [false, true] {
+        in_virtual_time(async {
+            let stage = Stage::new(1).await;
+            for number in 0..10 {
+                stage.node(&format!("node-{number}")).await;
+            }
+            let _salvor = start(&stage, "");
+            sleep(MINUTE).await;
+            let parked = stage.cluster.now();
+            for number in 0..7 {
+                let name = format!("node-{number}");
+                if excluded {
+                    let label =
+                        json!({"metadata": {"labels": {"node.kubernetes.io/exclude-disruption": "true"}}});
+                    let label = kube::api::Patch::Merge(label);
+                    stage.nodes().patch(&name, &kube::api::PatchParams::default(), &label).await.unwrap();
+                }
+                stage.lose(&name).await;
+            }
+            sleep(12 * HOUR).await;
+            let lost = stage.cluster.now();
+            stage.lose("node-9").await;
+            stage.terminating("zombie", "node-9", annotated(TERMINATE)).await;
+            sleep(36 * HOUR).await;
+            let failures = failures(&stage);
+            assert_eq!(failures.len(), 1);
+            if excluded {
+                assert_within(failures[0], lost, MINUTE, 2 * MINUTE);
+            } else {
+                assert_within(failures[0], parked, 24 * HOUR, 24 * HOUR + 2 * MINUTE);
+            }
+        });
+    }
+}
+
 /// A leader that is cut off writes nothing from the moment at which another may lead. Its clock is wrong by an hour, which
 /// must not matter.
 #[test]

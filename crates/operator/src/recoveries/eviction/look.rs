@@ -7,7 +7,7 @@ use jiff::Timestamp;
 use kube::Client;
 use salvor_recovery::{
     Judgement,
-    brake::NodeCounts,
+    brake::{Census, NodeCounts, NodeStanding},
     eviction::{Access, AttachmentView, EvictionPolicy, NodeView, PodView, Scene, decide_node, decide_pod},
 };
 
@@ -15,7 +15,7 @@ use super::{
     ATTACHMENTS, NODES, PodSubject, Subject, Why,
     claims::{read_access, read_access_as_far_as_can_be},
     observe,
-    wire::{AttachmentWire, NodeWire, PodWire, is_unreachable},
+    wire::{AttachmentWire, NodeWire, PodWire},
 };
 use crate::{
     live,
@@ -37,7 +37,8 @@ pub(crate) struct Inquiry {
     /// What is known of the claims of its pods, by the pod's UID.
     pub(super) accesses: BTreeMap<String, Access>,
     pub(super) attachments: Option<Vec<AttachmentView>>,
-    pub(super) zone: NodeCounts,
+    /// The nodes of its zone.
+    pub(super) zone: Vec<NodeStanding>,
     pub(super) policy: Arc<EvictionPolicy>,
     pub(super) looks: Looks<NodeView>,
 }
@@ -106,11 +107,13 @@ impl LiveInquiry for Inquiry {
             Subject::Node { name } => {
                 let (node, pods) = try_join(self.node(client, name, now), self.pods(client, name)).await?;
                 let Some(node) = node else { return Ok(None) };
+                let mut census = Census::new(now, self.policy.count_nodes_ready_within);
+                self.zone.iter().for_each(|standing| census.add(&node.zone, standing));
                 let scene = Scene {
                     node: &node,
                     pods: pods.as_ref().map(|pods| pods.iter().collect()),
                     attachments: self.attachments.as_ref().map(|all| all.iter().collect()),
-                    zone: self.zone,
+                    zone: census.zone(&node.zone),
                 };
                 Ok(Some(decide_node(&scene, &self.policy, now).map_why(Why::Node)))
             }
@@ -153,14 +156,18 @@ pub(crate) async fn read_attachments(client: &Client, node: &str) -> kube::Resul
 }
 
 /// Counts the nodes of a zone live.
-pub(crate) async fn read_zone(client: &Client, zone: &str) -> kube::Result<NodeCounts> {
-    let in_it = |wire: NodeWire| Some(wire.view()).filter(|node| node.zone == zone);
-    let mut counts = NodeCounts::default();
-    for node in live::list(client, NODES.path, "", in_it).await? {
-        counts.total += 1;
-        counts.unreachable += u32::from(is_unreachable(&node));
+pub(crate) async fn read_zone(
+    client: &Client,
+    zone: &str,
+    policy: &EvictionPolicy,
+    now: Timestamp,
+) -> kube::Result<NodeCounts> {
+    let in_it = |wire: NodeWire| Some((wire.standing(), wire.view())).filter(|(_, node)| node.zone == zone);
+    let mut census = Census::new(now, policy.count_nodes_ready_within);
+    for (standing, node) in live::list(client, NODES.path, "", in_it).await? {
+        census.add(&node.zone, &standing);
     }
-    Ok(counts)
+    Ok(census.zone(zone))
 }
 
 /// Reads what a node's Lease says to somebody who sees the node for the first time.

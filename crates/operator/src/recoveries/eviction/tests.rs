@@ -185,7 +185,7 @@ fn a_changed_zone_wakes_the_requests_in_it() {
     assert_eq!(names(&evictions.hear(lost, at(0))), ["node a", "node b"]);
     let same = news(&evictions, other(true));
     assert_eq!(names(&evictions.hear(same, at(0))), ["node b"]);
-    assert_eq!(evictions.count(|_| true), NodeCounts { unreachable: 1, total: 2 });
+    assert_eq!(evictions.count("", at(0)), NodeCounts { unreachable: 1, total: 2 });
 }
 
 #[test]

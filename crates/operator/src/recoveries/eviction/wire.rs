@@ -4,10 +4,12 @@ use std::collections::{BTreeMap, BTreeSet};
 use std::sync::Arc;
 
 use jiff::SignedDuration;
-use salvor_api::names::{annotations, node_conditions, taints};
+use salvor_api::names::{annotations, node_conditions};
 use salvor_recovery::{
+    brake::NodeStanding,
     eviction::{
-        Access, AttachmentView, Claim, EvictionPolicy, Lease, Memory, NodeView, Owner, PodView, Toleration,
+        Access, AttachmentView, Claim, DespiteOutage, EvictionPolicy, Lease, Memory, NodeView, Owner,
+        PodView, Toleration,
     },
     objects::{NodeRef, PodPhase, PodRef, Ready, Taint},
 };
@@ -16,7 +18,7 @@ use serde::{Deserialize, de::IgnoredAny};
 use super::claims::MOST_CLAIMS;
 use crate::{
     watch::Project,
-    wire::{self, Condition, NodeSpec, Nothing, Object, condition, node_ready},
+    wire::{self, Condition, NodeSpec, Nothing, Object, condition, node_ready, standing},
 };
 
 /// Set by a kubelet on the API's image of a static pod.
@@ -31,13 +33,8 @@ const HEARTBEAT_LASTS: SignedDuration = SignedDuration::from_secs(40);
 pub(crate) struct SeenNode {
     pub(crate) node: NodeRef,
     pub(crate) zone: String,
-    pub(crate) unreachable: bool,
+    pub(crate) standing: NodeStanding,
     pub(crate) view: Option<Box<NodeView>>,
-}
-
-/// Whether the control plane has lost it.
-pub(crate) fn is_unreachable(node: &NodeView) -> bool {
-    node.taints.iter().any(|taint| taint.key == taints::UNREACHABLE)
 }
 
 /// Every node, at length only if its eviction is asked for or has begun.
@@ -48,6 +45,7 @@ impl Project for Nodes {
     type Kept = SeenNode;
 
     fn keep(&self, wire: NodeWire) -> Option<SeenNode> {
+        let standing = wire.standing();
         let view = wire.view();
         let is_concerned = view.is_remembered()
             || view.reports_a_trouble()
@@ -55,7 +53,7 @@ impl Project for Nodes {
         Some(SeenNode {
             node: view.node.clone(),
             zone: view.zone.clone(),
-            unreachable: is_unreachable(&view),
+            standing,
             view: is_concerned.then(|| Box::new(view)),
         })
     }
@@ -104,6 +102,11 @@ struct AttachedVolume {
 }
 
 impl NodeWire {
+    /// What of it makes it count.
+    pub(crate) fn standing(&self) -> NodeStanding {
+        standing(&self.metadata.labels, &self.spec.taints, &self.status.conditions)
+    }
+
     /// The node, without what only its Lease and our memory tell. Its heartbeat is as it was written.
     pub(crate) fn view(self) -> NodeView {
         let NodeWire { metadata, spec, status } = self;
@@ -125,6 +128,10 @@ impl NodeWire {
             asked,
             damage,
             refused: None,
+            despite_outage: metadata
+                .annotations
+                .get(annotations::DESPITE_ZONE_OUTAGE)
+                .and_then(|word| DespiteOutage::from_annotation(word)),
             volumes_in_use: status.volumes_in_use,
             volumes_attached: status.volumes_attached.into_iter().map(|volume| volume.name).collect(),
             created: metadata.creation_timestamp,

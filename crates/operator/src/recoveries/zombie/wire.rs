@@ -8,6 +8,7 @@ use salvor_api::{
     names::{annotations, conditions, taints},
 };
 use salvor_recovery::{
+    brake::NodeStanding,
     liveness::Pulse,
     objects::{NodeRef, PodPhase, PodRef, Ready, Taint},
     zombie::{ConsentAnnotations, Mark, NodeView, OutOfServiceMark, PodView, Unreachable, ZombiePolicy},
@@ -16,7 +17,7 @@ use serde::Deserialize;
 
 use crate::{
     watch::Project,
-    wire::{Condition, NodeSpec, Object, condition, node_ready},
+    wire::{Condition, NodeSpec, Object, condition, node_ready, standing},
 };
 
 /// Keeps a pod only while it is being deleted and may be recovered: all others cost nothing.
@@ -104,6 +105,7 @@ pub(crate) struct SeenNode {
     silent_since: Option<Timestamp>,
     out_of_service: Vec<Taint>,
     out_of_service_mark: Option<OutOfServiceMark>,
+    pub(super) standing: NodeStanding,
 }
 
 impl From<NodeWire> for SeenNode {
@@ -112,6 +114,7 @@ impl From<NodeWire> for SeenNode {
         let mark = metadata.annotations.get(annotations::OUT_OF_SERVICE_SINCE);
         let silent = condition(&status.conditions, "Ready").filter(|ready| ready.status == "Unknown");
         Self {
+            standing: standing(&metadata.labels, &spec.taints, &status.conditions),
             ready: node_ready(&status.conditions),
             silent_since: silent.and_then(|ready| ready.last_transition_time),
             unreachable_taints: unreachable.map(|taint| taint.time_added).collect(),

@@ -199,6 +199,38 @@ fn nothing_begins_while_a_whole_zone_is_down() {
 }
 
 #[test]
+fn a_person_who_knows_better_may_say_so_for_a_day() {
+    let zone = NodeCounts { unreachable: 6, total: 6 };
+    let judge = |word: Option<&str>, now| {
+        let word = word.and_then(DespiteOutage::from_annotation);
+        let node = NodeView { despite_outage: word, ..node() };
+        let scene = Scene { node: &node, pods: Some(vec![]), attachments: None, zone };
+        decide_node(&scene, &policy(""), at(now))
+    };
+    let said = format!("{{\"by\":\"jane\",\"at\":\"{}\"}}", at(-60));
+    let begun = judge(Some(&said), 0);
+    assert_eq!(say(&begun), "Act NodeDown: StartEviction, EmitEvent, EmitEvent");
+    let Action::EmitEvent(note) = &begun.verdict.actions()[2] else { panic!() };
+    assert_eq!(note.reason, "DespiteZoneOutage");
+    assert!(note.message.contains("jane said so at 2027-01-15T07:59:00Z"), "{}", note.message);
+    assert_eq!(say(&judge(Some(&said), 24 * 3600 - 61)), "Act NodeDown: StartEviction, EmitEvent, EmitEvent");
+    let held = "Act NodeDown: EmitEvent";
+    assert_eq!(say(&judge(Some(&said), 24 * 3600 - 60)), held, "too old");
+    let to_come = format!("{{\"by\":\"jane\",\"at\":\"{}\"}}", at(301));
+    assert_eq!(say(&judge(Some(&to_come), 0)), held, "from the future");
+    for garbage in
+        ["", "yes", "true", "{}", "{\"by\":\"\",\"at\":\"2027-01-15T08:00:00Z\"}", "{\"by\":\"jane\"}", "[]"]
+    {
+        assert_eq!(say(&judge(Some(garbage), 0)), held, "{garbage}");
+    }
+    // It is about the outage, and about nothing else.
+    let alive =
+        NodeView { lease: lease(-5), despite_outage: DespiteOutage::from_annotation(&said), ..node() };
+    let scene = Scene { node: &alive, pods: Some(vec![]), attachments: None, zone };
+    assert_eq!(say(&decide_node(&scene, &policy(""), at(0))), "Act KubeletAlive: EmitEvent");
+}
+
+#[test]
 fn steps_two_to_four() {
     let finalized = PodView {
         phase: PodPhase::Failed,

@@ -231,8 +231,8 @@ fn a_graceful_deletion_is_guarded_looked_at_twice_and_counted() {
     assert!(action.needs_a_second_look() && action.is_disruptive());
     let limits = salvor_api::config::BrakeLimits { max_pods_per_minute: 1, ..Default::default() };
     let mut brake = crate::brake::Brake::new(limits, Default::default());
-    assert_eq!(brake.pass(at(1), judgement.clone()).verdict.name(), "Act");
-    assert_eq!(brake.pass(at(1), judgement).verdict.name(), "Blocked");
+    assert_eq!(brake.pass(at(1), judgement.clone(), crate::brake::Outage::Holds).verdict.name(), "Act");
+    assert_eq!(brake.pass(at(1), judgement, crate::brake::Outage::Holds).verdict.name(), "Blocked");
 }
 
 #[test]

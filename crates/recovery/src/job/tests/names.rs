@@ -217,7 +217,9 @@ impl Cluster {
             }
             Action::DeletePod { pod } => {
                 let deletion = Deletion { timestamp: self.world.now, grace_seconds: 0 };
-                self.change(&pod.uid, answered, |pod| drop(pod.deletion.get_or_insert(deletion)));
+                self.change(&pod.uid, answered, |pod| {
+                    pod.deletion.get_or_insert(deletion);
+                });
             }
             Action::ReleasePod { pod, .. } => {
                 if let Some(at) = self.world.pods.iter().position(|p| p.pod.uid == pod.uid) {

@@ -474,16 +474,16 @@ fn a_near_miss_is_explained() {
 
 #[test]
 fn the_brake_turns_acting_into_blocked_and_says_so() {
-    use crate::brake::{Brake, BrakeState, NodeCounts};
+    use crate::brake::{Brake, BrakeState, NodeCounts, Outage};
     use salvor_api::config::BrakeLimits;
 
     let limits = BrakeLimits { max_pods_per_minute: 1, ..BrakeLimits::default() };
     let mut brake = Brake::new(limits, BrakeState::default());
     let judged = |pod: &PodView, now| decide_pod(pod, Some(&node()), &policy(""), now);
 
-    let passed = brake.pass(at(60), judged(&pod(), at(60)));
+    let passed = brake.pass(at(60), judged(&pod(), at(60)), Outage::Holds);
     assert_eq!(outline(&passed.verdict), TERMINATED);
-    let second = brake.pass(at(60), judged(&pod(), at(60)));
+    let second = brake.pass(at(60), judged(&pod(), at(60)), Outage::Holds);
     assert_eq!(outline(&second.verdict), "Blocked Zombie");
     assert_eq!(second.verdict.wake_at(), Some(at(121)));
     let last = second.findings.last().unwrap();
@@ -492,13 +492,19 @@ fn the_brake_turns_acting_into_blocked_and_says_so() {
 
     let half = PodView { announced: true, ..marked(TerminateAction::FailAndDelete, 60) };
     assert_eq!(
-        outline(&brake.pass(at(61), judged(&half, at(61))).verdict),
+        outline(&brake.pass(at(61), judged(&half, at(61)), Outage::Holds).verdict),
         "Act HalfRecovered ForceDeletePod"
     );
     let telling = marked(TerminateAction::Fail, 60);
     brake.observe(at(61), NodeCounts { unreachable: 3, total: 5 });
-    assert_eq!(outline(&brake.review(at(61), judged(&telling, at(61))).verdict), "Act Unannounced EmitEvent");
-    assert_eq!(outline(&brake.review(at(61), judged(&half, at(61))).verdict), "Blocked HalfRecovered");
-    let waiting = brake.review(at(30), judged(&pod(), at(30)));
+    assert_eq!(
+        outline(&brake.review(at(61), judged(&telling, at(61)), Outage::Holds).verdict),
+        "Act Unannounced EmitEvent"
+    );
+    assert_eq!(
+        outline(&brake.review(at(61), judged(&half, at(61)), Outage::Holds).verdict),
+        "Blocked HalfRecovered"
+    );
+    let waiting = brake.review(at(30), judged(&pod(), at(30)), Outage::Holds);
     assert_eq!(outline(&waiting.verdict), "Wait GraceRunning");
 }
