@@ -151,7 +151,7 @@ impl Basis {
             damaged: view.damage.is_some(),
             despite_outage: view.despite_outage.clone(),
             progress: progress
-                .map(|p| (p.started, [&p.returned, &p.finished, &p.stopped].map(|time| time.is_some()))),
+                .map(|p| (p.started, [&p.returned, &p.finished, &p.stopped].map(Option::is_some))),
         }
     }
 }
@@ -332,14 +332,20 @@ impl Evictions {
     fn take_in_pods(&mut self, name: &str, number: u64, change: Change<PodView>) -> Vec<Subject> {
         let Some(node) = self.nodes.get_mut(name).filter(|n| n.number == number) else { return Vec::new() };
         let mut woken: BTreeSet<Subject> = BTreeSet::from([Subject::node(name)]);
-        match change {
+        // Of most pods nobody needs to know more.
+        let is_open = |pod: &PodView| matches!(pod.access, Access::Unread | Access::Unreadable(_));
+        let has_open_claims = match change {
             Change::Applied(mut pod) => {
                 woken.insert(Subject::pod(name, &pod.pod));
                 remember(&mut pod, &node.pods);
+                let is_open = is_open(&pod);
                 node.pods.insert(pod.pod.uid.clone(), pod);
+                is_open
             }
             Change::Gone(uid) => {
-                woken.extend(node.pods.remove(&uid).map(|pod| Subject::pod(name, &pod.pod)));
+                let gone = node.pods.remove(&uid);
+                woken.extend(gone.as_ref().map(|pod| Subject::pod(name, &pod.pod)));
+                gone.is_some_and(|pod| is_open(&pod))
             }
             Change::Reset { all, .. } => {
                 woken.extend(node.pod_subjects());
@@ -350,9 +356,12 @@ impl Evictions {
                     woken.insert(Subject::pod(name, &pod.pod));
                     node.pods.insert(pod.pod.uid.clone(), pod);
                 }
+                true
             }
+        };
+        if has_open_claims {
+            self.look_closely();
         }
-        self.look_closely();
         woken.into_iter().collect()
     }
 
@@ -605,6 +614,9 @@ impl Recovery for Evictions {
         match (subject, step) {
             (Subject::Node { name }, Action::EmitEvent(note)) => {
                 if let Some(node) = self.nodes.get_mut(name) {
+                    // The last of each kind is enough: the server's words on a refusal may be others every time.
+                    let kind = |name: &str| name.split('.').next().map(str::to_owned);
+                    node.view.told.retain(|told| kind(told) != kind(&note.name));
                     node.view.told.insert(note.name.clone());
                 }
                 View::Shows

@@ -115,10 +115,13 @@ pub(super) fn see_end(pod: &PodView) -> String {
 }
 
 pub(super) fn see_proof(pod: &PodView, policy: &EvictionPolicy, proven: bool) -> String {
-    let proof = if proven { "known to be off" } else { "not known to be off" };
-    match (policy.at_most_one(pod), pod.owners.iter().find(|owner| owner.controls)) {
-        (Some(because), _) => format!("{proof}; two must not run: {because}"),
-        (None, None) => format!("{proof}; nobody replaces the pod"),
-        (None, Some(owner)) => format!("{proof}; a {}'s pod", owner.kind),
+    if proven {
+        return "known to be off".into();
     }
+    let two = match (policy.at_most_one(pod), pod.owners.iter().find(|owner| owner.controls)) {
+        (Some(because), _) => format!("two must not run: {because}"),
+        (None, None) => "nobody replaces the pod".into(),
+        (None, Some(owner)) => format!("a {}'s pod", owner.kind),
+    };
+    format!("not known to be off; {two}")
 }

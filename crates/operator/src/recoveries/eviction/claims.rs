@@ -2,6 +2,7 @@
 //!
 //! They are read for the few pods on nodes that are being emptied on the word of a taint that proves nothing.
 
+use futures::future::try_join_all;
 use kube::Client;
 use salvor_recovery::eviction::{Access, Claim};
 use serde::Deserialize;
@@ -11,8 +12,9 @@ use crate::{
     wire::{Nothing, Object, read},
 };
 
-/// Claims of one pod that are read. A pod that has more is taken to have one for a single node among them.
-pub(super) const MOST_CLAIMS: usize = 64;
+/// Claims of one pod that are read, all at once: a second look must be over within a second. A pod that has more is taken to have
+/// one for a single node among them.
+pub(super) const MOST_CLAIMS: usize = 16;
 /// Access modes by which pods on several nodes may use a volume at once.
 const FOR_MANY: [&str; 2] = ["ReadWriteMany", "ReadOnlyMany"];
 
@@ -24,21 +26,28 @@ struct ClaimSpec {
     access_modes: Vec<String>,
 }
 
-/// Reads claims one after the other, until one of them settles it.
+/// Reads claims; the first of them that is not for many settles it.
 pub(crate) async fn read_access(client: &Client, claims: &[Claim]) -> kube::Result<Access> {
-    for claim in claims {
-        let Claim { namespace, name } = claim;
-        let path = format!("/api/v1/namespaces/{namespace}/persistentvolumeclaims/{name}");
-        let Some(text) = live::get(client, &path).await? else {
-            return Ok(Access::Unreadable(format!("claim {claim} does not exist")));
-        };
-        let modes = read::<ClaimWire>(&text)?.spec.access_modes;
-        if modes.is_empty() || !modes.iter().all(|mode| FOR_MANY.contains(&mode.as_str())) {
-            let modes = if modes.is_empty() { "without an access mode".to_owned() } else { modes.join(", ") };
-            return Ok(Access::Once(format!("claim {claim} is {modes}")));
-        }
+    let all = try_join_all(claims.iter().map(|claim| read_claim(client, claim))).await?;
+    Ok(all.into_iter().find(|access| *access != Access::Many).unwrap_or(Access::Many))
+}
+
+async fn read_claim(client: &Client, claim: &Claim) -> kube::Result<Access> {
+    let Claim { namespace, name } = claim;
+    let path = format!("/api/v1/namespaces/{namespace}/persistentvolumeclaims/{name}");
+    let Some(text) = live::get(client, &path).await? else {
+        return Ok(Access::Unreadable(format!("claim {claim} does not exist")));
+    };
+    let modes = read::<ClaimWire>(&text)?.spec.access_modes;
+    if modes.is_empty() {
+        return Ok(Access::Once(format!("claim {claim} is without an access mode")));
     }
-    Ok(Access::Many)
+    let is_for_many = modes.iter().all(|mode| FOR_MANY.contains(&mode.as_str()));
+    Ok(if is_for_many {
+        Access::Many
+    } else {
+        Access::Once(format!("claim {claim} is {}", modes.join(", ")))
+    })
 }
 
 /// The same for somebody who takes whatever there is to know.

@@ -56,6 +56,20 @@ impl Inquiry {
         Ok(Some(view))
     }
 
+    /// What the claims of a pod allow, read anew if that decides about it, as far as is known: what was read before may have
+    /// changed. If it comes to decide about it meanwhile, it is not known.
+    async fn access(&self, client: &Client, mut pod: PodView) -> kube::Result<Access> {
+        if pod.access == Access::Many && !pod.claims.is_empty() {
+            pod.access = Access::Unread;
+        }
+        match &self.known {
+            Some(known) if self.policy.must_read_claims(&pod, known) => {
+                read_access(client, &pod.claims).await
+            }
+            _ => Ok(pod.access),
+        }
+    }
+
     /// Reads the pods together with the node if it is being emptied, as far as is known. If it is not, only that they are known
     /// matters.
     async fn pods(&self, client: &Client, node: &str) -> kube::Result<Option<Vec<PodView>>> {
@@ -90,18 +104,13 @@ impl LiveInquiry for Inquiry {
                 };
                 let Some(mut pod) = fresh.filter(|p| p.pod.uid == *uid) else { return Ok(None) };
                 pod.announced = self.pod.as_ref().is_some_and(|p| p.announced);
-                let node = self.looks.at(node, sight, self.node(client, node, now)).await?;
+                let node = self.looks.at(node, sight, self.node(client, node, now));
+                let (node, access) = try_join(node, self.access(client, pod.clone())).await?;
+                pod.access = access;
                 // Another Node of that name is another machine, whatever is written on it.
                 let is_judged =
                     |node: &NodeView| self.known.as_ref().is_none_or(|known| known.node == node.node);
                 let node = node.filter(is_judged);
-                // What was read of its claims before may have changed.
-                if pod.access == Access::Many && !pod.claims.is_empty() {
-                    pod.access = Access::Unread;
-                }
-                if node.as_ref().is_some_and(|node| self.policy.must_read_claims(&pod, node)) {
-                    pod.access = read_access(client, &pod.claims).await?;
-                }
                 Ok(Some(decide_pod(&pod, node.as_ref(), &self.policy, now).map_why(Why::Pod)))
             }
             Subject::Node { name } => {
