@@ -13,7 +13,7 @@ use salvor_recovery::{
     eviction::{self as evicting, EvictionPolicy, NodeView, Scene},
     job::{JobPolicy, Waiting, decide, recollect, waiting},
     liveness::Pulse,
-    zombie::{ZombiePolicy, decide_node, decide_pod},
+    zombie::{NodeView as ZombieNode, ZombiePolicy, decide_node, decide_pod},
 };
 use serde::{Deserialize, Serialize};
 
@@ -103,7 +103,7 @@ pub fn explain_pod<'a>(
                 let mut view = read.map_err(|e| cannot_read(&format!("node {node}"), e))?;
                 // Only a lost node's kubelet is in question, and not everybody may read Leases.
                 if let Some(view) = view.as_mut().filter(|view| view.unreachable.is_some()) {
-                    view.pulse = pulse(&client, node, &time).await?;
+                    view.pulse = pulse(&client, view, &time).await?;
                 }
                 view
             }
@@ -171,7 +171,7 @@ pub fn explain_node<'a>(
             .map_err(|e| cannot_read(&subject, e))?;
         let mut node = read.ok_or_else(|| ExplainError::NotFound(subject.clone()))?;
         node.announced = !history.is_empty();
-        node.pulse = pulse(&client, name, &time).await?;
+        node.pulse = pulse(&client, &node, &time).await?;
         let policy = ZombiePolicy::new(configuration);
         let judgement = decide_node(&node, &policy, time.server());
         let of_zombie = reviewed("zombie", &client, configuration, &time, judgement).await;
@@ -234,9 +234,9 @@ async fn concerned_node(
     Ok(Some(node))
 }
 
-async fn pulse(client: &Client, node: &str, time: &Time) -> Result<Pulse, ExplainError> {
+async fn pulse(client: &Client, node: &ZombieNode, time: &Time) -> Result<Pulse, ExplainError> {
     let read = zombie::pulse_at_first_sight(client, node, time.server()).await;
-    read.map_err(|e| cannot_read(&format!("the Lease of node {node}"), e))
+    read.map_err(|e| cannot_read(&format!("the Lease of node {}", node.node), e))
 }
 
 fn connect(config: kube::Config) -> Result<(Client, Time), ExplainError> {

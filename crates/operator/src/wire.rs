@@ -117,6 +117,8 @@ pub struct Condition {
     pub status: String,
     /// Why, in one word.
     pub reason: String,
+    /// When it was last confirmed; only nodes say.
+    pub last_heartbeat_time: Option<Timestamp>,
     /// Since when.
     pub last_transition_time: Option<Timestamp>,
 }

@@ -8,7 +8,7 @@ use salvor_api::{
     names::{annotations, conditions, taints},
 };
 use salvor_recovery::{
-    liveness::Pulse,
+    liveness::{NodeLease, Pulse},
     objects::{NodeRef, PodPhase, PodRef, Ready, Taint},
     zombie::{ConsentAnnotations, Mark, NodeView, OutOfServiceMark, PodView, Unreachable, ZombiePolicy},
 };
@@ -100,6 +100,7 @@ pub(crate) struct SeenNode {
     labels: Labels,
     unreachable_taints: Vec<Option<Timestamp>>,
     ready: Ready,
+    heartbeat: Option<Timestamp>,
     /// Since when its kubelet is not heard of.
     silent_since: Option<Timestamp>,
     out_of_service: Vec<Taint>,
@@ -110,8 +111,10 @@ impl From<NodeWire> for SeenNode {
     fn from(NodeWire { metadata, spec, status }: NodeWire) -> Self {
         let unreachable = spec.taints.iter().filter(|taint| taint.key == taints::UNREACHABLE);
         let mark = metadata.annotations.get(annotations::OUT_OF_SERVICE_SINCE);
-        let silent = condition(&status.conditions, "Ready").filter(|ready| ready.status == "Unknown");
+        let ready = condition(&status.conditions, "Ready");
+        let silent = ready.filter(|ready| ready.status == "Unknown");
         Self {
+            heartbeat: ready.and_then(|ready| ready.last_heartbeat_time),
             ready: node_ready(&status.conditions),
             silent_since: silent.and_then(|ready| ready.last_transition_time),
             unreachable_taints: unreachable.map(|taint| taint.time_added).collect(),
@@ -144,6 +147,7 @@ impl SeenNode {
             resource_version: self.resource_version,
             labels: self.labels,
             ready: self.ready,
+            heartbeat: self.heartbeat.map(NodeLease::of_heartbeat),
             pulse: Pulse::UNREAD,
             out_of_service: self.out_of_service,
             out_of_service_mark: self.out_of_service_mark,
