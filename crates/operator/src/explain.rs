@@ -13,7 +13,7 @@ use salvor_recovery::{
     eviction::{self as evicting, EvictionPolicy, NodeView, Scene},
     job::{JobPolicy, Waiting, decide, recollect, waiting},
     liveness::Pulse,
-    zombie::{ZombiePolicy, decide_node, decide_pod},
+    zombie::{NodeView as ZombieNode, ZombiePolicy, decide_node, decide_pod},
 };
 use serde::{Deserialize, Serialize};
 
@@ -103,7 +103,7 @@ pub fn explain_pod<'a>(
                 let mut view = read.map_err(|e| cannot_read(&format!("node {node}"), e))?;
                 // Only a lost node's kubelet is in question, and not everybody may read Leases.
                 if let Some(view) = view.as_mut().filter(|view| view.unreachable.is_some()) {
-                    view.pulse = pulse(&client, node, &time).await?;
+                    view.pulse = pulse(&client, view, &time).await?;
                 }
                 view
             }
@@ -174,7 +174,7 @@ pub fn explain_node<'a>(
             .map_err(|e| cannot_read(&subject, e))?;
         let mut node = read.ok_or_else(|| ExplainError::NotFound(subject.clone()))?;
         node.announced = !history.is_empty();
-        node.pulse = pulse(&client, name, &time).await?;
+        node.pulse = pulse(&client, &node, &time).await?;
         let policy = ZombiePolicy::new(configuration);
         let judgement = decide_node(&node, &policy, time.server());
         let of_zombie = reviewed("zombie", &client, configuration, &time, judgement, Outage::Holds).await;
@@ -239,9 +239,9 @@ async fn concerned_node(
     Ok(Some(node))
 }
 
-async fn pulse(client: &Client, node: &str, time: &Time) -> Result<Pulse, ExplainError> {
+async fn pulse(client: &Client, node: &ZombieNode, time: &Time) -> Result<Pulse, ExplainError> {
     let read = zombie::pulse_at_first_sight(client, node, time.server()).await;
-    read.map_err(|e| cannot_read(&format!("the Lease of node {node}"), e))
+    read.map_err(|e| cannot_read(&format!("the Lease of node {}", node.node), e))
 }
 
 fn connect(config: kube::Config) -> Result<(Client, Time), ExplainError> {
@@ -316,6 +316,8 @@ fn told_in(list: &str) -> Result<Vec<String>, serde_json::Error> {
     #[derive(Deserialize)]
     #[serde(rename_all = "camelCase")]
     struct Event {
+        #[serde(default)]
+        metadata: Metadata,
         event_time: Option<String>,
         /// All that an event has that was written by the older API.
         last_timestamp: Option<String>,
@@ -326,23 +328,32 @@ fn told_in(list: &str) -> Result<Vec<String>, serde_json::Error> {
         #[serde(default)]
         reporting_component: String,
     }
+    #[derive(Deserialize, Default)]
+    #[serde(rename_all = "camelCase", default)]
+    struct Metadata {
+        resource_version: String,
+    }
     let events: Events = serde_json::from_str(list)?;
     let ours = [
         salvor_api::names::events::POD_TERMINATION_CONTROLLER,
         salvor_api::names::job::events::JOB_CONTROLLER,
         salvor_api::names::events::EVICTION_CONTROLLER,
     ];
-    let mut lines: Vec<String> = events
+    let mut told: Vec<(Timestamp, u64, String)> = events
         .items
         .into_iter()
         .filter(|e| ours.contains(&e.reporting_component.as_str()))
         .map(|e| {
             let at = e.event_time.or(e.last_timestamp).unwrap_or_default();
-            format!("{at} {}: {}", e.reason, e.message)
+            // Times have no more than seconds; within one, revisions tell what came first.
+            let revision = e.metadata.resource_version.parse().unwrap_or(0);
+            let time: Timestamp = at.parse().unwrap_or(Timestamp::MIN);
+            let second = Timestamp::from_second(time.as_second()).unwrap_or(time);
+            (second, revision, format!("{at} {}: {}", e.reason, e.message))
         })
         .collect();
-    lines.sort();
-    Ok(lines)
+    told.sort();
+    Ok(told.into_iter().map(|(_, _, line)| line).collect())
 }
 
 #[cfg(test)]
@@ -352,9 +363,11 @@ mod tests {
     use super::*;
 
     #[test]
-    fn events_of_either_api_have_a_time() {
-        let event = |times: serde_json::Value, by: &str, reason: &str| {
-            let mut event = json!({"reportingComponent": by, "reason": reason, "message": "m"});
+    fn events_of_either_api_have_a_time_and_those_of_one_second_an_order() {
+        let event = |times: serde_json::Value, by: &str, reason: &str, revision: &str| {
+            let metadata = json!({"resourceVersion": revision});
+            let mut event =
+                json!({"metadata": metadata, "reportingComponent": by, "reason": reason, "message": "m"});
             event.as_object_mut().unwrap().append(&mut times.as_object().unwrap().clone());
             event
         };
@@ -363,12 +376,16 @@ mod tests {
         });
         let newer = json!({"eventTime": "2026-11-15T05:00:01.500000Z", "lastTimestamp": null});
         let list = json!({"items": [
-            event(core.clone(), "job-controller", "SuccessfulCreate"),
-            event(newer, "pod-termination-controller", "Terminated"),
-            event(core, "kubelet", "Pulled"),
+            event(core.clone(), "salvor-eviction", "Finished", "10"),
+            event(core.clone(), "job-controller", "SuccessfulCreate", "9"),
+            event(newer, "pod-termination-controller", "Terminated", "8"),
+            event(core, "kubelet", "Pulled", "7"),
         ]});
-        let expected =
-            ["2026-11-15T05:00:01.500000Z Terminated: m", "2026-11-15T05:00:02Z SuccessfulCreate: m"];
+        let expected = [
+            "2026-11-15T05:00:01.500000Z Terminated: m",
+            "2026-11-15T05:00:02Z SuccessfulCreate: m",
+            "2026-11-15T05:00:02Z Finished: m",
+        ];
         assert_eq!(told_in(&list.to_string()).unwrap(), expected);
     }
 }

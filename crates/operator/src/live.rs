@@ -16,13 +16,17 @@ use crate::incoming::{Incoming, PageSize, ReadError};
 
 /// The object at a path; `None` when there is none.
 pub(crate) async fn get(client: &Client, path: &str) -> kube::Result<Option<String>> {
+    match ask(client, path).await {
+        Err(kube::Error::Api(status)) if status.code == 404 => Ok(None),
+        other => other.map(Some),
+    }
+}
+
+/// What the server has at a path, or its refusal.
+async fn ask(client: &Client, path: &str) -> kube::Result<String> {
     let request = Request::get(path).body(Body::empty()).map_err(kube::Error::HttpError)?;
-    let body = match open(client, request).await {
-        Ok(body) => body.whole().await?,
-        Err(kube::Error::Api(status)) if status.code == 404 => return Ok(None),
-        Err(error) => return Err(error),
-    };
-    String::from_utf8(body).map(Some).map_err(kube::Error::FromUtf8)
+    let body = open(client, request).await?.whole().await?;
+    String::from_utf8(body).map_err(kube::Error::FromUtf8)
 }
 
 /// What is kept of every object of a list, which is read object by object and in pages; `query` is what selects them,
@@ -111,8 +115,8 @@ pub(crate) fn retry_after(headers: &HeaderMap) -> Option<u32> {
 /// What the server says when it does not do what it was asked. Not all of its answers are a Status, and the pause that it
 /// asks for is only in a header.
 pub(crate) fn refused(code: u16, text: &str, retry_after: Option<u32>) -> Status {
-    let mut status: Status =
-        serde_json::from_str(text).unwrap_or_else(|_| Status::failure(text.trim(), "").with_code(code));
+    let mut status: Status = serde_json::from_str(text).unwrap_or_else(|_| Status::failure(text.trim(), ""));
+    status.code = code;
     if let Some(seconds) = retry_after {
         let none = || StatusDetails {
             name: String::new(),
@@ -147,7 +151,13 @@ pub(crate) async fn node_lease(client: &Client, node: &str) -> kube::Result<Opti
         lease_duration_seconds: Option<i64>,
     }
     let path = format!("/apis/coordination.k8s.io/v1/namespaces/kube-node-lease/leases/{node}");
-    let Some(text) = get(client, &path).await? else { return Ok(None) };
+    let text = match ask(client, &path).await {
+        // Only the API server itself knows that there is none: a 404 of anything else in between is no answer.
+        Err(kube::Error::Api(status)) if status.code == 404 && status.reason == "NotFound" => {
+            return Ok(None);
+        }
+        other => other?,
+    };
     let Lease { spec } = serde_json::from_str(&text).map_err(kube::Error::SerdeError)?;
     let lasts = spec.lease_duration_seconds.unwrap_or(LEASE_LASTS).clamp(1, LEASE_LASTS_AT_MOST);
     let lasts = SignedDuration::from_secs(lasts);

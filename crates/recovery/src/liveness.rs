@@ -2,7 +2,8 @@
 //!
 //! A kubelet shows life by renewing its Lease. The time in the Lease is the kubelet's own, and its clock may be hours off: so
 //! a time that *moves* shows life whatever it says, and a time that does not move shows none for longer than the Lease lasts. No
-//! answer to the question is no silence: it is [`Lease::Unread`].
+//! answer to the question is no silence: it is [`Lease::Unread`]. For a kubelet that keeps no Lease, the heartbeat of its node's
+//! `Ready` condition stands in for it, as for Kubernetes' own node lifecycle controller.
 
 use std::fmt;
 
@@ -11,6 +12,9 @@ use jiff::{SignedDuration, Timestamp};
 use crate::moments::after;
 use crate::objects::Ready;
 
+/// How long a heartbeat counts: as long as a Lease does by default.
+const HEARTBEAT_LASTS: SignedDuration = SignedDuration::from_secs(40);
+
 /// What was read of a node's Lease.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub struct NodeLease {
@@ -18,6 +22,13 @@ pub struct NodeLease {
     pub renewed: Timestamp,
     /// How long that is good for, as it says itself.
     pub lasts: SignedDuration,
+}
+
+impl NodeLease {
+    /// What stands in for the Lease of a kubelet that keeps none: when it last wrote its node's `Ready` condition.
+    pub fn of_heartbeat(at: Timestamp) -> Self {
+        Self { renewed: at, lasts: HEARTBEAT_LASTS }
+    }
 }
 
 /// What a node's Lease says about its kubelet.
@@ -91,8 +102,8 @@ impl Lease {
 
     /// Whether a node with this Lease is there again: its kubelet calls it Ready and renews the Lease.
     ///
-    /// A node that has no Lease is there when it is Ready: nobody but its kubelet says so, and the control plane has no more to
-    /// go by either.
+    /// A node that has neither Lease nor heartbeat is there when it is Ready: nobody but its kubelet says so, and the control
+    /// plane has no more to go by either.
     pub fn is_back(self, ready: Ready, now: Timestamp) -> bool {
         ready == Ready::True && (self.is_fresh(now) || self == Self::None)
     }

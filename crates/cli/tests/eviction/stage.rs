@@ -123,12 +123,15 @@ pub(crate) async fn attachments_to(client: &Client, node: &str) -> Vec<VolumeAtt
     all.into_iter().filter(|a| a.spec.node_name == node).collect()
 }
 
-/// The reasons of all events about a node, in order of their times.
+/// The reasons of all events about a node, in the order in which they were recorded.
 pub(crate) async fn events_about(client: &Client, name: &str) -> Vec<String> {
     let events: Api<Event> = Api::namespaced(client.clone(), "default");
     let mut all = events.list(&ListParams::default()).await.unwrap().items;
     all.retain(|e| e.regarding.as_ref().and_then(|r| r.name.as_deref()) == Some(name));
     all.retain(|e| e.reporting_controller.as_deref() == Some("salvor-eviction"));
-    all.sort_by_key(|e| e.event_time.clone());
+    // Their times have no more than seconds.
+    all.sort_by_key(|e| {
+        e.metadata.resource_version.as_ref().and_then(|revision| revision.parse::<u64>().ok())
+    });
     all.into_iter().filter_map(|e| e.reason).collect()
 }

@@ -147,9 +147,9 @@ impl Zombies {
     }
 
     fn hear_of_lease(&mut self, name: &str, lease: Option<NodeLease>, now: Timestamp) -> Vec<Subject> {
-        let Some(node) = self.nodes.get(name).map(|node| node.node.clone()) else { return Vec::new() };
-        let before = self.pulses.of(&node);
-        let pulse = self.pulses.note(&node, lease, now);
+        let Some(view) = self.nodes.get(name) else { return Vec::new() };
+        let before = self.pulses.of(&view.node);
+        let pulse = self.pulses.note(&view.node, lease.or(view.heartbeat), now);
         self.see_to_lease(name, now);
         // A dead node's Lease does not change, and a living one's concerns its pods only when that was not known.
         let was_known = before.lease != Lease::Unread;
@@ -400,7 +400,7 @@ impl Inquiry {
         let observed = self.observed.unwrap_or(now);
         let (node, lease) = try_join(node(client, name, observed), live::node_lease(client, name)).await?;
         let Some(mut node) = node else { return Ok(None) };
-        node.pulse = self.pulses.note(&node.node, lease, now);
+        node.pulse = self.pulses.note(&node.node, lease.or(node.heartbeat), now);
         Ok(Some(node))
     }
 }
@@ -460,8 +460,13 @@ pub(crate) async fn node_at_first_sight(
 }
 
 /// What a node's Lease says to somebody who has not watched it.
-pub(crate) async fn pulse_at_first_sight(client: &Client, name: &str, now: Timestamp) -> kube::Result<Pulse> {
-    Ok(Pulse::at_a_glance(live::node_lease(client, name).await?, now))
+pub(crate) async fn pulse_at_first_sight(
+    client: &Client,
+    node: &NodeView,
+    now: Timestamp,
+) -> kube::Result<Pulse> {
+    let lease = live::node_lease(client, &node.node.name).await?;
+    Ok(Pulse::at_a_glance(lease.or(node.heartbeat), now))
 }
 
 /// Reads a node live; `observed` is since when it was seen unreachable, for a taint that does not say.

@@ -74,7 +74,7 @@ pub fn decide_pod(
         let alive = node.pulse.alive_until(now);
         ask.none("Is its kubelet silent?", format_args!("{}; it is {now}", node.pulse), alive).map_err(
             |until| {
-                let why = PodWhy::KubeletAlive { node: name.into(), pulse: node.pulse };
+                let why = PodWhy::KubeletAlive { node: name.into(), pulse: node.pulse.into() };
                 Verdict::Wait { until, why }
             },
         )?;
@@ -132,7 +132,7 @@ fn wait(
 }
 
 /// Says once that the pod's annotation about its wait cannot be read, and what counts instead. Nothing waits for the telling.
-fn tell_of_wait(pod: &PodView, terms: Terms) -> Verdict<PodWhy> {
+fn tell_of_wait(pod: &PodView, terms: Box<Terms>) -> Verdict<PodWhy> {
     let mut hash = Fnv::default();
     if let AskedWait::Unreadable { value, .. } = &pod.consent.wait {
         hash.add(value.as_bytes());

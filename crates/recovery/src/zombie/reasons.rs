@@ -55,7 +55,7 @@ pub enum PodWhy {
         node: String,
     },
     /// The pod's own annotation about its wait cannot be read, and that was not told yet.
-    UnreadableWait(Terms),
+    UnreadableWait(Box<Terms>),
     /// The pod may still end by itself.
     GraceRunning {
         /// From when on it is stuck.
@@ -63,7 +63,7 @@ pub enum PodWhy {
         /// By whose word.
         consent: ConsentSource,
         /// How long it is waited for.
-        terms: Terms,
+        terms: Box<Terms>,
     },
     /// The node has not been lost for long enough.
     UnreachableTooBriefly {
@@ -79,7 +79,7 @@ pub enum PodWhy {
         /// Its name.
         node: String,
         /// What its Lease tells.
-        pulse: Pulse,
+        pulse: Box<Pulse>,
     },
     /// The pod is stuck.
     Zombie(ZombieFacts),
@@ -96,8 +96,8 @@ pub struct Terms {
 }
 
 impl Terms {
-    pub(super) fn of(pod: &PodView, consent: Consent) -> Self {
-        Self { wait: consent.wait, by: consent.wait_by, asked: pod.consent.wait.clone() }
+    pub(super) fn of(pod: &PodView, consent: Consent) -> Box<Self> {
+        Box::new(Self { wait: consent.wait, by: consent.wait_by, asked: pod.consent.wait.clone() })
     }
 }
 

@@ -78,6 +78,7 @@ fn node() -> NodeView {
         labels: Labels::default(),
         unreachable: Some(Unreachable { since: at(-400) }),
         ready: Ready::Unknown,
+        heartbeat: None,
         pulse: heard(-460),
         out_of_service: Vec::new(),
         out_of_service_mark: None,

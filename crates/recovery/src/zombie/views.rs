@@ -7,7 +7,7 @@ use salvor_api::config::TerminateAction;
 use salvor_api::names::{annotations, reasons, taints};
 use salvor_api::{GoDuration, Labels, ParseGoDurationError};
 
-use crate::liveness::Pulse;
+use crate::liveness::{NodeLease, Pulse};
 use crate::objects::{Deletion, NodeRef, PodPhase, PodRef, Ready, Taint};
 
 /// So much of a value that nobody can read is kept: enough to recognise it.
@@ -151,6 +151,8 @@ pub struct NodeView {
     pub unreachable: Option<Unreachable>,
     /// Its `Ready` condition.
     pub ready: Ready,
+    /// The heartbeat of its `Ready` condition, which stands in for a Lease where there is none.
+    pub heartbeat: Option<NodeLease>,
     /// What its Lease tells of its kubelet. It is not watched, so it may be unread: it is read before anything is done.
     pub pulse: Pulse,
     /// Its taints with the key `node.kubernetes.io/out-of-service`.

@@ -115,7 +115,7 @@ fn a_machine_is_back_at(back: Option<Timestamp>, due: Option<Timestamp>) -> Retu
                     tainted = object["spec"]["taints"].to_string().contains("node.kubernetes.io/unreachable");
                 }
                 "leases" if is == node => {
-                    renewed = object["spec"]["renewTime"].as_str().unwrap().parse().unwrap()
+                    renewed = object["spec"]["renewTime"].as_str().unwrap().parse().unwrap();
                 }
                 "pods" if conditions("KueueFailureRecovery").is_some() && story.declared_dead.is_none() => {
                     story.declared_dead = Some(at);

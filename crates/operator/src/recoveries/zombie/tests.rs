@@ -228,6 +228,8 @@ async fn no_answer_about_the_lease_is_no_silence() {
         };
         assert_eq!(status.code, refusal);
     }
+    let in_between = server("Unknown", true, |_| Answer::Json(404, json!("no such backend")));
+    assert!(look(&zombies, &in_between, 60).await.is_err(), "that is not the API server's word");
     let garbage = server("Unknown", true, |_| Answer::Json(200, json!({"spec": {"renewTime": "yesterday"}})));
     assert!(look(&zombies, &garbage, 60).await.is_err());
     let never = server("Unknown", true, |_| Answer::Never);
@@ -303,6 +305,27 @@ async fn a_storm_on_one_node_costs_a_read_of_it_and_of_its_lease() {
         join_all(asked.map(|(i, sight)| i.ask(&api.client, Known::Guarded, at(60), sight))).await;
     assert!(judgements.into_iter().all(|judged| said(&judged.unwrap().unwrap()) == "Act Zombie"));
     assert_eq!(api.count(&Method::GET), 2, "{:?}", api.asked());
+}
+
+#[tokio::test(start_paused = true)]
+async fn a_kubelet_that_keeps_no_lease_is_known_by_its_heartbeat() {
+    let beating = |heartbeat: i64, ready: &str| {
+        let mut node = node("1", ready, true);
+        node["status"]["conditions"][0]["lastHeartbeatTime"] = json!(at(heartbeat).to_string());
+        node
+    };
+    let mut zombies = lost();
+    zombies.hear(of_node(beating(-600, "Unknown")), at(1));
+    zombies.hear(of_lease(None), at(2));
+    assert_eq!(wanted(&zombies), ["a"], "watched for half of what it counts");
+    zombies.hear(of_lease(None), at(22));
+    assert_eq!((wanted(&zombies), judged(&zombies, 60).as_str()), (Vec::new(), "Act Zombie"));
+    let api = FakeApi::new(move |asked| match asked.path.as_str() {
+        // It reports, that it is not ready, while its taint is still the old one.
+        "/api/v1/nodes/a" => Answer::Json(200, beating(55, "False")),
+        _ => Answer::Refused(404, "there is none"),
+    });
+    assert_eq!(look(&zombies, &api, 60).await.unwrap(), "Wait KubeletAlive until 100");
 }
 
 /// A node that we declared out of service.

@@ -9,7 +9,7 @@ use salvor_api::{
 };
 use salvor_recovery::{
     brake::NodeStanding,
-    liveness::Pulse,
+    liveness::{NodeLease, Pulse},
     objects::{NodeRef, PodPhase, PodRef, Ready, Taint},
     zombie::{ConsentAnnotations, Mark, NodeView, OutOfServiceMark, PodView, Unreachable, ZombiePolicy},
 };
@@ -101,6 +101,7 @@ pub(crate) struct SeenNode {
     labels: Labels,
     unreachable_taints: Vec<Option<Timestamp>>,
     ready: Ready,
+    heartbeat: Option<Timestamp>,
     /// Since when its kubelet is not heard of.
     silent_since: Option<Timestamp>,
     out_of_service: Vec<Taint>,
@@ -112,9 +113,11 @@ impl From<NodeWire> for SeenNode {
     fn from(NodeWire { metadata, spec, status }: NodeWire) -> Self {
         let unreachable = spec.taints.iter().filter(|taint| taint.key == taints::UNREACHABLE);
         let mark = metadata.annotations.get(annotations::OUT_OF_SERVICE_SINCE);
-        let silent = condition(&status.conditions, "Ready").filter(|ready| ready.status == "Unknown");
+        let ready = condition(&status.conditions, "Ready");
+        let silent = ready.filter(|ready| ready.status == "Unknown");
         Self {
             standing: standing(&metadata.labels, &spec.taints, &status.conditions),
+            heartbeat: ready.and_then(|ready| ready.last_heartbeat_time),
             ready: node_ready(&status.conditions),
             silent_since: silent.and_then(|ready| ready.last_transition_time),
             unreachable_taints: unreachable.map(|taint| taint.time_added).collect(),
@@ -147,6 +150,7 @@ impl SeenNode {
             resource_version: self.resource_version,
             labels: self.labels,
             ready: self.ready,
+            heartbeat: self.heartbeat.map(NodeLease::of_heartbeat),
             pulse: Pulse::UNREAD,
             out_of_service: self.out_of_service,
             out_of_service_mark: self.out_of_service_mark,
