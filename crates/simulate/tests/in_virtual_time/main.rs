@@ -8,6 +8,7 @@ mod eviction;
 mod eviction_crash_points;
 mod job_crash_points;
 mod job_faults;
+mod restore;
 mod sources;
 mod stage;
 mod troubles;
