@@ -207,3 +207,29 @@ async fn an_expired_watch_says_so_in_its_first_event() {
     let Some(Ok(WatchEvent::Error(status))) = watch.next().await else { panic!("no error event") };
     assert_eq!(status.code, 410);
 }
+
+#[tokio::test(start_paused = true)]
+async fn a_restored_backup_is_what_was_then_and_counts_on_from_there() {
+    let cluster = Cluster::new(Settings::default());
+    let api: Api<ConfigMap> = Api::default_namespaced(cluster.client());
+    api.create(&PostParams::default(), &config("kept")).await.unwrap();
+    let (backup, then) = (cluster.back_up(), cluster.revision());
+    for name in ["a", "b", "c"] {
+        api.create(&PostParams::default(), &config(name)).await.unwrap();
+    }
+    let reached = cluster.revision().to_string();
+    let mut open = api.watch(&WatchParams::default(), &reached).await.unwrap().boxed();
+    cluster.restore(&backup);
+    assert!(open.next().await.is_none(), "watches end with their server");
+    assert_eq!(cluster.revision(), then);
+    assert_eq!(api.list(&ListParams::default()).await.unwrap().items.len(), 1);
+    // From a revision that is not reached yet there is nothing to tell, not even where the server is.
+    let params = WatchParams::default().timeout(50);
+    let mut ahead = api.watch(&params, &reached).await.unwrap().boxed();
+    api.create(&PostParams::default(), &config("new")).await.unwrap();
+    assert!(ahead.next().await.is_none());
+    // Nobody knows what was before.
+    let before = (then - 1).to_string();
+    let told = api.watch(&params, &before).await.unwrap().boxed().next().await.unwrap();
+    assert!(matches!(told, Ok(WatchEvent::Error(status)) if status.code == 410));
+}
