@@ -45,6 +45,19 @@ impl Local {
         self.kubectl().run(&words).await.unwrap()
     }
 
+    /// A secret that belongs to a ConfigMap, and a namespace with something in it.
+    async fn family(&self) {
+        self.kubectl_says("create configmap owner").await;
+        let uid = self.kubectl_says("get configmap owner -o jsonpath={.metadata.uid}").await;
+        let dependent = format!(
+            "{{apiVersion: v1, kind: Secret, metadata: {{name: dependent, ownerReferences: [{{apiVersion: v1, kind: ConfigMap, name: owner, uid: {uid}, blockOwnerDeletion: true}}]}}}}"
+        );
+        let manifest = self.write("dependent.yaml", &dependent);
+        self.kubectl_says(&format!("apply -f {manifest}")).await;
+        self.kubectl_says("create namespace doomed").await;
+        self.kubectl_says("create configmap -n doomed last").await;
+    }
+
     fn write(&self, name: &str, text: &str) -> String {
         let path = self.folder.path().join(name);
         std::fs::write(&path, text).unwrap();
@@ -182,8 +195,28 @@ async fn without_loops_nothing_moves_by_itself() {
     let taints = local.kubectl_says("get node node-1 -o jsonpath={.spec.taints[*].key}").await;
     assert_eq!(taints, "node.kubernetes.io/not-ready", "nobody took the first taint away");
     assert_eq!(local.kubectl_says("get pod web -o jsonpath={.spec.nodeName}").await, "");
+    local.family().await;
+    local.kubectl_says("delete configmap owner").await;
+    local.kubectl_says("delete namespace doomed --wait=false").await;
+    assert_eq!(local.kubectl_says("get secret dependent -o jsonpath={.metadata.name}").await, "dependent");
+    let doomed =
+        local.kubectl_says("get namespace doomed -o jsonpath={.status.phase}{.spec.finalizers}").await;
+    assert_eq!(doomed, "Terminating[\"kubernetes\"]");
+    let left = local.kubectl_says("get configmap -n doomed last -o jsonpath={.metadata.name}").await;
+    assert_eq!(left, "last");
     local.program.signal("INT");
     assert_eq!(local.program.exit_code().await, Some(0));
+}
+
+#[tokio::test]
+async fn what_is_deleted_goes_with_all_that_is_its_own() {
+    let local = Local::start(&["--loops=garbage-collector,namespace", "--nodes=0"]).await;
+    local.says("loops: garbage-collector, namespace").await;
+    local.family().await;
+    local.kubectl_says("delete configmap owner --cascade=foreground --timeout=60s").await;
+    assert_eq!(local.kubectl_says("get secrets -o name").await, "", "the owner waited for it");
+    local.kubectl_says("delete namespace doomed --timeout=120s").await;
+    assert!(!local.kubectl_says("get namespaces -o name").await.contains("doomed"));
 }
 
 #[tokio::test]

@@ -189,7 +189,9 @@ async fn custom_resources_own_and_are_owned_as_soon_as_they_are_defined() {
         owners.iter().map(|owner| owner.name.as_str()).eq(["other"])
     })
     .await;
-    gadgets.delete("other", &DeleteParams::default()).await.unwrap();
+    // With the definition go its instances, and with these their dependents.
+    let definitions: Api<DynamicObject> = Api::all_with(stage.cluster.client(), &crds);
+    definitions.delete("gadgets.example.com", &DeleteParams::default()).await.unwrap();
     until("nothing is left", || async { stage.names().await.is_empty() }).await;
 }
 
