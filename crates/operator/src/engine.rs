@@ -13,7 +13,7 @@ use jiff::Timestamp;
 use salvor_recovery::{
     Action, Judgement, Reason, Verdict,
     action::{EventNote, Subject},
-    brake::{self, Brake, Transition},
+    brake::{self, Brake, Outage, Transition},
 };
 use tokio::{
     sync::{Notify, mpsc},
@@ -576,7 +576,7 @@ impl<R: Recovery> Engine<R> {
             executor: self.shared.executor.clone(),
             lane: R::LANE,
             time: self.shared.time.clone(),
-            gate: self.gate(),
+            gate: self.gate(&subject, now),
             term,
             inquiry: actions
                 .iter()
@@ -595,12 +595,13 @@ impl<R: Recovery> Engine<R> {
         });
     }
 
-    fn gate(&self) -> Gate {
+    fn gate(&self, subject: &R::Subject, now: Timestamp) -> Gate {
         Gate {
             time: self.shared.time.clone(),
             brake: self.shared.brake.clone(),
             watches: self.watches.clone(),
             freshness: self.shared.freshness,
+            outage: self.recovery.outage(subject, now),
         }
     }
 
@@ -731,6 +732,8 @@ struct Gate {
     brake: Arc<Mutex<Brake>>,
     watches: Arc<[Arc<WatchHealth>]>,
     freshness: Duration,
+    /// Whether an outage around the subject holds it back.
+    outage: Outage,
 }
 
 impl Gate {
@@ -741,11 +744,8 @@ impl Gate {
         {
             return false;
         }
-        if !step.is_disruptive() {
-            return true;
-        }
         let brake = self.brake.lock().unwrap_or_else(PoisonError::into_inner);
-        brake.check(self.time.server(), 0).is_ok()
+        brake.check_again(self.time.server(), std::slice::from_ref(step), self.outage).is_ok()
     }
 }
 

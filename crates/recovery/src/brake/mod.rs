@@ -312,12 +312,19 @@ impl Brake {
         judgement: Judgement<Why>,
         outage: Outage,
     ) -> Judgement<Why> {
-        let much = disruption(judgement.verdict.actions(), outage);
-        let nothing_more = much.map(|much| Disruption { pods: 0, nodes: 0, ..much });
-        match nothing_more.map_or(Ok(()), |much| self.check_all(now, &much)) {
+        match self.check_again(now, judgement.verdict.actions(), outage) {
             Ok(()) => judgement,
             Err(held) => judgement.held_back(held),
         }
+    }
+
+    /// Whether actions that were let through, and counted, may still be carried out.
+    ///
+    /// # Errors
+    /// What holds them back.
+    pub fn check_again(&self, now: Timestamp, actions: &[Action], outage: Outage) -> Result<(), Held> {
+        let nothing_more = disruption(actions, outage).map(|much| Disruption { pods: 0, nodes: 0, ..much });
+        nothing_more.map_or(Ok(()), |much| self.check_all(now, &much))
     }
 }
 
