@@ -972,6 +972,7 @@ async fn steps_at_once_do_not_outlive_their_look() {
             brake: Arc::new(Mutex::new(Brake::new(limits, BrakeState::default()))),
             watches: Arc::new([]),
             freshness: Duration::from_secs(60),
+            outage: Outage::Holds,
         },
         term,
         inquiry: Some(inquiry.clone()),
