@@ -122,8 +122,9 @@ impl<'p> Stage<'p> {
         let all = ListParams::default();
         let told = wait::for_list(&events, &all, &what, |all: &[Event]| {
             all.iter().filter(|event| is_one(event)).count() == count
-        });
-        told.await.into_iter().filter(is_one).collect()
+        })
+        .await;
+        told.into_iter().filter(is_one).collect()
     }
 
     pub(crate) async fn until(&self, name: &str, kind: &str) -> Job {

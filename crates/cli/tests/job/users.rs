@@ -135,9 +135,9 @@ async fn a_pod_that_cannot_be_deleted_is_told_of(site: Site) {
     stage.change("un", json!({"parallelism": 1})).await;
     let events: Api<Event> = Api::default_namespaced(stage.arena.client());
     let failed = |event: &Event| event.reason.as_deref() == Some("FailedDelete");
-    let all = ListParams::default();
-    let told = wait::for_list(&events, &all, "it is told", |all: &[Event]| all.iter().any(failed));
-    let told = told.await.into_iter().find(failed).unwrap();
+    let any = |all: &[Event]| all.iter().any(failed);
+    let told = wait::for_list(&events, &ListParams::default(), "it is told", any).await;
+    let told = told.into_iter().find(failed).unwrap();
     assert!(told.message.as_ref().is_some_and(|text| text.starts_with("Error deleting: ")), "{told:?}");
     assert_eq!((told.type_.as_deref(), told.involved_object.kind.as_deref()), (Some("Warning"), Some("Job")));
     // The one that was to go is let go already.
