@@ -70,6 +70,9 @@ pub(crate) enum Failure {
     /// The server refuses, and will again until somebody changes something.
     #[error("not allowed to {verb} {resource}: {message}")]
     Forbidden { verb: &'static str, resource: &'static str, message: String },
+    /// A person has stopped everything.
+    #[error("Salvor is paused")]
+    Paused,
     /// Meanwhile the server told another time than before.
     #[error("the API server told different times, and this cannot be taken back")]
     ClockUnsettled,
@@ -89,6 +92,7 @@ impl Failure {
             Self::NotLeading => "not_leading",
             Self::Throttled(_) => "throttled",
             Self::Forbidden { .. } => "forbidden",
+            Self::Paused => "paused",
             Self::ClockUnsettled => "clock_unsettled",
             Self::Unanswered(_) => "unanswered",
             Self::Api(_) => "error",
@@ -672,6 +676,11 @@ impl Executor {
         if !self.0.leadership.leads() {
             return Err(Failure::NotLeading);
         }
+        // What was done before a pause may still be told. All else is under way until its answer is here.
+        let _pass = match resource {
+            EVENTS | CORE_EVENTS => None,
+            _ => Some(self.0.leadership.pause().enter().ok_or(Failure::Paused)?),
+        };
         let answer = self.0.client.send(request.map(kube::client::Body::from)).await.map_err(Failure::Api)?;
         let code = answer.status();
         let retry_after = live::retry_after(answer.headers());

@@ -8,9 +8,10 @@ use kube::{Api, Client};
 use salvor_api::config::Configuration;
 use salvor_recovery::{
     Action, Judgement, Reason, Report,
-    brake::Outage,
+    brake::{Held, Outage},
     eviction::{self as evicting, EvictionPolicy, NodeView, Scene},
     job::{JobPolicy, Waiting, decide, recollect, waiting},
+    pause::Pause,
     zombie::{ZombiePolicy, decide_node, decide_pod},
 };
 use serde::{Deserialize, Serialize};
@@ -18,6 +19,7 @@ use serde::{Deserialize, Serialize};
 use crate::{
     leader::brake_of,
     live,
+    pause::paused,
     recoveries::{eviction, job, zombie},
     time::Time,
 };
@@ -136,7 +138,7 @@ pub fn explain_job<'a>(
         let memory = recollect(&view, &pods, &policy);
         let now = time.server();
         let judgement = decide(&view, &pods, &[], &memory, &policy, now);
-        let report = RecoveryReport { recovery: "job", report: judgement.report() };
+        let report = reviewed("job", &client, configuration, &time, judgement, Outage::Holds).await;
         let waiting = waiting(&view, &pods, &memory, &policy, now);
         Ok(Explanation { subject, recoveries: vec![report], waiting, history })
     }
@@ -249,7 +251,10 @@ async fn reviewed<Why: Reason>(
     // Without a lease, or without the right to read it, nothing is known to hold anything back.
     let lease = leases.get_opt(&settings.lease_name).await.ok().flatten();
     let brake = brake_of(configuration.brake.clone(), lease.as_ref(), time.server());
-    let judgement = brake.review(time.server(), judgement, outage);
+    let judgement = match lease.as_ref().and_then(paused) {
+        Some(paused) => judgement.held_back(Held::Paused { pause: Pause::read(paused) }),
+        None => brake.review(time.server(), judgement, outage),
+    };
     RecoveryReport { recovery, report: judgement.report() }
 }
 

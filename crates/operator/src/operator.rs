@@ -25,6 +25,7 @@ use crate::{
     leader::{Elector, Leadership},
     metrics::Metrics,
     notices::Notices,
+    pause::SwitchWatch,
     recoveries::{eviction::Evictions, job::Jobs, zombie::Zombies},
     recovery::Recovery,
     surroundings::Surroundings,
@@ -95,6 +96,8 @@ pub struct Operator {
     watches: Vec<AbortOnDropHandle<()>>,
     engines: Vec<AbortOnDropHandle<()>>,
     election: Option<Election>,
+    /// Looks at the pause switch where no election does.
+    _switch: Option<AbortOnDropHandle<()>>,
 }
 
 struct Election {
@@ -109,6 +112,7 @@ impl Operator {
         let metrics = Metrics::new(&time);
         let brake = Arc::new(Mutex::new(Brake::new(configuration.brake.clone(), BrakeState::default())));
 
+        let mut switch = None;
         let (leadership, election) = if configuration.leader_election.enabled {
             let settings = configuration.leader_election.clone();
             let (elector, leadership) = Elector::new(
@@ -124,7 +128,18 @@ impl Operator {
             (leadership, Some(Election { task, stop }))
         } else {
             metrics.leads(true);
-            (Leadership::alone(), None)
+            let leadership = Leadership::alone();
+            leadership.pause().wait_until_read();
+            let watch = SwitchWatch {
+                client: client.clone(),
+                settings: configuration.leader_election.clone(),
+                identity: identity.clone(),
+                time: time.clone(),
+                metrics: metrics.clone(),
+                leadership: leadership.clone(),
+            };
+            switch = Some(AbortOnDropHandle::new(tokio::spawn(watch.run())));
+            (leadership, None)
         };
 
         let writes = configuration.concurrency.writes;
@@ -198,6 +213,7 @@ impl Operator {
             watches,
             engines,
             election,
+            _switch: switch,
         }
     }
 

@@ -17,6 +17,7 @@ mod fuzz;
 pub mod job;
 mod moments;
 pub mod objects;
+pub mod pause;
 mod server_clock;
 mod verdict;
 pub mod zombie;
