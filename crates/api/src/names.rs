@@ -23,6 +23,10 @@ pub mod annotations {
     pub const BRAKE: &str = "salvor.dev/brake";
     /// On the same Lease: what stood in [`BRAKE`] when it could not be read. Salvor's own.
     pub const BRAKE_UNREADABLE: &str = "salvor.dev/brake-unreadable";
+    /// On the same Lease: a person has paused everything, as JSON with `since`, `by` and `reason`. Salvor's own.
+    pub const PAUSED: &str = "salvor.dev/paused";
+    /// On the same Lease: whoever leads has stopped, as JSON with `by`, `at` and which pause it is. Salvor's own.
+    pub const PAUSED_ACKNOWLEDGED: &str = "salvor.dev/paused-acknowledged";
 }
 
 /// Node labels.
@@ -86,6 +90,10 @@ pub mod reasons {
     pub const BRAKE_ENGAGED: &str = "BrakeEngaged";
     /// The brake let go. Salvor's own.
     pub const BRAKE_RELEASED: &str = "BrakeReleased";
+    /// A person paused everything. Salvor's own.
+    pub const PAUSED: &str = "Paused";
+    /// What was paused goes on. Salvor's own.
+    pub const RESUMED: &str = "Resumed";
     /// What the brake had kept on the Lease could not be read. Salvor's own.
     pub const BRAKE_MEMORY_LOST: &str = "BrakeMemoryLost";
 }

@@ -13,8 +13,9 @@ use crate::evict::EvictArgs;
 use crate::explain::ExplainArgs;
 use crate::local_cluster::LocalClusterArgs;
 use crate::manifests::ManifestsArgs;
+use crate::pause::{PauseArgs, ResumeArgs};
 use crate::run::RunArgs;
-use crate::{completions, config, demo, docs, evict, explain, local_cluster, manifests, output, run};
+use crate::{completions, config, demo, docs, evict, explain, local_cluster, manifests, output, pause, run};
 
 /// Brings workloads back after a Kubernetes node is lost: quickly, and never twice.
 #[derive(Debug, Parser)]
@@ -39,6 +40,12 @@ enum Command {
     ///
     /// It only puts the taint salvor.dev/force-eviction on the node, as `kubectl taint` would; the operator does the rest.
     Evict(EvictArgs),
+    /// Stop everything, without a restart: no replica writes to pods, nodes or Jobs until `salvor resume`
+    ///
+    /// It puts the annotation salvor.dev/paused on the Lease of the election, and waits until whoever leads has stopped.
+    Pause(PauseArgs),
+    /// Let everything go on after `salvor pause`
+    Resume(ResumeArgs),
     /// Print the YAML that installs Salvor, with rights for the enabled recoveries only
     ///
     /// What is enabled is read from the same file, variables and flags as `salvor run` reads; all of it ends up in the
@@ -67,6 +74,8 @@ impl Cli {
             Command::Demo(args) => return demo::execute(&args),
             Command::Run(args) => return run::execute(&args),
             Command::Evict(args) => return evict::execute(&args),
+            Command::Pause(args) => return pause::pause(&args),
+            Command::Resume(args) => return pause::resume(&args),
             Command::Cluster(args) => return local_cluster::execute(args),
             Command::Explain(args) => explain::execute(&args)?,
             Command::Manifests(args) => manifests::execute(&args)?,

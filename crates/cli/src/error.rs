@@ -5,6 +5,7 @@ use std::net::SocketAddr;
 use std::path::{Path, PathBuf};
 use std::process::ExitCode;
 
+use salvor_api::GoDuration;
 use salvor_api::config::ConfigError;
 use salvor_operator::{ExplainError, RunError};
 
@@ -66,6 +67,16 @@ pub(crate) enum CliError {
     Incident(String),
     #[error("there is no terminal to ask on whether the machine is off: say so with --yes")]
     NobodyToAsk,
+    #[error("{cluster}: {source}")]
+    Pause {
+        source: ExplainError,
+        /// Where was asked.
+        cluster: String,
+    },
+    #[error("--reason is {length} bytes long: write at most {longest}")]
+    LongReason { length: usize, longest: usize },
+    #[error("--wait {0} must not be negative")]
+    Wait(GoDuration),
     #[error("cannot make manifests: {0}")]
     Manifests(#[from] ManifestsError),
     #[error("cannot write to standard output: {0}")]
@@ -81,6 +92,7 @@ impl CliError {
     pub(crate) fn exit_code(&self) -> ExitCode {
         match self {
             Self::Variable(_) | Self::NodeName(_) | Self::Incident(_) => ExitCode::from(2),
+            Self::LongReason { .. } | Self::Wait(_) => ExitCode::from(2),
             _ => ExitCode::FAILURE,
         }
     }

@@ -13,6 +13,7 @@ mod local_cluster;
 mod logging;
 mod manifests;
 mod output;
+mod pause;
 mod run;
 mod settings;
 

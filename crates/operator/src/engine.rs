@@ -10,10 +10,12 @@ use std::{
 
 use futures::future::join_all;
 use jiff::Timestamp;
+use salvor_api::names::{events, reasons};
 use salvor_recovery::{
     Action, Judgement, Reason, Verdict,
-    action::{EventNote, Subject},
-    brake::{self, Brake, Outage, Transition},
+    action::{EventNote, EventType, Subject},
+    brake::{self, Brake, Held, Outage, Transition},
+    pause::{Pause, pause_token},
 };
 use tokio::{
     sync::{Notify, mpsc},
@@ -119,6 +121,10 @@ pub(crate) struct Engine<R: Recovery> {
     sweep_at: usize,
     /// When the nodes are counted again although there is no news of them.
     recount_at: Option<Instant>,
+    /// The position of the pause switch that was heeded last.
+    pause_heeded: u64,
+    /// What it said then.
+    paused: Option<String>,
 }
 
 /// What is remembered of a subject between two looks.
@@ -193,6 +199,8 @@ impl<R: Recovery> Engine<R> {
             complained_of_age: None,
             sweep_at: SWEEP,
             recount_at: None,
+            pause_heeded: 0,
+            paused: None,
         }
     }
 
@@ -215,6 +223,7 @@ impl<R: Recovery> Engine<R> {
                         self.enqueue(subject);
                     }
                 }
+                version = leadership.pause().changed(self.pause_heeded) => self.heed_the_pause(version),
                 Some(end) = self.ends.1.recv() => self.ended(end),
                 Some(first) = news.recv() => {
                     self.hear(first);
@@ -288,6 +297,26 @@ impl<R: Recovery> Engine<R> {
                 tracked.heard = true;
             }
             self.enqueue(subject);
+        }
+    }
+
+    /// A person has stopped everything, or lets it go on.
+    fn heed_the_pause(&mut self, version: u64) {
+        let held = self.shared.leadership.pause().held();
+        self.pause_heeded = version;
+        if held.is_none() {
+            for subject in std::mem::take(&mut self.held) {
+                self.enqueue(subject);
+            }
+        }
+        let said = held.filter(|held| !matches!(held, Held::Paused { pause: Pause::Unread }));
+        let said = said.map(|held| held.to_string());
+        self.shared.notices.say(|| Notice::Paused(said.clone()));
+        let before = std::mem::replace(&mut self.paused, said);
+        if let Some(term) = self.led.filter(|_| !self.shared.dry_run) {
+            for note in pause_events(&self.shared.home, before.as_deref(), self.paused.as_deref()) {
+                self.shared.executor.mention(note, term);
+            }
         }
     }
 
@@ -516,6 +545,12 @@ impl<R: Recovery> Engine<R> {
         judgement: Judgement<R::Why>,
         now: Timestamp,
     ) -> Judgement<R::Why> {
+        if !judgement.verdict.actions().is_empty()
+            && let Some(held) = self.shared.leadership.pause().held()
+        {
+            self.shared.metrics.held(R::NAME, held.code());
+            return judgement.held_back(held);
+        }
         // What is not done now must not use up what may be done in a minute.
         if self.is_waiting(subject) || self.is_stale() {
             return judgement;
@@ -673,7 +708,7 @@ impl<R: Recovery> Engine<R> {
                 }
             }
             // The next judgement says what holds it.
-            Outcome::HeldBack | Outcome::Failed(_, Failure::NotLeading) => None,
+            Outcome::HeldBack | Outcome::Failed(_, Failure::NotLeading | Failure::Paused) => None,
             Outcome::Failed(_, Failure::Stale | Failure::Gone) => {
                 tracing::debug!(recovery = R::NAME, %subject, "it changed since it was judged; judged again");
                 // Our view is behind. If news came in meanwhile it is not any more.
@@ -964,6 +999,26 @@ impl<I: LiveInquiry> Attempt<I> {
         };
         let look = look.insert(Look::new(sight.taken(), judgement));
         Ok((look.step(step)?, look.taken))
+    }
+}
+
+/// What is told when the pause switch is moved. Every recovery hears of it, so the names are the same for all.
+fn pause_events(home: &Subject, before: Option<&str>, now: Option<&str>) -> Vec<EventNote> {
+    let note = |verb: &str, reason: &'static str, kind, of: &str, message: &str| EventNote {
+        name: format!("salvor-{verb}.{}", pause_token(of)),
+        regarding: home.clone(),
+        kind,
+        reason: reason.into(),
+        action: events::HOLD_RECOVERIES,
+        reporting_controller: events::POD_TERMINATION_CONTROLLER,
+        message: message.to_owned(),
+    };
+    let resumed =
+        |of| note("resumed", reasons::RESUMED, EventType::Normal, of, "Salvor is not paused any more");
+    let paused = |of| note("paused", reasons::PAUSED, EventType::Warning, of, of);
+    match now {
+        Some(of) => vec![paused(of)],
+        None => before.map(resumed).into_iter().collect(),
     }
 }
 

@@ -89,6 +89,9 @@ pub(crate) enum Failure {
     /// The server refuses, and will again until somebody changes something.
     #[error("not allowed to {verb} {resource}: {message}")]
     Forbidden { verb: &'static str, resource: &'static str, message: String },
+    /// A person has stopped everything.
+    #[error("Salvor is paused")]
+    Paused,
     /// Meanwhile the server told another time than before.
     #[error("the API server told different times, and this cannot be taken back")]
     ClockUnsettled,
@@ -110,6 +113,7 @@ impl Failure {
             Self::DryRun => "dry_run",
             Self::Throttled(_) => "throttled",
             Self::Forbidden { .. } => "forbidden",
+            Self::Paused => "paused",
             Self::ClockUnsettled => "clock_unsettled",
             Self::Unanswered(_) => "unanswered",
             Self::Api(_) => "error",
@@ -905,6 +909,11 @@ impl Writing<'_> {
         let condition = self.basis.condition(&self.inner.leadership);
         condition.check()?;
         request.extensions_mut().insert(condition);
+        // What was done before a pause may still be told. All else is under way until its answer is here.
+        let _pass = match resource {
+            EVENTS => None,
+            _ => Some(self.inner.leadership.pause().enter().ok_or(Failure::Paused)?),
+        };
         let sent = self.inner.client.send(request.map(kube::client::Body::from)).await;
         let answer = sent.map_err(|error| match NotSent::is_why(&error) {
             Some(why) => why.into(),

@@ -9,10 +9,11 @@ use kube::{Api, Client};
 use salvor_api::config::Configuration;
 use salvor_recovery::{
     Action, Judgement, Reason, Report,
-    brake::{Brake, Outage},
+    brake::{Brake, Held, Outage},
     eviction::{self as evicting, EvictionPolicy, NodeView, Scene},
     job::{JobPolicy, Waiting, decide, recollect, waiting},
     liveness::Pulse,
+    pause::Pause,
     zombie::{NodeView as ZombieNode, ZombiePolicy, decide_node, decide_pod},
 };
 use serde::{Deserialize, Serialize};
@@ -20,6 +21,7 @@ use serde::{Deserialize, Serialize};
 use crate::{
     leader::brake_of,
     live,
+    pause::paused,
     recoveries::{eviction, job, zombie},
     time::Time,
 };
@@ -151,7 +153,7 @@ pub fn explain_job<'a>(
         let memory = recollect(&view, &pods, &policy);
         let now = time.server();
         let judgement = decide(&view, &pods, &[], &memory, &policy, now);
-        let report = RecoveryReport { recovery: "job", report: judgement.report(), brake_unknown: None };
+        let report = reviewed("job", &client, configuration, &time, judgement, Outage::Holds).await;
         let waiting = waiting(&view, &pods, &memory, &policy, now);
         Ok(Explanation { subject, recoveries: vec![report], waiting, history })
     }
@@ -263,6 +265,10 @@ async fn reviewed<Why: Reason>(
     judgement: Judgement<Why>,
     outage: Outage,
 ) -> RecoveryReport {
+    if let Some(paused) = lease(client, configuration).await.ok().flatten().as_ref().and_then(paused) {
+        let judgement = judgement.held_back(Held::Paused { pause: Pause::read(paused) });
+        return RecoveryReport { recovery, report: judgement.report(), brake_unknown: None };
+    }
     let (brake, unknown) = match brake_memory(client, configuration, time.server()).await {
         Ok(brake) => (brake, None),
         Err(unknown) => (brake_of(configuration.brake.clone(), None, time.server()), Some(unknown)),
@@ -270,6 +276,13 @@ async fn reviewed<Why: Reason>(
     let judgement = brake.review(time.server(), judgement, outage);
     let may_be_held = judgement.verdict.actions().iter().any(Action::is_disruptive);
     RecoveryReport { recovery, report: judgement.report(), brake_unknown: unknown.filter(|_| may_be_held) }
+}
+
+/// The Lease of Salvor's replicas, if there is one.
+async fn lease(client: &Client, configuration: &Configuration) -> kube::Result<Option<Lease>> {
+    let settings = &configuration.leader_election;
+    let leases: Api<Lease> = Api::namespaced(client.clone(), &settings.lease_namespace);
+    leases.get_opt(&settings.lease_name).await
 }
 
 /// What the running operator's brake remembers, from the lease; or why that cannot be known from here.
@@ -286,8 +299,7 @@ async fn brake_memory(
                 .into(),
         );
     }
-    let leases: Api<Lease> = Api::namespaced(client.clone(), &settings.lease_namespace);
-    let lease = leases.get_opt(&settings.lease_name).await;
+    let lease = lease(client, configuration).await;
     let lease = lease.map_err(|error| format!("{name} cannot be read: {}", live::in_full(&error)))?;
     let lease =
         lease.ok_or_else(|| format!("there is no {name}: no operator runs with leader election there"))?;

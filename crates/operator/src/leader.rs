@@ -29,6 +29,7 @@ use tokio_util::sync::CancellationToken;
 use crate::{
     live,
     metrics::Metrics,
+    pause::{PauseSwitch, paused},
     pulse::Pulse,
     revision::{History, Revision},
     time::{Time, std_duration},
@@ -74,12 +75,22 @@ struct Standing {
     tenure: Mutex<(Tenure, Term)>,
     changed: Notify,
     renew: Notify,
+    pause: PauseSwitch,
 }
 
 impl Leadership {
     fn new(tenure: Tenure) -> Self {
-        let tenure = Mutex::new((tenure, Term(0)));
-        Self(Arc::new(Standing { tenure, changed: Notify::new(), renew: Notify::new() }))
+        Self(Arc::new(Standing {
+            tenure: Mutex::new((tenure, Term(0))),
+            changed: Notify::new(),
+            renew: Notify::new(),
+            pause: PauseSwitch::default(),
+        }))
+    }
+
+    /// Whether a person has stopped everything, whoever leads.
+    pub(crate) fn pause(&self) -> &PauseSwitch {
+        &self.0.pause
     }
 
     /// A process that leads because there is no other.
@@ -376,6 +387,8 @@ impl Elector {
                 }
             };
         };
+        // Before it is claimed: whoever leads knows of a pause from the first moment on.
+        self.heed_the_pause(paused(&lease));
         // Others may change what is not the election's, and that ends no term. Whoever led meanwhile has left a trace here.
         let renewed = self.seen.as_ref().is_some_and(|(known, _)| same_tenure(known, &lease))
             && holder(&lease) == Some(&self.identity);
@@ -419,7 +432,11 @@ impl Elector {
             },
             spec: None,
         };
-        let lease = self.claim(lease);
+        let mut lease = self.claim(lease);
+        // A pause does not end because somebody deleted the lease.
+        if let Some(paused) = self.leadership.pause().annotation() {
+            lease.metadata.annotations.get_or_insert_default().insert(annotations::PAUSED.to_owned(), paused);
+        }
         let created = match self.leases.create(&PostParams::default(), &lease).await {
             // Run from outside the cluster by somebody who may: then the namespace is made. Otherwise it is said.
             Err(kube::Error::Api(status)) if status.code == 404 && self.create_namespace().await => {
@@ -479,6 +496,10 @@ impl Elector {
                 annotations.insert(annotations::BRAKE_UNREADABLE.to_owned(), unreadable.clone());
             }
         }
+        if ours {
+            let annotations = lease.metadata.annotations.get_or_insert_default();
+            self.leadership.pause().acknowledge(annotations, &self.identity, now.0);
+        }
         lease.spec = Some(LeaseSpec {
             holder_identity: Some(self.identity.clone()),
             lease_duration_seconds: Some(i32::try_from(lasts).unwrap_or(i32::MAX)),
@@ -510,6 +531,11 @@ impl Elector {
                 self.unreadable = self.seen.as_ref().and_then(|(lease, _)| unreadable(lease));
             }
         }
+    }
+
+    fn heed_the_pause(&self, annotation: Option<&str>) {
+        self.leadership.pause().set(annotation);
+        self.metrics.paused(annotation.is_some());
     }
 
     /// Somebody changed the lease while we lead. Of the brake's memory our own counts, and is written again.

@@ -50,6 +50,7 @@ descriptions! {
     QUEUE = "salvor_queue_depth", "gauge", "recovery", "Subjects that wait to be judged or acted on";
     IN_FLIGHT = "salvor_actions_in_flight", "gauge", "recovery", "Subjects that are being acted on";
     BRAKE = "salvor_brake_engaged", "gauge", "", "1 while nothing is recovered because too many nodes are unreachable, or were within the settle period";
+    PAUSED = "salvor_paused", "gauge", "", "1 while somebody has paused everything with `salvor pause`, on every replica";
     HELD = "salvor_held", "counter", "recovery, by", "Actions held back, by what held them";
     STALENESS = "salvor_watch_staleness_seconds", "gauge", "resource", "Seconds since the API server last said anything on this watch, bookmarks included";
     WATCH_RESTARTS = "salvor_watch_restarts", "counter", "resource", "Times a watch had to be opened again after a failure";
@@ -109,6 +110,7 @@ struct Inner {
     registry: Mutex<Registry>,
     leader: Gauge,
     brake: Gauge,
+    paused: Gauge,
     verdicts: Family<VerdictLabels, Counter>,
     due_to_done: Family<RecoveryLabel, Histogram, fn() -> Histogram>,
     writes: Family<WriteLabels, Counter>,
@@ -129,6 +131,7 @@ impl Metrics {
             registry: Mutex::new(registry),
             leader: Gauge::default(),
             brake: Gauge::default(),
+            paused: Gauge::default(),
             verdicts: Family::default(),
             due_to_done: Family::new_with_constructor(|| Histogram::new(DUE_TO_DONE_BUCKETS)),
             writes: Family::default(),
@@ -148,6 +151,7 @@ impl Metrics {
             registry.register(BUILD_INFO.name, BUILD_INFO.help, build);
             registry.register(LEADER.name, LEADER.help, metrics.0.leader.clone());
             registry.register(BRAKE.name, BRAKE.help, metrics.0.brake.clone());
+            registry.register(PAUSED.name, PAUSED.help, metrics.0.paused.clone());
             registry.register(VERDICTS.name, VERDICTS.help, metrics.0.verdicts.clone());
             registry.register(DUE_TO_DONE.name, DUE_TO_DONE.help, metrics.0.due_to_done.clone());
             registry.register(WRITES.name, WRITES.help, metrics.0.writes.clone());
@@ -178,6 +182,10 @@ impl Metrics {
 
     pub(crate) fn brake_engaged(&self, engaged: bool) {
         self.0.brake.set(i64::from(engaged));
+    }
+
+    pub(crate) fn paused(&self, paused: bool) {
+        self.0.paused.set(i64::from(paused));
     }
 
     pub(crate) fn verdict(&self, recovery: &'static str, verdict: &'static str, reason: &'static str) {

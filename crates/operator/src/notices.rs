@@ -8,6 +8,8 @@ use tokio::sync::mpsc;
 pub enum Notice {
     /// This replica began to lead, or ceased to. Only a leader judges.
     Leads(bool),
+    /// A person has stopped everything, in these words; or lets it go on.
+    Paused(Option<String>),
     /// A subject was judged; the verdict may be the one it had before.
     Judged {
         /// The recovery's name.

@@ -26,6 +26,7 @@ use crate::{
     leader::{Elector, Leadership},
     metrics::Metrics,
     notices::Notices,
+    pause::SwitchWatch,
     pulse::{OwnThread, Pulse},
     recoveries::{eviction::Evictions, job::Jobs, zombie::Zombies},
     recovery::Recovery,
@@ -106,6 +107,8 @@ pub struct Operator {
     watches: Vec<AbortOnDropHandle<()>>,
     engines: Vec<AbortOnDropHandle<()>>,
     election: Option<Election>,
+    /// Looks at the pause switch where no election does.
+    _switch: Option<AbortOnDropHandle<()>>,
 }
 
 struct Election {
@@ -124,6 +127,7 @@ impl Operator {
         let source = Source::new(client.clone());
         let brake = Arc::new(Mutex::new(Brake::new(configuration.brake.clone(), BrakeState::default())));
 
+        let mut switch = None;
         let (leadership, election) = if configuration.leader_election.enabled {
             let settings = configuration.leader_election.clone();
             let (elector, leadership) = Elector::new(
@@ -145,7 +149,18 @@ impl Operator {
             (leadership, Some(Election { task: AbortOnDropHandle::new(task), stop }))
         } else {
             metrics.leads(true);
-            (Leadership::alone(), None)
+            let leadership = Leadership::alone();
+            leadership.pause().wait_until_read();
+            let watch = SwitchWatch {
+                client: client.clone(),
+                settings: configuration.leader_election.clone(),
+                identity: identity.clone(),
+                time: time.clone(),
+                metrics: metrics.clone(),
+                leadership: leadership.clone(),
+            };
+            switch = Some(AbortOnDropHandle::new(tokio::spawn(watch.run())));
+            (leadership, None)
         };
 
         let writes = configuration.concurrency.writes;
@@ -221,6 +236,7 @@ impl Operator {
             watches,
             engines,
             election,
+            _switch: switch,
         }
     }
 

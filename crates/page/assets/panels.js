@@ -70,6 +70,9 @@ function drawHeadline() {
   }
   setText(headline, text);
   headline.classList.toggle("bad", lost > 0 || stuck > 0);
+  const paused = find("#paused");
+  paused.hidden = !world.paused;
+  setText(paused, world.paused ? `Salvor is ${world.paused}. Nothing is recovered until somebody runs: salvor resume` : "");
 }
 
 function drawStory() {

@@ -8,6 +8,7 @@ export const world = {
   caption: null,
   recovered: 0,
   leads: null,
+  paused: null,
   hello: { canWish: false, speed: 1, hasOperator: true },
   connected: false,
 };
@@ -35,6 +36,7 @@ export function take(delta) {
   clock = { cluster: delta.now, local: performance.now() };
   world.recovered = delta.recovered;
   world.leads = delta.leads;
+  world.paused = delta.paused ?? null;
   if (delta.reset) {
     for (const kind of ["nodes", "pods", "verdicts", "moments"]) world[kind].clear();
     world.caption = null;

@@ -63,6 +63,8 @@ pub(crate) struct World {
     caption: Option<Entry<Caption>>,
     recovered: u64,
     leads: Option<bool>,
+    /// Why everything is stopped, if a person has stopped it.
+    paused: Option<String>,
 }
 
 impl World {
@@ -130,6 +132,13 @@ impl World {
                         self.forget(Gone::Verdict(key));
                     }
                 }
+            }
+            Notice::Paused(paused) => {
+                if self.paused != paused {
+                    let text = paused.as_deref().unwrap_or("resumed");
+                    self.timeline.add(self.version, now, Kind::Told, text, "", None);
+                }
+                self.paused = paused;
             }
             Notice::Judged { recovery, subject, report } => {
                 let key = (subject, recovery);
@@ -321,6 +330,7 @@ impl World {
             now: now.as_millisecond(),
             reset: known.is_none(),
             leads: self.leads,
+            paused: self.paused.as_deref(),
             recovered: self.recovered,
             nodes: self
                 .nodes
@@ -410,6 +420,8 @@ struct Delta<'a> {
     #[serde(skip_serializing_if = "is_false")]
     reset: bool,
     leads: Option<bool>,
+    #[serde(skip_serializing_if = "Option::is_none")]
+    paused: Option<&'a str>,
     recovered: u64,
     #[serde(skip_serializing_if = "Vec::is_empty")]
     nodes: Vec<NodeShown<'a>>,

@@ -123,7 +123,7 @@ impl<Why> Judgement<Why> {
     #[must_use]
     pub fn held_back(mut self, by: Held) -> Self {
         if let Verdict::Act { why, .. } = self.verdict {
-            self.findings.push(Finding { question: BRAKE_IS_OFF, observed: by.to_string(), holds: false });
+            self.findings.push(Finding { question: by.question(), observed: by.to_string(), holds: false });
             self.verdict = Verdict::Blocked { by, why };
         }
         self
@@ -149,8 +149,6 @@ impl<Why: Reason> Judgement<Why> {
         }
     }
 }
-
-const BRAKE_IS_OFF: &str = "Does the brake let it pass?";
 
 /// A judgement as it is shown: the same for every recovery.
 #[derive(Clone, Debug, PartialEq, Eq, Serialize)]

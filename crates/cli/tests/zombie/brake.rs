@@ -1,15 +1,18 @@
 //! What holds everything back, seen from outside: the brake and its memory, the clock, and the pause switch.
 
-use k8s_openapi::api::{coordination::v1::Lease, core::v1::Pod, events::v1::Event};
+use std::time::Duration;
+
+use http::Method;
+use k8s_openapi::api::{batch::v1::Job, coordination::v1::Lease, core::v1::Pod, events::v1::Event};
 use kube::{
     Api, ResourceExt,
-    api::{ListParams, Patch, PatchParams},
+    api::{ListParams, Patch, PatchParams, PostParams},
 };
 use salvor_embedded::{Effect, Fault};
-use salvor_testkit::{FaultyServer, Site, wait};
+use salvor_testkit::{FaultyServer, Program, Salvor, Site, accounting::Mark, wait};
 use serde_json::json;
 
-use crate::stage::{AT_ONCE, Stage, phase};
+use crate::stage::{AT_ONCE, SALVOR, Stage, phase};
 
 fn labelled(value: &str) -> serde_json::Value {
     json!({"metadata": {"labels": {"salvor": value}}})
@@ -107,7 +110,135 @@ async fn nonsense_in_the_brakes_memory_is_no_new_budget(site: Site) {
     assert!(said.contains("BLOCKED") && said.contains("a whole budget counts as spent"), "{said}");
 }
 
+/// Runs a command of the binary against a cluster; what it said when it ended with this code.
+async fn command(stage: &Stage, arguments: &[&str], code: i32) -> String {
+    let kubeconfig = stage.write("kubeconfig", &stage.plane.admin().kubeconfig());
+    let kubeconfig = format!("--kubeconfig={}", kubeconfig.display());
+    let arguments = arguments.iter().map(|&argument| argument.to_owned()).chain([kubeconfig]);
+    let program = Program::start(std::path::Path::new(SALVOR), arguments, &[]);
+    assert_eq!(program.exit_code().await, Some(code), "{}", program.output());
+    program.output()
+}
+
+/// Whatever was written to pods, nodes and Jobs by Salvor itself since a mark.
+async fn writes_since(stage: &Stage, mark: &Mark) -> u64 {
+    let table = stage.plane.accounting().since(mark).await;
+    table.count(|r| {
+        r.user_agent.starts_with("salvor/")
+            && r.verb.is_write()
+            && ["pods", "nodes", "jobs"].contains(&r.resource.as_str())
+    })
+}
+
+/// A Job that Salvor runs.
+async fn managed_job(stage: &Stage, name: &str) {
+    let jobs: Api<Job> = Api::default_namespaced(stage.client.clone());
+    let job = json!({
+        "metadata": {"name": name},
+        "spec": {
+            "managedBy": "salvor.dev/job-controller",
+            "template": {"spec": {"restartPolicy": "Never", "containers": [{"name": "main", "image": "work"}]}},
+        },
+    });
+    jobs.create(&PostParams::default(), &serde_json::from_value(job).unwrap()).await.unwrap();
+}
+
+async fn a_pause_stops_all_recoveries_until_they_are_resumed(site: Site) {
+    let stage = Stage::new(site).await;
+    stage.lost_node("node").await;
+    let configuration = format!("featureGates: {{FailureRecoveryPolicy: true}}\n{AT_ONCE}{QUICK_ELECTION}");
+    let start = || Salvor::start(SALVOR, &stage.plane.admin(), &configuration, &[], &[]);
+    let (first, second) = (start(), start());
+    stage.until_all_is_judged("node").await;
+
+    let said = first.command(&["pause", "--reason", "network work"], 0).await;
+    assert!(said.contains("paused: ") && said.contains(" has stopped"), "{said}");
+    let mark = stage.plane.accounting().mark().await;
+    stage.terminating("zombie", "node", labelled("delete")).await;
+    managed_job(&stage, "job").await;
+    for replica in [&first, &second] {
+        replica.shows("salvor_paused 1").await;
+    }
+    let leader = if first.get("/metrics").await.contains("\nsalvor_leader 1\n") { &first } else { &second };
+    leader.until_answer("/metrics", "salvor_held_total{recovery=\"zombie\",by=\"Paused\"}").await;
+    leader.until_answer("/metrics", "salvor_held_total{recovery=\"job\",by=\"Paused\"}").await;
+    for (kind, name) in [("pod", "default/zombie"), ("job", "default/job")] {
+        let said = leader.explain(kind, name).await;
+        assert!(said.contains("BLOCKED") && said.contains("network work"), "{said}");
+    }
+    let said = first.command(&["pause"], 0).await;
+    assert!(said.contains("already") && said.contains("network work"), "{said}");
+
+    // Whoever leads next is paused as well.
+    let rest = if std::ptr::eq(leader, &first) { &second } else { &first };
+    leader.program.kill().await;
+    rest.says("\"leading\"").await;
+    let said = rest.command(&["pause", "--wait", "60s"], 0).await;
+    assert!(said.contains("has stopped"), "{said}");
+    assert_eq!(phase(&stage.pods().get("zombie").await.unwrap()), "Running");
+    assert_eq!(writes_since(&stage, &mark).await, 0);
+
+    let said = rest.command(&["resume"], 0).await;
+    assert!(said.contains("resumed: it was paused by ") && said.contains("network work"), "{said}");
+    wait::for_absence(&stage.pods(), "zombie").await;
+    let of_job = ListParams::default().labels("batch.kubernetes.io/job-name=job");
+    wait::for_list(&stage.pods(), &of_job, "the Job has its pod", |all: &[Pod]| all.len() == 1).await;
+    rest.shows("salvor_paused 0").await;
+    assert!(rest.command(&["resume"], 0).await.contains("nobody has paused"));
+    let events: Api<Event> = Api::namespaced(stage.client.clone(), "salvor-system");
+    wait::for_list(&events, &ListParams::default(), "both are told", |all: &[Event]| {
+        let told = |reason: &str| all.iter().filter(|e| e.reason.as_deref() == Some(reason)).count();
+        told("Paused") == 1 && told("Resumed") == 1
+    })
+    .await;
+}
+
+/// With nobody there to answer, and then with somebody who finds it paused; without an election, and with nonsense.
+async fn a_pause_before_anybody_runs_is_found_and_nonsense_is_a_pause(site: Site) {
+    let stage = Stage::new(site).await;
+    stage.lost_node("node").await;
+    let said = command(&stage, &["pause", "--wait", "1s"], 1).await;
+    assert!(said.contains("nobody has answered within 1s"), "{said}");
+    stage.terminating("zombie", "node", labelled("fail")).await;
+    let salvor = stage.salvor(AT_ONCE).await;
+    salvor.shows("salvor_held_total{recovery=\"zombie\",by=\"Paused\"} 1").await;
+    let said = command(&stage, &["pause"], 0).await;
+    assert!(said.contains("already") && said.contains("has stopped"), "{said}");
+    let leases: Api<Lease> = Api::namespaced(stage.client.clone(), "salvor-system");
+    let nonsense = Patch::Merge(json!({"metadata": {"annotations": {"salvor.dev/paused": "false"}}}));
+    leases.patch("salvor", &PatchParams::default(), &nonsense).await.unwrap();
+    salvor.says("which says neither who nor why").await;
+    assert_eq!(phase(&stage.pods().get("zombie").await.unwrap()), "Running");
+    command(&stage, &["resume"], 0).await;
+    stage.until_failed("zombie").await;
+}
+
+/// A write is under way, slowly: the pause is acknowledged when it has ended, and none begins after that.
+async fn no_write_begins_after_a_pause_was_acknowledged(site: Site) {
+    let stage = Stage::new(site).await;
+    stage.lost_node("node").await;
+    let server = FaultyServer::before(&stage.plane.admin()).await;
+    let slowly =
+        Fault::new(Effect::Delay(Duration::from_secs(5))).method(Method::PATCH).path("/zombie/status");
+    server.faults().add(slowly);
+    let salvor = stage.salvor_as(server.admin(), AT_ONCE, &["--leader-elect=false"], &[]).await;
+    stage.terminating("zombie", "node", labelled("delete")).await;
+    salvor.shows("salvor_actions_in_flight{recovery=\"zombie\"} 1").await;
+    let said = command(&stage, &["pause"], 0).await;
+    assert!(said.contains("has stopped"), "{said}");
+    let mark = stage.plane.accounting().mark().await;
+    assert_eq!(phase(&stage.pods().get("zombie").await.unwrap()), "Failed", "what had begun has ended");
+    salvor.until_answer("/metrics", "by=\"Paused\"").await;
+    assert_eq!(writes_since(&stage, &mark).await, 0);
+    assert!(stage.pods().get_opt("zombie").await.unwrap().is_some(), "it was not deleted any more");
+    command(&stage, &["resume"], 0).await;
+    wait::for_absence(&stage.pods(), "zombie").await;
+}
+
 salvor_testkit::on_both!(
+    a_pause_stops_all_recoveries_until_they_are_resumed,
+    a_pause_before_anybody_runs_is_found_and_nonsense_is_a_pause,
+    no_write_begins_after_a_pause_was_acknowledged,
     nonsense_in_the_brakes_memory_is_no_new_budget,
     while_nodes_come_back_none_of_their_pods_is_declared_dead,
     a_server_whose_clock_is_ahead_ends_no_wait,

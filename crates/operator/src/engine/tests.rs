@@ -404,6 +404,7 @@ async fn whoever_looks_on_is_told_verdicts_deeds_and_ends() {
         let heard = std::iter::from_fn(|| heard.try_recv().ok());
         heard
             .map(|notice| match notice {
+                Notice::Paused(said) => format!("paused: {said:?}"),
                 Notice::Leads(leads) => format!("leads {leads}"),
                 Notice::Judged { report, .. } => report.verdict.to_owned(),
                 Notice::Did { action, .. } => action.name().to_owned(),
@@ -535,6 +536,66 @@ async fn the_brake_holds_and_its_release_wakes_what_was_held() {
     assert_eq!(bench.written(), ["POST", "PATCH", "DELETE"]);
     assert_eq!(bench.announced(), ["BrakeEngaged", "BrakeReleased"]);
     assert!(bench.metrics.render().contains("salvor_brake_engaged 0\n"));
+}
+
+const SAID: &str = r#"{"since":"2026-11-16T03:00:00Z","by":"jane","reason":"network work"}"#;
+
+#[tokio::test(start_paused = true)]
+async fn a_pause_holds_everything_and_its_end_wakes_it_without_a_storm() {
+    let (notices, mut heard) = Notices::channel();
+    let options = Options { notices, pods_per_minute: 2, ..Options::default() };
+    let bench = Bench::with(options, |_| Answer::ok());
+    bench.shared.leadership.pause().set(Some(SAID));
+    for name in ["a", "b", "c", "d"] {
+        bench.want(name, &[Patch, Tell, Delete]).await;
+    }
+    bench.want("e", &[Tell]).await;
+    pass(3600.0).await;
+    assert!(bench.written().is_empty(), "{:?}", bench.written());
+    assert_eq!(bench.announced(), ["Paused"]);
+    let metrics = bench.metrics.render();
+    assert!(metrics.contains("salvor_held_total{recovery=\"told\",by=\"Paused\"} 5\n"), "{metrics}");
+    let mut blocked = 0;
+    while let Ok(notice) = heard.try_recv() {
+        if let Notice::Judged { report, .. } = notice {
+            let by = report.blocked_by.unwrap();
+            assert_eq!(by, "paused by jane since 2026-11-16T03:00:00Z: network work");
+            assert_eq!(report.findings.last().unwrap().question, "Has nobody paused Salvor?");
+            blocked += 1;
+        }
+    }
+    assert_eq!(blocked, 5);
+    bench.shared.leadership.pause().set(None);
+    pass(5.0).await;
+    let patched = bench.api.asked().iter().filter(|asked| asked.method == Method::PATCH).count();
+    assert_eq!(patched, 2, "the brake still counts");
+    assert_eq!(bench.announced(), ["Paused", "Resumed"]);
+}
+
+/// The switch is moved while an attempt is between two of its writes.
+#[tokio::test(start_paused = true)]
+async fn a_pause_in_the_middle_of_an_attempt_lets_no_other_write_begin() {
+    let bench = Bench::new(|asked| {
+        let took = if asked.method == Method::PATCH { Duration::from_secs(3) } else { Duration::ZERO };
+        Answer::ok().late(took)
+    });
+    bench.want("a", &[Patch, Tell, Delete]).await;
+    pass(1.0).await;
+    assert_eq!(bench.written(), ["PATCH"], "it is under way");
+    let pause = bench.shared.leadership.pause().clone();
+    pause.set(Some(SAID));
+    let acknowledged = || {
+        let mut annotations = BTreeMap::new();
+        pause.acknowledge(&mut annotations, "us", Timestamp::UNIX_EPOCH);
+        !annotations.is_empty()
+    };
+    assert!(!acknowledged(), "it has not ended");
+    pass(600.0).await;
+    assert!(acknowledged());
+    assert_eq!(bench.written(), ["PATCH", "POST"], "what was done is told, and nothing more is done");
+    pause.set(None);
+    pass(20.0).await;
+    assert!(bench.written().contains(&"DELETE".to_owned()));
 }
 
 #[tokio::test(start_paused = true)]

@@ -489,6 +489,133 @@ async fn who_makes_a_deleted_lease_anew_takes_the_budget_for_spent() {
     assert_eq!(first.brake.lock().unwrap().check(Time::system().local(), 1), Ok(()));
 }
 
+const SAID: &str = r#"{"since":"2026-11-16T03:00:00Z","by":"jane","reason":"network work"}"#;
+
+fn acknowledged_by(store: &Store) -> Option<String> {
+    let text = annotated(store, annotations::PAUSED_ACKNOWLEDGED)?;
+    Some(serde_json::from_str::<Value>(&text).unwrap()["by"].as_str().unwrap().to_owned())
+}
+
+#[tokio::test(start_paused = true)]
+async fn a_pause_is_seen_by_every_replica_and_acknowledged_by_the_leader_when_it_has_stopped() {
+    for text in [SAID, "garbage", ""] {
+        let store = Store::default();
+        let api = store.api();
+        let holder = Candidate::start(&api, "holder");
+        holder.until_it_leads().await;
+        let follower = Candidate::start(&api, "follower");
+        tokio::time::sleep(RETRY_PERIOD).await;
+        let under_way = holder.leadership.pause().enter().unwrap();
+        annotate(&store, annotations::PAUSED, Some(text));
+        tokio::time::sleep(RETRY_PERIOD + just()).await;
+        for replica in [&holder, &follower] {
+            assert!(replica.leadership.pause().held().is_some(), "{text:?}");
+            assert!(replica.leadership.pause().enter().is_none(), "{text:?}");
+        }
+        assert_eq!(acknowledged_by(&store), None, "a write is under way");
+        drop(under_way);
+        tokio::time::sleep(RETRY_PERIOD + just()).await;
+        assert_eq!(acknowledged_by(&store).as_deref(), Some("holder"));
+        assert_eq!(
+            annotated(&store, annotations::PAUSED).as_deref(),
+            Some(text),
+            "it is nobody's but the person's"
+        );
+
+        // Whoever leads next is paused before it leads, and says so.
+        holder.task.abort();
+        soon(follower.leadership.clone().changed(None)).await;
+        assert!(follower.leadership.pause().held().is_some());
+        tokio::time::sleep(RETRY_PERIOD + just()).await;
+        assert_eq!(acknowledged_by(&store).as_deref(), Some("follower"));
+
+        // Who deletes the lease does not resume.
+        store.delete();
+        tokio::time::sleep(2 * RETRY_PERIOD + just()).await;
+        assert!(follower.leads());
+        assert_eq!(annotated(&store, annotations::PAUSED).as_deref(), Some(text));
+        annotate(&store, annotations::PAUSED, None);
+        tokio::time::sleep(RETRY_PERIOD + just()).await;
+        assert!(follower.leadership.pause().enter().is_some());
+        assert_eq!(acknowledged_by(&store), None);
+        follower.task.abort();
+    }
+}
+
+#[tokio::test(start_paused = true)]
+async fn a_lease_that_was_made_to_pause_is_led_and_paused() {
+    let store = Store::default();
+    let lease = json!({
+        "apiVersion": "coordination.k8s.io/v1", "kind": "Lease",
+        "metadata": {"name": "salvor", "resourceVersion": "1", "annotations": {annotations::PAUSED: SAID}},
+    });
+    *store.0.lock().unwrap() = (1, Some(lease));
+    let api = store.api();
+    let holder = Candidate::start(&api, "holder");
+    holder.until_it_leads().await;
+    assert!(holder.leadership.pause().enter().is_none());
+    assert_eq!(holder.brake.lock().unwrap().lost(Time::system().local()), None, "nobody has led before");
+    tokio::time::sleep(RETRY_PERIOD + just()).await;
+    assert_eq!(acknowledged_by(&store).as_deref(), Some("holder"));
+}
+
+/// Without an election, the switch is looked at all the same.
+#[tokio::test(start_paused = true)]
+async fn where_nobody_is_elected_the_switch_is_looked_at_and_acknowledged() {
+    let store = Store::default();
+    let api = store.api();
+    let time = Time::system();
+    let leadership = Leadership::alone();
+    leadership.pause().wait_until_read();
+    let watch = crate::pause::SwitchWatch {
+        client: api.client.clone(),
+        settings: LeaderElection::default(),
+        identity: "alone".to_owned(),
+        metrics: Metrics::new(&time),
+        time,
+        leadership: leadership.clone(),
+    };
+    let task = tokio::spawn(watch.run());
+    assert!(leadership.pause().enter().is_none(), "not read yet");
+    tokio::time::sleep(just()).await;
+    assert!(leadership.pause().enter().is_some(), "there is no lease, and so no pause");
+    assert_eq!(api.count(&Method::PUT) + api.count(&Method::POST), 0, "and none is made");
+    store.renew_as("", Time::system().local());
+    annotate(&store, annotations::PAUSED, Some(SAID));
+    tokio::time::sleep(RETRY_PERIOD + just()).await;
+    assert!(leadership.pause().enter().is_none());
+    assert_eq!(acknowledged_by(&store).as_deref(), Some("alone"));
+    tokio::time::sleep(10 * RETRY_PERIOD).await;
+    assert_eq!(api.count(&Method::PUT), 1, "once is enough");
+    annotate(&store, annotations::PAUSED, None);
+    tokio::time::sleep(RETRY_PERIOD + just()).await;
+    assert!(leadership.pause().enter().is_some());
+    task.abort();
+}
+
+/// A server that is away says nothing about a pause; one that forbids to look was never meant to pause so.
+#[tokio::test(start_paused = true)]
+async fn where_nobody_is_elected_and_the_switch_cannot_be_read() {
+    for (code, writes) in [(403, true), (500, false)] {
+        let api = FakeApi::new(move |_| Answer::Refused(code, "no"));
+        let time = Time::system();
+        let leadership = Leadership::alone();
+        leadership.pause().wait_until_read();
+        let watch = crate::pause::SwitchWatch {
+            client: api.client.clone(),
+            settings: LeaderElection::default(),
+            identity: "alone".to_owned(),
+            metrics: Metrics::new(&time),
+            time,
+            leadership: leadership.clone(),
+        };
+        let task = tokio::spawn(watch.run());
+        tokio::time::sleep(Duration::from_secs(60)).await;
+        assert_eq!(leadership.pause().enter().is_some(), writes, "{code}");
+        task.abort();
+    }
+}
+
 #[tokio::test(start_paused = true)]
 async fn what_the_brake_lets_through_is_known_to_the_next_leader_in_a_moment() {
     let store = Store::default();

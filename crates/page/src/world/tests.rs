@@ -194,6 +194,22 @@ fn verdicts_are_told_when_they_change_and_when_they_end() {
 }
 
 #[test]
+fn a_pause_is_shown_until_it_is_over() {
+    let mut world = World::default();
+    assert_eq!(delta(&world, None)["paused"], json!(null));
+    let said = "paused by jane since 2026-11-16T03:00:00Z: network work";
+    // Every recovery says it.
+    for _ in 0..3 {
+        world.hear_operator(Notice::Paused(Some(said.to_owned())), second(0));
+    }
+    let news = delta(&world, None);
+    assert_eq!(news["paused"], said);
+    assert_eq!(news["moments"].as_array().unwrap().len(), 1);
+    world.hear_operator(Notice::Paused(None), second(1));
+    assert_eq!(delta(&world, None)["paused"], json!(null));
+}
+
+#[test]
 fn a_replica_that_ceases_to_lead_shows_no_verdicts() {
     let mut world = World::default();
     world.hear_operator(Notice::Leads(true), second(0));

@@ -116,6 +116,23 @@ async fn a_wish_that_fails_says_why_and_a_page_without_control_has_no_buttons() 
 }
 
 #[tokio::test]
+async fn a_pause_is_said_until_it_is_over() {
+    let stage = Stage::open().await;
+    stage.add_node("a-1", "a").await;
+    let browser = Browser::start().await;
+    browser.open(&stage.url()).await;
+    browser.until("the node is shown", "document.querySelector('.node') !== null").await;
+    assert_eq!(browser.value("document.querySelector('#paused').hidden").await, true);
+    stage.notice(Notice::Paused(Some("paused by <i>jane</i> since 2026-11-16T03:00:00Z: work".into())));
+    browser.until("the pause is said", "!document.querySelector('#paused').hidden").await;
+    let said = text_of(&browser, "#paused").await;
+    assert!(said.contains("paused by <i>jane</i> since") && said.contains("salvor resume"), "{said}");
+    stage.notice(Notice::Paused(None));
+    browser.until("it is over", "document.querySelector('#paused').hidden").await;
+    browser.close().await;
+}
+
+#[tokio::test]
 async fn the_keyboard_reaches_everything() {
     let stage = Stage::open().await;
     for name in ["a-1", "a-2", "a-3"] {

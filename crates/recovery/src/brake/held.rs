@@ -4,6 +4,7 @@ use jiff::Timestamp;
 use serde::Serialize;
 
 use super::share::{Engaged, NodeCounts};
+use crate::pause::Pause;
 
 /// What holds an action back.
 #[derive(Clone, Debug, PartialEq, Eq, Serialize, thiserror::Error)]
@@ -60,6 +61,12 @@ pub enum Held {
         /// The first instant at which there is room.
         until: Timestamp,
     },
+    /// A person has stopped everything.
+    #[error("{pause}")]
+    Paused {
+        /// Who, when and why.
+        pause: Pause,
+    },
     /// What was recovered lately is not known.
     #[error(
         "what was recovered lately is not known ({why}), so a whole budget counts as spent: it waits until {until}"
@@ -115,6 +122,7 @@ impl Held {
             Self::ZoneDown { .. } => "ZoneDown",
             Self::Settling { .. } => "Settling",
             Self::Gradual { .. } => "Gradual",
+            Self::Paused { .. } => "Paused",
             Self::MemoryLost { .. } => "BrakeMemoryLost",
             Self::ClockUnsettled { .. } => "ClockUnsettled",
             Self::MaxNodesPerMinute { .. } => "MaxNodesPerMinute",
@@ -122,10 +130,25 @@ impl Held {
         }
     }
 
-    /// When it is over by itself; none if that depends on nodes coming back.
+    /// The question that is answered with no.
+    pub(crate) fn question(&self) -> &'static str {
+        match self {
+            Self::Paused { .. } => "Has nobody paused Salvor?",
+            Self::ClockUnsettled { .. } => "Is it certain what time it is?",
+            Self::MaxUnreachablePercent { .. }
+            | Self::ZoneDown { .. }
+            | Self::Settling { .. }
+            | Self::Gradual { .. }
+            | Self::MemoryLost { .. }
+            | Self::MaxNodesPerMinute { .. }
+            | Self::MaxPodsPerMinute { .. } => "Does the brake let it pass?",
+        }
+    }
+
+    /// When it is over by itself; none if that depends on nodes coming back, or on a person.
     pub fn until(&self) -> Option<Timestamp> {
         match self {
-            Self::MaxUnreachablePercent { .. } | Self::ZoneDown { .. } => None,
+            Self::MaxUnreachablePercent { .. } | Self::ZoneDown { .. } | Self::Paused { .. } => None,
             Self::Settling { until, .. }
             | Self::Gradual { until, .. }
             | Self::MemoryLost { until, .. }

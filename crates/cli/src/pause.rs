@@ -1,0 +1,121 @@
+//! `salvor pause` and `salvor resume`: the switch that stops everything, without a restart.
+
+use std::path::PathBuf;
+use std::process::ExitCode;
+use std::time::Duration;
+
+use jiff::SignedDuration;
+use salvor_api::GoDuration;
+use salvor_api::config::{Configuration, LogFormat};
+use salvor_operator::{ExplainError, PauseDesk};
+use tokio::runtime;
+use tracing::level_filters::LevelFilter;
+
+use crate::cluster::{Cluster, Source};
+use crate::error::CliError;
+use crate::evict::person;
+use crate::settings::JudgingArgs;
+use crate::{logging, output};
+
+/// Why somebody paused fits an annotation, an event and a line on the page.
+const LONGEST_REASON: usize = 500;
+
+#[derive(Debug, clap::Args)]
+pub(crate) struct PauseArgs {
+    /// Why, for whoever finds it paused
+    #[arg(long, value_name = "TEXT", default_value = "", hide_default_value = true)]
+    reason: String,
+    /// How long to wait for an answer of whoever leads; 0s does not wait
+    #[arg(long, value_name = "DURATION", default_value = "30s")]
+    wait: GoDuration,
+    #[command(flatten)]
+    place: Place,
+}
+
+#[derive(Debug, clap::Args)]
+pub(crate) struct ResumeArgs {
+    #[command(flatten)]
+    place: Place,
+}
+
+/// Which Salvor, in which cluster.
+#[derive(Debug, clap::Args)]
+struct Place {
+    /// The operator's configuration file, for the name and namespace of its Lease [env: SALVOR_CONFIG]
+    #[arg(long, value_name = "FILE")]
+    config: Option<PathBuf>,
+    /// The kubeconfig file [env: KUBECONFIG] [default: ~/.kube/config, else the pod's service account]
+    #[arg(long, value_name = "FILE")]
+    kubeconfig: Option<PathBuf>,
+}
+
+impl Place {
+    fn configuration(&self) -> Result<Configuration, CliError> {
+        JudgingArgs { config: self.config.clone(), ..JudgingArgs::default() }.load()
+    }
+}
+
+pub(crate) fn pause(args: &PauseArgs) -> Result<ExitCode, CliError> {
+    if args.reason.len() > LONGEST_REASON {
+        return Err(CliError::LongReason { length: args.reason.len(), longest: LONGEST_REASON });
+    }
+    let wait = Duration::try_from(SignedDuration::from(args.wait)).map_err(|_| CliError::Wait(args.wait))?;
+    at(&args.place, async |desk, _| {
+        let paused = desk.pause(&person(), &args.reason).await?;
+        if paused.already {
+            tell(&format!("it was {} already", paused.pause));
+        }
+        if wait.is_zero() {
+            return Ok((format!("{}\n", paused.pause), ExitCode::SUCCESS));
+        }
+        Ok(match desk.acknowledged(&paused, wait).await? {
+            Some(leader) => (format!("paused: {leader} has stopped\n"), ExitCode::SUCCESS),
+            None => {
+                tell(&format!(
+                    "nobody has answered within {}: is Salvor running, and does a replica lead?\n\
+                     The pause stays, and holds whoever leads next. To take it back: salvor resume",
+                    args.wait
+                ));
+                (String::new(), ExitCode::FAILURE)
+            }
+        })
+    })
+}
+
+pub(crate) fn resume(args: &ResumeArgs) -> Result<ExitCode, CliError> {
+    at(&args.place, async |desk, configuration| {
+        let text = match desk.resume().await? {
+            Some(pause) => format!(
+                "resumed: it was {pause}\nwhoever leads goes on within {}\n",
+                configuration.leader_election.retry_period
+            ),
+            None => "nobody has paused Salvor\n".to_owned(),
+        };
+        Ok((text, ExitCode::SUCCESS))
+    })
+}
+
+/// Does something in the cluster, and prints what there is to say.
+fn at(
+    place: &Place,
+    what: impl AsyncFnOnce(&PauseDesk, &Configuration) -> Result<(String, ExitCode), ExplainError>,
+) -> Result<ExitCode, CliError> {
+    let configuration = place.configuration()?;
+    logging::start(LogFormat::Text, LevelFilter::ERROR)?;
+    let source = Source::find(place.kubeconfig.as_deref());
+    let runtime = runtime::Builder::new_current_thread().enable_all().build().map_err(CliError::Start)?;
+    let (text, code) = runtime.block_on(async {
+        let cluster = Cluster::load(&source).await?;
+        let asked = format!("{} ({})", cluster.config.cluster_url, cluster.origin);
+        let failed = |source| CliError::Pause { source, cluster: asked.clone() };
+        let desk = PauseDesk::open(cluster.config.clone(), &configuration.leader_election).map_err(failed)?;
+        what(&desk, &configuration).await.map_err(failed)
+    })?;
+    output::print(&text)?;
+    Ok(code)
+}
+
+/// What is said beside the answer.
+fn tell(text: &str) {
+    eprintln!("{text}");
+}

@@ -1,0 +1,301 @@
+//! The pause switch: whether a person has stopped everything, what is still under way, and whether that was acknowledged.
+
+use std::{
+    collections::BTreeMap,
+    sync::{Arc, Mutex, MutexGuard, PoisonError},
+    time::Duration,
+};
+
+use jiff::Timestamp;
+use k8s_openapi::api::coordination::v1::Lease;
+use kube::{Api, Client, api::PostParams};
+use salvor_api::{config::LeaderElection, names::annotations};
+use salvor_recovery::{
+    brake::Held,
+    pause::{Pause, PauseAcknowledged, pause_token},
+};
+use tokio::sync::Notify;
+
+use crate::{
+    leader::Leadership,
+    live,
+    metrics::Metrics,
+    time::{Time, std_duration},
+};
+
+/// A read or an acknowledgement that is not answered by then is tried again.
+const PATIENCE: Duration = Duration::from_secs(10);
+
+/// What everybody who writes asks first. Clones share it.
+///
+/// Once it is on, no write begins; and it is acknowledged only when none is under way any more.
+#[derive(Clone, Debug, Default)]
+pub(crate) struct PauseSwitch(Arc<Inner>);
+
+#[derive(Debug, Default)]
+struct Inner {
+    state: Mutex<State>,
+    changed: Notify,
+}
+
+#[derive(Debug, Default)]
+struct State {
+    on: Option<On>,
+    /// Writes that have begun and not ended.
+    under_way: usize,
+    /// Counts changes.
+    version: u64,
+}
+
+#[derive(Clone, Debug, PartialEq, Eq)]
+struct On {
+    pause: Pause,
+    /// What stands in the annotation; nothing before it was read.
+    annotation: Option<String>,
+}
+
+/// Permission for one write, until it is dropped.
+#[derive(Debug)]
+pub(crate) struct Pass(PauseSwitch);
+
+impl Drop for Pass {
+    fn drop(&mut self) {
+        self.0.state().under_way -= 1;
+    }
+}
+
+impl PauseSwitch {
+    /// Nothing is written before the switch was read.
+    pub(crate) fn wait_until_read(&self) {
+        self.put(Some(On { pause: Pause::Unread, annotation: None }));
+    }
+
+    /// Takes note of what the annotation says, if it is there.
+    pub(crate) fn set(&self, annotation: Option<&str>) {
+        let on = annotation.map(|text| On { pause: Pause::read(text), annotation: Some(text.to_owned()) });
+        self.put(on);
+    }
+
+    fn put(&self, on: Option<On>) {
+        let mut state = self.state();
+        if state.on == on {
+            return;
+        }
+        match &on {
+            Some(On { pause: Pause::Unread, .. }) => {}
+            Some(On { pause, .. }) => tracing::warn!("{pause}: nothing is written"),
+            None if state.on.as_ref().is_some_and(|on| on.annotation.is_none()) => {}
+            None => tracing::info!("resumed"),
+        }
+        state.on = on;
+        state.version += 1;
+        drop(state);
+        self.0.changed.notify_waiters();
+    }
+
+    /// What holds everything back, if it is on.
+    pub(crate) fn held(&self) -> Option<Held> {
+        self.state().on.as_ref().map(|on| Held::Paused { pause: on.pause.clone() })
+    }
+
+    /// Waits until it has changed since a version; the version then.
+    pub(crate) async fn changed(&self, seen: u64) -> u64 {
+        loop {
+            // What is announced from here on is not missed.
+            let changed = self.0.changed.notified();
+            let version = self.state().version;
+            if version != seen {
+                return version;
+            }
+            changed.await;
+        }
+    }
+
+    /// Permission for one write; none while it is on.
+    pub(crate) fn enter(&self) -> Option<Pass> {
+        let mut state = self.state();
+        if state.on.is_some() {
+            return None;
+        }
+        state.under_way += 1;
+        Some(Pass(self.clone()))
+    }
+
+    /// What stands in the annotation, if it is on.
+    pub(crate) fn annotation(&self) -> Option<String> {
+        self.state().on.as_ref().and_then(|on| on.annotation.clone())
+    }
+
+    /// Which pause can be acknowledged: it is on, and no write is under way.
+    fn stopped(&self) -> Option<String> {
+        let state = self.state();
+        let annotation = state.on.as_ref().filter(|_| state.under_way == 0)?.annotation.as_deref()?;
+        Some(pause_token(annotation))
+    }
+
+    /// Writes the acknowledgement among the annotations of a lease, or takes an old one off; whether that changed them.
+    pub(crate) fn acknowledge(
+        &self,
+        annotations: &mut BTreeMap<String, String>,
+        identity: &str,
+        now: Timestamp,
+    ) -> bool {
+        let key = annotations::PAUSED_ACKNOWLEDGED;
+        let known =
+            annotations.get(key).and_then(|text| serde_json::from_str::<PauseAcknowledged>(text).ok());
+        match self.stopped() {
+            Some(token) if known.is_some_and(|known| known.of == token && known.by == identity) => false,
+            Some(of) => {
+                let acknowledged = PauseAcknowledged { by: identity.to_owned(), at: now, of };
+                // Strings and times always have a JSON form.
+                let text = serde_json::to_string(&acknowledged).unwrap_or_default();
+                annotations.insert(key.to_owned(), text);
+                true
+            }
+            None => annotations.remove(key).is_some(),
+        }
+    }
+
+    fn state(&self) -> MutexGuard<'_, State> {
+        self.0.state.lock().unwrap_or_else(PoisonError::into_inner)
+    }
+}
+
+/// What a lease says about a pause.
+pub(crate) fn paused(lease: &Lease) -> Option<&str> {
+    lease.metadata.annotations.as_ref()?.get(annotations::PAUSED).map(String::as_str)
+}
+
+/// Looks at the switch, and acknowledges it, where no election does.
+pub(crate) struct SwitchWatch {
+    pub(crate) client: Client,
+    pub(crate) settings: LeaderElection,
+    pub(crate) identity: String,
+    pub(crate) time: Time,
+    pub(crate) metrics: Metrics,
+    pub(crate) leadership: Leadership,
+}
+
+impl SwitchWatch {
+    /// Looks at the switch every retry period, for ever.
+    pub(crate) async fn run(self) {
+        let leases: Api<Lease> = Api::namespaced(self.client.clone(), &self.settings.lease_namespace);
+        let mut said = String::new();
+        loop {
+            let problem = match tokio::time::timeout(PATIENCE, self.look(&leases)).await {
+                Ok(Ok(())) => String::new(),
+                Ok(Err(error)) => live::brief(&error),
+                Err(_) => "no answer".to_owned(),
+            };
+            if problem != said && !problem.is_empty() {
+                tracing::warn!(
+                    lease = format!("{}/{}", self.settings.lease_namespace, self.settings.lease_name),
+                    problem,
+                    "whether somebody has paused (salvor pause) cannot be read or acknowledged"
+                );
+            }
+            said = problem;
+            self.metrics.paused(self.leadership.pause().annotation().is_some());
+            tokio::time::sleep(std_duration(self.settings.retry_period)).await;
+        }
+    }
+
+    async fn look(&self, leases: &Api<Lease>) -> kube::Result<()> {
+        let switch = self.leadership.pause();
+        let found = match leases.get_opt(&self.settings.lease_name).await {
+            Ok(found) => found,
+            Err(error) => {
+                // Who may not read it was never meant to be paused so.
+                if matches!(&error, kube::Error::Api(status) if status.code == 403) {
+                    switch.set(None);
+                }
+                return Err(error);
+            }
+        };
+        switch.set(found.as_ref().and_then(paused));
+        let Some(mut lease) = found else { return Ok(()) };
+        let annotations = lease.metadata.annotations.get_or_insert_default();
+        if !switch.acknowledge(annotations, &self.identity, self.time.roughly()) {
+            return Ok(());
+        }
+        match leases.replace(&self.settings.lease_name, &PostParams::default(), &lease).await {
+            // Somebody wrote to it meanwhile: looked at anew.
+            Err(kube::Error::Api(status)) if status.code == 409 => Ok(()),
+            other => other.map(drop),
+        }
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    const SAID: &str = r#"{"since":"2026-11-16T03:00:00Z","by":"jane","reason":"work"}"#;
+
+    fn acknowledged(switch: &PauseSwitch) -> Option<String> {
+        let mut annotations = BTreeMap::new();
+        switch.acknowledge(&mut annotations, "us", Timestamp::UNIX_EPOCH);
+        annotations.remove(annotations::PAUSED_ACKNOWLEDGED)
+    }
+
+    #[test]
+    fn it_is_acknowledged_only_when_nothing_is_under_way_and_then_nothing_begins() {
+        let switch = PauseSwitch::default();
+        let (first, second) = (switch.enter().unwrap(), switch.enter().unwrap());
+        switch.set(Some(SAID));
+        assert!(switch.enter().is_none(), "no write begins from now on");
+        drop(first);
+        assert_eq!(acknowledged(&switch), None, "one is under way");
+        drop(second);
+        let acknowledged = acknowledged(&switch).unwrap();
+        assert!(acknowledged.contains(&pause_token(SAID)) && acknowledged.contains("us"), "{acknowledged}");
+        assert!(switch.enter().is_none());
+        switch.set(None);
+        assert!(switch.enter().is_some());
+    }
+
+    #[test]
+    fn an_acknowledgement_is_written_once_and_taken_off_when_it_is_over() {
+        let switch = PauseSwitch::default();
+        let mut annotations = BTreeMap::new();
+        let acknowledge =
+            |annotations: &mut _, who| switch.acknowledge(annotations, who, Timestamp::UNIX_EPOCH);
+        assert!(!acknowledge(&mut annotations, "us"));
+        switch.set(Some(SAID));
+        assert!(acknowledge(&mut annotations, "us"));
+        assert!(!acknowledge(&mut annotations, "us"));
+        assert!(acknowledge(&mut annotations, "next"), "whoever leads next has stopped as well");
+        switch.set(Some("garbage"));
+        assert!(acknowledge(&mut annotations, "next"), "another pause is another acknowledgement");
+        switch.set(None);
+        assert!(acknowledge(&mut annotations, "next"));
+        assert_eq!(annotations.get(annotations::PAUSED_ACKNOWLEDGED), None);
+    }
+
+    #[test]
+    fn before_it_is_read_nothing_is_written_and_nothing_acknowledged() {
+        let switch = PauseSwitch::default();
+        switch.wait_until_read();
+        assert!(switch.enter().is_none());
+        assert_eq!((acknowledged(&switch), switch.annotation()), (None, None));
+        assert_eq!(switch.held().unwrap().to_string(), "it is not known yet whether somebody has paused");
+        switch.set(None);
+        assert_eq!(switch.held(), None);
+    }
+
+    #[tokio::test(start_paused = true)]
+    async fn whoever_waits_hears_of_every_change() {
+        let switch = PauseSwitch::default();
+        let waiting = tokio::spawn({
+            let switch = switch.clone();
+            async move { switch.changed(0).await }
+        });
+        tokio::task::yield_now().await;
+        switch.set(None);
+        tokio::task::yield_now().await;
+        assert!(!waiting.is_finished(), "nothing has changed");
+        switch.set(Some(SAID));
+        assert_eq!(waiting.await.unwrap(), 1);
+        assert_eq!(switch.changed(0).await, 1);
+    }
+}

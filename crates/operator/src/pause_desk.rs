@@ -1,0 +1,175 @@
+//! Pausing everything by hand: an annotation on the Lease of the election, and whether whoever leads has answered.
+
+use std::time::Duration;
+
+use futures::{FutureExt, future::BoxFuture};
+use k8s_openapi::api::{coordination::v1::Lease, core::v1::Namespace};
+use kube::{
+    Api, Client,
+    api::{ObjectMeta, Patch, PatchParams, PostParams},
+};
+use salvor_api::{config::LeaderElection, names::annotations};
+use salvor_recovery::pause::{Pause, PauseAcknowledged, Said, pause_token};
+use serde_json::json;
+
+use crate::{explain::ExplainError, pause::paused, time::Time};
+
+/// How often is looked whether somebody has answered.
+const PERIOD: Duration = Duration::from_millis(200);
+
+/// A cluster in which everything may be paused.
+#[derive(Clone)]
+pub struct PauseDesk {
+    leases: Api<Lease>,
+    client: Client,
+    settings: LeaderElection,
+    time: Time,
+}
+
+/// A pause.
+#[derive(Clone, Debug, PartialEq, Eq)]
+pub struct Paused {
+    /// Who, when and why.
+    pub pause: Pause,
+    /// Whether it was there before.
+    pub already: bool,
+    token: String,
+}
+
+impl PauseDesk {
+    /// Goes to a cluster.
+    ///
+    /// # Errors
+    /// If no client can be made of this configuration.
+    pub fn open(config: kube::Config, settings: &LeaderElection) -> Result<Self, ExplainError> {
+        let time = Time::system();
+        let client = crate::client::connect(config, &time)
+            .map_err(|error| ExplainError::Api { what: "the API".to_owned(), error })?;
+        let leases = Api::namespaced(client.clone(), &settings.lease_namespace);
+        Ok(Self { leases, client, settings: settings.clone(), time })
+    }
+
+    /// Pauses everything, unless somebody has.
+    ///
+    /// # Errors
+    /// If the Lease cannot be read or written.
+    pub fn pause<'a>(&'a self, by: &'a str, reason: &'a str) -> BoxFuture<'a, Result<Paused, ExplainError>> {
+        async move {
+            let found = self.lease().await?;
+            if let Some(annotation) = found.as_ref().and_then(paused)
+                && let pause @ Pause::Said(_) = Pause::read(annotation)
+            {
+                return Ok(Paused { pause, already: true, token: pause_token(annotation) });
+            }
+            let said = Said { since: self.time.roughly(), by: by.to_owned(), reason: reason.to_owned() };
+            // Strings and times always have a JSON form.
+            let annotation = serde_json::to_string(&said).unwrap_or_default();
+            if found.is_none() || !self.annotate(json!({ annotations::PAUSED: annotation })).await? {
+                self.create(&annotation).await?;
+            }
+            Ok(Paused { pause: Pause::Said(said), already: false, token: pause_token(&annotation) })
+        }
+        .boxed()
+    }
+
+    /// Who has stopped because of a pause, within a time.
+    ///
+    /// # Errors
+    /// If the Lease cannot be read.
+    pub fn acknowledged<'a>(
+        &'a self,
+        paused: &'a Paused,
+        within: Duration,
+    ) -> BoxFuture<'a, Result<Option<String>, ExplainError>> {
+        async move {
+            let answer = async {
+                loop {
+                    let lease = self.lease().await?;
+                    let acknowledged = lease.as_ref().and_then(acknowledged);
+                    if let Some(acknowledged) = acknowledged.filter(|it| it.of == paused.token) {
+                        return Ok(acknowledged.by);
+                    }
+                    tokio::time::sleep(PERIOD).await;
+                }
+            };
+            match tokio::time::timeout(within, answer).await {
+                Ok(answer) => answer.map(Some),
+                Err(_) => Ok(None),
+            }
+        }
+        .boxed()
+    }
+
+    /// Lets everything go on; what had paused it, if anything.
+    ///
+    /// # Errors
+    /// If the Lease cannot be read or written.
+    pub fn resume(&self) -> BoxFuture<'_, Result<Option<Pause>, ExplainError>> {
+        async move {
+            let found = self.lease().await?;
+            let Some(pause) = found.as_ref().and_then(paused).map(Pause::read) else { return Ok(None) };
+            let nothing = json!({ annotations::PAUSED: null, annotations::PAUSED_ACKNOWLEDGED: null });
+            Ok(self.annotate(nothing).await?.then_some(pause))
+        }
+        .boxed()
+    }
+
+    async fn lease(&self) -> Result<Option<Lease>, ExplainError> {
+        let found = self.leases.get_opt(&self.settings.lease_name).await;
+        found.map_err(|error| ExplainError::Api { what: self.subject(), error })
+    }
+
+    /// Changes annotations of the Lease; whether it is there.
+    async fn annotate(&self, annotations: serde_json::Value) -> Result<bool, ExplainError> {
+        let patch = Patch::Merge(json!({ "metadata": { "annotations": annotations } }));
+        let parameters =
+            PatchParams { field_manager: Some("salvor-pause".to_owned()), ..PatchParams::default() };
+        match self.leases.patch(&self.settings.lease_name, &parameters, &patch).await {
+            Ok(_) => Ok(true),
+            Err(kube::Error::Api(status)) if status.code == 404 => Ok(false),
+            Err(error) => Err(ExplainError::Write { what: self.subject(), error }),
+        }
+    }
+
+    /// Makes the Lease, and its namespace if that may be done.
+    async fn create(&self, annotation: &str) -> Result<(), ExplainError> {
+        let LeaderElection { lease_name, lease_namespace, .. } = &self.settings;
+        let lease = Lease {
+            metadata: ObjectMeta {
+                name: Some(lease_name.clone()),
+                annotations: Some([(annotations::PAUSED.to_owned(), annotation.to_owned())].into()),
+                ..ObjectMeta::default()
+            },
+            spec: None,
+        };
+        let parameters = PostParams::default();
+        let create = || self.leases.create(&parameters, &lease);
+        let created = match create().await {
+            Err(kube::Error::Api(status)) if status.code == 404 => {
+                let metadata = ObjectMeta { name: Some(lease_namespace.clone()), ..ObjectMeta::default() };
+                let namespace = Namespace { metadata, ..Namespace::default() };
+                let made = Api::all(self.client.clone()).create(&PostParams::default(), &namespace).await;
+                made.map_err(|error| ExplainError::Write {
+                    what: format!(
+                        "{}: there is no namespace {lease_namespace} (leaderElection.leaseNamespace; is --config that of \
+                         the operator?), and it cannot be made",
+                        self.subject()
+                    ),
+                    error,
+                })?;
+                create().await
+            }
+            other => other,
+        };
+        created.map(drop).map_err(|error| ExplainError::Write { what: self.subject(), error })
+    }
+
+    fn subject(&self) -> String {
+        format!("Lease {}/{}", self.settings.lease_namespace, self.settings.lease_name)
+    }
+}
+
+fn acknowledged(lease: &Lease) -> Option<PauseAcknowledged> {
+    let annotations = lease.metadata.annotations.as_ref()?;
+    serde_json::from_str(annotations.get(annotations::PAUSED_ACKNOWLEDGED)?).ok()
+}

@@ -1,0 +1,128 @@
+//! The pause switch: an annotation on the Lease by which a person stops everything, without a restart.
+
+use std::fmt;
+
+use jiff::Timestamp;
+use salvor_api::names::annotations;
+use serde::{Deserialize, Serialize};
+
+use crate::fnv::Fnv;
+
+/// Of text that nobody can read, so much is shown.
+const SHOWN: usize = 100;
+
+/// Why nothing is written.
+#[derive(Clone, Debug, PartialEq, Eq, Serialize)]
+#[serde(rename_all = "camelCase")]
+pub enum Pause {
+    /// Somebody said so.
+    Said(Said),
+    /// What stands in the annotation cannot be read; this is how it begins.
+    Unreadable(String),
+    /// The switch was not read yet.
+    Unread,
+}
+
+/// Who paused, when and why: what stands in the annotation, as JSON.
+#[derive(Clone, Debug, PartialEq, Eq, Serialize, Deserialize)]
+#[serde(rename_all = "camelCase")]
+pub struct Said {
+    /// Since when.
+    pub since: Timestamp,
+    /// By whom.
+    pub by: String,
+    /// Why; empty if nobody said.
+    #[serde(default)]
+    pub reason: String,
+}
+
+impl Pause {
+    /// Reads the annotation. What cannot be read is a pause as well: whoever wrote it wanted something to stop.
+    pub fn read(annotation: &str) -> Self {
+        match serde_json::from_str(annotation) {
+            Ok(said) if annotation.trim_start().starts_with('{') => Self::Said(said),
+            _ => Self::Unreadable(annotation[..annotation.floor_char_boundary(SHOWN)].to_owned()),
+        }
+    }
+}
+
+impl fmt::Display for Pause {
+    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
+        match self {
+            Self::Said(Said { since, by, reason }) => {
+                write!(f, "paused by {by} since {since}")?;
+                if reason.is_empty() { Ok(()) } else { write!(f, ": {reason}") }
+            }
+            Self::Unreadable(text) => write!(
+                f,
+                "paused: annotation {} of the Lease is {text:?}, which says neither who nor why, and counts as a pause",
+                annotations::PAUSED
+            ),
+            Self::Unread => f.write_str("it is not known yet whether somebody has paused"),
+        }
+    }
+}
+
+/// Whoever leads has stopped: what stands in another annotation, as JSON.
+#[derive(Clone, Debug, PartialEq, Eq, Serialize, Deserialize)]
+#[serde(rename_all = "camelCase")]
+pub struct PauseAcknowledged {
+    /// Who has stopped.
+    pub by: String,
+    /// When.
+    pub at: Timestamp,
+    /// Which pause it is about, by [`pause_token`].
+    pub of: String,
+}
+
+/// Tells one pause from another, whatever stands in the annotation.
+pub fn pause_token(annotation: &str) -> String {
+    let mut hash = Fnv::default();
+    hash.add(annotation.as_bytes());
+    format!("{:016x}", hash.finish())
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn who_paused_and_why_is_said() {
+        let cases = [
+            (
+                r#"{"since":"2026-11-16T03:00:00Z","by":"jane@laptop","reason":"network work"}"#,
+                "paused by jane@laptop since 2026-11-16T03:00:00Z: network work",
+            ),
+            (
+                r#" {"since":"2026-11-16T03:00:00Z","by":"jane","more":1}"#,
+                "paused by jane since 2026-11-16T03:00:00Z",
+            ),
+        ];
+        for (annotation, said) in cases {
+            assert_eq!(Pause::read(annotation).to_string(), said);
+        }
+    }
+
+    #[test]
+    fn what_cannot_be_read_is_a_pause_as_well() {
+        let long = "é".repeat(10_000);
+        for garbage in
+            ["", "true", "false", "{}", "[]", "null", r#"["2026-11-16T03:00:00Z","jane",""]"#, &long]
+        {
+            let pause = Pause::read(garbage);
+            assert!(matches!(pause, Pause::Unreadable(_)), "{garbage}");
+            assert!(pause.to_string().len() < 400, "{pause}");
+        }
+        assert_eq!(
+            Pause::read("yes").to_string(),
+            "paused: annotation salvor.dev/paused of the Lease is \"yes\", which says neither who nor why, and counts as a pause"
+        );
+    }
+
+    #[test]
+    fn one_pause_is_told_from_another() {
+        assert_eq!(pause_token("a"), pause_token("a"));
+        assert_ne!(pause_token("a"), pause_token("b"));
+        assert_ne!(pause_token(""), pause_token(" "));
+    }
+}
