@@ -252,7 +252,7 @@ async fn reviewed<Why: Reason>(
     let lease = leases.get_opt(&settings.lease_name).await.ok().flatten();
     let brake = brake_of(configuration.brake.clone(), lease.as_ref(), time.server());
     let judgement = match lease.as_ref().and_then(paused) {
-        Some(paused) => judgement.held_back(Held::Paused { pause: Pause::read(paused) }),
+        Some(paused) => judgement.held_back(Held::Paused { pause: Box::new(Pause::read(paused)) }),
         None => brake.review(time.server(), judgement, outage),
     };
     RecoveryReport { recovery, report: judgement.report() }
