@@ -122,7 +122,9 @@ fn short(path: &str) -> String {
 /// Reads the types of a file.
 fn parse(text: &str, package: &str, types: &mut BTreeMap<String, Type>) {
     let mut imports = BTreeMap::new();
-    let mut current: Option<(String, BTreeMap<u32, (String, String, bool)>)> = None;
+    /// What is known of each field of a structure, by its number.
+    type Fields = BTreeMap<u32, (String, String, bool)>;
+    let mut current: Option<(String, Fields)> = None;
     for line in text.lines() {
         let line = line.trim();
         if line.starts_with("//") {

@@ -309,7 +309,8 @@ impl<R: Recovery> Engine<R> {
                 self.enqueue(subject);
             }
         }
-        let said = held.filter(|held| !matches!(held, Held::Paused { pause: Pause::Unread }));
+        let is_said = |held: &Held| !matches!(held, Held::Paused { pause } if **pause == Pause::Unread);
+        let said = held.filter(is_said);
         let said = said.map(|held| held.to_string());
         self.shared.notices.say(|| Notice::Paused(said.clone()));
         let before = std::mem::replace(&mut self.paused, said);

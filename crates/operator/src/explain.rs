@@ -266,7 +266,7 @@ async fn reviewed<Why: Reason>(
     outage: Outage,
 ) -> RecoveryReport {
     if let Some(paused) = lease(client, configuration).await.ok().flatten().as_ref().and_then(paused) {
-        let judgement = judgement.held_back(Held::Paused { pause: Pause::read(paused) });
+        let judgement = judgement.held_back(Held::Paused { pause: Box::new(Pause::read(paused)) });
         return RecoveryReport { recovery, report: judgement.report(), brake_unknown: None };
     }
     let (brake, unknown) = match brake_memory(client, configuration, time.server()).await {

@@ -95,7 +95,7 @@ impl PauseSwitch {
 
     /// What holds everything back, if it is on.
     pub(crate) fn held(&self) -> Option<Held> {
-        self.state().on.as_ref().map(|on| Held::Paused { pause: on.pause.clone() })
+        self.state().on.as_ref().map(|on| Held::Paused { pause: Box::new(on.pause.clone()) })
     }
 
     /// Waits until it has changed since a version; the version then.

@@ -31,6 +31,11 @@ impl Revision {
         self.0.unwrap_or(0)
     }
 
+    /// Whether it is known to be later than another.
+    pub(crate) fn is_after(self, other: Self) -> bool {
+        self > other
+    }
+
     pub(crate) fn numbered(number: u64) -> Self {
         Self(Some(number).filter(|number| *number > 0))
     }
@@ -57,8 +62,8 @@ impl Told {
     /// to be later than the whole list stays.
     pub(crate) fn replaces(self, new: Revision, known: Revision) -> bool {
         match self {
-            Self::Alone => new != known && !(new < known),
-            Self::ByListAt(list) => !(known > list),
+            Self::Alone => new != known && !known.is_after(new),
+            Self::ByListAt(list) => !known.is_after(list),
         }
     }
 }

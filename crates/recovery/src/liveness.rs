@@ -206,7 +206,8 @@ mod tests {
     #[test]
     fn a_kubelet_is_silent_when_its_lease_has_not_moved_for_long_enough() {
         let hour = 3_600;
-        let cases: &[(&str, &[(i64, Option<i64>)], Option<i64>)] = &[
+        type Case<'a> = (&'a str, &'a [(i64, Option<i64>)], Option<i64>);
+        let cases: &[Case<'_>] = &[
             ("never read", &[], None),
             ("no Lease", &[(0, None)], None),
             ("renewed just now", &[(0, Some(0))], Some(40)),

@@ -65,7 +65,7 @@ pub enum Held {
     #[error("{pause}")]
     Paused {
         /// Who, when and why.
-        pause: Pause,
+        pause: Box<Pause>,
     },
     /// What was recovered lately is not known.
     #[error(

@@ -137,7 +137,9 @@ impl Lookups {
                     None => true,
                     Some(Since::Gone) => false,
                     // What was passed over before the Job was known is in the list in that state, or a later one.
-                    Some(Since::Passed(revision)) => !(*revision > Revision::of(&stray.resource_version)),
+                    Some(Since::Passed(revision)) => {
+                        !revision.is_after(Revision::of(&stray.resource_version))
+                    }
                 };
                 let strays = strays.into_iter().filter(is_true).collect();
                 if self.under_way.is_empty() {

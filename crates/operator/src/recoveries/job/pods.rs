@@ -66,7 +66,7 @@ impl Absence {
             Self::Watched => matches!(heard, Heard::Watch | Heard::List(_)),
             Self::Answered => false,
             // In this very state it is of use to a Job that was not known when the watch read it.
-            Self::OfNoUse(known) if matches!(heard, Heard::Lookup) => !(revision < known),
+            Self::OfNoUse(known) if matches!(heard, Heard::Lookup) => !known.is_after(revision),
             Self::OfNoUse(known) => heard.told().replaces(revision, known),
         }
     }
@@ -341,7 +341,7 @@ impl Jobs {
             revision: Revision,
         ) -> Vec<String> {
             let is_absent = |thing: &&T| {
-                !present.contains(thing.uid()) && !(Revision::of(thing.resource_version()) > revision)
+                !present.contains(thing.uid()) && !Revision::of(thing.resource_version()).is_after(revision)
             };
             all.filter(is_absent).map(|thing| thing.uid().to_owned()).collect()
         }

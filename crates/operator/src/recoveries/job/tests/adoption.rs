@@ -17,6 +17,7 @@ fn selecting(uid: &str, revision: u64, selector: Option<Value>) -> Value {
     job
 }
 
+#[allow(clippy::needless_pass_by_value, reason = "its callers write the labels in place")]
 fn bare(uid: &str, revision: u64, labels: Value) -> Value {
     json!({
         "metadata": {
@@ -35,6 +36,7 @@ fn read(jobs: &Jobs, pod: &Value) -> Change<SeenPod> {
 }
 
 /// Jobs that are listed, and no pods.
+#[allow(clippy::needless_pass_by_value, reason = "its callers write the list in place")]
 fn listed(all: Vec<Value>) -> Jobs {
     let mut jobs = jobs();
     let all = all.iter().map(ours).collect();
