@@ -63,7 +63,10 @@ impl Lease {
         let (heard, moves) = match self {
             // A kubelet whose clock is ahead of the server's wrote that time before now all the same.
             Self::Unread => (written.min(now), false),
-            Self::Renewed { written: before, heard, moves, .. } if before == written => (heard, moves),
+            // A time that is yet to come was seen by a clock that has been put right since.
+            Self::Renewed { written: before, heard, moves, .. } if before == written => {
+                (heard.min(now), moves)
+            }
             Self::Renewed { .. } | Self::None => (now, true),
         };
         Self::Renewed { written, heard, lasts, moves }
@@ -156,14 +159,23 @@ impl Pulse {
         }
     }
 
-    /// Until when the kubelet lives, or may, as far as the Lease tells.
+    /// Until when the kubelet lives, or may, as far as the Lease tells. What was seen by a wrong clock tells nothing: before
+    /// anything is done the Lease is read again.
     pub fn alive_until(self, now: Timestamp) -> Option<Timestamp> {
-        self.silent_from().filter(|until| now < *until)
+        self.silent_from().filter(|until| now < *until && !self.is_of_a_wrong_clock(now))
     }
 
     /// Whether reading the Lease again would tell nothing new, unless the kubelet comes back.
     pub fn is_settled(self, now: Timestamp) -> bool {
-        self.lease != Lease::Unread && self.alive_until(now).is_none()
+        self.lease != Lease::Unread && self.alive_until(now).is_none() && !self.is_of_a_wrong_clock(now)
+    }
+
+    /// Whether it was seen at a time that is yet to come.
+    fn is_of_a_wrong_clock(self, now: Timestamp) -> bool {
+        match self.lease {
+            Lease::Renewed { heard, .. } => heard > now || self.since > now,
+            Lease::Unread | Lease::None => false,
+        }
     }
 }
 
@@ -201,6 +213,19 @@ mod tests {
         let one =
             |pulse: Pulse, (now, renewed): &(i64, Option<i64>)| pulse.then(renewed.and_then(read), at(*now));
         reads.iter().fold(Pulse::UNREAD, one)
+    }
+
+    /// One API server was two hours ahead when the Lease was first read. Nobody waits for two hours because of it, and the
+    /// kubelet has its time all the same.
+    #[test]
+    fn what_was_seen_by_a_wrong_clock_is_read_again() {
+        let ahead = pulse(&[(7_200, Some(0))]);
+        assert_eq!((ahead.alive_until(at(10)), ahead.is_settled(at(10))), (None, false));
+        let again = ahead.then(read(0), at(50));
+        assert_eq!(again.alive_until(at(50)), Some(at(70)), "it is watched for half a duration");
+        assert!(again.is_settled(at(70)));
+        let moved = pulse(&[(7_200, Some(0)), (7_210, Some(10)), (20, Some(10))]);
+        assert_eq!(moved.alive_until(at(20)), Some(at(60)), "it was renewed no later than now");
     }
 
     #[test]

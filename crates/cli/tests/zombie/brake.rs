@@ -30,11 +30,11 @@ async fn while_nodes_come_back_none_of_their_pods_is_declared_dead(site: Site) {
     for number in 0..4 {
         stage.terminating(&format!("zombie-{number}"), &format!("lost-{number}"), labelled("delete")).await;
     }
-    salvor.shows("salvor_held_total{recovery=\"zombie\",by=\"MaxUnreachablePercent\"} 4").await;
+    salvor.until_answer("/metrics", "by=\"MaxUnreachablePercent\"").await;
     for number in 0..4 {
         stage.set_taints(&format!("lost-{number}"), json!([])).await;
         if number == 0 {
-            salvor.shows("salvor_held_total{recovery=\"zombie\",by=\"Settling\"} 3").await;
+            salvor.until_answer("/metrics", "by=\"Settling\"").await;
         }
     }
     // Whatever is still due is done by then.
@@ -62,7 +62,7 @@ async fn a_server_whose_clock_is_ahead_ends_no_wait(site: Site) {
     salvor.shows("salvor_server_clocks 2").await;
     stage.terminating("in-an-hour", "node", labelled("hour")).await;
     stage.terminating("due", "node", labelled("fail")).await;
-    salvor.shows("salvor_held_total{recovery=\"zombie\",by=\"ClockUnsettled\"} 1").await;
+    salvor.until_answer("/metrics", "by=\"ClockUnsettled\"").await;
     assert_eq!(salvor.count(&["the earlier one counts"]), 1, "{}", salvor.program.output());
     // That it goes on afterwards is played in virtual time.
     for name in ["in-an-hour", "due"] {
@@ -92,7 +92,7 @@ async fn nonsense_in_the_brakes_memory_is_no_new_budget(site: Site) {
     leases.patch("salvor", &PatchParams::default(), &nonsense).await.unwrap();
 
     let second = stage.salvor_as(&stage.plane.admin(), &configuration, &[], &[]).await;
-    second.shows("salvor_held_total{recovery=\"zombie\",by=\"BrakeMemoryLost\"} 5").await;
+    second.until_answer("/metrics", "by=\"BrakeMemoryLost\"").await;
     let events: Api<Event> = Api::namespaced(stage.client.clone(), "salvor-system");
     wait::for_list(&events, &ListParams::default(), "it is said on the Lease", |all: &[Event]| {
         all.iter().any(|event| event.reason.as_deref() == Some("BrakeMemoryLost"))
@@ -201,7 +201,7 @@ async fn a_pause_before_anybody_runs_is_found_and_nonsense_is_a_pause(site: Site
     assert!(said.contains("nobody has answered within 1s"), "{said}");
     stage.terminating("zombie", "node", labelled("fail")).await;
     let salvor = stage.salvor(AT_ONCE).await;
-    salvor.shows("salvor_held_total{recovery=\"zombie\",by=\"Paused\"} 1").await;
+    salvor.until_answer("/metrics", "by=\"Paused\"").await;
     let said = command(&stage, &["pause"], 0).await;
     assert!(said.contains("already") && said.contains("has stopped"), "{said}");
     let leases: Api<Lease> = Api::namespaced(stage.client.clone(), "salvor-system");
