@@ -188,7 +188,8 @@ async fn watches_are_cut_when_told_and_after_so_many_lines() {
 async fn a_watch_that_lags_tells_everything_in_its_order_and_equally_late() {
     let (faults, api, behind) = faulty();
     faults.add(Fault::new(Effect::Lag(Duration::from_secs(10))).times(1));
-    let mut watch = api.watch(&WatchParams::default(), "1").await.unwrap().boxed();
+    let version = behind.list(&ListParams::default()).await.unwrap().metadata.resource_version.unwrap();
+    let mut watch = api.watch(&WatchParams::default(), &version).await.unwrap().boxed();
     let before = Instant::now();
     behind.create(&PostParams::default(), &config("a")).await.unwrap();
     api.create(&PostParams::default(), &config("b")).await.unwrap();

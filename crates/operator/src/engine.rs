@@ -516,7 +516,6 @@ impl<R: Recovery> Engine<R> {
             Verdict::Wait { until, .. } => {
                 let tracked = self.track(&subject);
                 tracked.due = Some(until);
-                tracked.admitted = None;
                 let at = self.shared.time.instant_when_server_shows(until);
                 self.wake_at(subject, at);
             }

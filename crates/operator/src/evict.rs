@@ -286,7 +286,7 @@ impl EvictionDesk {
         .boxed()
     }
 
-    /// What Salvor has said of a node last, in an event that is not older than a survey.
+    /// What Salvor has said of a node last, in an event that is not older than a survey, or of a trouble that is still there.
     ///
     /// # Errors
     /// If events cannot be read.
@@ -305,7 +305,14 @@ impl EvictionDesk {
                     .and_then(|at| at.parse::<Timestamp>().ok())
                     .is_some_and(|at| at >= since)
             };
-            Ok(told.iter().rfind(is_new).cloned())
+            if let Some(new) = told.iter().rfind(is_new) {
+                return Ok(Some(new.clone()));
+            }
+            // A trouble that the node had before it was asked about is told of once, and still there.
+            let node = self.node(&survey.node).await?;
+            let trouble = node.condition.clone().filter(|_| node.reports_a_trouble());
+            Ok(trouble
+                .map(|reason| told.iter().rfind(|line| line.contains(&reason)).cloned().unwrap_or(reason)))
         }
         .boxed()
     }

@@ -72,11 +72,8 @@ const READ: &[&str] = &[
     "everywhere: watch /nodes[]",
     "everywhere: watch /pods[]",
 ];
-const WRITE_PODS: &[&str] = &[
-    "everywhere: create events.k8s.io/events[]",
-    "everywhere: delete /pods[]",
-    "everywhere: patch /pods/status[]",
-];
+const WRITE_PODS: &[&str] =
+    &["everywhere: create /events[]", "everywhere: delete /pods[]", "everywhere: patch /pods/status[]"];
 const READ_NODE_LEASES: &[&str] = &["kube-node-lease: get coordination.k8s.io/leases[]"];
 const WRITE_NODES: &[&str] = &["everywhere: patch /nodes[]"];
 const READ_JOBS: &[&str] = &[

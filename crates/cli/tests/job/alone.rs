@@ -107,7 +107,7 @@ async fn what_is_done_is_counted_as_the_built_in_controller_counts_it(site: Site
     }
     stage.until("either", "Complete").await;
     for line in [
-        "job_controller_jobs_by_external_controller_total{controller_name=\"example.com/controller\"} 1",
+        "job_controller_jobs_by_external_controller_total{controller_name=\"other\"} 1",
         "job_controller_job_pods_creation_total{reason=\"new\",status=\"succeeded\"} 4",
         "job_controller_job_pods_creation_total{reason=\"recreate_terminating_or_failed\",status=\"succeeded\"} 1",
         "job_controller_job_pods_creation_total{reason=\"recreate_failed\",status=\"succeeded\"} 2",
