@@ -72,30 +72,20 @@ impl PauseDesk {
         .boxed()
     }
 
-    /// Who has stopped because of a pause, within a time.
-    ///
-    /// # Errors
-    /// If the Lease cannot be read.
-    pub fn acknowledged<'a>(
-        &'a self,
-        paused: &'a Paused,
-        within: Duration,
-    ) -> BoxFuture<'a, Result<Option<String>, ExplainError>> {
+    /// Who has stopped because of a pause, within a time. A server that does not answer meanwhile is asked again.
+    pub fn acknowledged<'a>(&'a self, paused: &'a Paused, within: Duration) -> BoxFuture<'a, Option<String>> {
         async move {
             let answer = async {
                 loop {
-                    let lease = self.lease().await?;
+                    let lease = self.lease().await.ok().flatten();
                     let acknowledged = lease.as_ref().and_then(acknowledged);
                     if let Some(acknowledged) = acknowledged.filter(|it| it.of == paused.token) {
-                        return Ok(acknowledged.by);
+                        return acknowledged.by;
                     }
                     tokio::time::sleep(PERIOD).await;
                 }
             };
-            match tokio::time::timeout(within, answer).await {
-                Ok(answer) => answer.map(Some),
-                Err(_) => Ok(None),
-            }
+            tokio::time::timeout(within, answer).await.ok()
         }
         .boxed()
     }

@@ -32,6 +32,16 @@ const PODS_OF_A_NODE: u32 = 110;
 /// renewed.
 const MOST_ZONES: usize = 64;
 
+/// A zone is named by two labels, of 63 characters each at most.
+const LONGEST_ZONE: usize = 127;
+
+/// Of what is wrong with a memory, so much is kept.
+const LONGEST_WHY: usize = 200;
+
+fn shortened(text: &str) -> String {
+    text[..text.floor_char_boundary(LONGEST_WHY)].to_owned()
+}
+
 /// The nodes as they are counted now.
 #[derive(Clone, Debug, Default, PartialEq, Eq)]
 pub struct Tally {
@@ -112,7 +122,8 @@ impl BrakeState {
         if !kept.trim_start().starts_with('{') {
             return Err("it is not a JSON object".into());
         }
-        serde_json::from_str(kept).map_err(|error| error.to_string())
+        // An error may repeat all that it found, and is kept beside it.
+        serde_json::from_str(kept).map_err(|error| shortened(&error.to_string()))
     }
 }
 
@@ -134,9 +145,9 @@ impl Brake {
         let BrakeState { admitted, admitted_nodes, cluster, zones, lost } = state;
         let ours = &mut self.state;
         (ours.admitted, ours.admitted_nodes) = (admitted, admitted_nodes);
-        ours.lost = lost.map(|lost| Lost { since: lost.since.min(now), ..lost });
+        ours.lost = lost.map(|lost| Lost { since: lost.since.min(now), why: shortened(&lost.why) });
         ours.cluster.restore(now, cluster);
-        for (zone, share) in zones {
+        for (zone, share) in zones.into_iter().filter(|(zone, _)| zone.len() <= LONGEST_ZONE) {
             ours.zones.entry(zone).or_default().restore(now, share);
         }
         ours.admitted.forget(now);

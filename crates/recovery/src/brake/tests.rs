@@ -154,6 +154,25 @@ fn what_is_not_a_brakes_memory_is_refused() {
     assert_eq!(BrakeState::read("{\"admitted\":{},\"someday\":1}"), Ok(BrakeState::default()));
 }
 
+/// A Lease that is too large cannot be renewed: nobody can end a tenure by what he writes there.
+#[test]
+fn what_is_kept_does_not_grow_by_what_somebody_wrote() {
+    let long = "é".repeat(100_000);
+    let error = BrakeState::read(&format!("{{\"admitted\":\"{long}\"}}")).unwrap_err();
+    assert!(error.len() <= 200, "{} bytes", error.len());
+    let admitted: String = (0..20_000).map(|n| format!("\"{}\":1,", 9_000_000_000u64 + n)).collect();
+    let share =
+        "{\"engaged\":{\"since\":\"2027-01-15T08:00:00Z\",\"nodes\":{\"unreachable\":3,\"total\":3}}}";
+    let kept = format!(
+        "{{\"admitted\":{{{}}},\"zones\":{{\"{long}\":{share}}},\"lost\":{{\"since\":\"2027-01-15T08:00:00Z\",\"why\":\"{long}\"}}}}",
+        admitted.trim_end_matches(',')
+    );
+    let mut brake = brake(5, 50);
+    brake.restore(at(0), BrakeState::read(&kept).unwrap());
+    let kept = serde_json::to_string(&brake.keepsake()).unwrap();
+    assert!(kept.len() < 1_000, "{} bytes", kept.len());
+}
+
 #[test]
 fn a_lost_memory_counts_as_a_whole_budget_spent() {
     let mut brake = brake(5, 50);
