@@ -21,7 +21,7 @@ pub trait Reason: Display + Debug {
 
 /// What is to be done about an object now.
 #[derive(Clone, Debug, PartialEq, Eq)]
-pub enum Verdict<Why> {
+pub enum Verdict<Why, Step = Action> {
     /// Nothing, until something that was observed changes.
     Ignore(Why),
     /// Nothing yet; asked again at `until` with all else equal, the verdict is another one.
@@ -41,13 +41,13 @@ pub enum Verdict<Why> {
     /// The actions, in this order; each only if the one before succeeded.
     Act {
         /// Never empty.
-        actions: Vec<Action>,
+        actions: Vec<Step>,
         /// Why they are done.
         why: Why,
     },
 }
 
-impl<Why> Verdict<Why> {
+impl<Why, Step> Verdict<Why, Step> {
     /// The reason, whatever the verdict.
     pub fn why(&self) -> &Why {
         match self {
@@ -69,10 +69,10 @@ impl<Why> Verdict<Why> {
     }
 
     /// What is to be done now; empty unless the verdict is to act.
-    pub fn actions(&self) -> &[Action] {
+    pub fn actions(&self) -> &[Step] {
         match self {
             Self::Act { actions, .. } => actions,
-            _ => &[],
+            Self::Ignore(_) | Self::Wait { .. } | Self::Blocked { .. } => &[],
         }
     }
 
@@ -99,17 +99,17 @@ pub struct Finding {
 
 /// A verdict together with every rule that was asked on the way to it, in order.
 #[derive(Clone, Debug, PartialEq, Eq)]
-pub struct Judgement<Why> {
+pub struct Judgement<Why, Step = Action> {
     /// The verdict.
-    pub verdict: Verdict<Why>,
+    pub verdict: Verdict<Why, Step>,
     /// The rules asked; the last one settled it.
     pub findings: Vec<Finding>,
 }
 
-impl<Why> Judgement<Why> {
+impl<Why, Step> Judgement<Why, Step> {
     /// The same judgement with its reason as part of a larger type.
     #[must_use]
-    pub fn map_why<Wider>(self, widen: impl FnOnce(Why) -> Wider) -> Judgement<Wider> {
+    pub fn map_why<Wider>(self, widen: impl FnOnce(Why) -> Wider) -> Judgement<Wider, Step> {
         let verdict = match self.verdict {
             Verdict::Ignore(why) => Verdict::Ignore(widen(why)),
             Verdict::Wait { until, why } => Verdict::Wait { until, why: widen(why) },
@@ -142,7 +142,7 @@ impl<Why: Reason> Judgement<Why> {
             until: self.verdict.wake_at(),
             blocked_by: match &self.verdict {
                 Verdict::Blocked { by, .. } => Some(by.to_string()),
-                _ => None,
+                Verdict::Ignore(_) | Verdict::Wait { .. } | Verdict::Act { .. } => None,
             },
             findings: self.findings.clone(),
             actions: self.verdict.actions().to_vec(),
@@ -177,7 +177,9 @@ pub struct Report {
 /// Runs a recovery's rules and keeps what each of them saw.
 ///
 /// The rules end with their verdict: early as an error, by `?` at the first rule that does not hold, or at their end.
-pub fn judge<Why>(rules: impl FnOnce(&mut Inquiry) -> Result<Verdict<Why>, Verdict<Why>>) -> Judgement<Why> {
+pub fn judge<Why, Step>(
+    rules: impl FnOnce(&mut Inquiry) -> Result<Verdict<Why, Step>, Verdict<Why, Step>>,
+) -> Judgement<Why, Step> {
     let mut inquiry = Inquiry { findings: Vec::new() };
     let (Ok(verdict) | Err(verdict)) = rules(&mut inquiry);
     Judgement { verdict, findings: inquiry.findings }
