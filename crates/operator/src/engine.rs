@@ -1,6 +1,8 @@
 //! Drives one recovery: news in, judgements, actions out. Level-triggered: a subject is judged from the state it is in
 //! now, right before it is acted on, however it came to be looked at.
 
+mod attempt;
+
 use std::{
     cmp::Reverse,
     collections::{BTreeMap, BTreeSet, BinaryHeap, VecDeque},
@@ -8,13 +10,12 @@ use std::{
     time::Duration,
 };
 
-use futures::future::join_all;
 use jiff::Timestamp;
 use salvor_api::names::{events, reasons};
 use salvor_recovery::{
     Action, Judgement, Reason, Verdict,
     action::{EventNote, EventType, Subject},
-    brake::{self, Brake, Held, Outage, Transition},
+    brake::{self, Brake, Held, Transition},
     pause::{Pause, pause_token},
 };
 use tokio::{
@@ -23,13 +24,13 @@ use tokio::{
 };
 use tokio_util::sync::CancellationToken;
 
+use self::attempt::{Attempt, Gate, Outcome, is_outdated, is_stale};
 use crate::{
-    executor::{Basis, Executor, Failure, Lane, Permit, Prepared, Written},
+    executor::{Basis, Executor, Failure, Lane, Written},
     leader::{Leadership, Term},
-    looks::{LOOK_AGAIN, LOOK_HOLDS, Sight},
     metrics::Metrics,
     notices::{Notice, Notices},
-    recovery::{Known, LiveInquiry, LookedAfter, Recovery, Refused, View},
+    recovery::{LookedAfter, Recovery, Refused, View},
     time::Time,
     watch::WatchHealth,
 };
@@ -42,10 +43,6 @@ const ECHO_WITHIN: Duration = Duration::from_secs(10);
 const TELL_ATTEMPTS: u32 = 10;
 /// A conflict means that our view is behind; news end the wait earlier.
 const CATCH_UP_WITHIN: Duration = Duration::from_secs(2);
-/// Looks at most for one step, if each is over before the write can leave.
-const LOOKS: u32 = 3;
-/// Whoever was too late once shares only looks that count for so much longer.
-const TIME_FOR_A_WRITE: Duration = Duration::from_millis(500);
 /// How often an old view is complained of.
 const COMPLAIN_EVERY: Duration = Duration::from_secs(30);
 /// How often a stale view is looked at again.
@@ -156,28 +153,6 @@ struct End<R: Recovery> {
     term: Term,
     /// The number of the history that was known then.
     epoch: u64,
-}
-
-enum Outcome {
-    Done,
-    /// The live objects say otherwise than the view did; perhaps that it is due later.
-    Changed(String, Option<Timestamp>),
-    /// The brake took hold, or the view grew old, before it was written.
-    HeldBack,
-    Failed(Box<Action>, Failure),
-}
-
-impl Outcome {
-    /// The event that could not be recorded, if it is that which failed.
-    fn untold(&self) -> Option<&EventNote> {
-        match self {
-            Self::Failed(step, _) => match &**step {
-                Action::EmitEvent(note) => Some(note),
-                _ => None,
-            },
-            Self::Done | Self::Changed(..) | Self::HeldBack => None,
-        }
-    }
 }
 
 impl<R: Recovery> Engine<R> {
@@ -758,247 +733,6 @@ impl Tracked {
     fn next_retry(&mut self) -> Duration {
         self.attempts = self.attempts.saturating_add(1);
         FIRST_RETRY.saturating_mul(2u32.saturating_pow(self.attempts.min(20) - 1)).min(LONGEST_RETRY)
-    }
-}
-
-/// What must hold right before a step is written, however long it waited for that.
-struct Gate {
-    time: Time,
-    brake: Arc<Mutex<Brake>>,
-    watches: Arc<[Arc<WatchHealth>]>,
-    freshness: Duration,
-    /// Whether an outage around the subject holds it back.
-    outage: Outage,
-}
-
-impl Gate {
-    /// Whether a step may be written now. What it may cost was counted when it was judged.
-    fn lets_through(&self, step: &Action) -> bool {
-        if is_outdated(&self.watches)
-            || (step.needs_a_fresh_view() && is_stale(&self.watches, self.freshness))
-        {
-            return false;
-        }
-        let brake = self.brake.lock().unwrap_or_else(PoisonError::into_inner);
-        brake.check_again(self.time.server(), std::slice::from_ref(step), self.outage).is_ok()
-    }
-}
-
-/// Whether revisions went backwards, so that what was judged may never have been: then not even what is harmless is done.
-fn is_outdated(watches: &[Arc<WatchHealth>]) -> bool {
-    watches.iter().any(|watch| watch.is_outdated())
-}
-
-fn is_stale(watches: &[Arc<WatchHealth>], freshness: Duration) -> bool {
-    watches.iter().any(|watch| !watch.is_synced() || watch.staleness() > freshness)
-}
-
-/// One try at carrying out a verdict.
-struct Attempt<I> {
-    executor: Executor,
-    lane: Lane,
-    time: Time,
-    gate: Gate,
-    term: Term,
-    /// There if some step needs a second look.
-    inquiry: Option<I>,
-    /// The last look, which steps share while it counts.
-    look: tokio::sync::Mutex<Option<Look>>,
-    actions: Vec<Action>,
-    why: String,
-}
-
-/// What a second look found.
-struct Look {
-    /// When it was sent.
-    taken: Instant,
-    /// Whether our own write has changed what it saw.
-    is_past: bool,
-    /// The steps that the live objects ask for.
-    steps: Vec<Action>,
-    /// Where in them the next one is expected: of ten thousand, not all are compared with all.
-    next: usize,
-    /// Why, and until when there is nothing to do, if that is known.
-    why: String,
-    until: Option<Timestamp>,
-}
-
-impl Look {
-    fn new<Why: Reason>(taken: Instant, judgement: Option<Judgement<Why>>) -> Self {
-        let Some(Judgement { verdict, .. }) = judgement else {
-            let why = "it is not there any more".to_owned();
-            return Self { taken, is_past: false, steps: Vec::new(), next: 0, why, until: None };
-        };
-        let why = verdict.why().to_string();
-        let (steps, until) = match verdict {
-            Verdict::Act { actions, .. } => {
-                (actions.into_iter().flat_map(Action::into_steps).collect(), None)
-            }
-            Verdict::Wait { until, .. } => (Vec::new(), Some(until)),
-            Verdict::Ignore(_) | Verdict::Blocked { .. } => (Vec::new(), None),
-        };
-        Self { taken, is_past: false, steps, next: 0, why, until }
-    }
-
-    /// Whether it still shows what is.
-    fn counts(&self) -> bool {
-        !self.is_past && self.taken.elapsed() < LOOK_AGAIN
-    }
-
-    /// The step as the live objects ask for it, or what they say instead.
-    fn step(&mut self, judged: &Action) -> Result<Action, Stop> {
-        let next = self.next.min(self.steps.len());
-        let mut places = (next..self.steps.len()).chain(0..next);
-        match places.find(|place| self.steps[*place].is_same_step(judged)) {
-            Some(place) => {
-                self.next = place + 1;
-                Ok(self.steps[place].clone())
-            }
-            None => Err(Stop::Changed(self.why.clone(), self.until)),
-        }
-    }
-}
-
-/// Why a step was not done.
-enum Stop {
-    Changed(String, Option<Timestamp>),
-    HeldBack,
-    Failed(Failure),
-}
-
-impl From<Failure> for Stop {
-    fn from(failure: Failure) -> Self {
-        Self::Failed(failure)
-    }
-}
-
-impl<I: LiveInquiry> Attempt<I> {
-    async fn run<R: Recovery>(
-        mut self,
-        subject: &R::Subject,
-        untold: &mut Option<EventNote>,
-    ) -> (Vec<(Action, Written)>, Outcome) {
-        let actions = std::mem::take(&mut self.actions);
-        let mut done: Vec<(Action, Written)> = Vec::with_capacity(actions.len());
-        let mut not_told = None;
-        for action in actions {
-            let written = done.iter().rev().find_map(|(step, answer)| match answer {
-                Written::Object(object) if step.changes_what_was_judged() => Some(object.as_str()),
-                _ => None,
-            });
-            let results = join_all(action.steps().iter().map(|step| self.carry_out(step, written))).await;
-            if results.iter().all(Result::is_ok) && !matches!(action, Action::Mention(_)) {
-                tracing::info!(recovery = R::NAME, %subject, %action, why = self.why, "done");
-            }
-            if action.changes_what_was_judged()
-                && let Some(look) = self.look.get_mut()
-            {
-                look.is_past = true;
-            }
-            let mut stopped: Option<Outcome> = None;
-            for (step, result) in action.steps().iter().zip(results) {
-                match result {
-                    Ok(one) => done.push(one),
-                    Err(Stop::Changed(verdict, until)) => {
-                        stopped.get_or_insert(Outcome::Changed(verdict, until));
-                    }
-                    Err(Stop::HeldBack) => {
-                        stopped.get_or_insert(Outcome::HeldBack);
-                    }
-                    // Of several ends the one that the recovery may have to take into account.
-                    Err(Stop::Failed(failure)) => {
-                        let has_failed = matches!(stopped, Some(Outcome::Failed(..)));
-                        if !has_failed || failure.words_on(step).is_some() {
-                            stopped = Some(Outcome::Failed(Box::new(step.clone()), failure));
-                        }
-                    }
-                }
-            }
-            if let Some(stopped) = stopped {
-                // The work must not wait for the telling: that is made up for afterwards.
-                let Some(note) = stopped.untold() else { return (done, stopped) };
-                *untold = Some(note.clone());
-                not_told = Some(stopped);
-            }
-        }
-        (done, not_told.unwrap_or(Outcome::Done))
-    }
-
-    /// Carries out one step: first the permit, which may take any time, then the look, then the write.
-    async fn carry_out(&self, step: &Action, written: Option<&str>) -> Result<(Action, Written), Stop> {
-        if let Action::Mention(note) = step {
-            self.executor.mention(note.clone(), self.term);
-            return Ok((step.clone(), Written::Nothing));
-        }
-        let permit = self.executor.permit(self.lane, self.term).await?;
-        let prepared = permit.prepare(step).await?;
-        for looks in 0..LOOKS {
-            let (step, looked) = if step.needs_a_second_look() {
-                let (step, taken) = self.look_again(step, written, looks).await?;
-                (step, Some(taken))
-            } else {
-                (self.as_last_judged(step).await, None)
-            };
-            match self.write(&permit, &step, &prepared, looked).await {
-                // Something on the way took too long. What was seen is not known any more.
-                Err(Stop::Failed(Failure::LookTooOld)) => {}
-                other => return other.map(|answer| (step, answer)),
-            }
-        }
-        Err(Failure::LookTooOld.into())
-    }
-
-    /// A step that needs no look, as the last look asked for it: an event tells of what was written by then.
-    async fn as_last_judged(&self, step: &Action) -> Action {
-        let mut look = self.look.lock().await;
-        look.as_mut().and_then(|look| look.step(step).ok()).unwrap_or_else(|| step.clone())
-    }
-
-    async fn write(
-        &self,
-        permit: &Permit<'_>,
-        step: &Action,
-        prepared: &Prepared,
-        looked: Option<Instant>,
-    ) -> Result<Written, Stop> {
-        if !self.gate.lets_through(step) {
-            return Err(Stop::HeldBack);
-        }
-        Ok(permit.write(step, prepared, Basis { term: self.term, looked }).await?)
-    }
-
-    /// The step as the live objects ask for it, and since when that is known.
-    async fn look_again(
-        &self,
-        step: &Action,
-        written: Option<&str>,
-        looks: u32,
-    ) -> Result<(Action, Instant), Stop> {
-        let mut look = self.look.lock().await;
-        if looks == 0
-            && let Some(look) = look.as_mut().filter(|look| look.counts())
-        {
-            return Ok((look.step(step)?, look.taken));
-        }
-        if let Some(left) = self.executor.pause(self.lane) {
-            return Err(Failure::Throttled(left).into());
-        }
-        let Some(inquiry) = &self.inquiry else { return Err(Failure::LookTooOld.into()) };
-        let known = match (step, written) {
-            (Action::PatchPodStatus { .. } | Action::EvictPod { .. }, _) => Known::Guarded,
-            (_, Some(object)) => Known::Written(object),
-            (_, None) => Known::Nothing,
-        };
-        let mut sight = if looks == 0 { Sight::default() } else { Sight::with_time_for(TIME_FOR_A_WRITE) };
-        let asked = inquiry.ask(self.executor.client(), known, self.time.server(), &mut sight);
-        // A look that takes longer than it counts is no look.
-        let judgement = match tokio::time::timeout(LOOK_HOLDS, asked).await {
-            Ok(Ok(judgement)) => judgement,
-            Ok(Err(error)) => return Err(self.executor.failed_to_read(error, self.lane).into()),
-            Err(_) => return Err(Failure::LookTooOld.into()),
-        };
-        let look = look.insert(Look::new(sight.taken(), judgement));
-        Ok((look.step(step)?, look.taken))
     }
 }
 

@@ -12,7 +12,7 @@ use kube::Client;
 use salvor_api::config::BrakeLimits;
 use salvor_recovery::{
     action::{CreationReason, EventNote, EventType},
-    brake::{BrakeState, NodeCounts, Tally},
+    brake::{BrakeState, NodeCounts, Outage, Tally},
     objects::{JobRef, PodRef},
 };
 use tokio::task::JoinHandle;
@@ -20,7 +20,8 @@ use tokio::task::JoinHandle;
 use super::*;
 use crate::{
     fake_api::{Answer, Asked, FakeApi, soon},
-    recovery::Feed,
+    looks::Sight,
+    recovery::{Feed, Known, LiveInquiry},
 };
 
 mod turns;
@@ -772,7 +773,7 @@ fn a_second_look_may_ask_for_the_same_steps_in_any_order() {
     let found = |asked: &[&str], live: &[&str]| -> Vec<bool> {
         let actions = vec![Action::AtOnce(live.iter().map(delete).collect())];
         let verdict = Verdict::Act { actions, why: AsTold };
-        let mut look = super::Look::new(Instant::now(), Some(Judgement { verdict, findings: vec![] }));
+        let mut look = attempt::Look::new(Instant::now(), Some(Judgement { verdict, findings: vec![] }));
         asked.iter().map(|name| look.step(&delete(name)).is_ok()).collect()
     };
     assert_eq!(found(&["a", "b", "c"], &["a", "b", "c"]), [true, true, true]);
