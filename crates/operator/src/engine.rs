@@ -13,10 +13,12 @@ use std::{
 use jiff::Timestamp;
 use salvor_api::names::{events, reasons};
 use salvor_recovery::{
-    Action, Judgement, Reason, Verdict,
-    action::{EventNote, EventType, Subject},
+    Judgement, Reason, Step, Verdict,
     brake::{self, Brake, Held, Transition},
+    event::{EventNote, EventType},
+    objects::ObjectRef,
     pause::{Pause, pause_token},
+    step::{Tells, Write},
 };
 use tokio::{
     sync::{Notify, mpsc},
@@ -68,7 +70,7 @@ pub(crate) struct Shared {
     pub(crate) metrics: Metrics,
     pub(crate) dry_run: bool,
     /// What events about Salvor itself are about.
-    pub(crate) home: Subject,
+    pub(crate) home: ObjectRef,
     /// Subjects of one recovery acted on at once.
     pub(crate) at_once: usize,
     /// How old a view may be for anything to be done on it.
@@ -146,9 +148,9 @@ struct Tracked {
 /// How acting on a subject ended.
 struct End<R: Recovery> {
     subject: R::Subject,
-    done: Vec<(Action, Written)>,
+    done: Vec<(R::Step, Written)>,
     untold: Option<EventNote>,
-    outcome: Outcome,
+    outcome: Outcome<R::Step>,
     began: Instant,
     term: Term,
     /// The number of the history that was known then.
@@ -339,14 +341,14 @@ impl<R: Recovery> Engine<R> {
     fn tell(&self, note: EventNote) {
         let Some(term) = self.led.filter(|_| !self.shared.dry_run) else { return };
         let executor = self.shared.executor.clone();
-        let action = Action::EmitEvent(note);
         tokio::spawn(async move {
             let mut wait = FIRST_RETRY;
             // The moment at which the API server is most likely sick as well.
             for _ in 0..TELL_ATTEMPTS {
-                match executor.perform(Lane::Events, &action, Basis { term, looked: None }).await {
+                match executor.perform(Lane::Events, &Write::event(&note), Basis { term, looked: None }).await
+                {
                     Ok(_) | Err(Failure::NotLeading) => return,
-                    Err(failure) => tracing::warn!(%failure, %action, "not recorded yet"),
+                    Err(failure) => tracing::warn!(%failure, action = %note, "not recorded yet"),
                 }
                 tokio::time::sleep(wait).await;
                 wait = (wait * 2).min(LONGEST_RETRY);
@@ -517,9 +519,9 @@ impl<R: Recovery> Engine<R> {
     fn hold_back(
         &mut self,
         subject: &R::Subject,
-        judgement: Judgement<R::Why>,
+        judgement: Judgement<R::Why, R::Step>,
         now: Timestamp,
-    ) -> Judgement<R::Why> {
+    ) -> Judgement<R::Why, R::Step> {
         if !judgement.verdict.actions().is_empty()
             && let Some(held) = self.shared.leadership.pause().held()
         {
@@ -530,13 +532,13 @@ impl<R: Recovery> Engine<R> {
         if self.is_waiting(subject) || self.is_stale() {
             return judgement;
         }
-        if judgement.verdict.actions().iter().any(Action::is_irreversible)
+        if judgement.verdict.actions().iter().any(Step::is_irreversible)
             && let Some(held) = self.shared.time.unsettled()
         {
             self.shared.metrics.held(R::NAME, held.code());
             return judgement.held_back(held);
         }
-        let disruptive = judgement.verdict.actions().iter().any(Action::is_disruptive);
+        let disruptive = judgement.verdict.actions().iter().any(Step::is_disruptive);
         let outage = self.recovery.outage(subject, now);
         if self.track(subject).admitted.is_some_and(|at| now < brake::counts_until(at)) {
             // Counted already; but what holds everything holds this too.
@@ -564,7 +566,7 @@ impl<R: Recovery> Engine<R> {
         tracked.not_before.is_some_and(|t| t > now) || tracked.echo_by.is_some_and(|t| t > now)
     }
 
-    fn act(&mut self, subject: R::Subject, actions: Vec<Action>, why: &R::Why, now: Timestamp, term: Term) {
+    fn act(&mut self, subject: R::Subject, actions: Vec<R::Step>, why: &R::Why, now: Timestamp, term: Term) {
         let instant = Instant::now();
         let tracked = self.track(&subject);
         tracked.due.get_or_insert(now);
@@ -572,7 +574,7 @@ impl<R: Recovery> Engine<R> {
         if let Some(until) = wait {
             return self.wake_at(subject, until);
         }
-        if is_outdated(&self.watches) || (actions.iter().any(Action::needs_a_fresh_view) && self.is_stale()) {
+        if is_outdated(&self.watches) || (actions.iter().any(Step::needs_a_fresh_view) && self.is_stale()) {
             self.shared.metrics.held(R::NAME, "StaleView");
             if self.complained_of_age.is_none_or(|last| last.elapsed() >= COMPLAIN_EVERY) {
                 self.complained_of_age = Some(instant);
@@ -590,7 +592,7 @@ impl<R: Recovery> Engine<R> {
             term,
             inquiry: actions
                 .iter()
-                .any(Action::needs_a_second_look)
+                .any(Step::needs_a_second_look)
                 .then(|| self.recovery.inquiry(&subject, now)),
             look: tokio::sync::Mutex::default(),
             actions,
@@ -599,7 +601,7 @@ impl<R: Recovery> Engine<R> {
         let (ends, epoch) = (self.ends.0.clone(), self.epoch());
         tokio::spawn(async move {
             let mut untold = None;
-            let (done, outcome) = attempt.run::<R>(&subject, &mut untold).await;
+            let (done, outcome) = attempt.run(R::NAME, &subject, &mut untold).await;
             // The engine waits for every end before it goes.
             let _ = ends.send(End { subject, done, untold, outcome, began: instant, term, epoch });
         });
@@ -641,16 +643,17 @@ impl<R: Recovery> Engine<R> {
             self.shared.notices.say(|| Notice::Did {
                 recovery: R::NAME,
                 subject: subject.to_string(),
-                action: step.clone(),
+                headline: step.headline(),
+                object: step.object().to_ref(),
             });
         }
-        let told = done.iter().any(|(step, _)| matches!(step, Action::EmitEvent(_)));
+        let told = done.iter().any(|(step, _)| matches!(step.tells(), Some(Tells::Recorded(_))));
         if told || untold.is_some() {
             self.track(&subject).untold = untold.map(Box::new);
         }
         if let Outcome::Failed(step, failure) = &outcome
-            && let Some(words) = failure.words_on(step)
-            && let Refused::Judged(note) = self.recovery.refused(&subject, step, &words, server)
+            && let Some(refusal) = failure.refusal_of(&**step)
+            && let Refused::Judged(note) = self.recovery.refused(&subject, step, &refusal, server)
         {
             tracing::warn!(recovery = R::NAME, %subject, %step, %failure, "refused");
             if let Some(note) = note {
@@ -710,7 +713,7 @@ impl<R: Recovery> Engine<R> {
     }
 
     /// Counts a verdict that differs from the last one; whether it did.
-    fn note(&mut self, subject: &R::Subject, judgement: &Judgement<R::Why>) -> bool {
+    fn note(&mut self, subject: &R::Subject, judgement: &Judgement<R::Why, R::Step>) -> bool {
         let verdict = (judgement.verdict.name(), judgement.verdict.why().code());
         let is_new = self.track(subject).verdict.replace(verdict) != Some(verdict);
         if is_new {
@@ -737,7 +740,7 @@ impl Tracked {
 }
 
 /// What is told when the pause switch is moved. Every recovery hears of it, so the names are the same for all.
-fn pause_events(home: &Subject, before: Option<&str>, now: Option<&str>) -> Vec<EventNote> {
+fn pause_events(home: &ObjectRef, before: Option<&str>, now: Option<&str>) -> Vec<EventNote> {
     let note = |verb: &str, reason: &'static str, kind, of: &str, message: &str| EventNote {
         name: format!("salvor-{verb}.{}", pause_token(of)),
         regarding: home.clone(),

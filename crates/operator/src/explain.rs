@@ -8,12 +8,13 @@ use k8s_openapi::api::coordination::v1::Lease;
 use kube::{Api, Client};
 use salvor_api::config::Configuration;
 use salvor_recovery::{
-    Action, Judgement, Reason, Report,
+    Judgement, Reason, Report, Step,
     brake::{Brake, Held, Outage},
     eviction::{self as evicting, EvictionPolicy, NodeView, Scene},
     job::{JobPolicy, Waiting, decide, recollect, waiting},
     liveness::Pulse,
     pause::Pause,
+    step::Tells,
     zombie::{NodeView as ZombieNode, ZombiePolicy, decide_node, decide_pod},
 };
 use serde::{Deserialize, Serialize};
@@ -218,12 +219,12 @@ async fn explain_eviction(
     Ok(Some(reviewed("eviction", client, configuration, time, judgement, outage).await))
 }
 
-fn told_by(actions: &[Action]) -> BTreeSet<String> {
-    let note = |action: &Action| match action {
-        Action::EmitEvent(note) => Some(note.name.clone()),
-        _ => None,
+fn told_by(steps: &[impl Step]) -> BTreeSet<String> {
+    let name = |step: &_| match Step::tells(step) {
+        Some(Tells::Recorded(note) | Tells::InPassing(note)) => Some(note.name.clone()),
+        None => None,
     };
-    actions.iter().filter_map(note).collect()
+    steps.iter().filter_map(name).collect()
 }
 
 /// A node that has anything to do with evictions, with its Lease.
@@ -257,12 +258,12 @@ fn cannot_read(what: &str, error: kube::Error) -> ExplainError {
 }
 
 /// The judgement as the leader would have it, with the brake's memory from the lease.
-async fn reviewed<Why: Reason>(
+async fn reviewed<Why: Reason, S: Step>(
     recovery: &'static str,
     client: &Client,
     configuration: &Configuration,
     time: &Time,
-    judgement: Judgement<Why>,
+    judgement: Judgement<Why, S>,
     outage: Outage,
 ) -> RecoveryReport {
     if let Some(paused) = lease(client, configuration).await.ok().flatten().as_ref().and_then(paused) {
@@ -274,7 +275,7 @@ async fn reviewed<Why: Reason>(
         Err(unknown) => (brake_of(configuration.brake.clone(), None, time.server()), Some(unknown)),
     };
     let judgement = brake.review(time.server(), judgement, outage);
-    let may_be_held = judgement.verdict.actions().iter().any(Action::is_disruptive);
+    let may_be_held = judgement.verdict.actions().iter().any(Step::is_disruptive);
     RecoveryReport { recovery, report: judgement.report(), brake_unknown: unknown.filter(|_| may_be_held) }
 }
 

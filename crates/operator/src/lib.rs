@@ -6,6 +6,8 @@
 //!
 //! `recoveries` is the list of recoveries; everything else is the same for all of them.
 
+#[cfg(test)]
+mod any_step;
 mod client;
 mod crash;
 mod departure;

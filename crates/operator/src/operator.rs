@@ -10,10 +10,10 @@ use std::{
 use futures::{FutureExt, future::BoxFuture};
 use salvor_api::config::Configuration;
 use salvor_recovery::{
-    action::Subject,
     brake::{Brake, BrakeState},
     eviction::EvictionPolicy,
     job::JobPolicy,
+    objects::ObjectRef,
     zombie::{Disabled, ZombiePolicy},
 };
 use tokio::{net::TcpListener, sync::mpsc};
@@ -296,8 +296,8 @@ fn at_once(number: u32) -> usize {
 }
 
 /// Events about Salvor itself are about its lease, in its own namespace; without an election, in the default one.
-fn home(configuration: &Configuration) -> Subject {
+fn home(configuration: &Configuration) -> ObjectRef {
     let election = &configuration.leader_election;
     let namespace = if election.enabled { &election.lease_namespace } else { "default" };
-    Subject::Lease { namespace: namespace.to_owned(), name: election.lease_name.clone() }
+    ObjectRef::lease(namespace, &election.lease_name)
 }

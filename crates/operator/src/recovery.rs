@@ -11,14 +11,14 @@ use futures::future::BoxFuture;
 use jiff::Timestamp;
 use kube::Client;
 use salvor_recovery::{
-    Action, Judgement, Reason,
-    action::EventNote,
+    Judgement, Reason, Step,
     brake::{Outage, Tally},
+    event::EventNote,
 };
 use tokio::sync::mpsc;
 
 use crate::{
-    executor::{Lane, Written},
+    executor::{Lane, Refusal, Written},
     looks::Sight,
     watch::{Change, Source, WatchHealth},
 };
@@ -43,10 +43,12 @@ pub(crate) trait Recovery: Send + Sync + 'static {
     type Subject: Subject;
     /// Why a verdict is as it is.
     type Why: Reason + Send + Sync;
+    /// What it asks to be written.
+    type Step: Step;
     /// What its watches tell.
     type News: Send + 'static;
     /// A question to the live API about one subject, free of the recovery itself.
-    type Inquiry: LiveInquiry<Why = Self::Why>;
+    type Inquiry: LiveInquiry<Why = Self::Why, Step = Self::Step>;
 
     /// We lead from now on, and its watches were asked for lists, so many times by now. A recovery that counts must wait
     /// for them: who led before us wrote until now, and its own watches may show one write and not yet another.
@@ -59,7 +61,7 @@ pub(crate) trait Recovery: Send + Sync + 'static {
     fn hear(&mut self, news: Self::News, now: Timestamp) -> Vec<Self::Subject>;
 
     /// The judgement of a subject as it was last seen; `None` when it is not there any more.
-    fn judge(&self, subject: &Self::Subject, now: Timestamp) -> Option<Judgement<Self::Why>>;
+    fn judge(&self, subject: &Self::Subject, now: Timestamp) -> Option<Judgement<Self::Why, Self::Step>>;
 
     /// Everything that may have to be judged.
     fn subjects(&self) -> Vec<Self::Subject>;
@@ -76,26 +78,32 @@ pub(crate) trait Recovery: Send + Sync + 'static {
     fn inquiry(&self, subject: &Self::Subject, judged: Timestamp) -> Self::Inquiry;
 
     /// A step about the subject was carried out, and this is what the server answered.
-    fn done(&mut self, subject: &Self::Subject, step: &Action, answer: &Written, now: Timestamp) -> View;
+    fn done(&mut self, subject: &Self::Subject, step: &Self::Step, answer: &Written, now: Timestamp) -> View;
 
     /// What there is to tell of a step that was carried out, if only the server's answer says it.
-    fn worth_telling(&self, _: &Self::Subject, _: &Action, _: &Written) -> Option<EventNote> {
+    fn worth_telling(&self, _: &Self::Subject, _: &Self::Step, _: &Written) -> Option<EventNote> {
         None
     }
 
-    /// A step was refused by the server, with these words. Whether the recovery takes it into account by itself, so
+    /// A step was refused by the server. Whether the recovery takes it into account by itself, so
     /// that the subject can be judged again at once; if not, everything about the subject waits for a while.
-    fn refused(&mut self, subject: &Self::Subject, step: &Action, words: &str, now: Timestamp) -> Refused;
+    fn refused(
+        &mut self,
+        subject: &Self::Subject,
+        step: &Self::Step,
+        refusal: &Refusal,
+        now: Timestamp,
+    ) -> Refused;
 
     /// A subject was looked after once. For a recovery that has figures of its own to keep.
-    fn looked_after(&self, _: &Self::Subject, _: LookedAfter<'_>) {}
+    fn looked_after(&self, _: &Self::Subject, _: LookedAfter<'_, Self::Step>) {}
 }
 
 /// One time that a subject was looked after: judged, and what that asked for carried out.
 #[derive(Clone, Copy, Debug)]
-pub(crate) struct LookedAfter<'a> {
+pub(crate) struct LookedAfter<'a, S> {
     /// The steps that were carried out; none if none were asked for.
-    pub(crate) done: &'a [(Action, Written)],
+    pub(crate) done: &'a [(S, Written)],
     /// Whether nothing failed.
     pub(crate) worked: bool,
     /// How long it took.
@@ -173,6 +181,8 @@ pub(crate) enum Known<'a> {
 pub(crate) trait LiveInquiry: Send + Sync + 'static {
     /// Why the verdict is as it is.
     type Why: Reason;
+    /// What the verdict asks to be written.
+    type Step: Step;
 
     /// Judges again. What others have seen may be used as far as `sight` allows.
     fn ask(
@@ -181,7 +191,7 @@ pub(crate) trait LiveInquiry: Send + Sync + 'static {
         known: Known<'_>,
         now: Timestamp,
         sight: &mut Sight,
-    ) -> impl Future<Output = kube::Result<Option<Judgement<Self::Why>>>> + Send;
+    ) -> impl Future<Output = kube::Result<Option<Judgement<Self::Why, Self::Step>>>> + Send;
 }
 
 /// Runs a watch and wraps what it tells into the recovery's news.

@@ -204,7 +204,7 @@ impl Display for Moment {
 #[cfg(test)]
 mod tests {
     use salvor_recovery::objects::{PodPhase, PodRef};
-    use salvor_recovery::{Action, Finding, Report};
+    use salvor_recovery::{Finding, Report, step::ShownStep, zombie::Step};
 
     use super::*;
 
@@ -284,13 +284,13 @@ Already done:
         Report {
             findings: vec![finding("Is the wait over?", "yes", true)],
             actions: vec![
-                Action::PatchPodStatus {
+                ShownStep::of(&Step::PatchPodStatus {
                     pod: pod.clone(),
                     resource_version: "7".into(),
                     phase: Some(PodPhase::Failed),
                     conditions: Vec::new(),
-                },
-                Action::ForceDeletePod { pod, resource_version: "7".into() },
+                }),
+                ShownStep::of(&Step::ForceDeletePod { pod, resource_version: "7".into() }),
             ],
             ..report("Act", "HalfRecovered")
         }

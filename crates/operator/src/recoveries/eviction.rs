@@ -10,11 +10,11 @@ use std::{
 use futures::FutureExt;
 use jiff::{SignedDuration, Timestamp};
 use salvor_recovery::{
-    Action, Judgement,
+    Judgement, Step as _,
     brake::{Census, NodeCounts, NodeStanding, Outage, Tally},
     eviction::{
         Access, AttachmentView, DespiteOutage, EvictionPolicy, Lease, NodeView, NodeWhy, PodView, PodWhy,
-        Refusal, Scene, asked_in_person, decide_node, decide_pod,
+        Refusal, Scene, Step, asked_in_person, decide_node, decide_pod,
     },
     objects::{PodRef, Ready, Taint},
 };
@@ -26,7 +26,7 @@ use self::{
     wire::{Attachments, NodeWire, Nodes, SeenNode},
 };
 use crate::{
-    executor::Written,
+    executor::{self, Written},
     live::NodeLease,
     looks::Looks,
     metrics::Metrics,
@@ -507,6 +507,7 @@ impl Recovery for Evictions {
     const LISTS_TO_LEAD: bool = false;
     type Subject = Subject;
     type Why = Why;
+    type Step = Step;
     type News = News;
     type Inquiry = Inquiry;
 
@@ -538,7 +539,7 @@ impl Recovery for Evictions {
         woken
     }
 
-    fn judge(&self, subject: &Subject, now: Timestamp) -> Option<Judgement<Why>> {
+    fn judge(&self, subject: &Subject, now: Timestamp) -> Option<Judgement<Why, Step>> {
         match subject {
             Subject::Node { name } => {
                 let node = self.nodes.get(name)?;
@@ -605,14 +606,14 @@ impl Recovery for Evictions {
         }
     }
 
-    fn done(&mut self, subject: &Subject, step: &Action, answer: &Written, now: Timestamp) -> View {
+    fn done(&mut self, subject: &Subject, step: &Step, answer: &Written, now: Timestamp) -> View {
         if let Subject::Node { name } = subject
             && let Some(node) = self.nodes.get_mut(name)
         {
             node.view.refused.take_if(|refusal| refusal.step == step.name());
         }
         match (subject, step) {
-            (Subject::Node { name }, Action::EmitEvent(note)) => {
+            (Subject::Node { name }, Step::EmitEvent(note)) => {
                 if let Some(node) = self.nodes.get_mut(name) {
                     // The last of each kind is enough: the server's words on a refusal may be others every time.
                     let kind = |name: &str| name.split('.').next().map(str::to_owned);
@@ -621,7 +622,7 @@ impl Recovery for Evictions {
                 }
                 View::Shows
             }
-            (Subject::Pod(pod), Action::EmitEvent(_)) => {
+            (Subject::Pod(pod), Step::EmitEvent(_)) => {
                 if let Some(pod) = self.nodes.get_mut(&pod.node).and_then(|n| n.pods.get_mut(&pod.uid)) {
                     pod.announced = true;
                 }
@@ -655,19 +656,29 @@ impl Recovery for Evictions {
         }
     }
 
-    fn refused(&mut self, subject: &Subject, step: &Action, words: &str, now: Timestamp) -> Refused {
+    fn refused(
+        &mut self,
+        subject: &Subject,
+        step: &Step,
+        refusal: &executor::Refusal,
+        now: Timestamp,
+    ) -> Refused {
         let Subject::Node { name } = subject else { return Refused::Waits };
-        let is_told = matches!(step, Action::EmitEvent(_) | Action::Mention(_));
+        let is_told = step.tells().is_some();
         let Some(node) = self.nodes.get_mut(name).filter(|_| !is_told) else { return Refused::Waits };
         // Judged again, which says so on the node; and tried again later.
         node.view.refused = Some(Refusal {
             step: step.name(),
             what: step.to_string(),
-            words: words[..words.floor_char_boundary(LONGEST_WORDS)].to_owned(),
+            words: shortened(&refusal.words).to_owned(),
             until: now.saturating_add(REFUSED_FOR).unwrap_or(Timestamp::MAX),
         });
         Refused::Judged(None)
     }
+}
+
+fn shortened(words: &str) -> &str {
+    &words[..words.floor_char_boundary(LONGEST_WORDS)]
 }
 
 #[cfg(test)]

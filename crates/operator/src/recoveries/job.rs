@@ -15,11 +15,11 @@ use jiff::{SignedDuration, Timestamp};
 use kube::Client;
 use salvor_api::names::job::{CONTROLLER_NAME, conditions};
 use salvor_recovery::{
-    Action, Judgement,
-    action::EventNote,
+    Judgement,
     brake::Tally,
+    event::EventNote,
     job::{
-        JobPolicy, JobStatus, JobView, JobWhy, Memory, PodView, Stray, UsedNames, created_note, decide,
+        JobPolicy, JobStatus, JobView, JobWhy, Memory, PodView, Step, Stray, UsedNames, created_note, decide,
         decide_leftovers, decide_once_pods_are_found, failure_action, refused_note, remember, remember_names,
         undeleted_note,
     },
@@ -37,7 +37,7 @@ use self::{
     wire::{PodWire, SeenPod, read_job, read_pod},
 };
 use crate::{
-    executor::{Lane, Written},
+    executor::{Lane, Refusal, Written},
     live,
     looks::Sight,
     metrics::{JobMetrics, SyncAction},
@@ -363,6 +363,7 @@ impl Recovery for Jobs {
     const LANE: Lane = Lane::Jobs;
     type Subject = Subject;
     type Why = JobWhy;
+    type Step = Step;
     type News = News;
     type Inquiry = Inquiry;
 
@@ -442,7 +443,7 @@ impl Recovery for Jobs {
         }
     }
 
-    fn judge(&self, subject: &Subject, now: Timestamp) -> Option<Judgement<JobWhy>> {
+    fn judge(&self, subject: &Subject, now: Timestamp) -> Option<Judgement<JobWhy, Step>> {
         if !self.jobs_listed || !self.pods_listed || self.jobs_epoch != self.pods_epoch {
             return None;
         }
@@ -492,15 +493,15 @@ impl Recovery for Jobs {
         Inquiry { subject: subject.clone(), pods, strays, memory, judged, policy: self.policy.clone() }
     }
 
-    fn done(&mut self, subject: &Subject, step: &Action, answer: &Written, now: Timestamp) -> View {
+    fn done(&mut self, subject: &Subject, step: &Step, answer: &Written, now: Timestamp) -> View {
         let Subject::Job(job) = subject else {
-            if let Action::RemoveFinalizer { pod, .. } = step {
+            if let Step::RemoveFinalizer { pod, .. } = step {
                 self.pod_answered(&pod.uid, answer);
             }
             return View::Shows;
         };
         match step {
-            Action::CreatePod { name, reason, .. } => {
+            Step::CreatePod { name, reason, .. } => {
                 self.metrics.pod_created(reason.as_str(), "succeeded");
                 let Written::Object(text) = answer else { return View::Lags };
                 let Ok(seen) = read_pod(text, self.policy.unmanaged_jobs) else { return View::Lags };
@@ -518,29 +519,29 @@ impl Recovery for Jobs {
                     self.take_pod(seen, Heard::Answer);
                 }
             }
-            Action::RemoveFinalizer { pod, .. } => {
+            Step::RemoveFinalizer { pod, .. } => {
                 let known = self.jobs.get(&job.uid).zip(self.pods.get(&pod.uid));
                 if let Some(action) = known.and_then(|(known, (_, pod))| failure_action(&known.view, pod)) {
                     self.metrics.failure_handled(action);
                 }
                 self.pod_answered(&pod.uid, answer);
             }
-            Action::DeletePod { pod } => {
+            Step::DeletePod { pod } => {
                 if let Some(known) = self.jobs.get_mut(&job.uid) {
                     known.undeleted = 0;
                     known.memory.deletion_paused_until = None;
                 }
                 self.pod_answered(&pod.uid, answer);
             }
-            Action::AdoptPod { pod, .. } | Action::ReleasePod { pod, .. } => {
+            Step::AdoptPod { pod, .. } | Step::ReleasePod { pod, .. } => {
                 self.pod_answered(&pod.uid, answer);
             }
-            Action::Mention(note) => {
+            Step::Mention(note) => {
                 if let Some(known) = self.jobs.get_mut(&job.uid) {
                     known.memory.told = Some(note.name.clone());
                 }
             }
-            Action::PatchJobStatus { status, .. } => {
+            Step::PatchJobStatus { status, .. } => {
                 let Written::Object(text) = answer else { return View::Lags };
                 let Ok(view) = read_job(text) else { return View::Lags };
                 // A Job whose end the watch has told before the answer came must not come back.
@@ -554,13 +555,16 @@ impl Recovery for Jobs {
                 self.job_watch.saw(view.revision());
                 self.take_job(view, Told::Alone);
             }
-            _ => {}
+            // The watch tells of its end.
+            Step::DeleteJob { .. } => {}
+            // Its steps are told one by one.
+            Step::AtOnce { .. } => {}
         }
         View::Shows
     }
 
-    fn worth_telling(&self, subject: &Subject, step: &Action, answer: &Written) -> Option<EventNote> {
-        let (Subject::Job(job), Action::CreatePod { told: true, .. }) = (subject, step) else { return None };
+    fn worth_telling(&self, subject: &Subject, step: &Step, answer: &Written) -> Option<EventNote> {
+        let (Subject::Job(job), Step::CreatePod { told: true, .. }) = (subject, step) else { return None };
         let Written::Object(text) = answer else { return None };
         let seen = read_pod(text, self.policy.unmanaged_jobs).ok()?;
         // Somebody else's pod of that name is nothing that we made.
@@ -570,7 +574,7 @@ impl Recovery for Jobs {
         }
     }
 
-    fn refused(&mut self, subject: &Subject, step: &Action, words: &str, now: Timestamp) -> Refused {
+    fn refused(&mut self, subject: &Subject, step: &Step, refusal: &Refusal, now: Timestamp) -> Refused {
         let Subject::Job(job) = subject else { return Refused::Waits };
         let Some(known) = self.jobs.get_mut(&job.uid) else { return Refused::Waits };
         let pause = |refusals: &mut u32| {
@@ -580,29 +584,35 @@ impl Recovery for Jobs {
             now.checked_add(SignedDuration::try_from(pause).unwrap_or(SignedDuration::ZERO)).ok()
         };
         let note = match step {
-            Action::CreatePod { reason, .. } => {
+            Step::CreatePod { reason, .. } => {
                 self.metrics.pod_created(reason.as_str(), "failed");
                 known.memory.creation_paused_until = pause(&mut known.refusals);
-                refused_note(job, words, now)
+                refused_note(job, &refusal.words, now)
             }
-            Action::DeletePod { pod } => {
+            Step::DeletePod { pod } => {
                 known.memory.deletion_paused_until = pause(&mut known.undeleted);
-                undeleted_note(job, pod, words, now)
+                undeleted_note(job, pod, &refusal.words, now)
             }
-            _ => return Refused::Waits,
+            Step::AtOnce { .. }
+            | Step::Mention(_)
+            | Step::PatchJobStatus { .. }
+            | Step::RemoveFinalizer { .. }
+            | Step::AdoptPod { .. }
+            | Step::ReleasePod { .. }
+            | Step::DeleteJob { .. } => return Refused::Waits,
         };
         // Nothing can be made in a namespace that is going away, and nobody reads about it there.
-        Refused::Judged((!words.contains("being terminated")).then_some(note))
+        Refused::Judged((!refusal.namespace_terminates).then_some(note))
     }
 
-    fn looked_after(&self, subject: &Subject, LookedAfter { done, worked, took }: LookedAfter<'_>) {
+    fn looked_after(&self, subject: &Subject, LookedAfter { done, worked, took }: LookedAfter<'_, Step>) {
         let Subject::Job(job) = subject else { return };
         let Some(Known { view, .. }) = self.jobs.get(&job.uid).map(Box::as_ref) else { return };
-        let any = |is: fn(&Action) -> bool| done.iter().any(|(step, _)| is(step));
+        let any = |is: fn(&Step) -> bool| done.iter().any(|(step, _)| is(step));
         let settled = [conditions::SUCCESS_CRITERIA_MET, conditions::FAILURE_TARGET];
-        let action = if any(|step| matches!(step, Action::CreatePod { .. })) {
+        let action = if any(|step| matches!(step, Step::CreatePod { .. })) {
             SyncAction::PodsCreated
-        } else if any(|step| matches!(step, Action::DeletePod { .. })) {
+        } else if any(|step| matches!(step, Step::DeletePod { .. })) {
             SyncAction::PodsDeleted
         } else if view.deleting || settled.iter().any(|kind| view.status.holds(kind).is_some()) {
             SyncAction::Reconciling
@@ -627,6 +637,7 @@ pub(crate) struct Inquiry {
 
 impl LiveInquiry for Inquiry {
     type Why = JobWhy;
+    type Step = Step;
 
     async fn ask(
         &self,
@@ -634,7 +645,7 @@ impl LiveInquiry for Inquiry {
         _: KnownAlready<'_>,
         _: Timestamp,
         _: &mut Sight,
-    ) -> kube::Result<Option<Judgement<JobWhy>>> {
+    ) -> kube::Result<Option<Judgement<JobWhy, Step>>> {
         match &self.subject {
             Subject::Job(job) => {
                 let live = read_live(client, &job.namespace, &job.name).await?;

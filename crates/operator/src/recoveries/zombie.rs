@@ -19,11 +19,11 @@ use futures::{
 use jiff::Timestamp;
 use kube::Client;
 use salvor_recovery::{
-    Action, Judgement,
+    Judgement,
     brake::{Census, NodeStanding, Tally},
     liveness::{Lease, Pulse},
     objects::{PodRef, Ready},
-    zombie::{AskedWait, NodeView, NodeWhy, PodView, PodWhy, ZombiePolicy, decide_node, decide_pod},
+    zombie::{AskedWait, NodeView, NodeWhy, PodView, PodWhy, Step, ZombiePolicy, decide_node, decide_pod},
 };
 use tokio::sync::mpsc;
 
@@ -32,7 +32,7 @@ use self::{
     wire::{AllNodes, ConsentingPods, NodeWire, PodWire, SeenNode},
 };
 use crate::{
-    executor::Written,
+    executor::{Refusal, Written},
     live::{self, NodeLease},
     looks::{Looks, Sight},
     recovery::{Feed, Known, LiveInquiry, NodeOrPod, Recovery, Refused, View, relay},
@@ -210,6 +210,7 @@ impl Recovery for Zombies {
     const LISTS_TO_LEAD: bool = false;
     type Subject = Subject;
     type Why = Why;
+    type Step = Step;
     type News = News;
     type Inquiry = Inquiry;
 
@@ -283,7 +284,7 @@ impl Recovery for Zombies {
         }
     }
 
-    fn judge(&self, subject: &Subject, now: Timestamp) -> Option<Judgement<Why>> {
+    fn judge(&self, subject: &Subject, now: Timestamp) -> Option<Judgement<Why, Step>> {
         match subject {
             Subject::Pod(subject) => {
                 let uid = &subject.uid;
@@ -338,9 +339,8 @@ impl Recovery for Zombies {
         }
     }
 
-    fn done(&mut self, subject: &Subject, action: &Action, _: &Written, _: Timestamp) -> View {
-        if let (Subject::Node { name }, Action::TaintNode { .. } | Action::UntaintNode { .. }) =
-            (subject, action)
+    fn done(&mut self, subject: &Subject, action: &Step, _: &Written, _: Timestamp) -> View {
+        if let (Subject::Node { name }, Step::TaintNode { .. } | Step::UntaintNode { .. }) = (subject, action)
         {
             // What is told from now on is about this, not about an earlier incident.
             if let Some(node) = self.nodes.get_mut(name) {
@@ -348,14 +348,14 @@ impl Recovery for Zombies {
                 self.announced.remove(&node.node.uid);
             }
         }
-        if let (Subject::Pod(subject), Action::Mention(_)) = (subject, action) {
+        if let (Subject::Pod(subject), Step::Mention(_)) = (subject, action) {
             if let Some(pod) = self.pods.get_mut(&subject.uid) {
                 pod.wait_told = true;
                 self.wait_told.insert(subject.uid.clone(), pod.consent.wait.clone());
             }
             return View::Shows;
         }
-        if !matches!(action, Action::EmitEvent(_)) {
+        if !matches!(action, Step::EmitEvent(_)) {
             return View::Lags;
         }
         match subject {
@@ -376,7 +376,7 @@ impl Recovery for Zombies {
         View::Shows
     }
 
-    fn refused(&mut self, _: &Subject, _: &Action, _: &str, _: Timestamp) -> Refused {
+    fn refused(&mut self, _: &Subject, _: &Step, _: &Refusal, _: Timestamp) -> Refused {
         Refused::Waits
     }
 }
@@ -407,6 +407,7 @@ impl Inquiry {
 
 impl LiveInquiry for Inquiry {
     type Why = Why;
+    type Step = Step;
 
     async fn ask(
         &self,
@@ -414,7 +415,7 @@ impl LiveInquiry for Inquiry {
         known: Known<'_>,
         now: Timestamp,
         sight: &mut Sight,
-    ) -> kube::Result<Option<Judgement<Why>>> {
+    ) -> kube::Result<Option<Judgement<Why, Step>>> {
         match &self.subject {
             Subject::Pod(subject) => {
                 let PodRef { namespace, name, uid } = &**subject;

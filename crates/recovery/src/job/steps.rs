@@ -354,3 +354,64 @@ impl fmt::Display for Step {
         }
     }
 }
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+    use crate::step::Step as _;
+
+    fn pod() -> PodRef {
+        PodRef { namespace: "ns".into(), name: "p".into(), uid: "u".into() }
+    }
+
+    fn create(name: &str) -> Step {
+        Step::CreatePod {
+            job: Arc::new(JobRef { namespace: "ns".into(), name: "j".into(), uid: "j".into() }),
+            name: name.into(),
+            body: String::new(),
+            reason: CreationReason::New,
+            told: false,
+        }
+    }
+
+    #[test]
+    fn steps_at_once_need_what_any_of_them_needs() {
+        let at_once = |steps: &[Step]| Step::AtOnce { steps: steps.to_vec() };
+        let delete = Step::DeletePod { pod: pod() };
+        // Whether it is disruptive, needs a second look, needs a fresh view, and cannot be taken back.
+        let cases = [
+            (create("a"), [false, true, true, false]),
+            (delete.clone(), [false, false, false, true]),
+            (at_once(&[delete.clone(), create("a")]), [false, true, true, true]),
+            (at_once(&[create("a"), create("b")]), [false, true, true, false]),
+            (at_once(&[delete]), [false, false, false, true]),
+        ];
+        for (step, expected) in cases {
+            let asked_one_by_one = [
+                step.is_disruptive(),
+                step.needs_a_second_look(),
+                step.needs_a_fresh_view(),
+                step.is_irreversible(),
+            ];
+            assert_eq!(asked_one_by_one, expected, "{step}");
+            let effect = step.effect();
+            let asked_at_once =
+                [effect.second_look != SecondLook::No, effect.starts_work, effect.irreversible];
+            assert_eq!(asked_at_once, expected[1..], "{step}");
+        }
+    }
+
+    #[test]
+    fn a_step_is_the_same_for_the_same_pod_and_another_for_another() {
+        assert!(create("a").is_same_step(&create("a")));
+        assert!(!create("a").is_same_step(&create("b")));
+        assert!(!create("p").is_same_step(&Step::DeletePod { pod: pod() }));
+    }
+
+    #[test]
+    fn several_steps_have_a_json_form() {
+        let steps = Step::AtOnce { steps: vec![create("a"), create("b")] };
+        let shown = serde_json::to_value(&steps).unwrap();
+        assert_eq!((&shown["verb"], &shown["steps"][1]["name"]), (&json!("atOnce"), &json!("b")));
+    }
+}

@@ -183,3 +183,65 @@ impl fmt::Display for Step {
         }
     }
 }
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+    use crate::event::EventType;
+    use crate::step::Step as _;
+
+    fn pod() -> PodRef {
+        PodRef { namespace: "ns".into(), name: "p".into(), uid: "u".into() }
+    }
+
+    fn event(name: &str, reason: &'static str) -> Step {
+        Step::EmitEvent(EventNote {
+            name: name.into(),
+            regarding: (&pod()).into(),
+            kind: EventType::Normal,
+            reason: reason.into(),
+            action: "Tell",
+            reporting_controller: "test",
+            message: String::new(),
+        })
+    }
+
+    fn force_delete(revision: &str) -> Step {
+        Step::ForceDeletePod { pod: pod(), resource_version: revision.into() }
+    }
+
+    #[test]
+    fn a_step_is_the_same_whatever_state_it_names_and_another_for_another_event() {
+        assert!(force_delete("1").is_same_step(&force_delete("2")));
+        assert!(event("a.1", "Started").is_same_step(&event("a.2", "Started")));
+        assert!(!event("a.1", "Started").is_same_step(&event("a.1", "Ended")));
+        assert!(!event("a.1", "Started").is_same_step(&force_delete("1")));
+    }
+
+    #[test]
+    fn what_is_taken_away_is_looked_at_again_and_telling_is_not() {
+        for (step, expected) in [(force_delete("1"), true), (event("a", "Told"), false)] {
+            let found = [
+                step.is_disruptive(),
+                step.needs_a_second_look(),
+                step.needs_a_fresh_view(),
+                step.is_irreversible(),
+            ];
+            assert_eq!(found, [expected; 4], "{step}");
+        }
+    }
+
+    #[test]
+    fn taints_are_written_only_to_the_node_that_was_judged() {
+        let node = NodeRef { name: "n".into(), uid: "u".into() };
+        let taint = Taint { key: "k".into(), value: String::new(), effect: "NoExecute".into() };
+        let step = Step::UntaintNode { node, resource_version: "7".into(), taint, mark: "mark" };
+        let read = |uid: &str, revision: &str| {
+            Some(serde_json::json!({ "metadata": { "uid": uid, "resourceVersion": revision } }))
+        };
+        assert!(step.write(&[read("u", "7")]).is_ok());
+        for read in [vec![read("other", "7")], vec![read("u", "8")], vec![None], vec![]] {
+            assert_eq!(step.write(&read).err(), Some(Changed));
+        }
+    }
+}

@@ -8,7 +8,9 @@ use kube::Client;
 use salvor_recovery::{
     Judgement,
     brake::{Census, NodeCounts, NodeStanding},
-    eviction::{Access, AttachmentView, EvictionPolicy, NodeView, PodView, Scene, decide_node, decide_pod},
+    eviction::{
+        Access, AttachmentView, EvictionPolicy, NodeView, PodView, Scene, Step, decide_node, decide_pod,
+    },
 };
 
 use super::{
@@ -86,6 +88,7 @@ impl Inquiry {
 
 impl LiveInquiry for Inquiry {
     type Why = Why;
+    type Step = Step;
 
     async fn ask(
         &self,
@@ -93,7 +96,7 @@ impl LiveInquiry for Inquiry {
         known: Known<'_>,
         now: Timestamp,
         sight: &mut Sight,
-    ) -> kube::Result<Option<Judgement<Why>>> {
+    ) -> kube::Result<Option<Judgement<Why, Step>>> {
         match &self.subject {
             Subject::Pod(subject) => {
                 let PodSubject { node, uid, namespace, name } = &**subject;

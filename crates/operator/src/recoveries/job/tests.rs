@@ -1,6 +1,7 @@
 //! The view: what it takes in, and what it is too late for.
 
 use salvor_api::config::Configuration;
+use salvor_recovery::Step as _;
 use salvor_recovery::{Verdict, objects::PodPhase};
 use serde_json::{Value, json};
 
@@ -71,10 +72,10 @@ fn asked(jobs: &Jobs, subject: &Subject) -> Vec<&'static str> {
         Some(Verdict::Act { actions, .. }) => actions,
         _ => Vec::new(),
     };
-    actions.iter().flat_map(Action::steps).map(Action::name).filter(|name| *name != "Mention").collect()
+    actions.iter().flat_map(Step::steps).map(Step::name).filter(|name| *name != "Mention").collect()
 }
 
-fn create(jobs: &Jobs, subject: &Subject) -> Action {
+fn create(jobs: &Jobs, subject: &Subject) -> Step {
     let judgement = jobs.judge(subject, now()).unwrap();
     judgement.verdict.actions()[0].clone()
 }
@@ -244,8 +245,8 @@ fn a_pod_of_somebody_else_under_our_name_is_stepped_around() {
     foreign["metadata"]["ownerReferences"] = json!([]);
     jobs.done(&subject, &step, &Written::Object(foreign.to_string()), now());
     let again = create(&jobs, &subject);
-    let name = |step: &Action| match step {
-        Action::CreatePod { name, .. } => name.clone(),
+    let name = |step: &Step| match step {
+        Step::CreatePod { name, .. } => name.clone(),
         other => panic!("{other}"),
     };
     assert_ne!(name(&step), name(&again));
@@ -256,7 +257,7 @@ fn a_pod_of_somebody_else_under_our_name_is_stepped_around() {
 fn each_pod_that_is_made_is_told_of_once() {
     let (jobs, subject) = with_job();
     let step = create(&jobs, &subject);
-    let told = |step: &Action, pod: &Value| {
+    let told = |step: &Step, pod: &Value| {
         jobs.worth_telling(&subject, step, &Written::Object(pod.to_string()))
             .map(|note| (note.name, note.message))
     };
@@ -269,8 +270,8 @@ fn each_pod_that_is_made_is_told_of_once() {
     let mut foreign = pod("a", 5, "Running");
     foreign["metadata"]["ownerReferences"] = json!([]);
     assert_eq!(told(&step, &foreign), None);
-    let Action::CreatePod { job, name, body, reason, .. } = step else { panic!("{step}") };
-    let untold = Action::CreatePod { job, name, body, reason, told: false };
+    let Step::CreatePod { job, name, body, reason, .. } = step else { panic!("{step}") };
+    let untold = Step::CreatePod { job, name, body, reason, told: false };
     assert_eq!(told(&untold, &second), None, "nobody reads the hundredth");
 }
 
@@ -306,7 +307,9 @@ fn pods_that_were_orphaned_before_the_end_of_their_job_was_told_are_let_go() {
 fn a_refused_pod_pauses_the_making_of_pods_and_nothing_else() {
     let (mut jobs, subject) = with_job();
     let step = create(&jobs, &subject);
-    let Refused::Judged(Some(note)) = jobs.refused(&subject, &step, "exceeded quota", now()) else {
+    let Refused::Judged(Some(note)) =
+        jobs.refused(&subject, &step, &Refusal::saying("exceeded quota"), now())
+    else {
         panic!()
     };
     assert_eq!((&*note.reason, note.message.as_str()), ("FailedCreate", "Error creating: exceeded quota"));
@@ -379,7 +382,7 @@ async fn pods_that_the_built_in_controller_made_are_their_jobs_unless_another_co
             .ask(&api.client, KnownAlready::Nothing, now(), &mut Sight::default())
             .await;
         let steps = judgement.unwrap().unwrap().verdict.actions().to_vec();
-        assert_eq!(steps.iter().map(Action::name).collect::<Vec<_>>(), expected, "{managed_by}, live");
+        assert_eq!(steps.iter().map(Step::name).collect::<Vec<_>>(), expected, "{managed_by}, live");
     }
 }
 
@@ -507,7 +510,7 @@ fn a_write_that_the_watch_shows_before_its_answer_is_counted_all_the_same() {
     let status = read_job(&written.to_string()).unwrap().status;
     jobs.hear(News::Job(Change::Applied(ours(&written))), now());
     let Subject::Job(reference) = &subject else { panic!() };
-    let step = Action::PatchJobStatus {
+    let step = Step::PatchJobStatus {
         job: reference.clone(),
         resource_version: "1".into(),
         status: Box::new(status),
