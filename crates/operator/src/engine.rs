@@ -657,7 +657,7 @@ impl<R: Recovery> Engine<R> {
         {
             tracing::warn!(recovery = R::NAME, %subject, %step, %failure, "refused");
             if let Some(note) = note {
-                self.shared.executor.mention(note, term);
+                self.shared.executor.mention(*note, term);
             }
             return self.enqueue(subject);
         }

@@ -125,7 +125,7 @@ pub(crate) enum Refused {
     /// It waits, longer every time.
     Waits,
     /// It is judged again at once, after this is told.
-    Judged(Option<EventNote>),
+    Judged(Option<Box<EventNote>>),
 }
 
 /// Why a verdict is as it is, in a recovery that judges nodes and pods.

@@ -602,7 +602,7 @@ impl Recovery for Jobs {
             | Step::DeleteJob { .. } => return Refused::Waits,
         };
         // Nothing can be made in a namespace that is going away, and nobody reads about it there.
-        Refused::Judged((!refusal.namespace_terminates).then_some(note))
+        Refused::Judged((!refusal.namespace_terminates).then(|| Box::new(note)))
     }
 
     fn looked_after(&self, subject: &Subject, LookedAfter { done, worked, took }: LookedAfter<'_, Step>) {

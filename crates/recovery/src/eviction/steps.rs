@@ -219,7 +219,7 @@ impl crate::step::Step for Step {
             | Self::EvictPod { .. }
             | Self::ReportEviction { .. }
             | Self::ReleaseVolumes { .. } => {
-                self.volumes().map(|volumes| volumes.to_read()).unwrap_or_default()
+                self.volumes().map(|volumes| volumes.volumes_to_read()).unwrap_or_default()
             }
         }
     }

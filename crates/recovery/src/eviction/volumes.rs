@@ -56,7 +56,7 @@ impl<'a> Volumes<'a> {
     }
 
     /// The PersistentVolumes that must be read to tell what stays: those behind the attachments, in their order.
-    pub(super) fn to_read(&self) -> Vec<Object<'a>> {
+    pub(super) fn volumes_to_read(&self) -> Vec<Object<'a>> {
         if self.is_settled_by_counting() {
             return Vec::new();
         }
