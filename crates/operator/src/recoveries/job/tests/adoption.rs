@@ -3,6 +3,7 @@
 use std::{collections::VecDeque, sync::atomic::Ordering};
 
 use salvor_recovery::Reason;
+use tokio::sync::mpsc;
 
 use super::*;
 
