@@ -26,15 +26,15 @@ use tokio::{
 };
 use tokio_util::sync::CancellationToken;
 
-use self::attempt::{Attempt, Gate, Outcome, is_outdated, is_stale};
+use self::attempt::{Attempt, Gate, Outcome};
 use crate::{
     executor::{Basis, Executor, Failure, Lane, Written},
+    feeds::{Feeds, Inbox, Item},
     leader::{Leadership, Term},
     metrics::Metrics,
     notices::{Notice, Notices},
     recovery::{LookedAfter, Recovery, Refused, View},
     time::Time,
-    watch::WatchHealth,
 };
 
 const FIRST_RETRY: Duration = Duration::from_millis(200);
@@ -102,7 +102,7 @@ impl Released {
 pub(crate) struct Engine<R: Recovery> {
     recovery: R,
     shared: Shared,
-    watches: Arc<[Arc<WatchHealth>]>,
+    feeds: Feeds<R::News>,
     ready: VecDeque<R::Subject>,
     queued: BTreeSet<R::Subject>,
     timers: BinaryHeap<Reverse<(Instant, R::Subject)>>,
@@ -158,11 +158,12 @@ struct End<R: Recovery> {
 }
 
 impl<R: Recovery> Engine<R> {
-    pub(crate) fn new(recovery: R, shared: Shared, watches: Vec<Arc<WatchHealth>>) -> Self {
-        Self {
+    /// An engine whose feeds run from now on.
+    pub(crate) fn new(recovery: R, shared: Shared, feeds: Feeds<R::News>) -> Self {
+        let mut engine = Self {
             recovery,
             shared,
-            watches: watches.into(),
+            feeds,
             ready: VecDeque::new(),
             queued: BTreeSet::new(),
             timers: BinaryHeap::new(),
@@ -178,11 +179,20 @@ impl<R: Recovery> Engine<R> {
             recount_at: None,
             pause_heeded: 0,
             paused: None,
+        };
+        engine.see_to_feeds();
+        engine
+    }
+
+    /// Runs what the recovery wants to listen to.
+    fn see_to_feeds(&mut self) {
+        if let Some(wanted) = self.recovery.watches() {
+            self.feeds.declare(wanted);
         }
     }
 
     /// Runs until told to stop, then until what is under way has ended.
-    pub(crate) async fn run(mut self, mut news: mpsc::Receiver<R::News>, stop: CancellationToken) {
+    pub(crate) async fn run(mut self, mut news: Inbox<R::News>, stop: CancellationToken) {
         let leadership = self.shared.leadership.clone();
         let released = self.shared.released.listen();
         let mut more = false;
@@ -201,12 +211,15 @@ impl<R: Recovery> Engine<R> {
                     }
                 }
                 version = leadership.pause().changed(self.pause_heeded) => self.heed_the_pause(version),
-                Some(end) = self.ends.1.recv() => self.ended(end),
+                Some(end) = self.ends.1.recv() => {
+                    self.ended(end);
+                    self.see_to_feeds();
+                }
                 Some(first) = news.recv() => {
-                    self.hear(first);
+                    self.hear_item(first);
                     for _ in 0..BATCH {
                         let Ok(next) = news.try_recv() else { break };
-                        self.hear(next);
+                        self.hear_item(next);
                     }
                     self.tell_the_brake();
                 }
@@ -243,7 +256,7 @@ impl<R: Recovery> Engine<R> {
         }
         if term.is_some() {
             if R::LISTS_TO_LEAD {
-                let asked = self.watches.iter().map(|watch| watch.ask_for_list()).max();
+                let asked = self.feeds.watches().all().iter().map(|watch| watch.ask_for_list()).max();
                 self.recovery.begin_to_lead(asked.unwrap_or(0));
             }
             // What a follower saw, or the leader before us said, is said by us: its event has one name for all.
@@ -263,6 +276,14 @@ impl<R: Recovery> Engine<R> {
             for subject in self.recovery.subjects() {
                 self.enqueue(subject);
             }
+        }
+    }
+
+    /// Takes in news, unless they are of a feed that is wanted no more.
+    fn hear_item(&mut self, item: Item<R::News>) {
+        if let Some(news) = self.feeds.open(item) {
+            self.hear(news);
+            self.see_to_feeds();
         }
     }
 
@@ -574,7 +595,8 @@ impl<R: Recovery> Engine<R> {
         if let Some(until) = wait {
             return self.wake_at(subject, until);
         }
-        if is_outdated(&self.watches) || (actions.iter().any(Step::needs_a_fresh_view) && self.is_stale()) {
+        let watches = self.feeds.watches();
+        if watches.is_outdated() || (actions.iter().any(Step::needs_a_fresh_view) && self.is_stale()) {
             self.shared.metrics.held(R::NAME, "StaleView");
             if self.complained_of_age.is_none_or(|last| last.elapsed() >= COMPLAIN_EVERY) {
                 self.complained_of_age = Some(instant);
@@ -611,19 +633,19 @@ impl<R: Recovery> Engine<R> {
         Gate {
             time: self.shared.time.clone(),
             brake: self.shared.brake.clone(),
-            watches: self.watches.clone(),
+            watches: self.feeds.watches().clone(),
             freshness: self.shared.freshness,
             outage: self.recovery.outage(subject, now),
         }
     }
 
     fn is_stale(&self) -> bool {
-        is_stale(&self.watches, self.shared.freshness)
+        self.feeds.watches().is_stale(self.shared.freshness)
     }
 
     /// The number of the history that the watches know of.
     fn epoch(&self) -> u64 {
-        self.watches.iter().map(|watch| watch.epoch()).max().unwrap_or(0)
+        self.feeds.watches().epoch()
     }
 
     fn ended(&mut self, End { subject, done, untold, outcome, began, term, epoch }: End<R>) {

@@ -1,6 +1,6 @@
 //! `/metrics`, `/healthz` and `/readyz`. Served on another thread than the one that works, where there is one.
 
-use std::{future::Future, sync::Arc, time::Duration};
+use std::{future::Future, time::Duration};
 
 use axum::{
     Router,
@@ -13,7 +13,7 @@ use crate::{
     metrics::Metrics,
     pulse::{Condition, Pulse},
     serve::{Limits, serve},
-    watch::WatchHealth,
+    watch::WatchSet,
 };
 
 /// Prometheus' text format.
@@ -23,7 +23,7 @@ const METRICS_TYPE: &str = "text/plain; version=0.0.4; charset=utf-8";
 #[derive(Clone)]
 pub(crate) struct Endpoints {
     pub(crate) metrics: Metrics,
-    pub(crate) watches: Vec<Arc<WatchHealth>>,
+    pub(crate) watches: WatchSet,
     /// A watch that is silent for longer makes `/readyz` fail.
     pub(crate) ready_limit: Duration,
     pub(crate) pulse: Pulse,
@@ -43,7 +43,7 @@ impl Endpoints {
     /// Ready when every watch has its first list and has heard from the server lately. A follower is ready too.
     fn readiness(&self) -> (StatusCode, String) {
         let mut problems = String::new();
-        for watch in &self.watches {
+        for watch in self.watches.all() {
             if !watch.is_synced() {
                 problems.push_str(&format!(
                     "watch of {}: not listed yet, or not since revisions went backwards\n",

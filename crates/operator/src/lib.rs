@@ -11,12 +11,15 @@ mod any_step;
 mod client;
 mod crash;
 mod departure;
+#[cfg_attr(not(test), allow(dead_code, reason = "see `feeds::kind`"))]
+mod discovery;
 mod engine;
 mod evict;
 mod executor;
 mod explain;
 #[cfg(test)]
 mod fake_api;
+mod feeds;
 mod http;
 mod incoming;
 mod leader;

@@ -18,7 +18,11 @@ use prometheus_client::{
 };
 
 pub(crate) use self::job::{JobMetrics, SyncAction};
-use crate::{pulse::Pulse, time::Time, watch::WatchHealth};
+use crate::{
+    pulse::Pulse,
+    time::Time,
+    watch::{WatchHealth, WatchSet},
+};
 
 mod job;
 
@@ -167,7 +171,7 @@ impl Metrics {
     }
 
     /// Shows these watches too.
-    pub(crate) fn show_watches(&self, watches: Vec<Arc<WatchHealth>>) {
+    pub(crate) fn show_watches(&self, watches: WatchSet) {
         self.registry().register_collector(Box::new(WatchMetrics(watches)));
     }
 
@@ -275,14 +279,15 @@ fn prometheus_text(open_metrics: &str) -> String {
 }
 
 #[derive(Debug)]
-struct WatchMetrics(Vec<Arc<WatchHealth>>);
+struct WatchMetrics(WatchSet);
 
 impl Collector for WatchMetrics {
     fn encode(&self, mut encoder: DescriptorEncoder<'_>) -> Result<(), std::fmt::Error> {
+        let watches = self.0.all();
         let gauge = ConstGauge::new(0f64);
         let mut staleness =
             encoder.encode_descriptor(STALENESS.name, STALENESS.help, None, gauge.metric_type())?;
-        for watch in &self.0 {
+        for watch in &watches {
             let labels = [("resource", watch.resource)];
             ConstGauge::new(watch.staleness().as_secs_f64()).encode(staleness.encode_family(&labels)?)?;
         }
@@ -294,7 +299,7 @@ impl Collector for WatchMetrics {
         for (description, of) in counters {
             let kind = ConstCounter::new(0u64).metric_type();
             let mut family = encoder.encode_descriptor(description.name, description.help, None, kind)?;
-            for watch in &self.0 {
+            for watch in &watches {
                 let labels = [("resource", watch.resource)];
                 let value = of(watch).load(Ordering::Relaxed);
                 ConstCounter::new(value).encode(family.encode_family(&labels)?)?;
@@ -355,7 +360,7 @@ mod tests {
         let time = Time::system();
         time.learn(time.local(), time.local(), time.local());
         let metrics = Metrics::new(&time);
-        metrics.show_watches(vec![WatchHealth::new("pods")]);
+        metrics.show_watches(vec![WatchHealth::new("pods")].into());
         metrics.show_pulse(Pulse::of_this_thread());
         metrics.verdict("zombie", "Act", "Zombie");
         metrics.done("zombie", 0.2);

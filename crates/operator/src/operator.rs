@@ -16,12 +16,14 @@ use salvor_recovery::{
     objects::ObjectRef,
     zombie::{Disabled, ZombiePolicy},
 };
-use tokio::{net::TcpListener, sync::mpsc};
+use tokio::net::TcpListener;
 use tokio_util::{sync::CancellationToken, task::AbortOnDropHandle};
 
 use crate::{
+    discovery::Discovery,
     engine::{Engine, Released, Shared},
     executor::Executor,
+    feeds::Feeds,
     http::Endpoints,
     leader::{Elector, Leadership},
     metrics::Metrics,
@@ -32,13 +34,11 @@ use crate::{
     recovery::Recovery,
     surroundings::Surroundings,
     time::std_duration,
-    watch::{Source, WatchHealth},
+    watch::{Source, WatchSet},
 };
 
 /// Writes under way get this long to end when the process is told to stop.
 const DRAIN: Duration = Duration::from_secs(15);
-/// News that may wait to be taken in; past that, watches wait.
-const NEWS: usize = 1024;
 
 /// Why the operator cannot run.
 #[derive(Debug, thiserror::Error)]
@@ -104,7 +104,6 @@ pub struct Operator {
     endpoints: Endpoints,
     _beat: Option<AbortOnDropHandle<()>>,
     stop: CancellationToken,
-    watches: Vec<AbortOnDropHandle<()>>,
     engines: Vec<AbortOnDropHandle<()>>,
     election: Option<Election>,
     /// Looks at the pause switch where no election does.
@@ -190,9 +189,9 @@ impl Operator {
         let mut running = Running {
             source,
             shared,
+            discovery: Discovery::new(client.clone()),
             stop: CancellationToken::new(),
-            watches: Vec::new(),
-            healths: Vec::new(),
+            watches: WatchSet::default(),
             engines: Vec::new(),
         };
         let zombie = ZombiePolicy::new(configuration);
@@ -226,14 +225,13 @@ impl Operator {
             tracing::info!(recovery = Jobs::NAME, why = "not in controllers", "switched off");
         }
 
-        let Running { stop, watches, healths, engines, .. } = running;
-        metrics.show_watches(healths.clone());
+        let Running { stop, watches, engines, .. } = running;
+        metrics.show_watches(watches.clone());
         let ready_limit = std_duration(configuration.staleness.ready_limit);
         Self {
-            endpoints: Endpoints { metrics, watches: healths, ready_limit, pulse },
+            endpoints: Endpoints { metrics, watches, ready_limit, pulse },
             _beat: beat,
             stop,
-            watches,
             engines,
             election,
             _switch: switch,
@@ -255,7 +253,6 @@ impl Operator {
                 drained = false;
             }
         }
-        drop(self.watches);
         // A lease given back while something may still write would be another's too early.
         if let Some(Election { task, stop }) = self.election.filter(|_| drained) {
             stop.cancel();
@@ -267,25 +264,20 @@ impl Operator {
 
 struct Running {
     source: Source,
+    discovery: Discovery,
     shared: Shared,
     stop: CancellationToken,
-    watches: Vec<AbortOnDropHandle<()>>,
-    healths: Vec<Arc<WatchHealth>>,
+    /// The watches of all recoveries.
+    watches: WatchSet,
     engines: Vec<AbortOnDropHandle<()>>,
 }
 
 impl Running {
     /// Starts a recovery that acts on so many subjects at once.
     fn start<R: Recovery>(&mut self, recovery: R, at_once: usize) {
-        let (news, inbox) = mpsc::channel(NEWS);
-        let mut watches = Vec::new();
-        for feed in recovery.feeds(&self.source, &news) {
-            watches.push(feed.health);
-            self.watches.push(AbortOnDropHandle::new(tokio::spawn(feed.run)));
-        }
-        self.healths.extend(watches.iter().cloned());
+        let (feeds, inbox) = Feeds::new(self.source.clone(), self.discovery.clone(), self.watches.clone());
         let shared = Shared { at_once, ..self.shared.clone() };
-        let engine = Engine::new(recovery, shared, watches);
+        let engine = Engine::new(recovery, shared, feeds);
         self.engines.push(AbortOnDropHandle::new(tokio::spawn(engine.run(inbox, self.stop.clone()))));
         tracing::info!(recovery = R::NAME, "started");
     }

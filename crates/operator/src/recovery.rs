@@ -3,11 +3,9 @@
 use std::{
     fmt::{self, Display},
     future::Future,
-    sync::Arc,
     time::Duration,
 };
 
-use futures::future::BoxFuture;
 use jiff::Timestamp;
 use kube::Client;
 use salvor_recovery::{
@@ -15,19 +13,12 @@ use salvor_recovery::{
     brake::{Outage, Tally},
     event::EventNote,
 };
-use tokio::sync::mpsc;
 
 use crate::{
     executor::{Lane, Refusal, Written},
+    feeds::Feed,
     looks::Sight,
-    watch::{Change, Source, WatchHealth},
 };
-
-/// A watch, ready to run: what it feeds is the recovery's own kind of news.
-pub(crate) struct Feed {
-    pub(crate) health: Arc<WatchHealth>,
-    pub(crate) run: BoxFuture<'static, ()>,
-}
 
 /// One recovery, as the engine drives it. Everything in here is synchronous and keeps only what it judges by.
 pub(crate) trait Recovery: Send + Sync + 'static {
@@ -54,8 +45,9 @@ pub(crate) trait Recovery: Send + Sync + 'static {
     /// for them: who led before us wrote until now, and its own watches may show one write and not yet another.
     fn begin_to_lead(&mut self, asked: u64);
 
-    /// The watches that it needs.
-    fn feeds(&self, source: &Source, news: &mpsc::Sender<Self::News>) -> Vec<Feed>;
+    /// Everything that it listens to from now on; none if nothing has changed since it was asked last. It is asked at the
+    /// beginning, and whenever it has heard something or an attempt has ended.
+    fn watches(&mut self) -> Option<Vec<Feed<Self::News>>>;
 
     /// Takes in a change; who must be judged again because of it.
     fn hear(&mut self, news: Self::News, now: Timestamp) -> Vec<Self::Subject>;
@@ -192,25 +184,4 @@ pub(crate) trait LiveInquiry: Send + Sync + 'static {
         now: Timestamp,
         sight: &mut Sight,
     ) -> impl Future<Output = kube::Result<Option<Judgement<Self::Why, Self::Step>>>> + Send;
-}
-
-/// Runs a watch and wraps what it tells into the recovery's news.
-pub(crate) async fn relay<T: Send + 'static, News: Send + 'static>(
-    watch: impl Future<Output = ()>,
-    mut changes: mpsc::Receiver<Change<T>>,
-    news: mpsc::Sender<News>,
-    wrap: fn(Change<T>) -> News,
-) {
-    let pass_on = async {
-        while let Some(change) = changes.recv().await {
-            if news.send(wrap(change)).await.is_err() {
-                return;
-            }
-        }
-    };
-    tokio::select! {
-        biased;
-        () = watch => {}
-        () = pass_on => {}
-    }
 }

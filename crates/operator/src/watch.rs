@@ -24,9 +24,11 @@ use crate::{
 };
 
 mod health;
+mod set;
 
 pub use crate::revision::Revision;
 pub use health::{Moment, WatchHealth};
+pub(crate) use set::WatchSet;
 
 /// How long a watch is asked to last. The server ends it then, which also proves that it is there.
 const WATCH_SECONDS: u64 = 60;
@@ -42,14 +44,32 @@ const FIRST_BACKOFF: Duration = Duration::from_millis(250);
 const LONGEST_BACKOFF: Duration = Duration::from_secs(30);
 
 /// Which objects are watched.
-#[derive(Clone, Debug)]
+#[derive(Clone, Debug, PartialEq, Eq, PartialOrd, Ord)]
 pub struct Target {
     /// The resource, for metrics and logs.
     pub resource: &'static str,
     /// Its path in the API.
-    pub path: &'static str,
+    pub path: Cow<'static, str>,
     /// Server-side selection, if the API allows one.
     pub field_selector: Option<Cow<'static, str>>,
+    /// Server-side selection by labels.
+    pub label_selector: Option<Cow<'static, str>>,
+}
+
+impl Target {
+    /// All objects at a path.
+    pub const fn all(resource: &'static str, path: &'static str) -> Self {
+        Self { resource, path: Cow::Borrowed(path), field_selector: None, label_selector: None }
+    }
+
+    /// Those objects at a path that a field selector matches.
+    pub fn fields(
+        resource: &'static str,
+        path: &'static str,
+        selector: impl Into<Cow<'static, str>>,
+    ) -> Self {
+        Self { field_selector: Some(selector.into()), ..Self::all(resource, path) }
+    }
 }
 
 /// Where watches read from. Those that share one also share what they notice about the server. Clones are the same.
@@ -75,6 +95,15 @@ pub trait Project: Send + Sync + 'static {
 
     /// What is kept of an object. `None`: it can never matter as it is now.
     fn keep(&self, wire: Self::Wire) -> Option<Self::Kept>;
+}
+
+impl<P: Project> Project for Arc<P> {
+    type Wire = P::Wire;
+    type Kept = P::Kept;
+
+    fn keep(&self, wire: P::Wire) -> Option<P::Kept> {
+        (**self).keep(wire)
+    }
 }
 
 /// Every object that is watched says which it is, and in which state.
@@ -160,6 +189,63 @@ pub async fn follow<P: Project>(
     health: Arc<WatchHealth>,
     changes: mpsc::Sender<Change<P::Kept>>,
 ) {
+    follow_with(Patience::Endless, source, target, projection, health, changes).await;
+}
+
+/// For how long a watch that fails is tried again.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub(crate) enum Patience {
+    /// For ever: its view counts as old meanwhile.
+    Endless,
+    #[cfg_attr(not(test), allow(dead_code, reason = "see `feeds::kind`"))]
+    /// Until its view is as old as this, or the server says that there is no such resource or that we may not read it.
+    Until(Duration),
+}
+
+/// Why a watch was given up.
+#[derive(Clone, Debug, PartialEq, Eq)]
+pub(crate) enum GivenUp {
+    /// Nobody listens any more.
+    Unheard,
+    /// The server does not serve this resource.
+    NotServed,
+    /// The server refused, or it could not be asked.
+    Failed(String),
+}
+
+impl Patience {
+    /// Whether a failure is the end, after the server has said nothing for a while.
+    fn ends_with(self, end: &WatchEnd, silence: Duration) -> Option<GivenUp> {
+        let Self::Until(limit) = self else { return None };
+        let code = match end {
+            WatchEnd::Api(kube::Error::Api(status)) => status.code,
+            WatchEnd::Refused { code, .. } => *code,
+            WatchEnd::Api(_) | WatchEnd::Read(_) | WatchEnd::Silent | WatchEnd::Mute => 0,
+            // A list follows, and that tells.
+            WatchEnd::Expired
+            | WatchEnd::Ahead
+            | WatchEnd::Rewound
+            | WatchEnd::ClosedAtOnce
+            | WatchEnd::Asked
+            | WatchEnd::Unheard => return None,
+        };
+        match code {
+            404 => Some(GivenUp::NotServed),
+            401 | 403 | 405 => Some(GivenUp::Failed(end.to_string())),
+            _ => (silence > limit).then(|| GivenUp::Failed(end.to_string())),
+        }
+    }
+}
+
+/// Follows a resource until patience with it ends.
+pub(crate) async fn follow_with<P: Project>(
+    patience: Patience,
+    source: Source,
+    target: Target,
+    projection: P,
+    health: Arc<WatchHealth>,
+    changes: mpsc::Sender<Change<P::Kept>>,
+) -> GivenUp {
     let Source { client, history } = source;
     health.belongs_to(&history);
     let mut follower = Follower { client, history, target, projection, health, changes, listed: None };
@@ -209,9 +295,14 @@ pub async fn follow<P: Project>(
             failures = 0;
         }
         let resource = follower.target.resource;
+        if let Err(end) = &result
+            && let Some(given_up) = patience.ends_with(end, follower.health.staleness())
+        {
+            return given_up;
+        }
         match result {
             Ok(()) => continue,
-            Err(WatchEnd::Unheard) => return,
+            Err(WatchEnd::Unheard) => return GivenUp::Unheard,
             Err(WatchEnd::Asked) => {
                 failures = 0;
                 revision = None;
@@ -241,7 +332,7 @@ pub async fn follow<P: Project>(
         tokio::select! {
             biased;
             () = tokio::time::sleep(backoff(failures)) => {}
-            () = follower.changes.closed() => return,
+            () = follower.changes.closed() => return GivenUp::Unheard,
         }
     }
 }
@@ -449,8 +540,9 @@ impl<P: Project> Follower<P> {
     }
 
     fn request(&self, query: &[(&str, String)]) -> Result<Request<Body>, WatchEnd> {
-        let selector = self.target.field_selector.as_deref().map(|s| ("fieldSelector", s.to_owned()));
-        let pairs = query.iter().cloned().chain(selector);
+        let fields = self.target.field_selector.as_deref().map(|s| ("fieldSelector", s.to_owned()));
+        let labels = self.target.label_selector.as_deref().map(|s| ("labelSelector", s.to_owned()));
+        let pairs = query.iter().cloned().chain(fields).chain(labels);
         let query: Vec<String> = pairs.map(|(k, v)| format!("{k}={}", live::percent_encode(&v))).collect();
         let uri = format!("{}?{}", self.target.path, query.join("&"));
         Request::get(uri).body(Body::empty()).map_err(|e| WatchEnd::Api(kube::Error::HttpError(e)))

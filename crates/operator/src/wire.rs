@@ -42,6 +42,37 @@ impl<Spec, Status, A> Identified for Object<Spec, Status, A> {
     }
 }
 
+/// A whole object, for a reader that knows only at run time what it wants of it.
+#[derive(Deserialize, Debug)]
+#[serde(try_from = "serde_json::Value")]
+pub struct Whole {
+    uid: String,
+    resource_version: String,
+    /// The object.
+    pub object: serde_json::Value,
+}
+
+impl TryFrom<serde_json::Value> for Whole {
+    type Error = &'static str;
+
+    fn try_from(object: serde_json::Value) -> Result<Self, Self::Error> {
+        let of = |field| object.get("metadata")?.get(field)?.as_str().map(str::to_owned);
+        let uid = of("uid").ok_or("it has no metadata.uid")?;
+        let resource_version = of("resourceVersion").ok_or("it has no metadata.resourceVersion")?;
+        Ok(Self { uid, resource_version, object })
+    }
+}
+
+impl Identified for Whole {
+    fn uid(&self) -> &str {
+        &self.uid
+    }
+
+    fn resource_version(&self) -> &str {
+        &self.resource_version
+    }
+}
+
 /// Nothing is read.
 #[derive(Deserialize, Default)]
 pub struct Nothing {}

@@ -12,8 +12,8 @@ const UNREACHABLE: &str = "node.kubernetes.io/unreachable";
 const OUT_OF_SERVICE: &str = "node.kubernetes.io/out-of-service";
 const COMPLETION_INDEX: &str = "batch.kubernetes.io/job-completion-index";
 
-pub(crate) const NODES: Target = Target { resource: "nodes", path: "/api/v1/nodes", field_selector: None };
-pub(crate) const PODS: Target = Target { resource: "pods", path: "/api/v1/pods", field_selector: None };
+pub(crate) const NODES: Target = Target::all("nodes", "/api/v1/nodes");
+pub(crate) const PODS: Target = Target::all("pods", "/api/v1/pods");
 
 /// How a node is, as the control plane sees it.
 #[derive(Clone, Copy, Debug, PartialEq, Eq, Serialize)]

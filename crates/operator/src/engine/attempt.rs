@@ -24,7 +24,7 @@ use crate::{
     looks::{LOOK_AGAIN, LOOK_HOLDS, Sight},
     recovery::{Known, LiveInquiry},
     time::Time,
-    watch::WatchHealth,
+    watch::WatchSet,
 };
 
 /// Looks at most for one step, if each is over before the write can leave.
@@ -59,7 +59,7 @@ impl<S: Step> Outcome<S> {
 pub(super) struct Gate {
     pub(super) time: Time,
     pub(super) brake: Arc<Mutex<Brake>>,
-    pub(super) watches: Arc<[Arc<WatchHealth>]>,
+    pub(super) watches: WatchSet,
     pub(super) freshness: Duration,
     /// Whether an outage around the subject holds it back.
     pub(super) outage: Outage,
@@ -68,23 +68,13 @@ pub(super) struct Gate {
 impl Gate {
     /// Whether a step may be written now. What it may cost was counted when it was judged.
     fn lets_through<S: Step>(&self, step: &S) -> bool {
-        if is_outdated(&self.watches)
-            || (step.needs_a_fresh_view() && is_stale(&self.watches, self.freshness))
+        if self.watches.is_outdated() || (step.needs_a_fresh_view() && self.watches.is_stale(self.freshness))
         {
             return false;
         }
         let brake = self.brake.lock().unwrap_or_else(PoisonError::into_inner);
         brake.check_again(self.time.server(), std::slice::from_ref(step), self.outage).is_ok()
     }
-}
-
-/// Whether revisions went backwards, so that what was judged may never have been: then not even what is harmless is done.
-pub(super) fn is_outdated(watches: &[Arc<WatchHealth>]) -> bool {
-    watches.iter().any(|watch| watch.is_outdated())
-}
-
-pub(super) fn is_stale(watches: &[Arc<WatchHealth>], freshness: Duration) -> bool {
-    watches.iter().any(|watch| !watch.is_synced() || watch.staleness() > freshness)
 }
 
 /// One try at carrying out a verdict.

@@ -22,10 +22,13 @@ use tokio::task::JoinHandle;
 use super::*;
 use crate::{
     any_step::AnyStep,
+    discovery::Discovery,
     executor::Refusal,
     fake_api::{Answer, Asked, FakeApi, soon},
+    feeds::{Feed, Outbox},
     looks::Sight,
-    recovery::{Feed, Known, LiveInquiry},
+    recovery::{Known, LiveInquiry},
+    watch::{Source, WatchHealth, WatchSet},
 };
 
 mod turns;
@@ -204,8 +207,8 @@ impl Recovery for Told {
         self.listed.lock().unwrap().push(asked);
     }
 
-    fn feeds(&self, _: &crate::watch::Source, _: &mpsc::Sender<News>) -> Vec<Feed> {
-        vec![]
+    fn watches(&mut self) -> Option<Vec<Feed<News>>> {
+        None
     }
 
     fn hear(&mut self, news: News, _: Timestamp) -> Vec<&'static str> {
@@ -268,7 +271,7 @@ struct Bench {
     time: Time,
     metrics: Metrics,
     shared: Shared,
-    news: mpsc::Sender<News>,
+    news: Outbox<News>,
     live: World,
     judged: Arc<Mutex<Vec<&'static str>>>,
     looking: Looking,
@@ -276,6 +279,15 @@ struct Bench {
     lead: Box<dyn Fn(Option<Duration>)>,
     stop: CancellationToken,
     engine: JoinHandle<()>,
+}
+
+/// Feeds that are not declared, beside watches as they are given.
+fn feeds(api: &FakeApi, watches: &[Arc<WatchHealth>]) -> (Feeds<News>, Inbox<News>) {
+    let source = Source::new(api.client.clone());
+    let discovery = Discovery::new(api.client.clone());
+    let (feeds, inbox) = Feeds::new(source, discovery, WatchSet::default());
+    watches.iter().for_each(|watch| feeds.watches().add(watch));
+    (feeds, inbox)
 }
 
 #[derive(Default)]
@@ -331,19 +343,21 @@ impl Bench {
         let (live, judged) = (World::default(), Arc::default());
         let recovery = Told::new(&live, &judged);
         let (looking, listed) = (recovery.looking.clone(), recovery.listed.clone());
-        let (news, inbox) = mpsc::channel(64);
+        let (feeds, inbox) = feeds(&api, &options.watches);
+        let news = feeds.outbox();
         let stop = CancellationToken::new();
-        let engine = Engine::new(recovery, shared.clone(), options.watches).run(inbox, stop.clone());
+        let engine = Engine::new(recovery, shared.clone(), feeds).run(inbox, stop.clone());
         let engine = tokio::spawn(engine);
         let lead = Box::new(lead);
         Self { api, time, metrics, shared, news, live, judged, looking, listed, lead, stop, engine }
     }
 
     /// Another recovery of the same process.
-    fn another(&self) -> mpsc::Sender<News> {
-        let (news, inbox) = mpsc::channel(64);
+    fn another(&self) -> Outbox<News> {
+        let (feeds, inbox) = feeds(&self.api, &[]);
+        let news = feeds.outbox();
         let recovery = Told::new(&World::default(), &Arc::default());
-        tokio::spawn(Engine::new(recovery, self.shared.clone(), Vec::new()).run(inbox, self.stop.clone()));
+        tokio::spawn(Engine::new(recovery, self.shared.clone(), feeds).run(inbox, self.stop.clone()));
         news
     }
 
@@ -1049,7 +1063,7 @@ async fn steps_at_once_do_not_outlive_their_look() {
         gate: Gate {
             time,
             brake: Arc::new(Mutex::new(Brake::new(limits, BrakeState::default()))),
-            watches: Arc::new([]),
+            watches: WatchSet::default(),
             freshness: Duration::from_secs(60),
             outage: Outage::Holds,
         },
@@ -1191,7 +1205,7 @@ async fn what_took_long_to_judge_and_is_gone_is_forgotten() {
         notices: Notices::default(),
     };
     let recovery = Told { judging: 2 * LONG_LOOK, ..Told::new(&World::default(), &Arc::default()) };
-    let mut engine = Engine::new(recovery, shared, Vec::new());
+    let mut engine = Engine::new(recovery, shared, feeds(&api, &[]).0);
     engine.lead(leadership.term());
     engine.hear(News::Pod("a", Want::Nothing));
     engine.pump();

@@ -7,7 +7,6 @@ use std::{
     sync::Arc,
 };
 
-use futures::FutureExt;
 use jiff::{SignedDuration, Timestamp};
 use salvor_recovery::{
     Judgement, Step as _,
@@ -18,21 +17,21 @@ use salvor_recovery::{
     },
     objects::{PodRef, Ready, Taint},
 };
-use tokio::sync::mpsc;
 
 use self::{
     close_up::{ClaimsOf, CloseUps, Wanted},
     look::Inquiry,
-    wire::{Attachments, NodeWire, Nodes, SeenNode},
+    wire::{Attachments, NodeWire, Nodes, Pods, SeenNode},
 };
 use crate::{
     executor::{self, Written},
+    feeds::Feed,
     live::NodeLease,
     looks::Looks,
     metrics::Metrics,
-    recovery::{Feed, NodeOrPod, Recovery, Refused, View, relay},
+    recovery::{NodeOrPod, Recovery, Refused, View},
     revision::{Revision, Told},
-    watch::{Change, Project, Source, Target, WatchHealth, follow},
+    watch::{Change, Project, Target, WatchHealth},
 };
 
 mod claims;
@@ -49,12 +48,10 @@ const REFUSED_FOR: SignedDuration = SignedDuration::from_mins(1);
 /// So much of the server's words on it is passed on.
 const LONGEST_WORDS: usize = 400;
 
-const NODES: Target = Target { resource: "eviction nodes", path: "/api/v1/nodes", field_selector: None };
-const ATTACHMENTS: Target = Target {
-    resource: "volumeattachments",
-    path: "/apis/storage.k8s.io/v1/volumeattachments",
-    field_selector: None,
-};
+const NODES: Target = Target::all("eviction nodes", "/api/v1/nodes");
+const ATTACHMENTS: Target = Target::all("volumeattachments", "/apis/storage.k8s.io/v1/volumeattachments");
+/// The watches of pods, one for each node that is being emptied.
+const PODS: &str = "pods of evicted nodes";
 
 /// What the eviction recovery judges.
 #[derive(Clone, Debug, PartialEq, Eq, PartialOrd, Ord, Hash)]
@@ -175,9 +172,14 @@ pub(crate) struct Evictions {
     attachments: BTreeMap<String, AttachmentView>,
     attachments_listed: bool,
     close_ups: Wanted,
+    /// Nodes whose pods are watched, with the number that tells this watch from an earlier one.
+    watched: BTreeMap<String, u64>,
+    /// Whether the watches are declared as they are wanted now.
+    declared: bool,
     looks: Looks<NodeView>,
     next_number: u64,
     node_watch: Arc<WatchHealth>,
+    attachment_watch: Arc<WatchHealth>,
 }
 
 impl Evictions {
@@ -192,9 +194,12 @@ impl Evictions {
             attachments: BTreeMap::new(),
             attachments_listed: false,
             close_ups: Wanted::default(),
+            watched: BTreeMap::new(),
+            declared: false,
             looks: Looks::default(),
             next_number: 0,
             node_watch: WatchHealth::new(NODES.resource),
+            attachment_watch: WatchHealth::new(ATTACHMENTS.resource),
         }
     }
 
@@ -270,7 +275,14 @@ impl Evictions {
         waiting.map(|n| Subject::node(&n.view.node.name)).collect()
     }
 
-    fn look_closely(&self) {
+    /// Has read and watched what must be known of the nodes now.
+    fn look_closely(&mut self) {
+        let watched: BTreeMap<String, u64> =
+            self.nodes.iter().map(|(name, n)| (name.clone(), n.number)).collect();
+        if self.watched != watched {
+            self.watched = watched;
+            self.declared = false;
+        }
         // Until a finished one is Ready again, or asked for again, its Lease tells nothing new.
         let matters = |n: &&Subjected| {
             let finished = n.view.progress.as_ref().is_some_and(|p| p.finished.is_some());
@@ -278,7 +290,6 @@ impl Evictions {
             !finished || n.view.ready == Ready::True || n.view.lease == Lease::Unread || asked_again()
         };
         let wanted = CloseUps {
-            pods: self.nodes.iter().map(|(name, n)| (name.clone(), n.number)).collect(),
             leases: self.nodes.values().filter(matters).map(|n| n.view.node.name.clone()).collect(),
             claims: self.nodes.iter().flat_map(|(name, n)| self.claims_to_read(name, n)).collect(),
         };
@@ -513,24 +524,27 @@ impl Recovery for Evictions {
 
     fn begin_to_lead(&mut self, _: u64) {}
 
-    fn feeds(&self, source: &Source, news: &mpsc::Sender<News>) -> Vec<Feed> {
-        let nodes = self.node_watch.clone();
-        let attachments = WatchHealth::new(ATTACHMENTS.resource);
-        let (node_tx, node_rx) = mpsc::channel(64);
-        let (attachment_tx, attachment_rx) = mpsc::channel(64);
-        let node_watch = follow(source.clone(), NODES, Nodes(self.policy.clone()), nodes.clone(), node_tx);
-        let attachment_watch =
-            follow(source.clone(), ATTACHMENTS, Attachments, attachments.clone(), attachment_tx);
-        let pods = WatchHealth::of_many(close_up::PODS);
-        let close_ups = close_up::look(source.clone(), self.close_ups.clone(), pods.clone(), news.clone());
-        vec![
-            Feed { health: nodes, run: relay(node_watch, node_rx, news.clone(), News::Node).boxed() },
-            Feed { health: pods, run: close_ups.boxed() },
-            Feed {
-                health: attachments,
-                run: relay(attachment_watch, attachment_rx, news.clone(), News::Attachment).boxed(),
-            },
-        ]
+    fn watches(&mut self) -> Option<Vec<Feed<News>>> {
+        if std::mem::replace(&mut self.declared, true) {
+            return None;
+        }
+        let close_ups = self.close_ups.clone();
+        let mut feeds = vec![
+            Feed::watch(NODES, Nodes(self.policy.clone()), &self.node_watch, News::Node),
+            Feed::group(PODS),
+            Feed::reads("close-ups", |client, news| close_up::look(client, close_ups, news)),
+            Feed::watch(ATTACHMENTS, Attachments, &self.attachment_watch, News::Attachment),
+        ];
+        feeds.extend(self.watched.iter().map(|(node, number)| {
+            let (of, number) = (node.clone(), *number);
+            let target = Target::fields(PODS, "/api/v1/pods", format!("spec.nodeName={node}"));
+            Feed::passing_watch(target, number, Pods, move |change| News::Pod {
+                node: of.clone(),
+                number,
+                change,
+            })
+        }));
+        Some(feeds)
     }
 
     fn hear(&mut self, news: News, now: Timestamp) -> Vec<Subject> {

@@ -10,7 +10,6 @@ use std::{
     time::Duration,
 };
 
-use futures::{FutureExt, future::join};
 use jiff::{SignedDuration, Timestamp};
 use kube::Client;
 use salvor_api::names::job::{CONTROLLER_NAME, conditions};
@@ -25,10 +24,9 @@ use salvor_recovery::{
     },
     objects::JobRef,
 };
-use tokio::sync::mpsc;
 
 use self::{
-    feeds::{OurJobs, Part, PodsOfJobs, relay_in_parts},
+    feeds::{OurJobs, Part, PodsOfJobs, in_parts},
     interest::{Interest, Progress},
     lookup::{Lookups, Wanted, look_up},
     pods::{Gone, Heard, Strays},
@@ -38,12 +36,13 @@ use self::{
 };
 use crate::{
     executor::{Lane, Refusal, Written},
+    feeds::Feed,
     live,
     looks::Sight,
     metrics::{JobMetrics, SyncAction},
-    recovery::{Feed, Known as KnownAlready, LiveInquiry, LookedAfter, Recovery, Refused, View},
+    recovery::{Known as KnownAlready, LiveInquiry, LookedAfter, Recovery, Refused, View},
     revision::{Revision, Told},
-    watch::{Change, Source, Target, WatchHealth, follow},
+    watch::{Change, Target, WatchHealth},
 };
 
 mod feeds;
@@ -54,8 +53,8 @@ mod rows;
 mod selectors;
 mod wire;
 
-const JOBS: Target = Target { resource: "jobs", path: "/apis/batch/v1/jobs", field_selector: None };
-const PODS: Target = Target { resource: "job pods", path: "/api/v1/pods", field_selector: None };
+const JOBS: Target = Target::all("jobs", "/apis/batch/v1/jobs");
+const PODS: Target = Target::all("job pods", "/api/v1/pods");
 
 /// The pause after the first pod that the server refused to make or to delete, and the longest one.
 const FIRST_PAUSE: Duration = Duration::from_secs(1);
@@ -377,31 +376,22 @@ impl Recovery for Jobs {
         }
     }
 
-    fn feeds(&self, source: &Source, news: &mpsc::Sender<News>) -> Vec<Feed> {
-        let (jobs, pods) = (self.job_watch.clone(), self.pod_watch.clone());
-        let (job_tx, job_rx) = mpsc::channel(64);
-        let (pod_tx, pod_rx) = mpsc::channel(64);
+    fn watches(&mut self) -> Option<Vec<Feed<News>>> {
+        // They do not change, so they are declared once.
+        let requests = self.lookups.requests()?;
         let stands_in = self.policy.unmanaged_jobs;
-        let job_watch = follow(source.clone(), JOBS, OurJobs(self.policy.clone()), jobs.clone(), job_tx);
         let kept = PodsOfJobs { stands_in, interest: self.interest.clone() };
-        let pod_watch = follow(source.clone(), PODS, kept, pods.clone(), pod_tx);
         let interest = self.interest.clone();
+        let jobs = Feed::watch_in_parts(JOBS, OurJobs(self.policy.clone()), &self.job_watch, |change| {
+            in_parts(change, News::SomeJobs, News::Job)
+        });
+        let pods = Feed::watch_in_parts(PODS, kept, &self.pod_watch, |change| {
+            in_parts(change, News::SomePods, News::Pod)
+        });
         // Which pods matter is known when the Jobs are.
-        let pod_watch = async move {
-            interest.until_jobs_are_listed().await;
-            pod_watch.await;
-        };
-        let job_news = relay_in_parts(job_watch, job_rx, news.clone(), News::SomeJobs, News::Job);
-        let pod_news = relay_in_parts(pod_watch, pod_rx, news.clone(), News::SomePods, News::Pod);
-        let requests = self.lookups.requests();
-        let (client, found) = (source.client.clone(), news.clone());
-        let look_up = async move {
-            if let Some(requests) = requests {
-                look_up(client, requests, stands_in, found).await;
-            }
-        };
-        let pod_news = join(pod_news, look_up).map(|_| ());
-        vec![Feed { health: jobs, run: job_news.boxed() }, Feed { health: pods, run: pod_news.boxed() }]
+        let pods = pods.after(async move { interest.until_jobs_are_listed().await });
+        let found = Feed::reads("lookups", move |client, news| look_up(client, requests, stands_in, news));
+        Some(vec![jobs, pods, found])
     }
 
     fn hear(&mut self, news: News, _: Timestamp) -> Vec<Subject> {

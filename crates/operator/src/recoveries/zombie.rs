@@ -6,16 +6,12 @@ mod tests;
 mod wire;
 
 use std::{
-    borrow::Cow,
     collections::{BTreeMap, BTreeSet},
     fmt,
     sync::Arc,
 };
 
-use futures::{
-    FutureExt,
-    future::{join, try_join},
-};
+use futures::future::try_join;
 use jiff::Timestamp;
 use kube::Client;
 use salvor_recovery::{
@@ -25,7 +21,6 @@ use salvor_recovery::{
     objects::{PodRef, Ready},
     zombie::{AskedWait, NodeView, NodeWhy, PodView, PodWhy, Step, ZombiePolicy, decide_node, decide_pod},
 };
-use tokio::sync::mpsc;
 
 use self::{
     leases::{Pulses, Wanted},
@@ -33,17 +28,20 @@ use self::{
 };
 use crate::{
     executor::{Refusal, Written},
+    feeds::Feed,
     live::{self, NodeLease},
     looks::{Looks, Sight},
-    recovery::{Feed, Known, LiveInquiry, NodeOrPod, Recovery, Refused, View, relay},
-    watch::{Change, Source, Target, WatchHealth, follow},
+    recovery::{Known, LiveInquiry, NodeOrPod, Recovery, Refused, View},
+    watch::{Change, Target, WatchHealth},
     wire::read,
 };
 
+const NODES: Target = Target::all("nodes", "/api/v1/nodes");
+
 /// Only bound pods: no kubelet, no zombie.
-const PODS: Target =
-    Target { resource: "pods", path: "/api/v1/pods", field_selector: Some(Cow::Borrowed("spec.nodeName!=")) };
-const NODES: Target = Target { resource: "nodes", path: "/api/v1/nodes", field_selector: None };
+fn bound_pods() -> Target {
+    Target::fields("pods", "/api/v1/pods", "spec.nodeName!=")
+}
 
 /// What zombie recovery judges.
 #[derive(Clone, Debug, PartialEq, Eq, PartialOrd, Ord, Hash)]
@@ -100,6 +98,8 @@ pub(crate) struct Zombies {
     announced: BTreeSet<String>,
     /// Pods of which it was told that their wait cannot be read, with what it was then.
     wait_told: BTreeMap<String, AskedWait>,
+    /// Whether the watches are declared: they do not change.
+    declared: bool,
 }
 
 impl Zombies {
@@ -117,6 +117,7 @@ impl Zombies {
             node_of_uid: BTreeMap::new(),
             announced: BTreeSet::new(),
             wait_told: BTreeMap::new(),
+            declared: false,
         }
     }
 
@@ -216,20 +217,18 @@ impl Recovery for Zombies {
 
     fn begin_to_lead(&mut self, _: u64) {}
 
-    fn feeds(&self, source: &Source, news: &mpsc::Sender<News>) -> Vec<Feed> {
-        let pods = WatchHealth::new(PODS.resource);
-        let nodes = WatchHealth::new(NODES.resource);
+    fn watches(&mut self) -> Option<Vec<Feed<News>>> {
+        if std::mem::replace(&mut self.declared, true) {
+            return None;
+        }
+        let (pods, nodes) = (WatchHealth::new("pods"), WatchHealth::new(NODES.resource));
         let consenting = ConsentingPods(self.policy.clone());
-        let (pod_tx, pod_rx) = mpsc::channel(64);
-        let (node_tx, node_rx) = mpsc::channel(64);
-        let pod_watch = follow(source.clone(), PODS, consenting, pods.clone(), pod_tx);
-        let node_watch = follow(source.clone(), NODES, AllNodes, nodes.clone(), node_tx);
-        let leases = leases::read(source.client.clone(), self.leases.clone(), news.clone());
-        let nodes_relayed = relay(node_watch, node_rx, news.clone(), News::Node);
-        vec![
-            Feed { health: pods, run: relay(pod_watch, pod_rx, news.clone(), News::Pod).boxed() },
-            Feed { health: nodes, run: join(nodes_relayed, leases).map(|_| ()).boxed() },
-        ]
+        let leases = self.leases.clone();
+        Some(vec![
+            Feed::watch(bound_pods(), consenting, &pods, News::Pod),
+            Feed::watch(NODES, AllNodes, &nodes, News::Node),
+            Feed::reads("leases", |client, news| leases::read(client, leases, news)),
+        ])
     }
 
     fn hear(&mut self, news: News, now: Timestamp) -> Vec<Subject> {

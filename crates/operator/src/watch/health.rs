@@ -46,20 +46,32 @@ impl WatchHealth {
         Arc::new(Self { members: Some(Mutex::default()), ..Self::begin(resource) })
     }
 
-    /// One more of many watches.
-    pub(crate) fn member(&self) -> Arc<Self> {
-        let member = Arc::new(Self {
+    /// One more of many watches. It counts as one of them from when it is admitted.
+    pub(crate) fn candidate(&self) -> Arc<Self> {
+        Arc::new(Self {
             restarts: self.restarts.clone(),
             lists: self.lists.clone(),
             unreadable: self.unreadable.clone(),
             ..Self::begin(self.resource)
-        });
+        })
+    }
+
+    /// One more of many watches, which counts at once.
+    pub(crate) fn member(&self) -> Arc<Self> {
+        let member = self.candidate();
+        self.admit(&member);
+        member
+    }
+
+    /// Counts a candidate as one of the many, for as long as anybody has it.
+    pub(crate) fn admit(&self, candidate: &Arc<Self>) {
         if let Some(members) = &self.members {
             let mut members = members.lock().unwrap_or_else(PoisonError::into_inner);
             members.retain(|member| member.strong_count() > 0);
-            members.push(Arc::downgrade(&member));
+            if !members.iter().any(|member| member.as_ptr() == Arc::as_ptr(candidate)) {
+                members.push(Arc::downgrade(candidate));
+            }
         }
-        member
     }
 
     fn begin(resource: &'static str) -> Self {

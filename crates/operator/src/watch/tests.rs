@@ -118,7 +118,7 @@ impl Bench {
         });
         let (tx, changes) = mpsc::channel(64);
         let health = WatchHealth::new("things");
-        let target = Target { resource: "things", path: "/things", field_selector: Some("a!=".into()) };
+        let target = Target::fields("things", "/things", "a!=");
         let source = Source { client: Client::new(service, "default"), history: history.clone() };
         tokio::spawn(follow(source, target, Numbered, health.clone(), tx));
         Self { asked, changes, health, history, now }
@@ -519,7 +519,7 @@ async fn hold(server: BigServer, watches: usize) -> (usize, Vec<String>) {
     let mut listening = Vec::new();
     for _ in 0..watches {
         let (tx, changes) = mpsc::channel(1);
-        let target = Target { resource: "things", path: "/things", field_selector: None };
+        let target = Target::all("things", "/things");
         tokio::spawn(follow(source.clone(), target, Numbered, WatchHealth::new("things"), tx));
         listening.push(changes);
     }
@@ -603,7 +603,7 @@ async fn a_connection_that_stands_still_in_a_large_object_gives_way() {
         });
         let client = crate::client::observe_within(ClientBuilder::new(service, "default"), &time, &budget);
         let (tx, changes) = mpsc::channel(8);
-        let target = Target { resource: "things", path: "/things", field_selector: Some("a=".into()) };
+        let target = Target::fields("things", "/things", "a=");
         tokio::spawn(follow(Source::new(client), target, Numbered, WatchHealth::new("things"), tx));
         changes
     };

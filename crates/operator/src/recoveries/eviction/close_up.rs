@@ -1,7 +1,7 @@
-//! Looking closely at the few nodes that are being emptied: a watch of the pods of each, its Lease every few seconds, and the
-//! claims of those pods about which they decide.
+//! Reads about the few nodes that are being emptied: the Lease of each every few seconds, and the claims of those pods about
+//! which they decide.
 //!
-//! All pods of a cluster are many, and all its Leases change all the time; of these nodes there are few.
+//! All Leases of a cluster change all the time; of these nodes there are few.
 
 use std::{
     collections::{BTreeMap, BTreeSet},
@@ -10,18 +10,15 @@ use std::{
 };
 
 use kube::Client;
-use salvor_recovery::eviction::{Access, Claim, PodView};
+use salvor_recovery::eviction::{Access, Claim};
 use tokio::{
-    sync::{Notify, Semaphore, mpsc},
+    sync::{Notify, Semaphore},
     task::{AbortHandle, JoinSet},
     time::Instant,
 };
 
-use super::{News, claims::read_access_as_far_as_can_be, wire::Pods};
-use crate::{
-    live,
-    watch::{Change, Source, Target, WatchHealth, follow},
-};
+use super::{News, claims::read_access_as_far_as_can_be};
+use crate::{feeds::Outbox, live};
 
 /// How often a Lease is read. A kubelet renews it every ten seconds, and before anything is done to a pod it is read anyway.
 const LEASE_PERIOD: Duration = Duration::from_secs(2);
@@ -29,25 +26,16 @@ const LEASE_PERIOD: Duration = Duration::from_secs(2);
 const BETWEEN_LEASES: Duration = Duration::from_millis(100);
 /// A read that is not answered by then is made again.
 const LEASE_TIMEOUT: Duration = Duration::from_secs(10);
-/// First lists of pods at once. A list is as large as a node is full, several times over while it is read; when a whole
-/// rack is to be emptied, all of them together would be most of the memory that this process ever needs.
-const LISTS_AT_ONCE: usize = 4;
-/// What these watches are called.
-pub(crate) const PODS: &str = "pods of evicted nodes";
 /// Pods whose claims are read at once.
 const CLAIMS_AT_ONCE: usize = 4;
 /// Claims of a pod that are not read by then cannot be read for now.
 const CLAIMS_TIMEOUT: Duration = Duration::from_secs(20);
 /// How long a claim that cannot be read is left alone. It may be made yet, or the right to read it given.
 const CLAIMS_AGAIN_AFTER: Duration = Duration::from_secs(30);
-/// A list that takes longer than this does not keep others waiting.
-const LIST_TURN: Duration = Duration::from_secs(5);
 
-/// Which nodes are looked at closely. A number tells a new look from an earlier one at a node of that name.
+/// What is read. A number tells a new look at a node from an earlier one at a node of that name.
 #[derive(Clone, Debug, Default, PartialEq, Eq)]
 pub(crate) struct CloseUps {
-    /// Nodes whose pods are watched.
-    pub(crate) pods: BTreeMap<String, u64>,
     /// Nodes whose Lease is read.
     pub(crate) leases: BTreeSet<String>,
     /// Pods whose claims are read, by their UID and the number of the look at their node.
@@ -92,33 +80,23 @@ impl Wanted {
 }
 
 /// Follows what is wanted until nobody listens any more.
-pub(crate) async fn look(source: Source, wanted: Wanted, health: Arc<WatchHealth>, news: mpsc::Sender<News>) {
+pub(crate) async fn look(client: Client, wanted: Wanted, news: Outbox<News>) {
     let mut looks = JoinSet::new();
-    let turns = Arc::new(Semaphore::new(LISTS_AT_ONCE));
-    let mut watched: BTreeMap<String, (u64, AbortHandle)> = BTreeMap::new();
     let mut read: BTreeMap<String, AbortHandle> = BTreeMap::new();
     let claim_turns = Arc::new(Semaphore::new(CLAIMS_AT_ONCE));
     let mut claimed: BTreeMap<(String, u64), AbortHandle> = BTreeMap::new();
     loop {
-        let CloseUps { pods, leases, claims } = wanted.now();
-        watched.retain(|node, (number, watch)| stays(pods.get(node) == Some(number), watch));
+        let CloseUps { leases, claims } = wanted.now();
         read.retain(|node, reads| stays(leases.contains(node), reads));
         claimed.retain(|pod, reads| stays(claims.contains_key(pod), reads));
-        for (node, number) in pods {
-            watched.entry(node).or_insert_with_key(|node| {
-                let (source, turns, news) = (source.clone(), turns.clone(), news.clone());
-                let run = watch_pods(source, node.clone(), number, turns, health.clone(), news);
-                (number, looks.spawn(run))
-            });
-        }
         for node in leases {
             read.entry(node).or_insert_with_key(|node| {
-                looks.spawn(read_lease(source.client.clone(), node.clone(), wanted.clone(), news.clone()))
+                looks.spawn(read_lease(client.clone(), node.clone(), wanted.clone(), news.clone()))
             });
         }
         for (pod, of) in claims {
             claimed.entry(pod).or_insert_with_key(|(uid, number)| {
-                let (client, turns, news) = (source.client.clone(), claim_turns.clone(), news.clone());
+                let (client, turns, news) = (client.clone(), claim_turns.clone(), news.clone());
                 looks.spawn(read_claims(client, uid.clone(), *number, of, turns, news))
             });
         }
@@ -139,43 +117,8 @@ fn stays(is_wanted: bool, look: &AbortHandle) -> bool {
     is_wanted
 }
 
-async fn watch_pods(
-    source: Source,
-    node: String,
-    number: u64,
-    turns: Arc<Semaphore>,
-    health: Arc<WatchHealth>,
-    news: mpsc::Sender<News>,
-) {
-    // Nobody closes it.
-    let Ok(turn) = turns.acquire().await else { return };
-    let selector = format!("spec.nodeName={node}");
-    let target = Target { resource: PODS, path: "/api/v1/pods", field_selector: Some(selector.into()) };
-    let (sender, mut changes) = mpsc::channel::<Change<PodView>>(64);
-    let watch = follow(source, target, Pods, health.member(), sender);
-    let pass_on = async {
-        let first = tokio::time::timeout(LIST_TURN, changes.recv()).await;
-        drop(turn);
-        let mut next = match first {
-            Ok(first) => first,
-            Err(_) => changes.recv().await,
-        };
-        while let Some(change) = next {
-            if news.send(News::Pod { node: node.clone(), number, change }).await.is_err() {
-                return;
-            }
-            next = changes.recv().await;
-        }
-    };
-    tokio::select! {
-        biased;
-        () = watch => {}
-        () = pass_on => {}
-    }
-}
-
 /// Reads a Lease now, and then by the clock. Each node has reads of its own, so that one that hangs holds up no other.
-async fn read_lease(client: kube::Client, node: String, wanted: Wanted, news: mpsc::Sender<News>) {
+async fn read_lease(client: kube::Client, node: String, wanted: Wanted, news: Outbox<News>) {
     loop {
         let began = Instant::now();
         let error = match tokio::time::timeout(LEASE_TIMEOUT, live::node_lease(&client, &node)).await {
@@ -202,7 +145,7 @@ async fn read_claims(
     number: u64,
     ClaimsOf { node, claims }: ClaimsOf,
     turns: Arc<Semaphore>,
-    news: mpsc::Sender<News>,
+    news: Outbox<News>,
 ) {
     loop {
         // Nobody closes it.

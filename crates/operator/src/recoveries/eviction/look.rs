@@ -164,7 +164,7 @@ pub(crate) async fn read_pods(client: &Client, node: &str) -> kube::Result<Vec<P
 /// Reads the volumes attached to a node live.
 pub(crate) async fn read_attachments(client: &Client, node: &str) -> kube::Result<Vec<AttachmentView>> {
     let to_it = |wire: AttachmentWire| Some(wire.view()).filter(|attachment| attachment.node == node);
-    live::list(client, ATTACHMENTS.path, "", to_it).await
+    live::list(client, &ATTACHMENTS.path, "", to_it).await
 }
 
 /// Counts the nodes of a zone live.
@@ -176,7 +176,7 @@ pub(crate) async fn read_zone(
 ) -> kube::Result<NodeCounts> {
     let in_it = |wire: NodeWire| Some((wire.standing(), wire.view())).filter(|(_, node)| node.zone == zone);
     let mut census = Census::new(now, policy.count_nodes_ready_within);
-    for (standing, node) in live::list(client, NODES.path, "", in_it).await? {
+    for (standing, node) in live::list(client, &NODES.path, "", in_it).await? {
         census.add(&node.zone, &standing);
     }
     Ok(census.zone(zone))

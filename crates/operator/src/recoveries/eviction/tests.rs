@@ -143,9 +143,10 @@ fn a_node_that_nobody_asks_about_is_forgotten_with_its_pods_and_looked_at_anew_w
     assert_eq!(names(&evictions.hear(over, at(1))), ["node a", "pod ns/p"]);
     assert!(evictions.judge(&Subject::node("a"), at(1)).is_none());
     assert_eq!(evictions.close_ups.now(), CloseUps::default());
+    assert!(evictions.watched.is_empty());
     let again = news(&evictions, node("8", &["NoSchedule"], None));
     evictions.hear(again, at(2));
-    assert_eq!(evictions.close_ups.now().pods["a"], 2, "another look than the first");
+    assert_eq!(evictions.watched["a"], 2, "another look than the first");
     // What the first look still has to say is not about this one.
     let late = News::Pod { node: "a".into(), number: 1, change: Change::Applied(pod()) };
     assert_eq!(names(&evictions.hear(late, at(2))), Vec::<String>::new());

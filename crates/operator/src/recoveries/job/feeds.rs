@@ -1,11 +1,10 @@
 //! What is kept of Jobs and pods where they are read, and how it comes in: a long list in parts, so that others have their
 //! turn between them.
 
-use std::{future::Future, sync::Arc};
+use std::sync::Arc;
 
 use salvor_api::names::job::BUILT_IN_CONTROLLER;
 use salvor_recovery::job::{JobPolicy, JobView};
-use tokio::sync::mpsc;
 
 use super::{
     News, SeenJob,
@@ -70,60 +69,41 @@ pub(crate) struct Part<T> {
     pub(super) anew: bool,
 }
 
-/// Runs a watch and wraps what it tells into news, a list in parts.
-pub(super) async fn relay_in_parts<T: Send + 'static>(
-    watch: impl Future<Output = ()>,
-    mut changes: mpsc::Receiver<Change<T>>,
-    news: mpsc::Sender<News>,
+/// A change as news, a long list in parts.
+pub(super) fn in_parts<T>(
+    mut change: Change<T>,
     part: fn(Part<T>) -> News,
     whole: fn(Change<T>) -> News,
-) {
-    let pass_on = async {
-        while let Some(mut change) = changes.recv().await {
-            while let Change::Reset { all, revision, .. } = &mut change
-                && all.len() > PART
-            {
-                let all = all.split_off(all.len() - PART);
-                let next = Part { all, revision: revision.revision, anew: revision.anew };
-                if news.send(part(next)).await.is_err() {
-                    return;
-                }
-            }
-            if news.send(whole(change)).await.is_err() {
-                return;
-            }
-        }
-    };
-    tokio::select! {
-        biased;
-        () = watch => {}
-        () = pass_on => {}
+) -> Vec<News> {
+    let mut parts = Vec::new();
+    while let Change::Reset { all, revision, .. } = &mut change
+        && all.len() > PART
+    {
+        let all = all.split_off(all.len() - PART);
+        parts.push(part(Part { all, revision: revision.revision, anew: revision.anew }));
     }
+    parts.push(whole(change));
+    parts
 }
 
 #[cfg(test)]
 mod tests {
     use super::*;
 
-    #[tokio::test]
-    async fn a_long_list_comes_in_parts_and_ends_as_a_whole() {
-        let (changes, inbox) = mpsc::channel(4);
-        let (news, mut heard) = mpsc::channel(16);
+    #[test]
+    fn a_long_list_comes_in_parts_and_ends_as_a_whole() {
         let bare = |n: usize| SeenPod::Bare { uid: n.to_string().into(), revision: Revision::of("1") };
         let all = (0..60).map(bare).collect();
-        changes.send(Change::Reset { all, revision: "7".into(), asked: 3 }).await.unwrap();
-        changes.send(Change::Gone("x".into())).await.unwrap();
-        drop(changes);
-        relay_in_parts(std::future::pending(), inbox, news, News::SomePods, News::Pod).await;
-        let mut sizes = Vec::new();
-        while let Some(news) = heard.recv().await {
-            sizes.push(match news {
-                News::SomePods(part) => part.all.len(),
-                News::Pod(Change::Reset { all, asked: 3, .. }) => all.len() + 1000,
-                News::Pod(Change::Gone(_)) => 0,
-                other => panic!("{other:?}"),
-            });
-        }
+        let list = Change::Reset { all, revision: "7".into(), asked: 3 };
+        let gone = Change::Gone("x".into());
+        let parts = [list, gone].map(|change| in_parts(change, News::SomePods, News::Pod));
+        let size = |news| match news {
+            News::SomePods(part) => part.all.len(),
+            News::Pod(Change::Reset { all, asked: 3, .. }) => all.len() + 1000,
+            News::Pod(Change::Gone(_)) => 0,
+            other => panic!("{other:?}"),
+        };
+        let sizes: Vec<usize> = parts.into_iter().flatten().map(size).collect();
         assert_eq!(sizes, [25, 25, 1010, 0]);
     }
 

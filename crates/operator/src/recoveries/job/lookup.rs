@@ -17,6 +17,7 @@ use super::{
     wire::{PodWire, SeenPod},
 };
 use crate::{
+    feeds::Outbox,
     live::{self, percent_encode},
     revision::Revision,
 };
@@ -163,7 +164,7 @@ pub(super) async fn look_up(
     client: Client,
     mut requests: mpsc::UnboundedReceiver<Wanted>,
     stands_in: bool,
-    news: mpsc::Sender<News>,
+    news: Outbox<News>,
 ) {
     let mut waiting = VecDeque::new();
     let mut pause = FIRST_RETRY;

@@ -16,13 +16,13 @@ use salvor_recovery::{
     objects::NodeRef,
 };
 use tokio::{
-    sync::{Notify, Semaphore, mpsc},
+    sync::{Notify, Semaphore},
     task::{AbortHandle, JoinSet},
     time::Instant,
 };
 
 use super::News;
-use crate::live;
+use crate::{feeds::Outbox, live};
 
 /// How often a Lease is read: as often as a kubelet renews it.
 const PERIOD: Duration = Duration::from_secs(10);
@@ -95,7 +95,7 @@ impl Wanted {
 }
 
 /// Reads what is wanted until nobody listens any more.
-pub(super) async fn read(client: Client, wanted: Wanted, news: mpsc::Sender<News>) {
+pub(super) async fn read(client: Client, wanted: Wanted, news: Outbox<News>) {
     let mut tasks = JoinSet::new();
     let turns = Arc::new(Semaphore::new(READS_AT_ONCE));
     let mut reading: BTreeMap<String, AbortHandle> = BTreeMap::new();
@@ -125,13 +125,7 @@ pub(super) async fn read(client: Client, wanted: Wanted, news: mpsc::Sender<News
 }
 
 /// Each node has reads of its own, so that one that hangs holds up few others.
-async fn read_one(
-    client: Client,
-    node: String,
-    wanted: Wanted,
-    turns: Arc<Semaphore>,
-    news: mpsc::Sender<News>,
-) {
+async fn read_one(client: Client, node: String, wanted: Wanted, turns: Arc<Semaphore>, news: Outbox<News>) {
     loop {
         // Nobody closes it.
         let Ok(turn) = turns.acquire().await else { return };

@@ -4,6 +4,7 @@ use salvor_recovery::Step as _;
 use std::{collections::VecDeque, sync::atomic::Ordering};
 
 use salvor_recovery::Reason;
+use tokio::sync::mpsc;
 
 use super::*;
 

@@ -1,0 +1,160 @@
+//! The watch of a kind that is known only at run time: it is looked up first, and it may not be served.
+
+#![cfg_attr(
+    not(test),
+    allow(
+        dead_code,
+        reason = "for recoveries whose objects are of any kind; none of those that are here now is one"
+    )
+)]
+
+use std::{fmt, sync::Arc, time::Duration};
+
+use futures::FutureExt;
+use tokio::sync::mpsc;
+
+use super::{CHANGES, Feed, Health, Key, Stage, in_turn, relay};
+use crate::{
+    discovery::{Kind, Served},
+    live,
+    watch::{Change, GivenUp, Patience, Project, Target, follow_with},
+};
+
+/// A kind whose watch fails for so long is given up for now. A quiet watch may be silent for 75 seconds.
+pub(super) const KIND_PATIENCE: Duration = Duration::from_secs(90);
+/// A kind that is not served, or was given up, is tried again after this.
+const KIND_AGAIN_AFTER: Duration = Duration::from_secs(10);
+
+/// The objects of a kind that is known only at run time.
+#[derive(Clone, Debug, PartialEq, Eq, PartialOrd, Ord)]
+pub(crate) struct KindTarget {
+    pub(crate) kind: Kind,
+    /// All namespaces if none is given.
+    pub(crate) namespace: Option<String>,
+    pub(crate) field_selector: Option<String>,
+    pub(crate) label_selector: Option<String>,
+}
+
+/// What the watch of a kind tells.
+#[derive(Debug)]
+pub(crate) enum OfKind<T> {
+    /// The kind is served here. A list of its objects follows.
+    Served(Served),
+    /// Its objects changed.
+    Change(Change<T>),
+    /// Nothing is known of objects of this kind until they are listed again.
+    Lost(KindLost),
+}
+
+/// Why nothing is known of a kind.
+#[derive(Clone, Debug, PartialEq, Eq)]
+pub(crate) enum KindLost {
+    /// The server does not serve it.
+    NotServed,
+    /// It may not be read, or cannot be; in the words of the server.
+    Failed(String),
+}
+
+impl fmt::Display for KindLost {
+    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
+        match self {
+            Self::NotServed => f.write_str("the API server does not serve this kind"),
+            Self::Failed(words) => f.write_str(words),
+        }
+    }
+}
+
+impl<News: Send + 'static> Feed<News> {
+    /// A watch of a kind that is known only at run time, under a name for metrics. The number tells it from an earlier one.
+    pub(crate) fn kind<P: Project>(
+        name: &'static str,
+        target: KindTarget,
+        number: u64,
+        projection: P,
+        wrap: impl Fn(OfKind<P::Kept>) -> News + Send + Sync + 'static,
+    ) -> Self {
+        let key = Key::Kind(name, target.clone(), number);
+        let start = move |stage| follow_kind(stage, name, target, Arc::new(projection), wrap).boxed();
+        Self { key, health: Health::OneOfMany(name), start: Box::new(start) }
+    }
+}
+
+/// Follows a kind for ever: where it is served, its objects, and the times in which nothing is known of them.
+async fn follow_kind<P: Project, News: Send + 'static>(
+    stage: Stage<News>,
+    name: &'static str,
+    target: KindTarget,
+    projection: Arc<P>,
+    wrap: impl Fn(OfKind<P::Kept>) -> News + Send + Sync,
+) {
+    let mut told: Option<KindLost> = None;
+    loop {
+        let lost = match stage.discovery.find(&target.kind).await {
+            Ok(Some(served)) => {
+                let ended = follow_served(&stage, name, &target, served, &projection, &wrap, &mut told).await;
+                match ended {
+                    None | Some(GivenUp::Unheard) => return,
+                    Some(GivenUp::NotServed) => {
+                        stage.discovery.forget(&target.kind);
+                        KindLost::NotServed
+                    }
+                    Some(GivenUp::Failed(words)) => KindLost::Failed(words),
+                }
+            }
+            Ok(None) => KindLost::NotServed,
+            Err(error) => KindLost::Failed(live::brief(&error)),
+        };
+        if told.as_ref() != Some(&lost) {
+            tracing::warn!(resource = name, kind = %target.kind, %lost, "nothing is known of this kind for now");
+            told = Some(lost.clone());
+            if stage.outbox.send(wrap(OfKind::Lost(lost))).await.is_err() {
+                return;
+            }
+        }
+        tokio::select! {
+            biased;
+            () = stage.outbox.closed() => return,
+            () = tokio::time::sleep(KIND_AGAIN_AFTER) => {}
+        }
+    }
+}
+
+/// Follows a kind for as long as that works.
+async fn follow_served<P: Project, News: Send + 'static>(
+    stage: &Stage<News>,
+    name: &'static str,
+    target: &KindTarget,
+    served: Served,
+    projection: &Arc<P>,
+    wrap: &(impl Fn(OfKind<P::Kept>) -> News + Send + Sync),
+    told: &mut Option<KindLost>,
+) -> Option<GivenUp> {
+    let turn = stage.turn().await;
+    let target = Target {
+        resource: name,
+        path: served.path(target.namespace.as_deref()).into(),
+        field_selector: target.field_selector.clone().map(Into::into),
+        label_selector: target.label_selector.clone().map(Into::into),
+    };
+    let health = stage.health.candidate();
+    let (changes, inbox) = mpsc::channel(CHANGES);
+    let watch = follow_with(
+        Patience::Until(KIND_PATIENCE),
+        stage.source.clone(),
+        target,
+        projection.clone(),
+        health.clone(),
+        changes,
+    );
+    let mut served = Some(served);
+    let split = |change| {
+        // Nothing rests on a kind before its first list. From then on its age counts.
+        let first = served.take().map(|served| {
+            stage.health.admit(&health);
+            *told = None;
+            OfKind::Served(served)
+        });
+        first.into_iter().chain([OfKind::Change(change)]).map(wrap).collect::<Vec<_>>()
+    };
+    relay(watch, in_turn(turn, inbox), &stage.outbox, split).await
+}
