@@ -29,7 +29,7 @@ use crate::{
 /// A lease that was not renewed for so long has no holder, however its clock differs from the server's.
 const HELD_FOR: SignedDuration = SignedDuration::from_mins(5);
 
-/// Why an explanation cannot be given, or a node cannot be asked to be emptied.
+/// Why an explanation cannot be given.
 #[derive(Debug, thiserror::Error)]
 pub enum ExplainError {
     /// There is no such object.
@@ -39,14 +39,6 @@ pub enum ExplainError {
     #[error("cannot read {what}: {}", live::in_full(.error))]
     Api {
         /// What was read.
-        what: String,
-        /// What went wrong.
-        error: kube::Error,
-    },
-    /// The API refused a write.
-    #[error("cannot write {what}: {}", live::in_full(.error))]
-    Write {
-        /// What was written.
         what: String,
         /// What went wrong.
         error: kube::Error,

@@ -31,15 +31,16 @@ mod recovery;
 mod revision;
 pub mod serve;
 mod surroundings;
+mod taints;
 mod time;
 pub mod watch;
 pub mod wire;
 
-pub use evict::{Asked, End, EvictionDesk, Standing, Survey, SurveyedPod, SurveyedVolume};
+pub use evict::{Asked, End, EvictError, EvictionDesk, Standing, Survey, SurveyedPod, SurveyedVolume};
 pub use explain::{ExplainError, Explanation, RecoveryReport, explain_job, explain_node, explain_pod};
 pub use live::story;
 pub use metrics::reference as metrics_reference;
 pub use notices::{Notice, Notices};
 pub use operator::{Operator, RunError, run};
-pub use pause_desk::{PauseDesk, Paused};
+pub use pause_desk::{PauseDesk, PauseError, Paused};
 pub use surroundings::Surroundings;
