@@ -18,7 +18,7 @@ use serde::Serialize;
 use serde_json::Value;
 
 use crate::{
-    explain::history,
+    explainer::history,
     live,
     recoveries::eviction,
     taints::{Addition, MERGE_PATCH, TaintChange, patch},

@@ -12,9 +12,6 @@ use salvor_api::config::Configuration;
 use salvor_recovery::{
     action::Subject,
     brake::{Brake, BrakeState},
-    eviction::EvictionPolicy,
-    job::JobPolicy,
-    zombie::{Disabled, ZombiePolicy},
 };
 use tokio::{net::TcpListener, sync::mpsc};
 use tokio_util::{sync::CancellationToken, task::AbortOnDropHandle};
@@ -28,7 +25,7 @@ use crate::{
     notices::Notices,
     pause::SwitchWatch,
     pulse::{OwnThread, Pulse},
-    recoveries::{eviction::Evictions, job::Jobs, zombie::Zombies},
+    recoveries::recoveries,
     recovery::Recovery,
     surroundings::Surroundings,
     time::std_duration,
@@ -195,35 +192,15 @@ impl Operator {
             healths: Vec::new(),
             engines: Vec::new(),
         };
-        let zombie = ZombiePolicy::new(configuration);
-        let eviction = EvictionPolicy::new(configuration);
-        if eviction.enabled {
-            // Both see all nodes; one of them tells the brake.
-            let tells_brake = zombie.disabled.is_some();
-            let evictions = Evictions::new(Arc::new(eviction), metrics.clone(), tells_brake);
-            running.start(evictions, at_once(writes));
-        } else {
-            tracing::info!(recovery = Evictions::NAME, why = "not in controllers", "switched off");
-        }
-        if let Some(disabled) = zombie.disabled {
-            let why = match disabled {
-                Disabled::Gate => {
-                    "feature gate FailureRecoveryPolicy is off; --feature-gates=FailureRecoveryPolicy=true switches it on"
+        for entry in recoveries() {
+            let start = (entry.prepare)(&metrics);
+            match entry.off(configuration) {
+                None => start(&mut running, configuration),
+                Some(off) => {
+                    let (recovery, why) = (entry.controller.name(), off.to_string());
+                    tracing::info!(recovery, why = why.as_str(), "switched off");
                 }
-                Disabled::Controllers => "not in controllers",
-            };
-            tracing::info!(recovery = Zombies::NAME, why, "switched off");
-        } else {
-            running.start(Zombies::new(Arc::new(zombie)), at_once(writes));
-        }
-        let job = JobPolicy::new(configuration);
-        if job.enabled {
-            running.start(
-                Jobs::new(Arc::new(job), metrics.job().clone()),
-                at_once(configuration.job.concurrent_jobs),
-            );
-        } else {
-            tracing::info!(recovery = Jobs::NAME, why = "not in controllers", "switched off");
+            }
         }
 
         let Running { stop, watches, healths, engines, .. } = running;
@@ -265,7 +242,8 @@ impl Operator {
     }
 }
 
-struct Running {
+/// What is started so far, and what further recoveries need to start.
+pub(crate) struct Running {
     source: Source,
     shared: Shared,
     stop: CancellationToken,
@@ -276,7 +254,7 @@ struct Running {
 
 impl Running {
     /// Starts a recovery that acts on so many subjects at once.
-    fn start<R: Recovery>(&mut self, recovery: R, at_once: usize) {
+    pub(crate) fn start<R: Recovery>(&mut self, recovery: R, at_once: usize) {
         let (news, inbox) = mpsc::channel(NEWS);
         let mut watches = Vec::new();
         for feed in recovery.feeds(&self.source, &news) {
@@ -291,7 +269,8 @@ impl Running {
     }
 }
 
-fn at_once(number: u32) -> usize {
+/// A setting as the number of subjects that are acted on at once.
+pub(crate) fn at_once(number: u32) -> usize {
     usize::try_from(number).unwrap_or(usize::MAX).max(1)
 }
 
