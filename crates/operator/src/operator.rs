@@ -11,10 +11,7 @@ use futures::{FutureExt, future::BoxFuture};
 use salvor_api::config::Configuration;
 use salvor_recovery::{
     brake::{Brake, BrakeState},
-    eviction::EvictionPolicy,
-    job::JobPolicy,
     objects::ObjectRef,
-    zombie::{Disabled, ZombiePolicy},
 };
 use tokio::net::TcpListener;
 use tokio_util::{sync::CancellationToken, task::AbortOnDropHandle};
@@ -30,7 +27,7 @@ use crate::{
     notices::Notices,
     pause::SwitchWatch,
     pulse::{OwnThread, Pulse},
-    recoveries::{eviction::Evictions, job::Jobs, zombie::Zombies},
+    recoveries::recoveries,
     recovery::Recovery,
     surroundings::Surroundings,
     time::std_duration,
@@ -194,35 +191,15 @@ impl Operator {
             watches: WatchSet::default(),
             engines: Vec::new(),
         };
-        let zombie = ZombiePolicy::new(configuration);
-        let eviction = EvictionPolicy::new(configuration);
-        if eviction.enabled {
-            // Both see all nodes; one of them tells the brake.
-            let tells_brake = zombie.disabled.is_some();
-            let evictions = Evictions::new(Arc::new(eviction), metrics.clone(), tells_brake);
-            running.start(evictions, at_once(writes));
-        } else {
-            tracing::info!(recovery = Evictions::NAME, why = "not in controllers", "switched off");
-        }
-        if let Some(disabled) = zombie.disabled {
-            let why = match disabled {
-                Disabled::Gate => {
-                    "feature gate FailureRecoveryPolicy is off; --feature-gates=FailureRecoveryPolicy=true switches it on"
+        for entry in recoveries() {
+            let start = (entry.prepare)(&metrics);
+            match entry.off(configuration) {
+                None => start(&mut running, configuration),
+                Some(off) => {
+                    let (recovery, why) = (entry.controller.name(), off.to_string());
+                    tracing::info!(recovery, why = why.as_str(), "switched off");
                 }
-                Disabled::Controllers => "not in controllers",
-            };
-            tracing::info!(recovery = Zombies::NAME, why, "switched off");
-        } else {
-            running.start(Zombies::new(Arc::new(zombie)), at_once(writes));
-        }
-        let job = JobPolicy::new(configuration);
-        if job.enabled {
-            running.start(
-                Jobs::new(Arc::new(job), metrics.job().clone()),
-                at_once(configuration.job.concurrent_jobs),
-            );
-        } else {
-            tracing::info!(recovery = Jobs::NAME, why = "not in controllers", "switched off");
+            }
         }
 
         let Running { stop, watches, engines, .. } = running;
@@ -262,7 +239,8 @@ impl Operator {
     }
 }
 
-struct Running {
+/// What is started so far, and what further recoveries need to start.
+pub(crate) struct Running {
     source: Source,
     discovery: Discovery,
     shared: Shared,
@@ -274,7 +252,7 @@ struct Running {
 
 impl Running {
     /// Starts a recovery that acts on so many subjects at once.
-    fn start<R: Recovery>(&mut self, recovery: R, at_once: usize) {
+    pub(crate) fn start<R: Recovery>(&mut self, recovery: R, at_once: usize) {
         let (feeds, inbox) = Feeds::new(self.source.clone(), self.discovery.clone(), self.watches.clone());
         let shared = Shared { at_once, ..self.shared.clone() };
         let engine = Engine::new(recovery, shared, feeds);
@@ -283,7 +261,8 @@ impl Running {
     }
 }
 
-fn at_once(number: u32) -> usize {
+/// A setting as the number of subjects that are acted on at once.
+pub(crate) fn at_once(number: u32) -> usize {
     usize::try_from(number).unwrap_or(usize::MAX).max(1)
 }
 

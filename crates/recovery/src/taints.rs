@@ -30,9 +30,12 @@ impl Taints {
 
     /// The same with a taint, in the place of one with its key and effect.
     #[must_use]
-    pub fn with(mut self, taint: &Taint, since: Timestamp) -> Self {
+    pub fn with(mut self, taint: &Taint, since: Option<Timestamp>) -> Self {
         self.0.retain(|t| !is(t, taint));
-        let mut added = json!({ "key": taint.key, "effect": taint.effect, "timeAdded": since });
+        let mut added = json!({ "key": taint.key, "effect": taint.effect });
+        if let Some(since) = since {
+            added["timeAdded"] = json!(since);
+        }
         if !taint.value.is_empty() {
             added["value"] = taint.value.as_str().into();
         }
@@ -54,9 +57,9 @@ impl Taints {
         self
     }
 
-    /// The taints with a key.
-    pub fn with_key<'a>(&'a self, key: &'a str) -> impl Iterator<Item = &'a Value> {
-        self.0.iter().filter(move |t| t["key"] == key)
+    /// The list as it is written back.
+    pub fn into_list(self) -> Vec<Value> {
+        self.0
     }
 
     /// The change of the node that writes them back.
@@ -70,4 +73,59 @@ impl Taints {
 
 fn is(taint: &Value, wanted: &Taint) -> bool {
     taint["key"] == wanted.key.as_str() && taint["effect"] == wanted.effect.as_str()
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    fn taint(key: &str, value: &str, effect: &str) -> Taint {
+        Taint { key: key.into(), value: value.into(), effect: effect.into() }
+    }
+
+    #[test]
+    fn only_what_is_named_changes_and_the_rest_is_written_back_as_it_was() {
+        let theirs =
+            json!({"key": "a", "effect": "NoSchedule", "timeAdded": "2026-01-01T00:00:00Z", "unknown": 1});
+        let ours = json!({"key": "k", "value": "v", "effect": "NoExecute"});
+        let twin = json!({"key": "k", "effect": "NoSchedule"});
+        let taints = || Taints::of(&json!({"spec": {"taints": [theirs, ours, twin]}}));
+        let at: Timestamp = "2026-11-15T05:00:00Z".parse().unwrap();
+        let timed =
+            json!({"key": "n", "value": "v", "effect": "NoExecute", "timeAdded": "2026-11-15T05:00:00Z"});
+        let replaced = json!({"key": "k", "value": "w", "effect": "NoExecute"});
+        type Case<'a> = (&'a str, Taints, Vec<&'a Value>);
+        let cases: [Case<'_>; 7] = [
+            (
+                "added with its time",
+                taints().with(&taint("n", "v", "NoExecute"), Some(at)),
+                vec![&theirs, &ours, &twin, &timed],
+            ),
+            (
+                "replaced, so that the API takes the list",
+                taints().with(&taint("k", "w", "NoExecute"), None),
+                vec![&theirs, &twin, &replaced],
+            ),
+            ("all of a key are taken off", taints().without_key("k"), vec![&theirs]),
+            (
+                "exactly one is taken off",
+                taints().without(&taint("k", "v", "NoExecute")),
+                vec![&theirs, &twin],
+            ),
+            (
+                "an absent value is an empty one",
+                taints().without(&taint("k", "", "NoSchedule")),
+                vec![&theirs, &ours],
+            ),
+            (
+                "another value is somebody else's",
+                taints().without(&taint("k", "x", "NoExecute")),
+                vec![&theirs, &ours, &twin],
+            ),
+            ("no list of taints", Taints::of(&json!({"spec": {"taints": "x"}})), vec![]),
+        ];
+        for (case, taints, expected) in cases {
+            assert_eq!(taints.into_list().iter().collect::<Vec<_>>(), expected, "{case}");
+        }
+    }
 }

@@ -21,6 +21,7 @@ use salvor_recovery::{
 use self::{
     close_up::{ClaimsOf, CloseUps, Wanted},
     look::Inquiry,
+    metrics::EvictionMetrics,
     wire::{Attachments, NodeWire, Nodes, Pods, SeenNode},
 };
 use crate::{
@@ -28,7 +29,6 @@ use crate::{
     feeds::Feed,
     live::NodeLease,
     looks::Looks,
-    metrics::Metrics,
     recovery::{NodeOrPod, Recovery, Refused, View},
     revision::{Revision, Told},
     watch::{Change, Project, Target, WatchHealth},
@@ -36,12 +36,15 @@ use crate::{
 
 mod claims;
 mod close_up;
+mod entry;
+mod explain;
 mod look;
+mod metrics;
 mod wire;
 
-pub(crate) use look::{
-    parse_node, read_attachments, read_claims, read_lease, read_node, read_pod, read_pods, read_zone,
-};
+pub(super) use entry::ENTRY;
+pub(crate) use look::{parse_node, read_attachments, read_lease, read_node, read_pods};
+use look::{parse_pod, read_claims, read_zone};
 
 /// How long a write that the server refused is not tried again.
 const REFUSED_FOR: SignedDuration = SignedDuration::from_mins(1);
@@ -163,7 +166,7 @@ impl Subjected {
 #[derive(Debug)]
 pub(crate) struct Evictions {
     policy: Arc<EvictionPolicy>,
-    metrics: Metrics,
+    metrics: EvictionMetrics,
     /// Whether nobody else counts nodes for the brake.
     counts_nodes: bool,
     counted: BTreeMap<String, Counted>,
@@ -183,7 +186,7 @@ pub(crate) struct Evictions {
 }
 
 impl Evictions {
-    pub(crate) fn new(policy: Arc<EvictionPolicy>, metrics: Metrics, counts_nodes: bool) -> Self {
+    pub(crate) fn new(policy: Arc<EvictionPolicy>, metrics: EvictionMetrics, counts_nodes: bool) -> Self {
         Self {
             policy,
             metrics,
@@ -505,7 +508,7 @@ fn remember(pod: &mut PodView, known: &BTreeMap<String, PodView>) {
 }
 
 /// Whether an outage around a node holds its eviction back.
-pub(crate) fn outage(node: Option<&NodeView>, now: Timestamp) -> Outage {
+fn outage(node: Option<&NodeView>, now: Timestamp) -> Outage {
     match node.and_then(|node| node.despite_outage(now)) {
         Some(_) => Outage::Ignored,
         None => Outage::Holds,

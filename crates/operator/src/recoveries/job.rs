@@ -29,6 +29,7 @@ use self::{
     feeds::{OurJobs, Part, PodsOfJobs, in_parts},
     interest::{Interest, Progress},
     lookup::{Lookups, Wanted, look_up},
+    metrics::{JobMetrics, SyncAction},
     pods::{Gone, Heard, Strays},
     rows::Rows,
     selectors::is_generated,
@@ -39,19 +40,23 @@ use crate::{
     feeds::Feed,
     live,
     looks::Sight,
-    metrics::{JobMetrics, SyncAction},
     recovery::{Known as KnownAlready, LiveInquiry, LookedAfter, Recovery, Refused, View},
     revision::{Revision, Told},
     watch::{Change, Target, WatchHealth},
 };
 
+mod entry;
+mod explain;
 mod feeds;
 mod interest;
 mod lookup;
+mod metrics;
 mod pods;
 mod rows;
 mod selectors;
 mod wire;
+
+pub(super) use entry::ENTRY;
 
 const JOBS: Target = Target::all("jobs", "/apis/batch/v1/jobs");
 const PODS: Target = Target::all("job pods", "/api/v1/pods");
@@ -666,13 +671,18 @@ impl LiveInquiry for Inquiry {
 }
 
 /// Reads a Job live.
-pub(crate) async fn read_live(client: &Client, namespace: &str, name: &str) -> kube::Result<Option<JobView>> {
+async fn read_live(client: &Client, namespace: &str, name: &str) -> kube::Result<Option<JobView>> {
     let text = live::get(client, &format!("/apis/batch/v1/namespaces/{namespace}/jobs/{name}")).await?;
-    text.map(|text| read_job(&text).map_err(kube::Error::SerdeError)).transpose()
+    text.map(|text| parse_live(&text)).transpose()
+}
+
+/// Reads a Job from the API's text.
+fn parse_live(text: &str) -> kube::Result<JobView> {
+    read_job(text).map_err(kube::Error::SerdeError)
 }
 
 /// Reads the pods that a Job owns live.
-pub(crate) async fn read_live_pods(client: &Client, job: &JobView) -> kube::Result<Vec<PodView>> {
+async fn read_live_pods(client: &Client, job: &JobView) -> kube::Result<Vec<PodView>> {
     let path = format!("/api/v1/namespaces/{}/pods", job.job.namespace);
     // If a Job that does not name us is ours at all, then because we stand in for the built-in controller.
     let stands_in = job.spec.managed_by.as_deref() != Some(CONTROLLER_NAME);

@@ -1,9 +1,13 @@
 //! Zombie recovery: terminating pods with consent, and all nodes. Either kind wakes the pods it concerns.
 
+mod entry;
+mod explain;
 mod leases;
 #[cfg(test)]
 mod tests;
 mod wire;
+
+pub(super) use entry::ENTRY;
 
 use std::{
     collections::{BTreeMap, BTreeSet},
@@ -443,28 +447,30 @@ impl LiveInquiry for Inquiry {
 }
 
 /// Reads a pod live.
-pub(crate) async fn pod(client: &Client, namespace: &str, name: &str) -> kube::Result<Option<PodView>> {
+async fn pod(client: &Client, namespace: &str, name: &str) -> kube::Result<Option<PodView>> {
     let path = format!("/api/v1/namespaces/{namespace}/pods/{name}");
     let text = live::get(client, &path).await?;
-    text.map(|text| Ok(read::<PodWire>(&text)?.view())).transpose()
+    text.map(|text| parse_pod(&text)).transpose()
+}
+
+/// Reads a pod from the API's text.
+fn parse_pod(text: &str) -> kube::Result<PodView> {
+    Ok(read::<PodWire>(text)?.view())
 }
 
 /// Reads a node live, for somebody who has not watched it; without its Lease.
-pub(crate) async fn node_at_first_sight(
-    client: &Client,
-    name: &str,
-    now: Timestamp,
-) -> kube::Result<Option<NodeView>> {
+async fn node_at_first_sight(client: &Client, name: &str, now: Timestamp) -> kube::Result<Option<NodeView>> {
     let text = live::get(client, &format!("/api/v1/nodes/{name}")).await?;
-    text.map(|text| Ok(SeenNode::from(read::<NodeWire>(&text)?).view_at_first_sight(now))).transpose()
+    text.map(|text| see_at_first_sight(&text, now)).transpose()
+}
+
+/// Reads a node from the API's text, for somebody who has not watched it; without its Lease.
+fn see_at_first_sight(text: &str, now: Timestamp) -> kube::Result<NodeView> {
+    Ok(SeenNode::from(read::<NodeWire>(text)?).view_at_first_sight(now))
 }
 
 /// What a node's Lease says to somebody who has not watched it.
-pub(crate) async fn pulse_at_first_sight(
-    client: &Client,
-    node: &NodeView,
-    now: Timestamp,
-) -> kube::Result<Pulse> {
+async fn pulse_at_first_sight(client: &Client, node: &NodeView, now: Timestamp) -> kube::Result<Pulse> {
     let lease = live::node_lease(client, &node.node.name).await?;
     Ok(Pulse::at_a_glance(lease.or(node.heartbeat), now))
 }

@@ -242,7 +242,7 @@ impl crate::step::Step for Step {
             Self::StartEviction { node, resource_version, taint, progress, .. } => {
                 let taints = Taints::judged(read, node, resource_version)?;
                 let taints = match taint {
-                    Some(taint) => taints.with(taint, progress.started),
+                    Some(taint) => taints.with(taint, Some(progress.started)),
                     None => taints,
                 };
                 let patch = taints.patch()?.annotated(annotations::EVICTION, Some(annotation(progress)));

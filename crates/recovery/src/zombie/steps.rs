@@ -155,7 +155,7 @@ impl crate::step::Step for Step {
                 Ok(pod_writes::delete(self, guard, Delete::NO_GRACE))
             }
             Self::TaintNode { node, resource_version, taint, mark, since } => {
-                let taints = Taints::judged(read, node, resource_version)?.with(taint, *since);
+                let taints = Taints::judged(read, node, resource_version)?.with(taint, Some(*since));
                 let patch = taints.patch()?.annotated(mark, Some(since.to_string()));
                 let guard = Guard::Judged { uid: &node.uid, resource_version };
                 Ok(Write::of(self, guard, Verb::Patch(patch)))

@@ -150,9 +150,14 @@ pub(crate) fn parse_node(text: &str) -> kube::Result<NodeView> {
 }
 
 /// Reads a pod live.
-pub(crate) async fn read_pod(client: &Client, namespace: &str, name: &str) -> kube::Result<Option<PodView>> {
+async fn read_pod(client: &Client, namespace: &str, name: &str) -> kube::Result<Option<PodView>> {
     let text = live::get(client, &format!("/api/v1/namespaces/{namespace}/pods/{name}")).await?;
-    text.map(|text| Ok(read::<PodWire>(&text)?.view())).transpose()
+    text.map(|text| parse_pod(&text)).transpose()
+}
+
+/// Reads a pod from the API's text.
+pub(super) fn parse_pod(text: &str) -> kube::Result<PodView> {
+    Ok(read::<PodWire>(text)?.view())
 }
 
 /// Reads the pods of a node live.

@@ -14,7 +14,6 @@ use crate::{
     fake_api::{Answer, FakeApi},
     looks::Sight,
     recovery::{Known, LiveInquiry},
-    time::Time,
     watch::Moment,
 };
 
@@ -24,7 +23,7 @@ fn at(seconds: i64) -> Timestamp {
 
 fn evictions() -> Evictions {
     let policy = Arc::new(EvictionPolicy::new(&Configuration::default()));
-    Evictions::new(policy, Metrics::new(&Time::system()), true)
+    Evictions::new(policy, EvictionMetrics::default(), true)
 }
 
 fn node(revision: &str, taints: &[&str], progress: Option<&str>) -> Value {
@@ -285,7 +284,7 @@ async fn the_pods_of_a_node_share_one_look_at_it() {
 fn uncertain() -> Evictions {
     let file = "apiVersion: config.salvor.dev/v1alpha1\nkind: Configuration\neviction: {triggers: [{key: example.com/lost}]}\n";
     let policy = Arc::new(EvictionPolicy::new(&salvor_api::config::parse(file).unwrap()));
-    Evictions::new(policy, Metrics::new(&Time::system()), true)
+    Evictions::new(policy, EvictionMetrics::default(), true)
 }
 
 /// Begun on the word of a taint that proves nothing.

@@ -22,7 +22,7 @@ fn now() -> Timestamp {
 
 fn jobs() -> Jobs {
     let policy = JobPolicy::new(&Configuration::default());
-    Jobs::new(Arc::new(policy), Metrics::new(&Time::system()).job().clone())
+    Jobs::new(Arc::new(policy), Metrics::new(&Time::system()).own(JobMetrics::register))
 }
 
 fn job(revision: u64) -> Value {
@@ -366,7 +366,7 @@ async fn pods_that_the_built_in_controller_made_are_their_jobs_unless_another_co
         live["spec"]["managedBy"] = managed_by.clone();
         let policy = JobPolicy { unmanaged_jobs: true, ..JobPolicy::new(&Configuration::default()) };
         let policy = Arc::new(policy);
-        let mut jobs = Jobs::new(policy.clone(), Metrics::new(&Time::system()).job().clone());
+        let mut jobs = Jobs::new(policy.clone(), Metrics::new(&Time::system()).own(JobMetrics::register));
         let mut built_in = pod("a", 5, "Running");
         built_in["metadata"]["finalizers"] = json!(["batch.kubernetes.io/job-tracking"]);
         let kept = PodsOfJobs { stands_in: true, interest: Interest::default() };
@@ -455,7 +455,8 @@ async fn leftovers_are_let_go_only_after_a_live_look_at_their_job() {
 #[test]
 fn jobs_of_other_controllers_are_counted_once_each() {
     let metrics = Metrics::new(&Time::system());
-    let mut jobs = Jobs::new(Arc::new(JobPolicy::new(&Configuration::default())), metrics.job().clone());
+    let mut jobs =
+        Jobs::new(Arc::new(JobPolicy::new(&Configuration::default())), metrics.own(JobMetrics::register));
     let foreign = |uid: &str, managed_by: String| {
         let mut job = job(1);
         job["metadata"]["uid"] = uid.into();
@@ -487,7 +488,8 @@ fn jobs_of_other_controllers_are_counted_once_each() {
 #[test]
 fn ended_pods_are_counted_when_they_come_to_wait_and_when_they_are_let_go() {
     let metrics = Metrics::new(&Time::system());
-    let mut jobs = Jobs::new(Arc::new(JobPolicy::new(&Configuration::default())), metrics.job().clone());
+    let mut jobs =
+        Jobs::new(Arc::new(JobPolicy::new(&Configuration::default())), metrics.own(JobMetrics::register));
     jobs.hear(applied(&pod("a", 5, "Running")), now());
     jobs.hear(applied(&pod("a", 6, "Succeeded")), now());
     jobs.hear(applied(&pod("b", 7, "Failed")), now());
@@ -503,7 +505,8 @@ fn ended_pods_are_counted_when_they_come_to_wait_and_when_they_are_let_go() {
 #[test]
 fn a_write_that_the_watch_shows_before_its_answer_is_counted_all_the_same() {
     let metrics = Metrics::new(&Time::system());
-    let mut jobs = Jobs::new(Arc::new(JobPolicy::new(&Configuration::default())), metrics.job().clone());
+    let mut jobs =
+        Jobs::new(Arc::new(JobPolicy::new(&Configuration::default())), metrics.own(JobMetrics::register));
     let subject = jobs.hear(News::Job(Change::Applied(ours(&job(1)))), now()).remove(0);
     let mut written = job(2);
     written["status"] = json!({"succeeded": 3, "failed": 1});
