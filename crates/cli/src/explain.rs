@@ -32,13 +32,10 @@ struct Subject {
     options: Options,
 }
 
-/// The argument that names the object.
-const OBJECT: &str = "object";
-
 impl clap::Subcommand for Subject {
     fn augment_subcommands(command: Command) -> Command {
         explained_kinds().into_iter().fold(command, |command, kind| {
-            let object = Arg::new(OBJECT).required(true);
+            let object = Arg::new(kind.word).required(true);
             let object = if kind.namespaced {
                 object
                     .value_name("NAMESPACE/NAME")
@@ -47,8 +44,9 @@ impl clap::Subcommand for Subject {
             } else {
                 object.value_name("NAME").help("Its name").value_parser(without_namespace)
             };
-            let explain = Command::new(kind.word).about(kind.title).arg(object);
-            command.subcommand(Options::augment_args(explain))
+            let explain = Options::augment_args(Command::new(kind.word).arg(object));
+            // Last, because the options have a line of their own about themselves.
+            command.subcommand(explain.about(kind.title))
         })
     }
 
@@ -65,7 +63,7 @@ impl FromArgMatches for Subject {
     fn from_arg_matches(matches: &ArgMatches) -> Result<Self, clap::Error> {
         let found = matches.subcommand().and_then(|(word, matches)| {
             let kind = explained_kinds().into_iter().find(|kind| kind.word == word)?;
-            Some((kind, matches.get_one::<ObjectName>(OBJECT)?.clone(), matches))
+            Some((kind, matches.get_one::<ObjectName>(kind.word)?.clone(), matches))
         });
         // The parser demands both, so this is for somebody who calls it without the parser.
         let (kind, object, matches) =
