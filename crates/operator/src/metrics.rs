@@ -5,6 +5,7 @@ use std::{
     sync::{Arc, Mutex, PoisonError, atomic::Ordering},
 };
 
+use jiff::Timestamp;
 use prometheus_client::{
     collector::Collector,
     encoding::{DescriptorEncoder, EncodeLabelSet, EncodeMetric, text::encode},
@@ -67,6 +68,8 @@ descriptions! {
     JOB_PODS_CREATION = "job_controller_job_pods_creation", "counter", "reason, status", "Pods made for Jobs: new, recreate_terminating_or_failed or recreate_failed, and whether the server took them";
     EVICTIONS = "salvor_eviction_nodes", "gauge", "state", "Nodes whose eviction is requested, started, or finished and waiting for the node's return";
     EVICTION_PODS = "salvor_eviction_pods", "gauge", "", "Pods on nodes that are being emptied, those that stay included";
+    ADMISSIONS = "salvor_admission_requests", "counter", "webhook, outcome", "Admission requests answered, by webhook: allowed, patched, denied, bad_request, timed_out or error";
+    CERTIFICATE = "salvor_webhook_certificate_expiry_timestamp_seconds", "gauge", "", "When the certificate expires with which webhooks are served, in seconds since 1970; 0 where none are";
     SILENCE = "salvor_working_thread_silent_seconds", "gauge", "", "Seconds since the thread that watches, judges and writes last made a turn; past 60 the lease is given up";
     CLOCK = "salvor_server_clock_offset_seconds", "gauge", "bound", "How far the API server's clock is ahead of ours, at least and at most";
     CLOCKS = "salvor_server_clocks", "gauge", "", "Different clocks that answers of the API server told lately; of several, the earliest counts";
@@ -88,6 +91,12 @@ struct RecoveryLabel {
 struct WriteLabels {
     action: &'static str,
     result: &'static str,
+}
+
+#[derive(Clone, Debug, PartialEq, Eq, Hash, EncodeLabelSet)]
+struct AdmissionLabels {
+    webhook: &'static str,
+    outcome: &'static str,
 }
 
 #[derive(Clone, Debug, PartialEq, Eq, Hash, EncodeLabelSet)]
@@ -121,6 +130,8 @@ struct Inner {
     job: JobMetrics,
     evictions: Family<StateLabel, Gauge>,
     eviction_pods: Gauge,
+    admissions: Family<AdmissionLabels, Counter>,
+    certificate: Gauge,
 }
 
 impl Metrics {
@@ -142,6 +153,8 @@ impl Metrics {
             job,
             evictions: Family::default(),
             eviction_pods: Gauge::default(),
+            admissions: Family::default(),
+            certificate: Gauge::default(),
         };
         let metrics = Self(Arc::new(inner));
         let build = Family::<[(&str, &str); 1], Gauge>::default();
@@ -161,6 +174,8 @@ impl Metrics {
             registry.register(HELD.name, HELD.help, metrics.0.held.clone());
             registry.register(EVICTIONS.name, EVICTIONS.help, metrics.0.evictions.clone());
             registry.register(EVICTION_PODS.name, EVICTION_PODS.help, metrics.0.eviction_pods.clone());
+            registry.register(ADMISSIONS.name, ADMISSIONS.help, metrics.0.admissions.clone());
+            registry.register(CERTIFICATE.name, CERTIFICATE.help, metrics.0.certificate.clone());
             registry.register_collector(Box::new(ClockMetrics(time.clone())));
         }
         metrics
@@ -198,6 +213,14 @@ impl Metrics {
 
     pub(crate) fn wrote(&self, action: &'static str, result: &'static str) {
         self.0.writes.get_or_create(&WriteLabels { action, result }).inc();
+    }
+
+    pub(crate) fn admitted(&self, webhook: &'static str, outcome: &'static str) {
+        self.0.admissions.get_or_create(&AdmissionLabels { webhook, outcome }).inc();
+    }
+
+    pub(crate) fn certificate_expires(&self, at: Timestamp) {
+        self.0.certificate.set(at.as_second());
     }
 
     pub(crate) fn retried(&self, recovery: &'static str) {
@@ -364,6 +387,8 @@ mod tests {
         metrics.held("zombie", "MaxPodsPerMinute");
         metrics.queue("zombie", 1, 2);
         metrics.evictions(&[("started", 1)], 10);
+        metrics.admitted("a.salvor.dev", "allowed");
+        metrics.certificate_expires(Timestamp::UNIX_EPOCH);
         metrics.job().pod_created("new", "succeeded");
         metrics.job().synced(
             &CompletionMode::Indexed,
