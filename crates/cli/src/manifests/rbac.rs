@@ -5,6 +5,7 @@ use std::collections::{BTreeMap, BTreeSet};
 use k8s_openapi::api::rbac::v1::PolicyRule;
 use salvor_api::config::{Configuration, FailureRecoveryRule};
 use salvor_api::{Controller, Gate};
+use salvor_operator::webhooks::{CONFIGURATION, SERVICE, Webhook, WebhookKind};
 
 /// Where kubelets keep the Leases that show they are alive.
 const NODE_LEASE_NAMESPACE: &str = "kube-node-lease";
@@ -68,6 +69,7 @@ const JOB_FINALIZERS: Resource = resource("batch", "jobs/finalizers");
 /// Events are written as Kubernetes' own controllers do: the newer API has no room for what `kubectl` shows.
 const EVENTS: Resource = resource("", "events");
 const LEASES: Resource = resource("coordination.k8s.io", "leases");
+const SECRETS: Resource = resource("", "secrets");
 
 /// Rights by where they hold. What several recoveries need is there once.
 #[derive(Debug, Default)]
@@ -114,6 +116,26 @@ impl Rights {
         self.grant(here.clone(), LEASES, &[Verb::Create]);
         let the_lease = Resource { name: Some(election.lease_name.clone()), ..LEASES };
         self.grant(here, the_lease, &[Verb::Get, Verb::Update]);
+    }
+
+    /// What filling in the certificate authority takes. The objects come with the manifests, so that each right is to one object
+    /// by name, and nothing may be created.
+    pub(super) fn webhooks(&mut self, configuration: &Configuration, webhooks: &[Webhook]) {
+        if webhooks.is_empty() {
+            return;
+        }
+        if configuration.webhooks.cert_dir.is_none() {
+            let here = Scope::Namespace(configuration.leader_election.lease_namespace.clone());
+            let secret = Resource { name: Some(SERVICE.into()), ..SECRETS };
+            self.grant(here, secret, &[Verb::Get, Verb::Update]);
+        }
+        for kind in WebhookKind::ALL {
+            if webhooks.iter().any(|webhook| webhook.kind == kind) {
+                let name = Some(CONFIGURATION.into());
+                let ours = Resource { name, ..resource("admissionregistration.k8s.io", kind.plural()) };
+                self.grant(Scope::Cluster, ours, &[Verb::Get, Verb::Update]);
+            }
+        }
     }
 
     fn zombie(&mut self, configuration: &Configuration) {
