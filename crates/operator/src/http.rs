@@ -98,4 +98,20 @@ mod tests {
         assert_eq!(says(&pulse), (503, "the working thread has not made a turn for 90 s\n".to_owned()));
         assert_eq!(says(&Pulse::of_this_thread()).0, 200);
     }
+    #[tokio::test(start_paused = true)]
+    async fn nobody_is_ready_whose_webhooks_cannot_be_called() {
+        let webhooks = Readiness::new();
+        let endpoints = Endpoints {
+            metrics: Metrics::new(&crate::time::Time::system()),
+            watches: Vec::new(),
+            ready_limit: Duration::from_secs(1),
+            pulse: Pulse::of_this_thread(),
+            webhooks: Some(webhooks),
+        };
+        assert_eq!(
+            endpoints.readiness(),
+            (StatusCode::SERVICE_UNAVAILABLE, "webhooks: not begun yet\n".to_owned())
+        );
+        assert_eq!(Endpoints { webhooks: None, ..endpoints }.readiness().0, StatusCode::OK);
+    }
 }

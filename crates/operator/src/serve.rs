@@ -132,6 +132,8 @@ async fn attend(
     stop: CancellationToken,
 ) {
     let moved = Moved::now();
+    // Otherwise the end of a handshake may wait for the other side's acknowledgement. If it cannot be set, it is slower.
+    let _ = stream.set_nodelay(true);
     let stream = Watched { stream, moved: moved.clone() };
     match speech {
         Speech::Plain => converse(stream, &moved, guest, router, limits, stop).await,

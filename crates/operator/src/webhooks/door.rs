@@ -23,8 +23,13 @@ use crate::{metrics::Metrics, time::within};
 
 /// An API server takes requests of up to 3 MiB, and a review holds an object as it was and as it will be.
 pub(super) const LARGEST_BODY: usize = 7 * 1024 * 1024;
-/// All bodies that are being read and answered, together. A hundred ordinary ones are a tenth of it.
+/// All that is being read and answered beyond [`SMALL`], together.
 const ALL_BODIES: usize = 16 * 1024 * 1024;
+/// So much of a body is always read, whatever else there is: who fills the budget must not keep out what is ordinary. There
+/// are no more of these than connections.
+const SMALL: usize = 32 * 1024;
+/// What is larger is handled one at a time: a handler may make much more of it in memory.
+const LARGE: usize = 256 * 1024;
 /// What the budget is counted in.
 const UNIT: usize = 1024;
 /// A body that takes longer is given up: the API server is near, and sends it in one go.
@@ -35,13 +40,19 @@ struct Door {
     registrations: BTreeMap<&'static str, Registration>,
     metrics: Metrics,
     budget: Arc<Semaphore>,
+    one_large: Semaphore,
 }
 
 /// All webhooks behind one address.
 pub(super) fn router(registrations: Vec<Registration>, metrics: Metrics) -> Router {
     let registrations = registrations.into_iter().map(|it| (it.webhook.path, it)).collect();
     let budget = Arc::new(Semaphore::new(ALL_BODIES / UNIT));
-    Router::new().fallback(answer).with_state(Arc::new(Door { registrations, metrics, budget }))
+    Router::new().fallback(answer).with_state(Arc::new(Door {
+        registrations,
+        metrics,
+        budget,
+        one_large: Semaphore::new(1),
+    }))
 }
 
 /// A request that is not answered by its handler.
@@ -70,7 +81,14 @@ async fn answer(State(door): State<Arc<Door>>, request: Request) -> Response {
         }
         Err(Refusal { status, outcome, text }) => {
             door.metrics.admitted(name, outcome);
-            tracing::warn!(webhook = name, status = status.as_u16(), "a request was not answered: {text}");
+            // Anybody may send what is wrong; that is not worth a line each time.
+            if status.is_server_error() {
+                tracing::warn!(
+                    webhook = name,
+                    status = status.as_u16(),
+                    "a request was not answered: {text}"
+                );
+            }
             let mut response = (status, format!("{text}\n")).into_response();
             if status == StatusCode::METHOD_NOT_ALLOWED {
                 response.headers_mut().insert(ALLOW, axum::http::HeaderValue::from_static("POST"));
@@ -104,9 +122,15 @@ impl Door {
         let (body, _held) = body?;
         let asked = review::read(&body).map_err(|problem| Refusal::new(StatusCode::BAD_REQUEST, problem))?;
         let uid = asked.uid.clone();
+        let is_large = body.len() > LARGE;
         drop(body);
         let limit = Duration::from_secs(u64::from(webhook.timeout_seconds));
-        let Some(answer) = within(limit, registration.answer(asked)).await else {
+        let handled = async {
+            // The semaphore is never closed.
+            let _turn = if is_large { self.one_large.acquire().await.ok() } else { None };
+            registration.answer(asked).await
+        };
+        let Some(answer) = within(limit, handled).await else {
             let text = format!("no answer was found within {} s", limit.as_secs());
             return Err(Refusal { status: StatusCode::GATEWAY_TIMEOUT, outcome: "timed_out", text });
         };
@@ -128,7 +152,7 @@ impl Door {
                 let text = format!("the body has more than {LARGEST_BODY} bytes");
                 return Err(Refusal::new(StatusCode::PAYLOAD_TOO_LARGE, text));
             }
-            let needed = length.div_ceil(UNIT);
+            let needed = length.saturating_sub(SMALL).div_ceil(UNIT);
             if let Ok(more @ 1..) = u32::try_from(needed - units) {
                 let taken = self.budget.clone().try_acquire_many_owned(more).map_err(|_| {
                     Refusal::new(

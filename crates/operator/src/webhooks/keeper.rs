@@ -85,7 +85,7 @@ struct Standing {
 }
 
 impl Readiness {
-    pub(super) fn new() -> Self {
+    pub(crate) fn new() -> Self {
         let problem = Some("not begun yet".to_owned());
         Self(Arc::new(Mutex::new(Standing { was_ready: false, problem })))
     }

@@ -2,8 +2,8 @@
 
 use base64::{Engine, engine::general_purpose::STANDARD};
 use k8s_openapi::api::authentication::v1::UserInfo;
-use serde::{Deserialize, Serialize};
-use serde_json::{Value, json};
+use serde::{Deserialize, Serialize, de::DeserializeOwned};
+use serde_json::{Value, json, value::RawValue};
 
 use super::registration::{Operation, WebhookKind};
 
@@ -35,7 +35,10 @@ pub struct GroupVersionResource {
 }
 
 /// What the API server asks about: what somebody wants to do to one object.
-#[derive(Clone, Debug, PartialEq, Deserialize)]
+///
+/// The object stays as it was sent until a handler asks for it: read into a general form, a few megabytes of brackets would take
+/// a hundred.
+#[derive(Clone, Debug, Deserialize)]
 #[serde(rename_all = "camelCase")]
 pub struct AdmissionRequest {
     /// By which the answer is recognised.
@@ -60,13 +63,39 @@ pub struct AdmissionRequest {
     pub user_info: UserInfo,
     /// The object as it will be; nothing if it is deleted.
     #[serde(default)]
-    pub object: Option<Value>,
+    pub object: Option<Box<RawValue>>,
     /// The object as it is; nothing if it is created.
     #[serde(default)]
-    pub old_object: Option<Value>,
+    pub old_object: Option<Box<RawValue>>,
     /// Nothing will be kept of it.
     #[serde(default)]
     pub dry_run: Option<bool>,
+}
+
+impl AdmissionRequest {
+    /// Reads the object as it will be.
+    ///
+    /// # Errors
+    /// A refusal that says what is wrong with it, if there is none or it has another form.
+    pub fn object<T: DeserializeOwned>(&self) -> Result<T, Answer> {
+        read_object("object", self.object.as_deref())
+    }
+
+    /// Reads the object as it is.
+    ///
+    /// # Errors
+    /// A refusal that says what is wrong with it, if there is none or it has another form.
+    pub fn old_object<T: DeserializeOwned>(&self) -> Result<T, Answer> {
+        read_object("oldObject", self.old_object.as_deref())
+    }
+}
+
+fn read_object<T: DeserializeOwned>(field: &str, object: Option<&RawValue>) -> Result<T, Answer> {
+    let Some(object) = object else {
+        return Err(Answer::denied(400, format!("request.{field} is missing: send the object")));
+    };
+    serde_json::from_str(object.get())
+        .map_err(|error| Answer::denied(400, format!("request.{field} cannot be read: {error}")))
 }
 
 /// One change of a JSON patch (RFC 6902).
@@ -243,7 +272,10 @@ mod tests {
         let request = read(review().to_string().as_bytes()).unwrap();
         assert_eq!((request.uid.as_str(), request.operation), ("u1", Operation::Update));
         assert_eq!(request.user_info.username.as_deref(), Some("ann"));
-        assert_eq!((request.object, request.old_object), (Some(json!({"data": {"a": "1"}})), None));
+        assert_eq!(request.object::<Value>(), Ok(json!({"data": {"a": "1"}})));
+        let refused = request.object::<Vec<String>>().unwrap_err();
+        assert!(matches!(refused.ruling, Ruling::Denied { code: 400, .. }), "{refused:?}");
+        assert!(request.old_object.is_none() && request.old_object::<Value>().is_err());
         assert_eq!((request.dry_run, request.sub_resource), (Some(false), None));
     }
 
@@ -274,7 +306,8 @@ mod tests {
         assert!(read(deep.as_bytes()).is_err());
         let deep =
             review().to_string().replace("\"1\"", &format!("{}{}", "[".repeat(50_000), "]".repeat(50_000)));
-        assert!(read(deep.as_bytes()).unwrap_err().contains("recursion limit"));
+        let refused = read(deep.as_bytes()).unwrap().object::<Value>().unwrap_err();
+        assert!(format!("{refused:?}").contains("recursion limit"), "{refused:?}");
     }
 
     #[test]

@@ -226,9 +226,9 @@ async fn a_review_is_answered_however_many_hold_connections_open() {
 #[tokio::test]
 async fn bodies_that_are_sent_at_once_are_bounded_together() {
     let served = Served::start(LIMITS).await;
-    let mut held = Vec::new();
-    // All but the last byte of bodies that are as large as may be: two of them fit, the third does not.
+    // All but the last byte of bodies that are as large as may be: two of them fit, a third does not.
     let body = "x".repeat(LARGEST_BODY - 1);
+    let mut held = Vec::new();
     for _ in 0..2 {
         let mut stream = served.connect().await;
         stream
@@ -238,9 +238,9 @@ async fn bodies_that_are_sent_at_once_are_bounded_together() {
         held.push(stream);
     }
     let refused = served.post("/label", &"x".repeat(LARGEST_BODY)).await;
-    // Depending on how much of the first two has been read by now, it is refused, or read and found to be no review.
+    // If less than all of the first two has been read by now, it fits, and is found to be no review.
     assert!(refused.contains(" 503 ") || refused.contains(" 400 "), "{refused}");
-    // Something small still gets through, and the budget comes back.
+    // What is ordinary gets through whatever there is, and the budget comes back.
     assert!(served.label().await.contains("200 OK"));
     for mut stream in held {
         assert!(read(&mut stream).await.starts_with("HTTP/1.1 408 "), "given up in time");
