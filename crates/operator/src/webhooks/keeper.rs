@@ -115,10 +115,8 @@ impl Readiness {
 /// Where certificates come from.
 #[derive(Clone, Debug)]
 pub(super) enum Origin {
-    /// We make them, and keep the authority in a Secret.
-    Shared,
-    /// We make them, and keep the authority to ourselves.
-    Alone,
+    /// We make them, and keep the authority in a Secret, or in memory where there cannot be one.
+    Own,
     /// The administrator makes them.
     Files(Files),
 }
@@ -137,8 +135,10 @@ pub(super) struct Keeper {
     pub(super) origin: Origin,
     pub(super) shown: Shown,
     pub(super) readiness: Readiness,
-    /// As they were last read or written.
+    /// As they were last read, written or made.
     pub(super) authorities: Option<Authorities>,
+    /// The authority is in memory only.
+    pub(super) alone: bool,
     /// What the last round failed of.
     pub(super) trouble: Option<String>,
 }
@@ -196,7 +196,7 @@ impl Keeper {
                 let (serving, bundle) = files.read()?;
                 (self.unless_shown(serving), bundle)
             }
-            Origin::Shared | Origin::Alone => {
+            Origin::Own => {
                 let authorities = self.authorities().await?;
                 let bundle = authorities.bundle();
                 let wanted = if self.is_served(&authorities) {
@@ -243,15 +243,18 @@ impl Keeper {
     // ---- the authority ---------------------------------------------------------------------------------------------
 
     async fn authorities(&mut self) -> Result<Authorities, Trouble> {
-        if matches!(self.origin, Origin::Shared) {
-            match self.shared().await {
-                Err(trouble) if self.may_be_alone(&trouble) => {
+        match self.shared().await {
+            Err(trouble) if self.may_be_alone(&trouble) => {
+                if !self.alone {
                     tracing::warn!(
                         "webhooks: the authority is kept in memory, so only one replica may run: {trouble}"
                     );
-                    self.origin = Origin::Alone;
                 }
-                other => return other,
+                self.alone = true;
+            }
+            other => {
+                self.alone = false;
+                return other;
             }
         }
         let now = self.time.roughly();

@@ -187,10 +187,11 @@ fn keeper(
         },
         namespace,
         names,
-        origin: settings.cert_dir.as_ref().map_or(Origin::Shared, |folder| Origin::Files(Files::new(folder))),
+        origin: settings.cert_dir.as_ref().map_or(Origin::Own, |folder| Origin::Files(Files::new(folder))),
         shown,
         readiness,
         authorities: None,
+        alone: false,
         trouble: None,
     }
 }

@@ -340,6 +340,31 @@ async fn without_secrets_the_authority_is_kept_in_memory_outside_a_cluster_only(
     }
 }
 
+/// As when the elector makes the namespace a moment later.
+#[tokio::test(start_paused = true)]
+async fn an_authority_in_memory_gives_way_to_a_shared_one_as_soon_as_there_can_be_one() {
+    let (store, time) = (Store::default(), Time::starting_at(start()));
+    let there = Arc::new(std::sync::atomic::AtomicBool::new(false));
+    let api = {
+        let (store, there) = (store.clone(), there.clone());
+        FakeApi::new(move |asked| {
+            let missing = asked.path.contains("/secrets") && !there.load(std::sync::atomic::Ordering::SeqCst);
+            if missing { ApiAnswer::Refused(404, "no namespace") } else { store.answer(asked) }
+        })
+    };
+    let mut keeper = replica(&api, &time, &outside());
+    assert!(keeper.look().await);
+    let alone = shown(&keeper).1;
+    there.store(true, std::sync::atomic::Ordering::SeqCst);
+    assert!(keeper.look().await);
+    let shared = shown(&keeper).1;
+    assert_ne!(alone, shared);
+    assert!(store.trusted().contains(&alone) && store.trusted().contains(&shared));
+    let mut other = replica(&api, &time, &outside());
+    assert!(other.look().await);
+    assert_eq!(shown(&other).1, shared);
+}
+
 #[tokio::test(start_paused = true)]
 async fn a_server_that_does_not_answer_is_given_up_and_asked_again() {
     let (store, time) = (Store::default(), Time::starting_at(start()));
