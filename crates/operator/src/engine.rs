@@ -15,7 +15,7 @@ use salvor_api::names::{events, reasons};
 use salvor_recovery::{
     Action, Judgement, Reason, Verdict,
     action::{EventNote, EventType, Subject},
-    brake::{self, Brake, Held, Transition},
+    brake::{self, Brake, Held},
     pause::{Pause, pause_token},
 };
 use tokio::{
@@ -87,7 +87,7 @@ impl Released {
         listener
     }
 
-    fn tell(&self) {
+    pub(crate) fn tell(&self) {
         self.all().iter().for_each(|listener| listener.notify_one());
     }
 
@@ -116,8 +116,6 @@ pub(crate) struct Engine<R: Recovery> {
     complained_of_age: Option<Instant>,
     /// How many subjects are remembered before those that are gone are looked for.
     sweep_at: usize,
-    /// When the nodes are counted again although there is no news of them.
-    recount_at: Option<Instant>,
     /// The position of the pause switch that was heeded last.
     pause_heeded: u64,
     /// What it said then.
@@ -155,6 +153,34 @@ struct End<R: Recovery> {
     epoch: u64,
 }
 
+impl Shared {
+    /// What the brake remembers is written down soon. A dry run writes nothing down.
+    pub(crate) fn remember_the_brake(&self) {
+        if !self.dry_run {
+            self.leadership.renew_soon();
+        }
+    }
+}
+
+/// Records an event that stands by itself, if we lead.
+pub(crate) fn tell(shared: &Shared, led: Option<Term>, note: EventNote) {
+    let Some(term) = led.filter(|_| !shared.dry_run) else { return };
+    let executor = shared.executor.clone();
+    let action = Action::EmitEvent(note);
+    tokio::spawn(async move {
+        let mut wait = FIRST_RETRY;
+        // The moment at which the API server is most likely sick as well.
+        for _ in 0..TELL_ATTEMPTS {
+            match executor.perform(Lane::Events, &action, Basis { term, looked: None }).await {
+                Ok(_) | Err(Failure::NotLeading) => return,
+                Err(failure) => tracing::warn!(%failure, %action, "not recorded yet"),
+            }
+            tokio::time::sleep(wait).await;
+            wait = (wait * 2).min(LONGEST_RETRY);
+        }
+    });
+}
+
 impl<R: Recovery> Engine<R> {
     /// An engine whose feeds run from now on.
     pub(crate) fn new(recovery: R, shared: Shared, feeds: Feeds<R::News>) -> Self {
@@ -174,7 +200,6 @@ impl<R: Recovery> Engine<R> {
             led: None,
             complained_of_age: None,
             sweep_at: SWEEP,
-            recount_at: None,
             pause_heeded: 0,
             paused: None,
         };
@@ -219,14 +244,8 @@ impl<R: Recovery> Engine<R> {
                         let Ok(next) = news.try_recv() else { break };
                         self.hear_item(next);
                     }
-                    self.tell_the_brake();
                 }
                 () = std::future::ready(()), if more => {}
-                () = sleep_until(self.recount_at.unwrap_or_else(far_away)), if self.recount_at.is_some() => {
-                    self.tell_the_brake();
-                    // Nodes that are away for too long to count hold nothing up any more.
-                    self.shared.released.tell();
-                }
                 () = sleep_until(wake.unwrap_or_else(far_away)), if wake.is_some() => {}
             }
             // In every round, so that a flood of news cannot hold alarms up.
@@ -256,20 +275,6 @@ impl<R: Recovery> Engine<R> {
             if R::LISTS_TO_LEAD {
                 let asked = self.feeds.watches().all().iter().map(|watch| watch.ask_for_list()).max();
                 self.recovery.begin_to_lead(asked.unwrap_or(0));
-            }
-            // What a follower saw, or the leader before us said, is said by us: its event has one name for all.
-            if R::UNDER_THE_BRAKE
-                && !self.tell_the_brake()
-                && let Some(engaged) = self.brake().engaged()
-            {
-                self.announce(&Transition::Engaged(engaged));
-            }
-            if R::UNDER_THE_BRAKE {
-                let now = self.shared.time.server();
-                let lost = self.brake().lost(now).map(|lost| lost.event(self.shared.home.clone()));
-                if let Some(event) = lost {
-                    self.tell(event);
-                }
             }
             for subject in self.recovery.subjects() {
                 self.enqueue(subject);
@@ -317,62 +322,9 @@ impl<R: Recovery> Engine<R> {
         }
     }
 
-    /// Returns whether the brake took hold or let go.
-    fn tell_the_brake(&mut self) -> bool {
-        let now = self.shared.time.server();
-        let Some(tally) = self.recovery.node_counts(now) else { return false };
-        let tallied_until = tally.changes_at;
-        let (transition, holds_all, changes_at) = {
-            let mut brake = self.brake();
-            (brake.observe(now, tally), brake.holds_all(now), brake.changes_at(now))
-        };
-        let next = [tallied_until, changes_at].into_iter().flatten().min();
-        self.recount_at = next.map(|at| self.shared.time.instant_when_server_shows(at));
-        self.shared.metrics.brake_engaged(holds_all);
-        let Some(transition) = transition else { return false };
-        self.remember_the_brake();
-        match transition {
-            Transition::Engaged(_) => {}
-            // What waits now knows until when.
-            Transition::Settling { .. } | Transition::Released(_) => self.shared.released.tell(),
-        }
-        if self.led.is_some() {
-            self.announce(&transition);
-        }
-        true
-    }
-
-    /// What the brake remembers is written down soon. A dry run writes nothing down.
-    fn remember_the_brake(&self) {
-        if !self.shared.dry_run {
-            self.shared.leadership.renew_soon();
-        }
-    }
-
-    fn announce(&self, transition: &Transition) {
-        tracing::warn!(recovery = R::NAME, "{transition}");
-        if let Some(event) = transition.event(self.shared.home.clone()) {
-            self.tell(event);
-        }
-    }
-
     /// Records an event that stands by itself.
     fn tell(&self, note: EventNote) {
-        let Some(term) = self.led.filter(|_| !self.shared.dry_run) else { return };
-        let executor = self.shared.executor.clone();
-        let action = Action::EmitEvent(note);
-        tokio::spawn(async move {
-            let mut wait = FIRST_RETRY;
-            // The moment at which the API server is most likely sick as well.
-            for _ in 0..TELL_ATTEMPTS {
-                match executor.perform(Lane::Events, &action, Basis { term, looked: None }).await {
-                    Ok(_) | Err(Failure::NotLeading) => return,
-                    Err(failure) => tracing::warn!(%failure, %action, "not recorded yet"),
-                }
-                tokio::time::sleep(wait).await;
-                wait = (wait * 2).min(LONGEST_RETRY);
-            }
-        });
+        tell(&self.shared, self.led, note);
     }
 
     fn wake_due(&mut self) {
@@ -570,7 +522,7 @@ impl<R: Recovery> Engine<R> {
                 self.held.remove(subject);
                 if disruptive {
                     self.track(subject).admitted = Some(now);
-                    self.remember_the_brake();
+                    self.shared.remember_the_brake();
                 }
             }
             Verdict::Ignore(_) | Verdict::Wait { .. } => {}

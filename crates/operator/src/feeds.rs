@@ -25,7 +25,9 @@ use tokio::sync::{OwnedSemaphorePermit, Semaphore, mpsc};
 use tokio_util::task::AbortOnDropHandle;
 
 use crate::{
+    brake_keeper::BrakeKeeper,
     discovery::Discovery,
+    nodes::{NeedsVolumes, Node, NodeFeed},
     watch::{Change, Project, Source, Target, WatchHealth, WatchSet, follow},
 };
 pub(crate) use kind::KindTarget;
@@ -53,6 +55,7 @@ type Start<News> = Box<dyn FnOnce(Stage<News>) -> BoxFuture<'static, ()> + Send>
 enum Key {
     Watch(Target, u64),
     Kind(&'static str, KindTarget, u64),
+    Nodes,
     Reads(&'static str),
     Group(&'static str),
 }
@@ -63,6 +66,8 @@ enum Health {
     Lasting(Arc<WatchHealth>),
     /// As one of those that come and go under this name.
     OneOfMany(&'static str),
+    /// As the one watch of nodes.
+    Nodes,
     /// Not at all: it is no watch.
     None,
 }
@@ -94,7 +99,7 @@ impl<News: Send + 'static> Feed<News> {
         let start = move |stage: Stage<News>| {
             async move {
                 let (changes, inbox) = mpsc::channel(CHANGES);
-                let watch = follow(stage.source, target, projection, kept, changes);
+                let watch = follow(stage.hub.source, target, projection, kept, changes);
                 relay(watch, inbox, &stage.outbox, split).await;
             }
             .boxed()
@@ -115,7 +120,7 @@ impl<News: Send + 'static> Feed<News> {
                 let turn = stage.turn().await;
                 let health = stage.health.member();
                 let (changes, inbox) = mpsc::channel(CHANGES);
-                let watch = follow(stage.source, target, projection, health, changes);
+                let watch = follow(stage.hub.source, target, projection, health, changes);
                 relay(watch, in_turn(turn, inbox), &stage.outbox, move |change| [wrap(change)]).await;
             }
             .boxed()
@@ -123,12 +128,29 @@ impl<News: Send + 'static> Feed<News> {
         Self { key, health: Health::OneOfMany(name), start: Box::new(start) }
     }
 
+    /// The nodes of the cluster, each in the form that the recovery keeps. All recoveries share one watch of them.
+    pub(crate) fn nodes<T: Send + 'static>(
+        volumes: Option<NeedsVolumes>,
+        form: impl Fn(&Node) -> T + Send + Sync + 'static,
+        wrap: impl Fn(Change<T>) -> News + Send + 'static,
+    ) -> Self {
+        let start = move |stage: Stage<News>| {
+            let changes = stage.hub.nodes.listen(volumes);
+            async move {
+                let split = move |change: Change<Arc<Node>>| [wrap(change.map(|node| form(&node)))];
+                relay(std::future::pending::<()>(), changes, &stage.outbox, split).await;
+            }
+            .boxed()
+        };
+        Self { key: Key::Nodes, health: Health::Nodes, start: Box::new(start) }
+    }
+
     /// Reads that are no watch, for as long as the recovery runs.
     pub(crate) fn reads<Run: Future<Output = ()> + Send + 'static>(
         name: &'static str,
         run: impl FnOnce(Client, Outbox<News>) -> Run + Send + 'static,
     ) -> Self {
-        let start = move |stage: Stage<News>| run(stage.source.client, stage.outbox).boxed();
+        let start = move |stage: Stage<News>| run(stage.hub.source.client, stage.outbox).boxed();
         Self { key: Key::Reads(name), health: Health::None, start: Box::new(start) }
     }
 
@@ -154,9 +176,7 @@ impl<News: Send + 'static> Feed<News> {
 
 /// What a feed is given when it starts.
 struct Stage<News> {
-    source: Source,
-    #[cfg_attr(not(test), allow(dead_code, reason = "see `kind`"))]
-    discovery: Discovery,
+    hub: Hub,
     /// Of all that come and go under its name.
     health: Arc<WatchHealth>,
     turns: Arc<Semaphore>,
@@ -206,10 +226,29 @@ pub(crate) struct Item<News> {
     news: News,
 }
 
+/// What the feeds of all recoveries of an operator share. Clones are the same.
+#[derive(Clone)]
+pub(crate) struct Hub {
+    source: Source,
+    #[cfg_attr(not(test), allow(dead_code, reason = "see `kind`"))]
+    discovery: Discovery,
+    nodes: NodeFeed,
+    /// The watches of the whole operator.
+    pub(crate) watches: WatchSet,
+}
+
+impl Hub {
+    /// Nothing is watched yet. The keeper is told of nodes once anybody listens to them.
+    pub(crate) fn new(source: Source, keeper: BrakeKeeper) -> Self {
+        let discovery = Discovery::new(source.client.clone());
+        let nodes = NodeFeed::new(source.clone(), keeper);
+        Self { source, discovery, nodes, watches: WatchSet::default() }
+    }
+}
+
 /// The feeds of one recovery.
 pub(crate) struct Feeds<News> {
-    source: Source,
-    discovery: Discovery,
+    hub: Hub,
     turns: Arc<Semaphore>,
     to: mpsc::Sender<Item<News>>,
     running: BTreeMap<Key, Running>,
@@ -219,8 +258,6 @@ pub(crate) struct Feeds<News> {
     started: u64,
     /// The watches of this recovery.
     watches: WatchSet,
-    /// The watches of the whole operator.
-    all: WatchSet,
 }
 
 struct Running {
@@ -233,12 +270,11 @@ struct Running {
 pub(crate) type Inbox<News> = mpsc::Receiver<Item<News>>;
 
 impl<News: Send + 'static> Feeds<News> {
-    /// None yet. What is declared counts in `all` as well.
-    pub(crate) fn new(source: Source, discovery: Discovery, all: WatchSet) -> (Self, Inbox<News>) {
+    /// None yet. The watches that are declared are in the hub's set too.
+    pub(crate) fn new(hub: Hub) -> (Self, Inbox<News>) {
         let (to, inbox) = mpsc::channel(NEWS);
         let feeds = Self {
-            source,
-            discovery,
+            hub,
             turns: Arc::new(Semaphore::new(LISTS_AT_ONCE)),
             to,
             running: BTreeMap::new(),
@@ -246,7 +282,6 @@ impl<News: Send + 'static> Feeds<News> {
             groups: BTreeMap::new(),
             started: 0,
             watches: WatchSet::default(),
-            all,
         };
         (feeds, inbox)
     }
@@ -263,7 +298,7 @@ impl<News: Send + 'static> Feeds<News> {
             self.heard.remove(&stopped.feed);
             if let Some(health) = stopped.lasting {
                 self.watches.remove(&health);
-                self.all.remove(&health);
+                self.hub.watches.remove(&health);
             }
         }
         for feed in feeds {
@@ -281,15 +316,16 @@ impl<News: Send + 'static> Feeds<News> {
                 let group = self.groups.entry(name).or_insert_with(|| WatchHealth::of_many(name));
                 (Some(group.clone()), None)
             }
+            // It stays with the others who listen.
+            Health::Nodes => (Some(self.hub.nodes.health().clone()), None),
             Health::None => (None, None),
         };
         if let Some(health) = &counts {
             self.watches.add(health);
-            self.all.add(health);
+            self.hub.watches.add(health);
         }
         let stage = Stage {
-            source: self.source.clone(),
-            discovery: self.discovery.clone(),
+            hub: self.hub.clone(),
             health: counts.unwrap_or_else(|| WatchHealth::new("")),
             turns: self.turns.clone(),
             outbox: Outbox { feed: self.started, to: self.to.clone() },
@@ -376,4 +412,4 @@ impl<T: Send> Changes<T> for InTurn<T> {
 }
 
 #[cfg(test)]
-mod tests;
+pub(crate) mod tests;

@@ -6,6 +6,7 @@
 //!
 //! `recoveries` is the list of recoveries; everything else is the same for all of them.
 
+mod brake_keeper;
 mod client;
 mod crash;
 mod departure;
@@ -24,6 +25,7 @@ mod leader;
 mod live;
 mod looks;
 mod metrics;
+mod nodes;
 mod notices;
 mod operator;
 mod pause;

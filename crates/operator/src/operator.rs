@@ -20,10 +20,10 @@ use tokio::net::TcpListener;
 use tokio_util::{sync::CancellationToken, task::AbortOnDropHandle};
 
 use crate::{
-    discovery::Discovery,
+    brake_keeper::BrakeKeeper,
     engine::{Engine, Released, Shared},
     executor::Executor,
-    feeds::Feeds,
+    feeds::{Feeds, Hub},
     http::Endpoints,
     leader::{Elector, Leadership},
     metrics::Metrics,
@@ -34,7 +34,7 @@ use crate::{
     recovery::Recovery,
     surroundings::Surroundings,
     time::std_duration,
-    watch::{Source, WatchSet},
+    watch::Source,
 };
 
 /// Writes under way get this long to end when the process is told to stop.
@@ -186,20 +186,17 @@ impl Operator {
             notices,
         };
 
+        let keeper = BrakeKeeper::new(shared.clone(), configuration.brake.count_nodes_ready_within.into());
         let mut running = Running {
-            source,
+            hub: Hub::new(source, keeper),
             shared,
-            discovery: Discovery::new(client.clone()),
             stop: CancellationToken::new(),
-            watches: WatchSet::default(),
             engines: Vec::new(),
         };
         let zombie = ZombiePolicy::new(configuration);
         let eviction = EvictionPolicy::new(configuration);
         if eviction.enabled {
-            // Both see all nodes; one of them tells the brake.
-            let tells_brake = zombie.disabled.is_some();
-            let evictions = Evictions::new(Arc::new(eviction), metrics.clone(), tells_brake);
+            let evictions = Evictions::new(Arc::new(eviction), metrics.clone());
             running.start(evictions, at_once(writes));
         } else {
             tracing::info!(recovery = Evictions::NAME, why = "not in controllers", "switched off");
@@ -225,7 +222,7 @@ impl Operator {
             tracing::info!(recovery = Jobs::NAME, why = "not in controllers", "switched off");
         }
 
-        let Running { stop, watches, engines, .. } = running;
+        let Running { hub: Hub { watches, .. }, stop, engines, .. } = running;
         metrics.show_watches(watches.clone());
         let ready_limit = std_duration(configuration.staleness.ready_limit);
         Self {
@@ -263,19 +260,16 @@ impl Operator {
 }
 
 struct Running {
-    source: Source,
-    discovery: Discovery,
+    hub: Hub,
     shared: Shared,
     stop: CancellationToken,
-    /// The watches of all recoveries.
-    watches: WatchSet,
     engines: Vec<AbortOnDropHandle<()>>,
 }
 
 impl Running {
     /// Starts a recovery that acts on so many subjects at once.
     fn start<R: Recovery>(&mut self, recovery: R, at_once: usize) {
-        let (feeds, inbox) = Feeds::new(self.source.clone(), self.discovery.clone(), self.watches.clone());
+        let (feeds, inbox) = Feeds::new(self.hub.clone());
         let shared = Shared { at_once, ..self.shared.clone() };
         let engine = Engine::new(recovery, shared, feeds);
         self.engines.push(AbortOnDropHandle::new(tokio::spawn(engine.run(inbox, self.stop.clone()))));

@@ -8,11 +8,7 @@ use std::{
 
 use jiff::Timestamp;
 use kube::Client;
-use salvor_recovery::{
-    Action, Judgement, Reason,
-    action::EventNote,
-    brake::{Outage, Tally},
-};
+use salvor_recovery::{Action, Judgement, Reason, action::EventNote, brake::Outage};
 
 use crate::{
     executor::{Lane, Written},
@@ -26,8 +22,6 @@ pub(crate) trait Recovery: Send + Sync + 'static {
     const NAME: &'static str;
     /// Whether everything is listed anew when this process begins to lead.
     const LISTS_TO_LEAD: bool;
-    /// Whether it does anything that the brake may hold back, and so tells of it.
-    const UNDER_THE_BRAKE: bool = true;
     /// Whose writes its own wait for.
     const LANE: Lane = Lane::Recovery;
     /// What is judged: a pod, a node.
@@ -55,9 +49,6 @@ pub(crate) trait Recovery: Send + Sync + 'static {
 
     /// Everything that may have to be judged.
     fn subjects(&self) -> Vec<Self::Subject>;
-
-    /// The nodes as last seen, for the brake; `None` before they are all known, or if this recovery does not watch them.
-    fn node_counts(&self, now: Timestamp) -> Option<Tally>;
 
     /// Whether an outage around the subject holds it back; a person may have said that it does not.
     fn outage(&self, _: &Self::Subject, _: Timestamp) -> Outage {

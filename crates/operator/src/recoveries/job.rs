@@ -16,7 +16,6 @@ use salvor_api::names::job::{CONTROLLER_NAME, conditions};
 use salvor_recovery::{
     Action, Judgement,
     action::EventNote,
-    brake::Tally,
     job::{
         JobPolicy, JobStatus, JobView, JobWhy, Memory, PodView, Stray, UsedNames, created_note, decide,
         decide_leftovers, decide_once_pods_are_found, failure_action, refused_note, remember, remember_names,
@@ -358,7 +357,6 @@ impl Revised for JobView {
 impl Recovery for Jobs {
     const NAME: &'static str = "job";
     const LISTS_TO_LEAD: bool = true;
-    const UNDER_THE_BRAKE: bool = false;
     const LANE: Lane = Lane::Jobs;
     type Subject = Subject;
     type Why = JobWhy;
@@ -464,10 +462,6 @@ impl Recovery for Jobs {
         let jobs: BTreeSet<Arc<JobRef>> = known.chain(left).collect();
         let strays = self.strays.to_let_go().map(|stray| pods::subject(&stray.pod));
         jobs.into_iter().map(Subject::Job).chain(strays).collect()
-    }
-
-    fn node_counts(&self, _: Timestamp) -> Option<Tally> {
-        None
     }
 
     fn inquiry(&self, subject: &Subject, judged: Timestamp) -> Inquiry {
