@@ -45,6 +45,8 @@ const LIST_TURN: Duration = Duration::from_secs(5);
 pub(crate) struct Feed<News> {
     key: Key,
     health: Health,
+    /// Whether nothing is judged in a new term before it was listed.
+    listed_to_lead: bool,
     start: Start<News>,
 }
 
@@ -104,7 +106,7 @@ impl<News: Send + 'static> Feed<News> {
             }
             .boxed()
         };
-        Self { key, health: Health::Lasting(health.clone()), start: Box::new(start) }
+        Self { key, health: Health::Lasting(health.clone()), listed_to_lead: false, start: Box::new(start) }
     }
 
     /// A watch that comes and goes. The number tells it from an earlier one of the same objects.
@@ -125,7 +127,7 @@ impl<News: Send + 'static> Feed<News> {
             }
             .boxed()
         };
-        Self { key, health: Health::OneOfMany(name), start: Box::new(start) }
+        Self { key, health: Health::OneOfMany(name), listed_to_lead: false, start: Box::new(start) }
     }
 
     /// The nodes of the cluster, each in the form that the recovery keeps. All recoveries share one watch of them.
@@ -142,7 +144,7 @@ impl<News: Send + 'static> Feed<News> {
             }
             .boxed()
         };
-        Self { key: Key::Nodes, health: Health::Nodes, start: Box::new(start) }
+        Self { key: Key::Nodes, health: Health::Nodes, listed_to_lead: false, start: Box::new(start) }
     }
 
     /// Reads that are no watch, for as long as the recovery runs.
@@ -151,18 +153,23 @@ impl<News: Send + 'static> Feed<News> {
         run: impl FnOnce(Client, Outbox<News>) -> Run + Send + 'static,
     ) -> Self {
         let start = move |stage: Stage<News>| run(stage.hub.source.client, stage.outbox).boxed();
-        Self { key: Key::Reads(name), health: Health::None, start: Box::new(start) }
+        Self { key: Key::Reads(name), health: Health::None, listed_to_lead: false, start: Box::new(start) }
     }
 
     /// Watches under this name may come: metrics show it also while there is none.
     pub(crate) fn group(name: &'static str) -> Self {
         let start = |_| std::future::ready(()).boxed();
-        Self { key: Key::Group(name), health: Health::OneOfMany(name), start: Box::new(start) }
+        Self {
+            key: Key::Group(name),
+            health: Health::OneOfMany(name),
+            listed_to_lead: false,
+            start: Box::new(start),
+        }
     }
 
     /// Begins only when something else is over. Its health counts from the beginning.
     pub(crate) fn after(self, first: impl Future<Output = ()> + Send + 'static) -> Self {
-        let Self { key, health, start } = self;
+        let start = self.start;
         let start = move |stage| {
             async move {
                 first.await;
@@ -170,7 +177,16 @@ impl<News: Send + 'static> Feed<News> {
             }
             .boxed()
         };
-        Self { key, health, start: Box::new(start) }
+        Self { start: Box::new(start), ..self }
+    }
+
+    /// Nothing is judged in a new term before this watch was listed in it. That is for whoever counts, or takes what is not there
+    /// for not existing: whoever led before us wrote until now, and of two watches one may show a write of it and the other
+    /// not yet another. A step that names the revision it judged, or that is looked at live before, needs no such list; so zombie
+    /// and eviction recovery begin at once. A list that a cache of the server may answer would prove nothing: this one is read
+    /// from the store.
+    pub(crate) fn listed_to_lead(self) -> Self {
+        Self { listed_to_lead: true, ..self }
     }
 }
 
@@ -256,12 +272,15 @@ pub(crate) struct Feeds<News> {
     heard: BTreeSet<u64>,
     groups: BTreeMap<&'static str, Arc<WatchHealth>>,
     started: u64,
+    /// The lists without which nothing is judged, and how many of each had been asked for then.
+    awaited: Vec<(Arc<WatchHealth>, u64)>,
     /// The watches of this recovery.
     watches: WatchSet,
 }
 
 struct Running {
     feed: u64,
+    listed_to_lead: bool,
     lasting: Option<Arc<WatchHealth>>,
     _task: AbortOnDropHandle<()>,
 }
@@ -281,6 +300,7 @@ impl<News: Send + 'static> Feeds<News> {
             heard: BTreeSet::from([UNDECLARED]),
             groups: BTreeMap::new(),
             started: 0,
+            awaited: Vec::new(),
             watches: WatchSet::default(),
         };
         (feeds, inbox)
@@ -308,7 +328,7 @@ impl<News: Send + 'static> Feeds<News> {
         }
     }
 
-    fn start(&mut self, Feed { key, health, start }: Feed<News>) {
+    fn start(&mut self, Feed { key, health, listed_to_lead, start }: Feed<News>) {
         self.started += 1;
         let (counts, lasting) = match health {
             Health::Lasting(health) => (Some(health.clone()), Some(health)),
@@ -332,7 +352,20 @@ impl<News: Send + 'static> Feeds<News> {
         };
         let task = AbortOnDropHandle::new(tokio::spawn(start(stage)));
         self.heard.insert(self.started);
-        self.running.insert(key, Running { feed: self.started, lasting, _task: task });
+        self.running.insert(key, Running { feed: self.started, listed_to_lead, lasting, _task: task });
+    }
+
+    /// Has those watches listed anew without which nothing is judged in a new term.
+    pub(crate) fn ask_for_lists(&mut self) {
+        let listed = self.running.values().filter(|running| running.listed_to_lead);
+        let watches = listed.filter_map(|running| running.lasting.as_ref());
+        self.awaited = watches.map(|watch| (watch.clone(), watch.ask_for_list())).collect();
+    }
+
+    /// Whether the lists that were asked for are taken in.
+    pub(crate) fn are_listed(&mut self) -> bool {
+        self.awaited.retain(|(watch, asked)| !watch.has_taken_in(*asked));
+        self.awaited.is_empty()
     }
 
     /// The news, unless it is of a feed that is declared no more.

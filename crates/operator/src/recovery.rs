@@ -20,8 +20,6 @@ use crate::{
 pub(crate) trait Recovery: Send + Sync + 'static {
     /// Its name, as in `--controllers`.
     const NAME: &'static str;
-    /// Whether everything is listed anew when this process begins to lead.
-    const LISTS_TO_LEAD: bool;
     /// Whose writes its own wait for.
     const LANE: Lane = Lane::Recovery;
     /// What is judged: a pod, a node.
@@ -32,10 +30,6 @@ pub(crate) trait Recovery: Send + Sync + 'static {
     type News: Send + 'static;
     /// A question to the live API about one subject, free of the recovery itself.
     type Inquiry: LiveInquiry<Why = Self::Why>;
-
-    /// We lead from now on, and its watches were asked for lists, so many times by now. A recovery that counts must wait
-    /// for them: who led before us wrote until now, and its own watches may show one write and not yet another.
-    fn begin_to_lead(&mut self, asked: u64);
 
     /// Everything that it listens to from now on; none if nothing has changed since it was asked last. It is asked at the
     /// beginning, and whenever it has heard something or an attempt has ended.

@@ -423,7 +423,7 @@ impl<P: Project> Follower<P> {
         }
         self.health.saw(seen);
         self.listed = Some(epoch);
-        let moment = Moment::of(seen, anew, &self.health, epoch);
+        let moment = Moment::of(seen, anew, &self.health, epoch, asked);
         self.send(Change::Reset { all: kept, revision: moment, asked }).await?;
         Ok(revision)
     }

@@ -1,7 +1,7 @@
 //! The engine with a recovery that wants what it is told to want, in paused time.
 
 use std::{
-    collections::BTreeMap,
+    collections::{BTreeMap, VecDeque},
     fmt,
     sync::atomic::{AtomicBool, AtomicUsize, Ordering},
 };
@@ -25,7 +25,8 @@ use crate::{
     feeds::{Feed, Hub, Outbox},
     looks::Sight,
     recovery::{Known, LiveInquiry},
-    watch::{Source, WatchHealth, WatchSet},
+    watch::{Project, Source, Target, WatchHealth, WatchSet},
+    wire::Whole,
 };
 
 mod turns;
@@ -80,10 +81,21 @@ struct Told {
     told: BTreeSet<&'static str>,
     judged: Arc<Mutex<Vec<&'static str>>>,
     looking: Looking,
-    /// How many lists had been asked for whenever we began to lead.
-    listed: Arc<Mutex<Vec<u64>>>,
     /// How long it takes to judge, in real time.
     judging: Duration,
+    /// A watch without whose list nothing is judged.
+    counts: Option<Arc<WatchHealth>>,
+}
+
+struct Things;
+
+impl Project for Things {
+    type Wire = Whole;
+    type Kept = ();
+
+    fn keep(&self, _: Whole) -> Option<()> {
+        None
+    }
 }
 
 /// How long each look takes, the last one for all that follow, and how many there were.
@@ -117,8 +129,8 @@ impl Told {
             told: BTreeSet::new(),
             judged,
             looking: Looking::default(),
-            listed: Arc::default(),
             judging: Duration::ZERO,
+            counts: None,
         }
     }
 }
@@ -184,18 +196,15 @@ impl LiveInquiry for Look {
 
 impl Recovery for Told {
     const NAME: &'static str = "told";
-    const LISTS_TO_LEAD: bool = true;
     type Subject = &'static str;
     type Why = AsTold;
     type News = News;
     type Inquiry = Look;
 
-    fn begin_to_lead(&mut self, asked: u64) {
-        self.listed.lock().unwrap().push(asked);
-    }
-
     fn watches(&mut self) -> Option<Vec<Feed<News>>> {
-        None
+        let health = self.counts.take()?;
+        let things = Target::all("things", "/things");
+        Some(vec![Feed::watch(things, Things, &health, |_| News::Gone("nobody")).listed_to_lead()])
     }
 
     fn hear(&mut self, news: News, _: Timestamp) -> Vec<&'static str> {
@@ -254,7 +263,6 @@ struct Bench {
     live: World,
     judged: Arc<Mutex<Vec<&'static str>>>,
     looking: Looking,
-    listed: Arc<Mutex<Vec<u64>>>,
     lead: Box<dyn Fn(Option<Duration>)>,
     stop: CancellationToken,
     engine: JoinHandle<()>,
@@ -274,6 +282,8 @@ struct Options {
     pods_per_minute: u32,
     watches: Vec<Arc<WatchHealth>>,
     notices: Notices,
+    /// A watch without whose list nothing is judged.
+    counts: Option<Arc<WatchHealth>>,
     /// Writes at once; as many as anybody could want if none are given.
     writes: u32,
 }
@@ -322,15 +332,15 @@ impl Bench {
         let kept = keeper.clone();
         tokio::spawn(async move { kept.run().await });
         let (live, judged) = (World::default(), Arc::default());
-        let recovery = Told::new(&live, &judged);
-        let (looking, listed) = (recovery.looking.clone(), recovery.listed.clone());
+        let recovery = Told { counts: options.counts, ..Told::new(&live, &judged) };
+        let looking = recovery.looking.clone();
         let (feeds, inbox) = feeds(&api, &keeper, &options.watches);
         let news = feeds.outbox();
         let stop = CancellationToken::new();
         let engine = Engine::new(recovery, shared.clone(), feeds).run(inbox, stop.clone());
         let engine = tokio::spawn(engine);
         let lead = Box::new(lead);
-        Self { api, time, metrics, shared, news, live, judged, looking, listed, lead, stop, engine, keeper }
+        Self { api, time, metrics, shared, news, live, judged, looking, lead, stop, engine, keeper }
     }
 
     /// Another recovery of the same process.
@@ -1143,16 +1153,43 @@ async fn a_term_that_nobody_saw_end_is_another_term() {
     bench.want("a", &[Patch]).await;
     bench.want("b", &[Patch]).await;
     pass(0.1).await;
-    assert_eq!(*bench.listed.lock().unwrap(), [1]);
     bench.judged.lock().unwrap().clear();
     bench.live.lock().unwrap().insert("b", Want::Nothing);
     // Nothing here runs between the end of the term and the next one.
     tokio::time::advance(Duration::from_secs(8)).await;
     (bench.lead)(LONG);
     pass(0.2).await;
-    assert_eq!(*bench.listed.lock().unwrap(), [1, 2], "everything is listed again");
     let judged: BTreeSet<&str> = bench.judged.lock().unwrap().iter().copied().collect();
     assert!(judged.contains("b"), "and judged again: {judged:?}");
+}
+
+#[tokio::test(start_paused = true)]
+async fn who_begins_to_lead_judges_nothing_before_the_lists_that_it_counts_by_were_read_in_its_term() {
+    let health = WatchHealth::new("things");
+    let answer = |asked: &Asked| match asked.path.as_str() {
+        "/things" if asked.query.contains("watch=true") => Answer::Never,
+        "/things" => {
+            let list = serde_json::json!({"metadata": {"resourceVersion": "7"}, "items": []});
+            Answer::Json(200, list).late(Duration::from_secs(5))
+        }
+        _ => Answer::ok(),
+    };
+    let bench = Bench::with(Options { counts: Some(health), ..Options::default() }, answer);
+    bench.want("a", &[Patch]).await;
+    pass(4.0).await;
+    assert!(bench.judged.lock().unwrap().is_empty());
+    pass(8.0).await;
+    assert_eq!(bench.written(), ["PATCH"]);
+    bench.tell(News::Gone("a")).await;
+    (bench.lead)(None);
+    pass(10.0).await;
+    bench.judged.lock().unwrap().clear();
+    (bench.lead)(LONG);
+    bench.want("b", &[Patch]).await;
+    pass(4.0).await;
+    assert!(bench.judged.lock().unwrap().is_empty(), "the list was read in another's term");
+    pass(3.0).await;
+    assert_eq!(bench.written(), ["PATCH", "PATCH"]);
 }
 
 #[tokio::test(start_paused = true)]
@@ -1196,18 +1233,18 @@ async fn what_took_long_to_judge_and_is_gone_is_forgotten() {
     engine.lead(leadership.term());
     engine.hear(News::Pod("a", Want::Nothing));
     engine.pump();
-    assert_eq!(engine.resting.len(), 1, "it took long");
+    assert_eq!(engine.agenda.resting.len(), 1, "it took long");
     engine.recovery.seen.lock().unwrap().clear();
     engine.look_at("a");
-    assert!(engine.resting.is_empty() && engine.tracked.is_empty());
+    assert!(engine.agenda.resting.is_empty() && engine.tracked.is_empty());
     // One that took long to be found missing.
     engine.look_in_turn("b");
-    assert!(engine.resting.is_empty() && engine.tracked.is_empty());
+    assert!(engine.agenda.resting.is_empty() && engine.tracked.is_empty());
     // One that a list does not have any more, of which nobody is told.
     engine.hear(News::Pod("c", Want::At(Timestamp::MAX)));
     engine.pump();
     engine.recovery.seen.lock().unwrap().clear();
     engine.sweep_at = 0;
     engine.sweep();
-    assert!(engine.resting.is_empty() && engine.tracked.is_empty() && engine.wakes.is_empty());
+    assert!(engine.agenda.resting.is_empty() && engine.tracked.is_empty() && engine.agenda.wakes.is_empty());
 }

@@ -75,7 +75,7 @@ impl<News: Send + 'static> Feed<News> {
     ) -> Self {
         let key = Key::Kind(name, target.clone(), number);
         let start = move |stage| follow_kind(stage, name, target, Arc::new(projection), wrap).boxed();
-        Self { key, health: Health::OneOfMany(name), start: Box::new(start) }
+        Self { key, health: Health::OneOfMany(name), listed_to_lead: false, start: Box::new(start) }
     }
 }
 

@@ -198,14 +198,10 @@ impl Zombies {
 
 impl Recovery for Zombies {
     const NAME: &'static str = "zombie";
-    // Every write names the revision that was judged, or is preceded by a second look.
-    const LISTS_TO_LEAD: bool = false;
     type Subject = Subject;
     type Why = Why;
     type News = News;
     type Inquiry = Inquiry;
-
-    fn begin_to_lead(&mut self, _: u64) {}
 
     fn watches(&mut self) -> Option<Vec<Feed<News>>> {
         if std::mem::replace(&mut self.declared, true) {

@@ -32,6 +32,8 @@ pub struct WatchHealth {
     /// There if this stands for many watches.
     members: Option<Mutex<Vec<Weak<Self>>>>,
     pub(super) asked: AtomicU64,
+    /// How many lists had been asked for when the last one was read that is taken in.
+    taken_in: AtomicU64,
     pub(super) bell: Notify,
 }
 
@@ -88,6 +90,7 @@ impl WatchHealth {
             complained: Mutex::default(),
             members: None,
             asked: AtomicU64::new(0),
+            taken_in: AtomicU64::new(0),
             bell: Notify::new(),
         }
     }
@@ -106,6 +109,11 @@ impl WatchHealth {
             member.ask_for_list();
         }
         asked
+    }
+
+    /// Whether a list was taken in that was read after so many had been asked for.
+    pub(crate) fn has_taken_in(&self, asked: u64) -> bool {
+        self.taken_in.load(Ordering::SeqCst) >= asked
     }
 
     /// How long ago the server last said anything, a bookmark included.
@@ -209,11 +217,23 @@ pub struct Moment {
 struct TakenIn {
     health: Arc<WatchHealth>,
     epoch: u64,
+    asked: u64,
 }
 
 impl Moment {
-    pub(super) fn of(revision: Revision, anew: bool, health: &Arc<WatchHealth>, epoch: u64) -> Self {
-        Self { revision, anew, epoch, taken_in: Some(Arc::new(TakenIn { health: health.clone(), epoch })) }
+    pub(super) fn of(
+        revision: Revision,
+        anew: bool,
+        health: &Arc<WatchHealth>,
+        epoch: u64,
+        asked: u64,
+    ) -> Self {
+        Self {
+            revision,
+            anew,
+            epoch,
+            taken_in: Some(Arc::new(TakenIn { health: health.clone(), epoch, asked })),
+        }
     }
 
     /// The watch that read it.
@@ -240,5 +260,6 @@ impl From<&str> for Moment {
 impl Drop for TakenIn {
     fn drop(&mut self) {
         self.health.listed_in.fetch_max(self.epoch + 1, Ordering::SeqCst);
+        self.health.taken_in.fetch_max(self.asked, Ordering::SeqCst);
     }
 }
