@@ -103,7 +103,7 @@ mod tests {
         let webhooks = Readiness::new();
         let endpoints = Endpoints {
             metrics: Metrics::new(&crate::time::Time::system()),
-            watches: Vec::new(),
+            watches: WatchSet::default(),
             ready_limit: Duration::from_secs(1),
             pulse: Pulse::of_this_thread(),
             webhooks: Some(webhooks),

@@ -8,6 +8,7 @@
 
 #[cfg(test)]
 mod any_step;
+mod brake_keeper;
 mod client;
 mod crash;
 mod departure;
@@ -27,6 +28,7 @@ mod leader;
 mod live;
 mod looks;
 mod metrics;
+mod nodes;
 mod notices;
 mod operator;
 mod pause;

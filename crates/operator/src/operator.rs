@@ -17,10 +17,10 @@ use tokio::net::TcpListener;
 use tokio_util::{sync::CancellationToken, task::AbortOnDropHandle};
 
 use crate::{
-    discovery::Discovery,
+    brake_keeper::BrakeKeeper,
     engine::{Engine, Released, Shared},
     executor::Executor,
-    feeds::Feeds,
+    feeds::{Feeds, Hub},
     http::Endpoints,
     leader::{Elector, Leadership},
     metrics::Metrics,
@@ -31,7 +31,7 @@ use crate::{
     recovery::Recovery,
     surroundings::Surroundings,
     time::std_duration,
-    watch::{Source, WatchSet},
+    watch::Source,
     webhooks::{self, ServingError, WebhookServer},
 };
 
@@ -202,12 +202,11 @@ impl Operator {
             notices,
         };
 
+        let keeper = BrakeKeeper::new(shared.clone(), configuration.brake.count_nodes_ready_within.into());
         let mut running = Running {
-            source,
+            hub: Hub::new(source, keeper),
             shared,
-            discovery: Discovery::new(client.clone()),
             stop: CancellationToken::new(),
-            watches: WatchSet::default(),
             engines: Vec::new(),
         };
         for entry in recoveries() {
@@ -221,7 +220,7 @@ impl Operator {
             }
         }
 
-        let Running { stop, watches, engines, .. } = running;
+        let Running { hub: Hub { watches, .. }, stop, engines, .. } = running;
         metrics.show_watches(watches.clone());
         let ready_limit = std_duration(configuration.staleness.ready_limit);
         Self {
@@ -260,19 +259,16 @@ impl Operator {
 
 /// What is started so far, and what further recoveries need to start.
 pub(crate) struct Running {
-    source: Source,
-    discovery: Discovery,
+    hub: Hub,
     shared: Shared,
     stop: CancellationToken,
-    /// The watches of all recoveries.
-    watches: WatchSet,
     engines: Vec<AbortOnDropHandle<()>>,
 }
 
 impl Running {
     /// Starts a recovery that acts on so many subjects at once.
     pub(crate) fn start<R: Recovery>(&mut self, recovery: R, at_once: usize) {
-        let (feeds, inbox) = Feeds::new(self.source.clone(), self.discovery.clone(), self.watches.clone());
+        let (feeds, inbox) = Feeds::new(self.hub.clone());
         let shared = Shared { at_once, ..self.shared.clone() };
         let engine = Engine::new(recovery, shared, feeds);
         self.engines.push(AbortOnDropHandle::new(tokio::spawn(engine.run(inbox, self.stop.clone()))));
