@@ -98,7 +98,7 @@ mod tests {
         Taint { key: key.into(), value: value.into(), effect: effect.into() }
     }
 
-    fn node(taints: Value) -> Value {
+    fn node(taints: &Value) -> Value {
         json!({"metadata": {"name": "n", "uid": "u", "resourceVersion": "7"}, "spec": {"podCIDR": "x", "taints": taints}})
     }
 
@@ -190,7 +190,7 @@ mod tests {
             ("no list of taints", json!("x"), TaintChange::default(), json!([])),
         ];
         for (case, before, change, after) in cases {
-            let patch = patch(&node(before.clone()), change).unwrap();
+            let patch = patch(&node(before), change).unwrap();
             assert_eq!(patch["spec"], json!({"taints": after}), "{case}");
             assert_eq!(patch["metadata"], json!({"uid": "u", "resourceVersion": "7"}), "{case}");
         }
@@ -204,13 +204,13 @@ mod tests {
         ]);
         let change = TaintChange { annotations, ..TaintChange::default() };
         let expected = json!({"salvor.dev/mark": "now", "salvor.dev/old": null});
-        let patch = patch(&node(json!([])), &change).unwrap();
+        let patch = patch(&node(&json!([])), &change).unwrap();
         assert_eq!(patch["metadata"]["annotations"], expected);
     }
 
     #[test]
     fn a_node_without_identity_is_not_patched() {
-        let full = node(json!([]));
+        let full = node(&json!([]));
         for (field, value) in [("uid", json!("")), ("uid", Value::Null), ("resourceVersion", json!(7))] {
             let mut broken = full.clone();
             broken["metadata"][field] = value;
