@@ -5,6 +5,7 @@ use std::sync::Arc;
 use http::{Method, StatusCode};
 use serde_json::{Value, json};
 
+use crate::admission::Call;
 use crate::environment::Environment;
 use crate::kinds::validation;
 use crate::object::{self, Stored};
@@ -30,6 +31,17 @@ pub struct Core {
 }
 
 const PODS_ARE_LEFT: &str = "child pods are preserved by default when jobs are deleted; set propagationPolicy=Background to remove them or set propagationPolicy=Orphan to suppress this warning";
+
+/// Why a webhook failed that nobody can call.
+const NOBODY_CALLS: &str = "this server has no network";
+
+/// What becomes of a request.
+#[derive(Debug)]
+pub(crate) enum Heard {
+    Answered(Response),
+    /// These webhooks must be asked, and the request begun anew.
+    Asks(Vec<Call>),
+}
 
 /// Where services have their addresses.
 const SERVICE_ADDRESSES: &str = "10.0.0.0/16";
@@ -91,18 +103,40 @@ impl Core {
         self.store.revision()
     }
 
-    /// Answers a request.
+    /// Answers a request. Nobody calls webhooks on its behalf: each has failed, and its `failurePolicy` counts.
     pub fn handle(&mut self, request: &Request, environment: &mut Environment<'_>) -> Response {
+        loop {
+            match self.hear(request, environment) {
+                Heard::Answered(response) => return response,
+                Heard::Asks(calls) => {
+                    for call in calls {
+                        environment.hearing.learn(call, Err(NOBODY_CALLS.to_owned()));
+                    }
+                }
+            }
+        }
+    }
+
+    /// Answers a request, or says which webhooks must be asked first. Then nothing has changed.
+    pub(crate) fn hear(&mut self, request: &Request, environment: &mut Environment<'_>) -> Heard {
+        environment.hearing.begin();
+        let (revision, addresses) = (self.store.revision(), self.service_addresses);
         let mut response = match self.answer(request, environment) {
             Ok(response) => response,
             Err(refusal) => Response::Whole(Reply::refusal(&refusal)),
         };
-        if let Response::Whole(reply) = &mut response
-            && self.leaves_pods_behind(request)
-        {
-            reply.warnings.push(PODS_ARE_LEFT.to_owned());
+        if environment.hearing.is_waiting() {
+            debug_assert_eq!(revision, self.store.revision(), "who waits for a webhook has changed nothing");
+            self.service_addresses = addresses;
+            return Heard::Asks(environment.hearing.take_open());
         }
-        response
+        if let Response::Whole(reply) = &mut response {
+            reply.warnings.extend(environment.hearing.take_warnings());
+            if self.leaves_pods_behind(request) {
+                reply.warnings.push(PODS_ARE_LEFT.to_owned());
+            }
+        }
+        Heard::Answered(response)
     }
 
     /// Whether the deletion of a job says nothing about its pods, and leaves them therefore.

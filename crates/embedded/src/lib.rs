@@ -18,6 +18,7 @@
 //!
 //! It is right because the real one says so: `tests/transcripts` are sent to both and must be answered alike.
 
+mod admission;
 mod apply;
 mod cluster;
 mod core;
@@ -51,6 +52,7 @@ mod structs;
 mod subresources;
 mod table;
 mod watch;
+mod webhooks;
 mod wire;
 mod write;
 
@@ -66,3 +68,4 @@ pub use request::{Reply, Request, Response};
 pub use server::{Server, ServerError};
 pub use status::Refusal;
 pub use watch::Watch;
+pub use webhooks::{WebhookAnswer, WebhookRequest};

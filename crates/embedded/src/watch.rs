@@ -215,7 +215,7 @@ mod tests {
     #[test]
     fn a_bookmark_does_not_swallow_what_was_not_told() {
         let mut rng = fastrand::Rng::with_seed(0);
-        let mut environment = Environment { now: Timestamp::UNIX_EPOCH, rng: &mut rng };
+        let mut environment = Environment::new(Timestamp::UNIX_EPOCH, &mut rng);
         let mut core = Core::new(&mut environment);
         let path = "/api/v1/namespaces/default/configmaps";
         let asked = Request::get(&format!("{path}?watch=1&allowWatchBookmarks=1"));

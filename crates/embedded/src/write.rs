@@ -6,6 +6,7 @@ use std::sync::Arc;
 use http::{Method, StatusCode};
 use serde_json::{Value, json};
 
+use crate::admission::{self, Body, Operation, Subject};
 use crate::core::{self, Core};
 use crate::environment::Environment;
 use crate::kinds::{defaults, prepare, validation};
@@ -28,6 +29,8 @@ pub(crate) struct Options {
     pub(crate) manager: String,
     /// The write is an apply, which keeps that record itself.
     pub(crate) applies: bool,
+    /// The options as webhooks are shown them. The server's own writes have none, and nobody is asked about them.
+    pub(crate) shown: Option<Value>,
 }
 
 impl Options {
@@ -45,7 +48,22 @@ impl Options {
             "" => request.user_agent.split('/').next().unwrap_or("unknown"),
             named => named,
         };
-        Ok(Self { dry_run: query.dry_run(kind)?, manager: manager.to_owned(), applies: false })
+        let mut shown = json!({});
+        for key in ["fieldManager", "fieldValidation"] {
+            if let Some(stated) = query.get(key).filter(|stated| !stated.is_empty()) {
+                shown[key] = json!(stated);
+            }
+        }
+        let dry_run = query.dry_run(kind)?;
+        if dry_run {
+            shown["dryRun"] = json!(["All"]);
+        }
+        Ok(Self { dry_run, manager: manager.to_owned(), applies: false, shown: Some(shown) })
+    }
+
+    /// The same write, about which nobody is asked any more.
+    pub(crate) fn reviewed(&self) -> Self {
+        Self { shown: None, ..self.clone() }
     }
 }
 
@@ -152,6 +170,7 @@ pub(crate) fn create(
         name => name,
     };
     check_namespace(core, resource, namespace, name)?;
+    mutate_new(core, resource, namespace, &mut value, options, environment)?;
     let generated =
         object::name(&value).is_empty() && !object::text(&value, "/metadata/generateName").is_empty();
     let mut attempt = 0;
@@ -163,6 +182,56 @@ pub(crate) fn create(
             other => return other,
         }
     }
+}
+
+/// Lets webhooks change a new object.
+fn mutate_new(
+    core: &mut Core,
+    resource: &Arc<Resource>,
+    namespace: &str,
+    value: &mut Value,
+    options: &Options,
+    environment: &mut Environment<'_>,
+) -> Result<(), Refusal> {
+    let Some(shown) = options.shown.as_ref().filter(|_| admission::has_hooks(core)) else { return Ok(()) };
+    let mut object = value.clone();
+    for key in ["uid", "creationTimestamp", "deletionTimestamp", "deletionGracePeriodSeconds", "selfLink"] {
+        object::set_metadata(&mut object, key, Value::Null);
+    }
+    let mut object = with_defaults(resource, object);
+    if resource.is_pod() {
+        admit(core, resource, &mut object)?;
+        prepare::tolerate_node_failure(&mut object);
+        // The phase of a new pod is set after webhooks.
+        object["status"] = value.get("status").cloned().unwrap_or_else(|| json!({}));
+    }
+    let mut subject = Subject {
+        resource,
+        subresource: "",
+        namespace,
+        name: object::name(&object).to_owned(),
+        operation: Operation::Create,
+        body: Body::Stored { object: Some(object), old: None },
+        options: shown,
+        dry_run: options.dry_run,
+    };
+    if let (true, Body::Stored { object: Some(changed), .. }) =
+        (admission::mutate(core, &mut subject, environment)?, subject.body)
+    {
+        *value = changed;
+        metadata::check_place(value, resource, namespace, "")?;
+    }
+    Ok(())
+}
+
+/// An object as a webhook is shown it: what the client left out is filled in.
+fn with_defaults(resource: &Resource, mut value: Value) -> Value {
+    if let Some(custom) = &resource.custom {
+        custom::default(custom, &mut value);
+        return value;
+    }
+    defaults::apply(resource, &mut value);
+    settle(resource, value)
 }
 
 fn create_once(
@@ -199,6 +268,19 @@ fn create_once(
     refuse(resource, object::name(&value), &causes)?;
     prepare::when_read(resource, &mut value);
     let name = object::name(&value).to_owned();
+    if let Some(shown) = options.shown.as_ref().filter(|_| admission::has_hooks(core)) {
+        let subject = Subject {
+            resource,
+            subresource: "",
+            namespace,
+            name: name.clone(),
+            operation: Operation::Create,
+            body: Body::Stored { object: Some(value.clone()), old: None },
+            options: shown,
+            dry_run: options.dry_run,
+        };
+        admission::validate(core, &subject, environment)?;
+    }
     let key = store::key(namespace, &name);
     if let Some(existing) = core.store.get(resource.key(), &key) {
         if object::is_terminating(existing.value()) {
@@ -403,6 +485,27 @@ pub(crate) fn update(
     let resource = &target.resource;
     let name = target.name.as_str();
     let old = current.value();
+    // The subject of a review is made only if there is one: it is a copy of both objects.
+    let is_reviewed = options.shown.is_some() && admission::has_hooks(core);
+    let subject_with = |object: Value| Subject {
+        resource,
+        subresource: &target.subresource,
+        namespace: &target.namespace,
+        name: name.to_owned(),
+        operation: Operation::Update,
+        body: Body::Stored { object: Some(object), old: Some(old.clone()) },
+        options: options.shown.as_ref().unwrap_or(&Value::Null),
+        dry_run: options.dry_run,
+    };
+    if is_reviewed {
+        let mut subject = subject_with(with_defaults(resource, new.clone()));
+        if let (true, Body::Stored { object: Some(changed), .. }) =
+            (admission::mutate(core, &mut subject, environment)?, subject.body)
+        {
+            new = changed;
+            metadata::check_place(&mut new, resource, &target.namespace, name)?;
+        }
+    }
     let version = object::text(&new, "/metadata/resourceVersion");
     if version.is_empty() || version == "0" {
         if !resource.unconditional_update {
@@ -461,6 +564,9 @@ pub(crate) fn update(
     prepare::when_read(resource, &mut new);
     if !options.applies {
         apply::track_update(resource, part, &options.manager, old, &mut new, environment.now);
+    }
+    if is_reviewed {
+        admission::validate(core, &subject_with(new.clone()), environment)?;
     }
     if new == *old {
         return Ok(Arc::clone(current));

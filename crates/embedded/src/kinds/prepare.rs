@@ -244,7 +244,7 @@ pub(super) fn add_finalizer(value: &mut Value, finalizer: &str) {
 }
 
 /// Pods stay for five minutes on a node that is not ready or out of reach, unless they say otherwise.
-fn tolerate_node_failure(value: &mut Value) {
+pub(crate) fn tolerate_node_failure(value: &mut Value) {
     let spec = object_at(value, "spec");
     let tolerations = spec.entry("tolerations").or_insert_with(|| json!([]));
     let Some(tolerations) = tolerations.as_array_mut() else {
