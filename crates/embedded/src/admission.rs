@@ -1,82 +1,30 @@
 //! Admission webhooks: who is asked about a write, in which order, and what their answers mean.
 //!
 //! The server does no I/O, so it cannot call anybody. A request that needs an answer it does not have changes nothing
-//! and names the calls instead ([`Hearing`]). Whoever carries the request makes the calls and begins the request anew,
+//! and names the calls instead ([`Hearing`](crate::hearing::Hearing)). Whoever carries the request makes the calls and begins the request anew,
 //! with the answers. If the object has changed meanwhile, the review is another one, and the webhook is asked again: so
 //! does the real server.
 
 mod conditions;
-mod hearing;
 mod hooks;
 mod review;
+mod subject;
 
 use std::collections::BTreeSet;
 use std::sync::Arc;
 
 use serde_json::{Value, json};
 
-use crate::core::{self, Core};
 use crate::environment::Environment;
 use crate::events;
 use crate::patch::json_patch;
+use crate::state::{self, Core};
 use crate::status::Refusal;
 use crate::table::Resource;
 
-pub(crate) use hearing::{Answer, Call, Hearing};
-pub(crate) use hooks::Operation;
 use hooks::{Flow, Hook};
 use review::Verdict;
-
-/// What webhooks are asked about.
-#[derive(Debug, Clone)]
-pub(crate) struct Subject<'s> {
-    pub(crate) resource: &'s Arc<Resource>,
-    pub(crate) subresource: &'s str,
-    pub(crate) namespace: &'s str,
-    /// Empty if the name is not generated yet.
-    pub(crate) name: String,
-    pub(crate) operation: Operation,
-    pub(crate) body: Body,
-    /// The `CreateOptions`, `UpdateOptions` or `DeleteOptions`, without their type.
-    pub(crate) options: &'s Value,
-    pub(crate) dry_run: bool,
-}
-
-/// The objects of a review.
-#[derive(Debug, Clone)]
-pub(crate) enum Body {
-    /// Objects of the resource, in their stored form.
-    Stored { object: Option<Value>, old: Option<Value> },
-    /// Objects of another kind, with their type: what a `Scale`, a `Binding` or an `Eviction` says.
-    Typed { object: Value, old: Option<Value> },
-}
-
-impl Body {
-    fn object(&self) -> Option<&Value> {
-        match self {
-            Self::Stored { object, .. } => object.as_ref(),
-            Self::Typed { object, .. } => Some(object),
-        }
-    }
-
-    fn old(&self) -> Option<&Value> {
-        match self {
-            Self::Stored { old, .. } | Self::Typed { old, .. } => old.as_ref(),
-        }
-    }
-}
-
-impl Subject<'_> {
-    /// The namespace of the request: a Namespace is in itself.
-    fn namespace(&self) -> &str {
-        if self.resource.is_namespace() { &self.name } else { self.namespace }
-    }
-
-    /// Webhooks and policies are not asked about webhooks and policies: nobody could take a broken one away.
-    fn is_exempt(&self) -> bool {
-        self.resource.group == hooks::GROUP
-    }
-}
+pub(crate) use subject::{Body, Operation, Subject};
 
 /// Whether there is any webhook.
 pub(crate) fn has_hooks(core: &Core) -> bool {
@@ -127,7 +75,7 @@ fn ask(
     environment: &mut Environment<'_>,
 ) -> Result<bool, Refusal> {
     let asked = review::of(hook, seen_as, subject, environment);
-    let answer = environment.hearing.answer_to(hook.call(core, &asked))?;
+    let answer = environment.hearing.answer_to(hook.call(core, asked.encoded())).ok_or_else(unanswered)?;
     let verdict = review::read(hook, &asked, answer);
     let Some(patch) = weigh(hook, verdict, environment)? else { return Ok(false) };
     let (Some(before), Some(shown)) = (subject.body.object(), asked.object()) else {
@@ -161,7 +109,7 @@ fn ask(
 /// An object as a webhook left it, in its stored form: unknown fields are gone.
 fn stored_form(resource: &Resource, patched: Value) -> Result<Value, Refusal> {
     let mut dropped = Vec::new();
-    let value = core::normalise(resource, patched, &mut dropped)
+    let value = state::normalise(resource, patched, &mut dropped)
         .map_err(|refusal| Refusal::internal(refusal.message()))?;
     let value = match resource.custom {
         Some(_) => crate::custom::prune_noting(resource, value, &mut dropped),
@@ -184,18 +132,23 @@ pub(crate) fn validate(
     for hook in &hooks {
         let Some(seen_as) = hook.sees(core, subject)? else { continue };
         let asked = review::of(hook, &seen_as, subject, environment);
-        let answer = environment.hearing.answer_to(hook.call(core, &asked));
+        let answer = environment.hearing.answer_to(hook.call(core, asked.encoded()));
         answers.push((hook, asked, answer));
     }
     // All questions are known now; one that is open keeps all others from counting.
     let mut verdicts = Vec::new();
     for (hook, asked, answer) in answers {
-        verdicts.push((hook, review::read(hook, &asked, answer?)));
+        verdicts.push((hook, review::read(hook, &asked, answer.ok_or_else(unanswered)?)));
     }
     for (hook, verdict) in verdicts {
         weigh(hook, verdict, environment)?;
     }
     Ok(())
+}
+
+/// Ends a request that waits for a webhook. No client is told so.
+fn unanswered() -> Refusal {
+    Refusal::internal("a webhook has not answered yet")
 }
 
 /// What a verdict means for the request: a patch or nothing if it goes on, or the refusal.

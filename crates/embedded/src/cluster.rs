@@ -17,11 +17,13 @@ use http_body_util::{BodyExt as _, Full, StreamBody, combinators::UnsyncBoxBody}
 use jiff::{SignedDuration, Timestamp};
 use tokio::time::Instant;
 
-use crate::admission::{Call, Hearing};
-use crate::core::{Core, Heard};
+use crate::core::Heard;
 use crate::environment::Environment;
-use crate::request::{Behind, Reply, Request, Response};
+use crate::hearing::{Call, Hearing};
+use crate::request::{Behind, Request};
+use crate::response::{Reply, Response};
 use crate::signal::{Listener, Signal};
+use crate::state::Core;
 use crate::status::Refusal;
 use crate::watch::Watch;
 use crate::webhooks::{WebhookAnswer, WebhookRequest, Webhooks};

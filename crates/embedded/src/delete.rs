@@ -8,51 +8,21 @@ use jiff::Timestamp;
 use serde_json::{Value, json};
 
 use crate::admission::{self, Body, Operation, Subject};
-use crate::core::Core;
-use crate::custom;
+use crate::definitions;
 use crate::environment::Environment;
 use crate::object::{self, Stored};
+use crate::propagation::{FOREGROUND, ORPHAN, Propagation};
 use crate::read;
 use crate::render;
 use crate::request::{self, Query, Representation, Request, Target, check_dry_run};
 use crate::schema::{self, Schema};
+use crate::state::Core;
 use crate::status::{Cause, Refusal};
 use crate::store;
 use crate::table::Resource;
 
-pub(crate) const ORPHAN: &str = "orphan";
-pub(crate) const FOREGROUND: &str = "foregroundDeletion";
-
 /// Namespaces without which a cluster does not work.
 const IMMORTAL_NAMESPACES: [&str; 3] = ["default", "kube-public", "kube-system"];
-
-/// What becomes of an object's dependents.
-#[derive(Debug, Clone, Copy, PartialEq, Eq)]
-pub(crate) enum Propagation {
-    Orphan,
-    Background,
-    Foreground,
-}
-
-impl Propagation {
-    /// As `propagationPolicy` names it.
-    pub(crate) fn name(self) -> &'static str {
-        match self {
-            Self::Orphan => "Orphan",
-            Self::Background => "Background",
-            Self::Foreground => "Foreground",
-        }
-    }
-
-    /// The finalizer that stands for it.
-    fn finalizer(self) -> Option<&'static str> {
-        match self {
-            Self::Orphan => Some(ORPHAN),
-            Self::Background => None,
-            Self::Foreground => Some(FOREGROUND),
-        }
-    }
-}
 
 /// What a client says about a deletion.
 #[derive(Debug, Clone, Default)]
@@ -228,7 +198,7 @@ pub(crate) fn one(
     }
     let gone = core.store.remove(resource.key(), &key).unwrap_or(current);
     if resource.is_definition() {
-        custom::unregister(core, name);
+        definitions::unregister(core, name);
     }
     Ok(Outcome::Gone(gone))
 }

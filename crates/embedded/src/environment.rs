@@ -2,7 +2,7 @@
 
 use jiff::Timestamp;
 
-use crate::admission::Hearing;
+use crate::hearing::Hearing;
 
 /// What the world says at the moment of a request.
 #[derive(Debug)]

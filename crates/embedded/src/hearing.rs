@@ -5,8 +5,6 @@ use std::time::Duration;
 
 use bytes::Bytes;
 
-use crate::status::Refusal;
-
 /// A call of a webhook.
 #[derive(Debug, Clone, PartialEq, Eq, PartialOrd, Ord)]
 pub(crate) struct Call {
@@ -40,12 +38,12 @@ impl Hearing {
     }
 
     /// The answer to a call. If it is not known, the request must end without any change.
-    pub(crate) fn answer_to(&mut self, call: Call) -> Result<Answer, Refusal> {
-        if let Some(answer) = self.answers.get(&call) {
-            return Ok(answer.clone());
+    pub(crate) fn answer_to(&mut self, call: Call) -> Option<Answer> {
+        let known = self.answers.get(&call).cloned();
+        if known.is_none() {
+            self.open.push(call);
         }
-        self.open.push(call);
-        Err(Refusal::internal("a webhook has not answered yet"))
+        known
     }
 
     /// Whether the request waits for an answer.

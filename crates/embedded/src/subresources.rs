@@ -6,17 +6,19 @@ use http::{Method, StatusCode};
 use serde_json::{Value, json};
 
 use crate::admission::{self, Body, Operation, Subject};
-use crate::core::Core;
 use crate::delete;
 use crate::environment::Environment;
 use crate::object;
+use crate::part::Part;
 use crate::render;
-use crate::request::{self, Query, Reply, Representation, Request, Response, Target};
+use crate::request::{self, Query, Representation, Request, Target};
+use crate::response::{Reply, Response};
 use crate::schema::{self, Schema};
 use crate::selectors::{self, Labels};
+use crate::state::Core;
 use crate::status::{Cause, Refusal};
 use crate::table::{Resource, Subresource};
-use crate::{metadata, write};
+use crate::{metadata, patching, write};
 
 /// A budget that remembers more evictions than this has a controller that does not keep up.
 const REMEMBERED_DISRUPTIONS: usize = 2000;
@@ -69,7 +71,7 @@ pub(crate) fn answer(
             &Method::PATCH,
         ) => {
             let mut warnings = Vec::new();
-            let (code, stored) = write::patch(core, target, request, query, &mut warnings, environment)?;
+            let (code, stored) = patching::patch(core, target, request, query, &mut warnings, environment)?;
             Ok(whole(code, &stored, warnings))
         }
         (
@@ -88,12 +90,12 @@ pub(crate) fn answer(
             let current = core.lookup(target)?;
             write::check_uid(resource, &target.name, current.value(), &value)?;
             let part = match subresource {
-                Subresource::Status | Subresource::Approval => write::Part::Status,
+                Subresource::Status | Subresource::Approval => Part::Status,
                 Subresource::Finalize => {
                     object::carry(current.value(), &mut value, "status");
-                    write::Part::Finalizers
+                    Part::Finalizers
                 }
-                _ => write::Part::Spec,
+                _ => Part::Spec,
             };
             let stored = write::update(core, target, part, &current, value, &options, environment)?;
             Ok(whole(StatusCode::OK, &stored, warnings))
@@ -206,7 +208,7 @@ fn scale(
     let path: Vec<&str> = wanted.split('/').filter(|key| !key.is_empty()).collect();
     set_field(&mut new, &path, json!(replicas))?;
     let options = options.reviewed();
-    let stored = write::update(core, target, write::Part::Spec, &current, new, &options, environment)?;
+    let stored = write::update(core, target, Part::Spec, &current, new, &options, environment)?;
     let scale = scale_of(resource, stored.value());
     Ok(Response::Whole(Reply::new(StatusCode::OK, object::encode(&scale))))
 }
@@ -346,7 +348,7 @@ fn bind(
         "lastTransitionTime": object::time(environment.now),
     });
     set_condition(&mut new, scheduled);
-    write::update(core, target, write::Part::Node, &current, new, &options.reviewed(), environment)?;
+    write::update(core, target, Part::Node, &current, new, &options.reviewed(), environment)?;
     let status =
         json!({ "kind": "Status", "apiVersion": "v1", "metadata": {}, "status": "Success", "code": 201 });
     Ok(Response::Whole(Reply::new(StatusCode::CREATED, object::encode(&status))))
@@ -496,15 +498,7 @@ fn charge(
     let status = object::object_at(&mut new, "status");
     let disrupted = status.entry("disruptedPods").or_insert_with(|| json!({}));
     disrupted[object::name(pod)] = json!(object::time(environment.now));
-    write::update(
-        core,
-        &target,
-        write::Part::Status,
-        &current,
-        new,
-        &write::Options::default(),
-        environment,
-    )?;
+    write::update(core, &target, Part::Status, &current, new, &write::Options::default(), environment)?;
     Ok(())
 }
 
@@ -517,15 +511,7 @@ fn mark_disrupted(core: &mut Core, target: &Target, environment: &mut Environmen
         "lastTransitionTime": object::time(environment.now),
     });
     set_condition(&mut new, condition);
-    let _ = write::update(
-        core,
-        target,
-        write::Part::Status,
-        &current,
-        new,
-        &write::Options::default(),
-        environment,
-    );
+    let _ = write::update(core, target, Part::Status, &current, new, &write::Options::default(), environment);
 }
 
 /// Puts a condition in the place of one of its type, or at the end.

@@ -8,9 +8,9 @@ use jiff::Timestamp;
 use serde_json::{Value, json};
 
 use crate::object::{self, Stored};
-use crate::read::Selection;
 use crate::render;
 use crate::request::Representation;
+use crate::selection::Selection;
 use crate::status::Refusal;
 use crate::store::{Event, Store};
 use crate::table::{Resource, ResourceKey};
@@ -207,9 +207,10 @@ mod tests {
     use http::Method;
 
     use super::*;
-    use crate::core::Core;
     use crate::environment::Environment;
-    use crate::request::{Request, Response};
+    use crate::request::Request;
+    use crate::response::Response;
+    use crate::state::Core;
 
     /// A writer may be quicker than the bookmark of a watch that has not heard of it.
     #[test]

@@ -19,7 +19,7 @@ use tokio_rustls::rustls::pki_types::pem::PemObject as _;
 use tokio_rustls::rustls::pki_types::{CertificateDer, ServerName};
 use tokio_rustls::rustls::{self, CertificateError, ClientConfig, RootCertStore};
 
-use crate::admission::{Answer, Call};
+use crate::hearing::{Answer, Call};
 
 /// A call that a handler in this process answers: the `AdmissionReview` is its body.
 pub type WebhookRequest = http::Request<Bytes>;

@@ -1,4 +1,4 @@
-//! Writes: create, replace and patch, with all the checks between a request and the store.
+//! Writes: create and update, with all the checks between a request and the store.
 
 use std::num::IntErrorKind;
 use std::sync::Arc;
@@ -7,16 +7,16 @@ use http::{Method, StatusCode};
 use serde_json::{Value, json};
 
 use crate::admission::{self, Body, Operation, Subject};
-use crate::core::{self, Core};
 use crate::environment::Environment;
 use crate::kinds::{defaults, prepare, validation};
 use crate::object::{self, Stored};
-use crate::patch::{self, json_patch, strategic};
+use crate::part::Part;
 use crate::request::{Query, Request, Target, media_type};
+use crate::state::{self, Core};
 use crate::status::{Cause, Refusal};
 use crate::store;
 use crate::table::{Resource, ResourceKey, Subresource};
-use crate::{apply, custom, duplicates, events, metadata, schema};
+use crate::{custom, definitions, duplicates, events, managers, metadata, schema};
 
 /// How often a generated name is tried before the client is told to come back.
 const NAME_ATTEMPTS: usize = 8;
@@ -94,19 +94,6 @@ fn wrong_options(request: &Request, query: &Query) -> Vec<Cause> {
     causes
 }
 
-/// Which part of an object an update is about.
-#[derive(Debug, Clone, Copy, PartialEq, Eq)]
-pub(crate) enum Part {
-    Whole,
-    Status,
-    /// A namespace's own finalizers.
-    Finalizers,
-    /// A subresource that may change the spec as it likes.
-    Spec,
-    /// The node of a pod, which is no change of its generation.
-    Node,
-}
-
 /// Drops or refuses unknown fields, whichever the client asked for, and brings the object into its stored form.
 pub(crate) fn admit_fields(
     resource: &Resource,
@@ -125,9 +112,9 @@ pub(crate) fn admit_fields(
     };
     let mut unknown = Vec::new();
     let value = if resource.custom.is_some() {
-        custom::prune_noting(resource, core::normalise(resource, value, &mut unknown)?, &mut unknown)
+        custom::prune_noting(resource, state::normalise(resource, value, &mut unknown)?, &mut unknown)
     } else {
-        core::normalise(resource, value, &mut unknown)?
+        state::normalise(resource, value, &mut unknown)?
     };
     let repeated = repeated.iter().map(|path| format!("duplicate field {path:?}"));
     let unknown = unknown.iter().map(|path| format!("unknown field {path:?}"));
@@ -298,7 +285,7 @@ fn create_once(
     }
     let stored = core.store.put(resource.key(), key, value);
     if resource.is_definition() {
-        custom::register(core, &name, environment);
+        definitions::register(core, &name, environment);
         return Ok(stored);
     }
     Ok(stored)
@@ -563,7 +550,7 @@ pub(crate) fn update(
     }
     prepare::when_read(resource, &mut new);
     if !options.applies {
-        apply::track_update(resource, part, &options.manager, old, &mut new, environment.now);
+        managers::track_update(resource, part, &options.manager, old, &mut new, environment.now);
     }
     if is_reviewed {
         admission::validate(core, &subject_with(new.clone()), environment)?;
@@ -582,109 +569,13 @@ pub(crate) fn update(
     if is_released {
         core.store.remove(resource.key(), &key);
         if resource.is_definition() {
-            custom::unregister(core, name);
+            definitions::unregister(core, name);
         }
         return Ok(Stored::new(new));
     }
     let stored = core.store.put(resource.key(), key, new);
     if resource.is_definition() {
-        custom::register(core, name, environment);
+        definitions::register(core, name, environment);
     }
     Ok(stored)
-}
-
-/// Applies a patch to an object and stores the outcome.
-pub(crate) fn patch(
-    core: &mut Core,
-    target: &Target,
-    request: &Request,
-    query: &Query,
-    warnings: &mut Vec<String>,
-    environment: &mut Environment<'_>,
-) -> Result<(StatusCode, Arc<Stored>), Refusal> {
-    let part = match target.subresource.as_str() {
-        "status" | "approval" => Part::Status,
-        "" => Part::Whole,
-        _ => Part::Spec,
-    };
-    let options = Options::read(request, query)?;
-    let resource = &target.resource;
-    let kind = media_type(&request.content_type);
-    if kind.starts_with("application/apply-patch") {
-        return apply::apply(core, target, part, request, query, &options, environment);
-    }
-    let supported: &[&str] = if resource.custom.is_some() {
-        &["application/json-patch+json", "application/merge-patch+json", "application/apply-patch+yaml"]
-    } else {
-        &[
-            "application/json-patch+json",
-            "application/merge-patch+json",
-            "application/strategic-merge-patch+json",
-            "application/apply-patch+yaml",
-        ]
-    };
-    if !supported.contains(&kind) {
-        return Err(if resource.custom.is_some() {
-            Refusal::unsupported_media_type(format!(
-                "the body of the request was in an unknown format - accepted media types include: {}",
-                supported.join(", ")
-            ))
-        } else {
-            Refusal::unsupported_media_type("415: Unsupported Media Type").without_details()
-        });
-    }
-    let current = core.lookup(target)?;
-    let body = request.value().map_err(|_| malformed(request))?;
-    let mut patched = events::shown(resource, current.value());
-    match kind {
-        "application/json-patch+json" => {
-            json_patch::apply(&mut patched, &body).map_err(does_not_apply)?;
-        }
-        "application/merge-patch+json" => {
-            if !body.is_object() {
-                return Err(malformed(request));
-            }
-            patch::merge(&mut patched, &body);
-        }
-        _ => {
-            if !body.is_object() {
-                return Err(malformed(request));
-            }
-            strategic::apply(&mut patched, &body, &resource.schema).map_err(|why| {
-                if why.contains("merge key") {
-                    Refusal::internal_plain(&why)
-                } else {
-                    Refusal::bad_request(why)
-                }
-            })?;
-        }
-    }
-    core::check_type(resource, &patched)?;
-    let mut value = admit_fields(resource, patched, request, query, warnings)?;
-    if object::name(&value) != target.name
-        || (resource.namespaced && object::namespace(&value) != target.namespace)
-    {
-        metadata::check_place(&mut value, resource, &target.namespace, &target.name)?;
-    }
-    if object::text(&value, "/metadata/resourceVersion").is_empty() {
-        let version = object::text(current.value(), "/metadata/resourceVersion").to_owned();
-        object::set_metadata(&mut value, "resourceVersion", json!(version));
-    }
-    let stored = update(core, target, part, &current, value, &options, environment)?;
-    Ok((StatusCode::OK, stored))
-}
-
-fn does_not_apply(failure: json_patch::Failure) -> Refusal {
-    match failure {
-        json_patch::Failure::Malformed(why) => Refusal::bad_request(format!("error decoding patch: {why}")),
-        json_patch::Failure::DoesNotApply => {
-            Refusal::new(422, "Invalid", "the server rejected our request due to an error in our request")
-                .without_details()
-        }
-    }
-}
-
-fn malformed(request: &Request) -> Refusal {
-    let text = String::from_utf8_lossy(&request.body);
-    Refusal::bad_request(format!("error decoding patch: invalid JSON: {text}"))
 }

@@ -4,10 +4,9 @@ use std::sync::Arc;
 
 use kube_cel::{AdmissionRequest, GroupVersionKind, GroupVersionResource, VapEvaluator, VapExpression};
 
-use super::Subject;
-use super::review;
-use crate::reviews;
+use super::subject::Subject;
 use crate::table::Resource;
+use crate::user;
 
 /// Stands for a condition that says no, and not for one that cannot be evaluated.
 const NO: &str = "no";
@@ -54,13 +53,13 @@ pub(super) fn hold(
 }
 
 fn evaluator(seen_as: &Arc<Resource>, subject: &Subject<'_>) -> VapEvaluator {
-    let (object, old) = review::objects(seen_as, subject);
-    let (group, version, kind) = review::kind(seen_as, subject);
+    let (object, old) = subject.shown_as(seen_as);
+    let (group, version, kind) = subject.kind_as(seen_as);
     let request = AdmissionRequest {
         operation: subject.operation.name().to_owned(),
-        username: reviews::USER.to_owned(),
+        username: user::USER.to_owned(),
         uid: String::new(),
-        groups: reviews::GROUPS.map(str::to_owned).to_vec(),
+        groups: user::GROUPS.map(str::to_owned).to_vec(),
         name: subject.name.clone(),
         namespace: subject.namespace().to_owned(),
         dry_run: subject.dry_run,

@@ -5,52 +5,24 @@ use std::time::Duration;
 
 use base64::Engine as _;
 use base64::engine::general_purpose::STANDARD;
+use bytes::Bytes;
 use serde_json::{Value, json};
 
-use super::hearing::Call;
-use super::review::Review;
-use super::{Subject, conditions};
-use crate::core::Core;
+use super::conditions;
+use super::subject::{GROUP, Operation, Subject};
+use crate::hearing::Call;
 use crate::object;
 use crate::selectors::Labels;
+use crate::state::Core;
 use crate::status::Refusal;
 use crate::store;
 use crate::table::{Resource, ResourceKey};
-
-pub(super) const GROUP: &str = "admissionregistration.k8s.io";
 
 /// The port of a webhook that names none.
 const HTTPS: u64 = 443;
 
 /// The time that a webhook has if its configuration says nothing.
 const TIMEOUT_SECONDS: u64 = 10;
-
-/// What is done to an object.
-#[derive(Debug, Clone, Copy, PartialEq, Eq)]
-pub(crate) enum Operation {
-    Create,
-    Update,
-    Delete,
-}
-
-impl Operation {
-    pub(super) fn name(self) -> &'static str {
-        match self {
-            Self::Create => "CREATE",
-            Self::Update => "UPDATE",
-            Self::Delete => "DELETE",
-        }
-    }
-
-    /// The kind of its options.
-    pub(super) fn options(self) -> &'static str {
-        match self {
-            Self::Create => "CreateOptions",
-            Self::Update => "UpdateOptions",
-            Self::Delete => "DeleteOptions",
-        }
-    }
-}
 
 /// The two kinds of webhooks.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
@@ -179,7 +151,7 @@ impl Hook {
     }
 
     /// The call that asks a review.
-    pub(super) fn call(&self, core: &Core, review: &Review) -> Call {
+    pub(super) fn call(&self, core: &Core, review: Bytes) -> Call {
         let seconds = self.entry.get("timeoutSeconds").and_then(Value::as_u64).unwrap_or(TIMEOUT_SECONDS);
         let authorities =
             STANDARD.decode(object::text(&self.entry, "/clientConfig/caBundle")).unwrap_or_default();
@@ -188,7 +160,7 @@ impl Hook {
             url: format!("{address}?timeout={seconds}s"),
             authorities,
             timeout: Duration::from_secs(seconds),
-            body: review.encoded(),
+            body: review,
             unreachable,
         }
     }

@@ -7,15 +7,14 @@ use base64::engine::general_purpose::STANDARD;
 use bytes::Bytes;
 use serde_json::{Value, json};
 
-use super::hearing::Answer;
 use super::hooks::{Flow, Hook};
-use super::{Body, Subject};
+use super::subject::Subject;
 use crate::environment::Environment;
-use crate::events;
+use crate::hearing::Answer;
 use crate::object;
-use crate::reviews;
 use crate::status::Refusal;
 use crate::table::Resource;
+use crate::user;
 
 /// A review to ask.
 #[derive(Debug)]
@@ -40,29 +39,6 @@ impl Review {
     }
 }
 
-/// The objects of a subject as a resource shows them.
-pub(super) fn objects(seen_as: &Arc<Resource>, subject: &Subject<'_>) -> (Option<Value>, Option<Value>) {
-    match &subject.body {
-        Body::Typed { object, old } => (Some(object.clone()), old.clone()),
-        Body::Stored { object, old } => {
-            let shown = |value: &Option<Value>| value.as_ref().map(|value| events::shown(seen_as, value));
-            (shown(object), shown(old))
-        }
-    }
-}
-
-/// The group, version and kind of a subject's objects.
-pub(super) fn kind(seen_as: &Arc<Resource>, subject: &Subject<'_>) -> (String, String, String) {
-    match &subject.body {
-        Body::Stored { .. } => (seen_as.group.clone(), seen_as.version.clone(), seen_as.kind.clone()),
-        Body::Typed { object, .. } => {
-            let stated = object::text(object, "/apiVersion");
-            let (group, version) = stated.split_once('/').unwrap_or(("", stated));
-            (group.to_owned(), version.to_owned(), object::text(object, "/kind").to_owned())
-        }
-    }
-}
-
 /// The review that asks a webhook about a subject.
 pub(super) fn of(
     hook: &Hook,
@@ -71,11 +47,11 @@ pub(super) fn of(
     environment: &mut Environment<'_>,
 ) -> Review {
     let named_kind = |resource| {
-        let (group, version, kind) = kind(resource, subject);
+        let (group, version, kind) = subject.kind_as(resource);
         json!({ "group": group, "version": version, "kind": kind })
     };
     let named = |resource: &Resource| json!({ "group": resource.group, "version": resource.version, "resource": resource.plural });
-    let (object, old) = objects(seen_as, subject);
+    let (object, old) = subject.shown_as(seen_as);
     let mut options = subject.options.clone();
     options["kind"] = json!(subject.operation.options());
     options["apiVersion"] = json!("meta.k8s.io/v1");
@@ -86,7 +62,7 @@ pub(super) fn of(
         "requestKind": named_kind(subject.resource),
         "requestResource": named(subject.resource),
         "operation": subject.operation.name(),
-        "userInfo": { "username": reviews::USER, "groups": reviews::GROUPS },
+        "userInfo": { "username": user::USER, "groups": user::GROUPS },
         "object": object,
         "oldObject": old,
         "dryRun": subject.dry_run,
