@@ -15,7 +15,10 @@ use crate::local_cluster::LocalClusterArgs;
 use crate::manifests::ManifestsArgs;
 use crate::pause::{PauseArgs, ResumeArgs};
 use crate::run::RunArgs;
-use crate::{completions, config, demo, docs, evict, explain, local_cluster, manifests, output, pause, run};
+use crate::why::WhyArgs;
+use crate::{
+    completions, config, demo, docs, evict, explain, local_cluster, manifests, output, pause, run, why,
+};
 
 /// Brings workloads back after a Kubernetes node is lost: quickly, and never twice.
 #[derive(Debug, Parser)]
@@ -36,6 +39,11 @@ enum Command {
     Run(RunArgs),
     /// Say what Salvor thinks of an object now, rule by rule, and why
     Explain(ExplainArgs),
+    /// Say why a workload does not come back: what is missing, why, since when, and what can be done now
+    ///
+    /// It only reads, and works on any cluster, with Salvor or without. Every root cause that it knows is described in
+    /// docs/why.md.
+    Why(WhyArgs),
     /// Empty a node whose machine is off: shows what is on it, asks, and follows until its volumes are free
     ///
     /// It only puts the taint salvor.dev/force-eviction on the node, as `kubectl taint` would; the operator does the rest.
@@ -74,6 +82,7 @@ impl Cli {
             Command::Demo(args) => return demo::execute(&args),
             Command::Run(args) => return run::execute(&args),
             Command::Evict(args) => return evict::execute(&args),
+            Command::Why(args) => return why::execute(&args),
             Command::Pause(args) => return pause::pause(&args),
             Command::Resume(args) => return pause::resume(&args),
             Command::Cluster(args) => return local_cluster::execute(args),

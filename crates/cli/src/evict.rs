@@ -8,9 +8,9 @@ use std::path::PathBuf;
 use std::process::ExitCode;
 use std::time::Duration;
 
-use salvor_api::config::LogFormat;
+use salvor_api::config::{LeaderElection, LogFormat};
 use salvor_api::{is_dns_subdomain, value_defect};
-use salvor_operator::{Asked, End, EvictError, EvictionDesk, Standing, Survey};
+use salvor_operator::{Asked, End, EvictError, EvictionDesk, InCluster, Standing, Survey};
 use serde_json::json;
 use tokio::runtime;
 use tokio::signal::unix::{SignalKind, signal};
@@ -82,6 +82,8 @@ pub(crate) fn execute(args: &EvictArgs) -> Result<ExitCode, CliError> {
         let survey = desk.survey(&args.node, &args.incident).await.map_err(failed)?;
         if args.output == Form::Text {
             output::print(&render::survey(&survey))?;
+            let election = LeaderElection::default();
+            talk(&format!("{}\n", InCluster::read(cluster.config.clone(), &election).await.told));
         }
         if args.dry_run {
             if args.output == Form::Json {

@@ -8,7 +8,7 @@ use std::path::PathBuf;
 use clap::{Arg, ArgMatches, Args, Command, FromArgMatches};
 use jiff::Timestamp;
 use salvor_api::config::LogFormat;
-use salvor_operator::{ObjectKind, ObjectName, explained_kinds};
+use salvor_operator::{InCluster, ObjectKind, ObjectName, explained_kinds};
 use tokio::runtime;
 use tracing::level_filters::LevelFilter;
 
@@ -123,13 +123,21 @@ fn without_namespace(text: &str) -> Result<ObjectName, NotAName> {
 
 pub(crate) fn execute(args: &ExplainArgs) -> Result<(), CliError> {
     let Subject { kind, object, options } = &args.subject;
-    let configuration = options.judging.load()?;
+    let mut configuration = options.judging.load()?;
+    let mut judged_by = None;
     logging::start(LogFormat::Text, LevelFilter::WARN)?;
     let source = Source::find(options.kubeconfig.as_deref());
     let runtime = runtime::Builder::new_current_thread().enable_all().build().map_err(CliError::Start)?;
     let explanation = runtime.block_on(async {
         let cluster = Cluster::load(&source).await?;
         let config = cluster.config.clone();
+        if !options.judging.is_given() {
+            let running = InCluster::read(config.clone(), &configuration.leader_election).await;
+            judged_by = Some(running.told);
+            if let Some(runs) = running.published.and_then(|published| published.configuration) {
+                configuration = runs;
+            }
+        }
         let answer = salvor_operator::explain(config, &configuration, kind, object).await;
         answer.map_err(|source| CliError::Explain {
             source,
@@ -146,7 +154,11 @@ pub(crate) fn execute(args: &ExplainArgs) -> Result<(), CliError> {
                 marks: Marks::for_terminal(|name| env::var(name).ok()),
                 dry_run: configuration.dry_run,
             };
-            render::render(&explanation, Timestamp::now(), style)
+            let mut text = render::render(&explanation, Timestamp::now(), style);
+            if let Some(judged_by) = judged_by {
+                text.push_str(&format!("\n{judged_by}\n"));
+            }
+            text
         }
     };
     output::print(&text)

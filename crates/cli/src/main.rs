@@ -16,6 +16,7 @@ mod output;
 mod pause;
 mod run;
 mod settings;
+mod why;
 
 use std::process::ExitCode;
 

@@ -165,6 +165,8 @@ pub(crate) struct Elector {
     brake: Arc<Mutex<Brake>>,
     /// Whether the brake's memory is written down. A dry run writes what the election needs, and nothing else.
     keeps_brake: bool,
+    /// What whoever leads tells about itself, if anything.
+    status: Option<String>,
     leadership: Leadership,
     history: History,
     pulse: Pulse,
@@ -218,6 +220,7 @@ impl Elector {
             metrics,
             brake,
             keeps_brake: true,
+            status: None,
             leadership: leadership.clone(),
             history: History::default(),
             pulse: Pulse::of_this_thread(),
@@ -231,7 +234,13 @@ impl Elector {
     /// The same for a dry run: of the lease it writes only who holds it.
     #[must_use]
     pub(crate) fn in_dry_run(self) -> Self {
-        Self { keeps_brake: false, ..self }
+        Self { keeps_brake: false, status: None, ..self }
+    }
+
+    /// Tells on the lease, while it leads, what it is and how it is configured.
+    #[must_use]
+    pub(crate) fn publishing(self, status: String) -> Self {
+        Self { status: Some(status), ..self }
     }
 
     /// Tells everybody when it notices that revisions go backwards.
@@ -495,6 +504,10 @@ impl Elector {
             if let Some(unreadable) = &self.unreadable {
                 annotations.insert(annotations::BRAKE_UNREADABLE.to_owned(), unreadable.clone());
             }
+        }
+        if let Some(status) = &self.status {
+            let annotations = lease.metadata.annotations.get_or_insert_default();
+            annotations.insert(annotations::STATUS.to_owned(), status.clone());
         }
         if ours {
             let annotations = lease.metadata.annotations.get_or_insert_default();

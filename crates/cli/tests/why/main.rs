@@ -1,0 +1,9 @@
+//! `salvor why` by the built binary: each root cause on a control plane, with the remedy carried out where it is a command.
+
+// A test that cannot set its stage has failed.
+#![allow(clippy::unwrap_used)]
+
+mod lived;
+mod lost;
+mod played;
+mod stage;

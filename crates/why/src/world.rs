@@ -1,0 +1,255 @@
+//! What was read of a cluster, and what is wanted besides.
+
+use std::{
+    cell::RefCell,
+    collections::{BTreeMap, BTreeSet, HashMap},
+};
+
+use jiff::Timestamp;
+use serde_json::Value;
+
+use crate::{
+    answer::NotSeen,
+    json::{is_owned_by, name, namespace, text},
+    kinds::{EVENT, Kind, POD},
+};
+
+/// Something to read.
+#[derive(Clone, Debug, PartialEq, Eq, PartialOrd, Ord, Hash)]
+pub enum Query {
+    /// One object.
+    Get {
+        /// Its kind.
+        kind: Kind,
+        /// Its namespace, empty if it has none.
+        namespace: String,
+        /// Its name.
+        name: String,
+    },
+    /// Objects of a kind.
+    List {
+        /// Their kind.
+        kind: Kind,
+        /// Their namespace, empty for all.
+        namespace: String,
+        /// The labels that they have, as `kubectl -l` takes them.
+        labels: String,
+        /// The fields that they have, as `kubectl --field-selector` takes them.
+        fields: String,
+    },
+}
+
+/// The end of a reading.
+#[derive(Clone, Debug, PartialEq)]
+pub enum Outcome {
+    /// The object, or the objects.
+    Found(Vec<Value>),
+    /// There is none.
+    Absent,
+    /// It cannot be read, and why.
+    Unseen(NotSeen),
+}
+
+/// One object, as far as it is known.
+#[derive(Clone, Copy, Debug)]
+pub(crate) enum Seen<'a> {
+    Here(&'a Value),
+    Absent,
+    /// It was not read yet, or cannot be.
+    Unknown,
+}
+
+impl<'a> Seen<'a> {
+    pub(crate) fn here(self) -> Option<&'a Value> {
+        match self {
+            Self::Here(object) => Some(object),
+            Self::Absent | Self::Unknown => None,
+        }
+    }
+}
+
+/// All objects of one kind.
+#[derive(Default)]
+struct Shelf {
+    objects: Vec<Value>,
+    by_name: HashMap<(String, String), usize>,
+    /// By the UID of an owner; events by the UID of the object that they are about.
+    by_owner: HashMap<String, Vec<usize>>,
+    /// Pods by their node.
+    by_node: HashMap<String, Vec<usize>>,
+}
+
+impl Shelf {
+    fn of(kind: &Kind, objects: Vec<Value>) -> Self {
+        let mut shelf = Self::default();
+        for (at, object) in objects.iter().enumerate() {
+            shelf.by_name.insert((namespace(object).to_owned(), name(object).to_owned()), at);
+            if *kind == EVENT {
+                let about = text(object, "/involvedObject/uid").to_owned();
+                shelf.by_owner.entry(about).or_default().push(at);
+            }
+            for owner in crate::json::list(object, "/metadata/ownerReferences") {
+                shelf.by_owner.entry(text(owner, "/uid").to_owned()).or_default().push(at);
+            }
+            let node = text(object, "/spec/nodeName");
+            if *kind == POD && !node.is_empty() {
+                shelf.by_node.entry(node.to_owned()).or_default().push(at);
+            }
+        }
+        shelf.objects = objects;
+        shelf
+    }
+
+    fn at<'a>(&'a self, places: Option<&Vec<usize>>) -> Vec<&'a Value> {
+        places.into_iter().flatten().filter_map(|at| self.objects.get(*at)).collect()
+    }
+}
+
+/// What was read of a cluster.
+pub struct World {
+    /// The API server's time.
+    pub now: Timestamp,
+    known: BTreeMap<Query, Outcome>,
+    whole: BTreeMap<Kind, Shelf>,
+    wanted: RefCell<BTreeSet<Query>>,
+    missed: RefCell<BTreeSet<NotSeen>>,
+}
+
+impl World {
+    /// A cluster of which nothing was read yet.
+    pub fn new(now: Timestamp) -> Self {
+        Self {
+            now,
+            known: BTreeMap::new(),
+            whole: BTreeMap::new(),
+            wanted: RefCell::default(),
+            missed: RefCell::default(),
+        }
+    }
+
+    /// Takes in what was read.
+    pub fn learn(&mut self, query: Query, outcome: Outcome) {
+        self.known.insert(query, outcome);
+    }
+
+    /// Takes in all objects of a kind: no single one of them is wanted from then on.
+    pub fn learn_all(&mut self, kind: &Kind, objects: Vec<Value>) {
+        self.whole.insert(kind.clone(), Shelf::of(kind, objects));
+    }
+
+    /// Whether this was read.
+    pub(crate) fn knows(&self, query: &Query) -> bool {
+        self.known.contains_key(query)
+    }
+
+    /// What the rules wanted and did not have since this was last asked.
+    pub fn wanted(&mut self) -> Vec<Query> {
+        let wanted = std::mem::take(self.wanted.get_mut());
+        wanted.into_iter().filter(|query| !self.known.contains_key(query)).collect()
+    }
+
+    /// What the rules wanted and nobody may see. Forgets it.
+    pub fn missed(&mut self) -> Vec<NotSeen> {
+        std::mem::take(self.missed.get_mut()).into_iter().collect()
+    }
+
+    /// Notes something that cannot be known from here.
+    pub(crate) fn miss(&self, what: impl Into<String>, why: impl Into<String>) {
+        self.missed.borrow_mut().insert(NotSeen { what: what.into(), why: why.into() });
+    }
+
+    fn answer(&self, query: Query) -> Option<&Outcome> {
+        match self.known.get(&query) {
+            Some(Outcome::Unseen(missed)) => {
+                self.missed.borrow_mut().insert(missed.clone());
+                None
+            }
+            Some(outcome) => Some(outcome),
+            None => {
+                self.wanted.borrow_mut().insert(query);
+                None
+            }
+        }
+    }
+
+    pub(crate) fn get(&self, kind: &Kind, namespace: &str, name: &str) -> Seen<'_> {
+        if let Some(shelf) = self.whole.get(kind) {
+            let at = shelf.by_name.get(&(namespace.to_owned(), name.to_owned()));
+            return at.and_then(|at| shelf.objects.get(*at)).map_or(Seen::Absent, Seen::Here);
+        }
+        let query = Query::Get { kind: kind.clone(), namespace: namespace.to_owned(), name: name.to_owned() };
+        match self.answer(query) {
+            Some(Outcome::Found(objects)) => objects.first().map_or(Seen::Absent, Seen::Here),
+            Some(Outcome::Absent) => Seen::Absent,
+            Some(Outcome::Unseen(_)) | None => Seen::Unknown,
+        }
+    }
+
+    /// The objects of a kind in a namespace; none if that is not known.
+    pub(crate) fn list(
+        &self,
+        kind: &Kind,
+        namespace: &str,
+        labels: &str,
+        fields: &str,
+    ) -> Option<Vec<&Value>> {
+        if let Some(shelf) = self.whole.get(kind) {
+            let here = |object: &&Value| namespace.is_empty() || crate::json::namespace(object) == namespace;
+            return Some(shelf.objects.iter().filter(here).collect());
+        }
+        let query = Query::List {
+            kind: kind.clone(),
+            namespace: namespace.to_owned(),
+            labels: labels.to_owned(),
+            fields: fields.to_owned(),
+        };
+        match self.answer(query)? {
+            Outcome::Found(objects) => Some(objects.iter().collect()),
+            Outcome::Absent => Some(Vec::new()),
+            Outcome::Unseen(_) => None,
+        }
+    }
+
+    /// The objects of a kind that have an owner; `labels` are those that all of them have.
+    pub(crate) fn owned(
+        &self,
+        kind: &Kind,
+        namespace: &str,
+        owner: &str,
+        labels: &str,
+    ) -> Option<Vec<&Value>> {
+        if let Some(shelf) = self.whole.get(kind) {
+            return Some(shelf.at(shelf.by_owner.get(owner)));
+        }
+        let all = self.list(kind, namespace, labels, "")?;
+        Some(all.into_iter().filter(|object| is_owned_by(object, owner)).collect())
+    }
+
+    /// The pods on a node.
+    pub(crate) fn pods_on(&self, node: &str) -> Option<Vec<&Value>> {
+        if let Some(shelf) = self.whole.get(&POD) {
+            return Some(shelf.at(shelf.by_node.get(node)));
+        }
+        self.list(&POD, "", "", &format!("spec.nodeName={node}"))
+    }
+
+    /// The events about an object, newest last.
+    pub(crate) fn events(&self, namespace: &str, uid: &str) -> Option<Vec<&Value>> {
+        let mut events = match self.whole.get(&EVENT) {
+            Some(shelf) => shelf.at(shelf.by_owner.get(uid)),
+            None => self.list(&EVENT, namespace, "", &format!("involvedObject.uid={uid}"))?,
+        };
+        events.sort_by_key(|event| crate::admission::told_at(event));
+        Some(events)
+    }
+
+    /// Whether objects of this kind were read all at once.
+    pub(crate) fn has_all(&self, kind: &Kind) -> bool {
+        self.whole.contains_key(kind)
+    }
+
+    /// All objects of a kind that was read at once.
+    pub(crate) fn all(&self, kind: &Kind) -> &[Value] {
+        self.whole.get(kind).map_or(&[], |shelf| &shelf.objects)
+    }
+}
