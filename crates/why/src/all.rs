@@ -81,6 +81,9 @@ pub fn everything(world: &World, judge: &Judge) -> Overview {
 
 /// Whether another object that is looked at runs this one.
 fn is_part_of_another(object: &Value) -> bool {
+    if !text(object, "/owner").is_empty() {
+        return true;
+    }
     let known = |owner: &Value| ROOTS.iter().any(|kind| kind.kind == text(owner, "/kind"));
     list(object, "/metadata/ownerReferences")
         .iter()

@@ -32,7 +32,7 @@ pub(crate) struct Finding {
 
 impl Finding {
     pub(crate) fn new(code: Code, object: Object, message: impl Into<String>) -> Self {
-        let message = message.into();
+        let message = clean(&message.into());
         let path = vec![Link { object: object.clone(), says: message.clone() }];
         let cause = RootCause { code, object, message, since: None, until: None };
         Self { cause, path, pods: Vec::new(), remedies: Vec::new() }
@@ -68,6 +68,15 @@ impl Finding {
         self.pods.push(pod);
         self
     }
+}
+
+/// Of what others wrote, so much is told.
+const LONGEST: usize = 600;
+
+/// Text that others wrote, on one line: anybody may write an event, and a terminal obeys what it is shown.
+fn clean(text: &str) -> String {
+    let plain: String = text.chars().map(|c| if c.is_control() { ' ' } else { c }).take(LONGEST).collect();
+    if text.chars().nth(LONGEST).is_some() { plain + "…" } else { plain }
 }
 
 /// What is missing of an object, and why.

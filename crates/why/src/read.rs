@@ -322,9 +322,10 @@ impl Reader {
                 other => other?,
             };
             if let Some(Value::Array(items)) = page.get_mut("items").map(Value::take) {
-                let kept = items
-                    .into_iter()
-                    .map(|item| if only_what_is_read { slim(&resource.kind, item) } else { item });
+                let kept = items.into_iter().filter_map(|item| match only_what_is_read {
+                    true => slim(&resource.kind, item),
+                    false => Some(item),
+                });
                 objects.extend(kept);
             }
             next = crate::json::text(&page, "/metadata/continue").to_owned();

@@ -654,3 +654,12 @@ fn each_root_cause_has_its_section_in_the_docs() {
     }
     assert!(Code::ALL.is_sorted(), "worst first");
 }
+
+#[test]
+fn what_others_wrote_is_one_line_that_no_terminal_obeys() {
+    let message = format!("Error creating: \u{1b}[2J\nsecond {}", "x".repeat(5000));
+    let cluster = cluster().with(&JOB, job(json!({}))).with(&EVENT, refused(&message));
+    let answer = cluster.why(&JOB, "train");
+    let told = &answer.root_causes[0].message;
+    assert!(!told.contains(char::is_control) && told.chars().count() < 1000, "{told}");
+}

@@ -83,6 +83,10 @@ impl Shelf {
     fn of(kind: &Kind, objects: Vec<Value>) -> Self {
         let mut shelf = Self::default();
         for (at, object) in objects.iter().enumerate() {
+            if crate::json::is_true(object, "/healthy") {
+                shelf.by_owner.entry(text(object, "/owner").to_owned()).or_default().push(at);
+                continue;
+            }
             shelf.by_name.insert((namespace(object).to_owned(), name(object).to_owned()), at);
             if *kind == EVENT {
                 let about = text(object, "/involvedObject/uid").to_owned();
@@ -90,6 +94,10 @@ impl Shelf {
             }
             for owner in crate::json::list(object, "/metadata/ownerReferences") {
                 shelf.by_owner.entry(text(owner, "/uid").to_owned()).or_default().push(at);
+            }
+            let owner = text(object, "/owner");
+            if !owner.is_empty() {
+                shelf.by_owner.entry(owner.to_owned()).or_default().push(at);
             }
             let node = text(object, "/spec/nodeName");
             if *kind == POD && !node.is_empty() {

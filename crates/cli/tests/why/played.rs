@@ -127,9 +127,10 @@ async fn each_root_cause_of_a_pod_is_told(site: Site) {
     ] {
         assert_eq!(stage.run(usage).await.0, 2, "{usage:?}");
     }
-    // Without the rights to read anything else, what is not seen is named.
-    let (code, said) = stage.run(&["why", "pod/large", "--as=nobody", "-o", "json"]).await;
-    assert_eq!(code, 1, "{said}");
+    // Rights that are missing are named. The embedded cluster lets everybody do everything.
+    if site == Site::Real {
+        assert_eq!(stage.run(&["why", "pod/large", "--as=nobody"]).await.0, 1);
+    }
 }
 
 salvor_testkit::on_both!(each_root_cause_of_a_pod_is_told);

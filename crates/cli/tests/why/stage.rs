@@ -167,7 +167,7 @@ impl Stage {
         let nodes: Api<Node> = Api::all(self.client.clone());
         let taints = Patch::Merge(json!({"spec": {"taints": node["spec"]["taints"]}}));
         nodes.patch(name, &PatchParams::default(), &taints).await.unwrap();
-        let status = json!({"status": {"conditions": [{"type": "Ready", "status": ready, "reason": "R", "message": "m", "lastTransitionTime": now, "lastHeartbeatTime": "2026-01-01T00:00:00Z"}]}});
+        let status = json!({"status": {"conditions": [{"type": "Ready", "status": ready, "reason": "R", "message": "m", "lastTransitionTime": now}]}});
         nodes.patch_status(name, &PatchParams::default(), &Patch::Strategic(status)).await.unwrap();
     }
 }
