@@ -33,7 +33,7 @@ pub(crate) struct WhyArgs {
     #[arg(long)]
     all: bool,
     /// With --all: in all namespaces
-    #[arg(short = 'A', long, requires = "all", conflicts_with = "namespace")]
+    #[arg(short = 'A', long, requires = "all", conflicts_with_all = ["namespace", "about"])]
     all_namespaces: bool,
     /// The namespace [default: that of the kubeconfig's context]
     #[arg(short, long, value_name = "NAMESPACE")]

@@ -19,7 +19,11 @@ const TRACKING: [&str; 2] = ["batch.kubernetes.io/job-tracking", "job.salvor.dev
 
 impl Rules<'_> {
     pub(crate) fn asked_pod(&self, pod: &Value) -> Diagnosis {
-        let findings = self.pod(pod);
+        let mut findings = self.pod(pod);
+        // Its last word may be that it is ready; on a lost node nobody can say so.
+        if findings.is_empty() && is_ready(pod) {
+            findings.extend(self.by_its_node(pod));
+        }
         if findings.is_empty() {
             return Diagnosis::default();
         }

@@ -281,6 +281,9 @@ fn a_pod_that_is_not_marked_for_deletion_is_on_a_lost_node() {
         .with(&NODE, node("lost", "Unknown"))
         .with(&LEASE, election(ALIVE, GATE));
     first(&cluster.why(&JOB, "train"), Code::NodeLost, ("Node", "lost"), "1 of 2 pods");
+    let said =
+        self::cluster().with(&NODE, node("node-a", "Unknown")).with(&POD, ready("p", "x")).why(&POD, "p");
+    assert_eq!(said.root_causes[0].code, Code::NodeLost, "its last word was that it is ready: {said:#?}");
     let gone = self::cluster().with(&POD, pod("p", "x", json!({"spec": {"nodeName": "gone"}})));
     assert_eq!(gone.why(&POD, "p").root_causes[0].code, Code::NodeLost);
 }

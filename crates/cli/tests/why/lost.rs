@@ -26,7 +26,7 @@ async fn a_pod_on_a_lost_node_is_told_by_whoever_may_act(site: Site) {
     let plane = site.api_server().await;
     let stage = Stage::new(&plane.admin(), plane.kubectl(), "default");
     stage.node("lost", "Unknown").await;
-    stage.pod("alive", "lost", json!({}), running()).await;
+    stage.pod("alive", "lost", json!({}), json!({"phase": "Running"})).await;
     stage.pod("stuck", "lost", json!({}), running()).await;
     stage.delete_pod("stuck").await;
 
