@@ -14,11 +14,7 @@ use std::path::PathBuf;
 use salvor_testkit::{ControlPlane, Part};
 
 use self::{
-    contender::Contender,
-    kueue::Kueue,
-    memory::Memory,
-    report::Report,
-    storm::{Consent, Storm},
+    contender::Contender, kueue::Kueue, memory::Memory, report::Report, storm::Storm, world::Consent,
 };
 use crate::running::build_salvor;
 

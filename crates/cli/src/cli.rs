@@ -2,7 +2,7 @@
 
 use std::process::ExitCode;
 
-use clap::{Parser, Subcommand};
+use clap::{CommandFactory, Parser, Subcommand};
 
 use crate::completions::CompletionsArgs;
 use crate::config::ConfigCommand;
@@ -80,9 +80,9 @@ impl Cli {
             Command::Explain(args) => explain::execute(&args)?,
             Command::Manifests(args) => manifests::execute(&args)?,
             Command::Config(command) => config::execute(&command)?,
-            Command::Completions(args) => completions::execute(&args)?,
+            Command::Completions(args) => completions::execute(&args, Self::command())?,
             Command::Version => output::print(concat!("salvor ", env!("CARGO_PKG_VERSION"), "\n"))?,
-            Command::Docs(args) => docs::execute(&args)?,
+            Command::Docs(args) => docs::execute(&args, Self::command())?,
         }
         Ok(ExitCode::SUCCESS)
     }
@@ -90,7 +90,6 @@ impl Cli {
 
 #[cfg(test)]
 mod tests {
-    use clap::CommandFactory;
 
     use super::*;
 

@@ -132,6 +132,12 @@ pub(crate) enum LocalClusterError {
     },
 }
 
+impl From<LocalClusterError> for CliError {
+    fn from(error: LocalClusterError) -> Self {
+        Self::Command(error.into())
+    }
+}
+
 pub(crate) fn execute(args: LocalClusterArgs) -> Result<ExitCode, CliError> {
     let runtime = tokio::runtime::Builder::new_multi_thread()
         .worker_threads(WORKER_THREADS)

@@ -150,6 +150,12 @@ pub(crate) struct InvalidVariable {
     pub(crate) problem: String,
 }
 
+impl From<InvalidVariable> for CliError {
+    fn from(error: InvalidVariable) -> Self {
+        Self::Usage(error.into())
+    }
+}
+
 fn merge(flags: &Overrides, variables: &Overrides, file: Configuration) -> Configuration {
     flags.over(variables.over(file))
 }

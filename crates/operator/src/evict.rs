@@ -233,7 +233,8 @@ impl EvictionDesk {
                 // The API server refuses the patch if the node was replaced or written since. Without both, it would hold for
                 // any node of that name.
                 let identity = |field: &str| node["metadata"][field].as_str().filter(|text| !text.is_empty());
-                let (Some(uid), Some(resource_version)) = (identity("uid"), identity("resourceVersion")) else {
+                let (Some(uid), Some(resource_version)) = (identity("uid"), identity("resourceVersion"))
+                else {
                     let missing = "the answer has no metadata.uid or no metadata.resourceVersion";
                     let error = serde::de::Error::custom(missing);
                     return Err(failed(&subject, kube::Error::SerdeError(error)));

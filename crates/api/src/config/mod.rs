@@ -5,6 +5,7 @@
 
 mod document;
 mod eviction;
+mod examples;
 mod fields;
 mod job;
 mod problem;

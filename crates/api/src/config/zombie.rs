@@ -2,6 +2,7 @@
 
 use serde::{Deserialize, Serialize};
 
+use super::examples::EXAMPLE_RULES;
 use super::fields::Kind::{Choice, Duration, List, Object, OneOf, Selector};
 use super::fields::Presence::{self, Optional, Parent, Required};
 use super::fields::{Field, field};
@@ -182,24 +183,6 @@ const FIELDS: &[Field] = &[
          default on purpose.",
     ),
 ];
-
-/// An example of every kind of rule, as it stands in a file.
-pub(super) const EXAMPLE_RULES: &str = "\
-rules:
-- terminatePod:
-    podLabelSelector:
-      matchExpressions:
-      - key: example.com/pod-safe-to-fail
-        operator: In
-        values: [\"true\"]
-    forcefulTerminationGracePeriod: 5m
-    action: Fail
-- taintNodeOutOfService:
-    nodeSelector:
-      matchLabels:
-        example.com/pool: bare-metal
-    unreachableNodeTimeout: 15m
-";
 
 fn check(configuration: &Configuration, found: &mut Found) {
     let policy = &configuration.failure_recovery_policy;

@@ -83,6 +83,12 @@ pub(crate) enum DemoError {
     Page { address: SocketAddr, source: io::Error },
 }
 
+impl From<DemoError> for CliError {
+    fn from(error: DemoError) -> Self {
+        Self::Command(error.into())
+    }
+}
+
 pub(crate) fn execute(args: &DemoArgs) -> Result<ExitCode, CliError> {
     let scenario = load(args.scenario.as_deref())?;
     logging::start(LogFormat::Text, LevelFilter::ERROR)?;
