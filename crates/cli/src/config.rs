@@ -2,8 +2,9 @@
 
 use std::path::PathBuf;
 
+use salvor_api::Gate;
 use salvor_api::config::{Configuration, defaults_yaml};
-use salvor_api::{Controller, Gate};
+use salvor_operator::recoveries;
 use serde_json::{Map, Value};
 
 use crate::error::CliError;
@@ -45,43 +46,25 @@ pub(crate) fn execute(command: &ConfigCommand) -> Result<(), CliError> {
 
 /// Settings that are right in themselves, but by which nothing will happen: what they are about is switched off.
 fn without_effect(configuration: &Configuration) -> Vec<String> {
-    let default = Configuration::default();
-    let policy = &configuration.failure_recovery_policy;
-    let rules = policy.rules.len();
-    let zombie = match rules {
-        0 => "failureRecoveryPolicy is set".to_owned(),
-        1 => "failureRecoveryPolicy.rules has 1 rule".to_owned(),
-        _ => format!("failureRecoveryPolicy.rules has {rules} rules"),
-    };
-    let gate = Gate::FailureRecoveryPolicy;
-    let gate_on = configuration.feature_gates.enabled(gate);
-    let runs = |controller| configuration.controllers.enabled(controller);
     let mut idle = Vec::new();
-    if *policy != default.failure_recovery_policy && !gate_on {
-        idle.push(format!(
-            "{zombie}, but nothing will happen: the feature gate {gate} is off. Switch it on with featureGates: {{{gate}: true}}, \
-             or start Salvor with --feature-gates={gate}=true."
-        ));
-    }
-    let left_out = |what: &str, controller: Controller| {
-        format!(
-            "{what}, but nothing will happen: controllers leaves {controller} out. Add {controller} or \"*\" there, or start Salvor with \
-             --controllers={controller}."
-        )
-    };
-    if (gate_on || *policy != default.failure_recovery_policy) && !runs(Controller::Zombie) {
-        let what = if *policy == default.failure_recovery_policy {
-            format!("featureGates.{gate} is true")
-        } else {
-            zombie
-        };
-        idle.push(left_out(&what, Controller::Zombie));
-    }
-    if configuration.job != default.job && !runs(Controller::Job) {
-        idle.push(left_out("job is set", Controller::Job));
-    }
-    if configuration.eviction != default.eviction && !runs(Controller::Eviction) {
-        idle.push(left_out("eviction is set", Controller::Eviction));
+    for entry in recoveries() {
+        let controller = entry.controller;
+        let settings = (entry.settings)(configuration);
+        let is_on = |gate: &Gate| configuration.feature_gates.enabled(*gate);
+        if let (Some(settings), Some(gate)) = (&settings, entry.gate.filter(|gate| !is_on(gate))) {
+            idle.push(format!(
+                "{settings}, but nothing will happen: the feature gate {gate} is off. Switch it on with featureGates: \
+                 {{{gate}: true}}, or start Salvor with --feature-gates={gate}=true."
+            ));
+        }
+        let switched_on = entry.gate.filter(|gate| is_on(gate) && !gate.default_enabled());
+        let what = settings.or_else(|| switched_on.map(|gate| format!("featureGates.{gate} is true")));
+        if let Some(what) = what.filter(|_| !configuration.controllers.enabled(controller)) {
+            idle.push(format!(
+                "{what}, but nothing will happen: controllers leaves {controller} out. Add {controller} or \"*\" there, or \
+                 start Salvor with --controllers={controller}."
+            ));
+        }
     }
     idle
 }

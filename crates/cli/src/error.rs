@@ -7,7 +7,7 @@ use std::process::ExitCode;
 
 use salvor_api::GoDuration;
 use salvor_api::config::ConfigError;
-use salvor_operator::{ExplainError, RunError};
+use salvor_operator::{EvictError, ExplainError, PauseError, RunError};
 
 use crate::cluster::ClusterError;
 use crate::demo::DemoError;
@@ -47,7 +47,7 @@ pub(crate) enum CliError {
     },
     #[error("{cluster}: {source}")]
     Evict {
-        source: ExplainError,
+        source: EvictError,
         /// Where was asked.
         cluster: String,
     },
@@ -69,7 +69,7 @@ pub(crate) enum CliError {
     NobodyToAsk,
     #[error("{cluster}: {source}")]
     Pause {
-        source: ExplainError,
+        source: PauseError,
         /// Where was asked.
         cluster: String,
     },

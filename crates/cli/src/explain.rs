@@ -4,10 +4,11 @@ mod render;
 
 use std::env;
 use std::path::PathBuf;
-use std::str::FromStr;
 
+use clap::{Arg, ArgMatches, Args, Command, FromArgMatches};
 use jiff::Timestamp;
 use salvor_api::config::LogFormat;
+use salvor_operator::{ObjectKind, ObjectName, explained_kinds};
 use tokio::runtime;
 use tracing::level_filters::LevelFilter;
 
@@ -23,39 +24,56 @@ pub(crate) struct ExplainArgs {
     subject: Subject,
 }
 
-#[derive(Debug, clap::Subcommand)]
-enum Subject {
-    /// A pod
-    Pod {
-        /// Its namespace and name
-        #[arg(value_name = "NAMESPACE/NAME")]
-        pod: NamespacedName,
-        #[command(flatten)]
-        options: Options,
-    },
-    /// A Job
-    Job {
-        /// Its namespace and name
-        #[arg(value_name = "NAMESPACE/NAME")]
-        job: NamespacedName,
-        #[command(flatten)]
-        options: Options,
-    },
-    /// A node
-    Node {
-        /// Its name
-        #[arg(value_name = "NAME")]
-        node: String,
-        #[command(flatten)]
-        options: Options,
-    },
+/// An object to explain. Its kind is a subcommand, one for each kind that a recovery has verdicts on.
+#[derive(Debug)]
+struct Subject {
+    kind: &'static ObjectKind,
+    object: ObjectName,
+    options: Options,
 }
 
-impl Subject {
-    fn options(&self) -> &Options {
-        match self {
-            Self::Pod { options, .. } | Self::Job { options, .. } | Self::Node { options, .. } => options,
-        }
+impl clap::Subcommand for Subject {
+    fn augment_subcommands(command: Command) -> Command {
+        explained_kinds().into_iter().fold(command, |command, kind| {
+            let object = Arg::new(kind.word).required(true);
+            let object = if kind.namespaced {
+                object
+                    .value_name("NAMESPACE/NAME")
+                    .help("Its namespace and name")
+                    .value_parser(with_namespace)
+            } else {
+                object.value_name("NAME").help("Its name").value_parser(without_namespace)
+            };
+            let explain = Options::augment_args(Command::new(kind.word).arg(object));
+            // Last, because the options have a line of their own about themselves.
+            command.subcommand(explain.about(kind.title))
+        })
+    }
+
+    fn augment_subcommands_for_update(command: Command) -> Command {
+        Self::augment_subcommands(command)
+    }
+
+    fn has_subcommand(name: &str) -> bool {
+        explained_kinds().iter().any(|kind| kind.word == name)
+    }
+}
+
+impl FromArgMatches for Subject {
+    fn from_arg_matches(matches: &ArgMatches) -> Result<Self, clap::Error> {
+        let found = matches.subcommand().and_then(|(word, matches)| {
+            let kind = explained_kinds().into_iter().find(|kind| kind.word == word)?;
+            Some((kind, matches.get_one::<ObjectName>(kind.word)?.clone(), matches))
+        });
+        // The parser demands both, so this is for somebody who calls it without the parser.
+        let (kind, object, matches) =
+            found.ok_or_else(|| clap::Error::new(clap::error::ErrorKind::MissingSubcommand))?;
+        Ok(Self { kind, object, options: Options::from_arg_matches(matches)? })
+    }
+
+    fn update_from_arg_matches(&mut self, matches: &ArgMatches) -> Result<(), clap::Error> {
+        *self = Self::from_arg_matches(matches)?;
+        Ok(())
     }
 }
 
@@ -79,32 +97,32 @@ enum Form {
     Json,
 }
 
-/// An object by namespace and name.
-#[derive(Clone, Debug, PartialEq, Eq)]
-struct NamespacedName {
-    namespace: String,
-    name: String,
+#[derive(Debug, thiserror::Error)]
+enum NotAName {
+    #[error("write its namespace and name as NAMESPACE/NAME")]
+    WithNamespace,
+    #[error("write its name alone, as `kubectl get` shows it")]
+    WithoutNamespace,
 }
 
-#[derive(Debug, thiserror::Error)]
-#[error("write its namespace and name as NAMESPACE/NAME")]
-struct NotANamespacedName;
-
-impl FromStr for NamespacedName {
-    type Err = NotANamespacedName;
-
-    fn from_str(text: &str) -> Result<Self, Self::Err> {
-        match text.split_once('/') {
-            Some((namespace, name)) if !namespace.is_empty() && !name.is_empty() && !name.contains('/') => {
-                Ok(Self { namespace: namespace.into(), name: name.into() })
-            }
-            _ => Err(NotANamespacedName),
+fn with_namespace(text: &str) -> Result<ObjectName, NotAName> {
+    match text.split_once('/') {
+        Some((namespace, name)) if !namespace.is_empty() && !name.is_empty() && !name.contains('/') => {
+            Ok(ObjectName { namespace: Some(namespace.into()), name: name.into() })
         }
+        _ => Err(NotAName::WithNamespace),
     }
 }
 
+fn without_namespace(text: &str) -> Result<ObjectName, NotAName> {
+    if text.is_empty() || text.contains('/') {
+        return Err(NotAName::WithoutNamespace);
+    }
+    Ok(ObjectName { namespace: None, name: text.into() })
+}
+
 pub(crate) fn execute(args: &ExplainArgs) -> Result<(), CliError> {
-    let options = args.subject.options();
+    let Subject { kind, object, options } = &args.subject;
     let configuration = options.judging.load()?;
     logging::start(LogFormat::Text, LevelFilter::WARN)?;
     let source = Source::find(options.kubeconfig.as_deref());
@@ -112,15 +130,7 @@ pub(crate) fn execute(args: &ExplainArgs) -> Result<(), CliError> {
     let explanation = runtime.block_on(async {
         let cluster = Cluster::load(&source).await?;
         let config = cluster.config.clone();
-        let answer = match &args.subject {
-            Subject::Pod { pod, .. } => {
-                salvor_operator::explain_pod(config, &configuration, &pod.namespace, &pod.name).await
-            }
-            Subject::Job { job, .. } => {
-                salvor_operator::explain_job(config, &configuration, &job.namespace, &job.name).await
-            }
-            Subject::Node { node, .. } => salvor_operator::explain_node(config, &configuration, node).await,
-        };
+        let answer = salvor_operator::explain(config, &configuration, kind, object).await;
         answer.map_err(|source| CliError::Explain {
             source,
             cluster: format!("{} ({})", cluster.config.cluster_url, cluster.origin),
@@ -147,11 +157,16 @@ mod tests {
     use super::*;
 
     #[test]
-    fn a_pod_or_job_is_named_with_its_namespace() {
-        let pod: NamespacedName = "training/worker-0".parse().unwrap();
-        assert_eq!((&*pod.namespace, &*pod.name), ("training", "worker-0"));
+    fn objects_are_named_with_their_namespace_if_they_have_one() {
+        let pod = with_namespace("training/worker-0").unwrap();
+        assert_eq!((pod.namespace.as_deref(), pod.name.as_str()), (Some("training"), "worker-0"));
         for bad in ["worker-0", "/worker-0", "training/", "a/b/c", ""] {
-            assert!(bad.parse::<NamespacedName>().is_err(), "{bad}");
+            assert!(with_namespace(bad).is_err(), "{bad}");
+        }
+        let node = without_namespace("node-7").unwrap();
+        assert_eq!((node.namespace.as_deref(), node.name.as_str()), (None, "node-7"));
+        for bad in ["training/node-7", "/", ""] {
+            assert!(without_namespace(bad).is_err(), "{bad}");
         }
     }
 }

@@ -7,7 +7,7 @@ use std::time::Duration;
 use jiff::SignedDuration;
 use salvor_api::GoDuration;
 use salvor_api::config::{Configuration, LogFormat};
-use salvor_operator::{ExplainError, PauseDesk};
+use salvor_operator::{PauseDesk, PauseError};
 use tokio::runtime;
 use tracing::level_filters::LevelFilter;
 
@@ -98,7 +98,7 @@ pub(crate) fn resume(args: &ResumeArgs) -> Result<ExitCode, CliError> {
 /// Does something in the cluster, and prints what there is to say.
 fn at(
     place: &Place,
-    what: impl AsyncFnOnce(&PauseDesk, &Configuration) -> Result<(String, ExitCode), ExplainError>,
+    what: impl AsyncFnOnce(&PauseDesk, &Configuration) -> Result<(String, ExitCode), PauseError>,
 ) -> Result<ExitCode, CliError> {
     let configuration = place.configuration()?;
     logging::start(LogFormat::Text, LevelFilter::ERROR)?;

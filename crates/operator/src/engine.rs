@@ -38,10 +38,12 @@ use std::{
 use jiff::Timestamp;
 use salvor_api::names::{events, reasons};
 use salvor_recovery::{
-    Action, Judgement, Reason, Verdict,
-    action::{EventNote, EventType, Subject},
+    Judgement, Reason, Step, Verdict,
     brake::{self, Brake, Held},
+    event::{EventNote, EventType},
+    objects::ObjectRef,
     pause::{Pause, pause_token},
+    step::{Tells, Write},
 };
 use tokio::{
     sync::{Notify, mpsc},
@@ -60,7 +62,7 @@ use crate::{
     leader::{Leadership, Term},
     metrics::Metrics,
     notices::{Notice, Notices},
-    recovery::{LookedAfter, Recovery, Refused, View},
+    recovery::{After, Ended, Recovery, View},
     time::Time,
 };
 
@@ -95,7 +97,7 @@ pub(crate) struct Shared {
     pub(crate) metrics: Metrics,
     pub(crate) dry_run: bool,
     /// What events about Salvor itself are about.
-    pub(crate) home: Subject,
+    pub(crate) home: ObjectRef,
     /// Subjects of one recovery acted on at once.
     pub(crate) at_once: usize,
     /// How old a view may be for anything to be done on it.
@@ -147,9 +149,9 @@ pub(crate) struct Engine<R: Recovery> {
 /// How acting on a subject ended.
 struct End<R: Recovery> {
     subject: R::Subject,
-    done: Vec<(Action, Written)>,
+    done: Vec<(R::Step, Written)>,
     untold: Option<EventNote>,
-    outcome: Outcome,
+    outcome: Outcome<R::Step>,
     began: Instant,
     term: Term,
     /// The number of the history that was known then.
@@ -169,14 +171,13 @@ impl Shared {
 pub(crate) fn tell(shared: &Shared, led: Option<Term>, note: EventNote) {
     let Some(term) = led.filter(|_| !shared.dry_run) else { return };
     let executor = shared.executor.clone();
-    let action = Action::EmitEvent(note);
     tokio::spawn(async move {
         let mut wait = FIRST_RETRY;
         // The moment at which the API server is most likely sick as well.
         for _ in 0..TELL_ATTEMPTS {
-            match executor.perform(Lane::Events, &action, Basis { term, looked: None }).await {
+            match executor.perform(Lane::Events, &Write::event(&note), Basis { term, looked: None }).await {
                 Ok(_) | Err(Failure::NotLeading) => return,
-                Err(failure) => tracing::warn!(%failure, %action, "not recorded yet"),
+                Err(failure) => tracing::warn!(%failure, action = %note, "not recorded yet"),
             }
             tokio::time::sleep(wait).await;
             wait = (wait * 2).min(LONGEST_RETRY);
@@ -409,8 +410,9 @@ impl<R: Recovery> Engine<R> {
         });
         let is_new = self.note(&subject, &judgement);
         if judgement.verdict.actions().is_empty() {
-            let none = LookedAfter { done: &[], worked: true, took: began.elapsed() };
-            self.recovery.looked_after(&subject, none);
+            let none =
+                Ended { done: &[], is_current: true, refused: None, worked: true, took: began.elapsed() };
+            self.recovery.ended(&subject, none, now);
         }
         match judgement.verdict {
             Verdict::Ignore(_) => {
@@ -450,9 +452,9 @@ impl<R: Recovery> Engine<R> {
     fn hold_back(
         &mut self,
         subject: &R::Subject,
-        judgement: Judgement<R::Why>,
+        judgement: Judgement<R::Why, R::Step>,
         now: Timestamp,
-    ) -> Judgement<R::Why> {
+    ) -> Judgement<R::Why, R::Step> {
         if !judgement.verdict.actions().is_empty()
             && let Some(held) = self.shared.leadership.pause().held()
         {
@@ -463,13 +465,13 @@ impl<R: Recovery> Engine<R> {
         if self.is_waiting(subject) || self.is_stale() {
             return judgement;
         }
-        if judgement.verdict.actions().iter().any(Action::is_irreversible)
+        if judgement.verdict.actions().iter().any(Step::is_irreversible)
             && let Some(held) = self.shared.time.unsettled()
         {
             self.shared.metrics.held(R::NAME, held.code());
             return judgement.held_back(held);
         }
-        let disruptive = judgement.verdict.actions().iter().any(Action::is_disruptive);
+        let disruptive = judgement.verdict.actions().iter().any(Step::is_disruptive);
         let outage = self.recovery.outage(subject, now);
         if self.track(subject).admitted.is_some_and(|at| now < brake::counts_until(at)) {
             // Counted already; but what holds everything holds this too.
@@ -495,7 +497,7 @@ impl<R: Recovery> Engine<R> {
         self.track(subject).waits_until(Instant::now()).is_some()
     }
 
-    fn act(&mut self, subject: R::Subject, actions: Vec<Action>, why: &R::Why, now: Timestamp, term: Term) {
+    fn act(&mut self, subject: R::Subject, actions: Vec<R::Step>, why: &R::Why, now: Timestamp, term: Term) {
         let instant = Instant::now();
         let tracked = self.track(&subject);
         tracked.due.get_or_insert(now);
@@ -503,7 +505,7 @@ impl<R: Recovery> Engine<R> {
             return self.agenda.wake_at(subject, until);
         }
         let watches = self.feeds.watches();
-        if watches.is_outdated() || (actions.iter().any(Action::needs_a_fresh_view) && self.is_stale()) {
+        if watches.is_outdated() || (actions.iter().any(Step::needs_a_fresh_view) && self.is_stale()) {
             self.shared.metrics.held(R::NAME, "StaleView");
             if self.complained_of_age.is_none_or(|last| last.elapsed() >= COMPLAIN_EVERY) {
                 self.complained_of_age = Some(instant);
@@ -521,7 +523,7 @@ impl<R: Recovery> Engine<R> {
             term,
             inquiry: actions
                 .iter()
-                .any(Action::needs_a_second_look)
+                .any(Step::needs_a_second_look)
                 .then(|| self.recovery.inquiry(&subject, now)),
             look: tokio::sync::Mutex::default(),
             actions,
@@ -530,7 +532,7 @@ impl<R: Recovery> Engine<R> {
         let (ends, epoch) = (self.ends.0.clone(), self.epoch());
         tokio::spawn(async move {
             let mut untold = None;
-            let (done, outcome) = attempt.run::<R>(&subject, &mut untold).await;
+            let (done, outcome) = attempt.run(R::NAME, &subject, &mut untold).await;
             // The engine waits for every end before it goes.
             let _ = ends.send(End { subject, done, untold, outcome, began: instant, term, epoch });
         });
@@ -559,34 +561,33 @@ impl<R: Recovery> Engine<R> {
         self.in_flight.remove(&subject);
         let (local, server) = (Instant::now(), self.shared.time.server());
         let worked = !matches!(outcome, Outcome::Failed(..));
-        self.recovery.looked_after(&subject, LookedAfter { done: &done, worked, took: local - began });
-        let mut view = View::Shows;
-        for (step, answer) in &done {
-            if let Some(note) = self.recovery.worth_telling(&subject, step, answer) {
-                self.shared.executor.mention(note, term);
-            }
-            // An answer from before revisions went backwards would be taken for later than all that comes now.
-            if epoch != self.epoch() || self.recovery.done(&subject, step, answer, server) == View::Lags {
-                view = View::Lags;
-            }
+        let refusal = match &outcome {
+            Outcome::Failed(step, failure) => failure.refusal_of(&**step).map(|refusal| (step, refusal)),
+            Outcome::Done | Outcome::Changed(..) | Outcome::HeldBack => None,
+        };
+        let refused = refusal.as_ref().map(|(step, refusal)| (&***step, refusal));
+        let is_current = epoch == self.epoch();
+        let end = Ended { done: &done, is_current, refused, worked, took: local - began };
+        let After { view, tell, judged_again } = self.recovery.ended(&subject, end, server);
+        for note in tell {
+            self.shared.executor.mention(note, term);
+        }
+        for (step, _) in &done {
             self.shared.notices.say(|| Notice::Did {
                 recovery: R::NAME,
                 subject: subject.to_string(),
-                action: step.clone(),
+                headline: step.headline(),
+                object: step.object().to_ref(),
             });
         }
-        let told = done.iter().any(|(step, _)| matches!(step, Action::EmitEvent(_)));
+        let told = done.iter().any(|(step, _)| matches!(step.tells(), Some(Tells::Recorded(_))));
         if told || untold.is_some() {
             self.track(&subject).untold = untold.map(Box::new);
         }
         if let Outcome::Failed(step, failure) = &outcome
-            && let Some(words) = failure.words_on(step)
-            && let Refused::Judged(note) = self.recovery.refused(&subject, step, &words, server)
+            && judged_again
         {
             tracing::warn!(recovery = R::NAME, %subject, %step, %failure, "refused");
-            if let Some(note) = note {
-                self.shared.executor.mention(note, term);
-            }
             return self.agenda.enqueue(subject);
         }
         let time = self.shared.time.clone();
@@ -641,7 +642,7 @@ impl<R: Recovery> Engine<R> {
     }
 
     /// Counts a verdict that differs from the last one; whether it did.
-    fn note(&mut self, subject: &R::Subject, judgement: &Judgement<R::Why>) -> bool {
+    fn note(&mut self, subject: &R::Subject, judgement: &Judgement<R::Why, R::Step>) -> bool {
         let verdict = (judgement.verdict.name(), judgement.verdict.why().code());
         let is_new = self.track(subject).verdict.replace(verdict) != Some(verdict);
         if is_new {
@@ -661,7 +662,7 @@ impl<R: Recovery> Engine<R> {
 }
 
 /// What is told when the pause switch is moved. Every recovery hears of it, so the names are the same for all.
-fn pause_events(home: &Subject, before: Option<&str>, now: Option<&str>) -> Vec<EventNote> {
+fn pause_events(home: &ObjectRef, before: Option<&str>, now: Option<&str>) -> Vec<EventNote> {
     let note = |verb: &str, reason: &'static str, kind, of: &str, message: &str| EventNote {
         name: format!("salvor-{verb}.{}", pause_token(of)),
         regarding: home.clone(),

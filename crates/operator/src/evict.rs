@@ -12,21 +12,41 @@ use kube::Client;
 use salvor_api::names::{annotations, taints};
 use salvor_recovery::{
     eviction::{DespiteOutage, Lease, NodeView, asked_in_person, is_gone, leaves},
-    objects::Ready,
+    objects::{Ready, Taint},
+    taints::Taints,
 };
 use serde::Serialize;
 use serde_json::{Value, json};
 
-use crate::{
-    explain::{ExplainError, history},
-    live,
-    recoveries::eviction,
-    time::Time,
-};
+use crate::{explainer::history, live, recoveries::eviction, time::Time};
 
 /// The reason of the condition on a node that was emptied.
 const FINISHED: &str = "Finished";
 const INDEX: &str = "batch.kubernetes.io/job-completion-index";
+
+/// Why a node cannot be looked at, or cannot be asked to be emptied.
+#[derive(Debug, thiserror::Error)]
+pub enum EvictError {
+    /// There is no such object.
+    #[error("there is no {0}")]
+    NotFound(String),
+    /// The API did not answer as it should.
+    #[error("cannot read {what}: {}", live::in_full(.error))]
+    Read {
+        /// The object or list that was read.
+        what: String,
+        /// The error.
+        error: kube::Error,
+    },
+    /// The API refused a write.
+    #[error("cannot write {what}: {}", live::in_full(.error))]
+    Write {
+        /// The object that was written.
+        what: String,
+        /// The error.
+        error: kube::Error,
+    },
+}
 
 /// A cluster in which a node may be emptied.
 #[derive(Clone)]
@@ -130,7 +150,7 @@ impl EvictionDesk {
     ///
     /// # Errors
     /// If no client can be made of this configuration.
-    pub fn open(config: kube::Config) -> Result<Self, ExplainError> {
+    pub fn open(config: kube::Config) -> Result<Self, EvictError> {
         let time = Time::system();
         let client = crate::client::connect(config, &time).map_err(|e| failed("the API", e))?;
         Ok(Self { client, time })
@@ -140,11 +160,7 @@ impl EvictionDesk {
     ///
     /// # Errors
     /// If there is no such node, or something cannot be read.
-    pub fn survey<'a>(
-        &'a self,
-        name: &'a str,
-        value: &'a str,
-    ) -> BoxFuture<'a, Result<Survey, ExplainError>> {
+    pub fn survey<'a>(&'a self, name: &'a str, value: &'a str) -> BoxFuture<'a, Result<Survey, EvictError>> {
         async move {
             let subject = format!("node {name}");
             let mut node = self.node(name).await?;
@@ -186,13 +202,13 @@ impl EvictionDesk {
         name: &'a str,
         value: &'a str,
         despite_zone_outage: Option<&'a str>,
-    ) -> BoxFuture<'a, Result<Asked, ExplainError>> {
+    ) -> BoxFuture<'a, Result<Asked, EvictError>> {
         async move {
             let subject = format!("node {name}");
             let path = format!("/api/v1/nodes/{name}");
             loop {
                 let text = live::get(&self.client, &path).await.map_err(|e| failed(&subject, e))?;
-                let text = text.ok_or_else(|| ExplainError::NotFound(subject.clone()))?;
+                let text = text.ok_or_else(|| EvictError::NotFound(subject.clone()))?;
                 let view = eviction::parse_node(&text).map_err(|e| failed(&subject, e))?;
                 let is_asked = asked_in_person(&view).is_some();
                 if is_asked && despite_zone_outage.is_none() {
@@ -205,25 +221,26 @@ impl EvictionDesk {
                 let asked = Asked { before };
                 let node: Value =
                     serde_json::from_str(&text).map_err(|e| failed(&subject, kube::Error::SerdeError(e)))?;
-                let mut all = node["spec"]["taints"].as_array().cloned().unwrap_or_default();
-                let mut taint = json!({ "key": taints::FORCE_EVICTION, "effect": taints::NO_SCHEDULE });
-                if !value.is_empty() {
-                    taint["value"] = value.into();
-                }
+                let mut taints = Taints::of(&node);
                 if !is_asked {
-                    all.push(taint);
+                    let taint = Taint {
+                        key: taints::FORCE_EVICTION.to_owned(),
+                        value: value.to_owned(),
+                        effect: taints::NO_SCHEDULE.to_owned(),
+                    };
+                    taints = taints.with(&taint, None);
                 }
-                let metadata = &node["metadata"];
-                let mut body = json!({
-                    "metadata": { "uid": metadata["uid"], "resourceVersion": metadata["resourceVersion"] },
-                    "spec": { "taints": all },
+                // The API server refuses the patch if the node was replaced or written since.
+                let mut metadata = json!({
+                    "uid": node["metadata"]["uid"], "resourceVersion": node["metadata"]["resourceVersion"],
                 });
                 if let Some(by) = despite_zone_outage {
                     let word = DespiteOutage { by: by.to_owned(), at: self.time.server() };
                     // Strings and times always have a JSON form.
                     let word = serde_json::to_string(&word).unwrap_or_default();
-                    body["metadata"]["annotations"] = json!({ annotations::DESPITE_ZONE_OUTAGE: word });
+                    metadata["annotations"] = json!({ annotations::DESPITE_ZONE_OUTAGE: word });
                 }
+                let body = json!({ "metadata": metadata, "spec": { "taints": taints.into_list() } });
                 let request = Request::builder()
                     .method(Method::PATCH)
                     .uri(format!("{path}?fieldManager=salvor-evict"))
@@ -233,7 +250,7 @@ impl EvictionDesk {
                 match self.client.request_text(request).await {
                     // Somebody else wrote to the node meanwhile: looked at anew.
                     Err(kube::Error::Api(status)) if status.code == 409 => {}
-                    Err(error) => return Err(ExplainError::Write { what: subject, error }),
+                    Err(error) => return Err(EvictError::Write { what: subject, error }),
                     Ok(_) => return Ok(asked),
                 }
             }
@@ -249,7 +266,7 @@ impl EvictionDesk {
         &'a self,
         survey: &'a Survey,
         asked: Asked,
-    ) -> BoxFuture<'a, Result<Standing, ExplainError>> {
+    ) -> BoxFuture<'a, Result<Standing, EvictError>> {
         async move {
             let name = &survey.node;
             let node = self.node(name).await?;
@@ -290,10 +307,7 @@ impl EvictionDesk {
     ///
     /// # Errors
     /// If events cannot be read.
-    pub fn last_word<'a>(
-        &'a self,
-        survey: &'a Survey,
-    ) -> BoxFuture<'a, Result<Option<String>, ExplainError>> {
+    pub fn last_word<'a>(&'a self, survey: &'a Survey) -> BoxFuture<'a, Result<Option<String>, EvictError>> {
         async move {
             let told =
                 history(&self.client, "default", &survey.node).await.map_err(|e| failed("events", e))?;
@@ -325,7 +339,7 @@ impl EvictionDesk {
     pub fn whereabouts<'a>(
         &'a self,
         survey: &'a Survey,
-    ) -> BoxFuture<'a, Result<BTreeMap<String, Option<String>>, ExplainError>> {
+    ) -> BoxFuture<'a, Result<BTreeMap<String, Option<String>>, EvictError>> {
         async move {
             let node = self.node(&survey.node).await?;
             let began = node.progress.map_or(survey.at, |progress| progress.started.min(survey.at));
@@ -345,13 +359,13 @@ impl EvictionDesk {
         .boxed()
     }
 
-    async fn node(&self, name: &str) -> Result<NodeView, ExplainError> {
+    async fn node(&self, name: &str) -> Result<NodeView, EvictError> {
         let subject = format!("node {name}");
         let read = eviction::read_node(&self.client, name).await.map_err(|e| failed(&subject, e))?;
-        read.ok_or(ExplainError::NotFound(subject))
+        read.ok_or(EvictError::NotFound(subject))
     }
 
-    async fn pods_of(&self, node: &str, value: &str) -> Result<Vec<SurveyedPod>, ExplainError> {
+    async fn pods_of(&self, node: &str, value: &str) -> Result<Vec<SurveyedPod>, EvictError> {
         let views = eviction::read_pods(&self.client, node).await.map_err(|e| failed("pods", e))?;
         let pods: kube::Api<Pod> = kube::Api::all(self.client.clone());
         let on_it = kube::api::ListParams::default().fields(&format!("spec.nodeName={node}"));
@@ -381,8 +395,8 @@ impl EvictionDesk {
     }
 }
 
-fn failed(what: &str, error: kube::Error) -> ExplainError {
-    ExplainError::Api { what: what.to_owned(), error }
+fn failed(what: &str, error: kube::Error) -> EvictError {
+    EvictError::Read { what: what.to_owned(), error }
 }
 
 fn alive(node: &NodeView, now: Timestamp) -> Option<String> {

@@ -4,8 +4,10 @@
 //! watch ──► recovery (index, decide) ──► engine (queue, timers, brake) ──► executor ──► API server
 //! ```
 //!
-//! `recoveries` is the list of recoveries; everything else is the same for all of them.
+//! `recoveries` is the registry of recoveries; everything else is the same for all of them.
 
+#[cfg(test)]
+mod any_step;
 mod brake_keeper;
 mod client;
 mod crash;
@@ -16,6 +18,7 @@ mod engine;
 mod evict;
 mod executor;
 mod explain;
+mod explainer;
 #[cfg(test)]
 mod fake_api;
 mod feeds;
@@ -34,17 +37,21 @@ mod pulse;
 mod recoveries;
 mod recovery;
 mod revision;
+mod rights;
 pub mod serve;
 mod surroundings;
 mod time;
 pub mod watch;
 pub mod wire;
 
-pub use evict::{Asked, End, EvictionDesk, Standing, Survey, SurveyedPod, SurveyedVolume};
-pub use explain::{ExplainError, Explanation, RecoveryReport, explain_job, explain_node, explain_pod};
+pub use evict::{Asked, End, EvictError, EvictionDesk, Standing, Survey, SurveyedPod, SurveyedVolume};
+pub use explain::{Detail, DetailLine, ExplainError, Explanation, ObjectKind, ObjectName, RecoveryReport};
+pub use explainer::{explain, explained_kinds};
 pub use live::story;
-pub use metrics::reference as metrics_reference;
+pub use metrics::reference::reference as metrics_reference;
 pub use notices::{Notice, Notices};
 pub use operator::{Operator, RunError, run};
-pub use pause_desk::{PauseDesk, Paused};
+pub use pause_desk::{PauseDesk, PauseError, Paused};
+pub use recoveries::{Off, RecoveryEntry, recoveries};
+pub use rights::{Resource, Right, Scope, Verb};
 pub use surroundings::Surroundings;

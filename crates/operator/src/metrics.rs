@@ -1,4 +1,5 @@
-//! Every metric there is: name, labels, meaning. The reference page is made from this table.
+//! The metrics that all recoveries share: name, labels, meaning. Those of one recovery are in its own folder. The reference
+//! page is made from these tables.
 
 use std::{
     fmt::Write,
@@ -17,34 +18,38 @@ use prometheus_client::{
     registry::Registry,
 };
 
-pub(crate) use self::job::{JobMetrics, SyncAction};
 use crate::{
     pulse::Pulse,
     time::Time,
     watch::{WatchHealth, WatchSet},
 };
 
-mod job;
+pub(crate) mod reference;
 
 /// Seconds from due to done: a storm's tail is as interesting as a lone pod's head.
 const DUE_TO_DONE_BUCKETS: [f64; 11] = [0.05, 0.1, 0.25, 0.5, 1.0, 2.5, 5.0, 10.0, 30.0, 60.0, 300.0];
 
 /// One metric, as the reference page describes it.
-struct Description {
-    name: &'static str,
-    kind: &'static str,
-    labels: &'static str,
-    help: &'static str,
+#[derive(Debug)]
+pub(crate) struct Description {
+    pub(crate) name: &'static str,
+    pub(crate) kind: &'static str,
+    pub(crate) labels: &'static str,
+    pub(crate) help: &'static str,
 }
 
+/// Makes a constant of every description, and a table of all of them.
 macro_rules! descriptions {
-    ($($constant:ident = $name:literal, $kind:literal, $labels:literal, $help:literal;)*) => {
-        $(const $constant: Description = Description { name: $name, kind: $kind, labels: $labels, help: $help };)*
-        const ALL: &[Description] = &[$($constant),*];
+    ($table:ident; $($constant:ident = $name:literal, $kind:literal, $labels:literal, $help:literal;)*) => {
+        $(const $constant: $crate::metrics::Description =
+            $crate::metrics::Description { name: $name, kind: $kind, labels: $labels, help: $help };)*
+        pub(crate) const $table: &[$crate::metrics::Description] = &[$($constant),*];
     };
 }
 
-descriptions! {
+pub(crate) use descriptions;
+
+descriptions! { FIRST;
     BUILD_INFO = "salvor_build_info", "gauge", "version", "Always 1; which version of Salvor this is";
     LEADER = "salvor_leader", "gauge", "", "1 while this replica may write, 0 while it follows";
     VERDICTS = "salvor_verdicts", "counter", "recovery, verdict, reason", "Verdicts reached; counted when a subject's verdict or its reason changes";
@@ -60,17 +65,10 @@ descriptions! {
     WATCH_RESTARTS = "salvor_watch_restarts", "counter", "resource", "Times a watch had to be opened again after a failure";
     WATCH_LISTS = "salvor_watch_lists", "counter", "resource", "Times a resource was listed in full";
     UNREADABLE = "salvor_watch_unreadable_objects", "counter", "resource", "Objects that could not be read, and were left alone";
-    JOBS_FINISHED = "job_controller_jobs_finished", "counter", "completion_mode, result, reason", "Jobs that came to their end";
-    JOB_PODS_FINISHED = "job_controller_job_pods_finished", "counter", "completion_mode, result", "Pods of Jobs that were counted";
-    JOB_SYNC_DURATION = "job_controller_job_sync_duration_seconds", "histogram", "completion_mode, result, action", "Seconds from looking at a Job until all that it needed then was done";
-    JOB_SYNCS = "job_controller_job_syncs", "counter", "completion_mode, result, action", "Times a Job was looked at: reconciling, tracking, pods_created or pods_deleted";
-    POD_FAILURES_BY_POLICY = "job_controller_pod_failures_handled_by_failure_policy", "counter", "action", "Failed pods for which the Job's pod failure policy had a rule: FailJob, FailIndex, Ignore or Count";
-    TERMINATED_PODS = "job_controller_terminated_pods_tracking_finalizer", "counter", "event", "Ended pods that were seen with our finalizer (add) and then without it (delete); apart, pods wait to be counted";
-    JOB_FINISHED_INDEXES = "job_controller_job_finished_indexes", "counter", "status, backoffLimit", "Indexes of Indexed Jobs that came to their end, with a backoff limit of their own (perIndex) or not (global)";
-    EXTERNAL_JOBS = "job_controller_jobs_by_external_controller", "counter", "controller_name", "Jobs that name another controller in spec.managedBy, counted when they are first seen; a controller that is not known is other";
-    JOB_PODS_CREATION = "job_controller_job_pods_creation", "counter", "reason, status", "Pods made for Jobs: new, recreate_terminating_or_failed or recreate_failed, and whether the server took them";
-    EVICTIONS = "salvor_eviction_nodes", "gauge", "state", "Nodes whose eviction is requested, started, or finished and waiting for the node's return";
-    EVICTION_PODS = "salvor_eviction_pods", "gauge", "", "Pods on nodes that are being emptied, those that stay included";
+}
+
+// The reference page has those of the recoveries in between.
+descriptions! { LAST;
     SILENCE = "salvor_working_thread_silent_seconds", "gauge", "", "Seconds since the thread that watches, judges and writes last made a turn; past 60 the lease is given up";
     CLOCK = "salvor_server_clock_offset_seconds", "gauge", "bound", "How far the API server's clock is ahead of ours, at least and at most";
     CLOCKS = "salvor_server_clocks", "gauge", "", "Different clocks that answers of the API server told lately; of several, the earliest counts";
@@ -100,11 +98,6 @@ struct HeldLabels {
     by: &'static str,
 }
 
-#[derive(Clone, Debug, PartialEq, Eq, Hash, EncodeLabelSet)]
-struct StateLabel {
-    state: &'static str,
-}
-
 /// The metrics of one process. Clones share them.
 #[derive(Clone, Debug)]
 pub(crate) struct Metrics(Arc<Inner>);
@@ -122,17 +115,12 @@ struct Inner {
     queue: Family<RecoveryLabel, Gauge>,
     in_flight: Family<RecoveryLabel, Gauge>,
     held: Family<HeldLabels, Counter>,
-    job: JobMetrics,
-    evictions: Family<StateLabel, Gauge>,
-    eviction_pods: Gauge,
 }
 
 impl Metrics {
     pub(crate) fn new(time: &Time) -> Self {
-        let mut registry = Registry::default();
-        let job = JobMetrics::register(&mut registry);
         let inner = Inner {
-            registry: Mutex::new(registry),
+            registry: Mutex::new(Registry::default()),
             leader: Gauge::default(),
             brake: Gauge::default(),
             paused: Gauge::default(),
@@ -143,9 +131,6 @@ impl Metrics {
             queue: Family::default(),
             in_flight: Family::default(),
             held: Family::default(),
-            job,
-            evictions: Family::default(),
-            eviction_pods: Gauge::default(),
         };
         let metrics = Self(Arc::new(inner));
         let build = Family::<[(&str, &str); 1], Gauge>::default();
@@ -163,8 +148,6 @@ impl Metrics {
             registry.register(QUEUE.name, QUEUE.help, metrics.0.queue.clone());
             registry.register(IN_FLIGHT.name, IN_FLIGHT.help, metrics.0.in_flight.clone());
             registry.register(HELD.name, HELD.help, metrics.0.held.clone());
-            registry.register(EVICTIONS.name, EVICTIONS.help, metrics.0.evictions.clone());
-            registry.register(EVICTION_PODS.name, EVICTION_PODS.help, metrics.0.eviction_pods.clone());
             registry.register_collector(Box::new(ClockMetrics(time.clone())));
         }
         metrics
@@ -212,17 +195,9 @@ impl Metrics {
         self.0.held.get_or_create(&HeldLabels { recovery, by }).inc();
     }
 
-    /// Those of the Job recovery.
-    pub(crate) fn job(&self) -> &JobMetrics {
-        &self.0.job
-    }
-
-    /// How many nodes are in which state of their eviction, and how many pods are on them.
-    pub(crate) fn evictions(&self, nodes: &[(&'static str, usize)], pods: usize) {
-        for (state, nodes) in nodes {
-            self.0.evictions.get_or_create(&StateLabel { state }).set(as_gauge(*nodes));
-        }
-        self.0.eviction_pods.set(as_gauge(pods));
+    /// Registers metrics of a recovery's own.
+    pub(crate) fn own<T>(&self, register: impl FnOnce(&mut Registry) -> T) -> T {
+        register(&mut self.registry())
     }
 
     pub(crate) fn queue(&self, recovery: &'static str, waiting: usize, in_flight: usize) {
@@ -247,7 +222,7 @@ impl Metrics {
     }
 }
 
-fn as_gauge(count: usize) -> i64 {
+pub(crate) fn as_gauge(count: usize) -> i64 {
     i64::try_from(count).unwrap_or(i64::MAX)
 }
 
@@ -336,24 +311,35 @@ impl Collector for ClockMetrics {
     }
 }
 
-/// A reference page of every metric, as markdown.
-pub fn reference() -> String {
-    let mut page = String::from(
-        "# Metrics\n\nServed at `/metrics` on the address given by `bind`. Made from the code by `salvor`; do not edit.\n\n\
-         | metric | type | labels | meaning |\n|---|---|---|---|\n",
-    );
-    for Description { name, kind, labels, help } in ALL {
-        let suffix = if *kind == "counter" { "_total" } else { "" };
-        // Writing to a String cannot fail.
-        let _ = writeln!(page, "| `{name}{suffix}` | {kind} | {labels} | {help}. |");
+/// Checks for the tests of every table of metrics.
+#[cfg(test)]
+pub(crate) mod check {
+    use super::Description;
+
+    /// Fails unless a table has exactly the metrics of a text whose names begin so, each named and described as
+    /// `promtool check metrics` asks: help for every metric, counters end in `_total` and nothing else does, no colons.
+    pub(crate) fn described(text: &str, table: &[Description], prefix: &str) {
+        let mut served = 0;
+        for line in text.lines().filter_map(|l| l.strip_prefix("# TYPE ")?.strip_prefix(prefix)) {
+            let line = format!("{prefix}{line}");
+            let (name, kind) = line.split_once(' ').unwrap();
+            assert_eq!(name.ends_with("_total"), kind == "counter", "{line}");
+            assert!(!name.contains(':'), "{line}");
+            let help = format!("# HELP {name} ");
+            assert!(text.lines().any(|l| l.starts_with(&help) && l.len() > help.len()), "no help for {name}");
+            let described = |it: &Description| it.name == name.strip_suffix("_total").unwrap_or(name);
+            assert!(table.iter().any(described), "{name} is not described");
+            served += 1;
+        }
+        for Description { name, .. } in table {
+            assert!(text.contains(&format!("# TYPE {name}")), "{name} is not served");
+        }
+        assert_eq!(served, table.len());
     }
-    page
 }
 
 #[cfg(test)]
 mod tests {
-    use salvor_recovery::job::{CompletionMode, FailureAction, JobCondition, JobSpec, JobStatus};
-
     use super::*;
 
     fn sample() -> String {
@@ -368,32 +354,6 @@ mod tests {
         metrics.retried("zombie");
         metrics.held("zombie", "MaxPodsPerMinute");
         metrics.queue("zombie", 1, 2);
-        metrics.evictions(&[("started", 1)], 10);
-        metrics.job().pod_created("new", "succeeded");
-        metrics.job().synced(
-            &CompletionMode::Indexed,
-            true,
-            SyncAction::PodsCreated,
-            std::time::Duration::from_millis(5),
-        );
-        metrics.job().failure_handled(FailureAction::Ignore);
-        metrics.job().ended_pod_tracked("add");
-        metrics.job().external_job("other");
-        let spec = JobSpec {
-            completion_mode: CompletionMode::Indexed,
-            completions: Some(4),
-            backoff_limit_per_index: Some(1),
-            ..JobSpec::default()
-        };
-        let end = JobCondition { kind: "Complete".into(), status: "True".into(), ..JobCondition::default() };
-        let done = JobStatus {
-            succeeded: 2,
-            completed_indexes: "0,3".into(),
-            failed_indexes: Some("1".into()),
-            conditions: vec![end],
-            ..JobStatus::default()
-        };
-        metrics.job().status_written(&spec, &JobStatus::default(), &done);
         metrics.render()
     }
 
@@ -406,50 +366,8 @@ mod tests {
     }
 
     #[test]
-    fn jobs_are_counted_under_the_names_and_labels_of_the_built_in_controller() {
-        let text = sample();
-        for line in [
-            "job_controller_job_syncs_total{completion_mode=\"Indexed\",result=\"success\",action=\"pods_created\"} 1",
-            "job_controller_job_sync_duration_seconds_bucket{le=\"0.008\",completion_mode=\"Indexed\",result=\"success\",action=\"pods_created\"} 1",
-            "job_controller_job_sync_duration_seconds_bucket{le=\"65.536\",completion_mode=\"Indexed\",result=\"success\",action=\"pods_created\"} 1",
-            "job_controller_job_finished_indexes_total{status=\"succeeded\",backoffLimit=\"perIndex\"} 2",
-            "job_controller_job_finished_indexes_total{status=\"failed\",backoffLimit=\"perIndex\"} 1",
-            "job_controller_job_pods_finished_total{completion_mode=\"Indexed\",result=\"succeeded\"} 2",
-            "job_controller_pod_failures_handled_by_failure_policy_total{action=\"Ignore\"} 1",
-            "job_controller_terminated_pods_tracking_finalizer_total{event=\"add\"} 1",
-            "job_controller_jobs_by_external_controller_total{controller_name=\"other\"} 1",
-        ] {
-            assert!(text.lines().any(|l| l == line), "{line} is not in\n{text}");
-        }
-    }
-
-    /// What `promtool check metrics` asks: help for every metric, counters end in `_total` and nothing else does,
-    /// no colons, no abbreviated units.
-    #[test]
-    fn names_and_help_follow_the_rules_of_promtool() {
-        let text = sample();
-        for line in text.lines().filter_map(|l| l.strip_prefix("# TYPE ")) {
-            let (name, kind) = line.split_once(' ').unwrap();
-            assert_eq!(name.ends_with("_total"), kind == "counter", "{line}");
-            // What a Job controller counts has the names that dashboards know from the built-in one.
-            let ours = name.starts_with("salvor_") || name.starts_with("job_controller_");
-            assert!(!name.contains(':') && ours, "{line}");
-            let help = format!("# HELP {name} ");
-            assert!(text.lines().any(|l| l.starts_with(&help) && l.len() > help.len()), "no help for {name}");
-        }
-    }
-
-    #[test]
     fn every_metric_is_described_and_every_description_is_a_metric() {
-        let text = sample();
-        for description in ALL {
-            assert!(
-                text.contains(&format!("# TYPE {}", description.name)),
-                "{} is not served",
-                description.name
-            );
-        }
-        let served = text.lines().filter(|l| l.starts_with("# TYPE ")).count();
-        assert_eq!(served, ALL.len());
+        let table: Vec<Description> = FIRST.iter().chain(LAST).map(|it| Description { ..*it }).collect();
+        check::described(&sample(), &table, "");
     }
 }

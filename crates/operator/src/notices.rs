@@ -1,6 +1,6 @@
 //! What the operator judges and does, told to whoever looks on: the same values as `salvor explain` prints.
 
-use salvor_recovery::{Action, Report};
+use salvor_recovery::{Report, objects::ObjectRef};
 use tokio::sync::mpsc;
 
 /// One thing that the operator judged or did.
@@ -26,14 +26,16 @@ pub enum Notice {
         /// What is gone.
         subject: String,
     },
-    /// An action was carried out.
+    /// A step was carried out.
     Did {
         /// The recovery's name.
         recovery: &'static str,
         /// What it was judged about.
         subject: String,
-        /// What was written.
-        action: Action,
+        /// The step in the words of a timeline; none for everyday work.
+        headline: Option<&'static str>,
+        /// The object that was written.
+        object: ObjectRef,
     },
 }
 

@@ -10,11 +10,8 @@ use std::{
 use futures::{FutureExt, future::BoxFuture};
 use salvor_api::config::Configuration;
 use salvor_recovery::{
-    action::Subject,
     brake::{Brake, BrakeState},
-    eviction::EvictionPolicy,
-    job::JobPolicy,
-    zombie::{Disabled, ZombiePolicy},
+    objects::ObjectRef,
 };
 use tokio::net::TcpListener;
 use tokio_util::{sync::CancellationToken, task::AbortOnDropHandle};
@@ -30,7 +27,7 @@ use crate::{
     notices::Notices,
     pause::SwitchWatch,
     pulse::{OwnThread, Pulse},
-    recoveries::{eviction::Evictions, job::Jobs, zombie::Zombies},
+    recoveries::recoveries,
     recovery::Recovery,
     surroundings::Surroundings,
     time::std_duration,
@@ -193,33 +190,15 @@ impl Operator {
             stop: CancellationToken::new(),
             engines: Vec::new(),
         };
-        let zombie = ZombiePolicy::new(configuration);
-        let eviction = EvictionPolicy::new(configuration);
-        if eviction.enabled {
-            let evictions = Evictions::new(Arc::new(eviction), metrics.clone());
-            running.start(evictions, at_once(writes));
-        } else {
-            tracing::info!(recovery = Evictions::NAME, why = "not in controllers", "switched off");
-        }
-        if let Some(disabled) = zombie.disabled {
-            let why = match disabled {
-                Disabled::Gate => {
-                    "feature gate FailureRecoveryPolicy is off; --feature-gates=FailureRecoveryPolicy=true switches it on"
+        for entry in recoveries() {
+            let start = (entry.prepare)(&metrics);
+            match entry.off(configuration) {
+                None => start(&mut running, configuration),
+                Some(off) => {
+                    let (recovery, why) = (entry.controller.name(), off.to_string());
+                    tracing::info!(recovery, why = why.as_str(), "switched off");
                 }
-                Disabled::Controllers => "not in controllers",
-            };
-            tracing::info!(recovery = Zombies::NAME, why, "switched off");
-        } else {
-            running.start(Zombies::new(Arc::new(zombie)), at_once(writes));
-        }
-        let job = JobPolicy::new(configuration);
-        if job.enabled {
-            running.start(
-                Jobs::new(Arc::new(job), metrics.job().clone()),
-                at_once(configuration.job.concurrent_jobs),
-            );
-        } else {
-            tracing::info!(recovery = Jobs::NAME, why = "not in controllers", "switched off");
+            }
         }
 
         let Running { hub: Hub { watches, .. }, stop, engines, .. } = running;
@@ -259,7 +238,8 @@ impl Operator {
     }
 }
 
-struct Running {
+/// What is started so far, and what further recoveries need to start.
+pub(crate) struct Running {
     hub: Hub,
     shared: Shared,
     stop: CancellationToken,
@@ -268,7 +248,7 @@ struct Running {
 
 impl Running {
     /// Starts a recovery that acts on so many subjects at once.
-    fn start<R: Recovery>(&mut self, recovery: R, at_once: usize) {
+    pub(crate) fn start<R: Recovery>(&mut self, recovery: R, at_once: usize) {
         let (feeds, inbox) = Feeds::new(self.hub.clone());
         let shared = Shared { at_once, ..self.shared.clone() };
         let engine = Engine::new(recovery, shared, feeds);
@@ -277,13 +257,14 @@ impl Running {
     }
 }
 
-fn at_once(number: u32) -> usize {
+/// A setting as the number of subjects that are acted on at once.
+pub(crate) fn at_once(number: u32) -> usize {
     usize::try_from(number).unwrap_or(usize::MAX).max(1)
 }
 
 /// Events about Salvor itself are about its lease, in its own namespace; without an election, in the default one.
-fn home(configuration: &Configuration) -> Subject {
+fn home(configuration: &Configuration) -> ObjectRef {
     let election = &configuration.leader_election;
     let namespace = if election.enabled { &election.lease_namespace } else { "default" };
-    Subject::Lease { namespace: namespace.to_owned(), name: election.lease_name.clone() }
+    ObjectRef::lease(namespace, &election.lease_name)
 }

@@ -12,10 +12,31 @@ use salvor_api::{config::LeaderElection, names::annotations};
 use salvor_recovery::pause::{Pause, PauseAcknowledged, Said, pause_token};
 use serde_json::json;
 
-use crate::{explain::ExplainError, pause::paused, time::Time};
+use crate::{live, pause::paused, time::Time};
 
 /// How often is looked whether somebody has answered.
 const PERIOD: Duration = Duration::from_millis(200);
+
+/// Why Salvor cannot be paused, or cannot be let go on.
+#[derive(Debug, thiserror::Error)]
+pub enum PauseError {
+    /// The API did not answer as it should.
+    #[error("cannot read {what}: {}", live::in_full(.error))]
+    Read {
+        /// The object that was read.
+        what: String,
+        /// The error.
+        error: kube::Error,
+    },
+    /// The API refused a write.
+    #[error("cannot write {what}: {}", live::in_full(.error))]
+    Write {
+        /// The object that was written.
+        what: String,
+        /// The error.
+        error: kube::Error,
+    },
+}
 
 /// A cluster in which everything may be paused.
 #[derive(Clone)]
@@ -41,10 +62,10 @@ impl PauseDesk {
     ///
     /// # Errors
     /// If no client can be made of this configuration.
-    pub fn open(config: kube::Config, settings: &LeaderElection) -> Result<Self, ExplainError> {
+    pub fn open(config: kube::Config, settings: &LeaderElection) -> Result<Self, PauseError> {
         let time = Time::system();
         let client = crate::client::connect(config, &time)
-            .map_err(|error| ExplainError::Api { what: "the API".to_owned(), error })?;
+            .map_err(|error| PauseError::Read { what: "the API".to_owned(), error })?;
         let leases = Api::namespaced(client.clone(), &settings.lease_namespace);
         Ok(Self { leases, client, settings: settings.clone(), time })
     }
@@ -53,7 +74,7 @@ impl PauseDesk {
     ///
     /// # Errors
     /// If the Lease cannot be read or written.
-    pub fn pause<'a>(&'a self, by: &'a str, reason: &'a str) -> BoxFuture<'a, Result<Paused, ExplainError>> {
+    pub fn pause<'a>(&'a self, by: &'a str, reason: &'a str) -> BoxFuture<'a, Result<Paused, PauseError>> {
         async move {
             let found = self.lease().await?;
             if let Some(annotation) = found.as_ref().and_then(paused)
@@ -94,7 +115,7 @@ impl PauseDesk {
     ///
     /// # Errors
     /// If the Lease cannot be read or written.
-    pub fn resume(&self) -> BoxFuture<'_, Result<Option<Pause>, ExplainError>> {
+    pub fn resume(&self) -> BoxFuture<'_, Result<Option<Pause>, PauseError>> {
         async move {
             let found = self.lease().await?;
             let Some(pause) = found.as_ref().and_then(paused).map(Pause::read) else { return Ok(None) };
@@ -104,25 +125,25 @@ impl PauseDesk {
         .boxed()
     }
 
-    async fn lease(&self) -> Result<Option<Lease>, ExplainError> {
+    async fn lease(&self) -> Result<Option<Lease>, PauseError> {
         let found = self.leases.get_opt(&self.settings.lease_name).await;
-        found.map_err(|error| ExplainError::Api { what: self.subject(), error })
+        found.map_err(|error| PauseError::Read { what: self.subject(), error })
     }
 
     /// Changes annotations of the Lease; whether it is there.
-    async fn annotate(&self, annotations: serde_json::Value) -> Result<bool, ExplainError> {
+    async fn annotate(&self, annotations: serde_json::Value) -> Result<bool, PauseError> {
         let patch = Patch::Merge(json!({ "metadata": { "annotations": annotations } }));
         let parameters =
             PatchParams { field_manager: Some("salvor-pause".to_owned()), ..PatchParams::default() };
         match self.leases.patch(&self.settings.lease_name, &parameters, &patch).await {
             Ok(_) => Ok(true),
             Err(kube::Error::Api(status)) if status.code == 404 => Ok(false),
-            Err(error) => Err(ExplainError::Write { what: self.subject(), error }),
+            Err(error) => Err(PauseError::Write { what: self.subject(), error }),
         }
     }
 
     /// Makes the Lease, and its namespace if that may be done.
-    async fn create(&self, annotation: &str) -> Result<(), ExplainError> {
+    async fn create(&self, annotation: &str) -> Result<(), PauseError> {
         let LeaderElection { lease_name, lease_namespace, .. } = &self.settings;
         let lease = Lease {
             metadata: ObjectMeta {
@@ -139,7 +160,7 @@ impl PauseDesk {
                 let metadata = ObjectMeta { name: Some(lease_namespace.clone()), ..ObjectMeta::default() };
                 let namespace = Namespace { metadata, ..Namespace::default() };
                 let made = Api::all(self.client.clone()).create(&PostParams::default(), &namespace).await;
-                made.map_err(|error| ExplainError::Write {
+                made.map_err(|error| PauseError::Write {
                     what: format!(
                         "{}: there is no namespace {lease_namespace} (leaderElection.leaseNamespace; is --config that of \
                          the operator?), and it cannot be made",
@@ -151,7 +172,7 @@ impl PauseDesk {
             }
             other => other,
         };
-        created.map(drop).map_err(|error| ExplainError::Write { what: self.subject(), error })
+        created.map(drop).map_err(|error| PauseError::Write { what: self.subject(), error })
     }
 
     fn subject(&self) -> String {

@@ -8,10 +8,10 @@ use std::{
 
 use jiff::Timestamp;
 use kube::Client;
-use salvor_recovery::{Action, Judgement, Reason, action::EventNote, brake::Outage};
+use salvor_recovery::{Judgement, Reason, Step, brake::Outage, event::EventNote};
 
 use crate::{
-    executor::{Lane, Written},
+    executor::{Lane, Refusal, Written},
     feeds::Feed,
     looks::Sight,
 };
@@ -26,10 +26,12 @@ pub(crate) trait Recovery: Send + Sync + 'static {
     type Subject: Subject;
     /// Why a verdict is as it is.
     type Why: Reason + Send + Sync;
+    /// What it asks to be written.
+    type Step: Step;
     /// What its watches tell.
     type News: Send + 'static;
     /// A question to the live API about one subject, free of the recovery itself.
-    type Inquiry: LiveInquiry<Why = Self::Why>;
+    type Inquiry: LiveInquiry<Why = Self::Why, Step = Self::Step>;
 
     /// Everything that it listens to from now on; none if nothing has changed since it was asked last. It is asked at the
     /// beginning, and whenever it has heard something or an attempt has ended.
@@ -39,7 +41,7 @@ pub(crate) trait Recovery: Send + Sync + 'static {
     fn hear(&mut self, news: Self::News, now: Timestamp) -> Vec<Self::Subject>;
 
     /// The judgement of a subject as it was last seen; `None` when it is not there any more.
-    fn judge(&self, subject: &Self::Subject, now: Timestamp) -> Option<Judgement<Self::Why>>;
+    fn judge(&self, subject: &Self::Subject, now: Timestamp) -> Option<Judgement<Self::Why, Self::Step>>;
 
     /// Everything that may have to be judged.
     fn subjects(&self) -> Vec<Self::Subject>;
@@ -52,31 +54,66 @@ pub(crate) trait Recovery: Send + Sync + 'static {
     /// Asks the live API about a subject that was judged at some time, before a step that cannot be taken back.
     fn inquiry(&self, subject: &Self::Subject, judged: Timestamp) -> Self::Inquiry;
 
-    /// A step about the subject was carried out, and this is what the server answered.
-    fn done(&mut self, subject: &Self::Subject, step: &Action, answer: &Written, now: Timestamp) -> View;
-
-    /// What there is to tell of a step that was carried out, if only the server's answer says it.
-    fn worth_telling(&self, _: &Self::Subject, _: &Action, _: &Written) -> Option<EventNote> {
-        None
-    }
-
-    /// A step was refused by the server, with these words. Whether the recovery takes it into account by itself, so
-    /// that the subject can be judged again at once; if not, everything about the subject waits for a while.
-    fn refused(&mut self, subject: &Self::Subject, step: &Action, words: &str, now: Timestamp) -> Refused;
-
-    /// A subject was looked after once. For a recovery that has figures of its own to keep.
-    fn looked_after(&self, _: &Self::Subject, _: LookedAfter<'_>) {}
+    /// A subject was judged, and what that asked for was carried out as far as it could be. What that means is the recovery's
+    /// to say.
+    fn ended(&mut self, subject: &Self::Subject, end: Ended<'_, Self::Step>, now: Timestamp) -> After;
 }
 
-/// One time that a subject was looked after: judged, and what that asked for carried out.
-#[derive(Clone, Copy, Debug)]
-pub(crate) struct LookedAfter<'a> {
-    /// The steps that were carried out; none if none were asked for.
-    pub(crate) done: &'a [(Action, Written)],
+/// How a judgement ended: what was carried out of it, and what was not.
+#[derive(Debug)]
+pub(crate) struct Ended<'a, S> {
+    /// The steps that were carried out and what the server answered; none if none were asked for.
+    pub(crate) done: &'a [(S, Written)],
+    /// Whether the answers can be compared with what watches tell. An answer from before revisions went backwards would be
+    /// taken for later than all that comes now.
+    pub(crate) is_current: bool,
+    /// The step that the server refused for what it is, not for a conflict or its own trouble.
+    pub(crate) refused: Option<(&'a S, &'a Refusal)>,
     /// Whether nothing failed.
     pub(crate) worked: bool,
     /// How long it took.
     pub(crate) took: Duration,
+}
+
+/// What follows from the end of an attempt.
+#[derive(Debug)]
+pub(crate) struct After {
+    /// Whether the view shows what was written.
+    pub(crate) view: View,
+    /// What is told in passing.
+    pub(crate) tell: Vec<EventNote>,
+    /// Whether the subject is judged again at once although a step was refused: the recovery has taken that into account.
+    /// Otherwise everything about the subject waits for a while.
+    pub(crate) judged_again: bool,
+}
+
+impl After {
+    /// The view is as it says, nothing is told, and a refusal is waited out.
+    pub(crate) fn with(view: View) -> Self {
+        Self { view, tell: Vec::new(), judged_again: false }
+    }
+
+    /// Takes in what a recovery makes of a refusal.
+    pub(crate) fn and(mut self, refused: Refused) -> Self {
+        if let Refused::Judged(note) = refused {
+            self.judged_again = true;
+            self.tell.extend(note.map(|note| *note));
+        }
+        self
+    }
+}
+
+impl<S> Ended<'_, S> {
+    /// The view after each step was taken in: it lags behind if it does for any of them.
+    pub(crate) fn view(&self, mut take_in: impl FnMut(&S, &Written) -> View) -> View {
+        let mut view = View::Shows;
+        for (step, answer) in self.done {
+            if !self.is_current || take_in(step, answer) == View::Lags {
+                view = View::Lags;
+            }
+        }
+        view
+    }
 }
 
 /// Whether a recovery's view shows its own write already.
@@ -94,7 +131,7 @@ pub(crate) enum Refused {
     /// It waits, longer every time.
     Waits,
     /// It is judged again at once, after this is told.
-    Judged(Option<EventNote>),
+    Judged(Option<Box<EventNote>>),
 }
 
 /// Why a verdict is as it is, in a recovery that judges nodes and pods.
@@ -150,6 +187,8 @@ pub(crate) enum Known<'a> {
 pub(crate) trait LiveInquiry: Send + Sync + 'static {
     /// Why the verdict is as it is.
     type Why: Reason;
+    /// What the verdict asks to be written.
+    type Step: Step;
 
     /// Judges again. What others have seen may be used as far as `sight` allows.
     fn ask(
@@ -158,5 +197,5 @@ pub(crate) trait LiveInquiry: Send + Sync + 'static {
         known: Known<'_>,
         now: Timestamp,
         sight: &mut Sight,
-    ) -> impl Future<Output = kube::Result<Option<Judgement<Self::Why>>>> + Send;
+    ) -> impl Future<Output = kube::Result<Option<Judgement<Self::Why, Self::Step>>>> + Send;
 }

@@ -5,7 +5,7 @@ use std::collections::{BTreeMap, BTreeSet, HashMap, HashSet, VecDeque};
 
 use jiff::{SignedDuration, Timestamp};
 use salvor_operator::{Notice, watch::Change};
-use salvor_recovery::{Action, Report};
+use salvor_recovery::Report;
 use serde::Serialize;
 
 use crate::{
@@ -152,11 +152,11 @@ impl World {
                     self.forget(Gone::Verdict(key));
                 }
             }
-            Notice::Did { action, .. } => {
-                if let (Some(deed), Some(subject)) = (deed(&action), action.subject()) {
-                    let subject = subject.to_string();
-                    let name = subject.split_once(' ').map_or(subject.as_str(), |(_, name)| name);
-                    self.timeline.add(self.version, now, Kind::Did, deed, name, None);
+            Notice::Did { headline, object, .. } => {
+                if let Some(headline) = headline {
+                    let object = object.to_string();
+                    let name = object.split_once(' ').map_or(object.as_str(), |(_, name)| name);
+                    self.timeline.add(self.version, now, Kind::Did, headline, name, None);
                 }
             }
         }
@@ -369,31 +369,6 @@ impl World {
 
 fn zone_name(zone: &str) -> String {
     if zone.is_empty() { "no zone".to_owned() } else { format!("zone {zone}") }
-}
-
-/// An action in the words of a timeline; `None` for what is every day's work.
-fn deed(action: &Action) -> Option<&'static str> {
-    match action {
-        Action::PatchPodStatus { .. } => Some("declared dead"),
-        Action::ForceDeletePod { .. } => Some("let go of"),
-        Action::EvictPod { .. } => Some("asked to end"),
-        Action::TaintNode { .. } => Some("put out of service"),
-        Action::UntaintNode { .. } => Some("put back into service"),
-        Action::StartEviction { .. } => Some("began to empty"),
-        Action::ReleaseVolumes { .. } => Some("let volumes go of"),
-        Action::EndEviction { .. } => Some("took its taint off"),
-        Action::EmitEvent(_)
-        | Action::Mention(_)
-        | Action::AtOnce(_)
-        | Action::ReportEviction { .. }
-        | Action::CreatePod { .. }
-        | Action::PatchJobStatus { .. }
-        | Action::RemoveFinalizer { .. }
-        | Action::DeletePod { .. }
-        | Action::AdoptPod { .. }
-        | Action::ReleasePod { .. }
-        | Action::DeleteJob { .. } => None,
-    }
 }
 
 /// What a pod looks like.

@@ -4,12 +4,12 @@
 //! async and no randomness, so a decision can be read, tested and explained by itself.
 //!
 //! A recovery looks at *views* (only the fields that it judges by), and returns a [`Judgement`]: a [`Verdict`] with its
-//! reason, and every rule that was asked on the way. An [`Action`] is a guarded write as data; carrying it out is
-//! somebody else's work. The [`Brake`](brake::Brake) holds all recoveries back when too much fails at once, and the
+//! reason, and every rule that was asked on the way. A [`Step`] is a guarded write as data, from the recovery's own enum of
+//! steps; carrying it out is somebody else's work. The [`Brake`](brake::Brake) holds all recoveries back when too much fails at once, and the
 //! [`ServerClock`] tells the time by which nothing is ever done early.
 
-pub mod action;
 pub mod brake;
+pub mod event;
 pub mod eviction;
 mod fnv;
 #[cfg(test)]
@@ -20,10 +20,13 @@ mod moments;
 pub mod objects;
 pub mod one_actor;
 pub mod pause;
+mod pod_writes;
 mod server_clock;
+pub mod step;
+pub mod taints;
 mod verdict;
 pub mod zombie;
 
-pub use action::Action;
 pub use server_clock::{ClockChange, ServerClock};
+pub use step::Step;
 pub use verdict::{Finding, Inquiry, Judgement, Reason, Report, Verdict, judge};

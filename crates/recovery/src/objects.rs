@@ -1,9 +1,152 @@
 //! The objects that recoveries act on, each named so that no other can be meant, and what more than one of them reads there.
 
-use std::fmt;
+use std::{borrow::Cow, fmt};
 
 use jiff::Timestamp;
-use serde::Serialize;
+use serde::{Serialize, Serializer, ser::SerializeMap};
+
+/// A kind of object, as the API names it.
+#[derive(Clone, Debug, PartialEq, Eq, Hash, PartialOrd, Ord)]
+pub struct Kind {
+    /// The API group, empty for the core group.
+    pub group: Cow<'static, str>,
+    /// The version in which it is read and written.
+    pub version: Cow<'static, str>,
+    /// The kind, such as `Pod`.
+    pub kind: Cow<'static, str>,
+    /// The name in paths, such as `pods`.
+    pub resource: Cow<'static, str>,
+}
+
+impl Kind {
+    /// A kind that is known when this is compiled.
+    pub const fn known(
+        group: &'static str,
+        version: &'static str,
+        kind: &'static str,
+        resource: &'static str,
+    ) -> Self {
+        Self {
+            group: Cow::Borrowed(group),
+            version: Cow::Borrowed(version),
+            kind: Cow::Borrowed(kind),
+            resource: Cow::Borrowed(resource),
+        }
+    }
+
+    /// The value of `apiVersion`.
+    pub fn api_version(&self) -> Cow<'_, str> {
+        match &*self.group {
+            "" => Cow::Borrowed(&self.version),
+            group => Cow::Owned(format!("{group}/{}", self.version)),
+        }
+    }
+
+    /// The resource with its group, as `kubectl` takes it.
+    pub fn full_resource(&self) -> Cow<'_, str> {
+        match &*self.group {
+            "" => Cow::Borrowed(&self.resource),
+            group => Cow::Owned(format!("{}.{group}", self.resource)),
+        }
+    }
+}
+
+/// Pods.
+pub static POD: Kind = Kind::known("", "v1", "Pod", "pods");
+/// Nodes.
+pub static NODE: Kind = Kind::known("", "v1", "Node", "nodes");
+/// PersistentVolumes.
+pub static PERSISTENT_VOLUME: Kind = Kind::known("", "v1", "PersistentVolume", "persistentvolumes");
+/// Jobs.
+pub static JOB: Kind = Kind::known("batch", "v1", "Job", "jobs");
+/// Leases.
+pub static LEASE: Kind = Kind::known("coordination.k8s.io", "v1", "Lease", "leases");
+
+/// One object and no other of the same name, borrowed.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub struct Object<'a> {
+    /// Its kind.
+    pub kind: &'a Kind,
+    /// Its namespace, if its kind has one.
+    pub namespace: Option<&'a str>,
+    /// Its name.
+    pub name: &'a str,
+    /// Its UID, empty if it is not known.
+    pub uid: &'a str,
+}
+
+impl Object<'_> {
+    /// The same, owned.
+    pub fn to_ref(&self) -> ObjectRef {
+        ObjectRef {
+            kind: self.kind.clone(),
+            namespace: self.namespace.map(str::to_owned),
+            name: self.name.to_owned(),
+            uid: self.uid.to_owned(),
+        }
+    }
+}
+
+/// One object and no other of the same name.
+#[derive(Clone, Debug, PartialEq, Eq, Hash, PartialOrd, Ord)]
+pub struct ObjectRef {
+    /// Its UID, empty if it is not known; first, because it alone tells any two apart.
+    pub uid: String,
+    /// Its kind.
+    pub kind: Kind,
+    /// Its namespace, if its kind has one.
+    pub namespace: Option<String>,
+    /// Its name.
+    pub name: String,
+}
+
+impl ObjectRef {
+    /// A Lease, by its name.
+    pub fn lease(namespace: &str, name: &str) -> Self {
+        Self {
+            uid: String::new(),
+            kind: LEASE.clone(),
+            namespace: Some(namespace.to_owned()),
+            name: name.to_owned(),
+        }
+    }
+
+    /// The same, borrowed.
+    pub fn as_object(&self) -> Object<'_> {
+        let Self { uid, kind, namespace, name } = self;
+        Object { kind, namespace: namespace.as_deref(), name, uid }
+    }
+
+    /// The namespace in which events about it are kept: Kubernetes keeps those of objects without one in `default`.
+    pub fn event_namespace(&self) -> &str {
+        self.namespace.as_deref().unwrap_or("default")
+    }
+}
+
+impl fmt::Display for ObjectRef {
+    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
+        write!(f, "{} ", self.kind.kind.to_lowercase())?;
+        if let Some(namespace) = &self.namespace {
+            write!(f, "{namespace}/")?;
+        }
+        f.write_str(&self.name)
+    }
+}
+
+impl Serialize for ObjectRef {
+    fn serialize<S: Serializer>(&self, serializer: S) -> Result<S::Ok, S::Error> {
+        let mut map = serializer.serialize_map(None)?;
+        map.serialize_entry("kind", &self.kind.kind)?;
+        if !self.uid.is_empty() {
+            map.serialize_entry("uid", &self.uid)?;
+        }
+        if let Some(namespace) = &self.namespace {
+            map.serialize_entry("namespace", namespace)?;
+        }
+        map.serialize_entry("name", &self.name)?;
+        map.end()
+    }
+}
 
 /// A pod, and no other pod of the same name.
 #[derive(Clone, Debug, PartialEq, Eq, Hash, PartialOrd, Ord, Serialize)]
@@ -15,6 +158,19 @@ pub struct PodRef {
     pub namespace: String,
     /// Its name.
     pub name: String,
+}
+
+impl PodRef {
+    /// The object.
+    pub fn object(&self) -> Object<'_> {
+        Object { kind: &POD, namespace: Some(&self.namespace), name: &self.name, uid: &self.uid }
+    }
+}
+
+impl From<&PodRef> for ObjectRef {
+    fn from(object: &PodRef) -> Self {
+        object.object().to_ref()
+    }
 }
 
 impl fmt::Display for PodRef {
@@ -33,6 +189,19 @@ pub struct NodeRef {
     pub uid: String,
 }
 
+impl NodeRef {
+    /// The object.
+    pub fn object(&self) -> Object<'_> {
+        Object { kind: &NODE, namespace: None, name: &self.name, uid: &self.uid }
+    }
+}
+
+impl From<&NodeRef> for ObjectRef {
+    fn from(object: &NodeRef) -> Self {
+        object.object().to_ref()
+    }
+}
+
 impl fmt::Display for NodeRef {
     fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
         f.write_str(&self.name)
@@ -49,6 +218,19 @@ pub struct JobRef {
     pub namespace: String,
     /// Its name.
     pub name: String,
+}
+
+impl JobRef {
+    /// The object.
+    pub fn object(&self) -> Object<'_> {
+        Object { kind: &JOB, namespace: Some(&self.namespace), name: &self.name, uid: &self.uid }
+    }
+}
+
+impl From<&JobRef> for ObjectRef {
+    fn from(object: &JobRef) -> Self {
+        object.object().to_ref()
+    }
 }
 
 impl fmt::Display for JobRef {

@@ -5,8 +5,8 @@ use std::fmt::{Debug, Display};
 use jiff::Timestamp;
 use serde::Serialize;
 
-use crate::action::Action;
 use crate::brake::Held;
+use crate::step::{self, ShownStep};
 
 /// Why a verdict is as it is: a recovery's own enum of reasons.
 ///
@@ -21,7 +21,7 @@ pub trait Reason: Display + Debug {
 
 /// What is to be done about an object now.
 #[derive(Clone, Debug, PartialEq, Eq)]
-pub enum Verdict<Why, Step = Action> {
+pub enum Verdict<Why, Step> {
     /// Nothing, until something that was observed changes.
     Ignore(Why),
     /// Nothing yet; asked again at `until` with all else equal, the verdict is another one.
@@ -99,7 +99,7 @@ pub struct Finding {
 
 /// A verdict together with every rule that was asked on the way to it, in order.
 #[derive(Clone, Debug, PartialEq, Eq)]
-pub struct Judgement<Why, Step = Action> {
+pub struct Judgement<Why, Step> {
     /// The verdict.
     pub verdict: Verdict<Why, Step>,
     /// The rules asked; the last one settled it.
@@ -130,7 +130,7 @@ impl<Why, Step> Judgement<Why, Step> {
     }
 }
 
-impl<Why: Reason> Judgement<Why> {
+impl<Why: Reason, Step: step::Step> Judgement<Why, Step> {
     /// The judgement without its types, for people and machines.
     pub fn report(&self) -> Report {
         let why = self.verdict.why();
@@ -145,13 +145,13 @@ impl<Why: Reason> Judgement<Why> {
                 Verdict::Ignore(_) | Verdict::Wait { .. } | Verdict::Act { .. } => None,
             },
             findings: self.findings.clone(),
-            actions: self.verdict.actions().to_vec(),
+            actions: self.verdict.actions().iter().map(ShownStep::of).collect(),
         }
     }
 }
 
 /// A judgement as it is shown: the same for every recovery.
-#[derive(Clone, Debug, PartialEq, Eq, Serialize)]
+#[derive(Clone, Debug, PartialEq, Serialize)]
 #[serde(rename_all = "camelCase")]
 pub struct Report {
     /// `Ignore`, `Wait`, `Blocked` or `Act`.
@@ -171,7 +171,7 @@ pub struct Report {
     /// The rules asked, in order.
     pub findings: Vec<Finding>,
     /// What is to be done now, in order.
-    pub actions: Vec<Action>,
+    pub actions: Vec<ShownStep>,
 }
 
 /// Runs a recovery's rules and keeps what each of them saw.

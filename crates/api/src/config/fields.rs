@@ -3,7 +3,10 @@
 //! The reader refuses a field that is not in here, and a test compares the table with the types, so neither can drift.
 
 use std::fmt::Write;
+use std::sync::LazyLock;
 
+use super::section_of;
+use super::zombie::EXAMPLE_RULES;
 use crate::{Controller, Gate, names};
 
 /// One field of the configuration file.
@@ -68,12 +71,18 @@ use Kind::{
 };
 use Presence::{Default, Optional, Parent, Required};
 
-const fn field(path: &'static str, kind: Kind, presence: Presence, doc: &'static str) -> Field {
+pub(super) const fn field(path: &'static str, kind: Kind, presence: Presence, doc: &'static str) -> Field {
     Field { path, kind, presence, doc }
 }
 
 /// Every field of the file, parents before their children.
-pub const FIELDS: &[Field] = &[
+pub static FIELDS: LazyLock<Vec<Field>> = LazyLock::new(|| {
+    let of_recoveries = Controller::ALL.iter().flat_map(|controller| section_of(*controller).fields);
+    FIRST.iter().chain(of_recoveries).chain(LAST).copied().collect()
+});
+
+/// The rows before the sections of the recoveries.
+const FIRST: &[Field] = &[
     field(
         "apiVersion",
         Choice(&[names::configuration::API_VERSION]),
@@ -191,213 +200,10 @@ pub const FIELDS: &[Field] = &[
         "When a watch has brought neither event nor bookmark for this long, nothing irreversible is done on its word. At most \
          readyLimit, so that a replica that may not act is never called ready for long.",
     ),
-    field(
-        "failureRecoveryPolicy",
-        Object,
-        Parent,
-        "The rules of zombie recovery: pods stuck terminating on an unreachable node. Needs the feature gate \
-         FailureRecoveryPolicy. Pods that carry an opt-in annotation are recovered whether or not there are rules.",
-    ),
-    field(
-        "failureRecoveryPolicy.minimumUnreachableDuration",
-        Duration,
-        Default("0s"),
-        "How long a node must have carried the taint node.kubernetes.io/unreachable before a pod on it is recovered. \
-         Protects against a taint that comes and goes.",
-    ),
-    field(
-        "failureRecoveryPolicy.annotatedPods",
-        Object,
-        Parent,
-        "How long pods are waited for that carry an opt-in annotation.",
-    ),
-    field(
-        "failureRecoveryPolicy.annotatedPods.forcefulTerminationGracePeriod",
-        Duration,
-        Default("1m0s"),
-        "How long after the end of its own grace period a stuck pod with an opt-in annotation is recovered. The minute is \
-         KEP-6757's. The annotation salvor.dev/termination-grace-after on the pod, a duration such as 30s, beats it; a value \
-         there that is not a duration, or is negative, is reported in an event on the pod, and this setting counts.",
-    ),
-    field(
-        "failureRecoveryPolicy.annotatedPods.minimumForcefulTerminationGracePeriod",
-        Duration,
-        Default("0s"),
-        "The shortest wait that the annotation salvor.dev/termination-grace-after may ask for; a pod that asks for less is \
-         waited for this long. At most forcefulTerminationGracePeriod.",
-    ),
-    field(
-        "failureRecoveryPolicy.rules",
-        List,
-        Default("[]"),
-        "What is recovered beside annotated pods. Rules are asked in order, pods and nodes each by their own kind of rule; the \
-         first that matches counts. An annotation on a pod beats every rule: it is the owner's own word.",
-    ),
-    field("failureRecoveryPolicy.rules[]", OneOf, Parent, "One rule: exactly one of its kinds is set."),
-    field(
-        "failureRecoveryPolicy.rules[].terminatePod",
-        Object,
-        Optional,
-        "Recovers stuck pods with certain labels, one by one.",
-    ),
-    field(
-        "failureRecoveryPolicy.rules[].terminatePod.podLabelSelector",
-        Selector,
-        Required,
-        "Which pods. It must demand that some label is present (matchLabels, In or Exists), because that label is the owner's \
-         consent: a selector that unlabelled pods match is refused.",
-    ),
-    field(
-        "failureRecoveryPolicy.rules[].terminatePod.forcefulTerminationGracePeriod",
-        Duration,
-        Required,
-        "How long after the end of its own grace period a stuck pod is recovered. There is no default on purpose: think about \
-         how long a node of yours may be away and still come back.",
-    ),
-    field(
-        "failureRecoveryPolicy.rules[].terminatePod.action",
-        Choice(&["Fail", "FailAndDelete"]),
-        Default("Fail"),
-        "Fail sets the pod's phase to Failed, which is enough for a Job to replace it. FailAndDelete then force deletes it, \
-         which also frees StatefulSet names and foreground deletions.",
-    ),
-    field(
-        "failureRecoveryPolicy.rules[].taintNodeOutOfService",
-        Object,
-        Optional,
-        "Declares unreachable nodes out of service (taint node.kubernetes.io/out-of-service=nodeshutdown:NoExecute), upon \
-         which Kubernetes itself deletes every pod of the node that does not tolerate it and detaches its volumes. The taint \
-         is taken off again when the node is Ready and renews its Lease, if it has one, but only where Salvor put it.",
-    ),
-    field(
-        "failureRecoveryPolicy.rules[].taintNodeOutOfService.nodeSelector",
-        Selector,
-        Required,
-        "Which nodes. Must not be empty: this acts on all pods of a node, so name the nodes that are meant.",
-    ),
-    field(
-        "failureRecoveryPolicy.rules[].taintNodeOutOfService.unreachableNodeTimeout",
-        Duration,
-        Required,
-        "How long a node must have carried the taint node.kubernetes.io/unreachable. Must be more than zero. There is no \
-         default on purpose.",
-    ),
-    field(
-        "job",
-        Object,
-        Parent,
-        "How Jobs are run whose spec.managedBy is salvor.dev/job-controller. Which of them wait for failed pods before \
-         replacing them is each Job's own podReplacementPolicy, as long as the feature gate JobPodReplacementPolicy is on.",
-    ),
-    field(
-        "job.unmanagedJobs",
-        Bool,
-        Default("false"),
-        "Also run Jobs that are the built-in Job controller's: those that have no spec.managedBy, or have \
-         kubernetes.io/job-controller there. Only where it is switched off: two controllers on one Job undo each other's \
-         work.",
-    ),
-    field(
-        "job.deleteFinishedJobs",
-        Bool,
-        Default("false"),
-        "Delete finished Jobs after their ttlSecondsAfterFinished. Kubernetes' own controller does that for every Job, so \
-         this is for clusters without it.",
-    ),
-    field(
-        "job.concurrentJobs",
-        Integer(1, 10_000),
-        Default("32"),
-        "How many Jobs are worked on at the same time; the others wait their turn. All of them together make no more \
-         requests at once than concurrency.writes allows.",
-    ),
-    field(
-        "job.maxUncountedPods",
-        Integer(1, 10_000),
-        Default("500"),
-        "How many ended pods are written into a Job's status at once before their finalizers are removed. More make fewer \
-         and larger writes.",
-    ),
-    field(
-        "job.maxPodsAtOnce",
-        Integer(1, 100_000),
-        Default("500"),
-        "How many pods of one Job are created or deleted before the Job is judged again.",
-    ),
-    field(
-        "job.batchPeriod",
-        Duration,
-        Default("1s"),
-        "The least time between two writes of one Job's status that only move its counters. The first such write, and \
-         every write that changes a condition, is made at once. 0s writes every change.",
-    ),
-    field(
-        "job.backoffBase",
-        Duration,
-        Default("10s"),
-        "How long a Job waits before it replaces a pod after the first failure; twice as long after each further one.",
-    ),
-    field("job.backoffMax", Duration, Default("10m0s"), "The longest such wait. At least backoffBase."),
-    field(
-        "eviction",
-        Object,
-        Parent,
-        "How nodes are emptied that are down for sure: nodes with the taint salvor.dev/force-eviction (any value), which is \
-         somebody's word that the machine is off.",
-    ),
-    field(
-        "eviction.triggers",
-        List,
-        Default("[]"),
-        "Taints of others that ask for an eviction as well. Salvor adds its own taint beside them, and never takes theirs off.",
-    ),
-    field("eviction.triggers[]", Object, Parent, "One taint that asks for an eviction."),
-    field("eviction.triggers[].key", Text, Required, "The key that the taint must have."),
-    field(
-        "eviction.triggers[].value",
-        Text,
-        Optional,
-        "The taint's value; if it is not set, any value counts.",
-    ),
-    field(
-        "eviction.triggers[].effect",
-        Choice(&["NoSchedule", "PreferNoSchedule", "NoExecute"]),
-        Optional,
-        "The taint's effect; if it is not set, any effect counts.",
-    ),
-    field(
-        "eviction.triggers[].proof",
-        Bool,
-        Default("false"),
-        "Whether this taint proves that the machine is off. Without proof pods stay of which two must never run at once: those \
-         of owners in atMostOneOwners, and those with a ReadWriteOnce or ReadWriteOncePod claim. They go when somebody adds \
-         salvor.dev/force-eviction, which always is proof.",
-    ),
-    field(
-        "eviction.removeTaint",
-        Choice(&["WhenReady", "WhenEvicted"]),
-        Default("WhenReady"),
-        "When Salvor takes its own taint off after pods and volumes are gone. WhenReady: once the node is Ready with a fresh \
-         Lease, so that it is not given pods while it is down. WhenEvicted: at once, to the letter of KEP-36.",
-    ),
-    field(
-        "eviction.detachWarningAfter",
-        Duration,
-        Default("1m0s"),
-        "A volume that is still attached this long after it was released is reported, with its driver. It is waited for all \
-         the same.",
-    ),
-    field(
-        "eviction.atMostOneOwners",
-        TextList,
-        Default(
-            "[StatefulSet.apps, StatefulSet.apps.kruise.io, StrimziPodSet.core.strimzi.io, Cluster.postgresql.cnpg.io, \
-             InstanceSet.workloads.kubeblocks.io, VirtualMachineInstance.kubevirt.io]",
-        ),
-        "Kinds of owners of whose pods two must never run at once, each as Kind.group (Kind alone for the core group). Their pods \
-         go only when the machine is known to be off. What is set here replaces the default, so name StatefulSet.apps again. Pods \
-         with a ReadWriteOnce or ReadWriteOncePod claim need that proof whatever their owner.",
-    ),
+];
+
+/// The rows after the sections of the recoveries.
+const LAST: &[Field] = &[
     field(
         "brake",
         Object,
@@ -464,39 +270,11 @@ pub(super) const SELECTOR_FIELDS: &[Field] = &[
     ),
 ];
 
-/// An example of what a list may hold, as it stands in a file.
-pub(super) fn example(list: &str) -> &'static str {
-    match list {
-        "eviction.triggers" => EXAMPLE_TRIGGERS,
-        _ => EXAMPLE_RULES,
-    }
+/// An example of what a list of the file may hold, as it stands there.
+pub(super) fn example(list: &str) -> Option<&'static str> {
+    let examples = Controller::ALL.iter().flat_map(|controller| section_of(*controller).examples);
+    examples.copied().find_map(|(path, example)| (path == list).then_some(example))
 }
-
-const EXAMPLE_TRIGGERS: &str = "\
-triggers:
-- key: node.cloudprovider.kubernetes.io/shutdown
-  value: \"true\"
-  effect: NoSchedule
-  proof: true
-";
-
-/// An example of every kind of rule, as it stands in a file.
-pub(super) const EXAMPLE_RULES: &str = "\
-rules:
-- terminatePod:
-    podLabelSelector:
-      matchExpressions:
-      - key: example.com/pod-safe-to-fail
-        operator: In
-        values: [\"true\"]
-    forcefulTerminationGracePeriod: 5m
-    action: Fail
-- taintNodeOutOfService:
-    nodeSelector:
-      matchLabels:
-        example.com/pool: bare-metal
-    unreachableNodeTimeout: 15m
-";
 
 impl Kind {
     fn describe(self) -> String {
@@ -557,7 +335,7 @@ pub fn reference() -> String {
         names::configuration::API_VERSION,
         names::configuration::KIND,
     );
-    section(&mut page, "Fields", FIELDS);
+    section(&mut page, "Fields", &FIELDS);
     section(&mut page, "Label selectors", SELECTOR_FIELDS);
     page.push_str("\n## Feature gates\n\n| gate | stage | default |\n|---|---|---|\n");
     for gate in Gate::ALL {
@@ -604,7 +382,7 @@ pub fn defaults_yaml() -> String {
         line(&mut file, format_args!("{indent}{}:{value}", field.name()));
         if field.kind == List {
             comment(&mut file, &indent, "For example:");
-            for text in example(field.path).lines() {
+            for text in example(field.path).unwrap_or_default().lines() {
                 line(&mut file, format_args!("{indent}# {text}"));
             }
         }

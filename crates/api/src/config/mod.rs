@@ -4,19 +4,53 @@
 //! Everything that is wrong is reported at once, each problem with its field, its line and what would be right.
 
 mod document;
+mod eviction;
 mod fields;
+mod job;
 mod problem;
 mod schema;
 mod validate;
+mod zombie;
 
 use std::net::{Ipv4Addr, SocketAddr};
 
 use serde::{Deserialize, Serialize};
 
+pub use eviction::{EvictionSettings, EvictionTrigger, RemoveTaint, TaintEffect};
 pub use fields::{FIELDS, Field, Kind, Presence, defaults_yaml, reference};
+pub use job::JobSettings;
 pub use problem::{ConfigError, Path, Problem, Segment};
+pub use zombie::{
+    AnnotatedPods, FailureRecoveryPolicy, FailureRecoveryRule, TaintNodeOutOfService, TerminateAction,
+    TerminatePod,
+};
 
-use crate::{ControllerList, FeatureGates, GoDuration, LabelSelector, names};
+use self::validate::Found;
+use crate::{Controller, ControllerList, FeatureGates, GoDuration, names};
+
+/// A recovery's own section of the file.
+struct Section {
+    /// Its rows in the table of fields; the first is the section itself.
+    fields: &'static [Field],
+    /// For each list in it, outside of other lists, an example as it stands in a file.
+    examples: &'static [(&'static str, &'static str)],
+    /// Notes the values in it that cannot work.
+    check: fn(&Configuration, &mut Found),
+}
+
+/// The section of each recovery. The order in the file is that of [`Controller::ALL`].
+const fn section_of(controller: Controller) -> &'static Section {
+    match controller {
+        Controller::Zombie => &zombie::SECTION,
+        Controller::Job => &job::SECTION,
+        Controller::Eviction => &eviction::SECTION,
+    }
+}
+
+/// The name of a recovery's section.
+pub const fn section_name(controller: Controller) -> &'static str {
+    section_of(controller).fields[0].path
+}
 
 /// Reads a configuration file's text.
 ///
@@ -187,205 +221,6 @@ impl Default for Staleness {
     fn default() -> Self {
         Self { ready_limit: GoDuration::from_secs(180), irreversible_action_limit: GoDuration::from_secs(90) }
     }
-}
-
-/// The rules of zombie recovery.
-#[derive(Clone, Debug, Default, PartialEq, Eq, Serialize, Deserialize)]
-#[serde(rename_all = "camelCase", default, deny_unknown_fields)]
-pub struct FailureRecoveryPolicy {
-    /// How long a node must have been unreachable before anything on it is recovered.
-    pub minimum_unreachable_duration: GoDuration,
-    /// How pods are treated that carry an opt-in annotation.
-    pub annotated_pods: AnnotatedPods,
-    /// What is recovered beside annotated pods; the first rule that matches counts.
-    pub rules: Vec<FailureRecoveryRule>,
-}
-
-/// How pods are treated that carry an opt-in annotation.
-#[derive(Clone, Debug, PartialEq, Eq, Serialize, Deserialize)]
-#[serde(rename_all = "camelCase", default, deny_unknown_fields)]
-pub struct AnnotatedPods {
-    /// The wait between the end of a pod's own grace period and its recovery, if it asks for none itself.
-    pub forceful_termination_grace_period: GoDuration,
-    /// The shortest wait that a pod may ask for.
-    pub minimum_forceful_termination_grace_period: GoDuration,
-}
-
-impl Default for AnnotatedPods {
-    /// The minute of KEP-6757.
-    fn default() -> Self {
-        Self {
-            forceful_termination_grace_period: GoDuration::from_secs(60),
-            minimum_forceful_termination_grace_period: GoDuration::ZERO,
-        }
-    }
-}
-
-/// One rule of zombie recovery.
-#[derive(Clone, Debug, PartialEq, Eq, Serialize, Deserialize)]
-#[serde(rename_all = "camelCase")]
-pub enum FailureRecoveryRule {
-    /// Recovers stuck pods one by one.
-    TerminatePod(TerminatePod),
-    /// Declares a whole node out of service.
-    TaintNodeOutOfService(TaintNodeOutOfService),
-}
-
-/// Recovers stuck pods with certain labels.
-#[derive(Clone, Debug, PartialEq, Eq, Serialize, Deserialize)]
-#[serde(rename_all = "camelCase", deny_unknown_fields)]
-pub struct TerminatePod {
-    /// Which pods.
-    pub pod_label_selector: LabelSelector,
-    /// The wait between the end of a pod's own grace period and its recovery.
-    pub forceful_termination_grace_period: GoDuration,
-    /// What recovery means.
-    #[serde(default)]
-    pub action: TerminateAction,
-}
-
-/// What is done to a stuck pod.
-#[derive(Clone, Copy, Debug, Default, PartialEq, Eq, Serialize, Deserialize)]
-pub enum TerminateAction {
-    /// The pod becomes `Failed`.
-    #[default]
-    Fail,
-    /// The pod becomes `Failed` and is then force deleted.
-    FailAndDelete,
-}
-
-/// Declares nodes with certain labels out of service.
-#[derive(Clone, Debug, PartialEq, Eq, Serialize, Deserialize)]
-#[serde(rename_all = "camelCase", deny_unknown_fields)]
-pub struct TaintNodeOutOfService {
-    /// Which nodes.
-    pub node_selector: LabelSelector,
-    /// How long a node must have been unreachable.
-    pub unreachable_node_timeout: GoDuration,
-}
-
-/// How Jobs are run.
-#[derive(Clone, Debug, PartialEq, Eq, Serialize, Deserialize)]
-#[serde(rename_all = "camelCase", default, deny_unknown_fields)]
-pub struct JobSettings {
-    /// Whether Jobs are taken too that the built-in controller would run.
-    pub unmanaged_jobs: bool,
-    /// Whether finished Jobs are deleted after their time to live.
-    pub delete_finished_jobs: bool,
-    /// Jobs that are worked on at once.
-    pub concurrent_jobs: u32,
-    /// Ended pods that are written down at once before their finalizers go.
-    pub max_uncounted_pods: u32,
-    /// Pods created or deleted in one go.
-    pub max_pods_at_once: u32,
-    /// The least time between two status writes that only move counters.
-    pub batch_period: GoDuration,
-    /// The wait after the first failure of a pod.
-    pub backoff_base: GoDuration,
-    /// The longest wait after a failure of a pod.
-    pub backoff_max: GoDuration,
-}
-
-impl Default for JobSettings {
-    fn default() -> Self {
-        Self {
-            unmanaged_jobs: false,
-            delete_finished_jobs: false,
-            concurrent_jobs: 32,
-            max_uncounted_pods: 500,
-            max_pods_at_once: 500,
-            batch_period: GoDuration::from_secs(1),
-            backoff_base: GoDuration::from_secs(10),
-            backoff_max: GoDuration::from_secs(600),
-        }
-    }
-}
-
-/// How nodes that are down are emptied.
-#[derive(Clone, Debug, PartialEq, Eq, Serialize, Deserialize)]
-#[serde(rename_all = "camelCase", default, deny_unknown_fields)]
-pub struct EvictionSettings {
-    /// Taints of others that ask for an eviction too.
-    pub triggers: Vec<EvictionTrigger>,
-    /// When Salvor's own taint is taken off.
-    pub remove_taint: RemoveTaint,
-    /// How long a volume may take to be detached before that is reported.
-    pub detach_warning_after: GoDuration,
-    /// Kinds of owners of whose pods two must never run, as `Kind.group`.
-    pub at_most_one_owners: Vec<String>,
-}
-
-/// Kinds that give each of their pods an identity and make the pods themselves: two pods of one identity break them.
-const AT_MOST_ONE_OWNERS: [&str; 6] = [
-    "StatefulSet.apps",
-    "StatefulSet.apps.kruise.io",
-    "StrimziPodSet.core.strimzi.io",
-    "Cluster.postgresql.cnpg.io",
-    "InstanceSet.workloads.kubeblocks.io",
-    "VirtualMachineInstance.kubevirt.io",
-];
-
-impl Default for EvictionSettings {
-    fn default() -> Self {
-        Self {
-            triggers: Vec::new(),
-            remove_taint: RemoveTaint::default(),
-            detach_warning_after: GoDuration::from_secs(60),
-            at_most_one_owners: AT_MOST_ONE_OWNERS.map(str::to_owned).to_vec(),
-        }
-    }
-}
-
-/// A taint of others that asks for an eviction.
-#[derive(Clone, Debug, PartialEq, Eq, Serialize, Deserialize)]
-#[serde(rename_all = "camelCase", deny_unknown_fields)]
-pub struct EvictionTrigger {
-    /// Its key.
-    pub key: String,
-    /// Its value, if only that one counts.
-    #[serde(default, skip_serializing_if = "Option::is_none")]
-    pub value: Option<String>,
-    /// Its effect, if only that one counts.
-    #[serde(default, skip_serializing_if = "Option::is_none")]
-    pub effect: Option<TaintEffect>,
-    /// Whether it proves that the machine is off, so that pods may be replaced of which two must never run.
-    #[serde(default)]
-    pub proof: bool,
-}
-
-/// The effects that a taint can have.
-#[derive(Clone, Copy, Debug, PartialEq, Eq, Serialize, Deserialize)]
-pub enum TaintEffect {
-    /// New pods stay away.
-    NoSchedule,
-    /// New pods stay away if they can.
-    PreferNoSchedule,
-    /// Running pods are evicted.
-    NoExecute,
-}
-
-impl TaintEffect {
-    /// All of them.
-    pub const ALL: [Self; 3] = [Self::NoSchedule, Self::PreferNoSchedule, Self::NoExecute];
-
-    /// As the API writes it.
-    pub fn as_str(self) -> &'static str {
-        match self {
-            Self::NoSchedule => names::taints::NO_SCHEDULE,
-            Self::PreferNoSchedule => "PreferNoSchedule",
-            Self::NoExecute => names::taints::NO_EXECUTE,
-        }
-    }
-}
-
-/// When the taint of a finished eviction is taken off.
-#[derive(Clone, Copy, Debug, Default, PartialEq, Eq, Serialize, Deserialize)]
-pub enum RemoveTaint {
-    /// When the node is Ready with a fresh Lease again.
-    #[default]
-    WhenReady,
-    /// As soon as pods and volumes are gone.
-    WhenEvicted,
 }
 
 /// What holds all recoveries back when too much fails at once.

@@ -12,7 +12,7 @@ use crate::{Gate, GoDuration};
 /// What of the document fits the table, and what is wrong with the rest.
 pub(super) fn check(document: &Located) -> (Json, Vec<Problem>) {
     let mut check = Check { problems: Vec::new() };
-    let root = Place { table: FIELDS, prefix: String::new(), path: Path::default() };
+    let root = Place { table: &FIELDS, prefix: String::new(), path: Path::default() };
     let value = match &document.value {
         Value::Null => check.object(&[], &root),
         Value::Map(entries) => check.object(entries, &root),

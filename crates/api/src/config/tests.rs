@@ -359,13 +359,30 @@ fn paths(value: &Json, prefix: &str, into: &mut BTreeSet<String>) {
 }
 
 fn example() -> Configuration {
-    let section = |list: &str| {
-        let (name, _) = list.split_once('.').unwrap();
-        let indented: String = fields::example(list).lines().map(|line| format!("  {line}\n")).collect();
-        format!("{name}:\n{indented}")
-    };
-    let lists = ["failureRecoveryPolicy.rules", "eviction.triggers"].map(section);
-    parse(&with(&lists.concat())).unwrap()
+    let mut file = String::new();
+    for controller in Controller::ALL {
+        let examples = section_of(*controller).examples.iter().map(|(_, example)| *example);
+        let lines: Vec<String> = examples.flat_map(str::lines).map(|line| format!("  {line}\n")).collect();
+        if !lines.is_empty() {
+            file += &format!("{}:\n{}", section_name(*controller), lines.concat());
+        }
+    }
+    parse(&with(&file)).unwrap()
+}
+
+#[test]
+fn the_rows_of_a_section_are_one_recovery_s_and_its_lists_have_examples() {
+    for controller in Controller::ALL {
+        let name = section_name(*controller);
+        let (first, rest) = section_of(*controller).fields.split_first().unwrap();
+        assert_eq!((first.path, first.kind, first.presence), (name, Kind::Object, Presence::Parent));
+        for field in rest {
+            assert!(field.path.starts_with(&format!("{name}.")), "{} in {name}", field.path);
+        }
+    }
+    for list in FIELDS.iter().filter(|field| field.kind == Kind::List && !field.path.contains("[]")) {
+        assert!(fields::example(list.path).is_some(), "{} has no example", list.path);
+    }
 }
 
 #[test]
@@ -416,7 +433,7 @@ fn the_reference_explains_every_field() {
 #[test]
 fn the_defaults_file_shows_every_field() {
     let file = defaults_yaml();
-    for field in FIELDS {
+    for field in FIELDS.iter() {
         let name = field.path.rsplit('.').next().unwrap().trim_end_matches("[]");
         assert!(file.contains(&format!("{name}:")), "{}", field.path);
     }

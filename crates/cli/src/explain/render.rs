@@ -4,11 +4,10 @@ use std::fmt::{self, Display, Write};
 
 use jiff::Timestamp;
 use salvor_api::GoDuration;
-use salvor_operator::{Explanation, RecoveryReport};
-use salvor_recovery::job::Waiting;
+use salvor_operator::{Detail, DetailLine, Explanation, RecoveryReport};
 
-/// So many lines say what indexes wait for: a Job may have a hundred thousand.
-const MOST_WAITING: usize = 20;
+/// So many lines of a detail are shown: a Job may have a hundred thousand indexes that wait.
+const MOST_LINES: usize = 20;
 
 /// How to write it.
 #[derive(Clone, Copy, Debug)]
@@ -59,7 +58,9 @@ pub(super) fn render(explanation: &Explanation, now: Timestamp, style: Style) ->
     for report in &explanation.recoveries {
         page.recovery(report);
     }
-    page.waiting(&explanation.waiting);
+    for detail in &explanation.details {
+        page.detail(detail);
+    }
     page.section("Already done");
     if explanation.history.is_empty() {
         page.line("  nothing");
@@ -128,24 +129,14 @@ impl Page {
         self.next(report.verdict, report.until, &report.actions);
     }
 
-    fn waiting(&mut self, all: &[Waiting]) {
-        if all.is_empty() {
-            return;
-        }
-        let indexed = all.iter().any(|waiting| waiting.indexes.is_some());
-        self.section(if indexed { "What each index waits for" } else { "What its pods wait for" });
-        for Waiting { indexes, waits_for } in all.iter().take(MOST_WAITING) {
-            let who = match indexes {
-                Some(many) if many.contains([',', '-']) => format!("indexes {many}: "),
-                Some(one) => format!("index {one}: "),
-                None => String::new(),
-            };
-            let until = waits_for.until();
+    fn detail(&mut self, Detail { title, lines, .. }: &Detail) {
+        self.section(title);
+        for DetailLine { text, until } in lines.iter().take(MOST_LINES) {
             let until = until.map_or(String::new(), |until| format!(", until {}", self.moment(until)));
-            self.line(format_args!("  {who}{waits_for}{until}"));
+            self.line(format_args!("  {text}{until}"));
         }
-        if all.len() > MOST_WAITING {
-            self.line(format_args!("  and {} more: -o json has them all", all.len() - MOST_WAITING));
+        if lines.len() > MOST_LINES {
+            self.line(format_args!("  and {} more: -o json has them all", lines.len() - MOST_LINES));
         }
     }
 
@@ -204,7 +195,7 @@ impl Display for Moment {
 #[cfg(test)]
 mod tests {
     use salvor_recovery::objects::{PodPhase, PodRef};
-    use salvor_recovery::{Action, Finding, Report};
+    use salvor_recovery::{Finding, Report, step::ShownStep, zombie::Step};
 
     use super::*;
 
@@ -222,7 +213,7 @@ mod tests {
         Explanation {
             subject: "pod training/worker-3".into(),
             recoveries: vec![RecoveryReport { recovery: "zombie", report, brake_unknown: None }],
-            waiting: Vec::new(),
+            details: Vec::new(),
             history: history.iter().map(ToString::to_string).collect(),
         }
     }
@@ -284,13 +275,13 @@ Already done:
         Report {
             findings: vec![finding("Is the wait over?", "yes", true)],
             actions: vec![
-                Action::PatchPodStatus {
+                ShownStep::of(&Step::PatchPodStatus {
                     pod: pod.clone(),
                     resource_version: "7".into(),
                     phase: Some(PodPhase::Failed),
                     conditions: Vec::new(),
-                },
-                Action::ForceDeletePod { pod, resource_version: "7".into() },
+                }),
+                ShownStep::of(&Step::ForceDeletePod { pod, resource_version: "7".into() }),
             ],
             ..report("Act", "HalfRecovered")
         }
@@ -362,32 +353,31 @@ Not known from here:
     }
 
     #[test]
-    fn what_indexes_wait_for_is_told_of_each_but_not_of_thousands() {
-        use salvor_recovery::job::WaitsFor;
-        let index = |index: &str, waits_for| Waiting { indexes: Some(index.into()), waits_for };
-        let termination = WaitsFor::Termination { pod: "w-0-x".into(), node: Some("n1".into()) };
-        let backoff = WaitsFor::Backoff { until: at("2026-11-15T05:00:07Z") };
+    fn details_are_told_line_by_line_but_not_by_the_thousand() {
+        let line = |text: &str, until: Option<&str>| DetailLine { text: text.into(), until: until.map(at) };
+        let waiting = |lines| Detail {
+            key: "waiting",
+            value: serde_json::Value::Null,
+            title: "What each index waits for".into(),
+            lines,
+        };
         let mut job = explanation(report("Wait", "BackingOff"), &[]);
-        job.waiting = vec![index("0", termination), index("1", backoff), index("2,4", WaitsFor::Turn)];
+        job.details = vec![waiting(vec![
+            line("index 0: pod w-0-x on node n1 to end", None),
+            line("index 1: its backoff", Some("2026-11-15T05:00:07Z")),
+        ])];
         let told = text(&job, false);
         let expected = "
 What each index waits for:
   index 0: pod w-0-x on node n1 to end
   index 1: its backoff, until 2026-11-15T05:00:07Z (in 7s)
-  indexes 2,4: its turn: as many pods are there as may be
 
 Already done:
 ";
         assert!(told.contains(expected), "{told}");
-        job.waiting = (0..50)
-            .map(|n| index(&n.to_string(), WaitsFor::Start { pod: format!("w-{n}"), node: None }))
-            .collect();
+        job.details = vec![waiting((0..50).map(|n| line(&format!("index {n}: x"), None)).collect())];
         let told = text(&job, false);
-        let last = "  index 19: pod w-19 to be given a node\n  and 30 more: -o json has them all\n";
-        assert!(told.contains(last), "{told}");
-        job.waiting = vec![Waiting { indexes: None, waits_for: WaitsFor::Work }];
-        let told = text(&job, false);
-        assert!(told.contains("\nWhat its pods wait for:\n  its work to be done\n"), "{told}");
+        assert!(told.contains("  index 19: x\n  and 30 more: -o json has them all\n"), "{told}");
     }
 
     #[test]

@@ -19,11 +19,12 @@ use k8s_openapi::api::rbac::v1::{
 use k8s_openapi::apimachinery::pkg::api::resource::Quantity;
 use k8s_openapi::apimachinery::pkg::apis::meta::v1::{LabelSelector, ObjectMeta};
 use k8s_openapi::apimachinery::pkg::util::intstr::IntOrString;
+use salvor_operator::{Scope, recoveries};
 use serde::Serialize;
 use serde_json::Value;
 
 use super::Installation;
-use super::rbac::{Rights, Scope};
+use super::rbac::Rights;
 use crate::config;
 use crate::error::CliError;
 use crate::output;
@@ -41,7 +42,8 @@ const REPLICAS: i32 = 2;
 /// Every object, as the API server takes it.
 pub(super) fn all(installation: &Installation) -> Result<Vec<Value>, CliError> {
     let config = config_file(installation)?;
-    let mut objects = vec![json(&namespace(installation))?, json(&service_account(installation))?];
+    let mut objects = definitions(installation)?;
+    objects.extend([json(&namespace(installation))?, json(&service_account(installation))?]);
     for (scope, rules) in Rights::of(&installation.configuration).rules() {
         match scope {
             Scope::Cluster => {
@@ -61,6 +63,14 @@ pub(super) fn all(installation: &Installation) -> Result<Vec<Value>, CliError> {
         json(&disruption_budget(installation))?,
     ]);
     Ok(objects)
+}
+
+/// The CustomResourceDefinitions of the enabled recoveries. They come first: what follows may be of these kinds.
+fn definitions(installation: &Installation) -> Result<Vec<Value>, CliError> {
+    let enabled = recoveries().filter(|entry| entry.off(&installation.configuration).is_none());
+    let texts = enabled.flat_map(|entry| entry.definitions);
+    let read = texts.map(|text| serde_saphyr::from_str(text));
+    read.collect::<Result<_, _>>().map_err(|error| CliError::Output(std::io::Error::other(error)))
 }
 
 fn json(object: &impl Serialize) -> Result<Value, CliError> {

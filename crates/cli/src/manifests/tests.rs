@@ -132,6 +132,26 @@ fn rights_are_those_of_the_enabled_recoveries() {
     }
 }
 
+/// What was installed once is installed again, to the byte: people keep the output in their own repositories.
+#[test]
+fn the_output_is_what_it_was() {
+    let zombie = format!("{ZOMBIE}{NODE_RULE}");
+    let job = format!("{JOB}job: {{deleteFinishedJobs: true}}\n");
+    let dry_run = "featureGates: {FailureRecoveryPolicy: true}\ncontrollers: [zombie, job, eviction]\ndryRun: true\n\
+                   page: {enabled: true, bind: '0.0.0.0:8081'}\n";
+    let cases = [
+        ("zombie", zombie.as_str(), include_str!("golden/zombie.yaml")),
+        ("job", &job, include_str!("golden/job.yaml")),
+        ("eviction", EVICTION, include_str!("golden/eviction.yaml")),
+        ("dry-run", dry_run, include_str!("golden/dry-run.yaml")),
+    ];
+    for (name, file, expected) in cases {
+        let text = yaml(&install(file)).unwrap();
+        let differs = || text.lines().zip(expected.lines()).find(|(is, was)| is != was);
+        assert!(text == expected, "golden/{name}.yaml differs, first in {:?}", differs());
+    }
+}
+
 #[test]
 fn every_role_is_bound_to_the_service_account() {
     let objects = read_back(&install(&format!("{ZOMBIE}{NODE_RULE}")));

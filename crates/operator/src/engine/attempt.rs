@@ -1,6 +1,7 @@
 //! One try at carrying out a verdict: permit, second look, gate, write.
 
 use std::{
+    fmt::Display,
     sync::{Arc, Mutex, PoisonError},
     time::Duration,
 };
@@ -8,17 +9,20 @@ use std::{
 use futures::future::join_all;
 use jiff::Timestamp;
 use salvor_recovery::{
-    Action, Judgement, Reason, Verdict,
-    action::EventNote,
+    Judgement, Reason, Step, Verdict,
     brake::{Brake, Outage},
+    event::EventNote,
+    objects::Object,
+    step::{Changed, SecondLook, Tells},
 };
+use serde_json::Value;
 use tokio::time::Instant;
 
 use crate::{
-    executor::{Basis, Executor, Failure, Lane, Permit, Prepared, Written},
+    executor::{Basis, Executor, Failure, Lane, Permit, Written},
     leader::Term,
     looks::{LOOK_AGAIN, LOOK_HOLDS, Sight},
-    recovery::{Known, LiveInquiry, Recovery},
+    recovery::{Known, LiveInquiry},
     time::Time,
     watch::WatchSet,
 };
@@ -29,22 +33,22 @@ const LOOKS: u32 = 3;
 const TIME_FOR_A_WRITE: Duration = Duration::from_millis(500);
 
 /// How an attempt ended.
-pub(super) enum Outcome {
+pub(super) enum Outcome<S> {
     Done,
     /// The live objects say otherwise than the view did; perhaps that it is due later.
     Changed(String, Option<Timestamp>),
     /// The brake took hold, or the view grew old, before it was written.
     HeldBack,
-    Failed(Box<Action>, Failure),
+    Failed(Box<S>, Failure),
 }
 
-impl Outcome {
+impl<S: Step> Outcome<S> {
     /// The event that could not be recorded, if it is that which failed.
     pub(super) fn untold(&self) -> Option<&EventNote> {
         match self {
-            Self::Failed(step, _) => match &**step {
-                Action::EmitEvent(note) => Some(note),
-                _ => None,
+            Self::Failed(step, _) => match step.tells() {
+                Some(Tells::Recorded(note)) => Some(note),
+                Some(Tells::InPassing(_)) | None => None,
             },
             Self::Done | Self::Changed(..) | Self::HeldBack => None,
         }
@@ -63,7 +67,7 @@ pub(super) struct Gate {
 
 impl Gate {
     /// Whether a step may be written now. What it may cost was counted when it was judged.
-    fn lets_through(&self, step: &Action) -> bool {
+    fn lets_through<S: Step>(&self, step: &S) -> bool {
         if self.watches.is_outdated() || (step.needs_a_fresh_view() && self.watches.is_stale(self.freshness))
         {
             return false;
@@ -74,7 +78,7 @@ impl Gate {
 }
 
 /// One try at carrying out a verdict.
-pub(super) struct Attempt<I> {
+pub(super) struct Attempt<I: LiveInquiry> {
     pub(super) executor: Executor,
     pub(super) lane: Lane,
     pub(super) time: Time,
@@ -83,19 +87,19 @@ pub(super) struct Attempt<I> {
     /// There if some step needs a second look.
     pub(super) inquiry: Option<I>,
     /// The last look, which steps share while it counts.
-    pub(super) look: tokio::sync::Mutex<Option<Look>>,
-    pub(super) actions: Vec<Action>,
+    pub(super) look: tokio::sync::Mutex<Option<Look<I::Step>>>,
+    pub(super) actions: Vec<I::Step>,
     pub(super) why: String,
 }
 
 /// What a second look found.
-pub(super) struct Look {
+pub(super) struct Look<S> {
     /// When it was sent.
     taken: Instant,
     /// Whether our own write has changed what it saw.
     is_past: bool,
     /// The steps that the live objects ask for.
-    steps: Vec<Action>,
+    steps: Vec<S>,
     /// Where in them the next one is expected: of ten thousand, not all are compared with all.
     next: usize,
     /// Why, and until when there is nothing to do, if that is known.
@@ -103,17 +107,15 @@ pub(super) struct Look {
     until: Option<Timestamp>,
 }
 
-impl Look {
-    pub(super) fn new<Why: Reason>(taken: Instant, judgement: Option<Judgement<Why>>) -> Self {
+impl<S: Step> Look<S> {
+    pub(super) fn new<Why: Reason>(taken: Instant, judgement: Option<Judgement<Why, S>>) -> Self {
         let Some(Judgement { verdict, .. }) = judgement else {
             let why = "it is not there any more".to_owned();
             return Self { taken, is_past: false, steps: Vec::new(), next: 0, why, until: None };
         };
         let why = verdict.why().to_string();
         let (steps, until) = match verdict {
-            Verdict::Act { actions, .. } => {
-                (actions.into_iter().flat_map(Action::into_steps).collect(), None)
-            }
+            Verdict::Act { actions, .. } => (actions.into_iter().flat_map(Step::into_steps).collect(), None),
             Verdict::Wait { until, .. } => (Vec::new(), Some(until)),
             Verdict::Ignore(_) | Verdict::Blocked { .. } => (Vec::new(), None),
         };
@@ -126,7 +128,7 @@ impl Look {
     }
 
     /// The step as the live objects ask for it, or what they say instead.
-    pub(super) fn step(&mut self, judged: &Action) -> Result<Action, Stop> {
+    pub(super) fn step(&mut self, judged: &S) -> Result<S, Stop> {
         let next = self.next.min(self.steps.len());
         let mut places = (next..self.steps.len()).chain(0..next);
         match places.find(|place| self.steps[*place].is_same_step(judged)) {
@@ -153,13 +155,14 @@ impl From<Failure> for Stop {
 }
 
 impl<I: LiveInquiry> Attempt<I> {
-    pub(super) async fn run<R: Recovery>(
+    pub(super) async fn run(
         mut self,
-        subject: &R::Subject,
+        recovery: &str,
+        subject: &(impl Display + Sync),
         untold: &mut Option<EventNote>,
-    ) -> (Vec<(Action, Written)>, Outcome) {
+    ) -> (Vec<(I::Step, Written)>, Outcome<I::Step>) {
         let actions = std::mem::take(&mut self.actions);
-        let mut done: Vec<(Action, Written)> = Vec::with_capacity(actions.len());
+        let mut done: Vec<(I::Step, Written)> = Vec::with_capacity(actions.len());
         let mut not_told = None;
         for action in actions {
             let written = done.iter().rev().find_map(|(step, answer)| match answer {
@@ -167,15 +170,15 @@ impl<I: LiveInquiry> Attempt<I> {
                 _ => None,
             });
             let results = join_all(action.steps().iter().map(|step| self.carry_out(step, written))).await;
-            if results.iter().all(Result::is_ok) && !matches!(action, Action::Mention(_)) {
-                tracing::info!(recovery = R::NAME, %subject, %action, why = self.why, "done");
+            if results.iter().all(Result::is_ok) && !matches!(action.tells(), Some(Tells::InPassing(_))) {
+                tracing::info!(recovery, %subject, %action, why = self.why, "done");
             }
             if action.changes_what_was_judged()
                 && let Some(look) = self.look.get_mut()
             {
                 look.is_past = true;
             }
-            let mut stopped: Option<Outcome> = None;
+            let mut stopped: Option<Outcome<I::Step>> = None;
             for (step, result) in action.steps().iter().zip(results) {
                 match result {
                     Ok(one) => done.push(one),
@@ -188,7 +191,7 @@ impl<I: LiveInquiry> Attempt<I> {
                     // Of several ends the one that the recovery may have to take into account.
                     Err(Stop::Failed(failure)) => {
                         let has_failed = matches!(stopped, Some(Outcome::Failed(..)));
-                        if !has_failed || failure.words_on(step).is_some() {
+                        if !has_failed || failure.refusal_of(step).is_some() {
                             stopped = Some(Outcome::Failed(Box::new(step.clone()), failure));
                         }
                     }
@@ -204,14 +207,16 @@ impl<I: LiveInquiry> Attempt<I> {
         (done, not_told.unwrap_or(Outcome::Done))
     }
 
-    /// Carries out one step: first the permit, which may take any time, then the look, then the write.
-    async fn carry_out(&self, step: &Action, written: Option<&str>) -> Result<(Action, Written), Stop> {
-        if let Action::Mention(note) = step {
+    /// Carries out one step: first the permit, which may take any time, then what must be read for the write, then the look,
+    /// then the write.
+    async fn carry_out(&self, step: &I::Step, written: Option<&str>) -> Result<(I::Step, Written), Stop> {
+        if let Some(Tells::InPassing(note)) = step.tells() {
             self.executor.mention(note.clone(), self.term);
             return Ok((step.clone(), Written::Nothing));
         }
         let permit = self.executor.permit(self.lane, self.term).await?;
-        let prepared = permit.prepare(step).await?;
+        let reads = step.reads();
+        let read = permit.read(step.name(), &reads).await?;
         for looks in 0..LOOKS {
             let (step, looked) = if step.needs_a_second_look() {
                 let (step, taken) = self.look_again(step, written, looks).await?;
@@ -219,7 +224,7 @@ impl<I: LiveInquiry> Attempt<I> {
             } else {
                 (self.as_last_judged(step).await, None)
             };
-            match self.write(&permit, &step, &prepared, looked).await {
+            match self.write(&permit, &step, &reads, &read, looked).await {
                 // Something on the way took too long. What was seen is not known any more.
                 Err(Stop::Failed(Failure::LookTooOld)) => {}
                 other => return other.map(|answer| (step, answer)),
@@ -229,7 +234,7 @@ impl<I: LiveInquiry> Attempt<I> {
     }
 
     /// A step that needs no look, as the last look asked for it: an event tells of what was written by then.
-    async fn as_last_judged(&self, step: &Action) -> Action {
+    async fn as_last_judged(&self, step: &I::Step) -> I::Step {
         let mut look = self.look.lock().await;
         look.as_mut().and_then(|look| look.step(step).ok()).unwrap_or_else(|| step.clone())
     }
@@ -237,23 +242,29 @@ impl<I: LiveInquiry> Attempt<I> {
     async fn write(
         &self,
         permit: &Permit<'_>,
-        step: &Action,
-        prepared: &Prepared,
+        step: &I::Step,
+        reads: &[Object<'_>],
+        read: &[Option<Value>],
         looked: Option<Instant>,
     ) -> Result<Written, Stop> {
         if !self.gate.lets_through(step) {
             return Err(Stop::HeldBack);
         }
-        Ok(permit.write(step, prepared, Basis { term: self.term, looked }).await?)
+        // The second look may ask for a write that rests on other objects than were read.
+        if step.reads() != reads {
+            return Err(Failure::Stale.into());
+        }
+        let write = step.write(read).map_err(|_: Changed| Failure::Stale)?;
+        Ok(permit.write(&write, Basis { term: self.term, looked }).await?)
     }
 
     /// The step as the live objects ask for it, and since when that is known.
     async fn look_again(
         &self,
-        step: &Action,
+        step: &I::Step,
         written: Option<&str>,
         looks: u32,
-    ) -> Result<(Action, Instant), Stop> {
+    ) -> Result<(I::Step, Instant), Stop> {
         let mut look = self.look.lock().await;
         if looks == 0
             && let Some(look) = look.as_mut().filter(|look| look.counts())
@@ -264,10 +275,10 @@ impl<I: LiveInquiry> Attempt<I> {
             return Err(Failure::Throttled(left).into());
         }
         let Some(inquiry) = &self.inquiry else { return Err(Failure::LookTooOld.into()) };
-        let known = match (step, written) {
-            (Action::PatchPodStatus { .. } | Action::EvictPod { .. }, _) => Known::Guarded,
-            (_, Some(object)) => Known::Written(object),
-            (_, None) => Known::Nothing,
+        let known = match (step.effect().second_look, written) {
+            (SecondLook::AllButTheObject, _) => Known::Guarded,
+            (SecondLook::Everything | SecondLook::No, Some(object)) => Known::Written(object),
+            (SecondLook::Everything | SecondLook::No, None) => Known::Nothing,
         };
         let mut sight = if looks == 0 { Sight::default() } else { Sight::with_time_for(TIME_FOR_A_WRITE) };
         let asked = inquiry.ask(self.executor.client(), known, self.time.server(), &mut sight);

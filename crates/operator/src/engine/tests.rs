@@ -12,14 +12,17 @@ use jiff::SignedDuration;
 use kube::Client;
 use salvor_api::config::BrakeLimits;
 use salvor_recovery::{
-    action::{CreationReason, EventNote, EventType},
     brake::{BrakeState, Outage},
+    event::{EventNote, EventType},
+    job::{self, CreationReason},
     objects::{JobRef, PodRef},
+    zombie,
 };
 use tokio::task::JoinHandle;
 
 use super::*;
 use crate::{
+    any_step::AnyStep,
     brake_keeper::BrakeKeeper,
     fake_api::{Answer, Asked, FakeApi, soon},
     feeds::{Feed, Hub, Outbox},
@@ -51,20 +54,20 @@ impl Reason for AsTold {
 }
 
 #[derive(Clone, Copy, Debug, PartialEq)]
-enum Step {
+enum Wish {
     Patch,
     Tell,
     Delete,
     Create,
 }
 
-use Step::{Create, Delete, Patch, Tell};
+use Wish::{Create, Delete, Patch, Tell};
 
 #[derive(Clone, Debug)]
 enum Want {
     Nothing,
     At(Timestamp),
-    Steps(&'static [Step]),
+    Steps(&'static [Wish]),
 }
 
 enum News {
@@ -135,38 +138,43 @@ impl Told {
     }
 }
 
-fn verdict(name: &str, want: &Want, told: bool) -> Judgement<AsTold> {
+fn verdict(name: &str, want: &Want, told: bool) -> Judgement<AsTold, AnyStep> {
     let pod = PodRef { namespace: "ns".into(), name: name.into(), uid: name.into() };
-    let action = |step: &Step| match step {
-        Patch => Action::PatchPodStatus {
-            pod: pod.clone(),
-            resource_version: "1".into(),
-            phase: None,
-            conditions: vec![],
-        },
-        Tell => Action::EmitEvent(EventNote {
-            name: format!("{name}.told"),
-            regarding: Subject::Pod(pod.clone()),
-            kind: EventType::Normal,
-            reason: "Told".into(),
-            action: "Tell",
-            reporting_controller: "test",
-            message: "told".into(),
-        }),
-        Delete => Action::ForceDeletePod { pod: pod.clone(), resource_version: "1".into() },
-        Create => Action::CreatePod {
-            job: Arc::new(JobRef { namespace: "ns".into(), name: name.into(), uid: name.into() }),
-            name: format!("{name}-0"),
-            body: "{}".into(),
-            reason: CreationReason::New,
-            told: false,
-        },
+    let action = |step: &Wish| -> AnyStep {
+        match step {
+            Patch => zombie::Step::PatchPodStatus {
+                pod: pod.clone(),
+                resource_version: "1".into(),
+                phase: None,
+                conditions: vec![],
+            }
+            .into(),
+            Tell => zombie::Step::EmitEvent(EventNote {
+                name: format!("{name}.told"),
+                regarding: (&pod).into(),
+                kind: EventType::Normal,
+                reason: "Told".into(),
+                action: "Tell",
+                reporting_controller: "test",
+                message: "told".into(),
+            })
+            .into(),
+            Delete => zombie::Step::ForceDeletePod { pod: pod.clone(), resource_version: "1".into() }.into(),
+            Create => job::Step::CreatePod {
+                job: Arc::new(JobRef { namespace: "ns".into(), name: name.into(), uid: name.into() }),
+                name: format!("{name}-0"),
+                body: "{}".into(),
+                reason: CreationReason::New,
+                told: false,
+            }
+            .into(),
+        }
     };
     let verdict = match want {
         Want::Nothing => Verdict::Ignore(AsTold),
         Want::At(until) => Verdict::Wait { until: *until, why: AsTold },
         Want::Steps(steps) => {
-            let actions: Vec<Action> = steps.iter().filter(|s| !(told && **s == Tell)).map(action).collect();
+            let actions: Vec<AnyStep> = steps.iter().filter(|s| !(told && **s == Tell)).map(action).collect();
             if actions.is_empty() { Verdict::Ignore(AsTold) } else { Verdict::Act { actions, why: AsTold } }
         }
     };
@@ -178,6 +186,7 @@ struct Look(&'static str, World, Looking);
 
 impl LiveInquiry for Look {
     type Why = AsTold;
+    type Step = AnyStep;
 
     async fn ask(
         &self,
@@ -185,7 +194,7 @@ impl LiveInquiry for Look {
         _: Known<'_>,
         _: Timestamp,
         _: &mut Sight,
-    ) -> kube::Result<Option<Judgement<AsTold>>> {
+    ) -> kube::Result<Option<Judgement<AsTold, AnyStep>>> {
         let everything = Want::Steps(&[Patch, Tell, Delete, Create]);
         let want = self.1.lock().unwrap().get(self.0).cloned().unwrap_or(everything);
         // What was there when the look was sent is what it finds.
@@ -198,6 +207,7 @@ impl Recovery for Told {
     const NAME: &'static str = "told";
     type Subject = &'static str;
     type Why = AsTold;
+    type Step = AnyStep;
     type News = News;
     type Inquiry = Look;
 
@@ -221,7 +231,7 @@ impl Recovery for Told {
         }
     }
 
-    fn judge(&self, subject: &&'static str, now: Timestamp) -> Option<Judgement<AsTold>> {
+    fn judge(&self, subject: &&'static str, now: Timestamp) -> Option<Judgement<AsTold, AnyStep>> {
         self.judged.lock().unwrap().push(subject);
         if !self.judging.is_zero() {
             std::thread::sleep(self.judging);
@@ -241,16 +251,14 @@ impl Recovery for Told {
         Look(subject, self.live.clone(), self.looking.clone())
     }
 
-    fn done(&mut self, subject: &&'static str, step: &Action, _: &Written, _: Timestamp) -> View {
-        if matches!(step, Action::EmitEvent(_)) {
-            self.told.insert(subject);
-            return View::Shows;
-        }
-        View::Lags
-    }
-
-    fn refused(&mut self, _: &&'static str, _: &Action, _: &str, _: Timestamp) -> Refused {
-        Refused::Waits
+    fn ended(&mut self, subject: &&'static str, end: Ended<'_, AnyStep>, _: Timestamp) -> After {
+        After::with(end.view(|step, _| {
+            if step.tells().is_some() {
+                self.told.insert(subject);
+                return View::Shows;
+            }
+            View::Lags
+        }))
     }
 }
 
@@ -323,7 +331,7 @@ impl Bench {
             released: Released::default(),
             metrics: metrics.clone(),
             dry_run: options.dry_run,
-            home: Subject::Lease { namespace: "home".into(), name: "salvor".into() },
+            home: ObjectRef::lease("home", "salvor"),
             at_once: 2,
             freshness: Duration::from_secs(60),
             notices: options.notices,
@@ -352,7 +360,7 @@ impl Bench {
         news
     }
 
-    async fn want(&self, name: &'static str, steps: &'static [Step]) {
+    async fn want(&self, name: &'static str, steps: &'static [Wish]) {
         self.tell(News::Pod(name, Want::Steps(steps))).await;
     }
 
@@ -429,7 +437,7 @@ async fn whoever_looks_on_is_told_verdicts_deeds_and_ends() {
                 Notice::Paused(said) => format!("paused: {said:?}"),
                 Notice::Leads(leads) => format!("leads {leads}"),
                 Notice::Judged { report, .. } => report.verdict.to_owned(),
-                Notice::Did { action, .. } => action.name().to_owned(),
+                Notice::Did { headline, .. } => headline.unwrap_or("everyday work").to_owned(),
                 Notice::Forgotten { .. } => "forgotten".to_owned(),
             })
             .collect::<Vec<_>>()
@@ -438,7 +446,7 @@ async fn whoever_looks_on_is_told_verdicts_deeds_and_ends() {
     pass(120.0).await;
     let done = told();
     assert_eq!(done.first().map(String::as_str), Some("Act"), "{done:?}");
-    assert!(done.contains(&"PatchPodStatus".to_owned()), "{done:?}");
+    assert!(done.contains(&"marked Failed".to_owned()), "{done:?}");
     bench.tell(News::Gone("a")).await;
     pass(1.0).await;
     assert_eq!(told().last().map(String::as_str), Some("forgotten"));
@@ -790,10 +798,10 @@ async fn an_answer_to_what_began_before_revisions_went_backwards_is_not_taken_in
 fn a_second_look_may_ask_for_the_same_steps_in_any_order() {
     let delete = |name: &&str| {
         let pod = PodRef { namespace: "ns".into(), name: (*name).into(), uid: (*name).into() };
-        Action::DeletePod { pod }
+        job::Step::DeletePod { pod }
     };
     let found = |asked: &[&str], live: &[&str]| -> Vec<bool> {
-        let actions = vec![Action::AtOnce(live.iter().map(delete).collect())];
+        let actions = vec![job::Step::AtOnce { steps: live.iter().map(delete).collect() }];
         let verdict = Verdict::Act { actions, why: AsTold };
         let mut look = attempt::Look::new(Instant::now(), Some(Judgement { verdict, findings: vec![] }));
         asked.iter().map(|name| look.step(&delete(name)).is_ok()).collect()
@@ -1025,17 +1033,18 @@ async fn steps_at_once_do_not_outlive_their_look() {
     let executor =
         Executor::new(api.client.clone(), time.clone(), leadership, metrics, "us".into(), 1, false);
     let job = Arc::new(JobRef { namespace: "ns".into(), name: "j".into(), uid: "j".into() });
-    let creates = (0..10).map(|number| Action::CreatePod {
+    let creates = (0..10).map(|number| job::Step::CreatePod {
         job: job.clone(),
         name: format!("j-{number}"),
         body: "{}".into(),
         reason: CreationReason::New,
         told: false,
     });
-    let actions = vec![Action::AtOnce(creates.collect())];
-    struct Job(Vec<Action>, Instant, AtomicUsize);
+    let actions = vec![job::Step::AtOnce { steps: creates.collect() }];
+    struct Job(Vec<job::Step>, Instant, AtomicUsize);
     impl LiveInquiry for Arc<Job> {
         type Why = AsTold;
+        type Step = job::Step;
 
         async fn ask(
             &self,
@@ -1043,7 +1052,7 @@ async fn steps_at_once_do_not_outlive_their_look() {
             _: Known<'_>,
             _: Timestamp,
             _: &mut Sight,
-        ) -> kube::Result<Option<Judgement<AsTold>>> {
+        ) -> kube::Result<Option<Judgement<AsTold, job::Step>>> {
             self.2.fetch_add(1, Ordering::Relaxed);
             let is_there = self.1.elapsed() < Duration::from_secs(1);
             let verdict = Verdict::Act { actions: self.0.clone(), why: AsTold };
@@ -1069,7 +1078,7 @@ async fn steps_at_once_do_not_outlive_their_look() {
         actions,
         why: String::new(),
     };
-    let (done, outcome) = attempt.run::<Told>(&"j", &mut None).await;
+    let (done, outcome) = attempt.run("told", &"j", &mut None).await;
     assert!(matches!(outcome, Outcome::Changed(..)));
     // One at 0, 300, 600 ms; at 900 ms the look is taken again, and at 1800 ms: then the Job is gone.
     assert_eq!((done.len(), api.count(&Method::POST)), (6, 6));
@@ -1222,7 +1231,7 @@ async fn what_took_long_to_judge_and_is_gone_is_forgotten() {
         released: Released::default(),
         metrics,
         dry_run: false,
-        home: Subject::Lease { namespace: "home".into(), name: "salvor".into() },
+        home: ObjectRef::lease("home", "salvor"),
         at_once: 2,
         freshness: Duration::from_secs(60),
         notices: Notices::default(),

@@ -3,7 +3,7 @@
 use std::time::Duration;
 
 use jiff::Timestamp;
-use salvor_recovery::action::EventNote;
+use salvor_recovery::event::EventNote;
 use tokio::time::Instant;
 
 pub(super) const FIRST_RETRY: Duration = Duration::from_millis(200);

@@ -8,8 +8,8 @@ use std::sync::{
 use jiff::SignedDuration;
 use salvor_api::config::BrakeLimits;
 use salvor_recovery::{
-    action::Subject,
     brake::{Brake, BrakeState},
+    objects::ObjectRef,
 };
 use serde_json::{Value, json};
 
@@ -46,7 +46,7 @@ pub(crate) fn keeper(api: &FakeApi) -> BrakeKeeper {
         released: Released::default(),
         metrics,
         dry_run: false,
-        home: Subject::Lease { namespace: "home".into(), name: "salvor".into() },
+        home: ObjectRef::lease("home", "salvor"),
         at_once: 1,
         freshness: Duration::from_secs(60),
         notices: Notices::default(),

@@ -9,11 +9,11 @@ use std::{
 
 use jiff::{SignedDuration, Timestamp};
 use salvor_recovery::{
-    Action, Judgement,
+    Judgement, Step as _,
     brake::{Census, NodeCounts, Outage},
     eviction::{
         Access, AttachmentView, DespiteOutage, EvictionPolicy, Lease, NodeView, NodeWhy, PodView, PodWhy,
-        Refusal, Scene, asked_in_person, decide_node, decide_pod,
+        Refusal, Scene, Step, asked_in_person, decide_node, decide_pod,
     },
     objects::{PodRef, Ready, Taint},
 };
@@ -21,28 +21,31 @@ use salvor_recovery::{
 use self::{
     close_up::{ClaimsOf, CloseUps, Wanted},
     look::Inquiry,
+    metrics::EvictionMetrics,
     wire::{Attachments, Pods, SeenNode},
 };
 use crate::{
-    executor::Written,
+    executor::{self, Written},
     feeds::Feed,
     live::NodeLease,
     looks::Looks,
-    metrics::Metrics,
     nodes::{CountedNode, NeedsVolumes, NodeWire},
-    recovery::{NodeOrPod, Recovery, Refused, View},
+    recovery::{After, Ended, NodeOrPod, Recovery, Refused, View},
     revision::{Revision, Told},
     watch::{Change, Target, WatchHealth},
 };
 
 mod claims;
 mod close_up;
+mod entry;
+mod explain;
 mod look;
+mod metrics;
 mod wire;
 
-pub(crate) use look::{
-    parse_node, read_attachments, read_claims, read_lease, read_node, read_pod, read_pods, read_zone,
-};
+pub(super) use entry::ENTRY;
+pub(crate) use look::{parse_node, read_attachments, read_lease, read_node, read_pods};
+use look::{parse_pod, read_claims, read_zone};
 
 /// How long a write that the server refused is not tried again.
 const REFUSED_FOR: SignedDuration = SignedDuration::from_mins(1);
@@ -155,7 +158,7 @@ impl Subjected {
 #[derive(Debug)]
 pub(crate) struct Evictions {
     policy: Arc<EvictionPolicy>,
-    metrics: Metrics,
+    metrics: EvictionMetrics,
     /// What is known of every node: enough to count it.
     counted: BTreeMap<String, Arc<CountedNode>>,
     nodes: BTreeMap<String, Subjected>,
@@ -174,7 +177,7 @@ pub(crate) struct Evictions {
 }
 
 impl Evictions {
-    pub(crate) fn new(policy: Arc<EvictionPolicy>, metrics: Metrics) -> Self {
+    pub(crate) fn new(policy: Arc<EvictionPolicy>, metrics: EvictionMetrics) -> Self {
         Self {
             policy,
             metrics,
@@ -487,7 +490,7 @@ fn remember(pod: &mut PodView, known: &BTreeMap<String, PodView>) {
 }
 
 /// Whether an outage around a node holds its eviction back.
-pub(crate) fn outage(node: Option<&NodeView>, now: Timestamp) -> Outage {
+fn outage(node: Option<&NodeView>, now: Timestamp) -> Outage {
     match node.and_then(|node| node.despite_outage(now)) {
         Some(_) => Outage::Ignored,
         None => Outage::Holds,
@@ -498,6 +501,7 @@ impl Recovery for Evictions {
     const NAME: &'static str = "eviction";
     type Subject = Subject;
     type Why = Why;
+    type Step = Step;
     type News = News;
     type Inquiry = Inquiry;
 
@@ -536,7 +540,7 @@ impl Recovery for Evictions {
         woken
     }
 
-    fn judge(&self, subject: &Subject, now: Timestamp) -> Option<Judgement<Why>> {
+    fn judge(&self, subject: &Subject, now: Timestamp) -> Option<Judgement<Why, Step>> {
         match subject {
             Subject::Node { name } => {
                 let node = self.nodes.get(name)?;
@@ -598,14 +602,25 @@ impl Recovery for Evictions {
         }
     }
 
-    fn done(&mut self, subject: &Subject, step: &Action, answer: &Written, now: Timestamp) -> View {
+    fn ended(&mut self, subject: &Subject, end: Ended<'_, Step>, now: Timestamp) -> After {
+        let after = After::with(end.view(|step, answer| self.done(subject, step, answer, now)));
+        match end.refused {
+            Some((step, refusal)) => after.and(self.refused(subject, step, refusal, now)),
+            None => after,
+        }
+    }
+}
+
+impl Evictions {
+    /// A step was carried out.
+    fn done(&mut self, subject: &Subject, step: &Step, answer: &Written, now: Timestamp) -> View {
         if let Subject::Node { name } = subject
             && let Some(node) = self.nodes.get_mut(name)
         {
             node.view.refused.take_if(|refusal| refusal.step == step.name());
         }
         match (subject, step) {
-            (Subject::Node { name }, Action::EmitEvent(note)) => {
+            (Subject::Node { name }, Step::EmitEvent(note)) => {
                 if let Some(node) = self.nodes.get_mut(name) {
                     // The last of each kind is enough: the server's words on a refusal may be others every time.
                     let kind = |name: &str| name.split('.').next().map(str::to_owned);
@@ -614,7 +629,7 @@ impl Recovery for Evictions {
                 }
                 View::Shows
             }
-            (Subject::Pod(pod), Action::EmitEvent(_)) => {
+            (Subject::Pod(pod), Step::EmitEvent(_)) => {
                 if let Some(pod) = self.nodes.get_mut(&pod.node).and_then(|n| n.pods.get_mut(&pod.uid)) {
                     pod.announced = true;
                 }
@@ -649,19 +664,30 @@ impl Recovery for Evictions {
         }
     }
 
-    fn refused(&mut self, subject: &Subject, step: &Action, words: &str, now: Timestamp) -> Refused {
+    /// The server refused a step.
+    fn refused(
+        &mut self,
+        subject: &Subject,
+        step: &Step,
+        refusal: &executor::Refusal,
+        now: Timestamp,
+    ) -> Refused {
         let Subject::Node { name } = subject else { return Refused::Waits };
-        let is_told = matches!(step, Action::EmitEvent(_) | Action::Mention(_));
+        let is_told = step.tells().is_some();
         let Some(node) = self.nodes.get_mut(name).filter(|_| !is_told) else { return Refused::Waits };
         // Judged again, which says so on the node; and tried again later.
         node.view.refused = Some(Refusal {
             step: step.name(),
             what: step.to_string(),
-            words: words[..words.floor_char_boundary(LONGEST_WORDS)].to_owned(),
+            words: shortened(&refusal.words).to_owned(),
             until: now.saturating_add(REFUSED_FOR).unwrap_or(Timestamp::MAX),
         });
         Refused::Judged(None)
     }
+}
+
+fn shortened(words: &str) -> &str {
+    &words[..words.floor_char_boundary(LONGEST_WORDS)]
 }
 
 #[cfg(test)]

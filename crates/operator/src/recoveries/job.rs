@@ -14,10 +14,10 @@ use jiff::{SignedDuration, Timestamp};
 use kube::Client;
 use salvor_api::names::job::{CONTROLLER_NAME, conditions};
 use salvor_recovery::{
-    Action, Judgement,
-    action::EventNote,
+    Judgement,
+    event::EventNote,
     job::{
-        JobPolicy, JobStatus, JobView, JobWhy, Memory, PodView, Stray, UsedNames, created_note, decide,
+        JobPolicy, JobStatus, JobView, JobWhy, Memory, PodView, Step, Stray, UsedNames, created_note, decide,
         decide_leftovers, decide_once_pods_are_found, failure_action, refused_note, remember, remember_names,
         undeleted_note,
     },
@@ -28,29 +28,34 @@ use self::{
     feeds::{OurJobs, Part, PodsOfJobs, in_parts},
     interest::{Interest, Progress},
     lookup::{Lookups, Wanted, look_up},
+    metrics::{JobMetrics, SyncAction},
     pods::{Gone, Heard, Strays},
     rows::Rows,
     selectors::is_generated,
     wire::{PodWire, SeenPod, read_job, read_pod},
 };
 use crate::{
-    executor::{Lane, Written},
+    executor::{Lane, Refusal, Written},
     feeds::Feed,
     live,
     looks::Sight,
-    metrics::{JobMetrics, SyncAction},
-    recovery::{Known as KnownAlready, LiveInquiry, LookedAfter, Recovery, Refused, View},
+    recovery::{After, Ended, Known as KnownAlready, LiveInquiry, Recovery, Refused, View},
     revision::{Revision, Told},
     watch::{Change, Target, WatchHealth},
 };
 
+mod entry;
+mod explain;
 mod feeds;
 mod interest;
 mod lookup;
+mod metrics;
 mod pods;
 mod rows;
 mod selectors;
 mod wire;
+
+pub(super) use entry::ENTRY;
 
 const JOBS: Target = Target::all("jobs", "/apis/batch/v1/jobs");
 const PODS: Target = Target::all("job pods", "/api/v1/pods");
@@ -359,6 +364,7 @@ impl Recovery for Jobs {
     const LANE: Lane = Lane::Jobs;
     type Subject = Subject;
     type Why = JobWhy;
+    type Step = Step;
     type News = News;
     type Inquiry = Inquiry;
 
@@ -426,7 +432,7 @@ impl Recovery for Jobs {
         }
     }
 
-    fn judge(&self, subject: &Subject, now: Timestamp) -> Option<Judgement<JobWhy>> {
+    fn judge(&self, subject: &Subject, now: Timestamp) -> Option<Judgement<JobWhy, Step>> {
         if !self.jobs_listed || !self.pods_listed || self.jobs_epoch != self.pods_epoch {
             return None;
         }
@@ -472,15 +478,30 @@ impl Recovery for Jobs {
         Inquiry { subject: subject.clone(), pods, strays, memory, judged, policy: self.policy.clone() }
     }
 
-    fn done(&mut self, subject: &Subject, step: &Action, answer: &Written, now: Timestamp) -> View {
+    fn ended(&mut self, subject: &Subject, end: Ended<'_, Step>, now: Timestamp) -> After {
+        self.count(subject, &end);
+        let told = end.done.iter().filter_map(|(step, answer)| self.worth_telling(subject, step, answer));
+        let tell: Vec<EventNote> = told.collect();
+        let view = end.view(|step, answer| self.done(subject, step, answer, now));
+        let after = After { tell, ..After::with(view) };
+        match end.refused {
+            Some((step, refusal)) => after.and(self.refused(subject, step, refusal, now)),
+            None => after,
+        }
+    }
+}
+
+impl Jobs {
+    /// A step was carried out.
+    fn done(&mut self, subject: &Subject, step: &Step, answer: &Written, now: Timestamp) -> View {
         let Subject::Job(job) = subject else {
-            if let Action::RemoveFinalizer { pod, .. } = step {
+            if let Step::RemoveFinalizer { pod, .. } = step {
                 self.pod_answered(&pod.uid, answer);
             }
             return View::Shows;
         };
         match step {
-            Action::CreatePod { name, reason, .. } => {
+            Step::CreatePod { name, reason, .. } => {
                 self.metrics.pod_created(reason.as_str(), "succeeded");
                 let Written::Object(text) = answer else { return View::Lags };
                 let Ok(seen) = read_pod(text, self.policy.unmanaged_jobs) else { return View::Lags };
@@ -498,29 +519,29 @@ impl Recovery for Jobs {
                     self.take_pod(seen, Heard::Answer);
                 }
             }
-            Action::RemoveFinalizer { pod, .. } => {
+            Step::RemoveFinalizer { pod, .. } => {
                 let known = self.jobs.get(&job.uid).zip(self.pods.get(&pod.uid));
                 if let Some(action) = known.and_then(|(known, (_, pod))| failure_action(&known.view, pod)) {
                     self.metrics.failure_handled(action);
                 }
                 self.pod_answered(&pod.uid, answer);
             }
-            Action::DeletePod { pod } => {
+            Step::DeletePod { pod } => {
                 if let Some(known) = self.jobs.get_mut(&job.uid) {
                     known.undeleted = 0;
                     known.memory.deletion_paused_until = None;
                 }
                 self.pod_answered(&pod.uid, answer);
             }
-            Action::AdoptPod { pod, .. } | Action::ReleasePod { pod, .. } => {
+            Step::AdoptPod { pod, .. } | Step::ReleasePod { pod, .. } => {
                 self.pod_answered(&pod.uid, answer);
             }
-            Action::Mention(note) => {
+            Step::Mention(note) => {
                 if let Some(known) = self.jobs.get_mut(&job.uid) {
                     known.memory.told = Some(note.name.clone());
                 }
             }
-            Action::PatchJobStatus { status, .. } => {
+            Step::PatchJobStatus { status, .. } => {
                 let Written::Object(text) = answer else { return View::Lags };
                 let Ok(view) = read_job(text) else { return View::Lags };
                 // A Job whose end the watch has told before the answer came must not come back.
@@ -534,13 +555,17 @@ impl Recovery for Jobs {
                 self.job_watch.saw(view.revision());
                 self.take_job(view, Told::Alone);
             }
-            _ => {}
+            // The watch tells of its end.
+            Step::DeleteJob { .. } => {}
+            // Its steps are told one by one.
+            Step::AtOnce { .. } => {}
         }
         View::Shows
     }
 
-    fn worth_telling(&self, subject: &Subject, step: &Action, answer: &Written) -> Option<EventNote> {
-        let (Subject::Job(job), Action::CreatePod { told: true, .. }) = (subject, step) else { return None };
+    /// What there is to tell of a step that was carried out, if only the server's answer says it.
+    fn worth_telling(&self, subject: &Subject, step: &Step, answer: &Written) -> Option<EventNote> {
+        let (Subject::Job(job), Step::CreatePod { told: true, .. }) = (subject, step) else { return None };
         let Written::Object(text) = answer else { return None };
         let seen = read_pod(text, self.policy.unmanaged_jobs).ok()?;
         // Somebody else's pod of that name is nothing that we made.
@@ -550,7 +575,8 @@ impl Recovery for Jobs {
         }
     }
 
-    fn refused(&mut self, subject: &Subject, step: &Action, words: &str, now: Timestamp) -> Refused {
+    /// The server refused a step.
+    fn refused(&mut self, subject: &Subject, step: &Step, refusal: &Refusal, now: Timestamp) -> Refused {
         let Subject::Job(job) = subject else { return Refused::Waits };
         let Some(known) = self.jobs.get_mut(&job.uid) else { return Refused::Waits };
         let pause = |refusals: &mut u32| {
@@ -560,36 +586,43 @@ impl Recovery for Jobs {
             now.checked_add(SignedDuration::try_from(pause).unwrap_or(SignedDuration::ZERO)).ok()
         };
         let note = match step {
-            Action::CreatePod { reason, .. } => {
+            Step::CreatePod { reason, .. } => {
                 self.metrics.pod_created(reason.as_str(), "failed");
                 known.memory.creation_paused_until = pause(&mut known.refusals);
-                refused_note(job, words, now)
+                refused_note(job, &refusal.words, now)
             }
-            Action::DeletePod { pod } => {
+            Step::DeletePod { pod } => {
                 known.memory.deletion_paused_until = pause(&mut known.undeleted);
-                undeleted_note(job, pod, words, now)
+                undeleted_note(job, pod, &refusal.words, now)
             }
-            _ => return Refused::Waits,
+            Step::AtOnce { .. }
+            | Step::Mention(_)
+            | Step::PatchJobStatus { .. }
+            | Step::RemoveFinalizer { .. }
+            | Step::AdoptPod { .. }
+            | Step::ReleasePod { .. }
+            | Step::DeleteJob { .. } => return Refused::Waits,
         };
         // Nothing can be made in a namespace that is going away, and nobody reads about it there.
-        Refused::Judged((!words.contains("being terminated")).then_some(note))
+        Refused::Judged((!refusal.namespace_terminates).then(|| Box::new(note)))
     }
 
-    fn looked_after(&self, subject: &Subject, LookedAfter { done, worked, took }: LookedAfter<'_>) {
+    /// Counts a Job that was looked after once.
+    fn count(&self, subject: &Subject, end: &Ended<'_, Step>) {
         let Subject::Job(job) = subject else { return };
         let Some(Known { view, .. }) = self.jobs.get(&job.uid).map(Box::as_ref) else { return };
-        let any = |is: fn(&Action) -> bool| done.iter().any(|(step, _)| is(step));
+        let any = |is: fn(&Step) -> bool| end.done.iter().any(|(step, _)| is(step));
         let settled = [conditions::SUCCESS_CRITERIA_MET, conditions::FAILURE_TARGET];
-        let action = if any(|step| matches!(step, Action::CreatePod { .. })) {
+        let action = if any(|step| matches!(step, Step::CreatePod { .. })) {
             SyncAction::PodsCreated
-        } else if any(|step| matches!(step, Action::DeletePod { .. })) {
+        } else if any(|step| matches!(step, Step::DeletePod { .. })) {
             SyncAction::PodsDeleted
         } else if view.deleting || settled.iter().any(|kind| view.status.holds(kind).is_some()) {
             SyncAction::Reconciling
         } else {
             SyncAction::Tracking
         };
-        self.metrics.synced(&view.spec.completion_mode, worked, action, took);
+        self.metrics.synced(&view.spec.completion_mode, end.worked, action, end.took);
     }
 }
 
@@ -607,6 +640,7 @@ pub(crate) struct Inquiry {
 
 impl LiveInquiry for Inquiry {
     type Why = JobWhy;
+    type Step = Step;
 
     async fn ask(
         &self,
@@ -614,7 +648,7 @@ impl LiveInquiry for Inquiry {
         _: KnownAlready<'_>,
         _: Timestamp,
         _: &mut Sight,
-    ) -> kube::Result<Option<Judgement<JobWhy>>> {
+    ) -> kube::Result<Option<Judgement<JobWhy, Step>>> {
         match &self.subject {
             Subject::Job(job) => {
                 let live = read_live(client, &job.namespace, &job.name).await?;
@@ -645,13 +679,18 @@ impl LiveInquiry for Inquiry {
 }
 
 /// Reads a Job live.
-pub(crate) async fn read_live(client: &Client, namespace: &str, name: &str) -> kube::Result<Option<JobView>> {
+async fn read_live(client: &Client, namespace: &str, name: &str) -> kube::Result<Option<JobView>> {
     let text = live::get(client, &format!("/apis/batch/v1/namespaces/{namespace}/jobs/{name}")).await?;
-    text.map(|text| read_job(&text).map_err(kube::Error::SerdeError)).transpose()
+    text.map(|text| parse_live(&text)).transpose()
+}
+
+/// Reads a Job from the API's text.
+fn parse_live(text: &str) -> kube::Result<JobView> {
+    read_job(text).map_err(kube::Error::SerdeError)
 }
 
 /// Reads the pods that a Job owns live.
-pub(crate) async fn read_live_pods(client: &Client, job: &JobView) -> kube::Result<Vec<PodView>> {
+async fn read_live_pods(client: &Client, job: &JobView) -> kube::Result<Vec<PodView>> {
     let path = format!("/api/v1/namespaces/{}/pods", job.job.namespace);
     // If a Job that does not name us is ours at all, then because we stand in for the built-in controller.
     let stands_in = job.spec.managed_by.as_deref() != Some(CONTROLLER_NAME);

@@ -1,9 +1,13 @@
 //! Zombie recovery: terminating pods with consent, and all nodes. Either kind wakes the pods it concerns.
 
+mod entry;
+mod explain;
 mod leases;
 #[cfg(test)]
 mod tests;
 mod wire;
+
+pub(super) use entry::ENTRY;
 
 use std::{
     collections::{BTreeMap, BTreeSet},
@@ -15,10 +19,10 @@ use futures::future::try_join;
 use jiff::Timestamp;
 use kube::Client;
 use salvor_recovery::{
-    Action, Judgement,
+    Judgement,
     liveness::{Lease, Pulse},
     objects::{PodRef, Ready},
-    zombie::{AskedWait, NodeView, NodeWhy, PodView, PodWhy, ZombiePolicy, decide_node, decide_pod},
+    zombie::{AskedWait, NodeView, NodeWhy, PodView, PodWhy, Step, ZombiePolicy, decide_node, decide_pod},
 };
 
 use self::{
@@ -31,7 +35,7 @@ use crate::{
     live::{self, NodeLease},
     looks::{Looks, Sight},
     nodes::NodeWire,
-    recovery::{Known, LiveInquiry, NodeOrPod, Recovery, Refused, View},
+    recovery::{After, Ended, Known, LiveInquiry, NodeOrPod, Recovery, View},
     watch::{Change, Target, WatchHealth},
     wire::read,
 };
@@ -200,6 +204,7 @@ impl Recovery for Zombies {
     const NAME: &'static str = "zombie";
     type Subject = Subject;
     type Why = Why;
+    type Step = Step;
     type News = News;
     type Inquiry = Inquiry;
 
@@ -266,7 +271,7 @@ impl Recovery for Zombies {
         }
     }
 
-    fn judge(&self, subject: &Subject, now: Timestamp) -> Option<Judgement<Why>> {
+    fn judge(&self, subject: &Subject, now: Timestamp) -> Option<Judgement<Why, Step>> {
         match subject {
             Subject::Pod(subject) => {
                 let uid = &subject.uid;
@@ -315,9 +320,15 @@ impl Recovery for Zombies {
         }
     }
 
-    fn done(&mut self, subject: &Subject, action: &Action, _: &Written, _: Timestamp) -> View {
-        if let (Subject::Node { name }, Action::TaintNode { .. } | Action::UntaintNode { .. }) =
-            (subject, action)
+    fn ended(&mut self, subject: &Subject, end: Ended<'_, Step>, now: Timestamp) -> After {
+        After::with(end.view(|step, answer| self.done(subject, step, answer, now)))
+    }
+}
+
+impl Zombies {
+    /// A step was carried out.
+    fn done(&mut self, subject: &Subject, action: &Step, _: &Written, _: Timestamp) -> View {
+        if let (Subject::Node { name }, Step::TaintNode { .. } | Step::UntaintNode { .. }) = (subject, action)
         {
             // What is told from now on is about this, not about an earlier incident.
             if let Some(node) = self.nodes.get_mut(name) {
@@ -325,14 +336,14 @@ impl Recovery for Zombies {
                 self.announced.remove(&node.node.uid);
             }
         }
-        if let (Subject::Pod(subject), Action::Mention(_)) = (subject, action) {
+        if let (Subject::Pod(subject), Step::Mention(_)) = (subject, action) {
             if let Some(pod) = self.pods.get_mut(&subject.uid) {
                 pod.wait_told = true;
                 self.wait_told.insert(subject.uid.clone(), pod.consent.wait.clone());
             }
             return View::Shows;
         }
-        if !matches!(action, Action::EmitEvent(_)) {
+        if !matches!(action, Step::EmitEvent(_)) {
             return View::Lags;
         }
         match subject {
@@ -351,10 +362,6 @@ impl Recovery for Zombies {
             }
         }
         View::Shows
-    }
-
-    fn refused(&mut self, _: &Subject, _: &Action, _: &str, _: Timestamp) -> Refused {
-        Refused::Waits
     }
 }
 
@@ -384,6 +391,7 @@ impl Inquiry {
 
 impl LiveInquiry for Inquiry {
     type Why = Why;
+    type Step = Step;
 
     async fn ask(
         &self,
@@ -391,7 +399,7 @@ impl LiveInquiry for Inquiry {
         known: Known<'_>,
         now: Timestamp,
         sight: &mut Sight,
-    ) -> kube::Result<Option<Judgement<Why>>> {
+    ) -> kube::Result<Option<Judgement<Why, Step>>> {
         match &self.subject {
             Subject::Pod(subject) => {
                 let PodRef { namespace, name, uid } = &**subject;
@@ -420,28 +428,30 @@ impl LiveInquiry for Inquiry {
 }
 
 /// Reads a pod live.
-pub(crate) async fn pod(client: &Client, namespace: &str, name: &str) -> kube::Result<Option<PodView>> {
+async fn pod(client: &Client, namespace: &str, name: &str) -> kube::Result<Option<PodView>> {
     let path = format!("/api/v1/namespaces/{namespace}/pods/{name}");
     let text = live::get(client, &path).await?;
-    text.map(|text| Ok(read::<PodWire>(&text)?.view())).transpose()
+    text.map(|text| parse_pod(&text)).transpose()
+}
+
+/// Reads a pod from the API's text.
+fn parse_pod(text: &str) -> kube::Result<PodView> {
+    Ok(read::<PodWire>(text)?.view())
 }
 
 /// Reads a node live, for somebody who has not watched it; without its Lease.
-pub(crate) async fn node_at_first_sight(
-    client: &Client,
-    name: &str,
-    now: Timestamp,
-) -> kube::Result<Option<NodeView>> {
+async fn node_at_first_sight(client: &Client, name: &str, now: Timestamp) -> kube::Result<Option<NodeView>> {
     let text = live::get(client, &format!("/api/v1/nodes/{name}")).await?;
-    text.map(|text| Ok(SeenNode::from(&read::<NodeWire>(&text)?).view_at_first_sight(now))).transpose()
+    text.map(|text| see_at_first_sight(&text, now)).transpose()
+}
+
+/// Reads a node from the API's text, for somebody who has not watched it; without its Lease.
+fn see_at_first_sight(text: &str, now: Timestamp) -> kube::Result<NodeView> {
+    Ok(SeenNode::from(&read::<NodeWire>(text)?).view_at_first_sight(now))
 }
 
 /// What a node's Lease says to somebody who has not watched it.
-pub(crate) async fn pulse_at_first_sight(
-    client: &Client,
-    node: &NodeView,
-    now: Timestamp,
-) -> kube::Result<Pulse> {
+async fn pulse_at_first_sight(client: &Client, node: &NodeView, now: Timestamp) -> kube::Result<Pulse> {
     let lease = live::node_lease(client, &node.node.name).await?;
     Ok(Pulse::at_a_glance(lease.or(node.heartbeat), now))
 }

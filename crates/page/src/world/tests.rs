@@ -1,4 +1,5 @@
 use salvor_operator::watch::Project;
+use salvor_recovery::{Step as _, eviction::Step};
 use serde_json::{Value, json};
 
 use super::*;
@@ -229,12 +230,13 @@ fn every_deed_of_an_eviction_is_in_the_timeline() {
         name: "web".into(),
     };
     let node = salvor_recovery::objects::NodeRef { uid: "n1".into(), name: "node-1".into() };
-    let evict = Action::EvictPod { pod, resource_version: "1".into() };
-    let end = Action::EndEviction { node, resource_version: "1".into(), progress: None, asked: None };
+    let evict = Step::EvictPod { pod, resource_version: "1".into() };
+    let end = Step::EndEviction { node, resource_version: "1".into(), progress: None, asked: None };
     let mut world = World::default();
-    for (at, action) in [evict, end].into_iter().enumerate() {
-        let did = Notice::Did { recovery: "eviction", subject: String::new(), action };
+    for (at, step) in [evict, end].into_iter().enumerate() {
+        let (headline, object) = (step.headline(), step.object().to_ref());
+        let did = Notice::Did { recovery: "eviction", subject: String::new(), headline, object };
         world.hear_operator(did, second(at as i64));
     }
-    assert_eq!(texts(&world), ["Salvor asked to end: default/web", "Salvor took its taint off: node-1"]);
+    assert_eq!(texts(&world), ["Salvor evicted: default/web", "Salvor untainted: node-1"]);
 }

@@ -17,8 +17,10 @@ use serde::{Deserialize, Serialize};
 
 use self::budget::{Admitted, WINDOW, end_of_window};
 use self::share::{Share, Stage};
-use crate::action::{Action, EventNote, EventType, Subject};
+use crate::event::{EventNote, EventType};
 use crate::moments::after;
+use crate::objects::ObjectRef;
+use crate::step::{Disrupts, Step};
 use crate::verdict::Judgement;
 
 pub use counting::{Census, NodeStanding, WasReady};
@@ -96,7 +98,7 @@ impl Lost {
     }
 
     /// The event that says so, once.
-    pub fn event(&self, regarding: Subject) -> EventNote {
+    pub fn event(&self, regarding: ObjectRef) -> EventNote {
         EventNote {
             name: format!("salvor-brake-memory-lost.{}", self.since.as_second()),
             regarding,
@@ -297,7 +299,12 @@ impl Brake {
 
     /// A judgement as the brake leaves it, for showing: nothing is counted.
     #[must_use]
-    pub fn review<Why>(&self, now: Timestamp, judgement: Judgement<Why>, outage: Outage) -> Judgement<Why> {
+    pub fn review<Why, S: Step>(
+        &self,
+        now: Timestamp,
+        judgement: Judgement<Why, S>,
+        outage: Outage,
+    ) -> Judgement<Why, S> {
         let much = disruption(judgement.verdict.actions(), outage);
         match much.map_or(Ok(()), |much| self.check_all(now, &much)) {
             Ok(()) => judgement,
@@ -307,7 +314,12 @@ impl Brake {
 
     /// A judgement as the brake leaves it, for carrying out: what passes is counted.
     #[must_use]
-    pub fn pass<Why>(&mut self, now: Timestamp, judgement: Judgement<Why>, outage: Outage) -> Judgement<Why> {
+    pub fn pass<Why, S: Step>(
+        &mut self,
+        now: Timestamp,
+        judgement: Judgement<Why, S>,
+        outage: Outage,
+    ) -> Judgement<Why, S> {
         let much = disruption(judgement.verdict.actions(), outage);
         match much.map_or(Ok(()), |much| self.admit_all(now, &much)) {
             Ok(()) => judgement,
@@ -317,24 +329,24 @@ impl Brake {
 
     /// A judgement that was let through a moment ago, and is tried again: nothing is counted, but what holds all holds it.
     #[must_use]
-    pub fn pass_again<Why>(
+    pub fn pass_again<Why, S: Step>(
         &self,
         now: Timestamp,
-        judgement: Judgement<Why>,
+        judgement: Judgement<Why, S>,
         outage: Outage,
-    ) -> Judgement<Why> {
+    ) -> Judgement<Why, S> {
         match self.check_again(now, judgement.verdict.actions(), outage) {
             Ok(()) => judgement,
             Err(held) => judgement.held_back(held),
         }
     }
 
-    /// Whether actions that were let through, and counted, may still be carried out.
+    /// Whether steps that were let through, and counted, may still be carried out.
     ///
     /// # Errors
     /// What holds them back.
-    pub fn check_again(&self, now: Timestamp, actions: &[Action], outage: Outage) -> Result<(), Held> {
-        let nothing_more = disruption(actions, outage).map(|much| Disruption { pods: 0, nodes: 0, ..much });
+    pub fn check_again<S: Step>(&self, now: Timestamp, steps: &[S], outage: Outage) -> Result<(), Held> {
+        let nothing_more = disruption(steps, outage).map(|much| Disruption { pods: 0, nodes: 0, ..much });
         nothing_more.map_or(Ok(()), |much| self.check_all(now, &much))
     }
 }
@@ -382,41 +394,22 @@ pub fn counts_until(admitted: Timestamp) -> Timestamp {
     end_of_window(admitted.as_second())
 }
 
-/// How many pods and nodes the actions begin to recover; none if nothing is taken away from anyone.
-///
-/// A pod counts with its status patch, so that finishing what was begun costs nothing more, or with its graceful eviction. A
-/// node that is declared out of service loses all its pods, so it counts as if it were full; one that we empty ourselves counts as a node, and its
-/// pods one by one.
-fn disruption(actions: &[Action], outage: Outage) -> Option<Disruption<'_>> {
-    actions.iter().any(Action::is_disruptive).then(|| {
+/// How many pods and nodes the steps begin to recover; none if nothing is taken away from anyone.
+fn disruption<S: Step>(steps: &[S], outage: Outage) -> Option<Disruption<'_>> {
+    steps.iter().any(Step::is_disruptive).then(|| {
         let mut much = Disruption { outage, ..Disruption::default() };
-        for action in actions.iter().flat_map(Action::steps) {
-            match action {
-                Action::PatchPodStatus { .. } | Action::EvictPod { .. } => {
-                    much.pods = much.pods.saturating_add(1);
-                }
-                Action::TaintNode { .. } => much.pods = much.pods.saturating_add(PODS_OF_A_NODE),
-                Action::StartEviction { zone, .. } => {
+        for step in steps.iter().flat_map(Step::steps) {
+            let pods = match step.effect().disrupts {
+                Disrupts::Nothing | Disrupts::WhatWasBegun => 0,
+                Disrupts::Pods(pods) | Disrupts::Workload { pods } => pods,
+                Disrupts::NodeWithAllPods => PODS_OF_A_NODE,
+                Disrupts::Node { zone } => {
                     much.nodes = much.nodes.saturating_add(1);
                     much.zone = Some(zone);
+                    0
                 }
-                // It finishes what another step began, or takes nothing away.
-                Action::ForceDeletePod { .. }
-                | Action::ReleaseVolumes { .. }
-                | Action::EmitEvent(_)
-                | Action::Mention(_)
-                | Action::UntaintNode { .. }
-                | Action::AtOnce(_)
-                | Action::CreatePod { .. }
-                | Action::PatchJobStatus { .. }
-                | Action::RemoveFinalizer { .. }
-                | Action::DeletePod { .. }
-                | Action::AdoptPod { .. }
-                | Action::ReleasePod { .. }
-                | Action::DeleteJob { .. }
-                | Action::ReportEviction { .. }
-                | Action::EndEviction { .. } => {}
-            }
+            };
+            much.pods = much.pods.saturating_add(pods);
         }
         much
     })

@@ -11,8 +11,9 @@ use salvor_api::config::BrakeLimits;
 use salvor_api::names::{events, reasons};
 use serde::{Deserialize, Serialize};
 
-use crate::action::{EventNote, EventType, Subject};
+use crate::event::{EventNote, EventType};
 use crate::moments::after;
+use crate::objects::ObjectRef;
 
 /// In a small cluster two lost nodes are easily more than half of it, and yet an everyday failure.
 const NODES_ALWAYS_ALLOWED: u32 = 2;
@@ -297,7 +298,7 @@ pub enum Transition {
 
 impl Transition {
     /// The event that says so, once: its name follows from when the brake took hold.
-    pub fn event(&self, regarding: Subject) -> Option<EventNote> {
+    pub fn event(&self, regarding: ObjectRef) -> Option<EventNote> {
         let (kind, reason, since, verb) = match self {
             Self::Engaged(Engaged { since, .. }) => {
                 (EventType::Warning, reasons::BRAKE_ENGAGED, since, "engaged")

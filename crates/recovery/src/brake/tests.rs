@@ -1,5 +1,6 @@
 //! The brake as tables and as properties.
 
+use crate::eviction::Step;
 use jiff::SignedDuration;
 use proptest::prelude::*;
 use salvor_api::GoDuration;
@@ -321,7 +322,7 @@ fn no_settling_where_there_is_no_limit_or_no_wait_is_wished() {
 }
 
 /// A judgement that begins to empty a node of a zone.
-fn start_in(zone: &str) -> Judgement<()> {
+fn start_in(zone: &str) -> Judgement<(), Step> {
     let node = crate::objects::NodeRef { name: "n".into(), uid: "u".into() };
     let progress = crate::eviction::Progress {
         started: at(0),
@@ -332,7 +333,7 @@ fn start_in(zone: &str) -> Judgement<()> {
         stopped: None,
     };
     let (resource_version, zone) = ("1".into(), zone.into());
-    let start = Action::StartEviction { node, resource_version, taint: None, progress, zone };
+    let start = Step::StartEviction { node, resource_version, taint: None, progress, zone };
     let verdict = crate::verdict::Verdict::Act { actions: vec![start], why: () };
     Judgement { verdict, findings: Vec::new() }
 }
@@ -387,7 +388,7 @@ fn a_persons_word_passes_an_outage_but_no_budget() {
     let limits = BrakeLimits { max_nodes_per_minute: 2, ..BrakeLimits::default() };
     let mut brake = Brake::new(limits, BrakeState::default());
     brake.observe(at(0), Tally { cluster: Some(counts(6, 10)), ..zones(&[("a", 6, 6)]) });
-    let begins = |judgement: Judgement<()>| !judgement.verdict.actions().is_empty();
+    let begins = |judgement: Judgement<(), Step>| !judgement.verdict.actions().is_empty();
     assert!(!begins(brake.review(at(1), start_in("a"), Outage::Holds)));
     assert!(begins(brake.review(at(1), start_in("a"), Outage::Ignored)));
     assert!(begins(brake.pass_again(at(1), start_in("a"), Outage::Ignored)));

@@ -9,8 +9,10 @@ mod policy;
 mod reasons;
 mod rules;
 mod seen;
+mod steps;
 mod tolerations;
 mod views;
+mod volumes;
 mod writes;
 
 pub use memory::{Damage, Memory};
@@ -18,6 +20,7 @@ pub(crate) use policy::fits;
 pub use policy::{EvictionPolicy, Request, asked_in_person};
 pub use reasons::{NodeWhy, PodWhy};
 pub use rules::{decide_node, decide_pod, is_gone, leaves};
+pub use steps::Step;
 pub use tolerations::{Tolerance, Toleration};
 pub use views::{
     Access, Asked, AttachmentView, Claim, DespiteOutage, Lease, NodeView, Owner, PodView, Progress, Refusal,

@@ -17,6 +17,7 @@ use super::seen::{
     see_age, see_attached, see_damage, see_end, see_known, see_lease, see_pods, see_progress, see_proof,
     see_ready, see_request, see_taints, see_tolerance, see_volumes, see_waiting, see_zone,
 };
+use super::steps::Step;
 use super::tolerations::Tolerance;
 use super::views::{AttachmentView, Claim, Lease, NodeView, PodView, Progress, Scene};
 use super::writes;
@@ -24,14 +25,15 @@ use crate::brake::Held;
 use crate::moments::{after, to_the_second};
 use crate::objects::{Ready, Taint};
 use crate::one_actor::{NodeActor, see_actor};
+use crate::step::Step as _;
 use crate::verdict::Verdict::{self, Ignore};
 use crate::verdict::{Inquiry, Judgement, judge};
 
 /// Rules that end early with their verdict.
-type Rules<Why> = Result<Verdict<Why>, Verdict<Why>>;
+type Rules<Why> = Result<Verdict<Why, Step>, Verdict<Why, Step>>;
 
 /// Judges one node. `now` is the API server's time.
-pub fn decide_node(scene: &Scene<'_>, policy: &EvictionPolicy, now: Timestamp) -> Judgement<NodeWhy> {
+pub fn decide_node(scene: &Scene<'_>, policy: &EvictionPolicy, now: Timestamp) -> Judgement<NodeWhy, Step> {
     let node = scene.node;
     judge(|ask| {
         ask.that("Is the eviction recovery switched on?", policy.switch(), policy.enabled)
@@ -68,9 +70,9 @@ pub fn decide_node(scene: &Scene<'_>, policy: &EvictionPolicy, now: Timestamp) -
 fn unless_refused(
     ask: &mut Inquiry,
     node: &NodeView,
-    verdict: Verdict<NodeWhy>,
+    verdict: Verdict<NodeWhy, Step>,
     now: Timestamp,
-) -> Verdict<NodeWhy> {
+) -> Verdict<NodeWhy, Step> {
     let asks_again = |step: &str| verdict.actions().iter().any(|action| action.name() == step);
     let refusal = node.refused.as_ref().filter(|refusal| now < refusal.until && asks_again(refusal.step));
     let Some(refusal) = refusal else { return verdict };
@@ -115,7 +117,7 @@ fn begin(
 /// Scenario 3: the node is Ready, so nothing is touched, and a request of ours goes if the kubelet keeps its Lease up. A node
 /// that was switched off a moment ago is still called Ready, and its request must not be lost: it is remembered until the
 /// kubelet is heard of.
-fn ready(node: &NodeView, request: &Request, now: Timestamp) -> Verdict<NodeWhy> {
+fn ready(node: &NodeView, request: &Request, now: Timestamp) -> Verdict<NodeWhy, Step> {
     let lives = node.pulse().is_kept_up(now) || node.pulse() == Lease::None;
     if lives && request.is_ours() && !request.remembered {
         return writes::decline(node, request);
@@ -130,14 +132,14 @@ fn ready(node: &NodeView, request: &Request, now: Timestamp) -> Verdict<NodeWhy>
 }
 
 /// A node that renews its Lease is alive, whatever its taint says.
-fn refuse(node: &NodeView, request: &Request, until: Timestamp) -> Verdict<NodeWhy> {
+fn refuse(node: &NodeView, request: &Request, until: Timestamp) -> Verdict<NodeWhy, Step> {
     let why = NodeWhy::KubeletAlive { request: request.taint.to_string() };
     writes::tell_once(node, writes::refused(node, request, &why), why.clone())
         .unwrap_or(Verdict::Wait { until, why })
 }
 
 /// When a whole zone goes down, suspect the observer before the nodes.
-fn hold(node: &NodeView, request: &Request, by: Held) -> Verdict<NodeWhy> {
+fn hold(node: &NodeView, request: &Request, by: Held) -> Verdict<NodeWhy, Step> {
     let why = NodeWhy::NodeDown { request: request.taint.to_string() };
     writes::tell_once(node, writes::held(node, request, &by), why.clone())
         .unwrap_or(Verdict::Blocked { by, why })
@@ -256,7 +258,7 @@ fn come_back(
     pods: &[&PodView],
     policy: &EvictionPolicy,
     now: Timestamp,
-) -> Verdict<NodeWhy> {
+) -> Verdict<NodeWhy, Step> {
     // Time and proof do not matter here: what was there and does not tolerate the taint at all has to go.
     let must_go = |pod: &&&PodView| {
         !pod.phase.is_terminal()
@@ -291,7 +293,7 @@ pub fn decide_pod(
     node: Option<&NodeView>,
     policy: &EvictionPolicy,
     now: Timestamp,
-) -> Judgement<PodWhy> {
+) -> Judgement<PodWhy, Step> {
     judge(|ask| {
         ask.that("Is the eviction recovery switched on?", policy.switch(), policy.enabled)
             .ok_or(Ignore(PodWhy::Disabled))?;
@@ -338,7 +340,7 @@ pub fn decide_pod(
 }
 
 /// Step 5: the kubelet is there to end it.
-fn leave_to_the_kubelet(pod: &PodView, node: &NodeView, progress: &Progress) -> Verdict<PodWhy> {
+fn leave_to_the_kubelet(pod: &PodView, node: &NodeView, progress: &Progress) -> Verdict<PodWhy, Step> {
     if pod.deletion.is_some() || pod.phase.is_terminal() {
         Ignore(PodWhy::LeftToKubelet)
     } else if came_late(pod, progress) {

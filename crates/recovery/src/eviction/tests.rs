@@ -6,6 +6,8 @@ mod nodes;
 mod pods;
 mod properties;
 
+use super::Step;
+use crate::step::Step as _;
 use std::collections::BTreeSet;
 
 use jiff::{SignedDuration, Timestamp};
@@ -145,18 +147,18 @@ fn attachment(volume: &str) -> AttachmentView {
 }
 
 /// The names of the events that a judgement asks to be told.
-fn told_by<Why: Reason>(judgement: &Judgement<Why>) -> BTreeSet<String> {
-    let name = |action: &crate::Action| match action {
-        crate::Action::EmitEvent(note) => Some(note.name.clone()),
+fn told_by<Why: Reason>(judgement: &Judgement<Why, Step>) -> BTreeSet<String> {
+    let name = |action: &Step| match action {
+        Step::EmitEvent(note) => Some(note.name.clone()),
         _ => None,
     };
     judgement.verdict.actions().iter().filter_map(name).collect()
 }
 
 /// A judgement as `verdict reason: steps`.
-fn say<Why: Reason>(judgement: &Judgement<Why>) -> String {
+fn say<Why: Reason>(judgement: &Judgement<Why, Step>) -> String {
     let verdict = &judgement.verdict;
-    let steps: Vec<&str> = verdict.actions().iter().map(crate::Action::name).collect();
+    let steps: Vec<&str> = verdict.actions().iter().map(Step::name).collect();
     let until = match verdict {
         Verdict::Wait { until, .. } => format!(" until {}", until.as_second() - at(0).as_second()),
         _ => String::new(),
@@ -170,7 +172,7 @@ fn judge_node(
     pods: &[PodView],
     attachments: &[AttachmentView],
     now: i64,
-) -> Judgement<NodeWhy> {
+) -> Judgement<NodeWhy, Step> {
     let scene = Scene {
         node,
         pods: Some(pods.iter().collect()),

@@ -6,18 +6,20 @@ use salvor_api::names::{conditions, events, node_conditions, reasons, taints};
 use super::memory::Damage;
 use super::policy::Request;
 use super::reasons::{NodeWhy, PodWhy};
+use super::steps::Step;
 use super::views::{
     Asked, AttachmentView, Claim, DespiteOutage, Lease, NodeView, PodView, Progress, Refusal, Released,
 };
-use crate::action::{Action, Condition, EventNote, EventType, NodeCondition, Subject};
 use crate::brake::Held;
+use crate::event::{Condition, EventNote, EventType, NodeCondition};
 use crate::fnv::Fnv;
 use crate::moments::{ANNOUNCE_WITHIN, after, to_the_second};
 use crate::objects::{PodPhase, Taint};
+use crate::step::Step as _;
 use crate::verdict::{Reason, Verdict};
 
 /// The mark and the taint that makes a returning kubelet refuse pods, in one write.
-pub(super) fn start(node: &NodeView, request: &Request, now: Timestamp) -> Verdict<NodeWhy> {
+pub(super) fn start(node: &NodeView, request: &Request, now: Timestamp) -> Verdict<NodeWhy, Step> {
     let despite = node.despite_outage(now);
     let now = to_the_second(now);
     let taint = node.no_execute().is_none().then(|| Taint {
@@ -34,7 +36,7 @@ pub(super) fn start(node: &NodeView, request: &Request, now: Timestamp) -> Verdi
         stopped: None,
     };
     let started = started(node, &progress);
-    let start = Action::StartEviction {
+    let start = Step::StartEviction {
         node: node.node.clone(),
         resource_version: node.resource_version.clone(),
         taint,
@@ -42,8 +44,8 @@ pub(super) fn start(node: &NodeView, request: &Request, now: Timestamp) -> Verdi
         zone: node.zone.clone(),
     };
     let why = NodeWhy::NodeDown { request: request.taint.to_string() };
-    let despite = despite.map(|word| Action::EmitEvent(despite_outage(node, word)));
-    let actions = [Some(start), Some(Action::EmitEvent(started)), despite];
+    let despite = despite.map(|word| Step::EmitEvent(despite_outage(node, word)));
+    let actions = [Some(start), Some(Step::EmitEvent(started)), despite];
     Verdict::Act { actions: actions.into_iter().flatten().collect(), why }
 }
 
@@ -61,7 +63,7 @@ fn despite_outage(node: &NodeView, word: &DespiteOutage) -> EventNote {
 }
 
 /// The node is Ready: our taint goes, nothing else is touched.
-pub(super) fn decline(node: &NodeView, request: &Request) -> Verdict<NodeWhy> {
+pub(super) fn decline(node: &NodeView, request: &Request) -> Verdict<NodeWhy, Step> {
     let why = NodeWhy::NodeReady { request: request.taint.to_string() };
     // The revision tells this refusal from the next one.
     let name = format!("node-eviction-declined.{}.{}", node.node.uid, node.resource_version);
@@ -72,13 +74,13 @@ pub(super) fn decline(node: &NodeView, request: &Request) -> Verdict<NodeWhy> {
         }
         Lease::Renewed { moves: true, .. } | Lease::None | Lease::Unread => None,
     };
-    let decline = Action::EndEviction {
+    let decline = Step::EndEviction {
         node: node.node.clone(),
         resource_version: node.resource_version.clone(),
         progress: None,
         asked,
     };
-    Verdict::Act { actions: vec![decline, Action::EmitEvent(told)], why }
+    Verdict::Act { actions: vec![decline, Step::EmitEvent(told)], why }
 }
 
 /// Which volumes the node no longer uses: those that are attached to it, but for those that pods that stay have claimed.
@@ -88,10 +90,10 @@ pub(super) fn release(
     attachments: &[&AttachmentView],
     keep: Vec<Claim>,
     now: Timestamp,
-) -> Verdict<NodeWhy> {
+) -> Verdict<NodeWhy, Step> {
     let why = NodeWhy::ReleasingVolumes { in_use: node.volumes_in_use.len(), kept: keep.len() };
     let released = Released::keeping(&keep, now);
-    let release = Action::ReleaseVolumes {
+    let release = Step::ReleaseVolumes {
         node: node.node.clone(),
         resource_version: node.resource_version.clone(),
         in_use: node.volumes_in_use.clone(),
@@ -104,14 +106,14 @@ pub(super) fn release(
 }
 
 /// All gone.
-pub(super) fn finish(node: &NodeView, progress: &Progress, now: Timestamp) -> Verdict<NodeWhy> {
+pub(super) fn finish(node: &NodeView, progress: &Progress, now: Timestamp) -> Verdict<NodeWhy, Step> {
     let why = NodeWhy::Finished { since: now };
     // Pods may all be gone before the node is looked at for the first time, by us or after our predecessor's crash.
     let begun = untold_start(node, progress, now);
     let progress = Progress { finished: Some(now), ..progress.clone() };
     let told = phase_event(node, &progress, &why);
     let report = report(node, &why, now, Some(progress));
-    let actions = [begun.map(Action::EmitEvent), Some(report), told.map(Action::EmitEvent)];
+    let actions = [begun.map(Step::EmitEvent), Some(report), told.map(Step::EmitEvent)];
     Verdict::Act { actions: actions.into_iter().flatten().collect(), why }
 }
 
@@ -121,7 +123,7 @@ pub(super) fn stop(
     progress: &Progress,
     foreign: Option<Request>,
     now: Timestamp,
-) -> Verdict<NodeWhy> {
+) -> Verdict<NodeWhy, Step> {
     let rest = foreign.map(|_| Progress { stopped: Some(now), ..progress.clone() });
     let then = end(node, rest, NodeWhy::Stopped, progress, now);
     phase(node, progress, NodeWhy::Stopped, now, then)
@@ -134,24 +136,24 @@ pub(super) fn end(
     why: NodeWhy,
     progress: &Progress,
     now: Timestamp,
-) -> Verdict<NodeWhy> {
+) -> Verdict<NodeWhy, Step> {
     let finished = untold_finish(node, now);
     let name = incident(node, progress, "ended");
     let told = note(node, name, EventType::Normal, &why);
     let actions =
-        [finished.map(Action::EmitEvent), Some(take_taint_off(node, rest)), Some(Action::EmitEvent(told))];
+        [finished.map(Step::EmitEvent), Some(take_taint_off(node, rest)), Some(Step::EmitEvent(told))];
     Verdict::Act { actions: actions.into_iter().flatten().collect(), why }
 }
 
 /// There is nothing to remember any more.
-pub(super) fn forget(node: &NodeView, now: Timestamp) -> Verdict<NodeWhy> {
-    let finished = untold_finish(node, now).map(Action::EmitEvent);
+pub(super) fn forget(node: &NodeView, now: Timestamp) -> Verdict<NodeWhy, Step> {
+    let finished = untold_finish(node, now).map(Step::EmitEvent);
     let actions = finished.into_iter().chain([take_taint_off(node, None)]);
     Verdict::Act { actions: actions.collect(), why: NodeWhy::Forgotten }
 }
 
-fn take_taint_off(node: &NodeView, rest: Option<Progress>) -> Action {
-    Action::EndEviction {
+fn take_taint_off(node: &NodeView, rest: Option<Progress>) -> Step {
+    Step::EndEviction {
         node: node.node.clone(),
         resource_version: node.resource_version.clone(),
         progress: rest,
@@ -165,8 +167,8 @@ pub(super) fn phase(
     progress: &Progress,
     why: NodeWhy,
     now: Timestamp,
-    then: Verdict<NodeWhy>,
-) -> Verdict<NodeWhy> {
+    then: Verdict<NodeWhy, Step>,
+) -> Verdict<NodeWhy, Step> {
     let is_said = node.condition.as_deref() == Some(why.code());
     let condition = (!is_said).then(|| report(node, &why, to_the_second(now), None));
     say_phase(node, progress, why, now, condition, then)
@@ -180,8 +182,8 @@ pub(super) fn return_phase(
     request: &Request,
     why: NodeWhy,
     now: Timestamp,
-    then: Verdict<NodeWhy>,
-) -> Verdict<NodeWhy> {
+    then: Verdict<NodeWhy, Step>,
+) -> Verdict<NodeWhy, Step> {
     if progress.returned.is_some() {
         return phase(node, progress, why, now, then);
     }
@@ -196,20 +198,20 @@ fn say_phase(
     progress: &Progress,
     why: NodeWhy,
     now: Timestamp,
-    condition: Option<Action>,
-    then: Verdict<NodeWhy>,
-) -> Verdict<NodeWhy> {
+    condition: Option<Step>,
+    then: Verdict<NodeWhy, Step>,
+) -> Verdict<NodeWhy, Step> {
     let recent = now < after(progress.finished.unwrap_or(progress.started), ANNOUNCE_WITHIN);
     let this = phase_event(node, progress, &why)
         .filter(|note| !node.told.contains(&note.name))
         .filter(|_| recent || matches!(why, NodeWhy::VolumesHang { .. }));
     let untold = [untold_start(node, progress, now), this].into_iter().flatten();
-    let actions: Vec<Action> = condition.into_iter().chain(untold.map(Action::EmitEvent)).collect();
+    let actions: Vec<Step> = condition.into_iter().chain(untold.map(Step::EmitEvent)).collect();
     if actions.is_empty() { then } else { Verdict::Act { actions, why } }
 }
 
 /// Our own annotation cannot be believed: nothing is done before it is mended or gone, and that is said on the node.
-pub(super) fn unreadable(node: &NodeView, damage: &Damage, now: Timestamp) -> Verdict<NodeWhy> {
+pub(super) fn unreadable(node: &NodeView, damage: &Damage, now: Timestamp) -> Verdict<NodeWhy, Step> {
     let Damage { annotation, problem, until } = damage;
     let why =
         NodeWhy::AnnotationUnreadable { node: node.node.name.clone(), annotation, problem: problem.clone() };
@@ -221,7 +223,11 @@ pub(super) fn unreadable(node: &NodeView, damage: &Damage, now: Timestamp) -> Ve
 }
 
 /// The API server refused a write a moment ago: it is tried again later, and until then that is said on the node.
-pub(super) fn refused_by_the_server(node: &NodeView, refusal: &Refusal, now: Timestamp) -> Verdict<NodeWhy> {
+pub(super) fn refused_by_the_server(
+    node: &NodeView,
+    refusal: &Refusal,
+    now: Timestamp,
+) -> Verdict<NodeWhy, Step> {
     let Refusal { what, words, until, .. } = refusal;
     let why =
         NodeWhy::WriteRefused { what: what.clone(), words: words.clone(), begun: node.progress.is_some() };
@@ -235,27 +241,27 @@ fn say_trouble(
     step: &str,
     why: NodeWhy,
     now: Timestamp,
-    then: Verdict<NodeWhy>,
-) -> Verdict<NodeWhy> {
+    then: Verdict<NodeWhy, Step>,
+) -> Verdict<NodeWhy, Step> {
     let told = note(node, of_text(node, &why.to_string(), step), EventType::Warning, &why);
     let report = report(node, &why, to_the_second(now), None);
     // What the server refuses may be this very report.
     let may_report = node.refused.as_ref().is_none_or(|refusal| refusal.step != report.name());
     let condition = Some(report).filter(|_| may_report && node.condition.as_deref() != Some(why.code()));
-    let event = (!node.told.contains(&told.name)).then_some(Action::EmitEvent(told));
-    let actions: Vec<Action> = condition.into_iter().chain(event).collect();
+    let event = (!node.told.contains(&told.name)).then_some(Step::EmitEvent(told));
+    let actions: Vec<Step> = condition.into_iter().chain(event).collect();
     if actions.is_empty() { then } else { Verdict::Act { actions, why } }
 }
 
 /// What the condition complains of is over.
-pub(super) fn trouble_is_over(node: &NodeView, now: Timestamp) -> Verdict<NodeWhy> {
+pub(super) fn trouble_is_over(node: &NodeView, now: Timestamp) -> Verdict<NodeWhy, Step> {
     let why = NodeWhy::NotBegun;
     Verdict::Act { actions: vec![report(node, &why, to_the_second(now), None)], why }
 }
 
 /// An event that stands by itself, if it was not told.
-pub(super) fn tell_once(node: &NodeView, note: EventNote, why: NodeWhy) -> Option<Verdict<NodeWhy>> {
-    (!node.told.contains(&note.name)).then(|| Verdict::Act { actions: vec![Action::EmitEvent(note)], why })
+pub(super) fn tell_once(node: &NodeView, note: EventNote, why: NodeWhy) -> Option<Verdict<NodeWhy, Step>> {
+    (!node.told.contains(&note.name)).then(|| Verdict::Act { actions: vec![Step::EmitEvent(note)], why })
 }
 
 /// The request is refused because the kubelet lives.
@@ -326,7 +332,7 @@ fn incident(node: &NodeView, progress: &Progress, step: &str) -> String {
 fn note(node: &NodeView, name: String, kind: EventType, why: &NodeWhy) -> EventNote {
     EventNote {
         name,
-        regarding: Subject::Node(node.node.clone()),
+        regarding: (&node.node).into(),
         kind,
         reason: why.code().into(),
         action: events::EVICT_NODE,
@@ -335,8 +341,8 @@ fn note(node: &NodeView, name: String, kind: EventType, why: &NodeWhy) -> EventN
     }
 }
 
-fn report(node: &NodeView, why: &NodeWhy, now: Timestamp, progress: Option<Progress>) -> Action {
-    Action::ReportEviction {
+fn report(node: &NodeView, why: &NodeWhy, now: Timestamp, progress: Option<Progress>) -> Step {
+    Step::ReportEviction {
         node: node.node.clone(),
         resource_version: node.resource_version.clone(),
         condition: node_condition(why, now),
@@ -355,9 +361,14 @@ pub(super) fn node_condition(why: &NodeWhy, now: Timestamp) -> NodeCondition {
 }
 
 /// A pod on a dead node: its status first, then the delete. Never the other way round.
-pub(super) fn evict(pod: &PodView, node: &NodeView, progress: &Progress, now: Timestamp) -> Verdict<PodWhy> {
+pub(super) fn evict(
+    pod: &PodView,
+    node: &NodeView,
+    progress: &Progress,
+    now: Timestamp,
+) -> Verdict<PodWhy, Step> {
     let why = PodWhy::NodeDown { node: node.node.name.clone(), request: progress.request.clone() };
-    let patch = (!pod.phase.is_terminal()).then(|| Action::PatchPodStatus {
+    let patch = (!pod.phase.is_terminal()).then(|| Step::PatchPodStatus {
         pod: pod.pod.clone(),
         resource_version: pod.resource_version.clone(),
         phase: Some(PodPhase::Failed),
@@ -369,9 +380,9 @@ pub(super) fn evict(pod: &PodView, node: &NodeView, progress: &Progress, now: Ti
         }],
     });
     let event = (!pod.announced).then(|| {
-        Action::EmitEvent(EventNote {
+        Step::EmitEvent(EventNote {
             name: format!("evicted.{}", pod.pod.uid),
-            regarding: Subject::Pod(pod.pod.clone()),
+            regarding: (&pod.pod).into(),
             kind: EventType::Warning,
             reason: reasons::FORCE_EVICTION_BY_SALVOR.into(),
             action: events::EVICT_POD,
@@ -380,7 +391,7 @@ pub(super) fn evict(pod: &PodView, node: &NodeView, progress: &Progress, now: Ti
         })
     });
     let forced = pod.deletion.is_some_and(|deletion| deletion.grace_seconds == Some(0));
-    let delete = (!forced).then(|| Action::ForceDeletePod {
+    let delete = (!forced).then(|| Step::ForceDeletePod {
         pod: pod.pod.clone(),
         resource_version: pod.resource_version.clone(),
     });
@@ -388,8 +399,8 @@ pub(super) fn evict(pod: &PodView, node: &NodeView, progress: &Progress, now: Ti
 }
 
 /// A pod on a node that is back: the kubelet ends it, with the pod's own grace.
-pub(super) fn ask_to_end(pod: &PodView, node: &NodeView) -> Verdict<PodWhy> {
+pub(super) fn ask_to_end(pod: &PodView, node: &NodeView) -> Verdict<PodWhy, Step> {
     let why = PodWhy::NodeReturned { node: node.node.name.clone() };
-    let evict = Action::EvictPod { pod: pod.pod.clone(), resource_version: pod.resource_version.clone() };
+    let evict = Step::EvictPod { pod: pod.pod.clone(), resource_version: pod.resource_version.clone() };
     Verdict::Act { actions: vec![evict], why }
 }

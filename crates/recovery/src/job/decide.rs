@@ -11,13 +11,15 @@ use super::policy::JobPolicy;
 use super::read_back::{ReadBack, Unreadable};
 use super::reasons::{JobWhy, WaitingPod};
 use super::status;
+use super::steps::{CreationReason, Step};
 use super::tally::{Ending, Outcome, Tally};
 use super::views::{
     CompletionMode, IndexFailures, JobCondition, JobStatus, JobView, Memory, PodView, Stray, Tracking,
 };
-use crate::action::{Action, CreationReason, EventNote};
+use crate::event::EventNote;
 use crate::moments::after;
 use crate::objects::PodRef;
+use crate::step::Step as _;
 use crate::verdict::Verdict::{self, Act, Ignore, Wait};
 use crate::verdict::{Judgement, judge};
 
@@ -33,7 +35,7 @@ pub fn decide(
     memory: &Memory,
     policy: &JobPolicy,
     now: Timestamp,
-) -> Judgement<JobWhy> {
+) -> Judgement<JobWhy, Step> {
     judge(|ask| {
         let managed_by = job.spec.managed_by.as_deref();
         ask.that("Is the controller switched on?", policy.enabled, policy.enabled)
@@ -126,7 +128,7 @@ pub fn decide_leftovers<'a>(
     pods: impl Iterator<Item = (&'a PodRef, Tracking)>,
     anothers: bool,
     policy: &JobPolicy,
-) -> Judgement<JobWhy> {
+) -> Judgement<JobWhy, Step> {
     judge(|ask| {
         ask.that("Is the controller switched on?", policy.enabled, policy.enabled)
             .ok_or(Ignore(JobWhy::Disabled))?;
@@ -140,7 +142,7 @@ pub fn decide_leftovers<'a>(
 
 /// Judges a Job whose selector may match pods that were there before it, as long as those are not known: what they do must
 /// not be done again by others.
-pub fn decide_once_pods_are_found() -> Judgement<JobWhy> {
+pub fn decide_once_pods_are_found() -> Judgement<JobWhy, Step> {
     judge(|ask| {
         ask.that("Are the pods known that were there before the Job?", "they are being looked for", false)
             .ok_or(Ignore(JobWhy::FindingPods))?;
@@ -160,16 +162,16 @@ pub(super) fn why_held(job: &JobView, pods: &[PodView]) -> Option<EventNote> {
 // ---- steps ------------------------------------------------------------------------------------------
 
 /// Nothing is done, and a person should know: that is told once.
-fn once(note: EventNote, memory: &Memory, why: JobWhy) -> Verdict<JobWhy> {
+fn once(note: EventNote, memory: &Memory, why: JobWhy) -> Verdict<JobWhy, Step> {
     match &memory.told {
         Some(told) if *told == note.name => Ignore(why),
-        _ => Act { actions: vec![Action::Mention(note)], why },
+        _ => Act { actions: vec![Step::Mention(note)], why },
     }
 }
 
 /// What becomes of a Job of which something cannot be read. One that is being deleted lets go of its pods all the same: they
 /// go with it, and no others are made.
-fn held(job: &JobView, pods: &[PodView], unreadable: Unreadable, memory: &Memory) -> Verdict<JobWhy> {
+fn held(job: &JobView, pods: &[PodView], unreadable: Unreadable, memory: &Memory) -> Verdict<JobWhy, Step> {
     if !job.deleting {
         return once(unreadable_note(job, &unreadable), memory, JobWhy::UnreadableStatus(unreadable));
     }
@@ -185,7 +187,7 @@ fn after_the_end(
     end: &JobCondition,
     policy: &JobPolicy,
     now: Timestamp,
-) -> Verdict<JobWhy> {
+) -> Verdict<JobWhy, Step> {
     let kind = end.kind.clone();
     if let Some(actions) = let_go(pods.iter().filter_map(PodView::tracked), false) {
         return Act { actions, why: JobWhy::Leftover };
@@ -198,8 +200,7 @@ fn after_the_end(
     if now < until {
         Wait { until, why: JobWhy::Finished { kind } }
     } else {
-        let delete =
-            Action::DeleteJob { job: job.job.clone(), resource_version: job.resource_version.clone() };
+        let delete = Step::DeleteJob { job: job.job.clone(), resource_version: job.resource_version.clone() };
         Act { actions: vec![delete], why: JobWhy::Expired { ended } }
     }
 }
@@ -212,7 +213,7 @@ fn claims(
     strays: &[Stray],
     record: &Record<'_>,
     policy: &JobPolicy,
-) -> Option<Verdict<JobWhy>> {
+) -> Option<Verdict<JobWhy, Step>> {
     let selector = &job.spec.selector;
     if job.deleting || selector.is_empty() {
         return None;
@@ -222,13 +223,13 @@ fn claims(
     if let Some(first) = names_first(job, record, lost()) {
         return Some(first);
     }
-    let lost = lost().map(|pod| Action::ReleasePod {
+    let lost = lost().map(|pod| Step::ReleasePod {
         pod: pod.pod.clone(),
         job: job.job.clone(),
         finalizer: finalizer(pod.tracking),
     });
     let found = strays.iter().filter(|stray| stray.adoptable && selector.matches(&stray.labels));
-    let found = found.map(|stray| Action::AdoptPod {
+    let found = found.map(|stray| Step::AdoptPod {
         pod: stray.pod.clone(),
         resource_version: stray.resource_version.clone(),
         job: job.job.clone(),
@@ -243,13 +244,13 @@ fn names_first<'a>(
     job: &JobView,
     record: &Record<'_>,
     mut pods: impl Iterator<Item = &'a PodView>,
-) -> Option<Verdict<JobWhy>> {
+) -> Option<Verdict<JobWhy, Step>> {
     let unwritten = pods.any(|pod| !record.is_written(pod));
     unwritten.then(|| write(job, &job.status, record, JobWhy::RecordingNames))
 }
 
-fn write(job: &JobView, next: &JobStatus, record: &Record<'_>, why: JobWhy) -> Verdict<JobWhy> {
-    let patch = Action::PatchJobStatus {
+fn write(job: &JobView, next: &JobStatus, record: &Record<'_>, why: JobWhy) -> Verdict<JobWhy, Step> {
+    let patch = Step::PatchJobStatus {
         job: job.job.clone(),
         resource_version: job.resource_version.clone(),
         status: Box::new(next.clone()),
@@ -257,7 +258,7 @@ fn write(job: &JobView, next: &JobStatus, record: &Record<'_>, why: JobWhy) -> V
         used_names: if next.finished().is_some() { None } else { record.news() },
     };
     let mut actions = vec![patch];
-    actions.extend(news(job, next).into_iter().map(Action::Mention));
+    actions.extend(news(job, next).into_iter().map(Step::Mention));
     Act { actions, why }
 }
 
@@ -267,7 +268,7 @@ fn pods_too_many(
     fate: Option<&Fate>,
     record: &Record<'_>,
     policy: &JobPolicy,
-) -> Option<Verdict<JobWhy>> {
+) -> Option<Verdict<JobWhy, Step>> {
     let job = tally.job;
     let (mut victims, why) = match fate {
         Some(fate) => (tally.active.clone(), JobWhy::Decided { reason: fate.reason.clone() }),
@@ -276,7 +277,7 @@ fn pods_too_many(
         None => (tally.surplus(wanted(tally)), JobWhy::TooManyPods { wanted: wanted(tally) }),
     };
     victims.truncate(policy.max_pods_at_once);
-    let deletes = at_once(victims.iter().map(|pod| Action::DeletePod { pod: pod.pod.clone() }).collect())?;
+    let deletes = at_once(victims.iter().map(|pod| Step::DeletePod { pod: pod.pod.clone() }).collect())?;
     // A pod that is not needed has not failed, so it is let go before it is told to end. One that ends because the Job
     // has failed is counted with it.
     let counts = fate.is_some_and(|fate| fate.ending == Ending::Failure);
@@ -291,14 +292,14 @@ fn pods_too_many(
     let mut actions = first.unwrap_or_default();
     actions.extend(deletes);
     let told = victims.iter().take(MENTIONED);
-    actions.extend(told.map(|pod| Action::Mention(deleted_note(&job.job, &pod.pod))));
+    actions.extend(told.map(|pod| Step::Mention(deleted_note(&job.job, &pod.pod))));
     Some(Act { actions, why })
 }
 
 /// What stands between a Job and the pods that it should have.
 enum Need {
     Nothing,
-    Pods(Vec<Action>),
+    Pods(Vec<Step>),
     Later(Timestamp, JobWhy),
     Others(JobWhy),
 }
@@ -343,7 +344,7 @@ fn make_pods(
     memory: &Memory,
     policy: &JobPolicy,
     places: &[Option<u32>],
-) -> Vec<Action> {
+) -> Vec<Step> {
     let job = tally.job;
     let reason = if tally.only_failed && tally.failed > 0 {
         CreationReason::RecreateFailed
@@ -362,12 +363,12 @@ fn make_pods(
         let name = names.choose(*index);
         let failures = index.map_or(IndexFailures::default(), |index| tally.failures_before(index));
         let body = mould.pod(&name, *index, failures);
-        Action::CreatePod { job: job.job.clone(), name, body, reason, told: position < MENTIONED }
+        Step::CreatePod { job: job.job.clone(), name, body, reason, told: position < MENTIONED }
     });
     let mut actions = Vec::new();
     let mut size = if memory.creation_paused_until.is_none() { tally.active.len().max(1) } else { 1 };
     loop {
-        let batch: Vec<Action> = creates.by_ref().take(size).collect();
+        let batch: Vec<Step> = creates.by_ref().take(size).collect();
         let Some(batch) = at_once(batch) else { break };
         actions.extend(batch);
         size *= 2;
@@ -399,20 +400,20 @@ fn counted<'a>(
 }
 
 /// Takes the finalizer off pods.
-fn let_go<'a>(pods: impl Iterator<Item = (&'a PodRef, Tracking)>, owner_gone: bool) -> Option<Vec<Action>> {
+fn let_go<'a>(pods: impl Iterator<Item = (&'a PodRef, Tracking)>, owner_gone: bool) -> Option<Vec<Step>> {
     let removal = |(pod, tracking): (&PodRef, Tracking)| {
         let finalizer = tracking.finalizer();
-        Action::RemoveFinalizer { pod: pod.clone(), finalizer, owner_gone }
+        Step::RemoveFinalizer { pod: pod.clone(), finalizer, owner_gone }
     };
     at_once(pods.map(removal).collect())
 }
 
 /// Steps that may be under way together, as one; none if there are none.
-fn at_once(mut steps: Vec<Action>) -> Option<Vec<Action>> {
+fn at_once(mut steps: Vec<Step>) -> Option<Vec<Step>> {
     match steps.len() {
         0 => None,
         1 => steps.pop().map(|only| vec![only]),
-        _ => Some(vec![Action::AtOnce(steps)]),
+        _ => Some(vec![Step::AtOnce { steps }]),
     }
 }
 
@@ -466,15 +467,15 @@ fn see_end(job: &JobView) -> String {
     job.status.finished().map_or_else(|| "no end yet".into(), |end| format!("{}: {}", end.kind, end.reason))
 }
 
-fn see_verdict(step: &Option<Verdict<JobWhy>>) -> String {
+fn see_verdict(step: &Option<Verdict<JobWhy, Step>>) -> String {
     see_steps(step.iter().flat_map(Verdict::actions))
 }
 
-fn see_some(actions: &Option<Vec<Action>>) -> String {
+fn see_some(actions: &Option<Vec<Step>>) -> String {
     see_steps(actions.iter().flatten())
 }
 
-fn see_steps<'a>(actions: impl Iterator<Item = &'a Action>) -> String {
+fn see_steps<'a>(actions: impl Iterator<Item = &'a Step>) -> String {
     let steps: usize = actions.map(|action| action.steps().len()).sum();
     if steps == 0 { "yes".into() } else { format!("not {steps} of them") }
 }

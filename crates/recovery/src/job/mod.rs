@@ -20,6 +20,7 @@ mod policy;
 mod read_back;
 mod reasons;
 mod status;
+mod steps;
 mod success_policy;
 mod tally;
 mod views;
@@ -34,6 +35,7 @@ pub use notes::{created_note, refused_note, undeleted_note};
 pub use policy::JobPolicy;
 pub use read_back::Unreadable;
 pub use reasons::{JobWhy, WaitingPod};
+pub use steps::{CreationReason, Step};
 pub use tally::{recollect, remember};
 pub use views::{
     CompletionMode, Deletion, ExitCodeOperator, FailureAction, IndexFailures, JobCondition, JobSpec,

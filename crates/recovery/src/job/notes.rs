@@ -8,7 +8,7 @@ use salvor_api::names::job::{conditions, events};
 
 use super::read_back::Unreadable;
 use super::views::{JobCondition, JobStatus, JobView};
-use crate::action::{EventNote, EventType, Subject};
+use crate::event::{EventNote, EventType};
 use crate::objects::{JobRef, PodRef};
 
 /// The event that tells that a pod was made.
@@ -100,7 +100,7 @@ fn note(
 ) -> EventNote {
     EventNote {
         name: format!("{name}.{}", job.uid),
-        regarding: Subject::Job(job.clone()),
+        regarding: (&**job).into(),
         kind,
         reason: reason.into(),
         action: events::RUN_JOB,

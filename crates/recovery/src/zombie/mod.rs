@@ -8,12 +8,14 @@ mod node;
 mod pod;
 mod policy;
 mod reasons;
+mod steps;
 mod views;
 
 pub use node::decide_node;
 pub use pod::decide_pod;
 pub use policy::{Consent, ConsentSource, Disabled, WaitBy, ZombiePolicy};
 pub use reasons::{NodeWhy, PodWhy, Terms, ZombieFacts};
+pub use steps::Step;
 pub use views::{
     AskedWait, ConsentAnnotations, Mark, NodeView, OutOfServiceMark, PodView, Unreachable, WaitDefect,
 };

@@ -6,8 +6,9 @@ use salvor_api::names::{annotations, events, reasons, taints};
 
 use super::policy::{ConsentSource, ZombiePolicy};
 use super::reasons::NodeWhy;
+use super::steps::Step;
 use super::views::{NodeView, OutOfServiceMark, Unreachable, out_of_service_taint};
-use crate::action::{Action, EventNote, EventType, Subject};
+use crate::event::{EventNote, EventType};
 use crate::liveness::Lease;
 use crate::moments::{ANNOUNCE_WITHIN, after, to_the_second};
 use crate::objects::Ready;
@@ -18,7 +19,7 @@ use crate::verdict::{Judgement, judge};
 /// Judges one node. `now` is the API server's time.
 ///
 /// A Lease that was not read stands in nobody's way here: it is read live, and the node judged by it, before anything is done.
-pub fn decide_node(node: &NodeView, policy: &ZombiePolicy, now: Timestamp) -> Judgement<NodeWhy> {
+pub fn decide_node(node: &NodeView, policy: &ZombiePolicy, now: Timestamp) -> Judgement<NodeWhy, Step> {
     judge(|ask| {
         ask.none("Is zombie recovery switched on?", policy.switch(), policy.disabled)
             .map_err(|by| Ignore(NodeWhy::Disabled(by)))?;
@@ -48,7 +49,7 @@ pub fn decide_node(node: &NodeView, policy: &ZombiePolicy, now: Timestamp) -> Ju
 
         let why = NodeWhy::NodeLost { since: lost.since, rule: index };
         let since = to_the_second(now);
-        let taint = Action::TaintNode {
+        let taint = Step::TaintNode {
             node: node.node.clone(),
             resource_version: node.resource_version.clone(),
             taint: out_of_service_taint(),
@@ -72,12 +73,12 @@ fn wait(node: &NodeView, lost: Unreachable, rule: &TaintNodeOutOfService) -> (Ti
 }
 
 /// We took the node out of service: is it back?
-fn take_back(node: &NodeView, mark: OutOfServiceMark, now: Timestamp) -> Verdict<NodeWhy> {
+fn take_back(node: &NodeView, mark: OutOfServiceMark, now: Timestamp) -> Verdict<NodeWhy, Step> {
     let lease = node.pulse.lease;
     let unread = node.ready == Ready::True && lease == Lease::Unread;
     if unread || lease.is_back(node.ready, now) {
         let why = NodeWhy::BackInService;
-        let untaint = Action::UntaintNode {
+        let untaint = Step::UntaintNode {
             node: node.node.clone(),
             resource_version: node.resource_version.clone(),
             taint: out_of_service_taint(),
@@ -98,10 +99,10 @@ fn take_back(node: &NodeView, mark: OutOfServiceMark, now: Timestamp) -> Verdict
     }
 }
 
-fn tell_out_of_service(node: &NodeView, since: Timestamp, message: String) -> Action {
-    Action::EmitEvent(EventNote {
+fn tell_out_of_service(node: &NodeView, since: Timestamp, message: String) -> Step {
+    Step::EmitEvent(EventNote {
         name: format!("node-out-of-service.{}.{}", node.node.uid, since.as_second()),
-        regarding: Subject::Node(node.node.clone()),
+        regarding: (&node.node).into(),
         kind: EventType::Warning,
         reason: reasons::NODE_OUT_OF_SERVICE.into(),
         action: events::TAINT_NODE,
@@ -110,11 +111,11 @@ fn tell_out_of_service(node: &NodeView, since: Timestamp, message: String) -> Ac
     })
 }
 
-fn tell_back_in_service(node: &NodeView, mark: OutOfServiceMark, message: String) -> Action {
+fn tell_back_in_service(node: &NodeView, mark: OutOfServiceMark, message: String) -> Step {
     let incident = mark.since.map_or(0, Timestamp::as_second);
-    Action::EmitEvent(EventNote {
+    Step::EmitEvent(EventNote {
         name: format!("node-back-in-service.{}.{incident}", node.node.uid),
-        regarding: Subject::Node(node.node.clone()),
+        regarding: (&node.node).into(),
         kind: EventType::Normal,
         reason: reasons::NODE_BACK_IN_SERVICE.into(),
         action: events::UNTAINT_NODE,

@@ -7,8 +7,9 @@ use salvor_api::names::{conditions, events, reasons, taints};
 
 use super::policy::{Consent, WaitBy, ZombiePolicy};
 use super::reasons::{PodWhy, Terms, ZombieFacts};
+use super::steps::Step;
 use super::views::{AskedWait, Mark, NodeView, PodView, Unreachable};
-use crate::action::{Action, Condition, EventNote, EventType, Subject};
+use crate::event::{Condition, EventNote, EventType};
 use crate::fnv::Fnv;
 use crate::moments::{ANNOUNCE_WITHIN, after, to_the_second};
 use crate::objects::{Deletion, PodPhase, Ready};
@@ -23,7 +24,7 @@ pub fn decide_pod(
     node: Option<&NodeView>,
     policy: &ZombiePolicy,
     now: Timestamp,
-) -> Judgement<PodWhy> {
+) -> Judgement<PodWhy, Step> {
     judge(|ask| {
         ask.none("Is zombie recovery switched on?", policy.switch(), policy.disabled)
             .map_err(|by| Ignore(PodWhy::Disabled(by)))?;
@@ -82,7 +83,7 @@ pub fn decide_pod(
         let facts = facts(pod, deletion, consent);
         let patch = missing.mark.then(|| mark_failed(pod, consent, &facts, now));
         let event = missing.event.then(|| event(pod, consent, &facts));
-        let delete = missing.delete.then(|| Action::ForceDeletePod {
+        let delete = missing.delete.then(|| Step::ForceDeletePod {
             pod: pod.pod.clone(),
             resource_version: pod.resource_version.clone(),
         });
@@ -99,7 +100,7 @@ fn already_recovered(
     deletion: Deletion,
     consent: Consent,
     missing: MissingSteps,
-) -> Verdict<PodWhy> {
+) -> Verdict<PodWhy, Step> {
     if missing.event {
         let event = event(pod, consent, &facts(pod, deletion, consent));
         Verdict::Act { actions: vec![event], why: PodWhy::Unannounced }
@@ -132,15 +133,15 @@ fn wait(
 }
 
 /// Says once that the pod's annotation about its wait cannot be read, and what counts instead. Nothing waits for the telling.
-fn tell_of_wait(pod: &PodView, terms: Box<Terms>) -> Verdict<PodWhy> {
+fn tell_of_wait(pod: &PodView, terms: Box<Terms>) -> Verdict<PodWhy, Step> {
     let mut hash = Fnv::default();
     if let AskedWait::Unreadable { value, .. } = &pod.consent.wait {
         hash.add(value.as_bytes());
     }
     let why = PodWhy::UnreadableWait(terms);
-    let event = Action::Mention(EventNote {
+    let event = Step::Mention(EventNote {
         name: format!("zombie-wait.{}.{:x}", pod.pod.uid, hash.finish()),
-        regarding: Subject::Pod(pod.pod.clone()),
+        regarding: (&pod.pod).into(),
         kind: EventType::Warning,
         reason: reasons::INVALID_TERMINATION_GRACE_AFTER.into(),
         action: events::FORCEFUL_TERMINATION,
@@ -190,7 +191,7 @@ fn facts(pod: &PodView, deletion: Deletion, consent: Consent) -> ZombieFacts {
     }
 }
 
-fn mark_failed(pod: &PodView, consent: Consent, facts: &ZombieFacts, now: Timestamp) -> Action {
+fn mark_failed(pod: &PodView, consent: Consent, facts: &ZombieFacts, now: Timestamp) -> Step {
     let condition = |kind, reason| Condition {
         kind,
         reason,
@@ -203,7 +204,7 @@ fn mark_failed(pod: &PodView, consent: Consent, facts: &ZombieFacts, now: Timest
     if fails_now && !pod.disruption_target {
         conditions.push(condition(conditions::DISRUPTION_TARGET, reasons::TERMINATION_BY_SALVOR));
     }
-    Action::PatchPodStatus {
+    Step::PatchPodStatus {
         pod: pod.pod.clone(),
         resource_version: pod.resource_version.clone(),
         phase: fails_now.then_some(PodPhase::Failed),
@@ -211,14 +212,14 @@ fn mark_failed(pod: &PodView, consent: Consent, facts: &ZombieFacts, now: Timest
     }
 }
 
-fn event(pod: &PodView, consent: Consent, facts: &ZombieFacts) -> Action {
+fn event(pod: &PodView, consent: Consent, facts: &ZombieFacts) -> Step {
     let step = match consent.action {
         TerminateAction::Fail => "zombie-terminated",
         TerminateAction::FailAndDelete => "zombie-deleted",
     };
-    Action::EmitEvent(EventNote {
+    Step::EmitEvent(EventNote {
         name: format!("{step}.{}", pod.pod.uid),
-        regarding: Subject::Pod(pod.pod.clone()),
+        regarding: (&pod.pod).into(),
         kind: EventType::Warning,
         reason: reason(consent.action).into(),
         action: events::FORCEFUL_TERMINATION,

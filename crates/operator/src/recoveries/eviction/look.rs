@@ -8,7 +8,9 @@ use kube::Client;
 use salvor_recovery::{
     Judgement,
     brake::{Census, NodeCounts, NodeStanding},
-    eviction::{Access, AttachmentView, EvictionPolicy, NodeView, PodView, Scene, decide_node, decide_pod},
+    eviction::{
+        Access, AttachmentView, EvictionPolicy, NodeView, PodView, Scene, Step, decide_node, decide_pod,
+    },
 };
 
 use super::{
@@ -87,6 +89,7 @@ impl Inquiry {
 
 impl LiveInquiry for Inquiry {
     type Why = Why;
+    type Step = Step;
 
     async fn ask(
         &self,
@@ -94,7 +97,7 @@ impl LiveInquiry for Inquiry {
         known: Known<'_>,
         now: Timestamp,
         sight: &mut Sight,
-    ) -> kube::Result<Option<Judgement<Why>>> {
+    ) -> kube::Result<Option<Judgement<Why, Step>>> {
         match &self.subject {
             Subject::Pod(subject) => {
                 let PodSubject { node, uid, namespace, name } = &**subject;
@@ -148,9 +151,14 @@ pub(crate) fn parse_node(text: &str) -> kube::Result<NodeView> {
 }
 
 /// Reads a pod live.
-pub(crate) async fn read_pod(client: &Client, namespace: &str, name: &str) -> kube::Result<Option<PodView>> {
+async fn read_pod(client: &Client, namespace: &str, name: &str) -> kube::Result<Option<PodView>> {
     let text = live::get(client, &format!("/api/v1/namespaces/{namespace}/pods/{name}")).await?;
-    text.map(|text| Ok(read::<PodWire>(&text)?.view())).transpose()
+    text.map(|text| parse_pod(&text)).transpose()
+}
+
+/// Reads a pod from the API's text.
+pub(super) fn parse_pod(text: &str) -> kube::Result<PodView> {
+    Ok(read::<PodWire>(text)?.view())
 }
 
 /// Reads the pods of a node live.

@@ -14,7 +14,6 @@ use crate::{
     fake_api::{Answer, FakeApi},
     looks::Sight,
     recovery::{Known, LiveInquiry},
-    time::Time,
     watch::Moment,
 };
 
@@ -24,7 +23,7 @@ fn at(seconds: i64) -> Timestamp {
 
 fn evictions() -> Evictions {
     let policy = Arc::new(EvictionPolicy::new(&Configuration::default()));
-    Evictions::new(policy, Metrics::new(&Time::system()))
+    Evictions::new(policy, EvictionMetrics::default())
 }
 
 fn node(revision: &str, taints: &[&str], progress: Option<&str>) -> Value {
@@ -77,10 +76,10 @@ fn asked_for() -> Evictions {
 fn the_answer_to_our_own_write_is_seen_at_once_and_wakes_the_pods_when_the_watch_brings_it() {
     let mut evictions = asked_for();
     let begun = node("5", &["NoSchedule", "NoExecute"], Some(STARTED));
-    let step = Action::EmitEvent(salvor_recovery::action::EventNote {
+    let step = Step::EmitEvent(salvor_recovery::event::EventNote {
         name: "told".into(),
-        regarding: salvor_recovery::action::Subject::Node(evictions.nodes["a"].view.node.clone()),
-        kind: salvor_recovery::action::EventType::Normal,
+        regarding: (&evictions.nodes["a"].view.node).into(),
+        kind: salvor_recovery::event::EventType::Normal,
         reason: "x".into(),
         action: "x",
         reporting_controller: "x",
@@ -88,7 +87,7 @@ fn the_answer_to_our_own_write_is_seen_at_once_and_wakes_the_pods_when_the_watch
     });
     let subject = Subject::node("a");
     assert_eq!(evictions.done(&subject, &step, &Written::Nothing, at(1)), View::Shows);
-    let report = Action::DeletePod { pod: pod().pod };
+    let report = Step::EvictPod { pod: pod().pod, resource_version: "1".into() };
     let written = Written::Object(begun.to_string());
     assert_eq!(evictions.done(&subject, &report, &written, at(1)), View::Shows);
     assert!(evictions.nodes["a"].view.progress.is_some());
@@ -128,7 +127,12 @@ fn an_answer_that_comes_after_the_node_is_gone_does_not_bring_it_back() {
     let uid = evictions.nodes["a"].view.node.uid.clone();
     evictions.hear(News::Node(Change::Gone(uid)), at(1));
     let answer = Written::Object(node("5", &["NoSchedule", "NoExecute"], Some(STARTED)).to_string());
-    evictions.done(&Subject::node("a"), &Action::DeletePod { pod: pod().pod }, &answer, at(1));
+    evictions.done(
+        &Subject::node("a"),
+        &Step::EvictPod { pod: pod().pod, resource_version: "1".into() },
+        &answer,
+        at(1),
+    );
     assert!(evictions.nodes.is_empty() && evictions.counted.is_empty());
 }
 
@@ -281,7 +285,7 @@ async fn the_pods_of_a_node_share_one_look_at_it() {
 fn uncertain() -> Evictions {
     let file = "apiVersion: config.salvor.dev/v1alpha1\nkind: Configuration\neviction: {triggers: [{key: example.com/lost}]}\n";
     let policy = Arc::new(EvictionPolicy::new(&salvor_api::config::parse(file).unwrap()));
-    Evictions::new(policy, Metrics::new(&Time::system()))
+    Evictions::new(policy, EvictionMetrics::default())
 }
 
 /// Begun on the word of a taint that proves nothing.
@@ -437,15 +441,18 @@ fn a_refused_start_is_remembered_until_the_server_takes_it() {
     let mut evictions = asked_for();
     evictions.hear(News::Lease { node: "a".into(), lease: None }, at(0));
     let subject = Subject::node("a");
-    let actions = |evictions: &Evictions, now| -> Vec<Action> {
+    let actions = |evictions: &Evictions, now| -> Vec<Step> {
         evictions.judge(&subject, at(now)).unwrap().verdict.actions().to_vec()
     };
     let start = actions(&evictions, 0).remove(0);
     assert_eq!(start.name(), "StartEviction");
     let words = format!("metadata.annotations: Too long{}", "é".repeat(1000));
-    assert!(matches!(evictions.refused(&subject, &start, &words, at(0)), Refused::Judged(None)));
+    assert!(matches!(
+        evictions.refused(&subject, &start, &executor::Refusal::saying(&words), at(0)),
+        Refused::Judged(None)
+    ));
     let said = actions(&evictions, 1);
-    let [Action::ReportEviction { condition, .. }, event @ Action::EmitEvent(note)] = said.as_slice() else {
+    let [Step::ReportEviction { condition, .. }, event @ Step::EmitEvent(note)] = said.as_slice() else {
         panic!("{said:?}")
     };
     assert!(
@@ -455,7 +462,10 @@ fn a_refused_start_is_remembered_until_the_server_takes_it() {
     );
     assert_eq!((condition.reason, note.reason.as_ref()), ("WriteRefused", "WriteRefused"));
     // An event that is refused is none of that: everything about the node waits.
-    assert!(matches!(evictions.refused(&subject, event, "no", at(1)), Refused::Waits));
+    assert!(matches!(
+        evictions.refused(&subject, event, &executor::Refusal::saying("no"), at(1)),
+        Refused::Waits
+    ));
     evictions.done(&subject, event, &Written::Nothing, at(1));
     let mut reported = node("2", &["NoSchedule"], None);
     reported["status"]["conditions"] =

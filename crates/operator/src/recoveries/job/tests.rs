@@ -1,6 +1,7 @@
 //! The view: what it takes in, and what it is too late for.
 
 use salvor_api::config::Configuration;
+use salvor_recovery::Step as _;
 use salvor_recovery::{Verdict, objects::PodPhase};
 use serde_json::{Value, json};
 
@@ -21,7 +22,7 @@ fn now() -> Timestamp {
 
 fn jobs() -> Jobs {
     let policy = JobPolicy::new(&Configuration::default());
-    Jobs::new(Arc::new(policy), Metrics::new(&Time::system()).job().clone())
+    Jobs::new(Arc::new(policy), Metrics::new(&Time::system()).own(JobMetrics::register))
 }
 
 fn job(revision: u64) -> Value {
@@ -71,10 +72,10 @@ fn asked(jobs: &Jobs, subject: &Subject) -> Vec<&'static str> {
         Some(Verdict::Act { actions, .. }) => actions,
         _ => Vec::new(),
     };
-    actions.iter().flat_map(Action::steps).map(Action::name).filter(|name| *name != "Mention").collect()
+    actions.iter().flat_map(Step::steps).map(Step::name).filter(|name| *name != "Mention").collect()
 }
 
-fn create(jobs: &Jobs, subject: &Subject) -> Action {
+fn create(jobs: &Jobs, subject: &Subject) -> Step {
     let judgement = jobs.judge(subject, now()).unwrap();
     judgement.verdict.actions()[0].clone()
 }
@@ -232,8 +233,8 @@ fn a_pod_of_somebody_else_under_our_name_is_stepped_around() {
     foreign["metadata"]["ownerReferences"] = json!([]);
     jobs.done(&subject, &step, &Written::Object(foreign.to_string()), now());
     let again = create(&jobs, &subject);
-    let name = |step: &Action| match step {
-        Action::CreatePod { name, .. } => name.clone(),
+    let name = |step: &Step| match step {
+        Step::CreatePod { name, .. } => name.clone(),
         other => panic!("{other}"),
     };
     assert_ne!(name(&step), name(&again));
@@ -244,7 +245,7 @@ fn a_pod_of_somebody_else_under_our_name_is_stepped_around() {
 fn each_pod_that_is_made_is_told_of_once() {
     let (jobs, subject) = with_job();
     let step = create(&jobs, &subject);
-    let told = |step: &Action, pod: &Value| {
+    let told = |step: &Step, pod: &Value| {
         jobs.worth_telling(&subject, step, &Written::Object(pod.to_string()))
             .map(|note| (note.name, note.message))
     };
@@ -257,8 +258,8 @@ fn each_pod_that_is_made_is_told_of_once() {
     let mut foreign = pod("a", 5, "Running");
     foreign["metadata"]["ownerReferences"] = json!([]);
     assert_eq!(told(&step, &foreign), None);
-    let Action::CreatePod { job, name, body, reason, .. } = step else { panic!("{step}") };
-    let untold = Action::CreatePod { job, name, body, reason, told: false };
+    let Step::CreatePod { job, name, body, reason, .. } = step else { panic!("{step}") };
+    let untold = Step::CreatePod { job, name, body, reason, told: false };
     assert_eq!(told(&untold, &second), None, "nobody reads the hundredth");
 }
 
@@ -294,7 +295,9 @@ fn pods_that_were_orphaned_before_the_end_of_their_job_was_told_are_let_go() {
 fn a_refused_pod_pauses_the_making_of_pods_and_nothing_else() {
     let (mut jobs, subject) = with_job();
     let step = create(&jobs, &subject);
-    let Refused::Judged(Some(note)) = jobs.refused(&subject, &step, "exceeded quota", now()) else {
+    let Refused::Judged(Some(note)) =
+        jobs.refused(&subject, &step, &Refusal::saying("exceeded quota"), now())
+    else {
         panic!()
     };
     assert_eq!((&*note.reason, note.message.as_str()), ("FailedCreate", "Error creating: exceeded quota"));
@@ -351,7 +354,7 @@ async fn pods_that_the_built_in_controller_made_are_their_jobs_unless_another_co
         live["spec"]["managedBy"] = managed_by.clone();
         let policy = JobPolicy { unmanaged_jobs: true, ..JobPolicy::new(&Configuration::default()) };
         let policy = Arc::new(policy);
-        let mut jobs = Jobs::new(policy.clone(), Metrics::new(&Time::system()).job().clone());
+        let mut jobs = Jobs::new(policy.clone(), Metrics::new(&Time::system()).own(JobMetrics::register));
         let mut built_in = pod("a", 5, "Running");
         built_in["metadata"]["finalizers"] = json!(["batch.kubernetes.io/job-tracking"]);
         let kept = PodsOfJobs { stands_in: true, interest: Interest::default() };
@@ -367,7 +370,7 @@ async fn pods_that_the_built_in_controller_made_are_their_jobs_unless_another_co
             .ask(&api.client, KnownAlready::Nothing, now(), &mut Sight::default())
             .await;
         let steps = judgement.unwrap().unwrap().verdict.actions().to_vec();
-        assert_eq!(steps.iter().map(Action::name).collect::<Vec<_>>(), expected, "{managed_by}, live");
+        assert_eq!(steps.iter().map(Step::name).collect::<Vec<_>>(), expected, "{managed_by}, live");
     }
 }
 
@@ -440,7 +443,8 @@ async fn leftovers_are_let_go_only_after_a_live_look_at_their_job() {
 #[test]
 fn jobs_of_other_controllers_are_counted_once_each() {
     let metrics = Metrics::new(&Time::system());
-    let mut jobs = Jobs::new(Arc::new(JobPolicy::new(&Configuration::default())), metrics.job().clone());
+    let mut jobs =
+        Jobs::new(Arc::new(JobPolicy::new(&Configuration::default())), metrics.own(JobMetrics::register));
     let foreign = |uid: &str, managed_by: String| {
         let mut job = job(1);
         job["metadata"]["uid"] = uid.into();
@@ -472,7 +476,8 @@ fn jobs_of_other_controllers_are_counted_once_each() {
 #[test]
 fn ended_pods_are_counted_when_they_come_to_wait_and_when_they_are_let_go() {
     let metrics = Metrics::new(&Time::system());
-    let mut jobs = Jobs::new(Arc::new(JobPolicy::new(&Configuration::default())), metrics.job().clone());
+    let mut jobs =
+        Jobs::new(Arc::new(JobPolicy::new(&Configuration::default())), metrics.own(JobMetrics::register));
     jobs.hear(applied(&pod("a", 5, "Running")), now());
     jobs.hear(applied(&pod("a", 6, "Succeeded")), now());
     jobs.hear(applied(&pod("b", 7, "Failed")), now());
@@ -488,14 +493,15 @@ fn ended_pods_are_counted_when_they_come_to_wait_and_when_they_are_let_go() {
 #[test]
 fn a_write_that_the_watch_shows_before_its_answer_is_counted_all_the_same() {
     let metrics = Metrics::new(&Time::system());
-    let mut jobs = Jobs::new(Arc::new(JobPolicy::new(&Configuration::default())), metrics.job().clone());
+    let mut jobs =
+        Jobs::new(Arc::new(JobPolicy::new(&Configuration::default())), metrics.own(JobMetrics::register));
     let subject = jobs.hear(News::Job(Change::Applied(ours(&job(1)))), now()).remove(0);
     let mut written = job(2);
     written["status"] = json!({"succeeded": 3, "failed": 1});
     let status = read_job(&written.to_string()).unwrap().status;
     jobs.hear(News::Job(Change::Applied(ours(&written))), now());
     let Subject::Job(reference) = &subject else { panic!() };
-    let step = Action::PatchJobStatus {
+    let step = Step::PatchJobStatus {
         job: reference.clone(),
         resource_version: "1".into(),
         status: Box::new(status),

@@ -11,7 +11,7 @@ use std::{
 use futures::future::join_all;
 use http::Method;
 use salvor_api::config::{Configuration, parse};
-use salvor_recovery::{Reason, Verdict, action::EventNote};
+use salvor_recovery::{Reason, Verdict, event::EventNote};
 use serde_json::{Value, json};
 
 use super::*;
@@ -79,7 +79,7 @@ fn subject(zombies: &Zombies) -> Subject {
     zombies.pods.values().next().map(|pod| Subject::pod(&pod.pod)).unwrap()
 }
 
-fn said(judgement: &Judgement<Why>) -> String {
+fn said(judgement: &Judgement<Why, Step>) -> String {
     let verdict = &judgement.verdict;
     let until = verdict.wake_at().map(|until| format!(" until {}", until.as_second() - at(0).as_second()));
     format!("{} {}{}", verdict.name(), verdict.why().code(), until.unwrap_or_default())
@@ -157,11 +157,11 @@ fn an_unreadable_wait_is_told_once_and_again_for_another_value_and_never_in_a_dr
     zombies.hear(of_pod(pod("p", "soon")), at(1));
     let told = |zombies: &Zombies| -> EventNote {
         let judgement = zombies.judge(&subject(zombies), at(2)).unwrap();
-        let [Action::Mention(note)] = judgement.verdict.actions() else { panic!("{judgement:?}") };
+        let [Step::Mention(note)] = judgement.verdict.actions() else { panic!("{judgement:?}") };
         note.clone()
     };
     let first = told(&zombies);
-    let step = Action::Mention(first.clone());
+    let step = Step::Mention(first.clone());
     assert_eq!(zombies.done(&subject(&zombies), &step, &Written::Nothing, at(2)), View::Shows);
     assert_eq!(judged(&zombies, 3), "Wait GraceRunning until 60");
     zombies.hear(of_pod(pod("p", "soon")), at(4));

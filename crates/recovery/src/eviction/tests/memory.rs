@@ -1,7 +1,7 @@
 //! What is written on a node, and what becomes of an eviction when nobody can read it, or when the server refuses it.
 
+use super::super::Step;
 use super::*;
-use crate::Action;
 
 const STARTED: &str = r#""started":"2027-01-15T08:00:00Z""#;
 const REQUEST: &str = r#""request":"salvor.dev/force-eviction=INC-1:NoSchedule""#;
@@ -109,7 +109,7 @@ fn damage_holds_everything_and_is_said_once_on_the_node() {
     for node in nodes {
         let first = judge_node(&node, &[pod()], &[], 1);
         assert_eq!(say(&first), "Act AnnotationUnreadable: ReportEviction, EmitEvent");
-        let Action::ReportEviction { condition, progress: None, .. } = &first.verdict.actions()[0] else {
+        let Step::ReportEviction { condition, progress: None, .. } = &first.verdict.actions()[0] else {
             panic!("{first:?}")
         };
         assert!(!condition.holds);
@@ -222,7 +222,7 @@ fn a_start_that_the_server_refuses_is_said_and_tried_again_later() {
         message.contains("does not let Salvor begin to evict node node-a: metadata.annotations"),
         "{message}"
     );
-    let Action::ReportEviction { condition, .. } = &first.verdict.actions()[0] else { panic!("{first:?}") };
+    let Step::ReportEviction { condition, .. } = &first.verdict.actions()[0] else { panic!("{first:?}") };
     assert!(!condition.holds, "it has not begun");
     node.told = told_by(&first);
     node.condition = Some("WriteRefused".into());
@@ -247,10 +247,10 @@ fn what_is_written_has_a_bound_whatever_tenants_claim() {
         PodView { tolerations: vec![toleration(None)], claims: many.clone(), own_claims: many, ..pod() },
     ];
     let start = judge_node(&node(), &pods, &[], 0);
-    let Action::StartEviction { progress, .. } = &start.verdict.actions()[0] else { panic!("{start:?}") };
+    let Step::StartEviction { progress, .. } = &start.verdict.actions()[0] else { panic!("{start:?}") };
     assert!(serde_json::to_string(progress).unwrap().len() < 1000);
     let release = judge_node(&NodeView { volumes_in_use: vec!["v".into()], ..begun("") }, &pods[1..], &[], 1);
-    let [release @ Action::ReleaseVolumes { progress, .. }] = release.verdict.actions() else { panic!() };
+    let [release @ Step::ReleaseVolumes { progress, .. }] = release.verdict.actions() else { panic!() };
     assert!(serde_json::to_string(progress).unwrap().len() < 1000);
     assert!(release.to_string().len() < 5000, "{release}");
     // The hash tells one set of claims from another.

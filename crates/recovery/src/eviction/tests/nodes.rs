@@ -1,7 +1,8 @@
 //! When a node is begun to be emptied, goes on, is finished, comes back, or is stopped.
 
+use super::super::Step;
 use super::*;
-use crate::Action;
+use crate::step::Step as _;
 
 fn begins(node: &NodeView, now: i64) -> String {
     say(&judge_node(node, &[], &[], now))
@@ -97,7 +98,7 @@ fn the_taint_that_is_added_keeps_the_value_of_the_request() {
     let added = |taints: Vec<Taint>| {
         let judgement = judge_node(&NodeView { taints, ..node() }, &[], &[], 0);
         match &judgement.verdict.actions()[0] {
-            Action::StartEviction { taint, progress, .. } => {
+            Step::StartEviction { taint, progress, .. } => {
                 (taint.as_ref().map(ToString::to_string), progress.request.clone())
             }
             other => panic!("{other}"),
@@ -123,7 +124,7 @@ fn the_taint_that_is_added_keeps_the_value_of_the_request() {
 #[test]
 fn a_request_that_was_taken_off_early_is_remembered_until_the_kubelet_is_heard_of() {
     let declined = judge_node(&NodeView { ready: Ready::True, lease: lease(-5), ..node() }, &[], &[], 0);
-    let Action::EndEviction { asked, .. } = &declined.verdict.actions()[0] else { panic!("{declined:?}") };
+    let Step::EndEviction { asked, .. } = &declined.verdict.actions()[0] else { panic!("{declined:?}") };
     let asked = asked.clone().unwrap();
     assert_eq!(asked, Asked { value: "INC-1".into(), renewed: at(-5) });
     let text = serde_json::to_string(&asked).unwrap();
@@ -229,7 +230,7 @@ fn a_person_who_knows_better_may_say_so_for_a_day() {
     let said = format!("{{\"by\":\"jane\",\"at\":\"{}\"}}", at(-60));
     let begun = judge(Some(&said), 0);
     assert_eq!(say(&begun), "Act NodeDown: StartEviction, EmitEvent, EmitEvent");
-    let Action::EmitEvent(note) = &begun.verdict.actions()[2] else { panic!() };
+    let Step::EmitEvent(note) = &begun.verdict.actions()[2] else { panic!() };
     assert_eq!(note.reason, "DespiteZoneOutage");
     assert!(note.message.contains("jane said so at 2027-01-15T07:59:00Z"), "{}", note.message);
     assert_eq!(say(&judge(Some(&said), 24 * 3600 - 61)), "Act NodeDown: StartEviction, EmitEvent, EmitEvent");
@@ -477,7 +478,7 @@ fn that_the_kubelet_was_heard_of_is_written_down_before_anything_else() {
     ];
     for (case, node) in heard {
         let judgement = judge_node(&node, &[pod()], &[], 1);
-        let [Action::ReportEviction { progress: Some(written), .. }] = judgement.verdict.actions() else {
+        let [Step::ReportEviction { progress: Some(written), .. }] = judgement.verdict.actions() else {
             panic!("{case}: {judgement:?}")
         };
         assert_eq!(*written, Progress { returned: Some(at(1)), ..started() }, "{case}");
@@ -501,7 +502,7 @@ fn another_word_after_a_return_begins_anew() {
             NodeView { taints, progress: Some(progress), ready: Ready::False, lease: lease(0), ..begun("x") };
         let judgement = judge_node(&node, &[], &[], 1);
         match &judgement.verdict.actions()[0] {
-            Action::ReportEviction { progress: Some(written), .. } => written.clone(),
+            Step::ReportEviction { progress: Some(written), .. } => written.clone(),
             other => panic!("{other}"),
         }
     };
@@ -537,7 +538,7 @@ fn nothing_waits_for_pods_that_are_put_there_much_later() {
     };
     assert_eq!(say(&judged(60, vec![])), "Ignore EvictingPods");
     let release = judged(61, vec![]);
-    let [Action::ReleaseVolumes { keep, .. }] = release.verdict.actions() else { panic!("{release:?}") };
+    let [Step::ReleaseVolumes { keep, .. }] = release.verdict.actions() else { panic!("{release:?}") };
     assert_eq!(*keep, [claim("late")], "its own is kept for it");
     let released = Progress { released: Some(Released::keeping(&[claim("late")], at(90))), ..started() };
     let node = NodeView { progress: Some(released), ..in_use.clone() };
@@ -560,7 +561,7 @@ fn pods_that_came_after_the_return_do_not_keep_the_taint_on() {
     // Silent again: they stay with their volumes, and the eviction comes to its end without them.
     let silent = NodeView { ready: Ready::Unknown, lease: lease(-600), ..back(&returned) };
     let judged = judge_node(&silent, std::slice::from_ref(&late), &[], 100);
-    let [Action::ReleaseVolumes { keep, .. }] = judged.verdict.actions() else { panic!("{judged:?}") };
+    let [Step::ReleaseVolumes { keep, .. }] = judged.verdict.actions() else { panic!("{judged:?}") };
     assert_eq!(*keep, [claim("late")]);
 }
 
@@ -644,7 +645,7 @@ fn a_taint_taken_off_in_the_middle_stops_it() {
     for (case, node, expected, stopped) in cases {
         let judgement = judge_node(&node, &[pod()], &[], 1);
         assert_eq!(say(&judgement), expected, "{case}");
-        let Action::EndEviction { progress, .. } = &judgement.verdict.actions()[0] else { panic!("{case}") };
+        let Step::EndEviction { progress, .. } = &judgement.verdict.actions()[0] else { panic!("{case}") };
         assert_eq!(progress.as_ref().and_then(|progress| progress.stopped), stopped, "{case}");
         let first = NodeView { condition: None, ..node };
         assert_eq!(say(&judge_node(&first, &[pod()], &[], 1)), "Act Stopped: ReportEviction", "{case}");
@@ -686,9 +687,7 @@ fn the_taint_goes_when_the_node_is_back_or_at_once() {
         zone: NodeCounts::default(),
     };
     let judgement = decide_node(&scene, &at_once, at(101));
-    let Action::EndEviction { progress, .. } = &judgement.verdict.actions()[0] else {
-        panic!("{judgement:?}")
-    };
+    let Step::EndEviction { progress, .. } = &judgement.verdict.actions()[0] else { panic!("{judgement:?}") };
     assert_eq!(*progress, asked_twice.progress, "it is remembered that it was done");
     // A person took all off, and asks anew.
     let asked_anew = NodeView { taints: vec![taint(KEY, "INC-2", "NoSchedule")], ..finished() };

@@ -1,7 +1,8 @@
 //! Which pods go, when, and how.
 
+use super::super::Step;
 use super::*;
-use crate::Action;
+use crate::step::Step as _;
 
 fn judged(pod: &PodView, node: &NodeView, now: i64) -> String {
     say(&decide_pod(pod, Some(node), &policy(TRIGGERS), at(now)))
@@ -226,7 +227,7 @@ fn a_graceful_deletion_is_guarded_looked_at_twice_and_counted() {
     let back = NodeView { ready: Ready::True, ..begun("") };
     let judgement = decide_pod(&pod(), Some(&back), &policy(""), at(1));
     let [action] = judgement.verdict.actions() else { panic!("{judgement:?}") };
-    let expected = Action::EvictPod { pod: pod().pod, resource_version: pod().resource_version };
+    let expected = Step::EvictPod { pod: pod().pod, resource_version: pod().resource_version };
     assert_eq!(*action, expected);
     assert!(action.needs_a_second_look() && action.is_disruptive());
     let limits = salvor_api::config::BrakeLimits { max_pods_per_minute: 1, ..Default::default() };
@@ -238,7 +239,7 @@ fn a_graceful_deletion_is_guarded_looked_at_twice_and_counted() {
 #[test]
 fn the_pod_is_told_why() {
     let judgement = decide_pod(&pod(), Some(&begun("")), &policy(""), at(5));
-    let [Action::PatchPodStatus { phase, conditions, resource_version, .. }, Action::EmitEvent(note), _] =
+    let [Step::PatchPodStatus { phase, conditions, resource_version, .. }, Step::EmitEvent(note), _] =
         judgement.verdict.actions()
     else {
         panic!("{judgement:?}")

@@ -4,8 +4,9 @@ use proptest::option;
 use proptest::prelude::*;
 use proptest::sample::select;
 
+use super::super::Step;
 use super::*;
-use crate::Action;
+use crate::step::Step as _;
 
 fn any_taints() -> impl Strategy<Value = Vec<Taint>> {
     let all = vec![
@@ -159,14 +160,8 @@ fn may_live(node: &NodeView, now: i64) -> bool {
 }
 
 /// What the engine would do after the second look and the brake let it.
-fn touches_pods(action: &Action) -> bool {
-    matches!(
-        action,
-        Action::PatchPodStatus { .. }
-            | Action::ForceDeletePod { .. }
-            | Action::EvictPod { .. }
-            | Action::DeletePod { .. }
-    )
+fn touches_pods(action: &Step) -> bool {
+    matches!(action, Step::PatchPodStatus { .. } | Step::ForceDeletePod { .. } | Step::EvictPod { .. })
 }
 
 proptest! {
@@ -175,12 +170,12 @@ proptest! {
     #[test]
     fn nothing_is_forced_on_a_node_that_may_live(node in any_node(), pod in any_pod(), now in -100i64..200) {
         let judged = decide_pod(&pod, Some(&node), &policy(TRIGGERS), at(now));
-        let forced = |action: &Action| matches!(action, Action::PatchPodStatus { .. } | Action::ForceDeletePod { .. });
+        let forced = |action: &Step| matches!(action, Step::PatchPodStatus { .. } | Step::ForceDeletePod { .. });
         if may_live(&node, now) {
             prop_assert!(!judged.verdict.actions().iter().any(forced), "{judged:?}");
         }
         let judged = judge_node(&node, &[pod], &[], now);
-        let begins = |action: &Action| matches!(action, Action::StartEviction { .. } | Action::ReleaseVolumes { .. });
+        let begins = |action: &Step| matches!(action, Step::StartEviction { .. } | Step::ReleaseVolumes { .. });
         if may_live(&node, now) {
             prop_assert!(!judged.verdict.actions().iter().any(begins), "{judged:?}");
         }
@@ -202,7 +197,7 @@ proptest! {
     fn no_volume_is_let_go_that_a_pod_on_the_node_may_use(node in any_node(), pods in proptest::collection::vec(any_pod(), 0..4), now in -100i64..200) {
         let judged = judge_node(&node, &pods, &[], now);
         for action in judged.verdict.actions() {
-            if let Action::ReleaseVolumes { keep, .. } = action {
+            if let Step::ReleaseVolumes { keep, .. } = action {
                 for pod in pods.iter().filter(|pod| !pod.phase.is_terminal()) {
                     prop_assert!(pod.all_claims().all(|claim| keep.contains(claim)), "{judged:?}");
                 }
@@ -213,7 +208,7 @@ proptest! {
     #[test]
     fn our_taint_stays_until_it_is_safe_to_take_it_off(node in any_node(), pods in proptest::collection::vec(any_pod(), 0..4), now in -100i64..200) {
         let judged = judge_node(&node, &pods, &[], now);
-        let ends = judged.verdict.actions().iter().any(|action| matches!(action, Action::EndEviction { .. }));
+        let ends = judged.verdict.actions().iter().any(|action| matches!(action, Step::EndEviction { .. }));
         let by_hand = matches!(judged.verdict.why(), NodeWhy::Stopped | NodeWhy::Forgotten);
         if ends && !by_hand {
             prop_assert_eq!(node.ready, Ready::True);
@@ -227,7 +222,7 @@ proptest! {
             return Ok(());
         }
         let judged = judge_node(&node, std::slice::from_ref(&pod), &[], now);
-        let only_said = |action: &Action| matches!(action, Action::ReportEviction { progress: None, .. } | Action::EmitEvent(_));
+        let only_said = |action: &Step| matches!(action, Step::ReportEviction { progress: None, .. } | Step::EmitEvent(_));
         prop_assert!(judged.verdict.actions().iter().all(only_said), "{judged:?}");
         prop_assert_eq!(judged.verdict.why().code(), "AnnotationUnreadable");
         let judged = decide_pod(&pod, Some(&node), &policy(TRIGGERS), at(now));
@@ -237,7 +232,7 @@ proptest! {
     #[test]
     fn what_must_not_run_twice_is_forced_only_with_a_word_that_stands(node in any_node(), pod in any_pod(), now in -100i64..200) {
         let judged = decide_pod(&pod, Some(&node), &policy(TRIGGERS), at(now));
-        let forced = |action: &Action| touches_pods(action) && !matches!(action, Action::EvictPod { .. });
+        let forced = |action: &Step| touches_pods(action) && !matches!(action, Step::EvictPod { .. });
         let twice = pod.access != Access::Many || pod.owners.contains(&owner("StatefulSet", "apps"));
         if twice && !pod.phase.is_terminal() && judged.verdict.actions().iter().any(forced) {
             let word = |t: &Taint| t.key == KEY || t.key == SHUTDOWN;

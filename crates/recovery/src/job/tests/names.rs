@@ -1,5 +1,7 @@
 //! Names of pods: none comes back, and no pod is made twice, whatever is lost, late or unseen.
 
+use super::super::Step;
+use crate::step::Step as _;
 use std::collections::{BTreeMap, BTreeSet};
 
 use jiff::SignedDuration;
@@ -9,7 +11,6 @@ use serde_json::{Value, json};
 
 use super::status_rules;
 use super::world::{World, at};
-use crate::action::Action;
 use crate::fuzz::cases;
 use crate::job::names::{Name, Naming};
 use crate::job::{
@@ -97,7 +98,7 @@ struct Cluster {
     seen: BTreeMap<String, PodView>,
     seen_strays: Vec<PodView>,
     memory: Memory,
-    under_way: Vec<Action>,
+    under_way: Vec<Step>,
     ever: BTreeSet<String>,
     made: u32,
     most_wanted: i32,
@@ -173,10 +174,10 @@ impl Cluster {
     }
 
     /// Whether the request was answered, and well.
-    fn send(&mut self, step: &Action, request: Request) -> bool {
+    fn send(&mut self, step: &Step, request: Request) -> bool {
         match (request, step) {
             (Request::Lost, _) => return false,
-            (Request::Late, Action::CreatePod { .. }) => {
+            (Request::Late, Step::CreatePod { .. }) => {
                 self.under_way.push(step.clone());
                 return false;
             }
@@ -184,7 +185,7 @@ impl Cluster {
         }
         let answered = !matches!(request, Request::AnswerLost);
         match step {
-            Action::CreatePod { name, body, .. } => {
+            Step::CreatePod { name, body, .. } => {
                 let pod = self.create(name, body);
                 if answered {
                     match pod {
@@ -193,7 +194,7 @@ impl Cluster {
                     }
                 }
             }
-            Action::PatchJobStatus { resource_version, status, used_names, .. } => {
+            Step::PatchJobStatus { resource_version, status, used_names, .. } => {
                 if *resource_version != self.world.job.resource_version {
                     self.see_job();
                     return false;
@@ -212,16 +213,16 @@ impl Cluster {
                     self.memory.made_pods = false;
                 }
             }
-            Action::RemoveFinalizer { pod, .. } => {
+            Step::RemoveFinalizer { pod, .. } => {
                 self.change(&pod.uid, answered, |pod| pod.tracking = None);
             }
-            Action::DeletePod { pod } => {
+            Step::DeletePod { pod } => {
                 let deletion = Deletion { timestamp: self.world.now, grace_seconds: 0 };
                 self.change(&pod.uid, answered, |pod| {
                     pod.deletion.get_or_insert(deletion);
                 });
             }
-            Action::ReleasePod { pod, .. } => {
+            Step::ReleasePod { pod, .. } => {
                 if let Some(at) = self.world.pods.iter().position(|p| p.pod.uid == pod.uid) {
                     let mut pod = self.world.pods.remove(at);
                     pod.tracking = None;
@@ -232,7 +233,7 @@ impl Cluster {
                     self.seen_strays = self.strays.clone();
                 }
             }
-            Action::AdoptPod { pod, .. } => {
+            Step::AdoptPod { pod, .. } => {
                 if let Some(at) = self.strays.iter().position(|p| p.pod.uid == pod.uid) {
                     let mut pod = self.strays.remove(at);
                     pod.tracking = Some(Tracking::Ours);
@@ -243,7 +244,7 @@ impl Cluster {
                 }
                 self.seen_strays.retain(|p| p.pod.uid != pod.uid);
             }
-            Action::Mention(_) => return true,
+            Step::Mention(_) => return true,
             other => panic!("not a step of this test: {other}"),
         }
         answered
@@ -320,7 +321,7 @@ impl Cluster {
                 self.see_pods();
             }
             Happening::Arrives => {
-                if let Some(Action::CreatePod { name, body, .. }) = self.under_way.pop()
+                if let Some(Step::CreatePod { name, body, .. }) = self.under_way.pop()
                     // One that comes after its pod was made, counted and taken away is beyond anybody's reach.
                     && !self.ever.contains(&name)
                 {
@@ -558,12 +559,12 @@ fn a_name_whose_pod_was_not_seen_is_asked_for_again_first() {
         let names = |world: &World| -> Vec<String> {
             let steps = world.judge().verdict.actions().to_vec().into_iter().flat_map(|a| a.steps().to_vec());
             steps
-                .filter_map(|a| if let Action::CreatePod { name, .. } = a { Some(name) } else { None })
+                .filter_map(|a| if let Step::CreatePod { name, .. } = a { Some(name) } else { None })
                 .collect()
         };
         let asked = names(&world);
         let judgement = world.judge();
-        for step in judgement.verdict.actions().iter().flat_map(Action::steps) {
+        for step in judgement.verdict.actions().iter().flat_map(Step::steps) {
             world.carry_out(step);
         }
         let unseen = world.pods.remove(0);

@@ -1,6 +1,8 @@
 //! Whatever happens to a Job and its pods, in whatever order: every status write keeps the API server's rules, every pod is
 //! written down at most once, and in the end the counters are the truth.
 
+use super::super::Step;
+use crate::step::Step as _;
 use std::collections::BTreeMap;
 
 use jiff::SignedDuration;
@@ -9,7 +11,6 @@ use serde_json::json;
 
 use super::world::World;
 use crate::Verdict;
-use crate::action::Action;
 use crate::fuzz::cases;
 use crate::job::Memory;
 use crate::objects::PodPhase;
@@ -110,7 +111,7 @@ impl Start {
 /// Carries out so many single steps of the next judgement and stops, as a crash would.
 fn crash_after(world: &mut World, writes: usize) {
     if let Verdict::Act { actions, .. } = world.judge().verdict {
-        let steps: Vec<Action> = actions.iter().flat_map(|a| a.steps().to_vec()).collect();
+        let steps: Vec<Step> = actions.iter().flat_map(|a| a.steps().to_vec()).collect();
         for step in steps.iter().take(writes) {
             world.carry_out(step);
         }
@@ -249,7 +250,7 @@ proptest! {
         }
         let names = |world: &World| -> Vec<String> {
             let steps = world.judge().verdict.actions().to_vec().into_iter().flat_map(|a| a.steps().to_vec());
-            steps.filter_map(|a| if let Action::CreatePod { name, .. } = a { Some(name) } else { None }).collect()
+            steps.filter_map(|a| if let Step::CreatePod { name, .. } = a { Some(name) } else { None }).collect()
         };
         let before = names(&world);
         let mut after = world.clone();

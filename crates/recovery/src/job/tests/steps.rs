@@ -1,9 +1,11 @@
 //! Longer stories: what happens in which order, and what it costs.
 
+use super::super::Step;
+use crate::step::Step as _;
 use serde_json::json;
 
 use super::world::{World, at};
-use crate::action::{Action, EventType};
+use crate::event::EventType;
 use crate::job::{JobCondition, JobWhy, PodView, Selected, Tracking, Unreadable, decide_leftovers};
 use crate::objects::PodPhase;
 use crate::{Reason, Verdict};
@@ -170,7 +172,7 @@ fn the_end_is_told_with_the_reason_that_somebody_gave() {
         world.job.status.conditions.push(target);
         let judgement = world.judge();
         let notes = judgement.verdict.actions().iter().filter_map(|action| match action {
-            Action::Mention(note) => Some((&*note.reason, note.message.as_str(), note.kind)),
+            Step::Mention(note) => Some((&*note.reason, note.message.as_str(), note.kind)),
             _ => None,
         });
         assert_eq!(notes.collect::<Vec<_>>(), [(told, "because", EventType::Warning)]);
@@ -510,7 +512,7 @@ fn a_view_that_has_not_seen_our_pods_asks_for_the_same_names() {
     let world = World::new(json!({"parallelism": 3, "completions": 9, "completionMode": "Indexed"}));
     let names = |world: &World| -> Vec<String> {
         let steps = world.judge().verdict.actions().to_vec().into_iter().flat_map(|a| a.steps().to_vec());
-        steps.filter_map(|a| if let Action::CreatePod { name, .. } = a { Some(name) } else { None }).collect()
+        steps.filter_map(|a| if let Step::CreatePod { name, .. } = a { Some(name) } else { None }).collect()
     };
     let first = names(&world);
     assert_eq!(first.len(), 3);
@@ -532,8 +534,8 @@ fn many_pods_are_given_names_as_quickly_as_few() {
     let mut world = World::new(json!({"parallelism": 50_000, "completions": 50_000}));
     world.policy.max_pods_at_once = usize::MAX;
     let judgement = world.judge();
-    let names = judgement.verdict.actions().iter().flat_map(Action::steps).map(|step| match step {
-        Action::CreatePod { name, .. } => name.as_str(),
+    let names = judgement.verdict.actions().iter().flat_map(Step::steps).map(|step| match step {
+        Step::CreatePod { name, .. } => name.as_str(),
         other => panic!("{other}"),
     });
     assert_eq!(names.collect::<std::collections::BTreeSet<_>>().len(), 50_000);
@@ -654,7 +656,7 @@ fn a_pod_keeps_the_finalizer_that_it_is_adopted_with() {
     world.strays = std::mem::take(&mut world.pods);
     let judgement = world.judge();
     let adopted = judgement.verdict.actions()[0].steps().iter().map(|step| match step {
-        Action::AdoptPod { finalizer, .. } => *finalizer,
+        Step::AdoptPod { finalizer, .. } => *finalizer,
         other => panic!("{other}"),
     });
     let expected = [Tracking::BuiltIn, Tracking::Ours].map(Tracking::finalizer);
@@ -856,7 +858,7 @@ fn every_suspension_and_resumption_is_told_by_a_name_of_its_own() {
         world.touch_job();
         while let Verdict::Act { actions, .. } = world.judge().verdict {
             for action in &actions {
-                if let Action::Mention(note) = action
+                if let Step::Mention(note) = action
                     && ["Suspended", "Resumed"].contains(&&*note.reason)
                 {
                     assert!(names.insert(note.name.clone()), "{} is taken", note.name);

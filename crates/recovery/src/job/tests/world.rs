@@ -1,5 +1,7 @@
 //! A Job, its pods, and an API server's answers to what is decided about them.
 
+use super::super::Step;
+use crate::step::Step as _;
 use std::collections::{BTreeMap, BTreeSet};
 
 use jiff::{SignedDuration, Timestamp};
@@ -11,7 +13,6 @@ use salvor_api::names::job::{
 use serde_json::{Value, json};
 
 use super::status_rules;
-use crate::action::Action;
 use crate::job::{
     Deletion, IndexFailures, JobPolicy, JobStatus, JobView, JobWhy, Memory, PodView, Ready, Selected, Stray,
     Tracking, Uncounted, UsedNames, decide, recollect, remember,
@@ -158,7 +159,7 @@ impl World {
         uid
     }
 
-    pub(super) fn judge(&self) -> Judgement<JobWhy> {
+    pub(super) fn judge(&self) -> Judgement<JobWhy, Step> {
         decide(&self.job, &self.pods, &self.references(), &self.memory, &self.policy, self.now)
     }
 
@@ -177,7 +178,7 @@ impl World {
     }
 
     /// The judgement of somebody who comes by and has only the objects.
-    pub(super) fn judge_from_outside(&self) -> Judgement<JobWhy> {
+    pub(super) fn judge_from_outside(&self) -> Judgement<JobWhy, Step> {
         let memory = recollect(&self.job, &self.pods, &self.policy);
         decide(&self.job, &self.pods, &self.references(), &memory, &self.policy, self.now)
     }
@@ -200,20 +201,20 @@ impl World {
         self.settle()
     }
 
-    pub(super) fn carry_out(&mut self, action: &Action) {
+    pub(super) fn carry_out(&mut self, action: &Step) {
         self.writes.push(action.name());
         match action {
-            Action::AtOnce(steps) => {
+            Step::AtOnce { steps } => {
                 self.writes.pop();
                 for step in steps {
                     self.carry_out(step);
                 }
             }
-            Action::CreatePod { name, body, .. } => {
+            Step::CreatePod { name, body, .. } => {
                 self.create(name, body);
                 self.memory.made_pods = true;
             }
-            Action::PatchJobStatus { resource_version, status, used_names, .. } => {
+            Step::PatchJobStatus { resource_version, status, used_names, .. } => {
                 if let Some(names) = used_names {
                     self.job.used_names = Some(names.as_str().into());
                 }
@@ -239,40 +240,39 @@ impl World {
                 self.memory.status_written = Some(self.now);
                 self.memory.made_pods = false;
             }
-            Action::RemoveFinalizer { pod, finalizer, .. } => {
+            Step::RemoveFinalizer { pod, finalizer, .. } => {
                 if let Some(known) = self.pods.iter_mut().find(|p| p.pod.uid == pod.uid) {
                     assert_eq!(known.tracking.map(Tracking::finalizer), Some(*finalizer), "{pod}");
                     known.tracking = None;
                 }
                 self.sweep();
             }
-            Action::DeletePod { pod } => {
+            Step::DeletePod { pod } => {
                 let now = self.now;
                 if let Some(known) = self.pods.iter_mut().find(|p| p.pod.uid == pod.uid) {
                     known.deletion.get_or_insert(Deletion { timestamp: now, grace_seconds: 0 });
                 }
                 self.sweep();
             }
-            Action::AdoptPod { pod, .. } => {
+            Step::AdoptPod { pod, .. } => {
                 let (mut found, rest) = self.strays.drain(..).partition(|p| p.pod.uid == pod.uid);
                 self.strays = rest;
                 found.iter_mut().for_each(|p: &mut PodView| p.tracking = Some(Tracking::Ours));
                 self.pods.append(&mut found);
             }
-            Action::ReleasePod { pod, .. } => {
+            Step::ReleasePod { pod, .. } => {
                 let (mut lost, rest): (Vec<_>, Vec<_>) =
                     self.pods.drain(..).partition(|p| p.pod.uid == pod.uid);
                 self.pods = rest;
                 lost.iter_mut().for_each(|p| p.tracking = None);
                 self.strays.append(&mut lost);
             }
-            Action::DeleteJob { .. } => self.job.deleting = true,
-            Action::Mention(note) => {
+            Step::DeleteJob { .. } => self.job.deleting = true,
+            Step::Mention(note) => {
                 self.writes.pop();
                 self.told.push((note.reason.clone().into_owned(), note.message.clone()));
                 self.memory.told = Some(note.name.clone());
             }
-            other => panic!("not a step of the Job recovery: {other}"),
         }
         for pod in &self.pods {
             remember(&mut self.memory, &self.job, pod, &self.policy);

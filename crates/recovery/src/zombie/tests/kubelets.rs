@@ -1,7 +1,8 @@
 //! A pod is left to a kubelet that may still end it.
 
+use super::super::Step;
 use super::*;
-use crate::action::Action;
+use crate::step::Step as _;
 use crate::verdict::{Reason, Verdict};
 
 const LASTS: SignedDuration = SignedDuration::from_secs(40);
@@ -11,7 +12,7 @@ fn read(renewed: i64) -> Option<NodeLease> {
     Some(NodeLease { renewed: at(renewed), lasts: LASTS })
 }
 
-fn judged(ready: Ready, pulse: Pulse, now: i64) -> Verdict<PodWhy> {
+fn judged(ready: Ready, pulse: Pulse, now: i64) -> Verdict<PodWhy, Step> {
     decide_pod(&pod(), Some(&NodeView { ready, pulse, ..node() }), &policy(""), at(now)).verdict
 }
 
@@ -92,5 +93,5 @@ fn what_the_lease_said_is_shown_and_told() {
     );
     let message = judged.report().message;
     assert!(message.starts_with("The kubelet of node node-a may be alive"), "{message}");
-    assert!(judged.verdict.actions().iter().all(|action| !Action::is_disruptive(action)));
+    assert!(judged.verdict.actions().iter().all(|action| !Step::is_disruptive(action)));
 }

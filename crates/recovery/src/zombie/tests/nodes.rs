@@ -1,6 +1,8 @@
+use super::super::Step;
 use super::*;
-use crate::action::{Action, EventType};
+use crate::event::EventType;
 use crate::objects::Taint;
+use crate::step::Step as _;
 use crate::verdict::{Reason, Verdict};
 
 const RULES: &str = "
@@ -15,12 +17,12 @@ fn metal() -> NodeView {
     NodeView { labels: labels(&[("pool", "metal")]), ..node() }
 }
 
-fn verdict(node: &NodeView, now: Timestamp) -> Verdict<NodeWhy> {
+fn verdict(node: &NodeView, now: Timestamp) -> Verdict<NodeWhy, Step> {
     decide_node(node, &policy(RULES), now).verdict
 }
 
-fn outline(verdict: &Verdict<NodeWhy>) -> String {
-    let steps: Vec<_> = verdict.actions().iter().map(Action::name).collect();
+fn outline(verdict: &Verdict<NodeWhy, Step>) -> String {
+    let steps: Vec<_> = verdict.actions().iter().map(Step::name).collect();
     format!("{} {} {}", verdict.name(), verdict.why().code(), steps.join("+")).trim_end().to_owned()
 }
 
@@ -112,10 +114,10 @@ fn waits_end_exactly_when_the_later_of_both_ends() {
 #[test]
 fn the_write_is_guarded_marked_and_irreversible() {
     let verdict = verdict(&metal(), at(200));
-    let [taint, Action::EmitEvent(event)] = verdict.actions() else { panic!("{verdict:?}") };
+    let [taint, Step::EmitEvent(event)] = verdict.actions() else { panic!("{verdict:?}") };
     assert_eq!(
         *taint,
-        Action::TaintNode {
+        Step::TaintNode {
             node: metal().node,
             resource_version: "3".into(),
             taint: out_of_service(),

@@ -1,16 +1,23 @@
+use super::super::Step;
+use crate::step::Step as _;
 use salvor_api::config::TerminateAction;
 
 use super::*;
-use crate::action::{Action, Condition, EventNote, EventType, Subject};
+use crate::event::{Condition, EventNote, EventType};
 use crate::verdict::{Reason, Verdict};
 
-fn verdict(pod: &PodView, node: Option<&NodeView>, policy_rest: &str, now: Timestamp) -> Verdict<PodWhy> {
+fn verdict(
+    pod: &PodView,
+    node: Option<&NodeView>,
+    policy_rest: &str,
+    now: Timestamp,
+) -> Verdict<PodWhy, Step> {
     decide_pod(pod, node, &policy(policy_rest), now).verdict
 }
 
 /// The verdict's name, the reason's code and the steps, on one line.
-fn outline(verdict: &Verdict<PodWhy>) -> String {
-    let steps: Vec<_> = verdict.actions().iter().map(Action::name).collect();
+fn outline(verdict: &Verdict<PodWhy, Step>) -> String {
+    let steps: Vec<_> = verdict.actions().iter().map(Step::name).collect();
     format!("{} {} {}", verdict.name(), verdict.why().code(), steps.join("+")).trim_end().to_owned()
 }
 
@@ -208,7 +215,7 @@ fn the_writes_are_exactly_those_of_the_seed() {
         |kind, reason| Condition { kind, reason, message: message.into(), last_transition_time: at(61) };
     let now = at(61).checked_add(SignedDuration::from_millis(750)).unwrap();
     let expected = [
-        Action::PatchPodStatus {
+        Step::PatchPodStatus {
             pod: pod().pod,
             resource_version: "7".into(),
             phase: Some(PodPhase::Failed),
@@ -217,9 +224,9 @@ fn the_writes_are_exactly_those_of_the_seed() {
                 condition("DisruptionTarget", "TerminationBySalvor"),
             ],
         },
-        Action::EmitEvent(EventNote {
+        Step::EmitEvent(EventNote {
             name: "zombie-terminated.uid-a".into(),
-            regarding: Subject::Pod(pod().pod),
+            regarding: (&pod().pod).into(),
             kind: EventType::Warning,
             reason: "KueueForcefullyTerminated".into(),
             action: "ForcefulTermination",
@@ -236,7 +243,7 @@ fn the_writes_are_exactly_those_of_the_seed() {
 fn the_message_states_the_real_grace_and_trigger() {
     let message = |pod: &PodView, rest: &str| {
         let verdict = verdict(pod, Some(&node()), rest, at(3600));
-        let Some(Action::PatchPodStatus { conditions, .. }) = verdict.actions().first() else {
+        let Some(Step::PatchPodStatus { conditions, .. }) = verdict.actions().first() else {
             panic!("{verdict:?}")
         };
         conditions[0].message.clone()
@@ -272,7 +279,7 @@ fn a_pod_that_ended_keeps_its_phase_and_is_not_called_disrupted() {
     for phase in [PodPhase::Succeeded, PodPhase::Failed] {
         let pod = PodView { phase, consent: delete(), ..pod() };
         let verdict = verdict(&pod, Some(&node()), "", at(60));
-        let Some(Action::PatchPodStatus { phase: new_phase, conditions, .. }) = verdict.actions().first()
+        let Some(Step::PatchPodStatus { phase: new_phase, conditions, .. }) = verdict.actions().first()
         else {
             panic!("{verdict:?}")
         };
@@ -286,7 +293,7 @@ fn a_pod_that_ended_keeps_its_phase_and_is_not_called_disrupted() {
 fn a_disruption_that_others_have_noted_is_left_as_it_is() {
     let evicted = PodView { disruption_target: true, ..pod() };
     let verdict = verdict(&evicted, Some(&node()), "", at(60));
-    let Some(Action::PatchPodStatus { conditions, .. }) = verdict.actions().first() else {
+    let Some(Step::PatchPodStatus { conditions, .. }) = verdict.actions().first() else {
         panic!("{verdict:?}")
     };
     assert_eq!(conditions.len(), 1);
@@ -378,7 +385,7 @@ fn a_pod_that_was_terminated_may_later_be_deleted_too() {
     let escalated = PodView { consent: delete(), ..marked(TerminateAction::Fail, 60) };
     let verdict_now = verdict(&escalated, Some(&node()), "", at(70));
     assert_eq!(outline(&verdict_now), DELETED);
-    let Some(Action::EmitEvent(event)) = verdict_now.actions().get(1) else { panic!("{verdict_now:?}") };
+    let Some(Step::EmitEvent(event)) = verdict_now.actions().get(1) else { panic!("{verdict_now:?}") };
     assert_eq!(event.name, "zombie-deleted.uid-a", "the name must differ from that of the first event");
     let taken_back =
         PodView { consent: terminate(), announced: true, ..marked(TerminateAction::FailAndDelete, 60) };

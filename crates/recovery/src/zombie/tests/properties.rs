@@ -1,5 +1,7 @@
 //! What holds for every pod, node and time.
 
+use super::super::Step;
+use crate::step::Step as _;
 use std::collections::BTreeSet;
 
 use proptest::option;
@@ -8,7 +10,6 @@ use proptest::sample::select;
 use salvor_api::config::TerminateAction;
 
 use super::*;
-use crate::action::Action;
 use crate::objects::Taint;
 use crate::verdict::{Judgement, Reason, Verdict};
 
@@ -157,20 +158,20 @@ fn any_policy() -> impl Strategy<Value = ZombiePolicy> {
     })
 }
 
-fn touches_the_pod<Why>(judgement: &Judgement<Why>) -> bool {
-    judgement.verdict.actions().iter().any(Action::is_disruptive)
+fn touches_the_pod<Why>(judgement: &Judgement<Why, Step>) -> bool {
+    judgement.verdict.actions().iter().any(Step::is_disruptive)
 }
 
 /// What an API server makes of the pod. A pod without finalizers is gone after a force delete.
 fn apply(
     pod: PodView,
-    action: &Action,
+    action: &Step,
     finalizer: bool,
     now: Timestamp,
     log: &mut Vec<String>,
 ) -> Option<PodView> {
     match action {
-        Action::PatchPodStatus { pod: target, resource_version, phase, conditions } => {
+        Step::PatchPodStatus { pod: target, resource_version, phase, conditions } => {
             assert_eq!(
                 (target, resource_version),
                 (&pod.pod, &pod.resource_version),
@@ -191,18 +192,18 @@ fn apply(
                 ..pod
             })
         }
-        Action::EmitEvent(event) => {
+        Step::EmitEvent(event) => {
             log.push(format!("event {}", event.name));
             Some(PodView { announced: true, ..pod })
         }
-        Action::ForceDeletePod { pod: target, .. } => {
+        Step::ForceDeletePod { pod: target, .. } => {
             assert_eq!(*target, pod.pod);
             assert!(pod.phase.is_terminal(), "status first, then the delete");
             log.push("delete".into());
             let deletion = Some(Deletion { timestamp: now, grace_seconds: Some(0) });
             finalizer.then_some(PodView { deletion, ..pod })
         }
-        Action::Mention(event) => {
+        Step::Mention(event) => {
             log.push(format!("event {}", event.name));
             Some(PodView { wait_told: true, ..pod })
         }
@@ -293,7 +294,7 @@ proptest! {
             let lost = node.unreachable.unwrap().since;
             let minimum = policy.minimum_unreachable;
             prop_assert!(minimum.is_zero() || now.duration_since(lost) >= minimum);
-            let deletes = judged.verdict.actions().iter().any(|action| matches!(action, Action::ForceDeletePod { .. }));
+            let deletes = judged.verdict.actions().iter().any(|action| matches!(action, Step::ForceDeletePod { .. }));
             prop_assert!(!deletes || yes(&pod.consent.delete) || (!annotated && pod.labels.get("tier") == Some("web")));
         }
     }

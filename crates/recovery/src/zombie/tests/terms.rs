@@ -1,7 +1,9 @@
 //! How long an annotated pod is waited for.
 
+use super::super::Step;
 use super::*;
-use crate::action::{Action, EventNote, EventType};
+use crate::event::{EventNote, EventType};
+use crate::step::Step as _;
 use crate::verdict::{Reason, Verdict};
 
 const SETTINGS: &str = "
@@ -97,7 +99,7 @@ fn what_cannot_be_read_is_told_once_for_each_value_before_the_wait_is_over() {
     let untold = |value: &str| PodView { wait_told: false, ..asking(value) };
     let told = |pod: &PodView| -> EventNote {
         let verdict = decide_pod(pod, Some(&node()), &policy(""), at(1)).verdict;
-        let [Action::Mention(note)] = verdict.actions() else { panic!("{verdict:?}") };
+        let [Step::Mention(note)] = verdict.actions() else { panic!("{verdict:?}") };
         assert_eq!((verdict.name(), verdict.why().code()), ("Act", "UnreadableWait"));
         assert!(!verdict.actions()[0].is_disruptive());
         note.clone()

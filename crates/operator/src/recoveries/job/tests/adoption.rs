@@ -1,5 +1,6 @@
 //! Pods that no Job controls: which are kept, who may adopt them, and how little that costs.
 
+use salvor_recovery::Step as _;
 use std::{collections::VecDeque, sync::atomic::Ordering};
 
 use salvor_recovery::Reason;
@@ -372,7 +373,7 @@ fn a_held_job_is_told_of_once_and_a_pod_that_cannot_be_deleted_each_time() {
     broken["status"] = json!({"completedIndexes": "zero"});
     jobs.hear(News::Job(Change::Applied(ours(&broken))), now());
     let told = create(&jobs, &subject);
-    assert!(matches!(&told, Action::Mention(note) if note.reason == "UnreadableStatus"), "{told}");
+    assert!(matches!(&told, Step::Mention(note) if note.reason == "UnreadableStatus"), "{told}");
     jobs.done(&subject, &told, &Written::Nothing, now());
     let verdict = jobs.judge(&subject, now()).unwrap().verdict;
     assert_eq!((verdict.name(), verdict.why().code()), ("Ignore", "UnreadableStatus"));
@@ -387,7 +388,9 @@ fn a_held_job_is_told_of_once_and_a_pod_that_cannot_be_deleted_each_time() {
     jobs.hear(applied(&running), now());
     let step = create(&jobs, &subject);
     assert_eq!(step.name(), "DeletePod");
-    let Refused::Judged(Some(note)) = jobs.refused(&subject, &step, "denied by a webhook", now()) else {
+    let Refused::Judged(Some(note)) =
+        jobs.refused(&subject, &step, &Refusal::saying("denied by a webhook"), now())
+    else {
         panic!()
     };
     assert_eq!(

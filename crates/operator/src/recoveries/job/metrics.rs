@@ -14,10 +14,19 @@ use prometheus_client::{
 use salvor_api::names::job::{conditions, reasons};
 use salvor_recovery::job::{CompletionMode, FailureAction, Indexes, JobSpec, JobStatus};
 
-use super::{
-    EXTERNAL_JOBS, JOB_FINISHED_INDEXES, JOB_PODS_CREATION, JOB_PODS_FINISHED, JOB_SYNC_DURATION, JOB_SYNCS,
-    JOBS_FINISHED, POD_FAILURES_BY_POLICY, TERMINATED_PODS,
-};
+use crate::metrics::descriptions;
+
+descriptions! { METRICS;
+    JOBS_FINISHED = "job_controller_jobs_finished", "counter", "completion_mode, result, reason", "Jobs that came to their end";
+    JOB_PODS_FINISHED = "job_controller_job_pods_finished", "counter", "completion_mode, result", "Pods of Jobs that were counted";
+    JOB_SYNC_DURATION = "job_controller_job_sync_duration_seconds", "histogram", "completion_mode, result, action", "Seconds from looking at a Job until all that it needed then was done";
+    JOB_SYNCS = "job_controller_job_syncs", "counter", "completion_mode, result, action", "Times a Job was looked at: reconciling, tracking, pods_created or pods_deleted";
+    POD_FAILURES_BY_POLICY = "job_controller_pod_failures_handled_by_failure_policy", "counter", "action", "Failed pods for which the Job's pod failure policy had a rule: FailJob, FailIndex, Ignore or Count";
+    TERMINATED_PODS = "job_controller_terminated_pods_tracking_finalizer", "counter", "event", "Ended pods that were seen with our finalizer (add) and then without it (delete); apart, pods wait to be counted";
+    JOB_FINISHED_INDEXES = "job_controller_job_finished_indexes", "counter", "status, backoffLimit", "Indexes of Indexed Jobs that came to their end, with a backoff limit of their own (perIndex) or not (global)";
+    EXTERNAL_JOBS = "job_controller_jobs_by_external_controller", "counter", "controller_name", "Jobs that name another controller in spec.managedBy, counted when they are first seen; a controller that is not known is other";
+    JOB_PODS_CREATION = "job_controller_job_pods_creation", "counter", "reason, status", "Pods made for Jobs: new, recreate_terminating_or_failed or recreate_failed, and whether the server took them";
+}
 
 /// From 4 milliseconds, doubled 14 times.
 const SYNC_BUCKETS: (f64, f64, u16) = (0.004, 2.0, 15);
@@ -109,7 +118,7 @@ pub(crate) struct JobMetrics {
 }
 
 impl JobMetrics {
-    pub(super) fn register(registry: &mut Registry) -> Self {
+    pub(crate) fn register(registry: &mut Registry) -> Self {
         let metrics = Self {
             sync_duration: Family::new_with_constructor(|| {
                 let (first, factor, count) = SYNC_BUCKETS;
@@ -207,5 +216,63 @@ impl JobMetrics {
         let result = if end.kind == conditions::COMPLETE { "succeeded" } else { "failed" };
         let labels = FinishedLabels { completion_mode: mode, result, reason: reason_label(&end.reason) };
         self.finished.get_or_create(&labels).inc();
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use salvor_recovery::job::JobCondition;
+
+    use super::*;
+    use crate::{
+        metrics::{Metrics, check},
+        time::Time,
+    };
+
+    #[test]
+    fn jobs_are_counted_under_the_names_and_labels_of_the_built_in_controller() {
+        let metrics = Metrics::new(&Time::system());
+        let job = metrics.own(JobMetrics::register);
+        job.pod_created("new", "succeeded");
+        job.synced(
+            &CompletionMode::Indexed,
+            true,
+            SyncAction::PodsCreated,
+            std::time::Duration::from_millis(5),
+        );
+        job.failure_handled(FailureAction::Ignore);
+        job.ended_pod_tracked("add");
+        job.external_job("other");
+        let spec = JobSpec {
+            completion_mode: CompletionMode::Indexed,
+            completions: Some(4),
+            backoff_limit_per_index: Some(1),
+            ..JobSpec::default()
+        };
+        let end = JobCondition { kind: "Complete".into(), status: "True".into(), ..JobCondition::default() };
+        let done = JobStatus {
+            succeeded: 2,
+            completed_indexes: "0,3".into(),
+            failed_indexes: Some("1".into()),
+            conditions: vec![end],
+            ..JobStatus::default()
+        };
+        job.status_written(&spec, &JobStatus::default(), &done);
+        let text = metrics.render();
+        for line in [
+            "job_controller_job_syncs_total{completion_mode=\"Indexed\",result=\"success\",action=\"pods_created\"} 1",
+            "job_controller_job_sync_duration_seconds_bucket{le=\"0.008\",completion_mode=\"Indexed\",result=\"success\",action=\"pods_created\"} 1",
+            "job_controller_job_sync_duration_seconds_bucket{le=\"65.536\",completion_mode=\"Indexed\",result=\"success\",action=\"pods_created\"} 1",
+            "job_controller_job_finished_indexes_total{status=\"succeeded\",backoffLimit=\"perIndex\"} 2",
+            "job_controller_job_finished_indexes_total{status=\"failed\",backoffLimit=\"perIndex\"} 1",
+            "job_controller_job_pods_finished_total{completion_mode=\"Indexed\",result=\"succeeded\"} 2",
+            "job_controller_pod_failures_handled_by_failure_policy_total{action=\"Ignore\"} 1",
+            "job_controller_terminated_pods_tracking_finalizer_total{event=\"add\"} 1",
+            "job_controller_jobs_by_external_controller_total{controller_name=\"other\"} 1",
+        ] {
+            assert!(text.lines().any(|l| l == line), "{line} is not in\n{text}");
+        }
+        // What a Job controller counts has the names that dashboards know from the built-in one.
+        check::described(&text, METRICS, "job_controller_");
     }
 }

@@ -1,0 +1,202 @@
+//! The section `eviction`: how nodes that are down are emptied.
+
+use serde::{Deserialize, Serialize};
+
+use super::fields::Kind::{Bool, Choice, Duration, List, Object, Text, TextList};
+use super::fields::Presence::{self, Optional, Parent, Required};
+use super::fields::{Field, field};
+use super::problem::Path;
+use super::validate::Found;
+use super::{Configuration, Section};
+use crate::label_selector::{is_dns_subdomain, key_defect, value_defect};
+use crate::{GoDuration, names};
+
+/// The section, as the rest of the configuration sees it.
+pub(super) const SECTION: Section =
+    Section { fields: FIELDS, examples: &[("eviction.triggers", EXAMPLE_TRIGGERS)], check };
+
+/// How nodes that are down are emptied.
+#[derive(Clone, Debug, PartialEq, Eq, Serialize, Deserialize)]
+#[serde(rename_all = "camelCase", default, deny_unknown_fields)]
+pub struct EvictionSettings {
+    /// Taints of others that ask for an eviction too.
+    pub triggers: Vec<EvictionTrigger>,
+    /// When Salvor's own taint is taken off.
+    pub remove_taint: RemoveTaint,
+    /// How long a volume may take to be detached before that is reported.
+    pub detach_warning_after: GoDuration,
+    /// Kinds of owners of whose pods two must never run, as `Kind.group`.
+    pub at_most_one_owners: Vec<String>,
+}
+
+/// Kinds that give each of their pods an identity and make the pods themselves: two pods of one identity break them.
+const AT_MOST_ONE_OWNERS: [&str; 6] = [
+    "StatefulSet.apps",
+    "StatefulSet.apps.kruise.io",
+    "StrimziPodSet.core.strimzi.io",
+    "Cluster.postgresql.cnpg.io",
+    "InstanceSet.workloads.kubeblocks.io",
+    "VirtualMachineInstance.kubevirt.io",
+];
+
+impl Default for EvictionSettings {
+    fn default() -> Self {
+        Self {
+            triggers: Vec::new(),
+            remove_taint: RemoveTaint::default(),
+            detach_warning_after: GoDuration::from_secs(60),
+            at_most_one_owners: AT_MOST_ONE_OWNERS.map(str::to_owned).to_vec(),
+        }
+    }
+}
+
+/// A taint of others that asks for an eviction.
+#[derive(Clone, Debug, PartialEq, Eq, Serialize, Deserialize)]
+#[serde(rename_all = "camelCase", deny_unknown_fields)]
+pub struct EvictionTrigger {
+    /// Its key.
+    pub key: String,
+    /// Its value, if only that one counts.
+    #[serde(default, skip_serializing_if = "Option::is_none")]
+    pub value: Option<String>,
+    /// Its effect, if only that one counts.
+    #[serde(default, skip_serializing_if = "Option::is_none")]
+    pub effect: Option<TaintEffect>,
+    /// Whether it proves that the machine is off, so that pods may be replaced of which two must never run.
+    #[serde(default)]
+    pub proof: bool,
+}
+
+/// The effects that a taint can have.
+#[derive(Clone, Copy, Debug, PartialEq, Eq, Serialize, Deserialize)]
+pub enum TaintEffect {
+    /// New pods stay away.
+    NoSchedule,
+    /// New pods stay away if they can.
+    PreferNoSchedule,
+    /// Running pods are evicted.
+    NoExecute,
+}
+
+impl TaintEffect {
+    /// All of them.
+    pub const ALL: [Self; 3] = [Self::NoSchedule, Self::PreferNoSchedule, Self::NoExecute];
+
+    /// As the API writes it.
+    pub fn as_str(self) -> &'static str {
+        match self {
+            Self::NoSchedule => names::taints::NO_SCHEDULE,
+            Self::PreferNoSchedule => "PreferNoSchedule",
+            Self::NoExecute => names::taints::NO_EXECUTE,
+        }
+    }
+}
+
+/// When the taint of a finished eviction is taken off.
+#[derive(Clone, Copy, Debug, Default, PartialEq, Eq, Serialize, Deserialize)]
+pub enum RemoveTaint {
+    /// When the node is Ready with a fresh Lease again.
+    #[default]
+    WhenReady,
+    /// As soon as pods and volumes are gone.
+    WhenEvicted,
+}
+
+const FIELDS: &[Field] = &[
+    field(
+        "eviction",
+        Object,
+        Parent,
+        "How nodes are emptied that are down for sure: nodes with the taint salvor.dev/force-eviction (any value), which is \
+         somebody's word that the machine is off.",
+    ),
+    field(
+        "eviction.triggers",
+        List,
+        Presence::Default("[]"),
+        "Taints of others that ask for an eviction as well. Salvor adds its own taint beside them, and never takes theirs off.",
+    ),
+    field("eviction.triggers[]", Object, Parent, "One taint that asks for an eviction."),
+    field("eviction.triggers[].key", Text, Required, "The key that the taint must have."),
+    field(
+        "eviction.triggers[].value",
+        Text,
+        Optional,
+        "The taint's value; if it is not set, any value counts.",
+    ),
+    field(
+        "eviction.triggers[].effect",
+        Choice(&["NoSchedule", "PreferNoSchedule", "NoExecute"]),
+        Optional,
+        "The taint's effect; if it is not set, any effect counts.",
+    ),
+    field(
+        "eviction.triggers[].proof",
+        Bool,
+        Presence::Default("false"),
+        "Whether this taint proves that the machine is off. Without proof pods stay of which two must never run at once: those \
+         of owners in atMostOneOwners, and those with a ReadWriteOnce or ReadWriteOncePod claim. They go when somebody adds \
+         salvor.dev/force-eviction, which always is proof.",
+    ),
+    field(
+        "eviction.removeTaint",
+        Choice(&["WhenReady", "WhenEvicted"]),
+        Presence::Default("WhenReady"),
+        "When Salvor takes its own taint off after pods and volumes are gone. WhenReady: once the node is Ready with a fresh \
+         Lease, so that it is not given pods while it is down. WhenEvicted: at once, to the letter of KEP-36.",
+    ),
+    field(
+        "eviction.detachWarningAfter",
+        Duration,
+        Presence::Default("1m0s"),
+        "A volume that is still attached this long after it was released is reported, with its driver. It is waited for all \
+         the same.",
+    ),
+    field(
+        "eviction.atMostOneOwners",
+        TextList,
+        Presence::Default(
+            "[StatefulSet.apps, StatefulSet.apps.kruise.io, StrimziPodSet.core.strimzi.io, Cluster.postgresql.cnpg.io, \
+             InstanceSet.workloads.kubeblocks.io, VirtualMachineInstance.kubevirt.io]",
+        ),
+        "Kinds of owners of whose pods two must never run at once, each as Kind.group (Kind alone for the core group). Their pods \
+         go only when the machine is known to be off. What is set here replaces the default, so name StatefulSet.apps again. Pods \
+         with a ReadWriteOnce or ReadWriteOncePod claim need that proof whatever their owner.",
+    ),
+];
+
+const EXAMPLE_TRIGGERS: &str = "\
+triggers:
+- key: node.cloudprovider.kubernetes.io/shutdown
+  value: \"true\"
+  effect: NoSchedule
+  proof: true
+";
+
+fn check(Configuration { eviction, .. }: &Configuration, found: &mut Found) {
+    found.positive("eviction.detachWarningAfter", eviction.detach_warning_after);
+    for (index, trigger) in eviction.triggers.iter().enumerate() {
+        let path = Path::of("eviction.triggers").index(index);
+        let key = &trigger.key;
+        if key == names::taints::FORCE_EVICTION {
+            found.note(path.field("key"), format!("{key} always asks for an eviction: leave it out"));
+        } else if let Some(defect) = key_defect(key) {
+            found.note(path.field("key"), defect);
+        }
+        if let Some(defect) = trigger.value.as_deref().and_then(value_defect) {
+            found.note(path.field("value"), defect);
+        }
+    }
+    for (index, owner) in eviction.at_most_one_owners.iter().enumerate() {
+        let (kind, group) =
+            owner.split_once('.').map_or((owner.as_str(), None), |(kind, group)| (kind, Some(group)));
+        let is_kind = kind.starts_with(|first: char| first.is_ascii_uppercase())
+            && kind.chars().all(|character| character.is_ascii_alphanumeric());
+        if !is_kind || !group.is_none_or(is_dns_subdomain) {
+            let message = format!(
+                "{owner:?} is not a kind: write Kind.group without a version, for example StatefulSet.apps"
+            );
+            found.note(Path::of("eviction.atMostOneOwners").index(index), message);
+        }
+    }
+}

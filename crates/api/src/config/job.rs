@@ -1,0 +1,134 @@
+//! The section `job`: how Jobs are run.
+
+use serde::{Deserialize, Serialize};
+
+use super::fields::Kind::{Bool, Duration, Integer, Object};
+use super::fields::Presence::{self, Parent};
+use super::fields::{Field, field};
+use super::problem::Path;
+use super::validate::Found;
+use super::{Configuration, Section};
+use crate::GoDuration;
+
+/// The section, as the rest of the configuration sees it.
+pub(super) const SECTION: Section = Section { fields: FIELDS, examples: &[], check };
+
+/// How Jobs are run.
+#[derive(Clone, Debug, PartialEq, Eq, Serialize, Deserialize)]
+#[serde(rename_all = "camelCase", default, deny_unknown_fields)]
+pub struct JobSettings {
+    /// Whether Jobs are taken too that the built-in controller would run.
+    pub unmanaged_jobs: bool,
+    /// Whether finished Jobs are deleted after their time to live.
+    pub delete_finished_jobs: bool,
+    /// Jobs that are worked on at once.
+    pub concurrent_jobs: u32,
+    /// Ended pods that are written down at once before their finalizers go.
+    pub max_uncounted_pods: u32,
+    /// Pods created or deleted in one go.
+    pub max_pods_at_once: u32,
+    /// The least time between two status writes that only move counters.
+    pub batch_period: GoDuration,
+    /// The wait after the first failure of a pod.
+    pub backoff_base: GoDuration,
+    /// The longest wait after a failure of a pod.
+    pub backoff_max: GoDuration,
+}
+
+impl Default for JobSettings {
+    fn default() -> Self {
+        Self {
+            unmanaged_jobs: false,
+            delete_finished_jobs: false,
+            concurrent_jobs: 32,
+            max_uncounted_pods: 500,
+            max_pods_at_once: 500,
+            batch_period: GoDuration::from_secs(1),
+            backoff_base: GoDuration::from_secs(10),
+            backoff_max: GoDuration::from_secs(600),
+        }
+    }
+}
+
+const FIELDS: &[Field] = &[
+    field(
+        "job",
+        Object,
+        Parent,
+        "How Jobs are run whose spec.managedBy is salvor.dev/job-controller. Which of them wait for failed pods before \
+         replacing them is each Job's own podReplacementPolicy, as long as the feature gate JobPodReplacementPolicy is on.",
+    ),
+    field(
+        "job.unmanagedJobs",
+        Bool,
+        Presence::Default("false"),
+        "Also run Jobs that are the built-in Job controller's: those that have no spec.managedBy, or have \
+         kubernetes.io/job-controller there. Only where it is switched off: two controllers on one Job undo each other's \
+         work.",
+    ),
+    field(
+        "job.deleteFinishedJobs",
+        Bool,
+        Presence::Default("false"),
+        "Delete finished Jobs after their ttlSecondsAfterFinished. Kubernetes' own controller does that for every Job, so \
+         this is for clusters without it.",
+    ),
+    field(
+        "job.concurrentJobs",
+        Integer(1, 10_000),
+        Presence::Default("32"),
+        "How many Jobs are worked on at the same time; the others wait their turn. All of them together make no more \
+         requests at once than concurrency.writes allows.",
+    ),
+    field(
+        "job.maxUncountedPods",
+        Integer(1, 10_000),
+        Presence::Default("500"),
+        "How many ended pods are written into a Job's status at once before their finalizers are removed. More make fewer \
+         and larger writes.",
+    ),
+    field(
+        "job.maxPodsAtOnce",
+        Integer(1, 100_000),
+        Presence::Default("500"),
+        "How many pods of one Job are created or deleted before the Job is judged again.",
+    ),
+    field(
+        "job.batchPeriod",
+        Duration,
+        Presence::Default("1s"),
+        "The least time between two writes of one Job's status that only move its counters. The first such write, and \
+         every write that changes a condition, is made at once. 0s writes every change.",
+    ),
+    field(
+        "job.backoffBase",
+        Duration,
+        Presence::Default("10s"),
+        "How long a Job waits before it replaces a pod after the first failure; twice as long after each further one.",
+    ),
+    field(
+        "job.backoffMax",
+        Duration,
+        Presence::Default("10m0s"),
+        "The longest such wait. At least backoffBase.",
+    ),
+];
+
+fn check(Configuration { job, .. }: &Configuration, found: &mut Found) {
+    for (path, value) in [
+        ("job.concurrentJobs", job.concurrent_jobs),
+        ("job.maxUncountedPods", job.max_uncounted_pods),
+        ("job.maxPodsAtOnce", job.max_pods_at_once),
+    ] {
+        if value == 0 {
+            found.note(Path::of(path), "0 lets no Job go on: set it to at least 1");
+        }
+    }
+    found.not_negative("job.batchPeriod", job.batch_period);
+    found.not_negative("job.backoffBase", job.backoff_base);
+    if job.backoff_max < job.backoff_base {
+        let message =
+            format!("{} must be at least backoffBase, which is {}", job.backoff_max, job.backoff_base);
+        found.note(Path::of("job.backoffMax"), message);
+    }
+}

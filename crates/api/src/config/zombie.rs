@@ -1,0 +1,264 @@
+//! The section `failureRecoveryPolicy`: the rules of zombie recovery.
+
+use serde::{Deserialize, Serialize};
+
+use super::fields::Kind::{Choice, Duration, List, Object, OneOf, Selector};
+use super::fields::Presence::{self, Optional, Parent, Required};
+use super::fields::{Field, field};
+use super::problem::Path;
+use super::validate::Found;
+use super::{Configuration, Section};
+use crate::{GoDuration, LabelSelector};
+
+/// The section, as the rest of the configuration sees it.
+pub(super) const SECTION: Section =
+    Section { fields: FIELDS, examples: &[("failureRecoveryPolicy.rules", EXAMPLE_RULES)], check };
+
+/// The rules of zombie recovery.
+#[derive(Clone, Debug, Default, PartialEq, Eq, Serialize, Deserialize)]
+#[serde(rename_all = "camelCase", default, deny_unknown_fields)]
+pub struct FailureRecoveryPolicy {
+    /// How long a node must have been unreachable before anything on it is recovered.
+    pub minimum_unreachable_duration: GoDuration,
+    /// How pods are treated that carry an opt-in annotation.
+    pub annotated_pods: AnnotatedPods,
+    /// What is recovered beside annotated pods; the first rule that matches counts.
+    pub rules: Vec<FailureRecoveryRule>,
+}
+
+/// How pods are treated that carry an opt-in annotation.
+#[derive(Clone, Debug, PartialEq, Eq, Serialize, Deserialize)]
+#[serde(rename_all = "camelCase", default, deny_unknown_fields)]
+pub struct AnnotatedPods {
+    /// The wait between the end of a pod's own grace period and its recovery, if it asks for none itself.
+    pub forceful_termination_grace_period: GoDuration,
+    /// The shortest wait that a pod may ask for.
+    pub minimum_forceful_termination_grace_period: GoDuration,
+}
+
+impl Default for AnnotatedPods {
+    /// The minute of KEP-6757.
+    fn default() -> Self {
+        Self {
+            forceful_termination_grace_period: GoDuration::from_secs(60),
+            minimum_forceful_termination_grace_period: GoDuration::ZERO,
+        }
+    }
+}
+
+/// One rule of zombie recovery.
+#[derive(Clone, Debug, PartialEq, Eq, Serialize, Deserialize)]
+#[serde(rename_all = "camelCase")]
+pub enum FailureRecoveryRule {
+    /// Recovers stuck pods one by one.
+    TerminatePod(TerminatePod),
+    /// Declares a whole node out of service.
+    TaintNodeOutOfService(TaintNodeOutOfService),
+}
+
+/// Recovers stuck pods with certain labels.
+#[derive(Clone, Debug, PartialEq, Eq, Serialize, Deserialize)]
+#[serde(rename_all = "camelCase", deny_unknown_fields)]
+pub struct TerminatePod {
+    /// Which pods.
+    pub pod_label_selector: LabelSelector,
+    /// The wait between the end of a pod's own grace period and its recovery.
+    pub forceful_termination_grace_period: GoDuration,
+    /// What recovery means.
+    #[serde(default)]
+    pub action: TerminateAction,
+}
+
+/// What is done to a stuck pod.
+#[derive(Clone, Copy, Debug, Default, PartialEq, Eq, Serialize, Deserialize)]
+pub enum TerminateAction {
+    /// The pod becomes `Failed`.
+    #[default]
+    Fail,
+    /// The pod becomes `Failed` and is then force deleted.
+    FailAndDelete,
+}
+
+/// Declares nodes with certain labels out of service.
+#[derive(Clone, Debug, PartialEq, Eq, Serialize, Deserialize)]
+#[serde(rename_all = "camelCase", deny_unknown_fields)]
+pub struct TaintNodeOutOfService {
+    /// Which nodes.
+    pub node_selector: LabelSelector,
+    /// How long a node must have been unreachable.
+    pub unreachable_node_timeout: GoDuration,
+}
+
+const FIELDS: &[Field] = &[
+    field(
+        "failureRecoveryPolicy",
+        Object,
+        Parent,
+        "The rules of zombie recovery: pods stuck terminating on an unreachable node. Needs the feature gate \
+         FailureRecoveryPolicy. Pods that carry an opt-in annotation are recovered whether or not there are rules.",
+    ),
+    field(
+        "failureRecoveryPolicy.minimumUnreachableDuration",
+        Duration,
+        Presence::Default("0s"),
+        "How long a node must have carried the taint node.kubernetes.io/unreachable before a pod on it is recovered. \
+         Protects against a taint that comes and goes.",
+    ),
+    field(
+        "failureRecoveryPolicy.annotatedPods",
+        Object,
+        Parent,
+        "How long pods are waited for that carry an opt-in annotation.",
+    ),
+    field(
+        "failureRecoveryPolicy.annotatedPods.forcefulTerminationGracePeriod",
+        Duration,
+        Presence::Default("1m0s"),
+        "How long after the end of its own grace period a stuck pod with an opt-in annotation is recovered. The minute is \
+         KEP-6757's. The annotation salvor.dev/termination-grace-after on the pod, a duration such as 30s, beats it; a value \
+         there that is not a duration, or is negative, is reported in an event on the pod, and this setting counts.",
+    ),
+    field(
+        "failureRecoveryPolicy.annotatedPods.minimumForcefulTerminationGracePeriod",
+        Duration,
+        Presence::Default("0s"),
+        "The shortest wait that the annotation salvor.dev/termination-grace-after may ask for; a pod that asks for less is \
+         waited for this long. At most forcefulTerminationGracePeriod.",
+    ),
+    field(
+        "failureRecoveryPolicy.rules",
+        List,
+        Presence::Default("[]"),
+        "What is recovered beside annotated pods. Rules are asked in order, pods and nodes each by their own kind of rule; the \
+         first that matches counts. An annotation on a pod beats every rule: it is the owner's own word.",
+    ),
+    field("failureRecoveryPolicy.rules[]", OneOf, Parent, "One rule: exactly one of its kinds is set."),
+    field(
+        "failureRecoveryPolicy.rules[].terminatePod",
+        Object,
+        Optional,
+        "Recovers stuck pods with certain labels, one by one.",
+    ),
+    field(
+        "failureRecoveryPolicy.rules[].terminatePod.podLabelSelector",
+        Selector,
+        Required,
+        "Which pods. It must demand that some label is present (matchLabels, In or Exists), because that label is the owner's \
+         consent: a selector that unlabelled pods match is refused.",
+    ),
+    field(
+        "failureRecoveryPolicy.rules[].terminatePod.forcefulTerminationGracePeriod",
+        Duration,
+        Required,
+        "How long after the end of its own grace period a stuck pod is recovered. There is no default on purpose: think about \
+         how long a node of yours may be away and still come back.",
+    ),
+    field(
+        "failureRecoveryPolicy.rules[].terminatePod.action",
+        Choice(&["Fail", "FailAndDelete"]),
+        Presence::Default("Fail"),
+        "Fail sets the pod's phase to Failed, which is enough for a Job to replace it. FailAndDelete then force deletes it, \
+         which also frees StatefulSet names and foreground deletions.",
+    ),
+    field(
+        "failureRecoveryPolicy.rules[].taintNodeOutOfService",
+        Object,
+        Optional,
+        "Declares unreachable nodes out of service (taint node.kubernetes.io/out-of-service=nodeshutdown:NoExecute), upon \
+         which Kubernetes itself deletes every pod of the node that does not tolerate it and detaches its volumes. The taint \
+         is taken off again when the node is Ready and renews its Lease, if it has one, but only where Salvor put it.",
+    ),
+    field(
+        "failureRecoveryPolicy.rules[].taintNodeOutOfService.nodeSelector",
+        Selector,
+        Required,
+        "Which nodes. Must not be empty: this acts on all pods of a node, so name the nodes that are meant.",
+    ),
+    field(
+        "failureRecoveryPolicy.rules[].taintNodeOutOfService.unreachableNodeTimeout",
+        Duration,
+        Required,
+        "How long a node must have carried the taint node.kubernetes.io/unreachable. Must be more than zero. There is no \
+         default on purpose.",
+    ),
+];
+
+/// An example of every kind of rule, as it stands in a file.
+pub(super) const EXAMPLE_RULES: &str = "\
+rules:
+- terminatePod:
+    podLabelSelector:
+      matchExpressions:
+      - key: example.com/pod-safe-to-fail
+        operator: In
+        values: [\"true\"]
+    forcefulTerminationGracePeriod: 5m
+    action: Fail
+- taintNodeOutOfService:
+    nodeSelector:
+      matchLabels:
+        example.com/pool: bare-metal
+    unreachableNodeTimeout: 15m
+";
+
+fn check(configuration: &Configuration, found: &mut Found) {
+    let policy = &configuration.failure_recovery_policy;
+    found.not_negative(
+        "failureRecoveryPolicy.minimumUnreachableDuration",
+        policy.minimum_unreachable_duration,
+    );
+    annotated_pods(found, &policy.annotated_pods);
+    for (index, rule) in policy.rules.iter().enumerate() {
+        let path = Path::of("failureRecoveryPolicy.rules").index(index);
+        match rule {
+            FailureRecoveryRule::TerminatePod(rule) => {
+                terminate_pod(found, rule, &path.field("terminatePod"));
+            }
+            FailureRecoveryRule::TaintNodeOutOfService(rule) => {
+                taint_node(found, rule, &path.field("taintNodeOutOfService"));
+            }
+        }
+    }
+}
+
+fn annotated_pods(found: &mut Found, pods: &AnnotatedPods) {
+    let wait = pods.forceful_termination_grace_period;
+    let floor = pods.minimum_forceful_termination_grace_period;
+    found.not_negative("failureRecoveryPolicy.annotatedPods.forcefulTerminationGracePeriod", wait);
+    found.not_negative("failureRecoveryPolicy.annotatedPods.minimumForcefulTerminationGracePeriod", floor);
+    if floor > wait {
+        let message = format!("{floor} must be at most forcefulTerminationGracePeriod, which is {wait}");
+        let path = "failureRecoveryPolicy.annotatedPods.minimumForcefulTerminationGracePeriod";
+        found.note(Path::of(path), message);
+    }
+}
+
+fn terminate_pod(found: &mut Found, rule: &TerminatePod, path: &Path) {
+    let selector = path.field("podLabelSelector");
+    if !rule.pod_label_selector.demands_a_label() {
+        found.note(
+            selector.clone(),
+            "also matches pods without any label: demand a label with matchLabels, In or Exists, as the consent of the \
+             pod's owner",
+        );
+    }
+    found.selector(&rule.pod_label_selector, &selector);
+    let period = rule.forceful_termination_grace_period;
+    if period.is_negative() {
+        found.note(path.field("forcefulTerminationGracePeriod"), format!("{period} must not be negative"));
+    }
+}
+
+fn taint_node(found: &mut Found, rule: &TaintNodeOutOfService, path: &Path) {
+    let selector = path.field("nodeSelector");
+    if rule.node_selector.is_empty() {
+        let message =
+            "is empty and would match every node: name the nodes with matchLabels or matchExpressions";
+        found.note(selector.clone(), message);
+    }
+    found.selector(&rule.node_selector, &selector);
+    let timeout = rule.unreachable_node_timeout;
+    if timeout <= GoDuration::ZERO {
+        found.note(path.field("unreachableNodeTimeout"), format!("{timeout} must be more than 0s"));
+    }
+}

@@ -1,0 +1,79 @@
+//! Events that are recorded in passing: nothing waits for them, and what they tell of never waits for them either.
+
+use std::{
+    collections::VecDeque,
+    sync::{MutexGuard, PoisonError},
+    time::Duration,
+};
+
+use salvor_recovery::{event::EventNote, step::Write};
+
+use super::{Basis, EVENTS_AT_ONCE, Executor, Failure, Lane};
+use crate::leader::Term;
+
+/// Events that wait for their turn at most: by then nobody can read them.
+pub(super) const MOST_MENTIONS: usize = 1000;
+/// Pauses before an event is tried again, if the server did not take it.
+pub(super) const MENTIONED_AGAIN_AFTER: [Duration; 2] = [Duration::from_secs(1), Duration::from_secs(10)];
+
+/// Events that wait for their turn.
+#[derive(Default)]
+pub(super) struct Mentions {
+    waiting: VecDeque<(EventNote, Term)>,
+    /// Tasks that record them, one after the other.
+    tellers: usize,
+}
+
+impl Executor {
+    /// Records an event of a term, some time soon, if it can be.
+    pub(crate) fn mention(&self, note: EventNote, term: Term) {
+        {
+            let mut mentions = self.mentions();
+            if mentions.waiting.len() >= MOST_MENTIONS {
+                return tracing::debug!(event = note.name, "more events than can be recorded: left out");
+            }
+            mentions.waiting.push_back((note, term));
+            if mentions.tellers >= EVENTS_AT_ONCE {
+                return;
+            }
+            mentions.tellers += 1;
+        }
+        let this = self.clone();
+        tokio::spawn(async move {
+            while let Some((note, term)) = this.next_mention() {
+                this.tell(&note, term).await;
+            }
+        });
+    }
+
+    /// Records an event, and tries again if that may help. Its name is given, so it is never there twice.
+    async fn tell(&self, note: &EventNote, term: Term) {
+        let mut pauses = MENTIONED_AGAIN_AFTER.into_iter();
+        while let Err(failure) =
+            self.perform(Lane::Events, &Write::event(note), Basis { term, looked: None }).await
+        {
+            tracing::debug!(%failure, "an event could not be recorded");
+            let may_help =
+                matches!(failure, Failure::Throttled(_) | Failure::Unanswered(_) | Failure::Api(_));
+            match pauses.next().filter(|_| may_help && failure.refusal().is_none()) {
+                Some(pause) => tokio::time::sleep(pause).await,
+                None => return,
+            }
+        }
+    }
+
+    /// The next event to be told by a teller, which goes if there is none.
+    fn next_mention(&self) -> Option<(EventNote, Term)> {
+        let mut mentions = self.mentions();
+        let next = mentions.waiting.pop_front();
+        if next.is_none() {
+            mentions.tellers -= 1;
+            mentions.waiting.shrink_to_fit();
+        }
+        next
+    }
+
+    fn mentions(&self) -> MutexGuard<'_, Mentions> {
+        self.0.mentions.lock().unwrap_or_else(PoisonError::into_inner)
+    }
+}

@@ -1,0 +1,336 @@
+//! What the eviction recovery asks to be written.
+
+use std::{borrow::Cow, fmt};
+
+use salvor_api::names::{annotations, taints};
+use serde::Serialize;
+use serde_json::{Value, json};
+
+use super::views::{Asked, AttachmentView, Claim, Progress};
+use super::volumes::{Outcome, Volumes};
+use crate::event::{Condition, EventNote, NodeCondition};
+use crate::objects::{NodeRef, Object, PodPhase, PodRef, Taint};
+use crate::pod_writes;
+use crate::step::{
+    Changed, Delete, Disrupts, EMIT_EVENT, Effect, Guard, Merge, Patch, SecondLook, Tells, Verb, Write,
+};
+use crate::taints::Taints;
+
+/// Claims whose volumes stay that are named where a step is told.
+const CLAIMS_NAMED: usize = 5;
+
+/// One guarded write of the eviction recovery.
+#[derive(Clone, Debug, PartialEq, Eq, Serialize)]
+#[serde(tag = "verb", rename_all = "camelCase", rename_all_fields = "camelCase")]
+pub enum Step {
+    /// Changes a pod's status, if the pod is still exactly as it was judged.
+    PatchPodStatus {
+        /// The pod.
+        pod: PodRef,
+        /// The state that was judged.
+        resource_version: String,
+        /// The new phase, or none to keep it.
+        phase: Option<PodPhase>,
+        /// The conditions to set.
+        conditions: Vec<Condition>,
+    },
+    /// Records an event.
+    EmitEvent(EventNote),
+    /// Deletes a pod at once, with no grace, if it is still exactly as it was judged.
+    ForceDeletePod {
+        /// The pod.
+        pod: PodRef,
+        /// The state that was judged.
+        resource_version: String,
+    },
+    /// Deletes a pod with its own grace because its node is emptied, if the pod is still exactly as it was judged.
+    EvictPod {
+        /// The pod.
+        pod: PodRef,
+        /// The state that was judged.
+        resource_version: String,
+    },
+    /// Writes on a node that its eviction has begun, and taints it so that its kubelet refuses pods, if the node is still
+    /// exactly as it was judged.
+    StartEviction {
+        /// The node.
+        node: NodeRef,
+        /// The state that was judged.
+        resource_version: String,
+        /// The taint to add, if it is not there.
+        taint: Option<Taint>,
+        /// What is written.
+        progress: Progress,
+        /// The node's zone, for the brake.
+        zone: String,
+    },
+    /// Writes the condition of a node's eviction, and how far it has come, if the node is still exactly as it was judged.
+    ReportEviction {
+        /// The node.
+        node: NodeRef,
+        /// The state that was judged.
+        resource_version: String,
+        /// The condition.
+        condition: NodeCondition,
+        /// How far it has come, if that changes.
+        progress: Option<Progress>,
+    },
+    /// Takes volumes out of what a node has in use, so that they are detached, if the node is still exactly as it was
+    /// judged.
+    ReleaseVolumes {
+        /// The node.
+        node: NodeRef,
+        /// The state that was judged.
+        resource_version: String,
+        /// What it has in use.
+        in_use: Vec<String>,
+        /// What is attached to it.
+        attached: Vec<AttachmentView>,
+        /// What the node's status says is attached to it.
+        attached_names: Vec<String>,
+        /// Claims whose volumes stay, in order.
+        keep: Vec<Claim>,
+        /// How far the eviction has come; the volumes that stay are added to it.
+        progress: Progress,
+    },
+    /// Takes every taint with our key off a node, if the node is still exactly as it was judged.
+    EndEviction {
+        /// The node.
+        node: NodeRef,
+        /// The state that was judged.
+        resource_version: String,
+        /// What is still remembered of the eviction.
+        progress: Option<Progress>,
+        /// What is remembered of a request that is taken off early.
+        asked: Option<Asked>,
+    },
+}
+
+impl Step {
+    fn volumes(&self) -> Option<Volumes<'_>> {
+        match self {
+            Self::ReleaseVolumes { in_use, attached, attached_names, keep, .. } => {
+                Some(Volumes { in_use, attached, attached_names, keep })
+            }
+            Self::PatchPodStatus { .. }
+            | Self::EmitEvent(_)
+            | Self::ForceDeletePod { .. }
+            | Self::EvictPod { .. }
+            | Self::StartEviction { .. }
+            | Self::ReportEviction { .. }
+            | Self::EndEviction { .. } => None,
+        }
+    }
+}
+
+impl crate::step::Step for Step {
+    fn name(&self) -> &'static str {
+        match self {
+            Self::PatchPodStatus { .. } => "PatchPodStatus",
+            Self::EmitEvent(_) => EMIT_EVENT,
+            Self::ForceDeletePod { .. } => "ForceDeletePod",
+            Self::EvictPod { .. } => "EvictPod",
+            Self::StartEviction { .. } => "StartEviction",
+            Self::ReportEviction { .. } => "ReportEviction",
+            Self::ReleaseVolumes { .. } => "ReleaseVolumes",
+            Self::EndEviction { .. } => "EndEviction",
+        }
+    }
+
+    fn object(&self) -> Object<'_> {
+        match self {
+            Self::PatchPodStatus { pod, .. }
+            | Self::ForceDeletePod { pod, .. }
+            | Self::EvictPod { pod, .. } => pod.object(),
+            Self::StartEviction { node, .. }
+            | Self::ReportEviction { node, .. }
+            | Self::ReleaseVolumes { node, .. }
+            | Self::EndEviction { node, .. } => node.object(),
+            Self::EmitEvent(note) => note.regarding.as_object(),
+        }
+    }
+
+    fn effect(&self) -> Effect<'_> {
+        match self {
+            // A phase of Failed is never taken back, and a deletion neither. The taint that both rest on may be gone unseen.
+            Self::PatchPodStatus { .. } | Self::EvictPod { .. } => {
+                Effect { second_look: SecondLook::AllButTheObject, ..Effect::takes(Disrupts::Pods(1)) }
+            }
+            // A pod counts with its status patch, and a node's volumes with the node.
+            Self::ForceDeletePod { .. } | Self::ReleaseVolumes { .. } => {
+                Effect::takes(Disrupts::WhatWasBegun)
+            }
+            Self::StartEviction { zone, .. } => Effect::takes(Disrupts::Node { zone }),
+            Self::ReportEviction { .. } => Effect::WRITES_DOWN,
+            // Without the taint a kubelet takes pods again.
+            Self::EndEviction { .. } => Effect { second_look: SecondLook::Everything, ..Effect::WRITES_DOWN },
+            Self::EmitEvent(_) => Effect::TELLS,
+        }
+    }
+
+    fn detail(&self) -> Cow<'_, str> {
+        match self {
+            // The claims that stay are what a person agrees to, so another judgement must name the same.
+            Self::ReleaseVolumes { keep, .. } => {
+                Cow::Owned(keep.iter().map(|claim| format!("{claim} ")).collect())
+            }
+            // Its name may hold a time that another judgement puts differently.
+            Self::EmitEvent(note) => Cow::Borrowed(&note.reason),
+            Self::PatchPodStatus { .. }
+            | Self::ForceDeletePod { .. }
+            | Self::EvictPod { .. }
+            | Self::StartEviction { .. }
+            | Self::ReportEviction { .. }
+            | Self::EndEviction { .. } => Cow::Borrowed(""),
+        }
+    }
+
+    fn tells(&self) -> Option<Tells<'_>> {
+        match self {
+            Self::EmitEvent(note) => Some(Tells::Recorded(note)),
+            Self::PatchPodStatus { .. }
+            | Self::ForceDeletePod { .. }
+            | Self::EvictPod { .. }
+            | Self::StartEviction { .. }
+            | Self::ReportEviction { .. }
+            | Self::ReleaseVolumes { .. }
+            | Self::EndEviction { .. } => None,
+        }
+    }
+
+    fn headline(&self) -> Option<&'static str> {
+        match self {
+            Self::PatchPodStatus { .. } => Some("marked Failed"),
+            Self::ForceDeletePod { .. } => Some("force deleted"),
+            Self::EvictPod { .. } => Some("evicted"),
+            Self::StartEviction { .. } => Some("began to evict"),
+            Self::ReleaseVolumes { .. } => Some("released the volumes of"),
+            Self::EndEviction { .. } => Some("untainted"),
+            Self::EmitEvent(_) | Self::ReportEviction { .. } => None,
+        }
+    }
+
+    fn reads(&self) -> Vec<Object<'_>> {
+        match self {
+            Self::StartEviction { node, .. } | Self::EndEviction { node, .. } => vec![node.object()],
+            Self::PatchPodStatus { .. }
+            | Self::EmitEvent(_)
+            | Self::ForceDeletePod { .. }
+            | Self::EvictPod { .. }
+            | Self::ReportEviction { .. }
+            | Self::ReleaseVolumes { .. } => {
+                self.volumes().map(|volumes| volumes.volumes_to_read()).unwrap_or_default()
+            }
+        }
+    }
+
+    fn write(&self, read: &[Option<Value>]) -> Result<Write<'_>, Changed> {
+        let (guard, patch) = match self {
+            Self::PatchPodStatus { pod, resource_version, phase, conditions } => {
+                let guard = Guard::Judged { uid: &pod.uid, resource_version };
+                return pod_writes::patch_status(self, guard, *phase, conditions);
+            }
+            Self::ForceDeletePod { pod, resource_version } => {
+                let guard = Guard::Judged { uid: &pod.uid, resource_version };
+                return Ok(pod_writes::delete(self, guard, Delete::NO_GRACE));
+            }
+            Self::EvictPod { pod, resource_version } => {
+                let guard = Guard::Judged { uid: &pod.uid, resource_version };
+                return Ok(pod_writes::delete(self, guard, Delete::OWN_GRACE));
+            }
+            Self::EmitEvent(note) => return Ok(Write::event(note)),
+            Self::StartEviction { node, resource_version, taint, progress, .. } => {
+                let taints = Taints::judged(read, node, resource_version)?;
+                let taints = match taint {
+                    Some(taint) => taints.with(taint, Some(progress.started)),
+                    None => taints,
+                };
+                let patch = taints.patch()?.annotated(annotations::EVICTION, Some(annotation(progress)));
+                (Guard::Judged { uid: &node.uid, resource_version }, patch)
+            }
+            Self::EndEviction { node, resource_version, progress, asked } => {
+                let taints = Taints::judged(read, node, resource_version)?;
+                let patch = taints.without_key(taints::FORCE_EVICTION).patch()?;
+                let patch = patch
+                    .annotated(annotations::EVICTION, progress.as_ref().map(annotation))
+                    .annotated(annotations::EVICTION_ASKED, asked.as_ref().map(annotation))
+                    // A person's word on this eviction is no word on the next one.
+                    .annotated(annotations::DESPITE_ZONE_OUTAGE, None);
+                (Guard::Judged { uid: &node.uid, resource_version }, patch)
+            }
+            Self::ReportEviction { node, resource_version, condition, progress } => {
+                let status = json!({ "conditions": [node_condition(condition)] });
+                // Strategic: conditions are merged by their type.
+                let mut patch = Patch::status(Merge::Strategic, &status)?;
+                if let Some(progress) = progress {
+                    patch = patch.annotated(annotations::EVICTION, Some(annotation(progress)));
+                }
+                (Guard::Judged { uid: &node.uid, resource_version }, patch)
+            }
+            Self::ReleaseVolumes { node, resource_version, progress, .. } => {
+                let Some(Outcome { left, kept }) = self.volumes().map(|volumes| volumes.settle(read)) else {
+                    return Err(Changed);
+                };
+                let mut progress = progress.clone();
+                if let Some(released) = &mut progress.released {
+                    released.volumes = kept;
+                }
+                // The list of volumes is replaced whole.
+                let patch = Patch::status(Merge::Strategic, &json!({ "volumesInUse": left }))?;
+                let patch = patch.annotated(annotations::EVICTION, Some(annotation(&progress)));
+                (Guard::Judged { uid: &node.uid, resource_version }, patch)
+            }
+        };
+        Ok(Write::of(self, guard, Verb::Patch(patch)))
+    }
+}
+
+fn annotation(memory: &impl Serialize) -> String {
+    // Times and strings always have a JSON form.
+    serde_json::to_string(memory).unwrap_or_default()
+}
+
+fn node_condition(condition: &NodeCondition) -> Value {
+    json!({
+        "type": condition.kind,
+        "status": if condition.holds { "True" } else { "False" },
+        "reason": condition.reason,
+        "message": condition.message,
+        "lastHeartbeatTime": condition.last_transition_time,
+        "lastTransitionTime": condition.last_transition_time,
+    })
+}
+
+impl fmt::Display for Step {
+    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
+        match self {
+            Self::PatchPodStatus { pod, phase, conditions, .. } => {
+                pod_writes::tell_patch(f, pod, *phase, conditions)
+            }
+            Self::EmitEvent(note) => note.fmt(f),
+            Self::ForceDeletePod { pod, .. } => write!(f, "delete pod {pod} with no grace"),
+            Self::EvictPod { pod, .. } => write!(f, "evict pod {pod} with its own grace"),
+            Self::StartEviction { node, taint: Some(taint), .. } => {
+                write!(f, "begin to evict node {node}, and taint it with {taint}")
+            }
+            Self::StartEviction { node, taint: None, .. } => write!(f, "begin to evict node {node}"),
+            Self::ReportEviction { node, condition, .. } => {
+                write!(
+                    f,
+                    "report on node {node}: {}={} ({})",
+                    condition.kind, condition.holds, condition.reason
+                )
+            }
+            Self::ReleaseVolumes { node, keep, .. } => {
+                write!(f, "release the volumes of evicted pods that node {node} has in use")?;
+                // Anybody may have thousands of claims.
+                let (named, more) = keep.split_at(keep.len().min(CLAIMS_NAMED));
+                named.iter().try_for_each(|claim| write!(f, ", but not that of claim {claim}"))?;
+                if more.is_empty() { Ok(()) } else { write!(f, ", nor those of {} more", more.len()) }
+            }
+            Self::EndEviction { node, .. } => {
+                write!(f, "take the taint {} off node {node}", taints::FORCE_EVICTION)
+            }
+        }
+    }
+}

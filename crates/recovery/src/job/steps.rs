@@ -1,0 +1,417 @@
+//! What the Job recovery asks to be written.
+
+use std::{borrow::Cow, fmt, sync::Arc};
+
+use salvor_api::names::job::{
+    USED_NAMES,
+    conditions::{FAILED, FAILURE_TARGET},
+};
+use serde::Serialize;
+use serde_json::{Map, Value, json};
+
+use super::views::JobStatus;
+use crate::event::EventNote;
+use crate::objects::{JobRef, Object, POD, PodRef};
+use crate::pod_writes;
+use crate::step::{
+    Changed, Delete, Disrupts, Effect, Errors, Guard, MENTION, Merge, Owned, Patch, SecondLook, Tells, Verb,
+    Write,
+};
+
+/// Why a Job gets another pod, as the metric of Kubernetes' own controller names it.
+#[derive(Clone, Copy, Debug, PartialEq, Eq, Hash, Serialize)]
+#[serde(rename_all = "snake_case")]
+pub enum CreationReason {
+    /// No pod came before it.
+    New,
+    /// A pod is being deleted or has failed.
+    RecreateTerminatingOrFailed,
+    /// A pod has failed, and only such pods are replaced.
+    RecreateFailed,
+}
+
+impl CreationReason {
+    /// The metric's label.
+    pub fn as_str(self) -> &'static str {
+        match self {
+            Self::New => "new",
+            Self::RecreateTerminatingOrFailed => "recreate_terminating_or_failed",
+            Self::RecreateFailed => "recreate_failed",
+        }
+    }
+}
+
+/// Stands for the object of no steps at all.
+const NO_POD: Object<'static> = Object { kind: &POD, namespace: None, name: "", uid: "" };
+
+/// One guarded write of the Job recovery, or some that may be under way together.
+#[derive(Clone, Debug, PartialEq, Eq, Serialize)]
+#[serde(tag = "verb", rename_all = "camelCase", rename_all_fields = "camelCase")]
+pub enum Step {
+    /// Steps in any order and at the same time; all are tried, and what follows is done if all succeed.
+    AtOnce {
+        /// Never empty.
+        steps: Vec<Step>,
+    },
+    /// Records an event in passing: nothing waits for it.
+    Mention(EventNote),
+    /// Creates a pod of a Job. Its name is chosen so that a repeated request is refused.
+    CreatePod {
+        /// The Job.
+        job: Arc<JobRef>,
+        /// The pod's name.
+        name: String,
+        /// The pod, as JSON.
+        #[serde(skip)]
+        body: String,
+        /// Why it is needed.
+        reason: CreationReason,
+        /// Whether an event tells of it.
+        told: bool,
+    },
+    /// Replaces a Job's status, if the Job is still exactly as it was judged.
+    PatchJobStatus {
+        /// The Job.
+        job: Arc<JobRef>,
+        /// The state that was judged.
+        resource_version: String,
+        /// The new status, whole.
+        status: Box<JobStatus>,
+        /// The names of pods that are used up, for the Job's annotation, if that changes.
+        #[serde(skip_serializing_if = "Option::is_none")]
+        used_names: Option<String>,
+    },
+    /// Takes a finalizer off a pod, if it still has that UID.
+    RemoveFinalizer {
+        /// The pod.
+        pod: PodRef,
+        /// The finalizer.
+        finalizer: &'static str,
+        /// Whether this rests on a Job being gone, so that its absence must be seen live.
+        owner_gone: bool,
+    },
+    /// Deletes a pod with its own grace, if it still has that UID.
+    DeletePod {
+        /// The pod.
+        pod: PodRef,
+    },
+    /// Makes a Job the owner of a pod that has none, and puts a finalizer on it.
+    AdoptPod {
+        /// The pod.
+        pod: PodRef,
+        /// The state that was judged.
+        resource_version: String,
+        /// The Job.
+        job: Arc<JobRef>,
+        /// The finalizer.
+        finalizer: &'static str,
+    },
+    /// Takes a Job's ownership and a finalizer off a pod.
+    ReleasePod {
+        /// The pod.
+        pod: PodRef,
+        /// The Job.
+        job: Arc<JobRef>,
+        /// The finalizer.
+        finalizer: &'static str,
+    },
+    /// Deletes a Job and all that it owns, if it is still exactly as it was judged.
+    DeleteJob {
+        /// The Job.
+        job: Arc<JobRef>,
+        /// The state that was judged.
+        resource_version: String,
+    },
+}
+
+impl crate::step::Step for Step {
+    fn name(&self) -> &'static str {
+        match self {
+            Self::AtOnce { .. } => "AtOnce",
+            Self::Mention(_) => MENTION,
+            Self::CreatePod { .. } => "CreatePod",
+            Self::PatchJobStatus { .. } => "PatchJobStatus",
+            Self::RemoveFinalizer { .. } => "RemoveFinalizer",
+            Self::DeletePod { .. } => "DeletePod",
+            Self::AdoptPod { .. } => "AdoptPod",
+            Self::ReleasePod { .. } => "ReleasePod",
+            Self::DeleteJob { .. } => "DeleteJob",
+        }
+    }
+
+    fn object(&self) -> Object<'_> {
+        match self {
+            Self::CreatePod { job, name, .. } => {
+                Object { kind: &POD, namespace: Some(&job.namespace), name, uid: "" }
+            }
+            Self::RemoveFinalizer { pod, .. }
+            | Self::DeletePod { pod }
+            | Self::AdoptPod { pod, .. }
+            | Self::ReleasePod { pod, .. } => pod.object(),
+            Self::PatchJobStatus { job, .. } | Self::DeleteJob { job, .. } => job.object(),
+            Self::AtOnce { steps } => steps.first().map_or(NO_POD, Self::object),
+            Self::Mention(note) => note.regarding.as_object(),
+        }
+    }
+
+    /// What a Job's own controller does to the Job's own pods is the Job's spec, not a recovery from a failure. So nothing
+    /// of it counts as a disruption.
+    fn effect(&self) -> Effect<'_> {
+        let looked_at = Effect { second_look: SecondLook::Everything, ..Effect::WRITES_DOWN };
+        match self {
+            Self::AtOnce { steps, .. } => Effect::of_all(steps),
+            Self::Mention(_) => Effect::TELLS,
+            // A Job that is gone unseen must get no pod: its work would run for nobody.
+            Self::CreatePod { .. } => Effect {
+                disrupts: Disrupts::Nothing,
+                starts_work: true,
+                changes_what_was_judged: false,
+                errors: Errors::HoldTheStep,
+                ..looked_at
+            },
+            // A Job that has failed stays so, and it may be its deadline that it failed by.
+            Self::PatchJobStatus { status, .. } => Effect {
+                irreversible: status.conditions.iter().any(|condition| {
+                    condition.status == "True" && [FAILED, FAILURE_TARGET].contains(&condition.kind.as_str())
+                }),
+                ..Effect::WRITES_DOWN
+            },
+            // A Job that is gone from the view may only be late in it, and one that is going must not adopt.
+            Self::RemoveFinalizer { owner_gone: true, .. } | Self::AdoptPod { .. } => looked_at,
+            Self::RemoveFinalizer { owner_gone: false, .. } | Self::ReleasePod { .. } => Effect::WRITES_DOWN,
+            Self::DeletePod { .. } => {
+                Effect { irreversible: true, errors: Errors::HoldTheStep, ..Effect::WRITES_DOWN }
+            }
+            Self::DeleteJob { .. } => Effect { irreversible: true, ..looked_at },
+        }
+    }
+
+    fn detail(&self) -> Cow<'_, str> {
+        match self {
+            // Its name may hold a time that another judgement puts differently.
+            Self::Mention(note) => Cow::Borrowed(&note.reason),
+            Self::RemoveFinalizer { finalizer, .. }
+            | Self::AdoptPod { finalizer, .. }
+            | Self::ReleasePod { finalizer, .. } => Cow::Borrowed(finalizer),
+            Self::AtOnce { .. }
+            | Self::CreatePod { .. }
+            | Self::PatchJobStatus { .. }
+            | Self::DeletePod { .. }
+            | Self::DeleteJob { .. } => Cow::Borrowed(""),
+        }
+    }
+
+    fn tells(&self) -> Option<Tells<'_>> {
+        match self {
+            Self::Mention(note) => Some(Tells::InPassing(note)),
+            Self::AtOnce { .. }
+            | Self::CreatePod { .. }
+            | Self::PatchJobStatus { .. }
+            | Self::RemoveFinalizer { .. }
+            | Self::DeletePod { .. }
+            | Self::AdoptPod { .. }
+            | Self::ReleasePod { .. }
+            | Self::DeleteJob { .. } => None,
+        }
+    }
+
+    /// A Job controller's work is everyday work.
+    fn headline(&self) -> Option<&'static str> {
+        match self {
+            Self::AtOnce { .. }
+            | Self::Mention(_)
+            | Self::CreatePod { .. }
+            | Self::PatchJobStatus { .. }
+            | Self::RemoveFinalizer { .. }
+            | Self::DeletePod { .. }
+            | Self::AdoptPod { .. }
+            | Self::ReleasePod { .. }
+            | Self::DeleteJob { .. } => None,
+        }
+    }
+
+    fn write(&self, _: &[Option<Value>]) -> Result<Write<'_>, Changed> {
+        Ok(match self {
+            // Each of its steps is written by itself.
+            Self::AtOnce { .. } => return Err(Changed),
+            Self::Mention(note) => Write::event(note),
+            Self::CreatePod { body, .. } => {
+                Write::of(self, Guard::None, Verb::Create { body: Cow::Borrowed(body) })
+            }
+            Self::PatchJobStatus { job, resource_version, status, used_names } => {
+                // Not strategic: the whole status was judged, and what is null in it must go.
+                let mut patch = Patch::status(Merge::Plain, status)?;
+                if let Some(names) = used_names {
+                    patch = patch.annotated(USED_NAMES, Some(names.clone()));
+                }
+                let guard = Guard::Judged { uid: &job.uid, resource_version };
+                Write::of(self, guard, Verb::Patch(patch))
+            }
+            Self::RemoveFinalizer { pod, finalizer, .. } => {
+                let metadata = Map::from_iter([without_finalizer(finalizer)]);
+                let patch = Patch::metadata(Merge::Strategic, metadata).unless_gone();
+                Write::of(self, Guard::Uid(&pod.uid), Verb::Patch(patch))
+            }
+            Self::DeletePod { pod } => {
+                // It may take its time, and until then it is not gone: what it is now must be known.
+                let how = Delete { answer_is_read: true, ..Delete::OWN_GRACE };
+                pod_writes::delete(self, Guard::Uid(&pod.uid), how)
+            }
+            Self::AdoptPod { pod, resource_version, job, finalizer } => {
+                let owner = json!({
+                    "apiVersion": "batch/v1",
+                    "kind": "Job",
+                    "name": job.name,
+                    "uid": job.uid,
+                    "controller": true,
+                    "blockOwnerDeletion": true,
+                });
+                let metadata = Map::from_iter([
+                    ("finalizers".to_owned(), json!([finalizer])),
+                    ("ownerReferences".to_owned(), json!([owner])),
+                ]);
+                let patch = Patch::metadata(Merge::Strategic, metadata).unless_gone();
+                let guard = Guard::Judged { uid: &pod.uid, resource_version };
+                Write::of(self, guard, Verb::Patch(patch))
+            }
+            Self::ReleasePod { pod, job, finalizer } => {
+                let owner = json!([{ "$patch": "delete", "uid": job.uid }]);
+                let metadata =
+                    Map::from_iter([without_finalizer(finalizer), ("ownerReferences".to_owned(), owner)]);
+                let patch = Patch::metadata(Merge::Strategic, metadata).unless_gone();
+                Write::of(self, Guard::Uid(&pod.uid), Verb::Patch(patch))
+            }
+            Self::DeleteJob { job, resource_version } => {
+                let how = Delete { owned: Owned::First, ..Delete::OWN_GRACE };
+                let guard = Guard::Judged { uid: &job.uid, resource_version };
+                Write::of(self, guard, Verb::Delete(how))
+            }
+        })
+    }
+
+    fn steps(&self) -> &[Self] {
+        match self {
+            Self::AtOnce { steps, .. } => steps,
+            Self::Mention(_)
+            | Self::CreatePod { .. }
+            | Self::PatchJobStatus { .. }
+            | Self::RemoveFinalizer { .. }
+            | Self::DeletePod { .. }
+            | Self::AdoptPod { .. }
+            | Self::ReleasePod { .. }
+            | Self::DeleteJob { .. } => std::slice::from_ref(self),
+        }
+    }
+
+    fn into_steps(self) -> Vec<Self> {
+        match self {
+            Self::AtOnce { steps, .. } => steps,
+            one @ (Self::Mention(_)
+            | Self::CreatePod { .. }
+            | Self::PatchJobStatus { .. }
+            | Self::RemoveFinalizer { .. }
+            | Self::DeletePod { .. }
+            | Self::AdoptPod { .. }
+            | Self::ReleasePod { .. }
+            | Self::DeleteJob { .. }) => vec![one],
+        }
+    }
+}
+
+/// A strategic merge patch that takes one finalizer off, and leaves others' without reading them.
+fn without_finalizer(finalizer: &str) -> (String, Value) {
+    ("$deleteFromPrimitiveList/finalizers".to_owned(), json!([finalizer]))
+}
+
+impl fmt::Display for Step {
+    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
+        match self {
+            Self::AtOnce { steps, .. } => {
+                let Some(first) = steps.first() else { return f.write_str("nothing") };
+                write!(f, "{first}")?;
+                if steps.len() > 1 { write!(f, ", and {} more like it", steps.len() - 1) } else { Ok(()) }
+            }
+            Self::Mention(note) => note.fmt(f),
+            Self::CreatePod { job, name, .. } => write!(f, "create pod {}/{name}", job.namespace),
+            Self::PatchJobStatus { job, status, .. } => {
+                write!(f, "write the status of job {job}: ")?;
+                let JobStatus { active, succeeded, failed, terminating, .. } = &**status;
+                write!(f, "active {active}, succeeded {succeeded}, failed {failed}")?;
+                if let Some(terminating) = terminating {
+                    write!(f, ", terminating {terminating}")?;
+                }
+                status
+                    .conditions
+                    .iter()
+                    .filter(|c| c.status == "True")
+                    .try_for_each(|c| write!(f, ", {}", c.kind))
+            }
+            Self::RemoveFinalizer { pod, finalizer, .. } => write!(f, "take {finalizer} off pod {pod}"),
+            Self::DeletePod { pod } => write!(f, "delete pod {pod}"),
+            Self::AdoptPod { pod, job, .. } => write!(f, "adopt pod {pod} into job {job}"),
+            Self::ReleasePod { pod, job, .. } => write!(f, "release pod {pod} from job {job}"),
+            Self::DeleteJob { job, .. } => write!(f, "delete job {job}"),
+        }
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+    use crate::step::Step as _;
+
+    fn pod() -> PodRef {
+        PodRef { namespace: "ns".into(), name: "p".into(), uid: "u".into() }
+    }
+
+    fn create(name: &str) -> Step {
+        Step::CreatePod {
+            job: Arc::new(JobRef { namespace: "ns".into(), name: "j".into(), uid: "j".into() }),
+            name: name.into(),
+            body: String::new(),
+            reason: CreationReason::New,
+            told: false,
+        }
+    }
+
+    #[test]
+    fn steps_at_once_need_what_any_of_them_needs() {
+        let at_once = |steps: &[Step]| Step::AtOnce { steps: steps.to_vec() };
+        let delete = Step::DeletePod { pod: pod() };
+        // Whether it is disruptive, needs a second look, needs a fresh view, and cannot be taken back.
+        let cases = [
+            (create("a"), [false, true, true, false]),
+            (delete.clone(), [false, false, false, true]),
+            (at_once(&[delete.clone(), create("a")]), [false, true, true, true]),
+            (at_once(&[create("a"), create("b")]), [false, true, true, false]),
+            (at_once(&[delete]), [false, false, false, true]),
+        ];
+        for (step, expected) in cases {
+            let asked_one_by_one = [
+                step.is_disruptive(),
+                step.needs_a_second_look(),
+                step.needs_a_fresh_view(),
+                step.is_irreversible(),
+            ];
+            assert_eq!(asked_one_by_one, expected, "{step}");
+            let effect = step.effect();
+            let asked_at_once =
+                [effect.second_look != SecondLook::No, effect.starts_work, effect.irreversible];
+            assert_eq!(asked_at_once, expected[1..], "{step}");
+        }
+    }
+
+    #[test]
+    fn a_step_is_the_same_for_the_same_pod_and_another_for_another() {
+        assert!(create("a").is_same_step(&create("a")));
+        assert!(!create("a").is_same_step(&create("b")));
+        assert!(!create("p").is_same_step(&Step::DeletePod { pod: pod() }));
+    }
+
+    #[test]
+    fn several_steps_have_a_json_form() {
+        let steps = Step::AtOnce { steps: vec![create("a"), create("b")] };
+        let shown = serde_json::to_value(&steps).unwrap();
+        assert_eq!((&shown["verb"], &shown["steps"][1]["name"]), (&json!("atOnce"), &json!("b")));
+    }
+}

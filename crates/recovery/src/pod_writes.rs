@@ -1,0 +1,71 @@
+//! Writes on pods that more than one recovery asks for.
+
+use std::fmt;
+
+use jiff::Timestamp;
+use serde::Serialize;
+
+use crate::event::Condition;
+use crate::objects::{PodPhase, PodRef};
+use crate::step::{Changed, Delete, Guard, Merge, Patch, Step, Verb, Write};
+
+/// The pod's status with conditions set to `True`, and with a new phase if there is one. Others' conditions stay.
+pub(crate) fn patch_status<'a, S: Step>(
+    step: &'a S,
+    guard: Guard<'a>,
+    phase: Option<PodPhase>,
+    conditions: &[Condition],
+) -> Result<Write<'a>, Changed> {
+    let conditions = conditions.iter().map(|c| TrueCondition {
+        kind: c.kind,
+        status: "True",
+        reason: c.reason,
+        message: &c.message,
+        last_transition_time: c.last_transition_time,
+    });
+    let status = PodStatus { conditions: conditions.collect(), phase: phase.map(PodPhase::as_str) };
+    // Strategic: conditions are merged by their type, so those of others stay without being read.
+    Ok(Write::of(step, guard, Verb::Patch(Patch::status(Merge::Strategic, &status)?)))
+}
+
+/// The pod is deleted, if it is still exactly as it was judged.
+pub(crate) fn delete<'a, S: Step>(step: &'a S, guard: Guard<'a>, how: Delete) -> Write<'a> {
+    Write::of(step, guard, Verb::Delete(how))
+}
+
+/// The sentence of a change of a pod's status.
+pub(crate) fn tell_patch(
+    f: &mut fmt::Formatter<'_>,
+    pod: &PodRef,
+    phase: Option<PodPhase>,
+    conditions: &[Condition],
+) -> fmt::Result {
+    write!(f, "patch the status of pod {pod}:")?;
+    match phase {
+        Some(phase) => write!(f, " phase {phase},")?,
+        None => f.write_str(" phase kept,")?,
+    }
+    for (position, condition) in conditions.iter().enumerate() {
+        let separator = if position == 0 { "" } else { "," };
+        write!(f, "{separator} condition {}=True ({})", condition.kind, condition.reason)?;
+    }
+    Ok(())
+}
+
+#[derive(Serialize)]
+struct PodStatus<'a> {
+    conditions: Vec<TrueCondition<'a>>,
+    #[serde(skip_serializing_if = "Option::is_none")]
+    phase: Option<&'a str>,
+}
+
+#[derive(Serialize)]
+#[serde(rename_all = "camelCase")]
+struct TrueCondition<'a> {
+    #[serde(rename = "type")]
+    kind: &'a str,
+    status: &'a str,
+    reason: &'a str,
+    message: &'a str,
+    last_transition_time: Timestamp,
+}
