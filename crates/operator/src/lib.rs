@@ -42,6 +42,7 @@ pub mod serve;
 mod surroundings;
 mod time;
 pub mod watch;
+pub mod webhooks;
 pub mod wire;
 
 pub use evict::{Asked, End, EvictError, EvictionDesk, Standing, Survey, SurveyedPod, SurveyedVolume};

@@ -32,6 +32,7 @@ use crate::{
     surroundings::Surroundings,
     time::std_duration,
     watch::Source,
+    webhooks::{self, ServingError, WebhookServer},
 };
 
 /// Writes under way get this long to end when the process is told to stop.
@@ -48,6 +49,17 @@ pub enum RunError {
         /// What the system said.
         source: std::io::Error,
     },
+    /// The address for webhooks cannot be listened on.
+    #[error("cannot listen on {address} (webhooks.bind): {source}")]
+    BindWebhooks {
+        /// The address.
+        address: SocketAddr,
+        /// What the system said.
+        source: std::io::Error,
+    },
+    /// The certificates for webhooks cannot be used.
+    #[error("webhooks cannot be served: {0}")]
+    Certificates(ServingError),
     /// There is no thread for health and election.
     #[error("cannot start a thread: {0}")]
     Thread(io::Error),
@@ -76,8 +88,12 @@ pub fn run(
         });
         let bound = bound.await.unwrap_or_else(|error| Err(io::Error::other(error)));
         let (listener, served_at) = bound.map_err(|source| RunError::Bind { address, source })?;
+        let webhooks = webhooks::Bound::of(&config, &configuration).await?;
         let surroundings = Surroundings::of(config, aside.handle.clone()).map_err(RunError::Client)?;
-        let operator = Operator::start(surroundings.telling(notices), &configuration);
+        let mut operator = Operator::start(surroundings.telling(notices), &configuration);
+        let metrics = &operator.endpoints.metrics;
+        let webhooks = webhooks.map(|bound| bound.serve(&configuration, metrics));
+        operator.endpoints.webhooks = webhooks.as_ref().map(WebhookServer::readiness);
 
         let stop_serving = CancellationToken::new();
         let serve = operator.endpoints.clone().serve(listener, stop_serving.clone().cancelled_owned());
@@ -87,6 +103,9 @@ pub fn run(
         shutdown.cancelled().await;
         tracing::info!("stopping: what is under way is finished first");
         operator.stop().await;
+        if let Some(webhooks) = webhooks {
+            webhooks.stop().await;
+        }
         stop_serving.cancel();
         // A scrape that never ends must not keep the process.
         let _ = tokio::time::timeout(Duration::from_secs(1), serving).await;
@@ -205,7 +224,7 @@ impl Operator {
         metrics.show_watches(watches.clone());
         let ready_limit = std_duration(configuration.staleness.ready_limit);
         Self {
-            endpoints: Endpoints { metrics, watches, ready_limit, pulse },
+            endpoints: Endpoints { metrics, watches, ready_limit, pulse, webhooks: None },
             _beat: beat,
             stop,
             engines,
