@@ -62,7 +62,7 @@ use crate::{
     leader::{Leadership, Term},
     metrics::Metrics,
     notices::{Notice, Notices},
-    recovery::{LookedAfter, Recovery, Refused, View},
+    recovery::{After, Ended, Recovery, View},
     time::Time,
 };
 
@@ -410,8 +410,9 @@ impl<R: Recovery> Engine<R> {
         });
         let is_new = self.note(&subject, &judgement);
         if judgement.verdict.actions().is_empty() {
-            let none = LookedAfter { done: &[], worked: true, took: began.elapsed() };
-            self.recovery.looked_after(&subject, none);
+            let none =
+                Ended { done: &[], is_current: true, refused: None, worked: true, took: began.elapsed() };
+            self.recovery.ended(&subject, none, now);
         }
         match judgement.verdict {
             Verdict::Ignore(_) => {
@@ -560,16 +561,18 @@ impl<R: Recovery> Engine<R> {
         self.in_flight.remove(&subject);
         let (local, server) = (Instant::now(), self.shared.time.server());
         let worked = !matches!(outcome, Outcome::Failed(..));
-        self.recovery.looked_after(&subject, LookedAfter { done: &done, worked, took: local - began });
-        let mut view = View::Shows;
-        for (step, answer) in &done {
-            if let Some(note) = self.recovery.worth_telling(&subject, step, answer) {
-                self.shared.executor.mention(note, term);
-            }
-            // An answer from before revisions went backwards would be taken for later than all that comes now.
-            if epoch != self.epoch() || self.recovery.done(&subject, step, answer, server) == View::Lags {
-                view = View::Lags;
-            }
+        let refusal = match &outcome {
+            Outcome::Failed(step, failure) => failure.refusal_of(&**step).map(|refusal| (step, refusal)),
+            Outcome::Done | Outcome::Changed(..) | Outcome::HeldBack => None,
+        };
+        let refused = refusal.as_ref().map(|(step, refusal)| (&***step, refusal));
+        let is_current = epoch == self.epoch();
+        let end = Ended { done: &done, is_current, refused, worked, took: local - began };
+        let After { view, tell, judged_again } = self.recovery.ended(&subject, end, server);
+        for note in tell {
+            self.shared.executor.mention(note, term);
+        }
+        for (step, _) in &done {
             self.shared.notices.say(|| Notice::Did {
                 recovery: R::NAME,
                 subject: subject.to_string(),
@@ -582,13 +585,9 @@ impl<R: Recovery> Engine<R> {
             self.track(&subject).untold = untold.map(Box::new);
         }
         if let Outcome::Failed(step, failure) = &outcome
-            && let Some(refusal) = failure.refusal_of(&**step)
-            && let Refused::Judged(note) = self.recovery.refused(&subject, step, &refusal, server)
+            && judged_again
         {
             tracing::warn!(recovery = R::NAME, %subject, %step, %failure, "refused");
-            if let Some(note) = note {
-                self.shared.executor.mention(*note, term);
-            }
             return self.agenda.enqueue(subject);
         }
         let time = self.shared.time.clone();

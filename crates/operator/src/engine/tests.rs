@@ -24,7 +24,6 @@ use super::*;
 use crate::{
     any_step::AnyStep,
     brake_keeper::BrakeKeeper,
-    executor::Refusal,
     fake_api::{Answer, Asked, FakeApi, soon},
     feeds::{Feed, Hub, Outbox},
     looks::Sight,
@@ -252,16 +251,14 @@ impl Recovery for Told {
         Look(subject, self.live.clone(), self.looking.clone())
     }
 
-    fn done(&mut self, subject: &&'static str, step: &AnyStep, _: &Written, _: Timestamp) -> View {
-        if step.tells().is_some() {
-            self.told.insert(subject);
-            return View::Shows;
-        }
-        View::Lags
-    }
-
-    fn refused(&mut self, _: &&'static str, _: &AnyStep, _: &Refusal, _: Timestamp) -> Refused {
-        Refused::Waits
+    fn ended(&mut self, subject: &&'static str, end: Ended<'_, AnyStep>, _: Timestamp) -> After {
+        After::with(end.view(|step, _| {
+            if step.tells().is_some() {
+                self.told.insert(subject);
+                return View::Shows;
+            }
+            View::Lags
+        }))
     }
 }
 

@@ -30,7 +30,7 @@ use crate::{
     live::NodeLease,
     looks::Looks,
     nodes::{CountedNode, NeedsVolumes, NodeWire},
-    recovery::{NodeOrPod, Recovery, Refused, View},
+    recovery::{After, Ended, NodeOrPod, Recovery, Refused, View},
     revision::{Revision, Told},
     watch::{Change, Target, WatchHealth},
 };
@@ -602,6 +602,17 @@ impl Recovery for Evictions {
         }
     }
 
+    fn ended(&mut self, subject: &Subject, end: Ended<'_, Step>, now: Timestamp) -> After {
+        let after = After::with(end.view(|step, answer| self.done(subject, step, answer, now)));
+        match end.refused {
+            Some((step, refusal)) => after.and(self.refused(subject, step, refusal, now)),
+            None => after,
+        }
+    }
+}
+
+impl Evictions {
+    /// A step was carried out.
     fn done(&mut self, subject: &Subject, step: &Step, answer: &Written, now: Timestamp) -> View {
         if let Subject::Node { name } = subject
             && let Some(node) = self.nodes.get_mut(name)
@@ -653,6 +664,7 @@ impl Recovery for Evictions {
         }
     }
 
+    /// The server refused a step.
     fn refused(
         &mut self,
         subject: &Subject,
