@@ -172,7 +172,7 @@ impl Operator {
                 identity: identity.clone(),
                 time: time.clone(),
                 metrics: metrics.clone(),
-                leadership: leadership.clone(),
+                switch: leadership.pause().clone(),
             };
             switch = Some(AbortOnDropHandle::new(tokio::spawn(watch.run())));
             (leadership, None)
