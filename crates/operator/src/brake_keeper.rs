@@ -10,9 +10,9 @@ use tokio::{
 };
 
 use crate::{
-    engine::{Shared, tell},
     leader::Term,
     nodes::{Node, Table},
+    shared::{Shared, tell},
     watch::Change,
 };
 

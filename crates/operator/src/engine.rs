@@ -31,7 +31,7 @@ mod tracked;
 
 use std::{
     collections::{BTreeMap, BTreeSet},
-    sync::{Arc, Mutex, MutexGuard, PoisonError},
+    sync::{MutexGuard, PoisonError},
     time::Duration,
 };
 
@@ -43,10 +43,10 @@ use salvor_recovery::{
     event::{EventNote, EventType},
     objects::ObjectRef,
     pause::{Pause, pause_token},
-    step::{Tells, Write},
+    step::Tells,
 };
 use tokio::{
-    sync::{Notify, mpsc},
+    sync::mpsc,
     time::{Instant, sleep_until},
 };
 use tokio_util::sync::CancellationToken;
@@ -54,22 +54,19 @@ use tokio_util::sync::CancellationToken;
 use self::{
     agenda::Agenda,
     attempt::{Attempt, Gate, Outcome},
-    tracked::{FIRST_RETRY, LONGEST_RETRY, Tracked},
+    tracked::Tracked,
 };
 use crate::{
-    executor::{Basis, Executor, Failure, Lane, Written},
+    executor::{Failure, Written},
     feeds::{Feeds, Inbox, Item},
-    leader::{Leadership, Term},
-    metrics::Metrics,
-    notices::{Notice, Notices},
+    leader::Term,
+    notices::Notice,
     recovery::{After, Ended, Recovery, View},
-    time::Time,
+    shared::{Shared, tell},
 };
 
 /// After our own writes the watch should show them; if it does not by then, the subject is judged all the same.
 const ECHO_WITHIN: Duration = Duration::from_secs(10);
-/// Tries at telling what no judgement will ask to be told again.
-const TELL_ATTEMPTS: u32 = 10;
 /// A conflict means that our view is behind; news end the wait earlier.
 const CATCH_UP_WITHIN: Duration = Duration::from_secs(2);
 /// How often an old view is complained of.
@@ -85,45 +82,6 @@ const SWEEP: usize = 1024;
 const BATCH: usize = 256;
 /// Subjects looked at before others on this thread have their turn.
 const LOOKS_IN_A_ROUND: usize = 128;
-
-/// What every engine of a process shares.
-#[derive(Clone)]
-pub(crate) struct Shared {
-    pub(crate) time: Time,
-    pub(crate) leadership: Leadership,
-    pub(crate) executor: Executor,
-    pub(crate) brake: Arc<Mutex<Brake>>,
-    pub(crate) released: Released,
-    pub(crate) metrics: Metrics,
-    pub(crate) dry_run: bool,
-    /// What events about Salvor itself are about.
-    pub(crate) home: ObjectRef,
-    /// Subjects of one recovery acted on at once.
-    pub(crate) at_once: usize,
-    /// How old a view may be for anything to be done on it.
-    pub(crate) freshness: Duration,
-    pub(crate) notices: Notices,
-}
-
-/// The news that the brake let go: whichever recovery saw it, all of them go on, in the order in which they were started.
-#[derive(Clone, Debug, Default)]
-pub(crate) struct Released(Arc<Mutex<Vec<Arc<Notify>>>>);
-
-impl Released {
-    fn listen(&self) -> Arc<Notify> {
-        let listener = Arc::new(Notify::new());
-        self.all().push(listener.clone());
-        listener
-    }
-
-    pub(crate) fn tell(&self) {
-        self.all().iter().for_each(|listener| listener.notify_one());
-    }
-
-    fn all(&self) -> MutexGuard<'_, Vec<Arc<Notify>>> {
-        self.0.lock().unwrap_or_else(PoisonError::into_inner)
-    }
-}
 
 /// One recovery being driven.
 pub(crate) struct Engine<R: Recovery> {
@@ -156,33 +114,6 @@ struct End<R: Recovery> {
     term: Term,
     /// The number of the history that was known then.
     epoch: u64,
-}
-
-impl Shared {
-    /// What the brake remembers is written down soon. A dry run writes nothing down.
-    pub(crate) fn remember_the_brake(&self) {
-        if !self.dry_run {
-            self.leadership.renew_soon();
-        }
-    }
-}
-
-/// Records an event that stands by itself, if we lead.
-pub(crate) fn tell(shared: &Shared, led: Option<Term>, note: EventNote) {
-    let Some(term) = led.filter(|_| !shared.dry_run) else { return };
-    let executor = shared.executor.clone();
-    tokio::spawn(async move {
-        let mut wait = FIRST_RETRY;
-        // The moment at which the API server is most likely sick as well.
-        for _ in 0..TELL_ATTEMPTS {
-            match executor.perform(Lane::Events, &Write::event(&note), Basis { term, looked: None }).await {
-                Ok(_) | Err(Failure::NotLeading) => return,
-                Err(failure) => tracing::warn!(%failure, action = %note, "not recorded yet"),
-            }
-            tokio::time::sleep(wait).await;
-            wait = (wait * 2).min(LONGEST_RETRY);
-        }
-    });
 }
 
 impl<R: Recovery> Engine<R> {

@@ -18,7 +18,7 @@ use tokio_util::{sync::CancellationToken, task::AbortOnDropHandle};
 
 use crate::{
     brake_keeper::BrakeKeeper,
-    engine::{Engine, Released, Shared},
+    engine::Engine,
     executor::Executor,
     feeds::{Feeds, Hub},
     http::Endpoints,
@@ -29,6 +29,7 @@ use crate::{
     pulse::{OwnThread, Pulse},
     recoveries::recoveries,
     recovery::Recovery,
+    shared::{Released, Shared},
     surroundings::Surroundings,
     time::std_duration,
     watch::Source,

@@ -1,5 +1,6 @@
 //! The engine with a recovery that wants what it is told to want, in paused time.
 
+use std::sync::{Arc, Mutex};
 use std::{
     collections::{BTreeMap, VecDeque},
     fmt,
@@ -21,6 +22,12 @@ use salvor_recovery::{
 use tokio::task::JoinHandle;
 
 use super::*;
+use crate::executor::{Executor, Lane};
+use crate::leader::Leadership;
+use crate::metrics::Metrics;
+use crate::notices::Notices;
+use crate::shared::Released;
+use crate::time::Time;
 use crate::{
     any_step::AnyStep,
     brake_keeper::BrakeKeeper,

@@ -2,12 +2,10 @@
 
 use std::time::Duration;
 
+use crate::shared::{FIRST_RETRY, LONGEST_RETRY};
 use jiff::Timestamp;
 use salvor_recovery::event::EventNote;
 use tokio::time::Instant;
-
-pub(super) const FIRST_RETRY: Duration = Duration::from_millis(200);
-pub(super) const LONGEST_RETRY: Duration = Duration::from_secs(60);
 
 /// What is remembered of a subject.
 #[derive(Default)]

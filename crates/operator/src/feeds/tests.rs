@@ -19,12 +19,12 @@ use super::{
 };
 use crate::{
     discovery::Kind,
-    engine::{Released, Shared},
     executor::Executor,
     fake_api::{Answer, Asked, FakeApi},
     leader::Leadership,
     metrics::Metrics,
     notices::Notices,
+    shared::{Released, Shared},
     time::Time,
     wire::Whole,
 };

@@ -6,6 +6,7 @@
 mod budget;
 mod counting;
 mod held;
+mod passing;
 mod share;
 
 use std::{cmp::Reverse, collections::BTreeMap};
@@ -21,7 +22,6 @@ use crate::event::{EventNote, EventType};
 use crate::moments::after;
 use crate::objects::ObjectRef;
 use crate::step::{Disrupts, Step};
-use crate::verdict::Judgement;
 
 pub use counting::{Census, NodeStanding, WasReady};
 pub use held::Held;
@@ -295,50 +295,6 @@ impl Brake {
             share.passed(now, limits, 0, much.nodes);
         }
         Ok(())
-    }
-
-    /// A judgement as the brake leaves it, for showing: nothing is counted.
-    #[must_use]
-    pub fn review<Why, S: Step>(
-        &self,
-        now: Timestamp,
-        judgement: Judgement<Why, S>,
-        outage: Outage,
-    ) -> Judgement<Why, S> {
-        let much = disruption(judgement.verdict.actions(), outage);
-        match much.map_or(Ok(()), |much| self.check_all(now, &much)) {
-            Ok(()) => judgement,
-            Err(held) => judgement.held_back(held),
-        }
-    }
-
-    /// A judgement as the brake leaves it, for carrying out: what passes is counted.
-    #[must_use]
-    pub fn pass<Why, S: Step>(
-        &mut self,
-        now: Timestamp,
-        judgement: Judgement<Why, S>,
-        outage: Outage,
-    ) -> Judgement<Why, S> {
-        let much = disruption(judgement.verdict.actions(), outage);
-        match much.map_or(Ok(()), |much| self.admit_all(now, &much)) {
-            Ok(()) => judgement,
-            Err(held) => judgement.held_back(held),
-        }
-    }
-
-    /// A judgement that was let through a moment ago, and is tried again: nothing is counted, but what holds all holds it.
-    #[must_use]
-    pub fn pass_again<Why, S: Step>(
-        &self,
-        now: Timestamp,
-        judgement: Judgement<Why, S>,
-        outage: Outage,
-    ) -> Judgement<Why, S> {
-        match self.check_again(now, judgement.verdict.actions(), outage) {
-            Ok(()) => judgement,
-            Err(held) => judgement.held_back(held),
-        }
     }
 
     /// Whether steps that were let through, and counted, may still be carried out.

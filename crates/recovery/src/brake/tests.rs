@@ -1,6 +1,7 @@
 //! The brake as tables and as properties.
 
 use crate::eviction::Step;
+use crate::verdict::Judgement;
 use jiff::SignedDuration;
 use proptest::prelude::*;
 use salvor_api::GoDuration;
