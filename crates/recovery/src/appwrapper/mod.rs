@@ -5,18 +5,28 @@
 //! [`Timers`]), what it writes ([`Step`], [`AppWrapperStatus`]) and what it says ([`AppWrapperWhy`]).
 
 pub mod components;
+mod conditions;
+mod creation;
+pub mod deletion;
+pub mod health;
+mod machine;
 mod names;
+mod notes;
 pub mod policy;
+mod reasons;
 pub mod resets;
 pub mod status;
 pub mod steps;
 pub mod views;
 
 pub use components::ComponentState;
+pub use machine::decide;
 pub use policy::{Annotations, AppWrapperPolicy, Timers};
+pub use reasons::AppWrapperWhy;
 pub use resets::{Cause, ResetRecord};
 pub use status::{AppWrapperStatus, Phase};
 pub use steps::{Manner, Stakes, Step};
 pub use views::{
-    AppWrapperRef, AppWrapperView, ComponentKind, ComponentView, FoundComponent, ObjectRef, Seen,
+    AppWrapperRef, AppWrapperView, ComponentKind, ComponentView, CreateFailure, FoundComponent, Memory,
+    NodeView, ObjectRef, PodView, Seen,
 };

@@ -6,6 +6,7 @@ use std::fmt;
 use jiff::Timestamp;
 use serde::{Deserialize, Serialize};
 
+use super::conditions::up_to_the_second;
 use super::names::reasons;
 use super::policy::{AppWrapperPolicy, Counting, Timers};
 use super::status::{AppWrapperStatus, Phase};
@@ -183,7 +184,7 @@ pub(super) fn record(status: &mut AppWrapperStatus, course: Course, evidence: &E
         status.resetting_count = status.resetting_count.saturating_add(1);
     }
     status.resets.push(ResetRecord {
-        time: Some(now),
+        time: Some(up_to_the_second(now)),
         phase: course.phase(),
         cause: evidence.cause.as_str().into(),
         message: evidence.event.chars().take(LONGEST_MESSAGE).collect(),

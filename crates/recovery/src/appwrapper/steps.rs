@@ -168,6 +168,9 @@ impl Step {
                 Disruption::Workload { pods: *pods }
             }
             Self::DeletePod { manner: Manner::Forceful, .. } => Disruption::Pods(1),
+            Self::DeleteComponent { object, manner: Manner::Forceful, .. } if object.kind.kind == "Pod" => {
+                Disruption::Pods(1)
+            }
             Self::PatchStatus { stakes: Stakes::Bookkeeping | Stakes::Final, .. }
             | Self::DeletePod { manner: Manner::Graceful, .. }
             | Self::DeleteComponent { .. }
