@@ -10,6 +10,7 @@ mod creation;
 pub mod deletion;
 pub mod health;
 mod machine;
+mod moves;
 mod names;
 mod notes;
 pub mod policy;
@@ -30,3 +31,6 @@ pub use views::{
     AppWrapperRef, AppWrapperView, ComponentKind, ComponentView, CreateFailure, FoundComponent, Memory,
     NodeView, ObjectRef, PodView, Seen,
 };
+
+#[cfg(test)]
+mod tests;
