@@ -2,11 +2,12 @@
 
 use std::fmt;
 
-use jiff::Timestamp;
+use jiff::{SignedDuration, Timestamp};
 
-use super::status::ComponentStatus;
+use super::health::deployed_since;
 use super::steps::Step;
 use super::views::{AppWrapperView, FoundComponent, Seen};
+use crate::moments::after;
 
 /// How far the creation of the components has come.
 #[derive(Clone, Debug, PartialEq, Eq)]
@@ -88,8 +89,6 @@ fn one(view: &AppWrapperView, index: usize, now: Timestamp) -> One {
     let component = &view.components[index];
     let what = format!("{} {}", component.kind, view.name_of(index).unwrap_or(&component.name));
     match &component.seen {
-        // One that is done may also be gone already.
-        _ if is_recorded_as_done(view, index) => One::Exists(Timestamp::MIN),
         Seen::Found(found) if !view.owns(found) => {
             One::Never { error: format!("{what} exists and is not owned by this AppWrapper") }
         }
@@ -104,6 +103,8 @@ fn one(view: &AppWrapperView, index: usize, now: Timestamp) -> One {
             }
         }
         Seen::Unknown(why) => One::Waits { error: format!("{what}: {why}"), retry_at: None },
+        // It may have ended already, and its own time to live with it. Running tells how it ended.
+        Seen::Absent { last: Some(last) } if is_of_this_attempt(view, last) => One::Exists(last.created),
         Seen::Absent { .. } => match view.memory.creation.get(&index) {
             Some(failure) if failure.fatal => One::Never { error: failure.message.clone() },
             Some(failure) if now < failure.retry_at() => {
@@ -114,8 +115,12 @@ fn one(view: &AppWrapperView, index: usize, now: Timestamp) -> One {
     }
 }
 
-fn is_recorded_as_done(view: &AppWrapperView, index: usize) -> bool {
-    view.status.component_status.get(index).is_some_and(ComponentStatus::has_succeeded)
+/// Whether an object was created since the components were last about to be: then another one would do its work twice.
+///
+/// Both times are kept to the second, one rounded down and one up.
+fn is_of_this_attempt(view: &AppWrapperView, object: &FoundComponent) -> bool {
+    let since = after(deployed_since(view, &view.status), SignedDuration::from_secs(-1));
+    view.owns(object) && object.created >= since
 }
 
 /// The creation of one component.

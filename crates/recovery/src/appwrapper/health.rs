@@ -7,7 +7,7 @@ use jiff::Timestamp;
 
 use super::components::ComponentState;
 use super::policy::{AppWrapperPolicy, Timers};
-use super::resets::{Cause, Evidence};
+use super::resets::{Cause, Evidence, PodRecord};
 use super::status::{AppWrapperStatus, ComponentStatus, PodSet};
 use super::views::{AppWrapperView, FoundComponent, NodeView, PodView, Seen};
 use crate::moments::after;
@@ -125,12 +125,28 @@ impl<'a> Picture<'a> {
                 it.disruption.is_some() || it.node_name.as_deref().is_some_and(|name| self.is_lost(name));
             if evicted { Loss::Evicted } else { Loss::Deleted }
         };
+        if self.failure(index).is_some() {
+            return None;
+        }
         match &self.view.components[index].seen {
             Seen::Found(found) if self.view.owns(found) => found.is_deleting().then(|| explain(found)),
             // Somebody else's object has the name: ours is gone.
             Seen::Found(_) | Seen::NoSuchKind | Seen::Absent { last: None } => Some(Loss::Unexplained),
             Seen::Absent { last: Some(last) } => Some(explain(last)),
             Seen::Unknown(_) => None,
+        }
+    }
+
+    /// What a component says about its failure, or said when it was last seen: its own time to live may have deleted it since.
+    fn failure(&self, index: usize) -> Option<&str> {
+        let object = match &self.view.components[index].seen {
+            Seen::Found(found) => found,
+            Seen::Absent { last } => last.as_ref()?,
+            Seen::NoSuchKind | Seen::Unknown(_) => return None,
+        };
+        match &object.state {
+            ComponentState::Failed { message } => self.view.owns(object).then_some(message),
+            ComponentState::Silent | ComponentState::Active | ComponentState::Succeeded => None,
         }
     }
 
@@ -141,11 +157,7 @@ impl<'a> Picture<'a> {
 
     /// Components that say that they have failed.
     pub(super) fn failed_components(&self) -> Option<Evidence> {
-        let indexes = 0..self.view.components.len();
-        let failed = indexes
-            .filter_map(|index| self.view.own_component(index))
-            .filter(|it| matches!(it.state, ComponentState::Failed { .. }))
-            .count();
+        let failed = (0..self.view.components.len()).filter(|index| self.failure(*index).is_some()).count();
         (failed > 0).then(|| {
             let evidence = Evidence::new(Cause::FailedComponent, format!("Found {failed} failed components"));
             self.by_failed_pods(evidence)
@@ -211,7 +223,7 @@ impl<'a> Picture<'a> {
         let no_room =
             self.counts.all_exist() && pending.iter().all(|pod| pod.unschedulable) && !pending.is_empty();
         evidence.own_fault = !no_room;
-        evidence.pods.extend(pending.iter().map(|it| it.pod.name.clone()));
+        evidence.pods.extend(pending.iter().map(|it| PodRecord::of(it)));
         evidence
     }
 
@@ -257,7 +269,7 @@ impl<'a> Picture<'a> {
         let failed: Vec<&PodView> = own_pods(self.view)
             .filter(|pod| pod.phase == PodPhase::Failed && is_open(pod, &self.done))
             .collect();
-        evidence.pods.extend(failed.iter().map(|it| it.pod.name.clone()));
+        evidence.pods.extend(failed.iter().map(|it| PodRecord::of(it)));
         evidence.nodes.extend(failed.iter().filter_map(|it| it.node_name.clone()));
         evidence.exit_codes.extend(failed.iter().flat_map(|it| it.exit_codes.iter().copied()));
         evidence.terminal = evidence.exit_codes.iter().any(|code| self.timers.is_terminal(*code));
@@ -307,7 +319,7 @@ pub(super) fn deployed_since(view: &AppWrapperView, status: &AppWrapperStatus) -
 fn on_nodes(cause: Cause, message: String, pods: &[&PodView]) -> Evidence {
     let mut evidence = Evidence::new(cause, message);
     evidence.own_fault = false;
-    evidence.pods = pods.iter().map(|it| it.pod.name.clone()).collect();
+    evidence.pods = pods.iter().map(|it| PodRecord::of(it)).collect();
     evidence.nodes = pods.iter().filter_map(|it| it.node_name.clone()).collect();
     evidence
 }

@@ -38,6 +38,9 @@ pub fn decide(
             .ok_or(Ignore(Why::PodsUnknown))?;
 
         let timers = Timers::of(&view.annotations, policy);
+        let (count, limit) = (view.status.resetting_count, timers.retry_limit.max(0));
+        let seen = format_args!("{}; {count} of {limit} retries used", view.status.phase);
+        ask.that("Which phase is it in, and which retries has it had?", seen, true);
         let mut machine = Machine { view, policy, timers: &timers, now, next: view.status.clone() };
         let untold = machine.read_annotations();
         let (Ok(turn) | Err(turn)) = machine.turn(ask);

@@ -1,6 +1,6 @@
 //! Resets: which of them count, and what is written down about each.
 
-use std::collections::BTreeSet;
+use std::collections::{BTreeMap, BTreeSet};
 use std::fmt;
 
 use jiff::Timestamp;
@@ -10,6 +10,7 @@ use super::conditions::up_to_the_second;
 use super::names::reasons;
 use super::policy::{AppWrapperPolicy, Counting, Timers};
 use super::status::{AppWrapperStatus, Phase};
+use super::views::PodView;
 
 /// So many resets are kept in the status. Older ones are dropped: a status must not grow without end.
 pub const HISTORY: usize = 10;
@@ -74,8 +75,8 @@ pub struct Evidence {
     pub own_fault: bool,
     /// Whether another attempt is of no use.
     pub terminal: bool,
-    /// Names of the pods concerned.
-    pub pods: BTreeSet<String>,
+    /// The pods concerned, by name.
+    pub pods: BTreeMap<String, PodRecord>,
     /// Names of the nodes concerned.
     pub nodes: BTreeSet<String>,
     /// Exit codes of the pods concerned.
@@ -92,7 +93,7 @@ impl Evidence {
             condition: message,
             own_fault: true,
             terminal: false,
-            pods: BTreeSet::new(),
+            pods: BTreeMap::new(),
             nodes: BTreeSet::new(),
             exit_codes: BTreeSet::new(),
         }
@@ -113,15 +114,41 @@ pub struct ResetRecord {
     pub message: String,
     /// Whether it counted against the retry limit.
     pub counted: bool,
-    /// Names of the pods concerned, not all if there are many.
+    /// The pods concerned, not all if there are many.
     #[serde(skip_serializing_if = "Vec::is_empty")]
-    pub pods: Vec<String>,
+    pub pods: Vec<PodRecord>,
     /// Names of the nodes concerned, not all if there are many.
     #[serde(skip_serializing_if = "Vec::is_empty")]
     pub nodes: Vec<String>,
-    /// Exit codes of the pods concerned.
+    /// Exit codes of the pods concerned, also of those that are not in the list.
     #[serde(skip_serializing_if = "Vec::is_empty")]
     pub exit_codes: Vec<i32>,
+}
+
+/// A pod that was concerned by a reset.
+#[derive(Clone, Debug, Default, PartialEq, Eq, Serialize, Deserialize)]
+#[serde(rename_all = "camelCase", default)]
+pub struct PodRecord {
+    /// Its name.
+    pub name: String,
+    /// Its node, if it had one.
+    #[serde(skip_serializing_if = "Option::is_none")]
+    pub node: Option<String>,
+    /// Why it was disrupted, if it was, or else its phase: preempted or crashed?
+    pub reason: String,
+    /// The first exit code of its containers that is not 0.
+    #[serde(skip_serializing_if = "Option::is_none")]
+    pub exit_code: Option<i32>,
+}
+
+impl PodRecord {
+    /// What is kept of a pod.
+    pub fn of(pod: &PodView) -> (String, Self) {
+        let reason = pod.disruption.clone().unwrap_or_else(|| pod.phase.to_string());
+        let name = pod.pod.name.clone();
+        let (node, exit_code) = (pod.node_name.clone(), pod.exit_codes.first().copied());
+        (name.clone(), Self { name, node, reason, exit_code })
+    }
 }
 
 /// Where an unhealthy workload goes.
@@ -189,7 +216,7 @@ pub(super) fn record(status: &mut AppWrapperStatus, course: Course, evidence: &E
         cause: evidence.cause.as_str().into(),
         message: evidence.event.chars().take(LONGEST_MESSAGE).collect(),
         counted,
-        pods: evidence.pods.iter().take(EVIDENCE).cloned().collect(),
+        pods: evidence.pods.values().take(EVIDENCE).cloned().collect(),
         nodes: evidence.nodes.iter().take(EVIDENCE).cloned().collect(),
         exit_codes: evidence.exit_codes.iter().take(EVIDENCE).copied().collect(),
     });

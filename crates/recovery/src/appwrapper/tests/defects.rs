@@ -215,6 +215,41 @@ fn a_job_with_a_ttl_of_zero_that_is_gone_when_we_look_has_succeeded() {
 }
 
 #[test]
+fn a_job_that_ends_and_is_deleted_in_its_first_second_is_not_run_twice() {
+    let mut it = Cluster::job();
+    it.view.suspend = false;
+    it.settle();
+    assert_eq!((it.phase(), it.code()), (Phase::Resuming, "JustCreated"));
+    it.says(0, ComponentState::Succeeded);
+    it.lose(0);
+    it.run_for(5);
+    assert_eq!(it.phase(), Phase::Succeeded);
+    assert_eq!(it.deeds, ["create c0"]);
+}
+
+#[test]
+fn what_was_seen_of_an_earlier_attempt_does_not_stand_for_a_new_one() {
+    let mut it = Cluster::job().running();
+    it.run_for(100);
+    it.says(0, ComponentState::Failed { message: String::new() });
+    let old = it.found(0).clone();
+    it.settle();
+    it.view.components[0].seen = Seen::Absent { last: Some(Box::new(old)) };
+    it.run_for(95);
+    assert_eq!((it.phase(), it.deeds.iter().filter(|it| *it == "create c0").count()), (Phase::Running, 2));
+}
+
+#[test]
+fn a_job_that_its_own_ttl_deletes_after_failure_has_failed_and_was_not_deleted_by_a_user() {
+    let mut it = Cluster::job().running();
+    it.says(0, ComponentState::Failed { message: "BackoffLimitExceeded".into() });
+    it.lose(0);
+    it.settle();
+    assert_eq!(it.phase(), Phase::Resetting);
+    assert_eq!(it.view.status.resets[0].cause, "FailedComponent");
+}
+
+#[test]
 fn pods_that_are_cleaned_up_on_success_are_not_missed() {
     let mut it = Cluster::of(&[(kind("kubeflow.org", "v1", "PyTorchJob"), 3)]).running();
     it.view.pods.clear();

@@ -10,7 +10,7 @@ use super::*;
 use crate::fuzz::cases;
 
 /// Something that happens to an AppWrapper.
-#[derive(Clone, Debug)]
+#[derive(Clone, Copy, Debug)]
 enum Event {
     /// The controller acts until there is nothing to do.
     Act,
@@ -196,7 +196,7 @@ fn kinds() -> impl Strategy<Value = Vec<(ComponentKind, i32)>> {
 }
 
 proptest! {
-    #![proptest_config(cases(300))]
+    #![proptest_config(cases(200))]
 
     #[test]
     fn any_history_can_be_suspended_and_leaves_nothing(kinds in kinds(), history in vec(event(), 0..40)) {
