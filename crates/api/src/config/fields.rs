@@ -28,8 +28,12 @@ pub enum Kind {
     Integer(u32, u32),
     /// A string that is not empty.
     Text,
+    /// A string, which may be empty.
+    TextOrNothing,
     /// A Go duration.
     Duration,
+    /// A Go duration, or a number of nanoseconds, as CodeFlare's configuration has them.
+    DurationOrNanoseconds,
     /// An IP address and port.
     Address,
     /// One of these strings.
@@ -42,6 +46,8 @@ pub enum Kind {
     Gates,
     /// A Kubernetes label selector.
     Selector,
+    /// A map from resources to lists of taints.
+    TaintMap,
     /// An object whose fields are in the table.
     Object,
     /// An object of which exactly one field is set.
@@ -64,7 +70,8 @@ pub enum Presence {
 }
 
 use Kind::{
-    Address, Bool, Choice, Duration, Gates, Integer, List, Object, OneOf, Selector, Text, TextList, TextMap,
+    Address, Bool, Choice, Duration, DurationOrNanoseconds, Gates, Integer, List, Object, OneOf, Selector,
+    TaintMap, Text, TextList, TextMap, TextOrNothing,
 };
 use Presence::{Default, Optional, Parent, Required};
 
@@ -92,7 +99,7 @@ pub const FIELDS: &[Field] = &[
         "controllers",
         TextList,
         Default("[\"*\"]"),
-        "Which recoveries run: \"*\" for all, a name for one; a name with a leading \"-\" switches that one off. Without \"*\" \
+        "Which recoveries run: \"*\" for all but appwrapper, a name for one; a name with a leading \"-\" switches that one off. Without \"*\" \
          only those run that are named. If a name is there more than once, its first entry counts. A recovery also needs \
          its feature gate.",
     ),
@@ -399,6 +406,173 @@ pub const FIELDS: &[Field] = &[
          with a ReadWriteOnce or ReadWriteOncePod claim need that proof whatever their owner.",
     ),
     field(
+        "appwrapper",
+        Object,
+        Parent,
+        "How AppWrappers (workload.codeflare.dev/v1beta2) are run. The recovery appwrapper runs only where controllers names it. \
+         The keys of CodeFlare's own configuration are understood here as they are; salvor config import-appwrapper turns its \
+         ConfigMap into this file.",
+    ),
+    field(
+        "appwrapper.userRBACAdmissionCheck",
+        Bool,
+        Default("true"),
+        "Whether the webhook refuses an AppWrapper whose user may not create what it wraps. Switched off, everybody who may \
+         create an AppWrapper may create every kind in wrappedKinds.",
+    ),
+    field(
+        "appwrapper.schedulerName",
+        TextOrNothing,
+        Default("\"\""),
+        "The scheduler for pods of AppWrappers that name none. Empty leaves them as they are.",
+    ),
+    field(
+        "appwrapper.defaultQueueName",
+        TextOrNothing,
+        Default("\"\""),
+        "The webhook gives AppWrappers without the label kueue.x-k8s.io/queue-name this one. Empty gives none.",
+    ),
+    field(
+        "appwrapper.slackQueueName",
+        TextOrNothing,
+        Default("\"\""),
+        "Accepted so that old files work, and without effect: CodeFlare's controller changed the lending limit of this \
+         ClusterQueue until version 1.0, and Salvor does not.",
+    ),
+    field(
+        "appwrapper.autopilot",
+        Object,
+        Parent,
+        "What the labels mean by which Autopilot marks nodes whose resources are sick.",
+    ),
+    field(
+        "appwrapper.autopilot.injectAntiAffinities",
+        Bool,
+        Default("true"),
+        "Whether pods that use such a resource get node affinities that keep them away from nodes where it is sick.",
+    ),
+    field(
+        "appwrapper.autopilot.monitorNodes",
+        Bool,
+        Default("true"),
+        "Whether a workload is reset at once if a pod of it uses a resource of a node that has a label with the effect NoExecute.",
+    ),
+    field(
+        "appwrapper.autopilot.preferNoScheduleWeight",
+        Integer(1, 100),
+        Default("50"),
+        "The weight of the node affinity that is added for labels with the effect PreferNoSchedule.",
+    ),
+    field(
+        "appwrapper.autopilot.resourceTaints",
+        TaintMap,
+        Default(
+            "{nvidia.com/gpu: [{key: autopilot.ibm.com/gpuhealth, value: WARN, effect: PreferNoSchedule}, \
+             {key: autopilot.ibm.com/gpuhealth, value: TESTING, effect: NoSchedule}, \
+             {key: autopilot.ibm.com/gpuhealth, value: EVICT, effect: NoExecute}]}",
+        ),
+        "For each resource the node labels that mean trouble, each with what it means for pods: key, value and effect \
+         (NoSchedule, PreferNoSchedule or NoExecute). A resource that is not named keeps its default; an empty list switches \
+         it off.",
+    ),
+    field(
+        "appwrapper.faultTolerance",
+        Object,
+        Parent,
+        "Timers and limits. Annotations of an AppWrapper change them for it, up to the ceilings. A duration may also be a whole \
+         number of nanoseconds, as in CodeFlare's files.",
+    ),
+    field(
+        "appwrapper.faultTolerance.admissionGracePeriod",
+        DurationOrNanoseconds,
+        Default("1m0s"),
+        "How long it may take until all expected pods exist. At most warmupGracePeriod.",
+    ),
+    field(
+        "appwrapper.faultTolerance.warmupGracePeriod",
+        DurationOrNanoseconds,
+        Default("5m0s"),
+        "How long it may take until all expected pods run.",
+    ),
+    field(
+        "appwrapper.faultTolerance.failureGracePeriod",
+        DurationOrNanoseconds,
+        Default("1m0s"),
+        "How long the controllers of the wrapped resources may take to heal a workload that has failed, missing or waiting pods.",
+    ),
+    field(
+        "appwrapper.faultTolerance.resetPause",
+        DurationOrNanoseconds,
+        Default("1m30s"),
+        "How long a reset waits between the end of the deletion and the new creation.",
+    ),
+    field(
+        "appwrapper.faultTolerance.retryLimit",
+        Integer(0, 2_147_483_647),
+        Default("3"),
+        "How many resets a workload may have before it fails.",
+    ),
+    field(
+        "appwrapper.faultTolerance.deletionGracePeriod",
+        DurationOrNanoseconds,
+        Default("10m0s"),
+        "How long deletion may take before what is left is deleted by force.",
+    ),
+    field(
+        "appwrapper.faultTolerance.gracePeriodCeiling",
+        DurationOrNanoseconds,
+        Default("24h0m0s"),
+        "The longest that any of these durations may be, here and in annotations.",
+    ),
+    field(
+        "appwrapper.faultTolerance.successTTLCeiling",
+        DurationOrNanoseconds,
+        Default("168h0m0s"),
+        "How long the components of a workload are kept after it succeeded. An annotation can only shorten it. Must be more than \
+         zero.",
+    ),
+    field(
+        "appwrapper.wrappedKinds",
+        TextList,
+        Default(
+            "[Pod, Service, Deployment.apps, StatefulSet.apps, Job.batch, PodGroup.scheduling.sigs.k8s.io, \
+             PodGroup.scheduling.x-k8s.io, PyTorchJob.kubeflow.org, RayCluster.ray.io, RayJob.ray.io, JobSet.jobset.x-k8s.io]",
+        ),
+        "The kinds that may be wrapped, each as Kind.group (Kind alone for the core group). The manifests grant rights for exactly \
+         these, and an AppWrapper with another kind is refused. What is set here replaces the default, so name its kinds again. A \
+         resource whose name is not the usual plural is written behind a colon: Gateway.example.com:gatewaylist. The operator \
+         creates these objects with its own rights, so name no kind that gives power to whoever can create it.",
+    ),
+    field(
+        "appwrapper.wrappedKindsWithoutWebhooks",
+        TextList,
+        Default("[]"),
+        "The kinds out of wrappedKinds that may be wrapped while webhooks.enabled is false. Without a webhook nobody knows who \
+         created an AppWrapper, so nobody can ask whether that user may create what it wraps: everybody who may create an \
+         AppWrapper may create these.",
+    ),
+    field(
+        "appwrapper.resetWhenNodeUnreachable",
+        Bool,
+        Default("false"),
+        "Also call a workload unhealthy while it has pods on a node with the taint node.kubernetes.io/unreachable. It is reset if \
+         that lasts for failureGracePeriod.",
+    ),
+    field(
+        "appwrapper.resetWhenNodeForceEvicted",
+        Bool,
+        Default("false"),
+        "Also reset a workload at once if it has pods on a node with the taint salvor.dev/force-eviction: its machine is off.",
+    ),
+    field(
+        "appwrapper.countResetsAsUpstream",
+        Bool,
+        Default("false"),
+        "Count resets as CodeFlare's controller does. By default a reset does not count towards retryLimit if its cause lies \
+         outside the workload: an evacuation by Autopilot, or pods for which no node had room. With true the latter count, and \
+         an evacuation with no retry left fails the workload.",
+    ),
+    field(
         "brake",
         Object,
         Parent,
@@ -464,6 +638,18 @@ pub(super) const SELECTOR_FIELDS: &[Field] = &[
     ),
 ];
 
+/// The fields of a taint, wherever a list of them stands in a map.
+pub(super) const TAINT_FIELDS: &[Field] = &[
+    field("key", Text, Required, "The label's key."),
+    field("value", TextOrNothing, Default("\"\""), "The label's value."),
+    field(
+        "effect",
+        Choice(&["NoSchedule", "PreferNoSchedule", "NoExecute"]),
+        Required,
+        "What the label means for pods that use the resource.",
+    ),
+];
+
 /// An example of what a list may hold, as it stands in a file.
 pub(super) fn example(list: &str) -> &'static str {
     match list {
@@ -504,7 +690,8 @@ impl Kind {
             Bool => "true or false".into(),
             Integer(least, u32::MAX) => format!("whole number, at least {least}"),
             Integer(least, most) => format!("whole number, {least} to {most}"),
-            Text => "string".into(),
+            Text | TextOrNothing => "string".into(),
+            DurationOrNanoseconds => "duration, such as `1m30s`, or whole number of nanoseconds".into(),
             Duration => "duration, such as `1m30s`".into(),
             Address => "IP address and port".into(),
             Choice(choices) => {
@@ -514,6 +701,7 @@ impl Kind {
             TextMap => "map of strings".into(),
             Gates => "map from gate to true or false".into(),
             Selector => "[label selector](#label-selectors)".into(),
+            TaintMap => "map from resource to list of taints".into(),
             Object => "object".into(),
             OneOf => "object with exactly one field".into(),
             List => "list".into(),
@@ -597,6 +785,7 @@ pub fn defaults_yaml() -> String {
         comment(&mut file, &indent, field.doc);
         let value = match (field.presence, field.kind) {
             (Default(value), TextList) if value.len() > WIDTH / 2 => block(value, &indent),
+            (Default(value), TaintMap) => taint_block(value, &indent),
             (Default(value), _) => format!(" {value}"),
             (Required, Choice(choices)) => format!(" {}", choices.join("|")),
             _ => String::new(),
@@ -619,6 +808,15 @@ const WIDTH: usize = 100;
 fn block(list: &str, indent: &str) -> String {
     let entries = list.trim_matches(['[', ']']).split(", ");
     entries.map(|entry| format!("\n{indent}- {entry}")).collect()
+}
+
+/// A map such as `{a: [{..}, {..}]}` with a line for each taint.
+fn taint_block(map: &str, indent: &str) -> String {
+    let inner = map.trim_start_matches('{').trim_end_matches("]}");
+    let (resource, taints) = inner.split_once(": [").unwrap_or((inner, ""));
+    let taints: String =
+        taints.split("}, ").map(|taint| format!("\n{indent}  - {}}}", taint.trim_end_matches('}'))).collect();
+    format!("\n{indent}  {resource}:{taints}")
 }
 
 /// Breaks the text into comment lines that fit a terminal.

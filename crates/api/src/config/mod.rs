@@ -3,6 +3,7 @@
 //! [`parse`] reads it: every field against the table in [`fields`](FIELDS), then the values against each other.
 //! Everything that is wrong is reported at once, each problem with its field, its line and what would be right.
 
+mod appwrapper;
 mod document;
 mod fields;
 mod problem;
@@ -13,6 +14,9 @@ use std::net::{Ipv4Addr, SocketAddr};
 
 use serde::{Deserialize, Serialize};
 
+pub use appwrapper::{
+    AppWrapperSettings, AutopilotSettings, FaultTolerance, ParseWrappedKindError, ResourceTaint, WrappedKind,
+};
 pub use fields::{FIELDS, Field, Kind, Presence, defaults_yaml, reference};
 pub use problem::{ConfigError, Path, Problem, Segment};
 
@@ -76,6 +80,8 @@ pub struct Configuration {
     pub job: JobSettings,
     /// How nodes that are down are emptied.
     pub eviction: EvictionSettings,
+    /// How AppWrappers are run.
+    pub appwrapper: AppWrapperSettings,
     /// What holds all recoveries back when too much fails at once.
     pub brake: BrakeLimits,
 }
@@ -97,6 +103,7 @@ impl Default for Configuration {
             failure_recovery_policy: FailureRecoveryPolicy::default(),
             job: JobSettings::default(),
             eviction: EvictionSettings::default(),
+            appwrapper: AppWrapperSettings::default(),
             brake: BrakeLimits::default(),
         }
     }

@@ -53,6 +53,7 @@ impl Configuration {
         }
         found.job(&self.job);
         found.eviction(&self.eviction);
+        found.0.extend(self.appwrapper.problems());
         let percent = self.brake.max_unreachable_percent;
         if percent > 100 {
             found.note(

@@ -1,6 +1,7 @@
 //! The objects of an installation, in the order in which they can be created.
 
 use std::collections::BTreeMap;
+use std::io;
 
 use k8s_openapi::api::apps::v1::{Deployment, DeploymentSpec};
 use k8s_openapi::api::core::v1::{
@@ -19,6 +20,7 @@ use k8s_openapi::api::rbac::v1::{
 use k8s_openapi::apimachinery::pkg::api::resource::Quantity;
 use k8s_openapi::apimachinery::pkg::apis::meta::v1::{LabelSelector, ObjectMeta};
 use k8s_openapi::apimachinery::pkg::util::intstr::IntOrString;
+use salvor_api::{Controller, crds};
 use serde::Serialize;
 use serde_json::Value;
 
@@ -41,7 +43,9 @@ const REPLICAS: i32 = 2;
 /// Every object, as the API server takes it.
 pub(super) fn all(installation: &Installation) -> Result<Vec<Value>, CliError> {
     let config = config_file(installation)?;
-    let mut objects = vec![json(&namespace(installation))?, json(&service_account(installation))?];
+    // Definitions come first: what is applied after them may be of their kinds.
+    let mut objects = definitions(installation)?;
+    objects.extend([json(&namespace(installation))?, json(&service_account(installation))?]);
     for (scope, rules) in Rights::of(&installation.configuration).rules() {
         match scope {
             Scope::Cluster => {
@@ -61,6 +65,18 @@ pub(super) fn all(installation: &Installation) -> Result<Vec<Value>, CliError> {
         json(&disruption_budget(installation))?,
     ]);
     Ok(objects)
+}
+
+/// The custom resource definitions of the enabled recoveries.
+fn definitions(installation: &Installation) -> Result<Vec<Value>, CliError> {
+    let needed = |controller: &Controller| match controller {
+        Controller::AppWrapper => Some(crds::APPWRAPPER),
+        Controller::Zombie | Controller::Job | Controller::Eviction => None,
+    };
+    let enabled = Controller::ALL.iter().filter(|one| installation.configuration.controllers.enabled(**one));
+    let read =
+        |text: &str| serde_saphyr::from_str(text).map_err(|error| CliError::Output(io::Error::other(error)));
+    enabled.filter_map(needed).map(read).collect()
 }
 
 fn json(object: &impl Serialize) -> Result<Value, CliError> {

@@ -1,5 +1,6 @@
 //! The rights that an installation needs: for each enabled recovery what it reads and writes, and nothing else.
 
+use std::borrow::Cow;
 use std::collections::{BTreeMap, BTreeSet};
 
 use k8s_openapi::api::rbac::v1::PolicyRule;
@@ -46,13 +47,13 @@ impl Verb {
 /// A kind of object, or one object of it by name.
 #[derive(Clone, Debug, PartialEq, Eq, PartialOrd, Ord)]
 struct Resource {
-    group: &'static str,
-    plural: &'static str,
+    group: Cow<'static, str>,
+    plural: Cow<'static, str>,
     name: Option<String>,
 }
 
 const fn resource(group: &'static str, plural: &'static str) -> Resource {
-    Resource { group, plural, name: None }
+    Resource { group: Cow::Borrowed(group), plural: Cow::Borrowed(plural), name: None }
 }
 
 const PODS: Resource = resource("", "pods");
@@ -68,6 +69,10 @@ const JOB_FINALIZERS: Resource = resource("batch", "jobs/finalizers");
 /// Events are written as Kubernetes' own controllers do: the newer API has no room for what `kubectl` shows.
 const EVENTS: Resource = resource("", "events");
 const LEASES: Resource = resource("coordination.k8s.io", "leases");
+const APPWRAPPERS: Resource = resource("workload.codeflare.dev", "appwrappers");
+const APPWRAPPER_STATUS: Resource = resource("workload.codeflare.dev", "appwrappers/status");
+const APPWRAPPER_FINALIZERS: Resource = resource("workload.codeflare.dev", "appwrappers/finalizers");
+const ACCESS_REVIEWS: Resource = resource("authorization.k8s.io", "subjectaccessreviews");
 
 /// Rights by where they hold. What several recoveries need is there once.
 #[derive(Debug, Default)]
@@ -83,6 +88,7 @@ impl Rights {
                 Controller::Zombie => rights.zombie(configuration),
                 Controller::Job => rights.job(configuration),
                 Controller::Eviction => rights.eviction(configuration),
+                Controller::AppWrapper => rights.appwrapper(configuration),
             }
         }
         rights
@@ -92,8 +98,8 @@ impl Rights {
     pub(super) fn rules(self) -> impl Iterator<Item = (Scope, Vec<PolicyRule>)> {
         self.0.into_iter().map(|(scope, resources)| {
             let rules = resources.into_iter().map(|(resource, verbs)| PolicyRule {
-                api_groups: Some(vec![resource.group.into()]),
-                resources: Some(vec![resource.plural.into()]),
+                api_groups: Some(vec![resource.group.into_owned()]),
+                resources: Some(vec![resource.plural.into_owned()]),
                 resource_names: resource.name.map(|name| vec![name]),
                 verbs: verbs.into_iter().map(|verb| verb.name().into()).collect(),
                 ..PolicyRule::default()
@@ -182,5 +188,41 @@ impl Rights {
         self.grant(Scope::Cluster, PODS, &[Verb::Delete]);
         // Which volumes must stay is told by the claims that they are bound to.
         self.grant(Scope::Cluster, VOLUMES, &[Verb::Get]);
+    }
+    fn appwrapper(&mut self, configuration: &Configuration) {
+        if !configuration.controllers.enabled(Controller::AppWrapper) {
+            return;
+        }
+        let settings = &configuration.appwrapper;
+        let writes = !configuration.dry_run;
+        self.grant(Scope::Cluster, APPWRAPPERS, &[Verb::Get, Verb::List, Verb::Watch]);
+        self.grant(Scope::Cluster, PODS, &[Verb::Get, Verb::List, Verb::Watch]);
+        self.grant(Scope::Cluster, NODES, &[Verb::Get, Verb::List, Verb::Watch]);
+        if settings.reset_when_node_unreachable {
+            let node_leases = Scope::Namespace(NODE_LEASE_NAMESPACE.into());
+            self.grant(node_leases, LEASES, &[Verb::Get]);
+        }
+        if settings.user_rbac_admission_check {
+            // Asking what a user may do writes nothing.
+            self.grant(Scope::Cluster, ACCESS_REVIEWS, &[Verb::Create]);
+        }
+        for kind in settings.kinds() {
+            let wrapped = Resource { group: kind.group.into(), plural: kind.plural.into(), name: None };
+            self.grant(Scope::Cluster, wrapped.clone(), &[Verb::Get, Verb::List, Verb::Watch]);
+            if writes {
+                self.grant(Scope::Cluster, wrapped, &[Verb::Create, Verb::Delete]);
+            }
+        }
+        if !writes {
+            return;
+        }
+        self.grant(Scope::Cluster, EVENTS, &[Verb::Create]);
+        // The finalizer is put on and taken off.
+        self.grant(Scope::Cluster, APPWRAPPERS, &[Verb::Update, Verb::Patch]);
+        self.grant(Scope::Cluster, APPWRAPPER_STATUS, &[Verb::Patch]);
+        // An owner reference that blocks the owner's deletion needs the right to hold the owner up.
+        self.grant(Scope::Cluster, APPWRAPPER_FINALIZERS, &[Verb::Update]);
+        // What is left after the grace period is deleted by force, also pods that others made.
+        self.grant(Scope::Cluster, PODS, &[Verb::Delete]);
     }
 }
