@@ -9,6 +9,7 @@
 //! [`ServerClock`] tells the time by which nothing is ever done early.
 
 pub mod action;
+pub mod appwrapper;
 pub mod brake;
 pub mod eviction;
 mod fnv;
