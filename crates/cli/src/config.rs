@@ -1,5 +1,7 @@
 //! `salvor config`: checks a configuration file, or prints one.
 
+mod import;
+
 use std::path::PathBuf;
 
 use salvor_api::config::{Configuration, defaults_yaml};
@@ -20,6 +22,14 @@ pub(crate) enum ConfigCommand {
     },
     /// Print a file with every field, its default and what it does
     Defaults,
+    /// Turn the configuration of CodeFlare's AppWrapper controller into Salvor's, and say what has no counterpart
+    ///
+    /// Salvor's file is printed; what cannot be taken over, and why, is said on standard error.
+    ImportAppwrapper {
+        /// Its ConfigMap, or the one file that is in it
+        #[arg(value_name = "FILE")]
+        file: PathBuf,
+    },
 }
 
 pub(crate) fn execute(command: &ConfigCommand) -> Result<(), CliError> {
@@ -40,6 +50,7 @@ pub(crate) fn execute(command: &ConfigCommand) -> Result<(), CliError> {
             output::print(&report)
         }
         ConfigCommand::Defaults => output::print(&defaults_yaml()),
+        ConfigCommand::ImportAppwrapper { file } => import::execute(file),
     }
 }
 
@@ -82,6 +93,16 @@ fn without_effect(configuration: &Configuration) -> Vec<String> {
     }
     if configuration.eviction != default.eviction && !runs(Controller::Eviction) {
         idle.push(left_out("eviction is set", Controller::Eviction));
+    }
+    if configuration.appwrapper != default.appwrapper && !runs(Controller::AppWrapper) {
+        let controller = Controller::AppWrapper;
+        idle.push(format!(
+            "appwrapper is set, but nothing will happen: controllers does not name {controller}. Add {controller} there, or start \
+             Salvor with --controllers={controller}."
+        ));
+    }
+    if !configuration.appwrapper.slack_queue_name.is_empty() {
+        idle.push("appwrapper.slackQueueName is set, but nothing will happen: Salvor does not change lending limits.".into());
     }
     idle
 }
@@ -154,6 +175,14 @@ mod tests {
                 &[
                     "job is set, but nothing will happen: controllers leaves job out.",
                     "eviction is set, but nothing will happen",
+                ],
+            ),
+            (&["controllers: ['*', appwrapper]\nappwrapper: {schedulerName: a}\n"], &[]),
+            (
+                &["appwrapper: {slackQueueName: a}\n"],
+                &[
+                    "appwrapper is set, but nothing will happen: controllers does not name appwrapper.",
+                    "appwrapper.slackQueueName is set, but nothing will happen",
                 ],
             ),
         ];
