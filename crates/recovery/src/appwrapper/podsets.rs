@@ -193,6 +193,8 @@ pub fn infer(template: &Value) -> Result<Vec<PodSet>, FieldError> {
     let at = |pointer: &str| template.pointer(pointer).filter(|value| !value.is_null());
     let sets = match (kind.group, kind.version, kind.kind) {
         ("", "v1", "Pod") => vec![set("template", 1, &[])],
+        // What has no template makes no pods; its own API refuses it.
+        ("apps", "v1", "Deployment" | "StatefulSet") if at("/spec/template").is_none() => Vec::new(),
         ("apps", "v1", "Deployment" | "StatefulSet") => {
             let replicas = replicas(at("/spec/replicas"), "template.spec.replicas")?;
             vec![set("template.spec.template", replicas, &[])]
@@ -264,7 +266,7 @@ fn job_set(jobs: Option<&Value>) -> Result<Vec<PodSet>, FieldError> {
 fn pytorch_job(specs: Option<&Value>) -> Result<Vec<PodSet>, FieldError> {
     let mut sets = Vec::new();
     for role in ["Master", "Worker"] {
-        let spec = specs.and_then(|specs| specs.get(role)).filter(|spec| !spec.is_null());
+        let spec = specs.and_then(|specs| specs.get(role)).filter(|spec| !spec["template"].is_null());
         let Some(spec) = spec else { continue };
         let place = format!("template.spec.pytorchReplicaSpecs.{role}");
         let count = spec.get("replicas").filter(|count| !count.is_null());
@@ -278,7 +280,7 @@ fn pytorch_job(specs: Option<&Value>) -> Result<Vec<PodSet>, FieldError> {
 fn ray_cluster(spec: Option<&Value>, place: &str) -> Result<Vec<PodSet>, FieldError> {
     let mut sets = vec![set(format!("{place}.headGroupSpec.template"), 1, &[])];
     let groups = spec.and_then(|spec| spec.get("workerGroupSpecs"));
-    for (index, group) in list(groups).iter().enumerate() {
+    for (index, group) in list(groups).iter().enumerate().filter(|(_, group)| !group["template"].is_null()) {
         let place = format!("{place}.workerGroupSpecs[{index}]");
         let count = group.get("replicas").filter(|count| !count.is_null());
         let count = replicas(count, &format!("{place}.replicas"))?;

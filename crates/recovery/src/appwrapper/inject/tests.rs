@@ -1,3 +1,5 @@
+#![allow(clippy::needless_pass_by_value, reason = "values are made where they are passed")]
+
 use proptest::prelude::*;
 use salvor_api::config::{ResourceTaint, TaintEffect};
 use serde_json::json;

@@ -1,3 +1,5 @@
+#![allow(clippy::needless_pass_by_value, reason = "values are made where they are passed")]
+
 use proptest::prelude::*;
 use serde_json::json;
 
@@ -53,6 +55,7 @@ fn ray_spec() -> Value {
         "workerGroupSpecs": [
             {"replicas": 7, "minReplicas": 1, "maxReplicas": 90, "template": pod_template()},
             {"template": pod_template()},
+            {"replicas": "of nothing"},
         ],
     })
 }
@@ -110,6 +113,15 @@ fn the_pod_sets_of_each_known_kind() {
             ],
         ),
         (object("v1", "Service", json!({})), vec![]),
+        (object("apps/v1", "Deployment", json!({"replicas": 3})), vec![]),
+        (
+            object(
+                "kubeflow.org/v1",
+                "PyTorchJob",
+                json!({"pytorchReplicaSpecs": {"Master": {"replicas": 1}, "Worker": 7}}),
+            ),
+            vec![],
+        ),
         // Group, version and kind must all be right.
         (object("apps/v1beta1", "Deployment", json!({})), vec![]),
         (object("example.com/v1", "Job", json!({})), vec![]),
