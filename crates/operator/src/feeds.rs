@@ -28,7 +28,7 @@ use crate::{
     discovery::Discovery,
     watch::{Change, Project, Source, Target, WatchHealth, WatchSet, follow},
 };
-pub(crate) use kind::KindTarget;
+pub(crate) use kind::{KindLost, KindTarget, OfKind};
 
 /// News that may wait to be taken in; past that, watches wait.
 const NEWS: usize = 1024;
@@ -155,7 +155,6 @@ impl<News: Send + 'static> Feed<News> {
 /// What a feed is given when it starts.
 struct Stage<News> {
     source: Source,
-    #[cfg_attr(not(test), allow(dead_code, reason = "see `kind`"))]
     discovery: Discovery,
     /// Of all that come and go under its name.
     health: Arc<WatchHealth>,

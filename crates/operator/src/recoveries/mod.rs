@@ -17,6 +17,7 @@ use crate::{
     rights::Right,
 };
 
+pub(crate) mod appwrapper;
 pub(crate) mod eviction;
 pub(crate) mod job;
 #[cfg(test)]
@@ -94,6 +95,7 @@ pub(crate) fn entry(controller: Controller) -> &'static RecoveryEntry {
         Controller::Zombie => &zombie::ENTRY,
         Controller::Job => &job::ENTRY,
         Controller::Eviction => &eviction::ENTRY,
+        Controller::AppWrapper => &appwrapper::ENTRY,
     }
 }
 

@@ -8,6 +8,7 @@ use super::health::deployed_since;
 use super::steps::Step;
 use super::views::{AppWrapperView, FoundComponent, Seen};
 use crate::moments::after;
+use crate::objects::ObjectRef;
 
 /// How far the creation of the components has come.
 #[derive(Clone, Debug, PartialEq, Eq)]
@@ -130,8 +131,13 @@ pub(super) fn create(view: &AppWrapperView, index: usize) -> Step {
         appwrapper: view.appwrapper.clone(),
         resource_version: view.resource_version.clone(),
         index,
-        kind: component.kind.clone(),
-        name: view.name_of(index).unwrap_or(&component.name).to_owned(),
+        object: ObjectRef {
+            uid: String::new(),
+            kind: (&component.kind).into(),
+            namespace: Some(view.appwrapper.namespace.clone()),
+            name: view.name_of(index).unwrap_or(&component.name).to_owned(),
+        },
+        body: None,
     }
 }
 

@@ -108,7 +108,7 @@ pub(super) fn deletions(view: &AppWrapperView, manner: Manner) -> Vec<Step> {
         (Manner::Forceful, Some(deletion)) => deletion.grace_seconds != Some(0),
     });
     let objects = objects.map(|it| Step::DeleteComponent {
-        object: it.object.clone(),
+        object: (&it.object).into(),
         resource_version: it.resource_version.clone(),
         manner,
     });

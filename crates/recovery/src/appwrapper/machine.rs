@@ -90,6 +90,7 @@ impl Machine<'_> {
         let add = Step::AddFinalizer {
             appwrapper: self.view.appwrapper.clone(),
             resource_version: self.view.resource_version.clone(),
+            others: self.view.other_finalizers.clone(),
         };
         ask.that("Does it have its finalizer?", self.view.has_finalizer, self.view.has_finalizer)
             .ok_or(Turn::Only { step: Box::new(add), why: Why::NeedsFinalizer })?;
@@ -306,6 +307,7 @@ impl Machine<'_> {
         let step = Step::RemoveFinalizer {
             appwrapper: self.view.appwrapper.clone(),
             resource_version: self.view.resource_version.clone(),
+            others: self.view.other_finalizers.clone(),
         };
         Ok(Turn::Only { step: Box::new(step), why: Why::Released })
     }

@@ -11,18 +11,21 @@
 //!   from a user's deletion. It may be lost in a restart.
 //! - A creation that answers AlreadyExists has succeeded if the object's controller has the AppWrapper's UID.
 //! - A failed creation goes into [`Memory::creation`], and an event that is recorded into [`Memory::told`].
-//! - Before a step that [needs a live look](Step::needs_live_look) the whole view is read live and judged once more; the step is
-//!   done if the new judgement asks for [the same](Step::means_the_same).
+//! - Before a step that needs a second look the view is read live and judged once more; the step is done if the new judgement
+//!   asks for [the same](Step::means_the_same).
 
+pub mod admission;
 pub mod components;
 mod conditions;
 mod creation;
 pub mod deletion;
 pub mod health;
+pub mod inject;
 mod machine;
 mod moves;
 mod names;
 mod notes;
+pub mod podsets;
 pub mod policy;
 mod reasons;
 pub mod resets;
@@ -32,14 +35,15 @@ pub mod views;
 
 pub use components::ComponentState;
 pub use machine::decide;
+pub use notes::notes_told;
 pub use policy::{Annotations, AppWrapperPolicy, Timers};
 pub use reasons::AppWrapperWhy;
 pub use resets::{Cause, ResetRecord};
 pub use status::{AppWrapperStatus, Phase};
 pub use steps::{Manner, Stakes, Step};
 pub use views::{
-    AppWrapperRef, AppWrapperView, ComponentKind, ComponentView, CreateFailure, FoundComponent, Memory,
-    NodeView, ObjectRef, PodView, Seen,
+    APPWRAPPER, AppWrapperRef, AppWrapperView, ComponentKind, ComponentView, CreateFailure, FoundComponent,
+    Memory, NodeView, ObjectRef, PodView, Seen,
 };
 
 #[cfg(test)]

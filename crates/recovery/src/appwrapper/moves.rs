@@ -13,8 +13,9 @@ use super::policy::{AppWrapperPolicy, Timers};
 use super::reasons::AppWrapperWhy as Why;
 use super::resets::{Cause, Course, Evidence, record};
 use super::status::{AppWrapperStatus, Phase};
-use super::steps::{Manner, Note, Stakes, Step};
+use super::steps::{Manner, Stakes, Step};
 use super::views::AppWrapperView;
+use crate::event::EventNote;
 use crate::moments::{ANNOUNCE_WITHIN, after};
 use crate::verdict::Inquiry;
 use crate::verdict::Verdict::{self, Ignore};
@@ -22,7 +23,7 @@ use crate::verdict::Verdict::{self, Ignore};
 /// What one look at an AppWrapper leads to.
 pub(super) enum Turn {
     /// These steps, after the status if that changes.
-    Do { stakes: Stakes, notes: Vec<Note>, steps: Vec<Step>, why: Why },
+    Do { stakes: Stakes, notes: Vec<EventNote>, steps: Vec<Step>, why: Why },
     /// This step, and the status stays as it is: the step changes the AppWrapper itself, and with it the state that was judged.
     Only { step: Box<Step>, why: Why },
     /// Nothing before that time.
@@ -103,7 +104,7 @@ impl Machine<'_> {
             .iter()
             .filter(|it| !it.is_deleting())
             .map(|it| Step::DeleteComponent {
-                object: it.object.clone(),
+                object: (&it.object).into(),
                 resource_version: it.resource_version.clone(),
                 manner: Manner::Graceful,
             })
@@ -226,7 +227,7 @@ impl Machine<'_> {
         }
     }
 
-    pub(super) fn read_annotations(&mut self) -> Option<Note> {
+    pub(super) fn read_annotations(&mut self) -> Option<EventNote> {
         self.next.set_annotations_valid(&self.timers.defects, self.now);
         let note = notes::unreadable(self.view, &self.timers.defects);
         (!self.timers.defects.is_empty() && self.next != self.view.status).then_some(note)
@@ -241,7 +242,7 @@ impl Machine<'_> {
     }
 
     /// The status comes first if it changes: what it says is true before anything is done, and survives a crash.
-    pub(super) fn conclude(self, turn: Turn, untold: Option<Note>) -> Verdict<Why, Step> {
+    pub(super) fn conclude(self, turn: Turn, untold: Option<EventNote>) -> Verdict<Why, Step> {
         let changed = self.next != self.view.status;
         let patch = |stakes| Step::PatchStatus {
             appwrapper: self.view.appwrapper.clone(),

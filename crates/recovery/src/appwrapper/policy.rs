@@ -4,7 +4,8 @@ use std::collections::{BTreeMap, BTreeSet};
 use std::fmt;
 
 use jiff::SignedDuration;
-use salvor_api::{GoDuration, ParseGoDurationError};
+use salvor_api::config::Configuration;
+use salvor_api::{Controller, GoDuration, ParseGoDurationError};
 
 use super::names::annotations as keys;
 use super::steps::in_go;
@@ -81,6 +82,44 @@ impl Autopilot {
         }
         let flagged = self.taints.iter().filter(|it| it.effect == "NoExecute");
         flagged.filter(|it| label(&it.key) == Some(it.value.as_str())).map(|it| it.resource.clone()).collect()
+    }
+}
+
+impl AppWrapperPolicy {
+    /// Takes what matters out of the configuration.
+    pub fn new(configuration: &Configuration) -> Self {
+        let settings = &configuration.appwrapper;
+        let times = &settings.fault_tolerance;
+        let taints = settings.autopilot.resource_taints.iter().flat_map(|(resource, taints)| {
+            taints.iter().map(|taint| ResourceTaint {
+                resource: resource.clone(),
+                key: taint.key.clone(),
+                value: taint.value.clone(),
+                effect: format!("{:?}", taint.effect),
+            })
+        });
+        Self {
+            enabled: configuration.controllers.enabled(Controller::AppWrapper),
+            admission_grace: times.admission_grace_period.into(),
+            warmup_grace: times.warmup_grace_period.into(),
+            failure_grace: times.failure_grace_period.into(),
+            retry_pause: times.reset_pause.into(),
+            retry_limit: i32::try_from(times.retry_limit).unwrap_or(i32::MAX),
+            forceful_deletion_grace: times.deletion_grace_period.into(),
+            grace_ceiling: times.grace_period_ceiling.into(),
+            success_ttl: times.success_ttl_ceiling.into(),
+            counting: if settings.count_resets_as_upstream {
+                Counting::AsUpstream
+            } else {
+                Counting::OwnFaults
+            },
+            autopilot: Autopilot {
+                monitor_nodes: settings.autopilot.monitor_nodes,
+                taints: taints.collect(),
+            },
+            unreachable_nodes: settings.reset_when_node_unreachable,
+            force_evicted_nodes: settings.reset_when_node_force_evicted,
+        }
     }
 }
 

@@ -1,12 +1,12 @@
 //! The status of an AppWrapper, as it is on the wire.
 
-use std::collections::BTreeMap;
 use std::fmt;
 
 use jiff::Timestamp;
 use serde::{Deserialize, Deserializer, Serialize, Serializer};
 
 use super::names::conditions::RESOURCES_DEPLOYED;
+pub use super::podsets::PodSet;
 use super::resets::ResetRecord;
 
 /// `status.phase`.
@@ -122,26 +122,6 @@ impl Condition {
     /// Whether its status is `False`.
     pub fn is_false(&self) -> bool {
         self.status == "False"
-    }
-}
-
-/// Pods that are alike: where their template is, and how many there are.
-#[derive(Clone, Debug, Default, PartialEq, Eq, Serialize, Deserialize)]
-pub struct PodSet {
-    /// The path of their template.
-    pub path: String,
-    /// So many; 1 if it is not said.
-    #[serde(default, skip_serializing_if = "Option::is_none")]
-    pub replicas: Option<i32>,
-    /// What Kueue reads.
-    #[serde(default, skip_serializing_if = "BTreeMap::is_empty")]
-    pub annotations: BTreeMap<String, String>,
-}
-
-impl PodSet {
-    /// How many pods are expected.
-    pub fn expected(&self) -> usize {
-        usize::try_from(self.replicas.unwrap_or(1)).unwrap_or(0)
     }
 }
 

@@ -1,14 +1,22 @@
 //! The writes that AppWrapper recovery asks for, as data. Each names exactly the object that was judged.
 
+use std::borrow::Cow;
 use std::fmt;
+use std::sync::Arc;
 
 use salvor_api::GoDuration;
+use salvor_api::names::appwrapper::FINALIZER;
 use serde::Serialize;
+use serde_json::{Map, Value, json};
 
 use super::status::AppWrapperStatus;
-use super::views::{AppWrapperRef, ComponentKind, ObjectRef};
-use crate::action::EventType;
-use crate::objects::PodRef;
+use super::views::AppWrapperRef;
+use crate::event::EventNote;
+use crate::objects::{Object, ObjectRef, PodRef};
+use crate::step::{
+    Changed, Delete, Disrupts, EMIT_EVENT, Effect, Errors, Grace, Guard, Merge, Owned, Patch, SecondLook,
+    Tells, Verb, Write,
+};
 
 /// One guarded write.
 #[derive(Clone, Debug, PartialEq, Eq, Serialize)]
@@ -31,6 +39,8 @@ pub enum Step {
         appwrapper: AppWrapperRef,
         /// The state that was judged.
         resource_version: String,
+        /// The finalizers of others, which stay.
+        others: Vec<String>,
     },
     /// Takes our finalizer off the AppWrapper, if it is still exactly as it was judged (UID and resourceVersion).
     RemoveFinalizer {
@@ -38,6 +48,8 @@ pub enum Step {
         appwrapper: AppWrapperRef,
         /// The state that was judged.
         resource_version: String,
+        /// The finalizers of others, which stay.
+        others: Vec<String>,
     },
     /// Creates a component. Its body is a function of the AppWrapper that was judged, the index and the name; an object of that
     /// name whose controller has the AppWrapper's UID is the component, and its creation has succeeded.
@@ -48,11 +60,11 @@ pub enum Step {
         resource_version: String,
         /// The component's index.
         index: usize,
-        /// Its kind.
-        #[serde(flatten)]
-        kind: ComponentKind,
-        /// The name that it gets, also if its template has only a `generateName`.
-        name: String,
+        /// The object, which has no UID yet. It has a name also if its template has only a `generateName`.
+        object: ObjectRef,
+        /// The object as JSON. Only whoever has read the AppWrapper live can make it.
+        #[serde(skip)]
+        body: Option<Arc<str>>,
     },
     /// Deletes an object that the AppWrapper owns (UID), with propagation policy Background.
     DeleteComponent {
@@ -73,7 +85,7 @@ pub enum Step {
         manner: Manner,
     },
     /// Records an event about the AppWrapper.
-    RecordEvent(Note),
+    RecordEvent(EventNote),
 }
 
 /// How an object is deleted.
@@ -100,87 +112,163 @@ pub enum Stakes {
     },
 }
 
-/// An event about the AppWrapper, to be recorded once.
-#[derive(Clone, Debug, PartialEq, Eq, Serialize)]
-#[serde(rename_all = "camelCase")]
-pub struct Note {
-    /// The event's own name, the same on every attempt, so that the API server refuses a second one.
-    pub name: String,
-    /// The AppWrapper.
-    pub regarding: AppWrapperRef,
-    /// How loudly it speaks.
-    #[serde(rename = "type")]
-    pub kind: EventType,
-    /// Its reason.
-    pub reason: &'static str,
-    /// What was done.
-    pub action: &'static str,
-    /// What a person reads.
-    pub message: String,
-}
-
-/// What a step takes away from those who use the cluster.
-#[derive(Clone, Copy, Debug, PartialEq, Eq)]
-pub enum Disruption {
-    /// Nothing, or only what somebody has asked to be taken away.
-    Nothing,
-    /// So many pods.
-    Pods(u32),
-    /// A whole workload.
-    Workload {
-        /// So many pods of it.
-        pods: u32,
-    },
-}
-
-impl Step {
-    /// Whether everything must be read live and judged once more before it: whatever ends, deletes, or releases quota.
-    pub fn needs_live_look(&self) -> bool {
+impl crate::step::Step for Step {
+    fn name(&self) -> &'static str {
         match self {
-            Self::PatchStatus { stakes, .. } => match stakes {
-                Stakes::Bookkeeping => false,
-                Stakes::Final | Stakes::TakesDown { .. } => true,
-            },
-            Self::RemoveFinalizer { .. } | Self::DeleteComponent { .. } | Self::DeletePod { .. } => true,
-            Self::AddFinalizer { .. } | Self::CreateComponent { .. } | Self::RecordEvent(_) => false,
+            Self::PatchStatus { .. } => "PatchAppWrapperStatus",
+            Self::AddFinalizer { .. } => "AddFinalizer",
+            Self::RemoveFinalizer { .. } => "RemoveFinalizer",
+            Self::CreateComponent { .. } => "CreateComponent",
+            Self::DeleteComponent { .. } => "DeleteComponent",
+            Self::DeletePod { .. } => "DeletePod",
+            Self::RecordEvent(_) => EMIT_EVENT,
         }
     }
 
-    /// Whether nothing can bring back what it takes away.
-    pub fn is_irreversible(&self) -> bool {
+    fn object(&self) -> Object<'_> {
         match self {
-            Self::PatchStatus { stakes, .. } => match stakes {
-                Stakes::Bookkeeping => false,
-                Stakes::Final | Stakes::TakesDown { .. } => true,
-            },
-            Self::RemoveFinalizer { .. } | Self::DeleteComponent { .. } | Self::DeletePod { .. } => true,
-            Self::AddFinalizer { .. } | Self::CreateComponent { .. } | Self::RecordEvent(_) => false,
+            Self::PatchStatus { appwrapper, .. }
+            | Self::AddFinalizer { appwrapper, .. }
+            | Self::RemoveFinalizer { appwrapper, .. } => appwrapper.object(),
+            Self::CreateComponent { object, .. } | Self::DeleteComponent { object, .. } => object.as_object(),
+            Self::DeletePod { pod, .. } => pod.object(),
+            Self::RecordEvent(note) => note.regarding.as_object(),
         }
     }
 
-    /// What the brake counts.
-    ///
-    /// The decision to take a workload down counts, once; deleting its components then carries it out, or does what a user or
-    /// Kueue asked for. Pods that are force-deleted may still run on a node that nobody reaches, so each counts.
-    pub fn disrupts(&self) -> Disruption {
+    /// The decision to take a workload down counts for the brake, once. Deleting its components then carries it out, or does
+    /// what the workload's own spec asks for: a suspension, a deletion, a time to live. Pods that are deleted by force may
+    /// still run on a node that nobody reaches, so each of them counts.
+    fn effect(&self) -> Effect<'_> {
+        let looked_at = Effect { second_look: SecondLook::Everything, ..Effect::WRITES_DOWN };
+        // One look serves all deletions that it asks for.
+        let deletes = Effect { irreversible: true, changes_what_was_judged: false, ..looked_at };
         match self {
-            Self::PatchStatus { stakes: Stakes::TakesDown { pods }, .. } => {
-                Disruption::Workload { pods: *pods }
+            Self::PatchStatus { stakes, .. } => match stakes {
+                Stakes::Bookkeeping => Effect::WRITES_DOWN,
+                Stakes::Final => Effect { irreversible: true, ..looked_at },
+                Stakes::TakesDown { pods } => Effect::takes(Disrupts::Workload { pods: *pods }),
+            },
+            Self::AddFinalizer { .. } => Effect::WRITES_DOWN,
+            Self::RemoveFinalizer { .. } => Effect { irreversible: true, ..looked_at },
+            // For an AppWrapper that is gone, suspended or another one by now nothing may be created.
+            Self::CreateComponent { .. } => Effect {
+                starts_work: true,
+                changes_what_was_judged: false,
+                errors: Errors::HoldTheStep,
+                ..looked_at
+            },
+            Self::DeletePod { manner, .. } => match manner {
+                Manner::Graceful => deletes,
+                Manner::Forceful => Effect { disrupts: Disrupts::Pods(1), ..deletes },
+            },
+            Self::DeleteComponent { object, manner, .. } => match manner {
+                Manner::Forceful if object.kind == crate::objects::POD => {
+                    Effect { disrupts: Disrupts::Pods(1), ..deletes }
+                }
+                Manner::Graceful | Manner::Forceful => deletes,
+            },
+            Self::RecordEvent(_) => Effect::TELLS,
+        }
+    }
+
+    fn detail(&self) -> Cow<'_, str> {
+        match self {
+            Self::PatchStatus { status, .. } => Cow::Borrowed(status.phase.as_str()),
+            Self::DeleteComponent { manner, .. } | Self::DeletePod { manner, .. } => {
+                Cow::Owned(manner.to_string())
             }
-            Self::DeletePod { manner: Manner::Forceful, .. } => Disruption::Pods(1),
-            Self::DeleteComponent { object, manner: Manner::Forceful, .. } if object.kind.kind == "Pod" => {
-                Disruption::Pods(1)
+            Self::RecordEvent(note) => Cow::Borrowed(&note.reason),
+            Self::AddFinalizer { .. } | Self::RemoveFinalizer { .. } | Self::CreateComponent { .. } => {
+                Cow::Borrowed("")
             }
-            Self::PatchStatus { stakes: Stakes::Bookkeeping | Stakes::Final, .. }
-            | Self::DeletePod { manner: Manner::Graceful, .. }
-            | Self::DeleteComponent { .. }
+        }
+    }
+
+    fn tells(&self) -> Option<Tells<'_>> {
+        match self {
+            Self::RecordEvent(note) => Some(Tells::Recorded(note)),
+            Self::PatchStatus { .. }
             | Self::AddFinalizer { .. }
             | Self::RemoveFinalizer { .. }
             | Self::CreateComponent { .. }
-            | Self::RecordEvent(_) => Disruption::Nothing,
+            | Self::DeleteComponent { .. }
+            | Self::DeletePod { .. } => None,
         }
     }
 
+    fn headline(&self) -> Option<&'static str> {
+        match self {
+            Self::PatchStatus { status, stakes, .. } => match stakes {
+                Stakes::TakesDown { .. } if status.phase == super::Phase::Failed => Some("failed"),
+                Stakes::TakesDown { .. } => Some("reset"),
+                Stakes::Bookkeeping | Stakes::Final => None,
+            },
+            Self::DeletePod { .. } => Some("force deleted"),
+            Self::AddFinalizer { .. }
+            | Self::RemoveFinalizer { .. }
+            | Self::CreateComponent { .. }
+            | Self::DeleteComponent { .. }
+            | Self::RecordEvent(_) => None,
+        }
+    }
+
+    fn write(&self, _: &[Option<Value>]) -> Result<Write<'_>, Changed> {
+        let judged = |uid, resource_version| Guard::Judged { uid, resource_version };
+        Ok(match self {
+            Self::PatchStatus { appwrapper, resource_version, status, .. } => {
+                let patch = Patch::status(Merge::Plain, status)?;
+                Write::of(self, judged(&appwrapper.uid, resource_version), Verb::Patch(patch))
+            }
+            // Lists of custom resources are replaced whole; the revision tells that nobody has changed it since.
+            Self::AddFinalizer { appwrapper, resource_version, others } => {
+                let all: Vec<&str> = others.iter().map(String::as_str).chain([FINALIZER]).collect();
+                let patch = finalizers(&all);
+                Write::of(self, judged(&appwrapper.uid, resource_version), Verb::Patch(patch))
+            }
+            Self::RemoveFinalizer { appwrapper, resource_version, others } => {
+                let all: Vec<&str> = others.iter().map(String::as_str).collect();
+                let patch = finalizers(&all).unless_gone();
+                Write::of(self, judged(&appwrapper.uid, resource_version), Verb::Patch(patch))
+            }
+            Self::CreateComponent { body, .. } => {
+                let body = body.as_deref().ok_or(Changed)?;
+                Write::of(self, Guard::None, Verb::Create { body: Cow::Borrowed(body) })
+            }
+            Self::DeleteComponent { object, manner, .. } => {
+                Write::of(self, Guard::Uid(&object.uid), Verb::Delete(manner.delete()))
+            }
+            Self::DeletePod { pod, resource_version, manner } => {
+                let guard = match manner {
+                    Manner::Graceful => Guard::Uid(&pod.uid),
+                    Manner::Forceful => judged(&pod.uid, resource_version),
+                };
+                Write::of(self, guard, Verb::Delete(manner.delete()))
+            }
+            Self::RecordEvent(note) => Write::event(note),
+        })
+    }
+
+    fn is_same_step(&self, other: &Self) -> bool {
+        self.means_the_same(other)
+    }
+}
+
+fn finalizers(all: &[&str]) -> Patch {
+    Patch::metadata(Merge::Plain, Map::from_iter([("finalizers".to_owned(), json!(all))]))
+}
+
+impl Manner {
+    fn delete(self) -> Delete {
+        let grace = match self {
+            Self::Graceful => Grace::Own,
+            Self::Forceful => Grace::None,
+        };
+        Delete { grace, owned: Owned::Afterwards, answer_is_read: true }
+    }
+}
+
+impl Step {
     /// Whether both mean the same, so that a second look confirms the first. Times and wordings may differ.
     pub fn means_the_same(&self, other: &Self) -> bool {
         match (self, other) {
@@ -193,9 +281,9 @@ impl Step {
                 a == b
             }
             (
-                Self::CreateComponent { appwrapper: a, index: i, name: n, kind: k, .. },
-                Self::CreateComponent { appwrapper: b, index: j, name: m, kind: l, .. },
-            ) => a == b && i == j && n == m && k == l,
+                Self::CreateComponent { appwrapper: a, index: i, object: m, .. },
+                Self::CreateComponent { appwrapper: b, index: j, object: n, .. },
+            ) => a == b && i == j && m == n,
             (
                 Self::DeleteComponent { object: a, manner: m, .. },
                 Self::DeleteComponent { object: b, manner: n, .. },
@@ -243,12 +331,12 @@ impl fmt::Display for Step {
             Self::RemoveFinalizer { appwrapper, .. } => {
                 write!(f, "remove our finalizer from appwrapper {appwrapper}")
             }
-            Self::CreateComponent { appwrapper, index, kind, name, .. } => {
-                write!(f, "create component {index} of appwrapper {appwrapper}: {kind} {name}")
+            Self::CreateComponent { appwrapper, index, object, .. } => {
+                write!(f, "create component {index} of appwrapper {appwrapper}: {object}")
             }
             Self::DeleteComponent { object, manner, .. } => write!(f, "delete {object} ({manner})"),
             Self::DeletePod { pod, manner, .. } => write!(f, "delete pod {pod} ({manner})"),
-            Self::RecordEvent(note) => write!(f, "record event {}: {}", note.reason, note.message),
+            Self::RecordEvent(note) => note.fmt(f),
         }
     }
 }

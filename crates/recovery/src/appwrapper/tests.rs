@@ -20,6 +20,7 @@ use super::policy::Counting;
 use super::status::{Condition, PodSet};
 use super::*;
 use crate::objects::{Deletion, PodPhase, PodRef};
+use crate::step::Step as _;
 use crate::verdict::{Judgement, Reason, Verdict};
 use cluster::Cluster;
 

@@ -4,13 +4,17 @@ use std::collections::{BTreeMap, BTreeSet};
 use std::fmt;
 
 use jiff::{SignedDuration, Timestamp};
+use salvor_api::names::appwrapper as names;
 use serde::Serialize;
 
 use super::components::ComponentState;
 use super::policy::Annotations;
 use super::status::AppWrapperStatus;
 use crate::moments::after;
-use crate::objects::{Deletion, PodPhase, PodRef};
+use crate::objects::{self, Deletion, Kind, Object, PodPhase, PodRef};
+
+/// AppWrappers.
+pub static APPWRAPPER: Kind = Kind::known(names::GROUP, names::VERSION, names::KIND, names::PLURAL);
 
 /// An AppWrapper, and no other AppWrapper of the same name.
 #[derive(Clone, Debug, PartialEq, Eq, Hash, PartialOrd, Ord, Serialize)]
@@ -22,6 +26,19 @@ pub struct AppWrapperRef {
     pub namespace: String,
     /// Its name.
     pub name: String,
+}
+
+impl AppWrapperRef {
+    /// The object.
+    pub fn object(&self) -> Object<'_> {
+        Object { kind: &APPWRAPPER, namespace: Some(&self.namespace), name: &self.name, uid: &self.uid }
+    }
+}
+
+impl From<&AppWrapperRef> for objects::ObjectRef {
+    fn from(object: &AppWrapperRef) -> Self {
+        object.object().to_ref()
+    }
 }
 
 impl fmt::Display for AppWrapperRef {
@@ -51,6 +68,13 @@ impl ComponentKind {
     }
 }
 
+impl From<&ComponentKind> for Kind {
+    fn from(kind: &ComponentKind) -> Self {
+        let ComponentKind { group, version, kind, resource } = kind.clone();
+        Self { group: group.into(), version: version.into(), kind: kind.into(), resource: resource.into() }
+    }
+}
+
 impl fmt::Display for ComponentKind {
     fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
         f.write_str(&self.kind)
@@ -72,6 +96,17 @@ pub struct ObjectRef {
     pub name: String,
 }
 
+impl From<&ObjectRef> for objects::ObjectRef {
+    fn from(object: &ObjectRef) -> Self {
+        Self {
+            uid: object.uid.clone(),
+            kind: (&object.kind).into(),
+            namespace: Some(object.namespace.clone()),
+            name: object.name.clone(),
+        }
+    }
+}
+
 impl fmt::Display for ObjectRef {
     fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
         write!(f, "{} {}", self.kind, self.name)
@@ -91,6 +126,8 @@ pub struct AppWrapperView {
     pub deleting: bool,
     /// Whether our finalizer is on it.
     pub has_finalizer: bool,
+    /// The finalizers of others.
+    pub other_finalizers: Vec<String>,
     /// `spec.suspend`.
     pub suspend: bool,
     /// `spec.managedBy`.

@@ -43,6 +43,7 @@ impl Cluster {
             created: at(0),
             deleting: false,
             has_finalizer: false,
+            other_finalizers: Vec::new(),
             suspend: true,
             managed_by: None,
             annotations: Annotations::default(),
@@ -245,7 +246,7 @@ impl Cluster {
                 self.bump();
             }
             Step::RemoveFinalizer { .. } => self.gone = self.view.deleting,
-            Step::CreateComponent { index, name, .. } => return self.create(*index, name),
+            Step::CreateComponent { index, object, .. } => return self.create(*index, &object.name),
             Step::DeleteComponent { object, manner, .. } => self.delete(&object.uid, *manner),
             Step::DeletePod { pod, .. } => {
                 self.deeds.push(format!("force delete pod {}", pod.name));
@@ -314,7 +315,7 @@ impl Cluster {
                     Seen::Absent { .. } | Seen::NoSuchKind | Seen::Unknown(_) => false,
                 });
                 assert!(!foreign, "somebody else's {object} is deleted");
-                let stray = view.strays.iter().any(|it| it.object == *object);
+                let stray = view.strays.iter().any(|it| it.object.uid == object.uid);
                 let may = match view.status.phase {
                     Phase::Running | Phase::Resuming => stray || view.deleting,
                     Phase::Empty | Phase::Suspended => {

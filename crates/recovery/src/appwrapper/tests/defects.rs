@@ -314,7 +314,7 @@ fn a_missing_component_is_judged_once_more_on_what_is_read_live() {
     let seen = it.view.components[0].seen.clone();
     it.view.components[0].seen = Seen::Absent { last: None };
     let first = it.judge();
-    assert!(first.verdict.actions()[0].needs_live_look());
+    assert!(first.verdict.actions()[0].needs_a_second_look());
     it.view.components[0].seen = seen;
     let second = it.judge();
     assert!(second.verdict.actions().is_empty());

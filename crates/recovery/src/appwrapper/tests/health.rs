@@ -154,11 +154,11 @@ fn a_component_that_cannot_be_seen_is_not_missing() {
 fn every_step_of_no_return_needs_a_live_look() {
     let mut it = Cluster::job().running();
     it.lose(0);
-    assert!(it.judge().verdict.actions()[0].needs_live_look());
+    assert!(it.judge().verdict.actions()[0].needs_a_second_look());
     let mut it = Cluster::job().running();
     it.set_pods(PodPhase::Succeeded);
     it.says(0, ComponentState::Succeeded);
-    assert!(it.judge().verdict.actions()[0].needs_live_look());
+    assert!(it.judge().verdict.actions()[0].needs_a_second_look());
 }
 
 #[test]
