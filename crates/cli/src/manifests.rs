@@ -6,6 +6,7 @@ mod rbac;
 use std::net::SocketAddr;
 
 use salvor_api::config::{ConfigError, Configuration};
+use salvor_operator::webhooks::{self, Webhook};
 
 use crate::error::CliError;
 use crate::output;
@@ -37,6 +38,14 @@ pub(crate) enum ManifestsError {
         "bind {0} cannot be probed by the kubelet: bind an address that other hosts reach, for example 0.0.0.0:8080"
     )]
     NotProbeable(SocketAddr),
+    #[error(
+        "webhooks.url is how a Salvor outside the cluster is called: remove it, and the manifests bring a Service"
+    )]
+    WebhooksUrl,
+    #[error(
+        "webhooks.bind {0} cannot be reached by the API server: bind an address that other hosts reach, for example 0.0.0.0:9443"
+    )]
+    WebhooksNotReachable(SocketAddr),
     #[error("{0}")]
     Config(#[from] ConfigError),
 }
@@ -47,13 +56,25 @@ struct Installation {
     namespace: String,
     image: String,
     configuration: Configuration,
+    /// What the API server calls.
+    webhooks: Vec<Webhook>,
 }
 
 impl Installation {
     fn new(
         namespace: Option<String>,
         image: String,
+        configuration: Configuration,
+    ) -> Result<Self, ManifestsError> {
+        let webhooks = webhooks::in_effect(&configuration);
+        Self::with_webhooks(namespace, image, configuration, webhooks)
+    }
+
+    fn with_webhooks(
+        namespace: Option<String>,
+        image: String,
         mut configuration: Configuration,
+        webhooks: Vec<Webhook>,
     ) -> Result<Self, ManifestsError> {
         let namespace = namespace.unwrap_or_else(|| configuration.leader_election.lease_namespace.clone());
         configuration.leader_election.lease_namespace.clone_from(&namespace);
@@ -65,7 +86,16 @@ impl Installation {
         if bind.ip().is_loopback() || bind.port() == 0 {
             return Err(ManifestsError::NotProbeable(bind));
         }
-        Ok(Self { namespace, image, configuration })
+        if !webhooks.is_empty() {
+            let settings = &configuration.webhooks;
+            if settings.url.is_some() {
+                return Err(ManifestsError::WebhooksUrl);
+            }
+            if settings.bind.ip().is_loopback() || settings.bind.port() == 0 {
+                return Err(ManifestsError::WebhooksNotReachable(settings.bind));
+            }
+        }
+        Ok(Self { namespace, image, configuration, webhooks })
     }
 }
 

@@ -7,114 +7,22 @@ use std::collections::BTreeMap;
 use std::sync::Arc;
 
 use http::StatusCode;
-use jiff::Timestamp;
 use serde_json::{Value, json};
 
-use crate::core::{self, Core};
 use crate::declared;
 use crate::environment::Environment;
 use crate::fields::{self, FieldSet, Path};
+use crate::managers::{Manager, Managers, subresource_of};
 use crate::object::{self, Stored};
+use crate::part::Part;
 use crate::request::{Query, Request, Target};
+use crate::state::{self, Core};
 use crate::status::Refusal;
 use crate::table::{Resource, Subresource};
-use crate::write::{self, Options, Part};
+use crate::write::{self, Options};
 
 /// Who owns what nobody applied.
 const BEFORE_FIRST_APPLY: &str = "before-first-apply";
-
-/// Who wrote, and how.
-#[derive(Debug, Clone, PartialEq, Eq, PartialOrd, Ord)]
-struct Manager {
-    name: String,
-    operation: &'static str,
-    subresource: String,
-}
-
-impl Manager {
-    fn shown(&self, api_version: &str) -> String {
-        let mut text = format!("{:?}", self.name);
-        if !self.subresource.is_empty() {
-            text.push_str(&format!(" with subresource {:?}", self.subresource));
-        }
-        if self.operation == "Update" {
-            text.push_str(&format!(" using {api_version}"));
-        }
-        text
-    }
-}
-
-/// The owners of an object's fields.
-#[derive(Debug, Clone, Default)]
-struct Managers(BTreeMap<Manager, (FieldSet, String)>);
-
-impl Managers {
-    fn read(value: &Value) -> Self {
-        let entries = object::list(value, "/metadata/managedFields").iter().map(|entry| {
-            let manager = Manager {
-                name: object::text(entry, "/manager").to_owned(),
-                operation: if object::text(entry, "/operation") == "Apply" { "Apply" } else { "Update" },
-                subresource: object::text(entry, "/subresource").to_owned(),
-            };
-            let set = FieldSet::decode(entry.get("fieldsV1").unwrap_or(&Value::Null));
-            (manager, (set, object::text(entry, "/time").to_owned()))
-        });
-        Self(entries.collect())
-    }
-
-    fn is_empty(&self) -> bool {
-        self.0.is_empty()
-    }
-
-    fn set(&self, manager: &Manager) -> FieldSet {
-        self.0.get(manager).map(|(set, _)| set.clone()).unwrap_or_default()
-    }
-
-    /// Gives a manager its fields; the time tells when they last changed.
-    fn put(&mut self, manager: Manager, set: FieldSet, now: Timestamp) {
-        if set.is_empty() {
-            self.0.remove(&manager);
-        } else if self.set(&manager) != set {
-            self.0.insert(manager, (set, object::time(now)));
-        }
-    }
-
-    /// Takes a field from everybody but one.
-    fn take_from_others(&mut self, but: &Manager, path: &[String]) {
-        for (manager, (set, _)) in &mut self.0 {
-            if manager != but {
-                set.remove(path);
-            }
-        }
-        self.0.retain(|_, (set, _)| !set.is_empty());
-    }
-
-    fn write(&self, resource: &Resource, value: &mut Value) {
-        let entries: Vec<Value> = self
-            .0
-            .iter()
-            .map(|(manager, (set, time))| {
-                let mut entry = json!({
-                    "manager": manager.name, "operation": manager.operation, "apiVersion": resource.api_version(),
-                    "time": time, "fieldsType": "FieldsV1", "fieldsV1": set.encode(),
-                });
-                if !manager.subresource.is_empty() {
-                    entry["subresource"] = json!(manager.subresource);
-                }
-                entry
-            })
-            .collect();
-        let field = if entries.is_empty() { Value::Null } else { json!(entries) };
-        object::set_metadata(value, "managedFields", field);
-    }
-}
-
-fn subresource_of(part: Part) -> &'static str {
-    match part {
-        Part::Status => "status",
-        _ => "",
-    }
-}
 
 /// What a write to a part of an object may own.
 fn within(part: Part, resource: &Resource, set: FieldSet) -> FieldSet {
@@ -124,52 +32,6 @@ fn within(part: Part, resource: &Resource, set: FieldSet) -> FieldSet {
         _ if resource.has(Subresource::Status) => set.without("status"),
         _ => set,
     }
-}
-
-/// Records who changed what in an ordinary write, where ownership is recorded at all.
-pub(crate) fn track_update(
-    resource: &Resource,
-    part: Part,
-    manager: &str,
-    current: &Value,
-    new: &mut Value,
-    now: Timestamp,
-) {
-    let mut managers = Managers::read(current);
-    let cleared = object::at(new, "/metadata/managedFields") == Some(&json!([]));
-    if managers.is_empty() || cleared {
-        object::set_metadata(new, "managedFields", Value::Null);
-        return;
-    }
-    let before = FieldSet::of(current, &resource.schema).without_identity();
-    let after = FieldSet::of(new, &resource.schema).without_identity();
-    let own = Manager {
-        name: manager.to_owned(),
-        operation: "Update",
-        subresource: subresource_of(part).to_owned(),
-    };
-    let mut set = managers.set(&own);
-    for path in after.paths() {
-        let is_same = before.contains(&path)
-            && fields::get(current, &path, &resource.schema) == fields::get(new, &path, &resource.schema);
-        let is_container = fields::get(new, &path, &resource.schema).is_some_and(|value| {
-            value.is_object() && !value.as_object().is_some_and(serde_json::Map::is_empty)
-        });
-        // A container changes with what is in it, which is counted by itself.
-        if is_same || (is_container && before.contains(&path)) {
-            continue;
-        }
-        managers.take_from_others(&own, &path);
-        set.insert(&path);
-    }
-    for path in before.paths() {
-        if !after.contains(&path) {
-            set.remove(&path);
-            managers.take_from_others(&own, &path);
-        }
-    }
-    managers.put(own, set, now);
-    managers.write(resource, new);
 }
 
 /// Applies a configuration.
@@ -185,7 +47,7 @@ pub(crate) fn apply(
     let resource = &target.resource;
     let manager = query.text("fieldManager");
     let applied = request.value()?;
-    core::check_type(resource, &applied)?;
+    state::check_type(resource, &applied)?;
     if applied.get("apiVersion").is_none() || applied.get("kind").is_none() {
         return Err(Refusal::bad_request("couldn't get version/kind; invalid object"));
     }
@@ -227,7 +89,7 @@ pub(crate) fn apply(
         let mut managers = Managers::default();
         managers.put(own, owned, environment.now);
         let mut unknown = Vec::new();
-        fresh = core::normalise(resource, fresh, &mut unknown)?;
+        fresh = state::normalise(resource, fresh, &mut unknown)?;
         managers.write(resource, &mut fresh);
         let options = Options { applies: true, ..options.clone() };
         let stored = write::create(core, resource, &target.namespace, fresh, &options, environment)?;
@@ -254,7 +116,7 @@ pub(crate) fn apply(
     resolve_conflicts(resource, &mut managers, &own, &owned, live, &merged, query.flag("force"))?;
     managers.put(own, owned, environment.now);
     let mut ignored = Vec::new();
-    let mut new = core::normalise(resource, merged, &mut ignored)?;
+    let mut new = state::normalise(resource, merged, &mut ignored)?;
     managers.write(resource, &mut new);
     let version = object::text(&applied, "/metadata/resourceVersion");
     let version = if version.is_empty() { object::text(live, "/metadata/resourceVersion") } else { version };
@@ -269,7 +131,7 @@ fn sparse(resource: &Resource, applied: &Value) -> Result<Value, Refusal> {
     let mut whole = applied.clone();
     if resource.custom.is_none() {
         let mut unknown = Vec::new();
-        whole = core::normalise(resource, whole, &mut unknown)?;
+        whole = state::normalise(resource, whole, &mut unknown)?;
     } else {
         whole = crate::custom::prune_noting(resource, whole, &mut Vec::new());
     }

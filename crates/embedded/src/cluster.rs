@@ -12,23 +12,30 @@ use bytes::Bytes;
 use futures::StreamExt as _;
 use futures::stream::{self, Stream};
 use http::header::{ACCEPT, CONTENT_TYPE, DATE, RETRY_AFTER, USER_AGENT};
-use http::{HeaderMap, HeaderValue};
+use http::{HeaderMap, HeaderValue, Method};
 use http_body_util::{BodyExt as _, Full, StreamBody, combinators::UnsyncBoxBody};
 use jiff::{SignedDuration, Timestamp};
 use tokio::time::Instant;
 
-use crate::core::Core;
+use crate::core::Heard;
 use crate::environment::Environment;
-use crate::request::{Behind, Reply, Request, Response};
+use crate::hearing::{Call, Hearing};
+use crate::request::{Behind, Request};
+use crate::response::{Reply, Response};
 use crate::signal::{Listener, Signal};
+use crate::state::Core;
 use crate::status::Refusal;
 use crate::watch::Watch;
+use crate::webhooks::{WebhookAnswer, WebhookRequest, Webhooks};
 
 /// How often a watcher that wants bookmarks gets one where nothing else happens: a little under a minute, since clients
 /// count on one a minute.
 const BOOKMARK_PERIOD: Duration = Duration::from_secs(55);
 /// How long before its end a watch gets one more, so that whoever goes on from there has missed little.
 const LAST_BOOKMARK: Duration = Duration::from_secs(2);
+
+/// The time that a write has, with all its webhooks.
+const REQUEST_BOUND: Duration = Duration::from_secs(34);
 
 /// The body of an answer.
 pub type Body = UnsyncBoxBody<Bytes, Infallible>;
@@ -61,6 +68,7 @@ struct Shared {
     state: Mutex<State>,
     settings: Settings,
     began: Instant,
+    webhooks: Webhooks,
 }
 
 #[derive(Debug)]
@@ -122,12 +130,13 @@ impl Cluster {
     /// Begins a cluster. Must be called within a tokio runtime.
     pub fn new(settings: Settings) -> Self {
         let mut rng = fastrand::Rng::with_seed(settings.seed);
-        let core = Core::new(&mut Environment { now: settings.start, rng: &mut rng });
+        let core = Core::new(&mut Environment::new(settings.start, &mut rng));
         Self {
             shared: Arc::new(Shared {
                 state: Mutex::new(State { core, rng, bells: BTreeMap::new(), observer: None, restored: 0 }),
                 settings,
                 began: Instant::now(),
+                webhooks: Webhooks::default(),
             }),
         }
     }
@@ -187,13 +196,98 @@ impl Cluster {
         self.shared.state.lock().unwrap_or_else(PoisonError::into_inner)
     }
 
-    /// Answers a request at once.
+    /// Lets a handler in this process answer the admission webhooks of a host (`name`, `name:port`, or
+    /// `service.namespace.svc:port`), where the network would be asked otherwise. So webhooks work under a paused clock.
+    pub fn answer_webhooks<F, A>(&self, host: &str, handler: F)
+    where
+        F: Fn(WebhookRequest) -> A + Send + Sync + 'static,
+        A: Future<Output = WebhookAnswer> + Send + 'static,
+    {
+        self.shared.webhooks.put(host, handler);
+    }
+
+    /// Answers a request at once: an admission webhook that would have to be asked has failed.
     pub fn handle(&self, request: &Request) -> http::Response<Body> {
         let now = self.now();
         let mut state = self.state();
         let State { core, rng, .. } = &mut *state;
-        let mut environment = Environment { now, rng };
-        let response = core.handle(request, &mut environment);
+        let response = core.handle(request, &mut Environment::new(now, rng));
+        self.finish(state, now, response)
+    }
+
+    /// Answers a request, after the admission webhooks that see it.
+    async fn answer(&self, request: &Request) -> http::Response<Body> {
+        let mut waiting = match self.attempt(request) {
+            Ok(response) => return response,
+            Err(waiting) => waiting,
+        };
+        loop {
+            let calls = match self.attempt_again(request, &mut waiting) {
+                Ok(response) => return response,
+                Err(calls) => calls,
+            };
+            let asking = futures::future::join_all(calls.iter().map(|call| self.shared.webhooks.call(call)));
+            let answers = match tokio::time::timeout_at(waiting.ends, asking).await {
+                Ok(answers) => answers,
+                Err(_) => return whole(Reply::refusal(&Refusal::too_slow())),
+            };
+            for (call, answer) in calls.into_iter().zip(answers) {
+                waiting.hearing.learn(call, answer);
+            }
+        }
+    }
+
+    /// Answers a request, unless webhooks must be asked first.
+    fn attempt(&self, request: &Request) -> Result<http::Response<Body>, Waiting> {
+        let now = self.now();
+        let mut state = self.state();
+        let State { core, rng, .. } = &mut *state;
+        let mut chance = rng.clone();
+        match core.hear(request, &mut Environment::new(now, &mut chance)) {
+            Heard::Answered(response) => {
+                *rng = chance;
+                Ok(self.finish(state, now, response))
+            }
+            // From here on the request has its own source of chance, since others come in between.
+            Heard::Asks(_) => Err(Waiting {
+                began: now,
+                ends: Instant::now() + REQUEST_BOUND,
+                seed: rng.u64(..),
+                hearing: Hearing::default(),
+            }),
+        }
+    }
+
+    /// Begins a request anew, with the answers that are known by now. Returns the calls that it waits for.
+    fn attempt_again(
+        &self,
+        request: &Request,
+        waiting: &mut Waiting,
+    ) -> Result<http::Response<Body>, Vec<Call>> {
+        let now = self.now();
+        let mut state = self.state();
+        let mut rng = fastrand::Rng::with_seed(waiting.seed);
+        // A review shows the times of a new object, so that they must not change from attempt to attempt. A deletion
+        // shows none, and its grace begins when it is allowed.
+        let is_deletion = request.method == Method::DELETE || request.path.ends_with("/eviction");
+        let at = if is_deletion { now } else { waiting.began };
+        let mut environment = Environment::new(at, &mut rng);
+        environment.hearing = std::mem::take(&mut waiting.hearing);
+        let heard = state.core.hear(request, &mut environment);
+        waiting.hearing = environment.hearing;
+        match heard {
+            Heard::Answered(response) => Ok(self.finish(state, now, response)),
+            Heard::Asks(calls) => Err(calls),
+        }
+    }
+
+    /// Tells everybody what a request has changed, and makes its answer.
+    fn finish(
+        &self,
+        mut state: MutexGuard<'_, State>,
+        now: Timestamp,
+        response: Response,
+    ) -> http::Response<Body> {
         state.ring(now);
         let mut response = match response {
             Response::Whole(reply) => whole(reply),
@@ -226,6 +320,14 @@ impl Cluster {
         })
         .flatten()
     }
+}
+
+/// A request that waits for webhooks.
+struct Waiting {
+    began: Timestamp,
+    ends: Instant,
+    seed: u64,
+    hearing: Hearing,
 }
 
 /// When a watch that ends then gets its next bookmark.
@@ -384,7 +486,7 @@ where
         let cluster = self.clone();
         Box::pin(async move {
             Ok(match read(request).await {
-                Ok(request) => cluster.handle(&request),
+                Ok(request) => cluster.answer(&request).await,
                 Err(refusal) => whole(Reply::refusal(&refusal)),
             })
         })

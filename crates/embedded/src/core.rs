@@ -1,4 +1,5 @@
-//! The server without a socket: a request goes in, an answer comes out, and nothing else happens.
+//! The server without a socket: a request goes in, an answer comes out, and nothing else happens. The rules are elsewhere:
+//! here each request finds the one that answers it.
 
 use std::sync::Arc;
 
@@ -6,30 +7,31 @@ use http::{Method, StatusCode};
 use serde_json::{Value, json};
 
 use crate::environment::Environment;
+use crate::hearing::Call;
 use crate::kinds::validation;
-use crate::object::{self, Stored};
+use crate::object;
 use crate::render;
-use crate::request::{self, Query, Reply, Representation, Request, Response, Target};
-use crate::schema;
-use crate::status::{Cause, Refusal};
-use crate::store::{self, Store};
-use crate::table::{Resource, ResourceKey, Table};
+use crate::request::{self, Query, Representation, Request, Target};
+use crate::response::{Reply, Response};
+use crate::state::Core;
+use crate::status::Refusal;
+use crate::store::Store;
+use crate::table::Table;
 use crate::watch::Watch;
-use crate::{custom, delete, discovery, read, reviews, subresources, wire, write};
-
-/// A Kubernetes API: all objects, and the rules for changing them.
-///
-/// It does no I/O and reads no clock. [`handle`](Self::handle) answers a request; a watch is a [`Watch`] that is
-/// asked for its news with [`news`](Self::news) whenever something may have changed.
-#[derive(Debug, Clone)]
-pub struct Core {
-    pub(crate) table: Table,
-    pub(crate) store: Store,
-    /// The last address that a service was given.
-    pub(crate) service_addresses: u16,
-}
+use crate::{delete, discovery, patching, read, reviews, subresources, write};
 
 const PODS_ARE_LEFT: &str = "child pods are preserved by default when jobs are deleted; set propagationPolicy=Background to remove them or set propagationPolicy=Orphan to suppress this warning";
+
+/// Why a webhook failed that nobody can call.
+const NOBODY_CALLS: &str = "this server has no network";
+
+/// What becomes of a request.
+#[derive(Debug)]
+pub(crate) enum Heard {
+    Answered(Response),
+    /// These webhooks must be asked, and the request begun anew.
+    Asks(Vec<Call>),
+}
 
 /// Where services have their addresses.
 const SERVICE_ADDRESSES: &str = "10.0.0.0/16";
@@ -91,18 +93,40 @@ impl Core {
         self.store.revision()
     }
 
-    /// Answers a request.
+    /// Answers a request. Nobody calls webhooks on its behalf: each has failed, and its `failurePolicy` counts.
     pub fn handle(&mut self, request: &Request, environment: &mut Environment<'_>) -> Response {
+        loop {
+            match self.hear(request, environment) {
+                Heard::Answered(response) => return response,
+                Heard::Asks(calls) => {
+                    for call in calls {
+                        environment.hearing.learn(call, Err(NOBODY_CALLS.to_owned()));
+                    }
+                }
+            }
+        }
+    }
+
+    /// Answers a request, or says which webhooks must be asked first. Then nothing has changed.
+    pub(crate) fn hear(&mut self, request: &Request, environment: &mut Environment<'_>) -> Heard {
+        environment.hearing.begin();
+        let (revision, addresses) = (self.store.revision(), self.service_addresses);
         let mut response = match self.answer(request, environment) {
             Ok(response) => response,
             Err(refusal) => Response::Whole(Reply::refusal(&refusal)),
         };
-        if let Response::Whole(reply) = &mut response
-            && self.leaves_pods_behind(request)
-        {
-            reply.warnings.push(PODS_ARE_LEFT.to_owned());
+        if environment.hearing.is_waiting() {
+            debug_assert_eq!(revision, self.store.revision(), "who waits for a webhook has changed nothing");
+            self.service_addresses = addresses;
+            return Heard::Asks(environment.hearing.take_open());
         }
-        response
+        if let Response::Whole(reply) = &mut response {
+            reply.warnings.extend(environment.hearing.take_warnings());
+            if self.leaves_pods_behind(request) {
+                reply.warnings.push(PODS_ARE_LEFT.to_owned());
+            }
+        }
+        Heard::Answered(response)
     }
 
     /// Whether the deletion of a job says nothing about its pods, and leaves them therefore.
@@ -207,7 +231,8 @@ impl Core {
             }
             (&Method::PATCH, false) => {
                 let mut warnings = Vec::new();
-                let (code, stored) = write::patch(self, target, request, query, &mut warnings, environment)?;
+                let (code, stored) =
+                    patching::patch(self, target, request, query, &mut warnings, environment)?;
                 let body = render::one(&resource, &stored, form, environment.now);
                 return Ok(Response::Whole(Reply { warnings, ..Reply::new(code, body) }));
             }
@@ -238,135 +263,4 @@ impl Core {
         };
         Ok(Response::Whole(Reply::new(code, render::one(&resource, &stored, form, environment.now))))
     }
-
-    /// Reads the body as an object of the resource.
-    pub(crate) fn decode(&self, resource: &Resource, request: &Request) -> Result<Value, Refusal> {
-        let kind = request::media_type(&request.content_type);
-        let known = ["application/json", "application/yaml", ""].contains(&kind)
-            || (kind == wire::MEDIA_TYPE && resource.custom.is_none());
-        if !known {
-            return Err(Refusal::unsupported_media_type(
-                "the body of the request was in an unknown format - accepted media types include: application/json, application/yaml, application/vnd.kubernetes.protobuf",
-            ));
-        }
-        let value = request.value()?;
-        if resource.custom.is_some() && value.is_object() && object::text(&value, "/kind").is_empty() {
-            return Err(untyped(resource, &request.body));
-        }
-        check_type(resource, &value)?;
-        Ok(value)
-    }
-
-    pub(crate) fn lookup(&self, target: &Target) -> Result<Arc<Stored>, Refusal> {
-        self.present(&target.resource, &target.namespace, &target.name)
-            .ok_or_else(|| Refusal::not_found(&target.resource, &target.name))
-    }
-
-    /// The object as its kind is defined now.
-    pub(crate) fn present(&self, resource: &Resource, namespace: &str, name: &str) -> Option<Arc<Stored>> {
-        let stored = self.find(resource, namespace, name)?;
-        Some(custom::as_read(resource, stored).unwrap_or_else(|| Arc::clone(stored)))
-    }
-
-    pub(crate) fn find(&self, resource: &Resource, namespace: &str, name: &str) -> Option<&Arc<Stored>> {
-        self.store.get(resource.key(), &store::key(namespace, name))
-    }
-
-    pub(crate) fn namespace(&self, name: &str) -> Option<&Arc<Stored>> {
-        self.store.get(&namespaces(), name)
-    }
-}
-
-/// Where namespaces are kept.
-pub(crate) fn namespaces() -> ResourceKey {
-    (String::new(), "namespaces".to_owned())
-}
-
-/// Refuses a custom object that does not say what it is.
-fn untyped(resource: &Resource, body: &[u8]) -> Refusal {
-    const SHOWN: usize = 30;
-    let whole = String::from_utf8_lossy(body);
-    let start: String = whole.chars().take(SHOWN).collect();
-    let dots = if start.len() < whole.len() { " ..." } else { "" };
-    Refusal::bad_request(format!(
-        "the object provided is unrecognized (must be of type {}): Object 'Kind' is missing in '{whole}' ({start}{dots})",
-        resource.kind
-    ))
-}
-
-/// Refuses an object of another kind.
-pub(crate) fn check_type(resource: &Resource, value: &Value) -> Result<(), Refusal> {
-    let stated = |key: &str| value.get(key).and_then(Value::as_str).unwrap_or("");
-    let (api_version, kind) = (stated("apiVersion"), stated("kind"));
-    if !value.is_object() {
-        return Err(Refusal::bad_request(format!(
-            "couldn't get version/kind; json parse error: json: cannot unmarshal {} into Go value of type struct {{ APIVersion string \"json:\\\"apiVersion,omitempty\\\"\"; Kind string \"json:\\\"kind,omitempty\\\"\" }}",
-            match value {
-                Value::Array(_) => "array",
-                Value::String(_) => "string",
-                Value::Bool(_) => "bool",
-                _ => "number",
-            }
-        )));
-    }
-    let wrong = |why: String| {
-        Refusal::bad_request(format!(
-            "{kind} in version {:?} cannot be handled as a {}: {why}",
-            resource.version, resource.kind
-        ))
-    };
-    // What is left out is taken from the path.
-    if kind.is_empty() || (kind == resource.kind && api_version == resource.api_version()) {
-        return Ok(());
-    }
-    if api_version.is_empty() && resource.custom.is_none() {
-        return Ok(());
-    }
-    if resource.custom.is_some() {
-        if kind == resource.kind {
-            return Err(Refusal::bad_request(format!(
-                "the API version in the data ({api_version}) does not match the expected API version ({})",
-                resource.api_version()
-            )));
-        }
-        let cause = Cause::invalid("kind", &json!(kind), &format!("must be {}", resource.kind));
-        return Err(Refusal::invalid(&resource.group, kind, object::name(value), &[cause]));
-    }
-    if api_version != resource.api_version() && kind == resource.kind {
-        return Err(wrong(format!(
-            "no kind {kind:?} is registered for version {api_version:?} in scheme \"pkg/runtime/scheme.go:111\""
-        )));
-    }
-    if kind != resource.kind {
-        let group =
-            if resource.group.is_empty() { "core" } else { resource.group.split('.').next().unwrap_or("") };
-        return Err(wrong(format!(
-            "converting (v1.{kind}) to ({group}.{}): unknown conversion",
-            resource.kind
-        )));
-    }
-    Ok(())
-}
-
-/// Brings an object into the form in which it is stored: known fields only, without its type.
-pub(crate) fn normalise(
-    resource: &Resource,
-    value: Value,
-    dropped: &mut Vec<String>,
-) -> Result<Value, Refusal> {
-    let mut value = if resource.custom.is_some() {
-        value
-    } else {
-        schema::decode_noting(&resource.schema, value, dropped).map_err(|why| {
-            Refusal::bad_request(format!(
-                "{} in version {:?} cannot be handled as a {}: {why}",
-                resource.kind, resource.version, resource.kind
-            ))
-        })?
-    };
-    if let Some(members) = value.as_object_mut() {
-        members.remove("apiVersion");
-        members.remove("kind");
-    }
-    Ok(value)
 }

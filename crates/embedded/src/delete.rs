@@ -7,51 +7,22 @@ use bytes::Bytes;
 use jiff::Timestamp;
 use serde_json::{Value, json};
 
-use crate::core::Core;
-use crate::custom;
+use crate::admission::{self, Body, Operation, Subject};
+use crate::definitions;
 use crate::environment::Environment;
 use crate::object::{self, Stored};
+use crate::propagation::{FOREGROUND, ORPHAN, Propagation};
 use crate::read;
 use crate::render;
 use crate::request::{self, Query, Representation, Request, Target, check_dry_run};
 use crate::schema::{self, Schema};
+use crate::state::Core;
 use crate::status::{Cause, Refusal};
 use crate::store;
 use crate::table::Resource;
 
-pub(crate) const ORPHAN: &str = "orphan";
-pub(crate) const FOREGROUND: &str = "foregroundDeletion";
-
 /// Namespaces without which a cluster does not work.
 const IMMORTAL_NAMESPACES: [&str; 3] = ["default", "kube-public", "kube-system"];
-
-/// What becomes of an object's dependents.
-#[derive(Debug, Clone, Copy, PartialEq, Eq)]
-pub(crate) enum Propagation {
-    Orphan,
-    Background,
-    Foreground,
-}
-
-impl Propagation {
-    /// As `propagationPolicy` names it.
-    pub(crate) fn name(self) -> &'static str {
-        match self {
-            Self::Orphan => "Orphan",
-            Self::Background => "Background",
-            Self::Foreground => "Foreground",
-        }
-    }
-
-    /// The finalizer that stands for it.
-    fn finalizer(self) -> Option<&'static str> {
-        match self {
-            Self::Orphan => Some(ORPHAN),
-            Self::Background => None,
-            Self::Foreground => Some(FOREGROUND),
-        }
-    }
-}
 
 /// What a client says about a deletion.
 #[derive(Debug, Clone, Default)]
@@ -63,13 +34,15 @@ pub(crate) struct Options {
     pub(crate) uid: Option<String>,
     pub(crate) resource_version: Option<String>,
     pub(crate) dry_run: bool,
+    /// The options as webhooks are shown them. Deletions of the server's own have none, and nobody is asked about them.
+    shown: Option<Value>,
 }
 
 impl Options {
     /// What the body says, or else the query: never both.
     pub(crate) fn read(request: &Request, query: &Query) -> Result<Self, Refusal> {
         if request.body.is_empty() {
-            return Self::of(&stated_in(query)?);
+            return Self::asked_with(stated_in(query)?);
         }
         let body = request.value()?;
         let kind = object::text(&body, "/kind");
@@ -77,7 +50,16 @@ impl Options {
             return Err(Refusal::bad_request("decoded object cannot be converted to DeleteOptions"));
         }
         let definition = Schema::built_in("io.k8s.apimachinery.pkg.apis.meta.v1.DeleteOptions");
-        Self::of(&schema::decode(&definition, body).map_err(Refusal::bad_request)?)
+        Self::asked_with(schema::decode(&definition, body).map_err(Refusal::bad_request)?)
+    }
+
+    /// What a client asks for itself.
+    fn asked_with(mut stated: Value) -> Result<Self, Refusal> {
+        let options = Self::of(&stated)?;
+        if let Some(members) = stated.as_object_mut() {
+            members.retain(|_, member| !member.is_null() && *member != json!([]));
+        }
+        Ok(Self { shown: Some(stated), ..options })
     }
 
     /// Reads a `DeleteOptions` whose fields have their types.
@@ -121,6 +103,7 @@ impl Options {
             uid: precondition("uid"),
             resource_version: precondition("resourceVersion"),
             dry_run: check_dry_run(dry.iter().map(String::as_str), "DeleteOptions")?,
+            shown: None,
         })
     }
 
@@ -192,6 +175,7 @@ pub(crate) fn one(
     if grace == Grace::Pending {
         return Ok(Outcome::Kept(current));
     }
+    review(core, resource, (namespace, name), &current, options, environment)?;
     set_propagation(resource, &mut new, options);
     let has_finalizers = !object::finalizers(&new).is_empty();
     if grace == Grace::None && has_finalizers {
@@ -214,9 +198,32 @@ pub(crate) fn one(
     }
     let gone = core.store.remove(resource.key(), &key).unwrap_or(current);
     if resource.is_definition() {
-        custom::unregister(core, name);
+        definitions::unregister(core, name);
     }
     Ok(Outcome::Gone(gone))
+}
+
+/// Asks webhooks about a deletion, by the namespace and the name of the request.
+fn review(
+    core: &Core,
+    resource: &Arc<Resource>,
+    (namespace, name): (&str, &str),
+    current: &Stored,
+    options: &Options,
+    environment: &mut Environment<'_>,
+) -> Result<(), Refusal> {
+    let Some(shown) = options.shown.as_ref().filter(|_| admission::has_hooks(core)) else { return Ok(()) };
+    let subject = Subject {
+        resource,
+        subresource: "",
+        namespace,
+        name: name.to_owned(),
+        operation: Operation::Delete,
+        body: Body::Stored { object: None, old: Some(current.value().clone()) },
+        options: shown,
+        dry_run: options.dry_run,
+    };
+    admission::deletion(core, subject, environment)
 }
 
 /// What the grace of a deletion means for the object.
@@ -337,10 +344,10 @@ fn default_propagation(resource: &Resource) -> Propagation {
 /// its own finalizers are gone.
 fn namespace_away(
     core: &mut Core,
-    resource: &Resource,
+    resource: &Arc<Resource>,
     current: &Arc<Stored>,
     options: &Options,
-    environment: &Environment<'_>,
+    environment: &mut Environment<'_>,
 ) -> Result<Option<Outcome>, Refusal> {
     let name = object::name(current.value());
     let preconditions = [
@@ -365,6 +372,7 @@ fn namespace_away(
         let is_held = !object::list(current.value(), "/spec/finalizers").is_empty();
         return Ok(is_held.then(|| Outcome::Kept(Arc::clone(current))));
     }
+    review(core, resource, ("", name), current, options, environment)?;
     let mut new = current.value().clone();
     object::set_metadata(&mut new, "deletionTimestamp", json!(object::time(environment.now)));
     new["status"]["phase"] = json!("Terminating");
@@ -397,12 +405,31 @@ pub(crate) fn collection(
 ) -> Result<Bytes, Refusal> {
     let resource = Arc::clone(&target.resource);
     let page = read::page(core, target, query, form, 0)?;
+    // All are asked about before the first goes: a request that waits for a webhook has changed nothing.
+    let mut refused = None;
+    let mut allowed = 0;
     for stored in &page.items {
+        let namespace = object::namespace(stored.value());
+        // Webhooks are not told its name, for the request has none.
+        refused = review(core, &resource, (namespace, ""), stored, options, environment).err();
+        if refused.is_some() {
+            break;
+        }
+        allowed += 1;
+    }
+    if let Some(refusal) = refused.take_if(|_| environment.hearing.is_waiting()) {
+        return Err(refusal);
+    }
+    let reviewed = Options { shown: None, ..options.clone() };
+    for stored in &page.items[..allowed] {
         let (namespace, name) = (object::namespace(stored.value()), object::name(stored.value()));
-        match one(core, &resource, namespace, name, options, environment) {
+        match one(core, &resource, namespace, name, &reviewed, environment) {
             Err(refusal) if refusal.reason() != "NotFound" => return Err(refusal),
             _ => {}
         }
+    }
+    if let Some(refusal) = refused {
+        return Err(refusal);
     }
     Ok(render::list(&resource, page.items.iter().map(Arc::as_ref), &page.metadata, form, environment.now))
 }

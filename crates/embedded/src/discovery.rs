@@ -5,11 +5,12 @@ use std::collections::BTreeMap;
 use http::{Method, StatusCode};
 use serde_json::{Map, Value, json};
 
-use crate::core::Core;
 use crate::object;
-use crate::request::{Reply, Request};
+use crate::request::Request;
+use crate::response::Reply;
 use crate::reviews;
 use crate::schema;
+use crate::state::Core;
 use crate::table::{Resource, Subresource};
 
 /// The version of Kubernetes that is imitated.

@@ -2,6 +2,8 @@
 
 use jiff::Timestamp;
 
+use crate::hearing::Hearing;
+
 /// What the world says at the moment of a request.
 #[derive(Debug)]
 pub struct Environment<'r> {
@@ -9,6 +11,15 @@ pub struct Environment<'r> {
     pub now: Timestamp,
     /// Where UIDs and generated names come from.
     pub rng: &'r mut fastrand::Rng,
+    /// What admission webhooks said about the request.
+    pub(crate) hearing: Hearing,
+}
+
+impl<'r> Environment<'r> {
+    /// A moment in which no webhook has said anything.
+    pub fn new(now: Timestamp, rng: &'r mut fastrand::Rng) -> Self {
+        Self { now, rng, hearing: Hearing::default() }
+    }
 }
 
 impl Environment<'_> {

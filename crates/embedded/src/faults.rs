@@ -23,7 +23,8 @@ use tower::Service;
 use crate::cluster;
 use crate::object;
 use crate::render;
-use crate::request::{Behind, Query, Reply};
+use crate::request::{Behind, Query};
+use crate::response::Reply;
 use crate::signal::Signal;
 use crate::status::Refusal;
 

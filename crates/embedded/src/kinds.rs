@@ -19,6 +19,7 @@ mod pod_status;
 pub(crate) mod prepare;
 mod storage;
 pub(crate) mod validation;
+mod webhooks;
 mod workloads;
 
 use jiff::Timestamp;

@@ -18,11 +18,13 @@
 //!
 //! It is right because the real one says so: `tests/transcripts` are sent to both and must be answered alike.
 
+mod admission;
 mod apply;
 mod cluster;
 mod core;
 mod custom;
 mod declared;
+mod definitions;
 mod delete;
 mod discovery;
 mod duplicates;
@@ -30,39 +32,51 @@ mod environment;
 mod events;
 mod faults;
 mod fields;
+mod hearing;
 mod kinds;
 mod loops;
+mod managers;
 mod metadata;
 mod object;
+mod part;
 mod patch;
+mod patching;
 mod printing;
+mod propagation;
 mod quantity;
 mod read;
 mod render;
 mod request;
+mod response;
 mod reviews;
 mod schema;
+mod selection;
 mod selectors;
 mod server;
 mod signal;
+mod state;
 mod status;
 mod store;
 mod structs;
 mod subresources;
 mod table;
+mod user;
 mod watch;
+mod webhooks;
 mod wire;
 mod write;
 
 pub use cluster::{Backup, Body, Change, ChangeKind, Cluster, Settings};
-pub use core::Core;
 pub use environment::Environment;
 pub use faults::{Cut, Effect, Fault, Faults, Faulty, FaultyBody};
 pub use loops::{
     AttachDetachTimers, ControlLoops, EvictionRates, Loop, LoopOptions, NodeLifecycleTimers, PodGcTimers,
     UnknownLoop,
 };
-pub use request::{Reply, Request, Response};
+pub use request::Request;
+pub use response::{Reply, Response};
 pub use server::{Server, ServerError};
+pub use state::Core;
 pub use status::Refusal;
 pub use watch::Watch;
+pub use webhooks::{WebhookAnswer, WebhookRequest};

@@ -4,10 +4,10 @@ use std::collections::BTreeSet;
 
 use serde_json::{Value, json};
 
-use crate::delete::{FOREGROUND, ORPHAN};
 use crate::environment::Environment;
 use crate::kinds::{Names, go};
 use crate::object;
+use crate::propagation::{FOREGROUND, ORPHAN};
 use crate::status::{Cause, Refusal};
 use crate::table::{Generation, Resource, Subresource};
 

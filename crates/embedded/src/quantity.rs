@@ -2,7 +2,7 @@
 
 use jiff::Timestamp;
 
-/// Millionths: finer than any quantity that occurs, and wide enough in 128 bits for all of them.
+/// The parts of one: billionths, the finest that Kubernetes keeps. The largest quantity fits into 128 bits of them.
 pub(crate) const SCALE: i128 = 1_000_000_000;
 
 const BINARY: [(&str, i128); 6] =

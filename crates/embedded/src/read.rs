@@ -9,11 +9,11 @@ use bytes::Bytes;
 use jiff::Timestamp;
 use serde_json::{Value, json};
 
-use crate::core::Core;
 use crate::object::{self, Stored};
 use crate::render;
 use crate::request::{self, Query, Representation, Target};
-use crate::selectors::{Fields, Labels};
+use crate::selection::Selection;
+use crate::state::Core;
 use crate::status::{Cause, Refusal};
 use crate::store;
 use crate::watch::Watch;
@@ -22,39 +22,6 @@ const TOO_OLD: &str = "The provided continue parameter is too old to display a c
 
 /// How long a watch lasts that names no end: at least half an hour, at most an hour. The real server draws it.
 const WATCH_SECONDS: i64 = 1800;
-
-/// Which objects a list, a watch or a deletion is about.
-#[derive(Debug, Clone)]
-pub(crate) struct Selection {
-    pub(crate) prefix: String,
-    pub(crate) labels: Labels,
-    pub(crate) fields: Fields,
-}
-
-impl Selection {
-    pub(crate) fn read(target: &Target, query: &Query) -> Result<Self, Refusal> {
-        let prefix =
-            if target.namespace.is_empty() { String::new() } else { format!("{}/", target.namespace) };
-        Ok(Self {
-            prefix,
-            labels: Labels::parse(query.text("labelSelector"))?,
-            fields: Fields::parse(query.text("fieldSelector"), &target.resource)?,
-        })
-    }
-
-    pub(crate) fn matches(&self, value: &Value) -> bool {
-        self.labels.matches(value) && self.fields.matches(value)
-    }
-
-    pub(crate) fn covers(&self, value: &Value) -> bool {
-        let namespace = object::namespace(value);
-        self.prefix.is_empty() || self.prefix.strip_suffix('/') == Some(namespace)
-    }
-
-    fn is_everything(&self) -> bool {
-        self.labels.is_empty() && self.fields.is_empty()
-    }
-}
 
 pub(crate) fn get(core: &Core, target: &Target, query: &Query, behind: u64) -> Result<Arc<Stored>, Refusal> {
     let asked = read_revision(query)?;

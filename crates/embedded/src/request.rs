@@ -1,17 +1,16 @@
-//! Requests and answers, and how a path becomes a question about a resource.
+//! Requests, and how a path becomes a question about a resource.
 
 use std::num::{IntErrorKind, ParseIntError};
 use std::sync::Arc;
 
 use bytes::Bytes;
-use http::{Method, StatusCode};
+use http::Method;
 use jiff::SignedDuration;
 use percent_encoding::percent_decode_str;
 use serde_json::Value;
 
 use crate::status::Refusal;
 use crate::table::{Resource, Table};
-use crate::watch::Watch;
 use crate::wire;
 
 /// An HTTP request whose body has arrived.
@@ -80,52 +79,6 @@ impl Request {
 
 pub(crate) fn media_type(header: &str) -> &str {
     header.split(';').next().unwrap_or("").trim()
-}
-
-/// What the server answers.
-#[derive(Debug)]
-pub enum Response {
-    /// All at once.
-    Whole(Reply),
-    /// A stream of events.
-    Watch(Box<Watch>),
-}
-
-/// A whole answer.
-#[derive(Debug, Clone)]
-pub struct Reply {
-    /// The HTTP status code.
-    pub code: StatusCode,
-    /// The `Content-Type` header.
-    pub content_type: &'static str,
-    /// The `Retry-After` header.
-    pub retry_after: Option<u32>,
-    /// `Warning` headers.
-    pub warnings: Vec<String>,
-    /// The body.
-    pub body: Bytes,
-}
-
-impl Reply {
-    pub(crate) fn new(code: StatusCode, body: Bytes) -> Self {
-        Self { code, content_type: "application/json", retry_after: None, warnings: Vec::new(), body }
-    }
-
-    pub(crate) fn text(code: StatusCode, text: &'static str) -> Self {
-        Self {
-            content_type: "text/plain; charset=utf-8",
-            ..Self::new(code, Bytes::from_static(text.as_bytes()))
-        }
-    }
-
-    /// The answer that carries a refusal.
-    pub fn refusal(refusal: &Refusal) -> Self {
-        let code = StatusCode::from_u16(refusal.code()).unwrap_or(StatusCode::INTERNAL_SERVER_ERROR);
-        Self {
-            retry_after: refusal.retry_after_seconds(),
-            ..Self::new(code, crate::object::encode(&refusal.to_value()))
-        }
-    }
 }
 
 /// The query of a request.

@@ -4,12 +4,10 @@ use http::{Method, StatusCode};
 use serde_json::{Value, json};
 
 use crate::object;
-use crate::request::{Reply, Request};
+use crate::request::Request;
+use crate::response::Reply;
 use crate::status::Refusal;
-
-/// Who everybody is.
-pub(crate) const USER: &str = "admin";
-pub(crate) const GROUPS: [&str; 2] = ["system:masters", "system:authenticated"];
+use crate::user::{GROUPS, USER};
 
 /// A question that is asked by creating it, and not kept.
 pub(crate) struct Review {

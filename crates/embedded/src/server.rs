@@ -23,7 +23,7 @@ use tokio_rustls::rustls::pki_types::PrivateKeyDer;
 use tower::Service;
 
 use crate::cluster;
-use crate::request::Reply;
+use crate::response::Reply;
 use crate::status::Refusal;
 
 /// An error of whatever kind, as services have it.

@@ -1,5 +1,7 @@
 //! Refusals: the `Status` objects that an API server answers with, in its own words.
 
+use std::borrow::Cow;
+
 use serde_json::{Map, Value, json};
 
 use crate::table::Resource;
@@ -92,7 +94,7 @@ pub struct Refusal(Box<Body>);
 #[derive(Debug, Clone, PartialEq, Eq)]
 struct Body {
     code: u16,
-    reason: &'static str,
+    reason: Cow<'static, str>,
     message: String,
     details: Option<Value>,
     retry_after: Option<u32>,
@@ -101,10 +103,10 @@ struct Body {
 }
 
 impl Refusal {
-    pub(crate) fn new(code: u16, reason: &'static str, message: impl Into<String>) -> Self {
+    pub(crate) fn new(code: u16, reason: impl Into<Cow<'static, str>>, message: impl Into<String>) -> Self {
         Self(Box::new(Body {
             code,
-            reason,
+            reason: reason.into(),
             message: message.into(),
             details: None,
             retry_after: None,
@@ -279,14 +281,39 @@ impl Refusal {
             .with_details(json!({ "causes": [{ "message": message.to_string() }] }))
     }
 
+    /// A request whose time is over.
+    pub(crate) fn too_slow() -> Self {
+        const WHY: &str = "request did not complete within requested timeout - context deadline exceeded";
+        Self::new(504, "Timeout", format!("Timeout: {WHY}")).without_details()
+    }
+
+    /// The refusal of an admission webhook, with the `Status` that it gives for a reason.
+    pub(crate) fn by_webhook(name: &str, status: &Value) -> Self {
+        let (stated, reason) = (text(status, "message"), text(status, "reason"));
+        let why = match (stated, reason) {
+            ("", "") => " without explanation".to_owned(),
+            ("", reason) => format!(": {reason}"),
+            (message, _) => format!(": {message}"),
+        };
+        // A refusal is no success, whatever the webhook says.
+        let code = status.get("code").and_then(Value::as_u64).and_then(|code| u16::try_from(code).ok());
+        let code = code.filter(|code| *code >= 400).unwrap_or(400);
+        let message = format!("admission webhook {name:?} denied the request{why}");
+        let refusal = Self::new(code, reason.to_owned(), message);
+        match status.get("details") {
+            Some(details) if details.is_object() => refusal.with_details(details.clone()),
+            _ => refusal,
+        }
+    }
+
     /// The HTTP status code.
     pub fn code(&self) -> u16 {
         self.0.code
     }
 
     /// The machine-readable reason, such as `NotFound`.
-    pub fn reason(&self) -> &'static str {
-        self.0.reason
+    pub fn reason(&self) -> &str {
+        &self.0.reason
     }
 
     /// What a person reads.
@@ -338,6 +365,10 @@ pub(crate) fn success(resource: &Resource, name: &str, uid: &str) -> Value {
         about["uid"] = json!(uid);
     }
     json!({ "kind": "Status", "apiVersion": "v1", "metadata": {}, "status": "Success", "details": about })
+}
+
+fn text<'v>(value: &'v Value, key: &str) -> &'v str {
+    value.get(key).and_then(Value::as_str).unwrap_or("")
 }
 
 fn details(group: &str, kind: &str, name: &str) -> Value {

@@ -5,17 +5,20 @@ use std::sync::Arc;
 use http::{Method, StatusCode};
 use serde_json::{Value, json};
 
-use crate::core::Core;
+use crate::admission::{self, Body, Operation, Subject};
 use crate::delete;
 use crate::environment::Environment;
 use crate::object;
+use crate::part::Part;
 use crate::render;
-use crate::request::{self, Query, Reply, Representation, Request, Response, Target};
+use crate::request::{self, Query, Representation, Request, Target};
+use crate::response::{Reply, Response};
 use crate::schema::{self, Schema};
 use crate::selectors::{self, Labels};
+use crate::state::Core;
 use crate::status::{Cause, Refusal};
 use crate::table::{Resource, Subresource};
-use crate::{metadata, write};
+use crate::{metadata, patching, write};
 
 /// A budget that remembers more evictions than this has a controller that does not keep up.
 const REMEMBERED_DISRUPTIONS: usize = 2000;
@@ -68,7 +71,7 @@ pub(crate) fn answer(
             &Method::PATCH,
         ) => {
             let mut warnings = Vec::new();
-            let (code, stored) = write::patch(core, target, request, query, &mut warnings, environment)?;
+            let (code, stored) = patching::patch(core, target, request, query, &mut warnings, environment)?;
             Ok(whole(code, &stored, warnings))
         }
         (
@@ -87,12 +90,12 @@ pub(crate) fn answer(
             let current = core.lookup(target)?;
             write::check_uid(resource, &target.name, current.value(), &value)?;
             let part = match subresource {
-                Subresource::Status | Subresource::Approval => write::Part::Status,
+                Subresource::Status | Subresource::Approval => Part::Status,
                 Subresource::Finalize => {
                     object::carry(current.value(), &mut value, "status");
-                    write::Part::Finalizers
+                    Part::Finalizers
                 }
-                _ => write::Part::Spec,
+                _ => Part::Spec,
             };
             let stored = write::update(core, target, part, &current, value, &options, environment)?;
             Ok(whole(StatusCode::OK, &stored, warnings))
@@ -188,6 +191,8 @@ fn scale(
         }
         _ => return Err(Refusal::method_not_allowed()),
     };
+    let options = write::Options::read(request, query)?;
+    let after = review(core, target, after, Some(before), &options, environment)?;
     let replicas = after.pointer("/spec/replicas").and_then(Value::as_i64).unwrap_or(0);
     // A custom resource is checked by its own rules.
     if replicas < 0 && resource.custom.is_none() {
@@ -202,10 +207,39 @@ fn scale(
     let (wanted, _, _) = scale_paths(resource);
     let path: Vec<&str> = wanted.split('/').filter(|key| !key.is_empty()).collect();
     set_field(&mut new, &path, json!(replicas))?;
-    let options = write::Options::read(request, query)?;
-    let stored = write::update(core, target, write::Part::Spec, &current, new, &options, environment)?;
+    let options = options.reviewed();
+    let stored = write::update(core, target, Part::Spec, &current, new, &options, environment)?;
     let scale = scale_of(resource, stored.value());
     Ok(Response::Whole(Reply::new(StatusCode::OK, object::encode(&scale))))
+}
+
+/// Asks webhooks about an object that is sent but not kept, or about its change. Returns it as they left it.
+fn review(
+    core: &Core,
+    target: &Target,
+    mut object: Value,
+    old: Option<Value>,
+    options: &write::Options,
+    environment: &mut Environment<'_>,
+) -> Result<Value, Refusal> {
+    let Some(shown) = options.shown.as_ref().filter(|_| admission::has_hooks(core)) else {
+        return Ok(object);
+    };
+    if old.is_none() {
+        object::set_metadata(&mut object, "namespace", json!(target.namespace));
+    }
+    let operation = if old.is_some() { Operation::Update } else { Operation::Create };
+    let subject = Subject {
+        resource: &target.resource,
+        subresource: &target.subresource,
+        namespace: &target.namespace,
+        name: target.name.clone(),
+        operation,
+        body: Body::Typed { object, old },
+        options: shown,
+        dry_run: options.dry_run,
+    };
+    admission::typed(core, subject, environment)
 }
 
 fn definition_of(group: &str, kind: &str) -> Arc<Schema> {
@@ -221,9 +255,12 @@ fn decode(request: &Request, group: &str, kind: &str) -> Result<Value, Refusal> 
             "{stated} in version \"v1\" cannot be handled as a {kind}: converting (v1.{stated}) to ({group}.{kind}): unknown conversion"
         )));
     }
-    schema::decode(&definition_of(group, kind), value).map_err(|why| {
+    let mut value = schema::decode(&definition_of(group, kind), value).map_err(|why| {
         Refusal::bad_request(format!("{kind} in version \"v1\" cannot be handled as a {kind}: {why}"))
-    })
+    })?;
+    value["kind"] = json!(kind);
+    value["apiVersion"] = json!(if group == "core" { "v1".to_owned() } else { format!("{group}/v1") });
+    Ok(value)
 }
 
 /// Sets what is there by a path of fields, which may lead through nothing but objects.
@@ -260,7 +297,7 @@ pub(crate) fn bind_by_name(
         return Some(Err(Refusal::method_not_allowed()));
     }
     let named = decode(request, "core", "Binding").and_then(|binding| {
-        let path = format!("/api/v1/namespaces/{namespace}/pods/{}", object::name(&binding));
+        let path = format!("/api/v1/namespaces/{namespace}/pods/{}/binding", object::name(&binding));
         request::target(&core.table, &path)
     });
     Some(named.and_then(|target| bind(core, request, query, &target, environment)))
@@ -274,7 +311,9 @@ fn bind(
     target: &Target,
     environment: &mut Environment<'_>,
 ) -> Result<Response, Refusal> {
+    let options = write::Options::read(request, query)?;
     let binding = decode(request, "core", "Binding")?;
+    let binding = review(core, target, binding, None, &options, environment)?;
     let resource = &target.resource;
     let node = object::text(&binding, "/target/name");
     if node.is_empty() {
@@ -309,8 +348,7 @@ fn bind(
         "lastTransitionTime": object::time(environment.now),
     });
     set_condition(&mut new, scheduled);
-    let options = write::Options::read(request, query)?;
-    write::update(core, target, write::Part::Node, &current, new, &options, environment)?;
+    write::update(core, target, Part::Node, &current, new, &options.reviewed(), environment)?;
     let status =
         json!({ "kind": "Status", "apiVersion": "v1", "metadata": {}, "status": "Success", "code": 201 });
     Ok(Response::Whole(Reply::new(StatusCode::CREATED, object::encode(&status))))
@@ -330,10 +368,12 @@ fn evict(
     if name != target.name {
         return Err(Refusal::bad_request("name in URL does not match name in Eviction object"));
     }
+    let asked = write::Options::read(request, query)?;
+    let eviction = review(core, target, eviction, None, &asked, environment)?;
     let current = core.lookup(target)?;
     let pod = current.value().clone();
     let mut options = delete::Options::of(eviction.get("deleteOptions").unwrap_or(&Value::Null))?;
-    options.dry_run |= write::Options::read(request, query)?.dry_run;
+    options.dry_run |= asked.dry_run;
     if !ignores_budgets(&pod)
         && let Some(budget) = budget_of(core, &pod)?
         && !may_go_unhealthy(&pod, &budget)
@@ -458,15 +498,7 @@ fn charge(
     let status = object::object_at(&mut new, "status");
     let disrupted = status.entry("disruptedPods").or_insert_with(|| json!({}));
     disrupted[object::name(pod)] = json!(object::time(environment.now));
-    write::update(
-        core,
-        &target,
-        write::Part::Status,
-        &current,
-        new,
-        &write::Options::default(),
-        environment,
-    )?;
+    write::update(core, &target, Part::Status, &current, new, &write::Options::default(), environment)?;
     Ok(())
 }
 
@@ -479,15 +511,7 @@ fn mark_disrupted(core: &mut Core, target: &Target, environment: &mut Environmen
         "lastTransitionTime": object::time(environment.now),
     });
     set_condition(&mut new, condition);
-    let _ = write::update(
-        core,
-        target,
-        write::Part::Status,
-        &current,
-        new,
-        &write::Options::default(),
-        environment,
-    );
+    let _ = write::update(core, target, Part::Status, &current, new, &write::Options::default(), environment);
 }
 
 /// Puts a condition in the place of one of its type, or at the end.

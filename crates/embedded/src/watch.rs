@@ -8,9 +8,9 @@ use jiff::Timestamp;
 use serde_json::{Value, json};
 
 use crate::object::{self, Stored};
-use crate::read::Selection;
 use crate::render;
 use crate::request::Representation;
+use crate::selection::Selection;
 use crate::status::Refusal;
 use crate::store::{Event, Store};
 use crate::table::{Resource, ResourceKey};
@@ -207,15 +207,16 @@ mod tests {
     use http::Method;
 
     use super::*;
-    use crate::core::Core;
     use crate::environment::Environment;
-    use crate::request::{Request, Response};
+    use crate::request::Request;
+    use crate::response::Response;
+    use crate::state::Core;
 
     /// A writer may be quicker than the bookmark of a watch that has not heard of it.
     #[test]
     fn a_bookmark_does_not_swallow_what_was_not_told() {
         let mut rng = fastrand::Rng::with_seed(0);
-        let mut environment = Environment { now: Timestamp::UNIX_EPOCH, rng: &mut rng };
+        let mut environment = Environment::new(Timestamp::UNIX_EPOCH, &mut rng);
         let mut core = Core::new(&mut environment);
         let path = "/api/v1/namespaces/default/configmaps";
         let asked = Request::get(&format!("{path}?watch=1&allowWatchBookmarks=1"));

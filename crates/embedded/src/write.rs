@@ -1,4 +1,4 @@
-//! Writes: create, replace and patch, with all the checks between a request and the store.
+//! Writes: create and update, with all the checks between a request and the store.
 
 use std::num::IntErrorKind;
 use std::sync::Arc;
@@ -6,16 +6,17 @@ use std::sync::Arc;
 use http::{Method, StatusCode};
 use serde_json::{Value, json};
 
-use crate::core::{self, Core};
+use crate::admission::{self, Body, Operation, Subject};
 use crate::environment::Environment;
 use crate::kinds::{defaults, prepare, validation};
 use crate::object::{self, Stored};
-use crate::patch::{self, json_patch, strategic};
+use crate::part::Part;
 use crate::request::{Query, Request, Target, media_type};
+use crate::state::{self, Core};
 use crate::status::{Cause, Refusal};
 use crate::store;
 use crate::table::{Resource, ResourceKey, Subresource};
-use crate::{apply, custom, duplicates, events, metadata, schema};
+use crate::{custom, definitions, duplicates, events, managers, metadata, schema};
 
 /// How often a generated name is tried before the client is told to come back.
 const NAME_ATTEMPTS: usize = 8;
@@ -28,6 +29,8 @@ pub(crate) struct Options {
     pub(crate) manager: String,
     /// The write is an apply, which keeps that record itself.
     pub(crate) applies: bool,
+    /// The options as webhooks are shown them. The server's own writes have none, and nobody is asked about them.
+    pub(crate) shown: Option<Value>,
 }
 
 impl Options {
@@ -45,7 +48,22 @@ impl Options {
             "" => request.user_agent.split('/').next().unwrap_or("unknown"),
             named => named,
         };
-        Ok(Self { dry_run: query.dry_run(kind)?, manager: manager.to_owned(), applies: false })
+        let mut shown = json!({});
+        for key in ["fieldManager", "fieldValidation"] {
+            if let Some(stated) = query.get(key).filter(|stated| !stated.is_empty()) {
+                shown[key] = json!(stated);
+            }
+        }
+        let dry_run = query.dry_run(kind)?;
+        if dry_run {
+            shown["dryRun"] = json!(["All"]);
+        }
+        Ok(Self { dry_run, manager: manager.to_owned(), applies: false, shown: Some(shown) })
+    }
+
+    /// The same write, about which nobody is asked any more.
+    pub(crate) fn reviewed(&self) -> Self {
+        Self { shown: None, ..self.clone() }
     }
 }
 
@@ -76,19 +94,6 @@ fn wrong_options(request: &Request, query: &Query) -> Vec<Cause> {
     causes
 }
 
-/// Which part of an object an update is about.
-#[derive(Debug, Clone, Copy, PartialEq, Eq)]
-pub(crate) enum Part {
-    Whole,
-    Status,
-    /// A namespace's own finalizers.
-    Finalizers,
-    /// A subresource that may change the spec as it likes.
-    Spec,
-    /// The node of a pod, which is no change of its generation.
-    Node,
-}
-
 /// Drops or refuses unknown fields, whichever the client asked for, and brings the object into its stored form.
 pub(crate) fn admit_fields(
     resource: &Resource,
@@ -107,9 +112,9 @@ pub(crate) fn admit_fields(
     };
     let mut unknown = Vec::new();
     let value = if resource.custom.is_some() {
-        custom::prune_noting(resource, core::normalise(resource, value, &mut unknown)?, &mut unknown)
+        custom::prune_noting(resource, state::normalise(resource, value, &mut unknown)?, &mut unknown)
     } else {
-        core::normalise(resource, value, &mut unknown)?
+        state::normalise(resource, value, &mut unknown)?
     };
     let repeated = repeated.iter().map(|path| format!("duplicate field {path:?}"));
     let unknown = unknown.iter().map(|path| format!("unknown field {path:?}"));
@@ -152,6 +157,7 @@ pub(crate) fn create(
         name => name,
     };
     check_namespace(core, resource, namespace, name)?;
+    mutate_new(core, resource, namespace, &mut value, options, environment)?;
     let generated =
         object::name(&value).is_empty() && !object::text(&value, "/metadata/generateName").is_empty();
     let mut attempt = 0;
@@ -163,6 +169,56 @@ pub(crate) fn create(
             other => return other,
         }
     }
+}
+
+/// Lets webhooks change a new object.
+fn mutate_new(
+    core: &mut Core,
+    resource: &Arc<Resource>,
+    namespace: &str,
+    value: &mut Value,
+    options: &Options,
+    environment: &mut Environment<'_>,
+) -> Result<(), Refusal> {
+    let Some(shown) = options.shown.as_ref().filter(|_| admission::has_hooks(core)) else { return Ok(()) };
+    let mut object = value.clone();
+    for key in ["uid", "creationTimestamp", "deletionTimestamp", "deletionGracePeriodSeconds", "selfLink"] {
+        object::set_metadata(&mut object, key, Value::Null);
+    }
+    let mut object = with_defaults(resource, object);
+    if resource.is_pod() {
+        admit(core, resource, &mut object)?;
+        prepare::tolerate_node_failure(&mut object);
+        // The phase of a new pod is set after webhooks.
+        object["status"] = value.get("status").cloned().unwrap_or_else(|| json!({}));
+    }
+    let mut subject = Subject {
+        resource,
+        subresource: "",
+        namespace,
+        name: object::name(&object).to_owned(),
+        operation: Operation::Create,
+        body: Body::Stored { object: Some(object), old: None },
+        options: shown,
+        dry_run: options.dry_run,
+    };
+    if let (true, Body::Stored { object: Some(changed), .. }) =
+        (admission::mutate(core, &mut subject, environment)?, subject.body)
+    {
+        *value = changed;
+        metadata::check_place(value, resource, namespace, "")?;
+    }
+    Ok(())
+}
+
+/// An object as a webhook is shown it: what the client left out is filled in.
+fn with_defaults(resource: &Resource, mut value: Value) -> Value {
+    if let Some(custom) = &resource.custom {
+        custom::default(custom, &mut value);
+        return value;
+    }
+    defaults::apply(resource, &mut value);
+    settle(resource, value)
 }
 
 fn create_once(
@@ -199,6 +255,19 @@ fn create_once(
     refuse(resource, object::name(&value), &causes)?;
     prepare::when_read(resource, &mut value);
     let name = object::name(&value).to_owned();
+    if let Some(shown) = options.shown.as_ref().filter(|_| admission::has_hooks(core)) {
+        let subject = Subject {
+            resource,
+            subresource: "",
+            namespace,
+            name: name.clone(),
+            operation: Operation::Create,
+            body: Body::Stored { object: Some(value.clone()), old: None },
+            options: shown,
+            dry_run: options.dry_run,
+        };
+        admission::validate(core, &subject, environment)?;
+    }
     let key = store::key(namespace, &name);
     if let Some(existing) = core.store.get(resource.key(), &key) {
         if object::is_terminating(existing.value()) {
@@ -216,7 +285,7 @@ fn create_once(
     }
     let stored = core.store.put(resource.key(), key, value);
     if resource.is_definition() {
-        custom::register(core, &name, environment);
+        definitions::register(core, &name, environment);
         return Ok(stored);
     }
     Ok(stored)
@@ -403,6 +472,27 @@ pub(crate) fn update(
     let resource = &target.resource;
     let name = target.name.as_str();
     let old = current.value();
+    // The subject of a review is made only if there is one: it is a copy of both objects.
+    let is_reviewed = options.shown.is_some() && admission::has_hooks(core);
+    let subject_with = |object: Value| Subject {
+        resource,
+        subresource: &target.subresource,
+        namespace: &target.namespace,
+        name: name.to_owned(),
+        operation: Operation::Update,
+        body: Body::Stored { object: Some(object), old: Some(old.clone()) },
+        options: options.shown.as_ref().unwrap_or(&Value::Null),
+        dry_run: options.dry_run,
+    };
+    if is_reviewed {
+        let mut subject = subject_with(with_defaults(resource, new.clone()));
+        if let (true, Body::Stored { object: Some(changed), .. }) =
+            (admission::mutate(core, &mut subject, environment)?, subject.body)
+        {
+            new = changed;
+            metadata::check_place(&mut new, resource, &target.namespace, name)?;
+        }
+    }
     let version = object::text(&new, "/metadata/resourceVersion");
     if version.is_empty() || version == "0" {
         if !resource.unconditional_update {
@@ -460,7 +550,10 @@ pub(crate) fn update(
     }
     prepare::when_read(resource, &mut new);
     if !options.applies {
-        apply::track_update(resource, part, &options.manager, old, &mut new, environment.now);
+        managers::track_update(resource, part, &options.manager, old, &mut new, environment.now);
+    }
+    if is_reviewed {
+        admission::validate(core, &subject_with(new.clone()), environment)?;
     }
     if new == *old {
         return Ok(Arc::clone(current));
@@ -476,109 +569,13 @@ pub(crate) fn update(
     if is_released {
         core.store.remove(resource.key(), &key);
         if resource.is_definition() {
-            custom::unregister(core, name);
+            definitions::unregister(core, name);
         }
         return Ok(Stored::new(new));
     }
     let stored = core.store.put(resource.key(), key, new);
     if resource.is_definition() {
-        custom::register(core, name, environment);
+        definitions::register(core, name, environment);
     }
     Ok(stored)
-}
-
-/// Applies a patch to an object and stores the outcome.
-pub(crate) fn patch(
-    core: &mut Core,
-    target: &Target,
-    request: &Request,
-    query: &Query,
-    warnings: &mut Vec<String>,
-    environment: &mut Environment<'_>,
-) -> Result<(StatusCode, Arc<Stored>), Refusal> {
-    let part = match target.subresource.as_str() {
-        "status" | "approval" => Part::Status,
-        "" => Part::Whole,
-        _ => Part::Spec,
-    };
-    let options = Options::read(request, query)?;
-    let resource = &target.resource;
-    let kind = media_type(&request.content_type);
-    if kind.starts_with("application/apply-patch") {
-        return apply::apply(core, target, part, request, query, &options, environment);
-    }
-    let supported: &[&str] = if resource.custom.is_some() {
-        &["application/json-patch+json", "application/merge-patch+json", "application/apply-patch+yaml"]
-    } else {
-        &[
-            "application/json-patch+json",
-            "application/merge-patch+json",
-            "application/strategic-merge-patch+json",
-            "application/apply-patch+yaml",
-        ]
-    };
-    if !supported.contains(&kind) {
-        return Err(if resource.custom.is_some() {
-            Refusal::unsupported_media_type(format!(
-                "the body of the request was in an unknown format - accepted media types include: {}",
-                supported.join(", ")
-            ))
-        } else {
-            Refusal::unsupported_media_type("415: Unsupported Media Type").without_details()
-        });
-    }
-    let current = core.lookup(target)?;
-    let body = request.value().map_err(|_| malformed(request))?;
-    let mut patched = events::shown(resource, current.value());
-    match kind {
-        "application/json-patch+json" => {
-            json_patch::apply(&mut patched, &body).map_err(does_not_apply)?;
-        }
-        "application/merge-patch+json" => {
-            if !body.is_object() {
-                return Err(malformed(request));
-            }
-            patch::merge(&mut patched, &body);
-        }
-        _ => {
-            if !body.is_object() {
-                return Err(malformed(request));
-            }
-            strategic::apply(&mut patched, &body, &resource.schema).map_err(|why| {
-                if why.contains("merge key") {
-                    Refusal::internal_plain(&why)
-                } else {
-                    Refusal::bad_request(why)
-                }
-            })?;
-        }
-    }
-    core::check_type(resource, &patched)?;
-    let mut value = admit_fields(resource, patched, request, query, warnings)?;
-    if object::name(&value) != target.name
-        || (resource.namespaced && object::namespace(&value) != target.namespace)
-    {
-        metadata::check_place(&mut value, resource, &target.namespace, &target.name)?;
-    }
-    if object::text(&value, "/metadata/resourceVersion").is_empty() {
-        let version = object::text(current.value(), "/metadata/resourceVersion").to_owned();
-        object::set_metadata(&mut value, "resourceVersion", json!(version));
-    }
-    let stored = update(core, target, part, &current, value, &options, environment)?;
-    Ok((StatusCode::OK, stored))
-}
-
-fn does_not_apply(failure: json_patch::Failure) -> Refusal {
-    match failure {
-        json_patch::Failure::Malformed(why) => Refusal::bad_request(format!("error decoding patch: {why}")),
-        json_patch::Failure::DoesNotApply => {
-            Refusal::new(422, "Invalid", "the server rejected our request due to an error in our request")
-                .without_details()
-        }
-    }
-}
-
-fn malformed(request: &Request) -> Refusal {
-    let text = String::from_utf8_lossy(&request.body);
-    Refusal::bad_request(format!("error decoding patch: invalid JSON: {text}"))
 }

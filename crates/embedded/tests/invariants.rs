@@ -67,7 +67,7 @@ impl World {
     fn new() -> Self {
         let mut rng = fastrand::Rng::with_seed(1);
         let now = jiff::Timestamp::UNIX_EPOCH;
-        let core = Core::new(&mut Environment { now, rng: &mut rng });
+        let core = Core::new(&mut Environment::new(now, &mut rng));
         Self { core, rng, now }
     }
 
@@ -75,7 +75,7 @@ impl World {
         let bytes = if body.is_null() { Bytes::new() } else { Bytes::from(body.to_string()) };
         let mut request = Request::new(method, &format!("/api/v1/namespaces/default/{path}"), bytes);
         kind.clone_into(&mut request.content_type);
-        let mut environment = Environment { now: self.now, rng: &mut self.rng };
+        let mut environment = Environment::new(self.now, &mut self.rng);
         match self.core.handle(&request, &mut environment) {
             Response::Whole(reply) => (reply.code.as_u16(), serde_json::from_slice(&reply.body).unwrap()),
             Response::Watch(_) => panic!("{path} is no watch"),
@@ -94,7 +94,7 @@ impl World {
     /// What a watcher who began at a revision believes in the end.
     fn replay(&mut self, query: &str, mut state: BTreeMap<String, Value>) -> BTreeMap<String, Value> {
         let request = Request::get(&format!("/api/v1/namespaces/default/configmaps?watch=true{query}"));
-        let mut environment = Environment { now: self.now, rng: &mut self.rng };
+        let mut environment = Environment::new(self.now, &mut self.rng);
         let Response::Watch(mut watch) = self.core.handle(&request, &mut environment) else {
             panic!("{query} is no watch")
         };

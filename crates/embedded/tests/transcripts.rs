@@ -13,6 +13,7 @@ use support::differences;
 use support::generator::{self, Court};
 use support::player::{Player, Side};
 use support::transcript::{File, Transcript};
+use support::webhook::Webhook;
 
 /// Which Kubernetes the embedded server is like, in every detail.
 const EMBEDDED_MINOR: &str = "1.37";
@@ -89,12 +90,14 @@ async fn compare(folder: &str, real: &ControlPlane, loops: &[Loop]) {
         })
         .collect();
     let client = real.admin().client("transcripts");
+    let webhook = Webhook::start().await;
     let mut report = String::new();
     let mut used = Vec::new();
     for (index, (file, transcript)) in chosen.iter().enumerate() {
         let title = transcript.title_in(file);
-        let play =
-            async |namespace: String| play_on_both(&title, transcript, &client, &namespace, loops).await;
+        let play = async |namespace: String| {
+            play_on_both(&title, transcript, &client, &namespace, loops, &webhook).await
+        };
         let (mut differs, mut accepted) = play(format!("t{index}")).await;
         if !differs.is_empty() {
             // A difference that is one stays; a server that was too busy for once is none.
@@ -119,6 +122,7 @@ async fn play_on_both(
     client: &kube::Client,
     namespace: &str,
     loops: &[Loop],
+    webhook: &Webhook,
 ) -> (String, Vec<usize>) {
     let (mut report, mut used) = (String::new(), Vec::new());
     let settings = Settings { start: support::wall_clock(), ..Settings::default() };
@@ -126,8 +130,9 @@ async fn play_on_both(
     let (client_of_ours, clock) = (embedded.client(), embedded.clone());
     let options = LoopOptions { loops: loops.iter().copied().collect(), ..LoopOptions::default() };
     let running = ControlLoops::start(&client_of_ours, move || clock.now(), &options);
-    let ours = Player::new(client_of_ours, namespace, Side::Embedded).play(transcript);
-    let theirs = Player::new(client.clone(), namespace, Side::Real).play(transcript);
+    let words = [("hook", webhook.url()), ("ca", webhook.bundle())];
+    let ours = Player::new(client_of_ours, namespace, Side::Embedded).knowing(&words).play(transcript);
+    let theirs = Player::new(client.clone(), namespace, Side::Real).knowing(&words).play(transcript);
     // Controllers take their time, on both sides the same.
     let (ours, theirs) = futures::join!(ours, theirs);
     running.stop().await;

@@ -1,5 +1,10 @@
 //! One node: which pods it lets in, what it runs, and what it wants to tell the API. Pure: no I/O, no clock.
 
+mod node_object;
+mod static_pods;
+mod taints;
+mod worker;
+
 use std::{
     collections::{BTreeMap, BTreeSet},
     time::Duration,
@@ -7,18 +12,18 @@ use std::{
 
 use jiff::Timestamp;
 use k8s_openapi::api::core::v1::{Pod, Taint, Toleration};
-use serde_json::{Value, json};
+use serde_json::Value;
+
+use taints::{taint_refusal, untolerated};
+use worker::{Origin, Volumes, Worker};
 
 use crate::{
-    pod::{MIRROR_ANNOTATION, PodId, PodSpecView, PodView, TerminalPhase},
+    pod::{PodId, PodSpecView, PodView},
     profile::{Fault, NodeProfile, Timers},
     runtime::{PodRuntime, World},
-    status::{self, Conditions, Phase, Placement, Refusal},
-    truth::{GroundTruth, Work},
+    status::{Conditions, Refusal},
+    truth::GroundTruth,
 };
-
-/// The taint of a node whose pods are evicted by force.
-const FORCE_EVICTION: &str = "salvor.dev/force-eviction";
 
 /// Names one pod on one node: the UID for a pod from the API, the name for a static one.
 pub(crate) type PodKey = String;
@@ -40,41 +45,6 @@ pub(crate) struct Volume {
     pub(crate) unique_name: String,
     /// Namespace and name of its claim, if only one node at a time may write to it.
     pub(crate) exclusive_claim: Option<String>,
-}
-
-#[derive(Debug)]
-enum Volumes {
-    Unknown,
-    Known(Vec<Volume>),
-}
-
-/// Where a pod came from decides who may end it.
-#[derive(Debug)]
-enum Origin {
-    Api,
-    /// From the node's own disk. The API holds an image of it, which is remade when it goes.
-    Static {
-        manifest: Box<Pod>,
-    },
-}
-
-#[derive(Debug)]
-struct Worker {
-    /// The API's object; for a static pod its mirror. `None` when the API has none.
-    api: Option<PodView>,
-    origin: Origin,
-    spec: PodSpecView,
-    runtime: Option<PodRuntime>,
-    refusal: Option<Refusal>,
-    volumes: Volumes,
-    conditions: Conditions,
-    start_time: Timestamp,
-    pod_ip: String,
-    /// The status that the API is known to have, and the revision that said so.
-    acknowledged: Option<(Value, u64)>,
-    /// Asked to go already; a finalizer may still hold the object.
-    removal_asked: bool,
-    wake: Option<Timestamp>,
 }
 
 /// What a node wants to do about one of its pods.
@@ -445,48 +415,6 @@ impl Kubelet {
         untolerated(&self.taints, tolerations).map(taint_refusal)
     }
 
-    fn start_static_pods(&mut self, now: Timestamp) {
-        for mut manifest in self.profile.static_pods.clone() {
-            let name =
-                format!("{}-{}", manifest.metadata.name.as_deref().unwrap_or("static"), self.profile.name);
-            let hash = format!("static-{name}");
-            manifest.metadata.name = Some(name.clone());
-            manifest.metadata.namespace.get_or_insert_with(|| "default".to_owned());
-            let annotations = manifest.metadata.annotations.get_or_insert_default();
-            annotations.insert(MIRROR_ANNOTATION.to_owned(), hash.clone());
-            annotations.insert("kubernetes.io/config.source".to_owned(), "file".to_owned());
-            annotations.insert("kubernetes.io/config.hash".to_owned(), hash.clone());
-            let spec = manifest.spec.get_or_insert_default();
-            spec.node_name = Some(self.profile.name.clone());
-            spec.tolerations.get_or_insert_default().push(Toleration {
-                operator: Some("Exists".to_owned()),
-                effect: Some("NoExecute".to_owned()),
-                ..Toleration::default()
-            });
-            let mut identified = manifest.clone();
-            identified.metadata.uid = Some(hash);
-            let Some(view) = PodView::of(&identified) else {
-                continue;
-            };
-            let pod_ip = self.assign_ip();
-            let worker = Worker {
-                api: None,
-                runtime: Some(PodRuntime::new(&view.id, &view.spec, now)),
-                spec: view.spec,
-                origin: Origin::Static { manifest: Box::new(manifest) },
-                refusal: None,
-                volumes: Volumes::Known(Vec::new()),
-                conditions: Conditions::default(),
-                start_time: now,
-                pod_ip,
-                acknowledged: None,
-                removal_asked: false,
-                wake: None,
-            };
-            self.workers.insert(name, worker);
-        }
-    }
-
     /// A mirror without a static pod behind it has nothing to show: it is removed once asked to.
     fn adopt_stray_mirror(&mut self, key: &PodKey, view: &PodView, now: Timestamp) {
         self.admit(key, view, now);
@@ -499,214 +427,5 @@ impl Kubelet {
     fn assign_ip(&mut self) -> String {
         self.next_ip += 1;
         format!("{}.{}", self.ip_prefix, 2 + self.next_ip % 250)
-    }
-
-    // ---- the Node object ----------------------------------------------------------------------
-
-    /// The Node as it registers.
-    pub(crate) fn registration(&self, now: Timestamp) -> Value {
-        let mut node = json!({
-            "apiVersion": "v1",
-            "kind": "Node",
-            "metadata": {
-                "name": self.profile.name,
-                "labels": self.profile.labels,
-                // Without it the attach/detach controller leaves the node's volumes alone.
-                "annotations": { "volumes.kubernetes.io/controller-managed-attach-detach": "true" },
-            },
-            "spec": { "taints": self.profile.taints },
-        });
-        node["status"] = self.node_status(now);
-        node
-    }
-
-    /// The node's status now, as a strategic merge patch of `status`.
-    pub(crate) fn node_status(&self, now: Timestamp) -> Value {
-        let condition = |kind: &str, holds: bool, reason: &str, message: &str| {
-            json!({
-                "type": kind,
-                "status": if holds { "True" } else { "False" },
-                "reason": reason,
-                "message": message,
-                "lastHeartbeatTime": status::time(now),
-                "lastTransitionTime": status::time(self.ready_since),
-            })
-        };
-        json!({
-            "capacity": self.profile.capacity,
-            "allocatable": self.profile.capacity,
-            "addresses": [
-                {"type": "InternalIP", "address": self.host_ip},
-                {"type": "Hostname", "address": self.profile.name},
-            ],
-            "nodeInfo": {
-                "machineID": self.profile.name,
-                "systemUUID": self.profile.name,
-                "bootID": self.boot_id,
-                "kernelVersion": "simulated",
-                "osImage": "simulated",
-                "containerRuntimeVersion": "sim://1",
-                "kubeletVersion": "v1.37.1",
-                "kubeProxyVersion": "",
-                "operatingSystem": "linux",
-                "architecture": "amd64",
-            },
-            "conditions": [
-                condition("Ready", true, "KubeletReady", "simulated kubelet is posting ready status"),
-                condition("MemoryPressure", false, "KubeletHasSufficientMemory", "kubelet has sufficient memory available"),
-                condition("DiskPressure", false, "KubeletHasNoDiskPressure", "kubelet has no disk pressure"),
-                condition("PIDPressure", false, "KubeletHasSufficientPID", "kubelet has sufficient PID available"),
-            ],
-            "volumesInUse": self.volumes_in_use(),
-        })
-    }
-
-    /// Volumes that a pod of this node uses or is about to use.
-    pub(crate) fn volumes_in_use(&self) -> BTreeSet<String> {
-        self.workers
-            .values()
-            .filter(|w| !w.has_let_go())
-            .filter_map(|w| match &w.volumes {
-                Volumes::Known(volumes) => Some(volumes),
-                Volumes::Unknown => None,
-            })
-            .flatten()
-            .map(|v| v.unique_name.clone())
-            .collect()
-    }
-}
-
-impl Worker {
-    /// The API's word about this pod.
-    fn hear(&mut self, view: &PodView, now: Timestamp) {
-        let mut view = view.clone();
-        if let Some(known) = &self.api
-            && known.id.uid == view.id.uid
-        {
-            // Nothing leads out of a terminal phase, whatever a late event says.
-            view.state.terminal = view.state.terminal.or(known.state.terminal);
-        }
-        let overwritten = self.acknowledged.as_ref().is_some_and(|(status, seen)| {
-            view.state.resource_version > *seen && view.state.ready != reported_ready(status)
-        });
-        if overwritten {
-            self.acknowledged = None;
-        }
-        let over_by_others = view.state.terminal.is_some() && !self.is_over();
-        if let (Origin::Api, Some(runtime)) = (&self.origin, &mut self.runtime) {
-            if let Some(grace) = view.state.deletion {
-                runtime.stop(now, grace);
-            } else if over_by_others && !runtime.is_stopping() {
-                runtime.stop(now, self.spec.grace);
-            }
-        }
-        self.api = Some(view);
-    }
-
-    /// Whether it starts on a node that is being emptied, or that does not know yet: a static pod, or one that tolerates it.
-    fn starts_anywhere(&self) -> bool {
-        let eviction =
-            Taint { key: FORCE_EVICTION.to_owned(), effect: "NoExecute".to_owned(), ..Taint::default() };
-        let tolerates_it = |view: &PodView| view.state.tolerations.iter().any(|t| tolerates(t, &eviction));
-        matches!(self.origin, Origin::Static { .. }) || self.api.as_ref().is_some_and(tolerates_it)
-    }
-
-    fn is_over(&self) -> bool {
-        self.runtime.as_ref().is_none_or(|r| r.terminal().is_some())
-    }
-
-    /// Whether this pod needs its volumes no longer.
-    fn has_let_go(&self) -> bool {
-        match &self.runtime {
-            None => true,
-            Some(runtime) => runtime.is_quiet() && runtime.terminal().is_some(),
-        }
-    }
-
-    fn mount_if_attached(&mut self, attached: &BTreeSet<String>, now: Timestamp) {
-        if let (Volumes::Known(volumes), Some(runtime)) = (&self.volumes, &mut self.runtime)
-            && volumes.iter().all(|v| attached.contains(&v.unique_name))
-        {
-            let writer = |claim: String| Work::VolumeWriter { claim };
-            let claims = volumes.iter().filter_map(|v| v.exclusive_claim.clone());
-            runtime.mounted(now, claims.map(writer).collect());
-        }
-    }
-
-    fn enforce_active_deadline(&mut self, now: Timestamp, next: Option<Timestamp>) -> Option<Timestamp> {
-        let (Some(limit), Some(runtime)) = (self.spec.active_deadline, &mut self.runtime) else {
-            return next;
-        };
-        if runtime.is_stopping() || runtime.terminal().is_some() {
-            return next;
-        }
-        let deadline = self.start_time + limit;
-        if now < deadline {
-            return Some(next.map_or(deadline, |n| n.min(deadline)));
-        }
-        self.refusal = Some(Refusal {
-            reason: "DeadlineExceeded",
-            message: "Pod was active on the node longer than the specified deadline".to_owned(),
-        });
-        runtime.stop(now, self.spec.grace);
-        Some(now)
-    }
-
-    /// What the API should say; `None` when that is somebody else's word already.
-    fn status(&mut self, host_ip: &str, now: Timestamp) -> Option<Value> {
-        let ended_by_others = self.api.as_ref().and_then(|v| v.state.terminal);
-        let Some(runtime) = &self.runtime else {
-            let refusal = self.refusal.as_ref().filter(|_| ended_by_others.is_none())?;
-            return Some(status::of_refused(refusal, self.start_time));
-        };
-        let own = runtime.terminal();
-        let phase = match (&self.refusal, own, ended_by_others) {
-            (Some(_), _, Some(_)) => Phase::KeptByOthers,
-            (Some(refusal), _, None) => Phase::Refused(refusal),
-            (None, Some(TerminalPhase::Succeeded), Some(TerminalPhase::Failed))
-            | (None, Some(TerminalPhase::Failed), Some(TerminalPhase::Succeeded))
-            | (None, None, Some(_)) => Phase::KeptByOthers,
-            (None, Some(own), _) => Phase::Terminal(own),
-            (None, None, None) => Phase::Computed,
-        };
-        let place = Placement { host_ip, pod_ip: &self.pod_ip, start_time: self.start_time };
-        Some(status::of_running(runtime, phase, &mut self.conditions, &place, now))
-    }
-}
-
-fn reported_ready(status: &Value) -> Option<bool> {
-    let ready = status["conditions"].as_array()?.iter().find(|c| c["type"] == "Ready")?;
-    Some(ready["status"] == "True")
-}
-
-fn taint_refusal(taint: &Taint) -> Refusal {
-    Refusal {
-        reason: "TaintToleration",
-        message: format!(
-            "Pod was rejected: Predicate TaintToleration failed: taint {}:NoExecute is not tolerated",
-            taint.key
-        ),
-    }
-}
-
-/// The first NoExecute taint that nothing tolerates. A kubelet looks at no other effect.
-fn untolerated<'a>(taints: &'a [Taint], tolerations: &[Toleration]) -> Option<&'a Taint> {
-    taints
-        .iter()
-        .filter(|t| t.effect == "NoExecute")
-        .find(|taint| !tolerations.iter().any(|t| tolerates(t, taint)))
-}
-
-fn tolerates(toleration: &Toleration, taint: &Taint) -> bool {
-    let unset_or = |of: &Option<String>, is: &str| of.as_deref().is_none_or(|o| o.is_empty() || o == is);
-    if !unset_or(&toleration.effect, &taint.effect) || !unset_or(&toleration.key, &taint.key) {
-        return false;
-    }
-    match toleration.operator.as_deref() {
-        Some("Exists") => true,
-        _ => {
-            toleration.key.is_some()
-                && toleration.value.as_deref().unwrap_or("") == taint.value.as_deref().unwrap_or("")
-        }
     }
 }

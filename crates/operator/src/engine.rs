@@ -1,11 +1,36 @@
 //! Drives one recovery: news in, judgements, actions out. Level-triggered: a subject is judged from the state it is in
 //! now, right before it is acted on, however it came to be looked at.
+//!
+//! # The life of a subject, from news to rest
+//!
+//! 1. **News.** A feed tells a change (`feeds.rs`). The recovery takes it in and names the subjects that it concerns
+//!    ([`Recovery::hear`]). Each of them goes to the end of the queue, once (`agenda.rs`). Also put into the queue are: subjects
+//!    whose time has come; those that the brake or the pause held back, when that ends; those whose attempt ended; and all
+//!    subjects when a term begins.
+//! 2. **Its turn.** At most `at_once` subjects are acted on at a time, and a round judges at most [`LOOKS_IN_A_ROUND`], so that
+//!    others on this thread have their turn. A subject under way keeps its place until its attempt has ended. A judgement slower
+//!    than [`LONG_LOOK`] is not repeated for [`REST_AFTER_LOOK`] times its duration. In a new term nobody is judged before the
+//!    watches that must be listed for it ([`Feed::listed_to_lead`](crate::feeds::Feed::listed_to_lead)) were listed.
+//! 3. **Judgement.** The recovery judges by what it has seen ([`Recovery::judge`]). No judgement: the subject is gone and is
+//!    forgotten. A process that does not lead stops here.
+//! 4. **Held back.** The pause, an unsettled clock and the brake may turn a verdict to act into one that waits. What the brake
+//!    lets through counts from then on; a retry of it does not count again.
+//! 5. **Verdict.** Ignore: it rests until there is news. Wait: it wakes at that time. Blocked: it wakes when what blocks it ends.
+//!    Act: if it waits for an echo or a retry, it wakes then; if the view is too old, a second later; otherwise an attempt begins.
+//! 6. **Attempt** (`attempt.rs`), as a task of its own: a permit, the second look, the gate, the write, step by step. What it waits
+//!    for holds up no other subject.
+//! 7. **End.** The recovery is told what was done and what was refused. Done: it is judged again when the watch shows what was
+//!    written, or at once if the recovery has taken it from the answer, or after [`ECHO_WITHIN`] anyhow. Failed: it is retried,
+//!    later each time. Changed: the live objects said otherwise, so it waits for news, or until the time that they named.
+//!
+//! What is remembered of a subject in between is in `tracked.rs`. It is forgotten with the subject, and mostly with the term.
 
+mod agenda;
 mod attempt;
+mod tracked;
 
 use std::{
-    cmp::Reverse,
-    collections::{BTreeMap, BTreeSet, BinaryHeap, VecDeque},
+    collections::{BTreeMap, BTreeSet},
     sync::{Arc, Mutex, MutexGuard, PoisonError},
     time::Duration,
 };
@@ -14,7 +39,7 @@ use jiff::Timestamp;
 use salvor_api::names::{events, reasons};
 use salvor_recovery::{
     Judgement, Reason, Step, Verdict,
-    brake::{self, Brake, Held, Transition},
+    brake::{self, Brake, Held},
     event::{EventNote, EventType},
     objects::ObjectRef,
     pause::{Pause, pause_token},
@@ -26,7 +51,11 @@ use tokio::{
 };
 use tokio_util::sync::CancellationToken;
 
-use self::attempt::{Attempt, Gate, Outcome};
+use self::{
+    agenda::Agenda,
+    attempt::{Attempt, Gate, Outcome},
+    tracked::{FIRST_RETRY, LONGEST_RETRY, Tracked},
+};
 use crate::{
     executor::{Basis, Executor, Failure, Lane, Written},
     feeds::{Feeds, Inbox, Item},
@@ -37,8 +66,6 @@ use crate::{
     time::Time,
 };
 
-const FIRST_RETRY: Duration = Duration::from_millis(200);
-const LONGEST_RETRY: Duration = Duration::from_secs(60);
 /// After our own writes the watch should show them; if it does not by then, the subject is judged all the same.
 const ECHO_WITHIN: Duration = Duration::from_secs(10);
 /// Tries at telling what no judgement will ask to be told again.
@@ -89,7 +116,7 @@ impl Released {
         listener
     }
 
-    fn tell(&self) {
+    pub(crate) fn tell(&self) {
         self.all().iter().for_each(|listener| listener.notify_one());
     }
 
@@ -103,46 +130,20 @@ pub(crate) struct Engine<R: Recovery> {
     recovery: R,
     shared: Shared,
     feeds: Feeds<R::News>,
-    ready: VecDeque<R::Subject>,
-    queued: BTreeSet<R::Subject>,
-    timers: BinaryHeap<Reverse<(Instant, R::Subject)>>,
-    wakes: BTreeMap<R::Subject, Instant>,
+    agenda: Agenda<R::Subject>,
     tracked: BTreeMap<R::Subject, Tracked>,
     in_flight: BTreeSet<R::Subject>,
     held: BTreeSet<R::Subject>,
-    /// Subjects that took long to judge, and until when they are left alone.
-    resting: BTreeMap<R::Subject, Instant>,
     ends: (mpsc::UnboundedSender<End<R>>, mpsc::UnboundedReceiver<End<R>>),
     /// The term of which everything has been looked at; none while we follow.
     led: Option<Term>,
     complained_of_age: Option<Instant>,
     /// How many subjects are remembered before those that are gone are looked for.
     sweep_at: usize,
-    /// When the nodes are counted again although there is no news of them.
-    recount_at: Option<Instant>,
     /// The position of the pause switch that was heeded last.
     pause_heeded: u64,
     /// What it said then.
     paused: Option<String>,
-}
-
-/// What is remembered of a subject between two looks.
-#[derive(Default)]
-struct Tracked {
-    /// The last verdict and reason, to count changes only.
-    verdict: Option<(&'static str, &'static str)>,
-    /// When it became due.
-    due: Option<Timestamp>,
-    attempts: u32,
-    not_before: Option<Instant>,
-    /// When the brake let it through; as long as that counts, a retry of the same is not counted again.
-    admitted: Option<Timestamp>,
-    /// Waiting for the watch to show what we wrote, or what others did, or for what the live objects named as the time.
-    echo_by: Option<Instant>,
-    /// Whether there was news since it was last acted on.
-    heard: bool,
-    /// The event that could not be recorded. Boxed: nearly no subject ever has one, and there are many subjects.
-    untold: Option<Box<EventNote>>,
 }
 
 /// How acting on a subject ended.
@@ -157,6 +158,33 @@ struct End<R: Recovery> {
     epoch: u64,
 }
 
+impl Shared {
+    /// What the brake remembers is written down soon. A dry run writes nothing down.
+    pub(crate) fn remember_the_brake(&self) {
+        if !self.dry_run {
+            self.leadership.renew_soon();
+        }
+    }
+}
+
+/// Records an event that stands by itself, if we lead.
+pub(crate) fn tell(shared: &Shared, led: Option<Term>, note: EventNote) {
+    let Some(term) = led.filter(|_| !shared.dry_run) else { return };
+    let executor = shared.executor.clone();
+    tokio::spawn(async move {
+        let mut wait = FIRST_RETRY;
+        // The moment at which the API server is most likely sick as well.
+        for _ in 0..TELL_ATTEMPTS {
+            match executor.perform(Lane::Events, &Write::event(&note), Basis { term, looked: None }).await {
+                Ok(_) | Err(Failure::NotLeading) => return,
+                Err(failure) => tracing::warn!(%failure, action = %note, "not recorded yet"),
+            }
+            tokio::time::sleep(wait).await;
+            wait = (wait * 2).min(LONGEST_RETRY);
+        }
+    });
+}
+
 impl<R: Recovery> Engine<R> {
     /// An engine whose feeds run from now on.
     pub(crate) fn new(recovery: R, shared: Shared, feeds: Feeds<R::News>) -> Self {
@@ -164,19 +192,14 @@ impl<R: Recovery> Engine<R> {
             recovery,
             shared,
             feeds,
-            ready: VecDeque::new(),
-            queued: BTreeSet::new(),
-            timers: BinaryHeap::new(),
-            wakes: BTreeMap::new(),
+            agenda: Agenda::new(),
             tracked: BTreeMap::new(),
             in_flight: BTreeSet::new(),
             held: BTreeSet::new(),
-            resting: BTreeMap::new(),
             ends: mpsc::unbounded_channel(),
             led: None,
             complained_of_age: None,
             sweep_at: SWEEP,
-            recount_at: None,
             pause_heeded: 0,
             paused: None,
         };
@@ -200,14 +223,14 @@ impl<R: Recovery> Engine<R> {
             if more {
                 tokio::task::yield_now().await;
             }
-            let wake = self.timers.peek().map(|Reverse((at, _))| *at);
+            let wake = self.agenda.next_wake();
             tokio::select! {
                 biased;
                 () = stop.cancelled() => break,
                 () = leadership.changed(self.led) => self.lead(leadership.term()),
                 () = released.notified() => {
                     for subject in std::mem::take(&mut self.held) {
-                        self.enqueue(subject);
+                        self.agenda.enqueue(subject);
                     }
                 }
                 version = leadership.pause().changed(self.pause_heeded) => self.heed_the_pause(version),
@@ -221,21 +244,15 @@ impl<R: Recovery> Engine<R> {
                         let Ok(next) = news.try_recv() else { break };
                         self.hear_item(next);
                     }
-                    self.tell_the_brake();
                 }
                 () = std::future::ready(()), if more => {}
-                () = sleep_until(self.recount_at.unwrap_or_else(far_away)), if self.recount_at.is_some() => {
-                    self.tell_the_brake();
-                    // Nodes that are away for too long to count hold nothing up any more.
-                    self.shared.released.tell();
-                }
                 () = sleep_until(wake.unwrap_or_else(far_away)), if wake.is_some() => {}
             }
             // In every round, so that a flood of news cannot hold alarms up.
-            self.wake_due();
+            self.agenda.wake_due();
             more = self.pump() || !news.is_empty();
             self.sweep();
-            self.shared.metrics.queue(R::NAME, self.ready.len(), self.in_flight.len());
+            self.shared.metrics.queue(R::NAME, self.agenda.len(), self.in_flight.len());
         }
         while !self.in_flight.is_empty() {
             let Some(end) = self.ends.1.recv().await else { return };
@@ -251,30 +268,12 @@ impl<R: Recovery> Engine<R> {
         self.led = term;
         self.shared.notices.say(|| Notice::Leads(term.is_some()));
         for tracked in self.tracked.values_mut() {
-            // Who led meanwhile has written and counted; what we remember of our own tries is worth nothing.
-            *tracked = Tracked { verdict: tracked.verdict, due: tracked.due, ..Tracked::default() };
+            *tracked = tracked.in_a_new_term();
         }
         if term.is_some() {
-            if R::LISTS_TO_LEAD {
-                let asked = self.feeds.watches().all().iter().map(|watch| watch.ask_for_list()).max();
-                self.recovery.begin_to_lead(asked.unwrap_or(0));
-            }
-            // What a follower saw, or the leader before us said, is said by us: its event has one name for all.
-            if R::UNDER_THE_BRAKE
-                && !self.tell_the_brake()
-                && let Some(engaged) = self.brake().engaged()
-            {
-                self.announce(&Transition::Engaged(engaged));
-            }
-            if R::UNDER_THE_BRAKE {
-                let now = self.shared.time.server();
-                let lost = self.brake().lost(now).map(|lost| lost.event(self.shared.home.clone()));
-                if let Some(event) = lost {
-                    self.tell(event);
-                }
-            }
+            self.feeds.ask_for_lists();
             for subject in self.recovery.subjects() {
-                self.enqueue(subject);
+                self.agenda.enqueue(subject);
             }
         }
     }
@@ -294,7 +293,7 @@ impl<R: Recovery> Engine<R> {
                 tracked.echo_by = None;
                 tracked.heard = true;
             }
-            self.enqueue(subject);
+            self.agenda.enqueue(subject);
         }
     }
 
@@ -304,7 +303,7 @@ impl<R: Recovery> Engine<R> {
         self.pause_heeded = version;
         if held.is_none() {
             for subject in std::mem::take(&mut self.held) {
-                self.enqueue(subject);
+                self.agenda.enqueue(subject);
             }
         }
         let is_said = |held: &Held| !matches!(held, Held::Paused { pause } if **pause == Pause::Unread);
@@ -319,114 +318,31 @@ impl<R: Recovery> Engine<R> {
         }
     }
 
-    /// Returns whether the brake took hold or let go.
-    fn tell_the_brake(&mut self) -> bool {
-        let now = self.shared.time.server();
-        let Some(tally) = self.recovery.node_counts(now) else { return false };
-        let tallied_until = tally.changes_at;
-        let (transition, holds_all, changes_at) = {
-            let mut brake = self.brake();
-            (brake.observe(now, tally), brake.holds_all(now), brake.changes_at(now))
-        };
-        let next = [tallied_until, changes_at].into_iter().flatten().min();
-        self.recount_at = next.map(|at| self.shared.time.instant_when_server_shows(at));
-        self.shared.metrics.brake_engaged(holds_all);
-        let Some(transition) = transition else { return false };
-        self.remember_the_brake();
-        match transition {
-            Transition::Engaged(_) => {}
-            // What waits now knows until when.
-            Transition::Settling { .. } | Transition::Released(_) => self.shared.released.tell(),
-        }
-        if self.led.is_some() {
-            self.announce(&transition);
-        }
-        true
-    }
-
-    /// What the brake remembers is written down soon. A dry run writes nothing down.
-    fn remember_the_brake(&self) {
-        if !self.shared.dry_run {
-            self.shared.leadership.renew_soon();
-        }
-    }
-
-    fn announce(&self, transition: &Transition) {
-        tracing::warn!(recovery = R::NAME, "{transition}");
-        if let Some(event) = transition.event(self.shared.home.clone()) {
-            self.tell(event);
-        }
-    }
-
     /// Records an event that stands by itself.
     fn tell(&self, note: EventNote) {
-        let Some(term) = self.led.filter(|_| !self.shared.dry_run) else { return };
-        let executor = self.shared.executor.clone();
-        tokio::spawn(async move {
-            let mut wait = FIRST_RETRY;
-            // The moment at which the API server is most likely sick as well.
-            for _ in 0..TELL_ATTEMPTS {
-                match executor.perform(Lane::Events, &Write::event(&note), Basis { term, looked: None }).await
-                {
-                    Ok(_) | Err(Failure::NotLeading) => return,
-                    Err(failure) => tracing::warn!(%failure, action = %note, "not recorded yet"),
-                }
-                tokio::time::sleep(wait).await;
-                wait = (wait * 2).min(LONGEST_RETRY);
-            }
-        });
-    }
-
-    fn wake_due(&mut self) {
-        let now = Instant::now();
-        while let Some(Reverse((at, _))) = self.timers.peek()
-            && *at <= now
-        {
-            let Some(Reverse((at, subject))) = self.timers.pop() else { return };
-            // An alarm that was set anew meanwhile is not this one.
-            if self.wakes.get(&subject) == Some(&at) {
-                self.wakes.remove(&subject);
-                self.enqueue(subject);
-            }
-        }
-    }
-
-    fn enqueue(&mut self, subject: R::Subject) {
-        if self.queued.insert(subject.clone()) {
-            self.ready.push_back(subject);
-        }
-    }
-
-    fn wake_at(&mut self, subject: R::Subject, at: Instant) {
-        self.wakes.insert(subject.clone(), at);
-        self.timers.push(Reverse((at, subject)));
-        // Alarms that were set anew leave their old entries behind.
-        if self.timers.len() > 2 * self.wakes.len() + 64 {
-            self.timers = self.wakes.iter().map(|(subject, at)| Reverse((*at, subject.clone()))).collect();
-        }
+        tell(&self.shared, self.led, note);
     }
 
     // ---- judging ------------------------------------------------------------------------------
 
     /// Looks at those whose turn it is; whether there are more of them than one round has time for.
     fn pump(&mut self) -> bool {
+        // Whoever led before us wrote until now, and one watch may show one write of it and another watch not yet another.
+        if !self.feeds.are_listed() {
+            return false;
+        }
         // A subject under way is looked at again when it ends.
         let mut later = Vec::new();
         let mut looks = 0;
         while self.in_flight.len() < self.shared.at_once
             && looks < LOOKS_IN_A_ROUND
-            && let Some(subject) = self.ready.pop_front()
+            && let Some(subject) = self.agenda.next(|subject| self.in_flight.contains(subject), &mut later)
         {
-            if self.in_flight.contains(&subject) {
-                later.push(subject);
-                continue;
-            }
-            self.queued.remove(&subject);
             self.look_in_turn(subject);
             looks += 1;
         }
-        let more = looks == LOOKS_IN_A_ROUND && !self.ready.is_empty();
-        self.ready.extend(later);
+        let more = looks == LOOKS_IN_A_ROUND && self.agenda.len() > 0;
+        self.agenda.give_back(later);
         more
     }
 
@@ -434,17 +350,14 @@ impl<R: Recovery> Engine<R> {
     /// otherwise be all that is ever looked at.
     fn look_in_turn(&mut self, subject: R::Subject) {
         let began = Instant::now();
-        if let Some(until) = self.resting.remove(&subject)
-            && until > began
-        {
-            self.resting.insert(subject.clone(), until);
-            return self.wake_at(subject, until);
+        if let Some(until) = self.agenda.rests_until(&subject, began) {
+            return self.agenda.wake_at(subject, until);
         }
         self.look_at(subject.clone());
         let took = began.elapsed();
         // Whatever it led to is followed up at once, and what is gone is not judged again.
         if took >= LONG_LOOK && !self.in_flight.contains(&subject) && self.tracked.contains_key(&subject) {
-            self.resting.insert(subject, began + took * REST_AFTER_LOOK);
+            self.agenda.rest(subject, began + took * REST_AFTER_LOOK);
         }
     }
 
@@ -455,28 +368,26 @@ impl<R: Recovery> Engine<R> {
         }
         let there: BTreeSet<R::Subject> = self.recovery.subjects().into_iter().collect();
         let is_there = |subject: &R::Subject| {
-            there.contains(subject) || self.in_flight.contains(subject) || self.queued.contains(subject)
+            there.contains(subject) || self.in_flight.contains(subject) || self.agenda.is_queued(subject)
         };
         let gone: Vec<R::Subject> =
             self.tracked.keys().filter(|subject| !is_there(subject)).cloned().collect();
-        self.wakes.retain(|subject, _| is_there(subject));
         self.held.retain(is_there);
-        let now = Instant::now();
-        self.resting.retain(|subject, until| *until > now && is_there(subject));
         for subject in gone {
             if let Some(note) = self.tracked.remove(&subject).and_then(|tracked| tracked.untold) {
                 self.tell(*note);
             }
         }
+        let left = &self.tracked;
+        self.agenda.retain(|subject| left.contains_key(subject));
         self.sweep_at = 2 * self.tracked.len() + SWEEP;
     }
 
     fn look_at(&mut self, subject: R::Subject) {
         let (now, began) = (self.shared.time.server(), Instant::now());
         let Some(judgement) = self.recovery.judge(&subject, now) else {
-            self.wakes.remove(&subject);
+            self.agenda.forget(&subject);
             self.held.remove(&subject);
-            self.resting.remove(&subject);
             let gone = || Notice::Forgotten { recovery: R::NAME, subject: subject.to_string() };
             self.shared.notices.say(gone);
             // No judgement of it will ask for the event any more.
@@ -485,7 +396,7 @@ impl<R: Recovery> Engine<R> {
             }
             return;
         };
-        self.wakes.remove(&subject);
+        self.agenda.let_sleep(&subject);
         let Some(term) = self.led else { return };
         if self.shared.leadership.term() != Some(term) {
             // Everything is looked at again in the next term, however short the gap.
@@ -515,13 +426,13 @@ impl<R: Recovery> Engine<R> {
                 let tracked = self.track(&subject);
                 tracked.due = Some(until);
                 let at = self.shared.time.instant_when_server_shows(until);
-                self.wake_at(subject, at);
+                self.agenda.wake_at(subject, at);
             }
             Verdict::Blocked { by, .. } => {
                 self.track(&subject).due.get_or_insert(now);
                 if let Some(until) = by.until() {
                     let at = self.shared.time.instant_when_server_shows(until);
-                    self.wake_at(subject.clone(), at);
+                    self.agenda.wake_at(subject.clone(), at);
                 }
                 self.held.insert(subject);
             }
@@ -572,7 +483,7 @@ impl<R: Recovery> Engine<R> {
                 self.held.remove(subject);
                 if disruptive {
                     self.track(subject).admitted = Some(now);
-                    self.remember_the_brake();
+                    self.shared.remember_the_brake();
                 }
             }
             Verdict::Ignore(_) | Verdict::Wait { .. } => {}
@@ -582,18 +493,15 @@ impl<R: Recovery> Engine<R> {
 
     /// Whether a subject must not be acted on yet, whatever its verdict.
     fn is_waiting(&mut self, subject: &R::Subject) -> bool {
-        let now = Instant::now();
-        let tracked = self.track(subject);
-        tracked.not_before.is_some_and(|t| t > now) || tracked.echo_by.is_some_and(|t| t > now)
+        self.track(subject).waits_until(Instant::now()).is_some()
     }
 
     fn act(&mut self, subject: R::Subject, actions: Vec<R::Step>, why: &R::Why, now: Timestamp, term: Term) {
         let instant = Instant::now();
         let tracked = self.track(&subject);
         tracked.due.get_or_insert(now);
-        let wait = tracked.not_before.max(tracked.echo_by).filter(|t| *t > instant);
-        if let Some(until) = wait {
-            return self.wake_at(subject, until);
+        if let Some(until) = tracked.waits_until(instant) {
+            return self.agenda.wake_at(subject, until);
         }
         let watches = self.feeds.watches();
         if watches.is_outdated() || (actions.iter().any(Step::needs_a_fresh_view) && self.is_stale()) {
@@ -602,7 +510,7 @@ impl<R: Recovery> Engine<R> {
                 self.complained_of_age = Some(instant);
                 tracing::warn!(recovery = R::NAME, %subject, "held, as all others: a watch has been silent for too long");
             }
-            return self.wake_at(subject, instant + STALE_PAUSE);
+            return self.agenda.wake_at(subject, instant + STALE_PAUSE);
         }
         self.track(&subject).heard = false;
         self.in_flight.insert(subject.clone());
@@ -681,7 +589,7 @@ impl<R: Recovery> Engine<R> {
             if let Some(note) = note {
                 self.shared.executor.mention(*note, term);
             }
-            return self.enqueue(subject);
+            return self.agenda.enqueue(subject);
         }
         let time = self.shared.time.clone();
         let tracked = self.track(&subject);
@@ -731,7 +639,7 @@ impl<R: Recovery> Engine<R> {
             tracked.not_before = Some(local + wait);
             tracked.echo_by = None;
         }
-        self.enqueue(subject);
+        self.agenda.enqueue(subject);
     }
 
     /// Counts a verdict that differs from the last one; whether it did.
@@ -751,13 +659,6 @@ impl<R: Recovery> Engine<R> {
 
     fn brake(&self) -> MutexGuard<'_, Brake> {
         self.shared.brake.lock().unwrap_or_else(PoisonError::into_inner)
-    }
-}
-
-impl Tracked {
-    fn next_retry(&mut self) -> Duration {
-        self.attempts = self.attempts.saturating_add(1);
-        FIRST_RETRY.saturating_mul(2u32.saturating_pow(self.attempts.min(20) - 1)).min(LONGEST_RETRY)
     }
 }
 

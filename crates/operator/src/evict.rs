@@ -230,10 +230,16 @@ impl EvictionDesk {
                     };
                     taints = taints.with(&taint, None);
                 }
-                // The API server refuses the patch if the node was replaced or written since.
-                let mut metadata = json!({
-                    "uid": node["metadata"]["uid"], "resourceVersion": node["metadata"]["resourceVersion"],
-                });
+                // The API server refuses the patch if the node was replaced or written since. Without both, it would hold for
+                // any node of that name.
+                let identity = |field: &str| node["metadata"][field].as_str().filter(|text| !text.is_empty());
+                let (Some(uid), Some(resource_version)) = (identity("uid"), identity("resourceVersion"))
+                else {
+                    let missing = "the answer has no metadata.uid or no metadata.resourceVersion";
+                    let error = serde::de::Error::custom(missing);
+                    return Err(failed(&subject, kube::Error::SerdeError(error)));
+                };
+                let mut metadata = json!({ "uid": uid, "resourceVersion": resource_version });
                 if let Some(by) = despite_zone_outage {
                     let word = DespiteOutage { by: by.to_owned(), at: self.time.server() };
                     // Strings and times always have a JSON form.

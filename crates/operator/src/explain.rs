@@ -162,8 +162,11 @@ impl fmt::Display for ObjectName {
 pub(crate) struct Explains {
     pub(crate) kind: &'static ObjectKind,
     /// Answers the question; nothing if the recovery has nothing to do with the object.
-    pub(crate) explain: for<'a> fn(&'a Question<'a>) -> BoxFuture<'a, Result<Option<Answer>, ExplainError>>,
+    pub(crate) explain: for<'a> fn(&'a Question<'a>) -> Answering<'a>,
 }
+
+/// The answer of a recovery, once it has read what it needs.
+pub(crate) type Answering<'a> = BoxFuture<'a, Result<Option<Answer>, ExplainError>>;
 
 /// An object that a recovery is asked about.
 pub(crate) struct Question<'a> {

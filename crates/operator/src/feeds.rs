@@ -25,7 +25,9 @@ use tokio::sync::{OwnedSemaphorePermit, Semaphore, mpsc};
 use tokio_util::task::AbortOnDropHandle;
 
 use crate::{
+    brake_keeper::BrakeKeeper,
     discovery::Discovery,
+    nodes::{NeedsVolumes, Node, NodeFeed},
     watch::{Change, Project, Source, Target, WatchHealth, WatchSet, follow},
 };
 pub(crate) use kind::{KindLost, KindTarget, OfKind};
@@ -43,6 +45,8 @@ const LIST_TURN: Duration = Duration::from_secs(5);
 pub(crate) struct Feed<News> {
     key: Key,
     health: Health,
+    /// Whether nothing is judged in a new term before it was listed.
+    listed_to_lead: bool,
     start: Start<News>,
 }
 
@@ -53,6 +57,7 @@ type Start<News> = Box<dyn FnOnce(Stage<News>) -> BoxFuture<'static, ()> + Send>
 enum Key {
     Watch(Target, u64),
     Kind(&'static str, KindTarget, u64),
+    Nodes,
     Reads(&'static str),
     Group(&'static str),
 }
@@ -63,6 +68,8 @@ enum Health {
     Lasting(Arc<WatchHealth>),
     /// As one of those that come and go under this name.
     OneOfMany(&'static str),
+    /// As the one watch of nodes.
+    Nodes,
     /// Not at all: it is no watch.
     None,
 }
@@ -94,12 +101,12 @@ impl<News: Send + 'static> Feed<News> {
         let start = move |stage: Stage<News>| {
             async move {
                 let (changes, inbox) = mpsc::channel(CHANGES);
-                let watch = follow(stage.source, target, projection, kept, changes);
+                let watch = follow(stage.hub.source, target, projection, kept, changes);
                 relay(watch, inbox, &stage.outbox, split).await;
             }
             .boxed()
         };
-        Self { key, health: Health::Lasting(health.clone()), start: Box::new(start) }
+        Self { key, health: Health::Lasting(health.clone()), listed_to_lead: false, start: Box::new(start) }
     }
 
     /// A watch that comes and goes. The number tells it from an earlier one of the same objects.
@@ -115,12 +122,29 @@ impl<News: Send + 'static> Feed<News> {
                 let turn = stage.turn().await;
                 let health = stage.health.member();
                 let (changes, inbox) = mpsc::channel(CHANGES);
-                let watch = follow(stage.source, target, projection, health, changes);
+                let watch = follow(stage.hub.source, target, projection, health, changes);
                 relay(watch, in_turn(turn, inbox), &stage.outbox, move |change| [wrap(change)]).await;
             }
             .boxed()
         };
-        Self { key, health: Health::OneOfMany(name), start: Box::new(start) }
+        Self { key, health: Health::OneOfMany(name), listed_to_lead: false, start: Box::new(start) }
+    }
+
+    /// The nodes of the cluster, each in the form that the recovery keeps. All recoveries share one watch of them.
+    pub(crate) fn nodes<T: Send + 'static>(
+        volumes: Option<NeedsVolumes>,
+        form: impl Fn(&Node) -> T + Send + Sync + 'static,
+        wrap: impl Fn(Change<T>) -> News + Send + 'static,
+    ) -> Self {
+        let start = move |stage: Stage<News>| {
+            let changes = stage.hub.nodes.listen(volumes);
+            async move {
+                let split = move |change: Change<Arc<Node>>| [wrap(change.map(|node| form(&node)))];
+                relay(std::future::pending::<()>(), changes, &stage.outbox, split).await;
+            }
+            .boxed()
+        };
+        Self { key: Key::Nodes, health: Health::Nodes, listed_to_lead: false, start: Box::new(start) }
     }
 
     /// Reads that are no watch, for as long as the recovery runs.
@@ -128,19 +152,24 @@ impl<News: Send + 'static> Feed<News> {
         name: &'static str,
         run: impl FnOnce(Client, Outbox<News>) -> Run + Send + 'static,
     ) -> Self {
-        let start = move |stage: Stage<News>| run(stage.source.client, stage.outbox).boxed();
-        Self { key: Key::Reads(name), health: Health::None, start: Box::new(start) }
+        let start = move |stage: Stage<News>| run(stage.hub.source.client, stage.outbox).boxed();
+        Self { key: Key::Reads(name), health: Health::None, listed_to_lead: false, start: Box::new(start) }
     }
 
     /// Watches under this name may come: metrics show it also while there is none.
     pub(crate) fn group(name: &'static str) -> Self {
         let start = |_| std::future::ready(()).boxed();
-        Self { key: Key::Group(name), health: Health::OneOfMany(name), start: Box::new(start) }
+        Self {
+            key: Key::Group(name),
+            health: Health::OneOfMany(name),
+            listed_to_lead: false,
+            start: Box::new(start),
+        }
     }
 
     /// Begins only when something else is over. Its health counts from the beginning.
     pub(crate) fn after(self, first: impl Future<Output = ()> + Send + 'static) -> Self {
-        let Self { key, health, start } = self;
+        let start = self.start;
         let start = move |stage| {
             async move {
                 first.await;
@@ -148,14 +177,22 @@ impl<News: Send + 'static> Feed<News> {
             }
             .boxed()
         };
-        Self { key, health, start: Box::new(start) }
+        Self { start: Box::new(start), ..self }
+    }
+
+    /// Nothing is judged in a new term before this watch was listed in it. That is for whoever counts, or takes what is not there
+    /// for not existing: whoever led before us wrote until now, and of two watches one may show a write of it and the other
+    /// not yet another. A step that names the revision it judged, or that is looked at live before, needs no such list; so zombie
+    /// and eviction recovery begin at once. A list that a cache of the server may answer would prove nothing: this one is read
+    /// from the store.
+    pub(crate) fn listed_to_lead(self) -> Self {
+        Self { listed_to_lead: true, ..self }
     }
 }
 
 /// What a feed is given when it starts.
 struct Stage<News> {
-    source: Source,
-    discovery: Discovery,
+    hub: Hub,
     /// Of all that come and go under its name.
     health: Arc<WatchHealth>,
     turns: Arc<Semaphore>,
@@ -205,10 +242,29 @@ pub(crate) struct Item<News> {
     news: News,
 }
 
+/// What the feeds of all recoveries of an operator share. Clones are the same.
+#[derive(Clone)]
+pub(crate) struct Hub {
+    source: Source,
+    #[cfg_attr(not(test), allow(dead_code, reason = "see `kind`"))]
+    discovery: Discovery,
+    nodes: NodeFeed,
+    /// The watches of the whole operator.
+    pub(crate) watches: WatchSet,
+}
+
+impl Hub {
+    /// Nothing is watched yet. The keeper is told of nodes once anybody listens to them.
+    pub(crate) fn new(source: Source, keeper: BrakeKeeper) -> Self {
+        let discovery = Discovery::new(source.client.clone());
+        let nodes = NodeFeed::new(source.clone(), keeper);
+        Self { source, discovery, nodes, watches: WatchSet::default() }
+    }
+}
+
 /// The feeds of one recovery.
 pub(crate) struct Feeds<News> {
-    source: Source,
-    discovery: Discovery,
+    hub: Hub,
     turns: Arc<Semaphore>,
     to: mpsc::Sender<Item<News>>,
     running: BTreeMap<Key, Running>,
@@ -216,14 +272,15 @@ pub(crate) struct Feeds<News> {
     heard: BTreeSet<u64>,
     groups: BTreeMap<&'static str, Arc<WatchHealth>>,
     started: u64,
+    /// The lists without which nothing is judged, and how many of each had been asked for then.
+    awaited: Vec<(Arc<WatchHealth>, u64)>,
     /// The watches of this recovery.
     watches: WatchSet,
-    /// The watches of the whole operator.
-    all: WatchSet,
 }
 
 struct Running {
     feed: u64,
+    listed_to_lead: bool,
     lasting: Option<Arc<WatchHealth>>,
     _task: AbortOnDropHandle<()>,
 }
@@ -232,20 +289,19 @@ struct Running {
 pub(crate) type Inbox<News> = mpsc::Receiver<Item<News>>;
 
 impl<News: Send + 'static> Feeds<News> {
-    /// None yet. What is declared counts in `all` as well.
-    pub(crate) fn new(source: Source, discovery: Discovery, all: WatchSet) -> (Self, Inbox<News>) {
+    /// None yet. The watches that are declared are in the hub's set too.
+    pub(crate) fn new(hub: Hub) -> (Self, Inbox<News>) {
         let (to, inbox) = mpsc::channel(NEWS);
         let feeds = Self {
-            source,
-            discovery,
+            hub,
             turns: Arc::new(Semaphore::new(LISTS_AT_ONCE)),
             to,
             running: BTreeMap::new(),
             heard: BTreeSet::from([UNDECLARED]),
             groups: BTreeMap::new(),
             started: 0,
+            awaited: Vec::new(),
             watches: WatchSet::default(),
-            all,
         };
         (feeds, inbox)
     }
@@ -262,7 +318,7 @@ impl<News: Send + 'static> Feeds<News> {
             self.heard.remove(&stopped.feed);
             if let Some(health) = stopped.lasting {
                 self.watches.remove(&health);
-                self.all.remove(&health);
+                self.hub.watches.remove(&health);
             }
         }
         for feed in feeds {
@@ -272,7 +328,7 @@ impl<News: Send + 'static> Feeds<News> {
         }
     }
 
-    fn start(&mut self, Feed { key, health, start }: Feed<News>) {
+    fn start(&mut self, Feed { key, health, listed_to_lead, start }: Feed<News>) {
         self.started += 1;
         let (counts, lasting) = match health {
             Health::Lasting(health) => (Some(health.clone()), Some(health)),
@@ -280,22 +336,36 @@ impl<News: Send + 'static> Feeds<News> {
                 let group = self.groups.entry(name).or_insert_with(|| WatchHealth::of_many(name));
                 (Some(group.clone()), None)
             }
+            // It stays with the others who listen.
+            Health::Nodes => (Some(self.hub.nodes.health().clone()), None),
             Health::None => (None, None),
         };
         if let Some(health) = &counts {
             self.watches.add(health);
-            self.all.add(health);
+            self.hub.watches.add(health);
         }
         let stage = Stage {
-            source: self.source.clone(),
-            discovery: self.discovery.clone(),
+            hub: self.hub.clone(),
             health: counts.unwrap_or_else(|| WatchHealth::new("")),
             turns: self.turns.clone(),
             outbox: Outbox { feed: self.started, to: self.to.clone() },
         };
         let task = AbortOnDropHandle::new(tokio::spawn(start(stage)));
         self.heard.insert(self.started);
-        self.running.insert(key, Running { feed: self.started, lasting, _task: task });
+        self.running.insert(key, Running { feed: self.started, listed_to_lead, lasting, _task: task });
+    }
+
+    /// Has those watches listed anew without which nothing is judged in a new term.
+    pub(crate) fn ask_for_lists(&mut self) {
+        let listed = self.running.values().filter(|running| running.listed_to_lead);
+        let watches = listed.filter_map(|running| running.lasting.as_ref());
+        self.awaited = watches.map(|watch| (watch.clone(), watch.ask_for_list())).collect();
+    }
+
+    /// Whether the lists that were asked for are taken in.
+    pub(crate) fn are_listed(&mut self) -> bool {
+        self.awaited.retain(|(watch, asked)| !watch.has_taken_in(*asked));
+        self.awaited.is_empty()
     }
 
     /// The news, unless it is of a feed that is declared no more.
@@ -375,4 +445,4 @@ impl<T: Send> Changes<T> for InTurn<T> {
 }
 
 #[cfg(test)]
-mod tests;
+pub(crate) mod tests;

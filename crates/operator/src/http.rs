@@ -14,6 +14,7 @@ use crate::{
     pulse::{Condition, Pulse},
     serve::{Limits, serve},
     watch::WatchSet,
+    webhooks::Readiness,
 };
 
 /// Prometheus' text format.
@@ -27,6 +28,8 @@ pub(crate) struct Endpoints {
     /// A watch that is silent for longer makes `/readyz` fail.
     pub(crate) ready_limit: Duration,
     pub(crate) pulse: Pulse,
+    /// If webhooks are served.
+    pub(crate) webhooks: Option<Readiness>,
 }
 
 impl Endpoints {
@@ -40,7 +43,8 @@ impl Endpoints {
         serve(listener, router, Limits::default(), stop).await;
     }
 
-    /// Ready when every watch has its first list and has heard from the server lately. A follower is ready too.
+    /// Ready when every watch has its first list and has heard from the server lately, and the API server can call
+    /// our webhooks. A follower is ready too.
     fn readiness(&self) -> (StatusCode, String) {
         let mut problems = String::new();
         for watch in self.watches.all() {
@@ -53,6 +57,9 @@ impl Endpoints {
                 let silent = watch.staleness().as_secs();
                 problems.push_str(&format!("watch of {}: nothing heard for {silent} s\n", watch.resource));
             }
+        }
+        if let Some(problem) = self.webhooks.as_ref().and_then(Readiness::problem) {
+            problems.push_str(&format!("webhooks: {problem}\n"));
         }
         if problems.is_empty() {
             (StatusCode::OK, "ok\n".to_owned())
@@ -90,5 +97,21 @@ mod tests {
         tokio::time::sleep(Duration::from_secs(45)).await;
         assert_eq!(says(&pulse), (503, "the working thread has not made a turn for 90 s\n".to_owned()));
         assert_eq!(says(&Pulse::of_this_thread()).0, 200);
+    }
+    #[tokio::test(start_paused = true)]
+    async fn nobody_is_ready_whose_webhooks_cannot_be_called() {
+        let webhooks = Readiness::new();
+        let endpoints = Endpoints {
+            metrics: Metrics::new(&crate::time::Time::system()),
+            watches: WatchSet::default(),
+            ready_limit: Duration::from_secs(1),
+            pulse: Pulse::of_this_thread(),
+            webhooks: Some(webhooks),
+        };
+        assert_eq!(
+            endpoints.readiness(),
+            (StatusCode::SERVICE_UNAVAILABLE, "webhooks: not begun yet\n".to_owned())
+        );
+        assert_eq!(Endpoints { webhooks: None, ..endpoints }.readiness().0, StatusCode::OK);
     }
 }

@@ -8,6 +8,7 @@
 
 #[cfg(test)]
 mod any_step;
+mod brake_keeper;
 mod client;
 mod crash;
 mod departure;
@@ -27,6 +28,7 @@ mod leader;
 mod live;
 mod looks;
 mod metrics;
+mod nodes;
 mod notices;
 mod operator;
 mod pause;
@@ -40,6 +42,7 @@ pub mod serve;
 mod surroundings;
 mod time;
 pub mod watch;
+pub mod webhooks;
 pub mod wire;
 
 pub use evict::{Asked, End, EvictError, EvictionDesk, Standing, Survey, SurveyedPod, SurveyedVolume};

@@ -6,6 +6,7 @@ use std::{
     sync::{Arc, Mutex, PoisonError, atomic::Ordering},
 };
 
+use jiff::Timestamp;
 use prometheus_client::{
     collector::Collector,
     encoding::{DescriptorEncoder, EncodeLabelSet, EncodeMetric, text::encode},
@@ -69,6 +70,8 @@ descriptions! { FIRST;
 
 // The reference page has those of the recoveries in between.
 descriptions! { LAST;
+    ADMISSIONS = "salvor_admission_requests", "counter", "webhook, outcome", "Admission requests answered, by webhook: allowed, patched, denied, bad_request, timed_out or error";
+    CERTIFICATE = "salvor_webhook_certificate_expiry_timestamp_seconds", "gauge", "", "When the certificate expires with which webhooks are served, in seconds since 1970; 0 where none are";
     SILENCE = "salvor_working_thread_silent_seconds", "gauge", "", "Seconds since the thread that watches, judges and writes last made a turn; past 60 the lease is given up";
     CLOCK = "salvor_server_clock_offset_seconds", "gauge", "bound", "How far the API server's clock is ahead of ours, at least and at most";
     CLOCKS = "salvor_server_clocks", "gauge", "", "Different clocks that answers of the API server told lately; of several, the earliest counts";
@@ -90,6 +93,12 @@ struct RecoveryLabel {
 struct WriteLabels {
     action: &'static str,
     result: &'static str,
+}
+
+#[derive(Clone, Debug, PartialEq, Eq, Hash, EncodeLabelSet)]
+struct AdmissionLabels {
+    webhook: &'static str,
+    outcome: &'static str,
 }
 
 #[derive(Clone, Debug, PartialEq, Eq, Hash, EncodeLabelSet)]
@@ -115,6 +124,8 @@ struct Inner {
     queue: Family<RecoveryLabel, Gauge>,
     in_flight: Family<RecoveryLabel, Gauge>,
     held: Family<HeldLabels, Counter>,
+    admissions: Family<AdmissionLabels, Counter>,
+    certificate: Gauge,
 }
 
 impl Metrics {
@@ -131,6 +142,8 @@ impl Metrics {
             queue: Family::default(),
             in_flight: Family::default(),
             held: Family::default(),
+            admissions: Family::default(),
+            certificate: Gauge::default(),
         };
         let metrics = Self(Arc::new(inner));
         let build = Family::<[(&str, &str); 1], Gauge>::default();
@@ -148,6 +161,8 @@ impl Metrics {
             registry.register(QUEUE.name, QUEUE.help, metrics.0.queue.clone());
             registry.register(IN_FLIGHT.name, IN_FLIGHT.help, metrics.0.in_flight.clone());
             registry.register(HELD.name, HELD.help, metrics.0.held.clone());
+            registry.register(ADMISSIONS.name, ADMISSIONS.help, metrics.0.admissions.clone());
+            registry.register(CERTIFICATE.name, CERTIFICATE.help, metrics.0.certificate.clone());
             registry.register_collector(Box::new(ClockMetrics(time.clone())));
         }
         metrics
@@ -185,6 +200,14 @@ impl Metrics {
 
     pub(crate) fn wrote(&self, action: &'static str, result: &'static str) {
         self.0.writes.get_or_create(&WriteLabels { action, result }).inc();
+    }
+
+    pub(crate) fn admitted(&self, webhook: &'static str, outcome: &'static str) {
+        self.0.admissions.get_or_create(&AdmissionLabels { webhook, outcome }).inc();
+    }
+
+    pub(crate) fn certificate_expires(&self, at: Timestamp) {
+        self.0.certificate.set(at.as_second());
     }
 
     pub(crate) fn retried(&self, recovery: &'static str) {
@@ -354,6 +377,8 @@ mod tests {
         metrics.retried("zombie");
         metrics.held("zombie", "MaxPodsPerMinute");
         metrics.queue("zombie", 1, 2);
+        metrics.admitted("a.salvor.dev", "allowed");
+        metrics.certificate_expires(Timestamp::UNIX_EPOCH);
         metrics.render()
     }
 

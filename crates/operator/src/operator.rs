@@ -17,10 +17,10 @@ use tokio::net::TcpListener;
 use tokio_util::{sync::CancellationToken, task::AbortOnDropHandle};
 
 use crate::{
-    discovery::Discovery,
+    brake_keeper::BrakeKeeper,
     engine::{Engine, Released, Shared},
     executor::Executor,
-    feeds::Feeds,
+    feeds::{Feeds, Hub},
     http::Endpoints,
     leader::{Elector, Leadership},
     metrics::Metrics,
@@ -31,7 +31,8 @@ use crate::{
     recovery::Recovery,
     surroundings::Surroundings,
     time::std_duration,
-    watch::{Source, WatchSet},
+    watch::Source,
+    webhooks::{self, ServingError, WebhookServer},
 };
 
 /// Writes under way get this long to end when the process is told to stop.
@@ -48,6 +49,17 @@ pub enum RunError {
         /// What the system said.
         source: std::io::Error,
     },
+    /// The address for webhooks cannot be listened on.
+    #[error("cannot listen on {address} (webhooks.bind): {source}")]
+    BindWebhooks {
+        /// The address.
+        address: SocketAddr,
+        /// What the system said.
+        source: std::io::Error,
+    },
+    /// The certificates for webhooks cannot be used.
+    #[error("webhooks cannot be served: {0}")]
+    Certificates(ServingError),
     /// There is no thread for health and election.
     #[error("cannot start a thread: {0}")]
     Thread(io::Error),
@@ -76,8 +88,12 @@ pub fn run(
         });
         let bound = bound.await.unwrap_or_else(|error| Err(io::Error::other(error)));
         let (listener, served_at) = bound.map_err(|source| RunError::Bind { address, source })?;
+        let webhooks = webhooks::Bound::of(&config, &configuration).await?;
         let surroundings = Surroundings::of(config, aside.handle.clone()).map_err(RunError::Client)?;
-        let operator = Operator::start(surroundings.telling(notices), &configuration);
+        let mut operator = Operator::start(surroundings.telling(notices), &configuration);
+        let metrics = &operator.endpoints.metrics;
+        let webhooks = webhooks.map(|bound| bound.serve(&configuration, metrics));
+        operator.endpoints.webhooks = webhooks.as_ref().map(WebhookServer::readiness);
 
         let stop_serving = CancellationToken::new();
         let serve = operator.endpoints.clone().serve(listener, stop_serving.clone().cancelled_owned());
@@ -87,6 +103,9 @@ pub fn run(
         shutdown.cancelled().await;
         tracing::info!("stopping: what is under way is finished first");
         operator.stop().await;
+        if let Some(webhooks) = webhooks {
+            webhooks.stop().await;
+        }
         stop_serving.cancel();
         // A scrape that never ends must not keep the process.
         let _ = tokio::time::timeout(Duration::from_secs(1), serving).await;
@@ -183,12 +202,11 @@ impl Operator {
             notices,
         };
 
+        let keeper = BrakeKeeper::new(shared.clone(), configuration.brake.count_nodes_ready_within.into());
         let mut running = Running {
-            source,
+            hub: Hub::new(source, keeper),
             shared,
-            discovery: Discovery::new(client.clone()),
             stop: CancellationToken::new(),
-            watches: WatchSet::default(),
             engines: Vec::new(),
         };
         for entry in recoveries() {
@@ -202,11 +220,11 @@ impl Operator {
             }
         }
 
-        let Running { stop, watches, engines, .. } = running;
+        let Running { hub: Hub { watches, .. }, stop, engines, .. } = running;
         metrics.show_watches(watches.clone());
         let ready_limit = std_duration(configuration.staleness.ready_limit);
         Self {
-            endpoints: Endpoints { metrics, watches, ready_limit, pulse },
+            endpoints: Endpoints { metrics, watches, ready_limit, pulse, webhooks: None },
             _beat: beat,
             stop,
             engines,
@@ -241,19 +259,16 @@ impl Operator {
 
 /// What is started so far, and what further recoveries need to start.
 pub(crate) struct Running {
-    source: Source,
-    discovery: Discovery,
+    hub: Hub,
     shared: Shared,
     stop: CancellationToken,
-    /// The watches of all recoveries.
-    watches: WatchSet,
     engines: Vec<AbortOnDropHandle<()>>,
 }
 
 impl Running {
     /// Starts a recovery that acts on so many subjects at once.
     pub(crate) fn start<R: Recovery>(&mut self, recovery: R, at_once: usize) {
-        let (feeds, inbox) = Feeds::new(self.source.clone(), self.discovery.clone(), self.watches.clone());
+        let (feeds, inbox) = Feeds::new(self.hub.clone());
         let shared = Shared { at_once, ..self.shared.clone() };
         let engine = Engine::new(recovery, shared, feeds);
         self.engines.push(AbortOnDropHandle::new(tokio::spawn(engine.run(inbox, self.stop.clone()))));

@@ -8,11 +8,7 @@ use std::{
 
 use jiff::Timestamp;
 use kube::Client;
-use salvor_recovery::{
-    Judgement, Reason, Step,
-    brake::{Outage, Tally},
-    event::EventNote,
-};
+use salvor_recovery::{Judgement, Reason, Step, brake::Outage, event::EventNote};
 
 use crate::{
     executor::{Lane, Refusal, Written},
@@ -24,10 +20,6 @@ use crate::{
 pub(crate) trait Recovery: Send + Sync + 'static {
     /// Its name, as in `--controllers`.
     const NAME: &'static str;
-    /// Whether everything is listed anew when this process begins to lead.
-    const LISTS_TO_LEAD: bool;
-    /// Whether it does anything that the brake may hold back, and so tells of it.
-    const UNDER_THE_BRAKE: bool = true;
     /// Whose writes its own wait for.
     const LANE: Lane = Lane::Recovery;
     /// What is judged: a pod, a node.
@@ -41,10 +33,6 @@ pub(crate) trait Recovery: Send + Sync + 'static {
     /// A question to the live API about one subject, free of the recovery itself.
     type Inquiry: LiveInquiry<Why = Self::Why, Step = Self::Step>;
 
-    /// We lead from now on, and its watches were asked for lists, so many times by now. A recovery that counts must wait
-    /// for them: who led before us wrote until now, and its own watches may show one write and not yet another.
-    fn begin_to_lead(&mut self, asked: u64);
-
     /// Everything that it listens to from now on; none if nothing has changed since it was asked last. It is asked at the
     /// beginning, and whenever it has heard something or an attempt has ended.
     fn watches(&mut self) -> Option<Vec<Feed<Self::News>>>;
@@ -57,9 +45,6 @@ pub(crate) trait Recovery: Send + Sync + 'static {
 
     /// Everything that may have to be judged.
     fn subjects(&self) -> Vec<Self::Subject>;
-
-    /// The nodes as last seen, for the brake; `None` before they are all known, or if this recovery does not watch them.
-    fn node_counts(&self, now: Timestamp) -> Option<Tally>;
 
     /// Whether an outage around the subject holds it back; a person may have said that it does not.
     fn outage(&self, _: &Self::Subject, _: Timestamp) -> Outage {

@@ -25,8 +25,9 @@ use tokio::{
     io::{AsyncRead, AsyncWrite, ReadBuf},
     net::{TcpListener, TcpStream},
     task::JoinSet,
-    time::{Instant, sleep, sleep_until},
+    time::{Instant, sleep, sleep_until, timeout},
 };
+use tokio_rustls::TlsAcceptor;
 use tokio_util::sync::CancellationToken;
 use tower::ServiceExt;
 
@@ -52,8 +53,39 @@ const LONGEST_HEAD: usize = 16 * 1024;
 /// After the system could not hand over a connection, as when it is out of file descriptors.
 const PAUSE: Duration = Duration::from_millis(100);
 
+/// A TLS handshake that takes longer is given up.
+const HANDSHAKE_WITHIN: Duration = Duration::from_secs(10);
+
+/// What is spoken on a connection.
+#[derive(Clone)]
+enum Speech {
+    Plain,
+    Tls(TlsAcceptor),
+}
+
 /// Serves until `stop` ends, and then what is being answered to its end. Dropping it ends everything at once.
 pub async fn serve(listener: TcpListener, router: Router, limits: Limits, stop: impl Future<Output = ()>) {
+    serve_in(Speech::Plain, listener, router, limits, stop).await;
+}
+
+/// The same over TLS.
+pub(crate) async fn serve_tls(
+    acceptor: TlsAcceptor,
+    listener: TcpListener,
+    router: Router,
+    limits: Limits,
+    stop: impl Future<Output = ()>,
+) {
+    serve_in(Speech::Tls(acceptor), listener, router, limits, stop).await;
+}
+
+async fn serve_in(
+    speech: Speech,
+    listener: TcpListener,
+    router: Router,
+    limits: Limits,
+    stop: impl Future<Output = ()>,
+) {
     let guests = Guests::default();
     let stopping = CancellationToken::new();
     let mut connections = JoinSet::new();
@@ -69,7 +101,8 @@ pub async fn serve(listener: TcpListener, router: Router, limits: Limits, stop: 
             Ok((stream, peer)) => {
                 let guest = guests.let_in(peer.ip(), limits.connections);
                 let router = router.clone();
-                connections.spawn(attend(stream, guest, router, limits, stopping.clone()));
+                let speech = speech.clone();
+                connections.spawn(attend(speech, stream, guest, router, limits, stopping.clone()));
             }
             // The client has gone already.
             Err(error) if is_of_the_connection(&error) => {}
@@ -90,15 +123,52 @@ fn is_of_the_connection(error: &io::Error) -> bool {
 }
 
 /// Answers the requests of one connection until it ends or must go.
-async fn attend(stream: TcpStream, guest: Guest, router: Router, limits: Limits, stop: CancellationToken) {
+async fn attend(
+    speech: Speech,
+    stream: TcpStream,
+    guest: Guest,
+    router: Router,
+    limits: Limits,
+    stop: CancellationToken,
+) {
     let moved = Moved::now();
+    // Otherwise the end of a handshake may wait for the other side's acknowledgement. If it cannot be set, it is slower.
+    let _ = stream.set_nodelay(true);
+    let stream = Watched { stream, moved: moved.clone() };
+    match speech {
+        Speech::Plain => converse(stream, &moved, guest, router, limits, stop).await,
+        Speech::Tls(acceptor) => {
+            let handshake = timeout(limits.request_within.min(HANDSHAKE_WITHIN), acceptor.accept(stream));
+            let shaken = tokio::select! {
+                biased;
+                () = guest.must_go.cancelled() => return,
+                () = stop.cancelled() => return,
+                shaken = handshake => shaken,
+            };
+            // Too slow, or no TLS, or somebody who does not trust us.
+            let Ok(Ok(stream)) = shaken else { return };
+            converse(stream, &moved, guest, router, limits, stop).await;
+        }
+    }
+}
+
+async fn converse<S>(
+    stream: S,
+    moved: &Moved,
+    guest: Guest,
+    router: Router,
+    limits: Limits,
+    stop: CancellationToken,
+) where
+    S: AsyncRead + AsyncWrite + Unpin,
+{
     let answering = guest.answering.clone();
     let service = tower::service_fn(move |request: Request<hyper::body::Incoming>| {
         let (router, busy) = (router.clone(), Busy::begin(&answering));
         async move { Ok::<_, std::convert::Infallible>(answer(router, request, busy).await) }
     });
     let service = TowerToHyperService::new(service);
-    let stream = TokioIo::new(Watched { stream, moved: moved.clone() });
+    let stream = TokioIo::new(stream);
     let mut http = http1::Builder::new();
     http.timer(TokioTimer::new()).header_read_timeout(limits.request_within).max_buf_size(LONGEST_HEAD);
     let mut connection = std::pin::pin!(http.serve_connection(stream, service));

@@ -115,7 +115,7 @@ pub trait Identified {
 }
 
 /// A change of the watched set.
-#[derive(Debug)]
+#[derive(Clone, Debug)]
 pub enum Change<T> {
     /// This is all there was at a revision; it was read after so many lists had been asked for.
     Reset {
@@ -130,6 +130,19 @@ pub enum Change<T> {
     Applied(T),
     /// The object with this UID is gone, or does not matter any more.
     Gone(String),
+}
+
+impl<T> Change<T> {
+    /// The same of another form of the objects.
+    pub(crate) fn map<U>(self, mut form: impl FnMut(T) -> U) -> Change<U> {
+        match self {
+            Self::Reset { all, revision, asked } => {
+                Change::Reset { all: all.into_iter().map(form).collect(), revision, asked }
+            }
+            Self::Applied(one) => Change::Applied(form(one)),
+            Self::Gone(uid) => Change::Gone(uid),
+        }
+    }
 }
 
 /// What even an unreadable object has.
@@ -409,7 +422,7 @@ impl<P: Project> Follower<P> {
         }
         self.health.saw(seen);
         self.listed = Some(epoch);
-        let moment = Moment::of(seen, anew, &self.health, epoch);
+        let moment = Moment::of(seen, anew, &self.health, epoch, asked);
         self.send(Change::Reset { all: kept, revision: moment, asked }).await?;
         Ok(revision)
     }
@@ -455,8 +468,11 @@ impl<P: Project> Follower<P> {
             ("resourceVersion", revision.clone()),
         ];
         let opened = self.open(self.request(&query)?);
-        let mut body =
-            tokio::time::timeout(SILENCE_ALLOWED, opened).await.map_err(|_| WatchEnd::Silent)??;
+        let mut body = tokio::select! {
+            biased;
+            opened = tokio::time::timeout(SILENCE_ALLOWED, opened) => opened.map_err(|_| WatchEnd::Silent)??,
+            () = self.health.bell.notified() => return Err(WatchEnd::Asked),
+        };
         let epoch = self.history.epoch();
         let mut heard = Heard::Nothing;
         loop {

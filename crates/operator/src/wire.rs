@@ -216,9 +216,9 @@ pub struct NodeTaint {
     pub time_added: Option<Timestamp>,
 }
 
-impl From<NodeTaint> for Taint {
-    fn from(NodeTaint { key, value, effect, .. }: NodeTaint) -> Self {
-        Self { key, value, effect }
+impl From<&NodeTaint> for Taint {
+    fn from(NodeTaint { key, value, effect, .. }: &NodeTaint) -> Self {
+        Self { key: key.clone(), value: value.clone(), effect: effect.clone() }
     }
 }
 

@@ -19,6 +19,7 @@ pub mod job;
 pub mod liveness;
 mod moments;
 pub mod objects;
+pub mod one_actor;
 pub mod pause;
 mod pod_writes;
 mod server_clock;

@@ -179,6 +179,45 @@ const FIRST: &[Field] = &[
          reach that address; there is no password. Use kubectl port-forward to look at it from elsewhere.",
     ),
     field(
+        "webhooks",
+        Object,
+        Parent,
+        "Admission webhooks, served over TLS by every replica. They are there only while a recovery runs that has some, and \
+         not in a dry run.",
+    ),
+    field(
+        "webhooks.enabled",
+        Bool,
+        Default("true"),
+        "Whether webhooks are served. Without them nothing is set and nothing is refused at admission; each recovery says in \
+         its own section what it does then.",
+    ),
+    field(
+        "webhooks.bind",
+        Address,
+        Default("0.0.0.0:9443"),
+        "The IP address and port on which webhooks are served. The API server must be able to reach it.",
+    ),
+    field(
+        "webhooks.url",
+        Text,
+        Optional,
+        "How the API server reaches a Salvor that runs outside the cluster: https://HOST:PORT, with nothing after the port. \
+         Salvor then creates and repairs the MutatingWebhookConfiguration and ValidatingWebhookConfiguration named salvor \
+         itself, before it is ready. If it is not set, both come with the manifests and name a Service, and Salvor only fills in \
+         their caBundle.",
+    ),
+    field(
+        "webhooks.certDir",
+        Text,
+        Optional,
+        "A folder with the files tls.crt and tls.key, and, if the configurations are to trust it, ca.crt, all as PEM: Salvor \
+         serves with these and reads them again when they change. If it is not set, Salvor makes its own certificates and \
+         renews them in time. It keeps its certificate authority in the Secret salvor-webhooks in \
+         leaderElection.leaseNamespace, where all replicas find it. With webhooks.url, and without that namespace or the right \
+         to use that Secret, it keeps its authority in memory: then only one replica may run.",
+    ),
+    field(
         "logFormat",
         Choice(&["text", "json"]),
         Default("text"),

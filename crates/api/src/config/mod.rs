@@ -13,7 +13,7 @@ mod schema;
 mod validate;
 mod zombie;
 
-use std::net::{Ipv4Addr, SocketAddr};
+use std::net::{Ipv4Addr, Ipv6Addr, SocketAddr};
 
 use serde::{Deserialize, Serialize};
 
@@ -30,6 +30,7 @@ pub use zombie::{
 };
 
 use self::validate::Found;
+use crate::label_selector::is_dns_subdomain;
 use crate::{Controller, ControllerList, FeatureGates, GoDuration, names};
 
 /// A recovery's own section of the file.
@@ -103,6 +104,8 @@ pub struct Configuration {
     pub bind: SocketAddr,
     /// The page that shows the cluster.
     pub page: PageSettings,
+    /// The admission webhooks of recoveries that have some.
+    pub webhooks: WebhookSettings,
     /// The form of log lines.
     pub log_format: LogFormat,
     /// How much is done at once.
@@ -132,6 +135,7 @@ impl Default for Configuration {
             leader_election: LeaderElection::default(),
             bind: SocketAddr::from((Ipv4Addr::UNSPECIFIED, 8080)),
             page: PageSettings::default(),
+            webhooks: WebhookSettings::default(),
             log_format: LogFormat::Text,
             concurrency: Concurrency::default(),
             staleness: Staleness::default(),
@@ -188,6 +192,48 @@ pub struct PageSettings {
 impl Default for PageSettings {
     fn default() -> Self {
         Self { enabled: false, bind: SocketAddr::from((Ipv4Addr::LOCALHOST, 8081)) }
+    }
+}
+
+/// The admission webhooks of recoveries that have some.
+#[derive(Clone, Debug, PartialEq, Eq, Serialize, Deserialize)]
+#[serde(rename_all = "camelCase", default, deny_unknown_fields)]
+pub struct WebhookSettings {
+    /// Whether they are served at all.
+    pub enabled: bool,
+    /// Where.
+    pub bind: SocketAddr,
+    /// How the API server reaches this process, if not through a Service.
+    pub url: Option<String>,
+    /// A folder with certificates of the administrator's.
+    pub cert_dir: Option<String>,
+}
+
+impl Default for WebhookSettings {
+    fn default() -> Self {
+        Self {
+            enabled: true,
+            bind: SocketAddr::from((Ipv4Addr::UNSPECIFIED, 9443)),
+            url: None,
+            cert_dir: None,
+        }
+    }
+}
+
+impl WebhookSettings {
+    /// The host name or IP address in `url`, without the brackets of an IPv6 address. Nothing if `url` is not set, or is not
+    /// of the form `https://HOST:PORT`.
+    pub fn url_host(&self) -> Option<&str> {
+        let authority = self.url.as_deref()?.strip_prefix("https://")?;
+        let (host, port) = authority.rsplit_once(':')?;
+        // `parse` alone would take a leading plus sign.
+        let is_port =
+            port.bytes().all(|byte| byte.is_ascii_digit()) && port.parse::<u16>().is_ok_and(|port| port > 0);
+        let host = match host.strip_prefix('[').and_then(|host| host.strip_suffix(']')) {
+            Some(address) => address.parse::<Ipv6Addr>().is_ok().then_some(address)?,
+            None => is_dns_subdomain(host).then_some(host)?,
+        };
+        is_port.then_some(host)
     }
 }
 

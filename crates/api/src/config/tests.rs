@@ -40,6 +40,7 @@ dryRun: true
 leaderElection: {enabled: false, leaseName: x, leaseNamespace: y, leaseDuration: 1m, renewDeadline: 30s, retryPeriod: 5s}
 bind: '[::1]:9090'
 page: {enabled: true, bind: '127.0.0.1:9091'}
+webhooks: {enabled: false, bind: '127.0.0.1:9092', url: 'https://[::1]:9092', certDir: /certs}
 logFormat: json
 concurrency: {writes: 4}
 staleness: {readyLimit: 5m, irreversibleActionLimit: 2m}
@@ -62,6 +63,9 @@ brake: {maxPodsPerMinute: 0, maxUnreachablePercent: 100}
     assert!(configuration.dry_run && !configuration.leader_election.enabled);
     assert_eq!(configuration.bind.to_string(), "[::1]:9090");
     assert!(configuration.page.enabled && configuration.page.bind.port() == 9091);
+    assert!(!configuration.webhooks.enabled && configuration.webhooks.bind.port() == 9092);
+    assert_eq!(configuration.webhooks.url_host(), Some("::1"));
+    assert_eq!(configuration.webhooks.cert_dir.as_deref(), Some("/certs"));
     assert_eq!(configuration.log_format, LogFormat::Json);
     assert_eq!(configuration.concurrency.writes, 4);
     assert_eq!(configuration.staleness.ready_limit, GoDuration::from_secs(300));
@@ -127,6 +131,11 @@ fn each_problem_names_its_line_field_value_and_remedy() {
             "eviction: {detachWarningAfter: 0s}",
             "line 3: eviction.detachWarningAfter: 0s must be more than 0s",
         ),
+        (
+            "webhooks: {url: 'http://10.0.0.1:9443'}",
+            "line 3: webhooks.url: \"http://10.0.0.1:9443\" cannot be called: write https://HOST:PORT, with a DNS name",
+        ),
+        ("webhooks: {certDir: ''}", "line 3: webhooks.certDir: \"\" cannot be used: set it to "),
         ("brake: 3", "line 3: brake: 3 cannot be used: set it to a map of fields"),
         ("logFormat: xml", "line 3: logFormat: \"xml\" cannot be used: set it to one of text, json"),
         ("bind: localhost", "line 3: bind: \"localhost\" cannot be used: set it to an IP address and port"),
@@ -565,7 +574,7 @@ fn the_table_states_the_defaults_of_the_types() {
             Presence::Required => {
                 assert!(matches!(field.kind, Kind::Choice([_])), "{}", field.path);
             }
-            Presence::Optional => panic!("{} has neither default nor demand", field.path),
+            Presence::Optional => assert!(typed.is_null(), "{} has a default", field.path),
         }
     }
     let rule = &example().failure_recovery_policy.rules[0];
@@ -632,5 +641,44 @@ proptest! {
                 prop_assert_eq!(problem.line, Some(3), "{}", problem);
             }
         }
+    }
+}
+
+#[test]
+fn the_url_of_webhooks_is_a_host_and_a_port_and_nothing_else() {
+    let host = |url: &str| {
+        let settings = WebhookSettings { url: Some(url.to_owned()), ..WebhookSettings::default() };
+        settings.url_host().map(str::to_owned)
+    };
+    for (url, expected) in [
+        ("https://10.0.0.1:9443", "10.0.0.1"),
+        ("https://salvor.example.com:443", "salvor.example.com"),
+        ("https://[fd00::1]:1", "fd00::1"),
+    ] {
+        assert_eq!(host(url).as_deref(), Some(expected), "{url}");
+    }
+    for bad in [
+        "",
+        "https://",
+        "https://a",
+        "https://a:",
+        "https://a:0",
+        "https://a:65536",
+        "https://a:+1",
+        "https://:1",
+        "HTTPS://a:1",
+        "http://a:1",
+        "a:1",
+        "https://a:1/",
+        "https://a:1/path",
+        "https://a:1?x=y",
+        "https://me@a:1",
+        "https://a b:1",
+        "https://::1:1",
+        "https://[::1:1",
+        "https://[a]:1",
+        "https://a:1#x",
+    ] {
+        assert_eq!(host(bad), None, "{bad}");
     }
 }

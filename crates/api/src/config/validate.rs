@@ -1,7 +1,7 @@
 //! Values that are well formed but cannot work together.
 
 use super::problem::{ConfigError, Path, Problem};
-use super::{Configuration, LeaderElection, section_of};
+use super::{Configuration, LeaderElection, WebhookSettings, section_of};
 use crate::{Controller, GoDuration, LabelSelector, SelectorField, names};
 
 /// client-go spreads its retries by this factor, and a leader must fit at least one retry into its deadline.
@@ -26,6 +26,7 @@ impl Configuration {
             found.note(Path::of("controllers").index(index), unknown.to_string());
         }
         found.leader_election(&self.leader_election);
+        found.webhooks(&self.webhooks);
         if self.concurrency.writes == 0 {
             found.note(Path::of("concurrency.writes"), "0 lets nothing be written: set it to at least 1");
         }
@@ -94,6 +95,15 @@ impl Found {
                 "{renew_deadline} must be longer than 1.2 times retryPeriod, which is {retry_period}"
             );
             self.note(Path::of("leaderElection.renewDeadline"), message);
+        }
+    }
+
+    fn webhooks(&mut self, webhooks: &WebhookSettings) {
+        if let Some(url) = webhooks.url.as_deref().filter(|_| webhooks.url_host().is_none()) {
+            let message = format!(
+                "{url:?} cannot be called: write https://HOST:PORT, with a DNS name or IP address, for example https://10.0.0.1:9443"
+            );
+            self.note(Path::of("webhooks.url"), message);
         }
     }
 

@@ -6,8 +6,8 @@ use k8s_openapi::api::apps::v1::{Deployment, DeploymentSpec};
 use k8s_openapi::api::core::v1::{
     Affinity, Capabilities, ConfigMap, ConfigMapVolumeSource, Container, ContainerPort, HTTPGetAction,
     Namespace, PodAffinityTerm, PodAntiAffinity, PodSecurityContext, PodSpec, PodTemplateSpec, Probe,
-    ResourceRequirements, SeccompProfile, SecurityContext, ServiceAccount, Volume, VolumeMount,
-    WeightedPodAffinityTerm,
+    ResourceRequirements, SeccompProfile, Secret, SecretVolumeSource, SecurityContext, Service,
+    ServiceAccount, ServicePort, ServiceSpec, Volume, VolumeMount, WeightedPodAffinityTerm,
 };
 use k8s_openapi::api::networking::v1::{
     NetworkPolicy, NetworkPolicyIngressRule, NetworkPolicyPort, NetworkPolicySpec,
@@ -19,6 +19,7 @@ use k8s_openapi::api::rbac::v1::{
 use k8s_openapi::apimachinery::pkg::api::resource::Quantity;
 use k8s_openapi::apimachinery::pkg::apis::meta::v1::{LabelSelector, ObjectMeta};
 use k8s_openapi::apimachinery::pkg::util::intstr::IntOrString;
+use salvor_operator::webhooks::{SERVICE, SERVICE_PORT, Target, WebhookKind, configuration};
 use salvor_operator::{Scope, recoveries};
 use serde::Serialize;
 use serde_json::Value;
@@ -35,6 +36,10 @@ const CONFIG_FOLDER: &str = "/etc/salvor";
 const CONFIG_FILE: &str = "config.yaml";
 /// The name of the port, by which probes find it.
 const PORT: &str = "http";
+/// The name of the port on which webhooks are served.
+const WEBHOOK_PORT: &str = "webhooks";
+/// The Secret with certificates of the administrator's, as cert-manager makes it, if `webhooks.certDir` is set.
+const WEBHOOK_CERTIFICATES: &str = "salvor-webhooks-tls";
 /// A user and group that own nothing, as distroless images have them.
 const NOBODY: i64 = 65532;
 const REPLICAS: i32 = 2;
@@ -44,7 +49,7 @@ pub(super) fn all(installation: &Installation) -> Result<Vec<Value>, CliError> {
     let config = config_file(installation)?;
     let mut objects = definitions(installation)?;
     objects.extend([json(&namespace(installation))?, json(&service_account(installation))?]);
-    for (scope, rules) in Rights::of(&installation.configuration).rules() {
+    for (scope, rules) in Rights::of(&installation.configuration, &installation.webhooks).rules() {
         match scope {
             Scope::Cluster => {
                 objects.push(json(&cluster_role(rules))?);
@@ -56,12 +61,22 @@ pub(super) fn all(installation: &Installation) -> Result<Vec<Value>, CliError> {
             }
         }
     }
+    if !installation.webhooks.is_empty() {
+        if installation.configuration.webhooks.cert_dir.is_none() {
+            objects.push(json(&webhook_secret(installation))?);
+        }
+        objects.push(json(&webhook_service(installation))?);
+    }
     objects.extend([
         json(&config_map(installation, &config))?,
         json(&network_policy(installation))?,
         json(&deployment(installation, &config))?,
         json(&disruption_budget(installation))?,
     ]);
+    // Last: from here on the API server calls them.
+    let target = Target::Service { namespace: installation.namespace.clone() };
+    let configurations = WebhookKind::ALL.map(|kind| configuration(kind, &installation.webhooks, &target));
+    objects.extend(configurations.into_iter().flatten());
     Ok(objects)
 }
 
@@ -153,6 +168,33 @@ fn subject(installation: &Installation) -> Subject {
     }
 }
 
+/// Where replicas share the certificate authority of their webhooks. It comes empty, so that they need no right to create it;
+/// to apply it again leaves alone what they put there.
+fn webhook_secret(installation: &Installation) -> Secret {
+    Secret {
+        metadata: ObjectMeta { name: Some(SERVICE.into()), ..metadata(Some(&installation.namespace)) },
+        type_: Some("Opaque".into()),
+        ..Secret::default()
+    }
+}
+
+fn webhook_service(installation: &Installation) -> Service {
+    Service {
+        metadata: ObjectMeta { name: Some(SERVICE.into()), ..metadata(Some(&installation.namespace)) },
+        spec: Some(ServiceSpec {
+            selector: Some(labels()),
+            ports: Some(vec![ServicePort {
+                name: Some(WEBHOOK_PORT.into()),
+                port: SERVICE_PORT.into(),
+                target_port: Some(IntOrString::String(WEBHOOK_PORT.into())),
+                ..ServicePort::default()
+            }]),
+            ..ServiceSpec::default()
+        }),
+        ..Service::default()
+    }
+}
+
 fn config_map(installation: &Installation, config: &str) -> ConfigMap {
     ConfigMap {
         metadata: metadata(Some(&installation.namespace)),
@@ -202,13 +244,56 @@ fn pod(installation: &Installation) -> PodSpec {
         }),
         affinity: Some(apart_from_each_other()),
         containers: vec![container(installation)],
-        volumes: Some(vec![Volume {
-            name: "config".into(),
-            config_map: Some(ConfigMapVolumeSource { name: NAME.into(), ..ConfigMapVolumeSource::default() }),
-            ..Volume::default()
-        }]),
+        volumes: Some(volumes(installation)),
         ..PodSpec::default()
     }
+}
+
+/// The folder with certificates of the administrator's, if webhooks are served with such.
+fn certificates(installation: &Installation) -> Option<&String> {
+    installation.configuration.webhooks.cert_dir.as_ref().filter(|_| !installation.webhooks.is_empty())
+}
+
+fn volumes(installation: &Installation) -> Vec<Volume> {
+    let config = Volume {
+        name: "config".into(),
+        config_map: Some(ConfigMapVolumeSource { name: NAME.into(), ..ConfigMapVolumeSource::default() }),
+        ..Volume::default()
+    };
+    let certificates = certificates(installation).map(|_| Volume {
+        name: "webhook-certificates".into(),
+        secret: Some(SecretVolumeSource {
+            secret_name: Some(WEBHOOK_CERTIFICATES.into()),
+            ..SecretVolumeSource::default()
+        }),
+        ..Volume::default()
+    });
+    [config].into_iter().chain(certificates).collect()
+}
+
+fn volume_mounts(installation: &Installation) -> Vec<VolumeMount> {
+    let mount = |name: &str, path: &str| VolumeMount {
+        name: name.into(),
+        mount_path: path.into(),
+        read_only: Some(true),
+        ..VolumeMount::default()
+    };
+    let certificates = certificates(installation).map(|folder| mount("webhook-certificates", folder));
+    [mount("config", CONFIG_FOLDER)].into_iter().chain(certificates).collect()
+}
+
+fn ports(installation: &Installation) -> Vec<ContainerPort> {
+    let port = |name: &str, port: u16| ContainerPort {
+        name: Some(name.into()),
+        container_port: port.into(),
+        ..ContainerPort::default()
+    };
+    let webhooks = webhook_port(installation).map(|number| port(WEBHOOK_PORT, number));
+    [port(PORT, installation.configuration.bind.port())].into_iter().chain(webhooks).collect()
+}
+
+fn webhook_port(installation: &Installation) -> Option<u16> {
+    (!installation.webhooks.is_empty()).then(|| installation.configuration.webhooks.bind.port())
 }
 
 /// A lost node should not take both replicas; on a cluster of one node both still run.
@@ -234,11 +319,7 @@ fn container(installation: &Installation) -> Container {
         name: NAME.into(),
         image: Some(installation.image.clone()),
         args: Some(vec!["run".into(), format!("--config={CONFIG_FOLDER}/{CONFIG_FILE}")]),
-        ports: Some(vec![ContainerPort {
-            name: Some(PORT.into()),
-            container_port: installation.configuration.bind.port().into(),
-            ..ContainerPort::default()
-        }]),
+        ports: Some(ports(installation)),
         liveness_probe: Some(probe("/healthz")),
         readiness_probe: Some(probe("/readyz")),
         resources: Some(resources()),
@@ -248,12 +329,7 @@ fn container(installation: &Installation) -> Container {
             capabilities: Some(Capabilities { drop: Some(vec!["ALL".into()]), ..Capabilities::default() }),
             ..SecurityContext::default()
         }),
-        volume_mounts: Some(vec![VolumeMount {
-            name: "config".into(),
-            mount_path: CONFIG_FOLDER.into(),
-            read_only: Some(true),
-            ..VolumeMount::default()
-        }]),
+        volume_mounts: Some(volume_mounts(installation)),
         ..Container::default()
     }
 }
@@ -285,7 +361,7 @@ fn resources() -> ResourceRequirements {
 fn network_policy(installation: &Installation) -> NetworkPolicy {
     let page = &installation.configuration.page;
     let page = (page.enabled && !page.bind.ip().is_loopback()).then(|| page.bind.port());
-    let ports = [Some(installation.configuration.bind.port()), page];
+    let ports = [Some(installation.configuration.bind.port()), page, webhook_port(installation)];
     let port = |port: u16| NetworkPolicyPort {
         port: Some(IntOrString::Int(port.into())),
         protocol: Some("TCP".into()),

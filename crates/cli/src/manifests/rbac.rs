@@ -4,6 +4,7 @@ use std::collections::{BTreeMap, BTreeSet};
 
 use k8s_openapi::api::rbac::v1::PolicyRule;
 use salvor_api::config::Configuration;
+use salvor_operator::webhooks::{CONFIGURATION, SERVICE, Webhook, WebhookKind};
 use salvor_operator::{Resource, Right, Scope, Verb, recoveries};
 
 /// Rights by where they hold. What several recoveries need is there once.
@@ -12,11 +13,12 @@ pub(super) struct Rights(BTreeMap<Scope, BTreeMap<Resource, BTreeSet<Verb>>>);
 
 impl Rights {
     /// What an installation with this configuration needs.
-    pub(super) fn of(configuration: &Configuration) -> Self {
+    pub(super) fn of(configuration: &Configuration, webhooks: &[Webhook]) -> Self {
         let mut rights = Self::default();
         let of_recoveries = recoveries().flat_map(|entry| entry.rights(configuration));
+        let of_webhooks = for_webhooks(configuration, webhooks);
         for Right { scope, resource, verbs } in
-            leader_election(configuration).into_iter().chain(of_recoveries)
+            leader_election(configuration).into_iter().chain(of_recoveries).chain(of_webhooks)
         {
             rights.0.entry(scope).or_default().entry(resource).or_default().extend(verbs);
         }
@@ -46,4 +48,22 @@ fn leader_election(configuration: &Configuration) -> [Right; 2] {
         Resource::LEASES.within(&election.lease_namespace, &[Verb::Create]),
         the_lease.within(&election.lease_namespace, &[Verb::Get, Verb::Update]),
     ]
+}
+
+/// The rights to fill in the certificate authority. The objects come with the manifests, so that each right is to one object by
+/// name, and nothing may be created.
+fn for_webhooks(configuration: &Configuration, webhooks: &[Webhook]) -> Vec<Right> {
+    const USED: &[Verb] = &[Verb::Get, Verb::Update];
+    let mut rights = Vec::new();
+    if !webhooks.is_empty() && configuration.webhooks.cert_dir.is_none() {
+        let secret = Resource { name: Some(SERVICE.into()), ..Resource::of("", "secrets") };
+        rights.push(secret.within(&configuration.leader_election.lease_namespace, USED));
+    }
+    for kind in WebhookKind::ALL {
+        if webhooks.iter().any(|webhook| webhook.kind == kind) {
+            let ours = Resource::of("admissionregistration.k8s.io", kind.plural());
+            rights.push(Resource { name: Some(CONFIGURATION.into()), ..ours }.everywhere(USED));
+        }
+    }
+    rights
 }

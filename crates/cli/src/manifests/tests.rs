@@ -377,3 +377,106 @@ fn names_are_checked() {
     assert!(image("salvor:1").is_ok());
     assert!(image("").is_err() && image("a b").is_err());
 }
+
+/// Webhooks such as a recovery may have.
+fn webhooks() -> Vec<Webhook> {
+    use salvor_operator::webhooks::{FailurePolicy, Operation, Rule};
+    let webhook = |kind, name, path| Webhook {
+        kind,
+        name,
+        path,
+        rules: vec![Rule {
+            group: "example.com",
+            versions: &["v1"],
+            resources: &["things"],
+            operations: &[Operation::Create],
+        }],
+        failure_policy: FailurePolicy::Fail,
+        timeout_seconds: 10,
+    };
+    vec![
+        webhook(webhooks::WebhookKind::Mutating, "mthing.example.com", "/mutate"),
+        webhook(webhooks::WebhookKind::Validating, "vthing.example.com", "/validate"),
+    ]
+}
+
+fn with_webhooks(rest: &str) -> Result<Installation, ManifestsError> {
+    Installation::with_webhooks(
+        None,
+        "salvor:test".into(),
+        configuration(&format!("{JOB}{rest}")),
+        webhooks(),
+    )
+}
+
+#[test]
+fn webhooks_come_with_a_service_and_rights_to_nothing_but_their_own_objects() {
+    let objects = read_back(&with_webhooks("").unwrap());
+    let ours: BTreeSet<_> = [
+        "everywhere: get admissionregistration.k8s.io/mutatingwebhookconfigurations[salvor]",
+        "everywhere: get admissionregistration.k8s.io/validatingwebhookconfigurations[salvor]",
+        "everywhere: update admissionregistration.k8s.io/mutatingwebhookconfigurations[salvor]",
+        "everywhere: update admissionregistration.k8s.io/validatingwebhookconfigurations[salvor]",
+        "salvor-system: get /secrets[salvor-webhooks]",
+        "salvor-system: update /secrets[salvor-webhooks]",
+    ]
+    .map(String::from)
+    .into();
+    let without = rights(&read_back(&install(JOB)));
+    assert_eq!(&rights(&objects) - &without, ours);
+
+    let service = find(&objects, "Service");
+    assert_eq!(service["metadata"]["name"], "salvor-webhooks");
+    assert_eq!(service["spec"]["ports"][0]["port"], 443);
+    let container = &find(&objects, "Deployment")["spec"]["template"]["spec"]["containers"][0];
+    let port =
+        container["ports"].as_array().unwrap().iter().find(|port| port["containerPort"] == 9443).unwrap();
+    assert_eq!(service["spec"]["ports"][0]["targetPort"], port["name"]);
+    assert_eq!(service["spec"]["selector"], find(&objects, "Deployment")["spec"]["selector"]["matchLabels"]);
+    assert_eq!(find(&objects, "NetworkPolicy")["spec"]["ingress"][0]["ports"][1]["port"], 9443);
+    assert!(find(&objects, "Secret").get("data").is_none());
+
+    for (kind, name, path) in [
+        ("MutatingWebhookConfiguration", "mthing.example.com", "/mutate"),
+        ("ValidatingWebhookConfiguration", "vthing.example.com", "/validate"),
+    ] {
+        let configuration = find(&objects, kind);
+        assert_eq!(configuration["metadata"]["name"], "salvor");
+        let entry = &configuration["webhooks"][0];
+        assert_eq!((&entry["name"], &entry["failurePolicy"]), (&json!(name), &json!("Fail")));
+        // To apply them again must not take away what the operator filled in.
+        let service =
+            json!({"name": "salvor-webhooks", "namespace": "salvor-system", "path": path, "port": 443});
+        assert_eq!(entry["clientConfig"], json!({ "service": service }));
+    }
+    let kinds: Vec<_> = objects.iter().map(|object| object["kind"].as_str().unwrap()).collect();
+    assert!(
+        kinds.ends_with(&["MutatingWebhookConfiguration", "ValidatingWebhookConfiguration"]),
+        "{kinds:?}"
+    );
+}
+
+#[test]
+fn given_certificates_are_mounted_and_need_no_rights() {
+    let objects =
+        read_back(&with_webhooks("webhooks: {certDir: /certificates, bind: '0.0.0.0:7443'}\n").unwrap());
+    assert!(objects.iter().all(|object| object["kind"] != "Secret"));
+    assert!(rights(&objects).iter().all(|right| !right.contains("secrets")));
+    let pod = &find(&objects, "Deployment")["spec"]["template"]["spec"];
+    assert_eq!(pod["volumes"][1]["secret"]["secretName"], "salvor-webhooks-tls");
+    assert_eq!(pod["containers"][0]["volumeMounts"][1]["mountPath"], "/certificates");
+    assert_eq!(pod["containers"][0]["volumeMounts"][1]["name"], pod["volumes"][1]["name"]);
+    assert_eq!(pod["containers"][0]["ports"][1]["containerPort"], 7443);
+}
+
+#[test]
+fn webhooks_that_the_api_server_could_not_call_are_refused() {
+    let refusal = |rest: &str| with_webhooks(rest).unwrap_err();
+    assert_eq!(refusal("webhooks: {url: 'https://10.0.0.1:9443'}\n"), ManifestsError::WebhooksUrl);
+    for bind in ["127.0.0.1:9443", "0.0.0.0:0"] {
+        let expected = ManifestsError::WebhooksNotReachable(bind.parse().unwrap());
+        assert_eq!(refusal(&format!("webhooks: {{bind: '{bind}'}}\n")), expected);
+    }
+    // Without webhooks none of that matters.
+    install(&format!("{JOB}webhooks: {{url: 'https://10.0.0.1:9443', bind: '127.0.0.1:9443'}}\n"));
+}

@@ -1,9 +1,8 @@
-//! The kinds of `admissionregistration.k8s.io`. They are kept, and nobody is asked: no webhook is called, and no policy
-//! judges anything.
+//! The kinds of `admissionregistration.k8s.io`. Webhooks are called; policies are kept, and judge nothing.
 
 use serde_json::json;
 
-use super::{ALL_METADATA, API_EXTENSIONS, Kind, clustered, defaults};
+use super::{ALL_METADATA, API_EXTENSIONS, Kind, clustered, defaults, webhooks};
 use crate::object;
 use crate::printing::{AGE, Column, NAME, Row, UNSET, count, made, text};
 use crate::table::Generation;
@@ -26,6 +25,7 @@ pub(super) const KINDS: &[Kind] = &[
         generation: Generation::Of(&["/webhooks"]),
         columns: WEBHOOKS,
         defaults: defaults::mutating_webhooks,
+        check: webhooks::check,
         ..policy("MutatingWebhookConfiguration", "mutatingwebhookconfigurations")
     },
     Kind {
@@ -44,6 +44,7 @@ pub(super) const KINDS: &[Kind] = &[
         generation: Generation::Of(&["/webhooks"]),
         columns: WEBHOOKS,
         defaults: defaults::validating_webhooks,
+        check: webhooks::check,
         ..policy("ValidatingWebhookConfiguration", "validatingwebhookconfigurations")
     },
 ];

@@ -6,8 +6,8 @@ use serde_json::{Value, json};
 use crate::environment::Environment;
 use crate::object::{self, carry, object_at};
 use crate::quantity;
-use crate::reviews;
 use crate::table::{Resource, Subresource};
+use crate::user;
 
 /// Prepares a new object: drops what only the system may set, and adds what admission adds.
 pub(crate) fn create(resource: &Resource, value: &mut Value, environment: &Environment<'_>) {
@@ -69,8 +69,8 @@ pub(super) fn certificate_request(value: &mut Value, _: &Environment<'_>) {
     let spec = object_at(value, "spec");
     spec.remove("uid");
     spec.remove("extra");
-    spec.insert("username".to_owned(), json!(reviews::USER));
-    spec.insert("groups".to_owned(), json!(reviews::GROUPS));
+    spec.insert("username".to_owned(), json!(user::USER));
+    spec.insert("groups".to_owned(), json!(user::GROUPS));
 }
 
 /// A taint on devices begins when it is made.
@@ -244,7 +244,7 @@ pub(super) fn add_finalizer(value: &mut Value, finalizer: &str) {
 }
 
 /// Pods stay for five minutes on a node that is not ready or out of reach, unless they say otherwise.
-fn tolerate_node_failure(value: &mut Value) {
+pub(crate) fn tolerate_node_failure(value: &mut Value) {
     let spec = object_at(value, "spec");
     let tolerations = spec.entry("tolerations").or_insert_with(|| json!([]));
     let Some(tolerations) = tolerations.as_array_mut() else {

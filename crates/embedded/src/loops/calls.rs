@@ -13,8 +13,8 @@ use tokio::time::timeout;
 use super::follow::Shared;
 use super::views::{Meta, key};
 use super::world::{Collection, HasMeta, Kind, World};
-use crate::delete::Propagation;
 use crate::object;
+use crate::propagation::Propagation;
 
 /// A call that has not been answered by then has failed, and nobody knows whether it was carried out.
 const PATIENCE: Duration = Duration::from_secs(10);

@@ -13,7 +13,7 @@ use super::calls::{Call, Sighting};
 use super::driver::{Control, Errand, Plan, Queue};
 use super::views::{Meta, Owner, key};
 use super::world::{Change, Collection, Delta, HasMeta, Kind, World};
-use crate::delete::{FOREGROUND, ORPHAN, Propagation};
+use crate::propagation::{FOREGROUND, ORPHAN, Propagation};
 
 /// The garbage collector. Objects are known to it by their UIDs.
 #[derive(Debug, Default)]

@@ -5,6 +5,7 @@ pub(crate) mod differences;
 pub(crate) mod generator;
 pub(crate) mod player;
 pub(crate) mod transcript;
+pub(crate) mod webhook;
 
 /// The time for the embedded cluster, so that both sides agree on what is past and what is to come.
 #[expect(clippy::disallowed_methods, reason = "the real server has no other clock")]

@@ -55,6 +55,12 @@ impl Player {
         }
     }
 
+    /// What a word in braces stands for.
+    pub(crate) fn knowing(mut self, words: &[(&str, String)]) -> Self {
+        self.kept.extend(words.iter().map(|(word, text)| ((*word).to_owned(), text.clone())));
+        self
+    }
+
     pub(crate) async fn play(mut self, transcript: &Transcript) -> Vec<Answer> {
         let namespace = json!({ "metadata": { "name": self.namespace } });
         let (status, ..) = self
@@ -85,6 +91,7 @@ impl Player {
             Some(other) => other,
         };
         let method: Method = method.parse().unwrap();
+        let mut last = Value::Null;
         let asking = async {
             loop {
                 let accept = step.accept.as_deref();
@@ -92,12 +99,13 @@ impl Player {
                 if step.until.iter().all(|(pointer, wanted)| answer.2.pointer(pointer) == Some(wanted)) {
                     return answer;
                 }
+                last = answer.2;
                 tokio::time::sleep(Duration::from_millis(20)).await;
             }
         };
-        let (status, headers, body) = tokio::time::timeout(PATIENCE, asking)
-            .await
-            .unwrap_or_else(|_| panic!("{:?} never answers {path} with {:?}", self.side, step.until));
+        let (status, headers, body) = tokio::time::timeout(PATIENCE, asking).await.unwrap_or_else(|_| {
+            panic!("{:?} never answers {path} with {:?}, but with {last}", self.side, step.until)
+        });
         for (name, pointer) in &step.keep {
             let found =
                 body.pointer(pointer).unwrap_or_else(|| panic!("{}: no {pointer} in {body}", step.request));

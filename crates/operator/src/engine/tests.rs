@@ -1,17 +1,18 @@
 //! The engine with a recovery that wants what it is told to want, in paused time.
 
 use std::{
-    collections::BTreeMap,
+    collections::{BTreeMap, VecDeque},
     fmt,
     sync::atomic::{AtomicBool, AtomicUsize, Ordering},
 };
 
 use futures::FutureExt;
 use http::Method;
+use jiff::SignedDuration;
 use kube::Client;
 use salvor_api::config::BrakeLimits;
 use salvor_recovery::{
-    brake::{BrakeState, NodeCounts, Outage, Tally},
+    brake::{BrakeState, Outage},
     event::{EventNote, EventType},
     job::{self, CreationReason},
     objects::{JobRef, PodRef},
@@ -22,13 +23,14 @@ use tokio::task::JoinHandle;
 use super::*;
 use crate::{
     any_step::AnyStep,
-    discovery::Discovery,
+    brake_keeper::BrakeKeeper,
     executor::Refusal,
     fake_api::{Answer, Asked, FakeApi, soon},
-    feeds::{Feed, Outbox},
+    feeds::{Feed, Hub, Outbox},
     looks::Sight,
     recovery::{Known, LiveInquiry},
-    watch::{Source, WatchHealth, WatchSet},
+    watch::{Project, Source, Target, WatchHealth, WatchSet},
+    wire::Whole,
 };
 
 mod turns;
@@ -72,7 +74,6 @@ enum Want {
 enum News {
     Pod(&'static str, Want),
     Gone(&'static str),
-    Nodes(u32, u32),
 }
 
 type World = Arc<Mutex<BTreeMap<&'static str, Want>>>;
@@ -83,12 +84,22 @@ struct Told {
     live: World,
     told: BTreeSet<&'static str>,
     judged: Arc<Mutex<Vec<&'static str>>>,
-    nodes: Option<NodeCounts>,
     looking: Looking,
-    /// How many lists had been asked for whenever we began to lead.
-    listed: Arc<Mutex<Vec<u64>>>,
     /// How long it takes to judge, in real time.
     judging: Duration,
+    /// A watch without whose list nothing is judged.
+    counts: Option<Arc<WatchHealth>>,
+}
+
+struct Things;
+
+impl Project for Things {
+    type Wire = Whole;
+    type Kept = ();
+
+    fn keep(&self, _: Whole) -> Option<()> {
+        None
+    }
 }
 
 /// How long each look takes, the last one for all that follow, and how many there were.
@@ -121,10 +132,9 @@ impl Told {
             live,
             told: BTreeSet::new(),
             judged,
-            nodes: None,
             looking: Looking::default(),
-            listed: Arc::default(),
             judging: Duration::ZERO,
+            counts: None,
         }
     }
 }
@@ -196,19 +206,16 @@ impl LiveInquiry for Look {
 
 impl Recovery for Told {
     const NAME: &'static str = "told";
-    const LISTS_TO_LEAD: bool = true;
     type Subject = &'static str;
     type Why = AsTold;
     type Step = AnyStep;
     type News = News;
     type Inquiry = Look;
 
-    fn begin_to_lead(&mut self, asked: u64) {
-        self.listed.lock().unwrap().push(asked);
-    }
-
     fn watches(&mut self) -> Option<Vec<Feed<News>>> {
-        None
+        let health = self.counts.take()?;
+        let things = Target::all("things", "/things");
+        Some(vec![Feed::watch(things, Things, &health, |_| News::Gone("nobody")).listed_to_lead()])
     }
 
     fn hear(&mut self, news: News, _: Timestamp) -> Vec<&'static str> {
@@ -221,10 +228,6 @@ impl Recovery for Told {
             News::Gone(name) => {
                 seen.remove(name);
                 vec![name]
-            }
-            News::Nodes(unreachable, total) => {
-                self.nodes = Some(NodeCounts { unreachable, total });
-                vec![]
             }
         }
     }
@@ -243,10 +246,6 @@ impl Recovery for Told {
 
     fn subjects(&self) -> Vec<&'static str> {
         self.seen.lock().unwrap().keys().copied().collect()
-    }
-
-    fn node_counts(&self, _: Timestamp) -> Option<Tally> {
-        self.nodes.map(Tally::from)
     }
 
     fn inquiry(&self, subject: &&'static str, _: Timestamp) -> Look {
@@ -275,17 +274,15 @@ struct Bench {
     live: World,
     judged: Arc<Mutex<Vec<&'static str>>>,
     looking: Looking,
-    listed: Arc<Mutex<Vec<u64>>>,
     lead: Box<dyn Fn(Option<Duration>)>,
     stop: CancellationToken,
     engine: JoinHandle<()>,
+    keeper: BrakeKeeper,
 }
 
 /// Feeds that are not declared, beside watches as they are given.
-fn feeds(api: &FakeApi, watches: &[Arc<WatchHealth>]) -> (Feeds<News>, Inbox<News>) {
-    let source = Source::new(api.client.clone());
-    let discovery = Discovery::new(api.client.clone());
-    let (feeds, inbox) = Feeds::new(source, discovery, WatchSet::default());
+fn feeds(api: &FakeApi, keeper: &BrakeKeeper, watches: &[Arc<WatchHealth>]) -> (Feeds<News>, Inbox<News>) {
+    let (feeds, inbox) = Feeds::new(Hub::new(Source::new(api.client.clone()), keeper.clone()));
     watches.iter().for_each(|watch| feeds.watches().add(watch));
     (feeds, inbox)
 }
@@ -296,6 +293,8 @@ struct Options {
     pods_per_minute: u32,
     watches: Vec<Arc<WatchHealth>>,
     notices: Notices,
+    /// A watch without whose list nothing is judged.
+    counts: Option<Arc<WatchHealth>>,
     /// Writes at once; as many as anybody could want if none are given.
     writes: u32,
 }
@@ -340,21 +339,24 @@ impl Bench {
             freshness: Duration::from_secs(60),
             notices: options.notices,
         };
+        let keeper = BrakeKeeper::new(shared.clone(), SignedDuration::from_hours(24));
+        let kept = keeper.clone();
+        tokio::spawn(async move { kept.run().await });
         let (live, judged) = (World::default(), Arc::default());
-        let recovery = Told::new(&live, &judged);
-        let (looking, listed) = (recovery.looking.clone(), recovery.listed.clone());
-        let (feeds, inbox) = feeds(&api, &options.watches);
+        let recovery = Told { counts: options.counts, ..Told::new(&live, &judged) };
+        let looking = recovery.looking.clone();
+        let (feeds, inbox) = feeds(&api, &keeper, &options.watches);
         let news = feeds.outbox();
         let stop = CancellationToken::new();
         let engine = Engine::new(recovery, shared.clone(), feeds).run(inbox, stop.clone());
         let engine = tokio::spawn(engine);
         let lead = Box::new(lead);
-        Self { api, time, metrics, shared, news, live, judged, looking, listed, lead, stop, engine }
+        Self { api, time, metrics, shared, news, live, judged, looking, lead, stop, engine, keeper }
     }
 
     /// Another recovery of the same process.
     fn another(&self) -> Outbox<News> {
-        let (feeds, inbox) = feeds(&self.api, &[]);
+        let (feeds, inbox) = feeds(&self.api, &self.keeper, &[]);
         let news = feeds.outbox();
         let recovery = Told::new(&World::default(), &Arc::default());
         tokio::spawn(Engine::new(recovery, self.shared.clone(), feeds).run(inbox, self.stop.clone()));
@@ -367,6 +369,11 @@ impl Bench {
 
     async fn tell(&self, news: News) {
         assert!(self.news.send(news).await.is_ok(), "the engine runs");
+    }
+
+    /// From now on so many of so many nodes are lost.
+    fn nodes(&self, unreachable: u32, total: u32) {
+        self.keeper.see(unreachable, total);
     }
 
     /// What was written about pods: the method and the pod or event.
@@ -534,7 +541,7 @@ async fn the_delete_never_comes_before_its_patch_and_a_second_look_stops_it() {
 #[tokio::test(start_paused = true)]
 async fn the_brake_holds_and_its_release_wakes_what_was_held() {
     let bench = Bench::new(|_| Answer::ok());
-    bench.tell(News::Nodes(3, 5)).await;
+    bench.nodes(3, 5);
     bench.want("a", &[Patch]).await;
     bench.want("b", &[Delete]).await;
     bench.want("c", &[Tell]).await;
@@ -547,10 +554,10 @@ async fn the_brake_holds_and_its_release_wakes_what_was_held() {
         metrics.contains("salvor_held_total{recovery=\"told\",by=\"MaxUnreachablePercent\"} 2\n"),
         "{metrics}"
     );
-    bench.tell(News::Nodes(2, 5)).await;
+    bench.nodes(2, 5);
     pass(30.0).await;
     // Another node comes back: the wait begins anew.
-    bench.tell(News::Nodes(1, 5)).await;
+    bench.nodes(1, 5);
     pass(49.0).await;
     assert_eq!(bench.written(), ["POST"], "more nodes may come back");
     let metrics = bench.metrics.render();
@@ -643,12 +650,12 @@ async fn while_it_is_not_certain_what_time_it_is_nothing_is_done_that_cannot_be_
 #[tokio::test(start_paused = true)]
 async fn what_was_held_is_let_through_gradually() {
     let bench = Bench::new(|_| Answer::ok());
-    bench.tell(News::Nodes(3, 5)).await;
+    bench.nodes(3, 5);
     for name in ["a", "b", "c", "d", "e"] {
         bench.want(name, &[Patch]).await;
     }
     pass(60.0).await;
-    bench.tell(News::Nodes(2, 5)).await;
+    bench.nodes(2, 5);
     pass(52.0).await;
     let patched = || {
         let paths = bench.api.asked().into_iter().map(|asked| asked.path);
@@ -657,7 +664,7 @@ async fn what_was_held_is_let_through_gradually() {
     assert_eq!(patched(), 1);
     bench.tell(News::Gone("a")).await;
     // It falls in the middle: nothing more for now, and then little again.
-    bench.tell(News::Nodes(1, 5)).await;
+    bench.nodes(1, 5);
     pass(49.0).await;
     assert_eq!(patched(), 1);
     pass(3.0).await;
@@ -672,12 +679,13 @@ async fn what_was_held_is_let_through_gradually() {
 async fn what_one_recovery_sees_of_the_nodes_holds_and_wakes_the_others() {
     let bench = Bench::new(|_| Answer::ok());
     let other = bench.another();
-    other.send(News::Nodes(3, 5)).await.unwrap();
+    bench.nodes(3, 5);
     pass(0.1).await;
     bench.want("a", &[Patch]).await;
     pass(3600.0).await;
     assert!(bench.written().is_empty());
-    other.send(News::Nodes(2, 5)).await.unwrap();
+    other.send(News::Pod("b", Want::Steps(&[Patch]))).await.unwrap();
+    bench.nodes(2, 5);
     pass(52.0).await;
     assert_eq!(bench.written(), ["PATCH"]);
     assert_eq!(bench.announced(), ["BrakeEngaged", "BrakeReleased"]);
@@ -689,10 +697,10 @@ async fn a_retry_that_was_let_through_once_is_held_all_the_same() {
     bench.want("a", &[Patch]).await;
     pass(0.1).await;
     assert_eq!(bench.written().len(), 1);
-    bench.tell(News::Nodes(3, 5)).await;
+    bench.nodes(3, 5);
     pass(600.0).await;
     assert_eq!(bench.written().len(), 1);
-    bench.tell(News::Nodes(0, 5)).await;
+    bench.nodes(0, 5);
     pass(49.0).await;
     assert_eq!(bench.written().len(), 1);
     pass(3.0).await;
@@ -1097,7 +1105,7 @@ async fn what_waits_for_a_permit_is_stopped_by_the_brake_and_by_an_old_view() {
         bench.want("c", &[Create]).await;
         pass(1.0).await;
         if by_the_brake {
-            bench.tell(News::Nodes(3, 5)).await;
+            bench.nodes(3, 5);
             health.is_up_to_date();
         }
         pass(30.0).await;
@@ -1109,7 +1117,7 @@ async fn what_waits_for_a_permit_is_stopped_by_the_brake_and_by_an_old_view() {
             "the brake does not hold Jobs: {methods:?}"
         );
         if by_the_brake {
-            bench.tell(News::Nodes(0, 5)).await;
+            bench.nodes(0, 5);
         } else {
             health.is_up_to_date();
         }
@@ -1157,25 +1165,52 @@ async fn a_term_that_nobody_saw_end_is_another_term() {
     bench.want("a", &[Patch]).await;
     bench.want("b", &[Patch]).await;
     pass(0.1).await;
-    assert_eq!(*bench.listed.lock().unwrap(), [1]);
     bench.judged.lock().unwrap().clear();
     bench.live.lock().unwrap().insert("b", Want::Nothing);
     // Nothing here runs between the end of the term and the next one.
     tokio::time::advance(Duration::from_secs(8)).await;
     (bench.lead)(LONG);
     pass(0.2).await;
-    assert_eq!(*bench.listed.lock().unwrap(), [1, 2], "everything is listed again");
     let judged: BTreeSet<&str> = bench.judged.lock().unwrap().iter().copied().collect();
     assert!(judged.contains("b"), "and judged again: {judged:?}");
+}
+
+#[tokio::test(start_paused = true)]
+async fn who_begins_to_lead_judges_nothing_before_the_lists_that_it_counts_by_were_read_in_its_term() {
+    let health = WatchHealth::new("things");
+    let answer = |asked: &Asked| match asked.path.as_str() {
+        "/things" if asked.query.contains("watch=true") => Answer::Never,
+        "/things" => {
+            let list = serde_json::json!({"metadata": {"resourceVersion": "7"}, "items": []});
+            Answer::Json(200, list).late(Duration::from_secs(5))
+        }
+        _ => Answer::ok(),
+    };
+    let bench = Bench::with(Options { counts: Some(health), ..Options::default() }, answer);
+    bench.want("a", &[Patch]).await;
+    pass(4.0).await;
+    assert!(bench.judged.lock().unwrap().is_empty());
+    pass(8.0).await;
+    assert_eq!(bench.written(), ["PATCH"]);
+    bench.tell(News::Gone("a")).await;
+    (bench.lead)(None);
+    pass(10.0).await;
+    bench.judged.lock().unwrap().clear();
+    (bench.lead)(LONG);
+    bench.want("b", &[Patch]).await;
+    pass(4.0).await;
+    assert!(bench.judged.lock().unwrap().is_empty(), "the list was read in another's term");
+    pass(3.0).await;
+    assert_eq!(bench.written(), ["PATCH", "PATCH"]);
 }
 
 #[tokio::test(start_paused = true)]
 async fn a_dry_run_writes_no_event_of_the_brake_and_asks_for_no_renewal() {
     let bench = Bench::with(Options { dry_run: true, ..Options::default() }, |_| Answer::ok());
     bench.want("a", &[Patch]).await;
-    bench.tell(News::Nodes(3, 5)).await;
+    bench.nodes(3, 5);
     pass(10.0).await;
-    bench.tell(News::Nodes(0, 5)).await;
+    bench.nodes(0, 5);
     pass(60.0).await;
     assert!(bench.api.asked().is_empty(), "{:?}", bench.api.asked());
     assert!(bench.shared.leadership.renewal_asked_for().now_or_never().is_none());
@@ -1204,23 +1239,24 @@ async fn what_took_long_to_judge_and_is_gone_is_forgotten() {
         freshness: Duration::from_secs(60),
         notices: Notices::default(),
     };
+    let keeper = BrakeKeeper::new(shared.clone(), SignedDuration::ZERO);
     let recovery = Told { judging: 2 * LONG_LOOK, ..Told::new(&World::default(), &Arc::default()) };
-    let mut engine = Engine::new(recovery, shared, feeds(&api, &[]).0);
+    let mut engine = Engine::new(recovery, shared, feeds(&api, &keeper, &[]).0);
     engine.lead(leadership.term());
     engine.hear(News::Pod("a", Want::Nothing));
     engine.pump();
-    assert_eq!(engine.resting.len(), 1, "it took long");
+    assert_eq!(engine.agenda.resting.len(), 1, "it took long");
     engine.recovery.seen.lock().unwrap().clear();
     engine.look_at("a");
-    assert!(engine.resting.is_empty() && engine.tracked.is_empty());
+    assert!(engine.agenda.resting.is_empty() && engine.tracked.is_empty());
     // One that took long to be found missing.
     engine.look_in_turn("b");
-    assert!(engine.resting.is_empty() && engine.tracked.is_empty());
+    assert!(engine.agenda.resting.is_empty() && engine.tracked.is_empty());
     // One that a list does not have any more, of which nobody is told.
     engine.hear(News::Pod("c", Want::At(Timestamp::MAX)));
     engine.pump();
     engine.recovery.seen.lock().unwrap().clear();
     engine.sweep_at = 0;
     engine.sweep();
-    assert!(engine.resting.is_empty() && engine.tracked.is_empty() && engine.wakes.is_empty());
+    assert!(engine.agenda.resting.is_empty() && engine.tracked.is_empty() && engine.agenda.wakes.is_empty());
 }

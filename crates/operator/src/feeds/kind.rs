@@ -67,7 +67,7 @@ impl<News: Send + 'static> Feed<News> {
     ) -> Self {
         let key = Key::Kind(name, target.clone(), number);
         let start = move |stage| follow_kind(stage, name, target, Arc::new(projection), wrap).boxed();
-        Self { key, health: Health::OneOfMany(name), start: Box::new(start) }
+        Self { key, health: Health::OneOfMany(name), listed_to_lead: false, start: Box::new(start) }
     }
 }
 
@@ -81,13 +81,13 @@ async fn follow_kind<P: Project, News: Send + 'static>(
 ) {
     let mut told: Option<KindLost> = None;
     loop {
-        let lost = match stage.discovery.find(&target.kind).await {
+        let lost = match stage.hub.discovery.find(&target.kind).await {
             Ok(Some(served)) => {
                 let ended = follow_served(&stage, name, &target, served, &projection, &wrap, &mut told).await;
                 match ended {
                     None | Some(GivenUp::Unheard) => return,
                     Some(GivenUp::NotServed) => {
-                        stage.discovery.forget(&target.kind);
+                        stage.hub.discovery.forget(&target.kind);
                         KindLost::NotServed
                     }
                     Some(GivenUp::Failed(words)) => KindLost::Failed(words),
@@ -132,7 +132,7 @@ async fn follow_served<P: Project, News: Send + 'static>(
     let (changes, inbox) = mpsc::channel(CHANGES);
     let watch = follow_with(
         Patience::Until(KIND_PATIENCE),
-        stage.source.clone(),
+        stage.hub.source.clone(),
         target,
         projection.clone(),
         health.clone(),

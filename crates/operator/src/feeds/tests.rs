@@ -5,6 +5,9 @@ use std::sync::{
     atomic::{AtomicBool, Ordering},
 };
 
+use jiff::SignedDuration;
+use salvor_api::config::BrakeLimits;
+use salvor_recovery::brake::{Brake, BrakeState};
 use serde_json::{Value, json};
 
 use super::{
@@ -13,9 +16,40 @@ use super::{
 };
 use crate::{
     discovery::Kind,
+    engine::{Released, Shared},
+    executor::Executor,
     fake_api::{Answer, Asked, FakeApi},
+    leader::Leadership,
+    metrics::Metrics,
+    notices::Notices,
+    time::Time,
     wire::Whole,
 };
+
+/// A keeper of a brake that holds nothing.
+pub(crate) fn keeper(api: &FakeApi) -> BrakeKeeper {
+    let time = Time::system();
+    let metrics = Metrics::new(&time);
+    let (leadership, lead) = Leadership::scripted();
+    lead(Some(Duration::from_secs(86_400)));
+    let client = api.client.clone();
+    let us = "us".to_owned();
+    let executor = Executor::new(client, time.clone(), leadership.clone(), metrics.clone(), us, 1, false);
+    let shared = Shared {
+        time,
+        leadership,
+        executor,
+        brake: Arc::new(Mutex::new(Brake::new(BrakeLimits::default(), BrakeState::default()))),
+        released: Released::default(),
+        metrics,
+        dry_run: false,
+        home: salvor_recovery::objects::ObjectRef::lease("home", "salvor"),
+        at_once: 1,
+        freshness: Duration::from_secs(60),
+        notices: Notices::default(),
+    };
+    BrakeKeeper::new(shared, SignedDuration::from_hours(24))
+}
 
 /// Keeps names.
 struct Names;
@@ -49,9 +83,9 @@ struct Bench {
 impl Bench {
     fn new(answer: impl Fn(&Asked) -> Answer + Send + Sync + 'static) -> Self {
         let api = FakeApi::new(answer);
-        let all = WatchSet::default();
-        let (feeds, inbox) =
-            Feeds::new(Source::new(api.client.clone()), Discovery::new(api.client.clone()), all.clone());
+        let hub = Hub::new(Source::new(api.client.clone()), keeper(&api));
+        let all = hub.watches.clone();
+        let (feeds, inbox) = Feeds::new(hub);
         Self { feeds, inbox, all, _api: api }
     }
 

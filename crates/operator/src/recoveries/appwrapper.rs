@@ -9,7 +9,7 @@ use std::{
     sync::Arc,
 };
 
-use jiff::{SignedDuration, Timestamp};
+use jiff::Timestamp;
 use salvor_api::names::appwrapper::MEMBER_LABEL;
 use salvor_recovery::{
     Judgement,
@@ -17,7 +17,6 @@ use salvor_recovery::{
         AppWrapperPolicy, AppWrapperRef, AppWrapperWhy, CreateFailure, FoundComponent, Memory, NodeView,
         Seen, Stakes, Step, decide,
     },
-    brake::{Census, Tally},
     objects::ObjectRef,
 };
 
@@ -27,7 +26,7 @@ use self::{
     look::{Inquiry, Places},
     metrics::AppWrapperMetrics,
     pods::Pods,
-    wire::{App, LabelledPods, Nodes, OurAppWrappers, Rules, SeenNode, SeenPod, answered},
+    wire::{App, LabelledPods, OurAppWrappers, Rules, SeenNode, SeenPod, answered},
 };
 use crate::{
     discovery::Kind,
@@ -45,12 +44,12 @@ mod kinds;
 mod look;
 mod metrics;
 mod pods;
+mod webhooks;
 mod wire;
 
 pub(super) use entry::ENTRY;
 
 const APPWRAPPERS: Target = Target::all("appwrappers", "/apis/workload.codeflare.dev/v1beta2/appwrappers");
-const NODES: Target = Target::all("appwrapper nodes", "/api/v1/nodes");
 
 fn labelled_pods() -> Target {
     Target { label_selector: Some(MEMBER_LABEL.into()), ..Target::all("appwrapper pods", "/api/v1/pods") }
@@ -74,62 +73,43 @@ struct Known {
     last: BTreeMap<(Kind, String), Last>,
 }
 
-/// Whether a list is in, and of which history.
-#[derive(Clone, Copy, Debug, Default)]
-struct Listed {
-    since_we_lead: bool,
-    epoch: u64,
-}
-
 /// The AppWrappers that are ours, and all around them.
 #[derive(Debug)]
 pub(crate) struct AppWrappers {
     policy: Arc<AppWrapperPolicy>,
     rules: Arc<Rules>,
     metrics: AppWrapperMetrics,
-    /// If this recovery is the one that tells the brake of the nodes: which of them count.
-    counts_nodes: Option<SignedDuration>,
     apps: BTreeMap<String, Box<Known>>,
     /// UIDs by namespace and name.
     names: BTreeMap<(String, String), String>,
     kinds: Kinds,
     pods: Pods,
     nodes: BTreeMap<String, SeenNode>,
-    apps_listed: Listed,
-    pods_listed: Listed,
+    /// The numbers of the histories in which they were listed; none before the first list.
+    apps_listed: Option<u64>,
+    pods_listed: Option<u64>,
     nodes_listed: bool,
-    /// A list counts if so many had been asked for when it was read.
-    lists_needed: u64,
     app_watch: Arc<WatchHealth>,
     pod_watch: Arc<WatchHealth>,
-    node_watch: Arc<WatchHealth>,
     declared: bool,
 }
 
 impl AppWrappers {
-    fn new(
-        policy: Arc<AppWrapperPolicy>,
-        rules: Arc<Rules>,
-        metrics: AppWrapperMetrics,
-        counts_nodes: Option<SignedDuration>,
-    ) -> Self {
+    fn new(policy: Arc<AppWrapperPolicy>, rules: Arc<Rules>, metrics: AppWrapperMetrics) -> Self {
         Self {
             policy,
             rules,
             metrics,
-            counts_nodes,
             apps: BTreeMap::new(),
             names: BTreeMap::new(),
             kinds: Kinds::default(),
             pods: Pods::default(),
             nodes: BTreeMap::new(),
-            apps_listed: Listed::default(),
-            pods_listed: Listed::default(),
+            apps_listed: None,
+            pods_listed: None,
             nodes_listed: false,
-            lists_needed: 0,
             app_watch: WatchHealth::new(APPWRAPPERS.resource),
             pod_watch: WatchHealth::new(labelled_pods().resource),
-            node_watch: WatchHealth::new(NODES.resource),
             declared: false,
         }
     }
@@ -179,7 +159,7 @@ impl AppWrappers {
         Some(subject)
     }
 
-    fn list_apps(&mut self, all: Vec<App>, moment: &Moment, asked: u64) -> Vec<AppWrapperRef> {
+    fn list_apps(&mut self, all: Vec<App>, moment: &Moment) -> Vec<AppWrapperRef> {
         let mut woken: BTreeSet<AppWrapperRef> = self.subjects().into_iter().collect();
         let listed: BTreeSet<String> = all.iter().map(|app| app.appwrapper.uid.clone()).collect();
         let gone = self.apps.iter().filter(|(uid, known)| {
@@ -192,8 +172,7 @@ impl AppWrappers {
         for app in all {
             self.take(app, Told::ByListAt(moment.revision));
         }
-        self.apps_listed.since_we_lead |= asked >= self.lists_needed;
-        self.apps_listed.epoch = moment.epoch;
+        self.apps_listed = Some(moment.epoch);
         woken.extend(self.subjects());
         woken.into_iter().collect()
     }
@@ -252,7 +231,7 @@ impl AppWrappers {
     fn around(&self, known: &Known) -> Around {
         let app = &known.app;
         let AppWrapperRef { uid, namespace, name } = &app.appwrapper;
-        let epoch = self.apps_listed.epoch;
+        let epoch = self.apps_listed.unwrap_or_default();
         let component = |index: usize| {
             let (part, name) = (&app.parts[index], app.name_of(index));
             let Some(store) = self.kinds.get(&part.kind) else {
@@ -286,7 +265,7 @@ impl AppWrappers {
 
     /// Where the kinds of its components are served, for a look at the live objects.
     fn places(&self, app: &App) -> Places {
-        let epoch = self.apps_listed.epoch;
+        let epoch = self.apps_listed.unwrap_or_default();
         let place = |part: &wire::Part| match self.kinds.get(&part.kind) {
             None => Err(self.unwatched(part)),
             Some(store) => match store.served().filter(|served| served.namespaced) {
@@ -344,7 +323,6 @@ impl AppWrappers {
 
 impl Recovery for AppWrappers {
     const NAME: &'static str = "appwrapper";
-    const LISTS_TO_LEAD: bool = true;
     const LANE: Lane = Lane::AppWrappers;
     type Subject = AppWrapperRef;
     type Why = AppWrapperWhy;
@@ -352,25 +330,18 @@ impl Recovery for AppWrappers {
     type News = News;
     type Inquiry = Inquiry;
 
-    fn begin_to_lead(&mut self, asked: u64) {
-        self.lists_needed = asked;
-        self.apps_listed.since_we_lead = false;
-        self.pods_listed.since_we_lead = false;
-        for known in self.apps.values_mut() {
-            known.memory = Memory::default();
-        }
-    }
-
     fn watches(&mut self) -> Option<Vec<Feed<News>>> {
         let changed = self.kinds.take_changed();
         if self.declared && !changed {
             return None;
         }
         self.declared = true;
+        let policy = self.policy.clone();
         let mut feeds = vec![
-            Feed::watch(APPWRAPPERS, OurAppWrappers(self.rules.clone()), &self.app_watch, News::App),
-            Feed::watch(labelled_pods(), LabelledPods, &self.pod_watch, News::Pod),
-            Feed::watch(NODES, Nodes(self.policy.clone()), &self.node_watch, News::Node),
+            Feed::watch(APPWRAPPERS, OurAppWrappers(self.rules.clone()), &self.app_watch, News::App)
+                .listed_to_lead(),
+            Feed::watch(labelled_pods(), LabelledPods, &self.pod_watch, News::Pod).listed_to_lead(),
+            Feed::nodes(None, move |node| SeenNode::new(&node.wire, &policy), News::Node),
             Feed::group(COMPONENTS),
         ];
         feeds.extend(self.kinds.feeds());
@@ -381,7 +352,7 @@ impl Recovery for AppWrappers {
         match news {
             News::App(Change::Applied(app)) => self.take(app, Told::Alone).into_iter().collect(),
             News::App(Change::Gone(uid)) => self.drop_app(&uid).into_iter().collect(),
-            News::App(Change::Reset { all, revision, asked }) => self.list_apps(all, &revision, asked),
+            News::App(Change::Reset { all, revision, .. }) => self.list_apps(all, &revision),
             News::Pod(Change::Applied(pod)) => {
                 let woken = self.app_of(&pod);
                 // A pod whose label was changed is another one's now.
@@ -392,10 +363,9 @@ impl Recovery for AppWrappers {
                 let gone = self.pods.drop(&uid);
                 gone.and_then(|pod| self.app_of(&pod)).into_iter().collect()
             }
-            News::Pod(Change::Reset { all, revision, asked }) => {
+            News::Pod(Change::Reset { all, revision, .. }) => {
                 self.pods.list(all);
-                self.pods_listed.since_we_lead |= asked >= self.lists_needed;
-                self.pods_listed.epoch = revision.epoch;
+                self.pods_listed = Some(revision.epoch);
                 self.subjects()
             }
             News::Node(Change::Applied(node)) => self.see_node(node),
@@ -410,8 +380,7 @@ impl Recovery for AppWrappers {
     }
 
     fn judge(&self, subject: &AppWrapperRef, now: Timestamp) -> Option<Judgement<AppWrapperWhy, Step>> {
-        let (apps, pods) = (self.apps_listed, self.pods_listed);
-        if !apps.since_we_lead || !pods.since_we_lead || apps.epoch != pods.epoch || !self.nodes_listed {
+        if self.apps_listed.is_none() || self.apps_listed != self.pods_listed || !self.nodes_listed {
             return None;
         }
         let known = self.apps.get(&subject.uid)?;
@@ -420,12 +389,6 @@ impl Recovery for AppWrappers {
 
     fn subjects(&self) -> Vec<AppWrapperRef> {
         self.apps.values().map(|known| known.app.appwrapper.clone()).collect()
-    }
-
-    fn node_counts(&self, now: Timestamp) -> Option<Tally> {
-        let mut census = Census::new(now, self.counts_nodes?);
-        self.nodes.values().for_each(|node| census.add("", &node.standing));
-        self.nodes_listed.then(|| census.cluster())
     }
 
     fn inquiry(&self, subject: &AppWrapperRef, judged: Timestamp) -> Inquiry {

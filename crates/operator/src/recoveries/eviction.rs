@@ -10,7 +10,7 @@ use std::{
 use jiff::{SignedDuration, Timestamp};
 use salvor_recovery::{
     Judgement, Step as _,
-    brake::{Census, NodeCounts, NodeStanding, Outage, Tally},
+    brake::{Census, NodeCounts, Outage},
     eviction::{
         Access, AttachmentView, DespiteOutage, EvictionPolicy, Lease, NodeView, NodeWhy, PodView, PodWhy,
         Refusal, Scene, Step, asked_in_person, decide_node, decide_pod,
@@ -22,16 +22,17 @@ use self::{
     close_up::{ClaimsOf, CloseUps, Wanted},
     look::Inquiry,
     metrics::EvictionMetrics,
-    wire::{Attachments, NodeWire, Nodes, Pods, SeenNode},
+    wire::{Attachments, Pods, SeenNode},
 };
 use crate::{
     executor::{self, Written},
     feeds::Feed,
     live::NodeLease,
     looks::Looks,
+    nodes::{CountedNode, NeedsVolumes, NodeWire},
     recovery::{NodeOrPod, Recovery, Refused, View},
     revision::{Revision, Told},
-    watch::{Change, Project, Target, WatchHealth},
+    watch::{Change, Target, WatchHealth},
 };
 
 mod claims;
@@ -51,7 +52,6 @@ const REFUSED_FOR: SignedDuration = SignedDuration::from_mins(1);
 /// So much of the server's words on it is passed on.
 const LONGEST_WORDS: usize = 400;
 
-const NODES: Target = Target::all("eviction nodes", "/api/v1/nodes");
 const ATTACHMENTS: Target = Target::all("volumeattachments", "/apis/storage.k8s.io/v1/volumeattachments");
 /// The watches of pods, one for each node that is being emptied.
 const PODS: &str = "pods of evicted nodes";
@@ -112,14 +112,6 @@ pub(crate) enum News {
     Claims { node: String, number: u64, uid: String, access: Access },
 }
 
-/// What we know of a node that nobody asks to empty: enough to count it.
-#[derive(Debug)]
-struct Counted {
-    uid: String,
-    zone: String,
-    standing: NodeStanding,
-}
-
 /// A node that is asked to be emptied, and what is on it.
 #[derive(Debug)]
 struct Subjected {
@@ -167,10 +159,8 @@ impl Subjected {
 pub(crate) struct Evictions {
     policy: Arc<EvictionPolicy>,
     metrics: EvictionMetrics,
-    /// Whether nobody else counts nodes for the brake.
-    counts_nodes: bool,
-    counted: BTreeMap<String, Counted>,
-    nodes_listed: bool,
+    /// What is known of every node: enough to count it.
+    counted: BTreeMap<String, Arc<CountedNode>>,
     nodes: BTreeMap<String, Subjected>,
     attachments: BTreeMap<String, AttachmentView>,
     attachments_listed: bool,
@@ -181,18 +171,17 @@ pub(crate) struct Evictions {
     declared: bool,
     looks: Looks<NodeView>,
     next_number: u64,
-    node_watch: Arc<WatchHealth>,
+    /// The watch of nodes, once it has told something.
+    node_watch: Option<Arc<WatchHealth>>,
     attachment_watch: Arc<WatchHealth>,
 }
 
 impl Evictions {
-    pub(crate) fn new(policy: Arc<EvictionPolicy>, metrics: EvictionMetrics, counts_nodes: bool) -> Self {
+    pub(crate) fn new(policy: Arc<EvictionPolicy>, metrics: EvictionMetrics) -> Self {
         Self {
             policy,
             metrics,
-            counts_nodes,
             counted: BTreeMap::new(),
-            nodes_listed: false,
             nodes: BTreeMap::new(),
             attachments: BTreeMap::new(),
             attachments_listed: false,
@@ -201,23 +190,20 @@ impl Evictions {
             declared: false,
             looks: Looks::default(),
             next_number: 0,
-            node_watch: WatchHealth::new(NODES.resource),
+            node_watch: None,
             attachment_watch: WatchHealth::new(ATTACHMENTS.resource),
         }
     }
 
     fn take_in(&mut self, seen: SeenNode, told: Told, now: Timestamp) -> BTreeSet<Subject> {
-        let SeenNode { node, zone, standing, view } = seen;
-        let name = node.name.clone();
+        let SeenNode { counted, view } = seen;
+        let name = counted.node.name.clone();
         let mut woken = BTreeSet::from([Subject::Node { name: name.clone() }]);
-        let before = self
-            .counted
-            .insert(name.clone(), Counted { uid: node.uid.clone(), zone: zone.clone(), standing });
-        if before.as_ref().is_none_or(|b| b.standing != standing || b.zone != zone) {
-            woken.extend(self.requests_in(&zone));
-            woken.extend(
-                before.filter(|b| b.zone != zone).into_iter().flat_map(|b| self.requests_in(&b.zone)),
-            );
+        let before = self.counted.insert(name.clone(), counted.clone());
+        if before.as_ref().is_none_or(|b| b.standing != counted.standing || b.zone != counted.zone) {
+            let zones: BTreeSet<&str> =
+                before.iter().chain([&counted]).map(|counted| counted.zone.as_str()).collect();
+            woken.extend(zones.into_iter().flat_map(|zone| self.requests_in(zone)));
         }
         match view {
             Some(view) => self.take_in_at_length(*view, told, now),
@@ -406,13 +392,13 @@ impl Evictions {
     fn take_in_news(&mut self, news: News, now: Timestamp) -> Vec<Subject> {
         match news {
             News::Node(Change::Applied(node)) => {
-                let name = node.node.name.clone();
+                let name = node.counted.node.name.clone();
                 let mut woken = self.take_in(node, Told::Alone, now);
                 woken.extend(self.wake_pods(&name));
                 woken.into_iter().collect()
             }
             News::Node(Change::Gone(uid)) => {
-                let gone = self.counted.iter().find(|(_, node)| node.uid == uid);
+                let gone = self.counted.iter().find(|(_, known)| known.node.uid == uid);
                 let Some(name) = gone.map(|(name, _)| name.clone()) else { return Vec::new() };
                 let counted = self.counted.remove(&name);
                 let mut woken = self.forget(&name);
@@ -427,10 +413,10 @@ impl Evictions {
                     self.counted.clear();
                     self.nodes.clear();
                 }
-                let present: BTreeSet<String> = all.iter().map(|n| n.node.uid.clone()).collect();
-                self.counted.retain(|_, node| present.contains(&node.uid));
+                let present: BTreeSet<String> = all.iter().map(|n| n.counted.node.uid.clone()).collect();
+                self.counted.retain(|_, known| present.contains(&known.node.uid));
                 self.nodes.retain(|_, node| present.contains(&node.view.node.uid));
-                self.nodes_listed = true;
+                self.node_watch = revision.watch().cloned();
                 for node in all {
                     woken.extend(self.take_in(node, Told::ByListAt(revision.revision), now));
                 }
@@ -463,17 +449,13 @@ impl Evictions {
         self.attachments_listed.then(|| self.attachments.values().filter(|a| a.node == node).collect())
     }
 
-    fn census<'a>(&self, now: Timestamp, nodes: impl Iterator<Item = &'a Counted>) -> Census {
-        let mut census = Census::new(now, self.policy.count_nodes_ready_within);
-        nodes.for_each(|node| census.add(&node.zone, &node.standing));
-        census
-    }
-
     fn count(&self, zone: &str, now: Timestamp) -> NodeCounts {
-        self.census(now, self.in_zone(zone)).zone(zone)
+        let mut census = Census::new(now, self.policy.count_nodes_ready_within);
+        self.in_zone(zone).for_each(|node| census.add(zone, &node.standing));
+        census.zone(zone)
     }
 
-    fn in_zone(&self, zone: &str) -> impl Iterator<Item = &Counted> {
+    fn in_zone(&self, zone: &str) -> impl Iterator<Item = &Arc<CountedNode>> {
         self.counted.values().filter(move |node| node.zone == zone)
     }
 }
@@ -517,23 +499,25 @@ fn outage(node: Option<&NodeView>, now: Timestamp) -> Outage {
 
 impl Recovery for Evictions {
     const NAME: &'static str = "eviction";
-    // Every write names the revision that was judged, or is preceded by a second look.
-    const LISTS_TO_LEAD: bool = false;
     type Subject = Subject;
     type Why = Why;
     type Step = Step;
     type News = News;
     type Inquiry = Inquiry;
 
-    fn begin_to_lead(&mut self, _: u64) {}
-
     fn watches(&mut self) -> Option<Vec<Feed<News>>> {
         if std::mem::replace(&mut self.declared, true) {
             return None;
         }
         let close_ups = self.close_ups.clone();
+        let (policy, needing) = (self.policy.clone(), self.policy.clone());
+        let needs: NeedsVolumes = Arc::new(move |wire| wire.may_be_evicted(&needing));
         let mut feeds = vec![
-            Feed::watch(NODES, Nodes(self.policy.clone()), &self.node_watch, News::Node),
+            Feed::nodes(
+                Some(needs),
+                move |node| SeenNode::new(&node.wire, &node.counted, &policy),
+                News::Node,
+            ),
             Feed::group(PODS),
             Feed::reads("close-ups", |client, news| close_up::look(client, close_ups, news)),
             Feed::watch(ATTACHMENTS, Attachments, &self.attachment_watch, News::Attachment),
@@ -579,11 +563,6 @@ impl Recovery for Evictions {
     fn subjects(&self) -> Vec<Subject> {
         let nodes = self.nodes.keys().map(|name| Subject::node(name));
         nodes.chain(self.nodes.values().flat_map(Subjected::pod_subjects)).collect()
-    }
-
-    fn node_counts(&self, now: Timestamp) -> Option<Tally> {
-        let census = self.census(now, self.counted.values());
-        self.nodes_listed.then(|| if self.counts_nodes { census.all() } else { census.zones() })
     }
 
     fn outage(&self, subject: &Subject, now: Timestamp) -> Outage {
@@ -649,15 +628,16 @@ impl Recovery for Evictions {
                 Written::Object(object) => match serde_json::from_str::<NodeWire>(object) {
                     // Whom else it concerns is woken when the watch brings the same.
                     Ok(wire) => {
-                        let seen = Nodes(self.policy.clone()).keep(wire).filter(|n| n.view.is_some());
+                        let counted = Arc::new(CountedNode::from(&wire));
+                        let seen = SeenNode::new(&wire, &counted, &self.policy);
                         // A node whose end the watch has told before the answer came must not come back.
-                        let is_there = |n: &SeenNode| {
-                            self.counted.get(&n.node.name).is_some_and(|known| known.uid == n.node.uid)
-                        };
-                        match seen.filter(is_there) {
+                        let known = self.counted.get(&counted.node.name);
+                        let is_there = known.is_some_and(|known| known.node == counted.node);
+                        match Some(seen).filter(|seen| is_there && seen.view.is_some()) {
                             Some(node) => {
-                                if let Some(view) = &node.view {
-                                    self.node_watch.saw(Revision::of(&view.resource_version));
+                                if let Some((view, watch)) = node.view.as_ref().zip(self.node_watch.as_ref())
+                                {
+                                    watch.saw(Revision::of(&view.resource_version));
                                 }
                                 self.take_in(node, Told::Alone, now);
                                 View::Shows

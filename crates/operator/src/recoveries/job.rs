@@ -15,7 +15,6 @@ use kube::Client;
 use salvor_api::names::job::{CONTROLLER_NAME, conditions};
 use salvor_recovery::{
     Judgement,
-    brake::Tally,
     event::EventNote,
     job::{
         JobPolicy, JobStatus, JobView, JobWhy, Memory, PodView, Step, Stray, UsedNames, created_note, decide,
@@ -138,15 +137,15 @@ pub(crate) struct Jobs {
     jobs: BTreeMap<String, Box<Known>>,
     /// Jobs for which another controller is named, to count each once.
     others: BTreeSet<String>,
-    /// Whether a list of each is in since we lead. Before that nothing is judged: what is missing may only be unseen.
+    /// Whether a list of each is in. Before that nothing is judged: what is missing may only be unseen.
     jobs_listed: bool,
     pods_listed: bool,
     /// The numbers of the histories in which they were listed. Between the two lists after revisions went backwards, Jobs
     /// that never were would be given pods.
     jobs_epoch: u64,
     pods_epoch: u64,
-    /// A list counts if so many had been asked for when it was read.
-    lists_needed: u64,
+    /// How many lists of Jobs had been asked for when the last one was read. One is asked for when a term begins.
+    asked: u64,
     /// UIDs in the list that is coming in.
     jobs_in_list: Option<BTreeSet<String>>,
     pods_in_list: Option<BTreeSet<String>>,
@@ -172,7 +171,7 @@ impl Jobs {
             pods_listed: false,
             jobs_epoch: 0,
             pods_epoch: 0,
-            lists_needed: 0,
+            asked: 0,
             jobs_in_list: None,
             pods_in_list: None,
             pods: Rows::default(),
@@ -362,24 +361,12 @@ impl Revised for JobView {
 
 impl Recovery for Jobs {
     const NAME: &'static str = "job";
-    const LISTS_TO_LEAD: bool = true;
-    const UNDER_THE_BRAKE: bool = false;
     const LANE: Lane = Lane::Jobs;
     type Subject = Subject;
     type Why = JobWhy;
     type Step = Step;
     type News = News;
     type Inquiry = Inquiry;
-
-    fn begin_to_lead(&mut self, asked: u64) {
-        self.lists_needed = asked;
-        self.jobs_listed = false;
-        self.pods_listed = false;
-        for known in self.jobs.values_mut() {
-            // Who led before us has counted it.
-            known.counted = uncounted_yet(&known.view.status);
-        }
-    }
 
     fn watches(&mut self) -> Option<Vec<Feed<News>>> {
         // They do not change, so they are declared once.
@@ -389,12 +376,13 @@ impl Recovery for Jobs {
         let interest = self.interest.clone();
         let jobs = Feed::watch_in_parts(JOBS, OurJobs(self.policy.clone()), &self.job_watch, |change| {
             in_parts(change, News::SomeJobs, News::Job)
-        });
+        })
+        .listed_to_lead();
         let pods = Feed::watch_in_parts(PODS, kept, &self.pod_watch, |change| {
             in_parts(change, News::SomePods, News::Pod)
         });
         // Which pods matter is known when the Jobs are.
-        let pods = pods.after(async move { interest.until_jobs_are_listed().await });
+        let pods = pods.listed_to_lead().after(async move { interest.until_jobs_are_listed().await });
         let found = Feed::reads("lookups", move |client, news| look_up(client, requests, stands_in, news));
         Some(vec![jobs, pods, found])
     }
@@ -409,7 +397,13 @@ impl Recovery for Jobs {
                 let mut woken: BTreeSet<Subject> = self.subjects().into_iter().collect();
                 self.list_jobs(Part { all, revision: moment.revision, anew: moment.anew });
                 self.jobs_are_listed();
-                self.jobs_listed |= asked >= self.lists_needed;
+                self.jobs_listed = true;
+                if std::mem::replace(&mut self.asked, asked) != asked {
+                    for known in self.jobs.values_mut() {
+                        // Whoever led before us has counted it.
+                        known.counted = uncounted_yet(&known.view.status);
+                    }
+                }
                 self.jobs_epoch = moment.epoch;
                 woken.extend(self.subjects());
                 woken.into_iter().collect()
@@ -420,11 +414,11 @@ impl Recovery for Jobs {
                 self.list_pods(part);
                 Vec::new()
             }
-            News::Pod(Change::Reset { all, revision: moment, asked }) => {
+            News::Pod(Change::Reset { all, revision: moment, .. }) => {
                 let mut woken: BTreeSet<Subject> = self.subjects().into_iter().collect();
                 self.list_pods(Part { all, revision: moment.revision, anew: moment.anew });
                 self.pods_are_listed(moment.revision);
-                self.pods_listed |= asked >= self.lists_needed;
+                self.pods_listed = true;
                 self.pods_epoch = moment.epoch;
                 woken.extend(self.subjects());
                 woken.into_iter().collect()
@@ -470,10 +464,6 @@ impl Recovery for Jobs {
         let jobs: BTreeSet<Arc<JobRef>> = known.chain(left).collect();
         let strays = self.strays.to_let_go().map(|stray| pods::subject(&stray.pod));
         jobs.into_iter().map(Subject::Job).chain(strays).collect()
-    }
-
-    fn node_counts(&self, _: Timestamp) -> Option<Tally> {
-        None
     }
 
     fn inquiry(&self, subject: &Subject, judged: Timestamp) -> Inquiry {

@@ -96,3 +96,47 @@ fn why_a_recovery_is_off_is_told_as_it_was_always_told() {
     assert_eq!(off(&format!("{open}controllers: [job]\n")).as_deref(), Some("not in controllers"));
     assert_eq!(off(open), None);
 }
+
+/// The page says what to touch, so what it says must be there; and five files are the limit that the registry is for.
+#[test]
+fn the_files_that_a_new_recovery_touches_are_there_and_few() {
+    let page = file("docs/architecture.md");
+    let (_, section) =
+        page.split_once("\n## Add a recovery\n").expect("docs/architecture.md has no such section");
+    let section = section.split("\n## ").next().unwrap();
+    let (_, table) = section.split_once("| file | change |\n").expect("the section has no table of files");
+    let rows = table.lines().skip(1).map_while(|row| row.strip_prefix("| `")?.split_once('`'));
+    let files: Vec<&str> = rows.map(|(file, _)| file).collect();
+    assert!((1..=5).contains(&files.len()), "{files:?}");
+    for path in files {
+        assert!(!file(path).is_empty(), "{path}");
+    }
+    // A field that is added there is added here, and then to the page.
+    let RecoveryEntry {
+        controller: _,
+        gate: _,
+        settings: _,
+        definitions: _,
+        rights: _,
+        reporter: _,
+        explains: _,
+        metrics: _,
+        webhooks: _,
+        prepare: _,
+    } = entry(Controller::Zombie);
+    let fields = [
+        "controller",
+        "gate",
+        "settings",
+        "definitions",
+        "rights",
+        "reporter",
+        "explains",
+        "metrics",
+        "webhooks",
+        "prepare",
+    ];
+    for field in fields {
+        assert!(section.contains(&format!("\n| `{field}` | ")), "{field} is not explained");
+    }
+}

@@ -20,7 +20,6 @@ use jiff::Timestamp;
 use kube::Client;
 use salvor_recovery::{
     Judgement,
-    brake::{Census, NodeStanding, Tally},
     liveness::{Lease, Pulse},
     objects::{PodRef, Ready},
     zombie::{AskedWait, NodeView, NodeWhy, PodView, PodWhy, Step, ZombiePolicy, decide_node, decide_pod},
@@ -28,19 +27,18 @@ use salvor_recovery::{
 
 use self::{
     leases::{Pulses, Wanted},
-    wire::{AllNodes, ConsentingPods, NodeWire, PodWire, SeenNode},
+    wire::{ConsentingPods, PodWire, SeenNode},
 };
 use crate::{
     executor::{Refusal, Written},
     feeds::Feed,
     live::{self, NodeLease},
     looks::{Looks, Sight},
+    nodes::NodeWire,
     recovery::{Known, LiveInquiry, NodeOrPod, Recovery, Refused, View},
     watch::{Change, Target, WatchHealth},
     wire::read,
 };
-
-const NODES: Target = Target::all("nodes", "/api/v1/nodes");
 
 /// Only bound pods: no kubelet, no zombie.
 fn bound_pods() -> Target {
@@ -90,9 +88,6 @@ pub(crate) struct Zombies {
     pods: BTreeMap<String, PodView>,
     pods_of_node: BTreeMap<String, BTreeSet<String>>,
     nodes: BTreeMap<String, NodeView>,
-    /// What of each of them makes it count.
-    standings: BTreeMap<String, NodeStanding>,
-    nodes_listed: bool,
     looks: Looks<NodeView>,
     /// What is known of the kubelets of lost nodes.
     pulses: Pulses,
@@ -113,8 +108,6 @@ impl Zombies {
             pods: BTreeMap::new(),
             pods_of_node: BTreeMap::new(),
             nodes: BTreeMap::new(),
-            standings: BTreeMap::new(),
-            nodes_listed: false,
             looks: Looks::default(),
             pulses: Pulses::default(),
             leases: Wanted::default(),
@@ -186,8 +179,6 @@ impl Zombies {
         // A taint without a time counts from when it was first seen.
         let observed = known.and_then(|n| n.unreachable).map_or(now, |u| u.since);
         let announced = self.announced.contains(&seen.node.uid);
-        self.standings.insert(name.clone(), seen.standing);
-        let known = self.nodes.get(&name);
         let view = NodeView { announced, ..seen.view(observed) };
         let concerns_pods = known.is_none_or(|old| {
             old.unreachable != view.unreachable || old.ready != view.ready || old.node != view.node
@@ -211,26 +202,22 @@ impl Zombies {
 
 impl Recovery for Zombies {
     const NAME: &'static str = "zombie";
-    // Every write names the revision that was judged, or is preceded by a second look.
-    const LISTS_TO_LEAD: bool = false;
     type Subject = Subject;
     type Why = Why;
     type Step = Step;
     type News = News;
     type Inquiry = Inquiry;
 
-    fn begin_to_lead(&mut self, _: u64) {}
-
     fn watches(&mut self) -> Option<Vec<Feed<News>>> {
         if std::mem::replace(&mut self.declared, true) {
             return None;
         }
-        let (pods, nodes) = (WatchHealth::new("pods"), WatchHealth::new(NODES.resource));
+        let pods = WatchHealth::new("pods");
         let consenting = ConsentingPods(self.policy.clone());
         let leases = self.leases.clone();
         Some(vec![
             Feed::watch(bound_pods(), consenting, &pods, News::Pod),
-            Feed::watch(NODES, AllNodes, &nodes, News::Node),
+            Feed::nodes(None, |node| SeenNode::from(&node.wire), News::Node),
             Feed::reads("leases", |client, news| leases::read(client, leases, news)),
         ])
     }
@@ -258,7 +245,6 @@ impl Recovery for Zombies {
                 if self.nodes.get(&name).is_some_and(|n| n.node.uid == uid) {
                     self.nodes.remove(&name);
                     self.pulses.forget(&name);
-                    self.standings.remove(&name);
                 }
                 self.see_to_lease(&name, now);
                 let mut woken = self.pods_on(&name);
@@ -268,7 +254,6 @@ impl Recovery for Zombies {
             News::Node(Change::Reset { all: nodes, .. }) => {
                 let mut woken: BTreeSet<Subject> = self.subjects().into_iter().collect();
                 let present: BTreeSet<String> = nodes.iter().map(|n| n.node.uid.clone()).collect();
-                self.nodes_listed = true;
                 self.announced.retain(|uid| present.contains(uid) || self.pods.contains_key(uid));
                 let gone = self.nodes.values().filter(|n| !present.contains(&n.node.uid));
                 for node in gone {
@@ -276,7 +261,6 @@ impl Recovery for Zombies {
                     self.leases.set(&node.node.name, false);
                 }
                 self.nodes.retain(|_, n| present.contains(&n.node.uid));
-                self.standings.retain(|name, _| self.nodes.contains_key(name));
                 self.node_of_uid.retain(|uid, _| present.contains(uid));
                 for node in nodes {
                     woken.extend(self.insert_node(node, now));
@@ -310,12 +294,6 @@ impl Recovery for Zombies {
         let pods = self.pods.values().map(|p| Subject::pod(&p.pod));
         let nodes = self.nodes.keys().map(|name| Subject::Node { name: name.clone() });
         pods.chain(nodes).collect()
-    }
-
-    fn node_counts(&self, now: Timestamp) -> Option<Tally> {
-        let mut census = Census::new(now, self.policy.count_nodes_ready_within);
-        self.standings.values().for_each(|node| census.add("", node));
-        self.nodes_listed.then(|| census.cluster())
     }
 
     fn inquiry(&self, subject: &Subject, _: Timestamp) -> Inquiry {
@@ -466,7 +444,7 @@ async fn node_at_first_sight(client: &Client, name: &str, now: Timestamp) -> kub
 
 /// Reads a node from the API's text, for somebody who has not watched it; without its Lease.
 fn see_at_first_sight(text: &str, now: Timestamp) -> kube::Result<NodeView> {
-    Ok(SeenNode::from(read::<NodeWire>(text)?).view_at_first_sight(now))
+    Ok(SeenNode::from(&read::<NodeWire>(text)?).view_at_first_sight(now))
 }
 
 /// What a node's Lease says to somebody who has not watched it.
@@ -478,5 +456,5 @@ async fn pulse_at_first_sight(client: &Client, node: &NodeView, now: Timestamp) 
 /// Reads a node live; `observed` is since when it was seen unreachable, for a taint that does not say.
 async fn node(client: &Client, name: &str, observed: Timestamp) -> kube::Result<Option<NodeView>> {
     let text = live::get(client, &format!("/api/v1/nodes/{name}")).await?;
-    text.map(|text| Ok(SeenNode::from(read::<NodeWire>(&text)?).view(observed))).transpose()
+    text.map(|text| Ok(SeenNode::from(&read::<NodeWire>(&text)?).view(observed))).transpose()
 }

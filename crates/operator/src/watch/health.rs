@@ -32,6 +32,8 @@ pub struct WatchHealth {
     /// There if this stands for many watches.
     members: Option<Mutex<Vec<Weak<Self>>>>,
     pub(super) asked: AtomicU64,
+    /// How many lists had been asked for when the last one was read that is taken in.
+    taken_in: AtomicU64,
     pub(super) bell: Notify,
 }
 
@@ -88,6 +90,7 @@ impl WatchHealth {
             complained: Mutex::default(),
             members: None,
             asked: AtomicU64::new(0),
+            taken_in: AtomicU64::new(0),
             bell: Notify::new(),
         }
     }
@@ -106,6 +109,11 @@ impl WatchHealth {
             member.ask_for_list();
         }
         asked
+    }
+
+    /// Whether a list was taken in that was read after so many had been asked for.
+    pub(crate) fn has_taken_in(&self, asked: u64) -> bool {
+        self.taken_in.load(Ordering::SeqCst) >= asked
     }
 
     /// How long ago the server last said anything, a bookmark included.
@@ -190,8 +198,9 @@ impl WatchHealth {
     }
 }
 
-/// When a list was read. It goes with the list: when it is dropped, the list is taken in, and the watch counts as listed.
-#[derive(Debug)]
+/// When a list was read. It goes with the list: when it and all its clones are dropped, the list is taken in by all who were
+/// told, and the watch counts as listed.
+#[derive(Clone, Debug)]
 pub struct Moment {
     /// The list's revision.
     pub(crate) revision: Revision,
@@ -200,12 +209,36 @@ pub struct Moment {
     pub(crate) anew: bool,
     /// The number of the history in which it was read. Lists of two resources belong together if these are the same.
     pub(crate) epoch: u64,
-    health: Option<Arc<WatchHealth>>,
+    taken_in: Option<Arc<TakenIn>>,
+}
+
+/// The last of a list that is dropped.
+#[derive(Debug)]
+struct TakenIn {
+    health: Arc<WatchHealth>,
+    epoch: u64,
+    asked: u64,
 }
 
 impl Moment {
-    pub(super) fn of(revision: Revision, anew: bool, health: &Arc<WatchHealth>, epoch: u64) -> Self {
-        Self { revision, anew, epoch, health: Some(health.clone()) }
+    pub(super) fn of(
+        revision: Revision,
+        anew: bool,
+        health: &Arc<WatchHealth>,
+        epoch: u64,
+        asked: u64,
+    ) -> Self {
+        Self {
+            revision,
+            anew,
+            epoch,
+            taken_in: Some(Arc::new(TakenIn { health: health.clone(), epoch, asked })),
+        }
+    }
+
+    /// The watch that read it.
+    pub(crate) fn watch(&self) -> Option<&Arc<WatchHealth>> {
+        self.taken_in.as_ref().map(|taken_in| &taken_in.health)
     }
 
     /// One after which revisions begin anew.
@@ -220,14 +253,13 @@ impl Moment {
 impl From<&str> for Moment {
     /// The moment of a first list at this revision.
     fn from(revision: &str) -> Self {
-        Self { revision: Revision::of(revision), anew: false, epoch: 0, health: None }
+        Self { revision: Revision::of(revision), anew: false, epoch: 0, taken_in: None }
     }
 }
 
-impl Drop for Moment {
+impl Drop for TakenIn {
     fn drop(&mut self) {
-        if let Some(health) = &self.health {
-            health.listed_in.fetch_max(self.epoch + 1, Ordering::SeqCst);
-        }
+        self.health.listed_in.fetch_max(self.epoch + 1, Ordering::SeqCst);
+        self.health.taken_in.fetch_max(self.asked, Ordering::SeqCst);
     }
 }

@@ -90,19 +90,9 @@ impl Census {
         };
     }
 
-    /// Those of the cluster, and when that changes by itself.
-    pub fn cluster(self) -> Tally {
-        Tally { cluster: Some(self.cluster), zones: None, changes_at: self.changes_at }
-    }
-
-    /// Those of each zone, and when that changes by itself.
-    pub fn zones(self) -> Tally {
-        Tally { cluster: None, zones: Some(self.zones), changes_at: self.changes_at }
-    }
-
-    /// Both.
+    /// Those of the cluster and of each zone, and when that changes by itself.
     pub fn all(self) -> Tally {
-        Tally { cluster: Some(self.cluster), ..self.zones() }
+        Tally { cluster: Some(self.cluster), zones: Some(self.zones), changes_at: self.changes_at }
     }
 
     /// Those of one zone.

@@ -16,6 +16,7 @@ mod volumes;
 mod writes;
 
 pub use memory::{Damage, Memory};
+pub(crate) use policy::fits;
 pub use policy::{EvictionPolicy, Request, asked_in_person};
 pub use reasons::{NodeWhy, PodWhy};
 pub use rules::{decide_node, decide_pod, is_gone, leaves};

@@ -9,6 +9,7 @@ use salvor_api::names::taints;
 
 use super::views::{Access, NodeView, Owner, PodView};
 use crate::objects::Taint;
+use crate::one_actor::NodeActors;
 
 /// The configuration as the eviction recovery needs it.
 #[derive(Clone, Debug)]
@@ -23,6 +24,8 @@ pub struct EvictionPolicy {
     pub max_unreachable_percent: u8,
     /// Nodes count for that which are Ready, or were within this time.
     pub count_nodes_ready_within: SignedDuration,
+    /// Who else acts on nodes.
+    pub(super) actors: NodeActors,
     triggers: Vec<EvictionTrigger>,
     /// Kinds of owners of whose pods two must never run, as they print.
     at_most_one_owners: BTreeSet<String>,
@@ -66,6 +69,7 @@ impl EvictionPolicy {
             detach_warning_after: settings.detach_warning_after.into(),
             max_unreachable_percent: configuration.brake.max_unreachable_percent,
             count_nodes_ready_within: configuration.brake.count_nodes_ready_within.into(),
+            actors: NodeActors::new(configuration),
             triggers: settings.triggers.clone(),
             at_most_one_owners: settings.at_most_one_owners.iter().cloned().collect(),
         }
@@ -162,7 +166,8 @@ pub fn asked_in_person(node: &NodeView) -> Option<&Taint> {
     node.ours().filter(is_request).min_by_key(|taint| taint.effect == taints::NO_EXECUTE)
 }
 
-fn fits(trigger: &EvictionTrigger, taint: &Taint) -> bool {
+/// Whether a trigger is about a taint.
+pub(crate) fn fits(trigger: &EvictionTrigger, taint: &Taint) -> bool {
     trigger.key == taint.key
         && trigger.value.as_ref().is_none_or(|value| *value == taint.value)
         && trigger.effect.is_none_or(|effect| effect.as_str() == taint.effect)

@@ -6,6 +6,7 @@ use jiff::Timestamp;
 use salvor_api::names::taints;
 
 use super::policy::EvictionPolicy;
+use crate::one_actor::NodeActor;
 use crate::verdict::Reason;
 
 /// Why a node is, or is not, emptied. The codes of a node that is being emptied are the reasons of its condition.
@@ -15,6 +16,11 @@ pub enum NodeWhy {
     Disabled,
     /// No taint asks for it.
     NotRequested,
+    /// Another recovery acts on the node.
+    AnotherRecoveryActs {
+        /// Which one.
+        who: NodeActor,
+    },
     /// The node's Lease was not read yet.
     LeaseUnread,
     /// The node's pods were not read yet.
@@ -134,6 +140,7 @@ impl fmt::Display for NodeWhy {
         match self {
             Self::Disabled => f.write_str(DISABLED),
             Self::NotRequested => write!(f, "No taint asks for it: neither {} nor one of eviction.triggers.", taints::FORCE_EVICTION),
+            Self::AnotherRecoveryActs { who } => write!(f, "Another recovery acts on the node: {who}."),
             Self::LeaseUnread => f.write_str("The node's Lease has not been read yet."),
             Self::PodsUnread => f.write_str("The node's pods have not been read yet."),
             Self::AttachmentsUnread => f.write_str("The volumes attached to the node have not been read yet."),
@@ -188,6 +195,7 @@ impl Reason for NodeWhy {
         match self {
             Self::Disabled => "Disabled",
             Self::NotRequested => "NotRequested",
+            Self::AnotherRecoveryActs { .. } => "AnotherRecoveryActs",
             Self::LeaseUnread => "LeaseUnread",
             Self::PodsUnread => "PodsUnread",
             Self::AttachmentsUnread => "AttachmentsUnread",
@@ -219,6 +227,10 @@ impl Reason for NodeWhy {
                 "The taint {}:{} on the node, or `salvor evict`, if the machine is off.",
                 taints::FORCE_EVICTION,
                 taints::NO_SCHEDULE
+            ),
+            Self::AnotherRecoveryActs { .. } => format!(
+                "The end of what that recovery does. A person's word, as of `salvor evict` or by the taint {}, goes before it.",
+                taints::FORCE_EVICTION
             ),
             Self::LeaseUnread | Self::PodsUnread | Self::AttachmentsUnread => {
                 "Reading it, which is under way.".into()

@@ -24,6 +24,7 @@ use super::writes;
 use crate::brake::Held;
 use crate::moments::{after, to_the_second};
 use crate::objects::{Ready, Taint};
+use crate::one_actor::{NodeActor, see_actor};
 use crate::step::Step as _;
 use crate::verdict::Verdict::{self, Ignore};
 use crate::verdict::{Inquiry, Judgement, judge};
@@ -91,6 +92,9 @@ fn begin(
     let request = ask
         .some("Does a taint ask for it?", see_request(request.as_ref()), request)
         .ok_or(Ignore(NodeWhy::NotRequested))?;
+    let another = policy.actors.another(NodeActor::Eviction, node.signs());
+    ask.none("Does no other recovery act on it?", see_actor(another), another)
+        .map_err(|who| Ignore(NodeWhy::AnotherRecoveryActs { who }))?;
     ask.that("Was its Lease read?", node.lease, node.lease != Lease::Unread)
         .ok_or(Ignore(NodeWhy::LeaseUnread))?;
     let heard = request.remembered

@@ -60,6 +60,7 @@ fn node() -> NodeView {
         asked: None,
         damage: None,
         refused: None,
+        out_of_service: false,
         despite_outage: None,
         condition: None,
         volumes_in_use: Vec::new(),

@@ -15,6 +15,7 @@ use crate::fnv::Fnv;
 pub use crate::liveness::Lease;
 use crate::moments::after;
 use crate::objects::{Deletion, NodeRef, PodPhase, PodRef, Ready, Taint};
+use crate::one_actor::{EvictionSign, NodeSigns};
 
 /// A node and all that is on it.
 #[derive(Clone, Debug)]
@@ -56,6 +57,8 @@ pub struct NodeView {
     pub damage: Option<Damage>,
     /// The write to it that the server refused last, and has not taken since.
     pub refused: Option<Refusal>,
+    /// Whether our annotation says that zombie recovery declared it out of service.
+    pub out_of_service: bool,
     /// A person's word that an outage around it does not matter.
     pub despite_outage: Option<DespiteOutage>,
     /// The reason of our condition on it.
@@ -82,6 +85,17 @@ pub struct Refusal {
 }
 
 impl NodeView {
+    /// What on it tells who acts on it.
+    pub(super) fn signs(&self) -> NodeSigns<'_> {
+        let eviction = match &self.progress {
+            _ if self.damage.is_some() => EvictionSign::Unreadable,
+            Some(progress) => EvictionSign::of(progress),
+            None if self.asked.is_some() => EvictionSign::Asked,
+            None => EvictionSign::None,
+        };
+        NodeSigns { taints: &self.taints, eviction, out_of_service: self.out_of_service }
+    }
+
     /// Its taints with our key.
     pub(super) fn ours(&self) -> impl Iterator<Item = &Taint> {
         self.taints.iter().filter(|taint| taint.key == taints::FORCE_EVICTION)

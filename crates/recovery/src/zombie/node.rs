@@ -12,6 +12,7 @@ use crate::event::{EventNote, EventType};
 use crate::liveness::Lease;
 use crate::moments::{ANNOUNCE_WITHIN, after, to_the_second};
 use crate::objects::Ready;
+use crate::one_actor::{NodeActor, see_actor};
 use crate::verdict::Verdict::{self, Ignore};
 use crate::verdict::{Judgement, judge};
 
@@ -36,6 +37,10 @@ pub fn decide_node(node: &NodeView, policy: &ZombiePolicy, now: Timestamp) -> Ju
             .map_err(|_| Ignore(NodeWhy::TaintedByOthers))?;
         ask.that("Is it not Ready?", format_args!("Ready is {:?}", node.ready), node.ready != Ready::True)
             .ok_or(Ignore(NodeWhy::NodeReady))?;
+
+        let another = policy.actors.another(NodeActor::OutOfService, node.signs());
+        ask.none("Does no other recovery act on it?", see_actor(another), another)
+            .map_err(|who| Ignore(NodeWhy::AnotherRecoveryActs { who }))?;
 
         let (until, why) = wait(node, lost, rule);
         let observed = format!("{}; until {until}, it is {now}", node.pulse);

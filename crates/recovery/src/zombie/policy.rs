@@ -11,6 +11,7 @@ use salvor_api::{Controller, Gate, Labels};
 
 use super::views::{AskedWait, ConsentAnnotations};
 use crate::moments::after;
+use crate::one_actor::NodeActors;
 
 /// The configuration as zombie recovery needs it.
 #[derive(Clone, Debug)]
@@ -25,8 +26,8 @@ pub struct ZombiePolicy {
     annotated_wait: SignedDuration,
     /// The shortest wait that such a pod may ask for.
     shortest_wait: SignedDuration,
-    /// Nodes count for the brake that are Ready, or were within this time.
-    pub count_nodes_ready_within: SignedDuration,
+    /// Who else acts on nodes.
+    pub(super) actors: NodeActors,
     pod_rules: Vec<(usize, TerminatePod)>,
     node_rules: Vec<(usize, TaintNodeOutOfService)>,
 }
@@ -116,7 +117,7 @@ impl ZombiePolicy {
             dry_run: configuration.dry_run,
             annotated_wait: policy.annotated_pods.forceful_termination_grace_period.into(),
             shortest_wait: policy.annotated_pods.minimum_forceful_termination_grace_period.into(),
-            count_nodes_ready_within: configuration.brake.count_nodes_ready_within.into(),
+            actors: NodeActors::new(configuration),
             pod_rules,
             node_rules,
         }

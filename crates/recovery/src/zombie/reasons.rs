@@ -11,6 +11,7 @@ use super::policy::{Consent, ConsentSource, Disabled, WaitBy};
 use super::views::{AskedWait, PodView, WaitDefect};
 use crate::liveness::Pulse;
 use crate::objects::PodPhase;
+use crate::one_actor::NodeActor;
 use crate::verdict::Reason;
 
 /// Why a pod is, or is not, recovered.
@@ -306,6 +307,11 @@ pub enum NodeWhy {
     NodeReachable,
     /// Somebody else declared it so.
     TaintedByOthers,
+    /// Another recovery acts on it.
+    AnotherRecoveryActs {
+        /// Which one.
+        who: NodeActor,
+    },
     /// It says that it is ready, whatever its taint says.
     NodeReady,
     /// It has not been lost for long enough.
@@ -346,6 +352,7 @@ impl fmt::Display for NodeWhy {
             Self::TaintedByOthers => {
                 write!(f, "Somebody else has put the taint {} on the node.", taints::OUT_OF_SERVICE)
             }
+            Self::AnotherRecoveryActs { who } => write!(f, "Another recovery acts on the node: {who}."),
             Self::NodeReady => f.write_str("The node's Ready condition is True, so it is not lost."),
             Self::UnreachableTooBriefly { since, timeout } => write!(
                 f,
@@ -372,6 +379,7 @@ impl Reason for NodeWhy {
             Self::NoRule => "NoRule",
             Self::NodeReachable => "NodeReachable",
             Self::TaintedByOthers => "TaintedByOthers",
+            Self::AnotherRecoveryActs { .. } => "AnotherRecoveryActs",
             Self::NodeReady => "NodeReady",
             Self::UnreachableTooBriefly { .. } => "UnreachableTooBriefly",
             Self::LeaseFresh { .. } => "LeaseFresh",
@@ -391,6 +399,9 @@ impl Reason for NodeWhy {
             Self::NodeReachable => format!("The taint {} on the node would.", taints::UNREACHABLE),
             Self::TaintedByOthers => {
                 "Whoever put the taint there must take it off: Salvor only removes its own.".into()
+            }
+            Self::AnotherRecoveryActs { .. } => {
+                "The end of what that recovery does, or an administrator who stops it.".into()
             }
             Self::NodeReady => "The Ready condition turning Unknown would.".into(),
             Self::UnreachableTooBriefly { .. } | Self::LeaseFresh { .. } => {

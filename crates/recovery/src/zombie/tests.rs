@@ -13,6 +13,7 @@ use salvor_api::config::{Configuration, parse};
 use super::*;
 use crate::liveness::{NodeLease, Pulse};
 use crate::objects::{Deletion, NodeRef, PodPhase, PodRef, Ready};
+use crate::one_actor::EvictionSign;
 
 /// A moment to which the tables count in seconds.
 fn at(seconds: i64) -> Timestamp {
@@ -82,6 +83,8 @@ fn node() -> NodeView {
         pulse: heard(-460),
         out_of_service: Vec::new(),
         out_of_service_mark: None,
+        taints: Vec::new(),
+        eviction: EvictionSign::None,
         announced: false,
     }
 }

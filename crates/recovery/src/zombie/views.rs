@@ -9,6 +9,7 @@ use salvor_api::{GoDuration, Labels, ParseGoDurationError};
 
 use crate::liveness::{NodeLease, Pulse};
 use crate::objects::{Deletion, NodeRef, PodPhase, PodRef, Ready, Taint};
+use crate::one_actor::{EvictionSign, NodeSigns};
 
 /// So much of a value that nobody can read is kept: enough to recognise it.
 const LONGEST_SHOWN: usize = 64;
@@ -159,8 +160,20 @@ pub struct NodeView {
     pub out_of_service: Vec<Taint>,
     /// Our annotation that says that we put the taint there.
     pub out_of_service_mark: Option<OutOfServiceMark>,
+    /// All its taints.
+    pub taints: Vec<Taint>,
+    /// What our annotations say of its eviction.
+    pub eviction: EvictionSign,
     /// Whether the event about our taint is known to be recorded.
     pub announced: bool,
+}
+
+impl NodeView {
+    /// What on it tells who acts on it.
+    pub(super) fn signs(&self) -> NodeSigns<'_> {
+        let out_of_service = self.out_of_service_mark.is_some();
+        NodeSigns { taints: &self.taints, eviction: self.eviction, out_of_service }
+    }
 }
 
 /// Since when a node has the taint `node.kubernetes.io/unreachable`.

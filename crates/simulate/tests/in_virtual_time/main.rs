@@ -11,6 +11,7 @@ mod eviction_waits;
 mod job_crash_points;
 mod job_faults;
 mod job_unseen;
+mod one_actor;
 mod restore;
 mod sources;
 mod stage;

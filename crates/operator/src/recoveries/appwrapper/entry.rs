@@ -13,13 +13,14 @@ use salvor_recovery::appwrapper::AppWrapperPolicy;
 use super::{
     AppWrappers, explain,
     metrics::{AppWrapperMetrics, METRICS},
+    webhooks,
     wire::Rules,
 };
 use crate::{
     explain::Explains,
     metrics::Metrics,
     operator::at_once,
-    recoveries::{RecoveryEntry, Start, eviction, zombie},
+    recoveries::{RecoveryEntry, Start, Webhooks},
     rights::{Resource, Right, Verb, node_leases},
 };
 
@@ -32,6 +33,7 @@ pub(crate) static ENTRY: RecoveryEntry = RecoveryEntry {
     reporter: EVENT_COMPONENT,
     explains: &[Explains { kind: &explain::APPWRAPPER, explain: explain::appwrapper }],
     metrics: METRICS,
+    webhooks: Some(Webhooks { declared: webhooks::declared, handlers: webhooks::handlers }),
     prepare,
 };
 
@@ -62,7 +64,7 @@ fn rights(configuration: &Configuration) -> Vec<Right> {
     if !writes {
         return rights;
     }
-    if settings.user_rbac_admission_check {
+    if settings.user_rbac_admission_check && configuration.webhooks.enabled {
         // Only the webhook asks what a user may do.
         rights.push(Resource::of("authorization.k8s.io", "subjectaccessreviews").everywhere(&[Verb::Create]));
     }
@@ -84,10 +86,7 @@ fn prepare(metrics: &Metrics) -> Start {
     Box::new(|running, configuration| {
         let policy = Arc::new(AppWrapperPolicy::new(configuration));
         let rules = Arc::new(Rules::new(configuration));
-        // All see the nodes; one of them tells the brake.
-        let others_tell = [&zombie::ENTRY, &eviction::ENTRY].iter().any(|it| it.off(configuration).is_none());
-        let counts_nodes = (!others_tell).then(|| configuration.brake.count_nodes_ready_within.into());
-        let appwrappers = AppWrappers::new(policy, rules, metrics, counts_nodes);
+        let appwrappers = AppWrappers::new(policy, rules, metrics);
         running.start(appwrappers, at_once(configuration.concurrency.writes));
     })
 }

@@ -20,12 +20,13 @@ use serde_json::Value;
 use super::{
     around::{Around, view},
     kinds::Last,
-    wire::{App, NodeWire, PodWire, Rules, SeenNode, SeenPod, found},
+    wire::{App, PodWire, Rules, SeenNode, SeenPod, found},
 };
 use crate::{
     discovery::{Kind, Served},
     live::{self, percent_encode},
     looks::Sight,
+    nodes::NodeWire,
     recovery::{Known, LiveInquiry},
     wire::{Whole, read},
 };
@@ -199,5 +200,5 @@ pub(super) async fn read_node(
 ) -> kube::Result<Option<NodeView>> {
     let text = live::get(client, &format!("/api/v1/nodes/{name}")).await?;
     let node = text.map(|text| read::<NodeWire>(&text)).transpose()?;
-    Ok(node.map(|wire| SeenNode::new(wire, policy).view))
+    Ok(node.map(|wire| SeenNode::new(&wire, policy).view))
 }

@@ -19,7 +19,6 @@ use salvor_recovery::{
         inject::{self, Component, InjectionPolicy, Owner},
         podsets::{FieldError, PodSet, TemplateKind, pod_sets},
     },
-    brake::NodeStanding,
     objects::{Deletion, PodPhase, PodRef},
 };
 use serde::Deserialize;
@@ -27,9 +26,10 @@ use serde_json::{Map, Value, json};
 
 use crate::{
     discovery::Kind,
+    nodes::NodeWire,
     revision::Revision,
     watch::Project,
-    wire::{Condition, Meta, NodeSpec, Object, Whole, condition, standing},
+    wire::{Condition, Meta, Object, Whole, condition},
 };
 
 /// The configuration as far as it decides which AppWrappers are run, and what is created for them.
@@ -46,7 +46,11 @@ impl Rules {
         let settings = &configuration.appwrapper;
         // The webhook asks about users; here nobody knows them.
         let admission = AdmissionPolicy { check_users: false, ..AdmissionPolicy::new(settings) };
-        Self { admission, injection: InjectionPolicy::new(settings), webhooks: false }
+        Self {
+            admission,
+            injection: InjectionPolicy::new(settings),
+            webhooks: configuration.webhooks.enabled,
+        }
     }
 
     /// Whether objects of this kind may be created, and so may be read.
@@ -445,40 +449,17 @@ pub(crate) struct SeenNode {
     pub(super) uid: String,
     pub(super) name: String,
     pub(super) view: NodeView,
-    /// For the brake.
-    pub(super) standing: NodeStanding,
-}
-
-#[derive(Deserialize, Default)]
-#[serde(default)]
-pub(super) struct NodeStatus {
-    conditions: Vec<Condition>,
-}
-
-pub(super) type NodeWire = Object<NodeSpec, NodeStatus>;
-
-/// Nodes, as the policy looks at them.
-pub(super) struct Nodes(pub(super) std::sync::Arc<AppWrapperPolicy>);
-
-impl Project for Nodes {
-    type Wire = NodeWire;
-    type Kept = SeenNode;
-
-    fn keep(&self, wire: NodeWire) -> Option<SeenNode> {
-        Some(SeenNode::new(wire, &self.0))
-    }
 }
 
 impl SeenNode {
-    pub(super) fn new(NodeWire { metadata, spec, status }: NodeWire, policy: &AppWrapperPolicy) -> Self {
+    pub(super) fn new(NodeWire { metadata, spec, .. }: &NodeWire, policy: &AppWrapperPolicy) -> Self {
         let tainted = |key: &str| spec.taints.iter().any(|taint| taint.key == key);
         let view = NodeView {
             no_execute: policy.autopilot.no_execute(|key| metadata.labels.get(key)),
             unreachable: tainted(UNREACHABLE),
             force_evicted: tainted(FORCE_EVICTION) || tainted(OUT_OF_SERVICE),
         };
-        let standing = standing(&metadata.labels, &spec.taints, &status.conditions);
-        Self { uid: metadata.uid, name: metadata.name, view, standing }
+        Self { uid: metadata.uid.clone(), name: metadata.name.clone(), view }
     }
 }
 

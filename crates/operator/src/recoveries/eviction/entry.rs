@@ -17,7 +17,7 @@ use crate::{
     explain::{Explains, NODE, POD},
     metrics::Metrics,
     operator::at_once,
-    recoveries::{RecoveryEntry, Start, zombie},
+    recoveries::{RecoveryEntry, Start},
     rights::{Resource, Right, Verb, node_leases},
 };
 
@@ -33,6 +33,7 @@ pub(crate) static ENTRY: RecoveryEntry = RecoveryEntry {
         Explains { kind: &NODE, explain: explain::node },
     ],
     metrics: METRICS,
+    webhooks: None,
     prepare,
 };
 
@@ -68,9 +69,7 @@ fn prepare(metrics: &Metrics) -> Start {
     let metrics = metrics.own(EvictionMetrics::register);
     Box::new(|running, configuration| {
         let policy = Arc::new(EvictionPolicy::new(configuration));
-        // Both see all nodes; one of them tells the brake.
-        let tells_brake = zombie::ENTRY.off(configuration).is_some();
-        let evictions = Evictions::new(policy, metrics, tells_brake);
+        let evictions = Evictions::new(policy, metrics);
         running.start(evictions, at_once(configuration.concurrency.writes));
     })
 }

@@ -2,7 +2,7 @@
 
 use std::collections::BTreeSet;
 
-use futures::{FutureExt, future::BoxFuture};
+use futures::FutureExt;
 use salvor_api::Controller;
 use salvor_recovery::{
     Step as _,
@@ -14,10 +14,10 @@ use serde::Deserialize;
 use super::{
     outage, parse_node, parse_pod, read_attachments, read_claims, read_lease, read_node, read_pods, read_zone,
 };
-use crate::explain::{Answer, ExplainError, Question, cannot_read};
+use crate::explain::{Answer, Answering, Question, cannot_read};
 
 /// Only a pod on a node that has anything to do with evictions is this recovery's.
-pub(super) fn pod<'a>(question: &'a Question<'a>) -> BoxFuture<'a, Result<Option<Answer>, ExplainError>> {
+pub(super) fn pod<'a>(question: &'a Question<'a>) -> Answering<'a> {
     async move {
         let mut pod = parse_pod(question.object).map_err(|e| question.cannot_read_it(e))?;
         let name = node_name_of(question.object).map_err(|e| question.cannot_read_it(e))?;
@@ -51,7 +51,7 @@ fn node_name_of(pod: &str) -> kube::Result<Option<String>> {
     Ok(pod.spec.node_name.filter(|name| !name.is_empty()))
 }
 
-pub(super) fn node<'a>(question: &'a Question<'a>) -> BoxFuture<'a, Result<Option<Answer>, ExplainError>> {
+pub(super) fn node<'a>(question: &'a Question<'a>) -> Answering<'a> {
     async move {
         let answer = judged_node(question).await.map_err(|e| question.cannot_read_it(e))?;
         Ok(Some(answer))

@@ -14,14 +14,15 @@ use salvor_recovery::{
 };
 
 use super::{
-    ATTACHMENTS, NODES, PodSubject, Subject, Why,
+    ATTACHMENTS, PodSubject, Subject, Why,
     claims::{read_access, read_access_as_far_as_can_be},
     observe,
-    wire::{AttachmentWire, NodeWire, PodWire},
+    wire::{AttachmentWire, PodWire},
 };
 use crate::{
     live,
     looks::{Looks, Sight},
+    nodes::{NODES, NodeWire},
     recovery::{Known, LiveInquiry},
     wire::read,
 };
@@ -179,10 +180,10 @@ pub(crate) async fn read_zone(
     policy: &EvictionPolicy,
     now: Timestamp,
 ) -> kube::Result<NodeCounts> {
-    let in_it = |wire: NodeWire| Some((wire.standing(), wire.view())).filter(|(_, node)| node.zone == zone);
+    let in_it = |wire: NodeWire| (wire.zone() == zone).then(|| wire.standing());
     let mut census = Census::new(now, policy.count_nodes_ready_within);
-    for (standing, node) in live::list(client, &NODES.path, "", in_it).await? {
-        census.add(&node.zone, &standing);
+    for standing in live::list(client, &NODES.path, "", in_it).await? {
+        census.add(zone, &standing);
     }
     Ok(census.zone(zone))
 }

@@ -23,7 +23,7 @@ fn at(seconds: i64) -> Timestamp {
 
 fn evictions() -> Evictions {
     let policy = Arc::new(EvictionPolicy::new(&Configuration::default()));
-    Evictions::new(policy, EvictionMetrics::default(), true)
+    Evictions::new(policy, EvictionMetrics::default())
 }
 
 fn node(revision: &str, taints: &[&str], progress: Option<&str>) -> Value {
@@ -43,8 +43,12 @@ const STARTED: &str =
     r#"{"started":"2026-01-02T03:04:05Z","request":"salvor.dev/force-eviction:NoSchedule"}"#;
 
 fn news(evictions: &Evictions, node: Value) -> News {
+    News::Node(Change::Applied(seen_node(evictions, node)))
+}
+
+fn seen_node(evictions: &Evictions, node: Value) -> SeenNode {
     let wire: NodeWire = serde_json::from_value(node).unwrap();
-    News::Node(Change::Applied(Nodes(evictions.policy.clone()).keep(wire).unwrap()))
+    SeenNode::new(&wire, &Arc::new(CountedNode::from(&wire)), &evictions.policy)
 }
 
 fn pod() -> PodView {
@@ -99,15 +103,12 @@ fn the_answer_to_our_own_write_is_seen_at_once_and_wakes_the_pods_when_the_watch
 /// A backup was restored: numbers begin anew, and what was known is of another past.
 #[test]
 fn after_revisions_went_backwards_only_what_the_new_list_shows_is_known() {
-    let seen = |evictions: &Evictions, node: Value| {
-        Nodes(evictions.policy.clone()).keep(serde_json::from_value(node).unwrap()).unwrap()
-    };
     for (moment, believed) in [(Moment::anew("20"), true), ("99".into(), true), ("20".into(), false)] {
         let mut evictions = asked_for();
         let begun = news(&evictions, node("90", &["NoSchedule", "NoExecute"], Some(STARTED)));
         evictions.hear(begun, at(1));
         let anew = moment.anew;
-        let all = vec![seen(&evictions, node("10", &["NoSchedule"], None))];
+        let all = vec![seen_node(&evictions, node("10", &["NoSchedule"], None))];
         let list = News::Node(Change::Reset { all, revision: moment, asked: 0 });
         assert!(names(&evictions.hear(list, at(2))).contains(&"pod ns/p".to_owned()));
         assert_eq!(evictions.nodes["a"].view.progress.is_none(), believed);
@@ -284,7 +285,7 @@ async fn the_pods_of_a_node_share_one_look_at_it() {
 fn uncertain() -> Evictions {
     let file = "apiVersion: config.salvor.dev/v1alpha1\nkind: Configuration\neviction: {triggers: [{key: example.com/lost}]}\n";
     let policy = Arc::new(EvictionPolicy::new(&salvor_api::config::parse(file).unwrap()));
-    Evictions::new(policy, EvictionMetrics::default(), true)
+    Evictions::new(policy, EvictionMetrics::default())
 }
 
 /// Begun on the word of a taint that proves nothing.
@@ -480,10 +481,7 @@ fn a_refused_start_is_remembered_until_the_server_takes_it() {
 #[test]
 fn a_node_whose_annotation_cannot_be_read_or_whose_condition_complains_is_looked_at_without_any_taint() {
     let evictions = evictions();
-    let keep = |node: Value| {
-        let wire: NodeWire = serde_json::from_value(node).unwrap();
-        Nodes(evictions.policy.clone()).keep(wire).unwrap().view
-    };
+    let keep = |node: Value| seen_node(&evictions, node).view;
     assert!(keep(node("1", &[], None)).is_none());
     let damaged = keep(node("1", &[], Some("yesterday"))).unwrap();
     assert_eq!(damaged.damage.unwrap().annotation, "eviction.salvor.dev/progress");

@@ -4,58 +4,45 @@ use std::collections::{BTreeMap, BTreeSet};
 use std::sync::Arc;
 
 use jiff::SignedDuration;
-use salvor_api::names::{annotations, node_conditions};
+use salvor_api::names::node_conditions;
 use salvor_recovery::{
-    brake::NodeStanding,
     eviction::{
         Access, AttachmentView, Claim, DespiteOutage, EvictionPolicy, Lease, Memory, NodeView, Owner,
         PodView, Toleration,
     },
-    objects::{NodeRef, PodPhase, PodRef, Ready, Taint},
+    objects::{PodPhase, PodRef, Ready, Taint},
 };
 use serde::{Deserialize, de::IgnoredAny};
 
 use super::claims::MOST_CLAIMS;
 use crate::{
+    nodes::{CountedNode, NodeWire},
     watch::Project,
-    wire::{self, Condition, NodeSpec, Nothing, Object, condition, node_ready, standing},
+    wire::{self, Condition, Nothing, Object, condition, node_ready},
 };
 
 /// Set by a kubelet on the API's image of a static pod.
 const MIRROR: &str = "kubernetes.io/config.mirror";
-const ZONE: &str = "topology.kubernetes.io/zone";
-const REGION: &str = "topology.kubernetes.io/region";
 /// How long a heartbeat counts: as long as node lifecycle waits by default before it calls a node lost.
 const HEARTBEAT_LASTS: SignedDuration = SignedDuration::from_secs(40);
 
 /// All that is kept of a node that nobody asks to empty, and the rest of one that somebody does.
 #[derive(Clone, Debug)]
 pub(crate) struct SeenNode {
-    pub(crate) node: NodeRef,
-    pub(crate) zone: String,
-    pub(crate) standing: NodeStanding,
+    pub(crate) counted: Arc<CountedNode>,
+    /// There only if its eviction is asked for or has begun.
     pub(crate) view: Option<Box<NodeView>>,
 }
 
-/// Every node, at length only if its eviction is asked for or has begun.
-pub(crate) struct Nodes(pub(crate) Arc<EvictionPolicy>);
-
-impl Project for Nodes {
-    type Wire = NodeWire;
-    type Kept = SeenNode;
-
-    fn keep(&self, wire: NodeWire) -> Option<SeenNode> {
-        let standing = wire.standing();
-        let view = wire.view();
-        let is_concerned = view.is_remembered()
-            || view.reports_a_trouble()
-            || view.taints.iter().any(|taint| self.0.concerns(taint));
-        Some(SeenNode {
-            node: view.node.clone(),
-            zone: view.zone.clone(),
-            standing,
-            view: is_concerned.then(|| Box::new(view)),
-        })
+impl SeenNode {
+    pub(crate) fn new(wire: &NodeWire, counted: &Arc<CountedNode>, policy: &EvictionPolicy) -> Self {
+        let view = wire.may_be_evicted(policy).then(|| wire.view());
+        let view = view.filter(|view| {
+            view.is_remembered()
+                || view.reports_a_trouble()
+                || view.taints.iter().any(|taint| policy.concerns(taint))
+        });
+        Self { counted: counted.clone(), view: view.map(Box::new) }
     }
 }
 
@@ -85,58 +72,44 @@ impl Project for Attachments {
 
 type Annotations = BTreeMap<String, String>;
 
-pub(crate) type NodeWire = Object<NodeSpec, NodeStatus, Annotations>;
-
-#[derive(Deserialize, Default)]
-#[serde(rename_all = "camelCase", default)]
-pub(crate) struct NodeStatus {
-    conditions: Vec<Condition>,
-    volumes_in_use: Vec<String>,
-    volumes_attached: Vec<AttachedVolume>,
-}
-
-#[derive(Deserialize, Default)]
-#[serde(default)]
-struct AttachedVolume {
-    name: String,
-}
-
 impl NodeWire {
-    /// What of it makes it count.
-    pub(crate) fn standing(&self) -> NodeStanding {
-        standing(&self.metadata.labels, &self.spec.taints, &self.status.conditions)
+    /// Whether it may have to be looked at: its eviction may be asked for or have begun.
+    pub(crate) fn may_be_evicted(&self, policy: &EvictionPolicy) -> bool {
+        let annotations = &self.metadata.annotations;
+        annotations.eviction.is_some()
+            || annotations.eviction_asked.is_some()
+            || condition(&self.status.conditions, node_conditions::FORCE_EVICTION).is_some()
+            || self.spec.taints.iter().any(|taint| policy.concerns(&taint.into()))
     }
 
     /// The node, without what only its Lease and our memory tell. Its heartbeat is as it was written.
-    pub(crate) fn view(self) -> NodeView {
+    pub(crate) fn view(&self) -> NodeView {
         let NodeWire { metadata, spec, status } = self;
-        let label = |key| metadata.labels.get(key).unwrap_or_default();
-        // Node lifecycle counts a zone of one name in two regions as two.
-        let zone = [label(REGION), label(ZONE)].into_iter().filter(|part| !part.is_empty());
-        let annotation = |key| metadata.annotations.get(key).map(String::as_str);
+        let annotations = &metadata.annotations;
         let Memory { progress, asked, damage } =
-            Memory::read(annotation(annotations::EVICTION), annotation(annotations::EVICTION_ASKED));
+            Memory::read(annotations.eviction.as_deref(), annotations.eviction_asked.as_deref());
         NodeView {
-            zone: zone.collect::<Vec<_>>().join("/"),
+            zone: self.zone(),
             ready: node_ready(&status.conditions),
             condition: condition(&status.conditions, node_conditions::FORCE_EVICTION)
                 .map(|c| c.reason.clone()),
-            taints: spec.taints.into_iter().map(Taint::from).collect(),
+            taints: spec.taints.iter().map(Taint::from).collect(),
             lease: Lease::Unread,
             heartbeat: heartbeat(&status.conditions),
             progress,
             asked,
             damage,
             refused: None,
-            despite_outage: metadata
-                .annotations
-                .get(annotations::DESPITE_ZONE_OUTAGE)
-                .and_then(|word| DespiteOutage::from_annotation(word)),
-            volumes_in_use: status.volumes_in_use,
-            volumes_attached: status.volumes_attached.into_iter().map(|volume| volume.name).collect(),
+            out_of_service: annotations.out_of_service_since.is_some(),
+            despite_outage: annotations
+                .despite_zone_outage
+                .as_deref()
+                .and_then(DespiteOutage::from_annotation),
+            volumes_in_use: status.volumes_in_use.clone(),
+            volumes_attached: status.volumes_attached.iter().map(|volume| volume.name.clone()).collect(),
             created: metadata.creation_timestamp,
-            node: NodeRef { name: metadata.name, uid: metadata.uid },
-            resource_version: metadata.resource_version,
+            node: self.node(),
+            resource_version: metadata.resource_version.clone(),
             told: BTreeSet::new(),
         }
     }

@@ -1,6 +1,6 @@
 //! The verdict of the Job recovery for `salvor explain`.
 
-use futures::{FutureExt, future::BoxFuture};
+use futures::FutureExt;
 use salvor_api::Controller;
 use salvor_recovery::{
     brake::Outage,
@@ -8,7 +8,7 @@ use salvor_recovery::{
 };
 
 use super::{parse_live, read_live_pods};
-use crate::explain::{Answer, Detail, DetailLine, ExplainError, Involved, ObjectKind, Question, cannot_read};
+use crate::explain::{Answer, Answering, Detail, DetailLine, Involved, ObjectKind, Question, cannot_read};
 
 pub(super) static JOB: ObjectKind = ObjectKind {
     word: "job",
@@ -19,7 +19,7 @@ pub(super) static JOB: ObjectKind = ObjectKind {
     involved: Involved::Uid,
 };
 
-pub(super) fn job<'a>(question: &'a Question<'a>) -> BoxFuture<'a, Result<Option<Answer>, ExplainError>> {
+pub(super) fn job<'a>(question: &'a Question<'a>) -> Answering<'a> {
     async move {
         let view = parse_live(question.object).map_err(|e| question.cannot_read_it(e))?;
         let pods = read_live_pods(question.client, &view).await;

@@ -143,18 +143,6 @@ fn nothing_is_judged_before_both_lists_are_in() {
 }
 
 #[test]
-fn who_begins_to_lead_judges_nothing_before_it_has_lists_of_its_own() {
-    let (mut jobs, subject) = with_job();
-    jobs.begin_to_lead(1);
-    jobs.hear(News::Pod(Change::Reset { all: Vec::new(), revision: "2".into(), asked: 0 }), now());
-    let all = vec![ours(&job(1))];
-    jobs.hear(News::Job(Change::Reset { all, revision: "2".into(), asked: 1 }), now());
-    assert!(jobs.judge(&subject, now()).is_none(), "the list of pods was read before");
-    jobs.hear(News::Pod(Change::Reset { all: Vec::new(), revision: "2".into(), asked: 1 }), now());
-    assert_eq!(asked(&jobs, &subject), ["CreatePod"]);
-}
-
-#[test]
 fn a_list_that_is_older_than_our_pod_does_not_take_it_away() {
     let (mut jobs, subject) = with_job();
     let step = create(&jobs, &subject);

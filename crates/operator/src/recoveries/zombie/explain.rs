@@ -1,6 +1,6 @@
 //! The verdicts of zombie recovery for `salvor explain`.
 
-use futures::{FutureExt, future::BoxFuture};
+use futures::FutureExt;
 use salvor_api::Controller;
 use salvor_recovery::{
     brake::Outage,
@@ -9,9 +9,9 @@ use salvor_recovery::{
 };
 
 use super::{node_at_first_sight, parse_pod, pulse_at_first_sight, see_at_first_sight};
-use crate::explain::{Answer, ExplainError, Question, cannot_read};
+use crate::explain::{Answering, ExplainError, Question, cannot_read};
 
-pub(super) fn pod<'a>(question: &'a Question<'a>) -> BoxFuture<'a, Result<Option<Answer>, ExplainError>> {
+pub(super) fn pod<'a>(question: &'a Question<'a>) -> Answering<'a> {
     async move {
         let now = || question.time.server();
         let mut pod = parse_pod(question.object).map_err(|e| question.cannot_read_it(e))?;
@@ -36,7 +36,7 @@ pub(super) fn pod<'a>(question: &'a Question<'a>) -> BoxFuture<'a, Result<Option
     .boxed()
 }
 
-pub(super) fn node<'a>(question: &'a Question<'a>) -> BoxFuture<'a, Result<Option<Answer>, ExplainError>> {
+pub(super) fn node<'a>(question: &'a Question<'a>) -> Answering<'a> {
     async move {
         let seen = see_at_first_sight(question.object, question.time.server());
         let mut node = seen.map_err(|e| question.cannot_read_it(e))?;

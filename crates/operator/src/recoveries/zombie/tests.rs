@@ -40,7 +40,7 @@ fn node(uid: &str, ready: &str, tainted: bool) -> Value {
 }
 
 fn of_node(node: Value) -> News {
-    News::Node(Change::Applied(SeenNode::from(serde_json::from_value::<NodeWire>(node).unwrap())))
+    News::Node(Change::Applied(SeenNode::from(&serde_json::from_value::<NodeWire>(node).unwrap())))
 }
 
 fn pod(name: &str, wait: &str) -> Value {

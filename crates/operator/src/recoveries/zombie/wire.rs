@@ -5,19 +5,20 @@ use std::{collections::BTreeMap, sync::Arc};
 use jiff::Timestamp;
 use salvor_api::{
     Labels,
-    names::{annotations, conditions, taints},
+    names::{conditions, taints},
 };
 use salvor_recovery::{
-    brake::NodeStanding,
     liveness::{NodeLease, Pulse},
     objects::{NodeRef, PodPhase, PodRef, Ready, Taint},
+    one_actor::EvictionSign,
     zombie::{ConsentAnnotations, Mark, NodeView, OutOfServiceMark, PodView, Unreachable, ZombiePolicy},
 };
 use serde::Deserialize;
 
 use crate::{
+    nodes::NodeWire,
     watch::Project,
-    wire::{Condition, NodeSpec, Object, condition, node_ready, standing},
+    wire::{Condition, Object, condition, node_ready},
 };
 
 /// Keeps a pod only while it is being deleted and may be recovered: all others cost nothing.
@@ -32,17 +33,6 @@ impl Project for ConsentingPods {
         let pod = wire.view();
         self.0.consent(&pod.consent, &pod.labels)?;
         Some(pod)
-    }
-}
-
-pub(super) struct AllNodes;
-
-impl Project for AllNodes {
-    type Wire = NodeWire;
-    type Kept = SeenNode;
-
-    fn keep(&self, wire: NodeWire) -> Option<SeenNode> {
-        Some(wire.into())
     }
 }
 
@@ -85,14 +75,6 @@ impl PodWire {
     }
 }
 
-pub(super) type NodeWire = Object<NodeSpec, NodeStatus, Annotations>;
-
-#[derive(Deserialize, Default)]
-#[serde(default)]
-pub(super) struct NodeStatus {
-    conditions: Vec<Condition>,
-}
-
 /// A node as it was seen; since when it is unreachable may depend on when it was first seen so.
 #[derive(Clone, Debug)]
 pub(crate) struct SeenNode {
@@ -106,31 +88,36 @@ pub(crate) struct SeenNode {
     silent_since: Option<Timestamp>,
     out_of_service: Vec<Taint>,
     out_of_service_mark: Option<OutOfServiceMark>,
-    pub(super) standing: NodeStanding,
+    taints: Vec<Taint>,
+    eviction: EvictionSign,
 }
 
-impl From<NodeWire> for SeenNode {
-    fn from(NodeWire { metadata, spec, status }: NodeWire) -> Self {
+impl From<&NodeWire> for SeenNode {
+    fn from(NodeWire { metadata, spec, status }: &NodeWire) -> Self {
         let unreachable = spec.taints.iter().filter(|taint| taint.key == taints::UNREACHABLE);
-        let mark = metadata.annotations.get(annotations::OUT_OF_SERVICE_SINCE);
+        let mark = metadata.annotations.out_of_service_since.as_deref();
         let ready = condition(&status.conditions, "Ready");
         let silent = ready.filter(|ready| ready.status == "Unknown");
         Self {
-            standing: standing(&metadata.labels, &spec.taints, &status.conditions),
             heartbeat: ready.and_then(|ready| ready.last_heartbeat_time),
             ready: node_ready(&status.conditions),
             silent_since: silent.and_then(|ready| ready.last_transition_time),
             unreachable_taints: unreachable.map(|taint| taint.time_added).collect(),
-            out_of_service_mark: mark.map(|since| OutOfServiceMark::from_annotation(since)),
+            taints: spec.taints.iter().map(Taint::from).collect(),
+            eviction: EvictionSign::read(
+                metadata.annotations.eviction.as_deref(),
+                metadata.annotations.eviction_asked.as_deref(),
+            ),
+            out_of_service_mark: mark.map(OutOfServiceMark::from_annotation),
             out_of_service: spec
                 .taints
-                .into_iter()
+                .iter()
                 .filter(|taint| taint.key == taints::OUT_OF_SERVICE)
                 .map(Taint::from)
                 .collect(),
-            node: NodeRef { name: metadata.name, uid: metadata.uid },
-            resource_version: metadata.resource_version,
-            labels: metadata.labels,
+            node: NodeRef { name: metadata.name.clone(), uid: metadata.uid.clone() },
+            resource_version: metadata.resource_version.clone(),
+            labels: metadata.labels.clone(),
         }
     }
 }
@@ -154,6 +141,8 @@ impl SeenNode {
             pulse: Pulse::UNREAD,
             out_of_service: self.out_of_service,
             out_of_service_mark: self.out_of_service_mark,
+            taints: self.taints,
+            eviction: self.eviction,
             announced: false,
         }
     }

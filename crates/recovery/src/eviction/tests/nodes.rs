@@ -169,6 +169,25 @@ fn a_request_that_was_taken_off_early_is_remembered_until_the_kubelet_is_heard_o
 }
 
 #[test]
+fn a_taint_that_another_recovery_of_ours_put_on_asks_for_nothing_but_a_person_goes_before_it() {
+    let out = "node.kubernetes.io/out-of-service";
+    let triggers = format!(
+        "featureGates: {{FailureRecoveryPolicy: true}}\neviction: {{triggers: [{{key: {out}, proof: true}}]}}\n"
+    );
+    let judged = |taints: Vec<Taint>, out_of_service| {
+        let node = NodeView { taints, out_of_service, ..node() };
+        let zone = NodeCounts::default();
+        let scene = Scene { node: &node, pods: Some(vec![]), attachments: Some(vec![]), zone };
+        say(&decide_node(&scene, &policy(&triggers), at(0)))
+    };
+    let start = "Act NodeDown: StartEviction, EmitEvent";
+    let by_rule = || taint(out, "nodeshutdown", "NoExecute");
+    assert_eq!(judged(vec![by_rule()], false), start, "somebody else put it there");
+    assert_eq!(judged(vec![by_rule()], true), "Ignore AnotherRecoveryActs");
+    assert_eq!(judged(vec![by_rule(), taint(KEY, "", "NoSchedule")], true), start);
+}
+
+#[test]
 fn what_we_add_for_a_trigger_is_no_persons_word_when_our_memory_is_lost() {
     let lost = taint("example.com/lost", "", "NoSchedule");
     let node = |value| NodeView { taints: vec![lost.clone(), taint(KEY, value, "NoExecute")], ..node() };

@@ -34,6 +34,10 @@ fn out_of_service() -> Taint {
     }
 }
 
+fn force_eviction() -> Taint {
+    Taint { key: "salvor.dev/force-eviction".into(), value: String::new(), effect: "NoSchedule".into() }
+}
+
 #[test]
 fn which_nodes_are_declared_out_of_service() {
     let taken_by_others = Taint { value: "by-hand".into(), ..out_of_service() };
@@ -46,6 +50,24 @@ fn which_nodes_are_declared_out_of_service() {
         (
             "tainted and not Ready",
             NodeView { ready: Ready::False, ..metal() },
+            9_999,
+            "Act NodeLost TaintNode+EmitEvent",
+        ),
+        (
+            "asked to be evicted",
+            NodeView { taints: vec![force_eviction()], ..metal() },
+            9_999,
+            "Ignore AnotherRecoveryActs",
+        ),
+        (
+            "being evicted",
+            NodeView { eviction: EvictionSign::UnderWay, ..metal() },
+            9_999,
+            "Ignore AnotherRecoveryActs",
+        ),
+        (
+            "its eviction was stopped",
+            NodeView { eviction: EvictionSign::Stopped, ..metal() },
             9_999,
             "Act NodeLost TaintNode+EmitEvent",
         ),
@@ -157,6 +179,12 @@ fn the_taint_is_taken_off_where_we_put_it_when_the_node_is_back() {
             "Ignore OutOfService",
         ),
         ("fresh Lease, not Ready", NodeView { ready: Ready::False, ..back() }, 1_001, "Ignore OutOfService"),
+        (
+            "being evicted: what we put on is ours to take off",
+            NodeView { eviction: EvictionSign::UnderWay, ..back() },
+            1_001,
+            untainted,
+        ),
         ("rule gone, still ours", NodeView { labels: Labels::default(), ..back() }, 1_001, untainted),
         ("taint gone, mark left", NodeView { out_of_service: vec![], ..back() }, 1_001, untainted),
         (

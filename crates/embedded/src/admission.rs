@@ -1,0 +1,191 @@
+//! Admission webhooks: who is asked about a write, in which order, and what their answers mean.
+//!
+//! The server does no I/O, so it cannot call anybody. A request that needs an answer it does not have changes nothing
+//! and names the calls instead ([`Hearing`](crate::hearing::Hearing)). Whoever carries the request makes the calls and begins the request anew,
+//! with the answers. If the object has changed meanwhile, the review is another one, and the webhook is asked again: so
+//! does the real server.
+
+mod conditions;
+mod hooks;
+mod review;
+mod subject;
+
+use std::collections::BTreeSet;
+use std::sync::Arc;
+
+use serde_json::{Value, json};
+
+use crate::environment::Environment;
+use crate::events;
+use crate::patch::json_patch;
+use crate::state::{self, Core};
+use crate::status::Refusal;
+use crate::table::Resource;
+
+use hooks::{Flow, Hook};
+use review::Verdict;
+pub(crate) use subject::{Body, Operation, Subject};
+
+/// Whether there is any webhook.
+pub(crate) fn has_hooks(core: &Core) -> bool {
+    [Flow::Mutating, Flow::Validating].into_iter().any(|flow| hooks::are_there(core, flow))
+}
+
+/// Asks the mutating webhooks. Afterwards the subject has their changes; returns whether there are any.
+pub(crate) fn mutate(
+    core: &Core,
+    subject: &mut Subject<'_>,
+    environment: &mut Environment<'_>,
+) -> Result<bool, Refusal> {
+    let hooks = hooks::all(core, Flow::Mutating);
+    if hooks.is_empty() || subject.is_exempt() {
+        return Ok(false);
+    }
+    let mut is_changed = false;
+    // Webhooks that want to see what others change after them.
+    let mut called: BTreeSet<usize> = BTreeSet::new();
+    let mut to_call_again: BTreeSet<usize> = BTreeSet::new();
+    for is_second_round in [false, true] {
+        for (index, hook) in hooks.iter().enumerate() {
+            let Some(seen_as) = hook.sees(core, subject)? else { continue };
+            if is_second_round && !to_call_again.contains(&index) {
+                continue;
+            }
+            if ask(core, hook, &seen_as, subject, environment)? {
+                is_changed = true;
+                to_call_again.append(&mut called);
+            }
+            if hook.wants_reinvocation() {
+                called.insert(index);
+            }
+        }
+        if to_call_again.is_empty() {
+            break;
+        }
+    }
+    Ok(is_changed)
+}
+
+/// Asks one mutating webhook, and applies its patch. Returns whether that changed the object.
+fn ask(
+    core: &Core,
+    hook: &Hook,
+    seen_as: &Arc<Resource>,
+    subject: &mut Subject<'_>,
+    environment: &mut Environment<'_>,
+) -> Result<bool, Refusal> {
+    let asked = review::of(hook, seen_as, subject, environment);
+    let answer = environment.hearing.answer_to(hook.call(core, asked.encoded())).ok_or_else(unanswered)?;
+    let verdict = review::read(hook, &asked, answer);
+    let Some(patch) = weigh(hook, verdict, environment)? else { return Ok(false) };
+    let (Some(before), Some(shown)) = (subject.body.object(), asked.object()) else {
+        let why = format!(
+            "admission webhook {:?} attempted to modify the object, which is not supported for this operation",
+            hook.name()
+        );
+        return Err(Refusal::internal(why));
+    };
+    let mut patched = shown.clone();
+    json_patch::apply(&mut patched, &patch).map_err(|failure| match failure {
+        json_patch::Failure::Malformed(why) => Refusal::internal(why),
+        json_patch::Failure::DoesNotApply => {
+            Refusal::internal(format!("the patch of admission webhook {:?} does not apply", hook.name()))
+        }
+    })?;
+    let patched = match &subject.body {
+        Body::Typed { .. } => patched,
+        Body::Stored { .. } => stored_form(seen_as, patched)?,
+    };
+    if patched == *before {
+        return Ok(false);
+    }
+    match &mut subject.body {
+        Body::Typed { object, .. } => *object = patched,
+        Body::Stored { object, .. } => *object = Some(patched),
+    }
+    Ok(true)
+}
+
+/// An object as a webhook left it, in its stored form: unknown fields are gone.
+fn stored_form(resource: &Resource, patched: Value) -> Result<Value, Refusal> {
+    let mut dropped = Vec::new();
+    let value = state::normalise(resource, patched, &mut dropped)
+        .map_err(|refusal| Refusal::internal(refusal.message()))?;
+    let value = match resource.custom {
+        Some(_) => crate::custom::prune_noting(resource, value, &mut dropped),
+        None => value,
+    };
+    Ok(events::to_stored(resource, value))
+}
+
+/// Asks the validating webhooks, all at once. The first refusal counts, in the order of their names.
+pub(crate) fn validate(
+    core: &Core,
+    subject: &Subject<'_>,
+    environment: &mut Environment<'_>,
+) -> Result<(), Refusal> {
+    let hooks = hooks::all(core, Flow::Validating);
+    if hooks.is_empty() || subject.is_exempt() {
+        return Ok(());
+    }
+    let mut answers = Vec::new();
+    for hook in &hooks {
+        let Some(seen_as) = hook.sees(core, subject)? else { continue };
+        let asked = review::of(hook, &seen_as, subject, environment);
+        let answer = environment.hearing.answer_to(hook.call(core, asked.encoded()));
+        answers.push((hook, asked, answer));
+    }
+    // All questions are known now; one that is open keeps all others from counting.
+    let mut verdicts = Vec::new();
+    for (hook, asked, answer) in answers {
+        verdicts.push((hook, review::read(hook, &asked, answer.ok_or_else(unanswered)?)));
+    }
+    for (hook, verdict) in verdicts {
+        weigh(hook, verdict, environment)?;
+    }
+    Ok(())
+}
+
+/// Ends a request that waits for a webhook. No client is told so.
+fn unanswered() -> Refusal {
+    Refusal::internal("a webhook has not answered yet")
+}
+
+/// What a verdict means for the request: a patch or nothing if it goes on, or the refusal.
+fn weigh(hook: &Hook, verdict: Verdict, environment: &mut Environment<'_>) -> Result<Option<Value>, Refusal> {
+    match verdict {
+        Verdict::Allowed { patch, warnings } => {
+            environment.hearing.warn(warnings);
+            Ok(patch)
+        }
+        Verdict::Refused { refusal, warnings } => {
+            environment.hearing.warn(warnings);
+            Err(refusal)
+        }
+        Verdict::Failed(_) if hook.fails_open() => Ok(None),
+        Verdict::Failed(why) => {
+            Err(Refusal::internal(format!("failed calling webhook {:?}: {why}", hook.name())))
+        }
+    }
+}
+
+/// Asks all webhooks about a deletion.
+pub(crate) fn deletion(
+    core: &Core,
+    mut subject: Subject<'_>,
+    environment: &mut Environment<'_>,
+) -> Result<(), Refusal> {
+    mutate(core, &mut subject, environment)?;
+    validate(core, &subject, environment)
+}
+
+/// Asks all webhooks about an object that is sent but not kept. Returns it as they left it.
+pub(crate) fn typed(
+    core: &Core,
+    mut subject: Subject<'_>,
+    environment: &mut Environment<'_>,
+) -> Result<Value, Refusal> {
+    mutate(core, &mut subject, environment)?;
+    validate(core, &subject, environment)?;
+    Ok(subject.body.object().cloned().unwrap_or_else(|| json!({})))
+}

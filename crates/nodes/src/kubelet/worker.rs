@@ -1,0 +1,161 @@
+//! One pod on a node: what the API says of it, what runs of it, and what is to be told.
+
+use std::collections::BTreeSet;
+
+use jiff::Timestamp;
+use k8s_openapi::api::core::v1::{Pod, Taint};
+use serde_json::Value;
+
+use super::Volume;
+use super::taints::tolerates;
+use crate::{
+    pod::{PodSpecView, PodView, TerminalPhase},
+    runtime::PodRuntime,
+    status::{self, Conditions, Phase, Placement, Refusal},
+    truth::Work,
+};
+
+/// The taint of a node whose pods are evicted by force.
+const FORCE_EVICTION: &str = "salvor.dev/force-eviction";
+
+#[derive(Debug)]
+pub(super) enum Volumes {
+    Unknown,
+    Known(Vec<Volume>),
+}
+
+/// Where a pod came from decides who may end it.
+#[derive(Debug)]
+pub(super) enum Origin {
+    Api,
+    /// From the node's own disk. The API holds an image of it, which is remade when it goes.
+    Static {
+        manifest: Box<Pod>,
+    },
+}
+
+#[derive(Debug)]
+pub(super) struct Worker {
+    /// The API's object; for a static pod its mirror. `None` when the API has none.
+    pub(super) api: Option<PodView>,
+    pub(super) origin: Origin,
+    pub(super) spec: PodSpecView,
+    pub(super) runtime: Option<PodRuntime>,
+    pub(super) refusal: Option<Refusal>,
+    pub(super) volumes: Volumes,
+    pub(super) conditions: Conditions,
+    pub(super) start_time: Timestamp,
+    pub(super) pod_ip: String,
+    /// The status that the API is known to have, and the revision that said so.
+    pub(super) acknowledged: Option<(Value, u64)>,
+    /// Asked to go already; a finalizer may still hold the object.
+    pub(super) removal_asked: bool,
+    pub(super) wake: Option<Timestamp>,
+}
+
+impl Worker {
+    /// The API's word about this pod.
+    pub(super) fn hear(&mut self, view: &PodView, now: Timestamp) {
+        let mut view = view.clone();
+        if let Some(known) = &self.api
+            && known.id.uid == view.id.uid
+        {
+            // Nothing leads out of a terminal phase, whatever a late event says.
+            view.state.terminal = view.state.terminal.or(known.state.terminal);
+        }
+        let overwritten = self.acknowledged.as_ref().is_some_and(|(status, seen)| {
+            view.state.resource_version > *seen && view.state.ready != reported_ready(status)
+        });
+        if overwritten {
+            self.acknowledged = None;
+        }
+        let over_by_others = view.state.terminal.is_some() && !self.is_over();
+        if let (Origin::Api, Some(runtime)) = (&self.origin, &mut self.runtime) {
+            if let Some(grace) = view.state.deletion {
+                runtime.stop(now, grace);
+            } else if over_by_others && !runtime.is_stopping() {
+                runtime.stop(now, self.spec.grace);
+            }
+        }
+        self.api = Some(view);
+    }
+
+    /// Whether it starts on a node that is being emptied, or that does not know yet: a static pod, or one that tolerates it.
+    pub(super) fn starts_anywhere(&self) -> bool {
+        let eviction =
+            Taint { key: FORCE_EVICTION.to_owned(), effect: "NoExecute".to_owned(), ..Taint::default() };
+        let tolerates_it = |view: &PodView| view.state.tolerations.iter().any(|t| tolerates(t, &eviction));
+        matches!(self.origin, Origin::Static { .. }) || self.api.as_ref().is_some_and(tolerates_it)
+    }
+
+    pub(super) fn is_over(&self) -> bool {
+        self.runtime.as_ref().is_none_or(|r| r.terminal().is_some())
+    }
+
+    /// Whether this pod needs its volumes no longer.
+    pub(super) fn has_let_go(&self) -> bool {
+        match &self.runtime {
+            None => true,
+            Some(runtime) => runtime.is_quiet() && runtime.terminal().is_some(),
+        }
+    }
+
+    pub(super) fn mount_if_attached(&mut self, attached: &BTreeSet<String>, now: Timestamp) {
+        if let (Volumes::Known(volumes), Some(runtime)) = (&self.volumes, &mut self.runtime)
+            && volumes.iter().all(|v| attached.contains(&v.unique_name))
+        {
+            let writer = |claim: String| Work::VolumeWriter { claim };
+            let claims = volumes.iter().filter_map(|v| v.exclusive_claim.clone());
+            runtime.mounted(now, claims.map(writer).collect());
+        }
+    }
+
+    pub(super) fn enforce_active_deadline(
+        &mut self,
+        now: Timestamp,
+        next: Option<Timestamp>,
+    ) -> Option<Timestamp> {
+        let (Some(limit), Some(runtime)) = (self.spec.active_deadline, &mut self.runtime) else {
+            return next;
+        };
+        if runtime.is_stopping() || runtime.terminal().is_some() {
+            return next;
+        }
+        let deadline = self.start_time + limit;
+        if now < deadline {
+            return Some(next.map_or(deadline, |n| n.min(deadline)));
+        }
+        self.refusal = Some(Refusal {
+            reason: "DeadlineExceeded",
+            message: "Pod was active on the node longer than the specified deadline".to_owned(),
+        });
+        runtime.stop(now, self.spec.grace);
+        Some(now)
+    }
+
+    /// What the API should say; `None` when that is somebody else's word already.
+    pub(super) fn status(&mut self, host_ip: &str, now: Timestamp) -> Option<Value> {
+        let ended_by_others = self.api.as_ref().and_then(|v| v.state.terminal);
+        let Some(runtime) = &self.runtime else {
+            let refusal = self.refusal.as_ref().filter(|_| ended_by_others.is_none())?;
+            return Some(status::of_refused(refusal, self.start_time));
+        };
+        let own = runtime.terminal();
+        let phase = match (&self.refusal, own, ended_by_others) {
+            (Some(_), _, Some(_)) => Phase::KeptByOthers,
+            (Some(refusal), _, None) => Phase::Refused(refusal),
+            (None, Some(TerminalPhase::Succeeded), Some(TerminalPhase::Failed))
+            | (None, Some(TerminalPhase::Failed), Some(TerminalPhase::Succeeded))
+            | (None, None, Some(_)) => Phase::KeptByOthers,
+            (None, Some(own), _) => Phase::Terminal(own),
+            (None, None, None) => Phase::Computed,
+        };
+        let place = Placement { host_ip, pod_ip: &self.pod_ip, start_time: self.start_time };
+        Some(status::of_running(runtime, phase, &mut self.conditions, &place, now))
+    }
+}
+
+fn reported_ready(status: &Value) -> Option<bool> {
+    let ready = status["conditions"].as_array()?.iter().find(|c| c["type"] == "Ready")?;
+    Some(ready["status"] == "True")
+}

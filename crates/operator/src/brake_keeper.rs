@@ -1,0 +1,155 @@
+//! Keeps the brake told of the nodes, and tells what the brake does. One for all recoveries of an operator.
+
+use std::sync::{Arc, Mutex, MutexGuard, PoisonError};
+
+use jiff::SignedDuration;
+use salvor_recovery::brake::{Brake, Transition};
+use tokio::{
+    sync::Notify,
+    time::{Instant, sleep_until},
+};
+
+use crate::{
+    engine::{Shared, tell},
+    leader::Term,
+    nodes::{Node, Table},
+    watch::Change,
+};
+
+/// Clones are the same.
+#[derive(Clone)]
+pub(crate) struct BrakeKeeper {
+    shared: Shared,
+    ready_within: SignedDuration,
+    state: Arc<Mutex<State>>,
+    /// Rings when the next recount is at another time.
+    rescheduled: Arc<Notify>,
+}
+
+#[derive(Default)]
+struct State {
+    nodes: Table,
+    /// The term in which we speak; none while we follow.
+    led: Option<Term>,
+    /// When the nodes are counted again although there is no news of them.
+    recount_at: Option<Instant>,
+}
+
+impl BrakeKeeper {
+    /// Counts nodes that are Ready, or were within this time.
+    pub(crate) fn new(shared: Shared, ready_within: SignedDuration) -> Self {
+        Self { shared, ready_within, state: Arc::default(), rescheduled: Arc::default() }
+    }
+
+    /// Takes in changes of nodes, and tells the brake.
+    pub(crate) fn take_in(&self, changes: &[Change<Arc<Node>>]) {
+        let mut changed = false;
+        for change in changes {
+            changed |= self.state().nodes.take_in(change);
+        }
+        if changed {
+            self.tell_the_brake();
+        }
+    }
+
+    /// Follows leadership, and counts anew when time alone changes the count.
+    pub(crate) async fn run(&self) {
+        let leadership = self.shared.leadership.clone();
+        loop {
+            let (led, recount_at) = {
+                let state = self.state();
+                (state.led, state.recount_at)
+            };
+            let recount = async {
+                match recount_at {
+                    Some(at) => sleep_until(at).await,
+                    None => std::future::pending().await,
+                }
+            };
+            tokio::select! {
+                biased;
+                () = leadership.changed(led) => self.lead(leadership.term()),
+                () = self.rescheduled.notified() => {}
+                () = recount => {
+                    self.tell_the_brake();
+                    // Nodes that are away for too long to count hold nothing up any more.
+                    self.shared.released.tell();
+                }
+            }
+        }
+    }
+
+    /// A term begins or ends. The new leader says what a follower saw, or the leader before it said: the event has one name for
+    /// all.
+    fn lead(&self, term: Option<Term>) {
+        self.state().led = term;
+        if term.is_none() {
+            return;
+        }
+        if !self.tell_the_brake()
+            && let Some(engaged) = self.brake().engaged()
+        {
+            self.announce(&Transition::Engaged(engaged));
+        }
+        let now = self.shared.time.server();
+        let lost = self.brake().lost(now).map(|lost| lost.event(self.shared.home.clone()));
+        if let Some(event) = lost {
+            tell(&self.shared, term, event);
+        }
+    }
+
+    /// Returns whether the brake took hold or let go.
+    fn tell_the_brake(&self) -> bool {
+        let now = self.shared.time.server();
+        let Some(tally) = self.state().nodes.tally(now, self.ready_within) else { return false };
+        let tallied_until = tally.changes_at;
+        let (transition, holds_all, changes_at) = {
+            let mut brake = self.brake();
+            (brake.observe(now, tally), brake.holds_all(now), brake.changes_at(now))
+        };
+        let next = [tallied_until, changes_at].into_iter().flatten().min();
+        self.state().recount_at = next.map(|at| self.shared.time.instant_when_server_shows(at));
+        self.rescheduled.notify_one();
+        self.shared.metrics.brake_engaged(holds_all);
+        let Some(transition) = transition else { return false };
+        self.shared.remember_the_brake();
+        match transition {
+            Transition::Engaged(_) => {}
+            // What waits now knows until when.
+            Transition::Settling { .. } | Transition::Released(_) => self.shared.released.tell(),
+        }
+        self.announce(&transition);
+        true
+    }
+
+    fn announce(&self, transition: &Transition) {
+        let led = self.state().led;
+        if led.is_some() {
+            tracing::warn!("{transition}");
+        }
+        if let Some(event) = transition.event(self.shared.home.clone()) {
+            tell(&self.shared, led, event);
+        }
+    }
+
+    fn brake(&self) -> MutexGuard<'_, Brake> {
+        self.shared.brake.lock().unwrap_or_else(PoisonError::into_inner)
+    }
+
+    fn state(&self) -> MutexGuard<'_, State> {
+        self.state.lock().unwrap_or_else(PoisonError::into_inner)
+    }
+
+    /// Whether too many nodes are lost.
+    #[cfg(test)]
+    pub(crate) fn holds_all(&self) -> bool {
+        self.brake().holds_all(self.shared.time.server())
+    }
+
+    /// From now on there are so many nodes, of which so many are lost.
+    #[cfg(test)]
+    pub(crate) fn see(&self, unreachable: u32, total: u32) {
+        self.state().nodes = Table::of(unreachable, total);
+        self.tell_the_brake();
+    }
+}

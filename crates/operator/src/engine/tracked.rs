@@ -1,0 +1,48 @@
+//! What is remembered of a subject between two judgements of it.
+
+use std::time::Duration;
+
+use jiff::Timestamp;
+use salvor_recovery::event::EventNote;
+use tokio::time::Instant;
+
+pub(super) const FIRST_RETRY: Duration = Duration::from_millis(200);
+pub(super) const LONGEST_RETRY: Duration = Duration::from_secs(60);
+
+/// What is remembered of a subject.
+#[derive(Default)]
+pub(super) struct Tracked {
+    /// The last verdict and reason, to count changes only.
+    pub(super) verdict: Option<(&'static str, &'static str)>,
+    /// When it became due.
+    pub(super) due: Option<Timestamp>,
+    pub(super) attempts: u32,
+    pub(super) not_before: Option<Instant>,
+    /// When the brake let it through; as long as that counts, a retry of the same is not counted again.
+    pub(super) admitted: Option<Timestamp>,
+    /// Waiting for the watch to show what we wrote, or what others did, or for what the live objects named as the time.
+    pub(super) echo_by: Option<Instant>,
+    /// Whether there was news since it was last acted on.
+    pub(super) heard: bool,
+    /// The event that could not be recorded. Boxed: nearly no subject ever has one, and there are many subjects.
+    pub(super) untold: Option<Box<EventNote>>,
+}
+
+impl Tracked {
+    /// How long to wait after one more try that failed.
+    pub(super) fn next_retry(&mut self) -> Duration {
+        self.attempts = self.attempts.saturating_add(1);
+        FIRST_RETRY.saturating_mul(2u32.saturating_pow(self.attempts.min(20) - 1)).min(LONGEST_RETRY)
+    }
+
+    /// Until when it must not be acted on, whatever its verdict.
+    pub(super) fn waits_until(&self, now: Instant) -> Option<Instant> {
+        self.not_before.max(self.echo_by).filter(|until| *until > now)
+    }
+
+    /// What still counts of it in a new term. Whoever led meanwhile has written and counted, so what we remember of our own tries
+    /// is worth nothing.
+    pub(super) fn in_a_new_term(&self) -> Self {
+        Self { verdict: self.verdict, due: self.due, ..Self::default() }
+    }
+}

@@ -1,0 +1,104 @@
+//! A node as the API sends it, and what is kept of it for those who judge by it.
+
+use std::fmt;
+
+use salvor_api::names::{annotations, node_conditions};
+use salvor_recovery::{brake::NodeStanding, objects::NodeRef};
+use serde::{
+    Deserialize, Deserializer,
+    de::{IgnoredAny, MapAccess, Visitor},
+};
+
+use crate::wire::{Condition, NodeSpec, Object, standing};
+
+const ZONE: &str = "topology.kubernetes.io/zone";
+const REGION: &str = "topology.kubernetes.io/region";
+
+/// A node: what any recovery reads of it.
+pub(crate) type NodeWire = Object<NodeSpec, NodeStatus, NodeAnnotations>;
+
+#[derive(Deserialize, Default)]
+#[serde(rename_all = "camelCase", default)]
+pub(crate) struct NodeStatus {
+    pub(crate) conditions: Vec<Condition>,
+    pub(crate) volumes_in_use: Vec<String>,
+    pub(crate) volumes_attached: Vec<AttachedVolume>,
+}
+
+#[derive(Deserialize, Default)]
+#[serde(default)]
+pub(crate) struct AttachedVolume {
+    pub(crate) name: String,
+}
+
+/// The annotations that recoveries read. All others are passed over: a node may have many, and long ones.
+#[derive(Default)]
+pub(crate) struct NodeAnnotations {
+    pub(crate) eviction: Option<String>,
+    pub(crate) eviction_asked: Option<String>,
+    pub(crate) despite_zone_outage: Option<String>,
+    pub(crate) out_of_service_since: Option<String>,
+}
+
+impl<'de> Deserialize<'de> for NodeAnnotations {
+    fn deserialize<D: Deserializer<'de>>(deserializer: D) -> Result<Self, D::Error> {
+        struct Ours;
+        impl<'de> Visitor<'de> for Ours {
+            type Value = NodeAnnotations;
+
+            fn expecting(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
+                f.write_str("annotations")
+            }
+
+            fn visit_map<M: MapAccess<'de>>(self, mut map: M) -> Result<NodeAnnotations, M::Error> {
+                let mut ours = NodeAnnotations::default();
+                while let Some(key) = map.next_key::<String>()? {
+                    let place = match key.as_str() {
+                        annotations::EVICTION => &mut ours.eviction,
+                        annotations::EVICTION_ASKED => &mut ours.eviction_asked,
+                        annotations::DESPITE_ZONE_OUTAGE => &mut ours.despite_zone_outage,
+                        annotations::OUT_OF_SERVICE_SINCE => &mut ours.out_of_service_since,
+                        _ => {
+                            map.next_value::<IgnoredAny>()?;
+                            continue;
+                        }
+                    };
+                    *place = Some(map.next_value()?);
+                }
+                Ok(ours)
+            }
+        }
+        deserializer.deserialize_map(Ours)
+    }
+}
+
+impl NodeWire {
+    /// Its zone; empty if it has none. Node lifecycle counts a zone of one name in two regions as two.
+    pub(crate) fn zone(&self) -> String {
+        let label = |key| self.metadata.labels.get(key).unwrap_or_default();
+        let parts = [label(REGION), label(ZONE)].into_iter().filter(|part| !part.is_empty());
+        parts.collect::<Vec<_>>().join("/")
+    }
+
+    /// Which node it is.
+    pub(crate) fn node(&self) -> NodeRef {
+        NodeRef { name: self.metadata.name.clone(), uid: self.metadata.uid.clone() }
+    }
+
+    /// What of it makes it count.
+    pub(crate) fn standing(&self) -> NodeStanding {
+        standing(&self.metadata.labels, &self.spec.taints, &self.status.conditions)
+    }
+
+    /// Forgets what no recovery judges by.
+    pub(super) fn slim(&mut self, keeps_volumes: bool) {
+        let status = &mut self.status;
+        status.conditions.retain(|c| c.kind == "Ready" || c.kind == node_conditions::FORCE_EVICTION);
+        if !keeps_volumes {
+            status.volumes_in_use = Vec::new();
+            status.volumes_attached = Vec::new();
+        }
+        self.metadata.finalizers = Vec::new();
+        self.metadata.owner_references = Vec::new();
+    }
+}

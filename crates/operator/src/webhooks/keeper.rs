@@ -1,0 +1,388 @@
+//! Keeps what the API server needs in order to trust us: the authority that replicas share, the certificate that is served, and
+//! the webhook configurations. One round looks at all of it and repairs what is not as it should be; rounds never end.
+//!
+//! These writes are about no object that is judged, so they do not pass the executor. They follow its rules: each is guarded by
+//! the resourceVersion that was read, bounded in time and counted.
+
+use std::{
+    sync::{Arc, Mutex, MutexGuard, PoisonError},
+    time::Duration,
+};
+
+use http::{Method, Request};
+use kube::Client;
+use serde_json::{Value, json};
+use tokio::time::sleep;
+
+use super::{
+    authority::{Authorities, SERVING_LIFE},
+    configurations::{Repair, repair},
+    registration::{CONFIGURATION, SERVICE, Target, Webhook, WebhookKind},
+    serving::{Files, Serving, ServingError, Shown},
+};
+use crate::{
+    live::brief,
+    metrics::Metrics,
+    time::{Time, within},
+};
+
+/// Somebody's change of a configuration is undone within this time.
+const LOOK_EVERY: Duration = Duration::from_secs(15);
+/// Files are read again so often.
+const READ_EVERY: Duration = Duration::from_secs(5);
+/// The wait after a round that failed; twice as long after each further one, up to [`LOOK_EVERY`].
+const FIRST_RETRY: Duration = Duration::from_secs(1);
+/// A request that takes longer is given up. It may have been done: the next round sees.
+const ANSWER_WITHIN: Duration = Duration::from_secs(5);
+/// Who loses so many races for the Secret in one round waits for the next one.
+const RACES: usize = 3;
+
+/// Why a round could not be finished.
+#[derive(Debug, thiserror::Error)]
+pub(super) enum Trouble {
+    #[error("{what}: {}", brief(.error))]
+    Api { what: String, error: kube::Error },
+    #[error("{what}: no answer within {} s", ANSWER_WITHIN.as_secs())]
+    Unanswered { what: String },
+    #[error("{what}: there is no webhook {webhook}: apply the manifests again")]
+    Missing { what: String, webhook: &'static str },
+    #[error("{0}: others write it all the time")]
+    Contended(String),
+    #[error(transparent)]
+    Serving(#[from] ServingError),
+}
+
+impl Trouble {
+    /// What the API server answered.
+    fn code(&self) -> Option<u16> {
+        match self {
+            Self::Api { error: kube::Error::Api(status), .. } => Some(status.code),
+            Self::Api { .. } | Self::Unanswered { .. } | Self::Missing { .. } => None,
+            Self::Contended(_) | Self::Serving(_) => None,
+        }
+    }
+
+    /// Somebody else was first.
+    fn is_conflict(&self) -> bool {
+        self.code() == Some(409)
+    }
+}
+
+impl From<rcgen::Error> for Trouble {
+    fn from(error: rcgen::Error) -> Self {
+        ServingError::from(error).into()
+    }
+}
+
+/// Whether webhooks can be called yet. Clones share it.
+#[derive(Clone, Debug)]
+pub(crate) struct Readiness(Arc<Mutex<Standing>>);
+
+#[derive(Debug)]
+struct Standing {
+    was_ready: bool,
+    problem: Option<String>,
+}
+
+impl Readiness {
+    pub(crate) fn new() -> Self {
+        let problem = Some("not begun yet".to_owned());
+        Self(Arc::new(Mutex::new(Standing { was_ready: false, problem })))
+    }
+
+    /// What is missing, in one line.
+    pub(crate) fn problem(&self) -> Option<String> {
+        self.standing().problem.clone()
+    }
+
+    /// Once everything was in place, a round that fails is no reason to send the API server elsewhere: there, it would fail
+    /// too. Only a certificate that nobody trusts any more is.
+    fn note(&self, round: &Result<(), Trouble>, certificate_expired: bool) {
+        let mut standing = self.standing();
+        standing.was_ready |= round.is_ok();
+        standing.problem = match round {
+            _ if certificate_expired => Some("the certificate has expired".to_owned()),
+            Err(trouble) if !standing.was_ready => Some(trouble.to_string()),
+            Ok(()) | Err(_) => None,
+        };
+    }
+
+    fn standing(&self) -> MutexGuard<'_, Standing> {
+        self.0.lock().unwrap_or_else(PoisonError::into_inner)
+    }
+}
+
+/// Where certificates come from.
+#[derive(Clone, Debug)]
+pub(super) enum Origin {
+    /// We make them, and keep the authority in a Secret, or in memory where there cannot be one.
+    Own,
+    /// The administrator makes them.
+    Files(Files),
+}
+
+/// Looks after the Secret, the certificate and the configurations.
+pub(super) struct Keeper {
+    pub(super) client: Client,
+    pub(super) time: Time,
+    pub(super) metrics: Metrics,
+    pub(super) webhooks: Vec<Webhook>,
+    pub(super) target: Target,
+    /// The namespace of the Secret.
+    pub(super) namespace: String,
+    /// The host names and IP addresses by which the API server may call us.
+    pub(super) names: Vec<String>,
+    pub(super) origin: Origin,
+    pub(super) shown: Shown,
+    pub(super) readiness: Readiness,
+    /// As they were last read, written or made.
+    pub(super) authorities: Option<Authorities>,
+    /// The authority is in memory only.
+    pub(super) alone: bool,
+    /// What the last round failed of.
+    pub(super) trouble: Option<String>,
+}
+
+impl Keeper {
+    /// Looks and repairs until it is dropped.
+    pub(super) async fn run(mut self) {
+        let mut retry = FIRST_RETRY;
+        loop {
+            let pause = if self.look().await { LOOK_EVERY } else { retry };
+            retry = if pause == LOOK_EVERY { FIRST_RETRY } else { (retry * 2).min(LOOK_EVERY) };
+            self.rest(pause).await;
+        }
+    }
+
+    /// Waits, but no longer than until files have changed.
+    async fn rest(&self, pause: Duration) {
+        let Origin::Files(files) = &self.origin else { return sleep(pause).await };
+        let mut left = pause;
+        while !left.is_zero() {
+            let nap = left.min(READ_EVERY);
+            sleep(nap).await;
+            left -= nap;
+            let shown = self.shown.now().map(|(_, mark)| mark);
+            // What cannot be read, or only in part while it is being written, is reported by the next round.
+            if files.read().is_ok_and(|(serving, _)| Some(serving.mark) != shown) {
+                return;
+            }
+        }
+    }
+
+    /// One round; whether everything is in place.
+    pub(super) async fn look(&mut self) -> bool {
+        let round = self.round().await;
+        let now = self.time.roughly();
+        let shown = self.shown.now();
+        self.readiness.note(&round, shown.as_ref().is_some_and(|(validity, _)| validity.until <= now));
+        if let Some((validity, _)) = shown {
+            self.metrics.certificate_expires(validity.until);
+        }
+        let trouble = round.err().map(|trouble| trouble.to_string());
+        if self.trouble != trouble {
+            match &trouble {
+                Some(trouble) => tracing::warn!("webhooks: {trouble}"),
+                None => tracing::info!("webhooks: everything is in place"),
+            }
+            self.trouble = trouble;
+        }
+        self.trouble.is_none()
+    }
+
+    async fn round(&mut self) -> Result<(), Trouble> {
+        let (wanted, bundle) = match &self.origin {
+            Origin::Files(files) => {
+                let (serving, bundle) = files.read()?;
+                (self.unless_shown(serving), bundle)
+            }
+            Origin::Own => {
+                let authorities = self.authorities().await?;
+                let bundle = authorities.bundle();
+                let wanted = if self.is_served(&authorities) {
+                    None
+                } else {
+                    Some(authorities.current.issue(&self.names, self.time.roughly())?)
+                };
+                self.authorities = Some(authorities);
+                (wanted, Some(bundle))
+            }
+        };
+        // With nothing to lose, it is shown at once. Otherwise what is shown is trusted, and the next one may not be yet.
+        let now = self.time.roughly();
+        let wanted = match wanted {
+            Some(serving) if self.shown.now().is_none_or(|(validity, _)| validity.until <= now) => {
+                self.shown.show(serving);
+                None
+            }
+            other => other,
+        };
+        for kind in WebhookKind::ALL {
+            self.configuration(kind, bundle.as_deref()).await?;
+        }
+        if let Some(serving) = wanted {
+            tracing::info!(until = %serving.validity.until, "webhooks: another certificate is served");
+            self.shown.show(serving);
+        }
+        Ok(())
+    }
+
+    /// Whether the certificate that is shown is of the authority that signs, and good for long enough.
+    fn is_served(&self, authorities: &Authorities) -> bool {
+        let Some((validity, mark)) = self.shown.now() else { return false };
+        let now = self.time.roughly();
+        let left = validity.until.duration_since(now);
+        mark == authorities.current.mark() && validity.from <= now && left > SERVING_LIFE / 3
+    }
+
+    fn unless_shown(&self, serving: Serving) -> Option<Serving> {
+        let is_shown = self.shown.now().is_some_and(|(_, mark)| mark == serving.mark);
+        (!is_shown).then_some(serving)
+    }
+
+    // ---- the authority ---------------------------------------------------------------------------------------------
+
+    async fn authorities(&mut self) -> Result<Authorities, Trouble> {
+        match self.shared().await {
+            Err(trouble) if self.may_be_alone(&trouble) => {
+                if !self.alone {
+                    tracing::warn!(
+                        "webhooks: the authority is kept in memory, so only one replica may run: {trouble}"
+                    );
+                }
+                self.alone = true;
+            }
+            other => {
+                self.alone = false;
+                return other;
+            }
+        }
+        let now = self.time.roughly();
+        Ok(match &self.authorities {
+            Some(kept) => kept.advance(now)?.unwrap_or_else(|| kept.clone()),
+            None => Authorities::first(now)?,
+        })
+    }
+
+    /// Outside a cluster there need be no namespace of ours, and no right to Secrets.
+    fn may_be_alone(&self, trouble: &Trouble) -> bool {
+        matches!(self.target, Target::Url(_)) && matches!(trouble.code(), Some(403 | 404))
+    }
+
+    /// What all replicas share: read, and brought up to date by whoever comes first.
+    async fn shared(&self) -> Result<Authorities, Trouble> {
+        let folder = format!("/api/v1/namespaces/{}/secrets", self.namespace);
+        let path = format!("{folder}/{SERVICE}");
+        let what = format!("Secret {}/{SERVICE}", self.namespace);
+        for _ in 0..RACES {
+            let found = self.get(&path, &what).await?;
+            let kept = found.as_ref().and_then(Authorities::read);
+            let now = self.time.roughly();
+            let advanced = match (kept, &self.authorities) {
+                (Some(kept), _) => match kept.advance(now)? {
+                    Some(advanced) => advanced,
+                    None => return Ok(kept),
+                },
+                (None, Some(removed)) => Authorities::instead_of(removed, now)?,
+                (None, None) => Authorities::first(now)?,
+            };
+            let (method, path, secret) = match found {
+                Some(mut secret) if secret.is_object() => {
+                    secret["data"] = json!(advanced.data());
+                    (Method::PUT, &path, secret)
+                }
+                _ => {
+                    let labels = json!({ "app.kubernetes.io/name": "salvor" });
+                    let metadata = json!({ "name": SERVICE, "namespace": self.namespace, "labels": labels });
+                    let secret = json!({
+                        "apiVersion": "v1", "kind": "Secret", "type": "Opaque",
+                        "metadata": metadata, "data": advanced.data(),
+                    });
+                    (Method::POST, &folder, secret)
+                }
+            };
+            match self.write("KeepWebhookAuthority", method, path, &secret, &what).await {
+                Ok(()) => {
+                    tracing::info!("webhooks: the certificate authority was brought up to date");
+                    return Ok(advanced);
+                }
+                Err(trouble) if trouble.is_conflict() => {}
+                Err(trouble) => return Err(trouble),
+            }
+        }
+        Err(Trouble::Contended(what))
+    }
+
+    // ---- the configurations ----------------------------------------------------------------------------------------
+
+    async fn configuration(&self, kind: WebhookKind, bundle: Option<&str>) -> Result<(), Trouble> {
+        if !self.webhooks.iter().any(|webhook| webhook.kind == kind) {
+            return Ok(());
+        }
+        let folder = format!("/apis/admissionregistration.k8s.io/v1/{}", kind.plural());
+        let path = format!("{folder}/{CONFIGURATION}");
+        let what = format!("{} {CONFIGURATION}", kind.configuration());
+        for _ in 0..RACES {
+            let found = self.get(&path, &what).await?;
+            let repair = repair(kind, &self.webhooks, &self.target, bundle, found.as_ref());
+            let (method, path, object) = match repair {
+                Repair::Nothing => return Ok(()),
+                Repair::Missing(webhook) => return Err(Trouble::Missing { what, webhook }),
+                Repair::Create(object) => (Method::POST, &folder, object),
+                Repair::Update(object) => (Method::PUT, &path, object),
+            };
+            match self.write("ConfigureWebhooks", method, path, &object, &what).await {
+                Ok(()) => {
+                    tracing::info!("webhooks: {what} was brought up to date");
+                    return Ok(());
+                }
+                Err(trouble) if trouble.is_conflict() => {}
+                Err(trouble) => return Err(trouble),
+            }
+        }
+        Err(Trouble::Contended(what))
+    }
+
+    // ---- requests --------------------------------------------------------------------------------------------------
+
+    async fn get(&self, path: &str, what: &str) -> Result<Option<Value>, Trouble> {
+        match self.send(Method::GET, path, Vec::new(), what).await {
+            Ok(found) => Ok(Some(found)),
+            Err(trouble) if trouble.code() == Some(404) => Ok(None),
+            Err(trouble) => Err(trouble),
+        }
+    }
+
+    /// Writes an object whose `metadata.resourceVersion`, if it has one, is that which was read.
+    async fn write(
+        &self,
+        action: &'static str,
+        method: Method,
+        path: &str,
+        object: &Value,
+        what: &str,
+    ) -> Result<(), Trouble> {
+        let written = self.send(method, path, object.to_string().into_bytes(), what).await.map(drop);
+        let result = match &written {
+            Ok(()) => "ok",
+            Err(trouble) if trouble.is_conflict() => "conflict",
+            Err(trouble) if trouble.code() == Some(403) => "forbidden",
+            Err(Trouble::Unanswered { .. }) => "unanswered",
+            Err(_) => "error",
+        };
+        self.metrics.wrote(action, result);
+        written
+    }
+
+    async fn send(&self, method: Method, path: &str, body: Vec<u8>, what: &str) -> Result<Value, Trouble> {
+        let trouble = |error| Trouble::Api { what: what.to_owned(), error };
+        let request = Request::builder()
+            .method(method)
+            .uri(path)
+            .header(http::header::CONTENT_TYPE, "application/json")
+            .body(body)
+            .map_err(|error| trouble(kube::Error::HttpError(error)))?;
+        let answer = within(ANSWER_WITHIN, self.client.request::<Value>(request)).await;
+        answer.ok_or_else(|| Trouble::Unanswered { what: what.to_owned() })?.map_err(trouble)
+    }
+}

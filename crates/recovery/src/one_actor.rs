@@ -1,0 +1,227 @@
+//! Two recoveries on one node: one of them acts, the others wait and say for whom.
+//!
+//! What is on the node decides, so every process comes to the same answer, also after a restart. The order:
+//!
+//! 1. **Eviction**, from when it is asked for until it is finished and its taint is gone, or until somebody stops it. A request
+//!    is somebody's word about this machine. An annotation of it that cannot be read counts as under way: nobody knows.
+//! 2. **Out of service** (`taintNodeOutOfService` of the zombie recovery), from when we put the taint on until we take it off. It
+//!    rests on time alone, so it comes after somebody's word. Our own taint is nobody's word: it never asks for an eviction.
+//! 3. Otherwise whoever finds a reason first. Both write with the revision that they judged, so of two that begin at once one is
+//!    refused, and then sees the other.
+//!
+//! Taking off what a recovery itself put on is always allowed. A recovery that is switched off holds nobody up.
+//!
+//! A recovery that repairs machines has its place before the first or after the second; then it is a variant of [`NodeActor`].
+
+use std::fmt;
+
+use salvor_api::config::{Configuration, EvictionTrigger};
+use salvor_api::names::taints;
+use salvor_api::{Controller, Gate};
+
+use crate::eviction::{Memory, Progress, fits};
+use crate::objects::Taint;
+
+/// A recovery that acts on nodes.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub enum NodeActor {
+    /// The eviction recovery.
+    Eviction,
+    /// The rule `taintNodeOutOfService` of the zombie recovery.
+    OutOfService,
+}
+
+impl fmt::Display for NodeActor {
+    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
+        f.write_str(match self {
+            Self::Eviction => "the eviction recovery",
+            Self::OutOfService => "zombie recovery, by its rule taintNodeOutOfService",
+        })
+    }
+}
+
+/// How far the annotations on a node say that its eviction has come.
+#[derive(Clone, Copy, Debug, Default, PartialEq, Eq)]
+pub enum EvictionSign {
+    /// They say nothing.
+    #[default]
+    None,
+    /// It was asked for, and the taint is gone.
+    Asked,
+    /// It has begun.
+    UnderWay,
+    /// It is finished.
+    Finished,
+    /// Somebody stopped it.
+    Stopped,
+    /// They cannot be read.
+    Unreadable,
+}
+
+impl EvictionSign {
+    /// Reads the annotations.
+    pub fn read(progress: Option<&str>, asked: Option<&str>) -> Self {
+        match Memory::read(progress, asked) {
+            Memory { damage: Some(_), .. } => Self::Unreadable,
+            Memory { progress: Some(progress), .. } => Self::of(&progress),
+            Memory { asked: Some(_), .. } => Self::Asked,
+            Memory { progress: None, asked: None, damage: None } => Self::None,
+        }
+    }
+
+    /// The same of an annotation that was read.
+    pub(crate) fn of(progress: &Progress) -> Self {
+        match progress {
+            Progress { stopped: Some(_), .. } => Self::Stopped,
+            Progress { finished: Some(_), .. } => Self::Finished,
+            Progress { stopped: None, finished: None, .. } => Self::UnderWay,
+        }
+    }
+}
+
+/// What on a node tells who acts on it.
+#[derive(Clone, Copy, Debug)]
+pub struct NodeSigns<'a> {
+    /// Its taints.
+    pub taints: &'a [Taint],
+    /// What our annotations say of its eviction.
+    pub eviction: EvictionSign,
+    /// Whether our annotation says that we put the out-of-service taint there.
+    pub out_of_service: bool,
+}
+
+/// The recoveries of this configuration that act on nodes.
+#[derive(Clone, Debug, Default)]
+pub struct NodeActors {
+    /// Taints of others that ask for an eviction; none if that recovery is switched off.
+    eviction: Option<Vec<EvictionTrigger>>,
+    /// Whether zombie recovery is switched on.
+    out_of_service: bool,
+}
+
+impl NodeActors {
+    /// Those that are switched on.
+    pub fn new(configuration: &Configuration) -> Self {
+        let controllers = &configuration.controllers;
+        let evicts = controllers.enabled(Controller::Eviction);
+        Self {
+            eviction: evicts.then(|| configuration.eviction.triggers.clone()),
+            out_of_service: controllers.enabled(Controller::Zombie)
+                && configuration.feature_gates.enabled(Gate::FailureRecoveryPolicy),
+        }
+    }
+
+    /// Who acts on a node now; none if nobody does, and anybody may begin.
+    pub fn actor(&self, signs: NodeSigns<'_>) -> Option<NodeActor> {
+        let marked = self.out_of_service && signs.out_of_service;
+        if self.eviction.as_ref().is_some_and(|triggers| is_evicted(triggers, signs, marked)) {
+            Some(NodeActor::Eviction)
+        } else if marked {
+            Some(NodeActor::OutOfService)
+        } else {
+            None
+        }
+    }
+
+    /// Whom a recovery has to wait for on a node.
+    pub fn another(&self, than: NodeActor, signs: NodeSigns<'_>) -> Option<NodeActor> {
+        self.actor(signs).filter(|actor| *actor != than)
+    }
+}
+
+fn is_evicted(triggers: &[EvictionTrigger], signs: NodeSigns<'_>, marked: bool) -> bool {
+    let has_our_key = || signs.taints.iter().any(|taint| taint.key == taints::FORCE_EVICTION);
+    let is_asked_by = |taint: &Taint| {
+        let is_our_own = marked && taint.key == taints::OUT_OF_SERVICE;
+        !is_our_own && triggers.iter().any(|trigger| fits(trigger, taint))
+    };
+    match signs.eviction {
+        EvictionSign::UnderWay | EvictionSign::Asked | EvictionSign::Unreadable => true,
+        // The taint of others that asked for it may stand for as long as it likes.
+        EvictionSign::Finished | EvictionSign::Stopped => has_our_key(),
+        EvictionSign::None => has_our_key() || signs.taints.iter().any(is_asked_by),
+    }
+}
+
+/// What is seen of it, for whoever asks why.
+pub(crate) fn see_actor(actor: Option<NodeActor>) -> String {
+    actor.map_or("nobody".into(), |actor| actor.to_string())
+}
+
+#[cfg(test)]
+mod tests {
+    use salvor_api::config::parse;
+
+    use super::*;
+
+    const OUT: &str = "node.kubernetes.io/out-of-service";
+    const OURS: &str = "salvor.dev/force-eviction";
+
+    fn actors(controllers: &str) -> NodeActors {
+        let text = format!(
+            "apiVersion: config.salvor.dev/v1alpha1\nkind: Configuration\nfeatureGates: {{FailureRecoveryPolicy: true}}\n\
+             controllers: {controllers}\neviction:\n  triggers:\n  - {{key: example.com/off}}\n  - {{key: {OUT}, proof: true}}\n"
+        );
+        NodeActors::new(&parse(&text).unwrap())
+    }
+
+    #[test]
+    fn one_recovery_acts_on_a_node_and_the_order_is_the_same_for_all() {
+        use EvictionSign::{Asked, Finished, None as Nothing, Stopped, UnderWay, Unreadable};
+        let (eviction, out) = (Some(NodeActor::Eviction), Some(NodeActor::OutOfService));
+        type Case = (&'static [&'static str], EvictionSign, bool, Option<NodeActor>, &'static str);
+        let cases: &[Case] = &[
+            (&[], Nothing, false, None, "nothing on it"),
+            (&["x"], Nothing, false, None, "another's taint"),
+            (&[OURS], Nothing, false, eviction, "asked for in person"),
+            (&["example.com/off"], Nothing, false, eviction, "asked for by a trigger"),
+            (&[], Asked, false, eviction, "asked for, and the taint taken off"),
+            (&[], UnderWay, false, eviction, "begun; its taints were just taken off"),
+            (&[], Unreadable, false, eviction, "nobody knows"),
+            (&[OURS], Finished, false, eviction, "finished, its taint stands until the node is back"),
+            (&["example.com/off"], Finished, false, None, "finished and forgotten by us, not by others"),
+            (&["example.com/off"], Stopped, false, None, "stopped by hand"),
+            (&[OURS], Stopped, false, eviction, "stopped by hand, and asked for again"),
+            (&[OUT], Nothing, true, out, "out of service by us: our own taint asks for nothing"),
+            (&[], Nothing, true, out, "out of service by us, the taint taken off by somebody"),
+            (&[OUT], Nothing, false, eviction, "out of service by somebody's word, which is a trigger"),
+            (&[OUT, OURS], Nothing, true, eviction, "out of service by us, and then somebody's word"),
+            (&[OUT], UnderWay, true, eviction, "both"),
+        ];
+        let both = actors("[zombie, eviction]");
+        for (keys, eviction, out_of_service, expected, case) in cases {
+            let taint =
+                |key: &&str| Taint { key: (*key).into(), value: String::new(), effect: "NoExecute".into() };
+            let taints: Vec<Taint> = keys.iter().map(taint).collect();
+            let signs = NodeSigns { taints: &taints, eviction: *eviction, out_of_service: *out_of_service };
+            assert_eq!(both.actor(signs), *expected, "{case}");
+            // At most one is not told to wait.
+            let free = [NodeActor::Eviction, NodeActor::OutOfService]
+                .into_iter()
+                .filter(|actor| both.another(*actor, signs).is_none())
+                .count();
+            assert_eq!(free, if expected.is_some() { 1 } else { 2 }, "{case}");
+            // A recovery that is switched off holds nobody up.
+            assert_ne!(actors("[zombie]").actor(signs), Some(NodeActor::Eviction), "{case}");
+            assert_ne!(actors("[eviction]").actor(signs), Some(NodeActor::OutOfService), "{case}");
+        }
+    }
+
+    #[test]
+    fn what_annotations_say_of_an_eviction() {
+        let progress = |rest: &str| {
+            format!(r#"{{"started":"2026-01-02T03:04:05Z","request":"{OURS}:NoSchedule"{rest}}}"#)
+        };
+        let cases = [
+            (None, EvictionSign::None),
+            (Some(progress("")), EvictionSign::UnderWay),
+            (Some(progress(r#","finished":"2026-01-02T03:05:05Z""#)), EvictionSign::Finished),
+            (Some(progress(r#","stopped":"2026-01-02T03:05:05Z""#)), EvictionSign::Stopped),
+            (Some("{".into()), EvictionSign::Unreadable),
+        ];
+        for (text, expected) in cases {
+            assert_eq!(EvictionSign::read(text.as_deref(), None), expected, "{text:?}");
+        }
+        assert_eq!(EvictionSign::read(None, Some("x")), EvictionSign::Unreadable);
+    }
+}
