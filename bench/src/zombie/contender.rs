@@ -2,9 +2,11 @@
 
 use std::path::PathBuf;
 
-use salvor_testkit::ControlPlane;
+use salvor_testkit::{
+    ControlPlane,
+    peers::{Kueue, RunningPeer, kueue::InstalledKueue},
+};
 
-use super::kueue::Kueue;
 use crate::running::{Running, start_salvor};
 
 /// The brake is off: a storm is what is measured.
