@@ -50,6 +50,7 @@ pub(crate) fn plays(passes: Passes, site: Site) -> bool {
 pub(crate) struct Settings {
     /// The section `appwrapper`, with upstream's keys; durations are nanoseconds, which both read.
     pub(crate) appwrapper: Value,
+    /// Whether Salvor has webhooks; CodeFlare's always has.
     pub(crate) webhooks: bool,
     /// More of Salvor's own configuration, as YAML.
     pub(crate) more: String,
@@ -157,9 +158,7 @@ impl Controller {
             Whose::Upstream { .. } => {
                 let upstream = AppWrapperController::build().unwrap_or_else(|error| panic!("{error}"));
                 upstream.install(cluster).await.unwrap();
-                // Its webhooks have one port for the whole machine, so only the cases about them have any.
-                let webhooks = settings.webhooks && settings.more.contains(UPSTREAM_WEBHOOKS);
-                Self::Upstream(upstream.start(who, &settings.appwrapper, webhooks).await.unwrap())
+                Self::Upstream(upstream.start(who, &settings.appwrapper).await.unwrap())
             }
         }
     }
@@ -190,9 +189,6 @@ impl Controller {
         }
     }
 }
-
-/// A comment in [`Settings::more`] that asks for CodeFlare's webhooks too.
-pub(crate) const UPSTREAM_WEBHOOKS: &str = "# with upstream's webhooks\n";
 
 /// The custom resource as Salvor's own manifests bring it.
 async fn install_ours(access: &Access) {

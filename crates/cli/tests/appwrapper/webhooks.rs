@@ -7,10 +7,9 @@ use kube::{
 };
 use salvor_testkit::{Plane, Site};
 use serde_json::{Value, json};
-use tokio::sync::{Mutex, MutexGuard};
 
 use crate::{
-    controller::{Settings, UPSTREAM_WEBHOOKS, cases},
+    controller::{Settings, cases},
     objects::AppWrapper,
     stage::{Run, Stage, Wrap, service},
 };
@@ -19,16 +18,10 @@ const QUEUE: &str = "kueue.x-k8s.io/queue-name";
 const USER: &str = "workload.codeflare.dev/user";
 const USER_ID: &str = "workload.codeflare.dev/userid";
 
-/// CodeFlare's webhooks have one port on a machine.
-static ONE: Mutex<()> = Mutex::const_new(());
-
-async fn gate(site: Site, plane: &Plane) -> (Stage<'_>, MutexGuard<'static, ()>) {
-    let one = ONE.lock().await;
-    let settings =
-        Settings::default().with("defaultQueueName", "system-default-queue".into()).more(UPSTREAM_WEBHOOKS);
-    let stage = Stage::alone(site, plane, 0, &settings).await;
+async fn gate(site: Site, plane: &Plane) -> Stage<'_> {
     crate::controller::install_workloads(&plane.admin()).await;
-    (stage, one)
+    let settings = Settings::default().with("defaultQueueName", "system-default-queue".into());
+    Stage::alone(site, plane, 0, &settings).await
 }
 
 /// Whether it is taken; nothing is kept.
@@ -44,7 +37,7 @@ fn declared(template: Value, path: &str) -> Wrap {
 /// The create rules of CodeFlare's webhook tests.
 async fn creation_is_checked(site: Site) {
     let plane = site.control_plane().await;
-    let (stage, _one) = gate(site, &plane).await;
+    let stage = gate(site, &plane).await;
     let run = Run::on();
     let nine = (0..9).fold(Wrap::new("w"), |wrap, number| wrap.of(run.pod(&format!("p{number}"))));
     let mut elsewhere = run.pod("p");
@@ -104,7 +97,7 @@ async fn creation_is_checked(site: Site) {
 /// The mutating rules, and the labels that nobody can forge.
 async fn users_and_queues_are_filled_in(site: Site) {
     let plane = site.control_plane().await;
-    let (stage, _one) = gate(site, &plane).await;
+    let stage = gate(site, &plane).await;
     let wrap = || Wrap::new("w").suspended().of(Run::on().pod("p"));
     let made = takes(&stage.wrappers, wrap()).await.unwrap();
     assert_eq!(made.labels()[QUEUE], "system-default-queue");
@@ -118,7 +111,7 @@ async fn users_and_queues_are_filled_in(site: Site) {
 /// The update rules of CodeFlare's webhook tests.
 async fn what_was_admitted_stays_as_it_was(site: Site) {
     let plane = site.control_plane().await;
-    let (stage, _one) = gate(site, &plane).await;
+    let stage = gate(site, &plane).await;
     let template = Run::on().deployment("d", 2);
     let set = json!({"path": "template.spec.template", "replicas": 2});
     let component = json!({"template": template, "podSets": [set]});
@@ -168,7 +161,7 @@ fn rule(group: &str, resources: &[&str], verbs: &[&str]) -> PolicyRule {
 /// An AppWrapper is no way around the rights of whoever creates it.
 async fn a_user_wraps_only_what_the_user_may_create(site: Site) {
     let plane = site.control_plane().await;
-    let (stage, _one) = gate(site, &plane).await;
+    let stage = gate(site, &plane).await;
     let rules = vec![
         rule("workload.codeflare.dev", &["appwrappers"], &["*"]),
         rule("", &["pods"], &["*"]),
@@ -191,7 +184,7 @@ async fn a_user_wraps_only_what_the_user_may_create(site: Site) {
 /// A name must fit into a label.
 async fn names_that_fit_no_label_are_refused(site: Site) {
     let plane = site.control_plane().await;
-    let (stage, _one) = gate(site, &plane).await;
+    let stage = gate(site, &plane).await;
     takes(&stage.wrappers, Wrap::new(&"a".repeat(63)).of(Run::on().pod("p"))).await.unwrap();
     let refusal = takes(&stage.wrappers, Wrap::new(&"a".repeat(64)).of(Run::on().pod("p"))).await.unwrap_err();
     assert!(refusal.contains("63"), "{refusal}");
@@ -200,7 +193,7 @@ async fn names_that_fit_no_label_are_refused(site: Site) {
 /// A kind outside the list is refused at once, with the way to allow it (#112, #150).
 async fn a_kind_outside_the_list_is_refused(site: Site) {
     let plane = site.control_plane().await;
-    let (stage, _one) = gate(site, &plane).await;
+    let stage = gate(site, &plane).await;
     let binding = json!({
         "apiVersion": "rbac.authorization.k8s.io/v1", "kind": "RoleBinding", "metadata": {"name": "power"},
         "roleRef": {"apiGroup": "rbac.authorization.k8s.io", "kind": "ClusterRole", "name": "cluster-admin"},

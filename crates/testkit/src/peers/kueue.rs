@@ -100,8 +100,8 @@ impl InstalledKueue {
             &[("KUBECONFIG", &kubeconfig.display().to_string())],
         );
         let mounts =
-            Mount { access: access.in_namespace(NAMESPACE), secret: SECRET, folder: certificates };
-        Ok(RunningPeer { program, probes, mounts: Some(mounts), folder })
+            Mount { access: access.in_namespace(NAMESPACE), secret: SECRET.to_owned(), folder: certificates };
+        Ok(RunningPeer { program, probes, folder, mounts: Some(mounts) })
     }
 
     /// As shipped, save for addresses, elections, the client's limits and the gates.

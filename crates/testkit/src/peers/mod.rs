@@ -86,7 +86,7 @@ pub struct RunningPeer {
 #[derive(Debug)]
 struct Mount {
     access: Access,
-    secret: &'static str,
+    secret: String,
     folder: PathBuf,
 }
 
@@ -123,7 +123,7 @@ impl Mount {
         let secrets: Api<Secret> = Api::default_namespaced(self.access.client("salvor-testkit-mount"));
         let is_filled =
             |secret: &Secret| secret.data.as_ref().is_some_and(|data| data.contains_key(CERTIFICATE));
-        let secret = wait::for_object(&secrets, self.secret, "it has a certificate", is_filled).await;
+        let secret = wait::for_object(&secrets, &self.secret, "it has a certificate", is_filled).await;
         let mut files: Vec<_> = secret.data.into_iter().flatten().collect();
         // The peer goes on as soon as the certificate is there.
         files.sort_by_key(|(name, _)| name == CERTIFICATE);

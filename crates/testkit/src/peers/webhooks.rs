@@ -5,6 +5,9 @@
 
 use std::path::Path;
 
+use k8s_openapi::api::admissionregistration::v1::{MutatingWebhookConfiguration, ValidatingWebhookConfiguration};
+use kube::api::{Api, DeleteParams, ListParams, PartialObjectMeta};
+use kube::{Client, ResourceExt};
 use serde_json::{Value, json};
 
 use super::crds::create;
@@ -52,4 +55,27 @@ impl Webhooks<'_> {
     pub(crate) fn reference(&self, path: &Value) -> Value {
         json!({"namespace": self.namespace, "name": self.service, "port": self.port, "path": path})
     }
+}
+
+/// Deletes the configurations whose names begin so.
+pub(crate) async fn remove(access: &Access, prefix: &str) -> Result<(), String> {
+    let client: Client = access.client("salvor-testkit-webhooks");
+    let mutating: Api<MutatingWebhookConfiguration> = Api::all(client.clone());
+    let validating: Api<ValidatingWebhookConfiguration> = Api::all(client);
+    let (all, now) = (ListParams::default(), DeleteParams::default());
+    let text = |error: kube::Error| error.to_string();
+    for name in names(mutating.list_metadata(&all).await.map_err(text)?.items, prefix) {
+        mutating.delete(&name, &now).await.map_err(text)?;
+    }
+    for name in names(validating.list_metadata(&all).await.map_err(text)?.items, prefix) {
+        validating.delete(&name, &now).await.map_err(text)?;
+    }
+    Ok(())
+}
+
+fn names<K>(items: Vec<PartialObjectMeta<K>>, prefix: &str) -> Vec<String>
+where
+    PartialObjectMeta<K>: ResourceExt,
+{
+    items.iter().map(ResourceExt::name_any).filter(|name| name.starts_with(prefix)).collect()
 }
