@@ -38,8 +38,8 @@ async fn world() -> &'static World {
         install_workloads(&admin).await;
         let controller = Controller::start(Site::Real, &admin, &Settings::default()).await;
         let kueue = Kueue::build().unwrap_or_else(|error| panic!("{error}"));
-        let installed = kueue.install(&admin, true).await.unwrap();
-        let kueue = installed.start(&admin, &[]).unwrap().ready().await.unwrap_or_else(|error| panic!("{error}"));
+        kueue.install(&admin, true).await.unwrap();
+        let kueue = kueue.start(&admin, &[]).unwrap().ready().await.unwrap_or_else(|error| panic!("{error}"));
         let flavors: Api<ResourceFlavor> = Api::all(admin.client("stage"));
         let flavor = ResourceFlavor::named("default-flavor", json!({}));
         // Its webhooks answer a moment after it is ready.

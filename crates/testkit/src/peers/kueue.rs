@@ -20,15 +20,9 @@ const CONVERTED: [&str; 5] = ["clusterqueues", "cohorts", "localqueues", "multik
 /// Far above what the API server can answer on one machine: the shipped limit of 300 would measure itself.
 const UNLIMITED: u32 = 10_000;
 
-/// Kueue, built.
+/// Kueue, built. Its webhooks have a port that the cluster knows and the process takes.
 #[derive(Debug)]
 pub struct Kueue {
-    folder: &'static Path,
-}
-
-/// Kueue, installed in a cluster: what must be the same for the cluster and for the process.
-#[derive(Debug)]
-pub struct InstalledKueue {
     folder: &'static Path,
     webhook_port: u16,
 }
@@ -39,18 +33,17 @@ impl Kueue {
     /// # Errors
     /// If it cannot be built.
     pub fn build() -> Result<Self, AssetsError> {
-        Ok(Self { folder: Peer::Kueue.folder()? })
+        Ok(Self { folder: Peer::Kueue.folder()?, webhook_port: ports::free() })
     }
 
     /// Creates its namespace, its custom resources, the secret that it fills and, if asked, its webhooks.
     ///
     /// # Errors
     /// If the API server refuses one of them.
-    pub async fn install(&self, access: &Access, with_webhooks: bool) -> Result<InstalledKueue, String> {
+    pub async fn install(&self, access: &Access, with_webhooks: bool) -> Result<(), String> {
         let client = access.client("salvor-testkit-kueue");
-        let webhook_port = ports::free();
         let webhooks =
-            Webhooks { namespace: NAMESPACE, service: SERVICE, port: webhook_port, prefix: "kueue-" };
+            Webhooks { namespace: NAMESPACE, service: SERVICE, port: self.webhook_port, prefix: "kueue-" };
         let namespace = json!({"apiVersion": "v1", "kind": "Namespace", "metadata": {"name": NAMESPACE}});
         create(&client, "/api/v1/namespaces", &namespace).await?;
         let secret =
@@ -72,11 +65,9 @@ impl Kueue {
         if with_webhooks {
             webhooks.install(access, &self.folder.join("webhooks.yaml")).await?;
         }
-        Ok(InstalledKueue { folder: self.folder, webhook_port })
+        Ok(())
     }
-}
 
-impl InstalledKueue {
     /// Starts it with these gates beside those that it needs here; it may not be ready yet.
     ///
     /// # Errors
