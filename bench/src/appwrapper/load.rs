@@ -58,8 +58,15 @@ impl Versioned for Object {
 }
 
 enum Sight {
-    Wrapper { name: String, phase: String, ready: bool },
-    Pod { name: String, phase: String },
+    Wrapper {
+        name: String,
+        phase: String,
+        ready: bool,
+    },
+    Pod {
+        name: String,
+        phase: String,
+    },
     /// A watch cannot go on.
     Blind(String),
 }
@@ -203,7 +210,8 @@ pub(crate) const READY: &str = "Ready";
 impl Wrapped {
     fn template(self, name: &str) -> Value {
         let container = json!({"name": "main", "image": "example.org/work:1", "command": ["work"]});
-        let spec = json!({"restartPolicy": "Never", "containers": [container], "terminationGracePeriodSeconds": 0});
+        let spec =
+            json!({"restartPolicy": "Never", "containers": [container], "terminationGracePeriodSeconds": 0});
         match self {
             Self::Job => json!({
                 "apiVersion": "batch/v1", "kind": "Job", "metadata": {"name": name},

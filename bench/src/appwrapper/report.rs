@@ -45,7 +45,9 @@ const LINES: &[Line] = &[
     line("writes each, until it has succeeded", "", 2, Target::AtMost(0.5), |t| t.writes_succeeded),
     line("events each", "", 2, Target::None, |t| t.events),
     line("pod failure to Resetting beyond the grace, median", " s", 2, Target::Below(1.0), |t| t.detection),
-    line("pod failure to Resetting beyond the grace, longest", " s", 2, Target::Below(1.0), |t| t.detection_longest),
+    line("pod failure to Resetting beyond the grace, longest", " s", 2, Target::Below(1.0), |t| {
+        t.detection_longest
+    }),
     line("CPU of the controller", " s", 2, Target::None, |t| t.cpu),
     line("CPU of the API server", " s", 2, Target::None, |t| t.server_cpu),
     line("memory at rest", " MB", 1, Target::None, |t| t.memory_idle),
@@ -144,7 +146,10 @@ mod tests {
     #[test]
     fn targets_are_ratios_or_bounds_and_a_missed_one_says_so() {
         let page = page(&Sizes::default(), &[turn(40.0, 4.0, 1.5)], &[turn(3.0, 9.0, 56.0)]);
-        assert_eq!(cells(&page, "AppWrappers Running |")[2..7], ["40.0 /s", "3.0 /s", "13.33×", "≥ 10.0×", "yes"]);
+        assert_eq!(
+            cells(&page, "AppWrappers Running |")[2..7],
+            ["40.0 /s", "3.0 /s", "13.33×", "≥ 10.0×", "yes"]
+        );
         assert_eq!(cells(&page, "until the pods are ready")[4..7], ["0.44×", "≤ 0.5×", "yes"]);
         assert_eq!(cells(&page, "the grace, median")[5..7], ["< 1 s", "**no**"]);
     }

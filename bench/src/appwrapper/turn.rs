@@ -81,7 +81,8 @@ pub(crate) async fn measure(contender: &Contender, sizes: &Sizes) -> Result<Turn
         succeeded: many / to_succeeded,
         writes_ready: writes_ready / many,
         writes_succeeded: writes(&table, contender) / many,
-        events: table.count(|r| contender.is(&r.user_agent) && r.resource.starts_with("events")) as f64 / many,
+        events: table.count(|r| contender.is(&r.user_agent) && r.resource.starts_with("events")) as f64
+            / many,
         detection: detections.get(detections.len() / 2).copied().unwrap_or(0.0),
         detection_longest: detections.last().copied().unwrap_or(0.0),
         cpu,

@@ -26,7 +26,10 @@ async fn a_failing_job_is_retried_and_then_fails(site: Site) {
     assert_eq!(seen.iter().filter(|phase| *phase == "Resetting").count(), 2, "{seen:?}");
     assert_eq!(failed.reason("QuotaReserved"), "Failed");
     assert_eq!(failed.condition("QuotaReserved").unwrap().message, "No resources deployed");
-    assert_eq!(failed.condition("ResourcesDeployed").unwrap().message, "Resources deleted for failed AppWrapper");
+    assert_eq!(
+        failed.condition("ResourcesDeployed").unwrap().message,
+        "Resources deleted for failed AppWrapper"
+    );
     assert!(failed.is("Unhealthy"));
     stage.event("w", "Unhealthy", "").await;
 }
@@ -191,7 +194,8 @@ async fn the_failure_grace_follows_the_warm_up(site: Site) {
     stage.create(wrap).await;
     stage.until("w", "it was reset", |w| w.phase() == "Resetting").await;
     let deployed = history(&recorder, "w", "ResourcesDeployed").await[0].since.clone();
-    let deleting = stage.until("w", "its deletion began", |w| w.condition("DeletingResources").is_some()).await;
+    let deleting =
+        stage.until("w", "its deletion began", |w| w.condition("DeletingResources").is_some()).await;
     let waited = seconds(&deployed, &deleting.condition("DeletingResources").unwrap().since);
     assert!(waited >= 6, "reset {waited} s after it was deployed");
 }
@@ -266,13 +270,12 @@ async fn malformed_annotations_are_reported(site: Site) {
         .set("terminalExitCodes", "3,abc,42");
     stage.create(wrap).await;
     stage.ready("w").await;
-    let events: kube::Api<k8s_openapi::api::core::v1::Event> = kube::Api::default_namespaced(stage.arena.client());
+    let events: kube::Api<k8s_openapi::api::core::v1::Event> =
+        kube::Api::default_namespaced(stage.arena.client());
     let all = ListParams::default();
-    for (name, value) in [
-        ("failureGracePeriodDuration", "222badTime"),
-        ("retryLimit", "abc"),
-        ("terminalExitCodes", "abc"),
-    ] {
+    for (name, value) in
+        [("failureGracePeriodDuration", "222badTime"), ("retryLimit", "abc"), ("terminalExitCodes", "abc")]
+    {
         let tells = |text: &str| text.contains(name) && text.contains(value);
         let what = format!("an event tells of {name}: {value}");
         wait::for_list(&events, &all, &what, |events: &[k8s_openapi::api::core::v1::Event]| {

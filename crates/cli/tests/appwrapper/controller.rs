@@ -52,8 +52,6 @@ pub(crate) struct Settings {
     pub(crate) appwrapper: Value,
     /// Whether Salvor has webhooks; CodeFlare's always has.
     pub(crate) webhooks: bool,
-    /// More of Salvor's own configuration, as YAML.
-    pub(crate) more: String,
     pub(crate) environment: Vec<(String, String)>,
 }
 
@@ -63,7 +61,8 @@ pub(crate) const SECOND: u64 = 1_000_000_000;
 impl Default for Settings {
     /// Shipped timers. The taints are those that the unit tests of CodeFlare's controller add to the shipped ones.
     fn default() -> Self {
-        let taint = |key: &str, value: &str, effect: &str| json!({"key": key, "value": value, "effect": effect});
+        let taint =
+            |key: &str, value: &str, effect: &str| json!({"key": key, "value": value, "effect": effect});
         let health = "autopilot.ibm.com/gpuhealth";
         Self {
             appwrapper: json!({
@@ -79,9 +78,14 @@ impl Default for Settings {
                         taint("extra2", "test2", "PreferNoSchedule"),
                     ]},
                 },
+                // Salvor's own, which CodeFlare's controller does not read: its shipped rights, and one more of the samples.
+                "wrappedKinds": [
+                    "Pod", "Service", "Deployment.apps", "StatefulSet.apps", "Job.batch", "PyTorchJob.kubeflow.org",
+                    "RayCluster.ray.io", "RayJob.ray.io", "JobSet.jobset.x-k8s.io",
+                    "LeaderWorkerSet.leaderworkerset.x-k8s.io",
+                ],
             }),
             webhooks: true,
-            more: String::new(),
             environment: Vec::new(),
         }
     }
@@ -90,11 +94,6 @@ impl Default for Settings {
 impl Settings {
     pub(crate) fn with(mut self, key: &str, value: Value) -> Self {
         self.appwrapper[key] = value;
-        self
-    }
-
-    pub(crate) fn more(mut self, yaml: &str) -> Self {
-        self.more.push_str(yaml);
         self
     }
 
@@ -123,8 +122,8 @@ impl Settings {
         // The brake is for storms; cases of all tests together look like one.
         format!(
             "controllers: {controllers}\nbrake: {{maxPodsPerMinute: 0, maxNodesPerMinute: 0, maxUnreachablePercent: 0}}\n\
-             job: {{backoffBase: 100ms, batchPeriod: 100ms}}\nwebhooks: {webhooks}\nappwrapper: {}\n{}",
-            self.appwrapper, self.more
+             job: {{backoffBase: 100ms, batchPeriod: 100ms}}\nwebhooks: {webhooks}\nappwrapper: {}\n",
+            self.appwrapper
         )
     }
 }
@@ -169,7 +168,9 @@ impl Controller {
                 salvor.until_answer("/readyz", " 200 ").await;
                 Self::Salvor(salvor)
             }
-            Self::Upstream(peer) => Self::Upstream(peer.ready().await.unwrap_or_else(|error| panic!("{error}"))),
+            Self::Upstream(peer) => {
+                Self::Upstream(peer.ready().await.unwrap_or_else(|error| panic!("{error}")))
+            }
         }
     }
 
@@ -192,7 +193,8 @@ impl Controller {
 
 /// The custom resource as Salvor's own manifests bring it.
 async fn install_ours(access: &Access) {
-    let output = std::process::Command::new(SALVOR).args(["manifests", "--controllers", "appwrapper"]).output();
+    let output =
+        std::process::Command::new(SALVOR).args(["manifests", "--controllers", "appwrapper"]).output();
     let output = output.unwrap();
     assert!(output.status.success(), "{}", String::from_utf8_lossy(&output.stderr));
     let text = String::from_utf8(output.stdout).unwrap();

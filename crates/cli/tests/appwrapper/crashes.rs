@@ -21,7 +21,8 @@ fn wrap(stage: &Stage<'_>, name: &str) -> Wrap {
 async fn assert_made_once(jobs: &Recorder<Job>, names: &[String]) {
     let changes = jobs.changes().await;
     for name in names {
-        let made = changes.iter().filter(|c| c.kind == ChangeKind::Added && c.name.starts_with(&format!("{name}-")));
+        let made =
+            changes.iter().filter(|c| c.kind == ChangeKind::Added && c.name.starts_with(&format!("{name}-")));
         let made: Vec<_> = made.map(|c| c.name.as_str()).collect();
         assert_eq!(made.len(), 1, "{made:?}");
     }
@@ -37,7 +38,8 @@ async fn killed_as_its_job_appears(site: Site) {
     for name in &names {
         stage.create(wrap(&stage, name)).await;
         let appeared = |jobs: &[Job]| {
-            jobs.iter().any(|job| job.metadata.name.as_deref().unwrap_or_default().starts_with(&format!("{name}-")))
+            jobs.iter()
+                .any(|job| job.metadata.name.as_deref().unwrap_or_default().starts_with(&format!("{name}-")))
         };
         wait::for_list(&stage.jobs, &ListParams::default(), "its Job appears", appeared).await;
         controller.kill().await;
@@ -60,7 +62,8 @@ async fn ended_at_each_write(site: Site) {
     for number in 1..=9 {
         for moment in ["before", "after"] {
             let name = format!("{moment}{number}");
-            let settings = Settings::default().environment("SALVOR_TEST_CRASH", &format!("{moment}:{number}"));
+            let settings =
+                Settings::default().environment("SALVOR_TEST_CRASH", &format!("{moment}:{number}"));
             let dying = Controller::start_as(site, &plane.admin(), &plane.admin(), &settings).await;
             // Without its webhooks nothing can be created; so it may die before, while it gets ready.
             let created = wait::patience().until(async {
@@ -124,7 +127,14 @@ async fn what_changed_meanwhile_is_noticed(site: Site) {
     let stage = Stage::unattended(site, &plane, 1).await;
     let controller = Controller::start(site, &plane.admin(), &Settings::default()).await;
     for name in ["deleted", "suspended", "failed"] {
-        stage.create(Wrap::new(name).of(Run::on().pod(name)).set("failureGracePeriodDuration", "0s").set("retryLimit", "0")).await;
+        stage
+            .create(
+                Wrap::new(name)
+                    .of(Run::on().pod(name))
+                    .set("failureGracePeriodDuration", "0s")
+                    .set("retryLimit", "0"),
+            )
+            .await;
         stage.ready(name).await;
     }
     controller.kill().await;

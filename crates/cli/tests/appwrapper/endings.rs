@@ -13,7 +13,11 @@ use crate::{
 /// Pods that do not end by themselves are ended by force, when their time is over.
 async fn a_pod_that_will_not_end_is_deleted_by_force(site: Site) {
     let stage = Stage::new(site, "force", 1).await;
-    stage.create(Wrap::new("w").of(Run::on().stubborn().pod("p")).set("forcefulDeletionGracePeriodDuration", "2s")).await;
+    stage
+        .create(
+            Wrap::new("w").of(Run::on().stubborn().pod("p")).set("forcefulDeletionGracePeriodDuration", "2s"),
+        )
+        .await;
     stage.ready("w").await;
     stage.suspend("w", true).await;
     let deployed = |w: &AppWrapper| w.phase() == "Suspended" && w.is("ResourcesDeployed");
@@ -37,16 +41,29 @@ async fn the_pods_of_a_job_that_will_not_end_are_deleted_by_force(site: Site) {
 /// A finalizer is somebody's word that work is left. It holds the resources, and so the quota.
 async fn a_pod_with_a_finalizer_holds_the_quota(site: Site) {
     let stage = Stage::new(site, "held", 1).await;
-    stage.create(Wrap::new("w").of(Run::on().blocked().pod("p")).set("forcefulDeletionGracePeriodDuration", "1s")).await;
+    stage
+        .create(
+            Wrap::new("w").of(Run::on().blocked().pod("p")).set("forcefulDeletionGracePeriodDuration", "1s"),
+        )
+        .await;
     stage.ready("w").await;
     stage.suspend("w", true).await;
-    wait::for_object(&stage.pods, "p", "it is being deleted", |pod| pod.metadata.deletion_timestamp.is_some()).await;
+    wait::for_object(&stage.pods, "p", "it is being deleted", |pod| {
+        pod.metadata.deletion_timestamp.is_some()
+    })
+    .await;
     let early = |w: &AppWrapper| !w.is("QuotaReserved") || !w.is("ResourcesDeployed");
     // Time enough for force to be used, told by the same clock.
-    wait::never(&stage.wrappers, &ListParams::default().fields("metadata.name=w"), "it is let go early", early, async {
-        stage.create(Wrap::new("clock").of(Run::to_end("4s", 0).pod("clock"))).await;
-        stage.phase("clock", "Succeeded").await;
-    })
+    wait::never(
+        &stage.wrappers,
+        &ListParams::default().fields("metadata.name=w"),
+        "it is let go early",
+        early,
+        async {
+            stage.create(Wrap::new("clock").of(Run::to_end("4s", 0).pod("clock"))).await;
+            stage.phase("clock", "Succeeded").await;
+        },
+    )
     .await;
     stage.unblock("p").await;
     stage.released("w", "Suspended").await;
@@ -66,7 +83,9 @@ async fn a_failed_one_is_kept_for_its_time_and_once(site: Site) {
     stage.create(wrap).await;
     let failed = stage.phase("w", "Failed").await;
     assert!(failed.is("QuotaReserved") && failed.is("ResourcesDeployed"));
-    let paused = stage.until("w", "its deletion is put off", |w| w.reason("DeletingResources") == "DeletionPaused").await;
+    let paused = stage
+        .until("w", "its deletion is put off", |w| w.reason("DeletingResources") == "DeletionPaused")
+        .await;
     assert_eq!(
         paused.condition("DeletingResources").unwrap().message,
         "workload.codeflare.dev.appwrapper/deletionOnFailureGracePeriodDuration has value 5s"
@@ -122,7 +141,9 @@ async fn suspending_ends_the_time_to_look(site: Site) {
 /// Deletion in every phase ends in nothing.
 async fn deleting_works_in_every_phase(site: Site) {
     let stage = Stage::new(site, "delete", 1).await;
-    let failing = |name: &str| Wrap::new(name).of(Run::to_end("1s", 1).pod(name)).set("failureGracePeriodDuration", "0s");
+    let failing = |name: &str| {
+        Wrap::new(name).of(Run::to_end("1s", 1).pod(name)).set("failureGracePeriodDuration", "0s")
+    };
     let cases = [
         ("suspended", Wrap::new("suspended").suspended().of(Run::on().pod("suspended")), "Suspended"),
         ("running", Wrap::new("running").of(Run::on().pod("running")), "Running"),
@@ -186,10 +207,17 @@ async fn a_deleted_one_says_when_everything_is_gone(site: Site) {
         let c = crate::objects::condition(&last.object["status"], kind).unwrap();
         (c.status, c.reason, c.message)
     };
-    let words = |status: &str, reason: &str, message: &str| (status.to_owned(), reason.to_owned(), message.to_owned());
+    let words = |status: &str, reason: &str, message: &str| {
+        (status.to_owned(), reason.to_owned(), message.to_owned())
+    };
     assert_eq!(told("ResourcesDeployed"), words("False", "Terminating", "Resources successfully deleted"));
     assert_eq!(told("QuotaReserved"), words("False", "Terminating", "No resources deployed"));
-    assert!(pods.changes().await.iter().any(|change| change.kind == salvor_testkit::recorder::ChangeKind::Deleted));
+    assert!(
+        pods.changes()
+            .await
+            .iter()
+            .any(|change| change.kind == salvor_testkit::recorder::ChangeKind::Deleted)
+    );
 }
 
 /// An AppWrapper that is made anew under its name has nothing to do with the old one's things.

@@ -40,7 +40,10 @@ async fn a_py_torch_job_runs_with_all_its_pods(site: Site) {
     pods_of(&stage, &job, &specs["Master"]["template"], "master", 1).await;
     let ready = stage.ready("w").await;
     let sets = ready.status["componentStatus"][0]["podSets"].as_array().unwrap();
-    let sets: Vec<_> = sets.iter().map(|set| (set["path"].as_str().unwrap(), set["replicas"].as_i64().unwrap_or(1))).collect();
+    let sets: Vec<_> = sets
+        .iter()
+        .map(|set| (set["path"].as_str().unwrap(), set["replicas"].as_i64().unwrap_or(1)))
+        .collect();
     assert_eq!(
         sets,
         [
@@ -50,8 +53,7 @@ async fn a_py_torch_job_runs_with_all_its_pods(site: Site) {
     );
     let tas = &ready.status["componentStatus"][0]["podSets"][0]["annotations"];
     assert_eq!(
-        tas["workload.codeflare.dev.appwrapper/tas-pod-index-label"],
-        "training.kubeflow.org/replica-index",
+        tas["workload.codeflare.dev.appwrapper/tas-pod-index-label"], "training.kubeflow.org/replica-index",
         "Kueue reads it there"
     );
 }
@@ -88,7 +90,9 @@ async fn a_ray_job_that_says_succeeded_is_done(site: Site) {
     pods_of(&stage, &job, &job.spec["rayClusterSpec"]["headGroupSpec"]["template"], "head", 1).await;
     pods_of(&stage, &job, &job.spec["rayClusterSpec"]["workerGroupSpecs"][0]["template"], "worker", 1).await;
     stage.ready("w").await;
-    stage.set_status::<OfRayJob>("r", json!({"jobStatus": "SUCCEEDED", "jobDeploymentStatus": "Complete"})).await;
+    stage
+        .set_status::<OfRayJob>("r", json!({"jobStatus": "SUCCEEDED", "jobDeploymentStatus": "Complete"}))
+        .await;
     for pod in ["r-head-0", "r-worker-0"] {
         stage.pods.delete(pod, &Default::default()).await.unwrap();
     }
@@ -104,12 +108,15 @@ async fn a_job_set_with_a_generated_name_runs(site: Site) {
     stage.create(Wrap::new("w").of(set)).await;
     let sets = stage.of::<OfJobSet>();
     let all = ListParams::default();
-    let set = wait::for_list(&sets, &all, "it is made", |sets: &[Object<OfJobSet>]| sets.len() == 1).await.remove(0);
+    let set = wait::for_list(&sets, &all, "it is made", |sets: &[Object<OfJobSet>]| sets.len() == 1)
+        .await
+        .remove(0);
     pods_of(&stage, &set, &set.spec["replicatedJobs"][0]["template"]["spec"]["template"], "worker", 2).await;
     let ready = stage.ready("w").await;
     assert_eq!(ready.status["componentStatus"][0]["name"], set.name_any());
     let tas = &ready.status["componentStatus"][0]["podSets"][0]["annotations"];
-    let key = |name: &str| tas[format!("workload.codeflare.dev.appwrapper/{name}")].as_str().unwrap_or_default();
+    let key =
+        |name: &str| tas[format!("workload.codeflare.dev.appwrapper/{name}")].as_str().unwrap_or_default();
     assert_eq!(key("tas-pod-index-label"), "batch.kubernetes.io/job-completion-index");
     assert_eq!(key("tas-sub-group-index-label"), "jobset.sigs.k8s.io/job-index");
     assert_eq!(key("tas-sub-group-count"), "2");
@@ -120,7 +127,9 @@ async fn a_job_set_that_says_completed_is_done(site: Site) {
     let stage = Stage::new(site, "completed", 1).await;
     stage.with_workloads().await;
     let recorder = stage.record().await;
-    stage.create(Wrap::new("w").of(Run::on().job_set("s", 2, 1)).set("failureGracePeriodDuration", "5m")).await;
+    stage
+        .create(Wrap::new("w").of(Run::on().job_set("s", 2, 1)).set("failureGracePeriodDuration", "5m"))
+        .await;
     let set = made::<OfJobSet>(&stage, "s").await;
     pods_of(&stage, &set, &set.spec["replicatedJobs"][0]["template"]["spec"]["template"], "worker", 2).await;
     stage.ready("w").await;
@@ -180,7 +189,8 @@ async fn declared_pod_sets_stand_for_what_is_not_known(site: Site) {
 /// A kind that is not installed cannot be made, and says so.
 async fn a_kind_that_is_not_installed_fails_the_whole(site: Site) {
     let stage = Stage::new(site, "unknown", 0).await;
-    let unknown = json!({"apiVersion": "example.com/v1", "kind": "Nothing", "metadata": {"name": "n"}, "spec": {}});
+    let unknown =
+        json!({"apiVersion": "example.com/v1", "kind": "Nothing", "metadata": {"name": "n"}, "spec": {}});
     // One that is known as well: admission may refuse the other, or the controller finds out.
     let wrap = Wrap::new("w").of(Run::on().pod("p")).of(unknown);
     match stage.wrappers.create(&Default::default(), &wrap.object()).await {

@@ -56,7 +56,10 @@ async fn two_pods_run_and_succeed_one_after_the_other(site: Site) {
     assert_eq!(told, [("True", "Resuming"), ("True", "Succeeded"), ("False", "Succeeded")]);
     let seen = phases(&recorder, "w").await;
     let order = ["Suspended", "Resuming", "Running", "Succeeded"];
-    assert!(is_part_of(&seen, &order) && seen.ends_with(&["Running".to_owned(), "Succeeded".to_owned()]), "{seen:?}");
+    assert!(
+        is_part_of(&seen, &order) && seen.ends_with(&["Running".to_owned(), "Succeeded".to_owned()]),
+        "{seen:?}"
+    );
     stage.delete("w").await;
     stage.gone("w").await;
 }
@@ -79,10 +82,17 @@ async fn conditions_say_what_kueue_and_people_read(site: Site) {
         ("PodsReady", "True", "SufficientPodsReady", "1 pods running; 0 pods succeeded"),
     ] {
         let condition = ready.condition(kind).unwrap();
-        assert_eq!((&*condition.status, &*condition.reason, &*condition.message), (status, reason, message), "{kind}");
+        assert_eq!(
+            (&*condition.status, &*condition.reason, &*condition.message),
+            (status, reason, message),
+            "{kind}"
+        );
     }
     let component = &ready.status["componentStatus"][0];
-    assert_eq!((&component["name"], &component["kind"], &component["apiVersion"]), (&json!("p"), &json!("Pod"), &json!("v1")));
+    assert_eq!(
+        (&component["name"], &component["kind"], &component["apiVersion"]),
+        (&json!("p"), &json!("Pod"), &json!("v1"))
+    );
     let deployed = crate::objects::condition(component, "ResourcesDeployed").unwrap();
     assert_eq!((&*deployed.status, &*deployed.reason), ("True", "ComponentCreatedSuccessfully"));
 
@@ -95,9 +105,14 @@ async fn conditions_say_what_kueue_and_people_read(site: Site) {
         ("DeletingResources", "DeletionComplete", ""),
     ] {
         let condition = suspended.condition(kind).unwrap();
-        assert_eq!((&*condition.status, &*condition.reason, &*condition.message), ("False", reason, message), "{kind}");
+        assert_eq!(
+            (&*condition.status, &*condition.reason, &*condition.message),
+            ("False", reason, message),
+            "{kind}"
+        );
     }
-    let gone = crate::objects::condition(&suspended.status["componentStatus"][0], "ResourcesDeployed").unwrap();
+    let gone =
+        crate::objects::condition(&suspended.status["componentStatus"][0], "ResourcesDeployed").unwrap();
     assert_eq!((&*gone.status, &*gone.reason), ("False", "CompononetDeleted"), "as it stands on the wire");
     stage.event("w", "Suspending", "Externally suspended while in the Running phase").await;
 
@@ -116,7 +131,8 @@ async fn kubectl_shows_the_columns_that_users_know(site: Site) {
     stage.create(Wrap::new("w").suspended().of(Run::on().pod("p"))).await;
     stage.phase("w", "Suspended").await;
     let table = stage.arena.kubectl().run(&["get", "aw"]).await.unwrap();
-    let head: Vec<&str> = table.lines().next().unwrap().split("  ").map(str::trim).filter(|c| !c.is_empty()).collect();
+    let head: Vec<&str> =
+        table.lines().next().unwrap().split("  ").map(str::trim).filter(|c| !c.is_empty()).collect();
     assert_eq!(head, ["NAME", "STATUS", "QUOTA RESERVED", "RESOURCES DEPLOYED", "UNHEALTHY", "AGE"]);
     assert!(table.contains("Suspended"), "{table}");
 }
@@ -139,7 +155,10 @@ async fn pods_deployments_stateful_sets_and_jobs_run(site: Site) {
     stage.create(mixed).await;
     for (name, pods) in [("pods", 2), ("deployment", 2), ("set", 2), ("job", 1), ("mixed", 6)] {
         let wrapper = stage.ready(name).await;
-        assert_eq!(wrapper.condition("PodsReady").unwrap().message, format!("{pods} pods running; 0 pods succeeded"));
+        assert_eq!(
+            wrapper.condition("PodsReady").unwrap().message,
+            format!("{pods} pods running; 0 pods succeeded")
+        );
         stage.pods_until(name, "all its pods run", all_run(pods)).await;
     }
     let job = stage.get("job").await;
@@ -172,8 +191,10 @@ async fn another_manager_keeps_its_own(site: Site) {
         stage.gone("ours").await;
     };
     let only_theirs = ListParams::default().fields("metadata.name=theirs");
-    let touched = |wrapper: &crate::objects::AppWrapper| !wrapper.status.is_null() || !wrapper.finalizers().is_empty();
-    wait::never(&stage.wrappers, &only_theirs, "another manager's AppWrapper is touched", touched, untouched).await;
+    let touched =
+        |wrapper: &crate::objects::AppWrapper| !wrapper.status.is_null() || !wrapper.finalizers().is_empty();
+    wait::never(&stage.wrappers, &only_theirs, "another manager's AppWrapper is touched", touched, untouched)
+        .await;
     assert!(stage.pods_of("theirs").await.is_empty());
     stage.delete("theirs").await;
     stage.gone("theirs").await;

@@ -15,6 +15,7 @@ mod nodes;
 mod objects;
 mod resets;
 mod samples;
+mod settings;
 mod stage;
 mod suspension;
 mod templates;

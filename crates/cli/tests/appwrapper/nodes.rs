@@ -39,7 +39,10 @@ async fn a_workload_leaves_a_node_that_autopilot_evicts(site: Site) {
     let stage = Stage::new(site, "evict", 0).await;
     let _nodes = gpu_nodes(&stage).await;
     let recorder = stage.record().await;
-    let wrap = Wrap::new("w").of(stage.job("j", json!({}), &gpu())).set("retryPausePeriodDuration", "0s").set("retryLimit", "1");
+    let wrap = Wrap::new("w")
+        .of(stage.job("j", json!({}), &gpu()))
+        .set("retryPausePeriodDuration", "0s")
+        .set("retryLimit", "1");
     stage.create(wrap).await;
     stage.ready("w").await;
     let bad = node_of(&stage, "w").await;
@@ -72,7 +75,12 @@ async fn a_warning_moves_nobody(site: Site) {
     if of_plain != node_of(&stage, "gpu").await {
         stage.label_node(&of_plain, HEALTH, "EVICT".into()).await;
     }
-    stage.create(Wrap::new("clock").of(Run::to_end("4s", 0).spec("tolerations", json!([{"operator": "Exists"}])).pod("clock"))).await;
+    stage
+        .create(
+            Wrap::new("clock")
+                .of(Run::to_end("4s", 0).spec("tolerations", json!([{"operator": "Exists"}])).pod("clock")),
+        )
+        .await;
     stage.phase("clock", "Succeeded").await;
     for name in ["gpu", "plain"] {
         assert_eq!(phases(&recorder, name).await, ["Running"], "{name}");
@@ -89,7 +97,8 @@ async fn an_evacuation_needs_no_retries(site: Site) {
     let bad = node_of(&stage, "w").await;
     let recorder = stage.record().await;
     stage.label_node(&bad, HEALTH, "EVICT".into()).await;
-    let moved = |pods: &[k8s_openapi::api::core::v1::Pod]| pods.iter().filter_map(node).any(|node| node != bad);
+    let moved =
+        |pods: &[k8s_openapi::api::core::v1::Pod]| pods.iter().filter_map(node).any(|node| node != bad);
     stage.pods_until("w", "its pod is on the other node", moved).await;
     stage.ready("w").await;
     assert!(!phases(&recorder, "w").await.contains(&"Failed".to_owned()));
@@ -108,7 +117,9 @@ async fn a_bare_pod_comes_back_when_its_node_is_lost(site: Site) {
     let lost = node_of(&stage, "w").await;
     let first = stage.pods.get("p").await.unwrap().uid();
     stage.fleet.inject(&lost, Fault::Crash).await.unwrap();
-    let again = |pod: &k8s_openapi::api::core::v1::Pod| pod.uid() != first && node(pod).is_some_and(|node| node != lost);
+    let again = |pod: &k8s_openapi::api::core::v1::Pod| {
+        pod.uid() != first && node(pod).is_some_and(|node| node != lost)
+    };
     wait::for_object(&stage.pods, "p", "it runs on the other node", again).await;
     let ready = stage.ready("w").await;
     assert_ne!(ready.phase(), "Failed");

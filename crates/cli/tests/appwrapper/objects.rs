@@ -95,7 +95,6 @@ macro_rules! kinds {
                 const PLURAL: &'static str = $plural;
             }
 
-            pub(crate) type $kind = Object<$marker>;
         )*
     };
 }
@@ -112,6 +111,12 @@ kinds! {
     LocalQueue = OfLocalQueue, "kueue.x-k8s.io", "v1beta2", "localqueues";
     ResourceFlavor = OfResourceFlavor, "kueue.x-k8s.io", "v1beta2", "resourceflavors";
 }
+
+pub(crate) type AppWrapper = Object<OfAppWrapper>;
+pub(crate) type Workload = Object<OfWorkload>;
+pub(crate) type ClusterQueue = Object<OfClusterQueue>;
+pub(crate) type LocalQueue = Object<OfLocalQueue>;
+pub(crate) type ResourceFlavor = Object<OfResourceFlavor>;
 
 /// A condition as it is now.
 #[derive(Clone, Debug, PartialEq, Eq)]

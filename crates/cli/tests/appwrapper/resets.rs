@@ -22,7 +22,7 @@ async fn nothing_new_comes_before_the_old_is_gone_and_quota_is_kept(site: Site) 
         .of(Run::to_end("2s", 1).script("fail-first", "1").script("exit-code", "0").pod("bad"))
         .of(slow.pod("slow"))
         .set("failureGracePeriodDuration", "0s")
-        .set("retryPausePeriodDuration", "1s")
+        .set("retryPausePeriodDuration", "8s")
         .set("retryLimit", "5");
     stage.create(wrap).await;
     stage.until("w", "it was reset and runs again", |w| w.resets() >= 1 && w.phase() == "Running").await;
@@ -126,7 +126,8 @@ async fn creations_that_fail_are_tried_again_after_a_pause_each_time(site: Site)
     let failed = stage.phase("w", "Failed").await;
     assert_eq!((failed.resets(), failed.reason("Unhealthy").as_str()), (2, "CreateFailed"));
     let deployed = history(&recorder, "w", "ResourcesDeployed").await;
-    let flips: Vec<_> = deployed.iter().filter(|c| c.reason == "Resetting" || c.reason == "Resuming").collect();
+    let flips: Vec<_> =
+        deployed.iter().filter(|c| c.reason == "Resetting" || c.reason == "Resuming").collect();
     let pauses: Vec<i64> = flips
         .windows(2)
         .filter(|pair| pair[0].reason == "Resetting")
@@ -141,7 +142,8 @@ async fn a_creation_that_is_refused_for_now_is_tried_again(site: Site) {
     stage.at_most_pods(0).await;
     stage.create(Wrap::new("w").of(Run::on().pod("p")).set("admissionGracePeriodDuration", "5m")).await;
     let errored = |w: &AppWrapper| {
-        condition(&w.status["componentStatus"][0], "ResourcesDeployed").is_some_and(|c| c.reason == "ComponentCreationErrored")
+        condition(&w.status["componentStatus"][0], "ResourcesDeployed")
+            .is_some_and(|c| c.reason == "ComponentCreationErrored")
     };
     let waiting = stage.until("w", "its creation was refused", errored).await;
     assert_eq!(waiting.phase(), "Resuming");
@@ -165,7 +167,10 @@ async fn a_generated_name_is_made_anew(site: Site) {
     let changes = jobs.changes().await;
     let names: Vec<_> =
         changes.iter().filter(|c| c.kind == ChangeKind::Added).map(|c| c.name.clone()).collect();
-    assert!(names.len() == 2 && names[0] != names[1] && names.iter().all(|n| n.starts_with("g-")), "{names:?}");
+    assert!(
+        names.len() == 2 && names[0] != names[1] && names.iter().all(|n| n.starts_with("g-")),
+        "{names:?}"
+    );
     wait::for_list(&stage.jobs, &ListParams::default(), "no Job is left", <[Job]>::is_empty).await;
 }
 
@@ -230,7 +235,9 @@ async fn an_object_of_a_former_owner_of_the_name_is_not_taken_over(site: Site) {
     }]);
     let foreign: Job = serde_json::from_value(foreign).unwrap();
     let foreign = stage.jobs.create(&Default::default(), &foreign).await.unwrap();
-    let wrap = Wrap::new("w").of(stage.job("j", json!({}), &Run::on())).set("deletionOnFailureGracePeriodDuration", "1h");
+    let wrap = Wrap::new("w")
+        .of(stage.job("j", json!({}), &Run::on()))
+        .set("deletionOnFailureGracePeriodDuration", "1h");
     stage.create(wrap).await;
     let ended = stage.until("w", "it does not run", |w| ["Failed", "Running"].contains(&w.phase())).await;
     assert_eq!((ended.phase(), ended.reason("Unhealthy").as_str()), ("Failed", "CreateFailed"));

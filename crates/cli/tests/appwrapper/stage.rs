@@ -124,14 +124,6 @@ impl<'p> Stage<'p> {
         self.wrappers.create(&PostParams::default(), &wrapper).await.unwrap_or_else(|error| panic!("{error}"))
     }
 
-    /// What the API server says when it refuses this.
-    pub(crate) async fn refused(&self, wrap: Wrap) -> String {
-        match self.wrappers.create(&PostParams::default(), &wrap.object()).await {
-            Err(kube::Error::Api(status)) => status.message.clone(),
-            other => panic!("not refused: {other:?}"),
-        }
-    }
-
     pub(crate) async fn get(&self, name: &str) -> AppWrapper {
         self.wrappers.get(name).await.unwrap()
     }
@@ -217,7 +209,8 @@ impl<'p> Stage<'p> {
         };
         let what = format!("an event of {name} says {reason}: {text}");
         let all = ListParams::default();
-        let mut told = wait::for_list(&events, &all, &what, |events: &[Event]| events.iter().any(is_it)).await;
+        let mut told =
+            wait::for_list(&events, &all, &what, |events: &[Event]| events.iter().any(is_it)).await;
         told.retain(is_it);
         told.remove(0)
     }
@@ -278,7 +271,8 @@ impl<'p> Stage<'p> {
 /// A quota that lets so many pods into the namespace.
 impl Stage<'_> {
     pub(crate) async fn at_most_pods(&self, pods: usize) {
-        let quotas: Api<k8s_openapi::api::core::v1::ResourceQuota> = Api::default_namespaced(self.arena.client());
+        let quotas: Api<k8s_openapi::api::core::v1::ResourceQuota> =
+            Api::default_namespaced(self.arena.client());
         let quota = json!({"metadata": {"name": "few"}, "spec": {"hard": {"pods": pods.to_string()}}});
         quotas.create(&PostParams::default(), &serde_json::from_value(quota).unwrap()).await.unwrap();
         let counted = |quota: &k8s_openapi::api::core::v1::ResourceQuota| {
@@ -288,7 +282,8 @@ impl Stage<'_> {
     }
 
     pub(crate) async fn no_quota(&self) {
-        let quotas: Api<k8s_openapi::api::core::v1::ResourceQuota> = Api::default_namespaced(self.arena.client());
+        let quotas: Api<k8s_openapi::api::core::v1::ResourceQuota> =
+            Api::default_namespaced(self.arena.client());
         quotas.delete("few", &DeleteParams::default()).await.unwrap();
     }
 }
@@ -325,7 +320,9 @@ pub(crate) async fn history(recorder: &Recorder<AppWrapper>, name: &str, kind: &
 
 /// Seconds from one time of the API to another; times of the API are whole seconds.
 pub(crate) fn seconds(from: &str, to: &str) -> i64 {
-    let at = |text: &str| text.parse::<Timestamp>().unwrap_or_else(|error| panic!("{text:?}: {error}")).as_second();
+    let at = |text: &str| {
+        text.parse::<Timestamp>().unwrap_or_else(|error| panic!("{text:?}: {error}")).as_second()
+    };
     at(to) - at(from)
 }
 
@@ -421,7 +418,10 @@ impl Run {
 
     /// Ends by itself.
     pub(crate) fn to_end(after: &str, code: u8) -> Self {
-        Self::on().script("run-for", after).script("exit-code", &code.to_string()).spec("restartPolicy", "Never".into())
+        Self::on()
+            .script("run-for", after)
+            .script("exit-code", &code.to_string())
+            .spec("restartPolicy", "Never".into())
     }
 
     /// Does not end when it is told to, for as long as a pod may.
@@ -503,7 +503,8 @@ impl Run {
     pub(crate) fn py_torch_job(&self, name: &str, master: bool, workers: usize) -> Value {
         let mut run = self.clone();
         run.spec["containers"][0]["name"] = "pytorch".into();
-        let replicas = |count: usize| json!({"replicas": count, "restartPolicy": "Never", "template": run.template()});
+        let replicas =
+            |count: usize| json!({"replicas": count, "restartPolicy": "Never", "template": run.template()});
         let mut specs = json!({"Worker": replicas(workers)});
         if master {
             specs["Master"] = replicas(1);

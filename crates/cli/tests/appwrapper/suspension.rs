@@ -34,7 +34,10 @@ fn component(template: &Value) -> Value {
 async fn one_that_is_being_made_is_suspended(site: Site) {
     let stage = Stage::new(site, "making", 1).await;
     stage.at_most_pods(1).await;
-    let wrap = Wrap::new("w").of(Run::on().pod("first")).of(Run::on().pod("second")).set("admissionGracePeriodDuration", "1h")
+    let wrap = Wrap::new("w")
+        .of(Run::on().pod("first"))
+        .of(Run::on().pod("second"))
+        .set("admissionGracePeriodDuration", "1h")
         .set("warmupGracePeriodDuration", "1h");
     stage.create(wrap).await;
     stage.pods_until("w", "its first pod is there", |pods| pods.len() == 1).await;
@@ -47,7 +50,8 @@ async fn one_that_is_being_made_is_suspended(site: Site) {
 /// In the pause of a reset, and while a reset deletes.
 async fn one_that_is_being_reset_is_suspended(site: Site) {
     let stage = Stage::new(site, "resetting", 1).await;
-    let failing = |name: &str, run: Run| Wrap::new(name).of(run.pod(name)).set("failureGracePeriodDuration", "0s");
+    let failing =
+        |name: &str, run: Run| Wrap::new(name).of(run.pod(name)).set("failureGracePeriodDuration", "0s");
     stage.create(failing("pause", Run::to_end("1s", 1)).set("retryPausePeriodDuration", "1h")).await;
     stage.until("pause", "it pauses", |w| w.phase() == "Resetting" && !w.is("ResourcesDeployed")).await;
     stage.suspend("pause", true).await;
@@ -77,7 +81,9 @@ async fn a_change_of_mind_waits_until_all_is_gone(site: Site) {
     stage.until("w", "it was suspended and runs again", |w| w.is("PodsReady")).await;
     stage.ready("w").await;
     let seen = phases(&recorder, "w").await;
-    let at = |phase: &str| seen.iter().rposition(|seen| seen == phase).unwrap_or_else(|| panic!("no {phase}: {seen:?}"));
+    let at = |phase: &str| {
+        seen.iter().rposition(|seen| seen == phase).unwrap_or_else(|| panic!("no {phase}: {seen:?}"))
+    };
     assert!(at("Suspending") < at("Suspended") && at("Suspended") < at("Running"), "{seen:?}");
     let quota = history(&recorder, "w", "QuotaReserved").await;
     assert!(quota.iter().any(|c| c.status == "False" && c.message == "Suspend is true"), "{quota:?}");

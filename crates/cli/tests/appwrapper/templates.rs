@@ -24,7 +24,9 @@ fn marker() -> Value {
 async fn marked(stage: &Stage<'_>, runs: [(&str, Run); 2]) -> [Pod; 2] {
     let component = |template: Value| json!({"template": template, "podSetInfos": [marker()]});
     let [(first, one), (second, two)] = runs;
-    stage.create(Wrap::new("w").component(component(one.pod(first))).component(component(two.pod(second)))).await;
+    stage
+        .create(Wrap::new("w").component(component(one.pod(first))).component(component(two.pod(second))))
+        .await;
     stage.phase("w", "Running").await;
     let pods = [stage.pods.get(first).await.unwrap(), stage.pods.get(second).await.unwrap()];
     for pod in &pods {
@@ -34,7 +36,10 @@ async fn marked(stage: &Stage<'_>, runs: [(&str, Run); 2]) -> [Pod; 2] {
         let spec = serde_json::to_value(&pod.spec).unwrap();
         assert_eq!(spec["nodeSelector"]["nodeName"], "myNode");
         let has = |list: &str, entry: Value| spec[list].as_array().is_some_and(|all| all.contains(&entry));
-        assert!(has("tolerations", json!({"key": "aKey", "operator": "Exists", "effect": "NoSchedule"})), "{spec}");
+        assert!(
+            has("tolerations", json!({"key": "aKey", "operator": "Exists", "effect": "NoSchedule"})),
+            "{spec}"
+        );
         assert!(has("schedulingGates", json!({"name": "aGate"})), "{spec}");
     }
     pods
@@ -47,11 +52,16 @@ fn affinity(pod: &Pod) -> Value {
 /// Keys and values that required terms exclude.
 fn excluded(term: &Value) -> Vec<(String, String, String)> {
     let text = |value: &Value| value.as_str().unwrap_or_default().to_owned();
-    let of = |rule: &Value| rule["values"].as_array().cloned().unwrap_or_default().into_iter().map(move |v| v);
+    let of =
+        |rule: &Value| rule["values"].as_array().cloned().unwrap_or_default().into_iter().map(move |v| v);
     let rules = term["matchExpressions"].as_array().cloned().unwrap_or_default();
     rules
         .iter()
-        .flat_map(|rule| of(rule).map(|value| (text(&rule["operator"]), text(&rule["key"]), text(&value))).collect::<Vec<_>>())
+        .flat_map(|rule| {
+            of(rule)
+                .map(|value| (text(&rule["operator"]), text(&rule["key"]), text(&value)))
+                .collect::<Vec<_>>()
+        })
         .collect()
 }
 
@@ -59,7 +69,10 @@ const HEALTH: &str = "autopilot.ibm.com/gpuhealth";
 
 fn assert_keeps_away(pod: &Pod, more: &[(&str, &str)]) {
     let node = &affinity(pod)["nodeAffinity"];
-    let terms = node["requiredDuringSchedulingIgnoredDuringExecution"]["nodeSelectorTerms"].as_array().cloned().unwrap();
+    let terms = node["requiredDuringSchedulingIgnoredDuringExecution"]["nodeSelectorTerms"]
+        .as_array()
+        .cloned()
+        .unwrap();
     assert_eq!(terms.len(), 1, "{node}");
     let found = excluded(&terms[0]);
     for (key, value) in [(HEALTH, "TESTING"), (HEALTH, "EVICT"), ("extra", "test")].iter().chain(more) {
@@ -106,7 +119,8 @@ async fn large_pods_keep_what_they_had(site: Site) {
         assert_eq!(pod.annotations()["own"], "annotation");
         let spec = serde_json::to_value(&pod.spec).unwrap();
         assert_eq!(spec["nodeSelector"]["own"], "node");
-        let gates: Vec<_> = spec["schedulingGates"].as_array().unwrap().iter().map(|gate| gate["name"].clone()).collect();
+        let gates: Vec<_> =
+            spec["schedulingGates"].as_array().unwrap().iter().map(|gate| gate["name"].clone()).collect();
         assert_eq!(gates, ["own", "aGate"], "none twice");
         assert!(spec["tolerations"].as_array().unwrap().iter().any(|t| t["key"] == "own"));
     }
@@ -127,7 +141,8 @@ async fn an_invalid_component_fails_the_whole(site: Site) {
     let stage = Stage::new(site, "invalid", 1).await;
     let mut bad = Run::on().pod("bad");
     bad["spec"]["containers"] = json!([{"name": "main"}]);
-    let wrap = Wrap::new("w").of(Run::on().pod("good")).of(bad).set("deletionOnFailureGracePeriodDuration", "1h");
+    let wrap =
+        Wrap::new("w").of(Run::on().pod("good")).of(bad).set("deletionOnFailureGracePeriodDuration", "1h");
     stage.create(wrap).await;
     let failed = stage.phase("w", "Failed").await;
     assert!(failed.is("QuotaReserved") && failed.is("ResourcesDeployed") && !failed.is("PodsReady"));
@@ -153,7 +168,8 @@ async fn what_was_made_before_an_invalid_component_goes(site: Site) {
 /// Labels that must be two things at once cannot be made.
 async fn conflicting_labels_fail_the_whole(site: Site) {
     let stage = Stage::new(site, "conflict", 0).await;
-    let component = json!({"template": Run::on().label("testkey1", "other").pod("p"), "podSetInfos": [marker()]});
+    let component =
+        json!({"template": Run::on().label("testkey1", "other").pod("p"), "podSetInfos": [marker()]});
     stage.create(Wrap::new("w").component(component)).await;
     let failed = stage.phase("w", "Failed").await;
     assert_eq!(failed.reason("Unhealthy"), "CreateFailed");
@@ -177,7 +193,11 @@ async fn the_configured_scheduler_is_set(site: Site) {
     let plane = site.control_plane().await;
     let settings = Settings::default().with("schedulerName", "sakkara".into());
     let stage = Stage::alone(site, &plane, 0, &settings).await;
-    stage.create(Wrap::new("w").of(Run::on().pod("a")).of(Run::on().spec("schedulerName", "own".into()).pod("b"))).await;
+    stage
+        .create(
+            Wrap::new("w").of(Run::on().pod("a")).of(Run::on().spec("schedulerName", "own".into()).pod("b")),
+        )
+        .await;
     stage.phase("w", "Running").await;
     for (pod, scheduler) in [("a", "sakkara"), ("b", "own")] {
         let pod = wait::for_object(&stage.pods, pod, "it is there", |_| true).await;

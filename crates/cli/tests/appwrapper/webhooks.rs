@@ -70,14 +70,17 @@ async fn creation_is_checked(site: Site) {
         let refused = takes(&stage.wrappers, wrap).await;
         assert!(refused.is_err(), "{what} is taken");
     }
-    let refusal = takes(&stage.wrappers, Wrap::new("w").of(serde_json::to_value(&nested).unwrap())).await.unwrap_err();
+    let refusal =
+        takes(&stage.wrappers, Wrap::new("w").of(serde_json::to_value(&nested).unwrap())).await.unwrap_err();
     assert!(refusal.contains("Nested AppWrappers are forbidden"), "{refusal}");
 
     let mut here = run.pod("here");
     here["metadata"]["namespace"] = stage.arena.namespace().into();
     let declared = Wrap::new("declared")
         .component(json!({"template": run.pod("p"), "podSets": [{"path": "template"}]}))
-        .component(json!({"template": run.deployment("d", 1), "podSets": [{"path": "template.spec.template"}]}))
+        .component(
+            json!({"template": run.deployment("d", 1), "podSets": [{"path": "template.spec.template"}]}),
+        )
         .of(here)
         .of(run.ray_cluster("r", 1))
         .component(json!({"template": run.job_set("s", 1, 1), "podSets": [
@@ -88,7 +91,10 @@ async fn creation_is_checked(site: Site) {
         .of(run.deployment("d", 1))
         .of(stage.job("j1", json!({"parallelism": 2, "completions": 4}), &run))
         .of(stage.job("j2", json!({"parallelism": 8, "completions": 4}), &run));
-    let operators = Wrap::new("operators").of(run.py_torch_job("t", true, 4)).of(run.ray_cluster("r", 7)).of(run.ray_job("rj", 7));
+    let operators = Wrap::new("operators")
+        .of(run.py_torch_job("t", true, 4))
+        .of(run.ray_cluster("r", 7))
+        .of(run.ray_job("rj", 7));
     for wrap in [declared, inferred, operators] {
         takes(&stage.wrappers, wrap).await.unwrap();
     }
@@ -140,7 +146,10 @@ async fn what_was_admitted_stays_as_it_was(site: Site) {
     for (what, patch) in [
         ("podSetInfos", changed("podSetInfos", infos)),
         ("suspend", json!({"spec": {"suspend": true}})),
-        ("an annotation", json!({"metadata": {"annotations": {"workload.codeflare.dev.appwrapper/retryLimit": "5"}}})),
+        (
+            "an annotation",
+            json!({"metadata": {"annotations": {"workload.codeflare.dev.appwrapper/retryLimit": "5"}}}),
+        ),
         ("the queue", json!({"metadata": {"labels": {QUEUE: "other"}}})),
     ] {
         let taken = stage.wrappers.patch("w", &PatchParams::default(), &Patch::Merge(patch)).await;
@@ -186,7 +195,8 @@ async fn names_that_fit_no_label_are_refused(site: Site) {
     let plane = site.control_plane().await;
     let stage = gate(site, &plane).await;
     takes(&stage.wrappers, Wrap::new(&"a".repeat(63)).of(Run::on().pod("p"))).await.unwrap();
-    let refusal = takes(&stage.wrappers, Wrap::new(&"a".repeat(64)).of(Run::on().pod("p"))).await.unwrap_err();
+    let refusal =
+        takes(&stage.wrappers, Wrap::new(&"a".repeat(64)).of(Run::on().pod("p"))).await.unwrap_err();
     assert!(refusal.contains("63"), "{refusal}");
 }
 
@@ -198,7 +208,8 @@ async fn a_kind_outside_the_list_is_refused(site: Site) {
         "apiVersion": "rbac.authorization.k8s.io/v1", "kind": "RoleBinding", "metadata": {"name": "power"},
         "roleRef": {"apiGroup": "rbac.authorization.k8s.io", "kind": "ClusterRole", "name": "cluster-admin"},
     });
-    let refusal = takes(&stage.wrappers, Wrap::new("w").of(Run::on().pod("p")).of(binding)).await.unwrap_err();
+    let refusal =
+        takes(&stage.wrappers, Wrap::new("w").of(Run::on().pod("p")).of(binding)).await.unwrap_err();
     assert!(refusal.contains("RoleBinding") && refusal.contains("rbac.authorization.k8s.io"), "{refusal}");
 }
 

@@ -75,14 +75,12 @@ impl AppWrapperController {
             "data": {"config.yaml": configuration.to_string()},
         });
         create(&client, &below("configmaps"), &map).await?;
-        let secret =
-            json!({"apiVersion": "v1", "kind": "Secret", "metadata": {"name": own("certificate")}});
+        let secret = json!({"apiVersion": "v1", "kind": "Secret", "metadata": {"name": own("certificate")}});
         create(&client, &below("secrets"), &secret).await?;
         // Webhooks of one that ran before would be asked, and not answer.
         webhooks::remove(access, "appwrapper-").await?;
         let service = own("webhooks");
-        let hooks =
-            Webhooks { namespace: NAMESPACE, service: &service, port: webhook_port, prefix: &prefix };
+        let hooks = Webhooks { namespace: NAMESPACE, service: &service, port: webhook_port, prefix: &prefix };
         hooks.install(access, &self.folder.join("webhooks.yaml")).await?;
         let written = |error: std::io::Error| format!("{}: {error}", folder.path().display());
         let kubeconfig = folder.path().join("kubeconfig");

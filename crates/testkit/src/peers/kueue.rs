@@ -46,8 +46,7 @@ impl Kueue {
             Webhooks { namespace: NAMESPACE, service: SERVICE, port: self.webhook_port, prefix: "kueue-" };
         let namespace = json!({"apiVersion": "v1", "kind": "Namespace", "metadata": {"name": NAMESPACE}});
         create(&client, "/api/v1/namespaces", &namespace).await?;
-        let secret =
-            json!({"apiVersion": "v1", "kind": "Secret", "metadata": {"name": SECRET}});
+        let secret = json!({"apiVersion": "v1", "kind": "Secret", "metadata": {"name": SECRET}});
         create(&client, &format!("/api/v1/namespaces/{NAMESPACE}/secrets"), &secret).await?;
         let converts = |crd: &mut Value| {
             let plural = crd["spec"]["names"]["plural"].as_str().unwrap_or_default();

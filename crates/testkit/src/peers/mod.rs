@@ -55,8 +55,7 @@ impl Peer {
     /// # Errors
     /// If it is not there and cannot be built.
     pub fn folder(self) -> Result<&'static Path, AssetsError> {
-        static FOLDERS: [OnceLock<Result<PathBuf, AssetsError>>; 3] =
-            [const { OnceLock::new() }; 3];
+        static FOLDERS: [OnceLock<Result<PathBuf, AssetsError>>; 3] = [const { OnceLock::new() }; 3];
         FOLDERS[self as usize]
             .get_or_init(|| {
                 let mut script =

@@ -5,7 +5,9 @@
 
 use std::path::Path;
 
-use k8s_openapi::api::admissionregistration::v1::{MutatingWebhookConfiguration, ValidatingWebhookConfiguration};
+use k8s_openapi::api::admissionregistration::v1::{
+    MutatingWebhookConfiguration, ValidatingWebhookConfiguration,
+};
 use kube::api::{Api, DeleteParams, ListParams, PartialObjectMeta};
 use kube::{Client, ResourceExt};
 use serde_json::{Value, json};
@@ -44,7 +46,8 @@ impl Webhooks<'_> {
             let name = configuration["metadata"]["name"].as_str().unwrap_or_default();
             configuration["metadata"]["name"] = format!("{}{name}", self.prefix).into();
             for webhook in configuration["webhooks"].as_array_mut().into_iter().flatten() {
-                webhook["clientConfig"]["service"] = self.reference(&webhook["clientConfig"]["service"]["path"]);
+                webhook["clientConfig"]["service"] =
+                    self.reference(&webhook["clientConfig"]["service"]["path"]);
             }
             let path = format!("/apis/admissionregistration.k8s.io/v1/{plural}");
             create(&client, &path, &configuration).await?;
