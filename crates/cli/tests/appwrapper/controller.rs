@@ -132,7 +132,7 @@ impl Settings {
 #[derive(Debug)]
 pub(crate) enum Controller {
     Salvor(Box<Salvor>),
-    Upstream(RunningPeer),
+    Upstream(Box<RunningPeer>),
 }
 
 impl Controller {
@@ -157,7 +157,7 @@ impl Controller {
             Whose::Upstream { .. } => {
                 let upstream = AppWrapperController::build().unwrap_or_else(|error| panic!("{error}"));
                 upstream.install(cluster).await.unwrap();
-                Self::Upstream(upstream.start(who, &settings.appwrapper).await.unwrap())
+                Self::Upstream(Box::new(upstream.start(who, &settings.appwrapper).await.unwrap()))
             }
         }
     }
@@ -169,7 +169,8 @@ impl Controller {
                 Self::Salvor(salvor)
             }
             Self::Upstream(peer) => {
-                Self::Upstream(peer.ready().await.unwrap_or_else(|error| panic!("{error}")))
+                let peer = peer.ready().await.unwrap_or_else(|error| panic!("{error}"));
+                Self::Upstream(Box::new(peer))
             }
         }
     }

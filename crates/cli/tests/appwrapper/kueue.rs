@@ -215,7 +215,7 @@ async fn the_lesser_one_gives_way_completely(_: Site) {
         match change.kind {
             ChangeKind::Deleted if of_low => low -= 1,
             ChangeKind::Added if change.name == "high" => {
-                assert_eq!(low, 0, "pods of the lesser one are left")
+                assert_eq!(low, 0, "pods of the lesser one are left");
             }
             ChangeKind::Added | ChangeKind::Deleted | ChangeKind::Modified | ChangeKind::Existed => {}
         }

@@ -64,25 +64,28 @@ async fn nothing_new_comes_before_the_old_is_gone_and_quota_is_kept(site: Site) 
     );
 }
 
-/// The pause begins when the deletion is over (seed; 9, 4).
+/// The pause begins when the deletion is over (seed; 9, 4), which takes longer here than the pause.
 async fn the_pause_begins_when_everything_is_gone(site: Site) {
     let stage = Stage::new(site, "pause", 1).await;
     let recorder = stage.record().await;
     let jobs: Recorder<Job> = Recorder::start(&stage.jobs, &ListParams::default()).await;
+    let slow = Run::on().script("ignore-sigterm", "6s").spec("terminationGracePeriodSeconds", 20.into());
     let wrap = Wrap::new("w")
         .of(stage.job("j", json!({}), &Run::to_end("1s", 1)))
-        .set("failureGracePeriodDuration", "3s")
+        .of(slow.pod("slow"))
+        .set("failureGracePeriodDuration", "0s")
         .set("retryPausePeriodDuration", "5s")
         .set("retryLimit", "1");
     stage.create(wrap).await;
     stage.phase("w", "Failed").await;
     let deployed = history(&recorder, "w", "ResourcesDeployed").await;
-    let gone = &deployed.iter().find(|c| c.reason == "Resetting").unwrap().since;
+    let gone =
+        deployed.iter().find(|c| c.reason == "Resetting").expect("it is told when all is gone").since.clone();
     let changes = jobs.changes().await;
     let made: Vec<_> = changes.iter().filter(|change| change.kind == ChangeKind::Added).collect();
     assert_eq!(made.len(), 2);
     let again = made[1].object["metadata"]["creationTimestamp"].as_str().unwrap();
-    let paused = seconds(gone, again);
+    let paused = seconds(&gone, again);
     assert!(paused >= 4, "the Job is made again {paused} s after the old one was gone");
 }
 

@@ -357,7 +357,9 @@ impl Wrap {
 
     /// One more component, whose pod sets are inferred.
     pub(crate) fn of(self, template: Value) -> Self {
-        self.component(json!({ "template": template }))
+        let mut component = json!({});
+        component["template"] = template;
+        self.component(component)
     }
 
     pub(crate) fn component(mut self, component: Value) -> Self {

@@ -52,8 +52,7 @@ fn affinity(pod: &Pod) -> Value {
 /// Keys and values that required terms exclude.
 fn excluded(term: &Value) -> Vec<(String, String, String)> {
     let text = |value: &Value| value.as_str().unwrap_or_default().to_owned();
-    let of =
-        |rule: &Value| rule["values"].as_array().cloned().unwrap_or_default().into_iter().map(move |v| v);
+    let of = |rule: &Value| rule["values"].as_array().cloned().unwrap_or_default().into_iter();
     let rules = term["matchExpressions"].as_array().cloned().unwrap_or_default();
     rules
         .iter()

@@ -30,7 +30,7 @@ async fn takes(wrappers: &Api<AppWrapper>, wrap: Wrap) -> Result<AppWrapper, Str
     wrappers.create(&dry, &wrap.object()).await.map_err(|error| error.to_string())
 }
 
-fn declared(template: Value, path: &str) -> Wrap {
+fn declared(template: &Value, path: &str) -> Wrap {
     Wrap::new("w").component(json!({"template": template, "podSets": [{"path": path, "replicas": 1}]}))
 }
 
@@ -47,12 +47,12 @@ async fn creation_is_checked(site: Site) {
         ("no component", Wrap::new("w")),
         ("only a Service", Wrap::new("w").of(service("s"))),
         ("nine pods", nine),
-        ("a path to nothing", declared(run.deployment("d", 1), "template.spec.missing")),
-        ("an empty path", declared(run.deployment("d", 1), "")),
-        ("a path to no pod", declared(run.deployment("d", 1), "template.spec.template.metadata")),
+        ("a path to nothing", declared(&run.deployment("d", 1), "template.spec.missing")),
+        ("an empty path", declared(&run.deployment("d", 1), "")),
+        ("a path to no pod", declared(&run.deployment("d", 1), "template.spec.template.metadata")),
         ("another namespace", Wrap::new("w").of(elsewhere)),
         ("an AppWrapper in another", Wrap::new("w").of(serde_json::to_value(&nested).unwrap())),
-        ("another number of replicas", declared(run.deployment("d", 2), "template.spec.template")),
+        ("another number of replicas", declared(&run.deployment("d", 2), "template.spec.template")),
     ];
     for path in [
         "template.spec.replicatedJobs.template.spec.template",
@@ -64,7 +64,7 @@ async fn creation_is_checked(site: Site) {
         "template.spec.replicatedJobs[0",
         "template.spec.replicatedJobs[0]].template.spec.template",
     ] {
-        refusals.push((path, declared(run.job_set("s", 1, 1), path)));
+        refusals.push((path, declared(&run.job_set("s", 1, 1), path)));
     }
     for (what, wrap) in refusals {
         let refused = takes(&stage.wrappers, wrap).await;

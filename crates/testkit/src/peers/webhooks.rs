@@ -67,16 +67,16 @@ pub(crate) async fn remove(access: &Access, prefix: &str) -> Result<(), String> 
     let validating: Api<ValidatingWebhookConfiguration> = Api::all(client);
     let (all, now) = (ListParams::default(), DeleteParams::default());
     let text = |error: kube::Error| error.to_string();
-    for name in names(mutating.list_metadata(&all).await.map_err(text)?.items, prefix) {
+    for name in names(&mutating.list_metadata(&all).await.map_err(text)?.items, prefix) {
         mutating.delete(&name, &now).await.map_err(text)?;
     }
-    for name in names(validating.list_metadata(&all).await.map_err(text)?.items, prefix) {
+    for name in names(&validating.list_metadata(&all).await.map_err(text)?.items, prefix) {
         validating.delete(&name, &now).await.map_err(text)?;
     }
     Ok(())
 }
 
-fn names<K>(items: Vec<PartialObjectMeta<K>>, prefix: &str) -> Vec<String>
+fn names<K>(items: &[PartialObjectMeta<K>], prefix: &str) -> Vec<String>
 where
     PartialObjectMeta<K>: ResourceExt,
 {
