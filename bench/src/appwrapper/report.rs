@@ -101,7 +101,7 @@ pub(crate) fn page(sizes: &Sizes, salvor: &[Turn], upstream: &[Turn]) -> String 
          benchmark. {}Other processes took {:.0} % of the machine meanwhile.\n\n\
          - {appwrappers} AppWrappers of one Job of one pod are created and get to Running; their pods run as soon as they \
          are there. Then all pods succeed.\n\
-         - The pods of {failures} more, of one pod each, fail as soon as all of them are ready.\n\n\
+         - The pods of {failures} more, of one pod each, fail when all of them are ready and the controller is at rest.\n\n\
          **AppWrapper 1.2.0** is CodeFlare's controller with shipped settings. Each works on a control plane of its own, one \
          after the other, with webhooks. Medians of {rounds} rounds; the ratio is the median of the rounds' ratios.\n\n\
          | figure | Salvor | AppWrapper 1.2.0 | ratio | target | met |\n|---|--:|--:|--:|--:|---|\n",

@@ -11,6 +11,7 @@ use super::{
     load::{Load, READY, Wrapped},
 };
 use crate::process::{Disturbance, Watchman, cpu_seconds, memory_mb};
+use crate::running::rest;
 
 /// The grace that a failed pod is given before the reset, in seconds.
 pub(crate) const GRACE: f64 = 2.0;
@@ -72,7 +73,7 @@ pub(crate) async fn measure(contender: &Contender, sizes: &Sizes) -> Result<Turn
     let cpu = cpu_seconds(pid) - cpu;
     let server_cpu = cpu_seconds(server) - server_cpu;
 
-    let mut detections = detections(&client, sizes.failures).await?;
+    let mut detections = detections(&client, pid, sizes.failures).await?;
     detections.sort_by(f64::total_cmp);
     let (_, memory_peak) = memory_mb(pid);
     let turn = Turn {
@@ -95,8 +96,9 @@ pub(crate) async fn measure(contender: &Contender, sizes: &Sizes) -> Result<Turn
     Ok(turn)
 }
 
-/// Pods fail as soon as all AppWrappers are ready; the seconds from there to Resetting, less the grace.
-async fn detections(client: &kube::Client, count: usize) -> Result<Vec<f64>, String> {
+/// Pods fail when all AppWrappers are ready and the contender (of this process id) has nothing else to do; the seconds from
+/// there to Resetting, less the grace.
+async fn detections(client: &kube::Client, pid: u32, count: usize) -> Result<Vec<f64>, String> {
     let annotations = json!({
         "workload.codeflare.dev.appwrapper/failureGracePeriodDuration": format!("{GRACE}s"),
         "workload.codeflare.dev.appwrapper/retryPausePeriodDuration": "1h",
@@ -105,6 +107,8 @@ async fn detections(client: &kube::Client, count: usize) -> Result<Vec<f64>, Str
     let start = Instant::now();
     load.create((0..count).map(|i| format!("fail-{i:05}")).collect(), Wrapped::Pod, annotations).await?;
     load.until(start, count, READY).await?;
+    // Whoever is still busy with these looks at them once more by chance.
+    rest(pid).await.ok_or("the contender does not come to rest")?;
     let failed = Instant::now();
     load.move_pods("Failed").await?;
     load.until(failed, count, "Resetting").await?;
