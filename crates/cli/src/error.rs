@@ -28,6 +28,12 @@ pub(crate) enum CliError {
     },
     #[error("{}", in_file(path, error))]
     Config { path: PathBuf, error: ConfigError },
+    #[error("{} cannot be imported: {problem}", path.display())]
+    Import {
+        path: PathBuf,
+        /// The field, its value and what would be right.
+        problem: String,
+    },
     #[error(transparent)]
     Run(#[from] RunError),
     #[error("cannot show the page on {address} (--page): {source}")]

@@ -30,7 +30,7 @@ use crate::{
     nodes::{NeedsVolumes, Node, NodeFeed},
     watch::{Change, Project, Source, Target, WatchHealth, WatchSet, follow},
 };
-pub(crate) use kind::KindTarget;
+pub(crate) use kind::{KindLost, KindTarget, OfKind};
 
 /// News that may wait to be taken in; past that, watches wait.
 const NEWS: usize = 1024;

@@ -210,7 +210,6 @@ pub async fn follow<P: Project>(
 pub(crate) enum Patience {
     /// For ever: its view counts as old meanwhile.
     Endless,
-    #[cfg_attr(not(test), allow(dead_code, reason = "see `feeds::kind`"))]
     /// Until its view is as old as this, or the server says that there is no such resource or that we may not read it.
     Until(Duration),
 }

@@ -3,6 +3,7 @@
 //! [`parse`] reads it: every field against the table in [`fields`](FIELDS), then the values against each other.
 //! Everything that is wrong is reported at once, each problem with its field, its line and what would be right.
 
+mod appwrapper;
 mod document;
 mod eviction;
 mod examples;
@@ -17,6 +18,9 @@ use std::net::{Ipv4Addr, Ipv6Addr, SocketAddr};
 
 use serde::{Deserialize, Serialize};
 
+pub use appwrapper::{
+    AppWrapperSettings, AutopilotSettings, FaultTolerance, ParseWrappedKindError, ResourceTaint, WrappedKind,
+};
 pub use eviction::{EvictionSettings, EvictionTrigger, RemoveTaint, TaintEffect};
 pub use fields::{FIELDS, Field, Kind, Presence, defaults_yaml, reference};
 pub use job::JobSettings;
@@ -46,6 +50,7 @@ const fn section_of(controller: Controller) -> &'static Section {
         Controller::Zombie => &zombie::SECTION,
         Controller::Job => &job::SECTION,
         Controller::Eviction => &eviction::SECTION,
+        Controller::AppWrapper => &appwrapper::SECTION,
     }
 }
 
@@ -114,6 +119,8 @@ pub struct Configuration {
     pub job: JobSettings,
     /// How nodes that are down are emptied.
     pub eviction: EvictionSettings,
+    /// How AppWrappers are run.
+    pub appwrapper: AppWrapperSettings,
     /// What holds all recoveries back when too much fails at once.
     pub brake: BrakeLimits,
 }
@@ -136,6 +143,7 @@ impl Default for Configuration {
             failure_recovery_policy: FailureRecoveryPolicy::default(),
             job: JobSettings::default(),
             eviction: EvictionSettings::default(),
+            appwrapper: AppWrapperSettings::default(),
             brake: BrakeLimits::default(),
         }
     }

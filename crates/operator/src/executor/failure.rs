@@ -10,6 +10,9 @@ use crate::{departure::NotSent, live, looks::LOOK_HOLDS};
 /// A pause longer than this is a mistake of whoever asks for it.
 const LONGEST_PAUSE: u64 = 300;
 
+/// The status code of a refusal that says nothing else.
+const FORBIDDEN: u16 = 403;
+
 /// How a write failed.
 #[derive(Debug, thiserror::Error)]
 pub(crate) enum Failure {
@@ -86,8 +89,12 @@ impl Failure {
             (Errors::HoldTheStep, Self::Api(kube::Error::Api(status))) => Some(status.message.clone()),
             (Errors::HoldTheStep | Errors::HoldTheSubject, _) => self.refusal(),
         };
+        let code = match self {
+            Self::Api(kube::Error::Api(status)) => status.code,
+            _ => FORBIDDEN,
+        };
         let namespace_terminates = matches!(self, Self::NamespaceTerminating(_));
-        words.map(|words| Refusal { words, namespace_terminates })
+        words.map(|words| Refusal { words, code, namespace_terminates })
     }
 
     /// The server's words, if it understood the request and said no to what is in it: asking again will not help
@@ -120,6 +127,8 @@ impl Failure {
 pub(crate) struct Refusal {
     /// The server's words.
     pub(crate) words: String,
+    /// The status code of its answer.
+    pub(crate) code: u16,
     /// Whether the namespace takes nothing new because it is being deleted.
     pub(crate) namespace_terminates: bool,
 }
@@ -127,7 +136,7 @@ pub(crate) struct Refusal {
 #[cfg(test)]
 impl Refusal {
     pub(crate) fn saying(words: &str) -> Self {
-        Self { words: words.to_owned(), namespace_terminates: false }
+        Self { words: words.to_owned(), code: FORBIDDEN, namespace_terminates: false }
     }
 }
 
