@@ -411,8 +411,8 @@ fn alive(node: &NodeView, now: Timestamp) -> Option<String> {
     }
     let pulse = node.pulse();
     pulse.is_fresh(now).then(|| match node.lease {
-        Lease::None => "its kubelet lives: it keeps the heartbeat of Ready up".to_owned(),
-        Lease::Unread | Lease::Renewed { .. } => format!("its kubelet lives: {pulse}"),
+        Lease::None => "its kubelet is alive: it renews the heartbeat of Ready".to_owned(),
+        Lease::Unread | Lease::Renewed { .. } => format!("its kubelet is alive: {pulse}"),
     })
 }
 

@@ -524,7 +524,7 @@ impl Elector {
                 tracing::warn!(
                     lease = self.lease_name(),
                     why,
-                    "what the leader before had recovered lately is not known: a whole budget counts as spent"
+                    "Salvor does not know what the leader before has recovered lately: the whole budget counts as spent"
                 );
                 brake.distrust(now, why);
                 self.leadership.renew_soon();

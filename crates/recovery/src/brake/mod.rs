@@ -107,8 +107,8 @@ impl Lost {
             action: events::HOLD_RECOVERIES,
             reporting_controller: events::POD_TERMINATION_CONTROLLER,
             message: format!(
-                "what was recovered lately is not known ({}): a whole budget counts as spent, and recoveries go on by \
-                 themselves afterwards",
+                "Salvor does not know what was recovered lately ({}). The whole budget counts as spent; after that recoveries \
+                 go on by themselves",
                 self.why
             ),
         }

@@ -326,18 +326,18 @@ impl fmt::Display for Transition {
         match self {
             Self::Engaged(Engaged { nodes, .. }) => write!(
                 f,
-                "{} of {} nodes are unreachable at once: recoveries wait until fewer are",
+                "{} of {} nodes are unreachable at once: recoveries wait until fewer nodes are unreachable",
                 nodes.unreachable, nodes.total
             ),
             Self::Settling { nodes, until, .. } => write!(
                 f,
-                "{} of {} nodes are still unreachable: recoveries wait until {until}, and longer if more nodes come back",
+                "{} of {} nodes are still unreachable: recoveries wait until {until}, and longer if more nodes become Ready",
                 nodes.unreachable, nodes.total
             ),
             Self::Released(Engaged { since, .. }) => {
                 write!(
                     f,
-                    "few enough nodes are unreachable again: recoveries go on, after they waited since {since}"
+                    "fewer nodes are unreachable now: recoveries go on. They have waited since {since}"
                 )
             }
         }

@@ -97,7 +97,7 @@ impl Progress {
             let is_before = |other: Timestamp| after(time, CLOCKS_DIFFER) < other;
             let known = after(time, -CLOCKS_DIFFER);
             if now < known {
-                Some((format!("its {name} is {time}, which is yet to come"), Some(known)))
+                Some((format!("its {name} is {time}, which is in the future"), Some(known)))
             } else if let Some(created) = created.filter(|created| is_before(*created)) {
                 Some((format!("its {name} is {time}, and the Node was made at {created}"), None))
             } else if is_before(*started) {

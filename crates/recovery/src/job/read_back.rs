@@ -13,7 +13,7 @@ const INDEXES: &str = "indexes and ranges of them are right, lowest first, such 
 const COUNT: &str = "0 or more is right";
 const UIDS: &str = "the UID of each pod once is right, in one of the two lists";
 const NAMES: &str =
-    "what Salvor wrote is right; without the annotation names of pods that are gone may come back";
+    "what Salvor wrote is right; without the annotation, names of deleted pods may be used again";
 /// How much of a value a person gets to read.
 const SHOWN: usize = 60;
 

@@ -190,7 +190,7 @@ fn a_job_has_failed_only_when_its_last_pod_has_ended() {
     assert_eq!(world.counts(), "A0 R0 S0 F2 T1");
     assert_eq!(world.conditions(), "FailureTarget(BackoffLimitExceeded)");
     let Verdict::Ignore(why) = world.judge().verdict else { panic!() };
-    assert!(why.to_string().contains("it waits for pods to end: pod j-"), "{why}");
+    assert!(why.to_string().contains("waits for these pods to end: pod j-"), "{why}");
     world.end(1, PodPhase::Succeeded);
     world.later(2);
     assert_eq!(world.counts(), "A0 R0 S0 F2 T0");
