@@ -72,9 +72,9 @@ const ECHO_WITHIN: Duration = Duration::from_secs(10);
 const TELL_ATTEMPTS: u32 = 10;
 /// A conflict means that our view is behind; news end the wait earlier.
 const CATCH_UP_WITHIN: Duration = Duration::from_secs(2);
-/// How often an old view is complained of.
+/// An old view is logged at most this often.
 const COMPLAIN_EVERY: Duration = Duration::from_secs(30);
-/// How often a stale view is looked at again.
+/// A subject that waits because of a stale view is judged again this often.
 const STALE_PAUSE: Duration = Duration::from_secs(1);
 /// A subject that takes longer than this to judge is not judged again for so many times that long.
 const LONG_LOOK: Duration = Duration::from_micros(500);
@@ -100,7 +100,7 @@ pub(crate) struct Shared {
     pub(crate) home: ObjectRef,
     /// Subjects of one recovery acted on at once.
     pub(crate) at_once: usize,
-    /// How old a view may be for anything to be done on it.
+    /// Irreversible steps need a view that is not older than this.
     pub(crate) freshness: Duration,
     pub(crate) notices: Notices,
 }
@@ -138,7 +138,7 @@ pub(crate) struct Engine<R: Recovery> {
     /// The term of which everything has been looked at; none while we follow.
     led: Option<Term>,
     complained_of_age: Option<Instant>,
-    /// How many subjects are remembered before those that are gone are looked for.
+    /// The number of subjects that are remembered before those that are gone are looked for.
     sweep_at: usize,
     /// The position of the pause switch that was heeded last.
     pause_heeded: u64,
@@ -146,7 +146,7 @@ pub(crate) struct Engine<R: Recovery> {
     paused: Option<String>,
 }
 
-/// How acting on a subject ended.
+/// The outcome of acting on a subject.
 struct End<R: Recovery> {
     subject: R::Subject,
     done: Vec<(R::Step, Written)>,
@@ -492,7 +492,7 @@ impl<R: Recovery> Engine<R> {
         judgement
     }
 
-    /// Whether a subject must not be acted on yet, whatever its verdict.
+    /// True if a subject must not be acted on yet, whatever its verdict.
     fn is_waiting(&mut self, subject: &R::Subject) -> bool {
         self.track(subject).waits_until(Instant::now()).is_some()
     }

@@ -100,7 +100,7 @@ impl Terminal {
     }
 }
 
-/// Whether somebody at a terminal wants colours: not with <https://no-color.org>, nor where they cannot be shown.
+/// True if somebody at a terminal wants colours: not with <https://no-color.org>, nor where they cannot be shown.
 fn wants_colours(no_color: Option<&OsStr>, term: Option<&OsStr>) -> bool {
     no_color.is_none_or(OsStr::is_empty) && term.is_none_or(|term| term != "dumb")
 }

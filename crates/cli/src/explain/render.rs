@@ -9,11 +9,11 @@ use salvor_operator::{Detail, DetailLine, Explanation, RecoveryReport};
 /// So many lines of a detail are shown: a Job may have a hundred thousand indexes that wait.
 const MOST_LINES: usize = 20;
 
-/// How to write it.
+/// The style of the output.
 #[derive(Clone, Copy, Debug)]
 pub(super) struct Style {
     pub(super) marks: Marks,
-    /// Whether the operator that is asked about would only report.
+    /// True if the operator that is asked about would only report.
     pub(super) dry_run: bool,
 }
 

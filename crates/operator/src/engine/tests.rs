@@ -84,7 +84,7 @@ struct Told {
     told: BTreeSet<&'static str>,
     judged: Arc<Mutex<Vec<&'static str>>>,
     looking: Looking,
-    /// How long it takes to judge, in real time.
+    /// A judgement takes this long, in real time.
     judging: Duration,
     /// A watch without whose list nothing is judged.
     counts: Option<Arc<WatchHealth>>,

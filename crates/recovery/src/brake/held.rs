@@ -44,7 +44,7 @@ pub enum Held {
         /// The zone, if it is only about that.
         #[serde(skip_serializing_if = "Option::is_none")]
         zone: Option<String>,
-        /// How many nodes are still unreachable.
+        /// The number of nodes that are still unreachable.
         lost: u32,
         /// When it is let through if no more nodes come back.
         until: Timestamp,
@@ -83,7 +83,7 @@ pub enum Held {
          until {until}"
     )]
     ClockUnsettled {
-        /// How many different clocks answers told lately.
+        /// The number of different clocks answers told lately.
         clocks: usize,
         /// When it is let through if no other time is told.
         until: Timestamp,

@@ -46,7 +46,7 @@ pub enum NodeWhy {
     },
     /// Pods are being failed and deleted.
     EvictingPods {
-        /// How many are left.
+        /// The number that is left.
         left: usize,
     },
     /// Volumes are let go.
@@ -58,17 +58,17 @@ pub enum NodeWhy {
     },
     /// Pods are left that go later.
     WaitingForPods {
-        /// How many.
+        /// Their number.
         left: usize,
     },
     /// Volumes are being detached.
     DetachingVolumes {
-        /// How many are left.
+        /// The number that is left.
         left: usize,
     },
     /// Volumes are not detached.
     VolumesHang {
-        /// How many are left.
+        /// The number that is left.
         left: usize,
         /// Their drivers.
         drivers: String,
@@ -108,7 +108,7 @@ pub enum NodeWhy {
         what: String,
         /// What the server says.
         words: String,
-        /// Whether the eviction had begun before.
+        /// True if the eviction had begun before.
         begun: bool,
     },
     /// A trouble that was reported is over, and the eviction has not begun.
@@ -119,7 +119,7 @@ pub enum NodeWhy {
 pub(super) const TROUBLES: [&str; 2] = ["AnnotationUnreadable", "WriteRefused"];
 
 impl NodeWhy {
-    /// Whether a node's eviction that has begun is still under way while this holds.
+    /// True if a node's eviction that has begun is still under way while this holds.
     pub fn is_under_way(&self) -> bool {
         matches!(
             self,

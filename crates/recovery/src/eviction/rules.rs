@@ -391,7 +391,7 @@ fn fate(
     }
 }
 
-/// Whether this pod goes when its node is emptied on somebody's word, now or later: for those who ask before.
+/// True if this pod goes when its node is emptied on somebody's word, now or later: for those who ask before.
 pub fn leaves(pod: &PodView, value: &str) -> bool {
     !pod.is_mirror && Tolerance::of(&pod.tolerations, value, Timestamp::UNIX_EPOCH) != Tolerance::Forever
 }
@@ -406,18 +406,18 @@ fn may_go(pod: &PodView, policy: &EvictionPolicy, proven: bool) -> bool {
     proven || pod.phase.is_terminal() || policy.at_most_one(pod).is_none()
 }
 
-/// Whether a pod was made after the eviction began, by the API server's clock. Then it may have come after the node was back,
+/// True if a pod was made after the eviction began, by the API server's clock. Then it may have come after the node was back,
 /// and nothing that was said about the machine before can have meant it.
 fn came_late(pod: &PodView, progress: &Progress) -> bool {
     pod.created.is_none_or(|created| created >= progress.started)
 }
 
-/// Whether a pod was made so long after the eviction began that it never can have run there before.
+/// True if a pod was made so long after the eviction began that it never can have run there before.
 fn is_straggler(pod: &PodView, progress: &Progress) -> bool {
     pod.created.is_some_and(|created| created > after(progress.started, CLOCKS_DIFFER))
 }
 
-/// Whether a person calls the machine off anew after its kubelet was heard of: with a taint that was not there then.
+/// True if a person calls the machine off anew after its kubelet was heard of: with a taint that was not there then.
 fn is_new_word(node: &NodeView, progress: &Progress, now: Timestamp) -> bool {
     let is_silent = node.ready != Ready::True && !node.pulse().is_fresh(now);
     let is_new = |taint: &Taint| taint.to_string() != progress.request;

@@ -88,7 +88,7 @@ impl fmt::Display for WaitingPod {
     }
 }
 
-/// How many pods a sentence names.
+/// The number of pods a sentence names.
 const NAMED: usize = 10;
 
 fn list(pods: &[WaitingPod], f: &mut fmt::Formatter<'_>) -> fmt::Result {

@@ -35,7 +35,7 @@ pub enum PodWhy {
     Unannounced,
     /// The pod has ended and only its deletion would be left, which nobody consented to.
     AlreadyTerminal {
-        /// How it ended.
+        /// Its final phase.
         phase: PodPhase,
     },
     /// The pod never had a node.
@@ -63,7 +63,7 @@ pub enum PodWhy {
         due: Timestamp,
         /// By whose word.
         consent: ConsentSource,
-        /// How long it is waited for.
+        /// The wait, and who set it.
         terms: Box<Terms>,
     },
     /// The node has not been lost for long enough.
@@ -72,7 +72,7 @@ pub enum PodWhy {
         node: String,
         /// Since when.
         since: Timestamp,
-        /// How long is long enough.
+        /// The required time.
         minimum: SignedDuration,
     },
     /// The node's kubelet renews its Lease, or may, so it can end the pod.
@@ -88,7 +88,7 @@ pub enum PodWhy {
     HalfRecovered(ZombieFacts),
 }
 
-/// How long a pod is waited for after its own grace period, and who says so.
+/// The wait after a pod's own grace period, and who set it.
 #[derive(Clone, Debug, PartialEq, Eq)]
 pub struct Terms {
     wait: SignedDuration,
@@ -318,7 +318,7 @@ pub enum NodeWhy {
     UnreachableTooBriefly {
         /// Since when.
         since: Timestamp,
-        /// How long is long enough.
+        /// The required time.
         timeout: SignedDuration,
     },
     /// Its kubelet renews its Lease, or may.

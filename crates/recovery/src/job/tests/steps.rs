@@ -439,7 +439,7 @@ fn of_large_pods_few_are_made_in_one_round() {
     }
 }
 
-/// How many steps are taken at once, one after the other.
+/// The number of steps that are taken at once, one after the other.
 fn sizes(world: &World) -> Vec<usize> {
     world.judge().verdict.actions().iter().map(|a| a.steps().len()).collect()
 }
