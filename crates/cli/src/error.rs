@@ -51,7 +51,7 @@ pub(crate) enum CliError {
         cluster: String,
     },
     #[error(
-        "node {node} is not emptied, because {alive}; switch the machine off first, and wait until it is lost"
+        "node {node} is not evicted, because {alive}; switch the machine off first, and wait until the node is unreachable"
     )]
     NodeAlive {
         node: String,
@@ -64,7 +64,7 @@ pub(crate) enum CliError {
     NodeName(String),
     #[error("--incident becomes the value of a taint, and {0}")]
     Incident(String),
-    #[error("there is no terminal to ask on whether the machine is off: say so with --yes")]
+    #[error("there is no terminal to ask for confirmation: use --yes if the machine is off")]
     NobodyToAsk,
     #[error("{cluster}: {source}")]
     Pause {

@@ -43,7 +43,7 @@ pub(crate) struct Served {
     root: String,
     /// The plural name in paths.
     pub(crate) resource: String,
-    /// Whether its objects are in namespaces.
+    /// True if its objects are in namespaces.
     pub(crate) namespaced: bool,
 }
 

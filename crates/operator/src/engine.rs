@@ -69,9 +69,9 @@ use crate::{
 const ECHO_WITHIN: Duration = Duration::from_secs(10);
 /// A conflict means that our view is behind; news end the wait earlier.
 const CATCH_UP_WITHIN: Duration = Duration::from_secs(2);
-/// How often an old view is complained of.
+/// An old view is logged at most this often.
 const COMPLAIN_EVERY: Duration = Duration::from_secs(30);
-/// How often a stale view is looked at again.
+/// A subject that waits because of a stale view is judged again this often.
 const STALE_PAUSE: Duration = Duration::from_secs(1);
 /// A subject that takes longer than this to judge is not judged again for so many times that long.
 const LONG_LOOK: Duration = Duration::from_micros(500);
@@ -96,7 +96,7 @@ pub(crate) struct Engine<R: Recovery> {
     /// The term of which everything has been looked at; none while we follow.
     led: Option<Term>,
     complained_of_age: Option<Instant>,
-    /// How many subjects are remembered before those that are gone are looked for.
+    /// The number of subjects that are remembered before those that are gone are looked for.
     sweep_at: usize,
     /// The position of the pause switch that was heeded last.
     pause_heeded: u64,
@@ -104,7 +104,7 @@ pub(crate) struct Engine<R: Recovery> {
     paused: Option<String>,
 }
 
-/// How acting on a subject ended.
+/// The outcome of acting on a subject.
 struct End<R: Recovery> {
     subject: R::Subject,
     done: Vec<(R::Step, Written)>,
@@ -423,7 +423,7 @@ impl<R: Recovery> Engine<R> {
         judgement
     }
 
-    /// Whether a subject must not be acted on yet, whatever its verdict.
+    /// True if a subject must not be acted on yet, whatever its verdict.
     fn is_waiting(&mut self, subject: &R::Subject) -> bool {
         self.track(subject).waits_until(Instant::now()).is_some()
     }

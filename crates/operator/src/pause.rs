@@ -277,7 +277,7 @@ mod tests {
         switch.wait_until_read();
         assert!(switch.enter().is_none());
         assert_eq!((acknowledged(&switch), switch.annotation()), (None, None));
-        assert_eq!(switch.held().unwrap().to_string(), "it is not known yet whether somebody has paused");
+        assert_eq!(switch.held().unwrap().to_string(), "Salvor does not know yet whether it is paused");
         switch.set(None);
         assert_eq!(switch.held(), None);
     }

@@ -59,19 +59,19 @@ pub(crate) trait Recovery: Send + Sync + 'static {
     fn ended(&mut self, subject: &Self::Subject, end: Ended<'_, Self::Step>, now: Timestamp) -> After;
 }
 
-/// How a judgement ended: what was carried out of it, and what was not.
+/// The outcome of a judgement: the steps that were carried out, and those that were not.
 #[derive(Debug)]
 pub(crate) struct Ended<'a, S> {
     /// The steps that were carried out and what the server answered; none if none were asked for.
     pub(crate) done: &'a [(S, Written)],
-    /// Whether the answers can be compared with what watches tell. An answer from before revisions went backwards would be
+    /// True if the answers can be compared with what watches tell. An answer from before revisions went backwards would be
     /// taken for later than all that comes now.
     pub(crate) is_current: bool,
     /// The step that the server refused for what it is, not for a conflict or its own trouble.
     pub(crate) refused: Option<(&'a S, &'a Refusal)>,
-    /// Whether nothing failed.
+    /// True if nothing failed.
     pub(crate) worked: bool,
-    /// How long it took.
+    /// The time that it took.
     pub(crate) took: Duration,
 }
 
@@ -82,7 +82,7 @@ pub(crate) struct After {
     pub(crate) view: View,
     /// What is told in passing.
     pub(crate) tell: Vec<EventNote>,
-    /// Whether the subject is judged again at once although a step was refused: the recovery has taken that into account.
+    /// True if the subject is judged again at once although a step was refused: the recovery has taken that into account.
     /// Otherwise everything about the subject waits for a while.
     pub(crate) judged_again: bool,
 }

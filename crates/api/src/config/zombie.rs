@@ -19,15 +19,15 @@ pub(super) const SECTION: Section =
 #[derive(Clone, Debug, Default, PartialEq, Eq, Serialize, Deserialize)]
 #[serde(rename_all = "camelCase", default, deny_unknown_fields)]
 pub struct FailureRecoveryPolicy {
-    /// How long a node must have been unreachable before anything on it is recovered.
+    /// A node must have been unreachable for this long before anything on it is recovered.
     pub minimum_unreachable_duration: GoDuration,
-    /// How pods are treated that carry an opt-in annotation.
+    /// The settings for pods with an opt-in annotation.
     pub annotated_pods: AnnotatedPods,
     /// What is recovered beside annotated pods; the first rule that matches counts.
     pub rules: Vec<FailureRecoveryRule>,
 }
 
-/// How pods are treated that carry an opt-in annotation.
+/// The settings for pods with an opt-in annotation.
 #[derive(Clone, Debug, PartialEq, Eq, Serialize, Deserialize)]
 #[serde(rename_all = "camelCase", default, deny_unknown_fields)]
 pub struct AnnotatedPods {
@@ -86,7 +86,7 @@ pub enum TerminateAction {
 pub struct TaintNodeOutOfService {
     /// Which nodes.
     pub node_selector: LabelSelector,
-    /// How long a node must have been unreachable.
+    /// A node must have been unreachable for this long.
     pub unreachable_node_timeout: GoDuration,
 }
 

@@ -91,7 +91,7 @@ struct Told {
     told: BTreeSet<&'static str>,
     judged: Arc<Mutex<Vec<&'static str>>>,
     looking: Looking,
-    /// How long it takes to judge, in real time.
+    /// A judgement takes this long, in real time.
     judging: Duration,
     /// A watch without whose list nothing is judged.
     counts: Option<Arc<WatchHealth>>,
@@ -597,7 +597,7 @@ async fn a_pause_holds_everything_and_its_end_wakes_it_without_a_storm() {
         if let Notice::Judged { report, .. } = notice {
             let by = report.blocked_by.unwrap();
             assert_eq!(by, "paused by jane since 2026-11-16T03:00:00Z: network work");
-            assert_eq!(report.findings.last().unwrap().question, "Has nobody paused Salvor?");
+            assert_eq!(report.findings.last().unwrap().question, "Is Salvor not paused?");
             blocked += 1;
         }
     }

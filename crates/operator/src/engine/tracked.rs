@@ -20,14 +20,14 @@ pub(super) struct Tracked {
     pub(super) admitted: Option<Timestamp>,
     /// Waiting for the watch to show what we wrote, or what others did, or for what the live objects named as the time.
     pub(super) echo_by: Option<Instant>,
-    /// Whether there was news since it was last acted on.
+    /// True if there was news since it was last acted on.
     pub(super) heard: bool,
     /// The event that could not be recorded. Boxed: nearly no subject ever has one, and there are many subjects.
     pub(super) untold: Option<Box<EventNote>>,
 }
 
 impl Tracked {
-    /// How long to wait after one more try that failed.
+    /// The wait after one more failed try.
     pub(super) fn next_retry(&mut self) -> Duration {
         self.attempts = self.attempts.saturating_add(1);
         FIRST_RETRY.saturating_mul(2u32.saturating_pow(self.attempts.min(20) - 1)).min(LONGEST_RETRY)

@@ -139,7 +139,7 @@ impl Candidate {
         self.leadership.term().is_some()
     }
 
-    /// How much longer it surely leads.
+    /// It is sure to lead for this long.
     fn time_left(&self) -> Option<Duration> {
         self.leadership.term().and_then(|term| self.leadership.time_left(term))
     }

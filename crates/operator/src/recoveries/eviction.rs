@@ -47,7 +47,7 @@ pub(super) use entry::ENTRY;
 pub(crate) use look::{parse_node, read_attachments, read_lease, read_node, read_pods};
 use look::{parse_pod, read_claims, read_zone};
 
-/// How long a write that the server refused is not tried again.
+/// A write that the server refused is tried again after this time.
 const REFUSED_FOR: SignedDuration = SignedDuration::from_mins(1);
 /// So much of the server's words on it is passed on.
 const LONGEST_WORDS: usize = 400;
@@ -167,7 +167,7 @@ pub(crate) struct Evictions {
     close_ups: Wanted,
     /// Nodes whose pods are watched, with the number that tells this watch from an earlier one.
     watched: BTreeMap<String, u64>,
-    /// Whether the watches are declared as they are wanted now.
+    /// True if the watches are declared as they are wanted now.
     declared: bool,
     looks: Looks<NodeView>,
     next_number: u64,
@@ -430,7 +430,7 @@ impl Evictions {
         }
     }
 
-    /// How far all evictions have come.
+    /// The progress of all evictions.
     fn show(&self) {
         let is = |n: &&Subjected, started: bool, finished: bool| {
             let progress = n.view.progress.as_ref();

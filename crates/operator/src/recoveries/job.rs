@@ -116,7 +116,7 @@ impl SeenJob {
 struct Known {
     view: JobView,
     memory: Memory,
-    /// How often a pod was refused, and how often its deletion, since one was not.
+    /// The number of refused pods, and of refused deletions, since the last success.
     refusals: u32,
     undeleted: u32,
     /// The status whose pods and end are in our figures; none when its end is. The view may show our next one before its
@@ -137,14 +137,14 @@ pub(crate) struct Jobs {
     jobs: BTreeMap<String, Box<Known>>,
     /// Jobs for which another controller is named, to count each once.
     others: BTreeSet<String>,
-    /// Whether a list of each is in. Before that nothing is judged: what is missing may only be unseen.
+    /// True if a list of each is in. Before that nothing is judged: what is missing may only be unseen.
     jobs_listed: bool,
     pods_listed: bool,
     /// The numbers of the histories in which they were listed. Between the two lists after revisions went backwards, Jobs
     /// that never were would be given pods.
     jobs_epoch: u64,
     pods_epoch: u64,
-    /// How many lists of Jobs had been asked for when the last one was read. One is asked for when a term begins.
+    /// The number of lists of Jobs that had been requested when the last one was read. One is requested when a term begins.
     asked: u64,
     /// UIDs in the list that is coming in.
     jobs_in_list: Option<BTreeSet<String>>,

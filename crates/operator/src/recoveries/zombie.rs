@@ -97,7 +97,7 @@ pub(crate) struct Zombies {
     announced: BTreeSet<String>,
     /// Pods of which it was told that their wait cannot be read, with what it was then.
     wait_told: BTreeMap<String, AskedWait>,
-    /// Whether the watches are declared: they do not change.
+    /// True if the watches are declared: they do not change.
     declared: bool,
 }
 
