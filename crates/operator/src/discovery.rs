@@ -48,6 +48,12 @@ pub(crate) struct Served {
 }
 
 impl Served {
+    /// A kind with namespaces.
+    #[cfg(test)]
+    pub(crate) fn at(root: &str, resource: &str) -> Self {
+        Self { root: root.to_owned(), resource: resource.to_owned(), namespaced: true }
+    }
+
     /// The path of all its objects, or of those in a namespace. A kind that is in no namespace has one path.
     pub(crate) fn path(&self, namespace: Option<&str>) -> String {
         let Self { root, resource, namespaced } = self;
