@@ -75,11 +75,15 @@ impl Trouble {
                 strike(effect, Method::PATCH, "/nodes/", 2);
                 strike(effect, Method::POST, "/events", 1);
                 strike(effect, Method::DELETE, "/pods/", 1);
+                strike(effect, Method::PATCH, "/appwrappers/", 2);
+                strike(effect, Method::POST, "/jobs", 1);
+                strike(effect, Method::DELETE, "/jobs/", 1);
                 strike(effect, Method::PUT, "/leases/salvor", 1);
                 // A read meets no conflict.
                 if effect != Effect::Conflict {
                     strike(effect, Method::GET, "/leases/", 2);
                     strike(effect, Method::GET, "/nodes/node", 1);
+                    strike(effect, Method::GET, "/appwrappers/", 2);
                     strike(effect, Method::GET, "limit=", 2);
                     strike(effect, Method::GET, "watch=true", 4);
                 }
