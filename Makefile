@@ -1,5 +1,5 @@
 # Everything a contributor or CI runs. `make test` is the whole of it.
-.PHONY: test quick control-plane bench-embedded bench-eviction bench-job bench-nodes bench-simulate bench-zombie
+.PHONY: test quick control-plane bench-appwrapper bench-embedded bench-eviction bench-job bench-nodes bench-simulate bench-zombie
 
 # Formatting, lints, docs, dependency policy, and every test, on the real control plane.
 test:
@@ -12,6 +12,10 @@ quick:
 # Builds the pinned etcd, kube-apiserver, kube-controller-manager, kube-scheduler and kubectl (once).
 control-plane:
 	control-plane/build
+
+# 500 AppWrappers to Running and to Succeeded, beside CodeFlare's controller; writes docs/benchmarks-appwrappers.md.
+bench-appwrapper:
+	cargo run --release -p salvor-bench -- appwrapper
 
 # The embedded API server: requests per second, a watch fanned out, and memory per stored pod.
 bench-embedded:

@@ -1,5 +1,6 @@
 //! Benchmarks, most of them on the real control plane. Each prints a table; `bench/README.md` says how they measure.
 
+mod appwrapper;
 mod embedded;
 mod eviction;
 mod job;
@@ -18,6 +19,8 @@ use clap::Parser;
 /// Benchmarks
 #[derive(Parser)]
 enum Benchmark {
+    /// AppWrappers: many to Running and to Succeeded, and failures noticed, beside CodeFlare's controller
+    Appwrapper(appwrapper::Sizes),
     /// Jobs: many small ones and a large one, beside kube-controller-manager
     Job(job::Sizes),
     /// The embedded API server: requests per second, a watch fanned out, and memory per stored pod
@@ -42,6 +45,7 @@ enum Benchmark {
 #[tokio::main]
 async fn main() -> ExitCode {
     let result = match Benchmark::parse() {
+        Benchmark::Appwrapper(sizes) => appwrapper::run(&sizes).await,
         Benchmark::Job(sizes) => job::run(&sizes).await,
         Benchmark::Embedded(sizes) => embedded::run(&sizes).await,
         Benchmark::Nodes { nodes, pods } => nodes::run(nodes, pods).await,

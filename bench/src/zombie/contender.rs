@@ -2,9 +2,11 @@
 
 use std::path::PathBuf;
 
-use salvor_testkit::ControlPlane;
+use salvor_testkit::{
+    ControlPlane,
+    peers::{Kueue, RunningPeer},
+};
 
-use super::kueue::Kueue;
 use crate::running::{Running, start_salvor};
 
 /// The brake is off: a storm is what is measured.
@@ -37,16 +39,23 @@ impl Contender {
     pub(crate) async fn prepare(&self, plane: &ControlPlane) -> Result<(), String> {
         match self {
             Self::Salvor(_) => Ok(()),
-            Self::Kueue(kueue) => kueue.install(plane).await,
+            Self::Kueue(kueue) => kueue.install(&plane.admin(), false).await,
         }
     }
 
     /// Starts it, and waits until it is ready and has come to rest.
     pub(crate) async fn start(&self, plane: &ControlPlane) -> Result<Running, String> {
-        let folder = tempfile::tempdir().map_err(|e| e.to_string())?;
-        let (program, address) = match self {
-            Self::Salvor(binary) => start_salvor(binary, plane, folder.path(), CONFIGURATION).await?,
-            Self::Kueue(kueue) => kueue.start(plane, folder.path())?,
+        let (program, address, folder) = match self {
+            Self::Salvor(binary) => {
+                let folder = tempfile::tempdir().map_err(|e| e.to_string())?;
+                let (program, address) = start_salvor(binary, plane, folder.path(), CONFIGURATION).await?;
+                (program, address, folder)
+            }
+            Self::Kueue(kueue) => {
+                let peer = kueue.start(&plane.admin(), &[("FailureRecoveryPolicy", true)])?;
+                let RunningPeer { program, probes, folder, .. } = peer.ready().await?;
+                (program, probes, folder)
+            }
         };
         Running::when_at_rest(self.name(), program, address, folder).await
     }

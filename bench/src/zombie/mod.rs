@@ -2,7 +2,6 @@
 
 pub(crate) mod contender;
 mod floor;
-mod kueue;
 mod memory;
 pub(crate) mod observer;
 mod report;
@@ -11,15 +10,9 @@ pub(crate) mod world;
 
 use std::path::PathBuf;
 
-use salvor_testkit::{ControlPlane, Part};
+use salvor_testkit::{ControlPlane, Part, peers::Kueue};
 
-use self::{
-    contender::Contender,
-    kueue::Kueue,
-    memory::Memory,
-    report::Report,
-    storm::{Consent, Storm},
-};
+use self::{contender::Contender, memory::Memory, report::Report, storm::Storm, world::Consent};
 use crate::running::build_salvor;
 
 /// How much of everything.
@@ -57,8 +50,11 @@ pub(crate) struct Sizes {
 /// Measures everything, prints the page and writes it.
 pub(crate) async fn run(sizes: &Sizes) -> Result<(), String> {
     let salvor = Contender::Salvor(sizes.salvor.clone().map_or_else(build_salvor, Ok)?);
-    let kueue =
-        if sizes.without_kueue { Err("left out by --without-kueue".to_owned()) } else { Kueue::build() };
+    let kueue = if sizes.without_kueue {
+        Err("left out by --without-kueue".to_owned())
+    } else {
+        Kueue::build().map_err(|e| e.to_string())
+    };
     let mut report = Report::new(sizes.clone());
     report.salvor.storms = storms(&salvor, &[Consent::Terminate, Consent::Delete], sizes).await?;
     let kueue = match kueue {

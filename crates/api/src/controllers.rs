@@ -14,11 +14,21 @@ pub enum Controller {
     Job,
     /// Nodes that are down for sure, and are to be emptied now.
     Eviction,
+    /// Workloads that are wrapped in an AppWrapper.
+    AppWrapper,
 }
 
 impl Controller {
     /// Every recovery there is.
-    pub const ALL: &'static [Self] = &[Self::Zombie, Self::Job, Self::Eviction];
+    pub const ALL: &'static [Self] = &[Self::Zombie, Self::Job, Self::Eviction, Self::AppWrapper];
+
+    /// Whether `*` switches it on. One that needs a CRD, and far-reaching rights, runs only where it is named.
+    pub const fn is_on_by_default(self) -> bool {
+        match self {
+            Self::Zombie | Self::Job | Self::Eviction => true,
+            Self::AppWrapper => false,
+        }
+    }
 
     /// The name in flags, in the configuration file and in metrics.
     pub const fn name(self) -> &'static str {
@@ -26,6 +36,7 @@ impl Controller {
             Self::Zombie => "zombie",
             Self::Job => "job",
             Self::Eviction => "eviction",
+            Self::AppWrapper => "appwrapper",
         }
     }
 }
@@ -39,7 +50,7 @@ impl fmt::Display for Controller {
 /// An entry of the list names no recovery.
 #[derive(Clone, Debug, PartialEq, Eq, thiserror::Error)]
 #[error(
-    "unknown controller {entry:?}: known are \"*\" (all) and {}; a leading \"-\" switches one off",
+    "unknown controller {entry:?}: known are \"*\" (all that are on by default) and {}; a leading \"-\" switches one off",
     known()
 )]
 pub struct UnknownController {
@@ -52,7 +63,7 @@ fn known() -> String {
     names.join(", ")
 }
 
-/// `*` switches all on, `name` one on, `-name` one off; of several entries for one name the first counts.
+/// `*` switches all on that are on by default, `name` one on, `-name` one off; of several entries for one name the first counts.
 #[derive(Clone, Debug, PartialEq, Eq, Serialize, Deserialize)]
 #[serde(transparent)]
 pub struct ControllerList(Vec<String>);
@@ -69,7 +80,7 @@ impl ControllerList {
         Self(entries.into_iter().map(Into::into).collect())
     }
 
-    /// Whether a recovery is to run.
+    /// True if a recovery is to run.
     pub fn enabled(&self, controller: Controller) -> bool {
         let name = controller.name();
         self.0
@@ -78,7 +89,7 @@ impl ControllerList {
                 Some(off) => (off == name).then_some(false),
                 None => (entry == name).then_some(true),
             })
-            .unwrap_or_else(|| self.0.iter().any(|entry| entry == "*"))
+            .unwrap_or_else(|| controller.is_on_by_default() && self.0.iter().any(|entry| entry == "*"))
     }
 
     /// The entries that name no recovery, with their positions.
@@ -126,6 +137,23 @@ mod tests {
     }
 
     #[test]
+    fn appwrapper_runs_only_where_it_is_named() {
+        let cases = [
+            ("*", false),
+            ("appwrapper", true),
+            ("*,appwrapper", true),
+            ("appwrapper,*", true),
+            ("*,-appwrapper", false),
+            ("zombie", false),
+        ];
+        for (list, enabled) in cases {
+            let controllers: ControllerList = list.parse().unwrap();
+            assert_eq!(controllers.enabled(Controller::AppWrapper), enabled, "{list:?}");
+        }
+        assert!(!ControllerList::default().enabled(Controller::AppWrapper));
+    }
+
+    #[test]
     fn unknown_names_are_found_with_the_known_ones() {
         let list = ControllerList::new(["*", "vampire", "-zombie", "-ghoul", "-*"]);
         let found: Vec<_> = list.unknown().map(|(index, unknown)| (index, unknown.entry)).collect();
@@ -133,7 +161,7 @@ mod tests {
         let error = "*,vampire".parse::<ControllerList>().unwrap_err();
         assert_eq!(
             error.to_string(),
-            "unknown controller \"vampire\": known are \"*\" (all) and \"zombie\", \"job\", \"eviction\"; a leading \"-\" switches one off"
+            "unknown controller \"vampire\": known are \"*\" (all that are on by default) and \"zombie\", \"job\", \"eviction\", \"appwrapper\"; a leading \"-\" switches one off"
         );
     }
 }

@@ -4,6 +4,7 @@
 
 pub mod config;
 mod controllers;
+pub mod crds;
 mod feature_gates;
 #[cfg(test)]
 mod fuzz;

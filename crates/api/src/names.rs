@@ -8,7 +8,7 @@ pub mod annotations {
     pub const SAFE_TO_FORCEFULLY_DELETE: &str = "kueue.x-k8s.io/safe-to-forcefully-delete";
     /// The only value that consents; `True`, `1` and all others do not.
     pub const CONSENT: &str = "true";
-    /// How long after its own grace period an opted-in pod is recovered, as a Go duration. Salvor's own.
+    /// The wait after an opted-in pod's own grace period, as a Go duration. Salvor's own.
     pub const TERMINATION_GRACE_AFTER: &str = "salvor.dev/termination-grace-after";
     /// On a Node: Salvor put the out-of-service taint there, at the time in the value. Salvor's own.
     pub const OUT_OF_SERVICE_SINCE: &str = "zombie.salvor.dev/out-of-service-since";
@@ -66,7 +66,7 @@ pub mod conditions {
 
 /// Node condition types.
 pub mod node_conditions {
-    /// How far the node's eviction has come: True while it is under way. Salvor's own.
+    /// The eviction of the node: True while it is under way. Salvor's own.
     pub const FORCE_EVICTION: &str = "ForceEviction";
 }
 
@@ -202,6 +202,130 @@ pub mod job {
         pub const UNKNOWN_COMPLETION_MODE: &str = "UnknownCompletionMode";
         /// More pods succeeded than were asked for.
         pub const TOO_MANY_SUCCEEDED_PODS: &str = "TooManySucceededPods";
+    }
+}
+
+/// What an AppWrapper, its components and its pods are marked with. All of it is CodeFlare's, unless it says otherwise.
+pub mod appwrapper {
+    /// The API group of AppWrappers.
+    pub const GROUP: &str = "workload.codeflare.dev";
+    /// The only version of AppWrappers.
+    pub const VERSION: &str = "v1beta2";
+    /// Group and version, as `apiVersion` has them.
+    pub const API_VERSION: &str = "workload.codeflare.dev/v1beta2";
+    /// The kind.
+    pub const KIND: &str = "AppWrapper";
+    /// The resource, as paths have it.
+    pub const PLURAL: &str = "appwrappers";
+    /// `spec.managedBy` of the AppWrappers that are ours, if they have one.
+    pub const CONTROLLER_NAME: &str = "workload.codeflare.dev/appwrapper-controller";
+    /// The finalizer that keeps an AppWrapper until its components and pods are gone.
+    pub const FINALIZER: &str = "workload.codeflare.dev/finalizer";
+    /// Label of components and pods: the name of their AppWrapper.
+    pub const MEMBER_LABEL: &str = "workload.codeflare.dev/appwrapper";
+    /// Label of an AppWrapper: the name of the user who created it.
+    pub const USER_LABEL: &str = "workload.codeflare.dev/user";
+    /// Label of an AppWrapper: the UID of the user who created it.
+    pub const USER_ID_LABEL: &str = "workload.codeflare.dev/userid";
+    /// Label of an AppWrapper: its queue. Kueue's.
+    pub const QUEUE_LABEL: &str = "kueue.x-k8s.io/queue-name";
+    /// The reporting component of events on AppWrappers.
+    pub const EVENT_COMPONENT: &str = "appwrappers";
+    /// The name of the mutating webhook.
+    pub const MUTATING_WEBHOOK: &str = "mappwrapper.kb.io";
+    /// The name of the validating webhook.
+    pub const VALIDATING_WEBHOOK: &str = "vappwrapper.kb.io";
+    /// The path at which the mutating webhook is served.
+    pub const MUTATING_PATH: &str = "/mutate-workload-codeflare-dev-v1beta2-appwrapper";
+    /// The path at which the validating webhook is served.
+    pub const VALIDATING_PATH: &str = "/validate-workload-codeflare-dev-v1beta2-appwrapper";
+
+    /// Annotations of an AppWrapper that change its timers, and of PodSets that tell Kueue their topology.
+    pub mod annotations {
+        /// What all of them begin with.
+        pub const PREFIX: &str = "workload.codeflare.dev.appwrapper/";
+        /// How long pods may take until all exist.
+        pub const ADMISSION_GRACE_PERIOD: &str =
+            "workload.codeflare.dev.appwrapper/admissionGracePeriodDuration";
+        /// How long pods may take until all run.
+        pub const WARMUP_GRACE_PERIOD: &str = "workload.codeflare.dev.appwrapper/warmupGracePeriodDuration";
+        /// How long an unhealthy workload may take to heal itself.
+        pub const FAILURE_GRACE_PERIOD: &str = "workload.codeflare.dev.appwrapper/failureGracePeriodDuration";
+        /// The pause between deletion and creation in a reset.
+        pub const RETRY_PAUSE_PERIOD: &str = "workload.codeflare.dev.appwrapper/retryPausePeriodDuration";
+        /// How many resets there may be.
+        pub const RETRY_LIMIT: &str = "workload.codeflare.dev.appwrapper/retryLimit";
+        /// How long deletion may take before it is forced.
+        pub const FORCEFUL_DELETION_GRACE_PERIOD: &str =
+            "workload.codeflare.dev.appwrapper/forcefulDeletionGracePeriodDuration";
+        /// How long a failed workload is left as it is, for somebody to look at.
+        pub const DELETION_ON_FAILURE_GRACE_PERIOD: &str =
+            "workload.codeflare.dev.appwrapper/deletionOnFailureGracePeriodDuration";
+        /// How long the components of a workload that succeeded are kept.
+        pub const SUCCESS_TTL: &str = "workload.codeflare.dev.appwrapper/successTTLDuration";
+        /// Exit codes after which there is no reset.
+        pub const TERMINAL_EXIT_CODES: &str = "workload.codeflare.dev.appwrapper/terminalExitCodes";
+        /// The only exit codes after which there is a reset.
+        pub const RETRYABLE_EXIT_CODES: &str = "workload.codeflare.dev.appwrapper/retryableExitCodes";
+        /// On a PodSet: the pod label that has the pod's index.
+        pub const TAS_POD_INDEX_LABEL: &str = "workload.codeflare.dev.appwrapper/tas-pod-index-label";
+        /// On a PodSet: the pod label that has the index of the pod's group.
+        pub const TAS_SUB_GROUP_INDEX_LABEL: &str =
+            "workload.codeflare.dev.appwrapper/tas-sub-group-index-label";
+        /// On a PodSet: how many groups of pods there are.
+        pub const TAS_SUB_GROUP_COUNT: &str = "workload.codeflare.dev.appwrapper/tas-sub-group-count";
+    }
+
+    /// Condition types of an AppWrapper.
+    pub mod conditions {
+        /// The workload holds its quota. Kueue reads it.
+        pub const QUOTA_RESERVED: &str = "QuotaReserved";
+        /// Components or pods exist, or may exist. Also the condition type of each component.
+        pub const RESOURCES_DEPLOYED: &str = "ResourcesDeployed";
+        /// Enough pods run. Kueue reads it.
+        pub const PODS_READY: &str = "PodsReady";
+        /// Something is wrong with the workload.
+        pub const UNHEALTHY: &str = "Unhealthy";
+        /// Components and pods are being deleted.
+        pub const DELETING_RESOURCES: &str = "DeletingResources";
+    }
+
+    /// Reasons of those conditions that are not the name of a phase.
+    pub mod reasons {
+        /// Enough pods run or have succeeded.
+        pub const SUFFICIENT_PODS_READY: &str = "SufficientPodsReady";
+        /// Not enough pods run.
+        pub const INSUFFICIENT_PODS_READY: &str = "InsufficientPodsReady";
+        /// A component could not be created.
+        pub const CREATE_FAILED: &str = "CreateFailed";
+        /// A component is gone.
+        pub const MISSING_COMPONENT: &str = "MissingComponent";
+        /// A component says that it failed.
+        pub const FAILED_COMPONENT: &str = "FailedComponent";
+        /// Pods failed.
+        pub const FOUND_FAILED_PODS: &str = "FoundFailedPods";
+        /// No pod is failed any more.
+        pub const FOUND_NO_FAILED_PODS: &str = "FoundNoFailedPods";
+        /// Pods use a resource of a node that Autopilot wants to be left.
+        pub const AUTOPILOT_NO_EXECUTE: &str = "AutopilotNoExecute";
+        /// Deletion has begun.
+        pub const DELETION_INITIATED: &str = "DeletionInitiated";
+        /// Nothing is left.
+        pub const DELETION_COMPLETE: &str = "DeletionComplete";
+        /// Deletion waits, so that somebody can look at what failed.
+        pub const DELETION_PAUSED: &str = "DeletionPaused";
+        /// A component is about to be created.
+        pub const COMPONENT_CREATION_INITIATED: &str = "ComponentCreationInitiated";
+        /// A component was created.
+        pub const COMPONENT_CREATED: &str = "ComponentCreatedSuccessfully";
+        /// A component could not be created.
+        pub const COMPONENT_CREATION_ERRORED: &str = "ComponentCreationErrored";
+        /// A component is deleted. The spelling is that of the wire.
+        pub const COMPONENT_DELETED: &str = "CompononetDeleted";
+        /// The AppWrapper breaks a rule that the webhook would have told at once. Salvor's own.
+        pub const REFUSED: &str = "Refused";
+        /// An annotation cannot be read. Salvor's own.
+        pub const INVALID_ANNOTATION: &str = "InvalidAnnotation";
     }
 }
 

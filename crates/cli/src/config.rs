@@ -1,5 +1,7 @@
 //! `salvor config`: checks a configuration file, or prints one.
 
+mod import;
+
 use std::path::PathBuf;
 
 use salvor_api::Gate;
@@ -21,6 +23,14 @@ pub(crate) enum ConfigCommand {
     },
     /// Print a file with every field, its default and what it does
     Defaults,
+    /// Turn the configuration of CodeFlare's AppWrapper controller into Salvor's, and say what has no counterpart
+    ///
+    /// Salvor's file is printed; what cannot be taken over, and why, is said on standard error.
+    ImportAppwrapper {
+        /// Its ConfigMap, or the one file that is in it
+        #[arg(value_name = "FILE")]
+        file: PathBuf,
+    },
 }
 
 pub(crate) fn execute(command: &ConfigCommand) -> Result<(), CliError> {
@@ -41,6 +51,7 @@ pub(crate) fn execute(command: &ConfigCommand) -> Result<(), CliError> {
             output::print(&report)
         }
         ConfigCommand::Defaults => output::print(&defaults_yaml()),
+        ConfigCommand::ImportAppwrapper { file } => import::execute(file),
     }
 }
 
@@ -60,11 +71,19 @@ fn without_effect(configuration: &Configuration) -> Vec<String> {
         let switched_on = entry.gate.filter(|gate| is_on(gate) && !gate.default_enabled());
         let what = settings.or_else(|| switched_on.map(|gate| format!("featureGates.{gate} is true")));
         if let Some(what) = what.filter(|_| !configuration.controllers.enabled(controller)) {
+            let (how, entry) = if controller.is_on_by_default() {
+                (format!("leaves {controller} out"), format!("{controller} or \"*\""))
+            } else {
+                (format!("does not name {controller}"), controller.to_string())
+            };
             idle.push(format!(
-                "{what}, but nothing will happen: controllers leaves {controller} out. Add {controller} or \"*\" there, or \
-                 start Salvor with --controllers={controller}."
+                "{what}, but nothing will happen: controllers {how}. Add {entry} there, or start Salvor with \
+                 --controllers={controller}."
             ));
         }
+    }
+    if !configuration.appwrapper.slack_queue_name.is_empty() {
+        idle.push("appwrapper.slackQueueName is set, but nothing will happen: Salvor does not change lending limits.".into());
     }
     idle
 }
@@ -137,6 +156,14 @@ mod tests {
                 &[
                     "job is set, but nothing will happen: controllers leaves job out.",
                     "eviction is set, but nothing will happen",
+                ],
+            ),
+            (&["controllers: ['*', appwrapper]\nappwrapper: {schedulerName: a}\n"], &[]),
+            (
+                &["appwrapper: {slackQueueName: a}\n"],
+                &[
+                    "appwrapper is set, but nothing will happen: controllers does not name appwrapper.",
+                    "appwrapper.slackQueueName is set, but nothing will happen",
                 ],
             ),
         ];

@@ -2,6 +2,9 @@
 
 #![allow(clippy::unwrap_used, reason = "helpers of tests fail as tests do")]
 
+#[path = "installs/appwrapper.rs"]
+mod appwrapper;
+
 use std::fs;
 use std::path::Path;
 use std::process::Command;

@@ -3,6 +3,7 @@
 mod checks;
 pub(crate) mod definition;
 mod formats;
+mod nested;
 mod patterns;
 mod rules;
 mod structure;

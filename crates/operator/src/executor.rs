@@ -65,6 +65,8 @@ pub(crate) enum Lane {
     Recovery,
     /// What Jobs want, which tenants can make as much as they like.
     Jobs,
+    /// What AppWrappers want, of which the same is true.
+    AppWrappers,
     /// Events that are told by themselves, and not as a step of some work.
     Events,
 }
@@ -103,6 +105,7 @@ struct Inner {
     dry_run: bool,
     recovery: Limits,
     jobs: Limits,
+    appwrappers: Limits,
     events: Limits,
     mentions: Mutex<Mentions>,
     crash: CrashPoint,
@@ -139,7 +142,7 @@ struct Writing<'a> {
 }
 
 impl Executor {
-    /// `writes` requests of what recovers, and as many of Jobs, are under way at once. A dry run sends none.
+    /// `writes` requests of what recovers, as many of Jobs, and as many of AppWrappers, are under way at once. A dry run sends none.
     pub(crate) fn new(
         client: Client,
         time: Time,
@@ -159,6 +162,7 @@ impl Executor {
             dry_run,
             recovery: Limits::new(writes),
             jobs: Limits::new(writes),
+            appwrappers: Limits::new(writes),
             events: Limits::new(EVENTS_AT_ONCE),
             mentions: Mutex::default(),
             crash: CrashPoint::from_environment(),
@@ -180,6 +184,7 @@ impl Executor {
         match lane {
             Lane::Recovery => &self.0.recovery,
             Lane::Jobs => &self.0.jobs,
+            Lane::AppWrappers => &self.0.appwrappers,
             Lane::Events => &self.0.events,
         }
     }

@@ -8,6 +8,7 @@
 //! steps; carrying it out is somebody else's work. The [`Brake`](brake::Brake) holds all recoveries back when too much fails at once, and the
 //! [`ServerClock`] tells the time by which nothing is ever done early.
 
+pub mod appwrapper;
 pub mod brake;
 pub mod event;
 pub mod eviction;

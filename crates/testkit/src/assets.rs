@@ -9,7 +9,7 @@ use crate::part::Part;
 
 /// The control plane's binaries could not be had.
 #[derive(Debug, Clone, thiserror::Error)]
-#[error("no control plane binaries from {script}: {problem}\n{said}")]
+#[error("no binaries from {script}: {problem}\n{said}")]
 pub struct AssetsError {
     script: String,
     problem: String,
@@ -37,8 +37,8 @@ pub fn program_of(part: Part) -> Result<PathBuf, AssetsError> {
     Ok(folder()?.join(part.program()))
 }
 
-/// Runs the script. A first build takes minutes, so what it says is shown at once, and kept for the error message.
-fn build(mut script: Command, show: &mut impl Write) -> Result<PathBuf, AssetsError> {
+/// Runs a script that prints a folder. A first build takes minutes, so what it says is shown at once, and kept for the error message.
+pub(crate) fn build(mut script: Command, show: &mut impl Write) -> Result<PathBuf, AssetsError> {
     let name = script.get_program().display().to_string();
     let mut said = String::new();
     let failed =

@@ -8,7 +8,7 @@ use std::net::{Ipv4Addr, TcpListener};
 const CHOICE: std::ops::Range<u64> = 15_000..32_000;
 
 /// A port on which nothing listens now. Somebody may still take it first, so whoever uses it must be able to retry.
-pub(crate) fn free() -> u16 {
+pub fn free() -> u16 {
     loop {
         let span = CHOICE.end - CHOICE.start;
         let port =

@@ -5,8 +5,8 @@
 use std::fmt::Write;
 use std::sync::LazyLock;
 
+use super::examples::EXAMPLE_RULES;
 use super::section_of;
-use super::zombie::EXAMPLE_RULES;
 use crate::{Controller, Gate, names};
 
 /// One field of the configuration file.
@@ -31,8 +31,12 @@ pub enum Kind {
     Integer(u32, u32),
     /// A string that is not empty.
     Text,
+    /// A string, which may be empty.
+    TextOrNothing,
     /// A Go duration.
     Duration,
+    /// A Go duration, or a number of nanoseconds, as CodeFlare's configuration has them.
+    DurationOrNanoseconds,
     /// An IP address and port.
     Address,
     /// One of these strings.
@@ -45,6 +49,8 @@ pub enum Kind {
     Gates,
     /// A Kubernetes label selector.
     Selector,
+    /// A map from resources to lists of taints.
+    TaintMap,
     /// An object whose fields are in the table.
     Object,
     /// An object of which exactly one field is set.
@@ -67,7 +73,8 @@ pub enum Presence {
 }
 
 use Kind::{
-    Address, Bool, Choice, Duration, Gates, Integer, List, Object, OneOf, Selector, Text, TextList, TextMap,
+    Address, Bool, Choice, Duration, DurationOrNanoseconds, Gates, Integer, List, Object, OneOf, Selector,
+    TaintMap, Text, TextList, TextMap, TextOrNothing,
 };
 use Presence::{Default, Optional, Parent, Required};
 
@@ -101,7 +108,7 @@ const FIRST: &[Field] = &[
         "controllers",
         TextList,
         Default("[\"*\"]"),
-        "Which recoveries run: \"*\" for all, a name for one; a name with a leading \"-\" switches that one off. Without \"*\" \
+        "Which recoveries run: \"*\" for all but appwrapper, a name for one; a name with a leading \"-\" switches that one off. Without \"*\" \
          only those run that are named. If a name is there more than once, its first entry counts. A recovery also needs \
          its feature gate.",
     ),
@@ -309,6 +316,18 @@ pub(super) const SELECTOR_FIELDS: &[Field] = &[
     ),
 ];
 
+/// The fields of a taint, wherever a list of them stands in a map.
+pub(super) const TAINT_FIELDS: &[Field] = &[
+    field("key", Text, Required, "The label's key."),
+    field("value", TextOrNothing, Default("\"\""), "The label's value."),
+    field(
+        "effect",
+        Choice(&["NoSchedule", "PreferNoSchedule", "NoExecute"]),
+        Required,
+        "What the label means for pods that use the resource.",
+    ),
+];
+
 /// An example of what a list of the file may hold, as it stands there.
 pub(super) fn example(list: &str) -> Option<&'static str> {
     let examples = Controller::ALL.iter().flat_map(|controller| section_of(*controller).examples);
@@ -321,7 +340,8 @@ impl Kind {
             Bool => "true or false".into(),
             Integer(least, u32::MAX) => format!("whole number, at least {least}"),
             Integer(least, most) => format!("whole number, {least} to {most}"),
-            Text => "string".into(),
+            Text | TextOrNothing => "string".into(),
+            DurationOrNanoseconds => "duration, such as `1m30s`, or whole number of nanoseconds".into(),
             Duration => "duration, such as `1m30s`".into(),
             Address => "IP address and port".into(),
             Choice(choices) => {
@@ -331,6 +351,7 @@ impl Kind {
             TextMap => "map of strings".into(),
             Gates => "map from gate to true or false".into(),
             Selector => "[label selector](#label-selectors)".into(),
+            TaintMap => "map from resource to list of taints".into(),
             Object => "object".into(),
             OneOf => "object with exactly one field".into(),
             List => "list".into(),
@@ -414,6 +435,7 @@ pub fn defaults_yaml() -> String {
         comment(&mut file, &indent, field.doc);
         let value = match (field.presence, field.kind) {
             (Default(value), TextList) if value.len() > WIDTH / 2 => block(value, &indent),
+            (Default(value), TaintMap) => taint_block(value, &indent),
             (Default(value), _) => format!(" {value}"),
             (Required, Choice(choices)) => format!(" {}", choices.join("|")),
             _ => String::new(),
@@ -436,6 +458,15 @@ const WIDTH: usize = 100;
 fn block(list: &str, indent: &str) -> String {
     let entries = list.trim_matches(['[', ']']).split(", ");
     entries.map(|entry| format!("\n{indent}- {entry}")).collect()
+}
+
+/// A map such as `{a: [{..}, {..}]}` with a line for each taint.
+fn taint_block(map: &str, indent: &str) -> String {
+    let inner = map.trim_start_matches('{').trim_end_matches("]}");
+    let (resource, taints) = inner.split_once(": [").unwrap_or((inner, ""));
+    let taints: String =
+        taints.split("}, ").map(|taint| format!("\n{indent}  - {}}}", taint.trim_end_matches('}'))).collect();
+    format!("\n{indent}  {resource}:{taints}")
 }
 
 /// Breaks the text into comment lines that fit a terminal.

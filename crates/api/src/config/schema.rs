@@ -5,7 +5,7 @@ use std::net::SocketAddr;
 use serde_json::{Map, Number, Value as Json};
 
 use super::document::{Entry, Located, Value};
-use super::fields::{FIELDS, Field, Kind, Presence, SELECTOR_FIELDS};
+use super::fields::{FIELDS, Field, Kind, Presence, SELECTOR_FIELDS, TAINT_FIELDS};
 use super::problem::{Path, Problem};
 use crate::{Gate, GoDuration};
 
@@ -101,13 +101,21 @@ impl Check {
             (Kind::Text, Value::Text(text)) if !text.is_empty() => {
                 return Some(Json::String(text.clone()));
             }
-            (Kind::Duration, Value::Text(text)) => match text.parse::<GoDuration>() {
-                Ok(_) => return Some(Json::String(text.clone())),
-                Err(error) => {
-                    self.problem(&place.path, error.to_string());
-                    return None;
+            (Kind::TextOrNothing, Value::Text(text)) => return Some(Json::String(text.clone())),
+            (Kind::DurationOrNanoseconds, Value::Integer(nanos)) => {
+                if let Ok(nanos) = i64::try_from(*nanos) {
+                    return Some(Json::String(GoDuration::from_nanos(nanos).to_string()));
                 }
-            },
+            }
+            (Kind::Duration | Kind::DurationOrNanoseconds, Value::Text(text)) => {
+                match text.parse::<GoDuration>() {
+                    Ok(_) => return Some(Json::String(text.clone())),
+                    Err(error) => {
+                        self.problem(&place.path, error.to_string());
+                        return None;
+                    }
+                }
+            }
             (Kind::Address, Value::Text(text)) if text.parse::<SocketAddr>().is_ok() => {
                 return Some(Json::String(text.clone()));
             }
@@ -124,6 +132,7 @@ impl Check {
                     Place { table: SELECTOR_FIELDS, prefix: String::new(), path: place.path.clone() };
                 return Some(self.object(entries, &selector));
             }
+            (Kind::TaintMap, Value::Map(entries)) => return Some(self.taints(entries, &place.path)),
             (Kind::Object, Value::Map(entries)) => return Some(self.object(entries, place)),
             (Kind::OneOf, Value::Map(entries)) => return Some(self.one_of(entries, place)),
             (Kind::List, Value::List(items)) => return Some(self.list(items, place)),
@@ -185,6 +194,32 @@ impl Check {
         None
     }
 
+    fn taints(&mut self, entries: &[Entry], path: &Path) -> Json {
+        let mut resources = Map::new();
+        for Entry { key, value, .. } in entries {
+            let path = path.key(key);
+            let Value::List(items) = &value.value else {
+                self.problem(&path, format!("{} cannot be used: set it to a list of taints", value.value));
+                continue;
+            };
+            let taints = items.iter().enumerate().map(|(index, item)| {
+                let place = Place { table: TAINT_FIELDS, prefix: String::new(), path: path.index(index) };
+                match &item.value {
+                    Value::Map(fields) => self.object(fields, &place),
+                    other => {
+                        self.problem(
+                            &place.path,
+                            format!("{other} is no taint: set it to key, value and effect"),
+                        );
+                        Json::Null
+                    }
+                }
+            });
+            resources.insert(key.clone(), Json::Array(taints.collect()));
+        }
+        Json::Object(resources)
+    }
+
     fn gates(&mut self, entries: &[Entry], path: &Path) -> Json {
         let mut gates = Map::new();
         for Entry { key, value, .. } in entries {
@@ -207,7 +242,12 @@ fn expectation(kind: Kind) -> String {
         Kind::Bool => "true or false".into(),
         Kind::Integer(least, most) => format!("a whole number from {least} to {most}"),
         Kind::Text => "a string that is not empty".into(),
+        Kind::TextOrNothing => "a string".into(),
         Kind::Duration => "a duration, for example 1m30s".into(),
+        Kind::DurationOrNanoseconds => {
+            "a duration, for example 1m30s, or a whole number of nanoseconds".into()
+        }
+        Kind::TaintMap => "a map from resources to lists of taints".into(),
         Kind::Address => "an IP address and port, for example 0.0.0.0:8080 or [::]:8080".into(),
         Kind::Choice(choices) => format!("one of {}", choices.join(", ")),
         Kind::TextList => "a list of strings".into(),

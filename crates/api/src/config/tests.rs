@@ -149,7 +149,7 @@ fn each_problem_names_its_line_field_value_and_remedy() {
         ),
         (
             "controllers: ['*', ghoul]",
-            "line 3: controllers[1]: unknown controller \"ghoul\": known are \"*\" (all) and",
+            "line 3: controllers[1]: unknown controller \"ghoul\": known are \"*\" (all that are on by default) and",
         ),
         ("controllers: [1]", "line 3: controllers[0]: 1 is not a string"),
         (
@@ -345,11 +345,166 @@ fn flags_after_the_file_are_validated_too() {
     assert!(error.problems.iter().all(|problem| problem.line.is_none()));
 }
 
+#[test]
+fn the_appwrapper_section_is_read_as_codeflare_users_have_it() {
+    let file = with(
+        "controllers: [appwrapper]
+appwrapper:
+  userRBACAdmissionCheck: false
+  schedulerName: my-scheduler
+  defaultQueueName: default-queue
+  slackQueueName: slack-cluster-queue
+  autopilot:
+    injectAntiAffinities: true
+    monitorNodes: false
+    preferNoScheduleWeight: 7
+    resourceTaints:
+      amd.com/gpu: [{key: extra, value: test, effect: NoExecute}, {key: extra2, effect: NoSchedule}]
+  faultTolerance:
+    admissionGracePeriod: 60000000000
+    warmupGracePeriod: 300000000000
+    failureGracePeriod: 0
+    resetPause: 1m30s
+    retryLimit: 0
+    deletionGracePeriod: 600000000000
+    gracePeriodCeiling: 86400000000000
+    successTTLCeiling: 604800000000000
+",
+    );
+    let configuration = parse(&file).unwrap();
+    assert!(configuration.controllers.enabled(Controller::AppWrapper));
+    let settings = &configuration.appwrapper;
+    let expected = AppWrapperSettings {
+        user_rbac_admission_check: false,
+        scheduler_name: "my-scheduler".into(),
+        default_queue_name: "default-queue".into(),
+        slack_queue_name: "slack-cluster-queue".into(),
+        ..AppWrapperSettings::default()
+    };
+    let expected = AppWrapperSettings {
+        autopilot: settings.autopilot.clone(),
+        fault_tolerance: FaultTolerance {
+            failure_grace_period: GoDuration::ZERO,
+            retry_limit: 0,
+            ..FaultTolerance::default()
+        },
+        ..expected
+    };
+    assert_eq!(*settings, expected);
+    assert_eq!(settings.autopilot.prefer_no_schedule_weight, 7);
+    // As upstream, which decodes over its defaults.
+    let resources: Vec<_> = settings.autopilot.resource_taints.keys().cloned().collect();
+    assert_eq!(resources, ["amd.com/gpu", "nvidia.com/gpu"]);
+    assert_eq!(settings.autopilot.resource_taints["amd.com/gpu"][1].value, "");
+    let again: Configuration = serde_json::from_value(serde_json::to_value(&configuration).unwrap()).unwrap();
+    assert_eq!(again, configuration);
+}
+
+#[test]
+fn contradictions_between_the_timers_of_appwrappers_are_refused() {
+    let tolerance = |rest: &str| format!("appwrapper: {{faultTolerance: {{{rest}}}}}");
+    let place = "line 3: appwrapper.faultTolerance";
+    let mut cases = vec![
+        (
+            tolerance("admissionGracePeriod: 10s, warmupGracePeriod: 1s"),
+            format!("{place}.admissionGracePeriod: 10s must be at most warmupGracePeriod, which is 1s"),
+        ),
+        (
+            tolerance("successTTLCeiling: -1s"),
+            format!("{place}.successTTLCeiling: -1s must be more than 0s"),
+        ),
+        (tolerance("successTTLCeiling: 0"), format!("{place}.successTTLCeiling: 0s must be more than 0s")),
+        (tolerance("resetPause: -1"), format!("{place}.resetPause: -1ns must not be negative")),
+        (
+            tolerance("resetPause: 1d"),
+            format!("{place}.resetPause: \"1d\" has the unknown unit \"d\": use one of"),
+        ),
+        (
+            tolerance("resetPause: 1.5"),
+            format!(
+                "{place}.resetPause: 1.5 cannot be used: set it to a duration, for example 1m30s, or a whole number of nanoseconds"
+            ),
+        ),
+        (
+            tolerance("resetPause: 10000000000000000000"),
+            format!("{place}.resetPause: 10000000000000000000 cannot be used"),
+        ),
+        (tolerance("retryLimit: -1"), format!("{place}.retryLimit: -1 cannot be used: set it to a whole")),
+        (
+            "appwrapper: {autopilot: {preferNoScheduleWeight: 0}}".into(),
+            "line 3: appwrapper.autopilot.preferNoScheduleWeight: 0 cannot be used: set it to a whole".into(),
+        ),
+        (
+            "appwrapper: {autopilot: {resourceTaints: {a/b: [{key: a b, effect: NoExecute}]}}}".into(),
+            "line 3: appwrapper.autopilot.resourceTaints[a/b][0].key: \"a b\" is not a label key".into(),
+        ),
+        (
+            "appwrapper: {autopilot: {resourceTaints: {a/b: [{key: a, effect: Evict}]}}}".into(),
+            "line 3: appwrapper.autopilot.resourceTaints[a/b][0].effect: \"Evict\" cannot be used: set it to one of".into(),
+        ),
+        (
+            "appwrapper: {autopilot: {resourceTaints: {a/b: 1}}}".into(),
+            "line 3: appwrapper.autopilot.resourceTaints[a/b]: 1 cannot be used: set it to a list of taints".into(),
+        ),
+        (
+            "appwrapper: {autopilot: {resourceTaints: {a/b: [x]}}}".into(),
+            "line 3: appwrapper.autopilot.resourceTaints[a/b][0]: \"x\" is no taint: set it to key, value".into(),
+        ),
+        (
+            "appwrapper: {wrappedKinds: [Pod, batch/v1]}".into(),
+            "line 3: appwrapper.wrappedKinds[1]: \"batch/v1\" is not a kind: write Kind.group".into(),
+        ),
+        (
+            "appwrapper: {wrappedKinds: [Pod, Pod]}".into(),
+            "line 3: appwrapper.wrappedKinds[1]: \"Pod\" is there twice: remove one".into(),
+        ),
+        (
+            "appwrapper: {wrappedKinds: [RoleBinding.rbac.authorization.k8s.io]}".into(),
+            "line 3: appwrapper.wrappedKinds[0]: \"RoleBinding.rbac.authorization.k8s.io\" cannot be wrapped: users could".into(),
+        ),
+        (
+            "appwrapper: {wrappedKinds: [AppWrapper.workload.codeflare.dev]}".into(),
+            "line 3: appwrapper.wrappedKinds[0]: \"AppWrapper.workload.codeflare.dev\" cannot be wrapped: AppWrappers".into(),
+        ),
+        (
+            "appwrapper: {wrappedKindsWithoutWebhooks: [ConfigMap]}".into(),
+            "line 3: appwrapper.wrappedKindsWithoutWebhooks[0]: \"ConfigMap\" is not among wrappedKinds: add it".into(),
+        ),
+        (
+            "appwrapper: {defaultQueueName: a/b}".into(),
+            "line 3: appwrapper.defaultQueueName: \"a/b\" is not a label value".into(),
+        ),
+        (
+            "appwrapper: {schedulerName: My_Scheduler}".into(),
+            "line 3: appwrapper.schedulerName: \"My_Scheduler\" cannot name a scheduler".into(),
+        ),
+    ];
+    for name in [
+        "deletionGracePeriod",
+        "resetPause",
+        "failureGracePeriod",
+        "admissionGracePeriod",
+        "warmupGracePeriod",
+    ] {
+        cases.push((
+            tolerance(&format!("{name}: 10s, gracePeriodCeiling: 1s")),
+            format!("{place}.{name}: 10s must be at most gracePeriodCeiling, which is 1s"),
+        ));
+    }
+    for (text, expected) in cases {
+        let found = problems(&text);
+        assert!(
+            found.iter().any(|problem| problem.starts_with(&expected)),
+            "{text}\n  gave {found:#?}\n  not {expected:?}"
+        );
+    }
+}
+
 /// Every path of a serialized configuration, `[]` for list entries, without what is inside free maps and selectors.
 fn paths(value: &Json, prefix: &str, into: &mut BTreeSet<String>) {
     let kind = FIELDS.iter().find(|field| field.path == prefix).map(|field| field.kind);
     match value {
-        Json::Object(object) if !matches!(kind, Some(Kind::Gates | Kind::Selector)) => {
+        Json::Object(object) if !matches!(kind, Some(Kind::Gates | Kind::Selector | Kind::TaintMap)) => {
             for (key, value) in object {
                 let path = if prefix.is_empty() { key.clone() } else { format!("{prefix}.{key}") };
                 into.insert(path.clone());

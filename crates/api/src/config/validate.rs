@@ -55,6 +55,10 @@ impl Found {
         self.0.push(Problem::new(path, message));
     }
 
+    pub(super) fn add(&mut self, problem: Problem) {
+        self.0.push(problem);
+    }
+
     fn identity(&mut self, configuration: &Configuration) {
         let fields = [
             ("apiVersion", &configuration.api_version, names::configuration::API_VERSION),

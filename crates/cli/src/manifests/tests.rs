@@ -100,6 +100,61 @@ const READ_VOLUMES: &[&str] = &[
 ];
 const EVICT: &[&str] = &["everywhere: get /persistentvolumes[]", "everywhere: patch /nodes/status[]"];
 
+const APPWRAPPER: &str =
+    "controllers: [appwrapper]\nappwrapper: {wrappedKinds: [Pod, Job.batch, 'Foo.example.com:foozen']}\n";
+const READ_APPWRAPPERS: &[&str] = &[
+    "everywhere: get workload.codeflare.dev/appwrappers[]",
+    "everywhere: list workload.codeflare.dev/appwrappers[]",
+    "everywhere: watch workload.codeflare.dev/appwrappers[]",
+    "everywhere: get batch/jobs[]",
+    "everywhere: list batch/jobs[]",
+    "everywhere: watch batch/jobs[]",
+    "everywhere: get example.com/foozen[]",
+    "everywhere: list example.com/foozen[]",
+    "everywhere: watch example.com/foozen[]",
+];
+const REVIEW: &[&str] = &["everywhere: create authorization.k8s.io/subjectaccessreviews[]"];
+const WRITE_APPWRAPPERS: &[&str] = &[
+    "everywhere: create /events[]",
+    "everywhere: create /pods[]",
+    "everywhere: delete /pods[]",
+    "everywhere: create batch/jobs[]",
+    "everywhere: delete batch/jobs[]",
+    "everywhere: create example.com/foozen[]",
+    "everywhere: delete example.com/foozen[]",
+    "everywhere: update workload.codeflare.dev/appwrappers[]",
+    "everywhere: patch workload.codeflare.dev/appwrappers[]",
+    "everywhere: patch workload.codeflare.dev/appwrappers/status[]",
+    "everywhere: update workload.codeflare.dev/appwrappers/finalizers[]",
+];
+
+#[test]
+fn the_wrapped_kinds_and_no_others_are_granted() {
+    let dry = format!("{APPWRAPPER}dryRun: true\n");
+    let trusting = APPWRAPPER.replace("{wrapped", "{userRBACAdmissionCheck: false, wrapped");
+    let unreachable = APPWRAPPER.replace("{wrapped", "{resetWhenNodeUnreachable: true, wrapped");
+    let cases: &[(&str, &[&[&str]])] = &[
+        (APPWRAPPER, &[LEADER, READ, READ_APPWRAPPERS, REVIEW, WRITE_APPWRAPPERS]),
+        (&dry, &[LEADER, READ, READ_APPWRAPPERS, REVIEW]),
+        (&trusting, &[LEADER, READ, READ_APPWRAPPERS, WRITE_APPWRAPPERS]),
+        (&unreachable, &[LEADER, READ, READ_APPWRAPPERS, REVIEW, WRITE_APPWRAPPERS, READ_NODE_LEASES]),
+    ];
+    for (file, expected) in cases {
+        let expected: BTreeSet<_> = expected.concat().into_iter().map(String::from).collect();
+        assert_eq!(rights(&read_back(&install(file))), expected, "{file}");
+    }
+}
+
+#[test]
+fn definitions_come_first_and_only_where_they_are_needed() {
+    let objects = read_back(&install(APPWRAPPER));
+    assert_eq!(objects[0]["kind"], "CustomResourceDefinition");
+    assert_eq!(objects[0]["metadata"]["name"], "appwrappers.workload.codeflare.dev");
+    assert_eq!(objects[1]["kind"], "Namespace");
+    let others = read_back(&install("controllers: ['*']\n"));
+    assert!(others.iter().all(|object| object["kind"] != "CustomResourceDefinition"));
+}
+
 #[test]
 fn rights_are_those_of_the_enabled_recoveries() {
     let off = format!("featureGates: {{FailureRecoveryPolicy: true}}\ncontrollers: [-zombie]\n{NODE_RULE}");
@@ -200,8 +255,10 @@ fn objects_come_in_an_order_in_which_they_can_be_created() {
 
 #[test]
 fn the_yaml_says_what_the_objects_say() {
-    let installation = install(&format!("{ZOMBIE}{NODE_RULE}"));
-    assert_eq!(read_back(&installation), objects::all(&installation).unwrap());
+    for file in [&format!("{ZOMBIE}{NODE_RULE}"), APPWRAPPER] {
+        let installation = install(file);
+        assert_eq!(read_back(&installation), objects::all(&installation).unwrap());
+    }
 }
 
 #[test]

@@ -2,7 +2,7 @@
 
 use serde_json::{Map, Value, json};
 
-use super::{formats, patterns, rules};
+use super::{formats, nested, patterns, rules};
 use crate::object;
 use crate::status::Cause;
 
@@ -21,6 +21,7 @@ const BLOCKING: [&str; 5] = [
 pub(crate) fn check(schema: &Value, value: &Value, old: Option<&Value>) -> Vec<Cause> {
     let mut causes = Vec::new();
     check_value(schema, value, old, "", &mut causes);
+    nested::check(schema, value, "", &mut causes);
     check_lists(schema, value, "", &mut causes);
     if rules::has_rules(schema) {
         if causes.iter().any(|cause| BLOCKING.contains(&cause.reason)) {

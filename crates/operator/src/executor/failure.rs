@@ -1,4 +1,4 @@
-//! How a write fails, and what that means.
+//! The ways in which a write fails, and what follows from each.
 
 use std::time::Duration;
 
@@ -10,7 +10,10 @@ use crate::{departure::NotSent, live, looks::LOOK_HOLDS};
 /// A pause longer than this is a mistake of whoever asks for it.
 const LONGEST_PAUSE: u64 = 300;
 
-/// How a write failed.
+/// The status code of a refusal that says nothing else.
+const FORBIDDEN: u16 = 403;
+
+/// The way in which a write failed.
 #[derive(Debug, thiserror::Error)]
 pub(crate) enum Failure {
     /// The object has changed since it was judged.
@@ -86,8 +89,12 @@ impl Failure {
             (Errors::HoldTheStep, Self::Api(kube::Error::Api(status))) => Some(status.message.clone()),
             (Errors::HoldTheStep | Errors::HoldTheSubject, _) => self.refusal(),
         };
+        let code = match self {
+            Self::Api(kube::Error::Api(status)) => status.code,
+            _ => FORBIDDEN,
+        };
         let namespace_terminates = matches!(self, Self::NamespaceTerminating(_));
-        words.map(|words| Refusal { words, namespace_terminates })
+        words.map(|words| Refusal { words, code, namespace_terminates })
     }
 
     /// The server's words, if it understood the request and said no to what is in it: asking again will not help
@@ -120,14 +127,16 @@ impl Failure {
 pub(crate) struct Refusal {
     /// The server's words.
     pub(crate) words: String,
-    /// Whether the namespace takes nothing new because it is being deleted.
+    /// The status code of its answer.
+    pub(crate) code: u16,
+    /// True if the namespace takes nothing new because it is being deleted.
     pub(crate) namespace_terminates: bool,
 }
 
 #[cfg(test)]
 impl Refusal {
     pub(crate) fn saying(words: &str) -> Self {
-        Self { words: words.to_owned(), namespace_terminates: false }
+        Self { words: words.to_owned(), code: FORBIDDEN, namespace_terminates: false }
     }
 }
 
@@ -140,19 +149,19 @@ impl From<NotSent> for Failure {
     }
 }
 
-/// Whether a 429 is about this one object and not about the server's load. The server refuses what is too much for it
+/// True if a 429 is about this one object and not about the server's load. The server refuses what is too much for it
 /// before it looks at the request, in plain text. A webhook may answer anything, but its name is put before its words; and
 /// what limits the making of an object answers with a Status.
 pub(super) fn is_admissions(status: &Status, creates: bool) -> bool {
     status.message.starts_with("admission webhook ") || (creates && !status.reason.is_empty())
 }
 
-/// Whether the server says that this is why it refuses, in the part of its answer that is not meant for people.
+/// True if the server says that this is why it refuses, in the part of its answer that is not meant for people.
 pub(super) fn has_cause(status: &Status, reason: &str) -> bool {
     status.details.iter().flat_map(|details| &details.causes).any(|cause| cause.reason == reason)
 }
 
-/// Whether the server says that this field is why it refuses.
+/// True if the server says that this field is why it refuses.
 pub(super) fn is_about(status: &Status, field: &str) -> bool {
     status.details.iter().flat_map(|details| &details.causes).any(|cause| cause.field == field)
 }

@@ -1,13 +1,5 @@
 //! The watch of a kind that is known only at run time: it is looked up first, and it may not be served.
 
-#![cfg_attr(
-    not(test),
-    allow(
-        dead_code,
-        reason = "for recoveries whose objects are of any kind; none of those that are here now is one"
-    )
-)]
-
 use std::{fmt, sync::Arc, time::Duration};
 
 use futures::FutureExt;

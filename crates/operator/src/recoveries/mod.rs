@@ -5,6 +5,7 @@
 
 use std::fmt;
 
+use kube::Client;
 use salvor_api::{
     Controller, Gate,
     config::{Configuration, section_name},
@@ -15,8 +16,10 @@ use crate::{
     metrics::{Description, Metrics},
     operator::Running,
     rights::Right,
+    webhooks::{Registration, Webhook},
 };
 
+pub(crate) mod appwrapper;
 pub(crate) mod eviction;
 pub(crate) mod job;
 #[cfg(test)]
@@ -41,8 +44,18 @@ pub struct RecoveryEntry {
     pub(crate) explains: &'static [Explains],
     /// The metrics that only it has, in the order of the reference page.
     pub(crate) metrics: &'static [Description],
+    /// Its admission webhooks, if it has any.
+    pub(crate) webhooks: Option<Webhooks>,
     /// Registers these metrics, and returns what starts the recovery. Metrics are served also if it is switched off.
     pub(crate) prepare: fn(&Metrics) -> Start,
+}
+
+/// The admission webhooks of a recovery.
+pub(crate) struct Webhooks {
+    /// What the API server is told of them.
+    pub(crate) declared: fn(&Configuration) -> Vec<Webhook>,
+    /// The same with those who answer. They may use the client for as long as they live.
+    pub(crate) handlers: fn(&Configuration, &Client) -> Vec<Registration>,
 }
 
 /// Starts a recovery.
@@ -94,6 +107,7 @@ pub(crate) fn entry(controller: Controller) -> &'static RecoveryEntry {
         Controller::Zombie => &zombie::ENTRY,
         Controller::Job => &job::ENTRY,
         Controller::Eviction => &eviction::ENTRY,
+        Controller::AppWrapper => &appwrapper::ENTRY,
     }
 }
 

@@ -121,6 +121,7 @@ fn the_files_that_a_new_recovery_touches_are_there_and_few() {
         reporter: _,
         explains: _,
         metrics: _,
+        webhooks: _,
         prepare: _,
     } = entry(Controller::Zombie);
     let fields = [
@@ -132,6 +133,7 @@ fn the_files_that_a_new_recovery_touches_are_there_and_few() {
         "reporter",
         "explains",
         "metrics",
+        "webhooks",
         "prepare",
     ];
     for field in fields {

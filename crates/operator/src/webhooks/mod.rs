@@ -6,8 +6,8 @@
 //! webhook configurations ◄── keeper.rs ──► certificate ◄── authority, shared in a Secret
 //! ```
 //!
-//! Nothing here knows a recovery. One that has webhooks adds them to [`declared`], as plain data for the manifests, and to
-//! `registrations`, with the functions that answer.
+//! Nothing here knows a recovery. One that has webhooks has them in its entry of the registry: as plain data for the manifests,
+//! and with the functions that answer.
 
 mod authority;
 mod configurations;
@@ -47,6 +47,7 @@ use crate::{
     metrics::Metrics,
     operator::RunError,
     pulse::OwnThread,
+    recoveries::{Webhooks, recoveries},
     serve::{Limits, serve_tls},
     time::Time,
 };
@@ -67,13 +68,19 @@ const LIMITS: Limits = Limits {
 };
 
 /// The webhooks of the recoveries that are switched on, as plain data.
-pub fn declared(_configuration: &Configuration) -> Vec<Webhook> {
-    Vec::new()
+pub fn declared(configuration: &Configuration) -> Vec<Webhook> {
+    of_recoveries(configuration).flat_map(|webhooks| (webhooks.declared)(configuration)).collect()
+}
+
+fn of_recoveries(configuration: &Configuration) -> impl Iterator<Item = &'static Webhooks> {
+    recoveries()
+        .filter(|entry| entry.off(configuration).is_none())
+        .filter_map(|entry| entry.webhooks.as_ref())
 }
 
 /// The same with those who answer. They may use the client for as long as they live.
-fn registrations(_configuration: &Configuration, _client: &Client) -> Vec<Registration> {
-    Vec::new()
+fn registrations(configuration: &Configuration, client: &Client) -> Vec<Registration> {
+    of_recoveries(configuration).flat_map(|webhooks| (webhooks.handlers)(configuration, client)).collect()
 }
 
 /// The webhooks that are served and configured under this configuration: none where webhooks are switched off, and none in a
@@ -157,7 +164,7 @@ impl Bound {
         let serve = serve_tls(acceptor, listener, router, LIMITS, stop.clone().cancelled_owned());
         let serving = thread.handle.spawn(serve);
         thread.handle.spawn(keeper.run());
-        tracing::info!(%address, "webhooks are served");
+        tracing::info!(bind = %address, "webhooks are served");
         WebhookServer { address, readiness, serving, stop, _thread: thread }
     }
 }

@@ -33,6 +33,7 @@ pub(crate) static ENTRY: RecoveryEntry = RecoveryEntry {
         Explains { kind: &NODE, explain: explain::node },
     ],
     metrics: METRICS,
+    webhooks: None,
     prepare,
 };
 

@@ -30,6 +30,7 @@ pub(crate) static ENTRY: RecoveryEntry = RecoveryEntry {
     reporter: JOB_CONTROLLER,
     explains: &[Explains { kind: &explain::JOB, explain: explain::job }],
     metrics: METRICS,
+    webhooks: None,
     prepare,
 };
 

@@ -30,6 +30,7 @@ pub(crate) static ENTRY: RecoveryEntry = RecoveryEntry {
         Explains { kind: &NODE, explain: explain::node },
     ],
     metrics: &[],
+    webhooks: None,
     prepare,
 };
 

@@ -1,5 +1,5 @@
-// Pins Kueue, the peer that the benchmark runs beside Salvor; built by bench/kueue/build.
-module salvor.dev/bench/kueue
+// Pins Kueue, a peer that tests and the benchmark run beside Salvor, and the workloads that it knows; built by control-plane/peer.
+module salvor.dev/control-plane/kueue-0.19
 
 go 1.26.0
 

@@ -1,0 +1,22 @@
+//! AppWrappers under the built binary: on a real control plane with real workload controllers and simulated nodes, and on
+//! the embedded one. [`controller`] says how the same cases are played against the controller that users have today.
+
+// A case that cannot set its stage has failed.
+#![allow(clippy::unwrap_used)]
+
+mod causes;
+mod controller;
+mod crashes;
+mod endings;
+mod kinds;
+mod kueue;
+mod lifecycle;
+mod nodes;
+mod objects;
+mod resets;
+mod samples;
+mod settings;
+mod stage;
+mod suspension;
+mod templates;
+mod webhooks;

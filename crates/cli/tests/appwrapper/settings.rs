@@ -1,0 +1,122 @@
+//! What only Salvor's configuration has, and what `salvor explain` says.
+
+use salvor_nodes::Fault;
+use salvor_testkit::{Site, wait};
+use serde_json::json;
+
+use crate::{
+    controller::{Settings, cases},
+    objects::AppWrapper,
+    stage::{Run, Stage, Wrap, phases, service},
+};
+
+/// Without webhooks nobody knows who asked, so only kinds are made that the administrator names for that.
+async fn without_webhooks_the_controller_refuses(site: Site) {
+    let plane = site.control_plane().await;
+    let settings = Settings::default().without_webhooks().with("wrappedKindsWithoutWebhooks", json!(["Pod"]));
+    let stage = Stage::alone(site, &plane, 1, &settings).await;
+    stage.create(Wrap::new("allowed").of(Run::on().pod("p"))).await;
+    stage.ready("allowed").await;
+
+    let nine = (0..9).fold(Wrap::new("nine"), |wrap, number| wrap.of(Run::on().pod(&format!("n{number}"))));
+    for (name, wrap, word) in [
+        ("kind", Wrap::new("kind").of(Run::on().pod("k")).of(Run::on().deployment("d", 1)), "Deployment"),
+        ("service", Wrap::new("service").of(service("s")), "Service"),
+        ("nine", nine, ""),
+        (
+            "nested",
+            Wrap::new("nested").of(json!(Wrap::new("inner").of(Run::on().pod("i")).object())),
+            "Nested",
+        ),
+    ] {
+        stage.create(wrap).await;
+        let says_so = |wrapper: &AppWrapper| {
+            let conditions = wrapper.status["conditions"].as_array().cloned().unwrap_or_default();
+            conditions.iter().any(|condition| {
+                let message = condition["message"].as_str().unwrap_or_default();
+                !message.is_empty() && message != "Suspend is false" && message.contains(word)
+            })
+        };
+        stage.until(name, "a condition says that it is refused", says_so).await;
+        assert!(stage.pod_names(name).await.is_empty(), "{name}");
+        assert_ne!(stage.get(name).await.phase(), "Running", "{name}");
+        stage.delete(name).await;
+        stage.gone(name).await;
+    }
+}
+
+/// Opt-in: pods on an unreachable node do not wait for their eviction.
+async fn pods_on_an_unreachable_node_are_a_cause_if_that_is_wanted(site: Site) {
+    let plane = site.control_plane().await;
+    let settings = Settings::default().with("resetWhenNodeUnreachable", true.into());
+    let stage = Stage::alone(site, &plane, 2, &settings).await;
+    // Nobody evicts it: it tolerates everything for ever.
+    let stays = Run::on().spec("tolerations", json!([{"operator": "Exists"}]));
+    let wrap = Wrap::new("w")
+        .of(stays.pod("p"))
+        .set("failureGracePeriodDuration", "0s")
+        .set("retryPausePeriodDuration", "0s")
+        .set("forcefulDeletionGracePeriodDuration", "1s");
+    stage.create(wrap).await;
+    stage.ready("w").await;
+    let recorder = stage.record().await;
+    let node = stage.pods.get("p").await.unwrap().spec.unwrap().node_name.unwrap();
+    stage.fleet.inject(&node, Fault::Partition).await.unwrap();
+    stage.until("w", "it is reset", |w| w.phase() == "Resetting").await;
+    assert!(!phases(&recorder, "w").await.contains(&"Failed".to_owned()));
+}
+
+/// The old way of counting, for those who rely on it.
+async fn resets_can_be_counted_as_upstream_counts(site: Site) {
+    let plane = site.control_plane().await;
+    let settings = Settings::default().with("countResetsAsUpstream", true.into());
+    let stage = Stage::alone(site, &plane, 1, &settings).await;
+    let wrap = Wrap::new("w")
+        .of(Run::on().requests("cpu", "100").pod("huge"))
+        .set("admissionGracePeriodDuration", "1s")
+        .set("warmupGracePeriodDuration", "1s")
+        .set("failureGracePeriodDuration", "0s")
+        .set("retryPausePeriodDuration", "0s")
+        .set("retryLimit", "1");
+    stage.create(wrap).await;
+    assert_eq!(stage.released("w", "Failed").await.resets(), 1);
+}
+
+/// A person asks what it waits for.
+async fn explain_says_what_it_waits_for(site: Site) {
+    let stage = Stage::new(site, "explain", 1).await;
+    let name = |of: &str| format!("{}/{of}", stage.arena.namespace());
+    let wrap = Wrap::new("grace")
+        .of(Run::to_end("1s", 1).pod("culprit"))
+        .set("failureGracePeriodDuration", "1h")
+        .set("retryLimit", "2");
+    stage.create(wrap).await;
+    stage.until("grace", "it is unhealthy", |w| w.is("Unhealthy")).await;
+    let said = stage.controller().salvor().explain("appwrapper", &name("grace")).await;
+    for word in ["Running", "culprit", "2"] {
+        assert!(said.contains(word), "{word} is not in:\n{said}");
+    }
+
+    stage.create(Wrap::new("held").of(Run::on().blocked().pod("held"))).await;
+    stage.ready("held").await;
+    stage.suspend("held", true).await;
+    wait::for_object(&stage.pods, "held", "it is being deleted", |pod| {
+        pod.metadata.deletion_timestamp.is_some()
+    })
+    .await;
+    stage.phase("held", "Suspending").await;
+    let said = stage.controller().salvor().explain("appwrapper", &name("held")).await;
+    for word in ["Suspending", "held", "fake.example.com/block-deletion"] {
+        assert!(said.contains(word), "{word} is not in:\n{said}");
+    }
+    stage.unblock("held").await;
+    stage.released("held", "Suspended").await;
+}
+
+cases!(
+    Salvor, on both sites:
+    without_webhooks_the_controller_refuses,
+    pods_on_an_unreachable_node_are_a_cause_if_that_is_wanted,
+    resets_can_be_counted_as_upstream_counts,
+    explain_says_what_it_waits_for,
+);

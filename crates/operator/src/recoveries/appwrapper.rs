@@ -1,0 +1,491 @@
+//! The AppWrapper recovery: AppWrappers that are ours, the objects that they own, of whatever kind, and the pods with their
+//! label. Each of them wakes its AppWrapper.
+//!
+//! The view takes in the server's answer to every write of ours, so an AppWrapper goes from one phase to the next without
+//! waiting for the watch.
+
+use std::{
+    collections::{BTreeMap, BTreeSet},
+    sync::Arc,
+};
+
+use jiff::Timestamp;
+use salvor_api::names::appwrapper::MEMBER_LABEL;
+use salvor_recovery::{
+    Judgement,
+    appwrapper::{
+        AppWrapperPolicy, AppWrapperRef, AppWrapperWhy, CreateFailure, FoundComponent, Memory, NodeView,
+        Seen, Stakes, Step, decide,
+    },
+    objects::ObjectRef,
+};
+
+use self::{
+    around::{Around, view},
+    kinds::{COMPONENTS, Kinds, Last, Turn},
+    look::{Inquiry, Places, Unlabelled},
+    metrics::AppWrapperMetrics,
+    pods::Pods,
+    wire::{App, LabelledPods, OurAppWrappers, Rules, SeenNode, SeenPod, answered},
+};
+use crate::{
+    discovery::Kind,
+    executor::{Lane, Refusal, Written},
+    feeds::{Feed, OfKind},
+    recovery::{After, Ended, Recovery, Refused, View},
+    revision::Told,
+    watch::{Change, Moment, Target, WatchHealth},
+};
+
+mod around;
+mod entry;
+mod explain;
+mod kinds;
+mod look;
+mod metrics;
+mod pods;
+mod webhooks;
+mod wire;
+
+pub(super) use entry::ENTRY;
+
+const APPWRAPPERS: Target = Target::all("appwrappers", "/apis/workload.codeflare.dev/v1beta2/appwrappers");
+
+fn labelled_pods() -> Target {
+    Target { label_selector: Some(MEMBER_LABEL.into()), ..Target::all("appwrapper pods", "/api/v1/pods") }
+}
+
+/// A change of something that matters to AppWrappers.
+#[derive(Debug)]
+pub(crate) enum News {
+    App(Change<App>),
+    Pod(Change<SeenPod>),
+    Node(Change<SeenNode>),
+    Component(Kind, OfKind<FoundComponent>),
+}
+
+/// An AppWrapper and what is remembered of it.
+#[derive(Debug)]
+struct Known {
+    app: App,
+    memory: Memory,
+    /// Components that are gone, as they were last seen, by kind and name.
+    last: BTreeMap<(Kind, String), Last>,
+    unlabelled: Unlabelled,
+}
+
+/// The AppWrappers that are ours, and all around them.
+#[derive(Debug)]
+pub(crate) struct AppWrappers {
+    policy: Arc<AppWrapperPolicy>,
+    rules: Arc<Rules>,
+    metrics: AppWrapperMetrics,
+    apps: BTreeMap<String, Box<Known>>,
+    /// UIDs by namespace and name.
+    names: BTreeMap<(String, String), String>,
+    kinds: Kinds,
+    pods: Pods,
+    nodes: BTreeMap<String, SeenNode>,
+    /// The numbers of the histories in which they were listed; none before the first list.
+    apps_listed: Option<u64>,
+    pods_listed: Option<u64>,
+    nodes_listed: bool,
+    app_watch: Arc<WatchHealth>,
+    pod_watch: Arc<WatchHealth>,
+    declared: bool,
+}
+
+impl AppWrappers {
+    fn new(policy: Arc<AppWrapperPolicy>, rules: Arc<Rules>, metrics: AppWrapperMetrics) -> Self {
+        Self {
+            policy,
+            rules,
+            metrics,
+            apps: BTreeMap::new(),
+            names: BTreeMap::new(),
+            kinds: Kinds::default(),
+            pods: Pods::default(),
+            nodes: BTreeMap::new(),
+            apps_listed: None,
+            pods_listed: None,
+            nodes_listed: false,
+            app_watch: WatchHealth::new(APPWRAPPERS.resource),
+            pod_watch: WatchHealth::new(labelled_pods().resource),
+            declared: false,
+        }
+    }
+
+    // ---- AppWrappers --------------------------------------------------------------------------------
+
+    /// The kinds of its components that may be read.
+    fn kinds_of(&self, app: &App) -> BTreeSet<Kind> {
+        app.parts.iter().map(|part| &part.kind).filter(|kind| self.rules.wraps(kind)).cloned().collect()
+    }
+
+    /// Takes in an AppWrapper unless a later state of it is known.
+    fn take(&mut self, app: App, told: Told) -> Option<AppWrapperRef> {
+        let subject = app.appwrapper.clone();
+        let kinds = self.kinds_of(&app);
+        let before = match self.apps.get_mut(&subject.uid) {
+            Some(known) if !told.replaces(app.revision(), known.app.revision()) => return None,
+            Some(known) => {
+                // What failed once may not fail again when it is created anew.
+                if known.app.status.phase != app.status.phase {
+                    known.memory.creation.clear();
+                }
+                Some(std::mem::replace(&mut known.app, app))
+            }
+            None => {
+                let known = Known {
+                    app,
+                    memory: Memory::default(),
+                    last: BTreeMap::new(),
+                    unlabelled: Unlabelled::default(),
+                };
+                self.apps.insert(subject.uid.clone(), Box::new(known));
+                None
+            }
+        };
+        self.names.insert((subject.namespace.clone(), subject.name.clone()), subject.uid.clone());
+        let before = before.map(|before| self.kinds_of(&before)).unwrap_or_default();
+        self.kinds.use_all(&kinds.difference(&before).cloned().collect());
+        self.kinds.release_all(&before.difference(&kinds).cloned().collect());
+        Some(subject)
+    }
+
+    fn drop_app(&mut self, uid: &str) -> Option<AppWrapperRef> {
+        let known = self.apps.remove(uid)?;
+        let kinds = self.kinds_of(&known.app);
+        self.kinds.release_all(&kinds);
+        let subject = known.app.appwrapper;
+        let place = (subject.namespace.clone(), subject.name.clone());
+        if self.names.get(&place).is_some_and(|named| named == uid) {
+            self.names.remove(&place);
+        }
+        Some(subject)
+    }
+
+    fn list_apps(&mut self, all: Vec<App>, moment: &Moment) -> Vec<AppWrapperRef> {
+        let mut woken: BTreeSet<AppWrapperRef> = self.subjects().into_iter().collect();
+        let listed: BTreeSet<String> = all.iter().map(|app| app.appwrapper.uid.clone()).collect();
+        let gone = self.apps.iter().filter(|(uid, known)| {
+            moment.anew || (!listed.contains(*uid) && !known.app.revision().is_after(moment.revision))
+        });
+        let gone: Vec<String> = gone.map(|(uid, _)| uid.clone()).collect();
+        for uid in gone {
+            self.drop_app(&uid);
+        }
+        for app in all {
+            self.take(app, Told::ByListAt(moment.revision));
+        }
+        self.apps_listed = Some(moment.epoch);
+        woken.extend(self.subjects());
+        woken.into_iter().collect()
+    }
+
+    // ---- what is around them ------------------------------------------------------------------------
+
+    fn app_named(&self, namespace: &str, name: &str) -> Option<AppWrapperRef> {
+        let uid = self.names.get(&(namespace.to_owned(), name.to_owned()))?;
+        Some(self.apps.get(uid)?.app.appwrapper.clone())
+    }
+
+    fn app_of(&self, pod: &SeenPod) -> Option<AppWrapperRef> {
+        self.app_named(&pod.view.pod.namespace, &pod.app)
+    }
+
+    fn hear_kind(&mut self, kind: &Kind, news: OfKind<FoundComponent>) -> Vec<AppWrapperRef> {
+        let Turn { owners, gone, all } = self.kinds.hear(kind, news);
+        for object in gone {
+            let owner = object.owner_uid.as_ref().and_then(|uid| self.apps.get_mut(uid));
+            if let Some(known) = owner {
+                let name = object.object.name.clone();
+                // Only the last state of what is a component is of any use, so that this cannot grow.
+                if (0..known.app.parts.len()).any(|index| known.app.name_of(index) == name) {
+                    known.last.insert((kind.clone(), name), object);
+                }
+            }
+        }
+        if all {
+            let uses = |known: &&Box<Known>| known.app.parts.iter().any(|part| part.kind == *kind);
+            return self.apps.values().filter(uses).map(|known| known.app.appwrapper.clone()).collect();
+        }
+        let known = owners.iter().filter_map(|uid| self.apps.get(uid));
+        known.map(|known| known.app.appwrapper.clone()).collect()
+    }
+
+    fn see_node(&mut self, node: SeenNode) -> Vec<AppWrapperRef> {
+        let before = self.nodes.insert(node.name.clone(), node.clone());
+        if before.is_some_and(|before| before.view == node.view) {
+            return Vec::new();
+        }
+        self.on_node(&node.name)
+    }
+
+    fn on_node(&self, name: &str) -> Vec<AppWrapperRef> {
+        self.pods.on(name).filter_map(|pod| self.app_of(pod)).collect()
+    }
+
+    fn drop_node(&mut self, uid: &str) -> Vec<AppWrapperRef> {
+        let gone = self.nodes.iter().find(|(_, node)| node.uid == uid).map(|(name, _)| name.clone());
+        let Some(name) = gone else { return Vec::new() };
+        self.nodes.remove(&name);
+        self.on_node(&name)
+    }
+
+    /// What the watches show around an AppWrapper.
+    fn around(&self, known: &Known) -> Around {
+        let app = &known.app;
+        let AppWrapperRef { uid, namespace, name } = &app.appwrapper;
+        let epoch = self.apps_listed.unwrap_or_default();
+        let component = |index: usize| {
+            let (part, name) = (&app.parts[index], app.name_of(index));
+            let Some(store) = self.kinds.get(&part.kind) else {
+                return (String::new(), self.unwatched(part));
+            };
+            let last = known.last.get(&(part.kind.clone(), name.to_owned()));
+            let seen = match store.seen(namespace, name, last, epoch) {
+                Seen::Absent { last } => {
+                    let unlabelled = known.unlabelled.get(&part.kind, name);
+                    unlabelled.map_or(Seen::Absent { last }, |found| Seen::Found(Box::new(found)))
+                }
+                seen @ (Seen::Found(_) | Seen::NoSuchKind | Seen::Unknown(_)) => seen,
+            };
+            (store.resource().to_owned(), seen)
+        };
+        let components: Vec<(String, Seen)> = (0..app.parts.len()).map(component).collect();
+        let pods: Vec<SeenPod> = self.pods.of(namespace, name).cloned().collect();
+        let owned: Vec<FoundComponent> = self.kinds.owned_by(uid).cloned().collect();
+        let of_pods = pods.iter().filter_map(|pod| pod.view.node_name.as_ref());
+        let of_objects = owned.iter().chain(known.last.values()).filter_map(|it| it.node_name.as_ref());
+        let nodes: BTreeMap<String, NodeView> = of_pods
+            .chain(of_objects)
+            .filter_map(|name| Some((name.clone(), self.nodes.get(name)?.view.clone())))
+            .collect();
+        Around { components, owned, pods, pods_known: true, nodes, nodes_known: self.nodes_listed }
+    }
+
+    fn unwatched(&self, part: &wire::Part) -> Seen {
+        if part.is_unreadable() {
+            return Seen::NoSuchKind;
+        }
+        Seen::Unknown(if self.rules.wraps(&part.kind) {
+            "its kind is not watched yet".into()
+        } else {
+            format!("{} is not among appwrapper.wrappedKinds", part.kind)
+        })
+    }
+
+    /// Where the kinds of its components are served, for a look at the live objects.
+    fn places(&self, app: &App) -> Places {
+        let epoch = self.apps_listed.unwrap_or_default();
+        let place = |part: &wire::Part| match self.kinds.get(&part.kind) {
+            None => Err(self.unwatched(part)),
+            Some(store) => match store.served().filter(|served| served.namespaced) {
+                Some(served) => Ok(served.clone()),
+                None => Err(store.seen("", "", None, epoch)),
+            },
+        };
+        app.parts.iter().map(|part| (part.kind.clone(), place(part))).collect()
+    }
+
+    // ---- answers ------------------------------------------------------------------------------------
+
+    /// Takes in an AppWrapper that the server answered a write with.
+    fn app_answered(&mut self, subject: &AppWrapperRef, answer: &Written) -> View {
+        let Written::Object(text) = answer else { return View::Lags };
+        let Ok((app, _)) = App::parse(text, &self.rules) else { return View::Lags };
+        // One whose end the watch has told before the answer came must not come back.
+        if self.apps.contains_key(&subject.uid) && app.appwrapper.uid == subject.uid {
+            self.app_watch.saw(app.revision());
+            self.take(app, Told::Alone);
+        }
+        View::Shows
+    }
+
+    /// Takes in a component that the server answered a write with; none if it answered with something else.
+    fn component_answered(&mut self, object: &ObjectRef, answer: &Written) -> Option<FoundComponent> {
+        let Written::Object(text) = answer else { return None };
+        let kind = Kind {
+            group: object.kind.group.clone().into_owned(),
+            version: object.kind.version.clone().into_owned(),
+            kind: object.kind.kind.clone().into_owned(),
+        };
+        let found = answered(&kind, &object.kind.resource, text)?;
+        if let Some(store) = self.kinds.get_mut(&kind) {
+            store.take(found.clone(), Told::Alone);
+        }
+        Some(found)
+    }
+
+    fn created(&mut self, subject: &AppWrapperRef, step: &Step, answer: &Written, now: Timestamp) -> View {
+        let Step::CreateComponent { index, object, .. } = step else { return View::Shows };
+        let Some(found) = self.component_answered(object, answer) else { return View::Lags };
+        let Some(known) = self.apps.get_mut(&subject.uid) else { return View::Shows };
+        if found.owner_uid.as_deref() == Some(&subject.uid) {
+            known.memory.creation.remove(index);
+        } else {
+            // It was there already, and is somebody else's.
+            let message = format!("{object} exists and is not owned by this AppWrapper");
+            let failure = CreateFailure { message, fatal: true, at: now, attempts: 1 };
+            known.memory.creation.insert(*index, failure);
+        }
+        View::Shows
+    }
+}
+
+impl Recovery for AppWrappers {
+    const NAME: &'static str = "appwrapper";
+    const LANE: Lane = Lane::AppWrappers;
+    type Subject = AppWrapperRef;
+    type Why = AppWrapperWhy;
+    type Step = Step;
+    type News = News;
+    type Inquiry = Inquiry;
+
+    fn watches(&mut self) -> Option<Vec<Feed<News>>> {
+        let changed = self.kinds.take_changed();
+        if self.declared && !changed {
+            return None;
+        }
+        self.declared = true;
+        let policy = self.policy.clone();
+        let mut feeds = vec![
+            Feed::watch(APPWRAPPERS, OurAppWrappers(self.rules.clone()), &self.app_watch, News::App)
+                .listed_to_lead(),
+            Feed::watch(labelled_pods(), LabelledPods, &self.pod_watch, News::Pod).listed_to_lead(),
+            Feed::nodes(None, move |node| SeenNode::new(&node.wire, &policy), News::Node),
+            Feed::group(COMPONENTS),
+        ];
+        feeds.extend(self.kinds.feeds());
+        Some(feeds)
+    }
+
+    fn hear(&mut self, news: News, _: Timestamp) -> Vec<AppWrapperRef> {
+        match news {
+            News::App(Change::Applied(app)) => self.take(app, Told::Alone).into_iter().collect(),
+            News::App(Change::Gone(uid)) => self.drop_app(&uid).into_iter().collect(),
+            News::App(Change::Reset { all, revision, .. }) => self.list_apps(all, &revision),
+            News::Pod(Change::Applied(pod)) => {
+                let woken = self.app_of(&pod);
+                // A pod whose label was changed is another one's now.
+                let before = self.pods.take(pod).and_then(|before| self.app_of(&before));
+                before.into_iter().chain(woken).collect()
+            }
+            News::Pod(Change::Gone(uid)) => {
+                let gone = self.pods.drop(&uid);
+                gone.and_then(|pod| self.app_of(&pod)).into_iter().collect()
+            }
+            News::Pod(Change::Reset { all, revision, .. }) => {
+                self.pods.list(all);
+                self.pods_listed = Some(revision.epoch);
+                self.subjects()
+            }
+            News::Node(Change::Applied(node)) => self.see_node(node),
+            News::Node(Change::Gone(uid)) => self.drop_node(&uid),
+            News::Node(Change::Reset { all, .. }) => {
+                self.nodes = all.into_iter().map(|node| (node.name.clone(), node)).collect();
+                self.nodes_listed = true;
+                self.subjects()
+            }
+            News::Component(kind, news) => self.hear_kind(&kind, news),
+        }
+    }
+
+    fn judge(&self, subject: &AppWrapperRef, now: Timestamp) -> Option<Judgement<AppWrapperWhy, Step>> {
+        if self.apps_listed.is_none() || self.apps_listed != self.pods_listed || !self.nodes_listed {
+            return None;
+        }
+        let known = self.apps.get(&subject.uid)?;
+        Some(decide(&view(&known.app, self.around(known), known.memory.clone()), &self.policy, now))
+    }
+
+    fn subjects(&self) -> Vec<AppWrapperRef> {
+        self.apps.values().map(|known| known.app.appwrapper.clone()).collect()
+    }
+
+    fn inquiry(&self, subject: &AppWrapperRef, judged: Timestamp) -> Inquiry {
+        let judgement = self.judge(subject, judged);
+        let steps = judgement.iter().flat_map(|judgement| judgement.verdict.actions());
+        let only_creates = steps.into_iter().all(|step| match step {
+            Step::CreateComponent { .. } | Step::RecordEvent(_) | Step::AddFinalizer { .. } => true,
+            Step::PatchStatus { stakes, .. } => match stakes {
+                Stakes::Bookkeeping => true,
+                Stakes::Final | Stakes::TakesDown { .. } => false,
+            },
+            Step::RemoveFinalizer { .. } | Step::DeleteComponent { .. } | Step::DeletePod { .. } => false,
+        });
+        let known = self.apps.get(&subject.uid);
+        Inquiry {
+            appwrapper: subject.clone(),
+            policy: self.policy.clone(),
+            rules: self.rules.clone(),
+            memory: known.map(|known| known.memory.clone()).unwrap_or_default(),
+            last: known.map(|known| known.last.clone()).unwrap_or_default(),
+            places: known.map(|known| self.places(&known.app)).unwrap_or_default(),
+            around: known.map(|known| self.around(known)).unwrap_or_default(),
+            only_creates,
+            unlabelled: known.map(|known| known.unlabelled.clone()).unwrap_or_default(),
+        }
+    }
+
+    fn ended(&mut self, subject: &AppWrapperRef, end: Ended<'_, Step>, now: Timestamp) -> After {
+        let after = After::with(end.view(|step, answer| self.done(subject, step, answer, now)));
+        match end.refused {
+            Some((step, refusal)) => after.and(self.refused(subject, step, refusal, now)),
+            None => after,
+        }
+    }
+}
+
+impl AppWrappers {
+    /// Takes in a step that was carried out, with the server's answer.
+    fn done(&mut self, subject: &AppWrapperRef, step: &Step, answer: &Written, now: Timestamp) -> View {
+        match step {
+            Step::PatchStatus { status, .. } => {
+                let before = self.apps.get(&subject.uid).map(|known| &known.app.status.phase);
+                if before.is_some_and(|before| *before != status.phase) {
+                    self.metrics.entered(&subject.namespace, &status.phase);
+                }
+                self.app_answered(subject, answer)
+            }
+            Step::AddFinalizer { .. } | Step::RemoveFinalizer { .. } => self.app_answered(subject, answer),
+            Step::CreateComponent { .. } => self.created(subject, step, answer, now),
+            Step::DeleteComponent { object, .. } => match self.component_answered(object, answer) {
+                Some(_) => View::Shows,
+                None => View::Lags,
+            },
+            Step::DeletePod { .. } => View::Lags,
+            Step::RecordEvent(note) => {
+                if let Some(known) = self.apps.get_mut(&subject.uid) {
+                    known.memory.told.insert(note.name.clone());
+                }
+                View::Shows
+            }
+        }
+    }
+
+    /// Remembers that a component cannot be created, so that the rules say so.
+    fn refused(
+        &mut self,
+        subject: &AppWrapperRef,
+        step: &Step,
+        refusal: &Refusal,
+        now: Timestamp,
+    ) -> Refused {
+        let Step::CreateComponent { index, .. } = step else { return Refused::Waits };
+        let Some(known) = self.apps.get_mut(&subject.uid) else { return Refused::Waits };
+        let attempts = known.memory.creation.get(index).map_or(0, |failure| failure.attempts);
+        let failure = CreateFailure {
+            message: refusal.words.clone(),
+            fatal: CreateFailure::is_fatal_answer(refusal.code),
+            at: now,
+            attempts: attempts.saturating_add(1),
+        };
+        known.memory.creation.insert(*index, failure);
+        Refused::Judged(None)
+    }
+}
+
+#[cfg(test)]
+mod tests;

@@ -1,0 +1,98 @@
+//! Everything around an AppWrapper, from the watches or read live, put together into the view that is judged.
+
+use std::collections::BTreeMap;
+
+use salvor_recovery::appwrapper::{
+    AppWrapperView, ComponentKind, ComponentView, CreateFailure, FoundComponent, Memory, NodeView, PodView,
+    Seen,
+    components::{PodOrigin, component_of},
+};
+
+use super::wire::{App, SeenPod};
+
+/// What there is around an AppWrapper.
+#[derive(Clone, Debug, Default)]
+pub(super) struct Around {
+    /// Each component, in order, with the resource of its kind.
+    pub(super) components: Vec<(String, Seen)>,
+    /// Objects that it owns; those that are its components among them are passed over.
+    pub(super) owned: Vec<FoundComponent>,
+    pub(super) pods: Vec<SeenPod>,
+    pub(super) pods_known: bool,
+    pub(super) nodes: BTreeMap<String, NodeView>,
+    pub(super) nodes_known: bool,
+}
+
+/// The view that is judged.
+pub(super) fn view(app: &App, around: Around, mut memory: Memory) -> AppWrapperView {
+    let Around { components, owned, pods, pods_known, nodes, nodes_known } = around;
+    let components: Vec<ComponentView> = app
+        .parts
+        .iter()
+        .zip(components)
+        .map(|(part, (resource, seen))| ComponentView {
+            kind: ComponentKind {
+                group: part.kind.group.clone(),
+                version: part.kind.version.clone(),
+                kind: part.kind.kind.clone(),
+                resource,
+            },
+            name: part.name.clone(),
+            pod_sets: part.pod_sets.clone(),
+            seen,
+        })
+        .collect();
+    for (index, part) in app.parts.iter().enumerate() {
+        if let Some(defect) = &part.defect {
+            let failure =
+                CreateFailure { message: defect.clone(), fatal: true, at: app.created, attempts: 1 };
+            memory.creation.insert(index, failure);
+        }
+    }
+    let is_component = |object: &FoundComponent| {
+        components
+            .iter()
+            .any(|it| matches!(&it.seen, Seen::Found(found) if found.object.uid == object.object.uid))
+    };
+    let strays = owned.into_iter().filter(|object| !is_component(object)).collect();
+    let pods = pods.into_iter().map(|pod| placed(pod, app, &components)).collect();
+    AppWrapperView {
+        appwrapper: app.appwrapper.clone(),
+        resource_version: app.resource_version.clone(),
+        created: app.created,
+        deleting: app.deleting,
+        has_finalizer: app.has_finalizer,
+        other_finalizers: app.other_finalizers.clone(),
+        suspend: app.suspend,
+        managed_by: app.managed_by.clone(),
+        annotations: app.annotations.clone(),
+        refused: app.refused.clone(),
+        components,
+        strays,
+        pods,
+        pods_known,
+        nodes,
+        nodes_known,
+        status: app.status.clone(),
+        memory,
+    }
+}
+
+/// A pod, with the component that it belongs to.
+fn placed(pod: SeenPod, app: &App, components: &[ComponentView]) -> PodView {
+    let SeenPod { mut view, controller_uid, named, .. } = pod;
+    let owners = components.iter().enumerate().filter_map(|(index, component)| {
+        let found = match &component.seen {
+            Seen::Found(found) | Seen::Absent { last: Some(found) } => found,
+            Seen::Absent { last: None } | Seen::NoSuchKind | Seen::Unknown(_) => return None,
+        };
+        Some((index, &component.kind, app.name_of(index), found.object.uid.as_str()))
+    });
+    let origin = PodOrigin {
+        uid: &view.pod.uid,
+        controller_uid: controller_uid.as_deref(),
+        named: named.as_ref().map(|(label, value)| (*label, value.as_str())),
+    };
+    view.component = component_of(origin, owners);
+    view
+}

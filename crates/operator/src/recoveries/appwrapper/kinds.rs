@@ -1,0 +1,286 @@
+//! The objects of all kinds that AppWrappers wrap. A kind is watched from when the first AppWrapper has a component of it.
+
+use std::collections::{BTreeMap, BTreeSet, VecDeque};
+
+use salvor_api::names::appwrapper::MEMBER_LABEL;
+use salvor_recovery::appwrapper::{FoundComponent, Seen};
+
+use super::{News, wire::Components};
+use crate::{
+    discovery::{Kind, Served},
+    feeds::{Feed, KindLost, KindTarget, OfKind},
+    revision::{Revision, Told},
+    watch::{Change, Moment},
+};
+
+/// The name of the watches of components in metrics.
+pub(super) const COMPONENTS: &str = "appwrapper components";
+/// So many kinds are watched. Nobody wraps as many; somebody might make versions up.
+const MOST: usize = 64;
+/// So many objects are remembered that are gone, for answers that come after their end.
+const GONE: usize = 1024;
+
+/// The objects of all watched kinds.
+#[derive(Debug, Default)]
+pub(super) struct Kinds {
+    stores: BTreeMap<Kind, Store>,
+    /// How many AppWrappers have a component of it.
+    users: BTreeMap<Kind, usize>,
+    /// How many watches were begun.
+    begun: u64,
+    changed: bool,
+}
+
+/// The objects of one kind.
+#[derive(Debug)]
+pub(super) struct Store {
+    number: u64,
+    state: State,
+    served: Option<Served>,
+    objects: BTreeMap<String, FoundComponent>,
+    names: BTreeMap<(String, String), String>,
+    owned: BTreeMap<String, BTreeSet<String>>,
+    gone: VecDeque<String>,
+}
+
+#[derive(Debug)]
+enum State {
+    /// No list is in yet.
+    Awaited,
+    /// All its objects are known, in the history of this number.
+    Listed(u64),
+    Lost(KindLost),
+}
+
+/// An object that is gone, as it was last seen.
+pub(super) type Last = FoundComponent;
+
+/// What a change of a kind means.
+#[derive(Debug, Default)]
+pub(super) struct Turn {
+    /// UIDs of the owners of what changed.
+    pub(super) owners: BTreeSet<String>,
+    /// What is gone.
+    pub(super) gone: Vec<Last>,
+    /// Whether everybody who has a component of this kind is concerned.
+    pub(super) all: bool,
+}
+
+impl Kinds {
+    /// An AppWrapper has components of these kinds.
+    pub(super) fn use_all(&mut self, kinds: &BTreeSet<Kind>) {
+        for kind in kinds {
+            *self.users.entry(kind.clone()).or_default() += 1;
+            if self.stores.len() < MOST && !self.stores.contains_key(kind) {
+                self.begun += 1;
+                self.stores.insert(kind.clone(), Store::new(self.begun));
+                self.changed = true;
+            }
+        }
+    }
+
+    /// An AppWrapper has components of these kinds no more. A kind that is known stays watched: another AppWrapper of the
+    /// same kind would have to wait for its list.
+    pub(super) fn release_all(&mut self, kinds: &BTreeSet<Kind>) {
+        for kind in kinds {
+            let Some(users) = self.users.get_mut(kind) else { continue };
+            *users = users.saturating_sub(1);
+            if *users > 0 {
+                continue;
+            }
+            self.users.remove(kind);
+            if self.stores.get(kind).is_some_and(|store| !matches!(store.state, State::Listed(_))) {
+                self.stores.remove(kind);
+                self.changed = true;
+            }
+        }
+        // There may be room again for kinds that were turned away.
+        if self.changed {
+            let waiting: Vec<Kind> =
+                self.users.keys().filter(|kind| !self.stores.contains_key(*kind)).cloned().collect();
+            for kind in waiting.into_iter().take(MOST.saturating_sub(self.stores.len())) {
+                self.begun += 1;
+                self.stores.insert(kind, Store::new(self.begun));
+            }
+        }
+    }
+
+    /// Whether the watches are others than when this was asked last.
+    pub(super) fn take_changed(&mut self) -> bool {
+        std::mem::take(&mut self.changed)
+    }
+
+    /// The watches of all kinds.
+    pub(super) fn feeds(&self) -> Vec<Feed<News>> {
+        let feed = |(kind, store): (&Kind, &Store)| {
+            let target = KindTarget {
+                kind: kind.clone(),
+                namespace: None,
+                field_selector: None,
+                label_selector: Some(MEMBER_LABEL.to_owned()),
+            };
+            let of = kind.clone();
+            Feed::kind(COMPONENTS, target, store.number, Components(kind.clone()), move |news| {
+                News::Component(of.clone(), news)
+            })
+        };
+        self.stores.iter().map(feed).collect()
+    }
+
+    pub(super) fn get(&self, kind: &Kind) -> Option<&Store> {
+        self.stores.get(kind)
+    }
+
+    pub(super) fn get_mut(&mut self, kind: &Kind) -> Option<&mut Store> {
+        self.stores.get_mut(kind)
+    }
+
+    /// The objects of all kinds that an AppWrapper owns.
+    pub(super) fn owned_by<'a>(&'a self, uid: &'a str) -> impl Iterator<Item = &'a FoundComponent> {
+        self.stores.values().flat_map(move |store| {
+            let uids = store.owned.get(uid).into_iter().flatten();
+            uids.filter_map(|uid| store.objects.get(uid))
+        })
+    }
+
+    pub(super) fn hear(&mut self, kind: &Kind, news: OfKind<FoundComponent>) -> Turn {
+        let Some(store) = self.stores.get_mut(kind) else { return Turn::default() };
+        match news {
+            OfKind::Served(served) => {
+                store.served = Some(served);
+                Turn::default()
+            }
+            OfKind::Lost(lost) => {
+                store.state = State::Lost(lost);
+                Turn { all: true, ..Turn::default() }
+            }
+            OfKind::Change(Change::Applied(object)) => store.take(object, Told::Alone),
+            OfKind::Change(Change::Gone(uid)) => store.drop(&uid),
+            OfKind::Change(Change::Reset { all, revision, .. }) => store.list(all, revision),
+        }
+    }
+}
+
+impl Store {
+    fn new(number: u64) -> Self {
+        Self {
+            number,
+            state: State::Awaited,
+            served: None,
+            objects: BTreeMap::new(),
+            names: BTreeMap::new(),
+            owned: BTreeMap::new(),
+            gone: VecDeque::new(),
+        }
+    }
+
+    /// Where its objects are served, if they are known.
+    pub(super) fn served(&self) -> Option<&Served> {
+        self.served.as_ref().filter(|_| matches!(self.state, State::Listed(_)))
+    }
+
+    /// The resource as paths have it; empty if it is not known.
+    pub(super) fn resource(&self) -> &str {
+        self.served.as_ref().map_or("", |served| &served.resource)
+    }
+
+    /// What is known of the object of a name, in the history of this number.
+    pub(super) fn seen(&self, namespace: &str, name: &str, last: Option<&Last>, epoch: u64) -> Seen {
+        match &self.state {
+            State::Awaited => Seen::Unknown("objects of its kind are not listed yet".into()),
+            State::Lost(KindLost::NotServed) => Seen::NoSuchKind,
+            State::Lost(KindLost::Failed(words)) => Seen::Unknown(words.clone()),
+            State::Listed(listed) if *listed != epoch => {
+                Seen::Unknown("objects of its kind are listed anew".into())
+            }
+            State::Listed(_) if !self.served.as_ref().is_some_and(|served| served.namespaced) => {
+                Seen::Unknown("objects of its kind are in no namespace, so no AppWrapper can own them".into())
+            }
+            State::Listed(_) => {
+                let uid = self.names.get(&(namespace.to_owned(), name.to_owned()));
+                match uid.and_then(|uid| self.objects.get(uid)) {
+                    Some(found) => Seen::Found(Box::new(found.clone())),
+                    None => Seen::Absent { last: last.cloned().map(Box::new) },
+                }
+            }
+        }
+    }
+
+    /// Takes in an object unless a later state of it is known, or its end.
+    pub(super) fn take(&mut self, mut object: FoundComponent, told: Told) -> Turn {
+        let uid = object.object.uid.clone();
+        let known = self.objects.get(&uid).map(|known| Revision::of(&known.resource_version));
+        let old = known.is_some_and(|known| !told.replaces(Revision::of(&object.resource_version), known));
+        if old || self.gone.contains(&uid) {
+            return Turn::default();
+        }
+        self.resource().clone_into(&mut object.object.kind.resource);
+        let mut owners: BTreeSet<String> = object.owner_uid.iter().cloned().collect();
+        if let Some(before) = self.forget(&uid) {
+            owners.extend(before.owner_uid);
+        }
+        let place = (object.object.namespace.clone(), object.object.name.clone());
+        self.names.insert(place, uid.clone());
+        if let Some(owner) = &object.owner_uid {
+            self.owned.entry(owner.clone()).or_default().insert(uid.clone());
+        }
+        self.objects.insert(uid, object);
+        Turn { owners, ..Turn::default() }
+    }
+
+    /// An object is gone.
+    fn drop(&mut self, uid: &str) -> Turn {
+        if self.gone.len() >= GONE {
+            self.gone.pop_front();
+        }
+        self.gone.push_back(uid.to_owned());
+        let gone: Vec<Last> = self.forget(uid).into_iter().collect();
+        Turn { owners: gone.iter().filter_map(|it| it.owner_uid.clone()).collect(), gone, all: false }
+    }
+
+    fn forget(&mut self, uid: &str) -> Option<FoundComponent> {
+        let object = self.objects.remove(uid)?;
+        let place = (object.object.namespace.clone(), object.object.name.clone());
+        if self.names.get(&place).is_some_and(|named| named == uid) {
+            self.names.remove(&place);
+        }
+        if let Some(owner) = &object.owner_uid
+            && let Some(owned) = self.owned.get_mut(owner)
+        {
+            owned.remove(uid);
+            if owned.is_empty() {
+                self.owned.remove(owner);
+            }
+        }
+        Some(object)
+    }
+
+    /// Takes in a list of all objects. What is not in it is gone, unless it is known to be later than the list.
+    fn list(&mut self, all: Vec<FoundComponent>, moment: Moment) -> Turn {
+        let mut turn = Turn { all: true, ..Turn::default() };
+        if moment.anew {
+            // What was seen in another history says nothing about this one.
+            self.objects.clear();
+            self.names.clear();
+            self.owned.clear();
+            self.gone.clear();
+        }
+        let listed: BTreeSet<String> = all.iter().map(|object| object.object.uid.clone()).collect();
+        let is_later =
+            |object: &FoundComponent| Revision::of(&object.resource_version).is_after(moment.revision);
+        let missing: Vec<String> = self
+            .objects
+            .iter()
+            .filter(|(uid, object)| !listed.contains(*uid) && !is_later(object))
+            .map(|(uid, _)| uid.clone())
+            .collect();
+        for uid in missing {
+            turn.gone.extend(self.drop(&uid).gone);
+        }
+        for object in all {
+            self.take(object, Told::ByListAt(moment.revision));
+        }
+        self.state = State::Listed(moment.epoch);
+        turn
+    }
+}

@@ -1,0 +1,239 @@
+//! A second look: an AppWrapper and everything around it, read live.
+
+use std::{
+    collections::{BTreeMap, BTreeSet},
+    sync::{Arc, Mutex, MutexGuard, PoisonError},
+};
+
+use futures::{
+    StreamExt, TryStreamExt,
+    future::{try_join, try_join_all},
+    stream,
+};
+use jiff::Timestamp;
+use kube::Client;
+use salvor_api::names::appwrapper::{API_VERSION, MEMBER_LABEL, PLURAL};
+use salvor_recovery::{
+    Judgement, Verdict,
+    appwrapper::{
+        AppWrapperPolicy, AppWrapperRef, AppWrapperWhy, FoundComponent, Memory, NodeView, Seen, Step, decide,
+    },
+};
+use serde_json::Value;
+
+use super::{
+    around::{Around, view},
+    kinds::Last,
+    wire::{App, PodWire, Rules, SeenNode, SeenPod, found},
+};
+use crate::{
+    discovery::{Kind, Served},
+    live::{self, percent_encode},
+    looks::Sight,
+    nodes::NodeWire,
+    recovery::{Known, LiveInquiry},
+    wire::{Whole, read},
+};
+
+/// Where a kind is served, or what is known of its objects without asking.
+pub(super) type Places = BTreeMap<Kind, Result<Served, Seen>>;
+
+/// Components that are read at once.
+const AT_ONCE: usize = 8;
+
+/// Components that a look has found under their names, and that the watches do not show: somebody took the label off. Clones
+/// share it.
+#[derive(Clone, Debug, Default)]
+pub(super) struct Unlabelled(Arc<Mutex<BTreeMap<(Kind, String), FoundComponent>>>);
+
+impl Unlabelled {
+    pub(super) fn get(&self, kind: &Kind, name: &str) -> Option<FoundComponent> {
+        self.all().get(&(kind.clone(), name.to_owned())).cloned()
+    }
+
+    /// What the latest look has found.
+    fn note(&self, app: &App, around: &Around) {
+        let found = around.components.iter().enumerate().filter_map(|(index, (_, seen))| match seen {
+            Seen::Found(found) if !around.owned.iter().any(|it| it.object.uid == found.object.uid) => {
+                Some(((app.parts[index].kind.clone(), app.name_of(index).to_owned()), (**found).clone()))
+            }
+            Seen::Found(_) | Seen::Absent { .. } | Seen::NoSuchKind | Seen::Unknown(_) => None,
+        });
+        *self.all() = found.collect();
+    }
+
+    fn all(&self) -> MutexGuard<'_, BTreeMap<(Kind, String), FoundComponent>> {
+        self.0.lock().unwrap_or_else(PoisonError::into_inner)
+    }
+}
+
+/// A live question about an AppWrapper.
+#[derive(Debug)]
+pub(crate) struct Inquiry {
+    pub(super) appwrapper: AppWrapperRef,
+    pub(super) policy: Arc<AppWrapperPolicy>,
+    pub(super) rules: Arc<Rules>,
+    pub(super) memory: Memory,
+    pub(super) last: BTreeMap<(Kind, String), Last>,
+    pub(super) places: Places,
+    /// All that was seen around it. For a creation only the AppWrapper is read live: an object that is there already has the
+    /// name, and the server refuses another one.
+    pub(super) around: Around,
+    pub(super) only_creates: bool,
+    pub(super) unlabelled: Unlabelled,
+}
+
+impl LiveInquiry for Inquiry {
+    type Why = AppWrapperWhy;
+    type Step = Step;
+
+    async fn ask(
+        &self,
+        client: &Client,
+        known: Known<'_>,
+        now: Timestamp,
+        _: &mut Sight,
+    ) -> kube::Result<Option<Judgement<AppWrapperWhy, Step>>> {
+        let text = match known {
+            Known::Written(text) => Some(text.to_owned()),
+            Known::Guarded | Known::Nothing => live::get(client, &path(&self.appwrapper)).await?,
+        };
+        let Some(text) = text else { return Ok(None) };
+        let (app, object) = App::parse(&text, &self.rules).map_err(kube::Error::SerdeError)?;
+        if app.appwrapper != self.appwrapper {
+            return Ok(None);
+        }
+        let around = if self.only_creates {
+            self.around.clone()
+        } else {
+            let nodes = &self.around.nodes;
+            let mut around = read_around(client, &app, &self.places, &self.last).await?;
+            self.unlabelled.note(&app, &around);
+            around.nodes = read_nodes(client, &around.pods, nodes, &self.policy).await?;
+            around.nodes_known = self.around.nodes_known;
+            around
+        };
+        let judgement = decide(&view(&app, around, self.memory.clone()), &self.policy, now);
+        Ok(Some(with_bodies(judgement, &app, &object, &self.rules)))
+    }
+}
+
+/// Creations get the objects that they create: only now the AppWrapper is known as it is.
+fn with_bodies(
+    mut judgement: Judgement<AppWrapperWhy, Step>,
+    app: &App,
+    object: &Value,
+    rules: &Rules,
+) -> Judgement<AppWrapperWhy, Step> {
+    if let Verdict::Act { actions, .. } = &mut judgement.verdict {
+        for action in actions {
+            if let Step::CreateComponent { index, body, .. } = action {
+                *body = app.body(*index, object, rules).map(Into::into);
+            }
+        }
+    }
+    judgement
+}
+
+fn path(AppWrapperRef { namespace, name, .. }: &AppWrapperRef) -> String {
+    format!("/apis/{API_VERSION}/namespaces/{namespace}/{PLURAL}/{name}")
+}
+
+/// Reads the components and pods of an AppWrapper.
+pub(super) async fn read_around(
+    client: &Client,
+    app: &App,
+    places: &Places,
+    last: &BTreeMap<(Kind, String), Last>,
+) -> kube::Result<Around> {
+    let AppWrapperRef { namespace, name, uid } = &app.appwrapper;
+    let labelled = format!("&labelSelector={}", percent_encode(&format!("{MEMBER_LABEL}={name}")));
+    let kinds: BTreeSet<&Kind> = app.parts.iter().map(|part| &part.kind).collect();
+    let served = kinds.into_iter().filter_map(|kind| Some((kind, places.get(kind)?.as_ref().ok()?)));
+    let lists = served.map(|(kind, place)| {
+        let labelled = &labelled;
+        async move {
+            let read = |whole: Whole| found(kind, &place.resource, &whole.object).ok();
+            live::list(client, &place.path(Some(namespace)), labelled, read).await
+        }
+    });
+    let pods = format!("/api/v1/namespaces/{namespace}/pods");
+    let pods = live::list(client, &pods, &labelled, |wire: PodWire| SeenPod::new(wire));
+    let (lists, pods) = try_join(try_join_all(lists), pods).await?;
+    let listed: Vec<FoundComponent> = lists.into_iter().flatten().collect();
+    let parts = (0..app.parts.len()).map(|index| read_part(client, app, index, places, last, &listed));
+    let components = stream::iter(parts.collect::<Vec<_>>()).buffered(AT_ONCE).try_collect().await?;
+    let owned = listed.into_iter().filter(|object| object.owner_uid.as_ref() == Some(uid)).collect();
+    Ok(Around { components, owned, pods, pods_known: true, ..Around::default() })
+}
+
+/// What there is of a component: in the lists of its kind, or under its name.
+async fn read_part(
+    client: &Client,
+    app: &App,
+    index: usize,
+    places: &Places,
+    last: &BTreeMap<(Kind, String), Last>,
+    listed: &[FoundComponent],
+) -> kube::Result<(String, Seen)> {
+    let (part, name) = (&app.parts[index], app.name_of(index));
+    let place = match places.get(&part.kind) {
+        Some(Ok(place)) => place,
+        Some(Err(seen)) => return Ok((String::new(), seen.clone())),
+        None if part.is_unreadable() => return Ok((String::new(), Seen::NoSuchKind)),
+        None => return Ok((String::new(), Seen::Unknown("its kind is not watched yet".into()))),
+    };
+    let is_it = |object: &&FoundComponent| {
+        let of = &object.object;
+        of.name == name && of.kind.kind == part.kind.kind && of.kind.group == part.kind.group
+    };
+    let resource = place.resource.clone();
+    if let Some(object) = listed.iter().find(is_it) {
+        return Ok((resource, Seen::Found(Box::new(object.clone()))));
+    }
+    let path = format!("{}/{}", place.path(Some(&app.appwrapper.namespace)), percent_encode(name));
+    let seen = match live::get(client, &path).await? {
+        Some(text) => {
+            let object: Value = read(&text)?;
+            let object = found(&part.kind, &resource, &object).map_err(kube::Error::SerdeError)?;
+            Seen::Found(Box::new(object))
+        }
+        None => {
+            let last = last.get(&(part.kind.clone(), name.to_owned()));
+            Seen::Absent { last: last.cloned().map(Box::new) }
+        }
+    };
+    Ok((resource, seen))
+}
+
+/// The nodes of pods as they were seen; those that say something that leads to a reset are read live.
+async fn read_nodes(
+    client: &Client,
+    pods: &[SeenPod],
+    seen: &BTreeMap<String, NodeView>,
+    policy: &AppWrapperPolicy,
+) -> kube::Result<BTreeMap<String, NodeView>> {
+    let on: BTreeSet<&str> = pods.iter().filter_map(|pod| pod.view.node_name.as_deref()).collect();
+    let mut nodes = seen.clone();
+    let flagged =
+        seen.iter().filter(|(name, node)| on.contains(name.as_str()) && **node != NodeView::default());
+    let names: Vec<String> = flagged.map(|(name, _)| name.clone()).collect();
+    for name in names {
+        match read_node(client, &name, policy).await? {
+            Some(node) => nodes.insert(name, node),
+            None => nodes.remove(&name),
+        };
+    }
+    Ok(nodes)
+}
+
+/// Reads a node.
+pub(super) async fn read_node(
+    client: &Client,
+    name: &str,
+    policy: &AppWrapperPolicy,
+) -> kube::Result<Option<NodeView>> {
+    let text = live::get(client, &format!("/api/v1/nodes/{name}")).await?;
+    let node = text.map(|text| read::<NodeWire>(&text)).transpose()?;
+    Ok(node.map(|wire| SeenNode::new(&wire, policy).view))
+}

@@ -1,0 +1,61 @@
+//! The pods with the label of an AppWrapper, by the AppWrapper that the label names.
+
+use std::collections::{BTreeMap, BTreeSet};
+
+use super::wire::SeenPod;
+
+/// Namespace and name of an AppWrapper.
+type Place = (String, String);
+
+#[derive(Debug, Default)]
+pub(super) struct Pods {
+    all: BTreeMap<String, SeenPod>,
+    by_app: BTreeMap<Place, BTreeSet<String>>,
+}
+
+impl Pods {
+    /// Takes in a pod; what it was before.
+    pub(super) fn take(&mut self, pod: SeenPod) -> Option<SeenPod> {
+        let uid = pod.view.pod.uid.clone();
+        let before = self.drop(&uid);
+        self.by_app.entry(place(&pod)).or_default().insert(uid.clone());
+        self.all.insert(uid, pod);
+        before
+    }
+
+    /// A pod is gone, or has the label no more.
+    pub(super) fn drop(&mut self, uid: &str) -> Option<SeenPod> {
+        let pod = self.all.remove(uid)?;
+        let place = place(&pod);
+        if let Some(of_app) = self.by_app.get_mut(&place) {
+            of_app.remove(uid);
+            if of_app.is_empty() {
+                self.by_app.remove(&place);
+            }
+        }
+        Some(pod)
+    }
+
+    /// These are all there are.
+    pub(super) fn list(&mut self, all: Vec<SeenPod>) {
+        *self = Self::default();
+        for pod in all {
+            self.take(pod);
+        }
+    }
+
+    /// The pods that say that they are of an AppWrapper.
+    pub(super) fn of(&self, namespace: &str, name: &str) -> impl Iterator<Item = &SeenPod> {
+        let uids = self.by_app.get(&(namespace.to_owned(), name.to_owned())).into_iter().flatten();
+        uids.filter_map(|uid| self.all.get(uid))
+    }
+
+    /// The pods on a node.
+    pub(super) fn on<'a>(&'a self, node: &'a str) -> impl Iterator<Item = &'a SeenPod> {
+        self.all.values().filter(move |pod| pod.view.node_name.as_deref() == Some(node))
+    }
+}
+
+fn place(pod: &SeenPod) -> Place {
+    (pod.view.pod.namespace.clone(), pod.app.clone())
+}

@@ -1,0 +1,489 @@
+//! AppWrappers, their components, pods and nodes as the API sends them, and what is kept of each.
+
+use std::collections::BTreeSet;
+
+use jiff::Timestamp;
+use salvor_api::{
+    config::Configuration,
+    names::{
+        appwrapper::{FINALIZER, MEMBER_LABEL},
+        taints::{FORCE_EVICTION, OUT_OF_SERVICE, UNREACHABLE},
+    },
+};
+use salvor_recovery::{
+    appwrapper::{
+        Annotations, AppWrapperPolicy, AppWrapperRef, AppWrapperStatus, ComponentKind, ComponentState,
+        FoundComponent, NodeView, ObjectRef, Phase, PodView,
+        admission::{AdmissionPolicy, Answer, Operation, Request, User, refusal_without_webhook, validate},
+        components::ORIGIN_LABELS,
+        inject::{self, Component, InjectionPolicy, Owner},
+        podsets::{FieldError, PodSet, TemplateKind, pod_sets},
+    },
+    objects::{Deletion, PodPhase, PodRef},
+};
+use serde::Deserialize;
+use serde_json::{Map, Value, json};
+
+use crate::{
+    discovery::Kind,
+    nodes::NodeWire,
+    revision::Revision,
+    watch::Project,
+    wire::{Condition, Meta, Object, Whole, condition},
+};
+
+/// The configuration as far as it decides which AppWrappers are run, and what is created for them.
+#[derive(Debug)]
+pub(super) struct Rules {
+    admission: AdmissionPolicy,
+    injection: InjectionPolicy,
+    /// Whether a webhook has asked the rules of admission, and what the user may do.
+    webhooks: bool,
+}
+
+impl Rules {
+    pub(super) fn new(configuration: &Configuration) -> Self {
+        let settings = &configuration.appwrapper;
+        // The webhook asks about users; here nobody knows them.
+        let admission = AdmissionPolicy { check_users: false, ..AdmissionPolicy::new(settings) };
+        Self {
+            admission,
+            injection: InjectionPolicy::new(settings),
+            webhooks: configuration.webhooks.enabled,
+        }
+    }
+
+    /// Whether objects of this kind may be created, and so may be read.
+    pub(super) fn wraps(&self, kind: &Kind) -> bool {
+        self.admission.kinds.iter().any(|wrapped| wrapped.is(&kind.group, &kind.kind))
+    }
+
+    /// Why nothing may be created for an AppWrapper. What Kueue adds to its pods later is not looked at.
+    fn refusal(&self, owner: &AppWrapperRef, components: &[Value]) -> Option<String> {
+        let mut components = components.to_vec();
+        for component in components.iter_mut().filter_map(Value::as_object_mut) {
+            component.remove("podSetInfos");
+        }
+        let object = json!({
+            "metadata": {"namespace": owner.namespace, "name": owner.name},
+            "spec": {"components": components},
+        });
+        if !self.webhooks {
+            return refusal_without_webhook(&object, &self.admission).map(|refusal| refusal.to_string());
+        }
+        let request = Request {
+            operation: Operation::Create,
+            namespace: &owner.namespace,
+            object: &object,
+            user: &User::default(),
+        };
+        match validate(&request, &self.admission) {
+            Answer::Refused(refusal) => Some(refusal.to_string()),
+            Answer::Allowed | Answer::Ask(_) => None,
+        }
+    }
+}
+
+/// What is kept of an AppWrapper.
+#[derive(Clone, Debug)]
+pub(crate) struct App {
+    pub(super) appwrapper: AppWrapperRef,
+    pub(super) resource_version: String,
+    pub(super) created: Timestamp,
+    pub(super) deleting: bool,
+    pub(super) has_finalizer: bool,
+    pub(super) other_finalizers: Vec<String>,
+    pub(super) suspend: bool,
+    pub(super) managed_by: Option<String>,
+    pub(super) annotations: Annotations,
+    pub(super) refused: Option<String>,
+    pub(super) parts: Vec<Part>,
+    pub(super) status: AppWrapperStatus,
+}
+
+/// What is kept of one of its components.
+#[derive(Clone, Debug, PartialEq, Eq)]
+pub(super) struct Part {
+    pub(super) kind: Kind,
+    pub(super) name: String,
+    pub(super) pod_sets: Vec<PodSet>,
+    /// Why it can never be created.
+    pub(super) defect: Option<String>,
+}
+
+#[derive(Deserialize, Default)]
+#[serde(rename_all = "camelCase", default)]
+struct Spec {
+    suspend: bool,
+    managed_by: Option<String>,
+}
+
+impl App {
+    /// Reads an AppWrapper.
+    pub(super) fn read(object: &Value, rules: &Rules) -> Result<Self, serde_json::Error> {
+        let metadata = Meta::<Map<String, Value>>::deserialize(&object["metadata"])?;
+        let spec = Option::<Spec>::deserialize(&object["spec"])?.unwrap_or_default();
+        // A status that nobody can read must not be taken for that of a new AppWrapper.
+        let status = Option::<AppWrapperStatus>::deserialize(&object["status"]);
+        let status = status.map(Option::unwrap_or_default).unwrap_or_else(|error| AppWrapperStatus {
+            phase: Phase::Unknown(format!("unreadable: {error}")),
+            ..AppWrapperStatus::default()
+        });
+        let appwrapper =
+            AppWrapperRef { uid: metadata.uid, namespace: metadata.namespace, name: metadata.name };
+        let components = components(object);
+        let about_to_create = match &status.phase {
+            Phase::Empty | Phase::Suspended | Phase::Resuming | Phase::Resetting => true,
+            Phase::Running
+            | Phase::Suspending
+            | Phase::Succeeded
+            | Phase::Failed
+            | Phase::Terminating
+            | Phase::Unknown(_) => false,
+        };
+        let refused = about_to_create.then(|| rules.refusal(&appwrapper, components)).flatten();
+        let checks = about_to_create && refused.is_none();
+        let read = |(index, component)| Part::read(component, index, &appwrapper, rules, checks);
+        let parts = components.iter().enumerate().map(read).collect();
+        let annotations = &metadata.annotations;
+        let (ours, other_finalizers): (Vec<_>, Vec<_>) =
+            metadata.finalizers.into_iter().partition(|finalizer| finalizer == FINALIZER);
+        Ok(Self {
+            parts,
+            refused,
+            resource_version: metadata.resource_version,
+            created: metadata.creation_timestamp.unwrap_or_default(),
+            deleting: metadata.deletion_timestamp.is_some(),
+            has_finalizer: !ours.is_empty(),
+            other_finalizers,
+            suspend: spec.suspend,
+            managed_by: spec.managed_by,
+            annotations: Annotations::pick(|key| annotations.get(key)?.as_str()),
+            status,
+            appwrapper,
+        })
+    }
+
+    /// The same from the API's text.
+    pub(super) fn parse(text: &str, rules: &Rules) -> Result<(Self, Value), serde_json::Error> {
+        let object: Value = serde_json::from_str(text)?;
+        Ok((Self::read(&object, rules)?, object))
+    }
+
+    pub(super) fn revision(&self) -> Revision {
+        Revision::of(&self.resource_version)
+    }
+
+    /// The name by which a component is looked up: the recorded one while it is in use, else the one to create it with.
+    pub(super) fn name_of(&self, index: usize) -> &str {
+        let recorded = self.status.component_status.get(index).and_then(|it| it.name_in_use());
+        recorded.unwrap_or_else(|| self.parts.get(index).map_or("", |part| &part.name))
+    }
+
+    /// The object that is created for a component.
+    pub(super) fn body(&self, index: usize, object: &Value, rules: &Rules) -> Option<String> {
+        let component = components(object).get(index)?;
+        let recorded = self.status.component_status.get(index).map(|it| it.pod_sets.as_slice());
+        let inferred = &self.parts.get(index)?.pod_sets;
+        // Kueue's additions are in the order of those that were written down.
+        let pod_sets = recorded.filter(|sets| sets.len() == inferred.len()).unwrap_or(inferred);
+        let component = Component { spec: component, index, pod_sets, attempt: 0 };
+        let mut body = inject::object(component, owner(&self.appwrapper), &rules.injection).ok()?;
+        body["metadata"]["name"] = self.name_of(index).into();
+        Some(body.to_string())
+    }
+}
+
+fn owner(AppWrapperRef { uid, namespace, name }: &AppWrapperRef) -> Owner<'_> {
+    Owner { namespace, name, uid }
+}
+
+fn components(object: &Value) -> &[Value] {
+    object["spec"]["components"].as_array().map_or(&[], Vec::as_slice)
+}
+
+impl Part {
+    fn read(component: &Value, index: usize, of: &AppWrapperRef, rules: &Rules, checks: bool) -> Self {
+        Self::of(component, index, of, rules, checks).unwrap_or_else(|error| Self {
+            kind: Kind { group: String::new(), version: String::new(), kind: String::new() },
+            name: String::new(),
+            pod_sets: Vec::new(),
+            defect: Some(error.within(&format!("spec.components[{index}]")).to_string()),
+        })
+    }
+
+    fn of(
+        component: &Value,
+        index: usize,
+        of: &AppWrapperRef,
+        rules: &Rules,
+        checks: bool,
+    ) -> Result<Self, FieldError> {
+        let template = &component["template"];
+        let kind = TemplateKind::of(template)?;
+        let name = inject::object_name(template, index, 0, owner(of))?;
+        let pod_sets = pod_sets(component)?;
+        let defect = checks
+            .then(|| {
+                let component = Component { spec: component, index, pod_sets: &pod_sets, attempt: 0 };
+                inject::object(component, owner(of), &rules.injection).err()
+            })
+            .flatten();
+        Ok(Self {
+            kind: Kind { group: kind.group.into(), version: kind.version.into(), kind: kind.kind.into() },
+            name,
+            pod_sets,
+            defect: defect.map(|error| error.within(&format!("spec.components[{index}]")).to_string()),
+        })
+    }
+
+    /// Whether its template could not even be read.
+    pub(super) fn is_unreadable(&self) -> bool {
+        self.kind.kind.is_empty()
+    }
+}
+
+/// AppWrappers that are ours.
+pub(super) struct OurAppWrappers(pub(super) std::sync::Arc<Rules>);
+
+impl Project for OurAppWrappers {
+    type Wire = Whole;
+    type Kept = App;
+
+    fn keep(&self, wire: Whole) -> Option<App> {
+        let app = App::read(&wire.object, &self.0)
+            .inspect_err(|error| tracing::warn!(%error, "an AppWrapper cannot be read, and is left alone"))
+            .ok()?;
+        let foreign = |name: &str| name != salvor_api::names::appwrapper::CONTROLLER_NAME;
+        (!app.managed_by.as_deref().is_some_and(foreign)).then_some(app)
+    }
+}
+
+/// Objects of a kind that belong to an AppWrapper.
+pub(super) struct Components(pub(super) Kind);
+
+impl Project for Components {
+    type Wire = Whole;
+    type Kept = FoundComponent;
+
+    fn keep(&self, wire: Whole) -> Option<FoundComponent> {
+        found(&self.0, "", &wire.object)
+            .inspect_err(|error| tracing::warn!(kind = %self.0, %error, "an object cannot be read"))
+            .ok()
+    }
+}
+
+/// Reads an object of a kind.
+pub(super) fn found(
+    kind: &Kind,
+    resource: &str,
+    object: &Value,
+) -> Result<FoundComponent, serde_json::Error> {
+    let metadata = Meta::<crate::wire::Nothing>::deserialize(&object["metadata"])?;
+    let kind = ComponentKind {
+        group: kind.group.clone(),
+        version: kind.version.clone(),
+        kind: kind.kind.clone(),
+        resource: resource.to_owned(),
+    };
+    let is_pod = kind.group.is_empty() && kind.kind == "Pod";
+    let conditions = || Vec::<Condition>::deserialize(&object["status"]["conditions"]).unwrap_or_default();
+    let deletion = if is_pod {
+        metadata.pod_deletion()
+    } else {
+        metadata
+            .deletion_timestamp
+            .map(|timestamp| Deletion { timestamp, grace_seconds: metadata.deletion_grace_period_seconds })
+    };
+    Ok(FoundComponent {
+        state: ComponentState::read(&kind, &object["status"]),
+        disruption: is_pod.then(|| disruption(&conditions())).flatten(),
+        node_name: object["spec"]["nodeName"].as_str().filter(|_| is_pod).map(str::to_owned),
+        owner_uid: metadata.controller().map(|owner| owner.uid.clone()),
+        deletion,
+        created: metadata.creation_timestamp.unwrap_or_default(),
+        resource_version: metadata.resource_version,
+        finalizers: metadata.finalizers,
+        object: ObjectRef { uid: metadata.uid, kind, namespace: metadata.namespace, name: metadata.name },
+    })
+}
+
+/// Reads the object that the server answered with; none if it answered with something else.
+pub(super) fn answered(kind: &Kind, resource: &str, text: &str) -> Option<FoundComponent> {
+    let object: Value = serde_json::from_str(text).ok()?;
+    (object["kind"] == *kind.kind).then(|| found(kind, resource, &object).ok()).flatten()
+}
+
+/// A pod with the label of an AppWrapper.
+#[derive(Clone, Debug)]
+pub(crate) struct SeenPod {
+    /// The name of its AppWrapper.
+    pub(super) app: String,
+    pub(super) view: PodView,
+    pub(super) controller_uid: Option<String>,
+    pub(super) named: Option<(&'static str, String)>,
+}
+
+/// Pods with the label of an AppWrapper.
+pub(super) struct LabelledPods;
+
+pub(super) type PodWire = Object<PodSpec, PodStatus>;
+
+impl Project for LabelledPods {
+    type Wire = PodWire;
+    type Kept = SeenPod;
+
+    fn keep(&self, wire: PodWire) -> Option<SeenPod> {
+        SeenPod::new(wire)
+    }
+}
+
+#[derive(Deserialize, Default)]
+#[serde(rename_all = "camelCase", default)]
+pub(super) struct PodSpec {
+    node_name: Option<String>,
+    containers: Vec<Container>,
+}
+
+#[derive(Deserialize, Default)]
+#[serde(default)]
+struct Container {
+    resources: Resources,
+}
+
+#[derive(Deserialize, Default)]
+#[serde(default)]
+struct Resources {
+    requests: Option<Map<String, Value>>,
+    limits: Option<Map<String, Value>>,
+}
+
+#[derive(Deserialize, Default)]
+#[serde(rename_all = "camelCase", default)]
+pub(super) struct PodStatus {
+    phase: String,
+    conditions: Vec<Condition>,
+    container_statuses: Vec<ContainerStatus>,
+}
+
+#[derive(Deserialize, Default)]
+#[serde(default)]
+struct ContainerStatus {
+    state: State,
+}
+
+#[derive(Deserialize, Default)]
+#[serde(default)]
+struct State {
+    terminated: Option<Terminated>,
+}
+
+#[derive(Deserialize, Default)]
+#[serde(rename_all = "camelCase", default)]
+struct Terminated {
+    exit_code: i32,
+}
+
+impl SeenPod {
+    /// A pod with the label; none for one without.
+    pub(super) fn new(PodWire { metadata, spec, status }: PodWire) -> Option<Self> {
+        let app = metadata.labels.get(MEMBER_LABEL)?.to_owned();
+        let named =
+            ORIGIN_LABELS.iter().find_map(|(key, _)| Some((*key, metadata.labels.get(key)?.to_owned())));
+        let scheduled = condition(&status.conditions, "PodScheduled");
+        let ended = status.container_statuses.iter().filter_map(|it| it.state.terminated.as_ref());
+        let view = PodView {
+            phase: PodPhase::from_api(&status.phase),
+            created: metadata.creation_timestamp.unwrap_or_default(),
+            deletion: metadata.pod_deletion(),
+            node_name: spec.node_name.filter(|name| !name.is_empty()),
+            component: None,
+            exit_codes: ended.map(|it| it.exit_code).filter(|code| *code != 0).collect(),
+            resources: spec.containers.iter().flat_map(used).collect(),
+            unschedulable: scheduled.is_some_and(|it| {
+                it.status == "False" && ["Unschedulable", "SchedulingGated"].contains(&it.reason.as_str())
+            }),
+            disruption: disruption(&status.conditions),
+            resource_version: metadata.resource_version.clone(),
+            finalizers: metadata.finalizers.clone(),
+            pod: PodRef {
+                namespace: metadata.namespace.clone(),
+                name: metadata.name.clone(),
+                uid: metadata.uid.clone(),
+            },
+        };
+        let controller_uid = metadata.controller().map(|owner| owner.uid.clone());
+        Some(Self { app, view, controller_uid, named })
+    }
+}
+
+/// The resources of which a container requests or may use some.
+fn used(container: &Container) -> BTreeSet<String> {
+    let Resources { requests, limits } = &container.resources;
+    let all = [requests, limits].into_iter().flatten().flatten();
+    all.filter(|(_, amount)| is_positive(amount)).map(|(name, _)| name.clone()).collect()
+}
+
+/// Whether a quantity is more than 0: some digit before its unit is none.
+fn is_positive(amount: &Value) -> bool {
+    match amount {
+        Value::Number(number) => number.as_f64().is_some_and(|number| number > 0.0),
+        Value::String(text) => {
+            let number =
+                text.trim_start_matches('+').chars().take_while(|it| it.is_ascii_digit() || *it == '.');
+            number.into_iter().any(|it| ('1'..='9').contains(&it))
+        }
+        Value::Null | Value::Bool(_) | Value::Array(_) | Value::Object(_) => false,
+    }
+}
+
+/// The reason of a pod's condition `DisruptionTarget`, if that is True.
+fn disruption(conditions: &[Condition]) -> Option<String> {
+    let target = condition(conditions, "DisruptionTarget").filter(|it| it.status == "True");
+    target.map(|it| it.reason.clone())
+}
+
+/// A node.
+#[derive(Clone, Debug)]
+pub(crate) struct SeenNode {
+    pub(super) uid: String,
+    pub(super) name: String,
+    pub(super) view: NodeView,
+}
+
+impl SeenNode {
+    pub(super) fn new(NodeWire { metadata, spec, .. }: &NodeWire, policy: &AppWrapperPolicy) -> Self {
+        let tainted = |key: &str| spec.taints.iter().any(|taint| taint.key == key);
+        let view = NodeView {
+            no_execute: policy.autopilot.no_execute(|key| metadata.labels.get(key)),
+            unreachable: tainted(UNREACHABLE),
+            force_evicted: tainted(FORCE_EVICTION) || tainted(OUT_OF_SERVICE),
+        };
+        Self { uid: metadata.uid.clone(), name: metadata.name.clone(), view }
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn a_quantity_is_positive_if_a_digit_of_its_number_is() {
+        for (amount, positive) in [
+            (json!("1"), true),
+            (json!("100m"), true),
+            (json!("0.5"), true),
+            (json!("+2Gi"), true),
+            (json!("0"), false),
+            (json!("0e5"), false),
+            (json!("0Mi"), false),
+            (json!("-1"), false),
+            (json!(""), false),
+            (json!(3), true),
+            (json!(0), false),
+            (json!(null), false),
+        ] {
+            assert_eq!(is_positive(&amount), positive, "{amount}");
+        }
+    }
+}

@@ -1,0 +1,337 @@
+//! Is a running workload healthy? Its components, its pods, and the nodes that they are on.
+
+use std::collections::BTreeSet;
+use std::fmt;
+
+use jiff::Timestamp;
+
+use super::components::ComponentState;
+use super::policy::{AppWrapperPolicy, Timers};
+use super::resets::{Cause, Evidence, PodRecord};
+use super::status::{AppWrapperStatus, ComponentStatus, PodSet};
+use super::views::{AppWrapperView, FoundComponent, NodeView, PodView, Seen};
+use crate::moments::after;
+use crate::objects::PodPhase;
+
+/// Pods by phase, and how many are expected.
+#[derive(Clone, Copy, Debug, Default, PartialEq, Eq)]
+pub struct Counts {
+    /// So many should there be.
+    pub expected: usize,
+    /// Pending, and not being deleted.
+    pub pending: usize,
+    /// Running, and not being deleted. Readiness probes are not asked.
+    pub running: usize,
+    /// Succeeded.
+    pub succeeded: usize,
+    /// Failed.
+    pub failed: usize,
+}
+
+impl Counts {
+    /// Whether enough pods run or have succeeded.
+    pub fn are_sufficient(&self) -> bool {
+        self.running + self.succeeded >= self.expected
+    }
+
+    /// Whether enough pods exist that have not failed.
+    pub fn all_exist(&self) -> bool {
+        self.pending + self.running + self.succeeded >= self.expected
+    }
+}
+
+impl fmt::Display for Counts {
+    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
+        let Self { pending, running, succeeded, .. } = self;
+        write!(f, "{pending} pods pending; {running} pods running; {succeeded} pods succeeded")
+    }
+}
+
+/// A component that was created and is not there any more, or is about to go.
+#[derive(Clone, Copy, Debug, PartialEq, Eq, PartialOrd, Ord)]
+enum Loss {
+    /// Its pod was evicted, or its node is lost.
+    Evicted,
+    /// Nobody saw it go.
+    Unexplained,
+    /// Somebody deleted it.
+    Deleted,
+}
+
+/// A running workload, component by component.
+pub(super) struct Picture<'a> {
+    view: &'a AppWrapperView,
+    status: &'a AppWrapperStatus,
+    timers: &'a Timers,
+    policy: &'a AppWrapperPolicy,
+    done: Vec<bool>,
+    /// The pods by phase, without those of components that are done: these may be gone by now.
+    pub(super) counts: Counts,
+}
+
+impl<'a> Picture<'a> {
+    pub(super) fn of(
+        view: &'a AppWrapperView,
+        status: &'a AppWrapperStatus,
+        timers: &'a Timers,
+        policy: &'a AppWrapperPolicy,
+    ) -> Self {
+        let done: Vec<bool> = (0..view.components.len()).map(|index| is_done(view, status, index)).collect();
+        let mut counts = Counts::default();
+        let open = status.component_status.iter().zip(&done).filter(|(_, done)| !**done);
+        counts.expected = open.flat_map(|(it, _)| &it.pod_sets).map(PodSet::expected).sum();
+        for pod in own_pods(view).filter(|pod| is_open(pod, &done)) {
+            match (pod.phase, pod.deletion.is_some()) {
+                (PodPhase::Pending, false) => counts.pending += 1,
+                (PodPhase::Running, false) => counts.running += 1,
+                (PodPhase::Succeeded, _) => counts.succeeded += 1,
+                (PodPhase::Failed, _) => counts.failed += 1,
+                (PodPhase::Pending | PodPhase::Running, true) | (PodPhase::Unknown, _) => {}
+            }
+        }
+        Self { view, status, timers, policy, done, counts }
+    }
+
+    /// The components that have said that they are done.
+    pub(super) fn done(&self) -> impl Iterator<Item = usize> + '_ {
+        self.done.iter().enumerate().filter_map(|(index, done)| done.then_some(index))
+    }
+
+    // ---- without grace ------------------------------------------------------------------------------
+
+    /// Components that are gone, or are being deleted by somebody else. One that was done before is not missed.
+    pub(super) fn missing(&self) -> Option<Evidence> {
+        let all = self.view.components.len();
+        let losses: Vec<Loss> =
+            (0..all).filter(|index| !self.done[*index]).filter_map(|index| self.loss(index)).collect();
+        let worst = losses.iter().max()?;
+        let found = all - losses.len();
+        let message = format!("Only found {found} deployed components, but was expecting {all}");
+        let mut evidence = Evidence::new(Cause::MissingComponent, message);
+        // Somebody who deletes a component does not want it back. A pod that was evicted does not do so.
+        evidence.terminal = *worst == Loss::Deleted;
+        evidence.own_fault = *worst != Loss::Evicted;
+        for component in &self.view.components {
+            if let Seen::Absent { last: Some(last) } = &component.seen {
+                evidence.nodes.extend(last.node_name.clone());
+            }
+        }
+        Some(evidence)
+    }
+
+    fn loss(&self, index: usize) -> Option<Loss> {
+        let explain = |it: &FoundComponent| {
+            let evicted =
+                it.disruption.is_some() || it.node_name.as_deref().is_some_and(|name| self.is_lost(name));
+            if evicted { Loss::Evicted } else { Loss::Deleted }
+        };
+        if self.failure(index).is_some() {
+            return None;
+        }
+        match &self.view.components[index].seen {
+            Seen::Found(found) if self.view.owns(found) => found.is_deleting().then(|| explain(found)),
+            // Somebody else's object has the name: ours is gone.
+            Seen::Found(_) | Seen::NoSuchKind | Seen::Absent { last: None } => Some(Loss::Unexplained),
+            Seen::Absent { last: Some(last) } => Some(explain(last)),
+            Seen::Unknown(_) => None,
+        }
+    }
+
+    /// What a component says about its failure, or said when it was last seen: its own time to live may have deleted it since.
+    fn failure(&self, index: usize) -> Option<&str> {
+        let object = match &self.view.components[index].seen {
+            Seen::Found(found) => found,
+            Seen::Absent { last } => last.as_ref()?,
+            Seen::NoSuchKind | Seen::Unknown(_) => return None,
+        };
+        match &object.state {
+            ComponentState::Failed { message } => self.view.owns(object).then_some(message),
+            ComponentState::Silent | ComponentState::Active | ComponentState::Succeeded => None,
+        }
+    }
+
+    /// Whether a node does not exist any more, or nobody reaches it.
+    fn is_lost(&self, name: &str) -> bool {
+        self.view.nodes.get(name).map_or(self.view.nodes_known, |node| node.unreachable || node.force_evicted)
+    }
+
+    /// Components that say that they have failed.
+    pub(super) fn failed_components(&self) -> Option<Evidence> {
+        let failed = (0..self.view.components.len()).filter(|index| self.failure(*index).is_some()).count();
+        (failed > 0).then(|| {
+            let evidence = Evidence::new(Cause::FailedComponent, format!("Found {failed} failed components"));
+            self.by_failed_pods(evidence)
+        })
+    }
+
+    /// Pods that run on a node that is to be left at once.
+    pub(super) fn nodes_to_leave(&self) -> Option<Evidence> {
+        let flagged =
+            self.running_on(|pod, node| node.no_execute.iter().any(|it| pod.resources.contains(it)));
+        if self.policy.autopilot.monitor_nodes && !flagged.is_empty() {
+            let nodes: BTreeSet<String> = flagged.iter().filter_map(|it| it.node_name.clone()).collect();
+            let message =
+                format!("Workload contains pods using NoExecute resources on Nodes: {}", go_set(&nodes));
+            let mut evidence = on_nodes(Cause::AutopilotNoExecute, message, &flagged);
+            // Tools know this event without its prefix.
+            evidence.event.clone_from(&evidence.condition);
+            return Some(evidence);
+        }
+        let evicted = self.running_on(|_, node| self.policy.force_evicted_nodes && node.force_evicted);
+        (!evicted.is_empty())
+            .then(|| on_nodes(Cause::NodeLost, lost_nodes("force-evicted", &evicted), &evicted))
+    }
+
+    // ---- with grace ---------------------------------------------------------------------------------
+
+    /// Pods that failed and that nothing has taken the place of, or that are on a node that nobody reaches.
+    pub(super) fn pods_to_mend(&self) -> Option<Evidence> {
+        if self.counts.failed > 0 && !self.counts.all_exist() {
+            let mut evidence =
+                Evidence::new(Cause::FoundFailedPods, format!("{} failed pods", self.counts.failed));
+            // A number that changes would be a new message each time.
+            evidence.condition = String::new();
+            return Some(self.by_failed_pods(evidence));
+        }
+        let lost = self.running_on(|_, node| self.policy.unreachable_nodes && node.unreachable);
+        (!lost.is_empty()).then(|| on_nodes(Cause::NodeLost, lost_nodes("unreachable", &lost), &lost))
+    }
+
+    /// Until when pods may be missing or not running.
+    ///
+    /// The time counts from the creation of the components, or, if all pods were there since, from when one was lost.
+    pub(super) fn ready_by(&self) -> (Timestamp, Stage) {
+        use super::names::conditions::PODS_READY;
+        let deployed = deployed_since(self.view, self.status);
+        let lost =
+            self.status.condition(PODS_READY).filter(|it| it.is_false()).map(|it| it.last_transition_time);
+        let start = lost.map_or(deployed, |lost| lost.max(deployed));
+        if self.counts.all_exist() {
+            (after(start, self.timers.warmup_grace), Stage::Warmup)
+        } else {
+            (after(start, self.timers.admission_grace), Stage::Admission)
+        }
+    }
+
+    /// Not all pods exist, or not all run, although their time is over.
+    pub(super) fn insufficient(&self) -> Evidence {
+        let evidence = Evidence::new(Cause::InsufficientPodsReady, self.counts.to_string());
+        let mut evidence = self.by_failed_pods(evidence);
+        let pending: Vec<&PodView> = own_pods(self.view)
+            .filter(|pod| pod.phase == PodPhase::Pending && pod.deletion.is_none())
+            .collect();
+        let no_room =
+            self.counts.all_exist() && pending.iter().all(|pod| pod.unschedulable) && !pending.is_empty();
+        evidence.own_fault = !no_room;
+        evidence.pods.extend(pending.iter().map(|it| PodRecord::of(it)));
+        evidence
+    }
+
+    // ---- the end ------------------------------------------------------------------------------------
+
+    /// Whether the work is done: each component by its own word, or, where it has none, by its pods.
+    pub(super) fn is_successful(&self) -> bool {
+        let all_ended =
+            (0..self.view.components.len()).all(|index| self.done[index] || self.is_silent(index));
+        all_ended && self.counts.succeeded >= self.counts.expected
+    }
+
+    fn is_silent(&self, index: usize) -> bool {
+        self.view.own_component(index).is_some_and(|it| it.state == ComponentState::Silent)
+    }
+
+    /// The pods that have not ended yet.
+    pub(super) fn active_pods(&self) -> impl Iterator<Item = &'a PodView> {
+        own_pods(self.view).filter(|pod| pod.is_active())
+    }
+
+    /// How many pods have ended, of all components.
+    pub(super) fn totals(&self) -> Counts {
+        let count = |phase| own_pods(self.view).filter(|it| it.phase == phase).count();
+        Counts { succeeded: count(PodPhase::Succeeded), failed: count(PodPhase::Failed), ..self.counts }
+    }
+
+    // ---- evidence -----------------------------------------------------------------------------------
+
+    fn running_on(&self, which: impl Fn(&PodView, &NodeView) -> bool) -> Vec<&'a PodView> {
+        own_pods(self.view)
+            .filter(|pod| pod.phase == PodPhase::Running && pod.deletion.is_none())
+            .filter(|pod| {
+                let node = pod.node_name.as_ref().and_then(|name| self.view.nodes.get(name));
+                node.is_some_and(|node| which(pod, node))
+            })
+            .collect()
+    }
+
+    /// Adds what the failed pods tell: their names, nodes and exit codes, whether another attempt is of no use, and whether all
+    /// of them were evicted.
+    fn by_failed_pods(&self, mut evidence: Evidence) -> Evidence {
+        let failed: Vec<&PodView> = own_pods(self.view)
+            .filter(|pod| pod.phase == PodPhase::Failed && is_open(pod, &self.done))
+            .collect();
+        evidence.pods.extend(failed.iter().map(|it| PodRecord::of(it)));
+        evidence.nodes.extend(failed.iter().filter_map(|it| it.node_name.clone()));
+        evidence.exit_codes.extend(failed.iter().flat_map(|it| it.exit_codes.iter().copied()));
+        evidence.terminal = evidence.exit_codes.iter().any(|code| self.timers.is_terminal(*code));
+        evidence.own_fault = failed.is_empty() || failed.iter().any(|it| it.disruption.is_none());
+        evidence
+    }
+}
+
+/// What pods are waited for.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub enum Stage {
+    /// Until all exist.
+    Admission,
+    /// Until all run.
+    Warmup,
+}
+
+/// Whether a component has said that it is done, now or before.
+fn is_done(view: &AppWrapperView, status: &AppWrapperStatus, index: usize) -> bool {
+    let recorded = status.component_status.get(index).is_some_and(ComponentStatus::has_succeeded);
+    let says_so = |it: &FoundComponent| view.owns(it) && it.state == ComponentState::Succeeded;
+    recorded
+        || match &view.components[index].seen {
+            Seen::Found(found) => says_so(found),
+            Seen::Absent { last: Some(last) } => says_so(last),
+            Seen::Absent { last: None } | Seen::NoSuchKind | Seen::Unknown(_) => false,
+        }
+}
+
+/// Whether a pod's component is not done yet, or nobody can tell which one it is.
+fn is_open(pod: &PodView, done: &[bool]) -> bool {
+    pod.component.is_none_or(|index| done.get(index) != Some(&true))
+}
+
+/// The pods that are the AppWrapper's. An older pod with its label belongs to another of the same name that is gone.
+pub(super) fn own_pods(view: &AppWrapperView) -> impl Iterator<Item = &PodView> {
+    view.pods.iter().filter(|pod| pod.created >= view.created)
+}
+
+/// Since when components may exist.
+pub(super) fn deployed_since(view: &AppWrapperView, status: &AppWrapperStatus) -> Timestamp {
+    use super::names::conditions::RESOURCES_DEPLOYED;
+    let deployed = status.condition(RESOURCES_DEPLOYED).filter(|it| it.is_true());
+    deployed.map_or(view.created, |it| it.last_transition_time)
+}
+
+fn on_nodes(cause: Cause, message: String, pods: &[&PodView]) -> Evidence {
+    let mut evidence = Evidence::new(cause, message);
+    evidence.own_fault = false;
+    evidence.pods = pods.iter().map(|it| PodRecord::of(it)).collect();
+    evidence.nodes = pods.iter().filter_map(|it| it.node_name.clone()).collect();
+    evidence
+}
+
+fn lost_nodes(how: &str, pods: &[&PodView]) -> String {
+    let nodes: BTreeSet<&str> = pods.iter().filter_map(|it| it.node_name.as_deref()).collect();
+    let nodes: Vec<&str> = nodes.into_iter().collect();
+    format!("Workload contains pods on {how} Nodes: {}", nodes.join(", "))
+}
+
+/// A set as Go prints it: people search for it in this form.
+fn go_set(names: &BTreeSet<String>) -> String {
+    let all: Vec<String> = names.iter().map(|name| format!("{name}:{{}}")).collect();
+    format!("map[{}]", all.join(" "))
+}

@@ -1,0 +1,318 @@
+//! What does this AppWrapper need next? One function for each phase, in the order in which an AppWrapper goes through them.
+
+use jiff::{SignedDuration, Timestamp};
+
+use super::conditions::Gone;
+use super::creation::{self, Creation};
+use super::deletion;
+use super::health::{Picture, deployed_since};
+use super::moves::{Machine, Turn, Turned};
+use super::names::CONTROLLER_NAME;
+use super::names::conditions::{DELETING_RESOURCES, QUOTA_RESERVED, RESOURCES_DEPLOYED};
+use super::policy::{AppWrapperPolicy, Timers};
+use super::reasons::AppWrapperWhy as Why;
+use super::resets::{Cause, Evidence};
+use super::status::Phase;
+use super::steps::{Stakes, Step};
+use super::views::AppWrapperView;
+use crate::moments::after;
+use crate::verdict::Verdict::Ignore;
+use crate::verdict::{Inquiry, Judgement, judge};
+
+/// Pods often run within the second after their creation: then one write tells both.
+const SETTLING: SignedDuration = SignedDuration::from_secs(1);
+
+/// Judges one AppWrapper. `now` is the API server's time.
+pub fn decide(
+    view: &AppWrapperView,
+    policy: &AppWrapperPolicy,
+    now: Timestamp,
+) -> Judgement<super::AppWrapperWhy, Step> {
+    judge(|ask| {
+        ask.that("Is the controller switched on?", policy.enabled, policy.enabled)
+            .ok_or(Ignore(Why::Disabled))?;
+        let foreign = view.managed_by.as_deref().filter(|it| *it != CONTROLLER_NAME);
+        ask.none("Is the AppWrapper ours?", foreign.unwrap_or("yes"), foreign)
+            .map_err(|it| Ignore(Why::NotOurs { managed_by: it.into() }))?;
+        ask.that("Are all its pods known?", view.pods_known, view.pods_known)
+            .ok_or(Ignore(Why::PodsUnknown))?;
+
+        let timers = Timers::of(&view.annotations, policy);
+        let (count, limit) = (view.status.resetting_count, timers.retry_limit.max(0));
+        let seen = format_args!("{}; {count} of {limit} retries used", view.status.phase);
+        ask.that("Which phase is it in, and which retries has it had?", seen, true);
+        let mut machine = Machine { view, policy, timers: &timers, now, next: view.status.clone() };
+        let untold = machine.read_annotations();
+        let (Ok(turn) | Err(turn)) = machine.turn(ask);
+        Ok(machine.conclude(turn, untold))
+    })
+}
+
+impl Machine<'_> {
+    fn turn(&mut self, ask: &mut Inquiry) -> Turned {
+        if self.view.deleting {
+            return self.terminating(ask);
+        }
+        match self.view.status.phase.clone() {
+            Phase::Empty => self.empty(ask),
+            Phase::Suspended => self.suspended(ask),
+            Phase::Resuming => self.resuming(ask),
+            Phase::Running => self.running(ask),
+            Phase::Resetting => self.resetting(ask),
+            Phase::Suspending => self.suspending(ask),
+            Phase::Succeeded => self.succeeded(ask),
+            Phase::Failed => self.failed(ask),
+            // Only somebody's hand can write this phase on an AppWrapper that is not being deleted.
+            Phase::Terminating => Ok(Turn::Rest(Why::UnknownPhase { phase: "Terminating".into() })),
+            Phase::Unknown(phase) => Ok(Turn::Rest(Why::UnknownPhase { phase })),
+        }
+    }
+
+    /// It is new: its PodSets are recorded, for Kueue to read.
+    fn empty(&mut self, ask: &mut Inquiry) -> Turned {
+        self.next.init_components(&self.view.components);
+        let suspend = self.view.suspend;
+        if suspend && self.view.refused.is_none() {
+            ask.that("Is it to run?", "spec.suspend is true", false);
+            self.next.phase = Phase::Suspended;
+            return Ok(self.write(Stakes::Bookkeeping, Why::New));
+        }
+        self.suspended(ask)
+    }
+
+    /// Nothing of it exists, until it is to run.
+    fn suspended(&mut self, ask: &mut Inquiry) -> Turned {
+        self.nothing_left_over(ask)?;
+        self.admitted(ask)?;
+        ask.that("Is it to run?", format_args!("spec.suspend is {}", self.view.suspend), !self.view.suspend)
+            .ok_or(Turn::Rest(Why::Suspended))?;
+        // Before anything is created: without it the AppWrapper could be gone before what it made.
+        let add = Step::AddFinalizer {
+            appwrapper: self.view.appwrapper.clone(),
+            resource_version: self.view.resource_version.clone(),
+            others: self.view.other_finalizers.clone(),
+        };
+        ask.that("Does it have its finalizer?", self.view.has_finalizer, self.view.has_finalizer)
+            .ok_or(Turn::Only { step: Box::new(add), why: Why::NeedsFinalizer })?;
+
+        self.next.set_creating(&self.view.components, self.now);
+        self.next.set_resuming(self.now);
+        self.next.phase = Phase::Resuming;
+        Ok(self.write(Stakes::Bookkeeping, Why::Resuming))
+    }
+
+    /// Its components are created, in order.
+    fn resuming(&mut self, ask: &mut Inquiry) -> Turned {
+        self.not_suspended(ask)?;
+        self.admitted(ask)?;
+        self.no_strays(ask)?;
+        let give_up = after(deployed_since(self.view, &self.next), self.timers.admission_grace);
+        let creation = Creation::of(self.view, self.now);
+        let seen = creation.to_string();
+        match creation {
+            Creation::Impossible { index, error } => {
+                ask.that("Can its components be created?", seen, false);
+                let mut evidence = create_failed(&error);
+                evidence.terminal = true;
+                self.errored(index);
+                Err(self.reset_or_fail(evidence))
+            }
+            Creation::Hindered { index, error, retry_at } => {
+                let why = Why::CreationFailed { error: error.clone() };
+                let until = retry_at.map_or(give_up, |retry_at| retry_at.min(give_up));
+                ask.that("Can its components be created?", seen, false);
+                if self.now >= give_up {
+                    self.errored(index);
+                    return Err(self.reset_or_fail(create_failed(&error)));
+                }
+                Err(Turn::Wait { until, why })
+            }
+            Creation::Due { indexes } => {
+                ask.that("Are all its components created?", seen, false);
+                let steps: Vec<Step> =
+                    indexes.iter().map(|index| creation::create(self.view, *index)).collect();
+                Err(self.act(steps, Why::Creating { components: indexes.len() }))
+            }
+            Creation::Complete { since } => {
+                ask.that("Are all its components created?", seen, true);
+                self.created(ask, since)
+            }
+        }
+    }
+
+    /// All components exist.
+    fn created(&mut self, ask: &mut Inquiry, since: Timestamp) -> Turned {
+        for (index, component) in self.view.components.iter().enumerate() {
+            let name = self.view.name_of(index).unwrap_or(&component.name);
+            if let Some(status) = self.next.component_status.get_mut(index) {
+                status.identify(component, name);
+                status.set_created(self.now);
+            }
+        }
+        self.next.phase = Phase::Running;
+        // What made an earlier attempt unhealthy is gone, so that a new one has all its time.
+        self.next.set_healthy(self.now);
+        let counts = Picture::of(self.view, &self.next, self.timers, self.policy).counts;
+        let settled = after(since, SETTLING);
+        let early = self.now < settled && self.now >= since && !counts.are_sufficient();
+        if ask.that("Have its pods had a second to start?", counts, !early).is_none() {
+            self.next = self.view.status.clone();
+            return Err(Turn::Wait { until: settled, why: Why::JustCreated });
+        }
+        self.next.set_pods_ready(&counts, self.now);
+        Ok(self.write(Stakes::Bookkeeping, Why::Created))
+    }
+
+    /// Its components exist: are they healthy, done, or lost?
+    fn running(&mut self, ask: &mut Inquiry) -> Turned {
+        self.not_suspended(ask)?;
+        self.no_strays(ask)?;
+        let status = self.next.clone();
+        let picture = Picture::of(self.view, &status, self.timers, self.policy);
+        let counts = picture.counts;
+        for index in picture.done() {
+            if let Some(component) = self.next.component_status.get_mut(index) {
+                component.set_succeeded(self.now);
+            }
+        }
+
+        // Nobody else will mend these, so they have no grace period.
+        self.sound(ask, "Are all its components there?", picture.missing())?;
+        self.sound(ask, "Has no component failed?", picture.failed_components())?;
+
+        if picture.is_successful() {
+            let active = picture.active_pods().count();
+            ask.that("Is its work not done yet?", format_args!("done; {active} pods have not ended"), false);
+            if active > 0 {
+                return Err(Turn::Rest(Why::Finishing { pods: active }));
+            }
+            let totals = picture.totals();
+            self.next.set_healthy(self.now);
+            self.next.set_succeeded(&totals, self.now);
+            self.next.phase = Phase::Succeeded;
+            return Err(self.write(Stakes::Final, Why::Succeeded { pods: totals.succeeded }));
+        }
+        ask.that("Is its work not done yet?", counts, true);
+        self.sound(ask, "Is no pod on a node that is to be left?", picture.nodes_to_leave())?;
+
+        self.next.set_pods_ready(&counts, self.now);
+        self.mending(ask, "Are its pods well?", picture.pods_to_mend())?;
+        if counts.are_sufficient() {
+            ask.that("Do all its pods run?", counts, true);
+            self.next.set_healthy(self.now);
+            return Ok(Turn::Rest(Why::Healthy { counts }));
+        }
+        let status = self.next.clone();
+        let picture = Picture::of(self.view, &status, self.timers, self.policy);
+        let (until, stage) = picture.ready_by();
+        let late = (self.now >= until).then(|| picture.insufficient());
+        self.mending(ask, "Do its pods still have time to run?", late)?;
+        self.next.set_healthy(self.now);
+        Ok(Turn::Wait { until, why: Why::AwaitingPods { counts, stage } })
+    }
+
+    /// Everything is deleted, a pause, and everything is created again. Quota is kept.
+    fn resetting(&mut self, ask: &mut Inquiry) -> Turned {
+        self.told(ask)?;
+        self.not_suspended(ask)?;
+        self.next.clear_pods_ready("Resetting", self.now);
+        self.delete_all(ask, Gone::Reset)?;
+
+        let gone = self.next.condition(RESOURCES_DEPLOYED).filter(|it| it.is_false());
+        let since = gone.map_or(self.view.created, |it| it.last_transition_time);
+        let pause = self.timers.retry_pause;
+        let until = after(since, pause);
+        ask.that(
+            "Is the pause over?",
+            format_args!("until {until}, it is {}", self.now),
+            pause.is_zero() || self.now >= until,
+        )
+        .ok_or(Turn::Wait { until, why: Why::Pausing })?;
+
+        self.next.set_creating(&self.view.components, self.now);
+        self.next.set_reset_complete(self.now);
+        self.next.phase = Phase::Resuming;
+        Ok(self.write(Stakes::Bookkeeping, Why::Resuming))
+    }
+
+    /// Everything is deleted, whatever `spec.suspend` says meanwhile: half of a workload is of no use.
+    fn suspending(&mut self, ask: &mut Inquiry) -> Turned {
+        self.delete_all(ask, Gone::Suspended)?;
+        self.next.set_gone(Gone::Suspended, self.now);
+        self.next.phase = Phase::Suspended;
+        Ok(self.write(Stakes::Final, Why::Deleted { phase: Phase::Suspended }))
+    }
+
+    /// Its work is done. Components are kept for a while, counted from the success.
+    fn succeeded(&mut self, ask: &mut Inquiry) -> Turned {
+        self.nothing_left_over(ask)?;
+        if !self.next.holds(RESOURCES_DEPLOYED) {
+            return Ok(Turn::Rest(Why::Ended { phase: Phase::Succeeded }));
+        }
+        let ttl = self.timers.success_ttl;
+        let released = self.next.condition(QUOTA_RESERVED).filter(|it| it.is_false());
+        let since = released.map_or(self.view.created, |it| it.last_transition_time);
+        let until = after(since, ttl);
+        // Once begun, a deletion is brought to its end.
+        let due = self.view.suspend || self.next.holds(DELETING_RESOURCES) || self.now >= until;
+        ask.that("Is its time to live over?", format_args!("until {until}, it is {}", self.now), due)
+            .ok_or(Turn::Wait { until, why: Why::KeptAfterSuccess { since } })?;
+        let by_suspending = self.view.suspend && self.now < until;
+        self.delete_all(ask, Gone::Succeeded { ttl, by_suspending })?;
+        Ok(Turn::Rest(Why::Ended { phase: Phase::Succeeded }))
+    }
+
+    /// It is given up. Everything is deleted, perhaps after a while in which somebody may look at it.
+    fn failed(&mut self, ask: &mut Inquiry) -> Turned {
+        self.told(ask)?;
+        self.nothing_left_over(ask)?;
+        if !self.next.holds(RESOURCES_DEPLOYED) {
+            if self.next.holds(QUOTA_RESERVED) {
+                self.next.release_quota("Failed", self.now);
+                return Err(self.write(Stakes::Final, Why::Deleted { phase: Phase::Failed }));
+            }
+            return Ok(Turn::Rest(Why::Ended { phase: Phase::Failed }));
+        }
+        let delay = self.timers.deletion_on_failure_grace;
+        let since = self.failed_at();
+        let until = after(since, delay);
+        let begun = self.next.holds(DELETING_RESOURCES);
+        let due = delay.is_zero() || begun || self.view.suspend || self.now >= until;
+        let seen = format_args!("until {until}, it is {}", self.now);
+        if ask.that("Is the time for looking at it over?", seen, due).is_none() {
+            self.next.set_deletion_paused(delay, self.now);
+            return Err(Turn::Wait { until, why: Why::KeptAfterFailure { since } });
+        }
+        let by_suspending = delay.is_positive() && self.view.suspend;
+        self.delete_all(ask, Gone::Failed { by_suspending })?;
+        Ok(Turn::Rest(Why::Ended { phase: Phase::Failed }))
+    }
+
+    /// Somebody deletes the AppWrapper: everything is deleted, then it may go. No delay counts.
+    fn terminating(&mut self, ask: &mut Inquiry) -> Turned {
+        ask.that("Is it to stay?", "it is being deleted", false);
+        ask.that("Does it have our finalizer?", self.view.has_finalizer, self.view.has_finalizer)
+            .ok_or(Turn::Rest(Why::BeingDeleted))?;
+        // Where nothing was deployed, only what the AppWrapper owns counts: a label alone is anybody's to write.
+        if self.next.holds(RESOURCES_DEPLOYED) || deletion::own_objects(self.view).next().is_some() {
+            let phase = std::mem::replace(&mut self.next.phase, Phase::Terminating);
+            self.delete_all(ask, Gone::Terminating)?;
+            // Where nothing is left it goes at once, with the phase that it had.
+            self.next.phase = phase;
+        }
+        if self.next.holds(RESOURCES_DEPLOYED) || self.next.holds(QUOTA_RESERVED) {
+            self.next.set_gone(Gone::Terminating, self.now);
+            return Err(self.write(Stakes::Final, Why::Deleted { phase: Phase::Terminating }));
+        }
+        let step = Step::RemoveFinalizer {
+            appwrapper: self.view.appwrapper.clone(),
+            resource_version: self.view.resource_version.clone(),
+            others: self.view.other_finalizers.clone(),
+        };
+        Ok(Turn::Only { step: Box::new(step), why: Why::Released })
+    }
+}
+
+fn create_failed(error: &str) -> Evidence {
+    Evidence::new(Cause::CreateFailed, format!("error creating components: {error}"))
+}

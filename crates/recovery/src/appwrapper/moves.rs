@@ -1,0 +1,270 @@
+//! What the phases of an AppWrapper have in common: the questions that more than one of them asks, and what they lead to.
+
+use jiff::Timestamp;
+
+use super::conditions::Gone;
+use super::creation;
+use super::deletion::{self, Progress};
+use super::health::own_pods;
+use super::names::conditions::{DELETING_RESOURCES, RESOURCES_DEPLOYED};
+use super::names::reasons::DELETION_PAUSED;
+use super::notes;
+use super::policy::{AppWrapperPolicy, Timers};
+use super::reasons::AppWrapperWhy as Why;
+use super::resets::{Cause, Course, Evidence, record};
+use super::status::{AppWrapperStatus, Phase};
+use super::steps::{Manner, Stakes, Step};
+use super::views::AppWrapperView;
+use crate::event::EventNote;
+use crate::moments::{ANNOUNCE_WITHIN, after};
+use crate::verdict::Inquiry;
+use crate::verdict::Verdict::{self, Ignore};
+
+/// What one look at an AppWrapper leads to.
+pub(super) enum Turn {
+    /// These steps, after the status if that changes.
+    Do { stakes: Stakes, notes: Vec<EventNote>, steps: Vec<Step>, why: Why },
+    /// This step, and the status stays as it is: the step changes the AppWrapper itself, and with it the state that was judged.
+    Only { step: Box<Step>, why: Why },
+    /// Nothing before that time.
+    Wait { until: Timestamp, why: Why },
+    /// Nothing before something changes.
+    Rest(Why),
+}
+
+pub(super) type Turned = Result<Turn, Turn>;
+
+pub(super) struct Machine<'a> {
+    pub(super) view: &'a AppWrapperView,
+    pub(super) policy: &'a AppWrapperPolicy,
+    pub(super) timers: &'a Timers,
+    pub(super) now: Timestamp,
+    /// The status as it will be.
+    pub(super) next: AppWrapperStatus,
+}
+
+impl Machine<'_> {
+    // ---- questions that more than one phase asks ----------------------------------------------------
+
+    /// Suspending wins over all else, as long as the AppWrapper has not come to its end.
+    pub(super) fn not_suspended(&mut self, ask: &mut Inquiry) -> Result<(), Turn> {
+        let seen = format_args!("spec.suspend is {}", self.view.suspend);
+        if ask.that("Is it still to run?", seen, !self.view.suspend).is_some() {
+            return Ok(());
+        }
+        let phase = std::mem::replace(&mut self.next.phase, Phase::Suspending);
+        self.next.set_deleting(self.now);
+        let notes = vec![notes::suspending(self.view)];
+        let (stakes, steps) = (Stakes::Bookkeeping, Vec::new());
+        Err(Turn::Do { stakes, notes, steps, why: Why::Suspending { phase } })
+    }
+
+    /// Where no webhook asked the rules of admission, they are asked before anything is created.
+    pub(super) fn admitted(&mut self, ask: &mut Inquiry) -> Result<(), Turn> {
+        let refused = self.view.refused.as_deref();
+        let message = ask.none("Do the rules of admission allow it?", refused.unwrap_or("yes"), refused);
+        message.map_err(|message| {
+            let mut evidence = Evidence::new(Cause::Refused, message);
+            evidence.terminal = true;
+            self.reset_or_fail(evidence)
+        })
+    }
+
+    /// A creation whose answer was lost may take effect when nothing should exist any more.
+    pub(super) fn nothing_left_over(&mut self, ask: &mut Inquiry) -> Result<(), Turn> {
+        if self.next.holds(RESOURCES_DEPLOYED) {
+            return Ok(());
+        }
+        let due = deletion::deletions(self.view, Manner::Graceful);
+        let there = deletion::own_objects(self.view).count();
+        if ask.that("Is nothing left over?", format_args!("{there} objects"), there == 0).is_some() {
+            return Ok(());
+        }
+        let why = Why::LeftOver { left: deletion::left(self.view) };
+        Err(if due.is_empty() { Turn::Rest(why) } else { self.act(due, why) })
+    }
+
+    /// An AppWrapper owns its components and nothing else. More can only be what was created and not recorded.
+    pub(super) fn no_strays(&mut self, ask: &mut Inquiry) -> Result<(), Turn> {
+        let strays: Vec<_> = self.view.strays.iter().filter(|it| self.view.owns(it)).collect();
+        let seen = format_args!("{} objects more", strays.len());
+        if ask.that("Does it own nothing but its components?", seen, strays.is_empty()).is_some() {
+            return Ok(());
+        }
+        if let Some((index, found)) = creation::adoptable(self.view, &strays) {
+            let component = &self.view.components[index];
+            if let Some(status) = self.next.component_status.get_mut(index) {
+                status.identify(component, &found.object.name);
+                status.set_created(self.now);
+            }
+            let name = found.object.name.clone();
+            return Err(self.write(Stakes::Bookkeeping, Why::Adopting { name }));
+        }
+        let due: Vec<Step> = strays
+            .iter()
+            .filter(|it| !it.is_deleting())
+            .map(|it| Step::DeleteComponent {
+                object: (&it.object).into(),
+                resource_version: it.resource_version.clone(),
+                manner: Manner::Graceful,
+            })
+            .collect();
+        // Those that go hold up nothing.
+        if due.is_empty() { Ok(()) } else { Err(self.act(due, Why::Strays { count: strays.len() })) }
+    }
+
+    /// The event about the reset or the failure is recorded, also after a crash.
+    pub(super) fn told(&mut self, ask: &mut Inquiry) -> Result<(), Turn> {
+        let Some(last) = self.view.status.resets.last() else { return Ok(()) };
+        let recent = last.time.is_some_and(|time| self.now < after(time, ANNOUNCE_WITHIN));
+        let note = notes::unhealthy(self.view, last);
+        let known = !recent || self.view.memory.told.contains(&note.name);
+        ask.that("Was told why?", &last.message, known)
+            .ok_or_else(|| self.act(vec![Step::RecordEvent(note)], Why::Untold))
+    }
+
+    /// A cause that nobody but us will mend.
+    pub(super) fn sound(
+        &mut self,
+        ask: &mut Inquiry,
+        question: &'static str,
+        cause: Option<Evidence>,
+    ) -> Result<(), Turn> {
+        let seen = cause.as_ref().map_or("yes", |it| it.event.as_str()).to_owned();
+        ask.none(question, seen, cause).map_err(|evidence| self.reset_or_fail(evidence))
+    }
+
+    /// A cause that the workload's own controllers have time to mend.
+    pub(super) fn mending(
+        &mut self,
+        ask: &mut Inquiry,
+        question: &'static str,
+        cause: Option<Evidence>,
+    ) -> Result<(), Turn> {
+        let seen = cause.as_ref().map_or("yes", |it| it.event.as_str()).to_owned();
+        ask.none(question, seen, cause).map_err(|evidence| {
+            self.next.set_unhealthy(&evidence, self.now);
+            let since = self.next.unhealthy_since().unwrap_or(self.now);
+            let grace = self.timers.failure_grace;
+            let until = after(since, grace);
+            if grace.is_zero() || self.now >= until {
+                return self.reset_or_fail(evidence);
+            }
+            let (cause, message) = (evidence.cause, evidence.condition);
+            Turn::Wait { until, why: Why::Unhealthy { cause, message } }
+        })
+    }
+
+    // ---- what phases lead to ------------------------------------------------------------------------
+
+    pub(super) fn reset_or_fail(&mut self, evidence: Evidence) -> Turn {
+        let course = Course::of(&evidence, self.next.resetting_count, self.timers, self.policy);
+        self.next.set_unhealthy(&evidence, self.now);
+        record(&mut self.next, course, &evidence, self.now);
+        let paused = course.phase() == Phase::Failed && self.timers.deletion_on_failure_grace.is_positive();
+        if self.next.holds(RESOURCES_DEPLOYED) {
+            if paused {
+                self.next.set_deletion_paused(self.timers.deletion_on_failure_grace, self.now);
+            } else {
+                self.next.set_deleting(self.now);
+            }
+        }
+        let notes = self.next.resets.last().map(|it| notes::unhealthy(self.view, it)).into_iter().collect();
+        let active = own_pods(self.view).filter(|it| it.is_active()).count();
+        let Evidence { cause, event: message, .. } = evidence;
+        let (count, limit) = (self.next.resetting_count, self.timers.retry_limit);
+        let why = match course {
+            Course::Reset { counted } => Why::Reset { cause, message, counted, count, limit },
+            Course::Fail(why) => Why::GivenUp { cause, message, why },
+        };
+        let stakes = if self.next.holds(RESOURCES_DEPLOYED) {
+            Stakes::TakesDown { pods: u32::try_from(active).unwrap_or(u32::MAX) }
+        } else {
+            Stakes::Final
+        };
+        Turn::Do { stakes, notes, steps: Vec::new(), why }
+    }
+
+    /// Deletes what is left. When nothing is, the status says so, and the phase goes on.
+    pub(super) fn delete_all(&mut self, ask: &mut Inquiry, gone: Gone) -> Result<(), Turn> {
+        let left = deletion::left(self.view);
+        ask.that("Is nothing of it left?", &left, left.count == 0);
+        match deletion::advance(self.view, &mut self.next, self.timers, self.now) {
+            Progress::Done => {
+                // Suspending and deletion write it together with what follows.
+                let with_the_rest = matches!(gone, Gone::Suspended | Gone::Terminating);
+                if self.next.holds(RESOURCES_DEPLOYED) && !with_the_rest {
+                    self.next.set_gone(gone, self.now);
+                    let phase = self.next.phase.clone();
+                    return Err(self.write(Stakes::Final, Why::Deleted { phase }));
+                }
+                Ok(())
+            }
+            Progress::Due { steps, manner, left } => {
+                Err(self.act(steps, Why::Deleting { left, forced: manner == Manner::Forceful }))
+            }
+            Progress::Waiting { until, left } => {
+                let why = Why::Deleting { left, forced: until.is_none() };
+                Err(until.map_or(Turn::Rest(why.clone()), |until| Turn::Wait { until, why }))
+            }
+        }
+    }
+
+    /// When it failed: as recorded, or, by another controller's record, since when its deletion waits or it is unhealthy.
+    pub(super) fn failed_at(&self) -> Timestamp {
+        let recorded = self.view.status.resets.last().filter(|it| it.phase == Phase::Failed);
+        let paused = self.view.status.condition(DELETING_RESOURCES).filter(|it| it.reason == DELETION_PAUSED);
+        recorded
+            .and_then(|it| it.time)
+            .or(paused.map(|it| it.last_transition_time))
+            .or(self.view.status.unhealthy_since())
+            .unwrap_or(self.view.created)
+    }
+
+    pub(super) fn errored(&mut self, index: usize) {
+        if let Some(component) = self.next.component_status.get_mut(index) {
+            component.set_creation_errored(self.now);
+        }
+    }
+
+    pub(super) fn read_annotations(&mut self) -> Option<EventNote> {
+        self.next.set_annotations_valid(&self.timers.defects, self.now);
+        let note = notes::unreadable(self.view, &self.timers.defects);
+        (!self.timers.defects.is_empty() && self.next != self.view.status).then_some(note)
+    }
+
+    pub(super) fn write(&self, stakes: Stakes, why: Why) -> Turn {
+        Turn::Do { stakes, notes: Vec::new(), steps: Vec::new(), why }
+    }
+
+    pub(super) fn act(&self, steps: Vec<Step>, why: Why) -> Turn {
+        Turn::Do { stakes: Stakes::Bookkeeping, notes: Vec::new(), steps, why }
+    }
+
+    /// The status comes first if it changes: what it says is true before anything is done, and survives a crash.
+    pub(super) fn conclude(self, turn: Turn, untold: Option<EventNote>) -> Verdict<Why, Step> {
+        let changed = self.next != self.view.status;
+        let patch = |stakes| Step::PatchStatus {
+            appwrapper: self.view.appwrapper.clone(),
+            resource_version: self.view.resource_version.clone(),
+            status: Box::new(self.next.clone()),
+            stakes,
+        };
+        let untold = untold.map(Step::RecordEvent);
+        match turn {
+            Turn::Do { stakes, notes, steps, why } => {
+                let notes = notes.into_iter().map(Step::RecordEvent).chain(untold);
+                let actions: Vec<Step> =
+                    changed.then(|| patch(stakes)).into_iter().chain(notes).chain(steps).collect();
+                if actions.is_empty() { Ignore(why) } else { Verdict::Act { actions, why } }
+            }
+            Turn::Only { step, why } => Verdict::Act { actions: vec![*step], why },
+            Turn::Wait { why, .. } | Turn::Rest(why) if changed => {
+                let actions = std::iter::once(patch(Stakes::Bookkeeping)).chain(untold).collect();
+                Verdict::Act { actions, why }
+            }
+            Turn::Wait { until, why } => Verdict::Wait { until, why },
+            Turn::Rest(why) => Ignore(why),
+        }
+    }
+}

@@ -1,0 +1,25 @@
+//! Names on the wire: CodeFlare's, which `salvor_api` has, and those that are Salvor's own.
+
+pub(super) use salvor_api::names::appwrapper::{CONTROLLER_NAME, annotations};
+
+/// Condition types.
+pub(super) mod conditions {
+    pub(crate) use salvor_api::names::appwrapper::conditions::*;
+
+    /// Every annotation can be read. Only there if one could not.
+    pub(crate) const ANNOTATIONS_VALID: &str = "AnnotationsValid";
+    /// Of a component: it has said itself that it is done.
+    pub(crate) const SUCCEEDED: &str = "Succeeded";
+}
+
+/// Reasons of conditions that are not the name of a phase.
+pub(super) mod reasons {
+    pub(crate) use salvor_api::names::appwrapper::reasons::*;
+
+    /// Pods are on a node that is unreachable or force-evicted.
+    pub(crate) const NODE_LOST: &str = "NodeLost";
+    /// The component has said that it is done.
+    pub(crate) const COMPONENT_SUCCEEDED: &str = "ComponentSucceeded";
+    /// All annotations can be read again.
+    pub(crate) const VALID: &str = "Valid";
+}

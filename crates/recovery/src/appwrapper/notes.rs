@@ -1,0 +1,77 @@
+//! The events about an AppWrapper. Each has a name of its own, so that a second attempt records no second event.
+
+use std::collections::BTreeSet;
+
+use salvor_api::names::appwrapper::EVENT_COMPONENT;
+
+use super::names::reasons::INVALID_ANNOTATION;
+use super::policy::Defect;
+use super::resets::ResetRecord;
+use super::status::Phase;
+use super::views::AppWrapperView;
+use crate::event::{EventNote, EventType};
+use crate::fnv::Fnv;
+
+const UNHEALTHY: &str = "Unhealthy";
+const SUSPENDING: &str = "Suspending";
+
+/// The workload is reset or given up, as the status has recorded it.
+pub(super) fn unhealthy(view: &AppWrapperView, record: &ResetRecord) -> EventNote {
+    let time = record.time.map_or(0, jiff::Timestamp::as_second);
+    EventNote {
+        name: format!("appwrapper-unhealthy.{}.{time}", view.appwrapper.uid),
+        regarding: (&view.appwrapper).into(),
+        reporting_controller: EVENT_COMPONENT,
+        kind: EventType::Warning,
+        reason: UNHEALTHY.into(),
+        action: match &record.phase {
+            Phase::Failed => "Fail",
+            Phase::Resetting
+            | Phase::Empty
+            | Phase::Suspended
+            | Phase::Resuming
+            | Phase::Running
+            | Phase::Suspending
+            | Phase::Succeeded
+            | Phase::Terminating
+            | Phase::Unknown(_) => "Reset",
+        },
+        message: record.message.clone(),
+    }
+}
+
+/// Somebody suspends it.
+pub(super) fn suspending(view: &AppWrapperView) -> EventNote {
+    EventNote {
+        name: format!("appwrapper-suspending.{}.{}", view.appwrapper.uid, view.resource_version),
+        regarding: (&view.appwrapper).into(),
+        reporting_controller: EVENT_COMPONENT,
+        kind: EventType::Normal,
+        reason: SUSPENDING.into(),
+        action: "Suspend",
+        message: format!("Externally suspended while in the {} phase", view.status.phase),
+    }
+}
+
+/// Annotations cannot be read.
+pub(super) fn unreadable(view: &AppWrapperView, defects: &[Defect]) -> EventNote {
+    let all: Vec<String> = defects.iter().map(ToString::to_string).collect();
+    let message = all.join(". ");
+    let mut hash = Fnv::default();
+    hash.add(message.as_bytes());
+    EventNote {
+        name: format!("appwrapper-annotations.{}.{:x}", view.appwrapper.uid, hash.finish()),
+        regarding: (&view.appwrapper).into(),
+        reporting_controller: EVENT_COMPONENT,
+        kind: EventType::Warning,
+        reason: INVALID_ANNOTATION.into(),
+        action: "ReadAnnotations",
+        message: message.chars().take(1024).collect(),
+    }
+}
+
+/// The names of the events about resets and the failure that the status has recorded, for whoever does not know which of
+/// them were told.
+pub fn notes_told(view: &AppWrapperView) -> BTreeSet<String> {
+    view.status.resets.iter().map(|record| unhealthy(view, record).name).collect()
+}

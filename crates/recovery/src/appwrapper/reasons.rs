@@ -1,0 +1,336 @@
+//! Why AppWrapper recovery does what it does. All its sentences are in here.
+
+use std::fmt;
+
+use jiff::Timestamp;
+
+use super::deletion::Left;
+use super::health::{Counts, Stage};
+use super::names::CONTROLLER_NAME;
+use super::resets::{Cause, GivenUp};
+use super::status::Phase;
+use crate::verdict::Reason;
+
+/// Why an AppWrapper is, or is not, acted on.
+#[derive(Clone, Debug, PartialEq, Eq)]
+pub enum AppWrapperWhy {
+    /// The controller is switched off.
+    Disabled,
+    /// Another controller looks after it.
+    NotOurs {
+        /// Which one.
+        managed_by: String,
+    },
+    /// Its pods were not listed yet.
+    PodsUnknown,
+    /// Nobody knows this phase.
+    UnknownPhase {
+        /// The phase.
+        phase: String,
+    },
+    /// It is new.
+    New,
+    /// It is suspended, and nothing of it is left.
+    Suspended,
+    /// Objects are left that were created too late.
+    LeftOver {
+        /// What is left.
+        left: Left,
+    },
+    /// Its finalizer must be there before anything is created.
+    NeedsFinalizer,
+    /// It is not suspended any more.
+    Resuming,
+    /// Components are missing that were not created yet.
+    Creating {
+        /// So many.
+        components: usize,
+    },
+    /// A component could not be created, and is tried again.
+    CreationFailed {
+        /// Why not.
+        error: String,
+    },
+    /// An object that the AppWrapper owns, and that is none of its components, is taken for the one that was created without a record.
+    Adopting {
+        /// Its name.
+        name: String,
+    },
+    /// The AppWrapper owns objects that are none of its components.
+    Strays {
+        /// So many.
+        count: usize,
+    },
+    /// All components were created a moment ago.
+    JustCreated,
+    /// All components are created.
+    Created,
+    /// All pods run or have succeeded.
+    Healthy {
+        /// The pods.
+        counts: Counts,
+    },
+    /// Pods are missing or not running, and have time.
+    AwaitingPods {
+        /// The pods.
+        counts: Counts,
+        /// What is waited for.
+        stage: Stage,
+    },
+    /// All components are done; some pods have not ended yet.
+    Finishing {
+        /// So many pods.
+        pods: usize,
+    },
+    /// It is unhealthy, and its own controllers have time to mend it.
+    Unhealthy {
+        /// Why.
+        cause: Cause,
+        /// The details.
+        message: String,
+    },
+    /// It is unhealthy and reset.
+    Reset {
+        /// Why.
+        cause: Cause,
+        /// The details.
+        message: String,
+        /// Whether that counts against the retry limit.
+        counted: bool,
+        /// So many resets have counted, this one included.
+        count: i32,
+        /// So many may count.
+        limit: i32,
+    },
+    /// It is unhealthy and given up.
+    GivenUp {
+        /// Why it is unhealthy.
+        cause: Cause,
+        /// The details.
+        message: String,
+        /// Why it is not tried again.
+        why: GivenUp,
+    },
+    /// Its work is done.
+    Succeeded {
+        /// So many pods.
+        pods: usize,
+    },
+    /// Somebody suspends it.
+    Suspending {
+        /// The phase in which.
+        phase: Phase,
+    },
+    /// What it made is being deleted.
+    Deleting {
+        /// What is left.
+        left: Left,
+        /// Whether by force.
+        forced: bool,
+    },
+    /// Nothing of what it made is left.
+    Deleted {
+        /// The phase in which.
+        phase: Phase,
+    },
+    /// The pause between deletion and creation.
+    Pausing,
+    /// It has failed, and is kept for a while for somebody to look at.
+    KeptAfterFailure {
+        /// Since when.
+        since: Timestamp,
+    },
+    /// It succeeded, and its components are kept for a while.
+    KeptAfterSuccess {
+        /// Since when.
+        since: Timestamp,
+    },
+    /// It has come to its end, and nothing is left to do.
+    Ended {
+        /// The phase in which.
+        phase: Phase,
+    },
+    /// It is being deleted, and nothing of it is ours to do.
+    BeingDeleted,
+    /// It is being deleted, and nothing of what it made is left.
+    Released,
+    /// What happened was not told yet.
+    Untold,
+}
+
+impl fmt::Display for AppWrapperWhy {
+    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
+        match self {
+            Self::Disabled => f.write_str("The controller appwrapper is not enabled."),
+            Self::NotOurs { managed_by } => {
+                write!(f, "spec.managedBy is {managed_by:?}, which is not Salvor.")
+            }
+            Self::PodsUnknown => f.write_str("The pods of the AppWrapper have not been listed yet."),
+            Self::UnknownPhase { phase } => {
+                write!(f, "status.phase is {phase:?}, which is not a known phase.")
+            }
+            Self::New => f.write_str("The AppWrapper is new."),
+            Self::Suspended => f.write_str("The AppWrapper is suspended, and none of its resources exist."),
+            Self::LeftOver { left } => {
+                write!(f, "Resources exist although none should, and are deleted: {left}.")
+            }
+            Self::NeedsFinalizer => {
+                f.write_str("The AppWrapper needs its finalizer before anything is created.")
+            }
+            Self::Resuming => f.write_str("The AppWrapper is no longer suspended."),
+            Self::Creating { components } => write!(f, "{components} components are to be created."),
+            Self::CreationFailed { error } => write!(f, "A component is not created yet: {error}."),
+            Self::Adopting { name } => {
+                write!(
+                    f,
+                    "Object {name} is owned by the AppWrapper and is the component that has no recorded name."
+                )
+            }
+            Self::Strays { count } => {
+                write!(f, "{count} objects are owned by the AppWrapper but are not its components.")
+            }
+            Self::JustCreated => f.write_str("All components were created less than a second ago."),
+            Self::Created => f.write_str("All components are created."),
+            Self::Healthy { counts } => write!(f, "The workload is healthy: {counts}."),
+            Self::AwaitingPods { counts, stage: Stage::Admission } => {
+                write!(f, "Not all of {} pods exist: {counts}.", counts.expected)
+            }
+            Self::AwaitingPods { counts, stage: Stage::Warmup } => {
+                write!(f, "Not all of {} pods run: {counts}.", counts.expected)
+            }
+            Self::Finishing { pods } => {
+                write!(f, "All components are done; {pods} pods have not ended yet, so quota is kept.")
+            }
+            Self::Unhealthy { cause, message } => {
+                write!(f, "The workload is unhealthy ({cause}{}), and has time to recover.", detail(message))
+            }
+            Self::Reset { cause, message, counted: true, count, limit } => write!(
+                f,
+                "The workload is unhealthy ({cause}{}) and is reset, {count} of {limit} times.",
+                detail(message)
+            ),
+            Self::Reset { cause, message, counted: false, .. } => write!(
+                f,
+                "The workload is unhealthy ({cause}{}) and is reset; this does not count against its retry limit.",
+                detail(message)
+            ),
+            Self::GivenUp { cause, message, why } => {
+                let why = match why {
+                    GivenUp::Terminal => "another attempt would not help",
+                    GivenUp::LimitReached => "its retry limit is reached",
+                    GivenUp::NoRetries => "its retry limit allows no reset",
+                };
+                write!(f, "The workload is unhealthy ({cause}{}) and has failed: {why}.", detail(message))
+            }
+            Self::Succeeded { pods } => write!(f, "The workload has succeeded: {pods} pods succeeded."),
+            Self::Suspending { phase } => {
+                write!(f, "The AppWrapper was suspended while in the {phase} phase.")
+            }
+            Self::Deleting { left, forced: false } => write!(f, "Its resources are being deleted; {left}."),
+            Self::Deleting { left, forced: true } => {
+                write!(f, "Its resources are being deleted by force; {left}.")
+            }
+            Self::Deleted { phase } => write!(f, "None of its resources exist any more ({phase})."),
+            Self::Pausing => f.write_str("The pause before the resources are created again."),
+            Self::KeptAfterFailure { since } => {
+                write!(f, "The AppWrapper failed at {since}; its resources and quota are kept for debugging.")
+            }
+            Self::KeptAfterSuccess { since } => {
+                write!(f, "The AppWrapper succeeded at {since}; its resources are kept for a while.")
+            }
+            Self::Ended { phase } => write!(f, "The AppWrapper is {phase}; nothing is left to do."),
+            Self::BeingDeleted => {
+                f.write_str("The AppWrapper is being deleted and does not have our finalizer.")
+            }
+            Self::Released => {
+                f.write_str("The AppWrapper is being deleted and none of its resources exist any more.")
+            }
+            Self::Untold => f.write_str("The event about what happened may be missing."),
+        }
+    }
+}
+
+fn detail(message: &str) -> String {
+    if message.is_empty() { String::new() } else { format!(", {message}") }
+}
+
+impl Reason for AppWrapperWhy {
+    fn code(&self) -> &'static str {
+        match self {
+            Self::Disabled => "Disabled",
+            Self::NotOurs { .. } => "NotOurs",
+            Self::PodsUnknown => "PodsUnknown",
+            Self::UnknownPhase { .. } => "UnknownPhase",
+            Self::New => "New",
+            Self::Suspended => "Suspended",
+            Self::LeftOver { .. } => "LeftOver",
+            Self::NeedsFinalizer => "NeedsFinalizer",
+            Self::Resuming => "Resuming",
+            Self::Creating { .. } => "Creating",
+            Self::CreationFailed { .. } => "CreationFailed",
+            Self::Adopting { .. } => "Adopting",
+            Self::Strays { .. } => "Strays",
+            Self::JustCreated => "JustCreated",
+            Self::Created => "Created",
+            Self::Healthy { .. } => "Healthy",
+            Self::AwaitingPods { .. } => "AwaitingPods",
+            Self::Finishing { .. } => "Finishing",
+            Self::Unhealthy { .. } => "Unhealthy",
+            Self::Reset { .. } => "Reset",
+            Self::GivenUp { .. } => "GivenUp",
+            Self::Succeeded { .. } => "Succeeded",
+            Self::Suspending { .. } => "Suspending",
+            Self::Deleting { .. } => "Deleting",
+            Self::Deleted { .. } => "Deleted",
+            Self::Pausing => "Pausing",
+            Self::KeptAfterFailure { .. } => "KeptAfterFailure",
+            Self::KeptAfterSuccess { .. } => "KeptAfterSuccess",
+            Self::Ended { .. } => "Ended",
+            Self::BeingDeleted => "BeingDeleted",
+            Self::Released => "Released",
+            Self::Untold => "Untold",
+        }
+    }
+
+    fn what_would_change_it(&self) -> String {
+        match self {
+            Self::Disabled => "The administrator's --controllers list with appwrapper or * would.".into(),
+            Self::NotOurs { .. } => {
+                format!("A spec.managedBy that is absent or {CONTROLLER_NAME:?} would; it cannot be changed later.")
+            }
+            Self::PodsUnknown => "A complete list of its pods would.".into(),
+            Self::UnknownPhase { .. } => "A phase that is known would.".into(),
+            Self::Suspended => "spec.suspend set to false would.".into(),
+            Self::LeftOver { .. } | Self::Deleting { .. } => {
+                "The end of these resources; after the forceful deletion grace period they are deleted by force, but \
+                 nobody removes finalizers."
+                    .into()
+            }
+            Self::CreationFailed { .. } => "A successful creation, or the end of the admission grace period.".into(),
+            Self::Healthy { .. } => "A pod or component that fails, a node to leave, success, or spec.suspend.".into(),
+            Self::AwaitingPods { .. } => "All pods running, or the end of the grace period.".into(),
+            Self::Finishing { .. } => "The end of these pods.".into(),
+            Self::Unhealthy { .. } => "A workload that is healthy again, or the end of the grace period.".into(),
+            Self::Pausing => "The end of the pause, or spec.suspend.".into(),
+            Self::KeptAfterFailure { .. } => "The end of the time, or spec.suspend, or its deletion.".into(),
+            Self::KeptAfterSuccess { .. } => "The end of its time to live, or spec.suspend, or its deletion.".into(),
+            Self::Ended { .. } => "Only its deletion.".into(),
+            Self::BeingDeleted => "Nothing of ours; other finalizers hold it.".into(),
+            Self::Untold => "Recording the event ends it.".into(),
+            Self::JustCreated => "The end of that second, or all pods running.".into(),
+            Self::New
+            | Self::NeedsFinalizer
+            | Self::Resuming
+            | Self::Creating { .. }
+            | Self::Adopting { .. }
+            | Self::Strays { .. }
+            | Self::Created
+            | Self::Reset { .. }
+            | Self::GivenUp { .. }
+            | Self::Succeeded { .. }
+            | Self::Suspending { .. }
+            | Self::Deleted { .. }
+            | Self::Released => "Only a change of the AppWrapper or its resources before it is done.".into(),
+        }
+    }
+}

@@ -1,0 +1,197 @@
+//! The status of an AppWrapper, as it is on the wire.
+
+use std::fmt;
+
+use jiff::Timestamp;
+use serde::{Deserialize, Deserializer, Serialize, Serializer};
+
+use super::names::conditions::RESOURCES_DEPLOYED;
+pub use super::podsets::PodSet;
+use super::resets::ResetRecord;
+
+/// `status.phase`.
+#[derive(Clone, Debug, Default, PartialEq, Eq, Hash, PartialOrd, Ord)]
+pub enum Phase {
+    /// Nobody has looked at it yet.
+    #[default]
+    Empty,
+    /// Nothing of it is in the cluster.
+    Suspended,
+    /// Its components are being created.
+    Resuming,
+    /// Its components are created.
+    Running,
+    /// Its components are being deleted, to be created once more.
+    Resetting,
+    /// Its components are being deleted because it is suspended.
+    Suspending,
+    /// Its work is done.
+    Succeeded,
+    /// Its work is given up.
+    Failed,
+    /// It is being deleted.
+    Terminating,
+    /// A phase that we do not know.
+    Unknown(String),
+}
+
+impl Phase {
+    /// All phases that there are.
+    pub const ALL: [Self; 9] = [
+        Self::Empty,
+        Self::Suspended,
+        Self::Resuming,
+        Self::Running,
+        Self::Resetting,
+        Self::Suspending,
+        Self::Succeeded,
+        Self::Failed,
+        Self::Terminating,
+    ];
+
+    /// The value on the wire.
+    pub fn as_str(&self) -> &str {
+        match self {
+            Self::Empty => "",
+            Self::Suspended => "Suspended",
+            Self::Resuming => "Resuming",
+            Self::Running => "Running",
+            Self::Resetting => "Resetting",
+            Self::Suspending => "Suspending",
+            Self::Succeeded => "Succeeded",
+            Self::Failed => "Failed",
+            Self::Terminating => "Terminating",
+            Self::Unknown(phase) => phase,
+        }
+    }
+
+    /// Reads the value on the wire.
+    pub fn from_api(phase: &str) -> Self {
+        Self::ALL
+            .into_iter()
+            .find(|known| known.as_str() == phase)
+            .unwrap_or_else(|| Self::Unknown(phase.into()))
+    }
+}
+
+impl fmt::Display for Phase {
+    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
+        f.write_str(if *self == Self::Empty { "Empty" } else { self.as_str() })
+    }
+}
+
+impl Serialize for Phase {
+    fn serialize<S: Serializer>(&self, serializer: S) -> Result<S::Ok, S::Error> {
+        serializer.serialize_str(self.as_str())
+    }
+}
+
+impl<'de> Deserialize<'de> for Phase {
+    fn deserialize<D: Deserializer<'de>>(deserializer: D) -> Result<Self, D::Error> {
+        String::deserialize(deserializer).map(|phase| Self::from_api(&phase))
+    }
+}
+
+/// A condition as metav1.Condition has it.
+#[derive(Clone, Debug, PartialEq, Eq, Serialize, Deserialize)]
+#[serde(rename_all = "camelCase")]
+pub struct Condition {
+    /// Its type.
+    #[serde(rename = "type")]
+    pub kind: String,
+    /// `True`, `False` or `Unknown`.
+    pub status: String,
+    /// Its reason.
+    pub reason: String,
+    /// Its message.
+    #[serde(default)]
+    pub message: String,
+    /// When `status` last changed.
+    pub last_transition_time: Timestamp,
+    /// Never set by us; kept if somebody else did.
+    #[serde(default, skip_serializing_if = "Option::is_none")]
+    pub observed_generation: Option<i64>,
+}
+
+impl Condition {
+    /// Whether its status is `True`.
+    pub fn is_true(&self) -> bool {
+        self.status == "True"
+    }
+
+    /// Whether its status is `False`.
+    pub fn is_false(&self) -> bool {
+        self.status == "False"
+    }
+}
+
+/// What is recorded of one component.
+#[derive(Clone, Debug, Default, PartialEq, Eq, Serialize, Deserialize)]
+#[serde(rename_all = "camelCase", default)]
+pub struct ComponentStatus {
+    /// Its name; empty before its first creation.
+    pub name: String,
+    /// Its kind.
+    pub kind: String,
+    /// Its group and version.
+    pub api_version: String,
+    /// Its PodSets, declared or inferred. Kueue reads them.
+    pub pod_sets: Vec<PodSet>,
+    /// Its conditions.
+    #[serde(skip_serializing_if = "Vec::is_empty")]
+    pub conditions: Vec<Condition>,
+}
+
+impl ComponentStatus {
+    /// A condition by its type.
+    pub fn condition(&self, kind: &str) -> Option<&Condition> {
+        self.conditions.iter().find(|it| it.kind == kind)
+    }
+
+    /// The recorded name, if its object was created or may have been.
+    pub fn name_in_use(&self) -> Option<&str> {
+        let created = self.condition(RESOURCES_DEPLOYED).is_some_and(|it| !it.is_false());
+        Some(self.name.as_str()).filter(|name| created && !name.is_empty())
+    }
+}
+
+/// The status of an AppWrapper. It is written as a whole.
+#[derive(Clone, Debug, Default, PartialEq, Eq, Serialize, Deserialize)]
+#[serde(rename_all = "camelCase", default)]
+pub struct AppWrapperStatus {
+    /// Where it is in its life.
+    pub phase: Phase,
+    /// The number of resets that count against the retry limit.
+    #[serde(skip_serializing_if = "is_zero")]
+    pub resetting_count: i32,
+    /// Its conditions; foreign ones are kept.
+    #[serde(skip_serializing_if = "Vec::is_empty")]
+    pub conditions: Vec<Condition>,
+    /// One for each component, by index.
+    #[serde(skip_serializing_if = "Vec::is_empty")]
+    pub component_status: Vec<ComponentStatus>,
+    /// The last resets and how the AppWrapper failed, oldest first. Salvor's own.
+    #[serde(skip_serializing_if = "Vec::is_empty")]
+    pub resets: Vec<ResetRecord>,
+}
+
+fn is_zero(number: &i32) -> bool {
+    *number == 0
+}
+
+impl AppWrapperStatus {
+    /// A condition by its type.
+    pub fn condition(&self, kind: &str) -> Option<&Condition> {
+        self.conditions.iter().find(|it| it.kind == kind)
+    }
+
+    /// Whether a condition is there and `True`.
+    pub fn holds(&self, kind: &str) -> bool {
+        self.condition(kind).is_some_and(Condition::is_true)
+    }
+
+    /// How many pods all components together are expected to have.
+    pub fn expected_pods(&self) -> usize {
+        self.component_status.iter().flat_map(|it| &it.pod_sets).map(PodSet::expected).sum()
+    }
+}

@@ -1,0 +1,60 @@
+//! What components say of themselves.
+
+use serde_json::{Value, json};
+
+use super::super::components::{PodOrigin, component_of};
+use super::*;
+
+fn condition(kind: &str) -> Value {
+    json!({"conditions": [{"type": "Other", "status": "True"}, {"type": kind, "status": "True", "message": "m"}]})
+}
+
+#[test]
+fn each_kind_by_its_own_word() {
+    use ComponentState::{Active, Silent, Succeeded};
+    let failed = |message: &str| ComponentState::Failed { message: message.into() };
+    let jobset = kind("jobset.x-k8s.io", "v1alpha2", "JobSet");
+    let pytorch = kind("kubeflow.org", "v1", "PyTorchJob");
+    let rayjob = kind("ray.io", "v1", "RayJob");
+    let cases = [
+        (job(), json!({}), Active),
+        (job(), Value::Null, Active),
+        (job(), json!({"conditions": "garbage"}), Active),
+        (job(), condition("Complete"), Succeeded),
+        (job(), condition("Failed"), failed("m")),
+        (job(), condition("FailureTarget"), Active),
+        (job(), json!({"conditions": [{"type": "Failed", "status": "False"}]}), Active),
+        (job(), json!({"succeeded": 2}), Active),
+        (jobset.clone(), condition("Completed"), Succeeded),
+        (jobset.clone(), condition("Failed"), failed("m")),
+        (jobset, condition("Complete"), Active),
+        (pytorch.clone(), condition("Succeeded"), Succeeded),
+        (pytorch.clone(), condition("Failed"), failed("m")),
+        (pytorch, condition("Running"), Active),
+        (rayjob.clone(), json!({"jobDeploymentStatus": "Running", "jobStatus": "FAILED"}), Active),
+        (rayjob.clone(), json!({"jobDeploymentStatus": "Complete", "jobStatus": "SUCCEEDED"}), Succeeded),
+        (rayjob, json!({"jobDeploymentStatus": "Failed", "message": "why"}), failed("why")),
+        (kind("ray.io", "v1", "RayCluster"), json!({"state": "failed"}), Silent),
+        (kind("leaderworkerset.x-k8s.io", "v1", "LeaderWorkerSet"), json!({}), Silent),
+        (deployment(), json!({"readyReplicas": 1}), Silent),
+        (kind("apps", "v1", "StatefulSet"), json!({}), Silent),
+        (bare_pod(), json!({"phase": "Succeeded"}), Succeeded),
+        (bare_pod(), json!({"phase": "Failed"}), Active),
+        (kind("", "v1", "Service"), json!({}), Silent),
+        (kind("example.com", "v1", "Job"), condition("Failed"), Silent),
+    ];
+    for (kind, status, expected) in cases {
+        assert_eq!(ComponentState::read(&kind, &status), expected, "{kind} {status}");
+    }
+}
+
+#[test]
+fn pods_are_told_apart_by_controller_or_by_label() {
+    let jobset = kind("jobset.x-k8s.io", "v1alpha2", "JobSet");
+    let all = [(0, &jobset, "set", "u0"), (1, &jobset, "other", "u1")];
+    let of = |controller_uid, named| component_of(PodOrigin { uid: "p", controller_uid, named }, all);
+    assert_eq!(of(Some("u1"), None), Some(1));
+    assert_eq!(of(Some("a-job"), Some(("jobset.sigs.k8s.io/jobset-name", "set"))), Some(0));
+    assert_eq!(of(Some("a-job"), Some(("ray.io/cluster", "set"))), None);
+    assert_eq!(of(None, None), None);
+}

@@ -1,0 +1,388 @@
+//! The causes of unhealthiness, what each waits for, and what it costs.
+
+use super::*;
+
+fn failed() -> ComponentState {
+    ComponentState::Failed { message: "BackoffLimitExceeded".into() }
+}
+
+#[test]
+fn failed_pods_have_the_failure_grace_period() {
+    let mut it = Cluster::job().running();
+    it.set_pod(0, PodPhase::Failed);
+    it.settle();
+    assert_eq!(it.condition("Unhealthy"), ("True", "FoundFailedPods", ""));
+    assert_eq!(it.judge().verdict.wake_at(), Some(crate::moments::after(it.now, secs(60))));
+    it.run_for(59);
+    assert_eq!(it.phase(), Phase::Running);
+    it.run_for(1);
+    assert_eq!(it.phase(), Phase::Resetting);
+    assert_eq!(it.view.status.resetting_count, 1);
+    assert_eq!(it.events, ["Unhealthy: FoundFailedPods: 1 failed pods"]);
+    let record = &it.view.status.resets[0];
+    assert_eq!((record.cause.as_str(), record.counted), ("FoundFailedPods", true));
+    assert_eq!((record.nodes.as_slice(), record.exit_codes.as_slice()), (&["n1".to_string()][..], &[1][..]));
+    let pod = &record.pods[0];
+    assert_eq!((pod.node.as_deref(), pod.reason.as_str(), pod.exit_code), (Some("n1"), "Failed", Some(1)));
+}
+
+#[test]
+fn pods_that_never_exist_have_admission_and_failure_grace() {
+    let mut it = Cluster::of(&[(deployment(), 2)]);
+    it.view.suspend = false;
+    it.settle();
+    it.view.pods.truncate(1);
+    it.run_for(60);
+    assert_eq!(it.code(), "Unhealthy");
+    assert_eq!(
+        it.condition("Unhealthy"),
+        ("True", "InsufficientPodsReady", "1 pods pending; 0 pods running; 0 pods succeeded")
+    );
+    it.run_for(59);
+    assert_eq!(it.phase(), Phase::Running);
+    it.run_for(2);
+    assert_eq!(it.phase(), Phase::Resetting);
+}
+
+#[test]
+fn pods_that_never_run_have_warmup_and_failure_grace() {
+    let mut it = Cluster::job();
+    it.view.suspend = false;
+    it.settle();
+    it.run_for(299);
+    assert_eq!(it.code(), "AwaitingPods");
+    it.run_for(1);
+    assert_eq!(it.code(), "Unhealthy");
+    it.run_for(59);
+    assert_eq!(it.phase(), Phase::Running);
+    it.run_for(1);
+    assert_eq!(it.phase(), Phase::Resetting);
+    assert_eq!(
+        it.events,
+        ["Unhealthy: InsufficientPodsReady: 2 pods pending; 0 pods running; 0 pods succeeded"]
+    );
+}
+
+#[test]
+fn a_workload_that_heals_within_its_grace_is_not_reset() {
+    let mut it = Cluster::job();
+    it.view.suspend = false;
+    it.settle();
+    it.run_for(310);
+    assert_eq!(it.code(), "Unhealthy");
+    it.set_pods(PodPhase::Running);
+    it.run_for(600);
+    assert_eq!(it.condition("Unhealthy"), ("False", "FoundNoFailedPods", ""));
+    assert_eq!((it.code(), it.view.status.resetting_count), ("Healthy", 0));
+}
+
+#[test]
+fn a_failed_component_has_no_grace() {
+    let mut it = Cluster::job().running();
+    it.says(0, failed());
+    it.settle();
+    assert_eq!(it.phase(), Phase::Resetting);
+    assert_eq!(it.condition("Unhealthy"), ("True", "FailedComponent", "Found 1 failed components"));
+    assert_eq!(it.events, ["Unhealthy: FailedComponent: Found 1 failed components"]);
+}
+
+#[test]
+fn a_component_that_a_user_deletes_fails_the_appwrapper() {
+    let mut it = Cluster::job().running();
+    it.lose(0);
+    it.settle();
+    assert_eq!(it.phase(), Phase::Failed);
+    let message = "Only found 0 deployed components, but was expecting 1";
+    assert_eq!(it.condition("Unhealthy"), ("True", "MissingComponent", message));
+    assert_eq!(it.events, [format!("Unhealthy: MissingComponent: {message}")]);
+
+    let mut it = Cluster::job().running();
+    it.found(0).deletion = Some(Deletion { timestamp: at(2), grace_seconds: Some(0) });
+    it.settle();
+    assert_eq!(it.phase(), Phase::Failed, "one that is being deleted is as good as gone");
+}
+
+#[test]
+fn a_bare_pod_that_was_evicted_or_lost_its_node_is_reset_and_that_does_not_count() {
+    for how in ["evicted", "node gone", "node unreachable", "terminating"] {
+        let mut it = Cluster::two_pods().running();
+        match how {
+            "evicted" => it.found(0).disruption = Some("EvictionByEvictionAPI".into()),
+            "node gone" => it.view.nodes.clear(),
+            "node unreachable" => it.view.nodes.get_mut("n1").unwrap().unreachable = true,
+            _ => {
+                it.found(0).disruption = Some("DeletionByTaintManager".into());
+                it.found(0).deletion = Some(Deletion { timestamp: at(9), grace_seconds: Some(30) });
+            }
+        }
+        if how != "terminating" {
+            it.lose(0);
+        }
+        it.settle();
+        assert_eq!((it.phase(), it.view.status.resetting_count), (Phase::Resetting, 0), "{how}");
+        assert_eq!(it.view.status.resets[0].cause, "MissingComponent");
+        it.view.nodes.insert("n1".into(), NodeView::default());
+        if how == "terminating" {
+            it.lose(0);
+        }
+        it.run_for(95);
+        assert_eq!(it.phase(), Phase::Running, "{how}");
+    }
+}
+
+#[test]
+fn a_component_that_nobody_saw_go_is_reset() {
+    let mut it = Cluster::job().running();
+    it.lose(0);
+    it.view.components[0].seen = Seen::Absent { last: None };
+    it.settle();
+    assert_eq!((it.phase(), it.view.status.resetting_count), (Phase::Resetting, 1));
+}
+
+#[test]
+fn a_component_that_cannot_be_seen_is_not_missing() {
+    let mut it = Cluster::job().running();
+    it.view.components[0].seen = Seen::Unknown("its kind is not watched yet".into());
+    it.settle();
+    assert_eq!(it.code(), "Healthy");
+    it.set_pods(PodPhase::Succeeded);
+    it.settle();
+    assert_eq!(it.phase(), Phase::Running, "nor is it done");
+}
+
+#[test]
+fn every_step_of_no_return_needs_a_live_look() {
+    let mut it = Cluster::job().running();
+    it.lose(0);
+    assert!(it.judge().verdict.actions()[0].needs_a_second_look());
+    let mut it = Cluster::job().running();
+    it.set_pods(PodPhase::Succeeded);
+    it.says(0, ComponentState::Succeeded);
+    assert!(it.judge().verdict.actions()[0].needs_a_second_look());
+}
+
+#[test]
+fn autopilot_evacuates_at_once_and_that_does_not_count() {
+    let mut it = Cluster::job().running();
+    let flagged =
+        it.policy.autopilot.no_execute(|key| (key == "autopilot.ibm.com/gpuhealth").then_some("EVICT"));
+    let warned =
+        it.policy.autopilot.no_execute(|key| (key == "autopilot.ibm.com/gpuhealth").then_some("WARN"));
+    assert!(warned.is_empty());
+    it.view.nodes.get_mut("n1").unwrap().no_execute = flagged;
+    it.settle();
+    assert_eq!((it.phase(), it.view.status.resetting_count), (Phase::Resetting, 0));
+    let message = "Workload contains pods using NoExecute resources on Nodes: map[n1:{}]";
+    assert_eq!(it.condition("Unhealthy"), ("True", "AutopilotNoExecute", message));
+    assert_eq!(it.events, [format!("Unhealthy: {message}")]);
+    assert!(!it.view.status.resets[0].counted);
+}
+
+#[test]
+fn autopilot_looks_at_pods_that_use_the_resource_and_run() {
+    let flag = |it: &mut Cluster| {
+        it.view.nodes.get_mut("n1").unwrap().no_execute = BTreeSet::from(["nvidia.com/gpu".into()]);
+    };
+    let mut it = Cluster::job().running();
+    it.view.pods.iter_mut().for_each(|pod| pod.resources.clear());
+    flag(&mut it);
+    it.settle();
+    assert_eq!(it.code(), "Healthy");
+    let mut it = Cluster::job().running();
+    it.policy.autopilot.monitor_nodes = false;
+    flag(&mut it);
+    it.settle();
+    assert_eq!(it.code(), "Healthy");
+}
+
+#[test]
+fn without_retries_an_evacuation_ends_in_failed() {
+    for limit in [0, -1] {
+        let mut it = Cluster::job().running();
+        it.policy.retry_limit = limit;
+        it.view.nodes.get_mut("n1").unwrap().no_execute = BTreeSet::from(["nvidia.com/gpu".into()]);
+        it.settle();
+        assert_eq!(it.phase(), Phase::Failed);
+    }
+}
+
+#[test]
+fn evacuations_need_no_budget_but_in_the_old_way_they_do() {
+    for (counting, expected) in
+        [(Counting::OwnFaults, Phase::Resetting), (Counting::AsUpstream, Phase::Failed)]
+    {
+        let mut it = Cluster::job().running();
+        it.policy.counting = counting;
+        it.view.status.resetting_count = 3;
+        it.view.nodes.get_mut("n1").unwrap().no_execute = BTreeSet::from(["nvidia.com/gpu".into()]);
+        it.settle();
+        assert_eq!((it.phase(), it.view.status.resetting_count), (expected, 3));
+    }
+}
+
+#[test]
+fn no_room_in_the_cluster_does_not_count_but_in_the_old_way_it_does() {
+    for (counting, count) in [(Counting::OwnFaults, 0), (Counting::AsUpstream, 1)] {
+        let mut it = Cluster::job();
+        it.policy.counting = counting;
+        it.view.suspend = false;
+        it.settle();
+        it.view.pods.iter_mut().for_each(|pod| pod.unschedulable = true);
+        it.run_for(361);
+        assert_eq!((it.phase(), it.view.status.resetting_count), (Phase::Resetting, count));
+    }
+}
+
+#[test]
+fn failed_pods_that_were_all_preempted_do_not_count() {
+    let mut it = Cluster::job().running();
+    it.set_pods(PodPhase::Failed);
+    it.view.pods.iter_mut().for_each(|pod| pod.disruption = Some("PreemptionByScheduler".into()));
+    it.run_for(61);
+    assert_eq!((it.phase(), it.view.status.resetting_count), (Phase::Resetting, 0));
+    assert_eq!(it.view.status.resets[0].pods[0].reason, "PreemptionByScheduler", "preempted or crashed?");
+}
+
+#[test]
+fn lost_nodes_count_only_where_the_administrator_says_so() {
+    for (unreachable, evicted) in [(true, false), (false, true)] {
+        let mut it = Cluster::job().running();
+        *it.view.nodes.get_mut("n1").unwrap() =
+            NodeView { unreachable, force_evicted: evicted, ..NodeView::default() };
+        it.settle();
+        assert_eq!(it.code(), "Healthy");
+        it.policy.unreachable_nodes = true;
+        it.policy.force_evicted_nodes = true;
+        it.settle();
+        let at_once = it.phase() == Phase::Resetting;
+        assert_eq!(at_once, evicted, "an unreachable node may come back, a force-evicted one does not");
+        it.run_for(60);
+        assert_eq!((it.phase(), it.view.status.resetting_count), (Phase::Resetting, 0));
+        assert_eq!(it.view.status.resets[0].cause, "NodeLost");
+        assert_eq!(it.view.status.resets[0].nodes, ["n1"]);
+    }
+}
+
+#[test]
+fn exit_codes_decide_whether_another_attempt_is_of_use() {
+    let cases = [
+        ("terminalExitCodes", "3, 10", 10, Phase::Failed),
+        ("terminalExitCodes", "3, 10", 1, Phase::Resetting),
+        ("retryableExitCodes", "10", 10, Phase::Resetting),
+        ("retryableExitCodes", "10", 1, Phase::Failed),
+    ];
+    for (key, codes, code, expected) in cases {
+        let mut it = Cluster::job().annotate(&[(key, codes)]).running();
+        it.set_pod(0, PodPhase::Failed);
+        it.view.pods[0].exit_codes = vec![code];
+        it.run_for(60);
+        assert_eq!(it.phase(), expected, "{key} {codes} and {code}");
+        let mut it = Cluster::job().annotate(&[(key, codes)]).running();
+        it.set_pod(0, PodPhase::Failed);
+        it.view.pods[0].exit_codes = vec![code];
+        it.says(0, failed());
+        it.settle();
+        assert_eq!(it.phase(), expected, "failed component: {key} {codes} and {code}");
+    }
+}
+
+#[test]
+fn an_evicted_pod_without_exit_code_is_not_terminal() {
+    let mut it = Cluster::job().annotate(&[("retryableExitCodes", "10")]).running();
+    it.set_pod(0, PodPhase::Failed);
+    it.view.pods[0].exit_codes.clear();
+    it.run_for(60);
+    assert_eq!(it.phase(), Phase::Resetting);
+}
+
+#[test]
+fn the_retry_limit_ends_in_failed() {
+    let mut it = Cluster::job().annotate(&[("retryLimit", "2")]).running();
+    for round in 1..=3 {
+        it.says(0, failed());
+        it.settle();
+        let expected = if round <= 2 { Phase::Resetting } else { Phase::Failed };
+        assert_eq!((it.phase(), it.view.status.resetting_count), (expected, round.min(2)), "round {round}");
+        if round <= 2 {
+            it.run_for(92);
+            assert_eq!(it.phase(), Phase::Running);
+        }
+    }
+    assert_eq!(it.condition("QuotaReserved"), ("False", "Failed", "No resources deployed"));
+    let causes: Vec<_> = it.view.status.resets.iter().map(|it| (it.phase.as_str(), it.counted)).collect();
+    assert_eq!(causes, [("Resetting", true), ("Resetting", true), ("Failed", false)]);
+}
+
+#[test]
+fn the_history_is_bounded() {
+    let mut it =
+        Cluster::job().annotate(&[("retryLimit", "1000"), ("retryPausePeriodDuration", "0s")]).running();
+    for _ in 0..15 {
+        for index in 0..40 {
+            let index = it.add_pod(0, if index % 2 == 0 { PodPhase::Failed } else { PodPhase::Running });
+            it.view.pods[index].exit_codes = vec![i32::try_from(index).unwrap()];
+        }
+        it.says(0, ComponentState::Failed { message: "x".repeat(5000) });
+        it.settle();
+        it.run_for(3);
+    }
+    let resets = &it.view.status.resets;
+    assert_eq!((it.view.status.resetting_count, resets.len()), (15, resets::HISTORY));
+    assert!(resets.iter().all(|it| it.pods.len() <= 10 && it.exit_codes.len() <= 10));
+    assert!(serde_json::to_vec(resets).unwrap().len() < 16_000);
+}
+
+#[test]
+fn a_creation_that_fails_for_now_is_tried_until_the_admission_grace_ends() {
+    let mut it = Cluster::job();
+    it.view.suspend = false;
+    it.create_error = Some(false);
+    it.settle();
+    assert_eq!(it.code(), "CreationFailed");
+    it.run_for(59);
+    assert_eq!(it.phase(), Phase::Resuming);
+    let tries = it.view.memory.creation[&0].attempts;
+    assert!((5..=8).contains(&tries), "{tries} attempts in a minute");
+    it.run_for(1);
+    assert_eq!((it.phase(), it.view.status.resetting_count), (Phase::Resetting, 1));
+    assert_eq!(it.condition("Unhealthy"), ("True", "CreateFailed", "error creating components: refused"));
+    it.create_error = None;
+    it.run_for(91);
+    it.set_pods(PodPhase::Running);
+    it.run_for(2);
+    assert_eq!(it.code(), "Healthy");
+}
+
+#[test]
+fn what_can_never_be_created_fails_at_once() {
+    for case in ["fatal answer", "no such kind", "somebody else's"] {
+        let mut it = Cluster::job();
+        it.view.suspend = false;
+        match case {
+            "fatal answer" => it.create_error = Some(true),
+            "no such kind" => it.view.components[0].seen = Seen::NoSuchKind,
+            _ => {
+                let mut taken = cluster::object("x", job(), "c0", at(-9), ComponentState::Active);
+                taken.owner_uid = Some("an AppWrapper of the same name that is gone".into());
+                it.view.components[0].seen = Seen::Found(Box::new(taken));
+            }
+        }
+        it.settle();
+        assert_eq!(it.phase(), Phase::Failed, "{case}");
+        assert_eq!(it.condition("Unhealthy").1, "CreateFailed", "{case}");
+        assert!(!it.holds("QuotaReserved"), "{case}");
+        assert!(it.deeds.is_empty(), "nothing of others is deleted: {:?}", it.deeds);
+    }
+}
+
+#[test]
+fn a_name_that_is_still_being_freed_is_waited_for() {
+    let mut it = Cluster::job();
+    it.view.suspend = false;
+    it.settle();
+    it.found(0).deletion = Some(Deletion { timestamp: at(0), grace_seconds: Some(0) });
+    assert_eq!((it.code(), it.judge().verdict.wake_at()), ("CreationFailed", Some(at(60))));
+    it.view.components[0].seen = Seen::Absent { last: None };
+    it.settle();
+    assert_eq!(it.code(), "JustCreated");
+}
