@@ -32,14 +32,13 @@ pub(crate) fn told_at(event: &Value) -> Option<Timestamp> {
 
 impl Rules<'_> {
     /// The last refusal of a pod of this owner.
-    pub(crate) fn refusal(&self, kind: &Kind, owner: &Value) -> Option<Refusal> {
+    pub(crate) fn refusal(&self, owner: &Value) -> Option<Refusal> {
         // Sets write it down; it outlives the events.
         if let Some(failure) = holds(owner, "ReplicaFailure") {
             return Some(Refusal { message: text(failure, "/message").to_owned(), at: since(failure) });
         }
         let events = self.world.events(namespace(owner), uid(owner))?;
         let event = events.into_iter().rev().find(|event| text(event, "/reason") == "FailedCreate")?;
-        let _ = kind;
         Some(Refusal { message: text(event, "/message").to_owned(), at: told_at(event) })
     }
 

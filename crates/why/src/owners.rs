@@ -91,7 +91,7 @@ impl Rules<'_> {
         how: Creation,
         lacking: usize,
     ) -> Finding {
-        let refused = self.refusal(kind, owner);
+        let refused = self.refusal(owner);
         let requested = refused.as_ref().map_or("", |refusal| refusal.message.as_str());
         let template = owner.pointer(how.template).unwrap_or(&Value::Null);
         if let Some(finding) = self.quota(owner, template, requested, lacking) {
