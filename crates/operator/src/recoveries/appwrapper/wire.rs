@@ -58,12 +58,8 @@ impl Rules {
         self.admission.kinds.iter().any(|wrapped| wrapped.is(&kind.group, &kind.kind))
     }
 
-    /// Why nothing may be created for an AppWrapper. What Kueue adds to its pods later is not looked at.
+    /// Why nothing may be created for an AppWrapper.
     fn refusal(&self, owner: &AppWrapperRef, components: &[Value]) -> Option<String> {
-        let mut components = components.to_vec();
-        for component in components.iter_mut().filter_map(Value::as_object_mut) {
-            component.remove("podSetInfos");
-        }
         let object = json!({
             "metadata": {"namespace": owner.namespace, "name": owner.name},
             "spec": {"components": components},
