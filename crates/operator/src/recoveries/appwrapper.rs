@@ -10,7 +10,7 @@ use std::{
 };
 
 use jiff::Timestamp;
-use salvor_api::names::appwrapper::MEMBER_LABEL;
+use salvor_api::names::appwrapper::{MEMBER_LABEL, conditions::RESOURCES_DEPLOYED};
 use salvor_recovery::{
     Judgement,
     appwrapper::{
@@ -71,6 +71,8 @@ struct Known {
     memory: Memory,
     /// Components that are gone, as they were last seen, by kind and name.
     last: BTreeMap<(Kind, String), Last>,
+    /// UIDs of objects of an attempt that is over. The watch may tell of their end when the next one has begun.
+    of_the_past: BTreeSet<String>,
     unlabelled: Unlabelled,
 }
 
@@ -126,6 +128,7 @@ impl AppWrappers {
     fn take(&mut self, app: App, told: Told) -> Option<AppWrapperRef> {
         let subject = app.appwrapper.clone();
         let kinds = self.kinds_of(&app);
+        let nothing_deployed = !app.status.holds(RESOURCES_DEPLOYED);
         let before = match self.apps.get_mut(&subject.uid) {
             Some(known) if !told.replaces(app.revision(), known.app.revision()) => return None,
             Some(known) => {
@@ -140,12 +143,19 @@ impl AppWrappers {
                     app,
                     memory: Memory::default(),
                     last: BTreeMap::new(),
+                    of_the_past: BTreeSet::new(),
                     unlabelled: Unlabelled::default(),
                 };
                 self.apps.insert(subject.uid.clone(), Box::new(known));
                 None
             }
         };
+        if nothing_deployed && let Some(known) = self.apps.get_mut(&subject.uid) {
+            // What is gone, or goes, says nothing about the components of the next attempt.
+            known.last.clear();
+            let left = self.kinds.owned_by(&subject.uid).map(|object| object.object.uid.clone());
+            known.of_the_past.extend(left);
+        }
         self.names.insert((subject.namespace.clone(), subject.name.clone()), subject.uid.clone());
         let before = before.map(|before| self.kinds_of(&before)).unwrap_or_default();
         self.kinds.use_all(&kinds.difference(&before).cloned().collect());
@@ -200,6 +210,9 @@ impl AppWrappers {
             let owner = object.owner_uid.as_ref().and_then(|uid| self.apps.get_mut(uid));
             if let Some(known) = owner {
                 let name = object.object.name.clone();
+                if known.of_the_past.remove(&object.object.uid) {
+                    continue;
+                }
                 // Only the last state of what is a component is of any use, so that this cannot grow.
                 if (0..known.app.parts.len()).any(|index| known.app.name_of(index) == name) {
                     known.last.insert((kind.clone(), name), object);

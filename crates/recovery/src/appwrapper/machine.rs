@@ -125,6 +125,10 @@ impl Machine<'_> {
                     self.errored(index);
                     return Err(self.reset_or_fail(create_failed(&error)));
                 }
+                // The server has refused it for now.
+                if retry_at.is_some() {
+                    self.errored(index);
+                }
                 Err(Turn::Wait { until, why })
             }
             Creation::Due { indexes } => {

@@ -304,3 +304,32 @@ async fn a_component_whose_label_was_taken_off_is_found_by_its_name_and_deleted(
     let (code, steps) = asked(&recovery, &subject);
     assert_eq!((code, names(&steps)), ("Deleting", vec!["PatchAppWrapperStatus", "DeleteComponent"]));
 }
+
+#[test]
+fn what_was_gone_in_an_attempt_that_is_over_is_not_missed_in_the_next() {
+    let (mut recovery, subject) = with(&resuming(5));
+    let step = create(&recovery, &subject);
+    recovery.done(&subject, &step, &Written::Object(job("j1", 9, "w-uid").to_string()), now());
+    // Suspended, and resumed within the same second; the watch is late.
+    let mut suspended = resuming(10);
+    suspended["status"]["phase"] = "Suspended".into();
+    suspended["status"]["conditions"] = json!([]);
+    for object in [suspended, resuming(11)] {
+        let app = app(&recovery, &object);
+        recovery.hear(News::App(Change::Applied(app)), now());
+    }
+    recovery.hear(kind_news(OfKind::Change(Change::Gone("j1".into()))), now());
+    create(&recovery, &subject);
+}
+
+#[test]
+fn a_generated_name_is_another_one_in_the_next_attempt() {
+    let recovery = recovery();
+    let mut object = resuming(5);
+    object["spec"]["components"][0]["template"]["metadata"] = json!({"generateName": "g-"});
+    let first = app(&recovery, &object).parts[0].name.clone();
+    assert_eq!(app(&recovery, &object).parts[0].name, first, "a second try makes the same object");
+    object["status"]["conditions"][1]["status"] = "False".into();
+    let second = app(&recovery, &object).parts[0].name.clone();
+    assert!(first.starts_with("g-") && second.starts_with("g-") && first != second, "{first} {second}");
+}
