@@ -79,9 +79,9 @@ impl Audit {
     fn read(&mut self, line: usize, Happening { at, change, resource, object }: &Happening) {
         let uid = text(&object["metadata"]["uid"]);
         let found = match (resource.as_str(), change.as_str()) {
-            ("appwrappers", "Deleted") => self.app_gone(&uid),
+            ("appwrappers", "Removed") => self.app_gone(&uid),
             ("appwrappers", _) => self.app(line, &uid, object),
-            ("jobs" | "pods", "Deleted") => {
+            ("jobs" | "pods", "Removed") => {
                 self.objects.remove(&uid);
                 Vec::new()
             }

@@ -141,6 +141,11 @@ fn resets_within_a_second() {
             assert_eq!(status["phase"], "Failed", "{status}");
             assert_eq!(status["resettingCount"], 3, "every {pace} ms: {status}");
             assert_eq!(world.left().await, 0);
+            let history = world.stage.happenings();
+            let made = history.iter().filter(|it| it.change == "Added" && it.resource == "jobs").map(|it| it.at);
+            let made: Vec<Timestamp> = made.collect();
+            let quick = made.windows(2).any(|two| two[1].duration_since(two[0]) < SignedDuration::from_secs(1));
+            assert!(quick, "no two attempts were within a second: {made:?}");
         });
     }
 }

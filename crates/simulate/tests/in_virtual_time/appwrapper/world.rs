@@ -109,10 +109,11 @@ impl World {
         self.change(json!({"spec": {"suspend": suspend}})).await;
     }
 
-    /// Somebody writes the status by hand.
-    pub(super) async fn edit_status(&self, status: Value) {
+    /// Somebody writes the status by hand. The schema may forbid it.
+    pub(super) async fn edit_status(&self, status: &Value) -> Result<(), String> {
         let patch = Patch::Merge(json!({"status": status}));
-        self.apps.patch_status(APP, &PatchParams::default(), &patch).await.unwrap();
+        let written = self.apps.patch_status(APP, &PatchParams::default(), &patch).await;
+        written.map(|_| ()).map_err(|error| error.to_string())
     }
 
     pub(super) async fn delete(&self) {
