@@ -51,12 +51,12 @@ pub(crate) const TROUBLES: [Trouble; 17] = [
 ];
 
 impl Trouble {
-    /// Whether something may be done that the process never learns of.
+    /// True if something may be done that the process never learns of.
     pub(crate) fn hides_answers(self) -> bool {
         matches!(self, Self::Struck(Effect::AnswerLost | Effect::Unanswered { carried_out: true }))
     }
 
-    /// Whether a leader may lose its lease by it.
+    /// True if a leader may lose its lease by it.
     pub(crate) fn deposes(self) -> bool {
         matches!(self, Self::Struck(Effect::Delay(VERY_LATE) | Effect::Unanswered { .. }) | Self::Pause)
     }
@@ -153,7 +153,7 @@ impl<'a> Salvor<'a> {
         self.trouble.begin(&self.faults, self.due);
     }
 
-    /// How many processes there were.
+    /// The number of processes.
     pub(crate) fn lives(&self) -> u32 {
         self.lives
     }
@@ -177,7 +177,7 @@ impl Ending {
         Self { objects: stage.end(), changes: stage.changes() }
     }
 
-    /// How many different events were told.
+    /// The number of different events that were told.
     pub(crate) fn events(&self) -> usize {
         self.changes.keys().filter(|what| what.starts_with("Added events")).count()
     }
