@@ -18,7 +18,17 @@ const BY_HAND: [Rule; 4] = [Rule::Released, Rule::Phases, Rule::Retries, Rule::U
 fn edits() -> Vec<Value> {
     let now = "2026-01-01T00:00:00Z";
     let condition = |kind: &str, status: &str| json!({"type": kind, "status": status, "reason": "Hand", "message": "", "lastTransitionTime": now});
-    let phases = ["", "Suspended", "Resuming", "Running", "Resetting", "Suspending", "Succeeded", "Failed", "Terminating"];
+    let phases = [
+        "",
+        "Suspended",
+        "Resuming",
+        "Running",
+        "Resetting",
+        "Suspending",
+        "Succeeded",
+        "Failed",
+        "Terminating",
+    ];
     let mut edits: Vec<Value> = phases.iter().map(|phase| json!({"phase": phase})).collect();
     edits.extend(phases.iter().map(|phase| json!({"phase": phase, "conditions": null})));
     edits.extend(phases.iter().map(|phase| json!({"phase": phase, "conditions": [condition("ResourcesDeployed", "False"), condition("QuotaReserved", "False")]})));
@@ -83,8 +93,7 @@ async fn edited(edit: &Value, at: &str) -> Vec<String> {
 }
 
 fn edited_in(at: &str) {
-    let wrong: Vec<String> =
-        edits().iter().flat_map(|edit| in_virtual_time(edited(edit, at))).collect();
+    let wrong: Vec<String> = edits().iter().flat_map(|edit| in_virtual_time(edited(edit, at))).collect();
     assert_none(&wrong);
 }
 
@@ -146,7 +155,8 @@ async fn annotated(value: &str) -> Vec<String> {
 #[test]
 fn annotations_that_nobody_can_read() {
     let long = "9".repeat(100_000);
-    let values = ["", " ", "0", "-1", "-1h", "1e9", "NaN", "two", "5 m", "\u{0}", "ß∞", "1,,2", "--", "null", &long];
+    let values =
+        ["", " ", "0", "-1", "-1h", "1e9", "NaN", "two", "5 m", "\u{0}", "ß∞", "1,,2", "--", "null", &long];
     let wrong: Vec<String> = values.iter().flat_map(|value| in_virtual_time(annotated(value))).collect();
     assert_none(&wrong);
 }

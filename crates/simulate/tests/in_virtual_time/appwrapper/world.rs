@@ -151,8 +151,15 @@ impl World {
     /// Every controller and the kubelet look around once.
     pub(super) async fn beat(&mut self) {
         let (jobs, pods) = (self.all_jobs().await, self.all_pods().await);
-        let apps: BTreeSet<String> =
-            self.apps.list(&Default::default()).await.unwrap().items.iter().filter_map(ResourceExt::uid).collect();
+        let apps: BTreeSet<String> = self
+            .apps
+            .list(&Default::default())
+            .await
+            .unwrap()
+            .items
+            .iter()
+            .filter_map(ResourceExt::uid)
+            .collect();
         for job in &jobs {
             let orphan = owner(job.owner_references()).is_some_and(|owner| !apps.contains(&owner.uid));
             if orphan {
@@ -203,7 +210,8 @@ impl World {
                 "apiVersion": "batch/v1", "kind": "Job", "name": name, "uid": uid, "controller": true,
             }]);
             // One of the attempt before may still have the name.
-            let _ = self.stage.pods().create(&PostParams::default(), &serde_json::from_value(pod).unwrap()).await;
+            let _ =
+                self.stage.pods().create(&PostParams::default(), &serde_json::from_value(pod).unwrap()).await;
         }
     }
 
@@ -218,10 +226,9 @@ impl World {
             return;
         }
         if pod.metadata.deletion_timestamp.is_some() {
-            let params = DeleteParams::default().grace_period(0).preconditions(kube::api::Preconditions {
-                uid: Some(uid),
-                resource_version: None,
-            });
+            let params = DeleteParams::default()
+                .grace_period(0)
+                .preconditions(kube::api::Preconditions { uid: Some(uid), resource_version: None });
             let _ = self.stage.pods().delete(&name, &params).await;
             return;
         }
