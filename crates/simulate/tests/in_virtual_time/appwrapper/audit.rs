@@ -132,7 +132,8 @@ impl Audit {
             wrong
                 .push((Rule::Released, format!("quota is released in {}, and {left:?} are left", app.phase)));
         }
-        if !before.deployed && deployed {
+        // A success that is written over a status which somebody has emptied begins nothing.
+        if !before.deployed && deployed && app.phase == "Resuming" {
             if !left.is_empty() {
                 wrong.push((Rule::Generations, format!("an attempt begins, and {left:?} are left")));
             }

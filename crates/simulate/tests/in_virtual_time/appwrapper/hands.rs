@@ -154,7 +154,7 @@ async fn annotated(value: &str) -> Vec<String> {
 
 #[test]
 fn annotations_that_nobody_can_read() {
-    let long = "9".repeat(100_000);
+    let long = "9".repeat(20_000);
     let values =
         ["", " ", "0", "-1", "-1h", "1e9", "NaN", "two", "5 m", "\u{0}", "ß∞", "1,,2", "--", "null", &long];
     let wrong: Vec<String> = values.iter().flat_map(|value| in_virtual_time(annotated(value))).collect();

@@ -126,6 +126,7 @@ fn resets_within_a_second() {
     for pace in [10, 50, 130] {
         in_virtual_time(async {
             let mut world = World::new(Plot { failures: usize::MAX, ends: false }).await;
+            world.fails_late = true;
             let timers = [
                 ("failureGracePeriodDuration", "0s"),
                 ("retryPausePeriodDuration", "0s"),
