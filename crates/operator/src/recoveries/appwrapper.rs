@@ -15,7 +15,7 @@ use salvor_recovery::{
     Judgement,
     appwrapper::{
         AppWrapperPolicy, AppWrapperRef, AppWrapperWhy, CreateFailure, FoundComponent, Memory, NodeView,
-        Seen, Stakes, Step, decide,
+        Phase, Seen, Stakes, Step, decide,
     },
     objects::ObjectRef,
 };
@@ -135,6 +135,11 @@ impl AppWrappers {
                 // What failed once may not fail again when it is created anew.
                 if known.app.status.phase != app.status.phase {
                     known.memory.creation.clear();
+                    // A new attempt begins when nothing of the one before is left. Two of them may be within the second in
+                    // which times are kept, so that times alone do not tell their components apart.
+                    if app.status.phase == Phase::Resuming {
+                        known.last.clear();
+                    }
                 }
                 Some(std::mem::replace(&mut known.app, app))
             }

@@ -79,9 +79,9 @@ impl Audit {
     fn read(&mut self, line: usize, Happening { at, change, resource, object }: &Happening) {
         let uid = text(&object["metadata"]["uid"]);
         let found = match (resource.as_str(), change.as_str()) {
-            ("appwrappers", "Deleted") => self.app_gone(&uid),
+            ("appwrappers", "Removed") => self.app_gone(&uid),
             ("appwrappers", _) => self.app(line, &uid, object),
-            ("jobs" | "pods", "Deleted") => {
+            ("jobs" | "pods", "Removed") => {
                 self.objects.remove(&uid);
                 Vec::new()
             }
@@ -114,9 +114,13 @@ impl Audit {
             retries: status["resettingCount"].as_i64().unwrap_or(0),
             ..before
         };
-        let left: Vec<String> = self.things(uid, &app).map(|it| format!("{} {}", it.resource, it.name)).collect();
+        let left: Vec<String> =
+            self.things(uid, &app).map(|it| format!("{} {}", it.resource, it.name)).collect();
         if before.deployed && !deployed && !left.is_empty() {
-            wrong.push((Rule::Released, format!("ResourcesDeployed is False in {}, and {left:?} are left", app.phase)));
+            wrong.push((
+                Rule::Released,
+                format!("ResourcesDeployed is False in {}, and {left:?} are left", app.phase),
+            ));
         }
         let active: Vec<&str> = self
             .things(uid, &app)
@@ -125,9 +129,11 @@ impl Audit {
             .collect();
         let ended = app.phase == "Succeeded" && before.quota && deployed;
         if before.quota && !quota && (if ended { !active.is_empty() } else { !left.is_empty() }) {
-            wrong.push((Rule::Released, format!("quota is released in {}, and {left:?} are left", app.phase)));
+            wrong
+                .push((Rule::Released, format!("quota is released in {}, and {left:?} are left", app.phase)));
         }
-        if !before.deployed && deployed {
+        // A success that is written over a status which somebody has emptied begins nothing.
+        if !before.deployed && deployed && app.phase == "Resuming" {
             if !left.is_empty() {
                 wrong.push((Rule::Generations, format!("an attempt begins, and {left:?} are left")));
             }
@@ -140,7 +146,10 @@ impl Audit {
         let counted = app.retries - before.retries;
         let resets = before.phase != "Resetting" && app.phase == "Resetting";
         if app.retries > self.retry_limit || !(0..=i64::from(resets)).contains(&counted) {
-            wrong.push((Rule::Retries, format!("from {} to {} in {}", before.retries, app.retries, app.phase)));
+            wrong.push((
+                Rule::Retries,
+                format!("from {} to {} in {}", before.retries, app.retries, app.phase),
+            ));
         }
         self.apps.insert(uid.to_owned(), app);
         wrong
@@ -149,10 +158,20 @@ impl Audit {
     fn app_gone(&mut self, uid: &str) -> Vec<(Rule, String)> {
         let Some(app) = self.apps.remove(uid) else { return Vec::new() };
         let left: Vec<&str> = self.things(uid, &app).map(|it| it.name.as_str()).collect();
-        if left.is_empty() { Vec::new() } else { vec![(Rule::Orphans, format!("it is gone, and {left:?} are left"))] }
+        if left.is_empty() {
+            Vec::new()
+        } else {
+            vec![(Rule::Orphans, format!("it is gone, and {left:?} are left"))]
+        }
     }
 
-    fn object(&mut self, line: usize, uid: String, resource: &'static str, object: &Value) -> Vec<(Rule, String)> {
+    fn object(
+        &mut self,
+        line: usize,
+        uid: String,
+        resource: &'static str,
+        object: &Value,
+    ) -> Vec<(Rule, String)> {
         let mut wrong = Vec::new();
         let metadata = &object["metadata"];
         let owners = metadata["ownerReferences"].as_array().cloned().unwrap_or_default();
@@ -185,7 +204,8 @@ impl Audit {
             wrong.push((Rule::Undeclared, format!("{name} is made in {}", app.phase)));
         }
         let things: Vec<&Object> = self.things(owner, app).collect();
-        let old: BTreeSet<&str> = things.iter().filter(|it| it.line < app.began).map(|it| it.name.as_str()).collect();
+        let old: BTreeSet<&str> =
+            things.iter().filter(|it| it.line < app.began).map(|it| it.name.as_str()).collect();
         let same = things.iter().any(|it| it.owner.as_deref() == Some(owner) && it.resource == new.resource);
         if !old.is_empty() || same {
             wrong.push((Rule::Generations, format!("{name} is made beside {things:?}")));

@@ -134,7 +134,9 @@ fn leaders_in_turn() {
         // Somebody who is killed keeps the Lease for 60 seconds.
         for (beats, peace) in [(3, true), (7, true), (14, false), (17, false), (23, false)] {
             let found = in_virtual_time(in_turn(flow, beats, peace));
-            wrong.extend(found.into_iter().map(|it| format!("{flow:?}, {beats} beats, in peace {peace}: {it}")));
+            wrong.extend(
+                found.into_iter().map(|it| format!("{flow:?}, {beats} beats, in peace {peace}: {it}")),
+            );
         }
     }
     assert_none(&wrong);

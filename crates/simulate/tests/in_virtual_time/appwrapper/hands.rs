@@ -18,7 +18,17 @@ const BY_HAND: [Rule; 4] = [Rule::Released, Rule::Phases, Rule::Retries, Rule::U
 fn edits() -> Vec<Value> {
     let now = "2026-01-01T00:00:00Z";
     let condition = |kind: &str, status: &str| json!({"type": kind, "status": status, "reason": "Hand", "message": "", "lastTransitionTime": now});
-    let phases = ["", "Suspended", "Resuming", "Running", "Resetting", "Suspending", "Succeeded", "Failed", "Terminating"];
+    let phases = [
+        "",
+        "Suspended",
+        "Resuming",
+        "Running",
+        "Resetting",
+        "Suspending",
+        "Succeeded",
+        "Failed",
+        "Terminating",
+    ];
     let mut edits: Vec<Value> = phases.iter().map(|phase| json!({"phase": phase})).collect();
     edits.extend(phases.iter().map(|phase| json!({"phase": phase, "conditions": null})));
     edits.extend(phases.iter().map(|phase| json!({"phase": phase, "conditions": [condition("ResourcesDeployed", "False"), condition("QuotaReserved", "False")]})));
@@ -59,7 +69,7 @@ async fn edited(edit: &Value, at: &str) -> Vec<String> {
         beats += 1;
         assert!(beats < 300, "{at} was never reached: {}", world.app().await["status"]);
     }
-    if let Err(error) = try_edit(&world, edit).await {
+    if let Err(error) = world.edit_status(edit).await {
         // The schema forbids it.
         assert!(error.contains("nvalid"), "{error}");
         return Vec::new();
@@ -82,15 +92,8 @@ async fn edited(edit: &Value, at: &str) -> Vec<String> {
     wrong.into_iter().map(tell).collect()
 }
 
-async fn try_edit(world: &World, edit: &Value) -> Result<(), String> {
-    let patch = kube::api::Patch::Merge(json!({"status": edit}));
-    let written = world.apps.patch_status(super::world::APP, &Default::default(), &patch).await;
-    written.map(|_| ()).map_err(|error| error.to_string())
-}
-
 fn edited_in(at: &str) {
-    let wrong: Vec<String> =
-        edits().iter().flat_map(|edit| in_virtual_time(edited(edit, at))).collect();
+    let wrong: Vec<String> = edits().iter().flat_map(|edit| in_virtual_time(edited(edit, at))).collect();
     assert_none(&wrong);
 }
 
@@ -151,8 +154,9 @@ async fn annotated(value: &str) -> Vec<String> {
 
 #[test]
 fn annotations_that_nobody_can_read() {
-    let long = "9".repeat(100_000);
-    let values = ["", " ", "0", "-1", "-1h", "1e9", "NaN", "two", "5 m", "\u{0}", "ß∞", "1,,2", "--", "null", &long];
+    let long = "9".repeat(20_000);
+    let values =
+        ["", " ", "0", "-1", "-1h", "1e9", "NaN", "two", "5 m", "\u{0}", "ß∞", "1,,2", "--", "null", &long];
     let wrong: Vec<String> = values.iter().flat_map(|value| in_virtual_time(annotated(value))).collect();
     assert_none(&wrong);
 }

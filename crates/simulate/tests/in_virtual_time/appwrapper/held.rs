@@ -105,7 +105,11 @@ async fn play(reason: Reason, holder: Holder, crash: Option<CrashPoint>) -> (Vec
         let (app, left) = (world.app().await, world.left().await);
         match reason {
             // On a lost node the new pods do not come to run; they are there.
-            Reason::Reset => app["status"]["resettingCount"].as_i64() >= Some(1) && left == 4 && holds(&app["status"], "ResourcesDeployed"),
+            Reason::Reset => {
+                app["status"]["resettingCount"].as_i64() >= Some(1)
+                    && left == 4
+                    && holds(&app["status"], "ResourcesDeployed")
+            }
             Reason::Failed => phase(&app) == "Failed" && left == 0 && !holds(&app["status"], "QuotaReserved"),
             Reason::Suspend => phase(&app) == "Suspended" && left == 0,
             Reason::Delete => app.is_null() && left == 0,

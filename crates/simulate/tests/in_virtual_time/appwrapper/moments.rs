@@ -54,7 +54,9 @@ impl Deed {
     /// Whether all came of it that must.
     fn is_done(self, app: &Value, left: usize, old: &Value) -> bool {
         let released = |app: &Value| {
-            !holds(&app["status"], "ResourcesDeployed") && !holds(&app["status"], "QuotaReserved") && left == 0
+            !holds(&app["status"], "ResourcesDeployed")
+                && !holds(&app["status"], "QuotaReserved")
+                && left == 0
         };
         match self {
             Self::Suspend => ["Suspended", "Succeeded", "Failed"].contains(&phase(app)) && released(app),

@@ -41,8 +41,12 @@ impl Flow {
     /// Phase, retries, attempts; and what holds.
     pub(super) fn end(self) -> Value {
         match self {
-            Self::Mended => json!({"phase": "Succeeded", "retries": 2, "attempts": 3, "deployed": true, "left": 4}),
-            Self::GivenUp => json!({"phase": "Failed", "retries": 2, "attempts": 3, "deployed": false, "left": 0}),
+            Self::Mended => {
+                json!({"phase": "Succeeded", "retries": 2, "attempts": 3, "deployed": true, "left": 4})
+            }
+            Self::GivenUp => {
+                json!({"phase": "Failed", "retries": 2, "attempts": 3, "deployed": false, "left": 0})
+            }
         }
     }
 

@@ -59,6 +59,9 @@ pub(super) struct World {
     pub(super) plot: Plot,
     /// Nodes whose kubelets are not heard.
     pub(super) lost: BTreeSet<String>,
+    /// Nothing fails before the AppWrapper says that it runs.
+    pub(super) fails_late: bool,
+    runs: bool,
     /// UIDs of the bare pods, one for each attempt.
     attempts: Vec<String>,
 }
@@ -82,6 +85,8 @@ impl World {
             stage,
             plot,
             lost: BTreeSet::new(),
+            fails_late: false,
+            runs: false,
             attempts: Vec::new(),
         }
     }
@@ -109,10 +114,11 @@ impl World {
         self.change(json!({"spec": {"suspend": suspend}})).await;
     }
 
-    /// Somebody writes the status by hand.
-    pub(super) async fn edit_status(&self, status: Value) {
+    /// Somebody writes the status by hand. The schema may forbid it.
+    pub(super) async fn edit_status(&self, status: &Value) -> Result<(), String> {
         let patch = Patch::Merge(json!({"status": status}));
-        self.apps.patch_status(APP, &PatchParams::default(), &patch).await.unwrap();
+        let written = self.apps.patch_status(APP, &PatchParams::default(), &patch).await;
+        written.map(|_| ()).map_err(|error| error.to_string())
     }
 
     pub(super) async fn delete(&self) {
@@ -150,8 +156,16 @@ impl World {
     /// Every controller and the kubelet look around once.
     pub(super) async fn beat(&mut self) {
         let (jobs, pods) = (self.all_jobs().await, self.all_pods().await);
-        let apps: BTreeSet<String> =
-            self.apps.list(&Default::default()).await.unwrap().items.iter().filter_map(ResourceExt::uid).collect();
+        self.runs = self.phase().await == "Running";
+        let apps: BTreeSet<String> = self
+            .apps
+            .list(&Default::default())
+            .await
+            .unwrap()
+            .items
+            .iter()
+            .filter_map(ResourceExt::uid)
+            .collect();
         for job in &jobs {
             let orphan = owner(job.owner_references()).is_some_and(|owner| !apps.contains(&owner.uid));
             if orphan {
@@ -202,7 +216,8 @@ impl World {
                 "apiVersion": "batch/v1", "kind": "Job", "name": name, "uid": uid, "controller": true,
             }]);
             // One of the attempt before may still have the name.
-            let _ = self.stage.pods().create(&PostParams::default(), &serde_json::from_value(pod).unwrap()).await;
+            let _ =
+                self.stage.pods().create(&PostParams::default(), &serde_json::from_value(pod).unwrap()).await;
         }
     }
 
@@ -217,15 +232,14 @@ impl World {
             return;
         }
         if pod.metadata.deletion_timestamp.is_some() {
-            let params = DeleteParams::default().grace_period(0).preconditions(kube::api::Preconditions {
-                uid: Some(uid),
-                resource_version: None,
-            });
+            let params = DeleteParams::default()
+                .grace_period(0)
+                .preconditions(kube::api::Preconditions { uid: Some(uid), resource_version: None });
             let _ = self.stage.pods().delete(&name, &params).await;
             return;
         }
         let attempt = self.attempts.len().saturating_sub(1);
-        let fails = is_bare && attempt < self.plot.failures;
+        let fails = is_bare && attempt < self.plot.failures && (self.runs || !self.fails_late);
         let ends = self.plot.ends && attempt >= self.plot.failures;
         match phase(pod) {
             "Running" if fails => self.set_phase(&name, "Failed", Some(1)).await,
