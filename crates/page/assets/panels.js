@@ -1,6 +1,7 @@
-// What is beside the map: the headline, counts, one node, what is stuck, the work, and what happened.
-import { age, element, focusNode, markWished, press, stateWords, tickMap } from "./map.js";
+// What is around the map: the headline, counts, one node, what is stuck, the work, and what happened.
+import { element, focusNode, markWished, press, stateWords, tickMap, waiting } from "./map.js";
 import { now, wish, world } from "./world.js";
+import { drawWrappers } from "./wrappers.js";
 
 const MOST_CASES = 40;
 const MOST_WORK = 8;
@@ -21,6 +22,7 @@ export function drawPanels() {
   drawCounts();
   drawNodePanel();
   drawCases();
+  drawWrappers();
   drawWork();
   drawMoments();
 }
@@ -32,7 +34,7 @@ export function tick() {
   find("#clock").textContent = speed === 1 ? time(now()) : `${speed}× · ${time(now())}`;
   tickMap();
   sample();
-  for (const item of document.querySelectorAll(".cases em[data-until]")) {
+  for (const item of document.querySelectorAll("[data-until]")) {
     item.textContent = waiting(Number(item.dataset.until));
   }
   if (shown) drawNodeState();
@@ -172,11 +174,6 @@ panel.querySelector(".wishes").addEventListener("click", async (event) => {
 
 const cases = new Map();
 
-function waiting(until) {
-  const seconds = Math.ceil((until - now()) / 1000);
-  return seconds > 0 ? `${seconds} s to go` : "any moment";
-}
-
 /** Every pod that is stuck, with or without a verdict, and everything else that waits for something. */
 function allCases() {
   const all = [];
@@ -191,7 +188,8 @@ function allCases() {
     if (subject.startsWith("pod ")) continue;
     for (const verdict of verdicts.values()) {
       if (verdict.verdict !== "Blocked" && !(verdict.verdict === "Wait" && subject.startsWith("node "))) continue;
-      all.push({ key: `${subject} ${verdict.recovery}`, who: subject, where: "", verdict });
+      const who = verdict.recovery === "appwrapper" ? `appwrapper ${subject}` : subject;
+      all.push({ key: `${subject} ${verdict.recovery}`, who, where: "", verdict });
     }
   }
   return all.sort((a, b) => (a.who < b.who ? -1 : 1));

@@ -28,6 +28,10 @@ pub enum Kind {
     Did,
     /// Work that was lost runs again.
     WorkBack,
+    /// AppWrappers are unhealthy.
+    Unhealthy,
+    /// AppWrappers are Running again after a reset.
+    ResetOver,
     /// Somebody made something happen, or told a story.
     Told,
 }
@@ -73,6 +77,16 @@ impl Moment {
                     format!("{names} runs again, {away} s after its node was lost")
                 } else {
                     format!("{count} pods of {about} run again, {away} s after their nodes were lost")
+                }
+            }
+            Kind::Unhealthy if count == 1 => format!("AppWrapper {names} is unhealthy: {about}"),
+            Kind::Unhealthy => format!("{count} AppWrappers are unhealthy, {names}: {about}"),
+            Kind::ResetOver => {
+                let away = self.away.unwrap_or_default().as_secs();
+                if count == 1 {
+                    format!("AppWrapper {names} is Running again, {away} s after it was reset")
+                } else {
+                    format!("{count} AppWrappers are Running again, {away} s after they were reset: {names}")
                 }
             }
             Kind::Told => about.clone(),
