@@ -52,7 +52,7 @@ fn the_built_in_story_recovers_and_without_salvor_it_does_not() {
     for part in [
         "Zone b is cut off",
         "is stuck",
-        "Salvor declared dead",
+        "Salvor marked Failed",
         "runs again",
         "AppWrapper simulation is unhealthy: Workload contains pods on unreachable Nodes: node-b",
         "Salvor reset: default/simulation",
@@ -67,7 +67,7 @@ fn the_built_in_story_recovers_and_without_salvor_it_does_not() {
     let (told, _) = texts(&output);
     assert_eq!(output.status.code(), Some(1), "{told}");
     assert!(told.contains("Not everything recovered:") && told.contains("training runs"), "{told}");
-    assert!(!told.contains("Salvor declared dead") && !told.contains("AppWrapper simulation"), "{told}");
+    assert!(!told.contains("Salvor marked Failed") && !told.contains("AppWrapper simulation"), "{told}");
     assert!(told.contains("before \"The partition heals\": simulation runs"), "{told}");
 }
 
