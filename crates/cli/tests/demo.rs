@@ -220,6 +220,11 @@ async fn an_app_wrapper_that_loses_a_node_is_seen_to_be_reset_as_a_whole() {
     // The phases pass by: on a machine that is busy elsewhere, the last of them may be there already.
     let over = "document.querySelector('#happened .resetOver') !== null";
     browser.until("it is reset", &format!("{} || {over}", phase("Resetting"))).await;
+    // A pod that no other recovery ends is not said to be left alone meanwhile.
+    let alone =
+        "[...document.querySelectorAll('.cases .None b')].some(b => b.textContent.includes('simulation'))";
+    let said = browser.value(&format!("!({alone}) || !({})", phase("Resetting"))).await;
+    assert_eq!(said, true, "{}", browser.value("document.body.innerText").await);
     browser.until("it is Running again", over).await;
     let said = "document.querySelector('#wrappers li').innerText.includes('1 reset, 0 of 3 retries used')";
     browser.until("the reset is on record, and is not its own fault", said).await;

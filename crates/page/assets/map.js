@@ -176,12 +176,6 @@ export function age(since) {
   return seconds < 7200 ? `${Math.floor(seconds / 60)} min` : `${Math.floor(seconds / 3600)} h`;
 }
 
-/** How long something that will happen is still away. */
-export function waiting(until) {
-  const seconds = Math.ceil((until - now()) / 1000);
-  return seconds > 0 ? `${seconds} s to go` : "any moment";
-}
-
 /** Says at once what somebody did to a node: the control plane notices later. */
 export function markWished(name, words) {
   const tile = tiles.get(name);

@@ -1,5 +1,5 @@
-// What is around the map: the headline, counts, one node, what is stuck, the work, and what happened.
-import { element, focusNode, markWished, press, stateWords, tickMap, waiting } from "./map.js";
+// What is beside the map: the headline, counts, one node, what is stuck, the work, and what happened.
+import { element, focusNode, markWished, press, stateWords, tickMap } from "./map.js";
 import { now, wish, world } from "./world.js";
 import { drawWrappers } from "./wrappers.js";
 
@@ -174,6 +174,11 @@ panel.querySelector(".wishes").addEventListener("click", async (event) => {
 
 const cases = new Map();
 
+export function waiting(until) {
+  const seconds = Math.ceil((until - now()) / 1000);
+  return seconds > 0 ? `${seconds} s to go` : "any moment";
+}
+
 /** Every pod that is stuck, with or without a verdict, and everything else that waits for something. */
 function allCases() {
   const all = [];
@@ -181,7 +186,9 @@ function allCases() {
     if (pod.state !== "stuck") continue;
     const subject = `pod ${pod.namespace}/${pod.name}`;
     const verdicts = [...(world.verdicts.get(subject)?.values() ?? [])];
-    const verdict = verdicts.find((v) => v.verdict !== "Ignore") ?? verdicts[0];
+    // The reset of its AppWrapper ends a pod for which no other recovery applies.
+    const ofWrapper = world.verdicts.get(`${pod.namespace}/${pod.appWrapper}`)?.get("appwrapper");
+    const verdict = verdicts.find((v) => v.verdict !== "Ignore") ?? ofWrapper ?? verdicts[0];
     all.push({ key: pod.uid, who: `${pod.namespace}/${pod.name}`, where: `on ${pod.node}`, verdict });
   }
   for (const [subject, verdicts] of world.verdicts) {

@@ -1,4 +1,4 @@
-// What the server has told: nodes, pods, AppWrappers, verdicts and moments, and what of it has changed since it was last shown.
+// What the server has told: nodes, pods, verdicts and moments, and what of it has changed since it was last shown.
 
 export const world = {
   nodes: new Map(),

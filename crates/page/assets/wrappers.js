@@ -1,5 +1,6 @@
 // AppWrappers: the phase of each, its resets, and what is waited for.
-import { age, element, waiting } from "./map.js";
+import { age, element } from "./map.js";
+import { waiting } from "./panels.js";
 import { world } from "./world.js";
 
 const MOST = 12;
@@ -38,7 +39,7 @@ function draw(wrapper) {
   item.append(head, element("p", "resets", resets(wrapper)));
   const why = verdict?.message ?? unhealthy;
   if (why) item.append(element("p", "", why));
-  if (verdict?.blockedBy) item.append(element("p", "", `Held back: ${verdict.blockedBy}`));
+  if (verdict?.blockedBy) item.append(element("p", "", `Blocked: ${verdict.blockedBy}`));
   if (verdict?.verdict === "Wait" && verdict.until) {
     const until = Date.parse(verdict.until);
     const left = element("p", "until", "Waits: ");

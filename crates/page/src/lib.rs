@@ -1,5 +1,5 @@
-//! The page: a cluster's nodes by zone, the pods on them, AppWrappers, what is stuck and why, and what happened. Written by
-//! hand, embedded in the binary, works offline.
+//! The page: a cluster's nodes by zone, the pods on them, what is stuck and why, and what happened. Written by hand,
+//! embedded in the binary, works offline.
 //!
 //! [`Page`] is what is shown. It is fed by watches of its own ([`Page::follow`]) and by the operator's notices
 //! ([`Page::listen`]), and is looked at through [`Page::serve`] or in a terminal ([`Page::moments`]).

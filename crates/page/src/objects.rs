@@ -1,4 +1,4 @@
-//! What the page keeps of nodes, pods and AppWrappers.
+//! What the page keeps of nodes and pods.
 
 use jiff::Timestamp;
 use salvor_api::names::appwrapper::{MEMBER_LABEL, annotations::RETRY_LIMIT};
@@ -69,6 +69,8 @@ pub(crate) struct Pod {
     pub(crate) workload: Workload,
     /// What is the same for a pod and for the one that replaces it.
     pub(crate) work: String,
+    /// The name of the AppWrapper that it belongs to.
+    pub(crate) wrapper: Option<String>,
 }
 
 /// What pods belong to.
@@ -150,6 +152,7 @@ impl Project for AllPods {
             deleted: metadata.deletion_timestamp,
             workload,
             work,
+            wrapper: metadata.labels.get(MEMBER_LABEL).map(str::to_owned),
             uid: metadata.uid,
             namespace: metadata.namespace,
             name: metadata.name,

@@ -1,4 +1,4 @@
-//! What the page shows: nodes, pods, AppWrappers, verdicts and what happened. Plain and synchronous: changes go in, and what has
+//! What the page shows: nodes, pods, verdicts and what happened. Plain and synchronous: changes go in, and what has
 //! changed since a version comes out, so that a browser is told differences only, however seldom it asks.
 
 use std::collections::{BTreeMap, BTreeSet, HashMap, HashSet, VecDeque};

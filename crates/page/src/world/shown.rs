@@ -70,6 +70,7 @@ impl<'a> NodeShown<'a> {
 }
 
 #[derive(Serialize)]
+#[serde(rename_all = "camelCase")]
 pub(super) struct PodShown<'a> {
     uid: &'a str,
     namespace: &'a str,
@@ -77,12 +78,15 @@ pub(super) struct PodShown<'a> {
     node: Option<&'a str>,
     state: Look,
     workload: &'a Workload,
+    #[serde(skip_serializing_if = "Option::is_none")]
+    app_wrapper: Option<&'a str>,
 }
 
 impl<'a> PodShown<'a> {
     pub(super) fn new(pod: &'a Pod, state: Look) -> Self {
-        let Pod { uid, namespace, name, node, workload, .. } = pod;
-        Self { uid, namespace, name, node: node.as_deref(), state, workload }
+        let Pod { uid, namespace, name, node, workload, wrapper, .. } = pod;
+        let (node, app_wrapper) = (node.as_deref(), wrapper.as_deref());
+        Self { uid, namespace, name, node, state, workload, app_wrapper }
     }
 }
 

@@ -273,7 +273,7 @@ async fn app_wrappers_are_shown_with_phase_resets_and_what_is_waited_for() {
     browser.until("it says for how long", "document.querySelector('#wrappers [data-until]') !== null").await;
     let shown = text_of(&browser, "#wrappers li").await;
     assert!(shown.contains("Running, unhealthy") && shown.contains("has time to recover"), "{shown}");
-    assert!(shown.contains("s to go, until "), "{shown}");
+    assert!(shown.contains("Waits: ") && shown.contains(", until "), "{shown}");
 
     let reset = json!([{ "phase": "Resetting", "cause": "NodeLost", "message": format!("NodeLost: {lost}"),
         "counted": true }]);
