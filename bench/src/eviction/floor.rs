@@ -17,7 +17,7 @@ use crate::{
 
 /// The default of Salvor's `concurrency.writes`.
 const AT_ONCE: usize = 32;
-const MESSAGE: &str = "Node bench-floor-000 is down and was emptied by force, asked for by taint salvor.dev/force-eviction=bench:NoSchedule";
+const MESSAGE: &str = "Node bench-floor-000 is down and its pods were evicted by force (requested by taint salvor.dev/force-eviction=bench:NoSchedule)";
 
 /// Does to every node and pod what an eviction does: all nodes at once, each step by step.
 pub(crate) async fn run(client: &Client, set: Set) -> Result<(), String> {

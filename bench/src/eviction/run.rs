@@ -15,7 +15,7 @@ use super::{
 use crate::{
     process::{Disturbance, Watchman, cpu_seconds, memory_mb},
     running::{Running, start_salvor},
-    zombie::{observer::Observer, pids, storm::Consent},
+    zombie::{observer::Observer, pids, world::Consent},
 };
 
 /// The brake is off: many nodes at once are what is measured.

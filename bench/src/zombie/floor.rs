@@ -5,7 +5,7 @@ use jiff::Timestamp;
 use kube::Client;
 use serde_json::json;
 
-use super::{storm::Consent, world::MadePod};
+use super::world::{Consent, MadePod};
 use crate::requests::{JSON, STRATEGIC, concurrently, send};
 
 /// The default of Salvor's `concurrency.writes`.

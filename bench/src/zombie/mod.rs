@@ -12,12 +12,7 @@ use std::path::PathBuf;
 
 use salvor_testkit::{ControlPlane, Part, peers::Kueue};
 
-use self::{
-    contender::Contender,
-    memory::Memory,
-    report::Report,
-    storm::{Consent, Storm},
-};
+use self::{contender::Contender, memory::Memory, report::Report, storm::Storm, world::Consent};
 use crate::running::build_salvor;
 
 /// How much of everything.

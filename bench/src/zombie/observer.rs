@@ -9,7 +9,7 @@ use salvor_testkit::ControlPlane;
 use serde::Deserialize;
 use tokio::sync::mpsc;
 
-use super::storm::Consent;
+use super::world::Consent;
 use crate::watching::{Seen, Versioned, watch};
 
 /// A storm that is not over by then has failed.

@@ -3,7 +3,8 @@
 use super::{
     Sizes,
     memory::Memory,
-    storm::{Consent, Round, Storm},
+    storm::{Round, Storm},
+    world::Consent,
 };
 use crate::process::{Disturbance, cores};
 

@@ -12,7 +12,7 @@ use super::{
     floor,
     observer::{Observed, Observer},
     pids,
-    world::{self, DELETE, MadePod, TERMINATE, WantedPod},
+    world::{self, Consent, MadePod, WantedPod},
 };
 use crate::process::{Disturbance, Watchman, cpu_seconds};
 
@@ -21,22 +21,6 @@ const PODS_PER_NODE: usize = 100;
 /// From the mark for deletion until a pod is due: its own grace of a second, the recovery's minute, and what the
 /// contenders' and the server's clocks may differ.
 const UNTIL_DUE: Duration = Duration::from_secs(1 + 60 + 3);
-
-/// What the pods' owner has consented to.
-#[derive(Clone, Copy, Debug, PartialEq, Eq)]
-pub(crate) enum Consent {
-    Terminate,
-    Delete,
-}
-
-impl Consent {
-    pub(crate) fn annotation(self) -> &'static str {
-        match self {
-            Self::Terminate => TERMINATE,
-            Self::Delete => DELETE,
-        }
-    }
-}
 
 /// Storms of one kind, each with a floor beside it.
 #[derive(Debug)]

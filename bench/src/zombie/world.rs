@@ -188,3 +188,19 @@ fn manifest(pod: &WantedPod) -> Value {
         },
     })
 }
+
+/// What the pods' owner has consented to.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub(crate) enum Consent {
+    Terminate,
+    Delete,
+}
+
+impl Consent {
+    pub(crate) fn annotation(self) -> &'static str {
+        match self {
+            Self::Terminate => TERMINATE,
+            Self::Delete => DELETE,
+        }
+    }
+}

@@ -80,7 +80,7 @@ impl ControllerList {
         Self(entries.into_iter().map(Into::into).collect())
     }
 
-    /// Whether a recovery is to run.
+    /// True if a recovery is to run.
     pub fn enabled(&self, controller: Controller) -> bool {
         let name = controller.name();
         self.0

@@ -6,7 +6,7 @@ use std::str::FromStr;
 
 use serde::{Deserialize, Serialize};
 
-/// How far a gated feature has come, which decides its default in later releases.
+/// The maturity of a gated feature, which decides its default in later releases.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub enum Stage {
     /// May change or go away; off by default.
@@ -45,7 +45,7 @@ impl Gate {
         }
     }
 
-    /// Whether the gate is on when nobody mentions it.
+    /// True if the gate is on when nobody mentions it.
     pub const fn default_enabled(self) -> bool {
         match self {
             Self::FailureRecoveryPolicy => false,
@@ -53,7 +53,7 @@ impl Gate {
         }
     }
 
-    /// How far the feature has come.
+    /// The maturity of the feature.
     pub const fn stage(self) -> Stage {
         match self {
             Self::FailureRecoveryPolicy => Stage::Alpha,
@@ -111,7 +111,7 @@ fn known_gates() -> String {
 pub struct FeatureGates(BTreeMap<Gate, bool>);
 
 impl FeatureGates {
-    /// Whether a gate is on.
+    /// True if a gate is on.
     pub fn enabled(&self, gate: Gate) -> bool {
         self.0.get(&gate).copied().unwrap_or(gate.default_enabled())
     }

@@ -1,4 +1,4 @@
-//! How property tests run: the same cases every time, or as many random ones as `PROPTEST_CASES` asks for.
+//! Runs property tests: the same cases every time, or as many random ones as `PROPTEST_CASES` asks for.
 
 use proptest::test_runner::{Config, RngSeed};
 

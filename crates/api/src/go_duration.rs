@@ -45,12 +45,12 @@ impl GoDuration {
         self.0
     }
 
-    /// Whether the span points into the past.
+    /// True if the span points into the past.
     pub const fn is_negative(self) -> bool {
         self.0 < 0
     }
 
-    /// Whether the span is empty.
+    /// True if the span is empty.
     pub const fn is_zero(self) -> bool {
         self.0 == 0
     }

@@ -26,14 +26,14 @@ pub struct LabelSelector {
 pub struct Requirement {
     /// The label's key.
     pub key: String,
-    /// How the label is judged.
+    /// The operator.
     pub operator: Operator,
     /// The values that `In` and `NotIn` compare with.
     #[serde(default, skip_serializing_if = "Vec::is_empty")]
     pub values: Vec<String>,
 }
 
-/// How a requirement judges a label.
+/// The operator of a requirement.
 #[derive(Clone, Copy, Debug, PartialEq, Eq, Serialize, Deserialize)]
 pub enum Operator {
     /// The label is there with one of the values.
@@ -69,18 +69,18 @@ pub struct SelectorDefect {
 }
 
 impl LabelSelector {
-    /// Whether the labels fulfil every requirement.
+    /// True if the labels fulfil every requirement.
     pub fn matches(&self, labels: &Labels) -> bool {
         self.match_labels.iter().all(|(key, value)| labels.get(key) == Some(value.as_str()))
             && self.match_expressions.iter().all(|requirement| requirement.matches(labels))
     }
 
-    /// Whether the selector has no requirement and so matches everything.
+    /// True if the selector has no requirement and so matches everything.
     pub fn is_empty(&self) -> bool {
         self.match_labels.is_empty() && self.match_expressions.is_empty()
     }
 
-    /// Whether a match proves that somebody put a label there: some requirement needs one to be present.
+    /// True if a match proves that somebody put a label there: some requirement needs one to be present.
     pub fn demands_a_label(&self) -> bool {
         !self.match_labels.is_empty()
             || self
@@ -175,7 +175,7 @@ fn is_label_text(text: &str) -> bool {
         && bytes.iter().all(|byte| byte.is_ascii_alphanumeric() || b"-_.".contains(byte))
 }
 
-/// Whether this can be the name of an object, such as a node.
+/// True if this can be the name of an object, such as a node.
 pub fn is_dns_subdomain(text: &str) -> bool {
     let alphanumeric = |byte: &u8| byte.is_ascii_lowercase() || byte.is_ascii_digit();
     text.len() <= MAX_PREFIX

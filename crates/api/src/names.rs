@@ -8,7 +8,7 @@ pub mod annotations {
     pub const SAFE_TO_FORCEFULLY_DELETE: &str = "kueue.x-k8s.io/safe-to-forcefully-delete";
     /// The only value that consents; `True`, `1` and all others do not.
     pub const CONSENT: &str = "true";
-    /// How long after its own grace period an opted-in pod is recovered, as a Go duration. Salvor's own.
+    /// The wait after an opted-in pod's own grace period, as a Go duration. Salvor's own.
     pub const TERMINATION_GRACE_AFTER: &str = "salvor.dev/termination-grace-after";
     /// On a Node: Salvor put the out-of-service taint there, at the time in the value. Salvor's own.
     pub const OUT_OF_SERVICE_SINCE: &str = "zombie.salvor.dev/out-of-service-since";
@@ -64,7 +64,7 @@ pub mod conditions {
 
 /// Node condition types.
 pub mod node_conditions {
-    /// How far the node's eviction has come: True while it is under way. Salvor's own.
+    /// The eviction of the node: True while it is under way. Salvor's own.
     pub const FORCE_EVICTION: &str = "ForceEviction";
 }
 

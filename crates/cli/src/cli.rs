@@ -1,8 +1,8 @@
-//! What can be typed after `salvor`.
+//! The command line: subcommands and their help.
 
 use std::process::ExitCode;
 
-use clap::{Parser, Subcommand};
+use clap::{CommandFactory, Parser, Subcommand};
 
 use crate::completions::CompletionsArgs;
 use crate::config::ConfigCommand;
@@ -17,7 +17,7 @@ use crate::pause::{PauseArgs, ResumeArgs};
 use crate::run::RunArgs;
 use crate::{completions, config, demo, docs, evict, explain, local_cluster, manifests, output, pause, run};
 
-/// Brings workloads back after a Kubernetes node is lost: quickly, and never twice.
+/// Recovers workloads after a Kubernetes node is lost: quickly, and never twice.
 #[derive(Debug, Parser)]
 #[command(name = "salvor", version, arg_required_else_help = true)]
 pub(crate) struct Cli {
@@ -27,29 +27,28 @@ pub(crate) struct Cli {
 
 #[derive(Debug, Subcommand)]
 enum Command {
-    /// Watch nodes die and their work come back, in a cluster inside this process
+    /// Watch nodes fail and their pods recover, in a cluster inside this process
     ///
-    /// Starts a cluster in memory, Salvor, and a page on loopback, and plays a story. Nothing else is needed, and nothing
-    /// outside of it is touched.
+    /// Starts a cluster in memory, Salvor, and a page on loopback, and plays a story. Nothing else is needed. Nothing outside
+    /// of the process is touched.
     Demo(DemoArgs),
     /// Run the operator until SIGTERM or SIGINT
     Run(RunArgs),
-    /// Say what Salvor thinks of an object now, rule by rule, and why
+    /// Show Salvor's verdict on an object now: every rule, what was observed, and what happens next
     Explain(ExplainArgs),
-    /// Empty a node whose machine is off: shows what is on it, asks, and follows until its volumes are free
+    /// Evict a node whose machine is off: shows its pods, asks, and follows until its volumes are detached
     ///
-    /// It only puts the taint salvor.dev/force-eviction on the node, as `kubectl taint` would; the operator does the rest.
+    /// It only adds the taint salvor.dev/force-eviction to the node, as `kubectl taint` would. The operator does the rest.
     Evict(EvictArgs),
-    /// Stop everything, without a restart: no replica writes to pods, nodes or Jobs until `salvor resume`
+    /// Pause Salvor without a restart: no replica writes to pods, nodes or Jobs until `salvor resume`
     ///
-    /// It puts the annotation salvor.dev/paused on the Lease of the election, and waits until whoever leads has stopped.
+    /// It adds the annotation salvor.dev/paused to the Lease of the leader election, and waits until the leader has stopped.
     Pause(PauseArgs),
-    /// Let everything go on after `salvor pause`
+    /// Go on after `salvor pause`
     Resume(ResumeArgs),
     /// Print the YAML that installs Salvor, with rights for the enabled recoveries only
     ///
-    /// What is enabled is read from the same file, variables and flags as `salvor run` reads; all of it ends up in the
-    /// ConfigMap.
+    /// The configuration comes from the same file, variables and flags as for `salvor run`, and is printed as a ConfigMap.
     Manifests(ManifestsArgs),
     /// Start a cluster in memory, for tests, until SIGTERM or SIGINT
     ///
@@ -80,9 +79,9 @@ impl Cli {
             Command::Explain(args) => explain::execute(&args)?,
             Command::Manifests(args) => manifests::execute(&args)?,
             Command::Config(command) => config::execute(&command)?,
-            Command::Completions(args) => completions::execute(&args)?,
+            Command::Completions(args) => completions::execute(&args, Self::command())?,
             Command::Version => output::print(concat!("salvor ", env!("CARGO_PKG_VERSION"), "\n"))?,
-            Command::Docs(args) => docs::execute(&args)?,
+            Command::Docs(args) => docs::execute(&args, Self::command())?,
         }
         Ok(ExitCode::SUCCESS)
     }
@@ -90,7 +89,6 @@ impl Cli {
 
 #[cfg(test)]
 mod tests {
-    use clap::CommandFactory;
 
     use super::*;
 

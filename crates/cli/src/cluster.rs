@@ -9,6 +9,8 @@ use http::header::{HeaderValue, USER_AGENT};
 use kube::config::{KubeConfigOptions, Kubeconfig, KubeconfigError};
 use salvor_operator::story;
 
+use crate::error::CliError;
+
 /// Where a client's configuration is found.
 #[derive(Clone, Debug, PartialEq, Eq)]
 pub(crate) enum Source {
@@ -88,6 +90,12 @@ pub(crate) enum ClusterError {
     Unreachable { server: String, origin: Origin, problem: String },
     #[error("the API server {server} does not accept what {origin} says: {problem}")]
     Refused { server: String, origin: Origin, problem: String },
+}
+
+impl From<ClusterError> for CliError {
+    fn from(error: ClusterError) -> Self {
+        Self::Command(error.into())
+    }
 }
 
 impl Cluster {

@@ -1,9 +1,7 @@
 //! `salvor completions`: completion scripts for shells.
 
-use clap::CommandFactory;
 use clap_complete::Shell;
 
-use crate::cli::Cli;
 use crate::error::CliError;
 use crate::output;
 
@@ -13,8 +11,8 @@ pub(crate) struct CompletionsArgs {
     shell: Shell,
 }
 
-pub(crate) fn execute(args: &CompletionsArgs) -> Result<(), CliError> {
+pub(crate) fn execute(args: &CompletionsArgs, mut salvor: clap::Command) -> Result<(), CliError> {
     let mut script = Vec::new();
-    clap_complete::generate(args.shell, &mut Cli::command(), "salvor", &mut script);
+    clap_complete::generate(args.shell, &mut salvor, "salvor", &mut script);
     output::print(&String::from_utf8_lossy(&script))
 }

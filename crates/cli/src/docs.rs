@@ -4,9 +4,6 @@ use std::fmt::Write;
 use std::fs;
 use std::path::PathBuf;
 
-use clap::CommandFactory;
-
-use crate::cli::Cli;
 use crate::error::CliError;
 
 /// The width of help on the page, whatever terminal it is generated in.
@@ -19,9 +16,9 @@ pub(crate) struct DocsArgs {
     folder: PathBuf,
 }
 
-pub(crate) fn execute(args: &DocsArgs) -> Result<(), CliError> {
+pub(crate) fn execute(args: &DocsArgs, salvor: clap::Command) -> Result<(), CliError> {
     let pages = [
-        ("cli.md", cli_reference()),
+        ("cli.md", cli_reference(salvor)),
         ("configuration.md", salvor_api::config::reference()),
         ("metrics.md", salvor_operator::metrics_reference()),
     ];
@@ -32,7 +29,7 @@ pub(crate) fn execute(args: &DocsArgs) -> Result<(), CliError> {
     Ok(())
 }
 
-fn cli_reference() -> String {
+fn cli_reference(salvor: clap::Command) -> String {
     let mut page = String::from(
         "# Command line\n\n\
          <!-- Generated from the command's own definitions by `salvor docs`; change them there. -->\n\n\
@@ -43,7 +40,7 @@ fn cli_reference() -> String {
          a failure, 2 if the command line or an environment variable is wrong, and 128 plus the signal if `evict` is \
          interrupted or a second signal ends `run`.\n",
     );
-    let mut salvor = Cli::command().term_width(HELP_WIDTH);
+    let mut salvor = salvor.term_width(HELP_WIDTH);
     salvor.build();
     describe(&mut page, &salvor);
     page

@@ -1,5 +1,6 @@
 //! Everything that can end a command, told at the edge as one story.
 
+use std::error::Error;
 use std::io;
 use std::net::SocketAddr;
 use std::path::{Path, PathBuf};
@@ -9,17 +10,15 @@ use salvor_api::GoDuration;
 use salvor_api::config::ConfigError;
 use salvor_operator::{EvictError, ExplainError, PauseError, RunError};
 
-use crate::cluster::ClusterError;
-use crate::demo::DemoError;
-use crate::local_cluster::LocalClusterError;
-use crate::manifests::ManifestsError;
-use crate::settings::InvalidVariable;
-
 /// Why a command failed.
 #[derive(Debug, thiserror::Error)]
 pub(crate) enum CliError {
+    /// The command line or an environment variable is to blame.
     #[error(transparent)]
-    Variable(#[from] InvalidVariable),
+    Usage(Box<dyn Error + Send + Sync>),
+    /// A command's own error.
+    #[error(transparent)]
+    Command(Box<dyn Error + Send + Sync>),
     #[error("cannot read the configuration {} (from {named_by}): {source}", path.display())]
     ReadConfig {
         path: PathBuf,
@@ -35,12 +34,6 @@ pub(crate) enum CliError {
         /// The field, its value and what would be right.
         problem: String,
     },
-    #[error(transparent)]
-    Cluster(#[from] ClusterError),
-    #[error(transparent)]
-    LocalCluster(#[from] LocalClusterError),
-    #[error(transparent)]
-    Demo(#[from] DemoError),
     #[error(transparent)]
     Run(#[from] RunError),
     #[error("cannot show the page on {address} (--page): {source}")]
@@ -58,7 +51,7 @@ pub(crate) enum CliError {
         cluster: String,
     },
     #[error(
-        "node {node} is not emptied, because {alive}; switch the machine off first, and wait until it is lost"
+        "node {node} is not evicted, because {alive}; switch the machine off first, and wait until the node is unreachable"
     )]
     NodeAlive {
         node: String,
@@ -71,7 +64,7 @@ pub(crate) enum CliError {
     NodeName(String),
     #[error("--incident becomes the value of a taint, and {0}")]
     Incident(String),
-    #[error("there is no terminal to ask on whether the machine is off: say so with --yes")]
+    #[error("there is no terminal to ask for confirmation: use --yes if the machine is off")]
     NobodyToAsk,
     #[error("{cluster}: {source}")]
     Pause {
@@ -83,8 +76,6 @@ pub(crate) enum CliError {
     LongReason { length: usize, longest: usize },
     #[error("--wait {0} must not be negative")]
     Wait(GoDuration),
-    #[error("cannot make manifests: {0}")]
-    Manifests(#[from] ManifestsError),
     #[error("cannot write to standard output: {0}")]
     Output(io::Error),
     #[error("cannot write {}: {source}", path.display())]
@@ -97,7 +88,7 @@ impl CliError {
     /// 2 if the command line or an environment variable is to blame, as clap does; otherwise 1.
     pub(crate) fn exit_code(&self) -> ExitCode {
         match self {
-            Self::Variable(_) | Self::NodeName(_) | Self::Incident(_) => ExitCode::from(2),
+            Self::Usage(_) | Self::NodeName(_) | Self::Incident(_) => ExitCode::from(2),
             Self::LongReason { .. } | Self::Wait(_) => ExitCode::from(2),
             _ => ExitCode::FAILURE,
         }

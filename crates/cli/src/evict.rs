@@ -20,11 +20,11 @@ use crate::cluster::{Cluster, Source};
 use crate::error::CliError;
 use crate::{logging, output};
 
-/// How often is looked how far it has come.
+/// The progress is read this often.
 const PERIOD: Duration = Duration::from_millis(500);
-/// When nobody has taken it up for so many looks, that is said.
+/// After this many readings without a beginning, a hint is printed.
 const PATIENCE: u32 = 20;
-/// What a shell makes of an interrupt.
+/// The exit code after an interrupt, as shells have it.
 const INTERRUPTED: u8 = 130;
 
 #[derive(Debug, clap::Args)]
@@ -35,17 +35,17 @@ pub(crate) struct EvictArgs {
     /// An incident or ticket, which becomes the value of the taint
     #[arg(long, value_name = "TEXT", default_value = "", hide_default_value = true)]
     incident: String,
-    /// Go on although most of the node's zone, or of the cluster, is lost as well
+    /// Evict the node even if most nodes of its zone, or of the cluster, are unreachable
     ///
-    /// For whoever knows that this machine is off, whatever the brake suspects. It is written on the node with your name, told
-    /// in an event, holds for this eviction and no longer than a day, and changes nothing else: a node that lives is
-    /// refused, and what is recovered in a minute is counted.
+    /// Use it if you know that this machine is off. Your name is written on the node and in an event. It holds for this
+    /// eviction only, and for at most one day. Nothing else changes: a node that is alive is refused, and the limits per
+    /// minute still hold.
     #[arg(long)]
     despite_zone_outage: bool,
-    /// Do not ask
+    /// Do not ask for confirmation
     #[arg(short, long)]
     yes: bool,
-    /// Show what is on the node and whether it is silent, and stop there
+    /// Only show what is on the node and whether its kubelet is alive
     #[arg(long)]
     dry_run: bool,
     /// The form of the answer
@@ -133,7 +133,7 @@ pub(crate) fn execute(args: &EvictArgs) -> Result<ExitCode, CliError> {
     outcome
 }
 
-/// Who runs this, for whoever reads it on the object later.
+/// The user and host that run this command, to be written on the object.
 pub(crate) fn person() -> String {
     let variable = |name: &str| std::env::var(name).ok().filter(|value| !value.is_empty());
     let name = variable("USER").or_else(|| variable("LOGNAME")).unwrap_or_else(|| "somebody".to_owned());
@@ -143,13 +143,13 @@ pub(crate) fn person() -> String {
     }
 }
 
-/// Asks the person. Where there is nobody to ask, nothing is done.
+/// Asks for confirmation. Without a terminal nothing is done.
 async fn consents(node: &str, despite_zone_outage: bool) -> Result<bool, CliError> {
     if !io::stdin().is_terminal() {
         return Err(CliError::NobodyToAsk);
     }
-    let despite = if despite_zone_outage { ", whatever else is lost" } else { "" };
-    talk(&format!("Is the machine of node {node} switched off, for sure? Empty the node{despite}? [y/N] "));
+    let despite = if despite_zone_outage { ", although other nodes are unreachable, too" } else { "" };
+    talk(&format!("Is the machine of node {node} really switched off? Evict the node{despite}? [y/N] "));
     let answer = tokio::task::spawn_blocking(|| {
         let mut answer = String::new();
         io::stdin().read_line(&mut answer).map(|_| answer)
@@ -158,7 +158,7 @@ async fn consents(node: &str, despite_zone_outage: bool) -> Result<bool, CliErro
     Ok(matches!(answer.trim(), "y" | "Y" | "yes"))
 }
 
-/// Shows how far it has come, until it has ended.
+/// Shows the progress until the eviction has ended.
 async fn follow(desk: &EvictionDesk, survey: &Survey, asked: Asked) -> Result<Standing, EvictError> {
     let moving = io::stderr().is_terminal();
     let mut shown = None;

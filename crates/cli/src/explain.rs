@@ -1,4 +1,4 @@
-//! `salvor explain`: what Salvor thinks of an object now, and why.
+//! `salvor explain`: Salvor's verdict on an object now, and the reasons.
 
 mod render;
 

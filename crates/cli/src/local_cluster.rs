@@ -36,16 +36,16 @@ pub(crate) struct LocalClusterArgs {
 
 #[derive(Debug, clap::Subcommand)]
 enum Command {
-    /// Make a node of a running `salvor cluster` fail, or heal
+    /// Break or heal a node of a running `salvor cluster`
     Fault(FaultArgs),
 }
 
 #[derive(Debug, clap::Args)]
 struct StartArgs {
-    /// How many simulated nodes it has, at most 5000
+    /// The number of simulated nodes, at most 5000
     #[arg(long, value_name = "N", default_value_t = 3, value_parser = number_of_nodes)]
     nodes: usize,
-    /// How many zones they are dealt out to, 1 to 5000
+    /// The number of zones, 1 to 5000
     #[arg(long, value_name = "N", default_value_t = 1, value_parser = number_of_zones)]
     zones: usize,
     /// The control loops that run, separated by commas, or `none` [default: all]
@@ -54,10 +54,10 @@ struct StartArgs {
     /// The address to serve the API on; port 0 is any free one
     #[arg(long, value_name = "ADDR", default_value = "127.0.0.1:0", value_parser = page_address)]
     listen: SocketAddr,
-    /// Where to write the kubeconfig; whoever can read it may do everything [default: a temporary file]
+    /// The file for the kubeconfig; whoever can read it may do everything [default: a temporary file]
     #[arg(long, value_name = "FILE")]
     kubeconfig_out: Option<PathBuf>,
-    /// How long a node may be silent before it is marked as lost
+    /// A node without heartbeat for this long becomes unreachable
     #[arg(long, value_name = "DURATION", default_value = "50s", value_parser = grace_period)]
     node_grace_period: Duration,
 }
@@ -66,14 +66,14 @@ struct StartArgs {
 struct FaultArgs {
     /// The node
     node: String,
-    /// What happens to it: crash, partition, heal or reboot
+    /// The fault: crash, partition, heal or reboot
     fault: NodeFault,
     /// The kubeconfig file that `salvor cluster` wrote [env: KUBECONFIG]
     #[arg(long, value_name = "FILE")]
     kubeconfig: Option<PathBuf>,
 }
 
-/// Kubernetes itself is made for no more.
+/// Kubernetes itself supports no more.
 const MOST_NODES: usize = 5_000;
 
 fn number_of_nodes(text: &str) -> Result<usize, String> {
@@ -115,7 +115,7 @@ impl FromStr for ChosenLoops {
     }
 }
 
-/// Why there is no cluster.
+/// The reason why the cluster cannot be started.
 #[derive(Debug, thiserror::Error)]
 pub(crate) enum LocalClusterError {
     #[error(transparent)]
@@ -127,9 +127,15 @@ pub(crate) enum LocalClusterError {
     #[error("{cluster}: {source}")]
     Fault {
         source: FaultError,
-        /// Where was asked.
+        /// The address that was asked.
         cluster: String,
     },
+}
+
+impl From<LocalClusterError> for CliError {
+    fn from(error: LocalClusterError) -> Self {
+        Self::Command(error.into())
+    }
 }
 
 pub(crate) fn execute(args: LocalClusterArgs) -> Result<ExitCode, CliError> {
@@ -243,7 +249,7 @@ pub(crate) struct KubeconfigFile {
 }
 
 impl KubeconfigFile {
-    /// Where it is.
+    /// Its path.
     pub(crate) fn path(&self) -> &Path {
         &self.path
     }

@@ -50,6 +50,12 @@ pub(crate) enum ManifestsError {
     Config(#[from] ConfigError),
 }
 
+impl From<ManifestsError> for CliError {
+    fn from(error: ManifestsError) -> Self {
+        Self::Command(format!("cannot make manifests: {error}").into())
+    }
+}
+
 /// An installation: all that the objects are made of.
 #[derive(Clone, Debug)]
 struct Installation {

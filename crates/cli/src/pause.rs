@@ -17,15 +17,15 @@ use crate::evict::person;
 use crate::settings::JudgingArgs;
 use crate::{logging, output};
 
-/// Why somebody paused fits an annotation, an event and a line on the page.
+/// A longer reason would not fit an annotation, an event and a line on the page.
 const LONGEST_REASON: usize = 500;
 
 #[derive(Debug, clap::Args)]
 pub(crate) struct PauseArgs {
-    /// Why, for whoever finds it paused
+    /// The reason, shown to everybody who finds Salvor paused
     #[arg(long, value_name = "TEXT", default_value = "", hide_default_value = true)]
     reason: String,
-    /// How long to wait for an answer of whoever leads; 0s does not wait
+    /// How long to wait until the leader confirms; 0s does not wait
     #[arg(long, value_name = "DURATION", default_value = "30s")]
     wait: GoDuration,
     #[command(flatten)]
@@ -38,7 +38,7 @@ pub(crate) struct ResumeArgs {
     place: Place,
 }
 
-/// Which Salvor, in which cluster.
+/// The cluster, and the Salvor in it.
 #[derive(Debug, clap::Args)]
 struct Place {
     /// The operator's configuration file, for the name and namespace of its Lease [env: SALVOR_CONFIG]
@@ -72,8 +72,8 @@ pub(crate) fn pause(args: &PauseArgs) -> Result<ExitCode, CliError> {
             Some(leader) => (format!("paused: {leader} has stopped\n"), ExitCode::SUCCESS),
             None => {
                 tell(&format!(
-                    "nobody has answered within {}: is Salvor running, and does a replica lead?\n\
-                     The pause stays, and holds whoever leads next. To take it back: salvor resume",
+                    "no leader has confirmed within {}. Is Salvor running, and is there a leader?\n\
+                     The pause stays, and the next leader obeys it. To undo it: salvor resume",
                     args.wait
                 ));
                 (String::new(), ExitCode::FAILURE)
@@ -86,7 +86,7 @@ pub(crate) fn resume(args: &ResumeArgs) -> Result<ExitCode, CliError> {
     at(&args.place, async |desk, configuration| {
         let text = match desk.resume().await? {
             Some(pause) => format!(
-                "resumed: it was {pause}\nwhoever leads goes on within {}\n",
+                "resumed: it was {pause}\nthe leader goes on within {}\n",
                 configuration.leader_election.retry_period
             ),
             None => "nobody has paused Salvor\n".to_owned(),
@@ -95,7 +95,7 @@ pub(crate) fn resume(args: &ResumeArgs) -> Result<ExitCode, CliError> {
     })
 }
 
-/// Does something in the cluster, and prints what there is to say.
+/// Does something in the cluster, and prints the outcome.
 fn at(
     place: &Place,
     what: impl AsyncFnOnce(&PauseDesk, &Configuration) -> Result<(String, ExitCode), PauseError>,
@@ -115,7 +115,7 @@ fn at(
     Ok(code)
 }
 
-/// What is said beside the answer.
+/// Prints a remark on standard error.
 fn tell(text: &str) {
     eprintln!("{text}");
 }

@@ -188,16 +188,16 @@ pub(crate) fn listen_for_signals() -> io::Result<mpsc::Receiver<StopSignal>> {
     Ok(signals)
 }
 
-/// How the operator came to its end.
+/// The way in which the operator ended.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 enum Ending {
-    /// It finished its work.
+    /// The operator finished its work.
     Clean,
-    /// It was told a second time.
+    /// A second signal came.
     Forced(StopSignal),
 }
 
-/// Runs the operator; the first signal asks it to stop, the second does not ask.
+/// Runs the operator. The first signal stops it gracefully, the second at once.
 async fn until_stopped(
     operator: impl Future<Output = Result<(), CliError>>,
     mut signals: mpsc::Receiver<StopSignal>,

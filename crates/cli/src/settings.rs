@@ -12,21 +12,21 @@ use salvor_api::{ControllerList, FeatureGates};
 
 use crate::error::CliError;
 
-/// The flags that every command shares which judges, or prepares judging.
+/// The flags of every command that judges objects, or prints manifests.
 #[derive(Clone, Debug, Default, clap::Args)]
 pub(crate) struct JudgingArgs {
     /// The configuration file [env: SALVOR_CONFIG]
     #[arg(long, value_name = "FILE")]
     pub(crate) config: Option<PathBuf>,
-    /// Which recoveries run, separated by commas: `*` for all but appwrapper, `name` for one, `-name` to leave one out
+    /// The recoveries to run, separated by commas: `*` for all but appwrapper, `name` for one, `-name` to leave one out
     /// [env: SALVOR_CONTROLLERS] [default: *]
     #[arg(long, value_name = "LIST", allow_hyphen_values = true)]
     pub(crate) controllers: Option<ControllerList>,
-    /// Features to switch, such as FailureRecoveryPolicy=true; each gate by itself beats the variable and the file
+    /// Feature gates, such as FailureRecoveryPolicy=true; each beats the variable and the file
     /// [env: SALVOR_FEATURE_GATES]
     #[arg(long, value_name = "GATE=BOOL,...")]
     pub(crate) feature_gates: Option<FeatureGates>,
-    /// Judge and report, but write nothing to the objects judged [env: SALVOR_DRY_RUN] [default: false]
+    /// Judge and report, but change no object [env: SALVOR_DRY_RUN] [default: false]
     #[arg(long, value_name = "BOOL", num_args = 0..=1, require_equals = true, default_missing_value = "true")]
     pub(crate) dry_run: Option<bool>,
 }
@@ -50,10 +50,10 @@ impl JudgingArgs {
 /// The flags of a process that serves.
 #[derive(Clone, Debug, Default, clap::Args)]
 pub(crate) struct ServingArgs {
-    /// Elect a leader, the one replica that acts [env: SALVOR_LEADER_ELECT] [default: true]
+    /// Elect a leader: only the leader acts [env: SALVOR_LEADER_ELECT] [default: true]
     #[arg(long, value_name = "BOOL", num_args = 0..=1, require_equals = true, default_missing_value = "true")]
     pub(crate) leader_elect: Option<bool>,
-    /// Where /metrics, /healthz and /readyz are served [env: SALVOR_BIND] [default: 0.0.0.0:8080]
+    /// The address of /metrics, /healthz and /readyz [env: SALVOR_BIND] [default: 0.0.0.0:8080]
     #[arg(long, value_name = "ADDR", value_parser = address)]
     pub(crate) bind: Option<SocketAddr>,
     /// Serve a page that shows the cluster; without an address, on 127.0.0.1:8081 [env: SALVOR_PAGE] [default: no page]
@@ -78,7 +78,7 @@ impl ServingArgs {
     }
 }
 
-/// What a layer above the file sets; all else it leaves as it is.
+/// The settings of a layer above the file. Everything else stays as the file has it.
 #[derive(Clone, Debug, Default, PartialEq, Eq)]
 pub(crate) struct Overrides {
     feature_gates: FeatureGates,
@@ -140,14 +140,20 @@ impl Overrides {
     }
 }
 
-/// An environment variable with a value that means nothing.
+/// An environment variable with a value that cannot be used.
 #[derive(Clone, Debug, PartialEq, Eq, thiserror::Error)]
 #[error("{name}={value:?} cannot be used: {problem}")]
 pub(crate) struct InvalidVariable {
     pub(crate) name: &'static str,
     pub(crate) value: String,
-    /// What would be right.
+    /// The correct form.
     pub(crate) problem: String,
+}
+
+impl From<InvalidVariable> for CliError {
+    fn from(error: InvalidVariable) -> Self {
+        Self::Usage(error.into())
+    }
 }
 
 fn merge(flags: &Overrides, variables: &Overrides, file: Configuration) -> Configuration {
@@ -233,7 +239,7 @@ mod tests {
         config::parse(&text).unwrap()
     }
 
-    /// What a test looks at, of a merged configuration.
+    /// The setting that a test checks, of a merged configuration.
     fn seen(setting: &str, configuration: &Configuration) -> String {
         match setting {
             "gate" => configuration.feature_gates.enabled(Gate::FailureRecoveryPolicy).to_string(),

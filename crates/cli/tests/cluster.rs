@@ -279,7 +279,7 @@ async fn a_signal_ends_it_while_it_still_starts() {
     assert!(!kubeconfig.exists());
 }
 
-/// Whether a process has a handler for SIGTERM by now: before, the signal would just kill it.
+/// True if a process has a handler for SIGTERM by now: before, the signal would just kill it.
 fn catches_sigterm(pid: u32) -> bool {
     let status = std::fs::read_to_string(format!("/proc/{pid}/status")).unwrap();
     let caught = status.lines().find_map(|line| line.strip_prefix("SigCgt:")).unwrap();

@@ -26,7 +26,7 @@ use hooks::{Flow, Hook};
 use review::Verdict;
 pub(crate) use subject::{Body, Operation, Subject};
 
-/// Whether there is any webhook.
+/// True if there is any webhook.
 pub(crate) fn has_hooks(core: &Core) -> bool {
     [Flow::Mutating, Flow::Validating].into_iter().any(|flow| hooks::are_there(core, flow))
 }

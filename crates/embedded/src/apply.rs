@@ -184,7 +184,7 @@ fn drop_what_was_left_out(
     }
 }
 
-/// Whether anybody owns something below a place.
+/// True if anybody owns something below a place.
 fn is_needed(managers: &Managers, own: &Manager, owned: &FieldSet, path: &[String]) -> bool {
     let below =
         |set: &FieldSet| set.paths().iter().any(|known| known.len() > path.len() && known.starts_with(path));

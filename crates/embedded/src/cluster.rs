@@ -40,7 +40,7 @@ const REQUEST_BOUND: Duration = Duration::from_secs(34);
 /// The body of an answer.
 pub type Body = UnsyncBoxBody<Bytes, Infallible>;
 
-/// How a cluster begins.
+/// The options of a new cluster.
 #[derive(Debug, Clone)]
 pub struct Settings {
     /// UIDs and generated names come from it: one seed, one history.
@@ -78,7 +78,7 @@ struct State {
     /// Wakes the watches of a resource.
     bells: BTreeMap<(String, String), Signal<()>>,
     observer: Option<Observer>,
-    /// How often a backup was restored. Watches from before end.
+    /// The number of restored backups. Older watches end.
     restored: u64,
 }
 

@@ -129,7 +129,7 @@ impl Core {
         Heard::Answered(response)
     }
 
-    /// Whether the deletion of a job says nothing about its pods, and leaves them therefore.
+    /// True if the deletion of a job says nothing about its pods, and leaves them therefore.
     fn leaves_pods_behind(&self, request: &Request) -> bool {
         request.method == Method::DELETE
             && request::target(&self.table, &request.path)

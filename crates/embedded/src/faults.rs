@@ -58,7 +58,7 @@ pub enum Effect {
     RequestLost,
     /// No answer ever comes; only a time-out of the client's own ends its wait. Carried out or not, it cannot know.
     Unanswered {
-        /// Whether the request was carried out.
+        /// True if the request was carried out.
         carried_out: bool,
     },
     /// A read by a client that takes an old answer (`resourceVersion=0`) is answered as so many revisions ago, but
@@ -85,7 +85,7 @@ pub struct Fault {
     pub user_agent: String,
     /// What happens.
     pub effect: Effect,
-    /// How many requests are struck before the fault is over; none for no end.
+    /// The number of requests that are struck before the fault is over; none for no end.
     pub times: Option<u32>,
 }
 
@@ -145,7 +145,7 @@ fn is_watch(request: &http::request::Parts) -> bool {
     Query::parse(query(request)).flag("watch")
 }
 
-/// Whether the client says that an old answer will do.
+/// True if the client says that an old answer will do.
 fn takes_old(request: &http::request::Parts) -> bool {
     let has = |key: &str| query(request).split('&').any(|pair| pair.starts_with(key) && pair != key);
     request.method == Method::GET

@@ -9,7 +9,7 @@ use crate::schema::{ListType, Schema, Shape};
 /// A set of places in an object, as a tree of path elements: `f:name`, `k:{"name":"a"}` or `v:"x"`.
 #[derive(Debug, Clone, Default, PartialEq, Eq)]
 pub(crate) struct FieldSet {
-    /// Whether the place itself is in the set.
+    /// True if the place itself is in the set.
     here: bool,
     below: BTreeMap<String, FieldSet>,
 }

@@ -46,7 +46,7 @@ impl Hearing {
         known
     }
 
-    /// Whether the request waits for an answer.
+    /// True if the request waits for an answer.
     pub(crate) fn is_waiting(&self) -> bool {
         !self.open.is_empty()
     }

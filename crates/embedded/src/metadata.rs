@@ -84,7 +84,7 @@ fn check_common(value: &Value) -> Vec<Cause> {
     causes
 }
 
-/// Whether the server looks at finalizers without a domain of this kind. It does so for those kinds whose validation
+/// True if the server looks at finalizers without a domain of this kind. It does so for those kinds whose validation
 /// was written long ago.
 fn knows_finalizers(resource: &Resource) -> bool {
     let others = [

@@ -31,9 +31,9 @@ enum Cell {
     Number(&'static str),
     /// Whether what is at a JSON pointer is true.
     Flag(&'static str),
-    /// How long ago the time at a JSON pointer was.
+    /// The age of the time at a JSON pointer.
     Age(&'static str),
-    /// How many elements the list at a JSON pointer has.
+    /// The number of elements the list at a JSON pointer has.
     Count(&'static str),
     Made(fn(&Row<'_>) -> Value),
 }
@@ -75,7 +75,7 @@ pub(crate) const fn made(name: &'static str, cell: fn(&Row<'_>) -> Value) -> Col
 /// The name of the object.
 pub(crate) const NAME: Column = text("Name", "/metadata/name").formatted("name");
 
-/// How old the object is.
+/// The age of the object.
 pub(crate) const AGE: Column = column("Age", "string", Cell::Age("/metadata/creationTimestamp"));
 
 /// When the object was made.
@@ -150,7 +150,7 @@ impl<'v> Row<'v> {
         object::list(self.item, pointer)
     }
 
-    /// How long ago the time at a JSON pointer was.
+    /// The age of the time at a JSON pointer.
     pub(crate) fn age(&self, pointer: &str) -> String {
         since(self.text(pointer), self.now)
     }
@@ -173,7 +173,7 @@ pub(crate) fn or<'t>(text: &'t str, otherwise: &'t str) -> &'t str {
     if text.is_empty() { otherwise } else { text }
 }
 
-/// How long ago a time was.
+/// The age of a time.
 pub(crate) fn since(time: &str, now: Timestamp) -> String {
     time.parse::<Timestamp>().map_or_else(|_| UNKNOWN.to_owned(), |then| human(now.duration_since(then)))
 }
@@ -227,7 +227,7 @@ fn columns(resource: &Resource) -> Vec<Value> {
     columns
 }
 
-/// How many objects a table is about.
+/// The number of objects a table is about.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
 pub(crate) enum Extent {
     One,

@@ -30,7 +30,7 @@ pub struct Request {
     pub user_agent: String,
     /// The body.
     pub body: Bytes,
-    /// How many revisions old the answer may be, if the client says that it takes an old one (`resourceVersion=0`).
+    /// The answer may be this many revisions old, if the client accepts an old one (`resourceVersion=0`).
     pub behind: u64,
 }
 

@@ -53,7 +53,7 @@ pub(crate) struct Schema {
     pub(crate) merge_key: Option<String>,
     /// Elements of the list are merged rather than replaced, in a strategic merge.
     pub(crate) merges: bool,
-    /// How elements of the list are told apart in an apply.
+    /// The list type: it tells elements apart in an apply.
     pub(crate) list: ListType,
     /// Zero, `false` and "" are the same as not being set.
     pub(crate) vanishes_when_zero: bool,
@@ -61,7 +61,7 @@ pub(crate) struct Schema {
     printed_when_unset: bool,
 }
 
-/// How elements of a list are told apart in a server-side apply.
+/// The list type: it tells elements apart in a server-side apply.
 #[derive(Debug, Clone, Default, PartialEq, Eq)]
 pub(crate) enum ListType {
     #[default]
@@ -258,12 +258,12 @@ impl Schema {
         }
     }
 
-    /// How elements of the list are told apart.
+    /// The list type.
     pub(crate) fn list_type(&self) -> &ListType {
         &self.list
     }
 
-    /// Whether the map below is replaced as a whole by an apply.
+    /// True if the map below is replaced as a whole by an apply.
     pub(crate) fn is_atomic(&self) -> bool {
         self.atomic || self.resolve().atomic
     }

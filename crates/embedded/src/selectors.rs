@@ -79,7 +79,7 @@ impl Labels {
         self.0.is_empty()
     }
 
-    /// Whether an object has labels like these.
+    /// True if an object has labels like these.
     pub(crate) fn matches(&self, value: &Value) -> bool {
         let labels = object::at(value, "/metadata/labels");
         self.0.iter().all(|requirement| {

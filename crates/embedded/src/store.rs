@@ -8,7 +8,7 @@ use serde_json::json;
 use crate::object::{self, Stored};
 use crate::table::ResourceKey;
 
-/// How many events of one resource are remembered. A watch that asks for older ones is told to list again.
+/// This many events of one resource are remembered. A watch that asks for older ones must list again.
 pub(crate) const REMEMBERED_EVENTS: usize = 10_000;
 
 /// A change of one object. The former state is kept, since whether a watcher sees a change, an arrival or a departure

@@ -67,14 +67,14 @@ impl Kind {
 }
 
 impl Field {
-    /// Whether zero, `false` or "" is the same as not being set.
+    /// True if zero, `false` or "" is the same as not being set.
     pub(crate) fn vanishes_when_zero(&self) -> bool {
         !self.pointer
             && !self.always
             && matches!(self.kind, Kind::Text | Kind::Integer | Kind::Boolean | Kind::Double)
     }
 
-    /// Whether it is printed as `null` while it is not set. A time within a structure is, apart from one.
+    /// True if it is printed as `null` while it is not set. A time within a structure is, apart from one.
     pub(crate) fn is_printed_when_unset(&self) -> bool {
         match self.kind {
             Kind::Time | Kind::MicroTime => !self.pointer && self.name != "creationTimestamp",
@@ -83,7 +83,7 @@ impl Field {
         }
     }
 
-    /// Whether its fields are those of the structure around it.
+    /// True if its fields are those of the structure around it.
     pub(crate) fn is_inline(&self) -> bool {
         self.name == "+"
     }

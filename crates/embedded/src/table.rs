@@ -29,11 +29,11 @@ pub(crate) struct Resource {
     pub(crate) subresources: Vec<Subresource>,
     /// Whether `metadata.generation` counts changes.
     pub(crate) generation: Generation,
-    /// Whether an update may leave out the resource version.
+    /// True if an update may leave out the resource version.
     pub(crate) unconditional_update: bool,
-    /// Whether an update of an object that is not there creates it.
+    /// True if an update of an object that is not there creates it.
     pub(crate) create_on_update: bool,
-    /// Whether a delete that leaves nothing behind answers with the object.
+    /// True if a delete that leaves nothing behind answers with the object.
     pub(crate) returns_deleted: bool,
     /// Field selectors beside `metadata.name` and `metadata.namespace`: the label, and the JSON pointer it reads.
     pub(crate) selectable: Vec<(String, String)>,

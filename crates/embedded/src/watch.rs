@@ -67,12 +67,12 @@ impl Watch {
         self.lasts
     }
 
-    /// Whether nothing more will come.
+    /// True if nothing more will come.
     pub fn has_ended(&self) -> bool {
         self.ended
     }
 
-    /// Whether the client wants to hear of progress where nothing happens.
+    /// True if the client wants to hear of progress where nothing happens.
     pub fn wants_bookmarks(&self) -> bool {
         self.bookmarks
     }

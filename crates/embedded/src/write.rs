@@ -18,7 +18,7 @@ use crate::store;
 use crate::table::{Resource, ResourceKey, Subresource};
 use crate::{custom, definitions, duplicates, events, managers, metadata, schema};
 
-/// How often a generated name is tried before the client is told to come back.
+/// A generated name is tried this many times before the client gets an error.
 const NAME_ATTEMPTS: usize = 8;
 
 /// What a client says about a write beside the object.

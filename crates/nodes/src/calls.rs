@@ -31,7 +31,7 @@ struct WrittenMetadata {
     resource_version: String,
 }
 
-/// How a call ended that may find its object gone.
+/// The outcome of a call whose object may not exist any more.
 #[derive(Debug)]
 pub(crate) enum Outcome<T> {
     Done(T),

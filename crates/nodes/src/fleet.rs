@@ -22,7 +22,7 @@ use driver::Driver;
 /// A failed call is tried again after this, doubled each time up to the longest.
 const FIRST_RETRY: Duration = Duration::from_millis(200);
 const LONGEST_RETRY: Duration = Duration::from_secs(5);
-/// How a fleet is run.
+/// The options of a fleet.
 #[derive(Clone, Copy, Debug)]
 pub struct FleetOptions {
     /// Where the nodes read the time.

@@ -115,17 +115,17 @@ impl Kubelet {
         kubelet
     }
 
-    /// Whether anything that this node sends arrives, and the other way round.
+    /// True if anything that this node sends arrives, and the other way round.
     pub(crate) fn is_connected(&self) -> bool {
         matches!(self.condition, Condition::Healthy | Condition::Slow(_))
     }
 
-    /// Whether it hears of its pods: a kubelet that starts reads its Node first.
+    /// True if it hears of its pods: a kubelet that starts reads its Node first.
     pub(crate) fn listens(&self) -> bool {
         self.is_connected() && !self.starting
     }
 
-    /// How much longer every call takes.
+    /// The extra latency of every call.
     pub(crate) fn delay(&self) -> Duration {
         match self.condition {
             Condition::Slow(delay) => delay,
@@ -207,7 +207,7 @@ impl Kubelet {
         self.keys()
     }
 
-    /// Whether it waits for its Node to be Ready by the API's word before it looks at pods.
+    /// True if it waits for its Node to be Ready by the API's word before it looks at pods.
     pub(crate) fn is_starting(&self) -> bool {
         self.starting
     }
@@ -336,7 +336,7 @@ impl Kubelet {
         PodStep::Rest(wake)
     }
 
-    /// Whether this is still the time at which the pod wants to be looked at.
+    /// True if this is still the time at which the pod wants to be looked at.
     pub(crate) fn wakes_at(&self, key: &PodKey, at: Timestamp) -> bool {
         self.workers.get(key).is_some_and(|w| w.wake == Some(at))
     }

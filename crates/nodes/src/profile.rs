@@ -6,16 +6,16 @@ use k8s_openapi::api::core::v1::{Pod, Taint};
 
 use crate::runtime::RestartBackoff;
 
-/// How often a kubelet does what it does by the clock.
+/// The periods of a kubelet.
 #[derive(Clone, Copy, Debug)]
 pub struct Timers {
     /// Every how often the Lease is renewed.
     pub lease_renewal: Duration,
-    /// How long a Lease is good for, as it says itself.
+    /// The duration of a Lease, as the Lease says.
     pub lease_duration: Duration,
     /// Every how often an unchanged node status is written again.
     pub status_report: Duration,
-    /// How ended containers are restarted.
+    /// The restart backoff of ended containers.
     pub restart_backoff: RestartBackoff,
 }
 
@@ -72,7 +72,7 @@ impl NodeProfile {
         self
     }
 
-    /// How much of a resource it has.
+    /// The amount of a resource that it has.
     pub fn with_capacity(mut self, resource: &str, quantity: &str) -> Self {
         self.capacity.insert(resource.to_owned(), quantity.to_owned());
         self
@@ -104,9 +104,9 @@ pub enum Fault {
     Slow(Duration),
     /// Partitioned and healed in turn, until it is healed for good.
     Flap {
-        /// How long it is cut off each time.
+        /// It is cut off for this long each time.
         down: Duration,
-        /// How long it is back each time.
+        /// It is connected for this long each time.
         up: Duration,
     },
 }

@@ -12,7 +12,7 @@ use crate::{
     truth::{GroundTruth, Run, RunId, Work},
 };
 
-/// How long a kubelet waits before it restarts a container again.
+/// The backoff between restarts of a container.
 #[derive(Clone, Copy, Debug)]
 pub struct RestartBackoff {
     /// Wait before the second restart; the first one is immediate.
@@ -92,7 +92,7 @@ pub(crate) struct World<'a> {
     pub(crate) node: &'a str,
     pub(crate) truth: &'a GroundTruth,
     pub(crate) backoff: RestartBackoff,
-    /// Whether a kubelet is there to start containers.
+    /// True if a kubelet is there to start containers.
     pub(crate) kubelet_runs: bool,
 }
 
@@ -104,7 +104,7 @@ pub(crate) struct PodRuntime {
     restart_policy: RestartPolicy,
     grace: Duration,
     stage: Stage,
-    /// How far time has moved for these containers.
+    /// The time up to which these containers have run.
     cursor: Timestamp,
     pub(crate) containers: Vec<Container>,
 }
@@ -329,7 +329,7 @@ impl PodRuntime {
         }
     }
 
-    /// Whether no container of this pod uses the machine any more.
+    /// True if no container of this pod uses the machine any more.
     pub(crate) fn is_quiet(&self) -> bool {
         !self.containers.iter().any(|c| matches!(c.state, ContainerState::Running { .. }))
     }
@@ -343,7 +343,7 @@ impl PodRuntime {
         !matches!(self.stage, Stage::Mounting)
     }
 
-    /// Whether every init container has done its part.
+    /// True if every init container has done its part.
     pub(crate) fn is_initialized(&self) -> bool {
         self.containers.iter().all(|c| match (c.spec.role, &c.state) {
             (Role::Main, _) => true,
@@ -353,7 +353,7 @@ impl PodRuntime {
         })
     }
 
-    /// Whether every container that should be serving is running.
+    /// True if every container that should be serving is running.
     pub(crate) fn is_ready(&self) -> bool {
         self.is_initialized()
             && !self.is_stopping()
@@ -374,7 +374,7 @@ impl PodRuntime {
         Some(if mains.all(succeeded) { TerminalPhase::Succeeded } else { TerminalPhase::Failed })
     }
 
-    /// Whether no main container runs or will ever start (again).
+    /// True if no main container runs or will ever start (again).
     fn mains_are_over(&self) -> bool {
         let will_not_start = |i: usize| match &self.containers[i].state {
             ContainerState::Ended(ended) => self.is_stopping() || !self.restarts(i, ended.code),

@@ -32,7 +32,7 @@ pub struct ScriptError {
     expected: &'static str,
 }
 
-/// How one container behaves.
+/// The behaviour of one container.
 #[derive(Clone, Debug, PartialEq, Eq)]
 pub(crate) struct ContainerScript {
     pub(crate) run_for: Option<Duration>,
@@ -44,7 +44,7 @@ pub(crate) struct ContainerScript {
     pub(crate) image_error: Duration,
 }
 
-/// How the containers of one pod behave.
+/// The behaviour of the containers of one pod.
 #[derive(Clone, Debug, Default, PartialEq, Eq)]
 pub(crate) struct PodScript {
     run_for: PerContainer<Span>,

@@ -43,7 +43,7 @@ pub enum Work {
 }
 
 impl Work {
-    /// Whether this work must never run in two pods at once.
+    /// True if this work must never run in two pods at once.
     pub fn is_exclusive(&self) -> bool {
         matches!(self, Self::JobIndex { .. } | Self::Ordinal { .. } | Self::VolumeWriter { .. })
     }
@@ -124,7 +124,7 @@ impl GroundTruth {
         }
     }
 
-    /// How often this container has failed at this work so far.
+    /// The number of failures of this container at this work so far.
     pub(crate) fn failures(&self, work: &[Work], container: &str) -> u32 {
         let log = self.log();
         let of = |w: &Work| log.failures.get(&(w.clone(), container.to_owned())).copied();

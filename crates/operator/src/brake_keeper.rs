@@ -10,9 +10,9 @@ use tokio::{
 };
 
 use crate::{
-    engine::{Shared, tell},
     leader::Term,
     nodes::{Node, Table},
+    shared::{Shared, tell},
     watch::Change,
 };
 
@@ -140,7 +140,7 @@ impl BrakeKeeper {
         self.state.lock().unwrap_or_else(PoisonError::into_inner)
     }
 
-    /// Whether too many nodes are lost.
+    /// True if too many nodes are lost.
     #[cfg(test)]
     pub(crate) fn holds_all(&self) -> bool {
         self.brake().holds_all(self.shared.time.server())

@@ -39,7 +39,7 @@ mod hook {
     const VARIABLE: &str = "SALVOR_TEST_CRASH";
     /// Tells a crash on purpose from any other end.
     const EXIT_CODE: i32 = 86;
-    /// How often it is looked whether the file is gone.
+    /// The file is checked this often.
     const HOLD_POLL: Duration = Duration::from_millis(10);
 
     #[derive(Clone, Debug, PartialEq, Eq)]

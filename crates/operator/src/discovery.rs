@@ -43,11 +43,17 @@ pub(crate) struct Served {
     root: String,
     /// The plural name in paths.
     pub(crate) resource: String,
-    /// Whether its objects are in namespaces.
+    /// True if its objects are in namespaces.
     pub(crate) namespaced: bool,
 }
 
 impl Served {
+    /// A kind with namespaces.
+    #[cfg(test)]
+    pub(crate) fn at(root: &str, resource: &str) -> Self {
+        Self { root: root.to_owned(), resource: resource.to_owned(), namespaced: true }
+    }
+
     /// The path of all its objects, or of those in a namespace. A kind that is in no namespace has one path.
     pub(crate) fn path(&self, namespace: Option<&str>) -> String {
         let Self { root, resource, namespaced } = self;

@@ -31,7 +31,7 @@ mod tracked;
 
 use std::{
     collections::{BTreeMap, BTreeSet},
-    sync::{Arc, Mutex, MutexGuard, PoisonError},
+    sync::{MutexGuard, PoisonError},
     time::Duration,
 };
 
@@ -43,10 +43,10 @@ use salvor_recovery::{
     event::{EventNote, EventType},
     objects::ObjectRef,
     pause::{Pause, pause_token},
-    step::{Tells, Write},
+    step::Tells,
 };
 use tokio::{
-    sync::{Notify, mpsc},
+    sync::mpsc,
     time::{Instant, sleep_until},
 };
 use tokio_util::sync::CancellationToken;
@@ -54,27 +54,24 @@ use tokio_util::sync::CancellationToken;
 use self::{
     agenda::Agenda,
     attempt::{Attempt, Gate, Outcome},
-    tracked::{FIRST_RETRY, LONGEST_RETRY, Tracked},
+    tracked::Tracked,
 };
 use crate::{
-    executor::{Basis, Executor, Failure, Lane, Written},
+    executor::{Failure, Written},
     feeds::{Feeds, Inbox, Item},
-    leader::{Leadership, Term},
-    metrics::Metrics,
-    notices::{Notice, Notices},
-    recovery::{LookedAfter, Recovery, Refused, View},
-    time::Time,
+    leader::Term,
+    notices::Notice,
+    recovery::{After, Ended, Recovery, View},
+    shared::{Shared, tell},
 };
 
 /// After our own writes the watch should show them; if it does not by then, the subject is judged all the same.
 const ECHO_WITHIN: Duration = Duration::from_secs(10);
-/// Tries at telling what no judgement will ask to be told again.
-const TELL_ATTEMPTS: u32 = 10;
 /// A conflict means that our view is behind; news end the wait earlier.
 const CATCH_UP_WITHIN: Duration = Duration::from_secs(2);
-/// How often an old view is complained of.
+/// An old view is logged at most this often.
 const COMPLAIN_EVERY: Duration = Duration::from_secs(30);
-/// How often a stale view is looked at again.
+/// A subject that waits because of a stale view is judged again this often.
 const STALE_PAUSE: Duration = Duration::from_secs(1);
 /// A subject that takes longer than this to judge is not judged again for so many times that long.
 const LONG_LOOK: Duration = Duration::from_micros(500);
@@ -85,45 +82,6 @@ const SWEEP: usize = 1024;
 const BATCH: usize = 256;
 /// Subjects looked at before others on this thread have their turn.
 const LOOKS_IN_A_ROUND: usize = 128;
-
-/// What every engine of a process shares.
-#[derive(Clone)]
-pub(crate) struct Shared {
-    pub(crate) time: Time,
-    pub(crate) leadership: Leadership,
-    pub(crate) executor: Executor,
-    pub(crate) brake: Arc<Mutex<Brake>>,
-    pub(crate) released: Released,
-    pub(crate) metrics: Metrics,
-    pub(crate) dry_run: bool,
-    /// What events about Salvor itself are about.
-    pub(crate) home: ObjectRef,
-    /// Subjects of one recovery acted on at once.
-    pub(crate) at_once: usize,
-    /// How old a view may be for anything to be done on it.
-    pub(crate) freshness: Duration,
-    pub(crate) notices: Notices,
-}
-
-/// The news that the brake let go: whichever recovery saw it, all of them go on, in the order in which they were started.
-#[derive(Clone, Debug, Default)]
-pub(crate) struct Released(Arc<Mutex<Vec<Arc<Notify>>>>);
-
-impl Released {
-    fn listen(&self) -> Arc<Notify> {
-        let listener = Arc::new(Notify::new());
-        self.all().push(listener.clone());
-        listener
-    }
-
-    pub(crate) fn tell(&self) {
-        self.all().iter().for_each(|listener| listener.notify_one());
-    }
-
-    fn all(&self) -> MutexGuard<'_, Vec<Arc<Notify>>> {
-        self.0.lock().unwrap_or_else(PoisonError::into_inner)
-    }
-}
 
 /// One recovery being driven.
 pub(crate) struct Engine<R: Recovery> {
@@ -138,7 +96,7 @@ pub(crate) struct Engine<R: Recovery> {
     /// The term of which everything has been looked at; none while we follow.
     led: Option<Term>,
     complained_of_age: Option<Instant>,
-    /// How many subjects are remembered before those that are gone are looked for.
+    /// The number of subjects that are remembered before those that are gone are looked for.
     sweep_at: usize,
     /// The position of the pause switch that was heeded last.
     pause_heeded: u64,
@@ -146,7 +104,7 @@ pub(crate) struct Engine<R: Recovery> {
     paused: Option<String>,
 }
 
-/// How acting on a subject ended.
+/// The outcome of acting on a subject.
 struct End<R: Recovery> {
     subject: R::Subject,
     done: Vec<(R::Step, Written)>,
@@ -156,33 +114,6 @@ struct End<R: Recovery> {
     term: Term,
     /// The number of the history that was known then.
     epoch: u64,
-}
-
-impl Shared {
-    /// What the brake remembers is written down soon. A dry run writes nothing down.
-    pub(crate) fn remember_the_brake(&self) {
-        if !self.dry_run {
-            self.leadership.renew_soon();
-        }
-    }
-}
-
-/// Records an event that stands by itself, if we lead.
-pub(crate) fn tell(shared: &Shared, led: Option<Term>, note: EventNote) {
-    let Some(term) = led.filter(|_| !shared.dry_run) else { return };
-    let executor = shared.executor.clone();
-    tokio::spawn(async move {
-        let mut wait = FIRST_RETRY;
-        // The moment at which the API server is most likely sick as well.
-        for _ in 0..TELL_ATTEMPTS {
-            match executor.perform(Lane::Events, &Write::event(&note), Basis { term, looked: None }).await {
-                Ok(_) | Err(Failure::NotLeading) => return,
-                Err(failure) => tracing::warn!(%failure, action = %note, "not recorded yet"),
-            }
-            tokio::time::sleep(wait).await;
-            wait = (wait * 2).min(LONGEST_RETRY);
-        }
-    });
 }
 
 impl<R: Recovery> Engine<R> {
@@ -410,8 +341,9 @@ impl<R: Recovery> Engine<R> {
         });
         let is_new = self.note(&subject, &judgement);
         if judgement.verdict.actions().is_empty() {
-            let none = LookedAfter { done: &[], worked: true, took: began.elapsed() };
-            self.recovery.looked_after(&subject, none);
+            let none =
+                Ended { done: &[], is_current: true, refused: None, worked: true, took: began.elapsed() };
+            self.recovery.ended(&subject, none, now);
         }
         match judgement.verdict {
             Verdict::Ignore(_) => {
@@ -491,7 +423,7 @@ impl<R: Recovery> Engine<R> {
         judgement
     }
 
-    /// Whether a subject must not be acted on yet, whatever its verdict.
+    /// True if a subject must not be acted on yet, whatever its verdict.
     fn is_waiting(&mut self, subject: &R::Subject) -> bool {
         self.track(subject).waits_until(Instant::now()).is_some()
     }
@@ -560,16 +492,18 @@ impl<R: Recovery> Engine<R> {
         self.in_flight.remove(&subject);
         let (local, server) = (Instant::now(), self.shared.time.server());
         let worked = !matches!(outcome, Outcome::Failed(..));
-        self.recovery.looked_after(&subject, LookedAfter { done: &done, worked, took: local - began });
-        let mut view = View::Shows;
-        for (step, answer) in &done {
-            if let Some(note) = self.recovery.worth_telling(&subject, step, answer) {
-                self.shared.executor.mention(note, term);
-            }
-            // An answer from before revisions went backwards would be taken for later than all that comes now.
-            if epoch != self.epoch() || self.recovery.done(&subject, step, answer, server) == View::Lags {
-                view = View::Lags;
-            }
+        let refusal = match &outcome {
+            Outcome::Failed(step, failure) => failure.refusal_of(&**step).map(|refusal| (step, refusal)),
+            Outcome::Done | Outcome::Changed(..) | Outcome::HeldBack => None,
+        };
+        let refused = refusal.as_ref().map(|(step, refusal)| (&***step, refusal));
+        let is_current = epoch == self.epoch();
+        let end = Ended { done: &done, is_current, refused, worked, took: local - began };
+        let After { view, tell, judged_again } = self.recovery.ended(&subject, end, server);
+        for note in tell {
+            self.shared.executor.mention(note, term);
+        }
+        for (step, _) in &done {
             self.shared.notices.say(|| Notice::Did {
                 recovery: R::NAME,
                 subject: subject.to_string(),
@@ -582,13 +516,9 @@ impl<R: Recovery> Engine<R> {
             self.track(&subject).untold = untold.map(Box::new);
         }
         if let Outcome::Failed(step, failure) = &outcome
-            && let Some(refusal) = failure.refusal_of(&**step)
-            && let Refused::Judged(note) = self.recovery.refused(&subject, step, &refusal, server)
+            && judged_again
         {
             tracing::warn!(recovery = R::NAME, %subject, %step, %failure, "refused");
-            if let Some(note) = note {
-                self.shared.executor.mention(*note, term);
-            }
             return self.agenda.enqueue(subject);
         }
         let time = self.shared.time.clone();

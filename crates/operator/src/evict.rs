@@ -67,7 +67,7 @@ pub struct Survey {
     pub lease_renewed: Option<Timestamp>,
     /// Why it must not be emptied now; nothing if it is silent.
     pub alive: Option<String>,
-    /// Whether a person has asked for it already.
+    /// True if a person has asked for it already.
     pub requested: bool,
     /// Its pods.
     pub pods: Vec<SurveyedPod>,
@@ -98,7 +98,7 @@ pub struct SurveyedPod {
     pub index: Option<String>,
     /// The claims that it uses.
     pub claims: Vec<String>,
-    /// Whether it goes.
+    /// True if it goes.
     pub leaves: bool,
 }
 
@@ -112,7 +112,7 @@ pub struct SurveyedVolume {
     pub driver: String,
 }
 
-/// How far it has come.
+/// The progress.
 #[derive(Clone, Debug, PartialEq, Eq, Serialize)]
 #[serde(rename_all = "camelCase")]
 pub struct Standing {
@@ -122,9 +122,9 @@ pub struct Standing {
     pub pods_left: usize,
     /// Volumes that are still attached.
     pub volumes_left: usize,
-    /// Whether the node still has the taint.
+    /// True if the node still has the taint.
     pub tainted: bool,
-    /// How it ended, if it did.
+    /// The end, if it has ended.
     pub end: Option<End>,
 }
 
@@ -135,7 +135,7 @@ pub struct Asked {
     before: Option<Timestamp>,
 }
 
-/// How an eviction ended.
+/// The end of an eviction.
 #[derive(Clone, Copy, Debug, PartialEq, Eq, Serialize)]
 #[serde(rename_all = "camelCase")]
 pub enum End {
@@ -264,7 +264,7 @@ impl EvictionDesk {
         .boxed()
     }
 
-    /// How far the eviction of a node has come, for pods and volumes that were there before.
+    /// The progress of a node's eviction, for pods and volumes that were there before.
     ///
     /// # Errors
     /// If the node is gone, or something cannot be read.
@@ -411,8 +411,8 @@ fn alive(node: &NodeView, now: Timestamp) -> Option<String> {
     }
     let pulse = node.pulse();
     pulse.is_fresh(now).then(|| match node.lease {
-        Lease::None => "its kubelet lives: it keeps the heartbeat of Ready up".to_owned(),
-        Lease::Unread | Lease::Renewed { .. } => format!("its kubelet lives: {pulse}"),
+        Lease::None => "its kubelet is alive: it renews the heartbeat of Ready".to_owned(),
+        Lease::Unread | Lease::Renewed { .. } => format!("its kubelet is alive: {pulse}"),
     })
 }
 
@@ -424,7 +424,7 @@ fn index(pod: &Pod) -> Option<&str> {
     pod.metadata.labels.as_ref()?.get(INDEX).map(String::as_str)
 }
 
-/// Whether it was made since, and has not ended. The API keeps times to the second.
+/// True if it was made since, and has not ended. The API keeps times to the second.
 fn is_new(pod: &Pod, since: Timestamp) -> bool {
     let made = pod.metadata.creation_timestamp.as_ref().map(|time| time.0.as_second());
     let phase = pod.status.as_ref().and_then(|status| status.phase.as_deref());

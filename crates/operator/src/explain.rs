@@ -101,17 +101,17 @@ pub struct ObjectKind {
     pub word: &'static str,
     /// The same in a sentence, for help.
     pub title: &'static str,
-    /// Whether its objects are in namespaces.
+    /// True if its objects are in namespaces.
     pub namespaced: bool,
     /// The path of its group and version, such as `/api/v1`.
     pub(crate) path: &'static str,
     /// Its name in paths.
     pub(crate) plural: &'static str,
-    /// How events name an object of it.
+    /// The kind and group under which events name such an object.
     pub(crate) involved: Involved,
 }
 
-/// How events name the object that they are about.
+/// The name that events use for the object they are about.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub(crate) enum Involved {
     /// By its UID.

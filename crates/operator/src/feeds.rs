@@ -45,7 +45,7 @@ const LIST_TURN: Duration = Duration::from_secs(5);
 pub(crate) struct Feed<News> {
     key: Key,
     health: Health,
-    /// Whether nothing is judged in a new term before it was listed.
+    /// True if nothing is judged in a new term before it was listed.
     listed_to_lead: bool,
     start: Start<News>,
 }
@@ -62,7 +62,7 @@ enum Key {
     Group(&'static str),
 }
 
-/// How a feed counts for freshness, readiness and metrics.
+/// The role of a feed for freshness, readiness and metrics.
 enum Health {
     /// From the beginning.
     Lasting(Arc<WatchHealth>),
@@ -362,7 +362,7 @@ impl<News: Send + 'static> Feeds<News> {
         self.awaited = watches.map(|watch| (watch.clone(), watch.ask_for_list())).collect();
     }
 
-    /// Whether the lists that were asked for are taken in.
+    /// True if the lists that were asked for are taken in.
     pub(crate) fn are_listed(&mut self) -> bool {
         self.awaited.retain(|(watch, asked)| !watch.has_taken_in(*asked));
         self.awaited.is_empty()

@@ -286,7 +286,7 @@ struct ListMeta {
     next: String,
 }
 
-/// How many objects to ask for at a time. Nobody knows how large the next ones are; those before them are a hint.
+/// The number of objects to ask for at a time. Nobody knows how large the next ones are; those before them are a hint.
 #[derive(Clone, Copy, Debug)]
 pub(crate) struct PageSize {
     limit: usize,

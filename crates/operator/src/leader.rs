@@ -35,7 +35,7 @@ use crate::{
     time::{Time, std_duration},
 };
 
-/// How long the lease is not renewed again, however much the brake lets through.
+/// The lease is not renewed more often than this, even if the brake admits much.
 const SOONEST_RENEWAL: Duration = Duration::from_millis(100);
 /// Of a memory that cannot be read, so much is kept for whoever wants to know.
 const UNREADABLE_KEPT: usize = 1024;
@@ -163,7 +163,7 @@ pub(crate) struct Elector {
     time: Time,
     metrics: Metrics,
     brake: Arc<Mutex<Brake>>,
-    /// Whether the brake's memory is written down. A dry run writes what the election needs, and nothing else.
+    /// True if the brake's memory is written down. A dry run writes what the election needs, and nothing else.
     keeps_brake: bool,
     leadership: Leadership,
     history: History,
@@ -524,7 +524,7 @@ impl Elector {
                 tracing::warn!(
                     lease = self.lease_name(),
                     why,
-                    "what the leader before had recovered lately is not known: a whole budget counts as spent"
+                    "Salvor does not know what the leader before has recovered lately: the whole budget counts as spent"
                 );
                 brake.distrust(now, why);
                 self.leadership.renew_soon();
@@ -610,7 +610,7 @@ impl Elector {
 }
 
 impl Tenure {
-    /// How long it certainly lasts from now on; none if it does not.
+    /// The term is certain to last this long from now on; none if it is over.
     fn time_left(self) -> Option<Duration> {
         match self {
             Self::Follows => None,
@@ -635,7 +635,7 @@ fn holder(lease: &Lease) -> Option<&String> {
     lease.spec.as_ref()?.holder_identity.as_ref()
 }
 
-/// Whether nobody has acquired a lease between two states of it.
+/// True if nobody has acquired a lease between two states of it.
 fn same_tenure(before: &Lease, after: &Lease) -> bool {
     let tenure = |lease: &Lease| {
         let spec = lease.spec.clone()?;

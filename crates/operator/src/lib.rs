@@ -39,6 +39,7 @@ mod recovery;
 mod revision;
 mod rights;
 pub mod serve;
+mod shared;
 mod surroundings;
 mod time;
 pub mod watch;

@@ -10,7 +10,7 @@ use std::{
 
 use tokio::time::Instant;
 
-/// How long a live look counts, from when it was sent: a node may be back by then.
+/// A live read counts for this long from when it was sent: later the node may be Ready again.
 pub(crate) const LOOK_HOLDS: Duration = Duration::from_secs(1);
 /// From this age on, one of those who ask looks again, while the others go on with what is known: under load a look takes
 /// a tenth of a second, and all would wait for it.

@@ -50,7 +50,7 @@ impl From<&NodeWire> for CountedNode {
     }
 }
 
-/// Whether somebody needs to know the volumes of a node.
+/// True if somebody needs to know the volumes of a node.
 pub(crate) type NeedsVolumes = Arc<dyn Fn(&NodeWire) -> bool + Send + Sync>;
 
 /// Those who listen, and what they need.
@@ -58,7 +58,7 @@ pub(crate) type NeedsVolumes = Arc<dyn Fn(&NodeWire) -> bool + Send + Sync>;
 struct Listeners {
     to: Vec<mpsc::Sender<Change<Arc<Node>>>>,
     volumes: Vec<NeedsVolumes>,
-    /// Whether anything was read by now: whoever comes later needs a list.
+    /// True if anything was read by now: whoever comes later needs a list.
     begun: bool,
 }
 
@@ -86,7 +86,7 @@ impl NodeFeed {
         }))
     }
 
-    /// How the watch is doing.
+    /// The health of the watch.
     pub(crate) fn health(&self) -> &Arc<WatchHealth> {
         &self.0.health
     }

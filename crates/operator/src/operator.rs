@@ -18,7 +18,7 @@ use tokio_util::{sync::CancellationToken, task::AbortOnDropHandle};
 
 use crate::{
     brake_keeper::BrakeKeeper,
-    engine::{Engine, Released, Shared},
+    engine::Engine,
     executor::Executor,
     feeds::{Feeds, Hub},
     http::Endpoints,
@@ -29,6 +29,7 @@ use crate::{
     pulse::{OwnThread, Pulse},
     recoveries::recoveries,
     recovery::Recovery,
+    shared::{Released, Shared},
     surroundings::Surroundings,
     time::std_duration,
     watch::Source,
@@ -172,7 +173,7 @@ impl Operator {
                 identity: identity.clone(),
                 time: time.clone(),
                 metrics: metrics.clone(),
-                leadership: leadership.clone(),
+                switch: leadership.pause().clone(),
             };
             switch = Some(AbortOnDropHandle::new(tokio::spawn(watch.run())));
             (leadership, None)

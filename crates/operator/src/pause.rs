@@ -17,7 +17,6 @@ use salvor_recovery::{
 use tokio::sync::Notify;
 
 use crate::{
-    leader::Leadership,
     live,
     metrics::Metrics,
     time::{Time, std_duration},
@@ -173,7 +172,7 @@ pub(crate) struct SwitchWatch {
     pub(crate) identity: String,
     pub(crate) time: Time,
     pub(crate) metrics: Metrics,
-    pub(crate) leadership: Leadership,
+    pub(crate) switch: PauseSwitch,
 }
 
 impl SwitchWatch {
@@ -195,13 +194,13 @@ impl SwitchWatch {
                 );
             }
             said = problem;
-            self.metrics.paused(self.leadership.pause().annotation().is_some());
+            self.metrics.paused(self.switch.annotation().is_some());
             tokio::time::sleep(std_duration(self.settings.retry_period)).await;
         }
     }
 
     async fn look(&self, leases: &Api<Lease>) -> kube::Result<()> {
-        let switch = self.leadership.pause();
+        let switch = &self.switch;
         let found = match leases.get_opt(&self.settings.lease_name).await {
             Ok(found) => found,
             Err(error) => {
@@ -278,7 +277,7 @@ mod tests {
         switch.wait_until_read();
         assert!(switch.enter().is_none());
         assert_eq!((acknowledged(&switch), switch.annotation()), (None, None));
-        assert_eq!(switch.held().unwrap().to_string(), "it is not known yet whether somebody has paused");
+        assert_eq!(switch.held().unwrap().to_string(), "Salvor does not know yet whether it is paused");
         switch.set(None);
         assert_eq!(switch.held(), None);
     }

@@ -14,7 +14,7 @@ use serde_json::json;
 
 use crate::{live, pause::paused, time::Time};
 
-/// How often is looked whether somebody has answered.
+/// The Lease is read this often for an answer.
 const PERIOD: Duration = Duration::from_millis(200);
 
 /// Why Salvor cannot be paused, or cannot be let go on.
@@ -52,7 +52,7 @@ pub struct PauseDesk {
 pub struct Paused {
     /// Who, when and why.
     pub pause: Pause,
-    /// Whether it was there before.
+    /// True if it was there before.
     pub already: bool,
     token: String,
 }

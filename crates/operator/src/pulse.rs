@@ -20,7 +20,7 @@ use tokio::{
 };
 use tokio_util::sync::CancellationToken;
 
-/// How often the working thread shows that it turns.
+/// The working thread shows this often that it turns.
 const BEAT: Duration = Duration::from_secs(1);
 /// A turn that takes longer is worth telling of: with tens of thousands of objects, turns take tenths of a second.
 const BUSY: Duration = Duration::from_secs(10);
@@ -40,7 +40,7 @@ struct Beats {
     last: AtomicU64,
 }
 
-/// How the working thread is doing.
+/// The state of the working thread.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub(crate) enum Condition {
     /// It turns.
@@ -77,7 +77,7 @@ impl Pulse {
         }
     }
 
-    /// How long ago the thread last made a turn.
+    /// The time since the thread last made a turn.
     pub(crate) fn silence(&self) -> Duration {
         let Some(beats) = &self.0 else { return Duration::ZERO };
         let last = Duration::from_millis(beats.last.load(Ordering::SeqCst));

@@ -54,37 +54,66 @@ pub(crate) trait Recovery: Send + Sync + 'static {
     /// Asks the live API about a subject that was judged at some time, before a step that cannot be taken back.
     fn inquiry(&self, subject: &Self::Subject, judged: Timestamp) -> Self::Inquiry;
 
-    /// A step about the subject was carried out, and this is what the server answered.
-    fn done(&mut self, subject: &Self::Subject, step: &Self::Step, answer: &Written, now: Timestamp) -> View;
-
-    /// What there is to tell of a step that was carried out, if only the server's answer says it.
-    fn worth_telling(&self, _: &Self::Subject, _: &Self::Step, _: &Written) -> Option<EventNote> {
-        None
-    }
-
-    /// A step was refused by the server. Whether the recovery takes it into account by itself, so
-    /// that the subject can be judged again at once; if not, everything about the subject waits for a while.
-    fn refused(
-        &mut self,
-        subject: &Self::Subject,
-        step: &Self::Step,
-        refusal: &Refusal,
-        now: Timestamp,
-    ) -> Refused;
-
-    /// A subject was looked after once. For a recovery that has figures of its own to keep.
-    fn looked_after(&self, _: &Self::Subject, _: LookedAfter<'_, Self::Step>) {}
+    /// A subject was judged, and what that asked for was carried out as far as it could be. What that means is the recovery's
+    /// to say.
+    fn ended(&mut self, subject: &Self::Subject, end: Ended<'_, Self::Step>, now: Timestamp) -> After;
 }
 
-/// One time that a subject was looked after: judged, and what that asked for carried out.
-#[derive(Clone, Copy, Debug)]
-pub(crate) struct LookedAfter<'a, S> {
-    /// The steps that were carried out; none if none were asked for.
+/// The outcome of a judgement: the steps that were carried out, and those that were not.
+#[derive(Debug)]
+pub(crate) struct Ended<'a, S> {
+    /// The steps that were carried out and what the server answered; none if none were asked for.
     pub(crate) done: &'a [(S, Written)],
-    /// Whether nothing failed.
+    /// True if the answers can be compared with what watches tell. An answer from before revisions went backwards would be
+    /// taken for later than all that comes now.
+    pub(crate) is_current: bool,
+    /// The step that the server refused for what it is, not for a conflict or its own trouble.
+    pub(crate) refused: Option<(&'a S, &'a Refusal)>,
+    /// True if nothing failed.
     pub(crate) worked: bool,
-    /// How long it took.
+    /// The time that it took.
     pub(crate) took: Duration,
+}
+
+/// What follows from the end of an attempt.
+#[derive(Debug)]
+pub(crate) struct After {
+    /// Whether the view shows what was written.
+    pub(crate) view: View,
+    /// What is told in passing.
+    pub(crate) tell: Vec<EventNote>,
+    /// True if the subject is judged again at once although a step was refused: the recovery has taken that into account.
+    /// Otherwise everything about the subject waits for a while.
+    pub(crate) judged_again: bool,
+}
+
+impl After {
+    /// The view is as it says, nothing is told, and a refusal is waited out.
+    pub(crate) fn with(view: View) -> Self {
+        Self { view, tell: Vec::new(), judged_again: false }
+    }
+
+    /// Takes in what a recovery makes of a refusal.
+    pub(crate) fn and(mut self, refused: Refused) -> Self {
+        if let Refused::Judged(note) = refused {
+            self.judged_again = true;
+            self.tell.extend(note.map(|note| *note));
+        }
+        self
+    }
+}
+
+impl<S> Ended<'_, S> {
+    /// The view after each step was taken in: it lags behind if it does for any of them.
+    pub(crate) fn view(&self, mut take_in: impl FnMut(&S, &Written) -> View) -> View {
+        let mut view = View::Shows;
+        for (step, answer) in self.done {
+            if !self.is_current || take_in(step, answer) == View::Lags {
+                view = View::Lags;
+            }
+        }
+        view
+    }
 }
 
 /// Whether a recovery's view shows its own write already.

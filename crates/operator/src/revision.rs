@@ -31,7 +31,7 @@ impl Revision {
         self.0.unwrap_or(0)
     }
 
-    /// Whether it is known to be later than another.
+    /// True if it is known to be later than another.
     pub(crate) fn is_after(self, other: Self) -> bool {
         self > other
     }
@@ -47,7 +47,7 @@ impl PartialOrd for Revision {
     }
 }
 
-/// How a state of an object came to be known.
+/// The source from which a state of an object is known.
 #[derive(Clone, Copy, Debug)]
 pub(crate) enum Told {
     /// By itself: a watch told it, or the server answered a write with it.
@@ -57,7 +57,7 @@ pub(crate) enum Told {
 }
 
 impl Told {
-    /// Whether a state replaces the one that is known. An answer to a write of ours may be here before what the watch has
+    /// True if a state replaces the one that is known. An answer to a write of ours may be here before what the watch has
     /// to say of the time before it. A list shows every object as it was at the list's own revision, so only what is known
     /// to be later than the whole list stays.
     pub(crate) fn replaces(self, new: Revision, known: Revision) -> bool {

@@ -36,9 +36,9 @@ use tower::ServiceExt;
 pub struct Limits {
     /// Connections at a time. A kubelet and a Prometheus need one each, a browser a few; each takes some tens of kilobytes.
     pub connections: usize,
-    /// How long a connection may take for the head of its next request, from when it is open or has its last answer.
+    /// A connection has this long for the head of its next request, from its opening or its last answer.
     pub request_within: Duration,
-    /// How long nothing may move on a connection, whatever it is about. Streams that the page sends say something more often.
+    /// A connection on which nothing moves for this long is closed. Streams of the page send something more often.
     pub still_for: Duration,
 }
 

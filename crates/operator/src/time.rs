@@ -13,7 +13,7 @@ use salvor_api::GoDuration;
 use salvor_recovery::{ServerClock, brake::Held};
 use tokio::time::{Instant, sleep};
 
-/// How long to wait for the first answer that tells the server's clock.
+/// The first answer with the server's time is awaited for this long.
 const CLOCK_UNKNOWN_PAUSE: Duration = Duration::from_secs(1);
 /// An alarm never rings at once: two clocks that disagree by a rounding must not make a loop of it.
 const SHORTEST_ALARM: Duration = Duration::from_millis(5);
@@ -119,12 +119,12 @@ impl Time {
         Some(Held::ClockUnsettled { clocks: clock.clocks(), until })
     }
 
-    /// How many different clocks the server's answers told lately.
+    /// The number of different clocks the server's answers told lately.
     pub(crate) fn clocks(&self) -> usize {
         self.server_clock().clocks()
     }
 
-    /// How far the server's clock is ahead of ours, at least and at most, in seconds.
+    /// The server's clock is ahead of ours by this many seconds, at least and at most.
     pub(crate) fn offset_seconds(&self) -> Option<(f64, f64)> {
         let (least, most) = self.server_clock().offset(self.local())?;
         Some((least.as_secs_f64(), most.as_secs_f64()))

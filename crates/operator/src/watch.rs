@@ -30,13 +30,13 @@ pub use crate::revision::Revision;
 pub use health::{Moment, WatchHealth};
 pub(crate) use set::WatchSet;
 
-/// How long a watch is asked to last. The server ends it then, which also proves that it is there.
+/// A watch is asked to last this long. The server then ends it, which also proves that the server is there.
 const WATCH_SECONDS: u64 = 60;
 /// A watch that ends sooner than this did not end because its time was over.
 const WHOLE_WATCH: Duration = Duration::from_secs(WATCH_SECONDS - 1);
 /// Silence beyond the asked duration after which a connection is given up as half open.
 const SILENCE_ALLOWED: Duration = Duration::from_secs(WATCH_SECONDS + 15);
-/// How long a list may take for one page.
+/// One page of a list may take this long.
 const LIST_TIMEOUT: Duration = Duration::from_secs(60);
 /// A watch that ends sooner than this was refused in all but name.
 const SHORT_WATCH: Duration = Duration::from_secs(1);
@@ -123,7 +123,7 @@ pub enum Change<T> {
         all: Vec<T>,
         /// When it was read, by the server's count.
         revision: Moment,
-        /// How many lists had been asked for.
+        /// The number of lists that had been asked for.
         asked: u64,
     },
     /// An object appeared or changed.

@@ -106,7 +106,7 @@ pub struct Meta<A = Nothing> {
     pub owner_references: Vec<Owner>,
     /// The end of its grace, once it is being deleted.
     pub deletion_timestamp: Option<Timestamp>,
-    /// How long that grace was.
+    /// The length of that grace period.
     pub deletion_grace_period_seconds: Option<i64>,
 }
 
@@ -139,7 +139,7 @@ pub struct Owner {
     pub name: String,
     /// Its UID.
     pub uid: String,
-    /// Whether it is the one that looks after the object.
+    /// True if it is the one that looks after the object.
     pub controller: bool,
 }
 
@@ -198,7 +198,7 @@ const NEVER_UPDATED: &str = "NodeStatusNeverUpdated";
 pub struct NodeSpec {
     /// Its taints.
     pub taints: Vec<NodeTaint>,
-    /// Whether a person keeps new pods away.
+    /// True if a person keeps new pods away.
     pub unschedulable: bool,
 }
 

@@ -83,7 +83,7 @@ function drawZone(zone) {
   }
   const lost = zone.tiles.filter((t) => world.nodes.get(t.key)?.state === "unreachable").length;
   const all = `${zone.tiles.length} ${zone.tiles.length === 1 ? "node" : "nodes"}`;
-  const text = lost === 0 ? all : `${all}, ${lost} silent`;
+  const text = lost === 0 ? all : `${all}, ${lost} unreachable`;
   if (zone.count.textContent !== text) zone.count.textContent = text;
 }
 
@@ -159,15 +159,15 @@ function takeAway(uid, cell) {
 
 function noteOf(node, wished) {
   if (wished && node.state === "ready") return wished;
-  if (node.state === "unreachable") return `silent for ${age(node.since)}`;
-  if (node.state === "notready") return "not ready";
-  if (node.outOfService) return "out of service";
+  if (node.state === "unreachable") return `unreachable for ${age(node.since)}`;
+  if (node.state === "notready") return "NotReady";
+  if (node.outOfService) return "out-of-service";
   return node.cordoned ? "cordoned" : "";
 }
 
 export function stateWords(node) {
-  const words = { ready: "answers", notready: "not ready", unreachable: `silent for ${age(node.since)}` };
-  return words[node.state] + (node.outOfService ? ", out of service" : "") + (node.cordoned ? ", cordoned" : "");
+  const words = { ready: "Ready", notready: "NotReady", unreachable: `unreachable for ${age(node.since)}` };
+  return words[node.state] + (node.outOfService ? ", tainted out-of-service" : "") + (node.cordoned ? ", cordoned" : "");
 }
 
 export function age(since) {
@@ -191,7 +191,7 @@ function drawPod(uid, pod, silently) {
     cell = undefined;
   }
   if (!pod) return;
-  // What is done takes no room on a node, and will not be put on one.
+  // A finished pod uses nothing on a node, and a failed pod without a node never gets one.
   if (pod.state === "succeeded" || (pod.state === "failed" && !pod.node)) {
     if (cell) takeAway(uid, cell);
     return;

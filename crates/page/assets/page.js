@@ -1,4 +1,4 @@
-// Hears the server out, and shows what it told: once per frame, and only what has changed.
+// Receives changes from the server and draws them: at most once per frame, and only changed parts.
 import { drawMap, nodeMap } from "./map.js";
 import { drawPanels, openNode, tick } from "./panels.js";
 import { take, takeChanges, world } from "./world.js";
@@ -29,7 +29,7 @@ function connect() {
   source.addEventListener("error", () => {
     world.connected = false;
     redraw();
-    // A browser gives up for good on an answer that it does not like.
+    // After an HTTP error a browser does not reconnect by itself.
     if (source.readyState === EventSource.CLOSED) setTimeout(connect, 2000);
   });
 }

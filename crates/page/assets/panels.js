@@ -1,4 +1,4 @@
-// What is beside the map: the headline, counts, one node, what is stuck, the work, and what happened.
+// Everything beside the map: headline, counts, one node, stuck pods, workloads, timeline.
 import { element, focusNode, markWished, press, stateWords, tickMap } from "./map.js";
 import { now, wish, world } from "./world.js";
 import { drawWrappers } from "./wrappers.js";
@@ -27,7 +27,7 @@ export function drawPanels() {
   drawMoments();
 }
 
-/** Twice a second: clocks, and what counts down. */
+/** Updates clocks and countdowns. Called twice a second. */
 export function tick() {
   if (!world.connected || world.nodes.size === 0) return;
   const { speed } = world.hello;
@@ -63,18 +63,18 @@ function drawHeadline() {
   const { lost, stuck = 0 } = tally;
   document.body.classList.toggle("away", !world.connected && world.nodes.size > 0);
   let text;
-  if (!world.connected) text = world.nodes.size > 0 ? "The connection was lost; trying again…" : "Connecting…";
+  if (!world.connected) text = world.nodes.size > 0 ? "The connection to Salvor was lost. Trying again…" : "Connecting…";
   else if (world.nodes.size === 0) text = "No nodes yet.";
-  else if (lost === 0 && stuck === 0) text = `All ${plural(world.nodes.size, "node", "nodes")} accounted for. Nothing is stuck.`;
+  else if (lost === 0 && stuck === 0) text = `${plural(world.nodes.size, "node", "nodes")}, none unreachable. No pod is stuck.`;
   else {
-    const nodes = lost > 0 ? `${isAre(lost, "node", "nodes")} silent. ` : "";
-    text = nodes + (stuck > 0 ? `${isAre(stuck, "pod", "pods")} stuck.` : "Nothing is stuck.");
+    const nodes = lost > 0 ? `${isAre(lost, "node", "nodes")} unreachable. ` : "";
+    text = nodes + (stuck > 0 ? `${isAre(stuck, "pod", "pods")} stuck.` : "No pod is stuck.");
   }
   setText(headline, text);
   headline.classList.toggle("bad", lost > 0 || stuck > 0);
   const paused = find("#paused");
   paused.hidden = !world.paused;
-  setText(paused, world.paused ? `Salvor is ${world.paused}. Nothing is recovered until somebody runs: salvor resume` : "");
+  setText(paused, world.paused ? `Salvor is ${world.paused}. It recovers nothing until somebody runs: salvor resume` : "");
 }
 
 function drawStory() {
@@ -92,7 +92,7 @@ function drawStory() {
 function drawCounts() {
   const { ready, running = 0, silent = 0, stuck = 0, pending = 0 } = tally;
   show("nodes", ready, `of ${world.nodes.size}`, ready < world.nodes.size ? "is-sand" : "");
-  show("running", running, pending > 0 ? `${pending.toLocaleString("en")} waiting` : "", "");
+  show("running", running, pending > 0 ? `${pending.toLocaleString("en")} Pending` : "", "");
   show("silent", silent, "", silent > 0 ? "is-sand" : "");
   show("stuck", stuck, "", stuck > 0 ? "is-coral" : "");
   show("recovered", world.recovered, "", world.recovered > 0 ? "is-sea" : "");
@@ -130,7 +130,7 @@ function closeNode() {
 function drawNodeState() {
   const node = world.nodes.get(shown);
   const zone = node?.zone ? `Zone ${node.zone}, ` : "";
-  setText(panel.querySelector(".state"), node ? zone + stateWords(node) : "It is gone.");
+  setText(panel.querySelector(".state"), node ? zone + stateWords(node) : "This node was deleted.");
 }
 
 function drawNodePanel() {
@@ -149,10 +149,10 @@ function drawNodePanel() {
 }
 
 const WORDS = {
-  pending: "waits to start", running: "runs", silent: "out of sight", ending: "ends", stuck: "stuck", failed: "failed",
+  pending: "Pending", running: "Running", silent: "Unknown", ending: "Terminating", stuck: "stuck Terminating", failed: "Failed",
 };
 const DONE = {
-  crash: "crashed; not noticed yet", partition: "cut off; not noticed yet", heal: "",
+  crash: "crashed, still Ready", partition: "cut off, still Ready", heal: "",
 };
 
 panel.querySelector(".close").addEventListener("click", closeNode);
@@ -170,16 +170,16 @@ panel.querySelector(".wishes").addEventListener("click", async (event) => {
   if (!problem) markWished(node, DONE[fault]);
 });
 
-// ---- what is stuck, and why ---------------------------------------------------------------------
+// ---- stuck pods and waiting nodes ----------------------------------------------------------------
 
 const cases = new Map();
 
 export function waiting(until) {
   const seconds = Math.ceil((until - now()) / 1000);
-  return seconds > 0 ? `${seconds} s to go` : "any moment";
+  return seconds > 0 ? `${seconds} s left` : "now";
 }
 
-/** Every pod that is stuck, with or without a verdict, and everything else that waits for something. */
+/** All stuck pods, with or without a verdict, and all nodes and Jobs that wait or are blocked. */
 function allCases() {
   const all = [];
   for (const pod of world.pods.values()) {
@@ -229,7 +229,7 @@ function drawCases() {
       known?.element.replaceWith(item);
       cases.set(one.key, { signature, element: item });
     }
-    // What is moved loses the keyboard's focus, so only what is not at its place is.
+    // An element that is moved loses the keyboard focus, so only elements at a wrong place are moved.
     if (list.children[place] !== item) list.insertBefore(item, list.children[place] ?? null);
     if (hadFocus) item.querySelector("summary")?.focus();
   });
@@ -246,23 +246,23 @@ function drawCase({ who, where, verdict }) {
   head.append(state);
   item.append(head);
   if (!verdict) {
-    state.textContent = "left alone";
+    state.textContent = "not recovered";
     const why = !world.hello.hasOperator
-      ? "Salvor is not running here. Nobody will end it until its node is back."
+      ? "Salvor is not running. The pod stays Terminating until its node is Ready again."
       : world.leads === false
-        ? "This replica does not lead; the leader judges."
-        : "No recovery has taken it up: its owner has not opted in.";
+        ? "This replica of Salvor is not the leader. Only the leader has verdicts."
+        : "No recovery applies: the owner of the pod has not opted in.";
     item.append(element("p", "", why));
     return item;
   }
   const until = verdict.until ? Date.parse(verdict.until) : null;
-  const names = { Wait: "waits", Blocked: "held back", Act: "being recovered", Ignore: "left alone" };
+  const names = { Wait: "waiting", Blocked: "blocked", Act: "recovering now", Ignore: "not recovered" };
   state.textContent = until && verdict.verdict === "Wait" ? waiting(until) : names[verdict.verdict];
   if (until && verdict.verdict === "Wait") state.dataset.until = until;
   item.append(element("p", "", verdict.message));
-  if (verdict.blockedBy) item.append(element("p", "", `Held back: ${verdict.blockedBy}`));
+  if (verdict.blockedBy) item.append(element("p", "", `Blocked: ${verdict.blockedBy}`));
   const details = element("details");
-  details.append(element("summary", "", "rule by rule"));
+  details.append(element("summary", "", "all rules"));
   const rules = element("ul");
   for (const { question, observed, holds } of verdict.findings) {
     rules.append(element("li", holds ? "" : "no", `${question} ${observed}`));
@@ -273,7 +273,7 @@ function drawCase({ who, where, verdict }) {
   return item;
 }
 
-// ---- the work -----------------------------------------------------------------------------------
+// ---- workloads ----------------------------------------------------------------------------------
 
 function drawWork() {
   const all = new Map();
@@ -292,12 +292,12 @@ function drawWork() {
     const name = element("b", "", work.name);
     name.append(element("small", "", work.kind));
     const parts = [];
-    if (work.running > 0) parts.push(`${work.running} running`);
-    if (work.pending > 0) parts.push(`${work.pending} waiting`);
-    if (work.silent > 0) parts.push(`${work.silent} out of sight`);
+    if (work.running > 0) parts.push(`${work.running} Running`);
+    if (work.pending > 0) parts.push(`${work.pending} Pending`);
+    if (work.silent > 0) parts.push(`${work.silent} Unknown`);
     if (work.stuck > 0) parts.push(`${work.stuck} stuck`);
-    if (work.ending > 0) parts.push(`${work.ending} ending`);
-    if (work.succeeded > 0) parts.push(`${work.succeeded} done`);
+    if (work.ending > 0) parts.push(`${work.ending} Terminating`);
+    if (work.succeeded > 0) parts.push(`${work.succeeded} Succeeded`);
     const bar = element("div", "bar");
     for (const state of ["succeeded", "running", "silent", "stuck", "pending"]) {
       if (work[state] === 0) continue;
@@ -313,7 +313,7 @@ function drawWork() {
   setText(more, `and ${(list.length - MOST_WORK).toLocaleString("en")} more`);
 }
 
-// ---- what happened ------------------------------------------------------------------------------
+// ---- the timeline -------------------------------------------------------------------------------
 
 const lines = new Map();
 const samples = [];
@@ -343,7 +343,7 @@ function drawMoments() {
   }
 }
 
-/** How much was out of sight or stuck, lately. */
+/** Draws how many pods were on unreachable nodes or stuck, lately. */
 function sample() {
   samples.push([tally.silent ?? 0, tally.stuck ?? 0]);
   if (samples.length > MOST_SAMPLES) samples.shift();

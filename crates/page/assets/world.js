@@ -1,4 +1,4 @@
-// What the server has told: nodes, pods, verdicts and moments, and what of it has changed since it was last shown.
+// State received from the server: nodes, pods, verdicts, moments; and which of them changed since the last drawing.
 
 export const world = {
   nodes: new Map(),
@@ -28,7 +28,7 @@ export function takeChanges() {
   return seen;
 }
 
-/** The cluster's time in milliseconds: it may pass faster than ours. */
+/** The cluster's time in milliseconds. In the demo it passes faster than real time. */
 export function now() {
   return clock.cluster + (performance.now() - clock.local) * world.hello.speed;
 }

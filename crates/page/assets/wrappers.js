@@ -42,14 +42,14 @@ function draw(wrapper) {
   if (verdict?.blockedBy) item.append(element("p", "", `Blocked: ${verdict.blockedBy}`));
   if (verdict?.verdict === "Wait" && verdict.until) {
     const until = Date.parse(verdict.until);
-    const left = element("p", "until", "Waits: ");
+    const left = element("p", "until", "Waiting: ");
     const time = element("span", "", waiting(until));
     time.dataset.until = until;
     left.append(time, `, until ${new Date(until).toLocaleTimeString("en-GB")}`);
     item.append(left);
   }
   if (wrapper.lastReset) {
-    item.append(element("p", "past", `${phase === "Failed" ? "Given up" : "Last reset"}: ${wrapper.lastReset}`));
+    item.append(element("p", "past", `${phase === "Failed" ? "Failed" : "Last reset"}: ${wrapper.lastReset}`));
   }
   return item;
 }

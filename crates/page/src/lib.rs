@@ -1,7 +1,7 @@
-//! The page: a cluster's nodes by zone, the pods on them, what is stuck and why, and what happened. Written by hand,
+//! The page: a cluster's nodes by zone, the pods on them, stuck pods with the reason, and a timeline. Written by hand,
 //! embedded in the binary, works offline.
 //!
-//! [`Page`] is what is shown. It is fed by watches of its own ([`Page::follow`]) and by the operator's notices
+//! [`Page`] holds the state. It is fed by watches of its own ([`Page::follow`]) and by the operator's notices
 //! ([`Page::listen`]), and is looked at through [`Page::serve`] or in a terminal ([`Page::moments`]).
 
 mod objects;
@@ -34,12 +34,12 @@ pub use server::{Fault, ServeOptions, Wish};
 pub use timeline::{Kind, Moment};
 pub use world::Caption;
 
-/// Changes taken in at once before anybody is told.
+/// At most this many changes are taken in before browsers are woken.
 const BATCH: usize = 512;
 /// How often a cluster that does not serve AppWrappers, or not to us, is asked again.
 const ASK_AGAIN: Duration = Duration::from_secs(10);
 
-/// What is shown. Clones share it.
+/// The page's state. Clones share it.
 #[derive(Clone)]
 pub struct Page(Arc<Inner>);
 
@@ -56,7 +56,7 @@ impl fmt::Debug for Page {
 }
 
 impl Page {
-    /// An empty page of a cluster whose time the clock tells.
+    /// An empty page. The clock tells the cluster's time.
     pub fn new(clock: impl Fn() -> Timestamp + Send + Sync + 'static) -> Self {
         let inner = Inner { world: Mutex::default(), clock: Box::new(clock), changed: watch::Sender::new(0) };
         Self(Arc::new(inner))
@@ -123,12 +123,12 @@ impl Page {
         self.change(|world, now| world.tell(text, now));
     }
 
-    /// Shows where a story is.
+    /// Shows a chapter of the demo.
     pub fn turn_page(&self, caption: Caption) {
         self.change(|world, _| world.turn_page(caption));
     }
 
-    /// What happened, oldest first. Only so much of it is kept.
+    /// The timeline, oldest first. Only the newest moments are kept.
     pub fn moments(&self) -> Vec<Moment> {
         self.world().moments().cloned().collect()
     }

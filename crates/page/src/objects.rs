@@ -1,4 +1,4 @@
-//! What the page keeps of nodes and pods.
+//! The fields of nodes and pods that the page keeps.
 
 use jiff::Timestamp;
 use salvor_api::names::appwrapper::{MEMBER_LABEL, annotations::RETRY_LIMIT};
@@ -22,15 +22,15 @@ pub(crate) const APP_WRAPPERS: Target =
 /// So much of a message is kept.
 const LONGEST_MESSAGE: usize = 256;
 
-/// How a node is, as the control plane sees it.
+/// The state of a node, as the control plane sees it.
 #[derive(Clone, Copy, Debug, PartialEq, Eq, Serialize)]
 #[serde(rename_all = "lowercase")]
 pub(crate) enum NodeState {
-    /// Heard of, and well.
+    /// Its Ready condition is True.
     Ready,
-    /// Heard of, and not well.
+    /// Its Ready condition is not True, and it has no unreachable taint.
     NotReady,
-    /// Not heard of any more.
+    /// It has the unreachable taint.
     Unreachable,
 }
 
@@ -41,13 +41,13 @@ pub(crate) struct Node {
     pub(crate) name: String,
     pub(crate) zone: String,
     pub(crate) state: NodeState,
-    /// Declared out of service, by Salvor or by a person.
+    /// It has the out-of-service taint, from Salvor or from a person.
     pub(crate) out_of_service: bool,
-    /// No new pods are put there by a person's will.
+    /// It is cordoned.
     pub(crate) cordoned: bool,
 }
 
-/// How far a pod is, its node aside.
+/// A pod's phase.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub(crate) enum Phase {
     Pending,
@@ -65,15 +65,15 @@ pub(crate) struct Pod {
     pub(crate) node: Option<String>,
     pub(crate) phase: Phase,
     pub(crate) deleted: Option<Timestamp>,
-    /// What it belongs to.
+    /// The workload to which it belongs.
     pub(crate) workload: Workload,
-    /// What is the same for a pod and for the one that replaces it.
+    /// A key that a pod and its replacement share.
     pub(crate) work: String,
     /// The name of the AppWrapper that it belongs to.
     pub(crate) wrapper: Option<String>,
 }
 
-/// What pods belong to.
+/// The Job, Deployment or other owner of pods.
 #[derive(Clone, Debug, PartialEq, Eq, PartialOrd, Ord, Serialize)]
 pub(crate) struct Workload {
     pub(crate) kind: String,

@@ -1,4 +1,4 @@
-//! Serves the page: a few files, one stream of changes, and, where somebody gave a way to do so, what makes nodes suffer.
+//! Serves the page: a few files, one stream of changes, and, in the demo only, requests that break or heal a node.
 
 use std::{convert::Infallible, future::Future, net::IpAddr, sync::Arc, time::Duration};
 
@@ -46,20 +46,20 @@ const FILES: &[(&str, &str, &str)] = &[
 /// Nothing from elsewhere, nothing inline, and nobody may put the page into a frame.
 const POLICY: &str = "default-src 'none'; script-src 'self'; style-src 'self'; img-src 'self'; connect-src 'self'; \
                       base-uri 'none'; form-action 'none'; frame-ancestors 'none'";
-/// Changes within this time are told as one: a person sees no difference, and a storm is a few messages a second.
+/// Changes within this time are sent together: a person sees no difference, and a storm is a few messages a second.
 const COALESCE: Duration = Duration::from_millis(100);
-/// A page of another site cannot set this header without asking, and it is not given leave.
+/// A page of another site may set this header only after a CORS preflight, and we never allow it.
 const OURS: HeaderName = HeaderName::from_static("x-salvor-page");
 const LAST_EVENT_ID: HeaderName = HeaderName::from_static("last-event-id");
 
-/// What a person may do to a node.
+/// A fault that a person may cause on a node.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub enum Fault {
     /// Switch it off.
     Crash,
-    /// Cut it off from the control plane; what runs on it runs on.
+    /// Cut it off from the control plane. Its containers run on.
     Partition,
-    /// End whatever it suffers from.
+    /// End all its faults.
     Heal,
 }
 
@@ -74,25 +74,25 @@ impl Fault {
     }
 }
 
-/// Somebody clicked.
+/// A click on the page.
 #[derive(Debug)]
 pub struct Wish {
     /// The node's name.
     pub node: String,
-    /// What is to happen to it.
+    /// The fault to cause.
     pub fault: Fault,
-    /// Whether it did, and if not, why.
+    /// Receives the outcome: done, or the reason why not.
     pub done: oneshot::Sender<Result<(), String>>,
 }
 
-/// How a page is served.
+/// The options with which a page is served.
 #[derive(Debug)]
 pub struct ServeOptions {
-    /// Who makes nodes suffer; without it the page only shows.
+    /// The receiver of wishes. Without it the page is read-only.
     pub wishes: Option<mpsc::Sender<Wish>>,
     /// Seconds of the cluster's time in a second of the viewer's.
     pub speed: f64,
-    /// Whether an operator's verdicts can be expected.
+    /// True if an operator runs and sends verdicts.
     pub has_operator: bool,
 }
 
@@ -105,7 +105,7 @@ impl Default for ServeOptions {
 struct Served {
     page: Page,
     options: ServeOptions,
-    /// Tells a browser that comes back after a restart that nothing it knows holds any more.
+    /// Lets a browser that reconnects after a restart notice that its state is out of date.
     epoch: i64,
     only_loopback: bool,
 }
@@ -153,7 +153,7 @@ impl Page {
     }
 }
 
-/// What holds for every answer, and for every request to a page that only this machine may see.
+/// Headers of every answer, and the check of every request to a page on loopback.
 async fn guard(State(served): State<Arc<Served>>, request: Request, next: Next) -> Response {
     let mut response = if served.only_loopback && !is_addressed_locally(request.headers()) {
         refuse(StatusCode::MISDIRECTED_REQUEST, "this page is served to localhost only")
@@ -174,7 +174,7 @@ fn refuse(status: StatusCode, why: &'static str) -> Response {
     (status, format!("{why}\n")).into_response()
 }
 
-/// Another site can make its own name point here; it cannot make a browser write an address of this machine.
+/// Another site can make its own name resolve to this machine. It cannot make a browser send this machine's address as Host.
 fn is_addressed_locally(headers: &HeaderMap) -> bool {
     let Some(host) = headers.get(HOST).and_then(|h| h.to_str().ok()) else { return false };
     let Ok(authority) = host.parse::<Authority>() else { return false };
@@ -182,7 +182,7 @@ fn is_addressed_locally(headers: &HeaderMap) -> bool {
     name.eq_ignore_ascii_case("localhost") || name.parse::<IpAddr>().is_ok_and(|ip| ip.is_loopback())
 }
 
-/// Whether a request was made by our own page.
+/// True if our own page made the request.
 fn is_ours(headers: &HeaderMap) -> bool {
     let text = |name: &HeaderName| headers.get(name).and_then(|h| h.to_str().ok());
     let same_origin = match (text(&ORIGIN), text(&HOST)) {
@@ -199,10 +199,10 @@ async fn wish(
     headers: HeaderMap,
 ) -> Response {
     if !is_ours(&headers) {
-        return refuse(StatusCode::FORBIDDEN, "only the page itself may ask for this");
+        return refuse(StatusCode::FORBIDDEN, "only the page itself may send this request");
     }
     let Some(fault) = Fault::parse(&fault) else {
-        return refuse(StatusCode::NOT_FOUND, "a node can be told to crash, partition or heal");
+        return refuse(StatusCode::NOT_FOUND, "unknown fault: use crash, partition or heal");
     };
     let Some(wishes) = &served.options.wishes else { return StatusCode::NOT_FOUND.into_response() };
     let (done, answer) = oneshot::channel();
@@ -233,11 +233,11 @@ async fn changes(State(served): State<Arc<Served>>, headers: HeaderMap) -> impl 
     Sse::new(stream(served, version)).keep_alive(KeepAlive::default())
 }
 
-/// The differences from what a browser has, for as long as it listens.
+/// The stream of differences for one browser.
 fn stream(served: Arc<Served>, version: Option<u64>) -> impl Stream<Item = Result<Event, Infallible>> {
     enum Next {
         Hello,
-        /// The first difference comes at once, also if it is nothing: it carries the time.
+        /// The first difference is sent at once, even if it is empty, because it carries the time.
         First,
         Later,
     }

@@ -1,57 +1,57 @@
-//! What happened, in the order in which it did: failures, what Salvor did about them, and work that came back.
+//! The timeline: failures, Salvor's writes, and recovered pods, in the order in which they happened.
 
 use std::collections::VecDeque;
 
 use jiff::{SignedDuration, Timestamp};
 use serde::Serialize;
 
-/// Moments that are kept; older ones are of no use to somebody who looks at a page.
+/// The newest moments are kept, this many.
 const KEPT: usize = 300;
-/// Alike things that happen within this time are one moment: a zone that is lost is not twenty lines.
+/// Equal things within this time are one moment, so that a lost zone is one line and not twenty.
 const TOGETHER: SignedDuration = SignedDuration::from_secs(5);
-/// How far back a moment is looked for that a new thing belongs to.
+/// A new thing may join one of this many newest moments.
 const RECENT: usize = 6;
-/// Subjects that a moment names.
+/// A moment names at most this many subjects.
 const NAMED: usize = 4;
 
-/// What kind of thing happened.
+/// The kind of a moment.
 #[derive(Clone, Copy, Debug, PartialEq, Eq, Serialize)]
 #[serde(rename_all = "camelCase")]
 pub enum Kind {
-    /// Nodes are not heard of any more.
+    /// Nodes became unreachable.
     NodeLost,
-    /// Nodes are back.
+    /// Nodes are reachable again.
     NodeBack,
-    /// Pods cannot end, because nobody is there to end them.
+    /// Pods are Terminating on an unreachable node, where no kubelet can end them.
     Stuck,
     /// Salvor wrote something.
     Did,
-    /// Work that was lost runs again.
+    /// Pods that were lost run again elsewhere, or their replacements do.
     WorkBack,
-    /// AppWrappers are unhealthy.
+    /// AppWrappers became unhealthy.
     Unhealthy,
     /// AppWrappers are Running again after a reset.
     ResetOver,
-    /// Somebody made something happen, or told a story.
+    /// A person or the demo did something.
     Told,
 }
 
-/// One thing that happened, or several alike.
+/// One thing that happened, or several equal ones.
 #[derive(Clone, Debug, PartialEq, Eq)]
 pub struct Moment {
-    /// Its number; later ones are greater.
+    /// Its number. Later moments have greater numbers.
     pub number: u64,
     /// The version of the page at which it last changed.
     pub(crate) version: u64,
     /// When it began.
     pub at: Timestamp,
-    /// What kind of thing.
+    /// Its kind.
     pub kind: Kind,
-    /// What is the same for all of it: a zone, a workload, an action.
+    /// The zone, workload or action that all its subjects share.
     pub about: String,
-    /// To what it happened.
+    /// The nodes or pods to which it happened.
     pub subjects: Vec<String>,
-    /// How long the work was away, at the longest.
+    /// The longest time for which one of the pods was not running.
     pub away: Option<SignedDuration>,
 }
 
@@ -62,21 +62,23 @@ impl Moment {
         let names = self.names();
         let about = &self.about;
         match self.kind {
-            Kind::NodeLost if count == 1 => format!("Node {names} is not heard of any more"),
-            Kind::NodeLost => format!("{count} nodes of {about} are not heard of any more: {names}"),
-            Kind::NodeBack if count == 1 => format!("Node {names} is back"),
-            Kind::NodeBack => format!("{count} nodes of {about} are back: {names}"),
-            Kind::Stuck if count == 1 => format!("{names} is stuck: it must end, and its node is silent"),
+            Kind::NodeLost if count == 1 => format!("Node {names} is unreachable"),
+            Kind::NodeLost => format!("{count} nodes of {about} are unreachable: {names}"),
+            Kind::NodeBack if count == 1 => format!("Node {names} is reachable again"),
+            Kind::NodeBack => format!("{count} nodes of {about} are reachable again: {names}"),
+            Kind::Stuck if count == 1 => format!("{names} is stuck Terminating: its node is unreachable"),
             Kind::Stuck => {
-                format!("{count} pods of {about} are stuck: they must end, and their nodes are silent")
+                format!("{count} pods of {about} are stuck Terminating: their nodes are unreachable")
             }
             Kind::Did => format!("Salvor {about}: {names}"),
             Kind::WorkBack => {
                 let away = self.away.unwrap_or_default().as_secs();
                 if count == 1 {
-                    format!("{names} runs again, {away} s after its node was lost")
+                    format!("{names} is Running again, {away} s after its node became unreachable")
                 } else {
-                    format!("{count} pods of {about} run again, {away} s after their nodes were lost")
+                    format!(
+                        "{count} pods of {about} are Running again, {away} s after their nodes became unreachable"
+                    )
                 }
             }
             Kind::Unhealthy if count == 1 => format!("AppWrapper {names} is unhealthy: {about}"),
@@ -110,7 +112,7 @@ pub(crate) struct Timeline {
 }
 
 impl Timeline {
-    /// Something happened. It joins a recent moment of the same kind about the same.
+    /// Adds a thing that happened. It joins a recent moment of the same kind and `about`.
     pub(crate) fn add(
         &mut self,
         version: u64,
@@ -164,9 +166,9 @@ mod tests {
         assert_eq!(
             texts,
             [
-                "5 nodes of zone b are not heard of any more: b-1, b-2, b-3, b-4 and 1 more",
-                "Node c-1 is not heard of any more",
-                "Node b-6 is not heard of any more",
+                "5 nodes of zone b are unreachable: b-1, b-2, b-3, b-4 and 1 more",
+                "Node c-1 is unreachable",
+                "Node b-6 is unreachable",
             ]
         );
         assert_eq!(timeline.since(5).count(), 2);
@@ -179,17 +181,17 @@ mod tests {
         timeline.add(1, second(0), Kind::WorkBack, "training", "training-1", away(12));
         assert_eq!(
             timeline.since(0).next().unwrap().text(),
-            "training-1 runs again, 12 s after its node was lost"
+            "training-1 is Running again, 12 s after its node became unreachable"
         );
         timeline.add(2, second(1), Kind::WorkBack, "training", "training-2", away(13));
         assert_eq!(
             timeline.since(0).next().unwrap().text(),
-            "2 pods of training run again, 13 s after their nodes were lost"
+            "2 pods of training are Running again, 13 s after their nodes became unreachable"
         );
     }
 
     #[test]
-    fn old_moments_are_let_go() {
+    fn old_moments_are_dropped() {
         let mut timeline = Timeline::default();
         for n in 0..1000 {
             timeline.add(n, second(n as i64 * 10), Kind::NodeBack, "zone", "x", None);

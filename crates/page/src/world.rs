@@ -1,5 +1,5 @@
-//! What the page shows: nodes, pods, verdicts and what happened. Plain and synchronous: changes go in, and what has
-//! changed since a version comes out, so that a browser is told differences only, however seldom it asks.
+//! The state behind the page: nodes, pods, verdicts and the timeline. It is plain and synchronous. Changes go in. Differences
+//! since a version come out, so that a browser gets differences only, also if it asks seldom.
 
 use std::collections::{BTreeMap, BTreeSet, HashMap, HashSet, VecDeque};
 
@@ -22,21 +22,21 @@ mod shown;
 mod tests;
 mod wrappers;
 
-/// Things that are gone, remembered for browsers that have not heard yet. One that missed more begins anew.
+/// Deleted objects are remembered for browsers that do not know it yet, this many. A browser that missed more gets everything anew.
 const GONE_KEPT: usize = 20_000;
-/// Work that has not come back by then is not waited for any more: its owner has gone or has shrunk.
+/// A lost pod without a replacement after this time is not waited for any more: its owner was deleted or scaled down.
 const LOST_KEPT: SignedDuration = SignedDuration::from_hours(1);
 
-/// Where a story is.
+/// The chapter of the demo that is shown.
 #[derive(Clone, Debug, PartialEq, Eq, Serialize)]
 pub struct Caption {
-    /// What happens now, in a few words.
+    /// Its title.
     pub title: String,
-    /// What to look at.
+    /// Its text.
     pub text: String,
-    /// Which chapter this is, from 1.
+    /// Its number, from 1.
     pub chapter: usize,
-    /// How many there are.
+    /// The number of chapters.
     pub chapters: usize,
 }
 
@@ -66,15 +66,15 @@ pub(crate) struct World {
     wrappers: BTreeMap<String, Entry<Followed>>,
     verdicts: BTreeMap<VerdictKey, Entry<Report>>,
     gone: VecDeque<(u64, Gone)>,
-    /// What is gone since before this version is not remembered.
+    /// Deletions before this version are not remembered.
     forgotten: u64,
     timeline: Timeline,
-    /// Work whose node was lost: which pod did it, and when.
+    /// Work whose node became unreachable: the pod's UID, and the time.
     lost: HashMap<String, VecDeque<(String, Timestamp)>>,
     caption: Option<Entry<Caption>>,
     recovered: u64,
     leads: Option<bool>,
-    /// Why everything is stopped, if a person has stopped it.
+    /// The words of the pause, if a person has paused Salvor.
     paused: Option<String>,
 }
 
@@ -173,7 +173,7 @@ impl World {
         }
     }
 
-    /// Somebody made something happen.
+    /// Adds a line about something that a person or the demo did.
     pub(crate) fn tell(&mut self, text: &str, now: Timestamp) {
         self.version += 1;
         self.timeline.add(self.version, now, Kind::Told, text, "", None);
@@ -212,7 +212,7 @@ impl World {
         }
     }
 
-    /// A node was lost or came back: what its pods look like has changed with it.
+    /// Marks the pods of a node as changed, when the node became unreachable or reachable.
     fn reconsider_pods_of(&mut self, node: &str, is_lost: bool, was_seen_before: bool, now: Timestamp) {
         for uid in self.pods_of.get(node).cloned().unwrap_or_default() {
             let Some(entry) = self.pods.get_mut(&uid) else { continue };
@@ -222,7 +222,7 @@ impl World {
                 continue;
             }
             let of_work = self.lost.entry(pod.work.clone()).or_default();
-            // A pod that may live on is not lost any more; one that must end is replaced all the same.
+            // A pod that is not being deleted goes on running, so it is not lost any more. A Terminating pod is replaced all the same.
             let lives_on = !is_lost && pod.deleted.is_none();
             of_work.retain(|(lost, at)| {
                 (*lost != uid || !(lives_on || is_lost)) && now.duration_since(*at) < LOST_KEPT
@@ -242,7 +242,7 @@ impl World {
 
     fn put_pod(&mut self, mut pod: Pod, now: Timestamp) {
         let known = self.pods.get(&pod.uid).map(|known| &known.value);
-        // What is over stays over, also if a kubelet that was away says so of late.
+        // A finished pod stays finished, also if a kubelet that was unreachable reports an older phase.
         if let Some(phase @ (Phase::Succeeded | Phase::Failed)) = known.map(|old| old.phase) {
             pod.phase = phase;
         }
@@ -330,7 +330,7 @@ impl World {
         }
     }
 
-    /// What has changed since a version, as JSON; everything if that version is not known here.
+    /// Everything that has changed since a version, as JSON. The whole state if that version is unknown.
     pub(crate) fn delta(&self, since: Option<u64>, now: Timestamp) -> String {
         let known = since.filter(|v| *v <= self.version && *v >= self.forgotten);
         let from = known.unwrap_or(0);
@@ -391,17 +391,17 @@ fn zone_name(zone: &str) -> String {
     if zone.is_empty() { "no zone".to_owned() } else { format!("zone {zone}") }
 }
 
-/// What a pod looks like.
+/// The state in which a pod is shown.
 #[derive(Clone, Copy, Debug, PartialEq, Eq, Serialize)]
 #[serde(rename_all = "lowercase")]
 enum Look {
     Pending,
     Running,
-    /// It may run: its node is not heard of any more.
+    /// Its node is unreachable, so nobody knows whether it runs.
     Silent,
-    /// It is being deleted.
+    /// Terminating.
     Ending,
-    /// It is being deleted, and nobody is there to end it.
+    /// Terminating on an unreachable node: no kubelet can end it.
     Stuck,
     Succeeded,
     Failed,

@@ -29,7 +29,7 @@ pub struct NodeCondition {
     /// Its type.
     #[serde(rename = "type")]
     pub kind: &'static str,
-    /// Whether it holds.
+    /// True if it holds.
     pub holds: bool,
     /// Its reason.
     pub reason: &'static str,
@@ -39,7 +39,7 @@ pub struct NodeCondition {
     pub last_transition_time: Timestamp,
 }
 
-/// How loudly an event speaks.
+/// The type of an event.
 #[derive(Clone, Copy, Debug, PartialEq, Eq, Serialize)]
 pub enum EventType {
     /// Something that should happen.
@@ -56,7 +56,7 @@ pub struct EventNote {
     pub name: String,
     /// What it is about.
     pub regarding: ObjectRef,
-    /// How loudly it speaks.
+    /// Its type.
     #[serde(rename = "type")]
     pub kind: EventType,
     /// Why it was recorded. Of a Job's end this is whatever its conditions say.

@@ -12,7 +12,7 @@ use jiff::{SignedDuration, Timestamp};
 use crate::moments::after;
 use crate::objects::Ready;
 
-/// How long a heartbeat counts: as long as a Lease does by default.
+/// A heartbeat counts for this long: as long as a Lease does by default.
 const HEARTBEAT_LASTS: SignedDuration = SignedDuration::from_secs(40);
 
 /// What was read of a node's Lease.
@@ -20,7 +20,7 @@ const HEARTBEAT_LASTS: SignedDuration = SignedDuration::from_secs(40);
 pub struct NodeLease {
     /// When it was last renewed, by the kubelet's clock.
     pub renewed: Timestamp,
-    /// How long that is good for, as it says itself.
+    /// The duration of the Lease, as the Lease says.
     pub lasts: SignedDuration,
 }
 
@@ -47,7 +47,7 @@ pub enum Lease {
         heard: Timestamp,
         /// For how long that counts.
         lasts: SignedDuration,
-        /// Whether we saw it being renewed since we began to look.
+        /// True if we saw it being renewed since we began to look.
         moves: bool,
     },
 }
@@ -72,7 +72,7 @@ impl Lease {
         Self::Renewed { written, heard, lasts, moves }
     }
 
-    /// Whether the kubelet has renewed it while we looked, or not longer ago than it may take: it does so four times in
+    /// True if the kubelet has renewed it while we looked, or not longer ago than it may take: it does so four times in
     /// the Lease's duration, and two of them may fail.
     pub(crate) fn is_kept_up(self, now: Timestamp) -> bool {
         match self {
@@ -81,7 +81,7 @@ impl Lease {
         }
     }
 
-    /// Whether the kubelet was heard of since it had written this time into the Lease. Without a Lease nobody can tell.
+    /// True if the kubelet was heard of since it had written this time into the Lease. Without a Lease nobody can tell.
     pub(crate) fn was_renewed_since(self, time: Timestamp) -> bool {
         match self {
             Self::Renewed { written, moves, .. } => moves || written != time,
@@ -98,12 +98,12 @@ impl Lease {
         }
     }
 
-    /// Whether it shows that the kubelet lives.
+    /// True if it shows that the kubelet lives.
     pub fn is_fresh(self, now: Timestamp) -> bool {
         self.fresh_until().is_some_and(|until| now < until)
     }
 
-    /// Whether a node with this Lease is there again: its kubelet calls it Ready and renews the Lease.
+    /// True if a node with this Lease is there again: its kubelet calls it Ready and renews the Lease.
     ///
     /// A node that has neither Lease nor heartbeat is there when it is Ready: nobody but its kubelet says so, and the control
     /// plane has no more to go by either.
@@ -165,12 +165,12 @@ impl Pulse {
         self.silent_from().filter(|until| now < *until && !self.is_of_a_wrong_clock(now))
     }
 
-    /// Whether reading the Lease again would tell nothing new, unless the kubelet comes back.
+    /// True if reading the Lease again would tell nothing new, unless the kubelet comes back.
     pub fn is_settled(self, now: Timestamp) -> bool {
         self.lease != Lease::Unread && self.alive_until(now).is_none() && !self.is_of_a_wrong_clock(now)
     }
 
-    /// Whether it was seen at a time that is yet to come.
+    /// True if it was seen at a time that is yet to come.
     fn is_of_a_wrong_clock(self, now: Timestamp) -> bool {
         match self.lease {
             Lease::Renewed { heard, .. } => heard > now || self.since > now,

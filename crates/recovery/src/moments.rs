@@ -2,7 +2,7 @@
 
 use jiff::{SignedDuration, Timestamp};
 
-/// How long after our own write a missing event is still made up for.
+/// A missing event is still recorded for this long after our own write.
 ///
 /// An event has a name of its own, so the API server refuses a second one, but only until it forgets the first: after an
 /// hour by default. Well within that, telling once more is harmless; after it, somebody would read the old news as new.

@@ -277,7 +277,7 @@ impl PodPhase {
         }
     }
 
-    /// Whether the pod will never run again.
+    /// True if the pod will never run again.
     pub fn is_terminal(self) -> bool {
         matches!(self, Self::Succeeded | Self::Failed)
     }

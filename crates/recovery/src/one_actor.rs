@@ -40,7 +40,7 @@ impl fmt::Display for NodeActor {
     }
 }
 
-/// How far the annotations on a node say that its eviction has come.
+/// The progress of a node's eviction, as its annotations say.
 #[derive(Clone, Copy, Debug, Default, PartialEq, Eq)]
 pub enum EvictionSign {
     /// They say nothing.
@@ -86,7 +86,7 @@ pub struct NodeSigns<'a> {
     pub taints: &'a [Taint],
     /// What our annotations say of its eviction.
     pub eviction: EvictionSign,
-    /// Whether our annotation says that we put the out-of-service taint there.
+    /// True if our annotation says that we put the out-of-service taint there.
     pub out_of_service: bool,
 }
 
@@ -95,7 +95,7 @@ pub struct NodeSigns<'a> {
 pub struct NodeActors {
     /// Taints of others that ask for an eviction; none if that recovery is switched off.
     eviction: Option<Vec<EvictionTrigger>>,
-    /// Whether zombie recovery is switched on.
+    /// True if zombie recovery is switched on.
     out_of_service: bool,
 }
 

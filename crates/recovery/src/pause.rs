@@ -55,10 +55,10 @@ impl fmt::Display for Pause {
             }
             Self::Unreadable(text) => write!(
                 f,
-                "paused: annotation {} of the Lease is {text:?}, which says neither who nor why, and counts as a pause",
+                "paused: annotation {} of the Lease is {text:?}, which does not say who paused or why, but counts as a pause",
                 annotations::PAUSED
             ),
-            Self::Unread => f.write_str("it is not known yet whether somebody has paused"),
+            Self::Unread => f.write_str("Salvor does not know yet whether it is paused"),
         }
     }
 }
@@ -115,7 +115,7 @@ mod tests {
         }
         assert_eq!(
             Pause::read("yes").to_string(),
-            "paused: annotation salvor.dev/paused of the Lease is \"yes\", which says neither who nor why, and counts as a pause"
+            "paused: annotation salvor.dev/paused of the Lease is \"yes\", which does not say who paused or why, but counts as a pause"
         );
     }
 

@@ -57,32 +57,32 @@ pub trait Step: Clone + Debug + Display + PartialEq + Serialize + Send + Sync + 
         vec![self]
     }
 
-    /// Whether another judgement asks for this very step.
+    /// True if another judgement asks for this very step.
     fn is_same_step(&self, other: &Self) -> bool {
         self.name() == other.name() && self.object() == other.object() && self.detail() == other.detail()
     }
 
-    /// Whether the step takes something away from a workload. The brake must let it pass.
+    /// True if the step takes something away from a workload. The brake must let it pass.
     fn is_disruptive(&self) -> bool {
         self.steps().iter().any(|step| step.effect().disrupts != Disrupts::Nothing)
     }
 
-    /// Whether the live objects are read and judged once more right before the step.
+    /// True if the live objects are read and judged once more right before the step.
     fn needs_a_second_look(&self) -> bool {
         self.steps().iter().any(|step| step.effect().second_look != SecondLook::No)
     }
 
-    /// Whether the step waits while a watch has been silent for too long.
+    /// True if the step waits while a watch has been silent for too long.
     fn needs_a_fresh_view(&self) -> bool {
         self.is_disruptive() || self.steps().iter().any(|step| step.effect().starts_work)
     }
 
-    /// Whether the step cannot be taken back, so that it waits while it is not certain what time it is.
+    /// True if the step cannot be taken back, so that it waits while it is not certain what time it is.
     fn is_irreversible(&self) -> bool {
         self.steps().iter().any(|step| step.effect().irreversible)
     }
 
-    /// Whether the step changes the object that was judged, so that a look from before it does not show it as it is.
+    /// True if the step changes the object that was judged, so that a look from before it does not show it as it is.
     fn changes_what_was_judged(&self) -> bool {
         self.steps().iter().any(|step| step.effect().changes_what_was_judged)
     }
@@ -99,11 +99,11 @@ pub struct Effect<'a> {
     pub disrupts: Disrupts<'a>,
     /// What is read live and judged again right before the step.
     pub second_look: SecondLook,
-    /// Whether the step starts work that may not be wanted any more, so that it waits while the view is old.
+    /// True if the step starts work that may not be wanted any more, so that it waits while the view is old.
     pub starts_work: bool,
-    /// Whether the step cannot be taken back.
+    /// True if the step cannot be taken back.
     pub irreversible: bool,
-    /// Whether the step changes the object that was judged.
+    /// True if the step changes the object that was judged.
     pub changes_what_was_judged: bool,
     /// Whose work an error of the API server holds up.
     pub errors: Errors,
@@ -203,7 +203,7 @@ pub enum Errors {
     HoldTheStep,
 }
 
-/// How an event is told.
+/// The way in which an event is recorded.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub enum Tells<'a> {
     /// As a step of its own: it is tried again until it is recorded.
@@ -286,7 +286,7 @@ pub enum Verb<'a> {
 /// A change of a part of an object.
 #[derive(Clone, Debug)]
 pub struct Patch {
-    /// How lists are merged.
+    /// The way in which lists are merged.
     pub merge: Merge,
     /// The part that is written.
     pub part: Part,
@@ -294,7 +294,7 @@ pub struct Patch {
     pub metadata: Map<String, Value>,
     /// The new content, under `spec` or `status`.
     pub content: Option<(&'static str, Box<RawValue>)>,
-    /// Whether an object that is gone needs the change no more.
+    /// True if an object that is gone needs the change no more.
     pub gone_is_fine: bool,
 }
 
@@ -349,7 +349,7 @@ fn content(
     serde_json::value::to_raw_value(value).map(|value| Some((part, value))).map_err(|_| Changed)
 }
 
-/// How a patch merges lists.
+/// The way in which a patch merges lists.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub enum Merge {
     /// By their keys, so that others' items stay without being read. Only kinds of Kubernetes itself know this.
@@ -367,14 +367,14 @@ pub enum Part {
     Status,
 }
 
-/// How an object is deleted.
+/// The options of a deletion.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub struct Delete {
-    /// How long the object may take to end.
+    /// The grace period.
     pub grace: Grace,
     /// What becomes of what it owns.
     pub owned: Owned,
-    /// Whether anybody reads what the object is like now.
+    /// True if anybody reads what the object is like now.
     pub answer_is_read: bool,
 }
 
@@ -385,7 +385,7 @@ impl Delete {
     pub const NO_GRACE: Self = Self { grace: Grace::None, ..Self::OWN_GRACE };
 }
 
-/// How long a deleted object may take to end.
+/// The grace period of a deleted object.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub enum Grace {
     /// As its spec says.

@@ -93,7 +93,7 @@ pub struct Finding {
     pub question: &'static str,
     /// What was seen.
     pub observed: String,
-    /// Whether the answer was yes.
+    /// True if the answer was yes.
     pub holds: bool,
 }
 

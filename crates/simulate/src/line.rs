@@ -126,7 +126,7 @@ impl Line {
         }
     }
 
-    /// How many writes were sent on it.
+    /// The number of writes that were sent on it.
     pub fn writes(&self) -> u32 {
         self.state().writes
     }

@@ -41,7 +41,7 @@ pub enum Verb {
 }
 
 impl Verb {
-    /// Whether it asks for a change.
+    /// True if it asks for a change.
     pub fn is_write(self) -> bool {
         match self {
             Self::Create | Self::Update | Self::Patch | Self::Delete | Self::DeleteCollection => true,
@@ -94,22 +94,22 @@ pub struct Request {
     pub code: u16,
 }
 
-/// How many requests of each kind there were. Printed as a table.
+/// The number of requests of each kind there were. Printed as a table.
 #[derive(Debug, Clone, Default, PartialEq, Eq)]
 pub struct Table(BTreeMap<Request, u64>);
 
 impl Table {
-    /// How many requests there were that a condition holds for.
+    /// The number of requests that a condition holds for.
     pub fn count(&self, mut condition: impl FnMut(&Request) -> bool) -> u64 {
         self.0.iter().filter(|(request, _)| condition(request)).map(|(_, count)| count).sum()
     }
 
-    /// How many requests a user agent made.
+    /// The number of requests a user agent made.
     pub fn by(&self, user_agent: &str) -> u64 {
         self.count(|request| request.user_agent == user_agent)
     }
 
-    /// How many requests a user agent made that ask for a change, refused ones included.
+    /// The number of requests a user agent made that ask for a change, refused ones included.
     pub fn writes_by(&self, user_agent: &str) -> u64 {
         self.count(|request| request.user_agent == user_agent && request.verb.is_write())
     }

@@ -17,7 +17,7 @@ use tokio::sync::{Semaphore, SemaphorePermit};
 use crate::supervised::Supervised;
 use crate::wait::patience;
 
-/// How often a condition in the browser is looked at.
+/// A condition in the browser is checked this often.
 const LOOK: Duration = Duration::from_millis(50);
 
 /// More at once keep each other from ever starting.
@@ -33,10 +33,10 @@ pub struct Browser {
     _turn: SemaphorePermit<'static>,
 }
 
-/// How a page is looked at.
+/// The window in which a page is shown.
 #[derive(Clone, Copy, Debug)]
 pub struct Looks {
-    /// Whether the person prefers dark pages.
+    /// True if the person prefers dark pages.
     pub dark: bool,
     /// The window's width in pixels.
     pub width: u32,

@@ -14,7 +14,7 @@ pub(crate) fn path(folder: &Path, part: Part) -> PathBuf {
     folder.join(format!("{part}.log"))
 }
 
-/// How long each part's log was at some moment.
+/// The length of each part's log at some moment.
 #[derive(Debug, Clone, Default)]
 pub(crate) struct Lengths(BTreeMap<Part, u64>);
 

@@ -75,7 +75,7 @@ impl Program {
         assert!(status.is_ok_and(|s| s.success()), "{signal} could not be sent to {}", self.name);
     }
 
-    /// Whether it has ended, by whoever's hand.
+    /// True if it has ended, by whoever's hand.
     pub fn has_ended(&self) -> bool {
         self.process.has_ended()
     }

@@ -126,7 +126,7 @@ impl<K: Resource + Clone> Replica<K> {
         &those[..those.partition_point(like)]
     }
 
-    /// Whether what a list shows has been seen here: some later event has come, or the states are equal. A watch says
+    /// True if what a list shows has been seen here: some later event has come, or the states are equal. A watch says
     /// nothing when nothing happens, so this is how an observer learns that no event is still on its way (save for
     /// those that cancel each other out).
     pub(crate) fn has_caught_up_with(&self, list: &ObjectList<K>) -> bool {

@@ -25,7 +25,7 @@ pub enum Site {
 }
 
 impl Site {
-    /// Whether tests on this site are to run: `SALVOR_CLUSTER` is `real` or `embedded`, or not set for both.
+    /// True if tests on this site are to run: `SALVOR_CLUSTER` is `real` or `embedded`, or not set for both.
     ///
     /// # Panics
     /// If the variable says anything else.

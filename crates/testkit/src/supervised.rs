@@ -36,7 +36,7 @@ while [ "$order" = kill ]; do read -r order; done
 [ "$order" = leave ] || rm -rf "$folder"
 "#;
 
-/// How long a supervisor may take to kill its part and to remove the folder before we stop waiting for it.
+/// A supervisor has this long to kill its part and to remove the folder.
 const FAREWELL: Duration = Duration::from_secs(30);
 
 /// A part of the control plane under its supervisor.
@@ -108,7 +108,7 @@ impl Supervised {
         self.pid
     }
 
-    /// Whether the part is dead, by whoever's hand.
+    /// True if the part is dead, by whoever's hand.
     pub(crate) fn has_ended(&self) -> bool {
         *self.ended.borrow()
     }

@@ -25,10 +25,10 @@ pub trait Watched:
 }
 impl<K: Resource + Clone + Serialize + DeserializeOwned + fmt::Debug + Send + Sync + 'static> Watched for K {}
 
-/// How many objects a message shows at most: more are not read by anybody.
+/// The number of objects a message shows at most: more are not read by anybody.
 const SHOWN: usize = 20;
 
-/// How long to wait for a condition.
+/// The patience of a wait for a condition.
 #[derive(Debug, Clone, Copy)]
 pub struct Patience(Duration);
 
@@ -157,7 +157,7 @@ impl Patience {
         Self(duration)
     }
 
-    /// How long that is.
+    /// Its duration.
     pub fn duration(self) -> Duration {
         self.0
     }

@@ -15,7 +15,7 @@ use crate::{GoDuration, names};
 pub(super) const SECTION: Section =
     Section { fields: FIELDS, examples: &[("eviction.triggers", EXAMPLE_TRIGGERS)], check };
 
-/// How nodes that are down are emptied.
+/// The settings of the eviction of nodes that are down.
 #[derive(Clone, Debug, PartialEq, Eq, Serialize, Deserialize)]
 #[serde(rename_all = "camelCase", default, deny_unknown_fields)]
 pub struct EvictionSettings {
@@ -23,7 +23,7 @@ pub struct EvictionSettings {
     pub triggers: Vec<EvictionTrigger>,
     /// When Salvor's own taint is taken off.
     pub remove_taint: RemoveTaint,
-    /// How long a volume may take to be detached before that is reported.
+    /// A volume that is not detached after this time is reported.
     pub detach_warning_after: GoDuration,
     /// Kinds of owners of whose pods two must never run, as `Kind.group`.
     pub at_most_one_owners: Vec<String>,
@@ -62,7 +62,7 @@ pub struct EvictionTrigger {
     /// Its effect, if only that one counts.
     #[serde(default, skip_serializing_if = "Option::is_none")]
     pub effect: Option<TaintEffect>,
-    /// Whether it proves that the machine is off, so that pods may be replaced of which two must never run.
+    /// True if it proves that the machine is off, so that pods may be replaced of which two must never run.
     #[serde(default)]
     pub proof: bool,
 }

@@ -5,8 +5,8 @@
 use std::fmt::Write;
 use std::sync::LazyLock;
 
+use super::examples::EXAMPLE_RULES;
 use super::section_of;
-use super::zombie::EXAMPLE_RULES;
 use crate::{Controller, Gate, names};
 
 /// One field of the configuration file.

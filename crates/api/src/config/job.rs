@@ -13,13 +13,13 @@ use crate::GoDuration;
 /// The section, as the rest of the configuration sees it.
 pub(super) const SECTION: Section = Section { fields: FIELDS, examples: &[], check };
 
-/// How Jobs are run.
+/// The settings of the Job controller.
 #[derive(Clone, Debug, PartialEq, Eq, Serialize, Deserialize)]
 #[serde(rename_all = "camelCase", default, deny_unknown_fields)]
 pub struct JobSettings {
-    /// Whether Jobs are taken too that the built-in controller would run.
+    /// True if Jobs are taken too that the built-in controller would run.
     pub unmanaged_jobs: bool,
-    /// Whether finished Jobs are deleted after their time to live.
+    /// True if finished Jobs are deleted after their time to live.
     pub delete_finished_jobs: bool,
     /// Jobs that are worked on at once.
     pub concurrent_jobs: u32,

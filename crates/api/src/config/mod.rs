@@ -6,6 +6,7 @@
 mod appwrapper;
 mod document;
 mod eviction;
+mod examples;
 mod fields;
 mod job;
 mod problem;
@@ -96,9 +97,9 @@ pub struct Configuration {
     pub feature_gates: FeatureGates,
     /// Which recoveries run.
     pub controllers: ControllerList,
-    /// Whether to judge and report, but not to write to the objects judged.
+    /// True in a dry run: Salvor judges and reports, but writes to no object that it judges.
     pub dry_run: bool,
-    /// How replicas agree on the one that acts.
+    /// The settings of the leader election.
     pub leader_election: LeaderElection,
     /// Where metrics and health are served.
     pub bind: SocketAddr,
@@ -108,15 +109,15 @@ pub struct Configuration {
     pub webhooks: WebhookSettings,
     /// The form of log lines.
     pub log_format: LogFormat,
-    /// How much is done at once.
+    /// The limits of parallel work.
     pub concurrency: Concurrency,
-    /// How old a view of the cluster may be.
+    /// The limits of the age of a view of the cluster.
     pub staleness: Staleness,
     /// The rules of zombie recovery.
     pub failure_recovery_policy: FailureRecoveryPolicy,
-    /// How Jobs are run.
+    /// The settings of the Job controller.
     pub job: JobSettings,
-    /// How nodes that are down are emptied.
+    /// The settings of the eviction of nodes that are down.
     pub eviction: EvictionSettings,
     /// How AppWrappers are run.
     pub appwrapper: AppWrapperSettings,
@@ -148,19 +149,19 @@ impl Default for Configuration {
     }
 }
 
-/// How replicas agree on the one that acts.
+/// The settings of the leader election.
 #[derive(Clone, Debug, PartialEq, Eq, Serialize, Deserialize)]
 #[serde(rename_all = "camelCase", default, deny_unknown_fields)]
 pub struct LeaderElection {
-    /// Whether to elect at all.
+    /// True if replicas elect a leader.
     pub enabled: bool,
     /// The Lease's name.
     pub lease_name: String,
     /// The Lease's namespace.
     pub lease_namespace: String,
-    /// How long a claim holds without being renewed.
+    /// The lease expires this long after its last renewal.
     pub lease_duration: GoDuration,
-    /// How long the leader tries to renew before it gives up.
+    /// The leader gives up if it cannot renew for this long.
     pub renew_deadline: GoDuration,
     /// The pause between two tries.
     pub retry_period: GoDuration,
@@ -183,7 +184,7 @@ impl Default for LeaderElection {
 #[derive(Clone, Debug, PartialEq, Eq, Serialize, Deserialize)]
 #[serde(rename_all = "camelCase", default, deny_unknown_fields)]
 pub struct PageSettings {
-    /// Whether it is served at all.
+    /// True if it is served at all.
     pub enabled: bool,
     /// Where.
     pub bind: SocketAddr,
@@ -199,11 +200,11 @@ impl Default for PageSettings {
 #[derive(Clone, Debug, PartialEq, Eq, Serialize, Deserialize)]
 #[serde(rename_all = "camelCase", default, deny_unknown_fields)]
 pub struct WebhookSettings {
-    /// Whether they are served at all.
+    /// True if they are served at all.
     pub enabled: bool,
     /// Where.
     pub bind: SocketAddr,
-    /// How the API server reaches this process, if not through a Service.
+    /// The URL under which the API server reaches this process, if not through a Service.
     pub url: Option<String>,
     /// A folder with certificates of the administrator's.
     pub cert_dir: Option<String>,
@@ -247,7 +248,7 @@ pub enum LogFormat {
     Json,
 }
 
-/// How much is done at once.
+/// The limits of parallel work.
 #[derive(Clone, Debug, PartialEq, Eq, Serialize, Deserialize)]
 #[serde(rename_all = "camelCase", default, deny_unknown_fields)]
 pub struct Concurrency {
@@ -261,7 +262,7 @@ impl Default for Concurrency {
     }
 }
 
-/// How old a view of the cluster may be.
+/// The limits of the age of a view of the cluster.
 #[derive(Clone, Debug, PartialEq, Eq, Serialize, Deserialize)]
 #[serde(rename_all = "camelCase", default, deny_unknown_fields)]
 pub struct Staleness {

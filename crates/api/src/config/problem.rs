@@ -39,7 +39,7 @@ impl Path {
         Self(self.0.iter().cloned().chain([segment]).collect())
     }
 
-    /// Whether `other` is this field or inside it.
+    /// True if `other` is this field or inside it.
     pub(crate) fn leads_to(&self, other: &Self) -> bool {
         other.0.starts_with(&self.0)
     }

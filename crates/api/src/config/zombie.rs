@@ -2,6 +2,7 @@
 
 use serde::{Deserialize, Serialize};
 
+use super::examples::EXAMPLE_RULES;
 use super::fields::Kind::{Choice, Duration, List, Object, OneOf, Selector};
 use super::fields::Presence::{self, Optional, Parent, Required};
 use super::fields::{Field, field};
@@ -18,15 +19,15 @@ pub(super) const SECTION: Section =
 #[derive(Clone, Debug, Default, PartialEq, Eq, Serialize, Deserialize)]
 #[serde(rename_all = "camelCase", default, deny_unknown_fields)]
 pub struct FailureRecoveryPolicy {
-    /// How long a node must have been unreachable before anything on it is recovered.
+    /// A node must have been unreachable for this long before anything on it is recovered.
     pub minimum_unreachable_duration: GoDuration,
-    /// How pods are treated that carry an opt-in annotation.
+    /// The settings for pods with an opt-in annotation.
     pub annotated_pods: AnnotatedPods,
     /// What is recovered beside annotated pods; the first rule that matches counts.
     pub rules: Vec<FailureRecoveryRule>,
 }
 
-/// How pods are treated that carry an opt-in annotation.
+/// The settings for pods with an opt-in annotation.
 #[derive(Clone, Debug, PartialEq, Eq, Serialize, Deserialize)]
 #[serde(rename_all = "camelCase", default, deny_unknown_fields)]
 pub struct AnnotatedPods {
@@ -85,7 +86,7 @@ pub enum TerminateAction {
 pub struct TaintNodeOutOfService {
     /// Which nodes.
     pub node_selector: LabelSelector,
-    /// How long a node must have been unreachable.
+    /// A node must have been unreachable for this long.
     pub unreachable_node_timeout: GoDuration,
 }
 
@@ -182,24 +183,6 @@ const FIELDS: &[Field] = &[
          default on purpose.",
     ),
 ];
-
-/// An example of every kind of rule, as it stands in a file.
-pub(super) const EXAMPLE_RULES: &str = "\
-rules:
-- terminatePod:
-    podLabelSelector:
-      matchExpressions:
-      - key: example.com/pod-safe-to-fail
-        operator: In
-        values: [\"true\"]
-    forcefulTerminationGracePeriod: 5m
-    action: Fail
-- taintNodeOutOfService:
-    nodeSelector:
-      matchLabels:
-        example.com/pool: bare-metal
-    unreachableNodeTimeout: 15m
-";
 
 fn check(configuration: &Configuration, found: &mut Found) {
     let policy = &configuration.failure_recovery_policy;

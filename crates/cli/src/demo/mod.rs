@@ -33,21 +33,21 @@ use scenario::{Scenario, ScenarioError};
 use stage::Stage;
 use terminal::{Terminal, WithoutReader};
 
-/// Where the page is, if nothing else listens there.
+/// The usual address of the page.
 const PAGE: SocketAddr = SocketAddr::new(std::net::IpAddr::V4(Ipv4Addr::LOCALHOST), 8090);
 
-/// How far in the past the cluster begins.
+/// The cluster's time begins this long before now.
 const HEAD_START: SignedDuration = SignedDuration::from_hours(6);
 
 #[derive(Debug, clap::Args)]
 pub(crate) struct DemoArgs {
-    /// How fast time passes in the cluster: N of its seconds in one of yours, 0.1 to 60; virtual time (--once) has no speed
+    /// Speed of the cluster's time: N of its seconds pass in one real second, 0.1 to 60; no effect with --once
     #[arg(long, value_name = "N", default_value_t = 8.0, value_parser = speed)]
     speed: f64,
     /// The story, as a YAML file [default: a zone is cut off]
     #[arg(long, value_name = "FILE")]
     scenario: Option<PathBuf>,
-    /// Play in virtual time, print the report, and end: with 0 only if everything recovered
+    /// Play in virtual time, print the report, and exit: with code 0 only if everything recovered
     #[arg(long)]
     once: bool,
     /// The same story without Salvor's recoveries
@@ -56,7 +56,7 @@ pub(crate) struct DemoArgs {
     /// Where to serve the page [default: 127.0.0.1:8090, or any free port if that is taken]
     #[arg(long, value_name = "ADDR", conflicts_with = "once", value_parser = page_address)]
     page: Option<SocketAddr>,
-    /// Serve the cluster's API on loopback, and write the kubeconfig for kubectl there
+    /// Serve the cluster's API on loopback, and write a kubeconfig for kubectl to FILE
     #[arg(long, value_name = "FILE", conflicts_with = "once")]
     kubeconfig_out: Option<PathBuf>,
 }
@@ -66,7 +66,7 @@ fn speed(text: &str) -> Result<f64, String> {
     speed.ok_or_else(|| "write a number from 0.1 to 60".into())
 }
 
-/// Why there is no demo.
+/// The reason why the demo cannot start or go on.
 #[derive(Debug, thiserror::Error)]
 pub(crate) enum DemoError {
     #[error("cannot read the scenario {}: {source}", path.display())]
@@ -81,6 +81,12 @@ pub(crate) enum DemoError {
     Output(#[from] io::Error),
     #[error("cannot show the page on {address} (--page): {source}")]
     Page { address: SocketAddr, source: io::Error },
+}
+
+impl From<DemoError> for CliError {
+    fn from(error: DemoError) -> Self {
+        Self::Command(error.into())
+    }
 }
 
 pub(crate) fn execute(args: &DemoArgs) -> Result<ExitCode, CliError> {
@@ -110,7 +116,7 @@ fn load(path: Option<&Path>) -> Result<Scenario, DemoError> {
     Scenario::parse(&text).map_err(|error| DemoError::Scenario { path: path.to_owned(), error })
 }
 
-/// All of it, in virtual time: nobody looks on, and nothing is listened on.
+/// Plays the story in virtual time. No page is served, and no port is opened.
 async fn play_once(scenario: &Scenario, with_salvor: bool) -> Result<ExitCode, DemoError> {
     // Any time would do, as long as it is always the same: one story, one report.
     let start = Timestamp::constant(1_767_225_600, 0);
@@ -123,12 +129,12 @@ async fn play_once(scenario: &Scenario, with_salvor: bool) -> Result<ExitCode, D
     Ok(if report.all_recovered() { ExitCode::SUCCESS } else { ExitCode::FAILURE })
 }
 
-/// At a speed that people can follow, until they have seen enough.
+/// Plays the story at a speed that people can follow, until Ctrl-C.
 async fn play_live(args: &DemoArgs, scenario: &Scenario) -> Result<ExitCode, CliError> {
     let mut signals = listen_for_signals().map_err(CliError::Start)?;
     let listener = bind_page(args.page, PAGE)?;
     let address = listener.local_addr().map_err(CliError::Start)?;
-    // In the past, because time passes faster there: what kubectl calls an age must not be negative.
+    // The cluster's time begins in the past because it passes faster: kubectl must not show negative ages.
     let start = Timestamp::now() - HEAD_START;
     let clock = SharedClock::showing(start);
     let with_salvor = !args.without_salvor;
@@ -147,7 +153,8 @@ async fn play_live(args: &DemoArgs, scenario: &Scenario) -> Result<ExitCode, Cli
         greet(args, &terminal, address, server.as_ref().map(|(_, kubeconfig)| kubeconfig.path()))?;
         let report = story::play(&stage, scenario, &mut terminal).await?;
         story::tell(&report, &terminal, with_salvor)?;
-        terminal.line("  The cluster goes on: make its nodes suffer on the page. Ctrl-C ends it.")?;
+        terminal
+            .line("  The cluster keeps running: crash or cut off nodes on the page. Press Ctrl-C to stop.")?;
         Ok(story::go_on(&stage, &mut terminal).await?)
     };
     let ending = tokio::select! {
@@ -166,29 +173,30 @@ async fn play_live(args: &DemoArgs, scenario: &Scenario) -> Result<ExitCode, Cli
     // A panic there has been printed already.
     let _ = shown.join();
     match ending {
-        // A reader that has seen enough, such as `head`, is not an error.
+        // A reader that closes the pipe, such as `head`, is not an error.
         Err(DemoError::Output(error)) if error.kind() == io::ErrorKind::BrokenPipe => Ok(ExitCode::SUCCESS),
         ending => Ok(ending.map(|()| ExitCode::SUCCESS)?),
     }
 }
 
-/// Says where everything is.
+/// Prints the address of the page and the other ways in.
 fn greet(
     args: &DemoArgs,
     terminal: &Terminal,
     page: SocketAddr,
     kubeconfig: Option<&Path>,
 ) -> Result<(), DemoError> {
-    terminal.line("A whole cluster in this process; nothing outside of it is touched.")?;
-    terminal.line(&format!("  look       http://{page}/"))?;
+    terminal.line("A whole cluster runs in this process. Nothing outside of it is touched.")?;
+    terminal.line(&format!("  page       http://{page}/"))?;
     if let Some(path) = kubeconfig {
         terminal.line(&format!("  kubectl    export KUBECONFIG={}", path.display()))?;
     }
-    terminal.line(&format!("  time       {} of its seconds in one of yours (--speed)", args.speed))?;
-    Ok(terminal.line("  end        Ctrl-C")?)
+    terminal
+        .line(&format!("  time       {} of its seconds pass in one real second (--speed)", args.speed))?;
+    Ok(terminal.line("  stop       Ctrl-C")?)
 }
 
-/// Any port if ours is taken, unless somebody asked for that one.
+/// Takes any free port if the usual one is taken. A port that --page names is never replaced.
 fn bind_page(asked: Option<SocketAddr>, usual: SocketAddr) -> Result<TcpListener, DemoError> {
     let address = asked.unwrap_or(usual);
     TcpListener::bind(address)
@@ -199,7 +207,7 @@ fn bind_page(asked: Option<SocketAddr>, usual: SocketAddr) -> Result<TcpListener
         .map_err(|source| DemoError::Page { address, source })
 }
 
-/// Serves the page on a thread of its own, on which time is ours.
+/// Serves the page on a thread of its own, because it needs real time.
 fn show(
     page: &Page,
     listener: TcpListener,

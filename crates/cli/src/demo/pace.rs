@@ -9,7 +9,7 @@ use jiff::Timestamp;
 use salvor_embedded::Cluster;
 use tokio::sync::mpsc;
 
-/// How often the clock is moved: a timer is late by no more than this, times the speed.
+/// The clock is moved this often. A timer is late by no more than this, times the speed.
 const TICK: Duration = Duration::from_millis(5);
 /// A machine that slept, or is very busy, must not make every node look dead at once.
 const LONGEST_LEAP: Duration = Duration::from_millis(250);

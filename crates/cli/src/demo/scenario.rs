@@ -34,12 +34,12 @@ pub(super) struct Scenario {
     pub(super) zones: u32,
     pub(super) nodes_per_zone: u32,
     pub(super) work: Work,
-    /// How long all may take to recover after the last step.
+    /// Everything must have recovered this long after the last step.
     pub(super) patience: Duration,
     pub(super) steps: Vec<Step>,
 }
 
-/// How much work there is, by kind.
+/// The number of pods, by workload.
 #[derive(Clone, Debug, PartialEq, Eq, Deserialize)]
 #[serde(deny_unknown_fields, default)]
 pub(super) struct Work {
@@ -59,7 +59,7 @@ impl Default for Work {
 /// One thing that happens.
 #[derive(Clone, Debug, PartialEq, Eq)]
 pub(super) struct Step {
-    /// How long after the step before.
+    /// The time after the step before.
     pub(super) after: Duration,
     pub(super) title: String,
     pub(super) say: String,

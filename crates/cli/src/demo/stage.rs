@@ -20,7 +20,7 @@ use super::workloads::{self, Wrapping};
 
 /// What the rule for whole nodes chooses them by.
 const NODE_LABEL: [&str; 2] = ["pool", "demo"];
-/// When a silent node is declared out of service, so that its volumes can go elsewhere.
+/// An unreachable node is tainted out-of-service after this time, so that its volumes can be attached elsewhere.
 const OUT_OF_SERVICE_AFTER: GoDuration = GoDuration::from_secs(150);
 
 /// A running demo.
@@ -104,7 +104,7 @@ impl Stage {
             };
             let outcome = fault.strike(self.cluster.fleet(), &node).await;
             if outcome.is_ok() {
-                self.page.tell(&format!("You {words} {node}"));
+                self.page.tell(&format!("You {words} node {node}"));
             }
             // Whoever wished may have gone.
             let _ = done.send(outcome.map_err(|error| error.to_string()));

@@ -1,4 +1,4 @@
-//! Plays a story, and judges how it ended.
+//! Plays a story, and reports the outcome.
 
 use std::io;
 use std::time::Duration;
@@ -14,20 +14,20 @@ use super::stage::Stage;
 use super::terminal::{Terminal, lasting};
 use super::workloads::{Missing, missing};
 
-/// How often the cluster is looked at.
+/// The cluster is checked this often.
 const LOOK: Duration = Duration::from_millis(500);
-/// How long a new cluster may take until all its work runs.
+/// A new cluster has this long until all its pods must run.
 const OPENING: Duration = Duration::from_secs(300);
 
-/// How a story ended.
+/// The outcome of a story.
 #[derive(Debug)]
 pub(super) struct Report {
-    /// What was not back when it should have been, by chapter.
+    /// Workloads that had not recovered when they should have, by chapter.
     pub(super) failures: Vec<String>,
-    /// How many pods' work came back, and how long the longest was away.
+    /// The number of recovered pods, and the longest time one of them was not running.
     pub(super) came_back: usize,
     pub(super) longest_away: SignedDuration,
-    /// For how long work ran in two places at once: on nodes that were cut off and ran on.
+    /// The total time for which a pod and its replacement ran at once, because a node was cut off and ran on.
     pub(super) ran_twice: SignedDuration,
     pub(super) lasted: SignedDuration,
 }
@@ -90,9 +90,9 @@ pub(super) async fn play(
     };
     terminal.catch_up(&stage.page, stage.now(), true)?;
     failures.extend(missing.short.iter().map(|short| format!("at the end: {short}")));
-    failures.extend(missing.stuck.iter().map(|pod| format!("at the end: {pod} is stuck")));
+    failures.extend(missing.stuck.iter().map(|pod| format!("at the end: {pod} is stuck Terminating")));
     if missing.unfinished > 0 {
-        failures.push(format!("at the end: {} pieces of batch work are not done", missing.unfinished));
+        failures.push(format!("at the end: {} batch pods have not Succeeded", missing.unfinished));
     }
     let back: Vec<_> = stage.page.moments().into_iter().filter(|m| m.kind == Kind::WorkBack).collect();
     Ok(Report {
@@ -124,7 +124,7 @@ async fn perform(stage: &Stage, step: &Step) {
     stage.strike(*fault, nodes).await;
 }
 
-/// Lets time pass, and tells what happens meanwhile.
+/// Waits, and prints what happens meanwhile.
 async fn wait(stage: &Stage, terminal: &mut Terminal, until: Timestamp) -> io::Result<()> {
     while stage.now() < until {
         let left = Duration::try_from(until.duration_since(stage.now())).unwrap_or_default();
@@ -134,14 +134,14 @@ async fn wait(stage: &Stage, terminal: &mut Terminal, until: Timestamp) -> io::R
     Ok(())
 }
 
-/// Tells what happens, for ever.
+/// Prints what happens, for ever.
 pub(super) async fn go_on(stage: &Stage, terminal: &mut Terminal) -> io::Result<()> {
     loop {
         wait(stage, terminal, stage.now() + LOOK).await?;
     }
 }
 
-/// Says how it ended.
+/// Prints the report.
 pub(super) fn tell(report: &Report, terminal: &Terminal, with_salvor: bool) -> io::Result<()> {
     let seconds = |d: SignedDuration| lasting(Duration::try_from(d).unwrap_or_default());
     terminal.line("")?;
@@ -155,21 +155,21 @@ pub(super) fn tell(report: &Report, terminal: &Terminal, with_salvor: bool) -> i
     }
     let back = report.came_back;
     terminal.line(&format!(
-        "  {back} pods' work came back, the last of it {} after its node was lost.",
+        "  {back} pods were recovered, the slowest {} after its node became unreachable.",
         seconds(report.longest_away)
     ))?;
     if report.ran_twice > SignedDuration::ZERO {
         terminal.line(&format!(
-            "  Work ran in two places for {} in sum: machines that are cut off run on, and nobody can see it. Its owners \
-             agreed to that.",
+            "  Some work ran twice, for {} in sum: a machine that is cut off still runs its pods, and nobody can see it. The \
+             owners opted in to that.",
             seconds(report.ran_twice)
         ))?;
     } else {
-        terminal.line("  Nothing ran twice.")?;
+        terminal.line("  No work ran twice.")?;
     }
-    terminal.line(&format!("  The story took {} of the cluster's time.", seconds(report.lasted)))?;
+    terminal.line(&format!("  The demo took {} of the cluster's time.", seconds(report.lasted)))?;
     if !with_salvor {
-        terminal.line("  Salvor was not there. Try the same without --without-salvor.")?;
+        terminal.line("  Salvor did not run. Run the same demo without --without-salvor to compare.")?;
     }
     Ok(())
 }

@@ -1,4 +1,4 @@
-//! What the demo says in the terminal: chapters, and a line for everything that happens.
+//! The demo's output in the terminal: chapters, and one line for each thing that happens.
 
 use std::env;
 use std::ffi::OsStr;
@@ -8,19 +8,19 @@ use std::time::Duration;
 use jiff::{SignedDuration, Timestamp};
 use salvor_page::{Caption, Kind, Moment, Page};
 
-/// Alike things may still join a moment that is younger than this.
+/// A moment younger than this may still grow, so it is printed later.
 const SETTLED: SignedDuration = SignedDuration::from_secs(6);
 
-/// What becomes of the story when its reader goes away, as in `salvor demo | head`.
+/// The behaviour when the reader of standard output goes away, as in `salvor demo | head`.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub(super) enum WithoutReader {
-    /// Nobody looks on: the next line is an error.
+    /// Stop: the next line is an error.
     End,
-    /// How it ends still matters, for the exit code.
+    /// Go on, because the exit code still matters.
     GoOn,
 }
 
-/// Where lines go, and how they look.
+/// The terminal, with or without colours.
 pub(super) struct Terminal {
     colours: bool,
     without_reader: WithoutReader,
@@ -47,7 +47,7 @@ impl Terminal {
         Ok(())
     }
 
-    /// Tells what has happened; what may still grow is told later, unless all must be told now.
+    /// Prints new moments. A moment that may still grow is printed later, unless `all`.
     pub(super) fn catch_up(&mut self, page: &Page, now: Timestamp, all: bool) -> io::Result<()> {
         for moment in page.moments() {
             if moment.number < self.next {
@@ -101,7 +101,7 @@ impl Terminal {
     }
 }
 
-/// Whether somebody at a terminal wants colours: not with <https://no-color.org>, nor where they cannot be shown.
+/// True if somebody at a terminal wants colours: not with <https://no-color.org>, nor where they cannot be shown.
 fn wants_colours(no_color: Option<&OsStr>, term: Option<&OsStr>) -> bool {
     no_color.is_none_or(OsStr::is_empty) && term.is_none_or(|term| term != "dumb")
 }

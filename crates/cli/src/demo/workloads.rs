@@ -12,9 +12,9 @@ use serde_json::{Value, json};
 
 use super::scenario::Work;
 
-/// How long pods stay on a node that is not heard of: short, so that a story is one.
+/// Pods tolerate an unreachable node for this long: short, so that the story does not take long.
 const TOLERATED_SECONDS: i64 = 30;
-/// How long a pod may take to end when it is asked to.
+/// The grace period of pods.
 const GRACE_SECONDS: i64 = 10;
 
 // All of this is plain JSON: the types of these kinds would be a third of the program.
@@ -29,7 +29,7 @@ const DEFINITIONS: &str = "/apis/apiextensions.k8s.io/v1/customresourcedefinitio
 
 /// The queue is worked off in so many turns.
 const BATCH_TURNS: u32 = 4;
-/// How long a piece of batch work takes.
+/// A batch pod runs for this long.
 const BATCH_RUNS_FOR: &str = "2m";
 
 /// How long a reset waits for pods on silent nodes before it deletes them by force.
@@ -185,12 +185,12 @@ pub(super) struct Missing {
 }
 
 impl Missing {
-    /// Whether all that should run now runs; what is stuck besides does no harm to the work.
+    /// True if all that should run now runs; what is stuck besides does no harm to the work.
     pub(super) fn nothing_is_short(&self) -> bool {
         self.short.is_empty()
     }
 
-    /// Whether all is as if nothing had happened.
+    /// True if all is as if nothing had happened.
     pub(super) fn nothing(&self) -> bool {
         self.short.is_empty() && self.stuck.is_empty() && self.unfinished == 0
     }

@@ -1,4 +1,4 @@
-//! What a person reads while a node is emptied.
+//! The texts of `salvor evict`.
 
 use std::collections::BTreeMap;
 use std::fmt::Write;
@@ -7,16 +7,16 @@ use salvor_operator::{End, Standing, Survey, SurveyedPod};
 
 const BAR: usize = 30;
 
-/// What is on the node, and what will be lost.
+/// The pods and volumes on the node, and the pods that nobody will replace.
 pub(super) fn survey(survey: &Survey) -> String {
     let mut text = String::new();
-    let heard = survey.lease_renewed.map_or("it has no Lease".into(), |at| format!("last heard of at {at}"));
+    let heard = survey.lease_renewed.map_or("it has no Lease".into(), |at| format!("Lease renewed at {at}"));
     line(&mut text, format_args!("node {}: Ready is {}, {heard}", survey.node, survey.ready));
     let count = |leaves: bool| survey.pods.iter().filter(|pod| pod.leaves == leaves).count();
     line(
         &mut text,
         format_args!(
-            "{} pods go, {} stay; {} volumes are attached\n",
+            "{} pods will be evicted, {} stay; {} volumes are attached\n",
             count(true),
             count(false),
             survey.volumes.len()
@@ -25,13 +25,13 @@ pub(super) fn survey(survey: &Survey) -> String {
     let name = |pod: &SurveyedPod| format!("{}/{}", pod.namespace, pod.name);
     let owner = |pod: &SurveyedPod| match &pod.owner {
         Some(owner) => owner.clone(),
-        None if pod.leaves => "nobody: lost for good".into(),
-        None => "nobody".into(),
+        None if pod.leaves => "no controller: lost".into(),
+        None => "no controller".into(),
     };
     let widest = |of: &dyn Fn(&SurveyedPod) -> String| survey.pods.iter().map(|pod| of(pod).len()).max();
     let (names, owners) = (widest(&name).unwrap_or(0), widest(&owner).unwrap_or(0));
     for pod in &survey.pods {
-        let fate = if pod.leaves { "goes " } else { "stays" };
+        let fate = if pod.leaves { "evict" } else { "stays" };
         let claims = pod.claims.join(", ");
         let row = format!("  {fate}  {:<names$}  {:<owners$}  {claims}", name(pod), owner(pod));
         line(&mut text, format_args!("{}", row.trim_end()));
@@ -44,10 +44,10 @@ pub(super) fn survey(survey: &Survey) -> String {
     }
     let lost = survey.pods.iter().filter(|pod| pod.leaves && pod.owner.is_none()).count();
     if lost > 0 {
-        line(&mut text, format_args!("\n{lost} pods have no controller: nobody will start them again."));
+        line(&mut text, format_args!("\n{lost} pods have no controller: nothing will create them again."));
     }
     if let Some(alive) = &survey.alive {
-        line(&mut text, format_args!("\nThe node is not silent: {alive}."));
+        line(&mut text, format_args!("\nThe node is alive: {alive}."));
     }
     text
 }
@@ -68,27 +68,27 @@ pub(super) fn bar(survey: &Survey, standing: &Standing) -> String {
     )
 }
 
-/// How it ended, and where the work runs now.
+/// The outcome, and where each evicted pod runs now.
 pub(super) fn end(survey: &Survey, standing: &Standing, places: &BTreeMap<String, Option<String>>) -> String {
     let mut text = String::new();
     let node = &survey.node;
     match standing.end {
         Some(End::Finished) => {
             let taint = if standing.tainted {
-                "goes when it is Ready again (or in a moment, with removeTaint: WhenEvicted)"
+                "is removed when the node is Ready again (or in a moment, with removeTaint: WhenEvicted)"
             } else {
-                "is taken off"
+                "is removed"
             };
             line(
                 &mut text,
-                format_args!("Node {node} is empty and its volumes are free. Its taint {taint}."),
+                format_args!("Node {node} is evicted and its volumes are detached. Its taint {taint}."),
             );
         }
         Some(End::TaintGone) | None => line(
             &mut text,
             format_args!(
-                "The taint of node {node} is gone before it was empty: it came back, or somebody took the taint off.\n\
-                 `salvor explain node {node}` says which."
+                "The taint of node {node} was removed before the eviction ended: the node is Ready again, or somebody removed \
+                 the taint.\n`salvor explain node {node}` shows the reason."
             ),
         ),
     }
@@ -96,8 +96,8 @@ pub(super) fn end(survey: &Survey, standing: &Standing, places: &BTreeMap<String
         let name = format!("{}/{}", pod.namespace, pod.name);
         let place = places.get(&name).cloned().flatten();
         let now = place.as_deref().unwrap_or(match &pod.owner {
-            None => "nobody starts it again",
-            Some(owner) if owner.starts_with("DaemonSet/") => "comes back with the node",
+            None => "lost: it has no controller",
+            Some(owner) if owner.starts_with("DaemonSet/") => "runs again when the node is Ready",
             Some(_) => "not replaced yet",
         });
         line(&mut text, format_args!("  {name}: {now}"));
@@ -105,28 +105,30 @@ pub(super) fn end(survey: &Survey, standing: &Standing, places: &BTreeMap<String
     text
 }
 
-/// What stays behind after an interrupt.
+/// The state that an interrupt leaves.
 pub(super) fn interrupted(node: &str, is_asked: bool) -> String {
     let stays = if is_asked {
-        format!("The taint stays on node {node}; Salvor empties it as long as it runs and nothing holds it.")
+        format!(
+            "The taint stays on node {node}. Salvor goes on with the eviction as long as Salvor runs and nothing blocks it."
+        )
     } else {
-        format!("Whether the taint was put on node {node} is not known: no answer has come yet.")
+        format!("The API server has not answered yet, so it is not known whether node {node} has the taint.")
     };
     format!(
-        "\nNot followed any more. {stays}\n\
-         To follow it, or to ask again: salvor evict {node}\n\
+        "\nThis command has stopped. {stays}\n\
+         To follow the eviction, or to request it again: salvor evict {node}\n\
          To see why it waits: salvor explain node {node}\n\
-         To stop it: kubectl taint node {node} salvor.dev/force-eviction-\n"
+         To stop the eviction: kubectl taint node {node} salvor.dev/force-eviction-\n"
     )
 }
 
-/// It is not taken up, and why, as far as anybody has said.
+/// The eviction has not begun, with the reason if Salvor has told one.
 pub(super) fn not_begun(node: &str, said: Option<&str>) -> String {
     match said {
-        Some(said) => format!("It has not begun. Salvor says: {said}\n"),
+        Some(said) => format!("The eviction has not begun. Salvor says: {said}\n"),
         None => format!(
-            "Nobody has taken it up yet: does Salvor run, with the eviction controller, or does its brake hold? \
-             `salvor explain node {node}` says what it would do.\n"
+            "The eviction has not begun. Does Salvor run, with the eviction controller enabled? Does the brake block it? \
+             `salvor explain node {node}` shows what Salvor would do.\n"
         ),
     }
 }
@@ -177,20 +179,20 @@ mod tests {
         assert_eq!(
             survey(&on_node()),
             "\
-node node-a: Ready is Unknown, last heard of at 2026-11-15T03:00:00Z
-2 pods go, 1 stay; 1 volumes are attached
+node node-a: Ready is Unknown, Lease renewed at 2026-11-15T03:00:00Z
+2 pods will be evicted, 1 stay; 1 volumes are attached
 
-  goes   shop/db-0     StatefulSet/db         data
+  evict  shop/db-0     StatefulSet/db       data
   stays  shop/agent    DaemonSet/agent
-  goes   shop/by-hand  nobody: lost for good  data
+  evict  shop/by-hand  no controller: lost  data
 
   attached: pv-1 by disk
 
-1 pods have no controller: nobody will start them again.
+1 pods have no controller: nothing will create them again.
 "
         );
         let alive = Survey { alive: Some("it is Ready".into()), ..on_node() };
-        assert!(survey(&alive).ends_with("\nThe node is not silent: it is Ready.\n"));
+        assert!(survey(&alive).ends_with("\nThe node is alive: it is Ready.\n"));
     }
 
     #[test]
@@ -225,19 +227,22 @@ node node-a: Ready is Unknown, last heard of at 2026-11-15T03:00:00Z
         assert_eq!(
             end(&on_node(), &last(End::Finished, true), &places),
             "\
-Node node-a is empty and its volumes are free. Its taint goes when it is Ready again (or in a \
-moment, with removeTaint: WhenEvicted).
+Node node-a is evicted and its volumes are detached. Its taint is removed when the node is Ready again \
+(or in a moment, with removeTaint: WhenEvicted).
   shop/db-0: db-0 on node-b (Running)
-  shop/by-hand: nobody starts it again
+  shop/by-hand: lost: it has no controller
 "
         );
-        assert!(end(&on_node(), &last(End::Finished, false), &places).contains("Its taint is taken off."));
-        assert!(end(&on_node(), &last(End::TaintGone, false), &places).contains("gone before it was empty"));
+        assert!(end(&on_node(), &last(End::Finished, false), &places).contains("Its taint is removed."));
+        assert!(
+            end(&on_node(), &last(End::TaintGone, false), &places)
+                .contains("removed before the eviction ended")
+        );
     }
 
     #[test]
     fn an_interrupt_claims_no_more_than_is_known() {
         assert!(interrupted("a", true).contains("The taint stays on node a"));
-        assert!(interrupted("a", false).contains("is not known"));
+        assert!(interrupted("a", false).contains("it is not known"));
     }
 }

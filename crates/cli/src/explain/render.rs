@@ -9,11 +9,11 @@ use salvor_operator::{Detail, DetailLine, Explanation, RecoveryReport};
 /// So many lines of a detail are shown: a Job may have a hundred thousand indexes that wait.
 const MOST_LINES: usize = 20;
 
-/// How to write it.
+/// The style of the output.
 #[derive(Clone, Copy, Debug)]
 pub(super) struct Style {
     pub(super) marks: Marks,
-    /// Whether the operator that is asked about would only report.
+    /// True if the operator that is asked about would only report.
     pub(super) dry_run: bool,
 }
 
@@ -53,7 +53,7 @@ pub(super) fn render(explanation: &Explanation, now: Timestamp, style: Style) ->
         page.headline(&explanation.subject, report);
     }
     if explanation.recoveries.is_empty() {
-        page.line(format_args!("{}: IGNORE, no recovery is about it", explanation.subject));
+        page.line(format_args!("{}: IGNORE, no recovery applies", explanation.subject));
     }
     for report in &explanation.recoveries {
         page.recovery(report);
@@ -99,19 +99,19 @@ impl Page {
     }
 
     fn recovery(&mut self, RecoveryReport { recovery, report, brake_unknown }: &RecoveryReport) {
-        self.section(format_args!("Why, says {recovery} recovery"));
+        self.section(format_args!("Why ({recovery} recovery)"));
         self.line(format_args!("  {}", report.message));
         if let Some(held) = &report.blocked_by {
-            self.section("Held back by the brake");
+            self.section("Blocked by the brake");
             self.line(format_args!("  {held}"));
         }
         if let Some(unknown) = brake_unknown {
             self.section("Not known from here");
-            self.line(format_args!("  Whether the brake holds it: {unknown}."));
-            self.line("  The operator's metric salvor_brake_engaged and its log tell.");
+            self.line(format_args!("  The brake's state: {unknown}."));
+            self.line("  The operator's metric salvor_brake_engaged and its log show it.");
         }
         if !report.findings.is_empty() {
-            self.section("Rules in order, the last one settled it");
+            self.section("Rules in order, the last one decided");
         }
         let questions = report.findings.iter().map(|finding| finding.question);
         let widest = questions.map(|question| question.chars().count()).max();
@@ -148,7 +148,7 @@ impl Page {
                     let until = self.moment(until);
                     self.line(format_args!("  judged again at {until}"));
                 }
-                None if verdict == "Blocked" => self.line("  judged again when the brake lets go"),
+                None if verdict == "Blocked" => self.line("  judged again when the brake allows it"),
                 None => self.line("  nothing, until something above changes"),
             }
             return;
@@ -251,10 +251,10 @@ mod tests {
             "\
 pod training/worker-3: WAIT until 2026-11-15T05:00:42Z (in 42s) [zombie: GraceRunning]
 
-Why, says zombie recovery:
+Why (zombie recovery):
   The message.
 
-Rules in order, the last one settled it:
+Rules in order, the last one decided:
   ✓ Is the pod being deleted?  deletionTimestamp T
   ✗ Is the wait over?          until T
 
@@ -293,10 +293,10 @@ Already done:
         let expected = "\
 pod training/worker-3: ACT [zombie: HalfRecovered]
 
-Why, says zombie recovery:
+Why (zombie recovery):
   The message.
 
-Rules in order, the last one settled it:
+Rules in order, the last one decided:
   ✓ Is the wait over?  yes
 
 What would change it:
@@ -323,8 +323,8 @@ Already done:
         );
         let expected = "
 Not known from here:
-  Whether the brake holds it: leader election is off.
-  The operator's metric salvor_brake_engaged and its log tell.
+  The brake's state: leader election is off.
+  The operator's metric salvor_brake_engaged and its log show it.
 ";
         assert!(text.contains(expected), "{text}");
         let json = serde_json::to_value(&acting).unwrap();
@@ -346,8 +346,8 @@ Not known from here:
         };
         let open = text(&explanation(blocked(None), &[]), false);
         assert!(open.starts_with("pod training/worker-3: BLOCKED [zombie: Zombie]\n"), "{open}");
-        assert!(open.contains("\nHeld back by the brake:\n  6 of 10 nodes are unreachable\n"));
-        assert!(open.contains("\nNext:\n  judged again when the brake lets go\n"));
+        assert!(open.contains("\nBlocked by the brake:\n  6 of 10 nodes are unreachable\n"));
+        assert!(open.contains("\nNext:\n  judged again when the brake allows it\n"));
         let timed = text(&explanation(blocked(Some(at("2026-11-15T05:01:00Z"))), &[]), false);
         assert!(timed.contains("BLOCKED until 2026-11-15T05:01:00Z (in 1m0s)"), "{timed}");
     }
@@ -387,10 +387,7 @@ Already done:
         assert!(text.contains("\nNext:\n  nothing, until something above changes\n"));
         let nobody = Explanation { recoveries: Vec::new(), ..explanation(report("Ignore", "x"), &[]) };
         let text = super::tests::text(&nobody, false);
-        assert_eq!(
-            text,
-            "pod training/worker-3: IGNORE, no recovery is about it\n\nAlready done:\n  nothing\n"
-        );
+        assert_eq!(text, "pod training/worker-3: IGNORE, no recovery applies\n\nAlready done:\n  nothing\n");
     }
 
     #[test]

@@ -109,7 +109,7 @@ fn start(part: Part, local: &Local, more: &[&str]) -> Program {
     Program::start(&program_of(part).unwrap(), common.iter().chain(more), &[])
 }
 
-/// How many pods of each app are Running.
+/// The number of Running pods of each app.
 async fn running(local: &Local) -> Vec<(String, usize)> {
     let each = "-o=jsonpath={range .items[*]}{.metadata.labels.app}={.status.phase};{end}";
     let said = local.kubectl().run(&["get", "pods", each]).await.unwrap();

@@ -249,7 +249,7 @@ async fn a_node_that_renews_its_lease_is_refused_whatever_its_taint_says(site: S
     let said = salvor.explain("node", "node").await;
     assert!(said.contains("WAIT until") && said.contains("[eviction: KubeletAlive]"), "{said}");
     let words = salvor.command(&["evict", "node", "--yes"], 1).await;
-    assert!(words.contains("its kubelet lives"), "{words}");
+    assert!(words.contains("its kubelet is alive"), "{words}");
     let node = stage.nodes().get("node").await.unwrap();
     assert_eq!((effects(&node), progress(&node)), (vec!["NoSchedule".to_owned()], Value::Null));
     assert_eq!(phase(&stage.pods().get("pod").await.unwrap()), "Running");
@@ -332,7 +332,7 @@ async fn a_volume_that_a_pod_on_the_node_still_needs_is_not_let_go(site: Site) {
     assert_eq!(in_use(&released), [shared.clone(), strange.clone()]);
     assert_eq!(progress(&released)["released"]["volumes"], json!(["shared"]));
     salvor.says("record the Warning event VolumesHang").await;
-    salvor.says("look at the CSI driver disk.example.com").await;
+    salvor.says("Check the CSI driver disk.example.com").await;
     attachments.delete("own", &DeleteParams::default()).await.unwrap();
     let left = wait::for_object(&stage.nodes(), "node", "its eviction is finished", is_finished).await;
     assert_eq!(in_use(&left), [shared, strange]);
@@ -396,7 +396,7 @@ async fn the_command_shows_asks_follows_and_says_where_the_work_went(site: Site)
     let shown = evict(&["evict", "node", "--dry-run"]);
     assert_eq!(shown.exit_code().await, Some(0), "{}", shown.output());
     assert!(
-        shown.output().contains("goes   default/lost      nobody: lost for good  data"),
+        shown.output().contains("evict  default/lost      no controller: lost  data"),
         "{}",
         shown.output()
     );
@@ -451,7 +451,7 @@ async fn the_command_gives_proof_and_knows_an_end_by_either_way_of_taking_the_ta
     let explained = salvor.command(&["explain", "node", "node"], 0).await;
     assert!(explained.contains("[eviction: WaitingForPods]"), "without the triggers too: {explained}");
     let output = salvor.command(&["evict", "node", "--yes"], 0).await;
-    assert!(output.contains("is empty") && output.contains("Its taint goes when"), "{output}");
+    assert!(output.contains("is evicted") && output.contains("Its taint is removed when"), "{output}");
     assert!(stage.pods().get_opt("db-0").await.unwrap().is_none());
     drop(salvor);
 

@@ -45,7 +45,7 @@ async fn a_person_who_knows_better_evicts_a_node_of_a_lost_zone(site: Site) {
     salvor.says("record the Warning event ZoneDown").await;
 
     let words = salvor.command(&["evict", "rack-0", "--despite-zone-outage", "--yes"], 0).await;
-    assert!(words.contains("is empty and its volumes are free"), "{words}");
+    assert!(words.contains("is evicted and its volumes are detached"), "{words}");
     let node = stage.nodes().get("rack-0").await.unwrap();
     let word: Value = serde_json::from_str(&node.annotations()[WORD]).unwrap();
     assert!(word["by"].is_string() && word["at"].is_string(), "{word}");
@@ -76,7 +76,7 @@ async fn a_persons_word_is_no_more_than_that(site: Site) {
     stage.lease("rack-0", 0, 3600).await;
     let salvor = stage.salvor("", &[]);
     let words = salvor.command(&["evict", "rack-0", "--despite-zone-outage", "--yes"], 1).await;
-    assert!(words.contains("its kubelet lives"), "{words}");
+    assert!(words.contains("its kubelet is alive"), "{words}");
     let node = stage.nodes().get("rack-0").await.unwrap();
     assert_eq!((node.annotations().get(WORD), effects(&node).len()), (None, 0));
     for (node, word) in [("rack-1", "yes"), ("rack-2", r#"{"by":"jane","at":"2020-01-01T00:00:00Z"}"#)] {

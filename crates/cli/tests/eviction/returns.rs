@@ -157,7 +157,7 @@ async fn a_node_without_a_lease_whose_heartbeat_is_kept_up_is_refused(site: Site
     taint(&stage.client, "node", "", &["NoSchedule"]).await;
     salvor.says("record the Warning event KubeletAlive").await;
     let words = salvor.command(&["evict", "node", "--yes"], 1).await;
-    assert!(words.contains("its kubelet lives"), "{words}");
+    assert!(words.contains("its kubelet is alive"), "{words}");
     assert_eq!(phase(&stage.pods().get("pod").await.unwrap()), "Running");
     assert!(progress(&stage.nodes().get("node").await.unwrap()).is_null());
 }

@@ -94,7 +94,7 @@ pub(crate) fn is_ready(node: &Node) -> bool {
     condition(node, "Ready").is_some_and(|(status, _)| status == "True")
 }
 
-/// How far our eviction of a node has come, as its annotation says.
+/// The progress of our eviction of a node, as its annotation says.
 pub(crate) fn progress(node: &Node) -> Value {
     node.annotations().get(PROGRESS).map(|text| serde_json::from_str(text).unwrap()).unwrap_or_default()
 }

@@ -163,7 +163,7 @@ async fn a_node_that_returns_in_the_middle_is_emptied_by_its_own_kubelet(site: S
         condition(n, "ForceEviction") == Some(("True".into(), "VolumesHang".into()))
     })
     .await;
-    salvor.says(&format!("look at the CSI driver {}", storage.class())).await;
+    salvor.says(&format!("Check the CSI driver {}", storage.class())).await;
     // One that tolerates for a while is alive when the node comes back, and stays.
     fleet.heal(&node).await.unwrap();
     let back =

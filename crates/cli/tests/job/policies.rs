@@ -1,4 +1,4 @@
-//! How pods' ends are judged by a Job's own rules: pod failure policy, success policy, limits per index.
+//! A Job's own rules about ended pods: pod failure policy, success policy, limits per index.
 
 use kube::ResourceExt;
 use salvor_testkit::{Site, wait};

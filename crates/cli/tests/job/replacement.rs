@@ -103,7 +103,7 @@ async fn explain_says_what_each_index_waits_for(site: Site) {
     let why = salvor.explain("job", &name).await;
     assert!(why.contains(&format!("job {name}: WAIT until ")) && why.contains("[job: BackingOff]"), "{why}");
     let ends = format!("index 0: pod {} on node its-kubelet-is-the-test to end", hangs.name_any());
-    let last = "index 3: its turn: as many pods are there as may be";
+    let last = "index 3: its turn: the Job runs as many pods as it may";
     for line in [ends.as_str(), "index 1: its backoff, until ", "index 2: pod ", last] {
         assert!(why.contains(&format!("\n  {line}")), "{line}: {why}");
     }

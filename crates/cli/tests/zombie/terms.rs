@@ -1,4 +1,4 @@
-//! How long annotated pods are waited for.
+//! The wait for annotated pods.
 
 use k8s_openapi::api::core::v1::Pod;
 use salvor_testkit::Site;

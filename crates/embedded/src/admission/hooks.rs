@@ -49,7 +49,7 @@ pub(super) struct Hook {
     entry: Value,
 }
 
-/// Whether there is any configuration.
+/// True if there is any configuration.
 pub(super) fn are_there(core: &Core, flow: Flow) -> bool {
     core.store.scan(&flow.configurations(), "").next().is_some()
 }
@@ -68,7 +68,7 @@ impl Hook {
         object::text(&self.entry, "/name")
     }
 
-    /// Whether the request goes on if the webhook cannot be asked.
+    /// True if the request goes on if the webhook cannot be asked.
     pub(super) fn fails_open(&self) -> bool {
         object::text(&self.entry, "/failurePolicy") == "Ignore"
     }
@@ -185,7 +185,7 @@ impl Hook {
     }
 }
 
-/// Whether a rule names a resource and what is done to it.
+/// True if a rule names a resource and what is done to it.
 fn names(rule: &Value, resource: &Resource, subject: &Subject<'_>) -> bool {
     let has =
         |key: &str, wanted: &str| object::list(rule, key).iter().any(|item| item == "*" || item == wanted);

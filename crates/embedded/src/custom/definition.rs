@@ -100,7 +100,7 @@ fn spec(definition: &Value) -> Vec<Cause> {
     causes
 }
 
-/// Whether all versions say the same about something.
+/// True if all versions say the same about something.
 fn is_shared(versions: &[Value], key: &str) -> bool {
     versions.windows(2).all(|pair| pair[0].get(key) == pair[1].get(key))
 }

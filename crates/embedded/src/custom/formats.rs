@@ -8,7 +8,7 @@ use serde_json::Value;
 
 use crate::metadata::is_subdomain;
 
-/// Whether a text has a format. Formats that are not known are no format.
+/// True if a text has a format. Formats that are not known are no format.
 pub(crate) fn fits(format: &str, text: &str) -> bool {
     match format.replace('-', "").as_str() {
         "ipv4" => text.parse::<Ipv4Addr>().is_ok(),

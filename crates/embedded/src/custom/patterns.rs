@@ -30,7 +30,7 @@ fn with_plain_braces(pattern: &str) -> String {
     out
 }
 
-/// Whether what follows a brace is `3}`, `3,}` or `3,5}`.
+/// True if what follows a brace is `3}`, `3,}` or `3,5}`.
 fn is_repetition(after: &str) -> bool {
     let Some((inside, _)) = after.split_once('}') else { return false };
     let (least, most) = inside.split_once(',').unwrap_or((inside, ""));

@@ -5,7 +5,7 @@ use serde_json::Value;
 
 use crate::status::Cause;
 
-/// Whether a schema has rules anywhere.
+/// True if a schema has rules anywhere.
 pub(crate) fn has_rules(schema: &Value) -> bool {
     match schema {
         Value::Object(members) => {

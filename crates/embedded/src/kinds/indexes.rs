@@ -1,6 +1,6 @@
 //! Indexes of an Indexed Job as its status and its success policy write them: `1,3-5,7`.
 
-/// How many indexes a text names, if it is well formed and names none that the job does not have.
+/// The number of indexes a text names, if it is well formed and names none that the job does not have.
 ///
 /// # Errors
 /// If it is not, in the server's words.

@@ -99,7 +99,7 @@ fn comebacks(current: &Value, new: &Value, list: &str, containers: Option<&str>)
     causes
 }
 
-/// Whether some container's end may restart all of them.
+/// True if some container's end may restart all of them.
 fn all_may_restart(spec: &Value) -> bool {
     ["/initContainers", "/containers"].iter().flat_map(|list| object::list(spec, list)).any(|container| {
         let rules = object::list(container, "/restartPolicyRules").iter();
@@ -107,7 +107,7 @@ fn all_may_restart(spec: &Value) -> bool {
     })
 }
 
-/// Whether a container that has ended so is started again.
+/// True if a container that has ended so is started again.
 fn restarts(container: &Value, spec: &Value, ended: &Value) -> bool {
     let code = ended.get("exitCode").and_then(Value::as_i64).unwrap_or(0);
     let own = object::text(container, "/restartPolicy");

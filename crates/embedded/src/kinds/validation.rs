@@ -109,7 +109,7 @@ pub(super) fn pod(value: &Value) -> Vec<Cause> {
     pod_spec(value.get("spec").unwrap_or(&Value::Null), "spec")
 }
 
-/// How the real server says that a field may not change.
+/// The real server's message for a field that may not change.
 pub(super) enum Style<'s> {
     /// With the new value.
     Immutable,

@@ -19,7 +19,7 @@ const MANAGED: &str = "volumes.kubernetes.io/controller-managed-attach-detach";
 /// When a volume is taken from a node that does not let go of it.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
 pub struct AttachDetachTimers {
-    /// How long a node that is not ready may hold on to a volume that nobody uses.
+    /// A node that is not Ready may keep an unused volume for this long.
     pub max_wait_for_unmount: Duration,
 }
 
@@ -221,7 +221,7 @@ fn attach(volume: &Volume, node: &str) -> Option<Call> {
     Some(Call::Create { kind: Kind::Attachment, namespace: String::new(), body })
 }
 
-/// Whether a volume that nobody wants on a node may go: the node has let go of it, is declared out of service, or has
+/// True if a volume that nobody wants on a node may go: the node has let go of it, is declared out of service, or has
 /// been lost for too long.
 fn may_leave(node: Option<&Node>, unique: Option<&str>, waited: bool) -> bool {
     let Some(node) = node else { return waited };

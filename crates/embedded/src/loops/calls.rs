@@ -65,7 +65,7 @@ impl Sighting {
         format!("{}/{}", self.collection.path(&self.namespace), self.name)
     }
 
-    /// Whether the world shows the object no more as it was.
+    /// True if the world shows the object no more as it was.
     fn is_outdated(&self, world: &World) -> bool {
         let found = world.meta(&self.collection, &key(&self.namespace, &self.name));
         found.is_none_or(|found| found.uid != self.uid || found.resource_version != self.revision)
@@ -288,7 +288,7 @@ impl Call {
         }
     }
 
-    /// Whether the watch of the kind has come as far as the write.
+    /// True if the watch of the kind has come as far as the write.
     fn is_seen(&self, written: &Meta, world: &World) -> bool {
         let as_far_as = |kind| world.revision(kind).is_none_or(|seen| seen >= written.revision());
         match self {

@@ -142,7 +142,7 @@ pub(crate) fn hash(template: &Value) -> String {
     (0..10).map(letter).collect()
 }
 
-/// How far a rolling update may go at once: above the wanted number, and below it.
+/// The surge and the unavailability that a rolling update may have.
 fn leeway(deployment: &Workload) -> (usize, usize) {
     let wanted = template::replicas(&deployment.spec);
     let rolling = &deployment.spec["strategy"]["rollingUpdate"];

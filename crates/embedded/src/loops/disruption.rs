@@ -131,7 +131,7 @@ fn status(budget: &Workload, world: &World, now: Timestamp) -> (Value, Option<Ti
     (status, next)
 }
 
-/// How many pods there should be, and how many of them must be healthy. A plain `minAvailable` counts the pods that
+/// The number of pods there should be, and how many of them must be healthy. A plain `minAvailable` counts the pods that
 /// are there; all else is a share of what their controllers want.
 fn goal(budget: &Workload, pods: &[&Arc<Pod>], world: &World) -> (usize, usize) {
     let (least, most) = (&budget.spec["minAvailable"], &budget.spec["maxUnavailable"]);

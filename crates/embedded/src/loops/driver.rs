@@ -81,7 +81,7 @@ pub(crate) struct Plan {
 pub(crate) trait Control: Send + 'static {
     /// The kinds that it must have seen before it decides anything.
     fn follows(&self) -> &'static [Kind];
-    /// Whether it must have seen all objects of all kinds, whatever is served.
+    /// True if it must have seen all objects of all kinds, whatever is served.
     fn follows_everything(&self) -> bool {
         false
     }
@@ -107,7 +107,7 @@ impl Queue {
         self.due.insert(subject.into());
     }
 
-    /// Whether there is nobody to be judged, now or later.
+    /// True if there is nobody to be judged, now or later.
     pub(crate) fn is_empty(&self) -> bool {
         self.due.is_empty() && self.alarms.is_empty()
     }

@@ -22,7 +22,7 @@ use crate::object;
 /// What stands in `spec.finalizers` of every namespace until it is empty.
 pub(crate) const FINALIZER: &str = "kubernetes";
 
-/// How long finalizers of what is in a namespace are expected to take.
+/// Finalizers of objects in a namespace are expected to take this long.
 const FINALIZERS_TAKE: i64 = 15;
 
 /// A pass that has not come to its end by then has failed.
@@ -219,11 +219,11 @@ fn is_pods(resource: &Resource) -> bool {
 /// What a pass has left behind.
 #[derive(Debug, Default)]
 struct Left {
-    /// How many seconds that is expected to take.
+    /// The number of seconds that this is expected to take.
     estimate: i64,
-    /// How many objects of which resource.
+    /// The number of objects of each resource.
     instances: BTreeMap<String, usize>,
-    /// How many objects each finalizer holds.
+    /// The number of objects each finalizer holds.
     finalizers: BTreeMap<String, usize>,
     failures: Vec<String>,
 }

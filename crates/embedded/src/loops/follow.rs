@@ -18,7 +18,7 @@ use super::served::{METADATA, METADATA_LIST, Resource};
 use super::views::{Bare, Meta};
 use super::world::{Change, Delta, HasMeta, Kind, Place, World};
 
-/// How long a watch lasts before it is opened anew, in seconds.
+/// A watch lasts for this many seconds, then it is opened again.
 const WATCH_SECONDS: u32 = 290;
 /// The same for kinds of which only the metadata is read: there are many, and little happens to most of them.
 const QUIET_WATCH_SECONDS: u32 = 3600;

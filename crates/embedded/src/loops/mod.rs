@@ -240,7 +240,7 @@ impl ControlLoops {
 struct Starting {
     tasks: JoinSet<()>,
     kinds: BTreeSet<Kind>,
-    /// Whether one of them must see all objects of all kinds.
+    /// True if one of them must see all objects of all kinds.
     everything: bool,
 }
 

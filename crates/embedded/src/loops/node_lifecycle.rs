@@ -27,11 +27,11 @@ const VOUCHED: [&str; 4] = ["Ready", "MemoryPressure", "DiskPressure", "PIDPress
 pub struct NodeLifecycleTimers {
     /// Every how often all nodes are looked at.
     pub monitor_period: Duration,
-    /// How long a node may be silent.
+    /// A node without heartbeat for this long becomes unreachable.
     pub grace_period: Duration,
-    /// How long a node that has never said anything may be silent.
+    /// The same for a node that never had a heartbeat.
     pub startup_grace_period: Duration,
-    /// How quickly nodes are given up.
+    /// The rate at which nodes are marked unreachable.
     pub rates: EvictionRates,
 }
 
@@ -191,7 +191,7 @@ impl NodeLifecycle {
         self.queue.add(node.metadata.name.clone());
     }
 
-    /// Whether a node has not been heard for too long: neither its Lease nor its status has moved.
+    /// True if a node has not been heard for too long: neither its Lease nor its status has moved.
     fn is_silent(&mut self, node: &Node, world: &World, now: Timestamp) -> bool {
         let name = &node.metadata.name;
         let lease = world.leases.named("kube-node-lease", name);
@@ -297,7 +297,7 @@ enum Execute {
     Is(Option<&'static str>),
 }
 
-/// Whether a node has a `NoExecute` taint of ours.
+/// True if a node has a `NoExecute` taint of ours.
 fn is_given_up(node: &Node) -> bool {
     let ours = |key: &str| key == NOT_READY || key == UNREACHABLE;
     node.spec.taints.iter().any(|taint| taint.effect == NO_EXECUTE && ours(&taint.key))

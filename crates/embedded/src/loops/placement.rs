@@ -167,7 +167,7 @@ fn meets(requirement: &NodeSelectorRequirement, value: Option<&String>) -> bool 
     }
 }
 
-/// How good a node is for a pod; the greatest is the best. Spreading comes first, then free room.
+/// The score of a node for a pod; the greatest is the best. Spreading comes first, then free room.
 #[derive(Debug, Clone, Copy, PartialEq, Eq, PartialOrd, Ord)]
 pub(crate) struct Score {
     /// The pod's own wishes, met.

@@ -18,9 +18,9 @@ use crate::object;
 pub struct PodGcTimers {
     /// Every how often all pods are looked at.
     pub period: Duration,
-    /// How long a node must be missing before its pods are orphans.
+    /// The pods of a node are orphans if the node is missing for this long.
     pub quarantine: Duration,
-    /// How many pods that have ended are kept; none for all.
+    /// This many ended pods are kept; none for all.
     pub terminated_threshold: Option<usize>,
 }
 

@@ -18,7 +18,7 @@ use super::world::{Change, Delta, Kind, World};
 use crate::object;
 
 const COMPONENT: &str = "default-scheduler";
-/// How a claim that waits for its first consumer learns where that will be.
+/// The annotation that tells a claim the node of its first consumer.
 const SELECTED_NODE: &str = "volume.kubernetes.io/selected-node";
 
 /// A pod that is on a node, or on its way there.
@@ -40,7 +40,7 @@ pub(crate) struct Scheduler {
     in_flight: BTreeSet<String>,
     loads: BTreeMap<String, Load>,
     placed: BTreeMap<String, Placed>,
-    /// How many pods of an owner are on which node.
+    /// The number of pods of each owner on each node.
     alike: BTreeMap<String, BTreeMap<String, usize>>,
 }
 
@@ -383,7 +383,7 @@ impl Neighbours {
     }
 }
 
-/// How many pods a selector finds in each domain that the pod could be in, those without any included.
+/// The number of pods a selector finds in each domain that the pod could be in, those without any included.
 fn domains(
     pod: &Pod,
     world: &World,

@@ -50,7 +50,7 @@ impl Resource {
         self.prefix.rsplit('/').next().unwrap_or("")
     }
 
-    /// Whether each of its objects makes another resource.
+    /// True if each of its objects makes another resource.
     pub(crate) fn is_definition(&self) -> bool {
         self.group() == "apiextensions.k8s.io" && self.plural == "customresourcedefinitions"
     }

@@ -87,7 +87,7 @@ fn first(set: &Workload) -> usize {
     set.spec["ordinals"]["start"].as_u64().and_then(|start| usize::try_from(start).ok()).unwrap_or(0)
 }
 
-/// Whether a pod does its work, so that the next one may be touched.
+/// True if a pod does its work, so that the next one may be touched.
 fn is_healthy(pod: &Pod) -> bool {
     pod.is_ready() && !pod.metadata.is_terminating() && pod.status.phase == "Running"
 }

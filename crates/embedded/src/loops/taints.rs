@@ -16,7 +16,7 @@ pub(crate) const PREFER_NO_SCHEDULE: &str = "PreferNoSchedule";
 /// Longer than any cluster lives, and short enough to be added to a time.
 const LIFETIME: Duration = Duration::from_secs(100 * 365 * 24 * 3600);
 
-/// Whether a toleration is about a taint.
+/// True if a toleration is about a taint.
 pub(crate) fn tolerates(toleration: &Toleration, taint: &Taint) -> bool {
     let text = |field: &Option<String>| field.clone().unwrap_or_default();
     let (key, effect) = (text(&toleration.key), text(&toleration.effect));
@@ -44,7 +44,7 @@ pub(crate) fn untolerated<'t>(
     })
 }
 
-/// How long a pod may stay on a tainted node.
+/// The time that a pod may stay on a tainted node.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
 pub(crate) enum Stay {
     /// No taint asks it to go.

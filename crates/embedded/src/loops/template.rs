@@ -28,12 +28,12 @@ pub(crate) fn pod(kind: Kind, of: &Meta, template: &Value, name: Option<&str>) -
     json!({ "metadata": metadata, "spec": template["spec"] })
 }
 
-/// How many pods are wanted; one unless it says otherwise.
+/// The number of pods that are wanted; one unless it says otherwise.
 pub(crate) fn replicas(spec: &Value) -> usize {
     spec["replicas"].as_u64().and_then(|wanted| usize::try_from(wanted).ok()).unwrap_or(1)
 }
 
-/// Whether a status lacks any of this. A count that is not there is zero.
+/// True if a status lacks any of this. A count that is not there is zero.
 pub(crate) fn differs(status: &Value, wanted: &Value) -> bool {
     let fields = wanted.as_object().into_iter().flatten();
     let empty = |value: &Value| value.is_null() || *value == json!(0) || *value == json!("");

@@ -111,7 +111,7 @@ pub(crate) struct PodSpec {
     pub(crate) priority: i64,
 }
 
-/// How evenly the pods of a kind lie over the values of a node label.
+/// The spread of a kind's pods over the values of a node label.
 #[derive(Debug, Clone, Default, Deserialize)]
 #[serde(rename_all = "camelCase", default)]
 pub(crate) struct Spread {
@@ -174,7 +174,7 @@ impl Pod {
         !self.spec.node_name.is_empty()
     }
 
-    /// Whether its containers have ended for good.
+    /// True if its containers have ended for good.
     pub(crate) fn is_over(&self) -> bool {
         matches!(self.status.phase.as_str(), "Succeeded" | "Failed")
     }

@@ -318,7 +318,7 @@ impl World {
         self.served.as_ref()
     }
 
-    /// Whether all objects of all kinds are known, as far as the watches have come.
+    /// True if all objects of all kinds are known, as far as the watches have come.
     pub(crate) fn is_complete(&self) -> bool {
         let listed = |served: &Served| served.others().all(|resource| self.others.contains_key(resource));
         Kind::WATCHED.iter().all(|kind| self.revisions.contains_key(kind))
@@ -355,7 +355,7 @@ impl World {
         *known = revision.max(*known);
     }
 
-    /// How far the watch of a kind has come; nothing before its first list.
+    /// The revision that the watch of a kind has reached; none before its first list.
     pub(crate) fn revision(&self, kind: Kind) -> Option<u64> {
         self.revisions.get(&kind).copied()
     }

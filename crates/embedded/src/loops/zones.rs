@@ -1,4 +1,4 @@
-//! How many nodes of a zone may be given up at once: the fewer are left, the slower.
+//! Limits how many nodes of a zone may be given up at once: the fewer are left, the slower.
 
 use std::collections::{BTreeMap, BTreeSet, VecDeque};
 use std::time::Duration;
@@ -15,7 +15,7 @@ pub(crate) enum ZoneState {
     Full,
 }
 
-/// How quickly nodes are given up.
+/// The rate at which nodes are marked unreachable.
 #[derive(Debug, Clone, Copy, PartialEq)]
 pub struct EvictionRates {
     /// Nodes a second in a zone that is well, or lost altogether while others are not.

@@ -1,4 +1,4 @@
-//! How transcripts are read, played and compared.
+//! Reads, plays and compares transcripts.
 
 pub(crate) mod compare;
 pub(crate) mod differences;

@@ -41,7 +41,7 @@ use crate::{
 const POD_CALLS: usize = 64;
 /// Heartbeats have their own lane, so that a storm of pods cannot make healthy nodes look dead.
 const HEARTBEATS: usize = 64;
-/// How long a watch may be silent before it is opened again.
+/// A watch without news for this long is opened again.
 const WATCH_SECONDS: u32 = 60;
 
 /// Why the loop looks at something at a certain time.

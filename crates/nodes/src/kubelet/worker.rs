@@ -80,7 +80,7 @@ impl Worker {
         self.api = Some(view);
     }
 
-    /// Whether it starts on a node that is being emptied, or that does not know yet: a static pod, or one that tolerates it.
+    /// True if it starts on a node that is being emptied, or that does not know yet: a static pod, or one that tolerates it.
     pub(super) fn starts_anywhere(&self) -> bool {
         let eviction =
             Taint { key: FORCE_EVICTION.to_owned(), effect: "NoExecute".to_owned(), ..Taint::default() };
@@ -92,7 +92,7 @@ impl Worker {
         self.runtime.as_ref().is_none_or(|r| r.terminal().is_some())
     }
 
-    /// Whether this pod needs its volumes no longer.
+    /// True if this pod needs its volumes no longer.
     pub(super) fn has_let_go(&self) -> bool {
         match &self.runtime {
             None => true,

@@ -30,7 +30,7 @@ impl<S: Subject> Agenda<S> {
         }
     }
 
-    /// How many wait for their turn.
+    /// The number that wait for their turn.
     pub(super) fn len(&self) -> usize {
         self.ready.len()
     }
@@ -116,7 +116,7 @@ impl<S: Subject> Agenda<S> {
         self.resting.remove(subject);
     }
 
-    /// Whether a subject waits for its turn.
+    /// True if a subject waits for its turn.
     pub(super) fn is_queued(&self, subject: &S) -> bool {
         self.queued.contains(subject)
     }

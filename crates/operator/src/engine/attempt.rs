@@ -32,7 +32,7 @@ const LOOKS: u32 = 3;
 /// Whoever was too late once shares only looks that count for so much longer.
 const TIME_FOR_A_WRITE: Duration = Duration::from_millis(500);
 
-/// How an attempt ended.
+/// The outcome of an attempt.
 pub(super) enum Outcome<S> {
     Done,
     /// The live objects say otherwise than the view did; perhaps that it is due later.
@@ -66,7 +66,7 @@ pub(super) struct Gate {
 }
 
 impl Gate {
-    /// Whether a step may be written now. What it may cost was counted when it was judged.
+    /// True if a step may be written now. What it may cost was counted when it was judged.
     fn lets_through<S: Step>(&self, step: &S) -> bool {
         if self.watches.is_outdated() || (step.needs_a_fresh_view() && self.watches.is_stale(self.freshness))
         {
@@ -96,7 +96,7 @@ pub(super) struct Attempt<I: LiveInquiry> {
 pub(super) struct Look<S> {
     /// When it was sent.
     taken: Instant,
-    /// Whether our own write has changed what it saw.
+    /// True if our own write has changed what it saw.
     is_past: bool,
     /// The steps that the live objects ask for.
     steps: Vec<S>,
@@ -122,7 +122,7 @@ impl<S: Step> Look<S> {
         Self { taken, is_past: false, steps, next: 0, why, until }
     }
 
-    /// Whether it still shows what is.
+    /// True if it still shows what is.
     fn counts(&self) -> bool {
         !self.is_past && self.taken.elapsed() < LOOK_AGAIN
     }

@@ -1,5 +1,6 @@
 //! The engine with a recovery that wants what it is told to want, in paused time.
 
+use std::sync::{Arc, Mutex};
 use std::{
     collections::{BTreeMap, VecDeque},
     fmt,
@@ -21,10 +22,15 @@ use salvor_recovery::{
 use tokio::task::JoinHandle;
 
 use super::*;
+use crate::executor::{Executor, Lane};
+use crate::leader::Leadership;
+use crate::metrics::Metrics;
+use crate::notices::Notices;
+use crate::shared::Released;
+use crate::time::Time;
 use crate::{
     any_step::AnyStep,
     brake_keeper::BrakeKeeper,
-    executor::Refusal,
     fake_api::{Answer, Asked, FakeApi, soon},
     feeds::{Feed, Hub, Outbox},
     looks::Sight,
@@ -85,7 +91,7 @@ struct Told {
     told: BTreeSet<&'static str>,
     judged: Arc<Mutex<Vec<&'static str>>>,
     looking: Looking,
-    /// How long it takes to judge, in real time.
+    /// A judgement takes this long, in real time.
     judging: Duration,
     /// A watch without whose list nothing is judged.
     counts: Option<Arc<WatchHealth>>,
@@ -252,16 +258,14 @@ impl Recovery for Told {
         Look(subject, self.live.clone(), self.looking.clone())
     }
 
-    fn done(&mut self, subject: &&'static str, step: &AnyStep, _: &Written, _: Timestamp) -> View {
-        if step.tells().is_some() {
-            self.told.insert(subject);
-            return View::Shows;
-        }
-        View::Lags
-    }
-
-    fn refused(&mut self, _: &&'static str, _: &AnyStep, _: &Refusal, _: Timestamp) -> Refused {
-        Refused::Waits
+    fn ended(&mut self, subject: &&'static str, end: Ended<'_, AnyStep>, _: Timestamp) -> After {
+        After::with(end.view(|step, _| {
+            if step.tells().is_some() {
+                self.told.insert(subject);
+                return View::Shows;
+            }
+            View::Lags
+        }))
     }
 }
 
@@ -593,7 +597,7 @@ async fn a_pause_holds_everything_and_its_end_wakes_it_without_a_storm() {
         if let Notice::Judged { report, .. } = notice {
             let by = report.blocked_by.unwrap();
             assert_eq!(by, "paused by jane since 2026-11-16T03:00:00Z: network work");
-            assert_eq!(report.findings.last().unwrap().question, "Has nobody paused Salvor?");
+            assert_eq!(report.findings.last().unwrap().question, "Is Salvor not paused?");
             blocked += 1;
         }
     }

@@ -2,12 +2,10 @@
 
 use std::time::Duration;
 
+use crate::shared::{FIRST_RETRY, LONGEST_RETRY};
 use jiff::Timestamp;
 use salvor_recovery::event::EventNote;
 use tokio::time::Instant;
-
-pub(super) const FIRST_RETRY: Duration = Duration::from_millis(200);
-pub(super) const LONGEST_RETRY: Duration = Duration::from_secs(60);
 
 /// What is remembered of a subject.
 #[derive(Default)]
@@ -22,14 +20,14 @@ pub(super) struct Tracked {
     pub(super) admitted: Option<Timestamp>,
     /// Waiting for the watch to show what we wrote, or what others did, or for what the live objects named as the time.
     pub(super) echo_by: Option<Instant>,
-    /// Whether there was news since it was last acted on.
+    /// True if there was news since it was last acted on.
     pub(super) heard: bool,
     /// The event that could not be recorded. Boxed: nearly no subject ever has one, and there are many subjects.
     pub(super) untold: Option<Box<EventNote>>,
 }
 
 impl Tracked {
-    /// How long to wait after one more try that failed.
+    /// The wait after one more failed try.
     pub(super) fn next_retry(&mut self) -> Duration {
         self.attempts = self.attempts.saturating_add(1);
         FIRST_RETRY.saturating_mul(2u32.saturating_pow(self.attempts.min(20) - 1)).min(LONGEST_RETRY)

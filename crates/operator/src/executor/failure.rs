@@ -1,4 +1,4 @@
-//! How a write fails, and what that means.
+//! The ways in which a write fails, and what follows from each.
 
 use std::time::Duration;
 
@@ -13,7 +13,7 @@ const LONGEST_PAUSE: u64 = 300;
 /// The status code of a refusal that says nothing else.
 const FORBIDDEN: u16 = 403;
 
-/// How a write failed.
+/// The way in which a write failed.
 #[derive(Debug, thiserror::Error)]
 pub(crate) enum Failure {
     /// The object has changed since it was judged.
@@ -129,7 +129,7 @@ pub(crate) struct Refusal {
     pub(crate) words: String,
     /// The status code of its answer.
     pub(crate) code: u16,
-    /// Whether the namespace takes nothing new because it is being deleted.
+    /// True if the namespace takes nothing new because it is being deleted.
     pub(crate) namespace_terminates: bool,
 }
 
@@ -149,19 +149,19 @@ impl From<NotSent> for Failure {
     }
 }
 
-/// Whether a 429 is about this one object and not about the server's load. The server refuses what is too much for it
+/// True if a 429 is about this one object and not about the server's load. The server refuses what is too much for it
 /// before it looks at the request, in plain text. A webhook may answer anything, but its name is put before its words; and
 /// what limits the making of an object answers with a Status.
 pub(super) fn is_admissions(status: &Status, creates: bool) -> bool {
     status.message.starts_with("admission webhook ") || (creates && !status.reason.is_empty())
 }
 
-/// Whether the server says that this is why it refuses, in the part of its answer that is not meant for people.
+/// True if the server says that this is why it refuses, in the part of its answer that is not meant for people.
 pub(super) fn has_cause(status: &Status, reason: &str) -> bool {
     status.details.iter().flat_map(|details| &details.causes).any(|cause| cause.reason == reason)
 }
 
-/// Whether the server says that this field is why it refuses.
+/// True if the server says that this field is why it refuses.
 pub(super) fn is_about(status: &Status, field: &str) -> bool {
     status.details.iter().flat_map(|details| &details.causes).any(|cause| cause.field == field)
 }

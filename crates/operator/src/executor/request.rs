@@ -62,7 +62,7 @@ pub(super) fn right(write: &Write<'_>) -> (&'static str, String) {
     }
 }
 
-/// Whether somebody reads the answer.
+/// True if somebody reads the answer.
 pub(super) fn answer_is_read(verb: &Verb<'_>) -> bool {
     match verb {
         Verb::Create { .. } | Verb::Patch(_) => true,

@@ -7,7 +7,10 @@ use std::sync::{
 
 use jiff::SignedDuration;
 use salvor_api::config::BrakeLimits;
-use salvor_recovery::brake::{Brake, BrakeState};
+use salvor_recovery::{
+    brake::{Brake, BrakeState},
+    objects::ObjectRef,
+};
 use serde_json::{Value, json};
 
 use super::{
@@ -16,12 +19,12 @@ use super::{
 };
 use crate::{
     discovery::Kind,
-    engine::{Released, Shared},
     executor::Executor,
     fake_api::{Answer, Asked, FakeApi},
     leader::Leadership,
     metrics::Metrics,
     notices::Notices,
+    shared::{Released, Shared},
     time::Time,
     wire::Whole,
 };
@@ -43,7 +46,7 @@ pub(crate) fn keeper(api: &FakeApi) -> BrakeKeeper {
         released: Released::default(),
         metrics,
         dry_run: false,
-        home: salvor_recovery::objects::ObjectRef::lease("home", "salvor"),
+        home: ObjectRef::lease("home", "salvor"),
         at_once: 1,
         freshness: Duration::from_secs(60),
         notices: Notices::default(),

@@ -20,7 +20,7 @@ pub(super) struct Splitter {
     place: Place,
     /// The string that was read last among the list's own members, as far as it may be a key of interest.
     string: Vec<u8>,
-    /// Whether the list's own member that is being read is its objects.
+    /// True if the list's own member that is being read is its objects.
     is_items: bool,
 }
 
@@ -33,7 +33,7 @@ enum Place {
 }
 
 const ITEMS: &[u8] = b"items";
-/// How deep the text is nested within the list, and within the array of its objects.
+/// The depth of nesting within the list, and within the array of its objects.
 const LIST: usize = 1;
 const ARRAY: usize = 2;
 
@@ -114,7 +114,7 @@ impl Splitter {
         (bytes.len(), Part::Object { ends: false })
     }
 
-    /// Whether a byte is in a string, its end included; its beginning is not.
+    /// True if a byte is in a string, its end included; its beginning is not.
     fn is_in_string(&mut self, byte: u8) -> bool {
         if !self.in_string {
             self.in_string = byte == b'"';

@@ -139,7 +139,7 @@ impl Candidate {
         self.leadership.term().is_some()
     }
 
-    /// How much longer it surely leads.
+    /// It is sure to lead for this long.
     fn time_left(&self) -> Option<Duration> {
         self.leadership.term().and_then(|term| self.leadership.time_left(term))
     }
@@ -573,7 +573,7 @@ async fn where_nobody_is_elected_the_switch_is_looked_at_and_acknowledged() {
         identity: "alone".to_owned(),
         metrics: Metrics::new(&time),
         time,
-        leadership: leadership.clone(),
+        switch: leadership.pause().clone(),
     };
     let task = tokio::spawn(watch.run());
     assert!(leadership.pause().enter().is_none(), "not read yet");
@@ -607,7 +607,7 @@ async fn where_nobody_is_elected_and_the_switch_cannot_be_read() {
             identity: "alone".to_owned(),
             metrics: Metrics::new(&time),
             time,
-            leadership: leadership.clone(),
+            switch: leadership.pause().clone(),
         };
         let task = tokio::spawn(watch.run());
         tokio::time::sleep(Duration::from_secs(60)).await;

@@ -23,7 +23,7 @@ use salvor_recovery::{
 use self::{
     around::{Around, view},
     kinds::{COMPONENTS, Kinds, Last, Turn},
-    look::{Inquiry, Places},
+    look::{Inquiry, Places, Unlabelled},
     metrics::AppWrapperMetrics,
     pods::Pods,
     wire::{App, LabelledPods, OurAppWrappers, Rules, SeenNode, SeenPod, answered},
@@ -32,7 +32,7 @@ use crate::{
     discovery::Kind,
     executor::{Lane, Refusal, Written},
     feeds::{Feed, OfKind},
-    recovery::{Recovery, Refused, View},
+    recovery::{After, Ended, Recovery, Refused, View},
     revision::Told,
     watch::{Change, Moment, Target, WatchHealth},
 };
@@ -71,6 +71,7 @@ struct Known {
     memory: Memory,
     /// Components that are gone, as they were last seen, by kind and name.
     last: BTreeMap<(Kind, String), Last>,
+    unlabelled: Unlabelled,
 }
 
 /// The AppWrappers that are ours, and all around them.
@@ -135,7 +136,12 @@ impl AppWrappers {
                 Some(std::mem::replace(&mut known.app, app))
             }
             None => {
-                let known = Known { app, memory: Memory::default(), last: BTreeMap::new() };
+                let known = Known {
+                    app,
+                    memory: Memory::default(),
+                    last: BTreeMap::new(),
+                    unlabelled: Unlabelled::default(),
+                };
                 self.apps.insert(subject.uid.clone(), Box::new(known));
                 None
             }
@@ -238,7 +244,14 @@ impl AppWrappers {
                 return (String::new(), self.unwatched(part));
             };
             let last = known.last.get(&(part.kind.clone(), name.to_owned()));
-            (store.resource().to_owned(), store.seen(namespace, name, last, epoch))
+            let seen = match store.seen(namespace, name, last, epoch) {
+                Seen::Absent { last } => {
+                    let unlabelled = known.unlabelled.get(&part.kind, name);
+                    unlabelled.map_or(Seen::Absent { last }, |found| Seen::Found(Box::new(found)))
+                }
+                seen @ (Seen::Found(_) | Seen::NoSuchKind | Seen::Unknown(_)) => seen,
+            };
+            (store.resource().to_owned(), seen)
         };
         let components: Vec<(String, Seen)> = (0..app.parts.len()).map(component).collect();
         let pods: Vec<SeenPod> = self.pods.of(namespace, name).cloned().collect();
@@ -412,9 +425,21 @@ impl Recovery for AppWrappers {
             places: known.map(|known| self.places(&known.app)).unwrap_or_default(),
             around: known.map(|known| self.around(known)).unwrap_or_default(),
             only_creates,
+            unlabelled: known.map(|known| known.unlabelled.clone()).unwrap_or_default(),
         }
     }
 
+    fn ended(&mut self, subject: &AppWrapperRef, end: Ended<'_, Step>, now: Timestamp) -> After {
+        let after = After::with(end.view(|step, answer| self.done(subject, step, answer, now)));
+        match end.refused {
+            Some((step, refusal)) => after.and(self.refused(subject, step, refusal, now)),
+            None => after,
+        }
+    }
+}
+
+impl AppWrappers {
+    /// Takes in a step that was carried out, with the server's answer.
     fn done(&mut self, subject: &AppWrapperRef, step: &Step, answer: &Written, now: Timestamp) -> View {
         match step {
             Step::PatchStatus { status, .. } => {
@@ -440,6 +465,7 @@ impl Recovery for AppWrappers {
         }
     }
 
+    /// Remembers that a component cannot be created, so that the rules say so.
     fn refused(
         &mut self,
         subject: &AppWrapperRef,
@@ -460,3 +486,6 @@ impl Recovery for AppWrappers {
         Refused::Judged(None)
     }
 }
+
+#[cfg(test)]
+mod tests;

@@ -30,7 +30,7 @@ use crate::{
     live::NodeLease,
     looks::Looks,
     nodes::{CountedNode, NeedsVolumes, NodeWire},
-    recovery::{NodeOrPod, Recovery, Refused, View},
+    recovery::{After, Ended, NodeOrPod, Recovery, Refused, View},
     revision::{Revision, Told},
     watch::{Change, Target, WatchHealth},
 };
@@ -47,7 +47,7 @@ pub(super) use entry::ENTRY;
 pub(crate) use look::{parse_node, read_attachments, read_lease, read_node, read_pods};
 use look::{parse_pod, read_claims, read_zone};
 
-/// How long a write that the server refused is not tried again.
+/// A write that the server refused is tried again after this time.
 const REFUSED_FOR: SignedDuration = SignedDuration::from_mins(1);
 /// So much of the server's words on it is passed on.
 const LONGEST_WORDS: usize = 400;
@@ -167,7 +167,7 @@ pub(crate) struct Evictions {
     close_ups: Wanted,
     /// Nodes whose pods are watched, with the number that tells this watch from an earlier one.
     watched: BTreeMap<String, u64>,
-    /// Whether the watches are declared as they are wanted now.
+    /// True if the watches are declared as they are wanted now.
     declared: bool,
     looks: Looks<NodeView>,
     next_number: u64,
@@ -430,7 +430,7 @@ impl Evictions {
         }
     }
 
-    /// How far all evictions have come.
+    /// The progress of all evictions.
     fn show(&self) {
         let is = |n: &&Subjected, started: bool, finished: bool| {
             let progress = n.view.progress.as_ref();
@@ -602,6 +602,17 @@ impl Recovery for Evictions {
         }
     }
 
+    fn ended(&mut self, subject: &Subject, end: Ended<'_, Step>, now: Timestamp) -> After {
+        let after = After::with(end.view(|step, answer| self.done(subject, step, answer, now)));
+        match end.refused {
+            Some((step, refusal)) => after.and(self.refused(subject, step, refusal, now)),
+            None => after,
+        }
+    }
+}
+
+impl Evictions {
+    /// A step was carried out.
     fn done(&mut self, subject: &Subject, step: &Step, answer: &Written, now: Timestamp) -> View {
         if let Subject::Node { name } = subject
             && let Some(node) = self.nodes.get_mut(name)
@@ -653,6 +664,7 @@ impl Recovery for Evictions {
         }
     }
 
+    /// The server refused a step.
     fn refused(
         &mut self,
         subject: &Subject,

@@ -39,7 +39,7 @@ use crate::{
     feeds::Feed,
     live,
     looks::Sight,
-    recovery::{Known as KnownAlready, LiveInquiry, LookedAfter, Recovery, Refused, View},
+    recovery::{After, Ended, Known as KnownAlready, LiveInquiry, Recovery, Refused, View},
     revision::{Revision, Told},
     watch::{Change, Target, WatchHealth},
 };
@@ -116,7 +116,7 @@ impl SeenJob {
 struct Known {
     view: JobView,
     memory: Memory,
-    /// How often a pod was refused, and how often its deletion, since one was not.
+    /// The number of refused pods, and of refused deletions, since the last success.
     refusals: u32,
     undeleted: u32,
     /// The status whose pods and end are in our figures; none when its end is. The view may show our next one before its
@@ -137,14 +137,14 @@ pub(crate) struct Jobs {
     jobs: BTreeMap<String, Box<Known>>,
     /// Jobs for which another controller is named, to count each once.
     others: BTreeSet<String>,
-    /// Whether a list of each is in. Before that nothing is judged: what is missing may only be unseen.
+    /// True if a list of each is in. Before that nothing is judged: what is missing may only be unseen.
     jobs_listed: bool,
     pods_listed: bool,
     /// The numbers of the histories in which they were listed. Between the two lists after revisions went backwards, Jobs
     /// that never were would be given pods.
     jobs_epoch: u64,
     pods_epoch: u64,
-    /// How many lists of Jobs had been asked for when the last one was read. One is asked for when a term begins.
+    /// The number of lists of Jobs that had been requested when the last one was read. One is requested when a term begins.
     asked: u64,
     /// UIDs in the list that is coming in.
     jobs_in_list: Option<BTreeSet<String>>,
@@ -478,6 +478,21 @@ impl Recovery for Jobs {
         Inquiry { subject: subject.clone(), pods, strays, memory, judged, policy: self.policy.clone() }
     }
 
+    fn ended(&mut self, subject: &Subject, end: Ended<'_, Step>, now: Timestamp) -> After {
+        self.count(subject, &end);
+        let told = end.done.iter().filter_map(|(step, answer)| self.worth_telling(subject, step, answer));
+        let tell: Vec<EventNote> = told.collect();
+        let view = end.view(|step, answer| self.done(subject, step, answer, now));
+        let after = After { tell, ..After::with(view) };
+        match end.refused {
+            Some((step, refusal)) => after.and(self.refused(subject, step, refusal, now)),
+            None => after,
+        }
+    }
+}
+
+impl Jobs {
+    /// A step was carried out.
     fn done(&mut self, subject: &Subject, step: &Step, answer: &Written, now: Timestamp) -> View {
         let Subject::Job(job) = subject else {
             if let Step::RemoveFinalizer { pod, .. } = step {
@@ -548,6 +563,7 @@ impl Recovery for Jobs {
         View::Shows
     }
 
+    /// What there is to tell of a step that was carried out, if only the server's answer says it.
     fn worth_telling(&self, subject: &Subject, step: &Step, answer: &Written) -> Option<EventNote> {
         let (Subject::Job(job), Step::CreatePod { told: true, .. }) = (subject, step) else { return None };
         let Written::Object(text) = answer else { return None };
@@ -559,6 +575,7 @@ impl Recovery for Jobs {
         }
     }
 
+    /// The server refused a step.
     fn refused(&mut self, subject: &Subject, step: &Step, refusal: &Refusal, now: Timestamp) -> Refused {
         let Subject::Job(job) = subject else { return Refused::Waits };
         let Some(known) = self.jobs.get_mut(&job.uid) else { return Refused::Waits };
@@ -590,10 +607,11 @@ impl Recovery for Jobs {
         Refused::Judged((!refusal.namespace_terminates).then(|| Box::new(note)))
     }
 
-    fn looked_after(&self, subject: &Subject, LookedAfter { done, worked, took }: LookedAfter<'_, Step>) {
+    /// Counts a Job that was looked after once.
+    fn count(&self, subject: &Subject, end: &Ended<'_, Step>) {
         let Subject::Job(job) = subject else { return };
         let Some(Known { view, .. }) = self.jobs.get(&job.uid).map(Box::as_ref) else { return };
-        let any = |is: fn(&Step) -> bool| done.iter().any(|(step, _)| is(step));
+        let any = |is: fn(&Step) -> bool| end.done.iter().any(|(step, _)| is(step));
         let settled = [conditions::SUCCESS_CRITERIA_MET, conditions::FAILURE_TARGET];
         let action = if any(|step| matches!(step, Step::CreatePod { .. })) {
             SyncAction::PodsCreated
@@ -604,7 +622,7 @@ impl Recovery for Jobs {
         } else {
             SyncAction::Tracking
         };
-        self.metrics.synced(&view.spec.completion_mode, worked, action, took);
+        self.metrics.synced(&view.spec.completion_mode, end.worked, action, end.took);
     }
 }
 

@@ -30,12 +30,12 @@ use self::{
     wire::{ConsentingPods, PodWire, SeenNode},
 };
 use crate::{
-    executor::{Refusal, Written},
+    executor::Written,
     feeds::Feed,
     live::{self, NodeLease},
     looks::{Looks, Sight},
     nodes::NodeWire,
-    recovery::{Known, LiveInquiry, NodeOrPod, Recovery, Refused, View},
+    recovery::{After, Ended, Known, LiveInquiry, NodeOrPod, Recovery, View},
     watch::{Change, Target, WatchHealth},
     wire::read,
 };
@@ -97,7 +97,7 @@ pub(crate) struct Zombies {
     announced: BTreeSet<String>,
     /// Pods of which it was told that their wait cannot be read, with what it was then.
     wait_told: BTreeMap<String, AskedWait>,
-    /// Whether the watches are declared: they do not change.
+    /// True if the watches are declared: they do not change.
     declared: bool,
 }
 
@@ -320,6 +320,13 @@ impl Recovery for Zombies {
         }
     }
 
+    fn ended(&mut self, subject: &Subject, end: Ended<'_, Step>, now: Timestamp) -> After {
+        After::with(end.view(|step, answer| self.done(subject, step, answer, now)))
+    }
+}
+
+impl Zombies {
+    /// A step was carried out.
     fn done(&mut self, subject: &Subject, action: &Step, _: &Written, _: Timestamp) -> View {
         if let (Subject::Node { name }, Step::TaintNode { .. } | Step::UntaintNode { .. }) = (subject, action)
         {
@@ -355,10 +362,6 @@ impl Recovery for Zombies {
             }
         }
         View::Shows
-    }
-
-    fn refused(&mut self, _: &Subject, _: &Step, _: &Refusal, _: Timestamp) -> Refused {
-        Refused::Waits
     }
 }
 

@@ -1,4 +1,4 @@
-//! How a watch is doing.
+//! The health of a watch.
 
 use std::{
     collections::BTreeSet,
@@ -14,7 +14,7 @@ use tokio::{sync::Notify, time::Instant};
 use super::Identity;
 use crate::revision::{History, Revision};
 
-/// How a watch is doing. Shared with metrics, health and the engine.
+/// The health of a watch. Metrics, probes and the engine share it.
 #[derive(Debug)]
 pub struct WatchHealth {
     pub(crate) resource: &'static str,
@@ -32,7 +32,7 @@ pub struct WatchHealth {
     /// There if this stands for many watches.
     members: Option<Mutex<Vec<Weak<Self>>>>,
     pub(super) asked: AtomicU64,
-    /// How many lists had been asked for when the last one was read that is taken in.
+    /// The number of lists that had been asked for when the last one was read that is taken in.
     taken_in: AtomicU64,
     pub(super) bell: Notify,
 }
@@ -111,12 +111,12 @@ impl WatchHealth {
         asked
     }
 
-    /// Whether a list was taken in that was read after so many had been asked for.
+    /// True if a list was taken in that was read after so many had been asked for.
     pub(crate) fn has_taken_in(&self, asked: u64) -> bool {
         self.taken_in.load(Ordering::SeqCst) >= asked
     }
 
-    /// How long ago the server last said anything, a bookmark included.
+    /// The time since the server last sent anything, a bookmark included.
     pub fn staleness(&self) -> Duration {
         if let Some(members) = self.members() {
             return members.iter().map(|member| member.staleness()).max().unwrap_or_default();
@@ -125,7 +125,7 @@ impl WatchHealth {
         self.origin.elapsed().saturating_sub(last)
     }
 
-    /// Whether everything was listed, and the list was taken in, since revisions last went backwards.
+    /// True if everything was listed, and the list was taken in, since revisions last went backwards.
     pub fn is_synced(&self) -> bool {
         match self.members() {
             // Whoever uses many knows by itself which of them have not begun.
@@ -134,7 +134,7 @@ impl WatchHealth {
         }
     }
 
-    /// Whether revisions have gone backwards since everything was last listed and taken in.
+    /// True if revisions have gone backwards since everything was last listed and taken in.
     pub(crate) fn is_outdated(&self) -> bool {
         match self.members() {
             Some(members) => members.iter().any(|member| member.is_outdated()),
@@ -204,7 +204,7 @@ impl WatchHealth {
 pub struct Moment {
     /// The list's revision.
     pub(crate) revision: Revision,
-    /// Whether revisions have gone backwards since the last list: nothing that was known before holds any more, and its
+    /// True if revisions have gone backwards since the last list: nothing that was known before holds any more, and its
     /// revisions must not be compared with new ones.
     pub(crate) anew: bool,
     /// The number of the history in which it was read. Lists of two resources belong together if these are the same.

@@ -30,12 +30,12 @@ impl WatchSet {
         self.watches().clone()
     }
 
-    /// Whether revisions went backwards, so that what was judged may never have been: then not even what is harmless is done.
+    /// True if revisions went backwards, so that what was judged may never have been: then not even what is harmless is done.
     pub(crate) fn is_outdated(&self) -> bool {
         self.watches().iter().any(|watch| watch.is_outdated())
     }
 
-    /// Whether the view of some watch is older than this, or was never complete.
+    /// True if the view of some watch is older than this, or was never complete.
     pub(crate) fn is_stale(&self, freshness: Duration) -> bool {
         self.watches().iter().any(|watch| !watch.is_synced() || watch.staleness() > freshness)
     }

@@ -88,7 +88,7 @@ struct Bench {
     now: Arc<Mutex<u64>>,
 }
 
-/// Whether only the server's revision is asked for, and no object.
+/// True if only the server's revision is asked for, and no object.
 fn is_check(query: &str) -> bool {
     query.starts_with("limit=1&")
 }

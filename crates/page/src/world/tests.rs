@@ -78,10 +78,10 @@ fn a_lost_node_makes_its_pods_silent_then_stuck_until_their_work_is_back() {
     assert_eq!(
         texts(&world),
         [
-            "Node n1 is not heard of any more",
-            "train-0 is stuck: it must end, and its node is silent",
-            "train-0 runs again, 43 s after its node was lost",
-            "Node n1 is back",
+            "Node n1 is unreachable",
+            "train-0 is stuck Terminating: its node is unreachable",
+            "train-0 is Running again, 43 s after its node became unreachable",
+            "Node n1 is reachable again",
         ]
     );
     assert_eq!(delta(&world, None)["recovered"], 1);
@@ -96,7 +96,7 @@ fn a_node_that_comes_back_in_time_has_lost_nothing() {
     world.hear_nodes(node("n1", false), second(20));
     // Another pod for the same index, for whatever reason, replaces nothing that was lost.
     world.hear_pods(pod("p2", 0, "n1", "Running", false), second(30));
-    assert_eq!(texts(&world), ["Node n1 is not heard of any more", "Node n1 is back"]);
+    assert_eq!(texts(&world), ["Node n1 is unreachable", "Node n1 is reachable again"]);
 }
 
 #[test]
@@ -109,7 +109,10 @@ fn work_that_is_replaced_after_its_node_came_back_was_away_all_the_same() {
     world.hear_nodes(node("n1", false), second(90));
     world.hear_pods(Change::Gone("p1".into()), second(91));
     world.hear_pods(pod("p2", 0, "n1", "Running", false), second(92));
-    assert!(texts(&world).contains(&"train-0 runs again, 82 s after its node was lost".to_owned()));
+    assert!(
+        texts(&world)
+            .contains(&"train-0 is Running again, 82 s after its node became unreachable".to_owned())
+    );
 }
 
 #[test]
@@ -340,5 +343,5 @@ fn work_of_an_app_wrapper_comes_back_in_another_job_of_the_same_name() {
     world.hear_pods(member("p1", "job-1", "n1"), second(0));
     world.hear_nodes(node("n1", true), second(10));
     world.hear_pods(member("p2", "job-2", "n2"), second(50));
-    assert_eq!(texts(&world)[1], "simulation-0 runs again, 40 s after its node was lost");
+    assert_eq!(texts(&world)[1], "simulation-0 is Running again, 40 s after its node became unreachable");
 }

@@ -52,12 +52,12 @@ async fn a_click_makes_a_node_suffer_and_what_follows_is_shown() {
     browser.open(&stage.url()).await;
     browser.until("the nodes are shown", "document.querySelectorAll('.node.ready').length === 2").await;
     browser.until("the pod runs", "document.querySelector('[title=\"b-1\"] .pod.running') !== null").await;
-    assert_eq!(text_of(&browser, "#headline").await, "All 2 nodes accounted for. Nothing is stuck.");
+    assert_eq!(text_of(&browser, "#headline").await, "2 nodes, none unreachable. No pod is stuck.");
     let says = |node: &str, label: &str| {
         format!("document.querySelector('[title=\"{node}\"]').getAttribute('aria-label') === '{label}'")
     };
-    browser.until("the pod is told of", &says("b-1", "Node b-1, answers, 1 pod")).await;
-    assert_eq!(browser.value(&says("a-1", "Node a-1, answers, 0 pods")).await, true);
+    browser.until("the pod is told of", &says("b-1", "Node b-1, Ready, 1 pod")).await;
+    assert_eq!(browser.value(&says("a-1", "Node a-1, Ready, 0 pods")).await, true);
 
     browser.click("[title='b-1']").await;
     browser.click("[data-fault='crash']").await;
@@ -68,25 +68,25 @@ async fn a_click_makes_a_node_suffer_and_what_follows_is_shown() {
 
     stage.lose_node("b-1").await;
     browser
-        .until("the node is silent", "document.querySelector('[title=\"b-1\"].unreachable') !== null")
+        .until("the node is unreachable", "document.querySelector('[title=\"b-1\"].unreachable') !== null")
         .await;
     let grown = "(() => { const tile = document.querySelector('[title=\"b-1\"]'); \
                  const silence = tile.querySelector('.note').textContent; \
-                 return silence !== 'silent for 0 s' && tile.getAttribute('aria-label').includes(silence); })()";
-    browser.until("the silence is told as it grows", grown).await;
+                 return silence !== 'unreachable for 0 s' && tile.getAttribute('aria-label').includes(silence); })()";
+    browser.until("the time is told as it grows", grown).await;
     stage.delete_pod("train-0").await;
     browser.until("the pod is stuck", "document.querySelector('[title=\"b-1\"] .pod.stuck') !== null").await;
     stage.notice(waits("pod default/train-0"));
     browser.until("it is said why", "document.querySelector('.cases .Wait') !== null").await;
     let case = text_of(&browser, ".cases li").await;
     assert!(case.contains("default/train-0") && case.contains("grace period"), "{case}");
-    assert!(case.contains("s to go"), "{case}");
+    assert!(case.contains("s left"), "{case}");
 
     stage.remove_pod("train-0").await;
     stage.add_pod("train-0", "a-1").await;
     browser.until("its work is back", "document.querySelector('#happened .workBack') !== null").await;
     browser.until("nothing is stuck", "document.querySelectorAll('.cases li').length === 0").await;
-    browser.until("the pod is told of there", &says("a-1", "Node a-1, answers, 1 pod")).await;
+    browser.until("the pod is told of there", &says("a-1", "Node a-1, Ready, 1 pod")).await;
     assert_eq!(text_of(&browser, "[data-count='recovered'] b").await, "1");
     assert_eq!(browser.console().await, Vec::<String>::new());
     browser.close().await;
@@ -273,7 +273,7 @@ async fn app_wrappers_are_shown_with_phase_resets_and_what_is_waited_for() {
     browser.until("it says for how long", "document.querySelector('#wrappers [data-until]') !== null").await;
     let shown = text_of(&browser, "#wrappers li").await;
     assert!(shown.contains("Running, unhealthy") && shown.contains("has time to recover"), "{shown}");
-    assert!(shown.contains("Waits: ") && shown.contains(", until "), "{shown}");
+    assert!(shown.contains("Waiting: ") && shown.contains(", until "), "{shown}");
 
     let reset = json!([{ "phase": "Resetting", "cause": "NodeLost", "message": format!("NodeLost: {lost}"),
         "counted": true }]);

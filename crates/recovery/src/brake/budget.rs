@@ -1,4 +1,4 @@
-//! How much may pass within any minute.
+//! The budget of any minute.
 
 use std::collections::BTreeMap;
 
@@ -7,7 +7,7 @@ use serde::{Deserialize, Serialize};
 
 use crate::moments::after;
 
-/// How long an admission counts: a minute, and the second that is lost by counting whole seconds.
+/// An admission counts for this long: a minute, and one second because whole seconds are counted.
 pub(super) const WINDOW: SignedDuration = SignedDuration::from_secs(61);
 
 /// What was admitted, by the second (Unix time) in which it was.

@@ -14,11 +14,11 @@ use crate::moments::after;
 /// What of a node makes it count.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub struct NodeStanding {
-    /// Whether the control plane has lost it.
+    /// True if the control plane has lost it.
     pub unreachable: bool,
     /// Whether it is Ready, or was.
     pub ready: WasReady,
-    /// Whether its owner excludes it.
+    /// True if its owner excludes it.
     pub excluded: bool,
 }
 

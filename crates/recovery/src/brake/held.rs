@@ -36,22 +36,22 @@ pub enum Held {
     },
     /// Too large a share of nodes was unreachable a moment ago, and more of them may come back.
     #[error(
-        "too many nodes{} were unreachable a moment ago, and {lost} still are: it waits until {until}, and longer if more of \
-         them come back (brake.settlePeriod)",
+        "too many nodes{} were unreachable a moment ago, and {lost} still are. Salvor waits until {until}, and longer if more of \
+         them become Ready (brake.settlePeriod)",
         of_zone(zone)
     )]
     Settling {
         /// The zone, if it is only about that.
         #[serde(skip_serializing_if = "Option::is_none")]
         zone: Option<String>,
-        /// How many nodes are still unreachable.
+        /// The number of nodes that are still unreachable.
         lost: u32,
         /// When it is let through if no more nodes come back.
         until: Timestamp,
     },
     /// After too many nodes were unreachable, recoveries go on little by little.
     #[error(
-        "too many nodes{} were unreachable before: recoveries go on gradually, and there is room for this one at {until}",
+        "too many nodes{} were unreachable before. Recoveries go on gradually, and this one may go on at {until}",
         of_zone(zone)
     )]
     Gradual {
@@ -69,7 +69,7 @@ pub enum Held {
     },
     /// What was recovered lately is not known.
     #[error(
-        "what was recovered lately is not known ({why}), so a whole budget counts as spent: it waits until {until}"
+        "Salvor does not know what was recovered lately ({why}), so the whole budget counts as spent. It waits until {until}"
     )]
     MemoryLost {
         /// What is wrong with what was kept.
@@ -79,18 +79,18 @@ pub enum Held {
     },
     /// It is not certain which time it is.
     #[error(
-        "the API server told different times ({clocks} clocks, of which the earliest counts): what cannot be taken back waits \
+        "the API server told different times ({clocks} clocks; the earliest counts). Actions that cannot be undone wait \
          until {until}"
     )]
     ClockUnsettled {
-        /// How many different clocks answers told lately.
+        /// The number of different clocks answers told lately.
         clocks: usize,
         /// When it is let through if no other time is told.
         until: Timestamp,
     },
     /// The budget of this minute is spent.
     #[error(
-        "brake.maxNodesPerMinute={max_nodes_per_minute} nodes were begun to be emptied within a minute, there is room again at {until}"
+        "brake.maxNodesPerMinute={max_nodes_per_minute} evictions of nodes began within a minute; the next may begin at {until}"
     )]
     MaxNodesPerMinute {
         /// The limit.
@@ -100,7 +100,7 @@ pub enum Held {
     },
     /// The budget of this minute is spent.
     #[error(
-        "brake.maxPodsPerMinute={max_pods_per_minute} pods were recovered within a minute, there is room again at {until}"
+        "brake.maxPodsPerMinute={max_pods_per_minute} pods were recovered within a minute; the next may be recovered at {until}"
     )]
     MaxPodsPerMinute {
         /// The limit.
@@ -133,15 +133,15 @@ impl Held {
     /// The question that is answered with no.
     pub(crate) fn question(&self) -> &'static str {
         match self {
-            Self::Paused { .. } => "Has nobody paused Salvor?",
-            Self::ClockUnsettled { .. } => "Is it certain what time it is?",
+            Self::Paused { .. } => "Is Salvor not paused?",
+            Self::ClockUnsettled { .. } => "Do the clocks of the API servers agree?",
             Self::MaxUnreachablePercent { .. }
             | Self::ZoneDown { .. }
             | Self::Settling { .. }
             | Self::Gradual { .. }
             | Self::MemoryLost { .. }
             | Self::MaxNodesPerMinute { .. }
-            | Self::MaxPodsPerMinute { .. } => "Does the brake let it pass?",
+            | Self::MaxPodsPerMinute { .. } => "Does the brake allow it?",
         }
     }
 

@@ -6,6 +6,7 @@
 mod budget;
 mod counting;
 mod held;
+mod passing;
 mod share;
 
 use std::{cmp::Reverse, collections::BTreeMap};
@@ -21,13 +22,12 @@ use crate::event::{EventNote, EventType};
 use crate::moments::after;
 use crate::objects::ObjectRef;
 use crate::step::{Disrupts, Step};
-use crate::verdict::Judgement;
 
 pub use counting::{Census, NodeStanding, WasReady};
 pub use held::Held;
 pub use share::{Engaged, NodeCounts, Transition};
 
-/// How many pods a node holds at most by default; how many it really holds is not watched.
+/// The number of pods a node holds at most by default; how many it really holds is not watched.
 const PODS_OF_A_NODE: u32 = 110;
 
 /// Zones that are remembered at once. What is remembered goes into an annotation, and a Lease that is too large cannot be
@@ -107,8 +107,8 @@ impl Lost {
             action: events::HOLD_RECOVERIES,
             reporting_controller: events::POD_TERMINATION_CONTROLLER,
             message: format!(
-                "what was recovered lately is not known ({}): a whole budget counts as spent, and recoveries go on by \
-                 themselves afterwards",
+                "Salvor does not know what was recovered lately ({}). The whole budget counts as spent; after that recoveries \
+                 go on by themselves",
                 self.why
             ),
         }
@@ -191,7 +191,7 @@ impl Brake {
         self.state.cluster.engaged()
     }
 
-    /// Whether nothing is recovered because of how many nodes are, or were a moment ago, unreachable.
+    /// True if nothing is recovered because of how many nodes are, or were a moment ago, unreachable.
     pub fn holds_all(&self, now: Timestamp) -> bool {
         matches!(self.state.cluster.stage(now, &self.limits), Stage::Engaged(_) | Stage::Settling { .. })
     }
@@ -297,50 +297,6 @@ impl Brake {
         Ok(())
     }
 
-    /// A judgement as the brake leaves it, for showing: nothing is counted.
-    #[must_use]
-    pub fn review<Why, S: Step>(
-        &self,
-        now: Timestamp,
-        judgement: Judgement<Why, S>,
-        outage: Outage,
-    ) -> Judgement<Why, S> {
-        let much = disruption(judgement.verdict.actions(), outage);
-        match much.map_or(Ok(()), |much| self.check_all(now, &much)) {
-            Ok(()) => judgement,
-            Err(held) => judgement.held_back(held),
-        }
-    }
-
-    /// A judgement as the brake leaves it, for carrying out: what passes is counted.
-    #[must_use]
-    pub fn pass<Why, S: Step>(
-        &mut self,
-        now: Timestamp,
-        judgement: Judgement<Why, S>,
-        outage: Outage,
-    ) -> Judgement<Why, S> {
-        let much = disruption(judgement.verdict.actions(), outage);
-        match much.map_or(Ok(()), |much| self.admit_all(now, &much)) {
-            Ok(()) => judgement,
-            Err(held) => judgement.held_back(held),
-        }
-    }
-
-    /// A judgement that was let through a moment ago, and is tried again: nothing is counted, but what holds all holds it.
-    #[must_use]
-    pub fn pass_again<Why, S: Step>(
-        &self,
-        now: Timestamp,
-        judgement: Judgement<Why, S>,
-        outage: Outage,
-    ) -> Judgement<Why, S> {
-        match self.check_again(now, judgement.verdict.actions(), outage) {
-            Ok(()) => judgement,
-            Err(held) => judgement.held_back(held),
-        }
-    }
-
     /// Whether steps that were let through, and counted, may still be carried out.
     ///
     /// # Errors
@@ -369,7 +325,7 @@ fn let_through(
     }
 }
 
-/// How much a judgement takes away.
+/// The pods and nodes that a judgement disrupts.
 #[derive(Clone, Copy, Debug, Default, PartialEq, Eq)]
 struct Disruption<'a> {
     pods: u32,
@@ -394,7 +350,7 @@ pub fn counts_until(admitted: Timestamp) -> Timestamp {
     end_of_window(admitted.as_second())
 }
 
-/// How many pods and nodes the steps begin to recover; none if nothing is taken away from anyone.
+/// The number of pods and nodes the steps begin to recover; none if nothing is taken away from anyone.
 fn disruption<S: Step>(steps: &[S], outage: Outage) -> Option<Disruption<'_>> {
     steps.iter().any(Step::is_disruptive).then(|| {
         let mut much = Disruption { outage, ..Disruption::default() };

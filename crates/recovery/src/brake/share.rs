@@ -1,4 +1,4 @@
-//! How large a share of nodes is unreachable, and how the brake lets go after it was too large.
+//! The share of unreachable nodes, and how the brake releases after it was too large.
 //!
 //! Nodes that were lost together mostly come back together, one after the other. So when the share is small enough again,
 //! nothing is let through until the number of lost nodes has not fallen for a while (*settling*), and then little at first
@@ -29,7 +29,7 @@ const STEPS: u32 = 10;
 /// for no longer than so many settle periods.
 const PATIENCE: i32 = 10;
 
-/// How many nodes there are, and how many of them are unreachable.
+/// The number of nodes, and how many of them are unreachable.
 #[derive(Clone, Copy, Debug, Default, PartialEq, Eq, Serialize, Deserialize)]
 #[serde(rename_all = "camelCase")]
 pub struct NodeCounts {
@@ -40,7 +40,7 @@ pub struct NodeCounts {
 }
 
 impl NodeCounts {
-    /// Whether so many are unreachable that the nodes are not to be blamed. A limit of 0 is no limit.
+    /// True if so many are unreachable that the nodes are not to be blamed. A limit of 0 is no limit.
     pub(crate) fn exceed(self, max_unreachable_percent: u8) -> bool {
         max_unreachable_percent > 0
             && self.unreachable > NODES_ALWAYS_ALLOWED
@@ -76,7 +76,7 @@ struct Settling {
     pods: u32,
     /// Nodes that were let through since it settled.
     nodes: u32,
-    /// Whether it was said that recoveries go on.
+    /// True if it was said that recoveries go on.
     told: bool,
 }
 
@@ -130,7 +130,7 @@ pub(super) enum Stage {
     Gradual(Gradual),
 }
 
-/// How much was let through since it settled.
+/// The amount admitted since it settled.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub(super) struct Gradual {
     since: Timestamp,
@@ -326,19 +326,16 @@ impl fmt::Display for Transition {
         match self {
             Self::Engaged(Engaged { nodes, .. }) => write!(
                 f,
-                "{} of {} nodes are unreachable at once: recoveries wait until fewer are",
+                "{} of {} nodes are unreachable at once: recoveries wait until fewer nodes are unreachable",
                 nodes.unreachable, nodes.total
             ),
             Self::Settling { nodes, until, .. } => write!(
                 f,
-                "{} of {} nodes are still unreachable: recoveries wait until {until}, and longer if more nodes come back",
+                "{} of {} nodes are still unreachable: recoveries wait until {until}, and longer if more nodes become Ready",
                 nodes.unreachable, nodes.total
             ),
             Self::Released(Engaged { since, .. }) => {
-                write!(
-                    f,
-                    "few enough nodes are unreachable again: recoveries go on, after they waited since {since}"
-                )
+                write!(f, "fewer nodes are unreachable now: recoveries go on. They have waited since {since}")
             }
         }
     }

@@ -1,6 +1,7 @@
 //! The brake as tables and as properties.
 
 use crate::eviction::Step;
+use crate::verdict::Judgement;
 use jiff::SignedDuration;
 use proptest::prelude::*;
 use salvor_api::GoDuration;
@@ -182,7 +183,7 @@ fn a_lost_memory_counts_as_a_whole_budget_spent() {
     assert_eq!((held.code(), held.until()), ("BrakeMemoryLost", Some(at(61_000))));
     assert_eq!(
         held.to_string(),
-        "what was recovered lately is not known (it is garbage), so a whole budget counts as spent: it waits until \
+        "Salvor does not know what was recovered lately (it is garbage), so the whole budget counts as spent. It waits until \
          2027-01-15T08:01:01Z"
     );
     // A crash in the middle does not end it.
@@ -241,8 +242,8 @@ fn it_does_not_let_go_while_nodes_come_back() {
     assert_eq!(until, Some(at(156_000)));
     assert_eq!(
         brake.check(at(106_000), 0).unwrap_err().to_string(),
-        "too many nodes were unreachable a moment ago, and 0 still are: it waits until 2027-01-15T08:02:36Z, and longer if \
-         more of them come back (brake.settlePeriod)"
+        "too many nodes were unreachable a moment ago, and 0 still are. Salvor waits until 2027-01-15T08:02:36Z, and longer if \
+         more of them become Ready (brake.settlePeriod)"
     );
     assert_eq!(brake.check(at(156_000), 1), Ok(()));
 }

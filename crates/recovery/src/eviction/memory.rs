@@ -12,7 +12,7 @@ use serde_json::{Map, Value};
 use super::views::{Asked, NodeView, Progress};
 use crate::moments::after;
 
-/// How far the clocks of those who write and read may differ.
+/// The clocks of writers and readers may differ by this much.
 pub(super) const CLOCKS_DIFFER: SignedDuration = SignedDuration::from_mins(1);
 /// No taint is longer: a key of 317 characters, a value of 63 and an effect.
 const LONGEST_TAINT: usize = 512;
@@ -33,7 +33,7 @@ pub struct Damage {
 /// What our annotations on a node say.
 #[derive(Clone, Debug, Default, PartialEq, Eq)]
 pub struct Memory {
-    /// How far its eviction has come.
+    /// The progress of its eviction.
     pub progress: Option<Progress>,
     /// A request that was taken off.
     pub asked: Option<Asked>,
@@ -97,7 +97,7 @@ impl Progress {
             let is_before = |other: Timestamp| after(time, CLOCKS_DIFFER) < other;
             let known = after(time, -CLOCKS_DIFFER);
             if now < known {
-                Some((format!("its {name} is {time}, which is yet to come"), Some(known)))
+                Some((format!("its {name} is {time}, which is in the future"), Some(known)))
             } else if let Some(created) = created.filter(|created| is_before(*created)) {
                 Some((format!("its {name} is {time}, and the Node was made at {created}"), None))
             } else if is_before(*started) {

@@ -14,11 +14,11 @@ use crate::one_actor::NodeActors;
 /// The configuration as the eviction recovery needs it.
 #[derive(Clone, Debug)]
 pub struct EvictionPolicy {
-    /// Whether it is switched on.
+    /// True if it is switched on.
     pub enabled: bool,
     /// When our taint is taken off.
     pub remove_taint: RemoveTaint,
-    /// How long a volume may take to be detached before that is reported.
+    /// A volume that is not detached after this time is reported.
     pub detach_warning_after: SignedDuration,
     /// Above which share of a zone's nodes nothing is begun there; 0 sets no limit.
     pub max_unreachable_percent: u8,
@@ -36,14 +36,14 @@ pub struct EvictionPolicy {
 pub struct Request {
     /// The taint.
     pub taint: Taint,
-    /// Whether it proves that the machine is off.
+    /// True if it proves that the machine is off.
     pub proof: bool,
-    /// Whether it was taken off, and only we know of it.
+    /// True if it was taken off, and only we know of it.
     pub remembered: bool,
 }
 
 impl Request {
-    /// Whether the taint has our key, so that it is ours to take off.
+    /// True if the taint has our key, so that it is ours to take off.
     pub fn is_ours(&self) -> bool {
         self.taint.key == taints::FORCE_EVICTION
     }
@@ -75,7 +75,7 @@ impl EvictionPolicy {
         }
     }
 
-    /// Whether somebody's word stands that the machine of a node is off. Once its kubelet was heard of, no word from before
+    /// True if somebody's word stands that the machine of a node is off. Once its kubelet was heard of, no word from before
     /// counts; another one begins the eviction anew.
     pub fn is_proven_off(&self, node: &NodeView) -> bool {
         let returned = node.progress.as_ref().is_some_and(|progress| progress.returned.is_some());
@@ -95,7 +95,7 @@ impl EvictionPolicy {
         }
     }
 
-    /// Whether what its claims allow decides about a pod, and is not known for sure.
+    /// True if what its claims allow decides about a pod, and is not known for sure.
     pub fn must_read_claims(&self, pod: &PodView, node: &NodeView) -> bool {
         let unknown = matches!(pod.access, Access::Unread | Access::Unreadable(_));
         unknown
@@ -149,7 +149,7 @@ impl EvictionPolicy {
         Some(Request { taint: taint.clone(), proof: trigger.proof, remembered: false })
     }
 
-    /// Whether a taint has anything to do with evictions.
+    /// True if a taint has anything to do with evictions.
     pub fn concerns(&self, taint: &Taint) -> bool {
         taint.key == taints::FORCE_EVICTION || self.triggers.iter().any(|trigger| fits(trigger, taint))
     }
@@ -166,7 +166,7 @@ pub fn asked_in_person(node: &NodeView) -> Option<&Taint> {
     node.ours().filter(is_request).min_by_key(|taint| taint.effect == taints::NO_EXECUTE)
 }
 
-/// Whether a trigger is about a taint.
+/// True if a trigger is about a taint.
 pub(crate) fn fits(trigger: &EvictionTrigger, taint: &Taint) -> bool {
     trigger.key == taint.key
         && trigger.value.as_ref().is_none_or(|value| *value == taint.value)

@@ -46,7 +46,7 @@ pub enum NodeWhy {
     },
     /// Pods are being failed and deleted.
     EvictingPods {
-        /// How many are left.
+        /// The number that is left.
         left: usize,
     },
     /// Volumes are let go.
@@ -58,17 +58,17 @@ pub enum NodeWhy {
     },
     /// Pods are left that go later.
     WaitingForPods {
-        /// How many.
+        /// Their number.
         left: usize,
     },
     /// Volumes are being detached.
     DetachingVolumes {
-        /// How many are left.
+        /// The number that is left.
         left: usize,
     },
     /// Volumes are not detached.
     VolumesHang {
-        /// How many are left.
+        /// The number that is left.
         left: usize,
         /// Their drivers.
         drivers: String,
@@ -108,7 +108,7 @@ pub enum NodeWhy {
         what: String,
         /// What the server says.
         words: String,
-        /// Whether the eviction had begun before.
+        /// True if the eviction had begun before.
         begun: bool,
     },
     /// A trouble that was reported is over, and the eviction has not begun.
@@ -119,7 +119,7 @@ pub enum NodeWhy {
 pub(super) const TROUBLES: [&str; 2] = ["AnnotationUnreadable", "WriteRefused"];
 
 impl NodeWhy {
-    /// Whether a node's eviction that has begun is still under way while this holds.
+    /// True if a node's eviction that has begun is still under way while this holds.
     pub fn is_under_way(&self) -> bool {
         matches!(
             self,
@@ -139,53 +139,53 @@ impl fmt::Display for NodeWhy {
     fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
         match self {
             Self::Disabled => f.write_str(DISABLED),
-            Self::NotRequested => write!(f, "No taint asks for it: neither {} nor one of eviction.triggers.", taints::FORCE_EVICTION),
+            Self::NotRequested => write!(f, "No taint asks for the eviction: neither {} nor one of eviction.triggers.", taints::FORCE_EVICTION),
             Self::AnotherRecoveryActs { who } => write!(f, "Another recovery acts on the node: {who}."),
             Self::LeaseUnread => f.write_str("The node's Lease has not been read yet."),
             Self::PodsUnread => f.write_str("The node's pods have not been read yet."),
             Self::AttachmentsUnread => f.write_str("The volumes attached to the node have not been read yet."),
             Self::NodeReady { request } => {
-                write!(f, "The node is Ready, so nothing on it is touched, whatever the taint {request} says. If its kubelet is never heard of again, that was said too early.")
+                write!(f, "The node is Ready, so nothing on it is touched, although the taint {request} says that it is down. If its kubelet never renews its Lease again, the taint was added too early.")
             }
             Self::StillReady => f.write_str(
-                "The node is called Ready, but has not renewed its Lease for a while: either it lives, or that it is lost was not noticed yet.",
+                "The node is Ready, but its kubelet has not renewed its Lease for a while. Either the kubelet is alive, or the control plane has not noticed the failure yet.",
             ),
             Self::KubeletAlive { request } => {
-                write!(f, "The node's kubelet renews its Lease, so the machine is not off, whatever the taint {request} says: nothing is forced.")
+                write!(f, "The node's kubelet renews its Lease, so the machine is not off, although the taint {request} says so. Nothing is forced.")
             }
             Self::NodeDown { request } => {
-                write!(f, "The node is down by the word of taint {request}, not Ready, and its Lease is not renewed: its pods are failed and deleted.")
+                write!(f, "The node is down: taint {request} says so, it is not Ready, and its Lease is not renewed. Its pods are marked Failed and deleted.")
             }
-            Self::EvictingPods { left } => write!(f, "Pods that do not tolerate the eviction are failed and deleted; {left} were left at last count."),
+            Self::EvictingPods { left } => write!(f, "Pods that do not tolerate the eviction are marked Failed and deleted; {left} were left at last count."),
             Self::ReleasingVolumes { in_use, kept } => {
-                write!(f, "The pods have ended: of {in_use} volumes in use those are let go that no pod needs; {kept} claims are of pods that stay.")
+                write!(f, "The pods have ended. Of {in_use} volumes in use, those that no pod needs are released; {kept} claims belong to pods that stay.")
             }
             Self::WaitingForPods { left } => {
-                write!(f, "{left} pods are left that tolerate the eviction for a while, or that wait for proof that the machine is off.")
+                write!(f, "{left} pods are left. They tolerate the eviction for a while, or they need proof that the machine is off.")
             }
             Self::DetachingVolumes { left } => write!(f, "The pods are gone; {left} volumes were still attached at last count."),
             Self::VolumesHang { left, drivers, since } => {
-                write!(f, "{left} volumes are still attached, although they were let go at {since}: look at the CSI driver {drivers}.")
+                write!(f, "{left} volumes are still attached, although they were released at {since}. Check the CSI driver {drivers}.")
             }
             Self::Finished { since } => write!(f, "Pods and volumes are gone since {since}."),
-            Self::TaintRemoved => f.write_str("Pods and volumes are gone; the taint is taken off, as removeTaint=WhenEvicted asks."),
-            Self::BackInService => f.write_str("The node is Ready with a fresh Lease; the taint is taken off."),
+            Self::TaintRemoved => f.write_str("Pods and volumes are gone. The taint is removed, because removeTaint is WhenEvicted."),
+            Self::BackInService => f.write_str("The node is Ready and renews its Lease. The taint is removed."),
             Self::NodeReturned { left } => {
-                write!(f, "The node came back while it was emptied: nothing was forced from then on. Its kubelet ends the rest, {left} pods at last count.")
+                write!(f, "The node became Ready during its eviction. Nothing was forced from then on. Its kubelet ends the other pods, {left} at last count.")
             }
-            Self::Stopped => f.write_str("Somebody took a taint off in the middle: the eviction has stopped."),
-            Self::Forgotten => f.write_str("No taint asks for it any more."),
+            Self::Stopped => f.write_str("Somebody removed a taint during the eviction. The eviction has stopped."),
+            Self::Forgotten => f.write_str("No taint asks for the eviction any more."),
             Self::AnnotationUnreadable { node, annotation, problem } => write!(
                 f,
-                "The annotation {annotation} cannot be believed: {problem}. Nobody knows how far the eviction has come, or whether somebody \
-                 has stopped it, so nothing is done. To end it: kubectl taint node {node} {key}- ; kubectl annotate node {node} {annotation}- . \
-                 To begin it anew, take off the annotation only.",
+                "The annotation {annotation} is not valid: {problem}. So Salvor does not know the progress of the eviction, or whether somebody \
+                 has stopped it, and does nothing. To end it: kubectl taint node {node} {key}- ; kubectl annotate node {node} {annotation}- . \
+                 To start it again, remove the annotation only.",
                 key = taints::FORCE_EVICTION
             ),
             Self::WriteRefused { what, words, .. } => {
-                write!(f, "The API server does not let Salvor {what}: {words}. It is tried again every minute.")
+                write!(f, "The API server does not allow Salvor to {what}: {words}. Salvor tries again every minute.")
             }
-            Self::NotBegun => f.write_str("What kept the eviction from going on is over; it has not begun."),
+            Self::NotBegun => f.write_str("The problem that blocked the eviction is over. The eviction has not begun."),
         }
     }
 }
@@ -229,47 +229,47 @@ impl Reason for NodeWhy {
                 taints::NO_SCHEDULE
             ),
             Self::AnotherRecoveryActs { .. } => format!(
-                "The end of what that recovery does. A person's word, as of `salvor evict` or by the taint {}, goes before it.",
+                "The other recovery ends. A person's request, by `salvor evict` or by the taint {}, goes first.",
                 taints::FORCE_EVICTION
             ),
             Self::LeaseUnread | Self::PodsUnread | Self::AttachmentsUnread => {
-                "Reading it, which is under way.".into()
+                "Salvor is reading it.".into()
             }
-            Self::NodeReady { .. } => "The node must not be Ready, and its Lease must not be renewed.".into(),
-            Self::StillReady => "A renewal of its Lease, or Ready turning Unknown.".into(),
+            Self::NodeReady { .. } => "The node is not Ready, and its Lease is not renewed.".into(),
+            Self::StillReady => "The kubelet renews its Lease, or Ready becomes Unknown.".into(),
             Self::KubeletAlive { .. } => {
-                "Its Lease running out. If the kubelet lives and the machine must go, switch it off first."
+                "Its Lease expires. If the kubelet is alive and the node must be evicted, switch the machine off first."
                     .into()
             }
             Self::NodeDown { .. } | Self::EvictingPods { .. } | Self::ReleasingVolumes { .. } => {
-                "The node's return, or the taint taken off, before it is done.".into()
+                "Only if, before it is done, the node is Ready again or the taint is removed.".into()
             }
             Self::WaitingForPods { .. } => format!(
-                "Time, for pods with tolerationSeconds; the taint {} for pods that need proof, with another value if the \
-                 kubelet was heard of since it was put on.",
+                "Time, for pods with tolerationSeconds. The taint {}, for pods that need proof; with another value if the \
+                 kubelet was alive after the taint was added.",
                 taints::FORCE_EVICTION
             ),
             Self::DetachingVolumes { .. } => {
-                "The attach/detach controller and the CSI drivers detaching them.".into()
+                "The attach/detach controller and the CSI drivers detach them.".into()
             }
             Self::VolumesHang { .. } => {
-                "The CSI driver detaching them; Salvor never removes its finalizer.".into()
+                "The CSI driver detaches them. Salvor never removes its finalizer.".into()
             }
-            Self::Finished { .. } => "The node Ready with a fresh Lease: then the taint goes.".into(),
+            Self::Finished { .. } => "When the node is Ready and renews its Lease, Salvor removes the taint.".into(),
             Self::TaintRemoved | Self::BackInService => {
-                "Only the node's falling silent again before it is done.".into()
+                "Only if the node becomes unreachable again before it is done.".into()
             }
             Self::NodeReturned { .. } => {
-                "The pods that are left ending, or the node falling silent again.".into()
+                "The other pods end, or the node becomes unreachable again.".into()
             }
-            Self::Stopped => format!("The taint {} put on again begins it anew.", taints::FORCE_EVICTION),
+            Self::Stopped => format!("Add the taint {} again to start it again.", taints::FORCE_EVICTION),
             Self::Forgotten => "A new taint.".into(),
             Self::AnnotationUnreadable { annotation, .. } => format!(
-                "The annotation {annotation} mended or taken off. A taint {} that still stands then begins it anew.",
+                "Correct or remove the annotation {annotation}. If the taint {} is still there, the eviction then starts again.",
                 taints::FORCE_EVICTION
             ),
-            Self::WriteRefused { .. } => "What the API server names being put right.".into(),
-            Self::NotBegun => "A taint that asks for it.".into(),
+            Self::WriteRefused { .. } => "Correct what the API server names.".into(),
+            Self::NotBegun => "A taint that asks for the eviction.".into(),
         }
     }
 }
@@ -325,26 +325,26 @@ impl fmt::Display for PodWhy {
     fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
         match self {
             Self::Disabled => f.write_str(DISABLED),
-            Self::NodeNotEvicted => f.write_str("The pod's node is not being emptied."),
-            Self::StaticPod => f.write_str("It is the image of a static pod, which belongs to its node."),
+            Self::NodeNotEvicted => f.write_str("The pod's node is not being evicted."),
+            Self::StaticPod => f.write_str("The pod is the mirror of a static pod, which belongs to its node."),
             Self::Tolerates => write!(f, "The pod tolerates {}.", taints::FORCE_EVICTION),
             Self::ToleratesUntil { until } => write!(f, "The pod tolerates {} until {until}.", taints::FORCE_EVICTION),
-            Self::HeldByFinalizers => f.write_str("The pod has failed and was deleted; only its finalizers hold it."),
+            Self::HeldByFinalizers => f.write_str("The pod was marked Failed and deleted. Only its finalizers keep it."),
             Self::LeaseUnread => f.write_str("The Lease of the pod's node has not been read yet."),
-            Self::NodeReturned { node } => write!(f, "Node {node} is Ready again: the pod is deleted gracefully."),
-            Self::LeftToKubelet => f.write_str("The pod's node is Ready again: its kubelet ends the pod."),
-            Self::KubeletAlive => f.write_str("The kubelet of the pod's node renews its Lease: nothing is forced."),
+            Self::NodeReturned { node } => write!(f, "Node {node} is Ready again. The pod is deleted gracefully."),
+            Self::LeftToKubelet => f.write_str("The pod's node is Ready again. Its kubelet ends the pod."),
+            Self::KubeletAlive => f.write_str("The kubelet of the pod's node renews its Lease. Nothing is forced."),
             Self::CameLate => f.write_str(
-                "The pod was made after the eviction of its node began, and the node was back since: it is left alone.",
+                "The pod was created after the eviction of its node began, and the node was Ready since then. The pod is not evicted.",
             ),
             Self::AnnotationUnreadable => {
-                f.write_str("What Salvor wrote on the pod's node cannot be believed, so nothing is done there.")
+                f.write_str("Salvor's annotation on the pod's node is not valid, so nothing is done there.")
             }
             Self::NeedsProof { because } => {
-                write!(f, "Two of the pod must never run ({because}), and nothing proves that the machine is off.")
+                write!(f, "The pod must never run twice ({because}), and nothing proves that the machine is off.")
             }
             Self::NodeDown { node, request } => {
-                write!(f, "Node {node} is down and was emptied by force, asked for by taint {request}")
+                write!(f, "Node {node} is down and its pods were evicted by force (requested by taint {request})")
             }
         }
     }
@@ -377,32 +377,37 @@ impl Reason for PodWhy {
                 format!("The taint {} on its node, if the machine is off.", taints::FORCE_EVICTION)
             }
             Self::StaticPod => "Nothing: static pods are never touched.".into(),
-            Self::Tolerates => "Nothing: a toleration cannot be taken back. Delete the pod by hand.".into(),
+            Self::Tolerates => {
+                "Nothing: a toleration cannot be removed from a pod. Delete the pod by hand.".into()
+            }
             Self::ToleratesUntil { .. } => {
-                "Time. If the node returns before, the pod is left to its kubelet.".into()
+                "Time. If the node is Ready before, its kubelet ends the pod.".into()
             }
             Self::HeldByFinalizers => {
-                "Its finalizers' owners must let go of it; Salvor never removes a finalizer of others.".into()
+                "The owners of its finalizers must remove them. Salvor never removes a finalizer of others."
+                    .into()
             }
-            Self::LeaseUnread => "Reading it, which is under way.".into(),
-            Self::NodeReturned { .. } | Self::LeftToKubelet => "The node falling silent again.".into(),
-            Self::KubeletAlive => "The Lease running out.".into(),
+            Self::LeaseUnread => "Salvor is reading it.".into(),
+            Self::NodeReturned { .. } | Self::LeftToKubelet => "The node becomes unreachable again.".into(),
+            Self::KubeletAlive => "The Lease expires.".into(),
             Self::CameLate => {
-                format!("The taint {} taken off the node and put on again.", taints::FORCE_EVICTION)
+                format!("Remove the taint {} from the node and add it again.", taints::FORCE_EVICTION)
             }
             Self::AnnotationUnreadable => "See the node's condition ForceEviction.".into(),
             Self::NeedsProof { .. } => format!(
-                "The taint {} on the node, which is a person's word that the machine is off; with another value if its kubelet was \
-                 heard of since it was put on.",
+                "The taint {} on the node: a person confirms that the machine is off. Use another value if its kubelet was \
+                 alive after the taint was added.",
                 taints::FORCE_EVICTION
             ),
-            Self::NodeDown { .. } => "The node's return, or the taint taken off, before it is done.".into(),
+            Self::NodeDown { .. } => {
+                "Only if, before it is done, the node is Ready again or the taint is removed.".into()
+            }
         }
     }
 }
 
-const DISABLED: &str = "The eviction recovery is off: the list of controllers leaves it out.";
-const ENABLING: &str = "The administrator's --controllers list with eviction or * would enable it.";
+const DISABLED: &str = "The eviction recovery is off: it is not in the list of controllers.";
+const ENABLING: &str = "An administrator enables it with eviction or * in --controllers.";
 
 impl EvictionPolicy {
     /// What the rules say about whether recovery is on.

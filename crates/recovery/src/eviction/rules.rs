@@ -39,7 +39,7 @@ pub fn decide_node(scene: &Scene<'_>, policy: &EvictionPolicy, now: Timestamp) -
         ask.that("Is the eviction recovery switched on?", policy.switch(), policy.enabled)
             .ok_or(Ignore(NodeWhy::Disabled))?;
         let damage = memory::damage(node, now);
-        ask.none("Can our annotations on it be believed?", see_damage(damage.as_ref()), damage)
+        ask.none("Are our annotations on it valid?", see_damage(damage.as_ref()), damage)
             .map_err(|damage| writes::unreadable(node, &damage, now))?;
         if node.progress.is_none() && node.refused.is_none() && node.reports_a_trouble() {
             return Ok(writes::trouble_is_over(node, now));
@@ -76,7 +76,7 @@ fn unless_refused(
     let asks_again = |step: &str| verdict.actions().iter().any(|action| action.name() == step);
     let refusal = node.refused.as_ref().filter(|refusal| now < refusal.until && asks_again(refusal.step));
     let Some(refusal) = refusal else { return verdict };
-    ask.that("Did the API server take it when it was last tried?", &refusal.words, false);
+    ask.that("Did the API server accept it at the last attempt?", &refusal.words, false);
     writes::refused_by_the_server(node, refusal, now)
 }
 
@@ -99,7 +99,7 @@ fn begin(
         .ok_or(Ignore(NodeWhy::LeaseUnread))?;
     let heard = request.remembered
         && node.asked.as_ref().is_some_and(|it| node.pulse().was_renewed_since(it.renewed));
-    ask.that("Was its kubelet not heard of since?", see_lease(node, now), !heard)
+    ask.that("Has its kubelet been silent since then?", see_lease(node, now), !heard)
         .ok_or_else(|| writes::forget(node, now))?;
     ask.that("Is it not Ready?", see_ready(node), node.ready != Ready::True)
         .ok_or_else(|| ready(node, &request, now))?;
@@ -191,7 +191,7 @@ fn go_on(
     let keep = claims_of_the_rest(&all);
     let released = progress.released.as_ref().filter(|released| released.kept(&keep));
     let holds = !node.volumes_in_use.is_empty() || !keep.is_empty();
-    ask.that("Were its volumes let go?", see_volumes(node, progress), released.is_some() || !holds)
+    ask.that("Were its volumes released?", see_volumes(node, progress), released.is_some() || !holds)
         .ok_or_else(|| writes::release(node, progress, attachments, keep, to_the_second(now)))?;
 
     ask.none("Is no other pod waited for?", see_waiting(&fates), first_to_wait_for(&fates)).map_err(
@@ -243,7 +243,7 @@ fn take_back(
     }
     let back = node.ready == Ready::True && node.pulse().is_fresh(now);
     let seen = format!("{}, {}", see_ready(node), see_lease(node, now));
-    ask.that("Is the node back?", seen, back).ok_or_else(|| {
+    ask.that("Is the node Ready again?", seen, back).ok_or_else(|| {
         let why = NodeWhy::Finished { since: finished };
         writes::phase(node, progress, why.clone(), now, Ignore(why))
     })?;
@@ -298,11 +298,11 @@ pub fn decide_pod(
         ask.that("Is the eviction recovery switched on?", policy.switch(), policy.enabled)
             .ok_or(Ignore(PodWhy::Disabled))?;
         let damage = node.and_then(|node| memory::damage(node, now));
-        ask.none("Can our annotations on its node be believed?", see_damage(damage.as_ref()), damage)
+        ask.none("Are our annotations on its node valid?", see_damage(damage.as_ref()), damage)
             .map_err(|_| Ignore(PodWhy::AnnotationUnreadable))?;
         let under_way = node.and_then(|node| Some((node, under_way(node, policy)?)));
         let (node, progress) = ask
-            .some("Is its node being emptied?", see_progress(node), under_way)
+            .some("Is its node being evicted?", see_progress(node), under_way)
             .ok_or(Ignore(PodWhy::NodeNotEvicted))?;
         ask.that("Is it not a static pod?", if pod.is_mirror { "it is" } else { "no" }, !pod.is_mirror)
             .ok_or(Ignore(PodWhy::StaticPod))?;
@@ -330,7 +330,7 @@ pub fn decide_pod(
         let proven = policy.is_proven_off(node);
         let bar = policy.at_most_one(pod).filter(|_| !may_go(pod, policy, proven));
         ask.none(
-            "Is the machine known to be off, or may two of it run?",
+            "Is the machine known to be off, or may the pod run twice?",
             see_proof(pod, policy, proven),
             bar,
         )
@@ -391,7 +391,7 @@ fn fate(
     }
 }
 
-/// Whether this pod goes when its node is emptied on somebody's word, now or later: for those who ask before.
+/// True if this pod goes when its node is emptied on somebody's word, now or later: for those who ask before.
 pub fn leaves(pod: &PodView, value: &str) -> bool {
     !pod.is_mirror && Tolerance::of(&pod.tolerations, value, Timestamp::UNIX_EPOCH) != Tolerance::Forever
 }
@@ -406,18 +406,18 @@ fn may_go(pod: &PodView, policy: &EvictionPolicy, proven: bool) -> bool {
     proven || pod.phase.is_terminal() || policy.at_most_one(pod).is_none()
 }
 
-/// Whether a pod was made after the eviction began, by the API server's clock. Then it may have come after the node was back,
+/// True if a pod was made after the eviction began, by the API server's clock. Then it may have come after the node was back,
 /// and nothing that was said about the machine before can have meant it.
 fn came_late(pod: &PodView, progress: &Progress) -> bool {
     pod.created.is_none_or(|created| created >= progress.started)
 }
 
-/// Whether a pod was made so long after the eviction began that it never can have run there before.
+/// True if a pod was made so long after the eviction began that it never can have run there before.
 fn is_straggler(pod: &PodView, progress: &Progress) -> bool {
     pod.created.is_some_and(|created| created > after(progress.started, CLOCKS_DIFFER))
 }
 
-/// Whether a person calls the machine off anew after its kubelet was heard of: with a taint that was not there then.
+/// True if a person calls the machine off anew after its kubelet was heard of: with a taint that was not there then.
 fn is_new_word(node: &NodeView, progress: &Progress, now: Timestamp) -> bool {
     let is_silent = node.ready != Ready::True && !node.pulse().is_fresh(now);
     let is_new = |taint: &Taint| taint.to_string() != progress.request;

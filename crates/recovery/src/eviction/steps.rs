@@ -72,7 +72,7 @@ pub enum Step {
         resource_version: String,
         /// The condition.
         condition: NodeCondition,
-        /// How far it has come, if that changes.
+        /// The new progress, if it changes.
         progress: Option<Progress>,
     },
     /// Takes volumes out of what a node has in use, so that they are detached, if the node is still exactly as it was
@@ -90,7 +90,7 @@ pub enum Step {
         attached_names: Vec<String>,
         /// Claims whose volumes stay, in order.
         keep: Vec<Claim>,
-        /// How far the eviction has come; the volumes that stay are added to it.
+        /// The progress of the eviction; the volumes that stay are added to it.
         progress: Progress,
     },
     /// Takes every taint with our key off a node, if the node is still exactly as it was judged.

@@ -21,7 +21,7 @@ pub struct Toleration {
 }
 
 impl Toleration {
-    /// Whether it may cover a `NoExecute` taint with our key, for some value of it; nobody need keep one that may not.
+    /// True if it may cover a `NoExecute` taint with our key, for some value of it; nobody need keep one that may not.
     pub fn concerns_eviction(&self) -> bool {
         let all_or = |of: &str, is: &str| of.is_empty() || of == is;
         all_or(&self.effect, taints::NO_EXECUTE) && all_or(&self.key, taints::FORCE_EVICTION)

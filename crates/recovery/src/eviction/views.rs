@@ -49,7 +49,7 @@ pub struct NodeView {
     pub lease: Lease,
     /// What the heartbeat of its `Ready` condition says, in the terms of a Lease. It counts where there is no Lease.
     pub heartbeat: Lease,
-    /// How far its eviction has come; none if it has not begun, or if there is [`Self::damage`].
+    /// The progress of its eviction; none if it has not begun, or if there is [`Self::damage`].
     pub progress: Option<Progress>,
     /// A request that was taken off while the node was called Ready; none if there is [`Self::damage`].
     pub asked: Option<Asked>,
@@ -57,7 +57,7 @@ pub struct NodeView {
     pub damage: Option<Damage>,
     /// The write to it that the server refused last, and has not taken since.
     pub refused: Option<Refusal>,
-    /// Whether our annotation says that zombie recovery declared it out of service.
+    /// True if our annotation says that zombie recovery declared it out of service.
     pub out_of_service: bool,
     /// A person's word that an outage around it does not matter.
     pub despite_outage: Option<DespiteOutage>,
@@ -120,18 +120,18 @@ impl NodeView {
         }
     }
 
-    /// Whether one of our annotations is on it, readable or not.
+    /// True if one of our annotations is on it, readable or not.
     pub fn is_remembered(&self) -> bool {
         self.progress.is_some() || self.asked.is_some() || self.damage.is_some()
     }
 
-    /// Whether our condition on it reports a trouble that may be over by now.
+    /// True if our condition on it reports a trouble that may be over by now.
     pub fn reports_a_trouble(&self) -> bool {
         self.condition.as_deref().is_some_and(|reason| TROUBLES.contains(&reason))
     }
 }
 
-/// How far an eviction has come: our annotation on the Node.
+/// The progress of an eviction: our annotation on the Node.
 #[derive(Clone, Debug, PartialEq, Eq, Serialize, Deserialize)]
 #[serde(rename_all = "camelCase", deny_unknown_fields)]
 pub struct Progress {
@@ -155,7 +155,7 @@ pub struct Progress {
 }
 
 impl Progress {
-    /// Whether a taint with our key and the effect `NoExecute` was itself the request, and not added by us.
+    /// True if a taint with our key and the effect `NoExecute` was itself the request, and not added by us.
     pub(super) fn asked_by_no_execute(&self) -> bool {
         let key = self.request.split(['=', ':']).next();
         key == Some(taints::FORCE_EVICTION) && self.request.ends_with(taints::NO_EXECUTE)
@@ -200,7 +200,7 @@ pub struct DespiteOutage {
 impl DespiteOutage {
     /// It is about the outage of today: left behind by an eviction that never began, it is no permission for the next one.
     const LASTS: SignedDuration = SignedDuration::from_hours(24);
-    /// How far the clock of whoever wrote it may be ahead.
+    /// The writer's clock may be ahead by this much.
     const AHEAD: SignedDuration = SignedDuration::from_mins(5);
 
     /// Reads the annotation. What cannot be read is nobody's word.
@@ -234,7 +234,7 @@ impl Released {
         Self { at, kept_hash: hash_of(claims), volumes: Vec::new() }
     }
 
-    /// Whether those that stayed then are the same as these.
+    /// True if those that stayed then are the same as these.
     pub(super) fn kept(&self, claims: &[Claim]) -> bool {
         self.kept_hash == hash_of(claims)
     }
@@ -275,7 +275,7 @@ pub struct PodView {
     pub phase: PodPhase,
     /// Whether it is being deleted.
     pub deletion: Option<Deletion>,
-    /// Whether it is the API's image of a static pod.
+    /// True if it is the API's image of a static pod.
     pub is_mirror: bool,
     /// When it was made.
     pub created: Option<Timestamp>,
@@ -289,7 +289,7 @@ pub struct PodView {
     pub own_claims: Vec<Claim>,
     /// Whether others may use its volumes at the same time.
     pub access: Access,
-    /// Whether the event about it is known to be recorded.
+    /// True if the event about it is known to be recorded.
     pub announced: bool,
 }
 
@@ -307,7 +307,7 @@ pub struct Owner {
     pub kind: String,
     /// Its API group; empty for the core one.
     pub group: String,
-    /// Whether it is the one that looks after the pod.
+    /// True if it is the one that looks after the pod.
     pub controls: bool,
 }
 

@@ -113,7 +113,7 @@ impl Volume {
     }
 }
 
-/// How a node's names for the volumes of a driver begin.
+/// The prefix of a node's names for the volumes of a driver.
 fn names_begin(driver: &str) -> String {
     format!("kubernetes.io/csi/{driver}^")
 }

@@ -1,4 +1,4 @@
-//! How long to wait before a failed pod is replaced: longer with every failure since the last success.
+//! The wait before a failed pod is replaced. It grows with every failure since the last success.
 
 use std::collections::BTreeMap;
 

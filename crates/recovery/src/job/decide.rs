@@ -55,7 +55,7 @@ pub fn decide(
             .map_err(|end| after_the_end(job, pods, end, policy, now))?;
         let read = ReadBack::of(job, pods);
         let seen = read.as_ref().err().map_or_else(|| "yes".into(), Unreadable::to_string);
-        ask.that("Can all be read that was written down?", seen, read.is_ok());
+        ask.that("Can its status and annotations be read?", seen, read.is_ok());
         let read = read.map_err(|unreadable| held(job, pods, unreadable, memory))?;
         let record = Record::of(job, read.names.clone(), pods, memory);
         let claims = claims(job, pods, strays, &record, policy);
@@ -67,7 +67,7 @@ pub fn decide(
 
         // Before anything is done about it: after a crash the same pods, half of them ended by us, could look different.
         let unwritten = fate.as_ref().filter(|fate| !fate.written);
-        ask.none("Is it open how it ends, or written down?", see_fate(fate.as_ref()), unwritten)
+        ask.none("Is its end still open, or written in its status?", see_fate(fate.as_ref()), unwritten)
             .map_err(|fate| write(job, &next, &record, JobWhy::Decided { reason: fate.reason.clone() }))?;
         let too_many = pods_too_many(&tally, fate.as_ref(), &record, policy);
         // What is not deleted now holds up nothing else.
@@ -104,9 +104,9 @@ pub fn decide(
         };
         ask.none("Has it all pods that it may have now?", see_need(&tally, waits.as_ref()), pods_to_make)
             .map_err(|actions| Act { actions, why: JobWhy::NeedsPods { wanted: wanted(&tally) } })?;
-        ask.none("Does its status say what is?", see_status(due.as_ref().unwrap_or(&job.status)), due)
+        ask.none("Is its status up to date?", see_status(due.as_ref().unwrap_or(&job.status)), due)
             .map_err(|next| write(job, &next, &record, JobWhy::StatusChanged))?;
-        ask.none("Is every pod let go that is counted?", see_some(&counted), counted)
+        ask.none("Is the finalizer of every counted pod removed?", see_some(&counted), counted)
             .map_err(|actions| Act { actions, why: JobWhy::Counted })?;
 
         let deadline = deadline(&tally).filter(|_| fate.is_none());
@@ -134,7 +134,7 @@ pub fn decide_leftovers<'a>(
             .ok_or(Ignore(JobWhy::Disabled))?;
         let ours = pods.filter(|(_, tracking)| !anothers || *tracking == Tracking::Ours);
         let left = let_go(ours, true);
-        ask.none("Does no pod of a Job that is gone wait for it?", see_some(&left), left)
+        ask.none("Has no pod of a deleted Job our finalizer?", see_some(&left), left)
             .map_err(|actions| Act { actions, why: JobWhy::Leftover })?;
         Ok(Ignore(JobWhy::Leftover))
     })
@@ -144,7 +144,7 @@ pub fn decide_leftovers<'a>(
 /// not be done again by others.
 pub fn decide_once_pods_are_found() -> Judgement<JobWhy, Step> {
     judge(|ask| {
-        ask.that("Are the pods known that were there before the Job?", "they are being looked for", false)
+        ask.that("Are the pods known that are older than the Job?", "they are being looked for", false)
             .ok_or(Ignore(JobWhy::FindingPods))?;
         Ok(Ignore(JobWhy::FindingPods))
     })

@@ -8,13 +8,13 @@ use super::tally::{Ending, Tally, count};
 use super::views::FailureAction;
 use crate::objects::PodPhase;
 
-/// How a Job is bound to end.
+/// The end that a Job is bound to have.
 #[derive(Clone, Debug, PartialEq, Eq)]
 pub(super) struct Fate {
     pub(super) ending: Ending,
     pub(super) reason: String,
     pub(super) message: String,
-    /// Whether the status says so already. What is written stands, whatever happens to the pods after it.
+    /// True if the status says so already. What is written stands, whatever happens to the pods after it.
     pub(super) written: bool,
 }
 

@@ -64,7 +64,7 @@ impl Indexes {
         Self(joined)
     }
 
-    /// How many there are.
+    /// Their number.
     pub fn len(&self) -> u32 {
         self.0.iter().map(|run| run.last - run.first + 1).fold(0, u32::saturating_add)
     }
@@ -83,12 +83,12 @@ impl Indexes {
         }
     }
 
-    /// Whether there is none.
+    /// True if there is none.
     pub fn is_empty(&self) -> bool {
         self.0.is_empty()
     }
 
-    /// Whether this index is one of them.
+    /// True if this index is one of them.
     pub fn contains(&self, index: u32) -> bool {
         let after = self.0.partition_point(|run| run.first <= index);
         after > 0 && index <= self.0[after - 1].last

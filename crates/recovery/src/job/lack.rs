@@ -11,7 +11,7 @@ use super::views::Memory;
 
 /// Pods that a Job lacks.
 pub(super) struct Lack {
-    /// How many may be made; none if pods that are still ending hold all places.
+    /// The number that may be made; none if pods that are still ending hold all places.
     pub(super) room: usize,
     /// What all of them wait for, and until when.
     pub(super) pause: Option<(Timestamp, JobWhy)>,
@@ -53,7 +53,7 @@ impl Lack {
     }
 }
 
-/// How many pods should be active now.
+/// The number of pods that should be active now.
 pub(super) fn wanted(tally: &Tally<'_>) -> u32 {
     let parallelism = tally.job.spec.parallelism();
     match tally.job.spec.completions() {

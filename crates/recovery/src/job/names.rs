@@ -20,7 +20,7 @@ const LONGEST_PREFIX: usize = 58;
 /// Letters and digits that spell no words, as in every generated Kubernetes name.
 const ALPHABET: &[u8; 27] = b"bcdfghjklmnpqrstvwxz2456789";
 const SUFFIX: usize = 5;
-/// How many ends of that length there are.
+/// The number of ends of that length there are.
 const ENDS: u64 = 27u64.pow(5);
 /// All annotations of an object together may have 256 KiB, and most of them are its owner's.
 const LONGEST_TEXT: usize = 32 * 1024;
@@ -213,7 +213,7 @@ impl UsedNames {
         }
     }
 
-    /// How many names an index has used.
+    /// The number of names an index has used.
     fn count(&self, index: u32) -> u32 {
         let listed = self.counts.iter().rev().find(|(_, indexes)| indexes.contains(index));
         listed.map_or(0, |(count, _)| *count).max(self.all)
@@ -331,7 +331,7 @@ impl<'a> Record<'a> {
         (self.written.as_ref().unwrap_or(&none) != &self.used).then(|| self.used.text())
     }
 
-    /// Whether nothing would bring a pod's name back if the pod were gone.
+    /// True if nothing would bring a pod's name back if the pod were gone.
     pub(super) fn is_written(&self, pod: &PodView) -> bool {
         let name = self.naming.read(&pod.pod.name).filter(|name| self.used.contains(*name));
         name.is_none_or(|name| self.written.as_ref().is_some_and(|written| written.contains(name)))

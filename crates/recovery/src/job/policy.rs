@@ -8,13 +8,13 @@ use salvor_api::{Controller, Gate};
 /// The configuration as the Job recovery needs it.
 #[derive(Clone, Debug)]
 pub struct JobPolicy {
-    /// Whether the list of controllers has it.
+    /// True if the list of controllers has it.
     pub enabled: bool,
     /// Feature gate `JobPodReplacementPolicy`.
     pub replacement_policy: bool,
-    /// Whether Jobs are taken too that the built-in controller would run: without `spec.managedBy`, or with its name in it.
+    /// True if Jobs are taken too that the built-in controller would run: without `spec.managedBy`, or with its name in it.
     pub unmanaged_jobs: bool,
-    /// Whether finished Jobs are deleted after their time to live.
+    /// True if finished Jobs are deleted after their time to live.
     pub delete_finished: bool,
     /// Pods that are written down at once before their finalizers go.
     pub max_uncounted_pods: usize,
@@ -46,7 +46,7 @@ impl JobPolicy {
         }
     }
 
-    /// Whether a Job with this `managedBy` is ours.
+    /// True if a Job with this `managedBy` is ours.
     pub fn manages(&self, managed_by: Option<&str>) -> bool {
         match managed_by {
             Some(CONTROLLER_NAME) => true,

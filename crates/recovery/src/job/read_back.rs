@@ -13,8 +13,8 @@ const INDEXES: &str = "indexes and ranges of them are right, lowest first, such 
 const COUNT: &str = "0 or more is right";
 const UIDS: &str = "the UID of each pod once is right, in one of the two lists";
 const NAMES: &str =
-    "what Salvor wrote is right; without the annotation names of pods that are gone may come back";
-/// How much of a value a person gets to read.
+    "what Salvor wrote is right; without the annotation, names of deleted pods may be used again";
+/// A message shows at most this many bytes of a value.
 const SHOWN: usize = 60;
 
 /// Something that was written down and cannot be read.

@@ -88,7 +88,7 @@ impl fmt::Display for WaitingPod {
     }
 }
 
-/// How many pods a sentence names.
+/// The number of pods a sentence names.
 const NAMED: usize = 10;
 
 fn list(pods: &[WaitingPod], f: &mut fmt::Formatter<'_>) -> fmt::Result {
@@ -109,42 +109,48 @@ impl fmt::Display for JobWhy {
             Self::UnreadableStatus(unreadable) => write!(f, "The Job is held: {unreadable}."),
             Self::Finished { kind } => write!(f, "The Job is finished: {kind}."),
             Self::Expired { ended } => write!(f, "The Job ended at {ended}, and its time to live is over."),
-            Self::Leftover => f.write_str("Pods wait for a Job that is finished, gone or not ours any more."),
+            Self::Leftover => f.write_str(
+                "Pods still have our finalizer, but their Job is finished, deleted or not ours any more.",
+            ),
             Self::FindingPods => f.write_str(
-                "Pods that were there before the Job, and that its selector matches, are being looked for.",
+                "Salvor is looking for pods that are older than the Job and that its selector matches.",
             ),
             Self::Claiming => {
-                f.write_str("Pods match its selector that it does not own, or the other way round.")
+                f.write_str("The Job must adopt or release pods: its selector and its pods do not match.")
             }
-            Self::Decided { reason } => write!(f, "It is settled how the Job ends: {reason}."),
+            Self::Decided { reason } => write!(f, "The Job ends with {reason}."),
             Self::Ending { reason, pods } if pods.is_empty() => {
-                write!(f, "It is settled how the Job ends: {reason}; its pods are being counted.")
+                write!(f, "The Job ends with {reason}; its pods are being counted.")
             }
             Self::Ending { reason, pods } => {
-                write!(f, "It is settled how the Job ends: {reason}; it waits for pods to end: ")?;
+                write!(f, "The Job ends with {reason}. It waits for these pods to end: ")?;
                 list(pods, f)
             }
             Self::Suspending => f.write_str("The Job is suspended and still has pods."),
             Self::Suspended => f.write_str("The Job is suspended."),
             Self::TooManyPods { wanted } => write!(f, "The Job needs {wanted} pods and has more."),
             Self::NeedsPods { wanted } => write!(f, "The Job needs {wanted} pods and has fewer."),
-            Self::BackingOff { until } => write!(f, "Pods have failed: no other is made before {until}."),
+            Self::BackingOff { until } => {
+                write!(f, "Pods have failed: no new pod is created before {until}.")
+            }
             Self::CreationRefused { until } => {
-                write!(f, "A pod was refused: no other is made before {until}.")
+                write!(f, "The API server refused a pod: no new pod is created before {until}.")
             }
             Self::DeletionRefused { until } => {
-                write!(f, "A pod could not be deleted: none is deleted before {until}.")
+                write!(f, "A pod could not be deleted: the next attempt is at {until}.")
             }
-            Self::RecordingNames => f.write_str("Pods are to go whose names are not written down as used."),
+            Self::RecordingNames => {
+                f.write_str("Before pods are deleted, their names must be recorded as used.")
+            }
             Self::AwaitingTermination { pods } => {
-                f.write_str("No replacement is made before these pods have ended: ")?;
+                f.write_str("No replacement is created before these pods have ended: ")?;
                 list(pods, f)
             }
             Self::StatusChanged => f.write_str("The Job's pods have changed."),
             Self::Batching { until } => {
-                write!(f, "The Job's status was written just now and is again at {until}.")
+                write!(f, "The Job's status was written just now. It is written again at {until}.")
             }
-            Self::Counted => f.write_str("Pods have ended and are counted."),
+            Self::Counted => f.write_str("Pods have ended and are counted; their finalizer is removed."),
             Self::Running { active, succeeded } => {
                 write!(f, "The Job runs: {active} pods active, {succeeded} succeeded.")
             }
@@ -186,33 +192,33 @@ impl Reason for JobWhy {
 
     fn what_would_change_it(&self) -> String {
         match self {
-            Self::Disabled => "Adding job to controllers.",
+            Self::Disabled => "Add job to controllers.",
             Self::NotOurs { managed_by } if managed_by.as_deref().is_none_or(|by| by == BUILT_IN_CONTROLLER) => {
                 "job.unmanagedJobs, where the built-in controller is switched off; managedBy cannot be changed after creation."
             }
             Self::NotOurs { .. } => "Nothing: managedBy cannot be changed after creation.",
             Self::UnknownMode { .. } => "A newer version of Salvor.",
-            Self::UnreadableStatus(_) => "Somebody putting it right: the Job then goes on from there.",
+            Self::UnreadableStatus(_) => "Correct the field. The Job then goes on from there.",
             Self::Finished { .. } | Self::Expired { .. } | Self::Leftover => "Nothing: a finished Job stays finished.",
             Self::Ending { .. } | Self::AwaitingTermination { .. } => {
-                "The pods reaching the phase Succeeded or Failed, or being gone. On a lost node only a recovery of the \
-                 pod, or of the node, does that."
+                "The pods become Succeeded or Failed, or are deleted. On an unreachable node only a recovery of the \
+                 pod or of the node does that."
             }
-            Self::Suspending | Self::Suspended => "Setting suspend to false.",
+            Self::Suspending | Self::Suspended => "Set suspend to false.",
             Self::BackingOff { .. }
             | Self::CreationRefused { .. }
             | Self::DeletionRefused { .. }
             | Self::Batching { .. } => "Time.",
-            Self::FindingPods => "The list of them being read.",
-            Self::Running { .. } => "A pod ending, or a change of the Job.",
-            Self::BeingDeleted => "Nothing: the Job is going away.",
+            Self::FindingPods => "The list of pods is read.",
+            Self::Running { .. } => "A pod ends, or the Job changes.",
+            Self::BeingDeleted => "Nothing: the Job is being deleted.",
             Self::Claiming
             | Self::Decided { .. }
             | Self::TooManyPods { .. }
             | Self::NeedsPods { .. }
             | Self::RecordingNames
             | Self::StatusChanged
-            | Self::Counted => "The step being done.",
+            | Self::Counted => "Salvor does the step below.",
         }
         .to_owned()
     }

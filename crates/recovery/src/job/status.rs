@@ -52,7 +52,7 @@ pub(super) fn next(
     status
 }
 
-/// Whether this write is the Job's last. Nothing of a finished Job is counted again, so one that has reached its goal may
+/// True if this write is the Job's last. Nothing of a finished Job is counted again, so one that has reached its goal may
 /// count its last pods and end in the same write, and let them go after it. A failure is announced by a write of its own:
 /// people wait for that.
 fn ends_with_this(tally: &Tally<'_>, fate: &Fate) -> bool {

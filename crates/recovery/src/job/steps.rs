@@ -66,7 +66,7 @@ pub enum Step {
         body: String,
         /// Why it is needed.
         reason: CreationReason,
-        /// Whether an event tells of it.
+        /// True if an event tells of it.
         told: bool,
     },
     /// Replaces a Job's status, if the Job is still exactly as it was judged.
@@ -87,7 +87,7 @@ pub enum Step {
         pod: PodRef,
         /// The finalizer.
         finalizer: &'static str,
-        /// Whether this rests on a Job being gone, so that its absence must be seen live.
+        /// True if this rests on a Job being gone, so that its absence must be seen live.
         owner_gone: bool,
     },
     /// Deletes a pod with its own grace, if it still has that UID.

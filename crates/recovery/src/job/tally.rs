@@ -18,15 +18,15 @@ use crate::objects::PodPhase;
 pub(super) struct Tally<'a> {
     pub(super) job: &'a JobView,
     pub(super) pods: &'a [PodView],
-    /// Whether a pod is replaced only once it has failed.
+    /// True if a pod is replaced only once it has failed.
     pub(super) only_failed: bool,
     /// Neither ended nor being deleted.
     pub(super) active: Vec<&'a PodView>,
     /// Being deleted and not ended yet.
     pub(super) terminating: Vec<&'a PodView>,
-    /// How many succeeded, of those counted, written down and seen; for an Indexed Job, how many indexes.
+    /// The number that succeeded, of those counted, written down and seen; for an Indexed Job, how many indexes.
     pub(super) succeeded: u32,
-    /// How many failed, of those counted, written down and seen.
+    /// The number that failed, of those counted, written down and seen.
     pub(super) failed: u32,
     /// Indexes that succeeded.
     pub(super) completed_indexes: Indexes,
@@ -52,7 +52,7 @@ pub(super) enum Outcome {
     Dropped,
 }
 
-/// How a Job that is about to end will.
+/// The end of a Job that is about to end.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub(super) enum Ending {
     Success,
@@ -138,7 +138,7 @@ impl<'a> Tally<'a> {
         }
     }
 
-    /// Whether the pod stands where the Job needs one: anywhere, or at an index that there is.
+    /// True if the pod stands where the Job needs one: anywhere, or at an index that there is.
     fn has_a_place(&self, pod: &PodView) -> bool {
         !self.job.spec.is_indexed() || pod.index.is_some_and(|index| index < self.job.spec.index_bound())
     }
@@ -180,7 +180,7 @@ impl<'a> Tally<'a> {
         if self.job.deleting { Outcome::Dropped } else { Outcome::Open }
     }
 
-    /// Whether pods are written down as ended, and all of them are let go.
+    /// True if pods are written down as ended, and all of them are let go.
     pub(super) fn all_listed_are_free(&self) -> bool {
         let lists = self.job.status.uncounted_terminated_pods.as_ref().filter(|lists| !lists.is_empty());
         lists.is_some_and(|lists| {
@@ -200,7 +200,7 @@ impl<'a> Tally<'a> {
         self.active.iter().filter(|pod| pod.ready.is_some_and(|ready| ready.is_true)).count()
     }
 
-    /// How often an index will have failed before the pod that is made for it now.
+    /// The number of failures of an index before the pod that is created for it now.
     pub(super) fn failures_before(&self, index: u32) -> IndexFailures {
         let Some(last) = self.awaiting_replacement.get(&index) else { return IndexFailures::default() };
         let IndexFailures { counted, ignored } = last.earlier_failures;
@@ -255,7 +255,7 @@ fn usefulness(pod: &PodView) -> impl Ord {
     (pod.node.is_some(), phase, ready.is_some(), ready_since, restarts, age, &pod.pod.name)
 }
 
-/// Whether a pod is replaced only once it has failed: if its Job says so, and always under a pod failure policy, which
+/// True if a pod is replaced only once it has failed: if its Job says so, and always under a pod failure policy, which
 /// cannot be asked before.
 pub(super) fn replaces_only_failed(job: &JobView, policy: &JobPolicy) -> bool {
     let asked = job.spec.pod_replacement_policy == Some(PodReplacementPolicy::Failed);

@@ -22,7 +22,7 @@ pub struct JobView {
     pub job: Arc<JobRef>,
     /// The state that is judged.
     pub resource_version: String,
-    /// Whether it is being deleted.
+    /// True if it is being deleted.
     pub deleting: bool,
     /// What its owner wants.
     pub spec: JobSpec,
@@ -78,7 +78,7 @@ impl JobSpec {
         self.completions.map(count)
     }
 
-    /// Whether every pod has an index.
+    /// True if every pod has an index.
     pub fn is_indexed(&self) -> bool {
         self.completion_mode == CompletionMode::Indexed
     }
@@ -99,7 +99,7 @@ fn count(value: i32) -> u32 {
     u32::try_from(value).unwrap_or(0)
 }
 
-/// How completions are told apart.
+/// The completion mode.
 #[derive(Clone, Debug, Default, PartialEq, Eq)]
 pub enum CompletionMode {
     /// Any success counts.
@@ -190,7 +190,7 @@ pub struct OnExitCodes {
     pub values: Vec<i32>,
 }
 
-/// How exit codes are compared.
+/// The operator that compares exit codes.
 #[derive(Clone, Copy, Debug, PartialEq, Eq, Deserialize)]
 #[allow(missing_docs)]
 pub enum ExitCodeOperator {
@@ -240,7 +240,7 @@ impl Default for Template {
 }
 
 impl Template {
-    /// Whether containers that fail are restarted in place.
+    /// True if containers that fail are restarted in place.
     pub fn restarts_on_failure(&self) -> bool {
         #[derive(Default, Deserialize)]
         #[serde(default)]
@@ -317,17 +317,17 @@ fn none_if_empty<S: Serializer>(uids: &BTreeSet<String>, serializer: S) -> Resul
 }
 
 impl Uncounted {
-    /// Whether nothing waits to be counted.
+    /// True if nothing waits to be counted.
     pub fn is_empty(&self) -> bool {
         self.succeeded.is_empty() && self.failed.is_empty()
     }
 
-    /// Whether this pod waits to be counted, one way or the other.
+    /// True if this pod waits to be counted, one way or the other.
     pub fn contains(&self, uid: &str) -> bool {
         self.succeeded.contains(uid) || self.failed.contains(uid)
     }
 
-    /// How many wait.
+    /// The number that wait.
     pub fn len(&self) -> usize {
         self.succeeded.len() + self.failed.len()
     }
@@ -372,11 +372,11 @@ pub struct PodView {
     pub node: Option<String>,
     /// The completion index in its annotation.
     pub index: Option<u32>,
-    /// How often its index failed before it.
+    /// The number of failures of its index before it.
     pub earlier_failures: IndexFailures,
     /// The annotation that should tell that and cannot be read.
     pub unreadable: Option<Box<Unreadable>>,
-    /// How often its containers were restarted in place.
+    /// The number of restarts of its containers.
     pub restarts: u32,
     /// When its last container ended, if all have.
     pub finished: Option<Timestamp>,
@@ -387,7 +387,7 @@ pub struct PodView {
 }
 
 impl PodView {
-    /// Whether it is not counted for good.
+    /// True if it is not counted for good.
     pub fn is_tracked(&self) -> bool {
         self.tracking.is_some()
     }
@@ -411,7 +411,7 @@ pub enum Selected {
 }
 
 impl Selected {
-    /// Whether this selector does, if it was not asked before.
+    /// True if this selector does, if it was not asked before.
     pub fn by(&self, selector: &LabelSelector) -> bool {
         match self {
             Self::Unasked(labels) => selector.matches(labels),
@@ -437,7 +437,7 @@ pub struct Stray {
     pub labels: Labels,
     /// The finalizer that keeps it until it is counted for good.
     pub tracking: Option<Tracking>,
-    /// Whether a Job may adopt it: nobody else controls it, and it is not being deleted.
+    /// True if a Job may adopt it: nobody else controls it, and it is not being deleted.
     pub adoptable: bool,
 }
 
@@ -458,7 +458,7 @@ pub enum Tracking {
 }
 
 impl Tracking {
-    /// How a pod with these finalizers is tracked. Only who stands in for the built-in controller goes by its finalizer.
+    /// The controller that tracks a pod with these finalizers. The built-in controller's finalizer counts only where we replace it.
     pub fn of(finalizers: &[String], stands_in: bool) -> Option<Self> {
         let has = |tracking: &Self| finalizers.iter().any(|name| name == tracking.finalizer());
         [Self::Ours, Self::BuiltIn]
@@ -488,13 +488,13 @@ pub struct Deletion {
 /// A pod's `Ready` condition.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub struct Ready {
-    /// Whether it is `True`.
+    /// True if it is `True`.
     pub is_true: bool,
     /// When it last changed.
     pub since: Option<Timestamp>,
 }
 
-/// How often an index failed before a pod of it was made, as its annotations say.
+/// The number of failures of an index before a pod of it was created, as the pod's annotations say.
 #[derive(Clone, Copy, Debug, Default, PartialEq, Eq, PartialOrd, Ord)]
 pub struct IndexFailures {
     /// Failures that count against `backoffLimitPerIndex`.
@@ -518,7 +518,7 @@ pub struct Memory {
     pub backoff: BackoffRecord,
     /// When the status was last written.
     pub status_written: Option<Timestamp>,
-    /// Whether pods were made since then.
+    /// True if pods were made since then.
     pub made_pods: bool,
     /// Until when no pod is made after the API refused one.
     pub creation_paused_until: Option<Timestamp>,

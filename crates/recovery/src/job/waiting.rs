@@ -69,9 +69,9 @@ impl fmt::Display for WaitsFor {
             Self::Start { pod, node: Some(node) } => write!(f, "pod {pod} on node {node} to start"),
             Self::Start { pod, node: None } => write!(f, "pod {pod} to be given a node"),
             Self::Backoff { .. } => f.write_str("its backoff"),
-            Self::Refusal { .. } => f.write_str("a pause because a pod was refused"),
+            Self::Refusal { .. } => f.write_str("a pause, because the API server refused a pod"),
             Self::Creation => f.write_str("its pod to be created"),
-            Self::Turn => f.write_str("its turn: as many pods are there as may be"),
+            Self::Turn => f.write_str("its turn: the Job runs as many pods as it may"),
             Self::Resumption => f.write_str("the Job to be resumed"),
             Self::Work => f.write_str("its work to be done"),
         }

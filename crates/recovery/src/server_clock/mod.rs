@@ -67,7 +67,7 @@ struct Bound {
 }
 
 impl Bound {
-    /// How much wider the bound has become since it was learned.
+    /// The bound has become wider by this much since it was learned.
     fn slack(self, local: Timestamp) -> SignedDuration {
         local.duration_since(self.learned).abs() / DRIFT_DIVISOR
     }
@@ -92,7 +92,7 @@ impl Clock {
         }
     }
 
-    /// Whether a fresh answer may come from this clock, or from one that is in step with it.
+    /// True if a fresh answer may come from this clock, or from one that is in step with it.
     fn may_be(&self, fresh: &Self) -> bool {
         let local = fresh.told;
         fresh.at_least.offset <= self.at_most.at_most(local).saturating_add(IN_STEP)
@@ -236,13 +236,13 @@ impl ServerClock {
         self.clocks.iter().map(|clock| clock.local_when(server)).max()
     }
 
-    /// How far the server's clock, the earliest if there are several, is ahead of ours, at least and at most.
+    /// The lead of the server's clock over ours, at least and at most. Of several clocks the earliest counts.
     pub fn offset(&self, local: Timestamp) -> Option<(SignedDuration, SignedDuration)> {
         let earliest = self.earliest(local)?;
         Some((earliest.at_least.at_least(local), earliest.at_most.at_most(local)))
     }
 
-    /// How many different clocks answers told lately.
+    /// The number of different clocks answers told lately.
     pub fn clocks(&self) -> usize {
         self.clocks.len()
     }

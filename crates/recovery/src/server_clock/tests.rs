@@ -53,7 +53,7 @@ fn taught(answers: &[(i64, i64)]) -> ServerClock {
     clock
 }
 
-/// How far the clock that counts is ahead of ours, to the second.
+/// The clock that counts is ahead of ours by this many seconds.
 fn ahead(clock: &ServerClock, local: i64) -> i64 {
     (clock.now(at(local)).unwrap().duration_since(at(local)).as_millis() as i64).div_euclid(1_000)
 }

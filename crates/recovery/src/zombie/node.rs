@@ -24,17 +24,21 @@ pub fn decide_node(node: &NodeView, policy: &ZombiePolicy, now: Timestamp) -> Ju
         ask.none("Is zombie recovery switched on?", policy.switch(), policy.disabled)
             .map_err(|by| Ignore(NodeWhy::Disabled(by)))?;
         // What we put on is ours to take off, whether or not a rule still asks for it.
-        ask.none("Is it not out of service by our own word?", see_mark(node), node.out_of_service_mark)
+        ask.none("Did Salvor not taint it out-of-service?", see_mark(node), node.out_of_service_mark)
             .map_err(|mark| take_back(node, mark, now))?;
 
         let rule = policy.node_rule(&node.labels);
         let (index, rule) =
             ask.some("Does a rule match its labels?", see_rule(rule), rule).ok_or(Ignore(NodeWhy::NoRule))?;
         let lost = ask
-            .some("Has the control plane lost it?", see_taint(node), node.unreachable)
+            .some("Is it unreachable?", see_taint(node), node.unreachable)
             .ok_or(Ignore(NodeWhy::NodeReachable))?;
-        ask.none("Is it still in service?", see_out_of_service(node), node.out_of_service.first())
-            .map_err(|_| Ignore(NodeWhy::TaintedByOthers))?;
+        ask.none(
+            "Is it not tainted out-of-service by others?",
+            see_out_of_service(node),
+            node.out_of_service.first(),
+        )
+        .map_err(|_| Ignore(NodeWhy::TaintedByOthers))?;
         ask.that("Is it not Ready?", format_args!("Ready is {:?}", node.ready), node.ready != Ready::True)
             .ok_or(Ignore(NodeWhy::NodeReady))?;
 
@@ -44,7 +48,7 @@ pub fn decide_node(node: &NodeView, policy: &ZombiePolicy, now: Timestamp) -> Ju
 
         let (until, why) = wait(node, lost, rule);
         let observed = format!("{}; until {until}, it is {now}", node.pulse);
-        ask.that("Is it silent for long enough?", observed, now >= until)
+        ask.that("Is its kubelet silent for long enough?", observed, now >= until)
             .ok_or(Verdict::Wait { until, why })?;
 
         let why = NodeWhy::NodeLost { since: lost.since, rule: index };

@@ -54,7 +54,7 @@ pub fn decide_pod(
             .some("Does that Node exist?", if node.is_some() { "yes" } else { "no" }, node)
             .ok_or_else(|| Ignore(PodWhy::NodeMissing { node: name.into() }))?;
         let lost = ask
-            .some("Has the control plane lost it?", see_taint(node), node.unreachable)
+            .some("Is the node unreachable?", see_taint(node), node.unreachable)
             .ok_or_else(|| Ignore(PodWhy::NodeReachable { node: name.into() }))?;
 
         // The taint stays for seconds after the node's return; its kubelet says sooner that it is there.

@@ -18,9 +18,9 @@ use crate::one_actor::NodeActors;
 pub struct ZombiePolicy {
     /// Why nothing is recovered at all, if that is so.
     pub disabled: Option<Disabled>,
-    /// How long a node must have been unreachable before a pod on it is recovered.
+    /// A node must have been unreachable for this long before a pod on it is recovered.
     pub minimum_unreachable: SignedDuration,
-    /// Whether nothing is written at all.
+    /// True if nothing is written at all.
     pub dry_run: bool,
     /// The wait for annotated pods that ask for none.
     annotated_wait: SignedDuration,
@@ -179,7 +179,7 @@ impl ZombiePolicy {
         }
     }
 
-    /// Whether pods are also chosen by their labels, so that annotations alone do not tell which ones matter.
+    /// True if pods are also chosen by their labels, so that annotations alone do not tell which ones matter.
     pub fn has_pod_rules(&self) -> bool {
         !self.pod_rules.is_empty()
     }

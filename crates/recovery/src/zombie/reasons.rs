@@ -35,7 +35,7 @@ pub enum PodWhy {
     Unannounced,
     /// The pod has ended and only its deletion would be left, which nobody consented to.
     AlreadyTerminal {
-        /// How it ended.
+        /// Its final phase.
         phase: PodPhase,
     },
     /// The pod never had a node.
@@ -63,7 +63,7 @@ pub enum PodWhy {
         due: Timestamp,
         /// By whose word.
         consent: ConsentSource,
-        /// How long it is waited for.
+        /// The wait, and who set it.
         terms: Box<Terms>,
     },
     /// The node has not been lost for long enough.
@@ -72,7 +72,7 @@ pub enum PodWhy {
         node: String,
         /// Since when.
         since: Timestamp,
-        /// How long is long enough.
+        /// The required time.
         minimum: SignedDuration,
     },
     /// The node's kubelet renews its Lease, or may, so it can end the pod.
@@ -88,7 +88,7 @@ pub enum PodWhy {
     HalfRecovered(ZombieFacts),
 }
 
-/// How long a pod is waited for after its own grace period, and who says so.
+/// The wait after a pod's own grace period, and who set it.
 #[derive(Clone, Debug, PartialEq, Eq)]
 pub struct Terms {
     wait: SignedDuration,
@@ -177,39 +177,39 @@ impl fmt::Display for PodWhy {
                 write!(f, "The pod's owner has not consented: annotation {key} is {value:?}, and only \"true\" counts.")
             }
             Self::AlreadyRecovered { action: TerminateAction::Fail } => {
-                f.write_str("The pod was declared failed before; nothing is left to do.")
+                f.write_str("The pod was marked Failed before. Nothing is left to do.")
             }
             Self::AlreadyRecovered { action: TerminateAction::FailAndDelete } => {
-                f.write_str("The pod was declared failed and force deleted before; only its finalizers hold it.")
+                f.write_str("The pod was marked Failed and force deleted before. Only its finalizers keep it.")
             }
             Self::Unannounced => f.write_str("The pod was recovered before, but its event may be missing."),
             Self::AlreadyTerminal { phase } => {
                 write!(f, "The pod has already ended ({phase}), and its owner has not consented to deleting it.")
             }
             Self::NotScheduled => f.write_str("The pod was never bound to a node."),
-            Self::NodeMissing { node } => write!(f, "Node {node} does not exist; its pods are Pod GC's to remove."),
+            Self::NodeMissing { node } => write!(f, "Node {node} does not exist. Pod GC removes its pods."),
             Self::NodeReachable { node } => {
                 write!(f, "Node {node} does not have the taint {}: its kubelet can end the pod.", taints::UNREACHABLE)
             }
             Self::NodeReady { node } => write!(
                 f,
-                "Node {node} is Ready, so its kubelet can end the pod: only the taint {} was not taken off yet.",
+                "Node {node} is Ready, so its kubelet can end the pod. Only the taint {} was not removed yet.",
                 taints::UNREACHABLE
             ),
             Self::UnreadableWait(terms) => write!(f, "The pod is waited for {terms}."),
             Self::GraceRunning { due, consent, terms } => {
-                write!(f, "The pod may still end by itself: it counts as stuck from {due} on (by {consent}), {terms}.")
+                write!(f, "The pod may still end by itself. It counts as stuck from {due} on (by {consent}), {terms}.")
             }
             Self::UnreachableTooBriefly { node, since, minimum } => write!(
                 f,
-                "Node {node} is unreachable since {since}, which is less than minimumUnreachableDuration={}.",
+                "Node {node} is unreachable since {since}, for less than minimumUnreachableDuration={}.",
                 in_words(*minimum)
             ),
             Self::KubeletAlive { node, pulse } => {
-                write!(f, "The kubelet of node {node} may be alive, and can end the pod: {pulse}.")
+                write!(f, "The kubelet of node {node} may be alive and can end the pod: {pulse}.")
             }
             Self::Zombie(facts) => write!(f, "{facts}"),
-            Self::HalfRecovered(facts) => write!(f, "{facts}; an earlier attempt stopped half-way"),
+            Self::HalfRecovered(facts) => write!(f, "{facts}; an earlier attempt was interrupted"),
         }
     }
 }
@@ -240,7 +240,7 @@ impl Reason for PodWhy {
         match self {
             Self::Disabled(by) => enabling(*by).into(),
             Self::NotTerminating => {
-                "A deletion of the pod, by a person or by the eviction from its node, would start the wait."
+                "The wait starts when the pod is deleted, by a person or by the eviction from its node."
                     .into()
             }
             Self::NotOptedIn { .. } => format!(
@@ -253,35 +253,35 @@ impl Reason for PodWhy {
                 annotations::SAFE_TO_FORCEFULLY_DELETE
             ),
             Self::AlreadyRecovered { action: TerminateAction::FailAndDelete } => {
-                "Its finalizers' owners must let go of it; Salvor never removes a finalizer of others.".into()
+                "The owners of its finalizers must remove them. Salvor never removes a finalizer of others.".into()
             }
-            Self::Unannounced => "Recording the event ends it.".into(),
+            Self::Unannounced => "Salvor records the event again.".into(),
             Self::AlreadyTerminal { .. } => format!(
                 "Annotation {}=\"true\" on the pod would have it force deleted.",
                 annotations::SAFE_TO_FORCEFULLY_DELETE
             ),
             Self::NotScheduled => {
-                "Nothing that Salvor does: Pod GC removes terminating pods without a node.".into()
+                "Nothing from Salvor: Pod GC removes Terminating pods without a node.".into()
             }
             Self::NodeMissing { .. } => {
-                "Nothing that Salvor does: Pod GC removes pods whose Node is gone.".into()
+                "Nothing from Salvor: Pod GC removes pods whose Node does not exist.".into()
             }
             Self::NodeReachable { .. } => format!(
-                "The taint {} on the node, which the node lifecycle controller sets when the kubelet falls silent, would.",
+                "The taint {} on the node. The node lifecycle controller adds it when the kubelet stops renewing its Lease.",
                 taints::UNREACHABLE
             ),
-            Self::NodeReady { .. } => "The node's Ready condition turning Unknown would.".into(),
+            Self::NodeReady { .. } => "The node's Ready condition becomes Unknown.".into(),
             Self::UnreadableWait(_) => format!(
-                "A duration such as 30s in annotation {} would.",
+                "A duration such as 30s in annotation {}.",
                 annotations::TERMINATION_GRACE_AFTER
             ),
-            Self::KubeletAlive { .. } => "A Lease that is not renewed until then would.".into(),
+            Self::KubeletAlive { .. } => "The kubelet does not renew its Lease until then.".into(),
             Self::GraceRunning { .. } | Self::UnreachableTooBriefly { .. } => format!(
-                "Time. If the node loses the taint {} before, or the pod ends, nothing is done.",
+                "Time. If the taint {} is removed from the node before, or the pod ends, nothing is done.",
                 taints::UNREACHABLE
             ),
             Self::Zombie(_) | Self::HalfRecovered(_) => {
-                "Only the node's return, or the owner's consent taken back, before it is done; or the brake, while it holds it.".into()
+                "Only if, before it is done, the node is Ready again, the owner withdraws the consent, or the brake blocks it.".into()
             }
         }
     }
@@ -318,7 +318,7 @@ pub enum NodeWhy {
     UnreachableTooBriefly {
         /// Since when.
         since: Timestamp,
-        /// How long is long enough.
+        /// The required time.
         timeout: SignedDuration,
     },
     /// Its kubelet renews its Lease, or may.
@@ -340,29 +340,31 @@ impl fmt::Display for NodeWhy {
         match self {
             Self::Disabled(by) => fmt_disabled(*by, f),
             Self::OutOfService { since: Some(since) } => {
-                write!(f, "The node is out of service since {since} and not back yet.")
+                write!(f, "The node is out of service since {since} and not Ready yet.")
             }
-            Self::OutOfService { since: None } => f.write_str("The node is out of service and not back yet."),
+            Self::OutOfService { since: None } => {
+                f.write_str("The node is out of service and not Ready yet.")
+            }
             Self::Unannounced => {
-                f.write_str("The node was declared out of service, but its event may be missing.")
+                f.write_str("The node was tainted out-of-service, but its event may be missing.")
             }
             Self::BackInService => f.write_str("Node is Ready again, taint out-of-service removed"),
             Self::NoRule => f.write_str("No taintNodeOutOfService rule matches the node's labels."),
             Self::NodeReachable => write!(f, "The node does not have the taint {}.", taints::UNREACHABLE),
             Self::TaintedByOthers => {
-                write!(f, "Somebody else has put the taint {} on the node.", taints::OUT_OF_SERVICE)
+                write!(f, "Somebody else has added the taint {} to the node.", taints::OUT_OF_SERVICE)
             }
             Self::AnotherRecoveryActs { who } => write!(f, "Another recovery acts on the node: {who}."),
-            Self::NodeReady => f.write_str("The node's Ready condition is True, so it is not lost."),
+            Self::NodeReady => f.write_str("The node is Ready."),
             Self::UnreachableTooBriefly { since, timeout } => write!(
                 f,
-                "The node is unreachable since {since}, which is less than unreachableNodeTimeout={}.",
+                "The node is unreachable since {since}, for less than unreachableNodeTimeout={}.",
                 in_words(*timeout)
             ),
             Self::LeaseFresh { pulse } => write!(f, "The node's kubelet may be alive: {pulse}."),
             Self::NodeLost { since, rule } => write!(
                 f,
-                "Node unreachable since {since}, declared out of service (triggered by `{}`)",
+                "Node unreachable since {since}, tainted out-of-service (triggered by `{}`)",
                 ConsentSource::Rule(*rule)
             ),
         }
@@ -391,23 +393,26 @@ impl Reason for NodeWhy {
         match self {
             Self::Disabled(by) => enabling(*by).into(),
             Self::OutOfService { .. } => {
-                "The node Ready, and its Lease renewed if it has one: then the taint is taken off.".into()
+                "When the node is Ready and renews its Lease, if it has one, Salvor removes the taint.".into()
             }
-            Self::Unannounced => "Recording the event ends it.".into(),
-            Self::BackInService => "Only the node's falling silent again before it is done.".into(),
-            Self::NoRule => "A taintNodeOutOfService rule for the node's labels would.".into(),
-            Self::NodeReachable => format!("The taint {} on the node would.", taints::UNREACHABLE),
+            Self::Unannounced => "Salvor records the event again.".into(),
+            Self::BackInService => "Only if the node becomes unreachable again before it is done.".into(),
+            Self::NoRule => "A taintNodeOutOfService rule that matches the node's labels.".into(),
+            Self::NodeReachable => format!("The taint {} on the node.", taints::UNREACHABLE),
             Self::TaintedByOthers => {
-                "Whoever put the taint there must take it off: Salvor only removes its own.".into()
+                "Whoever added the taint must remove it. Salvor only removes its own taint.".into()
             }
             Self::AnotherRecoveryActs { .. } => {
-                "The end of what that recovery does, or an administrator who stops it.".into()
+                "The other recovery ends, or an administrator stops it.".into()
             }
-            Self::NodeReady => "The Ready condition turning Unknown would.".into(),
+            Self::NodeReady => "The Ready condition becomes Unknown.".into(),
             Self::UnreachableTooBriefly { .. } | Self::LeaseFresh { .. } => {
-                format!("Time. If the node loses the taint {} before, nothing is done.", taints::UNREACHABLE)
+                format!(
+                    "Time. If the taint {} is removed from the node before, nothing is done.",
+                    taints::UNREACHABLE
+                )
             }
-            Self::NodeLost { .. } => "Only the node's return before it is done.".into(),
+            Self::NodeLost { .. } => "Only if the node is Ready again before it is done.".into(),
         }
     }
 }
@@ -415,13 +420,13 @@ impl Reason for NodeWhy {
 fn fmt_disabled(by: Disabled, f: &mut fmt::Formatter<'_>) -> fmt::Result {
     f.write_str(match by {
         Disabled::Gate => "Zombie recovery is off: its feature gate FailureRecoveryPolicy is not enabled.",
-        Disabled::Controllers => "Zombie recovery is off: the list of controllers leaves it out.",
+        Disabled::Controllers => "Zombie recovery is off: it is not in the list of controllers.",
     })
 }
 
 fn enabling(by: Disabled) -> &'static str {
     match by {
-        Disabled::Gate => "The administrator's --feature-gates=FailureRecoveryPolicy=true would enable it.",
-        Disabled::Controllers => "The administrator's --controllers list with zombie or * would enable it.",
+        Disabled::Gate => "An administrator enables it with --feature-gates=FailureRecoveryPolicy=true.",
+        Disabled::Controllers => "An administrator enables it with zombie or * in --controllers.",
     }
 }

@@ -33,11 +33,11 @@ pub struct PodView {
     pub node_name: Option<String>,
     /// What an earlier recovery left on it.
     pub mark: Option<Mark>,
-    /// Whether it has the condition `DisruptionTarget=True`.
+    /// True if it has the condition `DisruptionTarget=True`.
     pub disruption_target: bool,
-    /// Whether the event about its recovery is known to be recorded.
+    /// True if the event about its recovery is known to be recorded.
     pub announced: bool,
-    /// Whether it was told, or need not be, that its wait cannot be read.
+    /// True if it was told, or need not be, that its wait cannot be read.
     pub wait_told: bool,
 }
 
@@ -133,7 +133,7 @@ impl Mark {
         (status == "True").then_some(Self { action, since })
     }
 
-    /// Whether what is asked for now was already begun then.
+    /// True if what is asked for now was already begun then.
     pub(super) fn covers(self, action: TerminateAction) -> bool {
         self.action == action || self.action == TerminateAction::FailAndDelete
     }
@@ -164,7 +164,7 @@ pub struct NodeView {
     pub taints: Vec<Taint>,
     /// What our annotations say of its eviction.
     pub eviction: EvictionSign,
-    /// Whether the event about our taint is known to be recorded.
+    /// True if the event about our taint is known to be recorded.
     pub announced: bool,
 }
 

@@ -61,7 +61,7 @@ impl Flow {
         }
     }
 
-    /// How many pods were made; none is made twice, none is left out.
+    /// The number of pods that were made; none is made twice, none is left out.
     fn pods(self) -> usize {
         match self {
             Self::Indexed | Self::Plain => 4,
@@ -136,7 +136,7 @@ async fn end_pods(stage: &Stage, flow: Flow, ended: &mut BTreeSet<String>) {
     }
 }
 
-/// Whether the Job is finished and nobody waits for its pods.
+/// True if the Job is finished and nobody waits for its pods.
 async fn is_over(stage: &Stage, jobs: &Api<Job>) -> bool {
     let end = describe(&jobs.get("work").await.unwrap());
     let pods = stage.pods().list(&Default::default()).await.unwrap();

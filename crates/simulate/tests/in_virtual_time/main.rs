@@ -2,6 +2,7 @@
 
 #![allow(clippy::unwrap_used, reason = "helpers of tests fail as tests do")]
 
+mod appwrapper;
 mod clocks;
 mod crash_points;
 mod determinism;

@@ -29,6 +29,7 @@ pub(crate) fn annotated(key: &str) -> Value {
     json!({"metadata": {"annotations": {key: "true"}}})
 }
 
+#[derive(Clone)]
 pub(crate) struct Stage {
     pub(crate) cluster: Cluster,
     pub(crate) client: Client,

@@ -51,12 +51,12 @@ pub(crate) const TROUBLES: [Trouble; 17] = [
 ];
 
 impl Trouble {
-    /// Whether something may be done that the process never learns of.
+    /// True if something may be done that the process never learns of.
     pub(crate) fn hides_answers(self) -> bool {
         matches!(self, Self::Struck(Effect::AnswerLost | Effect::Unanswered { carried_out: true }))
     }
 
-    /// Whether a leader may lose its lease by it.
+    /// True if a leader may lose its lease by it.
     pub(crate) fn deposes(self) -> bool {
         matches!(self, Self::Struck(Effect::Delay(VERY_LATE) | Effect::Unanswered { .. }) | Self::Pause)
     }
@@ -75,11 +75,15 @@ impl Trouble {
                 strike(effect, Method::PATCH, "/nodes/", 2);
                 strike(effect, Method::POST, "/events", 1);
                 strike(effect, Method::DELETE, "/pods/", 1);
+                strike(effect, Method::PATCH, "/appwrappers/", 2);
+                strike(effect, Method::POST, "/jobs", 1);
+                strike(effect, Method::DELETE, "/jobs/", 1);
                 strike(effect, Method::PUT, "/leases/salvor", 1);
                 // A read meets no conflict.
                 if effect != Effect::Conflict {
                     strike(effect, Method::GET, "/leases/", 2);
                     strike(effect, Method::GET, "/nodes/node", 1);
+                    strike(effect, Method::GET, "/appwrappers/", 2);
                     strike(effect, Method::GET, "limit=", 2);
                     strike(effect, Method::GET, "watch=true", 4);
                 }
@@ -149,7 +153,7 @@ impl<'a> Salvor<'a> {
         self.trouble.begin(&self.faults, self.due);
     }
 
-    /// How many processes there were.
+    /// The number of processes.
     pub(crate) fn lives(&self) -> u32 {
         self.lives
     }
@@ -173,7 +177,7 @@ impl Ending {
         Self { objects: stage.end(), changes: stage.changes() }
     }
 
-    /// How many different events were told.
+    /// The number of different events that were told.
     pub(crate) fn events(&self) -> usize {
         self.changes.keys().filter(|what| what.starts_with("Added events")).count()
     }

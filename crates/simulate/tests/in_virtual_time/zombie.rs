@@ -64,7 +64,7 @@ fn a_machine_that_crashed_takes_its_pod_along_and_nothing_ran_when_it_was_declar
 struct Return {
     /// When its pod was declared dead, if it was.
     declared_dead: Option<Timestamp>,
-    /// Whether there was a moment at which the pod was due and ran on, on a node that was Ready and still tainted.
+    /// True if there was a moment at which the pod was due and ran on, on a node that was Ready and still tainted.
     spared: bool,
 }
 

@@ -259,7 +259,7 @@ async fn after_a_reboot_containers_start_again_or_are_reported_lost(site: Site) 
     wait::for_object(&nodes, &node, "it has a new boot ID", |n| boot_id(n) != before).await;
 }
 
-/// How long this process stood still at most while something went on.
+/// The longest pause of this process while something went on.
 async fn longest_pause_during(what: impl Future<Output = ()>) -> std::time::Duration {
     const TICK: std::time::Duration = std::time::Duration::from_millis(100);
     let longest = std::cell::Cell::new(std::time::Duration::ZERO);

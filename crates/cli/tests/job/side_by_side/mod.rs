@@ -31,12 +31,12 @@ mod seen;
 const AT_ONCE: usize = 64;
 /// Histories that differed are played again, with less going on beside them: a difference that is one stays.
 const AT_ONCE_AGAIN: usize = 4;
-/// How many looks in a row both must look alike and stay as they are: looks and not time, because a test that stood still
+/// The number of looks in a row both must look alike and stay as they are: looks and not time, because a test that stood still
 /// has seen nothing. The built-in controller puts off its answer to a pod by a second; what it owes is seen in most cases,
 /// and then it is waited for however long it takes.
 const STEADY: u32 = 14;
 const LOOK_EVERY: Duration = Duration::from_millis(100);
-/// How long a history may take to agree at first. It is played again with all patience.
+/// A history has this long to agree at first. If it does not, it is played again with more time.
 const FIRST_PATIENCE: Duration = Duration::from_secs(25);
 
 /// Where all histories are played, and what everybody sees of them.
@@ -64,7 +64,7 @@ impl Theatre {
     }
 }
 
-/// How two Jobs look after something happened.
+/// The states of two Jobs after something happened.
 enum Agreement {
     Alike(Seen),
     Differ(OnPurpose),

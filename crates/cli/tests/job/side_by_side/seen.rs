@@ -56,7 +56,7 @@ impl Seen {
         }
     }
 
-    /// Whether both are done with what happened, and show the same.
+    /// True if both are done with what happened, and show the same.
     pub(super) fn agrees_with(&self, other: &Self) -> bool {
         self.at_rest && self == other
     }
@@ -88,7 +88,7 @@ fn is_finished(job: &Job) -> bool {
     condition(job, "Complete").or_else(|| condition(job, "Failed")).is_some()
 }
 
-/// Whether no controller owes the Job anything that can be seen from outside.
+/// True if no controller owes the Job anything that can be seen from outside.
 fn is_at_rest(job: &Job, pods: &[Pod]) -> bool {
     let status = job.status.clone().unwrap_or_default();
     let spec = job.spec.clone().unwrap_or_default();

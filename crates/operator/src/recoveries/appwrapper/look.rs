@@ -2,10 +2,14 @@
 
 use std::{
     collections::{BTreeMap, BTreeSet},
-    sync::Arc,
+    sync::{Arc, Mutex, MutexGuard, PoisonError},
 };
 
-use futures::future::{try_join, try_join_all};
+use futures::{
+    StreamExt, TryStreamExt,
+    future::{try_join, try_join_all},
+    stream,
+};
 use jiff::Timestamp;
 use kube::Client;
 use salvor_api::names::appwrapper::{API_VERSION, MEMBER_LABEL, PLURAL};
@@ -34,6 +38,35 @@ use crate::{
 /// Where a kind is served, or what is known of its objects without asking.
 pub(super) type Places = BTreeMap<Kind, Result<Served, Seen>>;
 
+/// Components that are read at once.
+const AT_ONCE: usize = 8;
+
+/// Components that a look has found under their names, and that the watches do not show: somebody took the label off. Clones
+/// share it.
+#[derive(Clone, Debug, Default)]
+pub(super) struct Unlabelled(Arc<Mutex<BTreeMap<(Kind, String), FoundComponent>>>);
+
+impl Unlabelled {
+    pub(super) fn get(&self, kind: &Kind, name: &str) -> Option<FoundComponent> {
+        self.all().get(&(kind.clone(), name.to_owned())).cloned()
+    }
+
+    /// What the latest look has found.
+    fn note(&self, app: &App, around: &Around) {
+        let found = around.components.iter().enumerate().filter_map(|(index, (_, seen))| match seen {
+            Seen::Found(found) if !around.owned.iter().any(|it| it.object.uid == found.object.uid) => {
+                Some(((app.parts[index].kind.clone(), app.name_of(index).to_owned()), (**found).clone()))
+            }
+            Seen::Found(_) | Seen::Absent { .. } | Seen::NoSuchKind | Seen::Unknown(_) => None,
+        });
+        *self.all() = found.collect();
+    }
+
+    fn all(&self) -> MutexGuard<'_, BTreeMap<(Kind, String), FoundComponent>> {
+        self.0.lock().unwrap_or_else(PoisonError::into_inner)
+    }
+}
+
 /// A live question about an AppWrapper.
 #[derive(Debug)]
 pub(crate) struct Inquiry {
@@ -47,6 +80,7 @@ pub(crate) struct Inquiry {
     /// name, and the server refuses another one.
     pub(super) around: Around,
     pub(super) only_creates: bool,
+    pub(super) unlabelled: Unlabelled,
 }
 
 impl LiveInquiry for Inquiry {
@@ -74,6 +108,7 @@ impl LiveInquiry for Inquiry {
         } else {
             let nodes = &self.around.nodes;
             let mut around = read_around(client, &app, &self.places, &self.last).await?;
+            self.unlabelled.note(&app, &around);
             around.nodes = read_nodes(client, &around.pods, nodes, &self.policy).await?;
             around.nodes_known = self.around.nodes_known;
             around
@@ -127,7 +162,7 @@ pub(super) async fn read_around(
     let (lists, pods) = try_join(try_join_all(lists), pods).await?;
     let listed: Vec<FoundComponent> = lists.into_iter().flatten().collect();
     let parts = (0..app.parts.len()).map(|index| read_part(client, app, index, places, last, &listed));
-    let components = try_join_all(parts).await?;
+    let components = stream::iter(parts.collect::<Vec<_>>()).buffered(AT_ONCE).try_collect().await?;
     let owned = listed.into_iter().filter(|object| object.owner_uid.as_ref() == Some(uid)).collect();
     Ok(Around { components, owned, pods, pods_known: true, ..Around::default() })
 }

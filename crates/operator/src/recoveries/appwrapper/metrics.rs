@@ -65,7 +65,7 @@ mod tests {
         let text = metrics.render();
         let line = "appwrapper_phase_total{namespace=\"ns\",phase=\"Running\"} 1";
         assert!(text.lines().any(|l| l == line), "{line} is not in\n{text}");
-        assert!(!text.contains("Terminating"));
+        assert!(!text.contains("phase=\"Terminating\""));
         crate::metrics::check::described(&text, METRICS, "appwrapper_");
     }
 }

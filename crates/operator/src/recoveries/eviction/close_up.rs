@@ -20,7 +20,7 @@ use tokio::{
 use super::{News, claims::read_access_as_far_as_can_be};
 use crate::{feeds::Outbox, live};
 
-/// How often a Lease is read. A kubelet renews it every ten seconds, and before anything is done to a pod it is read anyway.
+/// A Lease is read this often. A kubelet renews it every ten seconds, and it is read again before anything is done to a pod.
 const LEASE_PERIOD: Duration = Duration::from_secs(2);
 /// Of many nodes each is read less often, so that all together are read no more often than this.
 const BETWEEN_LEASES: Duration = Duration::from_millis(100);
@@ -30,7 +30,7 @@ const LEASE_TIMEOUT: Duration = Duration::from_secs(10);
 const CLAIMS_AT_ONCE: usize = 4;
 /// Claims of a pod that are not read by then cannot be read for now.
 const CLAIMS_TIMEOUT: Duration = Duration::from_secs(20);
-/// How long a claim that cannot be read is left alone. It may be made yet, or the right to read it given.
+/// A claim that cannot be read is read again after this time. It may be created later, or the right to read it granted.
 const CLAIMS_AGAIN_AFTER: Duration = Duration::from_secs(30);
 
 /// What is read. A number tells a new look at a node from an earlier one at a node of that name.
@@ -68,7 +68,7 @@ impl Wanted {
         self.state().clone()
     }
 
-    /// How long each Lease is left alone between two reads.
+    /// The time between two reads of each Lease.
     fn lease_period(&self) -> Duration {
         let nodes = u32::try_from(self.state().leases.len()).unwrap_or(u32::MAX);
         LEASE_PERIOD.max(BETWEEN_LEASES.saturating_mul(nodes))

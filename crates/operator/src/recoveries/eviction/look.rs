@@ -35,7 +35,7 @@ pub(crate) struct Inquiry {
     pub(super) pod: Option<PodView>,
     /// The node as it was judged.
     pub(super) known: Option<NodeView>,
-    /// Whether the pods of the node are known.
+    /// True if the pods of the node are known.
     pub(super) pods_listed: bool,
     /// What is known of the claims of its pods, by the pod's UID.
     pub(super) accesses: BTreeMap<String, Access>,
@@ -134,7 +134,7 @@ impl LiveInquiry for Inquiry {
     }
 }
 
-/// Whether its pods are failed and deleted now.
+/// True if its pods are failed and deleted now.
 pub(super) fn is_being_emptied(node: &NodeView) -> bool {
     node.progress.as_ref().is_some_and(|progress| progress.finished.is_none() && progress.stopped.is_none())
 }

@@ -23,7 +23,7 @@ use crate::{
 
 /// Set by a kubelet on the API's image of a static pod.
 const MIRROR: &str = "kubernetes.io/config.mirror";
-/// How long a heartbeat counts: as long as node lifecycle waits by default before it calls a node lost.
+/// A heartbeat counts for this long: node lifecycle waits as long by default before it marks a node unreachable.
 const HEARTBEAT_LASTS: SignedDuration = SignedDuration::from_secs(40);
 
 /// All that is kept of a node that nobody asks to empty, and the rest of one that somebody does.
@@ -73,7 +73,7 @@ impl Project for Attachments {
 type Annotations = BTreeMap<String, String>;
 
 impl NodeWire {
-    /// Whether it may have to be looked at: its eviction may be asked for or have begun.
+    /// True if it may have to be looked at: its eviction may be asked for or have begun.
     pub(crate) fn may_be_evicted(&self, policy: &EvictionPolicy) -> bool {
         let annotations = &self.metadata.annotations;
         annotations.eviction.is_some()

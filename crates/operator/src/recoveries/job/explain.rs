@@ -82,7 +82,7 @@ mod tests {
         let expected = [
             line("index 0: pod w-0-x on node n1 to end", None),
             line("index 1: its backoff", Some(until)),
-            line("indexes 2,4: its turn: as many pods are there as may be", None),
+            line("indexes 2,4: its turn: the Job runs as many pods as it may", None),
             line("indexes 5-9: its pod to be created", None),
         ];
         assert_eq!(detail.lines, expected);

@@ -43,7 +43,7 @@ fn controller_label(name: &str) -> &'static str {
 }
 
 pub(super) struct PodsOfJobs {
-    /// Whether we stand in for the built-in controller.
+    /// True if we stand in for the built-in controller.
     pub(super) stands_in: bool,
     pub(super) interest: Interest,
 }

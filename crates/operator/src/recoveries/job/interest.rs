@@ -33,7 +33,7 @@ pub(super) struct State {
     pub(super) selectors: Selectors,
     /// All of them, by UID.
     pub(super) jobs: BTreeMap<String, Progress>,
-    /// Whether a list of them is in.
+    /// True if a list of them is in.
     listed: bool,
 }
 
@@ -72,7 +72,7 @@ impl Interest {
 }
 
 impl State {
-    /// Whether pods may have been read with what is known here.
+    /// True if pods may have been read with what is known here.
     pub(super) fn is_used(&self) -> bool {
         self.listed
     }
@@ -116,7 +116,7 @@ impl State {
     }
 }
 
-/// Whether a pod that no Job claims is remembered: it has our finalizer, or it says for which Job it was made, and that one
+/// True if a pod that no Job claims is remembered: it has our finalizer, or it says for which Job it was made, and that one
 /// may only not be known yet.
 pub(super) fn may_matter(stray: &Stray) -> bool {
     stray.tracking.is_some() || (stray.adoptable && made_for(&stray.labels).is_some())

@@ -96,7 +96,7 @@ impl Lookups {
         }
     }
 
-    /// Whether a Job waits for the pods that it may adopt.
+    /// True if a Job waits for the pods that it may adopt.
     pub(super) fn is_awaited_by(&self, job: &str) -> bool {
         self.waiting.contains_key(job)
     }

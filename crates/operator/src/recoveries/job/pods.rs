@@ -26,7 +26,7 @@ use crate::{
 /// the pod's end it would bring it back for ever. Far more than can be under way at once.
 const GONE_REMEMBERED: usize = 16_384;
 
-/// How a state of a pod came to be known.
+/// The source from which a state of a pod is known.
 #[derive(Clone, Copy, Debug)]
 pub(super) enum Heard {
     /// The watch told it.
@@ -60,7 +60,7 @@ enum Absence {
 }
 
 impl Absence {
-    /// Whether news of a pod in this state show that it is there.
+    /// True if news of a pod in this state show that it is there.
     fn is_over(self, revision: Revision, heard: Heard) -> bool {
         match self {
             Self::Watched => matches!(heard, Heard::Watch | Heard::List(_)),
@@ -153,7 +153,7 @@ pub(super) fn subject(pod: &PodRef) -> Subject {
     Subject::Pod { namespace, name, uid }
 }
 
-/// Whether a pod has ended and is not counted for good.
+/// True if a pod has ended and is not counted for good.
 fn is_owed(pod: &PodView) -> bool {
     pod.is_tracked() && pod.phase.is_terminal()
 }

@@ -20,7 +20,7 @@ pub(super) fn made_for(labels: &Labels) -> Option<&str> {
     CONTROLLER_UID.into_iter().find_map(|key| labels.get(key))
 }
 
-/// Whether no pod can have matched a selector before its Job was there.
+/// True if no pod can have matched a selector before its Job was there.
 pub(super) fn is_generated(job: &JobRef, selector: &LabelSelector) -> bool {
     CONTROLLER_UID.into_iter().any(|key| selector.match_labels.get(key) == Some(&job.uid))
 }
@@ -94,7 +94,7 @@ impl Space {
 pub(super) struct Selectors {
     jobs: BTreeMap<String, Entry>,
     spaces: BTreeMap<String, Space>,
-    /// How often a selector was asked.
+    /// The number of times that a selector was asked.
     #[cfg(test)]
     pub(super) asked: std::sync::atomic::AtomicU64,
 }

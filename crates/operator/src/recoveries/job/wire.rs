@@ -38,7 +38,7 @@ impl SeenPod {
         }
     }
 
-    /// Whether this Job controls it.
+    /// True if this Job controls it.
     pub(super) fn is_of(&self, job: &JobRef) -> bool {
         matches!(self, Self::OfJob { owner, .. } if owner.uid == job.uid)
     }
@@ -137,7 +137,7 @@ impl From<JobWire> for JobView {
 }
 
 impl PodWire {
-    /// Whether it may be one of ours: a Job's that the built-in controller does not track unless we stand in for it, or
+    /// True if it may be one of ours: a Job's that the built-in controller does not track unless we stand in for it, or
     /// one that nobody looks after.
     pub(super) fn may_be_ours(&self, stands_in: bool) -> bool {
         let Some(owner) = self.metadata.controller() else { return true };

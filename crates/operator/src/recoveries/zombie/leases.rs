@@ -24,7 +24,7 @@ use tokio::{
 use super::News;
 use crate::{feeds::Outbox, live};
 
-/// How often a Lease is read: as often as a kubelet renews it.
+/// A Lease is read this often: as often as a kubelet renews it.
 const PERIOD: Duration = Duration::from_secs(10);
 /// Of many nodes each is read less often, so that all together are read no more often than this.
 const BETWEEN_READS: Duration = Duration::from_millis(100);

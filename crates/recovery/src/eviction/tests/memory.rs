@@ -114,8 +114,8 @@ fn damage_holds_everything_and_is_said_once_on_the_node() {
         };
         assert!(!condition.holds);
         for word in [
-            "eviction.salvor.dev/progress cannot be believed: expected value",
-            "nothing is done",
+            "eviction.salvor.dev/progress is not valid: expected value",
+            "and does nothing",
             "kubectl taint node node-a salvor.dev/force-eviction-",
             "kubectl annotate node node-a eviction.salvor.dev/progress-",
         ] {
@@ -219,7 +219,7 @@ fn a_start_that_the_server_refuses_is_said_and_tried_again_later() {
     assert_eq!(say(&first), "Act WriteRefused: ReportEviction, EmitEvent");
     let message = first.verdict.why().to_string();
     assert!(
-        message.contains("does not let Salvor begin to evict node node-a: metadata.annotations"),
+        message.contains("does not allow Salvor to begin to evict node node-a: metadata.annotations"),
         "{message}"
     );
     let Step::ReportEviction { condition, .. } = &first.verdict.actions()[0] else { panic!("{first:?}") };

@@ -101,7 +101,7 @@ impl Model {
         }
     }
 
-    /// Whether the server took it.
+    /// True if the server took it.
     fn write(&mut self, action: Step) -> bool {
         let alive = self.is_alive();
         match &action {

@@ -190,7 +190,7 @@ fn a_pod_of_which_two_must_never_run_goes_only_with_proof() {
     let words = decide_pod(&of("Cluster", "postgresql.cnpg.io"), Some(&unproven), &policy(TRIGGERS), at(1));
     assert_eq!(
         words.verdict.why().to_string(),
-        "Two of the pod must never run (it belongs to a Cluster.postgresql.cnpg.io), and nothing proves that the machine is off."
+        "The pod must never run twice (it belongs to a Cluster.postgresql.cnpg.io), and nothing proves that the machine is off."
     );
 }
 
@@ -246,7 +246,7 @@ fn the_pod_is_told_why() {
     };
     assert_eq!((*phase, resource_version.as_str()), (Some(PodPhase::Failed), "7"));
     assert_eq!((conditions[0].kind, conditions[0].reason), ("DisruptionTarget", "ForceEvictionBySalvor"));
-    let message = "Node node-a is down and was emptied by force, asked for by taint salvor.dev/force-eviction=INC-1:NoSchedule";
+    let message = "Node node-a is down and its pods were evicted by force (requested by taint salvor.dev/force-eviction=INC-1:NoSchedule)";
     assert_eq!((conditions[0].message.as_str(), note.message.as_str()), (message, message));
     assert_eq!(note.name, "evicted.uid-a");
 }

@@ -173,7 +173,7 @@ impl Cluster {
         }
     }
 
-    /// Whether the request was answered, and well.
+    /// True if the request was answered, and well.
     fn send(&mut self, step: &Step, request: Request) -> bool {
         match (request, step) {
             (Request::Lost, _) => return false,

@@ -190,7 +190,7 @@ fn a_job_has_failed_only_when_its_last_pod_has_ended() {
     assert_eq!(world.counts(), "A0 R0 S0 F2 T1");
     assert_eq!(world.conditions(), "FailureTarget(BackoffLimitExceeded)");
     let Verdict::Ignore(why) = world.judge().verdict else { panic!() };
-    assert!(why.to_string().contains("it waits for pods to end: pod j-"), "{why}");
+    assert!(why.to_string().contains("waits for these pods to end: pod j-"), "{why}");
     world.end(1, PodPhase::Succeeded);
     world.later(2);
     assert_eq!(world.counts(), "A0 R0 S0 F2 T0");
@@ -439,7 +439,7 @@ fn of_large_pods_few_are_made_in_one_round() {
     }
 }
 
-/// How many steps are taken at once, one after the other.
+/// The number of steps that are taken at once, one after the other.
 fn sizes(world: &World) -> Vec<usize> {
     world.judge().verdict.actions().iter().map(|a| a.steps().len()).collect()
 }

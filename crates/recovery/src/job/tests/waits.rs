@@ -7,7 +7,7 @@ use crate::job::{Waiting, waiting};
 use crate::objects::PodPhase;
 
 const ENDS: &str = "pod j-given-0 on node node-a to end";
-const TURN: &str = "its turn: as many pods are there as may be";
+const TURN: &str = "its turn: the Job runs as many pods as it may";
 const WORK: &str = "its work to be done";
 
 /// Each index and what it waits for, as text.
@@ -104,7 +104,7 @@ fn each_index_says_what_it_waits_for() {
             |world| world.memory.creation_paused_until = Some(at(4)),
             vec![
                 format!("0,1: {WORK}"),
-                "2: a pause because a pod was refused until PT4S".into(),
+                "2: a pause, because the API server refused a pod until PT4S".into(),
                 format!("3,4: {TURN}"),
             ],
         ),

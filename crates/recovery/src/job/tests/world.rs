@@ -42,7 +42,7 @@ pub(super) struct World {
     pub(super) told: Vec<(String, String)>,
     /// Bodies of the pods created.
     pub(super) created: Vec<Value>,
-    /// How often each pod was written down as ended, by UID: never more than once.
+    /// The number of times each pod was recorded as ended, by UID: never more than once.
     pub(super) listed: BTreeMap<String, u32>,
     /// Names of all pods that were ever made: no name comes back.
     pub(super) names: BTreeSet<String>,

@@ -131,7 +131,7 @@ fn the_write_is_guarded_marked_and_irreversible() {
     assert_eq!(event.regarding.event_namespace(), "default");
     assert_eq!(
         event.message,
-        "Node unreachable since 2027-01-15T07:53:20Z, declared out of service (triggered by \
+        "Node unreachable since 2027-01-15T07:53:20Z, tainted out-of-service (triggered by \
          `failureRecoveryPolicy.rules[1]`)"
     );
 }

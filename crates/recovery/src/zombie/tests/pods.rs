@@ -454,7 +454,7 @@ fn every_rule_asked_is_shown_with_what_was_seen() {
             "yes Has it not ended, or may it be deleted? Running",
             "yes Is it bound to a node? node-a",
             "yes Does that Node exist? yes",
-            "yes Has the control plane lost it? taint node.kubernetes.io/unreachable since 2027-01-15T07:53:20Z",
+            "yes Is the node unreachable? taint node.kubernetes.io/unreachable since 2027-01-15T07:53:20Z",
             "yes Is the node not Ready? Ready is Unknown",
             "no  Is the wait over? until 2027-01-15T08:01:00Z, it is 2027-01-15T08:00:30Z; 1m0s after its grace period",
         ]

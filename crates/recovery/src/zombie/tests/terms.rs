@@ -1,4 +1,4 @@
-//! How long an annotated pod is waited for.
+//! The wait for an annotated pod.
 
 use super::super::Step;
 use super::*;

@@ -1,0 +1,19 @@
+//! Examples of settings, as they stand in a file.
+
+/// An example of every kind of rule, as it stands in a file.
+pub(super) const EXAMPLE_RULES: &str = "\
+rules:
+- terminatePod:
+    podLabelSelector:
+      matchExpressions:
+      - key: example.com/pod-safe-to-fail
+        operator: In
+        values: [\"true\"]
+    forcefulTerminationGracePeriod: 5m
+    action: Fail
+- taintNodeOutOfService:
+    nodeSelector:
+      matchLabels:
+        example.com/pool: bare-metal
+    unreachableNodeTimeout: 15m
+";

@@ -1,0 +1,306 @@
+//! The view: what it takes in, what it is too late for, and what a second look finds.
+
+use salvor_api::config::parse;
+use salvor_recovery::{Reason, Step as _, Verdict};
+use serde_json::{Value, json};
+
+use super::*;
+use crate::{
+    discovery::Served,
+    fake_api::{Answer, FakeApi},
+    looks::Sight,
+    metrics::Metrics,
+    recovery::{Known as KnownAlready, LiveInquiry},
+    time::Time,
+    watch::Project,
+};
+
+fn now() -> Timestamp {
+    Timestamp::from_second(1_800_000_000).unwrap()
+}
+
+fn recovery() -> AppWrappers {
+    let file = "apiVersion: config.salvor.dev/v1alpha1\nkind: Configuration\ncontrollers: [appwrapper]\n\
+                webhooks: {enabled: false}\nappwrapper: {wrappedKindsWithoutWebhooks: [Job.batch, Pod]}\n";
+    let configuration = parse(file).unwrap();
+    let policy = Arc::new(AppWrapperPolicy::new(&configuration));
+    let rules = Arc::new(Rules::new(&configuration));
+    AppWrappers::new(policy, rules, Metrics::new(&Time::system()).own(AppWrapperMetrics::register))
+}
+
+fn job_kind() -> Kind {
+    Kind { group: "batch".into(), version: "v1".into(), kind: "Job".into() }
+}
+
+/// An AppWrapper of one Job, about to create it.
+fn resuming(revision: u64) -> Value {
+    let deployed = |kind: &str| {
+        json!({"type": kind, "status": "True", "reason": "Resuming", "message": "",
+               "lastTransitionTime": "2027-01-15T08:00:00Z"})
+    };
+    json!({
+        "metadata": {
+            "namespace": "ns", "name": "w", "uid": "w-uid", "resourceVersion": revision.to_string(),
+            "creationTimestamp": "2027-01-15T07:59:59Z", "finalizers": ["a.example/b", "workload.codeflare.dev/finalizer"],
+        },
+        "spec": {"suspend": false, "components": [{"template": {
+            "apiVersion": "batch/v1", "kind": "Job", "metadata": {"name": "j"},
+            "spec": {"template": {"spec": {"restartPolicy": "Never", "containers": [{"name": "c", "image": "i"}]}}},
+        }}]},
+        "status": {
+            "phase": "Resuming",
+            "conditions": [deployed("QuotaReserved"), deployed("ResourcesDeployed")],
+            "componentStatus": [{"name": "", "kind": "", "apiVersion": "",
+                                 "podSets": [{"path": "template.spec.template", "replicas": 1}]}],
+        },
+    })
+}
+
+fn job(uid: &str, revision: u64, owner: &str) -> Value {
+    json!({
+        "apiVersion": "batch/v1", "kind": "Job",
+        "metadata": {
+            "namespace": "ns", "name": "j", "uid": uid, "resourceVersion": revision.to_string(),
+            "creationTimestamp": "2027-01-15T08:00:00Z",
+            "ownerReferences": [{"apiVersion": "workload.codeflare.dev/v1beta2", "kind": "AppWrapper", "name": "w",
+                                 "uid": owner, "controller": true}],
+        },
+    })
+}
+
+fn app(recovery: &AppWrappers, object: &Value) -> App {
+    App::read(object, &recovery.rules).unwrap()
+}
+
+fn seen(object: &Value) -> FoundComponent {
+    wire::found(&job_kind(), "", object).unwrap()
+}
+
+fn kind_news(news: OfKind<FoundComponent>) -> News {
+    News::Component(job_kind(), news)
+}
+
+fn listed(all: &[Value], revision: &str) -> News {
+    let all = all.iter().map(seen).collect();
+    kind_news(OfKind::Change(Change::Reset { all, revision: revision.into(), asked: 0 }))
+}
+
+/// A recovery that knows everything: one AppWrapper, and no Jobs.
+fn with(object: &Value) -> (AppWrappers, AppWrapperRef) {
+    let mut recovery = recovery();
+    let all = vec![app(&recovery, object)];
+    recovery.hear(News::App(Change::Reset { all, revision: "1".into(), asked: 0 }), now());
+    recovery.hear(News::Pod(Change::Reset { all: Vec::new(), revision: "1".into(), asked: 0 }), now());
+    recovery.hear(News::Node(Change::Reset { all: Vec::new(), revision: "1".into(), asked: 0 }), now());
+    recovery.hear(kind_news(OfKind::Served(Served::at("/apis/batch/v1", "jobs"))), now());
+    recovery.hear(listed(&[], "1"), now());
+    let subject = recovery.subjects().remove(0);
+    (recovery, subject)
+}
+
+fn asked(recovery: &AppWrappers, subject: &AppWrapperRef) -> (&'static str, Vec<Step>) {
+    let verdict = recovery.judge(subject, now()).unwrap().verdict;
+    let code = verdict.why().code();
+    match verdict {
+        Verdict::Act { actions, .. } => (code, actions),
+        Verdict::Wait { .. } | Verdict::Ignore(_) | Verdict::Blocked { .. } => (code, Vec::new()),
+    }
+}
+
+fn names(steps: &[Step]) -> Vec<&'static str> {
+    steps.iter().map(|step| step.name()).collect()
+}
+
+fn create(recovery: &AppWrappers, subject: &AppWrapperRef) -> Step {
+    let (code, mut steps) = asked(recovery, subject);
+    assert_eq!((code, names(&steps)), ("Creating", vec!["CreateComponent"]));
+    steps.remove(0)
+}
+
+#[test]
+fn nothing_is_judged_before_everything_is_listed() {
+    let mut recovery = recovery();
+    let subject = app(&recovery, &resuming(5)).appwrapper;
+    let all = vec![app(&recovery, &resuming(5))];
+    recovery.hear(News::App(Change::Reset { all, revision: "1".into(), asked: 0 }), now());
+    assert!(recovery.judge(&subject, now()).is_none());
+    recovery.hear(News::Pod(Change::Reset { all: Vec::new(), revision: "1".into(), asked: 0 }), now());
+    assert!(recovery.judge(&subject, now()).is_none(), "the nodes are not known");
+    recovery.hear(News::Node(Change::Reset { all: Vec::new(), revision: "1".into(), asked: 0 }), now());
+    // Its kind is not listed: the Job may be there.
+    assert_eq!(asked(&recovery, &subject), ("CreationFailed", Vec::new()));
+    recovery.hear(kind_news(OfKind::Served(Served::at("/apis/batch/v1", "jobs"))), now());
+    let woken = recovery.hear(listed(&[], "1"), now());
+    assert_eq!(woken, [subject.clone()]);
+    create(&recovery, &subject);
+}
+
+#[test]
+fn a_created_component_is_known_by_the_answer_and_does_not_come_back_after_its_end() {
+    let (mut recovery, subject) = with(&resuming(5));
+    let step = create(&recovery, &subject);
+    let answer = Written::Object(job("j1", 9, "w-uid").to_string());
+    assert_eq!(recovery.done(&subject, &step, &answer, now()), View::Shows);
+    assert!(!names(&asked(&recovery, &subject).1).contains(&"CreateComponent"));
+    // A list that was read before the creation does not tell that it is gone; a later one does.
+    recovery.hear(listed(&[], "8"), now());
+    assert!(!names(&asked(&recovery, &subject).1).contains(&"CreateComponent"));
+    recovery.hear(listed(&[], "10"), now());
+
+    // The watch has told of its end before the answer came.
+    let (mut recovery, subject) = with(&resuming(5));
+    let step = create(&recovery, &subject);
+    recovery.hear(kind_news(OfKind::Change(Change::Applied(seen(&job("j1", 9, "w-uid"))))), now());
+    recovery.hear(kind_news(OfKind::Change(Change::Gone("j1".into()))), now());
+    recovery.done(&subject, &step, &answer, now());
+    let known = &recovery.apps[&subject.uid];
+    let around = recovery.around(known);
+    assert!(matches!(&around.components[0].1, Seen::Absent { last: Some(_) }), "{:?}", around.components);
+}
+
+#[test]
+fn an_object_of_somebody_else_under_the_name_is_never_taken_for_the_component() {
+    let (mut recovery, subject) = with(&resuming(5));
+    let step = create(&recovery, &subject);
+    // An AppWrapper of the same name that is gone by now.
+    let answer = Written::Object(job("j1", 9, "another-uid").to_string());
+    recovery.done(&subject, &step, &answer, now());
+    let (code, steps) = asked(&recovery, &subject);
+    assert_eq!(code, "GivenUp");
+    let Step::PatchStatus { status, .. } = &steps[0] else { panic!("{steps:?}") };
+    assert_eq!(status.phase.as_str(), "Failed");
+    assert!(status.resets[0].message.contains("is not owned by this AppWrapper"), "{status:?}");
+}
+
+#[test]
+fn a_refused_creation_is_tried_again_unless_it_never_helps() {
+    for (code, expected) in [(403, "CreationFailed"), (500, "CreationFailed"), (422, "GivenUp")] {
+        let (mut recovery, subject) = with(&resuming(5));
+        let step = create(&recovery, &subject);
+        let refusal = Refusal { code, ..Refusal::saying("no") };
+        assert!(matches!(recovery.refused(&subject, &step, &refusal, now()), Refused::Judged(None)));
+        assert_eq!(asked(&recovery, &subject).0, expected, "{code}");
+    }
+}
+
+#[test]
+fn finalizers_of_others_stay() {
+    let (recovery, _) = with(&resuming(5));
+    let app = app(&recovery, &resuming(5));
+    assert!(app.has_finalizer);
+    assert_eq!(app.other_finalizers, ["a.example/b"]);
+}
+
+#[test]
+fn a_status_that_cannot_be_read_is_not_that_of_a_new_appwrapper() {
+    let mut object = resuming(5);
+    object["status"]["conditions"] = json!([{"type": 7}]);
+    let (recovery, subject) = with(&object);
+    assert_eq!(asked(&recovery, &subject), ("UnknownPhase", Vec::new()));
+}
+
+#[test]
+fn an_appwrapper_of_another_controller_is_not_even_kept() {
+    let recovery = recovery();
+    let ours = OurAppWrappers(recovery.rules.clone());
+    for (managed_by, kept) in [
+        (json!(null), true),
+        (json!("workload.codeflare.dev/appwrapper-controller"), true),
+        (json!("kueue.x-k8s.io/multikueue"), false),
+        (json!(""), false),
+    ] {
+        let mut object = resuming(5);
+        object["spec"]["managedBy"] = managed_by.clone();
+        let wire = serde_json::from_value(object).unwrap();
+        assert_eq!(ours.keep(wire).is_some(), kept, "{managed_by}");
+    }
+}
+
+#[test]
+fn only_wrapped_kinds_are_watched_and_not_any_number_of_versions() {
+    let mut recovery = recovery();
+    for number in 0..200 {
+        let mut object = resuming(5);
+        object["metadata"]["uid"] = format!("u{number}").into();
+        object["metadata"]["name"] = format!("w{number}").into();
+        object["spec"]["components"][0]["template"]["apiVersion"] = format!("batch/v{number}").into();
+        let mut secret = object["spec"]["components"][0].clone();
+        secret["template"]["apiVersion"] = "v1".into();
+        secret["template"]["kind"] = "Secret".into();
+        object["spec"]["components"].as_array_mut().unwrap().push(secret);
+        let app = app(&recovery, &object);
+        recovery.hear(News::App(Change::Applied(app)), now());
+    }
+    assert_eq!(recovery.kinds.feeds().len(), 64);
+    let secret = Kind { group: String::new(), version: "v1".into(), kind: "Secret".into() };
+    assert!(recovery.kinds.get(&secret).is_none());
+    for number in 0..200 {
+        recovery.hear(News::App(Change::Gone(format!("u{number}"))), now());
+    }
+    assert_eq!(recovery.kinds.feeds().len(), 0, "kinds that are not served are not watched for nobody");
+}
+
+/// Answers with one AppWrapper and these Jobs; only those with the label are in the list.
+fn api(object: Value, labelled: Vec<Value>, by_name: Option<Value>) -> FakeApi {
+    FakeApi::new(move |asked| match asked.path.as_str() {
+        "/apis/workload.codeflare.dev/v1beta2/namespaces/ns/appwrappers/w" => {
+            Answer::Json(200, object.clone())
+        }
+        "/apis/batch/v1/namespaces/ns/jobs" => {
+            assert!(asked.query.contains("labelSelector=workload.codeflare.dev%2Fappwrapper%3Dw"));
+            Answer::Json(200, json!({"metadata": {"resourceVersion": "20"}, "items": labelled}))
+        }
+        "/apis/batch/v1/namespaces/ns/jobs/j" => match &by_name {
+            Some(job) => Answer::Json(200, job.clone()),
+            None => Answer::Refused(404, "not found"),
+        },
+        "/api/v1/namespaces/ns/pods" => {
+            Answer::Json(200, json!({"metadata": {"resourceVersion": "20"}, "items": []}))
+        }
+        other => panic!("{other}"),
+    })
+}
+
+async fn look(recovery: &AppWrappers, subject: &AppWrapperRef, api: &FakeApi) -> Option<(String, Vec<Step>)> {
+    let inquiry = recovery.inquiry(subject, now());
+    let judgement = inquiry.ask(&api.client, KnownAlready::Nothing, now(), &mut Sight::default()).await;
+    let verdict = judgement.unwrap()?.verdict;
+    Some((verdict.why().code().to_owned(), verdict.actions().to_vec()))
+}
+
+#[tokio::test]
+async fn nothing_is_created_for_one_that_is_gone_suspended_or_another_one() {
+    let (recovery, subject) = with(&resuming(5));
+    let found = look(&recovery, &subject, &api(resuming(6), Vec::new(), None)).await.unwrap();
+    assert_eq!((found.0.as_str(), names(&found.1)), ("Creating", vec!["CreateComponent"]));
+    let Step::CreateComponent { body: Some(body), .. } = &found.1[0] else { panic!("{found:?}") };
+    let body: Value = serde_json::from_str(body).unwrap();
+    assert_eq!(body["metadata"]["ownerReferences"][0]["uid"], "w-uid");
+    let pod = &body["spec"]["template"]["metadata"]["labels"];
+    assert_eq!(pod["workload.codeflare.dev/appwrapper"], "w");
+
+    let mut suspended = resuming(6);
+    suspended["spec"]["suspend"] = true.into();
+    let found = look(&recovery, &subject, &api(suspended, Vec::new(), None)).await.unwrap();
+    assert_eq!((found.0.as_str(), names(&found.1)[0]), ("Suspending", "PatchAppWrapperStatus"));
+
+    let mut another = resuming(6);
+    another["metadata"]["uid"] = "another".into();
+    assert!(look(&recovery, &subject, &api(another, Vec::new(), None)).await.is_none());
+}
+
+#[tokio::test]
+async fn a_component_whose_label_was_taken_off_is_found_by_its_name_and_deleted() {
+    let mut object = resuming(5);
+    object["status"]["phase"] = "Suspending".into();
+    object["spec"]["suspend"] = true.into();
+    let (recovery, subject) = with(&object);
+    // The watch does not show it, so everything seems to be gone.
+    assert_eq!(asked(&recovery, &subject).0, "Deleted");
+    let api = api(object, Vec::new(), Some(job("j1", 9, "w-uid")));
+    let found = look(&recovery, &subject, &api).await.unwrap();
+    assert_eq!(found.0, "Deleting");
+    // What the look found is known from now on.
+    let (code, steps) = asked(&recovery, &subject);
+    assert_eq!((code, names(&steps)), ("Deleting", vec!["PatchAppWrapperStatus", "DeleteComponent"]));
+}

@@ -1,0 +1,89 @@
+//! The parts that all recoveries of a process share.
+
+use std::{
+    sync::{Arc, Mutex, MutexGuard, PoisonError},
+    time::Duration,
+};
+
+use salvor_recovery::{brake::Brake, event::EventNote, objects::ObjectRef, step::Write};
+use tokio::sync::Notify;
+
+use crate::{
+    executor::{Basis, Executor, Failure, Lane},
+    leader::{Leadership, Term},
+    metrics::Metrics,
+    notices::Notices,
+    time::Time,
+};
+
+/// The pause after the first failed try, and the longest one.
+pub(crate) const FIRST_RETRY: Duration = Duration::from_millis(200);
+pub(crate) const LONGEST_RETRY: Duration = Duration::from_secs(60);
+/// Tries at telling what no judgement will ask to be told again.
+const TELL_ATTEMPTS: u32 = 10;
+
+/// What every engine of a process shares.
+#[derive(Clone)]
+pub(crate) struct Shared {
+    pub(crate) time: Time,
+    pub(crate) leadership: Leadership,
+    pub(crate) executor: Executor,
+    pub(crate) brake: Arc<Mutex<Brake>>,
+    pub(crate) released: Released,
+    pub(crate) metrics: Metrics,
+    pub(crate) dry_run: bool,
+    /// What events about Salvor itself are about.
+    pub(crate) home: ObjectRef,
+    /// Subjects of one recovery acted on at once.
+    pub(crate) at_once: usize,
+    /// How old a view may be for anything to be done on it.
+    pub(crate) freshness: Duration,
+    pub(crate) notices: Notices,
+}
+
+/// The news that the brake let go: whichever recovery saw it, all of them go on, in the order in which they were started.
+#[derive(Clone, Debug, Default)]
+pub(crate) struct Released(Arc<Mutex<Vec<Arc<Notify>>>>);
+
+impl Released {
+    pub(crate) fn listen(&self) -> Arc<Notify> {
+        let listener = Arc::new(Notify::new());
+        self.all().push(listener.clone());
+        listener
+    }
+
+    pub(crate) fn tell(&self) {
+        self.all().iter().for_each(|listener| listener.notify_one());
+    }
+
+    fn all(&self) -> MutexGuard<'_, Vec<Arc<Notify>>> {
+        self.0.lock().unwrap_or_else(PoisonError::into_inner)
+    }
+}
+
+impl Shared {
+    /// What the brake remembers is written down soon. A dry run writes nothing down.
+    pub(crate) fn remember_the_brake(&self) {
+        if !self.dry_run {
+            self.leadership.renew_soon();
+        }
+    }
+}
+
+/// Records an event that stands by itself, if we lead.
+pub(crate) fn tell(shared: &Shared, led: Option<Term>, note: EventNote) {
+    let Some(term) = led.filter(|_| !shared.dry_run) else { return };
+    let executor = shared.executor.clone();
+    tokio::spawn(async move {
+        let mut wait = FIRST_RETRY;
+        // The moment at which the API server is most likely sick as well.
+        for _ in 0..TELL_ATTEMPTS {
+            match executor.perform(Lane::Events, &Write::event(&note), Basis { term, looked: None }).await {
+                Ok(_) | Err(Failure::NotLeading) => return,
+                Err(failure) => tracing::warn!(%failure, action = %note, "not recorded yet"),
+            }
+            tokio::time::sleep(wait).await;
+            wait = (wait * 2).min(LONGEST_RETRY);
+        }
+    });
+}

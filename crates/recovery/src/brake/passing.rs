@@ -1,0 +1,53 @@
+//! Judgements as the brake leaves them.
+
+use jiff::Timestamp;
+
+use super::{Brake, Outage, disruption};
+use crate::step::Step;
+use crate::verdict::Judgement;
+
+impl Brake {
+    /// A judgement as the brake leaves it, for showing: nothing is counted.
+    #[must_use]
+    pub fn review<Why, S: Step>(
+        &self,
+        now: Timestamp,
+        judgement: Judgement<Why, S>,
+        outage: Outage,
+    ) -> Judgement<Why, S> {
+        let much = disruption(judgement.verdict.actions(), outage);
+        match much.map_or(Ok(()), |much| self.check_all(now, &much)) {
+            Ok(()) => judgement,
+            Err(held) => judgement.held_back(held),
+        }
+    }
+
+    /// A judgement as the brake leaves it, for carrying out: what passes is counted.
+    #[must_use]
+    pub fn pass<Why, S: Step>(
+        &mut self,
+        now: Timestamp,
+        judgement: Judgement<Why, S>,
+        outage: Outage,
+    ) -> Judgement<Why, S> {
+        let much = disruption(judgement.verdict.actions(), outage);
+        match much.map_or(Ok(()), |much| self.admit_all(now, &much)) {
+            Ok(()) => judgement,
+            Err(held) => judgement.held_back(held),
+        }
+    }
+
+    /// A judgement that was let through a moment ago, and is tried again: nothing is counted, but what holds all holds it.
+    #[must_use]
+    pub fn pass_again<Why, S: Step>(
+        &self,
+        now: Timestamp,
+        judgement: Judgement<Why, S>,
+        outage: Outage,
+    ) -> Judgement<Why, S> {
+        match self.check_again(now, judgement.verdict.actions(), outage) {
+            Ok(()) => judgement,
+            Err(held) => judgement.held_back(held),
+        }
+    }
+}

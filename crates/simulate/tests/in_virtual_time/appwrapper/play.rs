@@ -1,0 +1,138 @@
+//! Stories of one AppWrapper, and the end that each must come to.
+
+use std::time::Duration;
+
+use salvor_simulate::Line;
+use serde_json::{Value, json};
+
+use super::{
+    audit::{Rule, holds, problems},
+    world::{Plot, World, settings},
+};
+use crate::stage::Happening;
+use crate::troubles::{Salvor, Trouble};
+
+/// How often the world around looks.
+pub(super) const BEAT: Duration = Duration::from_secs(5);
+/// Beats after which every story is over.
+pub(super) const MOST_BEATS: usize = 700;
+/// Beats that show that an end stays one.
+const QUIET: usize = 20;
+
+/// What becomes of the AppWrapper if nobody interferes.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub(super) enum Flow {
+    /// It fails twice, is reset twice, and succeeds.
+    Mended,
+    /// It fails once more than it may.
+    GivenUp,
+}
+
+impl Flow {
+    pub(super) const RETRIES: i64 = 2;
+
+    pub(super) fn plot(self) -> Plot {
+        match self {
+            Self::Mended => Plot { failures: 2, ends: true },
+            Self::GivenUp => Plot { failures: usize::MAX, ends: true },
+        }
+    }
+
+    /// Phase, retries, attempts; and what holds.
+    pub(super) fn end(self) -> Value {
+        match self {
+            Self::Mended => {
+                json!({"phase": "Succeeded", "retries": 2, "attempts": 3, "deployed": true, "left": 4})
+            }
+            Self::GivenUp => {
+                json!({"phase": "Failed", "retries": 2, "attempts": 3, "deployed": false, "left": 0})
+            }
+        }
+    }
+
+    /// A world with this AppWrapper in it.
+    pub(super) async fn begin(self) -> World {
+        let world = World::new(self.plot()).await;
+        world.create(&[("retryLimit", "2")]).await;
+        world
+    }
+}
+
+pub(super) fn phase(app: &Value) -> &str {
+    app["status"]["phase"].as_str().unwrap_or_default()
+}
+
+/// Whether an AppWrapper has come to its end, and keeps nothing but what it should.
+pub(super) fn is_over(app: &Value) -> bool {
+    match phase(app) {
+        "Succeeded" => true,
+        "Failed" => !holds(&app["status"], "ResourcesDeployed"),
+        _ => false,
+    }
+}
+
+/// What it came to, in the form of [`Flow::end`].
+pub(super) async fn describe(world: &World) -> Value {
+    let app = world.app().await;
+    let history = world.stage.happenings();
+    let made = |it: &&Happening| it.change == "Added" && it.resource == "jobs";
+    json!({
+        "phase": phase(&app), "retries": app["status"]["resettingCount"].as_i64().unwrap_or(0),
+        "attempts": history.iter().filter(made).count(),
+        "deployed": holds(&app["status"], "ResourcesDeployed"),
+        "left": world.left().await,
+    })
+}
+
+/// Lets a world run until something holds, and a while after.
+pub(super) async fn until(
+    world: &mut World,
+    salvor: &mut Salvor<'_>,
+    holds: impl AsyncFn(&World) -> bool,
+) -> bool {
+    let mut quiet = 0;
+    for _ in 0..MOST_BEATS {
+        salvor.live(BEAT).await;
+        world.beat().await;
+        quiet = if holds(world).await { quiet + 1 } else { 0 };
+        if quiet > QUIET {
+            return true;
+        }
+    }
+    false
+}
+
+/// Plays a story to its end. All that is wrong with it, and how many processes there were.
+pub(super) async fn play(flow: Flow, line: Line, trouble: Trouble) -> (Vec<String>, u32) {
+    let mut world = flow.begin().await;
+    let stage = world.stage.clone();
+    let mut salvor = Salvor::start(&stage, settings(), line, trouble, Duration::from_secs(70));
+    let over = async |world: &World| is_over(&world.app().await);
+    let ended = until(&mut world, &mut salvor, over).await;
+    let mut wrong = ending(&world, flow).await;
+    if !ended {
+        wrong.push("it came to no end".into());
+    }
+    let (_, lives) = salvor.stop().await;
+    (wrong, lives)
+}
+
+/// What is wrong with the end of a story, and in all its history.
+pub(super) async fn ending(world: &World, flow: Flow) -> Vec<String> {
+    let mut wrong = problems(&world.stage.happenings(), Flow::RETRIES, &[]);
+    let end = describe(world).await;
+    if end != flow.end() {
+        wrong.push(format!("it ended as {end} instead of {}", flow.end()));
+    }
+    wrong
+}
+
+/// Problems of a story in which somebody else broke these rules.
+pub(super) fn problems_but(world: &World, but: &[Rule]) -> Vec<String> {
+    problems(&world.stage.happenings(), Flow::RETRIES, but)
+}
+
+/// Fails with all that is wrong.
+pub(super) fn assert_none(wrong: &[String]) {
+    assert!(wrong.is_empty(), "{} wrong:\n{}", wrong.len(), wrong.join("\n"));
+}
