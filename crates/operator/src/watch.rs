@@ -205,6 +205,19 @@ pub async fn follow<P: Project>(
     follow_with(Patience::Endless, source, target, projection, health, changes).await;
 }
 
+/// Follows a resource that a cluster may lack. Ends when nobody listens any more, when the server does not serve it, or when we
+/// may not read it.
+pub async fn follow_while_served<P: Project>(
+    source: Source,
+    target: Target,
+    projection: P,
+    health: Arc<WatchHealth>,
+    changes: mpsc::Sender<Change<P::Kept>>,
+) {
+    let patience = Patience::Until(Duration::MAX);
+    follow_with(patience, source, target, projection, health, changes).await;
+}
+
 /// For how long a watch that fails is tried again.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub(crate) enum Patience {

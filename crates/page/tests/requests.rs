@@ -53,6 +53,7 @@ async fn every_answer_carries_the_policy() {
         "/page.css",
         "/map.js",
         "/panels.js",
+        "/wrappers.js",
         "/world.js",
         "/icon.svg",
         "/nothing",
