@@ -92,13 +92,13 @@ pub mod reasons {
     pub const BRAKE_RELEASED: &str = "BrakeReleased";
     /// A person paused everything. Salvor's own.
     pub const PAUSED: &str = "Paused";
-    /// What was paused goes on. Salvor's own.
+    /// Salvor goes on after a pause. Salvor's own.
     pub const RESUMED: &str = "Resumed";
-    /// What the brake had kept on the Lease could not be read. Salvor's own.
+    /// The brake's saved state on the Lease could not be read. Salvor's own.
     pub const BRAKE_MEMORY_LOST: &str = "BrakeMemoryLost";
 }
 
-/// What an Event says about its reporter.
+/// The reporter of an Event.
 pub mod events {
     /// The reporting component of zombie recovery. From KEP-6757.
     pub const POD_TERMINATION_CONTROLLER: &str = "pod-termination-controller";
@@ -118,7 +118,7 @@ pub mod events {
     pub const EVICT_NODE: &str = "EvictNode";
 }
 
-/// What a Job and its pods are marked with.
+/// The marks of a Job and its pods.
 pub mod job {
     /// `spec.managedBy` of the Jobs that Salvor runs. Salvor's own.
     pub const CONTROLLER_NAME: &str = "salvor.dev/job-controller";
@@ -178,7 +178,7 @@ pub mod job {
     pub mod events {
         /// The component that reports; as the built-in controller calls itself, so that filters on it find ours too.
         pub const JOB_CONTROLLER: &str = "job-controller";
-        /// What was done, whatever it was.
+        /// The action, the same for all.
         pub const RUN_JOB: &str = "RunJob";
         /// The Job is complete.
         pub const COMPLETED: &str = "Completed";
@@ -194,7 +194,7 @@ pub mod job {
         pub const FAILED_CREATE: &str = "FailedCreate";
         /// A pod could not be deleted.
         pub const FAILED_DELETE: &str = "FailedDelete";
-        /// What was written down about the Job cannot be read, and the Job is held. Salvor's own.
+        /// The Job's status or annotations cannot be read, and nothing is done for the Job. Salvor's own.
         pub const UNREADABLE_STATUS: &str = "UnreadableStatus";
         /// The completion mode is not known.
         pub const UNKNOWN_COMPLETION_MODE: &str = "UnknownCompletionMode";

@@ -175,7 +175,7 @@ async fn follow(desk: &EvictionDesk, survey: &Survey, asked: Asked) -> Result<St
         }
         idle = if standing.phase.is_some() { 0 } else { idle + 1 };
         if idle == PATIENCE {
-            // What cannot be read is no reason to stop.
+            // A failed read is no reason to stop.
             let said = desk.last_word(survey).await.ok().flatten();
             end_line(moving);
             talk(&render::not_begun(&survey.node, said.as_deref()));

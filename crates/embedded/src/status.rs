@@ -316,7 +316,7 @@ impl Refusal {
         &self.0.reason
     }
 
-    /// What a person reads.
+    /// The message.
     pub fn message(&self) -> &str {
         &self.0.message
     }

@@ -1,4 +1,4 @@
-//! What a kubelet reports about a pod: the status patch, made from the containers' real state.
+//! The status patch of a kubelet, made from the containers' real state.
 
 use jiff::Timestamp;
 use serde_json::{Value, json};

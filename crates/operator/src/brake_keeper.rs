@@ -115,7 +115,7 @@ impl BrakeKeeper {
         self.shared.remember_the_brake();
         match transition {
             Transition::Engaged(_) => {}
-            // What waits now knows until when.
+            // Waiting subjects are judged again: now it is known until when they wait.
             Transition::Settling { .. } | Transition::Released(_) => self.shared.released.tell(),
         }
         self.announce(&transition);

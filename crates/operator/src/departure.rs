@@ -18,7 +18,7 @@ use tower::BoxError;
 /// Why a request was not sent.
 #[derive(Clone, Copy, Debug, PartialEq, Eq, thiserror::Error)]
 pub(crate) enum NotSent {
-    /// What it rests on was looked at too long ago.
+    /// The live read behind it is too old.
     #[error("not sent: what it rests on was looked at too long ago")]
     LookTooOld,
     /// The term in which it was judged is over.
@@ -40,7 +40,7 @@ impl NotSent {
     }
 }
 
-/// What must hold when a request leaves. It travels with the request, as an extension.
+/// The conditions that must hold when a request leaves. They travel with the request, as an extension.
 #[derive(Clone)]
 pub(crate) struct Condition(Arc<dyn Fn() -> Result<(), NotSent> + Send + Sync>);
 

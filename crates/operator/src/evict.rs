@@ -55,7 +55,7 @@ pub struct EvictionDesk {
     time: Time,
 }
 
-/// What is on a node, and whether it is silent.
+/// The pods and volumes on a node, and whether its kubelet is alive.
 #[derive(Clone, Debug, Serialize)]
 #[serde(rename_all = "camelCase")]
 pub struct Survey {
@@ -116,7 +116,7 @@ pub struct SurveyedVolume {
 #[derive(Clone, Debug, PartialEq, Eq, Serialize)]
 #[serde(rename_all = "camelCase")]
 pub struct Standing {
-    /// What the node's condition says; nothing before the operator has taken it up.
+    /// The reason of the node's condition; none before the operator has begun.
     pub phase: Option<String>,
     /// Pods that have to go and have not ended, or were not deleted.
     pub pods_left: usize,
@@ -128,7 +128,7 @@ pub struct Standing {
     pub end: Option<End>,
 }
 
-/// What was asked for.
+/// The request for an eviction.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub struct Asked {
     /// When the eviction began that was over before: the one that is asked for is another.
@@ -309,7 +309,7 @@ impl EvictionDesk {
         .boxed()
     }
 
-    /// What Salvor has said of a node last, in an event that is not older than a survey, or of a trouble that is still there.
+    /// Salvor's last event about a node that is not older than a survey, or about a problem that is still there.
     ///
     /// # Errors
     /// If events cannot be read.

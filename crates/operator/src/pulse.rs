@@ -29,7 +29,7 @@ const BUSY: Duration = Duration::from_secs(10);
 /// Four times the lease's own duration, so what was sent before has been answered or lost.
 const STUCK: Duration = Duration::from_secs(60);
 
-/// What the working thread shows of itself. Clones share it.
+/// The signs of life of the working thread. Clones share them.
 #[derive(Clone, Debug)]
 pub(crate) struct Pulse(Option<Arc<Beats>>);
 

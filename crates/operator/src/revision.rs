@@ -100,7 +100,7 @@ impl History {
     /// Waits until somebody notices that another history than this one has begun.
     pub(crate) async fn is_over(&self, known: u64) {
         loop {
-            // What is announced from here on is not missed.
+            // Changes from here on are not missed.
             let changed = self.0.changed.notified();
             if self.epoch() != known {
                 return;

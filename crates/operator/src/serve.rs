@@ -31,7 +31,7 @@ use tokio_rustls::TlsAcceptor;
 use tokio_util::sync::CancellationToken;
 use tower::ServiceExt;
 
-/// What a server puts up with.
+/// The limits of a server.
 #[derive(Clone, Copy, Debug)]
 pub struct Limits {
     /// Connections at a time. A kubelet and a Prometheus need one each, a browser a few; each takes some tens of kilobytes.
@@ -56,7 +56,7 @@ const PAUSE: Duration = Duration::from_millis(100);
 /// A TLS handshake that takes longer is given up.
 const HANDSHAKE_WITHIN: Duration = Duration::from_secs(10);
 
-/// What is spoken on a connection.
+/// The protocol of a connection.
 #[derive(Clone)]
 enum Speech {
     Plain,

@@ -1,4 +1,4 @@
-//! What an operator is given from outside. This is all that differs between a real cluster and a simulated one.
+//! Everything that an operator gets from outside. Nothing else differs between a real cluster and a simulated one.
 
 use bytes::Bytes;
 use http::{Request, Response};
@@ -65,7 +65,7 @@ impl Surroundings {
         Self { client, time, identity: identity.into(), notices: Notices::default(), aside: None }
     }
 
-    /// What is judged and done is told to somebody.
+    /// The receiver of notices about verdicts and writes.
     #[must_use]
     pub fn telling(self, notices: Notices) -> Self {
         Self { notices, ..self }

@@ -17,7 +17,7 @@ const SHOWN: usize = 100;
 pub enum Pause {
     /// Somebody said so.
     Said(Said),
-    /// What stands in the annotation cannot be read; this is how it begins.
+    /// The annotation cannot be read; this is the beginning of its value.
     Unreadable(String),
     /// The switch was not read yet.
     Unread,

@@ -14,7 +14,7 @@ use tokio::task::JoinHandle;
 use crate::replica::{Replica, follow, without_managed_fields};
 use crate::wait::{self, Watched};
 
-/// What happened to an object.
+/// A change of an object.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
 pub enum ChangeKind {
     /// It was there when the recording began.
@@ -30,7 +30,7 @@ pub enum ChangeKind {
 /// One change of one object.
 #[derive(Debug, Clone)]
 pub struct Change {
-    /// What happened.
+    /// The change.
     pub kind: ChangeKind,
     /// The object's name.
     pub name: String,

@@ -14,15 +14,15 @@ use crate::{Controller, Gate, names};
 pub struct Field {
     /// Where it is; `[]` stands for every entry of a list.
     pub path: &'static str,
-    /// What may stand there.
+    /// The accepted values.
     pub kind: Kind,
-    /// What holds when nothing stands there.
+    /// The default.
     pub presence: Presence,
-    /// What it does, in one paragraph.
+    /// The description, in one paragraph.
     pub doc: &'static str,
 }
 
-/// What may stand in a field.
+/// The accepted values of a field.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub enum Kind {
     /// `true` or `false`.
@@ -53,7 +53,7 @@ pub enum Kind {
     List,
 }
 
-/// What holds when a field is not set.
+/// The default of a field.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub enum Presence {
     /// This value, as YAML.

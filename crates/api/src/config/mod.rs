@@ -114,7 +114,7 @@ pub struct Configuration {
     pub job: JobSettings,
     /// The settings of the eviction of nodes that are down.
     pub eviction: EvictionSettings,
-    /// What holds all recoveries back when too much fails at once.
+    /// The brake: the limits that block all recoveries when too much fails at once.
     pub brake: BrakeLimits,
 }
 
@@ -270,7 +270,7 @@ impl Default for Staleness {
     }
 }
 
-/// What holds all recoveries back when too much fails at once.
+/// The brake: the limits that block all recoveries when too much fails at once.
 #[derive(Clone, Debug, PartialEq, Eq, Serialize, Deserialize)]
 #[serde(rename_all = "camelCase", default, deny_unknown_fields)]
 pub struct BrakeLimits {

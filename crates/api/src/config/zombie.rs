@@ -23,7 +23,7 @@ pub struct FailureRecoveryPolicy {
     pub minimum_unreachable_duration: GoDuration,
     /// The settings for pods with an opt-in annotation.
     pub annotated_pods: AnnotatedPods,
-    /// What is recovered beside annotated pods; the first rule that matches counts.
+    /// Rules for pods and nodes without annotation; the first that matches counts.
     pub rules: Vec<FailureRecoveryRule>,
 }
 
@@ -65,12 +65,12 @@ pub struct TerminatePod {
     pub pod_label_selector: LabelSelector,
     /// The wait between the end of a pod's own grace period and its recovery.
     pub forceful_termination_grace_period: GoDuration,
-    /// What recovery means.
+    /// The action.
     #[serde(default)]
     pub action: TerminateAction,
 }
 
-/// What is done to a stuck pod.
+/// The action on a stuck pod.
 #[derive(Clone, Copy, Debug, Default, PartialEq, Eq, Serialize, Deserialize)]
 pub enum TerminateAction {
     /// The pod becomes `Failed`.

@@ -1,4 +1,4 @@
-//! What is written on a node: nobody can read it, it does not fit, or the server refuses it.
+//! Annotations on a node that nobody can read, that do not fit, or that the server refuses.
 
 use k8s_openapi::api::{core::v1::Node, events::v1::Event};
 use kube::{Api, api::ListParams};

@@ -78,7 +78,7 @@ async fn a_crash_between_any_two_writes_leads_to_the_same_end(site: Site) {
         })
         .await;
         assert!(!second.program.has_ended(), "{at}");
-        // What is done with would be looked at again by the next process.
+        // The next process would judge finished work again.
         stage.nodes().delete(&node, &DeleteParams::default()).await.unwrap();
     }
     // Mark, its event, pod, its event, its deletion, volumes, end, its event. The condition in between is written only if

@@ -55,7 +55,7 @@ impl<S: Step> Outcome<S> {
     }
 }
 
-/// What must hold right before a step is written, however long it waited for that.
+/// The conditions that must hold right before a step is written, however long it has waited.
 pub(super) struct Gate {
     pub(super) time: Time,
     pub(super) brake: Arc<Mutex<Brake>>,
@@ -92,7 +92,7 @@ pub(super) struct Attempt<I: LiveInquiry> {
     pub(super) why: String,
 }
 
-/// What a second look found.
+/// The outcome of a second look.
 pub(super) struct Look<S> {
     /// When it was sent.
     taken: Instant,

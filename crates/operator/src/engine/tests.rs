@@ -79,7 +79,7 @@ type World = Arc<Mutex<BTreeMap<&'static str, Want>>>;
 
 struct Told {
     seen: World,
-    /// What a second look finds, where it differs.
+    /// The state that a second look finds, if it differs.
     live: World,
     told: BTreeSet<&'static str>,
     judged: Arc<Mutex<Vec<&'static str>>>,
@@ -197,7 +197,7 @@ impl LiveInquiry for Look {
     ) -> kube::Result<Option<Judgement<AsTold, AnyStep>>> {
         let everything = Want::Steps(&[Patch, Tell, Delete, Create]);
         let want = self.1.lock().unwrap().get(self.0).cloned().unwrap_or(everything);
-        // What was there when the look was sent is what it finds.
+        // A look finds the state at the time when it was sent.
         self.2.look().await;
         Ok(Some(verdict(self.0, &want, false)))
     }
@@ -373,7 +373,7 @@ impl Bench {
         self.keeper.see(unreachable, total);
     }
 
-    /// What was written about pods: the method and the pod or event.
+    /// Writes about pods: the method, and the pod or event.
     fn written(&self) -> Vec<String> {
         let of_pods = self.api.asked().into_iter().filter(|a| a.path.contains("/namespaces/ns/"));
         of_pods.map(|a| a.method.to_string()).collect()

@@ -1,4 +1,4 @@
-//! What is remembered of a subject between two judgements of it.
+//! The memory of a subject between two judgements.
 
 use std::time::Duration;
 
@@ -9,7 +9,7 @@ use tokio::time::Instant;
 pub(super) const FIRST_RETRY: Duration = Duration::from_millis(200);
 pub(super) const LONGEST_RETRY: Duration = Duration::from_secs(60);
 
-/// What is remembered of a subject.
+/// The memory of a subject.
 #[derive(Default)]
 pub(super) struct Tracked {
     /// The last verdict and reason, to count changes only.

@@ -35,7 +35,7 @@ pub(crate) struct KindTarget {
     pub(crate) label_selector: Option<String>,
 }
 
-/// What the watch of a kind tells.
+/// A change that the watch of a kind reports.
 #[derive(Debug)]
 pub(crate) enum OfKind<T> {
     /// The kind is served here. A list of its objects follows.

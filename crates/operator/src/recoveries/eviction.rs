@@ -56,7 +56,7 @@ const ATTACHMENTS: Target = Target::all("volumeattachments", "/apis/storage.k8s.
 /// The watches of pods, one for each node that is being emptied.
 const PODS: &str = "pods of evicted nodes";
 
-/// What the eviction recovery judges.
+/// An object that the eviction recovery judges.
 #[derive(Clone, Debug, PartialEq, Eq, PartialOrd, Ord, Hash)]
 pub(crate) enum Subject {
     Node {
@@ -102,7 +102,7 @@ impl Subject {
 /// Why a node or a pod is judged as it is.
 pub(crate) type Why = NodeOrPod<NodeWhy, PodWhy>;
 
-/// What the watches and looks tell.
+/// A change from the watches and live reads.
 #[derive(Debug)]
 pub(crate) enum News {
     Node(Change<SeenNode>),
@@ -120,11 +120,11 @@ struct Subjected {
     number: u64,
     pods: BTreeMap<String, PodView>,
     pods_listed: bool,
-    /// What its pods were last woken for.
+    /// The state for which its pods were last judged.
     woken_for: Option<Basis>,
 }
 
-/// What of a node its pods' verdicts rest on, besides its Lease.
+/// The fields of a node on which its pods' verdicts rest, besides its Lease.
 #[derive(Clone, Debug, PartialEq, Eq)]
 struct Basis {
     ready: Ready,
@@ -159,7 +159,7 @@ impl Subjected {
 pub(crate) struct Evictions {
     policy: Arc<EvictionPolicy>,
     metrics: EvictionMetrics,
-    /// What is known of every node: enough to count it.
+    /// The fields of every node that are needed to count it.
     counted: BTreeMap<String, Arc<CountedNode>>,
     nodes: BTreeMap<String, Subjected>,
     attachments: BTreeMap<String, AttachmentView>,
@@ -460,7 +460,7 @@ impl Evictions {
     }
 }
 
-/// What a Lease says now, after what it said before.
+/// The Lease after one more read.
 fn seen(before: Lease, read: Option<NodeLease>, now: Timestamp) -> Lease {
     before.then(read, now)
 }
@@ -482,7 +482,7 @@ fn observe(view: &mut NodeView, before: Option<&NodeView>, lease: Option<NodeLea
     view.heartbeat = beat(of_heartbeat, view.heartbeat, now);
 }
 
-/// What is known of a pod beside what the watch tells. Which claims it has never changes.
+/// Facts about a pod that the watch does not tell. The claims of a pod never change.
 fn remember(pod: &mut PodView, known: &BTreeMap<String, PodView>) {
     let Some(known) = known.get(&pod.pod.uid) else { return };
     pod.announced = known.announced;

@@ -49,7 +49,7 @@ impl Project for Numbered {
     }
 }
 
-/// What the server answers to one request.
+/// The server's answer to one request.
 enum Answer {
     /// A list: objects, its revision, the token of the next page.
     List(Vec<Value>, u64, &'static str),

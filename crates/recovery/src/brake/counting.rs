@@ -11,7 +11,7 @@ use super::Tally;
 use super::share::NodeCounts;
 use crate::moments::after;
 
-/// What of a node makes it count.
+/// The fields of a node that decide whether it counts.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub struct NodeStanding {
     /// True if the control plane has lost it.

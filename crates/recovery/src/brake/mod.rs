@@ -81,13 +81,13 @@ pub struct BrakeState {
     lost: Option<Lost>,
 }
 
-/// What was kept could not be read.
+/// The saved state could not be read.
 #[derive(Clone, Debug, PartialEq, Eq, Serialize, Deserialize)]
 #[serde(rename_all = "camelCase")]
 pub struct Lost {
     /// When that was found.
     pub since: Timestamp,
-    /// What is wrong with it.
+    /// The defect.
     pub why: String,
 }
 
@@ -119,7 +119,7 @@ impl BrakeState {
     /// Reads what an earlier process has kept.
     ///
     /// # Errors
-    /// What is wrong with it.
+    /// The defect.
     pub fn read(kept: &str) -> Result<Self, String> {
         if !kept.trim_start().starts_with('{') {
             return Err("it is not a JSON object".into());
@@ -156,7 +156,7 @@ impl Brake {
         ours.admitted_nodes.forget(now);
     }
 
-    /// What another process remembered is lost: it may have spent the whole budget a moment ago.
+    /// The memory of another process is lost: it may have spent the whole budget a moment ago.
     pub fn distrust(&mut self, now: Timestamp, why: impl Into<String>) {
         self.state.lost = Some(Lost { since: now, why: why.into() });
     }
@@ -169,12 +169,12 @@ impl Brake {
         self.state.lost.as_ref().filter(|lost| limited && now < lost.until(&self.limits))
     }
 
-    /// What it remembers.
+    /// Its memory.
     pub fn state(&self) -> &BrakeState {
         &self.state
     }
 
-    /// What to keep for the next process. Of very many zones, those that took hold last.
+    /// The state to save for the next process. Of very many zones, those that engaged last.
     pub fn keepsake(&self) -> BrakeState {
         let mut state = self.state.clone();
         if state.zones.len() > MOST_ZONES {
@@ -226,7 +226,7 @@ impl Brake {
     /// More pods at once than the whole budget pass when none were admitted in the last minute: they cannot be split.
     ///
     /// # Errors
-    /// What holds them back.
+    /// The reason why they are blocked.
     pub fn check(&self, now: Timestamp, pods: u32) -> Result<(), Held> {
         self.check_all(now, &Disruption { pods, ..Disruption::default() })
     }
@@ -234,7 +234,7 @@ impl Brake {
     /// Whether so many more pods may be recovered now; if so they count from now on.
     ///
     /// # Errors
-    /// What holds them back.
+    /// The reason why they are blocked.
     pub fn admit(&mut self, now: Timestamp, pods: u32) -> Result<(), Held> {
         self.admit_all(now, &Disruption { pods, ..Disruption::default() })
     }
@@ -344,14 +344,14 @@ impl Brake {
     /// Whether steps that were let through, and counted, may still be carried out.
     ///
     /// # Errors
-    /// What holds them back.
+    /// The reason why they are blocked.
     pub fn check_again<S: Step>(&self, now: Timestamp, steps: &[S], outage: Outage) -> Result<(), Held> {
         let nothing_more = disruption(steps, outage).map(|much| Disruption { pods: 0, nodes: 0, ..much });
         nothing_more.map_or(Ok(()), |much| self.check_all(now, &much))
     }
 }
 
-/// What a share that is not too large lets through.
+/// The admission of a share that is not too large.
 fn let_through(
     stage: Stage,
     now: Timestamp,

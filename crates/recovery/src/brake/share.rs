@@ -58,11 +58,11 @@ pub struct Engaged {
     pub nodes: NodeCounts,
 }
 
-/// What is remembered from when the share is small enough again until all is let through.
+/// The memory from when the share is small enough again until everything is admitted.
 #[derive(Clone, Copy, Debug, PartialEq, Eq, Serialize, Deserialize)]
 #[serde(rename_all = "camelCase")]
 struct Settling {
-    /// What held before.
+    /// The state that blocked before.
     after: Engaged,
     /// The number of lost nodes as last counted.
     lost: u32,
@@ -117,7 +117,7 @@ pub(super) struct Share {
     settling: Option<Settling>,
 }
 
-/// What a share lets through.
+/// The admission of a share.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub(super) enum Stage {
     /// Everything.
@@ -221,7 +221,7 @@ impl Share {
         }
     }
 
-    /// What time alone has changed.
+    /// The changes that time alone has caused.
     fn go_on(&mut self, now: Timestamp, limits: &BrakeLimits) -> Option<Transition> {
         let stage = self.stage(now, limits);
         let settling = self.settling.as_mut()?;
@@ -243,7 +243,7 @@ impl Share {
         }
     }
 
-    /// What was let through counts.
+    /// Counts an admission.
     pub(super) fn passed(&mut self, now: Timestamp, limits: &BrakeLimits, pods: u32, nodes: u32) {
         if let Stage::Gradual(_) = self.stage(now, limits)
             && let Some(settling) = &mut self.settling
@@ -285,7 +285,7 @@ pub enum Transition {
     Engaged(Engaged),
     /// No longer too many, but more nodes may come back.
     Settling {
-        /// What held before.
+        /// The state that blocked before.
         after: Engaged,
         /// The count now.
         nodes: NodeCounts,

@@ -1,4 +1,4 @@
-//! What the administrator allows, and who asks for an eviction.
+//! The administrator's settings, and the requests for evictions.
 
 use std::collections::BTreeSet;
 
@@ -31,7 +31,7 @@ pub struct EvictionPolicy {
     at_most_one_owners: BTreeSet<String>,
 }
 
-/// What asks for an eviction.
+/// A request for an eviction.
 #[derive(Clone, Debug, PartialEq, Eq)]
 pub struct Request {
     /// The taint.
@@ -124,7 +124,7 @@ impl EvictionPolicy {
         self
     }
 
-    /// What asks for the eviction of a node now. Our own key comes first: it is a person's word, and proof.
+    /// The request for the eviction of a node now. Our own key comes first: a person added it, and it is proof.
     pub fn request(&self, node: &NodeView) -> Option<Request> {
         let foreign = self.foreign_request(node);
         let in_person = asked_in_person(node).filter(|taint| {
@@ -141,7 +141,7 @@ impl EvictionPolicy {
         in_person.or(foreign).or_else(remembered)
     }
 
-    /// What of others asks for it, whether our own key does or not. It is not ours to take off, so it asks again and again.
+    /// The request by a trigger, with or without our own key. Salvor never removes that taint, so it asks again and again.
     pub(super) fn foreign_request(&self, node: &NodeView) -> Option<Request> {
         let asks = |taint: &Taint| self.triggers.iter().find(|trigger| fits(trigger, taint));
         let found = node.taints.iter().filter_map(|taint| Some((taint, asks(taint)?)));

@@ -99,14 +99,14 @@ pub enum NodeWhy {
         node: String,
         /// The annotation.
         annotation: &'static str,
-        /// What is wrong with it.
+        /// The defect.
         problem: String,
     },
     /// The API server refuses a write.
     WriteRefused {
         /// The write.
         what: String,
-        /// What the server says.
+        /// The server's message.
         words: String,
         /// True if the eviction had begun before.
         begun: bool,
@@ -405,7 +405,7 @@ const DISABLED: &str = "The eviction recovery is off: it is not in the list of c
 const ENABLING: &str = "An administrator enables it with eviction or * in --controllers.";
 
 impl EvictionPolicy {
-    /// What the rules say about whether recovery is on.
+    /// The observation of the rule that asks whether the recovery is on.
     pub(super) fn switch(&self) -> &'static str {
         if self.enabled { "controller eviction is enabled" } else { "controller eviction is not enabled" }
     }

@@ -66,7 +66,7 @@ pub fn decide_node(scene: &Scene<'_>, policy: &EvictionPolicy, now: Timestamp) -
     })
 }
 
-/// What the server refused a moment ago is not tried again at once, and that is said.
+/// A write that the server refused a moment ago is not tried again at once, and the verdict says so.
 fn unless_refused(
     ask: &mut Inquiry,
     node: &NodeView,
@@ -350,7 +350,7 @@ fn leave_to_the_kubelet(pod: &PodView, node: &NodeView, progress: &Progress) -> 
     }
 }
 
-/// What becomes of a pod on a node that is being emptied and is silent.
+/// The fate of a pod on an unreachable node that is being evicted.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub(super) enum Fate {
     /// It has ended and is deleted; at most finalizers hold the object.
@@ -401,7 +401,7 @@ pub fn is_gone(pod: &PodView) -> bool {
     pod.phase.is_terminal() && pod.deletion.is_some_and(|deletion| deletion.grace_seconds == Some(0))
 }
 
-/// What must never run twice goes only from a machine that is known to be off, or when it has ended.
+/// A pod that must never run twice is evicted only from a machine that is known to be off, or when it has ended.
 fn may_go(pod: &PodView, policy: &EvictionPolicy, proven: bool) -> bool {
     proven || pod.phase.is_terminal() || policy.at_most_one(pod).is_none()
 }

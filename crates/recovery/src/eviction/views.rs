@@ -1,4 +1,4 @@
-//! What the eviction recovery looks at: only the fields that it judges by.
+//! The views of the eviction recovery: only the fields by which it judges.
 
 use std::collections::BTreeSet;
 use std::fmt;
@@ -45,9 +45,9 @@ pub struct NodeView {
     pub taints: Vec<Taint>,
     /// Its `Ready` condition.
     pub ready: Ready,
-    /// What its Lease says.
+    /// Its Lease.
     pub lease: Lease,
-    /// What the heartbeat of its `Ready` condition says, in the terms of a Lease. It counts where there is no Lease.
+    /// The heartbeat of its `Ready` condition, in the form of a Lease. It counts where there is no Lease.
     pub heartbeat: Lease,
     /// The progress of its eviction; none if it has not begun, or if there is [`Self::damage`].
     pub progress: Option<Progress>,
@@ -78,14 +78,14 @@ pub struct Refusal {
     pub step: &'static str,
     /// The step in words.
     pub what: String,
-    /// What the server said.
+    /// The server's message.
     pub words: String,
     /// It is not tried again before then.
     pub until: Timestamp,
 }
 
 impl NodeView {
-    /// What on it tells who acts on it.
+    /// The signs on it that tell which recovery acts on it.
     pub(super) fn signs(&self) -> NodeSigns<'_> {
         let eviction = match &self.progress {
             _ if self.damage.is_some() => EvictionSign::Unreadable,
@@ -279,9 +279,9 @@ pub struct PodView {
     pub is_mirror: bool,
     /// When it was made.
     pub created: Option<Timestamp>,
-    /// What it belongs to.
+    /// Its owners.
     pub owners: Vec<Owner>,
-    /// What it tolerates.
+    /// Its tolerations.
     pub tolerations: Vec<Toleration>,
     /// The claims that it uses, and that outlive it.
     pub claims: Vec<Claim>,

@@ -1,4 +1,4 @@
-//! What does this Job need next? One sync of a Job controller, as questions; the first that is answered "no" is the step.
+//! The next step of a Job: one sync of a Job controller, as questions. The first that is answered "no" gives the step.
 
 use jiff::{SignedDuration, Timestamp};
 
@@ -70,7 +70,7 @@ pub fn decide(
         ask.none("Is its end still open, or written in its status?", see_fate(fate.as_ref()), unwritten)
             .map_err(|fate| write(job, &next, &record, JobWhy::Decided { reason: fate.reason.clone() }))?;
         let too_many = pods_too_many(&tally, fate.as_ref(), &record, policy);
-        // What is not deleted now holds up nothing else.
+        // A pod that is not deleted now delays nothing else.
         let undeletable =
             memory.deletion_paused_until.filter(|until| now < *until).filter(|_| too_many.is_some());
         let too_many = too_many.filter(|_| undeletable.is_none());
@@ -83,7 +83,7 @@ pub fn decide(
         let names_due = fate.is_none() && !job.deleting && counted.iter().any(|pod| !record.is_written(pod));
         let due = match batched {
             None => (next != job.status || names_due).then_some(next),
-            // What was begun is brought to its end: pods that were let go are counted, and no others are taken in.
+            // A count that was begun is finished: released pods are counted, and no others are added.
             Some(_) => (tally.all_listed_are_free() || names_due)
                 .then(|| status::next(&tally, fate.as_ref(), 0, policy, now)),
         };
@@ -296,7 +296,7 @@ fn pods_too_many(
     Some(Act { actions, why })
 }
 
-/// What stands between a Job and the pods that it should have.
+/// The reasons why a Job lacks pods.
 enum Need {
     Nothing,
     Pods(Vec<Step>),

@@ -28,7 +28,7 @@ const LONGEST_TEXT: usize = 32 * 1024;
 /// pods that the built-in controller made have names of the same form.
 const FARTHEST: u32 = 10_000;
 
-/// What tells the names of one Job's pods apart.
+/// The parts that tell the names of one Job's pods apart.
 #[derive(Clone, Copy, Debug, PartialEq, Eq, PartialOrd, Ord)]
 pub(super) struct Name {
     /// The index; none in a Job without.
@@ -44,7 +44,7 @@ pub(super) struct Name {
 pub(super) struct Naming<'a> {
     job: &'a JobRef,
     indexed: bool,
-    /// What names begin with in a Job without indexes.
+    /// The prefix of names in a Job without indexes.
     plain: String,
     factor: u64,
     inverse: u64,
@@ -75,7 +75,7 @@ impl<'a> Naming<'a> {
         }
     }
 
-    /// What a pod of this name is called.
+    /// The name as a text.
     pub(super) fn text(&self, Name { index, number }: Name) -> String {
         let mut text = self.prefix(index);
         let (round, number) = (u64::from(number) / ENDS, u64::from(number) % ENDS);
@@ -303,7 +303,7 @@ impl UsedNames {
     }
 }
 
-/// What is known of the names of a Job's pods at one look.
+/// The known names of a Job's pods at one judgement.
 pub(super) struct Record<'a> {
     pub(super) naming: Naming<'a>,
     /// All that are used up as far as anybody knows: written down, remembered, or a pod's.

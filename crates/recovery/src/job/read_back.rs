@@ -22,9 +22,9 @@ const SHOWN: usize = 60;
 pub struct Unreadable {
     /// Where it is.
     pub field: String,
-    /// What is there.
+    /// The value.
     pub value: String,
-    /// What would be right.
+    /// The correct form.
     pub right: &'static str,
 }
 
@@ -43,7 +43,7 @@ impl fmt::Display for Unreadable {
     }
 }
 
-/// What a Job's status and annotations say.
+/// The content of a Job's status and annotations.
 #[derive(Debug)]
 pub(super) struct ReadBack {
     /// Indexes that succeeded.

@@ -18,7 +18,7 @@ pub enum JobWhy {
     NotOurs { managed_by: Option<String> },
     /// The Job asks for something that came after this program.
     UnknownMode { mode: String },
-    /// What was written down about the Job cannot be read.
+    /// The Job's status or annotations cannot be read.
     UnreadableStatus(Unreadable),
     /// Nothing is left to do.
     Finished { kind: String },

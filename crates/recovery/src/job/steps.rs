@@ -1,4 +1,4 @@
-//! What the Job recovery asks to be written.
+//! The writes of the Job recovery.
 
 use std::{borrow::Cow, fmt, sync::Arc};
 

@@ -1,4 +1,4 @@
-//! What each pod is to its Job now, and what they come to.
+//! The role of each pod for its Job now, and the totals.
 
 use std::collections::{BTreeMap, BTreeSet};
 
@@ -39,7 +39,7 @@ pub(super) struct Tally<'a> {
     pub(super) backoff: BackoffRecord,
 }
 
-/// What a pod with our finalizer comes to.
+/// The count of a pod with our finalizer.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub(super) enum Outcome {
     /// It is not known yet.
@@ -155,7 +155,7 @@ impl<'a> Tally<'a> {
         self.matched(pod).is_some_and(|rule| rule.action == FailureAction::Ignore)
     }
 
-    /// What a pod with our finalizer comes to, given how the Job will end.
+    /// The count of a pod with our finalizer, given the end of the Job.
     pub(super) fn outcome(&self, pod: &PodView, ending: Option<Ending>) -> Outcome {
         let deleted = pod.deletion.is_some();
         if pod.phase == PodPhase::Succeeded {
@@ -283,7 +283,7 @@ pub fn remember(memory: &mut Memory, job: &JobView, pod: &PodView, policy: &JobP
     }
 }
 
-/// What a controller that was there all the time remembers of a Job, as far as the status and the pods that are left tell.
+/// The memory of a Job, rebuilt from its status and the remaining pods.
 pub fn recollect(job: &JobView, pods: &[PodView], policy: &JobPolicy) -> Memory {
     let mut memory = Memory::default();
     let none = Uncounted::default();

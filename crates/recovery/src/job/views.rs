@@ -24,9 +24,9 @@ pub struct JobView {
     pub resource_version: String,
     /// True if it is being deleted.
     pub deleting: bool,
-    /// What its owner wants.
+    /// Its spec.
     pub spec: JobSpec,
-    /// What was last written about it.
+    /// Its status.
     pub status: JobStatus,
     /// The annotation with the names of its pods that are used up, as it is.
     pub used_names: Option<Box<str>>,
@@ -160,7 +160,7 @@ pub struct PodFailureRule {
     pub on_pod_conditions: Vec<OnPodCondition>,
 }
 
-/// What a failure means.
+/// The action on a failure.
 #[derive(Clone, Copy, Debug, PartialEq, Eq, Hash, PartialOrd, Ord, Serialize, Deserialize)]
 pub enum FailureAction {
     /// The whole Job has failed.

@@ -1,4 +1,4 @@
-//! What the administrator allows, and whether a pod's owner consents.
+//! The administrator's settings, and the consent of a pod's owner.
 
 use std::fmt;
 
@@ -32,7 +32,7 @@ pub struct ZombiePolicy {
     node_rules: Vec<(usize, TaintNodeOutOfService)>,
 }
 
-/// What switches zombie recovery off.
+/// The setting that switches zombie recovery off.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub enum Disabled {
     /// The feature gate is off.
@@ -65,7 +65,7 @@ pub enum WaitBy {
     Annotation,
     /// The administrator's floor, because the pod's annotation asks for less.
     Floor {
-        /// What it asks for.
+        /// The requested wait.
         asked: SignedDuration,
     },
     /// The administrator's setting, because nobody can read the pod's annotation.
@@ -184,7 +184,7 @@ impl ZombiePolicy {
         !self.pod_rules.is_empty()
     }
 
-    /// What the rules say about whether recovery is on.
+    /// The observation of the rule that asks whether the recovery is on.
     pub(super) fn switch(&self) -> &'static str {
         match self.disabled {
             None => "feature gate FailureRecoveryPolicy is on, controller zombie is enabled",

@@ -28,7 +28,7 @@ pub enum PodWhy {
     },
     /// All was done before.
     AlreadyRecovered {
-        /// What it was.
+        /// The action.
         action: TerminateAction,
     },
     /// All was done before except telling.
@@ -79,7 +79,7 @@ pub enum PodWhy {
     KubeletAlive {
         /// Its name.
         node: String,
-        /// What its Lease tells.
+        /// The pulse of its Lease.
         pulse: Box<Pulse>,
     },
     /// The pod is stuck.
@@ -132,7 +132,7 @@ impl fmt::Display for Terms {
     }
 }
 
-/// What makes a pod a zombie. Prints as the message of its condition and event.
+/// The facts that make a pod a zombie. Prints as the message of its condition and event.
 #[derive(Clone, Debug, PartialEq, Eq)]
 pub struct ZombieFacts {
     /// The lost node.
@@ -323,7 +323,7 @@ pub enum NodeWhy {
     },
     /// Its kubelet renews its Lease, or may.
     LeaseFresh {
-        /// What its Lease tells.
+        /// The pulse of its Lease.
         pulse: Pulse,
     },
     /// It is lost.

@@ -37,7 +37,7 @@ pub(crate) struct Inquiry {
     pub(super) known: Option<NodeView>,
     /// True if the pods of the node are known.
     pub(super) pods_listed: bool,
-    /// What is known of the claims of its pods, by the pod's UID.
+    /// The access of its pods' claims, by the pod's UID.
     pub(super) accesses: BTreeMap<String, Access>,
     pub(super) attachments: Option<Vec<AttachmentView>>,
     /// The nodes of its zone.

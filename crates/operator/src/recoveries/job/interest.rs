@@ -26,7 +26,7 @@ pub(super) enum Progress {
     Finished,
 }
 
-/// What is known of our Jobs.
+/// The known facts about our Jobs.
 #[derive(Debug, Default)]
 pub(super) struct State {
     /// The selectors of those that may adopt pods.
@@ -77,7 +77,7 @@ impl State {
         self.listed
     }
 
-    /// What is kept of a pod; none if it is a Job's and can never matter as it is now.
+    /// The kept form of a pod; none if it belongs to a Job and cannot matter in its present state.
     pub(super) fn sift(&self, seen: SeenPod) -> Option<SeenPod> {
         match seen {
             SeenPod::OfJob { owner, mut pod } => {

@@ -1,4 +1,4 @@
-//! What a Job controller counts, under the names and labels that dashboards know from the built-in one.
+//! The metrics of a Job controller, under the names and labels that dashboards know from the built-in one.
 
 use std::time::Duration;
 
@@ -31,7 +31,7 @@ descriptions! { METRICS;
 /// From 4 milliseconds, doubled 14 times.
 const SYNC_BUCKETS: (f64, f64, u16) = (0.004, 2.0, 15);
 
-/// What one look after a Job came to.
+/// The outcome of one sync of a Job.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub(crate) enum SyncAction {
     /// The Job ends or goes away: its pods are not managed any more.
@@ -272,7 +272,7 @@ mod tests {
         ] {
             assert!(text.lines().any(|l| l == line), "{line} is not in\n{text}");
         }
-        // What a Job controller counts has the names that dashboards know from the built-in one.
+        // A Job controller's metrics have the names that dashboards know from the built-in one.
         check::described(&text, METRICS, "job_controller_");
     }
 }
