@@ -144,11 +144,11 @@ pub mod job {
         pub const COMPLETE: &str = "Complete";
         /// All is done, and not well.
         pub const FAILED: &str = "Failed";
-        /// It will fail once its pods have ended.
+        /// The Job will fail once its pods have ended.
         pub const FAILURE_TARGET: &str = "FailureTarget";
-        /// It will be complete once its pods have ended.
+        /// The Job will be complete once its pods have ended.
         pub const SUCCESS_CRITERIA_MET: &str = "SuccessCriteriaMet";
-        /// It runs no pods at its owner's wish.
+        /// The Job is suspended.
         pub const SUSPENDED: &str = "Suspended";
     }
 
@@ -156,7 +156,7 @@ pub mod job {
     pub mod reasons {
         /// Too many pods failed.
         pub const BACKOFF_LIMIT_EXCEEDED: &str = "BackoffLimitExceeded";
-        /// It ran for too long.
+        /// The Job ran for too long.
         pub const DEADLINE_EXCEEDED: &str = "DeadlineExceeded";
         /// A rule of its pod failure policy ended it.
         pub const POD_FAILURE_POLICY: &str = "PodFailurePolicy";

@@ -49,9 +49,13 @@ fn the_built_in_story_recovers_and_without_salvor_it_does_not() {
     let (told, complained) = texts(&output);
     assert_eq!(output.status.code(), Some(0), "{told}{complained}");
     assert_eq!(complained, "");
-    for part in
-        ["Zone b is cut off", "stuck Terminating", "Salvor marked Failed", "Running again", "Everything recovered."]
-    {
+    for part in [
+        "Zone b is cut off",
+        "stuck Terminating",
+        "Salvor marked Failed",
+        "Running again",
+        "Everything recovered.",
+    ] {
         assert!(told.contains(part), "no {part:?} in {told}");
     }
     assert!(!told.contains('\x1b'), "no colours without a terminal");

@@ -100,7 +100,7 @@ pub(crate) fn of_refused(refusal: &Refusal, start_time: Timestamp) -> Value {
     status
 }
 
-/// Who decides what the phase is.
+/// The source of the phase.
 #[derive(Clone, Copy, Debug)]
 pub(crate) enum Phase<'a> {
     Computed,

@@ -27,7 +27,7 @@ pub(crate) enum NotSent {
 }
 
 impl NotSent {
-    /// Whether that is why a request failed.
+    /// The reason, if a request failed because of it.
     pub(crate) fn is_why(error: &kube::Error) -> Option<Self> {
         let mut cause: Option<&(dyn Error + 'static)> = Some(error);
         while let Some(error) = cause {
@@ -49,7 +49,7 @@ impl Condition {
         Self(Arc::new(holds))
     }
 
-    /// Whether it holds now.
+    /// Checks the conditions now.
     pub(crate) fn check(&self) -> Result<(), NotSent> {
         (self.0)()
     }

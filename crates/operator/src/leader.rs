@@ -40,7 +40,7 @@ const SOONEST_RENEWAL: Duration = Duration::from_millis(100);
 /// Of a memory that cannot be read, so much is kept for whoever wants to know.
 const UNREADABLE_KEPT: usize = 1024;
 
-/// Whether this process may write, and for how long that is certain.
+/// Leadership: this process may write or not, and for how long that is certain.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 enum Tenure {
     Follows,
@@ -54,12 +54,12 @@ enum Tenure {
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub(crate) struct Term(u64);
 
-/// Whether a lease that was won is the one that was held before, without a gap.
+/// Continuity of a lease: was it held before, without a gap?
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 enum Claim {
-    /// It was ours, and nobody else has held it since our last renewal.
+    /// The lease was ours, and nobody else has held it since our last renewal.
     Renewed,
-    /// It was nobody's, or another's.
+    /// The lease was nobody's, or another's.
     Acquired,
 }
 
@@ -88,7 +88,7 @@ impl Leadership {
         }))
     }
 
-    /// Whether a person has stopped everything, whoever leads.
+    /// The pause switch: a person may have paused every replica.
     pub(crate) fn pause(&self) -> &PauseSwitch {
         &self.0.pause
     }
@@ -130,7 +130,7 @@ impl Leadership {
         tenure.time_left().map(|_| term)
     }
 
-    /// How long a write that was judged in a term may take from now on; `None` when there must be none.
+    /// The time that a write of this term may take from now on; `None` if there must be no write.
     pub(crate) fn time_left(&self, judged_in: Term) -> Option<Duration> {
         let (tenure, term) = *self.standing();
         tenure.time_left().filter(|_| term == judged_in)
@@ -414,7 +414,7 @@ impl Elector {
         self.write(lease).await.map(|()| claim)
     }
 
-    /// Who else holds the lease as last seen, and has not been silent for too long.
+    /// Another holder of the lease as last seen, if it still renews.
     fn claimed_by_another(&self) -> Option<String> {
         let (lease, since) = self.seen.as_ref()?;
         let spec = lease.spec.as_ref()?;

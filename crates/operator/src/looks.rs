@@ -45,7 +45,7 @@ impl Sight {
         self.taken
     }
 
-    /// It rests on something that was asked for then.
+    /// The oldest read on which it rests was sent then.
     fn rests_on(&mut self, taken: Instant) {
         self.taken = self.taken.min(taken);
     }

@@ -204,7 +204,7 @@ impl SwitchWatch {
         let found = match leases.get_opt(&self.settings.lease_name).await {
             Ok(found) => found,
             Err(error) => {
-                // Who may not read it was never meant to be paused so.
+                // A process without the right to read it cannot be paused so.
                 if matches!(&error, kube::Error::Api(status) if status.code == 403) {
                     switch.set(None);
                 }

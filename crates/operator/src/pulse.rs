@@ -1,4 +1,4 @@
-//! Whether the thread that does the work still turns, and the thread beside it that must not wait for it.
+//! Watches whether the working thread still turns, from a thread beside it that must not wait for it.
 //!
 //! Watching, judging and writing share one thread. Whether this process lives, and whether it leads, is asked on another one:
 //! a second of work on thousands of objects must cost neither a probe nor the lease. But a process that does not work any
@@ -43,11 +43,11 @@ struct Beats {
 /// The state of the working thread.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub(crate) enum Condition {
-    /// It turns.
+    /// The thread turns.
     Well,
-    /// It has not made a turn for so long.
+    /// The thread has not made a turn for this long.
     Busy(Duration),
-    /// It has not made a turn for so long, and will not.
+    /// The thread has not made a turn for this long, and will not.
     Stuck(Duration),
 }
 

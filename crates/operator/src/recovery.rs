@@ -46,7 +46,7 @@ pub(crate) trait Recovery: Send + Sync + 'static {
     /// Everything that may have to be judged.
     fn subjects(&self) -> Vec<Self::Subject>;
 
-    /// Whether an outage around the subject holds it back; a person may have said that it does not.
+    /// Says whether an outage around the subject blocks it; a person may have excepted it.
     fn outage(&self, _: &Self::Subject, _: Timestamp) -> Outage {
         Outage::Holds
     }
@@ -78,7 +78,7 @@ pub(crate) struct Ended<'a, S> {
 /// The consequences of the end of an attempt.
 #[derive(Debug)]
 pub(crate) struct After {
-    /// Whether the view shows what was written.
+    /// Says whether the view shows the write already.
     pub(crate) view: View,
     /// Events to record.
     pub(crate) tell: Vec<EventNote>,
@@ -116,10 +116,10 @@ impl<S> Ended<'_, S> {
     }
 }
 
-/// Whether a recovery's view shows its own write already.
+/// Says whether a recovery's view shows its own write already.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub(crate) enum View {
-    /// It was taken from the server's answer: the subject can be judged again at once.
+    /// The write was taken from the server's answer: the subject can be judged again at once.
     Shows,
     /// The watch will bring it.
     Lags,
@@ -128,9 +128,9 @@ pub(crate) enum View {
 /// The treatment of a subject after a refusal.
 #[derive(Debug)]
 pub(crate) enum Refused {
-    /// It waits, longer every time.
+    /// The subject waits, longer every time.
     Waits,
-    /// It is judged again at once, after this is told.
+    /// The subject is judged again at once, after this event.
     Judged(Option<Box<EventNote>>),
 }
 

@@ -151,7 +151,7 @@ mod tests {
         let history = History::default();
         assert_eq!((history.ends(0), history.ends(0), history.epoch()), (1, 1, 1));
         assert_eq!((history.ends(1), history.epoch()), (2, 2));
-        // Who was asleep for one of them does not hide the other.
+        // A task that missed one of them does not hide the other.
         assert_eq!((history.ends(0), history.epoch()), (1, 2));
     }
 }

@@ -72,7 +72,7 @@ impl Surroundings {
     }
 }
 
-/// Who we are to other replicas: the pod's or machine's name, and what tells two processes on it apart.
+/// Our identity for other replicas: the pod's or machine's name, and a part that tells two processes on it apart.
 fn identity(now: Timestamp) -> String {
     let host = std::env::var("HOSTNAME").unwrap_or_else(|_| "salvor".to_owned());
     format!("{host}_{}_{}", std::process::id(), now.as_millisecond())

@@ -227,7 +227,7 @@ pub(crate) enum GivenUp {
 }
 
 impl Patience {
-    /// Whether a failure is the end, after the server has said nothing for a while.
+    /// Decides whether a failure ends the watch, after the server has sent nothing for a while.
     fn ends_with(self, end: &WatchEnd, silence: Duration) -> Option<GivenUp> {
         let Self::Until(limit) = self else { return None };
         let code = match end {
@@ -265,7 +265,7 @@ pub(crate) async fn follow_with<P: Project>(
     let mut size = PageSize::default();
     let mut failures: u32 = 0;
     let mut revision: Option<String> = None;
-    // Whether the server may be another one, or in another state, than when the revision was told.
+    // True if the server may be another one, or in another state, than when it told the revision.
     let mut in_doubt = false;
     loop {
         let began = Instant::now();
@@ -365,7 +365,7 @@ struct Follower<P: Project> {
     listed: Option<u64>,
 }
 
-/// Whether a watch told anything: an event or a bookmark.
+/// Says whether a watch sent anything: an event or a bookmark.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 enum Heard {
     Something,
@@ -453,7 +453,7 @@ impl<P: Project> Follower<P> {
         }
     }
 
-    /// Whether the server is where it was, or further, before a watch is begun from where another one broke off.
+    /// Checks that the server's revision has not gone back, before a watch continues where another one broke off.
     async fn check_the_server(&self) -> Result<(), WatchEnd> {
         let floor = self.health.newest();
         let page = self.page(&[("limit", "1".to_owned())], |_| {}).await?;

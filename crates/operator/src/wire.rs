@@ -22,7 +22,7 @@ use crate::watch::Identified;
     bound = "Spec: Deserialize<'de> + Default, Status: Deserialize<'de> + Default, A: Deserialize<'de> + Default"
 )]
 pub struct Object<Spec, Status, A = Nothing> {
-    /// Who it is.
+    /// Its metadata.
     pub metadata: Meta<A>,
     /// Its spec.
     #[serde(default)]

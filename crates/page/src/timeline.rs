@@ -72,7 +72,9 @@ impl Moment {
                 if count == 1 {
                     format!("{names} is Running again, {away} s after its node became unreachable")
                 } else {
-                    format!("{count} pods of {about} are Running again, {away} s after their nodes became unreachable")
+                    format!(
+                        "{count} pods of {about} are Running again, {away} s after their nodes became unreachable"
+                    )
                 }
             }
             Kind::Told => about.clone(),

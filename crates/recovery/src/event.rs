@@ -63,7 +63,7 @@ pub struct EventNote {
     pub reason: Cow<'static, str>,
     /// The action.
     pub action: &'static str,
-    /// Who reports it.
+    /// Its reporter.
     pub reporting_controller: &'static str,
     /// The message.
     pub message: String,

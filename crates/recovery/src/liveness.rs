@@ -1,4 +1,4 @@
-//! Whether a node's kubelet lives: the one notion of it that all recoveries share.
+//! Liveness of a node's kubelet: the one definition that all recoveries share.
 //!
 //! A kubelet shows life by renewing its Lease. The time in the Lease is the kubelet's own, and its clock may be hours off: so
 //! a time that *moves* shows life whatever it says, and a time that does not move shows none for longer than the Lease lasts. No
@@ -34,11 +34,11 @@ impl NodeLease {
 /// The state of a node's Lease.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub enum Lease {
-    /// It was not read yet.
+    /// The Lease was not read yet.
     Unread,
     /// There is none.
     None,
-    /// It was renewed.
+    /// The Lease was renewed.
     Renewed {
         /// The time that the kubelet wrote, by its own clock.
         written: Timestamp,

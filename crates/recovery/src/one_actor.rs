@@ -46,11 +46,11 @@ pub enum EvictionSign {
     /// They say nothing.
     #[default]
     None,
-    /// It was asked for, and the taint is gone.
+    /// The eviction was requested, and the taint is gone.
     Asked,
-    /// It has begun.
+    /// The eviction has begun.
     UnderWay,
-    /// It is finished.
+    /// The eviction is finished.
     Finished,
     /// Somebody stopped it.
     Stopped,
@@ -111,7 +111,7 @@ impl NodeActors {
         }
     }
 
-    /// Who acts on a node now; none if nobody does, and anybody may begin.
+    /// The recovery that acts on a node now; none if any recovery may begin.
     pub fn actor(&self, signs: NodeSigns<'_>) -> Option<NodeActor> {
         let marked = self.out_of_service && signs.out_of_service;
         if self.eviction.as_ref().is_some_and(|triggers| is_evicted(triggers, signs, marked)) {

@@ -23,7 +23,7 @@ pub enum Pause {
     Unread,
 }
 
-/// Who paused, when and why: what stands in the annotation, as JSON.
+/// The pause: person, time and reason, as JSON in the annotation.
 #[derive(Clone, Debug, PartialEq, Eq, Serialize, Deserialize)]
 #[serde(rename_all = "camelCase")]
 pub struct Said {
@@ -67,7 +67,7 @@ impl fmt::Display for Pause {
 #[derive(Clone, Debug, PartialEq, Eq, Serialize, Deserialize)]
 #[serde(rename_all = "camelCase")]
 pub struct PauseAcknowledged {
-    /// Who has stopped.
+    /// The leader that has stopped.
     pub by: String,
     /// When.
     pub at: Timestamp,

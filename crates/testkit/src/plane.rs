@@ -28,7 +28,7 @@ use crate::{Arena, logs, ports, random, wait};
 /// Free ports are chosen before they are used, so somebody else may be quicker. Five times in a row is no accident.
 const ATTEMPTS: usize = 8;
 
-/// How often to ask a server that is starting whether it is ready. There is nothing to watch before it is.
+/// A starting server is asked this often whether it is ready. There is nothing to watch before it is.
 const READINESS: Duration = Duration::from_millis(20);
 
 /// Namespaces that the API server makes for itself soon after it is ready, and that nodes and controllers rely on.
@@ -386,7 +386,7 @@ impl ControlPlane {
         }
     }
 
-    /// Whether a part is ready, or what it says instead.
+    /// Checks whether a part is ready; else returns its message.
     async fn ask(&self, part: Part) -> Result<(), String> {
         let port = match part {
             Part::Etcd => return etcd_is_healthy(self.ports.etcd).await,

@@ -17,13 +17,13 @@ use crate::wait::{self, Watched};
 /// A change of an object.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
 pub enum ChangeKind {
-    /// It was there when the recording began.
+    /// The object was there when the recording began.
     Existed,
-    /// It was created.
+    /// The object was created.
     Added,
-    /// It was written to.
+    /// The object was changed.
     Modified,
-    /// It is gone.
+    /// The object is gone.
     Deleted,
 }
 

@@ -153,7 +153,8 @@ async fn play_live(args: &DemoArgs, scenario: &Scenario) -> Result<ExitCode, Cli
         greet(args, &terminal, address, server.as_ref().map(|(_, kubeconfig)| kubeconfig.path()))?;
         let report = story::play(&stage, scenario, &mut terminal).await?;
         story::tell(&report, &terminal, with_salvor)?;
-        terminal.line("  The cluster keeps running: crash or cut off nodes on the page. Press Ctrl-C to stop.")?;
+        terminal
+            .line("  The cluster keeps running: crash or cut off nodes on the page. Press Ctrl-C to stop.")?;
         Ok(story::go_on(&stage, &mut terminal).await?)
     };
     let ending = tokio::select! {
@@ -190,7 +191,8 @@ fn greet(
     if let Some(path) = kubeconfig {
         terminal.line(&format!("  kubectl    export KUBECONFIG={}", path.display()))?;
     }
-    terminal.line(&format!("  time       {} of its seconds pass in one real second (--speed)", args.speed))?;
+    terminal
+        .line(&format!("  time       {} of its seconds pass in one real second (--speed)", args.speed))?;
     Ok(terminal.line("  stop       Ctrl-C")?)
 }
 

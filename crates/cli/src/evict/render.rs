@@ -108,7 +108,9 @@ pub(super) fn end(survey: &Survey, standing: &Standing, places: &BTreeMap<String
 /// The state that an interrupt leaves.
 pub(super) fn interrupted(node: &str, is_asked: bool) -> String {
     let stays = if is_asked {
-        format!("The taint stays on node {node}. Salvor goes on with the eviction as long as Salvor runs and nothing blocks it.")
+        format!(
+            "The taint stays on node {node}. Salvor goes on with the eviction as long as Salvor runs and nothing blocks it."
+        )
     } else {
         format!("The API server has not answered yet, so it is not known whether node {node} has the taint.")
     };
@@ -232,7 +234,10 @@ Node node-a is evicted and its volumes are detached. Its taint is removed when t
 "
         );
         assert!(end(&on_node(), &last(End::Finished, false), &places).contains("Its taint is removed."));
-        assert!(end(&on_node(), &last(End::TaintGone, false), &places).contains("removed before the eviction ended"));
+        assert!(
+            end(&on_node(), &last(End::TaintGone, false), &places)
+                .contains("removed before the eviction ended")
+        );
     }
 
     #[test]

@@ -387,10 +387,7 @@ Already done:
         assert!(text.contains("\nNext:\n  nothing, until something above changes\n"));
         let nobody = Explanation { recoveries: Vec::new(), ..explanation(report("Ignore", "x"), &[]) };
         let text = super::tests::text(&nobody, false);
-        assert_eq!(
-            text,
-            "pod training/worker-3: IGNORE, no recovery applies\n\nAlready done:\n  nothing\n"
-        );
+        assert_eq!(text, "pod training/worker-3: IGNORE, no recovery applies\n\nAlready done:\n  nothing\n");
     }
 
     #[test]

@@ -253,7 +253,7 @@ async fn a_node_that_renews_its_lease_is_refused_whatever_its_taint_says(site: S
     let node = stage.nodes().get("node").await.unwrap();
     assert_eq!((effects(&node), progress(&node)), (vec!["NoSchedule".to_owned()], Value::Null));
     assert_eq!(phase(&stage.pods().get("pod").await.unwrap()), "Running");
-    // It falls silent.
+    // The node becomes unreachable.
     stage.lease("node", 120, 40).await;
     wait::for_absence(&stage.pods(), "pod").await;
 }
@@ -530,7 +530,7 @@ async fn a_node_that_returns_after_any_write_is_forced_no_further(site: Site) {
         assert!(condition(&back, "ForceEviction").is_none_or(|(status, _)| status == "False"), "{at}");
         stage.nodes().delete(&node, &DeleteParams::default()).await.unwrap();
     }
-    // How many depends on whether a pod or the node's event is written first.
+    // The number depends on whether a pod or the node's event is written first.
     assert!(forced > 2 && spared > 2, "{forced} were forced before the return, {spared} were not");
 }
 

@@ -61,7 +61,7 @@ pub(super) struct Gate {
     pub(super) brake: Arc<Mutex<Brake>>,
     pub(super) watches: WatchSet,
     pub(super) freshness: Duration,
-    /// Whether an outage around the subject holds it back.
+    /// Says whether an outage around the subject blocks it.
     pub(super) outage: Outage,
 }
 

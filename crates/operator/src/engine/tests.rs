@@ -101,7 +101,7 @@ impl Project for Things {
     }
 }
 
-/// How long each look takes, the last one for all that follow, and how many there were.
+/// The duration of each look, the last one for all that follow, and the number of looks.
 #[derive(Clone, Default)]
 struct Looking {
     takes: Arc<Mutex<VecDeque<Duration>>>,

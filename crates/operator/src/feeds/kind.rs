@@ -51,7 +51,7 @@ pub(crate) enum OfKind<T> {
 pub(crate) enum KindLost {
     /// The server does not serve it.
     NotServed,
-    /// It may not be read, or cannot be; in the words of the server.
+    /// The kind may not or cannot be read; with the server's message.
     Failed(String),
 }
 

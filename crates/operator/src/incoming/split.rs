@@ -38,7 +38,7 @@ const LIST: usize = 1;
 const ARRAY: usize = 2;
 
 impl Splitter {
-    /// How many of these bytes, of which there is at least one, belong together, and to what.
+    /// The number of these bytes (at least one) that belong together, and to what.
     pub(super) fn cut(&mut self, bytes: &[u8]) -> (usize, Part) {
         match self.place {
             Place::Frame => (self.frame(bytes), Part::Frame),

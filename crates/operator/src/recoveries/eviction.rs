@@ -489,7 +489,7 @@ fn remember(pod: &mut PodView, known: &BTreeMap<String, PodView>) {
     pod.access = known.access.clone();
 }
 
-/// Whether an outage around a node holds its eviction back.
+/// Says whether an outage around a node blocks its eviction.
 fn outage(node: Option<&NodeView>, now: Timestamp) -> Outage {
     match node.and_then(|node| node.despite_outage(now)) {
         Some(_) => Outage::Ignored,

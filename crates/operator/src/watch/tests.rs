@@ -417,7 +417,7 @@ async fn a_list_that_began_before_somebody_noticed_is_not_believed() {
     assert!(!bench.health.is_synced());
 }
 
-/// What the server answered to a write was seen, too.
+/// The server's answer to a write counts as seen, too.
 #[tokio::test(start_paused = true)]
 async fn a_list_behind_the_answer_to_a_write_shows_another_history() {
     let mut bench = Bench::new(vec![

@@ -99,7 +99,10 @@ fn work_that_is_replaced_after_its_node_came_back_was_away_all_the_same() {
     world.hear_nodes(node("n1", false), second(90));
     world.hear_pods(Change::Gone("p1".into()), second(91));
     world.hear_pods(pod("p2", 0, "n1", "Running", false), second(92));
-    assert!(texts(&world).contains(&"train-0 is Running again, 82 s after its node became unreachable".to_owned()));
+    assert!(
+        texts(&world)
+            .contains(&"train-0 is Running again, 82 s after its node became unreachable".to_owned())
+    );
 }
 
 #[test]

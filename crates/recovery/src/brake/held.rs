@@ -64,7 +64,7 @@ pub enum Held {
     /// A person has stopped everything.
     #[error("{pause}")]
     Paused {
-        /// Who, when and why.
+        /// The person, the time and the reason.
         pause: Box<Pause>,
     },
     /// The number of recent recoveries is not known.
@@ -77,7 +77,7 @@ pub enum Held {
         /// When it is over.
         until: Timestamp,
     },
-    /// It is not certain which time it is.
+    /// The API servers' clocks disagree.
     #[error(
         "the API server told different times ({clocks} clocks; the earliest counts). Actions that cannot be undone wait \
          until {until}"

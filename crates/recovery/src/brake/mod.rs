@@ -161,7 +161,7 @@ impl Brake {
         self.state.lost = Some(Lost { since: now, why: why.into() });
     }
 
-    /// Whether everything is held because an earlier memory is lost.
+    /// The loss of an earlier memory, while it blocks everything.
     pub fn lost(&self, now: Timestamp) -> Option<&Lost> {
         let BrakeLimits { max_pods_per_minute, max_nodes_per_minute, max_unreachable_percent, .. } =
             self.limits;
@@ -186,7 +186,7 @@ impl Brake {
         state
     }
 
-    /// Whether too many nodes are unreachable, as last counted.
+    /// The engaged state, if too many nodes were unreachable at the last count.
     pub fn engaged(&self) -> Option<Engaged> {
         self.state.cluster.engaged()
     }
@@ -221,7 +221,7 @@ impl Brake {
         self.state.cluster.changes_at(now, &self.limits)
     }
 
-    /// Whether so many more pods may be recovered now, without counting them.
+    /// Checks whether this many more pods may be recovered now, without counting them.
     ///
     /// More pods at once than the whole budget pass when none were admitted in the last minute: they cannot be split.
     ///
@@ -231,7 +231,7 @@ impl Brake {
         self.check_all(now, &Disruption { pods, ..Disruption::default() })
     }
 
-    /// Whether so many more pods may be recovered now; if so they count from now on.
+    /// Admits this many more pods if they may be recovered now; they count from now on.
     ///
     /// # Errors
     /// The reason why they are blocked.
@@ -341,7 +341,7 @@ impl Brake {
         }
     }
 
-    /// Whether steps that were let through, and counted, may still be carried out.
+    /// Checks whether steps that were admitted and counted may still be carried out.
     ///
     /// # Errors
     /// The reason why they are blocked.
@@ -379,13 +379,13 @@ struct Disruption<'a> {
     outage: Outage,
 }
 
-/// Whether an outage holds a judgement back.
+/// Says whether an outage blocks a judgement.
 #[derive(Clone, Copy, Debug, Default, PartialEq, Eq)]
 pub enum Outage {
-    /// It does: when many nodes are lost, suspect the observer.
+    /// An outage blocks it: if many nodes are unreachable, the network has probably failed.
     #[default]
     Holds,
-    /// It does not: a person has looked, and knows that this node is off. Budgets count all the same.
+    /// An outage does not block it: a person knows that this node is off. Budgets still count.
     Ignored,
 }
 

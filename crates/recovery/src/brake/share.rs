@@ -110,9 +110,9 @@ impl Settling {
 #[derive(Clone, Copy, Debug, Default, PartialEq, Eq, Serialize, Deserialize)]
 #[serde(rename_all = "camelCase", default)]
 pub(super) struct Share {
-    /// Whether and since when it is too large.
+    /// The engaged state, if the share is too large.
     engaged: Option<Engaged>,
-    /// Whether it was, a moment ago.
+    /// The state if the share was too large a moment ago.
     #[serde(skip_serializing_if = "Option::is_none")]
     settling: Option<Settling>,
 }
@@ -306,7 +306,7 @@ impl Transition {
             Self::Released(Engaged { since, .. }) => {
                 (EventType::Normal, reasons::BRAKE_RELEASED, since, "released")
             }
-            // It holds on: what waits says until when.
+            // The brake still blocks: waiting subjects say until when.
             Self::Settling { .. } => return None,
         };
         Some(EventNote {
@@ -335,10 +335,7 @@ impl fmt::Display for Transition {
                 nodes.unreachable, nodes.total
             ),
             Self::Released(Engaged { since, .. }) => {
-                write!(
-                    f,
-                    "fewer nodes are unreachable now: recoveries go on. They have waited since {since}"
-                )
+                write!(f, "fewer nodes are unreachable now: recoveries go on. They have waited since {since}")
             }
         }
     }

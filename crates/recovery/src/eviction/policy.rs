@@ -24,7 +24,7 @@ pub struct EvictionPolicy {
     pub max_unreachable_percent: u8,
     /// Nodes count for that which are Ready, or were within this time.
     pub count_nodes_ready_within: SignedDuration,
-    /// Who else acts on nodes.
+    /// The other recoveries that act on nodes.
     pub(super) actors: NodeActors,
     triggers: Vec<EvictionTrigger>,
     /// Kinds of owners of whose pods two must never run, as they print.

@@ -51,7 +51,7 @@ pub enum NodeWhy {
     },
     /// Volumes are let go.
     ReleasingVolumes {
-        /// How many the node has in use.
+        /// The number of volumes that the node has in use.
         in_use: usize,
         /// Claims whose volumes stay.
         kept: usize,
@@ -281,11 +281,11 @@ pub enum PodWhy {
     Disabled,
     /// Its node is not being emptied.
     NodeNotEvicted,
-    /// It is a static pod's image.
+    /// The pod is the mirror of a static pod.
     StaticPod,
-    /// It tolerates the eviction.
+    /// The pod tolerates the eviction.
     Tolerates,
-    /// It tolerates the eviction for a while.
+    /// The pod tolerates the eviction for a while.
     ToleratesUntil {
         /// Until when.
         until: Timestamp,
@@ -303,7 +303,7 @@ pub enum PodWhy {
     LeftToKubelet,
     /// The node's kubelet renews its Lease.
     KubeletAlive,
-    /// It was made after the eviction began, and its node was back since.
+    /// The pod was created after the eviction began, and its node was Ready since.
     CameLate,
     /// One of our annotations on its node cannot be believed.
     AnnotationUnreadable,
@@ -377,12 +377,15 @@ impl Reason for PodWhy {
                 format!("The taint {} on its node, if the machine is off.", taints::FORCE_EVICTION)
             }
             Self::StaticPod => "Nothing: static pods are never touched.".into(),
-            Self::Tolerates => "Nothing: a toleration cannot be removed from a pod. Delete the pod by hand.".into(),
+            Self::Tolerates => {
+                "Nothing: a toleration cannot be removed from a pod. Delete the pod by hand.".into()
+            }
             Self::ToleratesUntil { .. } => {
                 "Time. If the node is Ready before, its kubelet ends the pod.".into()
             }
             Self::HeldByFinalizers => {
-                "The owners of its finalizers must remove them. Salvor never removes a finalizer of others.".into()
+                "The owners of its finalizers must remove them. Salvor never removes a finalizer of others."
+                    .into()
             }
             Self::LeaseUnread => "Salvor is reading it.".into(),
             Self::NodeReturned { .. } | Self::LeftToKubelet => "The node becomes unreachable again.".into(),
@@ -396,7 +399,9 @@ impl Reason for PodWhy {
                  alive after the taint was added.",
                 taints::FORCE_EVICTION
             ),
-            Self::NodeDown { .. } => "Only if, before it is done, the node is Ready again or the taint is removed.".into(),
+            Self::NodeDown { .. } => {
+                "Only if, before it is done, the node is Ready again or the taint is removed.".into()
+            }
         }
     }
 }

@@ -353,15 +353,15 @@ fn leave_to_the_kubelet(pod: &PodView, node: &NodeView, progress: &Progress) -> 
 /// The fate of a pod on an unreachable node that is being evicted.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub(super) enum Fate {
-    /// It has ended and is deleted; at most finalizers hold the object.
+    /// The pod has ended and is deleted; at most finalizers keep the object.
     Gone,
-    /// It must go, now.
+    /// The pod must be evicted now.
     Leaves,
-    /// It must go then.
+    /// The pod must be evicted then.
     LeavesAt(Timestamp),
-    /// It must go, but not before somebody says that the machine is off.
+    /// The pod must be evicted, but not before somebody says that the machine is off.
     NeedsProof,
-    /// It tolerates all that, or is a static pod, or came after the node was back.
+    /// The pod stays: it tolerates the eviction, is a static pod, or came after the node was Ready again.
     Stays,
 }
 

@@ -80,7 +80,7 @@ pub struct Refusal {
     pub what: String,
     /// The server's message.
     pub words: String,
-    /// It is not tried again before then.
+    /// The write is not tried again before then.
     pub until: Timestamp,
 }
 
@@ -191,14 +191,14 @@ impl Asked {
 #[derive(Clone, Debug, PartialEq, Eq, Serialize, Deserialize)]
 #[serde(rename_all = "camelCase")]
 pub struct DespiteOutage {
-    /// Who.
+    /// The person.
     pub by: String,
     /// When.
     pub at: Timestamp,
 }
 
 impl DespiteOutage {
-    /// It is about the outage of today: left behind by an eviction that never began, it is no permission for the next one.
+    /// The permission is about the outage of today. If its eviction never began, it does not count for the next one.
     const LASTS: SignedDuration = SignedDuration::from_hours(24);
     /// The writer's clock may be ahead by this much.
     const AHEAD: SignedDuration = SignedDuration::from_mins(5);
@@ -273,7 +273,7 @@ pub struct PodView {
     pub resource_version: String,
     /// Where it is in its life.
     pub phase: PodPhase,
-    /// Whether it is being deleted.
+    /// Its deletion, if it is being deleted.
     pub deletion: Option<Deletion>,
     /// True if it is the API's image of a static pod.
     pub is_mirror: bool,
@@ -287,7 +287,7 @@ pub struct PodView {
     pub claims: Vec<Claim>,
     /// The claims of its ephemeral volumes, which come and go with it.
     pub own_claims: Vec<Claim>,
-    /// Whether others may use its volumes at the same time.
+    /// The access of others to its volumes.
     pub access: Access,
     /// True if the event about it is known to be recorded.
     pub announced: bool,
@@ -318,12 +318,12 @@ impl fmt::Display for Owner {
     }
 }
 
-/// Whether another pod may use a pod's volumes at the same time.
+/// The access of other pods to a pod's volumes at the same time.
 #[derive(Clone, Debug, PartialEq, Eq)]
 pub enum Access {
-    /// It may: all its claims are for many nodes, or it has none that outlives it.
+    /// Shared: all its claims are for many nodes, or it has none that outlives it.
     Many,
-    /// It may not, or only on the same node: which volume says so.
+    /// Not shared, or only on the same node: the volume that says so.
     Once(String),
     /// Its claims were not read yet. Counts as once.
     Unread,

@@ -1,4 +1,4 @@
-//! Whether a Job is bound to end, how, and why: the questions in the order in which they count.
+//! The end that a Job is bound to have, and the reason: the questions in the order in which they count.
 
 use jiff::{SignedDuration, Timestamp};
 use salvor_api::names::job::{conditions, reasons};

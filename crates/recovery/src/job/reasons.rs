@@ -30,17 +30,17 @@ pub enum JobWhy {
     FindingPods,
     /// Pods must be adopted or released.
     Claiming,
-    /// It is settled how the Job ends.
+    /// The end of the Job is decided.
     Decided { reason: String },
-    /// It is settled how the Job ends, and pods are still ending.
+    /// The end of the Job is decided, and pods are still Terminating.
     Ending { reason: String, pods: Vec<WaitingPod> },
     /// Its owner wants no pods for now.
     Suspending,
-    /// It has no pods, as its owner wants.
+    /// The Job is suspended and has no pods.
     Suspended,
-    /// It has more pods than it needs.
+    /// The Job has more pods than it needs.
     TooManyPods { wanted: u32 },
-    /// It has fewer pods than it needs.
+    /// The Job has fewer pods than it needs.
     NeedsPods { wanted: u32 },
     /// Pods failed, and it waits before it makes others.
     BackingOff { until: Timestamp },
@@ -60,7 +60,7 @@ pub enum JobWhy {
     Counted,
     /// All is as it should be.
     Running { active: usize, succeeded: u32 },
-    /// It is going away.
+    /// The Job is being deleted.
     BeingDeleted,
 }
 
@@ -109,7 +109,9 @@ impl fmt::Display for JobWhy {
             Self::UnreadableStatus(unreadable) => write!(f, "The Job is held: {unreadable}."),
             Self::Finished { kind } => write!(f, "The Job is finished: {kind}."),
             Self::Expired { ended } => write!(f, "The Job ended at {ended}, and its time to live is over."),
-            Self::Leftover => f.write_str("Pods still have our finalizer, but their Job is finished, deleted or not ours any more."),
+            Self::Leftover => f.write_str(
+                "Pods still have our finalizer, but their Job is finished, deleted or not ours any more.",
+            ),
             Self::FindingPods => f.write_str(
                 "Salvor is looking for pods that are older than the Job and that its selector matches.",
             ),
@@ -128,14 +130,18 @@ impl fmt::Display for JobWhy {
             Self::Suspended => f.write_str("The Job is suspended."),
             Self::TooManyPods { wanted } => write!(f, "The Job needs {wanted} pods and has more."),
             Self::NeedsPods { wanted } => write!(f, "The Job needs {wanted} pods and has fewer."),
-            Self::BackingOff { until } => write!(f, "Pods have failed: no new pod is created before {until}."),
+            Self::BackingOff { until } => {
+                write!(f, "Pods have failed: no new pod is created before {until}.")
+            }
             Self::CreationRefused { until } => {
                 write!(f, "The API server refused a pod: no new pod is created before {until}.")
             }
             Self::DeletionRefused { until } => {
                 write!(f, "A pod could not be deleted: the next attempt is at {until}.")
             }
-            Self::RecordingNames => f.write_str("Before pods are deleted, their names must be recorded as used."),
+            Self::RecordingNames => {
+                f.write_str("Before pods are deleted, their names must be recorded as used.")
+            }
             Self::AwaitingTermination { pods } => {
                 f.write_str("No replacement is created before these pods have ended: ")?;
                 list(pods, f)

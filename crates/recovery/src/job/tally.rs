@@ -42,13 +42,13 @@ pub(super) struct Tally<'a> {
 /// The count of a pod with our finalizer.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub(super) enum Outcome {
-    /// It is not known yet.
+    /// Not known yet.
     Open,
-    /// It counts as a success.
+    /// Counts as a success.
     Succeeded,
-    /// It counts as a failure.
+    /// Counts as a failure.
     Failed,
-    /// It does not count.
+    /// Does not count.
     Dropped,
 }
 

@@ -167,9 +167,9 @@ pub enum FailureAction {
     FailJob,
     /// Its index has failed.
     FailIndex,
-    /// It does not count.
+    /// Does not count.
     Ignore,
-    /// It counts as it would without a policy.
+    /// Counts as without a policy.
     Count,
 }
 
@@ -294,7 +294,7 @@ impl JobStatus {
         self.conditions.iter().find(|c| c.kind == kind && c.status == "True")
     }
 
-    /// Whether the Job has come to its end.
+    /// The condition of the end, if the Job is finished.
     pub fn finished(&self) -> Option<&JobCondition> {
         self.holds("Complete").or_else(|| self.holds("Failed"))
     }
@@ -356,7 +356,7 @@ pub struct PodView {
     pub pod: PodRef,
     /// The state that is judged.
     pub resource_version: String,
-    /// Whether its Job's selector matches its labels.
+    /// The match of its labels with its Job's selector.
     pub selected: Selected,
     /// Where it is in its life.
     pub phase: PodPhase,
@@ -402,11 +402,11 @@ impl PodView {
 /// be kept: they may be long.
 #[derive(Clone, Debug, PartialEq, Eq)]
 pub enum Selected {
-    /// It was not asked yet.
+    /// Not checked yet.
     Unasked(Labels),
-    /// It does.
+    /// The selector matches.
     Yes,
-    /// It does not.
+    /// The selector does not match.
     No,
 }
 
@@ -458,7 +458,7 @@ pub enum Tracking {
 }
 
 impl Tracking {
-    /// The controller that tracks a pod with these finalizers. The built-in controller's finalizer counts only where we replace it.
+    /// The tracking of a pod with these finalizers. The built-in controller's finalizer counts only where we replace it.
     pub fn of(finalizers: &[String], stands_in: bool) -> Option<Self> {
         let has = |tracking: &Self| finalizers.iter().any(|name| name == tracking.finalizer());
         [Self::Ours, Self::BuiltIn]

@@ -33,8 +33,12 @@ pub fn decide_node(node: &NodeView, policy: &ZombiePolicy, now: Timestamp) -> Ju
         let lost = ask
             .some("Is it unreachable?", see_taint(node), node.unreachable)
             .ok_or(Ignore(NodeWhy::NodeReachable))?;
-        ask.none("Is it not tainted out-of-service by others?", see_out_of_service(node), node.out_of_service.first())
-            .map_err(|_| Ignore(NodeWhy::TaintedByOthers))?;
+        ask.none(
+            "Is it not tainted out-of-service by others?",
+            see_out_of_service(node),
+            node.out_of_service.first(),
+        )
+        .map_err(|_| Ignore(NodeWhy::TaintedByOthers))?;
         ask.that("Is it not Ready?", format_args!("Ready is {:?}", node.ready), node.ready != Ready::True)
             .ok_or(Ignore(NodeWhy::NodeReady))?;
 

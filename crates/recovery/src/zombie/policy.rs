@@ -26,7 +26,7 @@ pub struct ZombiePolicy {
     annotated_wait: SignedDuration,
     /// The shortest wait that such a pod may ask for.
     shortest_wait: SignedDuration,
-    /// Who else acts on nodes.
+    /// The other recoveries that act on nodes.
     pub(super) actors: NodeActors,
     pod_rules: Vec<(usize, TerminatePod)>,
     node_rules: Vec<(usize, TaintNodeOutOfService)>,
@@ -46,15 +46,15 @@ pub enum Disabled {
 pub struct Consent {
     /// By whose word.
     pub source: ConsentSource,
-    /// How.
+    /// The action.
     pub action: TerminateAction,
     /// The wait after the pod's own grace period.
     pub wait: SignedDuration,
-    /// Who says how long that is.
+    /// The source of that wait.
     pub wait_by: WaitBy,
 }
 
-/// Who says how long a pod is waited for.
+/// The source of a pod's wait.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub enum WaitBy {
     /// The rule by which it may be recovered.
@@ -123,7 +123,7 @@ impl ZombiePolicy {
         }
     }
 
-    /// Whether and how a pod with these annotations and labels may be recovered.
+    /// The consent for a pod with these annotations and labels.
     ///
     /// An annotation is the word of the pod's own owner and beats every rule, even a stricter one. Of the two, `-delete`
     /// asks for more and wins. Of the rules the first that matches counts. How long the pod is waited for is the rule's word, or

@@ -312,9 +312,9 @@ pub enum NodeWhy {
         /// Which one.
         who: NodeActor,
     },
-    /// It says that it is ready, whatever its taint says.
+    /// The node is Ready, whatever its taint says.
     NodeReady,
-    /// It has not been lost for long enough.
+    /// The node has not been unreachable for long enough.
     UnreachableTooBriefly {
         /// Since when.
         since: Timestamp,
@@ -326,7 +326,7 @@ pub enum NodeWhy {
         /// The pulse of its Lease.
         pulse: Pulse,
     },
-    /// It is lost.
+    /// The node is lost.
     NodeLost {
         /// Since when.
         since: Timestamp,
@@ -342,7 +342,9 @@ impl fmt::Display for NodeWhy {
             Self::OutOfService { since: Some(since) } => {
                 write!(f, "The node is out of service since {since} and not Ready yet.")
             }
-            Self::OutOfService { since: None } => f.write_str("The node is out of service and not Ready yet."),
+            Self::OutOfService { since: None } => {
+                f.write_str("The node is out of service and not Ready yet.")
+            }
             Self::Unannounced => {
                 f.write_str("The node was tainted out-of-service, but its event may be missing.")
             }
@@ -405,7 +407,10 @@ impl Reason for NodeWhy {
             }
             Self::NodeReady => "The Ready condition becomes Unknown.".into(),
             Self::UnreachableTooBriefly { .. } | Self::LeaseFresh { .. } => {
-                format!("Time. If the taint {} is removed from the node before, nothing is done.", taints::UNREACHABLE)
+                format!(
+                    "Time. If the taint {} is removed from the node before, nothing is done.",
+                    taints::UNREACHABLE
+                )
             }
             Self::NodeLost { .. } => "Only if the node is Ready again before it is done.".into(),
         }

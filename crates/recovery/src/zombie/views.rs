@@ -27,7 +27,7 @@ pub struct PodView {
     pub consent: ConsentAnnotations,
     /// Where it is in its life.
     pub phase: PodPhase,
-    /// Whether it is being deleted.
+    /// Its deletion, if it is being deleted.
     pub deletion: Option<Deletion>,
     /// The node to which it is bound.
     pub node_name: Option<String>,
@@ -86,9 +86,9 @@ pub enum AskedWait {
 /// A defect of a wait.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub enum WaitDefect {
-    /// It is not a duration.
+    /// The value is not a duration.
     Malformed,
-    /// It is less than nothing.
+    /// The value is negative.
     Negative,
 }
 
@@ -148,7 +148,7 @@ pub struct NodeView {
     pub resource_version: String,
     /// Its labels, which rules select by.
     pub labels: Labels,
-    /// Whether the control plane has lost it.
+    /// The unreachable taint, if the node has it.
     pub unreachable: Option<Unreachable>,
     /// Its `Ready` condition.
     pub ready: Ready,

@@ -12,7 +12,7 @@ pub(super) enum Happening {
     IsReady(usize),
     /// Its container failed so often and was restarted in place.
     Restarts(usize, i32),
-    /// It fails, and says that it was disrupted.
+    /// The pod fails, and says that it was disrupted.
     IsDisrupted(usize),
     IsDeleted(usize),
     /// Its node falls silent, and it is evicted: it is told to end, and nobody hears that.

@@ -1,4 +1,4 @@
-//! Who is woken by what, and what a Lease says.
+//! Which change wakes which subject, and the reading of Leases.
 
 use std::time::Duration;
 

@@ -19,7 +19,7 @@ use crate::revision::Revision;
 /// Labels that are longer are not kept as a whole: anybody who may create pods could fill our memory with them.
 const LONGEST_LABELS: usize = 1024;
 
-/// Whether a Job has come to its end.
+/// Says whether a Job is finished.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub(super) enum Progress {
     Runs,

@@ -43,9 +43,9 @@ impl Wanted {
 /// A change of a pod since a list of pods was requested.
 #[derive(Clone, Copy, Debug)]
 enum Since {
-    /// It is gone, or somebody else's.
+    /// The pod is gone, or somebody else's.
     Gone,
-    /// It was in this state, and no Job claimed it.
+    /// The pod was in this state, and no Job claimed it.
     Passed(Revision),
 }
 

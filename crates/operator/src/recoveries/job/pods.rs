@@ -35,7 +35,7 @@ pub(super) enum Heard {
     List(Revision),
     /// The server answered a write with it.
     Answer,
-    /// It was looked up for a new Job.
+    /// The pod was looked up for a new Job.
     Lookup,
 }
 

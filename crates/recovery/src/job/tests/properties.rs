@@ -219,7 +219,7 @@ proptest! {
         }
     }
 
-    /// What every Job owes its owner: as long as its pods succeed, it comes to its end.
+    /// Every Job finishes as long as its pods succeed.
     #[test]
     fn every_job_can_end(start in start(), history in prop::collection::vec(happening(), 0..20)) {
         let mut world = start.world();
