@@ -98,7 +98,7 @@ impl BrakeKeeper {
         }
     }
 
-    /// Returns whether the brake took hold or let go.
+    /// Returns whether the brake engaged or released.
     fn tell_the_brake(&self) -> bool {
         let now = self.shared.time.server();
         let Some(tally) = self.state().nodes.tally(now, self.ready_within) else { return false };

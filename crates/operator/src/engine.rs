@@ -105,7 +105,7 @@ pub(crate) struct Shared {
     pub(crate) notices: Notices,
 }
 
-/// The news that the brake let go: whichever recovery saw it, all of them go on, in the order in which they were started.
+/// The news that the brake released: whichever recovery saw it, all of them go on, in the order in which they were started.
 #[derive(Clone, Debug, Default)]
 pub(crate) struct Released(Arc<Mutex<Vec<Arc<Notify>>>>);
 

@@ -20,11 +20,11 @@ use serde_json::{Value, json};
 
 use crate::{explainer::history, live, recoveries::eviction, time::Time};
 
-/// The reason of the condition on a node that was emptied.
+/// The reason of the condition on a node that was evicted.
 const FINISHED: &str = "Finished";
 const INDEX: &str = "batch.kubernetes.io/job-completion-index";
 
-/// Why a node cannot be looked at, or cannot be asked to be emptied.
+/// The reason why a node cannot be read, or its eviction cannot be requested.
 #[derive(Debug, thiserror::Error)]
 pub enum EvictError {
     /// There is no such object.
@@ -48,7 +48,7 @@ pub enum EvictError {
     },
 }
 
-/// A cluster in which a node may be emptied.
+/// A cluster in which a node may be evicted.
 #[derive(Clone)]
 pub struct EvictionDesk {
     client: Client,
@@ -65,7 +65,7 @@ pub struct Survey {
     pub ready: &'static str,
     /// When its kubelet was last heard of.
     pub lease_renewed: Option<Timestamp>,
-    /// Why it must not be emptied now; nothing if it is silent.
+    /// Why it must not be evicted now; nothing if it is silent.
     pub alive: Option<String>,
     /// True if a person has asked for it already.
     pub requested: bool,

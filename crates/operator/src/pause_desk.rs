@@ -17,7 +17,7 @@ use crate::{live, pause::paused, time::Time};
 /// The Lease is read this often for an answer.
 const PERIOD: Duration = Duration::from_millis(200);
 
-/// Why Salvor cannot be paused, or cannot be let go on.
+/// The reason why Salvor cannot be paused or resumed.
 #[derive(Debug, thiserror::Error)]
 pub enum PauseError {
     /// The API did not answer as it should.

@@ -161,7 +161,7 @@ pub enum Disrupts<'a> {
     WhatWasBegun,
     /// So many pods.
     Pods(u32),
-    /// A node that is begun to be emptied. Its pods count one by one.
+    /// A node whose eviction begins. Its pods count one by one.
     Node {
         /// Its zone.
         zone: &'a str,

@@ -1,4 +1,4 @@
-//! The section `eviction`: how nodes that are down are emptied.
+//! The section `eviction`: how nodes that are down are evicted.
 
 use serde::{Deserialize, Serialize};
 
@@ -21,7 +21,7 @@ pub(super) const SECTION: Section =
 pub struct EvictionSettings {
     /// Taints of others that ask for an eviction too.
     pub triggers: Vec<EvictionTrigger>,
-    /// When Salvor's own taint is taken off.
+    /// When Salvor's own taint is removed.
     pub remove_taint: RemoveTaint,
     /// A volume that is not detached after this time is reported.
     pub detach_warning_after: GoDuration,
@@ -92,7 +92,7 @@ impl TaintEffect {
     }
 }
 
-/// When the taint of a finished eviction is taken off.
+/// When the taint of a finished eviction is removed.
 #[derive(Clone, Copy, Debug, Default, PartialEq, Eq, Serialize, Deserialize)]
 pub enum RemoveTaint {
     /// When the node is Ready with a fresh Lease again.

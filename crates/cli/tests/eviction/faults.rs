@@ -467,7 +467,7 @@ async fn the_command_gives_proof_and_knows_an_end_by_either_way_of_taking_the_ta
     assert!(stage.pods().get_opt("late").await.unwrap().is_none());
 }
 
-/// The node comes back after any write: from then on no pod is failed, no volume is let go, and no taint is left.
+/// The node comes back after any write: from then on no pod is failed, no volume is released, and no taint is left.
 async fn a_node_that_returns_after_any_write_is_forced_no_further(site: Site) {
     let stage = Stage::new(site).await;
     let (mut forced, mut spared) = (0, 0);

@@ -1,4 +1,4 @@
-//! Nodes that come back while they are emptied: what was there ends gracefully, what is new is left alone, and a stop is a stop.
+//! Nodes that come back while they are evicted: what was there ends gracefully, what is new is left alone, and a stop is a stop.
 
 use std::time::Duration;
 

@@ -140,7 +140,7 @@ async fn a_pod_that_cannot_be_deleted_is_told_of(site: Site) {
     let told = told.into_iter().find(failed).unwrap();
     assert!(told.message.as_ref().is_some_and(|text| text.starts_with("Error deleting: ")), "{told:?}");
     assert_eq!((told.type_.as_deref(), told.involved_object.kind.as_deref()), (Some("Warning"), Some("Job")));
-    // The one that was to go is let go already.
+    // The one that was to go is released already.
     let alive = stage.alive("un").await;
     let stays = alive.iter().find(|pod| has_finalizer(pod)).unwrap();
     stage.end(stays, 0).await;

@@ -1118,7 +1118,7 @@ async fn what_waits_for_a_permit_is_stopped_by_the_brake_and_by_an_old_view() {
         } else {
             health.is_up_to_date();
         }
-        // The brake waits until no more nodes come back, and then lets go gradually.
+        // The brake waits until no more nodes come back, and then releases gradually.
         for _ in 0..4 {
             pass(30.0).await;
             health.is_up_to_date();

@@ -1,4 +1,4 @@
-//! The eviction recovery: all nodes in brief, and those that are asked to be emptied at length, with their pods, their
+//! The eviction recovery: all nodes in brief, and those whose eviction is requested at length, with their pods, their
 //! Leases and their attached volumes. Whatever changes on such a node wakes it; what its pods' verdicts rest on wakes them.
 
 use std::{
@@ -53,7 +53,7 @@ const REFUSED_FOR: SignedDuration = SignedDuration::from_mins(1);
 const LONGEST_WORDS: usize = 400;
 
 const ATTACHMENTS: Target = Target::all("volumeattachments", "/apis/storage.k8s.io/v1/volumeattachments");
-/// The watches of pods, one for each node that is being emptied.
+/// The watches of pods, one for each node that is being evicted.
 const PODS: &str = "pods of evicted nodes";
 
 /// An object that the eviction recovery judges.
@@ -112,7 +112,7 @@ pub(crate) enum News {
     Claims { node: String, number: u64, uid: String, access: Access },
 }
 
-/// A node that is asked to be emptied, and what is on it.
+/// A node whose eviction is requested, and what is on it.
 #[derive(Debug)]
 struct Subjected {
     view: NodeView,
@@ -154,7 +154,7 @@ impl Subjected {
     }
 }
 
-/// The nodes that are asked to be emptied.
+/// The nodes whose eviction is requested.
 #[derive(Debug)]
 pub(crate) struct Evictions {
     policy: Arc<EvictionPolicy>,
@@ -258,7 +258,7 @@ impl Evictions {
         self.nodes.remove(name).map(|node| node.pod_subjects().collect()).unwrap_or_default()
     }
 
-    /// Requests that may wait in a zone: those of nodes that are not being emptied.
+    /// Requests that may wait in a zone: those of nodes that are not being evicted.
     fn requests_in(&self, zone: &str) -> Vec<Subject> {
         let waiting = self.nodes.values().filter(|n| n.view.zone == zone && !look::is_being_emptied(&n.view));
         waiting.map(|n| Subject::node(&n.view.node.name)).collect()
@@ -285,7 +285,7 @@ impl Evictions {
         self.close_ups.set(wanted);
     }
 
-    /// Claims that decide about pods of a node that is being emptied, or was.
+    /// Claims that decide about pods of a node that is being evicted, or was.
     fn claims_to_read<'a>(
         &'a self,
         name: &'a str,

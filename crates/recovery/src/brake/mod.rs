@@ -374,7 +374,7 @@ fn let_through(
 struct Disruption<'a> {
     pods: u32,
     nodes: u32,
-    /// The zone of the node that is begun to be emptied.
+    /// The zone of the node whose eviction begins.
     zone: Option<&'a str>,
     outage: Outage,
 }

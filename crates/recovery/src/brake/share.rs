@@ -278,7 +278,7 @@ impl Share {
     }
 }
 
-/// The brake took hold or let go: the moment to say so once.
+/// The brake engaged or released: the moment to say so once.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub enum Transition {
     /// Too many nodes are unreachable from now on.
@@ -289,7 +289,7 @@ pub enum Transition {
         after: Engaged,
         /// The count now.
         nodes: NodeCounts,
-        /// When it lets go if no more nodes come back.
+        /// When it releases if no more nodes come back.
         until: Timestamp,
     },
     /// Recoveries go on, after this.

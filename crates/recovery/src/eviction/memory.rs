@@ -35,7 +35,7 @@ pub struct Damage {
 pub struct Memory {
     /// The progress of its eviction.
     pub progress: Option<Progress>,
-    /// A request that was taken off.
+    /// A request that was removed.
     pub asked: Option<Asked>,
     /// Which annotation cannot be read; then nothing is known of the others either.
     pub damage: Option<Damage>,

@@ -16,7 +16,7 @@ use crate::one_actor::NodeActors;
 pub struct EvictionPolicy {
     /// True if it is switched on.
     pub enabled: bool,
-    /// When our taint is taken off.
+    /// When our taint is removed.
     pub remove_taint: RemoveTaint,
     /// A volume that is not detached after this time is reported.
     pub detach_warning_after: SignedDuration,
@@ -38,7 +38,7 @@ pub struct Request {
     pub taint: Taint,
     /// True if it proves that the machine is off.
     pub proof: bool,
-    /// True if it was taken off, and only we know of it.
+    /// True if it was removed, and only we know of it.
     pub remembered: bool,
 }
 

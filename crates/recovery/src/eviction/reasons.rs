@@ -9,7 +9,7 @@ use super::policy::EvictionPolicy;
 use crate::one_actor::NodeActor;
 use crate::verdict::Reason;
 
-/// Why a node is, or is not, emptied. The codes of a node that is being emptied are the reasons of its condition.
+/// Why a node is, or is not, evicted. The codes of a node that is being evicted are the reasons of its condition.
 #[derive(Clone, Debug, PartialEq, Eq)]
 pub enum NodeWhy {
     /// The recovery is switched off.
@@ -32,7 +32,7 @@ pub enum NodeWhy {
         /// The taint that asks for it.
         request: String,
     },
-    /// The node is called Ready, but has not shown for a while that it lives.
+    /// The node is Ready, but has not shown for a while that it lives.
     StillReady,
     /// The node's kubelet renews its Lease.
     KubeletAlive {
@@ -49,7 +49,7 @@ pub enum NodeWhy {
         /// The number that is left.
         left: usize,
     },
-    /// Volumes are let go.
+    /// Volumes are released.
     ReleasingVolumes {
         /// The number of volumes that the node has in use.
         in_use: usize,
@@ -279,7 +279,7 @@ impl Reason for NodeWhy {
 pub enum PodWhy {
     /// The recovery is switched off.
     Disabled,
-    /// Its node is not being emptied.
+    /// Its node is not being evicted.
     NodeNotEvicted,
     /// The pod is the mirror of a static pod.
     StaticPod,

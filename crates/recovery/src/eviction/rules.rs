@@ -1,9 +1,9 @@
-//! May this node be emptied, and this pod be declared dead? The steps of KEP-36, in the order in which a person would
+//! May this node be evicted, and this pod be marked Failed? The steps of KEP-36, in the order in which a person would
 //! ask them.
 //!
 //! 1. Somebody says that the machine is off ([`begin`]). We look ourselves: Ready, or a Lease that is renewed, says no.
 //! 2. Each pod that does not tolerate it is failed and deleted ([`decide_pod`]).
-//! 3. Volumes that no pod left there needs are let go, and waited for ([`go_on`]).
+//! 3. Volumes that no pod left there needs are released, and waited for ([`go_on`]).
 //! 4. All gone: the eviction is finished; our taint goes when the node is back ([`take_back`]).
 //! 5. The node comes back in the middle: nothing is forced any more ([`come_back`]).
 
@@ -53,7 +53,7 @@ pub fn decide_node(scene: &Scene<'_>, policy: &EvictionPolicy, now: Timestamp) -
                 request => stay_stopped(ask, node, request.as_ref(), now),
             },
             Some(progress) if progress.finished.is_some() => match request {
-                // Our taint was taken off, and a person puts the request on anew.
+                // Our taint was removed, and a person puts the request on anew.
                 Some(request) if asked_in_person(node).is_some() && node.no_execute().is_none() => {
                     begin(ask, scene, Some(request), policy, now)
                 }
@@ -391,7 +391,7 @@ fn fate(
     }
 }
 
-/// True if this pod goes when its node is emptied on somebody's word, now or later: for those who ask before.
+/// True if this pod goes when its node is evicted on somebody's word, now or later: for those who ask before.
 pub fn leaves(pod: &PodView, value: &str) -> bool {
     !pod.is_mirror && Tolerance::of(&pod.tolerations, value, Timestamp::UNIX_EPOCH) != Tolerance::Forever
 }

@@ -43,7 +43,7 @@ pub enum Step {
         /// The state that was judged.
         resource_version: String,
     },
-    /// Deletes a pod with its own grace because its node is emptied, if the pod is still exactly as it was judged.
+    /// Deletes a pod with its own grace because its node is evicted, if the pod is still exactly as it was judged.
     EvictPod {
         /// The pod.
         pod: PodRef,

@@ -51,7 +51,7 @@ pub struct NodeView {
     pub heartbeat: Lease,
     /// The progress of its eviction; none if it has not begun, or if there is [`Self::damage`].
     pub progress: Option<Progress>,
-    /// A request that was taken off while the node was called Ready; none if there is [`Self::damage`].
+    /// A request that was removed while the node was Ready; none if there is [`Self::damage`].
     pub asked: Option<Asked>,
     /// Which of our annotations cannot be read. While there is one, nothing is done.
     pub damage: Option<Damage>,
@@ -143,7 +143,7 @@ pub struct Progress {
     /// comes after it.
     #[serde(default, skip_serializing_if = "Option::is_none")]
     pub returned: Option<Timestamp>,
-    /// Which volumes were let go.
+    /// Which volumes were released.
     #[serde(default, skip_serializing_if = "Option::is_none")]
     pub released: Option<Released>,
     /// When pods and volumes were gone.
@@ -162,9 +162,9 @@ impl Progress {
     }
 }
 
-/// A person's request that was taken off because the node was called Ready: our annotation on the Node.
+/// A person's request that was removed because the node was Ready: our annotation on the Node.
 ///
-/// A machine that was switched off a moment ago is called Ready as well. If its kubelet is never heard of again, the person
+/// A machine that was switched off a moment ago is Ready as well. If its kubelet is never heard of again, the person
 /// was right.
 #[derive(Clone, Debug, PartialEq, Eq, Serialize, Deserialize)]
 #[serde(rename_all = "camelCase", deny_unknown_fields)]
@@ -186,7 +186,7 @@ impl Asked {
     }
 }
 
-/// A person's word that a node is to be emptied although its zone, or most of the cluster, is lost as well: an annotation on
+/// A person's word that a node is to be evicted although its zone, or most of the cluster, is lost as well: an annotation on
 /// the Node. It goes with the taint when the eviction ends.
 #[derive(Clone, Debug, PartialEq, Eq, Serialize, Deserialize)]
 #[serde(rename_all = "camelCase")]
@@ -213,7 +213,7 @@ impl DespiteOutage {
     }
 }
 
-/// Which volumes were let go, and which stayed.
+/// Which volumes were released, and which stayed.
 #[derive(Clone, Debug, PartialEq, Eq, Serialize, Deserialize)]
 #[serde(rename_all = "camelCase", deny_unknown_fields)]
 pub struct Released {
@@ -229,7 +229,7 @@ pub struct Released {
 }
 
 impl Released {
-    /// Volumes let go at a time, but for those of some claims, which are in order.
+    /// Volumes released at a time, but for those of some claims, which are in order.
     pub fn keeping(claims: &[Claim], at: Timestamp) -> Self {
         Self { at, kept_hash: hash_of(claims), volumes: Vec::new() }
     }

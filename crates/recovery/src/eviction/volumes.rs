@@ -1,4 +1,4 @@
-//! Which volumes a node that is emptied no longer uses, so that they are detached.
+//! Which volumes a node that is evicted no longer uses, so that they are detached.
 //!
 //! A node calls a volume by its driver and handle (`kubernetes.io/csi/DRIVER^HANDLE`); an attachment names a driver and a
 //! PersistentVolume. The PersistentVolumes are read only where counting is not enough, and never more than what is attached:

@@ -1,7 +1,7 @@
 //! Names of a Job's pods. Each follows from the Job, the place of the pod and a number: a request that is repeated asks for
 //! the same name and is refused by the API server. No name comes back in the life of its Job.
 //!
-//! Which names are used up is written down in an annotation of the Job, with its status, and a pod is let go only when its
+//! Which names are used is written down in an annotation of the Job, with its status, and a pod loses its finalizer only when its
 //! name is written there. So a name is known as used by its pod, or by the annotation, at any time and after any crash.
 //! A name that was asked for and whose pod was never seen is in neither, and is asked for again.
 
@@ -154,7 +154,7 @@ fn inverse(factor: u64) -> u64 {
     inverse
 }
 
-/// The names of a Job's pods that are used up.
+/// The names of a Job's pods that are used.
 #[derive(Clone, Debug, Default, PartialEq, Eq)]
 pub struct UsedNames {
     /// In a Job without indexes, the numbers.
@@ -306,7 +306,7 @@ impl UsedNames {
 /// The known names of a Job's pods at one judgement.
 pub(super) struct Record<'a> {
     pub(super) naming: Naming<'a>,
-    /// All that are used up as far as anybody knows: written down, remembered, or a pod's.
+    /// All that are used as far as anybody knows: written down, remembered, or a pod's.
     pub(super) used: UsedNames,
     written: Option<UsedNames>,
 }

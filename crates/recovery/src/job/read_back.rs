@@ -50,7 +50,7 @@ pub(super) struct ReadBack {
     pub(super) completed: Indexes,
     /// Indexes that failed for good.
     pub(super) failed: Indexes,
-    /// Names that are used up; none if that was never written.
+    /// Names that are used; none if that was never written.
     pub(super) names: Option<UsedNames>,
 }
 

@@ -77,7 +77,7 @@ pub enum Step {
         resource_version: String,
         /// The new status, whole.
         status: Box<JobStatus>,
-        /// The names of pods that are used up, for the Job's annotation, if that changes.
+        /// The names of pods that are used, for the Job's annotation, if that changes.
         #[serde(skip_serializing_if = "Option::is_none")]
         used_names: Option<String>,
     },

@@ -162,7 +162,7 @@ impl<'a> Tally<'a> {
             return if self.has_a_place(pod) { Outcome::Succeeded } else { Outcome::Dropped };
         }
         // Of a Job that has reached its goal, pods are ended because nobody needs them: that is no failure. Those that we
-        // end for that are let go before; one that is tracked and counts as failed was ending by itself.
+        // end for that lose their finalizer before; one that is tracked and counts as failed was ending by itself.
         if ending == Some(Ending::Success) && !pod.phase.is_terminal() && !self.is_failed(pod) {
             return Outcome::Dropped;
         }
@@ -180,7 +180,7 @@ impl<'a> Tally<'a> {
         if self.job.deleting { Outcome::Dropped } else { Outcome::Open }
     }
 
-    /// True if pods are written down as ended, and all of them are let go.
+    /// True if pods are recorded as ended, and all of them have lost their finalizer.
     pub(super) fn all_listed_are_free(&self) -> bool {
         let lists = self.job.status.uncounted_terminated_pods.as_ref().filter(|lists| !lists.is_empty());
         lists.is_some_and(|lists| {
@@ -289,7 +289,7 @@ pub fn recollect(job: &JobView, pods: &[PodView], policy: &JobPolicy) -> Memory 
     let none = Uncounted::default();
     let listed = job.status.uncounted_terminated_pods.as_ref().unwrap_or(&none);
     let counted = count(job.status.failed).saturating_add(len(listed.failed.len()));
-    // A pod that was let go is counted, or nobody needed it any more: that is known only where nothing was counted.
+    // A pod that has lost its finalizer is counted, or nobody needed it any more: that is known only where nothing was counted.
     let any_counted = counted > 0 || job.spec.pod_failure_policy.is_some();
     let only_failed = replaces_only_failed(job, policy);
     let mut failures = counted;

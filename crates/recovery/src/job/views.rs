@@ -28,7 +28,7 @@ pub struct JobView {
     pub spec: JobSpec,
     /// Its status.
     pub status: JobStatus,
-    /// The annotation with the names of its pods that are used up, as it is.
+    /// The annotation with the names of its pods that are used, as it is.
     pub used_names: Option<Box<str>>,
 }
 
@@ -426,7 +426,7 @@ impl Selected {
     }
 }
 
-/// A pod that no Job controls and that one may adopt, or that must be let go: a reference to it.
+/// A pod that no Job controls and that one may adopt, or that must lose our finalizer: a reference to it.
 #[derive(Clone, Debug, PartialEq, Eq)]
 pub struct Stray {
     /// Which pod.

@@ -1,4 +1,4 @@
-//! May this node be declared out of service, or taken back? The rule `taintNodeOutOfService`.
+//! May this node be tainted out-of-service, or taken back? The rule `taintNodeOutOfService`.
 
 use jiff::{SignedDuration, Timestamp};
 use salvor_api::config::TaintNodeOutOfService;

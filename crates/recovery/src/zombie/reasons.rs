@@ -50,7 +50,7 @@ pub enum PodWhy {
         /// Its name.
         node: String,
     },
-    /// The node is called Ready, whatever its taint says.
+    /// The node is Ready, whatever its taint says.
     NodeReady {
         /// Its name.
         node: String,
@@ -287,7 +287,7 @@ impl Reason for PodWhy {
     }
 }
 
-/// Why a node is, or is not, declared out of service.
+/// Why a node is, or is not, tainted out-of-service.
 #[derive(Clone, Debug, PartialEq, Eq)]
 pub enum NodeWhy {
     /// Zombie recovery is switched off.

@@ -1,4 +1,4 @@
-//! Reads about the few nodes that are being emptied: the Lease of each every few seconds, and the claims of those pods about
+//! Reads about the few nodes that are being evicted: the Lease of each every few seconds, and the claims of those pods about
 //! which they decide.
 //!
 //! All Leases of a cluster change all the time; of these nodes there are few.

@@ -73,7 +73,7 @@ impl Inquiry {
         }
     }
 
-    /// Reads the pods together with the node if it is being emptied, as far as is known. If it is not, only that they are known
+    /// Reads the pods together with the node if it is being evicted, as far as is known. If it is not, only that they are known
     /// matters.
     async fn pods(&self, client: &Client, node: &str) -> kube::Result<Option<Vec<PodView>>> {
         if !self.known.as_ref().is_some_and(is_being_emptied) {

@@ -62,7 +62,7 @@ fn names(woken: &[Subject]) -> Vec<String> {
     names
 }
 
-/// A node that is asked to be emptied, with one pod.
+/// A node whose eviction is requested, with one pod.
 fn asked_for() -> Evictions {
     let mut evictions = evictions();
     let request = news(&evictions, node("1", &["NoSchedule"], None));

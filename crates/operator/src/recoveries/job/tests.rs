@@ -409,7 +409,7 @@ fn a_pod_that_nobody_owns_is_let_go_when_it_is_deleted_although_a_job_matches_it
     assert_eq!(let_go(&jobs.subjects()), 1, "also when all are looked at");
 }
 
-/// Its pods are let go if it is gone, or was ours only as long as we took Jobs without `managedBy`; not if it is ours.
+/// Its pods lose their finalizer if it is gone, or was ours only as long as we took Jobs without `managedBy`; not if it is ours.
 #[tokio::test]
 async fn leftovers_are_let_go_only_after_a_live_look_at_their_job() {
     for (live, lets_go) in [

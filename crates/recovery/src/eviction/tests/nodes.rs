@@ -1,4 +1,4 @@
-//! When a node is begun to be emptied, goes on, is finished, comes back, or is stopped.
+//! The eviction of a node: when it begins, goes on, is finished or stopped, and when the node is Ready again.
 
 use super::super::Step;
 use super::*;
