@@ -130,7 +130,7 @@ pub struct Standing {
 
 /// The request for an eviction.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
-pub struct Asked {
+pub struct EvictionRequest {
     /// When the eviction began that was over before: the one that is asked for is another.
     before: Option<Timestamp>,
 }
@@ -202,7 +202,7 @@ impl EvictionDesk {
         name: &'a str,
         value: &'a str,
         despite_zone_outage: Option<&'a str>,
-    ) -> BoxFuture<'a, Result<Asked, EvictError>> {
+    ) -> BoxFuture<'a, Result<EvictionRequest, EvictError>> {
         async move {
             let subject = format!("node {name}");
             let path = format!("/api/v1/nodes/{name}");
@@ -212,13 +212,13 @@ impl EvictionDesk {
                 let view = eviction::parse_node(&text).map_err(|e| failed(&subject, e))?;
                 let is_asked = asked_in_person(&view).is_some();
                 if is_asked && despite_zone_outage.is_none() {
-                    return Ok(Asked { before: None });
+                    return Ok(EvictionRequest { before: None });
                 }
                 // While our taint stands, pods that come late are still evicted: that eviction is as good as a new one.
                 let over =
                     view.progress.as_ref().filter(|p| p.finished.is_some() && view.no_execute().is_none());
                 let before = over.filter(|_| !is_asked).map(|progress| progress.started);
-                let asked = Asked { before };
+                let asked = EvictionRequest { before };
                 let node: Value =
                     serde_json::from_str(&text).map_err(|e| failed(&subject, kube::Error::SerdeError(e)))?;
                 let mut taints = Taints::of(&node);
@@ -271,7 +271,7 @@ impl EvictionDesk {
     pub fn standing<'a>(
         &'a self,
         survey: &'a Survey,
-        asked: Asked,
+        asked: EvictionRequest,
     ) -> BoxFuture<'a, Result<Standing, EvictError>> {
         async move {
             let name = &survey.node;

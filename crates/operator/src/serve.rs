@@ -208,12 +208,12 @@ struct Guests(Arc<Mutex<Here>>);
 #[derive(Debug, Default)]
 struct Here {
     /// In the order in which they came.
-    all: BTreeMap<u64, Known>,
+    all: BTreeMap<u64, Connection>,
     came: u64,
 }
 
 #[derive(Debug)]
-struct Known {
+struct Connection {
     address: IpAddr,
     answering: Arc<AtomicBool>,
     must_go: CancellationToken,
@@ -238,7 +238,7 @@ impl Guests {
             goes.must_go.cancel();
         }
         here.came += 1;
-        let known = Known { address, answering: answering.clone(), must_go: must_go.clone() };
+        let known = Connection { address, answering: answering.clone(), must_go: must_go.clone() };
         let number = here.came;
         here.all.insert(number, known);
         Guest { number, answering, must_go, guests: self.clone() }

@@ -113,7 +113,7 @@ impl SeenJob {
 
 /// A Job and what is remembered of it.
 #[derive(Debug)]
-struct Known {
+struct KnownJob {
     view: JobView,
     memory: Memory,
     /// The number of refused pods, and of refused deletions, since the last success.
@@ -134,7 +134,7 @@ fn uncounted_yet(status: &JobStatus) -> Option<Box<JobStatus>> {
 pub(crate) struct Jobs {
     policy: Arc<JobPolicy>,
     metrics: JobMetrics,
-    jobs: BTreeMap<String, Box<Known>>,
+    jobs: BTreeMap<String, Box<KnownJob>>,
     /// Jobs for which another controller is named, to count each once.
     others: BTreeSet<String>,
     /// True if a list of each is in. Before that nothing is judged: what is missing may only be unseen.
@@ -221,7 +221,7 @@ impl Jobs {
                     remember(&mut memory, &view, pod, &self.policy);
                 }
                 let counted = uncounted_yet(&view.status);
-                let known = Known { view, memory, refusals: 0, undeleted: 0, counted };
+                let known = KnownJob { view, memory, refusals: 0, undeleted: 0, counted };
                 self.jobs.insert(job.uid.clone(), Box::new(known));
             }
         }
@@ -442,7 +442,7 @@ impl Recovery for Jobs {
                 if self.lookups.is_awaited_by(&job.uid) {
                     return Some(decide_once_pods_are_found());
                 }
-                if let Some(Known { view, memory, .. }) = self.jobs.get(&job.uid).map(Box::as_ref) {
+                if let Some(KnownJob { view, memory, .. }) = self.jobs.get(&job.uid).map(Box::as_ref) {
                     return Some(decide(view, pods, self.strays.of(job), memory, &self.policy, now));
                 }
                 let anothers = self.others.contains(&job.uid);
@@ -610,7 +610,7 @@ impl Jobs {
     /// Counts a Job that was looked after once.
     fn count(&self, subject: &Subject, end: &Ended<'_, Step>) {
         let Subject::Job(job) = subject else { return };
-        let Some(Known { view, .. }) = self.jobs.get(&job.uid).map(Box::as_ref) else { return };
+        let Some(KnownJob { view, .. }) = self.jobs.get(&job.uid).map(Box::as_ref) else { return };
         let any = |is: fn(&Step) -> bool| end.done.iter().any(|(step, _)| is(step));
         let settled = [conditions::SUCCESS_CRITERIA_MET, conditions::FAILURE_TARGET];
         let action = if any(|step| matches!(step, Step::CreatePod { .. })) {
