@@ -459,7 +459,7 @@ async fn the_command_gives_proof_and_knows_an_end_by_either_way_of_taking_the_ta
     stage.pod("pod", "other", json!({})).await;
     let salvor = stage.salvor("eviction: {removeTaint: WhenEvicted}\n", &[]);
     let output = salvor.command(&["evict", "other", "--yes"], 0).await;
-    assert!(output.contains("is empty"), "{output}");
+    assert!(output.contains("is evicted"), "{output}");
     wait::for_object(&stage.nodes(), "other", "its taint is taken off", |n| effects(n).is_empty()).await;
     // Somebody puts a late pod there and asks again: it begins anew.
     stage.pod("late", "other", json!({})).await;

@@ -57,7 +57,7 @@ async fn a_person_who_knows_better_evicts_a_node_of_a_lost_zone(site: Site) {
 
     // Asked for already, and now in earnest.
     let words = salvor.command(&["evict", "rack-1", "--despite-zone-outage", "--yes"], 0).await;
-    assert!(words.contains("is empty"), "{words}");
+    assert!(words.contains("is evicted"), "{words}");
     assert_eq!(effects(&stage.nodes().get("rack-1").await.unwrap()).len(), 2);
 
     // When the node is back, the word goes with the taint.
