@@ -55,7 +55,7 @@ pub(crate) enum CliError {
     )]
     NodeAlive {
         node: String,
-        /// What shows that it lives.
+        /// The sign that it is alive.
         alive: String,
     },
     #[error(

@@ -258,11 +258,11 @@ impl World {
             self.pods_of.entry(node.clone()).or_default().insert(pod.uid.clone());
         }
         let look = self.look(&pod);
-        if look == Look::Stuck && before.is_some_and(|(old, _)| old != Look::Stuck) {
+        if look == PodState::Stuck && before.is_some_and(|(old, _)| old != PodState::Stuck) {
             self.timeline.add(self.version, now, Kind::Stuck, &pod.workload.name, &pod.name, None);
         }
         let began = pod.phase == Phase::Running && before.is_none_or(|(_, phase)| phase != Phase::Running);
-        if began && look == Look::Running {
+        if began && look == PodState::Running {
             self.work_came_back(&pod, now);
         }
         self.pods.insert(pod.uid.clone(), Entry { version: self.version, value: pod });
@@ -314,19 +314,19 @@ impl World {
 
     // ---- what is shown ------------------------------------------------------------------------
 
-    fn look(&self, pod: &Pod) -> Look {
+    fn look(&self, pod: &Pod) -> PodState {
         let is_lost = pod.node.as_ref().and_then(|n| self.nodes.get(n)).is_some_and(|n| {
             let (node, _) = &n.value;
             node.state == NodeState::Unreachable
         });
         match (pod.phase, pod.deleted.is_some(), is_lost) {
-            (Phase::Succeeded, ..) => Look::Succeeded,
-            (Phase::Failed, ..) => Look::Failed,
-            (_, true, true) => Look::Stuck,
-            (_, true, false) => Look::Ending,
-            (Phase::Running, false, true) => Look::Silent,
-            (Phase::Running, false, false) => Look::Running,
-            (Phase::Pending, false, _) => Look::Pending,
+            (Phase::Succeeded, ..) => PodState::Succeeded,
+            (Phase::Failed, ..) => PodState::Failed,
+            (_, true, true) => PodState::Stuck,
+            (_, true, false) => PodState::Ending,
+            (Phase::Running, false, true) => PodState::Silent,
+            (Phase::Running, false, false) => PodState::Running,
+            (Phase::Pending, false, _) => PodState::Pending,
         }
     }
 
@@ -394,7 +394,7 @@ fn zone_name(zone: &str) -> String {
 /// The state in which a pod is shown.
 #[derive(Clone, Copy, Debug, PartialEq, Eq, Serialize)]
 #[serde(rename_all = "lowercase")]
-enum Look {
+enum PodState {
     Pending,
     Running,
     /// Its node is unreachable, so nobody knows whether it runs.

@@ -65,7 +65,7 @@ pub(super) struct Step {
     pub(super) say: String,
     /// All work must run by now.
     pub(super) expect_recovered: bool,
-    /// What happens to which nodes.
+    /// The fault, and its nodes.
     pub(super) strike: Option<(NodeFault, Vec<String>)>,
 }
 

@@ -18,7 +18,7 @@ use super::pace::SharedClock;
 use super::scenario::Scenario;
 use super::workloads::{self, Wrapping};
 
-/// What the rule for whole nodes chooses them by.
+/// The label by which the out-of-service rule selects nodes.
 const NODE_LABEL: [&str; 2] = ["pool", "demo"];
 /// An unreachable node is tainted out-of-service after this time, so that its volumes can be attached elsewhere.
 const OUT_OF_SERVICE_AFTER: GoDuration = GoDuration::from_secs(150);

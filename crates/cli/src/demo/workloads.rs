@@ -173,7 +173,7 @@ async fn list(client: &Client, path: &str) -> kube::Result<Vec<Value>> {
     Ok(answer["items"].as_array_mut().map(std::mem::take).unwrap_or_default())
 }
 
-/// What of the work is not being done.
+/// The parts of the work that are missing.
 #[derive(Clone, Debug, Default, PartialEq, Eq)]
 pub(super) struct Missing {
     /// Workloads with fewer pods running, on nodes that are heard of, than they should have, and AppWrappers that are not Running.
@@ -247,7 +247,7 @@ fn label<'a>(pod: &'a Value, key: &str) -> Option<&'a str> {
     pod["metadata"]["labels"][key].as_str()
 }
 
-/// What is the same for a pod and for the one that replaces it, where only one of them counts.
+/// A key that a pod and its replacement share.
 fn identity(pod: &Value) -> &str {
     label(pod, job::COMPLETION_INDEX).unwrap_or_else(|| name(pod))
 }

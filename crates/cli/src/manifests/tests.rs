@@ -187,7 +187,7 @@ fn rights_are_those_of_the_enabled_recoveries() {
     }
 }
 
-/// What was installed once is installed again, to the byte: people keep the output in their own repositories.
+/// The same input gives the same output, to the byte: people keep the output in their own repositories.
 #[test]
 fn the_output_is_what_it_was() {
     let zombie = format!("{ZOMBIE}{NODE_RULE}");
@@ -329,7 +329,7 @@ fn only_the_ports_that_are_served_can_be_reached() {
     let cases: [(&str, &[u16]); 4] = [
         ("", &[8080]),
         ("bind: '0.0.0.0:9090'\n", &[9090]),
-        // What is served to the pod itself need not be reached from elsewhere: port-forward goes in from within.
+        // An address on loopback is enough for port-forward, which connects from within the pod.
         ("page: {enabled: true}\n", &[8080]),
         ("page: {enabled: true, bind: '0.0.0.0:8888'}\n", &[8080, 8888]),
     ];

@@ -4,7 +4,7 @@ use jiff::Timestamp;
 use salvor_recovery::Report;
 use serde::Serialize;
 
-use super::{Caption, Look, wrappers::WrapperShown};
+use super::{Caption, PodState, wrappers::WrapperShown};
 use crate::{
     objects::{Node, NodeState, Pod, Workload},
     timeline::{Kind, Moment},
@@ -76,14 +76,14 @@ pub(super) struct PodShown<'a> {
     namespace: &'a str,
     name: &'a str,
     node: Option<&'a str>,
-    state: Look,
+    state: PodState,
     workload: &'a Workload,
     #[serde(skip_serializing_if = "Option::is_none")]
     app_wrapper: Option<&'a str>,
 }
 
 impl<'a> PodShown<'a> {
-    pub(super) fn new(pod: &'a Pod, state: Look) -> Self {
+    pub(super) fn new(pod: &'a Pod, state: PodState) -> Self {
         let Pod { uid, namespace, name, node, workload, wrapper, .. } = pod;
         let (node, app_wrapper) = (node.as_deref(), wrapper.as_deref());
         Self { uid, namespace, name, node, state, workload, app_wrapper }
