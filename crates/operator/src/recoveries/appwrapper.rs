@@ -225,19 +225,19 @@ impl AppWrappers {
             }
         }
         if all {
-            let uses = |known: &&Box<Known>| known.app.parts.iter().any(|part| part.kind == *kind);
-            return self.apps.values().filter(uses).map(|known| known.app.appwrapper.clone()).collect();
+            let uses = |known: &&Known| known.app.parts.iter().any(|part| part.kind == *kind);
+            let known = self.apps.values().map(Box::as_ref);
+            return known.filter(uses).map(|known| known.app.appwrapper.clone()).collect();
         }
         let known = owners.iter().filter_map(|uid| self.apps.get(uid));
         known.map(|known| known.app.appwrapper.clone()).collect()
     }
 
     fn see_node(&mut self, node: SeenNode) -> Vec<AppWrapperRef> {
-        let before = self.nodes.insert(node.name.clone(), node.clone());
-        if before.is_some_and(|before| before.view == node.view) {
-            return Vec::new();
-        }
-        self.on_node(&node.name)
+        let name = node.name.clone();
+        let is_known = self.nodes.get(&name).is_some_and(|before| before.view == node.view);
+        self.nodes.insert(name.clone(), node);
+        if is_known { Vec::new() } else { self.on_node(&name) }
     }
 
     fn on_node(&self, name: &str) -> Vec<AppWrapperRef> {

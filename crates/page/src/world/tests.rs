@@ -33,7 +33,7 @@ fn pod(uid: &str, index: u32, node: &str, phase: &str, deleted: bool) -> Change<
     Change::Applied(AllPods.keep(wire.unwrap()).unwrap())
 }
 
-fn wrapper(status: Value, annotations: Value) -> Change<AppWrapper> {
+fn wrapper(status: &Value, annotations: &Value) -> Change<AppWrapper> {
     let wire = serde_json::from_value(json!({
         "metadata": { "name": "simulation", "namespace": "default", "uid": "w1", "resourceVersion": "1",
             "annotations": annotations },
@@ -260,22 +260,22 @@ fn an_app_wrapper_is_told_from_its_first_trouble_until_it_runs_again() {
     let lost = "Workload contains pods on unreachable Nodes: n1";
     let unhealthy = json!([{ "type": "Unhealthy", "status": "True", "reason": "NodeLost", "message": lost }]);
     let reset = json!([{ "phase": "Resetting", "cause": "NodeLost", "message": format!("NodeLost: {lost}"), "counted": true }]);
-    world.hear_wrappers(wrapper(json!({}), json!({})), second(0));
+    world.hear_wrappers(wrapper(&json!({}), &json!({})), second(0));
     let shown = delta(&world, None)["appWrappers"][0].clone();
     assert_eq!(
         (&shown["phase"], &shown["retries"], &shown["retryLimit"]),
         (&json!(""), &json!(0), &json!(3))
     );
-    world.hear_wrappers(wrapper(json!({ "phase": "Running" }), json!({})), second(1));
+    world.hear_wrappers(wrapper(&json!({ "phase": "Running" }), &json!({})), second(1));
     world.hear_wrappers(
-        wrapper(json!({ "phase": "Running", "conditions": unhealthy }), json!({})),
+        wrapper(&json!({ "phase": "Running", "conditions": unhealthy }), &json!({})),
         second(10),
     );
     let status = |phase: &str| json!({ "phase": phase, "resettingCount": 1, "resets": reset });
-    world.hear_wrappers(wrapper(status("Resetting"), json!({})), second(70));
-    world.hear_wrappers(wrapper(status("Resuming"), json!({})), second(110));
+    world.hear_wrappers(wrapper(&status("Resetting"), &json!({})), second(70));
+    world.hear_wrappers(wrapper(&status("Resuming"), &json!({})), second(110));
     let before = world.version();
-    world.hear_wrappers(wrapper(status("Running"), json!({})), second(112));
+    world.hear_wrappers(wrapper(&status("Running"), &json!({})), second(112));
     assert_eq!(
         texts(&world),
         [
@@ -291,7 +291,7 @@ fn an_app_wrapper_is_told_from_its_first_trouble_until_it_runs_again() {
     );
     assert_eq!(shown["lastReset"], format!("NodeLost: {lost}"));
     let known = world.version();
-    world.hear_wrappers(wrapper(status("Running"), json!({})), second(113));
+    world.hear_wrappers(wrapper(&status("Running"), &json!({})), second(113));
     assert_eq!(delta(&world, Some(known))["appWrappers"], Value::Null, "nothing has changed");
 
     let known = world.version();
@@ -304,7 +304,7 @@ fn an_app_wrapper_s_own_retry_limit_is_shown_as_its_controller_reads_it() {
     let limit = |text: &str| {
         let mut world = World::default();
         let key = "workload.codeflare.dev.appwrapper/retryLimit";
-        world.hear_wrappers(wrapper(json!({ "phase": "Odd" }), json!({ key: text })), second(0));
+        world.hear_wrappers(wrapper(&json!({ "phase": "Odd" }), &json!({ key: text })), second(0));
         let shown = delta(&world, None)["appWrappers"][0].clone();
         assert_eq!(shown["phase"], "Odd", "a phase that nobody knows is shown as it is");
         shown["retryLimit"].clone()
@@ -317,7 +317,7 @@ fn a_cluster_that_serves_no_app_wrappers_any_more_has_none() {
     let mut world = World::default();
     world.forget_wrappers();
     assert_eq!(world.version(), 0, "nobody is told of nothing");
-    world.hear_wrappers(wrapper(json!({ "phase": "Resetting" }), json!({})), second(0));
+    world.hear_wrappers(wrapper(&json!({ "phase": "Resetting" }), &json!({})), second(0));
     let known = world.version();
     world.forget_wrappers();
     assert_eq!(delta(&world, Some(known))["goneAppWrappers"], json!(["w1"]));

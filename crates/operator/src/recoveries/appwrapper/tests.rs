@@ -1,7 +1,7 @@
 //! The view: what it takes in, what it is too late for, and what a second look finds.
 
 use salvor_api::config::parse;
-use salvor_recovery::{Reason, Step as _, Verdict};
+use salvor_recovery::{Reason, Verdict};
 use serde_json::{Value, json};
 
 use super::*;
@@ -108,7 +108,7 @@ fn asked(recovery: &AppWrappers, subject: &AppWrapperRef) -> (&'static str, Vec<
 }
 
 fn names(steps: &[Step]) -> Vec<&'static str> {
-    steps.iter().map(|step| step.name()).collect()
+    steps.iter().map(salvor_recovery::Step::name).collect()
 }
 
 fn create(recovery: &AppWrappers, subject: &AppWrapperRef) -> Step {
@@ -131,7 +131,7 @@ fn nothing_is_judged_before_everything_is_listed() {
     assert_eq!(asked(&recovery, &subject), ("CreationFailed", Vec::new()));
     recovery.hear(kind_news(OfKind::Served(Served::at("/apis/batch/v1", "jobs"))), now());
     let woken = recovery.hear(listed(&[], "1"), now());
-    assert_eq!(woken, [subject.clone()]);
+    assert_eq!(woken, std::slice::from_ref(&subject));
     create(&recovery, &subject);
 }
 
