@@ -128,7 +128,7 @@ impl AppWrappers {
     fn take(&mut self, app: App, told: Told) -> Option<AppWrapperRef> {
         let subject = app.appwrapper.clone();
         let kinds = self.kinds_of(&app);
-        let nothing_deployed = !app.status.holds(RESOURCES_DEPLOYED);
+        let mut new_attempt = false;
         let before = match self.apps.get_mut(&subject.uid) {
             Some(known) if !told.replaces(app.revision(), known.app.revision()) => return None,
             Some(known) => {
@@ -139,6 +139,8 @@ impl AppWrappers {
                     // which times are kept, so that times alone do not tell their components apart.
                     if app.status.phase == Phase::Resuming {
                         known.last.clear();
+                        // Somebody may have written the phase while everything is there.
+                        new_attempt = !known.app.status.holds(RESOURCES_DEPLOYED);
                     }
                 }
                 Some(std::mem::replace(&mut known.app, app))
@@ -155,11 +157,10 @@ impl AppWrappers {
                 None
             }
         };
-        if nothing_deployed && let Some(known) = self.apps.get_mut(&subject.uid) {
-            // What is gone, or goes, says nothing about the components of the next attempt.
-            known.last.clear();
+        if new_attempt && let Some(known) = self.apps.get_mut(&subject.uid) {
+            // The watch may tell of the end of the last attempt's objects when the next one has begun.
             let left = self.kinds.owned_by(&subject.uid).map(|object| object.object.uid.clone());
-            known.of_the_past.extend(left);
+            known.of_the_past = left.collect();
         }
         self.names.insert((subject.namespace.clone(), subject.name.clone()), subject.uid.clone());
         let before = before.map(|before| self.kinds_of(&before)).unwrap_or_default();

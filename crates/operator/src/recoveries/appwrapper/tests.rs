@@ -321,15 +321,3 @@ fn what_was_gone_in_an_attempt_that_is_over_is_not_missed_in_the_next() {
     recovery.hear(kind_news(OfKind::Change(Change::Gone("j1".into()))), now());
     create(&recovery, &subject);
 }
-
-#[test]
-fn a_generated_name_is_another_one_in_the_next_attempt() {
-    let recovery = recovery();
-    let mut object = resuming(5);
-    object["spec"]["components"][0]["template"]["metadata"] = json!({"generateName": "g-"});
-    let first = app(&recovery, &object).parts[0].name.clone();
-    assert_eq!(app(&recovery, &object).parts[0].name, first, "a second try makes the same object");
-    object["status"]["conditions"][1]["status"] = "False".into();
-    let second = app(&recovery, &object).parts[0].name.clone();
-    assert!(first.starts_with("g-") && second.starts_with("g-") && first != second, "{first} {second}");
-}

@@ -6,7 +6,7 @@ use jiff::Timestamp;
 use salvor_api::{
     config::Configuration,
     names::{
-        appwrapper::{FINALIZER, MEMBER_LABEL, conditions::RESOURCES_DEPLOYED},
+        appwrapper::{FINALIZER, MEMBER_LABEL},
         taints::{FORCE_EVICTION, OUT_OF_SERVICE, UNREACHABLE},
     },
 };
@@ -139,7 +139,7 @@ impl App {
         };
         let refused = about_to_create.then(|| rules.refusal(&appwrapper, components)).flatten();
         let checks = about_to_create && refused.is_none();
-        let reading = Reading { of: &appwrapper, attempt: attempt(&status), rules, checks };
+        let reading = Reading { of: &appwrapper, attempt: ATTEMPT, rules, checks };
         let read = |(index, component)| reading.part(component, index);
         let parts = components.iter().enumerate().map(read).collect();
         let annotations = &metadata.annotations;
@@ -199,12 +199,9 @@ fn components(object: &Value) -> &[Value] {
     object["spec"]["components"].as_array().map_or(&[], Vec::as_slice)
 }
 
-/// The number of an attempt, by which generated names differ. The name is written down before anything is created, so it
-/// only has to be another one than the last time: the second in which the last attempt was over.
-fn attempt(status: &AppWrapperStatus) -> u32 {
-    let over = status.condition(RESOURCES_DEPLOYED).filter(|it| it.is_false());
-    over.and_then(|it| u32::try_from(it.last_transition_time.as_second()).ok()).unwrap_or(0)
-}
+/// The number of the attempt in generated names: the same for all. A creation that arrives late then meets the object of the
+/// next attempt under its name, and is refused; under a name of its own it would be a second one.
+const ATTEMPT: u32 = 0;
 
 /// What is needed to read the components of an AppWrapper.
 struct Reading<'a> {
