@@ -136,12 +136,10 @@ impl AppWrappers {
                 if known.app.status.phase != app.status.phase {
                     known.memory.creation.clear();
                     // A new attempt begins when nothing of the one before is left. Two of them may be within the second in
-                    // which times are kept, so that times alone do not tell their components apart.
-                    if app.status.phase == Phase::Resuming {
-                        known.last.clear();
-                        // Somebody may have written the phase while everything is there.
-                        new_attempt = !known.app.status.holds(RESOURCES_DEPLOYED);
-                    }
+                    // which times are kept, so that times alone do not tell their components apart. Somebody may also have
+                    // written the phase while everything is there: then the attempt goes on.
+                    new_attempt =
+                        app.status.phase == Phase::Resuming && !known.app.status.holds(RESOURCES_DEPLOYED);
                 }
                 Some(std::mem::replace(&mut known.app, app))
             }
@@ -158,6 +156,7 @@ impl AppWrappers {
             }
         };
         if new_attempt && let Some(known) = self.apps.get_mut(&subject.uid) {
+            known.last.clear();
             // The watch may tell of the end of the last attempt's objects when the next one has begun.
             let left = self.kinds.owned_by(&subject.uid).map(|object| object.object.uid.clone());
             known.of_the_past = left.collect();

@@ -103,7 +103,6 @@ fn a_status_that_is_edited_in_running() {
 }
 
 #[test]
-#[ignore = "open: a phase that is written by hand meanwhile leads to a second creation within one attempt"]
 fn a_status_that_is_edited_in_resetting() {
     edited_in("Resetting");
 }
@@ -119,7 +118,6 @@ fn a_status_that_is_edited_in_succeeded() {
 }
 
 #[test]
-#[ignore = "open: a phase that is written by hand meanwhile leads to a second creation within one attempt"]
 fn a_status_that_is_edited_in_failed() {
     edited_in("Failed");
 }
