@@ -12,7 +12,7 @@ pub enum Controller {
     Zombie,
     /// Jobs that Salvor runs in place of the built-in Job controller.
     Job,
-    /// Nodes that are down for sure, and are to be emptied now.
+    /// Nodes that are down for sure, and are to be evicted now.
     Eviction,
     /// Workloads that are wrapped in an AppWrapper.
     AppWrapper,

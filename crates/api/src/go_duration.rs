@@ -87,7 +87,7 @@ pub enum ParseGoDurationError {
     UnknownUnit {
         /// The whole text.
         text: String,
-        /// What stands where a unit should be.
+        /// The text in the place of a unit.
         unit: String,
     },
     /// The span does not fit in 64 bits of nanoseconds.

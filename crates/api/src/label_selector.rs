@@ -64,7 +64,7 @@ pub enum SelectorField {
 pub struct SelectorDefect {
     /// Where it is.
     pub field: SelectorField,
-    /// What is there and what would be right.
+    /// The value and the correct form.
     pub message: String,
 }
 
@@ -156,7 +156,7 @@ pub(crate) fn key_defect(key: &str) -> Option<String> {
     })
 }
 
-/// What is wrong with a label value, which the value of a taint must be as well.
+/// A defect of a label value. The value of a taint follows the same rules.
 pub fn value_defect(value: &str) -> Option<String> {
     (!is_label_text(value)).then(|| {
         format!(

@@ -1,4 +1,4 @@
-//! What users of Salvor write and read: the configuration file, annotations, taints, conditions, durations.
+//! The names and formats that users of Salvor write and read: configuration file, annotations, taints, conditions, durations.
 //!
 //! Nothing in here talks to a cluster, and nothing in here panics on what a user wrote.
 

@@ -14,9 +14,9 @@ pub mod annotations {
     pub const OUT_OF_SERVICE_SINCE: &str = "zombie.salvor.dev/out-of-service-since";
     /// On a Node: how far its eviction has come, as JSON. Salvor's own.
     pub const EVICTION: &str = "eviction.salvor.dev/progress";
-    /// On a node that was asked to be emptied while it was called Ready: that it was, and when its kubelet was last heard of.
+    /// On a node whose eviction was requested while it was Ready: that it was, and when its kubelet was last heard of.
     pub const EVICTION_ASKED: &str = "eviction.salvor.dev/asked";
-    /// On a Node: a person's word that it is to be emptied although its zone is lost as well, as JSON with `by` and `at`.
+    /// On a Node: a person wants it evicted although its zone is unreachable as well. JSON with `by` and `at`.
     /// Salvor's own.
     pub const DESPITE_ZONE_OUTAGE: &str = "salvor.dev/despite-zone-outage";
     /// On the Lease of the election: what the brake remembers, as JSON. Salvor's own.
@@ -51,7 +51,7 @@ pub mod taints {
     pub const NO_EXECUTE: &str = "NoExecute";
     /// The effect that only keeps new pods away.
     pub const NO_SCHEDULE: &str = "NoSchedule";
-    /// Somebody's word that the machine is off and is to be emptied; any value. Salvor's own, after KEP-36: the API accepts
+    /// A person says that the machine is off and the node is to be evicted; any value. Salvor's own, after KEP-36: the API accepts
     /// no effect `ForceEviction`, so it is a key.
     pub const FORCE_EVICTION: &str = "salvor.dev/force-eviction";
 }
@@ -82,25 +82,25 @@ pub mod reasons {
     pub const INVALID_TERMINATION_GRACE_AFTER: &str = "InvalidTerminationGraceAfter";
     /// A node was tainted out-of-service. Salvor's own.
     pub const NODE_OUT_OF_SERVICE: &str = "NodeOutOfService";
-    /// The out-of-service taint was taken off again. Salvor's own.
+    /// The out-of-service taint was removed again. Salvor's own.
     pub const NODE_BACK_IN_SERVICE: &str = "NodeBackInService";
     /// Reason of the `DisruptionTarget` condition of a pod whose node was evicted, and of the event about it. Salvor's own.
     pub const FORCE_EVICTION_BY_SALVOR: &str = "ForceEvictionBySalvor";
-    /// A node is emptied in the middle of an outage, at a person's word. Salvor's own.
+    /// A node is evicted during an outage, at a person's request. Salvor's own.
     pub const DESPITE_ZONE_OUTAGE: &str = "DespiteZoneOutage";
     /// The brake began to hold recoveries back. Salvor's own.
     pub const BRAKE_ENGAGED: &str = "BrakeEngaged";
-    /// The brake let go. Salvor's own.
+    /// The brake has released. Salvor's own.
     pub const BRAKE_RELEASED: &str = "BrakeReleased";
     /// A person paused everything. Salvor's own.
     pub const PAUSED: &str = "Paused";
-    /// What was paused goes on. Salvor's own.
+    /// Salvor goes on after a pause. Salvor's own.
     pub const RESUMED: &str = "Resumed";
-    /// What the brake had kept on the Lease could not be read. Salvor's own.
+    /// The brake's saved state on the Lease could not be read. Salvor's own.
     pub const BRAKE_MEMORY_LOST: &str = "BrakeMemoryLost";
 }
 
-/// What an Event says about its reporter.
+/// The reporter of an Event.
 pub mod events {
     /// The reporting component of zombie recovery. From KEP-6757.
     pub const POD_TERMINATION_CONTROLLER: &str = "pod-termination-controller";
@@ -110,7 +110,7 @@ pub mod events {
     pub const HOLD_RECOVERIES: &str = "HoldRecoveries";
     /// The action of an event on a tainted node. Salvor's own.
     pub const TAINT_NODE: &str = "TaintNode";
-    /// The action of an event on a node whose taint was taken off. Salvor's own.
+    /// The action of an event on a node whose taint was removed. Salvor's own.
     pub const UNTAINT_NODE: &str = "UntaintNode";
     /// The reporting component of the eviction recovery. Salvor's own.
     pub const EVICTION_CONTROLLER: &str = "salvor-eviction";
@@ -120,7 +120,7 @@ pub mod events {
     pub const EVICT_NODE: &str = "EvictNode";
 }
 
-/// What a Job and its pods are marked with.
+/// The marks of a Job and its pods.
 pub mod job {
     /// `spec.managedBy` of the Jobs that Salvor runs. Salvor's own.
     pub const CONTROLLER_NAME: &str = "salvor.dev/job-controller";
@@ -129,7 +129,7 @@ pub mod job {
     /// The finalizer that keeps a pod until it is counted. Salvor's own: the built-in controller takes its own off pods
     /// whose Job it cannot find.
     pub const TRACKING_FINALIZER: &str = "job.salvor.dev/tracking";
-    /// Annotation of a Job: the names of its pods that are used up, so that none comes back. Salvor's own.
+    /// Annotation of a Job: the names of its pods that are used, so that none is used again. Salvor's own.
     pub const USED_NAMES: &str = "job.salvor.dev/used-pod-names";
     /// A pod's index, as annotation and as label. Kubernetes' own, like all that follow.
     pub const COMPLETION_INDEX: &str = "batch.kubernetes.io/job-completion-index";
@@ -146,11 +146,11 @@ pub mod job {
         pub const COMPLETE: &str = "Complete";
         /// All is done, and not well.
         pub const FAILED: &str = "Failed";
-        /// It will fail once its pods have ended.
+        /// The Job will fail once its pods have ended.
         pub const FAILURE_TARGET: &str = "FailureTarget";
-        /// It will be complete once its pods have ended.
+        /// The Job will be complete once its pods have ended.
         pub const SUCCESS_CRITERIA_MET: &str = "SuccessCriteriaMet";
-        /// It runs no pods at its owner's wish.
+        /// The Job is suspended.
         pub const SUSPENDED: &str = "Suspended";
     }
 
@@ -158,7 +158,7 @@ pub mod job {
     pub mod reasons {
         /// Too many pods failed.
         pub const BACKOFF_LIMIT_EXCEEDED: &str = "BackoffLimitExceeded";
-        /// It ran for too long.
+        /// The Job ran for too long.
         pub const DEADLINE_EXCEEDED: &str = "DeadlineExceeded";
         /// A rule of its pod failure policy ended it.
         pub const POD_FAILURE_POLICY: &str = "PodFailurePolicy";
@@ -180,7 +180,7 @@ pub mod job {
     pub mod events {
         /// The component that reports; as the built-in controller calls itself, so that filters on it find ours too.
         pub const JOB_CONTROLLER: &str = "job-controller";
-        /// What was done, whatever it was.
+        /// The action, the same for all.
         pub const RUN_JOB: &str = "RunJob";
         /// The Job is complete.
         pub const COMPLETED: &str = "Completed";
@@ -196,7 +196,7 @@ pub mod job {
         pub const FAILED_CREATE: &str = "FailedCreate";
         /// A pod could not be deleted.
         pub const FAILED_DELETE: &str = "FailedDelete";
-        /// What was written down about the Job cannot be read, and the Job is held. Salvor's own.
+        /// The Job's status or annotations cannot be read, and nothing is done for the Job. Salvor's own.
         pub const UNREADABLE_STATUS: &str = "UnreadableStatus";
         /// The completion mode is not known.
         pub const UNKNOWN_COMPLETION_MODE: &str = "UnknownCompletionMode";

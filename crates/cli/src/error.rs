@@ -61,7 +61,7 @@ pub(crate) enum CliError {
     )]
     NodeAlive {
         node: String,
-        /// What shows that it lives.
+        /// The sign that it is alive.
         alive: String,
     },
     #[error(

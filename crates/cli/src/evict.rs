@@ -10,7 +10,7 @@ use std::time::Duration;
 
 use salvor_api::config::{LeaderElection, LogFormat};
 use salvor_api::{is_dns_subdomain, value_defect};
-use salvor_operator::{Asked, End, EvictError, EvictionDesk, InCluster, Standing, Survey};
+use salvor_operator::{End, EvictError, EvictionDesk, EvictionRequest, InCluster, Standing, Survey};
 use serde_json::json;
 use tokio::runtime;
 use tokio::signal::unix::{SignalKind, signal};
@@ -161,7 +161,11 @@ async fn consents(node: &str, despite_zone_outage: bool) -> Result<bool, CliErro
 }
 
 /// Shows the progress until the eviction has ended.
-async fn follow(desk: &EvictionDesk, survey: &Survey, asked: Asked) -> Result<Standing, EvictError> {
+async fn follow(
+    desk: &EvictionDesk,
+    survey: &Survey,
+    asked: EvictionRequest,
+) -> Result<Standing, EvictError> {
     let moving = io::stderr().is_terminal();
     let mut shown = None;
     let mut idle = 0;
@@ -177,7 +181,7 @@ async fn follow(desk: &EvictionDesk, survey: &Survey, asked: Asked) -> Result<St
         }
         idle = if standing.phase.is_some() { 0 } else { idle + 1 };
         if idle == PATIENCE {
-            // What cannot be read is no reason to stop.
+            // A failed read is no reason to stop.
             let said = desk.last_word(survey).await.ok().flatten();
             end_line(moving);
             talk(&render::not_begun(&survey.node, said.as_deref()));

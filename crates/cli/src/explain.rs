@@ -21,18 +21,18 @@ use crate::{logging, output};
 #[derive(Debug, clap::Args)]
 pub(crate) struct ExplainArgs {
     #[command(subcommand)]
-    subject: Subject,
+    subject: ExplainedObject,
 }
 
 /// An object to explain. Its kind is a subcommand, one for each kind that a recovery has verdicts on.
 #[derive(Debug)]
-struct Subject {
+struct ExplainedObject {
     kind: &'static ObjectKind,
     object: ObjectName,
     options: Options,
 }
 
-impl clap::Subcommand for Subject {
+impl clap::Subcommand for ExplainedObject {
     fn augment_subcommands(command: Command) -> Command {
         explained_kinds().into_iter().fold(command, |command, kind| {
             let object = Arg::new(kind.word).required(true);
@@ -59,7 +59,7 @@ impl clap::Subcommand for Subject {
     }
 }
 
-impl FromArgMatches for Subject {
+impl FromArgMatches for ExplainedObject {
     fn from_arg_matches(matches: &ArgMatches) -> Result<Self, clap::Error> {
         let found = matches.subcommand().and_then(|(word, matches)| {
             let kind = explained_kinds().into_iter().find(|kind| kind.word == word)?;
@@ -122,7 +122,7 @@ fn without_namespace(text: &str) -> Result<ObjectName, NotAName> {
 }
 
 pub(crate) fn execute(args: &ExplainArgs) -> Result<(), CliError> {
-    let Subject { kind, object, options } = &args.subject;
+    let ExplainedObject { kind, object, options } = &args.subject;
     let mut configuration = options.judging.load()?;
     let mut judged_by = None;
     logging::start(LogFormat::Text, LevelFilter::WARN)?;

@@ -238,7 +238,7 @@ fn count(number: usize, what: &str) -> String {
 }
 
 fn say(text: &str) {
-    // Whether anybody reads it changes nothing.
+    // A missing reader changes nothing.
     let _ = writeln!(io::stderr().lock(), "{text}");
 }
 
@@ -274,7 +274,7 @@ impl KubeconfigFile {
         match written {
             Ok(()) => Ok(Self { path, is_ours }),
             Err(source) => {
-                // It may never have been made.
+                // The file may never have been created.
                 let _ = fs::remove_file(&draft);
                 Err(LocalClusterError::Kubeconfig { path, source })
             }

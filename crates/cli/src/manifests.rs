@@ -62,7 +62,7 @@ struct Installation {
     namespace: String,
     image: String,
     configuration: Configuration,
-    /// What the API server calls.
+    /// The webhooks.
     webhooks: Vec<Webhook>,
 }
 

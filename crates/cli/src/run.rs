@@ -1,7 +1,6 @@
 //! `salvor run`: the operator, until it is told to stop.
 
 use std::io;
-use std::net::SocketAddr;
 use std::path::PathBuf;
 use std::process::ExitCode;
 use std::time::Duration;
@@ -10,6 +9,7 @@ use jiff::Timestamp;
 use salvor_api::config::Configuration;
 use salvor_operator::{Notices, story};
 use salvor_page::{Page, ServeOptions};
+use salvor_recovery::appwrapper::AppWrapperPolicy;
 use tokio::net::TcpListener;
 use tokio::runtime;
 use tokio::signal::unix::{SignalKind, signal};
@@ -97,7 +97,7 @@ async fn operate(
         "starting"
     );
     let notices = if configuration.page.enabled {
-        show_page(configuration.page.bind, cluster.client()?, shutdown.clone()).await?
+        show_page(&configuration, cluster.client()?, shutdown.clone()).await?
     } else {
         Notices::default()
     };
@@ -108,10 +108,11 @@ async fn operate(
 
 /// Serves a page that only shows, for as long as the operator runs.
 async fn show_page(
-    address: SocketAddr,
+    configuration: &Configuration,
     client: kube::Client,
     shutdown: CancellationToken,
 ) -> Result<Notices, CliError> {
+    let address = configuration.page.bind;
     let bound = async {
         let listener = TcpListener::bind(address).await?;
         let at = listener.local_addr()?;
@@ -121,7 +122,8 @@ async fn show_page(
     let (notices, heard) = Notices::channel();
     let page = Page::new(Timestamp::now);
     let (fed, told) = (page.clone(), page.clone());
-    tokio::spawn(async move { fed.follow(client).await });
+    let policy = AppWrapperPolicy::new(configuration);
+    tokio::spawn(async move { fed.follow(client, policy).await });
     tokio::spawn(async move { told.listen(heard).await });
     tokio::spawn(async move {
         if let Err(error) = page.serve(listener, ServeOptions::default(), shutdown.cancelled_owned()).await {

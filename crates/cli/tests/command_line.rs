@@ -1,4 +1,4 @@
-//! What a person sees who types `salvor`: answers on standard output, errors on standard error, and exit codes.
+//! The command line: answers on standard output, errors on standard error, and exit codes.
 
 #![allow(clippy::unwrap_used, reason = "helpers of tests fail as tests do")]
 

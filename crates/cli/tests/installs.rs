@@ -50,7 +50,7 @@ async fn every_object_is_valid_and_the_pods_pass_the_restricted_standard() {
     let first = kubectl.run(&apply).await.unwrap();
     assert_eq!(first.lines().count(), 12, "{first}");
     assert!(first.lines().all(|line| line.ends_with(" created")), "{first}");
-    // What the server fills in is not taken for a change. (kubectl always replaces the selector of a budget.)
+    // Defaults of the server are not taken for a change. (kubectl always replaces the selector of a budget.)
     let second = kubectl.run(&apply).await.unwrap();
     let same = |line: &str| line.ends_with(" unchanged") || line.starts_with("poddisruptionbudget");
     assert!(second.lines().all(same), "{second}");

@@ -41,7 +41,7 @@ async fn code(address: SocketAddr, line: &str, headers: &str) -> String {
     answer.split(' ').nth(1).unwrap().to_owned()
 }
 
-/// What a browser is told, message by message.
+/// The messages that a browser gets.
 struct Changes(BufReader<TcpStream>);
 
 impl Changes {

@@ -151,7 +151,7 @@ fn unanswered() -> Refusal {
     Refusal::internal("a webhook has not answered yet")
 }
 
-/// What a verdict means for the request: a patch or nothing if it goes on, or the refusal.
+/// The effect of a verdict on the request: a patch or nothing if it goes on, or the refusal.
 fn weigh(hook: &Hook, verdict: Verdict, environment: &mut Environment<'_>) -> Result<Option<Value>, Refusal> {
     match verdict {
         Verdict::Allowed { patch, warnings } => {

@@ -21,10 +21,10 @@ use crate::status::Refusal;
 use crate::table::{Resource, Subresource};
 use crate::write::{self, Options};
 
-/// Who owns what nobody applied.
+/// The owner of fields that nobody applied.
 const BEFORE_FIRST_APPLY: &str = "before-first-apply";
 
-/// What a write to a part of an object may own.
+/// The fields that a write to a part of an object may own.
 fn within(part: Part, resource: &Resource, set: FieldSet) -> FieldSet {
     let set = set.without_identity();
     match part {
@@ -157,7 +157,7 @@ fn keep_said(decoded: &Value, said: &Value) -> Value {
     }
 }
 
-/// What this manager applied last time and leaves out now goes, unless somebody else owns it too.
+/// Removes fields that this manager applied last time and leaves out now, unless another manager owns them, too.
 fn drop_what_was_left_out(
     resource: &Resource,
     managers: &Managers,

@@ -31,7 +31,7 @@ use crate::webhooks::{WebhookAnswer, WebhookRequest, Webhooks};
 /// How often a watcher that wants bookmarks gets one where nothing else happens: a little under a minute, since clients
 /// count on one a minute.
 const BOOKMARK_PERIOD: Duration = Duration::from_secs(55);
-/// How long before its end a watch gets one more, so that whoever goes on from there has missed little.
+/// A watch gets one more bookmark this long before its end, so that its successor has missed little.
 const LAST_BOOKMARK: Duration = Duration::from_secs(2);
 
 /// The time that a write has, with all its webhooks.
@@ -109,20 +109,20 @@ pub struct Change<'a> {
     pub group: &'a str,
     /// The resource's plural name.
     pub resource: &'a str,
-    /// What it was to the object.
+    /// The kind of change.
     pub kind: ChangeKind,
     /// The object afterwards; when it was removed, its last state. JSON, without its type.
     pub object: &'a Bytes,
 }
 
-/// What a change was to its object.
+/// The kind of a change.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
 pub enum ChangeKind {
-    /// It is new.
+    /// The object is new.
     Added,
-    /// It was there before.
+    /// The object was there before.
     Modified,
-    /// It is gone.
+    /// The object is gone.
     Removed,
 }
 
@@ -172,7 +172,7 @@ impl Cluster {
         state.ring(self.now());
     }
 
-    /// What the cluster holds now.
+    /// The present objects of the cluster.
     pub fn back_up(&self) -> Backup {
         Backup(Box::new(self.state().core.clone()))
     }
@@ -386,7 +386,7 @@ impl State {
         let changed = self.core.store.take_changed();
         if let Some(Observer { told, tell }) = &mut self.observer {
             let news = changed.iter().flat_map(|resource| {
-                // What a compaction has just forgotten, it was told before.
+                // The watcher got these events before they were compacted.
                 let events = self.core.store.events_after(resource, *told).into_iter().flatten();
                 events.map(move |event| (resource, event))
             });

@@ -25,7 +25,7 @@ const PODS_ARE_LEFT: &str = "child pods are preserved by default when jobs are d
 /// Why a webhook failed that nobody can call.
 const NOBODY_CALLS: &str = "this server has no network";
 
-/// What becomes of a request.
+/// The outcome of a request.
 #[derive(Debug)]
 pub(crate) enum Heard {
     Answered(Response),

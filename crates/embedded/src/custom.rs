@@ -83,7 +83,7 @@ pub(crate) fn resource(
             definition: definition_name.to_owned(),
             schema: source,
             scale,
-            // What was written in one version is read in all of them, and each has a schema of its own.
+            // An object is written in one version and read in all of them, and each has a schema of its own.
             fits_after: if object::list(definition, "/spec/versions").len() > 1 {
                 u64::MAX
             } else {
@@ -225,7 +225,7 @@ pub(crate) fn validate(resource: &Resource, value: &Value, old: Option<&Value>) 
     causes
 }
 
-/// What is wrong with the numbers that a scale shows.
+/// The problems of the numbers in a scale.
 fn check_scale(scale: &Value, value: &Value) -> Vec<Cause> {
     let paths = ["specReplicasPath", "statusReplicasPath"];
     let paths = paths.iter().filter_map(|key| scale.get(*key).and_then(Value::as_str));
@@ -274,7 +274,7 @@ fn replicas_at(value: &Value, path: &str) -> Result<i64, String> {
     place.as_i64().ok_or_else(|| wrong(&to_here, place, "int64"))
 }
 
-/// What the author of a definition should know.
+/// Warnings to the author of a definition.
 pub(crate) fn warnings(definition: &Value) -> Vec<String> {
     object::list(definition, "/spec/versions")
         .iter()

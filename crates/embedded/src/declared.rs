@@ -1,4 +1,4 @@
-//! Whether a schema declares what a client applies: an apply refuses what other writes only warn about.
+//! Checks that a schema declares all applied fields: an apply refuses unknown fields, other writes only warn.
 
 use serde_json::Value;
 

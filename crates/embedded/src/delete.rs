@@ -24,7 +24,7 @@ use crate::table::Resource;
 /// Namespaces without which a cluster does not work.
 const IMMORTAL_NAMESPACES: [&str; 3] = ["default", "kube-public", "kube-system"];
 
-/// What a client says about a deletion.
+/// The options of a deletion.
 #[derive(Debug, Clone, Default)]
 pub(crate) struct Options {
     pub(crate) grace: Option<i64>,
@@ -39,7 +39,7 @@ pub(crate) struct Options {
 }
 
 impl Options {
-    /// What the body says, or else the query: never both.
+    /// Reads the body, or else the query: never both.
     pub(crate) fn read(request: &Request, query: &Query) -> Result<Self, Refusal> {
         if request.body.is_empty() {
             return Self::asked_with(stated_in(query)?);
@@ -53,7 +53,7 @@ impl Options {
         Self::asked_with(schema::decode(&definition, body).map_err(Refusal::bad_request)?)
     }
 
-    /// What a client asks for itself.
+    /// The policy that the client asks for.
     fn asked_with(mut stated: Value) -> Result<Self, Refusal> {
         let options = Self::of(&stated)?;
         if let Some(members) = stated.as_object_mut() {
@@ -140,7 +140,7 @@ fn stated_in(query: &Query) -> Result<Value, Refusal> {
     }))
 }
 
-/// What a deletion came to.
+/// The outcome of a deletion.
 #[derive(Debug, Clone)]
 pub(crate) enum Outcome {
     /// The object is there still, and waits for its grace or its finalizers.
@@ -226,7 +226,7 @@ fn review(
     admission::deletion(core, subject, environment)
 }
 
-/// What the grace of a deletion means for the object.
+/// The effect of a deletion's grace period on the object.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
 enum Grace {
     /// The kind has none.
@@ -235,7 +235,7 @@ enum Grace {
     Pending,
     /// There is some left.
     Waits,
-    /// It is zero.
+    /// The grace period is zero.
     Over,
 }
 

@@ -1,4 +1,4 @@
-//! What the server can do: versions, groups, resources, health and OpenAPI.
+//! Discovery: versions, groups, resources, health and OpenAPI.
 
 use std::collections::BTreeMap;
 

@@ -4,14 +4,14 @@ use jiff::Timestamp;
 
 use crate::hearing::Hearing;
 
-/// What the world says at the moment of a request.
+/// The time and other inputs at the moment of a request.
 #[derive(Debug)]
 pub struct Environment<'r> {
     /// The time.
     pub now: Timestamp,
     /// Where UIDs and generated names come from.
     pub rng: &'r mut fastrand::Rng,
-    /// What admission webhooks said about the request.
+    /// The answers of admission webhooks to the request.
     pub(crate) hearing: Hearing,
 }
 

@@ -39,7 +39,7 @@ pub type FaultyBody = UnsyncBoxBody<Bytes, BoxError>;
 #[error("the connection was closed by a fault")]
 pub struct Cut;
 
-/// What goes wrong.
+/// A fault.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
 pub enum Effect {
     /// The request is answered later.
@@ -64,7 +64,7 @@ pub enum Effect {
     /// A read by a client that takes an old answer (`resourceVersion=0`) is answered as so many revisions ago, but
     /// never older than the client asked for. A client that names no revision gets the newest state, as it must.
     Stale(u64),
-    /// What a watch tells comes so much later, in its order.
+    /// Events of a watch come this much later, in order.
     Lag(Duration),
     /// A watch is cut after so many lines.
     CutAfter(usize),
@@ -83,7 +83,7 @@ pub struct Fault {
     pub path: String,
     /// Only requests of a client whose user agent contains this text.
     pub user_agent: String,
-    /// What happens.
+    /// The fault.
     pub effect: Effect,
     /// The number of requests that are struck before the fault is over; none for no end.
     pub times: Option<u32>,

@@ -19,10 +19,10 @@ pub(crate) struct Call {
     pub(crate) unreachable: Option<String>,
 }
 
-/// What came of a call: the body of a good answer, or what went wrong, in the words of Go's client.
+/// The outcome of a call: the body of a good answer, or the error in the words of Go's client.
 pub(crate) type Answer = Result<Bytes, String>;
 
-/// What webhooks said about a request, and whom it waits for.
+/// The answers of webhooks to a request, and the webhooks that it waits for.
 #[derive(Debug, Clone, Default)]
 pub(crate) struct Hearing {
     answers: BTreeMap<Call, Answer>,

@@ -67,20 +67,20 @@ pub(crate) struct Kind {
     /// Fills in what the client leaves out.
     pub(crate) defaults: fn(&mut Value),
     pub(crate) new_status: NewStatus,
-    /// What the server decides about a new object.
+    /// The server's changes to a new object.
     pub(crate) on_create: fn(&mut Value, &Environment<'_>),
-    /// What the server decides about a changed object: the present one, and the new one.
+    /// The server's changes to an updated object: the present one, and the new one.
     pub(crate) on_update: fn(&Value, &mut Value, Timestamp),
-    /// What the server decides about a changed status.
+    /// The server's changes to an updated status.
     pub(crate) on_status: fn(&Value, &mut Value, Timestamp),
     /// Fields of the metadata that an update of the status does not change.
     pub(crate) status_keeps: &'static [&'static str],
-    /// What is wrong with a new object.
+    /// The problems of a new object.
     pub(crate) check: fn(&Value) -> Vec<Cause>,
     pub(crate) check_update: CheckUpdate,
-    /// What is wrong with an update of the status.
+    /// The problems of an update of the status.
     pub(crate) check_status: fn(&Value, &Value) -> Vec<Cause>,
-    /// What a client is told beside the answer.
+    /// The warnings to the client.
     pub(crate) warnings: fn(&Value) -> Vec<String>,
 }
 
@@ -107,13 +107,13 @@ pub(crate) enum Names {
 pub(crate) enum NewStatus {
     /// Nothing is known yet.
     Empty,
-    /// What is printed before anybody has set it.
+    /// The value that is printed before anybody has set it.
     As(fn() -> Value),
-    /// What the client says.
+    /// The client's value.
     Kept,
 }
 
-/// What is checked about an update.
+/// The checks of an update.
 pub(crate) enum CheckUpdate {
     /// All that is checked about a new object, and this: the present object, and the new one.
     Also(fn(&Value, &Value) -> Vec<Cause>),

@@ -1,4 +1,4 @@
-//! Who owns which field of an object (`managedFields`).
+//! The owners of the fields of an object (`managedFields`).
 
 use std::collections::BTreeMap;
 
@@ -10,7 +10,7 @@ use crate::object;
 use crate::part::Part;
 use crate::table::Resource;
 
-/// Who wrote, and how.
+/// The writer, and the kind of write.
 #[derive(Debug, Clone, PartialEq, Eq, PartialOrd, Ord)]
 pub(crate) struct Manager {
     pub(crate) name: String,

@@ -68,7 +68,7 @@ pub(crate) fn check(value: &Value, resource: &Resource) -> Vec<Cause> {
     causes
 }
 
-/// What is checked of new and of changed objects of all kinds.
+/// The checks of new and changed objects of all kinds.
 fn check_common(value: &Value) -> Vec<Cause> {
     let mut causes = check_maps(value, "/metadata", "metadata");
     causes.extend(check_owners(value));

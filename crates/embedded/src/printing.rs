@@ -23,13 +23,13 @@ pub(crate) struct Column {
     is_named: bool,
 }
 
-/// What stands in a column.
+/// The content of a column.
 enum Cell {
     /// The text at a JSON pointer, or another one where there is none.
     Text(&'static str, &'static str),
     /// The number at a JSON pointer, or 0.
     Number(&'static str),
-    /// Whether what is at a JSON pointer is true.
+    /// The boolean at a JSON pointer.
     Flag(&'static str),
     /// The age of the time at a JSON pointer.
     Age(&'static str),

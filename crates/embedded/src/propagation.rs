@@ -1,9 +1,9 @@
-//! What becomes of the dependents of an object that is deleted.
+//! The propagation policy of a deletion.
 
 pub(crate) const ORPHAN: &str = "orphan";
 pub(crate) const FOREGROUND: &str = "foregroundDeletion";
 
-/// What becomes of an object's dependents.
+/// The propagation policy for an object's dependents.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
 pub(crate) enum Propagation {
     Orphan,

@@ -22,7 +22,7 @@ const DECIMAL: [(&str, i128); 10] = [
     ("E", SCALE * 1_000_000_000_000_000_000),
 ];
 
-/// What the real server says of a text that is no quantity.
+/// The real server's message about a text that is no quantity.
 const NOT_A_QUANTITY: &str =
     "quantities must match the regular expression '^([+-]?[0-9.]+)([eEinumkKMGTP]*[-+]?[0-9]*)$'";
 

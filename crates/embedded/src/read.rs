@@ -20,7 +20,7 @@ use crate::watch::Watch;
 
 const TOO_OLD: &str = "The provided continue parameter is too old to display a consistent list result. You can start a new list without the continue parameter, or use the continue token in this response to retrieve the remainder of the results. Continuing with the provided token results in an inconsistent list - objects that were created, modified, or deleted between the time the first chunk was returned and now may show up in the list.";
 
-/// How long a watch lasts that names no end: at least half an hour, at most an hour. The real server draws it.
+/// A watch without a timeout lasts between half an hour and an hour. The real server draws the time.
 const WATCH_SECONDS: i64 = 1800;
 
 pub(crate) fn get(core: &Core, target: &Target, query: &Query, behind: u64) -> Result<Arc<Stored>, Refusal> {
@@ -144,7 +144,7 @@ pub(crate) fn page(
     {
         return Err(too_new(asked, now));
     }
-    // Who takes any state gets all of it from the real server's cache, which knows no pages.
+    // A client that accepts any state gets all objects from the real server's cache, which has no pages.
     let limit = limit.filter(|_| asked != Some(0));
     let at = match (&page, matching, asked) {
         (Some(page), _, _) => page.revision,

@@ -127,7 +127,7 @@ impl Query {
         })
     }
 
-    /// Whether nothing may be stored.
+    /// The dry-run option: nothing may be stored.
     pub(crate) fn dry_run(&self, options: &str) -> Result<bool, Refusal> {
         check_dry_run(self.all("dryRun"), options)
     }
@@ -160,7 +160,7 @@ fn unquote(text: &str) -> String {
     percent_decode_str(&text.replace('+', " ")).decode_utf8_lossy().into_owned()
 }
 
-/// What a path is about.
+/// The resource in a path.
 #[derive(Debug, Clone)]
 pub(crate) struct Target {
     pub(crate) resource: Arc<Resource>,
@@ -219,7 +219,7 @@ pub(crate) enum Representation {
     Table(Include),
 }
 
-/// What a row of a table carries beside its cells.
+/// The object that a table row carries beside its cells.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
 pub(crate) enum Include {
     None,

@@ -1,4 +1,4 @@
-//! What the server answers.
+//! The server's answer.
 
 use bytes::Bytes;
 use http::StatusCode;
@@ -6,7 +6,7 @@ use http::StatusCode;
 use crate::status::Refusal;
 use crate::watch::Watch;
 
-/// What the server answers.
+/// The server's answer.
 #[derive(Debug)]
 pub enum Response {
     /// All at once.

@@ -40,7 +40,7 @@ pub(crate) fn definitions() -> &'static Map<String, Value> {
     &DEFINITIONS
 }
 
-/// What values may stand in a place, and how they merge with what is there.
+/// The values that are allowed at a place, and how they merge with the present ones.
 #[derive(Debug, Clone, Default)]
 pub(crate) struct Schema {
     /// The name of the definition, for a built-in kind.
@@ -424,7 +424,7 @@ impl<'d> Decoder<'d> {
         for (key, schema) in fields {
             let is_required = required.contains(key);
             let found = members.remove_entry(key).filter(|(_, member)| !member.is_null());
-            // What Go prints even when it is empty: structs, and fields without `omitempty`.
+            // Go prints these even if they are empty: structs, and fields without `omitempty`.
             let found = found.or_else(|| Some((key.clone(), schema.default.clone()?)));
             let Some((field, member)) = found else {
                 let is_list = matches!(schema.resolve().shape, Shape::List(_));

@@ -218,7 +218,7 @@ pub(crate) struct Fields(Vec<Term>);
 #[derive(Debug, Clone)]
 struct Term {
     pointer: String,
-    /// What an object that lacks the field is taken to say.
+    /// The value that counts for an object without the field.
     absent: &'static str,
     value: String,
     equal: bool,

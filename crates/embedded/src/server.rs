@@ -37,7 +37,7 @@ pub enum ServerError {
     Address {
         /// Where it was to listen.
         address: SocketAddr,
-        /// What the operating system said.
+        /// The error of the operating system.
         source: std::io::Error,
     },
     /// No certificate could be made.

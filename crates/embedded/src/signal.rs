@@ -48,7 +48,7 @@ impl<T: Copy> Signal<T> {
     /// Waits until the value is as wanted.
     pub(crate) async fn wait_for(&self, wanted: impl Fn(T) -> bool) {
         loop {
-            // What changes from here on is not missed.
+            // Changes from here on are not missed.
             let changed = self.0.changed.notified();
             if wanted(self.state().value) {
                 return;

@@ -1,4 +1,4 @@
-//! What a server holds: its objects, and the kinds that it serves.
+//! The state of a server: its objects, and the kinds that it serves.
 
 use std::sync::Arc;
 
@@ -102,7 +102,7 @@ pub(crate) fn check_type(resource: &Resource, value: &Value) -> Result<(), Refus
             resource.version, resource.kind
         ))
     };
-    // What is left out is taken from the path.
+    // Missing fields are taken from the path.
     if kind.is_empty() || (kind == resource.kind && api_version == resource.api_version()) {
         return Ok(());
     }

@@ -87,7 +87,7 @@ pub(crate) fn go_value(value: &Value) -> String {
     }
 }
 
-/// What an API server refuses a request with.
+/// The refusal of an API server.
 #[derive(Debug, Clone, PartialEq, Eq)]
 pub struct Refusal(Box<Body>);
 
@@ -218,7 +218,7 @@ impl Refusal {
                 field => format!("{field}: {}", cause.message),
             })
             .collect();
-        // What is wrong twice is said once.
+        // A problem that occurs twice is reported once.
         let mut said: Vec<&str> = Vec::new();
         for one in &text {
             if !said.contains(&one.as_str()) {
@@ -316,7 +316,7 @@ impl Refusal {
         &self.0.reason
     }
 
-    /// What a person reads.
+    /// The message.
     pub fn message(&self) -> &str {
         &self.0.message
     }

@@ -1,4 +1,4 @@
-//! What is stored: one revision for all, one shelf per resource, and a log of what happened.
+//! The store: one revision for all, one shelf per resource, and a log of changes.
 
 use std::collections::{BTreeMap, BTreeSet, VecDeque};
 use std::sync::Arc;

@@ -23,7 +23,7 @@ pub(crate) struct Field {
     pointer: bool,
 }
 
-/// What a field holds.
+/// The type of a field.
 #[derive(Debug, Clone, PartialEq, Eq)]
 pub(crate) enum Kind {
     Text,

@@ -27,7 +27,7 @@ pub(crate) struct Resource {
     /// Where its objects are kept, if not under its own group and plural.
     pub(crate) stored_as: ResourceKey,
     pub(crate) subresources: Vec<Subresource>,
-    /// Whether `metadata.generation` counts changes.
+    /// The rule by which `metadata.generation` counts changes.
     pub(crate) generation: Generation,
     /// True if an update may leave out the resource version.
     pub(crate) unconditional_update: bool,
@@ -42,7 +42,7 @@ pub(crate) struct Resource {
     pub(crate) schema: Arc<Schema>,
     /// All that is known of a built-in kind.
     pub(crate) built_in: Option<&'static Kind>,
-    /// What a custom resource is checked against.
+    /// The schema of a custom resource.
     pub(crate) custom: Option<Arc<Custom>>,
 }
 
@@ -60,7 +60,7 @@ pub(crate) struct Custom {
 /// When `metadata.generation` grows.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
 pub(crate) enum Generation {
-    /// It does not exist.
+    /// The resource does not exist.
     None,
     /// When what is at one of these JSON pointers changes.
     Of(&'static [&'static str]),

@@ -109,7 +109,7 @@ impl Watch {
         }
     }
 
-    /// What has happened, and then a bookmark for a watcher that wants them: it must not be ahead of any news.
+    /// New events, and then a bookmark for a watcher that wants one: it must not be ahead of any event.
     pub(crate) fn news_and_bookmark(&mut self, store: &Store, time: Timestamp) -> Vec<Bytes> {
         let mut lines = self.news(store, time);
         if self.bookmarks && !self.ended && store.revision() >= self.told {
@@ -182,7 +182,7 @@ impl Watch {
         lines
     }
 
-    /// What an event means to somebody who sees only what the selection lets through.
+    /// The form of an event for a watcher with a selector.
     fn tell(&mut self, event: &Event, time: Timestamp) -> Option<Bytes> {
         let matched = event.before.as_ref().is_some_and(|before| self.selection.matches(before.value()));
         let matches = !event.removed && self.selection.matches(event.after.value());

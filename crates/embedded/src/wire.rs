@@ -11,7 +11,7 @@ use crate::structs::{self, Field, Kind};
 /// The media type.
 pub(crate) const MEDIA_TYPE: &str = "application/vnd.kubernetes.protobuf";
 
-/// What every message begins with.
+/// The prefix of every message.
 const MAGIC: &[u8] = b"k8s\0";
 
 /// Nothing that is sent is nested deeper than this.
@@ -82,7 +82,7 @@ fn text(bytes: &[u8]) -> Result<String, Unreadable> {
     String::from_utf8(bytes.to_vec()).map_err(|error| Unreadable::Content(error.to_string()))
 }
 
-/// What stands behind a field's number.
+/// The wire type of a field.
 #[derive(Debug, Clone, Copy)]
 enum Content<'b> {
     Number(u64),

@@ -21,11 +21,11 @@ use crate::{custom, definitions, duplicates, events, managers, metadata, schema}
 /// A generated name is tried this many times before the client gets an error.
 const NAME_ATTEMPTS: usize = 8;
 
-/// What a client says about a write beside the object.
+/// The options of a write.
 #[derive(Debug, Clone, Default)]
 pub(crate) struct Options {
     pub(crate) dry_run: bool,
-    /// Who writes, for the record of who owns which field.
+    /// The field manager.
     pub(crate) manager: String,
     /// The write is an apply, which keeps that record itself.
     pub(crate) applies: bool,
@@ -67,7 +67,7 @@ impl Options {
     }
 }
 
-/// What is wrong with the options of a write, apart from `dryRun`.
+/// The problems of the options of a write, apart from `dryRun`.
 fn wrong_options(request: &Request, query: &Query) -> Vec<Cause> {
     const MANAGER_LENGTH: usize = 128;
     let mut causes = Vec::new();
@@ -147,7 +147,7 @@ pub(crate) fn create(
     environment: &mut Environment<'_>,
 ) -> Result<Arc<Stored>, Refusal> {
     metadata::check_place(&mut value, resource, namespace, "")?;
-    // What is no revision says nothing, as zero does.
+    // A text that is no revision counts as zero.
     if object::resource_version(&value) != 0 {
         return Err(Refusal::new(500, "", "resourceVersion should not be set on objects to be created"));
     }
@@ -325,7 +325,7 @@ fn check_namespace(core: &Core, resource: &Resource, namespace: &str, name: &str
     Ok(())
 }
 
-/// What admission adds that needs to know other objects.
+/// Defaults of admission that depend on other objects.
 fn admit(core: &mut Core, resource: &Resource, value: &mut Value) -> Result<(), Refusal> {
     match (resource.group.as_str(), resource.kind.as_str()) {
         ("", "Pod") => {

@@ -104,7 +104,7 @@ async fn stale_answers_are_for_those_who_take_them() {
     assert_eq!(object.data, None, "a single read is as old");
     assert!(api.get("a").await.unwrap().data.is_some());
 
-    // What follows an old state is everything since, in its order.
+    // An old state is followed by all changes since, in order.
     let mut watch = api.watch(&WatchParams::default().timeout(10), "0").await.unwrap().boxed();
     let mut seen = Vec::new();
     while let Some(Ok(event)) = watch.next().await {

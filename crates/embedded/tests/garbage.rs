@@ -317,13 +317,13 @@ async fn a_namespace_goes_although_the_server_is_having_a_bad_day() {
     }
 }
 
-/// Who is there, as the API itself has it: UID to owners, and whether it waits for its dependents.
+/// The objects in the API: UID to owners, and whether it waits for its dependents.
 #[derive(Default)]
 struct Truth {
     there: BTreeMap<String, (Vec<String>, bool)>,
-    /// What the test itself has deleted.
+    /// The objects that the test itself has deleted.
     ours: BTreeSet<String>,
-    /// What goes after its dependents have forgotten it.
+    /// The objects that are deleted after their dependents were orphaned.
     orphaning: BTreeSet<String>,
     wrong: Vec<String>,
 }
@@ -400,7 +400,7 @@ async fn a_random_family(seed: u64) -> (String, Truth) {
                 }
                 truth.lock().unwrap().ours.insert(doomed.uid().unwrap());
                 let how = DeleteParams { propagation_policy: Some(policy), ..DeleteParams::default() };
-                // It may have gone already.
+                // The object may be gone already.
                 let _ = stage.configs().delete(&doomed.name_any(), &how).await;
                 sleep(Duration::from_secs(1)).await;
             }
@@ -418,7 +418,7 @@ async fn a_random_family(seed: u64) -> (String, Truth) {
                 stage.faults.add(Fault::new(effect).path("configmaps").times(rng.u32(1..8)));
             }
             10 => {
-                // It dies, and comes back.
+                // The loop dies, and is started again.
                 stage.loops = Stage::start(&stage.cluster, &stage.faults, &BOTH);
             }
             _ => sleep(Duration::from_millis(rng.u64(..4000))).await,

@@ -98,7 +98,7 @@ async fn the_streaming_list_ends_with_its_bookmark() {
     ));
 }
 
-/// What a controller did during virtual hours, as a log.
+/// The log of a controller during virtual hours.
 async fn hours_of_reconciling(seed: u64) -> (u64, Vec<String>) {
     let cluster = Cluster::new(Settings { seed, ..Settings::default() });
     let nodes: Api<Node> = Api::all(cluster.client());

@@ -91,7 +91,7 @@ impl World {
         (revision(&list), items.collect())
     }
 
-    /// What a watcher who began at a revision believes in the end.
+    /// The final view of a watcher that began at a revision.
     fn replay(&mut self, query: &str, mut state: BTreeMap<String, Value>) -> BTreeMap<String, Value> {
         let request = Request::get(&format!("/api/v1/namespaces/default/configmaps?watch=true{query}"));
         let mut environment = Environment::new(self.now, &mut self.rng);

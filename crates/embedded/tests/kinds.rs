@@ -24,7 +24,7 @@ use support::transcript::{Step, Transcript};
 /// Which Kubernetes the embedded server is like, in every detail.
 const EMBEDDED_MINOR: &str = "1.37";
 
-/// What the real server serves and this one does not: documents, or resources in them, and why.
+/// Documents and resources that the real server serves and this one does not, with the reason.
 const NOT_SERVED: &[(&str, &str)] = &[
     ("/api/v1 componentstatuses", "deprecated, and nothing runs that could be unwell"),
     ("/api/v1 nodes/proxy", "there are no kubelets to talk to"),

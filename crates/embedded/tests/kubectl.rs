@@ -73,7 +73,7 @@ metadata: { name: guard }
 spec: { minAvailable: 1, selector: { matchLabels: { app: web } } }
 "#;
 
-/// What `kubectl explain` says about fields; the help texts are not imitated.
+/// `kubectl explain` about fields; the help texts are not imitated.
 const EXPLAINED: &[&str] = &[
     "explain pods",
     "explain pod.spec.containers",
@@ -84,7 +84,7 @@ const EXPLAINED: &[&str] = &[
     "explain hpa.spec.metrics",
 ];
 
-/// What a person does with kubectl in an afternoon. `MANIFEST` stands for the path of the manifest.
+/// Everyday commands of kubectl. `MANIFEST` stands for the path of the manifest.
 const AFTERNOON: &[&str] = &[
     "-n work apply -f MANIFEST",
     "-n work apply -f MANIFEST",
@@ -205,7 +205,7 @@ async fn run(kubectl: &Kubectl, extra: &[&str], line: &str, folder: &str) -> Str
     }
 }
 
-/// What is done on one cluster after the other is not done at the same time.
+/// Commands on one cluster after the other do not run at the same time.
 fn without_times(text: &str) -> String {
     // As in `7s`, `2m10s` and `5d23h`.
     let is_age = |word: &str| {
@@ -223,7 +223,7 @@ fn without_times(text: &str) -> String {
         words.collect::<Vec<_>>().join(" ")
     };
     let mut lines: Vec<String> = text.lines().map(of_line).collect();
-    // What is tried again is said again.
+    // A repeated attempt prints its line again.
     lines.dedup();
     lines.join("\n")
 }

@@ -1,4 +1,4 @@
-//! What the real server writes in protobuf is read here as what it writes in JSON.
+//! Protobuf of the real server is read here as the same object that it writes in JSON.
 
 #![allow(clippy::unwrap_used, reason = "helpers of tests fail as tests do")]
 
@@ -143,7 +143,7 @@ async fn create(cluster: &Cluster, path: &str, kind: &str, body: Bytes) -> Value
     serde_json::from_slice(&bytes).unwrap()
 }
 
-/// What differs between two creations of one object.
+/// The fields that differ between two creations of one object.
 fn without_identity(mut object: Value) -> String {
     let metadata = object["metadata"].as_object_mut().unwrap();
     let uid = metadata.remove("uid").map_or_else(String::new, |uid| uid.as_str().unwrap_or("").to_owned());

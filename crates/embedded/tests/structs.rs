@@ -9,7 +9,7 @@ use std::path::{Path, PathBuf};
 #[path = "support/served.rs"]
 mod served;
 
-/// What clients send beside objects.
+/// Bodies that clients send beside objects.
 const OTHERS: [&str; 12] = [
     "authentication.v1.SelfSubjectReview",
     "authentication.v1.TokenRequest",
@@ -122,7 +122,7 @@ fn short(path: &str) -> String {
 /// Reads the types of a file.
 fn parse(text: &str, package: &str, types: &mut BTreeMap<String, Type>) {
     let mut imports = BTreeMap::new();
-    /// What is known of each field of a structure, by its number.
+    /// The known fields of a structure, by number.
     type Fields = BTreeMap<u32, (String, String, bool)>;
     let mut current: Option<(String, Fields)> = None;
     for line in text.lines() {
@@ -156,7 +156,7 @@ fn parse(text: &str, package: &str, types: &mut BTreeMap<String, Type>) {
             let Some(json) = tag("json") else { continue };
             let words: Vec<&str> = declared.split_whitespace().collect();
             let written = words.last().unwrap().to_string();
-            // What has no name is within the structure around it.
+            // A field without a name is inlined.
             let name = json.split(',').next().filter(|name| !name.is_empty()).unwrap_or("+");
             let is_always = !json.contains(",omitempty") && name != "+";
             fields.insert(number, (name.to_owned(), qualified(&written, package, &imports), is_always));

@@ -18,7 +18,7 @@ use support::webhook::Webhook;
 /// Which Kubernetes the embedded server is like, in every detail.
 const EMBEDDED_MINOR: &str = "1.37";
 
-/// How many random sequences an ordinary run plays.
+/// The number of random sequences of an ordinary run.
 const GENERATED_SEQUENCES: u64 = 200;
 
 /// More differences than these are hard to read.
@@ -115,7 +115,7 @@ async fn compare(folder: &str, real: &ControlPlane, loops: &[Loop]) {
     }
 }
 
-/// What differs, as a person reads it, and which accepted differences were seen.
+/// The differences in readable form, and the accepted differences that were seen.
 async fn play_on_both(
     title: &str,
     transcript: &Transcript,

@@ -27,7 +27,7 @@ const LONGEST_RETRY: Duration = Duration::from_secs(5);
 pub struct FleetOptions {
     /// Where the nodes read the time.
     pub clock: Clock,
-    /// What all that is random follows from.
+    /// The seed of everything random.
     pub seed: u64,
     /// The kubelets' clockwork.
     pub timers: Timers,
@@ -40,7 +40,7 @@ impl Default for FleetOptions {
     }
 }
 
-/// What a fleet cannot do.
+/// An error of a fleet.
 #[derive(Debug, Error)]
 pub enum FleetError {
     /// No node of this fleet has this name.
@@ -54,7 +54,7 @@ pub enum FleetError {
     Stopped,
 }
 
-/// What a fleet is doing.
+/// The state of a fleet.
 #[derive(Clone, Debug, Default, PartialEq, Eq)]
 pub struct FleetStats {
     /// Nodes in the fleet.
@@ -118,12 +118,12 @@ impl Fleet {
         self.ask(|reply| Command::BootCutOff(node.to_owned(), reply)).await?
     }
 
-    /// What the fleet is doing now.
+    /// The present state of the fleet.
     pub async fn stats(&self) -> Result<FleetStats, FleetError> {
         self.ask(Command::Stats).await
     }
 
-    /// What really ran, where, and when.
+    /// The record of everything that really ran, where, and when.
     pub fn truth(&self) -> &GroundTruth {
         &self.truth
     }

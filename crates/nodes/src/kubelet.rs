@@ -28,7 +28,7 @@ use crate::{
 /// Names one pod on one node: the UID for a pod from the API, the name for a static one.
 pub(crate) type PodKey = String;
 
-/// What keeps a node from being an ordinary one.
+/// The faults of a node.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 enum Condition {
     Healthy,
@@ -47,7 +47,7 @@ pub(crate) struct Volume {
     pub(crate) exclusive_claim: Option<String>,
 }
 
-/// What a node wants to do about one of its pods.
+/// A node's next action on one of its pods.
 #[derive(Debug)]
 pub(crate) enum PodStep {
     /// Nothing before this time, or nothing at all until something changes.
@@ -197,7 +197,7 @@ impl Kubelet {
 
     // ---- what it hears ------------------------------------------------------------------------
 
-    /// What the Node object says now. Returns the pods that may have waited for it.
+    /// Takes in the Node object. Returns the pods that may have waited for it.
     pub(crate) fn see_node(&mut self, taints: Vec<Taint>, attached: BTreeSet<String>) -> Vec<PodKey> {
         self.taints = taints;
         if self.attached == attached {

@@ -15,7 +15,7 @@ pub(crate) const MIRROR_ANNOTATION: &str = "kubernetes.io/config.mirror";
 
 const JOB_INDEX_ANNOTATION: &str = "batch.kubernetes.io/job-completion-index";
 
-/// What identifies a pod for ever: a name alone may be taken again.
+/// The identity of a pod: a name alone may be used again.
 #[derive(Clone, Debug, PartialEq, Eq, Hash, PartialOrd, Ord)]
 pub(crate) struct PodId {
     pub(crate) namespace: String,
@@ -23,7 +23,7 @@ pub(crate) struct PodId {
     pub(crate) uid: String,
 }
 
-/// What a kubelet restarts by itself.
+/// The restart policy.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub(crate) enum RestartPolicy {
     Always,
@@ -31,14 +31,14 @@ pub(crate) enum RestartPolicy {
     Never,
 }
 
-/// What a container is to its pod.
+/// The role of a container in its pod.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub(crate) enum Role {
     /// Runs to its end before the next one starts.
     Init,
     /// An init container with `restartPolicy: Always`: started in turn, then runs beside the others.
     Sidecar,
-    /// What the pod is for.
+    /// The main work.
     Main,
 }
 
@@ -50,7 +50,7 @@ pub(crate) struct ContainerSpec {
     pub(crate) script: ContainerScript,
 }
 
-/// What about a pod never changes once it is bound.
+/// The fields of a pod that never change once it is bound.
 #[derive(Clone, Debug)]
 pub(crate) struct PodSpecView {
     pub(crate) containers: Vec<ContainerSpec>,
@@ -62,7 +62,7 @@ pub(crate) struct PodSpecView {
     pub(crate) script_error: Option<ScriptError>,
 }
 
-/// What about a pod may change while it is bound.
+/// The fields of a pod that may change while it is bound.
 #[derive(Clone, Debug)]
 pub(crate) struct PodState {
     pub(crate) resource_version: u64,

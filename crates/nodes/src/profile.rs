@@ -1,4 +1,4 @@
-//! What a simulated node is like.
+//! The properties of a simulated node.
 
 use std::{collections::BTreeMap, time::Duration};
 
@@ -91,7 +91,7 @@ impl NodeProfile {
     }
 }
 
-/// What may happen to a node. What it does to the containers and to the kubelet is what differs.
+/// A fault of a node. Faults differ in their effect on the containers and on the kubelet.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub enum Fault {
     /// The machine is off: containers end now, nothing is reported.

@@ -87,7 +87,7 @@ enum Stage {
     Stopping { kill_at: Timestamp },
 }
 
-/// What about the world the containers of a pod depend on.
+/// The facts about the node on which the containers of a pod depend.
 pub(crate) struct World<'a> {
     pub(crate) node: &'a str,
     pub(crate) truth: &'a GroundTruth,

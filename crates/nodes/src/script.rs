@@ -1,4 +1,4 @@
-//! What annotations on a pod say about how its containers behave.
+//! The annotations on a pod that script its containers.
 //!
 //! | annotation | value | meaning |
 //! |---|---|---|

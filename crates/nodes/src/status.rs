@@ -1,4 +1,4 @@
-//! What a kubelet reports about a pod: the status patch, made from the containers' real state.
+//! The status patch of a kubelet, made from the containers' real state.
 
 use jiff::Timestamp;
 use serde_json::{Value, json};
@@ -100,7 +100,7 @@ pub(crate) fn of_refused(refusal: &Refusal, start_time: Timestamp) -> Value {
     status
 }
 
-/// Who decides what the phase is.
+/// The source of the phase.
 #[derive(Clone, Copy, Debug)]
 pub(crate) enum Phase<'a> {
     Computed,

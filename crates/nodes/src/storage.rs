@@ -27,7 +27,7 @@ const PROVISIONER_ANNOTATION: &str = "volume.kubernetes.io/storage-provisioner";
 /// A failed call is made again after this.
 const RETRY: Duration = Duration::from_millis(200);
 
-/// What may be wrong with the storage.
+/// A fault of the storage.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub enum StorageFault {
     /// Nothing: volumes are attached and detached when asked.

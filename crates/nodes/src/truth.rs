@@ -62,7 +62,7 @@ pub struct Run {
     pub pod_uid: String,
     /// Name of the container.
     pub container: String,
-    /// What it worked on.
+    /// The work.
     pub work: Vec<Work>,
     /// When it started.
     pub from: Timestamp,

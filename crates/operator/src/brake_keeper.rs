@@ -98,7 +98,7 @@ impl BrakeKeeper {
         }
     }
 
-    /// Returns whether the brake took hold or let go.
+    /// Returns whether the brake engaged or released.
     fn tell_the_brake(&self) -> bool {
         let now = self.shared.time.server();
         let Some(tally) = self.state().nodes.tally(now, self.ready_within) else { return false };
@@ -115,7 +115,7 @@ impl BrakeKeeper {
         self.shared.remember_the_brake();
         match transition {
             Transition::Engaged(_) => {}
-            // What waits now knows until when.
+            // Waiting subjects are judged again: now it is known until when they wait.
             Transition::Settling { .. } | Transition::Released(_) => self.shared.released.tell(),
         }
         self.announce(&transition);

@@ -18,7 +18,7 @@ use tower::BoxError;
 /// Why a request was not sent.
 #[derive(Clone, Copy, Debug, PartialEq, Eq, thiserror::Error)]
 pub(crate) enum NotSent {
-    /// What it rests on was looked at too long ago.
+    /// The live read behind it is too old.
     #[error("not sent: what it rests on was looked at too long ago")]
     LookTooOld,
     /// The term in which it was judged is over.
@@ -27,7 +27,7 @@ pub(crate) enum NotSent {
 }
 
 impl NotSent {
-    /// Whether that is why a request failed.
+    /// The reason, if a request failed because of it.
     pub(crate) fn is_why(error: &kube::Error) -> Option<Self> {
         let mut cause: Option<&(dyn Error + 'static)> = Some(error);
         while let Some(error) = cause {
@@ -40,7 +40,7 @@ impl NotSent {
     }
 }
 
-/// What must hold when a request leaves. It travels with the request, as an extension.
+/// The conditions that must hold when a request leaves. They travel with the request, as an extension.
 #[derive(Clone)]
 pub(crate) struct Condition(Arc<dyn Fn() -> Result<(), NotSent> + Send + Sync>);
 
@@ -49,7 +49,7 @@ impl Condition {
         Self(Arc::new(holds))
     }
 
-    /// Whether it holds now.
+    /// Checks the conditions now.
     pub(crate) fn check(&self) -> Result<(), NotSent> {
         (self.0)()
     }

@@ -64,7 +64,7 @@ impl Served {
     }
 }
 
-/// What the API server serves, as far as anybody asked. Clones share what they know.
+/// The kinds that the API server serves, as far as they were asked for. Clones share them.
 #[derive(Clone)]
 pub(crate) struct Discovery {
     client: Client,

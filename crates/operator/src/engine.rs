@@ -23,7 +23,7 @@
 //!    written, or at once if the recovery has taken it from the answer, or after [`ECHO_WITHIN`] anyhow. Failed: it is retried,
 //!    later each time. Changed: the live objects said otherwise, so it waits for news, or until the time that they named.
 //!
-//! What is remembered of a subject in between is in `tracked.rs`. It is forgotten with the subject, and mostly with the term.
+//! The memory of a subject between judgements is in `tracked.rs`. It is dropped with the subject, and mostly with the term.
 
 mod agenda;
 mod attempt;
@@ -76,7 +76,7 @@ const STALE_PAUSE: Duration = Duration::from_secs(1);
 /// A subject that takes longer than this to judge is not judged again for so many times that long.
 const LONG_LOOK: Duration = Duration::from_micros(500);
 const REST_AFTER_LOOK: u32 = 10;
-/// What is remembered of subjects is swept when it has grown by this and has doubled.
+/// The memory of subjects is swept when it has grown by this much and has doubled.
 const SWEEP: usize = 1024;
 /// News taken in at once before anything is judged.
 const BATCH: usize = 256;
@@ -100,7 +100,7 @@ pub(crate) struct Engine<R: Recovery> {
     sweep_at: usize,
     /// The position of the pause switch that was heeded last.
     pause_heeded: u64,
-    /// What it said then.
+    /// Its value then.
     paused: Option<String>,
 }
 
@@ -392,7 +392,7 @@ impl<R: Recovery> Engine<R> {
             self.shared.metrics.held(R::NAME, held.code());
             return judgement.held_back(held);
         }
-        // What is not done now must not use up what may be done in a minute.
+        // Steps that are not carried out now must not count against the budget of the minute.
         if self.is_waiting(subject) || self.is_stale() {
             return judgement;
         }
@@ -537,7 +537,7 @@ impl<R: Recovery> Engine<R> {
             Outcome::Changed(verdict, until) => {
                 tracing::info!(recovery = R::NAME, %subject, verdict, "not done: the live objects say otherwise");
                 match until.filter(|until| *until > server) {
-                    // What is not watched tells when it is due. News end the wait earlier.
+                    // Objects that are not watched are read again when they are due. News end the wait earlier.
                     Some(until) => {
                         tracked.echo_by = Some(time.instant_when_server_shows(until));
                         None
@@ -592,7 +592,7 @@ impl<R: Recovery> Engine<R> {
     }
 }
 
-/// What is told when the pause switch is moved. Every recovery hears of it, so the names are the same for all.
+/// The event about a pause or its end. Every recovery records it, so its name is the same for all.
 fn pause_events(home: &ObjectRef, before: Option<&str>, now: Option<&str>) -> Vec<EventNote> {
     let note = |verb: &str, reason: &'static str, kind, of: &str, message: &str| EventNote {
         name: format!("salvor-{verb}.{}", pause_token(of)),

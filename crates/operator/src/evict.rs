@@ -20,11 +20,11 @@ use serde_json::{Value, json};
 
 use crate::{explainer::history, live, recoveries::eviction, time::Time};
 
-/// The reason of the condition on a node that was emptied.
+/// The reason of the condition on a node that was evicted.
 const FINISHED: &str = "Finished";
 const INDEX: &str = "batch.kubernetes.io/job-completion-index";
 
-/// Why a node cannot be looked at, or cannot be asked to be emptied.
+/// The reason why a node cannot be read, or its eviction cannot be requested.
 #[derive(Debug, thiserror::Error)]
 pub enum EvictError {
     /// There is no such object.
@@ -48,14 +48,14 @@ pub enum EvictError {
     },
 }
 
-/// A cluster in which a node may be emptied.
+/// A cluster in which a node may be evicted.
 #[derive(Clone)]
 pub struct EvictionDesk {
     client: Client,
     time: Time,
 }
 
-/// What is on a node, and whether it is silent.
+/// The pods and volumes on a node, and whether its kubelet is alive.
 #[derive(Clone, Debug, Serialize)]
 #[serde(rename_all = "camelCase")]
 pub struct Survey {
@@ -65,7 +65,7 @@ pub struct Survey {
     pub ready: &'static str,
     /// When its kubelet was last heard of.
     pub lease_renewed: Option<Timestamp>,
-    /// Why it must not be emptied now; nothing if it is silent.
+    /// Why it must not be evicted now; nothing if it is silent.
     pub alive: Option<String>,
     /// True if a person has asked for it already.
     pub requested: bool,
@@ -116,7 +116,7 @@ pub struct SurveyedVolume {
 #[derive(Clone, Debug, PartialEq, Eq, Serialize)]
 #[serde(rename_all = "camelCase")]
 pub struct Standing {
-    /// What the node's condition says; nothing before the operator has taken it up.
+    /// The reason of the node's condition; none before the operator has begun.
     pub phase: Option<String>,
     /// Pods that have to go and have not ended, or were not deleted.
     pub pods_left: usize,
@@ -128,9 +128,9 @@ pub struct Standing {
     pub end: Option<End>,
 }
 
-/// What was asked for.
+/// The request for an eviction.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
-pub struct Asked {
+pub struct EvictionRequest {
     /// When the eviction began that was over before: the one that is asked for is another.
     before: Option<Timestamp>,
 }
@@ -202,7 +202,7 @@ impl EvictionDesk {
         name: &'a str,
         value: &'a str,
         despite_zone_outage: Option<&'a str>,
-    ) -> BoxFuture<'a, Result<Asked, EvictError>> {
+    ) -> BoxFuture<'a, Result<EvictionRequest, EvictError>> {
         async move {
             let subject = format!("node {name}");
             let path = format!("/api/v1/nodes/{name}");
@@ -212,13 +212,13 @@ impl EvictionDesk {
                 let view = eviction::parse_node(&text).map_err(|e| failed(&subject, e))?;
                 let is_asked = asked_in_person(&view).is_some();
                 if is_asked && despite_zone_outage.is_none() {
-                    return Ok(Asked { before: None });
+                    return Ok(EvictionRequest { before: None });
                 }
                 // While our taint stands, pods that come late are still evicted: that eviction is as good as a new one.
                 let over =
                     view.progress.as_ref().filter(|p| p.finished.is_some() && view.no_execute().is_none());
                 let before = over.filter(|_| !is_asked).map(|progress| progress.started);
-                let asked = Asked { before };
+                let asked = EvictionRequest { before };
                 let node: Value =
                     serde_json::from_str(&text).map_err(|e| failed(&subject, kube::Error::SerdeError(e)))?;
                 let mut taints = Taints::of(&node);
@@ -271,7 +271,7 @@ impl EvictionDesk {
     pub fn standing<'a>(
         &'a self,
         survey: &'a Survey,
-        asked: Asked,
+        asked: EvictionRequest,
     ) -> BoxFuture<'a, Result<Standing, EvictError>> {
         async move {
             let name = &survey.node;
@@ -309,7 +309,7 @@ impl EvictionDesk {
         .boxed()
     }
 
-    /// What Salvor has said of a node last, in an event that is not older than a survey, or of a trouble that is still there.
+    /// Salvor's last event about a node that is not older than a survey, or about a problem that is still there.
     ///
     /// # Errors
     /// If events cannot be read.

@@ -49,7 +49,7 @@ const EVENTS_AT_ONCE: usize = 2;
 /// Objects that are read at once for one write.
 const READS_AT_ONCE: usize = 8;
 
-/// What a write left behind.
+/// The result of a write.
 #[derive(Debug)]
 pub(crate) enum Written {
     /// The object as the server now has it.
@@ -61,9 +61,9 @@ pub(crate) enum Written {
 /// Whose writes wait for each other. Each lane has limits of its own, so that what one does never holds up another.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub(crate) enum Lane {
-    /// What recovers: zombies and evictions.
+    /// Recoveries: zombies and evictions.
     Recovery,
-    /// What Jobs want, which tenants can make as much as they like.
+    /// Writes for Jobs, of which tenants can cause any number.
     Jobs,
     /// What AppWrappers want, of which the same is true.
     AppWrappers,
@@ -71,7 +71,7 @@ pub(crate) enum Lane {
     Events,
 }
 
-/// What a write rests on. It does not leave when that is not so any more.
+/// The conditions of a write. It is not sent if one of them does not hold any more.
 #[derive(Clone, Copy, Debug)]
 pub(crate) struct Basis {
     /// The term in which it was judged.
@@ -111,7 +111,7 @@ struct Inner {
     crash: CrashPoint,
 }
 
-/// What holds up the writes of a lane.
+/// The delay of the writes of a lane.
 struct Limits {
     permits: Semaphore,
     /// Until when the server asks to be left alone.
@@ -198,7 +198,7 @@ impl Executor {
         lanes.max(everybodys)?.checked_duration_since(Instant::now()).filter(|left| !left.is_zero())
     }
 
-    /// What became of a step whose objects could not be read.
+    /// The outcome of a step whose objects could not be read.
     pub(crate) fn failed_to_read(&self, error: kube::Error, lane: Lane) -> Failure {
         let failure = Failure::of(error);
         self.obey(&failure, lane);
@@ -322,7 +322,7 @@ impl Writing<'_> {
         let condition = self.basis.condition(&self.inner.leadership);
         condition.check()?;
         request.extensions_mut().insert(condition);
-        // What was done before a pause may still be told. All else is under way until its answer is here.
+        // Events about earlier steps may still be recorded during a pause. Other writes are under way until they are answered.
         let _pass = match &write.verb {
             Verb::Record(_) => None,
             Verb::Create { .. } | Verb::Patch(_) | Verb::Delete(_) => {

@@ -32,14 +32,14 @@ pub enum ExplainError {
     /// The API did not answer as it should.
     #[error("cannot read {what}: {}", live::in_full(.error))]
     Api {
-        /// What was read.
+        /// The object or list that was read.
         what: String,
-        /// What went wrong.
+        /// The error.
         error: kube::Error,
     },
 }
 
-/// What each recovery says about an object now, and what was already done about it.
+/// The verdict of each recovery on an object now, and everything that was done about it before.
 #[derive(Clone, Debug, Serialize)]
 #[serde(rename_all = "camelCase")]
 pub struct Explanation {
@@ -47,14 +47,14 @@ pub struct Explanation {
     pub subject: String,
     /// One verdict per recovery that may concern the object, with the recovery's name.
     pub recoveries: Vec<RecoveryReport>,
-    /// What recoveries have to tell besides; in JSON, each is a field of its own.
+    /// Further details of recoveries; in JSON, each is a field of its own.
     #[serde(flatten, serialize_with = "as_fields")]
     pub details: Vec<Detail>,
-    /// What was already done, oldest first.
+    /// Everything that was done before, oldest first.
     pub history: Vec<String>,
 }
 
-/// What one recovery says about an object.
+/// The verdict of one recovery on an object.
 #[derive(Clone, Debug, Serialize)]
 #[serde(rename_all = "camelCase")]
 pub struct RecoveryReport {
@@ -177,7 +177,7 @@ pub(crate) struct Question<'a> {
     pub(crate) subject: &'a str,
     /// The object as the API answered, a moment ago.
     pub(crate) object: &'a str,
-    /// What Salvor's events say about it, oldest first.
+    /// Salvor's events about it, oldest first.
     pub(crate) history: &'a [String],
 }
 
@@ -243,7 +243,7 @@ async fn lease(client: &Client, configuration: &Configuration) -> kube::Result<O
     leases.get_opt(&settings.lease_name).await
 }
 
-/// What the running operator's brake remembers, from the lease; or why that cannot be known from here.
+/// The state of the running operator's brake, read from the lease; or the reason why it cannot be known from here.
 async fn brake_memory(
     client: &Client,
     configuration: &Configuration,

@@ -27,7 +27,7 @@ pub fn explained_kinds() -> Vec<&'static ObjectKind> {
     kinds
 }
 
-/// What Salvor thinks of an object now.
+/// Salvor's verdict on an object now.
 ///
 /// # Errors
 /// If there is no such object, or something that a verdict rests on cannot be read.
@@ -94,7 +94,7 @@ fn uid_of(object: &str) -> kube::Result<String> {
     Ok(object.metadata.uid)
 }
 
-/// What Salvor has told about an object, from its events.
+/// Salvor's events about an object.
 pub(crate) async fn history(client: &Client, namespace: &str, uid: &str) -> kube::Result<Vec<String>> {
     let path = format!("/api/v1/namespaces/{namespace}/events?fieldSelector=involvedObject.uid%3D{uid}");
     let Some(text) = live::get(client, &path).await? else { return Ok(Vec::new()) };

@@ -26,7 +26,7 @@ pub(crate) struct Asked {
     pub(crate) body: Value,
 }
 
-/// What is answered to one request.
+/// The answer to one request.
 pub(crate) enum Answer {
     Json(u16, Value),
     /// A Status with this code and message.

@@ -190,7 +190,7 @@ impl<News: Send + 'static> Feed<News> {
     }
 }
 
-/// What a feed is given when it starts.
+/// The environment that a feed gets at its start.
 struct Stage<News> {
     hub: Hub,
     /// Of all that come and go under its name.
@@ -242,7 +242,7 @@ pub(crate) struct Item<News> {
     news: News,
 }
 
-/// What the feeds of all recoveries of an operator share. Clones are the same.
+/// The state that the feeds of all recoveries of an operator share. Clones share it, too.
 #[derive(Clone)]
 pub(crate) struct Hub {
     source: Source,

@@ -20,7 +20,7 @@ use crate::{
 /// Prometheus' text format.
 const METRICS_TYPE: &str = "text/plain; version=0.0.4; charset=utf-8";
 
-/// What the endpoints tell.
+/// The state that the endpoints report.
 #[derive(Clone)]
 pub(crate) struct Endpoints {
     pub(crate) metrics: Metrics,

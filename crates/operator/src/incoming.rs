@@ -30,7 +30,7 @@ mod split;
 const SMALL: usize = 64 * 1024;
 /// The largest piece that is read at all. etcd takes 1.5 MB by default, and JSON may write one byte as six.
 const LARGEST: usize = 16 * 1024 * 1024;
-/// What surrounds the objects of a list is short.
+/// The text around the objects of a list is short.
 const LONGEST_FRAME: usize = 256 * 1024;
 /// A large piece that is not complete by then gives way to the next one: a connection that stands still holds nobody up.
 const LARGE_WITHIN: Duration = Duration::from_secs(10);
@@ -58,7 +58,7 @@ impl From<ReadError> for kube::Error {
     }
 }
 
-/// What is held of the server's words by everybody who reads at the same time. Clones share it.
+/// The memory that all readers of server answers use at the same time. Clones share it.
 #[derive(Clone, Debug)]
 pub(crate) struct Budget(Arc<Account>);
 
@@ -151,7 +151,7 @@ impl Drop for Piece {
 /// The body of an answer.
 pub(crate) struct Incoming {
     body: Body,
-    /// What has arrived and is not taken yet.
+    /// Bytes that have arrived and are not taken yet.
     arrived: Bytes,
     piece: Piece,
 }
@@ -165,7 +165,7 @@ pub(crate) enum Line<'a> {
     TooLong,
 }
 
-/// What a page of a list says besides its objects.
+/// The fields of a page of a list besides its objects.
 #[derive(Debug, Default)]
 pub(crate) struct Page {
     pub(crate) revision: String,
@@ -293,7 +293,7 @@ pub(crate) struct PageSize {
     bytes: usize,
 }
 
-/// What the server should have to put together for a page, and we for what is kept of it, at a time.
+/// The size of a page: it bounds the work of the server for one answer, and our memory for it.
 const PAGE_BYTES: usize = 2 * 1024 * 1024;
 /// Few enough if each is as large as etcd takes them.
 const FIRST_PAGE: usize = 20;

@@ -40,7 +40,7 @@ const SOONEST_RENEWAL: Duration = Duration::from_millis(100);
 /// Of a memory that cannot be read, so much is kept for whoever wants to know.
 const UNREADABLE_KEPT: usize = 1024;
 
-/// Whether this process may write, and for how long that is certain.
+/// Leadership: this process may write or not, and for how long that is certain.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 enum Tenure {
     Follows,
@@ -54,16 +54,16 @@ enum Tenure {
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub(crate) struct Term(u64);
 
-/// Whether a lease that was won is the one that was held before, without a gap.
+/// Continuity of a lease: was it held before, without a gap?
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 enum Claim {
-    /// It was ours, and nobody else has held it since our last renewal.
+    /// The lease was ours, and nobody else has held it since our last renewal.
     Renewed,
-    /// It was nobody's, or another's.
+    /// The lease was nobody's, or another's.
     Acquired,
 }
 
-/// What everybody who writes asks first. Clones share it.
+/// Every writer asks this first. Clones share it.
 ///
 /// Not a watch channel of tokio's: that wakes those who wait in a random order, and one seed must give one history.
 #[derive(Clone, Debug)]
@@ -88,7 +88,7 @@ impl Leadership {
         }))
     }
 
-    /// Whether a person has stopped everything, whoever leads.
+    /// The pause switch: a person may have paused every replica.
     pub(crate) fn pause(&self) -> &PauseSwitch {
         &self.0.pause
     }
@@ -130,7 +130,7 @@ impl Leadership {
         tenure.time_left().map(|_| term)
     }
 
-    /// How long a write that was judged in a term may take from now on; `None` when there must be none.
+    /// The time that a write of this term may take from now on; `None` if there must be no write.
     pub(crate) fn time_left(&self, judged_in: Term) -> Option<Duration> {
         let (tenure, term) = *self.standing();
         tenure.time_left().filter(|_| term == judged_in)
@@ -144,7 +144,7 @@ impl Leadership {
     /// Waits until this process leads in another term, or ceases to lead. Renewals are not news.
     pub(crate) async fn changed(&self, led: Option<Term>) {
         loop {
-            // What is announced from here on is not missed.
+            // Changes from here on are not missed.
             let changed = self.0.changed.notified();
             if self.term() != led {
                 return;
@@ -172,13 +172,13 @@ pub(crate) struct Elector {
     pulse: Pulse,
     /// The lease as last seen, and when it was last seen to change.
     seen: Option<(Lease, Instant)>,
-    /// What the brake of the leader before us has left behind.
+    /// The saved state of the previous leader's brake.
     inherited: Inherited,
-    /// What could not be read of it, or of what somebody wrote over our own, and is to be kept.
+    /// An unreadable value of it, or of an overwritten one of ours, that is to be kept.
     unreadable: Option<String>,
 }
 
-/// What the brake of the leader before us has left behind.
+/// The saved state of the previous leader's brake.
 #[derive(Debug)]
 enum Inherited {
     /// Nothing: nobody has led before.
@@ -317,7 +317,7 @@ impl Elector {
             self.metrics.leads(self.is_leading());
             let next = async {
                 self.leadership.0.renew.notified().await;
-                // What else the brake lets through in the same moment goes with it.
+                // Other admissions of the brake in the same moment are written with it.
                 tokio::time::sleep(SOONEST_RENEWAL).await;
             };
             tokio::select! {
@@ -388,7 +388,7 @@ impl Elector {
                 Some(holder) => Err(Refusal::HeldBy(holder)),
                 None => {
                     self.inherited = match self.seen {
-                        // What stood on it went with it, and whoever held it may have spent all there was.
+                        // Its annotations are lost with it, and its holder may have spent the whole budget.
                         Some(_) => Inherited::Lost("the Lease was deleted".to_owned()),
                         None => Inherited::Nothing,
                     };
@@ -423,7 +423,7 @@ impl Elector {
         self.write(lease).await.map(|()| claim)
     }
 
-    /// Who else holds the lease as last seen, and has not been silent for too long.
+    /// Another holder of the lease as last seen, if it still renews.
     fn claimed_by_another(&self) -> Option<String> {
         let (lease, since) = self.seen.as_ref()?;
         let spec = lease.spec.as_ref()?;
@@ -526,7 +526,7 @@ impl Elector {
         lease
     }
 
-    /// What the leader before us had admitted counts for us too.
+    /// Admissions of the previous leader count for us too.
     fn take_over_the_brake(&mut self) {
         let now = self.time.roughly();
         let mut brake = self.brake.lock().unwrap_or_else(PoisonError::into_inner);
@@ -569,7 +569,7 @@ impl Elector {
         }
     }
 
-    /// What the next leader must know.
+    /// The state that the next leader needs.
     fn memory(&self) -> String {
         let state = self.brake.lock().unwrap_or_else(PoisonError::into_inner).keepsake();
         // Numbers, times and strings always have a JSON form.
@@ -661,7 +661,7 @@ fn revision(lease: &Lease) -> Revision {
     Revision::of(lease.metadata.resource_version.as_deref().unwrap_or(""))
 }
 
-/// What the brake has left behind on a lease.
+/// The brake's saved state on a lease.
 fn inherited(lease: &Lease) -> Inherited {
     let Some(kept) = annotation(lease, annotations::BRAKE) else {
         let held = lease.spec.as_ref().is_some_and(|spec| {
@@ -680,7 +680,7 @@ fn annotation<'a>(lease: &'a Lease, key: &str) -> Option<&'a str> {
     lease.metadata.annotations.as_ref()?.get(key).map(String::as_str)
 }
 
-/// What stands where the brake's memory should.
+/// The text in the place of the brake's memory.
 fn unreadable(lease: &Lease) -> Option<String> {
     let kept = annotation(lease, annotations::BRAKE)?;
     Some(kept[..kept.floor_char_boundary(UNREADABLE_KEPT)].to_owned())

@@ -47,7 +47,9 @@ pub mod watch;
 pub mod webhooks;
 pub mod wire;
 
-pub use evict::{Asked, End, EvictError, EvictionDesk, Standing, Survey, SurveyedPod, SurveyedVolume};
+pub use evict::{
+    End, EvictError, EvictionDesk, EvictionRequest, Standing, Survey, SurveyedPod, SurveyedVolume,
+};
 pub use explain::{Detail, DetailLine, ExplainError, Explanation, ObjectKind, ObjectName, RecoveryReport};
 pub use explainer::{explain, explained_kinds};
 pub use live::story;

@@ -22,7 +22,7 @@ pub(crate) async fn get(client: &Client, path: &str) -> kube::Result<Option<Stri
     }
 }
 
-/// What the server has at a path, or its refusal.
+/// The object at a path, or the server's refusal.
 async fn ask(client: &Client, path: &str) -> kube::Result<String> {
     let request = Request::get(path).body(Body::empty()).map_err(kube::Error::HttpError)?;
     let body = open(client, request).await?.whole().await?;
@@ -131,7 +131,7 @@ pub(crate) fn refused(code: u16, text: &str, retry_after: Option<u32>) -> Status
     status
 }
 
-/// What kubelets ask for by default.
+/// The default of kubelets.
 const LEASE_LASTS: i64 = 40;
 /// A kubelet renews its Lease four times in its duration. One that asks for more than this is called unreachable between two
 /// renewals, and without a limit a typing error in its settings would keep its pods for ever when it dies.

@@ -19,7 +19,7 @@ pub(crate) const LOOK_AGAIN: Duration = Duration::from_millis(800);
 /// One second look: since when what it rests on was asked for, and how old that may be.
 #[derive(Debug)]
 pub(crate) struct Sight {
-    /// What was asked for before this instant is not used.
+    /// Reads that were sent before this instant are not used.
     from: Instant,
     /// When the oldest part of what was seen was asked for.
     taken: Instant,
@@ -45,17 +45,17 @@ impl Sight {
         self.taken
     }
 
-    /// It rests on something that was asked for then.
+    /// The oldest read on which it rests was sent then.
     fn rests_on(&mut self, taken: Instant) {
         self.taken = self.taken.min(taken);
     }
 }
 
-/// What was last seen of each object by name. Clones share it.
+/// The last live read of each object, by name. Clones share it.
 #[derive(Debug)]
 pub(crate) struct Looks<T>(Arc<Mutex<BTreeMap<String, Arc<Look<T>>>>>);
 
-/// What was seen, and who may look.
+/// A live read, and the right to read again.
 #[derive(Debug)]
 struct Look<T> {
     seen: Mutex<Option<(Instant, Option<T>)>>,
@@ -69,7 +69,7 @@ impl<T> Default for Look<T> {
 }
 
 impl<T: Clone> Look<T> {
-    /// What was seen, if that is no older, and good enough for this look, which then rests on it.
+    /// The last live read, if it is recent enough for this look, which then rests on it.
     fn within(&self, age: Duration, sight: &mut Sight) -> Option<Option<T>> {
         let seen = self.seen();
         let (taken, seen) =
@@ -100,7 +100,7 @@ impl<T> Clone for Looks<T> {
 }
 
 impl<T: Clone> Looks<T> {
-    /// What is there now, or was within the last moment.
+    /// The live object, read now or within the last moment.
     pub(crate) async fn at(
         &self,
         name: &str,

@@ -51,30 +51,31 @@ macro_rules! descriptions {
 pub(crate) use descriptions;
 
 descriptions! { FIRST;
-    BUILD_INFO = "salvor_build_info", "gauge", "version", "Always 1; which version of Salvor this is";
+    BUILD_INFO = "salvor_build_info", "gauge", "version", "Always 1; the label is Salvor's version";
     LEADER = "salvor_leader", "gauge", "", "1 while this replica may write, 0 while it follows";
     VERDICTS = "salvor_verdicts", "counter", "recovery, verdict, reason", "Verdicts reached; counted when a subject's verdict or its reason changes";
     DUE_TO_DONE = "salvor_due_to_done_seconds", "histogram", "recovery", "Seconds from the moment an action was due until it was done";
-    WRITES = "salvor_writes", "counter", "action, result", "Writes to the API by what they were and how they ended";
+    WRITES = "salvor_writes", "counter", "action, result", "Writes to the API, by action and result";
     RETRIES = "salvor_retries", "counter", "recovery", "Subjects that were tried again after a write failed";
     QUEUE = "salvor_queue_depth", "gauge", "recovery", "Subjects that wait to be judged or acted on";
     IN_FLIGHT = "salvor_actions_in_flight", "gauge", "recovery", "Subjects that are being acted on";
     BRAKE = "salvor_brake_engaged", "gauge", "", "1 while nothing is recovered because too many nodes are unreachable, or were within the settle period";
-    PAUSED = "salvor_paused", "gauge", "", "1 while somebody has paused everything with `salvor pause`, on every replica";
-    HELD = "salvor_held", "counter", "recovery, by", "Actions held back, by what held them";
+    PAUSED = "salvor_paused", "gauge", "", "1 while Salvor is paused with `salvor pause`, on every replica";
+    HELD = "salvor_held", "counter", "recovery, by", "Blocked actions, by the limit that blocked them";
     STALENESS = "salvor_watch_staleness_seconds", "gauge", "resource", "Seconds since the API server last said anything on this watch, bookmarks included";
     WATCH_RESTARTS = "salvor_watch_restarts", "counter", "resource", "Times a watch had to be opened again after a failure";
     WATCH_LISTS = "salvor_watch_lists", "counter", "resource", "Times a resource was listed in full";
-    UNREADABLE = "salvor_watch_unreadable_objects", "counter", "resource", "Objects that could not be read, and were left alone";
+    UNREADABLE = "salvor_watch_unreadable_objects", "counter", "resource", "Objects that could not be read, and were ignored";
 }
 
 // The reference page has those of the recoveries in between.
 descriptions! { LAST;
     ADMISSIONS = "salvor_admission_requests", "counter", "webhook, outcome", "Admission requests answered, by webhook: allowed, patched, denied, bad_request, timed_out or error";
     CERTIFICATE = "salvor_webhook_certificate_expiry_timestamp_seconds", "gauge", "", "When the certificate expires with which webhooks are served, in seconds since 1970; 0 where none are";
-    SILENCE = "salvor_working_thread_silent_seconds", "gauge", "", "Seconds since the thread that watches, judges and writes last made a turn; past 60 the lease is given up";
-    CLOCK = "salvor_server_clock_offset_seconds", "gauge", "bound", "How far the API server's clock is ahead of ours, at least and at most";
-    CLOCKS = "salvor_server_clocks", "gauge", "", "Different clocks that answers of the API server told lately; of several, the earliest counts";
+    SILENCE = "salvor_working_thread_silent_seconds", "gauge", "", "Seconds since the thread that watches, judges and writes last made a turn; after 60 the lease is released";
+    CLOCK = "salvor_server_clock_offset_seconds", "gauge", "bound", "The lead of the API server's clock over ours, at least and at most";
+    CLOCKS = "salvor_server_clocks", "gauge", "", "Number of different clocks in recent answers of the API server; \
+    the earliest counts";
 }
 
 #[derive(Clone, Debug, PartialEq, Eq, Hash, EncodeLabelSet)]

@@ -35,7 +35,7 @@ pub(crate) struct Node {
     pub(crate) counted: Arc<CountedNode>,
 }
 
-/// What is kept of every node to count it. Those who count share it.
+/// The fields of every node that are needed to count it. All counters share them.
 #[derive(Clone, Debug, PartialEq, Eq)]
 pub(crate) struct CountedNode {
     pub(crate) node: NodeRef,
@@ -91,7 +91,7 @@ impl NodeFeed {
         &self.0.health
     }
 
-    /// What changes from now on, beginning with a list of all.
+    /// All changes from now on, beginning with a full list.
     pub(crate) fn listen(&self, volumes: Option<NeedsVolumes>) -> mpsc::Receiver<Change<Arc<Node>>> {
         let (to, changes) = mpsc::channel(CHANGES);
         let begun = {

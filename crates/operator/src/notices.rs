@@ -1,4 +1,4 @@
-//! What the operator judges and does, told to whoever looks on: the same values as `salvor explain` prints.
+//! Notices of the operator's verdicts and writes, for the page: the same values as `salvor explain` prints.
 
 use salvor_recovery::{Report, objects::ObjectRef};
 use tokio::sync::mpsc;
@@ -14,7 +14,7 @@ pub enum Notice {
     Judged {
         /// The recovery's name.
         recovery: &'static str,
-        /// What was judged, as a person would name it.
+        /// The judged object, as a person would name it.
         subject: String,
         /// The judgement.
         report: Report,
@@ -23,14 +23,14 @@ pub enum Notice {
     Forgotten {
         /// The recovery's name.
         recovery: &'static str,
-        /// What is gone.
+        /// The object that is gone.
         subject: String,
     },
     /// A step was carried out.
     Did {
         /// The recovery's name.
         recovery: &'static str,
-        /// What it was judged about.
+        /// The judged object.
         subject: String,
         /// The step in the words of a timeline; none for everyday work.
         headline: Option<&'static str>,

@@ -48,7 +48,7 @@ pub enum RunError {
     Bind {
         /// The address.
         address: SocketAddr,
-        /// What the system said.
+        /// The error of the operating system.
         source: std::io::Error,
     },
     /// The address for webhooks cannot be listened on.
@@ -56,7 +56,7 @@ pub enum RunError {
     BindWebhooks {
         /// The address.
         address: SocketAddr,
-        /// What the system said.
+        /// The error of the operating system.
         source: std::io::Error,
     },
     /// The certificates for webhooks cannot be used.
@@ -260,7 +260,7 @@ impl Operator {
     }
 }
 
-/// What is started so far, and what further recoveries need to start.
+/// The recoveries that are started so far, and everything that further ones need.
 pub(crate) struct Running {
     hub: Hub,
     shared: Shared,

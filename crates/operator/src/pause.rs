@@ -25,7 +25,7 @@ use crate::{
 /// A read or an acknowledgement that is not answered by then is tried again.
 const PATIENCE: Duration = Duration::from_secs(10);
 
-/// What everybody who writes asks first. Clones share it.
+/// Every writer asks this first. Clones share it.
 ///
 /// Once it is on, no write begins; and it is acknowledged only when none is under way any more.
 #[derive(Clone, Debug, Default)]
@@ -49,7 +49,7 @@ struct State {
 #[derive(Clone, Debug, PartialEq, Eq)]
 struct On {
     pause: Pause,
-    /// What stands in the annotation; nothing before it was read.
+    /// The value of the annotation; none before it was read.
     annotation: Option<String>,
 }
 
@@ -92,7 +92,7 @@ impl PauseSwitch {
         self.0.changed.notify_waiters();
     }
 
-    /// What holds everything back, if it is on.
+    /// The pause, if it is on.
     pub(crate) fn held(&self) -> Option<Held> {
         self.state().on.as_ref().map(|on| Held::Paused { pause: Box::new(on.pause.clone()) })
     }
@@ -100,7 +100,7 @@ impl PauseSwitch {
     /// Waits until it has changed since a version; the version then.
     pub(crate) async fn changed(&self, seen: u64) -> u64 {
         loop {
-            // What is announced from here on is not missed.
+            // Changes from here on are not missed.
             let changed = self.0.changed.notified();
             let version = self.state().version;
             if version != seen {
@@ -120,7 +120,7 @@ impl PauseSwitch {
         Some(Pass(self.clone()))
     }
 
-    /// What stands in the annotation, if it is on.
+    /// The value of the annotation, if it is on.
     pub(crate) fn annotation(&self) -> Option<String> {
         self.state().on.as_ref().and_then(|on| on.annotation.clone())
     }
@@ -160,7 +160,7 @@ impl PauseSwitch {
     }
 }
 
-/// What a lease says about a pause.
+/// The pause on a lease.
 pub(crate) fn paused(lease: &Lease) -> Option<&str> {
     lease.metadata.annotations.as_ref()?.get(annotations::PAUSED).map(String::as_str)
 }
@@ -204,7 +204,7 @@ impl SwitchWatch {
         let found = match leases.get_opt(&self.settings.lease_name).await {
             Ok(found) => found,
             Err(error) => {
-                // Who may not read it was never meant to be paused so.
+                // A process without the right to read it cannot be paused so.
                 if matches!(&error, kube::Error::Api(status) if status.code == 403) {
                     switch.set(None);
                 }

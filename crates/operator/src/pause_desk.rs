@@ -17,7 +17,7 @@ use crate::{live, pause::paused, time::Time};
 /// The Lease is read this often for an answer.
 const PERIOD: Duration = Duration::from_millis(200);
 
-/// Why Salvor cannot be paused, or cannot be let go on.
+/// The reason why Salvor cannot be paused or resumed.
 #[derive(Debug, thiserror::Error)]
 pub enum PauseError {
     /// The API did not answer as it should.
@@ -50,7 +50,7 @@ pub struct PauseDesk {
 /// A pause.
 #[derive(Clone, Debug, PartialEq, Eq)]
 pub struct Paused {
-    /// Who, when and why.
+    /// The person, the time and the reason.
     pub pause: Pause,
     /// True if it was there before.
     pub already: bool,
@@ -93,7 +93,7 @@ impl PauseDesk {
         .boxed()
     }
 
-    /// Who has stopped because of a pause, within a time. A server that does not answer meanwhile is asked again.
+    /// The leader that has confirmed a pause, within a time. A server that does not answer meanwhile is asked again.
     pub fn acknowledged<'a>(&'a self, paused: &'a Paused, within: Duration) -> BoxFuture<'a, Option<String>> {
         async move {
             let answer = async {

@@ -1,4 +1,4 @@
-//! Whether the thread that does the work still turns, and the thread beside it that must not wait for it.
+//! Watches whether the working thread still turns, from a thread beside it that must not wait for it.
 //!
 //! Watching, judging and writing share one thread. Whether this process lives, and whether it leads, is asked on another one:
 //! a second of work on thousands of objects must cost neither a probe nor the lease. But a process that does not work any
@@ -29,7 +29,7 @@ const BUSY: Duration = Duration::from_secs(10);
 /// Four times the lease's own duration, so what was sent before has been answered or lost.
 const STUCK: Duration = Duration::from_secs(60);
 
-/// What the working thread shows of itself. Clones share it.
+/// The signs of life of the working thread. Clones share them.
 #[derive(Clone, Debug)]
 pub(crate) struct Pulse(Option<Arc<Beats>>);
 
@@ -43,11 +43,11 @@ struct Beats {
 /// The state of the working thread.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub(crate) enum Condition {
-    /// It turns.
+    /// The thread turns.
     Well,
-    /// It has not made a turn for so long.
+    /// The thread has not made a turn for this long.
     Busy(Duration),
-    /// It has not made a turn for so long, and will not.
+    /// The thread has not made a turn for this long, and will not.
     Stuck(Duration),
 }
 

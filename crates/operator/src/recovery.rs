@@ -1,4 +1,4 @@
-//! What the operator asks of a recovery: what it watches, whom a change concerns, and its judgement.
+//! The operator's interface to a recovery: its watches, the subjects that a change concerns, and its judgement.
 
 use std::{
     fmt::{self, Display},
@@ -22,13 +22,13 @@ pub(crate) trait Recovery: Send + Sync + 'static {
     const NAME: &'static str;
     /// Whose writes its own wait for.
     const LANE: Lane = Lane::Recovery;
-    /// What is judged: a pod, a node.
+    /// The judged object: a pod, a node.
     type Subject: Subject;
     /// Why a verdict is as it is.
     type Why: Reason + Send + Sync;
-    /// What it asks to be written.
+    /// A write that it asks for.
     type Step: Step;
-    /// What its watches tell.
+    /// A change from its watches.
     type News: Send + 'static;
     /// A question to the live API about one subject, free of the recovery itself.
     type Inquiry: LiveInquiry<Why = Self::Why, Step = Self::Step>;
@@ -46,7 +46,7 @@ pub(crate) trait Recovery: Send + Sync + 'static {
     /// Everything that may have to be judged.
     fn subjects(&self) -> Vec<Self::Subject>;
 
-    /// Whether an outage around the subject holds it back; a person may have said that it does not.
+    /// Says whether an outage around the subject blocks it; a person may have excepted it.
     fn outage(&self, _: &Self::Subject, _: Timestamp) -> Outage {
         Outage::Holds
     }
@@ -75,12 +75,12 @@ pub(crate) struct Ended<'a, S> {
     pub(crate) took: Duration,
 }
 
-/// What follows from the end of an attempt.
+/// The consequences of the end of an attempt.
 #[derive(Debug)]
 pub(crate) struct After {
-    /// Whether the view shows what was written.
+    /// Says whether the view shows the write already.
     pub(crate) view: View,
-    /// What is told in passing.
+    /// Events to record.
     pub(crate) tell: Vec<EventNote>,
     /// True if the subject is judged again at once although a step was refused: the recovery has taken that into account.
     /// Otherwise everything about the subject waits for a while.
@@ -116,21 +116,21 @@ impl<S> Ended<'_, S> {
     }
 }
 
-/// Whether a recovery's view shows its own write already.
+/// Says whether a recovery's view shows its own write already.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub(crate) enum View {
-    /// It was taken from the server's answer: the subject can be judged again at once.
+    /// The write was taken from the server's answer: the subject can be judged again at once.
     Shows,
     /// The watch will bring it.
     Lags,
 }
 
-/// What becomes of a subject after a refusal.
+/// The treatment of a subject after a refusal.
 #[derive(Debug)]
 pub(crate) enum Refused {
-    /// It waits, longer every time.
+    /// The subject waits, longer every time.
     Waits,
-    /// It is judged again at once, after this is told.
+    /// The subject is judged again at once, after this event.
     Judged(Option<Box<EventNote>>),
 }
 
@@ -166,12 +166,12 @@ impl<N: Reason, P: Reason> Reason for NodeOrPod<N, P> {
     }
 }
 
-/// What is judged. Prints as a person would name it.
+/// The judged object. Prints as a person would name it.
 pub(crate) trait Subject: Clone + Ord + Display + Send + Sync + 'static {}
 
 impl<T: Clone + Ord + Display + Send + Sync + 'static> Subject for T {}
 
-/// What is known of the subject itself without reading it again.
+/// The known state of the subject, without reading it again.
 #[derive(Clone, Copy, Debug)]
 pub(crate) enum Known<'a> {
     /// The write names the revision that was judged: if the subject has changed, it is refused. Only what the verdict
@@ -187,7 +187,7 @@ pub(crate) enum Known<'a> {
 pub(crate) trait LiveInquiry: Send + Sync + 'static {
     /// Why the verdict is as it is.
     type Why: Reason;
-    /// What the verdict asks to be written.
+    /// The steps of the verdict.
     type Step: Step;
 
     /// Judges again. What others have seen may be used as far as `sight` allows.

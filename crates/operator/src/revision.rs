@@ -100,7 +100,7 @@ impl History {
     /// Waits until somebody notices that another history than this one has begun.
     pub(crate) async fn is_over(&self, known: u64) {
         loop {
-            // What is announced from here on is not missed.
+            // Changes from here on are not missed.
             let changed = self.0.changed.notified();
             if self.epoch() != known {
                 return;
@@ -151,7 +151,7 @@ mod tests {
         let history = History::default();
         assert_eq!((history.ends(0), history.ends(0), history.epoch()), (1, 1, 1));
         assert_eq!((history.ends(1), history.epoch()), (2, 2));
-        // Who was asleep for one of them does not hide the other.
+        // A task that missed one of them does not hide the other.
         assert_eq!((history.ends(0), history.epoch()), (1, 2));
     }
 }

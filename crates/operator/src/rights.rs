@@ -5,14 +5,14 @@ use std::borrow::Cow;
 /// The namespace in which kubelets keep the Leases that show they are alive.
 const NODE_LEASE_NAMESPACE: &str = "kube-node-lease";
 
-/// What may be done with which objects, and where.
+/// A right: verbs on a kind of object, in one namespace or in all.
 #[derive(Clone, Debug, PartialEq, Eq)]
 pub struct Right {
     /// Where.
     pub scope: Scope,
     /// With which objects.
     pub resource: Resource,
-    /// What.
+    /// The verbs.
     pub verbs: Vec<Verb>,
 }
 
@@ -25,7 +25,7 @@ pub enum Scope {
     Namespace(String),
 }
 
-/// What may be done. The order is that of a rule in the manifests.
+/// The verbs, in the order of a rule in the manifests.
 #[derive(Clone, Copy, Debug, PartialEq, Eq, PartialOrd, Ord)]
 #[allow(missing_docs)]
 pub enum Verb {

@@ -31,7 +31,7 @@ use tokio_rustls::TlsAcceptor;
 use tokio_util::sync::CancellationToken;
 use tower::ServiceExt;
 
-/// What a server puts up with.
+/// The limits of a server.
 #[derive(Clone, Copy, Debug)]
 pub struct Limits {
     /// Connections at a time. A kubelet and a Prometheus need one each, a browser a few; each takes some tens of kilobytes.
@@ -56,7 +56,7 @@ const PAUSE: Duration = Duration::from_millis(100);
 /// A TLS handshake that takes longer is given up.
 const HANDSHAKE_WITHIN: Duration = Duration::from_secs(10);
 
-/// What is spoken on a connection.
+/// The protocol of a connection.
 #[derive(Clone)]
 enum Speech {
     Plain,
@@ -208,12 +208,12 @@ struct Guests(Arc<Mutex<Here>>);
 #[derive(Debug, Default)]
 struct Here {
     /// In the order in which they came.
-    all: BTreeMap<u64, Known>,
+    all: BTreeMap<u64, Connection>,
     came: u64,
 }
 
 #[derive(Debug)]
-struct Known {
+struct Connection {
     address: IpAddr,
     answering: Arc<AtomicBool>,
     must_go: CancellationToken,
@@ -238,7 +238,7 @@ impl Guests {
             goes.must_go.cancel();
         }
         here.came += 1;
-        let known = Known { address, answering: answering.clone(), must_go: must_go.clone() };
+        let known = Connection { address, answering: answering.clone(), must_go: must_go.clone() };
         let number = here.came;
         here.all.insert(number, known);
         Guest { number, answering, must_go, guests: self.clone() }

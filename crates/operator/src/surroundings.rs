@@ -1,4 +1,4 @@
-//! What an operator is given from outside. This is all that differs between a real cluster and a simulated one.
+//! Everything that an operator gets from outside. Nothing else differs between a real cluster and a simulated one.
 
 use bytes::Bytes;
 use http::{Request, Response};
@@ -65,14 +65,14 @@ impl Surroundings {
         Self { client, time, identity: identity.into(), notices: Notices::default(), aside: None }
     }
 
-    /// What is judged and done is told to somebody.
+    /// The receiver of notices about verdicts and writes.
     #[must_use]
     pub fn telling(self, notices: Notices) -> Self {
         Self { notices, ..self }
     }
 }
 
-/// Who we are to other replicas: the pod's or machine's name, and what tells two processes on it apart.
+/// Our identity for other replicas: the pod's or machine's name, and a part that tells two processes on it apart.
 fn identity(now: Timestamp) -> String {
     let host = std::env::var("HOSTNAME").unwrap_or_else(|_| "salvor".to_owned());
     format!("{host}_{}_{}", std::process::id(), now.as_millisecond())

@@ -19,7 +19,7 @@ const CLOCK_UNKNOWN_PAUSE: Duration = Duration::from_secs(1);
 const SHORTEST_ALARM: Duration = Duration::from_millis(5);
 /// Not knowing the server's clock better than this is worth a second alarm.
 const ROUGHLY: SignedDuration = SignedDuration::from_millis(200);
-/// What is further away is looked at again by then: the server's clock may have been set forward meanwhile.
+/// A later time is checked again after this: the server's clock may have been set forward meanwhile.
 const LONGEST_ALARM: Duration = Duration::from_secs(600);
 
 /// What comes of a future, if that is within this time. Unlike with tokio's own, the time is looked at first: after a pause of
@@ -111,7 +111,7 @@ impl Time {
         }
     }
 
-    /// What holds back all that cannot be taken back, while it is not certain which of several clocks is right.
+    /// The hold on irreversible steps while it is not certain which of several clocks is right.
     pub(crate) fn unsettled(&self) -> Option<Held> {
         let (local, clock) = (self.local(), self.server_clock());
         let left = clock.settles_in(local)?;

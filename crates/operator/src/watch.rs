@@ -86,14 +86,14 @@ impl Source {
     }
 }
 
-/// What a recovery keeps of an object.
+/// The projection of an object that a recovery keeps.
 pub trait Project: Send + Sync + 'static {
-    /// What is decoded of an object: all that may be needed, in the one pass that a watch has time for.
+    /// The decoded form of an object: all fields that may be needed, in one pass.
     type Wire: DeserializeOwned + Identified + Send;
     /// The slim form.
     type Kept: Send + 'static;
 
-    /// What is kept of an object. `None`: it can never matter as it is now.
+    /// The kept form of an object. `None`: it cannot matter in its present state.
     fn keep(&self, wire: Self::Wire) -> Option<Self::Kept>;
 }
 
@@ -145,7 +145,7 @@ impl<T> Change<T> {
     }
 }
 
-/// What even an unreadable object has.
+/// The fields that even an unreadable object has.
 #[derive(Deserialize, Default)]
 struct Identity {
     #[serde(default)]
@@ -205,6 +205,19 @@ pub async fn follow<P: Project>(
     follow_with(Patience::Endless, source, target, projection, health, changes).await;
 }
 
+/// Follows a resource that a cluster may lack. Ends when nobody listens any more, when the server does not serve it, or when we
+/// may not read it.
+pub async fn follow_while_served<P: Project>(
+    source: Source,
+    target: Target,
+    projection: P,
+    health: Arc<WatchHealth>,
+    changes: mpsc::Sender<Change<P::Kept>>,
+) {
+    let patience = Patience::Until(Duration::MAX);
+    follow_with(patience, source, target, projection, health, changes).await;
+}
+
 /// For how long a watch that fails is tried again.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub(crate) enum Patience {
@@ -226,7 +239,7 @@ pub(crate) enum GivenUp {
 }
 
 impl Patience {
-    /// Whether a failure is the end, after the server has said nothing for a while.
+    /// Decides whether a failure ends the watch, after the server has sent nothing for a while.
     fn ends_with(self, end: &WatchEnd, silence: Duration) -> Option<GivenUp> {
         let Self::Until(limit) = self else { return None };
         let code = match end {
@@ -264,7 +277,7 @@ pub(crate) async fn follow_with<P: Project>(
     let mut size = PageSize::default();
     let mut failures: u32 = 0;
     let mut revision: Option<String> = None;
-    // Whether the server may be another one, or in another state, than when the revision was told.
+    // True if the server may be another one, or in another state, than when it told the revision.
     let mut in_doubt = false;
     loop {
         let began = Instant::now();
@@ -286,7 +299,7 @@ pub(crate) async fn follow_with<P: Project>(
                 }
             },
             Some(_) if in_doubt => follower.check_the_server().await.map(|()| in_doubt = false),
-            // What was seen stays seen, however the watch ends: the revision moves with every event.
+            // The revision moves with every event, so seen events stay seen, however the watch ends.
             Some(seen) => match follower.watch(seen).await {
                 Ok(_) if began.elapsed() < SHORT_WATCH => Err(WatchEnd::ClosedAtOnce),
                 Ok(_) if began.elapsed() < WHOLE_WATCH => {
@@ -364,7 +377,7 @@ struct Follower<P: Project> {
     listed: Option<u64>,
 }
 
-/// Whether a watch told anything: an event or a bookmark.
+/// Says whether a watch sent anything: an event or a bookmark.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 enum Heard {
     Something,
@@ -452,7 +465,7 @@ impl<P: Project> Follower<P> {
         }
     }
 
-    /// Whether the server is where it was, or further, before a watch is begun from where another one broke off.
+    /// Checks that the server's revision has not gone back, before a watch continues where another one broke off.
     async fn check_the_server(&self) -> Result<(), WatchEnd> {
         let floor = self.health.newest();
         let page = self.page(&[("limit", "1".to_owned())], |_| {}).await?;
@@ -506,12 +519,12 @@ impl<P: Project> Follower<P> {
         }
     }
 
-    /// What a line tells; none if it is half a line.
+    /// The event in a line; none if the line is incomplete.
     fn read_line(&self, line: Line<'_>) -> Result<Option<Word<P::Kept>>, WatchEnd> {
         let line = match line {
             Line::Whole(line) => line,
             Line::Half => return Ok(None),
-            // What it was, a list tells.
+            // The next list tells which object it was.
             Line::TooLong => return Err(WatchEnd::Expired),
         };
         // Nearly every line is about an object that can be read, and that is read once.
@@ -564,7 +577,7 @@ impl<P: Project> Follower<P> {
     }
 }
 
-/// What a line of a watch tells.
+/// An event in a line of a watch.
 struct Word<T> {
     /// The revision that was reached.
     seen: String,
@@ -593,7 +606,7 @@ fn refused(status: &RawValue) -> WatchEnd {
     end_of(code, &message).unwrap_or(WatchEnd::Refused { code, message })
 }
 
-/// What the server says of a revision that it cannot begin from.
+/// The server's refusal of a revision from which it cannot begin.
 fn end_of(code: u16, message: &str) -> Option<WatchEnd> {
     match code {
         410 => Some(WatchEnd::Expired),

@@ -22,12 +22,12 @@ use crate::watch::Identified;
     bound = "Spec: Deserialize<'de> + Default, Status: Deserialize<'de> + Default, A: Deserialize<'de> + Default"
 )]
 pub struct Object<Spec, Status, A = Nothing> {
-    /// Who it is.
+    /// Its metadata.
     pub metadata: Meta<A>,
-    /// What is wanted of it.
+    /// Its spec.
     #[serde(default)]
     pub spec: Spec,
-    /// What is seen of it.
+    /// Its status.
     #[serde(default)]
     pub status: Status,
 }
@@ -98,10 +98,10 @@ pub struct Meta<A = Nothing> {
     /// Those of its annotations that the reader wants.
     #[serde(default)]
     pub annotations: A,
-    /// What must be done before it may go.
+    /// Its finalizers.
     #[serde(default)]
     pub finalizers: Vec<String>,
-    /// What it belongs to.
+    /// Its owners.
     #[serde(default)]
     pub owner_references: Vec<Owner>,
     /// The end of its grace, once it is being deleted.
@@ -165,12 +165,12 @@ pub(crate) fn condition<'a>(all: &'a [Condition], kind: &str) -> Option<&'a Cond
     all.iter().find(|condition| condition.kind == kind)
 }
 
-/// What a node's kubelet says of it.
+/// The node's status that its kubelet reports.
 pub(crate) fn node_ready(conditions: &[Condition]) -> Ready {
     Ready::from_api(condition(conditions, "Ready").map(|ready| ready.status.as_str()))
 }
 
-/// What of a node makes it count for the brake.
+/// The fields of a node that decide whether it counts for the brake.
 pub(crate) fn standing(labels: &Labels, taints: &[NodeTaint], conditions: &[Condition]) -> NodeStanding {
     let lost = || taints.iter().filter(|taint| taint.key == taints::UNREACHABLE);
     let ready = match condition(conditions, "Ready") {
@@ -192,7 +192,7 @@ pub(crate) fn standing(labels: &Labels, taints: &[NodeTaint], conditions: &[Cond
 
 const NEVER_UPDATED: &str = "NodeStatusNeverUpdated";
 
-/// What readers want of a node's `spec`.
+/// The fields of a node's `spec` that are read.
 #[derive(Deserialize, Default)]
 #[serde(default)]
 pub struct NodeSpec {

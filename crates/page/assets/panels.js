@@ -1,6 +1,7 @@
 // Everything beside the map: headline, counts, one node, stuck pods, workloads, timeline.
-import { age, element, focusNode, markWished, press, stateWords, tickMap } from "./map.js";
+import { element, focusNode, markWished, press, stateWords, tickMap } from "./map.js";
 import { now, wish, world } from "./world.js";
+import { drawWrappers } from "./wrappers.js";
 
 const MOST_CASES = 40;
 const MOST_WORK = 8;
@@ -21,6 +22,7 @@ export function drawPanels() {
   drawCounts();
   drawNodePanel();
   drawCases();
+  drawWrappers();
   drawWork();
   drawMoments();
 }
@@ -32,7 +34,7 @@ export function tick() {
   find("#clock").textContent = speed === 1 ? time(now()) : `${speed}× · ${time(now())}`;
   tickMap();
   sample();
-  for (const item of document.querySelectorAll(".cases em[data-until]")) {
+  for (const item of document.querySelectorAll("[data-until]")) {
     item.textContent = waiting(Number(item.dataset.until));
   }
   if (shown) drawNodeState();
@@ -172,7 +174,7 @@ panel.querySelector(".wishes").addEventListener("click", async (event) => {
 
 const cases = new Map();
 
-function waiting(until) {
+export function waiting(until) {
   const seconds = Math.ceil((until - now()) / 1000);
   return seconds > 0 ? `${seconds} s left` : "now";
 }
@@ -184,14 +186,17 @@ function allCases() {
     if (pod.state !== "stuck") continue;
     const subject = `pod ${pod.namespace}/${pod.name}`;
     const verdicts = [...(world.verdicts.get(subject)?.values() ?? [])];
-    const verdict = verdicts.find((v) => v.verdict !== "Ignore") ?? verdicts[0];
+    // The reset of its AppWrapper ends a pod for which no other recovery applies.
+    const ofWrapper = world.verdicts.get(`${pod.namespace}/${pod.appWrapper}`)?.get("appwrapper");
+    const verdict = verdicts.find((v) => v.verdict !== "Ignore") ?? ofWrapper ?? verdicts[0];
     all.push({ key: pod.uid, who: `${pod.namespace}/${pod.name}`, where: `on ${pod.node}`, verdict });
   }
   for (const [subject, verdicts] of world.verdicts) {
     if (subject.startsWith("pod ")) continue;
     for (const verdict of verdicts.values()) {
       if (verdict.verdict !== "Blocked" && !(verdict.verdict === "Wait" && subject.startsWith("node "))) continue;
-      all.push({ key: `${subject} ${verdict.recovery}`, who: subject, where: "", verdict });
+      const who = verdict.recovery === "appwrapper" ? `appwrapper ${subject}` : subject;
+      all.push({ key: `${subject} ${verdict.recovery}`, who, where: "", verdict });
     }
   }
   return all.sort((a, b) => (a.who < b.who ? -1 : 1));

@@ -3,6 +3,7 @@
 export const world = {
   nodes: new Map(),
   pods: new Map(),
+  appWrappers: new Map(),
   verdicts: new Map(),
   moments: new Map(),
   caption: null,
@@ -38,7 +39,7 @@ export function take(delta) {
   world.leads = delta.leads;
   world.paused = delta.paused ?? null;
   if (delta.reset) {
-    for (const kind of ["nodes", "pods", "verdicts", "moments"]) world[kind].clear();
+    for (const kind of ["nodes", "pods", "appWrappers", "verdicts", "moments"]) world[kind].clear();
     world.caption = null;
     changes = fresh();
     changes.reset = true;
@@ -51,6 +52,7 @@ export function take(delta) {
     world.pods.delete(uid);
     changes.pods.set(uid, null);
   }
+  for (const uid of delta.goneAppWrappers ?? []) world.appWrappers.delete(uid);
   for (const [subject, recovery] of delta.goneVerdicts ?? []) {
     world.verdicts.get(subject)?.delete(recovery);
     if (world.verdicts.get(subject)?.size === 0) world.verdicts.delete(subject);
@@ -63,6 +65,7 @@ export function take(delta) {
     world.pods.set(pod.uid, pod);
     changes.pods.set(pod.uid, pod);
   }
+  for (const wrapper of delta.appWrappers ?? []) world.appWrappers.set(wrapper.uid, wrapper);
   for (const verdict of delta.verdicts ?? []) {
     if (!world.verdicts.has(verdict.subject)) world.verdicts.set(verdict.subject, new Map());
     world.verdicts.get(verdict.subject).set(verdict.recovery, verdict);

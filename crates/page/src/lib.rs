@@ -12,6 +12,7 @@ mod world;
 use std::{
     fmt,
     sync::{Arc, Mutex, MutexGuard, PoisonError},
+    time::Duration,
 };
 
 use futures::{FutureExt, future::BoxFuture};
@@ -19,12 +20,13 @@ use jiff::Timestamp;
 use kube::Client;
 use salvor_operator::{
     Notice,
-    watch::{Change, Source, WatchHealth, follow},
+    watch::{Change, Source, WatchHealth, follow, follow_while_served},
 };
+use salvor_recovery::appwrapper::AppWrapperPolicy;
 use tokio::sync::{mpsc, watch};
 
 use crate::{
-    objects::{AllNodes, AllPods, NODES, PODS},
+    objects::{APP_WRAPPERS, AllAppWrappers, AllNodes, AllPods, NODES, PODS},
     world::World,
 };
 
@@ -34,6 +36,8 @@ pub use world::Caption;
 
 /// At most this many changes are taken in before browsers are woken.
 const BATCH: usize = 512;
+/// How often a cluster that does not serve AppWrappers, or not to us, is asked again.
+const ASK_AGAIN: Duration = Duration::from_secs(10);
 
 /// The page's state. Clones share it.
 #[derive(Clone)]
@@ -58,14 +62,16 @@ impl Page {
         Self(Arc::new(inner))
     }
 
-    /// Watches the cluster's nodes and pods, for ever.
-    pub fn follow(&self, client: Client) -> BoxFuture<'_, ()> {
+    /// Watches the cluster's nodes and pods, and its AppWrappers if it has any, for ever. The policy tells how often each of
+    /// these may be reset.
+    pub fn follow(&self, client: Client, policy: AppWrapperPolicy) -> BoxFuture<'_, ()> {
         async move {
             let (node_tx, mut nodes) = mpsc::channel(64);
             let (pod_tx, mut pods) = mpsc::channel(1024);
             let source = Source::new(client);
             let watch_nodes =
                 follow(source.clone(), NODES, AllNodes, WatchHealth::new(NODES.resource), node_tx);
+            let watch_wrappers = self.follow_wrappers(source.clone(), policy);
             let watch_pods = follow(source, PODS, AllPods, WatchHealth::new(PODS.resource), pod_tx);
             let take_in = async {
                 loop {
@@ -76,9 +82,27 @@ impl Page {
                     }
                 }
             };
-            tokio::join!(watch_nodes, watch_pods, take_in);
+            tokio::join!(watch_nodes, watch_pods, take_in, watch_wrappers);
         }
         .boxed()
+    }
+
+    /// Watches AppWrappers, for ever. The custom resource may come and go.
+    async fn follow_wrappers(&self, source: Source, policy: AppWrapperPolicy) {
+        let projection = Arc::new(AllAppWrappers(policy));
+        loop {
+            let (sender, mut wrappers) = mpsc::channel(64);
+            let health = WatchHealth::new(APP_WRAPPERS.resource);
+            let watch = follow_while_served(source.clone(), APP_WRAPPERS, projection.clone(), health, sender);
+            let take_in = async {
+                while let Some(change) = wrappers.recv().await {
+                    self.take_in(change, &mut wrappers, World::hear_wrappers);
+                }
+            };
+            tokio::join!(watch, take_in);
+            self.change(|world, _| world.forget_wrappers());
+            tokio::time::sleep(ASK_AGAIN).await;
+        }
     }
 
     /// Takes in what the operator judges and does, until it ends.

@@ -1,10 +1,12 @@
 //! The fields of nodes and pods that the page keeps.
 
 use jiff::Timestamp;
+use salvor_api::names::appwrapper::{MEMBER_LABEL, annotations::RETRY_LIMIT};
 use salvor_operator::{
     watch::{Project, Target},
     wire::{Condition, Meta, NodeSpec, Object, Owner},
 };
+use salvor_recovery::appwrapper::{Annotations, AppWrapperPolicy, Phase as WrapperPhase, Timers};
 use serde::{Deserialize, Serialize};
 
 const ZONE: &str = "topology.kubernetes.io/zone";
@@ -14,6 +16,11 @@ const COMPLETION_INDEX: &str = "batch.kubernetes.io/job-completion-index";
 
 pub(crate) const NODES: Target = Target::all("nodes", "/api/v1/nodes");
 pub(crate) const PODS: Target = Target::all("pods", "/api/v1/pods");
+pub(crate) const APP_WRAPPERS: Target =
+    Target::all("appwrappers", "/apis/workload.codeflare.dev/v1beta2/appwrappers");
+
+/// So much of a message is kept.
+const LONGEST_MESSAGE: usize = 256;
 
 /// The state of a node, as the control plane sees it.
 #[derive(Clone, Copy, Debug, PartialEq, Eq, Serialize)]
@@ -62,6 +69,8 @@ pub(crate) struct Pod {
     pub(crate) workload: Workload,
     /// A key that a pod and its replacement share.
     pub(crate) work: String,
+    /// The name of the AppWrapper that it belongs to.
+    pub(crate) wrapper: Option<String>,
 }
 
 /// The Job, Deployment or other owner of pods.
@@ -69,6 +78,24 @@ pub(crate) struct Pod {
 pub(crate) struct Workload {
     pub(crate) kind: String,
     pub(crate) name: String,
+}
+
+/// An AppWrapper.
+#[derive(Clone, Debug, PartialEq, Eq)]
+pub(crate) struct AppWrapper {
+    pub(crate) uid: String,
+    pub(crate) namespace: String,
+    pub(crate) name: String,
+    pub(crate) phase: WrapperPhase,
+    /// So many resets have counted against its retry limit.
+    pub(crate) retries: i32,
+    pub(crate) retry_limit: i32,
+    /// So many resets are on record, whether they counted or not.
+    pub(crate) resets: usize,
+    /// Why it was last reset or given up.
+    pub(crate) last_reset: Option<String>,
+    /// Why it is unhealthy, if it is.
+    pub(crate) unhealthy: Option<String>,
 }
 
 pub(crate) struct AllNodes;
@@ -107,9 +134,11 @@ impl Project for AllPods {
         let owner = metadata.controller();
         let workload = workload(&metadata, owner);
         let work = match (owner, metadata.labels.get(COMPLETION_INDEX)) {
-            (Some(owner), Some(index)) => format!("{} {index}", owner.uid),
-            (Some(owner), None) if owner.kind == "StatefulSet" => format!("{} {}", owner.uid, metadata.name),
-            (Some(owner), None) => owner.uid.clone(),
+            (Some(owner), Some(index)) => format!("{} {index}", lasting(&metadata, owner)),
+            (Some(owner), None) if owner.kind == "StatefulSet" => {
+                format!("{} {}", lasting(&metadata, owner), metadata.name)
+            }
+            (Some(owner), None) => lasting(&metadata, owner),
             (None, _) => metadata.uid.clone(),
         };
         Some(Pod {
@@ -123,11 +152,52 @@ impl Project for AllPods {
             deleted: metadata.deletion_timestamp,
             workload,
             work,
+            wrapper: metadata.labels.get(MEMBER_LABEL).map(str::to_owned),
             uid: metadata.uid,
             namespace: metadata.namespace,
             name: metadata.name,
         })
     }
+}
+
+/// The owner by its UID; by its name in an AppWrapper, whose reset replaces the owner by another one of the same name.
+fn lasting(metadata: &Meta, owner: &Owner) -> String {
+    match metadata.labels.get(MEMBER_LABEL) {
+        Some(wrapper) => format!("{}/{wrapper} {} {}", metadata.namespace, owner.kind, owner.name),
+        None => owner.uid.clone(),
+    }
+}
+
+pub(crate) struct AllAppWrappers(pub(crate) AppWrapperPolicy);
+
+impl Project for AllAppWrappers {
+    type Wire = AppWrapperWire;
+    type Kept = AppWrapper;
+
+    fn keep(&self, wire: AppWrapperWire) -> Option<AppWrapper> {
+        let AppWrapperWire { metadata, status, .. } = wire;
+        let asked = metadata.annotations.retry_limit.as_deref();
+        let annotations = Annotations::pick(|key| asked.filter(|_| key == RETRY_LIMIT));
+        let unhealthy = status.conditions.iter().find(|it| it.kind == "Unhealthy" && it.status == "True");
+        Some(AppWrapper {
+            phase: status.phase,
+            retries: status.resetting_count,
+            retry_limit: Timers::of(&annotations, &self.0).retry_limit.max(0),
+            resets: status.resets.iter().filter(|it| it.phase == WrapperPhase::Resetting).count(),
+            last_reset: status.resets.last().map(|it| brief(&it.message)),
+            unhealthy: unhealthy.map(|it| match it.message.as_str() {
+                "" => brief(&it.reason),
+                message => brief(message),
+            }),
+            uid: metadata.uid,
+            namespace: metadata.namespace,
+            name: metadata.name,
+        })
+    }
+}
+
+fn brief(message: &str) -> String {
+    message.chars().take(LONGEST_MESSAGE).collect()
 }
 
 /// The name that a person gave: pods of a Deployment belong to a ReplicaSet, and batch work comes in many Jobs.
@@ -166,4 +236,42 @@ pub(crate) struct PodSpec {
 #[serde(default)]
 pub(crate) struct PodStatus {
     phase: String,
+}
+
+pub(crate) type AppWrapperWire = Object<AppWrapperSpec, AppWrapperStatus, AppWrapperAnnotations>;
+
+#[derive(Deserialize, Default)]
+pub(crate) struct AppWrapperSpec {}
+
+#[derive(Deserialize, Default)]
+#[serde(rename_all = "camelCase", default)]
+pub(crate) struct AppWrapperStatus {
+    phase: WrapperPhase,
+    resetting_count: i32,
+    conditions: Vec<WrapperCondition>,
+    resets: Vec<WrapperReset>,
+}
+
+#[derive(Deserialize, Default)]
+#[serde(default)]
+struct WrapperCondition {
+    #[serde(rename = "type")]
+    kind: String,
+    status: String,
+    reason: String,
+    message: String,
+}
+
+#[derive(Deserialize, Default)]
+#[serde(default)]
+struct WrapperReset {
+    phase: WrapperPhase,
+    message: String,
+}
+
+#[derive(Deserialize, Default)]
+#[serde(default)]
+pub(crate) struct AppWrapperAnnotations {
+    #[serde(rename = "workload.codeflare.dev.appwrapper/retryLimit")]
+    retry_limit: Option<String>,
 }

@@ -28,6 +28,10 @@ pub enum Kind {
     Did,
     /// Pods that were lost run again elsewhere, or their replacements do.
     WorkBack,
+    /// AppWrappers became unhealthy.
+    Unhealthy,
+    /// AppWrappers are Running again after a reset.
+    ResetOver,
     /// A person or the demo did something.
     Told,
 }
@@ -75,6 +79,16 @@ impl Moment {
                     format!(
                         "{count} pods of {about} are Running again, {away} s after their nodes became unreachable"
                     )
+                }
+            }
+            Kind::Unhealthy if count == 1 => format!("AppWrapper {names} is unhealthy: {about}"),
+            Kind::Unhealthy => format!("{count} AppWrappers are unhealthy, {names}: {about}"),
+            Kind::ResetOver => {
+                let away = self.away.unwrap_or_default().as_secs();
+                if count == 1 {
+                    format!("AppWrapper {names} is Running again, {away} s after it was reset")
+                } else {
+                    format!("{count} AppWrappers are Running again, {away} s after they were reset: {names}")
                 }
             }
             Kind::Told => about.clone(),

@@ -8,10 +8,19 @@ use salvor_operator::{Notice, watch::Change};
 use salvor_recovery::Report;
 use serde::Serialize;
 
+use self::{
+    shown::{Delta, MomentShown, NodeShown, PodShown, VerdictShown},
+    wrappers::{Followed, WrapperShown},
+};
 use crate::{
-    objects::{Node, NodeState, Phase, Pod, Workload},
+    objects::{Node, NodeState, Phase, Pod},
     timeline::{Kind, Moment, Timeline},
 };
+
+mod shown;
+#[cfg(test)]
+mod tests;
+mod wrappers;
 
 /// Deleted objects are remembered for browsers that do not know it yet, this many. A browser that missed more gets everything anew.
 const GONE_KEPT: usize = 20_000;
@@ -41,6 +50,7 @@ struct Entry<T> {
 enum Gone {
     Node(String),
     Pod(String),
+    AppWrapper(String),
     Verdict(VerdictKey),
 }
 
@@ -53,6 +63,7 @@ pub(crate) struct World {
     nodes: BTreeMap<String, Entry<(Node, Timestamp)>>,
     pods: HashMap<String, Entry<Pod>>,
     pods_of: HashMap<String, BTreeSet<String>>,
+    wrappers: BTreeMap<String, Entry<Followed>>,
     verdicts: BTreeMap<VerdictKey, Entry<Report>>,
     gone: VecDeque<(u64, Gone)>,
     /// Deletions before this version are not remembered.
@@ -247,11 +258,11 @@ impl World {
             self.pods_of.entry(node.clone()).or_default().insert(pod.uid.clone());
         }
         let look = self.look(&pod);
-        if look == Look::Stuck && before.is_some_and(|(old, _)| old != Look::Stuck) {
+        if look == PodState::Stuck && before.is_some_and(|(old, _)| old != PodState::Stuck) {
             self.timeline.add(self.version, now, Kind::Stuck, &pod.workload.name, &pod.name, None);
         }
         let began = pod.phase == Phase::Running && before.is_none_or(|(_, phase)| phase != Phase::Running);
-        if began && look == Look::Running {
+        if began && look == PodState::Running {
             self.work_came_back(&pod, now);
         }
         self.pods.insert(pod.uid.clone(), Entry { version: self.version, value: pod });
@@ -303,19 +314,19 @@ impl World {
 
     // ---- what is shown ------------------------------------------------------------------------
 
-    fn look(&self, pod: &Pod) -> Look {
+    fn look(&self, pod: &Pod) -> PodState {
         let is_lost = pod.node.as_ref().and_then(|n| self.nodes.get(n)).is_some_and(|n| {
             let (node, _) = &n.value;
             node.state == NodeState::Unreachable
         });
         match (pod.phase, pod.deleted.is_some(), is_lost) {
-            (Phase::Succeeded, ..) => Look::Succeeded,
-            (Phase::Failed, ..) => Look::Failed,
-            (_, true, true) => Look::Stuck,
-            (_, true, false) => Look::Ending,
-            (Phase::Running, false, true) => Look::Silent,
-            (Phase::Running, false, false) => Look::Running,
-            (Phase::Pending, false, _) => Look::Pending,
+            (Phase::Succeeded, ..) => PodState::Succeeded,
+            (Phase::Failed, ..) => PodState::Failed,
+            (_, true, true) => PodState::Stuck,
+            (_, true, false) => PodState::Ending,
+            (Phase::Running, false, true) => PodState::Silent,
+            (Phase::Running, false, false) => PodState::Running,
+            (Phase::Pending, false, _) => PodState::Pending,
         }
     }
 
@@ -344,6 +355,12 @@ impl World {
                 .filter(|p| p.version > from || known.is_none())
                 .map(|p| PodShown::new(&p.value, self.look(&p.value)))
                 .collect(),
+            app_wrappers: self
+                .wrappers
+                .values()
+                .filter(|w| w.version > from || known.is_none())
+                .map(|w| WrapperShown::new(&w.value))
+                .collect(),
             verdicts: self
                 .verdicts
                 .iter()
@@ -357,6 +374,9 @@ impl World {
                 .collect(),
             gone_pods: gone()
                 .filter_map(|g| if let Gone::Pod(u) = g { Some(u.as_str()) } else { None })
+                .collect(),
+            gone_app_wrappers: gone()
+                .filter_map(|g| if let Gone::AppWrapper(u) = g { Some(u.as_str()) } else { None })
                 .collect(),
             gone_verdicts: gone()
                 .filter_map(|g| if let Gone::Verdict((s, r)) = g { Some((s.as_str(), *r)) } else { None })
@@ -374,7 +394,7 @@ fn zone_name(zone: &str) -> String {
 /// The state in which a pod is shown.
 #[derive(Clone, Copy, Debug, PartialEq, Eq, Serialize)]
 #[serde(rename_all = "lowercase")]
-enum Look {
+enum PodState {
     Pending,
     Running,
     /// Its node is unreachable, so nobody knows whether it runs.
@@ -386,107 +406,3 @@ enum Look {
     Succeeded,
     Failed,
 }
-
-#[derive(Serialize)]
-#[serde(rename_all = "camelCase")]
-struct Delta<'a> {
-    version: u64,
-    now: i64,
-    #[serde(skip_serializing_if = "is_false")]
-    reset: bool,
-    leads: Option<bool>,
-    #[serde(skip_serializing_if = "Option::is_none")]
-    paused: Option<&'a str>,
-    recovered: u64,
-    #[serde(skip_serializing_if = "Vec::is_empty")]
-    nodes: Vec<NodeShown<'a>>,
-    #[serde(skip_serializing_if = "Vec::is_empty")]
-    pods: Vec<PodShown<'a>>,
-    #[serde(skip_serializing_if = "Vec::is_empty")]
-    verdicts: Vec<VerdictShown<'a>>,
-    #[serde(skip_serializing_if = "Vec::is_empty")]
-    moments: Vec<MomentShown>,
-    #[serde(skip_serializing_if = "Option::is_none")]
-    caption: Option<&'a Caption>,
-    #[serde(skip_serializing_if = "Vec::is_empty")]
-    gone_nodes: Vec<&'a str>,
-    #[serde(skip_serializing_if = "Vec::is_empty")]
-    gone_pods: Vec<&'a str>,
-    #[serde(skip_serializing_if = "Vec::is_empty")]
-    gone_verdicts: Vec<(&'a str, &'a str)>,
-}
-
-// By reference, because `serde` asks so.
-fn is_false(value: &bool) -> bool {
-    !value
-}
-
-#[derive(Serialize)]
-#[serde(rename_all = "camelCase")]
-struct NodeShown<'a> {
-    name: &'a str,
-    zone: &'a str,
-    state: NodeState,
-    since: i64,
-    #[serde(skip_serializing_if = "is_false")]
-    out_of_service: bool,
-    #[serde(skip_serializing_if = "is_false")]
-    cordoned: bool,
-}
-
-impl<'a> NodeShown<'a> {
-    fn new(node: &'a Node, since: Timestamp) -> Self {
-        let Node { name, zone, state, out_of_service, cordoned, .. } = node;
-        let (out_of_service, cordoned) = (*out_of_service, *cordoned);
-        Self { name, zone, state: *state, since: since.as_millisecond(), out_of_service, cordoned }
-    }
-}
-
-#[derive(Serialize)]
-struct PodShown<'a> {
-    uid: &'a str,
-    namespace: &'a str,
-    name: &'a str,
-    node: Option<&'a str>,
-    state: Look,
-    workload: &'a Workload,
-}
-
-impl<'a> PodShown<'a> {
-    fn new(pod: &'a Pod, state: Look) -> Self {
-        let Pod { uid, namespace, name, node, workload, .. } = pod;
-        Self { uid, namespace, name, node: node.as_deref(), state, workload }
-    }
-}
-
-#[derive(Serialize)]
-struct VerdictShown<'a> {
-    subject: &'a str,
-    recovery: &'a str,
-    #[serde(flatten)]
-    report: &'a Report,
-}
-
-#[derive(Serialize)]
-struct MomentShown {
-    number: u64,
-    at: i64,
-    kind: Kind,
-    text: String,
-    count: usize,
-}
-
-impl MomentShown {
-    fn new(moment: &Moment) -> Self {
-        Self {
-            number: moment.number,
-            at: moment.at.as_millisecond(),
-            kind: moment.kind,
-            text: moment.text(),
-            count: moment.subjects.len().max(1),
-        }
-    }
-}
-
-#[cfg(test)]
-mod tests;

@@ -1,4 +1,4 @@
-//! Who may ask the page for what, request by request.
+//! The requests that the page accepts, and from whom.
 
 #![allow(clippy::unwrap_used, reason = "helpers of tests fail as tests do")]
 
@@ -53,6 +53,7 @@ async fn every_answer_carries_the_policy() {
         "/page.css",
         "/map.js",
         "/panels.js",
+        "/wrappers.js",
         "/world.js",
         "/icon.svg",
         "/nothing",

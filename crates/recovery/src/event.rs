@@ -1,4 +1,4 @@
-//! What is told on objects: conditions and events.
+//! Conditions and events on objects.
 
 use std::{borrow::Cow, fmt};
 
@@ -54,18 +54,18 @@ pub enum EventType {
 pub struct EventNote {
     /// The event's own name, the same on every attempt, so that the API server refuses a second one.
     pub name: String,
-    /// What it is about.
+    /// The object that it is about.
     pub regarding: ObjectRef,
     /// Its type.
     #[serde(rename = "type")]
     pub kind: EventType,
     /// Why it was recorded. Of a Job's end this is whatever its conditions say.
     pub reason: Cow<'static, str>,
-    /// What was done.
+    /// The action.
     pub action: &'static str,
-    /// Who reports it.
+    /// Its reporter.
     pub reporting_controller: &'static str,
-    /// What a person reads.
+    /// The message.
     pub message: String,
 }
 

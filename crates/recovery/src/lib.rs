@@ -1,4 +1,4 @@
-//! What Salvor decides, and why: one module per recovery, and what recoveries share.
+//! Salvor's decisions and their reasons: one module per recovery, and the parts that recoveries share.
 //!
 //! Everything in here is a function of what was observed, the policy and the time. There is no client, no clock, no
 //! async and no randomness, so a decision can be read, tested and explained by itself.

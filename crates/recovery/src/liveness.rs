@@ -1,4 +1,4 @@
-//! Whether a node's kubelet lives: the one notion of it that all recoveries share.
+//! Liveness of a node's kubelet: the one definition that all recoveries share.
 //!
 //! A kubelet shows life by renewing its Lease. The time in the Lease is the kubelet's own, and its clock may be hours off: so
 //! a time that *moves* shows life whatever it says, and a time that does not move shows none for longer than the Lease lasts. No
@@ -15,7 +15,7 @@ use crate::objects::Ready;
 /// A heartbeat counts for this long: as long as a Lease does by default.
 const HEARTBEAT_LASTS: SignedDuration = SignedDuration::from_secs(40);
 
-/// What was read of a node's Lease.
+/// The fields of a node's Lease.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub struct NodeLease {
     /// When it was last renewed, by the kubelet's clock.
@@ -25,20 +25,20 @@ pub struct NodeLease {
 }
 
 impl NodeLease {
-    /// What stands in for the Lease of a kubelet that keeps none: when it last wrote its node's `Ready` condition.
+    /// The replacement for a missing Lease: the heartbeat of the node's `Ready` condition.
     pub fn of_heartbeat(at: Timestamp) -> Self {
         Self { renewed: at, lasts: HEARTBEAT_LASTS }
     }
 }
 
-/// What a node's Lease says about its kubelet.
+/// The state of a node's Lease.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub enum Lease {
-    /// It was not read yet.
+    /// The Lease was not read yet.
     Unread,
     /// There is none.
     None,
-    /// It was renewed.
+    /// The Lease was renewed.
     Renewed {
         /// The time that the kubelet wrote, by its own clock.
         written: Timestamp,
@@ -53,7 +53,7 @@ pub enum Lease {
 }
 
 impl Lease {
-    /// What it says after it was read once more: a time that moves shows life, whatever the kubelet's clock.
+    /// The Lease after one more read. A time that changes shows that the kubelet is alive, whatever its clock.
     #[must_use]
     pub fn then(self, read: Option<NodeLease>, now: Timestamp) -> Self {
         let Some(NodeLease { renewed: written, lasts }) = read else {
@@ -128,7 +128,7 @@ impl fmt::Display for Lease {
 /// duration, so a time that has not moved for half a duration, of which two renewals may have failed, is really old.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub struct Pulse {
-    /// What the Lease says.
+    /// The Lease.
     pub lease: Lease,
     /// Since when it is watched.
     since: Timestamp,

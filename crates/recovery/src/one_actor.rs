@@ -1,6 +1,6 @@
 //! Two recoveries on one node: one of them acts, the others wait and say for whom.
 //!
-//! What is on the node decides, so every process comes to the same answer, also after a restart. The order:
+//! The taints and annotations on the node decide, so every process gets the same answer, also after a restart. The order:
 //!
 //! 1. **Eviction**, from when it is asked for until it is finished and its taint is gone, or until somebody stops it. A request
 //!    is somebody's word about this machine. An annotation of it that cannot be read counts as under way: nobody knows.
@@ -46,11 +46,11 @@ pub enum EvictionSign {
     /// They say nothing.
     #[default]
     None,
-    /// It was asked for, and the taint is gone.
+    /// The eviction was requested, and the taint is gone.
     Asked,
-    /// It has begun.
+    /// The eviction has begun.
     UnderWay,
-    /// It is finished.
+    /// The eviction is finished.
     Finished,
     /// Somebody stopped it.
     Stopped,
@@ -79,12 +79,12 @@ impl EvictionSign {
     }
 }
 
-/// What on a node tells who acts on it.
+/// The signs on a node that tell which recovery acts on it.
 #[derive(Clone, Copy, Debug)]
 pub struct NodeSigns<'a> {
     /// Its taints.
     pub taints: &'a [Taint],
-    /// What our annotations say of its eviction.
+    /// The progress of its eviction, from our annotations.
     pub eviction: EvictionSign,
     /// True if our annotation says that we put the out-of-service taint there.
     pub out_of_service: bool,
@@ -111,7 +111,7 @@ impl NodeActors {
         }
     }
 
-    /// Who acts on a node now; none if nobody does, and anybody may begin.
+    /// The recovery that acts on a node now; none if any recovery may begin.
     pub fn actor(&self, signs: NodeSigns<'_>) -> Option<NodeActor> {
         let marked = self.out_of_service && signs.out_of_service;
         if self.eviction.as_ref().is_some_and(|triggers| is_evicted(triggers, signs, marked)) {
@@ -143,7 +143,7 @@ fn is_evicted(triggers: &[EvictionTrigger], signs: NodeSigns<'_>, marked: bool) 
     }
 }
 
-/// What is seen of it, for whoever asks why.
+/// The observation, for the verdict.
 pub(crate) fn see_actor(actor: Option<NodeActor>) -> String {
     actor.map_or("nobody".into(), |actor| actor.to_string())
 }

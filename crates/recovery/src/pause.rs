@@ -17,13 +17,13 @@ const SHOWN: usize = 100;
 pub enum Pause {
     /// Somebody said so.
     Said(Said),
-    /// What stands in the annotation cannot be read; this is how it begins.
+    /// The annotation cannot be read; this is the beginning of its value.
     Unreadable(String),
     /// The switch was not read yet.
     Unread,
 }
 
-/// Who paused, when and why: what stands in the annotation, as JSON.
+/// The pause: person, time and reason, as JSON in the annotation.
 #[derive(Clone, Debug, PartialEq, Eq, Serialize, Deserialize)]
 #[serde(rename_all = "camelCase")]
 pub struct Said {
@@ -67,7 +67,7 @@ impl fmt::Display for Pause {
 #[derive(Clone, Debug, PartialEq, Eq, Serialize, Deserialize)]
 #[serde(rename_all = "camelCase")]
 pub struct PauseAcknowledged {
-    /// Who has stopped.
+    /// The leader that has stopped.
     pub by: String,
     /// When.
     pub at: Timestamp,

@@ -24,10 +24,10 @@ pub trait Step: Clone + Debug + Display + PartialEq + Serialize + Send + Sync + 
     /// The object that the step writes, or that its event is about.
     fn object(&self) -> Object<'_>;
 
-    /// What the step may do to others.
+    /// The effect of the step on others.
     fn effect(&self) -> Effect<'_>;
 
-    /// What tells two steps of one name on one object apart; empty if nothing does.
+    /// A text that tells two steps of one name on one object apart; empty if nothing does.
     fn detail(&self) -> Cow<'_, str>;
 
     /// The event that the step is, if it is one.
@@ -44,7 +44,7 @@ pub trait Step: Clone + Debug + Display + PartialEq + Serialize + Send + Sync + 
     /// The request, made of the step and of what was read for it, in the order of [`Step::reads`].
     ///
     /// # Errors
-    /// What was read is not what was judged.
+    /// The object that was read is not the judged one.
     fn write(&self, read: &[Option<Value>]) -> Result<Write<'_>, Changed>;
 
     /// The steps in it, which may be under way together. All are tried, and what follows is done if all succeed.
@@ -88,16 +88,16 @@ pub trait Step: Clone + Debug + Display + PartialEq + Serialize + Send + Sync + 
     }
 }
 
-/// What was read for a step is not what was judged: it must be judged anew.
+/// The object that was read for a step is not the judged one: it must be judged again.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub struct Changed;
 
-/// What a step may do to others. There is no default: each step says all of it.
+/// The effect of a step on others. There is no default: each step states all of it.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub struct Effect<'a> {
-    /// What the step takes away from workloads.
+    /// The disruption of workloads by the step.
     pub disrupts: Disrupts<'a>,
-    /// What is read live and judged again right before the step.
+    /// The objects that are read live and judged again right before the step.
     pub second_look: SecondLook,
     /// True if the step starts work that may not be wanted any more, so that it waits while the view is old.
     pub starts_work: bool,
@@ -139,7 +139,7 @@ impl<'a> Effect<'a> {
 }
 
 impl<'a> Effect<'a> {
-    /// What several steps do together: whatever any of them does.
+    /// The combined effect of several steps.
     pub fn of_all<S: Step>(steps: &'a [S]) -> Self {
         steps.iter().map(Step::effect).fold(Effect::TELLS, |all, one| Effect {
             disrupts: all.disrupts.and(one.disrupts),
@@ -152,16 +152,16 @@ impl<'a> Effect<'a> {
     }
 }
 
-/// What a step takes away from workloads, as the brake counts it.
+/// The disruption of workloads by a step, as the brake counts it.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub enum Disrupts<'a> {
     /// Nothing, or only what the workload's own spec asks for.
     Nothing,
-    /// What an earlier step has begun, and was counted for. An outage holds it, and no budget.
+    /// An earlier step has begun this, and was counted. An outage blocks it, but no budget does.
     WhatWasBegun,
     /// So many pods.
     Pods(u32),
-    /// A node that is begun to be emptied. Its pods count one by one.
+    /// A node whose eviction begins. Its pods count one by one.
     Node {
         /// Its zone.
         zone: &'a str,
@@ -182,7 +182,7 @@ impl Disrupts<'_> {
     }
 }
 
-/// What is read live and judged again right before a step.
+/// The objects that are read live and judged again right before a step.
 #[derive(Clone, Copy, Debug, PartialEq, Eq, PartialOrd, Ord)]
 pub enum SecondLook {
     /// Nothing.
@@ -219,11 +219,11 @@ pub struct Write<'a> {
     pub step: &'static str,
     /// The object that is written.
     pub object: Object<'a>,
-    /// What the object must still be.
+    /// The guard: the state that the object must still have.
     pub guard: Guard<'a>,
-    /// What is done with it.
+    /// The verb.
     pub verb: Verb<'a>,
-    /// What that may do to others.
+    /// The effect on others.
     pub effect: Effect<'a>,
 }
 
@@ -250,7 +250,7 @@ pub const EMIT_EVENT: &str = "EmitEvent";
 /// The name of the step that records an event in passing.
 pub const MENTION: &str = "Mention";
 
-/// What an object must still be for a write to be carried out; the API server refuses it otherwise.
+/// The state that an object must still have for a write. Otherwise the API server refuses the write.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub enum Guard<'a> {
     /// Nothing: the object is not there yet, or has a name that is never used twice.
@@ -266,7 +266,7 @@ pub enum Guard<'a> {
     },
 }
 
-/// What is done with an object.
+/// The verb of a write, with its body.
 #[derive(Clone, Debug)]
 pub enum Verb<'a> {
     /// The object is created. One of that name that is there already is the answer: ours, if the request was made
@@ -372,7 +372,7 @@ pub enum Part {
 pub struct Delete {
     /// The grace period.
     pub grace: Grace,
-    /// What becomes of what it owns.
+    /// The propagation policy.
     pub owned: Owned,
     /// True if anybody reads what the object is like now.
     pub answer_is_read: bool,
@@ -394,7 +394,7 @@ pub enum Grace {
     None,
 }
 
-/// What becomes of what a deleted object owns.
+/// The propagation policy of a deletion.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub enum Owned {
     /// As is usual for its kind.

@@ -19,7 +19,7 @@ impl Taints {
     /// The taints of a node, if it is still exactly as it was judged.
     ///
     /// # Errors
-    /// It is another node, or has changed, or is gone.
+    /// The node is another one, has changed, or is gone.
     pub fn judged(read: &[Option<Value>], node: &NodeRef, resource_version: &str) -> Result<Self, Changed> {
         let Some(Some(object)) = read.first() else { return Err(Changed) };
         let metadata = &object["metadata"];

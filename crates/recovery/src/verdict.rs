@@ -15,11 +15,11 @@ pub trait Reason: Display + Debug {
     /// A stable name for metrics, logs and JSON: one per variant, never with anything variable in it.
     fn code(&self) -> &'static str;
 
-    /// What would lead to another verdict, as a sentence.
+    /// A sentence that says what would change the verdict.
     fn what_would_change_it(&self) -> String;
 }
 
-/// What is to be done about an object now.
+/// The verdict on an object now.
 #[derive(Clone, Debug, PartialEq, Eq)]
 pub enum Verdict<Why, Step> {
     /// Nothing, until something that was observed changes.
@@ -28,12 +28,12 @@ pub enum Verdict<Why, Step> {
     Wait {
         /// The first instant at which the verdict differs.
         until: Timestamp,
-        /// What is waited for.
+        /// The reason of the wait.
         why: Why,
     },
     /// There is something to do, but it is held back for now.
     Blocked {
-        /// What holds it back.
+        /// The limit that blocks it.
         by: Held,
         /// Why it would be done.
         why: Why,
@@ -68,7 +68,7 @@ impl<Why, Step> Verdict<Why, Step> {
         }
     }
 
-    /// What is to be done now; empty unless the verdict is to act.
+    /// The steps to do now; empty unless the verdict is to act.
     pub fn actions(&self) -> &[Step] {
         match self {
             Self::Act { actions, .. } => actions,
@@ -91,7 +91,7 @@ impl<Why, Step> Verdict<Why, Step> {
 pub struct Finding {
     /// The rule as a question whose answer "yes" leads on towards acting.
     pub question: &'static str,
-    /// What was seen.
+    /// The observation.
     pub observed: String,
     /// True if the answer was yes.
     pub holds: bool,
@@ -160,17 +160,17 @@ pub struct Report {
     pub reason: &'static str,
     /// The reason as a sentence.
     pub message: String,
-    /// What would lead to another verdict.
+    /// A sentence that says what would change the verdict.
     pub what_would_change_it: String,
     /// When it is judged again although nothing changed.
     #[serde(skip_serializing_if = "Option::is_none")]
     pub until: Option<Timestamp>,
-    /// What holds it back.
+    /// The limit that blocks it.
     #[serde(skip_serializing_if = "Option::is_none")]
     pub blocked_by: Option<String>,
     /// The rules asked, in order.
     pub findings: Vec<Finding>,
-    /// What is to be done now, in order.
+    /// The steps to do now, in order.
     pub actions: Vec<ShownStep>,
 }
 
@@ -207,7 +207,7 @@ impl Inquiry {
     /// A rule that holds if nothing stands in the way.
     ///
     /// # Errors
-    /// What stands in the way.
+    /// The reason that blocks.
     pub fn none<T>(
         &mut self,
         question: &'static str,

@@ -1,4 +1,4 @@
-//! What the API server was asked to do: by verb, resource, user agent and answer.
+//! The requests to the API server: by verb, resource, user agent and answer.
 //!
 //! The source is the server's audit log, since its metrics do not tell user agents apart. A request is counted when it
 //! has been answered, so a watch is counted at its end.
@@ -17,7 +17,7 @@ use crate::{random, wait};
 
 const USER_AGENT: &str = "salvor-testkit-accounting";
 
-/// What a request does.
+/// The verb of a request.
 #[derive(Debug, Clone, Copy, PartialEq, Eq, PartialOrd, Ord, Hash)]
 pub enum Verb {
     /// Reads one object.
@@ -84,7 +84,7 @@ impl fmt::Display for Verb {
 /// Requests of one kind.
 #[derive(Debug, Clone, PartialEq, Eq, PartialOrd, Ord)]
 pub struct Request {
-    /// What was asked.
+    /// The request.
     pub verb: Verb,
     /// Of what: the plural, with the subresource behind a slash, such as `pods/status`; or a path such as `/version`.
     pub resource: String,
@@ -234,7 +234,7 @@ impl Accounting {
     }
 }
 
-/// What we read of an audit event.
+/// The fields of an audit event that are read.
 #[derive(Debug, Deserialize)]
 #[serde(rename_all = "camelCase")]
 struct Line {

@@ -53,7 +53,7 @@ pub struct Arena<'p> {
     client: Client,
 }
 
-/// What an arena is a corner of.
+/// The cluster of an arena.
 enum Ground<'p> {
     Real { plane: &'p ControlPlane, logs: logs::Lengths },
     Embedded(Arc<EmbeddedPlane>),

@@ -86,7 +86,7 @@ fn describe<B>(request: &Request<B>) -> Value {
     line
 }
 
-/// What a path is about.
+/// The resource in a path.
 #[derive(Debug, PartialEq, Eq)]
 struct Target {
     resource: String,

@@ -173,7 +173,7 @@ impl Browser {
         }
     }
 
-    /// What was written to the console since this was last asked, refusals by the content security policy included.
+    /// New lines of the console, refusals by the content security policy included.
     pub async fn console(&self) -> Vec<String> {
         let entries = self.ask(Method::POST, "se/log", json!({ "type": "browser" })).await;
         let entries = entries.as_array().into_iter().flatten();

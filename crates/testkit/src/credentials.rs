@@ -17,7 +17,7 @@ pub(crate) const SERVICE_ACCOUNT_KEY: &str = "service-accounts.key";
 pub(crate) const SERVICE_ACCOUNT_PUBLIC_KEY: &str = "service-accounts.pub";
 pub(crate) const TOKENS: &str = "tokens.csv";
 
-/// Who may log in with a static token.
+/// A user with a static token.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
 pub(crate) enum User {
     Admin,

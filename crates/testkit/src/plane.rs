@@ -28,7 +28,7 @@ use crate::{Arena, logs, ports, random, wait};
 /// Free ports are chosen before they are used, so somebody else may be quicker. Five times in a row is no accident.
 const ATTEMPTS: usize = 8;
 
-/// How often to ask a server that is starting whether it is ready. There is nothing to watch before it is.
+/// A starting server is asked this often whether it is ready. There is nothing to watch before it is.
 const READINESS: Duration = Duration::from_millis(20);
 
 /// Namespaces that the API server makes for itself soon after it is ready, and that nodes and controllers rely on.
@@ -50,7 +50,7 @@ pub enum PlaneError {
         part: Part,
         /// The control plane's folder.
         folder: PathBuf,
-        /// What the operating system said.
+        /// The error of the operating system.
         source: std::io::Error,
     },
     /// A part was asked to start that runs already.
@@ -74,14 +74,14 @@ pub enum PlaneError {
     NotReady {
         /// The part that was waited for.
         part: Part,
-        /// What it said last.
+        /// Its last output.
         answer: String,
         /// The last lines of its log.
         log: String,
     },
 }
 
-/// What a private control plane is made of. etcd and the API server are always there.
+/// The parts of a private control plane. etcd and the API server are always there.
 #[derive(Debug, Clone)]
 pub struct Builder {
     parts: BTreeSet<Part>,
@@ -386,7 +386,7 @@ impl ControlPlane {
         }
     }
 
-    /// Whether a part is ready, or what it says instead.
+    /// Checks whether a part is ready; else returns its message.
     async fn ask(&self, part: Part) -> Result<(), String> {
         let port = match part {
             Part::Etcd => return etcd_is_healthy(self.ports.etcd).await,
@@ -458,7 +458,7 @@ impl ControlPlane {
                     "--service-cluster-ip-range=10.0.0.0/16".to_owned(),
                     // Pods need not wait for the ServiceAccount of a namespace that was made a moment ago.
                     "--disable-admission-plugins=ServiceAccount".to_owned(),
-                    // What keeps the pods of one arena off the nodes of another.
+                    // A taint keeps the pods of one arena off the nodes of another.
                     "--enable-admission-plugins=PodNodeSelector".to_owned(),
                     // Storms are for the code under test to survive, not for the server to smooth out.
                     "--max-requests-inflight=3000".to_owned(),

@@ -15,7 +15,7 @@ use tokio::time::Instant;
 use crate::access::Access;
 use crate::ports;
 
-/// What the network does.
+/// The behaviour of the network.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
 pub enum Mode {
     /// Passes everything on at once.
@@ -38,7 +38,7 @@ pub struct Proxy {
     task: JoinHandle<()>,
 }
 
-/// What can be seen of the proxy from outside.
+/// The counters of the proxy.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
 struct State {
     listening: bool,

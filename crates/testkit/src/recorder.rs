@@ -14,23 +14,23 @@ use tokio::task::JoinHandle;
 use crate::replica::{Replica, follow, without_managed_fields};
 use crate::wait::{self, Watched};
 
-/// What happened to an object.
+/// A change of an object.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
 pub enum ChangeKind {
-    /// It was there when the recording began.
+    /// The object was there when the recording began.
     Existed,
-    /// It was created.
+    /// The object was created.
     Added,
-    /// It was written to.
+    /// The object was changed.
     Modified,
-    /// It is gone.
+    /// The object is gone.
     Deleted,
 }
 
 /// One change of one object.
 #[derive(Debug, Clone)]
 pub struct Change {
-    /// What happened.
+    /// The change.
     pub kind: ChangeKind,
     /// The object's name.
     pub name: String,

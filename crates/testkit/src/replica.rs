@@ -45,7 +45,7 @@ where
     StreamBackoff::new(watcher(api.clone(), config), Retry).boxed()
 }
 
-/// What a list or a watch is limited to: the object of this name.
+/// The field selector for the object of this name.
 pub(crate) fn named(name: &str) -> ListParams {
     ListParams::default().fields(&format!("metadata.name={name}"))
 }

@@ -75,7 +75,7 @@ impl Salvor {
         program.output()
     }
 
-    /// What `salvor explain` says of an object, with the same configuration.
+    /// The output of `salvor explain` for an object, with the same configuration.
     ///
     /// # Panics
     /// If it cannot be explained.
@@ -102,7 +102,7 @@ impl Salvor {
         self.said(&start, value).await
     }
 
-    /// What is found in its log, as soon as it is there; polled, because a log is no watch.
+    /// Waits for a text in its log, by polling.
     async fn said<T>(&self, what: &str, find: impl Fn(&str) -> Option<T>) -> T {
         let found = wait::patience().until(async {
             loop {
@@ -129,7 +129,7 @@ impl Salvor {
         self.until_answer("/metrics", &format!("\n{line}\n")).await;
     }
 
-    /// What it answers to a GET of this path, head and body.
+    /// The answer to a GET of this path, head and body.
     ///
     /// # Panics
     /// If it does not answer.

@@ -185,7 +185,7 @@ impl Plane {
     }
 }
 
-/// What a control plane held at a moment. A real one keeps its backup beside its data.
+/// A backup of a control plane. A real one keeps it beside its data.
 #[derive(Debug)]
 pub struct Backup(Option<salvor_embedded::Backup>);
 

@@ -6,7 +6,7 @@ use k8s_openapi::api::{apps::v1, batch, core::v1::Pod};
 use serde::de::DeserializeOwned;
 use serde_json::{Value, json};
 
-/// What the pods of a workload are like.
+/// The properties of a workload's pods.
 #[derive(Clone, Debug, Default)]
 pub struct PodShape {
     annotations: BTreeMap<String, String>,
@@ -30,7 +30,7 @@ impl PodShape {
             )
     }
 
-    /// What the containers do: see [`salvor_nodes::script`] for the names.
+    /// The script of the containers: see [`salvor_nodes::script`] for the names.
     pub fn script(self, name: &str, value: &str) -> Self {
         self.annotation(&format!("{}{name}", salvor_nodes::script::PREFIX), value)
     }

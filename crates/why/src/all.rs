@@ -92,6 +92,8 @@ fn is_part_of_another(object: &Value) -> bool {
 
 /// A pod that nobody runs, or somebody whom nobody here knows; one that has failed is history.
 fn stands_for_itself(pod: &Value) -> bool {
-    let owned = controller(pod).is_some_and(|owner| text(owner, "/kind") == "Node");
-    !owned && (!has_ended(pod) || is_terminating(pod))
+    if has_ended(pod) && !is_terminating(pod) {
+        return false;
+    }
+    controller(pod).is_none_or(|owner| text(owner, "/kind") != "Node")
 }

@@ -1,4 +1,4 @@
-//! The section `eviction`: how nodes that are down are emptied.
+//! The section `eviction`: how nodes that are down are evicted.
 
 use serde::{Deserialize, Serialize};
 
@@ -21,7 +21,7 @@ pub(super) const SECTION: Section =
 pub struct EvictionSettings {
     /// Taints of others that ask for an eviction too.
     pub triggers: Vec<EvictionTrigger>,
-    /// When Salvor's own taint is taken off.
+    /// When Salvor's own taint is removed.
     pub remove_taint: RemoveTaint,
     /// A volume that is not detached after this time is reported.
     pub detach_warning_after: GoDuration,
@@ -92,7 +92,7 @@ impl TaintEffect {
     }
 }
 
-/// When the taint of a finished eviction is taken off.
+/// When the taint of a finished eviction is removed.
 #[derive(Clone, Copy, Debug, Default, PartialEq, Eq, Serialize, Deserialize)]
 pub enum RemoveTaint {
     /// When the node is Ready with a fresh Lease again.
@@ -107,14 +107,15 @@ const FIELDS: &[Field] = &[
         "eviction",
         Object,
         Parent,
-        "How nodes are emptied that are down for sure: nodes with the taint salvor.dev/force-eviction (any value), which is \
-         somebody's word that the machine is off.",
+        "The eviction of nodes that are surely down: nodes with the taint salvor.dev/force-eviction (any value). \
+         With this taint a person says that the machine is off.",
     ),
     field(
         "eviction.triggers",
         List,
         Presence::Default("[]"),
-        "Taints of others that ask for an eviction as well. Salvor adds its own taint beside them, and never takes theirs off.",
+        "Taints of others that ask for an eviction as well. Salvor adds its own taint beside them, and never removes \
+         theirs.",
     ),
     field("eviction.triggers[]", Object, Parent, "One taint that asks for an eviction."),
     field("eviction.triggers[].key", Text, Required, "The key that the taint must have."),
@@ -134,23 +135,24 @@ const FIELDS: &[Field] = &[
         "eviction.triggers[].proof",
         Bool,
         Presence::Default("false"),
-        "Whether this taint proves that the machine is off. Without proof pods stay of which two must never run at once: those \
-         of owners in atMostOneOwners, and those with a ReadWriteOnce or ReadWriteOncePod claim. They go when somebody adds \
-         salvor.dev/force-eviction, which always is proof.",
+        "True if this taint proves that the machine is off. Without proof, pods that must never run twice stay: \
+         those of owners in atMostOneOwners, and those with a ReadWriteOnce or ReadWriteOncePod claim. They are \
+         evicted when somebody adds salvor.dev/force-eviction, which always is proof.",
     ),
     field(
         "eviction.removeTaint",
         Choice(&["WhenReady", "WhenEvicted"]),
         Presence::Default("WhenReady"),
-        "When Salvor takes its own taint off after pods and volumes are gone. WhenReady: once the node is Ready with a fresh \
-         Lease, so that it is not given pods while it is down. WhenEvicted: at once, to the letter of KEP-36.",
+        "When Salvor removes its own taint after pods and volumes are gone. WhenReady: once the node is Ready and \
+         renews its Lease, so that it gets no pods while it is down. WhenEvicted: at once, as the text of KEP-36 \
+         says.",
     ),
     field(
         "eviction.detachWarningAfter",
         Duration,
         Presence::Default("1m0s"),
-        "A volume that is still attached this long after it was released is reported, with its driver. It is waited for all \
-         the same.",
+        "A volume that is still attached this long after it was released is reported, with its driver. Salvor still \
+         waits for it.",
     ),
     field(
         "eviction.atMostOneOwners",
@@ -159,9 +161,9 @@ const FIELDS: &[Field] = &[
             "[StatefulSet.apps, StatefulSet.apps.kruise.io, StrimziPodSet.core.strimzi.io, Cluster.postgresql.cnpg.io, \
              InstanceSet.workloads.kubeblocks.io, VirtualMachineInstance.kubevirt.io]",
         ),
-        "Kinds of owners of whose pods two must never run at once, each as Kind.group (Kind alone for the core group). Their pods \
-         go only when the machine is known to be off. What is set here replaces the default, so name StatefulSet.apps again. Pods \
-         with a ReadWriteOnce or ReadWriteOncePod claim need that proof whatever their owner.",
+        "Kinds of owners whose pods must never run twice at once, each as Kind.group (Kind alone for the core group). Their \
+         pods are evicted only when the machine is known to be off. This list replaces the default, so name StatefulSet.apps \
+         again. Pods with a ReadWriteOnce or ReadWriteOncePod claim need that proof whatever their owner.",
     ),
 ];
 
@@ -171,7 +173,7 @@ triggers:
   value: \"true\"
   effect: NoSchedule
   proof: true
-";
+        ";
 
 fn check(Configuration { eviction, .. }: &Configuration, found: &mut Found) {
     found.positive("eviction.detachWarningAfter", eviction.detach_warning_after);

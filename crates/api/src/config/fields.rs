@@ -14,15 +14,15 @@ use crate::{Controller, Gate, names};
 pub struct Field {
     /// Where it is; `[]` stands for every entry of a list.
     pub path: &'static str,
-    /// What may stand there.
+    /// The accepted values.
     pub kind: Kind,
-    /// What holds when nothing stands there.
+    /// The default.
     pub presence: Presence,
-    /// What it does, in one paragraph.
+    /// The description, in one paragraph.
     pub doc: &'static str,
 }
 
-/// What may stand in a field.
+/// The accepted values of a field.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub enum Kind {
     /// `true` or `false`.
@@ -59,7 +59,7 @@ pub enum Kind {
     List,
 }
 
-/// What holds when a field is not set.
+/// The default of a field.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub enum Presence {
     /// This value, as YAML.
@@ -101,8 +101,8 @@ const FIRST: &[Field] = &[
         "featureGates",
         Gates,
         Default("{}"),
-        "Features switched on or off by name. A gate that is not mentioned keeps its default. The flag --feature-gates \
-         has the last word on the gates it names.",
+        "Features enabled or disabled by name. A gate that is not named keeps its default. The flag --feature-gates \
+         beats this field for the gates that it names.",
     ),
     field(
         "controllers",
@@ -116,14 +116,13 @@ const FIRST: &[Field] = &[
         "dryRun",
         Bool,
         Default("false"),
-        "Judge and report, but write nothing to the objects judged. Verdicts appear in logs, metrics and explain as they \
-         would without it.",
+        "Judge and report, but change no object. Logs, metrics and explain show the same verdicts as without it.",
     ),
     field(
         "leaderElection",
         Object,
         Parent,
-        "How replicas agree on the one that acts; the others keep warm and wait.",
+        "The leader election: only the leader acts. The other replicas watch the cluster and wait.",
     ),
     field(
         "leaderElection.enabled",
@@ -142,20 +141,20 @@ const FIRST: &[Field] = &[
         "leaderElection.leaseDuration",
         Duration,
         Default("15s"),
-        "How long a claim holds that is not renewed. A replica takes over no sooner than this after it last saw a renewal. \
-         Must be longer than renewDeadline.",
+        "The lease expires this long after its last renewal. Another replica takes over no sooner. Must be longer \
+         than renewDeadline.",
     ),
     field(
         "leaderElection.renewDeadline",
         Duration,
         Default("10s"),
-        "How long the leader tries to renew its claim before it stops writing. Must be longer than 1.2 times retryPeriod.",
+        "The leader stops writing if it cannot renew the lease for this long. Must be longer than 1.2 times retryPeriod.",
     ),
     field(
         "leaderElection.retryPeriod",
         Duration,
         Default("2s"),
-        "The pause between two tries to claim or renew.",
+        "The time between two attempts to get or renew the lease.",
     ),
     field(
         "bind",
@@ -167,10 +166,10 @@ const FIRST: &[Field] = &[
         "page",
         Object,
         Parent,
-        "A page that shows nodes, pods, what is stuck and why, and what happened. It only shows. It watches all pods and nodes, \
-         which costs memory. Only the leader's page has verdicts.",
+        "A page that shows nodes, pods, stuck pods with the reasons, and a timeline. It is read-only. It watches all pods \
+         and nodes, which costs memory. Only the leader's page has verdicts.",
     ),
-    field("page.enabled", Bool, Default("false"), "Whether the page is served."),
+    field("page.enabled", Bool, Default("false"), "True serves the page."),
     field(
         "page.bind",
         Address,
@@ -189,7 +188,7 @@ const FIRST: &[Field] = &[
         "webhooks.enabled",
         Bool,
         Default("true"),
-        "Whether webhooks are served. Without them nothing is set and nothing is refused at admission; each recovery says in \
+        "True serves the webhooks. Without them nothing is set and nothing is refused at admission; each recovery says in \
          its own section what it does then.",
     ),
     field(
@@ -204,8 +203,8 @@ const FIRST: &[Field] = &[
         Optional,
         "How the API server reaches a Salvor that runs outside the cluster: https://HOST:PORT, with nothing after the port. \
          Salvor then creates and repairs the MutatingWebhookConfiguration and ValidatingWebhookConfiguration named salvor \
-         itself, before it is ready. If it is not set, both come with the manifests and name a Service, and Salvor only fills in \
-         their caBundle.",
+         itself, before it is ready. If it is not set, both come with the manifests and name a Service, and Salvor only \
+         fills in their caBundle.",
     ),
     field(
         "webhooks.certDir",
@@ -214,8 +213,8 @@ const FIRST: &[Field] = &[
         "A folder with the files tls.crt and tls.key, and, if the configurations are to trust it, ca.crt, all as PEM: Salvor \
          serves with these and reads them again when they change. If it is not set, Salvor makes its own certificates and \
          renews them in time. It keeps its certificate authority in the Secret salvor-webhooks in \
-         leaderElection.leaseNamespace, where all replicas find it. With webhooks.url, and without that namespace or the right \
-         to use that Secret, it keeps its authority in memory: then only one replica may run.",
+         leaderElection.leaseNamespace, where all replicas find it. With webhooks.url, and without that namespace or the \
+         right to use that Secret, it keeps its authority in memory: then only one replica may run.",
     ),
     field(
         "logFormat",
@@ -223,15 +222,15 @@ const FIRST: &[Field] = &[
         Default("text"),
         "Log lines for people (text) or for machines (json).",
     ),
-    field("concurrency", Object, Parent, "How much is done at once."),
+    field("concurrency", Object, Parent, "The limits of parallel work."),
     field(
         "concurrency.writes",
         Integer(1, 10_000),
         Default("32"),
-        "How many requests that write may be under way at the same time: so many of zombie recovery and eviction together, \
-         and as many again of Jobs. Jobs never hold up what recovers.",
+        "The largest number of write requests at the same time: this many of zombie recovery and eviction together, \
+         and as many again of Jobs. Jobs never delay recoveries.",
     ),
-    field("staleness", Object, Parent, "How old the view of the cluster may be."),
+    field("staleness", Object, Parent, "The limits of the age of the view of the cluster."),
     field(
         "staleness.readyLimit",
         Duration,
@@ -243,8 +242,8 @@ const FIRST: &[Field] = &[
         "staleness.irreversibleActionLimit",
         Duration,
         Default("1m30s"),
-        "When a watch has brought neither event nor bookmark for this long, nothing irreversible is done on its word. At most \
-         readyLimit, so that a replica that may not act is never called ready for long.",
+        "When a watch has brought neither event nor bookmark for this long, nothing irreversible is done that \
+         depends on it. At most readyLimit, so that a replica that may not act does not stay ready for long.",
     ),
 ];
 
@@ -254,20 +253,20 @@ const LAST: &[Field] = &[
         "brake",
         Object,
         Parent,
-        "What holds all recoveries back when too much fails at once: then suspect the observer before the nodes. Recoveries \
-         that wait say so, and go on when it is over.",
+        "The brake blocks all recoveries when too much fails at once: then the network or the control plane has \
+         probably failed, not the nodes. Blocked recoveries say so, and go on by themselves when it is over.",
     ),
     field(
         "brake.maxPodsPerMinute",
         Integer(0, u32::MAX),
         Default("1000"),
-        "At most so many pods are recovered in any minute. 0 sets no limit.",
+        "At most this many pods are recovered in any minute. 0 sets no limit.",
     ),
     field(
         "brake.maxNodesPerMinute",
         Integer(0, u32::MAX),
         Default("20"),
-        "At most so many evictions of nodes are begun in any minute. 0 sets no limit.",
+        "At most this many evictions of nodes begin in any minute. 0 sets no limit.",
     ),
     field(
         "brake.maxUnreachablePercent",
@@ -280,18 +279,18 @@ const LAST: &[Field] = &[
         "brake.settlePeriod",
         Duration,
         Default("50s"),
-        "When fewer nodes are unreachable again, the others probably come back, too: nothing is recovered until the number of \
+        "When fewer nodes are unreachable, the others probably become Ready, too: nothing is recovered until the number of \
          unreachable nodes has not fallen for this long. Then recoveries go on gradually: one pod at first, and twice as \
-         many every five seconds. The same holds for evictions in a zone. The default is the time after which a node that \
-         is silent is called unreachable. 0s lets everything through at once.",
+         many every five seconds. The same holds for evictions in a zone. The default is the time after which Kubernetes \
+         marks a node without heartbeat as unreachable. 0s allows everything at once.",
     ),
     field(
         "brake.countNodesReadyWithin",
         Duration,
         Default("24h0m0s"),
-        "Which nodes count for maxUnreachablePercent: those that are Ready, or were within this time. So machines that were \
-         switched off long ago hold nothing up. Nodes with the label node.kubernetes.io/exclude-disruption (with any value \
-         but \"false\") never count. 0s counts all others, however long they have been away.",
+        "The nodes that count for maxUnreachablePercent: those that are Ready, or were within this time. So machines that \
+         were switched off long ago block nothing. Nodes with the label node.kubernetes.io/exclude-disruption (with any \
+         value but \"false\") never count. 0s counts all others, however long they have been unreachable.",
     ),
 ];
 
@@ -386,12 +385,11 @@ impl Field {
 /// The reference page of the configuration file, in Markdown.
 pub fn reference() -> String {
     let mut page = format!(
-        "# Configuration\n\n\
-         <!-- Generated from the field table in salvor-api; change it there. -->\n\n\
-         The file given by `--config` has `apiVersion: {}` and `kind: {}`. An unknown field, a value of the wrong form and \
-         values that contradict each other are refused at start, each with its path and line. A flag beats an environment \
-         variable, which beats this file, which beats the default.\n\n\
-         Durations are written as in Go: numbers with the units `ns`, `us`, `ms`, `s`, `m` and `h`, for example `1m30s`.\n",
+        "# Configuration\n\n <!-- Generated from the field table in salvor-api; change it there. -->\n\n The file given by \
+         `--config` has `apiVersion: {}` and `kind: {}`. An unknown field, a value of the wrong form and values that \
+         contradict each other are refused at start, each with its path and line. A flag beats an environment variable, \
+         which beats this file, which beats the default.\n\n Durations are written as in Go: numbers with the units `ns`, \
+         `us`, `ms`, `s`, `m` and `h`, for example `1m30s`.\n",
         names::configuration::API_VERSION,
         names::configuration::KIND,
     );

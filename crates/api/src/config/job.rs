@@ -55,8 +55,8 @@ const FIELDS: &[Field] = &[
         "job",
         Object,
         Parent,
-        "How Jobs are run whose spec.managedBy is salvor.dev/job-controller. Which of them wait for failed pods before \
-         replacing them is each Job's own podReplacementPolicy, as long as the feature gate JobPodReplacementPolicy is on.",
+        "The settings for Jobs whose spec.managedBy is salvor.dev/job-controller. Each Job's own podReplacementPolicy says \
+         whether a pod is replaced only after it has failed, as long as the feature gate JobPodReplacementPolicy is on.",
     ),
     field(
         "job.unmanagedJobs",
@@ -77,34 +77,35 @@ const FIELDS: &[Field] = &[
         "job.concurrentJobs",
         Integer(1, 10_000),
         Presence::Default("32"),
-        "How many Jobs are worked on at the same time; the others wait their turn. All of them together make no more \
+        "The largest number of Jobs that are synced at the same time; the others wait. All together make no more \
          requests at once than concurrency.writes allows.",
     ),
     field(
         "job.maxUncountedPods",
         Integer(1, 10_000),
         Presence::Default("500"),
-        "How many ended pods are written into a Job's status at once before their finalizers are removed. More make fewer \
-         and larger writes.",
+        "The largest number of ended pods in one write of a Job's status, before their finalizers are removed. More \
+         pods mean fewer and larger writes.",
     ),
     field(
         "job.maxPodsAtOnce",
         Integer(1, 100_000),
         Presence::Default("500"),
-        "How many pods of one Job are created or deleted before the Job is judged again.",
+        "The largest number of pods of one Job that are created or deleted before the Job is judged again.",
     ),
     field(
         "job.batchPeriod",
         Duration,
         Presence::Default("1s"),
-        "The least time between two writes of one Job's status that only move its counters. The first such write, and \
-         every write that changes a condition, is made at once. 0s writes every change.",
+        "The least time between two writes of one Job's status that only move its counters. The first such write, and every \
+         write that changes a condition, is made at once. 0s writes every change.",
     ),
     field(
         "job.backoffBase",
         Duration,
         Presence::Default("10s"),
-        "How long a Job waits before it replaces a pod after the first failure; twice as long after each further one.",
+        "The wait of a Job before it replaces a pod after the first failure; twice as long after each further \
+         failure.",
     ),
     field(
         "job.backoffMax",

@@ -278,13 +278,13 @@ impl Default for Staleness {
     }
 }
 
-/// What holds all recoveries back when too much fails at once.
+/// The brake: the limits that block all recoveries when too much fails at once.
 #[derive(Clone, Debug, PartialEq, Eq, Serialize, Deserialize)]
 #[serde(rename_all = "camelCase", default, deny_unknown_fields)]
 pub struct BrakeLimits {
-    /// At most so many pods are recovered in any minute; 0 sets no limit.
+    /// At most this many pods are recovered in any minute; 0 sets no limit.
     pub max_pods_per_minute: u32,
-    /// At most so many nodes are begun to be emptied in any minute; 0 sets no limit.
+    /// At most this many evictions of nodes begin in any minute; 0 sets no limit.
     pub max_nodes_per_minute: u32,
     /// Nothing is recovered while more than this share of nodes is unreachable; 0 sets no limit.
     pub max_unreachable_percent: u8,

@@ -9,7 +9,7 @@ use super::fields::{FIELDS, Field, Kind, Presence, SELECTOR_FIELDS, TAINT_FIELDS
 use super::problem::{Path, Problem};
 use crate::{Gate, GoDuration};
 
-/// What of the document fits the table, and what is wrong with the rest.
+/// The part of the document that fits the table, and the problems of the rest.
 pub(super) fn check(document: &Located) -> (Json, Vec<Problem>) {
     let mut check = Check { problems: Vec::new() };
     let root = Place { table: &FIELDS, prefix: String::new(), path: Path::default() };

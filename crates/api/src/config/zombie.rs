@@ -23,7 +23,7 @@ pub struct FailureRecoveryPolicy {
     pub minimum_unreachable_duration: GoDuration,
     /// The settings for pods with an opt-in annotation.
     pub annotated_pods: AnnotatedPods,
-    /// What is recovered beside annotated pods; the first rule that matches counts.
+    /// Rules for pods and nodes without annotation; the first that matches counts.
     pub rules: Vec<FailureRecoveryRule>,
 }
 
@@ -65,12 +65,12 @@ pub struct TerminatePod {
     pub pod_label_selector: LabelSelector,
     /// The wait between the end of a pod's own grace period and its recovery.
     pub forceful_termination_grace_period: GoDuration,
-    /// What recovery means.
+    /// The action.
     #[serde(default)]
     pub action: TerminateAction,
 }
 
-/// What is done to a stuck pod.
+/// The action on a stuck pod.
 #[derive(Clone, Copy, Debug, Default, PartialEq, Eq, Serialize, Deserialize)]
 pub enum TerminateAction {
     /// The pod becomes `Failed`.
@@ -102,20 +102,20 @@ const FIELDS: &[Field] = &[
         "failureRecoveryPolicy.minimumUnreachableDuration",
         Duration,
         Presence::Default("0s"),
-        "How long a node must have carried the taint node.kubernetes.io/unreachable before a pod on it is recovered. \
-         Protects against a taint that comes and goes.",
+        "A pod is recovered only after its node had the taint node.kubernetes.io/unreachable for this long. Protects \
+         against a taint that comes and goes.",
     ),
     field(
         "failureRecoveryPolicy.annotatedPods",
         Object,
         Parent,
-        "How long pods are waited for that carry an opt-in annotation.",
+        "The wait for pods with an opt-in annotation.",
     ),
     field(
         "failureRecoveryPolicy.annotatedPods.forcefulTerminationGracePeriod",
         Duration,
         Presence::Default("1m0s"),
-        "How long after the end of its own grace period a stuck pod with an opt-in annotation is recovered. The minute is \
+        "A stuck pod with an opt-in annotation is recovered this long after the end of its own grace period. The minute is \
          KEP-6757's. The annotation salvor.dev/termination-grace-after on the pod, a duration such as 30s, beats it; a value \
          there that is not a duration, or is negative, is reported in an event on the pod, and this setting counts.",
     ),
@@ -123,15 +123,15 @@ const FIELDS: &[Field] = &[
         "failureRecoveryPolicy.annotatedPods.minimumForcefulTerminationGracePeriod",
         Duration,
         Presence::Default("0s"),
-        "The shortest wait that the annotation salvor.dev/termination-grace-after may ask for; a pod that asks for less is \
-         waited for this long. At most forcefulTerminationGracePeriod.",
+        "The shortest wait that the annotation salvor.dev/termination-grace-after may ask for; if a pod asks for \
+         less, Salvor waits this long. At most forcefulTerminationGracePeriod.",
     ),
     field(
         "failureRecoveryPolicy.rules",
         List,
         Presence::Default("[]"),
-        "What is recovered beside annotated pods. Rules are asked in order, pods and nodes each by their own kind of rule; the \
-         first that matches counts. An annotation on a pod beats every rule: it is the owner's own word.",
+        "Rules for pods and nodes without annotation. They are checked in order, pods and nodes each by their own \
+         kind of rule; the first that matches counts. An annotation on a pod beats every rule: the owner has set it.",
     ),
     field("failureRecoveryPolicy.rules[]", OneOf, Parent, "One rule: exactly one of its kinds is set."),
     field(
@@ -144,15 +144,15 @@ const FIELDS: &[Field] = &[
         "failureRecoveryPolicy.rules[].terminatePod.podLabelSelector",
         Selector,
         Required,
-        "Which pods. It must demand that some label is present (matchLabels, In or Exists), because that label is the owner's \
-         consent: a selector that unlabelled pods match is refused.",
+        "The pods. The selector must demand that some label is present (matchLabels, In or Exists), because that label is \
+         the owner's consent: a selector that unlabelled pods match is refused.",
     ),
     field(
         "failureRecoveryPolicy.rules[].terminatePod.forcefulTerminationGracePeriod",
         Duration,
         Required,
-        "How long after the end of its own grace period a stuck pod is recovered. There is no default on purpose: think about \
-         how long a node of yours may be away and still come back.",
+        "A stuck pod is recovered this long after the end of its own grace period. There is no default on purpose: \
+         think about how long your nodes may be unreachable and become Ready again.",
     ),
     field(
         "failureRecoveryPolicy.rules[].terminatePod.action",
@@ -165,21 +165,21 @@ const FIELDS: &[Field] = &[
         "failureRecoveryPolicy.rules[].taintNodeOutOfService",
         Object,
         Optional,
-        "Declares unreachable nodes out of service (taint node.kubernetes.io/out-of-service=nodeshutdown:NoExecute), upon \
-         which Kubernetes itself deletes every pod of the node that does not tolerate it and detaches its volumes. The taint \
-         is taken off again when the node is Ready and renews its Lease, if it has one, but only where Salvor put it.",
+        "Adds the taint node.kubernetes.io/out-of-service=nodeshutdown:NoExecute to unreachable nodes. Kubernetes \
+         then deletes every pod of the node that does not tolerate it, and detaches its volumes. Salvor removes the \
+         taint when the node is Ready and renews its Lease, if it has one, but only if Salvor added it.",
     ),
     field(
         "failureRecoveryPolicy.rules[].taintNodeOutOfService.nodeSelector",
         Selector,
         Required,
-        "Which nodes. Must not be empty: this acts on all pods of a node, so name the nodes that are meant.",
+        "The nodes. Must not be empty: this rule acts on all pods of a node, so select the nodes.",
     ),
     field(
         "failureRecoveryPolicy.rules[].taintNodeOutOfService.unreachableNodeTimeout",
         Duration,
         Required,
-        "How long a node must have carried the taint node.kubernetes.io/unreachable. Must be more than zero. There is no \
+        "A node must have had the taint node.kubernetes.io/unreachable for this long. Must be more than zero. There is no \
          default on purpose.",
     ),
 ];
@@ -221,8 +221,8 @@ fn terminate_pod(found: &mut Found, rule: &TerminatePod, path: &Path) {
     if !rule.pod_label_selector.demands_a_label() {
         found.note(
             selector.clone(),
-            "also matches pods without any label: demand a label with matchLabels, In or Exists, as the consent of the \
-             pod's owner",
+        "also matches pods without any label: demand a label with matchLabels, In or Exists, as the consent of the pod's \
+         owner",
         );
     }
     found.selector(&rule.pod_label_selector, &selector);

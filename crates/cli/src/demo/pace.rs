@@ -28,7 +28,7 @@ impl SharedClock {
     }
 
     pub(super) fn now(&self) -> Timestamp {
-        // It was one before.
+        // The speed was one before.
         Timestamp::from_millisecond(self.0.load(Ordering::Relaxed)).unwrap_or_default()
     }
 }

@@ -47,11 +47,12 @@ pub(super) struct Work {
     pub(super) database: u32,
     pub(super) website: u32,
     pub(super) batch: u32,
+    pub(super) simulation: u32,
 }
 
 impl Default for Work {
     fn default() -> Self {
-        Self { training: 6, database: 3, website: 6, batch: 24 }
+        Self { training: 6, database: 3, website: 6, batch: 24, simulation: 4 }
     }
 }
 
@@ -64,7 +65,7 @@ pub(super) struct Step {
     pub(super) say: String,
     /// All work must run by now.
     pub(super) expect_recovered: bool,
-    /// What happens to which nodes.
+    /// The fault, and its nodes.
     pub(super) strike: Option<(NodeFault, Vec<String>)>,
 }
 
@@ -133,8 +134,9 @@ impl Scenario {
         let work = match file.work {
             Some(work) => {
                 let line = work.referenced.line();
-                let Work { training, database, website, batch } = work.value;
-                let pods = [training, database, website, batch].iter().map(|n| u64::from(*n)).sum::<u64>();
+                let Work { training, database, website, batch, simulation } = work.value;
+                let all = [training, database, website, batch, simulation];
+                let pods = all.iter().map(|n| u64::from(*n)).sum::<u64>();
                 if pods > u64::from(MOST_PODS) {
                     return Err(bad(line, "work", format!("{pods} pods are too many: at most {MOST_PODS}")));
                 }

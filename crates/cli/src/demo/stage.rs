@@ -9,15 +9,16 @@ use salvor_embedded::{LoopOptions, Settings};
 use salvor_nodes::{GroundTruth, NodeProfile};
 use salvor_operator::{Notices, Operator, Surroundings};
 use salvor_page::{Fault, Page, Wish};
+use salvor_recovery::appwrapper::AppWrapperPolicy;
 use tokio::sync::mpsc;
 use tokio::task::JoinSet;
 
 use super::DemoError;
 use super::pace::SharedClock;
 use super::scenario::Scenario;
-use super::workloads;
+use super::workloads::{self, Wrapping};
 
-/// What the rule for whole nodes chooses them by.
+/// The label by which the out-of-service rule selects nodes.
 const NODE_LABEL: [&str; 2] = ["pool", "demo"];
 /// An unreachable node is tainted out-of-service after this time, so that its volumes can be attached elsewhere.
 const OUT_OF_SERVICE_AFTER: GoDuration = GoDuration::from_secs(150);
@@ -57,15 +58,19 @@ impl Stage {
             NodeProfile::named(node).in_zone(&zone).labelled(key, value)
         });
         cluster.fleet().add(nodes).await.map_err(StartError::from)?;
+        workloads::define_app_wrappers(&cluster.client()).await?;
+        let configuration = configuration(with_salvor);
         let (notices, heard) = Notices::channel();
         let surroundings =
             Surroundings::in_process(cluster.api().clone(), cluster.api().now(), "salvor-demo");
-        let operator = Operator::start(surroundings.telling(notices), &configuration(with_salvor));
+        let operator = Operator::start(surroundings.telling(notices), &configuration);
         let mut audience = JoinSet::new();
         let (fed, told, client) = (page.clone(), page.clone(), cluster.client());
-        audience.spawn(async move { fed.follow(client).await });
+        let policy = AppWrapperPolicy::new(&configuration);
+        audience.spawn(async move { fed.follow(client, policy).await });
         audience.spawn(async move { told.listen(heard).await });
-        workloads::create(&cluster.client(), &scenario.work).await?;
+        let wrapping = if with_salvor { Wrapping::Salvor } else { Wrapping::Nobody };
+        workloads::create(&cluster.client(), &scenario.work, wrapping).await?;
         Ok(Self { cluster, page, operator, audience })
     }
 
@@ -128,8 +133,11 @@ fn configuration(with_salvor: bool) -> Configuration {
         unreachable_node_timeout: OUT_OF_SERVICE_AFTER,
     });
     configuration.failure_recovery_policy.rules = vec![nodes];
-    if !with_salvor {
-        configuration.controllers = ControllerList::new(["job"]);
-    }
+    // All requests in this cluster are the demo's own, so no webhook has to ask what a user may do.
+    configuration.webhooks.enabled = false;
+    configuration.appwrapper.wrapped_kinds_without_webhooks = vec!["Job.batch".to_owned()];
+    configuration.appwrapper.reset_when_node_unreachable = true;
+    let controllers: &[&str] = if with_salvor { &["*", "appwrapper"] } else { &["job"] };
+    configuration.controllers = ControllerList::new(controllers.iter().copied());
     configuration
 }

@@ -68,7 +68,8 @@ impl Terminal {
         let (colour, sign) = match moment.kind {
             Kind::NodeLost => ("31", "✗"),
             Kind::Stuck => ("31", "…"),
-            Kind::NodeBack | Kind::WorkBack => ("32", "✓"),
+            Kind::Unhealthy => ("33", "!"),
+            Kind::NodeBack | Kind::WorkBack | Kind::ResetOver => ("32", "✓"),
             Kind::Did => ("36", "›"),
             Kind::Told => ("2", "·"),
         };

@@ -4,7 +4,8 @@ use std::collections::BTreeSet;
 
 use http::Request;
 use kube::Client;
-use salvor_api::names::{annotations, job, taints};
+use salvor_api::crds;
+use salvor_api::names::{annotations, appwrapper, job, taints};
 use salvor_cluster::STORAGE;
 use salvor_nodes::script;
 use serde_json::{Value, json};
@@ -23,14 +24,37 @@ const SERVICES: &str = "/api/v1/namespaces/default/services";
 const JOBS: &str = "/apis/batch/v1/namespaces/default/jobs";
 const STATEFUL_SETS: &str = "/apis/apps/v1/namespaces/default/statefulsets";
 const DEPLOYMENTS: &str = "/apis/apps/v1/namespaces/default/deployments";
+const APP_WRAPPERS: &str = "/apis/workload.codeflare.dev/v1beta2/namespaces/default/appwrappers";
+const DEFINITIONS: &str = "/apis/apiextensions.k8s.io/v1/customresourcedefinitions";
 
 /// The queue is worked off in so many turns.
 const BATCH_TURNS: u32 = 4;
 /// A batch pod runs for this long.
 const BATCH_RUNS_FOR: &str = "2m";
 
+/// How long a reset waits for pods on silent nodes before it deletes them by force.
+const FORCED_AFTER: &str = "1m";
+/// How long a reset pauses between deletion and creation.
+const RESET_PAUSE: &str = "15s";
+
+/// Who runs AppWrappers.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub(super) enum Wrapping {
+    /// Salvor does.
+    Salvor,
+    /// Nobody does: what they would wrap is created as it is.
+    Nobody,
+}
+
+/// Makes the cluster know AppWrappers.
+pub(super) async fn define_app_wrappers(client: &Client) -> kube::Result<()> {
+    let definition: Value = serde_saphyr::from_str(crds::APPWRAPPER)
+        .map_err(|error| kube::Error::Service(error.to_string().into()))?;
+    post(client, DEFINITIONS, &definition).await
+}
+
 /// Creates all of it.
-pub(super) async fn create(client: &Client, work: &Work) -> kube::Result<()> {
+pub(super) async fn create(client: &Client, work: &Work, wrapping: Wrapping) -> kube::Result<()> {
     let terminate = annotations::SAFE_TO_FORCEFULLY_TERMINATE;
     let delete = annotations::SAFE_TO_FORCEFULLY_DELETE;
     if work.training > 0 {
@@ -86,7 +110,39 @@ pub(super) async fn create(client: &Client, work: &Work) -> kube::Result<()> {
         });
         post(client, JOBS, &job).await?;
     }
+    if work.simulation > 0 {
+        let job = simulation(work.simulation);
+        match wrapping {
+            Wrapping::Salvor => post(client, APP_WRAPPERS, &wrapped(&job)).await?,
+            Wrapping::Nobody => post(client, JOBS, &job).await?,
+        }
+    }
     Ok(())
+}
+
+/// A Job whose pods are of use only together.
+fn simulation(pods: u32) -> Value {
+    let mut template = template("simulation", "500m", &json!({}), "Never");
+    // The cluster's own: pods stay for five minutes, and the AppWrapper is reset long before.
+    template["spec"]["tolerations"] = json!([]);
+    json!({
+        "apiVersion": "batch/v1", "kind": "Job", "metadata": { "name": "simulation" },
+        "spec": {
+            "completionMode": "Indexed", "completions": pods, "parallelism": pods,
+            "podReplacementPolicy": "Failed", "backoffLimit": 100, "template": template,
+        },
+    })
+}
+
+/// An AppWrapper of one component, with its name.
+fn wrapped(component: &Value) -> Value {
+    use appwrapper::annotations::{FORCEFUL_DELETION_GRACE_PERIOD, RETRY_PAUSE_PERIOD};
+    let timers = json!({ FORCEFUL_DELETION_GRACE_PERIOD: FORCED_AFTER, RETRY_PAUSE_PERIOD: RESET_PAUSE });
+    json!({
+        "apiVersion": appwrapper::API_VERSION, "kind": appwrapper::KIND,
+        "metadata": { "name": component["metadata"]["name"], "annotations": timers },
+        "spec": { "suspend": false, "components": [{ "template": component }] },
+    })
 }
 
 fn template(app: &str, cpu: &str, marks: &Value, restart: &str) -> Value {
@@ -117,10 +173,10 @@ async fn list(client: &Client, path: &str) -> kube::Result<Vec<Value>> {
     Ok(answer["items"].as_array_mut().map(std::mem::take).unwrap_or_default())
 }
 
-/// What of the work is not being done.
+/// The parts of the work that are missing.
 #[derive(Clone, Debug, Default, PartialEq, Eq)]
 pub(super) struct Missing {
-    /// Workloads with fewer pods running, on nodes that are heard of, than they should have.
+    /// Workloads with fewer pods running, on nodes that are heard of, than they should have, and AppWrappers that are not Running.
     pub(super) short: Vec<String>,
     /// Pods that cannot end.
     pub(super) stuck: Vec<String>,
@@ -150,13 +206,24 @@ pub(super) async fn missing(client: &Client, work: &Work) -> kube::Result<Missin
     let is_leaving = |pod: &Value| !pod["metadata"]["deletionTimestamp"].is_null();
     let runs = |pod: &&Value| pod["status"]["phase"] == "Running" && !is_leaving(pod) && !on_silent_node(pod);
     let mut missing = Missing::default();
-    for (app, wanted) in [("training", work.training), ("database", work.database), ("website", work.website)]
-    {
+    let workloads = [
+        ("training", work.training),
+        ("database", work.database),
+        ("website", work.website),
+        ("simulation", work.simulation),
+    ];
+    for (app, wanted) in workloads {
         // Two pods of one index are one.
         let running: BTreeSet<_> =
             pods.iter().filter(|p| label(p, "app") == Some(app)).filter(runs).map(identity).collect();
         if running.len() < wanted as usize {
             missing.short.push(format!("{app} runs {} of {wanted} pods", running.len()));
+        }
+    }
+    for wrapper in list(client, APP_WRAPPERS).await? {
+        let phase = wrapper["status"]["phase"].as_str().unwrap_or("new");
+        if phase != "Running" {
+            missing.short.push(format!("the AppWrapper {} is {phase}", name(&wrapper)));
         }
     }
     let is_over = |pod: &Value| matches!(pod["status"]["phase"].as_str(), Some("Succeeded" | "Failed"));
@@ -180,7 +247,7 @@ fn label<'a>(pod: &'a Value, key: &str) -> Option<&'a str> {
     pod["metadata"]["labels"][key].as_str()
 }
 
-/// What is the same for a pod and for the one that replaces it, where only one of them counts.
+/// A key that a pod and its replacement share.
 fn identity(pod: &Value) -> &str {
     label(pod, job::COMPLETION_INDEX).unwrap_or_else(|| name(pod))
 }

@@ -12,7 +12,7 @@ use salvor_operator::{Resource, Right, Scope, Verb, recoveries};
 pub(super) struct Rights(BTreeMap<Scope, BTreeMap<Resource, BTreeSet<Verb>>>);
 
 impl Rights {
-    /// What an installation with this configuration needs.
+    /// The rights that an installation with this configuration needs.
     pub(super) fn of(configuration: &Configuration, webhooks: &[Webhook]) -> Self {
         let mut rights = Self::default();
         let of_recoveries = recoveries().flat_map(|entry| entry.rights(configuration));

@@ -113,6 +113,14 @@ const READ_APPWRAPPERS: &[&str] = &[
     "everywhere: list example.com/foozen[]",
     "everywhere: watch example.com/foozen[]",
 ];
+const SERVE_WEBHOOKS: &[&str] = &[
+    "salvor-system: get /secrets[salvor-webhooks]",
+    "salvor-system: update /secrets[salvor-webhooks]",
+    "everywhere: get admissionregistration.k8s.io/mutatingwebhookconfigurations[salvor]",
+    "everywhere: update admissionregistration.k8s.io/mutatingwebhookconfigurations[salvor]",
+    "everywhere: get admissionregistration.k8s.io/validatingwebhookconfigurations[salvor]",
+    "everywhere: update admissionregistration.k8s.io/validatingwebhookconfigurations[salvor]",
+];
 const REVIEW: &[&str] = &["everywhere: create authorization.k8s.io/subjectaccessreviews[]"];
 const WRITE_APPWRAPPERS: &[&str] = &[
     "everywhere: create /events[]",
@@ -131,13 +139,18 @@ const WRITE_APPWRAPPERS: &[&str] = &[
 #[test]
 fn the_wrapped_kinds_and_no_others_are_granted() {
     let dry = format!("{APPWRAPPER}dryRun: true\n");
+    let without = format!("{APPWRAPPER}webhooks: {{enabled: false}}\n");
     let trusting = APPWRAPPER.replace("{wrapped", "{userRBACAdmissionCheck: false, wrapped");
     let unreachable = APPWRAPPER.replace("{wrapped", "{resetWhenNodeUnreachable: true, wrapped");
     let cases: &[(&str, &[&[&str]])] = &[
-        (APPWRAPPER, &[LEADER, READ, READ_APPWRAPPERS, REVIEW, WRITE_APPWRAPPERS]),
-        (&dry, &[LEADER, READ, READ_APPWRAPPERS, REVIEW]),
-        (&trusting, &[LEADER, READ, READ_APPWRAPPERS, WRITE_APPWRAPPERS]),
-        (&unreachable, &[LEADER, READ, READ_APPWRAPPERS, REVIEW, WRITE_APPWRAPPERS, READ_NODE_LEASES]),
+        (APPWRAPPER, &[LEADER, READ, READ_APPWRAPPERS, REVIEW, WRITE_APPWRAPPERS, SERVE_WEBHOOKS]),
+        (&without, &[LEADER, READ, READ_APPWRAPPERS, WRITE_APPWRAPPERS]),
+        (&dry, &[LEADER, READ, READ_APPWRAPPERS]),
+        (&trusting, &[LEADER, READ, READ_APPWRAPPERS, WRITE_APPWRAPPERS, SERVE_WEBHOOKS]),
+        (
+            &unreachable,
+            &[LEADER, READ, READ_APPWRAPPERS, REVIEW, WRITE_APPWRAPPERS, SERVE_WEBHOOKS, READ_NODE_LEASES],
+        ),
     ];
     for (file, expected) in cases {
         let expected: BTreeSet<_> = expected.concat().into_iter().map(String::from).collect();
@@ -187,7 +200,7 @@ fn rights_are_those_of_the_enabled_recoveries() {
     }
 }
 
-/// What was installed once is installed again, to the byte: people keep the output in their own repositories.
+/// The same input gives the same output, to the byte: people keep the output in their own repositories.
 #[test]
 fn the_output_is_what_it_was() {
     let zombie = format!("{ZOMBIE}{NODE_RULE}");
@@ -329,7 +342,7 @@ fn only_the_ports_that_are_served_can_be_reached() {
     let cases: [(&str, &[u16]); 4] = [
         ("", &[8080]),
         ("bind: '0.0.0.0:9090'\n", &[9090]),
-        // What is served to the pod itself need not be reached from elsewhere: port-forward goes in from within.
+        // An address on loopback is enough for port-forward, which connects from within the pod.
         ("page: {enabled: true}\n", &[8080]),
         ("page: {enabled: true, bind: '0.0.0.0:8888'}\n", &[8080, 8888]),
     ];

@@ -31,7 +31,7 @@ async fn assert_made_once(jobs: &Recorder<Job>, names: &[String]) {
 /// `kill -9` just as a Job of a generated name appears (9, 10).
 async fn killed_as_its_job_appears(site: Site) {
     let plane: Plane = site.control_plane().await;
-    let mut stage = Stage::unattended(site, &plane, 2).await;
+    let stage = Stage::unattended(site, &plane, 2).await;
     let mut controller = Controller::start(site, &plane.admin(), &Settings::default()).await;
     let jobs: Recorder<Job> = Recorder::start(&stage.jobs, &ListParams::default()).await;
     let names: Vec<String> = (0..8).map(|number| format!("w{number}")).collect();
@@ -47,8 +47,6 @@ async fn killed_as_its_job_appears(site: Site) {
         stage.ready(name).await;
     }
     assert_made_once(&jobs, &names).await;
-    stage.fleet.stop().await;
-    stage.fleet = stage.arena.fleet(0).await;
 }
 
 /// Salvor ends right before, or right after, each of its first writes.

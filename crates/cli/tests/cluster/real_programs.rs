@@ -94,7 +94,7 @@ spec:
 /// A run that was missed is made up for at once: nobody waits for the next minute.
 const LAST_RUN: &str = r#"{"status":{"lastScheduleTime":"2019-06-01T00:00:00Z"}}"#;
 
-/// What a program says when it asks for a kind that is not there, or cannot read the answer.
+/// Log lines of a program that asks for a missing kind, or cannot read the answer.
 const COMPLAINTS: [&str; 5] = [
     "Failed to watch",
     "could not find the requested resource",
@@ -161,7 +161,7 @@ async fn the_real_controller_manager_and_scheduler_bring_workloads_to_running() 
     let columns = ["NAME", "SCHEDULE", "TIMEZONE", "SUSPEND", "ACTIVE", "LAST", "SCHEDULE", "AGE"];
     assert!(shown.split_whitespace().take(columns.len()).eq(columns), "{shown}");
 
-    // What belongs to the Deployment goes with it, whoever collects garbage here.
+    // Objects of the Deployment are deleted with it, by any garbage collector.
     local.kubectl_says("delete deployment front --cascade=foreground --timeout=120s").await;
     let left = local.kubectl_says("get replicasets,pods -l app=front -o name").await;
     assert_eq!(left, "");

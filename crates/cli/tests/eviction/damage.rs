@@ -1,4 +1,4 @@
-//! What is written on a node: nobody can read it, it does not fit, or the server refuses it.
+//! Annotations on a node that nobody can read, that do not fit, or that the server refuses.
 
 use k8s_openapi::api::{core::v1::Node, events::v1::Event};
 use kube::{Api, api::ListParams};
@@ -122,14 +122,14 @@ async fn each_annotation_that_cannot_be_believed_holds_its_node_and_no_other(sit
             "{node}"
         );
     }
-    // Who gives up takes both off, and nobody complains any more.
+    // If both are removed, the problem is not reported any more.
     untaint(&stage.client, "asked").await;
     annotate(&stage.nodes(), "asked", json!({ ASKED: null })).await;
     wait::for_object(&stage.nodes(), "asked", "nothing is reported", |n| {
         condition(n, "ForceEviction") == Some(("False".into(), "NotBegun".into()))
     })
     .await;
-    // Who takes only the annotation off gets what the taint asks for.
+    // If only the annotation is removed, the taint counts.
     annotate(&stage.nodes(), "bad-value", json!({ ASKED: null })).await;
     wait::for_object(&stage.nodes(), "bad-value", "its eviction is finished", is_finished).await;
     assert_eq!(phase(&stage.pods().get("asked").await.unwrap()), "Running");

@@ -78,7 +78,7 @@ async fn a_crash_between_any_two_writes_leads_to_the_same_end(site: Site) {
         })
         .await;
         assert!(!second.program.has_ended(), "{at}");
-        // What is done with would be looked at again by the next process.
+        // The next process would judge finished work again.
         stage.nodes().delete(&node, &DeleteParams::default()).await.unwrap();
     }
     // Mark, its event, pod, its event, its deletion, volumes, end, its event. The condition in between is written only if
@@ -253,7 +253,7 @@ async fn a_node_that_renews_its_lease_is_refused_whatever_its_taint_says(site: S
     let node = stage.nodes().get("node").await.unwrap();
     assert_eq!((effects(&node), progress(&node)), (vec!["NoSchedule".to_owned()], Value::Null));
     assert_eq!(phase(&stage.pods().get("pod").await.unwrap()), "Running");
-    // It falls silent.
+    // The node becomes unreachable.
     stage.lease("node", 120, 40).await;
     wait::for_absence(&stage.pods(), "pod").await;
 }
@@ -459,7 +459,7 @@ async fn the_command_gives_proof_and_knows_an_end_by_either_way_of_taking_the_ta
     stage.pod("pod", "other", json!({})).await;
     let salvor = stage.salvor("eviction: {removeTaint: WhenEvicted}\n", &[]);
     let output = salvor.command(&["evict", "other", "--yes"], 0).await;
-    assert!(output.contains("is empty"), "{output}");
+    assert!(output.contains("is evicted"), "{output}");
     wait::for_object(&stage.nodes(), "other", "its taint is taken off", |n| effects(n).is_empty()).await;
     // Somebody puts a late pod there and asks again: it begins anew.
     stage.pod("late", "other", json!({})).await;
@@ -467,7 +467,7 @@ async fn the_command_gives_proof_and_knows_an_end_by_either_way_of_taking_the_ta
     assert!(stage.pods().get_opt("late").await.unwrap().is_none());
 }
 
-/// The node comes back after any write: from then on no pod is failed, no volume is let go, and no taint is left.
+/// The node comes back after any write: from then on no pod is failed, no volume is released, and no taint is left.
 async fn a_node_that_returns_after_any_write_is_forced_no_further(site: Site) {
     let stage = Stage::new(site).await;
     let (mut forced, mut spared) = (0, 0);
@@ -530,7 +530,7 @@ async fn a_node_that_returns_after_any_write_is_forced_no_further(site: Site) {
         assert!(condition(&back, "ForceEviction").is_none_or(|(status, _)| status == "False"), "{at}");
         stage.nodes().delete(&node, &DeleteParams::default()).await.unwrap();
     }
-    // How many depends on whether a pod or the node's event is written first.
+    // The number depends on whether a pod or the node's event is written first.
     assert!(forced > 2 && spared > 2, "{forced} were forced before the return, {spared} were not");
 }
 

@@ -71,7 +71,7 @@ impl Stage {
         .await;
     }
 
-    /// A node that came back while it was emptied, by a person's word. Pods that are made in the next half minute count as from
+    /// A node that came back while it was evicted, by a person's word. Pods that are made in the next half minute count as from
     /// before that.
     pub(crate) async fn returned_node(&self, name: &str) {
         self.node(name, json!({}), "True", &[]).await;
@@ -111,7 +111,7 @@ impl Stage {
         let running = Patch::Strategic(json!({"status": {"phase": "Running"}}));
         match self.pods().patch_status(name, &PatchParams::default(), &running).await {
             Ok(pod) => pod,
-            // On a node that is being emptied, Salvor may be quicker.
+            // On a node that is being evicted, Salvor may be quicker.
             Err(kube::Error::Api(status)) if status.code == 404 => serde_json::from_value(pod).unwrap(),
             Err(error) => panic!("the pod {name} cannot be started: {error}"),
         }
@@ -176,7 +176,7 @@ impl Stage {
         .await;
     }
 
-    /// Asks for a node to be emptied, and waits until it is.
+    /// Asks for a node to be evicted, and waits until it is.
     pub(crate) async fn evict(&self, node: &str) -> Node {
         // Watched from before, because the mark of the end may be gone soon.
         let nodes = self.nodes();
@@ -184,7 +184,7 @@ impl Stage {
         tokio::join!(end, taint(&self.client, node, "INC-1", &["NoSchedule"])).0
     }
 
-    /// Waits until everything that happened so far has been judged: a node asked for now is emptied.
+    /// Waits until everything that happened so far has been judged: a node asked for now is evicted.
     pub(crate) async fn until_all_is_judged(&self) {
         let name = format!("probe-{}", Timestamp::now().as_millisecond());
         self.dead_node(&name, &[]).await;

@@ -50,14 +50,14 @@ async fn a_person_who_knows_better_evicts_a_node_of_a_lost_zone(site: Site) {
     let word: Value = serde_json::from_str(&node.annotations()[WORD]).unwrap();
     assert!(word["by"].is_string() && word["at"].is_string(), "{word}");
     assert!(events_about(&stage.client, "rack-0").await.contains(&"DespiteZoneOutage".to_owned()));
-    // It was said of that node, and of no other.
+    // The permission was for that node, and for no other.
     let said = salvor.explain("node", "rack-1").await;
     assert!(said.contains("BLOCKED [eviction: NodeDown]"), "{said}");
     assert_eq!(phase(&stage.pods().get("on-1").await.unwrap()), "Running");
 
     // Asked for already, and now in earnest.
     let words = salvor.command(&["evict", "rack-1", "--despite-zone-outage", "--yes"], 0).await;
-    assert!(words.contains("is empty"), "{words}");
+    assert!(words.contains("is evicted"), "{words}");
     assert_eq!(effects(&stage.nodes().get("rack-1").await.unwrap()).len(), 2);
 
     // When the node is back, the word goes with the taint.
@@ -69,7 +69,7 @@ async fn a_person_who_knows_better_evicts_a_node_of_a_lost_zone(site: Site) {
     assert_eq!(back.annotations().get(WORD), None);
 }
 
-/// It is a word on the outage, not on the node: one that lives is refused, and one that was said long ago is nothing.
+/// The permission is about the outage, not about the node: a live node is refused, and an old permission does not count.
 async fn a_persons_word_is_no_more_than_that(site: Site) {
     let stage = Stage::new(site).await;
     lost_zone(&stage, &["rack-0", "rack-1", "rack-2", "rack-3"], json!({}), None).await;

@@ -1,4 +1,4 @@
-//! Nodes that come back while they are emptied: what was there ends gracefully, what is new is left alone, and a stop is a stop.
+//! Nodes that come back while they are evicted: what was there ends gracefully, what is new is left alone, and a stop is a stop.
 
 use std::time::Duration;
 
@@ -78,7 +78,7 @@ async fn pods_that_come_after_the_eviction_began_are_left_alone_once_the_node_wa
     stage.until_all_is_judged().await;
     let said = salvor.explain("pod", "default/new").await;
     assert!(said.contains("IGNORE [eviction: CameLate]"), "{said}");
-    // It falls silent again: nobody has said anything about what is there now.
+    // The node becomes unreachable again: nobody has made a statement about the pods that are there now.
     stage.set_status("node", json!({"conditions": [{"type": "Ready", "status": "Unknown"}]})).await;
     stage.lease("node", 120, 40).await;
     stage.until_all_is_judged().await;
@@ -185,7 +185,7 @@ async fn a_copy_of_a_node_that_was_being_emptied_is_not_believed(site: Site) {
     wait::for_object(&stage.nodes(), "node", "its eviction is finished", is_finished).await;
 }
 
-/// What is between the second look and the write is a moment, and what changes the pod in it is seen by the server.
+/// A change of the pod between the second look and the write is noticed by the server.
 async fn a_pod_that_changes_between_the_look_and_the_eviction_is_judged_anew(site: Site) {
     let stage = Stage::new(site).await;
     let server = FaultyServer::before(&stage.plane.admin()).await;

@@ -48,6 +48,9 @@ async fn installed(site: Site, folder: &Path) -> (Plane, Kubectl) {
     assert!(told.lines().all(|line| line.ends_with(" serverside-applied")), "{told}");
     let definition = "crd/appwrappers.workload.codeflare.dev";
     kubectl.run(&["wait", "--for=condition=Established", "--timeout=60s", definition]).await.unwrap();
+    // Nobody serves webhooks here, and the definition alone is looked at.
+    let configurations = "mutatingwebhookconfigurations,validatingwebhookconfigurations";
+    everywhere.run(&["delete", configurations, "salvor"]).await.unwrap();
     (plane, kubectl)
 }
 

@@ -260,7 +260,7 @@ async fn pods_are_adopted_and_released(site: Site) {
     stage.counts("ad", "A1 R0 S0 F0 T0").await;
 }
 
-/// What `kubectl delete job --cascade=orphan` leaves is there for the next Job with the same selector.
+/// Pods that `kubectl delete job --cascade=orphan` leaves are adopted by the next Job with the same selector.
 async fn a_pod_that_an_ended_job_left_behind_is_adopted_by_the_next(site: Site) {
     let stage = Stage::new(site, "left").await;
     let spec = json!({

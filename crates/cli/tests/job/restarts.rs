@@ -38,7 +38,7 @@ async fn a_crash_between_any_two_writes_changes_nothing(site: Site) {
                 }
                 let job = stage.jobs.get(&name).await.unwrap();
                 let is_over = condition(&job, "Complete").is_some();
-                // Pods may be let go after that, which are writes too.
+                // Pods may be released after that, which are writes too.
                 if is_over && !stage.all_pods(&name).await.iter().any(has_finalizer) {
                     break job;
                 }

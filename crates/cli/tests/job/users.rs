@@ -19,7 +19,7 @@ use serde_json::{Value, json};
 
 use crate::stage::{QUICK, Stage, counts, has_finalizer, salvor_as, template};
 
-/// What scripts do: create, wait, read the status, describe.
+/// Scripts create, wait, read the status, describe.
 async fn kubectl_waits_for_jobs_and_describes_them(site: Site) {
     let stage = Stage::new(site, "kubectl").await;
     let _fleet = stage.arena.fleet(1).await;
@@ -140,7 +140,7 @@ async fn a_pod_that_cannot_be_deleted_is_told_of(site: Site) {
     let told = told.into_iter().find(failed).unwrap();
     assert!(told.message.as_ref().is_some_and(|text| text.starts_with("Error deleting: ")), "{told:?}");
     assert_eq!((told.type_.as_deref(), told.involved_object.kind.as_deref()), (Some("Warning"), Some("Job")));
-    // The one that was to go is let go already.
+    // The one that was to go is released already.
     let alive = stage.alive("un").await;
     let stays = alive.iter().find(|pod| has_finalizer(pod)).unwrap();
     stage.end(stays, 0).await;
@@ -161,7 +161,7 @@ async fn a_cron_job_makes_jobs_of_ours_one_after_the_other() {
     }))
     .unwrap();
     crons.create(&PostParams::default(), &cron).await.unwrap();
-    // What `kubectl create job --from` does is what the controller does, without the wait for a full minute.
+    // `kubectl create job --from` does the same as the controller, without the wait for a full minute.
     stage.arena.kubectl().run(&["create", "job", "by-hand", "--from=cronjob/nightly"]).await.unwrap();
     stage.counts("by-hand", "A1 R0 S0 F0 T0").await;
     // Listed as active by the CronJob controller only if it made it itself; it takes ownership of the finished one.

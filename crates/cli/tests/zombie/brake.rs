@@ -1,4 +1,4 @@
-//! What holds everything back, seen from outside: the brake and its memory, the clock, and the pause switch.
+//! Limits that block everything, seen from outside: the brake and its memory, the clock, and the pause.
 
 use std::time::Duration;
 

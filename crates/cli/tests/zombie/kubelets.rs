@@ -162,7 +162,7 @@ async fn a_taint_that_was_taken_off_unseen_is_seen_before_anything_is_done(site:
     let stage = Stage::on(plane);
     stage.lost_node("lost").await;
     stage.lost_node("healed").await;
-    // What the watch of nodes tells comes when this test is long over.
+    // Events of the watch of nodes come when this test is long over.
     server.faults().add(Fault::new(Effect::Lag(Duration::from_secs(3_600))).path("/api/v1/nodes?"));
     let salvor = stage.salvor_as(server.admin(), &configuration(), &["--leader-elect=false"], &[]).await;
     stage.until_all_is_judged("lost").await;

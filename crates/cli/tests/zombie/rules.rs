@@ -634,7 +634,7 @@ async fn a_half_open_connection_makes_it_unready_and_nothing_is_done_on_an_old_v
     // Judged after the zombie: its alarm is set before the line goes dead.
     stage.until_all_is_judged("node").await;
     proxy.set(Mode::Blackhole).await;
-    // It comes due on a view that is not old yet, but the second look is not answered.
+    // The pod comes due on a view that is not old yet, but the second look is not answered.
     salvor.says("no answer within").await;
     salvor.says("a watch has been silent for too long").await;
     salvor.until_answer("/readyz", "503").await;

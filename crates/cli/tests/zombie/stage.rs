@@ -109,7 +109,7 @@ impl Stage {
         self.nodes().patch(name, &PatchParams::default(), &patch).await.unwrap()
     }
 
-    /// What the node's kubelet, or the control plane, says of it.
+    /// The node's status by its kubelet, or by the control plane.
     pub(crate) async fn ready(&self, name: &str, status: &str) {
         let status = json!({"status": {"conditions": [{"type": "Ready", "status": status}]}});
         self.nodes().patch_status(name, &PatchParams::default(), &Patch::Strategic(status)).await.unwrap();

@@ -47,7 +47,7 @@ fn finished(job: &Job, kind: &str) -> bool {
     conditions.into_iter().flatten().any(|c| c.type_ == kind && c.status == "True")
 }
 
-/// Who runs Jobs in a cluster that has no Job controller of its own.
+/// The controller that runs Jobs in a cluster without a Job controller of its own.
 fn job_controller(stage: &Stage) -> Salvor {
     let settings = "controllers: [job]\njob: {unmanagedJobs: true}\n";
     Salvor::start(SALVOR, &stage.plane.admin(), settings, &["--leader-elect=false"], &[])

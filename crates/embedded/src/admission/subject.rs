@@ -1,4 +1,4 @@
-//! What webhooks are asked about: a request, and the objects that it is about.
+//! The subject of a webhook call: a request, and its objects.
 
 use std::sync::Arc;
 
@@ -10,7 +10,7 @@ use crate::table::Resource;
 
 pub(super) const GROUP: &str = "admissionregistration.k8s.io";
 
-/// What is done to an object.
+/// The operation on an object.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
 pub(crate) enum Operation {
     Create,
@@ -37,7 +37,7 @@ impl Operation {
     }
 }
 
-/// What webhooks are asked about.
+/// The subject of a webhook call.
 #[derive(Debug, Clone)]
 pub(crate) struct Subject<'s> {
     pub(crate) resource: &'s Arc<Resource>,

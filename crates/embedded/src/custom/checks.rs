@@ -281,7 +281,7 @@ fn check_lists(schema: &Value, value: &Value, path: &str, causes: &mut Vec<Cause
             let identities: Vec<Option<Value>> = elements.iter().map(identity).collect();
             for (index, identity) in identities.iter().enumerate() {
                 let same = identities[..index].iter().filter(|known| *known == identity).count();
-                // What is there three times is named once.
+                // A value that occurs three times is named once.
                 if let (Some(identity), 1) = (identity, same) {
                     causes.push(Cause::duplicate(format!("{path}[{index}]"), identity));
                 }

@@ -1,4 +1,4 @@
-//! What is refused of a definition, in the real server's order and words.
+//! Validation of a definition, in the real server's order and words.
 //!
 //! The real server looks at what all versions have in common as if it were written once, above them: a schema that
 //! they share is `spec.validation`, and columns that they share are `spec.additionalPrinterColumns`.
@@ -251,7 +251,7 @@ fn stored_versions(definition: &Value) -> Vec<Cause> {
     causes
 }
 
-/// What a definition in a group of the Kubernetes project says about its approval.
+/// The approval of a definition in a group of the Kubernetes project.
 #[derive(PartialEq)]
 enum Approval {
     Missing,
@@ -283,7 +283,7 @@ fn approval(definition: &Value, old: Option<&Value>) -> Option<Cause> {
     let is_protected =
         ["k8s.io", "kubernetes.io"].iter().any(|own| group == *own || group.ends_with(&format!(".{own}")));
     let state = approval_of(definition);
-    // What was so before may stay so.
+    // An old problem may stay.
     if !is_protected || old.is_some_and(|old| approval_of(old) == state) {
         return None;
     }

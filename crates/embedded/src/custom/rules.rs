@@ -16,7 +16,7 @@ pub(crate) fn has_rules(schema: &Value) -> bool {
     }
 }
 
-/// What the rules of a schema say against an object.
+/// The violations of a schema's rules by an object.
 pub(crate) fn check(schema: &Value, value: &Value, old: Option<&Value>) -> Vec<Cause> {
     let Err(errors) = kube_cel::Validator::new().validate(schema, value, old) else {
         return Vec::new();

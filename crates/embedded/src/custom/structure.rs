@@ -1,4 +1,4 @@
-//! Whether a schema is structural: it says of which type everything is, so that objects can be pruned and defaulted.
+//! Checks that a schema is structural: it gives the type of everything, so that objects can be pruned and defaulted.
 
 use serde_json::{Map, Value, json};
 
@@ -9,7 +9,7 @@ use crate::status::Cause;
 
 const TYPES: [&str; 6] = ["array", "boolean", "integer", "number", "object", "string"];
 
-/// What a schema may say about values but not about their shape, below `anyOf` and its like.
+/// The keywords that a schema may use below `anyOf` and the like: about values, not about their shape.
 const SHAPE_BELOW_ALTERNATIVES: [(&str, &str); 13] = [
     ("type", "must be empty to be structural"),
     ("additionalProperties", "must be undefined to be structural"),
@@ -192,7 +192,7 @@ fn alternative_values(schema: &Value, skips_any_of: bool, at: &str, causes: &mut
     }
 }
 
-/// What alternatives speak of must be there without them.
+/// A field that alternatives mention must be declared outside of them.
 fn complete(schema: &Value, shape: Option<&Value>, shape_at: &str, at: &str, causes: &mut Vec<Cause>) {
     for (_, alternative, at) in alternatives(schema, at) {
         complete_alternative(alternative, shape, shape_at, &at, causes);

@@ -1,4 +1,4 @@
-//! Who may do what, whose turn it is, and other affairs of the cluster.
+//! RBAC, leases, priorities and other kinds of the whole cluster.
 
 use serde_json::{Value, json};
 
@@ -167,7 +167,7 @@ pub(super) const KINDS: &[Kind] = &[
     },
     Kind {
         short_names: &["pc"],
-        // It is 1, and stays so.
+        // The value is 1, and stays so.
         generation: Generation::Of(&[]),
         columns: &[
             NAME,

@@ -427,7 +427,7 @@ fn access_modes(row: &Row<'_>, pointer: &str) -> String {
     shown.map(|&(_, short)| short).collect::<Vec<_>>().join(",")
 }
 
-/// What is used of a quota: what is requested, or the limits.
+/// The used part of a quota: requests or limits.
 fn quota(row: &Row<'_>, limits: bool) -> String {
     let hard = row.at("/status/hard").and_then(Value::as_object).into_iter().flatten();
     let used = row.at("/status/used");

@@ -1,4 +1,4 @@
-//! What the server refuses about a Job: its spec, and changes of it.
+//! Validation of a Job: its spec, and changes of it.
 
 use serde_json::{Value, json};
 
@@ -23,7 +23,7 @@ const ACTIONS: [&str; 4] = ["Count", "FailIndex", "FailJob", "Ignore"];
 const HTTP_PATH: &str = r"Invalid path (regex used for validation is '[A-Za-z0-9/\-._~%!$&'()*+,;=:]+')";
 const SUBDOMAIN: &str = "a lowercase RFC 1123 subdomain must consist of lower case alphanumeric characters, '-' or '.', and must start and end with an alphanumeric character (e.g. 'example.com', regex used for validation is '[a-z0-9]([-a-z0-9]*[a-z0-9])?(\\.[a-z0-9]([-a-z0-9]*[a-z0-9])?)*')";
 
-/// What a client that creates or changes a job should know.
+/// Warnings to a client that creates or changes a Job.
 pub(crate) fn warnings(job: &Value) -> Vec<String> {
     let is_above = |key, limit| number(job, key).is_some_and(|value| value > limit);
     if is_indexed(job)

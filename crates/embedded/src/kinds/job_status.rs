@@ -1,4 +1,4 @@
-//! What the server refuses about a Job's status.
+//! Validation of a Job's status.
 //!
 //! Most rules are looked at only when what they are about changes, so that a status that was wrong already can still
 //! be written elsewhere.
@@ -126,7 +126,7 @@ fn uncounted(job: Job<'_>) -> Vec<Cause> {
     causes
 }
 
-/// What goes with the end of a job, and with which end.
+/// Fields that belong to the end of a Job, and to which end.
 fn ends(update: &Update<'_>) -> Vec<Cause> {
     let new = update.new;
     let mut causes = Vec::new();
@@ -190,7 +190,7 @@ fn ends(update: &Update<'_>) -> Vec<Cause> {
     causes
 }
 
-/// What a job that has ended may not have.
+/// Fields that a finished Job may not have.
 fn finished(update: &Update<'_>) -> Vec<Cause> {
     let new = update.new;
     let mut causes = Vec::new();
@@ -312,7 +312,7 @@ fn success_criteria(job: Job<'_>) -> Vec<Cause> {
     .collect()
 }
 
-/// What may not be taken back.
+/// Fields that may not be reverted.
 fn transitions(update: &Update<'_>) -> Vec<Cause> {
     let (old, new) = (update.old, update.new);
     let mut causes = Vec::new();

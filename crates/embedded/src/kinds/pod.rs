@@ -1,4 +1,4 @@
-//! What a table says about a pod.
+//! The table columns of a pod.
 
 use std::collections::BTreeMap;
 

@@ -1,4 +1,4 @@
-//! What the server refuses about a pod's status.
+//! Validation of a pod's status.
 
 use std::net::IpAddr;
 
@@ -138,7 +138,7 @@ fn addresses<'v>(pod: &'v Value, list: &str) -> Vec<&'v str> {
     object::list(pod, &format!("/status/{list}")).iter().map(|entry| object::text(entry, "/ip")).collect()
 }
 
-/// What is wrong with a list of addresses by itself. Those that were there before may stay as they are.
+/// Problems of a list of addresses by itself. Addresses that were there before may stay.
 fn address_list(current: &Value, new: &Value, list: &str) -> Vec<Cause> {
     let (before, after) = (addresses(current, list), addresses(new, list));
     let mut causes = Vec::new();

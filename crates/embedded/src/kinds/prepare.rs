@@ -1,4 +1,4 @@
-//! What the server decides about an object of a kind when it is created or updated, and what it does not let through.
+//! Changes that the server makes to an object when it is created or updated, and fields that it does not accept.
 
 use jiff::Timestamp;
 use serde_json::{Value, json};
@@ -64,7 +64,7 @@ pub(super) fn definition(value: &mut Value, _: &Environment<'_>) {
     });
 }
 
-/// Who asks is known, and not theirs to say.
+/// The user is known from the request, and cannot be set by it.
 pub(super) fn certificate_request(value: &mut Value, _: &Environment<'_>) {
     let spec = object_at(value, "spec");
     spec.remove("uid");

@@ -1,4 +1,4 @@
-//! What the server refuses about objects of single kinds.
+//! Validation of objects of single kinds.
 
 mod pods;
 mod workloads;
@@ -18,7 +18,7 @@ pub(crate) use workloads::{mismatch, selector};
 
 pub(super) const IMMUTABLE: &str = "field is immutable";
 
-/// What a client is told beside the answer when it creates or changes an object of a built-in kind.
+/// Warnings to a client that creates or changes an object of a built-in kind.
 pub(crate) fn warnings(resource: &Resource, value: &Value) -> Vec<String> {
     resource.built_in.map_or_else(Vec::new, |kind| (kind.warnings)(value))
 }

@@ -1,4 +1,4 @@
-//! What makes pods, and what limits how many there are.
+//! Kinds that create pods, and kinds that limit their number.
 
 use serde_json::{Value, json};
 
@@ -304,7 +304,7 @@ fn least(row: &Row<'_>) -> String {
     row.at("/spec/minReplicas").map_or_else(|| UNSET.to_owned(), Value::to_string)
 }
 
-/// What an autoscaler aims at, and what there is: two metrics of all.
+/// The target and the present value of an autoscaler: two metrics of all.
 fn targets(row: &Row<'_>) -> String {
     const SHOWN: usize = 2;
     let metrics = row.list("/spec/metrics");

@@ -40,7 +40,7 @@ pub(crate) struct AttachDetach {
     unwanted: BTreeMap<String, Timestamp>,
     /// The cluster has changed in a way that may concern any node.
     all: bool,
-    /// What people have been told, once each: a pod, and the node that holds its volume.
+    /// Recorded events, once each: a pod, and the node that holds its volume.
     told: BTreeSet<(String, String)>,
 }
 
@@ -141,7 +141,7 @@ impl AttachDetach {
                 self.queue.at(force_at, name);
             }
         }
-        // What the node is told comes before the volume goes, and after it has come.
+        // The node's status is updated before a detach, and after an attach.
         if let Some(call) = node.and_then(|node| report(node, &present, &leaving, world)) {
             calls.insert(0, call);
         }

@@ -1,4 +1,4 @@
-//! What a loop wants done, as values; and the one place that does it.
+//! The errands of loops, as values; and the one place that runs them.
 
 use std::time::Duration;
 
@@ -136,7 +136,7 @@ pub(crate) enum Call {
     Event(Note),
 }
 
-/// What people are told in an Event.
+/// The content of an Event.
 #[derive(Debug, Clone, PartialEq, Eq)]
 pub(crate) struct Note {
     pub(crate) about: Ref,

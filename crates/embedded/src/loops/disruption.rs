@@ -147,7 +147,7 @@ fn goal(budget: &Workload, pods: &[&Arc<Pod>], world: &World) -> (usize, usize) 
     (expected, template::share(least, expected, true).unwrap_or(0))
 }
 
-/// What the controllers of these pods want, each counted once.
+/// The replicas that the controllers of these pods want, each counted once.
 fn wanted(pods: &[&Arc<Pod>], world: &World) -> usize {
     let mut by_owner: BTreeMap<&str, usize> = BTreeMap::new();
     for pod in pods {

@@ -1,4 +1,4 @@
-//! What all loops have in common: they hear of changes, decide, have errands run, and decide again.
+//! The common part of all loops: they receive changes, decide, have errands run, and decide again.
 
 use std::collections::{BTreeMap, BTreeSet, VecDeque};
 use std::fmt;
@@ -69,7 +69,7 @@ impl Errand {
     }
 }
 
-/// What a loop wants.
+/// The plan of a loop.
 #[derive(Debug, Default, PartialEq)]
 pub(crate) struct Plan {
     pub(crate) errands: Vec<Errand>,
@@ -91,7 +91,7 @@ pub(crate) trait Control: Send + 'static {
     fn again(&mut self, subject: &str);
     /// An errand about this subject is to be repeated then.
     fn later(&mut self, _subject: &str, _at: Timestamp) {}
-    /// What is to be done now.
+    /// The errands to run now.
     fn decide(&mut self, world: &World, now: Timestamp) -> Plan;
 }
 

@@ -19,7 +19,7 @@ use super::views::{Bare, Namespace};
 use super::world::Kind;
 use crate::object;
 
-/// What stands in `spec.finalizers` of every namespace until it is empty.
+/// The finalizer in `spec.finalizers` of every namespace until it is empty.
 pub(crate) const FINALIZER: &str = "kubernetes";
 
 /// Finalizers of objects in a namespace are expected to take this long.
@@ -76,7 +76,7 @@ impl Pass<'_> {
             let body = json!({
                 "metadata": { "uid": namespace.metadata.uid }, "status": { "conditions": conditions },
             });
-            // It is said for people; whether it is heard does not hold up the rest.
+            // The condition is for people only, so a failed write does not delay the rest.
             if let Err(error) = self.send::<Bare>(Method::PATCH, self.path("/status"), Some(body)).await {
                 tracing::debug!(namespace = self.name, %error, "cannot say what is left");
             }
@@ -133,7 +133,7 @@ impl Pass<'_> {
             self.delete_all(resource, deleted, &mut left).await;
         }
         if !left.instances.is_empty() {
-            // What is left of the pods is not announced: they are expected to go.
+            // Remaining pods are not reported: they are expected to end.
             return Ok(Left { instances: BTreeMap::new(), finalizers: BTreeMap::new(), ..left });
         }
         for resource in others {
@@ -146,7 +146,7 @@ impl Pass<'_> {
     async fn delete_all(&self, resource: &Resource, deleted: Timestamp, left: &mut Left) {
         match self.try_delete_all(resource, deleted, left).await {
             Ok(()) => {}
-            // It is served no more, or never was to be deleted like this.
+            // The kind is not served any more, or cannot be deleted like this.
             Err(kube::Error::Api(status)) if [404, 405].contains(&status.code) => {}
             Err(error) => left.failures.push(error.to_string()),
         }
@@ -216,7 +216,7 @@ fn is_pods(resource: &Resource) -> bool {
     resource.group().is_empty() && resource.plural == "pods"
 }
 
-/// What a pass has left behind.
+/// The objects that a pass has left.
 #[derive(Debug, Default)]
 struct Left {
     /// The number of seconds that this is expected to take.
@@ -252,7 +252,7 @@ impl Left {
         }
     }
 
-    /// What is wrong: the condition, its reason and its message.
+    /// The problem: the condition, its reason and its message.
     fn complaints(&self) -> Vec<(&'static str, &'static str, String)> {
         let mut complaints = Vec::new();
         if !self.failures.is_empty() {

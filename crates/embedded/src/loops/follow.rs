@@ -62,7 +62,7 @@ impl Shared {
         }
     }
 
-    /// Who wants to hear that a definition of a custom resource has changed.
+    /// The receiver of changes of custom resource definitions.
     pub(crate) fn definitions(&self) -> Listener<()> {
         self.definitions.listen()
     }
@@ -113,7 +113,7 @@ pub(crate) trait Shelf: Send + Sync + 'static {
     fn remove(&self, world: &mut World, object: &Meta) -> Vec<Change>;
     /// The watch has come as far as this.
     fn saw(&self, world: &mut World, revision: u64);
-    /// What else is to be done when something has changed.
+    /// Further work after a change.
     fn changed(&self, _: &Shared) {}
 }
 

@@ -20,11 +20,11 @@ use crate::propagation::{FOREGROUND, ORPHAN, Propagation};
 pub(crate) struct GarbageCollector {
     queue: Queue,
     spots: BTreeMap<String, Spot>,
-    /// Who names an owner.
+    /// The objects that name an owner.
     dependents: BTreeMap<String, BTreeSet<String>>,
     /// Owners that were seen to go while somebody named them. A UID never comes back.
     gone: BTreeSet<String>,
-    /// What is served has changed: everybody is judged again.
+    /// The served kinds have changed: all objects are judged again.
     all: bool,
 }
 
@@ -36,7 +36,7 @@ struct Spot {
     owners: Vec<String>,
 }
 
-/// What becomes of a reference to an owner.
+/// The state of a reference to an owner.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
 enum Standing {
     /// The owner is there, and keeps what is its own.
@@ -183,7 +183,7 @@ impl GarbageCollector {
         self.dependents.get(uid).into_iter().flatten().filter_map(move |uid| self.find(uid, world))
     }
 
-    /// What is to be done about an object, if anything.
+    /// The action on an object, if any.
     fn judge(&self, uid: &str, world: &World) -> Option<Vec<Call>> {
         let (spot, object) = self.find(uid, world)?;
         if object.is_terminating() {
@@ -261,7 +261,7 @@ impl GarbageCollector {
         }
     }
 
-    /// What is to be done about an object that is being deleted.
+    /// The action on an object that is being deleted.
     fn end(&self, spot: &Spot, object: &Meta, world: &World) -> Option<Vec<Call>> {
         let names_it = |reference: &&Owner| reference.uid == object.uid;
         if object.has_finalizer(ORPHAN) {

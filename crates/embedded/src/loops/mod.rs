@@ -143,7 +143,7 @@ impl FromStr for Loop {
 pub struct LoopOptions {
     /// The loops.
     pub loops: BTreeSet<Loop>,
-    /// What all that is random follows from.
+    /// The seed of everything random.
     pub seed: u64,
     /// When nodes are given up.
     pub node_lifecycle: NodeLifecycleTimers,

@@ -210,7 +210,7 @@ impl NodeLifecycle {
         pulse.heard + grace < now
     }
 
-    /// What is to be written on a node and on its pods. First its conditions, then what follows from them.
+    /// The writes to a node and to its pods: first the conditions, then what follows from them.
     fn judge(&mut self, node: &Node, world: &World, now: Timestamp) -> Vec<Call> {
         let name = &node.metadata.name;
         let silent = self.is_silent(node, world, now);
@@ -288,7 +288,7 @@ pub(crate) fn region_and_zone(node: &Node) -> (&str, &str) {
     (label("topology.kubernetes.io/region"), label("topology.kubernetes.io/zone"))
 }
 
-/// What becomes of a node's `NoExecute` taints.
+/// The change of a node's `NoExecute` taints.
 #[derive(Debug, Clone, Copy)]
 enum Execute {
     /// They stay until the next round.

@@ -11,7 +11,7 @@ use crate::quantity;
 /// Amounts of resources, in billionths.
 pub(crate) type Amounts = BTreeMap<String, i128>;
 
-/// What a pod asks for: its containers together, or its greediest init container if that is more.
+/// The requests of a pod: its containers together, or its largest init container if that is more.
 pub(crate) fn requests(pod: &Pod) -> Amounts {
     let of = |container: &Container| amounts(&container.resources.requests);
     let mut total = Amounts::new();
@@ -87,7 +87,7 @@ impl std::fmt::Display for Obstacle {
     }
 }
 
-/// What a node has, and what of it is taken.
+/// The resources of a node, and the used part.
 #[derive(Debug, Clone, Default)]
 pub(crate) struct Load {
     pub(crate) has: Amounts,
@@ -95,7 +95,7 @@ pub(crate) struct Load {
     pub(crate) taken: Amounts,
 }
 
-/// Whether a pod may run on a node that carries so much already, or the first reason why not.
+/// Checks whether a pod fits a node with this load; else the first reason why not.
 pub(crate) fn obstacle(pod: &Pod, asks: &Amounts, node: &Node, load: &Load) -> Option<Obstacle> {
     let tolerations = &pod.spec.tolerations;
     if node.spec.unschedulable {
@@ -119,7 +119,7 @@ pub(crate) fn obstacle(pod: &Pod, asks: &Amounts, node: &Node, load: &Load) -> O
     lack(asks, load)
 }
 
-/// What a node has too little of.
+/// The resources that a node lacks.
 fn lack(asks: &Amounts, load: &Load) -> Option<Obstacle> {
     let of = |amounts: &Amounts, resource: &str| amounts.get(resource).copied().unwrap_or(0);
     let room = of(&load.has, "pods") / quantity::SCALE;

@@ -64,7 +64,7 @@ impl Control for PodGc {
         &[Kind::Pod, Kind::Node]
     }
 
-    /// It looks by the clock, and at nothing else.
+    /// The loop runs by the clock only.
     fn observe(&mut self, _: &Change) {}
 
     fn again(&mut self, _: &str) {}

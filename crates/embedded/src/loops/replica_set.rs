@@ -71,7 +71,7 @@ impl Control for ReplicaSets {
     }
 }
 
-/// What stands before the namespace of pods without an owner. No namespace begins so.
+/// The prefix of the namespace of pods without an owner. No namespace begins so.
 const ORPHANS: &str = "*";
 
 fn owner_key(pod: &Pod) -> Option<String> {
@@ -83,7 +83,7 @@ fn orphan(pod: &Pod) -> String {
     format!("{ORPHANS}{}", pod.metadata.namespace)
 }
 
-/// What is to be done for one set.
+/// The errands for one set.
 fn judge(set: &Workload, world: &World, now: Timestamp, queue: &mut Queue) -> Vec<Call> {
     let mut calls = Vec::new();
     let pods: Vec<&Arc<Pod>> = world.pods_of(&set.metadata.uid).collect();

@@ -113,7 +113,7 @@ impl Control for Scheduler {
     }
 }
 
-/// What can be done for a pod.
+/// The action for a pod.
 enum Choice {
     Node(String),
     /// Its volumes must be made where it will be.

@@ -1,4 +1,4 @@
-//! What an API server serves, as its discovery documents say.
+//! The kinds that an API server serves, from its discovery documents.
 
 use std::collections::BTreeMap;
 use std::sync::Arc;
@@ -140,7 +140,7 @@ impl Served {
         })
     }
 
-    /// What an owner reference names.
+    /// The kind that an owner reference names.
     pub(crate) fn kind(&self, api_version: &str, kind: &str) -> Option<&NamedKind> {
         self.kinds.get(&(api_version.to_owned(), kind.to_owned()))
     }

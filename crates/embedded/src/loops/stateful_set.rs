@@ -101,7 +101,7 @@ fn step(set: &Workload, pods: &Pods<'_>, world: &World) -> Vec<Call> {
     for ordinal in wanted.clone() {
         match pods.get(&ordinal) {
             None => calls.extend(create(set, ordinal, world)),
-            // It has ended, and its name is free only when it is gone.
+            // The pod has ended, and its name is free only when the pod is gone.
             Some(pod) if pod.is_over() && !pod.metadata.is_terminating() => calls.push(delete(pod)),
             Some(pod) if is_healthy(pod) => continue,
             Some(_) => {}

@@ -190,7 +190,7 @@ mod tests {
             }
         }
 
-        /// Who is evicted after so many seconds, and when the loop wants to be asked again.
+        /// The pods that are evicted after this many seconds, and the next time of the loop.
         fn after(&mut self, seconds: i64) -> (Vec<String>, Option<i64>) {
             self.now += jiff::SignedDuration::from_secs(seconds);
             let plan = self.control.decide(&self.world, self.now);

@@ -49,11 +49,11 @@ pub(crate) fn untolerated<'t>(
 pub(crate) enum Stay {
     /// No taint asks it to go.
     Untouched,
-    /// It tolerates all of them without limit.
+    /// The pod tolerates all of them without limit.
     Forever,
-    /// It tolerates all of them, the least patient of the tolerations for so long.
+    /// The pod tolerates all of them, for this long.
     For(Duration),
-    /// It does not tolerate one of them.
+    /// The pod does not tolerate one of them.
     No,
 }
 

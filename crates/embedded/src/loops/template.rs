@@ -1,4 +1,4 @@
-//! What workloads that make pods have in common.
+//! The common part of workloads that create pods.
 
 use serde_json::{Value, json};
 

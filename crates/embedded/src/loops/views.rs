@@ -8,7 +8,7 @@ use k8s_openapi::api::core::v1::{Affinity, NodeSelector, Taint, Toleration};
 use serde::{Deserialize, Serialize};
 use serde_json::Value;
 
-/// What every object has.
+/// The fields of every object.
 #[derive(Debug, Clone, Default, Deserialize)]
 #[serde(rename_all = "camelCase", default)]
 pub(crate) struct Meta {
@@ -375,7 +375,7 @@ pub(crate) struct Namespace {
     pub(crate) status: Value,
 }
 
-/// What holds a namespace beside the finalizers that every object may have.
+/// The finalizers of a namespace beside those that every object may have.
 #[derive(Debug, Clone, Default, Deserialize)]
 #[serde(default)]
 pub(crate) struct NamespaceSpec {

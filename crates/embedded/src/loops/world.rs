@@ -1,4 +1,4 @@
-//! What the loops know of the cluster: one copy for all of them, kept up to date by one watch per kind.
+//! The view of the cluster that all loops share, kept up to date by one watch per kind.
 
 use std::collections::{BTreeMap, BTreeSet};
 use std::sync::Arc;
@@ -146,7 +146,7 @@ impl<V> Delta<V> {
     }
 }
 
-/// What a loop hears.
+/// A change for a loop.
 #[derive(Debug, Clone)]
 pub(crate) enum Change {
     Pod(Delta<Pod>),
@@ -159,7 +159,7 @@ pub(crate) enum Change {
     Workload(Kind, Delta<Workload>),
     Namespace(Delta<Namespace>),
     Other(Arc<Resource>, Delta<Bare>),
-    /// What the server serves, or how much of it has been listed.
+    /// The served kinds, or the progress of their listing.
     Served,
 }
 
@@ -231,7 +231,7 @@ impl<V> Store<V> {
     }
 }
 
-/// What stands in the index for the owner of those that have none.
+/// The key in the index for objects without an owner.
 fn nobody_in(namespace: &str) -> String {
     format!("nobody in {namespace}")
 }
@@ -255,7 +255,7 @@ pub(crate) struct World {
     pub(crate) jobs: Store<Workload>,
     pub(crate) budgets: Store<Workload>,
     pub(crate) namespaces: Store<Namespace>,
-    /// What only the metadata is read of, once it has been listed.
+    /// Objects of which only the metadata is read, once they have been listed.
     others: BTreeMap<Arc<Resource>, Store<Bare>>,
     served: Option<Served>,
     pods_by_node: BTreeMap<String, BTreeSet<String>>,
@@ -313,7 +313,7 @@ impl World {
         self.served = Some(served);
     }
 
-    /// What the server serves; nothing as long as nobody has asked.
+    /// The served kinds; none before anybody has asked.
     pub(crate) fn served(&self) -> Option<&Served> {
         self.served.as_ref()
     }

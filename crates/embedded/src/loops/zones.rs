@@ -5,7 +5,7 @@ use std::time::Duration;
 
 use jiff::Timestamp;
 
-/// What a zone looks like.
+/// The state of a zone.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
 pub(crate) enum ZoneState {
     Normal,
@@ -73,7 +73,7 @@ pub(crate) struct Zones {
     all_full: bool,
 }
 
-/// What the zones' states mean for the cluster.
+/// The state of the cluster, from its zones.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
 pub(crate) enum Mood {
     /// Zones are judged one by one.

@@ -7,7 +7,7 @@ use serde_json::Value;
 pub(crate) enum Failure {
     /// The patch itself is not one: a bad request.
     Malformed(String),
-    /// It does not fit the object.
+    /// The patch does not fit the object.
     DoesNotApply,
 }
 

@@ -125,7 +125,7 @@ fn normalise(value: &mut Value, answer: &Answer) {
                         *member = cells.collect();
                     }
                     ("message", Value::String(text)) => {
-                        // What differs between two pods is shown to people only.
+                        // The difference between two pods is shown to people only.
                         let text = text.split("\n@@").next().unwrap_or(text).trim_end_matches('\n');
                         *member = Value::from(without_known(&without_pods(text), answer));
                     }
@@ -165,7 +165,7 @@ fn without_pods(text: &str) -> String {
 
 const UID_LENGTH: usize = 36;
 
-/// How old an object is depends on when one asks.
+/// The age of an object depends on the time of the request.
 fn is_age(text: &str) -> bool {
     text.strip_suffix('s')
         .is_some_and(|seconds| !seconds.is_empty() && seconds.bytes().all(|byte| byte.is_ascii_digit()))

@@ -21,7 +21,7 @@ pub(crate) enum Side {
     Real,
 }
 
-/// What one server said to one request.
+/// The answer of one server to one request.
 #[derive(Debug)]
 pub(crate) struct Answer {
     pub(crate) status: u16,
@@ -29,7 +29,7 @@ pub(crate) struct Answer {
     pub(crate) warnings: Vec<String>,
     pub(crate) retry_after: String,
     pub(crate) body: Value,
-    /// What was asked for, so that both sides leave out the same.
+    /// The request, so that both sides leave out the same.
     pub(crate) ignore: Vec<String>,
     pub(crate) only: Vec<String>,
     /// Texts that differ by nature, and what they stand for.
@@ -55,7 +55,7 @@ impl Player {
         }
     }
 
-    /// What a word in braces stands for.
+    /// The value of a word in braces.
     pub(crate) fn knowing(mut self, words: &[(&str, String)]) -> Self {
         self.kept.extend(words.iter().map(|(word, text)| ((*word).to_owned(), text.clone())));
         self

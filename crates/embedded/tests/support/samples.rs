@@ -11,16 +11,16 @@ pub(crate) struct Sample {
     #[serde(default)]
     pub(crate) group: String,
     pub(crate) object: Value,
-    /// What is merged over it.
+    /// The patch for it.
     #[serde(default)]
     pub(crate) change: Option<Value>,
-    /// What may not be merged over it.
+    /// A patch that is refused.
     #[serde(default)]
     pub(crate) frozen: Option<Value>,
-    /// What is merged over its status.
+    /// The patch for its status.
     #[serde(default)]
     pub(crate) status: Option<Value>,
-    /// It is not deleted.
+    /// The object is not deleted.
     #[serde(default)]
     pub(crate) stays: bool,
     /// JSON pointers that are not compared.

@@ -85,7 +85,7 @@ async fn serve(request: http::Request<Incoming>) -> Result<Response<Full<Bytes>>
     Ok(answer(&path, &body).map(Full::new))
 }
 
-/// What the webhook says to a review.
+/// The answer of the webhook to a review.
 pub(crate) fn answer(path: &str, body: &Bytes) -> Response<Bytes> {
     let review: Value = serde_json::from_slice(body).unwrap();
     let request = &review["request"];

@@ -77,7 +77,7 @@ struct Slot {
     registered: bool,
     renewing: bool,
     reporting: bool,
-    /// What the API was last told of volumes, and at which revision; `None` when it must be told anew.
+    /// The volumes that the API was last told of, and the revision; `None` if it must be told again.
     reported: Option<(BTreeSet<String>, u64)>,
     busy: BTreeSet<PodKey>,
     attempts: BTreeMap<PodKey, u32>,
@@ -106,7 +106,7 @@ pub(super) struct Driver {
     truth: GroundTruth,
     stop: CancellationToken,
     slots: BTreeMap<String, Slot>,
-    /// What the API holds, by node: what a node hears when it can hear again.
+    /// The API's objects by node, for a node that is reconnected.
     pods: BTreeMap<String, BTreeMap<String, PodView>>,
     wakes: BinaryHeap<Reverse<(Timestamp, Wake)>>,
     pod_lane: Arc<Semaphore>,

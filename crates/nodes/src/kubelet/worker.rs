@@ -133,7 +133,7 @@ impl Worker {
         Some(now)
     }
 
-    /// What the API should say; `None` when that is somebody else's word already.
+    /// The status that the API should have; `None` if others have set it already.
     pub(super) fn status(&mut self, host_ip: &str, now: Timestamp) -> Option<Value> {
         let ended_by_others = self.api.as_ref().and_then(|v| v.state.terminal);
         let Some(runtime) = &self.runtime else {

@@ -55,13 +55,13 @@ impl<S: Step> Outcome<S> {
     }
 }
 
-/// What must hold right before a step is written, however long it waited for that.
+/// The conditions that must hold right before a step is written, however long it has waited.
 pub(super) struct Gate {
     pub(super) time: Time,
     pub(super) brake: Arc<Mutex<Brake>>,
     pub(super) watches: WatchSet,
     pub(super) freshness: Duration,
-    /// Whether an outage around the subject holds it back.
+    /// Says whether an outage around the subject blocks it.
     pub(super) outage: Outage,
 }
 
@@ -92,7 +92,7 @@ pub(super) struct Attempt<I: LiveInquiry> {
     pub(super) why: String,
 }
 
-/// What a second look found.
+/// The outcome of a second look.
 pub(super) struct Look<S> {
     /// When it was sent.
     taken: Instant,

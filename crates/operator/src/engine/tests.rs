@@ -86,7 +86,7 @@ type World = Arc<Mutex<BTreeMap<&'static str, Want>>>;
 
 struct Told {
     seen: World,
-    /// What a second look finds, where it differs.
+    /// The state that a second look finds, if it differs.
     live: World,
     told: BTreeSet<&'static str>,
     judged: Arc<Mutex<Vec<&'static str>>>,
@@ -108,7 +108,7 @@ impl Project for Things {
     }
 }
 
-/// How long each look takes, the last one for all that follow, and how many there were.
+/// The duration of each look, the last one for all that follow, and the number of looks.
 #[derive(Clone, Default)]
 struct Looking {
     takes: Arc<Mutex<VecDeque<Duration>>>,
@@ -204,7 +204,7 @@ impl LiveInquiry for Look {
     ) -> kube::Result<Option<Judgement<AsTold, AnyStep>>> {
         let everything = Want::Steps(&[Patch, Tell, Delete, Create]);
         let want = self.1.lock().unwrap().get(self.0).cloned().unwrap_or(everything);
-        // What was there when the look was sent is what it finds.
+        // A look finds the state at the time when it was sent.
         self.2.look().await;
         Ok(Some(verdict(self.0, &want, false)))
     }
@@ -380,7 +380,7 @@ impl Bench {
         self.keeper.see(unreachable, total);
     }
 
-    /// What was written about pods: the method and the pod or event.
+    /// Writes about pods: the method, and the pod or event.
     fn written(&self) -> Vec<String> {
         let of_pods = self.api.asked().into_iter().filter(|a| a.path.contains("/namespaces/ns/"));
         of_pods.map(|a| a.method.to_string()).collect()
@@ -1125,7 +1125,7 @@ async fn what_waits_for_a_permit_is_stopped_by_the_brake_and_by_an_old_view() {
         } else {
             health.is_up_to_date();
         }
-        // The brake waits until no more nodes come back, and then lets go gradually.
+        // The brake waits until no more nodes come back, and then releases gradually.
         for _ in 0..4 {
             pass(30.0).await;
             health.is_up_to_date();

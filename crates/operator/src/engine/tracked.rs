@@ -1,4 +1,4 @@
-//! What is remembered of a subject between two judgements of it.
+//! The memory of a subject between two judgements.
 
 use std::time::Duration;
 

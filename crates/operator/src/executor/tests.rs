@@ -1,4 +1,4 @@
-//! What is sent for each action, and what is made of each answer.
+//! The request for each action, and the reading of each answer.
 
 use http::Method;
 use jiff::Timestamp;
@@ -503,7 +503,7 @@ async fn only_attached_volumes_are_let_go_and_none_that_a_pod_that_stays_has_cla
         "/api/v1/nodes/n1/status" => Answer::ok(),
         _ => Answer::Refused(404, "no such volume"),
     };
-    // What stays in use, the volumes that are remembered as kept, and how many volumes are looked up.
+    // The volumes in use, the volumes remembered as kept, and the number of volumes that are looked up.
     type Case<'a> = (&'a str, AnyStep, &'a [&'a str], &'a [&'a str], usize);
     let cases: [Case<'_>; 11] = [
         ("nothing is known of any", release(&[], &[], &[]), &["a", "b", "other"], &[], 0),
@@ -744,7 +744,7 @@ async fn only_a_server_that_has_too_much_to_do_holds_everybody() {
     let webhook = "admission webhook \"quota.example.com\" denied the request: slow down";
     let plain = "Too many requests, please try again later.";
     let limit = "limit reached on type Namespace for key ns";
-    // What is done, whether the answer is a Status, its message, and whether everybody waits.
+    // The step, whether the answer is a Status, its message, and whether everybody waits.
     let cases = [
         (create("j-0"), true, webhook, false),
         (create("j-0"), true, limit, false),

@@ -27,7 +27,7 @@ pub(crate) struct KindTarget {
     pub(crate) label_selector: Option<String>,
 }
 
-/// What the watch of a kind tells.
+/// A change that the watch of a kind reports.
 #[derive(Debug)]
 pub(crate) enum OfKind<T> {
     /// The kind is served here. A list of its objects follows.
@@ -43,7 +43,7 @@ pub(crate) enum OfKind<T> {
 pub(crate) enum KindLost {
     /// The server does not serve it.
     NotServed,
-    /// It may not be read, or cannot be; in the words of the server.
+    /// The kind may not or cannot be read; with the server's message.
     Failed(String),
 }
 

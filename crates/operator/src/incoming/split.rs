@@ -1,9 +1,9 @@
 //! Where the objects of a list begin and end in its text.
 
-/// What a stretch of a list's text is.
+/// The meaning of a part of a list's text.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub(super) enum Part {
-    /// What surrounds the objects; without them, it is a list that is empty.
+    /// The text around the objects; alone, it is an empty list.
     Frame,
     /// White space and commas between objects.
     Between,
@@ -38,7 +38,7 @@ const LIST: usize = 1;
 const ARRAY: usize = 2;
 
 impl Splitter {
-    /// How many of these bytes, of which there is at least one, belong together, and to what.
+    /// The number of these bytes (at least one) that belong together, and to what.
     pub(super) fn cut(&mut self, bytes: &[u8]) -> (usize, Part) {
         match self.place {
             Place::Frame => (self.frame(bytes), Part::Frame),
@@ -98,7 +98,7 @@ impl Splitter {
                     self.depth += 1;
                     None
                 }
-                // What is no object, though it should be one.
+                // An element that should be an object and is none.
                 b']' | b',' if self.depth == ARRAY => Some(at),
                 b'}' | b']' => {
                     self.depth = self.depth.saturating_sub(1);
@@ -137,7 +137,7 @@ mod tests {
 
     use super::*;
 
-    /// What comes of a text that arrives in these parts: the frame, and the objects.
+    /// The frame and the objects of a text that arrives in these parts.
     fn split<'a>(parts: impl IntoIterator<Item = &'a [u8]>) -> (String, Vec<String>) {
         let (mut splitter, mut frame, mut object, mut objects) =
             (Splitter::default(), Vec::new(), Vec::new(), Vec::new());

@@ -89,7 +89,7 @@ impl Store {
         *self.0.lock().unwrap() = backup;
     }
 
-    /// What a holder that is no elector of ours writes.
+    /// Writes a Lease as a holder that is not our elector.
     fn renew_as(&self, holder: &str, renewed: Timestamp) {
         let mut guard = self.0.lock().unwrap();
         guard.0 += 1;

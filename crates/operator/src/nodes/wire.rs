@@ -85,7 +85,7 @@ impl NodeWire {
         NodeRef { name: self.metadata.name.clone(), uid: self.metadata.uid.clone() }
     }
 
-    /// What of it makes it count.
+    /// The fields that decide whether it counts.
     pub(crate) fn standing(&self) -> NodeStanding {
         standing(&self.metadata.labels, &self.spec.taints, &self.status.conditions)
     }

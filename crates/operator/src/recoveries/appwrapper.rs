@@ -10,12 +10,12 @@ use std::{
 };
 
 use jiff::Timestamp;
-use salvor_api::names::appwrapper::MEMBER_LABEL;
+use salvor_api::names::appwrapper::{MEMBER_LABEL, conditions::RESOURCES_DEPLOYED};
 use salvor_recovery::{
     Judgement,
     appwrapper::{
         AppWrapperPolicy, AppWrapperRef, AppWrapperWhy, CreateFailure, FoundComponent, Memory, NodeView,
-        Seen, Stakes, Step, decide,
+        Phase, Seen, Stakes, Step, decide,
     },
     objects::ObjectRef,
 };
@@ -71,6 +71,8 @@ struct Known {
     memory: Memory,
     /// Components that are gone, as they were last seen, by kind and name.
     last: BTreeMap<(Kind, String), Last>,
+    /// UIDs of objects of an attempt that is over. The watch may tell of their end when the next one has begun.
+    of_the_past: BTreeSet<String>,
     unlabelled: Unlabelled,
 }
 
@@ -126,12 +128,18 @@ impl AppWrappers {
     fn take(&mut self, app: App, told: Told) -> Option<AppWrapperRef> {
         let subject = app.appwrapper.clone();
         let kinds = self.kinds_of(&app);
+        let mut new_attempt = false;
         let before = match self.apps.get_mut(&subject.uid) {
             Some(known) if !told.replaces(app.revision(), known.app.revision()) => return None,
             Some(known) => {
                 // What failed once may not fail again when it is created anew.
                 if known.app.status.phase != app.status.phase {
                     known.memory.creation.clear();
+                    // A new attempt begins when nothing of the one before is left. Two of them may be within the second in
+                    // which times are kept, so that times alone do not tell their components apart. Somebody may also have
+                    // written the phase while everything is there: then the attempt goes on.
+                    new_attempt =
+                        app.status.phase == Phase::Resuming && !known.app.status.holds(RESOURCES_DEPLOYED);
                 }
                 Some(std::mem::replace(&mut known.app, app))
             }
@@ -140,12 +148,19 @@ impl AppWrappers {
                     app,
                     memory: Memory::default(),
                     last: BTreeMap::new(),
+                    of_the_past: BTreeSet::new(),
                     unlabelled: Unlabelled::default(),
                 };
                 self.apps.insert(subject.uid.clone(), Box::new(known));
                 None
             }
         };
+        if new_attempt && let Some(known) = self.apps.get_mut(&subject.uid) {
+            known.last.clear();
+            // The watch may tell of the end of the last attempt's objects when the next one has begun.
+            let left = self.kinds.owned_by(&subject.uid).map(|object| object.object.uid.clone());
+            known.of_the_past = left.collect();
+        }
         self.names.insert((subject.namespace.clone(), subject.name.clone()), subject.uid.clone());
         let before = before.map(|before| self.kinds_of(&before)).unwrap_or_default();
         self.kinds.use_all(&kinds.difference(&before).cloned().collect());
@@ -200,6 +215,9 @@ impl AppWrappers {
             let owner = object.owner_uid.as_ref().and_then(|uid| self.apps.get_mut(uid));
             if let Some(known) = owner {
                 let name = object.object.name.clone();
+                if known.of_the_past.remove(&object.object.uid) {
+                    continue;
+                }
                 // Only the last state of what is a component is of any use, so that this cannot grow.
                 if (0..known.app.parts.len()).any(|index| known.app.name_of(index) == name) {
                     known.last.insert((kind.clone(), name), object);
@@ -207,19 +225,19 @@ impl AppWrappers {
             }
         }
         if all {
-            let uses = |known: &&Box<Known>| known.app.parts.iter().any(|part| part.kind == *kind);
-            return self.apps.values().filter(uses).map(|known| known.app.appwrapper.clone()).collect();
+            let uses = |known: &&Known| known.app.parts.iter().any(|part| part.kind == *kind);
+            let known = self.apps.values().map(Box::as_ref);
+            return known.filter(uses).map(|known| known.app.appwrapper.clone()).collect();
         }
         let known = owners.iter().filter_map(|uid| self.apps.get(uid));
         known.map(|known| known.app.appwrapper.clone()).collect()
     }
 
     fn see_node(&mut self, node: SeenNode) -> Vec<AppWrapperRef> {
-        let before = self.nodes.insert(node.name.clone(), node.clone());
-        if before.is_some_and(|before| before.view == node.view) {
-            return Vec::new();
-        }
-        self.on_node(&node.name)
+        let name = node.name.clone();
+        let is_known = self.nodes.get(&name).is_some_and(|before| before.view == node.view);
+        self.nodes.insert(name.clone(), node);
+        if is_known { Vec::new() } else { self.on_node(&name) }
     }
 
     fn on_node(&self, name: &str) -> Vec<AppWrapperRef> {

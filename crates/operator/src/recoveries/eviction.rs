@@ -1,4 +1,4 @@
-//! The eviction recovery: all nodes in brief, and those that are asked to be emptied at length, with their pods, their
+//! The eviction recovery: all nodes in brief, and those whose eviction is requested at length, with their pods, their
 //! Leases and their attached volumes. Whatever changes on such a node wakes it; what its pods' verdicts rest on wakes them.
 
 use std::{
@@ -53,10 +53,10 @@ const REFUSED_FOR: SignedDuration = SignedDuration::from_mins(1);
 const LONGEST_WORDS: usize = 400;
 
 const ATTACHMENTS: Target = Target::all("volumeattachments", "/apis/storage.k8s.io/v1/volumeattachments");
-/// The watches of pods, one for each node that is being emptied.
+/// The watches of pods, one for each node that is being evicted.
 const PODS: &str = "pods of evicted nodes";
 
-/// What the eviction recovery judges.
+/// An object that the eviction recovery judges.
 #[derive(Clone, Debug, PartialEq, Eq, PartialOrd, Ord, Hash)]
 pub(crate) enum Subject {
     Node {
@@ -102,7 +102,7 @@ impl Subject {
 /// Why a node or a pod is judged as it is.
 pub(crate) type Why = NodeOrPod<NodeWhy, PodWhy>;
 
-/// What the watches and looks tell.
+/// A change from the watches and live reads.
 #[derive(Debug)]
 pub(crate) enum News {
     Node(Change<SeenNode>),
@@ -112,7 +112,7 @@ pub(crate) enum News {
     Claims { node: String, number: u64, uid: String, access: Access },
 }
 
-/// A node that is asked to be emptied, and what is on it.
+/// A node whose eviction is requested, and what is on it.
 #[derive(Debug)]
 struct Subjected {
     view: NodeView,
@@ -120,11 +120,11 @@ struct Subjected {
     number: u64,
     pods: BTreeMap<String, PodView>,
     pods_listed: bool,
-    /// What its pods were last woken for.
+    /// The state for which its pods were last judged.
     woken_for: Option<Basis>,
 }
 
-/// What of a node its pods' verdicts rest on, besides its Lease.
+/// The fields of a node on which its pods' verdicts rest, besides its Lease.
 #[derive(Clone, Debug, PartialEq, Eq)]
 struct Basis {
     ready: Ready,
@@ -154,12 +154,12 @@ impl Subjected {
     }
 }
 
-/// The nodes that are asked to be emptied.
+/// The nodes whose eviction is requested.
 #[derive(Debug)]
 pub(crate) struct Evictions {
     policy: Arc<EvictionPolicy>,
     metrics: EvictionMetrics,
-    /// What is known of every node: enough to count it.
+    /// The fields of every node that are needed to count it.
     counted: BTreeMap<String, Arc<CountedNode>>,
     nodes: BTreeMap<String, Subjected>,
     attachments: BTreeMap<String, AttachmentView>,
@@ -258,7 +258,7 @@ impl Evictions {
         self.nodes.remove(name).map(|node| node.pod_subjects().collect()).unwrap_or_default()
     }
 
-    /// Requests that may wait in a zone: those of nodes that are not being emptied.
+    /// Requests that may wait in a zone: those of nodes that are not being evicted.
     fn requests_in(&self, zone: &str) -> Vec<Subject> {
         let waiting = self.nodes.values().filter(|n| n.view.zone == zone && !look::is_being_emptied(&n.view));
         waiting.map(|n| Subject::node(&n.view.node.name)).collect()
@@ -285,7 +285,7 @@ impl Evictions {
         self.close_ups.set(wanted);
     }
 
-    /// Claims that decide about pods of a node that is being emptied, or was.
+    /// Claims that decide about pods of a node that is being evicted, or was.
     fn claims_to_read<'a>(
         &'a self,
         name: &'a str,
@@ -460,7 +460,7 @@ impl Evictions {
     }
 }
 
-/// What a Lease says now, after what it said before.
+/// The Lease after one more read.
 fn seen(before: Lease, read: Option<NodeLease>, now: Timestamp) -> Lease {
     before.then(read, now)
 }
@@ -482,14 +482,14 @@ fn observe(view: &mut NodeView, before: Option<&NodeView>, lease: Option<NodeLea
     view.heartbeat = beat(of_heartbeat, view.heartbeat, now);
 }
 
-/// What is known of a pod beside what the watch tells. Which claims it has never changes.
+/// Facts about a pod that the watch does not tell. The claims of a pod never change.
 fn remember(pod: &mut PodView, known: &BTreeMap<String, PodView>) {
     let Some(known) = known.get(&pod.pod.uid) else { return };
     pod.announced = known.announced;
     pod.access = known.access.clone();
 }
 
-/// Whether an outage around a node holds its eviction back.
+/// Says whether an outage around a node blocks its eviction.
 fn outage(node: Option<&NodeView>, now: Timestamp) -> Outage {
     match node.and_then(|node| node.despite_outage(now)) {
         Some(_) => Outage::Ignored,

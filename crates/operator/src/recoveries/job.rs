@@ -64,7 +64,7 @@ const PODS: Target = Target::all("job pods", "/api/v1/pods");
 const FIRST_PAUSE: Duration = Duration::from_secs(1);
 const LONGEST_PAUSE: Duration = Duration::from_secs(60);
 
-/// What is judged: a Job that is there or was, or a pod that nobody owns and that still has our finalizer.
+/// The judged object: a Job that exists or existed, or a pod without owner that still has our finalizer.
 #[derive(Clone, Debug, PartialEq, Eq, PartialOrd, Ord, Hash)]
 pub(crate) enum Subject {
     Job(Arc<JobRef>),
@@ -113,7 +113,7 @@ impl SeenJob {
 
 /// A Job and what is remembered of it.
 #[derive(Debug)]
-struct Known {
+struct KnownJob {
     view: JobView,
     memory: Memory,
     /// The number of refused pods, and of refused deletions, since the last success.
@@ -124,7 +124,7 @@ struct Known {
     counted: Option<Box<JobStatus>>,
 }
 
-/// What of a status our figures may still grow from.
+/// The part of a status from which our metrics may still grow.
 fn uncounted_yet(status: &JobStatus) -> Option<Box<JobStatus>> {
     status.finished().is_none().then(|| Box::new(status.clone()))
 }
@@ -134,7 +134,7 @@ fn uncounted_yet(status: &JobStatus) -> Option<Box<JobStatus>> {
 pub(crate) struct Jobs {
     policy: Arc<JobPolicy>,
     metrics: JobMetrics,
-    jobs: BTreeMap<String, Box<Known>>,
+    jobs: BTreeMap<String, Box<KnownJob>>,
     /// Jobs for which another controller is named, to count each once.
     others: BTreeSet<String>,
     /// True if a list of each is in. Before that nothing is judged: what is missing may only be unseen.
@@ -154,7 +154,7 @@ pub(crate) struct Jobs {
     gone: Gone,
     interest: Interest,
     lookups: Lookups,
-    /// What was known of names when all else was forgotten: a name does not come back even if its pod was never made.
+    /// The names that were known when all else was dropped: a name is not used again even if its pod was never created.
     old_names: BTreeMap<String, UsedNames>,
     job_watch: Arc<WatchHealth>,
     pod_watch: Arc<WatchHealth>,
@@ -221,7 +221,7 @@ impl Jobs {
                     remember(&mut memory, &view, pod, &self.policy);
                 }
                 let counted = uncounted_yet(&view.status);
-                let known = Known { view, memory, refusals: 0, undeleted: 0, counted };
+                let known = KnownJob { view, memory, refusals: 0, undeleted: 0, counted };
                 self.jobs.insert(job.uid.clone(), Box::new(known));
             }
         }
@@ -254,7 +254,7 @@ impl Jobs {
             pod.selected.ask(&selector);
         }
         self.place_those_made_for(&job.uid);
-        // What was read before is not kept: pods that were there before the Job must be looked for.
+        // Pods that were read before the Job was known are not kept, so they must be searched for.
         if reads_pods && !is_generated(job, &selector) {
             self.lookups.ask(job, &selector);
         }
@@ -325,7 +325,7 @@ impl Jobs {
             self.forget_all_pods();
             // Until all parts are in, a Job that has pods seems to have none.
             self.pods_listed = false;
-            // What is remembered of Jobs came from pods that may never have been.
+            // The memory of Jobs came from pods that may never have existed.
             for known in self.jobs.values_mut() {
                 let names = std::mem::take(&mut known.memory.names);
                 known.memory = Memory { names, ..Memory::default() };
@@ -348,7 +348,7 @@ impl Jobs {
     }
 }
 
-/// What is seen at a revision.
+/// A state at a revision.
 trait Revised {
     fn revision(&self) -> Revision;
 }
@@ -393,7 +393,7 @@ impl Recovery for Jobs {
             News::Job(Change::Gone(uid)) => self.drop_job(&uid),
             News::SomeJobs(part) => self.list_jobs(part),
             News::Job(Change::Reset { all, asked, revision: moment }) => {
-                // What was there before the list, and is not in it, is judged a last time.
+                // A Job that is not in the list any more is judged a last time.
                 let mut woken: BTreeSet<Subject> = self.subjects().into_iter().collect();
                 self.list_jobs(Part { all, revision: moment.revision, anew: moment.anew });
                 self.jobs_are_listed();
@@ -442,7 +442,7 @@ impl Recovery for Jobs {
                 if self.lookups.is_awaited_by(&job.uid) {
                     return Some(decide_once_pods_are_found());
                 }
-                if let Some(Known { view, memory, .. }) = self.jobs.get(&job.uid).map(Box::as_ref) {
+                if let Some(KnownJob { view, memory, .. }) = self.jobs.get(&job.uid).map(Box::as_ref) {
                     return Some(decide(view, pods, self.strays.of(job), memory, &self.policy, now));
                 }
                 let anothers = self.others.contains(&job.uid);
@@ -563,7 +563,7 @@ impl Jobs {
         View::Shows
     }
 
-    /// What there is to tell of a step that was carried out, if only the server's answer says it.
+    /// The event about a step that was carried out, if only the server's answer contains it.
     fn worth_telling(&self, subject: &Subject, step: &Step, answer: &Written) -> Option<EventNote> {
         let (Subject::Job(job), Step::CreatePod { told: true, .. }) = (subject, step) else { return None };
         let Written::Object(text) = answer else { return None };
@@ -610,7 +610,7 @@ impl Jobs {
     /// Counts a Job that was looked after once.
     fn count(&self, subject: &Subject, end: &Ended<'_, Step>) {
         let Subject::Job(job) = subject else { return };
-        let Some(Known { view, .. }) = self.jobs.get(&job.uid).map(Box::as_ref) else { return };
+        let Some(KnownJob { view, .. }) = self.jobs.get(&job.uid).map(Box::as_ref) else { return };
         let any = |is: fn(&Step) -> bool| end.done.iter().any(|(step, _)| is(step));
         let settled = [conditions::SUCCESS_CRITERIA_MET, conditions::FAILURE_TARGET];
         let action = if any(|step| matches!(step, Step::CreatePod { .. })) {

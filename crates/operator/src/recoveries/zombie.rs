@@ -46,7 +46,7 @@ fn bound_pods() -> Target {
     Target::fields("pods", "/api/v1/pods", "spec.nodeName!=")
 }
 
-/// What zombie recovery judges.
+/// An object that zombie recovery judges.
 #[derive(Clone, Debug, PartialEq, Eq, PartialOrd, Ord, Hash)]
 pub(crate) enum Subject {
     /// Shared, because the engine keeps it in several places, and there may be thousands.
@@ -90,7 +90,7 @@ pub(crate) struct Zombies {
     pods_of_node: BTreeMap<String, BTreeSet<String>>,
     nodes: BTreeMap<String, NodeView>,
     looks: Looks<NodeView>,
-    /// What is known of the kubelets of lost nodes.
+    /// The pulses of the kubelets of unreachable nodes.
     pulses: Pulses,
     leases: Wanted,
     node_of_uid: BTreeMap<String, String>,
@@ -331,7 +331,7 @@ impl Zombies {
     fn done(&mut self, subject: &Subject, action: &Step, _: &Written, _: Timestamp) -> View {
         if let (Subject::Node { name }, Step::TaintNode { .. } | Step::UntaintNode { .. }) = (subject, action)
         {
-            // What is told from now on is about this, not about an earlier incident.
+            // Events from now on are about this incident, not about an earlier one.
             if let Some(node) = self.nodes.get_mut(name) {
                 node.announced = false;
                 self.announced.remove(&node.node.uid);
@@ -451,7 +451,7 @@ fn see_at_first_sight(text: &str, now: Timestamp) -> kube::Result<NodeView> {
     Ok(SeenNode::from(&read::<NodeWire>(text)?).view_at_first_sight(now))
 }
 
-/// What a node's Lease says to somebody who has not watched it.
+/// The pulse that a node's Lease shows without having been watched.
 async fn pulse_at_first_sight(client: &Client, node: &NodeView, now: Timestamp) -> kube::Result<Pulse> {
     let lease = live::node_lease(client, &node.node.name).await?;
     Ok(Pulse::at_a_glance(lease.or(node.heartbeat), now))

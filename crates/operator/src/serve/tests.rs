@@ -43,7 +43,7 @@ impl Served {
         stream
     }
 
-    /// What a probe is answered.
+    /// The answer to a probe.
     async fn probe(&self) -> String {
         let mut stream = self.connect("GET /healthz HTTP/1.1\r\nHost: x\r\nConnection: close\r\n\r\n").await;
         let mut answer = String::new();

@@ -49,7 +49,7 @@ impl Project for Numbered {
     }
 }
 
-/// What the server answers to one request.
+/// The server's answer to one request.
 enum Answer {
     /// A list: objects, its revision, the token of the next page.
     List(Vec<Value>, u64, &'static str),
@@ -417,7 +417,7 @@ async fn a_list_that_began_before_somebody_noticed_is_not_believed() {
     assert!(!bench.health.is_synced());
 }
 
-/// What the server answered to a write was seen, too.
+/// The server's answer to a write counts as seen, too.
 #[tokio::test(start_paused = true)]
 async fn a_list_behind_the_answer_to_a_write_shows_another_history() {
     let mut bench = Bench::new(vec![

@@ -1,9 +1,9 @@
 use salvor_operator::watch::Project;
-use salvor_recovery::{Step as _, eviction::Step};
+use salvor_recovery::{Step as _, appwrapper::AppWrapperPolicy, eviction::Step};
 use serde_json::{Value, json};
 
 use super::*;
-use crate::objects::{AllNodes, AllPods};
+use crate::objects::{AllAppWrappers, AllNodes, AllPods, AppWrapper};
 
 fn second(n: i64) -> Timestamp {
     Timestamp::from_second(n).unwrap()
@@ -31,6 +31,16 @@ fn pod(uid: &str, index: u32, node: &str, phase: &str, deleted: bool) -> Change<
         "status": { "phase": phase },
     }));
     Change::Applied(AllPods.keep(wire.unwrap()).unwrap())
+}
+
+fn wrapper(status: &Value, annotations: &Value) -> Change<AppWrapper> {
+    let wire = serde_json::from_value(json!({
+        "metadata": { "name": "simulation", "namespace": "default", "uid": "w1", "resourceVersion": "1",
+            "annotations": annotations },
+        "spec": { "components": [] },
+        "status": status,
+    }));
+    Change::Applied(AllAppWrappers(AppWrapperPolicy::default()).keep(wire.unwrap()).unwrap())
 }
 
 fn delta(world: &World, since: Option<u64>) -> Value {
@@ -242,4 +252,96 @@ fn every_deed_of_an_eviction_is_in_the_timeline() {
         world.hear_operator(did, second(at as i64));
     }
     assert_eq!(texts(&world), ["Salvor evicted: default/web", "Salvor untainted: node-1"]);
+}
+
+#[test]
+fn an_app_wrapper_is_told_from_its_first_trouble_until_it_runs_again() {
+    let mut world = World::default();
+    let lost = "Workload contains pods on unreachable Nodes: n1";
+    let unhealthy = json!([{ "type": "Unhealthy", "status": "True", "reason": "NodeLost", "message": lost }]);
+    let reset = json!([{ "phase": "Resetting", "cause": "NodeLost", "message": format!("NodeLost: {lost}"), "counted": true }]);
+    world.hear_wrappers(wrapper(&json!({}), &json!({})), second(0));
+    let shown = delta(&world, None)["appWrappers"][0].clone();
+    assert_eq!(
+        (&shown["phase"], &shown["retries"], &shown["retryLimit"]),
+        (&json!(""), &json!(0), &json!(3))
+    );
+    world.hear_wrappers(wrapper(&json!({ "phase": "Running" }), &json!({})), second(1));
+    world.hear_wrappers(
+        wrapper(&json!({ "phase": "Running", "conditions": unhealthy }), &json!({})),
+        second(10),
+    );
+    let status = |phase: &str| json!({ "phase": phase, "resettingCount": 1, "resets": reset });
+    world.hear_wrappers(wrapper(&status("Resetting"), &json!({})), second(70));
+    world.hear_wrappers(wrapper(&status("Resuming"), &json!({})), second(110));
+    let before = world.version();
+    world.hear_wrappers(wrapper(&status("Running"), &json!({})), second(112));
+    assert_eq!(
+        texts(&world),
+        [
+            format!("AppWrapper simulation is unhealthy: {lost}"),
+            "AppWrapper simulation is Running again, 42 s after it was reset".to_owned(),
+        ]
+    );
+    let shown = delta(&world, Some(before))["appWrappers"][0].clone();
+    assert_eq!(shown["phase"], "Running");
+    assert_eq!(
+        (&shown["retries"], &shown["resets"], &shown["since"]),
+        (&json!(1), &json!(1), &json!(112_000))
+    );
+    assert_eq!(shown["lastReset"], format!("NodeLost: {lost}"));
+    let known = world.version();
+    world.hear_wrappers(wrapper(&status("Running"), &json!({})), second(113));
+    assert_eq!(delta(&world, Some(known))["appWrappers"], Value::Null, "nothing has changed");
+
+    let known = world.version();
+    world.hear_wrappers(Change::Gone("w1".into()), second(120));
+    assert_eq!(delta(&world, Some(known))["goneAppWrappers"], json!(["w1"]));
+}
+
+#[test]
+fn an_app_wrapper_s_own_retry_limit_is_shown_as_its_controller_reads_it() {
+    let limit = |text: &str| {
+        let mut world = World::default();
+        let key = "workload.codeflare.dev.appwrapper/retryLimit";
+        world.hear_wrappers(wrapper(&json!({ "phase": "Odd" }), &json!({ key: text })), second(0));
+        let shown = delta(&world, None)["appWrappers"][0].clone();
+        assert_eq!(shown["phase"], "Odd", "a phase that nobody knows is shown as it is");
+        shown["retryLimit"].clone()
+    };
+    assert_eq!((limit("7"), limit("-1"), limit("many")), (json!(7), json!(0), json!(3)));
+}
+
+#[test]
+fn a_cluster_that_serves_no_app_wrappers_any_more_has_none() {
+    let mut world = World::default();
+    world.forget_wrappers();
+    assert_eq!(world.version(), 0, "nobody is told of nothing");
+    world.hear_wrappers(wrapper(&json!({ "phase": "Resetting" }), &json!({})), second(0));
+    let known = world.version();
+    world.forget_wrappers();
+    assert_eq!(delta(&world, Some(known))["goneAppWrappers"], json!(["w1"]));
+    assert_eq!(delta(&world, None)["appWrappers"], Value::Null);
+}
+
+#[test]
+fn work_of_an_app_wrapper_comes_back_in_another_job_of_the_same_name() {
+    let member = |uid: &str, job: &str, node: &str| {
+        let wire = serde_json::from_value(json!({
+            "metadata": { "name": "simulation-0", "namespace": "default", "uid": uid, "resourceVersion": "1",
+                "labels": { "batch.kubernetes.io/job-completion-index": "0",
+                    "workload.codeflare.dev/appwrapper": "simulation" },
+                "ownerReferences": [{ "kind": "Job", "name": "simulation", "uid": job, "controller": true }] },
+            "spec": { "nodeName": node },
+            "status": { "phase": "Running" },
+        }));
+        Change::Applied(AllPods.keep(wire.unwrap()).unwrap())
+    };
+    let mut world = World::default();
+    world.hear_nodes(node("n1", false), second(0));
+    world.hear_nodes(node("n2", false), second(0));
+    world.hear_pods(member("p1", "job-1", "n1"), second(0));
+    world.hear_nodes(node("n1", true), second(10));
+    world.hear_pods(member("p2", "job-2", "n2"), second(50));
+    assert_eq!(texts(&world)[1], "simulation-0 is Running again, 40 s after its node became unreachable");
 }

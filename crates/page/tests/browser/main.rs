@@ -202,7 +202,9 @@ async fn names_are_text_whatever_they_look_like() {
     let node = json!({ "metadata": meta(HOSTILE), "spec": { "taints": [{ "key": "node.kubernetes.io/unreachable" }] } });
     let mut pod = json!({ "metadata": meta(HOSTILE), "spec": { "nodeName": HOSTILE }, "status": { "phase": "Running" } });
     pod["metadata"]["deletionTimestamp"] = json!("2026-01-01T00:00:00Z");
-    let stage = Stage::of(stage::canned(&node, &pod)).await;
+    let wrapper = json!({ "metadata": meta(HOSTILE), "status": { "phase": HOSTILE, "resets": [{ "message": HOSTILE }],
+        "conditions": [{ "type": "Unhealthy", "status": "True", "message": HOSTILE }] } });
+    let stage = Stage::of(stage::canned(&node, &pod, &wrapper)).await;
     let browser = Browser::start().await;
     browser.look(WIDE).await;
     browser.open(&stage.url()).await;
@@ -219,6 +221,9 @@ async fn names_are_text_whatever_they_look_like() {
         "#story h2",
         "#happened .told",
         "#work b",
+        "#wrappers b",
+        "#wrappers em",
+        "#wrappers .past",
         "#node-name",
         "#node .list",
     ] {
@@ -227,6 +232,66 @@ async fn names_are_text_whatever_they_look_like() {
     }
     assert_eq!(browser.value("document.querySelectorAll('img').length").await, 1, "the logo and no other");
     assert_eq!(browser.value("document.title").await, "Salvor");
+    assert_eq!(browser.console().await, Vec::<String>::new());
+    browser.close().await;
+}
+
+#[tokio::test]
+async fn app_wrappers_are_shown_with_phase_resets_and_what_is_waited_for() {
+    let stage = Stage::open().await;
+    stage.add_node("a-1", "a").await;
+    let browser = Browser::start().await;
+    browser.look(WIDE).await;
+    browser.open(&stage.url()).await;
+    browser.until("the node is shown", "document.querySelector('.node') !== null").await;
+    // The cluster does not know AppWrappers, and the page shows no trace of them.
+    assert_eq!(browser.value("document.querySelector('#wrappers').hidden").await, true);
+
+    stage.define_wrappers().await;
+    stage.add_wrapper("simulation").await;
+    // The page asks again after a while.
+    browser
+        .until("it is shown", "document.querySelector('#wrappers .Other em')?.textContent === 'New'")
+        .await;
+    stage.set_wrapper_status("simulation", &json!({ "phase": "Running" })).await;
+    browser.until("it runs", "document.querySelector('#wrappers .Running') !== null").await;
+    let shown = text_of(&browser, "#wrappers li").await;
+    assert!(shown.contains("simulation") && shown.contains("0 of 5 retries used"), "{shown}");
+
+    let lost = "Workload contains pods on unreachable Nodes: a-1";
+    let unhealthy = json!([{ "type": "Unhealthy", "status": "True", "reason": "NodeLost", "message": lost,
+        "lastTransitionTime": "2026-01-01T00:00:00Z" }]);
+    stage.set_wrapper_status("simulation", &json!({ "conditions": unhealthy })).await;
+    browser.until("it is unhealthy", "document.querySelector('#wrappers .Running.unwell') !== null").await;
+    let Notice::Judged { report, .. } =
+        waits_since("", "The workload is unhealthy, and has time to recover.")
+    else {
+        panic!("a notice of another kind");
+    };
+    let subject = "default/simulation".to_owned();
+    stage.notice(Notice::Judged { recovery: "appwrapper", subject, report });
+    browser.until("it says for how long", "document.querySelector('#wrappers [data-until]') !== null").await;
+    let shown = text_of(&browser, "#wrappers li").await;
+    assert!(shown.contains("Running, unhealthy") && shown.contains("has time to recover"), "{shown}");
+    assert!(shown.contains("Waiting: ") && shown.contains(", until "), "{shown}");
+
+    let reset = json!([{ "phase": "Resetting", "cause": "NodeLost", "message": format!("NodeLost: {lost}"),
+        "counted": true }]);
+    let status = json!({ "phase": "Resetting", "resettingCount": 1, "resets": reset });
+    stage.set_wrapper_status("simulation", &status).await;
+    browser.until("it is reset", "document.querySelector('#wrappers .Resetting') !== null").await;
+    let shown = text_of(&browser, "#wrappers li").await;
+    assert!(shown.contains("1 reset, 1 of 5 retries used"), "{shown}");
+    assert!(shown.contains(&format!("Last reset: NodeLost: {lost}")), "{shown}");
+
+    stage.set_wrapper_status("simulation", &json!({ "phase": "Running", "conditions": [] })).await;
+    browser.until("it runs again", "document.querySelector('#happened .resetOver') !== null").await;
+    assert_eq!(
+        text_of(&browser, "#happened .unhealthy p").await,
+        format!("AppWrapper simulation is unhealthy: {lost}")
+    );
+    stage.delete_wrapper("simulation").await;
+    browser.until("it is gone", "document.querySelector('#wrappers').hidden").await;
     assert_eq!(browser.console().await, Vec::<String>::new());
     browser.close().await;
 }

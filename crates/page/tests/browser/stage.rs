@@ -14,9 +14,12 @@ use kube::{
 use salvor_embedded::{Cluster, Settings};
 use salvor_operator::Notice;
 use salvor_page::{Page, ServeOptions, Wish};
+use salvor_recovery::appwrapper::AppWrapperPolicy;
 use salvor_testkit::wait;
 use serde_json::{Value, json};
 use tokio::{net::TcpListener, sync::mpsc};
+
+const WRAPPERS: &str = "/apis/workload.codeflare.dev/v1beta2/namespaces/default/appwrappers";
 
 pub(crate) struct Stage {
     pub(crate) page: Page,
@@ -40,7 +43,7 @@ impl Stage {
         let (notices, heard) = mpsc::unbounded_channel();
         let (followed, told) = (page.clone(), page.clone());
         let watched = client.clone();
-        tokio::spawn(async move { followed.follow(watched).await });
+        tokio::spawn(async move { followed.follow(watched, AppWrapperPolicy::default()).await });
         tokio::spawn(async move { told.listen(heard).await });
         let options = ServeOptions { wishes: Some(wish), ..ServeOptions::default() };
         let port = serve(page.clone(), options).await;
@@ -100,6 +103,42 @@ impl Stage {
         self.pods().delete(name, &DeleteParams::default().grace_period(0)).await.unwrap();
     }
 
+    /// Makes the cluster know AppWrappers.
+    pub(crate) async fn define_wrappers(&self) {
+        let definition: Value = serde_saphyr::from_str(salvor_api::crds::APPWRAPPER).unwrap();
+        self.send(Request::post("/apis/apiextensions.k8s.io/v1/customresourcedefinitions"), &definition)
+            .await;
+    }
+
+    /// An AppWrapper that nobody runs.
+    pub(crate) async fn add_wrapper(&self, name: &str) {
+        let job = json!({ "apiVersion": "batch/v1", "kind": "Job", "metadata": { "name": name } });
+        let wrapper = json!({
+            "apiVersion": "workload.codeflare.dev/v1beta2", "kind": "AppWrapper",
+            "metadata": { "name": name, "annotations": { "workload.codeflare.dev.appwrapper/retryLimit": "5" } },
+            "spec": { "components": [{ "template": job }] },
+        });
+        self.send(Request::post(WRAPPERS), &wrapper).await;
+    }
+
+    /// As its controller does.
+    pub(crate) async fn set_wrapper_status(&self, name: &str, status: &Value) {
+        let request = Request::patch(format!("{WRAPPERS}/{name}/status"));
+        let request = request.header("content-type", "application/merge-patch+json");
+        let body = json!({ "status": status }).to_string().into_bytes();
+        self.client.request_text(request.body(body).unwrap()).await.unwrap();
+    }
+
+    pub(crate) async fn delete_wrapper(&self, name: &str) {
+        let request = Request::delete(format!("{WRAPPERS}/{name}")).body(Vec::new()).unwrap();
+        self.client.request_text(request).await.unwrap();
+    }
+
+    async fn send(&self, request: axum::http::request::Builder, object: &Value) {
+        let request = request.header("content-type", "application/json");
+        self.client.request_text(request.body(object.to_string().into_bytes()).unwrap()).await.unwrap();
+    }
+
     fn pods(&self) -> Api<Pod> {
         Api::default_namespaced(self.client.clone())
     }
@@ -112,9 +151,9 @@ async fn serve(page: Page, options: ServeOptions) -> u16 {
     port
 }
 
-/// A cluster of one node and one pod, which no real server would let be called so.
-pub(crate) fn canned(node: &Value, pod: &Value) -> Client {
-    lists(json!([node]), json!([pod]))
+/// A cluster of one node, one pod and one AppWrapper, which no real server would let be called so.
+pub(crate) fn canned(node: &Value, pod: &Value, wrapper: &Value) -> Client {
+    lists(json!([node]), json!([pod]), json!([wrapper]))
 }
 
 /// Many nodes, with so many pods on each.
@@ -137,16 +176,20 @@ pub(crate) fn crowd(nodes: usize, pods_each: usize) -> Client {
             "status": { "phase": "Running" },
         })
     };
-    lists((0..nodes).map(node).collect(), (0..nodes * pods_each).map(pod).collect())
+    lists((0..nodes).map(node).collect(), (0..nodes * pods_each).map(pod).collect(), json!([]))
 }
 
 type Body = UnsyncBoxBody<Bytes, Infallible>;
 
 /// Answers lists, and watches on which nothing ever happens.
-fn lists(nodes: Value, pods: Value) -> Client {
+fn lists(nodes: Value, pods: Value, wrappers: Value) -> Client {
     let answer = move |request: Request<kube::client::Body>| {
         let is_watch = request.uri().query().is_some_and(|q| q.contains("watch=true"));
-        let items = if request.uri().path().ends_with("/nodes") { &nodes } else { &pods };
+        let items = match request.uri().path() {
+            "/api/v1/nodes" => &nodes,
+            "/api/v1/pods" => &pods,
+            _ => &wrappers,
+        };
         let body: Body = if is_watch {
             let quiet = futures::stream::pending::<Result<Frame<Bytes>, Infallible>>();
             StreamBody::new(quiet).boxed_unsync()

@@ -62,6 +62,13 @@ pub(super) fn own_objects(view: &AppWrapperView) -> impl Iterator<Item = &FoundC
     components.chain(view.strays.iter().filter(|it| view.owns(it)))
 }
 
+/// Pods of components that are gone: controllers and kubelets need a while to delete them. A label alone is anybody's to write,
+/// so only those count that are known to belong to a component, or are about to go.
+pub(super) fn pods_left_over(view: &AppWrapperView) -> impl Iterator<Item = &PodView> {
+    let ours = |pod: &&PodView| pod.component.is_some() || pod.deletion.is_some();
+    own_pods(view).filter(ours).filter(|pod| !is_object(view, pod))
+}
+
 /// Whether anything is left of what the AppWrapper made, or may be.
 pub(super) fn left(view: &AppWrapperView) -> Left {
     let unknown = view.components.iter().filter_map(|it| match &it.seen {

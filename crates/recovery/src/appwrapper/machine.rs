@@ -125,6 +125,10 @@ impl Machine<'_> {
                     self.errored(index);
                     return Err(self.reset_or_fail(create_failed(&error)));
                 }
+                // The server has refused it for now.
+                if retry_at.is_some() {
+                    self.errored(index);
+                }
                 Err(Turn::Wait { until, why })
             }
             Creation::Due { indexes } => {
@@ -293,8 +297,10 @@ impl Machine<'_> {
         ask.that("Is it to stay?", "it is being deleted", false);
         ask.that("Does it have our finalizer?", self.view.has_finalizer, self.view.has_finalizer)
             .ok_or(Turn::Rest(Why::BeingDeleted))?;
-        // Where nothing was deployed, only what the AppWrapper owns counts: a label alone is anybody's to write.
-        if self.next.holds(RESOURCES_DEPLOYED) || deletion::own_objects(self.view).next().is_some() {
+        // Where nothing was deployed, only what the AppWrapper made counts: a label alone is anybody's to write.
+        let made = deletion::own_objects(self.view).next().is_some()
+            || deletion::pods_left_over(self.view).next().is_some();
+        if self.next.holds(RESOURCES_DEPLOYED) || made {
             let phase = std::mem::replace(&mut self.next.phase, Phase::Terminating);
             self.delete_all(ask, Gone::Terminating)?;
             // Where nothing is left it goes at once, with the phase that it had.

@@ -76,7 +76,8 @@ impl Machine<'_> {
             return Ok(());
         }
         let due = deletion::deletions(self.view, Manner::Graceful);
-        let there = deletion::own_objects(self.view).count();
+        let pods = deletion::pods_left_over(self.view).count();
+        let there = deletion::own_objects(self.view).count() + pods;
         if ask.that("Is nothing left over?", format_args!("{there} objects"), there == 0).is_some() {
             return Ok(());
         }

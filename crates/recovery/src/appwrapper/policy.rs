@@ -45,7 +45,7 @@ pub struct AppWrapperPolicy {
 #[derive(Clone, Copy, Debug, Default, PartialEq, Eq)]
 pub enum Counting {
     /// Those that the workload itself is the cause of. Evacuations of nodes, lost pods that were evicted, and pods for which
-    /// the scheduler finds no room do not count; they need only a limit above 0.
+    /// the scheduler finds no room do not count; the last two need a limit above 0.
     #[default]
     OwnFaults,
     /// All but evacuations by Autopilot, and those too need that the limit is not reached: as CodeFlare's controller counts.

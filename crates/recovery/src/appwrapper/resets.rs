@@ -56,6 +56,21 @@ impl Cause {
     }
 }
 
+impl Cause {
+    /// Whether it lies in the node alone, so that the workload has to leave it.
+    fn leaves_a_node(self) -> bool {
+        match self {
+            Self::AutopilotNoExecute | Self::NodeLost => true,
+            Self::CreateFailed
+            | Self::MissingComponent
+            | Self::FailedComponent
+            | Self::FoundFailedPods
+            | Self::InsufficientPodsReady
+            | Self::Refused => false,
+        }
+    }
+}
+
 impl fmt::Display for Cause {
     fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
         f.write_str(self.as_str())
@@ -180,7 +195,10 @@ impl Course {
         let limit = timers.retry_limit;
         let has_room = count < limit;
         let (counted, allowed) = match policy.counting {
-            Counting::OwnFaults if !evidence.own_fault => (false, limit > 0),
+            // Leaving a node is no retry. Everything else needs that retries are allowed at all.
+            Counting::OwnFaults if !evidence.own_fault => {
+                (false, limit > 0 || evidence.cause.leaves_a_node())
+            }
             Counting::OwnFaults => (true, has_room),
             Counting::AsUpstream => (evidence.cause != Cause::AutopilotNoExecute, has_room),
         };

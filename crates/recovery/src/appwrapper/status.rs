@@ -6,6 +6,7 @@ use jiff::Timestamp;
 use serde::{Deserialize, Deserializer, Serialize, Serializer};
 
 use super::names::conditions::RESOURCES_DEPLOYED;
+use super::names::reasons::COMPONENT_CREATION_ERRORED;
 pub use super::podsets::PodSet;
 use super::resets::ResetRecord;
 
@@ -148,9 +149,11 @@ impl ComponentStatus {
         self.conditions.iter().find(|it| it.kind == kind)
     }
 
-    /// The recorded name, if its object was created or may have been.
+    /// The recorded name, if its object was created or may have been. A creation that failed may have taken effect.
     pub fn name_in_use(&self) -> Option<&str> {
-        let created = self.condition(RESOURCES_DEPLOYED).is_some_and(|it| !it.is_false());
+        let created = self
+            .condition(RESOURCES_DEPLOYED)
+            .is_some_and(|it| !it.is_false() || it.reason == COMPONENT_CREATION_ERRORED);
         Some(self.name.as_str()).filter(|name| created && !name.is_empty())
     }
 }

@@ -10,7 +10,7 @@ use crate::moments::after;
 /// An admission counts for this long: a minute, and one second because whole seconds are counted.
 pub(super) const WINDOW: SignedDuration = SignedDuration::from_secs(61);
 
-/// What was admitted, by the second (Unix time) in which it was.
+/// The admissions, by the second (Unix time) in which they happened.
 #[derive(Clone, Debug, Default, PartialEq, Eq, Serialize, Deserialize)]
 #[serde(transparent)]
 pub(super) struct Admitted(pub(super) BTreeMap<i64, u32>);

@@ -11,32 +11,32 @@ use super::Tally;
 use super::share::NodeCounts;
 use crate::moments::after;
 
-/// What of a node makes it count.
+/// The fields of a node that decide whether it counts.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub struct NodeStanding {
     /// True if the control plane has lost it.
     pub unreachable: bool,
-    /// Whether it is Ready, or was.
+    /// Its Ready state, now or before.
     pub ready: WasReady,
     /// True if its owner excludes it.
     pub excluded: bool,
 }
 
-/// Whether a node is Ready, or was.
+/// The Ready state of a node, now or before.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub enum WasReady {
-    /// It is.
+    /// The node is Ready.
     Now,
-    /// It was until then.
+    /// The node was Ready until then.
     Until(Timestamp),
-    /// It is not, and nothing says since when.
+    /// The node is not Ready, and nothing says since when.
     Sometime,
     /// Its kubelet has never said a word.
     Never,
 }
 
 impl NodeStanding {
-    /// Whether it counts, and if so until when, with all else equal. A time of 0 counts every node.
+    /// The time until which the node counts, with all else equal; none if it does not count. A time of 0 counts every node.
     fn counts(&self, now: Timestamp, ready_within: SignedDuration) -> Option<Option<Timestamp>> {
         if self.excluded {
             return None;

@@ -1,4 +1,4 @@
-//! What holds an action back.
+//! The reason why an action is blocked.
 
 use jiff::Timestamp;
 use serde::Serialize;
@@ -6,7 +6,7 @@ use serde::Serialize;
 use super::share::{Engaged, NodeCounts};
 use crate::pause::Pause;
 
-/// What holds an action back.
+/// The reason why an action is blocked.
 #[derive(Clone, Debug, PartialEq, Eq, Serialize, thiserror::Error)]
 #[serde(tag = "limit", rename_all = "camelCase", rename_all_fields = "camelCase")]
 pub enum Held {
@@ -64,20 +64,20 @@ pub enum Held {
     /// A person has stopped everything.
     #[error("{pause}")]
     Paused {
-        /// Who, when and why.
+        /// The person, the time and the reason.
         pause: Box<Pause>,
     },
-    /// What was recovered lately is not known.
+    /// The number of recent recoveries is not known.
     #[error(
         "Salvor does not know what was recovered lately ({why}), so the whole budget counts as spent. It waits until {until}"
     )]
     MemoryLost {
-        /// What is wrong with what was kept.
+        /// The defect of the saved state.
         why: String,
         /// When it is over.
         until: Timestamp,
     },
-    /// It is not certain which time it is.
+    /// The API servers' clocks disagree.
     #[error(
         "the API server told different times ({clocks} clocks; the earliest counts). Actions that cannot be undone wait \
          until {until}"

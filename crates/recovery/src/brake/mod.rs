@@ -81,13 +81,13 @@ pub struct BrakeState {
     lost: Option<Lost>,
 }
 
-/// What was kept could not be read.
+/// The saved state could not be read.
 #[derive(Clone, Debug, PartialEq, Eq, Serialize, Deserialize)]
 #[serde(rename_all = "camelCase")]
 pub struct Lost {
     /// When that was found.
     pub since: Timestamp,
-    /// What is wrong with it.
+    /// The defect.
     pub why: String,
 }
 
@@ -119,7 +119,7 @@ impl BrakeState {
     /// Reads what an earlier process has kept.
     ///
     /// # Errors
-    /// What is wrong with it.
+    /// The defect.
     pub fn read(kept: &str) -> Result<Self, String> {
         if !kept.trim_start().starts_with('{') {
             return Err("it is not a JSON object".into());
@@ -156,12 +156,12 @@ impl Brake {
         ours.admitted_nodes.forget(now);
     }
 
-    /// What another process remembered is lost: it may have spent the whole budget a moment ago.
+    /// The memory of another process is lost: it may have spent the whole budget a moment ago.
     pub fn distrust(&mut self, now: Timestamp, why: impl Into<String>) {
         self.state.lost = Some(Lost { since: now, why: why.into() });
     }
 
-    /// Whether everything is held because an earlier memory is lost.
+    /// The loss of an earlier memory, while it blocks everything.
     pub fn lost(&self, now: Timestamp) -> Option<&Lost> {
         let BrakeLimits { max_pods_per_minute, max_nodes_per_minute, max_unreachable_percent, .. } =
             self.limits;
@@ -169,12 +169,12 @@ impl Brake {
         self.state.lost.as_ref().filter(|lost| limited && now < lost.until(&self.limits))
     }
 
-    /// What it remembers.
+    /// Its memory.
     pub fn state(&self) -> &BrakeState {
         &self.state
     }
 
-    /// What to keep for the next process. Of very many zones, those that took hold last.
+    /// The state to save for the next process. Of very many zones, those that engaged last.
     pub fn keepsake(&self) -> BrakeState {
         let mut state = self.state.clone();
         if state.zones.len() > MOST_ZONES {
@@ -186,7 +186,7 @@ impl Brake {
         state
     }
 
-    /// Whether too many nodes are unreachable, as last counted.
+    /// The engaged state, if too many nodes were unreachable at the last count.
     pub fn engaged(&self) -> Option<Engaged> {
         self.state.cluster.engaged()
     }
@@ -221,20 +221,20 @@ impl Brake {
         self.state.cluster.changes_at(now, &self.limits)
     }
 
-    /// Whether so many more pods may be recovered now, without counting them.
+    /// Checks whether this many more pods may be recovered now, without counting them.
     ///
     /// More pods at once than the whole budget pass when none were admitted in the last minute: they cannot be split.
     ///
     /// # Errors
-    /// What holds them back.
+    /// The reason why they are blocked.
     pub fn check(&self, now: Timestamp, pods: u32) -> Result<(), Held> {
         self.check_all(now, &Disruption { pods, ..Disruption::default() })
     }
 
-    /// Whether so many more pods may be recovered now; if so they count from now on.
+    /// Admits this many more pods if they may be recovered now; they count from now on.
     ///
     /// # Errors
-    /// What holds them back.
+    /// The reason why they are blocked.
     pub fn admit(&mut self, now: Timestamp, pods: u32) -> Result<(), Held> {
         self.admit_all(now, &Disruption { pods, ..Disruption::default() })
     }
@@ -300,14 +300,14 @@ impl Brake {
     /// Whether steps that were let through, and counted, may still be carried out.
     ///
     /// # Errors
-    /// What holds them back.
+    /// The reason why they are blocked.
     pub fn check_again<S: Step>(&self, now: Timestamp, steps: &[S], outage: Outage) -> Result<(), Held> {
         let nothing_more = disruption(steps, outage).map(|much| Disruption { pods: 0, nodes: 0, ..much });
         nothing_more.map_or(Ok(()), |much| self.check_all(now, &much))
     }
 }
 
-/// What a share that is not too large lets through.
+/// The admission of a share that is not too large.
 fn let_through(
     stage: Stage,
     now: Timestamp,
@@ -330,18 +330,18 @@ fn let_through(
 struct Disruption<'a> {
     pods: u32,
     nodes: u32,
-    /// The zone of the node that is begun to be emptied.
+    /// The zone of the node whose eviction begins.
     zone: Option<&'a str>,
     outage: Outage,
 }
 
-/// Whether an outage holds a judgement back.
+/// Says whether an outage blocks a judgement.
 #[derive(Clone, Copy, Debug, Default, PartialEq, Eq)]
 pub enum Outage {
-    /// It does: when many nodes are lost, suspect the observer.
+    /// An outage blocks it: if many nodes are unreachable, the network has probably failed.
     #[default]
     Holds,
-    /// It does not: a person has looked, and knows that this node is off. Budgets count all the same.
+    /// An outage does not block it: a person knows that this node is off. Budgets still count.
     Ignored,
 }
 

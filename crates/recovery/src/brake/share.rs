@@ -58,11 +58,11 @@ pub struct Engaged {
     pub nodes: NodeCounts,
 }
 
-/// What is remembered from when the share is small enough again until all is let through.
+/// The memory from when the share is small enough again until everything is admitted.
 #[derive(Clone, Copy, Debug, PartialEq, Eq, Serialize, Deserialize)]
 #[serde(rename_all = "camelCase")]
 struct Settling {
-    /// What held before.
+    /// The state that blocked before.
     after: Engaged,
     /// The number of lost nodes as last counted.
     lost: u32,
@@ -110,14 +110,14 @@ impl Settling {
 #[derive(Clone, Copy, Debug, Default, PartialEq, Eq, Serialize, Deserialize)]
 #[serde(rename_all = "camelCase", default)]
 pub(super) struct Share {
-    /// Whether and since when it is too large.
+    /// The engaged state, if the share is too large.
     engaged: Option<Engaged>,
-    /// Whether it was, a moment ago.
+    /// The state if the share was too large a moment ago.
     #[serde(skip_serializing_if = "Option::is_none")]
     settling: Option<Settling>,
 }
 
-/// What a share lets through.
+/// The admission of a share.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub(super) enum Stage {
     /// Everything.
@@ -221,7 +221,7 @@ impl Share {
         }
     }
 
-    /// What time alone has changed.
+    /// The changes that time alone has caused.
     fn go_on(&mut self, now: Timestamp, limits: &BrakeLimits) -> Option<Transition> {
         let stage = self.stage(now, limits);
         let settling = self.settling.as_mut()?;
@@ -243,7 +243,7 @@ impl Share {
         }
     }
 
-    /// What was let through counts.
+    /// Counts an admission.
     pub(super) fn passed(&mut self, now: Timestamp, limits: &BrakeLimits, pods: u32, nodes: u32) {
         if let Stage::Gradual(_) = self.stage(now, limits)
             && let Some(settling) = &mut self.settling
@@ -278,18 +278,18 @@ impl Share {
     }
 }
 
-/// The brake took hold or let go: the moment to say so once.
+/// The brake engaged or released: the moment to say so once.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub enum Transition {
     /// Too many nodes are unreachable from now on.
     Engaged(Engaged),
     /// No longer too many, but more nodes may come back.
     Settling {
-        /// What held before.
+        /// The state that blocked before.
         after: Engaged,
         /// The count now.
         nodes: NodeCounts,
-        /// When it lets go if no more nodes come back.
+        /// When it releases if no more nodes come back.
         until: Timestamp,
     },
     /// Recoveries go on, after this.
@@ -306,7 +306,7 @@ impl Transition {
             Self::Released(Engaged { since, .. }) => {
                 (EventType::Normal, reasons::BRAKE_RELEASED, since, "released")
             }
-            // It holds on: what waits says until when.
+            // The brake still blocks: waiting subjects say until when.
             Self::Settling { .. } => return None,
         };
         Some(EventNote {

@@ -268,7 +268,7 @@ fn it_lets_through_little_at_first_and_then_twice_as_much_in_each_step() {
     assert_eq!(passed, [1, 2, 4, 8, 16, 32, 64, 128, 256]);
     assert!(matches!(brake.check(at(100_000), 1000), Err(Held::MaxPodsPerMinute { .. })), "as always");
     assert_eq!(brake.admit(at(100_000), 400), Ok(()));
-    // What cannot be split waits until there is room for all of it.
+    // An action that cannot be split waits until the budget has room for all of it.
     let mut whole = self::brake(1000, 50);
     whole.observe(at(0), counts(4, 6));
     whole.observe(at(0), counts(3, 6));

@@ -1,4 +1,4 @@
-//! What is written on a Node about its eviction, and whether it can be believed.
+//! Our annotations on a Node about its eviction, and their validation.
 //!
 //! Whoever cannot read it does not know that somebody stopped the eviction, or that it is over. So it is never guessed.
 
@@ -24,18 +24,18 @@ const LONGEST_PROBLEM: usize = 200;
 pub struct Damage {
     /// Its key.
     pub annotation: &'static str,
-    /// What is wrong with it.
+    /// The defect.
     pub problem: String,
     /// When it can be believed, if only time has to pass.
     pub until: Option<Timestamp>,
 }
 
-/// What our annotations on a node say.
+/// The content of our annotations on a node.
 #[derive(Clone, Debug, Default, PartialEq, Eq)]
 pub struct Memory {
     /// The progress of its eviction.
     pub progress: Option<Progress>,
-    /// A request that was taken off.
+    /// A request that was removed.
     pub asked: Option<Asked>,
     /// Which annotation cannot be read; then nothing is known of the others either.
     pub damage: Option<Damage>,
@@ -64,10 +64,10 @@ impl Progress {
     /// Reads the annotation. A field that this version does not know may say that all is to stop, so there must be none.
     ///
     /// # Errors
-    /// What is wrong with it.
+    /// The defect.
     pub fn from_annotation(text: &str) -> Result<Self, String> {
         let mut fields: Map<String, Value> = from_json(text)?;
-        // What earlier versions wrote, and nothing depends on any more.
+        // Fields of earlier versions on which nothing depends any more.
         fields.remove("claims");
         if let Some(Value::Object(released)) = fields.get_mut("released") {
             released.remove("kept");
@@ -113,7 +113,7 @@ impl Asked {
     /// Reads the annotation.
     ///
     /// # Errors
-    /// What is wrong with it.
+    /// The defect.
     pub fn from_annotation(text: &str) -> Result<Self, String> {
         let asked: Self = from_json(text)?;
         match value_defect(&asked.value) {
@@ -123,7 +123,7 @@ impl Asked {
     }
 }
 
-/// What of our annotations on a node cannot be believed: it cannot be read, or its times cannot be.
+/// A defect of our annotations on a node: one is unreadable, or its times are impossible.
 pub(super) fn damage(node: &NodeView, now: Timestamp) -> Option<Damage> {
     let absurd = || {
         let (problem, until) = node.progress.as_ref()?.absurd_time(node.created, now)?;

@@ -1,4 +1,4 @@
-//! The eviction recovery: a node that is down for sure is emptied now, with no race against its return (KEP-36).
+//! The eviction recovery: a node that is down for sure is evicted now, with no race against its return (KEP-36).
 //!
 //! The rules are in `rules.rs`, [`decide_node`] and [`decide_pod`]; read them top to bottom, beside the seed document.
 //! The rest is what they look at ([`Scene`], [`NodeView`], [`PodView`]), what the administrator allows

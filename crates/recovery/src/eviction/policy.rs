@@ -1,4 +1,4 @@
-//! What the administrator allows, and who asks for an eviction.
+//! The administrator's settings, and the requests for evictions.
 
 use std::collections::BTreeSet;
 
@@ -16,7 +16,7 @@ use crate::one_actor::NodeActors;
 pub struct EvictionPolicy {
     /// True if it is switched on.
     pub enabled: bool,
-    /// When our taint is taken off.
+    /// When our taint is removed.
     pub remove_taint: RemoveTaint,
     /// A volume that is not detached after this time is reported.
     pub detach_warning_after: SignedDuration,
@@ -24,21 +24,21 @@ pub struct EvictionPolicy {
     pub max_unreachable_percent: u8,
     /// Nodes count for that which are Ready, or were within this time.
     pub count_nodes_ready_within: SignedDuration,
-    /// Who else acts on nodes.
+    /// The other recoveries that act on nodes.
     pub(super) actors: NodeActors,
     triggers: Vec<EvictionTrigger>,
     /// Kinds of owners of whose pods two must never run, as they print.
     at_most_one_owners: BTreeSet<String>,
 }
 
-/// What asks for an eviction.
+/// A request for an eviction.
 #[derive(Clone, Debug, PartialEq, Eq)]
 pub struct Request {
     /// The taint.
     pub taint: Taint,
     /// True if it proves that the machine is off.
     pub proof: bool,
-    /// True if it was taken off, and only we know of it.
+    /// True if it was removed, and only we know of it.
     pub remembered: bool,
 }
 
@@ -124,7 +124,7 @@ impl EvictionPolicy {
         self
     }
 
-    /// What asks for the eviction of a node now. Our own key comes first: it is a person's word, and proof.
+    /// The request for the eviction of a node now. Our own key comes first: a person added it, and it is proof.
     pub fn request(&self, node: &NodeView) -> Option<Request> {
         let foreign = self.foreign_request(node);
         let in_person = asked_in_person(node).filter(|taint| {
@@ -141,7 +141,7 @@ impl EvictionPolicy {
         in_person.or(foreign).or_else(remembered)
     }
 
-    /// What of others asks for it, whether our own key does or not. It is not ours to take off, so it asks again and again.
+    /// The request by a trigger, with or without our own key. Salvor never removes that taint, so it asks again and again.
     pub(super) fn foreign_request(&self, node: &NodeView) -> Option<Request> {
         let asks = |taint: &Taint| self.triggers.iter().find(|trigger| fits(trigger, taint));
         let found = node.taints.iter().filter_map(|taint| Some((taint, asks(taint)?)));

@@ -9,7 +9,7 @@ use super::policy::EvictionPolicy;
 use crate::one_actor::NodeActor;
 use crate::verdict::Reason;
 
-/// Why a node is, or is not, emptied. The codes of a node that is being emptied are the reasons of its condition.
+/// Why a node is, or is not, evicted. The codes of a node that is being evicted are the reasons of its condition.
 #[derive(Clone, Debug, PartialEq, Eq)]
 pub enum NodeWhy {
     /// The recovery is switched off.
@@ -32,7 +32,7 @@ pub enum NodeWhy {
         /// The taint that asks for it.
         request: String,
     },
-    /// The node is called Ready, but has not shown for a while that it lives.
+    /// The node is Ready, but has not shown for a while that it lives.
     StillReady,
     /// The node's kubelet renews its Lease.
     KubeletAlive {
@@ -49,9 +49,9 @@ pub enum NodeWhy {
         /// The number that is left.
         left: usize,
     },
-    /// Volumes are let go.
+    /// Volumes are released.
     ReleasingVolumes {
-        /// How many the node has in use.
+        /// The number of volumes that the node has in use.
         in_use: usize,
         /// Claims whose volumes stay.
         kept: usize,
@@ -99,14 +99,14 @@ pub enum NodeWhy {
         node: String,
         /// The annotation.
         annotation: &'static str,
-        /// What is wrong with it.
+        /// The defect.
         problem: String,
     },
     /// The API server refuses a write.
     WriteRefused {
         /// The write.
         what: String,
-        /// What the server says.
+        /// The server's message.
         words: String,
         /// True if the eviction had begun before.
         begun: bool,
@@ -279,13 +279,13 @@ impl Reason for NodeWhy {
 pub enum PodWhy {
     /// The recovery is switched off.
     Disabled,
-    /// Its node is not being emptied.
+    /// Its node is not being evicted.
     NodeNotEvicted,
-    /// It is a static pod's image.
+    /// The pod is the mirror of a static pod.
     StaticPod,
-    /// It tolerates the eviction.
+    /// The pod tolerates the eviction.
     Tolerates,
-    /// It tolerates the eviction for a while.
+    /// The pod tolerates the eviction for a while.
     ToleratesUntil {
         /// Until when.
         until: Timestamp,
@@ -303,7 +303,7 @@ pub enum PodWhy {
     LeftToKubelet,
     /// The node's kubelet renews its Lease.
     KubeletAlive,
-    /// It was made after the eviction began, and its node was back since.
+    /// The pod was created after the eviction began, and its node was Ready since.
     CameLate,
     /// One of our annotations on its node cannot be believed.
     AnnotationUnreadable,
@@ -410,7 +410,7 @@ const DISABLED: &str = "The eviction recovery is off: it is not in the list of c
 const ENABLING: &str = "An administrator enables it with eviction or * in --controllers.";
 
 impl EvictionPolicy {
-    /// What the rules say about whether recovery is on.
+    /// The observation of the rule that asks whether the recovery is on.
     pub(super) fn switch(&self) -> &'static str {
         if self.enabled { "controller eviction is enabled" } else { "controller eviction is not enabled" }
     }

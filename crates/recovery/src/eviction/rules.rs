@@ -1,9 +1,9 @@
-//! May this node be emptied, and this pod be declared dead? The steps of KEP-36, in the order in which a person would
+//! May this node be evicted, and this pod be marked Failed? The steps of KEP-36, in the order in which a person would
 //! ask them.
 //!
 //! 1. Somebody says that the machine is off ([`begin`]). We look ourselves: Ready, or a Lease that is renewed, says no.
 //! 2. Each pod that does not tolerate it is failed and deleted ([`decide_pod`]).
-//! 3. Volumes that no pod left there needs are let go, and waited for ([`go_on`]).
+//! 3. Volumes that no pod left there needs are released, and waited for ([`go_on`]).
 //! 4. All gone: the eviction is finished; our taint goes when the node is back ([`take_back`]).
 //! 5. The node comes back in the middle: nothing is forced any more ([`come_back`]).
 
@@ -53,7 +53,7 @@ pub fn decide_node(scene: &Scene<'_>, policy: &EvictionPolicy, now: Timestamp) -
                 request => stay_stopped(ask, node, request.as_ref(), now),
             },
             Some(progress) if progress.finished.is_some() => match request {
-                // Our taint was taken off, and a person puts the request on anew.
+                // Our taint was removed, and a person puts the request on anew.
                 Some(request) if asked_in_person(node).is_some() && node.no_execute().is_none() => {
                     begin(ask, scene, Some(request), policy, now)
                 }
@@ -66,7 +66,7 @@ pub fn decide_node(scene: &Scene<'_>, policy: &EvictionPolicy, now: Timestamp) -
     })
 }
 
-/// What the server refused a moment ago is not tried again at once, and that is said.
+/// A write that the server refused a moment ago is not tried again at once, and the verdict says so.
 fn unless_refused(
     ask: &mut Inquiry,
     node: &NodeView,
@@ -350,18 +350,18 @@ fn leave_to_the_kubelet(pod: &PodView, node: &NodeView, progress: &Progress) -> 
     }
 }
 
-/// What becomes of a pod on a node that is being emptied and is silent.
+/// The fate of a pod on an unreachable node that is being evicted.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub(super) enum Fate {
-    /// It has ended and is deleted; at most finalizers hold the object.
+    /// The pod has ended and is deleted; at most finalizers keep the object.
     Gone,
-    /// It must go, now.
+    /// The pod must be evicted now.
     Leaves,
-    /// It must go then.
+    /// The pod must be evicted then.
     LeavesAt(Timestamp),
-    /// It must go, but not before somebody says that the machine is off.
+    /// The pod must be evicted, but not before somebody says that the machine is off.
     NeedsProof,
-    /// It tolerates all that, or is a static pod, or came after the node was back.
+    /// The pod stays: it tolerates the eviction, is a static pod, or came after the node was Ready again.
     Stays,
 }
 
@@ -391,7 +391,7 @@ fn fate(
     }
 }
 
-/// True if this pod goes when its node is emptied on somebody's word, now or later: for those who ask before.
+/// True if this pod goes when its node is evicted on somebody's word, now or later: for those who ask before.
 pub fn leaves(pod: &PodView, value: &str) -> bool {
     !pod.is_mirror && Tolerance::of(&pod.tolerations, value, Timestamp::UNIX_EPOCH) != Tolerance::Forever
 }
@@ -401,7 +401,7 @@ pub fn is_gone(pod: &PodView) -> bool {
     pod.phase.is_terminal() && pod.deletion.is_some_and(|deletion| deletion.grace_seconds == Some(0))
 }
 
-/// What must never run twice goes only from a machine that is known to be off, or when it has ended.
+/// A pod that must never run twice is evicted only from a machine that is known to be off, or when it has ended.
 fn may_go(pod: &PodView, policy: &EvictionPolicy, proven: bool) -> bool {
     proven || pod.phase.is_terminal() || policy.at_most_one(pod).is_none()
 }

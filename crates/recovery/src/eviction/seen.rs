@@ -1,4 +1,4 @@
-//! What the rules saw, in words.
+//! The observations of the rules, in words.
 
 use jiff::Timestamp;
 

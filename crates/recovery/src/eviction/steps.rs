@@ -1,4 +1,4 @@
-//! What the eviction recovery asks to be written.
+//! The writes of the eviction recovery.
 
 use std::{borrow::Cow, fmt};
 
@@ -43,7 +43,7 @@ pub enum Step {
         /// The state that was judged.
         resource_version: String,
     },
-    /// Deletes a pod with its own grace because its node is emptied, if the pod is still exactly as it was judged.
+    /// Deletes a pod with its own grace because its node is evicted, if the pod is still exactly as it was judged.
     EvictPod {
         /// The pod.
         pod: PodRef,
@@ -59,7 +59,7 @@ pub enum Step {
         resource_version: String,
         /// The taint to add, if it is not there.
         taint: Option<Taint>,
-        /// What is written.
+        /// The new progress.
         progress: Progress,
         /// The node's zone, for the brake.
         zone: String,
@@ -82,11 +82,11 @@ pub enum Step {
         node: NodeRef,
         /// The state that was judged.
         resource_version: String,
-        /// What it has in use.
+        /// The volumes in use.
         in_use: Vec<String>,
-        /// What is attached to it.
+        /// The attached volumes.
         attached: Vec<AttachmentView>,
-        /// What the node's status says is attached to it.
+        /// The attached volumes in the node's status.
         attached_names: Vec<String>,
         /// Claims whose volumes stay, in order.
         keep: Vec<Claim>,
@@ -99,9 +99,9 @@ pub enum Step {
         node: NodeRef,
         /// The state that was judged.
         resource_version: String,
-        /// What is still remembered of the eviction.
+        /// The part of the progress that is kept.
         progress: Option<Progress>,
-        /// What is remembered of a request that is taken off early.
+        /// The memory of a request whose taint is removed early.
         asked: Option<Asked>,
     },
 }

@@ -40,10 +40,10 @@ impl Toleration {
     }
 }
 
-/// Whether a pod puts up with the eviction of its node.
+/// The tolerance of a pod for the eviction of its node.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub enum Tolerance {
-    /// It does not.
+    /// The pod does not tolerate it.
     None,
     /// Until then.
     Until(Timestamp),

@@ -1,4 +1,4 @@
-//! What the eviction recovery looks at: only the fields that it judges by.
+//! The views of the eviction recovery: only the fields by which it judges.
 
 use std::collections::BTreeSet;
 use std::fmt;
@@ -45,13 +45,13 @@ pub struct NodeView {
     pub taints: Vec<Taint>,
     /// Its `Ready` condition.
     pub ready: Ready,
-    /// What its Lease says.
+    /// Its Lease.
     pub lease: Lease,
-    /// What the heartbeat of its `Ready` condition says, in the terms of a Lease. It counts where there is no Lease.
+    /// The heartbeat of its `Ready` condition, in the form of a Lease. It counts where there is no Lease.
     pub heartbeat: Lease,
     /// The progress of its eviction; none if it has not begun, or if there is [`Self::damage`].
     pub progress: Option<Progress>,
-    /// A request that was taken off while the node was called Ready; none if there is [`Self::damage`].
+    /// A request that was removed while the node was Ready; none if there is [`Self::damage`].
     pub asked: Option<Asked>,
     /// Which of our annotations cannot be read. While there is one, nothing is done.
     pub damage: Option<Damage>,
@@ -78,14 +78,14 @@ pub struct Refusal {
     pub step: &'static str,
     /// The step in words.
     pub what: String,
-    /// What the server said.
+    /// The server's message.
     pub words: String,
-    /// It is not tried again before then.
+    /// The write is not tried again before then.
     pub until: Timestamp,
 }
 
 impl NodeView {
-    /// What on it tells who acts on it.
+    /// The signs on it that tell which recovery acts on it.
     pub(super) fn signs(&self) -> NodeSigns<'_> {
         let eviction = match &self.progress {
             _ if self.damage.is_some() => EvictionSign::Unreadable,
@@ -143,7 +143,7 @@ pub struct Progress {
     /// comes after it.
     #[serde(default, skip_serializing_if = "Option::is_none")]
     pub returned: Option<Timestamp>,
-    /// Which volumes were let go.
+    /// Which volumes were released.
     #[serde(default, skip_serializing_if = "Option::is_none")]
     pub released: Option<Released>,
     /// When pods and volumes were gone.
@@ -162,9 +162,9 @@ impl Progress {
     }
 }
 
-/// A person's request that was taken off because the node was called Ready: our annotation on the Node.
+/// A person's request that was removed because the node was Ready: our annotation on the Node.
 ///
-/// A machine that was switched off a moment ago is called Ready as well. If its kubelet is never heard of again, the person
+/// A machine that was switched off a moment ago is Ready as well. If its kubelet is never heard of again, the person
 /// was right.
 #[derive(Clone, Debug, PartialEq, Eq, Serialize, Deserialize)]
 #[serde(rename_all = "camelCase", deny_unknown_fields)]
@@ -186,19 +186,19 @@ impl Asked {
     }
 }
 
-/// A person's word that a node is to be emptied although its zone, or most of the cluster, is lost as well: an annotation on
+/// A person's word that a node is to be evicted although its zone, or most of the cluster, is lost as well: an annotation on
 /// the Node. It goes with the taint when the eviction ends.
 #[derive(Clone, Debug, PartialEq, Eq, Serialize, Deserialize)]
 #[serde(rename_all = "camelCase")]
 pub struct DespiteOutage {
-    /// Who.
+    /// The person.
     pub by: String,
     /// When.
     pub at: Timestamp,
 }
 
 impl DespiteOutage {
-    /// It is about the outage of today: left behind by an eviction that never began, it is no permission for the next one.
+    /// The permission is about the outage of today. If its eviction never began, it does not count for the next one.
     const LASTS: SignedDuration = SignedDuration::from_hours(24);
     /// The writer's clock may be ahead by this much.
     const AHEAD: SignedDuration = SignedDuration::from_mins(5);
@@ -213,7 +213,7 @@ impl DespiteOutage {
     }
 }
 
-/// Which volumes were let go, and which stayed.
+/// Which volumes were released, and which stayed.
 #[derive(Clone, Debug, PartialEq, Eq, Serialize, Deserialize)]
 #[serde(rename_all = "camelCase", deny_unknown_fields)]
 pub struct Released {
@@ -229,7 +229,7 @@ pub struct Released {
 }
 
 impl Released {
-    /// Volumes let go at a time, but for those of some claims, which are in order.
+    /// Volumes released at a time, but for those of some claims, which are in order.
     pub fn keeping(claims: &[Claim], at: Timestamp) -> Self {
         Self { at, kept_hash: hash_of(claims), volumes: Vec::new() }
     }
@@ -273,21 +273,21 @@ pub struct PodView {
     pub resource_version: String,
     /// Where it is in its life.
     pub phase: PodPhase,
-    /// Whether it is being deleted.
+    /// Its deletion, if it is being deleted.
     pub deletion: Option<Deletion>,
     /// True if it is the API's image of a static pod.
     pub is_mirror: bool,
     /// When it was made.
     pub created: Option<Timestamp>,
-    /// What it belongs to.
+    /// Its owners.
     pub owners: Vec<Owner>,
-    /// What it tolerates.
+    /// Its tolerations.
     pub tolerations: Vec<Toleration>,
     /// The claims that it uses, and that outlive it.
     pub claims: Vec<Claim>,
     /// The claims of its ephemeral volumes, which come and go with it.
     pub own_claims: Vec<Claim>,
-    /// Whether others may use its volumes at the same time.
+    /// The access of others to its volumes.
     pub access: Access,
     /// True if the event about it is known to be recorded.
     pub announced: bool,
@@ -318,12 +318,12 @@ impl fmt::Display for Owner {
     }
 }
 
-/// Whether another pod may use a pod's volumes at the same time.
+/// The access of other pods to a pod's volumes at the same time.
 #[derive(Clone, Debug, PartialEq, Eq)]
 pub enum Access {
-    /// It may: all its claims are for many nodes, or it has none that outlives it.
+    /// Shared: all its claims are for many nodes, or it has none that outlives it.
     Many,
-    /// It may not, or only on the same node: which volume says so.
+    /// Not shared, or only on the same node: the volume that says so.
     Once(String),
     /// Its claims were not read yet. Counts as once.
     Unread,

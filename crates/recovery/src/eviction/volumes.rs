@@ -1,4 +1,4 @@
-//! Which volumes a node that is emptied no longer uses, so that they are detached.
+//! Which volumes a node that is evicted no longer uses, so that they are detached.
 //!
 //! A node calls a volume by its driver and handle (`kubernetes.io/csi/DRIVER^HANDLE`); an attachment names a driver and a
 //! PersistentVolume. The PersistentVolumes are read only where counting is not enough, and never more than what is attached:
@@ -9,23 +9,23 @@ use serde_json::Value;
 use super::views::{AttachmentView, Claim};
 use crate::objects::{Object, PERSISTENT_VOLUME};
 
-/// What is known of the volumes of a node.
+/// The known volumes of a node.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub(super) struct Volumes<'a> {
-    /// What the node has in use, by its own names.
+    /// The volumes in use, by the node's own names.
     pub(super) in_use: &'a [String],
-    /// What is attached to it.
+    /// The attached volumes.
     pub(super) attached: &'a [AttachmentView],
-    /// What the node's status says is attached to it, by its own names.
+    /// The attached volumes in the node's status, by the node's own names.
     pub(super) attached_names: &'a [String],
     /// Claims of pods that stay, in order.
     pub(super) keep: &'a [Claim],
 }
 
-/// What becomes of the volumes of a node.
+/// The outcome for the volumes of a node.
 #[derive(Clone, Debug, Default, PartialEq, Eq)]
 pub(super) struct Outcome {
-    /// What the node still uses, by its own names.
+    /// The volumes that the node still uses, by its own names.
     pub(super) left: Vec<String>,
     /// PersistentVolumes that stay, because a pod that stays has claimed them.
     pub(super) kept: Vec<String>,
@@ -64,7 +64,7 @@ impl<'a> Volumes<'a> {
         named.map(|name| Object { kind: &PERSISTENT_VOLUME, namespace: None, name, uid: "" }).collect()
     }
 
-    /// What stays, by what was read.
+    /// The volumes that stay, by the objects that were read.
     pub(super) fn settle(&self, read: &[Option<Value>]) -> Outcome {
         let mut left = self.left_by_counting();
         if self.is_settled_by_counting() {

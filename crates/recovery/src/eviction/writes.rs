@@ -1,4 +1,4 @@
-//! What the rules ask to be written, and what is told with it. Every event has one name for all attempts.
+//! The writes that the rules ask for, and their events. Every event has one name for all attempts.
 
 use jiff::Timestamp;
 use salvor_api::names::{conditions, events, node_conditions, reasons, taints};
@@ -245,7 +245,7 @@ fn say_trouble(
 ) -> Verdict<NodeWhy, Step> {
     let told = note(node, of_text(node, &why.to_string(), step), EventType::Warning, &why);
     let report = report(node, &why, to_the_second(now), None);
-    // What the server refuses may be this very report.
+    // The refused write may be this very report.
     let may_report = node.refused.as_ref().is_none_or(|refusal| refusal.step != report.name());
     let condition = Some(report).filter(|_| may_report && node.condition.as_deref() != Some(why.code()));
     let event = (!node.told.contains(&told.name)).then_some(Step::EmitEvent(told));
@@ -253,7 +253,7 @@ fn say_trouble(
     if actions.is_empty() { then } else { Verdict::Act { actions, why } }
 }
 
-/// What the condition complains of is over.
+/// The problem that the condition reports is over.
 pub(super) fn trouble_is_over(node: &NodeView, now: Timestamp) -> Verdict<NodeWhy, Step> {
     let why = NodeWhy::NotBegun;
     Verdict::Act { actions: vec![report(node, &why, to_the_second(now), None)], why }
@@ -314,7 +314,7 @@ fn started(node: &NodeView, progress: &Progress) -> EventNote {
     note(node, incident(node, progress, "started"), EventType::Warning, &why)
 }
 
-/// What is told when a phase is reached; most are told by the condition alone.
+/// The event when a phase is reached. Most phases have only the condition.
 fn phase_event(node: &NodeView, progress: &Progress, why: &NodeWhy) -> Option<EventNote> {
     let (step, kind) = match why {
         NodeWhy::Finished { .. } => ("finished", EventType::Normal),

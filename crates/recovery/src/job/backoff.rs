@@ -17,7 +17,7 @@ pub struct BackoffRecord {
     /// When the last of those was that are too many to be told apart.
     last_of_many: Option<Timestamp>,
     last_success: Option<Timestamp>,
-    /// How many there were at least, if some of their pods are gone.
+    /// The least number of failures, if some of their pods are gone.
     at_least: u32,
 }
 

@@ -1,4 +1,4 @@
-//! What does this Job need next? One sync of a Job controller, as questions; the first that is answered "no" is the step.
+//! The next step of a Job: one sync of a Job controller, as questions. The first that is answered "no" gives the step.
 
 use jiff::{SignedDuration, Timestamp};
 
@@ -70,7 +70,7 @@ pub fn decide(
         ask.none("Is its end still open, or written in its status?", see_fate(fate.as_ref()), unwritten)
             .map_err(|fate| write(job, &next, &record, JobWhy::Decided { reason: fate.reason.clone() }))?;
         let too_many = pods_too_many(&tally, fate.as_ref(), &record, policy);
-        // What is not deleted now holds up nothing else.
+        // A pod that is not deleted now delays nothing else.
         let undeletable =
             memory.deletion_paused_until.filter(|until| now < *until).filter(|_| too_many.is_some());
         let too_many = too_many.filter(|_| undeletable.is_none());
@@ -83,7 +83,7 @@ pub fn decide(
         let names_due = fate.is_none() && !job.deleting && counted.iter().any(|pod| !record.is_written(pod));
         let due = match batched {
             None => (next != job.status || names_due).then_some(next),
-            // What was begun is brought to its end: pods that were let go are counted, and no others are taken in.
+            // A count that was begun is finished: released pods are counted, and no others are added.
             Some(_) => (tally.all_listed_are_free() || names_due)
                 .then(|| status::next(&tally, fate.as_ref(), 0, policy, now)),
         };
@@ -123,7 +123,7 @@ pub fn decide(
 }
 
 /// Judges pods that are still tracked although their Job is gone, or is not ours any more. If it is `anothers`, that one's
-/// controller may track them by the built-in finalizer, and only our own is taken off.
+/// controller may track them by the built-in finalizer, and only our own is removed.
 pub fn decide_leftovers<'a>(
     pods: impl Iterator<Item = (&'a PodRef, Tracking)>,
     anothers: bool,
@@ -169,7 +169,7 @@ fn once(note: EventNote, memory: &Memory, why: JobWhy) -> Verdict<JobWhy, Step> 
     }
 }
 
-/// What becomes of a Job of which something cannot be read. One that is being deleted lets go of its pods all the same: they
+/// What becomes of a Job of which something cannot be read. One that is being deleted frees its pods all the same: they
 /// go with it, and no others are made.
 fn held(job: &JobView, pods: &[PodView], unreadable: Unreadable, memory: &Memory) -> Verdict<JobWhy, Step> {
     if !job.deleting {
@@ -239,7 +239,7 @@ fn claims(
     Some(Act { actions, why: JobWhy::Claiming })
 }
 
-/// Before a pod is let go its name is written down as used: nothing else tells of it when it is gone.
+/// Before the finalizer of a pod is removed, its name is recorded as used: nothing else tells of it when it is gone.
 fn names_first<'a>(
     job: &JobView,
     record: &Record<'_>,
@@ -278,7 +278,7 @@ fn pods_too_many(
     };
     victims.truncate(policy.max_pods_at_once);
     let deletes = at_once(victims.iter().map(|pod| Step::DeletePod { pod: pod.pod.clone() }).collect())?;
-    // A pod that is not needed has not failed, so it is let go before it is told to end. One that ends because the Job
+    // A pod that is not needed has not failed, so it loses its finalizer before it is deleted. One that ends because the Job
     // has failed is counted with it.
     let counts = fate.is_some_and(|fate| fate.ending == Ending::Failure);
     // A Job whose end is settled makes no pods any more.
@@ -296,7 +296,7 @@ fn pods_too_many(
     Some(Act { actions, why })
 }
 
-/// What stands between a Job and the pods that it should have.
+/// The reasons why a Job lacks pods.
 enum Need {
     Nothing,
     Pods(Vec<Step>),
@@ -376,7 +376,7 @@ fn make_pods(
     actions
 }
 
-/// Pods whose end is written down, or does not count: they may be let go.
+/// Pods whose end is written down, or does not count: their finalizer may be removed.
 fn counted<'a>(
     tally: &Tally<'a>,
     read: &ReadBack,
@@ -428,7 +428,7 @@ fn batched_until(
     policy: &JobPolicy,
 ) -> Option<Timestamp> {
     let now = &tally.job.status;
-    // The end of a Job waits for every pod to be let go, and so for the write before that. Once all are, only their
+    // The end of a Job waits for every pod to lose its finalizer, and so for the write before that. Once all are, only their
     // deaths are counted.
     let hastens_the_end = fate.is_some() && tally.pods.iter().any(PodView::is_tracked);
     let urgent = hastens_the_end

@@ -1,4 +1,4 @@
-//! What a failed pod means by the Job's own rules.
+//! The meaning of a failed pod by the Job's own rules.
 
 use super::views::{ExitCodeOperator, FailureAction, JobView, OnExitCodes, PodFailurePolicy, PodView};
 use crate::objects::PodPhase;
@@ -7,7 +7,7 @@ use crate::objects::PodPhase;
 #[derive(Clone, Debug, PartialEq, Eq)]
 pub(super) struct Matched {
     pub(super) action: FailureAction,
-    /// What a person reads when it ends the Job.
+    /// The message when it ends the Job.
     pub(super) message: String,
 }
 
@@ -37,7 +37,7 @@ pub(super) fn matched(policy: Option<&PodFailurePolicy>, pod: &PodView) -> Optio
     found.next()
 }
 
-/// What the Job's pod failure policy says about a pod that has failed; none if no rule matches.
+/// The verdict of the Job's pod failure policy on a failed pod; none if no rule matches.
 pub fn failure_action(job: &JobView, pod: &PodView) -> Option<FailureAction> {
     let failed = pod.phase == PodPhase::Failed;
     matched(job.spec.pod_failure_policy.as_ref().filter(|_| failed), pod).map(|rule| rule.action)

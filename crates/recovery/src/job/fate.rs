@@ -1,4 +1,4 @@
-//! Whether a Job is bound to end, how, and why: the questions in the order in which they count.
+//! The end that a Job is bound to have, and the reason: the questions in the order in which they count.
 
 use jiff::{SignedDuration, Timestamp};
 use salvor_api::names::job::{conditions, reasons};
@@ -27,7 +27,7 @@ impl Fate {
         Some(Self::new(Ending::Failure, reason, message))
     }
 
-    /// What was written; else what the pods have come to. Failure is asked for before success.
+    /// The recorded end; else the end that follows from the pods. Failure is checked before success.
     pub(super) fn of(tally: &Tally<'_>, now: Timestamp) -> Option<Self> {
         Self::written(tally)
             .or_else(|| by_failure_policy(tally))

@@ -13,7 +13,7 @@ use super::views::Memory;
 pub(super) struct Lack {
     /// The number that may be made; none if pods that are still ending hold all places.
     pub(super) room: usize,
-    /// What all of them wait for, and until when.
+    /// The common wait of all of them, and its end.
     pub(super) pause: Option<(Timestamp, JobWhy)>,
     /// In an Indexed Job, the indexes that get them.
     pub(super) turns: Option<Vec<Turn>>,

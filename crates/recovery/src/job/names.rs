@@ -1,7 +1,7 @@
 //! Names of a Job's pods. Each follows from the Job, the place of the pod and a number: a request that is repeated asks for
 //! the same name and is refused by the API server. No name comes back in the life of its Job.
 //!
-//! Which names are used up is written down in an annotation of the Job, with its status, and a pod is let go only when its
+//! Which names are used is written down in an annotation of the Job, with its status, and a pod loses its finalizer only when its
 //! name is written there. So a name is known as used by its pod, or by the annotation, at any time and after any crash.
 //! A name that was asked for and whose pod was never seen is in neither, and is asked for again.
 
@@ -28,7 +28,7 @@ const LONGEST_TEXT: usize = 32 * 1024;
 /// pods that the built-in controller made have names of the same form.
 const FARTHEST: u32 = 10_000;
 
-/// What tells the names of one Job's pods apart.
+/// The parts that tell the names of one Job's pods apart.
 #[derive(Clone, Copy, Debug, PartialEq, Eq, PartialOrd, Ord)]
 pub(super) struct Name {
     /// The index; none in a Job without.
@@ -44,7 +44,7 @@ pub(super) struct Name {
 pub(super) struct Naming<'a> {
     job: &'a JobRef,
     indexed: bool,
-    /// What names begin with in a Job without indexes.
+    /// The prefix of names in a Job without indexes.
     plain: String,
     factor: u64,
     inverse: u64,
@@ -75,7 +75,7 @@ impl<'a> Naming<'a> {
         }
     }
 
-    /// What a pod of this name is called.
+    /// The name as a text.
     pub(super) fn text(&self, Name { index, number }: Name) -> String {
         let mut text = self.prefix(index);
         let (round, number) = (u64::from(number) / ENDS, u64::from(number) % ENDS);
@@ -154,7 +154,7 @@ fn inverse(factor: u64) -> u64 {
     inverse
 }
 
-/// The names of a Job's pods that are used up.
+/// The names of a Job's pods that are used.
 #[derive(Clone, Debug, Default, PartialEq, Eq)]
 pub struct UsedNames {
     /// In a Job without indexes, the numbers.
@@ -303,10 +303,10 @@ impl UsedNames {
     }
 }
 
-/// What is known of the names of a Job's pods at one look.
+/// The known names of a Job's pods at one judgement.
 pub(super) struct Record<'a> {
     pub(super) naming: Naming<'a>,
-    /// All that are used up as far as anybody knows: written down, remembered, or a pod's.
+    /// All that are used as far as anybody knows: written down, remembered, or a pod's.
     pub(super) used: UsedNames,
     written: Option<UsedNames>,
 }

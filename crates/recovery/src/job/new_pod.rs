@@ -1,4 +1,4 @@
-//! What a new pod of a Job is like: its template, and what makes it this Job's and this index's.
+//! The body of a new pod of a Job: its template, and the fields that make it this Job's and this index's.
 
 use std::borrow::Cow;
 
@@ -11,7 +11,7 @@ use serde_json::{Map, Value, json, value::RawValue};
 
 use super::views::{IndexFailures, JobView};
 
-/// What all new pods of a Job have in common, read once from its template.
+/// The parts that all new pods of a Job share, read once from its template.
 pub(super) struct Mould<'a> {
     job: &'a JobView,
     given: GivenMetadata,
@@ -127,7 +127,7 @@ struct Owner<'a> {
     block_owner_deletion: bool,
 }
 
-/// What the template says, and what we say, which counts.
+/// Merges the template's values with ours. Ours count.
 struct Together<'a> {
     given: Option<&'a Map<String, Value>>,
     ours: [Option<&'a (&'static str, String)>; 3],

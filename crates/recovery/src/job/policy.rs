@@ -1,4 +1,4 @@
-//! What the administrator sets.
+//! The administrator's settings.
 
 use jiff::SignedDuration;
 use salvor_api::config::Configuration;

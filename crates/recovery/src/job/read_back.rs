@@ -22,9 +22,9 @@ const SHOWN: usize = 60;
 pub struct Unreadable {
     /// Where it is.
     pub field: String,
-    /// What is there.
+    /// The value.
     pub value: String,
-    /// What would be right.
+    /// The correct form.
     pub right: &'static str,
 }
 
@@ -43,14 +43,14 @@ impl fmt::Display for Unreadable {
     }
 }
 
-/// What a Job's status and annotations say.
+/// The content of a Job's status and annotations.
 #[derive(Debug)]
 pub(super) struct ReadBack {
     /// Indexes that succeeded.
     pub(super) completed: Indexes,
     /// Indexes that failed for good.
     pub(super) failed: Indexes,
-    /// Names that are used up; none if that was never written.
+    /// Names that are used; none if that was never written.
     pub(super) names: Option<UsedNames>,
 }
 

@@ -18,7 +18,7 @@ pub enum JobWhy {
     NotOurs { managed_by: Option<String> },
     /// The Job asks for something that came after this program.
     UnknownMode { mode: String },
-    /// What was written down about the Job cannot be read.
+    /// The Job's status or annotations cannot be read.
     UnreadableStatus(Unreadable),
     /// Nothing is left to do.
     Finished { kind: String },
@@ -30,17 +30,17 @@ pub enum JobWhy {
     FindingPods,
     /// Pods must be adopted or released.
     Claiming,
-    /// It is settled how the Job ends.
+    /// The end of the Job is decided.
     Decided { reason: String },
-    /// It is settled how the Job ends, and pods are still ending.
+    /// The end of the Job is decided, and pods are still Terminating.
     Ending { reason: String, pods: Vec<WaitingPod> },
     /// Its owner wants no pods for now.
     Suspending,
-    /// It has no pods, as its owner wants.
+    /// The Job is suspended and has no pods.
     Suspended,
-    /// It has more pods than it needs.
+    /// The Job has more pods than it needs.
     TooManyPods { wanted: u32 },
-    /// It has fewer pods than it needs.
+    /// The Job has fewer pods than it needs.
     NeedsPods { wanted: u32 },
     /// Pods failed, and it waits before it makes others.
     BackingOff { until: Timestamp },
@@ -60,7 +60,7 @@ pub enum JobWhy {
     Counted,
     /// All is as it should be.
     Running { active: usize, succeeded: u32 },
-    /// It is going away.
+    /// The Job is being deleted.
     BeingDeleted,
 }
 

@@ -1,4 +1,4 @@
-//! What a Job's status should say now, given what it says and what its pods are.
+//! The status that a Job should have now, given its present status and its pods.
 
 use std::collections::BTreeSet;
 

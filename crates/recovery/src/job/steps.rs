@@ -1,4 +1,4 @@
-//! What the Job recovery asks to be written.
+//! The writes of the Job recovery.
 
 use std::{borrow::Cow, fmt, sync::Arc};
 
@@ -77,7 +77,7 @@ pub enum Step {
         resource_version: String,
         /// The new status, whole.
         status: Box<JobStatus>,
-        /// The names of pods that are used up, for the Job's annotation, if that changes.
+        /// The names of pods that are used, for the Job's annotation, if that changes.
         #[serde(skip_serializing_if = "Option::is_none")]
         used_names: Option<String>,
     },
@@ -253,7 +253,7 @@ impl crate::step::Step for Step {
                 Write::of(self, Guard::Uid(&pod.uid), Verb::Patch(patch))
             }
             Self::DeletePod { pod } => {
-                // It may take its time, and until then it is not gone: what it is now must be known.
+                // The pod may take some time to end, so its present state must be known.
                 let how = Delete { answer_is_read: true, ..Delete::OWN_GRACE };
                 pod_writes::delete(self, Guard::Uid(&pod.uid), how)
             }
@@ -378,7 +378,7 @@ mod tests {
     fn steps_at_once_need_what_any_of_them_needs() {
         let at_once = |steps: &[Step]| Step::AtOnce { steps: steps.to_vec() };
         let delete = Step::DeletePod { pod: pod() };
-        // Whether it is disruptive, needs a second look, needs a fresh view, and cannot be taken back.
+        // Is it disruptive, does it need a second look or a fresh view, is it irreversible?
         let cases = [
             (create("a"), [false, true, true, false]),
             (delete.clone(), [false, false, false, true]),

@@ -1,4 +1,4 @@
-//! Whether enough indexes have succeeded by the Job's own rules.
+//! The success policy: have enough indexes succeeded by the Job's own rules?
 
 use super::indexes::Indexes;
 use super::views::SuccessPolicy;

@@ -1,4 +1,4 @@
-//! What each pod is to its Job now, and what they come to.
+//! The role of each pod for its Job now, and the totals.
 
 use std::collections::{BTreeMap, BTreeSet};
 
@@ -39,16 +39,16 @@ pub(super) struct Tally<'a> {
     pub(super) backoff: BackoffRecord,
 }
 
-/// What a pod with our finalizer comes to.
+/// The count of a pod with our finalizer.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub(super) enum Outcome {
-    /// It is not known yet.
+    /// Not known yet.
     Open,
-    /// It counts as a success.
+    /// Counts as a success.
     Succeeded,
-    /// It counts as a failure.
+    /// Counts as a failure.
     Failed,
-    /// It does not count.
+    /// Does not count.
     Dropped,
 }
 
@@ -155,14 +155,14 @@ impl<'a> Tally<'a> {
         self.matched(pod).is_some_and(|rule| rule.action == FailureAction::Ignore)
     }
 
-    /// What a pod with our finalizer comes to, given how the Job will end.
+    /// The count of a pod with our finalizer, given the end of the Job.
     pub(super) fn outcome(&self, pod: &PodView, ending: Option<Ending>) -> Outcome {
         let deleted = pod.deletion.is_some();
         if pod.phase == PodPhase::Succeeded {
             return if self.has_a_place(pod) { Outcome::Succeeded } else { Outcome::Dropped };
         }
         // Of a Job that has reached its goal, pods are ended because nobody needs them: that is no failure. Those that we
-        // end for that are let go before; one that is tracked and counts as failed was ending by itself.
+        // end for that lose their finalizer before; one that is tracked and counts as failed was ending by itself.
         if ending == Some(Ending::Success) && !pod.phase.is_terminal() && !self.is_failed(pod) {
             return Outcome::Dropped;
         }
@@ -180,7 +180,7 @@ impl<'a> Tally<'a> {
         if self.job.deleting { Outcome::Dropped } else { Outcome::Open }
     }
 
-    /// True if pods are written down as ended, and all of them are let go.
+    /// True if pods are recorded as ended, and all of them have lost their finalizer.
     pub(super) fn all_listed_are_free(&self) -> bool {
         let lists = self.job.status.uncounted_terminated_pods.as_ref().filter(|lists| !lists.is_empty());
         lists.is_some_and(|lists| {
@@ -283,13 +283,13 @@ pub fn remember(memory: &mut Memory, job: &JobView, pod: &PodView, policy: &JobP
     }
 }
 
-/// What a controller that was there all the time remembers of a Job, as far as the status and the pods that are left tell.
+/// The memory of a Job, rebuilt from its status and the remaining pods.
 pub fn recollect(job: &JobView, pods: &[PodView], policy: &JobPolicy) -> Memory {
     let mut memory = Memory::default();
     let none = Uncounted::default();
     let listed = job.status.uncounted_terminated_pods.as_ref().unwrap_or(&none);
     let counted = count(job.status.failed).saturating_add(len(listed.failed.len()));
-    // A pod that was let go is counted, or nobody needed it any more: that is known only where nothing was counted.
+    // A pod that has lost its finalizer is counted, or nobody needed it any more: that is known only where nothing was counted.
     let any_counted = counted > 0 || job.spec.pod_failure_policy.is_some();
     let only_failed = replaces_only_failed(job, policy);
     let mut failures = counted;

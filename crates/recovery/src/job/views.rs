@@ -24,11 +24,11 @@ pub struct JobView {
     pub resource_version: String,
     /// True if it is being deleted.
     pub deleting: bool,
-    /// What its owner wants.
+    /// Its spec.
     pub spec: JobSpec,
-    /// What was last written about it.
+    /// Its status.
     pub status: JobStatus,
-    /// The annotation with the names of its pods that are used up, as it is.
+    /// The annotation with the names of its pods that are used, as it is.
     pub used_names: Option<Box<str>>,
 }
 
@@ -160,16 +160,16 @@ pub struct PodFailureRule {
     pub on_pod_conditions: Vec<OnPodCondition>,
 }
 
-/// What a failure means.
+/// The action on a failure.
 #[derive(Clone, Copy, Debug, PartialEq, Eq, Hash, PartialOrd, Ord, Serialize, Deserialize)]
 pub enum FailureAction {
     /// The whole Job has failed.
     FailJob,
     /// Its index has failed.
     FailIndex,
-    /// It does not count.
+    /// Does not count.
     Ignore,
-    /// It counts as it would without a policy.
+    /// Counts as without a policy.
     Count,
 }
 
@@ -294,7 +294,7 @@ impl JobStatus {
         self.conditions.iter().find(|c| c.kind == kind && c.status == "True")
     }
 
-    /// Whether the Job has come to its end.
+    /// The condition of the end, if the Job is finished.
     pub fn finished(&self) -> Option<&JobCondition> {
         self.holds("Complete").or_else(|| self.holds("Failed"))
     }
@@ -356,7 +356,7 @@ pub struct PodView {
     pub pod: PodRef,
     /// The state that is judged.
     pub resource_version: String,
-    /// Whether its Job's selector matches its labels.
+    /// The match of its labels with its Job's selector.
     pub selected: Selected,
     /// Where it is in its life.
     pub phase: PodPhase,
@@ -402,11 +402,11 @@ impl PodView {
 /// be kept: they may be long.
 #[derive(Clone, Debug, PartialEq, Eq)]
 pub enum Selected {
-    /// It was not asked yet.
+    /// Not checked yet.
     Unasked(Labels),
-    /// It does.
+    /// The selector matches.
     Yes,
-    /// It does not.
+    /// The selector does not match.
     No,
 }
 
@@ -426,7 +426,7 @@ impl Selected {
     }
 }
 
-/// A pod that no Job controls and that one may adopt, or that must be let go: a reference to it.
+/// A pod that no Job controls and that one may adopt, or that must lose our finalizer: a reference to it.
 #[derive(Clone, Debug, PartialEq, Eq)]
 pub struct Stray {
     /// Which pod.
@@ -458,7 +458,7 @@ pub enum Tracking {
 }
 
 impl Tracking {
-    /// The controller that tracks a pod with these finalizers. The built-in controller's finalizer counts only where we replace it.
+    /// The tracking of a pod with these finalizers. The built-in controller's finalizer counts only where we replace it.
     pub fn of(finalizers: &[String], stands_in: bool) -> Option<Self> {
         let has = |tracking: &Self| finalizers.iter().any(|name| name == tracking.finalizer());
         [Self::Ours, Self::BuiltIn]

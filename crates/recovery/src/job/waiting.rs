@@ -1,4 +1,4 @@
-//! What each index of a Job waits for, told from what [`decide`](super::decide()) judges by.
+//! The wait of each index of a Job, from the same facts by which [`decide`](super::decide()) judges.
 
 use std::collections::BTreeMap;
 use std::fmt;
@@ -23,12 +23,12 @@ pub struct Waiting {
     /// The indexes, as a status writes them; none in a Job without.
     #[serde(skip_serializing_if = "Option::is_none")]
     pub indexes: Option<String>,
-    /// What they wait for.
+    /// The thing that they wait for.
     #[serde(flatten)]
     pub waits_for: WaitsFor,
 }
 
-/// What an index waits for.
+/// The thing that an index waits for.
 #[derive(Clone, Debug, PartialEq, Eq, PartialOrd, Ord, Serialize)]
 #[serde(tag = "waitsFor", rename_all_fields = "camelCase")]
 #[allow(missing_docs)]

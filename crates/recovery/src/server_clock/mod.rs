@@ -36,7 +36,7 @@ const AGREES_WITH_OURS: SignedDuration = SignedDuration::from_secs(5);
 /// More clocks than any cluster has API servers. Of more, the latest ones are left out: they do not count.
 const MOST_CLOCKS: usize = 8;
 
-/// What is known about how far the API server's clock is ahead of ours.
+/// The known bounds of the lead of the API server's clock over ours.
 ///
 /// Deletion timestamps are the API server's, so a deadline has passed only when it has passed on *its* clock. Every
 /// response narrows down the difference: its `Date` was written somewhere between our sending and our receiving.
@@ -82,7 +82,7 @@ impl Bound {
 }
 
 impl Clock {
-    /// What a single response tells.
+    /// The bounds from a single response.
     fn told_by(sent: Timestamp, received: Timestamp, date: Timestamp) -> Self {
         let bound = |offset| Bound { offset, learned: received };
         Self {
@@ -133,7 +133,7 @@ impl Clock {
     }
 }
 
-/// What a response has changed about the clock that counts: irreversible steps wait for a while.
+/// A change of the clock that counts, by a response: irreversible steps wait for a while.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub enum ClockChange {
     /// The first response tells a clock that is so far ahead of ours.

@@ -1,4 +1,4 @@
-//! What answers tell of the server's clock, as tables and as properties.
+//! Bounds of the server's clock from its answers, as tables and as properties.
 
 use proptest::prelude::*;
 

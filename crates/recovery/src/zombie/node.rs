@@ -1,4 +1,4 @@
-//! May this node be declared out of service, or taken back? The rule `taintNodeOutOfService`.
+//! May this node be tainted out-of-service, or taken back? The rule `taintNodeOutOfService`.
 
 use jiff::{SignedDuration, Timestamp};
 use salvor_api::config::TaintNodeOutOfService;
@@ -23,7 +23,7 @@ pub fn decide_node(node: &NodeView, policy: &ZombiePolicy, now: Timestamp) -> Ju
     judge(|ask| {
         ask.none("Is zombie recovery switched on?", policy.switch(), policy.disabled)
             .map_err(|by| Ignore(NodeWhy::Disabled(by)))?;
-        // What we put on is ours to take off, whether or not a rule still asks for it.
+        // Salvor removes its own taint, whether or not a rule still asks for it.
         ask.none("Did Salvor not taint it out-of-service?", see_mark(node), node.out_of_service_mark)
             .map_err(|mark| take_back(node, mark, now))?;
 

@@ -1,4 +1,4 @@
-//! May this pod be declared dead? The rules of KEP-6757, in the order in which a person would ask them.
+//! May this pod be marked Failed? The rules of KEP-6757, in the order in which a person would ask them.
 
 use jiff::{SignedDuration, Timestamp};
 use salvor_api::config::TerminateAction;

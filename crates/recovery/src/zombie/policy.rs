@@ -1,4 +1,4 @@
-//! What the administrator allows, and whether a pod's owner consents.
+//! The administrator's settings, and the consent of a pod's owner.
 
 use std::fmt;
 
@@ -26,13 +26,13 @@ pub struct ZombiePolicy {
     annotated_wait: SignedDuration,
     /// The shortest wait that such a pod may ask for.
     shortest_wait: SignedDuration,
-    /// Who else acts on nodes.
+    /// The other recoveries that act on nodes.
     pub(super) actors: NodeActors,
     pod_rules: Vec<(usize, TerminatePod)>,
     node_rules: Vec<(usize, TaintNodeOutOfService)>,
 }
 
-/// What switches zombie recovery off.
+/// The setting that switches zombie recovery off.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub enum Disabled {
     /// The feature gate is off.
@@ -46,15 +46,15 @@ pub enum Disabled {
 pub struct Consent {
     /// By whose word.
     pub source: ConsentSource,
-    /// How.
+    /// The action.
     pub action: TerminateAction,
     /// The wait after the pod's own grace period.
     pub wait: SignedDuration,
-    /// Who says how long that is.
+    /// The source of that wait.
     pub wait_by: WaitBy,
 }
 
-/// Who says how long a pod is waited for.
+/// The source of a pod's wait.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub enum WaitBy {
     /// The rule by which it may be recovered.
@@ -65,7 +65,7 @@ pub enum WaitBy {
     Annotation,
     /// The administrator's floor, because the pod's annotation asks for less.
     Floor {
-        /// What it asks for.
+        /// The requested wait.
         asked: SignedDuration,
     },
     /// The administrator's setting, because nobody can read the pod's annotation.
@@ -123,7 +123,7 @@ impl ZombiePolicy {
         }
     }
 
-    /// Whether and how a pod with these annotations and labels may be recovered.
+    /// The consent for a pod with these annotations and labels.
     ///
     /// An annotation is the word of the pod's own owner and beats every rule, even a stricter one. Of the two, `-delete`
     /// asks for more and wins. Of the rules the first that matches counts. How long the pod is waited for is the rule's word, or
@@ -184,7 +184,7 @@ impl ZombiePolicy {
         !self.pod_rules.is_empty()
     }
 
-    /// What the rules say about whether recovery is on.
+    /// The observation of the rule that asks whether the recovery is on.
     pub(super) fn switch(&self) -> &'static str {
         match self.disabled {
             None => "feature gate FailureRecoveryPolicy is on, controller zombie is enabled",

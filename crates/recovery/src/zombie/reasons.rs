@@ -28,7 +28,7 @@ pub enum PodWhy {
     },
     /// All was done before.
     AlreadyRecovered {
-        /// What it was.
+        /// The action.
         action: TerminateAction,
     },
     /// All was done before except telling.
@@ -50,7 +50,7 @@ pub enum PodWhy {
         /// Its name.
         node: String,
     },
-    /// The node is called Ready, whatever its taint says.
+    /// The node is Ready, whatever its taint says.
     NodeReady {
         /// Its name.
         node: String,
@@ -79,7 +79,7 @@ pub enum PodWhy {
     KubeletAlive {
         /// Its name.
         node: String,
-        /// What its Lease tells.
+        /// The pulse of its Lease.
         pulse: Box<Pulse>,
     },
     /// The pod is stuck.
@@ -132,7 +132,7 @@ impl fmt::Display for Terms {
     }
 }
 
-/// What makes a pod a zombie. Prints as the message of its condition and event.
+/// The facts that make a pod a zombie. Prints as the message of its condition and event.
 #[derive(Clone, Debug, PartialEq, Eq)]
 pub struct ZombieFacts {
     /// The lost node.
@@ -287,7 +287,7 @@ impl Reason for PodWhy {
     }
 }
 
-/// Why a node is, or is not, declared out of service.
+/// Why a node is, or is not, tainted out-of-service.
 #[derive(Clone, Debug, PartialEq, Eq)]
 pub enum NodeWhy {
     /// Zombie recovery is switched off.
@@ -312,9 +312,9 @@ pub enum NodeWhy {
         /// Which one.
         who: NodeActor,
     },
-    /// It says that it is ready, whatever its taint says.
+    /// The node is Ready, whatever its taint says.
     NodeReady,
-    /// It has not been lost for long enough.
+    /// The node has not been unreachable for long enough.
     UnreachableTooBriefly {
         /// Since when.
         since: Timestamp,
@@ -323,10 +323,10 @@ pub enum NodeWhy {
     },
     /// Its kubelet renews its Lease, or may.
     LeaseFresh {
-        /// What its Lease tells.
+        /// The pulse of its Lease.
         pulse: Pulse,
     },
-    /// It is lost.
+    /// The node is lost.
     NodeLost {
         /// Since when.
         since: Timestamp,

@@ -1,4 +1,4 @@
-//! What zombie recovery asks to be written.
+//! The writes of zombie recovery.
 
 use std::{borrow::Cow, fmt};
 

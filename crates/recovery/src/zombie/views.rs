@@ -1,4 +1,4 @@
-//! What zombie recovery looks at: only the fields that it judges by.
+//! The views of zombie recovery: only the fields by which it judges.
 
 use std::collections::BTreeMap;
 
@@ -27,11 +27,11 @@ pub struct PodView {
     pub consent: ConsentAnnotations,
     /// Where it is in its life.
     pub phase: PodPhase,
-    /// Whether it is being deleted.
+    /// Its deletion, if it is being deleted.
     pub deletion: Option<Deletion>,
     /// The node to which it is bound.
     pub node_name: Option<String>,
-    /// What an earlier recovery left on it.
+    /// The mark of an earlier recovery.
     pub mark: Option<Mark>,
     /// True if it has the condition `DisruptionTarget=True`.
     pub disruption_target: bool,
@@ -78,17 +78,17 @@ pub enum AskedWait {
     Unreadable {
         /// The value, or its beginning.
         value: String,
-        /// What is wrong with it.
+        /// The defect.
         defect: WaitDefect,
     },
 }
 
-/// What is wrong with a wait.
+/// A defect of a wait.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub enum WaitDefect {
-    /// It is not a duration.
+    /// The value is not a duration.
     Malformed,
-    /// It is less than nothing.
+    /// The value is negative.
     Negative,
 }
 
@@ -116,7 +116,7 @@ fn cut(value: &str) -> String {
 /// The condition that a recovery leaves on a pod.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub struct Mark {
-    /// What that recovery was to do.
+    /// The action of that recovery.
     pub action: TerminateAction,
     /// When it was written. Kueue's own controller does not say.
     pub since: Option<Timestamp>,
@@ -148,13 +148,13 @@ pub struct NodeView {
     pub resource_version: String,
     /// Its labels, which rules select by.
     pub labels: Labels,
-    /// Whether the control plane has lost it.
+    /// The unreachable taint, if the node has it.
     pub unreachable: Option<Unreachable>,
     /// Its `Ready` condition.
     pub ready: Ready,
     /// The heartbeat of its `Ready` condition, which stands in for a Lease where there is none.
     pub heartbeat: Option<NodeLease>,
-    /// What its Lease tells of its kubelet. It is not watched, so it may be unread: it is read before anything is done.
+    /// The pulse of its kubelet, by its Lease. Leases are not watched, so it may be unread. It is read before anything is done.
     pub pulse: Pulse,
     /// Its taints with the key `node.kubernetes.io/out-of-service`.
     pub out_of_service: Vec<Taint>,
@@ -162,14 +162,14 @@ pub struct NodeView {
     pub out_of_service_mark: Option<OutOfServiceMark>,
     /// All its taints.
     pub taints: Vec<Taint>,
-    /// What our annotations say of its eviction.
+    /// The progress of its eviction, from our annotations.
     pub eviction: EvictionSign,
     /// True if the event about our taint is known to be recorded.
     pub announced: bool,
 }
 
 impl NodeView {
-    /// What on it tells who acts on it.
+    /// The signs on it that tell which recovery acts on it.
     pub(super) fn signs(&self) -> NodeSigns<'_> {
         let out_of_service = self.out_of_service_mark.is_some();
         NodeSigns { taints: &self.taints, eviction: self.eviction, out_of_service }

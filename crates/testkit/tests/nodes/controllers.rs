@@ -1,4 +1,4 @@
-//! What controllers make of lost nodes and of new templates: the same on both sites.
+//! Controllers treat unreachable nodes and new templates in the same way on both sites.
 
 use k8s_openapi::api::{
     apps::v1::{Deployment, StatefulSet},

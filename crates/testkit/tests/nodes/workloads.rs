@@ -1,4 +1,4 @@
-//! What users run works on simulated nodes as on any others.
+//! Workloads run on simulated nodes as on any others.
 
 use k8s_openapi::api::{
     apps::v1::Deployment,

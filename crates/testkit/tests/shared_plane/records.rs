@@ -1,4 +1,4 @@
-//! What was asked of the server, and what it did.
+//! Requests to the server, and its answers.
 
 use k8s_openapi::api::core::v1::{ConfigMap, LimitRange};
 use kube::api::{Api, DeleteParams, ListParams, Patch, PatchParams, PostParams};

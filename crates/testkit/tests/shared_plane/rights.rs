@@ -1,4 +1,4 @@
-//! Who is let in, and what they may do.
+//! Authentication, and the rights of each user.
 
 use k8s_openapi::api::core::v1::ConfigMap;
 use k8s_openapi::api::rbac::v1::PolicyRule;

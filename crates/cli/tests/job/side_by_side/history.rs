@@ -4,7 +4,7 @@ use serde_json::{Value, json};
 
 use crate::stage::{blocked_template, template_on_a_node};
 
-/// What happens to a Job or to the n-th of its pods.
+/// An event in the life of a Job or of the n-th of its pods.
 #[derive(Clone, Debug)]
 pub(super) enum Happening {
     Succeeds(usize),
@@ -12,7 +12,7 @@ pub(super) enum Happening {
     IsReady(usize),
     /// Its container failed so often and was restarted in place.
     Restarts(usize, i32),
-    /// It fails, and says that it was disrupted.
+    /// The pod fails, and says that it was disrupted.
     IsDisrupted(usize),
     IsDeleted(usize),
     /// Its node falls silent, and it is evicted: it is told to end, and nobody hears that.
@@ -33,7 +33,7 @@ pub(super) enum Happening {
     Policy(&'static str),
 }
 
-/// What keeps a pod that is deleted from going at once.
+/// The finalizer or grace that keeps a deleted pod.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub(super) enum Held {
     /// A finalizer of somebody else's.
@@ -149,7 +149,7 @@ fn failure_policy(spec: &Value, dice: &mut Dice) -> Value {
     ]})
 }
 
-/// What may happen to Jobs of one kind.
+/// The events that may happen to Jobs of one kind.
 struct Kinds {
     resizes: bool,
     any_policy: bool,

@@ -199,7 +199,7 @@ impl<'a> Play<'a> {
         }
     }
 
-    /// What holds a terminating pod lets go of it.
+    /// The finalizer of a Terminating pod is removed.
     async fn take_away(&self, pod: &Pod) {
         match self.history.held {
             Held::ByFinalizer => self.theatre.stage.unblock(pod).await,
@@ -261,7 +261,7 @@ async fn every_history_ends_as_under_the_built_in_controller() {
     let count = number("SALVOR_TEST_HISTORIES", 200);
     let play = async |seed: u64, round: &str, patience: Patience| {
         let play = Play::new(&theatre, seed, round, patience);
-        // What we did to a pod that we saw too late may be refused: that is no answer either.
+        // A write to a pod that was seen too late may be refused: that is no answer either.
         let played = AssertUnwindSafe(play.run()).catch_unwind().await;
         (seed, played.unwrap_or_else(|_| Err(format!("seed {seed}: the test itself failed, see above"))))
     };

@@ -1,4 +1,4 @@
-//! What users see of a Job, when it is at rest, and where the two controllers differ on purpose.
+//! The state of a Job that users see, when it is at rest, and where the two controllers differ on purpose.
 
 use std::fmt;
 

@@ -1,4 +1,4 @@
-//! What the server fills in within the spec of a pod.
+//! Defaults in the spec of a pod.
 
 use serde_json::{Value, json};
 

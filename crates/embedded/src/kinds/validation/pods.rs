@@ -1,4 +1,4 @@
-//! What is refused about pods, their templates, and the taints of nodes.
+//! Validation of pods, their templates, and the taints of nodes.
 
 use serde_json::{Value, json};
 

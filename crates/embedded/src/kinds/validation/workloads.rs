@@ -1,4 +1,4 @@
-//! What is refused about controllers of pods, and about budgets.
+//! Validation of controllers of pods, and of disruption budgets.
 
 use serde_json::{Value, json};
 

@@ -86,7 +86,7 @@ impl Stage {
         }
     }
 
-    /// What is done now.
+    /// The errands that are run now.
     fn done(&mut self) -> Vec<String> {
         let plan = self.control.decide(&self.world, Timestamp::UNIX_EPOCH);
         plan.errands.into_iter().flat_map(|errand| errand.calls).map(|call| shown(&call)).collect()
@@ -150,7 +150,7 @@ fn an_owner_that_was_never_seen_is_looked_for() {
     let mut stage = Stage::new();
     stage.config("dependent", &["nobody"]);
     assert_eq!(stage.done(), ["unless /api/v1/namespaces/d/configmaps/nobody", "Background dependent"]);
-    // It was only late.
+    // The event was only late.
     stage.config("nobody", &[]);
     stage.control.again("dependent");
     assert_eq!(stage.done(), Vec::<String>::new());

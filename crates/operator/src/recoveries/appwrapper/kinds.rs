@@ -156,7 +156,7 @@ impl Kinds {
             }
             OfKind::Change(Change::Applied(object)) => store.take(object, Told::Alone),
             OfKind::Change(Change::Gone(uid)) => store.drop(&uid),
-            OfKind::Change(Change::Reset { all, revision, .. }) => store.list(all, revision),
+            OfKind::Change(Change::Reset { all, revision, .. }) => store.list(all, &revision),
         }
     }
 }
@@ -256,7 +256,7 @@ impl Store {
     }
 
     /// Takes in a list of all objects. What is not in it is gone, unless it is known to be later than the list.
-    fn list(&mut self, all: Vec<FoundComponent>, moment: Moment) -> Turn {
+    fn list(&mut self, all: Vec<FoundComponent>, moment: &Moment) -> Turn {
         let mut turn = Turn { all: true, ..Turn::default() };
         if moment.anew {
             // What was seen in another history says nothing about this one.

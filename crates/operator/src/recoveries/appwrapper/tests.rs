@@ -1,7 +1,7 @@
 //! The view: what it takes in, what it is too late for, and what a second look finds.
 
 use salvor_api::config::parse;
-use salvor_recovery::{Reason, Step as _, Verdict};
+use salvor_recovery::{Reason, Verdict};
 use serde_json::{Value, json};
 
 use super::*;
@@ -108,7 +108,7 @@ fn asked(recovery: &AppWrappers, subject: &AppWrapperRef) -> (&'static str, Vec<
 }
 
 fn names(steps: &[Step]) -> Vec<&'static str> {
-    steps.iter().map(|step| step.name()).collect()
+    steps.iter().map(salvor_recovery::Step::name).collect()
 }
 
 fn create(recovery: &AppWrappers, subject: &AppWrapperRef) -> Step {
@@ -131,7 +131,7 @@ fn nothing_is_judged_before_everything_is_listed() {
     assert_eq!(asked(&recovery, &subject), ("CreationFailed", Vec::new()));
     recovery.hear(kind_news(OfKind::Served(Served::at("/apis/batch/v1", "jobs"))), now());
     let woken = recovery.hear(listed(&[], "1"), now());
-    assert_eq!(woken, [subject.clone()]);
+    assert_eq!(woken, std::slice::from_ref(&subject));
     create(&recovery, &subject);
 }
 
@@ -303,4 +303,21 @@ async fn a_component_whose_label_was_taken_off_is_found_by_its_name_and_deleted(
     // What the look found is known from now on.
     let (code, steps) = asked(&recovery, &subject);
     assert_eq!((code, names(&steps)), ("Deleting", vec!["PatchAppWrapperStatus", "DeleteComponent"]));
+}
+
+#[test]
+fn what_was_gone_in_an_attempt_that_is_over_is_not_missed_in_the_next() {
+    let (mut recovery, subject) = with(&resuming(5));
+    let step = create(&recovery, &subject);
+    recovery.done(&subject, &step, &Written::Object(job("j1", 9, "w-uid").to_string()), now());
+    // Suspended, and resumed within the same second; the watch is late.
+    let mut suspended = resuming(10);
+    suspended["status"]["phase"] = "Suspended".into();
+    suspended["status"]["conditions"] = json!([]);
+    for object in [suspended, resuming(11)] {
+        let app = app(&recovery, &object);
+        recovery.hear(News::App(Change::Applied(app)), now());
+    }
+    recovery.hear(kind_news(OfKind::Change(Change::Gone("j1".into()))), now());
+    create(&recovery, &subject);
 }

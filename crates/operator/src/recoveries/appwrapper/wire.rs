@@ -58,12 +58,8 @@ impl Rules {
         self.admission.kinds.iter().any(|wrapped| wrapped.is(&kind.group, &kind.kind))
     }
 
-    /// Why nothing may be created for an AppWrapper. What Kueue adds to its pods later is not looked at.
+    /// Why nothing may be created for an AppWrapper.
     fn refusal(&self, owner: &AppWrapperRef, components: &[Value]) -> Option<String> {
-        let mut components = components.to_vec();
-        for component in components.iter_mut().filter_map(Value::as_object_mut) {
-            component.remove("podSetInfos");
-        }
         let object = json!({
             "metadata": {"namespace": owner.namespace, "name": owner.name},
             "spec": {"components": components},
@@ -143,7 +139,8 @@ impl App {
         };
         let refused = about_to_create.then(|| rules.refusal(&appwrapper, components)).flatten();
         let checks = about_to_create && refused.is_none();
-        let read = |(index, component)| Part::read(component, index, &appwrapper, rules, checks);
+        let reading = Reading { of: &appwrapper, attempt: ATTEMPT, rules, checks };
+        let read = |(index, component)| reading.part(component, index);
         let parts = components.iter().enumerate().map(read).collect();
         let annotations = &metadata.annotations;
         let (ours, other_finalizers): (Vec<_>, Vec<_>) =
@@ -202,9 +199,22 @@ fn components(object: &Value) -> &[Value] {
     object["spec"]["components"].as_array().map_or(&[], Vec::as_slice)
 }
 
-impl Part {
-    fn read(component: &Value, index: usize, of: &AppWrapperRef, rules: &Rules, checks: bool) -> Self {
-        Self::of(component, index, of, rules, checks).unwrap_or_else(|error| Self {
+/// The number of the attempt in generated names: the same for all. A creation that arrives late then meets the object of the
+/// next attempt under its name, and is refused; under a name of its own it would be a second one.
+const ATTEMPT: u32 = 0;
+
+/// What is needed to read the components of an AppWrapper.
+struct Reading<'a> {
+    of: &'a AppWrapperRef,
+    attempt: u32,
+    rules: &'a Rules,
+    /// Whether it is asked if they can be created.
+    checks: bool,
+}
+
+impl Reading<'_> {
+    fn part(&self, component: &Value, index: usize) -> Part {
+        self.read(component, index).unwrap_or_else(|error| Part {
             kind: Kind { group: String::new(), version: String::new(), kind: String::new() },
             name: String::new(),
             pod_sets: Vec::new(),
@@ -212,31 +222,27 @@ impl Part {
         })
     }
 
-    fn of(
-        component: &Value,
-        index: usize,
-        of: &AppWrapperRef,
-        rules: &Rules,
-        checks: bool,
-    ) -> Result<Self, FieldError> {
+    fn read(&self, component: &Value, index: usize) -> Result<Part, FieldError> {
+        let Self { of, attempt, rules, checks } = *self;
         let template = &component["template"];
         let kind = TemplateKind::of(template)?;
-        let name = inject::object_name(template, index, 0, owner(of))?;
+        let name = inject::object_name(template, index, attempt, owner(of))?;
         let pod_sets = pod_sets(component)?;
-        let defect = checks
-            .then(|| {
-                let component = Component { spec: component, index, pod_sets: &pod_sets, attempt: 0 };
-                inject::object(component, owner(of), &rules.injection).err()
-            })
-            .flatten();
-        Ok(Self {
+        let creation = || {
+            let component = Component { spec: component, index, pod_sets: &pod_sets, attempt };
+            inject::object(component, owner(of), &rules.injection).err()
+        };
+        let defect = if checks { creation() } else { None };
+        Ok(Part {
             kind: Kind { group: kind.group.into(), version: kind.version.into(), kind: kind.kind.into() },
             name,
             pod_sets,
             defect: defect.map(|error| error.within(&format!("spec.components[{index}]")).to_string()),
         })
     }
+}
 
+impl Part {
     /// Whether its template could not even be read.
     pub(super) fn is_unreadable(&self) -> bool {
         self.kind.kind.is_empty()

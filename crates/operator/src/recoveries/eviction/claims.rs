@@ -1,6 +1,6 @@
-//! What the claims of a pod say about who else may use its volumes.
+//! The access modes of a pod's claims: may others use its volumes at the same time?
 //!
-//! They are read for the few pods on nodes that are being emptied on the word of a taint that proves nothing.
+//! They are read for the few pods on nodes that are being evicted on the word of a taint that proves nothing.
 
 use futures::future::try_join_all;
 use kube::Client;

@@ -1,4 +1,4 @@
-//! Reads about the few nodes that are being emptied: the Lease of each every few seconds, and the claims of those pods about
+//! Reads about the few nodes that are being evicted: the Lease of each every few seconds, and the claims of those pods about
 //! which they decide.
 //!
 //! All Leases of a cluster change all the time; of these nodes there are few.
@@ -33,7 +33,7 @@ const CLAIMS_TIMEOUT: Duration = Duration::from_secs(20);
 /// A claim that cannot be read is read again after this time. It may be created later, or the right to read it granted.
 const CLAIMS_AGAIN_AFTER: Duration = Duration::from_secs(30);
 
-/// What is read. A number tells a new look at a node from an earlier one at a node of that name.
+/// The nodes that are read. A number tells a new look at a node from an earlier one at a node of the same name.
 #[derive(Clone, Debug, Default, PartialEq, Eq)]
 pub(crate) struct CloseUps {
     /// Nodes whose Lease is read.
@@ -49,7 +49,7 @@ pub(crate) struct ClaimsOf {
     pub(crate) claims: Vec<Claim>,
 }
 
-/// What is wanted, as the recovery says and the looks follow. Clones share it.
+/// The reads that the recovery wants, and that the readers carry out. Clones share it.
 #[derive(Clone, Debug, Default)]
 pub(crate) struct Wanted(Arc<(Mutex<CloseUps>, Notify)>);
 
@@ -63,7 +63,7 @@ impl Wanted {
         }
     }
 
-    /// What is wanted now.
+    /// The reads that are wanted now.
     pub(crate) fn now(&self) -> CloseUps {
         self.state().clone()
     }

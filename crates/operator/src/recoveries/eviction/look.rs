@@ -37,7 +37,7 @@ pub(crate) struct Inquiry {
     pub(super) known: Option<NodeView>,
     /// True if the pods of the node are known.
     pub(super) pods_listed: bool,
-    /// What is known of the claims of its pods, by the pod's UID.
+    /// The access of its pods' claims, by the pod's UID.
     pub(super) accesses: BTreeMap<String, Access>,
     pub(super) attachments: Option<Vec<AttachmentView>>,
     /// The nodes of its zone.
@@ -73,7 +73,7 @@ impl Inquiry {
         }
     }
 
-    /// Reads the pods together with the node if it is being emptied, as far as is known. If it is not, only that they are known
+    /// Reads the pods together with the node if it is being evicted, as far as is known. If it is not, only that they are known
     /// matters.
     async fn pods(&self, client: &Client, node: &str) -> kube::Result<Option<Vec<PodView>>> {
         if !self.known.as_ref().is_some_and(is_being_emptied) {

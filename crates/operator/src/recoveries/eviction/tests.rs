@@ -1,4 +1,4 @@
-//! Who is woken by what, and what a Lease says.
+//! Which change wakes which subject, and the reading of Leases.
 
 use std::time::Duration;
 
@@ -62,7 +62,7 @@ fn names(woken: &[Subject]) -> Vec<String> {
     names
 }
 
-/// A node that is asked to be emptied, with one pod.
+/// A node whose eviction is requested, with one pod.
 fn asked_for() -> Evictions {
     let mut evictions = evictions();
     let request = news(&evictions, node("1", &["NoSchedule"], None));
@@ -94,7 +94,7 @@ fn the_answer_to_our_own_write_is_seen_at_once_and_wakes_the_pods_when_the_watch
     assert!(evictions.nodes["a"].view.told.contains("told"), "what was told stays told");
     let echo = news(&evictions, begun);
     assert_eq!(names(&evictions.hear(echo, at(1))), ["node a", "pod ns/p"]);
-    // What the watch has to say of the time before is late.
+    // News of the watch about the time before come late.
     let late = news(&evictions, node("3", &["NoSchedule"], None));
     assert_eq!(names(&evictions.hear(late, at(1))), ["node a"]);
     assert!(evictions.nodes["a"].view.progress.is_some());
@@ -147,7 +147,7 @@ fn a_node_that_nobody_asks_about_is_forgotten_with_its_pods_and_looked_at_anew_w
     let again = news(&evictions, node("8", &["NoSchedule"], None));
     evictions.hear(again, at(2));
     assert_eq!(evictions.watched["a"], 2, "another look than the first");
-    // What the first look still has to say is not about this one.
+    // A late answer to the first look is not about this one.
     let late = News::Pod { node: "a".into(), number: 1, change: Change::Applied(pod()) };
     assert_eq!(names(&evictions.hear(late, at(2))), Vec::<String>::new());
     assert!(evictions.nodes["a"].pods.is_empty() && !evictions.nodes["a"].pods_listed);
@@ -362,7 +362,7 @@ fn claims_are_read_only_where_they_decide_and_until_that_is_known() {
     assert_eq!(wanted(&evictions), 0);
     tell(&mut evictions, Change::Applied(claiming(&json!([claim("data")]))));
     assert_eq!(evictions.nodes["a"].pods["pod-uid"].access, Access::Many, "its claims do not change");
-    // What an earlier look has to say is not about this one.
+    // A late answer to an earlier look is not about this one.
     let late = News::Claims { node: "a".into(), number: 7, uid: "pod-uid".into(), access: Access::Unread };
     assert_eq!(names(&evictions.hear(late, at(2))), Vec::<String>::new());
     // A person's word is proof: nobody asks for claims.

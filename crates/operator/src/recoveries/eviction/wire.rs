@@ -1,4 +1,4 @@
-//! What is kept of nodes, pods and attached volumes, and how it is read.
+//! The kept fields of nodes, pods and attached volumes, and how they are read.
 
 use std::collections::{BTreeMap, BTreeSet};
 use std::sync::Arc;

@@ -35,7 +35,7 @@ pub(super) fn job<'a>(question: &'a Question<'a>) -> Answering<'a> {
     .boxed()
 }
 
-/// What each index waits for, lowest first; nothing if none waits.
+/// The wait of each index, lowest first; nothing if none waits.
 fn told(all: &[Waiting]) -> Option<Detail> {
     if all.is_empty() {
         return None;

@@ -19,14 +19,14 @@ use crate::revision::Revision;
 /// Labels that are longer are not kept as a whole: anybody who may create pods could fill our memory with them.
 const LONGEST_LABELS: usize = 1024;
 
-/// Whether a Job has come to its end.
+/// Says whether a Job is finished.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub(super) enum Progress {
     Runs,
     Finished,
 }
 
-/// What is known of our Jobs.
+/// The known facts about our Jobs.
 #[derive(Debug, Default)]
 pub(super) struct State {
     /// The selectors of those that may adopt pods.
@@ -77,7 +77,7 @@ impl State {
         self.listed
     }
 
-    /// What is kept of a pod; none if it is a Job's and can never matter as it is now.
+    /// The kept form of a pod; none if it belongs to a Job and cannot matter in its present state.
     pub(super) fn sift(&self, seen: SeenPod) -> Option<SeenPod> {
         match seen {
             SeenPod::OfJob { owner, mut pod } => {

@@ -40,16 +40,16 @@ impl Wanted {
     }
 }
 
-/// What has happened to a pod since a list of pods was asked for.
+/// A change of a pod since a list of pods was requested.
 #[derive(Clone, Copy, Debug)]
 enum Since {
-    /// It is gone, or somebody else's.
+    /// The pod is gone, or somebody else's.
     Gone,
-    /// It was in this state, and no Job claimed it.
+    /// The pod was in this state, and no Job claimed it.
     Passed(Revision),
 }
 
-/// What is being looked for.
+/// A search for pods.
 #[derive(Debug)]
 pub(super) struct Lookups {
     ask: mpsc::UnboundedSender<Wanted>,
@@ -126,7 +126,7 @@ impl Lookups {
         self.under_way.values_mut().for_each(|again| *again = true);
     }
 
-    /// What is still true of what was found, and the Jobs that have waited for it.
+    /// The found pods that are still as they were, and the Jobs that have waited for them.
     pub(super) fn found(&mut self, wanted: Wanted, strays: Vec<Stray>) -> (Vec<Stray>, Vec<Arc<JobRef>>) {
         match self.under_way.remove(&wanted) {
             Some(true) => {
@@ -137,7 +137,7 @@ impl Lookups {
                 let is_true = |stray: &Stray| match self.since.get(&stray.pod.uid) {
                     None => true,
                     Some(Since::Gone) => false,
-                    // What was passed over before the Job was known is in the list in that state, or a later one.
+                    // A pod that was skipped before the Job was known is in the list in the same state or a later one.
                     Some(Since::Passed(revision)) => {
                         !revision.is_after(Revision::of(&stray.resource_version))
                     }

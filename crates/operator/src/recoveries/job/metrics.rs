@@ -1,4 +1,4 @@
-//! What a Job controller counts, under the names and labels that dashboards know from the built-in one.
+//! The metrics of a Job controller, under the names and labels that dashboards know from the built-in one.
 
 use std::time::Duration;
 
@@ -17,21 +17,21 @@ use salvor_recovery::job::{CompletionMode, FailureAction, Indexes, JobSpec, JobS
 use crate::metrics::descriptions;
 
 descriptions! { METRICS;
-    JOBS_FINISHED = "job_controller_jobs_finished", "counter", "completion_mode, result, reason", "Jobs that came to their end";
+    JOBS_FINISHED = "job_controller_jobs_finished", "counter", "completion_mode, result, reason", "Finished Jobs";
     JOB_PODS_FINISHED = "job_controller_job_pods_finished", "counter", "completion_mode, result", "Pods of Jobs that were counted";
-    JOB_SYNC_DURATION = "job_controller_job_sync_duration_seconds", "histogram", "completion_mode, result, action", "Seconds from looking at a Job until all that it needed then was done";
-    JOB_SYNCS = "job_controller_job_syncs", "counter", "completion_mode, result, action", "Times a Job was looked at: reconciling, tracking, pods_created or pods_deleted";
+    JOB_SYNC_DURATION = "job_controller_job_sync_duration_seconds", "histogram", "completion_mode, result, action", "Seconds of one sync of a Job, until all its steps were done";
+    JOB_SYNCS = "job_controller_job_syncs", "counter", "completion_mode, result, action", "Syncs of Jobs: reconciling, tracking, pods_created or pods_deleted";
     POD_FAILURES_BY_POLICY = "job_controller_pod_failures_handled_by_failure_policy", "counter", "action", "Failed pods for which the Job's pod failure policy had a rule: FailJob, FailIndex, Ignore or Count";
     TERMINATED_PODS = "job_controller_terminated_pods_tracking_finalizer", "counter", "event", "Ended pods that were seen with our finalizer (add) and then without it (delete); apart, pods wait to be counted";
-    JOB_FINISHED_INDEXES = "job_controller_job_finished_indexes", "counter", "status, backoffLimit", "Indexes of Indexed Jobs that came to their end, with a backoff limit of their own (perIndex) or not (global)";
+    JOB_FINISHED_INDEXES = "job_controller_job_finished_indexes", "counter", "status, backoffLimit", "Finished indexes of Indexed Jobs, with a backoff limit of their own (perIndex) or not (global)";
     EXTERNAL_JOBS = "job_controller_jobs_by_external_controller", "counter", "controller_name", "Jobs that name another controller in spec.managedBy, counted when they are first seen; a controller that is not known is other";
-    JOB_PODS_CREATION = "job_controller_job_pods_creation", "counter", "reason, status", "Pods made for Jobs: new, recreate_terminating_or_failed or recreate_failed, and whether the server took them";
+    JOB_PODS_CREATION = "job_controller_job_pods_creation", "counter", "reason, status", "Pods created for Jobs: new, recreate_terminating_or_failed or recreate_failed, and whether the server accepted them";
 }
 
 /// From 4 milliseconds, doubled 14 times.
 const SYNC_BUCKETS: (f64, f64, u16) = (0.004, 2.0, 15);
 
-/// What one look after a Job came to.
+/// The outcome of one sync of a Job.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub(crate) enum SyncAction {
     /// The Job ends or goes away: its pods are not managed any more.
@@ -272,7 +272,7 @@ mod tests {
         ] {
             assert!(text.lines().any(|l| l == line), "{line} is not in\n{text}");
         }
-        // What a Job controller counts has the names that dashboards know from the built-in one.
+        // A Job controller's metrics have the names that dashboards know from the built-in one.
         check::described(&text, METRICS, "job_controller_");
     }
 }

@@ -35,7 +35,7 @@ pub(super) enum Heard {
     List(Revision),
     /// The server answered a write with it.
     Answer,
-    /// It was looked up for a new Job.
+    /// The pod was looked up for a new Job.
     Lookup,
 }
 
@@ -245,7 +245,7 @@ impl Jobs {
         };
         let woken = match &claimant {
             Some(job) => vec![Subject::Job(job.clone())],
-            // If nobody adopts it, it is let go.
+            // If no Job adopts it, its finalizer is removed.
             None if stray.tracking.is_some() => vec![subject(&stray.pod)],
             None => Vec::new(),
         };
@@ -264,7 +264,7 @@ impl Jobs {
         }
     }
 
-    /// A Job adopts no pods any more: others may, or they are let go.
+    /// A Job adopts no pods any more: others may, or their finalizer is removed.
     pub(super) fn place_those_of(&mut self, job: &Arc<JobRef>) -> Vec<Subject> {
         let strays = self.strays.of(job).to_vec();
         strays.into_iter().flat_map(|stray| self.place(stray)).collect()

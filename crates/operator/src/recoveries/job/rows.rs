@@ -4,7 +4,7 @@ use std::collections::BTreeMap;
 
 use salvor_recovery::job::{PodView, Stray};
 
-/// What is kept has a UID.
+/// A kept object has a UID.
 pub(super) trait Kept {
     fn uid(&self) -> &str;
     fn resource_version(&self) -> &str;

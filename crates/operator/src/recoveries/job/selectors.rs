@@ -30,7 +30,7 @@ pub(super) fn is_generated(job: &JobRef, selector: &LabelSelector) -> bool {
 enum Place {
     Label(String, String),
     Key(String),
-    /// It demands no label.
+    /// The selector demands no label.
     Anywhere,
 }
 

@@ -66,7 +66,7 @@ fn view(pod: &Value) -> PodView {
     }
 }
 
-/// What is asked for now, by name.
+/// The steps that are asked for now, by name.
 fn asked(jobs: &Jobs, subject: &Subject) -> Vec<&'static str> {
     let actions = match jobs.judge(subject, now()).map(|judgement| judgement.verdict) {
         Some(Verdict::Act { actions, .. }) => actions,
@@ -194,7 +194,7 @@ fn after_revisions_went_backwards_only_what_the_new_lists_show_is_known() {
         assert!(jobs.pods.get("made-since").is_none(), "in this history it was never made");
         assert!(jobs.pods.get("deleted").is_some(), "in this history it was never deleted");
         assert_eq!(asked(&jobs, &subject), ["PatchJobStatus"], "it runs, and has one pod");
-        // What happens now has lower revisions than what was known.
+        // Events from now on have lower revisions than the known ones.
         assert_eq!(jobs.hear(applied(&pod("deleted", 21, "Succeeded")), now()).len(), 1);
         assert_eq!(jobs.pods.get("deleted").map(|(_, pod)| pod.phase), Some(PodPhase::Succeeded));
     }
@@ -374,7 +374,7 @@ async fn pods_that_the_built_in_controller_made_are_their_jobs_unless_another_co
     }
 }
 
-/// What a policy says about a pod counts also while it ends, if its Job fails meanwhile.
+/// A policy's verdict on a pod also counts while the pod is Terminating, if its Job fails meanwhile.
 #[test]
 fn conditions_are_kept_of_pods_that_have_failed_or_are_being_deleted() {
     for (phase, deleted, kept) in
@@ -409,7 +409,7 @@ fn a_pod_that_nobody_owns_is_let_go_when_it_is_deleted_although_a_job_matches_it
     assert_eq!(let_go(&jobs.subjects()), 1, "also when all are looked at");
 }
 
-/// Its pods are let go if it is gone, or was ours only as long as we took Jobs without `managedBy`; not if it is ours.
+/// Its pods lose their finalizer if it is gone, or was ours only as long as we took Jobs without `managedBy`; not if it is ours.
 #[tokio::test]
 async fn leftovers_are_let_go_only_after_a_live_look_at_their_job() {
     for (live, lets_go) in [

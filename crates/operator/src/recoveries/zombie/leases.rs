@@ -33,12 +33,12 @@ const READS_AT_ONCE: usize = 8;
 /// A read that is not answered by then is made again.
 const TIMEOUT: Duration = Duration::from_secs(10);
 
-/// What is known of each node's kubelet. Clones share it: what a second look sees is not forgotten.
+/// The pulse of each node's kubelet. Clones share it, so that the read of a second look is not lost.
 #[derive(Clone, Debug, Default)]
 pub(super) struct Pulses(Arc<Mutex<BTreeMap<String, (NodeRef, Pulse)>>>);
 
 impl Pulses {
-    /// What is known of this very node's kubelet.
+    /// The pulse of this very node's kubelet.
     pub(super) fn of(&self, node: &NodeRef) -> Pulse {
         let known = self.known();
         known.get(&node.name).filter(|(of, _)| of == node).map_or(Pulse::UNREAD, |(_, pulse)| *pulse)

@@ -328,7 +328,7 @@ async fn a_kubelet_that_keeps_no_lease_is_known_by_its_heartbeat() {
     assert_eq!(look(&zombies, &api, 60).await.unwrap(), "Wait KubeletAlive until 100");
 }
 
-/// A node that we declared out of service.
+/// A node that we tainted out-of-service.
 fn out_of_service(ready: &str) -> Value {
     let mut node = node("1", ready, false);
     node["metadata"]["annotations"] =

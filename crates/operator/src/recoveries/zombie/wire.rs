@@ -1,4 +1,4 @@
-//! What is kept of pods and nodes, and how it is read.
+//! The kept fields of pods and nodes, and how they are read.
 
 use std::{collections::BTreeMap, sync::Arc};
 

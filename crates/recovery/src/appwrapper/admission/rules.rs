@@ -86,7 +86,12 @@ fn one_component(
     // What could never be created is refused now, not after the workload has waited for its turn.
     if errors.is_empty() && !name.is_empty() {
         let pod_sets = if declared.is_empty() { inferred } else { declared };
-        let component = Component { spec: component, index, pod_sets: &pod_sets, attempt: 0 };
+        // Kueue changes its additions at any time; they are looked at when the component is created.
+        let mut plain = component.clone();
+        if let Some(fields) = plain.as_object_mut() {
+            fields.remove("podSetInfos");
+        }
+        let component = Component { spec: &plain, index, pod_sets: &pod_sets, attempt: 0 };
         errors.extend(inject::object(component, owner, &InjectionPolicy::none()).err());
     }
     (errors, count)

@@ -80,7 +80,7 @@ fn a_component_that_was_created_and_not_recorded_is_found_again() {
     restart(&mut it);
     let judgement = it.judge();
     let left: Vec<_> = judgement.verdict.actions().iter().map(ToString::to_string).collect();
-    assert_eq!(left, ["create component 1 of appwrapper ns/aw: Job c1"]);
+    assert_eq!(left, ["create component 1 of appwrapper ns/aw: job ns/c1"]);
     it.settle();
     it.run_for(2);
     assert_eq!(it.phase(), Phase::Running);

@@ -196,13 +196,19 @@ fn autopilot_looks_at_pods_that_use_the_resource_and_run() {
 }
 
 #[test]
-fn without_retries_an_evacuation_ends_in_failed() {
-    for limit in [0, -1] {
+fn without_retries_an_evacuation_ends_in_failed_only_in_the_old_way() {
+    for (limit, counting, phase) in [
+        (0, Counting::OwnFaults, Phase::Resetting),
+        (-1, Counting::OwnFaults, Phase::Resetting),
+        (0, Counting::AsUpstream, Phase::Failed),
+        (-1, Counting::AsUpstream, Phase::Failed),
+    ] {
         let mut it = Cluster::job().running();
         it.policy.retry_limit = limit;
+        it.policy.counting = counting;
         it.view.nodes.get_mut("n1").unwrap().no_execute = BTreeSet::from(["nvidia.com/gpu".into()]);
         it.settle();
-        assert_eq!(it.phase(), Phase::Failed);
+        assert_eq!(it.phase(), phase);
     }
 }
 

@@ -1,4 +1,4 @@
-//! What is written on a node, and what becomes of an eviction when nobody can read it, or when the server refuses it.
+//! Annotations on a node, and evictions whose annotations cannot be read or are refused by the server.
 
 use super::super::Step;
 use super::*;
@@ -23,7 +23,7 @@ fn only_what_this_version_understands_is_believed() {
         ..started()
     };
     assert_eq!(Progress::from_annotation(&serde_json::to_string(&full).unwrap()), Ok(full));
-    // What earlier versions wrote; that their claims were kept is not known any more, so volumes are let go once more.
+    // Annotations of earlier versions: kept claims are not known any more, so volumes are released once more.
     let before = format!(
         r#"{STARTED},{REQUEST},"claims":[{{"namespace":"ns","name":"a"}}],
            "released":{{"at":"2027-01-15T08:00:06Z","kept":[{{"namespace":"ns","name":"a"}}],"volumes":["v"]}}"#
@@ -234,7 +234,7 @@ fn a_start_that_the_server_refuses_is_said_and_tried_again_later() {
     // A stop does not wait for what was refused.
     let stopped = NodeView { refused: Some(refusal("ReleaseVolumes")), taints: vec![], ..begun("Stopped") };
     assert_eq!(say(&judge_node(&stopped, &[], &[], 2)), "Act Stopped: EndEviction, EmitEvent");
-    // What may not be reported is told by an event alone.
+    // A problem that may not be reported in the condition is told by an event alone.
     let mute = NodeView { refused: Some(refusal("ReportEviction")), ..begun("x") };
     assert_eq!(say(&judge_node(&mute, &[pod()], &[], 2)), "Act WriteRefused: EmitEvent");
 }

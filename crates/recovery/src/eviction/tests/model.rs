@@ -17,7 +17,7 @@ struct Model {
     writes: usize,
     /// The writes before which the node returns, or falls silent again.
     turns: Vec<usize>,
-    /// What was written while the node was alive and must not have been.
+    /// Writes while the node was alive that must not have happened.
     harm: Vec<String>,
 }
 
@@ -176,7 +176,7 @@ impl Model {
         true
     }
 
-    /// What others do: volumes that nobody uses are detached, and a kubelet that is there ends what it is asked to end.
+    /// The actions of others: unused volumes are detached, and a live kubelet ends deleted pods.
     fn react(&mut self) {
         let used: Vec<String> = self
             .pods

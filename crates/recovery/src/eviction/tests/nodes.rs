@@ -1,4 +1,4 @@
-//! When a node is begun to be emptied, goes on, is finished, comes back, or is stopped.
+//! The eviction of a node: when it begins, goes on, is finished or stopped, and when the node is Ready again.
 
 use super::super::Step;
 use super::*;
@@ -148,7 +148,7 @@ fn a_request_that_was_taken_off_early_is_remembered_until_the_kubelet_is_heard_o
     for (case, ready, lease, now, expected) in cases {
         assert_eq!(remembered(ready, lease, now), expected, "{case}");
     }
-    // It goes on while nobody takes our taint off, and does not begin again afterwards.
+    // The eviction goes on while nobody removes our taint, and does not begin again afterwards.
     let progress = Progress { request: "salvor.dev/force-eviction=INC-1:NoSchedule".into(), ..started() };
     let with = |progress: Progress, taints| NodeView {
         progress: Some(progress),
@@ -243,7 +243,7 @@ fn a_person_who_knows_better_may_say_so_for_a_day() {
     {
         assert_eq!(say(&judge(Some(garbage), 0)), held, "{garbage}");
     }
-    // It is about the outage, and about nothing else.
+    // The permission is about the outage, and about nothing else.
     let alive =
         NodeView { lease: lease(-5), despite_outage: DespiteOutage::from_annotation(&said), ..node() };
     let scene = Scene { node: &alive, pods: Some(vec![]), attachments: None, zone };
@@ -696,7 +696,7 @@ fn the_taint_goes_when_the_node_is_back_or_at_once() {
     }
     let untainted = NodeView { taints: vec![], ..finished() };
     assert_eq!(judge(&untainted, &when_ready), "Act Forgotten: EndEviction", "a person was quicker");
-    // Who finished it died before saying so.
+    // The process that finished it died before it reported that.
     let untold = |node: NodeView| NodeView { told: BTreeSet::new(), ..node };
     let said = "Act BackInService: EmitEvent, EndEviction, EmitEvent";
     assert_eq!(judge(&untold(back()), &when_ready), said);

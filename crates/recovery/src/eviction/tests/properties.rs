@@ -1,4 +1,4 @@
-//! What holds for every node, pod and time.
+//! Properties that hold for every node, pod and time.
 
 use proptest::option;
 use proptest::prelude::*;
@@ -159,7 +159,7 @@ fn may_live(node: &NodeView, now: i64) -> bool {
     node.ready == Ready::True || node.pulse().is_fresh(at(now)) || node.lease == Lease::Unread
 }
 
-/// What the engine would do after the second look and the brake let it.
+/// The engine's writes after the second look and the brake have allowed them.
 fn touches_pods(action: &Step) -> bool {
     matches!(action, Step::PatchPodStatus { .. } | Step::ForceDeletePod { .. } | Step::EvictPod { .. })
 }

@@ -19,13 +19,13 @@ use crate::job::{
 };
 use crate::objects::PodPhase;
 
-/// What becomes of a request.
+/// The outcome of a request.
 #[derive(Clone, Copy, Debug)]
 enum Request {
     Answered,
-    /// It is carried out, and nobody learns of it.
+    /// Carried out, but the answer is lost.
     AnswerLost,
-    /// It is never carried out.
+    /// Never carried out.
     Lost,
     /// A new pod is made only later, whoever leads by then.
     Late,
@@ -89,11 +89,11 @@ fn labels(matching: bool) -> Selected {
 
 /// A server with its pods, a controller that sees some of it, and requests between them.
 struct Cluster {
-    /// What there is, and the time.
+    /// The objects, and the time.
     world: World,
     /// Pods that the Job let out, or that somebody else made.
     strays: Vec<PodView>,
-    /// What the controller sees.
+    /// The view of the controller.
     job: JobView,
     seen: BTreeMap<String, PodView>,
     seen_strays: Vec<PodView>,
@@ -519,7 +519,7 @@ fn a_pod_that_is_gone_without_our_doing_does_not_bring_its_name_back() {
     world.later(2);
     world.pods.clear();
     world.memory = Memory::default();
-    // What is read is remembered.
+    // Names that were read are remembered.
     world.memory.names.merge(&UsedNames::read(written(&world)).unwrap());
     world.settle();
     assert_eq!((world.names.len(), world.pods.len()), (3, 1), "by what was written down");

@@ -176,7 +176,7 @@ fn happen(world: &mut World, what: &Happening) {
     world.touch_job();
 }
 
-/// Lets everything that is under way come to its end: held pods are let go, and enough time passes.
+/// Lets everything that is under way come to its end: held pods lose their finalizer, and enough time passes.
 fn come_to_rest(world: &mut World) {
     world.policy.replacement_policy = true;
     for _ in 0..4 {
@@ -219,7 +219,7 @@ proptest! {
         }
     }
 
-    /// What every Job owes its owner: as long as its pods succeed, it comes to its end.
+    /// Every Job finishes as long as its pods succeed.
     #[test]
     fn every_job_can_end(start in start(), history in prop::collection::vec(happening(), 0..20)) {
         let mut world = start.world();

@@ -1,4 +1,4 @@
-//! What kube-apiserver (1.32 and later) asks of a write to `jobs/status`, rule by rule.
+//! The rules of kube-apiserver (1.32 and later) for a write to `jobs/status`.
 
 use crate::job::indexes::Indexes;
 use crate::job::views::{JobSpec, JobStatus};

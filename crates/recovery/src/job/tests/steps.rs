@@ -312,7 +312,7 @@ fn backoff_doubles_from_the_moment_a_pod_ended_and_a_success_forgives() {
     assert_eq!(world.judge_from_outside().verdict.why(), &JobWhy::BackingOff { until });
 }
 
-/// What nobody needed any more has not failed, however it ended.
+/// A pod that was not needed any more has not failed, however it ended.
 #[test]
 fn who_comes_by_knows_failures_from_pods_that_were_let_go() {
     for (policy, deleted) in [("Failed", false), ("Failed", true), ("TerminatingOrFailed", true)] {

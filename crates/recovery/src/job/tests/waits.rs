@@ -1,4 +1,4 @@
-//! What each index waits for.
+//! The wait of each index.
 
 use serde_json::{Value, json};
 
@@ -31,7 +31,7 @@ fn fail_now(world: &mut World, position: usize) {
     world.end(position, PodPhase::Failed);
 }
 
-/// What it shows, the Job, its pods, what happens to them, and what is told.
+/// The case, the Job, its pods, the events, and the expected text.
 type Case = (&'static str, Value, &'static str, fn(&mut World), Vec<String>);
 
 #[test]

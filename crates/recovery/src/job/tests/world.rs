@@ -229,7 +229,7 @@ impl World {
                 if status.finished().is_some() {
                     self.count_the_last(&before, status);
                 }
-                // What is written must be what is read back.
+                // The written value must be read back unchanged.
                 let text = serde_json::to_string(status).unwrap();
                 self.job.status = serde_json::from_str(&text).unwrap();
                 assert_eq!(self.job.status, **status);

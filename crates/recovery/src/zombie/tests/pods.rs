@@ -299,7 +299,7 @@ fn a_disruption_that_others_have_noted_is_left_as_it_is() {
     assert_eq!(conditions.len(), 1);
 }
 
-/// What our status patch leaves behind.
+/// The state that our status patch leaves.
 fn marked(action: TerminateAction, seconds: i64) -> PodView {
     PodView {
         phase: PodPhase::Failed,

@@ -1,4 +1,4 @@
-//! What holds for every pod, node and time.
+//! Properties that hold for every pod, node and time.
 
 use super::super::Step;
 use crate::step::Step as _;
@@ -162,7 +162,7 @@ fn touches_the_pod<Why>(judgement: &Judgement<Why, Step>) -> bool {
     judgement.verdict.actions().iter().any(Step::is_disruptive)
 }
 
-/// What an API server makes of the pod. A pod without finalizers is gone after a force delete.
+/// The pod as an API server changes it. A pod without finalizers is gone after a force delete.
 fn apply(
     pod: PodView,
     action: &Step,

@@ -79,9 +79,9 @@ impl Audit {
     fn read(&mut self, line: usize, Happening { at, change, resource, object }: &Happening) {
         let uid = text(&object["metadata"]["uid"]);
         let found = match (resource.as_str(), change.as_str()) {
-            ("appwrappers", "Deleted") => self.app_gone(&uid),
+            ("appwrappers", "Removed") => self.app_gone(&uid),
             ("appwrappers", _) => self.app(line, &uid, object),
-            ("jobs" | "pods", "Deleted") => {
+            ("jobs" | "pods", "Removed") => {
                 self.objects.remove(&uid);
                 Vec::new()
             }
@@ -132,7 +132,8 @@ impl Audit {
             wrong
                 .push((Rule::Released, format!("quota is released in {}, and {left:?} are left", app.phase)));
         }
-        if !before.deployed && deployed {
+        // A success that is written over a status which somebody has emptied begins nothing.
+        if !before.deployed && deployed && app.phase == "Resuming" {
             if !left.is_empty() {
                 wrong.push((Rule::Generations, format!("an attempt begins, and {left:?} are left")));
             }

@@ -69,7 +69,7 @@ async fn edited(edit: &Value, at: &str) -> Vec<String> {
         beats += 1;
         assert!(beats < 300, "{at} was never reached: {}", world.app().await["status"]);
     }
-    if let Err(error) = try_edit(&world, edit).await {
+    if let Err(error) = world.edit_status(edit).await {
         // The schema forbids it.
         assert!(error.contains("nvalid"), "{error}");
         return Vec::new();
@@ -90,12 +90,6 @@ async fn edited(edit: &Value, at: &str) -> Vec<String> {
     salvor.stop().await;
     let tell = |it| format!("{edit} in {at}, which came to {}: {it}", came_to["phase"]);
     wrong.into_iter().map(tell).collect()
-}
-
-async fn try_edit(world: &World, edit: &Value) -> Result<(), String> {
-    let patch = kube::api::Patch::Merge(json!({"status": edit}));
-    let written = world.apps.patch_status(super::world::APP, &Default::default(), &patch).await;
-    written.map(|_| ()).map_err(|error| error.to_string())
 }
 
 fn edited_in(at: &str) {
@@ -160,7 +154,7 @@ async fn annotated(value: &str) -> Vec<String> {
 
 #[test]
 fn annotations_that_nobody_can_read() {
-    let long = "9".repeat(100_000);
+    let long = "9".repeat(20_000);
     let values =
         ["", " ", "0", "-1", "-1h", "1e9", "NaN", "two", "5 m", "\u{0}", "ß∞", "1,,2", "--", "null", &long];
     let wrong: Vec<String> = values.iter().flat_map(|value| in_virtual_time(annotated(value))).collect();

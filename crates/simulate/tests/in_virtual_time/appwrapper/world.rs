@@ -59,6 +59,9 @@ pub(super) struct World {
     pub(super) plot: Plot,
     /// Nodes whose kubelets are not heard.
     pub(super) lost: BTreeSet<String>,
+    /// Nothing fails before the AppWrapper says that it runs.
+    pub(super) fails_late: bool,
+    runs: bool,
     /// UIDs of the bare pods, one for each attempt.
     attempts: Vec<String>,
 }
@@ -82,6 +85,8 @@ impl World {
             stage,
             plot,
             lost: BTreeSet::new(),
+            fails_late: false,
+            runs: false,
             attempts: Vec::new(),
         }
     }
@@ -109,10 +114,11 @@ impl World {
         self.change(json!({"spec": {"suspend": suspend}})).await;
     }
 
-    /// Somebody writes the status by hand.
-    pub(super) async fn edit_status(&self, status: Value) {
+    /// Somebody writes the status by hand. The schema may forbid it.
+    pub(super) async fn edit_status(&self, status: &Value) -> Result<(), String> {
         let patch = Patch::Merge(json!({"status": status}));
-        self.apps.patch_status(APP, &PatchParams::default(), &patch).await.unwrap();
+        let written = self.apps.patch_status(APP, &PatchParams::default(), &patch).await;
+        written.map(|_| ()).map_err(|error| error.to_string())
     }
 
     pub(super) async fn delete(&self) {
@@ -150,6 +156,7 @@ impl World {
     /// Every controller and the kubelet look around once.
     pub(super) async fn beat(&mut self) {
         let (jobs, pods) = (self.all_jobs().await, self.all_pods().await);
+        self.runs = self.phase().await == "Running";
         let apps: BTreeSet<String> = self
             .apps
             .list(&Default::default())
@@ -232,7 +239,7 @@ impl World {
             return;
         }
         let attempt = self.attempts.len().saturating_sub(1);
-        let fails = is_bare && attempt < self.plot.failures;
+        let fails = is_bare && attempt < self.plot.failures && (self.runs || !self.fails_late);
         let ends = self.plot.ends && attempt >= self.plot.failures;
         match phase(pod) {
             "Running" if fails => self.set_phase(&name, "Failed", Some(1)).await,

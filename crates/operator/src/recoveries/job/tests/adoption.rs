@@ -171,10 +171,10 @@ struct Cluster {
     revision: u64,
     pods: BTreeMap<String, Value>,
     job: Option<String>,
-    /// What the watches have to tell, in order: none for what is gone.
+    /// The events of the watches, in order: none for a deletion.
     pod_events: VecDeque<(String, Option<Value>)>,
     job_events: VecDeque<(String, Option<Value>)>,
-    /// What was read of it, and is not heard yet.
+    /// The part that was read and is not handed on yet.
     pod_news: VecDeque<News>,
     found: VecDeque<News>,
     requests: mpsc::UnboundedReceiver<Wanted>,
@@ -340,7 +340,7 @@ fn in_every_order_of_events_a_job_finds_the_pods_that_it_may_adopt() {
     }
 }
 
-/// What they do must not be done again by a pod that is made before they are known.
+/// A pod that is created before they are known must not repeat their work.
 #[test]
 fn nothing_is_done_for_a_job_before_the_pods_are_known_that_were_there_before_it() {
     let mut jobs = listed(Vec::new());

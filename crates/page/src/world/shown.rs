@@ -1,0 +1,120 @@
+//! What a browser is told, as JSON.
+
+use jiff::Timestamp;
+use salvor_recovery::Report;
+use serde::Serialize;
+
+use super::{Caption, PodState, wrappers::WrapperShown};
+use crate::{
+    objects::{Node, NodeState, Pod, Workload},
+    timeline::{Kind, Moment},
+};
+
+#[derive(Serialize)]
+#[serde(rename_all = "camelCase")]
+pub(super) struct Delta<'a> {
+    pub(super) version: u64,
+    pub(super) now: i64,
+    #[serde(skip_serializing_if = "is_false")]
+    pub(super) reset: bool,
+    pub(super) leads: Option<bool>,
+    #[serde(skip_serializing_if = "Option::is_none")]
+    pub(super) paused: Option<&'a str>,
+    pub(super) recovered: u64,
+    #[serde(skip_serializing_if = "Vec::is_empty")]
+    pub(super) nodes: Vec<NodeShown<'a>>,
+    #[serde(skip_serializing_if = "Vec::is_empty")]
+    pub(super) pods: Vec<PodShown<'a>>,
+    #[serde(skip_serializing_if = "Vec::is_empty")]
+    pub(super) app_wrappers: Vec<WrapperShown<'a>>,
+    #[serde(skip_serializing_if = "Vec::is_empty")]
+    pub(super) verdicts: Vec<VerdictShown<'a>>,
+    #[serde(skip_serializing_if = "Vec::is_empty")]
+    pub(super) moments: Vec<MomentShown>,
+    #[serde(skip_serializing_if = "Option::is_none")]
+    pub(super) caption: Option<&'a Caption>,
+    #[serde(skip_serializing_if = "Vec::is_empty")]
+    pub(super) gone_nodes: Vec<&'a str>,
+    #[serde(skip_serializing_if = "Vec::is_empty")]
+    pub(super) gone_pods: Vec<&'a str>,
+    #[serde(skip_serializing_if = "Vec::is_empty")]
+    pub(super) gone_app_wrappers: Vec<&'a str>,
+    #[serde(skip_serializing_if = "Vec::is_empty")]
+    pub(super) gone_verdicts: Vec<(&'a str, &'a str)>,
+}
+
+// By reference, because `serde` asks so.
+fn is_false(value: &bool) -> bool {
+    !value
+}
+
+#[derive(Serialize)]
+#[serde(rename_all = "camelCase")]
+pub(super) struct NodeShown<'a> {
+    name: &'a str,
+    zone: &'a str,
+    state: NodeState,
+    since: i64,
+    #[serde(skip_serializing_if = "is_false")]
+    out_of_service: bool,
+    #[serde(skip_serializing_if = "is_false")]
+    cordoned: bool,
+}
+
+impl<'a> NodeShown<'a> {
+    pub(super) fn new(node: &'a Node, since: Timestamp) -> Self {
+        let Node { name, zone, state, out_of_service, cordoned, .. } = node;
+        let (out_of_service, cordoned) = (*out_of_service, *cordoned);
+        Self { name, zone, state: *state, since: since.as_millisecond(), out_of_service, cordoned }
+    }
+}
+
+#[derive(Serialize)]
+#[serde(rename_all = "camelCase")]
+pub(super) struct PodShown<'a> {
+    uid: &'a str,
+    namespace: &'a str,
+    name: &'a str,
+    node: Option<&'a str>,
+    state: PodState,
+    workload: &'a Workload,
+    #[serde(skip_serializing_if = "Option::is_none")]
+    app_wrapper: Option<&'a str>,
+}
+
+impl<'a> PodShown<'a> {
+    pub(super) fn new(pod: &'a Pod, state: PodState) -> Self {
+        let Pod { uid, namespace, name, node, workload, wrapper, .. } = pod;
+        let (node, app_wrapper) = (node.as_deref(), wrapper.as_deref());
+        Self { uid, namespace, name, node, state, workload, app_wrapper }
+    }
+}
+
+#[derive(Serialize)]
+pub(super) struct VerdictShown<'a> {
+    pub(super) subject: &'a str,
+    pub(super) recovery: &'a str,
+    #[serde(flatten)]
+    pub(super) report: &'a Report,
+}
+
+#[derive(Serialize)]
+pub(super) struct MomentShown {
+    number: u64,
+    at: i64,
+    kind: Kind,
+    text: String,
+    count: usize,
+}
+
+impl MomentShown {
+    pub(super) fn new(moment: &Moment) -> Self {
+        Self {
+            number: moment.number,
+            at: moment.at.as_millisecond(),
+            kind: moment.kind,
+            text: moment.text(),
+            count: moment.subjects.len().max(1),
+        }
+    }
+}
