@@ -38,7 +38,7 @@ enum Command {
     /// Run the operator until SIGTERM or SIGINT
     Run(RunArgs),
     /// Show Salvor's verdict on an object now: every rule, what was observed, and what happens next
-    Explain(ExplainArgs),
+    Explain(Box<ExplainArgs>),
     /// Say why a workload does not come back: what is missing, why, since when, and what can be done now
     ///
     /// It only reads, and works on any cluster, with Salvor or without. Every root cause that it knows is described in

@@ -11,6 +11,28 @@ use salvor_operator::story;
 
 use crate::error::CliError;
 
+/// The flags that choose a cluster and a user, as in kubectl.
+#[derive(Clone, Debug, Default, clap::Args)]
+pub(crate) struct ClusterArgs {
+    /// The kubeconfig file [env: KUBECONFIG] [default: ~/.kube/config, else the pod's service account]
+    #[arg(long, value_name = "FILE")]
+    kubeconfig: Option<PathBuf>,
+    /// The context of the kubeconfig [default: the current one]
+    #[arg(long, value_name = "NAME")]
+    context: Option<String>,
+    /// Act as this user, if you may impersonate them
+    #[arg(long = "as", value_name = "USER")]
+    user: Option<String>,
+}
+
+impl ClusterArgs {
+    /// Reads the configuration. Nothing is sent yet.
+    pub(crate) async fn load(&self) -> Result<Cluster, ClusterError> {
+        let source = Source::find(self.kubeconfig.as_deref());
+        Cluster::load_as(&source, self.context.as_deref(), self.user.as_deref()).await
+    }
+}
+
 /// Where a client's configuration is found.
 #[derive(Clone, Debug, PartialEq, Eq)]
 pub(crate) enum Source {

@@ -14,7 +14,7 @@ use serde::Serialize;
 use tokio::runtime;
 use tracing::level_filters::LevelFilter;
 
-use crate::cluster::{Cluster, Source};
+use crate::cluster::ClusterArgs;
 use crate::error::CliError;
 use crate::settings::JudgingArgs;
 use crate::{logging, output};
@@ -44,15 +44,8 @@ pub(crate) struct WhyArgs {
     /// Show it again whenever it changes, until interrupted
     #[arg(short, long)]
     watch: bool,
-    /// The kubeconfig file [env: KUBECONFIG] [default: ~/.kube/config, else the pod's service account]
-    #[arg(long, value_name = "FILE")]
-    kubeconfig: Option<PathBuf>,
-    /// The context of the kubeconfig [default: the current one]
-    #[arg(long, value_name = "NAME")]
-    context: Option<String>,
-    /// Read as this user, if you may impersonate them
-    #[arg(long = "as", value_name = "USER")]
-    user: Option<String>,
+    #[command(flatten)]
+    cluster: ClusterArgs,
     /// Judge by this configuration file, and not by what runs in the cluster
     #[arg(long, value_name = "FILE")]
     config: Option<PathBuf>,
@@ -93,10 +86,9 @@ pub(crate) fn execute(args: &WhyArgs) -> Result<ExitCode, CliError> {
     };
     let judge = Judge { file };
     logging::start(LogFormat::Text, LevelFilter::WARN)?;
-    let source = Source::find(args.kubeconfig.as_deref());
     let runtime = runtime::Builder::new_current_thread().enable_all().build().map_err(CliError::Start)?;
     runtime.block_on(async {
-        let cluster = Cluster::load_as(&source, args.context.as_deref(), args.user.as_deref()).await?;
+        let cluster = args.cluster.load().await?;
         let asked = format!("{} ({})", cluster.config.cluster_url, cluster.origin);
         let failed = |source| CliError::Why { source, cluster: asked.clone() };
         let namespace = args.namespace.clone().unwrap_or_else(|| cluster.config.default_namespace.clone());

@@ -61,54 +61,76 @@ impl Published {
     }
 }
 
-/// What runs in a cluster.
+/// The operator of a cluster, as its Lease tells.
 #[derive(Clone, Debug, Default, PartialEq, Eq)]
 pub struct InCluster {
     /// What whoever leads, or led last, tells; none if nobody does.
     pub published: Option<Published>,
-    /// The same in one line.
+    /// Who leads now.
+    pub leader: Option<String>,
+    /// By whose configuration a reader of this judges, in one line.
     pub told: String,
 }
 
 impl InCluster {
+    /// Tells it from the Lease of an election; `lease` is none if there is no such Lease.
+    pub fn of(lease: Option<&Lease>, election: &LeaderElection, now: Timestamp) -> Self {
+        let name = lease_name(election);
+        let Some(lease) = lease else {
+            let told = format!(
+                "No operator with a leader election runs here (there is no {name}): judged by the default configuration"
+            );
+            return Self { told, ..Self::default() };
+        };
+        let published = Published::read(lease);
+        let leader = Published::leader(lease, now).map(str::to_owned);
+        let configured = published.as_ref().filter(|told| told.configuration.is_some());
+        let told = match (&leader, configured) {
+            (Some(leader), Some(Published { version, .. })) => {
+                format!("Judged by the configuration of the running operator {leader}, version {version}")
+            }
+            (Some(leader), None) => format!(
+                "The running operator {leader} does not publish its configuration: judged by the default configuration"
+            ),
+            (None, Some(Published { version, .. })) => format!(
+                "Nobody leads ({name} has run out): judged by the configuration of the last operator that led, version {version}"
+            ),
+            (None, None) => {
+                format!("Nobody leads ({name} has run out): judged by the default configuration")
+            }
+        };
+        Self { published, leader, told }
+    }
+
     /// Reads it from the Lease of an election.
     ///
     /// Whatever keeps it from being read is told, and is no error: whoever asks has other things to tell as well.
     pub async fn read(config: kube::Config, election: &LeaderElection) -> Self {
-        let LeaderElection { lease_namespace, lease_name, .. } = election;
-        let name = format!("Lease {lease_namespace}/{lease_name}");
-        let unknown = |error: kube::Error| Self {
-            published: None,
-            told: format!(
-                "{name} cannot be read, so nobody can tell from here how Salvor runs: {}",
-                live::in_full(&error)
-            ),
-        };
+        let unknown = |error: kube::Error| Self::unseen(election, &live::in_full(&error));
         let time = Time::system();
         let client = match crate::client::connect(config, &time) {
             Ok(client) => client,
             Err(error) => return unknown(error),
         };
-        let leases: Api<Lease> = Api::namespaced(client, lease_namespace);
-        match leases.get_opt(lease_name).await {
+        let leases: Api<Lease> = Api::namespaced(client, &election.lease_namespace);
+        match leases.get_opt(&election.lease_name).await {
             Err(error) => unknown(error),
-            Ok(None) => Self {
-                published: None,
-                told: format!("There is no {name}: no operator runs with leader election here"),
-            },
-            Ok(Some(lease)) => {
-                let published = Published::read(&lease);
-                let version = published.as_ref().map(|told| format!(" {}", told.version)).unwrap_or_default();
-                let told = match Published::leader(&lease, time.server()) {
-                    Some(leader) => {
-                        format!("Judged by what runs in the cluster: Salvor{version}, led by {leader}")
-                    }
-                    None => format!("Salvor{version} is installed, but nobody leads it: {name} has run out"),
-                };
-                Self { published, told }
-            }
+            Ok(lease) => Self::of(lease.as_ref(), election, time.server()),
         }
     }
+
+    /// Its Lease cannot be read.
+    pub fn unseen(election: &LeaderElection, why: &str) -> Self {
+        let name = lease_name(election);
+        let told = format!(
+            "{name} cannot be read, so nobody can tell from here how Salvor runs: judged by the default configuration: {why}"
+        );
+        Self { told, ..Self::default() }
+    }
+}
+
+fn lease_name(election: &LeaderElection) -> String {
+    format!("Lease {}/{}", election.lease_namespace, election.lease_name)
 }
 
 #[cfg(test)]
@@ -145,5 +167,39 @@ mod tests {
         assert_eq!(held("a", "2026-11-16T09:59:50.000000Z").as_deref(), Some("a"));
         assert_eq!(held("a", "2026-11-16T09:59:40.000000Z"), None);
         assert_eq!(held("", "2026-11-16T09:59:59.000000Z"), None);
+    }
+
+    #[test]
+    fn one_line_tells_by_whose_configuration_is_judged() {
+        let now: Timestamp = "2026-11-16T10:00:00Z".parse().unwrap();
+        let election = LeaderElection::default();
+        let status = Published::of(&Configuration::default()).to_text();
+        let held = |renewed: &str, annotations: serde_json::Value| {
+            let spec = json!({"holderIdentity": "a", "renewTime": renewed, "leaseDurationSeconds": 15});
+            lease(json!({"metadata": {"annotations": annotations}, "spec": spec}))
+        };
+        let (fresh, old) = ("2026-11-16T09:59:50.000000Z", "2026-11-16T09:00:00.000000Z");
+        let publishes = json!({"salvor.dev/status": status});
+        let version = env!("CARGO_PKG_VERSION");
+        for (lease, told) in [
+            (
+                Some(held(fresh, publishes.clone())),
+                format!("Judged by the configuration of the running operator a, version {version}"),
+            ),
+            (
+                Some(held(fresh, json!({}))),
+                "The running operator a does not publish its configuration: judged by the default configuration".to_owned(),
+            ),
+            (
+                Some(held(old, publishes)),
+                format!("Nobody leads (Lease salvor-system/salvor has run out): judged by the configuration of the last operator that led, version {version}"),
+            ),
+            (
+                None,
+                "No operator with a leader election runs here (there is no Lease salvor-system/salvor): judged by the default configuration".to_owned(),
+            ),
+        ] {
+            assert_eq!(InCluster::of(lease.as_ref(), &election, now).told, told);
+        }
     }
 }

@@ -7,13 +7,12 @@ use serde_json::Value;
 use crate::{
     answer::{Group, Object, Overview, Waiting},
     code::Code,
-    diagnosis::{Finding, Rules},
-    json::{controller, has_ended, is_terminating, is_true, list, text},
+    diagnosis::{Diagnosis, Finding, Rules},
+    json::{controller, has_ended, is_terminating, is_true, list, named, text},
     kinds::{
         APP_WRAPPER, CRON_JOB, DAEMON_SET, DEPLOYMENT, JOB, JOB_SET, Kind, POD, REPLICA_SET,
         REPLICATION_CONTROLLER, STATEFUL_SET,
     },
-    owners::top,
     salvor::Judge,
     world::World,
 };
@@ -33,19 +32,14 @@ pub(crate) static ROOTS: [&Kind; 10] = [
 ];
 
 /// All workloads that something is missing of, by root cause and object. What is wanted besides is noted in the world.
-pub fn everything(world: &World, judge: &Judge) -> Overview {
-    let rules = Rules { world, judge };
+pub fn everything(world: &mut World, judge: &Judge) -> Overview {
     let mut groups: Vec<(Finding, Vec<Waiting>)> = Vec::new();
     let mut known: HashMap<(Code, Object), usize> = HashMap::new();
     for kind in ROOTS {
-        for object in world.all(kind) {
-            if is_part_of_another(object) || (*kind == POD && !stands_for_itself(object)) {
-                continue;
-            }
-            let diagnosis = rules.diagnose(kind, object);
-            let Some(missing) = diagnosis.missing.told() else { continue };
-            let Object { kind, namespace, name } = top(kind, object);
-            let waiting = Waiting { kind, namespace, name, missing };
+        for at in 0..world.count(kind) {
+            let found = look(&Rules { world, judge }, kind, at);
+            world.close();
+            let Some((waiting, diagnosis)) = found else { continue };
             for finding in diagnosis.merged() {
                 let at =
                     *known.entry((finding.cause.code, finding.cause.object.clone())).or_insert(groups.len());
@@ -59,6 +53,7 @@ pub fn everything(world: &World, judge: &Judge) -> Overview {
             }
         }
     }
+    let rules = Rules { world, judge };
     groups.sort_by(|(a, of_a), (b, of_b)| (a.cause.code, of_b.len()).cmp(&(b.cause.code, of_a.len())));
     let groups = groups
         .into_iter()
@@ -77,6 +72,18 @@ pub fn everything(world: &World, judge: &Judge) -> Overview {
         })
         .collect();
     Overview { groups, not_seen: Vec::new() }
+}
+
+/// A workload that something is missing of; none if nothing is, or if it is told as part of another.
+fn look(rules: &Rules<'_>, kind: &Kind, at: usize) -> Option<(Waiting, Diagnosis)> {
+    let object = rules.world.at(kind, at)?;
+    if is_part_of_another(object) || (*kind == POD && !stands_for_itself(object)) {
+        return None;
+    }
+    let diagnosis = rules.diagnose(kind, object);
+    let missing = diagnosis.missing.told()?;
+    let Object { kind, namespace, name } = named(&kind.kind, object);
+    Some((Waiting { kind, namespace, name, missing }, diagnosis))
 }
 
 /// Whether another object that is looked at runs this one.

@@ -231,7 +231,7 @@ pub fn why(world: &World, judge: &Judge, kind: &Kind, namespace_: &str, name_: &
         );
         let on =
             if namespace(object).is_empty() { String::new() } else { format!(" -n {}", namespace(object)) };
-        let look = format!("kubectl describe {} {}{on}", kind.kind.to_lowercase(), name(object));
+        let look = format!("kubectl describe {} {}{on}", kind.word(), name(object));
         let unknown = Finding::new(Code::Unknown, about.clone(), message)
             .remedy(Remedy::command("Look at all that is known of it", look));
         findings.push(unknown);

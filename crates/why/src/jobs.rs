@@ -14,7 +14,7 @@ use crate::{
     },
     kinds::{JOB, Kind, POD},
     owners::{Creation, add_up},
-    salvor::{Presence, start_a_replica, switch_on},
+    salvor::Presence,
 };
 
 /// A controller that lives has written something by then.
@@ -89,16 +89,16 @@ impl Rules<'_> {
         if by == names::CONTROLLER_NAME
             && let Presence::Here(installed) = self.judge.presence(self.world)
         {
-            if installed.lease.is_none() || installed.leader.is_none() {
+            if installed.leader.is_none() {
                 return Some(
                     found(Code::NobodyLeads, format!("{message}: no replica of Salvor leads"))
-                        .remedy(start_a_replica(&installed.configuration)),
+                        .remedy(self.start_a_replica(&installed.configuration)),
                 );
             }
             if !installed.configuration.controllers.enabled(Controller::Job) {
                 return Some(
                     found(Code::RecoveryOff, format!("{message}: Salvor's controller job is not enabled"))
-                        .remedy(switch_on(&installed.configuration, Controller::Job)),
+                        .remedy(self.switch_on(&installed.configuration, Controller::Job)),
                 );
             }
         }

@@ -11,6 +11,18 @@ pub struct Kind {
     pub kind: Cow<'static, str>,
 }
 
+impl Kind {
+    /// The kind as kubectl takes it, with its group where another kind may have the same name.
+    pub(crate) fn word(&self) -> String {
+        let kind = self.kind.to_lowercase();
+        match built_in(self) {
+            Some(_) => kind,
+            None if self.group.is_empty() => kind,
+            None => format!("{kind}.{}", self.group),
+        }
+    }
+}
+
 const fn known(group: &'static str, kind: &'static str) -> Kind {
     Kind { group: Cow::Borrowed(group), kind: Cow::Borrowed(kind) }
 }

@@ -20,6 +20,13 @@ use crate::{
 /// So many pods are named in one command.
 const MOST_PODS: usize = 20;
 
+/// The condition of a Node in which the repair of sick nodes says how it stands, and its reasons.
+const REPAIR: &str = "SalvorRepair";
+const REPAIR_UNDER_WAY: [&str; 3] = ["Waiting", "Repairing", "Rebooting"];
+const REPAIR_BLOCKED: [&str; 2] = ["Blocked", "Vetoed"];
+/// The annotations of a Node by which people forbid its repair.
+const VETOES: [&str; 2] = ["salvor.dev/do-not-repair", "karpenter.sh/do-not-repair"];
+
 /// What a node is like, to a pod on it.
 pub(crate) enum NodeState<'a> {
     /// Nobody hears of its kubelet.
@@ -29,11 +36,8 @@ pub(crate) enum NodeState<'a> {
     },
     /// There is no such Node.
     Gone,
-    /// Its own kubelet says that it is not Ready.
-    Sick {
-        since: Option<Timestamp>,
-        says: String,
-    },
+    /// Its own kubelet says that it is not Ready, or a repair policy calls it sick.
+    Sick(&'a Value),
     Fine,
     Unknown,
 }
@@ -48,15 +52,21 @@ impl Rules<'_> {
         self.state_of(node)
     }
 
+    /// Whether nobody hears of a node, or there is none.
+    pub(crate) fn is_lost(&self, name: &str) -> bool {
+        match self.node_state(name) {
+            NodeState::Lost { .. } | NodeState::Gone => true,
+            NodeState::Sick(_) | NodeState::Fine | NodeState::Unknown => false,
+        }
+    }
+
     fn state_of<'a>(&self, node: &'a Value) -> NodeState<'a> {
         let ready = condition(node, "Ready");
         let taint =
             list(node, "/spec/taints").iter().find(|taint| text(taint, "/key") == taints::UNREACHABLE);
         match ready.map(|ready| text(ready, "/status")) {
-            Some("True") => NodeState::Fine,
-            Some("False") => {
-                NodeState::Sick { since: ready.and_then(since), says: ready.map(told).unwrap_or_default() }
-            }
+            Some("True") if repair(node).is_none() => NodeState::Fine,
+            Some("True" | "False") => NodeState::Sick(node),
             Some("Unknown") => self.lost(node, ready.and_then(since)),
             // A node that was never Ready has no such condition, and nobody has lost it.
             _ => match taint {
@@ -89,16 +99,7 @@ impl Rules<'_> {
                     format!("there is no node {on} any more, and pod {} is still bound to it", name(pod));
                 Finding::new(Code::NodeLost, Object::of("Node", "", on), message)
             }
-            NodeState::Sick { since, says } => {
-                let message = format!("node {on} is not Ready by its own kubelet's word: {says}");
-                Finding::new(Code::NodeSick, Object::of("Node", "", on), message)
-                    .since(since)
-                    .advice(format!("Repair node {on}: its kubelet says what is wrong"))
-                    .remedy(Remedy::command(
-                        "Look at what its kubelet says",
-                        format!("kubectl describe node {on}"),
-                    ))
-            }
+            NodeState::Sick(node) => sick(node),
             NodeState::Fine | NodeState::Unknown => return None,
         };
         let me = named("Pod", pod);
@@ -175,13 +176,7 @@ impl Rules<'_> {
                     findings,
                 )
             }
-            NodeState::Sick { since, says } => {
-                let message = format!("node {on} is not Ready by its own kubelet's word: {says}");
-                let finding = Finding::new(Code::NodeSick, object.clone(), message)
-                    .since(since)
-                    .advice(format!("Repair node {on}: its kubelet says what is wrong"));
-                Diagnosis::phrase("its readiness", vec![finding])
-            }
+            NodeState::Sick(node) => Diagnosis::phrase("its health", vec![sick(node)]),
             NodeState::Fine | NodeState::Gone | NodeState::Unknown
                 if is_true(node, "/spec/unschedulable") =>
             {
@@ -233,6 +228,48 @@ impl Rules<'_> {
         }
         findings
     }
+}
+
+/// How the repair of a node that a policy calls sick stands, if one does.
+fn repair(node: &Value) -> Option<&Value> {
+    condition(node, REPAIR).filter(|repair| {
+        let reason = text(repair, "/reason");
+        REPAIR_UNDER_WAY.contains(&reason) || REPAIR_BLOCKED.contains(&reason)
+    })
+}
+
+fn sick(node: &Value) -> Finding {
+    let object = named("Node", node);
+    let on = object.name.clone();
+    let not_ready = condition(node, "Ready").filter(|ready| text(ready, "/status") == "False");
+    let repair = repair(node);
+    let mut message = match not_ready {
+        Some(ready) => format!("node {on} is not Ready by its own kubelet's word: {}", told(ready)),
+        None => format!("node {on} is sick by a repair policy"),
+    };
+    if let Some(repair) = repair {
+        message.push_str(&format!("; its repair: {}", told(repair)));
+    }
+    let at = not_ready.or(repair).and_then(since);
+    let blocked = repair.filter(|repair| REPAIR_BLOCKED.contains(&text(repair, "/reason")));
+    let look = Remedy::command("Look at what is known of the node", format!("kubectl describe node {on}"));
+    if blocked.is_none() {
+        let advice = match repair {
+            Some(_) => format!("Nothing needs to be done: the repair of node {on} goes on by itself"),
+            None => format!("Repair node {on}: its kubelet says what is wrong"),
+        };
+        return Finding::new(Code::NodeSick, object, message).since(at).advice(advice).remedy(look);
+    }
+    let mut finding = Finding::new(Code::RepairBlocked, object, message).since(at);
+    for veto in VETOES.iter().filter(|veto| entry(node, "/metadata/annotations", veto).is_some()) {
+        finding = finding.remedy(Remedy::command(
+            format!("Allow the repair of node {on} again"),
+            format!("kubectl annotate node {on} {veto}-"),
+        ));
+    }
+    finding
+        .advice("Put right what holds the repair, as its condition says: it then goes on by itself")
+        .remedy(look)
 }
 
 /// A pod that an eviction takes away: not a DaemonSet's, and not the node's own.

@@ -3,7 +3,7 @@
 use serde_json::Value;
 
 use crate::{
-    answer::{Object, Remedy},
+    answer::Remedy,
     code::Code,
     diagnosis::{Diagnosis, Finding, Missing, Rules},
     jobs::{sort, template_pods},
@@ -113,7 +113,7 @@ impl Rules<'_> {
         );
         Finding::new(Code::Unknown, me, message).remedy(Remedy::command(
             "Look at all that is known of it",
-            format!("kubectl describe {} {} -n {}", kind.kind.to_lowercase(), name(owner), namespace(owner)),
+            format!("kubectl describe {} {} -n {}", kind.word(), name(owner), namespace(owner)),
         ))
     }
 
@@ -270,9 +270,4 @@ fn count(object: &Value, path: &str, default: i64) -> usize {
 fn labels_of(set: &Value) -> String {
     // A ReplicationController's selector is a plain map.
     selector(set.pointer("/spec/selector/matchLabels").or_else(|| set.pointer("/spec/selector")))
-}
-
-/// The object as a group names it.
-pub(crate) fn top(kind: &Kind, object: &Value) -> Object {
-    named(&kind.kind, object)
 }

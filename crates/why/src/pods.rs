@@ -21,7 +21,7 @@ impl Rules<'_> {
     pub(crate) fn asked_pod(&self, pod: &Value) -> Diagnosis {
         let mut findings = self.pod(pod);
         // Its last word may be that it is ready; on a lost node nobody can say so.
-        if findings.is_empty() && is_ready(pod) {
+        if findings.is_empty() && is_ready(pod) && self.is_lost(text(pod, "/spec/nodeName")) {
             findings.extend(self.by_its_node(pod));
         }
         if findings.is_empty() {

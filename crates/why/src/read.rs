@@ -2,12 +2,14 @@
 
 use std::{collections::BTreeMap, time::Duration};
 
+use bytes::Bytes;
 use http::{Request, header::ACCEPT};
 use http_body_util::BodyExt;
 use jiff::{Timestamp, fmt::rfc2822};
 use kube::{Client, client::Body};
 use salvor_operator::story;
-use serde_json::Value;
+use serde::Deserialize;
+use serde_json::{Value, value::RawValue};
 
 use crate::{
     all::{ROOTS, everything},
@@ -57,6 +59,35 @@ pub enum WhyError {
 struct Refusal {
     code: u16,
     message: String,
+}
+
+impl From<serde_json::Error> for Refusal {
+    fn from(error: serde_json::Error) -> Self {
+        Self { code: 0, message: format!("the answer cannot be read: {error}") }
+    }
+}
+
+/// One page of a list. Its objects are read one by one: a page of values is large.
+#[derive(Deserialize)]
+struct List<'a> {
+    #[serde(default)]
+    metadata: ListMetadata,
+    /// An empty list may be null.
+    #[serde(borrow)]
+    items: Option<Vec<&'a RawValue>>,
+}
+
+#[derive(Default, Deserialize)]
+struct ListMetadata {
+    #[serde(rename = "continue")]
+    next: Option<String>,
+}
+
+/// What reading a list tells.
+enum Page {
+    /// The list begins anew: what was told before does not count.
+    Begin,
+    Object(Value),
 }
 
 /// Reads from one cluster.
@@ -145,25 +176,20 @@ impl Reader {
         namespace: Option<&str>,
     ) -> Result<(Overview, String), WhyError> {
         let mut not_seen = Vec::new();
-        let mut world = World::new(self.now());
+        let mut world = World::new(self.now()).within(namespace);
         for kind in ROOTS {
-            match self.whole(kind, namespace, "").await {
-                Ok(Some(objects)) => world.learn_all(kind, objects),
-                Ok(None) => world.learn_all(kind, Vec::new()),
-                Err(missed) => {
-                    if *kind == crate::kinds::POD {
-                        return Err(WhyError::NotReadable { what: missed.what, why: missed.why });
-                    }
-                    world.learn_all(kind, Vec::new());
-                    not_seen.push(missed);
+            if let Err(missed) = self.whole(&mut world, kind, namespace, "").await {
+                if *kind == crate::kinds::POD {
+                    return Err(WhyError::NotReadable { what: missed.what, why: missed.why });
                 }
+                not_seen.push(missed);
             }
         }
         world.now = self.now();
         for _ in 0..MOST_ROUNDS {
             let told = judge.told(&world);
             world.missed();
-            let mut overview = everything(&world, judge);
+            let mut overview = everything(&mut world, judge);
             let wanted = world.wanted();
             if wanted.is_empty() {
                 not_seen.extend(world.missed());
@@ -193,32 +219,27 @@ impl Reader {
                     (kind.clone(), namespace.clone())
                 }
             };
-            if world.has_all(&kind) {
+            if world.covers(&kind, &within) {
                 continue;
             }
+            let elsewhere = world.has_all(&kind);
             if kind == LEASE && within == NODE_LEASES {
                 self.learn_node_leases(world, query).await;
-            } else if kind == LEASE || kind == CONFIG_MAP || kind == SECRET {
+            } else if elsewhere || kind == LEASE || kind == CONFIG_MAP || kind == SECRET {
                 single += 1;
                 let outcome = if single <= MOST_SINGLE {
                     self.read(&query).await
                 } else {
                     Outcome::Unseen(NotSeen {
                         what: "some ConfigMaps and Secrets".to_owned(),
-                        why: "too many are asked for".to_owned(),
+                        why: format!("more than {MOST_SINGLE} are asked for"),
                     })
                 };
                 world.learn(query, outcome);
             } else {
                 // Of the events only refusals are read.
                 let fields = if kind == EVENT { "reason=FailedCreate" } else { "" };
-                match self.whole(&kind, namespace, fields).await {
-                    Ok(objects) => world.learn_all(&kind, objects.unwrap_or_default()),
-                    Err(missed) => {
-                        not_seen.push(missed);
-                        world.learn_all(&kind, Vec::new());
-                    }
-                }
+                not_seen.extend(self.whole(world, &kind, namespace, fields).await.err());
             }
         }
     }
@@ -245,15 +266,25 @@ impl Reader {
         }
     }
 
-    /// All objects of a kind, slim; none if nobody serves it.
+    /// Reads all objects of a kind, and keeps what the rules read of them. Of a kind that nobody serves there are none.
     async fn whole(
         &mut self,
+        world: &mut World,
         kind: &Kind,
         namespace: Option<&str>,
         fields: &str,
-    ) -> Result<Option<Vec<Value>>, NotSeen> {
-        let Some(resource) = self.locate(kind).await else { return Ok(None) };
-        self.pages(&resource, namespace, "", fields, true).await.map(Some).map_err(|refusal| {
+    ) -> Result<(), NotSeen> {
+        world.begin(kind);
+        let Some(resource) = self.locate(kind).await else { return Ok(()) };
+        let read = self.pages(&resource, namespace, "", fields, |page| match page {
+            Page::Begin => world.begin(kind),
+            Page::Object(object) => {
+                if let Some(object) = slim(kind, object) {
+                    world.learn_one_of_all(kind, object);
+                }
+            }
+        });
+        read.await.map_err(|refusal| {
             let within = namespace.map(|namespace| format!(" in namespace {namespace}")).unwrap_or_default();
             NotSeen { what: format!("{}{within}", resource.plural), why: refusal.message }
         })
@@ -283,7 +314,13 @@ impl Reader {
                 let what = within.map_or(resource.plural.clone(), |within| {
                     format!("{} in namespace {within}", resource.plural)
                 });
-                (what, self.pages(&resource, within, labels, fields, false).await)
+                let mut objects = Vec::new();
+                let read = self.pages(&resource, within, labels, fields, |page| match page {
+                    Page::Begin => objects.clear(),
+                    Page::Object(object) => objects.push(object),
+                });
+                let read = read.await;
+                (what, read.map(|()| objects))
             }
         };
         match read {
@@ -293,16 +330,15 @@ impl Reader {
         }
     }
 
-    /// The objects of a list, page by page.
+    /// The objects of a list, page by page, one at a time.
     async fn pages(
         &mut self,
         resource: &Resource,
         namespace: Option<&str>,
         labels: &str,
         fields: &str,
-        only_what_is_read: bool,
-    ) -> Result<Vec<Value>, Refusal> {
-        let mut objects = Vec::new();
+        mut take: impl FnMut(Page),
+    ) -> Result<(), Refusal> {
         let mut next = String::new();
         let mut began_anew = false;
         loop {
@@ -312,30 +348,32 @@ impl Reader {
                     path.push_str(&format!("&{key}={}", encode(value)));
                 }
             }
-            let mut page = match self.fetch(&path, false).await {
+            let body = match self.fetch_bytes(&path, false).await {
                 // It took so long that its pages expired.
                 Err(Refusal { code: 410, .. }) if !began_anew => {
                     (began_anew, next) = (true, String::new());
-                    objects.clear();
+                    take(Page::Begin);
                     continue;
                 }
                 other => other?,
             };
-            if let Some(Value::Array(items)) = page.get_mut("items").map(Value::take) {
-                let kept = items.into_iter().filter_map(|item| match only_what_is_read {
-                    true => slim(&resource.kind, item),
-                    false => Some(item),
-                });
-                objects.extend(kept);
+            let page: List<'_> = serde_json::from_slice(&body)?;
+            for item in page.items.into_iter().flatten() {
+                take(Page::Object(serde_json::from_str(item.get())?));
             }
-            next = crate::json::text(&page, "/metadata/continue").to_owned();
+            next = page.metadata.next.unwrap_or_default();
             if next.is_empty() {
-                return Ok(objects);
+                return Ok(());
             }
         }
     }
 
     async fn fetch(&mut self, path: &str, metadata_only: bool) -> Result<Value, Refusal> {
+        let body = self.fetch_bytes(path, metadata_only).await?;
+        Ok(serde_json::from_slice(&body)?)
+    }
+
+    async fn fetch_bytes(&mut self, path: &str, metadata_only: bool) -> Result<Bytes, Refusal> {
         let broken = |message: String| Refusal { code: 0, message };
         let mut request = Request::get(path);
         if metadata_only {
@@ -350,7 +388,7 @@ impl Reader {
         let code = answer.status();
         let body = answer.into_body().collect().await.map_err(|error| broken(story(&error)))?.to_bytes();
         if code.is_success() {
-            return serde_json::from_slice(&body).map_err(|error| broken(error.to_string()));
+            return Ok(body);
         }
         let status: Value = serde_json::from_slice(&body).unwrap_or_default();
         let message = match crate::json::text(&status, "/message") {

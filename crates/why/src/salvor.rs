@@ -2,16 +2,20 @@
 
 use jiff::Timestamp;
 use k8s_openapi::api::coordination::v1::Lease;
-use salvor_api::{Controller, config::Configuration, names::annotations};
-use salvor_operator::{Next, PodInSight, Published, glance};
+use salvor_api::{
+    Controller, Gate,
+    config::{Configuration, LeaderElection},
+    names::annotations,
+};
+use salvor_operator::{InCluster, Next, PodInSight, Published, glance};
 use serde_json::Value;
 
 use crate::{
     answer::{Object, Remedy},
     code::Code,
     diagnosis::{Finding, Rules},
-    json::{named, time},
-    kinds::LEASE,
+    json::{named, number, text, time},
+    kinds::{CONFIG_MAP, DEPLOYMENT, LEASE},
     world::{Seen, World},
 };
 
@@ -26,8 +30,10 @@ pub struct Judge {
 pub(crate) struct Installed {
     pub(crate) configuration: Configuration,
     pub(crate) lease: Option<Lease>,
-    /// Who leads; nobody is asked for if there is no Lease, because a file says "what if".
+    /// Who leads, by the Lease's times.
     pub(crate) leader: Option<String>,
+    /// Whether nobody leads. A file says "what if" where there is no Lease, and then somebody would.
+    pub(crate) nobody_leads: bool,
 }
 
 /// Whether Salvor is in a cluster.
@@ -37,15 +43,17 @@ pub(crate) enum Presence {
     Unknown,
 }
 
+/// The name of everything that an installation of Salvor brings.
+const NAME: &str = "salvor";
+
 impl Judge {
-    fn election(&self) -> (String, String) {
-        let settings = self.file.clone().unwrap_or_default().leader_election;
-        (settings.lease_namespace, settings.lease_name)
+    fn election(&self) -> LeaderElection {
+        self.file.clone().unwrap_or_default().leader_election
     }
 
     pub(crate) fn presence(&self, world: &World) -> Presence {
-        let (namespace, name) = self.election();
-        let lease = match world.get(&LEASE, &namespace, &name) {
+        let LeaderElection { lease_namespace, lease_name, .. } = self.election();
+        let lease = match world.get(&LEASE, &lease_namespace, &lease_name) {
             Seen::Here(lease) => serde_json::from_value::<Lease>(lease.clone()).ok(),
             Seen::Absent => None,
             Seen::Unknown if self.file.is_none() => return Presence::Unknown,
@@ -54,42 +62,44 @@ impl Judge {
         let leader = lease.as_ref().and_then(|lease| Published::leader(lease, world.now));
         let leader = leader.map(str::to_owned);
         if let Some(configuration) = self.file.clone() {
-            return Presence::Here(Box::new(Installed { configuration, lease, leader }));
+            let nobody_leads = lease.is_some() && leader.is_none();
+            return Presence::Here(Box::new(Installed { configuration, lease, leader, nobody_leads }));
         }
-        let Some(lease) = lease else { return Presence::Absent };
+        let nobody_leads = leader.is_none();
+        let Some(lease) = lease else {
+            // It may be installed, and nobody has led yet.
+            if world.get(&DEPLOYMENT, &lease_namespace, NAME).here().is_none() {
+                return Presence::Absent;
+            }
+            let configuration = Configuration::default();
+            return Presence::Here(Box::new(Installed { configuration, lease: None, leader, nobody_leads }));
+        };
         let published = Published::read(&lease).and_then(|published| published.configuration);
         let configuration = published.unwrap_or_else(|| {
             world.miss(
                 "the configuration that Salvor runs with",
-                format!("Lease {namespace}/{name} has no annotation {}: a dry run or another version wrote it, and the defaults were taken", annotations::STATUS),
+                format!(
+                    "Lease {lease_namespace}/{lease_name} has no annotation {} that can be read: the defaults were taken",
+                    annotations::STATUS
+                ),
             );
             Configuration::default()
         });
-        Presence::Here(Box::new(Installed { configuration, lease: Some(lease), leader }))
+        Presence::Here(Box::new(Installed { configuration, lease: Some(lease), leader, nobody_leads }))
     }
 
     /// By what was judged, in one line.
     pub fn told(&self, world: &World) -> String {
-        let (namespace, name) = self.election();
-        match self.presence(world) {
-            Presence::Unknown => format!(
-                "Lease {namespace}/{name} cannot be read: nobody can tell from here whether Salvor runs"
-            ),
-            Presence::Absent => format!("Salvor does not run here: there is no Lease {namespace}/{name}"),
-            Presence::Here(_) if self.file.is_some() => {
-                "Judged by the given configuration file, not by what runs in the cluster".to_owned()
-            }
-            Presence::Here(installed) => {
-                let published = installed.lease.as_ref().and_then(Published::read);
-                let version = published.map(|told| format!(" {}", told.version)).unwrap_or_default();
-                match installed.leader {
-                    Some(leader) => {
-                        format!("Judged by what runs in the cluster: Salvor{version}, led by {leader}")
-                    }
-                    None => format!(
-                        "Salvor{version} is installed, but nobody leads it: Lease {namespace}/{name} has run out"
-                    ),
-                }
+        if self.file.is_some() {
+            return "Judged by the given configuration, and not by that of a running operator".to_owned();
+        }
+        let election = self.election();
+        match world.get(&LEASE, &election.lease_namespace, &election.lease_name) {
+            Seen::Unknown => InCluster::unseen(&election, "see what was not seen").told,
+            Seen::Absent => InCluster::of(None, &election, world.now).told,
+            Seen::Here(lease) => {
+                let lease = serde_json::from_value::<Lease>(lease.clone()).unwrap_or_default();
+                InCluster::of(Some(&lease), &election, world.now).told
             }
         }
     }
@@ -132,12 +142,12 @@ impl Rules<'_> {
         if let Some(why) = glance.without_consent {
             return found(Code::NotOptedIn, format!("{silent}; {why}"));
         }
-        if installed.lease.is_some() && installed.leader.is_none() {
+        if installed.nobody_leads {
             return found(Code::NobodyLeads, format!("{silent}; no replica of Salvor leads"))
-                .remedy(start_a_replica(&installed.configuration));
+                .remedy(self.start_a_replica(&installed.configuration));
         }
         if let Some(off) = glance.off {
-            let remedy = switch_on(&installed.configuration, Controller::Zombie);
+            let remedy = self.switch_on(&installed.configuration, Controller::Zombie);
             return found(Code::RecoveryOff, format!("{silent}; zombie recovery is off: {off}"))
                 .remedy(remedy);
         }
@@ -163,17 +173,83 @@ impl Rules<'_> {
                         "Bring the lost nodes back: the brake lets go by itself when few enough are lost",
                     ),
                 };
-                if !outage {
+                if !outage || !installed.configuration.controllers.enabled(Controller::Eviction) {
                     return held;
                 }
                 held.remedy(Remedy::command(
                     format!("If the machine of {on} is off for sure (else its work may run twice), empty the node all the same"),
-                    format!("salvor evict {on} --despite-zone-outage"),
+                    format!("salvor evict {on} --despite-zone-outage --yes"),
                 ))
             }
             Next::Done => found(Code::NotOptedIn, format!("{silent}; {}", glance.message)),
             Next::Nothing => found(Code::NodeLost, format!("{silent}; {}", glance.message)),
         }
+    }
+
+    /// How a replica is started, by what is installed.
+    pub(crate) fn start_a_replica(&self, configuration: &Configuration) -> Remedy {
+        let namespace = &configuration.leader_election.lease_namespace;
+        match self.world.get(&DEPLOYMENT, namespace, NAME).here() {
+            Some(deployment) if number(deployment, "/spec/replicas") == Some(0) => Remedy::command(
+                "Start replicas of Salvor: its Deployment asks for none",
+                format!("kubectl scale deployment/{NAME} -n {namespace} --replicas=2"),
+            ),
+            Some(_) => Remedy::command(
+                "Look why the replicas of Salvor do not run",
+                format!("salvor why deployment/{NAME} -n {namespace}"),
+            ),
+            None => Remedy::command(
+                "Start a replica of Salvor where it ran, or install it",
+                self.install(configuration, &[]),
+            ),
+        }
+    }
+
+    /// How a recovery is switched on in an installation.
+    pub(crate) fn switch_on(&self, configuration: &Configuration, controller: Controller) -> Remedy {
+        let mut changes = Vec::new();
+        if !configuration.controllers.enabled(controller) {
+            let enabled = Controller::ALL.iter().filter(|one| configuration.controllers.enabled(**one));
+            let all: Vec<&str> = enabled.chain([&controller]).map(|one| one.name()).collect();
+            changes.push(format!("--controllers={}", all.join(",")));
+        }
+        let gate = Gate::FailureRecoveryPolicy;
+        if controller == Controller::Zombie && !configuration.feature_gates.enabled(gate) {
+            changes.push(format!("--feature-gates={}=true", gate.name()));
+        }
+        if configuration.dry_run {
+            changes.push("--dry-run=false".to_owned());
+        }
+        let text = "Switch the recovery on where Salvor is installed: its replicas are then replaced, with all other settings as they are";
+        Remedy::command(text, self.install(configuration, &changes))
+    }
+
+    /// The command that installs Salvor with these flags: over the configuration that is installed, if one is.
+    fn install(&self, configuration: &Configuration, flags: &[String]) -> String {
+        let namespace = &configuration.leader_election.lease_namespace;
+        let mut manifests = "salvor manifests".to_owned();
+        let installed = self.world.get(&CONFIG_MAP, namespace, NAME).here().is_some();
+        if installed {
+            manifests = format!(
+                "kubectl get configmap {NAME} -n {namespace} -o jsonpath='{{.data.config\\.yaml}}' | {manifests} --config=/dev/stdin"
+            );
+        } else if !flags.iter().any(|flag| flag.starts_with("--controllers")) {
+            let enabled = Controller::ALL.iter().filter(|one| configuration.controllers.enabled(**one));
+            let all: Vec<&str> = enabled.map(|one| one.name()).collect();
+            manifests.push_str(&format!(" --controllers={}", all.join(",")));
+        }
+        manifests.push_str(&format!(" --namespace={namespace}"));
+        let deployment = self.world.get(&DEPLOYMENT, namespace, NAME).here();
+        let image = deployment.map_or("", |one| text(one, "/spec/template/spec/containers/0/image"));
+        // An image is named by whoever installed it, and stands in a command for a shell.
+        let plain = |c: char| c.is_ascii_alphanumeric() || "-_./:@".contains(c);
+        if !image.is_empty() && image.chars().all(plain) {
+            manifests.push_str(&format!(" --image={image}"));
+        }
+        for flag in flags {
+            manifests.push_str(&format!(" {flag}"));
+        }
+        format!("{manifests} | kubectl apply -f -")
     }
 
     /// The node's silence begins with the last renewal of its Lease.
@@ -190,34 +266,6 @@ pub(crate) fn silent(node: &str, since: Option<Timestamp>) -> String {
         Some(since) => format!("node {node} is silent since {since:.0}"),
         None => format!("node {node} is lost"),
     }
-}
-
-pub(crate) fn start_a_replica(configuration: &Configuration) -> Remedy {
-    let namespace = &configuration.leader_election.lease_namespace;
-    Remedy::command(
-        "Start a replica of Salvor",
-        format!("kubectl scale deployment/salvor -n {namespace} --replicas=2"),
-    )
-}
-
-/// How a recovery is switched on in an installation.
-pub(crate) fn switch_on(configuration: &Configuration, controller: Controller) -> Remedy {
-    let gate = match controller {
-        Controller::Zombie => " --feature-gates=FailureRecoveryPolicy=true",
-        _ => "",
-    };
-    let mut on: Vec<&str> = Controller::ALL
-        .iter()
-        .filter(|one| configuration.controllers.enabled(**one))
-        .map(|one| one.name())
-        .collect();
-    if !on.contains(&controller.name()) {
-        on.push(controller.name());
-    }
-    Remedy::command(
-        "Switch the recovery on where Salvor is installed (with the configuration that it was installed with)",
-        format!("salvor manifests --controllers={}{gate} | kubectl apply -f -", on.join(",")),
-    )
 }
 
 /// The pods of a finding, by namespace, as kubectl takes them.

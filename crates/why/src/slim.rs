@@ -17,6 +17,21 @@ const CONSENTS: [&str; 3] = [
     annotations::TERMINATION_GRACE_AFTER,
 ];
 
+/// Parts of a status that no rule reads.
+const UNREAD: [&str; 11] = [
+    "addresses",
+    "allocatable",
+    "capacity",
+    "daemonEndpoints",
+    "features",
+    "images",
+    "nodeInfo",
+    "runtimeHandlers",
+    "uncountedTerminatedPods",
+    "volumesAttached",
+    "volumesInUse",
+];
+
 /// The same object with what the rules read of it when there are many; none if they read nothing of it.
 ///
 /// Every map of a JSON value costs more than half a kilobyte, however little is in it: so there are few.
@@ -43,7 +58,7 @@ pub(crate) fn slim(kind: &Kind, mut object: Value) -> Option<Value> {
         }
     }
     if let Some(status) = object.get_mut("status").and_then(Value::as_object_mut) {
-        for unread in ["images", "nodeInfo", "addresses", "uncountedTerminatedPods", "daemonEndpoints"] {
+        for unread in UNREAD {
             status.remove(unread);
         }
     }
@@ -53,10 +68,10 @@ pub(crate) fn slim(kind: &Kind, mut object: Value) -> Option<Value> {
     Some(object)
 }
 
-/// Of a template for pods, what quotas count.
+/// Of a template for pods, what quotas count, and the images.
 fn slim_template(template: &Value) -> Value {
     let resources = |path| -> Value {
-        list(template, path).iter().map(|container| keep(container, &["/resources"])).collect()
+        list(template, path).iter().map(|container| keep(container, &["/resources", "/image"])).collect()
     };
     let mut slim = keep(template, &["/spec/priorityClassName", "/spec/activeDeadlineSeconds"]);
     slim["spec"]["containers"] = resources("/spec/containers");

@@ -629,8 +629,8 @@ fn everything_is_grouped_by_root_cause_and_object() {
         .with(&JOB, job(other))
         .with(&POD, terminating("other-0", "other", json!({"spec": {"nodeName": "lost"}})))
         .with(&LEASE, election(ALIVE, GATE));
-    let world = cluster.world();
-    let overview = crate::everything(&world, &cluster.1);
+    let mut world = cluster.world();
+    let overview = crate::everything(&mut world, &cluster.1);
     assert_eq!(overview.groups.len(), 1, "{overview:#?}");
     let group = &overview.groups[0];
     assert_eq!((group.root_cause.code, group.workloads.len()), (Code::NotOptedIn, 2), "{overview:#?}");

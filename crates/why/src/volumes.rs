@@ -119,7 +119,7 @@ impl Rules<'_> {
         let lost = match self.world.get(&NODE, "", holder) {
             Seen::Here(_) => matches!(
                 self.node_state(holder),
-                crate::nodes::NodeState::Lost { .. } | crate::nodes::NodeState::Sick { .. }
+                crate::nodes::NodeState::Lost { .. } | crate::nodes::NodeState::Sick(_)
             ),
             Seen::Absent => true,
             Seen::Unknown => false,

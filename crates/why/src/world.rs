@@ -1,7 +1,7 @@
 //! What was read of a cluster, and what is wanted besides.
 
 use std::{
-    cell::RefCell,
+    cell::{OnceCell, RefCell},
     collections::{BTreeMap, BTreeSet, HashMap},
 };
 
@@ -11,7 +11,7 @@ use serde_json::Value;
 use crate::{
     answer::NotSeen,
     json::{is_owned_by, name, namespace, text},
-    kinds::{EVENT, Kind, POD},
+    kinds::{ATTACHMENT, BUDGET, EVENT, Kind, MUTATING, POD, QUOTA, VALIDATING},
 };
 
 /// Something to read.
@@ -68,48 +68,76 @@ impl<'a> Seen<'a> {
     }
 }
 
+/// Kinds whose objects the rules look through again and again. They are few, or slim.
+static LOOKED_THROUGH: [&Kind; 5] = [&ATTACHMENT, &BUDGET, &QUOTA, &VALIDATING, &MUTATING];
+
+/// An object of many: as text, and as a value while it is looked at. A value takes ten times as much memory.
+struct Slot {
+    /// None if it stays a value.
+    text: Option<Box<str>>,
+    value: OnceCell<Value>,
+}
+
 /// All objects of one kind.
 #[derive(Default)]
 struct Shelf {
-    objects: Vec<Value>,
-    by_name: HashMap<(String, String), usize>,
+    slots: Vec<Slot>,
+    /// The slots that hold both a text and a value.
+    opened: RefCell<Vec<usize>>,
+    by_name: HashMap<(Box<str>, Box<str>), usize>,
     /// By the UID of an owner; events by the UID of the object that they are about.
-    by_owner: HashMap<String, Vec<usize>>,
+    by_owner: HashMap<Box<str>, Vec<usize>>,
     /// Pods by their node.
-    by_node: HashMap<String, Vec<usize>>,
+    by_node: HashMap<Box<str>, Vec<usize>>,
 }
 
 impl Shelf {
-    fn of(kind: &Kind, objects: Vec<Value>) -> Self {
-        let mut shelf = Self::default();
-        for (at, object) in objects.iter().enumerate() {
-            if crate::json::is_true(object, "/healthy") {
-                shelf.by_owner.entry(text(object, "/owner").to_owned()).or_default().push(at);
-                continue;
-            }
-            shelf.by_name.insert((namespace(object).to_owned(), name(object).to_owned()), at);
-            if *kind == EVENT {
-                let about = text(object, "/involvedObject/uid").to_owned();
-                shelf.by_owner.entry(about).or_default().push(at);
-            }
-            for owner in crate::json::list(object, "/metadata/ownerReferences") {
-                shelf.by_owner.entry(text(owner, "/uid").to_owned()).or_default().push(at);
-            }
-            let owner = text(object, "/owner");
+    fn add(&mut self, kind: &Kind, object: Value) {
+        let at = self.slots.len();
+        let mut owned_by = |owner: &str| {
             if !owner.is_empty() {
-                shelf.by_owner.entry(owner.to_owned()).or_default().push(at);
+                self.by_owner.entry(owner.into()).or_default().push(at);
             }
-            let node = text(object, "/spec/nodeName");
-            if *kind == POD && !node.is_empty() {
-                shelf.by_node.entry(node.to_owned()).or_default().push(at);
-            }
+        };
+        owned_by(text(&object, "/owner"));
+        if *kind == EVENT {
+            owned_by(text(&object, "/involvedObject/uid"));
         }
-        shelf.objects = objects;
-        shelf
+        for owner in crate::json::list(&object, "/metadata/ownerReferences") {
+            owned_by(text(owner, "/uid"));
+        }
+        if !crate::json::is_true(&object, "/healthy") {
+            self.by_name.insert((namespace(&object).into(), name(&object).into()), at);
+        }
+        let node = text(&object, "/spec/nodeName");
+        if *kind == POD && !node.is_empty() {
+            self.by_node.entry(node.into()).or_default().push(at);
+        }
+        self.slots.push(match LOOKED_THROUGH.contains(&kind) {
+            true => Slot { text: None, value: OnceCell::from(object) },
+            false => Slot { text: Some(object.to_string().into()), value: OnceCell::new() },
+        });
     }
 
-    fn at<'a>(&'a self, places: Option<&Vec<usize>>) -> Vec<&'a Value> {
-        places.into_iter().flatten().filter_map(|at| self.objects.get(*at)).collect()
+    fn get(&self, at: usize) -> Option<&Value> {
+        let slot = self.slots.get(at)?;
+        Some(slot.value.get_or_init(|| {
+            self.opened.borrow_mut().push(at);
+            slot.text.as_deref().and_then(|text| serde_json::from_str(text).ok()).unwrap_or_default()
+        }))
+    }
+
+    fn at<'a>(&'a self, places: Option<&'a Vec<usize>>) -> Vec<&'a Value> {
+        places.into_iter().flatten().filter_map(|at| self.get(*at)).collect()
+    }
+
+    /// Keeps the texts alone.
+    fn close(&mut self) {
+        for at in self.opened.get_mut().drain(..) {
+            if let Some(slot) = self.slots.get_mut(at) {
+                slot.value.take();
+            }
+        }
     }
 }
 
@@ -119,6 +147,8 @@ pub struct World {
     pub now: Timestamp,
     known: BTreeMap<Query, Outcome>,
     whole: BTreeMap<Kind, Shelf>,
+    /// The namespace that whole kinds were read in, none for all.
+    within: Option<String>,
     wanted: RefCell<BTreeSet<Query>>,
     missed: RefCell<BTreeSet<NotSeen>>,
 }
@@ -130,9 +160,22 @@ impl World {
             now,
             known: BTreeMap::new(),
             whole: BTreeMap::new(),
+            within: None,
             wanted: RefCell::default(),
             missed: RefCell::default(),
         }
+    }
+
+    /// The same, with whole kinds read in one namespace only.
+    pub(crate) fn within(mut self, namespace: Option<&str>) -> Self {
+        self.within = namespace.map(str::to_owned);
+        self
+    }
+
+    /// Whether a kind that was read at once was read in this namespace too.
+    pub(crate) fn covers(&self, kind: &Kind, namespace: &str) -> bool {
+        let here = self.within.as_ref().is_none_or(|within| namespace.is_empty() || within == namespace);
+        here && self.has_all(kind)
     }
 
     /// Takes in what was read.
@@ -142,7 +185,26 @@ impl World {
 
     /// Takes in all objects of a kind: no single one of them is wanted from then on.
     pub fn learn_all(&mut self, kind: &Kind, objects: Vec<Value>) {
-        self.whole.insert(kind.clone(), Shelf::of(kind, objects));
+        self.begin(kind);
+        for object in objects {
+            self.learn_one_of_all(kind, object);
+        }
+    }
+
+    /// From here on a kind counts as read at once, with the objects that are told one by one.
+    pub(crate) fn begin(&mut self, kind: &Kind) {
+        self.whole.insert(kind.clone(), Shelf::default());
+    }
+
+    pub(crate) fn learn_one_of_all(&mut self, kind: &Kind, object: Value) {
+        if let Some(shelf) = self.whole.get_mut(kind) {
+            shelf.add(kind, object);
+        }
+    }
+
+    /// Forgets the values of what was looked at; their texts stay.
+    pub(crate) fn close(&mut self) {
+        self.whole.values_mut().for_each(Shelf::close);
     }
 
     /// Whether this was read.
@@ -181,9 +243,9 @@ impl World {
     }
 
     pub(crate) fn get(&self, kind: &Kind, namespace: &str, name: &str) -> Seen<'_> {
-        if let Some(shelf) = self.whole.get(kind) {
-            let at = shelf.by_name.get(&(namespace.to_owned(), name.to_owned()));
-            return at.and_then(|at| shelf.objects.get(*at)).map_or(Seen::Absent, Seen::Here);
+        if let Some(shelf) = self.whole.get(kind).filter(|_| self.covers(kind, namespace)) {
+            let at = shelf.by_name.get(&(namespace.into(), name.into()));
+            return at.and_then(|at| shelf.get(*at)).map_or(Seen::Absent, Seen::Here);
         }
         let query = Query::Get { kind: kind.clone(), namespace: namespace.to_owned(), name: name.to_owned() };
         match self.answer(query) {
@@ -203,7 +265,7 @@ impl World {
     ) -> Option<Vec<&Value>> {
         if let Some(shelf) = self.whole.get(kind) {
             let here = |object: &&Value| namespace.is_empty() || crate::json::namespace(object) == namespace;
-            return Some(shelf.objects.iter().filter(here).collect());
+            return Some((0..shelf.slots.len()).filter_map(|at| shelf.get(at)).filter(here).collect());
         }
         let query = Query::List {
             kind: kind.clone(),
@@ -256,8 +318,13 @@ impl World {
         self.whole.contains_key(kind)
     }
 
-    /// All objects of a kind that was read at once.
-    pub(crate) fn all(&self, kind: &Kind) -> &[Value] {
-        self.whole.get(kind).map_or(&[], |shelf| &shelf.objects)
+    /// The number of objects of a kind that was read at once.
+    pub(crate) fn count(&self, kind: &Kind) -> usize {
+        self.whole.get(kind).map_or(0, |shelf| shelf.slots.len())
+    }
+
+    /// One object of a kind that was read at once.
+    pub(crate) fn at(&self, kind: &Kind, at: usize) -> Option<&Value> {
+        self.whole.get(kind)?.get(at)
     }
 }

@@ -3,7 +3,13 @@
 // A test that cannot set its stage has failed.
 #![allow(clippy::unwrap_used)]
 
-mod lived;
+mod admission;
+mod appwrappers;
+mod cost;
+mod jobs;
+mod kueue;
 mod lost;
+mod nodes;
 mod played;
+mod rights;
 mod stage;
