@@ -14,7 +14,7 @@ use crate::{
 /// What the API server said, and when.
 pub(crate) struct Refusal {
     pub(crate) message: String,
-    at: Option<Timestamp>,
+    pub(crate) at: Option<Timestamp>,
 }
 
 /// When an event was last told.

@@ -209,6 +209,10 @@ impl Rules<'_> {
     pub(crate) fn remedies(&self, finding: &Finding) -> Vec<Remedy> {
         let mut remedies = finding.remedies.clone();
         remedies.extend(self.remedies_on_node(finding));
+        for remedy in &mut remedies {
+            // Names of images and the like are of others.
+            remedy.text = clean(&remedy.text);
+        }
         // What may make work run twice never comes first.
         remedies.sort_by_key(|remedy| remedy.text.contains("twice"));
         remedies

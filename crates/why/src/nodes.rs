@@ -121,6 +121,11 @@ impl Rules<'_> {
             "Bring node {node} back (power its machine on, or restart its kubelet): what was on it then ends or goes on by itself"
         ));
         match finding.cause.code {
+            Code::NodeLost if matches!(self.world.get(&NODE, "", node), Seen::Absent) => {
+                vec![Remedy::text(format!(
+                    "Wait: there is no node {node} any more, and the control plane removes what was on it by itself"
+                ))]
+            }
             Code::NodeLost => {
                 let taint = format!(
                     "kubectl taint node {node} {}={}:{}",

@@ -95,7 +95,7 @@ impl Rules<'_> {
         let requested = refused.as_ref().map_or("", |refusal| refusal.message.as_str());
         let template = owner.pointer(how.template).unwrap_or(&Value::Null);
         if let Some(finding) = self.quota(owner, template, requested, lacking) {
-            return finding;
+            return finding.since(refused.and_then(|refusal| refusal.at));
         }
         if *kind == JOB
             && let Some(finding) = self.backoff(owner, pods)

@@ -319,6 +319,85 @@ fn a_sick_node_says_so_itself() {
 }
 
 #[test]
+fn a_repair_says_on_the_node_how_it_stands() {
+    let repair = |reason: &str| {
+        let mut node = node("node-a", "True");
+        let condition = json!({"type": "SalvorRepair", "status": "True", "reason": reason, "message": "m"});
+        node["status"]["conditions"].as_array_mut().unwrap().push(condition);
+        node["metadata"]["annotations"] = json!({"salvor.dev/do-not-repair": ""});
+        cluster().with(&POD, pending(json!({}))).with(&NODE, node)
+    };
+    for (reason, code) in [
+        ("Waiting", Code::NodeSick),
+        ("Repairing", Code::NodeSick),
+        ("Blocked", Code::RepairBlocked),
+        ("Vetoed", Code::RepairBlocked),
+        ("Repaired", Code::Starting),
+        ("Recovered", Code::Starting),
+    ] {
+        let answer = repair(reason).why(&POD, "p");
+        assert_eq!(answer.root_causes[0].code, code, "{reason}: {answer:#?}");
+    }
+    let answer = repair("Vetoed").why(&NODE, "node-a");
+    let command = answer.remedies[0].command.as_deref();
+    assert_eq!(command, Some("kubectl annotate node node-a salvor.dev/do-not-repair-"));
+}
+
+#[test]
+fn a_node_that_was_deleted_is_nobodys_to_taint() {
+    let answer = cluster().with(&POD, pending(json!({"spec": {"nodeName": "gone"}}))).why(&POD, "p");
+    first(&answer, Code::NodeLost, ("Node", "gone"), "it does not run ready");
+    assert!(answer.remedies.iter().all(|remedy| remedy.command.is_none()), "{answer:#?}");
+}
+
+#[test]
+fn remedies_of_an_installation_keep_what_is_installed() {
+    let named =
+        |spec: Value| json!({"metadata": {"name": "salvor", "namespace": "salvor-system"}, "spec": spec});
+    let installed = |replicas: u32| {
+        let image = "example.com/salvor:1";
+        named(
+            json!({"replicas": replicas, "template": {"spec": {"containers": [{"name": "salvor", "image": image}]}}}),
+        )
+    };
+    let command = |cluster: &Cluster| {
+        let answer = cluster.why(&JOB, "train");
+        let command = answer.remedies.iter().find_map(|remedy| remedy.command.clone());
+        (answer.root_causes[0].code, command.unwrap_or_default())
+    };
+    let off = "controllers: [job]\ndryRun: true\n";
+    let bare = stuck(consenting(3600)).with(&LEASE, election(ALIVE, off));
+    assert_eq!(
+        command(&bare),
+        (
+            Code::RecoveryOff,
+            "salvor manifests --namespace=salvor-system --controllers=job,zombie \
+             --feature-gates=FailureRecoveryPolicy=true --dry-run=false | kubectl apply -f -"
+                .to_owned()
+        )
+    );
+    let whole = stuck(consenting(3600))
+        .with(&LEASE, election(ALIVE, "controllers: [zombie]\n"))
+        .with(&DEPLOYMENT, installed(2))
+        .with(&CONFIG_MAP, named(json!({})));
+    assert_eq!(
+        command(&whole).1,
+        r"kubectl get configmap salvor -n salvor-system -o jsonpath='{.data.config\.yaml}' | salvor manifests --config=/dev/stdin --namespace=salvor-system --image=example.com/salvor:1 --feature-gates=FailureRecoveryPolicy=true | kubectl apply -f -"
+    );
+    // Nobody has led yet, or nobody leads any more.
+    for (replicas, lease, expected) in [
+        (0, None, "kubectl scale deployment/salvor -n salvor-system --replicas=2"),
+        (2, Some(DEAD), "salvor why deployment/salvor -n salvor-system"),
+    ] {
+        let mut cluster = stuck(consenting(3600)).with(&DEPLOYMENT, installed(replicas));
+        if let Some(renewed) = lease {
+            cluster = cluster.with(&LEASE, election(renewed, GATE));
+        }
+        assert_eq!(command(&cluster), (Code::NobodyLeads, expected.to_owned()));
+    }
+}
+
+#[test]
 fn a_pod_that_ends_is_waited_for_and_one_that_has_ended_is_held() {
     let well = || cluster().with(&NODE, node("node-a", "True"));
     let answer = well().with(&POD, terminating("p", "x", json!({}))).why(&POD, "p");

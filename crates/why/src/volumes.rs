@@ -1,13 +1,15 @@
 //! Claims without a volume, and volumes that are attached to another node.
 
+use salvor_api::names::taints;
 use serde_json::Value;
 
 use crate::{
-    answer::Object,
+    answer::{Object, Remedy},
     code::Code,
     diagnosis::{Diagnosis, Finding, Rules},
     json::{entry, is_terminating, list, name, named, namespace, text, time},
-    kinds::{ATTACHMENT, CLAIM, NODE, POD, STORAGE_CLASS, VOLUME},
+    kinds::{ATTACHMENT, CLAIM, POD, STORAGE_CLASS, VOLUME},
+    nodes::NodeState,
     world::Seen,
 };
 
@@ -116,24 +118,24 @@ impl Rules<'_> {
         let message = format!("volume {volume} is attached to node {holder} by {attachment}{ends}");
         let finding = Finding::new(Code::VolumeAttachedElsewhere, named("VolumeAttachment", other), message)
             .since(time(other, "/metadata/creationTimestamp"));
-        let lost = match self.world.get(&NODE, "", holder) {
-            Seen::Here(_) => matches!(
-                self.node_state(holder),
-                crate::nodes::NodeState::Lost { .. } | crate::nodes::NodeState::Sick(_)
-            ),
-            Seen::Absent => true,
-            Seen::Unknown => false,
-        };
-        Some(if lost {
-            finding.advice(format!("Bring node {holder} back: then the volume is detached from it"))
-                .remedy(crate::answer::Remedy::command(
+        Some(match self.node_state(holder) {
+            NodeState::Lost { .. } | NodeState::Sick(_) => finding
+                .advice(format!("Bring node {holder} back: then the volume is detached from it"))
+                .remedy(Remedy::command(
                     format!("If the machine of {holder} is off for sure (else its work may run twice), say so: its volumes are freed"),
-                    format!("kubectl taint node {holder} node.kubernetes.io/out-of-service=nodeshutdown:NoExecute"),
-                ))
-        } else {
-            finding.advice(format!(
+                    format!(
+                        "kubectl taint node {holder} {}={}:{}",
+                        taints::OUT_OF_SERVICE,
+                        taints::OUT_OF_SERVICE_VALUE,
+                        taints::NO_EXECUTE
+                    ),
+                )),
+            NodeState::Gone => finding.advice(format!(
+                "Wait: there is no node {holder} any more, and the control plane detaches the volume by itself, after six minutes at most"
+            )),
+            NodeState::Fine | NodeState::Unknown => finding.advice(format!(
                 "End the pod on node {holder} that uses the volume: it is detached when that pod is gone"
-            ))
+            )),
         })
     }
 

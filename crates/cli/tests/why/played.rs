@@ -130,6 +130,13 @@ async fn each_root_cause_of_a_pod_is_told(site: Site) {
     stage.until("job/absent", "ControllerAbsent").await;
     stage.until("job/ours", "ControllerAbsent").await;
 
+    // A live view shows what changes.
+    let mut view = stage.view(&["why", "pod/config", "--watch", "-o", "json"]);
+    view.until("\"Starting\"").await;
+    let ready = Patch::Merge(json!({"status": running()}));
+    stage.api("", "v1", "Pod").patch_status("config", &PatchParams::default(), &ready).await.unwrap();
+    view.until("\"missing\": null").await;
+
     // What is not there, and what cannot be meant.
     assert_eq!(stage.run(&["why", "job/no-such-job"]).await.0, 1);
     assert_eq!(stage.run(&["why", "no-such-kind/x"]).await.0, 1);

@@ -21,6 +21,7 @@ use salvor_testkit::{
     workloads::{PodShape, pod},
 };
 use serde_json::{Value, json};
+use tokio::io::AsyncReadExt;
 
 pub(crate) const SALVOR: &str = env!("CARGO_BIN_EXE_salvor");
 const KUBECONFIG: &str = "kubeconfig";
@@ -90,6 +91,20 @@ impl Stage {
         let complained = String::from_utf8_lossy(&output.stderr).into_owned();
         assert!(output.status.code() == Some(0) || !complained.is_empty(), "it failed without a word");
         (output.status.code().unwrap_or(-1), said, complained)
+    }
+
+    /// Starts the binary, and reads what it shows while it runs.
+    pub(crate) fn view(&self, arguments: &[&str]) -> View {
+        let mut program = tokio::process::Command::new(SALVOR)
+            .args(arguments)
+            .env("KUBECONFIG", self.kubeconfig())
+            .stdin(Stdio::null())
+            .stdout(Stdio::piped())
+            .kill_on_drop(true)
+            .spawn()
+            .unwrap();
+        let output = program.stdout.take().unwrap();
+        View { _program: program, output, shown: String::new() }
     }
 
     /// The answer about an object.
@@ -267,6 +282,29 @@ impl Stage {
         nodes.patch(name, &PatchParams::default(), &taints).await.unwrap();
         let status = json!({"status": {"conditions": [{"type": "Ready", "status": ready, "reason": "R", "message": "m", "lastTransitionTime": now}]}});
         nodes.patch_status(name, &PatchParams::default(), &Patch::Strategic(status)).await.unwrap();
+    }
+}
+
+/// A program that goes on showing things. Dropping it kills it.
+pub(crate) struct View {
+    _program: tokio::process::Child,
+    output: tokio::process::ChildStdout,
+    shown: String,
+}
+
+impl View {
+    /// Waits until it shows this text.
+    pub(crate) async fn until(&mut self, text: &str) {
+        let seen = wait::patience().until(async {
+            let mut buffer = [0; 4096];
+            while !self.shown.contains(text) {
+                let read = self.output.read(&mut buffer).await.unwrap();
+                assert!(read > 0, "it ended: {}", self.shown);
+                self.shown.push_str(&String::from_utf8_lossy(&buffer[..read]));
+            }
+        });
+        let in_time = seen.await.is_some();
+        assert!(in_time, "it never shows {text}: {}", self.shown);
     }
 }
 
