@@ -4,7 +4,7 @@ use std::time::Duration;
 
 use serde_json::{Value, json};
 
-use super::*;
+use super::{table::Table, *};
 use crate::{
     fake_api::{Answer, FakeApi},
     feeds::{Feed, Feeds, Hub, tests::keeper},
