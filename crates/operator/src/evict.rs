@@ -12,6 +12,7 @@ use kube::Client;
 use salvor_api::names::{annotations, taints};
 use salvor_recovery::{
     eviction::{DespiteOutage, Lease, NodeView, asked_in_person, is_gone, leaves},
+    ids::Uid,
     objects::{Ready, Taint},
     taints::Taints,
 };
@@ -87,12 +88,12 @@ pub struct SurveyedPod {
     /// Its name.
     pub name: String,
     /// Its UID.
-    pub uid: String,
+    pub uid: Uid,
     /// The controller that replaces it, as kind and name; nothing if it will be lost.
     pub owner: Option<String>,
     /// That controller's UID.
     #[serde(skip)]
-    pub owner_uid: Option<String>,
+    pub owner_uid: Option<Uid>,
     /// Which of an Indexed Job's pods it is.
     #[serde(skip)]
     pub index: Option<String>,
@@ -277,10 +278,9 @@ impl EvictionDesk {
             let name = &survey.node;
             let node = self.node(name).await?;
             let here = eviction::read_pods(&self.client, name).await.map_err(|e| failed("pods", e))?;
-            let alive: BTreeSet<&str> =
-                here.iter().filter(|pod| !is_gone(pod)).map(|pod| pod.pod.uid.as_str()).collect();
-            let pods_left =
-                survey.pods.iter().filter(|pod| pod.leaves && alive.contains(pod.uid.as_str())).count();
+            let alive: BTreeSet<&Uid> =
+                here.iter().filter(|pod| !is_gone(pod)).map(|pod| &pod.pod.uid).collect();
+            let pods_left = survey.pods.iter().filter(|pod| pod.leaves && alive.contains(&pod.uid)).count();
             let attached = eviction::read_attachments(&self.client, name).await;
             let progress = node.progress.as_ref().filter(|progress| Some(progress.started) != asked.before);
             let tainted = node.taints.iter().any(|taint| taint.key == taints::FORCE_EVICTION);
@@ -389,7 +389,7 @@ impl EvictionDesk {
                     name: view.pod.name.clone(),
                     uid: view.pod.uid.clone(),
                     owner: owner.map(|owner| format!("{}/{}", owner.kind, owner.name)),
-                    owner_uid: owner.map(|owner| owner.uid.clone()),
+                    owner_uid: owner.map(|owner| owner.uid.as_str().into()),
                     index: indexes.get(view.pod.uid.as_str()).map(|index| (*index).to_owned()),
                     claims: view.all_claims().map(|claim| claim.name.clone()).collect(),
                     leaves: leaves(view, value),
@@ -432,7 +432,8 @@ fn is_new(pod: &Pod, since: Timestamp) -> bool {
 }
 
 fn replaces(new: &Pod, old: &SurveyedPod) -> bool {
-    let same_owner = old.owner_uid.is_some() && owner(new).map(|o| &o.uid) == old.owner_uid.as_ref();
+    let same_owner = old.owner_uid.is_some()
+        && owner(new).map(|o| o.uid.as_str()) == old.owner_uid.as_ref().map(Uid::as_str);
     let same_work = match old.owner.as_deref().and_then(|owner| owner.split_once('/')) {
         Some(("DaemonSet", _)) => false,
         Some(("StatefulSet", _)) => new.metadata.name.as_deref() == Some(old.name.as_str()),

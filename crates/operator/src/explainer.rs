@@ -4,6 +4,7 @@ use futures::{FutureExt, future::BoxFuture};
 use jiff::Timestamp;
 use kube::Client;
 use salvor_api::config::Configuration;
+use salvor_recovery::ids::Uid;
 use serde::Deserialize;
 
 use crate::{
@@ -45,7 +46,7 @@ pub fn explain<'a>(
         let read = live::get(&client, &path_of(kind, object)).await.map_err(|e| cannot_read(&subject, e))?;
         let text = read.ok_or_else(|| ExplainError::NotFound(subject.clone()))?;
         let involved = match kind.involved {
-            Involved::Uid => uid_of(&text).map_err(|e| cannot_read(&subject, e))?,
+            Involved::Uid => uid_of(&text).map_err(|e| cannot_read(&subject, e))?.into(),
             Involved::Name => object.name.clone(),
         };
         let namespace = object.namespace.as_deref().unwrap_or("default");
@@ -81,22 +82,22 @@ fn path_of(
     }
 }
 
-fn uid_of(object: &str) -> kube::Result<String> {
+fn uid_of(object: &str) -> kube::Result<Uid> {
     #[derive(Deserialize)]
     struct Object {
         metadata: Metadata,
     }
     #[derive(Deserialize)]
     struct Metadata {
-        uid: String,
+        uid: Uid,
     }
     let object: Object = serde_json::from_str(object).map_err(kube::Error::SerdeError)?;
     Ok(object.metadata.uid)
 }
 
-/// Salvor's events about an object.
-pub(crate) async fn history(client: &Client, namespace: &str, uid: &str) -> kube::Result<Vec<String>> {
-    let path = format!("/api/v1/namespaces/{namespace}/events?fieldSelector=involvedObject.uid%3D{uid}");
+/// Salvor's events about an object, by the UID in them: that is a name for some kinds, as [`Involved`] says.
+pub(crate) async fn history(client: &Client, namespace: &str, involved: &str) -> kube::Result<Vec<String>> {
+    let path = format!("/api/v1/namespaces/{namespace}/events?fieldSelector=involvedObject.uid%3D{involved}");
     let Some(text) = live::get(client, &path).await? else { return Ok(Vec::new()) };
     told_in(&text).map_err(kube::Error::SerdeError)
 }

@@ -11,6 +11,7 @@ use std::{
 use jiff::{SignedDuration, Timestamp};
 use salvor_recovery::{
     brake::{Census, NodeStanding, Tally},
+    ids::Uid,
     objects::NodeRef,
 };
 use tokio::sync::mpsc;
@@ -190,8 +191,8 @@ impl Table {
                 self.nodes.remove(&name).is_some()
             }
             Change::Reset { all, .. } => {
-                let present: BTreeSet<&str> = all.iter().map(|node| node.counted.node.uid.as_str()).collect();
-                self.nodes.retain(|_, known| present.contains(known.node.uid.as_str()));
+                let present: BTreeSet<&Uid> = all.iter().map(|node| &node.counted.node.uid).collect();
+                self.nodes.retain(|_, known| present.contains(&known.node.uid));
                 all.iter().for_each(|node| {
                     self.insert(&node.counted);
                 });
@@ -223,7 +224,7 @@ impl Table {
                 ready: salvor_recovery::brake::WasReady::Now,
                 excluded: false,
             };
-            let node = NodeRef { name: name.clone(), uid: name.clone() };
+            let node = NodeRef { name: name.clone(), uid: name.as_str().into() };
             (name, Arc::new(CountedNode { node, zone: String::new(), standing }))
         };
         Self { nodes: (0..total).map(node).collect(), listed: true }

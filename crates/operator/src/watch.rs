@@ -13,6 +13,7 @@ use std::{
 
 use http::Request;
 use kube::{Client, client::Body};
+use salvor_recovery::ids::Uid;
 use serde::{Deserialize, de::DeserializeOwned};
 use serde_json::value::RawValue;
 use tokio::{sync::mpsc, time::Instant};
@@ -109,7 +110,7 @@ impl<P: Project> Project for Arc<P> {
 /// Every object that is watched says which it is, and in which state.
 pub trait Identified {
     /// Its UID.
-    fn uid(&self) -> &str;
+    fn uid(&self) -> &Uid;
     /// Its state.
     fn resource_version(&self) -> &str;
 }
@@ -129,7 +130,7 @@ pub enum Change<T> {
     /// An object appeared or changed.
     Applied(T),
     /// The object with this UID is gone, or does not matter any more.
-    Gone(String),
+    Gone(Uid),
 }
 
 impl<T> Change<T> {
@@ -157,7 +158,7 @@ struct Identity {
 struct IdentityMeta {
     namespace: String,
     name: String,
-    uid: String,
+    uid: Uid,
     resource_version: String,
 }
 
@@ -530,7 +531,7 @@ impl<P: Project> Follower<P> {
         // Nearly every line is about an object that can be read, and that is read once.
         let unreadable = match serde_json::from_slice::<Event<'_, P::Wire>>(line) {
             Ok(Event { kind, object }) if !matches!(&*kind, "BOOKMARK" | "ERROR") => {
-                let (seen, uid) = (object.resource_version().to_owned(), object.uid().to_owned());
+                let (seen, uid) = (object.resource_version().to_owned(), object.uid().clone());
                 let kept = if kind == "DELETED" { None } else { self.projection.keep(object) };
                 return Ok(Some(Word {
                     seen,

@@ -15,6 +15,7 @@ use salvor_recovery::{
         Access, AttachmentView, DespiteOutage, EvictionPolicy, Lease, NodeView, NodeWhy, PodView, PodWhy,
         Refusal, Scene, Step, asked_in_person, decide_node, decide_pod,
     },
+    ids::Uid,
     objects::{PodRef, Ready, Taint},
 };
 
@@ -70,7 +71,7 @@ pub(crate) enum Subject {
 #[derive(Clone, Debug, PartialEq, Eq, PartialOrd, Ord, Hash)]
 pub(crate) struct PodSubject {
     node: String,
-    uid: String,
+    uid: Uid,
     namespace: String,
     name: String,
 }
@@ -106,10 +107,10 @@ pub(crate) type Why = NodeOrPod<NodeWhy, PodWhy>;
 #[derive(Debug)]
 pub(crate) enum News {
     Node(Change<SeenNode>),
-    Attachment(Change<(String, AttachmentView)>),
+    Attachment(Change<(Uid, AttachmentView)>),
     Pod { node: String, number: u64, change: Change<PodView> },
     Lease { node: String, lease: Option<NodeLease> },
-    Claims { node: String, number: u64, uid: String, access: Access },
+    Claims { node: String, number: u64, uid: Uid, access: Access },
 }
 
 /// A node whose eviction is requested, and what is on it.
@@ -118,7 +119,7 @@ struct Subjected {
     view: NodeView,
     /// Tells this look at its pods from an earlier one.
     number: u64,
-    pods: BTreeMap<String, PodView>,
+    pods: BTreeMap<Uid, PodView>,
     pods_listed: bool,
     /// The state for which its pods were last judged.
     woken_for: Option<Basis>,
@@ -162,7 +163,7 @@ pub(crate) struct Evictions {
     /// The fields of every node that are needed to count it.
     counted: BTreeMap<String, Arc<CountedNode>>,
     nodes: BTreeMap<String, Subjected>,
-    attachments: BTreeMap<String, AttachmentView>,
+    attachments: BTreeMap<Uid, AttachmentView>,
     attachments_listed: bool,
     close_ups: Wanted,
     /// Nodes whose pods are watched, with the number that tells this watch from an earlier one.
@@ -290,7 +291,7 @@ impl Evictions {
         &'a self,
         name: &'a str,
         node: &'a Subjected,
-    ) -> impl Iterator<Item = ((String, u64), ClaimsOf)> {
+    ) -> impl Iterator<Item = ((Uid, u64), ClaimsOf)> {
         let is_begun = node.view.progress.as_ref().is_some_and(|progress| progress.stopped.is_none());
         let decide = move |pod: &&PodView| is_begun && self.policy.must_read_claims(pod, &node.view);
         node.pods.values().filter(decide).map(move |pod| {
@@ -299,7 +300,7 @@ impl Evictions {
         })
     }
 
-    fn take_in_claims(&mut self, name: &str, number: u64, uid: &str, access: Access) -> Vec<Subject> {
+    fn take_in_claims(&mut self, name: &str, number: u64, uid: &Uid, access: Access) -> Vec<Subject> {
         let node = self.nodes.get_mut(name).filter(|node| node.number == number);
         let Some(pod) = node.and_then(|node| node.pods.get_mut(uid)) else { return Vec::new() };
         if pod.access == access {
@@ -365,7 +366,7 @@ impl Evictions {
         woken.into_iter().collect()
     }
 
-    fn take_in_attachment(&mut self, change: Change<(String, AttachmentView)>) -> Vec<Subject> {
+    fn take_in_attachment(&mut self, change: Change<(Uid, AttachmentView)>) -> Vec<Subject> {
         let changed = match change {
             Change::Applied((uid, attachment)) => {
                 let node = attachment.node.clone();
@@ -413,7 +414,7 @@ impl Evictions {
                     self.counted.clear();
                     self.nodes.clear();
                 }
-                let present: BTreeSet<String> = all.iter().map(|n| n.counted.node.uid.clone()).collect();
+                let present: BTreeSet<Uid> = all.iter().map(|n| n.counted.node.uid.clone()).collect();
                 self.counted.retain(|_, known| present.contains(&known.node.uid));
                 self.nodes.retain(|_, node| present.contains(&node.view.node.uid));
                 self.node_watch = revision.watch().cloned();
@@ -483,7 +484,7 @@ fn observe(view: &mut NodeView, before: Option<&NodeView>, lease: Option<NodeLea
 }
 
 /// Facts about a pod that the watch does not tell. The claims of a pod never change.
-fn remember(pod: &mut PodView, known: &BTreeMap<String, PodView>) {
+fn remember(pod: &mut PodView, known: &BTreeMap<Uid, PodView>) {
     let Some(known) = known.get(&pod.pod.uid) else { return };
     pod.announced = known.announced;
     pod.access = known.access.clone();

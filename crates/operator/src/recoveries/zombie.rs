@@ -20,6 +20,7 @@ use jiff::Timestamp;
 use kube::Client;
 use salvor_recovery::{
     Judgement,
+    ids::Uid,
     liveness::{Lease, Pulse},
     objects::{PodRef, Ready},
     zombie::{AskedWait, NodeView, NodeWhy, PodView, PodWhy, Step, ZombiePolicy, decide_node, decide_pod},
@@ -85,18 +86,18 @@ pub(crate) enum News {
 #[derive(Debug)]
 pub(crate) struct Zombies {
     policy: Arc<ZombiePolicy>,
-    pods: BTreeMap<String, PodView>,
-    pods_of_node: BTreeMap<String, BTreeSet<String>>,
+    pods: BTreeMap<Uid, PodView>,
+    pods_of_node: BTreeMap<String, BTreeSet<Uid>>,
     nodes: BTreeMap<String, NodeView>,
     looks: Looks<NodeView>,
     /// The pulses of the kubelets of unreachable nodes.
     pulses: Pulses,
     leases: Wanted,
-    node_of_uid: BTreeMap<String, String>,
+    node_of_uid: BTreeMap<Uid, String>,
     /// Subjects whose event is known to be recorded.
-    announced: BTreeSet<String>,
+    announced: BTreeSet<Uid>,
     /// Pods of which it was told that their wait cannot be read, with what it was then.
-    wait_told: BTreeMap<String, AskedWait>,
+    wait_told: BTreeMap<Uid, AskedWait>,
     /// True if the watches are declared: they do not change.
     declared: bool,
 }
@@ -159,7 +160,7 @@ impl Zombies {
         woken
     }
 
-    fn remove_pod(&mut self, uid: &str) -> Option<Subject> {
+    fn remove_pod(&mut self, uid: &Uid) -> Option<Subject> {
         self.announced.remove(uid);
         self.wait_told.remove(uid);
         let pod = self.pods.remove(uid)?;
@@ -228,8 +229,8 @@ impl Recovery for Zombies {
             News::Pod(Change::Gone(uid)) => self.remove_pod(&uid).into_iter().collect(),
             News::Pod(Change::Reset { all: pods, .. }) => {
                 let mut woken: BTreeSet<Subject> = self.pods.values().map(|p| Subject::pod(&p.pod)).collect();
-                let present: BTreeSet<String> = pods.iter().map(|p| p.pod.uid.clone()).collect();
-                let gone: Vec<String> =
+                let present: BTreeSet<Uid> = pods.iter().map(|p| p.pod.uid.clone()).collect();
+                let gone: Vec<Uid> =
                     self.pods.keys().filter(|uid| !present.contains(*uid)).cloned().collect();
                 for uid in gone {
                     self.remove_pod(&uid);
@@ -253,7 +254,7 @@ impl Recovery for Zombies {
             }
             News::Node(Change::Reset { all: nodes, .. }) => {
                 let mut woken: BTreeSet<Subject> = self.subjects().into_iter().collect();
-                let present: BTreeSet<String> = nodes.iter().map(|n| n.node.uid.clone()).collect();
+                let present: BTreeSet<Uid> = nodes.iter().map(|n| n.node.uid.clone()).collect();
                 self.announced.retain(|uid| present.contains(uid) || self.pods.contains_key(uid));
                 let gone = self.nodes.values().filter(|n| !present.contains(&n.node.uid));
                 for node in gone {

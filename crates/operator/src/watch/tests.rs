@@ -10,6 +10,7 @@ use axum::body::Body;
 use futures::{StreamExt, stream};
 use http::{Request, Response, StatusCode};
 use kube::client::ClientBuilder;
+use salvor_recovery::ids::Uid;
 use serde_json::{Value, json};
 
 use super::*;
@@ -26,12 +27,12 @@ struct Thing {
 #[derive(Deserialize)]
 #[serde(rename_all = "camelCase")]
 struct ThingMeta {
-    uid: String,
+    uid: Uid,
     resource_version: String,
 }
 
 impl Identified for Thing {
-    fn uid(&self) -> &str {
+    fn uid(&self) -> &Uid {
         &self.metadata.uid
     }
 
@@ -42,9 +43,9 @@ impl Identified for Thing {
 
 impl Project for Numbered {
     type Wire = Thing;
-    type Kept = (String, u64);
+    type Kept = (Uid, u64);
 
-    fn keep(&self, thing: Thing) -> Option<(String, u64)> {
+    fn keep(&self, thing: Thing) -> Option<(Uid, u64)> {
         (thing.number > 0).then_some((thing.metadata.uid, thing.number))
     }
 }
@@ -81,7 +82,7 @@ fn gone() -> String {
 /// The server, what it was asked, and the watch that asks it.
 struct Bench {
     asked: Arc<Mutex<Vec<String>>>,
-    changes: mpsc::Receiver<Change<(String, u64)>>,
+    changes: mpsc::Receiver<Change<(Uid, u64)>>,
     health: Arc<WatchHealth>,
     history: History,
     /// Where the server is, when it is asked for that alone.
@@ -124,11 +125,11 @@ impl Bench {
         Self { asked, changes, health, history, now }
     }
 
-    async fn next(&mut self) -> Change<(String, u64)> {
+    async fn next(&mut self) -> Change<(Uid, u64)> {
         self.changes.recv().await.unwrap()
     }
 
-    async fn reset(&mut self) -> Vec<(String, u64)> {
+    async fn reset(&mut self) -> Vec<(Uid, u64)> {
         self.list().await.0
     }
 
@@ -150,7 +151,7 @@ impl Bench {
     }
 
     /// The next change, which must be a list: what it holds, and whether nothing from before it counts any more.
-    async fn list(&mut self) -> (Vec<(String, u64)>, bool) {
+    async fn list(&mut self) -> (Vec<(Uid, u64)>, bool) {
         match self.next().await {
             Change::Reset { all, revision, .. } => (all, revision.anew),
             other => panic!("not a reset: {other:?}"),

@@ -10,6 +10,7 @@ use serde::Serialize;
 use super::components::ComponentState;
 use super::policy::Annotations;
 use super::status::AppWrapperStatus;
+use crate::ids::Uid;
 use crate::moments::after;
 use crate::objects::{self, Deletion, Kind, Object, PodPhase, PodRef};
 
@@ -21,7 +22,7 @@ pub static APPWRAPPER: Kind = Kind::known(names::GROUP, names::VERSION, names::K
 #[serde(rename_all = "camelCase")]
 pub struct AppWrapperRef {
     /// Its UID; first, because it alone tells any two apart.
-    pub uid: String,
+    pub uid: Uid,
     /// Its namespace.
     pub namespace: String,
     /// Its name.
@@ -86,7 +87,7 @@ impl fmt::Display for ComponentKind {
 #[serde(rename_all = "camelCase")]
 pub struct ObjectRef {
     /// Its UID.
-    pub uid: String,
+    pub uid: Uid,
     /// Its kind.
     #[serde(flatten)]
     pub kind: ComponentKind,
@@ -194,7 +195,7 @@ pub struct FoundComponent {
     /// When it was created.
     pub created: Timestamp,
     /// UID of its controller by `ownerReferences`, if it has one.
-    pub owner_uid: Option<String>,
+    pub owner_uid: Option<Uid>,
     /// Its deletion mark.
     pub deletion: Option<Deletion>,
     /// Its finalizers.
@@ -299,7 +300,7 @@ impl AppWrapperView {
 
     /// Whether an object is the AppWrapper's own, by UID.
     pub fn owns(&self, object: &FoundComponent) -> bool {
-        object.owner_uid.as_deref() == Some(self.appwrapper.uid.as_str())
+        object.owner_uid.as_ref() == Some(&self.appwrapper.uid)
     }
 
     /// The object of component `index`, if it is there and the AppWrapper's own.

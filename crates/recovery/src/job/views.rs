@@ -13,6 +13,7 @@ use serde_json::value::RawValue;
 use super::backoff::BackoffRecord;
 use super::names::UsedNames;
 use super::read_back::Unreadable;
+use crate::ids::Uid;
 use crate::objects::{JobRef, PodPhase, PodRef};
 
 /// A Job.
@@ -306,13 +307,13 @@ impl JobStatus {
 #[allow(missing_docs)]
 pub struct Uncounted {
     #[serde(deserialize_with = "or_default", serialize_with = "none_if_empty")]
-    pub succeeded: BTreeSet<String>,
+    pub succeeded: BTreeSet<Uid>,
     #[serde(deserialize_with = "or_default", serialize_with = "none_if_empty")]
-    pub failed: BTreeSet<String>,
+    pub failed: BTreeSet<Uid>,
 }
 
 /// A patch of an empty list leaves an empty list; only null takes it away.
-fn none_if_empty<S: Serializer>(uids: &BTreeSet<String>, serializer: S) -> Result<S::Ok, S::Error> {
+fn none_if_empty<S: Serializer>(uids: &BTreeSet<Uid>, serializer: S) -> Result<S::Ok, S::Error> {
     if uids.is_empty() { serializer.serialize_none() } else { uids.serialize(serializer) }
 }
 
@@ -323,7 +324,7 @@ impl Uncounted {
     }
 
     /// True if this pod waits to be counted, one way or the other.
-    pub fn contains(&self, uid: &str) -> bool {
+    pub fn contains(&self, uid: &Uid) -> bool {
         self.succeeded.contains(uid) || self.failed.contains(uid)
     }
 

@@ -86,11 +86,11 @@ fn placed(pod: SeenPod, app: &App, components: &[ComponentView]) -> PodView {
             Seen::Found(found) | Seen::Absent { last: Some(found) } => found,
             Seen::Absent { last: None } | Seen::NoSuchKind | Seen::Unknown(_) => return None,
         };
-        Some((index, &component.kind, app.name_of(index), found.object.uid.as_str()))
+        Some((index, &component.kind, app.name_of(index), &found.object.uid))
     });
     let origin = PodOrigin {
         uid: &view.pod.uid,
-        controller_uid: controller_uid.as_deref(),
+        controller_uid: controller_uid.as_ref(),
         named: named.as_ref().map(|(label, value)| (*label, value.as_str())),
     };
     view.component = component_of(origin, owners);

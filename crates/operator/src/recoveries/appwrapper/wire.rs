@@ -19,6 +19,7 @@ use salvor_recovery::{
         inject::{self, Component, InjectionPolicy, Owner},
         podsets::{FieldError, PodSet, TemplateKind, pod_sets},
     },
+    ids::Uid,
     objects::{Deletion, PodPhase, PodRef},
 };
 use serde::Deserialize;
@@ -326,7 +327,7 @@ pub(crate) struct SeenPod {
     /// The name of its AppWrapper.
     pub(super) app: String,
     pub(super) view: PodView,
-    pub(super) controller_uid: Option<String>,
+    pub(super) controller_uid: Option<Uid>,
     pub(super) named: Option<(&'static str, String)>,
 }
 
@@ -452,7 +453,7 @@ fn disruption(conditions: &[Condition]) -> Option<String> {
 /// A node.
 #[derive(Clone, Debug)]
 pub(crate) struct SeenNode {
-    pub(super) uid: String,
+    pub(super) uid: Uid,
     pub(super) name: String,
     pub(super) view: NodeView,
 }

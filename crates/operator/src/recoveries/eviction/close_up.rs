@@ -10,7 +10,10 @@ use std::{
 };
 
 use kube::Client;
-use salvor_recovery::eviction::{Access, Claim};
+use salvor_recovery::{
+    eviction::{Access, Claim},
+    ids::Uid,
+};
 use tokio::{
     sync::{Notify, Semaphore},
     task::{AbortHandle, JoinSet},
@@ -39,7 +42,7 @@ pub(crate) struct CloseUps {
     /// Nodes whose Lease is read.
     pub(crate) leases: BTreeSet<String>,
     /// Pods whose claims are read, by their UID and the number of the look at their node.
-    pub(crate) claims: BTreeMap<(String, u64), ClaimsOf>,
+    pub(crate) claims: BTreeMap<(Uid, u64), ClaimsOf>,
 }
 
 /// The claims of a pod on a node.
@@ -84,7 +87,7 @@ pub(crate) async fn look(client: Client, wanted: Wanted, news: Outbox<News>) {
     let mut looks = JoinSet::new();
     let mut read: BTreeMap<String, AbortHandle> = BTreeMap::new();
     let claim_turns = Arc::new(Semaphore::new(CLAIMS_AT_ONCE));
-    let mut claimed: BTreeMap<(String, u64), AbortHandle> = BTreeMap::new();
+    let mut claimed: BTreeMap<(Uid, u64), AbortHandle> = BTreeMap::new();
     loop {
         let CloseUps { leases, claims } = wanted.now();
         read.retain(|node, reads| stays(leases.contains(node), reads));
@@ -141,7 +144,7 @@ async fn read_lease(client: kube::Client, node: String, wanted: Wanted, news: Ou
 /// Reads the claims of a pod, and again those that cannot be read, for as long as anybody wants to know.
 async fn read_claims(
     client: Client,
-    uid: String,
+    uid: Uid,
     number: u64,
     ClaimsOf { node, claims }: ClaimsOf,
     turns: Arc<Semaphore>,

@@ -11,6 +11,7 @@ use salvor_recovery::{
     eviction::{
         Access, AttachmentView, EvictionPolicy, NodeView, PodView, Scene, Step, decide_node, decide_pod,
     },
+    ids::Uid,
 };
 
 use super::{
@@ -38,7 +39,7 @@ pub(crate) struct Inquiry {
     /// True if the pods of the node are known.
     pub(super) pods_listed: bool,
     /// The access of its pods' claims, by the pod's UID.
-    pub(super) accesses: BTreeMap<String, Access>,
+    pub(super) accesses: BTreeMap<Uid, Access>,
     pub(super) attachments: Option<Vec<AttachmentView>>,
     /// The nodes of its zone.
     pub(super) zone: Vec<NodeStanding>,

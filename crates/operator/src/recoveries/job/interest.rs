@@ -7,7 +7,10 @@ use std::{
 };
 
 use salvor_api::{LabelSelector, Labels};
-use salvor_recovery::job::{Selected, Stray};
+use salvor_recovery::{
+    ids::Uid,
+    job::{Selected, Stray},
+};
 use tokio::sync::Notify;
 
 use super::{
@@ -32,7 +35,7 @@ pub(super) struct State {
     /// The selectors of those that may adopt pods.
     pub(super) selectors: Selectors,
     /// All of them, by UID.
-    pub(super) jobs: BTreeMap<String, Progress>,
+    pub(super) jobs: BTreeMap<Uid, Progress>,
     /// True if a list of them is in.
     listed: bool,
 }
@@ -103,7 +106,7 @@ impl State {
                 let claimant = claimant.flatten();
                 if claimant.is_none() && !may_matter(&stray) {
                     let revision = Revision::of(&stray.resource_version);
-                    return Some(SeenPod::Bare { uid: stray.pod.uid.into(), revision });
+                    return Some(SeenPod::Bare { uid: stray.pod.uid, revision });
                 }
                 if length(&stray.labels) > LONGEST_LABELS {
                     let selector = claimant.and_then(|job| self.selectors.get(&job.uid));

@@ -168,7 +168,7 @@ impl Model {
             }
             Step::EmitEvent(note) => {
                 self.node.told.insert(note.name.clone());
-                for pod in self.pods.iter_mut().filter(|p| note.name.ends_with(&p.pod.uid)) {
+                for pod in self.pods.iter_mut().filter(|p| note.name.ends_with(p.pod.uid.as_str())) {
                     pod.announced = true;
                 }
             }
@@ -217,8 +217,11 @@ impl Model {
 }
 
 fn pods(count: usize) -> Vec<PodView> {
-    let named =
-        |i: usize| PodRef { namespace: "ns".into(), name: format!("pod-{i}"), uid: format!("uid-{i}") };
+    let named = |i: usize| PodRef {
+        namespace: "ns".into(),
+        name: format!("pod-{i}"),
+        uid: format!("uid-{i}").into(),
+    };
     let mut pods: Vec<PodView> = (0..count)
         .map(|i| PodView { pod: named(i), claims: vec![claim(&format!("volume-{i}"))], ..pod() })
         .collect();
