@@ -12,7 +12,7 @@ use kube::Client;
 use salvor_api::names::{annotations, taints};
 use salvor_recovery::{
     eviction::{DespiteOutage, Lease, NodeView, asked_in_person, is_gone, leaves},
-    ids::Uid,
+    ids::{NodeName, Uid},
     objects::{Ready, Taint},
     taints::Taints,
 };
@@ -61,7 +61,7 @@ pub struct EvictionDesk {
 #[serde(rename_all = "camelCase")]
 pub struct Survey {
     /// The node.
-    pub node: String,
+    pub node: NodeName,
     /// Its `Ready` condition.
     pub ready: &'static str,
     /// When its kubelet was last heard of.
@@ -163,6 +163,7 @@ impl EvictionDesk {
     /// If there is no such node, or something cannot be read.
     pub fn survey<'a>(&'a self, name: &'a str, value: &'a str) -> BoxFuture<'a, Result<Survey, EvictError>> {
         async move {
+            let name = &NodeName::from(name);
             let subject = format!("node {name}");
             let mut node = self.node(name).await?;
             let read = eviction::read_lease(&self.client, &mut node, self.time.server()).await;
@@ -173,7 +174,7 @@ impl EvictionDesk {
                 .into_iter()
                 .map(|a| SurveyedVolume { volume: a.volume.unwrap_or(a.name), driver: a.driver });
             Ok(Survey {
-                node: name.to_owned(),
+                node: name.clone(),
                 ready: match node.ready {
                     Ready::True => "True",
                     Ready::False => "False",
@@ -315,8 +316,9 @@ impl EvictionDesk {
     /// If events cannot be read.
     pub fn last_word<'a>(&'a self, survey: &'a Survey) -> BoxFuture<'a, Result<Option<String>, EvictError>> {
         async move {
-            let told =
-                history(&self.client, "default", &survey.node).await.map_err(|e| failed("events", e))?;
+            let told = history(&self.client, "default", survey.node.as_str())
+                .await
+                .map_err(|e| failed("events", e))?;
             // To the second, because that is how old a survey's time may be on the server's clock.
             let since = Timestamp::from_second(survey.at.as_second()).unwrap_or(survey.at);
             let is_new = |line: &&String| {
@@ -365,13 +367,13 @@ impl EvictionDesk {
         .boxed()
     }
 
-    async fn node(&self, name: &str) -> Result<NodeView, EvictError> {
+    async fn node(&self, name: &NodeName) -> Result<NodeView, EvictError> {
         let subject = format!("node {name}");
         let read = eviction::read_node(&self.client, name).await.map_err(|e| failed(&subject, e))?;
         read.ok_or(EvictError::NotFound(subject))
     }
 
-    async fn pods_of(&self, node: &str, value: &str) -> Result<Vec<SurveyedPod>, EvictError> {
+    async fn pods_of(&self, node: &NodeName, value: &str) -> Result<Vec<SurveyedPod>, EvictError> {
         let views = eviction::read_pods(&self.client, node).await.map_err(|e| failed("pods", e))?;
         let pods: kube::Api<Pod> = kube::Api::all(self.client.clone());
         let on_it = kube::api::ListParams::default().fields(&format!("spec.nodeName={node}"));

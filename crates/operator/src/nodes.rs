@@ -11,7 +11,7 @@ use std::{
 use jiff::{SignedDuration, Timestamp};
 use salvor_recovery::{
     brake::{Census, NodeStanding, Tally},
-    ids::Uid,
+    ids::{NodeName, Uid},
     objects::NodeRef,
 };
 use tokio::sync::mpsc;
@@ -176,7 +176,7 @@ impl Project for AllNodes {
 /// All nodes, to be counted.
 #[derive(Debug, Default)]
 pub(crate) struct Table {
-    nodes: BTreeMap<String, Arc<CountedNode>>,
+    nodes: BTreeMap<NodeName, Arc<CountedNode>>,
     listed: bool,
 }
 
@@ -218,7 +218,7 @@ impl Table {
     #[cfg(test)]
     pub(crate) fn of(unreachable: u32, total: u32) -> Self {
         let node = |number: u32| {
-            let name = format!("node-{number:04}");
+            let name = NodeName::from(format!("node-{number:04}"));
             let standing = NodeStanding {
                 unreachable: number < unreachable,
                 ready: salvor_recovery::brake::WasReady::Now,

@@ -109,6 +109,12 @@ text! {
 }
 key!(Uid);
 
+text! {
+    /// The name of a node, as `spec.nodeName` of a pod has it. Another node may have it later.
+    NodeName
+}
+key!(NodeName);
+
 static UNKNOWN: Uid = Uid(String::new());
 
 impl Uid {

@@ -1,6 +1,6 @@
 //! The objects that recoveries act on, each named so that no other can be meant, and what more than one of them reads there.
 
-use crate::ids::Uid;
+use crate::ids::{NodeName, Uid};
 use std::{borrow::Cow, fmt};
 
 use jiff::Timestamp;
@@ -185,7 +185,7 @@ impl fmt::Display for PodRef {
 #[serde(rename_all = "camelCase")]
 pub struct NodeRef {
     /// Its name.
-    pub name: String,
+    pub name: NodeName,
     /// Its UID.
     pub uid: Uid,
 }
@@ -193,7 +193,7 @@ pub struct NodeRef {
 impl NodeRef {
     /// The object.
     pub fn object(&self) -> Object<'_> {
-        Object { kind: &NODE, namespace: None, name: &self.name, uid: &self.uid }
+        Object { kind: &NODE, namespace: None, name: self.name.as_str(), uid: &self.uid }
     }
 }
 
@@ -205,7 +205,7 @@ impl From<&NodeRef> for ObjectRef {
 
 impl fmt::Display for NodeRef {
     fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
-        f.write_str(&self.name)
+        f.write_str(self.name.as_str())
     }
 }
 

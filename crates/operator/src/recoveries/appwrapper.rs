@@ -17,7 +17,7 @@ use salvor_recovery::{
         AppWrapperPolicy, AppWrapperRef, AppWrapperWhy, CreateFailure, FoundComponent, Memory, NodeView,
         Phase, Seen, Stakes, Step, decide,
     },
-    ids::Uid,
+    ids::{NodeName, Uid},
     objects::ObjectRef,
 };
 
@@ -88,7 +88,7 @@ pub(crate) struct AppWrappers {
     names: BTreeMap<(String, String), Uid>,
     kinds: Kinds,
     pods: Pods,
-    nodes: BTreeMap<String, SeenNode>,
+    nodes: BTreeMap<NodeName, SeenNode>,
     /// The numbers of the histories in which they were listed; none before the first list.
     apps_listed: Option<u64>,
     pods_listed: Option<u64>,
@@ -241,7 +241,7 @@ impl AppWrappers {
         if is_known { Vec::new() } else { self.on_node(&name) }
     }
 
-    fn on_node(&self, name: &str) -> Vec<AppWrapperRef> {
+    fn on_node(&self, name: &NodeName) -> Vec<AppWrapperRef> {
         self.pods.on(name).filter_map(|pod| self.app_of(pod)).collect()
     }
 
@@ -277,7 +277,7 @@ impl AppWrappers {
         let owned: Vec<FoundComponent> = self.kinds.owned_by(uid).cloned().collect();
         let of_pods = pods.iter().filter_map(|pod| pod.view.node_name.as_ref());
         let of_objects = owned.iter().chain(known.last.values()).filter_map(|it| it.node_name.as_ref());
-        let nodes: BTreeMap<String, NodeView> = of_pods
+        let nodes: BTreeMap<NodeName, NodeView> = of_pods
             .chain(of_objects)
             .filter_map(|name| Some((name.clone(), self.nodes.get(name)?.view.clone())))
             .collect();

@@ -15,7 +15,7 @@ use salvor_recovery::{
         Access, AttachmentView, DespiteOutage, EvictionPolicy, Lease, NodeView, NodeWhy, PodView, PodWhy,
         Refusal, Scene, Step, asked_in_person, decide_node, decide_pod,
     },
-    ids::Uid,
+    ids::{NodeName, Uid},
     objects::{PodRef, Ready, Taint},
 };
 
@@ -61,7 +61,7 @@ const PODS: &str = "pods of evicted nodes";
 #[derive(Clone, Debug, PartialEq, Eq, PartialOrd, Ord, Hash)]
 pub(crate) enum Subject {
     Node {
-        name: String,
+        name: NodeName,
     },
     /// Shared, because the engine keeps it in several places, and there may be thousands.
     Pod(Arc<PodSubject>),
@@ -70,7 +70,7 @@ pub(crate) enum Subject {
 /// A pod on a node.
 #[derive(Clone, Debug, PartialEq, Eq, PartialOrd, Ord, Hash)]
 pub(crate) struct PodSubject {
-    node: String,
+    node: NodeName,
     uid: Uid,
     namespace: String,
     name: String,
@@ -86,13 +86,13 @@ impl fmt::Display for Subject {
 }
 
 impl Subject {
-    fn node(name: &str) -> Self {
-        Self::Node { name: name.to_owned() }
+    fn node(name: &NodeName) -> Self {
+        Self::Node { name: name.clone() }
     }
 
-    fn pod(node: &str, pod: &PodRef) -> Self {
+    fn pod(node: &NodeName, pod: &PodRef) -> Self {
         Self::Pod(Arc::new(PodSubject {
-            node: node.to_owned(),
+            node: node.clone(),
             uid: pod.uid.clone(),
             namespace: pod.namespace.clone(),
             name: pod.name.clone(),
@@ -108,9 +108,9 @@ pub(crate) type Why = NodeOrPod<NodeWhy, PodWhy>;
 pub(crate) enum News {
     Node(Change<SeenNode>),
     Attachment(Change<(Uid, AttachmentView)>),
-    Pod { node: String, number: u64, change: Change<PodView> },
-    Lease { node: String, lease: Option<NodeLease> },
-    Claims { node: String, number: u64, uid: Uid, access: Access },
+    Pod { node: NodeName, number: u64, change: Change<PodView> },
+    Lease { node: NodeName, lease: Option<NodeLease> },
+    Claims { node: NodeName, number: u64, uid: Uid, access: Access },
 }
 
 /// A node whose eviction is requested, and what is on it.
@@ -161,13 +161,13 @@ pub(crate) struct Evictions {
     policy: Arc<EvictionPolicy>,
     metrics: EvictionMetrics,
     /// The fields of every node that are needed to count it.
-    counted: BTreeMap<String, Arc<CountedNode>>,
-    nodes: BTreeMap<String, Subjected>,
+    counted: BTreeMap<NodeName, Arc<CountedNode>>,
+    nodes: BTreeMap<NodeName, Subjected>,
     attachments: BTreeMap<Uid, AttachmentView>,
     attachments_listed: bool,
     close_ups: Wanted,
     /// Nodes whose pods are watched, with the number that tells this watch from an earlier one.
-    watched: BTreeMap<String, u64>,
+    watched: BTreeMap<NodeName, u64>,
     /// True if the watches are declared as they are wanted now.
     declared: bool,
     looks: Looks<NodeView>,
@@ -244,7 +244,7 @@ impl Evictions {
     }
 
     /// The pods of a node, if what their verdicts rest on has changed since they were last woken.
-    fn wake_pods(&mut self, name: &str) -> Vec<Subject> {
+    fn wake_pods(&mut self, name: &NodeName) -> Vec<Subject> {
         let Some(node) = self.nodes.get_mut(name) else { return Vec::new() };
         let basis = Some(Basis::of(&node.view));
         if node.woken_for == basis {
@@ -255,7 +255,7 @@ impl Evictions {
     }
 
     /// Nobody asks about this node any more; its pods are looked at once more, to be forgotten too.
-    fn forget(&mut self, name: &str) -> Vec<Subject> {
+    fn forget(&mut self, name: &NodeName) -> Vec<Subject> {
         self.nodes.remove(name).map(|node| node.pod_subjects().collect()).unwrap_or_default()
     }
 
@@ -267,7 +267,7 @@ impl Evictions {
 
     /// Has read and watched what must be known of the nodes now.
     fn look_closely(&mut self) {
-        let watched: BTreeMap<String, u64> =
+        let watched: BTreeMap<NodeName, u64> =
             self.nodes.iter().map(|(name, n)| (name.clone(), n.number)).collect();
         if self.watched != watched {
             self.watched = watched;
@@ -289,18 +289,18 @@ impl Evictions {
     /// Claims that decide about pods of a node that is being evicted, or was.
     fn claims_to_read<'a>(
         &'a self,
-        name: &'a str,
+        name: &'a NodeName,
         node: &'a Subjected,
     ) -> impl Iterator<Item = ((Uid, u64), ClaimsOf)> {
         let is_begun = node.view.progress.as_ref().is_some_and(|progress| progress.stopped.is_none());
         let decide = move |pod: &&PodView| is_begun && self.policy.must_read_claims(pod, &node.view);
         node.pods.values().filter(decide).map(move |pod| {
-            let of = ClaimsOf { node: name.to_owned(), claims: pod.claims.clone() };
+            let of = ClaimsOf { node: name.clone(), claims: pod.claims.clone() };
             ((pod.pod.uid.clone(), node.number), of)
         })
     }
 
-    fn take_in_claims(&mut self, name: &str, number: u64, uid: &Uid, access: Access) -> Vec<Subject> {
+    fn take_in_claims(&mut self, name: &NodeName, number: u64, uid: &Uid, access: Access) -> Vec<Subject> {
         let node = self.nodes.get_mut(name).filter(|node| node.number == number);
         let Some(pod) = node.and_then(|node| node.pods.get_mut(uid)) else { return Vec::new() };
         if pod.access == access {
@@ -312,7 +312,7 @@ impl Evictions {
         woken
     }
 
-    fn take_in_lease(&mut self, name: &str, lease: Option<NodeLease>, now: Timestamp) -> Vec<Subject> {
+    fn take_in_lease(&mut self, name: &NodeName, lease: Option<NodeLease>, now: Timestamp) -> Vec<Subject> {
         let Some(node) = self.nodes.get_mut(name) else { return Vec::new() };
         let before = node.view.lease;
         node.view.lease = seen(before, lease, now);
@@ -330,7 +330,7 @@ impl Evictions {
         woken
     }
 
-    fn take_in_pods(&mut self, name: &str, number: u64, change: Change<PodView>) -> Vec<Subject> {
+    fn take_in_pods(&mut self, name: &NodeName, number: u64, change: Change<PodView>) -> Vec<Subject> {
         let Some(node) = self.nodes.get_mut(name).filter(|n| n.number == number) else { return Vec::new() };
         let mut woken: BTreeSet<Subject> = BTreeSet::from([Subject::node(name)]);
         // Of most pods nobody needs to know more.
@@ -386,7 +386,7 @@ impl Evictions {
         match changed {
             Some(node) if self.nodes.contains_key(&node) => vec![Subject::Node { name: node }],
             Some(_) => Vec::new(),
-            None => self.nodes.keys().map(|name| Subject::node(name)).collect(),
+            None => self.nodes.keys().map(Subject::node).collect(),
         }
     }
 
@@ -446,8 +446,8 @@ impl Evictions {
         self.metrics.evictions(&states, self.nodes.values().map(|n| n.pods.len()).sum());
     }
 
-    fn attached_to(&self, node: &str) -> Option<Vec<&AttachmentView>> {
-        self.attachments_listed.then(|| self.attachments.values().filter(|a| a.node == node).collect())
+    fn attached_to(&self, node: &NodeName) -> Option<Vec<&AttachmentView>> {
+        self.attachments_listed.then(|| self.attachments.values().filter(|a| a.node == *node).collect())
     }
 
     fn count(&self, zone: &str, now: Timestamp) -> NodeCounts {
@@ -562,7 +562,7 @@ impl Recovery for Evictions {
     }
 
     fn subjects(&self) -> Vec<Subject> {
-        let nodes = self.nodes.keys().map(|name| Subject::node(name));
+        let nodes = self.nodes.keys().map(Subject::node);
         nodes.chain(self.nodes.values().flat_map(Subjected::pod_subjects)).collect()
     }
 

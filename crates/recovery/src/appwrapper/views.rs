@@ -10,7 +10,7 @@ use serde::Serialize;
 use super::components::ComponentState;
 use super::policy::Annotations;
 use super::status::AppWrapperStatus;
-use crate::ids::Uid;
+use crate::ids::{NodeName, Uid};
 use crate::moments::after;
 use crate::objects::{self, Deletion, Kind, Object, PodPhase, PodRef};
 
@@ -146,7 +146,7 @@ pub struct AppWrapperView {
     /// Whether `pods` is all there are: a list of them was read since we watch. Without it nothing is judged.
     pub pods_known: bool,
     /// The nodes that `pods` and bare Pods among `components` are on. A node that is not in here does not exist.
-    pub nodes: BTreeMap<String, NodeView>,
+    pub nodes: BTreeMap<NodeName, NodeView>,
     /// Whether `nodes` is all there are.
     pub nodes_known: bool,
     /// Its status as it was read.
@@ -205,7 +205,7 @@ pub struct FoundComponent {
     /// Of a bare Pod: the reason of its condition `DisruptionTarget`, if that is True.
     pub disruption: Option<String>,
     /// Of a bare Pod: its node.
-    pub node_name: Option<String>,
+    pub node_name: Option<NodeName>,
 }
 
 /// A pod that has the AppWrapper's label.
@@ -224,7 +224,7 @@ pub struct PodView {
     /// Its finalizers.
     pub finalizers: Vec<String>,
     /// Its node.
-    pub node_name: Option<String>,
+    pub node_name: Option<NodeName>,
     /// Index of the component that it belongs to, where [`component_of`](super::components::component_of) can tell.
     pub component: Option<usize>,
     /// Exit codes other than 0 of its containers that have ended, init containers left out.

@@ -12,6 +12,7 @@ use super::reasons::TROUBLES;
 use super::tolerations::Toleration;
 use crate::brake::NodeCounts;
 use crate::fnv::Fnv;
+use crate::ids::NodeName;
 pub use crate::liveness::Lease;
 use crate::moments::after;
 use crate::objects::{Deletion, NodeRef, PodPhase, PodRef, Ready, Taint};
@@ -338,7 +339,7 @@ pub struct AttachmentView {
     /// The VolumeAttachment's name.
     pub name: String,
     /// The node.
-    pub node: String,
+    pub node: NodeName,
     /// The driver that attaches and detaches it.
     pub driver: String,
     /// The PersistentVolume.

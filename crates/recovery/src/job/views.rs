@@ -13,7 +13,7 @@ use serde_json::value::RawValue;
 use super::backoff::BackoffRecord;
 use super::names::UsedNames;
 use super::read_back::Unreadable;
-use crate::ids::Uid;
+use crate::ids::{NodeName, Uid};
 use crate::objects::{JobRef, PodPhase, PodRef};
 
 /// A Job.
@@ -370,7 +370,7 @@ pub struct PodView {
     /// Its `Ready` condition.
     pub ready: Option<Ready>,
     /// The node to which it is bound.
-    pub node: Option<String>,
+    pub node: Option<NodeName>,
     /// The completion index in its annotation.
     pub index: Option<u32>,
     /// The number of failures of its index before it.

@@ -7,6 +7,7 @@ use salvor_api::config::TerminateAction;
 use salvor_api::names::{annotations, reasons, taints};
 use salvor_api::{GoDuration, Labels, ParseGoDurationError};
 
+use crate::ids::NodeName;
 use crate::liveness::{NodeLease, Pulse};
 use crate::objects::{Deletion, NodeRef, PodPhase, PodRef, Ready, Taint};
 use crate::one_actor::{EvictionSign, NodeSigns};
@@ -30,7 +31,7 @@ pub struct PodView {
     /// Its deletion, if it is being deleted.
     pub deletion: Option<Deletion>,
     /// The node to which it is bound.
-    pub node_name: Option<String>,
+    pub node_name: Option<NodeName>,
     /// The mark of an earlier recovery.
     pub mark: Option<Mark>,
     /// True if it has the condition `DisruptionTarget=True`.

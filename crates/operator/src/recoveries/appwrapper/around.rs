@@ -2,10 +2,13 @@
 
 use std::collections::BTreeMap;
 
-use salvor_recovery::appwrapper::{
-    AppWrapperView, ComponentKind, ComponentView, CreateFailure, FoundComponent, Memory, NodeView, PodView,
-    Seen,
-    components::{PodOrigin, component_of},
+use salvor_recovery::{
+    appwrapper::{
+        AppWrapperView, ComponentKind, ComponentView, CreateFailure, FoundComponent, Memory, NodeView,
+        PodView, Seen,
+        components::{PodOrigin, component_of},
+    },
+    ids::NodeName,
 };
 
 use super::wire::{App, SeenPod};
@@ -19,7 +22,7 @@ pub(super) struct Around {
     pub(super) owned: Vec<FoundComponent>,
     pub(super) pods: Vec<SeenPod>,
     pub(super) pods_known: bool,
-    pub(super) nodes: BTreeMap<String, NodeView>,
+    pub(super) nodes: BTreeMap<NodeName, NodeView>,
     pub(super) nodes_known: bool,
 }
 

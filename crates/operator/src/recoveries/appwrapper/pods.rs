@@ -3,7 +3,7 @@
 use std::collections::{BTreeMap, BTreeSet};
 
 use super::wire::SeenPod;
-use salvor_recovery::ids::Uid;
+use salvor_recovery::ids::{NodeName, Uid};
 
 /// Namespace and name of an AppWrapper.
 type Place = (String, String);
@@ -52,8 +52,8 @@ impl Pods {
     }
 
     /// The pods on a node.
-    pub(super) fn on<'a>(&'a self, node: &'a str) -> impl Iterator<Item = &'a SeenPod> {
-        self.all.values().filter(move |pod| pod.view.node_name.as_deref() == Some(node))
+    pub(super) fn on<'a>(&'a self, node: &'a NodeName) -> impl Iterator<Item = &'a SeenPod> {
+        self.all.values().filter(move |pod| pod.view.node_name.as_ref() == Some(node))
     }
 }
 

@@ -19,7 +19,7 @@ use salvor_recovery::{
         inject::{self, Component, InjectionPolicy, Owner},
         podsets::{FieldError, PodSet, TemplateKind, pod_sets},
     },
-    ids::Uid,
+    ids::{NodeName, Uid},
     objects::{Deletion, PodPhase, PodRef},
 };
 use serde::Deserialize;
@@ -305,7 +305,7 @@ pub(super) fn found(
     Ok(FoundComponent {
         state: ComponentState::read(&kind, &object["status"]),
         disruption: is_pod.then(|| disruption(&conditions())).flatten(),
-        node_name: object["spec"]["nodeName"].as_str().filter(|_| is_pod).map(str::to_owned),
+        node_name: object["spec"]["nodeName"].as_str().filter(|_| is_pod).map(NodeName::from),
         owner_uid: metadata.controller().map(|owner| owner.uid.clone()),
         deletion,
         created: metadata.creation_timestamp.unwrap_or_default(),
@@ -348,7 +348,7 @@ impl Project for LabelledPods {
 #[derive(Deserialize, Default)]
 #[serde(rename_all = "camelCase", default)]
 pub(super) struct PodSpec {
-    node_name: Option<String>,
+    node_name: Option<NodeName>,
     containers: Vec<Container>,
 }
 
@@ -454,7 +454,7 @@ fn disruption(conditions: &[Condition]) -> Option<String> {
 #[derive(Clone, Debug)]
 pub(crate) struct SeenNode {
     pub(super) uid: Uid,
-    pub(super) name: String,
+    pub(super) name: NodeName,
     pub(super) view: NodeView,
 }
 
@@ -466,7 +466,7 @@ impl SeenNode {
             unreachable: tainted(UNREACHABLE),
             force_evicted: tainted(FORCE_EVICTION) || tainted(OUT_OF_SERVICE),
         };
-        Self { uid: metadata.uid.clone(), name: metadata.name.clone(), view }
+        Self { uid: metadata.uid.clone(), name: metadata.name.as_str().into(), view }
     }
 }
 

@@ -10,7 +10,7 @@ use salvor_recovery::{
         Access, AttachmentView, Claim, DespiteOutage, EvictionPolicy, Lease, Memory, NodeView, Owner,
         PodView, Toleration,
     },
-    ids::Uid,
+    ids::{NodeName, Uid},
     objects::{PodPhase, PodRef, Ready, Taint},
 };
 use serde::{Deserialize, de::IgnoredAny};
@@ -254,7 +254,7 @@ pub(crate) type AttachmentWire = Object<AttachmentSpec, Nothing>;
 #[serde(rename_all = "camelCase", default)]
 pub(crate) struct AttachmentSpec {
     attacher: String,
-    node_name: String,
+    node_name: NodeName,
     source: AttachmentSource,
 }
 

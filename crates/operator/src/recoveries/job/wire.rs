@@ -5,7 +5,7 @@ use std::sync::Arc;
 use jiff::Timestamp;
 use salvor_api::names::job::{INDEX_FAILURE_COUNT, INDEX_IGNORED_FAILURE_COUNT};
 use salvor_recovery::{
-    ids::Uid,
+    ids::{NodeName, Uid},
     job::{
         Deletion, IndexFailures, JobSpec, JobStatus, JobView, PodView, Ready, Selected, Stray, Tracking,
         Unreadable,
@@ -79,7 +79,7 @@ pub(super) type PodWire = Object<PodSpec, PodStatus, Annotations>;
 #[derive(Deserialize, Default)]
 #[serde(rename_all = "camelCase", default)]
 pub(super) struct PodSpec {
-    node_name: Option<String>,
+    node_name: Option<NodeName>,
     init_containers: Vec<Container>,
 }
 
