@@ -8,6 +8,7 @@ use std::{
 use jiff::{SignedDuration, Timestamp};
 use salvor_recovery::{
     brake::{Census, NodeStanding, Tally},
+    ids::{NodeName, Uid},
     objects::NodeRef,
 };
 
@@ -38,7 +39,7 @@ impl From<&NodeWire> for CountedNode {
 /// All nodes, to be counted.
 #[derive(Debug, Default)]
 pub(crate) struct Table {
-    nodes: BTreeMap<String, Arc<CountedNode>>,
+    nodes: BTreeMap<NodeName, Arc<CountedNode>>,
     listed: bool,
 }
 
@@ -53,8 +54,8 @@ impl Table {
                 self.nodes.remove(&name).is_some()
             }
             Change::Reset { all, .. } => {
-                let present: BTreeSet<&str> = all.iter().map(|node| node.counted.node.uid.as_str()).collect();
-                self.nodes.retain(|_, known| present.contains(known.node.uid.as_str()));
+                let present: BTreeSet<&Uid> = all.iter().map(|node| &node.counted.node.uid).collect();
+                self.nodes.retain(|_, known| present.contains(&known.node.uid));
                 all.iter().for_each(|node| {
                     self.insert(&node.counted);
                 });
@@ -80,13 +81,13 @@ impl Table {
     #[cfg(test)]
     pub(crate) fn of(unreachable: u32, total: u32) -> Self {
         let node = |number: u32| {
-            let name = format!("node-{number:04}");
+            let name = NodeName::from(format!("node-{number:04}"));
             let standing = NodeStanding {
                 unreachable: number < unreachable,
                 ready: salvor_recovery::brake::WasReady::Now,
                 excluded: false,
             };
-            let node = NodeRef { name: name.clone(), uid: name.clone() };
+            let node = NodeRef { name: name.clone(), uid: name.as_str().into() };
             (name, Arc::new(CountedNode { node, zone: String::new(), standing }))
         };
         Self { nodes: (0..total).map(node).collect(), listed: true }

@@ -43,7 +43,7 @@ fn count(change: Change<String>) -> String {
     match change {
         Change::Reset { all, .. } => all.join(" "),
         Change::Applied(one) => one,
-        Change::Gone(uid) => uid,
+        Change::Gone(uid) => uid.into(),
     }
 }
 
