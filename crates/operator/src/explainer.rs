@@ -4,7 +4,7 @@ use futures::{FutureExt, future::BoxFuture};
 use jiff::Timestamp;
 use kube::Client;
 use salvor_api::config::Configuration;
-use salvor_recovery::ids::Uid;
+use salvor_recovery::ids::{ResourceVersion, Uid};
 use serde::Deserialize;
 
 use crate::{
@@ -126,7 +126,7 @@ fn told_in(list: &str) -> Result<Vec<String>, serde_json::Error> {
     #[derive(Deserialize, Default)]
     #[serde(rename_all = "camelCase", default)]
     struct Metadata {
-        resource_version: String,
+        resource_version: ResourceVersion,
     }
     let events: Events = serde_json::from_str(list)?;
     let ours: Vec<&str> = recoveries().map(|entry| entry.reporter).collect();
@@ -137,7 +137,7 @@ fn told_in(list: &str) -> Result<Vec<String>, serde_json::Error> {
         .map(|e| {
             let at = e.event_time.or(e.last_timestamp).unwrap_or_default();
             // Times have no more than seconds; within one, revisions tell what came first.
-            let revision = e.metadata.resource_version.parse().unwrap_or(0);
+            let revision = e.metadata.resource_version.revision().number();
             let time: Timestamp = at.parse().unwrap_or(Timestamp::MIN);
             let second = Timestamp::from_second(time.as_second()).unwrap_or(time);
             (second, revision, format!("{at} {}: {}", e.reason, e.message))

@@ -10,7 +10,7 @@ use salvor_api::{
 };
 use salvor_recovery::{
     brake::{NodeStanding, WasReady},
-    ids::Uid,
+    ids::{ResourceVersion, Uid},
     objects::{Deletion, Ready, Taint},
 };
 use serde::Deserialize;
@@ -38,7 +38,7 @@ impl<Spec, Status, A> Identified for Object<Spec, Status, A> {
         &self.metadata.uid
     }
 
-    fn resource_version(&self) -> &str {
+    fn resource_version(&self) -> &ResourceVersion {
         &self.metadata.resource_version
     }
 }
@@ -48,7 +48,7 @@ impl<Spec, Status, A> Identified for Object<Spec, Status, A> {
 #[serde(try_from = "serde_json::Value")]
 pub struct Whole {
     uid: Uid,
-    resource_version: String,
+    resource_version: ResourceVersion,
     /// The object.
     pub object: serde_json::Value,
 }
@@ -59,7 +59,7 @@ impl TryFrom<serde_json::Value> for Whole {
     fn try_from(object: serde_json::Value) -> Result<Self, Self::Error> {
         let of = |field| object.get("metadata")?.get(field)?.as_str().map(str::to_owned);
         let uid = of("uid").ok_or("it has no metadata.uid")?.into();
-        let resource_version = of("resourceVersion").ok_or("it has no metadata.resourceVersion")?;
+        let resource_version = of("resourceVersion").ok_or("it has no metadata.resourceVersion")?.into();
         Ok(Self { uid, resource_version, object })
     }
 }
@@ -69,7 +69,7 @@ impl Identified for Whole {
         &self.uid
     }
 
-    fn resource_version(&self) -> &str {
+    fn resource_version(&self) -> &ResourceVersion {
         &self.resource_version
     }
 }
@@ -90,7 +90,7 @@ pub struct Meta<A = Nothing> {
     /// Unique for ever.
     pub uid: Uid,
     /// Which state of it this is.
-    pub resource_version: String,
+    pub resource_version: ResourceVersion,
     /// When it was made.
     pub creation_timestamp: Option<Timestamp>,
     /// Its labels.

@@ -1,6 +1,6 @@
 //! The texts that identify objects, one type each, so that none can be passed where another is meant.
 
-use std::{borrow::Borrow, fmt};
+use std::{borrow::Borrow, cmp::Ordering, fmt};
 
 use serde::{Deserialize, Serialize};
 
@@ -84,13 +84,13 @@ macro_rules! text {
 macro_rules! key {
     ($name:ident) => {
         impl PartialOrd for $name {
-            fn partial_cmp(&self, other: &Self) -> Option<std::cmp::Ordering> {
+            fn partial_cmp(&self, other: &Self) -> Option<Ordering> {
                 Some(self.cmp(other))
             }
         }
 
         impl Ord for $name {
-            fn cmp(&self, other: &Self) -> std::cmp::Ordering {
+            fn cmp(&self, other: &Self) -> Ordering {
                 self.0.cmp(&other.0)
             }
         }
@@ -124,6 +124,56 @@ impl Uid {
     }
 }
 
+text! {
+    /// `metadata.resourceVersion`: a state of an object, or of a list. The server gets it back as it came. There is no order of
+    /// these texts: [`ResourceVersion::revision`] is compared instead.
+    ResourceVersion
+}
+
+impl ResourceVersion {
+    /// The number that tells which of two states is later.
+    pub fn revision(&self) -> Revision {
+        // Zero is no state of any object: to the API it means "any".
+        Revision(self.0.parse().ok().filter(|number| *number > 0))
+    }
+}
+
+/// A [`ResourceVersion`] as the number that it is. Only revisions of one history can be compared.
+///
+/// A server may send something that is no number. Such a revision is neither older nor newer than another, nor the same: whoever
+/// asks takes what comes as news.
+#[derive(Clone, Copy, Debug)]
+pub struct Revision(Option<u64>);
+
+impl Revision {
+    /// The revision of this number; 0 for none.
+    pub fn numbered(number: u64) -> Self {
+        Self(Some(number).filter(|number| *number > 0))
+    }
+
+    /// As a number that grows; 0 for none.
+    pub fn number(self) -> u64 {
+        self.0.unwrap_or(0)
+    }
+
+    /// True if it is known to be later than another.
+    pub fn is_after(self, other: Self) -> bool {
+        self > other
+    }
+}
+
+impl PartialEq for Revision {
+    fn eq(&self, other: &Self) -> bool {
+        self.partial_cmp(other) == Some(Ordering::Equal)
+    }
+}
+
+impl PartialOrd for Revision {
+    fn partial_cmp(&self, other: &Self) -> Option<Ordering> {
+        Some(self.0?.cmp(&other.0?))
+    }
+}
+
 #[cfg(test)]
 mod tests {
     use std::collections::BTreeMap;
@@ -141,5 +191,20 @@ mod tests {
         assert_eq!(keys, r#"{"u1":1}"#, "also as the key of an object");
         assert_eq!(serde_json::from_str::<BTreeMap<Uid, i32>>(&keys).unwrap(), map);
         assert!(Uid::unknown().is_empty() && uid != *Uid::unknown());
+    }
+
+    #[test]
+    fn revisions_are_numbers_and_anything_else_cannot_be_compared() {
+        let revision = |text: &str| ResourceVersion::from(text).revision();
+        let older = |a: &str, b: &str| revision(a) < revision(b);
+        assert!(older("9", "10") && !older("10", "9") && !older("10", "10"));
+        assert!(revision("10").is_after(revision("9")) && revision("9") == revision("9"));
+        for odd in ["", "0", "-1", "x", "1.5", "99999999999999999999999"] {
+            assert!(!older(odd, "10") && !older("10", odd), "{odd:?}");
+            assert!(revision(odd) != revision("10") && revision(odd) != revision(odd), "{odd:?}");
+            assert_eq!(revision(odd).number(), 0, "{odd:?}");
+        }
+        assert_eq!(Revision::numbered(7), revision("7"));
+        assert_ne!(Revision::numbered(0), Revision::numbered(0));
     }
 }

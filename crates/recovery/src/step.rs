@@ -12,7 +12,7 @@ use serde::Serialize;
 use serde_json::{Map, Value, value::RawValue};
 
 use crate::event::EventNote;
-use crate::ids::Uid;
+use crate::ids::{ResourceVersion, Uid};
 use crate::objects::Object;
 
 /// One guarded write of a recovery, or several that may be under way together.
@@ -263,7 +263,7 @@ pub enum Guard<'a> {
         /// The UID.
         uid: &'a Uid,
         /// The state that was judged.
-        resource_version: &'a str,
+        resource_version: &'a ResourceVersion,
     },
 }
 

@@ -8,7 +8,7 @@ use http::{
 };
 use salvor_recovery::{
     event::EventNote,
-    ids::Uid,
+    ids::{ResourceVersion, Uid},
     objects::{NODE, Object, ObjectRef},
     step::{Delete, Grace, Guard, Merge, Owned, Part, Patch, Verb, Write},
 };
@@ -156,7 +156,7 @@ struct Preconditions<'a> {
     #[serde(skip_serializing_if = "Option::is_none")]
     uid: Option<&'a Uid>,
     #[serde(skip_serializing_if = "Option::is_none")]
-    resource_version: Option<&'a str>,
+    resource_version: Option<&'a ResourceVersion>,
 }
 
 fn preconditions(guard: Guard<'_>) -> Preconditions<'_> {

@@ -32,7 +32,7 @@ use crate::{
     looks::Looks,
     nodes::{CountedNode, NeedsVolumes, NodeWire},
     recovery::{After, Ended, NodeOrPod, Recovery, Refused, View},
-    revision::{Revision, Told},
+    revision::Told,
     watch::{Change, Target, WatchHealth},
 };
 
@@ -218,7 +218,7 @@ impl Evictions {
         let name = view.node.name.clone();
         match self.nodes.get_mut(&name).filter(|known| known.view.node.uid == view.node.uid) {
             Some(known) => {
-                let revision = |view: &NodeView| Revision::of(&view.resource_version);
+                let revision = |view: &NodeView| view.resource_version.revision();
                 if !told.replaces(revision(&view), revision(&known.view)) {
                     return;
                 }
@@ -649,7 +649,7 @@ impl Evictions {
                             Some(node) => {
                                 if let Some((view, watch)) = node.view.as_ref().zip(self.node_watch.as_ref())
                                 {
-                                    watch.saw(Revision::of(&view.resource_version));
+                                    watch.saw(view.resource_version.revision());
                                 }
                                 self.take_in(node, Told::Alone, now);
                                 View::Shows

@@ -356,7 +356,7 @@ trait Revised {
 
 impl Revised for JobView {
     fn revision(&self) -> Revision {
-        Revision::of(&self.resource_version)
+        self.resource_version.revision()
     }
 }
 

@@ -10,7 +10,7 @@ use axum::body::Body;
 use futures::{StreamExt, stream};
 use http::{Request, Response, StatusCode};
 use kube::client::ClientBuilder;
-use salvor_recovery::ids::Uid;
+use salvor_recovery::ids::{ResourceVersion, Uid};
 use serde_json::{Value, json};
 
 use super::*;
@@ -28,7 +28,7 @@ struct Thing {
 #[serde(rename_all = "camelCase")]
 struct ThingMeta {
     uid: Uid,
-    resource_version: String,
+    resource_version: ResourceVersion,
 }
 
 impl Identified for Thing {
@@ -36,7 +36,7 @@ impl Identified for Thing {
         &self.metadata.uid
     }
 
-    fn resource_version(&self) -> &str {
+    fn resource_version(&self) -> &ResourceVersion {
         &self.metadata.resource_version
     }
 }
@@ -427,7 +427,7 @@ async fn a_list_behind_the_answer_to_a_write_shows_another_history() {
         Answer::List(vec![object("a", 104, 1)], 105, ""),
     ]);
     bench.reset().await;
-    bench.health.saw(Revision::of("110"));
+    bench.health.saw(ResourceVersion::from("110").revision());
     assert_eq!(bench.list().await, (vec![("a".into(), 1)], true));
 }
 

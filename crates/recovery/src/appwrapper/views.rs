@@ -10,7 +10,7 @@ use serde::Serialize;
 use super::components::ComponentState;
 use super::policy::Annotations;
 use super::status::AppWrapperStatus;
-use crate::ids::{NodeName, Uid};
+use crate::ids::{NodeName, ResourceVersion, Uid};
 use crate::moments::after;
 use crate::objects::{self, Deletion, Kind, Object, PodPhase, PodRef};
 
@@ -120,7 +120,7 @@ pub struct AppWrapperView {
     /// Which AppWrapper.
     pub appwrapper: AppWrapperRef,
     /// The state that is judged.
-    pub resource_version: String,
+    pub resource_version: ResourceVersion,
     /// When it was created. Pods that are older are not its own, whatever their label says.
     pub created: Timestamp,
     /// Whether it is being deleted.
@@ -191,7 +191,7 @@ pub struct FoundComponent {
     /// Which object.
     pub object: ObjectRef,
     /// The state that is judged.
-    pub resource_version: String,
+    pub resource_version: ResourceVersion,
     /// When it was created.
     pub created: Timestamp,
     /// UID of its controller by `ownerReferences`, if it has one.
@@ -214,7 +214,7 @@ pub struct PodView {
     /// Which pod.
     pub pod: PodRef,
     /// The state that is judged.
-    pub resource_version: String,
+    pub resource_version: ResourceVersion,
     /// When it was created.
     pub created: Timestamp,
     /// Its phase.

@@ -12,7 +12,7 @@ use super::reasons::TROUBLES;
 use super::tolerations::Toleration;
 use crate::brake::NodeCounts;
 use crate::fnv::Fnv;
-use crate::ids::NodeName;
+use crate::ids::{NodeName, ResourceVersion};
 pub use crate::liveness::Lease;
 use crate::moments::after;
 use crate::objects::{Deletion, NodeRef, PodPhase, PodRef, Ready, Taint};
@@ -37,7 +37,7 @@ pub struct NodeView {
     /// Which node.
     pub node: NodeRef,
     /// The state that is judged.
-    pub resource_version: String,
+    pub resource_version: ResourceVersion,
     /// When the Node object was made.
     pub created: Option<Timestamp>,
     /// Its zone; empty if it has none.
@@ -271,7 +271,7 @@ pub struct PodView {
     /// Which pod.
     pub pod: PodRef,
     /// The state that is judged.
-    pub resource_version: String,
+    pub resource_version: ResourceVersion,
     /// Where it is in its life.
     pub phase: PodPhase,
     /// Its deletion, if it is being deleted.

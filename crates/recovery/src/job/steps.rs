@@ -11,7 +11,7 @@ use serde_json::{Map, Value, json};
 
 use super::views::JobStatus;
 use crate::event::EventNote;
-use crate::ids::Uid;
+use crate::ids::{ResourceVersion, Uid};
 use crate::objects::{JobRef, Object, POD, PodRef};
 use crate::pod_writes;
 use crate::step::{
@@ -75,7 +75,7 @@ pub enum Step {
         /// The Job.
         job: Arc<JobRef>,
         /// The state that was judged.
-        resource_version: String,
+        resource_version: ResourceVersion,
         /// The new status, whole.
         status: Box<JobStatus>,
         /// The names of pods that are used, for the Job's annotation, if that changes.
@@ -101,7 +101,7 @@ pub enum Step {
         /// The pod.
         pod: PodRef,
         /// The state that was judged.
-        resource_version: String,
+        resource_version: ResourceVersion,
         /// The Job.
         job: Arc<JobRef>,
         /// The finalizer.
@@ -121,7 +121,7 @@ pub enum Step {
         /// The Job.
         job: Arc<JobRef>,
         /// The state that was judged.
-        resource_version: String,
+        resource_version: ResourceVersion,
     },
 }
 

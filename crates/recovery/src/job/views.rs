@@ -13,7 +13,7 @@ use serde_json::value::RawValue;
 use super::backoff::BackoffRecord;
 use super::names::UsedNames;
 use super::read_back::Unreadable;
-use crate::ids::{NodeName, Uid};
+use crate::ids::{NodeName, ResourceVersion, Uid};
 use crate::objects::{JobRef, PodPhase, PodRef};
 
 /// A Job.
@@ -22,7 +22,7 @@ pub struct JobView {
     /// Which Job.
     pub job: Arc<JobRef>,
     /// The state that is judged.
-    pub resource_version: String,
+    pub resource_version: ResourceVersion,
     /// True if it is being deleted.
     pub deleting: bool,
     /// Its spec.
@@ -356,7 +356,7 @@ pub struct PodView {
     /// Which pod.
     pub pod: PodRef,
     /// The state that is judged.
-    pub resource_version: String,
+    pub resource_version: ResourceVersion,
     /// The match of its labels with its Job's selector.
     pub selected: Selected,
     /// Where it is in its life.
@@ -433,7 +433,7 @@ pub struct Stray {
     /// Which pod.
     pub pod: PodRef,
     /// The state that is judged.
-    pub resource_version: String,
+    pub resource_version: ResourceVersion,
     /// Its labels, by which a Job claims it.
     pub labels: Labels,
     /// The finalizer that keeps it until it is counted for good.

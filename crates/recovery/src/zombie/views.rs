@@ -7,7 +7,7 @@ use salvor_api::config::TerminateAction;
 use salvor_api::names::{annotations, reasons, taints};
 use salvor_api::{GoDuration, Labels, ParseGoDurationError};
 
-use crate::ids::NodeName;
+use crate::ids::{NodeName, ResourceVersion};
 use crate::liveness::{NodeLease, Pulse};
 use crate::objects::{Deletion, NodeRef, PodPhase, PodRef, Ready, Taint};
 use crate::one_actor::{EvictionSign, NodeSigns};
@@ -21,7 +21,7 @@ pub struct PodView {
     /// Which pod.
     pub pod: PodRef,
     /// The state that is judged.
-    pub resource_version: String,
+    pub resource_version: ResourceVersion,
     /// Its labels, which rules select by.
     pub labels: Labels,
     /// The annotations by which its owner consents, and on which terms.
@@ -146,7 +146,7 @@ pub struct NodeView {
     /// Which node.
     pub node: NodeRef,
     /// The state that is judged.
-    pub resource_version: String,
+    pub resource_version: ResourceVersion,
     /// Its labels, which rules select by.
     pub labels: Labels,
     /// The unreachable taint, if the node has it.

@@ -12,7 +12,7 @@ use super::{News, wire::Components};
 use crate::{
     discovery::{Kind, Served},
     feeds::{Feed, KindLost, KindTarget, OfKind},
-    revision::{Revision, Told},
+    revision::Told,
     watch::{Change, Moment},
 };
 
@@ -212,8 +212,8 @@ impl Store {
     /// Takes in an object unless a later state of it is known, or its end.
     pub(super) fn take(&mut self, mut object: FoundComponent, told: Told) -> Turn {
         let uid = object.object.uid.clone();
-        let known = self.objects.get(&uid).map(|known| Revision::of(&known.resource_version));
-        let old = known.is_some_and(|known| !told.replaces(Revision::of(&object.resource_version), known));
+        let known = self.objects.get(&uid).map(|known| known.resource_version.revision());
+        let old = known.is_some_and(|known| !told.replaces(object.resource_version.revision(), known));
         if old || self.gone.contains(&uid) {
             return Turn::default();
         }
@@ -269,8 +269,7 @@ impl Store {
             self.gone.clear();
         }
         let listed: BTreeSet<Uid> = all.iter().map(|object| object.object.uid.clone()).collect();
-        let is_later =
-            |object: &FoundComponent| Revision::of(&object.resource_version).is_after(moment.revision);
+        let is_later = |object: &FoundComponent| object.resource_version.revision().is_after(moment.revision);
         let missing: Vec<Uid> = self
             .objects
             .iter()

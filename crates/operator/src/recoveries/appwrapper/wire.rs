@@ -19,7 +19,7 @@ use salvor_recovery::{
         inject::{self, Component, InjectionPolicy, Owner},
         podsets::{FieldError, PodSet, TemplateKind, pod_sets},
     },
-    ids::{NodeName, Uid},
+    ids::{NodeName, ResourceVersion, Uid},
     objects::{Deletion, PodPhase, PodRef},
 };
 use serde::Deserialize;
@@ -85,7 +85,7 @@ impl Rules {
 #[derive(Clone, Debug)]
 pub(crate) struct App {
     pub(super) appwrapper: AppWrapperRef,
-    pub(super) resource_version: String,
+    pub(super) resource_version: ResourceVersion,
     pub(super) created: Timestamp,
     pub(super) deleting: bool,
     pub(super) has_finalizer: bool,
@@ -169,7 +169,7 @@ impl App {
     }
 
     pub(super) fn revision(&self) -> Revision {
-        Revision::of(&self.resource_version)
+        self.resource_version.revision()
     }
 
     /// The name by which a component is looked up: the recorded one while it is in use, else the one to create it with.

@@ -17,7 +17,6 @@ use super::{
     selectors::{Selectors, made_for},
     wire::SeenPod,
 };
-use crate::revision::Revision;
 
 /// Labels that are longer are not kept as a whole: anybody who may create pods could fill our memory with them.
 const LONGEST_LABELS: usize = 1024;
@@ -105,7 +104,7 @@ impl State {
                     stray.adoptable.then(|| self.selectors.claimant(&stray.pod.namespace, &stray.labels));
                 let claimant = claimant.flatten();
                 if claimant.is_none() && !may_matter(&stray) {
-                    let revision = Revision::of(&stray.resource_version);
+                    let revision = stray.resource_version.revision();
                     return Some(SeenPod::Bare { uid: stray.pod.uid, revision });
                 }
                 if length(&stray.labels) > LONGEST_LABELS {

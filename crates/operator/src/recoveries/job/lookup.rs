@@ -138,9 +138,7 @@ impl Lookups {
                     None => true,
                     Some(Since::Gone) => false,
                     // A pod that was skipped before the Job was known is in the list in the same state or a later one.
-                    Some(Since::Passed(revision)) => {
-                        !revision.is_after(Revision::of(&stray.resource_version))
-                    }
+                    Some(Since::Passed(revision)) => !revision.is_after(stray.resource_version.revision()),
                 };
                 let strays = strays.into_iter().filter(is_true).collect();
                 if self.under_way.is_empty() {

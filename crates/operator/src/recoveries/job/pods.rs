@@ -6,7 +6,7 @@ use std::{
 };
 
 use salvor_recovery::{
-    ids::Uid,
+    ids::{ResourceVersion, Uid},
     job::{PodView, Stray, remember},
     objects::{JobRef, PodRef},
 };
@@ -50,7 +50,7 @@ impl Heard {
 }
 
 /// Why a pod is not kept any more.
-#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+#[derive(Clone, Copy, Debug)]
 enum Absence {
     /// The watch said that it is gone, or of no use. Should it be of use again, the watch will say that too.
     Watched,
@@ -169,7 +169,8 @@ impl Jobs {
             None => {}
         }
         let known = self.pods.get(uid).map(|(_, pod)| pod.resource_version());
-        let known = known.or_else(|| self.strays.get(uid).map(Kept::resource_version)).map(Revision::of);
+        let known =
+            known.or_else(|| self.strays.get(uid).map(Kept::resource_version)).map(ResourceVersion::revision);
         let told = match &seen {
             // A list may have been read before the Job was known that claims the pod now.
             SeenPod::Bare { .. } => Told::Alone,
@@ -217,7 +218,7 @@ impl Jobs {
         }
         if let Some(known) = self.jobs.get_mut(&job.uid) {
             if known.view.status.finished().is_some() && !pod.is_tracked() {
-                let revision = Revision::of(&pod.resource_version);
+                let revision = pod.resource_version.revision();
                 woken.extend(self.forget_pod(&uid, Absence::OfNoUse(revision)));
                 return woken;
             }
@@ -253,7 +254,7 @@ impl Jobs {
         if claimant.is_some() || may_matter(&stray) {
             self.strays.insert(claimant, stray);
         } else {
-            self.lookups.passed_over(&stray.pod.uid, Revision::of(&stray.resource_version));
+            self.lookups.passed_over(&stray.pod.uid, stray.resource_version.revision());
         }
         woken
     }
@@ -304,7 +305,7 @@ impl Jobs {
     pub(super) fn forget_free_pods(&mut self, job: &Arc<JobRef>) {
         let free = self.pods.at(job).iter().filter(|pod| !pod.is_tracked());
         let free: Vec<(Uid, Revision)> =
-            free.map(|pod| (pod.pod.uid.clone(), Revision::of(&pod.resource_version))).collect();
+            free.map(|pod| (pod.pod.uid.clone(), pod.resource_version.revision())).collect();
         for (uid, revision) in free {
             self.forget_pod(&uid, Absence::OfNoUse(revision));
         }
@@ -342,7 +343,7 @@ impl Jobs {
             revision: Revision,
         ) -> Vec<Uid> {
             let is_absent = |thing: &&T| {
-                !present.contains(thing.uid()) && !Revision::of(thing.resource_version()).is_after(revision)
+                !present.contains(thing.uid()) && !thing.resource_version().revision().is_after(revision)
             };
             all.filter(is_absent).map(|thing| thing.uid().clone()).collect()
         }

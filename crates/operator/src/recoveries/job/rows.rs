@@ -3,14 +3,14 @@
 use std::collections::BTreeMap;
 
 use salvor_recovery::{
-    ids::Uid,
+    ids::{ResourceVersion, Uid},
     job::{PodView, Stray},
 };
 
 /// A kept object has a UID.
 pub(super) trait Kept {
     fn uid(&self) -> &Uid;
-    fn resource_version(&self) -> &str;
+    fn resource_version(&self) -> &ResourceVersion;
     fn is_tracked(&self) -> bool;
 }
 
@@ -19,7 +19,7 @@ impl Kept for PodView {
         &self.pod.uid
     }
 
-    fn resource_version(&self) -> &str {
+    fn resource_version(&self) -> &ResourceVersion {
         &self.resource_version
     }
 
@@ -33,7 +33,7 @@ impl Kept for Stray {
         &self.pod.uid
     }
 
-    fn resource_version(&self) -> &str {
+    fn resource_version(&self) -> &ResourceVersion {
         &self.resource_version
     }
 

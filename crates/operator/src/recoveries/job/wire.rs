@@ -46,8 +46,8 @@ impl SeenPod {
 
     pub(super) fn revision(&self) -> Revision {
         match self {
-            Self::OfJob { pod, .. } => Revision::of(&pod.resource_version),
-            Self::Stray(stray) => Revision::of(&stray.resource_version),
+            Self::OfJob { pod, .. } => pod.resource_version.revision(),
+            Self::Stray(stray) => stray.resource_version.revision(),
             Self::Bare { revision, .. } => *revision,
         }
     }

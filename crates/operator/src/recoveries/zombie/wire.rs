@@ -8,7 +8,7 @@ use salvor_api::{
     names::{conditions, taints},
 };
 use salvor_recovery::{
-    ids::NodeName,
+    ids::{NodeName, ResourceVersion},
     liveness::{NodeLease, Pulse},
     objects::{NodeRef, PodPhase, PodRef, Ready, Taint},
     one_actor::EvictionSign,
@@ -80,7 +80,7 @@ impl PodWire {
 #[derive(Clone, Debug)]
 pub(crate) struct SeenNode {
     pub(super) node: NodeRef,
-    resource_version: String,
+    resource_version: ResourceVersion,
     labels: Labels,
     unreachable_taints: Vec<Option<Timestamp>>,
     ready: Ready,

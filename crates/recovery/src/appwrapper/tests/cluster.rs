@@ -217,8 +217,8 @@ impl Cluster {
     }
 
     fn bump(&mut self) {
-        let next = self.view.resource_version.parse::<u64>().unwrap() + 1;
-        self.view.resource_version = next.to_string();
+        let next = self.view.resource_version.revision().number() + 1;
+        self.view.resource_version = next.to_string().into();
     }
 
     /// Does one step, as the API server would. False if it is refused.

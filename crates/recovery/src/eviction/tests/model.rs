@@ -58,7 +58,7 @@ impl Model {
 
     fn touch(&mut self) {
         self.revision += 1;
-        self.node.resource_version = self.revision.to_string();
+        self.node.resource_version = self.revision.to_string().into();
         if self.is_alive() {
             let lasts = SignedDuration::from_secs(40);
             self.node.lease =
@@ -155,7 +155,7 @@ impl Model {
                     return false;
                 }
                 found.phase = phase.unwrap_or(found.phase);
-                found.resource_version.push('+');
+                found.resource_version = format!("{}+", found.resource_version).into();
             }
             Step::ForceDeletePod { pod, .. } => self.pods.retain(|p| p.pod.uid != pod.uid),
             Step::EvictPod { pod, resource_version } => {

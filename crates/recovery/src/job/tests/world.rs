@@ -282,7 +282,7 @@ impl World {
 
     pub(super) fn touch_job(&mut self) {
         self.revision += 1;
-        self.job.resource_version = self.revision.to_string();
+        self.job.resource_version = self.revision.to_string().into();
     }
 
     fn create(&mut self, name: &str, body: &str) {
