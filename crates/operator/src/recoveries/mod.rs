@@ -14,8 +14,8 @@ use salvor_api::{
 use crate::{
     explain::Explains,
     metrics::{Description, Metrics},
-    operator::Running,
     rights::Right,
+    running::Running,
     webhooks::{Registration, Webhook},
 };
 
@@ -24,6 +24,7 @@ pub(crate) mod eviction;
 pub(crate) mod job;
 #[cfg(test)]
 mod tests;
+pub(crate) mod webhooks;
 pub(crate) mod zombie;
 
 /// One recovery, as all the rest sees it.
