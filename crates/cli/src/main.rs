@@ -6,6 +6,7 @@ mod completions;
 mod config;
 mod demo;
 mod docs;
+mod doctor;
 mod error;
 mod evict;
 mod explain;

@@ -1,4 +1,5 @@
 //! `salvor why` by the built binary: each root cause on a control plane, with the remedy carried out where it is a command.
+//! `salvor doctor` as well, which looks at the same cluster.
 
 // A test that cannot set its stage has failed.
 #![allow(clippy::unwrap_used)]
@@ -6,6 +7,7 @@
 mod admission;
 mod appwrappers;
 mod cost;
+mod doctor;
 mod jobs;
 mod kueue;
 mod lost;
