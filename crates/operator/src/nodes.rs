@@ -16,7 +16,7 @@ use salvor_recovery::{
 use tokio::sync::mpsc;
 use tokio_util::task::AbortOnDropHandle;
 
-pub(crate) use self::wire::NodeWire;
+pub(crate) use self::wire::{NodeWire, RepairAnnotations};
 use crate::{
     brake_keeper::BrakeKeeper,
     watch::{Change, Project, Source, Target, WatchHealth, follow},

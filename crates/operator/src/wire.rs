@@ -200,7 +200,7 @@ pub struct NodeSpec {
     pub taints: Vec<NodeTaint>,
     /// The machine, as its provider names it.
     #[serde(rename = "providerID")]
-    pub provider_id: String,
+    pub provider_id: Box<str>,
     /// True if a person keeps new pods away.
     pub unschedulable: bool,
 }

@@ -30,7 +30,7 @@ pub(crate) struct NodeStatus {
 #[serde(default)]
 pub(crate) struct NodeInfo {
     #[serde(rename = "bootID")]
-    pub(crate) boot_id: String,
+    pub(crate) boot_id: Box<str>,
 }
 
 #[derive(Deserialize, Default)]
@@ -46,7 +46,8 @@ pub(crate) struct NodeAnnotations {
     pub(crate) eviction_asked: Option<String>,
     pub(crate) despite_zone_outage: Option<String>,
     pub(crate) out_of_service_since: Option<String>,
-    pub(crate) repair: RepairAnnotations,
+    /// Of most nodes there are none.
+    pub(crate) repair: Option<Box<RepairAnnotations>>,
 }
 
 /// Those of them that only the repair of nodes reads.
@@ -78,12 +79,16 @@ impl<'de> Deserialize<'de> for NodeAnnotations {
                         annotations::EVICTION_ASKED => &mut ours.eviction_asked,
                         annotations::DESPITE_ZONE_OUTAGE => &mut ours.despite_zone_outage,
                         annotations::OUT_OF_SERVICE_SINCE => &mut ours.out_of_service_since,
-                        repair::PROGRESS => &mut ours.repair.progress,
-                        repair::DO_NOT_REPAIR => &mut ours.repair.do_not_repair,
-                        repair::KARPENTER_DO_NOT_REPAIR => &mut ours.repair.karpenter_do_not_repair,
-                        repair::MACHINE => &mut ours.repair.machine,
-                        repair::CLUSTER_NAMESPACE => &mut ours.repair.cluster_namespace,
-                        repair::REBOOT_DONE => &mut ours.repair.reboot_done,
+                        repair::PROGRESS => &mut ours.repair.get_or_insert_default().progress,
+                        repair::DO_NOT_REPAIR => &mut ours.repair.get_or_insert_default().do_not_repair,
+                        repair::KARPENTER_DO_NOT_REPAIR => {
+                            &mut ours.repair.get_or_insert_default().karpenter_do_not_repair
+                        }
+                        repair::MACHINE => &mut ours.repair.get_or_insert_default().machine,
+                        repair::CLUSTER_NAMESPACE => {
+                            &mut ours.repair.get_or_insert_default().cluster_namespace
+                        }
+                        repair::REBOOT_DONE => &mut ours.repair.get_or_insert_default().reboot_done,
                         _ => {
                             map.next_value::<IgnoredAny>()?;
                             continue;

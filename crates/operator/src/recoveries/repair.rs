@@ -277,17 +277,11 @@ impl Repairs {
         woken
     }
 
-    /// A policy, the nodes that have their turn, and those whose repair is held.
+    /// A policy, the nodes that have their turn, and those that are due and have none.
     fn concerned_by(&self, key: &Key) -> BTreeSet<Subject> {
         let mut woken = BTreeSet::from([Subject::Policy(key.clone())]);
-        let held = self.members.get(key).into_iter().flatten().filter(|name| {
-            let progress = self.nodes.get(*name).and_then(|node| node.progress.as_ref());
-            progress.is_some_and(|progress| !progress.told.starts_with("Waiting"))
-        });
-        woken.extend(held.map(|name| Subject::Node(name.clone())));
         let repairs = self.policy(key).into_iter().flat_map(|policy| &policy.status.repairs);
         woken.extend(repairs.map(|repair| Subject::Node(repair.node.clone())));
-        // Those who had no turn say so.
         let cache = self.cache();
         let due = cache.surveys.get(key).into_iter().flat_map(|known| &known.survey.due);
         woken.extend(due.map(|name| Subject::Node(name.clone())));
@@ -298,23 +292,27 @@ impl Repairs {
 
     fn see_node(&mut self, node: NodeView, told: Told) -> BTreeSet<Subject> {
         let name = node.node.name.clone();
-        let before = self.nodes.get(&name);
-        if let Some(before) = before.filter(|before| before.node.uid == node.node.uid) {
-            if !told.replaces(Revision::of(&node.resource_version), Revision::of(&before.resource_version)) {
-                return BTreeSet::new();
-            }
-            // Heartbeats concern nobody.
-            let same = NodeView { resource_version: node.resource_version.clone(), ..before.clone() } == node;
-            if same {
-                self.nodes.insert(name, node);
-                return BTreeSet::new();
+        let mut woken = BTreeSet::new();
+        let mut relabelled = true;
+        if let Some(before) = self.nodes.get_mut(&name) {
+            if before.node.uid == node.node.uid {
+                let revision = Revision::of(&node.resource_version);
+                if !told.replaces(revision, Revision::of(&before.resource_version)) {
+                    return woken;
+                }
+                // Heartbeats concern nobody.
+                before.resource_version.clone_from(&node.resource_version);
+                if *before == node {
+                    return woken;
+                }
+                relabelled = before.labels != node.labels;
+            } else {
+                self.uids.remove(&before.node.uid);
             }
         }
-        let mut woken = self.concerned(&name);
-        if let Some(before) = before {
-            self.uids.remove(&before.node.uid);
+        if relabelled {
+            woken.extend(self.concerned(&name));
         }
-        let relabelled = before.is_none_or(|before| before.labels != node.labels);
         self.uids.insert(node.node.uid.clone(), name.clone());
         self.nodes.insert(name.clone(), node);
         if relabelled {
@@ -537,7 +535,10 @@ impl Repairs {
         let uids = self.by_provider.get(&*node.provider_id).filter(|_| !node.provider_id.is_empty());
         let mut claims = uids.into_iter().flatten().filter_map(|uid| self.claims.get(uid));
         match (claims.next(), claims.next()) {
-            (Some(claim), None) => return Backend::Claim(claim.view.clone()),
+            (Some(claim), None) if claim.is_of(node) => return Backend::Claim(claim.view.clone()),
+            (Some(claim), None) => {
+                return Backend::Missing(format!("{} stands for another node", claim.view.object));
+            }
             (Some(_), Some(_)) => {
                 return Backend::Missing(format!(
                     "several NodeClaims have its providerID {}",

@@ -170,6 +170,8 @@ pub enum PolicyWhy {
         /// The first defect.
         defect: String,
     },
+    /// The list of repairs under way cannot be read: somebody else has written it.
+    ListDamaged,
     /// Repairs begin or are over.
     Repairs {
         /// So many begin.
@@ -190,6 +192,9 @@ impl fmt::Display for PolicyWhy {
         match self {
             Self::NotListed => f.write_str("not all policies, nodes and machines are known yet"),
             Self::Invalid { defect } => write!(f, "the policy selects nothing: {defect}"),
+            Self::ListDamaged => {
+                f.write_str("the list of its repairs under way cannot be read, so nothing is begun")
+            }
             Self::Repairs { begin, end } => write!(f, "{begin} repairs begin, {end} end"),
             Self::Counts => f.write_str("counts or conditions have changed"),
             Self::Settled => f.write_str("its status is up to date"),
@@ -203,6 +208,7 @@ impl Reason for PolicyWhy {
         match self {
             Self::NotListed => "NotListed",
             Self::Invalid { .. } => "InvalidSpec",
+            Self::ListDamaged => "ListDamaged",
             Self::Repairs { .. } => "Repairs",
             Self::Counts => "Counts",
             Self::Settled => "Settled",
@@ -214,6 +220,7 @@ impl Reason for PolicyWhy {
         match self {
             Self::NotListed => "All of them are listed.".into(),
             Self::Invalid { .. } => "Somebody corrects the spec.".into(),
+            Self::ListDamaged => "Somebody removes the list: status.repairs, or the annotation.".into(),
             Self::Repairs { .. } | Self::Counts => "The status is written.".into(),
             Self::Settled => "A node of the policy changes, or its time has come.".into(),
             Self::NotOurs => "The NodePool gets a block spec.repair.".into(),

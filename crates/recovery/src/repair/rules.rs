@@ -575,6 +575,10 @@ fn policy_rules(
     now: Timestamp,
 ) -> Result<Verdict<PolicyWhy, Step>, Verdict<PolicyWhy, Step>> {
     let PolicyScene { policy, survey, written, .. } = scene;
+    let is_damaged = policy.status.damaged;
+    let seen = if is_damaged { "no" } else { "yes" };
+    ask.that("Can the list of its repairs be read?", seen, !is_damaged)
+        .ok_or(Verdict::Ignore(PolicyWhy::ListDamaged))?;
     let defect = policy.defects.first();
     let is_readable =
         ask.that("Can its spec be read?", defect.map_or("yes", |it| it), defect.is_none()).is_some();

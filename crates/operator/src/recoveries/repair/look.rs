@@ -68,9 +68,7 @@ impl LiveInquiry for Inquiry {
             return Ok(None);
         };
         let backend = match (backend, owner) {
-            (Backend::Claim(_), Some(owner)) if owner.provider_id == *node.provider_id => {
-                Backend::Claim(owner.view)
-            }
+            (Backend::Claim(_), Some(owner)) if owner.is_of(&node) => Backend::Claim(owner.view),
             (Backend::Machine(_), Some(owner)) if owner.node.as_ref() == Some(&node.node.name) => {
                 Backend::Machine(owner.view)
             }

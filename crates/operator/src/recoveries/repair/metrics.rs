@@ -19,6 +19,19 @@ descriptions! { METRICS;
     SECONDS = "salvor_repair_seconds", "histogram", "", "Seconds from when a node became sick until its repair was over";
 }
 
+/// Causes that are shown also while they hold nobody.
+const CAUSES: [&str; 9] = [
+    "TooManyUnhealthy",
+    "BudgetExhausted",
+    "ZoneOutage",
+    "LaunchFailures",
+    "Paused",
+    "NoBackend",
+    "AnotherRecovery",
+    "BackendFailed",
+    "LadderExhausted",
+];
+
 /// From a minute to a day: tolerations are most of it.
 const BUCKETS: [f64; 10] = [30.0, 60.0, 300.0, 600.0, 1200.0, 1800.0, 3600.0, 7200.0, 21_600.0, 86_400.0];
 
@@ -93,9 +106,7 @@ impl RepairMetrics {
         }
         let mut causes: BTreeMap<String, usize> = BTreeMap::new();
         causes.extend(survey.held.iter().map(|(cause, nodes)| ((*cause).to_owned(), *nodes)));
-        for cause in
-            ["TooManyUnhealthy", "BudgetExhausted", "ZoneOutage", "LaunchFailures", "Paused", "NoBackend"]
-        {
+        for cause in CAUSES {
             causes.entry(cause.to_owned()).or_default();
         }
         for (cause, nodes) in causes {
@@ -109,6 +120,9 @@ impl RepairMetrics {
     pub(super) fn forget(&self, policy: &str) {
         for state in ["healthy", "waiting", "blocked", "repairing"] {
             self.nodes.remove(&StateLabels { policy: policy.to_owned(), state });
+        }
+        for cause in CAUSES {
+            self.blocked.remove(&CauseLabels { policy: policy.to_owned(), cause: cause.to_owned() });
         }
     }
 

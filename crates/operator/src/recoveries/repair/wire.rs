@@ -17,7 +17,7 @@ use serde_json::Value;
 
 use super::store::Kept;
 use crate::{
-    nodes::NodeWire,
+    nodes::{NodeWire, RepairAnnotations},
     revision::Revision,
     watch::Project,
     wire::{Condition, Nothing, Object, Whole, condition},
@@ -33,7 +33,8 @@ pub(super) fn node_view(wire: &NodeWire, actors: &NodeActors) -> NodeView {
         eviction: EvictionSign::read(of.eviction.as_deref(), of.eviction_asked.as_deref()),
         out_of_service: of.out_of_service_since.is_some(),
     };
-    let repair = &of.repair;
+    let none = RepairAnnotations::default();
+    let repair = of.repair.as_deref().unwrap_or(&none);
     let read = repair.progress.as_deref().map(Progress::read);
     let boxed = |text: &Option<String>| text.as_deref().map(Box::from);
     let machine = repair.cluster_namespace.clone().zip(repair.machine.clone());
@@ -44,14 +45,14 @@ pub(super) fn node_view(wire: &NodeWire, actors: &NodeActors) -> NodeView {
         deleting: metadata.deletion_timestamp.is_some(),
         zone: wire.zone().into(),
         labels: metadata.labels.clone(),
-        provider_id: spec.provider_id.as_str().into(),
+        provider_id: spec.provider_id.clone(),
         conditions: status.conditions.iter().filter_map(condition_view).collect(),
         do_not_repair: boxed(&repair.do_not_repair),
         karpenter_do_not_repair: boxed(&repair.karpenter_do_not_repair),
         damaged: matches!(read, Some(Err(_))),
         progress: read.and_then(Result::ok).map(Box::new),
         machine: machine.map(Box::new),
-        boot_id: status.node_info.boot_id.as_str().into(),
+        boot_id: status.node_info.boot_id.clone(),
         reboot_done: boxed(&repair.reboot_done),
         unschedulable: spec.unschedulable,
         other_actor: actors.before_a_repair(signs),
@@ -172,13 +173,20 @@ impl Project for Pools {
     }
 }
 
+impl SeenOwner {
+    /// True if a NodeClaim stands for this node. Two Node objects may have one providerID, after a rename.
+    pub(super) fn is_of(&self, node: &NodeView) -> bool {
+        self.provider_id == *node.provider_id && self.node.as_ref().is_none_or(|name| *name == node.node.name)
+    }
+}
+
 /// A NodeClaim or a Machine.
 #[derive(Clone, Debug, PartialEq, Eq)]
 pub(crate) struct SeenOwner {
     pub(super) view: OwnerView,
     /// The providerID of a NodeClaim.
     pub(super) provider_id: String,
-    /// The name of the node of a Machine.
+    /// The name of its node, if it says.
     pub(super) node: Option<String>,
     pub(super) created: Option<Timestamp>,
     /// True if its machine has become a node.
@@ -207,6 +215,8 @@ pub(super) type ClaimWire = Object<Nothing, ClaimStatus, Annotations>;
 pub(super) struct ClaimStatus {
     #[serde(rename = "providerID")]
     provider_id: String,
+    #[serde(rename = "nodeName")]
+    node_name: String,
     conditions: Vec<Condition>,
 }
 
@@ -243,7 +253,7 @@ pub(super) fn claim(ClaimWire { metadata, status, .. }: ClaimWire) -> SeenOwner 
         is_up: holds("Registered").unwrap_or(!status.provider_id.is_empty()),
         view,
         provider_id: status.provider_id,
-        node: None,
+        node: Some(status.node_name).filter(|name| !name.is_empty()),
         created: metadata.creation_timestamp,
     }
 }

@@ -6,6 +6,7 @@ use std::time::Duration;
 use jiff::{SignedDuration, Timestamp};
 use serde_json::Value;
 
+use super::world::By;
 use crate::stage::Happening;
 
 /// What was found.
@@ -23,7 +24,7 @@ pub(super) struct Audit {
 ///
 /// At no time are more NodeClaims being deleted than the budget has, nor more repairs written down. No NodeClaim is deleted twice,
 /// and none whose node was not sick for the toleration, by the moments at which the node itself said so.
-pub(super) fn audit(history: &[Happening], budget: usize, toleration: Duration) -> Audit {
+pub(super) fn audit(history: &[Happening], by: By, budget: usize, toleration: Duration) -> Audit {
     let mut audit = Audit::default();
     // Since when each node is sick.
     let mut sick: BTreeMap<String, Timestamp> = BTreeMap::new();
@@ -37,7 +38,7 @@ pub(super) fn audit(history: &[Happening], budget: usize, toleration: Duration) 
             ("nodes", "Removed") => {
                 sick.remove(&name);
             }
-            ("nodes", _) => match is_sick(object) {
+            ("nodes", _) => match is_sick(object, by.condition()) {
                 true => {
                     sick.entry(name).or_insert(*at);
                 }
@@ -75,8 +76,11 @@ pub(super) fn audit(history: &[Happening], budget: usize, toleration: Duration) 
                     audit.wrong.push(format!("at {at}: {name} is deleted without force: {termination}"));
                 }
             }
-            ("noderepairpolicies", _) => {
-                let repairs = object["status"]["repairs"].as_array().map_or(0, Vec::len);
+            ("noderepairpolicies" | "nodepools", _) => {
+                let kept = object["metadata"]["annotations"]["repair.salvor.dev/repairs"].as_str();
+                let kept: Value =
+                    kept.map_or(object["status"].clone(), |text| serde_json::from_str(text).unwrap());
+                let repairs = kept["repairs"].as_array().map_or(0, Vec::len);
                 if repairs > budget {
                     audit.wrong.push(format!("at {at}: {repairs} repairs are written down"));
                 }
@@ -87,7 +91,7 @@ pub(super) fn audit(history: &[Happening], budget: usize, toleration: Duration) 
     audit
 }
 
-fn is_sick(node: &Value) -> bool {
+fn is_sick(node: &Value, condition: &str) -> bool {
     let conditions = node["status"]["conditions"].as_array();
-    conditions.into_iter().flatten().any(|it| it["type"] == "BadNode" && it["status"] == "False")
+    conditions.into_iter().flatten().any(|it| it["type"] == condition && it["status"] == "False")
 }

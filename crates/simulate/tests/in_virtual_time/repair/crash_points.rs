@@ -7,7 +7,7 @@ use salvor_embedded::Effect;
 use salvor_simulate::{CrashPoint, Line, in_virtual_time};
 use tokio::time::sleep;
 
-use super::world::{BEAT, World, settings};
+use super::world::{BEAT, By, World, settings};
 use crate::troubles::{Salvor, TROUBLES, Trouble};
 
 /// More writes than any of these stories takes.
@@ -18,10 +18,18 @@ fn assert_none(wrong: &[String]) {
     assert!(wrong.is_empty(), "{} wrong:\n{}", wrong.len(), wrong.join("\n"));
 }
 
-/// Three of six nodes become sick, one after the other.
-async fn begin() -> World {
-    let world = World::new(6, BUDGET).await;
-    for node in ["node-1", "node-3", "node-4"] {
+/// The nodes that become sick. A NodePool has the default limit, which is two of six.
+fn sick_nodes(by: By) -> &'static [&'static str] {
+    match by {
+        By::Policy => &["node-1", "node-3", "node-4"],
+        By::Pool => &["node-1", "node-3"],
+    }
+}
+
+/// Some of six nodes become sick, one after the other.
+async fn begin(by: By) -> World {
+    let world = World::with(by, 6, BUDGET).await;
+    for node in sick_nodes(by) {
         world.sick(node).await;
         sleep(Duration::from_secs(7)).await;
     }
@@ -35,25 +43,25 @@ async fn ending(world: &World, over: bool) -> Vec<String> {
     if !over {
         wrong.push(format!("it came to no end: {}", world.policy().await["status"]));
     }
-    if audit.deleted.len() != 3 {
+    if audit.deleted.len() != sick_nodes(world.by).len() {
         wrong.push(format!("{:?} were deleted", audit.deleted));
     }
     wrong
 }
 
-async fn play(line: Line, trouble: Trouble) -> (Vec<String>, u32) {
-    let mut world = begin().await;
+async fn play(by: By, line: Line, trouble: Trouble) -> (Vec<String>, u32) {
+    let mut world = begin(by).await;
     let stage = world.stage.clone();
     let mut salvor = Salvor::start(&stage, settings(), line, trouble, Duration::from_secs(290));
     let over = world.until_over(&mut salvor).await;
     (ending(&world, over).await, salvor.stop().await.1)
 }
 
-fn all_points(trouble: Trouble) -> Vec<String> {
+fn all_points(by: By, trouble: Trouble) -> Vec<String> {
     let mut wrong = Vec::new();
     for write in 1..MOST_WRITES {
         for crash in [CrashPoint::Before(write), CrashPoint::After(write)] {
-            let (found, lives) = in_virtual_time(play(Line::dying(crash), trouble));
+            let (found, lives) = in_virtual_time(play(by, Line::dying(crash), trouble));
             wrong.extend(found.into_iter().map(|it| format!("{crash:?}, {trouble:?}: {it}")));
             if lives == 1 {
                 assert!(write > 15, "it takes only {write} writes");
@@ -66,19 +74,24 @@ fn all_points(trouble: Trouble) -> Vec<String> {
 
 #[test]
 fn a_crash_at_every_write() {
-    assert_none(&all_points(Trouble::None));
+    assert_none(&all_points(By::Policy, Trouble::None));
+}
+
+#[test]
+fn a_crash_at_every_write_for_a_nodepool() {
+    assert_none(&all_points(By::Pool, Trouble::None));
 }
 
 #[test]
 fn a_lost_answer_and_a_crash_at_any_write() {
-    assert_none(&all_points(Trouble::Struck(Effect::AnswerLost)));
+    assert_none(&all_points(By::Policy, Trouble::Struck(Effect::AnswerLost)));
 }
 
 #[test]
 fn every_trouble_alone() {
     let mut wrong = Vec::new();
     for trouble in TROUBLES {
-        let (found, _) = in_virtual_time(play(Line::default(), trouble));
+        let (found, _) = in_virtual_time(play(By::Policy, Line::default(), trouble));
         wrong.extend(found.into_iter().map(|it| format!("{trouble:?}: {it}")));
     }
     assert_none(&wrong);
@@ -87,7 +100,7 @@ fn every_trouble_alone() {
 /// The leader is cut off while one of its writes is on the way, another one takes over, and at some time that write
 /// arrives after all.
 async fn overtaken(write: u32, late: Duration) -> (Vec<String>, u32) {
-    let mut world = begin().await;
+    let mut world = begin(By::Policy).await;
     let stage = world.stage.clone();
     let line = Line::holding(write);
     let mut salvor = Salvor::start(&stage, settings(), line.clone(), Trouble::None, Duration::ZERO);
@@ -125,7 +138,7 @@ fn a_leader_whose_last_write_arrives_when_another_one_leads() {
 
 /// A node recovers while the write that deletes its NodeClaim is on the way, and that write arrives much later.
 async fn recovered(write: u32, late: Duration) -> (Vec<String>, u32) {
-    let mut world = begin().await;
+    let mut world = begin(By::Policy).await;
     let stage = world.stage.clone();
     let line = Line::holding(write);
     let mut salvor = Salvor::start(&stage, settings(), line.clone(), Trouble::None, Duration::ZERO);
@@ -165,7 +178,7 @@ fn a_deletion_that_arrives_after_the_node_has_recovered_is_refused() {
 
 /// A new process leads every so many beats; the one before is killed, or stops in peace.
 async fn in_turn(beats: usize, peace: bool) -> Vec<String> {
-    let mut world = begin().await;
+    let mut world = begin(By::Policy).await;
     let stage = world.stage.clone();
     let mut over = false;
     for _ in 0..60 {

@@ -6,7 +6,7 @@ use kube::api::{Patch, PatchParams};
 use salvor_simulate::{Line, in_virtual_time};
 use serde_json::json;
 
-use super::world::{BEAT, World, settings, with_settings};
+use super::world::{BEAT, By, World, settings, with_settings};
 use crate::troubles::{Salvor, Trouble};
 
 async fn run(world: &mut World, salvor: &mut Salvor<'_>, minutes: u64) {
@@ -36,6 +36,66 @@ fn sick_nodes_are_replaced_one_after_the_other() {
         let status = world.policy().await["status"].clone();
         assert_eq!(status["repaired"], 3, "{status}");
         assert_eq!((&status["nodes"], &status["healthy"]), (&json!(6), &json!(6)), "{status}");
+        salvor.stop().await;
+    });
+}
+
+#[test]
+fn a_nodepool_with_a_block_spec_repair_needs_no_policy() {
+    in_virtual_time(async {
+        let mut world = World::with(By::Pool, 6, 1).await;
+        let stage = world.stage.clone();
+        let mut salvor = start(&stage);
+        for node in ["node-1", "node-3"] {
+            world.sick(node).await;
+        }
+        assert!(world.until_over(&mut salvor).await, "{}", world.policy().await);
+        let audit = world.audit();
+        assert_eq!(audit.wrong, Vec::<String>::new());
+        assert_eq!((audit.deleted.len(), audit.most), (2, 1));
+        assert_eq!(world.policy().await["status"]["repaired"], 2);
+        salvor.stop().await;
+    });
+}
+
+/// A reboot is asked for once, is taken back when the node has booted, and cures it; another node gets worse and is replaced.
+#[test]
+fn a_ladder_reboots_first_and_then_replaces() {
+    in_virtual_time(async {
+        let mut world = World::new(6, 3).await;
+        let ladder = json!({"spec": {"policies": [{
+            "conditionType": "BadNode", "conditionStatus": "False", "toleration": "5m",
+            "ladder": [{"action": "Reboot", "timeout": "10m"}, {"action": "Replace"}],
+        }]}});
+        world.policies.patch("gpu", &PatchParams::default(), &Patch::Merge(ladder)).await.unwrap();
+        let stage = world.stage.clone();
+        let mut salvor = start(&stage);
+        world.sick("node-0").await;
+        world.sick("node-1").await;
+        run(&mut world, &mut salvor, 6).await;
+        assert_eq!(world.audit().deleted, Vec::<String>::new());
+        let boot = json!({"status": {"nodeInfo": {"bootID": "second"}}});
+        for node in ["node-0", "node-1"] {
+            let asked = world.stage.nodes().get(node).await.unwrap();
+            assert!(
+                asked.metadata.annotations.unwrap().contains_key("salvor.dev/reboot-requested"),
+                "{node}"
+            );
+            let patch = Patch::Strategic(boot.clone());
+            world.stage.nodes().patch_status(node, &PatchParams::default(), &patch).await.unwrap();
+        }
+        world.well("node-0").await;
+        run(&mut world, &mut salvor, 1).await;
+        for node in ["node-0", "node-1"] {
+            let node = world.stage.nodes().get(node).await.unwrap();
+            let conditions = node.status.unwrap().conditions.unwrap();
+            let asked = conditions.iter().find(|it| it.type_ == "NodeReboot").unwrap();
+            assert_eq!((asked.status.as_str(), asked.reason.as_deref()), ("False", Some("Rebooted")));
+        }
+        assert!(world.until_over(&mut salvor).await, "{}", world.policy().await);
+        let audit = world.audit();
+        assert_eq!((audit.deleted, audit.wrong), (vec!["node-1".to_owned()], Vec::new()));
+        assert_eq!(world.policy().await["status"]["repaired"], 2);
         salvor.stop().await;
     });
 }

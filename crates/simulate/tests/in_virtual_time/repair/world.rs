@@ -39,10 +39,32 @@ leaderElection: {{leaseDuration: 60s, renewDeadline: 40s, retryPeriod: 20s}}"
     ))
 }
 
+/// What counts for the nodes.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub(super) enum By {
+    /// A NodeRepairPolicy for the condition `BadNode`.
+    Policy,
+    /// The block `spec.repair` of their NodePool, for `Ready`.
+    Pool,
+}
+
+impl By {
+    /// The condition that makes nodes sick.
+    pub(super) fn condition(self) -> &'static str {
+        match self {
+            Self::Policy => "BadNode",
+            Self::Pool => "Ready",
+        }
+    }
+}
+
 pub(super) struct World {
     pub(super) stage: Stage,
     pub(super) claims: Api<DynamicObject>,
     pub(super) policies: Api<DynamicObject>,
+    pools: Api<DynamicObject>,
+    /// What counts for the nodes.
+    pub(super) by: By,
     budget: usize,
     made: usize,
     /// Beats since each NodeClaim is being deleted.
@@ -86,6 +108,11 @@ fn of_karpenter(kind: &str, plural: &str) -> String {
 impl World {
     /// So many nodes, and a policy with this budget.
     pub(super) async fn new(nodes: usize, budget: usize) -> Self {
+        Self::with(By::Policy, nodes, budget).await
+    }
+
+    /// The same by a policy, or by a NodePool, whose budget is the default.
+    pub(super) async fn with(by: By, nodes: usize, budget: usize) -> Self {
         let stage = Stage::new(1).await;
         define(&stage, "noderepairpolicies.salvor.dev", salvor_api::crds::NODE_REPAIR_POLICY).await;
         for (kind, plural) in [("NodeClaim", "nodeclaims"), ("NodePool", "nodepools")] {
@@ -94,7 +121,9 @@ impl World {
         let mut world = Self {
             claims: api(&stage, "karpenter.sh", "v1", "NodeClaim", "nodeclaims"),
             policies: api(&stage, "salvor.dev", "v1alpha1", "NodeRepairPolicy", "noderepairpolicies"),
+            pools: api(&stage, "karpenter.sh", "v1", "NodePool", "nodepools"),
             stage,
+            by,
             budget,
             made: 0,
             going: Default::default(),
@@ -111,8 +140,20 @@ impl World {
                 "unhealthyLimit": "100%", "budgets": [{"nodes": budget}],
             },
         });
-        let policy = serde_json::from_value(policy).unwrap();
-        world.policies.create(&PostParams::default(), &policy).await.unwrap();
+        let mut pool = json!({
+            "apiVersion": "karpenter.sh/v1", "kind": "NodePool", "metadata": {"name": "gpu"}, "spec": {},
+        });
+        match by {
+            By::Policy => {
+                let policy = serde_json::from_value(policy).unwrap();
+                world.policies.create(&PostParams::default(), &policy).await.unwrap();
+            }
+            By::Pool => {
+                pool["spec"]["repair"] =
+                    json!({"policies": [{"conditionType": "Ready", "toleration": "5m"}]});
+            }
+        }
+        world.pools.create(&PostParams::default(), &serde_json::from_value(pool).unwrap()).await.unwrap();
         world
     }
 
@@ -124,7 +165,7 @@ impl World {
     async fn launch(&mut self) {
         let name = format!("node-{}", self.made);
         self.made += 1;
-        let (provider, now) = (format!("fake://{name}"), self.now());
+        let (provider, now) = (format!("kwok://{name}"), self.now());
         let holds =
             |kind: &str| json!({"type": kind, "status": "True", "reason": kind, "lastTransitionTime": now});
         let claim = json!({
@@ -157,11 +198,11 @@ impl World {
     }
 
     pub(super) async fn sick(&self, node: &str) {
-        self.condition(node, "BadNode", "False").await;
+        self.condition(node, self.by.condition(), "False").await;
     }
 
     pub(super) async fn well(&self, node: &str) {
-        self.condition(node, "BadNode", "True").await;
+        self.condition(node, self.by.condition(), "True").await;
     }
 
     /// Karpenter looks around once.
@@ -190,8 +231,17 @@ impl World {
         }
     }
 
+    /// The policy; of a NodePool what would be its status.
     pub(super) async fn policy(&self) -> Value {
-        serde_json::to_value(self.policies.get("gpu").await.unwrap()).unwrap()
+        match self.by {
+            By::Policy => serde_json::to_value(self.policies.get("gpu").await.unwrap()).unwrap(),
+            By::Pool => {
+                let pool = self.pools.get("gpu").await.unwrap();
+                let kept = pool.annotations().get("repair.salvor.dev/repairs");
+                let status: Value = kept.map_or(Value::Null, |text| serde_json::from_str(text).unwrap());
+                json!({ "status": status })
+            }
+        }
     }
 
     /// How many nodes are sick.
@@ -199,7 +249,7 @@ impl World {
         let nodes = self.stage.nodes().list(&Default::default()).await.unwrap().items;
         let is_sick = |node: &k8s_openapi::api::core::v1::Node| {
             let conditions = node.status.iter().flat_map(|status| status.conditions.iter().flatten());
-            conditions.into_iter().any(|it| it.type_ == "BadNode" && it.status == "False")
+            conditions.into_iter().any(|it| it.type_ == self.by.condition() && it.status == "False")
         };
         nodes.iter().filter(|node| is_sick(node)).count()
     }
@@ -230,6 +280,6 @@ impl World {
     }
 
     pub(super) fn audit(&self) -> Audit {
-        audit(&self.stage.happenings(), self.budget, TOLERATION)
+        audit(&self.stage.happenings(), self.by, self.budget, TOLERATION)
     }
 }
