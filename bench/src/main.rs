@@ -1,6 +1,7 @@
 //! Benchmarks, most of them on the real control plane. Each prints a table; `bench/README.md` says how they measure.
 
 mod appwrapper;
+mod comparison;
 mod embedded;
 mod eviction;
 mod job;

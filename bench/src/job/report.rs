@@ -1,7 +1,10 @@
 //! The page that shows the figures. Its layout stays; the figures are one run's.
 
 use super::{Sizes, contender::Contender, turn::Turn};
-use crate::process::{Disturbance, cores};
+use crate::{
+    comparison::{Line, Target, line, table},
+    process::{Disturbance, cores},
+};
 
 /// A run in which others took more than this share of the machine says so.
 const TOLERATED: f64 = 0.1;
@@ -16,44 +19,7 @@ pub(crate) struct Report {
     built_in: Vec<Turn>,
 }
 
-/// What Salvor's figure must be, as a multiple of the other one.
-#[derive(Clone, Copy)]
-enum Target {
-    AtLeast(f64),
-    AtMost(f64),
-    None,
-}
-
-impl Target {
-    fn is_met_by(self, ratio: f64) -> bool {
-        match self {
-            Self::AtLeast(least) => ratio >= least,
-            Self::AtMost(most) => ratio <= most,
-            Self::None => true,
-        }
-    }
-}
-
-/// One line of the table.
-struct Line {
-    what: &'static str,
-    unit: &'static str,
-    decimals: usize,
-    target: Target,
-    of: fn(&Turn) -> f64,
-}
-
-const fn line(
-    what: &'static str,
-    unit: &'static str,
-    decimals: usize,
-    target: Target,
-    of: fn(&Turn) -> f64,
-) -> Line {
-    Line { what, unit, decimals, target, of }
-}
-
-const LINES: &[Line] = &[
+const LINES: &[Line<Turn>] = &[
     line("Jobs active", " /s", 0, Target::AtLeast(1.0), |t| t.active),
     line("Jobs complete, from their pods' end", " /s", 0, Target::AtLeast(1.0), |t| t.complete),
     line("Jobs from creation to Complete", " /s", 0, Target::AtLeast(2.0), |t| t.live),
@@ -68,37 +34,6 @@ const LINES: &[Line] = &[
     line("memory at the end", " MB", 1, Target::AtMost(0.2), |t| t.memory),
     line("memory at its peak", " MB", 1, Target::AtMost(0.2), |t| t.peak),
 ];
-
-impl Line {
-    fn print(&self, salvor: &[Turn], built_in: &[Turn]) -> String {
-        let (decimals, unit) = (self.decimals, self.unit);
-        let (ours, theirs) = (median(salvor, self.of), median(built_in, self.of));
-        let cell = |value: Option<f64>| value.map_or("–".to_owned(), |v| format!("{v:.decimals$}{unit}"));
-        // Each turn beside the one of the same round: the machine may have been slower in one of them.
-        let mut ratios: Vec<f64> =
-            salvor.iter().zip(built_in).map(|(a, b)| (self.of)(a) / (self.of)(b)).collect();
-        ratios.sort_by(f64::total_cmp);
-        let ratio = ratios.get(ratios.len() / 2).copied();
-        let target = match self.target {
-            Target::AtLeast(least) => format!("≥ {least:.2}×"),
-            Target::AtMost(most) => format!("≤ {most:.2}×"),
-            Target::None => "–".to_owned(),
-        };
-        let met = match (self.target, ratio) {
-            (Target::None, _) | (_, None) => "–",
-            (target, Some(ratio)) if target.is_met_by(ratio) => "yes",
-            _ => "**no**",
-        };
-        let ratio = ratio.map_or("–".to_owned(), |r| format!("{r:.2}×"));
-        format!("| {} | {} | {} | {ratio} | {target} | {met} |\n", self.what, cell(ours), cell(theirs))
-    }
-}
-
-fn median(turns: &[Turn], of: fn(&Turn) -> f64) -> Option<f64> {
-    let mut values: Vec<f64> = turns.iter().map(of).collect();
-    values.sort_by(f64::total_cmp);
-    values.get(values.len() / 2).copied()
-}
 
 impl Report {
     pub(crate) fn new(sizes: Sizes) -> Self {
@@ -118,7 +53,7 @@ impl Report {
         let turns = self.salvor.iter().chain(&self.built_in);
         let others =
             turns.map(|turn| turn.disturbance).fold(Disturbance::default(), Disturbance::and).share();
-        let mut page = format!(
+        format!(
             "# Benchmarks: Jobs\n\n\
              <!-- Written by `make bench-job`; bench/README.md says how it measures. -->\n\n\
              What running Jobs costs, on {} cores that also run etcd, the API server and the benchmark. Made by \
@@ -129,22 +64,19 @@ impl Report {
              **kube-controller-manager** runs nothing but its Job controller, as it is shipped but for its client limits, \
              which are raised out of the way. Both work on the same API server, one after the other. Medians of {rounds} \
              rounds; the ratio is the median of the rounds' ratios. Events are no requests here: they have a line of \
-             their own.\n\n\
-             | figure | Salvor | kube-controller-manager | ratio | target | met |\n|---|--:|--:|--:|--:|---|\n",
+             their own.\n\n{}",
             cores(),
             if others > TOLERATED { "**A disturbed run.** " } else { "" },
             others * 100.0,
-        );
-        for line in LINES {
-            page.push_str(&line.print(&self.salvor, &self.built_in));
-        }
-        page
+            table(LINES, "kube-controller-manager", &self.salvor, &self.built_in),
+        )
     }
 }
 
 #[cfg(test)]
 mod tests {
     use super::*;
+    use crate::comparison::cells;
 
     fn turn(rate: f64, cost: f64) -> Turn {
         Turn {
@@ -165,13 +97,6 @@ mod tests {
         }
     }
 
-    fn cells(report: &Report, what: &str) -> Vec<String> {
-        let page = report.page();
-        let line =
-            page.lines().find(|line| line.contains(what)).unwrap_or_else(|| panic!("no {what} in {page}"));
-        line.split('|').map(|cell| cell.trim().to_owned()).collect()
-    }
-
     #[test]
     fn ratios_are_taken_round_by_round_and_a_missed_target_says_so() {
         let report = Report {
@@ -180,12 +105,12 @@ mod tests {
             built_in: vec![turn(50.0, 10.0), turn(10.0, 10.0), turn(100.0, 10.0)],
         };
         assert_eq!(
-            cells(&report, "creation to Complete |")[2..7],
+            cells(&report.page(), "creation to Complete |")[2..7],
             ["80 /s", "50 /s", "2.00×", "≥ 2.00×", "yes"]
         );
-        assert_eq!(cells(&report, "memory at its peak")[4..7], ["0.20×", "≤ 0.20×", "yes"]);
+        assert_eq!(cells(&report.page(), "memory at its peak")[4..7], ["0.20×", "≤ 0.20×", "yes"]);
         let slow = Report { built_in: vec![turn(500.0, 1.0)], salvor: vec![turn(100.0, 1.0)], ..report };
-        assert_eq!(cells(&slow, "CPU of the controller")[4..7], ["1.00×", "≤ 0.33×", "**no**"]);
-        assert_eq!(cells(&slow, "Jobs active")[6], "**no**");
+        assert_eq!(cells(&slow.page(), "CPU of the controller")[4..7], ["1.00×", "≤ 0.33×", "**no**"]);
+        assert_eq!(cells(&slow.page(), "Jobs active")[6], "**no**");
     }
 }

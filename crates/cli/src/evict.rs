@@ -182,7 +182,7 @@ async fn follow(
             // A failed read is no reason to stop.
             let said = desk.last_word(survey).await.ok().flatten();
             end_line(moving);
-            talk(&render::not_begun(&survey.node, said.as_deref()));
+            talk(&render::not_begun(survey.node.as_str(), said.as_deref()));
         }
         shown = Some(standing);
         tokio::time::sleep(PERIOD).await;

@@ -6,7 +6,7 @@ mod rbac;
 use std::net::SocketAddr;
 
 use salvor_api::config::{ConfigError, Configuration};
-use salvor_operator::webhooks::{self, Webhook};
+use salvor_operator::{webhooks::Webhook, webhooks_in_effect};
 
 use crate::error::CliError;
 use crate::output;
@@ -72,7 +72,7 @@ impl Installation {
         image: String,
         configuration: Configuration,
     ) -> Result<Self, ManifestsError> {
-        let webhooks = webhooks::in_effect(&configuration);
+        let webhooks = webhooks_in_effect(&configuration);
         Self::with_webhooks(namespace, image, configuration, webhooks)
     }
 

@@ -11,7 +11,7 @@ use tokio::{
 
 use crate::{
     leader::Term,
-    nodes::{Node, Table},
+    nodes::table::{Node, Table},
     shared::{Shared, tell},
     watch::Change,
 };

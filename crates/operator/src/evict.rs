@@ -12,6 +12,7 @@ use kube::Client;
 use salvor_api::names::{annotations, taints};
 use salvor_recovery::{
     eviction::{DespiteOutage, Lease, NodeView, asked_in_person, is_gone, leaves},
+    ids::{NodeName, Uid},
     objects::{Ready, Taint},
     taints::Taints,
 };
@@ -60,7 +61,7 @@ pub struct EvictionDesk {
 #[serde(rename_all = "camelCase")]
 pub struct Survey {
     /// The node.
-    pub node: String,
+    pub node: NodeName,
     /// Its `Ready` condition.
     pub ready: &'static str,
     /// When its kubelet was last heard of.
@@ -87,12 +88,12 @@ pub struct SurveyedPod {
     /// Its name.
     pub name: String,
     /// Its UID.
-    pub uid: String,
+    pub uid: Uid,
     /// The controller that replaces it, as kind and name; nothing if it will be lost.
     pub owner: Option<String>,
     /// That controller's UID.
     #[serde(skip)]
-    pub owner_uid: Option<String>,
+    pub owner_uid: Option<Uid>,
     /// Which of an Indexed Job's pods it is.
     #[serde(skip)]
     pub index: Option<String>,
@@ -162,6 +163,7 @@ impl EvictionDesk {
     /// If there is no such node, or something cannot be read.
     pub fn survey<'a>(&'a self, name: &'a str, value: &'a str) -> BoxFuture<'a, Result<Survey, EvictError>> {
         async move {
+            let name = &NodeName::from(name);
             let subject = format!("node {name}");
             let mut node = self.node(name).await?;
             let read = eviction::read_lease(&self.client, &mut node, self.time.server()).await;
@@ -172,7 +174,7 @@ impl EvictionDesk {
                 .into_iter()
                 .map(|a| SurveyedVolume { volume: a.volume.unwrap_or(a.name), driver: a.driver });
             Ok(Survey {
-                node: name.to_owned(),
+                node: name.clone(),
                 ready: match node.ready {
                     Ready::True => "True",
                     Ready::False => "False",
@@ -277,10 +279,9 @@ impl EvictionDesk {
             let name = &survey.node;
             let node = self.node(name).await?;
             let here = eviction::read_pods(&self.client, name).await.map_err(|e| failed("pods", e))?;
-            let alive: BTreeSet<&str> =
-                here.iter().filter(|pod| !is_gone(pod)).map(|pod| pod.pod.uid.as_str()).collect();
-            let pods_left =
-                survey.pods.iter().filter(|pod| pod.leaves && alive.contains(pod.uid.as_str())).count();
+            let alive: BTreeSet<&Uid> =
+                here.iter().filter(|pod| !is_gone(pod)).map(|pod| &pod.pod.uid).collect();
+            let pods_left = survey.pods.iter().filter(|pod| pod.leaves && alive.contains(&pod.uid)).count();
             let attached = eviction::read_attachments(&self.client, name).await;
             let progress = node.progress.as_ref().filter(|progress| Some(progress.started) != asked.before);
             let tainted = node.taints.iter().any(|taint| taint.key == taints::FORCE_EVICTION);
@@ -315,8 +316,9 @@ impl EvictionDesk {
     /// If events cannot be read.
     pub fn last_word<'a>(&'a self, survey: &'a Survey) -> BoxFuture<'a, Result<Option<String>, EvictError>> {
         async move {
-            let told =
-                history(&self.client, "default", &survey.node).await.map_err(|e| failed("events", e))?;
+            let told = history(&self.client, "default", survey.node.as_str())
+                .await
+                .map_err(|e| failed("events", e))?;
             // To the second, because that is how old a survey's time may be on the server's clock.
             let since = Timestamp::from_second(survey.at.as_second()).unwrap_or(survey.at);
             let is_new = |line: &&String| {
@@ -365,13 +367,13 @@ impl EvictionDesk {
         .boxed()
     }
 
-    async fn node(&self, name: &str) -> Result<NodeView, EvictError> {
+    async fn node(&self, name: &NodeName) -> Result<NodeView, EvictError> {
         let subject = format!("node {name}");
         let read = eviction::read_node(&self.client, name).await.map_err(|e| failed(&subject, e))?;
         read.ok_or(EvictError::NotFound(subject))
     }
 
-    async fn pods_of(&self, node: &str, value: &str) -> Result<Vec<SurveyedPod>, EvictError> {
+    async fn pods_of(&self, node: &NodeName, value: &str) -> Result<Vec<SurveyedPod>, EvictError> {
         let views = eviction::read_pods(&self.client, node).await.map_err(|e| failed("pods", e))?;
         let pods: kube::Api<Pod> = kube::Api::all(self.client.clone());
         let on_it = kube::api::ListParams::default().fields(&format!("spec.nodeName={node}"));
@@ -389,7 +391,7 @@ impl EvictionDesk {
                     name: view.pod.name.clone(),
                     uid: view.pod.uid.clone(),
                     owner: owner.map(|owner| format!("{}/{}", owner.kind, owner.name)),
-                    owner_uid: owner.map(|owner| owner.uid.clone()),
+                    owner_uid: owner.map(|owner| owner.uid.as_str().into()),
                     index: indexes.get(view.pod.uid.as_str()).map(|index| (*index).to_owned()),
                     claims: view.all_claims().map(|claim| claim.name.clone()).collect(),
                     leaves: leaves(view, value),
@@ -432,7 +434,8 @@ fn is_new(pod: &Pod, since: Timestamp) -> bool {
 }
 
 fn replaces(new: &Pod, old: &SurveyedPod) -> bool {
-    let same_owner = old.owner_uid.is_some() && owner(new).map(|o| &o.uid) == old.owner_uid.as_ref();
+    let same_owner = old.owner_uid.is_some()
+        && owner(new).map(|o| o.uid.as_str()) == old.owner_uid.as_ref().map(Uid::as_str);
     let same_work = match old.owner.as_deref().and_then(|owner| owner.split_once('/')) {
         Some(("DaemonSet", _)) => false,
         Some(("StatefulSet", _)) => new.metadata.name.as_deref() == Some(old.name.as_str()),

@@ -4,6 +4,7 @@ use futures::{FutureExt, future::BoxFuture};
 use jiff::Timestamp;
 use kube::Client;
 use salvor_api::config::Configuration;
+use salvor_recovery::ids::{ResourceVersion, Uid};
 use serde::Deserialize;
 
 use crate::{
@@ -45,7 +46,7 @@ pub fn explain<'a>(
         let read = live::get(&client, &path_of(kind, object)).await.map_err(|e| cannot_read(&subject, e))?;
         let text = read.ok_or_else(|| ExplainError::NotFound(subject.clone()))?;
         let involved = match kind.involved {
-            Involved::Uid => uid_of(&text).map_err(|e| cannot_read(&subject, e))?,
+            Involved::Uid => uid_of(&text).map_err(|e| cannot_read(&subject, e))?.into(),
             Involved::Name => object.name.clone(),
         };
         let namespace = object.namespace.as_deref().unwrap_or("default");
@@ -81,22 +82,22 @@ fn path_of(
     }
 }
 
-fn uid_of(object: &str) -> kube::Result<String> {
+fn uid_of(object: &str) -> kube::Result<Uid> {
     #[derive(Deserialize)]
     struct Object {
         metadata: Metadata,
     }
     #[derive(Deserialize)]
     struct Metadata {
-        uid: String,
+        uid: Uid,
     }
     let object: Object = serde_json::from_str(object).map_err(kube::Error::SerdeError)?;
     Ok(object.metadata.uid)
 }
 
-/// Salvor's events about an object.
-pub(crate) async fn history(client: &Client, namespace: &str, uid: &str) -> kube::Result<Vec<String>> {
-    let path = format!("/api/v1/namespaces/{namespace}/events?fieldSelector=involvedObject.uid%3D{uid}");
+/// Salvor's events about an object, by the UID in them: that is a name for some kinds, as [`Involved`] says.
+pub(crate) async fn history(client: &Client, namespace: &str, involved: &str) -> kube::Result<Vec<String>> {
+    let path = format!("/api/v1/namespaces/{namespace}/events?fieldSelector=involvedObject.uid%3D{involved}");
     let Some(text) = live::get(client, &path).await? else { return Ok(Vec::new()) };
     told_in(&text).map_err(kube::Error::SerdeError)
 }
@@ -125,7 +126,7 @@ fn told_in(list: &str) -> Result<Vec<String>, serde_json::Error> {
     #[derive(Deserialize, Default)]
     #[serde(rename_all = "camelCase", default)]
     struct Metadata {
-        resource_version: String,
+        resource_version: ResourceVersion,
     }
     let events: Events = serde_json::from_str(list)?;
     let ours: Vec<&str> = recoveries().map(|entry| entry.reporter).collect();
@@ -136,7 +137,7 @@ fn told_in(list: &str) -> Result<Vec<String>, serde_json::Error> {
         .map(|e| {
             let at = e.event_time.or(e.last_timestamp).unwrap_or_default();
             // Times have no more than seconds; within one, revisions tell what came first.
-            let revision = e.metadata.resource_version.parse().unwrap_or(0);
+            let revision = e.metadata.resource_version.revision().number();
             let time: Timestamp = at.parse().unwrap_or(Timestamp::MIN);
             let second = Timestamp::from_second(time.as_second()).unwrap_or(time);
             (second, revision, format!("{at} {}: {}", e.reason, e.message))

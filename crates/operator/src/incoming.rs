@@ -16,6 +16,7 @@ use bytes::{Buf, Bytes};
 use http::Response;
 use http_body::Body as _;
 use kube::client::Body;
+use salvor_recovery::ids::ResourceVersion;
 use serde::{Deserialize, de::IgnoredAny};
 use tokio::{
     sync::{OwnedSemaphorePermit, Semaphore},
@@ -168,7 +169,7 @@ pub(crate) enum Line<'a> {
 /// The fields of a page of a list besides its objects.
 #[derive(Debug, Default)]
 pub(crate) struct Page {
-    pub(crate) revision: String,
+    pub(crate) revision: ResourceVersion,
     /// The token of the next page; empty on the last one.
     pub(crate) next: String,
     pub(crate) objects: usize,
@@ -281,7 +282,7 @@ struct List {
 #[derive(Deserialize)]
 #[serde(rename_all = "camelCase")]
 struct ListMeta {
-    resource_version: String,
+    resource_version: ResourceVersion,
     #[serde(rename = "continue", default)]
     next: String,
 }

@@ -22,7 +22,10 @@ use salvor_api::{
     config::{BrakeLimits, LeaderElection},
     names::annotations,
 };
-use salvor_recovery::brake::{Brake, BrakeState};
+use salvor_recovery::{
+    brake::{Brake, BrakeState},
+    ids::ResourceVersion,
+};
 use tokio::{sync::Notify, time::Instant};
 use tokio_util::sync::CancellationToken;
 
@@ -645,7 +648,7 @@ fn same_tenure(before: &Lease, after: &Lease) -> bool {
 }
 
 fn revision(lease: &Lease) -> Revision {
-    Revision::of(lease.metadata.resource_version.as_deref().unwrap_or(""))
+    lease.metadata.resource_version.as_deref().map(ResourceVersion::from).unwrap_or_default().revision()
 }
 
 /// The brake's saved state on a lease.

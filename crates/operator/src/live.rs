@@ -9,6 +9,7 @@ use kube::{
     client::Body,
     core::{Status, response::StatusDetails},
 };
+use salvor_recovery::ids::NodeName;
 pub(crate) use salvor_recovery::liveness::NodeLease;
 use serde::{Deserialize, de::DeserializeOwned};
 
@@ -138,7 +139,7 @@ const LEASE_LASTS: i64 = 40;
 const LEASE_LASTS_AT_MOST: i64 = 600;
 
 /// A node's Lease; `None` when it has none, or one that was never renewed.
-pub(crate) async fn node_lease(client: &Client, node: &str) -> kube::Result<Option<NodeLease>> {
+pub(crate) async fn node_lease(client: &Client, node: &NodeName) -> kube::Result<Option<NodeLease>> {
     #[derive(Deserialize, Default)]
     #[serde(default)]
     struct Lease {

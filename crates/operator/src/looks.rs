@@ -8,6 +8,7 @@ use std::{
     time::Duration,
 };
 
+use salvor_recovery::ids::NodeName;
 use tokio::time::Instant;
 
 /// A live read counts for this long from when it was sent: later the node may be Ready again.
@@ -51,9 +52,9 @@ impl Sight {
     }
 }
 
-/// The last live read of each object, by name. Clones share it.
+/// The last live read of each node, by name. Clones share it.
 #[derive(Debug)]
-pub(crate) struct Looks<T>(Arc<Mutex<BTreeMap<String, Arc<Look<T>>>>>);
+pub(crate) struct Looks<T>(Arc<Mutex<BTreeMap<NodeName, Arc<Look<T>>>>>);
 
 /// A live read, and the right to read again.
 #[derive(Debug)]
@@ -100,14 +101,14 @@ impl<T> Clone for Looks<T> {
 }
 
 impl<T: Clone> Looks<T> {
-    /// The live object, read now or within the last moment.
+    /// The live node, read now or within the last moment.
     pub(crate) async fn at(
         &self,
-        name: &str,
+        name: &NodeName,
         sight: &mut Sight,
         read: impl Future<Output = kube::Result<Option<T>>>,
     ) -> kube::Result<Option<T>> {
-        let look = self.looks().entry(name.to_owned()).or_default().clone();
+        let look = self.looks().entry(name.clone()).or_default().clone();
         if let Some(seen) = look.within(LOOK_AGAIN, sight) {
             return Ok(seen);
         }
@@ -141,7 +142,7 @@ impl<T: Clone> Looks<T> {
         self.looks().retain(|_, look| is_used(look));
     }
 
-    fn looks(&self) -> MutexGuard<'_, BTreeMap<String, Arc<Look<T>>>> {
+    fn looks(&self) -> MutexGuard<'_, BTreeMap<NodeName, Arc<Look<T>>>> {
         self.0.lock().unwrap_or_else(PoisonError::into_inner)
     }
 }
@@ -176,7 +177,7 @@ mod tests {
             Ok(Some(reads.fetch_add(1, Ordering::SeqCst) + 1))
         };
         let mut sight = Sight::with_time_for(write);
-        let seen = looks.at("node", &mut sight, read).await.unwrap();
+        let seen = looks.at(&"node".into(), &mut sight, read).await.unwrap();
         (began.elapsed(), sight.taken().elapsed(), seen)
     }
 

@@ -1,22 +1,18 @@
 //! The one watch of nodes in an operator. It tells the brake how many nodes are lost, and then tells every recovery that listens
 //! what changed, each in the form that it keeps. Without a listener nodes are not watched.
 
+pub(crate) mod table;
 mod wire;
 
-use std::{
-    collections::{BTreeMap, BTreeSet},
-    sync::{Arc, Mutex, MutexGuard, PoisonError},
-};
+use std::sync::{Arc, Mutex, MutexGuard, PoisonError};
 
-use jiff::{SignedDuration, Timestamp};
-use salvor_recovery::{
-    brake::{Census, NodeStanding, Tally},
-    objects::NodeRef,
-};
 use tokio::sync::mpsc;
 use tokio_util::task::AbortOnDropHandle;
 
-pub(crate) use self::wire::{NodeWire, RepairAnnotations};
+pub(crate) use self::{
+    table::{CountedNode, Node},
+    wire::{NodeWire, RepairAnnotations},
+};
 use crate::{
     brake_keeper::BrakeKeeper,
     watch::{Change, Project, Source, Target, WatchHealth, follow},
@@ -28,27 +24,6 @@ pub(crate) const NODES: Target = Target::all("nodes", "/api/v1/nodes");
 const CHANGES: usize = 64;
 /// Changes counted at once before the brake is told: when a zone is lost, each node is a change, and all are counted each time.
 const BATCH: usize = 256;
-
-/// A node, as it is told to those who listen. It is theirs only while they take it in.
-pub(crate) struct Node {
-    pub(crate) wire: NodeWire,
-    pub(crate) counted: Arc<CountedNode>,
-}
-
-/// The fields of every node that are needed to count it. All counters share them.
-#[derive(Clone, Debug, PartialEq, Eq)]
-pub(crate) struct CountedNode {
-    pub(crate) node: NodeRef,
-    /// Empty if it has none.
-    pub(crate) zone: String,
-    pub(crate) standing: NodeStanding,
-}
-
-impl From<&NodeWire> for CountedNode {
-    fn from(wire: &NodeWire) -> Self {
-        Self { node: wire.node(), zone: wire.zone(), standing: wire.standing() }
-    }
-}
 
 /// True if somebody needs to know the volumes of a node.
 pub(crate) type NeedsVolumes = Arc<dyn Fn(&NodeWire) -> bool + Send + Sync>;
@@ -180,64 +155,6 @@ impl Project for AllNodes {
         wire.slim(keeps_volumes, keeps_conditions);
         let counted = Arc::new(CountedNode::from(&wire));
         Some(Arc::new(Node { wire, counted }))
-    }
-}
-
-/// All nodes, to be counted.
-#[derive(Debug, Default)]
-pub(crate) struct Table {
-    nodes: BTreeMap<String, Arc<CountedNode>>,
-    listed: bool,
-}
-
-impl Table {
-    /// Takes in a change; whether that changes the count.
-    pub(crate) fn take_in(&mut self, change: &Change<Arc<Node>>) -> bool {
-        match change {
-            Change::Applied(node) => self.insert(&node.counted),
-            Change::Gone(uid) => {
-                let gone = self.nodes.values().find(|known| known.node.uid == *uid);
-                let Some(name) = gone.map(|known| known.node.name.clone()) else { return false };
-                self.nodes.remove(&name).is_some()
-            }
-            Change::Reset { all, .. } => {
-                let present: BTreeSet<&str> = all.iter().map(|node| node.counted.node.uid.as_str()).collect();
-                self.nodes.retain(|_, known| present.contains(known.node.uid.as_str()));
-                all.iter().for_each(|node| {
-                    self.insert(&node.counted);
-                });
-                self.listed = true;
-                true
-            }
-        }
-    }
-
-    fn insert(&mut self, node: &Arc<CountedNode>) -> bool {
-        let before = self.nodes.insert(node.node.name.clone(), node.clone());
-        before.is_none_or(|before| before.zone != node.zone || before.standing != node.standing)
-    }
-
-    /// The count; none before all nodes are known.
-    pub(crate) fn tally(&self, now: Timestamp, ready_within: SignedDuration) -> Option<Tally> {
-        let mut census = Census::new(now, ready_within);
-        self.nodes.values().for_each(|node| census.add(&node.zone, &node.standing));
-        self.listed.then(|| census.all())
-    }
-
-    /// So many nodes, of which so many are lost.
-    #[cfg(test)]
-    pub(crate) fn of(unreachable: u32, total: u32) -> Self {
-        let node = |number: u32| {
-            let name = format!("node-{number:04}");
-            let standing = NodeStanding {
-                unreachable: number < unreachable,
-                ready: salvor_recovery::brake::WasReady::Now,
-                excluded: false,
-            };
-            let node = NodeRef { name: name.clone(), uid: name.clone() };
-            (name, Arc::new(CountedNode { node, zone: String::new(), standing }))
-        };
-        Self { nodes: (0..total).map(node).collect(), listed: true }
     }
 }
 

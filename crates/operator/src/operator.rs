@@ -18,22 +18,21 @@ use tokio_util::{sync::CancellationToken, task::AbortOnDropHandle};
 
 use crate::{
     brake_keeper::BrakeKeeper,
-    engine::Engine,
     executor::Executor,
-    feeds::{Feeds, Hub},
+    feeds::Hub,
     http::Endpoints,
     leader::{Elector, Leadership},
     metrics::Metrics,
     notices::Notices,
     pause::SwitchWatch,
     pulse::{OwnThread, Pulse},
-    recoveries::recoveries,
-    recovery::Recovery,
+    recoveries::{recoveries, webhooks},
+    running::{Running, at_once},
     shared::{Released, Shared},
     surroundings::Surroundings,
     time::std_duration,
     watch::Source,
-    webhooks::{self, ServingError, WebhookServer},
+    webhooks::{BoundWebhooks, WebhookError, WebhookServer},
 };
 
 /// Writes under way get this long to end when the process is told to stop.
@@ -50,17 +49,9 @@ pub enum RunError {
         /// The error of the operating system.
         source: std::io::Error,
     },
-    /// The address for webhooks cannot be listened on.
-    #[error("cannot listen on {address} (webhooks.bind): {source}")]
-    BindWebhooks {
-        /// The address.
-        address: SocketAddr,
-        /// The error of the operating system.
-        source: std::io::Error,
-    },
-    /// The certificates for webhooks cannot be used.
-    #[error("webhooks cannot be served: {0}")]
-    Certificates(ServingError),
+    /// The webhooks cannot be served.
+    #[error(transparent)]
+    Webhooks(#[from] WebhookError),
     /// There is no thread for health and election.
     #[error("cannot start a thread: {0}")]
     Thread(io::Error),
@@ -89,11 +80,18 @@ pub fn run(
         });
         let bound = bound.await.unwrap_or_else(|error| Err(io::Error::other(error)));
         let (listener, served_at) = bound.map_err(|source| RunError::Bind { address, source })?;
-        let webhooks = webhooks::Bound::of(&config, &configuration).await?;
+        let webhooks = if webhooks::in_effect(&configuration).is_empty() {
+            None
+        } else {
+            Some(BoundWebhooks::new(config.clone(), &configuration).await?)
+        };
         let surroundings = Surroundings::of(config, aside.handle.clone()).map_err(RunError::Client)?;
         let mut operator = Operator::start(surroundings.telling(notices), &configuration);
         let metrics = &operator.endpoints.metrics;
-        let webhooks = webhooks.map(|bound| bound.serve(&configuration, metrics));
+        let webhooks = webhooks.map(|bound| {
+            let registrations = webhooks::registrations(&configuration, &bound.client);
+            bound.serve(registrations, &configuration, metrics.clone())
+        });
         operator.endpoints.webhooks = webhooks.as_ref().map(WebhookServer::readiness);
 
         let stop_serving = CancellationToken::new();
@@ -256,30 +254,6 @@ impl Operator {
             let _ = task.await;
         }
     }
-}
-
-/// The recoveries that are started so far, and everything that further ones need.
-pub(crate) struct Running {
-    hub: Hub,
-    shared: Shared,
-    stop: CancellationToken,
-    engines: Vec<AbortOnDropHandle<()>>,
-}
-
-impl Running {
-    /// Starts a recovery that acts on so many subjects at once.
-    pub(crate) fn start<R: Recovery>(&mut self, recovery: R, at_once: usize) {
-        let (feeds, inbox) = Feeds::new(self.hub.clone());
-        let shared = Shared { at_once, ..self.shared.clone() };
-        let engine = Engine::new(recovery, shared, feeds);
-        self.engines.push(AbortOnDropHandle::new(tokio::spawn(engine.run(inbox, self.stop.clone()))));
-        tracing::info!(recovery = R::NAME, "started");
-    }
-}
-
-/// A setting as the number of subjects that are acted on at once.
-pub(crate) fn at_once(number: u32) -> usize {
-    usize::try_from(number).unwrap_or(usize::MAX).max(1)
 }
 
 /// Events about Salvor itself are about its lease, in its own namespace; without an election, in the default one.

@@ -3,49 +3,13 @@
 //! An etcd that is restored from a backup goes on counting from an earlier revision. What was seen before then belongs to
 //! another history: its numbers say nothing about the new one.
 
-use std::{
-    cmp::Ordering,
-    sync::{
-        Arc,
-        atomic::{AtomicU64, Ordering::SeqCst},
-    },
+use std::sync::{
+    Arc,
+    atomic::{AtomicU64, Ordering::SeqCst},
 };
 
+pub use salvor_recovery::ids::Revision;
 use tokio::sync::Notify;
-
-/// A `resourceVersion` as the number that it is. Only revisions of one history can be compared.
-///
-/// A server may send something that is no number: then neither is older, and whoever asks takes what comes as news.
-#[derive(Clone, Copy, Debug, PartialEq, Eq)]
-pub struct Revision(Option<u64>);
-
-impl Revision {
-    /// Reads it as the API writes it.
-    pub fn of(text: &str) -> Self {
-        // Zero is no state of any object: to the API it means "any".
-        Self(text.parse().ok().filter(|number| *number > 0))
-    }
-
-    /// As a number that grows; 0 for none.
-    pub(crate) fn number(self) -> u64 {
-        self.0.unwrap_or(0)
-    }
-
-    /// True if it is known to be later than another.
-    pub(crate) fn is_after(self, other: Self) -> bool {
-        self > other
-    }
-
-    pub(crate) fn numbered(number: u64) -> Self {
-        Self(Some(number).filter(|number| *number > 0))
-    }
-}
-
-impl PartialOrd for Revision {
-    fn partial_cmp(&self, other: &Self) -> Option<Ordering> {
-        Some(self.0?.cmp(&other.0?))
-    }
-}
 
 /// The source from which a state of an object is known.
 #[derive(Clone, Copy, Debug)]
@@ -112,20 +76,14 @@ impl History {
 
 #[cfg(test)]
 mod tests {
+    use salvor_recovery::ids::ResourceVersion;
+
     use super::*;
 
     #[test]
-    fn revisions_are_numbers_and_anything_else_cannot_be_compared() {
-        let older = |a: &str, b: &str| Revision::of(a) < Revision::of(b);
-        assert!(older("9", "10") && !older("10", "9") && !older("10", "10"));
-        for odd in ["", "0", "-1", "x", "1.5", "99999999999999999999999"] {
-            assert!(!older(odd, "10") && !older("10", odd), "{odd:?}");
-        }
-    }
-
-    #[test]
     fn what_replaces_what_is_known() {
-        let list = Told::ByListAt(Revision::of("50"));
+        let revision = |text: &str| ResourceVersion::from(text).revision();
+        let list = Told::ByListAt(revision("50"));
         let cases = [
             // A watch, or an answer: only what is later, or what cannot be compared.
             (Told::Alone, "10", "9", true),
@@ -133,15 +91,17 @@ mod tests {
             (Told::Alone, "9", "9", false),
             (Told::Alone, "odd", "9", true),
             (Told::Alone, "9", "odd", true),
+            (Told::Alone, "odd", "another", true),
+            (Told::Alone, "odd", "odd", true),
             // A list: all, also what is earlier than what was known at its time, but not what is known since.
             (list, "40", "45", true),
             (list, "40", "40", true),
             (list, "40", "51", false),
             (list, "40", "odd", true),
-            (Told::ByListAt(Revision::of("odd")), "40", "51", true),
+            (Told::ByListAt(revision("odd")), "40", "51", true),
         ];
         for (told, new, known, replaces) in cases {
-            let found = told.replaces(Revision::of(new), Revision::of(known));
+            let found = told.replaces(revision(new), revision(known));
             assert_eq!(found, replaces, "{told:?} {new} {known}");
         }
     }

@@ -13,6 +13,7 @@ use std::{
 
 use http::Request;
 use kube::{Client, client::Body};
+use salvor_recovery::ids::{ResourceVersion, Uid};
 use serde::{Deserialize, de::DeserializeOwned};
 use serde_json::value::RawValue;
 use tokio::{sync::mpsc, time::Instant};
@@ -109,9 +110,9 @@ impl<P: Project> Project for Arc<P> {
 /// Every object that is watched says which it is, and in which state.
 pub trait Identified {
     /// Its UID.
-    fn uid(&self) -> &str;
+    fn uid(&self) -> &Uid;
     /// Its state.
-    fn resource_version(&self) -> &str;
+    fn resource_version(&self) -> &ResourceVersion;
 }
 
 /// A change of the watched set.
@@ -129,7 +130,7 @@ pub enum Change<T> {
     /// An object appeared or changed.
     Applied(T),
     /// The object with this UID is gone, or does not matter any more.
-    Gone(String),
+    Gone(Uid),
 }
 
 impl<T> Change<T> {
@@ -157,8 +158,8 @@ struct Identity {
 struct IdentityMeta {
     namespace: String,
     name: String,
-    uid: String,
-    resource_version: String,
+    uid: Uid,
+    resource_version: ResourceVersion,
 }
 
 #[derive(Deserialize)]
@@ -276,7 +277,7 @@ pub(crate) async fn follow_with<P: Project>(
     let mut follower = Follower { client, history, target, projection, health, changes, listed: None };
     let mut size = PageSize::default();
     let mut failures: u32 = 0;
-    let mut revision: Option<String> = None;
+    let mut revision: Option<ResourceVersion> = None;
     // True if the server may be another one, or in another state, than when it told the revision.
     let mut in_doubt = false;
     loop {
@@ -396,7 +397,7 @@ impl Heard {
 
 impl<P: Project> Follower<P> {
     /// Reads everything page by page and hands it on as one; the revision to watch from.
-    async fn list(&mut self, mut size: PageSize) -> Result<String, WatchEnd> {
+    async fn list(&mut self, mut size: PageSize) -> Result<ResourceVersion, WatchEnd> {
         self.health.lists.fetch_add(1, Ordering::Relaxed);
         let asked = self.health.asked.load(Ordering::SeqCst);
         let epoch = self.history.epoch();
@@ -422,7 +423,7 @@ impl<P: Project> Follower<P> {
                 break page.revision;
             }
         };
-        let seen = Revision::of(&revision);
+        let seen = revision.revision();
         let epoch = match floor {
             Some(floor) if seen < floor => self.history.ends(epoch),
             _ if self.history.epoch() == epoch => epoch,
@@ -469,16 +470,16 @@ impl<P: Project> Follower<P> {
     async fn check_the_server(&self) -> Result<(), WatchEnd> {
         let floor = self.health.newest();
         let page = self.page(&[("limit", "1".to_owned())], |_| {}).await?;
-        if Revision::of(&page.revision) < floor { Err(WatchEnd::Rewound) } else { Ok(()) }
+        if page.revision.revision() < floor { Err(WatchEnd::Rewound) } else { Ok(()) }
     }
 
     /// Watches from a revision, which moves with what is seen, until the server ends it.
-    async fn watch(&self, revision: &mut String) -> Result<Heard, WatchEnd> {
+    async fn watch(&self, revision: &mut ResourceVersion) -> Result<Heard, WatchEnd> {
         let query = [
             ("watch", "true".to_owned()),
             ("allowWatchBookmarks", "true".to_owned()),
             ("timeoutSeconds", WATCH_SECONDS.to_string()),
-            ("resourceVersion", revision.clone()),
+            ("resourceVersion", revision.to_string()),
         ];
         let opened = self.open(self.request(&query)?);
         let mut body = tokio::select! {
@@ -503,7 +504,7 @@ impl<P: Project> Follower<P> {
             };
             // Half a line at the end of a broken connection: the whole one comes again from the last revision.
             let Some(Word { seen, change }) = told else { return Ok(heard) };
-            if Revision::of(&seen) < Revision::of(revision) {
+            if seen.revision() < revision.revision() {
                 return Err(WatchEnd::Rewound);
             }
             // Only an event or a bookmark proves that the view moves; an opened connection or an error does not.
@@ -513,7 +514,7 @@ impl<P: Project> Follower<P> {
                 self.send(change).await?;
             }
             if !seen.is_empty() {
-                self.health.saw(Revision::of(&seen));
+                self.health.saw(seen.revision());
                 *revision = seen;
             }
         }
@@ -530,7 +531,7 @@ impl<P: Project> Follower<P> {
         // Nearly every line is about an object that can be read, and that is read once.
         let unreadable = match serde_json::from_slice::<Event<'_, P::Wire>>(line) {
             Ok(Event { kind, object }) if !matches!(&*kind, "BOOKMARK" | "ERROR") => {
-                let (seen, uid) = (object.resource_version().to_owned(), object.uid().to_owned());
+                let (seen, uid) = (object.resource_version().clone(), object.uid().clone());
                 let kept = if kind == "DELETED" { None } else { self.projection.keep(object) };
                 return Ok(Some(Word {
                     seen,
@@ -580,7 +581,7 @@ impl<P: Project> Follower<P> {
 /// An event in a line of a watch.
 struct Word<T> {
     /// The revision that was reached.
-    seen: String,
+    seen: ResourceVersion,
     /// Nothing for a bookmark.
     change: Option<Change<T>>,
 }

@@ -10,6 +10,7 @@ use salvor_api::{
 };
 use salvor_recovery::{
     brake::{NodeStanding, WasReady},
+    ids::{ResourceVersion, Uid},
     objects::{Deletion, Ready, Taint},
 };
 use serde::Deserialize;
@@ -33,11 +34,11 @@ pub struct Object<Spec, Status, A = Nothing> {
 }
 
 impl<Spec, Status, A> Identified for Object<Spec, Status, A> {
-    fn uid(&self) -> &str {
+    fn uid(&self) -> &Uid {
         &self.metadata.uid
     }
 
-    fn resource_version(&self) -> &str {
+    fn resource_version(&self) -> &ResourceVersion {
         &self.metadata.resource_version
     }
 }
@@ -46,8 +47,8 @@ impl<Spec, Status, A> Identified for Object<Spec, Status, A> {
 #[derive(Deserialize, Debug)]
 #[serde(try_from = "serde_json::Value")]
 pub struct Whole {
-    uid: String,
-    resource_version: String,
+    uid: Uid,
+    resource_version: ResourceVersion,
     /// The object.
     pub object: serde_json::Value,
 }
@@ -57,18 +58,18 @@ impl TryFrom<serde_json::Value> for Whole {
 
     fn try_from(object: serde_json::Value) -> Result<Self, Self::Error> {
         let of = |field| object.get("metadata")?.get(field)?.as_str().map(str::to_owned);
-        let uid = of("uid").ok_or("it has no metadata.uid")?;
-        let resource_version = of("resourceVersion").ok_or("it has no metadata.resourceVersion")?;
+        let uid = of("uid").ok_or("it has no metadata.uid")?.into();
+        let resource_version = of("resourceVersion").ok_or("it has no metadata.resourceVersion")?.into();
         Ok(Self { uid, resource_version, object })
     }
 }
 
 impl Identified for Whole {
-    fn uid(&self) -> &str {
+    fn uid(&self) -> &Uid {
         &self.uid
     }
 
-    fn resource_version(&self) -> &str {
+    fn resource_version(&self) -> &ResourceVersion {
         &self.resource_version
     }
 }
@@ -87,9 +88,9 @@ pub struct Meta<A = Nothing> {
     /// Unique only among those that exist.
     pub name: String,
     /// Unique for ever.
-    pub uid: String,
+    pub uid: Uid,
     /// Which state of it this is.
-    pub resource_version: String,
+    pub resource_version: ResourceVersion,
     /// When it was made.
     pub creation_timestamp: Option<Timestamp>,
     /// Its labels.
@@ -138,7 +139,7 @@ pub struct Owner {
     /// Its name.
     pub name: String,
     /// Its UID.
-    pub uid: String,
+    pub uid: Uid,
     /// True if it is the one that looks after the object.
     pub controller: bool,
 }

@@ -176,6 +176,11 @@ export function age(since) {
   return seconds < 7200 ? `${Math.floor(seconds / 60)} min` : `${Math.floor(seconds / 3600)} h`;
 }
 
+export function waiting(until) {
+  const seconds = Math.ceil((until - now()) / 1000);
+  return seconds > 0 ? `${seconds} s left` : "now";
+}
+
 /** Says at once what somebody did to a node: the control plane notices later. */
 export function markWished(name, words) {
   const tile = tiles.get(name);

@@ -1,5 +1,5 @@
 // Everything beside the map: headline, counts, one node, stuck pods, workloads, timeline.
-import { element, focusNode, markWished, press, stateWords, tickMap } from "./map.js";
+import { element, focusNode, markWished, press, stateWords, tickMap, waiting } from "./map.js";
 import { now, wish, world } from "./world.js";
 import { drawWrappers } from "./wrappers.js";
 
@@ -173,11 +173,6 @@ panel.querySelector(".wishes").addEventListener("click", async (event) => {
 // ---- stuck pods and waiting nodes ----------------------------------------------------------------
 
 const cases = new Map();
-
-export function waiting(until) {
-  const seconds = Math.ceil((until - now()) / 1000);
-  return seconds > 0 ? `${seconds} s left` : "now";
-}
 
 /** All stuck pods, with or without a verdict, and all nodes and Jobs that wait or are blocked. */
 function allCases() {

@@ -1,6 +1,5 @@
 // AppWrappers: the phase of each, its resets, and what is waited for.
-import { age, element } from "./map.js";
-import { waiting } from "./panels.js";
+import { age, element, waiting } from "./map.js";
 import { world } from "./world.js";
 
 const MOST = 12;

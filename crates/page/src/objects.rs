@@ -117,7 +117,7 @@ impl Project for AllNodes {
             out_of_service: tainted(OUT_OF_SERVICE),
             cordoned: spec.unschedulable,
             zone: metadata.labels.get(ZONE).unwrap_or_default().to_owned(),
-            uid: metadata.uid,
+            uid: metadata.uid.into(),
             name: metadata.name,
         })
     }
@@ -139,7 +139,7 @@ impl Project for AllPods {
                 format!("{} {}", lasting(&metadata, owner), metadata.name)
             }
             (Some(owner), None) => lasting(&metadata, owner),
-            (None, _) => metadata.uid.clone(),
+            (None, _) => metadata.uid.to_string(),
         };
         Some(Pod {
             node: spec.node_name.filter(|n| !n.is_empty()),
@@ -153,7 +153,7 @@ impl Project for AllPods {
             workload,
             work,
             wrapper: metadata.labels.get(MEMBER_LABEL).map(str::to_owned),
-            uid: metadata.uid,
+            uid: metadata.uid.into(),
             namespace: metadata.namespace,
             name: metadata.name,
         })
@@ -164,7 +164,7 @@ impl Project for AllPods {
 fn lasting(metadata: &Meta, owner: &Owner) -> String {
     match metadata.labels.get(MEMBER_LABEL) {
         Some(wrapper) => format!("{}/{wrapper} {} {}", metadata.namespace, owner.kind, owner.name),
-        None => owner.uid.clone(),
+        None => owner.uid.to_string(),
     }
 }
 
@@ -189,7 +189,7 @@ impl Project for AllAppWrappers {
                 "" => brief(&it.reason),
                 message => brief(message),
             }),
-            uid: metadata.uid,
+            uid: metadata.uid.into(),
             namespace: metadata.namespace,
             name: metadata.name,
         })

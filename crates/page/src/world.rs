@@ -94,7 +94,11 @@ impl World {
         match change {
             Change::Applied(node) => self.put_node(node, now),
             Change::Gone(uid) => {
-                let name = self.nodes.values().find(|n| n.value.0.uid == uid).map(|n| n.value.0.name.clone());
+                let name = self
+                    .nodes
+                    .values()
+                    .find(|n| uid == n.value.0.uid.as_str())
+                    .map(|n| n.value.0.name.clone());
                 if let Some(name) = name {
                     self.remove_node(&name);
                 }
@@ -117,7 +121,7 @@ impl World {
         self.version += 1;
         match change {
             Change::Applied(pod) => self.put_pod(pod, now),
-            Change::Gone(uid) => self.remove_pod(&uid),
+            Change::Gone(uid) => self.remove_pod(uid.as_str()),
             Change::Reset { all, .. } => {
                 let present: HashSet<&str> = all.iter().map(|p| p.uid.as_str()).collect();
                 let gone: Vec<_> =

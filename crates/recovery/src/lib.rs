@@ -15,6 +15,7 @@ pub mod eviction;
 mod fnv;
 #[cfg(test)]
 mod fuzz;
+pub mod ids;
 pub mod job;
 pub mod liveness;
 mod moments;

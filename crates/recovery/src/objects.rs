@@ -1,5 +1,6 @@
 //! The objects that recoveries act on, each named so that no other can be meant, and what more than one of them reads there.
 
+use crate::ids::{NodeName, Uid};
 use std::{borrow::Cow, fmt};
 
 use jiff::Timestamp;
@@ -72,7 +73,7 @@ pub struct Object<'a> {
     /// Its name.
     pub name: &'a str,
     /// Its UID, empty if it is not known.
-    pub uid: &'a str,
+    pub uid: &'a Uid,
 }
 
 impl Object<'_> {
@@ -82,7 +83,7 @@ impl Object<'_> {
             kind: self.kind.clone(),
             namespace: self.namespace.map(str::to_owned),
             name: self.name.to_owned(),
-            uid: self.uid.to_owned(),
+            uid: self.uid.clone(),
         }
     }
 }
@@ -91,7 +92,7 @@ impl Object<'_> {
 #[derive(Clone, Debug, PartialEq, Eq, Hash, PartialOrd, Ord)]
 pub struct ObjectRef {
     /// Its UID, empty if it is not known; first, because it alone tells any two apart.
-    pub uid: String,
+    pub uid: Uid,
     /// Its kind.
     pub kind: Kind,
     /// Its namespace, if its kind has one.
@@ -104,7 +105,7 @@ impl ObjectRef {
     /// A Lease, by its name.
     pub fn lease(namespace: &str, name: &str) -> Self {
         Self {
-            uid: String::new(),
+            uid: Uid::default(),
             kind: LEASE.clone(),
             namespace: Some(namespace.to_owned()),
             name: name.to_owned(),
@@ -153,7 +154,7 @@ impl Serialize for ObjectRef {
 #[serde(rename_all = "camelCase")]
 pub struct PodRef {
     /// Its UID; first, because it alone tells any two apart.
-    pub uid: String,
+    pub uid: Uid,
     /// Its namespace.
     pub namespace: String,
     /// Its name.
@@ -184,15 +185,15 @@ impl fmt::Display for PodRef {
 #[serde(rename_all = "camelCase")]
 pub struct NodeRef {
     /// Its name.
-    pub name: String,
+    pub name: NodeName,
     /// Its UID.
-    pub uid: String,
+    pub uid: Uid,
 }
 
 impl NodeRef {
     /// The object.
     pub fn object(&self) -> Object<'_> {
-        Object { kind: &NODE, namespace: None, name: &self.name, uid: &self.uid }
+        Object { kind: &NODE, namespace: None, name: self.name.as_str(), uid: &self.uid }
     }
 }
 
@@ -204,7 +205,7 @@ impl From<&NodeRef> for ObjectRef {
 
 impl fmt::Display for NodeRef {
     fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
-        f.write_str(&self.name)
+        f.write_str(self.name.as_str())
     }
 }
 
@@ -213,7 +214,7 @@ impl fmt::Display for NodeRef {
 #[serde(rename_all = "camelCase")]
 pub struct JobRef {
     /// Its UID; first, because it alone tells any two apart.
-    pub uid: String,
+    pub uid: Uid,
     /// Its namespace.
     pub namespace: String,
     /// Its name.

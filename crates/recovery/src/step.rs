@@ -12,6 +12,7 @@ use serde::Serialize;
 use serde_json::{Map, Value, value::RawValue};
 
 use crate::event::EventNote;
+use crate::ids::{ResourceVersion, Uid};
 use crate::objects::Object;
 
 /// One guarded write of a recovery, or several that may be under way together.
@@ -256,13 +257,13 @@ pub enum Guard<'a> {
     /// Nothing: the object is not there yet, or has a name that is never used twice.
     None,
     /// The object of that UID.
-    Uid(&'a str),
+    Uid(&'a Uid),
     /// The object of that UID, in the state that was judged.
     Judged {
         /// The UID.
-        uid: &'a str,
+        uid: &'a Uid,
         /// The state that was judged.
-        resource_version: &'a str,
+        resource_version: &'a ResourceVersion,
     },
 }
 

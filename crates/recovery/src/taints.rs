@@ -3,6 +3,7 @@
 use jiff::Timestamp;
 use serde_json::{Value, json};
 
+use crate::ids::ResourceVersion;
 use crate::objects::{NodeRef, Taint};
 use crate::step::{Changed, Patch};
 
@@ -20,11 +21,15 @@ impl Taints {
     ///
     /// # Errors
     /// The node is another one, has changed, or is gone.
-    pub fn judged(read: &[Option<Value>], node: &NodeRef, resource_version: &str) -> Result<Self, Changed> {
+    pub fn judged(
+        read: &[Option<Value>],
+        node: &NodeRef,
+        resource_version: &ResourceVersion,
+    ) -> Result<Self, Changed> {
         let Some(Some(object)) = read.first() else { return Err(Changed) };
         let metadata = &object["metadata"];
         let is_judged =
-            metadata["uid"] == node.uid.as_str() && metadata["resourceVersion"] == resource_version;
+            metadata["uid"] == node.uid.as_str() && metadata["resourceVersion"] == resource_version.as_str();
         if is_judged { Ok(Self::of(object)) } else { Err(Changed) }
     }
 

@@ -1,6 +1,7 @@
 use std::collections::BTreeSet;
 
 use salvor_api::config::parse;
+use salvor_operator::webhooks::WebhookKind;
 use serde_json::{Value, json};
 
 use super::*;
@@ -408,8 +409,8 @@ fn webhooks() -> Vec<Webhook> {
         timeout_seconds: 10,
     };
     vec![
-        webhook(webhooks::WebhookKind::Mutating, "mthing.example.com", "/mutate"),
-        webhook(webhooks::WebhookKind::Validating, "vthing.example.com", "/validate"),
+        webhook(WebhookKind::Mutating, "mthing.example.com", "/mutate"),
+        webhook(WebhookKind::Validating, "vthing.example.com", "/validate"),
     ]
 }
 

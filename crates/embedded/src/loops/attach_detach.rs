@@ -7,10 +7,11 @@ use jiff::Timestamp;
 use serde_json::{Value, json};
 
 use super::calls::{Call, Note, Part, Ref};
+use super::collection::Kind;
 use super::driver::{Control, Errand, Plan, Queue};
 use super::taints::OUT_OF_SERVICE;
 use super::views::{AttachedVolume, Attachment, Node, Pod, Volume};
-use super::world::{Change, Kind, World};
+use super::world::{Change, World};
 
 const COMPONENT: &str = "attachdetach-controller";
 /// Only nodes that say so leave attaching to us.

@@ -10,9 +10,10 @@ use serde::Deserialize;
 use serde_json::{Value, json};
 use tokio::time::timeout;
 
+use super::collection::{Collection, Kind};
 use super::follow::Shared;
 use super::views::{Meta, key};
-use super::world::{Collection, HasMeta, Kind, World};
+use super::world::{HasMeta, World};
 use crate::object;
 use crate::propagation::Propagation;
 

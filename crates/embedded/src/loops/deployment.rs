@@ -7,10 +7,11 @@ use jiff::{SignedDuration, Timestamp};
 use serde_json::{Value, json};
 
 use super::calls::{Call, Note, Part, Ref};
+use super::collection::Kind;
 use super::driver::{Control, Errand, Plan, Queue};
 use super::template;
 use super::views::{Workload, key};
-use super::world::{Change, Kind, World};
+use super::world::{Change, World};
 use crate::object;
 
 const COMPONENT: &str = "deployment-controller";

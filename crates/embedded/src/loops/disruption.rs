@@ -7,11 +7,12 @@ use jiff::{SignedDuration, Timestamp};
 use serde_json::{Value, json};
 
 use super::calls::{Call, Part, Ref};
+use super::collection::Kind;
 use super::driver::{Control, Errand, Plan, Queue};
 use super::labels::Selector;
 use super::template;
 use super::views::{Pod, Workload};
-use super::world::{Change, Kind, World};
+use super::world::{Change, World};
 use crate::object;
 
 /// An eviction that was granted and of which nothing was seen since is forgotten after this.

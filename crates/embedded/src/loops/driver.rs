@@ -14,9 +14,10 @@ use tokio::sync::mpsc;
 use tokio::time::{Instant, sleep_until};
 
 use super::calls::{Call, CallError};
+use super::collection::Kind;
 use super::emptying;
 use super::follow::{Shared, retry_after};
-use super::world::{Change, Kind, World};
+use super::world::{Change, World};
 
 /// A subject whose errands succeed so often within one instant is not helped by them: it must wait as if they had failed.
 /// Under a paused clock, time would otherwise stand still for ever.

@@ -13,10 +13,10 @@ use serde_json::{Value, json};
 use tokio::time::timeout;
 
 use super::calls::CallError;
+use super::collection::{Kind, Resource};
 use super::follow::Shared;
-use super::served::{METADATA_LIST, Resource, Served};
+use super::served::{METADATA_LIST, Served};
 use super::views::{Bare, Namespace};
-use super::world::Kind;
 use crate::object;
 
 /// The finalizer in `spec.finalizers` of every namespace until it is empty.

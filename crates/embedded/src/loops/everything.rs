@@ -8,8 +8,9 @@ use kube::Client;
 use tokio::task::{AbortHandle, JoinSet};
 use tokio::time::{sleep, timeout};
 
+use super::collection::Resource;
 use super::follow::{Other, PATIENCE, Shared, follow, retry_after};
-use super::served::{Resource, Served};
+use super::served::Served;
 use super::world::Change;
 
 /// A server may say that a definition is established a little before it serves what was defined: then the second look

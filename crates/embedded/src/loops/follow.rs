@@ -12,11 +12,12 @@ use serde::de::DeserializeOwned;
 use tokio::sync::mpsc;
 use tokio::time::{sleep, timeout};
 
+use super::collection::{Kind, Resource};
 use crate::signal::{Listener, Signal};
 
-use super::served::{METADATA, METADATA_LIST, Resource};
+use super::served::{METADATA, METADATA_LIST};
 use super::views::{Bare, Meta};
-use super::world::{Change, Delta, HasMeta, Kind, Place, World};
+use super::world::{Change, Delta, HasMeta, Place, World};
 
 /// A watch lasts for this many seconds, then it is opened again.
 const WATCH_SECONDS: u32 = 290;

@@ -10,9 +10,10 @@ use serde::Serialize;
 use serde_json::{Value, json};
 
 use super::calls::{Call, Sighting};
+use super::collection::{Collection, Kind};
 use super::driver::{Control, Errand, Plan, Queue};
 use super::views::{Meta, Owner, key};
-use super::world::{Change, Collection, Delta, HasMeta, Kind, World};
+use super::world::{Change, Delta, HasMeta, World};
 use crate::propagation::{FOREGROUND, ORPHAN, Propagation};
 
 /// The garbage collector. Objects are known to it by their UIDs.

@@ -6,6 +6,7 @@
 
 mod attach_detach;
 mod calls;
+mod collection;
 mod deployment;
 mod disruption;
 mod driver;
@@ -31,6 +32,7 @@ mod volumes;
 mod world;
 mod zones;
 
+use collection::Kind;
 use std::collections::BTreeSet;
 use std::fmt;
 use std::str::FromStr;
@@ -48,7 +50,7 @@ pub use zones::EvictionRates;
 
 use driver::{Clock, Control, Driver};
 use follow::{Known, Shared};
-use world::{Change, Kind};
+use world::Change;
 
 /// A control loop.
 #[derive(Debug, Clone, Copy, PartialEq, Eq, PartialOrd, Ord)]

@@ -5,10 +5,11 @@ use std::time::Duration;
 
 use jiff::Timestamp;
 
+use super::collection::Kind;
 use super::driver::{Control, Errand, Plan};
 use super::emptying::FINALIZER;
 use super::views::Namespace;
-use super::world::{Change, Kind, World};
+use super::world::{Change, World};
 
 /// How long after a change of a namespace it is looked at: what was written to it at the last moment must be seen by
 /// all. The real controller's own.

@@ -9,10 +9,11 @@ use k8s_openapi::api::core::v1::Taint;
 use serde_json::{Value, json};
 
 use super::calls::{Call, Note, Part, Ref};
+use super::collection::Kind;
 use super::driver::{Control, Errand, Plan, Queue};
 use super::taints::{NO_EXECUTE, NO_SCHEDULE, NOT_READY, UNREACHABLE, UNSCHEDULABLE};
 use super::views::{Node, Pod};
-use super::world::{Change, Kind, World};
+use super::world::{Change, World};
 use super::zones::{EvictionRates, Mood, Zones};
 use crate::object;
 

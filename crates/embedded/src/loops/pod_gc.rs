@@ -7,10 +7,11 @@ use jiff::Timestamp;
 use serde_json::json;
 
 use super::calls::{Call, Part, Ref};
+use super::collection::Kind;
 use super::driver::{Control, Errand, Plan};
 use super::taints::OUT_OF_SERVICE;
 use super::views::Pod;
-use super::world::{Change, Kind, World};
+use super::world::{Change, World};
 use crate::object;
 
 /// When pods are collected.

@@ -8,11 +8,12 @@ use jiff::Timestamp;
 use serde_json::{Value, json};
 
 use super::calls::{Call, Note, Part, Ref};
+use super::collection::Kind;
 use super::driver::{Control, Errand, Plan, Queue};
 use super::labels::Selector;
 use super::template;
 use super::views::{Pod, Workload};
-use super::world::{Change, Kind, World};
+use super::world::{Change, World};
 
 const COMPONENT: &str = "replicaset-controller";
 /// Pods made or deleted in one go; the rest follows when the watch has shown these.

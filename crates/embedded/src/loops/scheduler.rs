@@ -7,6 +7,7 @@ use jiff::Timestamp;
 use serde_json::json;
 
 use super::calls::{Call, Note, Part, Ref};
+use super::collection::Kind;
 use super::driver::{Control, Errand, Plan};
 use super::labels::Selector;
 use super::node_lifecycle::region_and_zone;
@@ -14,7 +15,7 @@ use super::placement::{
     Alike, Amounts, Load, Obstacle, Score, add, amounts, obstacle, requests, score, selects, subtract,
 };
 use super::views::{Node, Pod};
-use super::world::{Change, Delta, Kind, World};
+use super::world::{Change, Delta, World};
 use crate::object;
 
 const COMPONENT: &str = "default-scheduler";

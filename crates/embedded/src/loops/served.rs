@@ -7,7 +7,7 @@ use http::header::ACCEPT;
 use kube::Client;
 use serde::Deserialize;
 
-use super::world::{Collection, Kind};
+use super::collection::{Collection, Kind, Resource};
 
 /// Objects of which only the metadata is wanted.
 pub(crate) const METADATA: &str = "application/json;as=PartialObjectMetadata;g=meta.k8s.io;v=v1";
@@ -15,51 +15,6 @@ pub(crate) const METADATA: &str = "application/json;as=PartialObjectMetadata;g=m
 pub(crate) const METADATA_LIST: &str = "application/json;as=PartialObjectMetadataList;g=meta.k8s.io;v=v1";
 
 const DISCOVERY: &str = "application/json;g=apidiscovery.k8s.io;v=v2;as=APIGroupDiscoveryList";
-
-/// A resource, in the version that its server prefers.
-#[derive(Debug, Clone, PartialEq, Eq, PartialOrd, Ord)]
-pub(crate) struct Resource {
-    /// `/api/v1`, `/apis/apps/v1`.
-    prefix: String,
-    pub(crate) plural: String,
-    pub(crate) namespaced: bool,
-    verbs: Vec<String>,
-}
-
-impl Resource {
-    /// The path of all its objects, in one namespace or, with none, in all.
-    pub(crate) fn path(&self, namespace: &str) -> String {
-        let Self { prefix, plural, .. } = self;
-        if namespace.is_empty() {
-            format!("{prefix}/{plural}")
-        } else {
-            format!("{prefix}/namespaces/{namespace}/{plural}")
-        }
-    }
-
-    pub(crate) fn can(&self, verb: &str) -> bool {
-        self.verbs.iter().any(|known| known == verb)
-    }
-
-    /// Its group; empty for the core group.
-    pub(crate) fn group(&self) -> &str {
-        self.prefix.strip_prefix("/apis/").and_then(|rest| rest.split('/').next()).unwrap_or("")
-    }
-
-    pub(crate) fn version(&self) -> &str {
-        self.prefix.rsplit('/').next().unwrap_or("")
-    }
-
-    /// True if each of its objects makes another resource.
-    pub(crate) fn is_definition(&self) -> bool {
-        self.group() == "apiextensions.k8s.io" && self.plural == "customresourcedefinitions"
-    }
-
-    /// Events own nothing, and nothing owns them; and there are many.
-    fn is_event(&self) -> bool {
-        self.plural == "events" && ["", "events.k8s.io"].contains(&self.group())
-    }
-}
 
 /// A kind as an owner reference names it.
 #[derive(Debug, Clone)]

@@ -7,11 +7,12 @@ use jiff::Timestamp;
 use serde_json::{Value, json};
 
 use super::calls::{Call, Part, Ref};
+use super::collection::Kind;
 use super::deployment::hash;
 use super::driver::{Control, Errand, Plan, Queue};
 use super::template;
 use super::views::{Pod, Workload, key};
-use super::world::{Change, Kind, World};
+use super::world::{Change, World};
 
 /// Which template a pod was made from.
 const REVISION: &str = "controller-revision-hash";

@@ -6,10 +6,11 @@ use jiff::Timestamp;
 use serde_json::json;
 
 use super::calls::{Call, Note, Part, Ref};
+use super::collection::Kind;
 use super::driver::{Control, Errand, Plan, Queue};
 use super::taints::{Stay, stay};
 use super::views::Pod;
-use super::world::{Change, Kind, World};
+use super::world::{Change, World};
 use crate::object;
 
 const COMPONENT: &str = "taint-eviction-controller";

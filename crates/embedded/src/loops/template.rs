@@ -2,8 +2,8 @@
 
 use serde_json::{Value, json};
 
+use super::collection::Kind;
 use super::views::Meta;
-use super::world::Kind;
 
 /// A reference to the workload that is responsible for an object.
 pub(crate) fn owner(kind: Kind, owner: &Meta) -> Value {

@@ -4,9 +4,10 @@ use jiff::{SignedDuration, Timestamp};
 use serde_json::json;
 
 use super::calls::{Call, Ref};
+use super::collection::Kind;
 use super::driver::{Control, Errand, Plan, Queue};
 use super::views::Workload;
-use super::world::{Change, Kind, World};
+use super::world::{Change, World};
 use crate::object;
 
 /// Time to live after finishing.

@@ -4,9 +4,10 @@ use jiff::Timestamp;
 use serde_json::{Value, json};
 
 use super::calls::{Call, Part, Ref};
+use super::collection::Kind;
 use super::driver::{Control, Errand, Plan, Queue};
 use super::views::{Claim, Volume};
-use super::world::{Change, Kind, World};
+use super::world::{Change, World};
 use crate::quantity;
 
 const PROVISIONER: &str = "volume.kubernetes.io/storage-provisioner";

@@ -3,112 +3,12 @@
 use std::collections::{BTreeMap, BTreeSet};
 use std::sync::Arc;
 
-use super::served::{Resource, Served};
+use super::collection::{Collection, Kind, Resource};
+use super::served::Served;
 use super::views::{
     Attachment, Bare, Claim, Lease, Meta, Namespace, Node, Pod, StorageClass, Volume, Workload,
     key as object_key,
 };
-
-/// The kinds that loops read or write.
-#[derive(Debug, Clone, Copy, PartialEq, Eq, PartialOrd, Ord)]
-pub(crate) enum Kind {
-    Pod,
-    Node,
-    Lease,
-    Claim,
-    Volume,
-    StorageClass,
-    Attachment,
-    ReplicaSet,
-    Deployment,
-    StatefulSet,
-    Job,
-    Budget,
-    Namespace,
-    Event,
-}
-
-impl Kind {
-    /// Those that are watched, which is all but events: these are written, never read.
-    pub(crate) const WATCHED: [Self; 13] = [
-        Self::Pod,
-        Self::Node,
-        Self::Lease,
-        Self::Claim,
-        Self::Volume,
-        Self::StorageClass,
-        Self::Attachment,
-        Self::ReplicaSet,
-        Self::Deployment,
-        Self::StatefulSet,
-        Self::Job,
-        Self::Budget,
-        Self::Namespace,
-    ];
-
-    /// The watched kind with this prefix of its path and this plural.
-    pub(crate) fn watched(prefix: &str, plural: &str) -> Option<Self> {
-        Self::WATCHED.into_iter().find(|kind| (kind.names().1, kind.names().2) == (prefix, plural))
-    }
-
-    /// The API's name for it, its group and version as paths have them, and its plural.
-    fn names(self) -> (&'static str, &'static str, &'static str) {
-        match self {
-            Self::Pod => ("Pod", "/api/v1", "pods"),
-            Self::Node => ("Node", "/api/v1", "nodes"),
-            Self::Lease => ("Lease", "/apis/coordination.k8s.io/v1", "leases"),
-            Self::Claim => ("PersistentVolumeClaim", "/api/v1", "persistentvolumeclaims"),
-            Self::Volume => ("PersistentVolume", "/api/v1", "persistentvolumes"),
-            Self::StorageClass => ("StorageClass", "/apis/storage.k8s.io/v1", "storageclasses"),
-            Self::Attachment => ("VolumeAttachment", "/apis/storage.k8s.io/v1", "volumeattachments"),
-            Self::ReplicaSet => ("ReplicaSet", "/apis/apps/v1", "replicasets"),
-            Self::Deployment => ("Deployment", "/apis/apps/v1", "deployments"),
-            Self::StatefulSet => ("StatefulSet", "/apis/apps/v1", "statefulsets"),
-            Self::Job => ("Job", "/apis/batch/v1", "jobs"),
-            Self::Budget => ("PodDisruptionBudget", "/apis/policy/v1", "poddisruptionbudgets"),
-            Self::Namespace => ("Namespace", "/api/v1", "namespaces"),
-            Self::Event => ("Event", "/api/v1", "events"),
-        }
-    }
-
-    pub(crate) fn name(self) -> &'static str {
-        self.names().0
-    }
-
-    pub(crate) fn api_version(self) -> &'static str {
-        let prefix = self.names().1;
-        prefix.strip_prefix("/apis/").or_else(|| prefix.strip_prefix("/api/")).unwrap_or(prefix)
-    }
-
-    /// The path of all its objects, in one namespace or, with none, in all.
-    pub(crate) fn path(self, namespace: &str) -> String {
-        let (_, prefix, plural) = self.names();
-        if namespace.is_empty() {
-            format!("{prefix}/{plural}")
-        } else {
-            format!("{prefix}/namespaces/{namespace}/{plural}")
-        }
-    }
-}
-
-/// Where all objects of one resource are.
-#[derive(Debug, Clone, PartialEq, Eq, PartialOrd, Ord)]
-pub(crate) enum Collection {
-    /// Of a kind that some loop knows.
-    Known(Kind),
-    /// Of a kind of which only the metadata is read.
-    Other(Arc<Resource>),
-}
-
-impl Collection {
-    /// The path of its objects, in one namespace or, with none, in all.
-    pub(crate) fn path(&self, namespace: &str) -> String {
-        match self {
-            Self::Known(kind) => kind.path(namespace),
-            Self::Other(resource) => resource.path(namespace),
-        }
-    }
-}
 
 /// An object that has metadata.
 pub(crate) trait HasMeta {

@@ -120,6 +120,7 @@ fn normalise(value: &mut Value, answer: &Answer) {
                     ("cells", Value::Array(cells)) => {
                         let cells = cells.iter().map(|cell| match cell.as_str() {
                             Some(text) if is_age(text) => Value::from("<age>"),
+                            Some(text) if is_time(text) => Value::from("<time>"),
                             _ => cell.clone(),
                         });
                         *member = cells.collect();

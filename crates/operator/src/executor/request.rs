@@ -8,6 +8,7 @@ use http::{
 };
 use salvor_recovery::{
     event::EventNote,
+    ids::{ResourceVersion, Uid},
     objects::{NODE, Object, ObjectRef},
     step::{Delete, Grace, Guard, Merge, Owned, Part, Patch, Verb, Write},
 };
@@ -153,9 +154,9 @@ impl Serialize for Metadata<'_> {
 #[serde(rename_all = "camelCase")]
 struct Preconditions<'a> {
     #[serde(skip_serializing_if = "Option::is_none")]
-    uid: Option<&'a str>,
+    uid: Option<&'a Uid>,
     #[serde(skip_serializing_if = "Option::is_none")]
-    resource_version: Option<&'a str>,
+    resource_version: Option<&'a ResourceVersion>,
 }
 
 fn preconditions(guard: Guard<'_>) -> Preconditions<'_> {
@@ -263,6 +264,6 @@ fn regarding(object: &ObjectRef) -> Regarding<'_> {
         namespace: object.namespace.as_deref(),
         name: &object.name,
         // Kubernetes' own controllers give a node's name as its UID here, and `kubectl describe node` looks for that.
-        uid: if object.kind == NODE { &object.name } else { &object.uid },
+        uid: if object.kind == NODE { &object.name } else { object.uid.as_str() },
     }
 }

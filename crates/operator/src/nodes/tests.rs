@@ -4,7 +4,7 @@ use std::time::Duration;
 
 use serde_json::{Value, json};
 
-use super::*;
+use super::{table::Table, *};
 use crate::{
     fake_api::{Answer, FakeApi},
     feeds::{Feed, Feeds, Hub, tests::keeper},
@@ -43,7 +43,7 @@ fn count(change: Change<String>) -> String {
     match change {
         Change::Reset { all, .. } => all.join(" "),
         Change::Applied(one) => one,
-        Change::Gone(uid) => uid,
+        Change::Gone(uid) => uid.into(),
     }
 }
 

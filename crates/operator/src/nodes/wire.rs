@@ -113,7 +113,7 @@ impl NodeWire {
 
     /// Which node it is.
     pub(crate) fn node(&self) -> NodeRef {
-        NodeRef { name: self.metadata.name.clone(), uid: self.metadata.uid.clone() }
+        NodeRef { name: self.metadata.name.as_str().into(), uid: self.metadata.uid.clone() }
     }
 
     /// The fields that decide whether it counts.

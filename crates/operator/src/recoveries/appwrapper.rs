@@ -17,6 +17,7 @@ use salvor_recovery::{
         AppWrapperPolicy, AppWrapperRef, AppWrapperWhy, CreateFailure, FoundComponent, Memory, NodeView,
         Phase, Seen, Stakes, Step, decide,
     },
+    ids::{NodeName, Uid},
     objects::ObjectRef,
 };
 
@@ -72,7 +73,7 @@ struct Known {
     /// Components that are gone, as they were last seen, by kind and name.
     last: BTreeMap<(Kind, String), Last>,
     /// UIDs of objects of an attempt that is over. The watch may tell of their end when the next one has begun.
-    of_the_past: BTreeSet<String>,
+    of_the_past: BTreeSet<Uid>,
     unlabelled: Unlabelled,
 }
 
@@ -82,12 +83,12 @@ pub(crate) struct AppWrappers {
     policy: Arc<AppWrapperPolicy>,
     rules: Arc<Rules>,
     metrics: AppWrapperMetrics,
-    apps: BTreeMap<String, Box<Known>>,
+    apps: BTreeMap<Uid, Box<Known>>,
     /// UIDs by namespace and name.
-    names: BTreeMap<(String, String), String>,
+    names: BTreeMap<(String, String), Uid>,
     kinds: Kinds,
     pods: Pods,
-    nodes: BTreeMap<String, SeenNode>,
+    nodes: BTreeMap<NodeName, SeenNode>,
     /// The numbers of the histories in which they were listed; none before the first list.
     apps_listed: Option<u64>,
     pods_listed: Option<u64>,
@@ -168,7 +169,7 @@ impl AppWrappers {
         Some(subject)
     }
 
-    fn drop_app(&mut self, uid: &str) -> Option<AppWrapperRef> {
+    fn drop_app(&mut self, uid: &Uid) -> Option<AppWrapperRef> {
         let known = self.apps.remove(uid)?;
         let kinds = self.kinds_of(&known.app);
         self.kinds.release_all(&kinds);
@@ -182,11 +183,11 @@ impl AppWrappers {
 
     fn list_apps(&mut self, all: Vec<App>, moment: &Moment) -> Vec<AppWrapperRef> {
         let mut woken: BTreeSet<AppWrapperRef> = self.subjects().into_iter().collect();
-        let listed: BTreeSet<String> = all.iter().map(|app| app.appwrapper.uid.clone()).collect();
+        let listed: BTreeSet<Uid> = all.iter().map(|app| app.appwrapper.uid.clone()).collect();
         let gone = self.apps.iter().filter(|(uid, known)| {
             moment.anew || (!listed.contains(*uid) && !known.app.revision().is_after(moment.revision))
         });
-        let gone: Vec<String> = gone.map(|(uid, _)| uid.clone()).collect();
+        let gone: Vec<Uid> = gone.map(|(uid, _)| uid.clone()).collect();
         for uid in gone {
             self.drop_app(&uid);
         }
@@ -240,12 +241,12 @@ impl AppWrappers {
         if is_known { Vec::new() } else { self.on_node(&name) }
     }
 
-    fn on_node(&self, name: &str) -> Vec<AppWrapperRef> {
+    fn on_node(&self, name: &NodeName) -> Vec<AppWrapperRef> {
         self.pods.on(name).filter_map(|pod| self.app_of(pod)).collect()
     }
 
-    fn drop_node(&mut self, uid: &str) -> Vec<AppWrapperRef> {
-        let gone = self.nodes.iter().find(|(_, node)| node.uid == uid).map(|(name, _)| name.clone());
+    fn drop_node(&mut self, uid: &Uid) -> Vec<AppWrapperRef> {
+        let gone = self.nodes.iter().find(|(_, node)| node.uid == *uid).map(|(name, _)| name.clone());
         let Some(name) = gone else { return Vec::new() };
         self.nodes.remove(&name);
         self.on_node(&name)
@@ -276,7 +277,7 @@ impl AppWrappers {
         let owned: Vec<FoundComponent> = self.kinds.owned_by(uid).cloned().collect();
         let of_pods = pods.iter().filter_map(|pod| pod.view.node_name.as_ref());
         let of_objects = owned.iter().chain(known.last.values()).filter_map(|it| it.node_name.as_ref());
-        let nodes: BTreeMap<String, NodeView> = of_pods
+        let nodes: BTreeMap<NodeName, NodeView> = of_pods
             .chain(of_objects)
             .filter_map(|name| Some((name.clone(), self.nodes.get(name)?.view.clone())))
             .collect();
@@ -340,7 +341,7 @@ impl AppWrappers {
         let Step::CreateComponent { index, object, .. } = step else { return View::Shows };
         let Some(found) = self.component_answered(object, answer) else { return View::Lags };
         let Some(known) = self.apps.get_mut(&subject.uid) else { return View::Shows };
-        if found.owner_uid.as_deref() == Some(&subject.uid) {
+        if found.owner_uid.as_ref() == Some(&subject.uid) {
             known.memory.creation.remove(index);
         } else {
             // It was there already, and is somebody else's.

@@ -15,6 +15,7 @@ use salvor_recovery::{
         Access, AttachmentView, DespiteOutage, EvictionPolicy, Lease, NodeView, NodeWhy, PodView, PodWhy,
         Refusal, Scene, Step, asked_in_person, decide_node, decide_pod,
     },
+    ids::{NodeName, Uid},
     objects::{PodRef, Ready, Taint},
 };
 
@@ -31,7 +32,7 @@ use crate::{
     looks::Looks,
     nodes::{CountedNode, NeedsVolumes, NodeWire},
     recovery::{After, Ended, NodeOrPod, Recovery, Refused, View},
-    revision::{Revision, Told},
+    revision::Told,
     watch::{Change, Target, WatchHealth},
 };
 
@@ -60,7 +61,7 @@ const PODS: &str = "pods of evicted nodes";
 #[derive(Clone, Debug, PartialEq, Eq, PartialOrd, Ord, Hash)]
 pub(crate) enum Subject {
     Node {
-        name: String,
+        name: NodeName,
     },
     /// Shared, because the engine keeps it in several places, and there may be thousands.
     Pod(Arc<PodSubject>),
@@ -69,8 +70,8 @@ pub(crate) enum Subject {
 /// A pod on a node.
 #[derive(Clone, Debug, PartialEq, Eq, PartialOrd, Ord, Hash)]
 pub(crate) struct PodSubject {
-    node: String,
-    uid: String,
+    node: NodeName,
+    uid: Uid,
     namespace: String,
     name: String,
 }
@@ -85,13 +86,13 @@ impl fmt::Display for Subject {
 }
 
 impl Subject {
-    fn node(name: &str) -> Self {
-        Self::Node { name: name.to_owned() }
+    fn node(name: &NodeName) -> Self {
+        Self::Node { name: name.clone() }
     }
 
-    fn pod(node: &str, pod: &PodRef) -> Self {
+    fn pod(node: &NodeName, pod: &PodRef) -> Self {
         Self::Pod(Arc::new(PodSubject {
-            node: node.to_owned(),
+            node: node.clone(),
             uid: pod.uid.clone(),
             namespace: pod.namespace.clone(),
             name: pod.name.clone(),
@@ -106,10 +107,10 @@ pub(crate) type Why = NodeOrPod<NodeWhy, PodWhy>;
 #[derive(Debug)]
 pub(crate) enum News {
     Node(Change<SeenNode>),
-    Attachment(Change<(String, AttachmentView)>),
-    Pod { node: String, number: u64, change: Change<PodView> },
-    Lease { node: String, lease: Option<NodeLease> },
-    Claims { node: String, number: u64, uid: String, access: Access },
+    Attachment(Change<(Uid, AttachmentView)>),
+    Pod { node: NodeName, number: u64, change: Change<PodView> },
+    Lease { node: NodeName, lease: Option<NodeLease> },
+    Claims { node: NodeName, number: u64, uid: Uid, access: Access },
 }
 
 /// A node whose eviction is requested, and what is on it.
@@ -118,7 +119,7 @@ struct Subjected {
     view: NodeView,
     /// Tells this look at its pods from an earlier one.
     number: u64,
-    pods: BTreeMap<String, PodView>,
+    pods: BTreeMap<Uid, PodView>,
     pods_listed: bool,
     /// The state for which its pods were last judged.
     woken_for: Option<Basis>,
@@ -160,13 +161,13 @@ pub(crate) struct Evictions {
     policy: Arc<EvictionPolicy>,
     metrics: EvictionMetrics,
     /// The fields of every node that are needed to count it.
-    counted: BTreeMap<String, Arc<CountedNode>>,
-    nodes: BTreeMap<String, Subjected>,
-    attachments: BTreeMap<String, AttachmentView>,
+    counted: BTreeMap<NodeName, Arc<CountedNode>>,
+    nodes: BTreeMap<NodeName, Subjected>,
+    attachments: BTreeMap<Uid, AttachmentView>,
     attachments_listed: bool,
     close_ups: Wanted,
     /// Nodes whose pods are watched, with the number that tells this watch from an earlier one.
-    watched: BTreeMap<String, u64>,
+    watched: BTreeMap<NodeName, u64>,
     /// True if the watches are declared as they are wanted now.
     declared: bool,
     looks: Looks<NodeView>,
@@ -217,7 +218,7 @@ impl Evictions {
         let name = view.node.name.clone();
         match self.nodes.get_mut(&name).filter(|known| known.view.node.uid == view.node.uid) {
             Some(known) => {
-                let revision = |view: &NodeView| Revision::of(&view.resource_version);
+                let revision = |view: &NodeView| view.resource_version.revision();
                 if !told.replaces(revision(&view), revision(&known.view)) {
                     return;
                 }
@@ -243,7 +244,7 @@ impl Evictions {
     }
 
     /// The pods of a node, if what their verdicts rest on has changed since they were last woken.
-    fn wake_pods(&mut self, name: &str) -> Vec<Subject> {
+    fn wake_pods(&mut self, name: &NodeName) -> Vec<Subject> {
         let Some(node) = self.nodes.get_mut(name) else { return Vec::new() };
         let basis = Some(Basis::of(&node.view));
         if node.woken_for == basis {
@@ -254,7 +255,7 @@ impl Evictions {
     }
 
     /// Nobody asks about this node any more; its pods are looked at once more, to be forgotten too.
-    fn forget(&mut self, name: &str) -> Vec<Subject> {
+    fn forget(&mut self, name: &NodeName) -> Vec<Subject> {
         self.nodes.remove(name).map(|node| node.pod_subjects().collect()).unwrap_or_default()
     }
 
@@ -266,7 +267,7 @@ impl Evictions {
 
     /// Has read and watched what must be known of the nodes now.
     fn look_closely(&mut self) {
-        let watched: BTreeMap<String, u64> =
+        let watched: BTreeMap<NodeName, u64> =
             self.nodes.iter().map(|(name, n)| (name.clone(), n.number)).collect();
         if self.watched != watched {
             self.watched = watched;
@@ -288,18 +289,18 @@ impl Evictions {
     /// Claims that decide about pods of a node that is being evicted, or was.
     fn claims_to_read<'a>(
         &'a self,
-        name: &'a str,
+        name: &'a NodeName,
         node: &'a Subjected,
-    ) -> impl Iterator<Item = ((String, u64), ClaimsOf)> {
+    ) -> impl Iterator<Item = ((Uid, u64), ClaimsOf)> {
         let is_begun = node.view.progress.as_ref().is_some_and(|progress| progress.stopped.is_none());
         let decide = move |pod: &&PodView| is_begun && self.policy.must_read_claims(pod, &node.view);
         node.pods.values().filter(decide).map(move |pod| {
-            let of = ClaimsOf { node: name.to_owned(), claims: pod.claims.clone() };
+            let of = ClaimsOf { node: name.clone(), claims: pod.claims.clone() };
             ((pod.pod.uid.clone(), node.number), of)
         })
     }
 
-    fn take_in_claims(&mut self, name: &str, number: u64, uid: &str, access: Access) -> Vec<Subject> {
+    fn take_in_claims(&mut self, name: &NodeName, number: u64, uid: &Uid, access: Access) -> Vec<Subject> {
         let node = self.nodes.get_mut(name).filter(|node| node.number == number);
         let Some(pod) = node.and_then(|node| node.pods.get_mut(uid)) else { return Vec::new() };
         if pod.access == access {
@@ -311,7 +312,7 @@ impl Evictions {
         woken
     }
 
-    fn take_in_lease(&mut self, name: &str, lease: Option<NodeLease>, now: Timestamp) -> Vec<Subject> {
+    fn take_in_lease(&mut self, name: &NodeName, lease: Option<NodeLease>, now: Timestamp) -> Vec<Subject> {
         let Some(node) = self.nodes.get_mut(name) else { return Vec::new() };
         let before = node.view.lease;
         node.view.lease = seen(before, lease, now);
@@ -329,7 +330,7 @@ impl Evictions {
         woken
     }
 
-    fn take_in_pods(&mut self, name: &str, number: u64, change: Change<PodView>) -> Vec<Subject> {
+    fn take_in_pods(&mut self, name: &NodeName, number: u64, change: Change<PodView>) -> Vec<Subject> {
         let Some(node) = self.nodes.get_mut(name).filter(|n| n.number == number) else { return Vec::new() };
         let mut woken: BTreeSet<Subject> = BTreeSet::from([Subject::node(name)]);
         // Of most pods nobody needs to know more.
@@ -365,7 +366,7 @@ impl Evictions {
         woken.into_iter().collect()
     }
 
-    fn take_in_attachment(&mut self, change: Change<(String, AttachmentView)>) -> Vec<Subject> {
+    fn take_in_attachment(&mut self, change: Change<(Uid, AttachmentView)>) -> Vec<Subject> {
         let changed = match change {
             Change::Applied((uid, attachment)) => {
                 let node = attachment.node.clone();
@@ -385,7 +386,7 @@ impl Evictions {
         match changed {
             Some(node) if self.nodes.contains_key(&node) => vec![Subject::Node { name: node }],
             Some(_) => Vec::new(),
-            None => self.nodes.keys().map(|name| Subject::node(name)).collect(),
+            None => self.nodes.keys().map(Subject::node).collect(),
         }
     }
 
@@ -413,7 +414,7 @@ impl Evictions {
                     self.counted.clear();
                     self.nodes.clear();
                 }
-                let present: BTreeSet<String> = all.iter().map(|n| n.counted.node.uid.clone()).collect();
+                let present: BTreeSet<Uid> = all.iter().map(|n| n.counted.node.uid.clone()).collect();
                 self.counted.retain(|_, known| present.contains(&known.node.uid));
                 self.nodes.retain(|_, node| present.contains(&node.view.node.uid));
                 self.node_watch = revision.watch().cloned();
@@ -445,8 +446,8 @@ impl Evictions {
         self.metrics.evictions(&states, self.nodes.values().map(|n| n.pods.len()).sum());
     }
 
-    fn attached_to(&self, node: &str) -> Option<Vec<&AttachmentView>> {
-        self.attachments_listed.then(|| self.attachments.values().filter(|a| a.node == node).collect())
+    fn attached_to(&self, node: &NodeName) -> Option<Vec<&AttachmentView>> {
+        self.attachments_listed.then(|| self.attachments.values().filter(|a| a.node == *node).collect())
     }
 
     fn count(&self, zone: &str, now: Timestamp) -> NodeCounts {
@@ -483,7 +484,7 @@ fn observe(view: &mut NodeView, before: Option<&NodeView>, lease: Option<NodeLea
 }
 
 /// Facts about a pod that the watch does not tell. The claims of a pod never change.
-fn remember(pod: &mut PodView, known: &BTreeMap<String, PodView>) {
+fn remember(pod: &mut PodView, known: &BTreeMap<Uid, PodView>) {
     let Some(known) = known.get(&pod.pod.uid) else { return };
     pod.announced = known.announced;
     pod.access = known.access.clone();
@@ -561,7 +562,7 @@ impl Recovery for Evictions {
     }
 
     fn subjects(&self) -> Vec<Subject> {
-        let nodes = self.nodes.keys().map(|name| Subject::node(name));
+        let nodes = self.nodes.keys().map(Subject::node);
         nodes.chain(self.nodes.values().flat_map(Subjected::pod_subjects)).collect()
     }
 
@@ -648,7 +649,7 @@ impl Evictions {
                             Some(node) => {
                                 if let Some((view, watch)) = node.view.as_ref().zip(self.node_watch.as_ref())
                                 {
-                                    watch.saw(Revision::of(&view.resource_version));
+                                    watch.saw(view.resource_version.revision());
                                 }
                                 self.take_in(node, Told::Alone, now);
                                 View::Shows

@@ -16,6 +16,7 @@ use salvor_api::names::job::{CONTROLLER_NAME, conditions};
 use salvor_recovery::{
     Judgement,
     event::EventNote,
+    ids::Uid,
     job::{
         JobPolicy, JobStatus, JobView, JobWhy, Memory, PodView, Step, Stray, UsedNames, created_note, decide,
         decide_leftovers, decide_once_pods_are_found, failure_action, refused_note, remember, remember_names,
@@ -68,7 +69,7 @@ const LONGEST_PAUSE: Duration = Duration::from_secs(60);
 #[derive(Clone, Debug, PartialEq, Eq, PartialOrd, Ord, Hash)]
 pub(crate) enum Subject {
     Job(Arc<JobRef>),
-    Pod { namespace: String, name: String, uid: String },
+    Pod { namespace: String, name: String, uid: Uid },
 }
 
 impl fmt::Display for Subject {
@@ -99,11 +100,11 @@ pub(crate) enum News {
 #[derive(Debug)]
 pub(crate) enum SeenJob {
     Ours(Box<JobView>),
-    Others { uid: String, controller: &'static str },
+    Others { uid: Uid, controller: &'static str },
 }
 
 impl SeenJob {
-    fn uid(&self) -> &str {
+    fn uid(&self) -> &Uid {
         match self {
             Self::Ours(view) => &view.job.uid,
             Self::Others { uid, .. } => uid,
@@ -134,9 +135,9 @@ fn uncounted_yet(status: &JobStatus) -> Option<Box<JobStatus>> {
 pub(crate) struct Jobs {
     policy: Arc<JobPolicy>,
     metrics: JobMetrics,
-    jobs: BTreeMap<String, Box<KnownJob>>,
+    jobs: BTreeMap<Uid, Box<KnownJob>>,
     /// Jobs for which another controller is named, to count each once.
-    others: BTreeSet<String>,
+    others: BTreeSet<Uid>,
     /// True if a list of each is in. Before that nothing is judged: what is missing may only be unseen.
     jobs_listed: bool,
     pods_listed: bool,
@@ -147,15 +148,15 @@ pub(crate) struct Jobs {
     /// The number of lists of Jobs that had been requested when the last one was read. One is requested when a term begins.
     asked: u64,
     /// UIDs in the list that is coming in.
-    jobs_in_list: Option<BTreeSet<String>>,
-    pods_in_list: Option<BTreeSet<String>>,
+    jobs_in_list: Option<BTreeSet<Uid>>,
+    pods_in_list: Option<BTreeSet<Uid>>,
     pods: Rows<Arc<JobRef>, PodView>,
     strays: Strays,
     gone: Gone,
     interest: Interest,
     lookups: Lookups,
     /// The names that were known when all else was dropped: a name is not used again even if its pod was never created.
-    old_names: BTreeMap<String, UsedNames>,
+    old_names: BTreeMap<Uid, UsedNames>,
     job_watch: Arc<WatchHealth>,
     pod_watch: Arc<WatchHealth>,
 }
@@ -266,7 +267,7 @@ impl Jobs {
         if adopted { self.place_those_of(job) } else { Vec::new() }
     }
 
-    fn drop_job(&mut self, uid: &str) -> Vec<Subject> {
+    fn drop_job(&mut self, uid: &Uid) -> Vec<Subject> {
         self.others.remove(uid);
         let Some(known) = self.jobs.remove(uid) else { return Vec::new() };
         let job = known.view.job;
@@ -281,7 +282,7 @@ impl Jobs {
     fn list_jobs(&mut self, Part { all, revision, anew }: Part<SeenJob>) -> Vec<Subject> {
         let mut woken = Vec::new();
         if self.jobs_in_list.is_none() && anew {
-            let known: Vec<String> = self.jobs.keys().cloned().collect();
+            let known: Vec<Uid> = self.jobs.keys().cloned().collect();
             for uid in known {
                 if let Some(known) = self.jobs.get_mut(&uid) {
                     self.old_names.insert(uid.clone(), std::mem::take(&mut known.memory.names));
@@ -293,7 +294,7 @@ impl Jobs {
             self.jobs_listed = false;
         }
         let in_list = self.jobs_in_list.get_or_insert_default();
-        in_list.extend(all.iter().map(|job| job.uid().to_owned()));
+        in_list.extend(all.iter().map(|job| job.uid().clone()));
         for job in all {
             self.see_job(job, Told::ByListAt(revision));
         }
@@ -303,7 +304,7 @@ impl Jobs {
     /// The whole list is in: what is not in it is gone.
     fn jobs_are_listed(&mut self) {
         let in_list = self.jobs_in_list.take().unwrap_or_default();
-        let gone: Vec<String> = self.jobs.keys().filter(|uid| !in_list.contains(*uid)).cloned().collect();
+        let gone: Vec<Uid> = self.jobs.keys().filter(|uid| !in_list.contains(*uid)).cloned().collect();
         for uid in gone {
             self.drop_job(&uid);
         }
@@ -312,7 +313,7 @@ impl Jobs {
         let foreign =
             self.pods.homes().filter(|job| !self.jobs.contains_key(&job.uid) && !self.pods.has_tracked(job));
         let foreign = foreign.flat_map(|job| self.pods.at(job));
-        let foreign: Vec<String> = foreign.map(|pod| pod.pod.uid.clone()).collect();
+        let foreign: Vec<Uid> = foreign.map(|pod| pod.pod.uid.clone()).collect();
         for uid in foreign {
             self.remove_pod(&uid);
         }
@@ -333,7 +334,7 @@ impl Jobs {
         }
         self.lookups.listed();
         for seen in all {
-            let uid = seen.uid().to_owned();
+            let uid = seen.uid().clone();
             self.take_pod(seen, Heard::List(revision));
             if self.pods.get(&uid).is_some() || self.strays.get(&uid).is_some() {
                 self.pods_in_list.get_or_insert_default().insert(uid);
@@ -355,7 +356,7 @@ trait Revised {
 
 impl Revised for JobView {
     fn revision(&self) -> Revision {
-        Revision::of(&self.resource_version)
+        self.resource_version.revision()
     }
 }
 

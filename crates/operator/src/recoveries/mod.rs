@@ -14,8 +14,8 @@ use salvor_api::{
 use crate::{
     explain::Explains,
     metrics::{Description, Metrics},
-    operator::Running,
     rights::Right,
+    running::Running,
     webhooks::{Registration, Webhook},
 };
 
@@ -25,6 +25,7 @@ pub(crate) mod job;
 pub(crate) mod repair;
 #[cfg(test)]
 mod tests;
+pub(crate) mod webhooks;
 pub(crate) mod zombie;
 
 /// One recovery, as all the rest sees it.

@@ -13,6 +13,7 @@ use jiff::{SignedDuration, Timestamp};
 use salvor_api::{Controller, config::Configuration};
 use salvor_recovery::{
     Judgement, Step as _, Verdict,
+    ids::{NodeName, Uid},
     one_actor::NodeActors,
     repair::{
         Action, Backend, LaunchTrouble, Member, NodeView, NodeWhy, Place, Policy, PolicyScene, PolicyWhy,
@@ -70,7 +71,7 @@ pub(crate) enum Key {
 #[derive(Clone, Debug, PartialEq, Eq, PartialOrd, Ord)]
 pub(crate) enum Subject {
     /// A node, by name.
-    Node(String),
+    Node(NodeName),
     /// A policy.
     Policy(Key),
 }
@@ -99,7 +100,7 @@ pub(crate) enum News {
     Machine(usize, OfKind<SeenOwner>),
     /// The pods of a node were counted, as far as they could be.
     Pods {
-        node: String,
+        node: NodeName,
         pods: u32,
     },
 }
@@ -117,7 +118,7 @@ struct Surveyed {
 struct Cache {
     surveys: BTreeMap<Key, Surveyed>,
     /// Since when repairs, by the UID of their node, are not needed any more.
-    idle: BTreeMap<String, Timestamp>,
+    idle: BTreeMap<Uid, Timestamp>,
 }
 
 /// The nodes, and all that repairs them.
@@ -129,25 +130,25 @@ pub(crate) struct Repairs {
     /// True if a node counts as having its turn as soon as it is due: nothing is written down in a dry run.
     plans: bool,
     metrics: RepairMetrics,
-    nodes: BTreeMap<String, NodeView>,
+    nodes: BTreeMap<NodeName, NodeView>,
     /// Names by UID.
-    uids: BTreeMap<String, String>,
+    uids: BTreeMap<Uid, NodeName>,
     nodes_listed: bool,
     node_watch: Option<Arc<WatchHealth>>,
     policies: Store<Policy>,
     pools: Store<SeenPool>,
     claims: Store<SeenOwner>,
     /// UIDs of NodeClaims by providerID.
-    by_provider: BTreeMap<String, BTreeSet<String>>,
+    by_provider: BTreeMap<String, BTreeSet<Uid>>,
     machines: [Store<SeenOwner>; 2],
     /// The policy that counts for each node.
-    assigned: BTreeMap<String, Key>,
-    members: BTreeMap<Key, BTreeSet<String>>,
+    assigned: BTreeMap<NodeName, Key>,
+    members: BTreeMap<Key, BTreeSet<NodeName>>,
     /// Nodes that a policy selects and for which an older one counts, with its name.
-    overlaps: BTreeMap<Key, BTreeMap<String, String>>,
+    overlaps: BTreeMap<Key, BTreeMap<NodeName, String>>,
     /// NodeClaims and Machines that went before they became nodes: their pool, and when that was seen.
     lost_launches: Vec<(String, Timestamp)>,
-    refused: BTreeMap<String, Refusal>,
+    refused: BTreeMap<Uid, Refusal>,
     written: BTreeMap<Key, Timestamp>,
     pods: Counted,
     cache: Mutex<Cache>,
@@ -230,7 +231,7 @@ impl Repairs {
     }
 
     /// Finds the policy of a node.
-    fn assign(&mut self, name: &str) {
+    fn assign(&mut self, name: &NodeName) {
         let Some(node) = self.nodes.get(name) else { return self.unassign(name) };
         let mut selecting =
             self.by_age().into_iter().filter(|(_, policy)| policy.selects(&node.labels)).map(|(key, _)| key);
@@ -240,13 +241,13 @@ impl Repairs {
         let Some(key) = first else { return };
         let (Key::Policy(older) | Key::Pool(older)) = &key;
         for other in others {
-            self.overlaps.entry(other).or_default().insert(name.to_owned(), older.clone());
+            self.overlaps.entry(other).or_default().insert(name.clone(), older.clone());
         }
-        self.members.entry(key.clone()).or_default().insert(name.to_owned());
-        self.assigned.insert(name.to_owned(), key);
+        self.members.entry(key.clone()).or_default().insert(name.clone());
+        self.assigned.insert(name.clone(), key);
     }
 
-    fn unassign(&mut self, name: &str) {
+    fn unassign(&mut self, name: &NodeName) {
         if let Some(key) = self.assigned.remove(name)
             && let Some(members) = self.members.get_mut(&key)
         {
@@ -262,15 +263,15 @@ impl Repairs {
         self.assigned.clear();
         self.members.clear();
         self.overlaps.clear();
-        let names: Vec<String> = self.nodes.keys().cloned().collect();
+        let names: Vec<NodeName> = self.nodes.keys().cloned().collect();
         for name in names {
             self.assign(&name);
         }
     }
 
     /// Everybody who is concerned when something changes around a node: the node, its policy, and the nodes whose repair is held.
-    fn concerned(&self, name: &str) -> BTreeSet<Subject> {
-        let mut woken = BTreeSet::from([Subject::Node(name.to_owned())]);
+    fn concerned(&self, name: &NodeName) -> BTreeSet<Subject> {
+        let mut woken = BTreeSet::from([Subject::Node(name.clone())]);
         if let Some(key) = self.assigned.get(name) {
             woken.extend(self.concerned_by(key));
         }
@@ -296,8 +297,8 @@ impl Repairs {
         let mut relabelled = true;
         if let Some(before) = self.nodes.get_mut(&name) {
             if before.node.uid == node.node.uid {
-                let revision = Revision::of(&node.resource_version);
-                if !told.replaces(revision, Revision::of(&before.resource_version)) {
+                let revision = node.resource_version.revision();
+                if !told.replaces(revision, before.resource_version.revision()) {
                     return woken;
                 }
                 // Heartbeats concern nobody.
@@ -323,10 +324,10 @@ impl Repairs {
         woken
     }
 
-    fn drop_node(&mut self, uid: &str) -> BTreeSet<Subject> {
+    fn drop_node(&mut self, uid: &Uid) -> BTreeSet<Subject> {
         let Some(name) = self.uids.remove(uid) else { return BTreeSet::new() };
         let woken = self.concerned(&name);
-        if self.nodes.get(&name).is_some_and(|node| node.node.uid == uid) {
+        if self.nodes.get(&name).is_some_and(|node| node.node.uid == *uid) {
             self.nodes.remove(&name);
             self.unassign(&name);
         }
@@ -342,9 +343,8 @@ impl Repairs {
             self.nodes.clear();
             self.uids.clear();
         }
-        let present: BTreeSet<&str> = change.iter().map(|node| node.node.uid.as_str()).collect();
-        let gone: Vec<String> =
-            self.uids.keys().filter(|uid| !present.contains(uid.as_str())).cloned().collect();
+        let present: BTreeSet<&Uid> = change.iter().map(|node| &node.node.uid).collect();
+        let gone: Vec<Uid> = self.uids.keys().filter(|uid| !present.contains(*uid)).cloned().collect();
         for uid in gone {
             self.drop_node(&uid);
         }
@@ -353,7 +353,7 @@ impl Repairs {
             let known = self.nodes.get(&name).filter(|known| known.node.uid == node.node.uid);
             let is_later = known.is_none_or(|known| {
                 Told::ByListAt(revision)
-                    .replaces(Revision::of(&node.resource_version), Revision::of(&known.resource_version))
+                    .replaces(node.resource_version.revision(), known.resource_version.revision())
             });
             if is_later {
                 self.uids.insert(node.node.uid.clone(), name.clone());
@@ -435,7 +435,7 @@ impl Repairs {
         self.generation += 1;
         for claim in &turn.before {
             if let Some(uids) = self.by_provider.get_mut(&claim.provider_id) {
-                uids.remove(claim.view.object.uid.as_str());
+                uids.remove(&claim.view.object.uid);
                 if uids.is_empty() {
                     self.by_provider.remove(&claim.provider_id);
                 }
@@ -461,7 +461,7 @@ impl Repairs {
             of.contains(&*node.provider_id)
                 || node.pool().is_some_and(|pool| pools.contains(pool) && node.progress.is_some())
         };
-        let names: Vec<String> =
+        let names: Vec<NodeName> =
             self.nodes.values().filter(is_theirs).map(|node| node.node.name.clone()).collect();
         let mut woken: BTreeSet<Subject> = names.iter().flat_map(|name| self.concerned(name)).collect();
         // The node of a repair may be gone before its owner is.
@@ -495,14 +495,14 @@ impl Repairs {
             return self.subjects().into_iter().collect();
         }
         let changed = turn.changed.iter().filter_map(|uid| self.machines[version].get(uid));
-        let names: BTreeSet<String> =
+        let names: BTreeSet<NodeName> =
             turn.before.iter().chain(changed).filter_map(|it| it.node.clone()).collect();
         let mut woken: BTreeSet<Subject> = names.iter().flat_map(|name| self.concerned(name)).collect();
         woken.extend(self.keys_of_owners(&turn.gone).into_iter().map(Subject::Policy));
         woken
     }
 
-    fn keys_of_owners(&self, gone: &BTreeSet<String>) -> BTreeSet<Key> {
+    fn keys_of_owners(&self, gone: &BTreeSet<Uid>) -> BTreeSet<Key> {
         let concerned = |key: &Key| {
             let repairs = self.policy(key).into_iter().flat_map(|policy| &policy.status.repairs);
             repairs.into_iter().any(|repair| repair.owner.as_ref().is_some_and(|owner| gone.contains(owner)))
@@ -559,7 +559,7 @@ impl Repairs {
             it.view.object.namespace.as_deref() == Some(namespace) && it.view.object.name == *name
         };
         match self.machines().values().find(is_it) {
-            Some(found) if found.node.as_deref() == Some(&node.node.name) => {
+            Some(found) if found.node.as_ref() == Some(&node.node.name) => {
                 Backend::Machine(found.view.clone())
             }
             Some(_) => Backend::Missing(format!("Machine {namespace}/{name} stands for another node")),
@@ -646,7 +646,7 @@ impl Repairs {
 
     /// True if neither the node nor the owner of a repair is there any more.
     fn is_gone(&self, repair: &Repair) -> bool {
-        let owner_is_gone = |owner: &String| {
+        let owner_is_gone = |owner: &Uid| {
             let known = [&self.claims, &self.machines[0], &self.machines[1]];
             let is_there = known.iter().any(|store| store.get(owner).is_some());
             !is_there && self.claims.is_settled() && self.machines().is_settled()
@@ -656,7 +656,7 @@ impl Repairs {
             && repair.owner.as_ref().is_none_or(owner_is_gone)
     }
 
-    fn judge_node(&self, name: &str, now: Timestamp) -> Option<Judgement<NodeWhy, Step>> {
+    fn judge_node(&self, name: &NodeName, now: Timestamp) -> Option<Judgement<NodeWhy, Step>> {
         let node = self.nodes.get(name)?;
         if !self.enabled || !self.is_known() {
             let why = if self.enabled { NodeWhy::NotListed } else { NodeWhy::Disabled };
@@ -724,7 +724,7 @@ impl Repairs {
                     return View::Lags;
                 }
                 if let Some(watch) = &self.node_watch {
-                    watch.saw(Revision::of(&node.resource_version));
+                    watch.saw(node.resource_version.revision());
                 }
                 self.see_node(node, Told::Alone);
                 View::Shows
@@ -754,7 +754,7 @@ impl Repairs {
         }
     }
 
-    fn count_start(&self, name: &str, step: &Step) {
+    fn count_start(&self, name: &NodeName, step: &Step) {
         let action = match step {
             Step::DeleteOwner { .. } | Step::RemediateMachine { .. } | Step::DeleteNode { .. } => {
                 Action::Replace
@@ -768,7 +768,7 @@ impl Repairs {
             | Step::Mention(_) => return,
         };
         let Some(policy) = self.assigned.get(name).and_then(|key| self.policy(key)) else { return };
-        let repair = policy.status.repairs.iter().find(|repair| repair.node == name);
+        let repair = policy.status.repairs.iter().find(|repair| repair.node == *name);
         let condition = repair.map_or("", |repair| &repair.condition);
         self.metrics.started(&policy.name(), &action.to_string(), condition);
     }

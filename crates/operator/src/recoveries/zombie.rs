@@ -20,6 +20,7 @@ use jiff::Timestamp;
 use kube::Client;
 use salvor_recovery::{
     Judgement,
+    ids::{NodeName, Uid},
     liveness::{Lease, Pulse},
     objects::{PodRef, Ready},
     zombie::{AskedWait, NodeView, NodeWhy, PodView, PodWhy, Step, ZombiePolicy, decide_node, decide_pod},
@@ -51,7 +52,7 @@ pub(crate) enum Subject {
     /// Shared, because the engine keeps it in several places, and there may be thousands.
     Pod(Arc<PodRef>),
     Node {
-        name: String,
+        name: NodeName,
     },
 }
 
@@ -78,25 +79,25 @@ pub(crate) type Why = NodeOrPod<NodeWhy, PodWhy>;
 pub(crate) enum News {
     Pod(Change<PodView>),
     Node(Change<SeenNode>),
-    Lease { node: String, lease: Option<NodeLease> },
+    Lease { node: NodeName, lease: Option<NodeLease> },
 }
 
 /// The pods that might be zombies, and the nodes.
 #[derive(Debug)]
 pub(crate) struct Zombies {
     policy: Arc<ZombiePolicy>,
-    pods: BTreeMap<String, PodView>,
-    pods_of_node: BTreeMap<String, BTreeSet<String>>,
-    nodes: BTreeMap<String, NodeView>,
+    pods: BTreeMap<Uid, PodView>,
+    pods_of_node: BTreeMap<NodeName, BTreeSet<Uid>>,
+    nodes: BTreeMap<NodeName, NodeView>,
     looks: Looks<NodeView>,
     /// The pulses of the kubelets of unreachable nodes.
     pulses: Pulses,
     leases: Wanted,
-    node_of_uid: BTreeMap<String, String>,
+    node_of_uid: BTreeMap<Uid, NodeName>,
     /// Subjects whose event is known to be recorded.
-    announced: BTreeSet<String>,
+    announced: BTreeSet<Uid>,
     /// Pods of which it was told that their wait cannot be read, with what it was then.
-    wait_told: BTreeMap<String, AskedWait>,
+    wait_told: BTreeMap<Uid, AskedWait>,
     /// True if the watches are declared: they do not change.
     declared: bool,
 }
@@ -135,7 +136,7 @@ impl Zombies {
     }
 
     /// Has a node's Lease read as long as its kubelet is in question and reading it may tell something new.
-    fn see_to_lease(&self, name: &str, now: Timestamp) {
+    fn see_to_lease(&self, name: &NodeName, now: Timestamp) {
         let lost = self.nodes.get(name).filter(|node| node.unreachable.is_some());
         let concerns = |node: &&NodeView| {
             self.pods_of_node.contains_key(name) || self.policy.node_rule(&node.labels).is_some()
@@ -144,7 +145,7 @@ impl Zombies {
         self.leases.set(name, lost.filter(concerns).is_some_and(unsettled));
     }
 
-    fn hear_of_lease(&mut self, name: &str, lease: Option<NodeLease>, now: Timestamp) -> Vec<Subject> {
+    fn hear_of_lease(&mut self, name: &NodeName, lease: Option<NodeLease>, now: Timestamp) -> Vec<Subject> {
         let Some(view) = self.nodes.get(name) else { return Vec::new() };
         let before = self.pulses.of(&view.node);
         let pulse = self.pulses.note(&view.node, lease.or(view.heartbeat), now);
@@ -155,11 +156,11 @@ impl Zombies {
             return Vec::new();
         }
         let mut woken = self.pods_on(name);
-        woken.push(Subject::Node { name: name.to_owned() });
+        woken.push(Subject::Node { name: name.clone() });
         woken
     }
 
-    fn remove_pod(&mut self, uid: &str) -> Option<Subject> {
+    fn remove_pod(&mut self, uid: &Uid) -> Option<Subject> {
         self.announced.remove(uid);
         self.wait_told.remove(uid);
         let pod = self.pods.remove(uid)?;
@@ -194,7 +195,7 @@ impl Zombies {
         woken
     }
 
-    fn pods_on(&self, node: &str) -> Vec<Subject> {
+    fn pods_on(&self, node: &NodeName) -> Vec<Subject> {
         let uids = self.pods_of_node.get(node).into_iter().flatten();
         uids.filter_map(|uid| self.pods.get(uid)).map(|p| Subject::pod(&p.pod)).collect()
     }
@@ -228,8 +229,8 @@ impl Recovery for Zombies {
             News::Pod(Change::Gone(uid)) => self.remove_pod(&uid).into_iter().collect(),
             News::Pod(Change::Reset { all: pods, .. }) => {
                 let mut woken: BTreeSet<Subject> = self.pods.values().map(|p| Subject::pod(&p.pod)).collect();
-                let present: BTreeSet<String> = pods.iter().map(|p| p.pod.uid.clone()).collect();
-                let gone: Vec<String> =
+                let present: BTreeSet<Uid> = pods.iter().map(|p| p.pod.uid.clone()).collect();
+                let gone: Vec<Uid> =
                     self.pods.keys().filter(|uid| !present.contains(*uid)).cloned().collect();
                 for uid in gone {
                     self.remove_pod(&uid);
@@ -253,7 +254,7 @@ impl Recovery for Zombies {
             }
             News::Node(Change::Reset { all: nodes, .. }) => {
                 let mut woken: BTreeSet<Subject> = self.subjects().into_iter().collect();
-                let present: BTreeSet<String> = nodes.iter().map(|n| n.node.uid.clone()).collect();
+                let present: BTreeSet<Uid> = nodes.iter().map(|n| n.node.uid.clone()).collect();
                 self.announced.retain(|uid| present.contains(uid) || self.pods.contains_key(uid));
                 let gone = self.nodes.values().filter(|n| !present.contains(&n.node.uid));
                 for node in gone {
@@ -380,7 +381,7 @@ pub(crate) struct Inquiry {
 
 impl Inquiry {
     /// The node and its Lease, live.
-    async fn node(&self, client: &Client, name: &str, now: Timestamp) -> kube::Result<Option<NodeView>> {
+    async fn node(&self, client: &Client, name: &NodeName, now: Timestamp) -> kube::Result<Option<NodeView>> {
         let observed = self.observed.unwrap_or(now);
         let (node, lease) = try_join(node(client, name, observed), live::node_lease(client, name)).await?;
         let Some(mut node) = node else { return Ok(None) };
@@ -440,7 +441,11 @@ fn parse_pod(text: &str) -> kube::Result<PodView> {
 }
 
 /// Reads a node live, for somebody who has not watched it; without its Lease.
-async fn node_at_first_sight(client: &Client, name: &str, now: Timestamp) -> kube::Result<Option<NodeView>> {
+async fn node_at_first_sight(
+    client: &Client,
+    name: &NodeName,
+    now: Timestamp,
+) -> kube::Result<Option<NodeView>> {
     let text = live::get(client, &format!("/api/v1/nodes/{name}")).await?;
     text.map(|text| see_at_first_sight(&text, now)).transpose()
 }
@@ -457,7 +462,7 @@ async fn pulse_at_first_sight(client: &Client, node: &NodeView, now: Timestamp) 
 }
 
 /// Reads a node live; `observed` is since when it was seen unreachable, for a taint that does not say.
-async fn node(client: &Client, name: &str, observed: Timestamp) -> kube::Result<Option<NodeView>> {
+async fn node(client: &Client, name: &NodeName, observed: Timestamp) -> kube::Result<Option<NodeView>> {
     let text = live::get(client, &format!("/api/v1/nodes/{name}")).await?;
     text.map(|text| Ok(SeenNode::from(&read::<NodeWire>(&text)?).view(observed))).transpose()
 }

@@ -9,6 +9,7 @@ use std::{
     time::Duration,
 };
 
+use salvor_recovery::ids::ResourceVersion;
 use tokio::{sync::Notify, time::Instant};
 
 use super::Identity;
@@ -253,7 +254,7 @@ impl Moment {
 impl From<&str> for Moment {
     /// The moment of a first list at this revision.
     fn from(revision: &str) -> Self {
-        Self { revision: Revision::of(revision), anew: false, epoch: 0, taken_in: None }
+        Self { revision: ResourceVersion::from(revision).revision(), anew: false, epoch: 0, taken_in: None }
     }
 }
 

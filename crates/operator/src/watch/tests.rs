@@ -10,6 +10,7 @@ use axum::body::Body;
 use futures::{StreamExt, stream};
 use http::{Request, Response, StatusCode};
 use kube::client::ClientBuilder;
+use salvor_recovery::ids::{ResourceVersion, Uid};
 use serde_json::{Value, json};
 
 use super::*;
@@ -26,25 +27,25 @@ struct Thing {
 #[derive(Deserialize)]
 #[serde(rename_all = "camelCase")]
 struct ThingMeta {
-    uid: String,
-    resource_version: String,
+    uid: Uid,
+    resource_version: ResourceVersion,
 }
 
 impl Identified for Thing {
-    fn uid(&self) -> &str {
+    fn uid(&self) -> &Uid {
         &self.metadata.uid
     }
 
-    fn resource_version(&self) -> &str {
+    fn resource_version(&self) -> &ResourceVersion {
         &self.metadata.resource_version
     }
 }
 
 impl Project for Numbered {
     type Wire = Thing;
-    type Kept = (String, u64);
+    type Kept = (Uid, u64);
 
-    fn keep(&self, thing: Thing) -> Option<(String, u64)> {
+    fn keep(&self, thing: Thing) -> Option<(Uid, u64)> {
         (thing.number > 0).then_some((thing.metadata.uid, thing.number))
     }
 }
@@ -81,7 +82,7 @@ fn gone() -> String {
 /// The server, what it was asked, and the watch that asks it.
 struct Bench {
     asked: Arc<Mutex<Vec<String>>>,
-    changes: mpsc::Receiver<Change<(String, u64)>>,
+    changes: mpsc::Receiver<Change<(Uid, u64)>>,
     health: Arc<WatchHealth>,
     history: History,
     /// Where the server is, when it is asked for that alone.
@@ -124,11 +125,11 @@ impl Bench {
         Self { asked, changes, health, history, now }
     }
 
-    async fn next(&mut self) -> Change<(String, u64)> {
+    async fn next(&mut self) -> Change<(Uid, u64)> {
         self.changes.recv().await.unwrap()
     }
 
-    async fn reset(&mut self) -> Vec<(String, u64)> {
+    async fn reset(&mut self) -> Vec<(Uid, u64)> {
         self.list().await.0
     }
 
@@ -150,7 +151,7 @@ impl Bench {
     }
 
     /// The next change, which must be a list: what it holds, and whether nothing from before it counts any more.
-    async fn list(&mut self) -> (Vec<(String, u64)>, bool) {
+    async fn list(&mut self) -> (Vec<(Uid, u64)>, bool) {
         match self.next().await {
             Change::Reset { all, revision, .. } => (all, revision.anew),
             other => panic!("not a reset: {other:?}"),
@@ -426,7 +427,7 @@ async fn a_list_behind_the_answer_to_a_write_shows_another_history() {
         Answer::List(vec![object("a", 104, 1)], 105, ""),
     ]);
     bench.reset().await;
-    bench.health.saw(Revision::of("110"));
+    bench.health.saw(ResourceVersion::from("110").revision());
     assert_eq!(bench.list().await, (vec![("a".into(), 1)], true));
 }
 

@@ -3,7 +3,7 @@
 use base64::{Engine, engine::general_purpose::STANDARD};
 use serde_json::{Value, json};
 
-use super::registration::{Target, Webhook, WebhookKind, configuration};
+use super::declaration::{Target, Webhook, WebhookKind, configuration};
 
 /// What is to be done about one configuration.
 #[derive(Clone, Debug, PartialEq)]
@@ -78,7 +78,7 @@ fn holds(found: &Value, wanted: &Value) -> bool {
 #[cfg(test)]
 mod tests {
     use super::*;
-    use crate::webhooks::registration::{FailurePolicy, Operation, Rule};
+    use crate::webhooks::declaration::{FailurePolicy, Operation, Rule};
 
     fn webhook(kind: WebhookKind, name: &'static str) -> Webhook {
         Webhook {

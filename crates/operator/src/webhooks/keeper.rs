@@ -17,7 +17,7 @@ use tokio::time::sleep;
 use super::{
     authority::{Authorities, SERVING_LIFE},
     configurations::{Repair, repair},
-    registration::{CONFIGURATION, SERVICE, Target, Webhook, WebhookKind},
+    declaration::{CONFIGURATION, SERVICE, Target, Webhook, WebhookKind},
     serving::{Files, Serving, ServingError, Shown},
 };
 use crate::{

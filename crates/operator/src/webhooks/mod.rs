@@ -11,6 +11,7 @@
 
 mod authority;
 mod configurations;
+mod declaration;
 mod door;
 mod keeper;
 mod registration;
@@ -29,25 +30,24 @@ use tokio_rustls::TlsAcceptor;
 use tokio_util::sync::CancellationToken;
 
 pub(crate) use self::keeper::Readiness;
+pub use self::{
+    declaration::{
+        CONFIGURATION, FailurePolicy, Operation, Rule, SERVICE, SERVICE_PORT, Target, Webhook, WebhookKind,
+        configuration,
+    },
+    registration::Registration,
+    review::{AdmissionRequest, Answer, Change, GroupVersionKind, GroupVersionResource, Ruling},
+    serving::ServingError,
+};
 use self::{
     door::router,
     keeper::{Keeper, Origin},
     serving::{Files, Shown},
 };
-pub use self::{
-    registration::{
-        CONFIGURATION, FailurePolicy, Operation, Registration, Rule, SERVICE, SERVICE_PORT, Target, Webhook,
-        WebhookKind, configuration,
-    },
-    review::{AdmissionRequest, Answer, Change, GroupVersionKind, GroupVersionResource, Ruling},
-    serving::ServingError,
-};
 use crate::{
     client::connect,
     metrics::Metrics,
-    operator::RunError,
     pulse::OwnThread,
-    recoveries::{Webhooks, recoveries},
     serve::{Limits, serve_tls},
     time::Time,
 };
@@ -67,48 +67,47 @@ const LIMITS: Limits = Limits {
     still_for: Duration::from_secs(130),
 };
 
-/// The webhooks of the recoveries that are switched on, as plain data.
-pub fn declared(configuration: &Configuration) -> Vec<Webhook> {
-    of_recoveries(configuration).flat_map(|webhooks| (webhooks.declared)(configuration)).collect()
-}
-
-fn of_recoveries(configuration: &Configuration) -> impl Iterator<Item = &'static Webhooks> {
-    recoveries()
-        .filter(|entry| entry.off(configuration).is_none())
-        .filter_map(|entry| entry.webhooks.as_ref())
-}
-
-/// The same with those who answer. They may use the client for as long as they live.
-fn registrations(configuration: &Configuration, client: &Client) -> Vec<Registration> {
-    of_recoveries(configuration).flat_map(|webhooks| (webhooks.handlers)(configuration, client)).collect()
-}
-
-/// The webhooks that are served and configured under this configuration: none where webhooks are switched off, and none in a
-/// dry run, which must not change or refuse what others create.
-pub fn in_effect(configuration: &Configuration) -> Vec<Webhook> {
-    if configuration.webhooks.enabled && !configuration.dry_run {
-        declared(configuration)
-    } else {
-        Vec::new()
-    }
+/// Why webhooks cannot be served.
+#[derive(Debug, thiserror::Error)]
+pub enum WebhookError {
+    /// The address cannot be listened on.
+    #[error("cannot listen on {address} (webhooks.bind): {source}")]
+    Bind {
+        /// The address.
+        address: SocketAddr,
+        /// The error of the operating system.
+        source: io::Error,
+    },
+    /// The certificates cannot be used.
+    #[error("webhooks cannot be served: {0}")]
+    Certificates(ServingError),
+    /// There is no thread for them.
+    #[error("cannot start a thread: {0}")]
+    Thread(io::Error),
+    /// No client can be made of the given configuration.
+    #[error("cannot make a client for the API server: {0}")]
+    Client(kube::Error),
 }
 
 /// A server that is bound and does not serve yet.
-pub(crate) struct Bound {
+pub(crate) struct BoundWebhooks {
     thread: OwnThread,
     listener: TcpListener,
     address: SocketAddr,
-    client: Client,
+    pub(crate) client: Client,
     time: Time,
     shown: Shown,
     acceptor: TlsAcceptor,
 }
 
-impl Bound {
+impl BoundWebhooks {
     /// Takes the address, on a thread of its own: an admission must not wait for what recoveries do, nor the lease for an
     /// admission.
-    async fn new(config: kube::Config, configuration: &Configuration) -> Result<Self, RunError> {
-        let thread = OwnThread::start("webhooks").map_err(RunError::Thread)?;
+    pub(crate) async fn new(
+        config: kube::Config,
+        configuration: &Configuration,
+    ) -> Result<Self, WebhookError> {
+        let thread = OwnThread::start("webhooks").map_err(WebhookError::Thread)?;
         let address = configuration.webhooks.bind;
         let bound = thread.handle.spawn(async move {
             let listener = TcpListener::bind(address).await?;
@@ -116,40 +115,24 @@ impl Bound {
             Ok((listener, address))
         });
         let bound = bound.await.unwrap_or_else(|error| Err(io::Error::other(error)));
-        let (listener, address) = bound.map_err(|source| RunError::BindWebhooks { address, source })?;
+        let (listener, address) = bound.map_err(|source| WebhookError::Bind { address, source })?;
         let time = Time::system();
         let client = {
             // A client belongs to the runtime in which it is made.
             let _inside = thread.handle.enter();
-            connect(config, &time).map_err(RunError::Client)?
+            connect(config, &time).map_err(WebhookError::Client)?
         };
         if let Some(folder) = &configuration.webhooks.cert_dir {
-            Files::new(folder).read().map_err(RunError::Certificates)?;
+            Files::new(folder).read().map_err(WebhookError::Certificates)?;
         }
         let shown = Shown::default();
-        let tls = shown.tls().map_err(|error| RunError::Certificates(ServingError::Pair(error)))?;
+        let tls = shown.tls().map_err(|error| WebhookError::Certificates(ServingError::Pair(error)))?;
         let acceptor = TlsAcceptor::from(Arc::new(tls));
         Ok(Self { thread, listener, address, client, time, shown, acceptor })
     }
 
-    /// The server for the recoveries that are switched on; none if they have no webhooks.
-    pub(crate) async fn of(
-        config: &kube::Config,
-        configuration: &Configuration,
-    ) -> Result<Option<Self>, RunError> {
-        if in_effect(configuration).is_empty() {
-            return Ok(None);
-        }
-        Self::new(config.clone(), configuration).await.map(Some)
-    }
-
-    /// Serves the recoveries' webhooks.
-    pub(crate) fn serve(self, configuration: &Configuration, metrics: &Metrics) -> WebhookServer {
-        let registrations = registrations(configuration, &self.client);
-        self.serve_these(registrations, configuration, metrics.clone())
-    }
-
-    fn serve_these(
+    /// Serves these webhooks.
+    pub(crate) fn serve(
         self,
         registrations: Vec<Registration>,
         configuration: &Configuration,
@@ -218,12 +201,12 @@ impl WebhookServer {
         config: kube::Config,
         configuration: Configuration,
         registrations: impl FnOnce(&Client) -> Vec<Registration> + Send + 'static,
-    ) -> BoxFuture<'static, Result<Self, RunError>> {
+    ) -> BoxFuture<'static, Result<Self, WebhookError>> {
         async move {
-            let bound = Bound::new(config, &configuration).await?;
+            let bound = BoundWebhooks::new(config, &configuration).await?;
             let registrations = registrations(&bound.client);
             let metrics = Metrics::new(&bound.time);
-            Ok(bound.serve_these(registrations, &configuration, metrics))
+            Ok(bound.serve(registrations, &configuration, metrics))
         }
         .boxed()
     }

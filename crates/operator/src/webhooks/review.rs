@@ -5,7 +5,7 @@ use k8s_openapi::api::authentication::v1::UserInfo;
 use serde::{Deserialize, Serialize, de::DeserializeOwned};
 use serde_json::{Value, json, value::RawValue};
 
-use super::registration::{Operation, WebhookKind};
+use super::declaration::{Operation, WebhookKind};
 
 const API_VERSION: &str = "admission.k8s.io/v1";
 const KIND: &str = "AdmissionReview";

@@ -50,26 +50,3 @@ fn review(name: &str) -> Value {
         },
     })
 }
-
-#[tokio::test]
-async fn what_is_declared_is_what_is_registered() {
-    let configuration = Configuration::default();
-    let client = Client::new(
-        tower::service_fn(async |_: http::Request<kube::client::Body>| {
-            Ok::<_, std::convert::Infallible>(http::Response::new(axum::body::Body::empty()))
-        }),
-        "default",
-    );
-    let registered: Vec<_> =
-        registrations(&configuration, &client).into_iter().map(|registration| registration.webhook).collect();
-    assert_eq!(registered, declared(&configuration));
-}
-
-#[test]
-fn nothing_is_served_in_a_dry_run_or_where_webhooks_are_switched_off() {
-    let mut configuration = Configuration { dry_run: true, ..Configuration::default() };
-    assert_eq!(in_effect(&configuration), []);
-    configuration.dry_run = false;
-    configuration.webhooks.enabled = false;
-    assert_eq!(in_effect(&configuration), []);
-}

@@ -161,7 +161,7 @@ fn a_browser_that_missed_too_much_begins_anew() {
     for n in 0..=GONE_KEPT {
         let uid = format!("p{n}");
         world.hear_pods(pod(&uid, 0, "n1", "Running", false), second(0));
-        world.hear_pods(Change::Gone(uid), second(0));
+        world.hear_pods(Change::Gone(uid.into()), second(0));
     }
     assert_eq!(delta(&world, Some(seen))["reset"], true);
     assert_eq!(delta(&world, Some(world.version() - 4)).get("reset"), None);

@@ -25,7 +25,7 @@ impl World {
         self.version += 1;
         match change {
             Change::Applied(wrapper) => self.put_wrapper(wrapper, now),
-            Change::Gone(uid) => self.remove_wrapper(&uid),
+            Change::Gone(uid) => self.remove_wrapper(uid.as_str()),
             Change::Reset { all, .. } => {
                 let present: HashSet<&str> = all.iter().map(|w| w.uid.as_str()).collect();
                 let gone: Vec<_> =

@@ -5,6 +5,7 @@ use std::fmt;
 use serde_json::Value;
 
 use super::views::ComponentKind;
+use crate::ids::Uid;
 
 /// What a component says of itself.
 #[derive(Clone, Debug, PartialEq, Eq)]
@@ -108,12 +109,12 @@ fn cut(message: &str) -> String {
 }
 
 /// Who a pod says that it belongs to.
-#[derive(Clone, Copy, Debug, Default)]
+#[derive(Clone, Copy, Debug)]
 pub struct PodOrigin<'a> {
     /// The pod's own UID.
-    pub uid: &'a str,
+    pub uid: &'a Uid,
     /// UID of its controller by `ownerReferences`.
-    pub controller_uid: Option<&'a str>,
+    pub controller_uid: Option<&'a Uid>,
     /// The pod's labels that name an owner further up: see [`ORIGIN_LABELS`].
     pub named: Option<(&'static str, &'a str)>,
 }
@@ -129,7 +130,7 @@ pub const ORIGIN_LABELS: [(&str, &str); 4] = [
 /// Index of the component that a pod belongs to, if that can be told. `components` are kind, name and UID of each that exists.
 pub fn component_of<'a>(
     pod: PodOrigin<'_>,
-    components: impl IntoIterator<Item = (usize, &'a ComponentKind, &'a str, &'a str)>,
+    components: impl IntoIterator<Item = (usize, &'a ComponentKind, &'a str, &'a Uid)>,
 ) -> Option<usize> {
     components.into_iter().find_map(|(index, kind, name, uid)| {
         let owned = uid == pod.uid || pod.controller_uid == Some(uid);

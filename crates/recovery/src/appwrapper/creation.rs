@@ -7,6 +7,7 @@ use jiff::{SignedDuration, Timestamp};
 use super::health::deployed_since;
 use super::steps::Step;
 use super::views::{AppWrapperView, FoundComponent, Seen};
+use crate::ids::Uid;
 use crate::moments::after;
 use crate::objects::ObjectRef;
 
@@ -132,7 +133,7 @@ pub(super) fn create(view: &AppWrapperView, index: usize) -> Step {
         resource_version: view.resource_version.clone(),
         index,
         object: ObjectRef {
-            uid: String::new(),
+            uid: Uid::default(),
             kind: (&component.kind).into(),
             namespace: Some(view.appwrapper.namespace.clone()),
             name: view.name_of(index).unwrap_or(&component.name).to_owned(),

@@ -10,6 +10,7 @@ use super::policy::{AppWrapperPolicy, Timers};
 use super::resets::{Cause, Evidence, PodRecord};
 use super::status::{AppWrapperStatus, ComponentStatus, PodSet};
 use super::views::{AppWrapperView, FoundComponent, NodeView, PodView, Seen};
+use crate::ids::NodeName;
 use crate::moments::after;
 use crate::objects::PodPhase;
 
@@ -122,7 +123,7 @@ impl<'a> Picture<'a> {
     fn loss(&self, index: usize) -> Option<Loss> {
         let explain = |it: &FoundComponent| {
             let evicted =
-                it.disruption.is_some() || it.node_name.as_deref().is_some_and(|name| self.is_lost(name));
+                it.disruption.is_some() || it.node_name.as_ref().is_some_and(|name| self.is_lost(name));
             if evicted { Loss::Evicted } else { Loss::Deleted }
         };
         if self.failure(index).is_some() {
@@ -151,7 +152,7 @@ impl<'a> Picture<'a> {
     }
 
     /// Whether a node does not exist any more, or nobody reaches it.
-    fn is_lost(&self, name: &str) -> bool {
+    fn is_lost(&self, name: &NodeName) -> bool {
         self.view.nodes.get(name).map_or(self.view.nodes_known, |node| node.unreachable || node.force_evicted)
     }
 
@@ -169,7 +170,7 @@ impl<'a> Picture<'a> {
         let flagged =
             self.running_on(|pod, node| node.no_execute.iter().any(|it| pod.resources.contains(it)));
         if self.policy.autopilot.monitor_nodes && !flagged.is_empty() {
-            let nodes: BTreeSet<String> = flagged.iter().filter_map(|it| it.node_name.clone()).collect();
+            let nodes: BTreeSet<NodeName> = flagged.iter().filter_map(|it| it.node_name.clone()).collect();
             let message =
                 format!("Workload contains pods using NoExecute resources on Nodes: {}", go_set(&nodes));
             let mut evidence = on_nodes(Cause::AutopilotNoExecute, message, &flagged);
@@ -325,13 +326,13 @@ fn on_nodes(cause: Cause, message: String, pods: &[&PodView]) -> Evidence {
 }
 
 fn lost_nodes(how: &str, pods: &[&PodView]) -> String {
-    let nodes: BTreeSet<&str> = pods.iter().filter_map(|it| it.node_name.as_deref()).collect();
-    let nodes: Vec<&str> = nodes.into_iter().collect();
+    let nodes: BTreeSet<&NodeName> = pods.iter().filter_map(|it| it.node_name.as_ref()).collect();
+    let nodes: Vec<&str> = nodes.into_iter().map(NodeName::as_str).collect();
     format!("Workload contains pods on {how} Nodes: {}", nodes.join(", "))
 }
 
 /// A set as Go prints it: people search for it in this form.
-fn go_set(names: &BTreeSet<String>) -> String {
+fn go_set(names: &BTreeSet<NodeName>) -> String {
     let all: Vec<String> = names.iter().map(|name| format!("{name}:{{}}")).collect();
     format!("map[{}]", all.join(" "))
 }

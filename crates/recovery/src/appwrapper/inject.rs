@@ -14,6 +14,7 @@ use serde_json::{Map, Value, json};
 
 use super::podsets::{self, FieldError, PodSet, TemplateKind};
 use crate::fnv::Fnv;
+use crate::ids::Uid;
 
 /// The AppWrapper to which a component belongs.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
@@ -23,7 +24,7 @@ pub struct Owner<'a> {
     /// Its name.
     pub name: &'a str,
     /// Its UID.
-    pub uid: &'a str,
+    pub uid: &'a Uid,
 }
 
 /// The configuration as far as it changes what is created.
@@ -151,7 +152,7 @@ pub fn object_name(
     };
     let end = (0..=prefix.len().min(LONGEST_PREFIX)).rev().find(|end| prefix.is_char_boundary(*end));
     let mut hash = Fnv::default();
-    hash.add(owner.uid.as_bytes());
+    hash.add(owner.uid.as_str().as_bytes());
     hash.add(&(index as u64).to_le_bytes());
     hash.add(&attempt.to_le_bytes());
     let mut number = hash.finish();
@@ -185,7 +186,7 @@ fn place(template: &mut Value, name: &str, owner: Owner<'_>) -> Result<(), Field
 fn own(metadata: &mut Map<String, Value>, owner: Owner<'_>) -> Result<(), FieldError> {
     let field = "template.metadata.ownerReferences";
     let references = list_in(metadata, "ownerReferences", "template.metadata")?;
-    let is_ours = |reference: &Value| reference["uid"] == owner.uid;
+    let is_ours = |reference: &Value| reference["uid"] == owner.uid.as_str();
     if let Some(other) = references.iter().find(|other| other["controller"] == true && !is_ours(other)) {
         let detail = "a component is controlled by its AppWrapper only: take the reference out";
         return Err(FieldError::invalid(field, other, detail));

@@ -11,6 +11,7 @@ use super::names::reasons;
 use super::policy::{AppWrapperPolicy, Counting, Timers};
 use super::status::{AppWrapperStatus, Phase};
 use super::views::PodView;
+use crate::ids::NodeName;
 
 /// So many resets are kept in the status. Older ones are dropped: a status must not grow without end.
 pub const HISTORY: usize = 10;
@@ -93,7 +94,7 @@ pub struct Evidence {
     /// The pods concerned, by name.
     pub pods: BTreeMap<String, PodRecord>,
     /// Names of the nodes concerned.
-    pub nodes: BTreeSet<String>,
+    pub nodes: BTreeSet<NodeName>,
     /// Exit codes of the pods concerned.
     pub exit_codes: BTreeSet<i32>,
 }
@@ -134,7 +135,7 @@ pub struct ResetRecord {
     pub pods: Vec<PodRecord>,
     /// Names of the nodes concerned, not all if there are many.
     #[serde(skip_serializing_if = "Vec::is_empty")]
-    pub nodes: Vec<String>,
+    pub nodes: Vec<NodeName>,
     /// Exit codes of the pods concerned, also of those that are not in the list.
     #[serde(skip_serializing_if = "Vec::is_empty")]
     pub exit_codes: Vec<i32>,
@@ -148,7 +149,7 @@ pub struct PodRecord {
     pub name: String,
     /// Its node, if it had one.
     #[serde(skip_serializing_if = "Option::is_none")]
-    pub node: Option<String>,
+    pub node: Option<NodeName>,
     /// Why it was disrupted, if it was, or else its phase: preempted or crashed?
     pub reason: String,
     /// The first exit code of its containers that is not 0.

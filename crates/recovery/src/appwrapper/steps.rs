@@ -12,6 +12,7 @@ use serde_json::{Map, Value, json};
 use super::status::AppWrapperStatus;
 use super::views::AppWrapperRef;
 use crate::event::EventNote;
+use crate::ids::ResourceVersion;
 use crate::objects::{Object, ObjectRef, PodRef};
 use crate::step::{
     Changed, Delete, Disrupts, EMIT_EVENT, Effect, Errors, Grace, Guard, Merge, Owned, Patch, SecondLook,
@@ -27,7 +28,7 @@ pub enum Step {
         /// The AppWrapper.
         appwrapper: AppWrapperRef,
         /// The state that was judged.
-        resource_version: String,
+        resource_version: ResourceVersion,
         /// The status.
         status: Box<AppWrapperStatus>,
         /// What depends on it.
@@ -38,7 +39,7 @@ pub enum Step {
         /// The AppWrapper.
         appwrapper: AppWrapperRef,
         /// The state that was judged.
-        resource_version: String,
+        resource_version: ResourceVersion,
         /// The finalizers of others, which stay.
         others: Vec<String>,
     },
@@ -47,7 +48,7 @@ pub enum Step {
         /// The AppWrapper.
         appwrapper: AppWrapperRef,
         /// The state that was judged.
-        resource_version: String,
+        resource_version: ResourceVersion,
         /// The finalizers of others, which stay.
         others: Vec<String>,
     },
@@ -57,7 +58,7 @@ pub enum Step {
         /// The AppWrapper that will own it.
         appwrapper: AppWrapperRef,
         /// The state of the AppWrapper that the body is made from.
-        resource_version: String,
+        resource_version: ResourceVersion,
         /// The component's index.
         index: usize,
         /// The object, which has no UID yet. It has a name also if its template has only a `generateName`.
@@ -71,7 +72,7 @@ pub enum Step {
         /// The object.
         object: ObjectRef,
         /// The state that was judged.
-        resource_version: String,
+        resource_version: ResourceVersion,
         /// With or without grace.
         manner: Manner,
     },
@@ -80,7 +81,7 @@ pub enum Step {
         /// The pod.
         pod: PodRef,
         /// The state that was judged.
-        resource_version: String,
+        resource_version: ResourceVersion,
         /// With or without grace.
         manner: Manner,
     },

@@ -10,6 +10,7 @@ use serde::Serialize;
 use super::components::ComponentState;
 use super::policy::Annotations;
 use super::status::AppWrapperStatus;
+use crate::ids::{NodeName, ResourceVersion, Uid};
 use crate::moments::after;
 use crate::objects::{self, Deletion, Kind, Object, PodPhase, PodRef};
 
@@ -21,7 +22,7 @@ pub static APPWRAPPER: Kind = Kind::known(names::GROUP, names::VERSION, names::K
 #[serde(rename_all = "camelCase")]
 pub struct AppWrapperRef {
     /// Its UID; first, because it alone tells any two apart.
-    pub uid: String,
+    pub uid: Uid,
     /// Its namespace.
     pub namespace: String,
     /// Its name.
@@ -86,7 +87,7 @@ impl fmt::Display for ComponentKind {
 #[serde(rename_all = "camelCase")]
 pub struct ObjectRef {
     /// Its UID.
-    pub uid: String,
+    pub uid: Uid,
     /// Its kind.
     #[serde(flatten)]
     pub kind: ComponentKind,
@@ -119,7 +120,7 @@ pub struct AppWrapperView {
     /// Which AppWrapper.
     pub appwrapper: AppWrapperRef,
     /// The state that is judged.
-    pub resource_version: String,
+    pub resource_version: ResourceVersion,
     /// When it was created. Pods that are older are not its own, whatever their label says.
     pub created: Timestamp,
     /// Whether it is being deleted.
@@ -145,7 +146,7 @@ pub struct AppWrapperView {
     /// Whether `pods` is all there are: a list of them was read since we watch. Without it nothing is judged.
     pub pods_known: bool,
     /// The nodes that `pods` and bare Pods among `components` are on. A node that is not in here does not exist.
-    pub nodes: BTreeMap<String, NodeView>,
+    pub nodes: BTreeMap<NodeName, NodeView>,
     /// Whether `nodes` is all there are.
     pub nodes_known: bool,
     /// Its status as it was read.
@@ -190,11 +191,11 @@ pub struct FoundComponent {
     /// Which object.
     pub object: ObjectRef,
     /// The state that is judged.
-    pub resource_version: String,
+    pub resource_version: ResourceVersion,
     /// When it was created.
     pub created: Timestamp,
     /// UID of its controller by `ownerReferences`, if it has one.
-    pub owner_uid: Option<String>,
+    pub owner_uid: Option<Uid>,
     /// Its deletion mark.
     pub deletion: Option<Deletion>,
     /// Its finalizers.
@@ -204,7 +205,7 @@ pub struct FoundComponent {
     /// Of a bare Pod: the reason of its condition `DisruptionTarget`, if that is True.
     pub disruption: Option<String>,
     /// Of a bare Pod: its node.
-    pub node_name: Option<String>,
+    pub node_name: Option<NodeName>,
 }
 
 /// A pod that has the AppWrapper's label.
@@ -213,7 +214,7 @@ pub struct PodView {
     /// Which pod.
     pub pod: PodRef,
     /// The state that is judged.
-    pub resource_version: String,
+    pub resource_version: ResourceVersion,
     /// When it was created.
     pub created: Timestamp,
     /// Its phase.
@@ -223,7 +224,7 @@ pub struct PodView {
     /// Its finalizers.
     pub finalizers: Vec<String>,
     /// Its node.
-    pub node_name: Option<String>,
+    pub node_name: Option<NodeName>,
     /// Index of the component that it belongs to, where [`component_of`](super::components::component_of) can tell.
     pub component: Option<usize>,
     /// Exit codes other than 0 of its containers that have ended, init containers left out.
@@ -299,7 +300,7 @@ impl AppWrapperView {
 
     /// Whether an object is the AppWrapper's own, by UID.
     pub fn owns(&self, object: &FoundComponent) -> bool {
-        object.owner_uid.as_deref() == Some(self.appwrapper.uid.as_str())
+        object.owner_uid.as_ref() == Some(&self.appwrapper.uid)
     }
 
     /// The object of component `index`, if it is there and the AppWrapper's own.

@@ -6,6 +6,7 @@ use jiff::Timestamp;
 use salvor_api::names::taints;
 
 use super::policy::EvictionPolicy;
+use crate::ids::NodeName;
 use crate::one_actor::NodeActor;
 use crate::verdict::Reason;
 
@@ -96,7 +97,7 @@ pub enum NodeWhy {
     /// One of our annotations on the node cannot be believed.
     AnnotationUnreadable {
         /// The node.
-        node: String,
+        node: NodeName,
         /// The annotation.
         annotation: &'static str,
         /// The defect.
@@ -297,7 +298,7 @@ pub enum PodWhy {
     /// The node is back: the pod is asked to end.
     NodeReturned {
         /// The node.
-        node: String,
+        node: NodeName,
     },
     /// The node is back, and the kubelet has been told already.
     LeftToKubelet,
@@ -315,7 +316,7 @@ pub enum PodWhy {
     /// Its node is down. Prints as the message of its condition and event.
     NodeDown {
         /// The node.
-        node: String,
+        node: NodeName,
         /// The taint that asked for it.
         request: String,
     },

@@ -9,6 +9,7 @@ use serde_json::{Value, json};
 use super::views::{Asked, AttachmentView, Claim, Progress};
 use super::volumes::{Outcome, Volumes};
 use crate::event::{Condition, EventNote, NodeCondition};
+use crate::ids::ResourceVersion;
 use crate::objects::{NodeRef, Object, PodPhase, PodRef, Taint};
 use crate::pod_writes;
 use crate::step::{
@@ -28,7 +29,7 @@ pub enum Step {
         /// The pod.
         pod: PodRef,
         /// The state that was judged.
-        resource_version: String,
+        resource_version: ResourceVersion,
         /// The new phase, or none to keep it.
         phase: Option<PodPhase>,
         /// The conditions to set.
@@ -41,14 +42,14 @@ pub enum Step {
         /// The pod.
         pod: PodRef,
         /// The state that was judged.
-        resource_version: String,
+        resource_version: ResourceVersion,
     },
     /// Deletes a pod with its own grace because its node is evicted, if the pod is still exactly as it was judged.
     EvictPod {
         /// The pod.
         pod: PodRef,
         /// The state that was judged.
-        resource_version: String,
+        resource_version: ResourceVersion,
     },
     /// Writes on a node that its eviction has begun, and taints it so that its kubelet refuses pods, if the node is still
     /// exactly as it was judged.
@@ -56,7 +57,7 @@ pub enum Step {
         /// The node.
         node: NodeRef,
         /// The state that was judged.
-        resource_version: String,
+        resource_version: ResourceVersion,
         /// The taint to add, if it is not there.
         taint: Option<Taint>,
         /// The new progress.
@@ -69,7 +70,7 @@ pub enum Step {
         /// The node.
         node: NodeRef,
         /// The state that was judged.
-        resource_version: String,
+        resource_version: ResourceVersion,
         /// The condition.
         condition: NodeCondition,
         /// The new progress, if it changes.
@@ -81,7 +82,7 @@ pub enum Step {
         /// The node.
         node: NodeRef,
         /// The state that was judged.
-        resource_version: String,
+        resource_version: ResourceVersion,
         /// The volumes in use.
         in_use: Vec<String>,
         /// The attached volumes.
@@ -98,7 +99,7 @@ pub enum Step {
         /// The node.
         node: NodeRef,
         /// The state that was judged.
-        resource_version: String,
+        resource_version: ResourceVersion,
         /// The part of the progress that is kept.
         progress: Option<Progress>,
         /// The memory of a request whose taint is removed early.

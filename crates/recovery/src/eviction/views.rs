@@ -12,6 +12,7 @@ use super::reasons::TROUBLES;
 use super::tolerations::Toleration;
 use crate::brake::NodeCounts;
 use crate::fnv::Fnv;
+use crate::ids::{NodeName, ResourceVersion};
 pub use crate::liveness::Lease;
 use crate::moments::after;
 use crate::objects::{Deletion, NodeRef, PodPhase, PodRef, Ready, Taint};
@@ -36,7 +37,7 @@ pub struct NodeView {
     /// Which node.
     pub node: NodeRef,
     /// The state that is judged.
-    pub resource_version: String,
+    pub resource_version: ResourceVersion,
     /// When the Node object was made.
     pub created: Option<Timestamp>,
     /// Its zone; empty if it has none.
@@ -270,7 +271,7 @@ pub struct PodView {
     /// Which pod.
     pub pod: PodRef,
     /// The state that is judged.
-    pub resource_version: String,
+    pub resource_version: ResourceVersion,
     /// Where it is in its life.
     pub phase: PodPhase,
     /// Its deletion, if it is being deleted.
@@ -338,7 +339,7 @@ pub struct AttachmentView {
     /// The VolumeAttachment's name.
     pub name: String,
     /// The node.
-    pub node: String,
+    pub node: NodeName,
     /// The driver that attaches and detaches it.
     pub driver: String,
     /// The PersistentVolume.

@@ -7,6 +7,7 @@
 use serde_json::Value;
 
 use super::views::{AttachmentView, Claim};
+use crate::ids::Uid;
 use crate::objects::{Object, PERSISTENT_VOLUME};
 
 /// The known volumes of a node.
@@ -61,7 +62,9 @@ impl<'a> Volumes<'a> {
             return Vec::new();
         }
         let named = self.attached.iter().filter_map(|attachment| attachment.volume.as_deref());
-        named.map(|name| Object { kind: &PERSISTENT_VOLUME, namespace: None, name, uid: "" }).collect()
+        named
+            .map(|name| Object { kind: &PERSISTENT_VOLUME, namespace: None, name, uid: Uid::unknown() })
+            .collect()
     }
 
     /// The volumes that stay, by the objects that were read.

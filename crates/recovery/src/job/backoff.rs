@@ -6,6 +6,7 @@ use jiff::{SignedDuration, Timestamp};
 
 use super::policy::JobPolicy;
 use super::views::{IndexFailures, PodView};
+use crate::ids::Uid;
 
 /// So many failures are told apart. The wait is at its longest after a few, and a Job may fail for ever.
 const MOST_FAILURES: usize = 1000;
@@ -13,7 +14,7 @@ const MOST_FAILURES: usize = 1000;
 /// Failures since the last success, by the UID of the pod.
 #[derive(Clone, Debug, Default, PartialEq, Eq)]
 pub struct BackoffRecord {
-    failures: BTreeMap<String, Timestamp>,
+    failures: BTreeMap<Uid, Timestamp>,
     /// When the last of those was that are too many to be told apart.
     last_of_many: Option<Timestamp>,
     last_success: Option<Timestamp>,

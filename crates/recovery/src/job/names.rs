@@ -56,7 +56,7 @@ impl<'a> Naming<'a> {
     pub(super) fn of(job: &'a JobView) -> Self {
         let drawn = |what: &[u8]| {
             let mut hash = Fnv::default();
-            hash.add(job.job.uid.as_bytes());
+            hash.add(job.job.uid.as_str().as_bytes());
             hash.add(what);
             hash.finish() % ENDS
         };

@@ -10,6 +10,7 @@ use serde::{Deserialize, Serialize, Serializer, ser::SerializeMap};
 use serde_json::{Map, Value, json, value::RawValue};
 
 use super::views::{IndexFailures, JobView};
+use crate::ids::Uid;
 
 /// The parts that all new pods of a Job share, read once from its template.
 pub(super) struct Mould<'a> {
@@ -122,7 +123,7 @@ struct Owner<'a> {
     api_version: &'a str,
     kind: &'a str,
     name: &'a str,
-    uid: &'a str,
+    uid: &'a Uid,
     controller: bool,
     block_owner_deletion: bool,
 }

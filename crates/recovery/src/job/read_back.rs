@@ -73,7 +73,7 @@ impl ReadBack {
             let twice = lists.succeeded.intersection(&lists.failed).next();
             let empty = lists.succeeded.get("").or_else(|| lists.failed.get(""));
             if let Some(uid) = twice.or(empty) {
-                return Err(Unreadable::new("status.uncountedTerminatedPods", uid, UIDS));
+                return Err(Unreadable::new("status.uncountedTerminatedPods", uid.as_str(), UIDS));
             }
         }
         let names = job.used_names.as_deref().map(|text| {

@@ -6,6 +6,7 @@ use jiff::Timestamp;
 use salvor_api::names::job::BUILT_IN_CONTROLLER;
 
 use super::read_back::Unreadable;
+use crate::ids::NodeName;
 use crate::verdict::Reason;
 
 /// Why a Job is, or is not, acted on.
@@ -72,7 +73,7 @@ pub struct WaitingPod {
     /// Its name.
     pub name: String,
     /// Where it runs.
-    pub node: Option<String>,
+    pub node: Option<NodeName>,
 }
 
 impl fmt::Display for WaitingPod {

@@ -9,6 +9,7 @@ use super::fate::Fate;
 use super::policy::JobPolicy;
 use super::tally::{Ending, Outcome, Tally};
 use super::views::{JobCondition, JobStatus, Uncounted};
+use crate::ids::Uid;
 use crate::moments::to_the_second;
 
 /// The status to write; the same as before if nothing has changed. At most `listed` pods wait in its lists.
@@ -63,12 +64,12 @@ fn ends_with_this(tally: &Tally<'_>, fate: &Fate) -> bool {
 /// Moves pods without finalizer from the lists to the counters, and those that ended since into the lists.
 fn count_finished(status: &mut JobStatus, tally: &Tally<'_>, fate: Option<&Fate>, listed: usize) {
     let spec = &tally.job.spec;
-    let tracked: BTreeSet<&str> =
-        tally.pods.iter().filter(|pod| pod.is_tracked()).map(|pod| pod.pod.uid.as_str()).collect();
+    let tracked: BTreeSet<&Uid> =
+        tally.pods.iter().filter(|pod| pod.is_tracked()).map(|pod| &pod.pod.uid).collect();
     let mut waiting = status.uncounted_terminated_pods.take().unwrap_or_default();
-    let settle = |uids: &mut BTreeSet<String>, counter: &mut i32| {
+    let settle = |uids: &mut BTreeSet<Uid>, counter: &mut i32| {
         let before = uids.len();
-        uids.retain(|uid| tracked.contains(uid.as_str()));
+        uids.retain(|uid| tracked.contains(uid));
         *counter = counter.saturating_add(i32::try_from(before - uids.len()).unwrap_or(i32::MAX));
     };
     settle(&mut waiting.succeeded, &mut status.succeeded);
@@ -114,7 +115,7 @@ fn suspend_or_resume(status: &mut JobStatus, suspend: bool, now: Timestamp) {
 fn finish(status: &mut JobStatus, tally: &Tally<'_>, fate: &Fate, now: Timestamp) {
     let spec = &tally.job.spec;
     let listed = status.uncounted_terminated_pods.take().unwrap_or_default();
-    let add = |counter: i32, uids: &BTreeSet<String>| {
+    let add = |counter: i32, uids: &BTreeSet<Uid>| {
         counter.saturating_add(i32::try_from(uids.len()).unwrap_or(i32::MAX))
     };
     status.succeeded = add(status.succeeded, &listed.succeeded);

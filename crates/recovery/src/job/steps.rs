@@ -11,6 +11,7 @@ use serde_json::{Map, Value, json};
 
 use super::views::JobStatus;
 use crate::event::EventNote;
+use crate::ids::{ResourceVersion, Uid};
 use crate::objects::{JobRef, Object, POD, PodRef};
 use crate::pod_writes;
 use crate::step::{
@@ -42,7 +43,7 @@ impl CreationReason {
 }
 
 /// Stands for the object of no steps at all.
-const NO_POD: Object<'static> = Object { kind: &POD, namespace: None, name: "", uid: "" };
+const NO_POD: Object<'static> = Object { kind: &POD, namespace: None, name: "", uid: Uid::unknown() };
 
 /// One guarded write of the Job recovery, or some that may be under way together.
 #[derive(Clone, Debug, PartialEq, Eq, Serialize)]
@@ -74,7 +75,7 @@ pub enum Step {
         /// The Job.
         job: Arc<JobRef>,
         /// The state that was judged.
-        resource_version: String,
+        resource_version: ResourceVersion,
         /// The new status, whole.
         status: Box<JobStatus>,
         /// The names of pods that are used, for the Job's annotation, if that changes.
@@ -100,7 +101,7 @@ pub enum Step {
         /// The pod.
         pod: PodRef,
         /// The state that was judged.
-        resource_version: String,
+        resource_version: ResourceVersion,
         /// The Job.
         job: Arc<JobRef>,
         /// The finalizer.
@@ -120,7 +121,7 @@ pub enum Step {
         /// The Job.
         job: Arc<JobRef>,
         /// The state that was judged.
-        resource_version: String,
+        resource_version: ResourceVersion,
     },
 }
 
@@ -142,7 +143,7 @@ impl crate::step::Step for Step {
     fn object(&self) -> Object<'_> {
         match self {
             Self::CreatePod { job, name, .. } => {
-                Object { kind: &POD, namespace: Some(&job.namespace), name, uid: "" }
+                Object { kind: &POD, namespace: Some(&job.namespace), name, uid: Uid::unknown() }
             }
             Self::RemoveFinalizer { pod, .. }
             | Self::DeletePod { pod }

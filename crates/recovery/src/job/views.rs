@@ -13,6 +13,7 @@ use serde_json::value::RawValue;
 use super::backoff::BackoffRecord;
 use super::names::UsedNames;
 use super::read_back::Unreadable;
+use crate::ids::{NodeName, ResourceVersion, Uid};
 use crate::objects::{JobRef, PodPhase, PodRef};
 
 /// A Job.
@@ -21,7 +22,7 @@ pub struct JobView {
     /// Which Job.
     pub job: Arc<JobRef>,
     /// The state that is judged.
-    pub resource_version: String,
+    pub resource_version: ResourceVersion,
     /// True if it is being deleted.
     pub deleting: bool,
     /// Its spec.
@@ -306,13 +307,13 @@ impl JobStatus {
 #[allow(missing_docs)]
 pub struct Uncounted {
     #[serde(deserialize_with = "or_default", serialize_with = "none_if_empty")]
-    pub succeeded: BTreeSet<String>,
+    pub succeeded: BTreeSet<Uid>,
     #[serde(deserialize_with = "or_default", serialize_with = "none_if_empty")]
-    pub failed: BTreeSet<String>,
+    pub failed: BTreeSet<Uid>,
 }
 
 /// A patch of an empty list leaves an empty list; only null takes it away.
-fn none_if_empty<S: Serializer>(uids: &BTreeSet<String>, serializer: S) -> Result<S::Ok, S::Error> {
+fn none_if_empty<S: Serializer>(uids: &BTreeSet<Uid>, serializer: S) -> Result<S::Ok, S::Error> {
     if uids.is_empty() { serializer.serialize_none() } else { uids.serialize(serializer) }
 }
 
@@ -323,7 +324,7 @@ impl Uncounted {
     }
 
     /// True if this pod waits to be counted, one way or the other.
-    pub fn contains(&self, uid: &str) -> bool {
+    pub fn contains(&self, uid: &Uid) -> bool {
         self.succeeded.contains(uid) || self.failed.contains(uid)
     }
 
@@ -355,7 +356,7 @@ pub struct PodView {
     /// Which pod.
     pub pod: PodRef,
     /// The state that is judged.
-    pub resource_version: String,
+    pub resource_version: ResourceVersion,
     /// The match of its labels with its Job's selector.
     pub selected: Selected,
     /// Where it is in its life.
@@ -369,7 +370,7 @@ pub struct PodView {
     /// Its `Ready` condition.
     pub ready: Option<Ready>,
     /// The node to which it is bound.
-    pub node: Option<String>,
+    pub node: Option<NodeName>,
     /// The completion index in its annotation.
     pub index: Option<u32>,
     /// The number of failures of its index before it.
@@ -432,7 +433,7 @@ pub struct Stray {
     /// Which pod.
     pub pod: PodRef,
     /// The state that is judged.
-    pub resource_version: String,
+    pub resource_version: ResourceVersion,
     /// Its labels, by which a Job claims it.
     pub labels: Labels,
     /// The finalizer that keeps it until it is counted for good.

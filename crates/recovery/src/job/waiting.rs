@@ -14,6 +14,7 @@ use super::read_back::ReadBack;
 use super::reasons::JobWhy;
 use super::tally::Tally;
 use super::views::{CompletionMode, JobView, Memory, PodView};
+use crate::ids::NodeName;
 use crate::objects::PodPhase;
 
 /// Indexes that wait for the same, or pods of a Job without indexes that do.
@@ -34,9 +35,9 @@ pub struct Waiting {
 #[allow(missing_docs)]
 pub enum WaitsFor {
     /// A pod that is being deleted to end: its replacement, or the end of the Job, comes after it.
-    Termination { pod: String, node: Option<String> },
+    Termination { pod: String, node: Option<NodeName> },
     /// A pod to start, on a node or first of all to be given one.
-    Start { pod: String, node: Option<String> },
+    Start { pod: String, node: Option<NodeName> },
     /// The time after a failure to pass.
     Backoff { until: Timestamp },
     /// The time after a pod that the API refused to pass.

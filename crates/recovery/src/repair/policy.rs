@@ -12,6 +12,7 @@ use super::amounts::Amount;
 use super::cron::Schedule;
 use super::status::PolicyStatus;
 use super::views::Status;
+use crate::ids::ResourceVersion;
 use crate::objects::ObjectRef;
 
 /// The share of sick nodes up to which repairs go on, if a policy does not say: Karpenter's.
@@ -115,7 +116,7 @@ pub struct Policy {
     /// The NodeRepairPolicy or NodePool.
     pub object: ObjectRef,
     /// The state that was seen.
-    pub resource_version: String,
+    pub resource_version: ResourceVersion,
     /// Its `metadata.generation`.
     pub generation: i64,
     /// When it was created: of two policies the older counts.
@@ -216,7 +217,7 @@ pub struct Head {
     /// The object.
     pub object: ObjectRef,
     /// The state that was seen.
-    pub resource_version: String,
+    pub resource_version: ResourceVersion,
     /// Its `metadata.generation`.
     pub generation: i64,
     /// When it was created.

@@ -5,6 +5,7 @@ use serde::{Deserialize, Serialize};
 use serde_json::Value;
 
 use super::policy::Action;
+use crate::ids::{NodeName, Uid};
 
 /// The status of a NodeRepairPolicy. Of a NodePool only the repairs and their count are kept, in an annotation.
 #[derive(Clone, Debug, Default, PartialEq, Eq, Serialize, Deserialize)]
@@ -38,12 +39,12 @@ pub struct PolicyStatus {
 #[serde(rename_all = "camelCase")]
 pub struct Repair {
     /// The node's name.
-    pub node: String,
+    pub node: NodeName,
     /// The node's UID.
-    pub uid: String,
+    pub uid: Uid,
     /// The UID of its NodeClaim or Machine.
     #[serde(default, skip_serializing_if = "Option::is_none")]
-    pub owner: Option<String>,
+    pub owner: Option<Uid>,
     /// The NodePool of its node.
     #[serde(default, skip_serializing_if = "Option::is_none")]
     pub pool: Option<String>,
@@ -122,8 +123,8 @@ impl PolicyStatus {
     }
 
     /// The repair of a node.
-    pub fn repair_of(&self, uid: &str) -> Option<&Repair> {
-        self.repairs.iter().find(|repair| repair.uid == uid)
+    pub fn repair_of(&self, uid: &Uid) -> Option<&Repair> {
+        self.repairs.iter().find(|repair| repair.uid == *uid)
     }
 
     /// The condition of a type, or a new one since now.

@@ -11,6 +11,7 @@ use super::progress::Progress;
 use super::status::{PolicyStatus, Repair};
 use super::views::NODE_POOL;
 use crate::event::{EventNote, NodeCondition};
+use crate::ids::{ResourceVersion, Uid};
 use crate::objects::{NodeRef, Object, ObjectRef};
 use crate::step::{
     Changed, Delete, Disrupts, Effect, Errors, Guard, MENTION, Merge, Patch, SecondLook, Tells, Verb, Write,
@@ -25,7 +26,7 @@ pub enum Step {
         /// The node.
         node: NodeRef,
         /// The state that was judged.
-        resource_version: String,
+        resource_version: ResourceVersion,
         /// The condition, if it changes.
         condition: Option<NodeCondition>,
         /// The condition that asked for a reboot, if that is over.
@@ -38,7 +39,7 @@ pub enum Step {
         /// The NodeRepairPolicy or NodePool.
         policy: ObjectRef,
         /// The state that was judged.
-        resource_version: String,
+        resource_version: ResourceVersion,
         /// The status.
         status: Box<PolicyStatus>,
         /// True if repairs begin by it.
@@ -51,7 +52,7 @@ pub enum Step {
         /// The NodeClaim.
         claim: ObjectRef,
         /// The state that was judged.
-        resource_version: String,
+        resource_version: ResourceVersion,
         /// The time.
         at: Timestamp,
         /// The node's zone, for the brake.
@@ -63,14 +64,14 @@ pub enum Step {
         /// The NodeClaim.
         claim: ObjectRef,
         /// The state that was judged.
-        resource_version: String,
+        resource_version: ResourceVersion,
     },
     /// Deletes a NodeClaim or Machine.
     DeleteOwner {
         /// The NodeClaim or Machine.
         owner: ObjectRef,
         /// The state that was judged.
-        resource_version: String,
+        resource_version: ResourceVersion,
         /// The node's zone, for the brake.
         zone: String,
     },
@@ -79,7 +80,7 @@ pub enum Step {
         /// The Machine.
         machine: ObjectRef,
         /// The state that was judged.
-        resource_version: String,
+        resource_version: ResourceVersion,
         /// The node's zone, for the brake.
         zone: String,
     },
@@ -88,7 +89,7 @@ pub enum Step {
         /// The node.
         node: NodeRef,
         /// The state that was judged.
-        resource_version: String,
+        resource_version: ResourceVersion,
         /// The node's zone, for the brake.
         zone: String,
     },
@@ -97,7 +98,7 @@ pub enum Step {
         /// The node.
         node: NodeRef,
         /// The state that was judged.
-        resource_version: String,
+        resource_version: ResourceVersion,
         /// The node's zone, for the brake.
         zone: String,
     },
@@ -106,7 +107,7 @@ pub enum Step {
         /// The node.
         node: NodeRef,
         /// The state that was judged.
-        resource_version: String,
+        resource_version: ResourceVersion,
         /// When.
         at: Timestamp,
         /// What is remembered.
@@ -282,7 +283,7 @@ impl crate::step::Step for Step {
     }
 }
 
-fn judged<'a>(uid: &'a str, resource_version: &'a str) -> Guard<'a> {
+fn judged<'a>(uid: &'a Uid, resource_version: &'a ResourceVersion) -> Guard<'a> {
     Guard::Judged { uid, resource_version }
 }
 

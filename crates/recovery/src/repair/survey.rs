@@ -14,6 +14,7 @@ use super::sickness::{Diagnosis, Settings, Sick, diagnose};
 use super::status::Repair;
 use super::veto::{Veto, veto};
 use super::views::{Backend, NodeView, OwnerView, PoolView, Refusal};
+use crate::ids::{NodeName, Uid};
 use crate::moments::{after, to_the_second};
 
 /// From this number of sick nodes on, the sickness of a zone may have one cause. The node lifecycle controller counts so too.
@@ -79,7 +80,7 @@ pub struct Scope<'a> {
     /// True if the node and the owner of a repair are both gone.
     pub is_gone: &'a dyn Fn(&Repair) -> bool,
     /// Since when repairs that are under way, by the node's UID, are not needed any more.
-    pub idle: &'a BTreeMap<String, Timestamp>,
+    pub idle: &'a BTreeMap<Uid, Timestamp>,
     /// The settings.
     pub settings: &'a Settings,
 }
@@ -96,7 +97,7 @@ pub struct Survey {
     /// Those whose repair is held, by cause.
     pub held: BTreeMap<&'static str, usize>,
     /// All nodes past their toleration, by name.
-    pub due: BTreeSet<String>,
+    pub due: BTreeSet<NodeName>,
     /// Nodes that are initialized and not being deleted.
     pub base: usize,
     /// Those of them that are past their toleration.
@@ -120,9 +121,9 @@ pub struct Survey {
     /// Repairs that are not needed any more, and never began.
     pub released: Vec<Repair>,
     /// Repairs that are not needed now.
-    pub idle: BTreeSet<String>,
+    pub idle: BTreeSet<Uid>,
     /// Nodes, by name, whose pods must be counted before it is known whose turn it is.
-    pub to_count: BTreeSet<String>,
+    pub to_count: BTreeSet<NodeName>,
     /// When this changes although nothing else does.
     pub changes_at: Option<Timestamp>,
 }
@@ -207,7 +208,7 @@ pub fn survey(scope: &Scope<'_>, now: Timestamp) -> Survey {
             until.into_iter().for_each(|until| survey.wake(until, now));
             continue;
         }
-        if standing.contains(uid.as_str()) {
+        if standing.contains(uid) {
             continue;
         }
         match survey.hold(policy, member, now) {
@@ -274,21 +275,21 @@ fn settle_repairs<'a>(
     scope: &Scope<'a>,
     diagnoses: &[Diagnosis],
     now: Timestamp,
-) -> BTreeSet<&'a str> {
+) -> BTreeSet<&'a Uid> {
     let Scope { policy, members, settings, .. } = scope;
     if policy.status.damaged {
         // Nobody knows how many there are.
         survey.used = usize::MAX;
     }
-    let by_uid: BTreeMap<&str, usize> =
-        members.iter().enumerate().map(|(index, member)| (member.node.node.uid.as_str(), index)).collect();
+    let by_uid: BTreeMap<&Uid, usize> =
+        members.iter().enumerate().map(|(index, member)| (&member.node.node.uid, index)).collect();
     let mut standing = BTreeSet::new();
     for repair in &policy.status.repairs {
         if (scope.is_gone)(repair) {
             survey.over.push(repair.clone());
             continue;
         }
-        let member = by_uid.get(repair.uid.as_str()).map(|index| (&members[*index], &diagnoses[*index]));
+        let member = by_uid.get(&repair.uid).map(|index| (&members[*index], &diagnoses[*index]));
         let is_needed = match member {
             // The node is gone, and its owner is not; or it is selected no more.
             None => true,
@@ -317,7 +318,7 @@ fn settle_repairs<'a>(
                 None => survey.wake(after(now, RELEASE_AFTER), now),
             }
         }
-        standing.insert(repair.uid.as_str());
+        standing.insert(&repair.uid);
         // A time that lies ahead counts as now.
         let stuck =
             after(repair.since.min(now), settings.stuck_after.saturating_add(policy.termination.grace()));

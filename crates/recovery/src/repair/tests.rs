@@ -7,6 +7,7 @@ use salvor_api::{Labels, config::Configuration};
 use serde_json::{Value, json};
 
 use super::*;
+use crate::ids::{NodeName, Uid};
 use crate::objects::{NodeRef, ObjectRef};
 use crate::verdict::{Judgement, Reason, Verdict};
 
@@ -33,12 +34,12 @@ fn settings() -> Settings {
 fn head(name: &str, created: Timestamp) -> Head {
     Head {
         object: ObjectRef {
-            uid: format!("uid-{name}"),
+            uid: format!("uid-{name}").into(),
             kind: NODE_REPAIR_POLICY.clone(),
             namespace: None,
             name: name.to_owned(),
         },
-        resource_version: "7".to_owned(),
+        resource_version: "7".into(),
         generation: 1,
         created,
         status: PolicyStatus::default(),
@@ -75,8 +76,8 @@ fn condition(kind: &str, status: Status, since: Timestamp) -> ConditionView {
 /// A node that has been Ready for long.
 fn node(name: &str) -> NodeView {
     NodeView {
-        node: NodeRef { name: name.to_owned(), uid: format!("uid-{name}") },
-        resource_version: "1".to_owned(),
+        node: NodeRef { name: name.into(), uid: format!("uid-{name}").into() },
+        resource_version: "1".into(),
         created: Some(at(-1000)),
         deleting: false,
         zone: "".into(),
@@ -109,12 +110,12 @@ fn sick(name: &str, since: i64) -> NodeView {
 fn claim(node: &NodeView) -> OwnerView {
     OwnerView {
         object: ObjectRef {
-            uid: format!("claim-{}", node.node.name),
+            uid: format!("claim-{}", node.node.name).into(),
             kind: NODE_CLAIM.clone(),
             namespace: None,
-            name: node.node.name.clone(),
+            name: node.node.name.to_string(),
         },
-        resource_version: "3".to_owned(),
+        resource_version: "3".into(),
         deleting: false,
         pool: "a".to_owned(),
         termination: None,
@@ -132,9 +133,9 @@ struct World {
     settings: Settings,
     nodes: Vec<(NodeView, Backend)>,
     launches: BTreeMap<String, LaunchTrouble>,
-    idle: BTreeMap<String, Timestamp>,
+    idle: BTreeMap<Uid, Timestamp>,
     gone: bool,
-    pods: BTreeMap<String, u32>,
+    pods: BTreeMap<NodeName, u32>,
     pool: Option<PoolView>,
 }
 
@@ -170,12 +171,12 @@ impl World {
     }
 
     fn survey(&self, now: Timestamp) -> Survey {
-        let there: Vec<&str> = self.nodes.iter().map(|(node, _)| node.node.uid.as_str()).collect();
+        let there: Vec<&Uid> = self.nodes.iter().map(|(node, _)| &node.node.uid).collect();
         let scope = Scope {
             policy: &self.policy,
             members: (0..self.nodes.len()).map(|index| self.member(index)).collect(),
             launches: &self.launches,
-            is_gone: &|repair| self.gone || !there.contains(&repair.uid.as_str()),
+            is_gone: &|repair| self.gone || !there.contains(&&repair.uid),
             idle: &self.idle,
             settings: &self.settings,
         };
@@ -195,7 +196,7 @@ impl World {
         if let Some(Step::WritePolicy { status, .. }) = decide_policy(&scene, now).verdict.actions().first() {
             self.policy.status = (**status).clone();
         }
-        survey.picks.into_iter().map(|repair| repair.node).collect()
+        survey.picks.into_iter().map(|repair| repair.node.into()).collect()
     }
 
     fn judge(&self, index: usize, now: Timestamp) -> Judgement<NodeWhy, Step> {

@@ -6,6 +6,7 @@ use jiff::Timestamp;
 use salvor_api::Labels;
 
 use super::progress::Progress;
+use crate::ids::ResourceVersion;
 use crate::objects::{Kind, NodeRef, ObjectRef};
 use crate::one_actor::NodeActor;
 
@@ -72,7 +73,7 @@ pub struct NodeView {
     /// The node.
     pub node: NodeRef,
     /// The state that was seen.
-    pub resource_version: String,
+    pub resource_version: ResourceVersion,
     /// When it was created.
     pub created: Option<Timestamp>,
     /// True if it is being deleted.
@@ -123,7 +124,7 @@ pub struct OwnerView {
     /// The NodeClaim or Machine.
     pub object: ObjectRef,
     /// The state that was seen.
-    pub resource_version: String,
+    pub resource_version: ResourceVersion,
     /// True if it is being deleted.
     pub deleting: bool,
     /// The NodePool or MachineDeployment that makes its replacement; empty if it has none.

@@ -11,6 +11,7 @@ use super::steps::Step;
 use super::views::{AskedWait, Mark, NodeView, PodView, Unreachable};
 use crate::event::{Condition, EventNote, EventType};
 use crate::fnv::Fnv;
+use crate::ids::NodeName;
 use crate::moments::{ANNOUNCE_WITHIN, after, to_the_second};
 use crate::objects::{Deletion, PodPhase, Ready};
 use crate::verdict::Verdict::{self, Ignore};
@@ -46,16 +47,16 @@ pub fn decide_pod(
         ask.that("Has it not ended, or may it be deleted?", phase, !phase.is_terminal() || may_delete)
             .ok_or(Ignore(PodWhy::AlreadyTerminal { phase }))?;
 
-        let bound_to = pod.node_name.as_deref().filter(|name| !name.is_empty());
+        let bound_to = pod.node_name.as_ref().filter(|name| !name.is_empty());
         let name = ask
-            .some("Is it bound to a node?", bound_to.unwrap_or("no"), bound_to)
+            .some("Is it bound to a node?", bound_to.map_or("no", NodeName::as_str), bound_to)
             .ok_or(Ignore(PodWhy::NotScheduled))?;
         let node = ask
             .some("Does that Node exist?", if node.is_some() { "yes" } else { "no" }, node)
-            .ok_or_else(|| Ignore(PodWhy::NodeMissing { node: name.into() }))?;
+            .ok_or_else(|| Ignore(PodWhy::NodeMissing { node: name.clone() }))?;
         let lost = ask
             .some("Is the node unreachable?", see_taint(node), node.unreachable)
-            .ok_or_else(|| Ignore(PodWhy::NodeReachable { node: name.into() }))?;
+            .ok_or_else(|| Ignore(PodWhy::NodeReachable { node: name.clone() }))?;
 
         // The taint stays for seconds after the node's return; its kubelet says sooner that it is there.
         ask.that(
@@ -63,7 +64,7 @@ pub fn decide_pod(
             format_args!("Ready is {:?}", node.ready),
             node.ready != Ready::True,
         )
-        .ok_or_else(|| Ignore(PodWhy::NodeReady { node: name.into() }))?;
+        .ok_or_else(|| Ignore(PodWhy::NodeReady { node: name.clone() }))?;
 
         let terms = Terms::of(pod, consent);
         if consent.wait_by == WaitBy::SettingInstead && !pod.wait_told {
@@ -75,7 +76,7 @@ pub fn decide_pod(
         let alive = node.pulse.alive_until(now);
         ask.none("Is its kubelet silent?", format_args!("{}; it is {now}", node.pulse), alive).map_err(
             |until| {
-                let why = PodWhy::KubeletAlive { node: name.into(), pulse: node.pulse.into() };
+                let why = PodWhy::KubeletAlive { node: name.clone(), pulse: node.pulse.into() };
                 Verdict::Wait { until, why }
             },
         )?;
@@ -112,7 +113,7 @@ fn already_recovered(
 /// The pod must have had its time, and the node must be lost for long enough. What ends later is what is waited for,
 /// so one wake-up is enough.
 fn wait(
-    node: &str,
+    node: &NodeName,
     pod: &PodView,
     deletion: Deletion,
     consent: Consent,
@@ -125,7 +126,7 @@ fn wait(
     let trusted = policy.trusts_taint_from(lost.since);
     if trusted > due {
         let minimum = policy.minimum_unreachable;
-        let node = node.into();
+        let node = node.clone();
         (trusted, PodWhy::UnreachableTooBriefly { node, since: lost.since, minimum })
     } else {
         (due, PodWhy::GraceRunning { due, consent: consent.source, terms: Terms::of(pod, consent) })

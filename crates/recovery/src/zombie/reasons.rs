@@ -9,6 +9,7 @@ use salvor_api::names::{annotations, taints};
 
 use super::policy::{Consent, ConsentSource, Disabled, WaitBy};
 use super::views::{AskedWait, PodView, WaitDefect};
+use crate::ids::NodeName;
 use crate::liveness::Pulse;
 use crate::objects::PodPhase;
 use crate::one_actor::NodeActor;
@@ -43,17 +44,17 @@ pub enum PodWhy {
     /// The pod's Node is gone.
     NodeMissing {
         /// Its name.
-        node: String,
+        node: NodeName,
     },
     /// The control plane has not lost the node.
     NodeReachable {
         /// Its name.
-        node: String,
+        node: NodeName,
     },
     /// The node is Ready, whatever its taint says.
     NodeReady {
         /// Its name.
-        node: String,
+        node: NodeName,
     },
     /// The pod's own annotation about its wait cannot be read, and that was not told yet.
     UnreadableWait(Box<Terms>),
@@ -69,7 +70,7 @@ pub enum PodWhy {
     /// The node has not been lost for long enough.
     UnreachableTooBriefly {
         /// Its name.
-        node: String,
+        node: NodeName,
         /// Since when.
         since: Timestamp,
         /// The required time.
@@ -78,7 +79,7 @@ pub enum PodWhy {
     /// The node's kubelet renews its Lease, or may, so it can end the pod.
     KubeletAlive {
         /// Its name.
-        node: String,
+        node: NodeName,
         /// The pulse of its Lease.
         pulse: Box<Pulse>,
     },
@@ -136,7 +137,7 @@ impl fmt::Display for Terms {
 #[derive(Clone, Debug, PartialEq, Eq)]
 pub struct ZombieFacts {
     /// The lost node.
-    pub node: String,
+    pub node: NodeName,
     /// The pod's own grace period and the wait after it.
     pub grace: SignedDuration,
     /// By whose word.

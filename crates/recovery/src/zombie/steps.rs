@@ -7,6 +7,7 @@ use serde::Serialize;
 use serde_json::Value;
 
 use crate::event::{Condition, EventNote};
+use crate::ids::ResourceVersion;
 use crate::objects::{NodeRef, Object, PodPhase, PodRef, Taint};
 use crate::pod_writes;
 use crate::step::{
@@ -23,7 +24,7 @@ pub enum Step {
         /// The pod.
         pod: PodRef,
         /// The state that was judged.
-        resource_version: String,
+        resource_version: ResourceVersion,
         /// The new phase, or none to keep it.
         phase: Option<PodPhase>,
         /// The conditions to set.
@@ -38,14 +39,14 @@ pub enum Step {
         /// The pod.
         pod: PodRef,
         /// The state that was judged.
-        resource_version: String,
+        resource_version: ResourceVersion,
     },
     /// Adds a taint to a node, and an annotation that says who did, if the node is still exactly as it was judged.
     TaintNode {
         /// The node.
         node: NodeRef,
         /// The state that was judged.
-        resource_version: String,
+        resource_version: ResourceVersion,
         /// The taint to add.
         taint: Taint,
         /// The annotation's key.
@@ -58,7 +59,7 @@ pub enum Step {
         /// The node.
         node: NodeRef,
         /// The state that was judged.
-        resource_version: String,
+        resource_version: ResourceVersion,
         /// The taint to take off, if it is there.
         taint: Taint,
         /// The annotation's key.

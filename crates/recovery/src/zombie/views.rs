@@ -7,6 +7,7 @@ use salvor_api::config::TerminateAction;
 use salvor_api::names::{annotations, reasons, taints};
 use salvor_api::{GoDuration, Labels, ParseGoDurationError};
 
+use crate::ids::{NodeName, ResourceVersion};
 use crate::liveness::{NodeLease, Pulse};
 use crate::objects::{Deletion, NodeRef, PodPhase, PodRef, Ready, Taint};
 use crate::one_actor::{EvictionSign, NodeSigns};
@@ -20,7 +21,7 @@ pub struct PodView {
     /// Which pod.
     pub pod: PodRef,
     /// The state that is judged.
-    pub resource_version: String,
+    pub resource_version: ResourceVersion,
     /// Its labels, which rules select by.
     pub labels: Labels,
     /// The annotations by which its owner consents, and on which terms.
@@ -30,7 +31,7 @@ pub struct PodView {
     /// Its deletion, if it is being deleted.
     pub deletion: Option<Deletion>,
     /// The node to which it is bound.
-    pub node_name: Option<String>,
+    pub node_name: Option<NodeName>,
     /// The mark of an earlier recovery.
     pub mark: Option<Mark>,
     /// True if it has the condition `DisruptionTarget=True`.
@@ -145,7 +146,7 @@ pub struct NodeView {
     /// Which node.
     pub node: NodeRef,
     /// The state that is judged.
-    pub resource_version: String,
+    pub resource_version: ResourceVersion,
     /// Its labels, which rules select by.
     pub labels: Labels,
     /// The unreachable taint, if the node has it.

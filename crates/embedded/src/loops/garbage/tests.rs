@@ -3,7 +3,8 @@
 use std::sync::Arc;
 
 use super::*;
-use crate::loops::served::{Resource, Served};
+use crate::loops::collection::Resource;
+use crate::loops::served::Served;
 use crate::loops::views::Bare;
 
 struct Stage {

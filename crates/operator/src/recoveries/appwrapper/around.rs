@@ -2,10 +2,13 @@
 
 use std::collections::BTreeMap;
 
-use salvor_recovery::appwrapper::{
-    AppWrapperView, ComponentKind, ComponentView, CreateFailure, FoundComponent, Memory, NodeView, PodView,
-    Seen,
-    components::{PodOrigin, component_of},
+use salvor_recovery::{
+    appwrapper::{
+        AppWrapperView, ComponentKind, ComponentView, CreateFailure, FoundComponent, Memory, NodeView,
+        PodView, Seen,
+        components::{PodOrigin, component_of},
+    },
+    ids::NodeName,
 };
 
 use super::wire::{App, SeenPod};
@@ -19,7 +22,7 @@ pub(super) struct Around {
     pub(super) owned: Vec<FoundComponent>,
     pub(super) pods: Vec<SeenPod>,
     pub(super) pods_known: bool,
-    pub(super) nodes: BTreeMap<String, NodeView>,
+    pub(super) nodes: BTreeMap<NodeName, NodeView>,
     pub(super) nodes_known: bool,
 }
 
@@ -86,11 +89,11 @@ fn placed(pod: SeenPod, app: &App, components: &[ComponentView]) -> PodView {
             Seen::Found(found) | Seen::Absent { last: Some(found) } => found,
             Seen::Absent { last: None } | Seen::NoSuchKind | Seen::Unknown(_) => return None,
         };
-        Some((index, &component.kind, app.name_of(index), found.object.uid.as_str()))
+        Some((index, &component.kind, app.name_of(index), &found.object.uid))
     });
     let origin = PodOrigin {
         uid: &view.pod.uid,
-        controller_uid: controller_uid.as_deref(),
+        controller_uid: controller_uid.as_ref(),
         named: named.as_ref().map(|(label, value)| (*label, value.as_str())),
     };
     view.component = component_of(origin, owners);

@@ -19,9 +19,9 @@ use super::{
 use crate::{
     explain::Explains,
     metrics::Metrics,
-    operator::at_once,
     recoveries::{RecoveryEntry, Start, Webhooks},
     rights::{Resource, Right, Verb, node_leases},
+    running::at_once,
 };
 
 pub(crate) static ENTRY: RecoveryEntry = RecoveryEntry {

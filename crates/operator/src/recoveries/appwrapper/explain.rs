@@ -10,6 +10,7 @@ use salvor_recovery::{
         notes_told,
     },
     brake::Outage,
+    ids::NodeName,
 };
 use serde_json::json;
 
@@ -76,7 +77,7 @@ async fn look_around(
         places.insert(part.kind.clone(), place);
     }
     let mut around = read_around(client, app, &places, &BTreeMap::new()).await?;
-    let names: Vec<String> = around.pods.iter().filter_map(|pod| pod.view.node_name.clone()).collect();
+    let names: Vec<NodeName> = around.pods.iter().filter_map(|pod| pod.view.node_name.clone()).collect();
     for name in names {
         if !around.nodes.contains_key(&name)
             && let Some(node) = read_node(client, &name, policy).await?
@@ -146,7 +147,7 @@ fn found_state(found: &FoundComponent) -> String {
     }
 }
 
-fn pod(pod: &PodView, nodes: &BTreeMap<String, NodeView>) -> String {
+fn pod(pod: &PodView, nodes: &BTreeMap<NodeName, NodeView>) -> String {
     let mut text = format!("{}: {}", pod.pod.name, pod.phase);
     if let Some(name) = &pod.node_name {
         text.push_str(&format!(" on node {name}"));

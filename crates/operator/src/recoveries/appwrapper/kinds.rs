@@ -3,13 +3,16 @@
 use std::collections::{BTreeMap, BTreeSet, VecDeque};
 
 use salvor_api::names::appwrapper::MEMBER_LABEL;
-use salvor_recovery::appwrapper::{FoundComponent, Seen};
+use salvor_recovery::{
+    appwrapper::{FoundComponent, Seen},
+    ids::Uid,
+};
 
 use super::{News, wire::Components};
 use crate::{
     discovery::{Kind, Served},
     feeds::{Feed, KindLost, KindTarget, OfKind},
-    revision::{Revision, Told},
+    revision::Told,
     watch::{Change, Moment},
 };
 
@@ -37,10 +40,10 @@ pub(super) struct Store {
     number: u64,
     state: State,
     served: Option<Served>,
-    objects: BTreeMap<String, FoundComponent>,
-    names: BTreeMap<(String, String), String>,
-    owned: BTreeMap<String, BTreeSet<String>>,
-    gone: VecDeque<String>,
+    objects: BTreeMap<Uid, FoundComponent>,
+    names: BTreeMap<(String, String), Uid>,
+    owned: BTreeMap<Uid, BTreeSet<Uid>>,
+    gone: VecDeque<Uid>,
 }
 
 #[derive(Debug)]
@@ -59,7 +62,7 @@ pub(super) type Last = FoundComponent;
 #[derive(Debug, Default)]
 pub(super) struct Turn {
     /// UIDs of the owners of what changed.
-    pub(super) owners: BTreeSet<String>,
+    pub(super) owners: BTreeSet<Uid>,
     /// What is gone.
     pub(super) gone: Vec<Last>,
     /// Whether everybody who has a component of this kind is concerned.
@@ -136,7 +139,7 @@ impl Kinds {
     }
 
     /// The objects of all kinds that an AppWrapper owns.
-    pub(super) fn owned_by<'a>(&'a self, uid: &'a str) -> impl Iterator<Item = &'a FoundComponent> {
+    pub(super) fn owned_by<'a>(&'a self, uid: &'a Uid) -> impl Iterator<Item = &'a FoundComponent> {
         self.stores.values().flat_map(move |store| {
             let uids = store.owned.get(uid).into_iter().flatten();
             uids.filter_map(|uid| store.objects.get(uid))
@@ -209,13 +212,13 @@ impl Store {
     /// Takes in an object unless a later state of it is known, or its end.
     pub(super) fn take(&mut self, mut object: FoundComponent, told: Told) -> Turn {
         let uid = object.object.uid.clone();
-        let known = self.objects.get(&uid).map(|known| Revision::of(&known.resource_version));
-        let old = known.is_some_and(|known| !told.replaces(Revision::of(&object.resource_version), known));
+        let known = self.objects.get(&uid).map(|known| known.resource_version.revision());
+        let old = known.is_some_and(|known| !told.replaces(object.resource_version.revision(), known));
         if old || self.gone.contains(&uid) {
             return Turn::default();
         }
         self.resource().clone_into(&mut object.object.kind.resource);
-        let mut owners: BTreeSet<String> = object.owner_uid.iter().cloned().collect();
+        let mut owners: BTreeSet<Uid> = object.owner_uid.iter().cloned().collect();
         if let Some(before) = self.forget(&uid) {
             owners.extend(before.owner_uid);
         }
@@ -229,16 +232,16 @@ impl Store {
     }
 
     /// An object is gone.
-    fn drop(&mut self, uid: &str) -> Turn {
+    fn drop(&mut self, uid: &Uid) -> Turn {
         if self.gone.len() >= GONE {
             self.gone.pop_front();
         }
-        self.gone.push_back(uid.to_owned());
+        self.gone.push_back(uid.clone());
         let gone: Vec<Last> = self.forget(uid).into_iter().collect();
         Turn { owners: gone.iter().filter_map(|it| it.owner_uid.clone()).collect(), gone, all: false }
     }
 
-    fn forget(&mut self, uid: &str) -> Option<FoundComponent> {
+    fn forget(&mut self, uid: &Uid) -> Option<FoundComponent> {
         let object = self.objects.remove(uid)?;
         let place = (object.object.namespace.clone(), object.object.name.clone());
         if self.names.get(&place).is_some_and(|named| named == uid) {
@@ -265,10 +268,9 @@ impl Store {
             self.owned.clear();
             self.gone.clear();
         }
-        let listed: BTreeSet<String> = all.iter().map(|object| object.object.uid.clone()).collect();
-        let is_later =
-            |object: &FoundComponent| Revision::of(&object.resource_version).is_after(moment.revision);
-        let missing: Vec<String> = self
+        let listed: BTreeSet<Uid> = all.iter().map(|object| object.object.uid.clone()).collect();
+        let is_later = |object: &FoundComponent| object.resource_version.revision().is_after(moment.revision);
+        let missing: Vec<Uid> = self
             .objects
             .iter()
             .filter(|(uid, object)| !listed.contains(*uid) && !is_later(object))

@@ -18,6 +18,7 @@ use salvor_recovery::{
     appwrapper::{
         AppWrapperPolicy, AppWrapperRef, AppWrapperWhy, FoundComponent, Memory, NodeView, Seen, Step, decide,
     },
+    ids::NodeName,
 };
 use serde_json::Value;
 
@@ -210,14 +211,13 @@ async fn read_part(
 async fn read_nodes(
     client: &Client,
     pods: &[SeenPod],
-    seen: &BTreeMap<String, NodeView>,
+    seen: &BTreeMap<NodeName, NodeView>,
     policy: &AppWrapperPolicy,
-) -> kube::Result<BTreeMap<String, NodeView>> {
-    let on: BTreeSet<&str> = pods.iter().filter_map(|pod| pod.view.node_name.as_deref()).collect();
+) -> kube::Result<BTreeMap<NodeName, NodeView>> {
+    let on: BTreeSet<&NodeName> = pods.iter().filter_map(|pod| pod.view.node_name.as_ref()).collect();
     let mut nodes = seen.clone();
-    let flagged =
-        seen.iter().filter(|(name, node)| on.contains(name.as_str()) && **node != NodeView::default());
-    let names: Vec<String> = flagged.map(|(name, _)| name.clone()).collect();
+    let flagged = seen.iter().filter(|(name, node)| on.contains(name) && **node != NodeView::default());
+    let names: Vec<NodeName> = flagged.map(|(name, _)| name.clone()).collect();
     for name in names {
         match read_node(client, &name, policy).await? {
             Some(node) => nodes.insert(name, node),
@@ -230,7 +230,7 @@ async fn read_nodes(
 /// Reads a node.
 pub(super) async fn read_node(
     client: &Client,
-    name: &str,
+    name: &NodeName,
     policy: &AppWrapperPolicy,
 ) -> kube::Result<Option<NodeView>> {
     let text = live::get(client, &format!("/api/v1/nodes/{name}")).await?;

@@ -3,14 +3,15 @@
 use std::collections::{BTreeMap, BTreeSet};
 
 use super::wire::SeenPod;
+use salvor_recovery::ids::{NodeName, Uid};
 
 /// Namespace and name of an AppWrapper.
 type Place = (String, String);
 
 #[derive(Debug, Default)]
 pub(super) struct Pods {
-    all: BTreeMap<String, SeenPod>,
-    by_app: BTreeMap<Place, BTreeSet<String>>,
+    all: BTreeMap<Uid, SeenPod>,
+    by_app: BTreeMap<Place, BTreeSet<Uid>>,
 }
 
 impl Pods {
@@ -24,7 +25,7 @@ impl Pods {
     }
 
     /// A pod is gone, or has the label no more.
-    pub(super) fn drop(&mut self, uid: &str) -> Option<SeenPod> {
+    pub(super) fn drop(&mut self, uid: &Uid) -> Option<SeenPod> {
         let pod = self.all.remove(uid)?;
         let place = place(&pod);
         if let Some(of_app) = self.by_app.get_mut(&place) {
@@ -51,8 +52,8 @@ impl Pods {
     }
 
     /// The pods on a node.
-    pub(super) fn on<'a>(&'a self, node: &'a str) -> impl Iterator<Item = &'a SeenPod> {
-        self.all.values().filter(move |pod| pod.view.node_name.as_deref() == Some(node))
+    pub(super) fn on<'a>(&'a self, node: &'a NodeName) -> impl Iterator<Item = &'a SeenPod> {
+        self.all.values().filter(move |pod| pod.view.node_name.as_ref() == Some(node))
     }
 }
 

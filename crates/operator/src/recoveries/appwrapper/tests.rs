@@ -235,7 +235,7 @@ fn only_wrapped_kinds_are_watched_and_not_any_number_of_versions() {
     let secret = Kind { group: String::new(), version: "v1".into(), kind: "Secret".into() };
     assert!(recovery.kinds.get(&secret).is_none());
     for number in 0..200 {
-        recovery.hear(News::App(Change::Gone(format!("u{number}"))), now());
+        recovery.hear(News::App(Change::Gone(format!("u{number}").into())), now());
     }
     assert_eq!(recovery.kinds.feeds().len(), 0, "kinds that are not served are not watched for nobody");
 }

@@ -19,6 +19,7 @@ use salvor_recovery::{
         inject::{self, Component, InjectionPolicy, Owner},
         podsets::{FieldError, PodSet, TemplateKind, pod_sets},
     },
+    ids::{NodeName, ResourceVersion, Uid},
     objects::{Deletion, PodPhase, PodRef},
 };
 use serde::Deserialize;
@@ -84,7 +85,7 @@ impl Rules {
 #[derive(Clone, Debug)]
 pub(crate) struct App {
     pub(super) appwrapper: AppWrapperRef,
-    pub(super) resource_version: String,
+    pub(super) resource_version: ResourceVersion,
     pub(super) created: Timestamp,
     pub(super) deleting: bool,
     pub(super) has_finalizer: bool,
@@ -168,7 +169,7 @@ impl App {
     }
 
     pub(super) fn revision(&self) -> Revision {
-        Revision::of(&self.resource_version)
+        self.resource_version.revision()
     }
 
     /// The name by which a component is looked up: the recorded one while it is in use, else the one to create it with.
@@ -304,7 +305,7 @@ pub(super) fn found(
     Ok(FoundComponent {
         state: ComponentState::read(&kind, &object["status"]),
         disruption: is_pod.then(|| disruption(&conditions())).flatten(),
-        node_name: object["spec"]["nodeName"].as_str().filter(|_| is_pod).map(str::to_owned),
+        node_name: object["spec"]["nodeName"].as_str().filter(|_| is_pod).map(NodeName::from),
         owner_uid: metadata.controller().map(|owner| owner.uid.clone()),
         deletion,
         created: metadata.creation_timestamp.unwrap_or_default(),
@@ -326,7 +327,7 @@ pub(crate) struct SeenPod {
     /// The name of its AppWrapper.
     pub(super) app: String,
     pub(super) view: PodView,
-    pub(super) controller_uid: Option<String>,
+    pub(super) controller_uid: Option<Uid>,
     pub(super) named: Option<(&'static str, String)>,
 }
 
@@ -347,7 +348,7 @@ impl Project for LabelledPods {
 #[derive(Deserialize, Default)]
 #[serde(rename_all = "camelCase", default)]
 pub(super) struct PodSpec {
-    node_name: Option<String>,
+    node_name: Option<NodeName>,
     containers: Vec<Container>,
 }
 
@@ -452,8 +453,8 @@ fn disruption(conditions: &[Condition]) -> Option<String> {
 /// A node.
 #[derive(Clone, Debug)]
 pub(crate) struct SeenNode {
-    pub(super) uid: String,
-    pub(super) name: String,
+    pub(super) uid: Uid,
+    pub(super) name: NodeName,
     pub(super) view: NodeView,
 }
 
@@ -465,7 +466,7 @@ impl SeenNode {
             unreachable: tainted(UNREACHABLE),
             force_evicted: tainted(FORCE_EVICTION) || tainted(OUT_OF_SERVICE),
         };
-        Self { uid: metadata.uid.clone(), name: metadata.name.clone(), view }
+        Self { uid: metadata.uid.clone(), name: metadata.name.as_str().into(), view }
     }
 }
 

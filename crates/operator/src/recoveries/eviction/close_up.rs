@@ -10,7 +10,10 @@ use std::{
 };
 
 use kube::Client;
-use salvor_recovery::eviction::{Access, Claim};
+use salvor_recovery::{
+    eviction::{Access, Claim},
+    ids::{NodeName, Uid},
+};
 use tokio::{
     sync::{Notify, Semaphore},
     task::{AbortHandle, JoinSet},
@@ -37,15 +40,15 @@ const CLAIMS_AGAIN_AFTER: Duration = Duration::from_secs(30);
 #[derive(Clone, Debug, Default, PartialEq, Eq)]
 pub(crate) struct CloseUps {
     /// Nodes whose Lease is read.
-    pub(crate) leases: BTreeSet<String>,
+    pub(crate) leases: BTreeSet<NodeName>,
     /// Pods whose claims are read, by their UID and the number of the look at their node.
-    pub(crate) claims: BTreeMap<(String, u64), ClaimsOf>,
+    pub(crate) claims: BTreeMap<(Uid, u64), ClaimsOf>,
 }
 
 /// The claims of a pod on a node.
 #[derive(Clone, Debug, PartialEq, Eq)]
 pub(crate) struct ClaimsOf {
-    pub(crate) node: String,
+    pub(crate) node: NodeName,
     pub(crate) claims: Vec<Claim>,
 }
 
@@ -82,9 +85,9 @@ impl Wanted {
 /// Follows what is wanted until nobody listens any more.
 pub(crate) async fn look(client: Client, wanted: Wanted, news: Outbox<News>) {
     let mut looks = JoinSet::new();
-    let mut read: BTreeMap<String, AbortHandle> = BTreeMap::new();
+    let mut read: BTreeMap<NodeName, AbortHandle> = BTreeMap::new();
     let claim_turns = Arc::new(Semaphore::new(CLAIMS_AT_ONCE));
-    let mut claimed: BTreeMap<(String, u64), AbortHandle> = BTreeMap::new();
+    let mut claimed: BTreeMap<(Uid, u64), AbortHandle> = BTreeMap::new();
     loop {
         let CloseUps { leases, claims } = wanted.now();
         read.retain(|node, reads| stays(leases.contains(node), reads));
@@ -118,7 +121,7 @@ fn stays(is_wanted: bool, look: &AbortHandle) -> bool {
 }
 
 /// Reads a Lease now, and then by the clock. Each node has reads of its own, so that one that hangs holds up no other.
-async fn read_lease(client: kube::Client, node: String, wanted: Wanted, news: Outbox<News>) {
+async fn read_lease(client: kube::Client, node: NodeName, wanted: Wanted, news: Outbox<News>) {
     loop {
         let began = Instant::now();
         let error = match tokio::time::timeout(LEASE_TIMEOUT, live::node_lease(&client, &node)).await {
@@ -132,7 +135,12 @@ async fn read_lease(client: kube::Client, node: String, wanted: Wanted, news: Ou
             Err(_) => Some(format!("no answer within {LEASE_TIMEOUT:?}")),
         };
         if let Some(error) = error {
-            tracing::warn!(recovery = "eviction", node, error, "its Lease cannot be read; tried again soon");
+            tracing::warn!(
+                recovery = "eviction",
+                node = node.as_str(),
+                error,
+                "its Lease cannot be read; tried again soon"
+            );
         }
         tokio::time::sleep_until(began + wanted.lease_period()).await;
     }
@@ -141,7 +149,7 @@ async fn read_lease(client: kube::Client, node: String, wanted: Wanted, news: Ou
 /// Reads the claims of a pod, and again those that cannot be read, for as long as anybody wants to know.
 async fn read_claims(
     client: Client,
-    uid: String,
+    uid: Uid,
     number: u64,
     ClaimsOf { node, claims }: ClaimsOf,
     turns: Arc<Semaphore>,
@@ -172,7 +180,7 @@ mod tests {
     fn many_leases_are_read_less_often_each() {
         let period_of = |nodes: usize| {
             let wanted = Wanted::default();
-            let leases = (0..nodes).map(|node| node.to_string()).collect();
+            let leases = (0..nodes).map(|node| node.to_string().into()).collect();
             wanted.set(CloseUps { leases, ..CloseUps::default() });
             wanted.lease_period()
         };

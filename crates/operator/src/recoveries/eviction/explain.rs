@@ -7,6 +7,7 @@ use salvor_api::Controller;
 use salvor_recovery::{
     Step as _,
     eviction::{EvictionPolicy, NodeView, Scene, Step, decide_node, decide_pod},
+    ids::NodeName,
     step::Tells,
 };
 use serde::Deserialize;
@@ -36,7 +37,7 @@ pub(super) fn pod<'a>(question: &'a Question<'a>) -> Answering<'a> {
 }
 
 /// The node that a pod is bound to. Pods are watched node by node, so their view does not have it.
-fn node_name_of(pod: &str) -> kube::Result<Option<String>> {
+fn node_name_of(pod: &str) -> kube::Result<Option<NodeName>> {
     #[derive(Deserialize)]
     struct Pod {
         #[serde(default)]
@@ -45,7 +46,7 @@ fn node_name_of(pod: &str) -> kube::Result<Option<String>> {
     #[derive(Deserialize, Default)]
     #[serde(rename_all = "camelCase", default)]
     struct Spec {
-        node_name: Option<String>,
+        node_name: Option<NodeName>,
     }
     let pod: Pod = serde_json::from_str(pod).map_err(kube::Error::SerdeError)?;
     Ok(pod.spec.node_name.filter(|name| !name.is_empty()))
@@ -95,7 +96,7 @@ fn told_by(steps: &[Step]) -> BTreeSet<String> {
 async fn concerned_node(
     question: &Question<'_>,
     policy: &EvictionPolicy,
-    name: &str,
+    name: &NodeName,
 ) -> kube::Result<Option<NodeView>> {
     let Some(mut node) = read_node(question.client, name).await? else { return Ok(None) };
     if !node.is_remembered() && !node.taints.iter().any(|taint| policy.concerns(taint)) {

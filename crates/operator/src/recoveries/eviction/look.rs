@@ -11,6 +11,7 @@ use salvor_recovery::{
     eviction::{
         Access, AttachmentView, EvictionPolicy, NodeView, PodView, Scene, Step, decide_node, decide_pod,
     },
+    ids::{NodeName, Uid},
 };
 
 use super::{
@@ -38,7 +39,7 @@ pub(crate) struct Inquiry {
     /// True if the pods of the node are known.
     pub(super) pods_listed: bool,
     /// The access of its pods' claims, by the pod's UID.
-    pub(super) accesses: BTreeMap<String, Access>,
+    pub(super) accesses: BTreeMap<Uid, Access>,
     pub(super) attachments: Option<Vec<AttachmentView>>,
     /// The nodes of its zone.
     pub(super) zone: Vec<NodeStanding>,
@@ -47,7 +48,7 @@ pub(crate) struct Inquiry {
 }
 
 impl Inquiry {
-    async fn node(&self, client: &Client, name: &str, now: Timestamp) -> kube::Result<Option<NodeView>> {
+    async fn node(&self, client: &Client, name: &NodeName, now: Timestamp) -> kube::Result<Option<NodeView>> {
         let (view, lease) = try_join(read_node(client, name), live::node_lease(client, name)).await?;
         let Some(mut view) = view else { return Ok(None) };
         let known = self.known.as_ref().filter(|known| known.node == view.node);
@@ -75,7 +76,7 @@ impl Inquiry {
 
     /// Reads the pods together with the node if it is being evicted, as far as is known. If it is not, only that they are known
     /// matters.
-    async fn pods(&self, client: &Client, node: &str) -> kube::Result<Option<Vec<PodView>>> {
+    async fn pods(&self, client: &Client, node: &NodeName) -> kube::Result<Option<Vec<PodView>>> {
         if !self.known.as_ref().is_some_and(is_being_emptied) {
             return Ok(self.pods_listed.then(Vec::new));
         }
@@ -140,7 +141,7 @@ pub(super) fn is_being_emptied(node: &NodeView) -> bool {
 }
 
 /// Reads a node live, without its Lease.
-pub(crate) async fn read_node(client: &Client, name: &str) -> kube::Result<Option<NodeView>> {
+pub(crate) async fn read_node(client: &Client, name: &NodeName) -> kube::Result<Option<NodeView>> {
     let text = live::get(client, &format!("/api/v1/nodes/{name}")).await?;
     text.map(|text| parse_node(&text)).transpose()
 }
@@ -162,14 +163,14 @@ pub(super) fn parse_pod(text: &str) -> kube::Result<PodView> {
 }
 
 /// Reads the pods of a node live.
-pub(crate) async fn read_pods(client: &Client, node: &str) -> kube::Result<Vec<PodView>> {
+pub(crate) async fn read_pods(client: &Client, node: &NodeName) -> kube::Result<Vec<PodView>> {
     let selector = format!("&fieldSelector=spec.nodeName%3D{node}");
     live::list(client, "/api/v1/pods", &selector, |pod: PodWire| Some(pod.view())).await
 }
 
 /// Reads the volumes attached to a node live.
-pub(crate) async fn read_attachments(client: &Client, node: &str) -> kube::Result<Vec<AttachmentView>> {
-    let to_it = |wire: AttachmentWire| Some(wire.view()).filter(|attachment| attachment.node == node);
+pub(crate) async fn read_attachments(client: &Client, node: &NodeName) -> kube::Result<Vec<AttachmentView>> {
+    let to_it = |wire: AttachmentWire| Some(wire.view()).filter(|attachment| attachment.node == *node);
     live::list(client, &ATTACHMENTS.path, "", to_it).await
 }
 

@@ -85,7 +85,7 @@ fn the_answer_to_our_own_write_is_seen_at_once_and_wakes_the_pods_when_the_watch
         reporting_controller: "x",
         message: String::new(),
     });
-    let subject = Subject::node("a");
+    let subject = Subject::node(&"a".into());
     assert_eq!(evictions.done(&subject, &step, &Written::Nothing, at(1)), View::Shows);
     let report = Step::EvictPod { pod: pod().pod, resource_version: "1".into() };
     let written = Written::Object(begun.to_string());
@@ -128,7 +128,7 @@ fn an_answer_that_comes_after_the_node_is_gone_does_not_bring_it_back() {
     evictions.hear(News::Node(Change::Gone(uid)), at(1));
     let answer = Written::Object(node("5", &["NoSchedule", "NoExecute"], Some(STARTED)).to_string());
     evictions.done(
-        &Subject::node("a"),
+        &Subject::node(&"a".into()),
         &Step::EvictPod { pod: pod().pod, resource_version: "1".into() },
         &answer,
         at(1),
@@ -141,7 +141,7 @@ fn a_node_that_nobody_asks_about_is_forgotten_with_its_pods_and_looked_at_anew_w
     let mut evictions = asked_for();
     let over = news(&evictions, node("7", &[], None));
     assert_eq!(names(&evictions.hear(over, at(1))), ["node a", "pod ns/p"]);
-    assert!(evictions.judge(&Subject::node("a"), at(1)).is_none());
+    assert!(evictions.judge(&Subject::node(&"a".into()), at(1)).is_none());
     assert_eq!(evictions.close_ups.now(), CloseUps::default());
     assert!(evictions.watched.is_empty());
     let again = news(&evictions, node("8", &["NoSchedule"], None));
@@ -254,7 +254,7 @@ async fn a_second_look_at_a_node_and_its_pods_is_one_round_trip() {
     let round_trip = Duration::from_millis(100);
     let (evictions, api) = (begun(), server(round_trip));
     let before = Instant::now();
-    let inquiry = evictions.inquiry(&Subject::node("a"), at(1));
+    let inquiry = evictions.inquiry(&Subject::node(&"a".into()), at(1));
     let judgement =
         inquiry.ask(&api.client, Known::Nothing, at(1), &mut Sight::default()).await.unwrap().unwrap();
     assert_eq!(judgement.verdict.why().code(), "AttachmentsUnread", "no pod is left there");
@@ -268,7 +268,7 @@ async fn the_pods_of_a_node_share_one_look_at_it() {
     let round_trip = Duration::from_millis(100);
     let (evictions, api) = (begun(), server(round_trip));
     let before = Instant::now();
-    let inquiries = (0..32).map(|_| evictions.inquiry(&Subject::pod("a", &pod().pod), at(1)));
+    let inquiries = (0..32).map(|_| evictions.inquiry(&Subject::pod(&"a".into(), &pod().pod), at(1)));
     let asked =
         inquiries.map(|inquiry| {
             let client = &api.client;
@@ -392,7 +392,7 @@ async fn a_second_look_reads_claims_too() {
         let begun = news(&evictions, unproven("5"));
         evictions.hear(begun, at(0));
         let pod = claiming(&json!([claim("data")]));
-        let subject = Subject::pod("a", &pod.pod);
+        let subject = Subject::pod(&"a".into(), &pod.pod);
         let all = Change::Reset { all: vec![pod], revision: "1".into(), asked: 0 };
         evictions.hear(News::Pod { node: "a".into(), number: 1, change: all }, at(0));
         evictions.hear(News::Lease { node: "a".into(), lease: None }, at(0));
@@ -430,7 +430,7 @@ async fn a_second_look_at_a_pod_knows_its_node_from_another_of_that_name() {
         }
         _ => Answer::Refused(404, "there is none"),
     });
-    let inquiry = evictions.inquiry(&Subject::pod("a", &pod().pod), at(1));
+    let inquiry = evictions.inquiry(&Subject::pod(&"a".into(), &pod().pod), at(1));
     let judgement =
         inquiry.ask(&api.client, Known::Guarded, at(1), &mut Sight::default()).await.unwrap().unwrap();
     assert_eq!(judgement.verdict.why().code(), "NodeNotEvicted");
@@ -440,7 +440,7 @@ async fn a_second_look_at_a_pod_knows_its_node_from_another_of_that_name() {
 fn a_refused_start_is_remembered_until_the_server_takes_it() {
     let mut evictions = asked_for();
     evictions.hear(News::Lease { node: "a".into(), lease: None }, at(0));
-    let subject = Subject::node("a");
+    let subject = Subject::node(&"a".into());
     let actions = |evictions: &Evictions, now| -> Vec<Step> {
         evictions.judge(&subject, at(now)).unwrap().verdict.actions().to_vec()
     };

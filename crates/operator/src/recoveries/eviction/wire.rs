@@ -10,6 +10,7 @@ use salvor_recovery::{
         Access, AttachmentView, Claim, DespiteOutage, EvictionPolicy, Lease, Memory, NodeView, Owner,
         PodView, Toleration,
     },
+    ids::{NodeName, Uid},
     objects::{PodPhase, PodRef, Ready, Taint},
 };
 use serde::{Deserialize, de::IgnoredAny};
@@ -63,9 +64,9 @@ pub(crate) struct Attachments;
 
 impl Project for Attachments {
     type Wire = AttachmentWire;
-    type Kept = (String, AttachmentView);
+    type Kept = (Uid, AttachmentView);
 
-    fn keep(&self, wire: AttachmentWire) -> Option<(String, AttachmentView)> {
+    fn keep(&self, wire: AttachmentWire) -> Option<(Uid, AttachmentView)> {
         Some((wire.metadata.uid.clone(), wire.view()))
     }
 }
@@ -253,7 +254,7 @@ pub(crate) type AttachmentWire = Object<AttachmentSpec, Nothing>;
 #[serde(rename_all = "camelCase", default)]
 pub(crate) struct AttachmentSpec {
     attacher: String,
-    node_name: String,
+    node_name: NodeName,
     source: AttachmentSource,
 }
 

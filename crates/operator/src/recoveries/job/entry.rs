@@ -16,9 +16,9 @@ use super::{
 use crate::{
     explain::Explains,
     metrics::Metrics,
-    operator::at_once,
     recoveries::{RecoveryEntry, Start},
     rights::{Resource, Right, Verb},
+    running::at_once,
 };
 
 pub(crate) static ENTRY: RecoveryEntry = RecoveryEntry {

@@ -88,11 +88,16 @@ pub(super) fn in_parts<T>(
 
 #[cfg(test)]
 mod tests {
+    use salvor_recovery::ids::ResourceVersion;
+
     use super::*;
 
     #[test]
     fn a_long_list_comes_in_parts_and_ends_as_a_whole() {
-        let bare = |n: usize| SeenPod::Bare { uid: n.to_string().into(), revision: Revision::of("1") };
+        let bare = |n: usize| SeenPod::Bare {
+            uid: n.to_string().into(),
+            revision: ResourceVersion::from("1").revision(),
+        };
         let all = (0..60).map(bare).collect();
         let list = Change::Reset { all, revision: "7".into(), asked: 3 };
         let gone = Change::Gone("x".into());

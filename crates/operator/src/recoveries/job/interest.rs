@@ -7,14 +7,16 @@ use std::{
 };
 
 use salvor_api::{LabelSelector, Labels};
-use salvor_recovery::job::{Selected, Stray};
+use salvor_recovery::{
+    ids::Uid,
+    job::{Selected, Stray},
+};
 use tokio::sync::Notify;
 
 use super::{
     selectors::{Selectors, made_for},
     wire::SeenPod,
 };
-use crate::revision::Revision;
 
 /// Labels that are longer are not kept as a whole: anybody who may create pods could fill our memory with them.
 const LONGEST_LABELS: usize = 1024;
@@ -32,7 +34,7 @@ pub(super) struct State {
     /// The selectors of those that may adopt pods.
     pub(super) selectors: Selectors,
     /// All of them, by UID.
-    pub(super) jobs: BTreeMap<String, Progress>,
+    pub(super) jobs: BTreeMap<Uid, Progress>,
     /// True if a list of them is in.
     listed: bool,
 }
@@ -102,8 +104,8 @@ impl State {
                     stray.adoptable.then(|| self.selectors.claimant(&stray.pod.namespace, &stray.labels));
                 let claimant = claimant.flatten();
                 if claimant.is_none() && !may_matter(&stray) {
-                    let revision = Revision::of(&stray.resource_version);
-                    return Some(SeenPod::Bare { uid: stray.pod.uid.into(), revision });
+                    let revision = stray.resource_version.revision();
+                    return Some(SeenPod::Bare { uid: stray.pod.uid, revision });
                 }
                 if length(&stray.labels) > LONGEST_LABELS {
                     let selector = claimant.and_then(|job| self.selectors.get(&job.uid));

@@ -9,7 +9,7 @@ use std::{
 
 use kube::Client;
 use salvor_api::{LabelSelector, Operator, Requirement};
-use salvor_recovery::{job::Stray, objects::JobRef};
+use salvor_recovery::{ids::Uid, job::Stray, objects::JobRef};
 use tokio::sync::mpsc;
 
 use super::{
@@ -57,9 +57,9 @@ pub(super) struct Lookups {
     /// Lists that were asked for, and whether they must be asked for again.
     under_way: BTreeMap<Wanted, bool>,
     /// Which list a Job waits for, by its UID.
-    waiting: BTreeMap<String, (Arc<JobRef>, Wanted)>,
+    waiting: BTreeMap<Uid, (Arc<JobRef>, Wanted)>,
     /// Pods of which something was heard since the first of them was asked for, by UID.
-    since: BTreeMap<String, Since>,
+    since: BTreeMap<Uid, Since>,
 }
 
 impl Default for Lookups {
@@ -97,26 +97,26 @@ impl Lookups {
     }
 
     /// True if a Job waits for the pods that it may adopt.
-    pub(super) fn is_awaited_by(&self, job: &str) -> bool {
+    pub(super) fn is_awaited_by(&self, job: &Uid) -> bool {
         self.waiting.contains_key(job)
     }
 
     /// A Job needs no pods any more.
-    pub(super) fn give_up(&mut self, job: &str) {
+    pub(super) fn give_up(&mut self, job: &Uid) {
         self.waiting.remove(job);
     }
 
     /// A pod was passed over in this state.
-    pub(super) fn passed_over(&mut self, uid: &str, revision: Revision) {
+    pub(super) fn passed_over(&mut self, uid: &Uid, revision: Revision) {
         if !self.under_way.is_empty() {
-            self.since.insert(uid.to_owned(), Since::Passed(revision));
+            self.since.insert(uid.clone(), Since::Passed(revision));
         }
     }
 
     /// A pod is gone.
-    pub(super) fn gone(&mut self, uid: &str) {
+    pub(super) fn gone(&mut self, uid: &Uid) {
         if !self.under_way.is_empty() {
-            self.since.insert(uid.to_owned(), Since::Gone);
+            self.since.insert(uid.clone(), Since::Gone);
         }
     }
 
@@ -138,9 +138,7 @@ impl Lookups {
                     None => true,
                     Some(Since::Gone) => false,
                     // A pod that was skipped before the Job was known is in the list in the same state or a later one.
-                    Some(Since::Passed(revision)) => {
-                        !revision.is_after(Revision::of(&stray.resource_version))
-                    }
+                    Some(Since::Passed(revision)) => !revision.is_after(stray.resource_version.revision()),
                 };
                 let strays = strays.into_iter().filter(is_true).collect();
                 if self.under_way.is_empty() {

@@ -6,6 +6,7 @@ use std::{
 };
 
 use salvor_recovery::{
+    ids::{ResourceVersion, Uid},
     job::{PodView, Stray, remember},
     objects::{JobRef, PodRef},
 };
@@ -49,7 +50,7 @@ impl Heard {
 }
 
 /// Why a pod is not kept any more.
-#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+#[derive(Clone, Copy, Debug)]
 enum Absence {
     /// The watch said that it is gone, or of no use. Should it be of use again, the watch will say that too.
     Watched,
@@ -75,13 +76,13 @@ impl Absence {
 /// Pods that are not kept any more.
 #[derive(Debug, Default)]
 pub(super) struct Gone {
-    of: BTreeMap<Arc<str>, Absence>,
-    in_order: VecDeque<Arc<str>>,
+    of: BTreeMap<Arc<Uid>, Absence>,
+    in_order: VecDeque<Arc<Uid>>,
 }
 
 impl Gone {
-    fn insert(&mut self, uid: &str, why: Absence) {
-        let uid: Arc<str> = uid.into();
+    fn insert(&mut self, uid: &Uid, why: Absence) {
+        let uid = Arc::new(uid.clone());
         if self.of.insert(uid.clone(), why).is_none() {
             self.in_order.push_back(uid);
         }
@@ -98,11 +99,11 @@ impl Gone {
 pub(super) struct Strays {
     rows: Rows<Option<Arc<JobRef>>, Stray>,
     /// UIDs of those that say for which Job they were made, by its UID.
-    made_for: BTreeMap<String, BTreeSet<String>>,
+    made_for: BTreeMap<Uid, BTreeSet<Uid>>,
 }
 
 impl Strays {
-    pub(super) fn get(&self, uid: &str) -> Option<&Stray> {
+    pub(super) fn get(&self, uid: &Uid) -> Option<&Stray> {
         self.rows.get(uid).map(|(_, stray)| stray)
     }
 
@@ -113,12 +114,12 @@ impl Strays {
 
     fn insert(&mut self, claimant: Option<Arc<JobRef>>, stray: Stray) {
         if let Some(job) = made_for(&stray.labels) {
-            self.made_for.entry(job.to_owned()).or_default().insert(stray.pod.uid.clone());
+            self.made_for.entry(job.into()).or_default().insert(stray.pod.uid.clone());
         }
         self.rows.insert(claimant, stray);
     }
 
-    fn remove(&mut self, uid: &str) -> Option<Stray> {
+    fn remove(&mut self, uid: &Uid) -> Option<Stray> {
         let (_, stray) = self.rows.remove(uid)?;
         if let Some(job) = made_for(&stray.labels)
             && let Some(uids) = self.made_for.get_mut(job)
@@ -132,7 +133,7 @@ impl Strays {
     }
 
     /// Those that were made for a Job.
-    fn made_for(&self, job: &str) -> Vec<Stray> {
+    fn made_for(&self, job: &Uid) -> Vec<Stray> {
         let uids = self.made_for.get(job).into_iter().flatten();
         uids.filter_map(|uid| self.get(uid)).cloned().collect()
     }
@@ -168,7 +169,8 @@ impl Jobs {
             None => {}
         }
         let known = self.pods.get(uid).map(|(_, pod)| pod.resource_version());
-        let known = known.or_else(|| self.strays.get(uid).map(Kept::resource_version)).map(Revision::of);
+        let known =
+            known.or_else(|| self.strays.get(uid).map(Kept::resource_version)).map(ResourceVersion::revision);
         let told = match &seen {
             // A list may have been read before the Job was known that claims the pod now.
             SeenPod::Bare { .. } => Told::Alone,
@@ -216,7 +218,7 @@ impl Jobs {
         }
         if let Some(known) = self.jobs.get_mut(&job.uid) {
             if known.view.status.finished().is_some() && !pod.is_tracked() {
-                let revision = Revision::of(&pod.resource_version);
+                let revision = pod.resource_version.revision();
                 woken.extend(self.forget_pod(&uid, Absence::OfNoUse(revision)));
                 return woken;
             }
@@ -252,13 +254,13 @@ impl Jobs {
         if claimant.is_some() || may_matter(&stray) {
             self.strays.insert(claimant, stray);
         } else {
-            self.lookups.passed_over(&stray.pod.uid, Revision::of(&stray.resource_version));
+            self.lookups.passed_over(&stray.pod.uid, stray.resource_version.revision());
         }
         woken
     }
 
     /// Pods that say that they were made for this Job, which is known now.
-    pub(super) fn place_those_made_for(&mut self, job: &str) {
+    pub(super) fn place_those_made_for(&mut self, job: &Uid) {
         for stray in self.strays.made_for(job) {
             self.place(stray);
         }
@@ -271,7 +273,7 @@ impl Jobs {
     }
 
     /// Forgets a pod; whom that concerns.
-    pub(super) fn remove_pod(&mut self, uid: &str) -> Option<Subject> {
+    pub(super) fn remove_pod(&mut self, uid: &Uid) -> Option<Subject> {
         let (job, pod) = self.pods.remove(uid)?;
         if is_owed(&pod) {
             self.metrics.ended_pod_tracked("delete");
@@ -280,7 +282,7 @@ impl Jobs {
     }
 
     /// The watch says that a pod is gone, or can be of no use.
-    pub(super) fn pod_is_gone(&mut self, uid: &str) -> Option<Subject> {
+    pub(super) fn pod_is_gone(&mut self, uid: &Uid) -> Option<Subject> {
         self.lookups.gone(uid);
         if let Some(absence) = self.gone.of.get_mut(uid) {
             *absence = Absence::Watched;
@@ -288,7 +290,7 @@ impl Jobs {
         self.forget_pod(uid, Absence::Watched)
     }
 
-    fn forget_pod(&mut self, uid: &str, why: Absence) -> Option<Subject> {
+    fn forget_pod(&mut self, uid: &Uid, why: Absence) -> Option<Subject> {
         // Pods that were never ours come and go by the thousand.
         if self.pods.get(uid).is_none() && self.strays.get(uid).is_none() {
             return None;
@@ -302,14 +304,14 @@ impl Jobs {
     /// Of a Job that has come to its end, only pods that still have our finalizer matter.
     pub(super) fn forget_free_pods(&mut self, job: &Arc<JobRef>) {
         let free = self.pods.at(job).iter().filter(|pod| !pod.is_tracked());
-        let free: Vec<(String, Revision)> =
-            free.map(|pod| (pod.pod.uid.clone(), Revision::of(&pod.resource_version))).collect();
+        let free: Vec<(Uid, Revision)> =
+            free.map(|pod| (pod.pod.uid.clone(), pod.resource_version.revision())).collect();
         for (uid, revision) in free {
             self.forget_pod(&uid, Absence::OfNoUse(revision));
         }
     }
 
-    pub(super) fn pod_answered(&mut self, uid: &str, answer: &Written) {
+    pub(super) fn pod_answered(&mut self, uid: &Uid, answer: &Written) {
         match answer {
             Written::Nothing => {
                 self.forget_pod(uid, Absence::Answered);
@@ -326,7 +328,7 @@ impl Jobs {
     /// Everything that is known of pods is of another past.
     pub(super) fn forget_all_pods(&mut self) {
         self.gone = Gone::default();
-        let known: Vec<String> = self.pods.all().map(|pod| pod.pod.uid.clone()).collect();
+        let known: Vec<Uid> = self.pods.all().map(|pod| pod.pod.uid.clone()).collect();
         for uid in known {
             self.remove_pod(&uid);
         }
@@ -334,16 +336,16 @@ impl Jobs {
     }
 
     /// Forgets the pods that a list at this revision does not have. A pod that we made after it was read is not in it.
-    pub(super) fn forget_absent(&mut self, present: &BTreeSet<String>, revision: Revision) {
+    pub(super) fn forget_absent(&mut self, present: &BTreeSet<Uid>, revision: Revision) {
         fn absent<'a, T: Kept + 'a>(
             all: impl Iterator<Item = &'a T>,
-            present: &BTreeSet<String>,
+            present: &BTreeSet<Uid>,
             revision: Revision,
-        ) -> Vec<String> {
+        ) -> Vec<Uid> {
             let is_absent = |thing: &&T| {
-                !present.contains(thing.uid()) && !Revision::of(thing.resource_version()).is_after(revision)
+                !present.contains(thing.uid()) && !thing.resource_version().revision().is_after(revision)
             };
-            all.filter(is_absent).map(|thing| thing.uid().to_owned()).collect()
+            all.filter(is_absent).map(|thing| thing.uid().clone()).collect()
         }
         for uid in absent(self.pods.all(), present, revision) {
             self.remove_pod(&uid);

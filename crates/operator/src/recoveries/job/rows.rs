@@ -2,21 +2,24 @@
 
 use std::collections::BTreeMap;
 
-use salvor_recovery::job::{PodView, Stray};
+use salvor_recovery::{
+    ids::{ResourceVersion, Uid},
+    job::{PodView, Stray},
+};
 
 /// A kept object has a UID.
 pub(super) trait Kept {
-    fn uid(&self) -> &str;
-    fn resource_version(&self) -> &str;
+    fn uid(&self) -> &Uid;
+    fn resource_version(&self) -> &ResourceVersion;
     fn is_tracked(&self) -> bool;
 }
 
 impl Kept for PodView {
-    fn uid(&self) -> &str {
+    fn uid(&self) -> &Uid {
         &self.pod.uid
     }
 
-    fn resource_version(&self) -> &str {
+    fn resource_version(&self) -> &ResourceVersion {
         &self.resource_version
     }
 
@@ -26,11 +29,11 @@ impl Kept for PodView {
 }
 
 impl Kept for Stray {
-    fn uid(&self) -> &str {
+    fn uid(&self) -> &Uid {
         &self.pod.uid
     }
 
-    fn resource_version(&self) -> &str {
+    fn resource_version(&self) -> &ResourceVersion {
         &self.resource_version
     }
 
@@ -44,7 +47,7 @@ impl Kept for Stray {
 pub(super) struct Rows<Home, T> {
     of: BTreeMap<Home, Vec<T>>,
     /// Where each thing is, by UID.
-    places: BTreeMap<String, (Home, usize)>,
+    places: BTreeMap<Uid, (Home, usize)>,
 }
 
 impl<Home, T> Default for Rows<Home, T> {
@@ -62,7 +65,7 @@ impl<Home: Ord + Clone, T: Kept> Rows<Home, T> {
         self.of.get_mut(home).map_or(&mut [], Vec::as_mut_slice)
     }
 
-    pub(super) fn get(&self, uid: &str) -> Option<(&Home, &T)> {
+    pub(super) fn get(&self, uid: &Uid) -> Option<(&Home, &T)> {
         let (home, at) = self.places.get(uid)?;
         Some((home, self.at(home).get(*at)?))
     }
@@ -79,11 +82,11 @@ impl<Home: Ord + Clone, T: Kept> Rows<Home, T> {
         }
         let home = self.of.get_key_value(&home).map_or(home, |(shared, _)| shared.clone());
         let row = self.of.entry(home.clone()).or_default();
-        self.places.insert(thing.uid().to_owned(), (home, row.len()));
+        self.places.insert(thing.uid().clone(), (home, row.len()));
         row.push(thing);
     }
 
-    pub(super) fn remove(&mut self, uid: &str) -> Option<(Home, T)> {
+    pub(super) fn remove(&mut self, uid: &Uid) -> Option<(Home, T)> {
         let (home, at) = self.places.remove(uid)?;
         let row = self.of.get_mut(&home)?;
         let thing = row.swap_remove(at);
@@ -110,6 +113,6 @@ impl<Home: Ord + Clone, T: Kept> Rows<Home, T> {
 
     #[cfg(test)]
     pub(super) fn uids(&self) -> Vec<&str> {
-        self.places.keys().map(String::as_str).collect()
+        self.places.keys().map(Uid::as_str).collect()
     }
 }

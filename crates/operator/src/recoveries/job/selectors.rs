@@ -4,7 +4,7 @@ use std::collections::{BTreeMap, BTreeSet};
 use std::sync::Arc;
 
 use salvor_api::{LabelSelector, Labels, Operator, Requirement};
-use salvor_recovery::objects::JobRef;
+use salvor_recovery::{ids::Uid, objects::JobRef};
 
 /// The labels by which generated selectors choose: their value is the Job's UID, so that no pod has them before the Job is
 /// there.
@@ -22,7 +22,9 @@ pub(super) fn made_for(labels: &Labels) -> Option<&str> {
 
 /// True if no pod can have matched a selector before its Job was there.
 pub(super) fn is_generated(job: &JobRef, selector: &LabelSelector) -> bool {
-    CONTROLLER_UID.into_iter().any(|key| selector.match_labels.get(key) == Some(&job.uid))
+    CONTROLLER_UID
+        .into_iter()
+        .any(|key| selector.match_labels.get(key).is_some_and(|uid| job.uid == uid.as_str()))
 }
 
 /// Under what a selector is found.
@@ -44,17 +46,17 @@ struct Entry {
 /// Jobs of one namespace by what their selectors demand; all sets are of UIDs.
 #[derive(Debug, Default)]
 struct Space {
-    by_label: BTreeMap<String, BTreeMap<String, BTreeSet<String>>>,
-    by_key: BTreeMap<String, BTreeSet<String>>,
-    anywhere: BTreeSet<String>,
+    by_label: BTreeMap<String, BTreeMap<String, BTreeSet<Uid>>>,
+    by_key: BTreeMap<String, BTreeSet<Uid>>,
+    anywhere: BTreeSet<Uid>,
 }
 
 impl Space {
-    fn with_label(&self, key: &str, value: &str) -> Option<&BTreeSet<String>> {
+    fn with_label(&self, key: &str, value: &str) -> Option<&BTreeSet<Uid>> {
         self.by_label.get(key)?.get(value)
     }
 
-    fn at(&mut self, place: &Place) -> &mut BTreeSet<String> {
+    fn at(&mut self, place: &Place) -> &mut BTreeSet<Uid> {
         match place {
             Place::Label(key, value) => {
                 self.by_label.entry(key.clone()).or_default().entry(value.clone()).or_default()
@@ -64,7 +66,7 @@ impl Space {
         }
     }
 
-    fn forget(&mut self, place: &Place, uid: &str) {
+    fn forget(&mut self, place: &Place, uid: &Uid) {
         self.at(place).remove(uid);
         match place {
             Place::Label(key, value) => {
@@ -92,7 +94,7 @@ impl Space {
 /// The selectors of all Jobs that may adopt.
 #[derive(Debug, Default)]
 pub(super) struct Selectors {
-    jobs: BTreeMap<String, Entry>,
+    jobs: BTreeMap<Uid, Entry>,
     spaces: BTreeMap<String, Space>,
     /// The number of times that a selector was asked.
     #[cfg(test)]
@@ -116,7 +118,7 @@ impl Selectors {
     }
 
     /// Takes a Job out; whether it was there.
-    pub(super) fn remove(&mut self, uid: &str) -> bool {
+    pub(super) fn remove(&mut self, uid: &Uid) -> bool {
         let Some(Entry { job, places, .. }) = self.jobs.remove(uid) else { return false };
         if let Some(space) = self.spaces.get_mut(&job.namespace) {
             for place in &places {
@@ -129,7 +131,7 @@ impl Selectors {
         true
     }
 
-    pub(super) fn get(&self, uid: &str) -> Option<&LabelSelector> {
+    pub(super) fn get(&self, uid: &Uid) -> Option<&LabelSelector> {
         self.jobs.get(uid).map(|entry| &entry.selector)
     }
 
@@ -156,7 +158,7 @@ fn places(space: &Space, job: &JobRef, selector: &LabelSelector) -> Vec<Place> {
     if let Some(key) = CONTROLLER_UID.into_iter().find(|key| selector.match_labels.contains_key(*key))
         && is_generated(job, selector)
     {
-        return vec![label(key, &job.uid)];
+        return vec![label(key, job.uid.as_str())];
     }
     let crowd = |(key, value): &(&String, &String)| space.with_label(key, value).map_or(0, BTreeSet::len);
     if let Some((key, value)) = selector.match_labels.iter().min_by_key(crowd) {
@@ -219,7 +221,7 @@ mod tests {
             assert_eq!(found(&selectors, &matching), selector.matches(&matching), "{case}");
             assert_eq!(found(&selectors, &another), selector.matches(&another), "{case}");
             assert!(selectors.claimant("elsewhere", &matching).is_none());
-            assert!(selectors.remove("j") && !selectors.remove("j"));
+            assert!(selectors.remove(&job.uid) && !selectors.remove(&job.uid));
             assert!(selectors.claimant("ns", &matching).is_none() && selectors.spaces.is_empty(), "{case}");
         }
     }

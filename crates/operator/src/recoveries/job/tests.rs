@@ -117,7 +117,7 @@ fn an_answer_that_comes_after_the_pod_is_gone_does_not_bring_it_back() {
     );
     jobs.hear(News::Pod(Change::Gone("a".into())), now());
     jobs.done(&subject, &step, &Written::Object(pod("a", 5, "Pending").to_string()), now());
-    assert!(jobs.pods.get("a").is_none());
+    assert!(jobs.pods.get(&"a".into()).is_none());
 }
 
 #[test]
@@ -148,9 +148,9 @@ fn a_list_that_is_older_than_our_pod_does_not_take_it_away() {
     let step = create(&jobs, &subject);
     jobs.done(&subject, &step, &Written::Object(pod("a", 5, "Pending").to_string()), now());
     jobs.hear(News::Pod(Change::Reset { all: Vec::new(), revision: "4".into(), asked: 0 }), now());
-    assert!(jobs.pods.get("a").is_some());
+    assert!(jobs.pods.get(&"a".into()).is_some());
     jobs.hear(News::Pod(Change::Reset { all: Vec::new(), revision: "6".into(), asked: 0 }), now());
-    assert!(jobs.pods.get("a").is_none());
+    assert!(jobs.pods.get(&"a".into()).is_none());
 }
 
 #[test]
@@ -191,12 +191,12 @@ fn after_revisions_went_backwards_only_what_the_new_lists_show_is_known() {
                 "one list alone is half the truth"
             );
         }
-        assert!(jobs.pods.get("made-since").is_none(), "in this history it was never made");
-        assert!(jobs.pods.get("deleted").is_some(), "in this history it was never deleted");
+        assert!(jobs.pods.get(&"made-since".into()).is_none(), "in this history it was never made");
+        assert!(jobs.pods.get(&"deleted".into()).is_some(), "in this history it was never deleted");
         assert_eq!(asked(&jobs, &subject), ["PatchJobStatus"], "it runs, and has one pod");
         // Events from now on have lower revisions than the known ones.
         assert_eq!(jobs.hear(applied(&pod("deleted", 21, "Succeeded")), now()).len(), 1);
-        assert_eq!(jobs.pods.get("deleted").map(|(_, pod)| pod.phase), Some(PodPhase::Succeeded));
+        assert_eq!(jobs.pods.get(&"deleted".into()).map(|(_, pod)| pod.phase), Some(PodPhase::Succeeded));
     }
 }
 
@@ -215,14 +215,14 @@ fn a_list_is_believed_even_where_it_shows_an_earlier_state_than_the_one_known() 
     let all = vec![ours(&job(80))];
     jobs.hear(News::Job(Change::Reset { all, revision: "100".into(), asked: 0 }), now());
     assert_eq!(jobs.jobs["job"].view.resource_version, "80");
-    assert_eq!(jobs.pods.get("a").map(|(_, pod)| pod.phase), Some(PodPhase::Running));
-    assert!(jobs.pods.get("b").is_some(), "what a list shows was not deleted before");
+    assert_eq!(jobs.pods.get(&"a".into()).map(|(_, pod)| pod.phase), Some(PodPhase::Running));
+    assert!(jobs.pods.get(&"b".into()).is_some(), "what a list shows was not deleted before");
     assert!(jobs.judge(&subject, now()).is_some());
     // The answer to a write of ours that the list is behind stays.
     jobs.hear(applied(&pod("a", 103, "Failed")), now());
     let all = vec![read_pod(&pod("a", 70, "Running").to_string(), false).unwrap()];
     jobs.hear(News::Pod(Change::Reset { all, revision: "102".into(), asked: 0 }), now());
-    assert_eq!(jobs.pods.get("a").map(|(_, pod)| pod.phase), Some(PodPhase::Failed));
+    assert_eq!(jobs.pods.get(&"a".into()).map(|(_, pod)| pod.phase), Some(PodPhase::Failed));
 }
 
 #[test]
@@ -548,10 +548,10 @@ fn of_a_job_that_has_ended_only_pods_with_our_finalizer_are_kept_and_old_news_br
     orphaned["metadata"]["ownerReferences"] = json!([]);
     orphaned["metadata"]["labels"] = json!({"controller-uid": "job"});
     jobs.hear(applied(&orphaned), now());
-    assert!(jobs.strays.get("a").is_some());
+    assert!(jobs.strays.get(&"a".into()).is_some());
     jobs.hear(News::Pod(Change::Gone("a".into())), now());
-    jobs.pod_answered("a", &Written::Object(orphaned.to_string()));
-    assert!(jobs.strays.get("a").is_none(), "its end is its end");
+    jobs.pod_answered(&"a".into(), &Written::Object(orphaned.to_string()));
+    assert!(jobs.strays.get(&"a".into()).is_none(), "its end is its end");
 }
 
 #[test]
@@ -564,7 +564,7 @@ fn a_pod_is_found_wherever_others_left_a_place() {
         jobs.hear(News::Pod(Change::Gone(gone.into())), now());
     }
     jobs.hear(applied(&pod("c", 20, "Failed")), now());
-    let known = |uid: &str| jobs.pods.get(uid).map(|(_, pod)| (pod.pod.uid.clone(), pod.phase));
+    let known = |uid: &str| jobs.pods.get(&uid.into()).map(|(_, pod)| (pod.pod.uid.clone(), pod.phase));
     assert_eq!(known("a"), None);
     assert_eq!(known("b"), Some(("b".into(), PodPhase::Running)));
     assert_eq!(known("c"), Some(("c".into(), PodPhase::Failed)));

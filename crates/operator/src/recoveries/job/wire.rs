@@ -5,6 +5,7 @@ use std::sync::Arc;
 use jiff::Timestamp;
 use salvor_api::names::job::{INDEX_FAILURE_COUNT, INDEX_IGNORED_FAILURE_COUNT};
 use salvor_recovery::{
+    ids::{NodeName, Uid},
     job::{
         Deletion, IndexFailures, JobSpec, JobStatus, JobView, PodView, Ready, Selected, Stray, Tracking,
         Unreadable,
@@ -26,11 +27,11 @@ pub(crate) enum SeenPod {
     /// No Job controls it. One may adopt it, or it still has our finalizer.
     Stray(Box<Stray>),
     /// No Job controls it, and none may adopt it.
-    Bare { uid: Box<str>, revision: Revision },
+    Bare { uid: Uid, revision: Revision },
 }
 
 impl SeenPod {
-    pub(super) fn uid(&self) -> &str {
+    pub(super) fn uid(&self) -> &Uid {
         match self {
             Self::OfJob { pod, .. } => &pod.pod.uid,
             Self::Stray(stray) => &stray.pod.uid,
@@ -45,8 +46,8 @@ impl SeenPod {
 
     pub(super) fn revision(&self) -> Revision {
         match self {
-            Self::OfJob { pod, .. } => Revision::of(&pod.resource_version),
-            Self::Stray(stray) => Revision::of(&stray.resource_version),
+            Self::OfJob { pod, .. } => pod.resource_version.revision(),
+            Self::Stray(stray) => stray.resource_version.revision(),
             Self::Bare { revision, .. } => *revision,
         }
     }
@@ -78,7 +79,7 @@ pub(super) type PodWire = Object<PodSpec, PodStatus, Annotations>;
 #[derive(Deserialize, Default)]
 #[serde(rename_all = "camelCase", default)]
 pub(super) struct PodSpec {
-    node_name: Option<String>,
+    node_name: Option<NodeName>,
     init_containers: Vec<Container>,
 }
 

@@ -8,6 +8,7 @@ use kube::Client;
 use salvor_api::{Controller, GoDuration};
 use salvor_recovery::{
     brake::Outage,
+    ids::NodeName,
     repair::{NodeView, Policy, Provider, diagnose, resolve},
 };
 use serde::de::DeserializeOwned;
@@ -27,7 +28,7 @@ pub(super) fn node<'a>(question: &'a Question<'a>) -> Answering<'a> {
     async move {
         let asked: NodeWire =
             crate::wire::read(question.object).map_err(|error| question.cannot_read_it(error))?;
-        let name = asked.metadata.name.clone();
+        let name = NodeName::from(asked.metadata.name.clone());
         let mut world = Repairs::new(&Arc::new(question.configuration.clone()), RepairMetrics::unread());
         // What would have its turn now is told as such.
         world.plans = true;

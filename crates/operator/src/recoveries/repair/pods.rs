@@ -7,6 +7,7 @@ use std::{
 };
 
 use kube::Client;
+use salvor_recovery::ids::NodeName;
 use tokio::sync::Notify;
 
 use super::{Key, News};
@@ -31,8 +32,8 @@ struct Shared {
 
 #[derive(Debug, Default)]
 struct State {
-    wanted: BTreeMap<Key, BTreeSet<String>>,
-    counts: BTreeMap<String, u32>,
+    wanted: BTreeMap<Key, BTreeSet<NodeName>>,
+    counts: BTreeMap<NodeName, u32>,
 }
 
 impl Counted {
@@ -41,7 +42,7 @@ impl Counted {
     }
 
     /// The pods of these nodes decide whose turn it is in a policy.
-    pub(super) fn want(&self, key: &Key, nodes: &BTreeSet<String>) {
+    pub(super) fn want(&self, key: &Key, nodes: &BTreeSet<NodeName>) {
         let mut state = self.state();
         if nodes.is_empty() {
             state.wanted.remove(key);
@@ -51,20 +52,20 @@ impl Counted {
         }
     }
 
-    pub(super) fn of(&self, node: &str) -> Option<u32> {
+    pub(super) fn of(&self, node: &NodeName) -> Option<u32> {
         self.state().counts.get(node).copied()
     }
 
-    pub(super) fn counted(&self, node: &str, pods: u32) {
-        self.state().counts.insert(node.to_owned(), pods);
+    pub(super) fn counted(&self, node: &NodeName, pods: u32) {
+        self.state().counts.insert(node.clone(), pods);
     }
 
-    pub(super) fn forget(&self, node: &str) {
+    pub(super) fn forget(&self, node: &NodeName) {
         self.state().counts.remove(node);
     }
 
     /// A node whose pods are wanted and not counted.
-    fn next(&self) -> Option<String> {
+    fn next(&self) -> Option<NodeName> {
         let state = self.state();
         state.wanted.values().flatten().find(|node| !state.counts.contains_key(*node)).cloned()
     }
@@ -80,7 +81,7 @@ pub(super) async fn count(client: Client, counted: Counted, news: Outbox<News>) 
                 () = counted.0.bell.notified() => continue,
             }
         };
-        let selector = format!("&fieldSelector=spec.nodeName%3D{}", live::percent_encode(&node));
+        let selector = format!("&fieldSelector=spec.nodeName%3D{}", live::percent_encode(node.as_str()));
         let pods = live::list(&client, "/api/v1/pods", &selector, |_: Object<Nothing, Nothing>| Some(()));
         let pods = match tokio::time::timeout(TIMEOUT, pods).await {
             Ok(Ok(pods)) => u32::try_from(pods.len()).unwrap_or(u32::MAX),

@@ -2,6 +2,8 @@
 
 use std::collections::{BTreeMap, BTreeSet, VecDeque};
 
+use salvor_recovery::ids::Uid;
+
 use crate::{
     feeds::{KindLost, OfKind},
     revision::{Revision, Told},
@@ -13,7 +15,7 @@ const GONE: usize = 1024;
 
 /// An object that is kept.
 pub(super) trait Kept {
-    fn uid(&self) -> &str;
+    fn uid(&self) -> &Uid;
     fn revision(&self) -> Revision;
 }
 
@@ -21,8 +23,8 @@ pub(super) trait Kept {
 #[derive(Debug)]
 pub(super) struct Store<T> {
     state: State,
-    objects: BTreeMap<String, T>,
-    gone: VecDeque<String>,
+    objects: BTreeMap<Uid, T>,
+    gone: VecDeque<Uid>,
 }
 
 #[derive(Debug)]
@@ -40,9 +42,9 @@ pub(super) struct Turn<T> {
     /// What is gone, or was replaced by a later state.
     pub(super) before: Vec<T>,
     /// UIDs of those that are new or changed.
-    pub(super) changed: BTreeSet<String>,
+    pub(super) changed: BTreeSet<Uid>,
     /// UIDs of those that are gone.
-    pub(super) gone: BTreeSet<String>,
+    pub(super) gone: BTreeSet<Uid>,
     /// True if everything may have changed.
     pub(super) all: bool,
 }
@@ -85,7 +87,7 @@ impl<T: Kept> Store<T> {
         }
     }
 
-    pub(super) fn get(&self, uid: &str) -> Option<&T> {
+    pub(super) fn get(&self, uid: &Uid) -> Option<&T> {
         self.objects.get(uid)
     }
 
@@ -115,7 +117,7 @@ impl<T: Kept> Store<T> {
 
     /// Takes in an object unless a later state of it is known, or its end.
     pub(super) fn take(&mut self, object: T, told: Told) -> Turn<T> {
-        let uid = object.uid().to_owned();
+        let uid = object.uid().clone();
         let known = self.objects.get(&uid).map(Kept::revision);
         let old = known.is_some_and(|known| !told.replaces(object.revision(), known));
         let mut turn = Turn::nothing();
@@ -127,13 +129,13 @@ impl<T: Kept> Store<T> {
         turn
     }
 
-    fn drop(&mut self, uid: &str) -> Turn<T> {
+    fn drop(&mut self, uid: &Uid) -> Turn<T> {
         if self.gone.len() >= GONE {
             self.gone.pop_front();
         }
-        self.gone.push_back(uid.to_owned());
+        self.gone.push_back(uid.clone());
         let before: Vec<T> = self.objects.remove(uid).into_iter().collect();
-        let gone = BTreeSet::from([uid.to_owned()]);
+        let gone = BTreeSet::from([uid.clone()]);
         Turn { gone, before, ..Turn::nothing() }
     }
 
@@ -144,12 +146,11 @@ impl<T: Kept> Store<T> {
             self.objects.clear();
             self.gone.clear();
         }
-        let listed: BTreeSet<&str> = all.iter().map(Kept::uid).collect();
-        let is_missing = |(uid, object): &(&String, &T)| {
-            !listed.contains(uid.as_str()) && !object.revision().is_after(moment.revision)
+        let listed: BTreeSet<&Uid> = all.iter().map(Kept::uid).collect();
+        let is_missing = |(uid, object): &(&Uid, &T)| {
+            !listed.contains(*uid) && !object.revision().is_after(moment.revision)
         };
-        let missing: Vec<String> =
-            self.objects.iter().filter(is_missing).map(|(uid, _)| uid.clone()).collect();
+        let missing: Vec<Uid> = self.objects.iter().filter(is_missing).map(|(uid, _)| uid.clone()).collect();
         let mut turn = Turn { all: true, ..Turn::nothing() };
         for uid in missing {
             let one = self.drop(&uid);

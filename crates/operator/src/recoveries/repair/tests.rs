@@ -96,7 +96,7 @@ impl Bench {
     }
 
     fn reason(&self, name: &str, now: i64) -> &'static str {
-        self.repairs.judge_node(name, at(now)).unwrap().report().reason
+        self.repairs.judge_node(&name.into(), at(now)).unwrap().report().reason
     }
 }
 
@@ -176,7 +176,7 @@ fn nothing_is_judged_before_everything_is_known() {
     let mut repairs = Repairs::new(&configuration(""), RepairMetrics::unread());
     let view = node_view(&serde_json::from_value(node("n0000", 1, true)).unwrap(), &repairs.actors);
     repairs.hear(News::Node(reset(vec![view])), at(400));
-    let reason = |repairs: &Repairs| repairs.judge_node("n0000", at(400)).unwrap().report().reason;
+    let reason = |repairs: &Repairs| repairs.judge_node(&"n0000".into(), at(400)).unwrap().report().reason;
     assert_eq!(reason(&repairs), "NotListed");
     let policies = vec![policy("gpu", -10, 7, json!({}), json!({}))];
     repairs.hear(News::Policy(OfKind::Change(reset(policies))), at(400));
@@ -232,7 +232,7 @@ fn a_large_cluster_is_surveyed_once_and_not_for_each_node() {
     let policy = bench.repairs.policy(&key).unwrap();
     let first = bench.repairs.survey(&key, policy, at(400));
     for number in 0..1_000 {
-        bench.judged(&Subject::Node(format!("n{number:04}")), 400);
+        bench.judged(&Subject::Node(format!("n{number:04}").into()), 400);
     }
     assert!(Arc::ptr_eq(&first, &bench.repairs.survey(&key, policy, at(400))));
     assert_eq!((first.unhealthy, first.base, first.due.len()), (1_000, 10_000, 1_000));

@@ -5,6 +5,7 @@ use std::collections::BTreeMap;
 use jiff::Timestamp;
 use salvor_api::names::repair::{annotations, labels};
 use salvor_recovery::{
+    ids::{NodeName, ResourceVersion, Uid},
     objects::{Kind, ObjectRef, Taint},
     one_actor::{EvictionSign, NodeActors, NodeSigns},
     repair::{
@@ -72,7 +73,7 @@ fn object_of(kind: &Kind, object: &Value) -> Option<ObjectRef> {
     let metadata = object.get("metadata")?;
     let text = |field: &str| metadata.get(field).and_then(Value::as_str).map(str::to_owned);
     Some(ObjectRef {
-        uid: text("uid")?,
+        uid: text("uid")?.into(),
         kind: kind.clone(),
         namespace: text("namespace"),
         name: text("name")?,
@@ -84,7 +85,7 @@ fn head_of(kind: &Kind, object: &Value, status: PolicyStatus) -> Option<Head> {
     let text = |field: &str| metadata.get(field).and_then(Value::as_str);
     Some(Head {
         object: object_of(kind, object)?,
-        resource_version: text("resourceVersion")?.to_owned(),
+        resource_version: text("resourceVersion")?.into(),
         generation: metadata.get("generation").and_then(Value::as_i64).unwrap_or_default(),
         created: text("creationTimestamp").and_then(|time| time.parse().ok()).unwrap_or(Timestamp::MAX),
         status,
@@ -102,18 +103,18 @@ pub(super) fn policy(object: &Value) -> Option<Policy> {
 #[derive(Clone, Debug)]
 pub(crate) struct SeenPool {
     pub(super) view: PoolView,
-    pub(super) resource_version: String,
+    pub(super) resource_version: ResourceVersion,
     /// Its block `spec.repair`, if it has one.
     pub(super) policy: Option<Policy>,
 }
 
 impl Kept for SeenPool {
-    fn uid(&self) -> &str {
+    fn uid(&self) -> &Uid {
         &self.view.object.uid
     }
 
     fn revision(&self) -> Revision {
-        Revision::of(&self.resource_version)
+        self.resource_version.revision()
     }
 }
 
@@ -126,7 +127,7 @@ pub(super) fn seen_pool(object: &Value) -> Option<SeenPool> {
         do_not_repair: annotation(annotations::DO_NOT_REPAIR),
         karpenter_do_not_repair: annotation(annotations::KARPENTER_DO_NOT_REPAIR),
     };
-    let resource_version = object.pointer("/metadata/resourceVersion")?.as_str()?.to_owned();
+    let resource_version = object.pointer("/metadata/resourceVersion")?.as_str()?.into();
     Some(SeenPool { view, resource_version, policy: pool(object) })
 }
 
@@ -140,12 +141,12 @@ pub(super) fn pool(object: &Value) -> Option<Policy> {
 }
 
 impl Kept for Policy {
-    fn uid(&self) -> &str {
+    fn uid(&self) -> &Uid {
         &self.object.uid
     }
 
     fn revision(&self) -> Revision {
-        Revision::of(&self.resource_version)
+        self.resource_version.revision()
     }
 }
 
@@ -187,19 +188,19 @@ pub(crate) struct SeenOwner {
     /// The providerID of a NodeClaim.
     pub(super) provider_id: String,
     /// The name of its node, if it says.
-    pub(super) node: Option<String>,
+    pub(super) node: Option<NodeName>,
     pub(super) created: Option<Timestamp>,
     /// True if its machine has become a node.
     pub(super) is_up: bool,
 }
 
 impl Kept for SeenOwner {
-    fn uid(&self) -> &str {
+    fn uid(&self) -> &Uid {
         &self.view.object.uid
     }
 
     fn revision(&self) -> Revision {
-        Revision::of(&self.view.resource_version)
+        self.view.resource_version.revision()
     }
 }
 
@@ -253,7 +254,7 @@ pub(super) fn claim(ClaimWire { metadata, status, .. }: ClaimWire) -> SeenOwner 
         is_up: holds("Registered").unwrap_or(!status.provider_id.is_empty()),
         view,
         provider_id: status.provider_id,
-        node: Some(status.node_name).filter(|name| !name.is_empty()),
+        node: Some(status.node_name).filter(|name| !name.is_empty()).map(NodeName::from),
         created: metadata.creation_timestamp,
     }
 }
@@ -272,7 +273,7 @@ pub(super) struct MachineStatus {
 #[derive(Deserialize, Default)]
 #[serde(default)]
 struct NodeReference {
-    name: String,
+    name: NodeName,
 }
 
 impl Project for Machines {

@@ -13,9 +13,9 @@ use super::{Zombies, explain};
 use crate::{
     explain::{Explains, NODE, POD},
     metrics::Metrics,
-    operator::at_once,
     recoveries::{RecoveryEntry, Start},
     rights::{Resource, Right, Verb, node_leases},
+    running::at_once,
 };
 
 pub(crate) static ENTRY: RecoveryEntry = RecoveryEntry {

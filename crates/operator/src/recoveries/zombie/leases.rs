@@ -12,6 +12,7 @@ use std::{
 use jiff::Timestamp;
 use kube::Client;
 use salvor_recovery::{
+    ids::NodeName,
     liveness::{NodeLease, Pulse},
     objects::NodeRef,
 };
@@ -35,7 +36,7 @@ const TIMEOUT: Duration = Duration::from_secs(10);
 
 /// The pulse of each node's kubelet. Clones share it, so that the read of a second look is not lost.
 #[derive(Clone, Debug, Default)]
-pub(super) struct Pulses(Arc<Mutex<BTreeMap<String, (NodeRef, Pulse)>>>);
+pub(super) struct Pulses(Arc<Mutex<BTreeMap<NodeName, (NodeRef, Pulse)>>>);
 
 impl Pulses {
     /// The pulse of this very node's kubelet.
@@ -57,30 +58,30 @@ impl Pulses {
     }
 
     /// Nothing is in question any more: the next incident is another.
-    pub(super) fn forget(&self, node: &str) {
+    pub(super) fn forget(&self, node: &NodeName) {
         self.known().remove(node);
     }
 
-    fn known(&self) -> MutexGuard<'_, BTreeMap<String, (NodeRef, Pulse)>> {
+    fn known(&self) -> MutexGuard<'_, BTreeMap<NodeName, (NodeRef, Pulse)>> {
         self.0.lock().unwrap_or_else(PoisonError::into_inner)
     }
 }
 
 /// Whose Leases are wanted, as the recovery says and the reader follows. Clones share it.
 #[derive(Clone, Debug, Default)]
-pub(super) struct Wanted(Arc<(Mutex<BTreeSet<String>>, Notify)>);
+pub(super) struct Wanted(Arc<(Mutex<BTreeSet<NodeName>>, Notify)>);
 
 impl Wanted {
     /// Wants the Lease of a node from now on, or no more.
-    pub(super) fn set(&self, node: &str, wanted: bool) {
-        let changed = if wanted { self.nodes().insert(node.to_owned()) } else { self.nodes().remove(node) };
+    pub(super) fn set(&self, node: &NodeName, wanted: bool) {
+        let changed = if wanted { self.nodes().insert(node.clone()) } else { self.nodes().remove(node) };
         if changed {
             self.0.1.notify_one();
         }
     }
 
     /// All that are wanted now.
-    pub(super) fn now(&self) -> BTreeSet<String> {
+    pub(super) fn now(&self) -> BTreeSet<NodeName> {
         self.nodes().clone()
     }
 
@@ -89,7 +90,7 @@ impl Wanted {
         PERIOD.max(BETWEEN_READS.saturating_mul(nodes))
     }
 
-    fn nodes(&self) -> MutexGuard<'_, BTreeSet<String>> {
+    fn nodes(&self) -> MutexGuard<'_, BTreeSet<NodeName>> {
         self.0.0.lock().unwrap_or_else(PoisonError::into_inner)
     }
 }
@@ -98,7 +99,7 @@ impl Wanted {
 pub(super) async fn read(client: Client, wanted: Wanted, news: Outbox<News>) {
     let mut tasks = JoinSet::new();
     let turns = Arc::new(Semaphore::new(READS_AT_ONCE));
-    let mut reading: BTreeMap<String, AbortHandle> = BTreeMap::new();
+    let mut reading: BTreeMap<NodeName, AbortHandle> = BTreeMap::new();
     loop {
         let nodes = wanted.now();
         reading.retain(|node, task| {
@@ -125,7 +126,7 @@ pub(super) async fn read(client: Client, wanted: Wanted, news: Outbox<News>) {
 }
 
 /// Each node has reads of its own, so that one that hangs holds up few others.
-async fn read_one(client: Client, node: String, wanted: Wanted, turns: Arc<Semaphore>, news: Outbox<News>) {
+async fn read_one(client: Client, node: NodeName, wanted: Wanted, turns: Arc<Semaphore>, news: Outbox<News>) {
     loop {
         // Nobody closes it.
         let Ok(turn) = turns.acquire().await else { return };
@@ -144,7 +145,12 @@ async fn read_one(client: Client, node: String, wanted: Wanted, turns: Arc<Semap
             Err(_) => Some(format!("no answer within {TIMEOUT:?}")),
         };
         if let Some(error) = error {
-            tracing::warn!(recovery = "zombie", node, error, "its Lease cannot be read; tried again soon");
+            tracing::warn!(
+                recovery = "zombie",
+                node = node.as_str(),
+                error,
+                "its Lease cannot be read; tried again soon"
+            );
         }
         tokio::time::sleep_until(began + wanted.period()).await;
     }
@@ -176,7 +182,7 @@ mod tests {
         let other = pulses.note(&node("2"), read(-580), at(20));
         assert_eq!(other.silent_from(), Some(at(40)), "not seen to move: first sight");
         assert_eq!(pulses.of(&node("1")), Pulse::UNREAD);
-        pulses.forget("a");
+        pulses.forget(&"a".into());
         assert_eq!(pulses.of(&node("2")), Pulse::UNREAD);
     }
 
@@ -184,7 +190,7 @@ mod tests {
     fn many_leases_are_read_less_often_each() {
         let period_of = |nodes: usize| {
             let wanted = Wanted::default();
-            (0..nodes).for_each(|node| wanted.set(&node.to_string(), true));
+            (0..nodes).for_each(|node| wanted.set(&node.to_string().into(), true));
             wanted.period()
         };
         assert_eq!([0, 1, 100].map(period_of), [PERIOD; 3]);

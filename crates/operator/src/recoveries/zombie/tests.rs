@@ -11,7 +11,7 @@ use std::{
 use futures::future::join_all;
 use http::Method;
 use salvor_api::config::{Configuration, parse};
-use salvor_recovery::{Reason, Verdict, event::EventNote};
+use salvor_recovery::{Reason, Verdict, event::EventNote, ids::NodeName};
 use serde_json::{Value, json};
 
 use super::*;
@@ -89,7 +89,7 @@ fn judged(zombies: &Zombies, now: i64) -> String {
     said(&zombies.judge(&subject(zombies), at(now)).unwrap())
 }
 
-fn wanted(zombies: &Zombies) -> Vec<String> {
+fn wanted(zombies: &Zombies) -> Vec<NodeName> {
     zombies.leases.now().into_iter().collect()
 }
 

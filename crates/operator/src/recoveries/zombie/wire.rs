@@ -8,6 +8,7 @@ use salvor_api::{
     names::{conditions, taints},
 };
 use salvor_recovery::{
+    ids::{NodeName, ResourceVersion},
     liveness::{NodeLease, Pulse},
     objects::{NodeRef, PodPhase, PodRef, Ready, Taint},
     one_actor::EvictionSign,
@@ -43,7 +44,7 @@ pub(super) type PodWire = Object<PodSpec, PodStatus, Annotations>;
 #[derive(Deserialize, Default)]
 #[serde(rename_all = "camelCase", default)]
 pub(super) struct PodSpec {
-    node_name: Option<String>,
+    node_name: Option<NodeName>,
 }
 
 #[derive(Deserialize, Default)]
@@ -79,7 +80,7 @@ impl PodWire {
 #[derive(Clone, Debug)]
 pub(crate) struct SeenNode {
     pub(super) node: NodeRef,
-    resource_version: String,
+    resource_version: ResourceVersion,
     labels: Labels,
     unreachable_taints: Vec<Option<Timestamp>>,
     ready: Ready,
@@ -115,7 +116,7 @@ impl From<&NodeWire> for SeenNode {
                 .filter(|taint| taint.key == taints::OUT_OF_SERVICE)
                 .map(Taint::from)
                 .collect(),
-            node: NodeRef { name: metadata.name.clone(), uid: metadata.uid.clone() },
+            node: NodeRef { name: metadata.name.as_str().into(), uid: metadata.uid.clone() },
             resource_version: metadata.resource_version.clone(),
             labels: metadata.labels.clone(),
         }

@@ -6,6 +6,7 @@ use serde_json::Value;
 use super::AdmissionPolicy;
 use crate::appwrapper::inject::{self, Component, InjectionPolicy, Owner};
 use crate::appwrapper::podsets::{self, FieldError, PodSet, TemplateKind};
+use crate::ids::Uid;
 
 /// How many pod templates an AppWrapper has at most. Kueue takes no more in one Workload.
 const MOST_POD_SETS: usize = 8;
@@ -66,7 +67,7 @@ fn one_component(
     } else if policy.kind(kind).is_none() {
         errors.push(FieldError::forbidden("template", not_wrapped(kind, "appwrapper.wrappedKinds")));
     }
-    let owner = Owner { namespace, name, uid: "" };
+    let owner = Owner { namespace, name, uid: Uid::unknown() };
     errors.extend(names_of(template, index, owner));
 
     let declared = podsets::declared(component).unwrap_or_else(|error| {

@@ -583,7 +583,8 @@ proptest! {
         use crate::appwrapper::inject::{Component, InjectionPolicy, Owner, object};
         let wrapper = wrapper(&components);
         if let Answer::Ask(_) = creation(&wrapper) {
-            let owner = Owner { namespace: "default", name: "aw", uid: "u" };
+            let uid = "u".into();
+            let owner = Owner { namespace: "default", name: "aw", uid: &uid };
             let injection = InjectionPolicy::new(&AppWrapperSettings::default());
             for (index, spec) in components.iter().enumerate() {
                 let pod_sets = crate::appwrapper::podsets::pod_sets(spec).unwrap();

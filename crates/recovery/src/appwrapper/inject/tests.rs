@@ -1,13 +1,18 @@
 #![allow(clippy::needless_pass_by_value, reason = "values are made where they are passed")]
 
+use std::sync::LazyLock;
+
 use proptest::prelude::*;
 use salvor_api::config::{ResourceTaint, TaintEffect};
 use serde_json::json;
 
 use super::*;
 use crate::appwrapper::podsets::pod_sets;
+use crate::ids::Uid;
 
-const OWNER: Owner<'_> = Owner { namespace: "team", name: "wrapper", uid: "uid-1" };
+static UID: LazyLock<Uid> = LazyLock::new(|| "uid-1".into());
+static OWNER: LazyLock<Owner<'static>> =
+    LazyLock::new(|| Owner { namespace: "team", name: "wrapper", uid: &UID });
 
 fn policy() -> InjectionPolicy {
     let mut settings = AppWrapperSettings::default();
@@ -45,7 +50,7 @@ fn made(component: &Value) -> Result<Value, FieldError> {
 
 fn made_with(component: &Value, policy: &InjectionPolicy) -> Result<Value, FieldError> {
     let sets = pod_sets(component).unwrap();
-    object(Component { spec: component, index: 0, pod_sets: &sets, attempt: 0 }, OWNER, policy)
+    object(Component { spec: component, index: 0, pod_sets: &sets, attempt: 0 }, *OWNER, policy)
 }
 
 fn avoided(values: &[(&str, &[&str])]) -> Value {
@@ -317,7 +322,7 @@ fn what_can_never_be_created_is_refused_with_its_field() {
     let component = json!({"template": job(json!({"name": "j"}))});
     let set = PodSet { path: "template.spec".into(), replicas: None, annotations: BTreeMap::new() };
     let given = Component { spec: &component, index: 0, pod_sets: &[set], attempt: 0 };
-    let error = object(given, OWNER, &policy()).unwrap_err().to_string();
+    let error = object(given, *OWNER, &policy()).unwrap_err().to_string();
     assert!(
         error.starts_with("podSets[0].path: Invalid value: \"template.spec\": there is no pod template"),
         "{error}"
@@ -328,19 +333,19 @@ fn what_can_never_be_created_is_refused_with_its_field() {
 fn a_generated_name_is_the_same_every_time() {
     let template = job(json!({"generateName": "train-"}));
     let name = |index, attempt, owner| object_name(&template, index, attempt, owner).unwrap();
-    let first = name(0, 0, OWNER);
-    assert_eq!(first, name(0, 0, OWNER));
+    let first = name(0, 0, *OWNER);
+    assert_eq!(first, name(0, 0, *OWNER));
     assert_eq!(first.len(), "train-".len() + 5);
-    let other = Owner { uid: "uid-2", ..OWNER };
-    let others = [name(1, 0, OWNER), name(0, 1, OWNER), name(0, 0, other)];
+    let other = Owner { uid: &"uid-2".into(), ..*OWNER };
+    let others = [name(1, 0, *OWNER), name(0, 1, *OWNER), name(0, 0, other)];
     assert!(others.iter().all(|name| *name != first), "{others:?}");
     let made = made(&json!({ "template": template })).unwrap();
     assert_eq!(made["metadata"]["name"], first);
     // A component that has a name keeps it, whatever is tried.
     let named = job(json!({"name": "fixed", "generateName": "x-"}));
-    assert_eq!(object_name(&named, 3, 9, OWNER).unwrap(), "fixed");
+    assert_eq!(object_name(&named, 3, 9, *OWNER).unwrap(), "fixed");
     for long in ["x".repeat(300), "ä".repeat(300)] {
-        let name = object_name(&job(json!({"generateName": long})), 0, 0, OWNER).unwrap();
+        let name = object_name(&job(json!({"generateName": long})), 0, 0, *OWNER).unwrap();
         assert!(name.len() <= 63, "{name}");
     }
 }
@@ -364,10 +369,10 @@ proptest! {
     fn any_component_is_made_or_refused(component in crate::appwrapper::podsets::tests::any_json(), path in "template(\\.spec|\\.template|\\[0\\]){0,3}") {
         let sets = [PodSet { path, replicas: None, annotations: BTreeMap::new() }];
         let given = Component { spec: &component, index: 0, pod_sets: &sets, attempt: 0 };
-        let _ = object(given, OWNER, &policy()).map_err(|error| error.to_string());
+        let _ = object(given, *OWNER, &policy()).map_err(|error| error.to_string());
         if let Ok(sets) = pod_sets(&component) {
             let given = Component { spec: &component, index: 0, pod_sets: &sets, attempt: 0 };
-            let _ = object(given, OWNER, &policy()).map_err(|error| error.to_string());
+            let _ = object(given, *OWNER, &policy()).map_err(|error| error.to_string());
         }
     }
 }

@@ -1,6 +1,7 @@
 //! A cluster that holds one AppWrapper: steps change it as the API server and the workload controllers would.
 
 use super::*;
+use crate::ids::Uid;
 
 /// One AppWrapper, what it made, and the time.
 #[derive(Clone)]
@@ -216,8 +217,8 @@ impl Cluster {
     }
 
     fn bump(&mut self) {
-        let next = self.view.resource_version.parse::<u64>().unwrap() + 1;
-        self.view.resource_version = next.to_string();
+        let next = self.view.resource_version.revision().number() + 1;
+        self.view.resource_version = next.to_string().into();
     }
 
     /// Does one step, as the API server would. False if it is refused.
@@ -376,14 +377,14 @@ impl Cluster {
         true
     }
 
-    fn delete(&mut self, uid: &str, manner: Manner) {
+    fn delete(&mut self, uid: &Uid, manner: Manner) {
         self.deeds.push(format!("{manner:?} delete {uid}"));
         let deletion = Deletion { timestamp: self.now, grace_seconds: Some(0) };
         let soft = Deletion { timestamp: self.now, grace_seconds: Some(30) };
-        self.view.strays.retain(|it| it.object.uid != uid);
+        self.view.strays.retain(|it| it.object.uid != *uid);
         for (index, component) in self.view.components.iter_mut().enumerate() {
             let Seen::Found(found) = &mut component.seen else { continue };
-            if found.object.uid != uid {
+            if found.object.uid != *uid {
                 continue;
             }
             let is_pod = component.kind == bare_pod();
@@ -399,7 +400,7 @@ impl Cluster {
                     it.deletion = Some(soft);
                 });
             } else if !stays || !is_pod {
-                self.view.pods.retain(|it| it.component != of && it.pod.uid != uid);
+                self.view.pods.retain(|it| it.component != of && it.pod.uid != *uid);
             }
         }
     }

@@ -4,6 +4,7 @@ use serde_json::{Value, json};
 
 use super::super::components::{PodOrigin, component_of};
 use super::*;
+use crate::ids::Uid;
 
 fn condition(kind: &str) -> Value {
     json!({"conditions": [{"type": "Other", "status": "True"}, {"type": kind, "status": "True", "message": "m"}]})
@@ -51,8 +52,13 @@ fn each_kind_by_its_own_word() {
 #[test]
 fn pods_are_told_apart_by_controller_or_by_label() {
     let jobset = kind("jobset.x-k8s.io", "v1alpha2", "JobSet");
-    let all = [(0, &jobset, "set", "u0"), (1, &jobset, "other", "u1")];
-    let of = |controller_uid, named| component_of(PodOrigin { uid: "p", controller_uid, named }, all);
+    let (first, second) = (Uid::from("u0"), Uid::from("u1"));
+    let all = [(0, &jobset, "set", &first), (1, &jobset, "other", &second)];
+    let of = |controller: Option<&str>, named| {
+        let controller_uid = controller.map(Uid::from);
+        let origin = PodOrigin { uid: &"p".into(), controller_uid: controller_uid.as_ref(), named };
+        component_of(origin, all)
+    };
     assert_eq!(of(Some("u1"), None), Some(1));
     assert_eq!(of(Some("a-job"), Some(("jobset.sigs.k8s.io/jobset-name", "set"))), Some(0));
     assert_eq!(of(Some("a-job"), Some(("ray.io/cluster", "set"))), None);

@@ -1,6 +1,7 @@
 //! The causes of unhealthiness, what each waits for, and what it costs.
 
 use super::*;
+use crate::ids::NodeName;
 
 fn failed() -> ComponentState {
     ComponentState::Failed { message: "BackoffLimitExceeded".into() }
@@ -21,9 +22,12 @@ fn failed_pods_have_the_failure_grace_period() {
     assert_eq!(it.events, ["Unhealthy: FoundFailedPods: 1 failed pods"]);
     let record = &it.view.status.resets[0];
     assert_eq!((record.cause.as_str(), record.counted), ("FoundFailedPods", true));
-    assert_eq!((record.nodes.as_slice(), record.exit_codes.as_slice()), (&["n1".to_string()][..], &[1][..]));
+    assert_eq!((record.nodes.as_slice(), record.exit_codes.as_slice()), (&["n1".into()][..], &[1][..]));
     let pod = &record.pods[0];
-    assert_eq!((pod.node.as_deref(), pod.reason.as_str(), pod.exit_code), (Some("n1"), "Failed", Some(1)));
+    assert_eq!(
+        (pod.node.as_ref().map(NodeName::as_str), pod.reason.as_str(), pod.exit_code),
+        (Some("n1"), "Failed", Some(1))
+    );
 }
 
 #[test]

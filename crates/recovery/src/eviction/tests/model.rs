@@ -58,7 +58,7 @@ impl Model {
 
     fn touch(&mut self) {
         self.revision += 1;
-        self.node.resource_version = self.revision.to_string();
+        self.node.resource_version = self.revision.to_string().into();
         if self.is_alive() {
             let lasts = SignedDuration::from_secs(40);
             self.node.lease =
@@ -155,7 +155,7 @@ impl Model {
                     return false;
                 }
                 found.phase = phase.unwrap_or(found.phase);
-                found.resource_version.push('+');
+                found.resource_version = format!("{}+", found.resource_version).into();
             }
             Step::ForceDeletePod { pod, .. } => self.pods.retain(|p| p.pod.uid != pod.uid),
             Step::EvictPod { pod, resource_version } => {
@@ -168,7 +168,7 @@ impl Model {
             }
             Step::EmitEvent(note) => {
                 self.node.told.insert(note.name.clone());
-                for pod in self.pods.iter_mut().filter(|p| note.name.ends_with(&p.pod.uid)) {
+                for pod in self.pods.iter_mut().filter(|p| note.name.ends_with(p.pod.uid.as_str())) {
                     pod.announced = true;
                 }
             }
@@ -217,8 +217,11 @@ impl Model {
 }
 
 fn pods(count: usize) -> Vec<PodView> {
-    let named =
-        |i: usize| PodRef { namespace: "ns".into(), name: format!("pod-{i}"), uid: format!("uid-{i}") };
+    let named = |i: usize| PodRef {
+        namespace: "ns".into(),
+        name: format!("pod-{i}"),
+        uid: format!("uid-{i}").into(),
+    };
     let mut pods: Vec<PodView> = (0..count)
         .map(|i| PodView { pod: named(i), claims: vec![claim(&format!("volume-{i}"))], ..pod() })
         .collect();

@@ -1,6 +1,7 @@
 //! Names of pods: none comes back, and no pod is made twice, whatever is lost, late or unseen.
 
 use super::super::Step;
+use crate::ids::Uid;
 use crate::step::Step as _;
 use std::collections::{BTreeMap, BTreeSet};
 
@@ -95,7 +96,7 @@ struct Cluster {
     strays: Vec<PodView>,
     /// The view of the controller.
     job: JobView,
-    seen: BTreeMap<String, PodView>,
+    seen: BTreeMap<Uid, PodView>,
     seen_strays: Vec<PodView>,
     memory: Memory,
     under_way: Vec<Step>,
@@ -250,8 +251,8 @@ impl Cluster {
         answered
     }
 
-    fn change(&mut self, uid: &str, answered: bool, change: impl FnOnce(&mut PodView)) {
-        if let Some(pod) = self.world.pods.iter_mut().find(|p| p.pod.uid == uid) {
+    fn change(&mut self, uid: &Uid, answered: bool, change: impl FnOnce(&mut PodView)) {
+        if let Some(pod) = self.world.pods.iter_mut().find(|p| p.pod.uid == *uid) {
             change(pod);
             let pod = pod.clone();
             if answered {
@@ -278,7 +279,7 @@ impl Cluster {
         let made = self.made;
         let pod = self.world.pods.last_mut().unwrap();
         pod.pod.name = name.to_owned();
-        pod.pod.uid = format!("made-{made}");
+        pod.pod.uid = format!("made-{made}").into();
         pod.selected = labels(true);
         pod.earlier_failures = IndexFailures {
             counted: annotation(INDEX_FAILURE_COUNT).unwrap_or(0),
@@ -436,7 +437,7 @@ proptest! {
         let mode = if index.is_some() { "Indexed" } else { "NonIndexed" };
         let mut world = World::new(json!({"completionMode": mode}));
         let job = std::sync::Arc::make_mut(&mut world.job.job);
-        (job.uid, job.name) = (uid, name);
+        (job.uid, job.name) = (uid.into(), name);
         let naming = Naming::of(&world.job);
         let name = Name { index, number };
         prop_assert_eq!(naming.read(&naming.text(name)), Some(name));

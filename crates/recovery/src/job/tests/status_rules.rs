@@ -1,5 +1,6 @@
 //! The rules of kube-apiserver (1.32 and later) for a write to `jobs/status`.
 
+use crate::ids::Uid;
 use crate::job::indexes::Indexes;
 use crate::job::views::{JobSpec, JobStatus};
 
@@ -21,7 +22,7 @@ pub(super) fn broken(spec: &JobSpec, old: &JobStatus, new: &JobStatus) -> Vec<&'
         [new.active, new.succeeded, new.failed, new.ready.unwrap_or(0), new.terminating.unwrap_or(0)];
     rule("1 counters are not negative", numbers.iter().all(|n| *n >= 0));
     let lists = new.uncounted_terminated_pods.clone().unwrap_or_default();
-    rule("2 uncounted: no empty UID", !lists.contains(""));
+    rule("2 uncounted: no empty UID", !lists.contains(Uid::unknown()));
     rule("2 uncounted: no UID in both lists", lists.succeeded.is_disjoint(&lists.failed));
     let kinds: std::collections::BTreeSet<_> = new.conditions.iter().map(|c| &c.kind).collect();
     rule("0 one condition of a type", kinds.len() == new.conditions.len());

@@ -610,7 +610,7 @@ fn pods_come_and_go_with_the_selector() {
     let give = |labelled: bool, world: &mut World| {
         world.add("a", None);
         let mut pod = world.pods.pop().unwrap();
-        pod.pod.uid.push_str(if labelled { "-in" } else { "-out" });
+        pod.pod.uid = format!("{}{}", pod.pod.uid, if labelled { "-in" } else { "-out" }).into();
         pod.tracking = (!labelled).then_some(Tracking::Ours);
         if labelled {
             pod.selected = labelled_mine();
@@ -895,7 +895,7 @@ fn what_is_remembered_of_failures_is_bounded() {
     for number in 0..1500 {
         world.add("f", None);
         let mut pod = world.pods.pop().unwrap();
-        pod.pod.uid = number.to_string();
+        pod.pod.uid = number.to_string().into();
         pod.finished = Some(at(number));
         world.memory.backoff.failed(&pod);
     }

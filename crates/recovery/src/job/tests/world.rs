@@ -1,6 +1,7 @@
 //! A Job, its pods, and an API server's answers to what is decided about them.
 
 use super::super::Step;
+use crate::ids::Uid;
 use crate::step::Step as _;
 use std::collections::{BTreeMap, BTreeSet};
 
@@ -34,7 +35,7 @@ pub(super) struct World {
     pub(super) policy: JobPolicy,
     pub(super) now: Timestamp,
     /// Pods that something else keeps from going away.
-    pub(super) blocked: BTreeSet<String>,
+    pub(super) blocked: BTreeSet<Uid>,
     pub(super) blocks_new_pods: bool,
     /// Names of the writes made, in order.
     pub(super) writes: Vec<&'static str>,
@@ -43,7 +44,7 @@ pub(super) struct World {
     /// Bodies of the pods created.
     pub(super) created: Vec<Value>,
     /// The number of times each pod was recorded as ended, by UID: never more than once.
-    pub(super) listed: BTreeMap<String, u32>,
+    pub(super) listed: BTreeMap<Uid, u32>,
     /// Names of all pods that were ever made: no name comes back.
     pub(super) names: BTreeSet<String>,
     revision: u64,
@@ -102,7 +103,7 @@ impl World {
         for (phase, counted) in [(PodPhase::Succeeded, succeeded), (PodPhase::Failed, failed)] {
             let is_new =
                 |pod: &&PodView| pod.is_tracked() && pod.phase == phase && !before.contains(&pod.pod.uid);
-            let last: Vec<String> = self.pods.iter().filter(is_new).map(|pod| pod.pod.uid.clone()).collect();
+            let last: Vec<Uid> = self.pods.iter().filter(is_new).map(|pod| pod.pod.uid.clone()).collect();
             match (phase, self.job.spec.is_indexed()) {
                 (PodPhase::Succeeded, true) => continue,
                 (PodPhase::Succeeded, false) => assert_eq!(counted, number(last.len()), "{last:?}"),
@@ -115,9 +116,9 @@ impl World {
         }
     }
 
-    pub(super) fn add(&mut self, kind: &str, index: Option<u32>) -> String {
+    pub(super) fn add(&mut self, kind: &str, index: Option<u32>) -> Uid {
         let number = self.pods.len();
-        let uid = format!("uid-{number}-{}", self.revision);
+        let uid = Uid::from(format!("uid-{number}-{}", self.revision));
         let mut pod = PodView {
             pod: PodRef { namespace: "ns".into(), name: format!("j-given-{number}"), uid: uid.clone() },
             resource_version: "1".into(),
@@ -281,7 +282,7 @@ impl World {
 
     pub(super) fn touch_job(&mut self) {
         self.revision += 1;
-        self.job.resource_version = self.revision.to_string();
+        self.job.resource_version = self.revision.to_string().into();
     }
 
     fn create(&mut self, name: &str, body: &str) {

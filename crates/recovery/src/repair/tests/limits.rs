@@ -8,7 +8,7 @@ fn pool(policy: Policy, total: usize, bad: usize) -> World {
     let nodes =
         (0..total).map(|number| if number < bad { sick(&name(number), 0) } else { node(&name(number)) });
     let mut world = World::new(policy, nodes);
-    world.pods = (0..total).map(|number| (name(number), 1)).collect();
+    world.pods = (0..total).map(|number| (name(number).into(), 1)).collect();
     world
 }
 
@@ -87,7 +87,7 @@ fn the_budget_limits_how_many_are_under_repair_at_once() {
     for (spec, total, bad, allowed) in cases {
         let mut world = pool(with(spec.clone()), total, bad);
         for index in 0..bad {
-            world.pods.insert(format!("n{index:02}"), 1);
+            world.pods.insert(format!("n{index:02}").into(), 1);
         }
         assert_eq!(world.reserve(at(60)).len(), allowed, "{spec}");
         assert_eq!(world.reserve(at(61)).len(), 0, "{spec}: all places are taken");
@@ -114,7 +114,7 @@ fn a_window_opens_a_budget() {
 #[test]
 fn a_place_is_free_when_the_node_and_its_owner_are_gone() {
     let mut world = pool(with(json!({"unhealthyLimit": "100%", "budgets": [{"nodes": 1}]})), 4, 2);
-    world.pods = BTreeMap::from([("n00".to_owned(), 0), ("n01".to_owned(), 5)]);
+    world.pods = BTreeMap::from([("n00".into(), 0), ("n01".into(), 5)]);
     assert_eq!(world.reserve(at(60)), ["n00"]);
     world.owner(0).deleting = true;
     assert_eq!(world.reserve(at(61)), Vec::<String>::new());
@@ -127,7 +127,7 @@ fn a_place_is_free_when_the_node_and_its_owner_are_gone() {
 #[test]
 fn a_repair_that_is_stuck_holds_nobody_up_for_ever() {
     let mut world = pool(with(json!({"unhealthyLimit": "100%", "budgets": [{"nodes": 1}]})), 4, 2);
-    world.pods = BTreeMap::from([("n00".to_owned(), 0), ("n01".to_owned(), 5)]);
+    world.pods = BTreeMap::from([("n00".into(), 0), ("n01".into(), 5)]);
     world.reserve(at(60));
     world.owner(0).deleting = true;
     assert_eq!(world.reserve(at(74)), Vec::<String>::new());
@@ -145,12 +145,12 @@ fn a_repair_that_is_stuck_holds_nobody_up_for_ever() {
 #[test]
 fn a_node_that_recovers_before_its_repair_begins_keeps_its_place_for_a_minute() {
     let mut world = pool(with(json!({"unhealthyLimit": "100%", "budgets": [{"nodes": 1}]})), 4, 2);
-    world.pods = BTreeMap::from([("n00".to_owned(), 0), ("n01".to_owned(), 5)]);
+    world.pods = BTreeMap::from([("n00".into(), 0), ("n01".into(), 5)]);
     assert_eq!(world.reserve(at(60)), ["n00"]);
     world.nodes[0].0.conditions.truncate(1);
     assert_eq!(world.reserve(at(61)), Vec::<String>::new(), "a write of its repair may be on its way");
     assert!(world.survey(at(61)).idle.contains("uid-n00"));
-    world.idle.insert("uid-n00".to_owned(), at(61));
+    world.idle.insert("uid-n00".into(), at(61));
     assert_eq!(world.reserve(at(62)), ["n01"]);
     assert_eq!(world.policy.status.repaired, 0, "nothing was repaired");
 }
@@ -164,7 +164,7 @@ fn whose_deadline_comes_first_is_first_and_then_who_has_fewer_pods() {
     let survey = world.survey(at(60));
     assert_eq!(survey.to_count.len(), 3, "their pods are counted first");
     assert_eq!(world.reserve(at(60)), Vec::<String>::new());
-    world.pods = BTreeMap::from([("a".to_owned(), 7), ("b".to_owned(), 2), ("c".to_owned(), u32::MAX)]);
+    world.pods = BTreeMap::from([("a".into(), 7), ("b".into(), 2), ("c".into(), u32::MAX)]);
     assert_eq!(world.reserve(at(60)), ["b"]);
 }
 
@@ -228,7 +228,7 @@ fn a_pause_and_other_recoveries_hold() {
 #[test]
 fn a_limit_that_trips_after_the_turn_was_given_still_holds() {
     let mut world = pool(with(json!({})), 10, 2);
-    world.pods = BTreeMap::from([("n00".to_owned(), 0), ("n01".to_owned(), 5)]);
+    world.pods = BTreeMap::from([("n00".into(), 0), ("n01".into(), 5)]);
     assert_eq!(world.reserve(at(60)), ["n00"]);
     world.nodes[2].0.conditions.push(condition("BadNode", Status::False, at(0)));
     assert_eq!(world.deeds(0, at(60)), NOTHING);

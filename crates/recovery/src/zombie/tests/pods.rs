@@ -1,4 +1,5 @@
 use super::super::Step;
+use crate::ids::NodeName;
 use crate::step::Step as _;
 use salvor_api::config::TerminateAction;
 
@@ -65,7 +66,7 @@ fn who_is_recovered_and_who_is_ignored() {
         ("not bound", PodView { node_name: None, ..base() }, None, "Ignore NotScheduled"),
         (
             "bound to nothing",
-            PodView { node_name: Some(String::new()), ..base() },
+            PodView { node_name: Some(NodeName::default()), ..base() },
             None,
             "Ignore NotScheduled",
         ),

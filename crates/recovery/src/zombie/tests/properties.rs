@@ -184,7 +184,7 @@ fn apply(
                 conditions.iter().find(|condition| condition.kind == "KueueFailureRecovery").unwrap();
             log.push(format!("patch {}", recovered.reason));
             Some(PodView {
-                resource_version: format!("{}+", pod.resource_version),
+                resource_version: format!("{}+", pod.resource_version).into(),
                 phase: phase.unwrap_or(pod.phase),
                 mark: Mark::from_condition("True", recovered.reason, Some(recovered.last_transition_time)),
                 disruption_target: pod.disruption_target

@@ -33,7 +33,7 @@ fn read(jobs: &Jobs, pod: &Value) -> Change<SeenPod> {
     let kept = PodsOfJobs { stands_in: false, interest: jobs.interest.clone() };
     match kept.keep(serde_json::from_value(pod.clone()).unwrap()) {
         Some(seen) => Change::Applied(seen),
-        None => Change::Gone(pod["metadata"]["uid"].as_str().unwrap().to_owned()),
+        None => Change::Gone(pod["metadata"]["uid"].as_str().unwrap().into()),
     }
 }
 
@@ -50,7 +50,7 @@ fn listed(all: Vec<Value>) -> Jobs {
 fn adopts(jobs: &Jobs, uid: &str) -> Vec<String> {
     let reference = JobRef { namespace: "ns".into(), name: uid.into(), uid: uid.into() };
     let mut found: Vec<String> =
-        jobs.strays.of(&reference.into()).iter().map(|s| s.pod.uid.clone()).collect();
+        jobs.strays.of(&reference.into()).iter().map(|s| s.pod.uid.to_string()).collect();
     found.sort();
     found
 }
@@ -116,7 +116,7 @@ fn long_labels_are_not_kept() {
     let news = read(&jobs, &bare("p", 5, Value::Object(long.clone())));
     jobs.hear(News::Pod(news), now());
     assert_eq!(adopts(&jobs, "manual"), ["p"]);
-    assert_eq!(jobs.strays.get("p").unwrap().labels.iter().count(), 1);
+    assert_eq!(jobs.strays.get(&"p".into()).unwrap().labels.iter().count(), 1);
     let mut owned = pod("q", 6, "Running");
     owned["metadata"]["labels"] = Value::Object(long.clone());
     owned["metadata"]["ownerReferences"][0]["uid"] = "manual".into();
@@ -150,7 +150,7 @@ fn many_jobs_and_many_pods_of_one_namespace_do_not_ask_each_other() {
         jobs.inquiry(&subject, now());
     }
     for n in 0..jobs_there {
-        jobs.hear(News::Job(Change::Gone(format!("job-{n}"))), now());
+        jobs.hear(News::Job(Change::Gone(format!("job-{n}").into())), now());
     }
     let asked = jobs.interest.state().selectors.asked.load(Ordering::Relaxed);
     assert!(asked <= pods_there, "{asked} selectors were asked");
@@ -253,7 +253,7 @@ impl Cluster {
 
     fn hear_of_job(&mut self) -> Option<()> {
         let (uid, job) = self.job_events.pop_front()?;
-        let change = job.map_or(Change::Gone(uid), |job| Change::Applied(ours(&job)));
+        let change = job.map_or_else(|| Change::Gone(uid.into()), |job| Change::Applied(ours(&job)));
         self.jobs.hear(News::Job(change), now());
         Some(())
     }
@@ -261,7 +261,7 @@ impl Cluster {
     /// The watch reads an event, with what is known of Jobs by now.
     fn read_pod(&mut self) -> Option<()> {
         let (uid, pod) = self.pod_events.pop_front()?;
-        let change = pod.map_or(Change::Gone(uid), |pod| read(&self.jobs, &pod));
+        let change = pod.map_or_else(|| Change::Gone(uid.into()), |pod| read(&self.jobs, &pod));
         self.pod_news.push_back(News::Pod(change));
         Some(())
     }
@@ -334,7 +334,7 @@ fn in_every_order_of_events_a_job_finds_the_pods_that_it_may_adopt() {
         assert_eq!(cluster.jobs.strays.all().count(), truth.len(), "seed {seed}");
         let Some(job) = &cluster.job else { continue };
         assert_eq!(adopts(&cluster.jobs, job), truth, "seed {seed}");
-        let reference = JobRef { namespace: "ns".into(), name: job.clone(), uid: job.clone() };
+        let reference = JobRef { namespace: "ns".into(), name: job.clone(), uid: job.as_str().into() };
         let judgement = cluster.jobs.judge(&Subject::Job(reference.into()), now()).unwrap();
         assert_ne!(judgement.verdict.why().code(), "FindingPods", "seed {seed}");
     }

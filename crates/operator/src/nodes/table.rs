@@ -1,0 +1,95 @@
+//! All nodes, counted for the brake.
+
+use std::{
+    collections::{BTreeMap, BTreeSet},
+    sync::Arc,
+};
+
+use jiff::{SignedDuration, Timestamp};
+use salvor_recovery::{
+    brake::{Census, NodeStanding, Tally},
+    ids::{NodeName, Uid},
+    objects::NodeRef,
+};
+
+use super::wire::NodeWire;
+use crate::watch::Change;
+
+/// A node, as it is told to those who listen. It is theirs only while they take it in.
+pub(crate) struct Node {
+    pub(crate) wire: NodeWire,
+    pub(crate) counted: Arc<CountedNode>,
+}
+
+/// The fields of every node that are needed to count it. All counters share them.
+#[derive(Clone, Debug, PartialEq, Eq)]
+pub(crate) struct CountedNode {
+    pub(crate) node: NodeRef,
+    /// Empty if it has none.
+    pub(crate) zone: String,
+    pub(crate) standing: NodeStanding,
+}
+
+impl From<&NodeWire> for CountedNode {
+    fn from(wire: &NodeWire) -> Self {
+        Self { node: wire.node(), zone: wire.zone(), standing: wire.standing() }
+    }
+}
+
+/// All nodes, to be counted.
+#[derive(Debug, Default)]
+pub(crate) struct Table {
+    nodes: BTreeMap<NodeName, Arc<CountedNode>>,
+    listed: bool,
+}
+
+impl Table {
+    /// Takes in a change; whether that changes the count.
+    pub(crate) fn take_in(&mut self, change: &Change<Arc<Node>>) -> bool {
+        match change {
+            Change::Applied(node) => self.insert(&node.counted),
+            Change::Gone(uid) => {
+                let gone = self.nodes.values().find(|known| known.node.uid == *uid);
+                let Some(name) = gone.map(|known| known.node.name.clone()) else { return false };
+                self.nodes.remove(&name).is_some()
+            }
+            Change::Reset { all, .. } => {
+                let present: BTreeSet<&Uid> = all.iter().map(|node| &node.counted.node.uid).collect();
+                self.nodes.retain(|_, known| present.contains(&known.node.uid));
+                all.iter().for_each(|node| {
+                    self.insert(&node.counted);
+                });
+                self.listed = true;
+                true
+            }
+        }
+    }
+
+    fn insert(&mut self, node: &Arc<CountedNode>) -> bool {
+        let before = self.nodes.insert(node.node.name.clone(), node.clone());
+        before.is_none_or(|before| before.zone != node.zone || before.standing != node.standing)
+    }
+
+    /// The count; none before all nodes are known.
+    pub(crate) fn tally(&self, now: Timestamp, ready_within: SignedDuration) -> Option<Tally> {
+        let mut census = Census::new(now, ready_within);
+        self.nodes.values().for_each(|node| census.add(&node.zone, &node.standing));
+        self.listed.then(|| census.all())
+    }
+
+    /// So many nodes, of which so many are lost.
+    #[cfg(test)]
+    pub(crate) fn of(unreachable: u32, total: u32) -> Self {
+        let node = |number: u32| {
+            let name = NodeName::from(format!("node-{number:04}"));
+            let standing = NodeStanding {
+                unreachable: number < unreachable,
+                ready: salvor_recovery::brake::WasReady::Now,
+                excluded: false,
+            };
+            let node = NodeRef { name: name.clone(), uid: name.as_str().into() };
+            (name, Arc::new(CountedNode { node, zone: String::new(), standing }))
+        };
+        Self { nodes: (0..total).map(node).collect(), listed: true }
+    }
+}

@@ -1,0 +1,210 @@
+//! The texts that identify objects, one type each, so that none can be passed where another is meant.
+
+use std::{borrow::Borrow, cmp::Ordering, fmt};
+
+use serde::{Deserialize, Serialize};
+
+/// A text with a meaning of its own. It is read from and written to JSON as that text.
+macro_rules! text {
+    ($(#[$meta:meta])* $name:ident) => {
+        $(#[$meta])*
+        #[derive(Clone, Default, PartialEq, Eq, Hash, Serialize, Deserialize)]
+        #[serde(transparent)]
+        pub struct $name(String);
+
+        impl $name {
+            /// The text.
+            pub const fn as_str(&self) -> &str {
+                self.0.as_str()
+            }
+
+            /// True if there is no text: it is not known.
+            pub const fn is_empty(&self) -> bool {
+                self.0.is_empty()
+            }
+        }
+
+        impl fmt::Display for $name {
+            fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
+                f.pad(&self.0)
+            }
+        }
+
+        impl fmt::Debug for $name {
+            fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
+                fmt::Debug::fmt(&self.0, f)
+            }
+        }
+
+        impl From<String> for $name {
+            fn from(text: String) -> Self {
+                Self(text)
+            }
+        }
+
+        impl From<&str> for $name {
+            fn from(text: &str) -> Self {
+                Self(text.to_owned())
+            }
+        }
+
+        impl From<$name> for String {
+            fn from(text: $name) -> Self {
+                text.0
+            }
+        }
+
+        impl AsRef<str> for $name {
+            fn as_ref(&self) -> &str {
+                &self.0
+            }
+        }
+
+        impl PartialEq<str> for $name {
+            fn eq(&self, other: &str) -> bool {
+                self.0 == other
+            }
+        }
+
+        impl PartialEq<String> for $name {
+            fn eq(&self, other: &String) -> bool {
+                self.0 == *other
+            }
+        }
+
+        impl PartialEq<&str> for $name {
+            fn eq(&self, other: &&str) -> bool {
+                self.0 == *other
+            }
+        }
+    };
+}
+
+/// A text that maps are ordered by. They can be asked with a plain text, too.
+macro_rules! key {
+    ($name:ident) => {
+        impl PartialOrd for $name {
+            fn partial_cmp(&self, other: &Self) -> Option<Ordering> {
+                Some(self.cmp(other))
+            }
+        }
+
+        impl Ord for $name {
+            fn cmp(&self, other: &Self) -> Ordering {
+                self.0.cmp(&other.0)
+            }
+        }
+
+        impl Borrow<str> for $name {
+            fn borrow(&self) -> &str {
+                &self.0
+            }
+        }
+    };
+}
+
+text! {
+    /// `metadata.uid`: no two objects ever have the same. Empty if it is not known.
+    Uid
+}
+key!(Uid);
+
+text! {
+    /// The name of a node, as `spec.nodeName` of a pod has it. Another node may have it later.
+    NodeName
+}
+key!(NodeName);
+
+static UNKNOWN: Uid = Uid(String::new());
+
+impl Uid {
+    /// The UID of an object that is known by its name only.
+    pub const fn unknown() -> &'static Self {
+        &UNKNOWN
+    }
+}
+
+text! {
+    /// `metadata.resourceVersion`: a state of an object, or of a list. The server gets it back as it came. There is no order of
+    /// these texts: [`ResourceVersion::revision`] is compared instead.
+    ResourceVersion
+}
+
+impl ResourceVersion {
+    /// The number that tells which of two states is later.
+    pub fn revision(&self) -> Revision {
+        // Zero is no state of any object: to the API it means "any".
+        Revision(self.0.parse().ok().filter(|number| *number > 0))
+    }
+}
+
+/// A [`ResourceVersion`] as the number that it is. Only revisions of one history can be compared.
+///
+/// A server may send something that is no number. Such a revision is neither older nor newer than another, nor the same: whoever
+/// asks takes what comes as news.
+#[derive(Clone, Copy, Debug)]
+pub struct Revision(Option<u64>);
+
+impl Revision {
+    /// The revision of this number; 0 for none.
+    pub fn numbered(number: u64) -> Self {
+        Self(Some(number).filter(|number| *number > 0))
+    }
+
+    /// As a number that grows; 0 for none.
+    pub fn number(self) -> u64 {
+        self.0.unwrap_or(0)
+    }
+
+    /// True if it is known to be later than another.
+    pub fn is_after(self, other: Self) -> bool {
+        self > other
+    }
+}
+
+impl PartialEq for Revision {
+    fn eq(&self, other: &Self) -> bool {
+        self.partial_cmp(other) == Some(Ordering::Equal)
+    }
+}
+
+impl PartialOrd for Revision {
+    fn partial_cmp(&self, other: &Self) -> Option<Ordering> {
+        Some(self.0?.cmp(&other.0?))
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use std::collections::BTreeMap;
+
+    use super::*;
+
+    #[test]
+    fn ids_are_plain_text_in_json_in_words_and_to_maps() {
+        let uid: Uid = serde_json::from_str(r#""u1""#).unwrap();
+        assert_eq!(serde_json::to_string(&uid).unwrap(), r#""u1""#);
+        assert_eq!((format!("{uid:>4}"), format!("{uid:?}")), ("  u1".into(), r#""u1""#.into()));
+        let map = BTreeMap::from([(uid.clone(), 1)]);
+        assert_eq!((map.get("u1"), map.get(&uid), map.get("u2")), (Some(&1), Some(&1), None));
+        let keys = serde_json::to_string(&map).unwrap();
+        assert_eq!(keys, r#"{"u1":1}"#, "also as the key of an object");
+        assert_eq!(serde_json::from_str::<BTreeMap<Uid, i32>>(&keys).unwrap(), map);
+        assert!(Uid::unknown().is_empty() && uid != *Uid::unknown());
+    }
+
+    #[test]
+    fn revisions_are_numbers_and_anything_else_cannot_be_compared() {
+        let revision = |text: &str| ResourceVersion::from(text).revision();
+        let older = |a: &str, b: &str| revision(a) < revision(b);
+        assert!(older("9", "10") && !older("10", "9") && !older("10", "10"));
+        assert!(revision("10").is_after(revision("9")) && revision("9") == revision("9"));
+        for odd in ["", "0", "-1", "x", "1.5", "99999999999999999999999"] {
+            assert!(!older(odd, "10") && !older("10", odd), "{odd:?}");
+            assert!(revision(odd) != revision("10") && revision(odd) != revision(odd), "{odd:?}");
+            assert_eq!(revision(odd).number(), 0, "{odd:?}");
+        }
+        assert_eq!(Revision::numbered(7), revision("7"));
+        assert_ne!(Revision::numbered(0), Revision::numbered(0));
+    }
+}
