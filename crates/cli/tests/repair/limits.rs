@@ -152,8 +152,7 @@ async fn a_budget_has_hours(site: Site) {
     stage
         .stays(&nodes, async {
             stage.policy("30m", json!({"budgets": always})).await;
-            let blocked = stage.is_blocked_by(&nodes[0], "BudgetExhausted").await;
-            assert!(blocked.message.contains('T'), "it says until when: {blocked:?}");
+            stage.is_blocked_by(&nodes[0], "BudgetExhausted").await;
         })
         .await;
     let elsewhen = json!([{"nodes": "0", "schedule": other_day, "duration": "1h"}, {"nodes": 1}]);

@@ -8,6 +8,7 @@ use std::time::Duration;
 
 use k8s_openapi::api::core::v1::{Namespace, Node};
 use k8s_openapi::api::events::v1::Event;
+use k8s_openapi::api::rbac::v1::PolicyRule;
 use k8s_openapi::jiff::Timestamp;
 use kube::{
     Api, Client, ResourceExt,
@@ -63,8 +64,14 @@ impl Stage {
             Site::Embedded => Ground::Own(Arc::new(cluster(site).await)),
         };
         let mut stage = Self::on(ground, name, manner).await;
-        let admin = stage.admin();
-        let ours = Ours::at(site, &SALVOR, || start(&admin, CONFIGURATION, &[])).await;
+        let ours = match site {
+            Site::Real => {
+                let admin = stage.admin();
+                let start_it = async || start(&as_installed(&admin).await, CONFIGURATION, &[]);
+                Ours::Shared(SALVOR.get_or_init(start_it).await)
+            }
+            Site::Embedded => Ours::Own(Box::new(start(&stage.admin(), CONFIGURATION, &[]))),
+        };
         ours.until_answer("/readyz", " 200 ").await;
         stage.salvor = Some(ours);
         stage
@@ -395,20 +402,32 @@ async fn install(access: &Access) {
     install_ours(access).await;
 }
 
-/// The custom resource as Salvor's own manifests bring it.
-pub(crate) async fn install_ours(access: &Access) {
+/// All that `salvor manifests` prints for this recovery.
+fn manifests() -> Vec<Value> {
     let output = std::process::Command::new(SALVOR).args(["manifests", "--controllers", "repair"]).output();
     let output = output.unwrap();
     assert!(output.status.success(), "{}", String::from_utf8_lossy(&output.stderr));
-    let text = String::from_utf8(output.stdout).unwrap();
-    let documents: Vec<Value> = serde_saphyr::from_multiple(&text).unwrap();
+    serde_saphyr::from_multiple(&String::from_utf8(output.stdout).unwrap()).unwrap()
+}
+
+/// The custom resource as Salvor's own manifests bring it.
+pub(crate) async fn install_ours(access: &Access) {
     let definition = "CustomResourceDefinition";
+    let documents = manifests();
     assert_eq!(documents[0]["kind"], definition, "definitions come first, so that one apply is enough");
     let folder = tempfile::tempdir().unwrap();
     for (number, crd) in documents.iter().filter(|d| d["kind"] == definition).enumerate() {
         std::fs::write(folder.path().join(format!("{number}.yaml")), crd.to_string()).unwrap();
     }
     peers::install(access, folder.path(), |_| ()).await.unwrap();
+}
+
+/// Somebody who may do what the manifests grant, and nothing else: so every test shows that it is enough.
+async fn as_installed(admin: &Access) -> Access {
+    let roles = manifests().into_iter().filter(|d| d["kind"] == "ClusterRole" || d["kind"] == "Role");
+    let rules = roles.flat_map(|role| role["rules"].as_array().cloned().unwrap_or_default());
+    let rules: Vec<PolicyRule> = rules.map(|rule| serde_json::from_value(rule).unwrap()).collect();
+    admin.service_account("default", "salvor-as-installed", rules).await.unwrap()
 }
 
 /// Starts `salvor run`, which elects only if the configuration says how.
