@@ -8,6 +8,7 @@ mod actions;
 mod backends;
 mod catalogue;
 mod crashes;
+mod faults;
 mod karpenter;
 mod limits;
 mod objects;
