@@ -5,7 +5,7 @@ use std::time::Duration;
 use http::Method;
 use kube::api::{Patch, PatchParams};
 use salvor_embedded::{Effect, Fault};
-use salvor_testkit::{FaultyServer, Salvor, Site, on_both, recorder::ChangeKind};
+use salvor_testkit::{FaultyServer, Salvor, Site, on_both, recorder::ChangeKind, wait};
 use serde_json::{Value, json};
 
 use crate::karpenter::Manner;
@@ -35,11 +35,13 @@ async fn a_node_is_looked_at_before_it_is_ended(site: Site) {
     stage.heal(&nodes[0]).await;
     stage
         .stays(&nodes, async {
-            // By the old news it is due: its policy has it among its repairs, or it is noticed that the news is old.
-            let until = std::time::Instant::now() + Duration::from_secs(12);
-            while std::time::Instant::now() < until {
-                tokio::time::sleep(Duration::from_millis(100)).await;
-            }
+            // By the old news it is due.
+            let spared = wait::patience().until(async {
+                while salvor.count(&["the live objects say otherwise", &nodes[0]]) == 0 {
+                    tokio::time::sleep(Duration::from_millis(20)).await;
+                }
+            });
+            assert!(spared.await.is_some(), "{}", salvor.program.output());
         })
         .await;
     server.faults().clear();
