@@ -123,6 +123,29 @@ async fn a_policy_that_cannot_be_read_repairs_nothing(site: Site) {
     stage.policy_says("Ready", "True", "Valid").await;
 }
 
+/// A typo in the older policy hands its nodes to nobody.
+async fn a_broken_policy_keeps_its_nodes(site: Site) {
+    let stage = Stage::new(site, "broken").await;
+    let nodes = stage.healthy(2).await;
+    let rule = |pattern: &str| json!([{"conditionType": BAD, "conditionStatus": "False", "toleration": "2h", "reasonPattern": pattern}]);
+    stage.policy("2h", json!({"policies": rule("(")})).await;
+    stage.policy_says("Ready", "False", "InvalidSpec").await;
+    let younger = format!("{}-younger", stage.pool);
+    // Between two policies of one second the name decides, which is the order here.
+    stage.create_policy(&younger, stage.policy_spec("30m", json!({}))).await;
+    stage
+        .stays(&nodes, async {
+            stage.sicken(&nodes[0]).await;
+            let told = |policy: &NodeRepairPolicy| {
+                policy.condition("Overlaps").is_some_and(|condition| condition.status == "True")
+            };
+            wait::for_object(&stage.policies, &younger, "it says that another one counts", told).await;
+        })
+        .await;
+    stage.policies.delete(&stage.pool, &DeleteParams::default()).await.unwrap();
+    stage.is_gone(&nodes[0]).await;
+}
+
 /// One condition, several reasons: each with its own cure.
 async fn a_reason_chooses(site: Site) {
     let stage = Stage::new(site, "reason").await;
@@ -271,6 +294,7 @@ on_both!(
     a_node_that_no_policy_selects_is_left_alone,
     a_policy_that_makes_no_sense_is_refused,
     a_policy_that_cannot_be_read_repairs_nothing,
+    a_broken_policy_keeps_its_nodes,
     a_reason_chooses,
     tolerations_are_found_in_three_steps,
     an_action_of_none_does_nothing,
