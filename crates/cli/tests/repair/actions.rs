@@ -43,7 +43,9 @@ async fn a_graceful_end_has_a_deadline(site: Site) {
 }
 
 fn ladder(rungs: Value) -> Value {
-    json!({"policies": [{"conditionType": BAD, "conditionStatus": "False", "toleration": "30m", "ladder": rungs}]})
+    let mut rule = json!({"conditionType": BAD, "conditionStatus": "False", "toleration": "30m"});
+    rule["ladder"] = rungs;
+    json!({"policies": [rule]})
 }
 
 async fn reboot_is_requested(stage: &Stage, node: &str) -> String {

@@ -134,7 +134,7 @@ impl Player {
         let name = format!("{}-new-{number}", self.pool);
         match self.manner {
             Manner::Replaces => {
-                launch(&self.nodes, &self.claims, &Launch::new(&self.pool, &name, &zone)).await
+                launch(&self.nodes, &self.claims, &Launch::new(&self.pool, &name, &zone)).await;
             }
             Manner::Ends => {}
             Manner::LaunchFails => {

@@ -222,11 +222,12 @@ impl Stage {
             "unhealthyLimit": "100%",
             "budgets": [{"nodes": "100%"}],
         });
-        for (key, value) in more.as_object().unwrap() {
+        let Value::Object(more) = more else { panic!("{more} has no fields") };
+        for (key, value) in more {
             if value.is_null() {
-                spec.as_object_mut().unwrap().remove(key);
+                spec.as_object_mut().unwrap().remove(&key);
             } else {
-                spec[key] = value.clone();
+                spec[key] = value;
             }
         }
         spec
