@@ -1,0 +1,277 @@
+//! What is read of nodes, policies, NodePools, NodeClaims and Machines.
+
+use std::collections::BTreeMap;
+
+use jiff::Timestamp;
+use salvor_api::names::repair::{annotations, labels};
+use salvor_recovery::{
+    objects::{Kind, ObjectRef, Taint},
+    one_actor::{EvictionSign, NodeActors, NodeSigns},
+    repair::{
+        ConditionView, Head, NODE_CLAIM, NODE_POOL, NODE_REPAIR_POLICY, NodeView, OwnerView, Policy,
+        PolicyStatus, Progress, Status,
+    },
+};
+use serde::Deserialize;
+use serde_json::Value;
+
+use super::store::Kept;
+use crate::{
+    nodes::NodeWire,
+    revision::Revision,
+    watch::Project,
+    wire::{Condition, Nothing, Object, Whole, condition},
+};
+
+/// A node as this recovery keeps it.
+pub(super) fn node_view(wire: &NodeWire, actors: &NodeActors) -> NodeView {
+    let NodeWire { metadata, spec, status } = wire;
+    let of = &metadata.annotations;
+    let taints: Vec<Taint> = spec.taints.iter().map(Taint::from).collect();
+    let signs = NodeSigns {
+        taints: &taints,
+        eviction: EvictionSign::read(of.eviction.as_deref(), of.eviction_asked.as_deref()),
+        out_of_service: of.out_of_service_since.is_some(),
+    };
+    let repair = &of.repair;
+    let read = repair.progress.as_deref().map(Progress::read);
+    let boxed = |text: &Option<String>| text.as_deref().map(Box::from);
+    let machine = repair.cluster_namespace.clone().zip(repair.machine.clone());
+    NodeView {
+        node: wire.node(),
+        resource_version: metadata.resource_version.clone(),
+        created: metadata.creation_timestamp,
+        deleting: metadata.deletion_timestamp.is_some(),
+        zone: wire.zone().into(),
+        labels: metadata.labels.clone(),
+        provider_id: spec.provider_id.as_str().into(),
+        conditions: status.conditions.iter().filter_map(condition_view).collect(),
+        do_not_repair: boxed(&repair.do_not_repair),
+        karpenter_do_not_repair: boxed(&repair.karpenter_do_not_repair),
+        damaged: matches!(read, Some(Err(_))),
+        progress: read.and_then(Result::ok).map(Box::new),
+        machine: machine.map(Box::new),
+        boot_id: status.node_info.boot_id.as_str().into(),
+        reboot_done: boxed(&repair.reboot_done),
+        unschedulable: spec.unschedulable,
+        other_actor: actors.before_a_repair(signs),
+    }
+}
+
+fn condition_view(condition: &Condition) -> Option<ConditionView> {
+    Some(ConditionView {
+        kind: condition.kind.as_str().into(),
+        status: Status::from_api(&condition.status)?,
+        reason: condition.reason.as_str().into(),
+        since: condition.last_transition_time,
+    })
+}
+
+fn object_of(kind: &Kind, object: &Value) -> Option<ObjectRef> {
+    let metadata = object.get("metadata")?;
+    let text = |field: &str| metadata.get(field).and_then(Value::as_str).map(str::to_owned);
+    Some(ObjectRef {
+        uid: text("uid")?,
+        kind: kind.clone(),
+        namespace: text("namespace"),
+        name: text("name")?,
+    })
+}
+
+fn head_of(kind: &Kind, object: &Value, status: PolicyStatus) -> Option<Head> {
+    let metadata = object.get("metadata")?;
+    let text = |field: &str| metadata.get(field).and_then(Value::as_str);
+    Some(Head {
+        object: object_of(kind, object)?,
+        resource_version: text("resourceVersion")?.to_owned(),
+        generation: metadata.get("generation").and_then(Value::as_i64).unwrap_or_default(),
+        created: text("creationTimestamp").and_then(|time| time.parse().ok()).unwrap_or(Timestamp::MAX),
+        status,
+    })
+}
+
+/// A NodeRepairPolicy.
+pub(super) fn policy(object: &Value) -> Option<Policy> {
+    let status = PolicyStatus::read(object.get("status"));
+    let head = head_of(&NODE_REPAIR_POLICY, object, status)?;
+    Some(Policy::read(head, object.get("spec").unwrap_or(&Value::Null)))
+}
+
+/// A NodePool with a block `spec.repair`.
+pub(super) fn pool(object: &Value) -> Option<Policy> {
+    let repair = object.get("spec")?.get("repair").filter(|repair| repair.is_object())?;
+    let kept =
+        object.pointer("/metadata/annotations").and_then(|all| all.get(annotations::REPAIRS)?.as_str());
+    let head = head_of(&NODE_POOL, object, PolicyStatus::read_annotation(kept))?;
+    Some(Policy::read_pool(head, repair))
+}
+
+impl Kept for Policy {
+    fn uid(&self) -> &str {
+        &self.object.uid
+    }
+
+    fn revision(&self) -> Revision {
+        Revision::of(&self.resource_version)
+    }
+}
+
+/// All NodeRepairPolicies.
+pub(super) struct Policies;
+
+impl Project for Policies {
+    type Wire = Whole;
+    type Kept = Policy;
+
+    fn keep(&self, wire: Whole) -> Option<Policy> {
+        policy(&wire.object)
+    }
+}
+
+/// NodePools with a block `spec.repair`.
+pub(super) struct Pools;
+
+impl Project for Pools {
+    type Wire = Whole;
+    type Kept = Policy;
+
+    fn keep(&self, wire: Whole) -> Option<Policy> {
+        pool(&wire.object)
+    }
+}
+
+/// A NodeClaim or a Machine.
+#[derive(Clone, Debug, PartialEq, Eq)]
+pub(crate) struct SeenOwner {
+    pub(super) view: OwnerView,
+    /// The providerID of a NodeClaim.
+    pub(super) provider_id: String,
+    /// The name of the node of a Machine.
+    pub(super) node: Option<String>,
+    pub(super) created: Option<Timestamp>,
+    /// True if its machine has become a node.
+    pub(super) is_up: bool,
+}
+
+impl Kept for SeenOwner {
+    fn uid(&self) -> &str {
+        &self.view.object.uid
+    }
+
+    fn revision(&self) -> Revision {
+        Revision::of(&self.view.resource_version)
+    }
+}
+
+type Annotations = BTreeMap<String, String>;
+
+/// All NodeClaims.
+pub(super) struct Claims;
+
+pub(super) type ClaimWire = Object<Nothing, ClaimStatus, Annotations>;
+
+#[derive(Deserialize, Default)]
+#[serde(default)]
+pub(super) struct ClaimStatus {
+    #[serde(rename = "providerID")]
+    provider_id: String,
+    conditions: Vec<Condition>,
+}
+
+impl Project for Claims {
+    type Wire = ClaimWire;
+    type Kept = SeenOwner;
+
+    fn keep(&self, wire: ClaimWire) -> Option<SeenOwner> {
+        Some(claim(wire))
+    }
+}
+
+pub(super) fn claim(ClaimWire { metadata, status, .. }: ClaimWire) -> SeenOwner {
+    let holds = |kind: &str| condition(&status.conditions, kind).map(|it| it.status == "True");
+    let view = OwnerView {
+        object: ObjectRef {
+            uid: metadata.uid,
+            kind: NODE_CLAIM.clone(),
+            namespace: None,
+            name: metadata.name,
+        },
+        resource_version: metadata.resource_version,
+        deleting: metadata.deletion_timestamp.is_some(),
+        pool: metadata.labels.get(labels::NODE_POOL).unwrap_or_default().to_owned(),
+        termination: metadata.annotations.get(annotations::TERMINATION_TIMESTAMP).cloned(),
+        remediated: false,
+        veto: None,
+        initialized: holds("Initialized"),
+    };
+    SeenOwner {
+        // One that says nothing of it has nothing to do with launching.
+        is_up: holds("Registered").unwrap_or(!status.provider_id.is_empty()),
+        view,
+        provider_id: status.provider_id,
+        node: None,
+        created: metadata.creation_timestamp,
+    }
+}
+
+/// All Machines, in a version.
+pub(super) struct Machines(pub(super) &'static str);
+
+pub(super) type MachineWire = Object<Nothing, MachineStatus, Annotations>;
+
+#[derive(Deserialize, Default)]
+#[serde(rename_all = "camelCase", default)]
+pub(super) struct MachineStatus {
+    node_ref: Option<NodeReference>,
+}
+
+#[derive(Deserialize, Default)]
+#[serde(default)]
+struct NodeReference {
+    name: String,
+}
+
+impl Project for Machines {
+    type Wire = MachineWire;
+    type Kept = SeenOwner;
+
+    fn keep(&self, wire: MachineWire) -> Option<SeenOwner> {
+        Some(machine(wire, self.0))
+    }
+}
+
+/// Cluster API's Machines in a version.
+pub(super) const fn machine_kind(version: &'static str) -> Kind {
+    Kind::known("cluster.x-k8s.io", version, "Machine", "machines")
+}
+
+const MACHINE_POOLS: [&str; 2] = ["cluster.x-k8s.io/deployment-name", "cluster.x-k8s.io/set-name"];
+
+pub(super) fn machine(MachineWire { metadata, status, .. }: MachineWire, version: &'static str) -> SeenOwner {
+    let has = |key: &'static str| metadata.annotations.contains_key(key).then_some(key);
+    let pool = MACHINE_POOLS.iter().find_map(|label| metadata.labels.get(label));
+    let pool = pool.map(|pool| format!("{}/{pool}", metadata.namespace)).unwrap_or_default();
+    let node = status.node_ref.map(|node| node.name).filter(|name| !name.is_empty());
+    let view = OwnerView {
+        resource_version: metadata.resource_version,
+        deleting: metadata.deletion_timestamp.is_some(),
+        pool,
+        termination: None,
+        remediated: has(annotations::REMEDIATE_MACHINE).is_some(),
+        veto: has(annotations::SKIP_REMEDIATION).or(has(annotations::PAUSED)),
+        initialized: None,
+        object: ObjectRef {
+            uid: metadata.uid,
+            kind: machine_kind(version),
+            namespace: Some(metadata.namespace),
+            name: metadata.name,
+        },
+    };
+    SeenOwner {
+        view,
+        provider_id: String::new(),
+        is_up: node.is_some(),
+        node,
+        created: metadata.creation_timestamp,
+    }
+}
