@@ -686,15 +686,8 @@ impl Repairs {
                 let Subject::Policy(key) = subject else { return View::Lags };
                 self.written.insert(key.clone(), now);
                 self.count_ends(key, status, now);
-                let Ok(object) = read::<serde_json::Value>(text) else { return View::Lags };
-                let (store, policy) = match key {
-                    Key::Policy(_) => (&mut self.policies, wire::policy(&object)),
-                    Key::Pool(_) => (&mut self.pools, wire::pool(&object)),
-                };
-                let Some(policy) = policy else { return View::Lags };
-                store.take(policy, Told::Alone);
-                self.generation += 1;
-                View::Shows
+                // The watch brings it, and with it wakes the nodes that have their turn now.
+                View::Lags
             }
             Step::DeleteOwner { .. } | Step::DeleteNode { .. } => View::Lags,
             Step::Mention(_) => View::Shows,
