@@ -74,7 +74,7 @@ async fn a_reboot_may_be_enough(site: Site) {
     let nodes = stage.healthy(2).await;
     boots(&stage, &nodes[0], "first").await;
     let action =
-        json!([{"conditionType": BAD, "conditionStatus": "False", "toleration": "30m", "action": "Reboot"}]);
+        json!([{"conditionType": BAD, "conditionStatus": "False", "toleration": "3s", "action": "Reboot"}]);
     stage.policy("30m", json!({"policies": action})).await;
     stage
         .stays(&nodes, async {

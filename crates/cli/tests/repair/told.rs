@@ -108,7 +108,7 @@ async fn metrics_tell_all_states(site: Site) {
         until_metric(&stage, "salvor_repair_nodes{", &[policy, ("state", state)], count).await;
     }
     until_metric(&stage, "salvor_repair_blocked_nodes{", &[policy, ("cause", "BudgetExhausted")], 1.0).await;
-    let started = [policy, ("action", "Replace"), ("condition", BAD)];
+    let started = [policy, ("action", "Replace"), ("condition", "BadNode=False")];
     until_metric(&stage, "salvor_repair_started_total{", &started, 1.0).await;
     stage.karpenter.go_on();
     until_metric(&stage, "salvor_repair_repaired_total{", &[policy, ("action", "Replace")], 2.0).await;
@@ -129,7 +129,7 @@ async fn explain_tells_the_deadline(site: Site) {
     assert_eq!(repair["policy"], stage.pool.as_str(), "{repair}");
     let all = repair["conditions"].as_array().unwrap();
     let bad = all.iter().find(|c| c["type"] == BAD).unwrap_or_else(|| panic!("{repair}"));
-    assert_eq!((&bad["from"], &bad["action"]), (&json!("policy"), &json!("Replace")), "{bad}");
+    assert_eq!((&bad["from"], &bad["actions"][0]), (&json!("policy"), &json!("Replace")), "{bad}");
     let deadline = bad["deadline"].as_str().unwrap();
     let waiting = stage.says(&nodes[0], "Waiting").await;
     assert!(waiting.message.contains(deadline), "{deadline}: {waiting:?}");
