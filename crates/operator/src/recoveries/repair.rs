@@ -358,6 +358,13 @@ impl Repairs {
     }
 
     fn hear_policies(&mut self, of_pools: bool, news: OfKind<Policy>) -> BTreeSet<Subject> {
+        // Our own write was taken from the server's answer. Those whom it concerns are woken when the watch brings the same.
+        let told = match &news {
+            OfKind::Change(Change::Applied(policy)) => Some(key_of(policy)),
+            OfKind::Change(Change::Gone(_) | Change::Reset { .. }) | OfKind::Served(_) | OfKind::Lost(_) => {
+                None
+            }
+        };
         let store = if of_pools { &mut self.pools } else { &mut self.policies };
         let Turn { before, changed, gone, all } = store.hear(news);
         self.generation += 1;
@@ -368,7 +375,7 @@ impl Repairs {
             before.iter().any(|before| key_of(before) == *key && before.generation == *generation)
         };
         if !all && gone.is_empty() && after.iter().all(same_spec) {
-            return after.iter().flat_map(|(key, _)| self.concerned_by(key)).collect();
+            return told.iter().flat_map(|key| self.concerned_by(key)).collect();
         }
         for policy in before.iter().filter(|policy| gone.contains(&policy.object.uid)) {
             self.metrics.forget(&policy.name());
@@ -669,7 +676,7 @@ impl Repairs {
                 self.see_node(node, Told::Alone);
                 View::Shows
             }
-            Step::TightenTermination { .. } => {
+            Step::TightenTermination { .. } | Step::TakeBackTermination { .. } => {
                 let Ok(claim) = read(text).map(wire::claim) else { return View::Lags };
                 self.claims.take(claim, Told::Alone);
                 self.generation += 1;
@@ -703,6 +710,7 @@ impl Repairs {
             Step::Report { .. }
             | Step::WritePolicy { .. }
             | Step::TightenTermination { .. }
+            | Step::TakeBackTermination { .. }
             | Step::Cordon { .. }
             | Step::Mention(_) => return,
         };

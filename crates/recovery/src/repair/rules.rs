@@ -290,6 +290,10 @@ impl Desk<'_> {
     /// The verdict, or the write that tells it first if the node does not show it yet.
     fn report(&self, told: Told<'_>, verdict: NodeVerdict) -> NodeVerdict {
         let node = self.node();
+        let is_off = matches!(told, Told::Waiting(_) | Told::Vetoed | Told::Recovered | Told::Repaired);
+        if let Some(step) = self.take_back().filter(|_| is_off) {
+            return Verdict::Act { actions: vec![step], why: verdict.why().clone() };
+        }
         let before = node.progress.as_deref();
         let token = told.token();
         let is_over = matches!(told, Told::Recovered | Told::Repaired);
@@ -366,6 +370,9 @@ impl Desk<'_> {
         if self.scene.member.is_deleting() {
             return Verdict::Ignore(NodeWhy::BeingDeleted);
         }
+        if let Some(step) = self.take_back() {
+            return Verdict::Act { actions: vec![step], why: NodeWhy::Healthy };
+        }
         if let Some(until) = self.diagnosis.memory_changes_at {
             let verdict = Verdict::Wait { until, why: NodeWhy::HealthyAgain { until } };
             let before = node.progress.as_deref();
@@ -392,6 +399,13 @@ impl Desk<'_> {
             Some(reasons::REBOOTING | reasons::REPAIRED) => self.report(Told::Repaired, Verdict::Ignore(why)),
             None | Some(_) => self.report(Told::Recovered, Verdict::Ignore(why)),
         }
+    }
+
+    /// Takes back what was prepared for a repair that is not needed any more.
+    fn take_back(&self) -> Option<Step> {
+        let claim = self.scene.member.prepared().filter(|_| self.scene.place.repair().is_some())?;
+        let (claim, resource_version) = (claim.object.clone(), claim.resource_version.clone());
+        Some(Step::TakeBackTermination { claim, resource_version })
     }
 
     fn held(&self, sick: &Sick, hold: Hold) -> NodeVerdict {
@@ -483,6 +497,7 @@ impl Desk<'_> {
             Step::Report { .. }
             | Step::WritePolicy { .. }
             | Step::TightenTermination { .. }
+            | Step::TakeBackTermination { .. }
             | Step::Cordon { .. }
             | Step::Mention(_) => Vec::new(),
         }

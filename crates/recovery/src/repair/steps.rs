@@ -55,6 +55,14 @@ pub enum Step {
         /// The node's zone, for the brake.
         zone: String,
     },
+    /// Takes back the time of a forced termination that was set for a repair which is not needed any more. A deletion that is
+    /// still on its way names an earlier state of the NodeClaim, and is refused from then on.
+    TakeBackTermination {
+        /// The NodeClaim.
+        claim: ObjectRef,
+        /// The state that was judged.
+        resource_version: String,
+    },
     /// Deletes a NodeClaim or Machine.
     DeleteOwner {
         /// The NodeClaim or Machine.
@@ -114,6 +122,7 @@ impl crate::step::Step for Step {
             Self::Report { .. } => "ReportRepair",
             Self::WritePolicy { .. } => "WriteRepairPolicy",
             Self::TightenTermination { .. } => "TightenTermination",
+            Self::TakeBackTermination { .. } => "TakeBackTermination",
             Self::DeleteOwner { .. } => "DeleteNodeOwner",
             Self::RemediateMachine { .. } => "RemediateMachine",
             Self::Cordon { .. } => "CordonNode",
@@ -131,6 +140,7 @@ impl crate::step::Step for Step {
             | Self::RequestReboot { node, .. } => node.object(),
             Self::WritePolicy { policy, .. } => policy.as_object(),
             Self::TightenTermination { claim: object, .. }
+            | Self::TakeBackTermination { claim: object, .. }
             | Self::DeleteOwner { owner: object, .. }
             | Self::RemediateMachine { machine: object, .. } => object.as_object(),
             Self::Mention(note) => note.regarding.as_object(),
@@ -139,7 +149,7 @@ impl crate::step::Step for Step {
 
     fn effect(&self) -> Effect<'_> {
         match self {
-            Self::Report { .. } => Effect::WRITES_DOWN,
+            Self::Report { .. } | Self::TakeBackTermination { .. } => Effect::WRITES_DOWN,
             // A node is touched only if its repair is written down, and the write names the state that was judged: so two
             // writers, or an old view, can never begin more repairs than the budget has.
             Self::WritePolicy { begins, .. } => Effect { starts_work: *begins, ..Effect::WRITES_DOWN },
@@ -162,6 +172,7 @@ impl crate::step::Step for Step {
             Self::Report { .. }
             | Self::WritePolicy { .. }
             | Self::TightenTermination { .. }
+            | Self::TakeBackTermination { .. }
             | Self::DeleteOwner { .. }
             | Self::RemediateMachine { .. }
             | Self::Cordon { .. }
@@ -176,6 +187,7 @@ impl crate::step::Step for Step {
             Self::Report { .. }
             | Self::WritePolicy { .. }
             | Self::TightenTermination { .. }
+            | Self::TakeBackTermination { .. }
             | Self::DeleteOwner { .. }
             | Self::RemediateMachine { .. }
             | Self::Cordon { .. }
@@ -192,7 +204,10 @@ impl crate::step::Step for Step {
             Self::TightenTermination { .. } => Some("ends by force"),
             Self::Cordon { .. } => Some("cordoned"),
             Self::RequestReboot { .. } => Some("requested a reboot of"),
-            Self::Report { .. } | Self::WritePolicy { .. } | Self::Mention(_) => None,
+            Self::Report { .. }
+            | Self::WritePolicy { .. }
+            | Self::TakeBackTermination { .. }
+            | Self::Mention(_) => None,
         }
     }
 
@@ -222,6 +237,11 @@ impl crate::step::Step for Step {
                 let patch = Patch::metadata(Merge::Plain, serde_json::Map::new())
                     .annotated(annotations::TERMINATION_TIMESTAMP, Some(at.to_string()));
                 (judged(&claim.uid, resource_version), Verb::Patch(patch))
+            }
+            Self::TakeBackTermination { claim, resource_version } => {
+                let patch = Patch::metadata(Merge::Plain, serde_json::Map::new())
+                    .annotated(annotations::TERMINATION_TIMESTAMP, None);
+                (judged(&claim.uid, resource_version), Verb::Patch(patch.unless_gone()))
             }
             Self::RemediateMachine { machine, resource_version, .. } => {
                 let patch = Patch::metadata(Merge::Plain, serde_json::Map::new())
@@ -310,6 +330,9 @@ impl fmt::Display for Step {
             }
             Self::TightenTermination { claim, at, .. } => {
                 write!(f, "terminate {claim} by force from {at} on")
+            }
+            Self::TakeBackTermination { claim, .. } => {
+                write!(f, "take back the forced termination of {claim}")
             }
             Self::DeleteOwner { owner, .. } => write!(f, "delete {owner}"),
             Self::RemediateMachine { machine, .. } => write!(f, "ask the owner of {machine} to replace it"),

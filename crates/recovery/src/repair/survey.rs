@@ -13,7 +13,7 @@ use super::policy::{Action, Policy, allowance};
 use super::sickness::{Diagnosis, Settings, Sick, diagnose};
 use super::status::Repair;
 use super::veto::{Veto, veto};
-use super::views::{Backend, NodeView, Refusal};
+use super::views::{Backend, NodeView, OwnerView, Refusal};
 use crate::moments::{after, to_the_second};
 
 /// From this number of sick nodes on, the sickness of a zone may have one cause. The node lifecycle controller counts so too.
@@ -41,6 +41,14 @@ impl Member<'_> {
     /// True if the node, or the owner of its machine, is being deleted.
     pub fn is_deleting(&self) -> bool {
         self.node.deleting || self.backend.owner().is_some_and(|owner| owner.deleting)
+    }
+
+    /// The NodeClaim, if the time of its forced termination is set and it is not being deleted.
+    pub(super) fn prepared(&self) -> Option<&OwnerView> {
+        match &self.backend {
+            Backend::Claim(claim) => Some(claim).filter(|it| !it.deleting && it.termination.is_some()),
+            Backend::Machine(_) | Backend::Node | Backend::Missing(_) => None,
+        }
     }
 }
 
@@ -289,7 +297,8 @@ fn settle_repairs<'a>(
             survey.idle.insert(repair.uid.clone());
             let release = scope.idle.get(&repair.uid).map(|since| after(*since, RELEASE_AFTER));
             match release {
-                Some(release) if release <= now => {
+                // What was prepared is taken back first.
+                Some(release) if release <= now && member.is_none_or(|(it, _)| it.prepared().is_none()) => {
                     survey.released.push(repair.clone());
                     continue;
                 }
