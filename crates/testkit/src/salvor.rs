@@ -7,7 +7,6 @@ use std::os::unix::fs::DirBuilderExt;
 use std::path::{Path, PathBuf};
 use std::time::Duration;
 
-use serde_json::Value;
 use tokio::io::{AsyncReadExt, AsyncWriteExt};
 use tokio::net::TcpStream;
 use tokio::sync::OnceCell;
@@ -81,21 +80,8 @@ impl Salvor {
     /// # Panics
     /// If it cannot be explained.
     pub async fn explain(&self, kind: &str, name: &str) -> String {
-        self.explain_as("text", kind, name).await
-    }
-
-    /// The same as JSON.
-    ///
-    /// # Panics
-    /// If it cannot be explained, or the answer is no JSON.
-    pub async fn explain_json(&self, kind: &str, name: &str) -> Value {
-        let text = self.explain_as("json", kind, name).await;
-        serde_json::from_str(&text).unwrap_or_else(|error| panic!("{error}: {text}"))
-    }
-
-    async fn explain_as(&self, form: &str, kind: &str, name: &str) -> String {
         let config = format!("--config={}", self.folder.join(CONFIG).display());
-        self.command(&["explain", kind, name, &config, "--output", form], 0).await
+        self.command(&["explain", kind, name, &config], 0).await
     }
 
     /// Waits until its log holds this text.

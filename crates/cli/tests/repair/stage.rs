@@ -3,6 +3,7 @@
 //! The API server has no controller, so that a node is as sick as a test says and no sicker. Tests on the real one share it and
 //! one Salvor: each has a pool and a policy of its own.
 
+use std::path::Path;
 use std::sync::Arc;
 use std::time::Duration;
 
@@ -14,7 +15,7 @@ use kube::{
     Api, Client, ResourceExt,
     api::{ListParams, Patch, PatchParams, PostParams},
 };
-use salvor_testkit::{Access, Ours, Plane, Recorder, Salvor, Site, peers, peers::Peer, wait};
+use salvor_testkit::{Access, Ours, Plane, Program, Recorder, Salvor, Site, peers, peers::Peer, wait};
 use serde_json::{Value, json};
 use tokio::sync::OnceCell;
 
@@ -354,9 +355,27 @@ impl Stage {
         told.remove(0)
     }
 
-    /// What `salvor explain node` says of the repair of a node.
+    /// What `salvor explain node` says to a person, in this form.
+    pub(crate) async fn explain_as(&self, form: &str, node: &str) -> String {
+        let folder = tempfile::tempdir().unwrap();
+        let (kubeconfig, config) = (folder.path().join("kubeconfig"), folder.path().join("config.yaml"));
+        self.admin().write_kubeconfig(&kubeconfig).unwrap();
+        let head = "apiVersion: config.salvor.dev/v1alpha1\nkind: Configuration\n";
+        std::fs::write(&config, format!("{head}{CONFIGURATION}")).unwrap();
+        let flags = [
+            format!("--kubeconfig={}", kubeconfig.display()),
+            format!("--config={}", config.display()),
+            format!("--output={form}"),
+        ];
+        let words = ["explain", "node", node].into_iter().chain(flags.iter().map(String::as_str));
+        let program = Program::start(Path::new(SALVOR), words, &[]);
+        assert_eq!(program.exit_code().await, Some(0), "{}", program.output());
+        program.output()
+    }
+
     pub(crate) async fn explain(&self, node: &str) -> Value {
-        self.salvor().explain_json("node", node).await
+        let text = self.explain_as("json", node).await;
+        serde_json::from_str(&text).unwrap_or_else(|error| panic!("{error}: {text}"))
     }
 
     pub(crate) async fn namespace(&self) -> String {

@@ -133,7 +133,7 @@ async fn explain_tells_the_deadline(site: Site) {
     let deadline = bad["deadline"].as_str().unwrap();
     let waiting = stage.says(&nodes[0], "Waiting").await;
     assert!(waiting.message.contains(deadline), "{deadline}: {waiting:?}");
-    let text = stage.salvor().explain("node", &nodes[0]).await;
+    let text = stage.explain_as("text", &nodes[0]).await;
     assert!(text.contains(BAD) && text.contains(deadline), "{text}");
     let well = stage.explain(&nodes[1]).await.to_string();
     assert!(well.contains("Healthy"), "{well}");

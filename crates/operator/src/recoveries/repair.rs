@@ -689,10 +689,10 @@ impl Repairs {
                 self.generation += 1;
                 View::Shows
             }
-            Step::WritePolicy { status, .. } => {
+            Step::WritePolicy { over, .. } => {
                 let Subject::Policy(key) = subject else { return View::Lags };
                 self.written.insert(key.clone(), now);
-                self.count_ends(key, status, now);
+                self.count_ends(key, over, now);
                 // The watch brings it, and with it wakes the nodes that have their turn now.
                 View::Lags
             }
@@ -720,11 +720,9 @@ impl Repairs {
         self.metrics.started(&policy.name(), &action.to_string(), condition);
     }
 
-    fn count_ends(&self, key: &Key, status: &salvor_recovery::repair::PolicyStatus, now: Timestamp) {
+    fn count_ends(&self, key: &Key, over: &[Repair], now: Timestamp) {
         let Some(policy) = self.policy(key) else { return };
-        let over = status.repaired.saturating_sub(policy.status.repaired);
-        let ended = policy.status.repairs.iter().filter(|repair| status.repair_of(&repair.uid).is_none());
-        for repair in ended.take(usize::try_from(over).unwrap_or(usize::MAX)) {
+        for repair in over {
             let action = repair.action.unwrap_or(Action::Replace).to_string();
             let seconds = repair.sick.map(|sick| now.duration_since(sick).as_secs_f64());
             self.metrics.repaired(&policy.name(), &action, seconds);

@@ -575,6 +575,7 @@ fn policy_rules(
             resource_version: policy.resource_version.clone(),
             status: Box::new(status.clone()),
             begins: begin > 0,
+            over: survey.over.clone(),
         };
         Verdict::Act { actions: std::iter::once(step).chain(events).collect(), why }
     };

@@ -8,7 +8,7 @@ use serde::Serialize;
 use serde_json::{Value, json};
 
 use super::progress::Progress;
-use super::status::PolicyStatus;
+use super::status::{PolicyStatus, Repair};
 use super::views::NODE_POOL;
 use crate::event::{EventNote, NodeCondition};
 use crate::objects::{NodeRef, Object, ObjectRef};
@@ -43,6 +43,8 @@ pub enum Step {
         status: Box<PolicyStatus>,
         /// True if repairs begin by it.
         begins: bool,
+        /// Repairs that are over by it.
+        over: Vec<Repair>,
     },
     /// Sets the time from which Karpenter terminates a NodeClaim by force. It is only ever set earlier.
     TightenTermination {
