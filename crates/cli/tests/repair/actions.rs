@@ -125,6 +125,11 @@ async fn an_old_word_of_a_reboot_does_not_count(site: Site) {
             let value = reboot_is_requested(&stage, &nodes[0]).await;
             assert!(value.parse::<Timestamp>().is_ok(), "{value}");
             stage.says(&nodes[0], "Rebooting").await;
+            // It has booted, and is as sick as before: whoever boots nodes must not do it again.
+            boots(&stage, &nodes[0], "second").await;
+            let over =
+                |node: &Node| node_condition(node, "NodeReboot").is_some_and(|c| c.reason == "Rebooted");
+            wait::for_object(&stage.nodes, &nodes[0], "its reboot is not asked for any more", over).await;
         })
         .await;
 }
