@@ -347,9 +347,9 @@ pub mod repair {
         pub const PROGRESS: &str = "repair.salvor.dev/progress";
         /// On a NodePool without a NodeRepairPolicy: the repairs that are under way, as JSON. Salvor's own.
         pub const REPAIRS: &str = "repair.salvor.dev/repairs";
-        /// On a Node: nobody repairs it. Empty or `true`, or the time until which it holds. Salvor's own.
+        /// On a Node, its NodeClaim or Machine, or its NodePool: nobody repairs it. Empty or `true`, or the time until which it holds. Salvor's own.
         pub const DO_NOT_REPAIR: &str = "salvor.dev/do-not-repair";
-        /// On a Node: the same in the words of Karpenter's design.
+        /// On a Node, its NodeClaim or its NodePool: the same in the words of Karpenter's design.
         pub const KARPENTER_DO_NOT_REPAIR: &str = "karpenter.sh/do-not-repair";
         /// On a Node: an agent is asked to reboot it; the value is the time of the request. Salvor's own.
         pub const REBOOT_REQUESTED: &str = "salvor.dev/reboot-requested";

@@ -25,7 +25,7 @@ use self::{
     metrics::RepairMetrics,
     pods::Counted,
     store::{Store, Turn},
-    wire::{Claims, Machines, Policies, Pools, SeenOwner, node_view},
+    wire::{Claims, Machines, Policies, Pools, SeenOwner, SeenPool, node_view},
 };
 use crate::{
     discovery::Kind,
@@ -50,6 +50,8 @@ pub(super) use entry::ENTRY;
 
 /// A write that the server refused is tried again after this time.
 const REFUSED_FOR: SignedDuration = SignedDuration::from_mins(1);
+/// The same of a server that failed.
+const FAILED_FOR: SignedDuration = SignedDuration::from_secs(15);
 /// So much of the server's words on it is passed on.
 const LONGEST_WORDS: usize = 400;
 /// The versions in which Cluster API serves Machines, the newest first.
@@ -91,7 +93,7 @@ pub(crate) type Why = NodeOrPod<NodeWhy, PolicyWhy>;
 pub(crate) enum News {
     Node(Change<NodeView>),
     Policy(OfKind<Policy>),
-    Pool(OfKind<Policy>),
+    Pool(OfKind<SeenPool>),
     Claim(OfKind<SeenOwner>),
     /// Of the version with this number.
     Machine(usize, OfKind<SeenOwner>),
@@ -133,7 +135,7 @@ pub(crate) struct Repairs {
     nodes_listed: bool,
     node_watch: Option<Arc<WatchHealth>>,
     policies: Store<Policy>,
-    pools: Store<Policy>,
+    pools: Store<SeenPool>,
     claims: Store<SeenOwner>,
     /// UIDs of NodeClaims by providerID.
     by_provider: BTreeMap<String, BTreeSet<String>>,
@@ -197,23 +199,32 @@ impl Repairs {
     // ---- policies and their nodes -------------------------------------------------------------------
 
     fn policy(&self, key: &Key) -> Option<&Policy> {
-        let (store, name) = match key {
-            Key::Policy(name) => (&self.policies, name),
-            Key::Pool(name) => (&self.pools, name),
-        };
-        store.values().find(|policy| policy.object.name == *name)
+        match key {
+            Key::Policy(name) => self.policies.values().find(|policy| policy.object.name == *name),
+            Key::Pool(name) => self.pool(name).and_then(|pool| pool.policy.as_ref()),
+        }
+    }
+
+    fn pool(&self, name: &str) -> Option<&SeenPool> {
+        self.pools.values().find(|pool| pool.view.object.name == name)
+    }
+
+    /// NodePools with a block `spec.repair`.
+    fn pool_policies(&self) -> impl Iterator<Item = &Policy> {
+        self.pools.values().filter_map(|pool| pool.policy.as_ref())
     }
 
     fn keys(&self) -> Vec<Key> {
         let policies = self.policies.values().map(|policy| Key::Policy(policy.object.name.clone()));
-        policies.chain(self.pools.values().map(|pool| Key::Pool(pool.object.name.clone()))).collect()
+        policies.chain(self.pool_policies().map(|pool| Key::Pool(pool.object.name.clone()))).collect()
     }
 
-    /// The policies in the order in which they count: NodeRepairPolicies by age, then NodePools.
+    /// The policies in the order in which they count: NodeRepairPolicies by age, then NodePools. One that cannot be read keeps the
+    /// nodes that it selects, and nothing is done to them: a younger one must not take them over because of a typing error.
     fn by_age(&self) -> Vec<(Key, &Policy)> {
-        let mut policies: Vec<&Policy> = self.policies.values().filter(|it| it.defects.is_empty()).collect();
+        let mut policies: Vec<&Policy> = self.policies.values().collect();
         policies.sort_by_key(|policy| (policy.created, policy.object.name.clone()));
-        let pools = self.pools.values().filter(|it| it.defects.is_empty());
+        let pools = self.pool_policies();
         let policies = policies.into_iter().map(|it| (Key::Policy(it.object.name.clone()), it));
         policies.chain(pools.map(|it| (Key::Pool(it.object.name.clone()), it))).collect()
     }
@@ -221,11 +232,8 @@ impl Repairs {
     /// Finds the policy of a node.
     fn assign(&mut self, name: &str) {
         let Some(node) = self.nodes.get(name) else { return self.unassign(name) };
-        let mut selecting = self
-            .by_age()
-            .into_iter()
-            .filter(|(_, policy)| policy.selector.matches(&node.labels))
-            .map(|(key, _)| key);
+        let mut selecting =
+            self.by_age().into_iter().filter(|(_, policy)| policy.selects(&node.labels)).map(|(key, _)| key);
         let first = selecting.next();
         let others: Vec<Key> = selecting.filter(|key| matches!(key, Key::Policy(_))).collect();
         self.unassign(name);
@@ -279,6 +287,10 @@ impl Repairs {
         woken.extend(held.map(|name| Subject::Node(name.clone())));
         let repairs = self.policy(key).into_iter().flat_map(|policy| &policy.status.repairs);
         woken.extend(repairs.map(|repair| Subject::Node(repair.node.clone())));
+        // Those who had no turn say so.
+        let cache = self.cache();
+        let due = cache.surveys.get(key).into_iter().flat_map(|known| &known.survey.due);
+        woken.extend(due.map(|name| Subject::Node(name.clone())));
         woken
     }
 
@@ -357,29 +369,61 @@ impl Repairs {
         woken
     }
 
-    fn hear_policies(&mut self, of_pools: bool, news: OfKind<Policy>) -> BTreeSet<Subject> {
-        // Our own write was taken from the server's answer. Those whom it concerns are woken when the watch brings the same.
+    fn hear_policies(&mut self, news: OfKind<Policy>) -> BTreeSet<Subject> {
+        // The echo of our own write wakes those whom it concerns.
         let told = match &news {
             OfKind::Change(Change::Applied(policy)) => Some(key_of(policy)),
             OfKind::Change(Change::Gone(_) | Change::Reset { .. }) | OfKind::Served(_) | OfKind::Lost(_) => {
                 None
             }
         };
-        let store = if of_pools { &mut self.pools } else { &mut self.policies };
-        let Turn { before, changed, gone, all } = store.hear(news);
-        self.generation += 1;
-        let store = if of_pools { &self.pools } else { &self.policies };
-        let after: Vec<(Key, i64)> =
-            changed.iter().filter_map(|uid| store.get(uid)).map(|it| (key_of(it), it.generation)).collect();
-        let same_spec = |(key, generation): &(Key, i64)| {
-            before.iter().any(|before| key_of(before) == *key && before.generation == *generation)
+        let Turn { before, changed, gone, all } = self.policies.hear(news);
+        let after: Vec<&Policy> = changed.iter().filter_map(|uid| self.policies.get(uid)).collect();
+        let same_spec = |after: &&Policy| {
+            before.iter().any(|it| it.object == after.object && it.generation == after.generation)
         };
-        if !all && gone.is_empty() && after.iter().all(same_spec) {
-            return told.iter().flat_map(|key| self.concerned_by(key)).collect();
-        }
+        let is_same = !all && gone.is_empty() && after.iter().all(same_spec);
         for policy in before.iter().filter(|policy| gone.contains(&policy.object.uid)) {
             self.metrics.forget(&policy.name());
             self.written.remove(&key_of(policy));
+        }
+        self.selected_anew(told, is_same)
+    }
+
+    fn hear_pools(&mut self, news: OfKind<SeenPool>) -> BTreeSet<Subject> {
+        let told = match &news {
+            OfKind::Change(Change::Applied(pool)) => Some(Key::Pool(pool.view.object.name.clone())),
+            OfKind::Change(Change::Gone(_) | Change::Reset { .. }) | OfKind::Served(_) | OfKind::Lost(_) => {
+                None
+            }
+        };
+        let Turn { before, changed, gone, all } = self.pools.hear(news);
+        let after: Vec<&SeenPool> = changed.iter().filter_map(|uid| self.pools.get(uid)).collect();
+        let generation = |pool: &SeenPool| pool.policy.as_ref().map(|policy| policy.generation);
+        // Karpenter writes the status of a NodePool often, which concerns nobody.
+        let same_spec = |after: &&SeenPool| {
+            before.iter().any(|it| it.view == after.view && generation(it) == generation(after))
+        };
+        let is_same = !all && gone.is_empty() && after.iter().all(same_spec);
+        if is_same && after.iter().all(|pool| pool.policy.is_none()) {
+            return BTreeSet::new();
+        }
+        for policy in before
+            .iter()
+            .filter(|pool| gone.contains(&pool.view.object.uid))
+            .filter_map(|it| it.policy.as_ref())
+        {
+            self.metrics.forget(&policy.name());
+            self.written.remove(&key_of(policy));
+        }
+        self.selected_anew(told, is_same)
+    }
+
+    /// Policies have changed; those whom that concerns.
+    fn selected_anew(&mut self, told: Option<Key>, same_spec: bool) -> BTreeSet<Subject> {
+        self.generation += 1;
+        if same_spec {
+            return told.iter().flat_map(|key| self.concerned_by(key)).collect();
         }
         let mut woken: BTreeSet<Subject> = self.subjects().into_iter().collect();
         self.assign_all();
@@ -528,6 +572,7 @@ impl Repairs {
             backend: self.backend(node),
             refused: self.refused.get(&node.node.uid),
             pods: self.pods.of(&node.node.name),
+            pool: node.pool().and_then(|name| self.pool(name)).map(|pool| &pool.view),
         }
     }
 
@@ -642,7 +687,14 @@ impl Repairs {
         let overlap =
             self.overlaps.get(key).and_then(|nodes| Some((nodes.len(), nodes.values().next()?.clone())));
         let written = self.written.get(key).copied();
-        let scene = PolicyScene { policy, survey: survey.as_deref(), overlap, written };
+        let pool_of = |repair: &Repair| {
+            let owner = repair.owner.as_ref().and_then(|uid| self.claims.get(uid));
+            let node = self.nodes.get(&repair.node);
+            let pool = repair.pool.as_deref().or(owner.map(|it| it.view.pool.as_str()));
+            let pool = pool.or(node.and_then(NodeView::pool))?;
+            self.pool(pool).map(|pool| pool.view.object.clone())
+        };
+        let scene = PolicyScene { policy, survey: survey.as_deref(), overlap, written, pool_of: &pool_of };
         Some(decide_policy(&scene, now))
     }
 
@@ -802,8 +854,8 @@ impl Recovery for Repairs {
                 self.node_watch = revision.watch().cloned();
                 self.list_nodes(all, revision.anew, revision.revision)
             }
-            News::Policy(news) => self.hear_policies(false, news),
-            News::Pool(news) => self.hear_policies(true, news),
+            News::Policy(news) => self.hear_policies(news),
+            News::Pool(news) => self.hear_pools(news),
             News::Claim(news) => self.hear_claims(news, now),
             News::Machine(version, news) => self.hear_machines(version, news, now),
             News::Pods { node, pods } => {
@@ -838,6 +890,10 @@ impl Recovery for Repairs {
             policy: policy.map(|policy| policy.object.clone()),
             survey: key.zip(policy).map(|(key, policy)| self.survey(key, policy, judged)),
             backend: node.map(|node| self.backend(node)),
+            pool: node
+                .and_then(NodeView::pool)
+                .and_then(|name| self.pool(name))
+                .map(|pool| pool.view.clone()),
             settings: Some(self.settings.clone()),
             actors: self.actors.clone(),
         }
@@ -850,9 +906,10 @@ impl Recovery for Repairs {
         let Some(node) = self.nodes.get(name).filter(|_| step.is_disruptive()) else { return after };
         // Judged again, which says so on the node; and tried again later.
         let words = &refusal.words[..refusal.words.floor_char_boundary(LONGEST_WORDS)];
+        let wait = if refusal.code >= 500 { FAILED_FOR } else { REFUSED_FOR };
         let refused = Refusal {
             words: format!("{step}: {words}"),
-            until: now.saturating_add(REFUSED_FOR).unwrap_or(Timestamp::MAX),
+            until: now.saturating_add(wait).unwrap_or(Timestamp::MAX),
         };
         self.refused.insert(node.node.uid.clone(), refused);
         self.generation += 1;

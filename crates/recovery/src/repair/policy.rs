@@ -4,7 +4,7 @@ use std::fmt;
 
 use jiff::{SignedDuration, Timestamp};
 use regex::{Regex, RegexBuilder};
-use salvor_api::{GoDuration, LabelSelector};
+use salvor_api::{GoDuration, LabelSelector, Labels};
 use serde::{Deserialize, Serialize};
 use serde_json::Value;
 
@@ -136,7 +136,7 @@ pub struct Policy {
     pub budgets: Vec<Budget>,
     /// A node that is not initialized after this time is sick.
     pub startup_timeout: Option<SignedDuration>,
-    /// What is wrong with it: then it selects nothing.
+    /// What is wrong with it. Then nothing is done to the nodes that it selects; if its selector cannot be read, it selects none.
     pub defects: Vec<String>,
     /// What was written down about it.
     pub status: PolicyStatus,
@@ -146,6 +146,11 @@ impl Policy {
     /// True if it is a NodePool's own.
     pub fn is_pool(&self) -> bool {
         self.object.kind == super::views::NODE_POOL
+    }
+
+    /// True if it is for the nodes with these labels.
+    pub fn selects(&self, labels: &Labels) -> bool {
+        !self.selector.is_empty() && self.selector.matches(labels)
     }
 
     /// Its name in metrics and sentences.
@@ -338,10 +343,13 @@ impl Defects {
                 self.note("spec.nodeSelector is empty, and would select every node: name a label".to_owned());
             }
             Ok(selector) => {
-                for defect in selector.defects() {
+                let defects = selector.defects();
+                if defects.is_empty() {
+                    policy.selector = selector;
+                }
+                for defect in defects {
                     self.note(format!("spec.nodeSelector: {}", defect.message));
                 }
-                policy.selector = selector;
             }
             Err(error) => self.note(format!("spec.nodeSelector: {error}")),
         }

@@ -17,6 +17,11 @@ pub enum NodeWhy {
     Disabled,
     /// No policy selects the node.
     NotSelected,
+    /// The policy that selects it cannot be read.
+    InvalidPolicy {
+        /// Its first defect.
+        defect: String,
+    },
     /// Policies and nodes are not all known yet.
     NotListed,
     /// Nothing that counts is wrong with it.
@@ -80,6 +85,7 @@ impl fmt::Display for NodeWhy {
         match self {
             Self::Disabled => f.write_str("the repair recovery is switched off"),
             Self::NotSelected => f.write_str("no repair policy selects this node"),
+            Self::InvalidPolicy { defect } => write!(f, "its repair policy cannot be read: {defect}"),
             Self::NotListed => f.write_str("not all policies, nodes and machines are known yet"),
             Self::Healthy => f.write_str("the node is healthy"),
             Self::ActionNone { condition } => write!(f, "{condition}, for which the policy does nothing"),
@@ -112,6 +118,7 @@ impl Reason for NodeWhy {
         match self {
             Self::Disabled => "Disabled",
             Self::NotSelected => "NotSelected",
+            Self::InvalidPolicy { .. } => "InvalidPolicy",
             Self::NotListed => "NotListed",
             Self::Healthy => "Healthy",
             Self::ActionNone { .. } => "ActionNone",
@@ -132,6 +139,7 @@ impl Reason for NodeWhy {
             Self::NotSelected => {
                 "A NodeRepairPolicy selects the node, or its NodePool gets a block spec.repair.".into()
             }
+            Self::InvalidPolicy { .. } => "Somebody corrects the policy.".into(),
             Self::NotListed => "All of them are listed.".into(),
             Self::Healthy => "A condition that the policy or the provider names becomes sick.".into(),
             Self::ActionNone { condition } => format!("The policy names another action for {condition}."),

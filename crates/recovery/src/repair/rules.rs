@@ -18,8 +18,7 @@ use super::sickness::{Diagnosis, Settings, Sick, diagnose};
 use super::status::{PolicyStatus, Repair};
 use super::steps::Step;
 use super::survey::{Member, Survey};
-use super::veto::veto;
-use super::views::{Backend, NODE_POOL, NodeView};
+use super::views::{Backend, NodeView};
 use crate::brake::Held;
 use crate::event::{EventNote, EventType, NodeCondition};
 use crate::moments::{after, to_the_second};
@@ -78,6 +77,10 @@ fn node_rules(
     let (policy, survey) = ask
         .some("Does a repair policy select the node?", seen, known)
         .ok_or(Verdict::Ignore(NodeWhy::NotSelected))?;
+    let defect = policy.defects.first();
+    let seen = defect.map_or("yes".to_owned(), Clone::clone);
+    ask.none("Can that policy be read?", seen, defect)
+        .map_err(|defect| Verdict::Ignore(NodeWhy::InvalidPolicy { defect: defect.clone() }))?;
     let diagnosis = diagnose(node, member.backend.owner(), policy, settings, now);
     let desk = Desk { scene, policy, diagnosis: &diagnosis, settings, now };
 
@@ -95,7 +98,7 @@ fn node_rules(
                 },
             )
         })?;
-    let veto = veto(node, &member.backend, now);
+    let veto = member.veto(now);
     let seen = veto.as_ref().map_or("no veto".to_owned(), |veto| veto.by.clone());
     ask.none("Is its repair allowed?", seen, veto).map_err(|veto| {
         let (until, why) = (veto.until, NodeWhy::Vetoed { sick: sick.clone(), veto });
@@ -301,8 +304,9 @@ impl Desk<'_> {
         let progress = Progress { told: token.clone(), ..self.diagnosis.memory.clone() };
         // Nothing is remembered of a node that is well.
         let progress = (!is_over).then_some(progress);
-        let is_told =
-            shows == Some(told.reason()) && before.is_none_or(|before| before.told == token || is_over);
+        let is_told = !self.boot_is_over(&told)
+            && shows == Some(told.reason())
+            && before.is_none_or(|before| before.told == token || is_over);
         if is_told && before == progress.as_ref() && !node.damaged {
             return verdict;
         }
@@ -347,9 +351,7 @@ impl Desk<'_> {
         let status = if holds { super::views::Status::True } else { super::views::Status::False };
         let before = node.condition(CONDITION).filter(|before| before.status == status);
         let now = to_the_second(self.now);
-        let rebooted = node
-            .condition(salvor_api::names::repair::REBOOT_CONDITION)
-            .filter(|asked| asked.status == super::views::Status::True && !matches!(told, Told::Rebooting));
+        let rebooted = self.boot_is_over(told);
         Step::Report {
             node: node.node.clone(),
             resource_version: node.resource_version.clone(),
@@ -360,9 +362,24 @@ impl Desk<'_> {
                 message: format!("policy {}: {why}", self.policy.name()),
                 last_transition_time: before.and_then(|before| before.since).unwrap_or(now),
             }),
-            rebooted: rebooted.map(|_| now),
+            rebooted: rebooted.then_some(now),
             progress,
         }
+    }
+
+    /// True if the node still asks for a reboot that is done, or not needed any more. An agent that comes up after the boot must
+    /// not see the request once more.
+    fn boot_is_over(&self, told: &Told<'_>) -> bool {
+        let node = self.node();
+        let asks = node
+            .condition(salvor_api::names::repair::REBOOT_CONDITION)
+            .is_some_and(|asked| asked.status == super::views::Status::True);
+        let tried = self.diagnosis.memory.tried.as_ref();
+        let is_done = tried.is_none_or(|tried| {
+            let booted = !node.boot_id.is_empty() && *node.boot_id != *tried.boot_id;
+            booted || node.reboot_done.as_deref() == Some(tried.at.to_string().as_str())
+        });
+        asks && (is_done || !matches!(told, Told::Rebooting))
     }
 
     fn healthy(&self) -> NodeVerdict {
@@ -378,14 +395,15 @@ impl Desk<'_> {
             let before = node.progress.as_deref();
             let told = before.map(|before| before.told.clone()).unwrap_or_default();
             let progress = Progress { told, ..self.diagnosis.memory.clone() };
-            if before == Some(&progress) {
+            let rebooted = self.boot_is_over(&Told::Recovered);
+            if before == Some(&progress) && !rebooted {
                 return verdict;
             }
             let step = Step::Report {
                 node: node.node.clone(),
                 resource_version: node.resource_version.clone(),
                 condition: None,
-                rebooted: None,
+                rebooted: rebooted.then(|| to_the_second(self.now)),
                 progress: Some(progress),
             };
             return Verdict::Act { actions: vec![step], why: NodeWhy::HealthyAgain { until } };
@@ -472,13 +490,7 @@ impl Desk<'_> {
             }
             Step::DeleteOwner { .. } | Step::RemediateMachine { .. } | Step::DeleteNode { .. } => {
                 let message = format!("policy {policy} replaces node {}: {sick}", node.node.name);
-                let pool = member.node.pool().map(|pool| ObjectRef {
-                    uid: String::new(),
-                    kind: NODE_POOL.clone(),
-                    namespace: None,
-                    name: pool.to_owned(),
-                });
-                let pool = pool.filter(|_| matches!(member.backend, Backend::Claim(_)));
+                let pool = member.pool.map(|pool| pool.object.clone());
                 let owner = member.backend.owner().map(|owner| owner.object.clone());
                 let objects = [Some(ObjectRef::from(&node.node)), owner, pool];
                 let mention = |object: ObjectRef| {
@@ -548,6 +560,8 @@ pub struct PolicyScene<'a> {
     pub overlap: Option<(usize, String)>,
     /// When its status was last written by this process.
     pub written: Option<Timestamp>,
+    /// The NodePool of a repair, by the UID of its node.
+    pub pool_of: &'a dyn Fn(&Repair) -> Option<ObjectRef>,
 }
 
 /// What is to be written down about this policy?
@@ -581,7 +595,7 @@ fn policy_rules(
     };
     let moves = format!("{begin} begin, {end} end");
     ask.that("Do all repairs stay as they are?", moves, begin + end == 0)
-        .ok_or_else(|| write(PolicyWhy::Repairs { begin, end }, ended_events(policy, survey)))?;
+        .ok_or_else(|| write(PolicyWhy::Repairs { begin, end }, ended_events(scene, survey)))?;
     let rests = || match survey.changes_at {
         Some(until) => Verdict::Wait { until, why: PolicyWhy::Settled },
         None => Verdict::Ignore(PolicyWhy::Settled),
@@ -614,13 +628,19 @@ fn policy_rules(
 }
 
 /// The events of repairs that are over.
-fn ended_events(policy: &Policy, survey: &Survey) -> Vec<Step> {
+fn ended_events(scene: &PolicyScene<'_>, survey: &Survey) -> Vec<Step> {
+    let policy = scene.policy;
     let mut events = Vec::new();
     for repair in &survey.over {
         let message =
             format!("node {} is repaired ({}), policy {}", repair.node, repair.condition, policy.name());
-        let name = format!("salvor-repaired.{}.{}", repair.uid, repair.since.as_second());
-        events.push(mention(name, policy.object.clone(), EventType::Normal, reasons::NODE_REPAIRED, message));
+        let pool = (scene.pool_of)(repair).filter(|pool| *pool != policy.object);
+        for object in std::iter::once(policy.object.clone()).chain(pool) {
+            let kind = object.kind.kind.to_lowercase();
+            let name = format!("salvor-repaired-{kind}.{}.{}", repair.uid, repair.since.as_second());
+            let note = message.clone();
+            events.push(mention(name, object, EventType::Normal, reasons::NODE_REPAIRED, note));
+        }
     }
     events
 }

@@ -44,6 +44,9 @@ pub struct Repair {
     /// The UID of its NodeClaim or Machine.
     #[serde(default, skip_serializing_if = "Option::is_none")]
     pub owner: Option<String>,
+    /// The NodePool of its node.
+    #[serde(default, skip_serializing_if = "Option::is_none")]
+    pub pool: Option<String>,
     /// What is done.
     #[serde(default, skip_serializing_if = "Option::is_none")]
     pub action: Option<Action>,

@@ -13,7 +13,7 @@ use super::views::NODE_POOL;
 use crate::event::{EventNote, NodeCondition};
 use crate::objects::{NodeRef, Object, ObjectRef};
 use crate::step::{
-    Changed, Delete, Disrupts, Effect, Guard, MENTION, Merge, Patch, SecondLook, Tells, Verb, Write,
+    Changed, Delete, Disrupts, Effect, Errors, Guard, MENTION, Merge, Patch, SecondLook, Tells, Verb, Write,
 };
 
 /// One guarded write of the repair recovery. Each is refused if the object is not exactly as it was judged.
@@ -161,7 +161,13 @@ impl crate::step::Step for Step {
             | Self::Cordon { zone, .. }
             | Self::DeleteNode { zone, .. }
             | Self::RequestReboot { zone, .. } => {
-                Effect { second_look: SecondLook::Everything, ..Effect::takes(Disrupts::Node { zone }) }
+                // A server that fails is told on the node, and is left alone for a while.
+                let errors = Errors::HoldTheStep;
+                Effect {
+                    second_look: SecondLook::Everything,
+                    errors,
+                    ..Effect::takes(Disrupts::Node { zone })
+                }
             }
             Self::Mention(_) => Effect::TELLS,
         }
@@ -224,6 +230,9 @@ impl crate::step::Step for Step {
                     conditions => Patch::status(Merge::Strategic, &json!({ "conditions": conditions }))?,
                 };
                 patch = patch.annotated(annotations::PROGRESS, progress.as_ref().map(annotation));
+                if rebooted.is_some() {
+                    patch = patch.annotated(annotations::REBOOT_REQUESTED, None);
+                }
                 (judged(&node.uid, resource_version), Verb::Patch(patch.unless_gone()))
             }
             Self::WritePolicy { policy, resource_version, status, .. } => {

@@ -13,7 +13,7 @@ use super::policy::{Action, Policy, allowance};
 use super::sickness::{Diagnosis, Settings, Sick, diagnose};
 use super::status::Repair;
 use super::veto::{Veto, veto};
-use super::views::{Backend, NodeView, OwnerView, Refusal};
+use super::views::{Backend, NodeView, OwnerView, PoolView, Refusal};
 use crate::moments::{after, to_the_second};
 
 /// From this number of sick nodes on, the sickness of a zone may have one cause. The node lifecycle controller counts so too.
@@ -35,12 +35,19 @@ pub struct Member<'a> {
     pub refused: Option<&'a Refusal>,
     /// The number of its pods, if anybody had to know.
     pub pods: Option<u32>,
+    /// Its NodePool.
+    pub pool: Option<&'a PoolView>,
 }
 
 impl Member<'_> {
     /// True if the node, or the owner of its machine, is being deleted.
     pub fn is_deleting(&self) -> bool {
         self.node.deleting || self.backend.owner().is_some_and(|owner| owner.deleting)
+    }
+
+    /// The veto on its repair.
+    pub fn veto(&self, now: Timestamp) -> Option<Veto> {
+        veto(self.node, &self.backend, self.pool, now)
     }
 
     /// The NodeClaim, if the time of its forced termination is set and it is not being deleted.
@@ -88,6 +95,8 @@ pub struct Survey {
     pub waiting: usize,
     /// Those whose repair is held, by cause.
     pub held: BTreeMap<&'static str, usize>,
+    /// All nodes past their toleration, by name.
+    pub due: BTreeSet<String>,
     /// Nodes that are initialized and not being deleted.
     pub base: usize,
     /// Those of them that are past their toleration.
@@ -193,7 +202,8 @@ pub fn survey(scope: &Scope<'_>, now: Timestamp) -> Survey {
     for (member, diagnosis) in members.iter().zip(&diagnoses) {
         let uid = &member.node.node.uid;
         let Some(sick) = diagnosis.sick.as_ref().filter(|_| diagnosis.is_due(now)) else { continue };
-        if let Some(Veto { until, .. }) = veto(member.node, &member.backend, now) {
+        survey.due.insert(member.node.node.name.clone());
+        if let Some(Veto { until, .. }) = member.veto(now) {
             until.into_iter().for_each(|until| survey.wake(until, now));
             continue;
         }
@@ -228,9 +238,6 @@ fn count(survey: &mut Survey, scope: &Scope<'_>, diagnoses: &[Diagnosis], now: T
     let mut zones: BTreeMap<&str, (usize, usize)> = BTreeMap::new();
     for (member, diagnosis) in scope.members.iter().zip(diagnoses) {
         let is_sick = diagnosis.sick.is_some();
-        let zone = zones.entry(&member.node.zone).or_default();
-        zone.0 += usize::from(is_sick);
-        zone.1 += 1;
         match &diagnosis.sick {
             None => survey.healthy += 1,
             Some(sick) => survey.wake(sick.deadline, now),
@@ -240,6 +247,10 @@ fn count(survey: &mut Survey, scope: &Scope<'_>, diagnoses: &[Diagnosis], now: T
         if !diagnosis.starting && !member.is_deleting() {
             survey.base += 1;
             survey.unhealthy += usize::from(diagnosis.is_due(now));
+            // Nodes that boot, or go, say nothing about their zone.
+            let zone = zones.entry(&member.node.zone).or_default();
+            zone.0 += usize::from(is_sick);
+            zone.1 += 1;
         }
     }
     survey.limit = scope.policy.unhealthy_limit.of(survey.base);
@@ -287,7 +298,7 @@ fn settle_repairs<'a>(
                     survey.over.push(repair.clone());
                     continue;
                 }
-                let is_wanted = diagnosis.is_due(now) && veto(member.node, &member.backend, now).is_none();
+                let is_wanted = diagnosis.is_due(now) && member.veto(now).is_none();
                 member.is_deleting()
                     || is_wanted
                     || !diagnosis.memory.is_empty() && diagnosis.memory.tried.is_some()
@@ -345,6 +356,7 @@ fn pick(survey: &mut Survey, mut candidates: Vec<Candidate<'_>>, now: Timestamp)
             node: node.name.clone(),
             uid: node.uid.clone(),
             owner: member.backend.owner().map(|owner| owner.object.uid.clone()),
+            pool: member.node.pool().map(str::to_owned),
             action: Some(action),
             condition: sick.key,
             sick: Some(sick.since),

@@ -120,6 +120,8 @@ fn claim(node: &NodeView) -> OwnerView {
         termination: None,
         remediated: false,
         veto: None,
+        do_not_repair: None,
+        karpenter_do_not_repair: None,
         initialized: Some(true),
     }
 }
@@ -133,6 +135,7 @@ struct World {
     idle: BTreeMap<String, Timestamp>,
     gone: bool,
     pods: BTreeMap<String, u32>,
+    pool: Option<PoolView>,
 }
 
 impl World {
@@ -149,6 +152,7 @@ impl World {
             idle: BTreeMap::new(),
             gone: false,
             pods: BTreeMap::new(),
+            pool: None,
         }
     }
 
@@ -162,7 +166,7 @@ impl World {
     fn member(&self, index: usize) -> Member<'_> {
         let (node, backend) = &self.nodes[index];
         let pods = self.pods.get(&node.node.name).copied();
-        Member { node, backend: backend.clone(), refused: None, pods }
+        Member { node, backend: backend.clone(), refused: None, pods, pool: self.pool.as_ref() }
     }
 
     fn survey(&self, now: Timestamp) -> Survey {
@@ -181,7 +185,13 @@ impl World {
     /// Writes the turns down that the policy gives now.
     fn reserve(&mut self, now: Timestamp) -> Vec<String> {
         let survey = self.survey(now);
-        let scene = PolicyScene { policy: &self.policy, survey: Some(&survey), overlap: None, written: None };
+        let scene = PolicyScene {
+            policy: &self.policy,
+            survey: Some(&survey),
+            overlap: None,
+            written: None,
+            pool_of: &|_| None,
+        };
         if let Some(Step::WritePolicy { status, .. }) = decide_policy(&scene, now).verdict.actions().first() {
             self.policy.status = (**status).clone();
         }

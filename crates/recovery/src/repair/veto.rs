@@ -3,7 +3,7 @@
 use jiff::Timestamp;
 use salvor_api::names::repair::annotations;
 
-use super::views::{Backend, NodeView};
+use super::views::{Backend, NodeView, PoolView};
 
 /// A veto.
 #[derive(Clone, Debug, PartialEq, Eq)]
@@ -14,28 +14,40 @@ pub struct Veto {
     pub until: Option<Timestamp>,
 }
 
-/// The veto on a node's repair, if there is one.
+/// The veto on a node's repair, if there is one: on the node, on its NodeClaim or Machine, or on its NodePool.
+pub fn veto(node: &NodeView, backend: &Backend, pool: Option<&PoolView>, now: Timestamp) -> Option<Veto> {
+    let on_node =
+        || of(node.do_not_repair.as_deref(), node.karpenter_do_not_repair.as_deref(), "the node", now);
+    let on_owner = || {
+        let owner = backend.owner()?;
+        let by_cluster_api =
+            owner.veto.map(|key| Veto { by: format!("annotation {key} on {}", owner.object), until: None });
+        let (ours, karpenters) = (owner.do_not_repair.as_deref(), owner.karpenter_do_not_repair.as_deref());
+        by_cluster_api.or_else(|| of(ours, karpenters, &owner.object.to_string(), now))
+    };
+    let on_pool = || {
+        let pool = pool?;
+        let (ours, karpenters) = (pool.do_not_repair.as_deref(), pool.karpenter_do_not_repair.as_deref());
+        of(ours, karpenters, &pool.object.to_string(), now)
+    };
+    on_node().or_else(on_owner).or_else(on_pool)
+}
+
+/// The veto of two annotations on an object.
 ///
 /// A value that is neither empty, `true`, `false` nor a time is a veto for ever: whoever wrote it wanted one.
-pub fn veto(node: &NodeView, backend: &Backend, now: Timestamp) -> Option<Veto> {
-    let by_salvor = node.do_not_repair.as_deref().and_then(|value| match value.trim() {
-        "false" => None,
-        value => match value.parse::<Timestamp>() {
-            Ok(until) if until <= now => None,
-            Ok(until) => {
-                Some(Veto { by: format!("annotation {}", annotations::DO_NOT_REPAIR), until: Some(until) })
-            }
-            Err(_) => Some(Veto { by: format!("annotation {}", annotations::DO_NOT_REPAIR), until: None }),
-        },
-    });
-    let by_karpenter = || {
-        let value = node.karpenter_do_not_repair.as_deref().filter(|value| value.trim() != "false");
-        value
-            .map(|_| Veto { by: format!("annotation {}", annotations::KARPENTER_DO_NOT_REPAIR), until: None })
+fn of(ours: Option<&str>, karpenters: Option<&str>, object: &str, now: Timestamp) -> Option<Veto> {
+    let read = |key: &str, value: &str| {
+        let by = format!("annotation {key} on {object}");
+        match value.trim() {
+            "false" => None,
+            value => match value.parse::<Timestamp>() {
+                Ok(until) if until <= now => None,
+                Ok(until) => Some(Veto { by, until: Some(until) }),
+                Err(_) => Some(Veto { by, until: None }),
+            },
+        }
     };
-    let by_owner = || {
-        let owner = backend.owner()?;
-        owner.veto.map(|key| Veto { by: format!("annotation {key} on {}", owner.object), until: None })
-    };
-    by_salvor.or_else(by_karpenter).or_else(by_owner)
+    let by_salvor = ours.and_then(|value| read(annotations::DO_NOT_REPAIR, value));
+    by_salvor.or_else(|| karpenters.and_then(|value| read(annotations::KARPENTER_DO_NOT_REPAIR, value)))
 }

@@ -132,10 +132,25 @@ pub struct OwnerView {
     pub termination: Option<String>,
     /// True if the annotation that asks for its remediation is there.
     pub remediated: bool,
-    /// An annotation on it that forbids its repair.
+    /// An annotation of Cluster API on it that forbids its repair.
     pub veto: Option<&'static str>,
+    /// The value of the annotation `salvor.dev/do-not-repair`.
+    pub do_not_repair: Option<String>,
+    /// The value of the annotation `karpenter.sh/do-not-repair`.
+    pub karpenter_do_not_repair: Option<String>,
     /// Karpenter's word on its initialization; none if it says nothing.
     pub initialized: Option<bool>,
+}
+
+/// A NodePool.
+#[derive(Clone, Debug, PartialEq, Eq)]
+pub struct PoolView {
+    /// The NodePool.
+    pub object: ObjectRef,
+    /// The value of the annotation `salvor.dev/do-not-repair`.
+    pub do_not_repair: Option<String>,
+    /// The value of the annotation `karpenter.sh/do-not-repair`.
+    pub karpenter_do_not_repair: Option<String>,
 }
 
 /// The backend that repairs a node.

@@ -53,7 +53,7 @@ async fn read_world(world: &mut Repairs, question: &Question<'_>) -> kube::Resul
     let policies = list(client, "/apis/salvor.dev/v1alpha1/noderepairpolicies", whole).await?;
     world.hear(News::Policy(kind(policies, |object| wire::policy(&object))), now);
     let pools = list(client, "/apis/karpenter.sh/v1/nodepools", whole).await?;
-    world.hear(News::Pool(kind(pools, |object| wire::pool(&object))), now);
+    world.hear(News::Pool(kind(pools, |object| wire::seen_pool(&object))), now);
     let claims = list(client, "/apis/karpenter.sh/v1/nodeclaims", |it| Some(wire::claim(it))).await?;
     world.hear(News::Claim(kind(claims, Some)), now);
     for (number, version) in MACHINE_VERSIONS.into_iter().enumerate() {

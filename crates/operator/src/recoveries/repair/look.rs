@@ -9,7 +9,7 @@ use salvor_recovery::{
     Judgement,
     objects::{NodeRef, ObjectRef},
     one_actor::NodeActors,
-    repair::{Backend, Member, Place, Policy, Scene, Settings, Step, Survey, decide_node},
+    repair::{Backend, Member, Place, Policy, PoolView, Scene, Settings, Step, Survey, decide_node},
 };
 
 use super::{
@@ -36,6 +36,8 @@ pub(crate) struct Inquiry {
     pub(super) survey: Option<Arc<Survey>>,
     /// The backend, by the watches.
     pub(super) backend: Option<Backend>,
+    /// Its NodePool, by the watches.
+    pub(super) pool: Option<PoolView>,
     pub(super) settings: Option<Arc<Settings>>,
     pub(super) actors: Arc<NodeActors>,
 }
@@ -81,12 +83,11 @@ impl LiveInquiry for Inquiry {
             (Backend::Node, _) => Backend::Node,
             (Backend::Missing(why), _) => Backend::Missing(why.clone()),
         };
-        let policy =
-            policy.filter(|policy| policy.defects.is_empty() && policy.selector.matches(&node.labels));
+        let policy = policy.filter(|policy| policy.selects(&node.labels));
         let repair = policy.as_ref().and_then(|policy| policy.status.repair_of(&node.node.uid));
         let scene = Scene {
             place: repair.map_or(Place::None, Place::Reserved),
-            member: Member { node: &node, backend, refused: None, pods: None },
+            member: Member { node: &node, backend, refused: None, pods: None, pool: self.pool.as_ref() },
             policy: policy.as_ref(),
             survey: self.survey.as_deref(),
         };

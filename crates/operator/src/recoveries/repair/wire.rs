@@ -9,7 +9,7 @@ use salvor_recovery::{
     one_actor::{EvictionSign, NodeActors, NodeSigns},
     repair::{
         ConditionView, Head, NODE_CLAIM, NODE_POOL, NODE_REPAIR_POLICY, NodeView, OwnerView, Policy,
-        PolicyStatus, Progress, Status,
+        PolicyStatus, PoolView, Progress, Status,
     },
 };
 use serde::Deserialize;
@@ -97,6 +97,38 @@ pub(super) fn policy(object: &Value) -> Option<Policy> {
     Some(Policy::read(head, object.get("spec").unwrap_or(&Value::Null)))
 }
 
+/// A NodePool.
+#[derive(Clone, Debug)]
+pub(crate) struct SeenPool {
+    pub(super) view: PoolView,
+    pub(super) resource_version: String,
+    /// Its block `spec.repair`, if it has one.
+    pub(super) policy: Option<Policy>,
+}
+
+impl Kept for SeenPool {
+    fn uid(&self) -> &str {
+        &self.view.object.uid
+    }
+
+    fn revision(&self) -> Revision {
+        Revision::of(&self.resource_version)
+    }
+}
+
+/// A NodePool, whether it has a block `spec.repair` or not.
+pub(super) fn seen_pool(object: &Value) -> Option<SeenPool> {
+    let annotation =
+        |key: &str| object.pointer("/metadata/annotations")?.get(key)?.as_str().map(str::to_owned);
+    let view = PoolView {
+        object: object_of(&NODE_POOL, object)?,
+        do_not_repair: annotation(annotations::DO_NOT_REPAIR),
+        karpenter_do_not_repair: annotation(annotations::KARPENTER_DO_NOT_REPAIR),
+    };
+    let resource_version = object.pointer("/metadata/resourceVersion")?.as_str()?.to_owned();
+    Some(SeenPool { view, resource_version, policy: pool(object) })
+}
+
 /// A NodePool with a block `spec.repair`.
 pub(super) fn pool(object: &Value) -> Option<Policy> {
     let repair = object.get("spec")?.get("repair").filter(|repair| repair.is_object())?;
@@ -128,15 +160,15 @@ impl Project for Policies {
     }
 }
 
-/// NodePools with a block `spec.repair`.
+/// All NodePools.
 pub(super) struct Pools;
 
 impl Project for Pools {
     type Wire = Whole;
-    type Kept = Policy;
+    type Kept = SeenPool;
 
-    fn keep(&self, wire: Whole) -> Option<Policy> {
-        pool(&wire.object)
+    fn keep(&self, wire: Whole) -> Option<SeenPool> {
+        seen_pool(&wire.object)
     }
 }
 
@@ -202,6 +234,8 @@ pub(super) fn claim(ClaimWire { metadata, status, .. }: ClaimWire) -> SeenOwner 
         termination: metadata.annotations.get(annotations::TERMINATION_TIMESTAMP).cloned(),
         remediated: false,
         veto: None,
+        do_not_repair: metadata.annotations.get(annotations::DO_NOT_REPAIR).cloned(),
+        karpenter_do_not_repair: metadata.annotations.get(annotations::KARPENTER_DO_NOT_REPAIR).cloned(),
         initialized: holds("Initialized"),
     };
     SeenOwner {
@@ -259,6 +293,8 @@ pub(super) fn machine(MachineWire { metadata, status, .. }: MachineWire, version
         termination: None,
         remediated: has(annotations::REMEDIATE_MACHINE).is_some(),
         veto: has(annotations::SKIP_REMEDIATION).or(has(annotations::PAUSED)),
+        do_not_repair: metadata.annotations.get(annotations::DO_NOT_REPAIR).cloned(),
+        karpenter_do_not_repair: None,
         initialized: None,
         object: ObjectRef {
             uid: metadata.uid,

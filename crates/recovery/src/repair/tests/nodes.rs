@@ -201,6 +201,13 @@ fn vetoes_hold_and_expire() {
     world.owner(0).veto = Some("cluster.x-k8s.io/skip-remediation");
     assert_eq!(world.deeds(0, at(0)), NOTHING);
     assert_eq!(world.reason(0, at(0)), "Vetoed");
+    let mut world = World::new(policy(), [sick("n", -60)]);
+    world.owner(0).karpenter_do_not_repair = Some("true".to_owned());
+    assert_eq!(world.deeds(0, at(0)), NOTHING, "on the NodeClaim");
+    let mut world = World::new(policy(), [sick("n", -60)]);
+    let object = ObjectRef { kind: NODE_POOL.clone(), ..claim(&world.nodes[0].0).object };
+    world.pool = Some(PoolView { object, do_not_repair: Some(String::new()), karpenter_do_not_repair: None });
+    assert_eq!(world.deeds(0, at(0)), NOTHING, "on the NodePool");
 }
 
 #[test]

@@ -105,11 +105,23 @@ fn the_status_tells_counts_conditions_and_repairs() {
     assert_eq!(told("Overlaps"), ("False", "NoOverlap"));
     // Once it is written, there is nothing to write.
     let survey = world.survey(at(60));
-    let scene = PolicyScene { policy: &world.policy, survey: Some(&survey), overlap: None, written: None };
+    let scene = PolicyScene {
+        policy: &world.policy,
+        survey: Some(&survey),
+        overlap: None,
+        written: None,
+        pool_of: &|_| None,
+    };
     let verdict = decide_policy(&scene, at(60)).verdict;
     assert!(matches!(verdict, Verdict::Wait { why: PolicyWhy::Settled, .. }), "{verdict:?}");
     let overlap = Some((2, "older".to_owned()));
-    let scene = PolicyScene { policy: &world.policy, survey: Some(&survey), overlap, written: Some(at(60)) };
+    let scene = PolicyScene {
+        policy: &world.policy,
+        survey: Some(&survey),
+        overlap,
+        written: Some(at(60)),
+        pool_of: &|_| None,
+    };
     let verdict = decide_policy(&scene, at(60)).verdict;
     let Some(Step::WritePolicy { status, begins: false, .. }) = verdict.actions().first() else {
         panic!("{verdict:?}")
@@ -120,7 +132,8 @@ fn the_status_tells_counts_conditions_and_repairs() {
 #[test]
 fn a_bad_policy_says_so_in_its_status() {
     let policy = policy_of(json!({"unhealthyLimit": "x"}));
-    let scene = PolicyScene { policy: &policy, survey: None, overlap: None, written: None };
+    let scene =
+        PolicyScene { policy: &policy, survey: None, overlap: None, written: None, pool_of: &|_| None };
     let verdict = decide_policy(&scene, at(0)).verdict;
     let [Step::WritePolicy { status, .. }, Step::Mention(note)] = verdict.actions() else {
         panic!("{verdict:?}")
@@ -139,8 +152,13 @@ fn counts_alone_are_not_written_all_the_time() {
     world.reserve(at(0));
     world.nodes.pop();
     let survey = world.survey(at(1));
-    let scene =
-        |written| PolicyScene { policy: &world.policy, survey: Some(&survey), overlap: None, written };
+    let scene = |written| PolicyScene {
+        policy: &world.policy,
+        survey: Some(&survey),
+        overlap: None,
+        written,
+        pool_of: &|_| None,
+    };
     let verdict = decide_policy(&scene(Some(at(1))), at(1)).verdict;
     assert!(matches!(verdict, Verdict::Wait { why: PolicyWhy::Counts, .. }), "{verdict:?}");
     let verdict = decide_policy(&scene(Some(at(0))), at(1)).verdict;
