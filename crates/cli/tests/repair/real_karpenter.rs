@@ -125,8 +125,11 @@ impl Scene {
     }
 
     async fn claim_of(&self, node: &str) -> NodeClaim {
-        let all = self.claims.list(&ListParams::default()).await.unwrap();
-        all.into_iter().find(|claim| claim.node() == node).unwrap()
+        // Pods may run a moment before the NodeClaim says which node it is.
+        let is_known = |claims: &[NodeClaim]| claims.iter().any(|claim| claim.node() == node);
+        let what = format!("a NodeClaim stands for {node}");
+        let claims = wait::for_list(&self.claims, &of_pool(self.pool), &what, is_known).await;
+        claims.into_iter().find(|claim| claim.node() == node).unwrap()
     }
 
     async fn policy(&self, rule: serde_json::Value) {

@@ -3,6 +3,7 @@
 use std::time::Duration;
 
 use k8s_openapi::jiff::Timestamp;
+use kube::api::{Patch, PatchParams};
 use salvor_testkit::{Site, on_both};
 use serde_json::{Value, json};
 
@@ -36,6 +37,39 @@ async fn an_annotation_keeps_a_node(site: Site) {
         stage.annotate(node, json!({key: Value::Null})).await;
         stage.is_gone(node).await;
     }
+}
+
+/// On the NodeClaim it keeps one node, on the NodePool all nodes of the pool.
+async fn an_annotation_of_the_owner_keeps_nodes(site: Site) {
+    let stage = Stage::new(site, "owners").await;
+    let mut kept = stage.launch("kept");
+    kept.claim_annotations = json!({OURS: "true"});
+    let kept = stage.make(kept).await;
+    let mut free = stage.launch("free");
+    free.of_pool = false;
+    let free = stage.make(free).await;
+    let nodes = stage.healthy(2).await;
+    let on_pool = |value: Value| Patch::Merge(json!({"metadata": {"annotations": {OURS: value}}}));
+    stage.pools.patch(&stage.pool, &PatchParams::default(), &on_pool(json!("true"))).await.unwrap();
+    stage.policy("30m", json!({})).await;
+    let all = [kept.clone(), nodes[0].clone(), nodes[1].clone()];
+    stage
+        .stays(&all, async {
+            for node in [&kept, &nodes[0], &free] {
+                stage.sicken(node).await;
+            }
+            stage.says(&kept, "Vetoed").await;
+            stage.says(&nodes[0], "Vetoed").await;
+            stage.is_gone(&free).await;
+        })
+        .await;
+    // The pool is free again; the NodeClaim is not.
+    stage
+        .stays(&all[..1], async {
+            stage.pools.patch(&stage.pool, &PatchParams::default(), &on_pool(Value::Null)).await.unwrap();
+            stage.is_gone(&nodes[0]).await;
+        })
+        .await;
 }
 
 async fn a_veto_can_expire(site: Site) {
@@ -74,4 +108,9 @@ async fn a_paused_policy_repairs_nothing(site: Site) {
     stage.is_gone(&nodes[0]).await;
 }
 
-on_both!(an_annotation_keeps_a_node, a_veto_can_expire, a_paused_policy_repairs_nothing);
+on_both!(
+    an_annotation_keeps_a_node,
+    an_annotation_of_the_owner_keeps_nodes,
+    a_veto_can_expire,
+    a_paused_policy_repairs_nothing,
+);
