@@ -44,9 +44,12 @@ async fn an_annotation_of_the_owner_keeps_nodes(site: Site) {
     let stage = Stage::new(site, "owners").await;
     let mut kept = stage.launch("kept");
     kept.claim_annotations = json!({OURS: "true"});
+    kept.zone = "zone-c".to_owned();
     let kept = stage.make(kept).await;
     let mut free = stage.launch("free");
     free.of_pool = false;
+    // Three sick nodes in one zone would be the zone's trouble.
+    free.zone = "zone-b".to_owned();
     let free = stage.make(free).await;
     let nodes = stage.healthy(2).await;
     let on_pool = |value: Value| Patch::Merge(json!({"metadata": {"annotations": {OURS: value}}}));
