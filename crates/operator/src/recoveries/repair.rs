@@ -624,6 +624,7 @@ impl Repairs {
             members: members.map(|node| self.member(node)).collect(),
             launches: &launches,
             is_gone: &|repair| self.is_gone(repair),
+            is_left_alone: &|repair| self.is_left_alone(key, repair),
             idle: &cache.idle,
             settings: &self.settings,
         };
@@ -654,6 +655,14 @@ impl Repairs {
         self.nodes_listed
             && !self.uids.contains_key(&repair.uid)
             && repair.owner.as_ref().is_none_or(owner_is_gone)
+    }
+
+    /// True if the node of a repair is there, is not being deleted, and is not a node of the policy any more.
+    fn is_left_alone(&self, key: &Key, repair: &Repair) -> bool {
+        let node = self.uids.get(&repair.uid).and_then(|name| self.nodes.get(name));
+        node.is_some_and(|node| {
+            self.assigned.get(&node.node.name) != Some(key) && !self.member(node).is_deleting()
+        })
     }
 
     fn judge_node(&self, name: &NodeName, now: Timestamp) -> Option<Judgement<NodeWhy, Step>> {

@@ -79,6 +79,8 @@ pub struct Scope<'a> {
     pub launches: &'a BTreeMap<String, LaunchTrouble>,
     /// True if the node and the owner of a repair are both gone.
     pub is_gone: &'a dyn Fn(&Repair) -> bool,
+    /// True if the node of a repair is there, is not being deleted, and is not among the members: it is selected no more.
+    pub is_left_alone: &'a dyn Fn(&Repair) -> bool,
     /// Since when repairs that are under way, by the node's UID, are not needed any more.
     pub idle: &'a BTreeMap<Uid, Timestamp>,
     /// The settings.
@@ -291,8 +293,8 @@ fn settle_repairs<'a>(
         }
         let member = by_uid.get(&repair.uid).map(|index| (&members[*index], &diagnoses[*index]));
         let is_needed = match member {
-            // The node is gone, and its owner is not; or it is selected no more.
-            None => true,
+            // The node is gone, and its owner is not; or it is selected no more, and then nobody acts on it.
+            None => !(scope.is_left_alone)(repair),
             Some((member, diagnosis)) => {
                 let rebooted = repair.action == Some(Action::Reboot) && diagnosis.memory.is_empty();
                 if rebooted && diagnosis.sick.is_none() && !member.is_deleting() {

@@ -137,6 +137,8 @@ struct World {
     gone: bool,
     pods: BTreeMap<NodeName, u32>,
     pool: Option<PoolView>,
+    /// Nodes that are there and are selected no more.
+    left_alone: Vec<Uid>,
 }
 
 impl World {
@@ -154,6 +156,7 @@ impl World {
             gone: false,
             pods: BTreeMap::new(),
             pool: None,
+            left_alone: Vec::new(),
         }
     }
 
@@ -176,7 +179,10 @@ impl World {
             policy: &self.policy,
             members: (0..self.nodes.len()).map(|index| self.member(index)).collect(),
             launches: &self.launches,
-            is_gone: &|repair| self.gone || !there.contains(&&repair.uid),
+            is_gone: &|repair| {
+                self.gone || !there.contains(&&repair.uid) && !self.left_alone.contains(&repair.uid)
+            },
+            is_left_alone: &|repair| self.left_alone.contains(&repair.uid),
             idle: &self.idle,
             settings: &self.settings,
         };

@@ -156,6 +156,18 @@ fn a_node_that_recovers_before_its_repair_begins_keeps_its_place_for_a_minute() 
 }
 
 #[test]
+fn a_node_that_is_selected_no_more_gives_its_place_back() {
+    let mut world = pool(with(json!({"unhealthyLimit": "100%", "budgets": [{"nodes": 1}]})), 4, 2);
+    assert_eq!(world.reserve(at(60)), ["n00"]);
+    world.nodes.remove(0);
+    world.left_alone.push("uid-n00".into());
+    assert_eq!(world.reserve(at(61)), Vec::<String>::new());
+    world.idle.insert("uid-n00".into(), at(61));
+    assert_eq!(world.reserve(at(62)), ["n01"]);
+    assert_eq!(world.policy.status.repaired, 0);
+}
+
+#[test]
 fn whose_deadline_comes_first_is_first_and_then_who_has_fewer_pods() {
     let limits = json!({"unhealthyLimit": "100%", "budgets": [{"nodes": 1}]});
     let mut world = World::new(with(limits.clone()), [sick("a", 2), sick("b", 1), sick("c", 3)]);
