@@ -16,17 +16,20 @@ pub enum Controller {
     Eviction,
     /// Workloads that are wrapped in an AppWrapper.
     AppWrapper,
+    /// Nodes that have been sick for too long, and are to be replaced.
+    Repair,
 }
 
 impl Controller {
     /// Every recovery there is.
-    pub const ALL: &'static [Self] = &[Self::Zombie, Self::Job, Self::Eviction, Self::AppWrapper];
+    pub const ALL: &'static [Self] =
+        &[Self::Zombie, Self::Job, Self::Eviction, Self::AppWrapper, Self::Repair];
 
     /// Whether `*` switches it on. One that needs a CRD, and far-reaching rights, runs only where it is named.
     pub const fn is_on_by_default(self) -> bool {
         match self {
             Self::Zombie | Self::Job | Self::Eviction => true,
-            Self::AppWrapper => false,
+            Self::AppWrapper | Self::Repair => false,
         }
     }
 
@@ -37,6 +40,7 @@ impl Controller {
             Self::Job => "job",
             Self::Eviction => "eviction",
             Self::AppWrapper => "appwrapper",
+            Self::Repair => "repair",
         }
     }
 }
@@ -151,6 +155,8 @@ mod tests {
             assert_eq!(controllers.enabled(Controller::AppWrapper), enabled, "{list:?}");
         }
         assert!(!ControllerList::default().enabled(Controller::AppWrapper));
+        assert!(!ControllerList::default().enabled(Controller::Repair));
+        assert!("repair".parse::<ControllerList>().unwrap().enabled(Controller::Repair));
     }
 
     #[test]
@@ -161,7 +167,7 @@ mod tests {
         let error = "*,vampire".parse::<ControllerList>().unwrap_err();
         assert_eq!(
             error.to_string(),
-            "unknown controller \"vampire\": known are \"*\" (all that are on by default) and \"zombie\", \"job\", \"eviction\", \"appwrapper\"; a leading \"-\" switches one off"
+            "unknown controller \"vampire\": known are \"*\" (all that are on by default) and \"zombie\", \"job\", \"eviction\", \"appwrapper\", \"repair\"; a leading \"-\" switches one off"
         );
     }
 }

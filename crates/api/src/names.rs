@@ -329,6 +329,92 @@ pub mod appwrapper {
     }
 }
 
+/// The names of the repair of sick nodes.
+pub mod repair {
+    /// The group of NodeRepairPolicies. Salvor's own.
+    pub const GROUP: &str = "salvor.dev";
+    /// The reporting component of events. Salvor's own.
+    pub const REPAIR_CONTROLLER: &str = "salvor-repair";
+    /// The action of events. Salvor's own.
+    pub const REPAIR_NODE: &str = "RepairNode";
+
+    /// The condition of a Node that says how its repair stands. Salvor's own.
+    pub const CONDITION: &str = "SalvorRepair";
+    /// The condition of a Node that asks an agent to reboot it. Salvor's own.
+    pub const REBOOT_CONDITION: &str = "NodeReboot";
+
+    /// Annotations that are read or written.
+    pub mod annotations {
+        /// On a Node: since when which condition is sick, and what was tried, as JSON. Salvor's own.
+        pub const PROGRESS: &str = "repair.salvor.dev/progress";
+        /// On a NodePool without a NodeRepairPolicy: the repairs that are under way, as JSON. Salvor's own.
+        pub const REPAIRS: &str = "repair.salvor.dev/repairs";
+        /// On a Node, its NodeClaim or Machine, or its NodePool: nobody repairs it. Empty or `true`, or the time until which it holds. Salvor's own.
+        pub const DO_NOT_REPAIR: &str = "salvor.dev/do-not-repair";
+        /// On a Node, its NodeClaim or its NodePool: the same in the words of Karpenter's design.
+        pub const KARPENTER_DO_NOT_REPAIR: &str = "karpenter.sh/do-not-repair";
+        /// On a Node: an agent is asked to reboot it; the value is the time of the request. Salvor's own.
+        pub const REBOOT_REQUESTED: &str = "salvor.dev/reboot-requested";
+        /// On a Node: the agent has done so; the value is that of the request. Salvor's own.
+        pub const REBOOT_DONE: &str = "salvor.dev/reboot-done";
+        /// On a NodeClaim: from this time on Karpenter terminates it by force. Karpenter's own.
+        pub const TERMINATION_TIMESTAMP: &str = "karpenter.sh/nodeclaim-termination-timestamp";
+        /// On a Machine: its owner is to replace it. Cluster API's own, like all that follow.
+        pub const REMEDIATE_MACHINE: &str = "cluster.x-k8s.io/remediate-machine";
+        /// On a Machine: it is not to be remediated.
+        pub const SKIP_REMEDIATION: &str = "cluster.x-k8s.io/skip-remediation";
+        /// On a Machine: controllers leave it alone.
+        pub const PAUSED: &str = "cluster.x-k8s.io/paused";
+        /// On a Node: the name of its Machine.
+        pub const MACHINE: &str = "cluster.x-k8s.io/machine";
+        /// On a Node: the namespace of its Machine.
+        pub const CLUSTER_NAMESPACE: &str = "cluster.x-k8s.io/cluster-namespace";
+    }
+
+    /// Labels of Karpenter on nodes and NodeClaims.
+    pub mod labels {
+        /// The NodePool.
+        pub const NODE_POOL: &str = "karpenter.sh/nodepool";
+        /// Karpenter has seen the node ready for pods.
+        pub const INITIALIZED: &str = "karpenter.sh/initialized";
+    }
+
+    /// Reasons of the Node's conditions and of events. Salvor's own, but the first of the events.
+    pub mod reasons {
+        /// A toleration runs.
+        pub const WAITING: &str = "Waiting";
+        /// The node is past its toleration, and something holds the repair.
+        pub const BLOCKED: &str = "Blocked";
+        /// An annotation on the node, or its Machine, forbids the repair.
+        pub const VETOED: &str = "Vetoed";
+        /// The node is being replaced.
+        pub const REPAIRING: &str = "Repairing";
+        /// A reboot is requested.
+        pub const REBOOTING: &str = "Rebooting";
+        /// The node is healthy after a repair.
+        pub const REPAIRED: &str = "Repaired";
+        /// The node became healthy by itself.
+        pub const RECOVERED: &str = "Recovered";
+        /// Reason of the condition that asks for a reboot, while it does.
+        pub const REBOOT_REQUESTED: &str = "RebootRequested";
+        /// The same after the reboot.
+        pub const REBOOTED: &str = "Rebooted";
+
+        /// Event: something holds a repair that is due. Karpenter's word.
+        pub const NODE_REPAIR_BLOCKED: &str = "NodeRepairBlocked";
+        /// Event: a node is being replaced.
+        pub const NODE_REPAIR_STARTED: &str = "NodeRepairStarted";
+        /// Event: a reboot was requested.
+        pub const NODE_REBOOT_REQUESTED: &str = "NodeRebootRequested";
+        /// Event: a repair is over.
+        pub const NODE_REPAIRED: &str = "NodeRepaired";
+        /// Event: a repair takes too long.
+        pub const NODE_REPAIR_STUCK: &str = "NodeRepairStuck";
+        /// Event: a policy cannot be read.
+        pub const INVALID_POLICY: &str = "InvalidNodeRepairPolicy";
+    }
+}
+
 /// The configuration file's own identity.
 pub mod configuration {
     /// The group and version of the configuration file.

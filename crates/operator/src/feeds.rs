@@ -27,7 +27,7 @@ use tokio_util::task::AbortOnDropHandle;
 use crate::{
     brake_keeper::BrakeKeeper,
     discovery::Discovery,
-    nodes::{NeedsVolumes, Node, NodeFeed},
+    nodes::{Needs, NeedsVolumes, Node, NodeFeed},
     watch::{Change, Project, Source, Target, WatchHealth, WatchSet, follow},
 };
 pub(crate) use kind::{KindLost, KindTarget, OfKind};
@@ -136,8 +136,17 @@ impl<News: Send + 'static> Feed<News> {
         form: impl Fn(&Node) -> T + Send + Sync + 'static,
         wrap: impl Fn(Change<T>) -> News + Send + 'static,
     ) -> Self {
+        Self::nodes_with(Needs { volumes, conditions: false }, form, wrap)
+    }
+
+    /// The same for a recovery that needs more of them.
+    pub(crate) fn nodes_with<T: Send + 'static>(
+        needs: Needs,
+        form: impl Fn(&Node) -> T + Send + Sync + 'static,
+        wrap: impl Fn(Change<T>) -> News + Send + 'static,
+    ) -> Self {
         let start = move |stage: Stage<News>| {
-            let changes = stage.hub.nodes.listen(volumes);
+            let changes = stage.hub.nodes.listen(needs);
             async move {
                 let split = move |change: Change<Arc<Node>>| [wrap(change.map(|node| form(&node)))];
                 relay(std::future::pending::<()>(), changes, &stage.outbox, split).await;

@@ -11,7 +11,7 @@ use tokio_util::task::AbortOnDropHandle;
 
 pub(crate) use self::{
     table::{CountedNode, Node},
-    wire::NodeWire,
+    wire::{NodeWire, RepairAnnotations},
 };
 use crate::{
     brake_keeper::BrakeKeeper,
@@ -28,11 +28,21 @@ const BATCH: usize = 256;
 /// True if somebody needs to know the volumes of a node.
 pub(crate) type NeedsVolumes = Arc<dyn Fn(&NodeWire) -> bool + Send + Sync>;
 
+/// What a listener needs of nodes besides what all need.
+#[derive(Clone, Default)]
+pub(crate) struct Needs {
+    /// The volumes of some nodes.
+    pub(crate) volumes: Option<NeedsVolumes>,
+    /// All conditions.
+    pub(crate) conditions: bool,
+}
+
 /// Those who listen, and what they need.
 #[derive(Default)]
 struct Listeners {
     to: Vec<mpsc::Sender<Change<Arc<Node>>>>,
     volumes: Vec<NeedsVolumes>,
+    conditions: bool,
     /// True if anything was read by now: whoever comes later needs a list.
     begun: bool,
 }
@@ -67,12 +77,13 @@ impl NodeFeed {
     }
 
     /// All changes from now on, beginning with a full list.
-    pub(crate) fn listen(&self, volumes: Option<NeedsVolumes>) -> mpsc::Receiver<Change<Arc<Node>>> {
+    pub(crate) fn listen(&self, needs: Needs) -> mpsc::Receiver<Change<Arc<Node>>> {
         let (to, changes) = mpsc::channel(CHANGES);
         let begun = {
             let mut listeners = lock(&self.0.listeners);
             listeners.to.push(to);
-            listeners.volumes.extend(volumes);
+            listeners.volumes.extend(needs.volumes);
+            listeners.conditions |= needs.conditions;
             listeners.begun
         };
         if begun {
@@ -136,12 +147,12 @@ impl Project for AllNodes {
     type Kept = Arc<Node>;
 
     fn keep(&self, mut wire: NodeWire) -> Option<Arc<Node>> {
-        let keeps_volumes = {
+        let (keeps_volumes, keeps_conditions) = {
             let mut listeners = lock(&self.0);
             listeners.begun = true;
-            listeners.volumes.iter().any(|needs| needs(&wire))
+            (listeners.volumes.iter().any(|needs| needs(&wire)), listeners.conditions)
         };
-        wire.slim(keeps_volumes);
+        wire.slim(keeps_volumes, keeps_conditions);
         let counted = Arc::new(CountedNode::from(&wire));
         Some(Arc::new(Node { wire, counted }))
     }

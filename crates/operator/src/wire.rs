@@ -199,6 +199,9 @@ const NEVER_UPDATED: &str = "NodeStatusNeverUpdated";
 pub struct NodeSpec {
     /// Its taints.
     pub taints: Vec<NodeTaint>,
+    /// The machine, as its provider names it.
+    #[serde(rename = "providerID")]
+    pub provider_id: Box<str>,
     /// True if a person keeps new pods away.
     pub unschedulable: bool,
 }

@@ -23,6 +23,7 @@ pub mod objects;
 pub mod one_actor;
 pub mod pause;
 mod pod_writes;
+pub mod repair;
 mod server_clock;
 pub mod step;
 pub mod taints;

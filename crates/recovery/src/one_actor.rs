@@ -11,7 +11,9 @@
 //!
 //! Taking off what a recovery itself put on is always allowed. A recovery that is switched off holds nobody up.
 //!
-//! A recovery that repairs machines has its place before the first or after the second; then it is a variant of [`NodeActor`].
+//! **Repair** replaces the whole node, and so ends whatever others do on it. It waits for an eviction that is asked for or under way,
+//! which frees pods and volumes that would otherwise be orphaned with the node. It does not wait for an eviction that is finished, nor
+//! for our out-of-service taint: both stay until the node is back, and that is what the repair is for.
 
 use std::fmt;
 
@@ -123,6 +125,18 @@ impl NodeActors {
         }
     }
 
+    /// Whom a repair of the node has to wait for.
+    pub fn before_a_repair(&self, signs: NodeSigns<'_>) -> Option<NodeActor> {
+        match signs.eviction {
+            EvictionSign::Finished => None,
+            EvictionSign::None
+            | EvictionSign::Asked
+            | EvictionSign::UnderWay
+            | EvictionSign::Stopped
+            | EvictionSign::Unreadable => self.actor(signs).filter(|actor| *actor == NodeActor::Eviction),
+        }
+    }
+
     /// Whom a recovery has to wait for on a node.
     pub fn another(&self, than: NodeActor, signs: NodeSigns<'_>) -> Option<NodeActor> {
         self.actor(signs).filter(|actor| *actor != than)
@@ -201,6 +215,13 @@ mod tests {
                 .filter(|actor| both.another(*actor, signs).is_none())
                 .count();
             assert_eq!(free, if expected.is_some() { 1 } else { 2 }, "{case}");
+            // A repair waits for an eviction until that is finished, and for nothing else.
+            let waits = both.before_a_repair(signs);
+            assert_eq!(
+                waits,
+                expected.filter(|it| *it == NodeActor::Eviction && signs.eviction != Finished),
+                "{case}"
+            );
             // A recovery that is switched off holds nobody up.
             assert_ne!(actors("[zombie]").actor(signs), Some(NodeActor::Eviction), "{case}");
             assert_ne!(actors("[eviction]").actor(signs), Some(NodeActor::OutOfService), "{case}");

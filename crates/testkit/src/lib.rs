@@ -56,6 +56,7 @@ pub use embedded::EmbeddedPlane;
 pub use faulty::FaultyServer;
 pub use kubectl::Kubectl;
 pub use mirror::Mirror;
+pub use nodes::Kubelets;
 pub use part::Part;
 pub use plane::{Builder, ControlPlane, PlaneError};
 pub use ports::free as free_port;

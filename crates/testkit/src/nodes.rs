@@ -1,12 +1,16 @@
-//! Simulated nodes for an arena.
+//! Simulated nodes for an arena, and kubelets for nodes that somebody else makes.
 
+use std::collections::BTreeSet;
+use std::sync::Arc;
 use std::time::Duration;
 
+use futures::StreamExt;
 use k8s_openapi::api::core::v1::Node;
-use kube::{Api, api::ListParams};
-use salvor_nodes::{Fleet, FleetOptions, NodeProfile, RestartBackoff, Timers};
+use kube::{Api, ResourceExt, api::ListParams, runtime::watcher::Event};
+use salvor_nodes::{Fault, Fleet, FleetOptions, NodeProfile, RestartBackoff, Timers};
+use tokio::task::JoinHandle;
 
-use crate::{Arena, wait};
+use crate::{Access, Arena, replica::follow, wait};
 
 /// Kubelet timers for tests in which nodes die: the same shape as a real kubelet's, ten times as fast.
 pub const QUICK: Timers = Timers {
@@ -45,4 +49,61 @@ impl Arena<'_> {
         .await;
         fleet
     }
+}
+
+/// Kubelets for Node objects that somebody else makes, such as Karpenter's kwok provider: each node that appears gets
+/// ready and runs its pods, and when its object goes, its machine goes. Dropping it stops them all.
+#[derive(Debug)]
+pub struct Kubelets {
+    fleet: Arc<Fleet>,
+    task: JoinHandle<()>,
+}
+
+impl Kubelets {
+    /// Begins to run all selected nodes, with [`QUICK`] timers.
+    pub fn start(access: &Access, selection: &ListParams) -> Self {
+        let client = access.client("salvor-testkit-kubelets");
+        let options = FleetOptions { timers: QUICK, ..FleetOptions::default() };
+        let fleet = Arc::new(Fleet::start(client.clone(), options));
+        let mut news = follow::<Node>(&Api::all(client), selection);
+        let kubelets = Arc::clone(&fleet);
+        let task = tokio::spawn(async move {
+            let mut known = BTreeSet::new();
+            while let Some(event) = news.next().await {
+                match event {
+                    Ok(Event::Apply(node) | Event::InitApply(node)) if known.insert(node.name_any()) => {
+                        // Registering waits for answers; the next node must not.
+                        let kubelets = Arc::clone(&kubelets);
+                        tokio::spawn(async move { kubelets.add([profile_of(&node)]).await });
+                    }
+                    Ok(Event::Delete(node)) => {
+                        // A fleet that was stopped has no machine to turn off.
+                        let _ = kubelets.inject(&node.name_any(), Fault::Crash).await;
+                    }
+                    Ok(_) | Err(_) => {}
+                }
+            }
+        });
+        Self { fleet, task }
+    }
+
+    /// The fleet that they are in.
+    pub fn fleet(&self) -> &Fleet {
+        &self.fleet
+    }
+}
+
+impl Drop for Kubelets {
+    fn drop(&mut self) {
+        self.task.abort();
+    }
+}
+
+/// A machine as large as its object says. The object has its labels and taints already.
+fn profile_of(node: &Node) -> NodeProfile {
+    let allocatable = node.status.as_ref().and_then(|status| status.allocatable.as_ref());
+    let resources = allocatable.into_iter().flatten();
+    resources.fold(NodeProfile::named(node.name_any()), |profile, (resource, quantity)| {
+        profile.with_capacity(resource, &quantity.0)
+    })
 }

@@ -10,6 +10,7 @@ mod examples;
 mod fields;
 mod job;
 mod problem;
+mod repair;
 mod schema;
 mod validate;
 mod zombie;
@@ -25,6 +26,7 @@ pub use eviction::{EvictionSettings, EvictionTrigger, RemoveTaint, TaintEffect};
 pub use fields::{FIELDS, Field, Kind, Presence, defaults_yaml, reference};
 pub use job::JobSettings;
 pub use problem::{ConfigError, Path, Problem, Segment};
+pub use repair::{ClusterApiRepair, RepairProvider, RepairSettings};
 pub use zombie::{
     AnnotatedPods, FailureRecoveryPolicy, FailureRecoveryRule, TaintNodeOutOfService, TerminateAction,
     TerminatePod,
@@ -51,6 +53,7 @@ const fn section_of(controller: Controller) -> &'static Section {
         Controller::Job => &job::SECTION,
         Controller::Eviction => &eviction::SECTION,
         Controller::AppWrapper => &appwrapper::SECTION,
+        Controller::Repair => &repair::SECTION,
     }
 }
 
@@ -121,6 +124,8 @@ pub struct Configuration {
     pub eviction: EvictionSettings,
     /// How AppWrappers are run.
     pub appwrapper: AppWrapperSettings,
+    /// The settings of the repair of sick nodes.
+    pub repair: RepairSettings,
     /// What holds all recoveries back when too much fails at once.
     pub brake: BrakeLimits,
 }
@@ -144,6 +149,7 @@ impl Default for Configuration {
             job: JobSettings::default(),
             eviction: EvictionSettings::default(),
             appwrapper: AppWrapperSettings::default(),
+            repair: RepairSettings::default(),
             brake: BrakeLimits::default(),
         }
     }

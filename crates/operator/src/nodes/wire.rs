@@ -2,7 +2,7 @@
 
 use std::fmt;
 
-use salvor_api::names::{annotations, node_conditions};
+use salvor_api::names::{annotations, node_conditions, repair::annotations as repair};
 use salvor_recovery::{brake::NodeStanding, objects::NodeRef};
 use serde::{
     Deserialize, Deserializer,
@@ -23,6 +23,14 @@ pub(crate) struct NodeStatus {
     pub(crate) conditions: Vec<Condition>,
     pub(crate) volumes_in_use: Vec<String>,
     pub(crate) volumes_attached: Vec<AttachedVolume>,
+    pub(crate) node_info: NodeInfo,
+}
+
+#[derive(Deserialize, Default)]
+#[serde(default)]
+pub(crate) struct NodeInfo {
+    #[serde(rename = "bootID")]
+    pub(crate) boot_id: Box<str>,
 }
 
 #[derive(Deserialize, Default)]
@@ -38,6 +46,19 @@ pub(crate) struct NodeAnnotations {
     pub(crate) eviction_asked: Option<String>,
     pub(crate) despite_zone_outage: Option<String>,
     pub(crate) out_of_service_since: Option<String>,
+    /// Of most nodes there are none.
+    pub(crate) repair: Option<Box<RepairAnnotations>>,
+}
+
+/// Those of them that only the repair of nodes reads.
+#[derive(Default)]
+pub(crate) struct RepairAnnotations {
+    pub(crate) progress: Option<String>,
+    pub(crate) do_not_repair: Option<String>,
+    pub(crate) karpenter_do_not_repair: Option<String>,
+    pub(crate) machine: Option<String>,
+    pub(crate) cluster_namespace: Option<String>,
+    pub(crate) reboot_done: Option<String>,
 }
 
 impl<'de> Deserialize<'de> for NodeAnnotations {
@@ -58,6 +79,16 @@ impl<'de> Deserialize<'de> for NodeAnnotations {
                         annotations::EVICTION_ASKED => &mut ours.eviction_asked,
                         annotations::DESPITE_ZONE_OUTAGE => &mut ours.despite_zone_outage,
                         annotations::OUT_OF_SERVICE_SINCE => &mut ours.out_of_service_since,
+                        repair::PROGRESS => &mut ours.repair.get_or_insert_default().progress,
+                        repair::DO_NOT_REPAIR => &mut ours.repair.get_or_insert_default().do_not_repair,
+                        repair::KARPENTER_DO_NOT_REPAIR => {
+                            &mut ours.repair.get_or_insert_default().karpenter_do_not_repair
+                        }
+                        repair::MACHINE => &mut ours.repair.get_or_insert_default().machine,
+                        repair::CLUSTER_NAMESPACE => {
+                            &mut ours.repair.get_or_insert_default().cluster_namespace
+                        }
+                        repair::REBOOT_DONE => &mut ours.repair.get_or_insert_default().reboot_done,
                         _ => {
                             map.next_value::<IgnoredAny>()?;
                             continue;
@@ -91,9 +122,11 @@ impl NodeWire {
     }
 
     /// Forgets what no recovery judges by.
-    pub(super) fn slim(&mut self, keeps_volumes: bool) {
+    pub(super) fn slim(&mut self, keeps_volumes: bool, keeps_conditions: bool) {
         let status = &mut self.status;
-        status.conditions.retain(|c| c.kind == "Ready" || c.kind == node_conditions::FORCE_EVICTION);
+        if !keeps_conditions {
+            status.conditions.retain(|c| c.kind == "Ready" || c.kind == node_conditions::FORCE_EVICTION);
+        }
         if !keeps_volumes {
             status.volumes_in_use = Vec::new();
             status.volumes_attached = Vec::new();

@@ -22,6 +22,7 @@ use crate::{
 pub(crate) mod appwrapper;
 pub(crate) mod eviction;
 pub(crate) mod job;
+pub(crate) mod repair;
 #[cfg(test)]
 mod tests;
 pub(crate) mod webhooks;
@@ -109,6 +110,7 @@ pub(crate) fn entry(controller: Controller) -> &'static RecoveryEntry {
         Controller::Job => &job::ENTRY,
         Controller::Eviction => &eviction::ENTRY,
         Controller::AppWrapper => &appwrapper::ENTRY,
+        Controller::Repair => &repair::ENTRY,
     }
 }
 

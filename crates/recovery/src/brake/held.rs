@@ -88,6 +88,17 @@ pub enum Held {
         /// When it is let through if no other time is told.
         until: Timestamp,
     },
+    /// A limit of a node's repair policy.
+    #[error("{cause}: {what}")]
+    RepairPolicy {
+        /// The limit, as metrics name it.
+        cause: &'static str,
+        /// What it says.
+        what: String,
+        /// When it is over by itself, if that is known.
+        #[serde(skip_serializing_if = "Option::is_none")]
+        until: Option<Timestamp>,
+    },
     /// The budget of this minute is spent.
     #[error(
         "brake.maxNodesPerMinute={max_nodes_per_minute} evictions of nodes began within a minute; the next may begin at {until}"
@@ -125,6 +136,7 @@ impl Held {
             Self::Paused { .. } => "Paused",
             Self::MemoryLost { .. } => "BrakeMemoryLost",
             Self::ClockUnsettled { .. } => "ClockUnsettled",
+            Self::RepairPolicy { cause, .. } => cause,
             Self::MaxNodesPerMinute { .. } => "MaxNodesPerMinute",
             Self::MaxPodsPerMinute { .. } => "MaxPodsPerMinute",
         }
@@ -135,6 +147,7 @@ impl Held {
         match self {
             Self::Paused { .. } => "Is Salvor not paused?",
             Self::ClockUnsettled { .. } => "Do the clocks of the API servers agree?",
+            Self::RepairPolicy { .. } => "Do the policy's limits allow it?",
             Self::MaxUnreachablePercent { .. }
             | Self::ZoneDown { .. }
             | Self::Settling { .. }
@@ -149,6 +162,7 @@ impl Held {
     pub fn until(&self) -> Option<Timestamp> {
         match self {
             Self::MaxUnreachablePercent { .. } | Self::ZoneDown { .. } | Self::Paused { .. } => None,
+            Self::RepairPolicy { until, .. } => *until,
             Self::Settling { until, .. }
             | Self::Gradual { until, .. }
             | Self::MemoryLost { until, .. }

@@ -13,6 +13,7 @@ mod job_crash_points;
 mod job_faults;
 mod job_unseen;
 mod one_actor;
+mod repair;
 mod restore;
 mod sources;
 mod stage;

@@ -78,12 +78,17 @@ impl Trouble {
                 strike(effect, Method::PATCH, "/appwrappers/", 2);
                 strike(effect, Method::POST, "/jobs", 1);
                 strike(effect, Method::DELETE, "/jobs/", 1);
+                strike(effect, Method::PATCH, "/nodeclaims/", 1);
+                strike(effect, Method::DELETE, "/nodeclaims/", 1);
+                strike(effect, Method::PATCH, "/noderepairpolicies/", 2);
                 strike(effect, Method::PUT, "/leases/salvor", 1);
                 // A read meets no conflict.
                 if effect != Effect::Conflict {
                     strike(effect, Method::GET, "/leases/", 2);
                     strike(effect, Method::GET, "/nodes/node", 1);
                     strike(effect, Method::GET, "/appwrappers/", 2);
+                    strike(effect, Method::GET, "/nodeclaims/", 1);
+                    strike(effect, Method::GET, "/noderepairpolicies/", 1);
                     strike(effect, Method::GET, "limit=", 2);
                     strike(effect, Method::GET, "watch=true", 4);
                 }

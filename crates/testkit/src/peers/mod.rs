@@ -4,6 +4,7 @@
 
 pub mod appwrapper;
 mod crds;
+pub mod karpenter;
 pub mod kueue;
 mod webhooks;
 
@@ -20,6 +21,7 @@ use tokio::net::TcpStream;
 
 pub use self::appwrapper::AppWrapperController;
 pub use self::crds::install;
+pub use self::karpenter::Karpenter;
 pub use self::kueue::Kueue;
 use crate::access::Access;
 use crate::assets::{self, AssetsError};
@@ -39,6 +41,10 @@ pub enum Peer {
     /// No program: the custom resources of workloads that are wrapped (JobSet, RayCluster, RayJob, PyTorchJob,
     /// LeaderWorkerSet), and the samples of AppWrappers.
     Workloads,
+    /// Karpenter with its kwok provider.
+    Karpenter,
+    /// No program: the custom resources of Karpenter and of Cluster API.
+    Machines,
 }
 
 impl Peer {
@@ -47,6 +53,8 @@ impl Peer {
             Self::Kueue => "kueue",
             Self::AppWrapper => "appwrapper",
             Self::Workloads => "workloads",
+            Self::Karpenter => "karpenter",
+            Self::Machines => "machines",
         }
     }
 
@@ -55,7 +63,7 @@ impl Peer {
     /// # Errors
     /// If it is not there and cannot be built.
     pub fn folder(self) -> Result<&'static Path, AssetsError> {
-        static FOLDERS: [OnceLock<Result<PathBuf, AssetsError>>; 3] = [const { OnceLock::new() }; 3];
+        static FOLDERS: [OnceLock<Result<PathBuf, AssetsError>>; 5] = [const { OnceLock::new() }; 5];
         FOLDERS[self as usize]
             .get_or_init(|| {
                 let mut script =

@@ -1,0 +1,139 @@
+//! The section `repair`: how sick nodes are repaired, as far as no NodeRepairPolicy says it.
+
+use serde::{Deserialize, Serialize};
+
+use super::fields::Kind::{Choice, Duration, Integer, Object};
+use super::fields::Presence::{self, Parent};
+use super::fields::{Field, field};
+use super::problem::Path;
+use super::validate::Found;
+use super::{Configuration, Section};
+use crate::GoDuration;
+
+/// The section, as the rest of the configuration sees it.
+pub(super) const SECTION: Section = Section { fields: FIELDS, examples: &[], check };
+
+/// The settings of the repair of sick nodes.
+#[derive(Clone, Debug, PartialEq, Eq, Serialize, Deserialize)]
+#[serde(rename_all = "camelCase", default, deny_unknown_fields)]
+pub struct RepairSettings {
+    /// Whose default conditions and tolerations count.
+    pub provider: RepairProvider,
+    /// A condition's clock is reset only after it was healthy for this long.
+    pub healthy_after: GoDuration,
+    /// A repair that is not over after this time does not hold up others any more.
+    pub stuck_after: GoDuration,
+    /// A new machine that has not registered after this time holds up repairs of its pool.
+    pub launch_timeout: GoDuration,
+    /// Repairs in a zone are held when at least this share of its nodes is sick; 0 sets no limit.
+    pub zone_sick_percent: u8,
+    /// How a Machine of Cluster API is repaired.
+    #[serde(rename = "clusterAPI")]
+    pub cluster_api: ClusterApiRepair,
+}
+
+impl Default for RepairSettings {
+    fn default() -> Self {
+        Self {
+            provider: RepairProvider::default(),
+            healthy_after: GoDuration::from_secs(60),
+            stuck_after: GoDuration::from_secs(15 * 60),
+            launch_timeout: GoDuration::from_secs(10 * 60),
+            zone_sick_percent: 55,
+            cluster_api: ClusterApiRepair::default(),
+        }
+    }
+}
+
+/// The provider of nodes, whose default conditions and tolerations count.
+#[derive(Clone, Copy, Debug, Default, PartialEq, Eq, Serialize, Deserialize)]
+#[allow(missing_docs)]
+pub enum RepairProvider {
+    /// Told from each node's `spec.providerID`.
+    #[default]
+    Auto,
+    #[serde(rename = "AWS")]
+    Aws,
+    Azure,
+    #[serde(rename = "GCP")]
+    Gcp,
+    Alibaba,
+    #[serde(rename = "OCI")]
+    Oci,
+    Kwok,
+    /// No provider: only conditions that a policy names count.
+    None,
+}
+
+/// The repair of a Machine of Cluster API.
+#[derive(Clone, Copy, Debug, Default, PartialEq, Eq, Serialize, Deserialize)]
+pub enum ClusterApiRepair {
+    /// An annotation asks its owner to replace it.
+    #[default]
+    Remediate,
+    /// The Machine is deleted.
+    Delete,
+}
+
+const FIELDS: &[Field] = &[
+    field(
+        "repair",
+        Object,
+        Parent,
+        "The repair of nodes that have been sick for too long. A NodeRepairPolicy, or the block spec.repair of a Karpenter \
+         NodePool, says which nodes are repaired and when; without one, no node is.",
+    ),
+    field(
+        "repair.provider",
+        Choice(&["Auto", "AWS", "Azure", "GCP", "Alibaba", "OCI", "Kwok", "None"]),
+        Presence::Default("Auto"),
+        "The provider whose default conditions and tolerations count. Auto tells it from each node's spec.providerID. None: \
+         only conditions that a policy names count.",
+    ),
+    field(
+        "repair.healthyAfter",
+        Duration,
+        Presence::Default("1m0s"),
+        "A condition that was sick must be healthy for this long, or for its toleration if that is shorter, before its clock \
+         is reset. So an agent that rewrites lastTransitionTime, or restarts, does not put a repair off for ever.",
+    ),
+    field(
+        "repair.stuckAfter",
+        Duration,
+        Presence::Default("15m0s"),
+        "A repair that is not over after this time is reported, and its node does not count against the budget any more. The \
+         gracePeriod of a Graceful termination comes on top.",
+    ),
+    field(
+        "repair.launchTimeout",
+        Duration,
+        Presence::Default("10m0s"),
+        "A NodeClaim that has not registered, or a Machine that has no node, after this time holds up further repairs of its \
+         pool.",
+    ),
+    field(
+        "repair.zoneSickPercent",
+        Integer(0, 100),
+        Presence::Default("55"),
+        "When at least three nodes, and at least this share of a policy's nodes in a zone, are sick, while the policy has nodes \
+         in other zones too, it is taken for one cause and no node of that zone is repaired. 0 switches this off.",
+    ),
+    field(
+        "repair.clusterAPI",
+        Choice(&["Remediate", "Delete"]),
+        Presence::Default("Remediate"),
+        "How a Machine of Cluster API is repaired. Remediate: by the annotation cluster.x-k8s.io/remediate-machine, which a \
+         MachineHealthCheck acts on. Delete: the Machine is deleted.",
+    ),
+];
+
+fn check(Configuration { repair, .. }: &Configuration, found: &mut Found) {
+    found.not_negative("repair.healthyAfter", repair.healthy_after);
+    found.positive("repair.stuckAfter", repair.stuck_after);
+    found.positive("repair.launchTimeout", repair.launch_timeout);
+    let percent = repair.zone_sick_percent;
+    if percent > 100 {
+        found
+            .note(Path::of("repair.zoneSickPercent"), format!("{percent} is no share: set it from 0 to 100"));
+    }
+}

@@ -1,0 +1,20 @@
+//! The repair of nodes by the built binary: on a real API server and on the embedded one with a simulated Karpenter, on a real
+//! control plane with the real Karpenter, and with a simulated owner of Cluster API's Machines.
+
+// A test that cannot set its stage has failed.
+#![allow(clippy::unwrap_used)]
+
+mod actions;
+mod backends;
+mod catalogue;
+mod crashes;
+mod faults;
+mod karpenter;
+mod limits;
+mod objects;
+mod policies;
+mod real_karpenter;
+mod stage;
+mod timing;
+mod told;
+mod vetoes;

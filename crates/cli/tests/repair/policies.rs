@@ -1,0 +1,304 @@
+//! Which policy counts for which node, and what it may say.
+
+use std::time::Duration;
+
+use k8s_openapi::jiff::Timestamp;
+use kube::{
+    ResourceExt,
+    api::{DeleteParams, PostParams},
+};
+use salvor_testkit::{Site, on_both, wait};
+use serde_json::{Value, json};
+
+use crate::objects::{NodeRepairPolicy, Object};
+use crate::stage::{BAD, HOUR, Stage};
+
+/// The older one counts. The younger one says so, and has its turn when the older one is gone.
+async fn of_two_policies_the_older_one_counts(site: Site) {
+    let stage = Stage::new(site, "two").await;
+    let nodes = stage.healthy(2).await;
+    let older = format!("{}-older", stage.pool);
+    let made = stage.create_policy(&older, stage.policy_spec("2h", json!({}))).await;
+    // Times of creation have no fractions, and the clock of the cluster may be a moment behind.
+    let second = made.metadata.creation_timestamp.unwrap().0.as_second();
+    while Timestamp::now().as_second() <= second + 1 {
+        tokio::time::sleep(Duration::from_millis(50)).await;
+    }
+    stage.policy("30m", json!({})).await;
+    stage
+        .stays(&nodes, async {
+            stage.sicken(&nodes[0]).await;
+            let waiting = stage.says(&nodes[0], "Waiting").await;
+            assert!(waiting.message.contains(&older), "{waiting:?}");
+            let younger = stage.policy_says("Overlaps", "True", "OlderPolicyCounts").await;
+            let said = younger.condition("Overlaps").unwrap();
+            assert!(said.message.contains(&older), "{said:?}");
+        })
+        .await;
+    stage.policies.delete(&older, &DeleteParams::default()).await.unwrap();
+    stage.is_gone(&nodes[0]).await;
+    stage.policy_says("Overlaps", "False", "NoOverlap").await;
+}
+
+/// No policy, no repair; nor with a policy that selects others.
+async fn a_node_that_no_policy_selects_is_left_alone(site: Site) {
+    let stage = Stage::new(site, "none").await;
+    let nodes = stage.healthy(2).await;
+    stage.sicken(&nodes[0]).await;
+    stage.set(&nodes[0], "Ready", "False", HOUR * 24).await;
+    let mut chosen = stage.launch("chosen");
+    chosen.labels = json!({"chosen": "yes"});
+    let chosen = stage.make(chosen).await;
+    stage
+        .stays(&nodes, async {
+            let selector = json!({"matchExpressions": [
+                {"key": "chosen", "operator": "Exists"},
+                {"key": crate::karpenter::MEMBER, "operator": "In", "values": [stage.pool]},
+            ]});
+            stage.policy("30m", json!({"nodeSelector": selector})).await;
+            stage.sicken(&chosen).await;
+            stage.is_gone(&chosen).await;
+        })
+        .await;
+    assert!(
+        crate::objects::node_condition(&stage.nodes.get(&nodes[0]).await.unwrap(), "SalvorRepair").is_none()
+    );
+}
+
+/// The API server refuses what cannot be meant.
+async fn a_policy_that_makes_no_sense_is_refused(site: Site) {
+    let stage = Stage::new(site, "refused").await;
+    let rule = |more: Value| {
+        let mut rule = json!({"conditionType": BAD, "conditionStatus": "False", "toleration": "1h"});
+        for (key, value) in more.as_object().unwrap() {
+            rule[key] = value.clone();
+        }
+        json!({"policies": [rule]})
+    };
+    let ladder = json!([{"action": "Replace"}]);
+    for (number, (field, more)) in [
+        ("nodeSelector", json!({"nodeSelector": null})),
+        ("toleration", rule(json!({"toleration": "soon"}))),
+        ("toleration", rule(json!({"toleration": "-5m"}))),
+        ("conditionStatus", rule(json!({"conditionStatus": "Sick"}))),
+        ("action", rule(json!({"action": "Pray"}))),
+        ("ladder", rule(json!({"action": "Reboot", "ladder": ladder}))),
+        ("termination", json!({"termination": "Sudden"})),
+        ("gracePeriod", json!({"termination": "Forceful", "gracePeriod": "5m"})),
+        ("unhealthyLimit", json!({"unhealthyLimit": "many"})),
+        ("unhealthyLimit", json!({"unhealthyLimit": -1})),
+        ("nodes", json!({"budgets": [{"nodes": "120 %"}]})),
+        ("schedule", json!({"budgets": [{"nodes": 1, "schedule": "0 8 * * 1-5"}]})),
+        ("startupTimeout", json!({"startupTimeout": "never"})),
+    ]
+    .into_iter()
+    .enumerate()
+    {
+        let spec = stage.policy_spec("1h", more);
+        let policy: NodeRepairPolicy = Object::named(&format!("{}-{number}", stage.pool), spec.clone());
+        let refused = stage.policies.create(&PostParams::default(), &policy).await;
+        let Err(kube::Error::Api(status)) = refused else { panic!("it is accepted: {spec}") };
+        assert_eq!(status.code, 422, "{status:?}");
+        assert!(status.message.contains(field), "{field}: {}", status.message);
+    }
+}
+
+/// What the API server cannot judge is judged by us, in the policy's status, and its nodes are left alone.
+async fn a_policy_that_cannot_be_read_repairs_nothing(site: Site) {
+    let stage = Stage::new(site, "invalid").await;
+    let nodes = stage.healthy(2).await;
+    let pattern = |text: &str| json!([{"conditionType": BAD, "conditionStatus": "False", "toleration": "30m", "reasonPattern": text}]);
+    stage.sicken(&nodes[0]).await;
+    stage
+        .stays(&nodes, async {
+            stage.policy("30m", json!({"policies": pattern("(")})).await;
+            let policy = stage.policy_says("Ready", "False", "InvalidSpec").await;
+            let said = policy.condition("Ready").unwrap().message;
+            assert!(said.contains("reasonPattern"), "{said}");
+            stage.event("NodeRepairPolicy", &stage.pool, "InvalidNodeRepairPolicy").await;
+        })
+        .await;
+    stage.change_policy(json!({"policies": pattern("Test.*")})).await;
+    stage.is_gone(&nodes[0]).await;
+    stage.policy_says("Ready", "True", "Valid").await;
+}
+
+/// A typo in the older policy hands its nodes to nobody.
+async fn a_broken_policy_keeps_its_nodes(site: Site) {
+    let stage = Stage::new(site, "broken").await;
+    let nodes = stage.healthy(2).await;
+    let rule = |pattern: &str| json!([{"conditionType": BAD, "conditionStatus": "False", "toleration": "2h", "reasonPattern": pattern}]);
+    stage.policy("2h", json!({"policies": rule("(")})).await;
+    stage.policy_says("Ready", "False", "InvalidSpec").await;
+    let younger = format!("{}-younger", stage.pool);
+    // Between two policies of one second the name decides, which is the order here.
+    stage.create_policy(&younger, stage.policy_spec("30m", json!({}))).await;
+    stage
+        .stays(&nodes, async {
+            stage.sicken(&nodes[0]).await;
+            let told = |policy: &NodeRepairPolicy| {
+                policy.condition("Overlaps").is_some_and(|condition| condition.status == "True")
+            };
+            wait::for_object(&stage.policies, &younger, "it says that another one counts", told).await;
+        })
+        .await;
+    stage.policies.delete(&stage.pool, &DeleteParams::default()).await.unwrap();
+    stage.is_gone(&nodes[0]).await;
+}
+
+/// One condition, several reasons: each with its own cure.
+async fn a_reason_chooses(site: Site) {
+    let stage = Stage::new(site, "reason").await;
+    let nodes = stage.healthy(3).await;
+    let rule = |pattern: &str, toleration: &str, action: &str| json!({"conditionType": BAD, "conditionStatus": "False", "toleration": toleration, "reasonPattern": pattern, "action": action});
+    let policies = json!([rule("^NvidiaXID(13|31)$", "1s", "None"), rule("^NvidiaXID79", "30m", "Replace")]);
+    stage.policy("30m", json!({"policies": policies})).await;
+    let since = Timestamp::now() - HOUR;
+    stage
+        .stays(&nodes[..2], async {
+            stage.set_condition(&nodes[0], BAD, "False", "NvidiaXID13", since).await;
+            stage.set_condition(&nodes[1], BAD, "False", "Unheard", since).await;
+            stage.set_condition(&nodes[2], BAD, "False", "NvidiaXID79", since).await;
+            stage.is_gone(&nodes[2]).await;
+        })
+        .await;
+    // The reason turns to a worse one.
+    stage.set_condition(&nodes[0], BAD, "False", "NvidiaXID79", since).await;
+    stage.is_gone(&nodes[0]).await;
+}
+
+/// The seed's three steps: the policy for the condition, the policy's default, the provider's.
+async fn tolerations_are_found_in_three_steps(site: Site) {
+    let stage = Stage::new(site, "steps").await;
+    let mut nodes = Vec::new();
+    for number in 0..4 {
+        let mut one = stage.launch(&format!("n{number}"));
+        one.provider_id = format!("aws:///zone-a/i-{}", one.name);
+        one.zone = format!("zone-{}", ["a", "b", "c", "d"][number]);
+        nodes.push(stage.make(one).await);
+    }
+    // A policy of its own for one; nothing is said of the others.
+    let policies = json!([{"conditionType": "StorageReady", "conditionStatus": "False", "toleration": "2h"}]);
+    stage.policy("30m", json!({"policies": policies})).await;
+    let minutes = |count: u32| Duration::from_secs(60) * count;
+    // AWS: AcceleratedHardwareReady 10 minutes, KernelReady 30.
+    stage.set(&nodes[0], "AcceleratedHardwareReady", "False", minutes(11)).await;
+    stage.is_gone(&nodes[0]).await;
+    stage
+        .stays(&nodes[1..], async {
+            stage.set(&nodes[1], "KernelReady", "False", minutes(11)).await;
+            stage.set(&nodes[2], "StorageReady", "False", minutes(100)).await;
+            stage.set(&nodes[3], "NoSuchThing", "False", minutes(100)).await;
+            stage.says(&nodes[1], "Waiting").await;
+            stage.says(&nodes[2], "Waiting").await;
+        })
+        .await;
+    let from = async |node: &str| {
+        let told = stage.explain(node).await;
+        let told = repair_of(&told);
+        let sick = told["conditions"].as_array().unwrap().iter().find(|c| c["deadline"].is_string());
+        sick.unwrap()["from"].clone()
+    };
+    assert_eq!(from(&nodes[1]).await, "provider");
+    assert_eq!(from(&nodes[2]).await, "policy");
+    // The default is for what the provider names, not for what has a policy, and for nothing that nobody names.
+    stage
+        .stays(&nodes[2..], async {
+            stage.change_policy(json!({"defaultTolerationDuration": "5m"})).await;
+            stage.is_gone(&nodes[1]).await;
+        })
+        .await;
+}
+
+/// What explain has to say of a repair, wherever it puts it.
+pub(crate) fn repair_of(explanation: &Value) -> Value {
+    fn find(value: &Value) -> Option<&Value> {
+        match value {
+            Value::Object(fields) => match fields.get("repair") {
+                Some(found) if found.is_object() => Some(found),
+                _ => fields.values().find_map(find),
+            },
+            Value::Array(items) => items.iter().find_map(find),
+            Value::Null | Value::Bool(_) | Value::Number(_) | Value::String(_) => None,
+        }
+    }
+    find(explanation).unwrap_or_else(|| panic!("nothing of a repair: {explanation}")).clone()
+}
+
+/// A condition of the provider's is switched off by an action of none.
+async fn an_action_of_none_does_nothing(site: Site) {
+    let stage = Stage::new(site, "nothing").await;
+    let nodes = stage.healthy(2).await;
+    let off = |status: &str| json!({"conditionType": "Ready", "conditionStatus": status, "action": "None"});
+    let sick = json!({"conditionType": BAD, "conditionStatus": "False", "toleration": "30m"});
+    stage.policy("30m", json!({"policies": [off("False"), off("Unknown"), sick]})).await;
+    stage
+        .stays(&nodes[..1], async {
+            stage.set(&nodes[0], "Ready", "False", HOUR).await;
+            stage.sicken(&nodes[1]).await;
+            stage.is_gone(&nodes[1]).await;
+        })
+        .await;
+}
+
+/// The seed's block in a NodePool, without any policy of ours.
+async fn a_node_pool_may_say_it_itself(site: Site) {
+    let stage = Stage::new(site, "poolsays").await;
+    // Two of six are what the limit of 20 percent allows.
+    let nodes = stage.healthy(6).await;
+    for node in &nodes[..2] {
+        stage.set(node, "Ready", "Unknown", Duration::from_secs(120)).await;
+    }
+    // What no provider names has no status that would be sick.
+    stage.set(&nodes[2], BAD, "False", HOUR).await;
+    let repair = json!({"policies": [
+        {"conditionType": "Ready", "toleration": "1m"}, {"conditionType": BAD, "toleration": "1m"},
+    ]});
+    stage
+        .stays(&nodes[2..], async {
+            stage.change_pool(json!({"repair": repair})).await;
+            stage.is_gone(&nodes[0]).await;
+            stage.is_gone(&nodes[1]).await;
+        })
+        .await;
+    stage.event("NodePool", &stage.pool, "NodeRepairStarted").await;
+    // Without the block it is over, and with a default alone it is for all that the provider names.
+    stage.change_pool(json!({"repair": Value::Null})).await;
+    let fresh = stage.make(stage.launch("fresh")).await;
+    stage.set(&fresh, "Ready", "False", Duration::from_secs(120)).await;
+    stage
+        .stays(&nodes[2..], async {
+            stage.change_pool(json!({"repair": {"defaultTolerationDuration": "1m"}})).await;
+            stage.is_gone(&fresh).await;
+        })
+        .await;
+}
+
+/// `kubectl get nrp` shows what there is to know.
+async fn a_policy_has_columns(site: Site) {
+    let stage = Stage::new(site, "columns").await;
+    stage.healthy(3).await;
+    stage.policy("30m", json!({})).await;
+    wait::for_object(&stage.policies, &stage.pool, "it has counted", |policy: &NodeRepairPolicy| {
+        policy.status["nodes"] == 3 && policy.status["healthy"] == 3
+    })
+    .await;
+    let table = stage.plane().kubectl().run(&["get", "nrp", &stage.pool]).await.unwrap();
+    for column in ["NODES", "WAITING", "BLOCKED", "REPAIRING", "REPAIRED", "ALLOWED", "AGE"] {
+        assert!(table.contains(column), "{table}");
+    }
+    assert_eq!(stage.policies.get(&stage.pool).await.unwrap().name_any(), stage.pool);
+}
+
+on_both!(
+    of_two_policies_the_older_one_counts,
+    a_node_that_no_policy_selects_is_left_alone,
+    a_policy_that_makes_no_sense_is_refused,
+    a_policy_that_cannot_be_read_repairs_nothing,
+    a_broken_policy_keeps_its_nodes,
+    a_reason_chooses,
+    tolerations_are_found_in_three_steps,
+    an_action_of_none_does_nothing,
+    a_node_pool_may_say_it_itself,
+    a_policy_has_columns,
+);

@@ -1,0 +1,81 @@
+//! The repair recovery in the registry.
+
+use std::sync::Arc;
+
+use salvor_api::{
+    Controller,
+    config::{ClusterApiRepair, Configuration, RepairSettings},
+    crds,
+    names::repair::{GROUP, REPAIR_CONTROLLER},
+};
+
+use super::{
+    Repairs, explain,
+    metrics::{METRICS, RepairMetrics},
+};
+use crate::{
+    explain::{Explains, NODE},
+    metrics::Metrics,
+    recoveries::{RecoveryEntry, Start},
+    rights::{Resource, Right, Verb},
+    running::at_once,
+};
+
+pub(crate) static ENTRY: RecoveryEntry = RecoveryEntry {
+    controller: Controller::Repair,
+    gate: None,
+    settings,
+    definitions: &[crds::NODE_REPAIR_POLICY],
+    rights,
+    reporter: REPAIR_CONTROLLER,
+    explains: &[Explains { kind: &NODE, explain: explain::node }],
+    metrics: METRICS,
+    webhooks: None,
+    prepare,
+};
+
+fn settings(configuration: &Configuration) -> Option<String> {
+    (configuration.repair != RepairSettings::default()).then(|| "repair is set".to_owned())
+}
+
+fn rights(configuration: &Configuration) -> Vec<Right> {
+    let (claims, pools) =
+        (Resource::of("karpenter.sh", "nodeclaims"), Resource::of("karpenter.sh", "nodepools"));
+    let machines = Resource::of("cluster.x-k8s.io", "machines");
+    let mut rights = vec![
+        Resource::of(GROUP, "noderepairpolicies").everywhere(&Verb::READ),
+        Resource::NODES.everywhere(&Verb::READ),
+        // Of nodes that are due at the same time, the one with the fewest pods comes first.
+        Resource::PODS.everywhere(&[Verb::List]),
+        claims.clone().everywhere(&Verb::READ),
+        pools.clone().everywhere(&Verb::READ),
+        machines.clone().everywhere(&Verb::READ),
+    ];
+    if configuration.dry_run {
+        return rights;
+    }
+    let on_machines: &[Verb] = match configuration.repair.cluster_api {
+        ClusterApiRepair::Remediate => &[Verb::Patch],
+        ClusterApiRepair::Delete => &[Verb::Delete],
+    };
+    rights.extend([
+        Resource::EVENTS.everywhere(&[Verb::Create]),
+        Resource::of(GROUP, "noderepairpolicies/status").everywhere(&[Verb::Patch]),
+        // Conditions are written, a node is cordoned, and one that nothing else owns is deleted.
+        Resource::of("", "nodes/status").everywhere(&[Verb::Patch]),
+        Resource::NODES.everywhere(&[Verb::Patch, Verb::Delete]),
+        claims.everywhere(&[Verb::Patch, Verb::Delete]),
+        // The repairs under way of a NodePool without a NodeRepairPolicy are in an annotation of it.
+        pools.everywhere(&[Verb::Patch]),
+        machines.everywhere(on_machines),
+    ]);
+    rights
+}
+
+fn prepare(metrics: &Metrics) -> Start {
+    let metrics = metrics.own(RepairMetrics::register);
+    Box::new(|running, configuration| {
+        let repairs = Repairs::new(&Arc::new(configuration.clone()), metrics);
+        running.start(repairs, at_once(configuration.concurrency.writes));
+    })
+}

@@ -1,0 +1,95 @@
+//! The number of pods on nodes, counted only where it decides whose turn it is.
+
+use std::{
+    collections::{BTreeMap, BTreeSet},
+    sync::{Arc, Mutex, MutexGuard, PoisonError},
+    time::Duration,
+};
+
+use kube::Client;
+use salvor_recovery::ids::NodeName;
+use tokio::sync::Notify;
+
+use super::{Key, News};
+use crate::{
+    feeds::Outbox,
+    live,
+    wire::{Nothing, Object},
+};
+
+/// Pods that are not counted by then count as many: nobody waits for them.
+const TIMEOUT: Duration = Duration::from_secs(10);
+
+/// The counts, and the nodes whose pods are to be counted. Clones share them.
+#[derive(Clone, Debug, Default)]
+pub(super) struct Counted(Arc<Shared>);
+
+#[derive(Debug, Default)]
+struct Shared {
+    state: Mutex<State>,
+    bell: Notify,
+}
+
+#[derive(Debug, Default)]
+struct State {
+    wanted: BTreeMap<Key, BTreeSet<NodeName>>,
+    counts: BTreeMap<NodeName, u32>,
+}
+
+impl Counted {
+    fn state(&self) -> MutexGuard<'_, State> {
+        self.0.state.lock().unwrap_or_else(PoisonError::into_inner)
+    }
+
+    /// The pods of these nodes decide whose turn it is in a policy.
+    pub(super) fn want(&self, key: &Key, nodes: &BTreeSet<NodeName>) {
+        let mut state = self.state();
+        if nodes.is_empty() {
+            state.wanted.remove(key);
+        } else if state.wanted.get(key) != Some(nodes) {
+            state.wanted.insert(key.clone(), nodes.clone());
+            self.0.bell.notify_one();
+        }
+    }
+
+    pub(super) fn of(&self, node: &NodeName) -> Option<u32> {
+        self.state().counts.get(node).copied()
+    }
+
+    pub(super) fn counted(&self, node: &NodeName, pods: u32) {
+        self.state().counts.insert(node.clone(), pods);
+    }
+
+    pub(super) fn forget(&self, node: &NodeName) {
+        self.state().counts.remove(node);
+    }
+
+    /// A node whose pods are wanted and not counted.
+    fn next(&self) -> Option<NodeName> {
+        let state = self.state();
+        state.wanted.values().flatten().find(|node| !state.counts.contains_key(*node)).cloned()
+    }
+}
+
+/// Counts what is wanted, one node after the other, until nobody listens any more.
+pub(super) async fn count(client: Client, counted: Counted, news: Outbox<News>) {
+    loop {
+        let Some(node) = counted.next() else {
+            tokio::select! {
+                biased;
+                () = news.closed() => return,
+                () = counted.0.bell.notified() => continue,
+            }
+        };
+        let selector = format!("&fieldSelector=spec.nodeName%3D{}", live::percent_encode(node.as_str()));
+        let pods = live::list(&client, "/api/v1/pods", &selector, |_: Object<Nothing, Nothing>| Some(()));
+        let pods = match tokio::time::timeout(TIMEOUT, pods).await {
+            Ok(Ok(pods)) => u32::try_from(pods.len()).unwrap_or(u32::MAX),
+            Ok(Err(_)) | Err(_) => u32::MAX,
+        };
+        counted.counted(&node, pods);
+        if news.send(News::Pods { node, pods }).await.is_err() {
+            return;
+        }
+    }
+}

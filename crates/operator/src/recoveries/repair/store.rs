@@ -1,0 +1,166 @@
+//! The objects of a kind that may not be served, as its watch last told them.
+
+use std::collections::{BTreeMap, BTreeSet, VecDeque};
+
+use salvor_recovery::ids::Uid;
+
+use crate::{
+    feeds::{KindLost, OfKind},
+    revision::{Revision, Told},
+    watch::{Change, Moment},
+};
+
+/// So many objects are remembered that are gone, for answers that come after their end.
+const GONE: usize = 1024;
+
+/// An object that is kept.
+pub(super) trait Kept {
+    fn uid(&self) -> &Uid;
+    fn revision(&self) -> Revision;
+}
+
+/// The objects of a kind, by UID.
+#[derive(Debug)]
+pub(super) struct Store<T> {
+    state: State,
+    objects: BTreeMap<Uid, T>,
+    gone: VecDeque<Uid>,
+}
+
+#[derive(Debug)]
+enum State {
+    /// No list is in yet.
+    Awaited,
+    /// All its objects are known.
+    Listed,
+    Lost(KindLost),
+}
+
+/// A change of one kind.
+#[derive(Debug)]
+pub(super) struct Turn<T> {
+    /// What is gone, or was replaced by a later state.
+    pub(super) before: Vec<T>,
+    /// UIDs of those that are new or changed.
+    pub(super) changed: BTreeSet<Uid>,
+    /// UIDs of those that are gone.
+    pub(super) gone: BTreeSet<Uid>,
+    /// True if everything may have changed.
+    pub(super) all: bool,
+}
+
+impl<T> Turn<T> {
+    fn nothing() -> Self {
+        Self { before: Vec::new(), changed: BTreeSet::new(), gone: BTreeSet::new(), all: false }
+    }
+}
+
+impl<T: Kept> Store<T> {
+    pub(super) fn new() -> Self {
+        Self { state: State::Awaited, objects: BTreeMap::new(), gone: VecDeque::new() }
+    }
+
+    /// True if all its objects are known, or there can be none.
+    pub(super) fn is_settled(&self) -> bool {
+        match &self.state {
+            State::Listed | State::Lost(KindLost::NotServed) => true,
+            State::Awaited | State::Lost(KindLost::Failed(_)) => false,
+        }
+    }
+
+    /// True if nothing was heard of it yet.
+    pub(super) fn is_awaited(&self) -> bool {
+        matches!(&self.state, State::Awaited)
+    }
+
+    /// True if the server does not serve the kind.
+    pub(super) fn is_not_served(&self) -> bool {
+        matches!(&self.state, State::Lost(KindLost::NotServed))
+    }
+
+    /// Why its objects are not known.
+    pub(super) fn unknown(&self) -> Option<String> {
+        match &self.state {
+            State::Listed | State::Lost(KindLost::NotServed) => None,
+            State::Awaited => Some("they are not listed yet".to_owned()),
+            State::Lost(KindLost::Failed(words)) => Some(words.clone()),
+        }
+    }
+
+    pub(super) fn get(&self, uid: &Uid) -> Option<&T> {
+        self.objects.get(uid)
+    }
+
+    pub(super) fn values(&self) -> impl Iterator<Item = &T> {
+        self.objects.values()
+    }
+
+    pub(super) fn hear(&mut self, news: OfKind<T>) -> Turn<T> {
+        match news {
+            OfKind::Served(_) => Turn::nothing(),
+            OfKind::Lost(lost) => {
+                if lost == KindLost::NotServed {
+                    self.objects.clear();
+                }
+                self.state = State::Lost(lost);
+                Turn { all: true, ..Turn::nothing() }
+            }
+            OfKind::Change(Change::Applied(object)) => {
+                // The watch knows best: an object that did not matter may matter again.
+                self.gone.retain(|gone| gone != object.uid());
+                self.take(object, Told::Alone)
+            }
+            OfKind::Change(Change::Gone(uid)) => self.drop(&uid),
+            OfKind::Change(Change::Reset { all, revision, .. }) => self.list(all, &revision),
+        }
+    }
+
+    /// Takes in an object unless a later state of it is known, or its end.
+    pub(super) fn take(&mut self, object: T, told: Told) -> Turn<T> {
+        let uid = object.uid().clone();
+        let known = self.objects.get(&uid).map(Kept::revision);
+        let old = known.is_some_and(|known| !told.replaces(object.revision(), known));
+        let mut turn = Turn::nothing();
+        if old || self.gone.contains(&uid) {
+            return turn;
+        }
+        turn.before.extend(self.objects.insert(uid.clone(), object));
+        turn.changed.insert(uid);
+        turn
+    }
+
+    fn drop(&mut self, uid: &Uid) -> Turn<T> {
+        if self.gone.len() >= GONE {
+            self.gone.pop_front();
+        }
+        self.gone.push_back(uid.clone());
+        let before: Vec<T> = self.objects.remove(uid).into_iter().collect();
+        let gone = BTreeSet::from([uid.clone()]);
+        Turn { gone, before, ..Turn::nothing() }
+    }
+
+    /// Takes in a list of all objects. What is not in it is gone, unless it is known to be later than the list.
+    fn list(&mut self, all: Vec<T>, moment: &Moment) -> Turn<T> {
+        if moment.anew {
+            // What was seen in another history says nothing about this one.
+            self.objects.clear();
+            self.gone.clear();
+        }
+        let listed: BTreeSet<&Uid> = all.iter().map(Kept::uid).collect();
+        let is_missing = |(uid, object): &(&Uid, &T)| {
+            !listed.contains(*uid) && !object.revision().is_after(moment.revision)
+        };
+        let missing: Vec<Uid> = self.objects.iter().filter(is_missing).map(|(uid, _)| uid.clone()).collect();
+        let mut turn = Turn { all: true, ..Turn::nothing() };
+        for uid in missing {
+            let one = self.drop(&uid);
+            turn.before.extend(one.before);
+            turn.gone.extend(one.gone);
+        }
+        for object in all {
+            self.take(object, Told::ByListAt(moment.revision));
+        }
+        self.state = State::Listed;
+        turn
+    }
+}

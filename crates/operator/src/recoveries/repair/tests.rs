@@ -1,0 +1,239 @@
+//! The view of the repair recovery, without an API.
+
+use salvor_api::config::parse;
+use salvor_recovery::{Step as _, step::Disrupts};
+use serde_json::{Value, json};
+
+use super::*;
+use crate::{feeds::KindLost, watch::Moment};
+
+fn at(seconds: i64) -> Timestamp {
+    Timestamp::from_second(1_800_000_000 + seconds).unwrap()
+}
+
+fn configuration(rest: &str) -> Arc<Configuration> {
+    let head = "apiVersion: config.salvor.dev/v1alpha1\nkind: Configuration\ncontrollers: [repair]\n";
+    Arc::new(parse(&format!("{head}{rest}")).unwrap())
+}
+
+fn node(name: &str, revision: u64, bad: bool) -> Value {
+    let since = |time: Timestamp| json!(time);
+    json!({
+        "metadata": {
+            "name": name, "uid": format!("uid-{name}"), "resourceVersion": revision.to_string(),
+            "creationTimestamp": at(-100_000), "labels": {"karpenter.sh/nodepool": "gpu"},
+        },
+        "spec": {"providerID": format!("fake://{name}")},
+        "status": {"conditions": [
+            {"type": "Ready", "status": "True", "lastTransitionTime": since(at(-99_000)), "lastHeartbeatTime": since(at(revision as i64))},
+            {"type": "BadNode", "status": if bad { "False" } else { "True" }, "lastTransitionTime": since(at(0))},
+        ]},
+    })
+}
+
+fn claim(name: &str, provider: &str) -> SeenOwner {
+    let claim = json!({
+        "metadata": {"name": name, "uid": format!("claim-{name}"), "resourceVersion": "5", "labels": {"karpenter.sh/nodepool": "gpu"}},
+        "status": {"providerID": provider, "conditions": [{"type": "Registered", "status": "True"}, {"type": "Initialized", "status": "True"}]},
+    });
+    wire::claim(serde_json::from_value(claim).unwrap())
+}
+
+fn policy(name: &str, created: i64, revision: u64, rest: Value, status: Value) -> Policy {
+    let mut spec = json!({
+        "nodeSelector": {"matchLabels": {"karpenter.sh/nodepool": "gpu"}},
+        "policies": [{"conditionType": "BadNode", "conditionStatus": "False", "toleration": "5m"}],
+        "unhealthyLimit": "100%", "budgets": [{"nodes": 1}],
+    });
+    for (key, value) in rest.as_object().unwrap() {
+        spec[key] = value.clone();
+    }
+    let object = json!({
+        "metadata": {
+            "name": name, "uid": format!("policy-{name}"), "resourceVersion": revision.to_string(), "generation": 1,
+            "creationTimestamp": at(created),
+        },
+        "spec": spec, "status": status,
+    });
+    wire::policy(&object).unwrap()
+}
+
+fn reset<T>(all: Vec<T>) -> Change<T> {
+    Change::Reset { all, revision: Moment::from("1"), asked: 0 }
+}
+
+struct Bench {
+    repairs: Repairs,
+}
+
+impl Bench {
+    /// Nodes, of which some are sick since the beginning, with a NodeClaim each, and these policies.
+    fn new(nodes: usize, bad: usize, policies: Vec<Policy>) -> Self {
+        let mut bench = Self { repairs: Repairs::new(&configuration(""), RepairMetrics::unread()) };
+        let name = |number: usize| format!("n{number:04}");
+        let views = (0..nodes).map(|number| bench.view(&node(&name(number), 10, number < bad))).collect();
+        bench.hear(News::Node(reset(views)));
+        bench.hear(News::Policy(OfKind::Change(reset(policies))));
+        bench.hear(News::Pool(OfKind::Lost(KindLost::NotServed)));
+        let claims = (0..nodes).map(|number| claim(&name(number), &format!("fake://{}", name(number))));
+        bench.hear(News::Claim(OfKind::Change(reset(claims.collect()))));
+        for version in 0..2 {
+            bench.hear(News::Machine(version, OfKind::Lost(KindLost::NotServed)));
+        }
+        bench
+    }
+
+    fn view(&self, node: &Value) -> NodeView {
+        node_view(&serde_json::from_value(node.clone()).unwrap(), &self.repairs.actors)
+    }
+
+    fn hear(&mut self, news: News) -> Vec<Subject> {
+        self.repairs.hear(news, at(400))
+    }
+
+    fn judged(&self, subject: &Subject, now: i64) -> Judgement<Why, Step> {
+        self.repairs.judge(subject, at(now)).unwrap()
+    }
+
+    fn reason(&self, name: &str, now: i64) -> &'static str {
+        self.repairs.judge_node(&name.into(), at(now)).unwrap().report().reason
+    }
+}
+
+fn gpu() -> Subject {
+    Subject::Policy(Key::Policy("gpu".into()))
+}
+
+#[test]
+fn a_turn_is_written_down_before_anything_is_done() {
+    let mut bench = Bench::new(4, 1, vec![policy("gpu", -10, 7, json!({}), json!({}))]);
+    assert_eq!(bench.reason("n0000", 299), "TolerationRunning");
+    assert_eq!(bench.reason("n0000", 300), "NotReserved");
+    let judgement = bench.judged(&gpu(), 300);
+    let Some(Step::WritePolicy { status, begins: true, .. }) = judgement.verdict.actions().first() else {
+        panic!("{:?}", judgement.verdict)
+    };
+    let written = policy("gpu", -10, 8, json!({}), serde_json::to_value(status).unwrap());
+    let woken = bench.hear(News::Policy(OfKind::Change(Change::Applied(written))));
+    assert!(woken.contains(&Subject::Node("n0000".into())), "{woken:?}");
+    let judgement = bench.judged(&Subject::Node("n0000".into()), 300);
+    let step = &judgement.verdict.actions()[0];
+    assert!(matches!(step, Step::TightenTermination { .. }), "{step}");
+    assert_eq!(step.effect().disrupts, Disrupts::Node { zone: "" });
+}
+
+#[test]
+fn heartbeats_wake_nobody_and_changes_wake_node_and_policy() {
+    let mut bench = Bench::new(4, 0, vec![policy("gpu", -10, 7, json!({}), json!({}))]);
+    let beat = bench.view(&node("n0001", 11, false));
+    assert_eq!(bench.hear(News::Node(Change::Applied(beat))), []);
+    let sick = bench.view(&node("n0001", 12, true));
+    let woken = bench.hear(News::Node(Change::Applied(sick)));
+    assert_eq!(woken, [Subject::Node("n0001".into()), gpu()]);
+    let old = bench.view(&node("n0001", 11, false));
+    assert_eq!(bench.hear(News::Node(Change::Applied(old))), [], "what is older than what is known");
+}
+
+#[test]
+fn of_two_policies_the_older_counts_also_if_it_cannot_be_read() {
+    let (older, younger) = (json!({"paused": true}), json!({}));
+    let mut bench = Bench::new(
+        4,
+        1,
+        vec![policy("gpu", -10, 7, older, json!({})), policy("young", -5, 8, younger.clone(), json!({}))],
+    );
+    assert_eq!(bench.reason("n0000", 400), "Paused");
+    let judgement = bench.judged(&Subject::Policy(Key::Policy("young".into())), 400);
+    let Some(Step::WritePolicy { status, .. }) = judgement.verdict.actions().first() else { panic!() };
+    assert_eq!((status.nodes, status.conditions[2].reason.as_str()), (0, "OlderPolicyCounts"));
+    let broken = policy("gpu", -10, 9, json!({"unhealthyLimit": "some"}), json!({}));
+    let broken = Policy { generation: 2, ..broken };
+    bench.hear(News::Policy(OfKind::Change(Change::Applied(broken))));
+    assert_eq!(bench.reason("n0000", 400), "InvalidPolicy");
+    bench.hear(News::Policy(OfKind::Change(Change::Gone("policy-gpu".into()))));
+    assert_eq!(bench.reason("n0000", 400), "NotReserved", "the other one takes over");
+    bench.hear(News::Policy(OfKind::Change(Change::Gone("policy-young".into()))));
+    assert_eq!(bench.reason("n0000", 400), "NotSelected");
+}
+
+#[test]
+fn exactly_one_nodeclaim_stands_for_a_node() {
+    let mut bench = Bench::new(2, 1, vec![policy("gpu", -10, 7, json!({}), json!({}))]);
+    assert_eq!(bench.reason("n0000", 400), "NotReserved");
+    bench.hear(News::Claim(OfKind::Change(Change::Applied(claim("twin", "fake://n0000")))));
+    assert_eq!(bench.reason("n0000", 400), "NoBackend");
+    bench.hear(News::Claim(OfKind::Change(Change::Gone("claim-twin".into()))));
+    assert_eq!(bench.reason("n0000", 400), "NotReserved");
+    bench.hear(News::Claim(OfKind::Change(Change::Gone("claim-n0000".into()))));
+    assert_eq!(bench.reason("n0000", 400), "NoBackend", "it is Karpenter's, and no NodeClaim stands for it");
+    bench.hear(News::Claim(OfKind::Lost(KindLost::Failed("forbidden".into()))));
+    assert_eq!(bench.reason("n0001", 400), "Healthy");
+    assert_eq!(bench.reason("n0000", 400), "NoBackend");
+}
+
+#[test]
+fn nothing_is_judged_before_everything_is_known() {
+    let mut repairs = Repairs::new(&configuration(""), RepairMetrics::unread());
+    let view = node_view(&serde_json::from_value(node("n0000", 1, true)).unwrap(), &repairs.actors);
+    repairs.hear(News::Node(reset(vec![view])), at(400));
+    let reason = |repairs: &Repairs| repairs.judge_node(&"n0000".into(), at(400)).unwrap().report().reason;
+    assert_eq!(reason(&repairs), "NotListed");
+    let policies = vec![policy("gpu", -10, 7, json!({}), json!({}))];
+    repairs.hear(News::Policy(OfKind::Change(reset(policies))), at(400));
+    repairs.hear(News::Pool(OfKind::Lost(KindLost::NotServed)), at(400));
+    assert_eq!(reason(&repairs), "NotListed", "NodeClaims are not");
+    repairs.hear(News::Claim(OfKind::Lost(KindLost::NotServed)), at(400));
+    repairs.hear(News::Machine(0, OfKind::Lost(KindLost::NotServed)), at(400));
+    assert_eq!(reason(&repairs), "NotListed", "Machines of the old version are not");
+    repairs.hear(News::Machine(1, OfKind::Lost(KindLost::NotServed)), at(400));
+    assert_eq!(reason(&repairs), "NotReserved", "nothing owns the node");
+}
+
+#[test]
+fn the_old_version_of_machines_is_watched_where_there_is_no_new_one() {
+    let mut repairs = Repairs::new(&configuration(""), RepairMetrics::unread());
+    assert_eq!(repairs.watches().unwrap().len(), 6);
+    assert!(repairs.watches().is_none());
+    repairs.hear(News::Machine(0, OfKind::Lost(KindLost::NotServed)), at(0));
+    assert_eq!(repairs.watches().unwrap().len(), 7);
+}
+
+#[test]
+fn a_machine_that_does_not_come_up_holds_its_pool() {
+    let mut bench = Bench::new(4, 1, vec![policy("gpu", -10, 7, json!({}), json!({}))]);
+    let mut late = claim("late", "");
+    (late.is_up, late.created) = (false, Some(at(0)));
+    bench.hear(News::Claim(OfKind::Change(Change::Applied(late.clone()))));
+    assert_eq!(bench.reason("n0000", 599), "NotReserved");
+    assert_eq!(bench.reason("n0000", 600), "LaunchFailures");
+    // It registers.
+    (late.is_up, late.view.resource_version) = (true, "9".into());
+    bench.hear(News::Claim(OfKind::Change(Change::Applied(late))));
+    assert_eq!(bench.reason("n0000", 601), "NotReserved");
+}
+
+#[test]
+fn a_dry_run_tells_what_would_be_done() {
+    let mut bench = Bench::new(4, 1, vec![policy("gpu", -10, 7, json!({}), json!({}))]);
+    bench.repairs.plans = true;
+    let judgement = bench.judged(&Subject::Node("n0000".into()), 400);
+    assert!(
+        matches!(judgement.verdict.actions()[0], Step::TightenTermination { .. }),
+        "{:?}",
+        judgement.verdict
+    );
+}
+
+/// Ten thousand nodes, a thousand of them sick: all are judged from one survey.
+#[test]
+fn a_large_cluster_is_surveyed_once_and_not_for_each_node() {
+    let bench = Bench::new(10_000, 1_000, vec![policy("gpu", -10, 7, json!({}), json!({}))]);
+    let key = Key::Policy("gpu".into());
+    let policy = bench.repairs.policy(&key).unwrap();
+    let first = bench.repairs.survey(&key, policy, at(400));
+    for number in 0..1_000 {
+        bench.judged(&Subject::Node(format!("n{number:04}").into()), 400);
+    }
+    assert!(Arc::ptr_eq(&first, &bench.repairs.survey(&key, policy, at(400))));
+    assert_eq!((first.unhealthy, first.base, first.due.len()), (1_000, 10_000, 1_000));
+}

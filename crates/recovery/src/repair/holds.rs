@@ -1,0 +1,148 @@
+//! What holds a repair that is due.
+
+use std::fmt;
+
+use jiff::Timestamp;
+
+use super::amounts::Amount;
+use super::survey::LaunchTrouble;
+use crate::one_actor::NodeActor;
+
+/// What holds a repair that is due.
+#[derive(Clone, Debug, PartialEq, Eq)]
+pub enum Hold {
+    /// The policy is paused.
+    Paused,
+    /// Too many nodes are past their toleration: it is not the nodes, or not only.
+    TooManyUnhealthy {
+        /// So many are.
+        unhealthy: usize,
+        /// So many may be.
+        limit: usize,
+        /// Of so many.
+        nodes: usize,
+        /// The limit as the policy has it.
+        setting: Amount,
+    },
+    /// The nodes of a zone are sick for one cause.
+    ZoneOutage {
+        /// The zone.
+        zone: String,
+        /// Its sick nodes.
+        sick: usize,
+        /// All its nodes.
+        nodes: usize,
+    },
+    /// New machines do not come up.
+    LaunchFailures {
+        /// The pool.
+        pool: String,
+        /// What was seen.
+        trouble: LaunchTrouble,
+    },
+    /// Another recovery acts on the node.
+    AnotherRecovery(NodeActor),
+    /// Nothing can replace the node.
+    NoBackend(String),
+    /// The server refused to.
+    BackendFailed {
+        /// Its words.
+        words: String,
+        /// When it is tried again.
+        until: Timestamp,
+    },
+    /// As many nodes as may be are under repair.
+    BudgetExhausted {
+        /// So many are.
+        used: usize,
+        /// So many may be.
+        allowed: usize,
+        /// When the budget changes by itself.
+        until: Option<Timestamp>,
+    },
+    /// Everything on the ladder was tried.
+    LadderExhausted,
+}
+
+impl Hold {
+    /// The code of an exhausted budget.
+    pub const BUDGET_EXHAUSTED: &'static str = "BudgetExhausted";
+
+    /// A stable name for metrics, conditions and JSON.
+    pub fn code(&self) -> &'static str {
+        match self {
+            Self::Paused => "Paused",
+            Self::TooManyUnhealthy { .. } => "TooManyUnhealthy",
+            Self::ZoneOutage { .. } => "ZoneOutage",
+            Self::LaunchFailures { .. } => "LaunchFailures",
+            Self::AnotherRecovery(_) => "AnotherRecovery",
+            Self::NoBackend(_) => "NoBackend",
+            Self::BackendFailed { .. } => "BackendFailed",
+            Self::BudgetExhausted { .. } => Self::BUDGET_EXHAUSTED,
+            Self::LadderExhausted => "LadderExhausted",
+        }
+    }
+
+    /// When it is over by itself, or may be.
+    pub fn until(&self) -> Option<Timestamp> {
+        match self {
+            Self::BackendFailed { until, .. } => Some(*until),
+            Self::BudgetExhausted { until, .. } => *until,
+            Self::LaunchFailures { trouble, .. } => trouble.until,
+            Self::Paused
+            | Self::TooManyUnhealthy { .. }
+            | Self::ZoneOutage { .. }
+            | Self::AnotherRecovery(_)
+            | Self::NoBackend(_)
+            | Self::LadderExhausted => None,
+        }
+    }
+
+    /// A sentence that says what would end it.
+    pub fn what_would_end_it(&self) -> &'static str {
+        match self {
+            Self::Paused => "Somebody sets spec.paused of the policy to false.",
+            Self::TooManyUnhealthy { .. } => "Enough nodes become healthy, or unhealthyLimit is raised.",
+            Self::ZoneOutage { .. } => {
+                "Enough nodes of the zone become healthy, or repair.zoneSickPercent is raised."
+            }
+            Self::LaunchFailures { .. } => "A new machine of the pool registers.",
+            Self::AnotherRecovery(_) => "The other recovery finishes.",
+            Self::NoBackend(_) => "Exactly one NodeClaim or Machine stands for the node.",
+            Self::BackendFailed { .. } => "The API server accepts the write.",
+            Self::BudgetExhausted { .. } => "A repair under way finishes, or the budget is raised.",
+            Self::LadderExhausted => "A person repairs the node, or the policy's ladder gets another rung.",
+        }
+    }
+}
+
+impl fmt::Display for Hold {
+    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
+        match self {
+            Self::Paused => f.write_str("the policy is paused"),
+            Self::TooManyUnhealthy { unhealthy, limit, nodes, setting } => write!(
+                f,
+                "{unhealthy} of {nodes} nodes are past their toleration, more than unhealthyLimit {setting} allows, which is {limit}"
+            ),
+            Self::ZoneOutage { zone, sick, nodes } => {
+                write!(f, "{sick} of {nodes} nodes of zone {zone} are sick, which looks like one cause")
+            }
+            Self::LaunchFailures { pool, trouble } => {
+                write!(f, "pool {pool} gets no new nodes: {}", trouble.what)
+            }
+            Self::AnotherRecovery(actor) => write!(f, "{actor} acts on this node"),
+            Self::NoBackend(why) => f.write_str(why),
+            Self::BackendFailed { words, until } => {
+                write!(f, "the API server refused the repair, which is tried again at {until}: {words}")
+            }
+            Self::BudgetExhausted { used: usize::MAX, .. } => {
+                f.write_str("the list of repairs under way cannot be read: remove the annotation or status")
+            }
+            Self::BudgetExhausted { used, allowed, until } => {
+                write!(f, "{used} nodes are under repair, and the budget allows {allowed}")?;
+                until.map_or(Ok(()), |until| write!(f, " until {until}"))
+            }
+            Self::LadderExhausted => f.write_str("everything on the ladder was tried"),
+        }
+    }
+}

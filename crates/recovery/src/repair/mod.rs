@@ -1,0 +1,41 @@
+//! The repair recovery: a node that has been sick for too long is replaced or rebooted, gently where possible, and never too many
+//! at once.
+//!
+//! Read [`rules`](decide_node) first. `sickness.rs` says which node is sick and until when that is tolerated, `progress.rs` keeps its
+//! clock, `survey.rs` looks at all nodes of a policy and gives turns, and `provider.rs` has what providers repair by default.
+
+mod amounts;
+mod cron;
+mod holds;
+mod ladder;
+mod policy;
+mod progress;
+mod provider;
+mod reasons;
+mod rules;
+mod sickness;
+mod status;
+mod steps;
+mod survey;
+#[cfg(test)]
+mod tests;
+mod veto;
+mod views;
+
+pub use amounts::Amount;
+pub use cron::Schedule;
+pub use holds::Hold;
+pub use policy::{Action, Budget, Entry, Head, Policy, Rung, Termination, allowance};
+pub use progress::{Clock, Progress, SickNow, Tried};
+pub use provider::{Provider, Statement};
+pub use reasons::{NodeWhy, PolicyWhy};
+pub use rules::{COUNTS_EVERY, Place, PolicyScene, Scene, decide_node, decide_policy};
+pub use sickness::{Diagnosis, Resolution, STARTUP, Settings, Sick, Source, diagnose, resolve};
+pub use status::{PolicyCondition, PolicyStatus, Repair};
+pub use steps::Step;
+pub use survey::{LaunchTrouble, Member, RELEASE_AFTER, Scope, Survey, survey};
+pub use veto::{Veto, veto};
+pub use views::{
+    Backend, ConditionView, NODE_CLAIM, NODE_POOL, NODE_REPAIR_POLICY, NodeView, OwnerView, PoolView,
+    Refusal, Status,
+};

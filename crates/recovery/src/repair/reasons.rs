@@ -1,0 +1,229 @@
+//! Why the repair recovery does what it does. All its sentences are in here.
+
+use std::fmt;
+
+use jiff::Timestamp;
+
+use super::holds::Hold;
+use super::policy::Action;
+use super::sickness::Sick;
+use super::veto::Veto;
+use crate::verdict::Reason;
+
+/// Why a node is, or is not, repaired.
+#[derive(Clone, Debug, PartialEq, Eq)]
+pub enum NodeWhy {
+    /// The recovery is switched off.
+    Disabled,
+    /// No policy selects the node.
+    NotSelected,
+    /// The policy that selects it cannot be read.
+    InvalidPolicy {
+        /// Its first defect.
+        defect: String,
+    },
+    /// Policies and nodes are not all known yet.
+    NotListed,
+    /// Nothing that counts is wrong with it.
+    Healthy,
+    /// It is sick, and the policy does nothing about that.
+    ActionNone {
+        /// The condition.
+        condition: String,
+    },
+    /// It was sick a moment ago.
+    HealthyAgain {
+        /// When its clocks are reset.
+        until: Timestamp,
+    },
+    /// It is sick, and that is still tolerated.
+    TolerationRunning {
+        /// The condition.
+        sick: Sick,
+    },
+    /// A person has said that it is not to be repaired.
+    Vetoed {
+        /// The condition.
+        sick: Sick,
+        /// The veto.
+        veto: Veto,
+    },
+    /// Something holds its repair.
+    Held {
+        /// The condition.
+        sick: Sick,
+        /// What holds it.
+        hold: Hold,
+    },
+    /// It will have its turn as soon as that is written down.
+    NotReserved {
+        /// The condition.
+        sick: Sick,
+    },
+    /// It is being deleted, and not by us.
+    BeingDeleted,
+    /// Its repair is under way.
+    RepairUnderWay {
+        /// What was done.
+        action: Action,
+        /// Since when.
+        since: Timestamp,
+        /// True if it takes too long.
+        stuck: bool,
+    },
+    /// It has been sick for too long.
+    Sick {
+        /// The condition.
+        sick: Sick,
+        /// What is done.
+        action: Action,
+    },
+}
+
+impl fmt::Display for NodeWhy {
+    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
+        match self {
+            Self::Disabled => f.write_str("the repair recovery is switched off"),
+            Self::NotSelected => f.write_str("no repair policy selects this node"),
+            Self::InvalidPolicy { defect } => write!(f, "its repair policy cannot be read: {defect}"),
+            Self::NotListed => f.write_str("not all policies, nodes and machines are known yet"),
+            Self::Healthy => f.write_str("the node is healthy"),
+            Self::ActionNone { condition } => write!(f, "{condition}, for which the policy does nothing"),
+            Self::HealthyAgain { until } => {
+                write!(f, "the node is healthy again; its clocks are reset at {until} if it stays so")
+            }
+            Self::TolerationRunning { sick } => write!(f, "{sick}, until {}", sick.deadline),
+            Self::Vetoed { sick, veto } => {
+                write!(f, "{sick}; {} forbids its repair", veto.by)?;
+                veto.until.map_or(Ok(()), |until| write!(f, " until {until}"))
+            }
+            Self::Held { sick, hold } => write!(f, "{}: {hold} ({sick})", hold.code()),
+            Self::NotReserved { sick } => {
+                write!(f, "{sick}; its repair begins as soon as the policy's status says so")
+            }
+            Self::BeingDeleted => f.write_str("the node is being deleted already"),
+            Self::RepairUnderWay { action, since, stuck: false } => {
+                write!(f, "its repair is under way since {since} ({action})")
+            }
+            Self::RepairUnderWay { action, since, stuck: true } => {
+                write!(f, "its repair is under way since {since} ({action}), and takes too long")
+            }
+            Self::Sick { sick, action } => write!(f, "{sick}, which is over ({action})"),
+        }
+    }
+}
+
+impl Reason for NodeWhy {
+    fn code(&self) -> &'static str {
+        match self {
+            Self::Disabled => "Disabled",
+            Self::NotSelected => "NotSelected",
+            Self::InvalidPolicy { .. } => "InvalidPolicy",
+            Self::NotListed => "NotListed",
+            Self::Healthy => "Healthy",
+            Self::ActionNone { .. } => "ActionNone",
+            Self::HealthyAgain { .. } => "HealthyAgain",
+            Self::TolerationRunning { .. } => "TolerationRunning",
+            Self::Vetoed { .. } => "Vetoed",
+            Self::Held { hold, .. } => hold.code(),
+            Self::NotReserved { .. } => "NotReserved",
+            Self::BeingDeleted => "BeingDeleted",
+            Self::RepairUnderWay { .. } => "RepairUnderWay",
+            Self::Sick { .. } => "Sick",
+        }
+    }
+
+    fn what_would_change_it(&self) -> String {
+        match self {
+            Self::Disabled => "The administrator adds repair to controllers.".into(),
+            Self::NotSelected => {
+                "A NodeRepairPolicy selects the node, or its NodePool gets a block spec.repair.".into()
+            }
+            Self::InvalidPolicy { .. } => "Somebody corrects the policy.".into(),
+            Self::NotListed => "All of them are listed.".into(),
+            Self::Healthy => "A condition that the policy or the provider names becomes sick.".into(),
+            Self::ActionNone { condition } => format!("The policy names another action for {condition}."),
+            Self::HealthyAgain { .. } => "The node stays healthy, or becomes sick again.".into(),
+            Self::TolerationRunning { sick } => {
+                format!("The condition becomes healthy, or it is {}.", sick.deadline)
+            }
+            Self::Vetoed { veto, .. } => match veto.until {
+                Some(until) => format!("It is {until}, or the veto is removed."),
+                None => "The veto is removed.".into(),
+            },
+            Self::Held { hold, .. } => hold.what_would_end_it().into(),
+            Self::NotReserved { .. } => "The policy's status lists the node among its repairs.".into(),
+            Self::BeingDeleted => "Nothing: the node goes.".into(),
+            Self::RepairUnderWay { .. } => "The node is gone, or healthy again.".into(),
+            Self::Sick { .. } => "The node becomes healthy before it is repaired.".into(),
+        }
+    }
+}
+
+/// Why something is written about a policy.
+#[derive(Clone, Debug, PartialEq, Eq)]
+pub enum PolicyWhy {
+    /// Policies and nodes are not all known yet.
+    NotListed,
+    /// Its spec cannot be read.
+    Invalid {
+        /// The first defect.
+        defect: String,
+    },
+    /// The list of repairs under way cannot be read: somebody else has written it.
+    ListDamaged,
+    /// Repairs begin or are over.
+    Repairs {
+        /// So many begin.
+        begin: usize,
+        /// So many are over, or not needed any more.
+        end: usize,
+    },
+    /// Its counts or conditions have changed.
+    Counts,
+    /// Nothing is to be written.
+    Settled,
+    /// A NodePool without a block `spec.repair`.
+    NotOurs,
+}
+
+impl fmt::Display for PolicyWhy {
+    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
+        match self {
+            Self::NotListed => f.write_str("not all policies, nodes and machines are known yet"),
+            Self::Invalid { defect } => write!(f, "the policy selects nothing: {defect}"),
+            Self::ListDamaged => {
+                f.write_str("the list of its repairs under way cannot be read, so nothing is begun")
+            }
+            Self::Repairs { begin, end } => write!(f, "{begin} repairs begin, {end} end"),
+            Self::Counts => f.write_str("counts or conditions have changed"),
+            Self::Settled => f.write_str("its status is up to date"),
+            Self::NotOurs => f.write_str("a NodeRepairPolicy counts, or there is no block spec.repair"),
+        }
+    }
+}
+
+impl Reason for PolicyWhy {
+    fn code(&self) -> &'static str {
+        match self {
+            Self::NotListed => "NotListed",
+            Self::Invalid { .. } => "InvalidSpec",
+            Self::ListDamaged => "ListDamaged",
+            Self::Repairs { .. } => "Repairs",
+            Self::Counts => "Counts",
+            Self::Settled => "Settled",
+            Self::NotOurs => "NotOurs",
+        }
+    }
+
+    fn what_would_change_it(&self) -> String {
+        match self {
+            Self::NotListed => "All of them are listed.".into(),
+            Self::Invalid { .. } => "Somebody corrects the spec.".into(),
+            Self::ListDamaged => "Somebody removes the list: status.repairs, or the annotation.".into(),
+            Self::Repairs { .. } | Self::Counts => "The status is written.".into(),
+            Self::Settled => "A node of the policy changes, or its time has come.".into(),
+            Self::NotOurs => "The NodePool gets a block spec.repair.".into(),
+        }
+    }
+}

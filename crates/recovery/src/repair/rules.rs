@@ -1,0 +1,721 @@
+//! The rules of the repair recovery, in the order in which a person would ask them.
+//!
+//! A policy is judged by all its nodes together ([`decide_policy`]): whose turn it is, and what is written down about that. A
+//! node is judged by itself ([`decide_node`]). It is touched only if the policy's status, or the NodePool's annotation, lists it
+//! among the repairs under way. That list is written with the revision that was judged, so it is where two writers, or an old view,
+//! are refused: no more nodes are under repair than the budget has, whatever happens in between.
+
+use jiff::Timestamp;
+use salvor_api::config::ClusterApiRepair;
+use salvor_api::names::repair::{CONDITION, REPAIR_CONTROLLER, REPAIR_NODE, reasons};
+
+use super::holds::Hold;
+use super::ladder::{Turn, turn};
+use super::policy::{Action, Policy, Termination};
+use super::progress::{Progress, Tried};
+use super::reasons::{NodeWhy, PolicyWhy};
+use super::sickness::{Diagnosis, Settings, Sick, diagnose};
+use super::status::{PolicyStatus, Repair};
+use super::steps::Step;
+use super::survey::{Member, Survey};
+use super::views::{Backend, NodeView};
+use crate::brake::Held;
+use crate::event::{EventNote, EventType, NodeCondition};
+use crate::moments::{after, to_the_second};
+use crate::objects::ObjectRef;
+use crate::verdict::{Inquiry, Judgement, Verdict, judge};
+
+/// The place of a node among the repairs of its policy.
+#[derive(Clone, Copy, Debug)]
+pub enum Place<'a> {
+    /// Its repair is written down.
+    Reserved(&'a Repair),
+    /// It would be written down now: for a dry run, and for explanations.
+    Planned(&'a Repair),
+    /// It is not its turn.
+    None,
+}
+
+impl<'a> Place<'a> {
+    fn repair(self) -> Option<&'a Repair> {
+        match self {
+            Self::Reserved(repair) | Self::Planned(repair) => Some(repair),
+            Self::None => None,
+        }
+    }
+}
+
+/// A node and all that its verdict rests on.
+pub struct Scene<'a> {
+    /// The node, with its backend.
+    pub member: Member<'a>,
+    /// The policy that counts for it.
+    pub policy: Option<&'a Policy>,
+    /// The state of that policy.
+    pub survey: Option<&'a Survey>,
+    /// Its place among the repairs of the policy.
+    pub place: Place<'a>,
+}
+
+type NodeVerdict = Verdict<NodeWhy, Step>;
+
+/// Is this node to be repaired?
+pub fn decide_node(scene: &Scene<'_>, settings: &Settings, now: Timestamp) -> Judgement<NodeWhy, Step> {
+    judge(|ask| node_rules(ask, scene, settings, now))
+}
+
+fn node_rules(
+    ask: &mut Inquiry,
+    scene: &Scene<'_>,
+    settings: &Settings,
+    now: Timestamp,
+) -> Result<NodeVerdict, NodeVerdict> {
+    let Scene { member, policy, survey, place } = scene;
+    let node = member.node;
+    let known = policy.zip(*survey);
+    let seen = policy.map_or("none".to_owned(), Policy::name);
+    let (policy, survey) = ask
+        .some("Does a repair policy select the node?", seen, known)
+        .ok_or(Verdict::Ignore(NodeWhy::NotSelected))?;
+    let defect = policy.defects.first();
+    let seen = defect.map_or("yes".to_owned(), Clone::clone);
+    ask.none("Can that policy be read?", seen, defect)
+        .map_err(|defect| Verdict::Ignore(NodeWhy::InvalidPolicy { defect: defect.clone() }))?;
+    let diagnosis = diagnose(node, member.backend.owner(), policy, settings, now);
+    let desk = Desk { scene, policy, diagnosis: &diagnosis, settings, now };
+
+    let Some(sick) = ask.some("Is it sick?", see_sick(&diagnosis), diagnosis.sick.as_ref()) else {
+        return Err(desk.healthy());
+    };
+    let due = sick.deadline <= now;
+    ask.that("Is it sick for longer than is tolerated?", format!("until {}", sick.deadline), due)
+        .ok_or_else(|| {
+            desk.report(
+                Told::Waiting(sick),
+                Verdict::Wait {
+                    until: sick.deadline,
+                    why: NodeWhy::TolerationRunning { sick: sick.clone() },
+                },
+            )
+        })?;
+    let veto = member.veto(now);
+    let seen = veto.as_ref().map_or("no veto".to_owned(), |veto| veto.by.clone());
+    ask.none("Is its repair allowed?", seen, veto).map_err(|veto| {
+        let (until, why) = (veto.until, NodeWhy::Vetoed { sick: sick.clone(), veto });
+        let verdict = match until {
+            Some(until) => Verdict::Wait { until, why },
+            None => Verdict::Ignore(why),
+        };
+        desk.report(Told::Vetoed, verdict)
+    })?;
+
+    let turn = turn(sick, diagnosis.memory.tried.as_ref(), now);
+    let step = match turn {
+        Turn::Try { action: Action::Replace, .. } => {
+            replacement(member, policy, settings, place.repair(), now)
+        }
+        Turn::Try { action: Action::Reboot, rung, attempt } => Some(desk.reboot(sick, rung, attempt)),
+        Turn::Running { .. } | Turn::Exhausted => None,
+    };
+    let next = step.as_ref().map_or_else(|| see_turn(turn), ToString::to_string);
+    let exhausted = matches!(turn, Turn::Exhausted);
+    let step = ask.some("Is there something left to do?", next, step).ok_or_else(|| {
+        if exhausted { desk.held(sick, Hold::LadderExhausted) } else { desk.under_way(turn) }
+    })?;
+
+    let hold = survey.hold(policy, member, now);
+    ask.none("Do the policy's limits allow it?", see_hold(survey, hold.as_ref()), hold)
+        .map_err(|hold| desk.held(sick, hold))?;
+    let seen = format!("{} of {} under repair", shown_count(survey.used), survey.allowed);
+    ask.some("Is it its turn?", seen, place.repair()).ok_or_else(|| match survey.budget_hold() {
+        Some(hold) => desk.held(sick, hold),
+        None => Verdict::Ignore(NodeWhy::NotReserved { sick: sick.clone() }),
+    })?;
+
+    let action = match turn {
+        Turn::Try { action, .. } | Turn::Running { action, .. } => action,
+        Turn::Exhausted => Action::Replace,
+    };
+    let why = NodeWhy::Sick { sick: sick.clone(), action };
+    let mut actions = vec![step];
+    actions.extend(desk.events(sick, &actions[0]));
+    Ok(Verdict::Act { actions, why })
+}
+
+fn see_sick(diagnosis: &Diagnosis) -> String {
+    match (&diagnosis.sick, &diagnosis.tolerated) {
+        (Some(sick), _) => sick.to_string(),
+        (None, Some(condition)) => format!("{condition}, for which nothing is done"),
+        (None, None) => "healthy".to_owned(),
+    }
+}
+
+fn see_turn(turn: Turn) -> String {
+    match turn {
+        Turn::Running { action, until } => format!("{action} has time until {until}"),
+        Turn::Try { .. } => "no, it is being done".to_owned(),
+        Turn::Exhausted => "no, everything was tried".to_owned(),
+    }
+}
+
+fn see_hold(survey: &Survey, hold: Option<&Hold>) -> String {
+    let Survey { unhealthy, limit, base, .. } = survey;
+    hold.map_or_else(
+        || format!("{unhealthy} of {base} nodes are past their toleration, {limit} may be"),
+        ToString::to_string,
+    )
+}
+
+fn shown_count(count: usize) -> String {
+    if count == usize::MAX { "an unknown number".to_owned() } else { count.to_string() }
+}
+
+/// The next write that replaces a node; none if all is done and it only has to go.
+pub(super) fn replacement(
+    member: &Member<'_>,
+    policy: &Policy,
+    settings: &Settings,
+    repair: Option<&Repair>,
+    now: Timestamp,
+) -> Option<Step> {
+    let zone = || member.node.zone.to_string();
+    let grace = policy.termination.grace();
+    match &member.backend {
+        Backend::Claim(claim) => {
+            let latest = after(now, grace);
+            let set = claim.termination.as_deref().and_then(|text| text.parse::<Timestamp>().ok());
+            let (object, resource_version) = (claim.object.clone(), claim.resource_version.clone());
+            if set.is_none_or(|set| set > latest) {
+                let at = to_the_second(latest);
+                Some(Step::TightenTermination { claim: object, resource_version, at, zone: zone() })
+            } else if claim.deleting {
+                None
+            } else {
+                Some(Step::DeleteOwner { owner: object, resource_version, zone: zone() })
+            }
+        }
+        Backend::Machine(machine) if machine.deleting => None,
+        Backend::Machine(machine) => {
+            let (object, resource_version) = (machine.object.clone(), machine.resource_version.clone());
+            match settings.cluster_api {
+                ClusterApiRepair::Delete => {
+                    Some(Step::DeleteOwner { owner: object, resource_version, zone: zone() })
+                }
+                ClusterApiRepair::Remediate if machine.remediated => None,
+                ClusterApiRepair::Remediate => {
+                    Some(Step::RemediateMachine { machine: object, resource_version, zone: zone() })
+                }
+            }
+        }
+        Backend::Node if member.node.deleting => None,
+        Backend::Node => {
+            let (node, resource_version) = (member.node.node.clone(), member.node.resource_version.clone());
+            match policy.termination {
+                Termination::Graceful(_) if !member.node.unschedulable => {
+                    Some(Step::Cordon { node, resource_version, zone: zone() })
+                }
+                Termination::Graceful(period)
+                    if repair.is_some_and(|repair| now < after(repair.since, period)) =>
+                {
+                    None
+                }
+                Termination::Graceful(_) | Termination::Forceful => {
+                    Some(Step::DeleteNode { node, resource_version, zone: zone() })
+                }
+            }
+        }
+        // What is missing is told where limits are asked about.
+        Backend::Missing(_) => {
+            let (node, resource_version) = (member.node.node.clone(), member.node.resource_version.clone());
+            Some(Step::DeleteNode { node, resource_version, zone: zone() })
+        }
+    }
+}
+
+/// What a node's condition tells.
+enum Told<'a> {
+    Waiting(&'a Sick),
+    Vetoed,
+    Blocked(&'a Hold),
+    Repairing { stuck: bool },
+    Rebooting,
+    Recovered,
+    Repaired,
+}
+
+impl Told<'_> {
+    /// A short text that changes when the condition has to be written again.
+    fn token(&self) -> String {
+        match self {
+            Self::Waiting(sick) => format!("{} {} {}", self.reason(), sick.key, sick.deadline),
+            Self::Blocked(hold) => format!("{} {}", self.reason(), hold.code()),
+            Self::Repairing { stuck: true } => format!("{} stuck", self.reason()),
+            Self::Vetoed
+            | Self::Repairing { stuck: false }
+            | Self::Rebooting
+            | Self::Recovered
+            | Self::Repaired => self.reason().to_owned(),
+        }
+    }
+
+    fn reason(&self) -> &'static str {
+        match self {
+            Self::Waiting(_) => reasons::WAITING,
+            Self::Vetoed => reasons::VETOED,
+            Self::Blocked(_) => reasons::BLOCKED,
+            Self::Repairing { .. } => reasons::REPAIRING,
+            Self::Rebooting => reasons::REBOOTING,
+            Self::Recovered => reasons::RECOVERED,
+            Self::Repaired => reasons::REPAIRED,
+        }
+    }
+
+    /// True while something is done to the node.
+    fn holds(&self) -> bool {
+        matches!(self, Self::Repairing { .. } | Self::Rebooting)
+    }
+}
+
+/// What a judged node is told with.
+struct Desk<'a> {
+    scene: &'a Scene<'a>,
+    policy: &'a Policy,
+    diagnosis: &'a Diagnosis,
+    settings: &'a Settings,
+    now: Timestamp,
+}
+
+impl Desk<'_> {
+    fn node(&self) -> &NodeView {
+        self.scene.member.node
+    }
+
+    /// The verdict, or the write that tells it first if the node does not show it yet.
+    fn report(&self, told: Told<'_>, verdict: NodeVerdict) -> NodeVerdict {
+        let node = self.node();
+        let is_off = matches!(told, Told::Waiting(_) | Told::Vetoed | Told::Recovered | Told::Repaired);
+        if let Some(step) = self.take_back().filter(|_| is_off) {
+            return Verdict::Act { actions: vec![step], why: verdict.why().clone() };
+        }
+        let before = node.progress.as_deref();
+        let token = told.token();
+        let is_over = matches!(told, Told::Recovered | Told::Repaired);
+        let shows = node.condition(CONDITION).map(|condition| &*condition.reason);
+        let progress = Progress { told: token.clone(), ..self.diagnosis.memory.clone() };
+        // Nothing is remembered of a node that is well.
+        let progress = (!is_over).then_some(progress);
+        let is_told = !self.boot_is_over(&told)
+            && shows == Some(told.reason())
+            && before.is_none_or(|before| before.told == token || is_over);
+        if is_told && before == progress.as_ref() && !node.damaged {
+            return verdict;
+        }
+        let why = verdict.why().clone();
+        let mut actions = vec![self.write(&told, &why, progress, !is_told)];
+        if let (Told::Blocked(hold), false) = (&told, is_told) {
+            let name = format!("salvor-repair-blocked.{}.{}", node.node.uid, hold.code().to_lowercase());
+            actions.push(self.mention(
+                name,
+                ObjectRef::from(&node.node),
+                EventType::Warning,
+                reasons::NODE_REPAIR_BLOCKED,
+                why.to_string(),
+            ));
+        }
+        if let (Told::Repairing { stuck: true }, false) = (&told, is_told) {
+            let name = format!("salvor-repair-stuck.{}", node.node.uid);
+            actions.push(self.mention(
+                name,
+                ObjectRef::from(&node.node),
+                EventType::Warning,
+                reasons::NODE_REPAIR_STUCK,
+                why.to_string(),
+            ));
+        }
+        if let (Told::Repaired, false) = (&told, is_told) {
+            let name = format!("salvor-repaired.{}.{}", node.node.uid, self.now.as_second());
+            actions.push(self.mention(
+                name,
+                ObjectRef::from(&node.node),
+                EventType::Normal,
+                reasons::NODE_REPAIRED,
+                why.to_string(),
+            ));
+        }
+        Verdict::Act { actions, why }
+    }
+
+    fn write(&self, told: &Told<'_>, why: &NodeWhy, progress: Option<Progress>, tells: bool) -> Step {
+        let node = self.node();
+        let holds = told.holds();
+        let status = if holds { super::views::Status::True } else { super::views::Status::False };
+        let before = node.condition(CONDITION).filter(|before| before.status == status);
+        let now = to_the_second(self.now);
+        let rebooted = self.boot_is_over(told);
+        Step::Report {
+            node: node.node.clone(),
+            resource_version: node.resource_version.clone(),
+            condition: tells.then(|| NodeCondition {
+                kind: CONDITION,
+                holds,
+                reason: told.reason(),
+                message: format!("policy {}: {why}", self.policy.name()),
+                last_transition_time: before.and_then(|before| before.since).unwrap_or(now),
+            }),
+            rebooted: rebooted.then_some(now),
+            progress,
+        }
+    }
+
+    /// True if the node still asks for a reboot that is done, or not needed any more. An agent that comes up after the boot must
+    /// not see the request once more.
+    fn boot_is_over(&self, told: &Told<'_>) -> bool {
+        let node = self.node();
+        let asks = node
+            .condition(salvor_api::names::repair::REBOOT_CONDITION)
+            .is_some_and(|asked| asked.status == super::views::Status::True);
+        let tried = self.diagnosis.memory.tried.as_ref();
+        let is_done = tried.is_none_or(|tried| {
+            let booted = !node.boot_id.is_empty() && *node.boot_id != *tried.boot_id;
+            booted || node.reboot_done.as_deref() == Some(tried.at.to_string().as_str())
+        });
+        asks && (is_done || !matches!(told, Told::Rebooting))
+    }
+
+    fn healthy(&self) -> NodeVerdict {
+        let node = self.node();
+        if self.scene.member.is_deleting() {
+            return Verdict::Ignore(NodeWhy::BeingDeleted);
+        }
+        if let Some(step) = self.take_back() {
+            return Verdict::Act { actions: vec![step], why: NodeWhy::Healthy };
+        }
+        if let Some(until) = self.diagnosis.memory_changes_at {
+            let verdict = Verdict::Wait { until, why: NodeWhy::HealthyAgain { until } };
+            let before = node.progress.as_deref();
+            let told = before.map(|before| before.told.clone()).unwrap_or_default();
+            let progress = Progress { told, ..self.diagnosis.memory.clone() };
+            let rebooted = self.boot_is_over(&Told::Recovered);
+            if before == Some(&progress) && !rebooted {
+                return verdict;
+            }
+            let step = Step::Report {
+                node: node.node.clone(),
+                resource_version: node.resource_version.clone(),
+                condition: None,
+                rebooted: rebooted.then(|| to_the_second(self.now)),
+                progress: Some(progress),
+            };
+            return Verdict::Act { actions: vec![step], why: NodeWhy::HealthyAgain { until } };
+        }
+        let why = match &self.diagnosis.tolerated {
+            Some(condition) => NodeWhy::ActionNone { condition: condition.clone() },
+            None => NodeWhy::Healthy,
+        };
+        match node.condition(CONDITION).map(|condition| &*condition.reason) {
+            None if node.progress.is_none() && !node.damaged => Verdict::Ignore(why),
+            Some(reasons::REBOOTING | reasons::REPAIRED) => self.report(Told::Repaired, Verdict::Ignore(why)),
+            None | Some(_) => self.report(Told::Recovered, Verdict::Ignore(why)),
+        }
+    }
+
+    /// Takes back what was prepared for a repair that is not needed any more.
+    fn take_back(&self) -> Option<Step> {
+        let claim = self.scene.member.prepared().filter(|_| self.scene.place.repair().is_some())?;
+        let (claim, resource_version) = (claim.object.clone(), claim.resource_version.clone());
+        Some(Step::TakeBackTermination { claim, resource_version })
+    }
+
+    fn held(&self, sick: &Sick, hold: Hold) -> NodeVerdict {
+        let by = Held::RepairPolicy { cause: hold.code(), what: hold.to_string(), until: hold.until() };
+        let why = NodeWhy::Held { sick: sick.clone(), hold: hold.clone() };
+        self.report(Told::Blocked(&hold), Verdict::Blocked { by, why })
+    }
+
+    fn under_way(&self, turn: Turn) -> NodeVerdict {
+        if let Turn::Running { action, until } = turn {
+            let since = self.diagnosis.memory.tried.as_ref().map_or(self.now, |tried| tried.at);
+            let why = NodeWhy::RepairUnderWay { action, since, stuck: false };
+            return self.report(Told::Rebooting, Verdict::Wait { until, why });
+        }
+        let Some(repair) = self.scene.place.repair() else { return Verdict::Ignore(NodeWhy::BeingDeleted) };
+        let grace = self.policy.termination.grace();
+        let stuck_at = after(repair.since.min(self.now), self.settings.stuck_after.saturating_add(grace));
+        let stuck = stuck_at <= self.now;
+        let why = NodeWhy::RepairUnderWay { action: Action::Replace, since: repair.since, stuck };
+        let drained_at = after(repair.since, grace);
+        let verdict = if self.scene.member.backend == Backend::Node && self.now < drained_at {
+            Verdict::Wait { until: drained_at, why }
+        } else if stuck {
+            Verdict::Ignore(why)
+        } else {
+            Verdict::Wait { until: stuck_at, why }
+        };
+        self.report(Told::Repairing { stuck }, verdict)
+    }
+
+    fn reboot(&self, sick: &Sick, rung: usize, attempt: u32) -> Step {
+        let node = self.node();
+        let at = to_the_second(self.now);
+        let tried = Tried {
+            condition: sick.key.clone(),
+            action: Action::Reboot,
+            rung,
+            attempt,
+            at,
+            boot_id: node.boot_id.to_string(),
+        };
+        Step::RequestReboot {
+            node: node.node.clone(),
+            resource_version: node.resource_version.clone(),
+            at,
+            progress: Progress { tried: Some(tried), told: String::new(), ..self.diagnosis.memory.clone() },
+            zone: node.zone.to_string(),
+        }
+    }
+
+    /// The events of a repair that begins: each on its own object, once.
+    fn events(&self, sick: &Sick, step: &Step) -> Vec<Step> {
+        let member = &self.scene.member;
+        let node = self.node();
+        let since = self.scene.place.repair().map_or(self.now, |repair| repair.since).as_second();
+        let uid = &node.node.uid;
+        let policy = self.policy.name();
+        match step {
+            Step::RequestReboot { at, .. } => {
+                let name = format!("salvor-repair-reboot.{uid}.{}", at.as_second());
+                let message = format!("policy {policy} asks for a reboot: {sick}");
+                let object = ObjectRef::from(&node.node);
+                vec![self.mention(name, object, EventType::Normal, reasons::NODE_REBOOT_REQUESTED, message)]
+            }
+            Step::DeleteOwner { .. } | Step::RemediateMachine { .. } | Step::DeleteNode { .. } => {
+                let message = format!("policy {policy} replaces node {}: {sick}", node.node.name);
+                let pool = member.pool.map(|pool| pool.object.clone());
+                let owner = member.backend.owner().map(|owner| owner.object.clone());
+                let objects = [Some(ObjectRef::from(&node.node)), owner, pool];
+                let mention = |object: ObjectRef| {
+                    let kind = object.kind.kind.to_lowercase();
+                    let name = format!("salvor-repair-{kind}.{uid}.{since}");
+                    self.mention(
+                        name,
+                        object,
+                        EventType::Normal,
+                        reasons::NODE_REPAIR_STARTED,
+                        message.clone(),
+                    )
+                };
+                objects.into_iter().flatten().map(mention).collect()
+            }
+            Step::Report { .. }
+            | Step::WritePolicy { .. }
+            | Step::TightenTermination { .. }
+            | Step::TakeBackTermination { .. }
+            | Step::Cordon { .. }
+            | Step::Mention(_) => Vec::new(),
+        }
+    }
+
+    fn mention(
+        &self,
+        name: String,
+        regarding: ObjectRef,
+        kind: EventType,
+        reason: &'static str,
+        message: String,
+    ) -> Step {
+        mention(name, regarding, kind, reason, message)
+    }
+}
+
+fn mention(
+    name: String,
+    regarding: ObjectRef,
+    kind: EventType,
+    reason: &'static str,
+    message: String,
+) -> Step {
+    Step::Mention(EventNote {
+        name,
+        regarding,
+        kind,
+        reason: reason.into(),
+        action: REPAIR_NODE,
+        reporting_controller: REPAIR_CONTROLLER,
+        message,
+    })
+}
+
+// ---- policies -------------------------------------------------------------------------------------------------------
+
+/// Counts that alone have changed are written at most this often.
+pub const COUNTS_EVERY: jiff::SignedDuration = jiff::SignedDuration::from_secs(5);
+
+/// A policy and all that its verdict rests on.
+pub struct PolicyScene<'a> {
+    /// The policy.
+    pub policy: &'a Policy,
+    /// Its state; none if it selects nothing.
+    pub survey: Option<&'a Survey>,
+    /// Nodes that it selects, and for which an older policy counts; with the name of one of those.
+    pub overlap: Option<(usize, String)>,
+    /// When its status was last written by this process.
+    pub written: Option<Timestamp>,
+    /// The NodePool of a repair, by the UID of its node.
+    pub pool_of: &'a dyn Fn(&Repair) -> Option<ObjectRef>,
+}
+
+/// What is to be written down about this policy?
+pub fn decide_policy(scene: &PolicyScene<'_>, now: Timestamp) -> Judgement<PolicyWhy, Step> {
+    judge(|ask| policy_rules(ask, scene, now))
+}
+
+fn policy_rules(
+    ask: &mut Inquiry,
+    scene: &PolicyScene<'_>,
+    now: Timestamp,
+) -> Result<Verdict<PolicyWhy, Step>, Verdict<PolicyWhy, Step>> {
+    let PolicyScene { policy, survey, written, .. } = scene;
+    let is_damaged = policy.status.damaged;
+    let seen = if is_damaged { "no" } else { "yes" };
+    ask.that("Can the list of its repairs be read?", seen, !is_damaged)
+        .ok_or(Verdict::Ignore(PolicyWhy::ListDamaged))?;
+    let defect = policy.defects.first();
+    let is_readable =
+        ask.that("Can its spec be read?", defect.map_or("yes", |it| it), defect.is_none()).is_some();
+    let empty = Survey::default();
+    let survey = survey.filter(|_| is_readable).unwrap_or(&empty);
+    let status = status(scene, survey, now);
+    let before = &policy.status;
+    let (begin, end) = (survey.picks.len(), survey.over.len() + survey.released.len());
+    let write = |why: PolicyWhy, events: Vec<Step>| {
+        let step = Step::WritePolicy {
+            policy: policy.object.clone(),
+            resource_version: policy.resource_version.clone(),
+            status: Box::new(status.clone()),
+            begins: begin > 0,
+            over: survey.over.clone(),
+        };
+        Verdict::Act { actions: std::iter::once(step).chain(events).collect(), why }
+    };
+    let moves = format!("{begin} begin, {end} end");
+    ask.that("Do all repairs stay as they are?", moves, begin + end == 0)
+        .ok_or_else(|| write(PolicyWhy::Repairs { begin, end }, ended_events(scene, survey)))?;
+    let rests = || match survey.changes_at {
+        Some(until) => Verdict::Wait { until, why: PolicyWhy::Settled },
+        None => Verdict::Ignore(PolicyWhy::Settled),
+    };
+    let is_told =
+        if policy.is_pool() { before.annotation() == status.annotation() } else { *before == status };
+    if ask.that("Is its status up to date?", if is_told { "yes" } else { "no" }, is_told).is_some() {
+        return Ok(match defect {
+            Some(defect) => Verdict::Ignore(PolicyWhy::Invalid { defect: defect.clone() }),
+            None => rests(),
+        });
+    }
+    // Conditions are told at once, and counts now and then.
+    let only_counts =
+        before.conditions == status.conditions && before.observed_generation == status.observed_generation;
+    let next = written.map(|written| after(written, COUNTS_EVERY)).filter(|next| now < *next && only_counts);
+    if let Some(next) = next {
+        let until = survey.changes_at.map_or(next, |at| at.min(next));
+        return Ok(Verdict::Wait { until, why: PolicyWhy::Counts });
+    }
+    let events = match defect {
+        Some(_) => {
+            let name = format!("salvor-repair-policy.{}.{}", policy.object.uid, policy.generation);
+            let message = policy.defects.join("; ");
+            vec![mention(name, policy.object.clone(), EventType::Warning, reasons::INVALID_POLICY, message)]
+        }
+        None => Vec::new(),
+    };
+    Ok(write(PolicyWhy::Counts, events))
+}
+
+/// The events of repairs that are over.
+fn ended_events(scene: &PolicyScene<'_>, survey: &Survey) -> Vec<Step> {
+    let policy = scene.policy;
+    let mut events = Vec::new();
+    for repair in &survey.over {
+        let message =
+            format!("node {} is repaired ({}), policy {}", repair.node, repair.condition, policy.name());
+        let pool = (scene.pool_of)(repair).filter(|pool| *pool != policy.object);
+        for object in std::iter::once(policy.object.clone()).chain(pool) {
+            let kind = object.kind.kind.to_lowercase();
+            let name = format!("salvor-repaired-{kind}.{}.{}", repair.uid, repair.since.as_second());
+            let note = message.clone();
+            events.push(mention(name, object, EventType::Normal, reasons::NODE_REPAIRED, note));
+        }
+    }
+    events
+}
+
+/// The status that a policy should have.
+fn status(scene: &PolicyScene<'_>, survey: &Survey, now: Timestamp) -> PolicyStatus {
+    let PolicyScene { policy, overlap, .. } = scene;
+    let before = &policy.status;
+    let now = to_the_second(now);
+    let ends = |repair: &&Repair| {
+        let is = |all: &[Repair]| all.iter().any(|other| other.uid == repair.uid);
+        !is(&survey.over) && !is(&survey.released)
+    };
+    let mut repairs: Vec<Repair> = before.repairs.iter().filter(ends).cloned().collect();
+    repairs.extend(survey.picks.iter().cloned());
+    let generation = policy.generation;
+    let ready = match policy.defects.as_slice() {
+        [] => before.condition("Ready", true, "Valid", String::new(), generation, now),
+        defects => before.condition("Ready", false, "InvalidSpec", defects.join("; "), generation, now),
+    };
+    let hold = survey.held_as_a_whole(policy);
+    let allowed = if let [defect, ..] = policy.defects.as_slice() {
+        before.condition("RepairAllowed", false, "InvalidSpec", defect.clone(), generation, now)
+    } else if let Some(hold) = hold {
+        before.condition("RepairAllowed", false, hold.code(), told_hold(&hold, policy), generation, now)
+    } else if let Some(zone) = survey.zones.keys().next() {
+        let message = format!(
+            "the nodes of zone {zone} are sick, which looks like one cause; no node of it is repaired"
+        );
+        before.condition("RepairAllowed", false, "ZoneOutage", message, generation, now)
+    } else if let Some(pool) = survey.launches.keys().next() {
+        let message = format!("pool {pool} gets no new nodes");
+        before.condition("RepairAllowed", false, "LaunchFailures", message, generation, now)
+    } else if repairs.len() >= survey.allowed && survey.held.contains_key(Hold::BUDGET_EXHAUSTED) {
+        let message = "as many nodes are under repair as the budget allows".to_owned();
+        before.condition("RepairAllowed", false, Hold::BUDGET_EXHAUSTED, message, generation, now)
+    } else {
+        before.condition("RepairAllowed", true, "Allowed", String::new(), generation, now)
+    };
+    let overlaps = match overlap {
+        Some((nodes, older)) => {
+            let message =
+                format!("for {nodes} nodes that this policy selects, an older one counts, such as {older}");
+            before.condition("Overlaps", true, "OlderPolicyCounts", message, generation, now)
+        }
+        None => before.condition("Overlaps", false, "NoOverlap", String::new(), generation, now),
+    };
+    let count = |number: usize| u32::try_from(number).unwrap_or(u32::MAX);
+    PolicyStatus {
+        observed_generation: generation,
+        nodes: count(survey.nodes),
+        healthy: count(survey.healthy),
+        waiting: count(survey.waiting),
+        blocked: count(survey.held.values().sum()),
+        repairing: count(repairs.len()),
+        repaired: before.repaired.saturating_add(survey.over.len() as u64),
+        repairs,
+        conditions: vec![ready, allowed, overlaps],
+        damaged: false,
+    }
+}
+
+/// What holds a policy, without numbers that change all the time.
+fn told_hold(hold: &Hold, policy: &Policy) -> String {
+    match hold {
+        Hold::TooManyUnhealthy { .. } => {
+            format!(
+                "more nodes are past their toleration than unhealthyLimit {} allows",
+                policy.unhealthy_limit
+            )
+        }
+        other => other.to_string(),
+    }
+}

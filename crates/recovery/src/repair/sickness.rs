@@ -1,0 +1,260 @@
+//! Is a node sick, since when, and until when is that tolerated?
+//!
+//! The toleration of a condition is, in this order: that of the policy for the condition, the policy's default, and the
+//! provider's default. A condition that neither the policy nor the provider names never makes a node sick.
+
+use std::fmt;
+
+use jiff::{SignedDuration, Timestamp};
+use salvor_api::config::{ClusterApiRepair, Configuration, RepairProvider};
+use salvor_api::names::repair::labels;
+
+use super::policy::{Policy, REPLACE, Rung, shown};
+use super::progress::{Progress, SickNow};
+use super::provider::Provider;
+use super::views::{ConditionView, NodeView, OwnerView, Status};
+use crate::moments::after;
+
+/// The key of a node that never became ready.
+pub const STARTUP: &str = "Startup";
+/// A condition whose transition is so close to the node's creation was written by a kubelet that registered.
+const REGISTERED_WITHIN: SignedDuration = SignedDuration::from_mins(1);
+/// Written by the node lifecycle controller for a kubelet that has registered a node, and nothing more.
+const NEVER_UPDATED: &str = "NodeStatusNeverUpdated";
+
+/// The settings of this recovery.
+#[derive(Clone, Debug)]
+pub struct Settings {
+    /// Whose defaults count.
+    pub provider: RepairProvider,
+    /// The health that resets a clock.
+    pub healthy_after: SignedDuration,
+    /// The time after which a repair holds up nobody any more.
+    pub stuck_after: SignedDuration,
+    /// The time after which a new machine that is not there is a failure.
+    pub launch_timeout: SignedDuration,
+    /// The share of sick nodes that holds a zone; none if no share does.
+    pub zone_sick_percent: Option<u8>,
+    /// The repair of a Machine.
+    pub cluster_api: ClusterApiRepair,
+}
+
+impl Settings {
+    /// Those of a configuration.
+    pub fn new(configuration: &Configuration) -> Self {
+        let repair = &configuration.repair;
+        Self {
+            provider: repair.provider,
+            healthy_after: repair.healthy_after.into(),
+            stuck_after: repair.stuck_after.into(),
+            launch_timeout: repair.launch_timeout.into(),
+            zone_sick_percent: Some(repair.zone_sick_percent).filter(|percent| *percent > 0),
+            cluster_api: repair.cluster_api,
+        }
+    }
+}
+
+/// Which of the three steps gave a toleration.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub enum Source {
+    /// The policy for the condition.
+    Policy,
+    /// The policy's default.
+    Default,
+    /// The provider's default.
+    Provider,
+    /// The policy's startupTimeout.
+    StartupTimeout,
+}
+
+impl Source {
+    /// In one word.
+    pub fn word(self) -> &'static str {
+        match self {
+            Self::Policy => "policy",
+            Self::Default => "default",
+            Self::Provider => "provider",
+            Self::StartupTimeout => "startupTimeout",
+        }
+    }
+}
+
+/// The three steps that lead to the toleration of a condition.
+#[derive(Clone, Debug, PartialEq, Eq)]
+pub struct Resolution {
+    /// The toleration of the policy for the condition.
+    pub by_policy: Option<SignedDuration>,
+    /// The policy's default.
+    pub by_default: Option<SignedDuration>,
+    /// The provider's default.
+    pub by_provider: Option<SignedDuration>,
+    /// The first of them.
+    pub toleration: Option<(SignedDuration, Source)>,
+    /// What is done, in order; empty if nothing is.
+    pub ladder: Vec<Rung>,
+}
+
+/// The toleration of a condition; none if neither the policy nor the provider names it.
+pub fn resolve(condition: &ConditionView, policy: &Policy, provider: Provider) -> Option<Resolution> {
+    let by_provider = provider.toleration(&condition.kind, condition.status);
+    let entry = policy.entries.iter().find(|entry| {
+        entry.kind == *condition.kind
+            && entry.status.map_or(by_provider.is_some(), |status| status == condition.status)
+            && entry.reason.as_ref().is_none_or(|pattern| pattern.is_match(&condition.reason))
+    });
+    // A NodePool may retime what its provider names, and nothing else.
+    let entry = entry.filter(|_| !policy.is_pool() || by_provider.is_some());
+    if entry.is_none() && by_provider.is_none() {
+        return None;
+    }
+    let by_policy = entry.and_then(|entry| entry.toleration);
+    let by_default = policy.default_toleration;
+    let toleration = by_policy
+        .map(|it| (it, Source::Policy))
+        .or(by_default.map(|it| (it, Source::Default)))
+        .or(by_provider.map(|it| (it, Source::Provider)));
+    let ladder = entry.map_or(REPLACE.to_vec(), |entry| entry.ladder.clone());
+    Some(Resolution { by_policy, by_default, by_provider, toleration, ladder })
+}
+
+/// A condition that makes a node sick.
+#[derive(Clone, Debug, PartialEq, Eq)]
+pub struct Sick {
+    /// `Type=Status`.
+    pub key: String,
+    /// Its reason.
+    pub reason: String,
+    /// Since when, by our clock of it.
+    pub since: Timestamp,
+    /// How long that is tolerated.
+    pub toleration: SignedDuration,
+    /// Which of the three steps says so.
+    pub from: Source,
+    /// Until when it is tolerated.
+    pub deadline: Timestamp,
+    /// What is done then, in order.
+    pub ladder: Vec<Rung>,
+}
+
+impl fmt::Display for Sick {
+    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
+        let Self { key, reason, since, toleration, from, .. } = self;
+        write!(f, "{key}")?;
+        if !reason.is_empty() {
+            write!(f, " ({reason})")?;
+        }
+        write!(f, " since {since}, tolerated for {} ({})", shown(*toleration), from.word())
+    }
+}
+
+/// The health of a node, as a policy sees it.
+#[derive(Clone, Debug, Default)]
+pub struct Diagnosis {
+    /// The sick condition whose toleration ends first.
+    pub sick: Option<Sick>,
+    /// A condition that is sick, but for which nothing is done.
+    pub tolerated: Option<String>,
+    /// The memory as it should be from now on.
+    pub memory: Progress,
+    /// When the memory changes although nothing else does.
+    pub memory_changes_at: Option<Timestamp>,
+    /// True if the node has never been ready for pods.
+    pub starting: bool,
+}
+
+impl Diagnosis {
+    /// True if a sick condition is past its toleration.
+    pub fn is_due(&self, now: Timestamp) -> bool {
+        self.sick.as_ref().is_some_and(|sick| sick.deadline <= now)
+    }
+}
+
+/// The health of a node.
+pub fn diagnose(
+    node: &NodeView,
+    owner: Option<&OwnerView>,
+    policy: &Policy,
+    settings: &Settings,
+    now: Timestamp,
+) -> Diagnosis {
+    let provider = Provider::of(settings.provider, &node.provider_id);
+    let mut tolerated = None;
+    let mut found: Vec<(String, &ConditionView, Resolution, SignedDuration, Source)> = Vec::new();
+    for condition in &node.conditions {
+        let Some(resolution) = resolve(condition, policy, provider) else { continue };
+        let key = format!("{}={}", condition.kind, condition.status);
+        match resolution.toleration {
+            Some((toleration, from)) if !resolution.ladder.is_empty() => {
+                found.push((key, condition, resolution, toleration, from));
+            }
+            Some(_) | None => tolerated = Some(key),
+        }
+    }
+    let starting = is_starting(node, owner);
+    let nothing = Progress::default();
+    let before = node.progress.as_deref().unwrap_or(&nothing);
+    let (memory, memory_changes_at) = if found.is_empty() && before.is_empty() {
+        (Progress::default(), None)
+    } else {
+        let sick: Vec<SickNow<'_>> = found
+            .iter()
+            .map(|(key, condition, ..)| SickNow { key, kind: &condition.kind, transition: condition.since })
+            .collect();
+        before.observe(&sick, |key| toleration_of(key, policy, provider), settings.healthy_after, now)
+    };
+    let mut all: Vec<Sick> = found
+        .into_iter()
+        .map(|(key, condition, resolution, toleration, from)| {
+            let since = memory.sick.get(&key).map_or(now, |clock| clock.since);
+            let deadline = after(since, toleration);
+            let reason = condition.reason.to_string();
+            Sick { key, reason, since, toleration, from, deadline, ladder: resolution.ladder }
+        })
+        .collect();
+    if starting && let Some((timeout, created)) = policy.startup_timeout.zip(node.created) {
+        all.push(Sick {
+            key: STARTUP.to_owned(),
+            reason: "never ready".to_owned(),
+            since: created,
+            toleration: timeout,
+            from: Source::StartupTimeout,
+            deadline: after(created, timeout),
+            ladder: REPLACE.to_vec(),
+        });
+    }
+    // Of equal deadlines the first in the order of the node's conditions counts.
+    let sick =
+        all.into_iter().reduce(|first, next| if next.deadline < first.deadline { next } else { first });
+    Diagnosis { sick, tolerated, memory, memory_changes_at, starting }
+}
+
+/// The toleration of a condition that was sick, by its key.
+fn toleration_of(key: &str, policy: &Policy, provider: Provider) -> Option<SignedDuration> {
+    let (kind, status) = key.rsplit_once('=')?;
+    let status = Status::from_api(status)?;
+    let entry =
+        policy.entries.iter().find(|entry| entry.kind == kind && entry.status.is_none_or(|it| it == status));
+    let by_policy = entry.and_then(|entry| entry.toleration);
+    by_policy.or(policy.default_toleration).or_else(|| provider.toleration(kind, status))
+}
+
+/// True if a node has registered, and has never been ready for pods. Karpenter says so on the node or its NodeClaim. Of another
+/// node its Ready condition tells: it has not changed since the node was created.
+fn is_starting(node: &NodeView, owner: Option<&OwnerView>) -> bool {
+    let by_karpenter = owner.and_then(|owner| owner.initialized);
+    if node.labels.get(labels::INITIALIZED) == Some("true") || by_karpenter == Some(true) {
+        return false;
+    }
+    let never_ready = match node.condition("Ready") {
+        None => true,
+        Some(ready) if ready.status == Status::True => false,
+        Some(ready) => {
+            let close = ready.since.zip(node.created).is_some_and(|(since, created)| {
+                let distance = since.duration_since(created).abs();
+                distance <= REGISTERED_WITHIN
+            });
+            &*ready.reason == NEVER_UPDATED || close
+        }
+    };
+    never_ready || by_karpenter == Some(false)
+}

@@ -1,0 +1,357 @@
+//! The writes of the repair recovery.
+
+use std::{borrow::Cow, fmt};
+
+use jiff::Timestamp;
+use salvor_api::names::repair::{REBOOT_CONDITION, annotations, reasons};
+use serde::Serialize;
+use serde_json::{Value, json};
+
+use super::progress::Progress;
+use super::status::{PolicyStatus, Repair};
+use super::views::NODE_POOL;
+use crate::event::{EventNote, NodeCondition};
+use crate::ids::{ResourceVersion, Uid};
+use crate::objects::{NodeRef, Object, ObjectRef};
+use crate::step::{
+    Changed, Delete, Disrupts, Effect, Errors, Guard, MENTION, Merge, Patch, SecondLook, Tells, Verb, Write,
+};
+
+/// One guarded write of the repair recovery. Each is refused if the object is not exactly as it was judged.
+#[derive(Clone, Debug, PartialEq, Serialize)]
+#[serde(tag = "verb", rename_all = "camelCase", rename_all_fields = "camelCase")]
+pub enum Step {
+    /// Writes on a node how its repair stands, and what is remembered of it.
+    Report {
+        /// The node.
+        node: NodeRef,
+        /// The state that was judged.
+        resource_version: ResourceVersion,
+        /// The condition, if it changes.
+        condition: Option<NodeCondition>,
+        /// The condition that asked for a reboot, if that is over.
+        rebooted: Option<Timestamp>,
+        /// The memory; none removes it.
+        progress: Option<Progress>,
+    },
+    /// Writes down which repairs of a policy are under way, with counts and conditions.
+    WritePolicy {
+        /// The NodeRepairPolicy or NodePool.
+        policy: ObjectRef,
+        /// The state that was judged.
+        resource_version: ResourceVersion,
+        /// The status.
+        status: Box<PolicyStatus>,
+        /// True if repairs begin by it.
+        begins: bool,
+        /// Repairs that are over by it.
+        over: Vec<Repair>,
+    },
+    /// Sets the time from which Karpenter terminates a NodeClaim by force. It is only ever set earlier.
+    TightenTermination {
+        /// The NodeClaim.
+        claim: ObjectRef,
+        /// The state that was judged.
+        resource_version: ResourceVersion,
+        /// The time.
+        at: Timestamp,
+        /// The node's zone, for the brake.
+        zone: String,
+    },
+    /// Takes back the time of a forced termination that was set for a repair which is not needed any more. A deletion that is
+    /// still on its way names an earlier state of the NodeClaim, and is refused from then on.
+    TakeBackTermination {
+        /// The NodeClaim.
+        claim: ObjectRef,
+        /// The state that was judged.
+        resource_version: ResourceVersion,
+    },
+    /// Deletes a NodeClaim or Machine.
+    DeleteOwner {
+        /// The NodeClaim or Machine.
+        owner: ObjectRef,
+        /// The state that was judged.
+        resource_version: ResourceVersion,
+        /// The node's zone, for the brake.
+        zone: String,
+    },
+    /// Asks the owner of a Machine to replace it.
+    RemediateMachine {
+        /// The Machine.
+        machine: ObjectRef,
+        /// The state that was judged.
+        resource_version: ResourceVersion,
+        /// The node's zone, for the brake.
+        zone: String,
+    },
+    /// Keeps new pods away from a node.
+    Cordon {
+        /// The node.
+        node: NodeRef,
+        /// The state that was judged.
+        resource_version: ResourceVersion,
+        /// The node's zone, for the brake.
+        zone: String,
+    },
+    /// Deletes a node that nothing else owns.
+    DeleteNode {
+        /// The node.
+        node: NodeRef,
+        /// The state that was judged.
+        resource_version: ResourceVersion,
+        /// The node's zone, for the brake.
+        zone: String,
+    },
+    /// Asks an agent to reboot a node.
+    RequestReboot {
+        /// The node.
+        node: NodeRef,
+        /// The state that was judged.
+        resource_version: ResourceVersion,
+        /// When.
+        at: Timestamp,
+        /// What is remembered.
+        progress: Progress,
+        /// The node's zone, for the brake.
+        zone: String,
+    },
+    /// Records an event in passing.
+    Mention(EventNote),
+}
+
+impl crate::step::Step for Step {
+    fn name(&self) -> &'static str {
+        match self {
+            Self::Report { .. } => "ReportRepair",
+            Self::WritePolicy { .. } => "WriteRepairPolicy",
+            Self::TightenTermination { .. } => "TightenTermination",
+            Self::TakeBackTermination { .. } => "TakeBackTermination",
+            Self::DeleteOwner { .. } => "DeleteNodeOwner",
+            Self::RemediateMachine { .. } => "RemediateMachine",
+            Self::Cordon { .. } => "CordonNode",
+            Self::DeleteNode { .. } => "DeleteNode",
+            Self::RequestReboot { .. } => "RequestReboot",
+            Self::Mention(_) => MENTION,
+        }
+    }
+
+    fn object(&self) -> Object<'_> {
+        match self {
+            Self::Report { node, .. }
+            | Self::Cordon { node, .. }
+            | Self::DeleteNode { node, .. }
+            | Self::RequestReboot { node, .. } => node.object(),
+            Self::WritePolicy { policy, .. } => policy.as_object(),
+            Self::TightenTermination { claim: object, .. }
+            | Self::TakeBackTermination { claim: object, .. }
+            | Self::DeleteOwner { owner: object, .. }
+            | Self::RemediateMachine { machine: object, .. } => object.as_object(),
+            Self::Mention(note) => note.regarding.as_object(),
+        }
+    }
+
+    fn effect(&self) -> Effect<'_> {
+        match self {
+            Self::Report { .. } | Self::TakeBackTermination { .. } => Effect::WRITES_DOWN,
+            // A node is touched only if its repair is written down, and the write names the state that was judged: so two
+            // writers, or an old view, can never begin more repairs than the budget has.
+            Self::WritePolicy { begins, .. } => Effect { starts_work: *begins, ..Effect::WRITES_DOWN },
+            Self::TightenTermination { zone, .. }
+            | Self::DeleteOwner { zone, .. }
+            | Self::RemediateMachine { zone, .. }
+            | Self::Cordon { zone, .. }
+            | Self::DeleteNode { zone, .. }
+            | Self::RequestReboot { zone, .. } => {
+                // A server that fails is told on the node, and is left alone for a while.
+                let errors = Errors::HoldTheStep;
+                Effect {
+                    second_look: SecondLook::Everything,
+                    errors,
+                    ..Effect::takes(Disrupts::Node { zone })
+                }
+            }
+            Self::Mention(_) => Effect::TELLS,
+        }
+    }
+
+    fn detail(&self) -> Cow<'_, str> {
+        match self {
+            // Its name may hold a time that another judgement puts differently.
+            Self::Mention(note) => Cow::Borrowed(&note.reason),
+            Self::Report { .. }
+            | Self::WritePolicy { .. }
+            | Self::TightenTermination { .. }
+            | Self::TakeBackTermination { .. }
+            | Self::DeleteOwner { .. }
+            | Self::RemediateMachine { .. }
+            | Self::Cordon { .. }
+            | Self::DeleteNode { .. }
+            | Self::RequestReboot { .. } => Cow::Borrowed(""),
+        }
+    }
+
+    fn tells(&self) -> Option<Tells<'_>> {
+        match self {
+            Self::Mention(note) => Some(Tells::InPassing(note)),
+            Self::Report { .. }
+            | Self::WritePolicy { .. }
+            | Self::TightenTermination { .. }
+            | Self::TakeBackTermination { .. }
+            | Self::DeleteOwner { .. }
+            | Self::RemediateMachine { .. }
+            | Self::Cordon { .. }
+            | Self::DeleteNode { .. }
+            | Self::RequestReboot { .. } => None,
+        }
+    }
+
+    fn headline(&self) -> Option<&'static str> {
+        match self {
+            Self::DeleteOwner { .. } | Self::DeleteNode { .. } | Self::RemediateMachine { .. } => {
+                Some("began to replace")
+            }
+            Self::TightenTermination { .. } => Some("ends by force"),
+            Self::Cordon { .. } => Some("cordoned"),
+            Self::RequestReboot { .. } => Some("requested a reboot of"),
+            Self::Report { .. }
+            | Self::WritePolicy { .. }
+            | Self::TakeBackTermination { .. }
+            | Self::Mention(_) => None,
+        }
+    }
+
+    fn write(&self, _: &[Option<Value>]) -> Result<Write<'_>, Changed> {
+        let (guard, verb) = match self {
+            Self::Report { node, resource_version, condition, rebooted, progress } => {
+                let mut conditions: Vec<Value> = condition.iter().map(node_condition).collect();
+                conditions.extend(rebooted.map(|at| reboot_condition(false, at)));
+                let mut patch = match conditions.as_slice() {
+                    [] => Patch::metadata(Merge::Strategic, serde_json::Map::new()),
+                    // Strategic: conditions are merged by their type.
+                    conditions => Patch::status(Merge::Strategic, &json!({ "conditions": conditions }))?,
+                };
+                patch = patch.annotated(annotations::PROGRESS, progress.as_ref().map(annotation));
+                if rebooted.is_some() {
+                    patch = patch.annotated(annotations::REBOOT_REQUESTED, None);
+                }
+                (judged(&node.uid, resource_version), Verb::Patch(patch.unless_gone()))
+            }
+            Self::WritePolicy { policy, resource_version, status, .. } => {
+                let patch = if policy.kind == NODE_POOL {
+                    Patch::metadata(Merge::Plain, serde_json::Map::new())
+                        .annotated(annotations::REPAIRS, status.annotation())
+                } else {
+                    Patch::status(Merge::Plain, status)?
+                };
+                (judged(&policy.uid, resource_version), Verb::Patch(patch))
+            }
+            Self::TightenTermination { claim, resource_version, at, .. } => {
+                let patch = Patch::metadata(Merge::Plain, serde_json::Map::new())
+                    .annotated(annotations::TERMINATION_TIMESTAMP, Some(at.to_string()));
+                (judged(&claim.uid, resource_version), Verb::Patch(patch))
+            }
+            Self::TakeBackTermination { claim, resource_version } => {
+                let patch = Patch::metadata(Merge::Plain, serde_json::Map::new())
+                    .annotated(annotations::TERMINATION_TIMESTAMP, None);
+                (judged(&claim.uid, resource_version), Verb::Patch(patch.unless_gone()))
+            }
+            Self::RemediateMachine { machine, resource_version, .. } => {
+                let patch = Patch::metadata(Merge::Plain, serde_json::Map::new())
+                    .annotated(annotations::REMEDIATE_MACHINE, Some(String::new()));
+                (judged(&machine.uid, resource_version), Verb::Patch(patch))
+            }
+            Self::DeleteOwner { owner, resource_version, .. } => {
+                (judged(&owner.uid, resource_version), Verb::Delete(Delete::OWN_GRACE))
+            }
+            Self::DeleteNode { node, resource_version, .. } => {
+                (judged(&node.uid, resource_version), Verb::Delete(Delete::OWN_GRACE))
+            }
+            Self::Cordon { node, resource_version, .. } => (
+                judged(&node.uid, resource_version),
+                Verb::Patch(Patch::spec(&json!({ "unschedulable": true }))?),
+            ),
+            Self::RequestReboot { node, resource_version, at, progress, .. } => {
+                let status = json!({ "conditions": [reboot_condition(true, *at)] });
+                let patch = Patch::status(Merge::Strategic, &status)?
+                    .annotated(annotations::REBOOT_REQUESTED, Some(at.to_string()))
+                    .annotated(annotations::PROGRESS, Some(annotation(progress)));
+                (judged(&node.uid, resource_version), Verb::Patch(patch))
+            }
+            Self::Mention(note) => return Ok(Write::event(note)),
+        };
+        Ok(Write::of(self, guard, verb))
+    }
+}
+
+fn judged<'a>(uid: &'a Uid, resource_version: &'a ResourceVersion) -> Guard<'a> {
+    Guard::Judged { uid, resource_version }
+}
+
+fn annotation(memory: &Progress) -> String {
+    // Times and strings always have a JSON form.
+    serde_json::to_string(memory).unwrap_or_default()
+}
+
+fn node_condition(condition: &NodeCondition) -> Value {
+    json!({
+        "type": condition.kind,
+        "status": if condition.holds { "True" } else { "False" },
+        "reason": condition.reason,
+        "message": condition.message,
+        "lastHeartbeatTime": condition.last_transition_time,
+        "lastTransitionTime": condition.last_transition_time,
+    })
+}
+
+fn reboot_condition(requested: bool, at: Timestamp) -> Value {
+    let (reason, message) = if requested {
+        (reasons::REBOOT_REQUESTED, "Salvor asks for a reboot of this node, which has been sick for too long")
+    } else {
+        (reasons::REBOOTED, "The node was rebooted, or needs no reboot any more")
+    };
+    let condition = NodeCondition {
+        kind: REBOOT_CONDITION,
+        holds: requested,
+        reason,
+        message: message.into(),
+        last_transition_time: at,
+    };
+    node_condition(&condition)
+}
+
+impl fmt::Display for Step {
+    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
+        match self {
+            Self::Report { node, condition: Some(condition), .. } => {
+                write!(
+                    f,
+                    "report on node {node}: {}={} ({})",
+                    condition.kind, condition.holds, condition.reason
+                )
+            }
+            Self::Report { node, condition: None, .. } => {
+                write!(f, "remember on node {node} since when it is sick")
+            }
+            Self::WritePolicy { policy, status, .. } => {
+                write!(
+                    f,
+                    "write down on {policy}: {} repairs under way, {} over",
+                    status.repairs.len(),
+                    status.repaired
+                )
+            }
+            Self::TightenTermination { claim, at, .. } => {
+                write!(f, "terminate {claim} by force from {at} on")
+            }
+            Self::TakeBackTermination { claim, .. } => {
+                write!(f, "take back the forced termination of {claim}")
+            }
+            Self::DeleteOwner { owner, .. } => write!(f, "delete {owner}"),
+            Self::RemediateMachine { machine, .. } => write!(f, "ask the owner of {machine} to replace it"),
+            Self::Cordon { node, .. } => write!(f, "keep new pods away from node {node}"),
+            Self::DeleteNode { node, .. } => write!(f, "delete node {node}"),
+            Self::RequestReboot { node, .. } => write!(f, "request a reboot of node {node}"),
+            Self::Mention(note) => note.fmt(f),
+        }
+    }
+}

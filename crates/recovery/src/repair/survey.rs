@@ -1,0 +1,372 @@
+//! All nodes of a policy together: how many are sick, which limit holds, and whose turn it is.
+//!
+//! Three numbers are kept apart. *Due* is a node past its toleration. *Unhealthy*, for the breaker, are due nodes among those that
+//! are initialized and not being deleted. *Used*, for the budget, are the repairs that are written down as under way.
+
+use std::collections::{BTreeMap, BTreeSet};
+
+use jiff::{SignedDuration, Timestamp};
+
+use super::holds::Hold;
+use super::ladder::{Turn, turn};
+use super::policy::{Action, Policy, allowance};
+use super::sickness::{Diagnosis, Settings, Sick, diagnose};
+use super::status::Repair;
+use super::veto::{Veto, veto};
+use super::views::{Backend, NodeView, OwnerView, PoolView, Refusal};
+use crate::ids::{NodeName, Uid};
+use crate::moments::{after, to_the_second};
+
+/// From this number of sick nodes on, the sickness of a zone may have one cause. The node lifecycle controller counts so too.
+const ZONE_AT_LEAST: usize = 3;
+/// A repair that was decided, and is not needed any more before it began, is forgotten after this time: until then a write of
+/// it may still be on its way.
+pub const RELEASE_AFTER: SignedDuration = SignedDuration::from_secs(60);
+/// So many repairs are under way at once at most: they are written into one object.
+const MOST_AT_ONCE: usize = 500;
+
+/// A node of a policy.
+#[derive(Clone, Debug)]
+pub struct Member<'a> {
+    /// The node.
+    pub node: &'a NodeView,
+    /// The backend that repairs it.
+    pub backend: Backend,
+    /// The server's last refusal to do so.
+    pub refused: Option<&'a Refusal>,
+    /// The number of its pods, if anybody had to know.
+    pub pods: Option<u32>,
+    /// Its NodePool.
+    pub pool: Option<&'a PoolView>,
+}
+
+impl Member<'_> {
+    /// True if the node, or the owner of its machine, is being deleted.
+    pub fn is_deleting(&self) -> bool {
+        self.node.deleting || self.backend.owner().is_some_and(|owner| owner.deleting)
+    }
+
+    /// The veto on its repair.
+    pub fn veto(&self, now: Timestamp) -> Option<Veto> {
+        veto(self.node, &self.backend, self.pool, now)
+    }
+
+    /// The NodeClaim, if the time of its forced termination is set and it is not being deleted.
+    pub(super) fn prepared(&self) -> Option<&OwnerView> {
+        match &self.backend {
+            Backend::Claim(claim) => Some(claim).filter(|it| !it.deleting && it.termination.is_some()),
+            Backend::Machine(_) | Backend::Node | Backend::Missing(_) => None,
+        }
+    }
+}
+
+/// The trouble of a pool to get new machines.
+#[derive(Clone, Debug, PartialEq, Eq)]
+pub struct LaunchTrouble {
+    /// What was seen.
+    pub what: String,
+    /// When it is over by itself, if that is known.
+    pub until: Option<Timestamp>,
+}
+
+/// All that a policy's limits depend on.
+pub struct Scope<'a> {
+    /// The policy.
+    pub policy: &'a Policy,
+    /// Its nodes.
+    pub members: Vec<Member<'a>>,
+    /// Pools that have trouble to get new machines.
+    pub launches: &'a BTreeMap<String, LaunchTrouble>,
+    /// True if the node and the owner of a repair are both gone.
+    pub is_gone: &'a dyn Fn(&Repair) -> bool,
+    /// True if the node of a repair is there, is not being deleted, and is not among the members: it is selected no more.
+    pub is_left_alone: &'a dyn Fn(&Repair) -> bool,
+    /// Since when repairs that are under way, by the node's UID, are not needed any more.
+    pub idle: &'a BTreeMap<Uid, Timestamp>,
+    /// The settings.
+    pub settings: &'a Settings,
+}
+
+/// The state of a policy.
+#[derive(Clone, Debug, Default)]
+pub struct Survey {
+    /// Its nodes.
+    pub nodes: usize,
+    /// Those that are not sick.
+    pub healthy: usize,
+    /// Those whose toleration runs.
+    pub waiting: usize,
+    /// Those whose repair is held, by cause.
+    pub held: BTreeMap<&'static str, usize>,
+    /// All nodes past their toleration, by name.
+    pub due: BTreeSet<NodeName>,
+    /// Nodes that are initialized and not being deleted.
+    pub base: usize,
+    /// Those of them that are past their toleration.
+    pub unhealthy: usize,
+    /// The limit of those.
+    pub limit: usize,
+    /// Zones whose nodes are sick for one cause, with the sick ones and all.
+    pub zones: BTreeMap<String, (usize, usize)>,
+    /// Pools that have trouble to get new machines.
+    pub launches: BTreeMap<String, LaunchTrouble>,
+    /// The nodes that may be under repair at once.
+    pub allowed: usize,
+    /// Those that are.
+    pub used: usize,
+    /// When the budget changes by itself.
+    pub budget_until: Option<Timestamp>,
+    /// Repairs to begin now.
+    pub picks: Vec<Repair>,
+    /// Repairs that are over.
+    pub over: Vec<Repair>,
+    /// Repairs that are not needed any more, and never began.
+    pub released: Vec<Repair>,
+    /// Repairs that are not needed now.
+    pub idle: BTreeSet<Uid>,
+    /// Nodes, by name, whose pods must be counted before it is known whose turn it is.
+    pub to_count: BTreeSet<NodeName>,
+    /// When this changes although nothing else does.
+    pub changes_at: Option<Timestamp>,
+}
+
+impl Survey {
+    /// What holds every node of the policy.
+    pub fn held_as_a_whole(&self, policy: &Policy) -> Option<Hold> {
+        if policy.paused {
+            return Some(Hold::Paused);
+        }
+        (self.unhealthy > self.limit).then(|| Hold::TooManyUnhealthy {
+            unhealthy: self.unhealthy,
+            limit: self.limit,
+            nodes: self.base,
+            setting: policy.unhealthy_limit,
+        })
+    }
+
+    /// What holds a node that is due, besides the budget.
+    pub fn hold(&self, policy: &Policy, member: &Member<'_>, now: Timestamp) -> Option<Hold> {
+        if let Some(hold) = self.held_as_a_whole(policy) {
+            return Some(hold);
+        }
+        let zone = &*member.node.zone;
+        if let Some((sick, nodes)) = self.zones.get(zone) {
+            return Some(Hold::ZoneOutage { zone: zone.to_owned(), sick: *sick, nodes: *nodes });
+        }
+        let pool = member.backend.owner().map(|owner| owner.pool.as_str()).or(member.node.pool());
+        if let Some((pool, trouble)) = pool.and_then(|pool| self.launches.get_key_value(pool)) {
+            return Some(Hold::LaunchFailures { pool: pool.clone(), trouble: trouble.clone() });
+        }
+        if let Some(actor) = member.node.other_actor {
+            return Some(Hold::AnotherRecovery(actor));
+        }
+        if let Backend::Missing(why) = &member.backend {
+            return Some(Hold::NoBackend(why.clone()));
+        }
+        let refused = member.refused.filter(|refusal| now < refusal.until);
+        refused.map(|refusal| Hold::BackendFailed { words: refusal.words.clone(), until: refusal.until })
+    }
+
+    /// Why a node that is due and not held has no turn.
+    pub fn budget_hold(&self) -> Option<Hold> {
+        (self.used >= self.allowed).then_some(Hold::BudgetExhausted {
+            used: self.used,
+            allowed: self.allowed,
+            until: self.budget_until,
+        })
+    }
+
+    fn wake(&mut self, at: Timestamp, now: Timestamp) {
+        if now < at {
+            self.changes_at = Some(self.changes_at.map_or(at, |before| before.min(at)));
+        }
+    }
+}
+
+/// A node that is due, and not held.
+struct Candidate<'a> {
+    member: &'a Member<'a>,
+    sick: Sick,
+    action: Action,
+}
+
+/// Looks at all nodes of a policy.
+pub fn survey(scope: &Scope<'_>, now: Timestamp) -> Survey {
+    let Scope { policy, members, settings, .. } = scope;
+    let mut survey = Survey { nodes: members.len(), launches: scope.launches.clone(), ..Survey::default() };
+    let diagnoses: Vec<Diagnosis> = members
+        .iter()
+        .map(|member| diagnose(member.node, member.backend.owner(), policy, settings, now))
+        .collect();
+    count(&mut survey, scope, &diagnoses, now);
+    let standing = settle_repairs(&mut survey, scope, &diagnoses, now);
+
+    let mut candidates: Vec<Candidate<'_>> = Vec::new();
+    for (member, diagnosis) in members.iter().zip(&diagnoses) {
+        let uid = &member.node.node.uid;
+        let Some(sick) = diagnosis.sick.as_ref().filter(|_| diagnosis.is_due(now)) else { continue };
+        survey.due.insert(member.node.node.name.clone());
+        if let Some(Veto { until, .. }) = member.veto(now) {
+            until.into_iter().for_each(|until| survey.wake(until, now));
+            continue;
+        }
+        if standing.contains(uid) {
+            continue;
+        }
+        match survey.hold(policy, member, now) {
+            Some(hold) => {
+                hold.until().into_iter().for_each(|until| survey.wake(until, now));
+                *survey.held.entry(hold.code()).or_default() += 1;
+            }
+            None => match turn(sick, diagnosis.memory.tried.as_ref(), now) {
+                // Whatever is being deleted needs no turn, unless its end can be hastened.
+                Turn::Try { action: Action::Replace, .. } if !can_go_on(member, policy, settings, now) => {}
+                Turn::Try { action, .. } => candidates.push(Candidate { member, sick: sick.clone(), action }),
+                Turn::Running { until, .. } => survey.wake(until, now),
+                Turn::Exhausted => *survey.held.entry(Hold::LadderExhausted.code()).or_default() += 1,
+            },
+        }
+    }
+    pick(&mut survey, candidates, now);
+    survey
+}
+
+/// True if there is anything left to do for the replacement of a node.
+fn can_go_on(member: &Member<'_>, policy: &Policy, settings: &Settings, now: Timestamp) -> bool {
+    super::rules::replacement(member, policy, settings, None, now).is_some()
+}
+
+/// Counts the nodes, and finds the zones that are sick for one cause.
+fn count(survey: &mut Survey, scope: &Scope<'_>, diagnoses: &[Diagnosis], now: Timestamp) {
+    let mut zones: BTreeMap<&str, (usize, usize)> = BTreeMap::new();
+    for (member, diagnosis) in scope.members.iter().zip(diagnoses) {
+        let is_sick = diagnosis.sick.is_some();
+        match &diagnosis.sick {
+            None => survey.healthy += 1,
+            Some(sick) => survey.wake(sick.deadline, now),
+        }
+        diagnosis.memory_changes_at.into_iter().for_each(|at| survey.wake(at, now));
+        survey.waiting += usize::from(is_sick && !diagnosis.is_due(now));
+        if !diagnosis.starting && !member.is_deleting() {
+            survey.base += 1;
+            survey.unhealthy += usize::from(diagnosis.is_due(now));
+            // Nodes that boot, or go, say nothing about their zone.
+            let zone = zones.entry(&member.node.zone).or_default();
+            zone.0 += usize::from(is_sick);
+            zone.1 += 1;
+        }
+    }
+    survey.limit = scope.policy.unhealthy_limit.of(survey.base);
+    let several = zones.keys().filter(|zone| !zone.is_empty()).count() > 1;
+    if let Some(percent) = scope.settings.zone_sick_percent.filter(|_| several) {
+        let is_out = |(zone, (sick, nodes)): &(&str, (usize, usize))| {
+            !zone.is_empty() && *sick >= ZONE_AT_LEAST && sick * 100 >= nodes * usize::from(percent)
+        };
+        let out = zones.into_iter().filter(is_out);
+        survey.zones = out.map(|(zone, counts)| (zone.to_owned(), counts)).collect();
+    }
+    let (allowed, until) = allowance(&scope.policy.budgets, survey.base, now);
+    survey.allowed = allowed.min(MOST_AT_ONCE);
+    survey.budget_until = until;
+    until.into_iter().for_each(|until| survey.wake(until, now));
+}
+
+/// Sorts the repairs that are written down: under way, over, or not needed any more. Returns the nodes of those that stand.
+fn settle_repairs<'a>(
+    survey: &mut Survey,
+    scope: &Scope<'a>,
+    diagnoses: &[Diagnosis],
+    now: Timestamp,
+) -> BTreeSet<&'a Uid> {
+    let Scope { policy, members, settings, .. } = scope;
+    if policy.status.damaged {
+        // Nobody knows how many there are.
+        survey.used = usize::MAX;
+    }
+    let by_uid: BTreeMap<&Uid, usize> =
+        members.iter().enumerate().map(|(index, member)| (&member.node.node.uid, index)).collect();
+    let mut standing = BTreeSet::new();
+    for repair in &policy.status.repairs {
+        if (scope.is_gone)(repair) {
+            survey.over.push(repair.clone());
+            continue;
+        }
+        let member = by_uid.get(&repair.uid).map(|index| (&members[*index], &diagnoses[*index]));
+        let is_needed = match member {
+            // The node is gone, and its owner is not; or it is selected no more, and then nobody acts on it.
+            None => !(scope.is_left_alone)(repair),
+            Some((member, diagnosis)) => {
+                let rebooted = repair.action == Some(Action::Reboot) && diagnosis.memory.is_empty();
+                if rebooted && diagnosis.sick.is_none() && !member.is_deleting() {
+                    survey.over.push(repair.clone());
+                    continue;
+                }
+                let is_wanted = diagnosis.is_due(now) && member.veto(now).is_none();
+                member.is_deleting()
+                    || is_wanted
+                    || !diagnosis.memory.is_empty() && diagnosis.memory.tried.is_some()
+            }
+        };
+        if !is_needed {
+            survey.idle.insert(repair.uid.clone());
+            let release = scope.idle.get(&repair.uid).map(|since| after(*since, RELEASE_AFTER));
+            match release {
+                // What was prepared is taken back first.
+                Some(release) if release <= now && member.is_none_or(|(it, _)| it.prepared().is_none()) => {
+                    survey.released.push(repair.clone());
+                    continue;
+                }
+                Some(release) => survey.wake(release, now),
+                None => survey.wake(after(now, RELEASE_AFTER), now),
+            }
+        }
+        standing.insert(&repair.uid);
+        // A time that lies ahead counts as now.
+        let stuck =
+            after(repair.since.min(now), settings.stuck_after.saturating_add(policy.termination.grace()));
+        if now < stuck {
+            survey.used = survey.used.saturating_add(1);
+            survey.wake(stuck, now);
+        }
+    }
+    standing
+}
+
+/// Gives the free places of the budget to those who are due first; of equals, to the node with the fewest pods.
+fn pick(survey: &mut Survey, mut candidates: Vec<Candidate<'_>>, now: Timestamp) {
+    let free = survey.allowed.saturating_sub(survey.used);
+    let order = |candidate: &Candidate<'_>| {
+        let pods = candidate.member.pods.unwrap_or(u32::MAX);
+        (candidate.sick.deadline, pods, candidate.member.node.node.name.clone())
+    };
+    candidates.sort_by_cached_key(order);
+    if free > 0 && free < candidates.len() {
+        // The pods decide only among those of one deadline between whom the budget ends.
+        let last = candidates[free - 1].sick.deadline;
+        if candidates[free].sick.deadline == last {
+            let tied = candidates.iter().filter(|it| it.sick.deadline == last && it.member.pods.is_none());
+            survey.to_count = tied.map(|it| it.member.node.node.name.clone()).collect();
+        }
+    }
+    let blocked = candidates.len().saturating_sub(free);
+    let to_count = survey.to_count.clone();
+    for Candidate { member, sick, action } in candidates.into_iter().take(free) {
+        let NodeView { node, .. } = member.node;
+        if !to_count.is_empty() && to_count.contains(&node.name) {
+            continue;
+        }
+        survey.picks.push(Repair {
+            node: node.name.clone(),
+            uid: node.uid.clone(),
+            owner: member.backend.owner().map(|owner| owner.object.uid.clone()),
+            pool: member.node.pool().map(str::to_owned),
+            action: Some(action),
+            condition: sick.key,
+            sick: Some(sick.since),
+            since: to_the_second(now),
+        });
+    }
+    if blocked > 0 {
+        survey.held.insert(Hold::BUDGET_EXHAUSTED, blocked);
+    }
+}

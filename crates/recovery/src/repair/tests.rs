@@ -1,0 +1,237 @@
+//! The rules as tables: the cases of Karpenter's own tests, those it has not, and the limits.
+
+use std::collections::BTreeMap;
+
+use jiff::{SignedDuration, Timestamp};
+use salvor_api::{Labels, config::Configuration};
+use serde_json::{Value, json};
+
+use super::*;
+use crate::ids::{NodeName, Uid};
+use crate::objects::{NodeRef, ObjectRef};
+use crate::verdict::{Judgement, Reason, Verdict};
+
+mod limits;
+mod nodes;
+mod policies;
+mod properties;
+
+/// Half an hour after this, everything happens.
+const START: i64 = 1_800_000_000;
+
+fn at(minutes: i64) -> Timestamp {
+    Timestamp::from_second(START + minutes * 60).unwrap()
+}
+
+fn seconds(seconds: i64) -> Timestamp {
+    Timestamp::from_second(START + seconds).unwrap()
+}
+
+fn settings() -> Settings {
+    Settings::new(&Configuration::default())
+}
+
+fn head(name: &str, created: Timestamp) -> Head {
+    Head {
+        object: ObjectRef {
+            uid: format!("uid-{name}").into(),
+            kind: NODE_REPAIR_POLICY.clone(),
+            namespace: None,
+            name: name.to_owned(),
+        },
+        resource_version: "7".into(),
+        generation: 1,
+        created,
+        status: PolicyStatus::default(),
+    }
+}
+
+fn policy_of(spec: Value) -> Policy {
+    let mut whole = json!({"nodeSelector": {"matchLabels": {"pool": "a"}}});
+    for (key, value) in spec.as_object().unwrap() {
+        whole[key] = value.clone();
+    }
+    Policy::read(head("gpu", at(-1000)), &whole)
+}
+
+/// A policy for Karpenter's test condition, which it tolerates for 30 minutes; with wide limits.
+fn policy() -> Policy {
+    let policy = policy_of(json!({
+        "policies": [{"conditionType": "BadNode", "conditionStatus": "False", "toleration": "30m"}],
+        "unhealthyLimit": "100%", "budgets": [{"nodes": "100%"}],
+    }));
+    assert!(policy.defects.is_empty(), "{:?}", policy.defects);
+    policy
+}
+
+fn labels(all: &[(&str, &str)]) -> Labels {
+    let all: BTreeMap<&str, &str> = all.iter().copied().collect();
+    serde_json::from_value(json!(all)).unwrap()
+}
+
+fn condition(kind: &str, status: Status, since: Timestamp) -> ConditionView {
+    ConditionView { kind: kind.into(), status, reason: "Because".into(), since: Some(since) }
+}
+
+/// A node that has been Ready for long.
+fn node(name: &str) -> NodeView {
+    NodeView {
+        node: NodeRef { name: name.into(), uid: format!("uid-{name}").into() },
+        resource_version: "1".into(),
+        created: Some(at(-1000)),
+        deleting: false,
+        zone: "".into(),
+        labels: labels(&[
+            ("pool", "a"),
+            ("karpenter.sh/nodepool", "a"),
+            ("karpenter.sh/initialized", "true"),
+        ]),
+        provider_id: format!("fake://{name}").into(),
+        conditions: vec![condition("Ready", Status::True, at(-999))],
+        do_not_repair: None,
+        karpenter_do_not_repair: None,
+        progress: None,
+        damaged: false,
+        machine: None,
+        boot_id: "boot-1".into(),
+        reboot_done: None,
+        unschedulable: false,
+        other_actor: None,
+    }
+}
+
+/// A node with the test condition since so many minutes.
+fn sick(name: &str, since: i64) -> NodeView {
+    let mut node = node(name);
+    node.conditions.push(condition("BadNode", Status::False, at(since)));
+    node
+}
+
+fn claim(node: &NodeView) -> OwnerView {
+    OwnerView {
+        object: ObjectRef {
+            uid: format!("claim-{}", node.node.name).into(),
+            kind: NODE_CLAIM.clone(),
+            namespace: None,
+            name: node.node.name.to_string(),
+        },
+        resource_version: "3".into(),
+        deleting: false,
+        pool: "a".to_owned(),
+        termination: None,
+        remediated: false,
+        veto: None,
+        do_not_repair: None,
+        karpenter_do_not_repair: None,
+        initialized: Some(true),
+    }
+}
+
+/// Nodes under one policy, and what is behind them.
+struct World {
+    policy: Policy,
+    settings: Settings,
+    nodes: Vec<(NodeView, Backend)>,
+    launches: BTreeMap<String, LaunchTrouble>,
+    idle: BTreeMap<Uid, Timestamp>,
+    gone: bool,
+    pods: BTreeMap<NodeName, u32>,
+    pool: Option<PoolView>,
+    /// Nodes that are there and are selected no more.
+    left_alone: Vec<Uid>,
+}
+
+impl World {
+    fn new(policy: Policy, nodes: impl IntoIterator<Item = NodeView>) -> Self {
+        let nodes = nodes.into_iter().map(|node| {
+            let backend = Backend::Claim(claim(&node));
+            (node, backend)
+        });
+        Self {
+            policy,
+            settings: settings(),
+            nodes: nodes.collect(),
+            launches: BTreeMap::new(),
+            idle: BTreeMap::new(),
+            gone: false,
+            pods: BTreeMap::new(),
+            pool: None,
+            left_alone: Vec::new(),
+        }
+    }
+
+    fn owner(&mut self, index: usize) -> &mut OwnerView {
+        match &mut self.nodes[index].1 {
+            Backend::Claim(owner) | Backend::Machine(owner) => owner,
+            Backend::Node | Backend::Missing(_) => panic!("no owner"),
+        }
+    }
+
+    fn member(&self, index: usize) -> Member<'_> {
+        let (node, backend) = &self.nodes[index];
+        let pods = self.pods.get(&node.node.name).copied();
+        Member { node, backend: backend.clone(), refused: None, pods, pool: self.pool.as_ref() }
+    }
+
+    fn survey(&self, now: Timestamp) -> Survey {
+        let there: Vec<&Uid> = self.nodes.iter().map(|(node, _)| &node.node.uid).collect();
+        let scope = Scope {
+            policy: &self.policy,
+            members: (0..self.nodes.len()).map(|index| self.member(index)).collect(),
+            launches: &self.launches,
+            is_gone: &|repair| {
+                self.gone || !there.contains(&&repair.uid) && !self.left_alone.contains(&repair.uid)
+            },
+            is_left_alone: &|repair| self.left_alone.contains(&repair.uid),
+            idle: &self.idle,
+            settings: &self.settings,
+        };
+        survey(&scope, now)
+    }
+
+    /// Writes the turns down that the policy gives now.
+    fn reserve(&mut self, now: Timestamp) -> Vec<String> {
+        let survey = self.survey(now);
+        let scene = PolicyScene {
+            policy: &self.policy,
+            survey: Some(&survey),
+            overlap: None,
+            written: None,
+            pool_of: &|_| None,
+        };
+        if let Some(Step::WritePolicy { status, .. }) = decide_policy(&scene, now).verdict.actions().first() {
+            self.policy.status = (**status).clone();
+        }
+        survey.picks.into_iter().map(|repair| repair.node.into()).collect()
+    }
+
+    fn judge(&self, index: usize, now: Timestamp) -> Judgement<NodeWhy, Step> {
+        let survey = self.survey(now);
+        let member = self.member(index);
+        let repair = self.policy.status.repair_of(&member.node.node.uid);
+        let scene = Scene {
+            member,
+            policy: Some(&self.policy),
+            survey: Some(&survey),
+            place: repair.map_or(Place::None, Place::Reserved),
+        };
+        decide_node(&scene, &self.settings, now)
+    }
+
+    /// What is done to a node now, by name, after its policy had its say; reports and events left out.
+    fn deeds(&mut self, index: usize, now: Timestamp) -> Vec<&'static str> {
+        self.reserve(now);
+        let judgement = self.judge(index, now);
+        let steps = judgement.verdict.actions().iter();
+        let deeds = steps.filter(|step| !matches!(step, Step::Report { .. } | Step::Mention(_)));
+        deeds.map(crate::step::Step::name).collect()
+    }
+
+    fn reason(&self, index: usize, now: Timestamp) -> &'static str {
+        self.judge(index, now).verdict.why().code()
+    }
+}
+
+const TIGHTEN: [&str; 1] = ["TightenTermination"];
+const DELETE: [&str; 1] = ["DeleteNodeOwner"];
+const NOTHING: [&str; 0] = [];

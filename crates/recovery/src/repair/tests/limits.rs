@@ -1,0 +1,257 @@
+//! Never too many.
+
+use super::*;
+
+/// So many nodes, the first of which have been sick for long enough.
+fn pool(policy: Policy, total: usize, bad: usize) -> World {
+    let name = |number: usize| format!("n{number:02}");
+    let nodes =
+        (0..total).map(|number| if number < bad { sick(&name(number), 0) } else { node(&name(number)) });
+    let mut world = World::new(policy, nodes);
+    world.pods = (0..total).map(|number| (name(number).into(), 1)).collect();
+    world
+}
+
+fn with(spec: Value) -> Policy {
+    let mut whole =
+        json!({"policies": [{"conditionType": "BadNode", "conditionStatus": "False", "toleration": "30m"}]});
+    for (key, value) in spec.as_object().unwrap() {
+        whole[key] = value.clone();
+    }
+    let policy = policy_of(whole);
+    assert!(policy.defects.is_empty(), "{:?}", policy.defects);
+    policy
+}
+
+/// Karpenter's cases 12 to 14, and the tables of Cluster API with a limit that is rounded up.
+#[test]
+fn the_breaker_opens_above_its_limit() {
+    let cases = [
+        (json!({}), 10, 2, true, "the default is 20%"),
+        (json!({}), 10, 3, false, "12: more than 20%"),
+        (json!({}), 3, 1, true, "14: rounded up"),
+        (json!({}), 1, 1, true, "a single node"),
+        (json!({"unhealthyLimit": "40%"}), 5, 2, true, "40% of 5"),
+        (json!({"unhealthyLimit": "40%"}), 5, 3, false, "more than 40% of 5"),
+        (json!({"unhealthyLimit": "60%"}), 7, 5, true, "60% of 7 rounded up"),
+        (json!({"unhealthyLimit": "60%"}), 7, 6, false, "more"),
+        (json!({"unhealthyLimit": 2}), 4, 2, true, "2 of 4"),
+        (json!({"unhealthyLimit": 2}), 4, 3, false, "3 of 4"),
+        (json!({"unhealthyLimit": "2"}), 4, 2, true, "a number in a string"),
+        (json!({"unhealthyLimit": 0}), 4, 1, false, "nothing"),
+        (json!({"unhealthyLimit": "100%"}), 4, 4, true, "everything"),
+    ];
+    for (spec, total, bad, repaired, case) in cases {
+        let mut world = pool(with(spec), total, bad);
+        let picked = world.reserve(at(60));
+        assert_eq!(!picked.is_empty(), repaired, "{case}");
+        if !repaired {
+            assert_eq!(world.reason(0, at(60)), "TooManyUnhealthy", "{case}");
+        }
+    }
+}
+
+/// Weak points 1 and 3 of Karpenter's breaker: nodes inside their toleration, nodes that boot, and nodes that go do not count.
+#[test]
+fn only_nodes_past_their_toleration_open_the_breaker() {
+    let mut world = pool(with(json!({})), 4, 1);
+    world.nodes[1].0.conditions.push(condition("BadNode", Status::False, at(50)));
+    assert_eq!(world.reserve(at(60)), ["n00"], "one inside its toleration");
+    let mut world = pool(with(json!({})), 4, 2);
+    world.owner(1).deleting = true;
+    assert_eq!(world.reserve(at(60)), ["n00"], "one that is stuck terminating");
+    let mut world = pool(with(json!({})), 5, 1);
+    for index in 1..5 {
+        let (node, _) = &mut world.nodes[index];
+        node.labels = labels(&[("pool", "a")]);
+        node.created = Some(at(0));
+        node.conditions =
+            vec![condition("Ready", Status::False, at(0)), condition("BadNode", Status::False, at(0))];
+        world.owner(index).initialized = Some(false);
+    }
+    let survey = world.survey(at(60));
+    assert_eq!((survey.base, survey.unhealthy, survey.limit), (1, 1, 1), "a wave of nodes that boot");
+}
+
+#[test]
+fn the_budget_limits_how_many_are_under_repair_at_once() {
+    let cases = [
+        (json!({}), 10, 2, 1),
+        (json!({"budgets": [{"nodes": "10%"}]}), 30, 6, 3),
+        (json!({"budgets": [{"nodes": "1%"}]}), 30, 6, 1),
+        (json!({"budgets": [{"nodes": 2}]}), 30, 6, 2),
+        (json!({"budgets": [{"nodes": 0}]}), 30, 6, 0),
+        (json!({"budgets": [{"nodes": "0%"}]}), 30, 6, 0),
+        (json!({"budgets": [{"nodes": "100%"}, {"nodes": 4}]}), 30, 6, 4),
+    ];
+    for (spec, total, bad, allowed) in cases {
+        let mut world = pool(with(spec.clone()), total, bad);
+        for index in 0..bad {
+            world.pods.insert(format!("n{index:02}").into(), 1);
+        }
+        assert_eq!(world.reserve(at(60)).len(), allowed, "{spec}");
+        assert_eq!(world.reserve(at(61)).len(), 0, "{spec}: all places are taken");
+        assert_eq!(world.reason(bad - 1, at(61)), "BudgetExhausted", "{spec}");
+    }
+}
+
+#[test]
+fn a_window_opens_a_budget() {
+    // It is Friday, 15 January 2027, 08:00 when the tests start.
+    let spec = json!({"budgets": [
+        {"nodes": 0, "schedule": "30 8 * * 1-5", "duration": "1h"},
+        {"nodes": 3},
+    ]});
+    let policy = with(spec);
+    assert_eq!(allowance(&policy.budgets, 100, at(0)), (3, Some(at(30))));
+    assert_eq!(allowance(&policy.budgets, 100, at(30)), (0, Some(at(90))));
+    assert_eq!(allowance(&policy.budgets, 100, at(90)).0, 3);
+    let only = with(json!({"budgets": [{"nodes": "50%", "schedule": "30 8 * * 1-5", "duration": "1h"}]}));
+    assert_eq!(allowance(&only.budgets, 100, at(0)).0, 10, "outside of all windows the default holds");
+    assert_eq!(allowance(&only.budgets, 100, at(40)).0, 50);
+}
+
+#[test]
+fn a_place_is_free_when_the_node_and_its_owner_are_gone() {
+    let mut world = pool(with(json!({"unhealthyLimit": "100%", "budgets": [{"nodes": 1}]})), 4, 2);
+    world.pods = BTreeMap::from([("n00".into(), 0), ("n01".into(), 5)]);
+    assert_eq!(world.reserve(at(60)), ["n00"]);
+    world.owner(0).deleting = true;
+    assert_eq!(world.reserve(at(61)), Vec::<String>::new());
+    world.nodes.remove(0);
+    assert_eq!(world.reserve(at(62)), ["n01"]);
+    assert_eq!(world.policy.status.repaired, 1);
+    assert_eq!(world.policy.status.repairs.len(), 1);
+}
+
+#[test]
+fn a_repair_that_is_stuck_holds_nobody_up_for_ever() {
+    let mut world = pool(with(json!({"unhealthyLimit": "100%", "budgets": [{"nodes": 1}]})), 4, 2);
+    world.pods = BTreeMap::from([("n00".into(), 0), ("n01".into(), 5)]);
+    world.reserve(at(60));
+    world.owner(0).deleting = true;
+    assert_eq!(world.reserve(at(74)), Vec::<String>::new());
+    assert_eq!(world.survey(at(74)).changes_at, Some(at(75)));
+    assert_eq!(world.reserve(at(75)), ["n01"]);
+    world.owner(0).termination = Some(at(60).to_string());
+    let judgement = world.judge(0, at(76));
+    assert!(
+        matches!(judgement.verdict.why(), NodeWhy::RepairUnderWay { stuck: true, .. }),
+        "{:?}",
+        judgement.verdict
+    );
+}
+
+#[test]
+fn a_node_that_recovers_before_its_repair_begins_keeps_its_place_for_a_minute() {
+    let mut world = pool(with(json!({"unhealthyLimit": "100%", "budgets": [{"nodes": 1}]})), 4, 2);
+    world.pods = BTreeMap::from([("n00".into(), 0), ("n01".into(), 5)]);
+    assert_eq!(world.reserve(at(60)), ["n00"]);
+    world.nodes[0].0.conditions.truncate(1);
+    assert_eq!(world.reserve(at(61)), Vec::<String>::new(), "a write of its repair may be on its way");
+    assert!(world.survey(at(61)).idle.contains("uid-n00"));
+    world.idle.insert("uid-n00".into(), at(61));
+    assert_eq!(world.reserve(at(62)), ["n01"]);
+    assert_eq!(world.policy.status.repaired, 0, "nothing was repaired");
+}
+
+#[test]
+fn a_node_that_is_selected_no_more_gives_its_place_back() {
+    let mut world = pool(with(json!({"unhealthyLimit": "100%", "budgets": [{"nodes": 1}]})), 4, 2);
+    assert_eq!(world.reserve(at(60)), ["n00"]);
+    world.nodes.remove(0);
+    world.left_alone.push("uid-n00".into());
+    assert_eq!(world.reserve(at(61)), Vec::<String>::new());
+    world.idle.insert("uid-n00".into(), at(61));
+    assert_eq!(world.reserve(at(62)), ["n01"]);
+    assert_eq!(world.policy.status.repaired, 0);
+}
+
+#[test]
+fn whose_deadline_comes_first_is_first_and_then_who_has_fewer_pods() {
+    let limits = json!({"unhealthyLimit": "100%", "budgets": [{"nodes": 1}]});
+    let mut world = World::new(with(limits.clone()), [sick("a", 2), sick("b", 1), sick("c", 3)]);
+    assert_eq!(world.reserve(at(60)), ["b"]);
+    let mut world = World::new(with(limits), [sick("a", 0), sick("b", 0), sick("c", 0)]);
+    let survey = world.survey(at(60));
+    assert_eq!(survey.to_count.len(), 3, "their pods are counted first");
+    assert_eq!(world.reserve(at(60)), Vec::<String>::new());
+    world.pods = BTreeMap::from([("a".into(), 7), ("b".into(), 2), ("c".into(), u32::MAX)]);
+    assert_eq!(world.reserve(at(60)), ["b"]);
+}
+
+#[test]
+fn the_sickness_of_a_zone_is_one_cause() {
+    let zones = |bad_in_c: usize, zones: &[&str]| {
+        let mut all = Vec::new();
+        for zone in zones {
+            for number in 0..4 {
+                let name = format!("{zone}{number}");
+                let is_bad = *zone == "c" && number < bad_in_c;
+                let mut it = if is_bad { sick(&name, 0) } else { node(&name) };
+                it.zone = (*zone).into();
+                all.push(it);
+            }
+        }
+        World::new(with(json!({"unhealthyLimit": "100%", "budgets": [{"nodes": "100%"}]})), all)
+    };
+    let mut world = zones(4, &["a", "b", "c"]);
+    assert_eq!(world.reserve(at(60)), Vec::<String>::new());
+    assert_eq!(world.reason(8, at(60)), "ZoneOutage");
+    assert_eq!(
+        zones(4, &["a", "b", "c"]).survey(at(20)).zones.len(),
+        1,
+        "it counts from the beginning, not from the deadline"
+    );
+    assert_eq!(zones(3, &["a", "b", "c"]).survey(at(60)).zones.len(), 1, "3 of 4");
+    assert_eq!(zones(2, &["a", "b", "c"]).reserve(at(60)).len(), 2, "two may be chance");
+    assert_eq!(zones(4, &["c"]).reserve(at(60)).len(), 4, "there is no other zone: that is the breaker's");
+    let mut off = zones(4, &["a", "b", "c"]);
+    off.settings.zone_sick_percent = None;
+    assert_eq!(off.reserve(at(60)).len(), 4);
+    // A sick node of another zone is repaired meanwhile.
+    let mut world = zones(4, &["a", "b", "c"]);
+    world.nodes[0].0.conditions.push(condition("BadNode", Status::False, at(0)));
+    assert_eq!(world.reserve(at(60)), ["a0"]);
+}
+
+#[test]
+fn machines_that_do_not_come_up_hold_further_repairs() {
+    let mut world = pool(with(json!({})), 10, 1);
+    world.launches.insert("a".to_owned(), LaunchTrouble { what: "x".to_owned(), until: Some(at(70)) });
+    assert_eq!(world.reserve(at(60)), Vec::<String>::new());
+    assert_eq!(world.reason(0, at(60)), "LaunchFailures");
+    assert_eq!(world.survey(at(60)).changes_at, Some(at(70)));
+    world.launches = BTreeMap::from([("b".to_owned(), LaunchTrouble { what: "x".to_owned(), until: None })]);
+    assert_eq!(world.reserve(at(60)), ["n00"], "another pool's");
+}
+
+#[test]
+fn a_pause_and_other_recoveries_hold() {
+    let mut world = pool(with(json!({"paused": true})), 10, 1);
+    assert_eq!(world.reserve(at(60)), Vec::<String>::new());
+    assert_eq!(world.reason(0, at(60)), "Paused");
+    let mut world = pool(with(json!({})), 10, 1);
+    world.nodes[0].0.other_actor = Some(crate::one_actor::NodeActor::Eviction);
+    assert_eq!(world.reserve(at(60)), Vec::<String>::new());
+    assert_eq!(world.reason(0, at(60)), "AnotherRecovery");
+}
+
+#[test]
+fn a_limit_that_trips_after_the_turn_was_given_still_holds() {
+    let mut world = pool(with(json!({})), 10, 2);
+    world.pods = BTreeMap::from([("n00".into(), 0), ("n01".into(), 5)]);
+    assert_eq!(world.reserve(at(60)), ["n00"]);
+    world.nodes[2].0.conditions.push(condition("BadNode", Status::False, at(0)));
+    assert_eq!(world.deeds(0, at(60)), NOTHING);
+    assert_eq!(world.reason(0, at(60)), "TooManyUnhealthy");
+}
+
+#[test]
+fn a_list_of_repairs_that_cannot_be_read_counts_as_full() {
+    let mut world = pool(with(json!({"budgets": [{"nodes": "100%"}]})), 10, 1);
+    world.policy.status = PolicyStatus::read_annotation(Some("{{"));
+    assert_eq!(world.survey(at(60)).picks.len(), 0);
+    let budget = world.survey(at(60)).budget_hold().unwrap();
+    assert!(budget.to_string().contains("cannot be read"));
+}

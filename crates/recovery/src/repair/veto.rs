@@ -1,0 +1,53 @@
+//! Vetoes: a person has said that a node is not to be repaired.
+
+use jiff::Timestamp;
+use salvor_api::names::repair::annotations;
+
+use super::views::{Backend, NodeView, PoolView};
+
+/// A veto.
+#[derive(Clone, Debug, PartialEq, Eq)]
+pub struct Veto {
+    /// Where it is written.
+    pub by: String,
+    /// Until when it holds; none if for ever.
+    pub until: Option<Timestamp>,
+}
+
+/// The veto on a node's repair, if there is one: on the node, on its NodeClaim or Machine, or on its NodePool.
+pub fn veto(node: &NodeView, backend: &Backend, pool: Option<&PoolView>, now: Timestamp) -> Option<Veto> {
+    let on_node =
+        || of(node.do_not_repair.as_deref(), node.karpenter_do_not_repair.as_deref(), "the node", now);
+    let on_owner = || {
+        let owner = backend.owner()?;
+        let by_cluster_api =
+            owner.veto.map(|key| Veto { by: format!("annotation {key} on {}", owner.object), until: None });
+        let (ours, karpenters) = (owner.do_not_repair.as_deref(), owner.karpenter_do_not_repair.as_deref());
+        by_cluster_api.or_else(|| of(ours, karpenters, &owner.object.to_string(), now))
+    };
+    let on_pool = || {
+        let pool = pool?;
+        let (ours, karpenters) = (pool.do_not_repair.as_deref(), pool.karpenter_do_not_repair.as_deref());
+        of(ours, karpenters, &pool.object.to_string(), now)
+    };
+    on_node().or_else(on_owner).or_else(on_pool)
+}
+
+/// The veto of two annotations on an object.
+///
+/// A value that is neither empty, `true`, `false` nor a time is a veto for ever: whoever wrote it wanted one.
+fn of(ours: Option<&str>, karpenters: Option<&str>, object: &str, now: Timestamp) -> Option<Veto> {
+    let read = |key: &str, value: &str| {
+        let by = format!("annotation {key} on {object}");
+        match value.trim() {
+            "false" => None,
+            value => match value.parse::<Timestamp>() {
+                Ok(until) if until <= now => None,
+                Ok(until) => Some(Veto { by, until: Some(until) }),
+                Err(_) => Some(Veto { by, until: None }),
+            },
+        }
+    };
+    let by_salvor = ours.and_then(|value| read(annotations::DO_NOT_REPAIR, value));
+    by_salvor.or_else(|| karpenters.and_then(|value| read(annotations::KARPENTER_DO_NOT_REPAIR, value)))
+}

@@ -1,0 +1,7 @@
+//! Sick nodes under a NodeRepairPolicy, with Karpenter played by the test. Every revision of every object is audited.
+
+mod audit;
+mod crash_points;
+mod stories;
+mod unseen;
+mod world;

@@ -1,0 +1,285 @@
+//! A cluster with NodeClaims, in which the test is Karpenter and every kubelet.
+
+use std::time::Duration;
+
+use http::Request;
+use kube::{
+    Api, ResourceExt,
+    api::{ApiResource, DeleteParams, DynamicObject, GroupVersionKind, Patch, PatchParams, PostParams},
+};
+use salvor_api::config::Configuration;
+use serde_json::{Value, json};
+
+use super::audit::{Audit, audit};
+use crate::stage::{Stage, configuration};
+use crate::troubles::Salvor;
+
+/// How often the world around looks.
+pub(super) const BEAT: Duration = Duration::from_secs(5);
+/// The toleration of the policy.
+pub(super) const TOLERATION: Duration = Duration::from_secs(300);
+/// Beats after which every story is over.
+const MOST_BEATS: usize = 600;
+/// Beats that show that an end stays one.
+const QUIET: usize = 20;
+/// Beats that Karpenter needs for a machine.
+const TERMINATION: usize = 3;
+
+/// Renewals of a Lease are most of what happens, so there are few.
+pub(super) fn settings() -> Configuration {
+    with_settings("")
+}
+
+/// The same with these fields of the section `repair`.
+pub(super) fn with_settings(fields: &str) -> Configuration {
+    configuration(&format!(
+        "controllers: [repair]
+repair: {{{fields}}}
+leaderElection: {{leaseDuration: 60s, renewDeadline: 40s, retryPeriod: 20s}}"
+    ))
+}
+
+/// What counts for the nodes.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub(super) enum By {
+    /// A NodeRepairPolicy for the condition `BadNode`.
+    Policy,
+    /// The block `spec.repair` of their NodePool, for `Ready`.
+    Pool,
+}
+
+impl By {
+    /// The condition that makes nodes sick.
+    pub(super) fn condition(self) -> &'static str {
+        match self {
+            Self::Policy => "BadNode",
+            Self::Pool => "Ready",
+        }
+    }
+}
+
+pub(super) struct World {
+    pub(super) stage: Stage,
+    pub(super) claims: Api<DynamicObject>,
+    pub(super) policies: Api<DynamicObject>,
+    pools: Api<DynamicObject>,
+    /// What counts for the nodes.
+    pub(super) by: By,
+    budget: usize,
+    made: usize,
+    /// Beats since each NodeClaim is being deleted.
+    going: std::collections::BTreeMap<String, usize>,
+    /// True if Karpenter does nothing.
+    pub(super) karpenter_is_down: bool,
+}
+
+fn api(stage: &Stage, group: &str, version: &str, kind: &str, plural: &str) -> Api<DynamicObject> {
+    let resource = ApiResource::from_gvk_with_plural(&GroupVersionKind::gvk(group, version, kind), plural);
+    Api::all_with(stage.client.clone(), &resource)
+}
+
+async fn define(stage: &Stage, name: &str, definition: &str) {
+    let path = format!("/apis/apiextensions.k8s.io/v1/customresourcedefinitions/{name}?fieldManager=test");
+    let request = Request::patch(path)
+        .header("content-type", "application/apply-patch+yaml")
+        .body(definition.as_bytes().to_vec())
+        .unwrap();
+    stage.client.request_text(request).await.unwrap();
+}
+
+/// A definition of Karpenter's that takes everything.
+fn of_karpenter(kind: &str, plural: &str) -> String {
+    let singular = kind.to_lowercase();
+    json!({
+        "apiVersion": "apiextensions.k8s.io/v1", "kind": "CustomResourceDefinition",
+        "metadata": {"name": format!("{plural}.karpenter.sh")},
+        "spec": {
+            "group": "karpenter.sh", "scope": "Cluster",
+            "names": {"kind": kind, "listKind": format!("{kind}List"), "plural": plural, "singular": singular},
+            "versions": [{
+                "name": "v1", "served": true, "storage": true, "subresources": {"status": {}},
+                "schema": {"openAPIV3Schema": {"type": "object", "x-kubernetes-preserve-unknown-fields": true}},
+            }],
+        },
+    })
+    .to_string()
+}
+
+impl World {
+    /// So many nodes, and a policy with this budget.
+    pub(super) async fn new(nodes: usize, budget: usize) -> Self {
+        Self::with(By::Policy, nodes, budget).await
+    }
+
+    /// The same by a policy, or by a NodePool, whose budget is the default.
+    pub(super) async fn with(by: By, nodes: usize, budget: usize) -> Self {
+        let stage = Stage::new(1).await;
+        define(&stage, "noderepairpolicies.salvor.dev", salvor_api::crds::NODE_REPAIR_POLICY).await;
+        for (kind, plural) in [("NodeClaim", "nodeclaims"), ("NodePool", "nodepools")] {
+            define(&stage, &format!("{plural}.karpenter.sh"), &of_karpenter(kind, plural)).await;
+        }
+        let mut world = Self {
+            claims: api(&stage, "karpenter.sh", "v1", "NodeClaim", "nodeclaims"),
+            policies: api(&stage, "salvor.dev", "v1alpha1", "NodeRepairPolicy", "noderepairpolicies"),
+            pools: api(&stage, "karpenter.sh", "v1", "NodePool", "nodepools"),
+            stage,
+            by,
+            budget,
+            made: 0,
+            going: Default::default(),
+            karpenter_is_down: false,
+        };
+        for _ in 0..nodes {
+            world.launch().await;
+        }
+        let policy = json!({
+            "apiVersion": "salvor.dev/v1alpha1", "kind": "NodeRepairPolicy", "metadata": {"name": "gpu"},
+            "spec": {
+                "nodeSelector": {"matchLabels": {"karpenter.sh/nodepool": "gpu"}},
+                "policies": [{"conditionType": "BadNode", "conditionStatus": "False", "toleration": "5m"}],
+                "unhealthyLimit": "100%", "budgets": [{"nodes": budget}],
+            },
+        });
+        let mut pool = json!({
+            "apiVersion": "karpenter.sh/v1", "kind": "NodePool", "metadata": {"name": "gpu"}, "spec": {},
+        });
+        match by {
+            By::Policy => {
+                let policy = serde_json::from_value(policy).unwrap();
+                world.policies.create(&PostParams::default(), &policy).await.unwrap();
+            }
+            By::Pool => {
+                pool["spec"]["repair"] =
+                    json!({"policies": [{"conditionType": "Ready", "toleration": "5m"}]});
+            }
+        }
+        world.pools.create(&PostParams::default(), &serde_json::from_value(pool).unwrap()).await.unwrap();
+        world
+    }
+
+    fn now(&self) -> String {
+        self.stage.cluster.now().strftime("%Y-%m-%dT%H:%M:%SZ").to_string()
+    }
+
+    /// Karpenter launches a machine, and its kubelet registers.
+    async fn launch(&mut self) {
+        let name = format!("node-{}", self.made);
+        self.made += 1;
+        let (provider, now) = (format!("kwok://{name}"), self.now());
+        let holds =
+            |kind: &str| json!({"type": kind, "status": "True", "reason": kind, "lastTransitionTime": now});
+        let claim = json!({
+            "apiVersion": "karpenter.sh/v1", "kind": "NodeClaim",
+            "metadata": {"name": name, "labels": {"karpenter.sh/nodepool": "gpu"}, "finalizers": ["karpenter.sh/termination"]},
+            "spec": {},
+        });
+        let claim = serde_json::from_value(claim).unwrap();
+        self.claims.create(&PostParams::default(), &claim).await.unwrap();
+        let status = json!({"status": {
+            "providerID": provider, "nodeName": name, "conditions": [holds("Registered"), holds("Initialized")],
+        }});
+        let params = PatchParams::default();
+        self.claims.patch_status(&name, &params, &Patch::Merge(status)).await.unwrap();
+        let node = json!({
+            "metadata": {"name": name, "labels": {"karpenter.sh/nodepool": "gpu", "karpenter.sh/initialized": "true"}},
+            "spec": {"providerID": provider},
+        });
+        let node = serde_json::from_value(node).unwrap();
+        self.stage.nodes().create(&PostParams::default(), &node).await.unwrap();
+        self.condition(&name, "Ready", "True").await;
+    }
+
+    /// Sets a condition of a node, if it is there.
+    pub(super) async fn condition(&self, node: &str, kind: &str, status: &str) {
+        let condition =
+            json!({"type": kind, "status": status, "reason": "Test", "lastTransitionTime": self.now()});
+        let patch = Patch::Strategic(json!({"status": {"conditions": [condition]}}));
+        let _ = self.stage.nodes().patch_status(node, &PatchParams::default(), &patch).await;
+    }
+
+    pub(super) async fn sick(&self, node: &str) {
+        self.condition(node, self.by.condition(), "False").await;
+    }
+
+    pub(super) async fn well(&self, node: &str) {
+        self.condition(node, self.by.condition(), "True").await;
+    }
+
+    /// Karpenter looks around once.
+    pub(super) async fn beat(&mut self) {
+        if self.karpenter_is_down {
+            return;
+        }
+        for claim in self.claims.list(&Default::default()).await.unwrap().items {
+            let name = claim.name_any();
+            if claim.metadata.deletion_timestamp.is_none() {
+                continue;
+            }
+            let beats = self.going.entry(name.clone()).or_default();
+            *beats += 1;
+            match *beats {
+                1 => {
+                    let _ = self.stage.nodes().delete(&name, &DeleteParams::default()).await;
+                }
+                TERMINATION => {
+                    let patch = Patch::Merge(json!({"metadata": {"finalizers": null}}));
+                    let _ = self.claims.patch(&name, &PatchParams::default(), &patch).await;
+                    self.launch().await;
+                }
+                _ => {}
+            }
+        }
+    }
+
+    /// The policy; of a NodePool what would be its status.
+    pub(super) async fn policy(&self) -> Value {
+        match self.by {
+            By::Policy => serde_json::to_value(self.policies.get("gpu").await.unwrap()).unwrap(),
+            By::Pool => {
+                let pool = self.pools.get("gpu").await.unwrap();
+                let kept = pool.annotations().get("repair.salvor.dev/repairs");
+                let status: Value = kept.map_or(Value::Null, |text| serde_json::from_str(text).unwrap());
+                json!({ "status": status })
+            }
+        }
+    }
+
+    /// How many nodes are sick.
+    pub(super) async fn sick_nodes(&self) -> usize {
+        let nodes = self.stage.nodes().list(&Default::default()).await.unwrap().items;
+        let is_sick = |node: &k8s_openapi::api::core::v1::Node| {
+            let conditions = node.status.iter().flat_map(|status| status.conditions.iter().flatten());
+            conditions.into_iter().any(|it| it.type_ == self.by.condition() && it.status == "False")
+        };
+        nodes.iter().filter(|node| is_sick(node)).count()
+    }
+
+    /// Whether nobody is sick and no repair is under way.
+    pub(super) async fn is_over(&self) -> bool {
+        let status = self.policy().await["status"].clone();
+        self.sick_nodes().await == 0 && status["repairs"].as_array().is_none_or(Vec::is_empty)
+    }
+
+    /// Lets the world run until nobody is sick, and a while after. Whether it came to that.
+    pub(super) async fn until_over(&mut self, salvor: &mut Salvor<'_>) -> bool {
+        let mut quiet = 0;
+        for _ in 0..MOST_BEATS {
+            salvor.live(BEAT).await;
+            self.beat().await;
+            quiet = if self.is_over().await { quiet + 1 } else { 0 };
+            if quiet > QUIET {
+                return true;
+            }
+        }
+        false
+    }
+
+    /// All that is wrong in its history.
+    pub(super) fn problems(&self) -> Vec<String> {
+        self.audit().wrong
+    }
+
+    pub(super) fn audit(&self) -> Audit {
+        audit(&self.stage.happenings(), self.by, self.budget, TOLERATION)
+    }
+}
