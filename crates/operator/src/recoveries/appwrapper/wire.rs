@@ -19,7 +19,9 @@ use salvor_recovery::{
         inject::{self, Component, InjectionPolicy, Owner},
         podsets::{FieldError, PodSet, TemplateKind, pod_sets},
     },
-    objects::{Deletion, PodPhase, PodRef},
+    liveness::{NodeLease, Pulse},
+    objects::{Deletion, NodeRef, PodPhase, PodRef},
+    one_actor::EvictionSign,
 };
 use serde::Deserialize;
 use serde_json::{Map, Value, json};
@@ -452,20 +454,32 @@ fn disruption(conditions: &[Condition]) -> Option<String> {
 /// A node.
 #[derive(Clone, Debug)]
 pub(crate) struct SeenNode {
-    pub(super) uid: String,
-    pub(super) name: String,
+    pub(super) node: NodeRef,
+    /// Its pulse is kept elsewhere: see [`Pulses`](crate::leases::Pulses).
     pub(super) view: NodeView,
+    /// The heartbeat of its `Ready` condition, for a kubelet that keeps no Lease.
+    pub(super) heartbeat: Option<NodeLease>,
 }
 
 impl SeenNode {
-    pub(super) fn new(NodeWire { metadata, spec, .. }: &NodeWire, policy: &AppWrapperPolicy) -> Self {
+    pub(super) fn new(wire: &NodeWire, policy: &AppWrapperPolicy) -> Self {
+        let NodeWire { metadata, spec, status } = wire;
         let tainted = |key: &str| spec.taints.iter().any(|taint| taint.key == key);
+        let ready = condition(&status.conditions, "Ready");
+        let says = |value: &str| ready.is_some_and(|ready| ready.status == value);
+        let annotations = &metadata.annotations;
+        let eviction =
+            EvictionSign::read(annotations.eviction.as_deref(), annotations.eviction_asked.as_deref());
         let view = NodeView {
             no_execute: policy.autopilot.no_execute(|key| metadata.labels.get(key)),
-            unreachable: tainted(UNREACHABLE),
-            force_evicted: tainted(FORCE_EVICTION) || tainted(OUT_OF_SERVICE),
+            unreachable: (tainted(UNREACHABLE) || says("Unknown")) && !says("True"),
+            force_evicted: tainted(FORCE_EVICTION)
+                || tainted(OUT_OF_SERVICE)
+                || eviction == EvictionSign::UnderWay,
+            pulse: Pulse::UNREAD,
         };
-        Self { uid: metadata.uid.clone(), name: metadata.name.clone(), view }
+        let heartbeat = ready.and_then(|ready| ready.last_heartbeat_time).map(NodeLease::of_heartbeat);
+        Self { node: wire.node(), view, heartbeat }
     }
 }
 

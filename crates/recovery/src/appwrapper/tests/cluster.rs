@@ -222,9 +222,15 @@ impl Cluster {
 
     /// Does one step, as the API server would. False if it is refused.
     pub(super) fn apply(&mut self, step: &Step) -> bool {
+        if let Step::AtOnce { steps } = step {
+            // None of them waits for another.
+            let done: Vec<bool> = steps.iter().map(|step| self.apply(step)).collect();
+            return done.into_iter().all(|done| done);
+        }
         self.writes += 1;
         self.check(step);
         match step {
+            Step::AtOnce { .. } => {}
             Step::PatchStatus { appwrapper, resource_version, status, .. } => {
                 if *resource_version != self.view.resource_version || *appwrapper != self.view.appwrapper {
                     return false;
@@ -342,6 +348,7 @@ impl Cluster {
                 assert!(!view.status.holds("QuotaReserved") && !view.status.holds("ResourcesDeployed"));
             }
             Step::AddFinalizer { .. } => assert!(!view.deleting),
+            Step::AtOnce { .. } => {}
             Step::RecordEvent(note) => assert!(note.message.len() <= 4096 && !note.name.contains(' ')),
         }
     }
