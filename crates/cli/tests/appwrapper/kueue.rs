@@ -39,13 +39,17 @@ pub(crate) struct World {
 
 impl World {
     /// A cluster with Kueue and a controller of AppWrappers.
-    pub(crate) async fn start() -> Self {
+    pub(crate) async fn start(frameworks: Option<&'static [&'static str]>) -> Self {
         let plane = Site::Real.control_plane().await;
         let admin = plane.admin();
         // Kueue serves the kinds that are there when it starts.
         install_workloads(&admin).await;
         let controller = Controller::start(Site::Real, &admin, &Settings::default()).await;
         let kueue = Kueue::build().unwrap_or_else(|error| panic!("{error}"));
+        let kueue = match frameworks {
+            Some(frameworks) => kueue.only_for(frameworks),
+            None => kueue,
+        };
         kueue.install(&admin, true).await.unwrap();
         let kueue = kueue.start(&admin, &[]).unwrap().ready().await.unwrap_or_else(|error| panic!("{error}"));
         let flavors: Api<ResourceFlavor> = Api::all(admin.client("stage"));
@@ -76,7 +80,7 @@ impl World {
 
 async fn world() -> &'static World {
     static WORLD: OnceCell<World> = OnceCell::const_new();
-    WORLD.get_or_init(World::start).await
+    WORLD.get_or_init(|| World::start(None)).await
 }
 
 /// A namespace with a queue of its own, for so much CPU.

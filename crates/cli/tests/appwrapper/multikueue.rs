@@ -24,7 +24,8 @@ const MULTIKUEUE: &str = "kueue.x-k8s.io/multikueue";
 
 /// After Kueue's own end-to-end test: the manager's controller leaves it alone, the worker's runs it.
 async fn one_runs_in_another_cluster(_: Site) {
-    let (manager, worker) = tokio::join!(World::start(), World::start());
+    let start = || World::start(Some(&["batch/job", "workload.codeflare.dev/appwrapper"]));
+    let (manager, worker) = tokio::join!(start(), start());
     let there = Stage::beside(Site::Real, worker.plane.arena("multi").await, 1).await;
     // MultiKueue looks in the namespace of the same name.
     let own = there.arena.namespace().to_owned();

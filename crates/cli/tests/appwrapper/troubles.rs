@@ -153,7 +153,8 @@ async fn three_hundred_components_come_and_go(site: Site) {
 async fn news_of_one_kind_that_come_late(site: Site) {
     let plane = site.control_plane().await;
     for path in ["/v1beta2/appwrappers", "/api/v1/pods", "/apis/batch/v1/jobs"] {
-        let (stage, server, controller) = behind(site, &plane, &Settings::default()).await;
+        let debug = Settings::default().environment("SALVOR_LOG", "info,salvor_operator=debug");
+        let (stage, server, controller) = behind(site, &plane, &debug).await;
         let late = Effect::Lag(Duration::from_secs(3));
         server.faults().add(Fault::new(late).path(path).user_agent("salvor"));
         // The watches begin anew, so that the fault takes hold of them.
@@ -163,6 +164,8 @@ async fn news_of_one_kind_that_come_late(site: Site) {
         stage.create(Wrap::new("ends").of(stage.job("ends", json!({}), &Run::to_end("1s", 0)))).await;
         stage.until("stops", "it has begun", |w| w.is("ResourcesDeployed")).await;
         stage.suspend("stops", true).await;
+        stage.phase("stops", "Suspending").await;
+        stage.pods_until("stops", "its pods are gone", <[Pod]>::is_empty).await;
         stage.released("stops", "Suspended").await;
         stage.phase("ends", "Succeeded").await;
         let seen = phases(&recorder, "ends").await;

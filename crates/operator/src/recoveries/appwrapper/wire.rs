@@ -487,6 +487,49 @@ impl SeenNode {
 mod tests {
     use super::*;
 
+    /// CodeFlare's tests of its node monitor, and what Salvor looks at besides.
+    #[test]
+    fn nodes_are_read_by_their_labels_taints_and_conditions() {
+        let policy = AppWrapperPolicy::default();
+        let health = |value: &str| json!({"metadata": {"labels": {"autopilot.ibm.com/gpuhealth": value}}});
+        let taint = |key: &str| json!({"spec": {"taints": [{"key": key, "effect": "NoExecute"}]}});
+        let ready = |status: &str| json!({"status": {"conditions": [{"type": "Ready", "status": status, "lastHeartbeatTime": "2026-01-01T00:00:00Z"}]}});
+        let progress =
+            |text: &str| json!({"metadata": {"annotations": {"eviction.salvor.dev/progress": text}}});
+        let gpu: &[&str] = &["nvidia.com/gpu"];
+        let cases = [
+            ("healthy", json!({}), &[][..], false, false),
+            ("EVICT", health("EVICT"), gpu, false, false),
+            ("WARN", health("WARN"), &[], false, false),
+            ("TESTING", health("TESTING"), &[], false, false),
+            ("unreachable", taint(UNREACHABLE), &[], true, false),
+            ("not ready", taint("node.kubernetes.io/not-ready"), &[], false, false),
+            ("Ready is Unknown", ready("Unknown"), &[], true, false),
+            ("Ready is False", ready("False"), &[], false, false),
+            ("out of service", taint(OUT_OF_SERVICE), &[], false, true),
+            ("asked to be evicted", taint(FORCE_EVICTION), &[], false, true),
+            ("a note of an eviction that nobody can read", progress("?"), &[], false, false),
+        ];
+        for (case, mut node, no_execute, unreachable, force_evicted) in cases {
+            node["metadata"]["name"] = "n1".into();
+            let wire: NodeWire = serde_json::from_value(node).unwrap();
+            let view = SeenNode::new(&wire, &policy).view;
+            let expected: BTreeSet<String> = no_execute.iter().map(|it| (*it).to_owned()).collect();
+            assert_eq!(
+                (view.no_execute, view.unreachable, view.force_evicted),
+                (expected, unreachable, force_evicted),
+                "{case}"
+            );
+        }
+        let back = json!({
+            "metadata": {"name": "n1"},
+            "spec": {"taints": [{"key": UNREACHABLE, "effect": "NoExecute"}]},
+            "status": {"conditions": [{"type": "Ready", "status": "True"}]},
+        });
+        let wire: NodeWire = serde_json::from_value(back).unwrap();
+        assert!(!SeenNode::new(&wire, &policy).view.unreachable, "its kubelet is back, and the taint goes");
+    }
+
     #[test]
     fn a_quantity_is_positive_if_a_digit_of_its_number_is() {
         for (amount, positive) in [
