@@ -74,6 +74,8 @@ pub(crate) enum News {
 struct Known {
     app: App,
     memory: Memory,
+    /// The phase that was counted last. The watch may show our own write before its answer comes.
+    counted: Phase,
     /// Components that are gone, as they were last seen, by kind and name.
     last: BTreeMap<(Kind, String), Last>,
     /// UIDs of objects of an attempt that is over. The watch may tell of their end when the next one has begun.
@@ -155,6 +157,7 @@ impl AppWrappers {
             }
             None => {
                 let known = Known {
+                    counted: app.status.phase.clone(),
                     app,
                     memory: Memory::default(),
                     last: BTreeMap::new(),
@@ -471,8 +474,9 @@ impl AppWrappers {
     fn done(&mut self, subject: &AppWrapperRef, step: &Step, answer: &Written, now: Timestamp) -> View {
         match step {
             Step::PatchStatus { status, .. } => {
-                let before = self.apps.get(&subject.uid).map(|known| &known.app.status.phase);
-                if before.is_some_and(|before| *before != status.phase) {
+                let known = self.apps.get_mut(&subject.uid).filter(|known| known.counted != status.phase);
+                if let Some(known) = known {
+                    known.counted.clone_from(&status.phase);
                     self.metrics.entered(&subject.namespace, &status.phase);
                 }
                 self.app_answered(subject, answer)
@@ -515,7 +519,7 @@ impl AppWrappers {
             return self.not_told(subject, note);
         }
         match failure {
-            Failure::Unanswered(_) | Failure::Api(_) | Failure::Gone => {
+            Failure::Unanswered(_) | Failure::Throttled(_) | Failure::Api(_) | Failure::Gone => {
                 self.not_created(subject, step, &failure.to_string(), false, now)
             }
             // Those are waited out, and say nothing about the component.
@@ -523,7 +527,6 @@ impl AppWrappers {
             | Failure::NotLeading
             | Failure::LookTooOld
             | Failure::DryRun
-            | Failure::Throttled(_)
             | Failure::Forbidden { .. }
             | Failure::NamespaceTerminating(_)
             | Failure::Paused

@@ -133,15 +133,6 @@ impl Machine<'_> {
             }
             Creation::Due { indexes } => {
                 ask.that("Are all its components created?", seen, false);
-                // A creation that fails, or is not answered, again and again has had its time.
-                let failed = |index: &usize| Some((*index, self.view.memory.creation.get(index)?));
-                if let Some((index, failure)) = indexes.iter().find_map(failed)
-                    && self.now >= give_up
-                {
-                    let error = failure.message.clone();
-                    self.errored(index);
-                    return Err(self.reset_or_fail(create_failed(&error)));
-                }
                 let steps: Vec<Step> =
                     indexes.iter().map(|index| creation::create(self.view, *index)).collect();
                 Err(self.act(steps, Why::Creating { components: indexes.len() }))

@@ -158,7 +158,13 @@ fn pod(pod: &PodView, nodes: &BTreeMap<String, NodeView>) -> String {
         match nodes.get(name) {
             None => text.push_str(", which does not exist"),
             Some(node) if node.force_evicted => text.push_str(", which is force-evicted or out of service"),
-            Some(node) if node.unreachable => text.push_str(", which is unreachable"),
+            // The Lease is read only where a lost node is a cause.
+            Some(node) if node.unreachable && node.pulse == Pulse::UNREAD => {
+                text.push_str(", which is unreachable");
+            }
+            Some(node) if node.unreachable => {
+                text.push_str(&format!(", which is unreachable ({})", node.pulse));
+            }
             Some(_) => {}
         }
     }

@@ -217,7 +217,7 @@ fn leases_are_read_of_lost_nodes_with_pods() {
             Arc::new(AppWrapperPolicy { unreachable_nodes: wanted, ..(*recovery.policy).clone() });
         let node = |name: &str, ready: &str| {
             let wire = serde_json::from_value(json!({
-                "metadata": {"name": name, "uid": name},
+                "metadata": {"name": name, "uid": name, "resourceVersion": "1"},
                 "status": {"conditions": [{"type": "Ready", "status": ready}]},
             }));
             SeenNode::new(&wire.unwrap(), &recovery.policy)
@@ -225,7 +225,7 @@ fn leases_are_read_of_lost_nodes_with_pods() {
         let nodes = [node("lost", "Unknown"), node("empty", "Unknown"), node("well", "True")];
         let pod = |name: &str, node: &str| {
             let wire = serde_json::from_value(json!({
-                "metadata": {"namespace": "ns", "name": name, "uid": name, "labels": {MEMBER_LABEL: "w"},
+                "metadata": {"namespace": "ns", "name": name, "uid": name, "resourceVersion": "1", "labels": {MEMBER_LABEL: "w"},
                              "creationTimestamp": "2027-01-15T08:00:00Z"},
                 "spec": {"nodeName": node},
                 "status": {"phase": "Running"},

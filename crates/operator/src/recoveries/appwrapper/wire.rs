@@ -512,6 +512,8 @@ mod tests {
         ];
         for (case, mut node, no_execute, unreachable, force_evicted) in cases {
             node["metadata"]["name"] = "n1".into();
+            node["metadata"]["uid"] = "1".into();
+            node["metadata"]["resourceVersion"] = "1".into();
             let wire: NodeWire = serde_json::from_value(node).unwrap();
             let view = SeenNode::new(&wire, &policy).view;
             let expected: BTreeSet<String> = no_execute.iter().map(|it| (*it).to_owned()).collect();
@@ -522,7 +524,7 @@ mod tests {
             );
         }
         let back = json!({
-            "metadata": {"name": "n1"},
+            "metadata": {"name": "n1", "uid": "1", "resourceVersion": "1"},
             "spec": {"taints": [{"key": UNREACHABLE, "effect": "NoExecute"}]},
             "status": {"conditions": [{"type": "Ready", "status": "True"}]},
         });

@@ -459,7 +459,7 @@ fn a_creation_that_fails_for_now_is_tried_until_the_admission_grace_ends() {
     assert_eq!(it.code(), "Healthy");
 }
 
-/// Nobody answers the creation: each time somebody waits for the answer, and the next attempt is due when the grace is over.
+/// Nobody answers the creation, each time anew. The grace ends while an answer is waited for, or between two attempts.
 #[test]
 fn a_creation_that_is_never_answered_ends_with_the_admission_grace() {
     let mut it = Cluster::job();
@@ -478,13 +478,28 @@ fn a_creation_that_is_never_answered_ends_with_the_admission_grace() {
             None => it.carry_out(&judgement, usize::MAX),
         }
         if creates {
-            // So long is an answer waited for, longer than until the next attempt is due.
+            // So long is an answer waited for.
             it.after(10);
-            it.view.memory.creation.get_mut(&0).unwrap().attempts = 1;
+            let now = it.now;
+            it.view.memory.creation.get_mut(&0).unwrap().at = now;
         }
     }
     assert_eq!((it.phase(), &*it.view.status.resets[0].cause), (Phase::Resetting, "CreateFailed"));
     assert!(it.now <= at(45), "{}", it.now);
+}
+
+/// The API server was away for longer than the grace. The failure is old, so the creation is tried once more before it is given up.
+#[test]
+fn an_old_failure_does_not_end_a_creation() {
+    let mut it = Cluster::job();
+    it.view.suspend = false;
+    it.create_error = Some(false);
+    it.settle();
+    assert_eq!((it.phase(), it.code()), (Phase::Resuming, "CreationFailed"));
+    it.create_error = None;
+    it.after(3_600);
+    it.run_for(2);
+    assert_eq!((it.phase(), it.view.status.resetting_count), (Phase::Running, 0));
 }
 
 #[test]
