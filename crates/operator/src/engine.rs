@@ -546,7 +546,8 @@ impl<R: Recovery> Engine<R> {
             }
             Outcome::Changed(verdict, until) => {
                 tracing::info!(recovery = R::NAME, %subject, verdict, "not done: the live objects say otherwise");
-                match until.filter(|until| *until > server) {
+                // News that came in meanwhile may be those that the wait is for, and nobody tells them again.
+                match until.filter(|until| *until > server && !tracked.heard) {
                     // Objects that are not watched are read again when they are due. News end the wait earlier.
                     Some(until) => {
                         tracked.echo_by = Some(time.instant_when_server_shows(until));

@@ -344,7 +344,7 @@ impl AppWrappers {
         } else {
             // It was there already, and is somebody else's.
             let message = format!("{object} exists and is not owned by this AppWrapper");
-            let failure = CreateFailure { message, fatal: true, at: now, attempts: 1 };
+            let failure = CreateFailure { message, fatal: true, unanswered: false, at: now, attempts: 1 };
             known.memory.creation.insert(*index, failure);
         }
         View::Shows
@@ -510,7 +510,13 @@ impl AppWrappers {
         if let Step::RecordEvent(note) = step {
             return self.not_told(subject, note);
         }
-        self.not_created(subject, step, &refusal.words, CreateFailure::is_fatal_answer(refusal.code), now)
+        let words = match refusal.words.as_str() {
+            "" => format!("the API server answered {} and gave no reason", refusal.code),
+            words => words.to_owned(),
+        };
+        let how =
+            if CreateFailure::is_fatal_answer(refusal.code) { Failing::ForGood } else { Failing::ForNow };
+        self.not_created(subject, step, &words, how, now)
     }
 
     /// Remembers that the creation of a component failed for now, or may have, so that the rules know how long that goes on.
@@ -519,8 +525,11 @@ impl AppWrappers {
             return self.not_told(subject, note);
         }
         match failure {
-            Failure::Unanswered(_) | Failure::Throttled(_) | Failure::Api(_) | Failure::Gone => {
-                self.not_created(subject, step, &failure.to_string(), false, now)
+            Failure::Throttled(_) | Failure::Gone => {
+                self.not_created(subject, step, &failure.to_string(), Failing::ForNow, now)
+            }
+            Failure::Unanswered(_) | Failure::Api(_) => {
+                self.not_created(subject, step, &failure.to_string(), Failing::Unanswered, now)
             }
             // Those are waited out, and say nothing about the component.
             Failure::Stale
@@ -547,17 +556,33 @@ impl AppWrappers {
         subject: &AppWrapperRef,
         step: &Step,
         words: &str,
-        fatal: bool,
+        how: Failing,
         now: Timestamp,
     ) -> Refused {
         let Step::CreateComponent { index, .. } = step else { return Refused::Waits };
         let Some(known) = self.apps.get_mut(&subject.uid) else { return Refused::Waits };
         let attempts = known.memory.creation.get(index).map_or(0, |failure| failure.attempts);
-        let message = words.to_owned();
-        let failure = CreateFailure { message, fatal, at: now, attempts: attempts.saturating_add(1) };
+        let failure = CreateFailure {
+            message: words.to_owned(),
+            fatal: how == Failing::ForGood,
+            unanswered: how == Failing::Unanswered,
+            at: now,
+            attempts: attempts.saturating_add(1),
+        };
         known.memory.creation.insert(*index, failure);
         Refused::Judged(None)
     }
+}
+
+/// The way in which a creation failed.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+enum Failing {
+    /// Another attempt is of no use.
+    ForGood,
+    /// The server refused it for now.
+    ForNow,
+    /// Nobody answered: it may have taken effect.
+    Unanswered,
 }
 
 #[cfg(test)]

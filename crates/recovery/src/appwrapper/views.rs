@@ -289,6 +289,8 @@ pub struct CreateFailure {
     pub message: String,
     /// Whether another attempt is of no use.
     pub fatal: bool,
+    /// Whether it may have taken effect: nobody answered.
+    pub unanswered: bool,
     /// When.
     pub at: Timestamp,
     /// So many attempts have failed in a row, this one counted.
@@ -305,8 +307,12 @@ impl CreateFailure {
         matches!(code, 404 | 422)
     }
 
-    /// When to try again: after 1, 2, 4, 8, then always 16 seconds.
+    /// When to try again: after 1, 2, 4, 8, then always 16 seconds. A creation without an answer is tried again at once: it may
+    /// have taken effect, and then it has not failed.
     pub fn retry_at(&self) -> Timestamp {
+        if self.unanswered && self.attempts <= 1 {
+            return self.at;
+        }
         let seconds = 1i64.checked_shl(self.attempts.saturating_sub(1)).unwrap_or(Self::LONGEST_PAUSE);
         after(self.at, SignedDuration::from_secs(seconds.clamp(1, Self::LONGEST_PAUSE)))
     }

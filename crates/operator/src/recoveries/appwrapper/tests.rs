@@ -188,21 +188,25 @@ fn a_refused_creation_is_tried_again_unless_it_never_helps() {
 fn a_creation_without_an_answer_is_remembered() {
     let (mut recovery, subject) = with(&resuming(5));
     let step = create(&recovery, &subject);
-    for failure in [Failure::Unanswered(std::time::Duration::from_secs(10)), Failure::Gone] {
+    let unanswered = Failure::Unanswered(std::time::Duration::from_secs(10));
+    // It may have taken effect: that is found out at once, and only then it has failed.
+    for (failure, then) in
+        [(&unanswered, "Creating"), (&unanswered, "CreationFailed"), (&Failure::Gone, "CreationFailed")]
+    {
         let end = Ended {
             done: &[],
             is_current: true,
             refused: None,
-            failed: Some((&step, &failure)),
+            failed: Some((&step, failure)),
             worked: false,
             took: std::time::Duration::ZERO,
         };
         assert!(recovery.ended(&subject, end, now()).judged_again);
         let known = &recovery.apps[&subject.uid].memory.creation[&0];
         assert!(!known.fatal, "{known:?}");
-        assert_eq!(asked(&recovery, &subject).0, "CreationFailed");
+        assert_eq!(asked(&recovery, &subject).0, then);
     }
-    assert_eq!(recovery.apps[&subject.uid].memory.creation[&0].attempts, 2);
+    assert_eq!(recovery.apps[&subject.uid].memory.creation[&0].attempts, 3);
     let (mut recovery, subject) = with(&resuming(5));
     assert!(matches!(recovery.failed(&subject, &step, &Failure::NotLeading, now()), Refused::Waits));
     create(&recovery, &subject);

@@ -356,8 +356,13 @@ impl Cluster {
     fn create(&mut self, index: usize, name: &str) -> bool {
         if let Some(fatal) = self.create_error {
             let before = self.view.memory.creation.get(&index).map_or(0, |it| it.attempts);
-            let failure =
-                CreateFailure { message: "refused".into(), fatal, at: self.now, attempts: before + 1 };
+            let failure = CreateFailure {
+                message: "refused".into(),
+                fatal,
+                unanswered: false,
+                at: self.now,
+                attempts: before + 1,
+            };
             self.view.memory.creation.insert(index, failure);
             return false;
         }
