@@ -525,14 +525,15 @@ impl AppWrappers {
             return self.not_told(subject, note);
         }
         match failure {
-            Failure::Throttled(_) | Failure::Gone => {
-                self.not_created(subject, step, &failure.to_string(), Failing::ForNow, now)
-            }
-            Failure::Unanswered(_) | Failure::Api(_) => {
+            Failure::Gone => self.not_created(subject, step, &failure.to_string(), Failing::ForNow, now),
+            Failure::Unanswered(_) => {
                 self.not_created(subject, step, &failure.to_string(), Failing::Unanswered, now)
             }
-            // Those are waited out, and say nothing about the component.
-            Failure::Stale
+            // Those are waited out, and say nothing about the component. An error without an answer of the server may have
+            // been met by the second look, and too many requests are not the workload's fault.
+            Failure::Api(_)
+            | Failure::Throttled(_)
+            | Failure::Stale
             | Failure::NotLeading
             | Failure::LookTooOld
             | Failure::DryRun
