@@ -341,8 +341,14 @@ impl<R: Recovery> Engine<R> {
         });
         let is_new = self.note(&subject, &judgement);
         if judgement.verdict.actions().is_empty() {
-            let none =
-                Ended { done: &[], is_current: true, refused: None, worked: true, took: began.elapsed() };
+            let none = Ended {
+                done: &[],
+                is_current: true,
+                refused: None,
+                failed: None,
+                worked: true,
+                took: began.elapsed(),
+            };
             self.recovery.ended(&subject, none, now);
         }
         match judgement.verdict {
@@ -497,8 +503,12 @@ impl<R: Recovery> Engine<R> {
             Outcome::Done | Outcome::Changed(..) | Outcome::HeldBack => None,
         };
         let refused = refusal.as_ref().map(|(step, refusal)| (&***step, refusal));
+        let failed = match &outcome {
+            Outcome::Failed(step, failure) => Some((&**step, failure)),
+            Outcome::Done | Outcome::Changed(..) | Outcome::HeldBack => None,
+        };
         let is_current = epoch == self.epoch();
-        let end = Ended { done: &done, is_current, refused, worked, took: local - began };
+        let end = Ended { done: &done, is_current, refused, failed, worked, took: local - began };
         let After { view, tell, judged_again } = self.recovery.ended(&subject, end, server);
         for note in tell {
             self.shared.executor.mention(note, term);
@@ -536,7 +546,8 @@ impl<R: Recovery> Engine<R> {
             }
             Outcome::Changed(verdict, until) => {
                 tracing::info!(recovery = R::NAME, %subject, verdict, "not done: the live objects say otherwise");
-                match until.filter(|until| *until > server) {
+                // News that came in meanwhile may be those that the wait is for, and nobody tells them again.
+                match until.filter(|until| *until > server && !tracked.heard) {
                     // Objects that are not watched are read again when they are due. News end the wait earlier.
                     Some(until) => {
                         tracked.echo_by = Some(time.instant_when_server_shows(until));

@@ -25,6 +25,7 @@ mod feeds;
 mod http;
 mod incoming;
 mod leader;
+mod leases;
 mod live;
 mod looks;
 mod metrics;

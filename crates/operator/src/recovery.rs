@@ -11,7 +11,7 @@ use kube::Client;
 use salvor_recovery::{Judgement, Reason, Step, brake::Outage, event::EventNote};
 
 use crate::{
-    executor::{Lane, Refusal, Written},
+    executor::{Failure, Lane, Refusal, Written},
     feeds::Feed,
     looks::Sight,
 };
@@ -69,6 +69,8 @@ pub(crate) struct Ended<'a, S> {
     pub(crate) is_current: bool,
     /// The step that the server refused for what it is, not for a conflict or its own trouble.
     pub(crate) refused: Option<(&'a S, &'a Refusal)>,
+    /// The step that failed, in whatever way, and how.
+    pub(crate) failed: Option<(&'a S, &'a Failure)>,
     /// True if nothing failed.
     pub(crate) worked: bool,
     /// The time that it took.

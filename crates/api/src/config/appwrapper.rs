@@ -411,14 +411,16 @@ const FIELDS: &[Field] = &[
         "appwrapper.resetWhenNodeUnreachable",
         Bool,
         Presence::Default("false"),
-        "Also call a workload unhealthy while it has pods on a node with the taint node.kubernetes.io/unreachable. It is reset if \
-         that lasts for failureGracePeriod.",
+        "Also call a workload unhealthy while it has pods on a node that the control plane has lost (taint \
+         node.kubernetes.io/unreachable, or Ready is Unknown) and whose kubelet does not renew its Lease. It is reset if that lasts \
+         for failureGracePeriod.",
     ),
     field(
         "appwrapper.resetWhenNodeForceEvicted",
         Bool,
         Presence::Default("false"),
-        "Also reset a workload at once if it has pods on a node with the taint salvor.dev/force-eviction: its machine is off.",
+        "Also reset a workload at once if it has pods on a node that is out of service or force evicted (taint \
+         node.kubernetes.io/out-of-service or salvor.dev/force-eviction): its machine is off.",
     ),
     field(
         "appwrapper.countResetsAsUpstream",

@@ -1,41 +1,55 @@
 //! Under the real Kueue: admission, preemption, and a quota that never lies.
 
-use k8s_openapi::api::{batch::v1::Job, core::v1::Pod};
+use std::collections::BTreeSet;
+
+use k8s_openapi::api::{
+    batch::v1::Job,
+    core::v1::{Node, Pod},
+};
 use kube::{
-    Api, ResourceExt,
+    Api, Client, ResourceExt,
     api::{ListParams, Patch, PatchParams, PostParams},
 };
+use salvor_nodes::{Fleet, FleetOptions};
 use salvor_testkit::{
     Plane, Recorder, Site,
+    nodes::QUICK,
     peers::{Kueue, RunningPeer},
     recorder::ChangeKind,
     wait,
 };
-use serde_json::json;
+use serde_json::{Value, json};
 use tokio::sync::OnceCell;
 
 use crate::{
     controller::{Controller, Settings, cases, install_workloads},
-    objects::{AppWrapper, ClusterQueue, LocalQueue, OfPyTorchJob, ResourceFlavor, Workload, condition},
+    objects::{
+        AppWrapper, ClusterQueue, LocalQueue, Object, OfPyTorchJob, OfTopology, ResourceFlavor, Workload,
+        condition,
+    },
     stage::{Run, Stage, Wrap, phases},
 };
 
 /// A control plane with Kueue and a controller of AppWrappers, for all cases of a process.
-struct World {
-    plane: Plane,
+pub(crate) struct World {
+    pub(crate) plane: Plane,
     _kueue: RunningPeer,
     _controller: Controller,
 }
 
-async fn world() -> &'static World {
-    static WORLD: OnceCell<World> = OnceCell::const_new();
-    let start = async || {
+impl World {
+    /// A cluster with Kueue and a controller of AppWrappers.
+    pub(crate) async fn start(frameworks: Option<&'static [&'static str]>) -> Self {
         let plane = Site::Real.control_plane().await;
         let admin = plane.admin();
         // Kueue serves the kinds that are there when it starts.
         install_workloads(&admin).await;
         let controller = Controller::start(Site::Real, &admin, &Settings::default()).await;
         let kueue = Kueue::build().unwrap_or_else(|error| panic!("{error}"));
+        let kueue = match frameworks {
+            Some(frameworks) => kueue.only_for(frameworks),
+            None => kueue,
+        };
         kueue.install(&admin, true).await.unwrap();
         let kueue = kueue.start(&admin, &[]).unwrap().ready().await.unwrap_or_else(|error| panic!("{error}"));
         let flavors: Api<ResourceFlavor> = Api::all(admin.client("stage"));
@@ -60,36 +74,47 @@ async fn world() -> &'static World {
                 .unwrap();
             client.request_text(request).await.unwrap();
         }
-        World { plane, _kueue: kueue, _controller: controller }
-    };
-    WORLD.get_or_init(start).await
+        Self { plane, _kueue: kueue, _controller: controller }
+    }
+}
+
+async fn world() -> &'static World {
+    static WORLD: OnceCell<World> = OnceCell::const_new();
+    WORLD.get_or_init(|| World::start(None)).await
 }
 
 /// A namespace with a queue of its own, for so much CPU.
 async fn queue(name: &str, cpu: &str) -> Stage<'static> {
     let world = world().await;
     let stage = Stage::beside(Site::Real, world.plane.arena(name).await, 2).await;
-    let own = stage.arena.namespace().to_owned();
-    let spec = json!({
+    with_queue(stage.arena.client(), stage.arena.namespace(), "default-flavor", cpu, json!({})).await;
+    stage
+}
+
+/// Gives a namespace a queue for so much CPU of a flavor, with more in its spec.
+pub(crate) async fn with_queue(client: Client, own: &str, flavor: &str, cpu: &str, more: Value) {
+    let mut spec = json!({
         "namespaceSelector": {"matchLabels": {"kubernetes.io/metadata.name": own}},
         "preemption": {"withinClusterQueue": "LowerPriority"},
         "resourceGroups": [{
             "coveredResources": ["cpu"],
-            "flavors": [{"name": "default-flavor", "resources": [{"name": "cpu", "nominalQuota": cpu}]}],
+            "flavors": [{"name": flavor, "resources": [{"name": "cpu", "nominalQuota": cpu}]}],
         }],
     });
-    let queues: Api<ClusterQueue> = Api::all(stage.arena.client());
-    queues.create(&PostParams::default(), &ClusterQueue::named(&own, spec)).await.unwrap();
-    let local: Api<LocalQueue> = Api::default_namespaced(stage.arena.client());
+    for (key, value) in more.as_object().unwrap() {
+        spec[key] = value.clone();
+    }
+    let queues: Api<ClusterQueue> = Api::all(client.clone());
+    queues.create(&PostParams::default(), &ClusterQueue::named(own, spec)).await.unwrap();
+    let local: Api<LocalQueue> = Api::namespaced(client, own);
     let spec = json!({ "clusterQueue": own });
     local.create(&PostParams::default(), &LocalQueue::named("queue", spec)).await.unwrap();
     let active =
         |queue: &ClusterQueue| condition(&queue.status, "Active").is_some_and(|c| c.status == "True");
-    wait::for_object(&queues, &own, "it is active", active).await;
-    stage
+    wait::for_object(&queues, own, "it is active", active).await;
 }
 
-fn queued(wrap: Wrap) -> Wrap {
+pub(crate) fn queued(wrap: Wrap) -> Wrap {
     wrap.label("kueue.x-k8s.io/queue-name", "queue")
 }
 
@@ -294,6 +319,48 @@ async fn what_multikueue_manages_is_left_alone(_: Site) {
     assert!(stage.pods_of("theirs").await.is_empty());
 }
 
+/// Kueue chooses the rack: its gates, labels and selectors go into the pods, and all of them end up in one rack. After Kueue's own
+/// end-to-end test of topology-aware scheduling.
+async fn pods_are_placed_by_topology(_: Site) {
+    const RACK: &str = "example.com/rack";
+    let world = world().await;
+    let stage = Stage::beside(Site::Real, world.plane.arena("racks").await, 0).await;
+    let own = stage.arena.namespace().to_owned();
+    let options = FleetOptions { timers: QUICK, ..FleetOptions::default() };
+    let fleet = Fleet::start(stage.arena.admin().client("racks"), options);
+    let node = |index: usize| {
+        let rack = if index < 2 { "a" } else { "b" };
+        stage.arena.node(index + 20).labelled(RACK, &format!("{own}-{rack}")).labelled("example.com/of", &own)
+    };
+    fleet.add((0..4).map(node)).await.unwrap();
+    let client = stage.arena.client();
+    let topology = json!({"levels": [{"nodeLabel": RACK}, {"nodeLabel": "kubernetes.io/hostname"}]});
+    let topologies: Api<Object<OfTopology>> = Api::all(client.clone());
+    topologies.create(&PostParams::default(), &Object::named(&own, topology)).await.unwrap();
+    let flavor = json!({"nodeLabels": {"example.com/of": own}, "topologyName": own});
+    let flavors: Api<ResourceFlavor> = Api::all(client);
+    flavors.create(&PostParams::default(), &ResourceFlavor::named(&own, flavor)).await.unwrap();
+    with_queue(stage.arena.client(), &own, &own, "32", json!({})).await;
+
+    let wide = run("3").annotation("kueue.x-k8s.io/podset-required-topology", RACK);
+    let spec = json!({"parallelism": 4, "completions": 4, "completionMode": "Indexed"});
+    stage.create(queued(Wrap::new("w").of(stage.job("j", spec, &wide)))).await;
+    let ready = stage.ready("w").await;
+    let info = &ready.spec["components"][0]["podSetInfos"][0];
+    assert_eq!(info["schedulingGates"][0]["name"], "kueue.x-k8s.io/topology", "{info}");
+    let recorded = &ready.status["componentStatus"][0]["podSets"][0]["annotations"];
+    let index = "workload.codeflare.dev.appwrapper/tas-pod-index-label";
+    assert_eq!(recorded[index], "batch.kubernetes.io/job-completion-index", "{recorded}");
+    let nodes: Api<Node> = Api::all(stage.arena.client());
+    let mut racks = BTreeSet::new();
+    for pod in stage.pods_of("w").await {
+        assert!(pod.labels().contains_key("kueue.x-k8s.io/podset"), "{:?}", pod.labels());
+        let node = nodes.get(&pod.spec.unwrap().node_name.unwrap()).await.unwrap();
+        racks.insert(node.labels()[RACK].clone());
+    }
+    assert_eq!(racks.len(), 1, "{racks:?}");
+}
+
 /// Under Kueue a Job that is taken for done between its waves is suspended for good (9, 8).
 async fn all_waves_of_a_job_run(_: Site) {
     let stage = queue("waves", "2").await;
@@ -316,4 +383,5 @@ cases!(
     an_eviction_in_a_reset_wins,
     what_multikueue_manages_is_left_alone,
 );
+cases!(Both, on the real one: pods_are_placed_by_topology);
 cases!(Salvor, on the real one: all_waves_of_a_job_run);

@@ -284,8 +284,34 @@ async fn a_component_that_the_watch_has_not_shown_yet_is_not_missing(site: Site)
     drop(controller);
 }
 
+/// Load, from CodeFlare's end-to-end tests.
+async fn fifty_run_at_once(site: Site) {
+    let stage = Stage::new(site, "load", 2).await;
+    let name = |number: usize| format!("w{number}");
+    for number in 0..50 {
+        let run = Run::on().requests("cpu", "5m");
+        stage.create(Wrap::new(&name(number)).of(run.deployment(&name(number), 2))).await;
+    }
+    for number in 0..50 {
+        stage.ready(&name(number)).await;
+    }
+}
+
+/// Metrics, after CodeFlare's end-to-end tests: the counter that its users have, but for Terminating.
+async fn each_phase_is_counted(site: Site) {
+    let stage = Stage::new(site, "metrics", 1).await;
+    stage.create(Wrap::new("w").of(Run::to_end("1s", 0).pod("p"))).await;
+    stage.phase("w", "Succeeded").await;
+    let namespace = stage.arena.namespace();
+    for phase in ["Resuming", "Running", "Succeeded"] {
+        let line = format!("appwrapper_phase_total{{namespace=\"{namespace}\",phase=\"{phase}\"}} 1");
+        stage.controller().salvor().shows(&line).await;
+    }
+}
+
 cases!(
     Both, on both sites:
+    fifty_run_at_once,
     a_suspended_one_is_counted_and_makes_nothing,
     two_pods_run_and_succeed_one_after_the_other,
     conditions_say_what_kueue_and_people_read,
@@ -296,6 +322,7 @@ cases!(
 );
 cases!(
     Salvor, on both sites:
+    each_phase_is_counted,
     a_job_between_two_waves_is_not_done,
     a_job_that_helps_itself_is_left_alone_and_succeeds,
     a_job_that_is_deleted_after_its_success_is_not_missing,

@@ -110,6 +110,10 @@ kinds! {
     ClusterQueue = OfClusterQueue, "kueue.x-k8s.io", "v1beta2", "clusterqueues";
     LocalQueue = OfLocalQueue, "kueue.x-k8s.io", "v1beta2", "localqueues";
     ResourceFlavor = OfResourceFlavor, "kueue.x-k8s.io", "v1beta2", "resourceflavors";
+    Topology = OfTopology, "kueue.x-k8s.io", "v1beta2", "topologies";
+    AdmissionCheck = OfAdmissionCheck, "kueue.x-k8s.io", "v1beta2", "admissionchecks";
+    MultiKueueConfig = OfMultiKueueConfig, "kueue.x-k8s.io", "v1beta2", "multikueueconfigs";
+    MultiKueueCluster = OfMultiKueueCluster, "kueue.x-k8s.io", "v1beta2", "multikueueclusters";
 }
 
 pub(crate) type AppWrapper = Object<OfAppWrapper>;

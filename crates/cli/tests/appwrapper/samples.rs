@@ -84,6 +84,27 @@ async fn workloads_of_operators_run(site: Site) {
     assert_eq!(ready.condition("PodsReady").unwrap().message, "5 pods running; 0 pods succeeded");
 }
 
+async fn a_failing_py_torch_job_fails_after_its_retries(site: Site) {
+    let stage = Stage::new(site, "torch", 1).await;
+    let mut torch = sample("failing-pytorch-job");
+    timers(&mut torch, &[("retryPausePeriodDuration", "0s"), ("retryLimit", "1")]);
+    let name = create(&stage, torch).await;
+    let failed = json!({"conditions": [{
+        "type": "Failed", "status": "True", "reason": "Broken", "message": "it broke",
+        "lastTransitionTime": "2026-01-01T00:00:00Z", "lastUpdateTime": "2026-01-01T00:00:00Z",
+    }]});
+    let mut before = None;
+    for resets in [1, 1] {
+        stage.phase(&name, "Running").await;
+        let jobs = stage.of::<OfPyTorchJob>();
+        let is_new = |job: &crate::objects::Object<OfPyTorchJob>| job.uid() != before;
+        before = wait::for_object(&jobs, "pytorch-simple", "it is made", is_new).await.uid();
+        stage.set_status::<OfPyTorchJob>("pytorch-simple", failed.clone()).await;
+        stage.until(&name, "that is noticed", |w| w.resets() == resets && w.phase() != "Running").await;
+    }
+    stage.released(&name, "Failed").await;
+}
+
 /// Upstream's own rights do not cover this kind; here the administrator's list must.
 async fn a_leader_worker_set_runs(site: Site) {
     let stage = Stage::new(site, "leaders", 2).await;
@@ -105,5 +126,6 @@ cases!(
     pods_jobs_and_deployments_run,
     failing_ones_fail_after_their_retries,
     workloads_of_operators_run,
+    a_failing_py_torch_job_fails_after_its_retries,
     a_leader_worker_set_runs,
 );

@@ -66,6 +66,52 @@ async fn pods_on_an_unreachable_node_are_a_cause_if_that_is_wanted(site: Site) {
     assert!(!phases(&recorder, "w").await.contains(&"Failed".to_owned()));
 }
 
+/// A pod on a lost node is deleted before the grace period ends: the history tells of the node all the same.
+async fn the_history_tells_of_a_lost_node_although_its_pod_is_gone(site: Site) {
+    let plane = site.control_plane().await;
+    let settings = Settings::default().with("resetWhenNodeUnreachable", true.into());
+    let stage = Stage::alone(site, &plane, 2, &settings).await;
+    let stays = Run::on().spec("tolerations", json!([{"operator": "Exists"}]));
+    let wrap = Wrap::new("w")
+        .of(stays.pod("p"))
+        .set("failureGracePeriodDuration", "1h")
+        .set("retryPausePeriodDuration", "0s")
+        .set("forcefulDeletionGracePeriodDuration", "1s");
+    stage.create(wrap).await;
+    stage.ready("w").await;
+    let node = stage.pods.get("p").await.unwrap().spec.unwrap().node_name.unwrap();
+    stage.fleet.inject(&node, Fault::Partition).await.unwrap();
+    stage.until("w", "its node is the cause", |w| w.reason("Unhealthy") == "NodeLost").await;
+    // As Kubernetes itself does after the pod's time to tolerate it.
+    stage.pods.delete("p", &Default::default()).await.unwrap();
+    let reset = stage.until("w", "it is reset", |w| !w.status["resets"].is_null()).await;
+    let record = &reset.status["resets"][0];
+    assert_eq!((&record["cause"], &record["phase"]), (&json!("NodeLost"), &json!("Resetting")), "{record}");
+    assert_eq!(record["nodes"], json!([node]), "{record}");
+    assert_ne!(record["counted"], true, "{record}");
+}
+
+/// Opt-in: somebody says that a machine is off, and its pods do not wait for anything.
+async fn pods_on_a_force_evicted_node_are_a_cause_if_that_is_wanted(site: Site) {
+    let plane = site.control_plane().await;
+    let settings = Settings::default().with("resetWhenNodeForceEvicted", true.into());
+    let stage = Stage::alone(site, &plane, 2, &settings).await;
+    let stays = Run::on().spec("tolerations", json!([{"operator": "Exists"}]));
+    let wrap = Wrap::new("w")
+        .of(stays.pod("p"))
+        .set("failureGracePeriodDuration", "1h")
+        .set("retryPausePeriodDuration", "1h")
+        .set("retryLimit", "0")
+        .set("forcefulDeletionGracePeriodDuration", "1s");
+    stage.create(wrap).await;
+    stage.ready("w").await;
+    let node = stage.pods.get("p").await.unwrap().spec.unwrap().node_name.unwrap();
+    stage.taint_node(&node, "node.kubernetes.io/out-of-service", "nodeshutdown", "NoExecute").await;
+    let reset = stage.until("w", "it is reset", |w| w.phase() == "Resetting").await;
+    assert_eq!(reset.status["resets"][0]["cause"], "NodeLost", "{}", reset.status);
+    assert_eq!(reset.status["resets"][0]["nodes"], json!([node]));
+}
+
 /// The old way of counting, for those who rely on it.
 async fn resets_can_be_counted_as_upstream_counts(site: Site) {
     let plane = site.control_plane().await;
@@ -117,6 +163,8 @@ cases!(
     Salvor, on both sites:
     without_webhooks_the_controller_refuses,
     pods_on_an_unreachable_node_are_a_cause_if_that_is_wanted,
+    the_history_tells_of_a_lost_node_although_its_pod_is_gone,
+    pods_on_a_force_evicted_node_are_a_cause_if_that_is_wanted,
     resets_can_be_counted_as_upstream_counts,
     explain_says_what_it_waits_for,
 );

@@ -221,6 +221,21 @@ impl<'p> Stage<'p> {
         nodes.patch(node, &PatchParams::default(), &patch).await.unwrap();
     }
 
+    /// Puts a taint on a node, beside those that it has.
+    pub(crate) async fn taint_node(&self, node: &str, key: &str, value: &str, effect: &str) {
+        let nodes: Api<Node> = Api::all(self.arena.client());
+        let taints = json!([{"key": key, "value": value, "effect": effect}]);
+        let patch = Patch::Strategic(json!({"spec": {"taints": taints}}));
+        nodes.patch(node, &PatchParams::default(), &patch).await.unwrap();
+    }
+
+    /// Keeps new pods away from the case's first node, or lets them in again.
+    pub(crate) async fn cordon(&self, cordoned: bool) {
+        let nodes: Api<Node> = Api::all(self.arena.client());
+        let patch = Patch::Merge(json!({"spec": {"unschedulable": cordoned}}));
+        nodes.patch(&self.arena.node_name(0), &PatchParams::default(), &patch).await.unwrap();
+    }
+
     /// A Job for the controller of Jobs that this cluster has.
     pub(crate) fn job(&self, name: &str, spec: Value, run: &Run) -> Value {
         let mut spec = spec;

@@ -430,6 +430,22 @@ async fn what_a_second_look_finds_to_be_due_later_is_done_then() {
     assert!((Duration::from_secs(40)..Duration::from_secs(41)).contains(&patched), "{patched:?}");
 }
 
+/// The look finds that something is to be waited for. While it is under way the news come that this is over, and nobody tells
+/// them again.
+#[tokio::test(start_paused = true)]
+async fn news_that_came_during_a_look_end_the_wait_that_it_asks_for() {
+    let bench = Bench::new(|_| Answer::ok());
+    let due = bench.time.server() + Duration::from_secs(600);
+    bench.live.lock().unwrap().insert("a", Want::At(due));
+    bench.looking.takes(&[500, 0]);
+    bench.want("a", &[Patch]).await;
+    pass(0.2).await;
+    bench.live.lock().unwrap().clear();
+    bench.want("a", &[Patch]).await;
+    pass(2.0).await;
+    assert_eq!(bench.written(), ["PATCH"]);
+}
+
 #[tokio::test(start_paused = true)]
 async fn whoever_looks_on_is_told_verdicts_deeds_and_ends() {
     let (notices, mut heard) = Notices::channel();

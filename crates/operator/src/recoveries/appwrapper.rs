@@ -17,6 +17,7 @@ use salvor_recovery::{
         AppWrapperPolicy, AppWrapperRef, AppWrapperWhy, CreateFailure, FoundComponent, Memory, NodeView,
         Phase, Seen, Stakes, Step, decide,
     },
+    event::EventNote,
     ids::{NodeName, Uid},
     objects::ObjectRef,
 };
@@ -31,8 +32,10 @@ use self::{
 };
 use crate::{
     discovery::Kind,
-    executor::{Lane, Refusal, Written},
+    executor::{Failure, Lane, Refusal, Written},
     feeds::{Feed, OfKind},
+    leases::{self, Pulses, Wanted},
+    live::NodeLease,
     recovery::{After, Ended, Recovery, Refused, View},
     revision::Told,
     watch::{Change, Moment, Target, WatchHealth},
@@ -44,6 +47,7 @@ mod explain;
 mod kinds;
 mod look;
 mod metrics;
+mod nodes;
 mod pods;
 mod webhooks;
 mod wire;
@@ -63,6 +67,7 @@ pub(crate) enum News {
     Pod(Change<SeenPod>),
     Node(Change<SeenNode>),
     Component(Kind, OfKind<FoundComponent>),
+    Lease { node: NodeName, lease: Option<NodeLease> },
 }
 
 /// An AppWrapper and what is remembered of it.
@@ -70,6 +75,8 @@ pub(crate) enum News {
 struct Known {
     app: App,
     memory: Memory,
+    /// The phase that was counted last. The watch may show our own write before its answer comes.
+    counted: Phase,
     /// Components that are gone, as they were last seen, by kind and name.
     last: BTreeMap<(Kind, String), Last>,
     /// UIDs of objects of an attempt that is over. The watch may tell of their end when the next one has begun.
@@ -89,6 +96,9 @@ pub(crate) struct AppWrappers {
     kinds: Kinds,
     pods: Pods,
     nodes: BTreeMap<NodeName, SeenNode>,
+    /// The pulses of the kubelets of nodes that the control plane has lost, and whose Leases are read for that.
+    pulses: Pulses,
+    leases: Wanted,
     /// The numbers of the histories in which they were listed; none before the first list.
     apps_listed: Option<u64>,
     pods_listed: Option<u64>,
@@ -109,6 +119,8 @@ impl AppWrappers {
             kinds: Kinds::default(),
             pods: Pods::default(),
             nodes: BTreeMap::new(),
+            pulses: Pulses::default(),
+            leases: Wanted::default(),
             apps_listed: None,
             pods_listed: None,
             nodes_listed: false,
@@ -146,6 +158,7 @@ impl AppWrappers {
             }
             None => {
                 let known = Known {
+                    counted: app.status.phase.clone(),
                     app,
                     memory: Memory::default(),
                     last: BTreeMap::new(),
@@ -234,24 +247,6 @@ impl AppWrappers {
         known.map(|known| known.app.appwrapper.clone()).collect()
     }
 
-    fn see_node(&mut self, node: SeenNode) -> Vec<AppWrapperRef> {
-        let name = node.name.clone();
-        let is_known = self.nodes.get(&name).is_some_and(|before| before.view == node.view);
-        self.nodes.insert(name.clone(), node);
-        if is_known { Vec::new() } else { self.on_node(&name) }
-    }
-
-    fn on_node(&self, name: &NodeName) -> Vec<AppWrapperRef> {
-        self.pods.on(name).filter_map(|pod| self.app_of(pod)).collect()
-    }
-
-    fn drop_node(&mut self, uid: &Uid) -> Vec<AppWrapperRef> {
-        let gone = self.nodes.iter().find(|(_, node)| node.uid == *uid).map(|(name, _)| name.clone());
-        let Some(name) = gone else { return Vec::new() };
-        self.nodes.remove(&name);
-        self.on_node(&name)
-    }
-
     /// What the watches show around an AppWrapper.
     fn around(&self, known: &Known) -> Around {
         let app = &known.app;
@@ -279,7 +274,11 @@ impl AppWrappers {
         let of_objects = owned.iter().chain(known.last.values()).filter_map(|it| it.node_name.as_ref());
         let nodes: BTreeMap<NodeName, NodeView> = of_pods
             .chain(of_objects)
-            .filter_map(|name| Some((name.clone(), self.nodes.get(name)?.view.clone())))
+            .filter_map(|name| {
+                let seen = self.nodes.get(name)?;
+                let pulse = self.pulses.of(&seen.node);
+                Some((name.clone(), NodeView { pulse, ..seen.view.clone() }))
+            })
             .collect();
         Around { components, owned, pods, pods_known: true, nodes, nodes_known: self.nodes_listed }
     }
@@ -346,7 +345,7 @@ impl AppWrappers {
         } else {
             // It was there already, and is somebody else's.
             let message = format!("{object} exists and is not owned by this AppWrapper");
-            let failure = CreateFailure { message, fatal: true, at: now, attempts: 1 };
+            let failure = CreateFailure { message, fatal: true, unanswered: false, at: now, attempts: 1 };
             known.memory.creation.insert(*index, failure);
         }
         View::Shows
@@ -376,11 +375,18 @@ impl Recovery for AppWrappers {
             Feed::nodes(None, move |node| SeenNode::new(&node.wire, &policy), News::Node),
             Feed::group(COMPONENTS),
         ];
+        if self.policy.unreachable_nodes {
+            let leases = self.leases.clone();
+            feeds.push(Feed::reads("appwrapper leases", |client, news| {
+                let tell = |node, lease| News::Lease { node, lease };
+                leases::read(Self::NAME, client, leases, news, tell)
+            }));
+        }
         feeds.extend(self.kinds.feeds());
         Some(feeds)
     }
 
-    fn hear(&mut self, news: News, _: Timestamp) -> Vec<AppWrapperRef> {
+    fn hear(&mut self, news: News, now: Timestamp) -> Vec<AppWrapperRef> {
         match news {
             News::App(Change::Applied(app)) => self.take(app, Told::Alone).into_iter().collect(),
             News::App(Change::Gone(uid)) => self.drop_app(&uid).into_iter().collect(),
@@ -388,26 +394,28 @@ impl Recovery for AppWrappers {
             News::Pod(Change::Applied(pod)) => {
                 let woken = self.app_of(&pod);
                 // A pod whose label was changed is another one's now.
+                let node = pod.view.node_name.clone();
                 let before = self.pods.take(pod).and_then(|before| self.app_of(&before));
+                node.iter().for_each(|node| self.see_to_lease(node, now));
                 before.into_iter().chain(woken).collect()
             }
             News::Pod(Change::Gone(uid)) => {
                 let gone = self.pods.drop(&uid);
+                let node = gone.as_ref().and_then(|pod| pod.view.node_name.clone());
+                node.iter().for_each(|node| self.see_to_lease(node, now));
                 gone.and_then(|pod| self.app_of(&pod)).into_iter().collect()
             }
             News::Pod(Change::Reset { all, revision, .. }) => {
                 self.pods.list(all);
                 self.pods_listed = Some(revision.epoch);
+                self.see_to_leases(now);
                 self.subjects()
             }
-            News::Node(Change::Applied(node)) => self.see_node(node),
+            News::Node(Change::Applied(node)) => self.see_node(node, now),
             News::Node(Change::Gone(uid)) => self.drop_node(&uid),
-            News::Node(Change::Reset { all, .. }) => {
-                self.nodes = all.into_iter().map(|node| (node.name.clone(), node)).collect();
-                self.nodes_listed = true;
-                self.subjects()
-            }
+            News::Node(Change::Reset { all, .. }) => self.list_nodes(all, now),
             News::Component(kind, news) => self.hear_kind(&kind, news),
+            News::Lease { node, lease } => self.hear_of_lease(&node, lease, now),
         }
     }
 
@@ -432,7 +440,10 @@ impl Recovery for AppWrappers {
                 Stakes::Bookkeeping => true,
                 Stakes::Final | Stakes::TakesDown { .. } => false,
             },
-            Step::RemoveFinalizer { .. } | Step::DeleteComponent { .. } | Step::DeletePod { .. } => false,
+            Step::RemoveFinalizer { .. }
+            | Step::DeleteComponent { .. }
+            | Step::DeletePod { .. }
+            | Step::AtOnce { .. } => false,
         });
         let known = self.apps.get(&subject.uid);
         Inquiry {
@@ -445,14 +456,16 @@ impl Recovery for AppWrappers {
             around: known.map(|known| self.around(known)).unwrap_or_default(),
             only_creates,
             unlabelled: known.map(|known| known.unlabelled.clone()).unwrap_or_default(),
+            pulses: self.pulses.clone(),
         }
     }
 
     fn ended(&mut self, subject: &AppWrapperRef, end: Ended<'_, Step>, now: Timestamp) -> After {
         let after = After::with(end.view(|step, answer| self.done(subject, step, answer, now)));
-        match end.refused {
-            Some((step, refusal)) => after.and(self.refused(subject, step, refusal, now)),
-            None => after,
+        match (end.refused, end.failed) {
+            (Some((step, refusal)), _) => after.and(self.refused(subject, step, refusal, now)),
+            (None, Some((step, failure))) => after.and(self.failed(subject, step, failure, now)),
+            (None, None) => after,
         }
     }
 }
@@ -462,8 +475,9 @@ impl AppWrappers {
     fn done(&mut self, subject: &AppWrapperRef, step: &Step, answer: &Written, now: Timestamp) -> View {
         match step {
             Step::PatchStatus { status, .. } => {
-                let before = self.apps.get(&subject.uid).map(|known| &known.app.status.phase);
-                if before.is_some_and(|before| *before != status.phase) {
+                let known = self.apps.get_mut(&subject.uid).filter(|known| known.counted != status.phase);
+                if let Some(known) = known {
+                    known.counted.clone_from(&status.phase);
                     self.metrics.entered(&subject.namespace, &status.phase);
                 }
                 self.app_answered(subject, answer)
@@ -475,6 +489,8 @@ impl AppWrappers {
                 None => View::Lags,
             },
             Step::DeletePod { .. } => View::Lags,
+            // Its steps are told one by one.
+            Step::AtOnce { .. } => View::Shows,
             Step::RecordEvent(note) => {
                 if let Some(known) = self.apps.get_mut(&subject.uid) {
                     known.memory.told.insert(note.name.clone());
@@ -492,18 +508,83 @@ impl AppWrappers {
         refusal: &Refusal,
         now: Timestamp,
     ) -> Refused {
+        if let Step::RecordEvent(note) = step {
+            return self.not_told(subject, note);
+        }
+        let words = match refusal.words.as_str() {
+            "" => format!("the API server answered {} and gave no reason", refusal.code),
+            words => words.to_owned(),
+        };
+        let how =
+            if CreateFailure::is_fatal_answer(refusal.code) { Failing::ForGood } else { Failing::ForNow };
+        self.not_created(subject, step, &words, how, now)
+    }
+
+    /// Remembers that the creation of a component failed for now, or may have, so that the rules know how long that goes on.
+    fn failed(&mut self, subject: &AppWrapperRef, step: &Step, failure: &Failure, now: Timestamp) -> Refused {
+        if let Step::RecordEvent(note) = step {
+            return self.not_told(subject, note);
+        }
+        match failure {
+            Failure::Gone => self.not_created(subject, step, &failure.to_string(), Failing::ForNow, now),
+            Failure::Unanswered(_) => {
+                self.not_created(subject, step, &failure.to_string(), Failing::Unanswered, now)
+            }
+            // Those are waited out, and say nothing about the component. An error without an answer of the server may have
+            // been met by the second look, and too many requests are not the workload's fault.
+            Failure::Api(_)
+            | Failure::Throttled(_)
+            | Failure::Stale
+            | Failure::NotLeading
+            | Failure::LookTooOld
+            | Failure::DryRun
+            | Failure::Forbidden { .. }
+            | Failure::NamespaceTerminating(_)
+            | Failure::Paused
+            | Failure::ClockUnsettled => Refused::Waits,
+        }
+    }
+
+    /// The work must not wait for an event that cannot be recorded: the engine keeps it, and tells it later.
+    fn not_told(&mut self, subject: &AppWrapperRef, note: &EventNote) -> Refused {
+        if let Some(known) = self.apps.get_mut(&subject.uid) {
+            known.memory.told.insert(note.name.clone());
+        }
+        Refused::Judged(None)
+    }
+
+    fn not_created(
+        &mut self,
+        subject: &AppWrapperRef,
+        step: &Step,
+        words: &str,
+        how: Failing,
+        now: Timestamp,
+    ) -> Refused {
         let Step::CreateComponent { index, .. } = step else { return Refused::Waits };
         let Some(known) = self.apps.get_mut(&subject.uid) else { return Refused::Waits };
         let attempts = known.memory.creation.get(index).map_or(0, |failure| failure.attempts);
         let failure = CreateFailure {
-            message: refusal.words.clone(),
-            fatal: CreateFailure::is_fatal_answer(refusal.code),
+            message: words.to_owned(),
+            fatal: how == Failing::ForGood,
+            unanswered: how == Failing::Unanswered,
             at: now,
             attempts: attempts.saturating_add(1),
         };
         known.memory.creation.insert(*index, failure);
         Refused::Judged(None)
     }
+}
+
+/// The way in which a creation failed.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+enum Failing {
+    /// Another attempt is of no use.
+    ForGood,
+    /// The server refused it for now.
+    ForNow,
+    /// Nobody answered: it may have taken effect.
+    Unanswered,
 }
 
 #[cfg(test)]

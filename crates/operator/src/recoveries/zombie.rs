@@ -3,7 +3,6 @@
 mod entry;
 mod explain;
 pub(crate) mod glance;
-mod leases;
 #[cfg(test)]
 mod tests;
 mod wire;
@@ -27,13 +26,11 @@ use salvor_recovery::{
     zombie::{AskedWait, NodeView, NodeWhy, PodView, PodWhy, Step, ZombiePolicy, decide_node, decide_pod},
 };
 
-use self::{
-    leases::{Pulses, Wanted},
-    wire::{ConsentingPods, PodWire, SeenNode},
-};
+use self::wire::{ConsentingPods, PodWire, SeenNode};
 use crate::{
     executor::Written,
     feeds::Feed,
+    leases::{self, Pulses, Wanted},
     live::{self, NodeLease},
     looks::{Looks, Sight},
     nodes::NodeWire,
@@ -220,7 +217,10 @@ impl Recovery for Zombies {
         Some(vec![
             Feed::watch(bound_pods(), consenting, &pods, News::Pod),
             Feed::nodes(None, |node| SeenNode::from(&node.wire), News::Node),
-            Feed::reads("leases", |client, news| leases::read(client, leases, news)),
+            Feed::reads("leases", |client, news| {
+                let tell = |node, lease| News::Lease { node, lease };
+                leases::read(Self::NAME, client, leases, news, tell)
+            }),
         ])
     }
 

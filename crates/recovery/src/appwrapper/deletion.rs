@@ -104,7 +104,8 @@ pub(super) fn advance(
     }
 }
 
-/// The deletions that were not asked for yet. Objects come before pods: their controllers must not replace what is deleted.
+/// The deletions that were not asked for yet, all at once: an object that the server refuses to delete holds up none of the others.
+/// Objects come before pods: their controllers must not replace what is deleted.
 ///
 /// Pods are left to the controllers of the objects until force is due.
 pub(super) fn deletions(view: &AppWrapperView, manner: Manner) -> Vec<Step> {
@@ -128,7 +129,7 @@ pub(super) fn deletions(view: &AppWrapperView, manner: Manner) -> Vec<Step> {
         resource_version: it.resource_version.clone(),
         manner,
     });
-    objects.chain(pods).take(AT_ONCE).collect()
+    Step::at_once(objects.chain(pods).take(AT_ONCE).collect())
 }
 
 /// Whether a pod is a component itself.

@@ -65,6 +65,7 @@ pub(super) struct Picture<'a> {
     status: &'a AppWrapperStatus,
     timers: &'a Timers,
     policy: &'a AppWrapperPolicy,
+    now: Timestamp,
     done: Vec<bool>,
     /// The pods by phase, without those of components that are done: these may be gone by now.
     pub(super) counts: Counts,
@@ -76,6 +77,7 @@ impl<'a> Picture<'a> {
         status: &'a AppWrapperStatus,
         timers: &'a Timers,
         policy: &'a AppWrapperPolicy,
+        now: Timestamp,
     ) -> Self {
         let done: Vec<bool> = (0..view.components.len()).map(|index| is_done(view, status, index)).collect();
         let mut counts = Counts::default();
@@ -90,7 +92,7 @@ impl<'a> Picture<'a> {
                 (PodPhase::Pending | PodPhase::Running, true) | (PodPhase::Unknown, _) => {}
             }
         }
-        Self { view, status, timers, policy, done, counts }
+        Self { view, status, timers, policy, now, done, counts }
     }
 
     /// The components that have said that they are done.
@@ -112,12 +114,24 @@ impl<'a> Picture<'a> {
         // Somebody who deletes a component does not want it back. A pod that was evicted does not do so.
         evidence.terminal = *worst == Loss::Deleted;
         evidence.own_fault = *worst != Loss::Evicted;
-        for component in &self.view.components {
-            if let Seen::Absent { last: Some(last) } = &component.seen {
-                evidence.nodes.extend(last.node_name.clone());
-            }
+        let lost = self.view.components.iter().filter_map(|it| match &it.seen {
+            Seen::Absent { last } => last.as_deref(),
+            Seen::Found(found) => Some(&**found).filter(|it| it.is_deleting() && self.view.owns(it)),
+            Seen::NoSuchKind | Seen::Unknown(_) => None,
+        });
+        for object in lost {
+            evidence.nodes.extend(object.node_name.clone());
+            evidence.pods.extend(PodRecord::of_object(object));
         }
-        Some(evidence)
+        // The node was the cause before its pod was evicted, and still is.
+        let (Loss::Evicted, Some(node_lost)) = (worst, self.node_was_lost()) else { return Some(evidence) };
+        Some(Evidence {
+            cause: node_lost.cause,
+            condition: node_lost.condition,
+            event: node_lost.event,
+            nodes: &evidence.nodes | &node_lost.nodes,
+            ..evidence
+        })
     }
 
     fn loss(&self, index: usize) -> Option<Loss> {
@@ -151,7 +165,7 @@ impl<'a> Picture<'a> {
         }
     }
 
-    /// Whether a node does not exist any more, or nobody reaches it.
+    /// Whether a node does not exist any more, or the control plane has lost it: then it was no user who deleted a pod on it.
     fn is_lost(&self, name: &NodeName) -> bool {
         self.view.nodes.get(name).map_or(self.view.nodes_known, |node| node.unreachable || node.force_evicted)
     }
@@ -178,24 +192,53 @@ impl<'a> Picture<'a> {
             evidence.event.clone_from(&evidence.condition);
             return Some(evidence);
         }
-        let evicted = self.running_on(|_, node| self.policy.force_evicted_nodes && node.force_evicted);
+        let evicted = self.held_by(|node| self.policy.force_evicted_nodes && node.force_evicted);
         (!evicted.is_empty())
-            .then(|| on_nodes(Cause::NodeLost, lost_nodes("force-evicted", &evicted), &evicted))
+            .then(|| on_nodes(Cause::NodeLost, lost_nodes(FORCE_EVICTED, &evicted), &evicted))
     }
 
     // ---- with grace ---------------------------------------------------------------------------------
 
     /// Pods that failed and that nothing has taken the place of, or that are on a node that nobody reaches.
     pub(super) fn pods_to_mend(&self) -> Option<Evidence> {
-        if self.counts.failed > 0 && !self.counts.all_exist() {
+        let lost = self.held_by(|node| self.is_cut_off(node));
+        let failed = self.failed_pods().any(|pod| !lost.iter().any(|it| it.pod == pod.pod));
+        if failed && !self.counts.all_exist() {
             let mut evidence =
                 Evidence::new(Cause::FoundFailedPods, format!("{} failed pods", self.counts.failed));
             // A number that changes would be a new message each time.
             evidence.condition = String::new();
             return Some(self.by_failed_pods(evidence));
         }
-        let lost = self.running_on(|_, node| self.policy.unreachable_nodes && node.unreachable);
-        (!lost.is_empty()).then(|| on_nodes(Cause::NodeLost, lost_nodes("unreachable", &lost), &lost))
+        if !lost.is_empty() {
+            return Some(on_nodes(Cause::NodeLost, lost_nodes(UNREACHABLE, &lost), &lost));
+        }
+        self.node_was_lost().filter(|_| !self.counts.all_exist())
+    }
+
+    fn is_cut_off(&self, node: &NodeView) -> bool {
+        self.policy.unreachable_nodes && node.is_silent(self.now)
+    }
+
+    /// The cause that the condition `Unhealthy` tells, if that is a lost node. Its pods may be gone by now, and with them all
+    /// else that tells of it.
+    fn node_was_lost(&self) -> Option<Evidence> {
+        let known = self.status.condition(super::names::conditions::UNHEALTHY)?;
+        let told = known.is_true() && known.reason == Cause::NodeLost.as_str();
+        let nodes = named_nodes(&known.message).filter(|_| told)?;
+        let mut evidence = Evidence::new(Cause::NodeLost, known.message.clone());
+        evidence.own_fault = false;
+        evidence.nodes = nodes;
+        Some(evidence)
+    }
+
+    /// When the Lease of a node that is lost to the control plane, and that pods are on, may have run out.
+    pub(super) fn next_silence(&self) -> Option<Timestamp> {
+        let nodes = own_pods(self.view)
+            .filter(|pod| pod.is_active())
+            .filter_map(|pod| self.view.nodes.get(pod.node_name.as_ref()?));
+        let until = nodes.filter_map(|node| node.alive_until(self.now)).min();
+        until.filter(|_| self.policy.unreachable_nodes)
     }
 
     /// Until when pods may be missing or not running.
@@ -264,12 +307,32 @@ impl<'a> Picture<'a> {
             .collect()
     }
 
+    /// The pods that a lost node holds: those that should run there, and, while nothing has taken their place, those that are
+    /// evicted from it.
+    fn held_by(&self, lost: impl Fn(&NodeView) -> bool) -> Vec<&'a PodView> {
+        let replaced = self.counts.all_exist();
+        own_pods(self.view)
+            .filter(|pod| is_open(pod, &self.done))
+            .filter(|pod| match (pod.phase, pod.deletion.is_some()) {
+                (PodPhase::Running, false) => true,
+                (PodPhase::Pending | PodPhase::Running | PodPhase::Unknown, true) => !replaced,
+                (PodPhase::Failed, _) => !replaced && pod.disruption.is_some() && pod.exit_codes.is_empty(),
+                (PodPhase::Pending | PodPhase::Unknown, false) | (PodPhase::Succeeded, _) => false,
+            })
+            .filter(|pod| {
+                pod.node_name.as_ref().and_then(|name| self.view.nodes.get(name)).is_some_and(&lost)
+            })
+            .collect()
+    }
+
+    fn failed_pods(&self) -> impl Iterator<Item = &'a PodView> + '_ {
+        own_pods(self.view).filter(|pod| pod.phase == PodPhase::Failed && is_open(pod, &self.done))
+    }
+
     /// Adds what the failed pods tell: their names, nodes and exit codes, whether another attempt is of no use, and whether all
     /// of them were evicted.
     fn by_failed_pods(&self, mut evidence: Evidence) -> Evidence {
-        let failed: Vec<&PodView> = own_pods(self.view)
-            .filter(|pod| pod.phase == PodPhase::Failed && is_open(pod, &self.done))
-            .collect();
+        let failed: Vec<&PodView> = self.failed_pods().collect();
         evidence.pods.extend(failed.iter().map(|it| PodRecord::of(it)));
         evidence.nodes.extend(failed.iter().filter_map(|it| it.node_name.clone()));
         evidence.exit_codes.extend(failed.iter().flat_map(|it| it.exit_codes.iter().copied()));
@@ -325,10 +388,19 @@ fn on_nodes(cause: Cause, message: String, pods: &[&PodView]) -> Evidence {
     evidence
 }
 
-fn lost_nodes(how: &str, pods: &[&PodView]) -> String {
+const UNREACHABLE: &str = "Workload contains pods on unreachable Nodes: ";
+const FORCE_EVICTED: &str = "Workload contains pods on force-evicted Nodes: ";
+
+fn lost_nodes(sentence: &str, pods: &[&PodView]) -> String {
     let nodes: BTreeSet<&NodeName> = pods.iter().filter_map(|it| it.node_name.as_ref()).collect();
     let nodes: Vec<&str> = nodes.into_iter().map(NodeName::as_str).collect();
-    format!("Workload contains pods on {how} Nodes: {}", nodes.join(", "))
+    format!("{sentence}{}", nodes.join(", "))
+}
+
+/// The nodes that such a message names.
+fn named_nodes(message: &str) -> Option<BTreeSet<NodeName>> {
+    let names = [UNREACHABLE, FORCE_EVICTED].iter().find_map(|sentence| message.strip_prefix(sentence))?;
+    Some(names.split(", ").map(NodeName::from).collect())
 }
 
 /// A set as Go prints it: people search for it in this form.

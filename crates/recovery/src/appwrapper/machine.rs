@@ -156,7 +156,7 @@ impl Machine<'_> {
         self.next.phase = Phase::Running;
         // What made an earlier attempt unhealthy is gone, so that a new one has all its time.
         self.next.set_healthy(self.now);
-        let counts = Picture::of(self.view, &self.next, self.timers, self.policy).counts;
+        let counts = Picture::of(self.view, &self.next, self.timers, self.policy, self.now).counts;
         let settled = after(since, SETTLING);
         let early = self.now < settled && self.now >= since && !counts.are_sufficient();
         if ask.that("Have its pods had a second to start?", counts, !early).is_none() {
@@ -172,7 +172,7 @@ impl Machine<'_> {
         self.not_suspended(ask)?;
         self.no_strays(ask)?;
         let status = self.next.clone();
-        let picture = Picture::of(self.view, &status, self.timers, self.policy);
+        let picture = Picture::of(self.view, &status, self.timers, self.policy, self.now);
         let counts = picture.counts;
         for index in picture.done() {
             if let Some(component) = self.next.component_status.get_mut(index) {
@@ -204,14 +204,18 @@ impl Machine<'_> {
         if counts.are_sufficient() {
             ask.that("Do all its pods run?", counts, true);
             self.next.set_healthy(self.now);
-            return Ok(Turn::Rest(Why::Healthy { counts }));
+            let why = Why::Healthy { counts };
+            return Ok(picture
+                .next_silence()
+                .map_or(Turn::Rest(why.clone()), |until| Turn::Wait { until, why }));
         }
         let status = self.next.clone();
-        let picture = Picture::of(self.view, &status, self.timers, self.policy);
+        let picture = Picture::of(self.view, &status, self.timers, self.policy, self.now);
         let (until, stage) = picture.ready_by();
         let late = (self.now >= until).then(|| picture.insufficient());
         self.mending(ask, "Do its pods still have time to run?", late)?;
         self.next.set_healthy(self.now);
+        let until = picture.next_silence().map_or(until, |silence| silence.min(until));
         Ok(Turn::Wait { until, why: Why::AwaitingPods { counts, stage } })
     }
 

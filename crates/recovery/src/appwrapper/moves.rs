@@ -111,6 +111,7 @@ impl Machine<'_> {
             })
             .collect();
         // Those that go hold up nothing.
+        let due = Step::at_once(due);
         if due.is_empty() { Ok(()) } else { Err(self.act(due, Why::Strays { count: strays.len() })) }
     }
 

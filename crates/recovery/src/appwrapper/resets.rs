@@ -10,7 +10,7 @@ use super::conditions::up_to_the_second;
 use super::names::reasons;
 use super::policy::{AppWrapperPolicy, Counting, Timers};
 use super::status::{AppWrapperStatus, Phase};
-use super::views::PodView;
+use super::views::{FoundComponent, PodView};
 use crate::ids::NodeName;
 
 /// So many resets are kept in the status. Older ones are dropped: a status must not grow without end.
@@ -158,6 +158,14 @@ pub struct PodRecord {
 }
 
 impl PodRecord {
+    /// What is kept of a component that is a Pod and is lost.
+    pub fn of_object(object: &FoundComponent) -> Option<(String, Self)> {
+        let node = object.node_name.clone()?;
+        let name = object.object.name.clone();
+        let reason = object.disruption.clone().unwrap_or_else(|| "Deleted".into());
+        Some((name.clone(), Self { name, node: Some(node), reason, exit_code: None }))
+    }
+
     /// What is kept of a pod.
     pub fn of(pod: &PodView) -> (String, Self) {
         let reason = pod.disruption.clone().unwrap_or_else(|| pod.phase.to_string());

@@ -85,6 +85,12 @@ pub enum Step {
         /// With or without grace.
         manner: Manner,
     },
+    /// Several deletions that may be under way together. None of them waits for another, so one that the server refuses
+    /// does not hold up the rest.
+    AtOnce {
+        /// The deletions.
+        steps: Vec<Step>,
+    },
     /// Records an event about the AppWrapper.
     RecordEvent(EventNote),
 }
@@ -122,6 +128,7 @@ impl crate::step::Step for Step {
             Self::CreateComponent { .. } => "CreateComponent",
             Self::DeleteComponent { .. } => "DeleteComponent",
             Self::DeletePod { .. } => "DeletePod",
+            Self::AtOnce { .. } => "AtOnce",
             Self::RecordEvent(_) => EMIT_EVENT,
         }
     }
@@ -133,6 +140,7 @@ impl crate::step::Step for Step {
             | Self::RemoveFinalizer { appwrapper, .. } => appwrapper.object(),
             Self::CreateComponent { object, .. } | Self::DeleteComponent { object, .. } => object.as_object(),
             Self::DeletePod { pod, .. } => pod.object(),
+            Self::AtOnce { steps } => steps.first().map_or(NO_POD, Self::object),
             Self::RecordEvent(note) => note.regarding.as_object(),
         }
     }
@@ -169,6 +177,7 @@ impl crate::step::Step for Step {
                 }
                 Manner::Graceful | Manner::Forceful => deletes,
             },
+            Self::AtOnce { steps } => Effect::of_all(steps),
             Self::RecordEvent(_) => Effect::TELLS,
         }
     }
@@ -180,9 +189,10 @@ impl crate::step::Step for Step {
                 Cow::Owned(manner.to_string())
             }
             Self::RecordEvent(note) => Cow::Borrowed(&note.reason),
-            Self::AddFinalizer { .. } | Self::RemoveFinalizer { .. } | Self::CreateComponent { .. } => {
-                Cow::Borrowed("")
-            }
+            Self::AddFinalizer { .. }
+            | Self::RemoveFinalizer { .. }
+            | Self::CreateComponent { .. }
+            | Self::AtOnce { .. } => Cow::Borrowed(""),
         }
     }
 
@@ -194,22 +204,30 @@ impl crate::step::Step for Step {
             | Self::RemoveFinalizer { .. }
             | Self::CreateComponent { .. }
             | Self::DeleteComponent { .. }
-            | Self::DeletePod { .. } => None,
+            | Self::DeletePod { .. }
+            | Self::AtOnce { .. } => None,
         }
     }
 
     fn headline(&self) -> Option<&'static str> {
         match self {
             Self::PatchStatus { status, stakes, .. } => match stakes {
-                Stakes::TakesDown { .. } if status.phase == super::Phase::Failed => Some("failed"),
+                Stakes::TakesDown { .. } if status.phase == super::Phase::Failed => Some("gave up"),
                 Stakes::TakesDown { .. } => Some("reset"),
                 Stakes::Bookkeeping | Stakes::Final => None,
             },
-            Self::DeletePod { .. } => Some("force deleted"),
+            Self::DeletePod { manner: Manner::Forceful, .. } => Some("force deleted"),
+            Self::DeletePod { manner: Manner::Graceful, .. } => Some("deleted"),
+            Self::DeleteComponent { object, manner: Manner::Forceful, .. }
+                if object.kind == crate::objects::POD =>
+            {
+                Some("force deleted")
+            }
             Self::AddFinalizer { .. }
             | Self::RemoveFinalizer { .. }
             | Self::CreateComponent { .. }
             | Self::DeleteComponent { .. }
+            | Self::AtOnce { .. }
             | Self::RecordEvent(_) => None,
         }
     }
@@ -246,14 +264,56 @@ impl crate::step::Step for Step {
                 };
                 Write::of(self, guard, Verb::Delete(manner.delete()))
             }
+            // Each of its steps is written by itself.
+            Self::AtOnce { .. } => return Err(Changed),
             Self::RecordEvent(note) => Write::event(note),
         })
+    }
+
+    fn steps(&self) -> &[Self] {
+        match self {
+            Self::AtOnce { steps } => steps,
+            Self::PatchStatus { .. }
+            | Self::AddFinalizer { .. }
+            | Self::RemoveFinalizer { .. }
+            | Self::CreateComponent { .. }
+            | Self::DeleteComponent { .. }
+            | Self::DeletePod { .. }
+            | Self::RecordEvent(_) => std::slice::from_ref(self),
+        }
+    }
+
+    fn into_steps(self) -> Vec<Self> {
+        match self {
+            Self::AtOnce { steps } => steps,
+            one @ (Self::PatchStatus { .. }
+            | Self::AddFinalizer { .. }
+            | Self::RemoveFinalizer { .. }
+            | Self::CreateComponent { .. }
+            | Self::DeleteComponent { .. }
+            | Self::DeletePod { .. }
+            | Self::RecordEvent(_)) => vec![one],
+        }
     }
 
     fn is_same_step(&self, other: &Self) -> bool {
         self.means_the_same(other)
     }
 }
+
+impl Step {
+    /// These steps, as one if they are several.
+    pub(super) fn at_once(mut steps: Vec<Self>) -> Vec<Self> {
+        if steps.len() > 1 {
+            steps = vec![Self::AtOnce { steps }];
+        }
+        steps
+    }
+}
+
+/// Stands in for the object of no step.
+const NO_POD: Object<'static> =
+    Object { kind: &crate::objects::POD, namespace: None, name: "", uid: crate::ids::Uid::unknown() };
 
 fn finalizers(all: &[&str]) -> Patch {
     Patch::metadata(Merge::Plain, Map::from_iter([("finalizers".to_owned(), json!(all))]))
@@ -292,6 +352,9 @@ impl Step {
             (Self::DeletePod { pod: a, manner: m, .. }, Self::DeletePod { pod: b, manner: n, .. }) => {
                 a.uid == b.uid && m == n
             }
+            (Self::AtOnce { steps: a }, Self::AtOnce { steps: b }) => {
+                a.len() == b.len() && a.iter().zip(b).all(|(a, b)| a.means_the_same(b))
+            }
             (Self::RecordEvent(a), Self::RecordEvent(b)) => {
                 a.reason == b.reason && a.regarding == b.regarding
             }
@@ -302,6 +365,7 @@ impl Step {
                 | Self::CreateComponent { .. }
                 | Self::DeleteComponent { .. }
                 | Self::DeletePod { .. }
+                | Self::AtOnce { .. }
                 | Self::RecordEvent(_),
                 _,
             ) => false,
@@ -337,6 +401,11 @@ impl fmt::Display for Step {
             }
             Self::DeleteComponent { object, manner, .. } => write!(f, "delete {object} ({manner})"),
             Self::DeletePod { pod, manner, .. } => write!(f, "delete pod {pod} ({manner})"),
+            Self::AtOnce { steps } => {
+                let Some(first) = steps.first() else { return f.write_str("nothing") };
+                write!(f, "{first}")?;
+                if steps.len() > 1 { write!(f, ", and {} more like it", steps.len() - 1) } else { Ok(()) }
+            }
             Self::RecordEvent(note) => note.fmt(f),
         }
     }

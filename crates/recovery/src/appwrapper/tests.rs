@@ -19,10 +19,16 @@ use jiff::{SignedDuration, Timestamp};
 use super::policy::Counting;
 use super::status::{Condition, PodSet};
 use super::*;
+use crate::liveness::{NodeLease, Pulse};
 use crate::objects::{Deletion, PodPhase, PodRef};
 use crate::step::Step as _;
 use crate::verdict::{Judgement, Reason, Verdict};
 use cluster::Cluster;
+
+/// The pulse of a kubelet whose node has no Lease and no heartbeat: it shows no life.
+fn silent() -> Pulse {
+    Pulse::UNREAD.then(None, at(0))
+}
 
 /// A moment to which the tables count in seconds.
 fn at(seconds: i64) -> Timestamp {

@@ -11,6 +11,7 @@ use super::components::ComponentState;
 use super::policy::Annotations;
 use super::status::AppWrapperStatus;
 use crate::ids::{NodeName, ResourceVersion, Uid};
+use crate::liveness::{Lease, Pulse};
 use crate::moments::after;
 use crate::objects::{self, Deletion, Kind, Object, PodPhase, PodRef};
 
@@ -238,15 +239,39 @@ pub struct PodView {
 }
 
 /// A node, as far as it matters.
-#[derive(Clone, Debug, Default, PartialEq)]
+#[derive(Clone, Debug, PartialEq)]
 pub struct NodeView {
     /// The resources that Autopilot wants to be left, by the node's labels: see
     /// [`Autopilot::no_execute`](super::policy::Autopilot::no_execute).
     pub no_execute: BTreeSet<String>,
-    /// Whether the control plane has lost it: taint `node.kubernetes.io/unreachable`.
+    /// Whether the control plane has lost it: taint `node.kubernetes.io/unreachable`, or `Ready` is `Unknown`; and its kubelet
+    /// does not say that it is ready.
     pub unreachable: bool,
-    /// Whether it is force-evicted or out of service, by somebody's word.
+    /// The pulse of its kubelet, by its Lease. It is read only while the control plane has lost the node, and only where that
+    /// is a cause.
+    pub pulse: Pulse,
+    /// Whether it is out of service, or its eviction is asked for or under way.
     pub force_evicted: bool,
+}
+
+impl Default for NodeView {
+    /// A node that is well, as far as anybody knows.
+    fn default() -> Self {
+        Self { no_execute: BTreeSet::new(), unreachable: false, pulse: Pulse::UNREAD, force_evicted: false }
+    }
+}
+
+impl NodeView {
+    /// Whether its kubelet is silent for everybody: the control plane has lost it, and its Lease is not renewed. A Lease that
+    /// was not read yet tells nothing.
+    pub fn is_silent(&self, now: Timestamp) -> bool {
+        self.unreachable && self.pulse.lease != Lease::Unread && self.pulse.alive_until(now).is_none()
+    }
+
+    /// Until when the kubelet of a node that the control plane has lost may be alive, by its Lease.
+    pub fn alive_until(&self, now: Timestamp) -> Option<Timestamp> {
+        self.pulse.alive_until(now).filter(|_| self.unreachable)
+    }
 }
 
 /// What this process knows and no object tells. All of it may be lost: then steps are tried once more, with the same end.
@@ -265,6 +290,8 @@ pub struct CreateFailure {
     pub message: String,
     /// Whether another attempt is of no use.
     pub fatal: bool,
+    /// Whether it may have taken effect: nobody answered.
+    pub unanswered: bool,
     /// When.
     pub at: Timestamp,
     /// So many attempts have failed in a row, this one counted.
@@ -281,8 +308,12 @@ impl CreateFailure {
         matches!(code, 404 | 422)
     }
 
-    /// When to try again: after 1, 2, 4, 8, then always 16 seconds.
+    /// When to try again: after 1, 2, 4, 8, then always 16 seconds. A creation without an answer is tried again at once: it may
+    /// have taken effect, and then it has not failed.
     pub fn retry_at(&self) -> Timestamp {
+        if self.unanswered && self.attempts <= 1 {
+            return self.at;
+        }
         let seconds = 1i64.checked_shl(self.attempts.saturating_sub(1)).unwrap_or(Self::LONGEST_PAUSE);
         after(self.at, SignedDuration::from_secs(seconds.clamp(1, Self::LONGEST_PAUSE)))
     }

@@ -25,7 +25,25 @@ const UNLIMITED: u32 = 10_000;
 pub struct Kueue {
     folder: &'static Path,
     webhook_port: u16,
+    frameworks: &'static [&'static str],
 }
+
+/// The kinds of workload that it queues.
+const FRAMEWORKS: &[&str] = &[
+    "batch/job",
+    "kubeflow.org/mpijob",
+    "kubeflow.org/pytorchjob",
+    "ray.io/rayjob",
+    "ray.io/raycluster",
+    "ray.io/rayservice",
+    "jobset.x-k8s.io/jobset",
+    "workload.codeflare.dev/appwrapper",
+    "trainer.kubeflow.org/trainjob",
+    "pod",
+    "deployment",
+    "statefulset",
+    "leaderworkerset.x-k8s.io/leaderworkerset",
+];
 
 impl Kueue {
     /// Builds it, if that was not done before.
@@ -33,7 +51,13 @@ impl Kueue {
     /// # Errors
     /// If it cannot be built.
     pub fn build() -> Result<Self, AssetsError> {
-        Ok(Self { folder: Peer::Kueue.folder()?, webhook_port: ports::free() })
+        Ok(Self { folder: Peer::Kueue.folder()?, webhook_port: ports::free(), frameworks: FRAMEWORKS })
+    }
+
+    /// The same for these kinds of workload only. MultiKueue uses no cluster that lacks one of them.
+    #[must_use]
+    pub fn only_for(self, frameworks: &'static [&'static str]) -> Self {
+        Self { frameworks, ..self }
     }
 
     /// Creates its namespace, its custom resources, the secret that it fills and, if asked, its webhooks.
@@ -116,21 +140,7 @@ impl Kueue {
             "clientConnection": {"qps": UNLIMITED, "burst": UNLIMITED},
             // Its visibility server writes to a folder of root's.
             "featureGates": {"VisibilityOnDemand": false},
-            "integrations": {"frameworks": [
-                "batch/job",
-                "kubeflow.org/mpijob",
-                "kubeflow.org/pytorchjob",
-                "ray.io/rayjob",
-                "ray.io/raycluster",
-                "ray.io/rayservice",
-                "jobset.x-k8s.io/jobset",
-                "workload.codeflare.dev/appwrapper",
-                "trainer.kubeflow.org/trainjob",
-                "pod",
-                "deployment",
-                "statefulset",
-                "leaderworkerset.x-k8s.io/leaderworkerset",
-            ]},
+            "integrations": {"frameworks": self.frameworks},
         })
     }
 }

@@ -47,8 +47,13 @@ pub(super) fn view(app: &App, around: Around, mut memory: Memory) -> AppWrapperV
         .collect();
     for (index, part) in app.parts.iter().enumerate() {
         if let Some(defect) = &part.defect {
-            let failure =
-                CreateFailure { message: defect.clone(), fatal: true, at: app.created, attempts: 1 };
+            let failure = CreateFailure {
+                message: defect.clone(),
+                fatal: true,
+                unanswered: false,
+                at: app.created,
+                attempts: 1,
+            };
             memory.creation.insert(index, failure);
         }
     }

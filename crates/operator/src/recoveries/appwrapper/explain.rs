@@ -1,6 +1,6 @@
 //! The verdict of the AppWrapper recovery for `salvor explain`.
 
-use std::collections::BTreeMap;
+use std::collections::{BTreeMap, BTreeSet};
 
 use futures::{FutureExt, future::BoxFuture};
 use salvor_api::Controller;
@@ -11,17 +11,19 @@ use salvor_recovery::{
     },
     brake::Outage,
     ids::NodeName,
+    liveness::Pulse,
 };
 use serde_json::json;
 
 use super::{
     around::{Around, view},
     look::{Places, read_around, read_node},
-    wire::{App, Rules},
+    wire::{App, Rules, SeenNode},
 };
 use crate::{
     discovery::Discovery,
     explain::{Answer, Detail, DetailLine, ExplainError, Involved, ObjectKind, Question, cannot_read},
+    live,
 };
 
 pub(super) static APPWRAPPER: ObjectKind = ObjectKind {
@@ -77,13 +79,16 @@ async fn look_around(
         places.insert(part.kind.clone(), place);
     }
     let mut around = read_around(client, app, &places, &BTreeMap::new()).await?;
-    let names: Vec<NodeName> = around.pods.iter().filter_map(|pod| pod.view.node_name.clone()).collect();
+    let names: BTreeSet<NodeName> = around.pods.iter().filter_map(|pod| pod.view.node_name.clone()).collect();
     for name in names {
-        if !around.nodes.contains_key(&name)
-            && let Some(node) = read_node(client, &name, policy).await?
-        {
-            around.nodes.insert(name, node);
+        let Some(SeenNode { mut view, heartbeat, .. }) = read_node(client, &name, policy).await? else {
+            continue;
+        };
+        if policy.unreachable_nodes && view.unreachable {
+            let lease = live::node_lease(client, &name).await?;
+            view.pulse = Pulse::at_a_glance(lease.or(heartbeat), question.time.server());
         }
+        around.nodes.insert(name, view);
     }
     around.nodes_known = true;
     Ok(around)
@@ -154,7 +159,13 @@ fn pod(pod: &PodView, nodes: &BTreeMap<NodeName, NodeView>) -> String {
         match nodes.get(name) {
             None => text.push_str(", which does not exist"),
             Some(node) if node.force_evicted => text.push_str(", which is force-evicted or out of service"),
-            Some(node) if node.unreachable => text.push_str(", which is unreachable"),
+            // The Lease is read only where a lost node is a cause.
+            Some(node) if node.unreachable && node.pulse == Pulse::UNREAD => {
+                text.push_str(", which is unreachable");
+            }
+            Some(node) if node.unreachable => {
+                text.push_str(&format!(", which is unreachable ({})", node.pulse));
+            }
             Some(_) => {}
         }
     }

@@ -29,6 +29,7 @@ use super::{
 };
 use crate::{
     discovery::{Kind, Served},
+    leases::Pulses,
     live::{self, percent_encode},
     looks::Sight,
     nodes::NodeWire,
@@ -82,6 +83,7 @@ pub(crate) struct Inquiry {
     pub(super) around: Around,
     pub(super) only_creates: bool,
     pub(super) unlabelled: Unlabelled,
+    pub(super) pulses: Pulses,
 }
 
 impl LiveInquiry for Inquiry {
@@ -110,7 +112,7 @@ impl LiveInquiry for Inquiry {
             let nodes = &self.around.nodes;
             let mut around = read_around(client, &app, &self.places, &self.last).await?;
             self.unlabelled.note(&app, &around);
-            around.nodes = read_nodes(client, &around.pods, nodes, &self.policy).await?;
+            around.nodes = self.read_nodes(client, &around.pods, nodes, now).await?;
             around.nodes_known = self.around.nodes_known;
             around
         };
@@ -207,33 +209,56 @@ async fn read_part(
     Ok((resource, seen))
 }
 
-/// The nodes of pods as they were seen; those that say something that leads to a reset are read live.
-async fn read_nodes(
-    client: &Client,
-    pods: &[SeenPod],
-    seen: &BTreeMap<NodeName, NodeView>,
-    policy: &AppWrapperPolicy,
-) -> kube::Result<BTreeMap<NodeName, NodeView>> {
-    let on: BTreeSet<&NodeName> = pods.iter().filter_map(|pod| pod.view.node_name.as_ref()).collect();
-    let mut nodes = seen.clone();
-    let flagged = seen.iter().filter(|(name, node)| on.contains(name) && **node != NodeView::default());
-    let names: Vec<NodeName> = flagged.map(|(name, _)| name.clone()).collect();
-    for name in names {
-        match read_node(client, &name, policy).await? {
-            Some(node) => nodes.insert(name, node),
-            None => nodes.remove(&name),
-        };
+impl Inquiry {
+    /// The nodes of pods as they were seen; those that say something that leads to a reset are read live.
+    async fn read_nodes(
+        &self,
+        client: &Client,
+        pods: &[SeenPod],
+        seen: &BTreeMap<NodeName, NodeView>,
+        now: Timestamp,
+    ) -> kube::Result<BTreeMap<NodeName, NodeView>> {
+        let on: BTreeSet<&NodeName> = pods.iter().filter_map(|pod| pod.view.node_name.as_ref()).collect();
+        let flagged = seen.iter().filter(|(name, node)| on.contains(name) && **node != NodeView::default());
+        let names: Vec<NodeName> = flagged.map(|(name, _)| name.clone()).collect();
+        let reads = names.into_iter().map(async |name| {
+            let node = read_node(client, &name, &self.policy).await?;
+            Ok::<_, kube::Error>((name, self.with_pulse(client, node, now).await?))
+        });
+        let live: Vec<_> = stream::iter(reads).buffered(AT_ONCE).try_collect().await?;
+        let mut nodes = seen.clone();
+        for (name, node) in live {
+            match node {
+                Some(node) => nodes.insert(name, node),
+                None => nodes.remove(&name),
+            };
+        }
+        Ok(nodes)
     }
-    Ok(nodes)
+
+    /// A node with the pulse that its Lease shows now, where that is a cause.
+    async fn with_pulse(
+        &self,
+        client: &Client,
+        node: Option<SeenNode>,
+        now: Timestamp,
+    ) -> kube::Result<Option<NodeView>> {
+        let Some(SeenNode { node, mut view, heartbeat }) = node else { return Ok(None) };
+        if self.policy.unreachable_nodes && view.unreachable {
+            let lease = live::node_lease(client, &node.name).await?;
+            view.pulse = self.pulses.note(&node, lease.or(heartbeat), now);
+        }
+        Ok(Some(view))
+    }
 }
 
-/// Reads a node.
+/// Reads a node, without its Lease.
 pub(super) async fn read_node(
     client: &Client,
     name: &NodeName,
     policy: &AppWrapperPolicy,
-) -> kube::Result<Option<NodeView>> {
-    let text = live::get(client, &format!("/api/v1/nodes/{name}")).await?;
+) -> kube::Result<Option<SeenNode>> {
+    let text = live::get(client, &format!("/api/v1/nodes/{}", percent_encode(name.as_str()))).await?;
     let node = text.map(|text| read::<NodeWire>(&text)).transpose()?;
-    Ok(node.map(|wire| SeenNode::new(&wire, policy).view))
+    Ok(node.map(|wire| SeenNode::new(&wire, policy)))
 }

@@ -183,6 +183,74 @@ fn a_refused_creation_is_tried_again_unless_it_never_helps() {
     }
 }
 
+/// The server answers nothing: it may or may not have made the component. That is a failure that passes, and the rules are told.
+#[test]
+fn a_creation_without_an_answer_is_remembered() {
+    let (mut recovery, subject) = with(&resuming(5));
+    let step = create(&recovery, &subject);
+    let unanswered = Failure::Unanswered(std::time::Duration::from_secs(10));
+    // It may have taken effect: that is found out at once, and only then it has failed.
+    for (failure, then) in
+        [(&unanswered, "Creating"), (&unanswered, "CreationFailed"), (&Failure::Gone, "CreationFailed")]
+    {
+        let end = Ended {
+            done: &[],
+            is_current: true,
+            refused: None,
+            failed: Some((&step, failure)),
+            worked: false,
+            took: std::time::Duration::ZERO,
+        };
+        assert!(recovery.ended(&subject, end, now()).judged_again);
+        let known = &recovery.apps[&subject.uid].memory.creation[&0];
+        assert!(!known.fatal, "{known:?}");
+        assert_eq!(asked(&recovery, &subject).0, then);
+    }
+    assert_eq!(recovery.apps[&subject.uid].memory.creation[&0].attempts, 3);
+    let (mut recovery, subject) = with(&resuming(5));
+    assert!(matches!(recovery.failed(&subject, &step, &Failure::NotLeading, now()), Refused::Waits));
+    create(&recovery, &subject);
+}
+
+/// Leases are read only where a lost node is a cause, and only of lost nodes that pods are on.
+#[test]
+fn leases_are_read_of_lost_nodes_with_pods() {
+    for wanted in [false, true] {
+        let (mut recovery, _) = with(&resuming(5));
+        recovery.policy =
+            Arc::new(AppWrapperPolicy { unreachable_nodes: wanted, ..(*recovery.policy).clone() });
+        let node = |name: &str, ready: &str| {
+            let wire = serde_json::from_value(json!({
+                "metadata": {"name": name, "uid": name, "resourceVersion": "1"},
+                "status": {"conditions": [{"type": "Ready", "status": ready}]},
+            }));
+            SeenNode::new(&wire.unwrap(), &recovery.policy)
+        };
+        let nodes = [node("lost", "Unknown"), node("empty", "Unknown"), node("well", "True")];
+        let pod = |name: &str, node: &str| {
+            let wire = serde_json::from_value(json!({
+                "metadata": {"namespace": "ns", "name": name, "uid": name, "resourceVersion": "1", "labels": {MEMBER_LABEL: "w"},
+                             "creationTimestamp": "2027-01-15T08:00:00Z"},
+                "spec": {"nodeName": node},
+                "status": {"phase": "Running"},
+            }));
+            SeenPod::new(wire.unwrap()).unwrap()
+        };
+        let pods = [pod("a", "lost"), pod("b", "well")];
+        for node in nodes {
+            recovery.hear(News::Node(Change::Applied(node)), now());
+        }
+        for pod in pods {
+            recovery.hear(News::Pod(Change::Applied(pod)), now());
+        }
+        let read: Vec<NodeName> = recovery.leases.now().into_iter().collect();
+        assert_eq!(read, if wanted { vec!["lost"] } else { vec![] });
+        // It has no Lease: reading it again tells nothing new, and its AppWrapper is judged.
+        let woken = recovery.hear(News::Lease { node: "lost".into(), lease: None }, now());
+        assert_eq!((woken.len(), recovery.leases.now().len()), (1, 0));
+    }
+}
+
 #[test]
 fn finalizers_of_others_stay() {
     let (recovery, _) = with(&resuming(5));

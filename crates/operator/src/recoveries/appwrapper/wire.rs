@@ -20,7 +20,9 @@ use salvor_recovery::{
         podsets::{FieldError, PodSet, TemplateKind, pod_sets},
     },
     ids::{NodeName, ResourceVersion, Uid},
-    objects::{Deletion, PodPhase, PodRef},
+    liveness::{NodeLease, Pulse},
+    objects::{Deletion, NodeRef, PodPhase, PodRef},
+    one_actor::EvictionSign,
 };
 use serde::Deserialize;
 use serde_json::{Map, Value, json};
@@ -453,26 +455,83 @@ fn disruption(conditions: &[Condition]) -> Option<String> {
 /// A node.
 #[derive(Clone, Debug)]
 pub(crate) struct SeenNode {
-    pub(super) uid: Uid,
-    pub(super) name: NodeName,
+    pub(super) node: NodeRef,
+    /// Its pulse is kept elsewhere: see [`Pulses`](crate::leases::Pulses).
     pub(super) view: NodeView,
+    /// The heartbeat of its `Ready` condition, for a kubelet that keeps no Lease.
+    pub(super) heartbeat: Option<NodeLease>,
 }
 
 impl SeenNode {
-    pub(super) fn new(NodeWire { metadata, spec, .. }: &NodeWire, policy: &AppWrapperPolicy) -> Self {
+    pub(super) fn new(wire: &NodeWire, policy: &AppWrapperPolicy) -> Self {
+        let NodeWire { metadata, spec, status } = wire;
         let tainted = |key: &str| spec.taints.iter().any(|taint| taint.key == key);
+        let ready = condition(&status.conditions, "Ready");
+        let says = |value: &str| ready.is_some_and(|ready| ready.status == value);
+        let annotations = &metadata.annotations;
+        let eviction =
+            EvictionSign::read(annotations.eviction.as_deref(), annotations.eviction_asked.as_deref());
         let view = NodeView {
             no_execute: policy.autopilot.no_execute(|key| metadata.labels.get(key)),
-            unreachable: tainted(UNREACHABLE),
-            force_evicted: tainted(FORCE_EVICTION) || tainted(OUT_OF_SERVICE),
+            unreachable: (tainted(UNREACHABLE) || says("Unknown")) && !says("True"),
+            force_evicted: tainted(FORCE_EVICTION)
+                || tainted(OUT_OF_SERVICE)
+                || eviction == EvictionSign::UnderWay,
+            pulse: Pulse::UNREAD,
         };
-        Self { uid: metadata.uid.clone(), name: metadata.name.as_str().into(), view }
+        let heartbeat = ready.and_then(|ready| ready.last_heartbeat_time).map(NodeLease::of_heartbeat);
+        Self { node: wire.node(), view, heartbeat }
     }
 }
 
 #[cfg(test)]
 mod tests {
     use super::*;
+
+    /// CodeFlare's tests of its node monitor, and what Salvor looks at besides.
+    #[test]
+    fn nodes_are_read_by_their_labels_taints_and_conditions() {
+        let policy = AppWrapperPolicy::default();
+        let health = |value: &str| json!({"metadata": {"labels": {"autopilot.ibm.com/gpuhealth": value}}});
+        let taint = |key: &str| json!({"spec": {"taints": [{"key": key, "effect": "NoExecute"}]}});
+        let ready = |status: &str| json!({"status": {"conditions": [{"type": "Ready", "status": status, "lastHeartbeatTime": "2026-01-01T00:00:00Z"}]}});
+        let progress =
+            |text: &str| json!({"metadata": {"annotations": {"eviction.salvor.dev/progress": text}}});
+        let gpu: &[&str] = &["nvidia.com/gpu"];
+        let cases = [
+            ("healthy", json!({}), &[][..], false, false),
+            ("EVICT", health("EVICT"), gpu, false, false),
+            ("WARN", health("WARN"), &[], false, false),
+            ("TESTING", health("TESTING"), &[], false, false),
+            ("unreachable", taint(UNREACHABLE), &[], true, false),
+            ("not ready", taint("node.kubernetes.io/not-ready"), &[], false, false),
+            ("Ready is Unknown", ready("Unknown"), &[], true, false),
+            ("Ready is False", ready("False"), &[], false, false),
+            ("out of service", taint(OUT_OF_SERVICE), &[], false, true),
+            ("asked to be evicted", taint(FORCE_EVICTION), &[], false, true),
+            ("a note of an eviction that nobody can read", progress("?"), &[], false, false),
+        ];
+        for (case, mut node, no_execute, unreachable, force_evicted) in cases {
+            node["metadata"]["name"] = "n1".into();
+            node["metadata"]["uid"] = "1".into();
+            node["metadata"]["resourceVersion"] = "1".into();
+            let wire: NodeWire = serde_json::from_value(node).unwrap();
+            let view = SeenNode::new(&wire, &policy).view;
+            let expected: BTreeSet<String> = no_execute.iter().map(|it| (*it).to_owned()).collect();
+            assert_eq!(
+                (view.no_execute, view.unreachable, view.force_evicted),
+                (expected, unreachable, force_evicted),
+                "{case}"
+            );
+        }
+        let back = json!({
+            "metadata": {"name": "n1", "uid": "1", "resourceVersion": "1"},
+            "spec": {"taints": [{"key": UNREACHABLE, "effect": "NoExecute"}]},
+            "status": {"conditions": [{"type": "Ready", "status": "True"}]},
+        });
+        let wire: NodeWire = serde_json::from_value(back).unwrap();
+        assert!(!SeenNode::new(&wire, &policy).view.unreachable, "its kubelet is back, and the taint goes");
+    }
 
     #[test]
     fn a_quantity_is_positive_if_a_digit_of_its_number_is() {

@@ -223,9 +223,15 @@ impl Cluster {
 
     /// Does one step, as the API server would. False if it is refused.
     pub(super) fn apply(&mut self, step: &Step) -> bool {
+        if let Step::AtOnce { steps } = step {
+            // None of them waits for another.
+            let done: Vec<bool> = steps.iter().map(|step| self.apply(step)).collect();
+            return done.into_iter().all(|done| done);
+        }
         self.writes += 1;
         self.check(step);
         match step {
+            Step::AtOnce { .. } => {}
             Step::PatchStatus { appwrapper, resource_version, status, .. } => {
                 if *resource_version != self.view.resource_version || *appwrapper != self.view.appwrapper {
                     return false;
@@ -343,6 +349,7 @@ impl Cluster {
                 assert!(!view.status.holds("QuotaReserved") && !view.status.holds("ResourcesDeployed"));
             }
             Step::AddFinalizer { .. } => assert!(!view.deleting),
+            Step::AtOnce { .. } => {}
             Step::RecordEvent(note) => assert!(note.message.len() <= 4096 && !note.name.contains(' ')),
         }
     }
@@ -350,8 +357,13 @@ impl Cluster {
     fn create(&mut self, index: usize, name: &str) -> bool {
         if let Some(fatal) = self.create_error {
             let before = self.view.memory.creation.get(&index).map_or(0, |it| it.attempts);
-            let failure =
-                CreateFailure { message: "refused".into(), fatal, at: self.now, attempts: before + 1 };
+            let failure = CreateFailure {
+                message: "refused".into(),
+                fatal,
+                unanswered: false,
+                at: self.now,
+                attempts: before + 1,
+            };
             self.view.memory.creation.insert(index, failure);
             return false;
         }

@@ -146,6 +146,19 @@ fn deletion_waits_for_no_delay() {
     }
 }
 
+/// One judgement asks for all deletions, and none waits for another.
+#[test]
+fn twenty_components_are_deleted_in_one_go() {
+    let mut it = Cluster::of(&vec![(job(), 1); 20]).running();
+    it.view.suspend = true;
+    let suspends = it.judge();
+    it.carry_out(&suspends, usize::MAX);
+    let deletes = it.judge();
+    let [one] = deletes.verdict.actions() else { panic!("{:?}", deletes.verdict) };
+    assert_eq!(one.steps().len(), 20);
+    assert!(!one.changes_what_was_judged(), "one look serves all");
+}
+
 #[test]
 fn a_thousand_pods_are_forced_in_portions() {
     let mut it = Cluster::of(&[(job(), 1000)]).running();
@@ -153,7 +166,7 @@ fn a_thousand_pods_are_forced_in_portions() {
     it.view.deleting = true;
     it.settle();
     it.after(600);
-    assert_eq!(it.judge().verdict.actions().len(), 50);
+    assert_eq!(it.judge().verdict.actions()[0].steps().len(), 50);
     it.settle();
     assert!(it.gone);
 }

@@ -258,7 +258,7 @@ fn lost_nodes_count_only_where_the_administrator_says_so() {
     for (unreachable, evicted) in [(true, false), (false, true)] {
         let mut it = Cluster::job().running();
         *it.view.nodes.get_mut("n1").unwrap() =
-            NodeView { unreachable, force_evicted: evicted, ..NodeView::default() };
+            NodeView { unreachable, force_evicted: evicted, pulse: silent(), ..NodeView::default() };
         it.settle();
         assert_eq!(it.code(), "Healthy");
         it.policy.unreachable_nodes = true;
@@ -271,6 +271,106 @@ fn lost_nodes_count_only_where_the_administrator_says_so() {
         assert_eq!(it.view.status.resets[0].cause, "NodeLost");
         assert_eq!(it.view.status.resets[0].nodes, ["n1"]);
     }
+}
+
+/// The node is lost to the control plane, but its kubelet renews its Lease: nothing is wrong with its pods.
+#[test]
+fn a_kubelet_that_renews_its_lease_is_not_lost() {
+    let mut it = Cluster::job().running();
+    it.policy.unreachable_nodes = true;
+    let lease = |it: &Cluster| Some(NodeLease { renewed: it.now, lasts: secs(40) });
+    let mut node = NodeView { unreachable: true, ..NodeView::default() };
+    it.view.nodes.insert("n1".into(), node.clone());
+    it.settle();
+    assert_eq!(it.code(), "Healthy", "its Lease was not read yet");
+    node.pulse = node.pulse.then(lease(&it), it.now);
+    it.view.nodes.insert("n1".into(), node.clone());
+    let waits = it.settle();
+    assert_eq!(
+        waits.verdict.wake_at(),
+        Some(crate::moments::after(it.now, secs(40))),
+        "it may be silent then"
+    );
+    it.after(30);
+    node.pulse = node.pulse.then(lease(&it), it.now);
+    it.view.nodes.insert("n1".into(), node);
+    it.run_for(39);
+    assert_eq!(it.code(), "Healthy");
+    it.run_for(1 + 59);
+    assert_eq!((it.phase(), it.condition("Unhealthy").1), (Phase::Running, "NodeLost"));
+    it.run_for(2);
+    assert_eq!((it.phase(), &*it.view.status.resets[0].cause), (Phase::Resetting, "NodeLost"));
+}
+
+/// A pod on a lost node is evicted before the grace period ends. The node is the cause all the same, and the history says so.
+#[test]
+fn a_lost_node_stays_the_cause_when_its_pods_are_evicted() {
+    for how in ["marked", "failed", "gone", "gone and the node is back"] {
+        let mut it = Cluster::job().running();
+        it.policy.unreachable_nodes = true;
+        let lost = NodeView { unreachable: true, pulse: silent(), ..NodeView::default() };
+        it.view.nodes.insert("n1".into(), lost);
+        it.run_for(20);
+        assert_eq!(it.condition("Unhealthy").1, "NodeLost");
+        match how {
+            "marked" => {
+                it.view.pods[0].deletion = Some(Deletion { timestamp: it.now, grace_seconds: Some(30) });
+            }
+            "failed" => {
+                it.view.pods[0].phase = PodPhase::Failed;
+                it.view.pods[0].disruption = Some("DeletionByTaintManager".into());
+            }
+            "gone" => drop(it.view.pods.remove(0)),
+            _ => {
+                it.view.pods.clear();
+                it.view.nodes.insert("n1".into(), NodeView::default());
+            }
+        }
+        it.run_for(39);
+        assert_eq!((it.phase(), it.condition("Unhealthy").1), (Phase::Running, "NodeLost"), "{how}");
+        it.run_for(2);
+        assert_eq!((it.phase(), it.view.status.resetting_count), (Phase::Resetting, 0), "{how}");
+        assert_eq!(it.view.status.resets[0].cause, "NodeLost", "{how}");
+        assert_eq!(it.view.status.resets[0].nodes, ["n1"], "{how}");
+    }
+}
+
+/// Its own controller replaces the pods in time: that is what the grace period is for.
+#[test]
+fn pods_that_are_replaced_elsewhere_heal_a_lost_node() {
+    let mut it = Cluster::job().running();
+    it.policy.unreachable_nodes = true;
+    let lost = NodeView { unreachable: true, pulse: silent(), ..NodeView::default() };
+    it.view.nodes.insert("n1".into(), lost);
+    it.view.nodes.insert("n2".into(), NodeView::default());
+    it.run_for(20);
+    let now = it.now;
+    for pod in &mut it.view.pods {
+        pod.deletion = Some(Deletion { timestamp: now, grace_seconds: Some(30) });
+    }
+    for _ in 0..2 {
+        let new = it.add_pod(0, PodPhase::Running);
+        it.view.pods[new].node_name = Some("n2".into());
+    }
+    it.run_for(600);
+    assert_eq!((it.phase(), it.code(), it.condition("Unhealthy").0), (Phase::Running, "Healthy", "False"));
+}
+
+/// A bare Pod on a lost node is evicted: nobody but us makes it anew, and the node is the cause.
+#[test]
+fn a_bare_pod_that_is_evicted_from_a_lost_node_tells_of_the_node() {
+    let mut it = Cluster::two_pods().running();
+    it.policy.unreachable_nodes = true;
+    let lost = NodeView { unreachable: true, pulse: silent(), ..NodeView::default() };
+    it.view.nodes.insert("n1".into(), lost);
+    it.run_for(20);
+    it.found(0).disruption = Some("DeletionByTaintManager".into());
+    it.found(0).deletion = Some(Deletion { timestamp: it.now, grace_seconds: Some(30) });
+    it.settle();
+    let record = &it.view.status.resets[0];
+    assert_eq!((it.phase(), &*record.cause, record.counted), (Phase::Resetting, "NodeLost", false));
+    assert_eq!(record.nodes, ["n1"]);
+    assert_eq!(record.pods[0].reason, "DeletionByTaintManager");
 }
 
 #[test]
@@ -361,6 +461,49 @@ fn a_creation_that_fails_for_now_is_tried_until_the_admission_grace_ends() {
     it.set_pods(PodPhase::Running);
     it.run_for(2);
     assert_eq!(it.code(), "Healthy");
+}
+
+/// Nobody answers the creation, each time anew. The grace ends while an answer is waited for, or between two attempts.
+#[test]
+fn a_creation_that_is_never_answered_ends_with_the_admission_grace() {
+    let mut it = Cluster::job();
+    it.view.suspend = false;
+    it.create_error = Some(false);
+    it.policy.admission_grace = secs(30);
+    for _ in 0..20 {
+        let judgement = it.judge();
+        if it.phase() == Phase::Resetting {
+            break;
+        }
+        let creates =
+            judgement.verdict.actions().iter().any(|step| matches!(step, Step::CreateComponent { .. }));
+        match judgement.verdict.wake_at() {
+            Some(until) => it.now = until,
+            None => it.carry_out(&judgement, usize::MAX),
+        }
+        if creates {
+            // So long is an answer waited for.
+            it.after(10);
+            let now = it.now;
+            it.view.memory.creation.get_mut(&0).unwrap().at = now;
+        }
+    }
+    assert_eq!((it.phase(), &*it.view.status.resets[0].cause), (Phase::Resetting, "CreateFailed"));
+    assert!(it.now <= at(45), "{}", it.now);
+}
+
+/// The API server was away for longer than the grace. The failure is old, so the creation is tried once more before it is given up.
+#[test]
+fn an_old_failure_does_not_end_a_creation() {
+    let mut it = Cluster::job();
+    it.view.suspend = false;
+    it.create_error = Some(false);
+    it.settle();
+    assert_eq!((it.phase(), it.code()), (Phase::Resuming, "CreationFailed"));
+    it.create_error = None;
+    it.after(3_600);
+    it.run_for(2);
+    assert_eq!((it.phase(), it.view.status.resetting_count), (Phase::Running, 0));
 }
 
 #[test]

@@ -126,7 +126,9 @@ fn happen(it: &mut Cluster, event: Event) {
         Event::CreateError(error) => it.create_error = error,
         Event::Node(flagged, unreachable, force_evicted) => {
             let no_execute = flagged.then(|| "nvidia.com/gpu".to_string()).into_iter().collect();
-            it.view.nodes.insert("n1".into(), NodeView { no_execute, unreachable, force_evicted });
+            it.view
+                .nodes
+                .insert("n1".into(), NodeView { no_execute, unreachable, force_evicted, pulse: silent() });
         }
         Event::NodesGone => it.view.nodes.clear(),
         Event::Limit(limit) => {

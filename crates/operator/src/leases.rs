@@ -1,4 +1,4 @@
-//! The Leases of lost nodes whose pods are in question: read now, and then every few seconds until nothing new can be told.
+//! The Leases of lost nodes whose pods are in question, for all recoveries that judge by them: read now, and then every few seconds until nothing new can be told.
 //!
 //! All Leases of a cluster change all the time, so they are not watched. But one look at a Lease does not tell whether it moves:
 //! it is looked at early, while its pods are still waited for, so that the second look before a write has something to compare.
@@ -22,7 +22,6 @@ use tokio::{
     time::Instant,
 };
 
-use super::News;
 use crate::{feeds::Outbox, live};
 
 /// A Lease is read this often: as often as a kubelet renews it.
@@ -36,17 +35,17 @@ const TIMEOUT: Duration = Duration::from_secs(10);
 
 /// The pulse of each node's kubelet. Clones share it, so that the read of a second look is not lost.
 #[derive(Clone, Debug, Default)]
-pub(super) struct Pulses(Arc<Mutex<BTreeMap<NodeName, (NodeRef, Pulse)>>>);
+pub(crate) struct Pulses(Arc<Mutex<BTreeMap<NodeName, (NodeRef, Pulse)>>>);
 
 impl Pulses {
     /// The pulse of this very node's kubelet.
-    pub(super) fn of(&self, node: &NodeRef) -> Pulse {
+    pub(crate) fn of(&self, node: &NodeRef) -> Pulse {
         let known = self.known();
         known.get(&node.name).filter(|(of, _)| of == node).map_or(Pulse::UNREAD, |(_, pulse)| *pulse)
     }
 
     /// Takes in what was read.
-    pub(super) fn note(&self, node: &NodeRef, read: Option<NodeLease>, now: Timestamp) -> Pulse {
+    pub(crate) fn note(&self, node: &NodeRef, read: Option<NodeLease>, now: Timestamp) -> Pulse {
         let mut known = self.known();
         let (of, pulse) = known.entry(node.name.clone()).or_insert_with(|| (node.clone(), Pulse::UNREAD));
         if of != node {
@@ -58,7 +57,7 @@ impl Pulses {
     }
 
     /// Nothing is in question any more: the next incident is another.
-    pub(super) fn forget(&self, node: &NodeName) {
+    pub(crate) fn forget(&self, node: &NodeName) {
         self.known().remove(node);
     }
 
@@ -69,11 +68,11 @@ impl Pulses {
 
 /// Whose Leases are wanted, as the recovery says and the reader follows. Clones share it.
 #[derive(Clone, Debug, Default)]
-pub(super) struct Wanted(Arc<(Mutex<BTreeSet<NodeName>>, Notify)>);
+pub(crate) struct Wanted(Arc<(Mutex<BTreeSet<NodeName>>, Notify)>);
 
 impl Wanted {
     /// Wants the Lease of a node from now on, or no more.
-    pub(super) fn set(&self, node: &NodeName, wanted: bool) {
+    pub(crate) fn set(&self, node: &NodeName, wanted: bool) {
         let changed = if wanted { self.nodes().insert(node.clone()) } else { self.nodes().remove(node) };
         if changed {
             self.0.1.notify_one();
@@ -81,7 +80,7 @@ impl Wanted {
     }
 
     /// All that are wanted now.
-    pub(super) fn now(&self) -> BTreeSet<NodeName> {
+    pub(crate) fn now(&self) -> BTreeSet<NodeName> {
         self.nodes().clone()
     }
 
@@ -95,8 +94,17 @@ impl Wanted {
     }
 }
 
-/// Reads what is wanted until nobody listens any more.
-pub(super) async fn read(client: Client, wanted: Wanted, news: Outbox<News>) {
+/// What is told about a Lease, in the words of a recovery.
+pub(crate) type Tell<News> = fn(NodeName, Option<NodeLease>) -> News;
+
+/// Reads what is wanted until nobody listens any more. `recovery` is who wants it.
+pub(crate) async fn read<News: Send + 'static>(
+    recovery: &'static str,
+    client: Client,
+    wanted: Wanted,
+    news: Outbox<News>,
+    tell: Tell<News>,
+) {
     let mut tasks = JoinSet::new();
     let turns = Arc::new(Semaphore::new(READS_AT_ONCE));
     let mut reading: BTreeMap<NodeName, AbortHandle> = BTreeMap::new();
@@ -111,8 +119,15 @@ pub(super) async fn read(client: Client, wanted: Wanted, news: Outbox<News>) {
         });
         for node in nodes {
             reading.entry(node).or_insert_with_key(|node| {
-                let (client, wanted, news) = (client.clone(), wanted.clone(), news.clone());
-                tasks.spawn(read_one(client, node.clone(), wanted, turns.clone(), news))
+                let reader = Reader {
+                    recovery,
+                    client: client.clone(),
+                    wanted: wanted.clone(),
+                    turns: turns.clone(),
+                    news: news.clone(),
+                    tell,
+                };
+                tasks.spawn(reader.read(node.clone()))
             });
         }
         tokio::select! {
@@ -125,34 +140,46 @@ pub(super) async fn read(client: Client, wanted: Wanted, news: Outbox<News>) {
     }
 }
 
-/// Each node has reads of its own, so that one that hangs holds up few others.
-async fn read_one(client: Client, node: NodeName, wanted: Wanted, turns: Arc<Semaphore>, news: Outbox<News>) {
-    loop {
-        // Nobody closes it.
-        let Ok(turn) = turns.acquire().await else { return };
-        let began = Instant::now();
-        let answer = tokio::time::timeout(TIMEOUT, live::node_lease(&client, &node)).await;
-        drop(turn);
-        // No answer is no silence: nothing is known, as before.
-        let error = match answer {
-            Ok(Ok(lease)) => {
-                if news.send(News::Lease { node: node.clone(), lease }).await.is_err() {
-                    return;
+/// Reads the Lease of one node. Each node has reads of its own, so that one that hangs holds up few others.
+struct Reader<News> {
+    recovery: &'static str,
+    client: Client,
+    wanted: Wanted,
+    turns: Arc<Semaphore>,
+    news: Outbox<News>,
+    tell: Tell<News>,
+}
+
+impl<News> Reader<News> {
+    async fn read(self, node: NodeName) {
+        loop {
+            // Nobody closes it.
+            let Ok(turn) = self.turns.acquire().await else { return };
+            let began = Instant::now();
+            let answer = tokio::time::timeout(TIMEOUT, live::node_lease(&self.client, &node)).await;
+            drop(turn);
+            // No answer is no silence: nothing is known, as before.
+            let error = match answer {
+                Ok(Ok(lease)) => {
+                    if self.news.send((self.tell)(node.clone(), lease)).await.is_err() {
+                        return;
+                    }
+                    None
                 }
-                None
+                Ok(Err(error)) => Some(live::brief(&error)),
+                Err(_) => Some(format!("no answer within {TIMEOUT:?}")),
+            };
+            if let Some(error) = error {
+                let recovery = self.recovery;
+                tracing::warn!(
+                    recovery,
+                    node = node.as_str(),
+                    error,
+                    "its Lease cannot be read; tried again soon"
+                );
             }
-            Ok(Err(error)) => Some(live::brief(&error)),
-            Err(_) => Some(format!("no answer within {TIMEOUT:?}")),
-        };
-        if let Some(error) = error {
-            tracing::warn!(
-                recovery = "zombie",
-                node = node.as_str(),
-                error,
-                "its Lease cannot be read; tried again soon"
-            );
+            tokio::time::sleep_until(began + self.wanted.period()).await;
         }
-        tokio::time::sleep_until(began + wanted.period()).await;
     }
 }
 

@@ -1,0 +1,83 @@
+//! The nodes that pods of AppWrappers are on, and the pulses of those that the control plane has lost.
+
+use jiff::Timestamp;
+use salvor_recovery::{
+    appwrapper::AppWrapperRef,
+    ids::{NodeName, Uid},
+    liveness::Lease,
+};
+
+use super::{AppWrappers, wire::SeenNode};
+use crate::live::NodeLease;
+
+impl AppWrappers {
+    pub(super) fn see_node(&mut self, node: SeenNode, now: Timestamp) -> Vec<AppWrapperRef> {
+        let name = node.node.name.clone();
+        let known = self.nodes.get(&name);
+        let is_known = known.is_some_and(|before| before.view == node.view && before.node == node.node);
+        if !node.view.unreachable {
+            // The next time is another incident.
+            self.pulses.forget(&name);
+        }
+        self.nodes.insert(name.clone(), node);
+        self.see_to_lease(&name, now);
+        if is_known { Vec::new() } else { self.on_node(&name) }
+    }
+
+    /// Has a node's Lease read as long as pods are on it, its kubelet is in question and reading it may tell something new.
+    pub(super) fn see_to_lease(&self, name: &NodeName, now: Timestamp) {
+        let lost = self.nodes.get(name).filter(|node| self.policy.unreachable_nodes && node.view.unreachable);
+        let wanted = lost.is_some_and(|node| {
+            !self.pulses.of(&node.node).is_settled(now) && self.pods.on(name).next().is_some()
+        });
+        self.leases.set(name, wanted);
+    }
+
+    pub(super) fn see_to_leases(&self, now: Timestamp) {
+        self.nodes.keys().for_each(|name| self.see_to_lease(name, now));
+    }
+
+    pub(super) fn hear_of_lease(
+        &mut self,
+        name: &NodeName,
+        lease: Option<NodeLease>,
+        now: Timestamp,
+    ) -> Vec<AppWrapperRef> {
+        let Some(node) = self.nodes.get(name) else { return Vec::new() };
+        let before = self.pulses.of(&node.node);
+        let pulse = self.pulses.note(&node.node, lease.or(node.heartbeat), now);
+        self.see_to_lease(name, now);
+        // The Lease of a node that is dead does not change, and a living one's matters only when that was not known.
+        let was_known = before.lease != Lease::Unread;
+        if was_known && before.alive_until(now).is_some() == pulse.alive_until(now).is_some() {
+            return Vec::new();
+        }
+        self.on_node(name)
+    }
+
+    fn on_node(&self, name: &NodeName) -> Vec<AppWrapperRef> {
+        self.pods.on(name).filter_map(|pod| self.app_of(pod)).collect()
+    }
+
+    pub(super) fn drop_node(&mut self, uid: &Uid) -> Vec<AppWrapperRef> {
+        let gone = self.nodes.values().find(|seen| seen.node.uid == *uid).map(|seen| seen.node.name.clone());
+        let Some(name) = gone else { return Vec::new() };
+        self.nodes.remove(&name);
+        self.pulses.forget(&name);
+        self.leases.set(&name, false);
+        self.on_node(&name)
+    }
+
+    /// These are all nodes that there are.
+    pub(super) fn list_nodes(&mut self, all: Vec<SeenNode>, now: Timestamp) -> Vec<AppWrapperRef> {
+        let before: Vec<NodeName> = self.nodes.keys().cloned().collect();
+        self.nodes = all.into_iter().map(|seen| (seen.node.name.clone(), seen)).collect();
+        for name in before.iter().filter(|name| !self.nodes.contains_key(*name)) {
+            self.pulses.forget(name);
+            self.leases.set(name, false);
+        }
+        self.nodes_listed = true;
+        self.see_to_leases(now);
+        self.apps.values().map(|known| known.app.appwrapper.clone()).collect()
+    }
+}
