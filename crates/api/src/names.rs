@@ -27,6 +27,8 @@ pub mod annotations {
     pub const PAUSED: &str = "salvor.dev/paused";
     /// On the same Lease: whoever leads has stopped, as JSON with `by`, `at` and which pause it is. Salvor's own.
     pub const PAUSED_ACKNOWLEDGED: &str = "salvor.dev/paused-acknowledged";
+    /// On the same Lease: the version of whoever leads and the configuration that it runs with, as JSON. Salvor's own.
+    pub const STATUS: &str = "salvor.dev/status";
 }
 
 /// Node labels.

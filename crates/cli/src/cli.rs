@@ -8,6 +8,7 @@ use crate::completions::CompletionsArgs;
 use crate::config::ConfigCommand;
 use crate::demo::DemoArgs;
 use crate::docs::DocsArgs;
+use crate::doctor::DoctorArgs;
 use crate::error::CliError;
 use crate::evict::EvictArgs;
 use crate::explain::ExplainArgs;
@@ -15,7 +16,11 @@ use crate::local_cluster::LocalClusterArgs;
 use crate::manifests::ManifestsArgs;
 use crate::pause::{PauseArgs, ResumeArgs};
 use crate::run::RunArgs;
-use crate::{completions, config, demo, docs, evict, explain, local_cluster, manifests, output, pause, run};
+use crate::why::WhyArgs;
+use crate::{
+    completions, config, demo, docs, doctor, evict, explain, local_cluster, manifests, output, pause, run,
+    why,
+};
 
 /// Recovers workloads after a Kubernetes node is lost: quickly, and never twice.
 #[derive(Debug, Parser)]
@@ -35,7 +40,17 @@ enum Command {
     /// Run the operator until SIGTERM or SIGINT
     Run(RunArgs),
     /// Show Salvor's verdict on an object now: every rule, what was observed, and what happens next
-    Explain(ExplainArgs),
+    Explain(Box<ExplainArgs>),
+    /// Say why a workload does not come back: what is missing, why, since when, and what can be done now
+    ///
+    /// It only reads, and works on any cluster, with Salvor or without. Every root cause that it knows is described in
+    /// docs/why.md.
+    Why(WhyArgs),
+    /// Check whether this cluster and Salvor fit each other: versions, rights, and others that act on the same objects
+    ///
+    /// It only reads, and can be asked before installing and after. Use --as system:serviceaccount:salvor-system:salvor to
+    /// check the rights of an installation. It ends with 1 after an error, with 3 after a warning, and else with 0.
+    Doctor(Box<DoctorArgs>),
     /// Evict a node whose machine is off: shows its pods, asks, and follows until its volumes are detached
     ///
     /// It only adds the taint salvor.dev/force-eviction to the node, as `kubectl taint` would. The operator does the rest.
@@ -73,6 +88,8 @@ impl Cli {
             Command::Demo(args) => return demo::execute(&args),
             Command::Run(args) => return run::execute(&args),
             Command::Evict(args) => return evict::execute(&args),
+            Command::Why(args) => return why::execute(&args),
+            Command::Doctor(args) => return doctor::execute(&args),
             Command::Pause(args) => return pause::pause(&args),
             Command::Resume(args) => return pause::resume(&args),
             Command::Cluster(args) => return local_cluster::execute(args),

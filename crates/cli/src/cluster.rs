@@ -11,6 +11,28 @@ use salvor_operator::story;
 
 use crate::error::CliError;
 
+/// The flags that choose a cluster and a user, as in kubectl.
+#[derive(Clone, Debug, Default, clap::Args)]
+pub(crate) struct ClusterArgs {
+    /// The kubeconfig file [env: KUBECONFIG] [default: ~/.kube/config, else the pod's service account]
+    #[arg(long, value_name = "FILE")]
+    kubeconfig: Option<PathBuf>,
+    /// The context of the kubeconfig [default: the current one]
+    #[arg(long, value_name = "NAME")]
+    context: Option<String>,
+    /// Act as this user, if you may impersonate them
+    #[arg(long = "as", value_name = "USER")]
+    user: Option<String>,
+}
+
+impl ClusterArgs {
+    /// Reads the configuration. Nothing is sent yet.
+    pub(crate) async fn load(&self) -> Result<Cluster, ClusterError> {
+        let source = Source::find(self.kubeconfig.as_deref());
+        Cluster::load_as(&source, self.context.as_deref(), self.user.as_deref()).await
+    }
+}
+
 /// Where a client's configuration is found.
 #[derive(Clone, Debug, PartialEq, Eq)]
 pub(crate) enum Source {
@@ -101,12 +123,24 @@ impl From<ClusterError> for CliError {
 impl Cluster {
     /// Reads the configuration. Nothing is sent yet.
     pub(crate) async fn load(source: &Source) -> Result<Self, ClusterError> {
+        Self::load_as(source, None, None).await
+    }
+
+    /// The same with another context than the current one, and as somebody else.
+    pub(crate) async fn load_as(
+        source: &Source,
+        context: Option<&str>,
+        user: Option<&str>,
+    ) -> Result<Self, ClusterError> {
         let (mut config, origin) = match source {
-            Source::Kubeconfig(paths) => from_files(paths).await?,
+            Source::Kubeconfig(paths) => from_files(paths, context).await?,
             Source::InCluster => {
                 (kube::Config::incluster().map_err(ClusterError::NotInCluster)?, Origin::InCluster)
             }
         };
+        if let Some(user) = user {
+            config.auth_info.impersonate = Some(user.to_owned());
+        }
         // A refused write must come back at once: retries are counted and spaced by the executor.
         config.default_retry = false;
         // A quiet watch is not a dead one; its own age limit tells them apart.
@@ -142,7 +176,10 @@ impl Cluster {
     }
 }
 
-async fn from_files(paths: &[PathBuf]) -> Result<(kube::Config, Origin), ClusterError> {
+async fn from_files(
+    paths: &[PathBuf],
+    context: Option<&str>,
+) -> Result<(kube::Config, Origin), ClusterError> {
     let named: Vec<_> = paths.iter().map(|path| path.display().to_string()).collect();
     let files = named.join(", ");
     let kubeconfig = read(paths).map_err(|(path, error)| ClusterError::Read {
@@ -152,8 +189,11 @@ async fn from_files(paths: &[PathBuf]) -> Result<(kube::Config, Origin), Cluster
             other => without_excerpt(&other),
         },
     })?;
-    let origin = Origin::Kubeconfig { files, context: kubeconfig.current_context.clone() };
-    match kube::Config::from_custom_kubeconfig(kubeconfig, &KubeConfigOptions::default()).await {
+    let context = context.map(str::to_owned);
+    let origin =
+        Origin::Kubeconfig { files, context: context.clone().or(kubeconfig.current_context.clone()) };
+    let options = KubeConfigOptions { context, ..KubeConfigOptions::default() };
+    match kube::Config::from_custom_kubeconfig(kubeconfig, &options).await {
         Ok(config) => Ok((config, origin)),
         Err(error) => Err(ClusterError::Kubeconfig { origin, problem: without_excerpt(&error) }),
     }

@@ -45,6 +45,12 @@ pub(crate) enum CliError {
         cluster: String,
     },
     #[error("{cluster}: {source}")]
+    Why {
+        source: salvor_why::WhyError,
+        /// Where was asked.
+        cluster: String,
+    },
+    #[error("{cluster}: {source}")]
     Evict {
         source: EvictError,
         /// Where was asked.

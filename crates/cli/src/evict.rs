@@ -3,20 +3,20 @@
 mod render;
 
 use std::cell::Cell;
+use std::convert::Infallible;
 use std::io::{self, IsTerminal, Write};
-use std::path::PathBuf;
 use std::process::ExitCode;
 use std::time::Duration;
 
-use salvor_api::config::LogFormat;
-use salvor_api::{is_dns_subdomain, value_defect};
-use salvor_operator::{End, EvictError, EvictionDesk, EvictionRequest, Standing, Survey};
+use salvor_api::config::{LeaderElection, LogFormat};
+use salvor_api::{Controller, is_dns_subdomain, value_defect};
+use salvor_operator::{End, EvictError, EvictionDesk, EvictionRequest, InCluster, Standing, Survey};
 use serde_json::json;
 use tokio::runtime;
 use tokio::signal::unix::{SignalKind, signal};
 use tracing::level_filters::LevelFilter;
 
-use crate::cluster::{Cluster, Source};
+use crate::cluster::ClusterArgs;
 use crate::error::CliError;
 use crate::{logging, output};
 
@@ -29,8 +29,8 @@ const INTERRUPTED: u8 = 130;
 
 #[derive(Debug, clap::Args)]
 pub(crate) struct EvictArgs {
-    /// The node's name
-    #[arg(value_name = "NODE")]
+    /// The node's name, alone or as node/NAME
+    #[arg(value_name = "NODE", value_parser = node)]
     node: String,
     /// An incident or ticket, which becomes the value of the taint
     #[arg(long, value_name = "TEXT", default_value = "", hide_default_value = true)]
@@ -51,9 +51,14 @@ pub(crate) struct EvictArgs {
     /// The form of the answer
     #[arg(short, long, value_name = "FORM", default_value = "text")]
     output: Form,
-    /// The kubeconfig file [env: KUBECONFIG] [default: ~/.kube/config, else the pod's service account]
-    #[arg(long, value_name = "FILE")]
-    kubeconfig: Option<PathBuf>,
+    #[command(flatten)]
+    cluster: ClusterArgs,
+}
+
+/// A node's name, without the kind that kubectl puts before it.
+fn node(text: &str) -> Result<String, Infallible> {
+    let name = text.split_once('/').filter(|(kind, _)| ["node", "nodes", "no"].contains(kind));
+    Ok(name.map_or(text, |(_, name)| name).to_owned())
 }
 
 #[derive(Clone, Copy, Debug, PartialEq, Eq, clap::ValueEnum)]
@@ -72,16 +77,16 @@ pub(crate) fn execute(args: &EvictArgs) -> Result<ExitCode, CliError> {
         return Err(CliError::Incident(defect));
     }
     logging::start(LogFormat::Text, LevelFilter::WARN)?;
-    let source = Source::find(args.kubeconfig.as_deref());
     let runtime = runtime::Builder::new_current_thread().enable_all().build().map_err(CliError::Start)?;
     let outcome = runtime.block_on(async {
-        let cluster = Cluster::load(&source).await?;
+        let cluster = args.cluster.load().await?;
         let asked = format!("{} ({})", cluster.config.cluster_url, cluster.origin);
         let failed = |source| CliError::Evict { source, cluster: asked.clone() };
         let desk = EvictionDesk::open(cluster.config.clone()).map_err(failed)?;
         let survey = desk.survey(&args.node, &args.incident).await.map_err(failed)?;
         if args.output == Form::Text {
             output::print(&render::survey(&survey))?;
+            talk(&operator(&cluster.config).await);
         }
         if args.dry_run {
             if args.output == Form::Json {
@@ -131,6 +136,18 @@ pub(crate) fn execute(args: &EvictArgs) -> Result<ExitCode, CliError> {
     // Whoever was asked may never answer, and is not waited for.
     runtime.shutdown_background();
     outcome
+}
+
+/// Who would act on the request, by what the operator publishes.
+async fn operator(config: &kube::Config) -> String {
+    let running = InCluster::read(config.clone(), &LeaderElection::default()).await;
+    let published = running.published.and_then(|published| published.configuration);
+    let off = published.filter(|runs| !runs.controllers.enabled(Controller::Eviction) || runs.dry_run);
+    match off {
+        Some(runs) if runs.dry_run => format!("{}. It is a dry run, and evicts nothing\n", running.told),
+        Some(_) => format!("{}. Its controller eviction is off, and evicts nothing\n", running.told),
+        None => format!("{}\n", running.told),
+    }
 }
 
 /// The user and host that run this command, to be written on the object.

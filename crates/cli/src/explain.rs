@@ -3,25 +3,33 @@
 mod render;
 
 use std::env;
-use std::path::PathBuf;
 
 use clap::{Arg, ArgMatches, Args, Command, FromArgMatches};
 use jiff::Timestamp;
 use salvor_api::config::LogFormat;
-use salvor_operator::{ObjectKind, ObjectName, explained_kinds};
+use salvor_operator::{InCluster, ObjectKind, ObjectName, explained_kinds};
 use tokio::runtime;
 use tracing::level_filters::LevelFilter;
 
 use self::render::{Marks, Style};
-use crate::cluster::{Cluster, Source};
+use crate::cluster::ClusterArgs;
 use crate::error::CliError;
 use crate::settings::JudgingArgs;
 use crate::{logging, output};
 
+/// The short names of kinds.
+const SHORT: [(&str, &str); 3] = [("po", "pod"), ("no", "node"), ("aw", "appwrapper")];
+
 #[derive(Debug, clap::Args)]
+#[command(args_conflicts_with_subcommands = true, subcommand_negates_reqs = true)]
 pub(crate) struct ExplainArgs {
+    /// The object as in kubectl, such as pod/worker-0, job/train or node/worker-7
+    #[arg(value_name = "KIND/NAME", value_parser = kind_and_name, required = true)]
+    about: Option<(&'static ObjectKind, String)>,
+    #[command(flatten)]
+    options: Options,
     #[command(subcommand)]
-    subject: ExplainedObject,
+    subject: Option<ExplainedObject>,
 }
 
 /// An object to explain. Its kind is a subcommand, one for each kind that a recovery has verdicts on.
@@ -39,7 +47,7 @@ impl clap::Subcommand for ExplainedObject {
             let object = if kind.namespaced {
                 object
                     .value_name("NAMESPACE/NAME")
-                    .help("Its namespace and name")
+                    .help("Its namespace and name; with -n, its name alone")
                     .value_parser(with_namespace)
             } else {
                 object.value_name("NAME").help("Its name").value_parser(without_namespace)
@@ -79,12 +87,14 @@ impl FromArgMatches for ExplainedObject {
 
 #[derive(Debug, clap::Args)]
 struct Options {
+    /// The namespace; with KIND/NAME, that of the kubeconfig's context if it is not given
+    #[arg(short, long, value_name = "NAMESPACE")]
+    namespace: Option<String>,
     /// The form of the answer
     #[arg(short, long, value_name = "FORM", default_value = "text")]
     output: Form,
-    /// The kubeconfig file [env: KUBECONFIG] [default: ~/.kube/config, else the pod's service account]
-    #[arg(long, value_name = "FILE")]
-    kubeconfig: Option<PathBuf>,
+    #[command(flatten)]
+    cluster: ClusterArgs,
     #[command(flatten)]
     judging: JudgingArgs,
 }
@@ -103,6 +113,40 @@ enum NotAName {
     WithNamespace,
     #[error("write its name alone, as `kubectl get` shows it")]
     WithoutNamespace,
+    #[error("write its kind and its name as KIND/NAME, such as pod/worker-0")]
+    NoKind,
+    #[error("no recovery has verdicts on the kind {0:?}: known are {1}")]
+    UnknownKind(String, String),
+    #[error("{0:?} has no namespace: write it as NAMESPACE/NAME, or add -n NAMESPACE")]
+    NamespaceMissing(String),
+    #[error("{object} is not in namespace {flag:?}, which -n names: give the namespace once")]
+    TwoNamespaces { object: ObjectName, flag: String },
+}
+
+impl From<NotAName> for CliError {
+    fn from(error: NotAName) -> Self {
+        Self::Usage(error.into())
+    }
+}
+
+/// A kind by any of the names that kubectl has for it, and a name.
+fn kind_and_name(text: &str) -> Result<(&'static ObjectKind, String), NotAName> {
+    let (word, name) = text.split_once('/').ok_or(NotAName::NoKind)?;
+    if word.is_empty() || name.is_empty() || name.contains('/') {
+        return Err(NotAName::NoKind);
+    }
+    let low = word.to_lowercase();
+    let plain = low.split('.').next().unwrap_or_default();
+    let called = |kind: &&ObjectKind| {
+        plain == kind.word
+            || plain.strip_suffix('s') == Some(kind.word)
+            || SHORT.iter().any(|(short, long)| plain == *short && *long == kind.word)
+    };
+    let kinds = explained_kinds();
+    let known = || kinds.iter().map(|kind| kind.word).collect::<Vec<_>>().join(", ");
+    let kind = kinds.iter().copied().find(called);
+    let kind = kind.ok_or_else(|| NotAName::UnknownKind(word.to_owned(), known()))?;
+    Ok((kind, name.to_owned()))
 }
 
 fn with_namespace(text: &str) -> Result<ObjectName, NotAName> {
@@ -110,6 +154,7 @@ fn with_namespace(text: &str) -> Result<ObjectName, NotAName> {
         Some((namespace, name)) if !namespace.is_empty() && !name.is_empty() && !name.contains('/') => {
             Ok(ObjectName { namespace: Some(namespace.into()), name: name.into() })
         }
+        None if !text.is_empty() => Ok(ObjectName { namespace: None, name: text.into() }),
         _ => Err(NotAName::WithNamespace),
     }
 }
@@ -121,16 +166,55 @@ fn without_namespace(text: &str) -> Result<ObjectName, NotAName> {
     Ok(ObjectName { namespace: None, name: text.into() })
 }
 
+/// The object with its namespace; in that of the context where nothing else names one and `anywhere` allows it.
+fn placed(
+    kind: &ObjectKind,
+    object: &ObjectName,
+    flag: Option<&str>,
+    anywhere: Option<&str>,
+) -> Result<ObjectName, NotAName> {
+    if !kind.namespaced {
+        return Ok(ObjectName { namespace: None, name: object.name.clone() });
+    }
+    let namespace = match (&object.namespace, flag) {
+        (Some(own), Some(flag)) if own != flag => {
+            return Err(NotAName::TwoNamespaces { object: object.clone(), flag: flag.to_owned() });
+        }
+        (Some(own), _) => own,
+        (None, flag) => flag.or(anywhere).ok_or_else(|| NotAName::NamespaceMissing(object.name.clone()))?,
+    };
+    Ok(ObjectName { namespace: Some(namespace.to_owned()), name: object.name.clone() })
+}
+
 pub(crate) fn execute(args: &ExplainArgs) -> Result<(), CliError> {
-    let ExplainedObject { kind, object, options } = &args.subject;
-    let configuration = options.judging.load()?;
+    let (kind, object, options, as_in_kubectl) = match (&args.subject, &args.about) {
+        (Some(ExplainedObject { kind, object, options }), _) => (*kind, object.clone(), options, false),
+        (None, Some((kind, name))) => {
+            (*kind, ObjectName { namespace: None, name: name.clone() }, &args.options, true)
+        }
+        (None, None) => return Err(NotAName::NoKind.into()),
+    };
+    let flag = options.namespace.as_deref();
+    if !as_in_kubectl {
+        // Told before anything is read.
+        placed(kind, &object, flag, None)?;
+    }
+    let mut configuration = options.judging.load()?;
+    let mut judged_by = "Judged by the given configuration, and not by that of a running operator".to_owned();
     logging::start(LogFormat::Text, LevelFilter::WARN)?;
-    let source = Source::find(options.kubeconfig.as_deref());
     let runtime = runtime::Builder::new_current_thread().enable_all().build().map_err(CliError::Start)?;
     let explanation = runtime.block_on(async {
-        let cluster = Cluster::load(&source).await?;
+        let cluster = options.cluster.load().await?;
         let config = cluster.config.clone();
-        let answer = salvor_operator::explain(config, &configuration, kind, object).await;
+        let object = placed(kind, &object, flag, Some(&config.default_namespace))?;
+        if !options.judging.is_given() {
+            let running = InCluster::read(config.clone(), &configuration.leader_election).await;
+            judged_by = running.told;
+            if let Some(runs) = running.published.and_then(|published| published.configuration) {
+                configuration = runs;
+            }
+        }
+        let answer = salvor_operator::explain(config, &configuration, kind, &object).await;
         answer.map_err(|source| CliError::Explain {
             source,
             cluster: format!("{} ({})", cluster.config.cluster_url, cluster.origin),
@@ -146,7 +230,7 @@ pub(crate) fn execute(args: &ExplainArgs) -> Result<(), CliError> {
                 marks: Marks::for_terminal(|name| env::var(name).ok()),
                 dry_run: configuration.dry_run,
             };
-            render::render(&explanation, Timestamp::now(), style)
+            format!("{}\n{judged_by}\n", render::render(&explanation, Timestamp::now(), style))
         }
     };
     output::print(&text)
@@ -160,7 +244,7 @@ mod tests {
     fn objects_are_named_with_their_namespace_if_they_have_one() {
         let pod = with_namespace("training/worker-0").unwrap();
         assert_eq!((pod.namespace.as_deref(), pod.name.as_str()), (Some("training"), "worker-0"));
-        for bad in ["worker-0", "/worker-0", "training/", "a/b/c", ""] {
+        for bad in ["/worker-0", "training/", "a/b/c", ""] {
             assert!(with_namespace(bad).is_err(), "{bad}");
         }
         let node = without_namespace("node-7").unwrap();
@@ -168,5 +252,41 @@ mod tests {
         for bad in ["training/node-7", "/", ""] {
             assert!(without_namespace(bad).is_err(), "{bad}");
         }
+    }
+
+    #[test]
+    fn objects_are_named_as_in_kubectl() {
+        for (text, word) in [
+            ("pod/a", "pod"),
+            ("pods/a", "pod"),
+            ("po/a", "pod"),
+            ("Job/a", "job"),
+            ("jobs.batch/a", "job"),
+            ("no/a", "node"),
+            ("aw/a", "appwrapper"),
+        ] {
+            let (kind, name) = kind_and_name(text).unwrap();
+            assert_eq!((kind.word, name.as_str()), (word, "a"), "{text}");
+        }
+        for bad in ["pod", "pod/", "/a", "pod/a/b", "secret/a", ""] {
+            assert!(kind_and_name(bad).is_err(), "{bad}");
+        }
+    }
+
+    #[test]
+    fn the_namespace_is_given_once_or_is_that_of_the_context() {
+        let kind = |word: &str| explained_kinds().into_iter().find(|kind| kind.word == word).unwrap();
+        let pod = |text: &str| with_namespace(text).unwrap();
+        let place = |text: &str, flag: Option<&str>, anywhere: Option<&str>| {
+            placed(kind("pod"), &pod(text), flag, anywhere).ok().and_then(|object| object.namespace)
+        };
+        assert_eq!(place("a/p", None, Some("c")).as_deref(), Some("a"));
+        assert_eq!(place("a/p", Some("a"), None).as_deref(), Some("a"));
+        assert_eq!(place("a/p", Some("b"), None), None);
+        assert_eq!(place("p", Some("b"), Some("c")).as_deref(), Some("b"));
+        assert_eq!(place("p", None, Some("c")).as_deref(), Some("c"));
+        assert_eq!(place("p", None, None), None);
+        let node = ObjectName { namespace: None, name: "n".into() };
+        assert_eq!(placed(kind("node"), &node, Some("b"), None).unwrap().namespace, None);
     }
 }

@@ -6,6 +6,7 @@ mod completions;
 mod config;
 mod demo;
 mod docs;
+mod doctor;
 mod error;
 mod evict;
 mod explain;
@@ -16,6 +17,7 @@ mod output;
 mod pause;
 mod run;
 mod settings;
+mod why;
 
 use std::process::ExitCode;
 

@@ -6,7 +6,7 @@ mod rbac;
 use std::net::SocketAddr;
 
 use salvor_api::config::{ConfigError, Configuration};
-use salvor_operator::{webhooks::Webhook, webhooks_in_effect};
+use salvor_operator::{Right, webhooks::Webhook, webhooks_in_effect};
 
 use crate::error::CliError;
 use crate::output;
@@ -103,6 +103,11 @@ impl Installation {
         }
         Ok(Self { namespace, image, configuration, webhooks })
     }
+}
+
+/// Each right that an installation with this configuration needs, and who needs it.
+pub(crate) fn rights(configuration: &Configuration) -> Vec<(String, Right)> {
+    rbac::needed(configuration, &webhooks_in_effect(configuration))
 }
 
 pub(crate) fn execute(args: &ManifestsArgs) -> Result<(), CliError> {

@@ -11,7 +11,7 @@ use salvor_operator::{PauseDesk, PauseError};
 use tokio::runtime;
 use tracing::level_filters::LevelFilter;
 
-use crate::cluster::{Cluster, Source};
+use crate::cluster::ClusterArgs;
 use crate::error::CliError;
 use crate::evict::person;
 use crate::settings::JudgingArgs;
@@ -44,9 +44,8 @@ struct Place {
     /// The operator's configuration file, for the name and namespace of its Lease [env: SALVOR_CONFIG]
     #[arg(long, value_name = "FILE")]
     config: Option<PathBuf>,
-    /// The kubeconfig file [env: KUBECONFIG] [default: ~/.kube/config, else the pod's service account]
-    #[arg(long, value_name = "FILE")]
-    kubeconfig: Option<PathBuf>,
+    #[command(flatten)]
+    cluster: ClusterArgs,
 }
 
 impl Place {
@@ -102,10 +101,9 @@ fn at(
 ) -> Result<ExitCode, CliError> {
     let configuration = place.configuration()?;
     logging::start(LogFormat::Text, LevelFilter::ERROR)?;
-    let source = Source::find(place.kubeconfig.as_deref());
     let runtime = runtime::Builder::new_current_thread().enable_all().build().map_err(CliError::Start)?;
     let (text, code) = runtime.block_on(async {
-        let cluster = Cluster::load(&source).await?;
+        let cluster = place.cluster.load().await?;
         let asked = format!("{} ({})", cluster.config.cluster_url, cluster.origin);
         let failed = |source| CliError::Pause { source, cluster: asked.clone() };
         let desk = PauseDesk::open(cluster.config.clone(), &configuration.leader_election).map_err(failed)?;

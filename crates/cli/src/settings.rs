@@ -41,6 +41,17 @@ impl JudgingArgs {
         }
     }
 
+    /// Whether the caller says anything about how to judge. Otherwise what runs in the cluster counts.
+    pub(crate) fn is_given(&self) -> bool {
+        const VARIABLES: [&str; 4] =
+            ["SALVOR_CONFIG", "SALVOR_CONTROLLERS", "SALVOR_FEATURE_GATES", "SALVOR_DRY_RUN"];
+        self.config.is_some()
+            || self.controllers.is_some()
+            || self.feature_gates.is_some()
+            || self.dry_run.is_some()
+            || VARIABLES.iter().any(|name| env::var_os(name).is_some_and(|value| !value.is_empty()))
+    }
+
     /// The configuration for a command that has no more flags than these.
     pub(crate) fn load(&self) -> Result<Configuration, CliError> {
         load(self.config.as_deref(), &self.overrides())

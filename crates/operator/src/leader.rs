@@ -166,8 +166,10 @@ pub(crate) struct Elector {
     time: Time,
     metrics: Metrics,
     brake: Arc<Mutex<Brake>>,
-    /// True if the brake's memory is written down. A dry run writes what the election needs, and nothing else.
+    /// True if the brake's memory is written down. A dry run writes who leads and with which configuration, and nothing else.
     keeps_brake: bool,
+    /// What whoever leads tells about itself, if anything.
+    status: Option<String>,
     leadership: Leadership,
     history: History,
     pulse: Pulse,
@@ -221,6 +223,7 @@ impl Elector {
             metrics,
             brake,
             keeps_brake: true,
+            status: None,
             leadership: leadership.clone(),
             history: History::default(),
             pulse: Pulse::of_this_thread(),
@@ -231,10 +234,16 @@ impl Elector {
         (elector, leadership)
     }
 
-    /// The same for a dry run: of the lease it writes only who holds it.
+    /// The same for a dry run: of the lease it writes who holds it, and what it tells about itself.
     #[must_use]
     pub(crate) fn in_dry_run(self) -> Self {
         Self { keeps_brake: false, ..self }
+    }
+
+    /// Tells on the lease, while it leads, what it is and how it is configured.
+    #[must_use]
+    pub(crate) fn publishing(self, status: String) -> Self {
+        Self { status: Some(status), ..self }
     }
 
     /// Tells everybody when it notices that revisions go backwards.
@@ -498,6 +507,10 @@ impl Elector {
             if let Some(unreadable) = &self.unreadable {
                 annotations.insert(annotations::BRAKE_UNREADABLE.to_owned(), unreadable.clone());
             }
+        }
+        if let Some(status) = &self.status {
+            let annotations = lease.metadata.annotations.get_or_insert_default();
+            annotations.insert(annotations::STATUS.to_owned(), status.clone());
         }
         if ours {
             let annotations = lease.metadata.annotations.get_or_insert_default();

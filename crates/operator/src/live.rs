@@ -140,6 +140,19 @@ const LEASE_LASTS_AT_MOST: i64 = 600;
 
 /// A node's Lease; `None` when it has none, or one that was never renewed.
 pub(crate) async fn node_lease(client: &Client, node: &NodeName) -> kube::Result<Option<NodeLease>> {
+    let path = format!("/apis/coordination.k8s.io/v1/namespaces/kube-node-lease/leases/{node}");
+    let text = match ask(client, &path).await {
+        // Only the API server itself knows that there is none: a 404 of anything else in between is no answer.
+        Err(kube::Error::Api(status)) if status.code == 404 && status.reason == "NotFound" => {
+            return Ok(None);
+        }
+        other => other?,
+    };
+    read_node_lease(&text).map_err(kube::Error::SerdeError)
+}
+
+/// Reads a node's Lease; `None` when it was never renewed.
+pub(crate) fn read_node_lease(text: &str) -> Result<Option<NodeLease>, serde_json::Error> {
     #[derive(Deserialize, Default)]
     #[serde(default)]
     struct Lease {
@@ -151,15 +164,7 @@ pub(crate) async fn node_lease(client: &Client, node: &NodeName) -> kube::Result
         renew_time: Option<Timestamp>,
         lease_duration_seconds: Option<i64>,
     }
-    let path = format!("/apis/coordination.k8s.io/v1/namespaces/kube-node-lease/leases/{node}");
-    let text = match ask(client, &path).await {
-        // Only the API server itself knows that there is none: a 404 of anything else in between is no answer.
-        Err(kube::Error::Api(status)) if status.code == 404 && status.reason == "NotFound" => {
-            return Ok(None);
-        }
-        other => other?,
-    };
-    let Lease { spec } = serde_json::from_str(&text).map_err(kube::Error::SerdeError)?;
+    let Lease { spec } = serde_json::from_str(text)?;
     let lasts = spec.lease_duration_seconds.unwrap_or(LEASE_LASTS).clamp(1, LEASE_LASTS_AT_MOST);
     let lasts = SignedDuration::from_secs(lasts);
     Ok(spec.renew_time.map(|renewed| NodeLease { renewed, lasts }))

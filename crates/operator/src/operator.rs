@@ -25,6 +25,7 @@ use crate::{
     metrics::Metrics,
     notices::Notices,
     pause::SwitchWatch,
+    published::Published,
     pulse::{OwnThread, Pulse},
     recoveries::{recoveries, webhooks},
     running::{Running, at_once},
@@ -152,6 +153,7 @@ impl Operator {
                 metrics.clone(),
                 brake.clone(),
             );
+            let elector = elector.publishing(Published::of(configuration).to_text());
             let elector = if configuration.dry_run { elector.in_dry_run() } else { elector };
             let stop = CancellationToken::new();
             let elector = elector.minding(source.history.clone()).heeding(pulse.clone());

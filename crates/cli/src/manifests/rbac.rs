@@ -15,11 +15,7 @@ impl Rights {
     /// The rights that an installation with this configuration needs.
     pub(super) fn of(configuration: &Configuration, webhooks: &[Webhook]) -> Self {
         let mut rights = Self::default();
-        let of_recoveries = recoveries().flat_map(|entry| entry.rights(configuration));
-        let of_webhooks = for_webhooks(configuration, webhooks);
-        for Right { scope, resource, verbs } in
-            leader_election(configuration).into_iter().chain(of_recoveries).chain(of_webhooks)
-        {
+        for (_, Right { scope, resource, verbs }) in needed(configuration, webhooks) {
             rights.0.entry(scope).or_default().entry(resource).or_default().extend(verbs);
         }
         rights
@@ -38,6 +34,21 @@ impl Rights {
             (scope, rules.collect())
         })
     }
+}
+
+/// Each right that an installation needs, and who needs it.
+pub(super) fn needed(configuration: &Configuration, webhooks: &[Webhook]) -> Vec<(String, Right)> {
+    let by = |who: &str| {
+        let who = who.to_owned();
+        move |right| (who.clone(), right)
+    };
+    let mut all: Vec<_> = leader_election(configuration).map(by("the leader election")).into();
+    for entry in recoveries() {
+        let who = format!("the recovery {}", entry.controller.name());
+        all.extend(entry.rights(configuration).into_iter().map(by(&who)));
+    }
+    all.extend(for_webhooks(configuration, webhooks).into_iter().map(by("the webhooks")));
+    all
 }
 
 fn leader_election(configuration: &Configuration) -> [Right; 2] {

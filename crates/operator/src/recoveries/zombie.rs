@@ -2,6 +2,7 @@
 
 mod entry;
 mod explain;
+pub(crate) mod glance;
 mod leases;
 #[cfg(test)]
 mod tests;

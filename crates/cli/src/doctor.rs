@@ -1,0 +1,99 @@
+//! `salvor doctor`: whether a cluster and an installation fit each other, before and after installing. It only reads.
+
+mod actors;
+mod finding;
+mod look;
+mod nodes;
+mod versions;
+
+use std::process::ExitCode;
+
+use salvor_api::config::LogFormat;
+use salvor_operator::InCluster;
+use tokio::runtime;
+use tracing::level_filters::LevelFilter;
+
+use self::finding::{Checkup, Finding, Severity};
+use self::look::Looker;
+use crate::cluster::ClusterArgs;
+use crate::error::CliError;
+use crate::settings::JudgingArgs;
+use crate::{logging, manifests, output};
+
+/// The exit code when nothing is worse than a warning. One is for errors and for a check that fails, two for wrong usage.
+const WARNINGS: u8 = 3;
+
+#[derive(Debug, clap::Args)]
+pub(crate) struct DoctorArgs {
+    /// The form of the answer
+    #[arg(short, long, value_name = "FORM", default_value = "text")]
+    output: Form,
+    #[command(flatten)]
+    cluster: ClusterArgs,
+    #[command(flatten)]
+    judging: JudgingArgs,
+}
+
+#[derive(Clone, Copy, Debug, PartialEq, Eq, clap::ValueEnum)]
+enum Form {
+    /// For people
+    Text,
+    /// For machines
+    Json,
+}
+
+pub(crate) fn execute(args: &DoctorArgs) -> Result<ExitCode, CliError> {
+    let mut configuration = args.judging.load()?;
+    logging::start(LogFormat::Text, LevelFilter::WARN)?;
+    let runtime = runtime::Builder::new_current_thread().enable_all().build().map_err(CliError::Start)?;
+    let (checkup, judged_by) = runtime.block_on(async {
+        let cluster = args.cluster.load().await?;
+        let mut judged_by =
+            "Checked for the given configuration, and not for that of a running operator".to_owned();
+        if !args.judging.is_given() {
+            let running = InCluster::read(cluster.config.clone(), &configuration.leader_election).await;
+            judged_by = running.told;
+            if let Some(runs) = running.published.and_then(|published| published.configuration) {
+                configuration = runs;
+            }
+        }
+        let mut looker = Looker::new(&cluster)?;
+        let mut findings = versions::check(&looker.version().await?, &configuration);
+        findings.extend(looker.rights(&manifests::rights(&configuration)).await?);
+        let seen = looker.actors(&configuration).await;
+        findings.extend(actors::check(&seen, &configuration));
+        findings.extend(nodes::check(&looker.nodes().await, &configuration));
+        findings.sort_by_key(|finding| std::cmp::Reverse(finding.severity));
+        Ok::<_, CliError>((Checkup { findings, not_seen: looker.not_seen() }, judged_by))
+    })?;
+    let text = match args.output {
+        Form::Json => {
+            let json = serde_json::to_string_pretty(&checkup);
+            json.map_err(|error| CliError::Output(error.into()))? + "\n"
+        }
+        Form::Text => render(&checkup, &judged_by),
+    };
+    output::print(&text)?;
+    Ok(match checkup.findings.first().map(|finding| finding.severity) {
+        Some(Severity::Error) => ExitCode::FAILURE,
+        Some(Severity::Warning) => ExitCode::from(WARNINGS),
+        Some(Severity::Info) | None => ExitCode::SUCCESS,
+    })
+}
+
+fn render(checkup: &Checkup, judged_by: &str) -> String {
+    let mut lines = Vec::new();
+    if checkup.findings.is_empty() {
+        lines.extend(["Nothing was found".to_owned(), String::new()]);
+    }
+    for Finding { severity, what, why, fix, .. } in &checkup.findings {
+        lines.push(format!("{}: {what}", severity.word()));
+        lines.push(format!("  Why it matters: {why}"));
+        lines.extend([format!("  To do: {fix}"), String::new()]);
+    }
+    for missed in &checkup.not_seen {
+        lines.push(format!("Not seen: {}: {}", missed.what, missed.why));
+    }
+    lines.push(judged_by.to_owned());
+    lines.join("\n") + "\n"
+}

@@ -1,0 +1,205 @@
+//! What whoever leads tells on its Lease about itself: the version, and the configuration that it runs with.
+//!
+//! `salvor explain`, `why` and `evict` read it there, so that they judge by what runs in the cluster and not by a file on
+//! the machine where they are called. That it is healthy is told by the Lease's own time: the Lease is only renewed while the
+//! thread that works turns.
+
+use jiff::{SignedDuration, Timestamp};
+use k8s_openapi::api::coordination::v1::Lease;
+use kube::Api;
+use salvor_api::{
+    config::{Configuration, LeaderElection},
+    names::annotations,
+};
+use serde::{Deserialize, Serialize};
+
+use crate::{live, time::Time};
+
+/// A Lease whose annotations are larger than 256 KiB cannot be renewed; the brake's memory and a pause need room too.
+const LONGEST: usize = 64 * 1024;
+
+/// What whoever leads tells about itself.
+#[derive(Clone, Debug, Default, PartialEq, Eq, Serialize, Deserialize)]
+#[serde(rename_all = "camelCase", default)]
+pub struct Published {
+    /// Its version.
+    pub version: String,
+    /// The configuration that it runs with; none if that is too long.
+    pub configuration: Option<Configuration>,
+}
+
+impl Published {
+    /// What a replica with this configuration tells.
+    pub(crate) fn of(configuration: &Configuration) -> Self {
+        let version = env!("CARGO_PKG_VERSION").to_owned();
+        Self { version, configuration: Some(configuration.clone()) }
+    }
+
+    /// The annotation's value, never longer than a Lease has room for.
+    pub(crate) fn to_text(&self) -> String {
+        let text = |told: &Self| serde_json::to_string(told).unwrap_or_default();
+        let whole = text(self);
+        if whole.len() <= LONGEST {
+            return whole;
+        }
+        text(&Self { configuration: None, ..self.clone() })
+    }
+
+    /// What stands on a Lease, if anything that can be read.
+    pub fn read(lease: &Lease) -> Option<Self> {
+        let text = lease.metadata.annotations.as_ref()?.get(annotations::STATUS)?;
+        serde_json::from_str(text).ok()
+    }
+
+    /// Who holds a Lease now, by its own times; none if nobody does.
+    pub fn leader(lease: &Lease, now: Timestamp) -> Option<&str> {
+        let spec = lease.spec.as_ref()?;
+        let holder = spec.holder_identity.as_deref().filter(|holder| !holder.is_empty())?;
+        let lasts = SignedDuration::from_secs(spec.lease_duration_seconds.unwrap_or(0).into());
+        let renewed = spec.renew_time.as_ref()?.0;
+        renewed.checked_add(lasts).is_ok_and(|until| now <= until).then_some(holder)
+    }
+}
+
+/// The operator of a cluster, as its Lease tells.
+#[derive(Clone, Debug, Default, PartialEq, Eq)]
+pub struct InCluster {
+    /// What whoever leads, or led last, tells; none if nobody does.
+    pub published: Option<Published>,
+    /// Who leads now.
+    pub leader: Option<String>,
+    /// By whose configuration a reader of this judges, in one line.
+    pub told: String,
+}
+
+impl InCluster {
+    /// Tells it from the Lease of an election; `lease` is none if there is no such Lease.
+    pub fn of(lease: Option<&Lease>, election: &LeaderElection, now: Timestamp) -> Self {
+        let name = lease_name(election);
+        let Some(lease) = lease else {
+            let told = format!(
+                "No operator with a leader election runs here (there is no {name}): judged by the default configuration"
+            );
+            return Self { told, ..Self::default() };
+        };
+        let published = Published::read(lease);
+        let leader = Published::leader(lease, now).map(str::to_owned);
+        let configured = published.as_ref().filter(|told| told.configuration.is_some());
+        let told = match (&leader, configured) {
+            (Some(leader), Some(Published { version, .. })) => {
+                format!("Judged by the configuration of the running operator {leader}, version {version}")
+            }
+            (Some(leader), None) => format!(
+                "The running operator {leader} does not publish its configuration: judged by the default configuration"
+            ),
+            (None, Some(Published { version, .. })) => format!(
+                "Nobody leads ({name} has run out): judged by the configuration of the last operator that led, version {version}"
+            ),
+            (None, None) => {
+                format!("Nobody leads ({name} has run out): judged by the default configuration")
+            }
+        };
+        Self { published, leader, told }
+    }
+
+    /// Reads it from the Lease of an election.
+    ///
+    /// Whatever keeps it from being read is told, and is no error: whoever asks has other things to tell as well.
+    pub async fn read(config: kube::Config, election: &LeaderElection) -> Self {
+        let unknown = |error: kube::Error| Self::unseen(election, &live::in_full(&error));
+        let time = Time::system();
+        let client = match crate::client::connect(config, &time) {
+            Ok(client) => client,
+            Err(error) => return unknown(error),
+        };
+        let leases: Api<Lease> = Api::namespaced(client, &election.lease_namespace);
+        match leases.get_opt(&election.lease_name).await {
+            Err(error) => unknown(error),
+            Ok(lease) => Self::of(lease.as_ref(), election, time.server()),
+        }
+    }
+
+    /// Its Lease cannot be read.
+    pub fn unseen(election: &LeaderElection, why: &str) -> Self {
+        let name = lease_name(election);
+        let told = format!(
+            "{name} cannot be read, so nobody can tell from here how Salvor runs: judged by the default configuration: {why}"
+        );
+        Self { told, ..Self::default() }
+    }
+}
+
+fn lease_name(election: &LeaderElection) -> String {
+    format!("Lease {}/{}", election.lease_namespace, election.lease_name)
+}
+
+#[cfg(test)]
+mod tests {
+    use serde_json::json;
+
+    use super::*;
+
+    fn lease(value: serde_json::Value) -> Lease {
+        serde_json::from_value(value).unwrap()
+    }
+
+    #[test]
+    fn what_is_told_is_read_again_and_is_never_too_long() {
+        let text = "apiVersion: config.salvor.dev/v1alpha1\nkind: Configuration\nfeatureGates: {FailureRecoveryPolicy: true}\n";
+        let mut configuration = salvor_api::config::parse(text).unwrap();
+        let told = Published::of(&configuration);
+        let on = lease(json!({"metadata": {"annotations": {"salvor.dev/status": told.to_text()}}}));
+        assert_eq!(Published::read(&on), Some(told));
+        configuration.leader_election.lease_name = "x".repeat(LONGEST);
+        let short = Published::of(&configuration).to_text();
+        assert!(short.len() < 100, "{short}");
+        let on = lease(json!({"metadata": {"annotations": {"salvor.dev/status": "nonsense"}}}));
+        assert_eq!(Published::read(&on), None);
+    }
+
+    #[test]
+    fn nobody_leads_without_a_holder_or_after_the_lease_has_run_out() {
+        let now: Timestamp = "2026-11-16T10:00:00Z".parse().unwrap();
+        let held = |holder: &str, renewed: &str| {
+            let spec = json!({"holderIdentity": holder, "renewTime": renewed, "leaseDurationSeconds": 15});
+            Published::leader(&lease(json!({"metadata": {}, "spec": spec})), now).map(str::to_owned)
+        };
+        assert_eq!(held("a", "2026-11-16T09:59:50.000000Z").as_deref(), Some("a"));
+        assert_eq!(held("a", "2026-11-16T09:59:40.000000Z"), None);
+        assert_eq!(held("", "2026-11-16T09:59:59.000000Z"), None);
+    }
+
+    #[test]
+    fn one_line_tells_by_whose_configuration_is_judged() {
+        let now: Timestamp = "2026-11-16T10:00:00Z".parse().unwrap();
+        let election = LeaderElection::default();
+        let status = Published::of(&Configuration::default()).to_text();
+        let held = |renewed: &str, annotations: serde_json::Value| {
+            let spec = json!({"holderIdentity": "a", "renewTime": renewed, "leaseDurationSeconds": 15});
+            lease(json!({"metadata": {"annotations": annotations}, "spec": spec}))
+        };
+        let (fresh, old) = ("2026-11-16T09:59:50.000000Z", "2026-11-16T09:00:00.000000Z");
+        let publishes = json!({"salvor.dev/status": status});
+        let version = env!("CARGO_PKG_VERSION");
+        for (lease, told) in [
+            (
+                Some(held(fresh, publishes.clone())),
+                format!("Judged by the configuration of the running operator a, version {version}"),
+            ),
+            (
+                Some(held(fresh, json!({}))),
+                "The running operator a does not publish its configuration: judged by the default configuration".to_owned(),
+            ),
+            (
+                Some(held(old, publishes)),
+                format!("Nobody leads (Lease salvor-system/salvor has run out): judged by the configuration of the last operator that led, version {version}"),
+            ),
+            (
+                None,
+                "No operator with a leader election runs here (there is no Lease salvor-system/salvor): judged by the default configuration".to_owned(),
+            ),
+        ] {
+            assert_eq!(InCluster::of(lease.as_ref(), &election, now).told, told);
+        }
+    }
+}

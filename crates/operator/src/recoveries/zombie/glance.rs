@@ -1,0 +1,176 @@
+//! What zombie recovery makes of a pod that somebody else has read: for `salvor why`, which has many of them at once.
+
+use jiff::Timestamp;
+use k8s_openapi::api::coordination::v1::Lease;
+use salvor_api::config::Configuration;
+use salvor_recovery::{
+    Verdict,
+    brake::{Held, Outage},
+    liveness::Pulse,
+    pause::Pause,
+    zombie::{Disabled, PodWhy, ZombiePolicy, decide_pod},
+};
+
+use super::{parse_pod, see_at_first_sight};
+use crate::{leader::brake_of, live, pause::paused};
+
+/// The objects that a verdict on a pod rests on, as JSON.
+#[derive(Clone, Copy, Debug)]
+pub struct PodInSight<'a> {
+    /// The pod.
+    pub pod: &'a str,
+    /// Its Node, if there is one.
+    pub node: Option<&'a str>,
+    /// The Lease of that node's kubelet, if there is one.
+    pub node_lease: Option<&'a str>,
+    /// The Lease of Salvor's election, if there is one: on it are the pause and the brake's memory.
+    pub election: Option<&'a Lease>,
+}
+
+/// What zombie recovery makes of a pod, question by question: each can be asked whatever the one before it says.
+#[derive(Clone, Debug, PartialEq, Eq)]
+pub struct Glance {
+    /// Why its owner has not consented, in the words of `explain`; none if they have.
+    pub without_consent: Option<String>,
+    /// Why the recovery writes nothing at all; none if it would.
+    pub off: Option<String>,
+    /// What it does with consent, switched on.
+    pub next: Next,
+    /// The same in the words of `explain`.
+    pub message: String,
+}
+
+/// What zombie recovery does with a pod.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub enum Next {
+    /// Nothing: it is not its business.
+    Nothing,
+    /// It waits.
+    Waits(Timestamp),
+    /// Something holds it back.
+    Held {
+        /// Until when, if that is known.
+        until: Option<Timestamp>,
+        /// Whether a person has stopped everything.
+        paused: bool,
+        /// Whether too many nodes are lost.
+        outage: bool,
+    },
+    /// It acts now.
+    Acts,
+    /// All that its owner consented to is done.
+    Done,
+}
+
+/// Judges a pod by the rules that act, from what was read.
+///
+/// # Errors
+/// If one of the objects cannot be made sense of.
+pub fn glance(
+    seen: PodInSight<'_>,
+    configuration: &Configuration,
+    now: Timestamp,
+) -> Result<Glance, serde_json::Error> {
+    let unread = |error: kube::Error| serde::de::Error::custom(error);
+    let mut pod = parse_pod(seen.pod).map_err(unread)?;
+    (pod.announced, pod.wait_told) = (true, true);
+    let mut node = seen.node.map(|text| see_at_first_sight(text, now)).transpose().map_err(unread)?;
+    if let Some(view) = &mut node {
+        let lease = seen.node_lease.map(live::read_node_lease).transpose()?.flatten();
+        view.pulse = Pulse::at_a_glance(lease.or(view.heartbeat), now);
+    }
+    let mut policy = ZombiePolicy::new(configuration);
+    let off = match (policy.disabled.take(), configuration.dry_run) {
+        (Some(Disabled::Gate), _) => Some("feature gate FailureRecoveryPolicy is off".to_owned()),
+        (Some(Disabled::Controllers), _) => Some("controller zombie is not enabled".to_owned()),
+        (None, true) => Some("it runs in a dry run, which writes nothing".to_owned()),
+        (None, false) => None,
+    };
+    let judgement = decide_pod(&pod, node.as_ref(), &policy, now);
+    let judgement = match seen.election.and_then(paused) {
+        Some(paused) => judgement.held_back(Held::Paused { pause: Box::new(Pause::read(paused)) }),
+        None => {
+            brake_of(configuration.brake.clone(), seen.election, now).review(now, judgement, Outage::Holds)
+        }
+    };
+    let why = judgement.verdict.why();
+    let mut without_consent = None;
+    let next = match &judgement.verdict {
+        Verdict::Wait { until, .. } => Next::Waits(*until),
+        Verdict::Blocked { by, .. } => Next::Held {
+            until: by.until(),
+            paused: matches!(by, Held::Paused { .. }),
+            outage: matches!(by, Held::MaxUnreachablePercent { .. } | Held::ZoneDown { .. }),
+        },
+        Verdict::Act { .. } => Next::Acts,
+        Verdict::Ignore(why) => match why {
+            PodWhy::NotOptedIn { .. } => {
+                without_consent = Some(why.to_string());
+                Next::Nothing
+            }
+            PodWhy::AlreadyRecovered { .. } | PodWhy::AlreadyTerminal { .. } => Next::Done,
+            PodWhy::Disabled(_)
+            | PodWhy::NotTerminating
+            | PodWhy::Unannounced
+            | PodWhy::NotScheduled
+            | PodWhy::NodeMissing { .. }
+            | PodWhy::NodeReachable { .. }
+            | PodWhy::NodeReady { .. }
+            | PodWhy::UnreadableWait(_)
+            | PodWhy::GraceRunning { .. }
+            | PodWhy::UnreachableTooBriefly { .. }
+            | PodWhy::KubeletAlive { .. }
+            | PodWhy::Zombie(_)
+            | PodWhy::HalfRecovered(_) => Next::Nothing,
+        },
+    };
+    let message = match &judgement.verdict {
+        Verdict::Blocked { by, .. } => by.to_string(),
+        Verdict::Ignore(_) | Verdict::Wait { .. } | Verdict::Act { .. } => why.to_string(),
+    };
+    Ok(Glance { without_consent, off, next, message })
+}
+
+#[cfg(test)]
+mod tests {
+    use serde_json::json;
+
+    use super::*;
+
+    #[test]
+    fn each_question_is_answered_whatever_the_one_before_it_says() {
+        let now: Timestamp = "2026-11-16T10:00:00Z".parse().unwrap();
+        let pod = |annotations| {
+            json!({
+                "metadata": {"name": "p", "namespace": "ns", "uid": "u", "resourceVersion": "1", "annotations": annotations,
+                    "deletionTimestamp": "2026-11-16T09:59:50Z", "deletionGracePeriodSeconds": 30},
+                "spec": {"nodeName": "n"}, "status": {"phase": "Running"},
+            })
+            .to_string()
+        };
+        let taint = json!({"key": "node.kubernetes.io/unreachable", "effect": "NoExecute", "timeAdded": "2026-11-16T09:50:00Z"});
+        let node = json!({
+            "metadata": {"name": "n", "uid": "n", "resourceVersion": "1"}, "spec": {"taints": [taint]},
+            "status": {"conditions": [{"type": "Ready", "status": "Unknown"}]},
+        })
+        .to_string();
+        let lease = json!({"spec": {"renewTime": "2026-11-16T09:49:00.000000Z", "leaseDurationSeconds": 40}})
+            .to_string();
+        let look = |annotations, gate: bool| {
+            let text = format!(
+                "apiVersion: config.salvor.dev/v1alpha1\nkind: Configuration\nfeatureGates: {{FailureRecoveryPolicy: {gate}}}\n"
+            );
+            let configuration = salvor_api::config::parse(&text).unwrap();
+            let pod = pod(annotations);
+            let seen = PodInSight { pod: &pod, node: Some(&node), node_lease: Some(&lease), election: None };
+            glance(seen, &configuration, now).unwrap()
+        };
+        let stranger = look(json!({}), false);
+        assert!(stranger.without_consent.is_some() && stranger.off.is_some(), "{stranger:?}");
+        let consents = json!({"kueue.x-k8s.io/safe-to-forcefully-delete": "true"});
+        let off = look(consents.clone(), false);
+        assert!(off.without_consent.is_none() && off.off.is_some(), "{off:?}");
+        let waits = look(consents, true);
+        assert!(waits.off.is_none() && matches!(waits.next, Next::Waits(until) if until > now), "{waits:?}");
+    }
+}

@@ -1,0 +1,106 @@
+//! Everything that does not come back, by root cause.
+
+use std::collections::HashMap;
+
+use serde_json::Value;
+
+use crate::{
+    answer::{Group, Object, Overview, Waiting},
+    code::Code,
+    diagnosis::{Diagnosis, Finding, Rules},
+    json::{controller, has_ended, is_terminating, is_true, list, named, text},
+    kinds::{
+        APP_WRAPPER, CRON_JOB, DAEMON_SET, DEPLOYMENT, JOB, JOB_SET, Kind, POD, REPLICA_SET,
+        REPLICATION_CONTROLLER, STATEFUL_SET,
+    },
+    salvor::Judge,
+    world::World,
+};
+
+/// The kinds of workloads that are looked at. One that another of them owns is told as part of its owner.
+pub(crate) static ROOTS: [&Kind; 10] = [
+    &APP_WRAPPER,
+    &JOB_SET,
+    &CRON_JOB,
+    &JOB,
+    &DEPLOYMENT,
+    &STATEFUL_SET,
+    &DAEMON_SET,
+    &REPLICA_SET,
+    &REPLICATION_CONTROLLER,
+    &POD,
+];
+
+/// All workloads that something is missing of, by root cause and object. What is wanted besides is noted in the world.
+pub fn everything(world: &mut World, judge: &Judge) -> Overview {
+    let mut groups: Vec<(Finding, Vec<Waiting>)> = Vec::new();
+    let mut known: HashMap<(Code, Object), usize> = HashMap::new();
+    for kind in ROOTS {
+        for at in 0..world.count(kind) {
+            let found = look(&Rules { world, judge }, kind, at);
+            world.close();
+            let Some((waiting, diagnosis)) = found else { continue };
+            for finding in diagnosis.merged() {
+                let at =
+                    *known.entry((finding.cause.code, finding.cause.object.clone())).or_insert(groups.len());
+                match groups.get_mut(at) {
+                    Some((known, workloads)) => {
+                        known.pods.extend(finding.pods);
+                        workloads.push(waiting.clone());
+                    }
+                    None => groups.push((finding, vec![waiting.clone()])),
+                }
+            }
+        }
+    }
+    let rules = Rules { world, judge };
+    groups.sort_by(|(a, of_a), (b, of_b)| (a.cause.code, of_b.len()).cmp(&(b.cause.code, of_a.len())));
+    let groups = groups
+        .into_iter()
+        .map(|(mut finding, mut workloads)| {
+            workloads.sort();
+            if finding.cause.object.kind == "Node" && finding.cause.code != Code::NodeSick {
+                finding.cause.message = format!(
+                    "{} pods of {} workloads wait: {}",
+                    finding.pods.len(),
+                    workloads.len(),
+                    finding.cause.message
+                );
+            }
+            let remedies = rules.remedies(&finding);
+            Group { root_cause: finding.cause, workloads, remedies }
+        })
+        .collect();
+    Overview { groups, not_seen: Vec::new() }
+}
+
+/// A workload that something is missing of; none if nothing is, or if it is told as part of another.
+fn look(rules: &Rules<'_>, kind: &Kind, at: usize) -> Option<(Waiting, Diagnosis)> {
+    let object = rules.world.at(kind, at)?;
+    if is_part_of_another(object) || (*kind == POD && !stands_for_itself(object)) {
+        return None;
+    }
+    let diagnosis = rules.diagnose(kind, object);
+    let missing = diagnosis.missing.told()?;
+    let Object { kind, namespace, name } = named(&kind.kind, object);
+    Some((Waiting { kind, namespace, name, missing }, diagnosis))
+}
+
+/// Whether another object that is looked at runs this one.
+fn is_part_of_another(object: &Value) -> bool {
+    if !text(object, "/owner").is_empty() {
+        return true;
+    }
+    let known = |owner: &Value| ROOTS.iter().any(|kind| kind.kind == text(owner, "/kind"));
+    list(object, "/metadata/ownerReferences")
+        .iter()
+        .any(|owner| is_true(owner, "/controller") && (known(owner) || text(owner, "/kind").is_empty()))
+}
+
+/// A pod that nobody runs, or somebody whom nobody here knows; one that has failed is history.
+fn stands_for_itself(pod: &Value) -> bool {
+    if has_ended(pod) && !is_terminating(pod) {
+        return false;
+    }
+    controller(pod).is_none_or(|owner| text(owner, "/kind") != "Node")
+}

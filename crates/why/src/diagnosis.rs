@@ -1,0 +1,254 @@
+//! From findings to an answer.
+
+use std::fmt::Display;
+
+use jiff::Timestamp;
+use serde_json::Value;
+
+use crate::{
+    answer::{Answer, Link, Object, Remedy, RootCause},
+    code::Code,
+    json::{name, named, namespace},
+    kinds::{APP_WRAPPER, CLAIM, CRON_JOB, DEPLOYMENT, JOB, JOB_SET, Kind, NODE, POD, WORKLOAD},
+    salvor::Judge,
+    world::{Seen, World},
+};
+
+/// So many remedies fit on a screen.
+const MOST_REMEDIES: usize = 6;
+/// So many root causes are told.
+const MOST_CAUSES: usize = 50;
+
+/// A root cause and the way to it.
+#[derive(Clone, Debug)]
+pub(crate) struct Finding {
+    pub(crate) cause: RootCause,
+    /// Down to the cause's object, which is last.
+    pub(crate) path: Vec<Link>,
+    /// The pods that wait for it.
+    pub(crate) pods: Vec<Object>,
+    pub(crate) remedies: Vec<Remedy>,
+}
+
+impl Finding {
+    pub(crate) fn new(code: Code, object: Object, message: impl Into<String>) -> Self {
+        let message = clean(&message.into());
+        let path = vec![Link { object: object.clone(), says: message.clone() }];
+        let cause = RootCause { code, object, message, since: None, until: None };
+        Self { cause, path, pods: Vec::new(), remedies: Vec::new() }
+    }
+
+    pub(crate) fn since(mut self, since: Option<Timestamp>) -> Self {
+        self.cause.since = since;
+        self
+    }
+
+    pub(crate) fn until(mut self, until: Option<Timestamp>) -> Self {
+        self.cause.until = until;
+        self
+    }
+
+    pub(crate) fn remedy(mut self, remedy: Remedy) -> Self {
+        self.remedies.push(remedy);
+        self
+    }
+
+    /// A remedy that is no command.
+    pub(crate) fn advice(self, text: impl Into<String>) -> Self {
+        self.remedy(Remedy::text(text))
+    }
+
+    /// One more object above.
+    pub(crate) fn under(mut self, object: Object, says: impl Into<String>) -> Self {
+        self.path.insert(0, Link { object, says: says.into() });
+        self
+    }
+
+    pub(crate) fn waiting(mut self, pod: Object) -> Self {
+        self.pods.push(pod);
+        self
+    }
+}
+
+/// Of what others wrote, so much is told.
+const LONGEST: usize = 600;
+
+/// Text that others wrote, on one line: anybody may write an event, and a terminal obeys what it is shown.
+fn clean(text: &str) -> String {
+    let plain: String = text.chars().map(|c| if c.is_control() { ' ' } else { c }).take(LONGEST).collect();
+    if text.chars().nth(LONGEST).is_some() { plain + "…" } else { plain }
+}
+
+/// What is missing of an object, and why.
+#[derive(Clone, Debug, Default)]
+pub(crate) struct Diagnosis {
+    pub(crate) missing: Missing,
+    pub(crate) findings: Vec<Finding>,
+}
+
+/// What is missing.
+#[derive(Clone, Debug, Default, PartialEq, Eq)]
+pub(crate) enum Missing {
+    #[default]
+    Nothing,
+    /// So many of so many pods; with 0 of them, nothing.
+    Pods {
+        missing: usize,
+        of: usize,
+    },
+    Phrase(String),
+}
+
+impl Missing {
+    pub(crate) fn told(&self) -> Option<String> {
+        match self {
+            Self::Nothing | Self::Pods { missing: 0, .. } => None,
+            Self::Pods { missing, of } => Some(format!("{missing} of {of} pods")),
+            Self::Phrase(phrase) => Some(phrase.clone()),
+        }
+    }
+
+    /// The same together with that of another object.
+    pub(crate) fn and(self, other: Self) -> Self {
+        match (self, other) {
+            (Self::Nothing, other) | (other, Self::Nothing) => other,
+            (Self::Pods { missing: a, of: b }, Self::Pods { missing: c, of: d }) => {
+                Self::Pods { missing: a + c, of: b + d }
+            }
+            (Self::Phrase(phrase), _) | (_, Self::Phrase(phrase)) => Self::Phrase(phrase),
+        }
+    }
+}
+
+impl Diagnosis {
+    pub(crate) fn of(missing: Missing, findings: Vec<Finding>) -> Self {
+        Self { missing, findings }
+    }
+
+    pub(crate) fn phrase(phrase: impl Display, findings: Vec<Finding>) -> Self {
+        Self { missing: Missing::Phrase(phrase.to_string()), findings }
+    }
+
+    /// The same with one more object above.
+    pub(crate) fn under(mut self, object: &Object, says: &str) -> Self {
+        self.findings = self.findings.into_iter().map(|f| f.under(object.clone(), says)).collect();
+        self
+    }
+
+    /// Findings in the order of the answer, one for each code and object.
+    pub(crate) fn merged(self) -> Vec<Finding> {
+        if self.missing.told().is_none() {
+            return Vec::new();
+        }
+        let mut merged: Vec<Finding> = Vec::new();
+        for finding in self.findings {
+            let same = |known: &&mut Finding| {
+                known.cause.code == finding.cause.code && known.cause.object == finding.cause.object
+            };
+            match merged.iter_mut().find(same) {
+                None => merged.push(finding),
+                Some(known) => {
+                    known.cause.since = known.cause.since.into_iter().chain(finding.cause.since).min();
+                    known.cause.until = known.cause.until.into_iter().chain(finding.cause.until).max();
+                    for pod in finding.pods {
+                        if !known.pods.contains(&pod) {
+                            known.pods.push(pod);
+                        }
+                    }
+                    for remedy in finding.remedies {
+                        if !known.remedies.contains(&remedy) {
+                            known.remedies.push(remedy);
+                        }
+                    }
+                }
+            }
+        }
+        // What is certain comes before what nobody can tell.
+        if merged.iter().any(|finding| finding.cause.code != Code::Unknown) {
+            merged.retain(|finding| finding.cause.code != Code::Unknown);
+        }
+        merged.sort_by(|a, b| (a.cause.code, b.pods.len()).cmp(&(b.cause.code, a.pods.len())));
+        merged.truncate(MOST_CAUSES);
+        merged
+    }
+}
+
+/// The rules, with what they look at.
+pub(crate) struct Rules<'w> {
+    pub(crate) world: &'w World,
+    pub(crate) judge: &'w Judge,
+}
+
+impl Rules<'_> {
+    /// What is missing of an object of any kind.
+    pub(crate) fn diagnose(&self, kind: &Kind, object: &Value) -> Diagnosis {
+        if *kind == POD {
+            self.asked_pod(object)
+        } else if *kind == NODE {
+            self.asked_node(object)
+        } else if *kind == CLAIM {
+            self.asked_claim(object)
+        } else if *kind == JOB {
+            self.job(object)
+        } else if *kind == CRON_JOB {
+            self.cron_job(object)
+        } else if *kind == DEPLOYMENT {
+            self.deployment(object)
+        } else if *kind == JOB_SET {
+            self.job_set(object)
+        } else if *kind == APP_WRAPPER {
+            self.app_wrapper(object)
+        } else if *kind == WORKLOAD {
+            self.workload(object)
+        } else {
+            self.replicas_or_owner(kind, object)
+        }
+    }
+
+    /// The remedies of a finding, with those that depend on all the pods that wait.
+    pub(crate) fn remedies(&self, finding: &Finding) -> Vec<Remedy> {
+        let mut remedies = finding.remedies.clone();
+        remedies.extend(self.remedies_on_node(finding));
+        for remedy in &mut remedies {
+            // Names of images and the like are of others.
+            remedy.text = clean(&remedy.text);
+        }
+        // What may make work run twice never comes first.
+        remedies.sort_by_key(|remedy| remedy.text.contains("twice"));
+        remedies
+    }
+}
+
+/// Why an object does not come back; none if it is not there, or was not read yet.
+pub fn why(world: &World, judge: &Judge, kind: &Kind, namespace_: &str, name_: &str) -> Option<Answer> {
+    let Seen::Here(object) = world.get(kind, namespace_, name_) else { return None };
+    let rules = Rules { world, judge };
+    let about = named(&kind.kind, object);
+    let diagnosis = rules.diagnose(kind, object);
+    let missing = diagnosis.missing.told();
+    let mut findings = diagnosis.merged();
+    if missing.is_some() && findings.is_empty() {
+        let message = format!(
+            "nothing that was looked at (the object, its pods, its events) says why; {} {} may need a closer look",
+            kind.kind,
+            name(object)
+        );
+        let on =
+            if namespace(object).is_empty() { String::new() } else { format!(" -n {}", namespace(object)) };
+        let look = format!("kubectl describe {} {}{on}", kind.word(), name(object));
+        let unknown = Finding::new(Code::Unknown, about.clone(), message)
+            .remedy(Remedy::command("Look at all that is known of it", look));
+        findings.push(unknown);
+    }
+    let mut remedies: Vec<Remedy> = Vec::new();
+    for remedy in findings.iter().flat_map(|finding| rules.remedies(finding)) {
+        if !remedies.contains(&remedy) {
+            remedies.push(remedy);
+        }
+    }
+    remedies.sort_by_key(|remedy| remedy.text.contains("twice"));
+    remedies.truncate(MOST_REMEDIES);
+    let chain = findings.first().map(|finding| finding.path.clone()).unwrap_or_default();
+    let root_causes = findings.into_iter().map(|finding| finding.cause).collect();
+    Some(Answer { about, missing, root_causes, chain, remedies, not_seen: Vec::new() })
+}

@@ -1,0 +1,322 @@
+//! Jobs, and what makes Jobs.
+
+use jiff::{SignedDuration, Timestamp};
+use salvor_api::{Controller, names::job as names};
+use serde_json::Value;
+
+use crate::{
+    answer::{Object, Remedy},
+    code::Code,
+    diagnosis::{Diagnosis, Finding, Missing, Rules},
+    json::{
+        entry, has_ended, holds, is_active, is_ready, is_terminating, is_true, list, name, named, namespace,
+        number, selector, since, text, time, uid,
+    },
+    kinds::{JOB, Kind, POD},
+    owners::{Creation, add_up},
+    salvor::Presence,
+};
+
+/// A controller that lives has written something by then.
+const ABSENT_AFTER: SignedDuration = SignedDuration::from_secs(30);
+/// The first wait of the built-in controller before it replaces a failed pod; each one is twice as long as the one before.
+const BACKOFF: SignedDuration = SignedDuration::from_secs(10);
+const LONGEST_BACKOFF: SignedDuration = SignedDuration::from_secs(600);
+
+impl Rules<'_> {
+    pub(crate) fn job(&self, job: &Value) -> Diagnosis {
+        let me = named("Job", job);
+        let of = should_run(job);
+        if of == 0 || holds(job, "Complete").is_some() || holds(job, "SuccessCriteriaMet").is_some() {
+            return Diagnosis::default();
+        }
+        let all_of = |finding| Diagnosis::of(Missing::Pods { missing: of, of }, vec![finding]);
+        if let Some(failed) = holds(job, "Failed") {
+            return all_of(failed_job(job, failed));
+        }
+        let labels = selector(job.pointer("/spec/selector/matchLabels"));
+        let seen = self.world.owned(&POD, namespace(job), uid(job), &labels);
+        let unseen = seen.is_none();
+        let pods = seen.unwrap_or_default();
+        let ready = pods.iter().filter(|pod| is_ready(pod)).count();
+        let missing = Missing::Pods { missing: of.saturating_sub(ready), of };
+        if ready >= of {
+            return Diagnosis::default();
+        }
+        if let Some(failed) = holds(job, "FailureTarget") {
+            return Diagnosis::of(missing, vec![failed_job(job, failed)]);
+        }
+        if is_true(job, "/spec/suspend") {
+            return Diagnosis::of(missing, vec![self.suspended(&JOB, "jobs", job)]);
+        }
+        if let Some(finding) = self.nobody_runs(job) {
+            return Diagnosis::of(missing, vec![finding]);
+        }
+        if unseen {
+            return self.unseen(&JOB, job, of);
+        }
+        let waits = text(job, "/spec/podReplacementPolicy") == "Failed"
+            || job.pointer("/spec/podFailurePolicy").is_some();
+        let mut diagnosis = self.of_pods(
+            &JOB,
+            job,
+            of,
+            &pods,
+            Creation { waits_for_ending: waits, template: "/spec/template" },
+        );
+        diagnosis.missing = missing;
+        diagnosis.under_owner(&me)
+    }
+
+    /// A Job that names a controller which has written nothing.
+    fn nobody_runs(&self, job: &Value) -> Option<Finding> {
+        let by = text(job, "/spec/managedBy");
+        if by.is_empty() || by == names::BUILT_IN_CONTROLLER {
+            return None;
+        }
+        let status = job.get("status").and_then(Value::as_object);
+        let created = time(job, "/metadata/creationTimestamp")?;
+        let silent = status.is_none_or(serde_json::Map::is_empty);
+        if !silent || self.world.now < created.checked_add(ABSENT_AFTER).ok()? {
+            return None;
+        }
+        let me = named("Job", job);
+        let message = format!(
+            "managedBy names {by}, and nobody by that name has written anything on Job {}",
+            name(job)
+        );
+        let found = |code, message: String| Finding::new(code, me.clone(), message).since(Some(created));
+        if by == names::CONTROLLER_NAME
+            && let Presence::Here(installed) = self.judge.presence(self.world)
+        {
+            if installed.leader.is_none() {
+                return Some(
+                    found(Code::NobodyLeads, format!("{message}: no replica of Salvor leads"))
+                        .remedy(self.start_a_replica(&installed.configuration)),
+                );
+            }
+            if !installed.configuration.controllers.enabled(Controller::Job) {
+                return Some(
+                    found(Code::RecoveryOff, format!("{message}: Salvor's controller job is not enabled"))
+                        .remedy(self.switch_on(&installed.configuration, Controller::Job)),
+                );
+            }
+        }
+        Some(found(Code::ControllerAbsent, message).advice(format!(
+            "Start the controller {by}, or make the Job anew without managedBy: the field cannot be changed"
+        )))
+    }
+
+    /// Somebody has suspended it: Kueue, or its owner.
+    pub(crate) fn suspended(&self, kind: &Kind, resource: &str, object: &Value) -> Finding {
+        let me = named(&kind.kind, object);
+        if entry(object, "/metadata/labels", "kueue.x-k8s.io/queue-name").is_some()
+            && let Some(finding) = self.not_admitted(object)
+        {
+            return finding.under(me, "is suspended until Kueue admits it");
+        }
+        let at = holds(object, "Suspended").and_then(since);
+        let message = format!("{} {} is suspended", kind.kind, name(object));
+        let full = if kind.group.is_empty() || kind.group == "batch" {
+            resource.to_owned()
+        } else {
+            format!("{resource}.{}", kind.group)
+        };
+        Finding::new(Code::Suspended, me, message).since(at).remedy(Remedy::command(
+            "Let it run",
+            format!(
+                "kubectl patch {full} {} -n {} --type=merge -p '{{\"spec\":{{\"suspend\":false}}}}'",
+                name(object),
+                namespace(object)
+            ),
+        ))
+    }
+
+    /// A Job that waits before it replaces a failed pod.
+    pub(crate) fn backoff(&self, job: &Value, pods: &[&Value]) -> Option<Finding> {
+        let succeeded = pods.iter().filter(|pod| text(pod, "/status/phase") == "Succeeded");
+        let last_success = succeeded.filter_map(|pod| ended_at(pod)).max();
+        let failed = pods.iter().filter(|pod| text(pod, "/status/phase") == "Failed");
+        let mut ends: Vec<Timestamp> = failed
+            .filter_map(|pod| ended_at(pod))
+            .filter(|at| last_success.is_none_or(|success| *at > success))
+            .collect();
+        ends.sort();
+        let last = *ends.last()?;
+        let doublings = u32::try_from(ends.len().saturating_sub(1)).unwrap_or(u32::MAX).min(10);
+        let wait = BACKOFF.checked_mul(2_i32.pow(doublings)).unwrap_or(LONGEST_BACKOFF).min(LONGEST_BACKOFF);
+        let until = last.checked_add(wait).ok()?;
+        if self.world.now > until {
+            return None;
+        }
+        let message = format!("{} of its pods failed, and the next one is made at {until:.0}", ends.len());
+        let finding = Finding::new(Code::BackoffRunning, named("Job", job), message)
+            .since(Some(last))
+            .until(Some(until))
+            .advice(format!("Nothing needs to be done: the next pod is made at {until:.0}"));
+        let latest = pods.iter().filter(|pod| ended_at(pod) == Some(last)).map(|pod| name(pod)).next();
+        Some(match latest {
+            Some(pod) => finding.remedy(Remedy::command(
+                "Read why the last one failed",
+                format!("kubectl logs {pod} -n {}", namespace(job)),
+            )),
+            None => finding,
+        })
+    }
+
+    pub(crate) fn cron_job(&self, cron: &Value) -> Diagnosis {
+        let me = named("CronJob", cron);
+        let jobs = self.world.owned(&JOB, namespace(cron), uid(cron), "").unwrap_or_default();
+        let runs: Vec<&Value> = jobs
+            .iter()
+            .filter(|job| holds(job, "Complete").is_none() && holds(job, "Failed").is_none())
+            .copied()
+            .collect();
+        if runs.is_empty() && is_true(cron, "/spec/suspend") {
+            let finding = self.suspended(&crate::kinds::CRON_JOB, "cronjobs", cron);
+            return Diagnosis::phrase("its next run", vec![finding]);
+        }
+        let last = jobs.iter().max_by_key(|job| time(job, "/metadata/creationTimestamp")).copied();
+        let last = last.filter(|_| runs.is_empty());
+        let all = runs.into_iter().chain(last).map(|job| self.job(job));
+        add_up(all).under(&me, "made the Job")
+    }
+
+    pub(crate) fn job_set(&self, set: &Value) -> Diagnosis {
+        let me = named("JobSet", set);
+        let of: usize = list(set, "/spec/replicatedJobs")
+            .iter()
+            .map(|part| {
+                let replicas = usize::try_from(number(part, "/replicas").unwrap_or(1)).unwrap_or(0);
+                replicas * template_pods("Job", part.pointer("/template").unwrap_or(&Value::Null))
+            })
+            .sum();
+        let whole = Missing::Pods { missing: of, of };
+        if holds(set, "Completed").is_some() {
+            return Diagnosis::default();
+        }
+        if let Some(failed) = holds(set, "Failed") {
+            let message = format!("JobSet {} has failed: {}", name(set), text(failed, "/message"));
+            let finding = Finding::new(Code::JobFailed, me, message)
+                .since(since(failed))
+                .advice("Make the JobSet anew, once what failed is put right");
+            return Diagnosis::of(whole, vec![finding]);
+        }
+        if is_true(set, "/spec/suspend") {
+            return Diagnosis::of(whole, vec![self.suspended(&crate::kinds::JOB_SET, "jobsets", set)]);
+        }
+        let labels = format!("jobset.sigs.k8s.io/jobset-name={}", name(set));
+        let jobs = self.world.owned(&JOB, namespace(set), uid(set), &labels).unwrap_or_default();
+        if jobs.is_empty() {
+            return Diagnosis::of(whole, Vec::new());
+        }
+        let diagnosis = add_up(jobs.into_iter().map(|job| self.job(job)));
+        diagnosis.under(&me, "made the Job")
+    }
+}
+
+/// Pods that should run now: as many as may run at once, or as are left to do.
+fn should_run(job: &Value) -> usize {
+    let count = |path| number(job, path).map(|count| usize::try_from(count).unwrap_or(0));
+    let parallelism = count("/spec/parallelism").unwrap_or(1);
+    let succeeded = count("/status/succeeded").unwrap_or(0);
+    match count("/spec/completions") {
+        Some(completions) => parallelism.min(completions.saturating_sub(succeeded)),
+        // A work queue is done when one pod has ended well.
+        None if succeeded > 0 => 0,
+        None => parallelism,
+    }
+}
+
+/// The pods that a template of some kind asks for.
+pub(crate) fn template_pods(kind: &str, template: &Value) -> usize {
+    let count = |path, default| usize::try_from(number(template, path).unwrap_or(default)).unwrap_or(0);
+    match kind {
+        "Pod" => 1,
+        "Job" => {
+            let parallelism = count("/spec/parallelism", 1);
+            number(template, "/spec/completions")
+                .map_or(parallelism, |_| parallelism.min(count("/spec/completions", 1)))
+        }
+        "Deployment" | "StatefulSet" | "ReplicaSet" => count("/spec/replicas", 1),
+        _ => 0,
+    }
+}
+
+fn failed_job(job: &Value, failed: &Value) -> Finding {
+    let reason = text(failed, "/reason");
+    let code = match reason {
+        names::reasons::BACKOFF_LIMIT_EXCEEDED => Code::BackoffLimitExceeded,
+        names::reasons::DEADLINE_EXCEEDED => Code::DeadlineExceeded,
+        _ => Code::JobFailed,
+    };
+    let message = format!("Job {} has failed: {reason}: {}", name(job), text(failed, "/message"));
+    let limit = number(job, "/spec/backoffLimit").unwrap_or(6);
+    let advice = match code {
+        Code::DeadlineExceeded => {
+            let seconds = number(job, "/spec/activeDeadlineSeconds").unwrap_or(0);
+            format!(
+                "Make the Job anew with a longer activeDeadlineSeconds than {seconds}: a failed Job does not run again"
+            )
+        }
+        Code::BackoffLimitExceeded => {
+            format!(
+                "Put right what failed, then make the Job anew (backoffLimit was {limit}): a failed Job does not run again"
+            )
+        }
+        _ => "Put right what failed, then make the Job anew: a failed Job does not run again".to_owned(),
+    };
+    Finding::new(code, named("Job", job), message.trim_end_matches(": "))
+        .since(since(failed))
+        .advice(advice)
+        .remedy(Remedy::command(
+            "Read what its pods said",
+            format!(
+                "kubectl logs -n {} -l batch.kubernetes.io/job-name={} --all-containers --tail=50",
+                namespace(job),
+                name(job)
+            ),
+        ))
+}
+
+/// When a pod's last container ended.
+fn ended_at(pod: &Value) -> Option<Timestamp> {
+    let ends = list(pod, "/status/containerStatuses")
+        .iter()
+        .filter_map(|status| time(status, "/state/terminated/finishedAt"));
+    ends.max()
+        .or_else(|| crate::json::condition(pod, "Ready").and_then(since))
+        .or_else(|| time(pod, "/metadata/deletionTimestamp"))
+}
+
+/// The pods of an owner that should be there and are not, by what they do.
+pub(crate) struct Sorted<'a> {
+    pub(crate) active: Vec<&'a Value>,
+    /// On their way out, and not ended yet.
+    pub(crate) ending: Vec<&'a Value>,
+}
+
+pub(crate) fn sort<'a>(kind: &Kind, pods: &[&'a Value]) -> Sorted<'a> {
+    let active = pods.iter().filter(|pod| is_active(pod) || is_true(pod, "/healthy")).copied().collect();
+    // A Job replaces a pod that has ended, whatever holds it. Others need its name.
+    let ending =
+        pods.iter().filter(|pod| is_terminating(pod) && (*kind != JOB || !has_ended(pod))).copied().collect();
+    Sorted { active, ending }
+}
+
+impl Diagnosis {
+    /// The same below an owner, unless the cause lies in the owner itself.
+    pub(crate) fn under_owner(mut self, owner: &Object) -> Self {
+        let says =
+            self.missing.told().map_or_else(|| "waits".to_owned(), |missing| format!("misses {missing}"));
+        self.findings = self
+            .findings
+            .into_iter()
+            .map(|finding| match finding.path.first() {
+                Some(first) if first.object == *owner => finding,
+                _ => finding.under(owner.clone(), says.clone()),
+            })
+            .collect();
+        self
+    }
+}

@@ -1,0 +1,123 @@
+//! Reading of objects whose kinds are known only at run time.
+
+use jiff::{SignedDuration, Timestamp};
+use serde_json::Value;
+
+use crate::answer::Object;
+
+/// The text at a path, empty if there is none.
+pub(crate) fn text<'a>(object: &'a Value, path: &str) -> &'a str {
+    object.pointer(path).and_then(Value::as_str).unwrap_or("")
+}
+
+pub(crate) fn number(object: &Value, path: &str) -> Option<i64> {
+    object.pointer(path).and_then(Value::as_i64)
+}
+
+pub(crate) fn is_true(object: &Value, path: &str) -> bool {
+    object.pointer(path).and_then(Value::as_bool) == Some(true)
+}
+
+pub(crate) fn list<'a>(object: &'a Value, path: &str) -> &'a [Value] {
+    object.pointer(path).and_then(Value::as_array).map_or(&[], Vec::as_slice)
+}
+
+pub(crate) fn time(object: &Value, path: &str) -> Option<Timestamp> {
+    text(object, path).parse().ok()
+}
+
+pub(crate) fn name(object: &Value) -> &str {
+    text(object, "/metadata/name")
+}
+
+pub(crate) fn namespace(object: &Value) -> &str {
+    text(object, "/metadata/namespace")
+}
+
+pub(crate) fn uid(object: &Value) -> &str {
+    text(object, "/metadata/uid")
+}
+
+/// The object's name as an answer gives it.
+pub(crate) fn named(kind: &str, object: &Value) -> Object {
+    Object::of(kind, namespace(object), name(object))
+}
+
+/// An entry of a map with keys of any form, such as labels and annotations.
+pub(crate) fn entry<'a>(object: &'a Value, map: &str, key: &str) -> Option<&'a str> {
+    object.pointer(map)?.get(key)?.as_str()
+}
+
+pub(crate) fn condition<'a>(object: &'a Value, kind: &str) -> Option<&'a Value> {
+    list(object, "/status/conditions").iter().find(|condition| text(condition, "/type") == kind)
+}
+
+/// The condition, if it is True.
+pub(crate) fn holds<'a>(object: &'a Value, kind: &str) -> Option<&'a Value> {
+    condition(object, kind).filter(|condition| text(condition, "/status") == "True")
+}
+
+pub(crate) fn since(condition: &Value) -> Option<Timestamp> {
+    time(condition, "/lastTransitionTime")
+}
+
+/// The owner that runs the object, if it has one.
+pub(crate) fn controller(object: &Value) -> Option<&Value> {
+    list(object, "/metadata/ownerReferences").iter().find(|owner| is_true(owner, "/controller"))
+}
+
+pub(crate) fn is_owned_by(object: &Value, owner: &str) -> bool {
+    list(object, "/metadata/ownerReferences").iter().any(|reference| text(reference, "/uid") == owner)
+}
+
+pub(crate) fn is_terminating(object: &Value) -> bool {
+    !text(object, "/metadata/deletionTimestamp").is_empty()
+}
+
+/// When a pod's deletion was asked for: its deletionTimestamp is the end of its grace.
+pub(crate) fn deletion_asked(pod: &Value) -> Option<Timestamp> {
+    let grace = number(pod, "/metadata/deletionGracePeriodSeconds").unwrap_or(0);
+    time(pod, "/metadata/deletionTimestamp")?.checked_sub(SignedDuration::from_secs(grace)).ok()
+}
+
+pub(crate) fn has_ended(pod: &Value) -> bool {
+    matches!(text(pod, "/status/phase"), "Succeeded" | "Failed")
+}
+
+/// Runs, answers, and is not on its way out.
+pub(crate) fn is_ready(pod: &Value) -> bool {
+    is_true(pod, "/healthy")
+        || (!is_terminating(pod) && text(pod, "/status/phase") == "Running" && holds(pod, "Ready").is_some())
+}
+
+/// Neither ended nor on its way out.
+pub(crate) fn is_active(pod: &Value) -> bool {
+    !is_terminating(pod) && !has_ended(pod)
+}
+
+/// The labels that a selector wants, as a query; none if it is not a plain list of labels.
+pub(crate) fn selector(labels: Option<&Value>) -> String {
+    let labels = labels.and_then(Value::as_object).into_iter().flatten();
+    let pairs: Vec<_> =
+        labels.filter_map(|(key, value)| Some(format!("{key}={}", value.as_str()?))).collect();
+    pairs.join(",")
+}
+
+/// Whether an object has the labels that a LabelSelector asks for.
+pub(crate) fn selects(selector: &Value, object: &Value) -> bool {
+    let label = |key: &str| entry(object, "/metadata/labels", key);
+    let wanted = selector.get("matchLabels").and_then(Value::as_object).into_iter().flatten();
+    let all = wanted.into_iter().all(|(key, value)| label(key) == value.as_str());
+    let expressions = list(selector, "/matchExpressions").iter().all(|expression| {
+        let (key, values) = (text(expression, "/key"), list(expression, "/values"));
+        let among = label(key).is_some_and(|label| values.iter().any(|value| value.as_str() == Some(label)));
+        match text(expression, "/operator") {
+            "In" => among,
+            "NotIn" => !among,
+            "Exists" => label(key).is_some(),
+            "DoesNotExist" => label(key).is_none(),
+            _ => false,
+        }
+    });
+    all && expressions
+}

@@ -1,0 +1,315 @@
+//! Nodes: lost, sick, or cordoned and not to be emptied.
+
+use jiff::{SignedDuration, Timestamp};
+use salvor_api::names::{annotations, taints};
+use serde_json::Value;
+
+use crate::{
+    answer::{Object, Remedy},
+    code::Code,
+    diagnosis::{Diagnosis, Finding, Rules},
+    json::{
+        condition, controller, entry, has_ended, is_terminating, is_true, list, name, named, namespace,
+        number, selects, since, text, time,
+    },
+    kinds::{BUDGET, NODE},
+    salvor::{by_namespace, silent},
+    world::Seen,
+};
+
+/// So many pods are named in one command.
+const MOST_PODS: usize = 20;
+
+/// The condition of a Node in which the repair of sick nodes says how it stands, and its reasons.
+const REPAIR: &str = "SalvorRepair";
+const REPAIR_UNDER_WAY: [&str; 3] = ["Waiting", "Repairing", "Rebooting"];
+const REPAIR_BLOCKED: [&str; 2] = ["Blocked", "Vetoed"];
+/// The annotations of a Node by which people forbid its repair.
+const VETOES: [&str; 2] = ["salvor.dev/do-not-repair", "karpenter.sh/do-not-repair"];
+
+/// What a node is like, to a pod on it.
+pub(crate) enum NodeState<'a> {
+    /// Nobody hears of its kubelet.
+    Lost {
+        node: &'a Value,
+        since: Option<Timestamp>,
+    },
+    /// There is no such Node.
+    Gone,
+    /// Its own kubelet says that it is not Ready, or a repair policy calls it sick.
+    Sick(&'a Value),
+    Fine,
+    Unknown,
+}
+
+impl Rules<'_> {
+    pub(crate) fn node_state(&self, name: &str) -> NodeState<'_> {
+        let node = match self.world.get(&NODE, "", name) {
+            Seen::Here(node) => node,
+            Seen::Absent => return NodeState::Gone,
+            Seen::Unknown => return NodeState::Unknown,
+        };
+        self.state_of(node)
+    }
+
+    /// Whether nobody hears of a node, or there is none.
+    pub(crate) fn is_lost(&self, name: &str) -> bool {
+        match self.node_state(name) {
+            NodeState::Lost { .. } | NodeState::Gone => true,
+            NodeState::Sick(_) | NodeState::Fine | NodeState::Unknown => false,
+        }
+    }
+
+    fn state_of<'a>(&self, node: &'a Value) -> NodeState<'a> {
+        let ready = condition(node, "Ready");
+        let taint =
+            list(node, "/spec/taints").iter().find(|taint| text(taint, "/key") == taints::UNREACHABLE);
+        match ready.map(|ready| text(ready, "/status")) {
+            Some("True") if repair(node).is_none() => NodeState::Fine,
+            Some("True" | "False") => NodeState::Sick(node),
+            Some("Unknown") => self.lost(node, ready.and_then(since)),
+            // A node that was never Ready has no such condition, and nobody has lost it.
+            _ => match taint {
+                Some(taint) => self.lost(node, time(taint, "/timeAdded")),
+                None => NodeState::Fine,
+            },
+        }
+    }
+
+    fn lost<'a>(&self, node: &'a Value, noticed: Option<Timestamp>) -> NodeState<'a> {
+        NodeState::Lost { node, since: self.silent_since(name(node)).or(noticed) }
+    }
+
+    /// Why a pod on a bad node does not run; none if its node is well, or unknown.
+    pub(crate) fn by_its_node(&self, pod: &Value) -> Option<Finding> {
+        let on = text(pod, "/spec/nodeName");
+        let finding = match self.node_state(on) {
+            NodeState::Lost { node, since } if is_terminating(pod) => self.stuck(pod, node, since),
+            NodeState::Lost { node, since } => {
+                let goes = match evicted_at(pod, node) {
+                    Some(at) => format!("it is to be evicted at {at:.0}"),
+                    None => "nobody has asked for its deletion".to_owned(),
+                };
+                let message =
+                    format!("{}; pod {} is not marked for deletion, {goes}", silent(on, since), name(pod));
+                Finding::new(Code::NodeLost, named("Node", node), message).since(since)
+            }
+            NodeState::Gone => {
+                let message =
+                    format!("there is no node {on} any more, and pod {} is still bound to it", name(pod));
+                Finding::new(Code::NodeLost, Object::of("Node", "", on), message)
+            }
+            NodeState::Sick(node) => sick(node),
+            NodeState::Fine | NodeState::Unknown => return None,
+        };
+        let me = named("Pod", pod);
+        let says = if is_terminating(pod) {
+            format!("is being deleted, on node {on}")
+        } else {
+            format!("does not run ready, on node {on}")
+        };
+        Some(finding.waiting(me.clone()).under(me, says))
+    }
+
+    /// What can be done about a node, for all the pods that wait for it.
+    pub(crate) fn remedies_on_node(&self, finding: &Finding) -> Vec<Remedy> {
+        let node = &finding.cause.object.name;
+        if finding.cause.object.kind != "Node" {
+            return Vec::new();
+        }
+        let back = Remedy::text(format!(
+            "Bring node {node} back (power its machine on, or restart its kubelet): what was on it then ends or goes on by itself"
+        ));
+        match finding.cause.code {
+            Code::NodeLost if matches!(self.world.get(&NODE, "", node), Seen::Absent) => {
+                vec![Remedy::text(format!(
+                    "Wait: there is no node {node} any more, and the control plane removes what was on it by itself"
+                ))]
+            }
+            Code::NodeLost => {
+                let taint = format!(
+                    "kubectl taint node {node} {}={}:{}",
+                    taints::OUT_OF_SERVICE,
+                    taints::OUT_OF_SERVICE_VALUE,
+                    taints::NO_EXECUTE
+                );
+                let off = format!(
+                    "If the machine of {node} is off for sure (else its work may run twice), say so: its pods are removed and its volumes freed"
+                );
+                vec![back, Remedy::command(off, taint)]
+            }
+            Code::NotOptedIn => {
+                let mut remedies = vec![back];
+                for (namespace, pods) in by_namespace(&finding.pods) {
+                    let pods = pods.iter().take(MOST_PODS).copied().collect::<Vec<_>>().join(" ");
+                    remedies.push(Remedy::command(
+                        "Consent, as the owner: Salvor then ends and deletes the pod after its wait (if the machine still runs, its work may run twice)",
+                        format!("kubectl annotate pod {pods} -n {namespace} --overwrite {}={}", annotations::SAFE_TO_FORCEFULLY_DELETE, annotations::CONSENT),
+                    ));
+                }
+                remedies
+            }
+            Code::NobodyLeads | Code::RecoveryOff | Code::BrakeHolds | Code::GraceRunning => vec![back],
+            _ => Vec::new(),
+        }
+    }
+
+    pub(crate) fn asked_node(&self, node: &Value) -> Diagnosis {
+        let object = named("Node", node);
+        let on = &object.name;
+        let pods = self.world.pods_on(on).unwrap_or_default();
+        let pods: Vec<&Value> =
+            pods.into_iter().filter(|pod| !has_ended(pod) || is_terminating(pod)).collect();
+        match self.state_of(node) {
+            NodeState::Lost { since, .. } => {
+                let mut findings: Vec<Finding> = Vec::new();
+                for pod in &pods {
+                    let ending = is_terminating(pod);
+                    let found = if ending { self.ending(pod).into_iter().next() } else { None };
+                    findings.extend(found.map(|finding| cut_to(finding, &object, on)));
+                }
+                let waiting = pods.len();
+                if findings.is_empty() {
+                    let message = format!(
+                        "{}; {waiting} pods are on it, none of them marked for deletion",
+                        silent(on, since)
+                    );
+                    findings.push(Finding::new(Code::NodeLost, object.clone(), message).since(since));
+                }
+                Diagnosis::phrase(
+                    format!("its kubelet: nobody has heard of it, and {waiting} pods are on it"),
+                    findings,
+                )
+            }
+            NodeState::Sick(node) => Diagnosis::phrase("its health", vec![sick(node)]),
+            NodeState::Fine | NodeState::Gone | NodeState::Unknown
+                if is_true(node, "/spec/unschedulable") =>
+            {
+                let findings = self.kept_by_budgets(&object, &pods);
+                if findings.is_empty() {
+                    return Diagnosis::default();
+                }
+                Diagnosis::phrase(
+                    format!("room to empty it: a budget keeps {} of its pods", findings.len()),
+                    findings,
+                )
+            }
+            NodeState::Fine | NodeState::Gone | NodeState::Unknown => Diagnosis::default(),
+        }
+    }
+
+    /// The pods of a cordoned node that must not be evicted now.
+    fn kept_by_budgets(&self, node: &Object, pods: &[&Value]) -> Vec<Finding> {
+        let mut findings = Vec::new();
+        for pod in pods.iter().filter(|pod| !is_terminating(pod) && stays(pod)) {
+            let Some(budgets) = self.world.list(&BUDGET, namespace(pod), "", "") else { continue };
+            let keeps = |budget: &&&Value| {
+                namespace(budget) == namespace(pod)
+                    && budget.pointer("/spec/selector").is_some_and(|selector| selects(selector, pod))
+                    && number(budget, "/status/disruptionsAllowed").unwrap_or(0) <= 0
+            };
+            for budget in budgets.iter().filter(keeps) {
+                let count = |path| number(budget, path).unwrap_or(0);
+                let (healthy, wanted) = (count("/status/currentHealthy"), count("/status/desiredHealthy"));
+                let message = format!(
+                    "budget {} allows no disruption: {healthy} of its pods are healthy, and {wanted} must be",
+                    name(budget)
+                );
+                let me = named("Pod", pod);
+                let finding = Finding::new(
+                    Code::DisruptionBudget,
+                    named("PodDisruptionBudget", budget),
+                    message,
+                )
+                .advice(format!(
+                    "Run more ready replicas of what {} covers, on other nodes: then one may be evicted",
+                    name(budget)
+                ))
+                .waiting(me.clone())
+                .under(me, "cannot be evicted")
+                .under(node.clone(), "is cordoned");
+                findings.push(finding);
+            }
+        }
+        findings
+    }
+}
+
+/// How the repair of a node that a policy calls sick stands, if one does.
+fn repair(node: &Value) -> Option<&Value> {
+    condition(node, REPAIR).filter(|repair| {
+        let reason = text(repair, "/reason");
+        REPAIR_UNDER_WAY.contains(&reason) || REPAIR_BLOCKED.contains(&reason)
+    })
+}
+
+fn sick(node: &Value) -> Finding {
+    let object = named("Node", node);
+    let on = object.name.clone();
+    let not_ready = condition(node, "Ready").filter(|ready| text(ready, "/status") == "False");
+    let repair = repair(node);
+    let mut message = match not_ready {
+        Some(ready) => format!("node {on} is not Ready by its own kubelet's word: {}", told(ready)),
+        None => format!("node {on} is sick by a repair policy"),
+    };
+    if let Some(repair) = repair {
+        message.push_str(&format!("; its repair: {}", told(repair)));
+    }
+    let at = not_ready.or(repair).and_then(since);
+    let blocked = repair.filter(|repair| REPAIR_BLOCKED.contains(&text(repair, "/reason")));
+    let look = Remedy::command("Look at what is known of the node", format!("kubectl describe node {on}"));
+    if blocked.is_none() {
+        let advice = match repair {
+            Some(_) => format!("Nothing needs to be done: the repair of node {on} goes on by itself"),
+            None => format!("Repair node {on}: its kubelet says what is wrong"),
+        };
+        return Finding::new(Code::NodeSick, object, message).since(at).advice(advice).remedy(look);
+    }
+    let mut finding = Finding::new(Code::RepairBlocked, object, message).since(at);
+    for veto in VETOES.iter().filter(|veto| entry(node, "/metadata/annotations", veto).is_some()) {
+        finding = finding.remedy(Remedy::command(
+            format!("Allow the repair of node {on} again"),
+            format!("kubectl annotate node {on} {veto}-"),
+        ));
+    }
+    finding
+        .advice("Put right what holds the repair, as its condition says: it then goes on by itself")
+        .remedy(look)
+}
+
+/// A pod that an eviction takes away: not a DaemonSet's, and not the node's own.
+fn stays(pod: &Value) -> bool {
+    controller(pod).is_none_or(|owner| text(owner, "/kind") != "DaemonSet")
+        && entry(pod, "/metadata/annotations", "kubernetes.io/config.mirror").is_none()
+}
+
+/// The chain of a node that was asked about begins at the node, and ends there if the cause lies in it.
+fn cut_to(mut finding: Finding, node: &Object, on: &str) -> Finding {
+    if finding.cause.object == *node {
+        finding.path.retain(|link| link.object == *node);
+        finding.path.truncate(1);
+        return finding;
+    }
+    finding.under(node.clone(), format!("{on} is lost"))
+}
+
+fn told(condition: &Value) -> String {
+    match (text(condition, "/reason"), text(condition, "/message")) {
+        (reason, "") => reason.to_owned(),
+        ("", message) => message.to_owned(),
+        (reason, message) => format!("{reason}: {message}"),
+    }
+}
+
+/// When the control plane asks for the pod's deletion, by what it tolerates.
+fn evicted_at(pod: &Value, node: &Value) -> Option<Timestamp> {
+    let taint = list(node, "/spec/taints").iter().find(|taint| {
+        text(taint, "/key") == taints::UNREACHABLE && text(taint, "/effect") == taints::NO_EXECUTE
+    })?;
+    let tolerated = list(pod, "/spec/tolerations").iter().filter(|toleration| {
+        matches!(text(toleration, "/key"), "" | taints::UNREACHABLE)
+            && matches!(text(toleration, "/effect"), "" | taints::NO_EXECUTE)
+    });
+    let seconds = tolerated.filter_map(|toleration| number(toleration, "/tolerationSeconds")).min()?;
+    time(taint, "/timeAdded")?.checked_add(SignedDuration::from_secs(seconds)).ok()
+}

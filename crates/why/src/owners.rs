@@ -1,0 +1,273 @@
+//! Whatever owns pods.
+
+use serde_json::Value;
+
+use crate::{
+    answer::Remedy,
+    code::Code,
+    diagnosis::{Diagnosis, Finding, Missing, Rules},
+    jobs::{sort, template_pods},
+    json::{is_ready, list, name, named, namespace, number, selector, text, uid},
+    kinds::{
+        APP_WRAPPER, CRON_JOB, DAEMON_SET, DEPLOYMENT, JOB, JOB_SET, Kind, POD, REPLICA_SET,
+        REPLICATION_CONTROLLER, STATEFUL_SET,
+    },
+    world::Seen,
+};
+
+/// How an owner makes its pods.
+#[derive(Clone, Copy)]
+pub(crate) struct Creation {
+    /// Whether it makes a new pod only when the one before it is gone.
+    pub(crate) waits_for_ending: bool,
+    /// Where its template for pods is.
+    pub(crate) template: &'static str,
+}
+
+/// What is missing of all of these together.
+pub(crate) fn add_up(all: impl Iterator<Item = Diagnosis>) -> Diagnosis {
+    let mut sum = Diagnosis::default();
+    for one in all {
+        sum.missing = sum.missing.and(one.missing);
+        sum.findings.extend(one.findings);
+    }
+    sum
+}
+
+impl Rules<'_> {
+    /// Why an owner has fewer ready pods than it should.
+    pub(crate) fn of_pods(
+        &self,
+        kind: &Kind,
+        owner: &Value,
+        of: usize,
+        pods: &[&Value],
+        how: Creation,
+    ) -> Diagnosis {
+        let sorted = sort(kind, pods);
+        let ready = sorted.active.iter().filter(|pod| is_ready(pod)).count();
+        let missing = Missing::Pods { missing: of.saturating_sub(ready), of };
+        if ready >= of {
+            return Diagnosis::default();
+        }
+        let mut findings: Vec<Finding> = sorted.active.iter().flat_map(|pod| self.pod(pod)).collect();
+        if sorted.active.len() < of {
+            let of_ending = || sorted.ending.iter().flat_map(|pod| self.ending(pod));
+            let mut there = sorted.active.len();
+            if how.waits_for_ending {
+                findings.extend(of_ending());
+                there += sorted.ending.len();
+            }
+            if there < of {
+                let uncreated = self.uncreated(kind, owner, pods, how, of - there);
+                if uncreated.cause.code != Code::Unknown {
+                    findings.push(uncreated);
+                } else if findings.is_empty() {
+                    findings.extend(of_ending());
+                    findings.push(uncreated);
+                }
+            }
+        }
+        Diagnosis::of(missing, findings)
+    }
+
+    /// An owner whose pods cannot be seen: as many run as it says itself.
+    pub(crate) fn unseen(&self, kind: &Kind, owner: &Value, of: usize) -> Diagnosis {
+        let ready = ["/status/readyReplicas", "/status/numberReady", "/status/ready"];
+        let ready = ready.iter().find_map(|path| number(owner, path)).unwrap_or(0);
+        let missing = of.saturating_sub(usize::try_from(ready).unwrap_or(0));
+        let message = "its pods cannot be seen from here, and it does not say why they are missing";
+        let finding = Finding::new(Code::Unknown, named(&kind.kind, owner), message)
+            .advice("Ask somebody who may list pods in its namespace");
+        Diagnosis::of(Missing::Pods { missing, of }, vec![finding])
+    }
+
+    /// Why an owner does not make the pods that it lacks.
+    fn uncreated(
+        &self,
+        kind: &Kind,
+        owner: &Value,
+        pods: &[&Value],
+        how: Creation,
+        lacking: usize,
+    ) -> Finding {
+        let refused = self.refusal(owner);
+        let requested = refused.as_ref().map_or("", |refusal| refusal.message.as_str());
+        let template = owner.pointer(how.template).unwrap_or(&Value::Null);
+        if let Some(finding) = self.quota(owner, template, requested, lacking) {
+            return finding.since(refused.and_then(|refusal| refusal.at));
+        }
+        if *kind == JOB
+            && let Some(finding) = self.backoff(owner, pods)
+        {
+            return finding;
+        }
+        if let Some(refusal) = refused {
+            return self.refused(kind, owner, &refusal);
+        }
+        let me = named(&kind.kind, owner);
+        let message = format!(
+            "{lacking} pods were not made, and nothing says why: looked at its conditions, its pods ({}), the quotas of its namespace \
+             and its events (none tells of a refusal; events expire after an hour)",
+            pods.len()
+        );
+        Finding::new(Code::Unknown, me, message).remedy(Remedy::command(
+            "Look at all that is known of it",
+            format!("kubectl describe {} {} -n {}", kind.word(), name(owner), namespace(owner)),
+        ))
+    }
+
+    pub(crate) fn deployment(&self, deployment: &Value) -> Diagnosis {
+        let me = named("Deployment", deployment);
+        let of = count(deployment, "/spec/replicas", 1);
+        let labels = selector(deployment.pointer("/spec/selector/matchLabels"));
+        let Some(sets) = self.world.owned(&REPLICA_SET, namespace(deployment), uid(deployment), &labels)
+        else {
+            return self.unseen(&DEPLOYMENT, deployment, of);
+        };
+        let (mut ready, mut findings) = (0, Vec::new());
+        for set in sets {
+            let Some(pods) = self.world.owned(&POD, namespace(set), uid(set), &labels_of(set)) else {
+                return self.unseen(&DEPLOYMENT, deployment, of);
+            };
+            ready += pods.iter().filter(|pod| is_ready(pod)).count();
+            let wanted = count(set, "/spec/replicas", 0);
+            if wanted == 0 {
+                continue;
+            }
+            let how = Creation { waits_for_ending: false, template: "/spec/template" };
+            let diagnosis = self.of_pods(&REPLICA_SET, set, wanted, &pods, how);
+            findings.extend(diagnosis.under_owner(&named("ReplicaSet", set)).findings);
+        }
+        let missing = Missing::Pods { missing: of.saturating_sub(ready), of };
+        Diagnosis::of(missing, findings).under_owner(&me)
+    }
+
+    /// A kind that counts replicas, or any other that owns pods.
+    pub(crate) fn replicas_or_owner(&self, kind: &Kind, object: &Value) -> Diagnosis {
+        let me = named(&kind.kind, object);
+        let of = if *kind == DAEMON_SET {
+            count(object, "/status/desiredNumberScheduled", 0)
+        } else if [&REPLICA_SET, &STATEFUL_SET, &REPLICATION_CONTROLLER].contains(&kind) {
+            count(object, "/spec/replicas", 1)
+        } else {
+            return self.any_owner(kind, object);
+        };
+        let labels = labels_of(object);
+        let Some(pods) = self.world.owned(&POD, namespace(object), uid(object), &labels) else {
+            return self.unseen(kind, object, of);
+        };
+        let waits = [&STATEFUL_SET, &DAEMON_SET].contains(&kind);
+        let how = Creation { waits_for_ending: waits, template: "/spec/template" };
+        self.of_pods(kind, object, of, &pods, how).under_owner(&me)
+    }
+
+    /// A kind that nobody here knows: its pods, and the objects with pods that it owns.
+    fn any_owner(&self, kind: &Kind, object: &Value) -> Diagnosis {
+        let me = named(&kind.kind, object);
+        let owned =
+            |kind: &Kind| self.world.owned(kind, namespace(object), uid(object), "").unwrap_or_default();
+        let mut sum = Diagnosis::default();
+        for kind in [&JOB, &JOB_SET, &STATEFUL_SET, &DEPLOYMENT, &REPLICA_SET, &DAEMON_SET, &CRON_JOB] {
+            if *kind == JOB_SET && !self.world.has_all(kind) {
+                continue;
+            }
+            for child in owned(kind) {
+                let diagnosis = self.diagnose(kind, child);
+                sum.missing = sum.missing.and(diagnosis.missing);
+                sum.findings.extend(diagnosis.findings);
+            }
+        }
+        let pods: Vec<&Value> =
+            owned(&POD).into_iter().filter(|pod| text(pod, "/status/phase") != "Succeeded").collect();
+        let ready = pods.iter().filter(|pod| is_ready(pod)).count();
+        if !pods.is_empty() {
+            sum.missing = sum.missing.and(Missing::Pods { missing: pods.len() - ready, of: pods.len() });
+        }
+        sum.findings.extend(pods.iter().flat_map(|pod| self.pod(pod)));
+        sum.under_owner(&me)
+    }
+
+    pub(crate) fn app_wrapper(&self, wrapper: &Value) -> Diagnosis {
+        let me = named("AppWrapper", wrapper);
+        let components = list(wrapper, "/spec/components");
+        let of: usize = components.iter().map(expected_pods).sum();
+        let whole = Missing::Pods { missing: of.max(1), of: of.max(1) };
+        let phase = text(wrapper, "/status/phase");
+        let told = |kind: &str| {
+            crate::json::condition(wrapper, kind).map_or("", |condition| text(condition, "/message"))
+        };
+        let at = |kind: &str| crate::json::condition(wrapper, kind).and_then(crate::json::since);
+        match phase {
+            "Succeeded" => return Diagnosis::default(),
+            "Failed" => {
+                let message = format!(
+                    "AppWrapper {} has failed, and is not tried again: {}",
+                    me.name,
+                    told("Unhealthy")
+                );
+                let finding = Finding::new(Code::WorkloadFailed, me, message.trim_end_matches(": "))
+                    .since(at("Unhealthy"))
+                    .advice("Put right what failed, then make the AppWrapper anew: one that has failed does not run again");
+                return Diagnosis::of(whole, vec![finding]);
+            }
+            "Resetting" => {
+                let message = format!(
+                    "AppWrapper {} is being reset, and starts again by itself: {}",
+                    me.name,
+                    told("Unhealthy")
+                );
+                let finding = Finding::new(Code::WorkloadResetting, me, message.trim_end_matches(": "))
+                    .since(at("Unhealthy"))
+                    .advice("Nothing needs to be done: it starts again when all that it had made is gone");
+                return Diagnosis::of(whole, vec![finding]);
+            }
+            _ => {}
+        }
+        if crate::json::is_true(wrapper, "/spec/suspend") {
+            return Diagnosis::of(whole, vec![self.suspended(&APP_WRAPPER, "appwrappers", wrapper)]);
+        }
+        let mut sum = Diagnosis::default();
+        for component in components {
+            let template = component.get("template").unwrap_or(&Value::Null);
+            let (group, _) = text(template, "/apiVersion").split_once('/').unwrap_or(("", ""));
+            let kind =
+                Kind { group: group.to_owned().into(), kind: text(template, "/kind").to_owned().into() };
+            match self.world.get(&kind, namespace(wrapper), text(template, "/metadata/name")) {
+                Seen::Here(child) => {
+                    let diagnosis = self.diagnose(&kind, child);
+                    let missing = match diagnosis.missing {
+                        Missing::Phrase(_) => Missing::Pods { missing: 1, of: 1 },
+                        other => other,
+                    };
+                    sum.missing = sum.missing.and(missing);
+                    sum.findings.extend(diagnosis.findings);
+                }
+                Seen::Absent => {
+                    let pods = expected_pods(component);
+                    sum.missing = sum.missing.and(Missing::Pods { missing: pods, of: pods });
+                }
+                Seen::Unknown => {}
+            }
+        }
+        sum.under_owner(&me)
+    }
+}
+
+fn expected_pods(component: &Value) -> usize {
+    let sets = list(component, "/podSets");
+    if sets.is_empty() {
+        let template = component.get("template").unwrap_or(&Value::Null);
+        return template_pods(text(template, "/kind"), template);
+    }
+    sets.iter().map(|set| count(set, "/replicas", 1)).sum()
+}
+
+fn count(object: &Value, path: &str, default: i64) -> usize {
+    usize::try_from(number(object, path).unwrap_or(default)).unwrap_or(0)
+}
+
+fn labels_of(set: &Value) -> String {
+    // A ReplicationController's selector is a plain map.
+    selector(set.pointer("/spec/selector/matchLabels").or_else(|| set.pointer("/spec/selector")))
+}

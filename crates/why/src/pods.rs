@@ -1,0 +1,365 @@
+//! Pods: one that is not there, not ready, or does not end.
+
+use serde_json::Value;
+
+use crate::{
+    answer::{Object, Remedy},
+    code::Code,
+    diagnosis::{Diagnosis, Finding, Rules},
+    json::{
+        condition, controller, deletion_asked, has_ended, holds, is_ready, is_terminating, is_true, list,
+        name, named, namespace, number, since, text, time,
+    },
+    kinds::{CONFIG_MAP, Kind, SECRET},
+    world::Seen,
+};
+
+/// The finalizers by which a Job's controller counts its pods.
+const TRACKING: [&str; 2] = ["batch.kubernetes.io/job-tracking", "job.salvor.dev/tracking"];
+
+impl Rules<'_> {
+    pub(crate) fn asked_pod(&self, pod: &Value) -> Diagnosis {
+        let mut findings = self.pod(pod);
+        // Its last word may be that it is ready; on a lost node nobody can say so.
+        if findings.is_empty() && is_ready(pod) && self.is_lost(text(pod, "/spec/nodeName")) {
+            findings.extend(self.by_its_node(pod));
+        }
+        if findings.is_empty() {
+            return Diagnosis::default();
+        }
+        let phrase = if is_terminating(pod) {
+            "it is being deleted, and does not end"
+        } else if text(pod, "/status/phase") == "Failed" {
+            "it has failed"
+        } else if text(pod, "/spec/nodeName").is_empty() {
+            "it has no node yet"
+        } else {
+            "it does not run ready"
+        };
+        Diagnosis::phrase(phrase, findings)
+    }
+
+    /// Why a pod does not run ready, from the pod down; empty if it does, or has ended well.
+    pub(crate) fn pod(&self, pod: &Value) -> Vec<Finding> {
+        if is_terminating(pod) {
+            return self.ending(pod);
+        }
+        if is_ready(pod) || text(pod, "/status/phase") == "Succeeded" {
+            return Vec::new();
+        }
+        let me = named("Pod", pod);
+        if text(pod, "/status/phase") == "Failed" {
+            return vec![failed(pod)];
+        }
+        if text(pod, "/spec/nodeName").is_empty() {
+            return vec![self.unscheduled(pod)];
+        }
+        if let Some(finding) = self.by_its_node(pod) {
+            return vec![finding];
+        }
+        let down = |finding: Finding, says: &str| vec![finding.waiting(me.clone()).under(me.clone(), says)];
+        if let Some(finding) = self.config_missing(pod) {
+            return down(finding, "cannot start: something that it needs is not there");
+        }
+        if let Some(finding) = by_its_containers(pod) {
+            return vec![finding.waiting(me)];
+        }
+        if text(pod, "/status/phase") != "Running"
+            && let Some(finding) = self.attached_elsewhere(pod)
+        {
+            return down(finding, "cannot start: its volume is not attached to its node");
+        }
+        vec![starting(pod).waiting(me)]
+    }
+
+    /// A pod that is being deleted.
+    pub(crate) fn ending(&self, pod: &Value) -> Vec<Finding> {
+        let me = named("Pod", pod);
+        let forced = number(pod, "/metadata/deletionGracePeriodSeconds") == Some(0);
+        let finalizers: Vec<&str> =
+            list(pod, "/metadata/finalizers").iter().filter_map(Value::as_str).collect();
+        let asked = deletion_asked(pod);
+        if !finalizers.is_empty() && (has_ended(pod) || forced) {
+            return vec![held(pod, &me, &finalizers).since(asked).waiting(me)];
+        }
+        if !text(pod, "/spec/nodeName").is_empty()
+            && let Some(finding) = self.by_its_node(pod)
+        {
+            return vec![finding];
+        }
+        let until = time(pod, "/metadata/deletionTimestamp");
+        let message = match until {
+            Some(until) if until > self.world.now => {
+                format!("pod {} is ending, and has until {until}", name(pod))
+            }
+            _ => format!(
+                "pod {} is ending for longer than its grace, and its kubelet has not said that it is gone",
+                name(pod)
+            ),
+        };
+        let finding = Finding::new(Code::AwaitingTermination, me.clone(), message)
+            .since(asked)
+            .until(until.filter(|until| *until > self.world.now))
+            .advice("Wait until its kubelet has ended it: what it does on SIGTERM takes as long as it takes")
+            .waiting(me);
+        vec![finding]
+    }
+
+    fn unscheduled(&self, pod: &Value) -> Finding {
+        let me = named("Pod", pod);
+        let gates: Vec<&str> =
+            list(pod, "/spec/schedulingGates").iter().map(|gate| text(gate, "/name")).collect();
+        if gates.iter().any(|gate| gate.starts_with("kueue.x-k8s.io/"))
+            && let Some(finding) = self.not_admitted(pod)
+        {
+            return finding.waiting(me.clone()).under(me, "waits for Kueue");
+        }
+        let scheduled =
+            condition(pod, "PodScheduled").filter(|scheduled| text(scheduled, "/status") != "True");
+        let says = scheduled.map_or("", |scheduled| text(scheduled, "/message"));
+        if let Some(finding) = self.unbound(pod, says) {
+            return finding.waiting(me.clone()).under(me, "cannot be scheduled before its volume is there");
+        }
+        let began = scheduled.and_then(since).or_else(|| time(pod, "/metadata/creationTimestamp"));
+        let message = if !gates.is_empty() {
+            format!("pod {} is held back by the scheduling gates {}", name(pod), gates.join(", "))
+        } else if says.is_empty() {
+            let scheduler = match text(pod, "/spec/schedulerName") {
+                "" => "default-scheduler",
+                scheduler => scheduler,
+            };
+            format!("scheduler {scheduler} has not looked at pod {} yet", name(pod))
+        } else {
+            format!("no node takes pod {}: {says}", name(pod))
+        };
+        let advice = if says.contains("Insufficient") {
+            "Add a node with enough room, or free room on one, or let the pod ask for less"
+        } else if says.is_empty() {
+            "Look whether the scheduler runs"
+        } else {
+            "Change what keeps the pod from the nodes, as the message names it: taints, affinity, or what it asks for"
+        };
+        Finding::new(Code::Unschedulable, me.clone(), message).since(began).advice(advice).waiting(me)
+    }
+
+    /// A ConfigMap or Secret that the pod cannot start without.
+    fn config_missing(&self, pod: &Value) -> Option<Finding> {
+        let waits = |status: &Value| {
+            matches!(
+                text(status, "/state/waiting/reason"),
+                "CreateContainerConfigError" | "ContainerCreating" | "PodInitializing"
+            )
+        };
+        let mut statuses =
+            list(pod, "/status/containerStatuses").iter().chain(list(pod, "/status/initContainerStatuses"));
+        if text(pod, "/status/phase") != "Pending" && !statuses.any(waits) {
+            return None;
+        }
+        for (kind, object) in needed(pod) {
+            if let Seen::Absent = self.world.get(kind, namespace(pod), &object) {
+                let message = format!(
+                    "there is no {} {object} in namespace {}, which pod {} needs",
+                    kind.kind,
+                    namespace(pod),
+                    name(pod)
+                );
+                let finding = Finding::new(
+                    Code::ConfigMissing,
+                    Object::of(&kind.kind, namespace(pod), &object),
+                    message,
+                )
+                .since(time(pod, "/metadata/creationTimestamp"))
+                .advice(format!(
+                    "Create {} {object} in namespace {}: its kubelet then starts the pod by itself",
+                    kind.kind,
+                    namespace(pod)
+                ));
+                return Some(finding);
+            }
+        }
+        let wrong = list(pod, "/status/containerStatuses")
+            .iter()
+            .find(|status| text(status, "/state/waiting/reason") == "CreateContainerConfigError")?;
+        let says = text(wrong, "/state/waiting/message");
+        // Such as: couldn't find key PORT in ConfigMap team-a/settings; secret "token" not found.
+        let (kind, rest) = match says.to_lowercase() {
+            low if low.contains("configmap") => (&CONFIG_MAP, says),
+            low if low.contains("secret") => (&SECRET, says),
+            _ => return None,
+        };
+        let quoted = rest.split('"').nth(1).map(str::to_owned);
+        let by_path = rest.rsplit('/').next().filter(|_| rest.contains('/')).map(str::to_owned);
+        let object = Object::of(&kind.kind, namespace(pod), quoted.or(by_path)?.trim());
+        Some(Finding::new(Code::ConfigMissing, object, says).advice("Add what the message names"))
+    }
+}
+
+fn failed(pod: &Value) -> Finding {
+    let (reason, message) = (text(pod, "/status/reason"), text(pod, "/status/message"));
+    let ended = list(pod, "/status/containerStatuses").iter().find_map(|status| {
+        let code = number(status, "/state/terminated/exitCode").filter(|code| *code != 0)?;
+        Some((
+            format!("container {} ended with exit code {code}", text(status, "/name")),
+            time(status, "/state/terminated/finishedAt"),
+        ))
+    });
+    let (told, at) = match ended {
+        _ if !reason.is_empty() => (format!("{reason}: {message}"), None),
+        Some((told, at)) => (told, at),
+        None => ("nobody says why".to_owned(), None),
+    };
+    let me = named("Pod", pod);
+    let again = match controller(pod) {
+        Some(_) => "Nothing needs to be done here: its owner replaces it".to_owned(),
+        None => format!("Create pod {} anew: nobody owns it, so nobody replaces it", name(pod)),
+    };
+    Finding::new(Code::PodFailed, me.clone(), format!("pod {} has failed: {told}", name(pod)))
+        .since(at)
+        .advice(again)
+        .waiting(me)
+}
+
+/// A pod that is only held by finalizers.
+fn held(pod: &Value, me: &Object, finalizers: &[&str]) -> Finding {
+    let (kept, foreign): (Vec<&str>, Vec<&str>) =
+        finalizers.iter().partition(|finalizer| TRACKING.contains(finalizer));
+    let ended = has_ended(pod);
+    let how = if ended { "has ended" } else { "was force deleted" };
+    let finding = Finding::new(
+        Code::FinalizerHolds,
+        me.clone(),
+        format!("pod {} {how}, and is held by {}", name(pod), finalizers.join(", ")),
+    );
+    if foreign.is_empty() {
+        return finding.advice(
+            "Look at the controller of its Job: it takes its finalizer off when it has counted the pod",
+        );
+    }
+    let whose = finding
+        .advice(format!("Look at whoever put {} there: it should take it off by itself", foreign.join(", ")));
+    let left = serde_json::json!({"metadata": {"finalizers": if kept.is_empty() { Value::Null } else { kept.into() }}});
+    let risk =
+        if ended { "" } else { " (nobody saw it end: if its machine still runs, its work may run twice)" };
+    whose.remedy(Remedy::command(
+        format!("Take the finalizer off, if whoever put it there is gone{risk}"),
+        format!("kubectl patch pod {} -n {} --type=merge -p '{left}'", name(pod), namespace(pod)),
+    ))
+}
+
+fn by_its_containers(pod: &Value) -> Option<Finding> {
+    let me = named("Pod", pod);
+    let statuses =
+        list(pod, "/status/initContainerStatuses").iter().chain(list(pod, "/status/containerStatuses"));
+    let statuses: Vec<&Value> = statuses.collect();
+    let logs = |container: &str, previous: &str| {
+        format!("kubectl logs {} -n {} -c {container}{previous}", name(pod), namespace(pod))
+    };
+    for status in &statuses {
+        let (container, reason) = (text(status, "/name"), text(status, "/state/waiting/reason"));
+        if matches!(
+            reason,
+            "ImagePullBackOff"
+                | "ErrImagePull"
+                | "InvalidImageName"
+                | "ErrImageNeverPull"
+                | "ImageInspectError"
+                | "RegistryUnavailable"
+        ) {
+            let image = text(status, "/image");
+            let message = format!(
+                "image {image} of container {container} cannot be pulled: {reason}: {}",
+                text(status, "/state/waiting/message")
+            );
+            let finding = Finding::new(Code::ImagePullFailed, me.clone(), message.trim_end_matches(": "))
+                .since(began(pod))
+                .advice(format!(
+                    "Correct the image {image} in what makes the pod, or give the node access to its registry"
+                ));
+            return Some(finding);
+        }
+    }
+    for status in &statuses {
+        let (container, restarts) = (text(status, "/name"), number(status, "/restartCount").unwrap_or(0));
+        let waits = text(status, "/state/waiting/reason") == "CrashLoopBackOff";
+        let ended = status.pointer("/lastState/terminated").or_else(|| status.pointer("/state/terminated"));
+        let failed = ended.is_some_and(|ended| number(ended, "/exitCode") != Some(0));
+        if waits || (restarts > 0 && failed && !is_true(status, "/ready")) {
+            let how = match ended.and_then(|ended| number(ended, "/exitCode")) {
+                Some(code) => format!(", last with exit code {code}"),
+                None => String::new(),
+            };
+            let message = format!("container {container} of pod {} ended {restarts} times{how}", name(pod));
+            let finding = Finding::new(Code::CrashLooping, me.clone(), message)
+                .since(ended.and_then(|ended| time(ended, "/finishedAt")).or_else(|| began(pod)))
+                .remedy(Remedy::command("Read what it said before it ended", logs(container, " --previous")));
+            return Some(finding);
+        }
+    }
+    let running = text(pod, "/status/phase") == "Running";
+    let not_ready = statuses
+        .iter()
+        .find(|status| !is_true(status, "/ready") && status.pointer("/state/running").is_some());
+    if let (true, Some(status)) = (running, not_ready) {
+        let container = text(status, "/name");
+        let message =
+            format!("container {container} of pod {} runs, and is not ready: its probes fail", name(pod));
+        let at = condition(pod, "Ready").and_then(since);
+        let finding = Finding::new(Code::NotReady, me, message)
+            .since(at)
+            .remedy(Remedy::command("Read what it says", logs(container, "")));
+        return Some(finding);
+    }
+    None
+}
+
+fn starting(pod: &Value) -> Finding {
+    let message = match text(pod, "/status/phase") {
+        "Running" => format!("pod {} runs, and its kubelet has not called it ready", name(pod)),
+        _ => format!(
+            "pod {} is bound to node {}, and its kubelet has not started it yet",
+            name(pod),
+            text(pod, "/spec/nodeName")
+        ),
+    };
+    Finding::new(Code::Starting, named("Pod", pod), message)
+        .since(began(pod))
+        .advice("Wait: its kubelet is starting it; images and volumes take their time")
+}
+
+fn began(pod: &Value) -> Option<jiff::Timestamp> {
+    holds(pod, "PodScheduled").and_then(since).or_else(|| time(pod, "/metadata/creationTimestamp"))
+}
+
+/// The ConfigMaps and Secrets that a pod cannot start without.
+fn needed(pod: &Value) -> Vec<(&'static Kind, String)> {
+    let mut needed: Vec<(&'static Kind, String)> = Vec::new();
+    let mut add = |kind: &'static Kind, from: Option<&Value>, field: &str| {
+        let Some(from) = from.filter(|from| !is_true(from, "/optional")) else { return };
+        let name = text(from, field).to_owned();
+        if !name.is_empty() && !needed.contains(&(kind, name.clone())) {
+            needed.push((kind, name));
+        }
+    };
+    let containers = list(pod, "/spec/containers").iter().chain(list(pod, "/spec/initContainers"));
+    for container in containers {
+        for env in list(container, "/env") {
+            add(&CONFIG_MAP, env.pointer("/valueFrom/configMapKeyRef"), "/name");
+            add(&SECRET, env.pointer("/valueFrom/secretKeyRef"), "/name");
+        }
+        for from in list(container, "/envFrom") {
+            add(&CONFIG_MAP, from.get("configMapRef"), "/name");
+            add(&SECRET, from.get("secretRef"), "/name");
+        }
+    }
+    for volume in list(pod, "/spec/volumes") {
+        add(&CONFIG_MAP, volume.get("configMap"), "/name");
+        add(&SECRET, volume.get("secret"), "/secretName");
+        for source in list(volume, "/projected/sources") {
+            // Every pod has this one; its own controller makes it in each namespace.
+            let root = text(source, "/configMap/name") == "kube-root-ca.crt";
+            add(&CONFIG_MAP, source.get("configMap").filter(|_| !root), "/name");
+            add(&SECRET, source.get("secret"), "/name");
+        }
+    }
+    needed
+}

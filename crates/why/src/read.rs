@@ -1,0 +1,493 @@
+//! Reads from a cluster what the rules want, and nothing else.
+
+use std::{collections::BTreeMap, time::Duration};
+
+use bytes::Bytes;
+use http::{Request, header::ACCEPT};
+use http_body_util::BodyExt;
+use jiff::{Timestamp, fmt::rfc2822};
+use kube::{Client, client::Body};
+use salvor_operator::story;
+use serde::Deserialize;
+use serde_json::{Value, value::RawValue};
+
+use crate::{
+    all::{ROOTS, everything},
+    answer::{Answer, NotSeen, Overview},
+    diagnosis::why,
+    kinds::{CONFIG_MAP, EVENT, Kind, LEASE, Resource, SECRET, USUAL_GROUPS, built_in, by_name, encode},
+    salvor::Judge,
+    slim::slim,
+    world::{Outcome, Query, World},
+};
+
+/// The rules are run at most so often; each time they want what the last reading led to.
+const MOST_ROUNDS: usize = 16;
+/// So many objects of a list are read at once.
+const PAGE: usize = 250;
+/// So many ConfigMaps and Secrets are looked for one by one.
+const MOST_SINGLE: usize = 200;
+/// A server that says nothing for so long does not answer.
+const SILENCE: Duration = Duration::from_secs(30);
+/// Of a Secret or ConfigMap, only that it is there is asked for.
+const METADATA_ONLY: &str = "application/json;as=PartialObjectMetadata;g=meta.k8s.io;v=v1";
+const NODE_LEASES: &str = "kube-node-lease";
+
+/// Why there is no answer.
+#[derive(Debug, thiserror::Error)]
+pub enum WhyError {
+    /// No client can be made.
+    #[error("cannot make a client: {0}")]
+    Client(String),
+    /// Nobody serves such a kind.
+    #[error("this cluster has no kind {0:?}: write it as kubectl does, such as job, pod, statefulset or pvc")]
+    UnknownKind(String),
+    /// There is no such object.
+    #[error("there is no {0}")]
+    NotFound(String),
+    /// It cannot be read.
+    #[error("cannot read {what}: {why}")]
+    NotReadable {
+        /// What.
+        what: String,
+        /// Why.
+        why: String,
+    },
+}
+
+/// The server's answer to a read, if it is not the object.
+struct Refusal {
+    code: u16,
+    message: String,
+}
+
+impl From<serde_json::Error> for Refusal {
+    fn from(error: serde_json::Error) -> Self {
+        Self { code: 0, message: format!("the answer cannot be read: {error}") }
+    }
+}
+
+/// One page of a list. Its objects are read one by one: a page of values is large.
+#[derive(Deserialize)]
+struct List<'a> {
+    #[serde(default)]
+    metadata: ListMetadata,
+    /// An empty list may be null.
+    #[serde(borrow)]
+    items: Option<Vec<&'a RawValue>>,
+}
+
+#[derive(Default, Deserialize)]
+struct ListMetadata {
+    #[serde(rename = "continue")]
+    next: Option<String>,
+}
+
+/// What reading a list tells.
+enum Page {
+    /// The list begins anew: what was told before does not count.
+    Begin,
+    Object(Value),
+}
+
+/// Reads from one cluster.
+pub struct Reader {
+    client: Client,
+    now: Option<Timestamp>,
+    /// Where kinds are served; none for those that are not.
+    served: BTreeMap<Kind, Option<Resource>>,
+    groups: BTreeMap<String, Vec<Found>>,
+}
+
+/// A kind as discovery names it.
+#[derive(Clone)]
+struct Found {
+    resource: Resource,
+    names: Vec<String>,
+}
+
+impl Reader {
+    /// A reader of the cluster of a client configuration.
+    ///
+    /// # Errors
+    /// If the configuration cannot be used.
+    pub fn new(mut config: kube::Config) -> Result<Self, WhyError> {
+        config.read_timeout = Some(SILENCE);
+        config.connect_timeout = Some(SILENCE);
+        let client = Client::try_from(config).map_err(|error| WhyError::Client(story(&error)))?;
+        Ok(Self { client, now: None, served: BTreeMap::new(), groups: BTreeMap::new() })
+    }
+
+    fn now(&self) -> Timestamp {
+        self.now.unwrap_or_else(Timestamp::now)
+    }
+
+    /// Why an object does not come back, and by what was judged.
+    ///
+    /// # Errors
+    /// If there is no such object, or it cannot be read.
+    pub async fn why(
+        &mut self,
+        judge: &Judge,
+        word: &str,
+        namespace: &str,
+        name: &str,
+    ) -> Result<(Answer, String), WhyError> {
+        let resource = self.resolve(word).await?;
+        let namespace = if resource.namespaced { namespace } else { "" };
+        let within = if namespace.is_empty() { String::new() } else { format!(" in namespace {namespace}") };
+        let what = format!("{} {name:?}{within}", resource.kind.kind);
+        let kind = resource.kind.clone();
+        let query = Query::Get { kind: kind.clone(), namespace: namespace.to_owned(), name: name.to_owned() };
+        self.served.insert(kind.clone(), Some(resource));
+        let found = match self.read(&query).await {
+            Outcome::Absent => return Err(WhyError::NotFound(what)),
+            Outcome::Unseen(NotSeen { why, .. }) => return Err(WhyError::NotReadable { what, why }),
+            found @ Outcome::Found(_) => found,
+        };
+        let mut world = World::new(self.now());
+        world.learn(query, found);
+        for _ in 0..MOST_ROUNDS {
+            // Both want something; only what the answer rests on is told as not seen.
+            let told = judge.told(&world);
+            world.missed();
+            let answer = why(&world, judge, &kind, namespace, name);
+            let wanted = world.wanted();
+            if wanted.is_empty() {
+                let Some(mut answer) = answer else { return Err(WhyError::NotFound(what)) };
+                answer.not_seen = world.missed();
+                return Ok((answer, told));
+            }
+            for query in wanted {
+                let outcome = self.read(&query).await;
+                world.learn(query, outcome);
+            }
+        }
+        Err(WhyError::NotReadable { what, why: "the chain from it has no end".to_owned() })
+    }
+
+    /// Everything that does not come back in a namespace, or in all of them, and by what was judged.
+    ///
+    /// # Errors
+    /// If pods cannot be read.
+    pub async fn everything(
+        &mut self,
+        judge: &Judge,
+        namespace: Option<&str>,
+    ) -> Result<(Overview, String), WhyError> {
+        let mut not_seen = Vec::new();
+        let mut world = World::new(self.now()).within(namespace);
+        for kind in ROOTS {
+            if let Err(missed) = self.whole(&mut world, kind, namespace, "").await {
+                if *kind == crate::kinds::POD {
+                    return Err(WhyError::NotReadable { what: missed.what, why: missed.why });
+                }
+                not_seen.push(missed);
+            }
+        }
+        world.now = self.now();
+        for _ in 0..MOST_ROUNDS {
+            let told = judge.told(&world);
+            world.missed();
+            let mut overview = everything(&mut world, judge);
+            let wanted = world.wanted();
+            if wanted.is_empty() {
+                not_seen.extend(world.missed());
+                overview.not_seen = not_seen;
+                return Ok((overview, told));
+            }
+            self.learn_whole(&mut world, wanted, namespace, &mut not_seen).await;
+        }
+        Err(WhyError::NotReadable {
+            what: "all workloads".to_owned(),
+            why: "their chains have no end".to_owned(),
+        })
+    }
+
+    /// Reads what is wanted for many: whole kinds where single objects are wanted.
+    async fn learn_whole(
+        &mut self,
+        world: &mut World,
+        wanted: Vec<Query>,
+        namespace: Option<&str>,
+        not_seen: &mut Vec<NotSeen>,
+    ) {
+        let mut single = 0;
+        for query in wanted {
+            let (kind, within) = match &query {
+                Query::Get { kind, namespace, .. } | Query::List { kind, namespace, .. } => {
+                    (kind.clone(), namespace.clone())
+                }
+            };
+            if world.covers(&kind, &within) {
+                continue;
+            }
+            let elsewhere = world.has_all(&kind);
+            if kind == LEASE && within == NODE_LEASES {
+                self.learn_node_leases(world, query).await;
+            } else if elsewhere || kind == LEASE || kind == CONFIG_MAP || kind == SECRET {
+                single += 1;
+                let outcome = if single <= MOST_SINGLE {
+                    self.read(&query).await
+                } else {
+                    Outcome::Unseen(NotSeen {
+                        what: "some ConfigMaps and Secrets".to_owned(),
+                        why: format!("more than {MOST_SINGLE} are asked for"),
+                    })
+                };
+                world.learn(query, outcome);
+            } else {
+                // Of the events only refusals are read.
+                let fields = if kind == EVENT { "reason=FailedCreate" } else { "" };
+                not_seen.extend(self.whole(world, &kind, namespace, fields).await.err());
+            }
+        }
+    }
+
+    async fn learn_node_leases(&mut self, world: &mut World, query: Query) {
+        let all = Query::List {
+            kind: LEASE.clone(),
+            namespace: NODE_LEASES.to_owned(),
+            labels: String::new(),
+            fields: String::new(),
+        };
+        match self.read(&all).await {
+            Outcome::Found(leases) => {
+                for lease in leases {
+                    let name = crate::json::name(&lease).to_owned();
+                    let one = Query::Get { kind: LEASE.clone(), namespace: NODE_LEASES.to_owned(), name };
+                    world.learn(one, Outcome::Found(vec![lease]));
+                }
+                if !world.knows(&query) {
+                    world.learn(query, Outcome::Absent);
+                }
+            }
+            other => world.learn(query, other),
+        }
+    }
+
+    /// Reads all objects of a kind, and keeps what the rules read of them. Of a kind that nobody serves there are none.
+    async fn whole(
+        &mut self,
+        world: &mut World,
+        kind: &Kind,
+        namespace: Option<&str>,
+        fields: &str,
+    ) -> Result<(), NotSeen> {
+        world.begin(kind);
+        let Some(resource) = self.locate(kind).await else { return Ok(()) };
+        let read = self.pages(&resource, namespace, "", fields, |page| match page {
+            Page::Begin => world.begin(kind),
+            Page::Object(object) => {
+                if let Some(object) = slim(kind, object) {
+                    world.learn_one_of_all(kind, object);
+                }
+            }
+        });
+        read.await.map_err(|refusal| {
+            let within = namespace.map(|namespace| format!(" in namespace {namespace}")).unwrap_or_default();
+            NotSeen { what: format!("{}{within}", resource.plural), why: refusal.message }
+        })
+    }
+
+    async fn read(&mut self, query: &Query) -> Outcome {
+        let (Query::Get { kind, .. } | Query::List { kind, .. }) = query;
+        let Some(resource) = self.locate(kind).await else {
+            let what = format!("{} of group {}", kind.kind, kind.group);
+            return Outcome::Unseen(NotSeen {
+                what,
+                why: "this cluster does not serve that kind".to_owned(),
+            });
+        };
+        let (what, read) = match query {
+            Query::Get { namespace, name, .. } => {
+                let path = resource.path(Some(namespace.as_str()).filter(|one| !one.is_empty()), Some(name));
+                let metadata_only = *kind == SECRET || *kind == CONFIG_MAP;
+                let within = if namespace.is_empty() { name.clone() } else { format!("{namespace}/{name}") };
+                (
+                    format!("{} {within}", resource.kind.kind),
+                    self.fetch(&path, metadata_only).await.map(|object| vec![object]),
+                )
+            }
+            Query::List { namespace, labels, fields, .. } => {
+                let within = Some(namespace.as_str()).filter(|one| !one.is_empty());
+                let what = within.map_or(resource.plural.clone(), |within| {
+                    format!("{} in namespace {within}", resource.plural)
+                });
+                let mut objects = Vec::new();
+                let read = self.pages(&resource, within, labels, fields, |page| match page {
+                    Page::Begin => objects.clear(),
+                    Page::Object(object) => objects.push(object),
+                });
+                let read = read.await;
+                (what, read.map(|()| objects))
+            }
+        };
+        match read {
+            Ok(objects) => Outcome::Found(objects),
+            Err(Refusal { code: 404, .. }) => Outcome::Absent,
+            Err(Refusal { message, .. }) => Outcome::Unseen(NotSeen { what, why: message }),
+        }
+    }
+
+    /// The objects of a list, page by page, one at a time.
+    async fn pages(
+        &mut self,
+        resource: &Resource,
+        namespace: Option<&str>,
+        labels: &str,
+        fields: &str,
+        mut take: impl FnMut(Page),
+    ) -> Result<(), Refusal> {
+        let mut next = String::new();
+        let mut began_anew = false;
+        loop {
+            let mut path = format!("{}?limit={PAGE}", resource.path(namespace, None));
+            for (key, value) in [("labelSelector", labels), ("fieldSelector", fields), ("continue", &next)] {
+                if !value.is_empty() {
+                    path.push_str(&format!("&{key}={}", encode(value)));
+                }
+            }
+            let body = match self.fetch_bytes(&path, false).await {
+                // It took so long that its pages expired.
+                Err(Refusal { code: 410, .. }) if !began_anew => {
+                    (began_anew, next) = (true, String::new());
+                    take(Page::Begin);
+                    continue;
+                }
+                other => other?,
+            };
+            let page: List<'_> = serde_json::from_slice(&body)?;
+            for item in page.items.into_iter().flatten() {
+                take(Page::Object(serde_json::from_str(item.get())?));
+            }
+            next = page.metadata.next.unwrap_or_default();
+            if next.is_empty() {
+                return Ok(());
+            }
+        }
+    }
+
+    async fn fetch(&mut self, path: &str, metadata_only: bool) -> Result<Value, Refusal> {
+        let body = self.fetch_bytes(path, metadata_only).await?;
+        Ok(serde_json::from_slice(&body)?)
+    }
+
+    async fn fetch_bytes(&mut self, path: &str, metadata_only: bool) -> Result<Bytes, Refusal> {
+        let broken = |message: String| Refusal { code: 0, message };
+        let mut request = Request::get(path);
+        if metadata_only {
+            request = request.header(ACCEPT, METADATA_ONLY);
+        }
+        let request = request.body(Body::empty()).map_err(|error| broken(error.to_string()))?;
+        let answer = self.client.send(request).await.map_err(|error| broken(story(&error)))?;
+        let date = answer.headers().get(http::header::DATE).and_then(|date| date.to_str().ok());
+        if let Some(now) = date.and_then(|date| rfc2822::DateTimeParser::new().parse_timestamp(date).ok()) {
+            self.now = Some(now);
+        }
+        let code = answer.status();
+        let body = answer.into_body().collect().await.map_err(|error| broken(story(&error)))?.to_bytes();
+        if code.is_success() {
+            return Ok(body);
+        }
+        let status: Value = serde_json::from_slice(&body).unwrap_or_default();
+        let message = match crate::json::text(&status, "/message") {
+            "" => format!("the API server answered {code}"),
+            message => message.to_owned(),
+        };
+        Err(Refusal { code: code.as_u16(), message })
+    }
+
+    /// Where a kind is served.
+    async fn locate(&mut self, kind: &Kind) -> Option<Resource> {
+        if let Some(resource) = built_in(kind) {
+            return Some(resource);
+        }
+        if let Some(known) = self.served.get(kind) {
+            return known.clone();
+        }
+        let found = self.group(&kind.group).await.into_iter().find(|found| found.resource.kind == *kind);
+        let resource = found.map(|found| found.resource);
+        self.served.insert(kind.clone(), resource.clone());
+        resource
+    }
+
+    /// The kind that people call so.
+    async fn resolve(&mut self, word: &str) -> Result<Resource, WhyError> {
+        if let Some(resource) = by_name(word) {
+            return Ok(resource);
+        }
+        let low = word.to_lowercase();
+        let (short, group) =
+            low.split_once('.').map_or((low.as_str(), None), |(short, group)| (short, Some(group)));
+        let usual = USUAL_GROUPS
+            .iter()
+            .filter(|(word, _)| short.trim_end_matches('s') == *word)
+            .map(|(_, group)| (*group).to_owned());
+        let mut groups: Vec<String> = group.map(str::to_owned).into_iter().chain(usual).collect();
+        if group.is_none() {
+            // An answer without groups is an unknown kind; a server that does not answer is told as such.
+            let all = self.fetch("/apis", false).await;
+            let all = all.map_err(|refusal| WhyError::NotReadable {
+                what: "the kinds of this cluster".to_owned(),
+                why: refusal.message,
+            })?;
+            groups.extend(
+                crate::json::list(&all, "/groups")
+                    .iter()
+                    .map(|group| crate::json::text(group, "/name").to_owned()),
+            );
+            groups.push(String::new());
+        }
+        for group in groups {
+            let found = self
+                .group(&group)
+                .await
+                .into_iter()
+                .find(|found| found.names.iter().any(|name| name == short));
+            if let Some(found) = found {
+                return Ok(found.resource);
+            }
+        }
+        Err(WhyError::UnknownKind(word.to_owned()))
+    }
+
+    /// The kinds of a group, in the version that the server prefers.
+    async fn group(&mut self, group: &str) -> Vec<Found> {
+        if let Some(known) = self.groups.get(group) {
+            return known.clone();
+        }
+        let found = self.discover(group).await.unwrap_or_default();
+        self.groups.insert(group.to_owned(), found.clone());
+        found
+    }
+
+    async fn discover(&mut self, group: &str) -> Option<Vec<Found>> {
+        let (root, version) = if group.is_empty() {
+            ("/api/v1".to_owned(), "v1".to_owned())
+        } else {
+            let about = self.fetch(&format!("/apis/{}", encode(group)), false).await.ok()?;
+            let version = crate::json::text(&about, "/preferredVersion/version").to_owned();
+            (format!("/apis/{}/{version}", encode(group)), version)
+        };
+        let list = self.fetch(&root, false).await.ok()?;
+        let served = crate::json::list(&list, "/resources")
+            .iter()
+            .filter(|one| !crate::json::text(one, "/name").contains('/'));
+        let found = served.map(|one| {
+            let text = |path| crate::json::text(one, path);
+            let shorts = crate::json::list(one, "/shortNames").iter().filter_map(Value::as_str);
+            let names = [text("/name"), text("/singularName"), text("/kind")].into_iter().chain(shorts);
+            Found {
+                names: names.map(str::to_lowercase).collect(),
+                resource: Resource {
+                    kind: Kind { group: group.to_owned().into(), kind: text("/kind").to_owned().into() },
+                    version: version.clone(),
+                    plural: text("/name").to_owned(),
+                    namespaced: crate::json::is_true(one, "/namespaced"),
+                },
+            }
+        });
+        Some(found.collect())
+    }
+}

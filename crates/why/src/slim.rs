@@ -1,0 +1,199 @@
+//! Of ten thousand objects only what the rules read is kept.
+
+use serde_json::{Map, Value, json};
+
+use salvor_api::names::annotations;
+
+use crate::{
+    all::ROOTS,
+    json::{condition, controller, entry, is_ready, is_terminating, list, text},
+    kinds::{EVENT, Kind, POD},
+};
+
+/// The annotations by which the owner of a pod consents.
+const CONSENTS: [&str; 3] = [
+    annotations::SAFE_TO_FORCEFULLY_DELETE,
+    annotations::SAFE_TO_FORCEFULLY_TERMINATE,
+    annotations::TERMINATION_GRACE_AFTER,
+];
+
+/// Parts of a status that no rule reads.
+const UNREAD: [&str; 11] = [
+    "addresses",
+    "allocatable",
+    "capacity",
+    "daemonEndpoints",
+    "features",
+    "images",
+    "nodeInfo",
+    "runtimeHandlers",
+    "uncountedTerminatedPods",
+    "volumesAttached",
+    "volumesInUse",
+];
+
+/// The same object with what the rules read of it when there are many; none if they read nothing of it.
+///
+/// Every map of a JSON value costs more than half a kilobyte, however little is in it: so there are few.
+pub(crate) fn slim(kind: &Kind, mut object: Value) -> Option<Value> {
+    if *kind == POD {
+        return slim_pod(&object);
+    }
+    if *kind == EVENT {
+        let read = [
+            "/metadata/namespace",
+            "/metadata/name",
+            "/involvedObject/uid",
+            "/reason",
+            "/message",
+            "/lastTimestamp",
+            "/eventTime",
+        ];
+        return Some(keep(&object, &read));
+    }
+    if let Some(metadata) = object.get_mut("metadata").and_then(Value::as_object_mut) {
+        metadata.remove("managedFields");
+        if let Some(annotations) = metadata.get_mut("annotations").and_then(Value::as_object_mut) {
+            annotations.remove("kubectl.kubernetes.io/last-applied-configuration");
+        }
+    }
+    if let Some(status) = object.get_mut("status").and_then(Value::as_object_mut) {
+        for unread in UNREAD {
+            status.remove(unread);
+        }
+    }
+    if let Some(template) = object.pointer_mut("/spec/template") {
+        *template = slim_template(template);
+    }
+    Some(object)
+}
+
+/// Of a template for pods, what quotas count, and the images.
+fn slim_template(template: &Value) -> Value {
+    let resources = |path| -> Value {
+        list(template, path).iter().map(|container| keep(container, &["/resources", "/image"])).collect()
+    };
+    let mut slim = keep(template, &["/spec/priorityClassName", "/spec/activeDeadlineSeconds"]);
+    slim["spec"]["containers"] = resources("/spec/containers");
+    slim["spec"]["initContainers"] = resources("/spec/initContainers");
+    slim
+}
+
+fn slim_pod(pod: &Value) -> Option<Value> {
+    let (phase, ends) = (text(pod, "/status/phase"), is_terminating(pod));
+    // Most pods have an owner that is looked at as well: its UID says enough.
+    let known = |owner: &&Value| ROOTS.iter().any(|kind| kind.kind == text(owner, "/kind"));
+    let owner = controller(pod).filter(known).map(|owner| text(owner, "/uid"));
+    if phase == "Succeeded" && !ends {
+        return None;
+    }
+    if is_ready(pod) {
+        let any = controller(pod).map(|owner| text(owner, "/uid"));
+        return any.map(|owner| json!({"healthy": true, "owner": owner}));
+    }
+    let on = text(pod, "/spec/nodeName");
+    let mut kept =
+        vec!["/metadata/namespace", "/metadata/name", "/metadata/uid", "/spec/nodeName", "/status/phase"];
+    if ends {
+        kept.extend([
+            "/metadata/resourceVersion",
+            "/metadata/deletionTimestamp",
+            "/metadata/deletionGracePeriodSeconds",
+            "/metadata/finalizers",
+            "/metadata/labels",
+        ]);
+    }
+    if owner.is_none() {
+        kept.push("/metadata/ownerReferences");
+    }
+    if phase == "Pending" {
+        kept.extend(["/metadata/creationTimestamp", "/spec/schedulingGates", "/spec/schedulerName"]);
+    }
+    if phase != "Failed" {
+        kept.extend(["/status/containerStatuses", "/status/initContainerStatuses"]);
+    }
+    let mut slim = keep(pod, &kept);
+    if let Some(owner) = owner {
+        slim["owner"] = owner.into();
+    }
+    let told = if on.is_empty() { "PodScheduled" } else { "Ready" };
+    if let Some(condition) = condition(pod, told).filter(|_| phase != "Failed") {
+        slim["status"]["conditions"] = json!([condition]);
+    }
+    if ends {
+        for key in CONSENTS {
+            if let Some(value) = entry(pod, "/metadata/annotations", key) {
+                slim["metadata"]["annotations"][key] = value.into();
+            }
+        }
+    }
+    if phase == "Failed" {
+        slim["status"]["containerStatuses"] = ends_of(pod);
+    }
+    if phase == "Pending" {
+        let refers = |volume: &&Value| {
+            ["persistentVolumeClaim", "ephemeral", "configMap", "secret"]
+                .iter()
+                .any(|kind| volume.get(kind).is_some())
+        };
+        let volumes: Vec<Value> = list(pod, "/spec/volumes").iter().filter(refers).cloned().collect();
+        if !volumes.is_empty() {
+            slim["spec"]["volumes"] = volumes.into();
+        }
+        for path in ["containers", "initContainers"] {
+            let containers =
+                list(pod, &format!("/spec/{path}")).iter().filter_map(references).collect::<Vec<_>>();
+            if !containers.is_empty() {
+                slim["spec"][path] = containers.into();
+            }
+        }
+    }
+    Some(slim)
+}
+
+/// The ConfigMaps and Secrets that a container refers to; none if there are none.
+fn references(container: &Value) -> Option<Value> {
+    let env: Vec<Value> =
+        list(container, "/env").iter().filter(|env| env.get("valueFrom").is_some()).cloned().collect();
+    let from = list(container, "/envFrom");
+    if env.is_empty() && from.is_empty() {
+        return None;
+    }
+    Some(json!({"env": env, "envFrom": from}))
+}
+
+/// When the containers of a pod ended, and how.
+fn ends_of(pod: &Value) -> Value {
+    list(pod, "/status/containerStatuses").iter().map(|status| json!({"name": text(status, "/name"), "state": {"terminated": {
+        "exitCode": status.pointer("/state/terminated/exitCode"), "finishedAt": status.pointer("/state/terminated/finishedAt"),
+    }}})).collect()
+}
+
+/// An object with these fields alone.
+fn keep(object: &Value, paths: &[&str]) -> Value {
+    let mut kept = Value::Object(Map::new());
+    for path in paths {
+        let Some(value) = object.pointer(path) else { continue };
+        let mut at = &mut kept;
+        for part in path.trim_start_matches('/').split('/') {
+            at = &mut at[part];
+        }
+        *at = value.clone();
+    }
+    kept
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn a_healthy_pod_is_little_more_than_its_owner() {
+        let pod = json!({
+            "metadata": {"name": "p", "namespace": "ns", "uid": "u", "labels": {"a": "b"}, "ownerReferences": [{"uid": "o", "kind": "Job", "name": "j", "controller": true}]},
+            "spec": {"nodeName": "n", "containers": [{"name": "c"}]},
+            "status": {"phase": "Running", "conditions": [{"type": "Ready", "status": "True"}]},
+        });
+        assert_eq!(slim(&POD, pod), Some(json!({"healthy": true, "owner": "o"})));
+    }
+}
