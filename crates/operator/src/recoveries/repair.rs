@@ -91,6 +91,7 @@ pub(crate) type Why = NodeOrPod<NodeWhy, PolicyWhy>;
 
 /// A change from the watches and reads.
 #[derive(Debug)]
+#[allow(clippy::large_enum_variant, reason = "policies are few, and nodes need no allocation of their own")]
 pub(crate) enum News {
     Node(Change<NodeView>),
     Policy(OfKind<Policy>),
@@ -385,7 +386,7 @@ impl Repairs {
             self.metrics.forget(&policy.name());
             self.written.remove(&key_of(policy));
         }
-        self.selected_anew(told, is_same)
+        self.selected_anew(told.as_ref(), is_same)
     }
 
     fn hear_pools(&mut self, news: OfKind<SeenPool>) -> BTreeSet<Subject> {
@@ -414,14 +415,14 @@ impl Repairs {
             self.metrics.forget(&policy.name());
             self.written.remove(&key_of(policy));
         }
-        self.selected_anew(told, is_same)
+        self.selected_anew(told.as_ref(), is_same)
     }
 
     /// Policies have changed; those whom that concerns.
-    fn selected_anew(&mut self, told: Option<Key>, same_spec: bool) -> BTreeSet<Subject> {
+    fn selected_anew(&mut self, told: Option<&Key>, same_spec: bool) -> BTreeSet<Subject> {
         self.generation += 1;
         if same_spec {
-            return told.iter().flat_map(|key| self.concerned_by(key)).collect();
+            return told.map(|key| self.concerned_by(key)).unwrap_or_default();
         }
         let mut woken: BTreeSet<Subject> = self.subjects().into_iter().collect();
         self.assign_all();

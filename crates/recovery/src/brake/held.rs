@@ -89,16 +89,8 @@ pub enum Held {
         until: Timestamp,
     },
     /// A limit of a node's repair policy.
-    #[error("{cause}: {what}")]
-    RepairPolicy {
-        /// The limit, as metrics name it.
-        cause: &'static str,
-        /// What it says.
-        what: String,
-        /// When it is over by itself, if that is known.
-        #[serde(skip_serializing_if = "Option::is_none")]
-        until: Option<Timestamp>,
-    },
+    #[error("{}: {}", .0.cause, .0.what)]
+    RepairPolicy(Box<RepairLimit>),
     /// The budget of this minute is spent.
     #[error(
         "brake.maxNodesPerMinute={max_nodes_per_minute} evictions of nodes began within a minute; the next may begin at {until}"
@@ -121,6 +113,19 @@ pub enum Held {
     },
 }
 
+/// A limit of a node's repair policy.
+#[derive(Clone, Debug, PartialEq, Eq, Serialize)]
+#[serde(rename_all = "camelCase")]
+pub struct RepairLimit {
+    /// The limit, as metrics name it.
+    pub cause: &'static str,
+    /// What it says.
+    pub what: String,
+    /// When it is over by itself, if that is known.
+    #[serde(skip_serializing_if = "Option::is_none")]
+    pub until: Option<Timestamp>,
+}
+
 fn of_zone(zone: &Option<String>) -> String {
     zone.as_ref().map(|zone| format!(" of zone {zone:?}")).unwrap_or_default()
 }
@@ -136,7 +141,7 @@ impl Held {
             Self::Paused { .. } => "Paused",
             Self::MemoryLost { .. } => "BrakeMemoryLost",
             Self::ClockUnsettled { .. } => "ClockUnsettled",
-            Self::RepairPolicy { cause, .. } => cause,
+            Self::RepairPolicy(limit) => limit.cause,
             Self::MaxNodesPerMinute { .. } => "MaxNodesPerMinute",
             Self::MaxPodsPerMinute { .. } => "MaxPodsPerMinute",
         }
@@ -147,7 +152,7 @@ impl Held {
         match self {
             Self::Paused { .. } => "Is Salvor not paused?",
             Self::ClockUnsettled { .. } => "Do the clocks of the API servers agree?",
-            Self::RepairPolicy { .. } => "Do the policy's limits allow it?",
+            Self::RepairPolicy(_) => "Do the policy's limits allow it?",
             Self::MaxUnreachablePercent { .. }
             | Self::ZoneDown { .. }
             | Self::Settling { .. }
@@ -162,7 +167,7 @@ impl Held {
     pub fn until(&self) -> Option<Timestamp> {
         match self {
             Self::MaxUnreachablePercent { .. } | Self::ZoneDown { .. } | Self::Paused { .. } => None,
-            Self::RepairPolicy { until, .. } => *until,
+            Self::RepairPolicy(limit) => limit.until,
             Self::Settling { until, .. }
             | Self::Gradual { until, .. }
             | Self::MemoryLost { until, .. }

@@ -24,7 +24,7 @@ use crate::objects::ObjectRef;
 use crate::step::{Disrupts, Step};
 
 pub use counting::{Census, NodeStanding, WasReady};
-pub use held::Held;
+pub use held::{Held, RepairLimit};
 pub use share::{Engaged, NodeCounts, Transition};
 
 /// The number of pods a node holds at most by default; how many it really holds is not watched.

@@ -39,26 +39,26 @@ pub enum NodeWhy {
     /// It is sick, and that is still tolerated.
     TolerationRunning {
         /// The condition.
-        sick: Sick,
+        sick: Box<Sick>,
     },
     /// A person has said that it is not to be repaired.
     Vetoed {
         /// The condition.
-        sick: Sick,
+        sick: Box<Sick>,
         /// The veto.
-        veto: Veto,
+        veto: Box<Veto>,
     },
     /// Something holds its repair.
     Held {
         /// The condition.
-        sick: Sick,
+        sick: Box<Sick>,
         /// What holds it.
-        hold: Hold,
+        hold: Box<Hold>,
     },
     /// It will have its turn as soon as that is written down.
     NotReserved {
         /// The condition.
-        sick: Sick,
+        sick: Box<Sick>,
     },
     /// It is being deleted, and not by us.
     BeingDeleted,
@@ -74,7 +74,7 @@ pub enum NodeWhy {
     /// It has been sick for too long.
     Sick {
         /// The condition.
-        sick: Sick,
+        sick: Box<Sick>,
         /// What is done.
         action: Action,
     },

@@ -19,7 +19,7 @@ use super::status::{PolicyStatus, Repair};
 use super::steps::Step;
 use super::survey::{Member, Survey};
 use super::views::{Backend, NodeView};
-use crate::brake::Held;
+use crate::brake::{Held, RepairLimit};
 use crate::event::{EventNote, EventType, NodeCondition};
 use crate::moments::{after, to_the_second};
 use crate::objects::ObjectRef;
@@ -94,14 +94,15 @@ fn node_rules(
                 Told::Waiting(sick),
                 Verdict::Wait {
                     until: sick.deadline,
-                    why: NodeWhy::TolerationRunning { sick: sick.clone() },
+                    why: NodeWhy::TolerationRunning { sick: Box::new(sick.clone()) },
                 },
             )
         })?;
     let veto = member.veto(now);
     let seen = veto.as_ref().map_or("no veto".to_owned(), |veto| veto.by.clone());
     ask.none("Is its repair allowed?", seen, veto).map_err(|veto| {
-        let (until, why) = (veto.until, NodeWhy::Vetoed { sick: sick.clone(), veto });
+        let (until, why) =
+            (veto.until, NodeWhy::Vetoed { sick: Box::new(sick.clone()), veto: Box::new(veto) });
         let verdict = match until {
             Some(until) => Verdict::Wait { until, why },
             None => Verdict::Ignore(why),
@@ -120,23 +121,23 @@ fn node_rules(
     let next = step.as_ref().map_or_else(|| see_turn(turn), ToString::to_string);
     let exhausted = matches!(turn, Turn::Exhausted);
     let step = ask.some("Is there something left to do?", next, step).ok_or_else(|| {
-        if exhausted { desk.held(sick, Hold::LadderExhausted) } else { desk.under_way(turn) }
+        if exhausted { desk.held(sick, &Hold::LadderExhausted) } else { desk.under_way(turn) }
     })?;
 
     let hold = survey.hold(policy, member, now);
     ask.none("Do the policy's limits allow it?", see_hold(survey, hold.as_ref()), hold)
-        .map_err(|hold| desk.held(sick, hold))?;
+        .map_err(|hold| desk.held(sick, &hold))?;
     let seen = format!("{} of {} under repair", shown_count(survey.used), survey.allowed);
     ask.some("Is it its turn?", seen, place.repair()).ok_or_else(|| match survey.budget_hold() {
-        Some(hold) => desk.held(sick, hold),
-        None => Verdict::Ignore(NodeWhy::NotReserved { sick: sick.clone() }),
+        Some(hold) => desk.held(sick, &hold),
+        None => Verdict::Ignore(NodeWhy::NotReserved { sick: Box::new(sick.clone()) }),
     })?;
 
     let action = match turn {
         Turn::Try { action, .. } | Turn::Running { action, .. } => action,
         Turn::Exhausted => Action::Replace,
     };
-    let why = NodeWhy::Sick { sick: sick.clone(), action };
+    let why = NodeWhy::Sick { sick: Box::new(sick.clone()), action };
     let mut actions = vec![step];
     actions.extend(desk.events(sick, &actions[0]));
     Ok(Verdict::Act { actions, why })
@@ -233,6 +234,7 @@ pub(super) fn replacement(
 }
 
 /// What a node's condition tells.
+#[derive(Clone, Copy)]
 enum Told<'a> {
     Waiting(&'a Sick),
     Vetoed,
@@ -426,10 +428,14 @@ impl Desk<'_> {
         Some(Step::TakeBackTermination { claim, resource_version })
     }
 
-    fn held(&self, sick: &Sick, hold: Hold) -> NodeVerdict {
-        let by = Held::RepairPolicy { cause: hold.code(), what: hold.to_string(), until: hold.until() };
-        let why = NodeWhy::Held { sick: sick.clone(), hold: hold.clone() };
-        self.report(Told::Blocked(&hold), Verdict::Blocked { by, why })
+    fn held(&self, sick: &Sick, hold: &Hold) -> NodeVerdict {
+        let by = Held::RepairPolicy(Box::new(RepairLimit {
+            cause: hold.code(),
+            what: hold.to_string(),
+            until: hold.until(),
+        }));
+        let why = NodeWhy::Held { sick: Box::new(sick.clone()), hold: Box::new(hold.clone()) };
+        self.report(Told::Blocked(hold), Verdict::Blocked { by, why })
     }
 
     fn under_way(&self, turn: Turn) -> NodeVerdict {

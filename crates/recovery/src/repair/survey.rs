@@ -136,7 +136,7 @@ impl Survey {
         if policy.paused {
             return Some(Hold::Paused);
         }
-        (self.unhealthy > self.limit).then(|| Hold::TooManyUnhealthy {
+        (self.unhealthy > self.limit).then_some(Hold::TooManyUnhealthy {
             unhealthy: self.unhealthy,
             limit: self.limit,
             nodes: self.base,

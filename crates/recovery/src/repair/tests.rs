@@ -46,6 +46,7 @@ fn head(name: &str, created: Timestamp) -> Head {
     }
 }
 
+#[allow(clippy::needless_pass_by_value, reason = "calls read better")]
 fn policy_of(spec: Value) -> Policy {
     let mut whole = json!({"nodeSelector": {"matchLabels": {"pool": "a"}}});
     for (key, value) in spec.as_object().unwrap() {

@@ -39,6 +39,7 @@ fn claim(name: &str, provider: &str) -> SeenOwner {
     wire::claim(serde_json::from_value(claim).unwrap())
 }
 
+#[allow(clippy::needless_pass_by_value, reason = "calls read better")]
 fn policy(name: &str, created: i64, revision: u64, rest: Value, status: Value) -> Policy {
     let mut spec = json!({
         "nodeSelector": {"matchLabels": {"karpenter.sh/nodepool": "gpu"}},

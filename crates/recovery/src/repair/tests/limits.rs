@@ -12,6 +12,7 @@ fn pool(policy: Policy, total: usize, bad: usize) -> World {
     world
 }
 
+#[allow(clippy::needless_pass_by_value, reason = "calls read better")]
 fn with(spec: Value) -> Policy {
     let mut whole =
         json!({"policies": [{"conditionType": "BadNode", "conditionStatus": "False", "toleration": "30m"}]});
