@@ -166,7 +166,7 @@ pub(crate) struct Elector {
     time: Time,
     metrics: Metrics,
     brake: Arc<Mutex<Brake>>,
-    /// True if the brake's memory is written down. A dry run writes who leads and with which configuration, and nothing else.
+    /// True if the brake's memory is written down. A dry run writes what the election needs, and nothing else.
     keeps_brake: bool,
     /// What whoever leads tells about itself, if anything.
     status: Option<String>,
@@ -234,10 +234,10 @@ impl Elector {
         (elector, leadership)
     }
 
-    /// The same for a dry run: of the lease it writes who holds it, and what it tells about itself.
+    /// The same for a dry run: of the lease it writes only who holds it.
     #[must_use]
     pub(crate) fn in_dry_run(self) -> Self {
-        Self { keeps_brake: false, ..self }
+        Self { keeps_brake: false, status: None, ..self }
     }
 
     /// Tells on the lease, while it leads, what it is and how it is configured.

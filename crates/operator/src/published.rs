@@ -90,7 +90,7 @@ impl InCluster {
                 format!("Judged by the configuration of the running operator {leader}, version {version}")
             }
             (Some(leader), None) => format!(
-                "The running operator {leader} does not publish its configuration: judged by the default configuration"
+                "The running operator {leader} does not publish its configuration, as in a dry run: judged by the default configuration"
             ),
             (None, Some(Published { version, .. })) => format!(
                 "Nobody leads ({name} has run out): judged by the configuration of the last operator that led, version {version}"
@@ -123,7 +123,7 @@ impl InCluster {
     pub fn unseen(election: &LeaderElection, why: &str) -> Self {
         let name = lease_name(election);
         let told = format!(
-            "{name} cannot be read, so nobody can tell from here how Salvor runs: judged by the default configuration: {why}"
+            "{name} cannot be read, so nobody can tell from here how Salvor runs ({why}): judged by the default configuration"
         );
         Self { told, ..Self::default() }
     }
@@ -188,7 +188,7 @@ mod tests {
             ),
             (
                 Some(held(fresh, json!({}))),
-                "The running operator a does not publish its configuration: judged by the default configuration".to_owned(),
+                "The running operator a does not publish its configuration, as in a dry run: judged by the default configuration".to_owned(),
             ),
             (
                 Some(held(old, publishes)),

@@ -94,8 +94,12 @@ impl Judge {
             return "Judged by the given configuration, and not by that of a running operator".to_owned();
         }
         let election = self.election();
-        match world.get(&LEASE, &election.lease_namespace, &election.lease_name) {
-            Seen::Unknown => InCluster::unseen(&election, "see what was not seen").told,
+        let LeaderElection { lease_namespace, lease_name, .. } = &election;
+        match world.get(&LEASE, lease_namespace, lease_name) {
+            Seen::Unknown => {
+                let why = world.refusal_of(&LEASE, lease_namespace, lease_name).unwrap_or("it was not read");
+                InCluster::unseen(&election, why).told
+            }
             Seen::Absent => InCluster::of(None, &election, world.now).told,
             Seen::Here(lease) => {
                 let lease = serde_json::from_value::<Lease>(lease.clone()).unwrap_or_default();

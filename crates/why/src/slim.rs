@@ -6,8 +6,8 @@ use salvor_api::names::annotations;
 
 use crate::{
     all::ROOTS,
-    json::{condition, controller, entry, is_ready, is_terminating, list, text},
-    kinds::{EVENT, Kind, POD},
+    json::{condition, controller, entry, is_ready, is_terminating, list, number, text},
+    kinds::{EVENT, Kind, POD, REPLICA_SET},
 };
 
 /// The annotations by which the owner of a pod consents.
@@ -17,6 +17,8 @@ const CONSENTS: [&str; 3] = [
     annotations::TERMINATION_GRACE_AFTER,
 ];
 
+/// The label by which Kueue looks after a workload.
+const QUEUE: &str = "kueue.x-k8s.io/queue-name";
 /// Parts of a status that no rule reads.
 const UNREAD: [&str; 11] = [
     "addresses",
@@ -51,8 +53,26 @@ pub(crate) fn slim(kind: &Kind, mut object: Value) -> Option<Value> {
         ];
         return Some(keep(&object, &read));
     }
+    // Of an older revision nobody wants a pod.
+    if *kind == REPLICA_SET
+        && number(&object, "/spec/replicas") == Some(0)
+        && number(&object, "/status/replicas").unwrap_or(0) == 0
+    {
+        return None;
+    }
+    let is_root = ROOTS.contains(&kind);
+    if is_root && let Some(spec) = object.get_mut("spec").and_then(Value::as_object_mut) {
+        // Their pods are found by their owner.
+        spec.remove("selector");
+    }
     if let Some(metadata) = object.get_mut("metadata").and_then(Value::as_object_mut) {
         metadata.remove("managedFields");
+        if is_root {
+            metadata.remove("annotations");
+            if let Some(labels) = metadata.get_mut("labels").and_then(Value::as_object_mut) {
+                labels.retain(|key, _| key == QUEUE);
+            }
+        }
         if let Some(annotations) = metadata.get_mut("annotations").and_then(Value::as_object_mut) {
             annotations.remove("kubectl.kubernetes.io/last-applied-configuration");
         }
@@ -195,5 +215,26 @@ mod tests {
             "status": {"phase": "Running", "conditions": [{"type": "Ready", "status": "True"}]},
         });
         assert_eq!(slim(&POD, pod), Some(json!({"healthy": true, "owner": "o"})));
+    }
+
+    #[test]
+    fn of_a_workload_only_what_the_rules_read_is_kept() {
+        let job = json!({
+            "metadata": {"name": "j", "namespace": "ns", "annotations": {"a": "b"}, "labels": {"a": "b", QUEUE: "q"}, "managedFields": []},
+            "spec": {"parallelism": 2, "selector": {"matchLabels": {"a": "b"}}, "template": {"spec": {"containers": [
+                {"name": "main", "image": "i", "args": ["x"], "resources": {"requests": {"cpu": "1"}}},
+            ]}}},
+            "status": {"succeeded": 1, "uncountedTerminatedPods": {}},
+        });
+        let kept = json!({
+            "metadata": {"name": "j", "namespace": "ns", "labels": {QUEUE: "q"}},
+            "spec": {"parallelism": 2, "template": {"spec": {
+                "containers": [{"image": "i", "resources": {"requests": {"cpu": "1"}}}], "initContainers": [],
+            }}},
+            "status": {"succeeded": 1},
+        });
+        assert_eq!(slim(&crate::kinds::JOB, job), Some(kept));
+        let old = json!({"metadata": {"name": "r"}, "spec": {"replicas": 0}, "status": {"replicas": 0}});
+        assert_eq!(slim(&REPLICA_SET, old), None);
     }
 }

@@ -115,7 +115,8 @@ impl Shelf {
         }
         self.slots.push(match LOOKED_THROUGH.contains(&kind) {
             true => Slot { text: None, value: OnceCell::from(object) },
-            false => Slot { text: Some(object.to_string().into()), value: OnceCell::new() },
+            // A copy, because a text that grew has room to spare, and an allocator may not take it back.
+            false => Slot { text: Some(object.to_string().as_str().into()), value: OnceCell::new() },
         });
     }
 
@@ -252,6 +253,15 @@ impl World {
             Some(Outcome::Found(objects)) => objects.first().map_or(Seen::Absent, Seen::Here),
             Some(Outcome::Absent) => Seen::Absent,
             Some(Outcome::Unseen(_)) | None => Seen::Unknown,
+        }
+    }
+
+    /// Why an object cannot be read, if it cannot.
+    pub(crate) fn refusal_of(&self, kind: &Kind, namespace: &str, name: &str) -> Option<&str> {
+        let query = Query::Get { kind: kind.clone(), namespace: namespace.to_owned(), name: name.to_owned() };
+        match self.known.get(&query)? {
+            Outcome::Unseen(missed) => Some(&missed.why),
+            Outcome::Found(_) | Outcome::Absent => None,
         }
     }
 
