@@ -1,7 +1,7 @@
 //! Nodes: lost, sick, or cordoned and not to be emptied.
 
 use jiff::{SignedDuration, Timestamp};
-use salvor_api::names::{annotations, taints};
+use salvor_api::names::{annotations, repair, taints};
 use serde_json::Value;
 
 use crate::{
@@ -20,12 +20,12 @@ use crate::{
 /// So many pods are named in one command.
 const MOST_PODS: usize = 20;
 
-/// The condition of a Node in which the repair of sick nodes says how it stands, and its reasons.
-const REPAIR: &str = "SalvorRepair";
+/// The reasons of the condition in which the repair of a node says how it stands.
 const REPAIR_UNDER_WAY: [&str; 3] = ["Waiting", "Repairing", "Rebooting"];
 const REPAIR_BLOCKED: [&str; 2] = ["Blocked", "Vetoed"];
 /// The annotations of a Node by which people forbid its repair.
-const VETOES: [&str; 2] = ["salvor.dev/do-not-repair", "karpenter.sh/do-not-repair"];
+const VETOES: [&str; 2] =
+    [repair::annotations::DO_NOT_repair::CONDITION, repair::annotations::KARPENTER_DO_NOT_REPAIR];
 
 /// What a node is like, to a pod on it.
 pub(crate) enum NodeState<'a> {
@@ -237,7 +237,7 @@ impl Rules<'_> {
 
 /// How the repair of a node that a policy calls sick stands, if one does.
 fn repair(node: &Value) -> Option<&Value> {
-    condition(node, REPAIR).filter(|repair| {
+    condition(node, repair::CONDITION).filter(|repair| {
         let reason = text(repair, "/reason");
         REPAIR_UNDER_WAY.contains(&reason) || REPAIR_BLOCKED.contains(&reason)
     })
