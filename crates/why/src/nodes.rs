@@ -24,8 +24,7 @@ const MOST_PODS: usize = 20;
 const REPAIR_UNDER_WAY: [&str; 3] = ["Waiting", "Repairing", "Rebooting"];
 const REPAIR_BLOCKED: [&str; 2] = ["Blocked", "Vetoed"];
 /// The annotations of a Node by which people forbid its repair.
-const VETOES: [&str; 2] =
-    [repair::annotations::DO_NOT_repair::CONDITION, repair::annotations::KARPENTER_DO_NOT_REPAIR];
+const VETOES: [&str; 2] = [repair::annotations::DO_NOT_REPAIR, repair::annotations::KARPENTER_DO_NOT_REPAIR];
 
 /// What a node is like, to a pod on it.
 pub(crate) enum NodeState<'a> {
