@@ -219,7 +219,12 @@ fn without_times(text: &str) -> String {
                 return format!("{moment} MOMENT");
             }
         }
-        let words = line.split_whitespace().map(|word| if is_age(word) { "AGE" } else { word });
+        let words = line.split_whitespace().map(|word| match word {
+            word if is_age(word) => "AGE",
+            // Roles are shown with the time of their creation.
+            word if word.parse::<jiff::Timestamp>().is_ok() => "MOMENT",
+            word => word,
+        });
         words.collect::<Vec<_>>().join(" ")
     };
     let mut lines: Vec<String> = text.lines().map(of_line).collect();
