@@ -17,8 +17,9 @@ use self::finding::{Checkup, Finding, Severity};
 use self::look::Looker;
 use crate::cluster::ClusterArgs;
 use crate::error::CliError;
+use crate::output::{self, Form};
 use crate::settings::JudgingArgs;
-use crate::{logging, manifests, output};
+use crate::{logging, manifests};
 
 /// The exit code when nothing is worse than a warning. One is for errors and for a check that fails, two for wrong usage.
 const WARNINGS: u8 = 3;
@@ -32,14 +33,6 @@ pub(crate) struct DoctorArgs {
     cluster: ClusterArgs,
     #[command(flatten)]
     judging: JudgingArgs,
-}
-
-#[derive(Clone, Copy, Debug, PartialEq, Eq, clap::ValueEnum)]
-enum Form {
-    /// For people
-    Text,
-    /// For machines
-    Json,
 }
 
 pub(crate) fn execute(args: &DoctorArgs) -> Result<ExitCode, CliError> {

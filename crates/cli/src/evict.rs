@@ -18,7 +18,8 @@ use tracing::level_filters::LevelFilter;
 
 use crate::cluster::ClusterArgs;
 use crate::error::CliError;
-use crate::{logging, output};
+use crate::logging;
+use crate::output::{self, Form};
 
 /// The progress is read this often.
 const PERIOD: Duration = Duration::from_millis(500);
@@ -59,14 +60,6 @@ pub(crate) struct EvictArgs {
 fn node(text: &str) -> Result<String, Infallible> {
     let name = text.split_once('/').filter(|(kind, _)| ["node", "nodes", "no"].contains(kind));
     Ok(name.map_or(text, |(_, name)| name).to_owned())
-}
-
-#[derive(Clone, Copy, Debug, PartialEq, Eq, clap::ValueEnum)]
-enum Form {
-    /// For people
-    Text,
-    /// For machines
-    Json,
 }
 
 pub(crate) fn execute(args: &EvictArgs) -> Result<ExitCode, CliError> {

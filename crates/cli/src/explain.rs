@@ -14,8 +14,9 @@ use tracing::level_filters::LevelFilter;
 use self::render::{Marks, Style};
 use crate::cluster::ClusterArgs;
 use crate::error::CliError;
+use crate::logging;
+use crate::output::{self, Form};
 use crate::settings::JudgingArgs;
-use crate::{logging, output};
 
 /// The short names of kinds.
 const SHORT: [(&str, &str); 3] = [("po", "pod"), ("no", "node"), ("aw", "appwrapper")];
@@ -97,14 +98,6 @@ struct Options {
     cluster: ClusterArgs,
     #[command(flatten)]
     judging: JudgingArgs,
-}
-
-#[derive(Clone, Copy, Debug, PartialEq, Eq, clap::ValueEnum)]
-enum Form {
-    /// For people
-    Text,
-    /// For machines
-    Json,
 }
 
 #[derive(Debug, thiserror::Error)]

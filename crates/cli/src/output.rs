@@ -6,6 +6,15 @@ use salvor_operator::story;
 
 use crate::error::CliError;
 
+/// The form of an answer.
+#[derive(Clone, Copy, Debug, PartialEq, Eq, clap::ValueEnum)]
+pub(crate) enum Form {
+    /// For people
+    Text,
+    /// For machines
+    Json,
+}
+
 /// Writes data. A reader that has seen enough, such as `head`, is not an error.
 pub(crate) fn print(text: &str) -> Result<(), CliError> {
     let mut stdout = io::stdout().lock();

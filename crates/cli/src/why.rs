@@ -16,8 +16,9 @@ use tracing::level_filters::LevelFilter;
 
 use crate::cluster::ClusterArgs;
 use crate::error::CliError;
+use crate::logging;
+use crate::output::{self, Form};
 use crate::settings::JudgingArgs;
-use crate::{logging, output};
 
 /// How often a live view is made anew.
 const PERIOD: Duration = Duration::from_secs(2);
@@ -56,14 +57,6 @@ pub(crate) struct WhyArgs {
 struct About {
     kind: String,
     name: String,
-}
-
-#[derive(Clone, Copy, Debug, PartialEq, Eq, clap::ValueEnum)]
-enum Form {
-    /// For people
-    Text,
-    /// For machines
-    Json,
 }
 
 #[derive(Debug, thiserror::Error)]

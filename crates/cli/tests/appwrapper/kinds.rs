@@ -6,16 +6,22 @@ use serde_json::{Value, json};
 
 use crate::{
     controller::cases,
-    objects::{Kind, Object, OfJobSet, OfLeaderWorkerSet, OfPyTorchJob, OfRayCluster, OfRayJob},
+    objects::{Namespaced, Object, OfJobSet, OfLeaderWorkerSet, OfPyTorchJob, OfRayCluster, OfRayJob},
     stage::{Run, Stage, Wrap, phases},
 };
 
-async fn made<K: Kind>(stage: &Stage<'_>, name: &str) -> Object<K> {
+async fn made<K: Namespaced>(stage: &Stage<'_>, name: &str) -> Object<K> {
     wait::for_object(&stage.of::<K>(), name, "it is made", |_| true).await
 }
 
 /// Plays an operator: as many pods of a template as it asks for.
-async fn pods_of<K: Kind>(stage: &Stage<'_>, owner: &Object<K>, template: &Value, role: &str, count: usize) {
+async fn pods_of<K: Namespaced>(
+    stage: &Stage<'_>,
+    owner: &Object<K>,
+    template: &Value,
+    role: &str,
+    count: usize,
+) {
     for number in 0..count {
         stage.make_pod(owner, &format!("{}-{role}-{number}", owner.name_any()), template).await;
     }

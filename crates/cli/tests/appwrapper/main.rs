@@ -7,6 +7,8 @@
 mod causes;
 mod controller;
 mod crashes;
+#[path = "../support/custom.rs"]
+mod custom;
 mod endings;
 mod kinds;
 mod kueue;

@@ -21,7 +21,7 @@ use tokio::sync::OnceCell;
 
 use crate::{
     controller::{Controller, Settings, install_workloads},
-    objects::{AppWrapper, Condition, Kind, Object},
+    objects::{AppWrapper, Condition, Namespaced, Object},
 };
 
 pub(crate) const MEMBER: &str = "workload.codeflare.dev/appwrapper";
@@ -115,7 +115,7 @@ impl<'p> Stage<'p> {
         }
     }
 
-    pub(crate) fn of<K: Kind>(&self) -> Api<Object<K>> {
+    pub(crate) fn of<K: Namespaced>(&self) -> Api<Object<K>> {
         Api::default_namespaced(self.arena.client())
     }
 
@@ -258,7 +258,12 @@ impl<'p> Stage<'p> {
     }
 
     /// Plays the operator of a custom workload: makes a pod out of a template of its object, which owns it.
-    pub(crate) async fn make_pod<K: Kind>(&self, owner: &Object<K>, name: &str, template: &Value) -> Pod {
+    pub(crate) async fn make_pod<K: Namespaced>(
+        &self,
+        owner: &Object<K>,
+        name: &str,
+        template: &Value,
+    ) -> Pod {
         let mut pod = template.clone();
         pod["metadata"]["name"] = name.into();
         pod["metadata"]["ownerReferences"] = json!([{
@@ -273,7 +278,7 @@ impl<'p> Stage<'p> {
     }
 
     /// Plays the operator of a custom workload: sets its status.
-    pub(crate) async fn set_status<K: Kind>(&self, name: &str, status: Value) {
+    pub(crate) async fn set_status<K: Namespaced>(&self, name: &str, status: Value) {
         let patch = Patch::Merge(json!({ "status": status }));
         let api = self.of::<K>();
         if api.patch_status(name, &PatchParams::default(), &patch).await.is_err() {

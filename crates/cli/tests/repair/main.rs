@@ -8,6 +8,8 @@ mod actions;
 mod backends;
 mod catalogue;
 mod crashes;
+#[path = "../support/custom.rs"]
+mod custom;
 mod faults;
 mod karpenter;
 mod limits;

@@ -1,115 +1,11 @@
-//! Objects of custom kinds, for clients that know them only by name.
-
-use std::borrow::Cow;
-use std::fmt::Debug;
-use std::marker::PhantomData;
+//! The custom kinds of this suite.
 
 use k8s_openapi::api::core::v1::Node;
-use k8s_openapi::apimachinery::pkg::apis::meta::v1::ObjectMeta;
 use k8s_openapi::{ClusterResourceScope, NamespaceResourceScope};
-use kube::{Resource, ResourceExt};
-use serde::{Deserialize, Serialize};
-use serde_json::Value;
+use kube::ResourceExt;
 
-/// The names of a kind.
-pub(crate) trait Kind: Clone + Debug + Send + Sync + 'static {
-    type Scope;
-    const GROUP: &'static str;
-    const VERSION: &'static str;
-    const KIND: &'static str;
-    const PLURAL: &'static str;
-}
-
-/// An object of that kind; its fields as JSON.
-#[derive(Clone, Debug, Serialize, Deserialize)]
-#[serde(rename_all = "camelCase", bound = "")]
-pub(crate) struct Object<K: Kind> {
-    #[serde(default)]
-    api_version: String,
-    #[serde(default)]
-    kind: String,
-    #[serde(default)]
-    pub(crate) metadata: ObjectMeta,
-    #[serde(default, skip_serializing_if = "Value::is_null")]
-    pub(crate) spec: Value,
-    #[serde(default, skip_serializing_if = "Value::is_null")]
-    pub(crate) status: Value,
-    #[serde(skip)]
-    of: PhantomData<K>,
-}
-
-impl<K: Kind> Object<K> {
-    pub(crate) fn new(metadata: ObjectMeta, spec: Value) -> Self {
-        Self {
-            api_version: format!("{}/{}", K::GROUP, K::VERSION),
-            kind: K::KIND.to_owned(),
-            metadata,
-            spec,
-            status: Value::Null,
-            of: PhantomData,
-        }
-    }
-
-    pub(crate) fn named(name: &str, spec: Value) -> Self {
-        Self::new(ObjectMeta { name: Some(name.to_owned()), ..ObjectMeta::default() }, spec)
-    }
-
-    pub(crate) fn condition(&self, kind: &str) -> Option<Condition> {
-        condition(&self.status, kind)
-    }
-
-    pub(crate) fn is_deleting(&self) -> bool {
-        self.metadata.deletion_timestamp.is_some()
-    }
-}
-
-impl<K: Kind> Resource for Object<K> {
-    type DynamicType = ();
-    type Scope = K::Scope;
-
-    fn kind((): &()) -> Cow<'_, str> {
-        K::KIND.into()
-    }
-
-    fn group((): &()) -> Cow<'_, str> {
-        K::GROUP.into()
-    }
-
-    fn version((): &()) -> Cow<'_, str> {
-        K::VERSION.into()
-    }
-
-    fn plural((): &()) -> Cow<'_, str> {
-        K::PLURAL.into()
-    }
-
-    fn meta(&self) -> &ObjectMeta {
-        &self.metadata
-    }
-
-    fn meta_mut(&mut self) -> &mut ObjectMeta {
-        &mut self.metadata
-    }
-}
-
-macro_rules! kinds {
-    ($($kind:ident = $marker:ident, $scope:ident, $group:literal, $version:literal, $plural:literal;)*) => {
-        $(
-            #[derive(Clone, Debug)]
-            pub(crate) enum $marker {}
-
-            impl Kind for $marker {
-                type Scope = $scope;
-                const GROUP: &'static str = $group;
-                const VERSION: &'static str = $version;
-                const KIND: &'static str = stringify!($kind);
-                const PLURAL: &'static str = $plural;
-            }
-
-            pub(crate) type $kind = Object<$marker>;
-        )*
-    };
-}
+pub(crate) use crate::custom::{Condition, Object};
+use crate::custom::{Kind, condition, kinds};
 
 kinds! {
     NodeRepairPolicy = OfPolicy, ClusterResourceScope, "salvor.dev", "v1alpha1", "noderepairpolicies";
@@ -119,27 +15,16 @@ kinds! {
     Machine = OfMachine, NamespaceResourceScope, "cluster.x-k8s.io", "v1beta2", "machines";
 }
 
-/// A condition as it is now.
-#[derive(Clone, Debug, PartialEq, Eq)]
-pub(crate) struct Condition {
-    pub(crate) status: String,
-    pub(crate) reason: String,
-    pub(crate) message: String,
-    /// When its status changed last.
-    pub(crate) since: String,
-}
+pub(crate) type NodeRepairPolicy = Object<OfPolicy>;
+pub(crate) type NodeClaim = Object<OfNodeClaim>;
+pub(crate) type NodePool = Object<OfNodePool>;
+pub(crate) type KWOKNodeClass = Object<OfNodeClass>;
+pub(crate) type Machine = Object<OfMachine>;
 
-/// A condition in the status of any object.
-pub(crate) fn condition(status: &Value, kind: &str) -> Option<Condition> {
-    let conditions = status["conditions"].as_array()?;
-    let found = conditions.iter().find(|condition| condition["type"] == kind)?;
-    let text = |field: &str| found[field].as_str().unwrap_or_default().to_owned();
-    Some(Condition {
-        status: text("status"),
-        reason: text("reason"),
-        message: text("message"),
-        since: text("lastTransitionTime"),
-    })
+impl<K: Kind> Object<K> {
+    pub(crate) fn is_deleting(&self) -> bool {
+        self.metadata.deletion_timestamp.is_some()
+    }
 }
 
 /// A condition of a Node.

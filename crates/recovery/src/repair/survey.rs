@@ -200,6 +200,7 @@ pub fn survey(scope: &Scope<'_>, now: Timestamp) -> Survey {
         .collect();
     count(&mut survey, scope, &diagnoses, now);
     let standing = settle_repairs(&mut survey, scope, &diagnoses, now);
+    allow(&mut survey, scope, &diagnoses, &standing, now);
 
     let mut candidates: Vec<Candidate<'_>> = Vec::new();
     for (member, diagnosis) in members.iter().zip(&diagnoses) {
@@ -265,7 +266,22 @@ fn count(survey: &mut Survey, scope: &Scope<'_>, diagnoses: &[Diagnosis], now: T
         let out = zones.into_iter().filter(is_out);
         survey.zones = out.map(|(zone, counts)| (zone.to_owned(), counts)).collect();
     }
-    let (allowed, until) = allowance(&scope.policy.budgets, survey.base, now);
+}
+
+/// Counts the nodes that may be under repair at once. A node under repair counts among those the share is taken of, until it is
+/// gone: otherwise every repair that begins would make the budget smaller.
+fn allow(
+    survey: &mut Survey,
+    scope: &Scope<'_>,
+    diagnoses: &[Diagnosis],
+    standing: &BTreeSet<&Uid>,
+    now: Timestamp,
+) {
+    let members = scope.members.iter().zip(diagnoses);
+    let initialized = members.filter(|(_, diagnosis)| !diagnosis.starting);
+    let nodes: BTreeSet<&Uid> =
+        initialized.map(|(member, _)| &member.node.node.uid).chain(standing.iter().copied()).collect();
+    let (allowed, until) = allowance(&scope.policy.budgets, nodes.len(), now);
     survey.allowed = allowed.min(MOST_AT_ONCE);
     survey.budget_until = until;
     until.into_iter().for_each(|until| survey.wake(until, now));

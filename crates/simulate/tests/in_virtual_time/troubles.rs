@@ -7,7 +7,7 @@ use std::time::Duration;
 use http::Method;
 use salvor_api::config::Configuration;
 use salvor_embedded::{Effect, Fault, Faults};
-use salvor_simulate::{CrashPoint, Line, Process};
+use salvor_simulate::{CrashPoint, Line, Process, in_virtual_time};
 use serde_json::Value;
 use tokio::time::{Instant, sleep, sleep_until};
 
@@ -253,4 +253,32 @@ fn crash_points(writes: u32, trouble: Trouble) -> Vec<CrashPoint> {
 fn after(point: CrashPoint) -> CrashPoint {
     let (CrashPoint::Before(write) | CrashPoint::After(write)) = point;
     CrashPoint::After(write)
+}
+
+/// More writes than any story takes that is played by [`at_every_write`].
+pub(crate) const MOST_WRITES: u32 = 120;
+
+/// Plays a story with a crash before and after each of its writes, until it has no more, and says all that went wrong. The
+/// story, of at least so many writes, tells that and how many lives it took.
+pub(crate) fn at_every_write<Played>(least: u32, play: impl Fn(Line) -> Played) -> Vec<String>
+where
+    Played: Future<Output = (Vec<String>, u32)>,
+{
+    let mut wrong = Vec::new();
+    for write in 1..MOST_WRITES {
+        for crash in [CrashPoint::Before(write), CrashPoint::After(write)] {
+            let (found, lives) = in_virtual_time(play(Line::dying(crash)));
+            wrong.extend(found.into_iter().map(|it| format!("{crash:?}: {it}")));
+            if lives == 1 {
+                assert!(write > least, "it takes only {write} writes");
+                return wrong;
+            }
+        }
+    }
+    panic!("it takes {MOST_WRITES} writes");
+}
+
+/// Fails with all that is wrong.
+pub(crate) fn assert_none(wrong: &[String]) {
+    assert!(wrong.is_empty(), "{} wrong:\n{}", wrong.len(), wrong.join("\n"));
 }

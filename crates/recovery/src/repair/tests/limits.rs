@@ -96,6 +96,27 @@ fn the_budget_limits_how_many_are_under_repair_at_once() {
     }
 }
 
+/// A share of a budget is taken of the nodes under repair too, also when only their NodeClaims are left.
+#[test]
+fn a_repair_under_way_does_not_make_the_budget_smaller() {
+    let everything = || with(json!({"unhealthyLimit": "100%", "budgets": [{"nodes": "100%"}]}));
+    let mut world = pool(everything(), 2, 1);
+    assert_eq!(world.reserve(at(60)), ["n00"]);
+    world.owner(0).deleting = true;
+    world.nodes[1].0 = sick("n01", 0);
+    assert_eq!(world.reserve(at(61)), ["n01"]);
+
+    let half = with(json!({"unhealthyLimit": "100%", "budgets": [{"nodes": "50%"}]}));
+    let mut world = pool(half, 3, 1);
+    assert_eq!(world.reserve(at(60)), ["n00"]);
+    let (gone, _) = world.nodes.remove(0);
+    world.left_alone.push(gone.node.uid);
+    world.nodes[0].0 = sick("n01", 0);
+    assert_eq!(world.reserve(at(61)), ["n01"]);
+    world.nodes[1].0 = sick("n02", 0);
+    assert_eq!(world.reserve(at(61)).len(), 0, "both places are taken");
+}
+
 #[test]
 fn a_window_opens_a_budget() {
     // It is Friday, 15 January 2027, 08:00 when the tests start.

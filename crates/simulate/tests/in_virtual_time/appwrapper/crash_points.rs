@@ -4,31 +4,18 @@
 use std::time::Duration;
 
 use salvor_embedded::Effect;
-use salvor_simulate::{CrashPoint, Line, in_virtual_time};
+use salvor_simulate::{Line, in_virtual_time};
 use tokio::time::sleep;
 
 use super::{
-    play::{BEAT, Flow, assert_none, ending, is_over, play, until},
+    play::{BEAT, Flow, ending, is_over, play, until},
     world::{World, settings},
 };
-use crate::troubles::{Salvor, TROUBLES, Trouble};
-
-/// More writes than any of these stories takes.
-const MOST_WRITES: u32 = 120;
+use crate::troubles::{MOST_WRITES, Salvor, TROUBLES, Trouble, assert_none, at_every_write};
 
 fn all_points_of(flow: Flow, trouble: Trouble) -> Vec<String> {
-    let mut wrong = Vec::new();
-    for write in 1..MOST_WRITES {
-        for crash in [CrashPoint::Before(write), CrashPoint::After(write)] {
-            let (found, lives) = in_virtual_time(play(flow, Line::dying(crash), trouble));
-            wrong.extend(found.into_iter().map(|it| format!("{flow:?}, {crash:?}, {trouble:?}: {it}")));
-            if lives == 1 {
-                assert!(write > 20, "{flow:?} takes only {write} writes");
-                return wrong;
-            }
-        }
-    }
-    panic!("{flow:?} takes {MOST_WRITES} writes");
+    let wrong = at_every_write(20, |line| play(flow, line, trouble));
+    wrong.into_iter().map(|it| format!("{flow:?}, {trouble:?}, {it}")).collect()
 }
 
 #[test]

@@ -7,10 +7,10 @@ use serde_json::{Value, json};
 
 use super::{
     audit::{Rule, problems},
-    play::{BEAT, assert_none, is_over, phase, until},
+    play::{BEAT, is_over, phase, until},
     world::{Plot, World, settings},
 };
-use crate::troubles::{Salvor, Trouble};
+use crate::troubles::{Salvor, Trouble, assert_none};
 
 /// Rules that somebody's hand breaks by itself.
 const BY_HAND: [Rule; 4] = [Rule::Released, Rule::Phases, Rule::Retries, Rule::Undeclared];

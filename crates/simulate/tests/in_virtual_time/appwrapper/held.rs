@@ -8,10 +8,10 @@ use serde_json::json;
 
 use super::{
     audit::holds,
-    play::{BEAT, assert_none, phase, problems_but, until},
+    play::{BEAT, phase, problems_but, until},
     world::{NODE, Plot, World, settings},
 };
-use crate::troubles::{Salvor, Trouble};
+use crate::troubles::{Salvor, Trouble, assert_none};
 
 /// Beats for two hours.
 const LONG: usize = 1440;

@@ -8,13 +8,11 @@ use serde_json::Value;
 
 use super::{
     audit::holds,
-    play::{BEAT, Flow, assert_none, is_over, phase, problems_but, until},
+    play::{BEAT, Flow, is_over, phase, problems_but, until},
     world::{APP, World, settings},
 };
-use crate::troubles::{Salvor, Trouble};
+use crate::troubles::{MOST_WRITES, Salvor, Trouble, assert_none};
 
-/// More writes, and more beats, than any of these stories takes.
-const MOST_WRITES: u32 = 120;
 const MOST_BEATS: usize = 150;
 
 /// What somebody does.

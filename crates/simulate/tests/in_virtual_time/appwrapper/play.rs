@@ -131,8 +131,3 @@ pub(super) async fn ending(world: &World, flow: Flow) -> Vec<String> {
 pub(super) fn problems_but(world: &World, but: &[Rule]) -> Vec<String> {
     problems(&world.stage.happenings(), Flow::RETRIES, but)
 }
-
-/// Fails with all that is wrong.
-pub(super) fn assert_none(wrong: &[String]) {
-    assert!(wrong.is_empty(), "{} wrong:\n{}", wrong.len(), wrong.join("\n"));
-}

@@ -8,9 +8,10 @@ use tokio::time::sleep;
 
 use super::{
     audit::{holds, problems},
-    play::{BEAT, assert_none, phase},
+    play::{BEAT, phase},
     world::{Plot, World, settings, with_settings},
 };
+use crate::troubles::assert_none;
 
 const MINUTE: Duration = Duration::from_secs(60);
 

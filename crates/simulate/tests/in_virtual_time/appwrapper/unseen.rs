@@ -11,9 +11,10 @@ use tokio::time::sleep;
 
 use super::{
     audit::holds,
-    play::{BEAT, assert_none, phase, problems_but},
+    play::{BEAT, phase, problems_but},
     world::{APP, MEMBER, NODE, Plot, World, settings},
 };
+use crate::troubles::assert_none;
 
 /// What happens meanwhile.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]

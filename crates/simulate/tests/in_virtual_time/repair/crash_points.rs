@@ -4,19 +4,13 @@
 use std::time::Duration;
 
 use salvor_embedded::Effect;
-use salvor_simulate::{CrashPoint, Line, in_virtual_time};
+use salvor_simulate::{Line, in_virtual_time};
 use tokio::time::sleep;
 
 use super::world::{BEAT, By, World, settings};
-use crate::troubles::{Salvor, TROUBLES, Trouble};
+use crate::troubles::{MOST_WRITES, Salvor, TROUBLES, Trouble, assert_none, at_every_write};
 
-/// More writes than any of these stories takes.
-const MOST_WRITES: u32 = 120;
 const BUDGET: usize = 1;
-
-fn assert_none(wrong: &[String]) {
-    assert!(wrong.is_empty(), "{} wrong:\n{}", wrong.len(), wrong.join("\n"));
-}
 
 /// The nodes that become sick. A NodePool has the default limit, which is two of six.
 fn sick_nodes(by: By) -> &'static [&'static str] {
@@ -58,18 +52,8 @@ async fn play(by: By, line: Line, trouble: Trouble) -> (Vec<String>, u32) {
 }
 
 fn all_points(by: By, trouble: Trouble) -> Vec<String> {
-    let mut wrong = Vec::new();
-    for write in 1..MOST_WRITES {
-        for crash in [CrashPoint::Before(write), CrashPoint::After(write)] {
-            let (found, lives) = in_virtual_time(play(by, Line::dying(crash), trouble));
-            wrong.extend(found.into_iter().map(|it| format!("{crash:?}, {trouble:?}: {it}")));
-            if lives == 1 {
-                assert!(write > 15, "it takes only {write} writes");
-                return wrong;
-            }
-        }
-    }
-    panic!("it takes {MOST_WRITES} writes");
+    let wrong = at_every_write(15, |line| play(by, line, trouble));
+    wrong.into_iter().map(|it| format!("{trouble:?}, {it}")).collect()
 }
 
 #[test]
