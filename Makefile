@@ -1,5 +1,5 @@
 # Everything a contributor or CI runs. `make test` is the whole of it.
-.PHONY: test quick control-plane bench-appwrapper bench-embedded bench-eviction bench-job bench-nodes bench-simulate bench-zombie
+.PHONY: test quick control-plane bench-appwrapper bench-embedded bench-eviction bench-job bench-nodes bench-repair bench-simulate bench-zombie
 
 # Formatting, lints, docs, dependency policy, and every test, on the real control plane.
 test:
@@ -36,6 +36,10 @@ bench-zombie:
 # Emptying nodes, beside bare requests; writes docs/benchmarks-eviction.md.
 bench-eviction:
 	cargo run --release -p salvor-bench -- eviction
+
+# 10,000 nodes under one repair policy, 1,000 of them sick; writes docs/benchmarks-repair.md.
+bench-repair:
+	cargo run --release -p salvor-bench -- repair
 
 # A virtual hour of 1,000 nodes and 10,000 pods, 5 % of the nodes failing, in one process.
 bench-simulate:

@@ -40,7 +40,8 @@ impl<Turn> Line<Turn> {
         let mut ratios: Vec<f64> =
             salvor.iter().zip(other).map(|(a, b)| (self.of)(a) / (self.of)(b)).collect();
         ratios.sort_by(f64::total_cmp);
-        let ratio = ratios.get(ratios.len() / 2).copied();
+        // Nothing beside nothing has no ratio.
+        let ratio = ratios.get(ratios.len() / 2).copied().filter(|ratio| ratio.is_finite());
         let target = match self.target {
             Target::AtLeast(least) => format!("≥ {least:.2}×"),
             Target::AtMost(most) => format!("≤ {most:.2}×"),

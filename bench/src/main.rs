@@ -7,6 +7,7 @@ mod eviction;
 mod job;
 mod nodes;
 mod process;
+mod repair;
 mod requests;
 mod running;
 mod simulate;
@@ -39,6 +40,8 @@ enum Benchmark {
     Zombie(zombie::Sizes),
     /// Emptying nodes: one, and many at once, beside bare requests
     Eviction(eviction::Sizes),
+    /// Repair in a large cluster: how soon all nodes are judged after a change, and what a node weighs
+    Repair(repair::Sizes),
     /// An hour of a large cluster with failing nodes, in one process and in virtual time
     Simulate(simulate::Sizes),
 }
@@ -52,6 +55,7 @@ async fn main() -> ExitCode {
         Benchmark::Nodes { nodes, pods } => nodes::run(nodes, pods).await,
         Benchmark::Zombie(sizes) => zombie::run(&sizes).await,
         Benchmark::Eviction(sizes) => eviction::run(&sizes).await,
+        Benchmark::Repair(sizes) => repair::run(&sizes).await,
         Benchmark::Simulate(sizes) => simulate::run(sizes).await,
     };
     match result {

@@ -1,10 +1,11 @@
 //! Contenders as processes: started, ready, at rest.
 
 use std::{
+    io,
     net::SocketAddr,
     path::{Path, PathBuf},
     process::Command,
-    time::Duration,
+    time::{Duration, Instant},
 };
 
 use salvor_testkit::{ControlPlane, Program, wait::Patience};
@@ -13,7 +14,7 @@ use tokio::{
     net::TcpStream,
 };
 
-use crate::process::cpu_seconds;
+use crate::process::{cpu_seconds, memory_mb};
 
 /// A contender has this long to start, and this long to come to rest.
 pub(crate) const START: Duration = Duration::from_secs(300);
@@ -21,6 +22,12 @@ pub(crate) const START: Duration = Duration::from_secs(300);
 pub(crate) const LOOK: Duration = Duration::from_millis(100);
 /// At rest: less than this share of one core over a second.
 const REST: f64 = 0.05;
+/// Settled: its memory changes by less than this share for this long.
+const STEADY: f64 = 0.01;
+const STEADY_FOR: Duration = Duration::from_secs(20);
+/// Memory that never settles is reported as it is then.
+const GIVE_UP: Duration = Duration::from_secs(240);
+const LOOK_AT_MEMORY: Duration = Duration::from_millis(500);
 
 /// A contender that runs. Dropping it ends it.
 #[derive(Debug)]
@@ -115,17 +122,32 @@ pub(crate) async fn start_salvor(
     Ok((program, address))
 }
 
-/// One request over plain HTTP on loopback needs no HTTP library.
+/// Waits until the resident memory of a process has settled: now and at its peak, in MB.
+pub(crate) async fn settled_memory(pid: u32) -> (f64, f64) {
+    let began = Instant::now();
+    let (mut level, mut since) = (memory_mb(pid).0, Instant::now());
+    while since.elapsed() < STEADY_FOR && began.elapsed() < GIVE_UP {
+        tokio::time::sleep(LOOK_AT_MEMORY).await;
+        let now = memory_mb(pid).0;
+        if (now - level).abs() > level * STEADY {
+            (level, since) = (now, Instant::now());
+        }
+    }
+    memory_mb(pid)
+}
+
+/// The whole answer to a GET. One request over plain HTTP on loopback needs no HTTP library.
+pub(crate) async fn get(address: SocketAddr, path: &str) -> io::Result<String> {
+    let mut stream = TcpStream::connect(address).await?;
+    let request = format!("GET {path} HTTP/1.0\r\nHost: localhost\r\n\r\n");
+    stream.write_all(request.as_bytes()).await?;
+    let mut answer = String::new();
+    stream.read_to_string(&mut answer).await?;
+    Ok(answer)
+}
+
 async fn answers_ok(address: SocketAddr, path: &str) -> bool {
-    let exchange = async {
-        let mut stream = TcpStream::connect(address).await?;
-        let request = format!("GET {path} HTTP/1.0\r\nHost: localhost\r\n\r\n");
-        stream.write_all(request.as_bytes()).await?;
-        let mut answer = String::new();
-        stream.read_to_string(&mut answer).await?;
-        Ok::<_, std::io::Error>(answer)
-    };
-    exchange.await.is_ok_and(|answer| answer.split_whitespace().nth(1) == Some("200"))
+    get(address, path).await.is_ok_and(|answer| answer.split_whitespace().nth(1) == Some("200"))
 }
 
 /// Builds the `salvor` that belongs to this benchmark: same sources, same profile.

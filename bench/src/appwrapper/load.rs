@@ -51,6 +51,12 @@ struct Condition {
     status: String,
 }
 
+impl Status {
+    fn holds(&self, kind: &str) -> bool {
+        self.conditions.iter().any(|condition| condition.kind == kind && condition.status == "True")
+    }
+}
+
 impl Versioned for Object {
     fn version(&self) -> &str {
         &self.metadata.resource_version
@@ -67,6 +73,12 @@ enum Sight {
         name: String,
         phase: String,
     },
+    /// A Job is Complete. It has the name of its AppWrapper.
+    JobComplete {
+        name: String,
+    },
+    /// Nothing that matters.
+    Other,
     /// A watch cannot go on.
     Blind(String),
 }
@@ -83,7 +95,7 @@ pub(crate) struct Load {
     client: Client,
     namespace: String,
     sights: mpsc::UnboundedReceiver<(Instant, Sight)>,
-    /// When each AppWrapper was first seen in a phase; `Ready` is Running with all pods.
+    /// When each AppWrapper was first seen in a phase, or in one of those below.
     pub(crate) reached: HashMap<(String, String), Instant>,
     pub(crate) pods: HashSet<String>,
 }
@@ -94,12 +106,11 @@ impl Load {
         let body = json!({"apiVersion": "v1", "kind": "Namespace", "metadata": {"name": namespace}});
         send(client, Method::POST, "/api/v1/namespaces", JSON, &body).await?;
         let (tell, sights) = mpsc::unbounded_channel();
-        let tell_pod = tell.clone();
+        let (tell_pod, tell_job) = (tell.clone(), tell.clone());
         watch(client, wrappers(namespace), move |seen: Result<Seen<Object>, _>| {
             let sight = match seen {
                 Ok(Seen { object, .. }) => {
-                    let ready =
-                        object.status.conditions.iter().any(|c| c.kind == "PodsReady" && c.status == "True");
+                    let ready = object.status.holds("PodsReady");
                     Sight::Wrapper { name: object.metadata.name, phase: object.status.phase, ready }
                 }
                 Err(problem) => Sight::Blind(problem),
@@ -118,6 +129,21 @@ impl Load {
                     Err(problem) => Sight::Blind(problem),
                 };
                 tell_pod.send((Instant::now(), sight)).is_ok()
+            },
+        )
+        .await?;
+        watch(
+            client,
+            format!("/apis/batch/v1/namespaces/{namespace}/jobs"),
+            move |seen: Result<Seen<Object>, _>| {
+                let sight = match seen {
+                    Ok(Seen { object, .. }) if object.status.holds("Complete") => {
+                        Sight::JobComplete { name: object.metadata.name }
+                    }
+                    Ok(_) => Sight::Other,
+                    Err(problem) => Sight::Blind(problem),
+                };
+                tell_job.send((Instant::now(), sight)).is_ok()
             },
         )
         .await?;
@@ -197,7 +223,10 @@ impl Load {
                         running += 1;
                     }
                 }
-                Sight::Pod { .. } => {}
+                Sight::JobComplete { name } => {
+                    self.reached.entry((name, JOB_COMPLETE.to_owned())).or_insert(at);
+                }
+                Sight::Pod { .. } | Sight::Other => {}
                 Sight::Blind(problem) => return Err(format!("{problem} ({running} pods)")),
             }
         }
@@ -206,6 +235,8 @@ impl Load {
 
 /// Not a phase of theirs: Running, and all pods are.
 pub(crate) const READY: &str = "Ready";
+/// Nor this: the Job inside is Complete.
+pub(crate) const JOB_COMPLETE: &str = "JobComplete";
 
 impl Wrapped {
     fn template(self, name: &str) -> Value {

@@ -8,7 +8,7 @@ use serde_json::json;
 use super::{
     Sizes,
     contender::Contender,
-    load::{Load, READY, Wrapped},
+    load::{JOB_COMPLETE, Load, READY, Wrapped},
 };
 use crate::process::{Disturbance, Watchman, cpu_seconds, memory_mb};
 use crate::running::rest;
@@ -24,6 +24,10 @@ pub(crate) struct Turn {
     pub(crate) ready: f64,
     /// AppWrappers a second that succeeded, once their pods had.
     pub(crate) succeeded: f64,
+    /// Jobs a second that were Complete: who runs AppWrappers cannot be faster than who runs Jobs.
+    pub(crate) jobs: f64,
+    /// AppWrappers a second through both: created until ready, and succeeded.
+    pub(crate) whole: f64,
     /// Writes for each AppWrapper until its pods were ready, and until it had succeeded; without events and reviews.
     pub(crate) writes_ready: f64,
     pub(crate) writes_succeeded: f64,
@@ -69,6 +73,7 @@ pub(crate) async fn measure(contender: &Contender, sizes: &Sizes) -> Result<Turn
     let ended = Instant::now();
     load.move_pods("Succeeded").await?;
     let to_succeeded = load.until(ended, count, "Succeeded").await?;
+    let to_complete = load.until(ended, count, JOB_COMPLETE).await?;
     let table = accounting.since(&mark).await;
     let cpu = cpu_seconds(pid) - cpu;
     let server_cpu = cpu_seconds(server) - server_cpu;
@@ -80,6 +85,8 @@ pub(crate) async fn measure(contender: &Contender, sizes: &Sizes) -> Result<Turn
         running: many / to_running,
         ready: many / to_ready,
         succeeded: many / to_succeeded,
+        jobs: many / to_complete,
+        whole: many / (to_ready + to_succeeded),
         writes_ready: writes_ready / many,
         writes_succeeded: writes(&table, contender) / many,
         events: table.count(|r| contender.is(&r.user_agent) && r.resource.starts_with("events")) as f64

@@ -1,7 +1,5 @@
 //! What a contender holds in memory in a large cluster in which nothing happens.
 
-use std::time::{Duration, Instant};
-
 use salvor_testkit::ControlPlane;
 
 use super::{
@@ -10,14 +8,10 @@ use super::{
     pids,
     world::{self, TERMINATE, WantedPod},
 };
-use crate::process::{Disturbance, Watchman, memory_mb};
-
-/// Settled: its memory changes by less than this share for this long.
-const STEADY: f64 = 0.01;
-const STEADY_FOR: Duration = Duration::from_secs(20);
-/// Memory that never settles is reported as it is then.
-const GIVE_UP: Duration = Duration::from_secs(240);
-const LOOK: Duration = Duration::from_millis(500);
+use crate::{
+    process::{Disturbance, Watchman},
+    running::settled_memory,
+};
 
 /// Resident memory in MB.
 #[derive(Clone, Copy, Debug)]
@@ -34,7 +28,7 @@ pub(crate) async fn fill(plane: &ControlPlane, sizes: &Sizes) -> Result<usize, S
     eprintln!("memory: making {} pods on {} nodes", sizes.pods, sizes.nodes);
     let client = plane.admin().client("bench-world");
     let node = |i: usize| format!("node-{i:04}");
-    world::make_nodes(&client, (0..sizes.nodes).map(node).collect()).await?;
+    world::make_nodes(&client, (0..sizes.nodes).map(node).collect(), "True").await?;
     let spacing = (sizes.pods / sizes.opted_in.max(1)).max(1);
     let pods = (0..sizes.pods).map(|i| WantedPod {
         name: format!("training-{i:05}"),
@@ -55,18 +49,9 @@ pub(crate) async fn measure(
     let watchman = Watchman::begin(&pids(plane));
     let running = contender.start(plane).await?;
     let pid = running.program.pid();
-    let began = Instant::now();
-    let (mut level, mut since) = (memory_mb(pid).0, Instant::now());
-    while since.elapsed() < STEADY_FOR && began.elapsed() < GIVE_UP {
-        tokio::time::sleep(LOOK).await;
-        let now = memory_mb(pid).0;
-        if (now - level).abs() > level * STEADY {
-            (level, since) = (now, Instant::now());
-        }
-    }
+    let (settled, peak) = settled_memory(pid).await;
     if running.program.has_ended() {
         return Err(format!("{} ended:\n{}", contender.name(), running.tail()));
     }
-    let (settled, peak) = memory_mb(pid);
     Ok(Memory { settled, peak, pod_bytes, disturbance: watchman.end(Some(pid)) })
 }

@@ -73,7 +73,8 @@ impl Set {
         });
         let wanted: Vec<WantedPod> = wanted.collect();
         world::make_namespace(&client, &namespace).await?;
-        world::make_nodes(&client, nodes.clone()).await?;
+        // Their kubelets have been silent for long; only the taint is still to come.
+        world::make_nodes(&client, nodes.clone(), "Unknown").await?;
         let pods = world::make_pods(&client, &namespace, wanted).await?;
         let pods = world::mark_deleted(&client, pods).await?;
         Ok(Self { namespace, nodes, pods })

@@ -76,14 +76,19 @@ pub(crate) async fn make_namespace(client: &Client, name: &str) -> Result<(), St
     send(client, Method::POST, "/api/v1/namespaces", JSON, &body).await.map(|_| ())
 }
 
-pub(crate) async fn make_nodes(client: &Client, names: Vec<String>) -> Result<(), String> {
+/// Makes nodes without a Lease whose `Ready` condition has this status.
+pub(crate) async fn make_nodes(
+    client: &Client,
+    names: Vec<String>,
+    ready: &'static str,
+) -> Result<(), String> {
     let client = client.clone();
     concurrently(AT_ONCE, names, move |name| {
         let client = client.clone();
         async move {
             let body = json!({
                 "apiVersion": "v1", "kind": "Node", "metadata": {"name": name},
-                "status": {"conditions": [{"type": "Ready", "status": "True", "reason": "KubeletReady"}]},
+                "status": {"conditions": [{"type": "Ready", "status": ready, "reason": "Bench"}]},
             });
             send(&client, Method::POST, "/api/v1/nodes", JSON, &body).await
         }

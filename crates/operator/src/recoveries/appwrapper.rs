@@ -475,6 +475,9 @@ impl AppWrappers {
     fn done(&mut self, subject: &AppWrapperRef, step: &Step, answer: &Written, now: Timestamp) -> View {
         match step {
             Step::PatchStatus { status, .. } => {
+                if let Some(known) = self.apps.get_mut(&subject.uid) {
+                    known.memory.wrote(status, now);
+                }
                 let known = self.apps.get_mut(&subject.uid).filter(|known| known.counted != status.phase);
                 if let Some(known) = known {
                     known.counted.clone_from(&status.phase);

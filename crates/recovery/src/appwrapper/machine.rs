@@ -5,7 +5,7 @@ use jiff::{SignedDuration, Timestamp};
 use super::conditions::Gone;
 use super::creation::{self, Creation};
 use super::deletion;
-use super::health::{Picture, deployed_since};
+use super::health::{Picture, deployed_since, own_pods};
 use super::moves::{Machine, Turn, Turned};
 use super::names::CONTROLLER_NAME;
 use super::names::conditions::{DELETING_RESOURCES, QUOTA_RESERVED, RESOURCES_DEPLOYED};
@@ -21,6 +21,8 @@ use crate::verdict::{Inquiry, Judgement, judge};
 
 /// Pods often run within the second after their creation: then one write tells both.
 const SETTLING: SignedDuration = SignedDuration::from_secs(1);
+/// Pods that are not there yet are waited for this long at most: those who make them may have much to do.
+const PODS_APPEAR_WITHIN: SignedDuration = SignedDuration::from_secs(5);
 
 /// Judges one AppWrapper. `now` is the API server's time.
 pub fn decide(
@@ -156,10 +158,15 @@ impl Machine<'_> {
         self.next.phase = Phase::Running;
         // What made an earlier attempt unhealthy is gone, so that a new one has all its time.
         self.next.set_healthy(self.now);
-        let counts = Picture::of(self.view, &self.next, self.timers, self.policy, self.now).counts;
-        let settled = after(since, SETTLING);
-        let early = self.now < settled && self.now >= since && !counts.are_sufficient();
-        if ask.that("Have its pods had a second to start?", counts, !early).is_none() {
+        let status = self.next.clone();
+        let picture = Picture::of(self.view, &status, self.timers, self.policy, self.now);
+        let counts = picture.counts;
+        let settled = after(since, SETTLING).min(picture.ready_by().0);
+        // A failure is told at once.
+        let starting =
+            !counts.are_sufficient() && counts.failed == 0 && picture.failed_components().is_none();
+        let early = self.now < settled && self.now >= since && starting;
+        if ask.that("Have its pods had five seconds to start?", counts, !early).is_none() {
             self.next = self.view.status.clone();
             return Err(Turn::Wait { until: settled, why: Why::JustCreated });
         }

@@ -146,7 +146,9 @@ impl Machine<'_> {
         let seen = cause.as_ref().map_or("yes", |it| it.event.as_str()).to_owned();
         ask.none(question, seen, cause).map_err(|evidence| {
             self.next.set_unhealthy(&evidence, self.now);
-            let since = self.next.unhealthy_since().unwrap_or(self.now);
+            let shown = self.next.unhealthy_since().unwrap_or(self.now);
+            // The grace is not longer by the second to which the condition is rounded.
+            let since = self.view.memory.moment_behind(shown);
             let grace = self.timers.failure_grace;
             let until = after(since, grace);
             if grace.is_zero() || self.now >= until {

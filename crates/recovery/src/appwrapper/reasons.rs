@@ -189,7 +189,9 @@ impl fmt::Display for AppWrapperWhy {
             Self::Strays { count } => {
                 write!(f, "{count} objects are owned by the AppWrapper but are not its components.")
             }
-            Self::JustCreated => f.write_str("All components were created less than a second ago."),
+            Self::JustCreated => {
+                f.write_str("All components were created just now; their pods have a moment to start.")
+            }
             Self::Created => f.write_str("All components are created."),
             Self::Healthy { counts } => write!(f, "The workload is healthy: {counts}."),
             Self::AwaitingPods { counts, stage: Stage::Admission } => {
@@ -317,7 +319,7 @@ impl Reason for AppWrapperWhy {
             Self::Ended { .. } => "Only its deletion.".into(),
             Self::BeingDeleted => "Nothing of ours; other finalizers hold it.".into(),
             Self::Untold => "Recording the event ends it.".into(),
-            Self::JustCreated => "The end of that second, or all pods running.".into(),
+            Self::JustCreated => "All pods running, one that fails, or the end of that moment: a second after the last pod was created, five seconds where pods are not there yet.".into(),
             Self::New
             | Self::NeedsFinalizer
             | Self::Resuming

@@ -281,6 +281,34 @@ pub struct Memory {
     pub creation: BTreeMap<usize, CreateFailure>,
     /// The names of the events that are known to be recorded.
     pub told: BTreeSet<String>,
+    /// The moment at which the workload was found unhealthy.
+    pub unhealthy: Option<Moment>,
+}
+
+/// The moment behind the time of a condition, which has whole seconds and is rounded up.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub struct Moment {
+    /// The time of the condition.
+    shown: Timestamp,
+    /// The moment itself, at most a second before.
+    exact: Timestamp,
+}
+
+impl Memory {
+    /// Takes in a status that was written just now.
+    pub fn wrote(&mut self, status: &AppWrapperStatus, now: Timestamp) {
+        let shown = status.unhealthy_since();
+        if self.unhealthy.map(|moment| moment.shown) != shown {
+            let second = SignedDuration::from_secs(1);
+            self.unhealthy =
+                shown.map(|shown| Moment { shown, exact: now.min(shown).max(after(shown, -second)) });
+        }
+    }
+
+    /// The moment behind the time of the condition that the workload is unhealthy.
+    pub(super) fn moment_behind(&self, shown: Timestamp) -> Timestamp {
+        self.unhealthy.filter(|moment| moment.shown == shown).map_or(shown, |moment| moment.exact)
+    }
 }
 
 /// A creation that failed.

@@ -119,7 +119,8 @@ fn refusal(answer: Answer) -> String {
 fn labels(object: &Value, user: &User, policy: &AdmissionPolicy) -> Value {
     let request = Request { operation: Operation::Create, namespace: "default", user, object };
     let mut labels = object["metadata"]["labels"].clone();
-    for PatchOperation { op, path, value } in mutate(&request, policy) {
+    let is_of_labels = |patch: &PatchOperation| !patch.path.starts_with("/metadata/finalizers");
+    for PatchOperation { op, path, value } in mutate(&request, policy).into_iter().filter(is_of_labels) {
         assert_eq!(op, "add");
         match path.strip_prefix("/metadata/labels/") {
             Some(label) => labels[label.replace("~1", "/")] = value,
@@ -164,6 +165,44 @@ fn queue_and_user_are_set() {
     let request =
         Request { operation: Operation::Create, namespace: "default", user: &user, object: &object };
     assert_eq!(mutate(&request, &policy()), []);
+}
+
+#[test]
+fn whoever_runs_at_once_has_the_finalizer_from_the_beginning() {
+    let ours = "workload.codeflare.dev/finalizer";
+    let whole = |names: Value| Some(("/metadata/finalizers".to_owned(), names));
+    let one_more = Some(("/metadata/finalizers/-".to_owned(), json!(ours)));
+    let cases = [
+        (json!({"suspend": false}), json!(null), whole(json!([ours]))),
+        (json!({}), json!(null), whole(json!([ours]))),
+        (json!({"suspend": false}), json!([]), one_more.clone()),
+        (json!({"suspend": false}), json!(["example.com/other"]), one_more),
+        (json!({"suspend": false}), json!([ours]), None),
+        // Whoever never ran can be deleted at once, and what is of others is theirs.
+        (json!({"suspend": true}), json!(null), None),
+        (json!({"suspend": false, "managedBy": "kueue.x-k8s.io/multikueue"}), json!(null), None),
+        (
+            json!({"suspend": false, "managedBy": "workload.codeflare.dev/appwrapper-controller"}),
+            json!(null),
+            whole(json!([ours])),
+        ),
+        (json!({"suspend": false}), json!("text"), None),
+    ];
+    for (spec, finalizers, wanted) in cases {
+        let mut object = wrapper(&[pod()]);
+        for (key, value) in spec.as_object().unwrap() {
+            object["spec"][key] = value.clone();
+        }
+        if spec.get("suspend").is_none() {
+            object["spec"].as_object_mut().unwrap().remove("suspend");
+        }
+        object["metadata"]["finalizers"] = finalizers.clone();
+        let user = user();
+        let request =
+            Request { operation: Operation::Create, namespace: "default", user: &user, object: &object };
+        let patch = mutate(&request, &policy()).into_iter().find(|it| it.path.contains("finalizers"));
+        assert_eq!(patch.map(|it| (it.path, it.value)), wanted, "{spec} {finalizers}");
+    }
 }
 
 #[test]

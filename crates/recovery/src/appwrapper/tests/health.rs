@@ -1,6 +1,7 @@
 //! The causes of unhealthiness, what each waits for, and what it costs.
 
 use super::*;
+use crate::appwrapper::resets::Evidence;
 use crate::ids::NodeName;
 
 fn failed() -> ComponentState {
@@ -538,4 +539,28 @@ fn a_name_that_is_still_being_freed_is_waited_for() {
     it.view.components[0].seen = Seen::Absent { last: None };
     it.settle();
     assert_eq!(it.code(), "JustCreated");
+}
+
+/// Conditions have whole seconds, rounded up. The grace is not longer by that.
+#[test]
+fn the_grace_counts_from_the_moment_behind_the_condition() {
+    let moment = |millis: i64| at(0) + SignedDuration::from_millis(millis);
+    let mut memory = Memory::default();
+    let mut status = AppWrapperStatus::default();
+    let evidence = Evidence::new(Cause::FoundFailedPods, "a pod failed");
+    status.set_unhealthy(&evidence, moment(100));
+    assert_eq!(status.unhealthy_since(), Some(at(1)));
+    memory.wrote(&status, moment(120));
+    assert_eq!(memory.moment_behind(at(1)), moment(120));
+    memory.wrote(&status, moment(5_000));
+    assert_eq!(memory.moment_behind(at(1)), moment(120), "a later write of the same condition moves nothing");
+    assert_eq!(memory.moment_behind(at(2)), at(2), "somebody else wrote another one");
+
+    status.set_healthy(moment(6_000));
+    memory.wrote(&status, moment(6_000));
+    assert_eq!(memory.moment_behind(at(1)), at(1), "it is over");
+
+    status.set_unhealthy(&evidence, moment(9_500));
+    memory.wrote(&status, moment(-60_000));
+    assert_eq!(memory.moment_behind(at(10)), at(9), "a clock that was set back makes it one second at most");
 }
