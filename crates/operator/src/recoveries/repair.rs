@@ -17,7 +17,7 @@ use salvor_recovery::{
     one_actor::NodeActors,
     repair::{
         Action, Backend, LaunchTrouble, Member, NodeView, NodeWhy, Place, Policy, PolicyScene, PolicyWhy,
-        Refusal, Repair, Scene, Scope, Settings, Step, Survey, decide_node, decide_policy, survey,
+        Refusal, Repair, Scene, Scope, Settings, Step, Survey, decide_node, decide_policy, diagnose, survey,
     },
 };
 
@@ -292,7 +292,7 @@ impl Repairs {
 
     // ---- news ---------------------------------------------------------------------------------------
 
-    fn see_node(&mut self, node: NodeView, told: Told) -> BTreeSet<Subject> {
+    fn see_node(&mut self, node: NodeView, told: Told, now: Timestamp) -> BTreeSet<Subject> {
         let name = node.node.name.clone();
         let mut woken = BTreeSet::new();
         let mut relabelled = true;
@@ -308,6 +308,11 @@ impl Repairs {
                     return woken;
                 }
                 relabelled = before.labels != node.labels;
+                if !relabelled && self.is_only_told(&name, &node, now) {
+                    let subject = Subject::Node(name.clone());
+                    self.nodes.insert(name, node);
+                    return BTreeSet::from([subject]);
+                }
             } else {
                 self.uids.remove(&before.node.uid);
             }
@@ -323,6 +328,19 @@ impl Repairs {
         self.generation += 1;
         woken.extend(self.concerned(&name));
         woken
+    }
+
+    /// True if a node that is known has changed only by what we told on it. That concerns nobody else: otherwise a thousand nodes
+    /// that are told something would each have the whole policy judged anew.
+    fn is_only_told(&self, name: &NodeName, node: &NodeView, now: Timestamp) -> bool {
+        let Some(before) = self.nodes.get(name).filter(|before| before.is_same_but_for_us(node)) else {
+            return false;
+        };
+        let Some(policy) = self.assigned.get(name).and_then(|key| self.policy(key)) else { return true };
+        let backend = self.backend(before);
+        let diagnosed =
+            |node: &NodeView| diagnose(node, backend.owner(), policy, &self.settings, now).untold();
+        diagnosed(before) == diagnosed(node)
     }
 
     fn drop_node(&mut self, uid: &Uid) -> BTreeSet<Subject> {
@@ -736,7 +754,7 @@ impl Repairs {
                 if let Some(watch) = &self.node_watch {
                     watch.saw(node.resource_version.revision());
                 }
-                self.see_node(node, Told::Alone);
+                self.see_node(node, Told::Alone, now);
                 View::Shows
             }
             Step::TightenTermination { .. } | Step::TakeBackTermination { .. } => {
@@ -859,7 +877,7 @@ impl Recovery for Repairs {
 
     fn hear(&mut self, news: News, now: Timestamp) -> Vec<Subject> {
         let woken = match news {
-            News::Node(Change::Applied(node)) => self.see_node(node, Told::Alone),
+            News::Node(Change::Applied(node)) => self.see_node(node, Told::Alone, now),
             News::Node(Change::Gone(uid)) => self.drop_node(&uid),
             News::Node(Change::Reset { all, revision, .. }) => {
                 self.node_watch = revision.watch().cloned();

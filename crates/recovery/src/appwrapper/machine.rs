@@ -161,12 +161,18 @@ impl Machine<'_> {
         let status = self.next.clone();
         let picture = Picture::of(self.view, &status, self.timers, self.policy, self.now);
         let counts = picture.counts;
-        let settled = after(since, SETTLING).min(picture.ready_by().0);
+        let settled = if counts.all_exist() {
+            let newest = own_pods(self.view).map(|pod| pod.created).max().unwrap_or(since);
+            after(newest.max(since), SETTLING)
+        } else {
+            after(since, PODS_APPEAR_WITHIN)
+        };
+        let settled = settled.min(picture.ready_by().0);
         // A failure is told at once.
         let starting =
             !counts.are_sufficient() && counts.failed == 0 && picture.failed_components().is_none();
         let early = self.now < settled && self.now >= since && starting;
-        if ask.that("Have its pods had five seconds to start?", counts, !early).is_none() {
+        if ask.that("Have its pods had a moment to start?", counts, !early).is_none() {
             self.next = self.view.status.clone();
             return Err(Turn::Wait { until: settled, why: Why::JustCreated });
         }

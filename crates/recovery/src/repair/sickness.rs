@@ -148,7 +148,7 @@ impl fmt::Display for Sick {
 }
 
 /// The health of a node, as a policy sees it.
-#[derive(Clone, Debug, Default)]
+#[derive(Clone, Debug, Default, PartialEq)]
 pub struct Diagnosis {
     /// The sick condition whose toleration ends first.
     pub sick: Option<Sick>,
@@ -166,6 +166,13 @@ impl Diagnosis {
     /// True if a sick condition is past its toleration.
     pub fn is_due(&self, now: Timestamp) -> bool {
         self.sick.as_ref().is_some_and(|sick| sick.deadline <= now)
+    }
+
+    /// The diagnosis without what the node was told of it.
+    #[must_use]
+    pub fn untold(mut self) -> Self {
+        self.memory.told.clear();
+        self
     }
 }
 

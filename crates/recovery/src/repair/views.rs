@@ -112,6 +112,18 @@ impl NodeView {
         self.conditions.iter().find(|condition| &*condition.kind == kind)
     }
 
+    /// True if the two differ at most in what we write on a node ourselves: its state, our conditions and our memory.
+    pub fn is_same_but_for_us(&self, other: &Self) -> bool {
+        let of_others = |node: &Self| {
+            let ours = [salvor_api::names::repair::CONDITION, salvor_api::names::repair::REBOOT_CONDITION];
+            let mut node =
+                Self { progress: None, resource_version: ResourceVersion::default(), ..node.clone() };
+            node.conditions.retain(|condition| !ours.contains(&&*condition.kind));
+            node
+        };
+        of_others(self) == of_others(other)
+    }
+
     /// The NodePool of its label.
     pub fn pool(&self) -> Option<&str> {
         self.labels.get(salvor_api::names::repair::labels::NODE_POOL).filter(|pool| !pool.is_empty())

@@ -1,7 +1,8 @@
 //! The view of the repair recovery, without an API.
 
 use salvor_api::config::parse;
-use salvor_recovery::{Step as _, step::Disrupts};
+use salvor_api::names::repair::CONDITION;
+use salvor_recovery::{Step as _, repair::Progress, step::Disrupts};
 use serde_json::{Value, json};
 
 use super::*;
@@ -133,6 +134,37 @@ fn heartbeats_wake_nobody_and_changes_wake_node_and_policy() {
     assert_eq!(woken, [Subject::Node("n0001".into()), gpu()]);
     let old = bench.view(&node("n0001", 11, false));
     assert_eq!(bench.hear(News::Node(Change::Applied(old))), [], "what is older than what is known");
+}
+
+/// A thousand nodes are told something at once: that must not judge the policy a thousand times.
+#[test]
+fn our_own_words_on_a_node_wake_nobody_else() {
+    let mut bench = Bench::new(4, 2, vec![policy("gpu", -10, 7, json!({}), json!({}))]);
+    let key = Key::Policy("gpu".into());
+    let survey = |bench: &Bench| bench.repairs.survey(&key, bench.repairs.policy(&key).unwrap(), at(400));
+    let first = survey(&bench);
+    let sick = bench.view(&node("n0001", 11, true));
+    let policy = bench.repairs.policy(&key).unwrap();
+    let memory = diagnose(&sick, None, policy, &bench.repairs.settings, at(400)).memory;
+    assert!(!memory.is_empty());
+    let mut told = sick.clone();
+    told.progress = Some(Box::new(Progress { told: "Blocked Paused".into(), ..memory }));
+    let mut ours = told.conditions[0].clone();
+    ours.kind = CONDITION.into();
+    told.conditions.push(ours);
+    let woken = bench.hear(News::Node(Change::Applied(told.clone())));
+    assert_eq!(woken, [Subject::Node("n0001".into())]);
+    assert!(Arc::ptr_eq(&first, &survey(&bench)), "all was surveyed anew");
+    assert_eq!(bench.repairs.nodes[&NodeName::from("n0001")], told);
+
+    // A memory that means something else concerns all.
+    let mut other = told.clone();
+    other.resource_version = "12".into();
+    let clocks = &mut other.progress.as_mut().unwrap().sick;
+    clocks.values_mut().for_each(|clock| clock.since = at(-500));
+    let woken = bench.hear(News::Node(Change::Applied(other)));
+    assert!(woken.contains(&gpu()), "{woken:?}");
+    assert!(!Arc::ptr_eq(&first, &survey(&bench)));
 }
 
 #[test]
