@@ -63,7 +63,10 @@ enum Command {
     Resume(ResumeArgs),
     /// Print the YAML that installs Salvor, with rights for the enabled recoveries only
     ///
-    /// The configuration comes from the same file, variables and flags as for `salvor run`, and is printed as a ConfigMap.
+    /// The configuration comes from the same file, variables and flags as for `salvor run`, and is printed as a ConfigMap. At
+    /// least one recovery must be named, by --controllers or by `controllers` in the file; an installation gets rights for
+    /// what is named, and for nothing else.
+    #[command(mut_args(manifests::names_recoveries))]
     Manifests(ManifestsArgs),
     /// Start a cluster in memory, for tests, until SIGTERM or SIGINT
     ///

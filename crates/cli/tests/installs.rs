@@ -14,6 +14,7 @@ use serde_json::{Value, json};
 
 const CONFIG: &str = "apiVersion: config.salvor.dev/v1alpha1
 kind: Configuration
+controllers: ['*']
 featureGates: {FailureRecoveryPolicy: true}
 failureRecoveryPolicy:
   rules:
