@@ -16,10 +16,11 @@ use crate::local_cluster::LocalClusterArgs;
 use crate::manifests::ManifestsArgs;
 use crate::pause::{PauseArgs, ResumeArgs};
 use crate::run::RunArgs;
+use crate::uninstall::UninstallArgs;
 use crate::why::WhyArgs;
 use crate::{
     completions, config, demo, docs, doctor, evict, explain, local_cluster, manifests, output, pause, run,
-    why,
+    uninstall, why,
 };
 
 /// Recovers workloads after a Kubernetes node is lost: quickly, and never twice.
@@ -68,6 +69,11 @@ enum Command {
     /// what is named, and for nothing else.
     #[command(mut_args(manifests::names_recoveries))]
     Manifests(ManifestsArgs),
+    /// Take everything of Salvor's off the objects of a cluster, before Salvor itself is removed
+    ///
+    /// Finalizers, taints, annotations, conditions and webhooks, and the Lease of the leader election. Without --yes it
+    /// only prints what it would do. It is refused while an operator leads.
+    Uninstall(UninstallArgs),
     /// Start a cluster in memory, for tests, until SIGTERM or SIGINT
     ///
     /// A Kubernetes API with control loops and simulated nodes, in one process. `kubectl`, `salvor run` and other
@@ -95,6 +101,7 @@ impl Cli {
             Command::Doctor(args) => return doctor::execute(&args),
             Command::Pause(args) => return pause::pause(&args),
             Command::Resume(args) => return pause::resume(&args),
+            Command::Uninstall(args) => return uninstall::execute(&args),
             Command::Cluster(args) => return local_cluster::execute(args),
             Command::Explain(args) => explain::execute(&args)?,
             Command::Manifests(args) => manifests::execute(&args)?,

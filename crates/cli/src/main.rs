@@ -17,6 +17,7 @@ mod output;
 mod pause;
 mod run;
 mod settings;
+mod uninstall;
 mod why;
 
 use std::process::ExitCode;

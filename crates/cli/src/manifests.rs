@@ -26,6 +26,9 @@ pub(crate) struct ManifestsArgs {
     /// The container image
     #[arg(long, value_name = "IMAGE", default_value = concat!("salvor:", env!("CARGO_PKG_VERSION")), value_parser = image)]
     image: String,
+    /// Leave the CustomResourceDefinitions out, as for `kubectl delete`: with a definition all its objects go
+    #[arg(long)]
+    skip_crds: bool,
     #[command(flatten)]
     judging: JudgingArgs,
 }
@@ -152,7 +155,11 @@ pub(crate) fn execute(args: &ManifestsArgs) -> Result<(), CliError> {
         }
     }
     let installation = Installation::new(args.namespace.clone(), args.image.clone(), configuration)?;
-    output::print(&yaml(&objects::all(&installation)?)?)
+    let mut objects = objects::all(&installation)?;
+    if args.skip_crds {
+        objects.retain(|object| object["kind"] != "CustomResourceDefinition");
+    }
+    output::print(&yaml(&objects)?)
 }
 
 fn yaml(objects: &[Value]) -> Result<String, CliError> {
