@@ -1,5 +1,6 @@
 //! `salvor manifests`: what installs Salvor, with rights for the enabled recoveries only.
 
+pub(crate) mod chart;
 mod memory;
 mod objects;
 mod rbac;

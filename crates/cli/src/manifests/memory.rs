@@ -6,7 +6,7 @@ use salvor_operator::recoveries;
 
 /// The program itself, the lists that it reads at its start, and room for objects of tenants that are as large as the API allows:
 /// one that runs nothing takes 10 MB, and one that reads 200 pods of 1.2 MB takes 44 MB (docs/guarantees.md).
-const BASE: u32 = 96;
+pub(super) const BASE: u32 = 96;
 
 /// The memory that a recovery adds to the limit, in mebibytes: about three times its peak in docs/benchmarks*.md.
 pub(super) const fn of(controller: Controller) -> u32 {
