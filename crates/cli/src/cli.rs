@@ -1,10 +1,11 @@
 //! The command line: subcommands and their help.
 
+use std::path::{Path, PathBuf};
 use std::process::ExitCode;
 
-use clap::{CommandFactory, Parser, Subcommand};
+use clap::{CommandFactory, FromArgMatches, Parser, Subcommand};
 
-use crate::completions::CompletionsArgs;
+use crate::completions::{CompleteArgs, CompletionsArgs};
 use crate::config::ConfigCommand;
 use crate::demo::DemoArgs;
 use crate::docs::DocsArgs;
@@ -82,8 +83,11 @@ enum Command {
     /// Check a configuration file, or print one with every default explained
     #[command(subcommand)]
     Config(ConfigCommand),
-    /// Print a completion script for a shell
+    /// Print a completion script for a shell, or for `kubectl salvor`
     Completions(CompletionsArgs),
+    /// Complete the arguments of `kubectl salvor`
+    #[command(name = "__complete", hide = true, disable_help_flag = true)]
+    Complete(CompleteArgs),
     /// Print the version
     Version,
     /// Write the generated reference pages into a folder
@@ -92,6 +96,17 @@ enum Command {
 }
 
 impl Cli {
+    /// Reads the command line. As a plugin of kubectl, `kubectl-salvor`, it is called `kubectl salvor` in all help texts.
+    pub(crate) fn read() -> Self {
+        let program = std::env::args_os().next().map(PathBuf::from).unwrap_or_default();
+        let mut command = Self::command();
+        if is_plugin(&program) {
+            command = command.bin_name("kubectl salvor");
+        }
+        let read = Self::from_arg_matches(&command.get_matches());
+        read.unwrap_or_else(|error| error.format(&mut Self::command()).exit())
+    }
+
     pub(crate) fn execute(self) -> Result<ExitCode, CliError> {
         match self.command {
             Command::Demo(args) => return demo::execute(&args),
@@ -107,6 +122,7 @@ impl Cli {
             Command::Manifests(args) => manifests::execute(&args)?,
             Command::Config(command) => config::execute(&command)?,
             Command::Completions(args) => completions::execute(&args, Self::command())?,
+            Command::Complete(args) => completions::complete(&args, Self::command())?,
             Command::Version => output::print(concat!("salvor ", env!("CARGO_PKG_VERSION"), "\n"))?,
             Command::Docs(args) => docs::execute(&args, Self::command())?,
         }
@@ -114,10 +130,28 @@ impl Cli {
     }
 }
 
+/// True if kubectl would start a program of this name as the plugin `salvor`.
+fn is_plugin(program: &Path) -> bool {
+    program.file_stem().is_some_and(|name| name == "kubectl-salvor")
+}
+
 #[cfg(test)]
 mod tests {
 
     use super::*;
+
+    #[test]
+    fn a_plugin_is_known_by_its_name() {
+        for (program, expected) in [
+            ("/usr/local/bin/kubectl-salvor", true),
+            ("kubectl-salvor.exe", true),
+            ("salvor", false),
+            ("/kubectl-salvor/salvor", false),
+            ("", false),
+        ] {
+            assert_eq!(is_plugin(Path::new(program)), expected, "{program}");
+        }
+    }
 
     #[test]
     fn the_definition_is_sound() {

@@ -4,6 +4,8 @@
 
 #[path = "command_line/import_appwrapper.rs"]
 mod import_appwrapper;
+#[path = "command_line/plugin.rs"]
+mod plugin;
 
 use std::fs;
 use std::io::{BufRead, BufReader, Read, Write};

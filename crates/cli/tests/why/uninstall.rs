@@ -138,11 +138,10 @@ async fn a_cluster_is_released_before_salvor_is_removed(site: Site) {
     // An installation, whose webhooks nobody serves, and what it left everywhere.
     let (_, all) = stage.run(&["manifests", "--controllers", "appwrapper,repair,job"]).await;
     let documents: Vec<Value> = serde_saphyr::from_multiple(&all).unwrap();
-    let definitions =
-        documents.iter().filter(|one| one["kind"] == "CustomResourceDefinition").collect::<Vec<_>>();
-    let definitions = json!({"apiVersion": "v1", "kind": "List", "items": definitions}).to_string();
+    let definitions = documents.iter().filter(|one| one["kind"] == "CustomResourceDefinition");
+    let definitions = definitions.map(Value::to_string).collect::<Vec<_>>().join("\n---\n");
     let apply = |file: std::path::PathBuf| format!("kubectl apply --server-side -f {}", file.display());
-    stage.shell(&apply(stage.write("crds.json", &definitions))).await;
+    stage.shell(&apply(stage.write("crds.yaml", &definitions))).await;
     stage
         .shell(
             "kubectl wait --for=condition=Established --timeout=60s crd/appwrappers.workload.codeflare.dev",
