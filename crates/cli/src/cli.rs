@@ -1,10 +1,11 @@
 //! The command line: subcommands and their help.
 
+use std::path::{Path, PathBuf};
 use std::process::ExitCode;
 
-use clap::{CommandFactory, Parser, Subcommand};
+use clap::{CommandFactory, FromArgMatches, Parser, Subcommand};
 
-use crate::completions::CompletionsArgs;
+use crate::completions::{CompleteArgs, CompletionsArgs};
 use crate::config::ConfigCommand;
 use crate::demo::DemoArgs;
 use crate::docs::DocsArgs;
@@ -16,10 +17,11 @@ use crate::local_cluster::LocalClusterArgs;
 use crate::manifests::ManifestsArgs;
 use crate::pause::{PauseArgs, ResumeArgs};
 use crate::run::RunArgs;
+use crate::uninstall::UninstallArgs;
 use crate::why::WhyArgs;
 use crate::{
     completions, config, demo, docs, doctor, evict, explain, local_cluster, manifests, output, pause, run,
-    why,
+    uninstall, why,
 };
 
 /// Recovers workloads after a Kubernetes node is lost: quickly, and never twice.
@@ -63,8 +65,16 @@ enum Command {
     Resume(ResumeArgs),
     /// Print the YAML that installs Salvor, with rights for the enabled recoveries only
     ///
-    /// The configuration comes from the same file, variables and flags as for `salvor run`, and is printed as a ConfigMap.
+    /// The configuration comes from the same file, variables and flags as for `salvor run`, and is printed as a ConfigMap. At
+    /// least one recovery must be named, by --controllers or by `controllers` in the file; an installation gets rights for
+    /// what is named, and for nothing else.
+    #[command(mut_args(manifests::names_recoveries))]
     Manifests(ManifestsArgs),
+    /// Take everything of Salvor's off the objects of a cluster, before Salvor itself is removed
+    ///
+    /// Finalizers, taints, annotations, conditions and webhooks, and the Lease of the leader election. Without --yes it
+    /// only prints what it would do. It is refused while an operator leads.
+    Uninstall(UninstallArgs),
     /// Start a cluster in memory, for tests, until SIGTERM or SIGINT
     ///
     /// A Kubernetes API with control loops and simulated nodes, in one process. `kubectl`, `salvor run` and other
@@ -73,8 +83,11 @@ enum Command {
     /// Check a configuration file, or print one with every default explained
     #[command(subcommand)]
     Config(ConfigCommand),
-    /// Print a completion script for a shell
+    /// Print a completion script for a shell, or for `kubectl salvor`
     Completions(CompletionsArgs),
+    /// Complete the arguments of `kubectl salvor`
+    #[command(name = "__complete", hide = true, disable_help_flag = true)]
+    Complete(CompleteArgs),
     /// Print the version
     Version,
     /// Write the generated reference pages into a folder
@@ -83,6 +96,17 @@ enum Command {
 }
 
 impl Cli {
+    /// Reads the command line. As a plugin of kubectl, `kubectl-salvor`, it is called `kubectl salvor` in all help texts.
+    pub(crate) fn read() -> Self {
+        let program = std::env::args_os().next().map(PathBuf::from).unwrap_or_default();
+        let mut command = Self::command();
+        if is_plugin(&program) {
+            command = command.bin_name("kubectl salvor");
+        }
+        let read = Self::from_arg_matches(&command.get_matches());
+        read.unwrap_or_else(|error| error.format(&mut Self::command()).exit())
+    }
+
     pub(crate) fn execute(self) -> Result<ExitCode, CliError> {
         match self.command {
             Command::Demo(args) => return demo::execute(&args),
@@ -92,11 +116,13 @@ impl Cli {
             Command::Doctor(args) => return doctor::execute(&args),
             Command::Pause(args) => return pause::pause(&args),
             Command::Resume(args) => return pause::resume(&args),
+            Command::Uninstall(args) => return uninstall::execute(&args),
             Command::Cluster(args) => return local_cluster::execute(args),
             Command::Explain(args) => explain::execute(&args)?,
             Command::Manifests(args) => manifests::execute(&args)?,
             Command::Config(command) => config::execute(&command)?,
             Command::Completions(args) => completions::execute(&args, Self::command())?,
+            Command::Complete(args) => completions::complete(&args, Self::command())?,
             Command::Version => output::print(concat!("salvor ", env!("CARGO_PKG_VERSION"), "\n"))?,
             Command::Docs(args) => docs::execute(&args, Self::command())?,
         }
@@ -104,10 +130,28 @@ impl Cli {
     }
 }
 
+/// True if kubectl would start a program of this name as the plugin `salvor`.
+fn is_plugin(program: &Path) -> bool {
+    program.file_stem().is_some_and(|name| name == "kubectl-salvor")
+}
+
 #[cfg(test)]
 mod tests {
 
     use super::*;
+
+    #[test]
+    fn a_plugin_is_known_by_its_name() {
+        for (program, expected) in [
+            ("/usr/local/bin/kubectl-salvor", true),
+            ("kubectl-salvor.exe", true),
+            ("salvor", false),
+            ("/kubectl-salvor/salvor", false),
+            ("", false),
+        ] {
+            assert_eq!(is_plugin(Path::new(program)), expected, "{program}");
+        }
+    }
 
     #[test]
     fn the_definition_is_sound() {

@@ -5,6 +5,7 @@ use std::fs;
 use std::path::PathBuf;
 
 use crate::error::CliError;
+use crate::manifests::chart;
 
 /// The width of help on the page, whatever terminal it is generated in.
 const HELP_WIDTH: usize = 100;
@@ -14,6 +15,9 @@ pub(crate) struct DocsArgs {
     /// The folder
     #[arg(value_name = "DIR")]
     folder: PathBuf,
+    /// The folder of the Helm chart, for the files of it that are generated
+    #[arg(long, value_name = "DIR")]
+    chart: Option<PathBuf>,
 }
 
 pub(crate) fn execute(args: &DocsArgs, salvor: clap::Command) -> Result<(), CliError> {
@@ -24,9 +28,19 @@ pub(crate) fn execute(args: &DocsArgs, salvor: clap::Command) -> Result<(), CliE
     ];
     for (name, text) in pages {
         let path = args.folder.join(name);
-        fs::write(&path, text).map_err(|source| CliError::WriteFile { path, source })?;
+        write(path, &text)?;
+    }
+    if let Some(chart) = &args.chart {
+        for (name, text) in chart::files()? {
+            write(chart.join(name), &text)?;
+        }
     }
     Ok(())
+}
+
+fn write(path: PathBuf, text: &str) -> Result<(), CliError> {
+    let folder = path.parent().map_or(Ok(()), fs::create_dir_all);
+    folder.and_then(|()| fs::write(&path, text)).map_err(|source| CliError::WriteFile { path, source })
 }
 
 fn cli_reference(salvor: clap::Command) -> String {

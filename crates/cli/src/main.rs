@@ -17,11 +17,10 @@ mod output;
 mod pause;
 mod run;
 mod settings;
+mod uninstall;
 mod why;
 
 use std::process::ExitCode;
-
-use clap::Parser;
 
 /// A storm is thousands of objects that come, are read and go. The C library's allocator keeps what it had once: seen with
 /// two threads, a quarter more in all after the benchmark of Jobs, for a little more CPU.
@@ -29,7 +28,7 @@ use clap::Parser;
 static ALLOCATOR: mimalloc::MiMalloc = mimalloc::MiMalloc;
 
 fn main() -> ExitCode {
-    cli::Cli::parse().execute().unwrap_or_else(|error| {
+    cli::Cli::read().execute().unwrap_or_else(|error| {
         output::complain(&error);
         error.exit_code()
     })

@@ -1,16 +1,20 @@
 //! `salvor manifests`: what installs Salvor, with rights for the enabled recoveries only.
 
+pub(crate) mod chart;
+mod memory;
 mod objects;
 mod rbac;
 
 use std::net::SocketAddr;
 
+use salvor_api::Controller;
 use salvor_api::config::{ConfigError, Configuration};
-use salvor_operator::{Right, webhooks::Webhook, webhooks_in_effect};
+use salvor_operator::{Off, Right, recoveries, webhooks::Webhook, webhooks_in_effect};
+use serde_json::Value;
 
 use crate::error::CliError;
 use crate::output;
-use crate::settings::JudgingArgs;
+use crate::settings::{JudgingArgs, Loaded};
 
 /// The longest name of a namespace.
 const LONGEST_NAMESPACE: usize = 63;
@@ -23,6 +27,9 @@ pub(crate) struct ManifestsArgs {
     /// The container image
     #[arg(long, value_name = "IMAGE", default_value = concat!("salvor:", env!("CARGO_PKG_VERSION")), value_parser = image)]
     image: String,
+    /// Leave the CustomResourceDefinitions out, as for `kubectl delete`: with a definition all its objects go
+    #[arg(long)]
+    skip_crds: bool,
     #[command(flatten)]
     judging: JudgingArgs,
 }
@@ -48,6 +55,31 @@ pub(crate) enum ManifestsError {
     WebhooksNotReachable(SocketAddr),
     #[error("{0}")]
     Config(#[from] ConfigError),
+}
+
+/// The help of the flag that other commands have, too: here it has no default.
+pub(crate) fn names_recoveries(argument: clap::Arg) -> clap::Arg {
+    if argument.get_id() != "controllers" {
+        return argument;
+    }
+    argument.help(
+        "The recoveries to install, separated by commas: `name` for one, `*` for all but appwrapper and repair, `-name` to leave \
+         one out; required, unless the file names them [env: SALVOR_CONTROLLERS]",
+    )
+}
+
+/// Nobody has said which recoveries are to be installed. An installation gets no rights that nobody has asked for.
+#[derive(Clone, Debug, PartialEq, Eq, thiserror::Error)]
+#[error(
+    "no recovery is named, and nothing is installed that is not: add --controllers with one or more of {}, such as \
+     --controllers zombie,job, or --controllers '*' for {} (a file of --config may name them in its field controllers)",
+    names(Controller::ALL.iter().copied()),
+    names(Controller::ALL.iter().copied().filter(|controller| controller.is_on_by_default()))
+)]
+struct NothingNamed;
+
+fn names(controllers: impl Iterator<Item = Controller>) -> String {
+    controllers.map(Controller::name).collect::<Vec<_>>().join(", ")
 }
 
 impl From<ManifestsError> for CliError {
@@ -111,13 +143,28 @@ pub(crate) fn rights(configuration: &Configuration) -> Vec<(String, Right)> {
 }
 
 pub(crate) fn execute(args: &ManifestsArgs) -> Result<(), CliError> {
-    let configuration = args.judging.load()?;
+    let Loaded { configuration, names_controllers } = args.judging.load_with_source()?;
+    let any = Controller::ALL.iter().any(|controller| configuration.controllers.enabled(*controller));
+    if !names_controllers || !any {
+        return Err(CliError::Usage(NothingNamed.into()));
+    }
+    for (entry, off) in recoveries().filter_map(|entry| Some((entry, entry.off(&configuration)?))) {
+        if let Off::Gate(_) = off
+            && configuration.controllers.enabled(entry.controller)
+        {
+            eprintln!("salvor: the recovery {} is named and will not run: {off}", entry.controller);
+        }
+    }
     let installation = Installation::new(args.namespace.clone(), args.image.clone(), configuration)?;
-    output::print(&yaml(&installation)?)
+    let mut objects = objects::all(&installation)?;
+    if args.skip_crds {
+        objects.retain(|object| object["kind"] != "CustomResourceDefinition");
+    }
+    output::print(&yaml(&objects)?)
 }
 
-fn yaml(installation: &Installation) -> Result<String, CliError> {
-    let documents: Result<Vec<_>, _> = objects::all(installation)?.iter().map(output::yaml).collect();
+fn yaml(objects: &[Value]) -> Result<String, CliError> {
+    let documents: Result<Vec<_>, _> = objects.iter().map(output::yaml).collect();
     Ok(documents?.join("---\n"))
 }
 

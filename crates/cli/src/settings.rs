@@ -54,6 +54,11 @@ impl JudgingArgs {
 
     /// The configuration for a command that has no more flags than these.
     pub(crate) fn load(&self) -> Result<Configuration, CliError> {
+        Ok(self.load_with_source()?.configuration)
+    }
+
+    /// The same, with who chose its recoveries.
+    pub(crate) fn load_with_source(&self) -> Result<Loaded, CliError> {
         load(self.config.as_deref(), &self.overrides())
     }
 }
@@ -85,8 +90,16 @@ impl ServingArgs {
             log_format: self.log_format,
             ..judging.overrides()
         };
-        load(judging.config.as_deref(), &flags)
+        Ok(load(judging.config.as_deref(), &flags)?.configuration)
     }
+}
+
+/// A configuration, and who chose its recoveries.
+#[derive(Clone, Debug, PartialEq, Eq)]
+pub(crate) struct Loaded {
+    pub(crate) configuration: Configuration,
+    /// True if a flag, a variable or the file has the list of recoveries, and false if it is the default.
+    pub(crate) names_controllers: bool,
 }
 
 /// The settings of a layer above the file. Everything else stays as the file has it.
@@ -171,25 +184,36 @@ fn merge(flags: &Overrides, variables: &Overrides, file: Configuration) -> Confi
     flags.over(variables.over(file))
 }
 
-fn load(config_flag: Option<&Path>, flags: &Overrides) -> Result<Configuration, CliError> {
+fn load(config_flag: Option<&Path>, flags: &Overrides) -> Result<Loaded, CliError> {
     let variable = |name| env::var_os(name);
     let variables = Overrides::from_variables(&variable)?;
     let file = match (config_flag, variable("SALVOR_CONFIG")) {
-        (Some(path), _) => read_file(path, "--config")?,
-        (None, Some(path)) if !path.is_empty() => read_file(Path::new(&path), "SALVOR_CONFIG")?,
-        _ => Configuration::default(),
+        (Some(path), _) => read_with_source(path, "--config")?,
+        (None, Some(path)) if !path.is_empty() => read_with_source(Path::new(&path), "SALVOR_CONFIG")?,
+        _ => Loaded { configuration: Configuration::default(), names_controllers: false },
     };
-    Ok(merge(flags, &variables, file))
+    let names_controllers =
+        file.names_controllers || flags.controllers.is_some() || variables.controllers.is_some();
+    Ok(Loaded { configuration: merge(flags, &variables, file.configuration), names_controllers })
 }
 
 /// Reads a configuration file that was named by a flag, a variable or an argument.
 pub(crate) fn read_file(path: &Path, named_by: &'static str) -> Result<Configuration, CliError> {
+    Ok(read_with_source(path, named_by)?.configuration)
+}
+
+/// Reads a file once: it may be a pipe.
+fn read_with_source(path: &Path, named_by: &'static str) -> Result<Loaded, CliError> {
     let text = fs::read_to_string(path).map_err(|source| CliError::ReadConfig {
         path: path.into(),
         named_by,
         source,
     })?;
-    config::parse(&text).map_err(|error| CliError::Config { path: path.into(), error })
+    let configuration =
+        config::parse(&text).map_err(|error| CliError::Config { path: path.into(), error })?;
+    let fields: serde_json::Value = serde_saphyr::from_str(&text).unwrap_or_default();
+    let names_controllers = fields.get("controllers").is_some_and(|list| !list.is_null());
+    Ok(Loaded { configuration, names_controllers })
 }
 
 fn boolean(text: &str) -> Result<bool, String> {

@@ -4,6 +4,8 @@
 
 #[path = "command_line/import_appwrapper.rs"]
 mod import_appwrapper;
+#[path = "command_line/plugin.rs"]
+mod plugin;
 
 use std::fs;
 use std::io::{BufRead, BufReader, Read, Write};
@@ -152,6 +154,60 @@ fn the_environment_reaches_the_manifests() {
     assert!(yaml.contains("- pods/status"), "{yaml}");
     assert!(yaml.contains("leaseNamespace: recovery"), "{yaml}");
     assert!(!stdout(&run(&of_zombies)).contains("- pods/status"));
+}
+
+#[test]
+fn an_installation_names_its_recoveries() {
+    let gate = "--feature-gates=FailureRecoveryPolicy=true";
+    let (_folder, silent) = folder_with("c.yaml", HEADER);
+    let (_none, empty) = folder_with("c.yaml", &format!("{HEADER}controllers: []\n"));
+    let refused = [
+        &["manifests"][..],
+        &["manifests", gate],
+        &["manifests", "--dry-run", "--image", "salvor:1"],
+        &["manifests", "--controllers="],
+        &["manifests", "--controllers", "-zombie"],
+        &["manifests", "--controllers", "*,-zombie,-job,-eviction"],
+        &["manifests", "--config", &silent],
+        &["manifests", "--config", &empty],
+    ];
+    for arguments in refused {
+        let text = complaint(&run(arguments), 2);
+        let wanted = "salvor: no recovery is named, and nothing is installed that is not: add --controllers with one or more \
+                      of zombie, job, eviction, appwrapper, repair, such as --controllers zombie,job, or --controllers '*' \
+                      for zombie, job, eviction";
+        assert!(text.starts_with(wanted), "{arguments:?}: {text}");
+    }
+    let (_named, named) = folder_with("c.yaml", &format!("{HEADER}controllers: [job]\n"));
+    let granted = |output: Output| {
+        let yaml = stdout(&output);
+        assert!(output.status.success(), "{output:?}");
+        ["jobs/status", "volumeattachments", "noderepairpolicies"]
+            .map(|right| yaml.contains(&format!("- {right}\n")))
+    };
+    assert_eq!(granted(run(&["manifests", "--config", &named])), [true, false, false]);
+    assert_eq!(
+        granted(run(&["manifests", "--config", &silent, "--controllers=eviction"])),
+        [false, true, false]
+    );
+    assert_eq!(granted(run(&["manifests", "--controllers", "*"])), [true, true, false]);
+    assert_eq!(granted(run(&["manifests", "--controllers", "repair"])), [false, false, true]);
+    assert_eq!(
+        granted(salvor(&["manifests"]).env("SALVOR_CONTROLLERS", "job").output().unwrap()),
+        [true, false, false]
+    );
+}
+
+#[test]
+fn an_installation_says_which_named_recovery_will_not_run() {
+    let output = run(&["manifests", "--controllers", "zombie,job"]);
+    assert_eq!(
+        String::from_utf8(output.stderr).unwrap(),
+        "salvor: the recovery zombie is named and will not run: feature gate FailureRecoveryPolicy is off; \
+         --feature-gates=FailureRecoveryPolicy=true switches it on\n"
+    );
+    let gate = "--feature-gates=FailureRecoveryPolicy=true";
+    assert!(run(&["manifests", "--controllers", "zombie,job", gate]).stderr.is_empty());
 }
 
 #[test]

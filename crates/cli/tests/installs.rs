@@ -1,9 +1,11 @@
-//! A real API server takes what `salvor manifests` prints.
+//! A real API server takes what `salvor manifests` prints, and what the Helm chart gives.
 
 #![allow(clippy::unwrap_used, reason = "helpers of tests fail as tests do")]
 
 #[path = "installs/appwrapper.rs"]
 mod appwrapper;
+#[path = "installs/chart.rs"]
+mod chart;
 
 use std::fs;
 use std::path::Path;
@@ -14,6 +16,7 @@ use serde_json::{Value, json};
 
 const CONFIG: &str = "apiVersion: config.salvor.dev/v1alpha1
 kind: Configuration
+controllers: ['*']
 featureGates: {FailureRecoveryPolicy: true}
 failureRecoveryPolicy:
   rules:

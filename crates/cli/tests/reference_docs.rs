@@ -1,8 +1,46 @@
-//! The generated pages in `docs/reference` say what the binary says.
+//! The generated pages in `docs/reference`, and the generated files of the chart, say what the binary says.
 
 use std::fs;
 use std::path::Path;
 use std::process::Command;
+
+/// Everything below a folder, with its path in it.
+fn files(folder: &Path, below: &str) -> Vec<String> {
+    let mut found = Vec::new();
+    for entry in fs::read_dir(folder.join(below)).unwrap() {
+        let path = format!("{below}/{}", entry.unwrap().file_name().to_str().unwrap());
+        if folder.join(&path).is_dir() { found.extend(files(folder, &path)) } else { found.push(path) }
+    }
+    found.sort();
+    found
+}
+
+#[test]
+fn the_generated_files_of_the_chart_are_current() {
+    let (pages, chart) = (tempfile::tempdir().unwrap(), tempfile::tempdir().unwrap());
+    let mut docs = Command::new(env!("CARGO_BIN_EXE_salvor"));
+    let generated = docs.arg("docs").arg(pages.path()).arg("--chart").arg(chart.path()).status();
+    assert!(generated.unwrap().success());
+    let kept = Path::new(env!("CARGO_MANIFEST_DIR")).join("../../charts/salvor");
+    let how = "run `cargo run -p salvor -- docs docs/reference --chart charts/salvor`";
+    for file in files(chart.path(), "files") {
+        let is = fs::read_to_string(kept.join(&file)).unwrap_or_default();
+        let should_be = fs::read_to_string(chart.path().join(&file)).unwrap();
+        assert!(is == should_be, "charts/salvor/{file} is out of date: {how}");
+    }
+    // Besides them there is only what is not generated: alert rules and the dashboard, which are kept in deploy/.
+    let generated = files(chart.path(), "files");
+    for file in files(&kept, "files").into_iter().filter(|file| !generated.contains(file)) {
+        let name = file.rsplit('/').next().unwrap();
+        let original = Path::new(env!("CARGO_MANIFEST_DIR")).join("../../deploy").join(name);
+        let original = fs::read_to_string(&original)
+            .unwrap_or_else(|_| panic!("{file} is not generated, and not in deploy/"));
+        assert!(
+            fs::read_to_string(kept.join(&file)).unwrap() == original,
+            "copy deploy/{name} to charts/salvor/{file}"
+        );
+    }
+}
 
 #[test]
 fn the_reference_pages_are_current() {
@@ -20,7 +58,7 @@ fn the_reference_pages_are_current() {
         let should_be = fs::read_to_string(folder.path().join(&page)).unwrap();
         assert!(
             is == should_be,
-            "docs/reference/{} is out of date: run `cargo run -p salvor -- docs docs/reference`",
+            "docs/reference/{} is out of date: run `cargo run -p salvor -- docs docs/reference --chart charts/salvor`",
             page.display()
         );
     }

@@ -25,6 +25,7 @@ use serde::Serialize;
 use serde_json::Value;
 
 use super::Installation;
+use super::memory;
 use super::rbac::Rights;
 use crate::config;
 use crate::error::CliError;
@@ -92,10 +93,12 @@ fn json(object: &impl Serialize) -> Result<Value, CliError> {
     serde_json::to_value(object).map_err(|error| CliError::Output(error.into()))
 }
 
-/// The settings that differ from the defaults, as the file that `salvor run` reads.
+/// The settings that differ from the defaults, as the file that `salvor run` reads. It names its recoveries also if they are the
+/// default, so that it can be installed again as it is.
 fn config_file(installation: &Installation) -> Result<String, CliError> {
     let configuration = &installation.configuration;
     let mut file = config::changes(configuration);
+    file.insert("controllers".into(), json(&configuration.controllers)?);
     file.insert("apiVersion".into(), configuration.api_version.clone().into());
     file.insert("kind".into(), configuration.kind.clone().into());
     output::yaml(&Value::Object(file))
@@ -322,7 +325,7 @@ fn container(installation: &Installation) -> Container {
         ports: Some(ports(installation)),
         liveness_probe: Some(probe("/healthz")),
         readiness_probe: Some(probe("/readyz")),
-        resources: Some(resources()),
+        resources: Some(resources(installation)),
         security_context: Some(SecurityContext {
             allow_privilege_escalation: Some(false),
             read_only_root_filesystem: Some(true),
@@ -346,11 +349,13 @@ fn probe(path: &str) -> Probe {
 }
 
 /// No limit on the CPU: it is idle until nodes fail, and then nothing should slow it down.
-fn resources() -> ResourceRequirements {
-    let quantity = |name: &str, amount: &str| (name.to_owned(), Quantity(amount.into()));
+fn resources(installation: &Installation) -> ResourceRequirements {
+    let quantity = |name: &str, amount: String| (name.to_owned(), Quantity(amount));
+    let limit = memory::limit(&installation.configuration);
+    let memory = |mebibytes: u32| quantity("memory", format!("{mebibytes}Mi"));
     ResourceRequirements {
-        requests: Some(BTreeMap::from([quantity("cpu", "10m"), quantity("memory", "64Mi")])),
-        limits: Some(BTreeMap::from([quantity("memory", "128Mi")])),
+        requests: Some(BTreeMap::from([quantity("cpu", "10m".into()), memory(limit / 2)])),
+        limits: Some(BTreeMap::from([memory(limit)])),
         ..ResourceRequirements::default()
     }
 }

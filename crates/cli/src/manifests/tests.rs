@@ -2,7 +2,7 @@ use std::collections::BTreeSet;
 
 use salvor_api::config::parse;
 use salvor_operator::webhooks::WebhookKind;
-use serde_json::{Value, json};
+use serde_json::json;
 
 use super::*;
 
@@ -11,6 +11,10 @@ const JOB: &str = "controllers: [job]\n";
 const EVICTION: &str = "controllers: [eviction]\n";
 const NODE_RULE: &str = "failureRecoveryPolicy: {rules: [{taintNodeOutOfService: {nodeSelector: {matchLabels: {pool: gpu}}, \
                          unreachableNodeTimeout: 5m}}]}\n";
+
+fn yaml(installation: &Installation) -> Result<String, CliError> {
+    super::yaml(&objects::all(installation)?)
+}
 
 fn configuration(rest: &str) -> Configuration {
     let text = format!("apiVersion: config.salvor.dev/v1alpha1\nkind: Configuration\n{rest}");
@@ -160,6 +164,24 @@ fn the_wrapped_kinds_and_no_others_are_granted() {
 }
 
 #[test]
+fn memory_follows_from_the_recoveries_that_run() {
+    let gate = "featureGates: {FailureRecoveryPolicy: true}\n";
+    for (list, gate, limit, request) in [
+        ("zombie", gate, "128Mi", "64Mi"),
+        // A recovery whose gate is off takes nothing.
+        ("zombie", "", "96Mi", "48Mi"),
+        ("job", "", "160Mi", "80Mi"),
+        ("zombie, job, eviction", gate, "224Mi", "112Mi"),
+        ("zombie, job, eviction, appwrapper, repair", gate, "320Mi", "160Mi"),
+    ] {
+        let objects = read_back(&install(&format!("controllers: [{list}]\n{gate}")));
+        let container = &find(&objects, "Deployment")["spec"]["template"]["spec"]["containers"][0];
+        assert_eq!(container["resources"]["limits"], json!({ "memory": limit }), "{list}");
+        assert_eq!(container["resources"]["requests"], json!({"cpu": "10m", "memory": request}), "{list}");
+    }
+}
+
+#[test]
 fn definitions_come_first_and_only_where_they_are_needed() {
     let objects = read_back(&install(APPWRAPPER));
     assert_eq!(objects[0]["kind"], "CustomResourceDefinition");
@@ -289,6 +311,18 @@ fn the_file_in_the_config_map_is_the_effective_configuration() {
     assert_eq!(container["args"], json!(["run", "--config=/etc/salvor/config.yaml"]));
     assert_eq!(container["ports"][0]["containerPort"], 9090);
     assert_eq!(container["image"], "salvor:test");
+}
+
+/// `kubectl get configmap` into `salvor manifests --config=/dev/stdin` gives the same installation.
+#[test]
+fn the_file_in_the_config_map_names_its_recoveries() {
+    for list in ["'*'", "zombie, job", "'*', -job"] {
+        let objects = read_back(&install(&format!("controllers: [{list}]\n")));
+        let file = find(&objects, "ConfigMap")["data"]["config.yaml"].as_str().unwrap().to_owned();
+        let fields: Value = serde_saphyr::from_str(&file).unwrap();
+        let expected: Value = serde_saphyr::from_str(&format!("[{list}]")).unwrap();
+        assert_eq!(fields["controllers"], expected);
+    }
 }
 
 #[test]

@@ -1,5 +1,5 @@
 //! `salvor why` by the built binary: each root cause on a control plane, with the remedy carried out where it is a command.
-//! `salvor doctor` as well, which looks at the same cluster.
+//! `salvor doctor` and `salvor uninstall` as well, which look at the same cluster.
 
 // A test that cannot set its stage has failed.
 #![allow(clippy::unwrap_used)]
@@ -15,3 +15,4 @@ mod nodes;
 mod played;
 mod rights;
 mod stage;
+mod uninstall;

@@ -45,16 +45,23 @@ pub enum Peer {
     Karpenter,
     /// No program: the custom resources of Karpenter and of Cluster API.
     Machines,
+    /// Helm 4.
+    Helm,
+    /// Helm 3.
+    Helm3,
 }
 
 impl Peer {
-    fn name(self) -> &'static str {
+    /// Its name, which is that of its program as well.
+    pub fn name(self) -> &'static str {
         match self {
             Self::Kueue => "kueue",
             Self::AppWrapper => "appwrapper",
             Self::Workloads => "workloads",
             Self::Karpenter => "karpenter",
             Self::Machines => "machines",
+            Self::Helm => "helm",
+            Self::Helm3 => "helm3",
         }
     }
 
@@ -63,7 +70,7 @@ impl Peer {
     /// # Errors
     /// If it is not there and cannot be built.
     pub fn folder(self) -> Result<&'static Path, AssetsError> {
-        static FOLDERS: [OnceLock<Result<PathBuf, AssetsError>>; 5] = [const { OnceLock::new() }; 5];
+        static FOLDERS: [OnceLock<Result<PathBuf, AssetsError>>; 7] = [const { OnceLock::new() }; 7];
         FOLDERS[self as usize]
             .get_or_init(|| {
                 let mut script =

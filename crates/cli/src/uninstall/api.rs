@@ -1,0 +1,134 @@
+//! Reads and guarded writes of any object. Nothing is repeated in here.
+
+use std::time::Duration;
+
+use http::Request;
+use http::header::{CONTENT_TYPE, DATE};
+use jiff::Timestamp;
+use jiff::fmt::rfc2822;
+use kube::Client;
+use kube::client::Body;
+use serde_json::{Value, json};
+
+use crate::cluster::Cluster;
+use crate::error::CliError;
+
+/// So many objects are read at once: memory does not grow with the cluster.
+const PAGE: usize = 250;
+/// A server that says nothing for so long does not answer.
+const SILENCE: Duration = Duration::from_secs(30);
+/// Who writes, as it stands in managed fields.
+const FIELD_MANAGER: &str = "salvor-uninstall";
+
+pub(super) struct Api(Client);
+
+/// One page of a list.
+pub(super) struct Page {
+    pub(super) items: Vec<Value>,
+    /// Where the next one begins; empty after the last.
+    pub(super) next: String,
+    /// The number of objects behind this page, if the server tells.
+    pub(super) more: u64,
+}
+
+impl Api {
+    pub(super) fn open(cluster: &Cluster) -> Result<Self, CliError> {
+        let mut config = cluster.config.clone();
+        config.read_timeout = Some(SILENCE);
+        config.connect_timeout = Some(SILENCE);
+        Ok(Self(Cluster { config, origin: cluster.origin.clone() }.client()?))
+    }
+
+    async fn ask(&self, request: http::request::Builder, body: Vec<u8>) -> kube::Result<Value> {
+        self.0.request(request.body(body).map_err(kube::Error::HttpError)?).await
+    }
+
+    /// The object at a path; none if there is none, or nobody serves its kind.
+    pub(super) async fn get(&self, path: &str) -> kube::Result<Option<Value>> {
+        absent(self.ask(Request::get(path), Vec::new()).await)
+    }
+
+    /// A page of a list; none if nobody serves the kind.
+    pub(super) async fn page(
+        &self,
+        path: &str,
+        next: &str,
+        limit: Option<usize>,
+    ) -> kube::Result<Option<Page>> {
+        let mut uri = format!("{path}?limit={}", limit.unwrap_or(PAGE));
+        if !next.is_empty() {
+            uri.push_str(&format!("&continue={}", encode(next)));
+        }
+        let Some(mut list) = self.get(&uri).await? else { return Ok(None) };
+        let items = match list["items"].take() {
+            Value::Array(items) => items,
+            _ => Vec::new(),
+        };
+        let next = list["metadata"]["continue"].as_str().unwrap_or_default().to_owned();
+        let more = list["metadata"]["remainingItemCount"].as_u64().unwrap_or_default();
+        Ok(Some(Page { items, next, more }))
+    }
+
+    /// Changes an object that is still exactly as it was read.
+    pub(super) async fn patch(&self, path: &str, read: &Value, mut patch: Value) -> kube::Result<Value> {
+        for field in ["uid", "resourceVersion"] {
+            patch["metadata"][field] = read["metadata"][field].clone();
+        }
+        let uri = format!("{path}?fieldManager={FIELD_MANAGER}");
+        let request = Request::patch(uri).header(CONTENT_TYPE, "application/merge-patch+json");
+        self.ask(request, patch.to_string().into_bytes()).await
+    }
+
+    /// Deletes an object that is still exactly as it was read.
+    pub(super) async fn delete(&self, path: &str, read: &Value) -> kube::Result<()> {
+        let guard =
+            json!({ "uid": read["metadata"]["uid"], "resourceVersion": read["metadata"]["resourceVersion"] });
+        let options = json!({ "apiVersion": "v1", "kind": "DeleteOptions", "preconditions": guard });
+        let request = Request::delete(path).header(CONTENT_TYPE, "application/json");
+        absent(self.ask(request, options.to_string().into_bytes()).await).map(drop)
+    }
+
+    /// The time by the server's clock, by which Leases are judged: the clock of this machine may be wrong.
+    pub(super) async fn now(&self) -> kube::Result<Timestamp> {
+        let request = Request::get("/version").body(Body::empty()).map_err(kube::Error::HttpError)?;
+        let answer = self.0.send(request).await?;
+        let date = answer.headers().get(DATE).and_then(|date| date.to_str().ok());
+        let read = date.and_then(|date| rfc2822::parse(date).ok());
+        Ok(read.map_or_else(Timestamp::now, |time| time.timestamp()))
+    }
+}
+
+fn absent(answer: kube::Result<Value>) -> kube::Result<Option<Value>> {
+    match answer {
+        Err(kube::Error::Api(status)) if status.code == 404 => Ok(None),
+        other => other.map(Some),
+    }
+}
+
+/// True if the same write may succeed after the object was read again, or a moment later.
+pub(super) fn is_passing(error: &kube::Error) -> bool {
+    match error {
+        kube::Error::Api(status) => matches!(status.code, 409 | 429 | 500..),
+        _ => true,
+    }
+}
+
+/// True if a list took so long that its pages expired.
+pub(super) fn is_expired(error: &kube::Error) -> bool {
+    matches!(error, kube::Error::Api(status) if status.code == 410)
+}
+
+/// What the server says; a missing right is named there by its verb, resource and user.
+pub(super) fn told(error: &kube::Error) -> String {
+    match error {
+        kube::Error::Api(status) if !status.message.is_empty() => status.message.clone(),
+        other => salvor_operator::story(other),
+    }
+}
+
+fn encode(text: &str) -> String {
+    let plain = |byte: u8| byte.is_ascii_alphanumeric() || b"-_.~".contains(&byte);
+    text.bytes()
+        .map(|byte| if plain(byte) { char::from(byte).to_string() } else { format!("%{byte:02X}") })
+        .collect()
+}
