@@ -4,6 +4,7 @@ mod appwrapper;
 mod comparison;
 mod embedded;
 mod eviction;
+mod incidents;
 mod job;
 mod nodes;
 mod process;
@@ -42,6 +43,8 @@ enum Benchmark {
     Eviction(eviction::Sizes),
     /// Repair in a large cluster: how soon all nodes are judged after a change, and what a node weighs
     Repair(repair::Sizes),
+    /// Incidents under Karpenter's own repair rules and under Salvor, side by side in virtual time
+    Incidents(incidents::Choice),
     /// An hour of a large cluster with failing nodes, in one process and in virtual time
     Simulate(simulate::Sizes),
 }
@@ -56,6 +59,7 @@ async fn main() -> ExitCode {
         Benchmark::Zombie(sizes) => zombie::run(&sizes).await,
         Benchmark::Eviction(sizes) => eviction::run(&sizes).await,
         Benchmark::Repair(sizes) => repair::run(&sizes).await,
+        Benchmark::Incidents(choice) => incidents::run(choice).await,
         Benchmark::Simulate(sizes) => simulate::run(sizes).await,
     };
     match result {
