@@ -4,6 +4,7 @@ use std::fmt;
 
 use jiff::Timestamp;
 use salvor_api::Labels;
+use salvor_api::names::repair::{CONDITION, REBOOT_CONDITION, reasons};
 
 use super::progress::Progress;
 use crate::ids::ResourceVersion;
@@ -110,6 +111,25 @@ impl NodeView {
     /// The condition of this type.
     pub fn condition(&self, kind: &str) -> Option<&ConditionView> {
         self.conditions.iter().find(|condition| &*condition.kind == kind)
+    }
+
+    /// True if we keep new pods away from it.
+    pub fn is_cordoned_by_us(&self) -> bool {
+        self.unschedulable && self.progress.as_deref().is_some_and(|progress| progress.cordoned)
+    }
+
+    /// Our conditions on it, but not one of another's agent that has the same type.
+    pub fn our_conditions(&self) -> impl Iterator<Item = &'static str> {
+        let own = self.condition(CONDITION).map(|_| CONDITION);
+        let is_ours =
+            |asked: &&ConditionView| [reasons::REBOOT_REQUESTED, reasons::REBOOTED].contains(&&*asked.reason);
+        let reboot = self.condition(REBOOT_CONDITION).filter(is_ours).map(|_| REBOOT_CONDITION);
+        own.into_iter().chain(reboot)
+    }
+
+    /// True if anything of ours is on it.
+    pub fn has_traces(&self) -> bool {
+        self.progress.is_some() || self.damaged || self.our_conditions().next().is_some()
     }
 
     /// The NodePool of its label.
