@@ -408,6 +408,8 @@ pub mod repair {
         pub const NODE_REBOOT_REQUESTED: &str = "NodeRebootRequested";
         /// Event: a repair is over.
         pub const NODE_REPAIRED: &str = "NodeRepaired";
+        /// Reason of the `DisruptionTarget` condition of a pod that was freed because its node was replaced, and of the event about it.
+        pub const NODE_REPLACED: &str = "NodeReplacedBySalvor";
         /// Event: a repair takes too long.
         pub const NODE_REPAIR_STUCK: &str = "NodeRepairStuck";
         /// Event: a policy cannot be read.

@@ -333,7 +333,15 @@ impl<R: Recovery> Engine<R> {
             // Everything is looked at again in the next term, however short the gap.
             return;
         }
-        let judgement = self.hold_back(&subject, judgement, now);
+        let acts = !judgement.verdict.actions().is_empty();
+        let mut judgement = self.hold_back(&subject, judgement, now);
+        if acts
+            && let Verdict::Blocked { by, .. } = &judgement.verdict
+            && self.recovery.held(&subject, by, now)
+            && let Some(again) = self.recovery.judge(&subject, now)
+        {
+            judgement = self.hold_back(&subject, again, now);
+        }
         self.shared.notices.say(|| Notice::Judged {
             recovery: R::NAME,
             subject: subject.to_string(),

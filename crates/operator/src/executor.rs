@@ -307,9 +307,10 @@ impl Writing<'_> {
                 found.map_err(Failure::of)?.map(Written::Object).ok_or(Failure::Stale)
             }
             // An object that is gone needs nothing more.
-            (Verb::Delete(_) | Verb::Patch(Patch { gone_is_fine: true, .. }), Err(Failure::Gone)) => {
-                Ok(Written::Nothing)
-            }
+            (
+                Verb::Delete(_) | Verb::Evict | Verb::Patch(Patch { gone_is_fine: true, .. }),
+                Err(Failure::Gone),
+            ) => Ok(Written::Nothing),
             (verb, Ok(answer)) if answer_is_read(verb) => Ok(Written::Object(text_of(answer))),
             (_, Ok(_)) => Ok(Written::Nothing),
             (_, Err(failure)) => Err(failure),
@@ -325,7 +326,7 @@ impl Writing<'_> {
         // Events about earlier steps may still be recorded during a pause. Other writes are under way until they are answered.
         let _pass = match &write.verb {
             Verb::Record(_) => None,
-            Verb::Create { .. } | Verb::Patch(_) | Verb::Delete(_) => {
+            Verb::Create { .. } | Verb::Patch(_) | Verb::Delete(_) | Verb::Evict => {
                 Some(self.inner.leadership.pause().enter().ok_or(Failure::Paused)?)
             }
         };
@@ -360,7 +361,10 @@ impl Writing<'_> {
                 let (verb, resource) = right(write);
                 Failure::Forbidden { verb, resource, message: status.message }
             }
-            429 if is_admissions(&status, creates) => Failure::Api(kube::Error::Api(status.boxed())),
+            // So is the word of a disruption budget, which has a Status as well.
+            429 if is_admissions(&status, creates || matches!(write.verb, Verb::Evict)) => {
+                Failure::Api(kube::Error::Api(status.boxed()))
+            }
             _ => Failure::of(kube::Error::Api(status.boxed())),
         })
     }

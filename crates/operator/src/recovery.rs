@@ -8,7 +8,11 @@ use std::{
 
 use jiff::Timestamp;
 use kube::Client;
-use salvor_recovery::{Judgement, Reason, Step, brake::Outage, event::EventNote};
+use salvor_recovery::{
+    Judgement, Reason, Step,
+    brake::{Held, Outage},
+    event::EventNote,
+};
 
 use crate::{
     executor::{Failure, Lane, Refusal, Written},
@@ -53,6 +57,12 @@ pub(crate) trait Recovery: Send + Sync + 'static {
 
     /// Asks the live API about a subject that was judged at some time, before a step that cannot be taken back.
     fn inquiry(&self, subject: &Self::Subject, judged: Timestamp) -> Self::Inquiry;
+
+    /// The brake, or a pause, holds back what a judgement asked for. True if the subject is judged again at once, because it has
+    /// something to say about that.
+    fn held(&mut self, _: &Self::Subject, _: &Held, _: Timestamp) -> bool {
+        false
+    }
 
     /// A subject was judged, and what that asked for was carried out as far as it could be. What that means is the recovery's
     /// to say.

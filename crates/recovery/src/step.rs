@@ -280,6 +280,8 @@ pub enum Verb<'a> {
     Patch(Patch),
     /// The object is deleted. One that is gone already is deleted.
     Delete(Delete),
+    /// A pod is asked to go through the Eviction API, which asks disruption budgets. One that is gone already is evicted.
+    Evict,
     /// An event is recorded. One of that name that is there already was recorded.
     Record(&'a EventNote),
 }

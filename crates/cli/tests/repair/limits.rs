@@ -10,7 +10,7 @@ use serde_json::{Value, json};
 
 use crate::karpenter::Manner;
 use crate::objects::NodeClaim;
-use crate::stage::{HOUR, Stage, claim_name};
+use crate::stage::{HOUR, Stage, claim_name, start};
 
 /// Makes nodes of which the first are sick, without a policy yet: they all are seen at once.
 async fn pool(stage: &Stage, count: usize, sick: usize) -> Vec<String> {
@@ -211,7 +211,35 @@ async fn replacements_that_do_not_come_hold_repairs(site: Site) {
     stage.is_gone(&nodes[1]).await;
 }
 
+/// The brake counts nodes of all policies together, and each node once. Who is held by it says so, and until when.
+async fn the_brakes_rate_is_one_for_all_policies(site: Site) {
+    let first = Stage::unattended(site, "rate", Manner::Replaces).await;
+    let second = first.beside("rate-too", Manner::Replaces).await;
+    let mut sick = Vec::new();
+    for stage in [&first, &second] {
+        let nodes = pool(stage, 3, 1).await;
+        stage.policy("30m", json!({})).await;
+        sick.push(nodes[0].clone());
+    }
+    let brake = "controllers: [repair]\n\
+         brake: {maxPodsPerMinute: 0, maxNodesPerMinute: 1, maxUnreachablePercent: 0}\n";
+    let _salvor = start(&first.admin(), brake, &[]);
+    // Whichever is first is replaced at once.
+    let (ended, held, node) = tokio::select! {
+        () = first.is_terminated(&sick[0]) => (&first, &second, &sick[1]),
+        () = second.is_terminated(&sick[1]) => (&second, &first, &sick[0]),
+    };
+    held.stays(std::slice::from_ref(node), async {
+        let told = held.is_blocked_by(node, "MaxNodesPerMinute").await;
+        assert!(told.message.contains("may begin at"), "{told:?}");
+        held.event("Node", node, "NodeRepairBlocked").await;
+        ended.has_nodes(3).await;
+    })
+    .await;
+}
+
 on_both!(
+    the_brakes_rate_is_one_for_all_policies,
     too_many_sick_nodes_stop_repair_until_one_gets_well,
     the_limit_is_about_what_the_policy_selects,
     who_is_inside_a_toleration_does_not_count,

@@ -14,6 +14,7 @@ mod faults;
 mod karpenter;
 mod limits;
 mod objects;
+mod pods;
 mod policies;
 mod real_karpenter;
 mod stage;

@@ -2,15 +2,17 @@
 
 use std::time::Duration;
 
+use k8s_openapi::api::core::v1::{Node, Pod};
 use k8s_openapi::jiff::Timestamp;
 use kube::{
-    ResourceExt,
-    api::{DeleteParams, PostParams},
+    Api, ResourceExt,
+    api::{DeleteParams, Patch, PatchParams, PostParams},
 };
 use salvor_testkit::{Site, on_both, wait};
 use serde_json::{Value, json};
 
-use crate::objects::{NodeRepairPolicy, Object};
+use crate::karpenter::Manner;
+use crate::objects::{NodeRepairPolicy, Object, node_condition};
 use crate::stage::{BAD, HOUR, Stage};
 
 /// The older one counts. The younger one says so, and has its turn when the older one is gone.
@@ -290,7 +292,76 @@ async fn a_policy_has_columns(site: Site) {
     assert_eq!(stage.policies.get(&stage.pool).await.unwrap().name_any(), stage.pool);
 }
 
+/// True if nothing of Salvor's is on a node.
+fn is_clean(node: &Node) -> bool {
+    let is_ours = |key: &String| key.contains("salvor.dev/") && key != "salvor.dev/reboot-done";
+    node_condition(node, "SalvorRepair").is_none()
+        && node_condition(node, "NodeReboot").is_none()
+        && !node.annotations().keys().any(is_ours)
+        && node.spec.as_ref().is_none_or(|spec| spec.unschedulable != Some(true))
+}
+
+/// The policy goes, or the label that it selects by: nothing of Salvor's stays on the nodes, whatever their repair had come to.
+async fn nothing_is_left_on_nodes_that_no_policy_selects(site: Site) {
+    let stage = Stage::with(site, "forsaken", Manner::Ends).await;
+    stage.karpenter.hang();
+    let mut nodes = stage.healthy(4).await;
+    let rule = |kind: &str, toleration: &str, action: &str| json!({"conditionType": kind, "conditionStatus": "False", "toleration": toleration, "action": action});
+    let rules = [rule(BAD, "30m", "Replace"), rule("Late", "2h", "Replace"), rule("Stuck", "30m", "Reboot")];
+    stage.policy("30m", json!({ "policies": rules })).await;
+    let mut plain = stage.launch("plain");
+    (plain.of_pool, plain.has_claim) = (false, false);
+    plain.provider_id = String::new();
+    nodes.push(stage.make(plain).await);
+    stage.set(&nodes[0], "Late", "False", HOUR).await;
+    stage.set(&nodes[1], "Stuck", "False", HOUR).await;
+    stage.annotate(&nodes[2], json!({"salvor.dev/do-not-repair": ""})).await;
+    stage.sicken(&nodes[2]).await;
+    stage.sicken(&nodes[3]).await;
+    stage.says(&nodes[0], "Waiting").await;
+    stage.says(&nodes[1], "Rebooting").await;
+    stage.says(&nodes[2], "Vetoed").await;
+    stage.says(&nodes[3], "Repairing").await;
+    // One leaves by its label, the others lose their policy.
+    let patch = Patch::Merge(json!({"metadata": {"labels": {crate::karpenter::MEMBER: null}}}));
+    stage.nodes.patch(&nodes[0], &PatchParams::default(), &patch).await.unwrap();
+    wait::for_object(&stage.nodes, &nodes[0], "nothing of ours is on it", is_clean).await;
+    stage.policies.delete(&stage.pool, &DeleteParams::default()).await.unwrap();
+    stage.annotate(&nodes[2], json!({"salvor.dev/do-not-repair": null})).await;
+    for node in &nodes {
+        wait::for_object(&stage.nodes, node, "nothing of ours is on it", is_clean).await;
+    }
+    // What was begun at Karpenter goes its way, and nothing else is begun.
+    stage.karpenter.go_on();
+    stage.is_gone(&nodes[3]).await;
+    assert!(!stage.claim_of(&nodes[2]).await.is_deleting());
+}
+
+/// A cordon of ours is taken back with the policy; one of a person's is not.
+async fn a_cordon_goes_with_its_policy(site: Site) {
+    let stage = Stage::new(site, "uncordon").await;
+    let mut plain = stage.launch("plain");
+    (plain.of_pool, plain.has_claim) = (false, false);
+    plain.provider_id = String::new();
+    let node = stage.make(plain).await;
+    // A pod that nobody ends, so that the drain does not either.
+    let namespace = stage.namespace().await;
+    let pods: Api<Pod> = Api::namespaced(stage.client.clone(), &namespace);
+    let pod = json!({
+        "metadata": {"name": "works", "finalizers": ["example.com/held"]},
+        "spec": {"nodeName": node, "containers": [{"name": "main", "image": "work"}]},
+    });
+    pods.create(&PostParams::default(), &serde_json::from_value(pod).unwrap()).await.unwrap();
+    stage.policy("30m", json!({"termination": "Graceful", "gracePeriod": "1h"})).await;
+    stage.sicken(&node).await;
+    stage.says(&node, "Repairing").await;
+    stage.policies.delete(&stage.pool, &DeleteParams::default()).await.unwrap();
+    wait::for_object(&stage.nodes, &node, "nothing of ours is on it", is_clean).await;
+}
+
 on_both!(
+    nothing_is_left_on_nodes_that_no_policy_selects,
+    a_cordon_goes_with_its_policy,
     of_two_policies_the_older_one_counts,
     a_node_that_no_policy_selects_is_left_alone,
     a_policy_that_makes_no_sense_is_refused,

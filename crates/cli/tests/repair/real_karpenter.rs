@@ -11,6 +11,7 @@ use salvor_nodes::Fault;
 use salvor_testkit::{
     Access, Kubelets, Plane, Recorder, Salvor, Site,
     peers::{Karpenter, RunningPeer},
+    recorder::ChangeKind,
     wait,
     workloads::{self, PodShape},
 };
@@ -189,7 +190,8 @@ async fn a_sick_accelerator_costs_one_node_and_its_work_is_back() {
     assert!(marked, "it ends at once");
 }
 
-/// A dead machine: its node vanishes undrained, and its work is back all the same.
+/// A dead machine: its node vanishes undrained. Its pods are freed as soon as node and NodeClaim are gone, and not only when Pod GC finds
+/// them, about a minute later; so its work is back on a new node at once.
 #[tokio::test]
 async fn the_work_of_a_dead_machine_is_back() {
     if !Site::Real.is_chosen() {
@@ -199,10 +201,18 @@ async fn the_work_of_a_dead_machine_is_back() {
     let pods = scene.run(3, &[]).await;
     let dead = node_of(&pods[0]);
     let claim = scene.claim_of(dead).await;
+    let record: Recorder<Pod> = Recorder::start(&scene.pods, &ListParams::default()).await;
     scene.policy(json!({"conditionType": "Ready", "conditionStatus": "Unknown", "toleration": "2s"})).await;
     scene.kubelets.fleet().inject(dead, Fault::Crash).await.unwrap();
     wait::for_absence(&scene.claims, &claim.name_any()).await;
+    let gone = std::time::Instant::now();
     scene.run(3, &[dead]).await;
+    println!("the work of a dead machine runs {:?} after its NodeClaim is gone", gone.elapsed());
+    let uid = pods[0].uid().unwrap();
+    let changes = record.changes().await;
+    let end = changes.iter().find(|it| it.uid == uid && it.kind == ChangeKind::Deleted).unwrap();
+    let told = crate::custom::condition(&end.object["status"], "DisruptionTarget").unwrap();
+    assert_eq!(told.reason, "NodeReplacedBySalvor", "{told:?}");
 }
 
 /// Weak point 1, side by side: with one of four past its toleration and one inside it Karpenter's own repair stands still, and ours

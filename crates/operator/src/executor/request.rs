@@ -57,6 +57,7 @@ pub(super) fn right(write: &Write<'_>) -> (&'static str, String) {
     match &write.verb {
         Verb::Create { .. } => ("create", resource.into_owned()),
         Verb::Delete(_) => ("delete", resource.into_owned()),
+        Verb::Evict => ("create", format!("{resource}/eviction")),
         Verb::Record(_) => ("create", "events".to_owned()),
         Verb::Patch(Patch { part: Part::Object, .. }) => ("patch", resource.into_owned()),
         Verb::Patch(Patch { part: Part::Status, .. }) => ("patch", format!("{resource}/status")),
@@ -68,7 +69,7 @@ pub(super) fn answer_is_read(verb: &Verb<'_>) -> bool {
     match verb {
         Verb::Create { .. } | Verb::Patch(_) => true,
         Verb::Delete(how) => how.answer_is_read,
-        Verb::Record(_) => false,
+        Verb::Evict | Verb::Record(_) => false,
     }
 }
 
@@ -90,6 +91,10 @@ pub(super) fn request(write: &Write<'_>, by: &Signature<'_>) -> Result<Request<V
             (Method::PATCH, path, content_type, json_of(&Body { guard: write.guard, patch })?)
         }
         Verb::Delete(how) => (Method::DELETE, path(object), JSON, json_of(&options(*how, write.guard))?),
+        Verb::Evict => {
+            let body = json_of(&Eviction::of(object, write.guard))?;
+            (Method::POST, managed(&format!("{}/eviction", path(object))), JSON, body)
+        }
         Verb::Record(note) => {
             let path = format!("/api/v1/namespaces/{}/events", note.regarding.event_namespace());
             (Method::POST, path, JSON, json_of(&event(note, by))?)
@@ -190,6 +195,34 @@ fn options(how: Delete, guard: Guard<'_>) -> DeleteOptions<'_> {
             Owned::Afterwards => Some("Background"),
         },
         preconditions: preconditions(guard),
+    }
+}
+
+/// A pod that is asked to go, with its own grace.
+#[derive(Serialize)]
+#[serde(rename_all = "camelCase")]
+struct Eviction<'a> {
+    api_version: &'a str,
+    kind: &'a str,
+    metadata: EvictionMetadata<'a>,
+    delete_options: DeleteOptions<'a>,
+}
+
+#[derive(Serialize)]
+struct EvictionMetadata<'a> {
+    name: &'a str,
+    #[serde(skip_serializing_if = "Option::is_none")]
+    namespace: Option<&'a str>,
+}
+
+impl<'a> Eviction<'a> {
+    fn of(pod: &Object<'a>, guard: Guard<'a>) -> Self {
+        Self {
+            api_version: "policy/v1",
+            kind: "Eviction",
+            metadata: EvictionMetadata { name: pod.name, namespace: pod.namespace },
+            delete_options: options(Delete::OWN_GRACE, guard),
+        }
     }
 }
 

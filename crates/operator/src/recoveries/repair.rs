@@ -12,19 +12,23 @@ use std::{
 use jiff::{SignedDuration, Timestamp};
 use salvor_api::{Controller, config::Configuration};
 use salvor_recovery::{
-    Judgement, Step as _, Verdict,
+    Judgement, Reason, Step as _, Verdict,
+    brake::Held,
     ids::{NodeName, Uid},
+    objects::{NodeRef, PodRef},
     one_actor::NodeActors,
     repair::{
-        Action, Backend, LaunchTrouble, Member, NodeView, NodeWhy, Place, Policy, PolicyScene, PolicyWhy,
-        Refusal, Repair, Scene, Scope, Settings, Step, Survey, decide_node, decide_policy, diagnose, survey,
+        Action, Backend, Hold, LaunchTrouble, Member, NODE_CLAIM, NodeView, NodeWhy, Place, PodPlace,
+        PodView, PodWhy, Policy, PolicyScene, PolicyWhy, Refusal, Repair, Scene, Scope, Settings, Step,
+        Survey, Termination, decide_node, decide_pod, decide_policy, diagnose, drained_until, survey,
     },
 };
 
 use self::{
-    look::Inquiry,
+    look::{Inquiry, PodQuestion},
     metrics::RepairMetrics,
     pods::Counted,
+    residents::{Residents, pod_view},
     store::{Store, Turn},
     wire::{Claims, Machines, Policies, Pools, SeenOwner, SeenPool, node_view},
 };
@@ -33,7 +37,7 @@ use crate::{
     executor::Written,
     feeds::{Feed, KindTarget, OfKind},
     nodes::{Needs, NodeWire},
-    recovery::{After, Ended, NodeOrPod, Recovery, Refused, View},
+    recovery::{After, Ended, Recovery, Refused, View},
     revision::{Revision, Told},
     watch::{Change, WatchHealth},
     wire::read,
@@ -44,6 +48,7 @@ mod explain;
 mod look;
 mod metrics;
 mod pods;
+mod residents;
 mod store;
 mod wire;
 
@@ -74,6 +79,15 @@ pub(crate) enum Subject {
     Node(NodeName),
     /// A policy.
     Policy(Key),
+    /// A pod of a node that is drained, or was replaced.
+    Pod(PodSubject),
+}
+
+/// A pod, and the node that it is bound to.
+#[derive(Clone, Debug, PartialEq, Eq, PartialOrd, Ord)]
+pub(crate) struct PodSubject {
+    node: NodeName,
+    pod: PodRef,
 }
 
 impl fmt::Display for Subject {
@@ -82,12 +96,44 @@ impl fmt::Display for Subject {
             Self::Node(name) => write!(f, "node {name}"),
             Self::Policy(Key::Policy(name)) => write!(f, "noderepairpolicy {name}"),
             Self::Policy(Key::Pool(name)) => write!(f, "nodepool {name}"),
+            Self::Pod(PodSubject { pod, .. }) => write!(f, "pod {pod}"),
         }
     }
 }
 
-/// Why a node or a policy is judged as it is.
-pub(crate) type Why = NodeOrPod<NodeWhy, PolicyWhy>;
+/// Why a node, a policy or a pod is judged as it is.
+#[derive(Clone, Debug)]
+pub(crate) enum Why {
+    Node(NodeWhy),
+    Policy(PolicyWhy),
+    Pod(PodWhy),
+}
+
+impl Why {
+    fn reason(&self) -> &dyn Reason {
+        match self {
+            Self::Node(why) => why,
+            Self::Policy(why) => why,
+            Self::Pod(why) => why,
+        }
+    }
+}
+
+impl fmt::Display for Why {
+    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
+        fmt::Display::fmt(self.reason(), f)
+    }
+}
+
+impl Reason for Why {
+    fn code(&self) -> &'static str {
+        self.reason().code()
+    }
+
+    fn what_would_change_it(&self) -> String {
+        self.reason().what_would_change_it()
+    }
+}
 
 /// A change from the watches and reads.
 #[derive(Debug)]
@@ -99,6 +145,12 @@ pub(crate) enum News {
     Claim(OfKind<SeenOwner>),
     /// Of the version with this number.
     Machine(usize, OfKind<SeenOwner>),
+    /// Of the watch with this number of the pods of a node.
+    Pod {
+        node: NodeName,
+        number: u64,
+        change: Change<PodView>,
+    },
     /// The pods of a node were counted, as far as they could be.
     Pods {
         node: NodeName,
@@ -152,6 +204,11 @@ pub(crate) struct Repairs {
     refused: BTreeMap<Uid, Refusal>,
     written: BTreeMap<Key, Timestamp>,
     pods: Counted,
+    residents: Residents,
+    /// True if pods are freed whose node and machine are gone: the eviction recovery is switched on.
+    frees: bool,
+    /// The brake's last word on nodes.
+    braked: BTreeMap<Uid, Held>,
     cache: Mutex<Cache>,
     /// Changes with everything that a survey rests on.
     generation: u64,
@@ -182,6 +239,9 @@ impl Repairs {
             refused: BTreeMap::new(),
             written: BTreeMap::new(),
             pods: Counted::default(),
+            residents: Residents::default(),
+            frees: configuration.controllers.enabled(Controller::Eviction),
+            braked: BTreeMap::new(),
             cache: Mutex::default(),
             generation: 0,
             declared: None,
@@ -287,6 +347,7 @@ impl Repairs {
         let cache = self.cache();
         let due = cache.surveys.get(key).into_iter().flat_map(|known| &known.survey.due);
         woken.extend(due.map(|name| Subject::Node(name.clone())));
+        woken.extend(self.residents.subjects());
         woken
     }
 
@@ -294,6 +355,7 @@ impl Repairs {
 
     fn see_node(&mut self, node: NodeView, told: Told, now: Timestamp) -> BTreeSet<Subject> {
         let name = node.node.name.clone();
+        self.residents.node_is_there(&name);
         let mut woken = BTreeSet::new();
         let mut relabelled = true;
         if let Some(before) = self.nodes.get_mut(&name) {
@@ -351,6 +413,7 @@ impl Repairs {
             self.unassign(&name);
         }
         self.refused.remove(uid);
+        self.braked.remove(uid);
         self.pods.forget(&name);
         self.generation += 1;
         woken
@@ -369,6 +432,7 @@ impl Repairs {
         }
         for node in change {
             let name = node.node.name.clone();
+            self.residents.node_is_there(&name);
             let known = self.nodes.get(&name).filter(|known| known.node.uid == node.node.uid);
             let is_later = known.is_none_or(|known| {
                 Told::ByListAt(revision)
@@ -531,6 +595,13 @@ impl Repairs {
 
     /// A NodeClaim or Machine that went before its machine became a node is a launch that failed.
     fn note_lost(&mut self, turn: &Turn<SeenOwner>, now: Timestamp) {
+        let frees = self.frees;
+        for gone in turn.before.iter().filter(|it| frees && turn.gone.contains(&it.view.object.uid)) {
+            let owner = &gone.view.object;
+            if !self.keys_of_owners(&BTreeSet::from([owner.uid.clone()])).is_empty() {
+                self.residents.owner_is_gone(owner, now);
+            }
+        }
         let lost = turn.before.iter().filter(|it| turn.gone.contains(&it.view.object.uid) && !it.is_up);
         self.lost_launches.extend(lost.map(|it| (it.view.pool.clone(), now)));
         let keep_until =
@@ -593,6 +664,7 @@ impl Repairs {
             refused: self.refused.get(&node.node.uid),
             pods: self.pods.of(&node.node.name),
             pool: node.pool().and_then(|name| self.pool(name)).map(|pool| &pool.view),
+            left: self.residents.left(&node.node.name),
         }
     }
 
@@ -690,6 +762,12 @@ impl Repairs {
             let why = if self.enabled { NodeWhy::NotListed } else { NodeWhy::Disabled };
             return Some(Judgement { verdict: Verdict::Ignore(why), findings: Vec::new() });
         }
+        Some(self.in_scene(node, now, |scene| decide_node(scene, &self.settings, now)))
+    }
+
+    /// A node with all that its verdict rests on.
+    fn in_scene<T>(&self, node: &NodeView, now: Timestamp, look: impl FnOnce(&Scene<'_>) -> T) -> T {
+        let name = &node.node.name;
         let key = self.assigned.get(name);
         let policy = key.and_then(|key| self.policy(key));
         let survey = key.zip(policy).map(|(key, policy)| self.survey(key, policy, now));
@@ -702,8 +780,45 @@ impl Repairs {
             (None, Some(repair)) => Place::Planned(repair),
             (None, None) => Place::None,
         };
-        let scene = Scene { member: self.member(node), policy, survey: survey.as_deref(), place };
-        Some(decide_node(&scene, &self.settings, now))
+        let braked = self.braked.get(uid);
+        look(&Scene { member: self.member(node), policy, survey: survey.as_deref(), place, braked })
+    }
+
+    fn judge_pod(&self, subject: &PodSubject, now: Timestamp) -> Option<Judgement<PodWhy, Step>> {
+        let pod = self.residents.pod(subject)?;
+        let place = match (self.residents.grave(&subject.node), self.nodes.get(&subject.node)) {
+            (Some(grave), node) => {
+                let store = if grave.owner.kind == NODE_CLAIM { &self.claims } else { self.machines() };
+                let is_there = store.get(&grave.owner.uid).is_some();
+                // Of a kind that is not served, or cannot be read, nobody knows what is there.
+                let is_known = store.is_listed();
+                PodPlace::Replaced {
+                    grave: grave.clone(),
+                    node_is_there: node.is_some() || !self.nodes_listed,
+                    owner_is_there: is_there || !is_known,
+                }
+            }
+            (None, Some(node)) => {
+                let is_judged = self.enabled && self.is_known();
+                let drained = |scene: &Scene<'_>| drained_until(scene, &self.settings, now);
+                let until = is_judged.then(|| self.in_scene(node, now, drained)).flatten();
+                PodPlace::Drained { node: node.node.clone(), until }
+            }
+            (None, None) => return None,
+        };
+        Some(decide_pod(pod, &place, self.residents.refusal(&subject.pod.uid), now))
+    }
+
+    /// The nodes whose pods are evicted one by one, or will be.
+    fn drained(&self) -> BTreeSet<NodeName> {
+        let policies = self.policies.values().chain(self.pool_policies());
+        let graceful = policies.filter(|policy| matches!(policy.termination, Termination::Graceful(_)));
+        let nodes = graceful
+            .flat_map(|policy| &policy.status.repairs)
+            .filter_map(|repair| self.nodes.get(self.uids.get(&repair.uid)?));
+        let drained =
+            nodes.filter(|node| node.unschedulable && !node.deleting && self.backend(node) == Backend::Node);
+        drained.map(|node| node.node.name.clone()).collect()
     }
 
     fn judge_policy(&self, key: &Key, now: Timestamp) -> Option<Judgement<PolicyWhy, Step>> {
@@ -734,6 +849,9 @@ impl Repairs {
         if let Subject::Node(name) = subject {
             if let Some(node) = self.nodes.get(name) {
                 self.refused.remove(&node.node.uid.clone());
+                if step.is_disruptive() {
+                    self.braked.remove(&node.node.uid);
+                }
             }
             self.count_start(name, step);
         }
@@ -744,7 +862,11 @@ impl Repairs {
             }
         };
         match step {
-            Step::Report { .. } | Step::RequestReboot { .. } | Step::Cordon { .. } => {
+            Step::Report { .. }
+            | Step::RequestReboot { .. }
+            | Step::Cordon { .. }
+            | Step::Uncordon { .. }
+            | Step::Forget { .. } => {
                 let Ok(wire) = read::<NodeWire>(text) else { return View::Lags };
                 let node = node_view(&wire, &self.actors);
                 // A node whose end the watch has told before the answer came must not come back.
@@ -774,10 +896,29 @@ impl Repairs {
                 let Subject::Policy(key) = subject else { return View::Lags };
                 self.written.insert(key.clone(), now);
                 self.count_ends(key, over, now);
+                let frees = self.frees;
+                for repair in over.iter().filter(|_| frees) {
+                    let node = NodeRef { name: repair.node.clone(), uid: repair.uid.clone() };
+                    if let Some(owner) =
+                        repair.owner.as_ref().filter(|_| !self.nodes.contains_key(&node.name))
+                    {
+                        self.residents.bury(node, owner, now);
+                    }
+                }
                 // The watch brings it, and with it wakes the nodes that have their turn now.
                 View::Lags
             }
-            Step::DeleteOwner { .. } | Step::DeleteNode { .. } => View::Lags,
+            Step::FailPod { .. } => {
+                let (Subject::Pod(subject), Ok(pod)) = (subject, read(text).map(pod_view)) else {
+                    return View::Lags;
+                };
+                self.residents.saw(&subject.node, pod);
+                View::Shows
+            }
+            Step::DeleteOwner { .. }
+            | Step::DeleteNode { .. }
+            | Step::EvictPod { .. }
+            | Step::ForceDeletePod { .. } => View::Lags,
             Step::Mention(_) => View::Shows,
         }
     }
@@ -793,6 +934,11 @@ impl Repairs {
             | Step::TightenTermination { .. }
             | Step::TakeBackTermination { .. }
             | Step::Cordon { .. }
+            | Step::Uncordon { .. }
+            | Step::Forget { .. }
+            | Step::EvictPod { .. }
+            | Step::FailPod { .. }
+            | Step::ForceDeletePod { .. }
             | Step::Mention(_) => return,
         };
         let Some(policy) = self.assigned.get(name).and_then(|key| self.policy(key)) else { return };
@@ -837,7 +983,9 @@ impl Recovery for Repairs {
     fn watches(&mut self) -> Option<Vec<Feed<News>>> {
         // The old version of Machines is watched only where there is no new one.
         let old_machines = self.machines[0].is_not_served();
-        if self.declared.replace(old_machines) == Some(old_machines) {
+        let drained = self.drained();
+        let pods_change = self.residents.watch(drained);
+        if self.declared.replace(old_machines) == Some(old_machines) && !pods_change {
             return None;
         }
         if !old_machines {
@@ -862,6 +1010,7 @@ impl Recovery for Repairs {
             Feed::kind("nodeclaims", target("karpenter.sh", "v1", "NodeClaim"), 0, Claims, News::Claim),
             Feed::reads("pod counts", |client, news| pods::count(client, counts, news)),
         ];
+        feeds.extend(self.residents.feeds());
         let versions = MACHINE_VERSIONS.into_iter().enumerate().take(if old_machines { 2 } else { 1 });
         feeds.extend(versions.map(|(number, version)| {
             Feed::kind(
@@ -876,6 +1025,7 @@ impl Recovery for Repairs {
     }
 
     fn hear(&mut self, news: News, now: Timestamp) -> Vec<Subject> {
+        self.residents.expire(now);
         let woken = match news {
             News::Node(Change::Applied(node)) => self.see_node(node, Told::Alone, now),
             News::Node(Change::Gone(uid)) => self.drop_node(&uid),
@@ -887,6 +1037,16 @@ impl Recovery for Repairs {
             News::Pool(news) => self.hear_pools(news),
             News::Claim(news) => self.hear_claims(news, now),
             News::Machine(version, news) => self.hear_machines(version, news, now),
+            News::Pod { node, number, change } => {
+                let left = self.residents.left(&node);
+                let mut woken: BTreeSet<Subject> =
+                    self.residents.hear(&node, number, change).into_iter().collect();
+                if self.residents.left(&node) != left && self.nodes.contains_key(&node) {
+                    self.generation += 1;
+                    woken.insert(Subject::Node(node));
+                }
+                woken
+            }
             News::Pods { node, pods } => {
                 self.pods.counted(&node, pods);
                 self.generation += 1;
@@ -899,17 +1059,43 @@ impl Recovery for Repairs {
     fn judge(&self, subject: &Subject, now: Timestamp) -> Option<Judgement<Why, Step>> {
         match subject {
             Subject::Node(name) => self.judge_node(name, now).map(|judgement| judgement.map_why(Why::Node)),
-            Subject::Policy(key) => self.judge_policy(key, now).map(|judgement| judgement.map_why(Why::Pod)),
+            Subject::Policy(key) => {
+                self.judge_policy(key, now).map(|judgement| judgement.map_why(Why::Policy))
+            }
+            Subject::Pod(pod) => self.judge_pod(pod, now).map(|judgement| judgement.map_why(Why::Pod)),
         }
     }
 
     fn subjects(&self) -> Vec<Subject> {
-        let nodes = self.assigned.keys().map(|name| Subject::Node(name.clone()));
-        nodes.chain(self.keys().into_iter().map(Subject::Policy)).collect()
+        // Something of ours may be on a node that no policy selects any more.
+        let is_ours = |node: &&NodeView| node.has_traces() || self.assigned.contains_key(&node.node.name);
+        let nodes = self.nodes.values().filter(is_ours).map(|node| Subject::Node(node.node.name.clone()));
+        let policies = self.keys().into_iter().map(Subject::Policy);
+        nodes.chain(policies).chain(self.residents.subjects()).collect()
+    }
+
+    fn held(&mut self, subject: &Subject, by: &Held, _: Timestamp) -> bool {
+        let Subject::Node(name) = subject else { return false };
+        // Nothing is written during a pause, and a policy's limits are told by the rules.
+        if matches!(by, Held::Paused { .. } | Held::RepairPolicy(_)) {
+            return false;
+        }
+        let Some(node) = self.nodes.get(name) else { return false };
+        let token = Hold::Brake(by.clone()).token();
+        self.braked.insert(node.node.uid.clone(), by.clone());
+        node.progress.as_ref().is_none_or(|progress| progress.told != token)
     }
 
     fn inquiry(&self, subject: &Subject, judged: Timestamp) -> Inquiry {
-        let Subject::Node(name) = subject else { return Inquiry::default() };
+        let (name, pod) = match subject {
+            Subject::Node(name) => (name, None),
+            Subject::Policy(_) => return Inquiry::default(),
+            Subject::Pod(subject) => {
+                let pod = self.residents.pod(subject).cloned();
+                let grave = self.residents.grave(&subject.node).cloned();
+                (&subject.node, pod.map(|pod| PodQuestion { pod, grave }))
+            }
+        };
         let key = self.assigned.get(name);
         let policy = key.and_then(|key| self.policy(key));
         let node = self.nodes.get(name);
@@ -925,13 +1111,22 @@ impl Recovery for Repairs {
                 .map(|pool| pool.view.clone()),
             settings: Some(self.settings.clone()),
             actors: self.actors.clone(),
+            pod,
         }
     }
 
     fn ended(&mut self, subject: &Subject, end: Ended<'_, Step>, now: Timestamp) -> After {
         let after = After::with(end.view(|step, answer| self.done(subject, step, answer, now)));
         let Some((step, refusal)) = end.refused else { return after };
-        let Subject::Node(name) = subject else { return after };
+        let name = match subject {
+            Subject::Node(name) => name,
+            Subject::Policy(_) => return after,
+            Subject::Pod(PodSubject { pod, .. }) => {
+                let words = refusal.words[..refusal.words.floor_char_boundary(LONGEST_WORDS)].to_owned();
+                self.residents.refuse(&pod.uid, words, now);
+                return after.and(Refused::Judged(None));
+            }
+        };
         let Some(node) = self.nodes.get(name).filter(|_| step.is_disruptive()) else { return after };
         // Judged again, which says so on the node; and tried again later.
         let words = &refusal.words[..refusal.words.floor_char_boundary(LONGEST_WORDS)];

@@ -93,7 +93,7 @@ pub enum Held {
     RepairPolicy(Box<RepairLimit>),
     /// The budget of this minute is spent.
     #[error(
-        "brake.maxNodesPerMinute={max_nodes_per_minute} evictions of nodes began within a minute; the next may begin at {until}"
+        "brake.maxNodesPerMinute={max_nodes_per_minute} evictions and repairs of nodes began within a minute; the next may begin at {until}"
     )]
     MaxNodesPerMinute {
         /// The limit.

@@ -3,9 +3,11 @@
 use std::fmt;
 
 use jiff::Timestamp;
+use salvor_api::names::repair::reasons;
 
 use super::amounts::Amount;
 use super::survey::LaunchTrouble;
+use crate::brake::Held;
 use crate::one_actor::NodeActor;
 
 /// What holds a repair that is due.
@@ -62,6 +64,8 @@ pub enum Hold {
     },
     /// Everything on the ladder was tried.
     LadderExhausted,
+    /// The brake, which is about the whole cluster.
+    Brake(Held),
 }
 
 impl Hold {
@@ -80,7 +84,13 @@ impl Hold {
             Self::BackendFailed { .. } => "BackendFailed",
             Self::BudgetExhausted { .. } => Self::BUDGET_EXHAUSTED,
             Self::LadderExhausted => "LadderExhausted",
+            Self::Brake(held) => held.code(),
         }
+    }
+
+    /// A short text that changes when the node's condition has to be written again.
+    pub fn token(&self) -> String {
+        format!("{} {}", reasons::BLOCKED, self.code())
     }
 
     /// When it is over by itself, or may be.
@@ -89,6 +99,7 @@ impl Hold {
             Self::BackendFailed { until, .. } => Some(*until),
             Self::BudgetExhausted { until, .. } => *until,
             Self::LaunchFailures { trouble, .. } => trouble.until,
+            Self::Brake(held) => held.until(),
             Self::Paused
             | Self::TooManyUnhealthy { .. }
             | Self::ZoneOutage { .. }
@@ -112,6 +123,7 @@ impl Hold {
             Self::BackendFailed { .. } => "The API server accepts the write.",
             Self::BudgetExhausted { .. } => "A repair under way finishes, or the budget is raised.",
             Self::LadderExhausted => "A person repairs the node, or the policy's ladder gets another rung.",
+            Self::Brake(_) => "The brake releases.",
         }
     }
 }
@@ -143,6 +155,7 @@ impl fmt::Display for Hold {
                 until.map_or(Ok(()), |until| write!(f, " until {until}"))
             }
             Self::LadderExhausted => f.write_str("everything on the ladder was tried"),
+            Self::Brake(held) => write!(f, "the brake holds it: {held}"),
         }
     }
 }

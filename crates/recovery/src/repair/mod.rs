@@ -2,12 +2,14 @@
 //! at once.
 //!
 //! Read [`rules`](decide_node) first. `sickness.rs` says which node is sick and until when that is tolerated, `progress.rs` keeps its
-//! clock, `survey.rs` looks at all nodes of a policy and gives turns, and `provider.rs` has what providers repair by default.
+//! clock, `survey.rs` looks at all nodes of a policy and gives turns, `pods.rs` drains nodes and frees the pods of those that are gone, and
+//! `provider.rs` has what providers repair by default.
 
 mod amounts;
 mod cron;
 mod holds;
 mod ladder;
+mod pods;
 mod policy;
 mod progress;
 mod provider;
@@ -25,11 +27,12 @@ mod views;
 pub use amounts::Amount;
 pub use cron::Schedule;
 pub use holds::Hold;
+pub use pods::{Grave, PodPlace, PodView, PodWhy, Stays, decide_pod};
 pub use policy::{Action, Budget, Entry, Head, Policy, Rung, Termination, allowance};
 pub use progress::{Clock, Progress, SickNow, Tried};
 pub use provider::{Provider, Statement};
 pub use reasons::{NodeWhy, PolicyWhy};
-pub use rules::{COUNTS_EVERY, Place, PolicyScene, Scene, decide_node, decide_policy};
+pub use rules::{COUNTS_EVERY, Place, PolicyScene, Scene, decide_node, decide_policy, drained_until};
 pub use sickness::{Diagnosis, Resolution, STARTUP, Settings, Sick, Source, diagnose, resolve};
 pub use status::{PolicyCondition, PolicyStatus, Repair};
 pub use steps::Step;

@@ -26,6 +26,9 @@ pub struct Progress {
     /// The last thing that was tried.
     #[serde(default, skip_serializing_if = "Option::is_none")]
     pub tried: Option<Tried>,
+    /// True if it is us who keep new pods away from the node.
+    #[serde(default, skip_serializing_if = "std::ops::Not::not")]
+    pub cordoned: bool,
     /// The state that the node's condition tells, so that it is not told twice.
     #[serde(default, skip_serializing_if = "String::is_empty")]
     pub told: String,

@@ -7,7 +7,7 @@
 
 use jiff::Timestamp;
 use salvor_api::config::ClusterApiRepair;
-use salvor_api::names::repair::{CONDITION, REPAIR_CONTROLLER, REPAIR_NODE, reasons};
+use salvor_api::names::repair::{CONDITION, REBOOT_CONDITION, REPAIR_CONTROLLER, REPAIR_NODE, reasons};
 
 use super::holds::Hold;
 use super::ladder::{Turn, turn};
@@ -23,6 +23,7 @@ use crate::brake::{Held, RepairLimit};
 use crate::event::{EventNote, EventType, NodeCondition};
 use crate::moments::{after, to_the_second};
 use crate::objects::ObjectRef;
+use crate::step::Step as _;
 use crate::verdict::{Inquiry, Judgement, Verdict, judge};
 
 /// The place of a node among the repairs of its policy.
@@ -55,6 +56,8 @@ pub struct Scene<'a> {
     pub survey: Option<&'a Survey>,
     /// Its place among the repairs of the policy.
     pub place: Place<'a>,
+    /// The brake's last word on it.
+    pub braked: Option<&'a Held>,
 }
 
 type NodeVerdict = Verdict<NodeWhy, Step>;
@@ -70,13 +73,12 @@ fn node_rules(
     settings: &Settings,
     now: Timestamp,
 ) -> Result<NodeVerdict, NodeVerdict> {
-    let Scene { member, policy, survey, place } = scene;
+    let Scene { member, policy, survey, place, braked } = scene;
     let node = member.node;
     let known = policy.zip(*survey);
     let seen = policy.map_or("none".to_owned(), Policy::name);
-    let (policy, survey) = ask
-        .some("Does a repair policy select the node?", seen, known)
-        .ok_or(Verdict::Ignore(NodeWhy::NotSelected))?;
+    let (policy, survey) =
+        ask.some("Does a repair policy select the node?", seen, known).ok_or_else(|| not_selected(member))?;
     let defect = policy.defects.first();
     let seen = defect.map_or("yes".to_owned(), Clone::clone);
     ask.none("Can that policy be read?", seen, defect)
@@ -137,10 +139,64 @@ fn node_rules(
         Turn::Try { action, .. } | Turn::Running { action, .. } => action,
         Turn::Exhausted => Action::Replace,
     };
+    // The node tells once that the brake holds it. From then on the brake is asked each time.
+    let braked = braked.filter(|held| step.is_disruptive() && held.until().is_none_or(|until| now < until));
+    if let Some(held) = braked
+        && let told @ Verdict::Act { .. } = desk.held(sick, &Hold::Brake(held.clone()))
+    {
+        return Err(told);
+    }
     let why = NodeWhy::Sick { sick: Box::new(sick.clone()), action };
     let mut actions = vec![step];
     actions.extend(desk.events(sick, &actions[0]));
     Ok(Verdict::Act { actions, why })
+}
+
+/// Nothing of ours stays on a node that no policy selects any more. What was prepared is taken back first.
+fn not_selected(member: &Member<'_>) -> NodeVerdict {
+    let (node, why) = (member.node, NodeWhy::NotSelected);
+    if !node.has_traces() {
+        return Verdict::Ignore(why);
+    }
+    let (object, resource_version) = (node.node.clone(), node.resource_version.clone());
+    let step = if let Some(claim) = member.prepared().filter(|_| node.progress.is_some()) {
+        let (claim, resource_version) = (claim.object.clone(), claim.resource_version.clone());
+        Step::TakeBackTermination { claim, resource_version }
+    } else if node.is_cordoned_by_us() {
+        uncordon(node, node.progress.as_deref().cloned())
+    } else {
+        let conditions: Vec<&'static str> = node.our_conditions().collect();
+        let rebooting = conditions.contains(&REBOOT_CONDITION);
+        Step::Forget { node: object, resource_version, conditions, rebooting }
+    };
+    Verdict::Act { actions: vec![step], why }
+}
+
+fn uncordon(node: &NodeView, progress: Option<Progress>) -> Step {
+    Step::Uncordon {
+        node: node.node.clone(),
+        resource_version: node.resource_version.clone(),
+        progress: progress.map(|progress| Progress { cordoned: false, ..progress }),
+    }
+}
+
+/// Until when the pods of a node are evicted one by one; none if they are not. A node that nothing owns is drained while its graceful
+/// repair is under way.
+pub fn drained_until(scene: &Scene<'_>, settings: &Settings, now: Timestamp) -> Option<Timestamp> {
+    let Scene { member, policy, survey, place, .. } = scene;
+    let (policy, survey) = policy.zip(*survey)?;
+    let (Termination::Graceful(period), Backend::Node, Place::Reserved(repair)) =
+        (policy.termination, &member.backend, place)
+    else {
+        return None;
+    };
+    let is_under_way = matches!(
+        decide_node(scene, settings, now).verdict.why(),
+        NodeWhy::RepairUnderWay { action: Action::Replace, .. }
+    );
+    let is_free = survey.hold(policy, member, now).is_none();
+    let until = after(repair.since.min(now), period);
+    (is_under_way && is_free && member.node.unschedulable && now < until).then_some(until)
 }
 
 fn see_sick(diagnosis: &Diagnosis) -> String {
@@ -187,8 +243,8 @@ pub(super) fn replacement(
             let set = claim.termination.as_deref().and_then(|text| text.parse::<Timestamp>().ok());
             let (object, resource_version) = (claim.object.clone(), claim.resource_version.clone());
             if set.is_none_or(|set| set > latest) {
-                let at = to_the_second(latest);
-                Some(Step::TightenTermination { claim: object, resource_version, at, zone: zone() })
+                let (at, hastens) = (to_the_second(latest), claim.deleting);
+                Some(Step::TightenTermination { claim: object, resource_version, at, hastens, zone: zone() })
             } else if claim.deleting {
                 None
             } else {
@@ -213,10 +269,14 @@ pub(super) fn replacement(
             let (node, resource_version) = (member.node.node.clone(), member.node.resource_version.clone());
             match policy.termination {
                 Termination::Graceful(_) if !member.node.unschedulable => {
-                    Some(Step::Cordon { node, resource_version, zone: zone() })
+                    let memory = member.node.progress.as_deref().cloned().unwrap_or_default();
+                    let progress = Progress { cordoned: true, ..memory };
+                    Some(Step::Cordon { node, resource_version, progress })
                 }
+                // Its pods are evicted meanwhile. A node without any is not waited for.
                 Termination::Graceful(period)
-                    if repair.is_some_and(|repair| now < after(repair.since, period)) =>
+                    if member.left != Some(0)
+                        && repair.is_some_and(|repair| now < after(repair.since.min(now), period)) =>
                 {
                     None
                 }
@@ -250,7 +310,7 @@ impl Told<'_> {
     fn token(&self) -> String {
         match self {
             Self::Waiting(sick) => format!("{} {} {}", self.reason(), sick.key, sick.deadline),
-            Self::Blocked(hold) => format!("{} {}", self.reason(), hold.code()),
+            Self::Blocked(hold) => hold.token(),
             Self::Repairing { stuck: true } => format!("{} stuck", self.reason()),
             Self::Vetoed
             | Self::Repairing { stuck: false }
@@ -373,9 +433,8 @@ impl Desk<'_> {
     /// not see the request once more.
     fn boot_is_over(&self, told: &Told<'_>) -> bool {
         let node = self.node();
-        let asks = node
-            .condition(salvor_api::names::repair::REBOOT_CONDITION)
-            .is_some_and(|asked| asked.status == super::views::Status::True);
+        let asks =
+            node.condition(REBOOT_CONDITION).is_some_and(|asked| asked.status == super::views::Status::True);
         let tried = self.diagnosis.memory.tried.as_ref();
         let is_done = tried.is_none_or(|tried| {
             let booted = !node.boot_id.is_empty() && *node.boot_id != *tried.boot_id;
@@ -394,6 +453,12 @@ impl Desk<'_> {
         }
         if let Some(until) = self.diagnosis.memory_changes_at {
             let verdict = Verdict::Wait { until, why: NodeWhy::HealthyAgain { until } };
+            // A drain that has stopped is not told as a repair until the clocks are reset.
+            if node.condition(CONDITION).is_some_and(|told| &*told.reason == reasons::REPAIRING) {
+                let (told, why) = (Told::Recovered, NodeWhy::HealthyAgain { until });
+                let progress = Progress { told: told.token(), ..self.diagnosis.memory.clone() };
+                return Verdict::Act { actions: vec![self.write(&told, &why, Some(progress), true)], why };
+            }
             let before = node.progress.as_deref();
             let told = before.map(|before| before.told.clone()).unwrap_or_default();
             let progress = Progress { told, ..self.diagnosis.memory.clone() };
@@ -423,6 +488,10 @@ impl Desk<'_> {
 
     /// Takes back what was prepared for a repair that is not needed any more.
     fn take_back(&self) -> Option<Step> {
+        let node = self.node();
+        if node.is_cordoned_by_us() && !node.deleting {
+            return Some(uncordon(node, Some(self.diagnosis.memory.clone())));
+        }
         let claim = self.scene.member.prepared().filter(|_| self.scene.place.repair().is_some())?;
         let (claim, resource_version) = (claim.object.clone(), claim.resource_version.clone());
         Some(Step::TakeBackTermination { claim, resource_version })
@@ -449,7 +518,7 @@ impl Desk<'_> {
         let stuck_at = after(repair.since.min(self.now), self.settings.stuck_after.saturating_add(grace));
         let stuck = stuck_at <= self.now;
         let why = NodeWhy::RepairUnderWay { action: Action::Replace, since: repair.since, stuck };
-        let drained_at = after(repair.since, grace);
+        let drained_at = after(repair.since.min(self.now), grace);
         let verdict = if self.scene.member.backend == Backend::Node && self.now < drained_at {
             Verdict::Wait { until: drained_at, why }
         } else if stuck {
@@ -517,6 +586,11 @@ impl Desk<'_> {
             | Step::TightenTermination { .. }
             | Step::TakeBackTermination { .. }
             | Step::Cordon { .. }
+            | Step::Uncordon { .. }
+            | Step::Forget { .. }
+            | Step::EvictPod { .. }
+            | Step::FailPod { .. }
+            | Step::ForceDeletePod { .. }
             | Step::Mention(_) => Vec::new(),
         }
     }

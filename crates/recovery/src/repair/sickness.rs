@@ -201,7 +201,7 @@ pub fn diagnose(
     let nothing = Progress::default();
     let before = node.progress.as_deref().unwrap_or(&nothing);
     let (memory, memory_changes_at) = if found.is_empty() && before.is_empty() {
-        (Progress::default(), None)
+        (Progress { cordoned: before.cordoned, ..Progress::default() }, None)
     } else {
         let sick: Vec<SickNow<'_>> = found
             .iter()

@@ -10,9 +10,10 @@ use serde_json::{Value, json};
 use super::progress::Progress;
 use super::status::{PolicyStatus, Repair};
 use super::views::NODE_POOL;
-use crate::event::{EventNote, NodeCondition};
+use crate::event::{Condition, EventNote, NodeCondition};
 use crate::ids::{ResourceVersion, Uid};
-use crate::objects::{NodeRef, Object, ObjectRef};
+use crate::objects::{NodeRef, Object, ObjectRef, PodPhase, PodRef};
+use crate::pod_writes;
 use crate::step::{
     Changed, Delete, Disrupts, Effect, Errors, Guard, MENTION, Merge, Patch, SecondLook, Tells, Verb, Write,
 };
@@ -55,6 +56,8 @@ pub enum Step {
         resource_version: ResourceVersion,
         /// The time.
         at: Timestamp,
+        /// True if it is being deleted already, so that this ends its drain.
+        hastens: bool,
         /// The node's zone, for the brake.
         zone: String,
     },
@@ -84,14 +87,57 @@ pub enum Step {
         /// The node's zone, for the brake.
         zone: String,
     },
-    /// Keeps new pods away from a node.
+    /// Keeps new pods away from a node, and remembers that this was ours.
     Cordon {
         /// The node.
         node: NodeRef,
         /// The state that was judged.
         resource_version: ResourceVersion,
-        /// The node's zone, for the brake.
-        zone: String,
+        /// What is remembered.
+        progress: Progress,
+    },
+    /// Lets pods onto a node again that we kept away.
+    Uncordon {
+        /// The node.
+        node: NodeRef,
+        /// The state that was judged.
+        resource_version: ResourceVersion,
+        /// What is remembered; none removes it.
+        progress: Option<Progress>,
+    },
+    /// Takes everything of ours off a node that no policy selects any more.
+    Forget {
+        /// The node.
+        node: NodeRef,
+        /// The state that was judged.
+        resource_version: ResourceVersion,
+        /// Our conditions on it.
+        conditions: Vec<&'static str>,
+        /// True if it asks for a reboot.
+        rebooting: bool,
+    },
+    /// Evicts a pod from a node that is drained, as PodDisruptionBudgets allow.
+    EvictPod {
+        /// The pod.
+        pod: PodRef,
+        /// The state that was judged.
+        resource_version: ResourceVersion,
+    },
+    /// Marks a pod Failed whose node and machine are gone.
+    FailPod {
+        /// The pod.
+        pod: PodRef,
+        /// The state that was judged.
+        resource_version: ResourceVersion,
+        /// The condition that says why.
+        condition: Condition,
+    },
+    /// Deletes such a pod at once.
+    ForceDeletePod {
+        /// The pod.
+        pod: PodRef,
+        /// The state that was judged.
+        resource_version: ResourceVersion,
     },
     /// Deletes a node that nothing else owns.
     DeleteNode {
@@ -129,6 +175,11 @@ impl crate::step::Step for Step {
             Self::DeleteOwner { .. } => "DeleteNodeOwner",
             Self::RemediateMachine { .. } => "RemediateMachine",
             Self::Cordon { .. } => "CordonNode",
+            Self::Uncordon { .. } => "UncordonNode",
+            Self::Forget { .. } => "ForgetRepair",
+            Self::EvictPod { .. } => "EvictPodFromSickNode",
+            Self::FailPod { .. } => "FailOrphanedPod",
+            Self::ForceDeletePod { .. } => "DeleteOrphanedPod",
             Self::DeleteNode { .. } => "DeleteNode",
             Self::RequestReboot { .. } => "RequestReboot",
             Self::Mention(_) => MENTION,
@@ -139,8 +190,13 @@ impl crate::step::Step for Step {
         match self {
             Self::Report { node, .. }
             | Self::Cordon { node, .. }
+            | Self::Uncordon { node, .. }
+            | Self::Forget { node, .. }
             | Self::DeleteNode { node, .. }
             | Self::RequestReboot { node, .. } => node.object(),
+            Self::EvictPod { pod, .. } | Self::FailPod { pod, .. } | Self::ForceDeletePod { pod, .. } => {
+                pod.object()
+            }
             Self::WritePolicy { policy, .. } => policy.as_object(),
             Self::TightenTermination { claim: object, .. }
             | Self::TakeBackTermination { claim: object, .. }
@@ -151,25 +207,38 @@ impl crate::step::Step for Step {
     }
 
     fn effect(&self) -> Effect<'_> {
+        // A server that fails is told on the node, and is left alone for a while.
+        let errors = Errors::HoldTheStep;
         match self {
-            Self::Report { .. } | Self::TakeBackTermination { .. } => Effect::WRITES_DOWN,
+            Self::Report { .. } | Self::TakeBackTermination { .. } | Self::Uncordon { .. } => {
+                Effect::WRITES_DOWN
+            }
+            // A policy that an old view does not show may select the node: so this waits while the view is old.
+            Self::Forget { .. } => Effect { starts_work: true, ..Effect::WRITES_DOWN },
             // A node is touched only if its repair is written down, and the write names the state that was judged: so two
             // writers, or an old view, can never begin more repairs than the budget has.
             Self::WritePolicy { begins, .. } => Effect { starts_work: *begins, ..Effect::WRITES_DOWN },
+            // What prepares the end of a node does not count against the brake's rates: a node counts once, with what ends it.
+            Self::TightenTermination { hastens: false, .. } | Self::Cordon { .. } => {
+                Effect { errors, ..Effect::takes(Disrupts::WhatWasBegun) }
+            }
             Self::TightenTermination { zone, .. }
             | Self::DeleteOwner { zone, .. }
             | Self::RemediateMachine { zone, .. }
-            | Self::Cordon { zone, .. }
             | Self::DeleteNode { zone, .. }
-            | Self::RequestReboot { zone, .. } => {
-                // A server that fails is told on the node, and is left alone for a while.
-                let errors = Errors::HoldTheStep;
-                Effect {
-                    second_look: SecondLook::Everything,
-                    errors,
-                    ..Effect::takes(Disrupts::Node { zone })
-                }
-            }
+            | Self::RequestReboot { zone, .. } => Effect { errors, ..Effect::takes(Disrupts::Node { zone }) },
+            Self::EvictPod { .. } => Effect {
+                second_look: SecondLook::AllButTheObject,
+                errors,
+                ..Effect::takes(Disrupts::Pods(1))
+            },
+            // Their machine counted when it was ended.
+            Self::FailPod { .. } => Effect {
+                second_look: SecondLook::AllButTheObject,
+                errors,
+                ..Effect::takes(Disrupts::WhatWasBegun)
+            },
+            Self::ForceDeletePod { .. } => Effect { errors, ..Effect::takes(Disrupts::WhatWasBegun) },
             Self::Mention(_) => Effect::TELLS,
         }
     }
@@ -185,6 +254,11 @@ impl crate::step::Step for Step {
             | Self::DeleteOwner { .. }
             | Self::RemediateMachine { .. }
             | Self::Cordon { .. }
+            | Self::Uncordon { .. }
+            | Self::Forget { .. }
+            | Self::EvictPod { .. }
+            | Self::FailPod { .. }
+            | Self::ForceDeletePod { .. }
             | Self::DeleteNode { .. }
             | Self::RequestReboot { .. } => Cow::Borrowed(""),
         }
@@ -200,6 +274,11 @@ impl crate::step::Step for Step {
             | Self::DeleteOwner { .. }
             | Self::RemediateMachine { .. }
             | Self::Cordon { .. }
+            | Self::Uncordon { .. }
+            | Self::Forget { .. }
+            | Self::EvictPod { .. }
+            | Self::FailPod { .. }
+            | Self::ForceDeletePod { .. }
             | Self::DeleteNode { .. }
             | Self::RequestReboot { .. } => None,
         }
@@ -212,10 +291,15 @@ impl crate::step::Step for Step {
             }
             Self::TightenTermination { .. } => Some("ends by force"),
             Self::Cordon { .. } => Some("cordoned"),
+            Self::Uncordon { .. } => Some("uncordoned"),
+            Self::EvictPod { .. } => Some("evicted"),
+            Self::FailPod { .. } => Some("marked Failed"),
+            Self::ForceDeletePod { .. } => Some("force deleted"),
             Self::RequestReboot { .. } => Some("requested a reboot of"),
             Self::Report { .. }
             | Self::WritePolicy { .. }
             | Self::TakeBackTermination { .. }
+            | Self::Forget { .. }
             | Self::Mention(_) => None,
         }
     }
@@ -266,10 +350,40 @@ impl crate::step::Step for Step {
             Self::DeleteNode { node, resource_version, .. } => {
                 (judged(&node.uid, resource_version), Verb::Delete(Delete::OWN_GRACE))
             }
-            Self::Cordon { node, resource_version, .. } => (
-                judged(&node.uid, resource_version),
-                Verb::Patch(Patch::spec(&json!({ "unschedulable": true }))?),
-            ),
+            Self::Cordon { node, resource_version, progress } => {
+                let patch = Patch::spec(&json!({ "unschedulable": true }))?
+                    .annotated(annotations::PROGRESS, Some(annotation(progress)));
+                (judged(&node.uid, resource_version), Verb::Patch(patch))
+            }
+            Self::Uncordon { node, resource_version, progress } => {
+                let patch = Patch::spec(&json!({ "unschedulable": null }))?
+                    .annotated(annotations::PROGRESS, progress.as_ref().map(annotation));
+                (judged(&node.uid, resource_version), Verb::Patch(patch.unless_gone()))
+            }
+            Self::Forget { node, resource_version, conditions, rebooting } => {
+                let gone = |kind: &&str| json!({ "$patch": "delete", "type": kind });
+                let mut patch = if conditions.is_empty() {
+                    Patch::metadata(Merge::Strategic, serde_json::Map::new())
+                } else {
+                    let conditions: Vec<Value> = conditions.iter().map(gone).collect();
+                    Patch::status(Merge::Strategic, &json!({ "conditions": conditions }))?
+                };
+                patch = patch.annotated(annotations::PROGRESS, None);
+                if *rebooting {
+                    patch = patch.annotated(annotations::REBOOT_REQUESTED, None);
+                }
+                (judged(&node.uid, resource_version), Verb::Patch(patch.unless_gone()))
+            }
+            Self::EvictPod { pod, resource_version } => (judged(&pod.uid, resource_version), Verb::Evict),
+            Self::FailPod { pod, resource_version, condition } => {
+                let guard = judged(&pod.uid, resource_version);
+                let failed = Some(PodPhase::Failed);
+                return pod_writes::patch_status(self, guard, failed, std::slice::from_ref(condition));
+            }
+            Self::ForceDeletePod { pod, resource_version } => {
+                let guard = judged(&pod.uid, resource_version);
+                return Ok(pod_writes::delete(self, guard, Delete::NO_GRACE));
+            }
             Self::RequestReboot { node, resource_version, at, progress, .. } => {
                 let status = json!({ "conditions": [reboot_condition(true, *at)] });
                 let patch = Patch::status(Merge::Strategic, &status)?
@@ -349,6 +463,13 @@ impl fmt::Display for Step {
             Self::DeleteOwner { owner, .. } => write!(f, "delete {owner}"),
             Self::RemediateMachine { machine, .. } => write!(f, "ask the owner of {machine} to replace it"),
             Self::Cordon { node, .. } => write!(f, "keep new pods away from node {node}"),
+            Self::Uncordon { node, .. } => write!(f, "let pods onto node {node} again"),
+            Self::Forget { node, .. } => write!(f, "take all that is Salvor's off node {node}"),
+            Self::EvictPod { pod, .. } => write!(f, "evict pod {pod}, as disruption budgets allow"),
+            Self::FailPod { pod, condition, .. } => {
+                pod_writes::tell_patch(f, pod, Some(PodPhase::Failed), std::slice::from_ref(condition))
+            }
+            Self::ForceDeletePod { pod, .. } => write!(f, "delete pod {pod} at once"),
             Self::DeleteNode { node, .. } => write!(f, "delete node {node}"),
             Self::RequestReboot { node, .. } => write!(f, "request a reboot of node {node}"),
             Self::Mention(note) => note.fmt(f),

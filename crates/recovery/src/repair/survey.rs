@@ -38,6 +38,8 @@ pub struct Member<'a> {
     pub pods: Option<u32>,
     /// Its NodePool.
     pub pool: Option<&'a PoolView>,
+    /// The pods that its drain waits for, if they are known.
+    pub left: Option<usize>,
 }
 
 impl Member<'_> {

@@ -7,12 +7,14 @@ use salvor_api::{Labels, config::Configuration};
 use serde_json::{Value, json};
 
 use super::*;
+use crate::brake::Held;
 use crate::ids::{NodeName, Uid};
 use crate::objects::{NodeRef, ObjectRef};
 use crate::verdict::{Judgement, Reason, Verdict};
 
 mod limits;
 mod nodes;
+mod pods;
 mod policies;
 mod properties;
 
@@ -140,6 +142,10 @@ struct World {
     pool: Option<PoolView>,
     /// Nodes that are there and are selected no more.
     left_alone: Vec<Uid>,
+    /// The pods that a drain waits for.
+    left: Option<usize>,
+    /// The brake's last word.
+    braked: Option<Held>,
 }
 
 impl World {
@@ -158,6 +164,8 @@ impl World {
             pods: BTreeMap::new(),
             pool: None,
             left_alone: Vec::new(),
+            left: None,
+            braked: None,
         }
     }
 
@@ -171,7 +179,8 @@ impl World {
     fn member(&self, index: usize) -> Member<'_> {
         let (node, backend) = &self.nodes[index];
         let pods = self.pods.get(&node.node.name).copied();
-        Member { node, backend: backend.clone(), refused: None, pods, pool: self.pool.as_ref() }
+        let left = self.left;
+        Member { node, backend: backend.clone(), refused: None, pods, pool: self.pool.as_ref(), left }
     }
 
     fn survey(&self, now: Timestamp) -> Survey {
@@ -207,16 +216,20 @@ impl World {
     }
 
     fn judge(&self, index: usize, now: Timestamp) -> Judgement<NodeWhy, Step> {
+        self.with_scene(index, now, |scene| decide_node(scene, &self.settings, now))
+    }
+
+    fn with_scene<T>(&self, index: usize, now: Timestamp, look: impl FnOnce(&Scene<'_>) -> T) -> T {
         let survey = self.survey(now);
         let member = self.member(index);
         let repair = self.policy.status.repair_of(&member.node.node.uid);
-        let scene = Scene {
+        look(&Scene {
             member,
             policy: Some(&self.policy),
             survey: Some(&survey),
             place: repair.map_or(Place::None, Place::Reserved),
-        };
-        decide_node(&scene, &self.settings, now)
+            braked: self.braked.as_ref(),
+        })
     }
 
     /// What is done to a node now, by name, after its policy had its say; reports and events left out.

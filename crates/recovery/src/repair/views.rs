@@ -4,6 +4,7 @@ use std::fmt;
 
 use jiff::Timestamp;
 use salvor_api::Labels;
+use salvor_api::names::repair::{CONDITION, REBOOT_CONDITION, reasons};
 
 use super::progress::Progress;
 use crate::ids::ResourceVersion;
@@ -115,13 +116,32 @@ impl NodeView {
     /// True if the two differ at most in what we write on a node ourselves: its state, our conditions and our memory.
     pub fn is_same_but_for_us(&self, other: &Self) -> bool {
         let of_others = |node: &Self| {
-            let ours = [salvor_api::names::repair::CONDITION, salvor_api::names::repair::REBOOT_CONDITION];
+            let ours = [CONDITION, REBOOT_CONDITION];
             let mut node =
                 Self { progress: None, resource_version: ResourceVersion::default(), ..node.clone() };
             node.conditions.retain(|condition| !ours.contains(&&*condition.kind));
             node
         };
         of_others(self) == of_others(other)
+    }
+
+    /// True if we keep new pods away from it.
+    pub fn is_cordoned_by_us(&self) -> bool {
+        self.unschedulable && self.progress.as_deref().is_some_and(|progress| progress.cordoned)
+    }
+
+    /// Our conditions on it, but not one of another's agent that has the same type.
+    pub fn our_conditions(&self) -> impl Iterator<Item = &'static str> {
+        let own = self.condition(CONDITION).map(|_| CONDITION);
+        let is_ours =
+            |asked: &&ConditionView| [reasons::REBOOT_REQUESTED, reasons::REBOOTED].contains(&&*asked.reason);
+        let reboot = self.condition(REBOOT_CONDITION).filter(is_ours).map(|_| REBOOT_CONDITION);
+        own.into_iter().chain(reboot)
+    }
+
+    /// True if anything of ours is on it.
+    pub fn has_traces(&self) -> bool {
+        self.progress.is_some() || self.damaged || self.our_conditions().next().is_some()
     }
 
     /// The NodePool of its label.

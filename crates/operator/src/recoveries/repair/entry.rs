@@ -45,8 +45,9 @@ fn rights(configuration: &Configuration) -> Vec<Right> {
     let mut rights = vec![
         Resource::of(GROUP, "noderepairpolicies").everywhere(&Verb::READ),
         Resource::NODES.everywhere(&Verb::READ),
-        // Of nodes that are due at the same time, the one with the fewest pods comes first.
-        Resource::PODS.everywhere(&[Verb::List]),
+        // Of nodes that are due at the same time, the one with the fewest pods comes first; and the pods of a node that is drained, or
+        // was replaced, are watched.
+        Resource::PODS.everywhere(&Verb::READ),
         claims.clone().everywhere(&Verb::READ),
         pools.clone().everywhere(&Verb::READ),
         machines.clone().everywhere(&Verb::READ),
@@ -58,7 +59,15 @@ fn rights(configuration: &Configuration) -> Vec<Right> {
         ClusterApiRepair::Remediate => &[Verb::Patch],
         ClusterApiRepair::Delete => &[Verb::Delete],
     };
+    if configuration.controllers.enabled(Controller::Eviction) {
+        // Pods are freed whose node and machine are gone.
+        rights.extend([
+            Resource::POD_STATUS.everywhere(&[Verb::Patch]),
+            Resource::PODS.everywhere(&[Verb::Delete]),
+        ]);
+    }
     rights.extend([
+        Resource::of("", "pods/eviction").everywhere(&[Verb::Create]),
         Resource::EVENTS.everywhere(&[Verb::Create]),
         Resource::of(GROUP, "noderepairpolicies/status").everywhere(&[Verb::Patch]),
         // Conditions are written, a node is cordoned, and one that nothing else owns is deleted.

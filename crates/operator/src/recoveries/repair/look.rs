@@ -2,18 +2,22 @@
 
 use std::sync::Arc;
 
-use futures::future::try_join3;
+use futures::future::{try_join, try_join3};
 use jiff::Timestamp;
 use kube::Client;
 use salvor_recovery::{
     Judgement,
-    objects::{NodeRef, ObjectRef},
+    objects::{NodeRef, ObjectRef, PodRef},
     one_actor::NodeActors,
-    repair::{Backend, Member, Place, Policy, PoolView, Scene, Settings, Step, Survey, decide_node},
+    repair::{
+        Backend, Grave, Member, NodeView, Place, PodPlace, PodView, Policy, PoolView, Scene, Settings, Step,
+        Survey, Termination, decide_node, decide_pod, drained_until,
+    },
 };
 
 use super::{
     MACHINE_VERSIONS, Why,
+    residents::pod_view,
     wire::{self, SeenOwner, node_view},
 };
 use crate::{
@@ -21,7 +25,7 @@ use crate::{
     looks::Sight,
     nodes::NodeWire,
     recovery::{Known, LiveInquiry},
-    wire::read,
+    wire::{Nothing, Object, read},
 };
 
 /// A live question about a node.
@@ -40,6 +44,17 @@ pub(crate) struct Inquiry {
     pub(super) pool: Option<PoolView>,
     pub(super) settings: Option<Arc<Settings>>,
     pub(super) actors: Arc<NodeActors>,
+    /// The pod that it is about, if it is about one.
+    pub(super) pod: Option<PodQuestion>,
+}
+
+/// A live question about a pod.
+#[derive(Debug)]
+pub(crate) struct PodQuestion {
+    /// The pod as it was judged.
+    pub(super) pod: PodView,
+    /// Its node, if that was replaced.
+    pub(super) grave: Option<Grave>,
 }
 
 impl LiveInquiry for Inquiry {
@@ -49,10 +64,46 @@ impl LiveInquiry for Inquiry {
     async fn ask(
         &self,
         client: &Client,
-        _: Known<'_>,
+        known: Known<'_>,
         now: Timestamp,
         _: &mut Sight,
     ) -> kube::Result<Option<Judgement<Why, Step>>> {
+        let Some(question) = &self.pod else {
+            let judge = |scene: &Scene<'_>, settings: &Settings| decide_node(scene, settings, now);
+            let judged = self.in_scene(client, true, judge).await?;
+            return Ok(judged.map(|judgement| judgement.map_why(Why::Node)));
+        };
+        let PodRef { namespace, name, uid } = &question.pod.pod;
+        let pod = match known {
+            Known::Guarded => Some(question.pod.clone()),
+            Known::Written(text) => Some(pod_view(read(text)?)),
+            Known::Nothing => {
+                let text = live::get(client, &format!("/api/v1/namespaces/{namespace}/pods/{name}")).await?;
+                text.map(|text| read(&text).map(pod_view)).transpose()?
+            }
+        };
+        let Some(pod) = pod.filter(|pod| pod.pod.uid == *uid) else { return Ok(None) };
+        let place = match (&question.grave, &self.node) {
+            (Some(grave), _) => self.replaced(client, grave).await?,
+            (None, Some(node)) => {
+                let until = |scene: &Scene<'_>, settings: &Settings| drained_until(scene, settings, now);
+                let until = self.in_scene(client, false, until).await?.flatten();
+                PodPlace::Drained { node: node.clone(), until }
+            }
+            (None, None) => return Ok(None),
+        };
+        Ok(Some(decide_pod(&pod, &place, None, now).map_why(Why::Pod)))
+    }
+}
+
+impl Inquiry {
+    /// The node as it is now, with all that its verdict rests on; none if it is not there any more.
+    async fn in_scene<T>(
+        &self,
+        client: &Client,
+        counts_pods: bool,
+        look: impl FnOnce(&Scene<'_>, &Settings) -> T,
+    ) -> kube::Result<Option<T>> {
         let (Some(judged), Some(settings), Some(backend)) = (&self.node, &self.settings, &self.backend)
         else {
             return Ok(None);
@@ -82,18 +133,42 @@ impl LiveInquiry for Inquiry {
             (Backend::Missing(why), _) => Backend::Missing(why.clone()),
         };
         let policy = policy.filter(|policy| policy.selects(&node.labels));
+        let is_graceful =
+            matches!(policy.as_ref().map(|policy| policy.termination), Some(Termination::Graceful(_)));
+        // A node that is drained goes before its time only if no pod is left.
+        let left = if counts_pods && is_graceful && node.unschedulable && backend == Backend::Node {
+            Some(pods_left(client, &node).await?)
+        } else {
+            None
+        };
         let repair = policy.as_ref().and_then(|policy| policy.status.repair_of(&node.node.uid));
         let scene = Scene {
             place: repair.map_or(Place::None, Place::Reserved),
-            member: Member { node: &node, backend, refused: None, pods: None, pool: self.pool.as_ref() },
+            member: Member {
+                node: &node,
+                backend,
+                refused: None,
+                pods: None,
+                pool: self.pool.as_ref(),
+                left,
+            },
             policy: policy.as_ref(),
             survey: self.survey.as_deref(),
+            braked: None,
         };
-        Ok(Some(decide_node(&scene, settings, now).map_why(Why::Node)))
+        Ok(Some(look(&scene, settings)))
     }
-}
 
-impl Inquiry {
+    /// What is left of a machine, read live.
+    async fn replaced(&self, client: &Client, grave: &Grave) -> kube::Result<PodPlace> {
+        let node = format!("/api/v1/nodes/{}", grave.node.name);
+        let owner = path(&grave.owner);
+        let (node, owner) = try_join(live::get(client, &node), live::get(client, &owner)).await?;
+        let owner = owner.map(|text| read::<Object<Nothing, Nothing>>(&text)).transpose()?;
+        let owner_is_there = owner.is_some_and(|owner| owner.metadata.uid == grave.owner.uid);
+        Ok(PodPlace::Replaced { grave: grave.clone(), node_is_there: node.is_some(), owner_is_there })
+    }
+
     async fn owner(&self, client: &Client, backend: &Backend) -> kube::Result<Option<SeenOwner>> {
         let Some(owner) = backend.owner() else { return Ok(None) };
         let Some(text) = live::get(client, &path(&owner.object)).await? else { return Ok(None) };
@@ -118,6 +193,14 @@ impl Inquiry {
         };
         Ok(policy.filter(|policy| policy.object.uid == judged.uid))
     }
+}
+
+/// The pods of a node that its drain waits for.
+async fn pods_left(client: &Client, node: &NodeView) -> kube::Result<usize> {
+    let selector =
+        format!("&fieldSelector=spec.nodeName%3D{}", live::percent_encode(node.node.name.as_str()));
+    let pods = live::list(client, "/api/v1/pods", &selector, |wire| Some(pod_view(wire))).await?;
+    Ok(pods.iter().filter(|pod| pod.holds_a_drain()).count())
 }
 
 /// The path of an object.

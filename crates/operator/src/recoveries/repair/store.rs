@@ -68,6 +68,11 @@ impl<T: Kept> Store<T> {
         }
     }
 
+    /// True if all its objects are known: the kind is served.
+    pub(super) fn is_listed(&self) -> bool {
+        matches!(&self.state, State::Listed)
+    }
+
     /// True if nothing was heard of it yet.
     pub(super) fn is_awaited(&self) -> bool {
         matches!(&self.state, State::Awaited)

@@ -121,7 +121,7 @@ fn a_turn_is_written_down_before_anything_is_done() {
     let judgement = bench.judged(&Subject::Node("n0000".into()), 300);
     let step = &judgement.verdict.actions()[0];
     assert!(matches!(step, Step::TightenTermination { .. }), "{step}");
-    assert_eq!(step.effect().disrupts, Disrupts::Node { zone: "" });
+    assert_eq!(step.effect().disrupts, Disrupts::WhatWasBegun);
 }
 
 #[test]
@@ -225,10 +225,10 @@ fn nothing_is_judged_before_everything_is_known() {
 #[test]
 fn the_old_version_of_machines_is_watched_where_there_is_no_new_one() {
     let mut repairs = Repairs::new(&configuration(""), RepairMetrics::unread());
-    assert_eq!(repairs.watches().unwrap().len(), 6);
+    assert_eq!(repairs.watches().unwrap().len(), 7);
     assert!(repairs.watches().is_none());
     repairs.hear(News::Machine(0, OfKind::Lost(KindLost::NotServed)), at(0));
-    assert_eq!(repairs.watches().unwrap().len(), 7);
+    assert_eq!(repairs.watches().unwrap().len(), 8);
 }
 
 #[test]
@@ -269,4 +269,117 @@ fn a_large_cluster_is_surveyed_once_and_not_for_each_node() {
     }
     assert!(Arc::ptr_eq(&first, &bench.repairs.survey(&key, policy, at(400))));
     assert_eq!((first.unhealthy, first.base, first.due.len()), (1_000, 10_000, 1_000));
+}
+
+fn pod_on(node: &str) -> (Subject, PodView) {
+    let wire = json!({
+        "metadata": {"name": "work", "namespace": "default", "uid": "uid-work", "resourceVersion": "20"},
+        "status": {"phase": "Running"},
+    });
+    let view = pod_view(serde_json::from_value(wire).unwrap());
+    (Subject::Pod(PodSubject { node: node.into(), pod: view.pod.clone() }), view)
+}
+
+/// The repair of n0000, whose Node and NodeClaim are gone, is written down as over.
+fn over(frees: bool) -> Bench {
+    let repair = json!({"node": "n0000", "uid": "uid-n0000", "owner": "claim-n0000", "since": at(300)});
+    let status = json!({"repairs": [repair]});
+    let mut bench = Bench::new(4, 1, vec![policy("gpu", -10, 7, json!({}), status)]);
+    bench.repairs.frees = frees;
+    bench.hear(News::Node(Change::Gone("uid-n0000".into())));
+    bench.hear(News::Claim(OfKind::Change(Change::Gone("claim-n0000".into()))));
+    let judgement = bench.judged(&gpu(), 400);
+    let step = judgement.verdict.actions()[0].clone();
+    let Step::WritePolicy { over, .. } = &step else { panic!("{step}") };
+    assert_eq!(over.len(), 1);
+    let done = [(step.clone(), Written::Object("{}".to_owned()))];
+    let end = Ended {
+        done: &done,
+        is_current: true,
+        refused: None,
+        failed: None,
+        worked: true,
+        took: std::time::Duration::ZERO,
+    };
+    bench.repairs.watches();
+    bench.repairs.ended(&gpu(), end, at(401));
+    bench
+}
+
+#[test]
+fn the_pods_of_a_machine_that_is_gone_are_watched_and_freed_until_a_node_has_its_name() {
+    let mut bench = over(true);
+    assert!(bench.repairs.watches().is_some(), "one watch more");
+    assert!(bench.repairs.watches().is_none());
+    let (subject, view) = pod_on("n0000");
+    let woken = bench.hear(News::Pod { node: "n0000".into(), number: 1, change: reset(vec![view.clone()]) });
+    assert_eq!(woken, [subject.clone()]);
+    let judgement = bench.judged(&subject, 402);
+    assert_eq!(judgement.report().reason, "Orphaned");
+    assert_eq!(judgement.verdict.actions().last().unwrap().name(), "DeleteOrphanedPod");
+    let old = News::Pod { node: "n0000".into(), number: 0, change: Change::Gone("uid-work".into()) };
+    assert_eq!(bench.hear(old), [], "another watch");
+    // NodeClaims that cannot be read may be there.
+    bench.hear(News::Claim(OfKind::Lost(KindLost::NotServed)));
+    assert_eq!(bench.judged(&subject, 402).report().reason, "MachineMayRun");
+    let again = bench.view(&node("n0000", 30, false));
+    bench.hear(News::Node(Change::Applied(again)));
+    assert_eq!(bench.judged(&subject, 403).report().reason, "NotDrained");
+    assert!(bench.repairs.watches().is_some(), "nobody looks at them any more");
+    assert!(bench.repairs.judge(&subject, at(404)).is_none());
+}
+
+#[test]
+fn the_pods_of_a_machine_that_is_gone_are_left_to_pod_gc_after_a_while() {
+    let mut bench = over(true);
+    bench.repairs.watches();
+    let (subject, view) = pod_on("n0000");
+    bench.hear(News::Pod { node: "n0000".into(), number: 1, change: reset(vec![view]) });
+    bench.repairs.hear(News::Node(Change::Gone("nobody".into())), at(401 + 120));
+    bench.repairs.watches();
+    assert!(bench.repairs.judge(&subject, at(522)).is_none());
+    let mut bench = over(false);
+    assert!(bench.repairs.watches().is_none(), "without the eviction recovery nothing is freed");
+}
+
+#[test]
+fn a_refused_eviction_is_asked_for_less_and_less_often() {
+    let mut bench = over(true);
+    let uid = Uid::from("uid-work");
+    let waits: Vec<i64> = (0..6)
+        .map(|_| {
+            bench.repairs.residents.refuse(&uid, "a budget".to_owned(), at(0));
+            bench.repairs.residents.refusal(&uid).unwrap().until.duration_since(at(0)).as_secs()
+        })
+        .collect();
+    assert_eq!(waits, [5, 10, 20, 40, 60, 60]);
+}
+
+#[test]
+fn the_brakes_word_is_told_unless_the_node_tells_it_already() {
+    let mut bench = Bench::new(4, 1, vec![policy("gpu", -10, 7, json!({}), json!({}))]);
+    let subject = Subject::Node("n0000".into());
+    let held = Held::MaxNodesPerMinute { max_nodes_per_minute: 1, until: at(460) };
+    assert!(bench.repairs.held(&subject, &held, at(400)));
+    let mut told = node("n0000", 11, true);
+    told["metadata"]["annotations"] =
+        json!({"repair.salvor.dev/progress": r#"{"told":"Blocked MaxNodesPerMinute"}"#});
+    let told = bench.view(&told);
+    bench.hear(News::Node(Change::Applied(told)));
+    assert!(!bench.repairs.held(&subject, &held, at(400)));
+    let pause = Held::Paused { pause: Box::new(salvor_recovery::pause::Pause::Unread) };
+    assert!(!bench.repairs.held(&subject, &pause, at(400)), "nothing can be written");
+}
+
+#[test]
+fn a_node_with_something_of_ours_is_a_subject_without_a_policy() {
+    let mut bench = Bench::new(2, 0, vec![]);
+    assert_eq!(bench.repairs.subjects(), []);
+    let mut marked = node("n0001", 11, false);
+    marked["metadata"]["annotations"] = json!({"repair.salvor.dev/progress": "{}"});
+    let marked = bench.view(&marked);
+    bench.hear(News::Node(Change::Applied(marked)));
+    assert_eq!(bench.repairs.subjects(), [Subject::Node("n0001".into())]);
+    let judgement = bench.judged(&Subject::Node("n0001".into()), 400);
+    assert!(matches!(judgement.verdict.actions(), [Step::Forget { .. }]), "{:?}", judgement.verdict);
 }

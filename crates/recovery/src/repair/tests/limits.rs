@@ -52,6 +52,70 @@ fn the_breaker_opens_above_its_limit() {
     }
 }
 
+/// The cases of Cluster API's `isAllowedRemediation` and `getMaxUnhealthy`: no limit, none that can be read, a number and a share, each
+/// with less, as many and more unhealthy nodes. Where the answers differ, that is on purpose: a share is rounded up here, so that a
+/// small pool is not frozen for ever, and the default is 20% and not "no limit".
+#[test]
+fn the_table_of_cluster_api() {
+    struct Row(Option<Value>, usize, usize, bool, bool);
+    let rows = [
+        // setting, nodes, unhealthy, Cluster API repairs, we repair
+        Row(None, 3, 0, true, true),
+        Row(None, 3, 1, true, true),
+        Row(None, 3, 3, true, false),
+        Row(Some(json!("abcdef")), 3, 1, false, false),
+        Row(Some(json!("[3-5]")), 9, 4, true, false),
+        Row(Some(json!(2)), 5, 1, true, true),
+        Row(Some(json!(2)), 5, 2, true, true),
+        Row(Some(json!(2)), 5, 3, false, false),
+        Row(Some(json!("2")), 5, 2, true, true),
+        Row(Some(json!(0)), 5, 1, false, false),
+        Row(Some(json!("50%")), 10, 4, true, true),
+        Row(Some(json!("50%")), 10, 5, true, true),
+        Row(Some(json!("50%")), 10, 6, false, false),
+        Row(Some(json!("40%")), 5, 2, true, true),
+        Row(Some(json!("40%")), 5, 3, false, false),
+        Row(Some(json!("60%")), 7, 4, true, true),
+        Row(Some(json!("60%")), 7, 5, false, true),
+        Row(Some(json!("60%")), 7, 6, false, false),
+        Row(Some(json!("20%")), 3, 1, false, true),
+        Row(Some(json!("0%")), 3, 1, false, false),
+        Row(Some(json!("100%")), 3, 3, true, true),
+    ];
+    for Row(setting, nodes, unhealthy, theirs, ours) in rows {
+        let mut spec = json!({
+            "policies": [{"conditionType": "BadNode", "conditionStatus": "False", "toleration": "30m"}],
+            "budgets": [{"nodes": "100%"}],
+        });
+        if let Some(setting) = &setting {
+            spec["unhealthyLimit"] = setting.clone();
+        }
+        let case = format!("{unhealthy} of {nodes} with {setting:?}");
+        let policy = policy_of(spec);
+        let is_readable = policy.defects.is_empty();
+        let limit = policy.unhealthy_limit;
+        let mut world = pool(policy, nodes, unhealthy);
+        if unhealthy == 0 {
+            assert!(world.survey(at(60)).held_as_a_whole(&world.policy).is_none(), "{case}");
+            continue;
+        }
+        let repairs = is_readable && !world.reserve(at(60)).is_empty();
+        assert_eq!(repairs, ours, "{case}");
+        let reason = world.reason(0, at(60));
+        match (is_readable, ours) {
+            (false, _) => assert_eq!(reason, "InvalidPolicy", "{case}"),
+            (true, false) => assert_eq!(reason, "TooManyUnhealthy", "{case}"),
+            (true, true) => assert_eq!(reason, "Sick", "{case}"),
+        }
+        // Every difference is of one of the kinds that are meant.
+        if theirs != ours {
+            let rounded =
+                matches!(limit, Amount::Percent(percent) if nodes * usize::from(percent) % 100 != 0);
+            assert!(setting.is_none() || rounded || !is_readable, "{case}");
+        }
+    }
+}
+
 /// Weak points 1 and 3 of Karpenter's breaker: nodes inside their toleration, nodes that boot, and nodes that go do not count.
 #[test]
 fn only_nodes_past_their_toleration_open_the_breaker() {

@@ -384,7 +384,13 @@ fn nobody_is_touched_who_was_not_written_down() {
     let world = World::new(policy(), [sick("n", 0)]);
     assert_eq!(world.reason(0, at(60)), "NotReserved");
     let survey = Survey::default();
-    let scene = Scene { member: world.member(0), policy: None, survey: Some(&survey), place: Place::None };
+    let scene = Scene {
+        member: world.member(0),
+        policy: None,
+        survey: Some(&survey),
+        place: Place::None,
+        braked: None,
+    };
     let judgement = decide_node(&scene, &settings(), at(60));
     assert_eq!(judgement.verdict, Verdict::Ignore(NodeWhy::NotSelected));
 }

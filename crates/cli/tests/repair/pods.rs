@@ -1,0 +1,291 @@
+//! The pods of nodes that are repaired: freed when node and machine are gone, and evicted one by one from a node that nothing owns.
+
+use k8s_openapi::api::core::v1::{Node, Pod};
+use k8s_openapi::api::policy::v1::PodDisruptionBudget;
+use kube::{
+    Api, ResourceExt,
+    api::{DeleteParams, ListParams, Patch, PatchParams, PostParams},
+};
+use salvor_testkit::{Recorder, Salvor, Site, on_both, recorder::ChangeKind, wait};
+use serde_json::{Value, json};
+
+use crate::karpenter::Manner;
+use crate::objects::node_condition;
+use crate::stage::{Stage, start};
+
+/// With the eviction recovery, which is what frees pods.
+const FREES: &str = "controllers: [repair, eviction]\n\
+     brake: {maxPodsPerMinute: 0, maxNodesPerMinute: 0, maxUnreachablePercent: 0}\n";
+
+/// Pods of a test.
+struct Work {
+    pods: Api<Pod>,
+    budgets: Api<PodDisruptionBudget>,
+}
+
+impl Work {
+    async fn new(stage: &Stage) -> Self {
+        let namespace = stage.namespace().await;
+        Self {
+            pods: Api::namespaced(stage.client.clone(), &namespace),
+            budgets: Api::namespaced(stage.client.clone(), &namespace),
+        }
+    }
+
+    /// A pod that runs on a node, with what the test adds to its metadata. Nobody plays its kubelet.
+    async fn runs(&self, name: &str, node: &str, more: Value) -> Pod {
+        let mut metadata = json!({"name": name, "labels": {"app": name}});
+        for (key, value) in more.as_object().unwrap() {
+            metadata[key] = value.clone();
+        }
+        let pod = json!({
+            "metadata": metadata,
+            "spec": {
+                "nodeName": node, "terminationGracePeriodSeconds": 0, "automountServiceAccountToken": false,
+                "containers": [{"name": "main", "image": "work"}],
+            },
+        });
+        let pod: Pod = serde_json::from_value(pod).unwrap();
+        self.pods.create(&PostParams::default(), &pod).await.unwrap();
+        let ready = json!({"type": "Ready", "status": "True"});
+        let patch = Patch::Strategic(json!({"status": {"phase": "Running", "conditions": [ready]}}));
+        self.pods.patch_status(name, &PatchParams::default(), &patch).await.unwrap()
+    }
+
+    /// A disruption budget of the pods of this name that allows so many disruptions. Nobody keeps it up to date.
+    async fn budget(&self, name: &str, allowed: i32) {
+        let budget = json!({
+            "metadata": {"name": name},
+            "spec": {"minAvailable": 1, "selector": {"matchLabels": {"app": name}}},
+        });
+        let budget: PodDisruptionBudget = serde_json::from_value(budget).unwrap();
+        self.budgets.create(&PostParams::default(), &budget).await.unwrap();
+        self.allow(name, allowed).await;
+    }
+
+    async fn allow(&self, name: &str, allowed: i32) {
+        let status = json!({
+            "observedGeneration": 1, "disruptionsAllowed": allowed, "currentHealthy": 1, "desiredHealthy": 1 - allowed,
+            "expectedPods": 1,
+        });
+        let patch = Patch::Merge(json!({ "status": status }));
+        self.budgets.patch_status(name, &PatchParams::default(), &patch).await.unwrap();
+    }
+
+    /// While something else happens, these pods are not touched.
+    async fn stay<T>(&self, names: &[&str], until: impl Future<Output = T>) -> T {
+        let before = self.pods.list(&ListParams::default()).await.unwrap().items;
+        let touched = |pod: &Pod| {
+            let name = pod.name_any();
+            let phase = pod.status.as_ref().and_then(|status| status.phase.as_deref());
+            names.contains(&name.as_str())
+                && (pod.metadata.deletion_timestamp.is_some() || phase == Some("Failed"))
+        };
+        let forbidden = format!("one of {names:?} is touched");
+        let outcome = wait::never(&self.pods, &ListParams::default(), &forbidden, touched, until).await;
+        for name in names {
+            let uid = before.iter().find(|pod| pod.name_any() == *name).and_then(ResourceExt::uid);
+            let now = self.pods.get_opt(name).await.unwrap().and_then(|pod| pod.uid());
+            assert_eq!(now, uid, "{name} is there");
+        }
+        outcome
+    }
+}
+
+fn attended(stage: &Stage) -> Salvor {
+    start(&stage.admin(), FREES, &[])
+}
+
+/// Nobody else frees pods here: there is no Pod GC.
+async fn the_pods_of_a_replaced_machine_are_freed(site: Site) {
+    let stage = Stage::unattended(site, "freed", Manner::Replaces).await;
+    let nodes = stage.healthy(2).await;
+    let work = Work::new(&stage).await;
+    work.runs("plain", &nodes[0], json!({})).await;
+    let of_set = json!([{
+        "apiVersion": "apps/v1", "kind": "StatefulSet", "name": "db", "uid": "0", "controller": true,
+    }]);
+    work.runs("db-0", &nodes[0], json!({"ownerReferences": of_set})).await;
+    work.runs("held", &nodes[0], json!({"finalizers": ["example.com/held"]})).await;
+    work.runs("elsewhere", &nodes[1], json!({})).await;
+    let record: Recorder<Pod> = Recorder::start(&work.pods, &ListParams::default()).await;
+    let _salvor = attended(&stage);
+    stage.policy("30m", json!({})).await;
+    work.stay(&["elsewhere"], async {
+        stage.sicken(&nodes[0]).await;
+        stage.is_gone(&nodes[0]).await;
+        wait::for_absence(&work.pods, "plain").await;
+        wait::for_absence(&work.pods, "db-0").await;
+        let is_freed = |pod: &Pod| {
+            let status = serde_json::to_value(&pod.status).unwrap();
+            let told = crate::custom::condition(&status, "DisruptionTarget");
+            status["phase"] == "Failed"
+                && pod.metadata.deletion_timestamp.is_some()
+                && told.is_some_and(|told| told.reason == "NodeReplacedBySalvor")
+        };
+        wait::for_object(&work.pods, "held", "its owner may have it", is_freed).await;
+    })
+    .await;
+    // Each was marked before it was deleted, so that a Job counts it.
+    let changes = record.changes().await;
+    for name in ["plain", "db-0"] {
+        let end = changes.iter().find(|it| it.name == name && it.kind == ChangeKind::Deleted).unwrap();
+        assert_eq!(end.object["status"]["phase"], "Failed", "{name}");
+    }
+    stage.event("Pod", "plain", "NodeReplacedBySalvor").await;
+}
+
+/// At most once: as long as the NodeClaim is there, its machine may run, and nothing is forced. The same holds if a node of that name is
+/// there again.
+async fn a_machine_that_may_run_keeps_its_pods(site: Site) {
+    let stage = Stage::unattended(site, "mayrun", Manner::Ends).await;
+    let nodes = stage.healthy(3).await;
+    let work = Work::new(&stage).await;
+    work.runs("works", &nodes[0], json!({})).await;
+    work.runs("works-too", &nodes[1], json!({})).await;
+    work.runs("canary", &nodes[2], json!({})).await;
+    stage.karpenter.hang();
+    let _salvor = attended(&stage);
+    stage.policy("30m", json!({})).await;
+    work.stay(&["works", "works-too"], async {
+        for node in &nodes[..2] {
+            stage.sicken(node).await;
+            stage.is_terminated(node).await;
+            // Its Node goes first, as Karpenter ends it.
+            stage.nodes.delete(node, &DeleteParams::default()).await.unwrap();
+        }
+        // A machine of the same name registers, and its kubelet takes the pods that are bound to it.
+        let mut again = stage.launch("n0");
+        again.has_claim = false;
+        again.provider_id = "kwok://another".to_owned();
+        stage.make(again).await;
+        let other = stage.launch("other");
+        stage.make(other).await;
+        // Only the first of the NodeClaims goes: the second hangs.
+        let patch = Patch::Merge(json!({"metadata": {"finalizers": null}}));
+        let claim = crate::stage::claim_name(&nodes[0]);
+        stage.claims.patch(&claim, &PatchParams::default(), &patch).await.unwrap();
+        wait::for_absence(&stage.claims, &claim).await;
+        // Another one's pods are freed meanwhile.
+        stage.sicken(&nodes[2]).await;
+        stage.is_terminated(&nodes[2]).await;
+        stage.nodes.delete(&nodes[2], &DeleteParams::default()).await.unwrap();
+        let claim = crate::stage::claim_name(&nodes[2]);
+        stage.claims.patch(&claim, &PatchParams::default(), &patch).await.unwrap();
+        wait::for_absence(&work.pods, "canary").await;
+    })
+    .await;
+    stage.karpenter.go_on();
+    wait::for_absence(&work.pods, "works-too").await;
+}
+
+/// Without the eviction recovery nothing is freed; nor are the pods of a node that nothing owns: its machine may run.
+async fn pods_are_left_to_pod_gc_without_proof(site: Site) {
+    let stage = Stage::new(site, "left").await;
+    let nodes = stage.healthy(2).await;
+    let work = Work::new(&stage).await;
+    work.runs("works", &nodes[0], json!({})).await;
+    stage.policy("30m", json!({})).await;
+    work.stay(&["works"], async {
+        for node in &nodes {
+            stage.sicken(node).await;
+            stage.is_gone(node).await;
+        }
+        stage.has_nodes(2).await;
+    })
+    .await;
+}
+
+/// A node that nothing owns, with a gentle policy.
+async fn plain(stage: &Stage, grace: &str) -> String {
+    let mut one = stage.launch("plain");
+    (one.of_pool, one.has_claim) = (false, false);
+    one.provider_id = String::new();
+    let node = stage.make(one).await;
+    stage.policy("30m", json!({"termination": "Graceful", "gracePeriod": grace})).await;
+    node
+}
+
+fn is_cordoned(node: &Node) -> bool {
+    node.spec.as_ref().is_some_and(|spec| spec.unschedulable == Some(true))
+}
+
+/// Pods are evicted as their budgets allow; those of DaemonSets and static ones stay. When nobody else is left the node goes, long before
+/// its time.
+async fn a_node_that_nothing_owns_is_drained(site: Site) {
+    let stage = Stage::new(site, "drain").await;
+    let work = Work::new(&stage).await;
+    let node = plain(&stage, "1h").await;
+    let of_set = json!([{
+        "apiVersion": "apps/v1", "kind": "DaemonSet", "name": "agent", "uid": "0", "controller": true,
+    }]);
+    work.runs("agent", &node, json!({"ownerReferences": of_set})).await;
+    work.runs("static", &node, json!({"annotations": {"kubernetes.io/config.mirror": "x"}})).await;
+    work.runs("free", &node, json!({})).await;
+    work.runs("guarded", &node, json!({})).await;
+    work.budget("guarded", 0).await;
+    work.stay(&["agent", "static"], async {
+        work.stay(&["guarded"], async {
+            stage.sicken(&node).await;
+            wait::for_object(&stage.nodes, &node, "it is cordoned", is_cordoned).await;
+            wait::for_absence(&work.pods, "free").await;
+            stage.says(&node, "Repairing").await;
+        })
+        .await;
+        assert!(stage.nodes.get(&node).await.unwrap().metadata.deletion_timestamp.is_none());
+        work.allow("guarded", 1).await;
+        wait::for_absence(&work.pods, "guarded").await;
+        wait::for_absence(&stage.nodes, &node).await;
+    })
+    .await;
+}
+
+/// A budget that never allows it holds the node until its time is over, and no longer. Its pod is not forced.
+async fn a_drain_ends_with_its_grace(site: Site) {
+    let stage = Stage::new(site, "drainends").await;
+    let work = Work::new(&stage).await;
+    let node = plain(&stage, "6s").await;
+    work.runs("guarded", &node, json!({})).await;
+    work.budget("guarded", 0).await;
+    work.stay(&["guarded"], async {
+        stage.sicken(&node).await;
+        wait::for_absence(&stage.nodes, &node).await;
+    })
+    .await;
+}
+
+/// Who gets well while it is drained keeps its pods, and takes new ones.
+async fn a_drain_stops_when_the_node_is_well(site: Site) {
+    let stage = Stage::new(site, "drainstops").await;
+    let work = Work::new(&stage).await;
+    let node = plain(&stage, "1h").await;
+    work.runs("guarded", &node, json!({})).await;
+    work.budget("guarded", 0).await;
+    work.stay(&["guarded"], async {
+        stage.sicken(&node).await;
+        stage.says(&node, "Repairing").await;
+        stage.heal(&node).await;
+        wait::for_object(&stage.nodes, &node, "it takes pods", |node: &Node| !is_cordoned(node)).await;
+        work.allow("guarded", 1).await;
+        // Another node is repaired meanwhile.
+        let mut other = stage.launch("other");
+        (other.of_pool, other.has_claim) = (false, false);
+        other.provider_id = String::new();
+        let other = stage.make(other).await;
+        stage.sicken(&other).await;
+        wait::for_absence(&stage.nodes, &other).await;
+    })
+    .await;
+    let node = stage.nodes.get(&node).await.unwrap();
+    assert!(!is_cordoned(&node) && node.metadata.deletion_timestamp.is_none());
+    assert_ne!(node_condition(&node, "SalvorRepair").unwrap().reason, "Repairing");
+}
+
+on_both!(
+    the_pods_of_a_replaced_machine_are_freed,
+    a_machine_that_may_run_keeps_its_pods,
+    pods_are_left_to_pod_gc_without_proof,
+    a_node_that_nothing_owns_is_drained,
+    a_drain_ends_with_its_grace,
+    a_drain_stops_when_the_node_is_well,
+);

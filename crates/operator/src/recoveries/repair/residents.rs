@@ -1,0 +1,239 @@
+//! The pods of nodes that are drained, and of nodes that were replaced and are gone. Only these are watched, node by node.
+
+use std::collections::{BTreeMap, BTreeSet};
+
+use jiff::{SignedDuration, Timestamp};
+use salvor_recovery::{
+    ids::{NodeName, Uid},
+    objects::{NodeRef, ObjectRef, PodPhase, PodRef},
+    repair::{Grave, PodView, Refusal, Stays},
+};
+use serde::Deserialize;
+
+use super::{News, PodSubject, Subject};
+use crate::{
+    feeds::Feed,
+    watch::{Change, Project, Target},
+    wire::{Nothing, Object},
+};
+
+/// The watches of pods, for metrics.
+const PODS: &str = "pods";
+/// The pods of a node that is gone are left to Pod GC after this time.
+const GRAVE_LASTS: SignedDuration = SignedDuration::from_mins(2);
+/// So many nodes that are gone are looked after at once.
+const MOST_GRAVES: usize = 100;
+/// An eviction that was refused is tried again after this time, then twice that, and so on.
+const FIRST_RETRY: SignedDuration = SignedDuration::from_secs(5);
+/// The longest of these waits.
+const LAST_RETRY: SignedDuration = SignedDuration::from_mins(1);
+
+/// The pods of one node, as their watch tells them.
+#[derive(Debug)]
+struct Resident {
+    /// The number of the watch.
+    number: u64,
+    listed: bool,
+    pods: BTreeMap<Uid, PodView>,
+}
+
+/// A node that is gone, and since when.
+#[derive(Debug)]
+struct Buried {
+    grave: Grave,
+    since: Timestamp,
+}
+
+/// All that is known of such pods.
+#[derive(Debug, Default)]
+pub(super) struct Residents {
+    nodes: BTreeMap<NodeName, Resident>,
+    graves: BTreeMap<NodeName, Buried>,
+    /// NodeClaims and Machines of repairs that are gone, and since when, until their repair is over.
+    owners: BTreeMap<Uid, (ObjectRef, Timestamp)>,
+    /// Refused evictions, by the pod's UID, and how often.
+    refused: BTreeMap<Uid, (Refusal, u32)>,
+    watches: u64,
+}
+
+impl Residents {
+    /// The owner of a repair's machine is gone.
+    pub(super) fn owner_is_gone(&mut self, owner: &ObjectRef, now: Timestamp) {
+        self.owners.retain(|_, (_, since)| now < lasts(*since));
+        self.owners.insert(owner.uid.clone(), (owner.clone(), now));
+    }
+
+    /// A repair is over. If we saw the end of its NodeClaim or Machine, its pods are freed.
+    pub(super) fn bury(&mut self, node: NodeRef, owner: &Uid, now: Timestamp) {
+        let Some((owner, _)) = self.owners.remove(owner) else { return };
+        if self.graves.len() < MOST_GRAVES {
+            let name = node.name.clone();
+            self.graves.insert(name, Buried { grave: Grave { node, owner }, since: now });
+        }
+    }
+
+    /// A node of this name is there: its kubelet decides about its pods.
+    pub(super) fn node_is_there(&mut self, name: &NodeName) {
+        self.graves.remove(name);
+    }
+
+    /// Forgets nodes that have been gone for long, or have no pods left.
+    pub(super) fn expire(&mut self, now: Timestamp) {
+        let nodes = &self.nodes;
+        self.graves.retain(|name, buried| {
+            let is_empty = nodes.get(name).is_some_and(|it| it.listed && it.pods.is_empty());
+            !is_empty && now < lasts(buried.since)
+        });
+    }
+
+    pub(super) fn grave(&self, name: &NodeName) -> Option<&Grave> {
+        self.graves.get(name).map(|buried| &buried.grave)
+    }
+
+    /// Watches the pods of these nodes, and of those that are gone; true if that is a change.
+    pub(super) fn watch(&mut self, drained: BTreeSet<NodeName>) -> bool {
+        let mut wanted = drained;
+        wanted.extend(self.graves.keys().cloned());
+        let before = self.nodes.len();
+        self.nodes.retain(|name, _| wanted.contains(name));
+        let mut changed = self.nodes.len() != before;
+        for name in wanted {
+            if !self.nodes.contains_key(&name) {
+                self.watches += 1;
+                let resident = Resident { number: self.watches, listed: false, pods: BTreeMap::new() };
+                self.nodes.insert(name, resident);
+                changed = true;
+            }
+        }
+        if self.nodes.is_empty() {
+            self.refused.clear();
+        }
+        changed
+    }
+
+    pub(super) fn feeds(&self) -> impl Iterator<Item = Feed<News>> {
+        let watches = self.nodes.iter().map(|(node, resident)| {
+            let (of, number) = (node.clone(), resident.number);
+            let target = Target::fields(PODS, "/api/v1/pods", format!("spec.nodeName={node}"));
+            Feed::passing_watch(target, number, Pods, move |change| News::Pod {
+                node: of.clone(),
+                number,
+                change,
+            })
+        });
+        std::iter::once(Feed::group(PODS)).chain(watches)
+    }
+
+    /// Takes in a change; the pods that it concerns.
+    pub(super) fn hear(&mut self, node: &NodeName, number: u64, change: Change<PodView>) -> Vec<Subject> {
+        let Some(resident) = self.nodes.get_mut(node).filter(|it| it.number == number) else {
+            return Vec::new();
+        };
+        match change {
+            Change::Applied(pod) => {
+                let subject = pod_subject(node, &pod);
+                resident.pods.insert(pod.pod.uid.clone(), pod);
+                vec![subject]
+            }
+            Change::Gone(uid) => {
+                self.refused.remove(&uid);
+                resident.pods.remove(&uid).map(|pod| pod_subject(node, &pod)).into_iter().collect()
+            }
+            Change::Reset { all, .. } => {
+                let mut woken: Vec<Subject> =
+                    resident.pods.values().map(|pod| pod_subject(node, pod)).collect();
+                resident.listed = true;
+                resident.pods = all.into_iter().map(|pod| (pod.pod.uid.clone(), pod)).collect();
+                woken.extend(resident.pods.values().map(|pod| pod_subject(node, pod)));
+                woken
+            }
+        }
+    }
+
+    /// Takes in the answer to our own write.
+    pub(super) fn saw(&mut self, node: &NodeName, pod: PodView) {
+        if let Some(known) = self.nodes.get_mut(node).and_then(|it| it.pods.get_mut(&pod.pod.uid)) {
+            *known = pod;
+        }
+    }
+
+    pub(super) fn pod(&self, subject: &PodSubject) -> Option<&PodView> {
+        self.nodes.get(&subject.node)?.pods.get(&subject.pod.uid)
+    }
+
+    pub(super) fn subjects(&self) -> impl Iterator<Item = Subject> {
+        self.nodes.iter().flat_map(|(node, it)| it.pods.values().map(|pod| pod_subject(node, pod)))
+    }
+
+    /// The pods that the drain of a node waits for, if they are known.
+    pub(super) fn left(&self, node: &NodeName) -> Option<usize> {
+        let resident = self.nodes.get(node).filter(|it| it.listed)?;
+        Some(resident.pods.values().filter(|pod| pod.holds_a_drain()).count())
+    }
+
+    pub(super) fn refusal(&self, pod: &Uid) -> Option<&Refusal> {
+        self.refused.get(pod).map(|(refusal, _)| refusal)
+    }
+
+    /// The API server refused to evict a pod.
+    pub(super) fn refuse(&mut self, pod: &Uid, words: String, now: Timestamp) {
+        let times = self.refused.get(pod).map_or(0, |(_, times)| *times).min(10);
+        let wait = FIRST_RETRY.saturating_mul(1 << times).min(LAST_RETRY);
+        let until = now.saturating_add(wait).unwrap_or(Timestamp::MAX);
+        self.refused.insert(pod.clone(), (Refusal { words, until }, times + 1));
+    }
+}
+
+fn lasts(since: Timestamp) -> Timestamp {
+    since.saturating_add(GRAVE_LASTS).unwrap_or(Timestamp::MAX)
+}
+
+fn pod_subject(node: &NodeName, pod: &PodView) -> Subject {
+    Subject::Pod(PodSubject { node: node.clone(), pod: pod.pod.clone() })
+}
+
+/// Every pod of a node.
+pub(super) struct Pods;
+
+impl Project for Pods {
+    type Wire = PodWire;
+    type Kept = PodView;
+
+    fn keep(&self, wire: PodWire) -> Option<PodView> {
+        Some(pod_view(wire))
+    }
+}
+
+pub(super) type PodWire = Object<Nothing, PodStatus, Annotations>;
+
+#[derive(Deserialize, Default)]
+#[serde(default)]
+pub(super) struct PodStatus {
+    phase: String,
+}
+
+#[derive(Deserialize, Default)]
+#[serde(default)]
+pub(super) struct Annotations {
+    /// Set by a kubelet on the API's image of a static pod.
+    #[serde(rename = "kubernetes.io/config.mirror")]
+    mirror: Option<String>,
+}
+
+/// A pod as this recovery keeps it.
+pub(super) fn pod_view(PodWire { metadata, status, .. }: PodWire) -> PodView {
+    let is_of_daemon_set = metadata
+        .controller()
+        .is_some_and(|owner| owner.kind == "DaemonSet" && owner.api_version.starts_with("apps/"));
+    PodView {
+        phase: PodPhase::from_api(&status.phase),
+        deletion: metadata.pod_deletion(),
+        stays: match (&metadata.annotations.mirror, is_of_daemon_set) {
+            (Some(_), _) => Some(Stays::Mirror),
+            (None, true) => Some(Stays::DaemonSet),
+            (None, false) => None,
+        },
+        pod: PodRef { namespace: metadata.namespace, name: metadata.name, uid: metadata.uid },
+        resource_version: metadata.resource_version,
+    }
+}

@@ -1,0 +1,277 @@
+//! The rules for the pods of a node that is replaced: they are drained while the node is there, and freed when node and machine are
+//! gone.
+//!
+//! **At most once.** A node that is not Ready may still run its pods, and a deleted NodeClaim or Machine does not prove that its machine
+//! is off: its finalizer stands until the provider says so. So nothing is forced before both the Node and its NodeClaim or Machine are
+//! gone by a live read. From then on Pod GC would force the same pods within a minute.
+
+use std::fmt;
+
+use jiff::Timestamp;
+use salvor_api::names::conditions::DISRUPTION_TARGET;
+use salvor_api::names::repair::{REPAIR_CONTROLLER, REPAIR_NODE, reasons};
+
+use super::steps::Step;
+use super::views::Refusal;
+use crate::event::{Condition, EventNote, EventType};
+use crate::ids::ResourceVersion;
+use crate::moments::to_the_second;
+use crate::objects::{Deletion, NodeRef, ObjectRef, PodPhase, PodRef};
+use crate::verdict::{Inquiry, Judgement, Reason, Verdict, judge};
+
+/// A pod that is bound to a node.
+#[derive(Clone, Debug, PartialEq, Eq)]
+pub struct PodView {
+    /// The pod.
+    pub pod: PodRef,
+    /// The state that was seen.
+    pub resource_version: ResourceVersion,
+    /// Its phase.
+    pub phase: PodPhase,
+    /// Its deletion mark.
+    pub deletion: Option<Deletion>,
+    /// Why no drain evicts it.
+    pub stays: Option<Stays>,
+}
+
+/// Why no drain evicts a pod.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub enum Stays {
+    /// It is the image of a static pod.
+    Mirror,
+    /// Its DaemonSet would make it again on the same node.
+    DaemonSet,
+}
+
+impl PodView {
+    fn has_ended(&self) -> bool {
+        matches!(self.phase, PodPhase::Succeeded | PodPhase::Failed)
+    }
+
+    /// True if a drain waits for its end.
+    pub fn holds_a_drain(&self) -> bool {
+        self.stays.is_none() && !self.has_ended()
+    }
+}
+
+/// A node that was replaced, and is gone.
+#[derive(Clone, Debug, PartialEq, Eq)]
+pub struct Grave {
+    /// The node.
+    pub node: NodeRef,
+    /// Its NodeClaim or Machine.
+    pub owner: ObjectRef,
+}
+
+/// The place of a pod.
+#[derive(Clone, Debug, PartialEq, Eq)]
+pub enum PodPlace {
+    /// Its node was replaced.
+    Replaced {
+        /// The node and the owner of its machine.
+        grave: Grave,
+        /// True if a node of that name is there.
+        node_is_there: bool,
+        /// True if the owner is there.
+        owner_is_there: bool,
+    },
+    /// Its node is drained.
+    Drained {
+        /// The node.
+        node: NodeRef,
+        /// When the drain ends, whoever is left; none if it is not drained.
+        until: Option<Timestamp>,
+    },
+}
+
+/// Why a pod is, or is not, evicted or freed.
+#[derive(Clone, Debug, PartialEq, Eq)]
+pub enum PodWhy {
+    /// A node of that name is there: its kubelet decides.
+    NodeIsThere,
+    /// The machine may still run.
+    MachineMayRun {
+        /// Its NodeClaim or Machine.
+        owner: ObjectRef,
+    },
+    /// It has ended.
+    Ended,
+    /// It is going.
+    Going,
+    /// A drain leaves it.
+    Stays(Stays),
+    /// The node is not drained.
+    NotDrained,
+    /// The API server refused to.
+    Refused(Refusal),
+    /// Its node is drained.
+    Drained {
+        /// The node.
+        node: NodeRef,
+        /// When that ends.
+        until: Timestamp,
+    },
+    /// Its node and machine are gone.
+    Orphaned(Box<Grave>),
+}
+
+impl fmt::Display for PodWhy {
+    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
+        match self {
+            Self::NodeIsThere => f.write_str("a node of that name is there, and its kubelet decides"),
+            Self::MachineMayRun { owner } => write!(f, "{owner} is there, so its machine may still run"),
+            Self::Ended => f.write_str("it has ended"),
+            Self::Going => f.write_str("it is going already"),
+            Self::Stays(Stays::Mirror) => f.write_str("it is a static pod"),
+            Self::Stays(Stays::DaemonSet) => f.write_str("its DaemonSet would make it again"),
+            Self::NotDrained => f.write_str("its node is not drained (any more)"),
+            Self::Refused(Refusal { words, until }) => {
+                write!(f, "the API server refused it, and is asked again at {until}: {words}")
+            }
+            Self::Drained { node, until } => write!(f, "node {node} is drained until {until}"),
+            Self::Orphaned(grave) => {
+                let Grave { node, owner } = &**grave;
+                write!(f, "node {node} was replaced, and both the Node and its {owner} are gone")
+            }
+        }
+    }
+}
+
+impl Reason for PodWhy {
+    fn code(&self) -> &'static str {
+        match self {
+            Self::NodeIsThere => "NodeIsThere",
+            Self::MachineMayRun { .. } => "MachineMayRun",
+            Self::Ended => "Ended",
+            Self::Going => "Going",
+            Self::Stays(_) => "Stays",
+            Self::NotDrained => "NotDrained",
+            Self::Refused(_) => "EvictionRefused",
+            Self::Drained { .. } => "Drained",
+            Self::Orphaned(_) => "Orphaned",
+        }
+    }
+
+    fn what_would_change_it(&self) -> String {
+        match self {
+            Self::NodeIsThere => "The node goes.".into(),
+            Self::MachineMayRun { owner } => format!("{owner} is gone."),
+            Self::Ended | Self::Going | Self::Stays(_) => "Nothing.".into(),
+            Self::NotDrained => "Its node is drained.".into(),
+            Self::Refused(_) => "The API server, or the pod's PodDisruptionBudget, allows it.".into(),
+            Self::Drained { until, .. } => format!("The drain ends at {until}, or the node is healthy."),
+            Self::Orphaned(_) => "A node of that name is there.".into(),
+        }
+    }
+}
+
+/// Is this pod evicted, or freed?
+pub fn decide_pod(
+    pod: &PodView,
+    place: &PodPlace,
+    refused: Option<&Refusal>,
+    now: Timestamp,
+) -> Judgement<PodWhy, Step> {
+    judge(|ask| match place {
+        PodPlace::Replaced { grave, node_is_there, owner_is_there } => {
+            let (node_is_there, owner_is_there) = (*node_is_there, *owner_is_there);
+            free(ask, pod, &Machine { grave, node_is_there, owner_is_there }, refused, now)
+        }
+        PodPlace::Drained { node, until } => drain(ask, pod, node, *until, refused, now),
+    })
+}
+
+type PodVerdict = Verdict<PodWhy, Step>;
+
+/// What is left of a machine.
+struct Machine<'a> {
+    grave: &'a Grave,
+    node_is_there: bool,
+    owner_is_there: bool,
+}
+
+fn free(
+    ask: &mut Inquiry,
+    pod: &PodView,
+    machine: &Machine<'_>,
+    refused: Option<&Refusal>,
+    now: Timestamp,
+) -> Result<PodVerdict, PodVerdict> {
+    let Machine { grave, node_is_there, owner_is_there } = *machine;
+    let yes_no = |there: bool| if there { "it is there" } else { "it is gone" };
+    ask.that("Is its Node gone?", yes_no(node_is_there), !node_is_there)
+        .ok_or(Verdict::Ignore(PodWhy::NodeIsThere))?;
+    ask.that("Is the machine's NodeClaim or Machine gone?", yes_no(owner_is_there), !owner_is_there)
+        .ok_or_else(|| Verdict::Ignore(PodWhy::MachineMayRun { owner: grave.owner.clone() }))?;
+    // Pods that have ended are deleted too, as Pod GC does. What only finalizers hold was force deleted.
+    let is_held = pod.deletion.is_some_and(|it| it.grace_seconds == Some(0)) && pod.has_ended();
+    let seen = if is_held { "yes, and finalizers hold it" } else { "no" };
+    ask.that("Is it still to be deleted?", seen, !is_held).ok_or(Verdict::Ignore(PodWhy::Going))?;
+    not_refused(ask, refused, Timestamp::MAX, now)?;
+    let why = PodWhy::Orphaned(Box::new(grave.clone()));
+    let (object, resource_version) = (pod.pod.clone(), pod.resource_version.clone());
+    let mut actions = Vec::new();
+    if !pod.has_ended() {
+        let condition = Condition {
+            kind: DISRUPTION_TARGET,
+            reason: reasons::NODE_REPLACED,
+            message: format!("Salvor: {why}"),
+            last_transition_time: to_the_second(now),
+        };
+        actions.push(Step::FailPod {
+            pod: object.clone(),
+            resource_version: resource_version.clone(),
+            condition,
+        });
+        actions.push(Step::Mention(EventNote {
+            name: format!("salvor-repair-pod.{}", object.uid),
+            regarding: ObjectRef::from(&object),
+            kind: EventType::Normal,
+            reason: reasons::NODE_REPLACED.into(),
+            action: REPAIR_NODE,
+            reporting_controller: REPAIR_CONTROLLER,
+            message: why.to_string(),
+        }));
+    }
+    actions.push(Step::ForceDeletePod { pod: object, resource_version });
+    Ok(Verdict::Act { actions, why })
+}
+
+/// What the API server refused is tried again after a while.
+fn not_refused(
+    ask: &mut Inquiry,
+    refused: Option<&Refusal>,
+    until: Timestamp,
+    now: Timestamp,
+) -> Result<(), PodVerdict> {
+    let refused = refused.filter(|refusal| now < refusal.until);
+    let seen = refused.map_or("no".to_owned(), |refusal| refusal.words.clone());
+    ask.none("Did the API server allow it, or was it not asked lately?", seen, refused).map_err(|refusal| {
+        Verdict::Wait { until: refusal.until.min(until), why: PodWhy::Refused(refusal.clone()) }
+    })
+}
+
+fn drain(
+    ask: &mut Inquiry,
+    pod: &PodView,
+    node: &NodeRef,
+    until: Option<Timestamp>,
+    refused: Option<&Refusal>,
+    now: Timestamp,
+) -> Result<PodVerdict, PodVerdict> {
+    ask.none("Does a drain evict such pods?", if pod.stays.is_some() { "no" } else { "yes" }, pod.stays)
+        .map_err(|stays| Verdict::Ignore(PodWhy::Stays(stays)))?;
+    ask.that("Has it not ended?", pod.phase.as_str(), !pod.has_ended())
+        .ok_or(Verdict::Ignore(PodWhy::Ended))?;
+    let is_going = pod.deletion.is_some();
+    ask.that("Is it not going already?", if is_going { "it is" } else { "it is not" }, !is_going)
+        .ok_or(Verdict::Ignore(PodWhy::Going))?;
+    let seen = until.map_or("no".to_owned(), |until| format!("until {until}"));
+    let until = ask
+        .some("Is its node drained?", seen, until.filter(|until| now < *until))
+        .ok_or(Verdict::Ignore(PodWhy::NotDrained))?;
+    not_refused(ask, refused, until, now)?;
+    let why = PodWhy::Drained { node: node.clone(), until };
+    let step = Step::EvictPod { pod: pod.pod.clone(), resource_version: pod.resource_version.clone() };
+    Ok(Verdict::Act { actions: vec![step], why })
+}

@@ -1,0 +1,266 @@
+//! The pods of a node that is replaced, what the brake holds, and what is left on nodes that no policy selects any more.
+
+use super::*;
+use crate::objects::{Deletion, PodPhase, PodRef};
+use crate::step::{Disrupts, SecondLook, Step as _};
+
+fn pod(phase: PodPhase) -> PodView {
+    PodView {
+        pod: PodRef { uid: "uid-pod".into(), namespace: "default".into(), name: "pod".into() },
+        resource_version: "5".into(),
+        phase,
+        deletion: None,
+        stays: None,
+    }
+}
+
+fn going(grace_seconds: Option<i64>) -> PodView {
+    let deletion = Some(Deletion { timestamp: at(59), grace_seconds });
+    PodView { deletion, ..pod(PodPhase::Running) }
+}
+
+fn replaced(node_is_there: bool, owner_is_there: bool) -> PodPlace {
+    let node = node("n").node;
+    let owner = claim(&super::node("n")).object;
+    PodPlace::Replaced { grave: Grave { node, owner }, node_is_there, owner_is_there }
+}
+
+fn drained(until: Option<Timestamp>) -> PodPlace {
+    PodPlace::Drained { node: node("n").node, until }
+}
+
+fn names(judgement: &Judgement<PodWhy, Step>) -> Vec<&'static str> {
+    let steps = judgement.verdict.actions().iter().filter(|step| !matches!(step, Step::Mention(_)));
+    steps.map(crate::step::Step::name).collect()
+}
+
+/// At most once: as long as the Node or its NodeClaim is there, the machine may run, and nothing is forced.
+#[test]
+fn pods_are_freed_only_if_node_and_machine_are_gone() {
+    const BOTH: [&str; 2] = ["FailOrphanedPod", "DeleteOrphanedPod"];
+    const ONE: [&str; 1] = ["DeleteOrphanedPod"];
+    let held = PodView { phase: PodPhase::Failed, ..going(Some(0)) };
+    let cases: [(PodView, PodPlace, &[&str], &str); 10] = [
+        (pod(PodPhase::Running), replaced(true, true), &[], "NodeIsThere"),
+        (pod(PodPhase::Running), replaced(true, false), &[], "NodeIsThere"),
+        (pod(PodPhase::Running), replaced(false, true), &[], "MachineMayRun"),
+        (pod(PodPhase::Running), replaced(false, false), &BOTH, "Orphaned"),
+        (pod(PodPhase::Pending), replaced(false, false), &BOTH, "Orphaned"),
+        (going(Some(30)), replaced(false, false), &BOTH, "Orphaned"),
+        (going(Some(0)), replaced(false, false), &BOTH, "Orphaned"),
+        (going(None), replaced(false, false), &BOTH, "Orphaned"),
+        (pod(PodPhase::Failed), replaced(false, false), &ONE, "Orphaned"),
+        (held, replaced(false, false), &[], "Going"),
+    ];
+    for (pod, place, steps, reason) in cases {
+        let judgement = decide_pod(&pod, &place, None, at(60));
+        assert_eq!(
+            (names(&judgement).as_slice(), judgement.verdict.why().code()),
+            (steps, reason),
+            "{pod:?}"
+        );
+        for step in judgement.verdict.actions().iter().filter(|step| step.tells().is_none()) {
+            assert_ne!(step.effect().second_look, SecondLook::No, "{step} is looked at live");
+            assert_eq!(step.effect().disrupts, Disrupts::WhatWasBegun, "{step}");
+        }
+    }
+}
+
+#[test]
+fn a_drain_asks_budgets_and_leaves_who_belongs_to_the_node() {
+    let of = |stays| PodView { stays: Some(stays), ..pod(PodPhase::Running) };
+    let cases: [(PodView, Option<Timestamp>, &[&str], &str); 8] = [
+        (pod(PodPhase::Running), Some(at(70)), &["EvictPodFromSickNode"], "Drained"),
+        (pod(PodPhase::Pending), Some(at(70)), &["EvictPodFromSickNode"], "Drained"),
+        (pod(PodPhase::Running), Some(at(60)), &[], "NotDrained"),
+        (pod(PodPhase::Running), None, &[], "NotDrained"),
+        (pod(PodPhase::Succeeded), Some(at(70)), &[], "Ended"),
+        (going(Some(30)), Some(at(70)), &[], "Going"),
+        (of(Stays::Mirror), Some(at(70)), &[], "Stays"),
+        (of(Stays::DaemonSet), Some(at(70)), &[], "Stays"),
+    ];
+    for (pod, until, steps, reason) in cases {
+        let judgement = decide_pod(&pod, &drained(until), None, at(60));
+        assert_eq!(
+            (names(&judgement).as_slice(), judgement.verdict.why().code()),
+            (steps, reason),
+            "{pod:?}"
+        );
+        for step in judgement.verdict.actions() {
+            assert_eq!(step.effect().disrupts, Disrupts::Pods(1), "{step}");
+        }
+    }
+}
+
+#[test]
+fn what_was_refused_waits_and_not_beyond_the_drain() {
+    let refused = Refusal { words: "a disruption budget".into(), until: at(61) };
+    for (place, now, until) in [
+        (drained(Some(at(70))), at(60), Some(at(61))),
+        (drained(Some(seconds(60 * 60 + 10))), at(60), Some(seconds(60 * 60 + 10))),
+        (drained(Some(at(70))), at(61), None),
+        (replaced(false, false), at(60), Some(at(61))),
+        (replaced(false, false), at(61), None),
+    ] {
+        let judgement = decide_pod(&pod(PodPhase::Running), &place, Some(&refused), now);
+        assert_eq!(judgement.verdict.wake_at(), until, "{place:?}");
+        assert_eq!(judgement.verdict.actions().is_empty(), until.is_some(), "{place:?}");
+    }
+}
+
+/// A graceful policy with 15 minutes, and a node that nothing owns.
+fn gentle() -> World {
+    let spec = json!({
+        "policies": [{"conditionType": "BadNode", "conditionStatus": "False", "toleration": "30m"}],
+        "unhealthyLimit": "100%", "budgets": [{"nodes": "100%"}],
+        "termination": "Graceful", "gracePeriod": "15m",
+    });
+    let mut world = World::new(policy_of(spec), [sick("n", 0), node("well")]);
+    world.nodes[0].1 = Backend::Node;
+    world
+}
+
+/// Cordons the node as its step says.
+fn cordon(world: &mut World, now: Timestamp) {
+    world.reserve(now);
+    let judgement = world.judge(0, now);
+    let Some(Step::Cordon { progress, .. }) = judgement.verdict.actions().first() else {
+        panic!("{:?}", judgement.verdict)
+    };
+    assert!(progress.cordoned);
+    let node = &mut world.nodes[0].0;
+    (node.unschedulable, node.progress) = (true, Some(Box::new(progress.clone())));
+}
+
+fn drains(world: &World, now: Timestamp) -> Option<Timestamp> {
+    world.with_scene(0, now, |scene| drained_until(scene, &world.settings, now))
+}
+
+#[test]
+fn a_node_that_nothing_owns_is_drained_until_its_grace_ends_or_it_is_empty() {
+    let mut world = gentle();
+    assert_eq!(drains(&world, at(60)), None, "it is not its turn");
+    cordon(&mut world, at(60));
+    world.left = Some(2);
+    assert_eq!(drains(&world, at(60)), Some(at(75)));
+    assert_eq!(drains(&world, at(74)), Some(at(75)));
+    assert_eq!(drains(&world, at(75)), None);
+    assert_eq!(world.deeds(0, at(74)), NOTHING);
+    assert_eq!(world.deeds(0, at(75)), ["DeleteNode"], "its time is over");
+    world.left = None;
+    assert_eq!(world.deeds(0, at(74)), NOTHING, "nobody knows who is left");
+    world.left = Some(0);
+    assert_eq!(world.deeds(0, at(61)), ["DeleteNode"], "nobody is left");
+    world.left = Some(2);
+    world.policy.paused = true;
+    assert_eq!(drains(&world, at(61)), None, "what holds the repair holds the drain");
+    world.policy.paused = false;
+    world.nodes[0].1 = Backend::Claim(claim(&world.nodes[0].0));
+    assert_eq!(drains(&world, at(61)), None, "Karpenter drains its own nodes");
+}
+
+#[test]
+fn a_node_that_gets_well_takes_pods_again_if_it_was_us_who_kept_them_away() {
+    let mut world = gentle();
+    cordon(&mut world, at(60));
+    world.nodes[0].0.conditions[1].status = Status::True;
+    let judgement = world.judge(0, at(61));
+    let Some(Step::Uncordon { progress: Some(progress), .. }) = judgement.verdict.actions().first() else {
+        panic!("{:?}", judgement.verdict)
+    };
+    assert!(!progress.cordoned);
+    assert_eq!(drains(&world, at(61)), None);
+    // A person's own cordon stays.
+    let mut world = gentle();
+    world.nodes[0].0.unschedulable = true;
+    world.nodes[0].0.progress = Some(Box::default());
+    world.nodes[0].0.conditions[1].status = Status::True;
+    world.reserve(at(61));
+    let steps = world.judge(0, at(61)).verdict;
+    assert!(!steps.actions().iter().any(|step| matches!(step, Step::Uncordon { .. })), "{steps:?}");
+}
+
+/// A node counts once against the brake's rates: with what ends it.
+#[test]
+fn preparations_do_not_count_against_the_brakes_rates() {
+    let mut world = World::new(policy(), [sick("n", 0)]);
+    world.reserve(at(60));
+    let first = |world: &World| world.judge(0, at(60)).verdict.actions()[0].clone();
+    assert_eq!(first(&world).effect().disrupts, Disrupts::WhatWasBegun);
+    world.owner(0).termination = Some(at(60).to_string());
+    assert_eq!(first(&world).effect().disrupts, Disrupts::Node { zone: "" });
+    // The end of a drain that somebody else began is an end.
+    world.owner(0).termination = Some(at(600).to_string());
+    world.owner(0).deleting = true;
+    assert_eq!(first(&world).effect().disrupts, Disrupts::Node { zone: "" });
+    let mut world = gentle();
+    world.reserve(at(60));
+    assert_eq!(first(&world).effect().disrupts, Disrupts::WhatWasBegun);
+}
+
+#[test]
+fn the_brakes_hold_is_told_once_and_then_the_brake_is_asked_again() {
+    let mut world = World::new(policy(), [sick("n", 0)]);
+    world.reserve(at(60));
+    world.braked = Some(Held::MaxNodesPerMinute { max_nodes_per_minute: 1, until: at(61) });
+    let judgement = world.judge(0, at(60));
+    let Some(Step::Report { condition: Some(condition), progress: Some(progress), .. }) =
+        judgement.verdict.actions().first()
+    else {
+        panic!("{:?}", judgement.verdict)
+    };
+    assert_eq!((condition.reason, condition.holds), ("Blocked", false));
+    assert!(condition.message.contains("MaxNodesPerMinute"), "{}", condition.message);
+    assert!(condition.message.contains(&at(61).to_string()), "{}", condition.message);
+    assert!(judgement.verdict.actions().iter().any(|step| matches!(step, Step::Mention(_))));
+    let node = &mut world.nodes[0].0;
+    node.progress = Some(Box::new(progress.clone()));
+    let mut told = super::condition("SalvorRepair", Status::False, at(60));
+    told.reason = "Blocked".into();
+    node.conditions.push(told);
+    assert_eq!(world.deeds(0, at(60)), TIGHTEN, "it is asked again");
+    // Its time is over.
+    world.nodes[0].0.progress = None;
+    assert_eq!(world.deeds(0, at(61)), TIGHTEN);
+}
+
+fn forsaken(world: &World) -> Verdict<NodeWhy, Step> {
+    let scene =
+        Scene { member: world.member(0), policy: None, survey: None, place: Place::None, braked: None };
+    decide_node(&scene, &world.settings, at(60)).verdict
+}
+
+#[test]
+fn nothing_of_ours_stays_on_a_node_that_no_policy_selects() {
+    let mut world = World::new(policy(), [sick("n", 0)]);
+    assert_eq!(forsaken(&world), Verdict::Ignore(NodeWhy::NotSelected));
+    // A termination time of somebody else's is left.
+    world.owner(0).termination = Some(at(60).to_string());
+    assert_eq!(forsaken(&world), Verdict::Ignore(NodeWhy::NotSelected));
+    let told = |kind: &str, reason: &str| {
+        let mut told = super::condition(kind, Status::True, at(60));
+        told.reason = reason.into();
+        told
+    };
+    let node = &mut world.nodes[0].0;
+    node.conditions.extend([told("SalvorRepair", "Rebooting"), told("NodeReboot", "RebootRequested")]);
+    node.progress = Some(Box::new(Progress { cordoned: true, ..Progress::default() }));
+    node.unschedulable = true;
+    assert!(matches!(forsaken(&world).actions(), [Step::TakeBackTermination { .. }]));
+    world.owner(0).termination = None;
+    assert!(matches!(forsaken(&world).actions(), [Step::Uncordon { progress: Some(_), .. }]));
+    world.nodes[0].0.unschedulable = false;
+    let verdict = forsaken(&world);
+    let [Step::Forget { conditions, rebooting: true, .. }] = verdict.actions() else { panic!("{verdict:?}") };
+    assert_eq!(*conditions, ["SalvorRepair", "NodeReboot"]);
+    // Another's condition of that type stays.
+    let node = &mut world.nodes[0].0;
+    (node.progress, node.damaged) = (None, true);
+    node.conditions.retain(|condition| &*condition.kind != "SalvorRepair");
+    node.conditions.last_mut().unwrap().reason = "Kured".into();
+    let verdict = forsaken(&world);
+    let [Step::Forget { conditions, rebooting: false, .. }] = verdict.actions() else {
+        panic!("{verdict:?}")
+    };
+    assert!(conditions.is_empty(), "garbage in our annotation goes too");
+}
