@@ -3,7 +3,7 @@
 
 use std::{
     fmt::Write,
-    sync::{Arc, Mutex, PoisonError, atomic::Ordering},
+    sync::{Arc, Mutex, OnceLock, PoisonError, atomic::Ordering},
 };
 
 use jiff::Timestamp;
@@ -76,6 +76,7 @@ descriptions! { LAST;
     CLOCK = "salvor_server_clock_offset_seconds", "gauge", "bound", "The lead of the API server's clock over ours, at least and at most";
     CLOCKS = "salvor_server_clocks", "gauge", "", "Number of different clocks in recent answers of the API server; \
     the earliest counts";
+    DOCTOR = "salvor_doctor_errors", "gauge", "", "Findings of severity error of `salvor doctor` when this process started; absent until the check has ended";
 }
 
 #[derive(Clone, Debug, PartialEq, Eq, Hash, EncodeLabelSet)]
@@ -179,6 +180,11 @@ impl Metrics {
         self.registry().register_collector(Box::new(PulseMetrics(pulse)));
     }
 
+    /// Shows what was found when the process started.
+    pub(crate) fn show_check(&self, check: CheckAtStart) {
+        self.registry().register_collector(Box::new(check));
+    }
+
     pub(crate) fn leads(&self, leads: bool) {
         self.0.leader.set(i64::from(leads));
     }
@@ -275,6 +281,26 @@ fn prometheus_text(open_metrics: &str) -> String {
         }
     }
     text
+}
+
+/// The number of errors that a check of the cluster found when the process started. Clones share it.
+#[derive(Clone, Debug, Default)]
+pub struct CheckAtStart(Arc<OnceLock<usize>>);
+
+impl CheckAtStart {
+    /// The check has ended. Only the first word counts.
+    pub fn found(&self, errors: usize) {
+        // Nobody checks twice.
+        let _ = self.0.set(errors);
+    }
+}
+
+impl Collector for CheckAtStart {
+    fn encode(&self, mut encoder: DescriptorEncoder<'_>) -> Result<(), std::fmt::Error> {
+        let Some(errors) = self.0.get() else { return Ok(()) };
+        let errors = ConstGauge::new(as_gauge(*errors));
+        errors.encode(encoder.encode_descriptor(DOCTOR.name, DOCTOR.help, None, errors.metric_type())?)
+    }
 }
 
 #[derive(Debug)]
@@ -380,6 +406,10 @@ mod tests {
         metrics.queue("zombie", 1, 2);
         metrics.admitted("a.salvor.dev", "allowed");
         metrics.certificate_expires(Timestamp::UNIX_EPOCH);
+        let check = CheckAtStart::default();
+        metrics.show_check(check.clone());
+        assert!(!metrics.render().contains(DOCTOR.name), "nothing is known yet");
+        check.found(0);
         metrics.render()
     }
 
