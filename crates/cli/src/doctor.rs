@@ -1,21 +1,31 @@
 //! `salvor doctor`: whether a cluster and an installation fit each other, before and after installing. It only reads.
 
 mod actors;
+mod at_start;
+mod clocks;
+mod consents;
 mod finding;
 mod look;
 mod nodes;
+mod rules;
+mod selectors;
+mod timings;
 mod versions;
 
 use std::process::ExitCode;
 
-use salvor_api::config::LogFormat;
+use jiff::Timestamp;
+use salvor_api::config::{Configuration, LogFormat};
 use salvor_operator::InCluster;
 use tokio::runtime;
 use tracing::level_filters::LevelFilter;
 
+pub(crate) use self::at_start::check_in_background;
 use self::finding::{Checkup, Finding, Severity};
 use self::look::Looker;
-use crate::cluster::ClusterArgs;
+use self::rules::Ground;
+use self::timings::Timings;
+use crate::cluster::{Cluster, ClusterArgs};
 use crate::error::CliError;
 use crate::output::{self, Form};
 use crate::settings::JudgingArgs;
@@ -50,14 +60,8 @@ pub(crate) fn execute(args: &DoctorArgs) -> Result<ExitCode, CliError> {
                 configuration = runs;
             }
         }
-        let mut looker = Looker::new(&cluster)?;
-        let mut findings = versions::check(&looker.version().await?, &configuration);
-        findings.extend(looker.rights(&manifests::rights(&configuration)).await?);
-        let seen = looker.actors(&configuration).await;
-        findings.extend(actors::check(&seen, &configuration));
-        findings.extend(nodes::check(&looker.nodes().await, &configuration));
-        findings.sort_by_key(|finding| std::cmp::Reverse(finding.severity));
-        Ok::<_, CliError>((Checkup { findings, not_seen: looker.not_seen() }, judged_by))
+        let checkup = examine(&cluster, &configuration, Depth::Everything).await?;
+        Ok::<_, CliError>((checkup, judged_by))
     })?;
     let text = match args.output {
         Form::Json => {
@@ -72,6 +76,52 @@ pub(crate) fn execute(args: &DoctorArgs) -> Result<ExitCode, CliError> {
         Some(Severity::Warning) => ExitCode::from(WARNINGS),
         Some(Severity::Info) | None => ExitCode::SUCCESS,
     })
+}
+
+/// How much is looked at.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+enum Depth {
+    /// Everything, all pods included.
+    Everything,
+    /// Only what can be an error: a few requests besides those for rights.
+    Errors,
+}
+
+/// Looks at a cluster as an installation with this configuration would find it.
+async fn examine(
+    cluster: &Cluster,
+    configuration: &Configuration,
+    depth: Depth,
+) -> Result<Checkup, CliError> {
+    let mut looker = Looker::new(cluster)?;
+    let version = looker.version().await?;
+    let mut findings = versions::check(&version, configuration);
+    findings.extend(looker.rights(&manifests::rights(configuration)).await);
+    let actors = looker.actors(configuration).await;
+    findings.extend(actors::check(&actors, configuration));
+    let manager = looker.controller_manager().await;
+    let mut ground = Ground { policies: looker.repair_policies(configuration).await, ..Ground::default() };
+    let (mut nodes, mut leases, mut now) = (None, Vec::new(), None);
+    if depth == Depth::Everything {
+        nodes = looker.nodes().await;
+        let time = looker.server_time().await;
+        now = time.map(|time| time.now);
+        if let Some(nodes) = &nodes {
+            findings.extend(nodes::check(nodes, configuration, now.unwrap_or_else(Timestamp::now)));
+            leases = looker.kubelet_leases(nodes).await;
+        }
+        findings.extend(time.iter().flat_map(|time| clocks::check(time, &leases)));
+        let (seen, all_pods) = looker.consents(configuration, &actors.workloads).await;
+        findings.extend(consents::check(&seen, nodes.as_deref(), configuration));
+        ground.pods_of_rule = all_pods.then_some(seen.pods_of_rule);
+    }
+    ground.nodes = nodes.as_deref();
+    findings.extend(rules::check(&ground, configuration));
+    let (manager, policies) = (manager.as_ref(), &*ground.policies);
+    let timings = Timings { manager, minor: version.minor, leases: &leases, policies, now };
+    findings.extend(timings::check(&timings, configuration));
+    findings.sort_by_key(|finding| std::cmp::Reverse(finding.severity));
+    Ok(Checkup { findings, not_seen: looker.not_seen() })
 }
 
 fn render(checkup: &Checkup, judged_by: &str) -> String {

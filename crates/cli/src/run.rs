@@ -8,7 +8,7 @@ use std::time::Duration;
 
 use jiff::Timestamp;
 use salvor_api::config::Configuration;
-use salvor_operator::{Notices, story};
+use salvor_operator::{CheckAtStart, Notices, story};
 use salvor_page::{Page, ServeOptions};
 use salvor_recovery::appwrapper::AppWrapperPolicy;
 use salvor_why::Judge;
@@ -21,8 +21,8 @@ use tracing::level_filters::LevelFilter;
 
 use crate::cluster::{Cluster, ClusterError, Origin, Source};
 use crate::error::CliError;
-use crate::logging;
 use crate::settings::{JudgingArgs, ServingArgs};
+use crate::{doctor, logging};
 
 /// A person at a terminal should not wait longer than this to learn that the server is not there.
 const FIRST_ANSWER_WITHIN: Duration = Duration::from_secs(20);
@@ -106,7 +106,9 @@ async fn operate(
     } else {
         Notices::default()
     };
-    salvor_operator::run(cluster.config, configuration, notices, shutdown).await?;
+    let checked = CheckAtStart::default();
+    doctor::check_in_background(&cluster, &configuration, checked.clone());
+    salvor_operator::run(cluster.config, configuration, notices, checked, shutdown).await?;
     tracing::info!("stopped");
     Ok(())
 }

@@ -27,6 +27,7 @@
 
 mod agenda;
 mod attempt;
+mod standing;
 mod tracked;
 
 use std::{
@@ -54,6 +55,7 @@ use tokio_util::sync::CancellationToken;
 use self::{
     agenda::Agenda,
     attempt::{Attempt, Gate, Outcome},
+    standing::{Standing, Standings},
     tracked::Tracked,
 };
 use crate::{
@@ -76,6 +78,8 @@ const STALE_PAUSE: Duration = Duration::from_secs(1);
 /// A subject that takes longer than this to judge is not judged again for so many times that long.
 const LONG_LOOK: Duration = Duration::from_micros(500);
 const REST_AFTER_LOOK: u32 = 10;
+/// The name of the limit, in metrics, that holds actions back while a watch is silent.
+const STALE_VIEW: &str = "StaleView";
 /// The memory of subjects is swept when it has grown by this much and has doubled.
 const SWEEP: usize = 1024;
 /// News taken in at once before anything is judged.
@@ -92,6 +96,7 @@ pub(crate) struct Engine<R: Recovery> {
     tracked: BTreeMap<R::Subject, Tracked>,
     in_flight: BTreeSet<R::Subject>,
     held: BTreeSet<R::Subject>,
+    standings: Standings<R::Subject>,
     ends: (mpsc::UnboundedSender<End<R>>, mpsc::UnboundedReceiver<End<R>>),
     /// The term of which everything has been looked at; none while we follow.
     led: Option<Term>,
@@ -127,6 +132,7 @@ impl<R: Recovery> Engine<R> {
             tracked: BTreeMap::new(),
             in_flight: BTreeSet::new(),
             held: BTreeSet::new(),
+            standings: Standings::new(),
             ends: mpsc::unbounded_channel(),
             led: None,
             complained_of_age: None,
@@ -184,6 +190,7 @@ impl<R: Recovery> Engine<R> {
             more = self.pump() || !news.is_empty();
             self.sweep();
             self.shared.metrics.queue(R::NAME, self.agenda.len(), self.in_flight.len());
+            self.standings.show(R::NAME, self.recovery.without_consent(), &self.shared.metrics);
         }
         while !self.in_flight.is_empty() {
             let Some(end) = self.ends.1.recv().await else { return };
@@ -197,6 +204,7 @@ impl<R: Recovery> Engine<R> {
     /// both at once.
     fn lead(&mut self, term: Option<Term>) {
         self.led = term;
+        self.standings.clear();
         self.shared.notices.say(|| Notice::Leads(term.is_some()));
         for tracked in self.tracked.values_mut() {
             *tracked = tracked.in_a_new_term();
@@ -304,6 +312,7 @@ impl<R: Recovery> Engine<R> {
         let gone: Vec<R::Subject> =
             self.tracked.keys().filter(|subject| !is_there(subject)).cloned().collect();
         self.held.retain(is_there);
+        self.standings.retain(is_there);
         for subject in gone {
             if let Some(note) = self.tracked.remove(&subject).and_then(|tracked| tracked.untold) {
                 self.tell(*note);
@@ -319,6 +328,7 @@ impl<R: Recovery> Engine<R> {
         let Some(judgement) = self.recovery.judge(&subject, now) else {
             self.agenda.forget(&subject);
             self.held.remove(&subject);
+            self.standings.set(&subject, None);
             let gone = || Notice::Forgotten { recovery: R::NAME, subject: subject.to_string() };
             self.shared.notices.say(gone);
             // No judgement of it will ask for the event any more.
@@ -348,6 +358,7 @@ impl<R: Recovery> Engine<R> {
             report: judgement.report(),
         });
         let is_new = self.note(&subject, &judgement);
+        self.standings.set(&subject, standing_of::<R>(&judgement.verdict));
         if judgement.verdict.actions().is_empty() {
             let none = Ended {
                 done: &[],
@@ -451,7 +462,8 @@ impl<R: Recovery> Engine<R> {
         }
         let watches = self.feeds.watches();
         if watches.is_outdated() || (actions.iter().any(Step::needs_a_fresh_view) && self.is_stale()) {
-            self.shared.metrics.held(R::NAME, "StaleView");
+            self.shared.metrics.held(R::NAME, STALE_VIEW);
+            self.standings.set(&subject, Some(Standing::Blocked(STALE_VIEW)));
             if self.complained_of_age.is_none_or(|last| last.elapsed() >= COMPLAIN_EVERY) {
                 self.complained_of_age = Some(instant);
                 tracing::warn!(recovery = R::NAME, %subject, "held, as all others: a watch has been silent for too long");
@@ -608,6 +620,16 @@ impl<R: Recovery> Engine<R> {
 
     fn brake(&self) -> MutexGuard<'_, Brake> {
         self.shared.brake.lock().unwrap_or_else(PoisonError::into_inner)
+    }
+}
+
+/// The standing that follows from a verdict.
+fn standing_of<R: Recovery>(verdict: &Verdict<R::Why, R::Step>) -> Option<Standing> {
+    match verdict {
+        Verdict::Wait { why, .. } => Some(Standing::Waits(why.code())),
+        Verdict::Blocked { by, .. } => Some(Standing::Blocked(by.code())),
+        Verdict::Ignore(why) => R::lacks_consent(why).then_some(Standing::WithoutConsent),
+        Verdict::Act { .. } => None,
     }
 }
 

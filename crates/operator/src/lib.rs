@@ -55,7 +55,8 @@ pub use evict::{
 pub use explain::{Detail, DetailLine, ExplainError, Explanation, ObjectKind, ObjectName, RecoveryReport};
 pub use explainer::{explain, explained_kinds};
 pub use live::story;
-pub use metrics::reference::reference as metrics_reference;
+pub use metrics::{CheckAtStart, reference::reference as metrics_reference};
+pub use nodes::standing_of;
 pub use notices::{Notice, Notices};
 pub use operator::{Operator, RunError, run};
 pub use pause_desk::{PauseDesk, PauseError, Paused};

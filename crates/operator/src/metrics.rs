@@ -3,7 +3,7 @@
 
 use std::{
     fmt::Write,
-    sync::{Arc, Mutex, PoisonError, atomic::Ordering},
+    sync::{Arc, Mutex, OnceLock, PoisonError, atomic::Ordering},
 };
 
 use jiff::Timestamp;
@@ -59,6 +59,9 @@ descriptions! { FIRST;
     RETRIES = "salvor_retries", "counter", "recovery", "Subjects that were tried again after a write failed";
     QUEUE = "salvor_queue_depth", "gauge", "recovery", "Subjects that wait to be judged or acted on";
     IN_FLIGHT = "salvor_actions_in_flight", "gauge", "recovery", "Subjects that are being acted on";
+    WAITING = "salvor_waiting", "gauge", "recovery, reason", "Subjects that wait for a time now, by the reason of their verdict; only the leader judges";
+    BLOCKED = "salvor_blocked", "gauge", "recovery, by", "Subjects that would be acted on now, by the limit that blocks them; only the leader judges";
+    WITHOUT_CONSENT = "salvor_stuck_without_consent", "gauge", "recovery", "Pods that stay because nobody allowed more: zombie, pods that are being deleted on unreachable nodes without the consent of their owner; eviction, pods that must never run twice on nodes without proof that the machine is off";
     BRAKE = "salvor_brake_engaged", "gauge", "", "1 while nothing is recovered because too many nodes are unreachable, or were within the settle period";
     PAUSED = "salvor_paused", "gauge", "", "1 while Salvor is paused with `salvor pause`, on every replica";
     HELD = "salvor_held", "counter", "recovery, by", "Blocked actions, by the limit that blocked them";
@@ -76,6 +79,7 @@ descriptions! { LAST;
     CLOCK = "salvor_server_clock_offset_seconds", "gauge", "bound", "The lead of the API server's clock over ours, at least and at most";
     CLOCKS = "salvor_server_clocks", "gauge", "", "Number of different clocks in recent answers of the API server; \
     the earliest counts";
+    DOCTOR = "salvor_doctor_errors", "gauge", "", "Findings of severity error of `salvor doctor` when this process started; absent until the check has ended";
 }
 
 #[derive(Clone, Debug, PartialEq, Eq, Hash, EncodeLabelSet)]
@@ -88,6 +92,12 @@ struct VerdictLabels {
 #[derive(Clone, Debug, PartialEq, Eq, Hash, EncodeLabelSet)]
 struct RecoveryLabel {
     recovery: &'static str,
+}
+
+#[derive(Clone, Debug, PartialEq, Eq, Hash, EncodeLabelSet)]
+struct WaitingLabels {
+    recovery: &'static str,
+    reason: &'static str,
 }
 
 #[derive(Clone, Debug, PartialEq, Eq, Hash, EncodeLabelSet)]
@@ -124,6 +134,9 @@ struct Inner {
     retries: Family<RecoveryLabel, Counter>,
     queue: Family<RecoveryLabel, Gauge>,
     in_flight: Family<RecoveryLabel, Gauge>,
+    waiting: Family<WaitingLabels, Gauge>,
+    blocked: Family<HeldLabels, Gauge>,
+    without_consent: Family<RecoveryLabel, Gauge>,
     held: Family<HeldLabels, Counter>,
     admissions: Family<AdmissionLabels, Counter>,
     certificate: Gauge,
@@ -142,6 +155,9 @@ impl Metrics {
             retries: Family::default(),
             queue: Family::default(),
             in_flight: Family::default(),
+            waiting: Family::default(),
+            blocked: Family::default(),
+            without_consent: Family::default(),
             held: Family::default(),
             admissions: Family::default(),
             certificate: Gauge::default(),
@@ -161,6 +177,9 @@ impl Metrics {
             registry.register(RETRIES.name, RETRIES.help, metrics.0.retries.clone());
             registry.register(QUEUE.name, QUEUE.help, metrics.0.queue.clone());
             registry.register(IN_FLIGHT.name, IN_FLIGHT.help, metrics.0.in_flight.clone());
+            registry.register(WAITING.name, WAITING.help, metrics.0.waiting.clone());
+            registry.register(BLOCKED.name, BLOCKED.help, metrics.0.blocked.clone());
+            registry.register(WITHOUT_CONSENT.name, WITHOUT_CONSENT.help, metrics.0.without_consent.clone());
             registry.register(HELD.name, HELD.help, metrics.0.held.clone());
             registry.register(ADMISSIONS.name, ADMISSIONS.help, metrics.0.admissions.clone());
             registry.register(CERTIFICATE.name, CERTIFICATE.help, metrics.0.certificate.clone());
@@ -177,6 +196,11 @@ impl Metrics {
     /// Shows whether the working thread turns.
     pub(crate) fn show_pulse(&self, pulse: Pulse) {
         self.registry().register_collector(Box::new(PulseMetrics(pulse)));
+    }
+
+    /// Shows what was found when the process started.
+    pub(crate) fn show_check(&self, check: CheckAtStart) {
+        self.registry().register_collector(Box::new(check));
     }
 
     pub(crate) fn leads(&self, leads: bool) {
@@ -217,6 +241,18 @@ impl Metrics {
 
     pub(crate) fn held(&self, recovery: &'static str, by: &'static str) {
         self.0.held.get_or_create(&HeldLabels { recovery, by }).inc();
+    }
+
+    pub(crate) fn waiting(&self, recovery: &'static str, reason: &'static str, subjects: usize) {
+        self.0.waiting.get_or_create(&WaitingLabels { recovery, reason }).set(as_gauge(subjects));
+    }
+
+    pub(crate) fn blocked(&self, recovery: &'static str, by: &'static str, subjects: usize) {
+        self.0.blocked.get_or_create(&HeldLabels { recovery, by }).set(as_gauge(subjects));
+    }
+
+    pub(crate) fn without_consent(&self, recovery: &'static str, subjects: usize) {
+        self.0.without_consent.get_or_create(&RecoveryLabel { recovery }).set(as_gauge(subjects));
     }
 
     /// Registers metrics of a recovery's own.
@@ -275,6 +311,26 @@ fn prometheus_text(open_metrics: &str) -> String {
         }
     }
     text
+}
+
+/// The number of errors that a check of the cluster found when the process started. Clones share it.
+#[derive(Clone, Debug, Default)]
+pub struct CheckAtStart(Arc<OnceLock<usize>>);
+
+impl CheckAtStart {
+    /// The check has ended. Only the first word counts.
+    pub fn found(&self, errors: usize) {
+        // Nobody checks twice.
+        let _ = self.0.set(errors);
+    }
+}
+
+impl Collector for CheckAtStart {
+    fn encode(&self, mut encoder: DescriptorEncoder<'_>) -> Result<(), std::fmt::Error> {
+        let Some(errors) = self.0.get() else { return Ok(()) };
+        let errors = ConstGauge::new(as_gauge(*errors));
+        errors.encode(encoder.encode_descriptor(DOCTOR.name, DOCTOR.help, None, errors.metric_type())?)
+    }
 }
 
 #[derive(Debug)]
@@ -378,8 +434,15 @@ mod tests {
         metrics.retried("zombie");
         metrics.held("zombie", "MaxPodsPerMinute");
         metrics.queue("zombie", 1, 2);
+        metrics.waiting("zombie", "GraceRunning", 1);
+        metrics.blocked("zombie", "ZoneDown", 1);
+        metrics.without_consent("zombie", 1);
         metrics.admitted("a.salvor.dev", "allowed");
         metrics.certificate_expires(Timestamp::UNIX_EPOCH);
+        let check = CheckAtStart::default();
+        metrics.show_check(check.clone());
+        assert!(!metrics.render().contains(DOCTOR.name), "nothing is known yet");
+        check.found(0);
         metrics.render()
     }
 

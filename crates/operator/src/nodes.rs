@@ -9,6 +9,7 @@ use std::sync::{Arc, Mutex, MutexGuard, PoisonError};
 use tokio::sync::mpsc;
 use tokio_util::task::AbortOnDropHandle;
 
+pub use self::wire::standing_of;
 pub(crate) use self::{
     table::{CountedNode, Node},
     wire::{NodeWire, RepairAnnotations},

@@ -22,7 +22,7 @@ use crate::{
     feeds::Hub,
     http::Endpoints,
     leader::{Elector, Leadership},
-    metrics::Metrics,
+    metrics::{CheckAtStart, Metrics},
     notices::Notices,
     pause::SwitchWatch,
     published::Published,
@@ -69,6 +69,7 @@ pub fn run(
     config: kube::Config,
     configuration: Configuration,
     notices: Notices,
+    checked: CheckAtStart,
     shutdown: CancellationToken,
 ) -> BoxFuture<'static, Result<(), RunError>> {
     async move {
@@ -89,6 +90,7 @@ pub fn run(
         let surroundings = Surroundings::of(config, aside.handle.clone()).map_err(RunError::Client)?;
         let mut operator = Operator::start(surroundings.telling(notices), &configuration);
         let metrics = &operator.endpoints.metrics;
+        metrics.show_check(checked);
         let webhooks = webhooks.map(|bound| {
             let registrations = webhooks::registrations(&configuration, &bound.client);
             bound.serve(registrations, &configuration, metrics.clone())

@@ -50,6 +50,16 @@ pub(crate) trait Recovery: Send + Sync + 'static {
     /// Everything that may have to be judged.
     fn subjects(&self) -> Vec<Self::Subject>;
 
+    /// True if a verdict to do nothing rests on nothing but that nobody has allowed more.
+    fn lacks_consent(_: &Self::Why) -> bool {
+        false
+    }
+
+    /// The number of objects that are stuck because nobody consented, and that are no subjects for that reason.
+    fn without_consent(&self) -> usize {
+        0
+    }
+
     /// Says whether an outage around the subject blocks it; a person may have excepted it.
     fn outage(&self, _: &Self::Subject, _: Timestamp) -> Outage {
         Outage::Holds

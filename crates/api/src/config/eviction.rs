@@ -169,7 +169,7 @@ const FIELDS: &[Field] = &[
 
 const EXAMPLE_TRIGGERS: &str = "\
 triggers:
-- key: node.cloudprovider.kubernetes.io/shutdown
+- key: fencing.example.com/powered-off
   value: \"true\"
   effect: NoSchedule
   proof: true

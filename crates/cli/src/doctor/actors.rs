@@ -1,6 +1,9 @@
 //! Others that act on the same ground: on the same pods, nodes, Jobs or AppWrappers.
 
-use salvor_api::{Controller, Gate, config::Configuration};
+use salvor_api::{
+    Controller, Gate,
+    config::{ClusterApiRepair, Configuration},
+};
 use serde_json::Value;
 
 use super::finding::{Check, Finding, Severity};
@@ -14,6 +17,8 @@ pub(super) struct Actors {
     pub(super) kueue_settings: Vec<String>,
     /// The kinds of health checks of machines that have objects, such as `nodehealthchecks.remediation.medik8s.io`.
     pub(super) health_checks: Vec<String>,
+    /// True if there are Machines of Cluster API, and the repair recovery is on.
+    pub(super) has_machines: bool,
     /// Namespaces in which another Salvor leads.
     pub(super) other_leaders: Vec<String>,
 }
@@ -42,7 +47,14 @@ pub(super) fn check(seen: &Actors, configuration: &Configuration) -> Vec<Finding
             }
         } else if is_called(workload, "karpenter") {
             let repairs = |text: &str| text.contains("NodeRepair=true");
-            if arguments(workload).any(repairs) && (zombie || on(Controller::Eviction)) {
+            if arguments(workload).any(repairs) && on(Controller::Repair) {
+                add(
+                    Severity::Error,
+                    format!("Karpenter ({place}) runs with its feature gate NodeRepair"),
+                    "both would replace the same sick nodes, each by its own tolerations and limits",
+                    "Switch Karpenter's feature gate NodeRepair off, or leave repair out of controllers",
+                );
+            } else if arguments(workload).any(repairs) && (zombie || on(Controller::Eviction)) {
                 add(
                     Severity::Warning,
                     format!("Karpenter ({place}) runs with its feature gate NodeRepair"),
@@ -67,8 +79,7 @@ pub(super) fn check(seen: &Actors, configuration: &Configuration) -> Vec<Finding
                 "Nothing, if its policies leave out what Salvor recovers",
             );
         } else if label(workload) == "salvor"
-            && (namespace(workload), name)
-                != (configuration.leader_election.lease_namespace.as_str(), "salvor")
+            && namespace(workload) != configuration.leader_election.lease_namespace
         {
             add(
                 Severity::Error,
@@ -96,6 +107,16 @@ pub(super) fn check(seen: &Actors, configuration: &Configuration) -> Vec<Finding
             format!("there are {kind}"),
             "whoever serves them remediates or deletes nodes, also while a recovery waits or is held by the brake",
             "Exclude the nodes that Salvor recovers, or let their timeout be longer than the waits of the recoveries",
+        );
+    }
+    let checks_machines = seen.health_checks.iter().any(|kind| kind.ends_with(".cluster.x-k8s.io"));
+    let remediates = configuration.repair.cluster_api == ClusterApiRepair::Remediate;
+    if seen.has_machines && remediates && !checks_machines {
+        add(
+            Severity::Warning,
+            "there are Machines of Cluster API, and no MachineHealthCheck".to_owned(),
+            "with repair.clusterAPI: Remediate a repair is an annotation on the Machine, and only a MachineHealthCheck acts on it",
+            "Create a MachineHealthCheck for these Machines, or set repair.clusterAPI to Delete",
         );
     }
     findings

@@ -1,7 +1,10 @@
 //! What a check found.
 
 use salvor_why::NotSeen;
-use serde::Serialize;
+use serde::{Serialize, Serializer};
+
+/// So many objects are named in one finding.
+const NAMED: usize = 10;
 
 /// All that was found, worst first.
 #[derive(Clone, Debug, Serialize)]
@@ -57,11 +60,50 @@ impl Severity {
 }
 
 /// The check that found it.
-#[derive(Clone, Copy, Debug, PartialEq, Eq, Serialize)]
-#[serde(rename_all = "lowercase")]
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub(super) enum Check {
     Versions,
     Rights,
     Actors,
+    Rules,
+    Consents,
+    Clocks,
+    Timings,
     Brake,
+}
+
+impl Check {
+    /// Its name, as in JSON.
+    pub(super) fn name(self) -> &'static str {
+        match self {
+            Self::Versions => "versions",
+            Self::Rights => "rights",
+            Self::Actors => "actors",
+            Self::Rules => "rules",
+            Self::Consents => "consents",
+            Self::Clocks => "clocks",
+            Self::Timings => "timings",
+            Self::Brake => "brake",
+        }
+    }
+}
+
+impl Serialize for Check {
+    fn serialize<S: Serializer>(&self, serializer: S) -> Result<S::Ok, S::Error> {
+        serializer.serialize_str(self.name())
+    }
+}
+
+/// Names in one line: the first few, and how many there are besides.
+pub(super) fn some_of<T: AsRef<str>>(names: &[T]) -> String {
+    let shown = names.iter().take(NAMED).map(AsRef::as_ref).collect::<Vec<_>>().join(", ");
+    match names.len().saturating_sub(NAMED) {
+        0 => shown,
+        more => format!("{shown} and {more} more"),
+    }
+}
+
+/// A number of things: `1 node`, `2 nodes`.
+pub(super) fn count(number: usize, thing: &str) -> String {
+    if number == 1 { format!("1 {thing}") } else { format!("{number} {thing}s") }
 }

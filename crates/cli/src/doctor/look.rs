@@ -2,26 +2,43 @@
 
 use std::collections::BTreeMap;
 
-use http::Request;
-use jiff::Timestamp;
+use http::{Request, header::DATE};
+use jiff::{Timestamp, fmt::rfc2822};
 use k8s_openapi::api::authorization::v1::{
     ResourceAttributes, SelfSubjectAccessReview, SelfSubjectAccessReviewSpec,
 };
 use k8s_openapi::api::coordination::v1::Lease;
-use kube::{Api, Client, api::PostParams};
-use salvor_api::config::Configuration;
+use kube::{Api, Client, api::PostParams, client::Body};
+use salvor_api::{
+    Controller,
+    config::Configuration,
+    names::{appwrapper, repair::GROUP},
+};
 use salvor_operator::{Published, Right, Scope};
+use salvor_recovery::{
+    ServerClock,
+    ids::ResourceVersion,
+    objects::{Kind, ObjectRef},
+    repair::{Head, NODE_POOL, NODE_REPAIR_POLICY, Policy, PolicyStatus},
+    zombie::ZombiePolicy,
+};
 use salvor_why::NotSeen;
 use serde_json::Value;
 
 use super::actors::Actors;
+use super::clocks::{KubeletLease, ServerTime};
+use super::consents::Seen;
 use super::finding::{Check, Finding, Severity};
+use super::nodes::Node;
+use super::timings::ControllerManager;
 use super::versions::Version;
 use crate::cluster::Cluster;
 use crate::error::CliError;
 
 /// So many objects are read at once.
 const PAGE: usize = 250;
+/// So often the server is asked for its time: behind one address there may be several.
+const TIMES_ASKED: usize = 8;
 /// Health checks of machines: group and plural.
 const HEALTH_CHECKS: [(&str, &str); 3] = [
     ("remediation.medik8s.io", "nodehealthchecks"),
@@ -85,7 +102,7 @@ impl<'a> Looker<'a> {
     }
 
     /// Asks for each right that somebody needs whether we have it.
-    pub(super) async fn rights(&mut self, needed: &[(String, Right)]) -> Result<Vec<Finding>, CliError> {
+    pub(super) async fn rights(&mut self, needed: &[(String, Right)]) -> Vec<Finding> {
         let reviews: Api<SelfSubjectAccessReview> = Api::all(self.client.clone());
         let mut missing: BTreeMap<(String, String), Vec<&str>> = BTreeMap::new();
         for (who, Right { scope, resource, verbs }) in needed {
@@ -115,8 +132,13 @@ impl<'a> Looker<'a> {
                     ..SelfSubjectAccessReviewSpec::default()
                 };
                 let review = SelfSubjectAccessReview { spec, ..SelfSubjectAccessReview::default() };
-                let answer = reviews.create(&PostParams::default(), &review).await;
-                let answer = answer.map_err(|error| self.failed(&error))?;
+                let answer = match reviews.create(&PostParams::default(), &review).await {
+                    Ok(answer) => answer,
+                    Err(error) => {
+                        self.miss("rights (selfsubjectaccessreviews)", &error);
+                        return Vec::new();
+                    }
+                };
                 if !answer.status.is_some_and(|status| status.allowed) {
                     let group = if resource.group.is_empty() {
                         String::new()
@@ -140,35 +162,147 @@ impl<'a> Looker<'a> {
                 "Apply what `salvor manifests` prints for this configuration; to check the rights of an installation, add --as system:serviceaccount:salvor-system:salvor",
             )
         });
-        Ok(findings.collect())
+        findings.collect()
     }
 
-    /// All objects below a path, page by page; none if nobody serves them.
-    async fn list(&mut self, path: &str, what: &str) -> Vec<Value> {
-        let mut all = Vec::new();
+    /// Shows every object below a path to somebody, page by page; false if not all could be read. Kinds that nobody serves have
+    /// no objects.
+    async fn each(&mut self, path: &str, what: &str, mut show: impl FnMut(Value)) -> bool {
+        let sign = if path.contains('?') { '&' } else { '?' };
         let mut next = String::new();
         loop {
             let more = if next.is_empty() { String::new() } else { format!("&continue={next}") };
-            let mut page = match self.get(&format!("{path}?limit={PAGE}{more}")).await {
+            let mut page = match self.get(&format!("{path}{sign}limit={PAGE}{more}")).await {
                 Ok(page) => page,
-                Err(kube::Error::Api(status)) if status.code == 404 => return all,
+                Err(kube::Error::Api(status)) if status.code == 404 => return true,
                 Err(error) => {
                     self.miss(what, &error);
-                    return all;
+                    return false;
                 }
             };
             if let Value::Array(items) = page["items"].take() {
-                all.extend(items);
+                items.into_iter().for_each(&mut show);
             }
             next = page["metadata"]["continue"].as_str().unwrap_or_default().to_owned();
             if next.is_empty() {
-                return all;
+                return true;
             }
         }
     }
 
-    pub(super) async fn nodes(&mut self) -> Vec<Value> {
-        self.list("/api/v1/nodes", "nodes").await
+    /// All objects below a path, as far as they can be read.
+    async fn list(&mut self, path: &str, what: &str) -> Vec<Value> {
+        let mut all = Vec::new();
+        self.each(path, what, |object| all.push(object)).await;
+        all
+    }
+
+    /// All nodes; none if they cannot be read.
+    pub(super) async fn nodes(&mut self) -> Option<Vec<Node>> {
+        let mut nodes = Vec::new();
+        let all = self.each("/api/v1/nodes", "nodes", |node| nodes.extend(Node::read(&node))).await;
+        all.then_some(nodes)
+    }
+
+    /// The Leases of the kubelets of these nodes.
+    pub(super) async fn kubelet_leases(&mut self, nodes: &[Node]) -> Vec<KubeletLease> {
+        let ready: BTreeMap<&str, bool> =
+            nodes.iter().map(|node| (node.name.as_str(), node.is_ready())).collect();
+        let mut leases = Vec::new();
+        let path = "/apis/coordination.k8s.io/v1/namespaces/kube-node-lease/leases";
+        self.each(path, "leases in namespace kube-node-lease", |lease| {
+            let ready = lease["metadata"]["name"].as_str().and_then(|name| ready.get(name));
+            leases.extend(ready.and_then(|ready| KubeletLease::read(&lease, *ready)));
+        })
+        .await;
+        leases
+    }
+
+    /// The time of the API server, or of each of several; none if it does not tell.
+    pub(super) async fn server_time(&mut self) -> Option<ServerTime> {
+        let mut clock = ServerClock::default();
+        for _ in 0..TIMES_ASKED {
+            let request = Request::get("/version").body(Body::empty()).ok()?;
+            let sent = Timestamp::now();
+            // An answer whose body is not read ends its connection, and the next one may lead to another server.
+            let answer = match self.client.send(request).await {
+                Ok(answer) => answer,
+                Err(error) => {
+                    self.miss("the time of the API server", &error);
+                    return None;
+                }
+            };
+            let date = answer.headers().get(DATE).and_then(|date| date.to_str().ok());
+            if let Some(date) = date.and_then(|date| rfc2822::parse(date).ok()) {
+                clock.learn(sent, Timestamp::now(), date.timestamp());
+            }
+        }
+        let local = Timestamp::now();
+        let told = clock.now(local).zip(clock.offset(local));
+        if told.is_none() {
+            let why = "its answers have no Date".to_owned();
+            self.not_seen.push(NotSeen { what: "the time of the API server".to_owned(), why });
+        }
+        told.map(|(now, ahead)| ServerTime { now, ahead, clocks: clock.clocks() })
+    }
+
+    /// kube-controller-manager, where it runs as a pod.
+    pub(super) async fn controller_manager(&mut self) -> Option<ControllerManager> {
+        const WHAT: &str = "the settings of kube-controller-manager";
+        let path = "/api/v1/namespaces/kube-system/pods?labelSelector=component%3Dkube-controller-manager";
+        let mut found = None;
+        let all =
+            self.each(path, WHAT, |pod| found = found.take().or_else(|| ControllerManager::read(&pod))).await;
+        if all && found.is_none() {
+            let why = "no pod in kube-system has the label component=kube-controller-manager, so its defaults are taken for granted";
+            self.not_seen.push(NotSeen { what: WHAT.to_owned(), why: why.to_owned() });
+        }
+        found
+    }
+
+    /// NodeRepairPolicies, and NodePools with a block `spec.repair`, if the repair recovery is on.
+    pub(super) async fn repair_policies(&mut self, configuration: &Configuration) -> Vec<Policy> {
+        if !configuration.controllers.enabled(Controller::Repair) {
+            return Vec::new();
+        }
+        let mut policies = Vec::new();
+        let own = format!("/apis/{GROUP}/v1alpha1/noderepairpolicies");
+        self.each(&own, "noderepairpolicies", |object| {
+            let head = head_of(&NODE_REPAIR_POLICY, &object);
+            policies.extend(head.map(|head| Policy::read(head, &object["spec"])));
+        })
+        .await;
+        self.each("/apis/karpenter.sh/v1/nodepools", "nodepools", |object| {
+            let repair = object["spec"].get("repair").filter(|repair| repair.is_object());
+            let head = repair.and(head_of(&NODE_POOL, &object));
+            policies.extend(head.zip(repair).map(|(head, repair)| Policy::read_pool(head, repair)));
+        })
+        .await;
+        policies
+    }
+
+    /// Workloads that opted in. Pods and Jobs are looked at page by page, and not kept.
+    pub(super) async fn consents(
+        &mut self,
+        configuration: &Configuration,
+        workloads: &[Value],
+    ) -> (Seen, bool) {
+        let policy = ZombiePolicy::new(configuration);
+        let mut seen = Seen::new(configuration);
+        let all_pods = self.each("/api/v1/pods", "pods", |pod| seen.pod(&pod, configuration, &policy)).await;
+        for workload in workloads {
+            let kind = if workload["spec"].get("jobTemplate").is_some() { "CronJob" } else { "Deployment" };
+            seen.workload(kind, workload);
+        }
+        for (path, what, kind) in [
+            ("/apis/apps/v1/statefulsets", "statefulsets", "StatefulSet"),
+            ("/apis/batch/v1/jobs", "jobs", "Job"),
+        ] {
+            self.each(path, what, |workload| seen.workload(kind, &workload)).await;
+        }
+        let wrappers = format!("/apis/{}/{}", appwrapper::API_VERSION, appwrapper::PLURAL);
+        self.each(&wrappers, appwrapper::PLURAL, |wrapper| seen.app_wrapper(&wrapper)).await;
+        (seen, all_pods)
     }
 
     pub(super) async fn actors(&mut self, configuration: &Configuration) -> Actors {
@@ -178,22 +312,32 @@ impl<'a> Looker<'a> {
         for namespace in namespaces_of_kueue(&workloads) {
             let path = format!("/api/v1/namespaces/{namespace}/configmaps/kueue-manager-config");
             match self.get(&path).await {
-                Ok(map) => kueue_settings.push(map["data"].to_string()),
+                Ok(map) => {
+                    let files = map["data"].as_object().into_iter().flatten();
+                    let files = files.filter_map(|(_, text)| text.as_str()).map(without_comments);
+                    kueue_settings.extend(files);
+                }
                 Err(kube::Error::Api(status)) if status.code == 404 => {}
                 Err(error) => self.miss(&format!("ConfigMap {namespace}/kueue-manager-config"), &error),
             }
         }
         let mut health_checks = Vec::new();
         for (group, plural) in HEALTH_CHECKS {
-            let Ok(about) = self.get(&format!("/apis/{group}")).await else { continue };
-            let version = about["preferredVersion"]["version"].as_str().unwrap_or_default();
-            let name = format!("{plural}.{group}");
-            if !self.list(&format!("/apis/{group}/{version}/{plural}"), &name).await.is_empty() {
-                health_checks.push(name);
+            if !self.of_group(group, plural).await.is_empty() {
+                health_checks.push(format!("{plural}.{group}"));
             }
         }
+        let has_machines = configuration.controllers.enabled(Controller::Repair)
+            && !self.of_group("cluster.x-k8s.io", "machines").await.is_empty();
         let other_leaders = self.other_leaders(configuration).await;
-        Actors { workloads, kueue_settings, health_checks, other_leaders }
+        Actors { workloads, kueue_settings, health_checks, has_machines, other_leaders }
+    }
+
+    /// All objects of a kind, in the version that the server prefers; none if it does not serve them.
+    async fn of_group(&mut self, group: &str, plural: &str) -> Vec<Value> {
+        let Ok(about) = self.get(&format!("/apis/{group}")).await else { return Vec::new() };
+        let version = about["preferredVersion"]["version"].as_str().unwrap_or_default();
+        self.list(&format!("/apis/{group}/{version}/{plural}"), &format!("{plural}.{group}")).await
     }
 
     /// The namespaces of other Leases of Salvor that somebody holds.
@@ -212,6 +356,30 @@ impl<'a> Looker<'a> {
         let others = leases.into_iter().filter(held).filter_map(|lease| lease.metadata.namespace);
         others.filter(|namespace| namespace != ours).collect()
     }
+}
+
+/// The identity of the object that a repair policy is read from.
+fn head_of(kind: &Kind, object: &Value) -> Option<Head> {
+    let metadata = &object["metadata"];
+    let text = |key: &str| metadata[key].as_str();
+    Some(Head {
+        object: ObjectRef {
+            kind: kind.clone(),
+            namespace: None,
+            name: text("name")?.to_owned(),
+            uid: text("uid")?.into(),
+        },
+        resource_version: text("resourceVersion").map(ResourceVersion::from).unwrap_or_default(),
+        generation: metadata["generation"].as_i64().unwrap_or_default(),
+        created: text("creationTimestamp").and_then(|time| time.parse().ok()).unwrap_or(Timestamp::MAX),
+        status: PolicyStatus::default(),
+    })
+}
+
+/// A YAML file without its lines of comments.
+fn without_comments(text: &str) -> String {
+    let lines = text.lines().filter(|line| !line.trim_start().starts_with('#'));
+    lines.collect::<Vec<_>>().join("\n")
 }
 
 fn namespaces_of_kueue(workloads: &[Value]) -> Vec<String> {

@@ -8,6 +8,7 @@ mod admission;
 mod appwrappers;
 mod cost;
 mod doctor;
+mod findings;
 mod jobs;
 mod kueue;
 mod lost;

@@ -5,6 +5,7 @@
 
 mod brake;
 mod events;
+mod gauges;
 mod health;
 mod kubelets;
 mod pressure;

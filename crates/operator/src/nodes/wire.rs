@@ -103,6 +103,12 @@ impl<'de> Deserialize<'de> for NodeAnnotations {
     }
 }
 
+/// The zone of a node that somebody else has read, and what decides whether the brake counts it; none if it is no node.
+pub fn standing_of(node: &serde_json::Value) -> Option<(String, NodeStanding)> {
+    let wire = NodeWire::deserialize(node).ok()?;
+    Some((wire.zone(), wire.standing()))
+}
+
 impl NodeWire {
     /// Its zone; empty if it has none. Node lifecycle counts a zone of one name in two regions as two.
     pub(crate) fn zone(&self) -> String {

@@ -541,6 +541,10 @@ impl Recovery for Evictions {
         woken
     }
 
+    fn lacks_consent(why: &Why) -> bool {
+        matches!(why, Why::Pod(PodWhy::NeedsProof { .. }))
+    }
+
     fn judge(&self, subject: &Subject, now: Timestamp) -> Option<Judgement<Why, Step>> {
         match subject {
             Subject::Node { name } => {

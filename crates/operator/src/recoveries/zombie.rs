@@ -3,6 +3,7 @@
 mod entry;
 mod explain;
 pub(crate) mod glance;
+mod strangers;
 #[cfg(test)]
 mod tests;
 mod wire;
@@ -26,7 +27,10 @@ use salvor_recovery::{
     zombie::{AskedWait, NodeView, NodeWhy, PodView, PodWhy, Step, ZombiePolicy, decide_node, decide_pod},
 };
 
-use self::wire::{ConsentingPods, PodWire, SeenNode};
+use self::{
+    strangers::Strangers,
+    wire::{DeletedPods, PodWire, SeenNode, SeenPod},
+};
 use crate::{
     executor::Written,
     feeds::Feed,
@@ -75,7 +79,7 @@ pub(crate) type Why = NodeOrPod<NodeWhy, PodWhy>;
 /// A change of a pod or of a node, or what a node's Lease says.
 #[derive(Debug)]
 pub(crate) enum News {
-    Pod(Change<PodView>),
+    Pod(Change<SeenPod>),
     Node(Change<SeenNode>),
     Lease { node: NodeName, lease: Option<NodeLease> },
 }
@@ -86,6 +90,8 @@ pub(crate) struct Zombies {
     policy: Arc<ZombiePolicy>,
     pods: BTreeMap<Uid, PodView>,
     pods_of_node: BTreeMap<NodeName, BTreeSet<Uid>>,
+    /// Pods that nobody may recover.
+    strangers: Strangers,
     nodes: BTreeMap<NodeName, NodeView>,
     looks: Looks<NodeView>,
     /// The pulses of the kubelets of unreachable nodes.
@@ -106,6 +112,7 @@ impl Zombies {
             policy,
             pods: BTreeMap::new(),
             pods_of_node: BTreeMap::new(),
+            strangers: Strangers::default(),
             nodes: BTreeMap::new(),
             looks: Looks::default(),
             pulses: Pulses::default(),
@@ -114,6 +121,22 @@ impl Zombies {
             announced: BTreeSet::new(),
             wait_told: BTreeMap::new(),
             declared: false,
+        }
+    }
+
+    /// Takes a pod in; the subject that it is, or was, if any.
+    fn take_in(&mut self, pod: SeenPod, now: Timestamp) -> Option<Subject> {
+        match pod {
+            SeenPod::Consenting(pod) => {
+                self.strangers.remove(&pod.pod.uid);
+                Some(self.insert_pod(*pod, now))
+            }
+            SeenPod::Stranger(stranger) => {
+                // Its owner may have taken the consent back.
+                let before = self.remove_pod(&stranger.uid);
+                self.strangers.insert(stranger);
+                before
+            }
         }
     }
 
@@ -185,6 +208,7 @@ impl Zombies {
         if view.unreachable.is_none() && view.out_of_service_mark.is_none() {
             self.pulses.forget(&name);
         }
+        self.strangers.see_node(&name, view.unreachable.is_some());
         self.node_of_uid.insert(view.node.uid.clone(), name.clone());
         self.nodes.insert(name.clone(), view);
         self.see_to_lease(&name, now);
@@ -212,10 +236,10 @@ impl Recovery for Zombies {
             return None;
         }
         let pods = WatchHealth::new("pods");
-        let consenting = ConsentingPods(self.policy.clone());
+        let deleted = DeletedPods(self.policy.clone());
         let leases = self.leases.clone();
         Some(vec![
-            Feed::watch(bound_pods(), consenting, &pods, News::Pod),
+            Feed::watch(bound_pods(), deleted, &pods, News::Pod),
             Feed::nodes(None, |node| SeenNode::from(&node.wire), News::Node),
             Feed::reads("leases", |client, news| {
                 let tell = |node, lease| News::Lease { node, lease };
@@ -226,17 +250,21 @@ impl Recovery for Zombies {
 
     fn hear(&mut self, news: News, now: Timestamp) -> Vec<Subject> {
         match news {
-            News::Pod(Change::Applied(pod)) => vec![self.insert_pod(pod, now)],
-            News::Pod(Change::Gone(uid)) => self.remove_pod(&uid).into_iter().collect(),
+            News::Pod(Change::Applied(pod)) => self.take_in(pod, now).into_iter().collect(),
+            News::Pod(Change::Gone(uid)) => {
+                self.strangers.remove(&uid);
+                self.remove_pod(&uid).into_iter().collect()
+            }
             News::Pod(Change::Reset { all: pods, .. }) => {
                 let mut woken: BTreeSet<Subject> = self.pods.values().map(|p| Subject::pod(&p.pod)).collect();
-                let present: BTreeSet<Uid> = pods.iter().map(|p| p.pod.uid.clone()).collect();
+                let present: BTreeSet<Uid> = pods.iter().map(|p| p.uid().clone()).collect();
+                self.strangers.retain(&present);
                 let gone: Vec<Uid> =
                     self.pods.keys().filter(|uid| !present.contains(*uid)).cloned().collect();
                 for uid in gone {
                     self.remove_pod(&uid);
                 }
-                woken.extend(pods.into_iter().map(|pod| self.insert_pod(pod, now)));
+                woken.extend(pods.into_iter().filter_map(|pod| self.take_in(pod, now)));
                 woken.into_iter().collect()
             }
             News::Node(Change::Applied(node)) => self.insert_node(node, now),
@@ -247,6 +275,7 @@ impl Recovery for Zombies {
                 if self.nodes.get(&name).is_some_and(|n| n.node.uid == uid) {
                     self.nodes.remove(&name);
                     self.pulses.forget(&name);
+                    self.strangers.see_node(&name, false);
                 }
                 self.see_to_lease(&name, now);
                 let mut woken = self.pods_on(&name);
@@ -260,6 +289,7 @@ impl Recovery for Zombies {
                 let gone = self.nodes.values().filter(|n| !present.contains(&n.node.uid));
                 for node in gone {
                     self.pulses.forget(&node.node.name);
+                    self.strangers.see_node(&node.node.name, false);
                     self.leases.set(&node.node.name, false);
                 }
                 self.nodes.retain(|_, n| present.contains(&n.node.uid));
@@ -290,6 +320,10 @@ impl Recovery for Zombies {
                 Some(decide_node(&node, &self.policy, now).map_why(Why::Node))
             }
         }
+    }
+
+    fn without_consent(&self) -> usize {
+        self.strangers.stuck()
     }
 
     fn subjects(&self) -> Vec<Subject> {

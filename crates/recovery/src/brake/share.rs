@@ -41,7 +41,7 @@ pub struct NodeCounts {
 
 impl NodeCounts {
     /// True if so many are unreachable that the nodes are not to be blamed. A limit of 0 is no limit.
-    pub(crate) fn exceed(self, max_unreachable_percent: u8) -> bool {
+    pub fn exceed(self, max_unreachable_percent: u8) -> bool {
         max_unreachable_percent > 0
             && self.unreachable > NODES_ALWAYS_ALLOWED
             && u64::from(self.unreachable) * 100 > u64::from(self.total) * u64::from(max_unreachable_percent)

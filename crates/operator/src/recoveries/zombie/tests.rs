@@ -59,7 +59,8 @@ fn pod(name: &str, wait: &str) -> Value {
 }
 
 fn of_pod(pod: Value) -> News {
-    News::Pod(Change::Applied(serde_json::from_value::<PodWire>(pod).unwrap().view()))
+    let pod = serde_json::from_value::<PodWire>(pod).unwrap().view();
+    News::Pod(Change::Applied(SeenPod::Consenting(Box::new(pod))))
 }
 
 fn of_lease(renewed: Option<i64>) -> News {

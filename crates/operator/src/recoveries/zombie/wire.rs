@@ -8,7 +8,7 @@ use salvor_api::{
     names::{conditions, taints},
 };
 use salvor_recovery::{
-    ids::{NodeName, ResourceVersion},
+    ids::{NodeName, ResourceVersion, Uid},
     liveness::{NodeLease, Pulse},
     objects::{NodeRef, PodPhase, PodRef, Ready, Taint},
     one_actor::EvictionSign,
@@ -16,24 +16,47 @@ use salvor_recovery::{
 };
 use serde::Deserialize;
 
+use super::strangers::Stranger;
 use crate::{
     nodes::NodeWire,
     watch::Project,
     wire::{Condition, Object, condition, node_ready},
 };
 
-/// Keeps a pod only while it is being deleted and may be recovered: all others cost nothing.
-pub(super) struct ConsentingPods(pub(super) Arc<ZombiePolicy>);
+/// Keeps a pod only while it is being deleted: all others cost nothing. Of one that nobody may recover little is kept.
+pub(super) struct DeletedPods(pub(super) Arc<ZombiePolicy>);
 
-impl Project for ConsentingPods {
+/// A pod that is being deleted.
+#[derive(Clone, Debug)]
+pub(crate) enum SeenPod {
+    /// It may be recovered.
+    Consenting(Box<PodView>),
+    /// It may not.
+    Stranger(Stranger),
+}
+
+impl SeenPod {
+    pub(super) fn uid(&self) -> &Uid {
+        match self {
+            Self::Consenting(pod) => &pod.pod.uid,
+            Self::Stranger(stranger) => &stranger.uid,
+        }
+    }
+}
+
+impl Project for DeletedPods {
     type Wire = PodWire;
-    type Kept = PodView;
+    type Kept = SeenPod;
 
-    fn keep(&self, wire: PodWire) -> Option<PodView> {
+    fn keep(&self, wire: PodWire) -> Option<SeenPod> {
         wire.metadata.deletion_timestamp?;
         let pod = wire.view();
-        self.0.consent(&pod.consent, &pod.labels)?;
-        Some(pod)
+        if self.0.consent(&pod.consent, &pod.labels).is_some() {
+            return Some(SeenPod::Consenting(Box::new(pod)));
+        }
+        // One that has ended waits for a finalizer, and not for its node.
+        let node = pod.node_name.filter(|_| !pod.phase.is_terminal())?;
+        Some(SeenPod::Stranger(Stranger { uid: pod.pod.uid, node }))
     }
 }
 

@@ -1,0 +1,71 @@
+//! The same checks when `salvor run` begins: in the background, within bounds, and only what can be an error.
+
+use std::time::Duration;
+
+use http::header::{HeaderValue, USER_AGENT};
+use salvor_api::config::Configuration;
+use salvor_operator::{CheckAtStart, story};
+use tokio::{runtime, time};
+
+use super::{Depth, Severity, examine};
+use crate::cluster::Cluster;
+
+/// A check that takes longer is given up.
+const LONGEST: Duration = Duration::from_secs(60);
+/// So often it is tried, with this pause: the API server may start later than we do.
+const TRIES: u32 = 3;
+const PAUSE: Duration = Duration::from_secs(30);
+
+/// Checks on a thread of its own, so that neither the work nor readiness nor the election waits for it. What it may not read
+/// it passes over. It ends by itself, and with the process.
+pub(crate) fn check_in_background(cluster: &Cluster, configuration: &Configuration, told: CheckAtStart) {
+    let cluster = cluster
+        .calling_itself(HeaderValue::from_static(concat!("salvor-doctor/", env!("CARGO_PKG_VERSION"))));
+    let configuration = configuration.clone();
+    let work = move || {
+        let Ok(runtime) = runtime::Builder::new_current_thread().enable_all().build() else { return };
+        runtime.block_on(check(&cluster, &configuration, &told));
+    };
+    if let Err(error) = std::thread::Builder::new().name("doctor".to_owned()).spawn(work) {
+        tracing::info!(%error, "the cluster is not checked: there is no thread for it");
+    }
+}
+
+async fn check(cluster: &Cluster, configuration: &Configuration, told: &CheckAtStart) {
+    for attempt in 1..=TRIES {
+        let problem = match time::timeout(LONGEST, examine(cluster, configuration, Depth::Errors)).await {
+            Ok(Ok(checkup)) => {
+                let errors = checkup.findings.iter().filter(|it| it.severity == Severity::Error);
+                let errors: Vec<_> = errors.collect();
+                for finding in &errors {
+                    let (why, fix) = (finding.why.as_str(), finding.fix.as_str());
+                    tracing::error!(
+                        check = finding.check.name(),
+                        why,
+                        fix,
+                        "salvor doctor: {}",
+                        finding.what
+                    );
+                }
+                told.found(errors.len());
+                return;
+            }
+            Ok(Err(error)) => story(&error),
+            Err(_) => format!("it took longer than {LONGEST:?}"),
+        };
+        tracing::info!(attempt, problem, "the cluster could not be checked");
+        if attempt < TRIES {
+            time::sleep(PAUSE).await;
+        }
+    }
+}
+
+impl Cluster {
+    /// The same cluster, whose requests have this user agent.
+    fn calling_itself(&self, name: HeaderValue) -> Self {
+        let mut config = self.config.clone();
+        config.headers.retain(|(header, _)| *header != USER_AGENT);
+        config.headers.push((USER_AGENT, name));
+        Self { config, origin: self.origin.clone() }
+    }
+}

@@ -1,0 +1,125 @@
+//! How many subjects wait, are blocked, or are stuck because nobody consented: what the gauges show.
+
+use std::collections::BTreeMap;
+
+use crate::{metrics::Metrics, recovery::Subject};
+
+/// Why a subject that may need a recovery has not got it.
+#[derive(Clone, Copy, Debug, PartialEq, Eq, PartialOrd, Ord)]
+pub(super) enum Standing {
+    /// It waits for a time, for this reason.
+    Waits(&'static str),
+    /// This limit holds it.
+    Blocked(&'static str),
+    /// Nobody has allowed it.
+    WithoutConsent,
+}
+
+/// The standing of each subject that has one. Whoever is well, or is acted on, has none.
+pub(super) struct Standings<S> {
+    of: BTreeMap<S, Standing>,
+    /// The number in each standing, those that are empty by now included: their gauges must say so.
+    counts: BTreeMap<Standing, usize>,
+    changed: bool,
+}
+
+impl<S: Subject> Standings<S> {
+    pub(super) fn new() -> Self {
+        Self { of: BTreeMap::new(), counts: BTreeMap::new(), changed: true }
+    }
+
+    /// A subject has this standing from now on, or none.
+    pub(super) fn set(&mut self, subject: &S, standing: Option<Standing>) {
+        let before = match standing {
+            Some(standing) => self.of.insert(subject.clone(), standing),
+            None => self.of.remove(subject),
+        };
+        if before == standing {
+            return;
+        }
+        self.changed = true;
+        if let Some(count) = before.and_then(|before| self.counts.get_mut(&before)) {
+            *count = count.saturating_sub(1);
+        }
+        if let Some(standing) = standing {
+            *self.counts.entry(standing).or_default() += 1;
+        }
+    }
+
+    /// Forgets those that are not there any more.
+    pub(super) fn retain(&mut self, is_there: impl Fn(&S) -> bool) {
+        let gone: Vec<S> = self.of.keys().filter(|subject| !is_there(subject)).cloned().collect();
+        for subject in gone {
+            self.set(&subject, None);
+        }
+    }
+
+    /// Forgets all: only whoever leads judges.
+    pub(super) fn clear(&mut self) {
+        self.retain(|_| false);
+    }
+
+    /// Shows the numbers, if any has changed. So many more are stuck without consent, of which nothing else is known here.
+    pub(super) fn show(&mut self, recovery: &'static str, unconsented: usize, metrics: &Metrics) {
+        let own = self.counts.get(&Standing::WithoutConsent).copied().unwrap_or(0);
+        metrics.without_consent(recovery, own + unconsented);
+        if !std::mem::take(&mut self.changed) {
+            return;
+        }
+        for (standing, count) in &self.counts {
+            match standing {
+                Standing::Waits(reason) => metrics.waiting(recovery, reason, *count),
+                Standing::Blocked(by) => metrics.blocked(recovery, by, *count),
+                Standing::WithoutConsent => {}
+            }
+        }
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+    use crate::time::Time;
+
+    #[test]
+    fn numbers_follow_each_subject_and_go_back_to_zero() {
+        let metrics = Metrics::new(&Time::system());
+        let mut standings = Standings::new();
+        let shows = |standings: &mut Standings<String>, lines: &[&str]| {
+            standings.show("zombie", 2, &metrics);
+            let text = metrics.render();
+            for line in lines {
+                assert!(text.lines().any(|l| l == *line), "{line} is not in\n{text}");
+            }
+        };
+        for subject in ["a", "b"] {
+            standings.set(&subject.to_owned(), Some(Standing::Waits("GraceRunning")));
+        }
+        standings.set(&"c".to_owned(), Some(Standing::WithoutConsent));
+        shows(
+            &mut standings,
+            &[
+                "salvor_waiting{recovery=\"zombie\",reason=\"GraceRunning\"} 2",
+                "salvor_stuck_without_consent{recovery=\"zombie\"} 3",
+            ],
+        );
+        standings.set(&"a".to_owned(), Some(Standing::Blocked("ZoneDown")));
+        standings.set(&"a".to_owned(), Some(Standing::Blocked("ZoneDown")));
+        standings.set(&"b".to_owned(), None);
+        shows(
+            &mut standings,
+            &[
+                "salvor_waiting{recovery=\"zombie\",reason=\"GraceRunning\"} 0",
+                "salvor_blocked{recovery=\"zombie\",by=\"ZoneDown\"} 1",
+            ],
+        );
+        standings.clear();
+        shows(
+            &mut standings,
+            &[
+                "salvor_blocked{recovery=\"zombie\",by=\"ZoneDown\"} 0",
+                "salvor_stuck_without_consent{recovery=\"zombie\"} 2",
+            ],
+        );
+    }
+}
