@@ -1,5 +1,5 @@
 # Everything a contributor or CI runs. `make test` is the whole of it.
-.PHONY: test quick control-plane bench-appwrapper bench-embedded bench-eviction bench-job bench-nodes bench-simulate bench-zombie
+.PHONY: test quick control-plane bench-appwrapper bench-embedded bench-eviction bench-job bench-nodes bench-simulate bench-zombie repair-incidents
 
 # Formatting, lints, docs, dependency policy, and every test, on the real control plane.
 test:
@@ -40,3 +40,7 @@ bench-eviction:
 # A virtual hour of 1,000 nodes and 10,000 pods, 5 % of the nodes failing, in one process.
 bench-simulate:
 	cargo run --release -p salvor-bench -- simulate
+
+# The same incidents under Karpenter's own repair rules and under Salvor, in virtual time; writes docs/repair-incidents.md.
+repair-incidents:
+	cargo run -p salvor-bench -- incidents

@@ -4,6 +4,7 @@ mod appwrapper;
 mod comparison;
 mod embedded;
 mod eviction;
+mod incidents;
 mod job;
 mod nodes;
 mod process;
@@ -39,6 +40,8 @@ enum Benchmark {
     Zombie(zombie::Sizes),
     /// Emptying nodes: one, and many at once, beside bare requests
     Eviction(eviction::Sizes),
+    /// Incidents under Karpenter's own repair rules and under Salvor, side by side in virtual time
+    Incidents(incidents::Choice),
     /// An hour of a large cluster with failing nodes, in one process and in virtual time
     Simulate(simulate::Sizes),
 }
@@ -52,6 +55,7 @@ async fn main() -> ExitCode {
         Benchmark::Nodes { nodes, pods } => nodes::run(nodes, pods).await,
         Benchmark::Zombie(sizes) => zombie::run(&sizes).await,
         Benchmark::Eviction(sizes) => eviction::run(&sizes).await,
+        Benchmark::Incidents(choice) => incidents::run(choice).await,
         Benchmark::Simulate(sizes) => simulate::run(sizes).await,
     };
     match result {

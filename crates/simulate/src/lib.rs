@@ -6,14 +6,17 @@
 //! - [`in_virtual_time`] runs a future so.
 //! - [`cluster`] is a cluster of a seed, with control loops and room for nodes; [`History`] is all that happens in it.
 //! - [`Process`] is an operator in it, which may be killed at any moment, also between two of its writes.
+//! - [`Karpenter`] launches and ends the machines of NodeClaims, where a simulation needs them.
 
 mod history;
+mod karpenter;
 mod line;
 mod process;
 mod runtime;
 mod seed;
 
 pub use history::History;
+pub use karpenter::{Beat, Karpenter, Machine, define, objects, unless_gone};
 pub use line::{CrashPoint, Line, Wired};
 pub use process::Process;
 pub use runtime::in_virtual_time;

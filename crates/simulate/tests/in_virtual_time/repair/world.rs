@@ -2,12 +2,12 @@
 
 use std::time::Duration;
 
-use http::Request;
 use kube::{
     Api, ResourceExt,
-    api::{ApiResource, DeleteParams, DynamicObject, GroupVersionKind, Patch, PatchParams, PostParams},
+    api::{DynamicObject, PostParams},
 };
 use salvor_api::config::Configuration;
+use salvor_simulate::{Karpenter, Machine, define, objects};
 use serde_json::{Value, json};
 
 use super::audit::{Audit, audit};
@@ -22,8 +22,6 @@ pub(super) const TOLERATION: Duration = Duration::from_secs(300);
 const MOST_BEATS: usize = 600;
 /// Beats that show that an end stays one.
 const QUIET: usize = 20;
-/// Beats that Karpenter needs for a machine.
-const TERMINATION: usize = 3;
 
 /// Renewals of a Lease are most of what happens, so there are few.
 pub(super) fn settings() -> Configuration {
@@ -60,49 +58,13 @@ impl By {
 
 pub(super) struct World {
     pub(super) stage: Stage,
-    pub(super) claims: Api<DynamicObject>,
+    karpenter: Karpenter,
     pub(super) policies: Api<DynamicObject>,
-    pools: Api<DynamicObject>,
     /// What counts for the nodes.
     pub(super) by: By,
     budget: usize,
-    made: usize,
-    /// Beats since each NodeClaim is being deleted.
-    going: std::collections::BTreeMap<String, usize>,
     /// True if Karpenter does nothing.
     pub(super) karpenter_is_down: bool,
-}
-
-fn api(stage: &Stage, group: &str, version: &str, kind: &str, plural: &str) -> Api<DynamicObject> {
-    let resource = ApiResource::from_gvk_with_plural(&GroupVersionKind::gvk(group, version, kind), plural);
-    Api::all_with(stage.client.clone(), &resource)
-}
-
-async fn define(stage: &Stage, name: &str, definition: &str) {
-    let path = format!("/apis/apiextensions.k8s.io/v1/customresourcedefinitions/{name}?fieldManager=test");
-    let request = Request::patch(path)
-        .header("content-type", "application/apply-patch+yaml")
-        .body(definition.as_bytes().to_vec())
-        .unwrap();
-    stage.client.request_text(request).await.unwrap();
-}
-
-/// A definition of Karpenter's that takes everything.
-fn of_karpenter(kind: &str, plural: &str) -> String {
-    let singular = kind.to_lowercase();
-    json!({
-        "apiVersion": "apiextensions.k8s.io/v1", "kind": "CustomResourceDefinition",
-        "metadata": {"name": format!("{plural}.karpenter.sh")},
-        "spec": {
-            "group": "karpenter.sh", "scope": "Cluster",
-            "names": {"kind": kind, "listKind": format!("{kind}List"), "plural": plural, "singular": singular},
-            "versions": [{
-                "name": "v1", "served": true, "storage": true, "subresources": {"status": {}},
-                "schema": {"openAPIV3Schema": {"type": "object", "x-kubernetes-preserve-unknown-fields": true}},
-            }],
-        },
-    })
-    .to_string()
 }
 
 impl World {
@@ -114,21 +76,12 @@ impl World {
     /// The same by a policy, or by a NodePool, whose budget is the default.
     pub(super) async fn with(by: By, nodes: usize, budget: usize) -> Self {
         let stage = Stage::new(1).await;
-        define(&stage, "noderepairpolicies.salvor.dev", salvor_api::crds::NODE_REPAIR_POLICY).await;
-        for (kind, plural) in [("NodeClaim", "nodeclaims"), ("NodePool", "nodepools")] {
-            define(&stage, &format!("{plural}.karpenter.sh"), &of_karpenter(kind, plural)).await;
-        }
-        let mut world = Self {
-            claims: api(&stage, "karpenter.sh", "v1", "NodeClaim", "nodeclaims"),
-            policies: api(&stage, "salvor.dev", "v1alpha1", "NodeRepairPolicy", "noderepairpolicies"),
-            pools: api(&stage, "karpenter.sh", "v1", "NodePool", "nodepools"),
-            stage,
-            by,
-            budget,
-            made: 0,
-            going: Default::default(),
-            karpenter_is_down: false,
-        };
+        let definition = salvor_api::crds::NODE_REPAIR_POLICY;
+        define(&stage.client, "noderepairpolicies.salvor.dev", definition).await.unwrap();
+        let policies =
+            objects(&stage.client, "salvor.dev", "v1alpha1", "NodeRepairPolicy", "noderepairpolicies");
+        let karpenter = Karpenter::install(&stage.cluster, "kwok").await.unwrap();
+        let mut world = Self { karpenter, policies, stage, by, budget, karpenter_is_down: false };
         for _ in 0..nodes {
             world.launch().await;
         }
@@ -153,48 +106,26 @@ impl World {
                     json!({"policies": [{"conditionType": "Ready", "toleration": "5m"}]});
             }
         }
-        world.pools.create(&PostParams::default(), &serde_json::from_value(pool).unwrap()).await.unwrap();
         world
-    }
-
-    fn now(&self) -> String {
-        self.stage.cluster.now().strftime("%Y-%m-%dT%H:%M:%SZ").to_string()
+            .karpenter
+            .pools()
+            .create(&PostParams::default(), &serde_json::from_value(pool).unwrap())
+            .await
+            .unwrap();
+        world
     }
 
     /// Karpenter launches a machine, and its kubelet registers.
     async fn launch(&mut self) {
-        let name = format!("node-{}", self.made);
-        self.made += 1;
-        let (provider, now) = (format!("kwok://{name}"), self.now());
-        let holds =
-            |kind: &str| json!({"type": kind, "status": "True", "reason": kind, "lastTransitionTime": now});
-        let claim = json!({
-            "apiVersion": "karpenter.sh/v1", "kind": "NodeClaim",
-            "metadata": {"name": name, "labels": {"karpenter.sh/nodepool": "gpu"}, "finalizers": ["karpenter.sh/termination"]},
-            "spec": {},
-        });
-        let claim = serde_json::from_value(claim).unwrap();
-        self.claims.create(&PostParams::default(), &claim).await.unwrap();
-        let status = json!({"status": {
-            "providerID": provider, "nodeName": name, "conditions": [holds("Registered"), holds("Initialized")],
-        }});
-        let params = PatchParams::default();
-        self.claims.patch_status(&name, &params, &Patch::Merge(status)).await.unwrap();
-        let node = json!({
-            "metadata": {"name": name, "labels": {"karpenter.sh/nodepool": "gpu", "karpenter.sh/initialized": "true"}},
-            "spec": {"providerID": provider},
-        });
-        let node = serde_json::from_value(node).unwrap();
-        self.stage.nodes().create(&PostParams::default(), &node).await.unwrap();
-        self.condition(&name, "Ready", "True").await;
+        let machine = Machine { pool: "gpu".to_owned(), zone: String::new() };
+        let name = self.karpenter.order(machine).await.unwrap();
+        self.karpenter.register(&name).await.unwrap();
+        self.karpenter.initialize(&name).await.unwrap();
     }
 
     /// Sets a condition of a node, if it is there.
     pub(super) async fn condition(&self, node: &str, kind: &str, status: &str) {
-        let condition =
-            json!({"type": kind, "status": status, "reason": "Test", "lastTransitionTime": self.now()});
-        let patch = Patch::Strategic(json!({"status": {"conditions": [condition]}}));
-        let _ = self.stage.nodes().patch_status(node, &PatchParams::default(), &patch).await;
+        let _ = self.karpenter.condition(node, kind, status).await;
     }
 
     pub(super) async fn sick(&self, node: &str) {
@@ -210,24 +141,8 @@ impl World {
         if self.karpenter_is_down {
             return;
         }
-        for claim in self.claims.list(&Default::default()).await.unwrap().items {
-            let name = claim.name_any();
-            if claim.metadata.deletion_timestamp.is_none() {
-                continue;
-            }
-            let beats = self.going.entry(name.clone()).or_default();
-            *beats += 1;
-            match *beats {
-                1 => {
-                    let _ = self.stage.nodes().delete(&name, &DeleteParams::default()).await;
-                }
-                TERMINATION => {
-                    let patch = Patch::Merge(json!({"metadata": {"finalizers": null}}));
-                    let _ = self.claims.patch(&name, &PatchParams::default(), &patch).await;
-                    self.launch().await;
-                }
-                _ => {}
-            }
+        for _ in self.karpenter.beat().await.unwrap().gone {
+            self.launch().await;
         }
     }
 
@@ -236,7 +151,7 @@ impl World {
         match self.by {
             By::Policy => serde_json::to_value(self.policies.get("gpu").await.unwrap()).unwrap(),
             By::Pool => {
-                let pool = self.pools.get("gpu").await.unwrap();
+                let pool = self.karpenter.pools().get("gpu").await.unwrap();
                 let kept = pool.annotations().get("repair.salvor.dev/repairs");
                 let status: Value = kept.map_or(Value::Null, |text| serde_json::from_str(text).unwrap());
                 json!({ "status": status })

@@ -1,0 +1,68 @@
+use salvor_simulate::in_virtual_time;
+
+use super::list;
+use super::play::{Contender, Outcome, play};
+
+fn outcome(name: &str, contender: Contender) -> Outcome {
+    let incident = list::all().into_iter().find(|incident| incident.name == name).unwrap();
+    in_virtual_time(play(&incident, contender)).unwrap()
+}
+
+fn both(name: &str) -> (Outcome, Outcome) {
+    (outcome(name, Contender::Karpenter), outcome(name, Contender::Salvor))
+}
+
+/// What must hold of any two contenders: a plain sickness is cured by both, at the same time.
+#[test]
+fn one_sick_accelerator_is_the_same_for_both() {
+    let (karpenter, salvor) = both("one sick accelerator");
+    assert_eq!(karpenter, salvor);
+    assert_eq!((salvor.broken, salvor.replaced, salvor.in_vain, salvor.frozen), (1, 1, 0, 0));
+}
+
+#[test]
+fn a_zone_outage_that_passes_costs_salvor_no_node() {
+    let (karpenter, salvor) = both("zone outage");
+    assert_eq!((karpenter.in_vain, salvor.in_vain), (4, 0), "{karpenter:?} {salvor:?}");
+    assert_eq!((salvor.missing, salvor.frozen), (0, 0));
+}
+
+#[test]
+fn two_of_four_freeze_karpenter_for_ever() {
+    let (karpenter, salvor) = both("two of four sick");
+    assert_eq!((karpenter.replaced, salvor.replaced, salvor.in_vain), (0, 2, 0), "{karpenter:?} {salvor:?}");
+    assert!(karpenter.frozen > 100 * 60, "{karpenter:?}");
+}
+
+/// The wave boots until minute 27, and Karpenter's rules look again every 5 minutes.
+#[test]
+fn a_slow_boot_wave_freezes_karpenter_until_it_polls() {
+    let (karpenter, salvor) = both("slow boot wave");
+    assert_eq!((karpenter.replaced, salvor.replaced), (1, 1));
+    assert!((19 * 60..=21 * 60).contains(&karpenter.frozen), "{karpenter:?}");
+    assert!(salvor.frozen < 60, "{salvor:?}");
+}
+
+#[test]
+fn the_same_incident_comes_to_the_same_end() {
+    for contender in [Contender::Karpenter, Contender::Salvor] {
+        assert_eq!(outcome("flapping agent", contender), outcome("flapping agent", contender));
+    }
+}
+
+/// `make repair-incidents` writes the page anew.
+#[test]
+fn the_page_in_the_docs_has_these_incidents() {
+    let page = include_str!("../../../docs/repair-incidents.md");
+    let first_cell = |line: &str| line.split('|').nth(1).unwrap_or_default().trim().to_owned();
+    let with = |rules: &str| -> Vec<String> {
+        page.lines().filter(|line| line.contains(rules)).map(first_cell).collect()
+    };
+    let names: Vec<&str> = list::all().iter().map(|incident| incident.name).collect();
+    assert_eq!(with("| Karpenter | "), names);
+    assert_eq!(with("| Salvor | ").len(), names.len());
+    for incident in list::all() {
+        let row = format!("| {} | {} |", incident.name, incident.story);
+        assert!(page.lines().any(|line| line == row), "run make repair-incidents: {row}");
+    }
+}

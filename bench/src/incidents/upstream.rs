@@ -1,0 +1,162 @@
+//! Karpenter 1.14.1's controller `node.health`, as far as it decides: a client of the same API.
+//!
+//! It is told of a node when the node is new, or when a status or lastTransitionTime among its conditions changes, and looks again
+//! when it said that it would.
+
+use std::{
+    collections::{BTreeMap, BTreeSet},
+    time::Duration,
+};
+
+use jiff::{SignedDuration, Timestamp};
+use k8s_openapi::api::core::v1::Node;
+use kube::{
+    Api, ResourceExt,
+    api::{DeleteParams, DynamicObject, ListParams, Patch, PatchParams},
+};
+use salvor_embedded::Cluster;
+use salvor_simulate::unless_gone;
+use serde_json::json;
+use tokio::time::sleep;
+
+use super::script::CONDITIONS;
+
+#[cfg(test)]
+mod tests;
+
+const TERMINATION: &str = "karpenter.sh/nodeclaim-termination-timestamp";
+const POOL: &str = "karpenter.sh/nodepool";
+/// A node that the breaker holds is looked at again after this time.
+const HELD_FOR: SignedDuration = SignedDuration::from_mins(5);
+/// Its watches tell it of a change by then.
+const SOON: Duration = Duration::from_secs(1);
+
+/// The conditions of a node, as far as a change of them is told.
+type Told = Vec<(String, String, Option<Timestamp>)>;
+
+/// The controller.
+pub(super) struct Upstream {
+    cluster: Cluster,
+    nodes: Api<Node>,
+    claims: Api<DynamicObject>,
+    /// The conditions that it was told, by the UID of the node.
+    told: BTreeMap<String, Told>,
+    /// When it looks at a node again.
+    again: BTreeMap<String, Timestamp>,
+    /// The state of the cluster that it was told of.
+    revision: u64,
+}
+
+impl Upstream {
+    pub(super) fn new(cluster: &Cluster) -> Self {
+        let client = cluster.client();
+        Self {
+            cluster: cluster.clone(),
+            claims: salvor_simulate::objects(&client, "karpenter.sh", "v1", "NodeClaim", "nodeclaims"),
+            nodes: Api::all(client),
+            told: BTreeMap::new(),
+            again: BTreeMap::new(),
+            revision: 0,
+        }
+    }
+
+    /// Runs until the API fails.
+    pub(super) async fn run(mut self) -> kube::Error {
+        loop {
+            if let Err(error) = self.look().await {
+                return error;
+            }
+            sleep(SOON).await;
+        }
+    }
+
+    async fn look(&mut self) -> Result<(), kube::Error> {
+        let now = self.cluster.now();
+        let due = self.again.iter().filter(|(_, at)| **at <= now).map(|(name, _)| name.clone());
+        let mut queue: BTreeSet<String> = due.collect();
+        let revision = self.cluster.revision();
+        if queue.is_empty() && revision == self.revision {
+            return Ok(());
+        }
+        self.revision = revision;
+        let nodes = self.nodes.list(&ListParams::default()).await?.items;
+        let claims = self.claims.list(&ListParams::default()).await?.items;
+        let told: BTreeMap<String, Told> =
+            nodes.iter().map(|node| (node.uid().unwrap_or_default(), conditions(node))).collect();
+        let changed = nodes.iter().filter(|node| {
+            let uid = node.uid().unwrap_or_default();
+            told.get(&uid) != self.told.get(&uid)
+        });
+        queue.extend(changed.map(ResourceExt::name_any));
+        self.told = told;
+        for name in queue {
+            self.again.remove(&name);
+            let Some(node) = nodes.iter().find(|node| node.name_any() == name) else { continue };
+            self.reconcile(node, &nodes, &claims, now).await?;
+        }
+        Ok(())
+    }
+
+    async fn reconcile(
+        &mut self,
+        node: &Node,
+        nodes: &[Node],
+        claims: &[DynamicObject],
+        now: Timestamp,
+    ) -> Result<(), kube::Error> {
+        let provider = node.spec.as_ref().and_then(|spec| spec.provider_id.as_deref()).unwrap_or_default();
+        let is_its = |claim: &&DynamicObject| claim.data["status"]["providerID"] == json!(provider);
+        let mut owners = claims.iter().filter(is_its);
+        let (Some(claim), None) = (owners.next().filter(|_| !provider.is_empty()), owners.next()) else {
+            return Ok(());
+        };
+        let Some(until) = deadline(node) else { return Ok(()) };
+        if now < until {
+            self.look_again(node, until);
+            return Ok(());
+        }
+        let pool = claim.labels().get(POOL);
+        let is_in_scope = |other: &&Node| pool.is_none_or(|pool| other.labels().get(POOL) == Some(pool));
+        let scope: Vec<&Node> = nodes.iter().filter(is_in_scope).collect();
+        // Whatever state they are in, and however long they have been sick.
+        let unhealthy = scope.iter().filter(|node| deadline(node).is_some()).count();
+        if unhealthy > scope.len().div_ceil(5) {
+            self.look_again(node, now.saturating_add(HELD_FOR).unwrap_or(Timestamp::MAX));
+            return Ok(());
+        }
+        let name = claim.name_any();
+        let set = claim.annotations().get(TERMINATION).and_then(|text| text.parse::<Timestamp>().ok());
+        if set.is_none_or(|set| set >= now) {
+            let at = now.strftime("%Y-%m-%dT%H:%M:%SZ").to_string();
+            let patch = Patch::Merge(json!({"metadata": {"annotations": {TERMINATION: at}}}));
+            let patched = self.claims.patch(&name, &PatchParams::default(), &patch).await;
+            patched.map(|_| ()).or_else(unless_gone)?;
+        }
+        if claim.metadata.deletion_timestamp.is_none() {
+            let deleted = self.claims.delete(&name, &DeleteParams::default()).await;
+            deleted.map(|_| ()).or_else(unless_gone)?;
+        }
+        Ok(())
+    }
+
+    /// Of two times the earlier one counts, as in its queue.
+    fn look_again(&mut self, node: &Node, at: Timestamp) {
+        let again = self.again.entry(node.name_any()).or_insert(at);
+        *again = at.min(*again);
+    }
+}
+
+fn conditions(node: &Node) -> Told {
+    let all = node.status.iter().flat_map(|status| status.conditions.iter().flatten());
+    all.map(|it| (it.type_.clone(), it.status.clone(), it.last_transition_time.as_ref().map(|at| at.0)))
+        .collect()
+}
+
+/// The earliest end of a toleration; none if the node is well.
+fn deadline(node: &Node) -> Option<Timestamp> {
+    let ends = conditions(node).into_iter().filter_map(|(kind, status, since)| {
+        let known = CONDITIONS.iter().find(|it| it.kind == kind && it.sick == status)?;
+        since?.checked_add(SignedDuration::from_secs(i64::try_from(known.minutes * 60).ok()?)).ok()
+    });
+    ends.min()
+}
