@@ -110,9 +110,9 @@ impl Upstream {
         let (Some(claim), None) = (owners.next().filter(|_| !provider.is_empty()), owners.next()) else {
             return Ok(());
         };
-        let Some(deadline) = deadline(node) else { return Ok(()) };
-        if now < deadline {
-            self.look_again(node, deadline);
+        let Some(until) = deadline(node) else { return Ok(()) };
+        if now < until {
+            self.look_again(node, until);
             return Ok(());
         }
         let pool = claim.labels().get(POOL);
