@@ -3,6 +3,7 @@
 use std::io;
 use std::path::PathBuf;
 use std::process::ExitCode;
+use std::thread;
 use std::time::Duration;
 
 use jiff::Timestamp;
@@ -10,6 +11,7 @@ use salvor_api::config::Configuration;
 use salvor_operator::{Notices, story};
 use salvor_page::{Page, ServeOptions};
 use salvor_recovery::appwrapper::AppWrapperPolicy;
+use salvor_why::Judge;
 use tokio::net::TcpListener;
 use tokio::runtime;
 use tokio::signal::unix::{SignalKind, signal};
@@ -24,6 +26,9 @@ use crate::settings::{JudgingArgs, ServingArgs};
 
 /// A person at a terminal should not wait longer than this to learn that the server is not there.
 const FIRST_ANSWER_WITHIN: Duration = Duration::from_secs(20);
+
+/// The page's list of everything that does not come back is made anew at most this often, and only while somebody looks.
+const LOOK_FOR_MISSING: Duration = Duration::from_secs(5);
 
 #[derive(Debug, clap::Args)]
 pub(crate) struct RunArgs {
@@ -123,6 +128,7 @@ async fn show_page(
     let page = Page::new(Timestamp::now);
     let (fed, told) = (page.clone(), page.clone());
     let policy = AppWrapperPolicy::new(configuration);
+    look_for_missing(&page, client.clone(), configuration, shutdown.clone()).map_err(CliError::Start)?;
     tokio::spawn(async move { fed.follow(client, policy).await });
     tokio::spawn(async move { told.listen(heard).await });
     tokio::spawn(async move {
@@ -132,6 +138,24 @@ async fn show_page(
     });
     tracing::info!(page = %format_args!("http://{at}/"), "a page shows the cluster");
     Ok(notices)
+}
+
+/// Keeps the page's list of everything that does not come back. It has a thread of its own: in a large cluster the rules take a
+/// while, and recoveries must not wait for somebody's page.
+fn look_for_missing(
+    page: &Page,
+    client: kube::Client,
+    configuration: &Configuration,
+    shutdown: CancellationToken,
+) -> io::Result<()> {
+    let runtime = runtime::Builder::new_current_thread().enable_all().build()?;
+    let page = page.clone();
+    let judge = Judge { file: Some(configuration.clone()) };
+    thread::Builder::new().name("page-missing".to_owned()).spawn(move || {
+        let look = page.look_for_missing(client, judge, LOOK_FOR_MISSING);
+        runtime.block_on(shutdown.run_until_cancelled(look));
+    })?;
+    Ok(())
 }
 
 async fn first_answer(cluster: &Cluster) -> Result<(), ClusterError> {

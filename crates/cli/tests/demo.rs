@@ -57,7 +57,14 @@ fn the_built_in_story_recovers_and_without_salvor_it_does_not() {
         "AppWrapper simulation is unhealthy: Workload contains pods on unreachable Nodes: node-b",
         "Salvor reset: default/simulation",
         "AppWrapper simulation is Running again",
+        "The accelerator of gpu-1 fails",
+        "Node gpu-1 is sick: AcceleratedHardwareReady=False (NvidiaXID79Error) since ",
+        "Salvor began to replace: gpu-1",
+        "Node gpu-1 is gone",
+        "Node gpu-3 replaces node gpu-1, ",
+        "after the repair of its node began",
         "Everything recovered.",
+        "1 node was replaced, and 1 pod ran again, the slowest ",
     ] {
         assert!(told.contains(part), "no {part:?} in {told}");
     }
@@ -69,6 +76,40 @@ fn the_built_in_story_recovers_and_without_salvor_it_does_not() {
     assert!(told.contains("Not everything recovered:") && told.contains("training runs"), "{told}");
     assert!(!told.contains("Salvor marked Failed") && !told.contains("AppWrapper simulation"), "{told}");
     assert!(told.contains("before \"The network works again\": simulation"), "{told}");
+    assert!(told.contains("at the end: tuning runs 1 of 2 pods"), "{told}");
+    assert!(!told.contains("gpu-3"), "{told}");
+}
+
+/// Times of the story, in the order in which things must happen.
+#[test]
+fn a_node_is_replaced_only_after_its_toleration_and_only_if_it_stays_sick() {
+    let story = |heal: &str| {
+        format!(
+            "title: GPU\nzones: 1\nnodesPerZone: 1\ngpuNodes: 2\npatience: 5m\n\
+             work: {{training: 0, database: 0, website: 0, batch: 0, simulation: 0, tuning: 2}}\n\
+             steps:\n- {{after: 10s, title: Sick, failAccelerator: {{node: gpu-2}}}}\n{heal}\
+             - {{after: 2m, title: End, expect: recovered}}\n"
+        )
+    };
+    let at = |told: &str, part: &str| {
+        let line =
+            told.lines().find(|line| line.contains(part)).unwrap_or_else(|| panic!("no {part:?} in {told}"));
+        let (minutes, seconds) = line.trim().split(' ').next().unwrap().split_once(':').unwrap();
+        minutes.parse::<u32>().unwrap() * 60 + seconds.parse::<u32>().unwrap()
+    };
+    let (_folder, path) = file(&story(""));
+    let (told, complained) = texts(&demo(&["--once", "--scenario", &path]));
+    let (fails, replaced) =
+        (at(&told, "The accelerator of gpu-2 fails"), at(&told, "Salvor began to replace: gpu-2"));
+    assert!((60..70).contains(&(replaced - fails)), "{told}{complained}");
+    assert!(at(&told, "Node gpu-3 replaces node gpu-2") > replaced, "{told}");
+    assert!(told.contains("Everything recovered."), "{told}");
+    assert_eq!(told, texts(&demo(&["--once", "--scenario", &path])).0, "one story, one report");
+
+    let (_folder, path) = file(&story("- {after: 40s, title: Well, heal: {node: gpu-2}}\n"));
+    let (told, _) = texts(&demo(&["--once", "--scenario", &path]));
+    assert!(told.contains("Node gpu-2 is healthy again by itself"), "{told}");
+    assert!(!told.contains("began to replace") && told.contains("Everything recovered."), "{told}");
 }
 
 #[test]
@@ -149,10 +190,14 @@ struct Live {
 impl Live {
     /// A demo on which nothing happens by itself.
     async fn start() -> Self {
+        Self::playing("title: Quiet\nzones: 2\nnodesPerZone: 2\nwork: {training: 4, batch: 0}\nsteps: []\npatience: 0s\n")
+            .await
+    }
+
+    async fn playing(story: &str) -> Self {
         let folder = tempfile::tempdir().unwrap();
         let scenario = folder.path().join("scenario.yaml");
-        let quiet = "title: Quiet\nzones: 2\nnodesPerZone: 2\nwork: {training: 4, batch: 0}\nsteps: []\npatience: 0s\n";
-        fs::write(&scenario, quiet).unwrap();
+        fs::write(&scenario, story).unwrap();
         let kubeconfig = folder.path().join("kubeconfig");
         let arguments = [
             "demo".as_ref(),
@@ -195,11 +240,19 @@ async fn a_click_kills_a_node_and_its_work_is_seen_to_come_back() {
     browser
         .until("Salvor says why it waits", "document.querySelector('.cases .Wait, #happened .did') !== null")
         .await;
+    // The front says the same as `salvor why --all`: who waits, and for which node.
+    let front = "[...document.querySelectorAll('#missing li')].some(li => \
+        li.innerText.includes('Job default/training misses') && /Node node-\\w+/.test(li.innerText)) \
+        || document.querySelector('#happened .workBack') !== null";
+    browser.until("the front says what is missing", front).await;
     browser.until("Salvor acts", "document.querySelector('#happened .did') !== null").await;
     browser.until("the work is back", "document.querySelector('#happened .workBack') !== null").await;
     browser.until("nothing is stuck", "document.querySelectorAll('.cases li').length === 0").await;
     browser.click("[data-fault='heal']").await;
     browser.until("the node is back", "document.querySelector('.node.unreachable') === null").await;
+    let whole = "document.querySelectorAll('#missing li').length === 0 && \
+        document.querySelector('#missing .empty').offsetParent !== null";
+    browser.until("nothing is missing any more", whole).await;
     assert_eq!(browser.console().await, Vec::<String>::new());
     browser.close().await;
 }
@@ -228,6 +281,37 @@ async fn an_app_wrapper_that_loses_a_node_is_seen_to_be_reset_as_a_whole() {
     browser.until("it is Running again", over).await;
     let said = "document.querySelector('#wrappers li').innerText.includes('1 reset, 0 of 3 retries used')";
     browser.until("the reset is on record, and is not its own fault", said).await;
+    assert_eq!(browser.console().await, Vec::<String>::new());
+    browser.close().await;
+}
+
+#[tokio::test]
+async fn a_node_whose_accelerator_fails_is_seen_to_wait_and_to_be_replaced() {
+    let live = Live::playing(
+        "title: GPU\nzones: 1\nnodesPerZone: 1\ngpuNodes: 2\n\
+         work: {training: 0, database: 0, website: 0, batch: 0, simulation: 0, tuning: 2}\n\
+         steps:\n- {after: 60s, title: Sick, failAccelerator: {node: gpu-1}}\n- {after: 3m, title: End}\n",
+    )
+    .await;
+    let browser = Browser::start().await;
+    browser.look(Looks { dark: false, width: 1440, height: 1000 }).await;
+    browser.open(&live.page).await;
+    browser.until("the nodes are shown", "document.querySelector('[title=\"gpu-2\"]') !== null").await;
+    // States pass by: on a machine that is busy elsewhere, what they lead to may be there already.
+    let over = "document.querySelector('#happened .replaced') !== null";
+    let counts = "/^sick, repair in \\d+ s$/.test(document.querySelector('[title=\"gpu-1\"].sick .note')?.textContent) \
+        && /Tolerated: \\d+ s left, until /.test(document.querySelector('#repairs .Waiting')?.innerText)";
+    browser.until("its wait is counted down", &format!("({counts}) || {over}")).await;
+    let replaced = "document.querySelector('[title=\"gpu-1\"].repairing') !== null \
+        && document.querySelector('#repairs .Repairing') !== null";
+    browser.until("it is being replaced", &format!("({replaced}) || {over}")).await;
+    browser.until("another node is there", over).await;
+    browser.until("its work is back", "document.querySelector('#happened .workMoved') !== null").await;
+    let told = "document.querySelector('#repairs .Repaired')?.innerText.includes('Node gpu-3 replaces it, ')";
+    browser.until("the repair is told as over", told).await;
+    let tiles = "document.querySelector('[title=\"gpu-1\"]') === null \
+        && document.querySelector('[title=\"gpu-3\"] .pod.running.Job') !== null";
+    browser.until("the map shows the new node", tiles).await;
     assert_eq!(browser.console().await, Vec::<String>::new());
     browser.close().await;
 }

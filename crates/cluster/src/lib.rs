@@ -22,7 +22,9 @@ use std::sync::Arc;
 use futures::{FutureExt, future::BoxFuture};
 use kube::Client;
 use salvor_embedded::{Cluster, ControlLoops, LoopOptions, Server, ServerError, Settings};
-use salvor_nodes::{Clock, Fleet, FleetError, FleetOptions, NodeProfile, Storage, Timers};
+use salvor_nodes::{
+    Clock, Fleet, FleetError, FleetOptions, Karpenter, KarpenterError, NodePool, NodeProfile, Storage, Timers,
+};
 
 pub use faults::{FaultError, NodeFault, Service, UnknownFault, inject};
 
@@ -49,6 +51,9 @@ pub enum StartError {
     /// The nodes could not be started.
     #[error(transparent)]
     Nodes(#[from] FleetError),
+    /// The nodes of a pool could not be started.
+    #[error(transparent)]
+    Pool(#[from] KarpenterError),
 }
 
 /// A running cluster. Dropping it stops it.
@@ -58,6 +63,7 @@ pub struct LocalCluster {
     loops: ControlLoops,
     fleet: Arc<Fleet>,
     storage: Storage,
+    pools: Vec<Karpenter>,
 }
 
 impl LocalCluster {
@@ -75,7 +81,7 @@ impl LocalCluster {
             let storage = Storage::start(api.client(), STORAGE).await?;
             let time = api.clone();
             let loops = ControlLoops::start(&api.client(), move || time.now(), &options.loops);
-            Ok(Self { api, loops, fleet, storage })
+            Ok(Self { api, loops, fleet, storage, pools: Vec::new() })
         }
         .boxed()
     }
@@ -100,6 +106,19 @@ impl LocalCluster {
         &self.storage
     }
 
+    /// Adds nodes with NodeClaims, kept by a simulated Karpenter.
+    ///
+    /// # Errors
+    /// If there is such a pool already.
+    pub fn add_pool(&mut self, pool: NodePool) -> BoxFuture<'_, Result<(), StartError>> {
+        async move {
+            Karpenter::define(&self.api.client()).await?;
+            self.pools.push(Karpenter::start(self.api.client(), Arc::clone(&self.fleet), pool).await?);
+            Ok(())
+        }
+        .boxed()
+    }
+
     /// The API as a service, with a path by which its nodes can be made to fail.
     pub fn service(&self) -> Service {
         Service::new(self.api.clone(), Arc::clone(&self.fleet))
@@ -117,6 +136,9 @@ impl LocalCluster {
     pub async fn stop(self) {
         self.loops.stop().await;
         self.storage.stop().await;
+        for pool in self.pools {
+            pool.stop().await;
+        }
         // A service that is still being served keeps the nodes; they end with it.
         if let Some(fleet) = Arc::into_inner(self.fleet) {
             fleet.stop().await;

@@ -118,6 +118,12 @@ impl Fleet {
         self.ask(|reply| Command::BootCutOff(node.to_owned(), reply)).await?
     }
 
+    /// Takes a machine away for good: its containers end now, and its kubelet is not heard of any more. Its Node stays in the
+    /// API until somebody deletes it.
+    pub async fn remove(&self, node: &str) -> Result<(), FleetError> {
+        self.ask(|reply| Command::Remove(node.to_owned(), reply)).await?
+    }
+
     /// The present state of the fleet.
     pub async fn stats(&self) -> Result<FleetStats, FleetError> {
         self.ask(Command::Stats).await
@@ -156,6 +162,7 @@ enum Command {
     Heal(String, Reply),
     Reboot(String, Reply),
     BootCutOff(String, Reply),
+    Remove(String, Reply),
     Stats(oneshot::Sender<FleetStats>),
 }
 

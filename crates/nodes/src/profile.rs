@@ -39,6 +39,7 @@ pub struct NodeProfile {
     pub(crate) taints: Vec<Taint>,
     pub(crate) capacity: BTreeMap<String, String>,
     pub(crate) static_pods: Vec<Pod>,
+    pub(crate) provider_id: Option<String>,
 }
 
 impl NodeProfile {
@@ -57,8 +58,20 @@ impl NodeProfile {
             taints: Vec::new(),
             capacity: capacity.map(|(k, v)| (k.to_owned(), v.to_owned())).into(),
             static_pods: Vec::new(),
+            provider_id: None,
             name,
         }
+    }
+
+    /// The same node with another name.
+    pub fn renamed(self, name: &str) -> Self {
+        Self { name: name.to_owned(), ..self }.labelled("kubernetes.io/hostname", name)
+    }
+
+    /// The providerID by which the owner of its machine knows it.
+    pub fn provided_as(mut self, provider_id: &str) -> Self {
+        self.provider_id = Some(provider_id.to_owned());
+        self
     }
 
     /// The zone that node lifecycle counts it in.

@@ -1,4 +1,5 @@
 // The nodes by zone, and the pods on them: one element per node and one per pod, touched only when it changes.
+import { repairClass, repairWords } from "./repairs.js";
 import { now, world } from "./world.js";
 
 const zones = new Map();
@@ -123,7 +124,7 @@ function dress(tile) {
   const node = world.nodes.get(tile.key);
   if (!node) return;
   const pressed = tile.element.getAttribute("aria-pressed") ?? "false";
-  tile.element.className = `node ${node.state}${tile.wished ? " wished" : ""}`;
+  tile.element.className = `node ${node.state}${repairClass(node)}${tile.wished ? " wished" : ""}`;
   tile.element.setAttribute("aria-pressed", pressed);
   const note = noteOf(node, tile.wished);
   tile.note.textContent = note;
@@ -162,12 +163,14 @@ function noteOf(node, wished) {
   if (node.state === "unreachable") return `unreachable for ${age(node.since)}`;
   if (node.state === "notready") return "NotReady";
   if (node.outOfService) return "out-of-service";
-  return node.cordoned ? "cordoned" : "";
+  return repairWords(node) || (node.cordoned ? "cordoned" : "");
 }
 
 export function stateWords(node) {
   const words = { ready: "Ready", notready: "NotReady", unreachable: `unreachable for ${age(node.since)}` };
-  return words[node.state] + (node.outOfService ? ", tainted out-of-service" : "") + (node.cordoned ? ", cordoned" : "");
+  const repair = repairWords(node);
+  return words[node.state] + (node.outOfService ? ", tainted out-of-service" : "") + (node.cordoned ? ", cordoned" : "")
+    + (repair ? `, ${repair}` : "");
 }
 
 export function age(since) {
@@ -213,11 +216,12 @@ function drawPod(uid, pod, silently) {
   cell.element.className = `pod ${pod.state} ${kind}${cell.fresh}`;
 }
 
-/** Silent nodes say for how long. */
+/** Silent nodes say for how long, and sick ones until when they are tolerated. */
 export function tickMap() {
   for (const tile of tiles.values()) {
-    if (tile.state !== "unreachable") continue;
-    tile.note.textContent = noteOf(world.nodes.get(tile.key), null);
+    const node = world.nodes.get(tile.key);
+    if (!node || (tile.state !== "unreachable" && !repairWords(node))) continue;
+    tile.note.textContent = noteOf(node, null);
     describe(tile);
   }
 }

@@ -1,5 +1,7 @@
 // Everything beside the map: headline, counts, one node, stuck pods, workloads, timeline.
 import { element, focusNode, markWished, press, stateWords, tickMap, waiting } from "./map.js";
+import { drawMissing } from "./missing.js";
+import { drawRepairs } from "./repairs.js";
 import { now, wish, world } from "./world.js";
 import { drawWrappers } from "./wrappers.js";
 
@@ -20,8 +22,10 @@ export function drawPanels() {
   drawHeadline();
   drawStory();
   drawCounts();
+  drawMissing();
   drawNodePanel();
   drawCases();
+  drawRepairs();
   drawWrappers();
   drawWork();
   drawMoments();
@@ -252,8 +256,10 @@ function drawCase({ who, where, verdict }) {
   }
   const until = verdict.until ? Date.parse(verdict.until) : null;
   const names = { Wait: "waiting", Blocked: "blocked", Act: "recovering now", Ignore: "not recovered" };
-  state.textContent = until && verdict.verdict === "Wait" ? waiting(until) : names[verdict.verdict];
-  if (until && verdict.verdict === "Wait") state.dataset.until = until;
+  // A repair that is under way is not waited for: that time is only when it would be too late.
+  const waits = until && verdict.verdict === "Wait" && verdict.reason !== "RepairUnderWay";
+  state.textContent = waits ? waiting(until) : verdict.reason === "RepairUnderWay" ? "repairing" : names[verdict.verdict];
+  if (waits) state.dataset.until = until;
   item.append(element("p", "", verdict.message));
   if (verdict.blockedBy) item.append(element("p", "", `Blocked: ${verdict.blockedBy}`));
   const details = element("details");

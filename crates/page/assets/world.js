@@ -1,4 +1,4 @@
-// State received from the server: nodes, pods, verdicts, moments; and which of them changed since the last drawing.
+// State received from the server: nodes, pods, verdicts, moments and more; and which of them changed since the last drawing.
 
 export const world = {
   nodes: new Map(),
@@ -6,6 +6,8 @@ export const world = {
   appWrappers: new Map(),
   verdicts: new Map(),
   moments: new Map(),
+  replacements: [],
+  missing: null,
   caption: null,
   recovered: 0,
   leads: null,
@@ -41,6 +43,8 @@ export function take(delta) {
   if (delta.reset) {
     for (const kind of ["nodes", "pods", "appWrappers", "verdicts", "moments"]) world[kind].clear();
     world.caption = null;
+    world.replacements = [];
+    world.missing = null;
     changes = fresh();
     changes.reset = true;
   }
@@ -71,6 +75,8 @@ export function take(delta) {
     world.verdicts.get(verdict.subject).set(verdict.recovery, verdict);
   }
   for (const moment of delta.moments ?? []) world.moments.set(moment.number, moment);
+  if (delta.replacements) world.replacements = delta.replacements;
+  if (delta.missing) world.missing = delta.missing;
   if (delta.caption) world.caption = delta.caption;
 }
 

@@ -1,8 +1,8 @@
-//! The page: a cluster's nodes by zone, the pods on them, stuck pods with the reason, and a timeline. Written by hand,
-//! embedded in the binary, works offline.
+//! The page: everything that does not come back, a cluster's nodes by zone, the pods on them, stuck pods with the reason, and a
+//! timeline. Written by hand, embedded in the binary, works offline.
 //!
-//! [`Page`] holds the state. It is fed by watches of its own ([`Page::follow`]) and by the operator's notices
-//! ([`Page::listen`]), and is looked at through [`Page::serve`] or in a terminal ([`Page::moments`]).
+//! [`Page`] holds the state. It is fed by watches of its own ([`Page::follow`]), by the operator's notices
+//! ([`Page::listen`]) and by the rules of `salvor why` ([`Page::look_for_missing`]), and is looked at through [`Page::serve`] or in a terminal ([`Page::moments`]).
 
 mod objects;
 mod server;
@@ -19,15 +19,19 @@ use futures::{FutureExt, future::BoxFuture};
 use jiff::Timestamp;
 use kube::Client;
 use salvor_operator::{
-    Notice,
+    Notice, story,
     watch::{Change, Source, WatchHealth, follow, follow_while_served},
 };
 use salvor_recovery::appwrapper::AppWrapperPolicy;
-use tokio::sync::{mpsc, watch};
+use salvor_why::{Judge, Reader};
+use tokio::{
+    sync::{mpsc, watch},
+    time::{Instant, sleep, timeout},
+};
 
 use crate::{
     objects::{APP_WRAPPERS, AllAppWrappers, AllNodes, AllPods, NODES, PODS},
-    world::World,
+    world::{World, missing::Missing},
 };
 
 pub use server::{Fault, ServeOptions, Wish};
@@ -38,6 +42,11 @@ pub use world::Caption;
 const BATCH: usize = 512;
 /// How often a cluster that does not serve AppWrappers, or not to us, is asked again.
 const ASK_AGAIN: Duration = Duration::from_secs(10);
+
+/// A look for everything that does not come back may take so long.
+const LONGEST_LOOK: Duration = Duration::from_secs(60);
+/// After a look nobody looks again for so many times as long as it took: a large cluster is not read all the time.
+const REST: u32 = 10;
 
 /// The page's state. Clones share it.
 #[derive(Clone)]
@@ -101,7 +110,7 @@ impl Page {
             };
             tokio::join!(watch, take_in);
             self.change(|world, _| world.forget_wrappers());
-            tokio::time::sleep(ASK_AGAIN).await;
+            sleep(ASK_AGAIN).await;
         }
     }
 
@@ -116,6 +125,23 @@ impl Page {
                 }
             });
         }
+    }
+
+    /// Looks for everything that does not come back, by the rules of `salvor why --all`, as long as anybody has the page open:
+    /// once in `every`, or less often if a look takes long.
+    pub fn look_for_missing(&self, client: Client, judge: Judge, every: Duration) -> BoxFuture<'_, ()> {
+        async move {
+            loop {
+                let began = Instant::now();
+                let found = match self.0.changed.receiver_count() {
+                    0 => None,
+                    _ => Some(look(client.clone(), &judge).await),
+                };
+                self.change(|world, _| world.hear_missing(found));
+                sleep(every.max(began.elapsed() * REST)).await;
+            }
+        }
+        .boxed()
     }
 
     /// Writes a line into the timeline.
@@ -155,11 +181,77 @@ impl Page {
             change(&mut world, now);
             world.version()
         };
-        self.0.changed.send_replace(version);
+        self.0.changed.send_if_modified(|told| std::mem::replace(told, version) != version);
     }
 
     fn world(&self) -> MutexGuard<'_, World> {
         // A panic while it was changed leaves a page that may be wrong in one place: better than none.
         self.0.world.lock().unwrap_or_else(PoisonError::into_inner)
+    }
+}
+
+/// One look. Its reader is a new one, because a kind that was not served may be served by now.
+async fn look(client: Client, judge: &Judge) -> Missing {
+    let mut reader = Reader::of(client);
+    match timeout(LONGEST_LOOK, reader.everything(judge, None)).await {
+        Ok(Ok((overview, _))) => Missing::of(overview),
+        Ok(Err(error)) => Missing::unknown(&story(&error)),
+        Err(_) => Missing::unknown(&format!("all of it was not read within {} s", LONGEST_LOOK.as_secs())),
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use std::convert::Infallible;
+    use std::sync::atomic::{AtomicUsize, Ordering};
+
+    use axum::http::{Request, Response};
+    use http_body_util::Full;
+    use hyper::body::Bytes;
+
+    use super::*;
+
+    /// A cluster of which nothing is known but how often its pods were listed. It takes its time.
+    fn counting(takes: Duration) -> (Client, Arc<AtomicUsize>) {
+        let listed = Arc::new(AtomicUsize::new(0));
+        let counted = Arc::clone(&listed);
+        let answer = move |request: Request<kube::client::Body>| {
+            if request.uri().path() == "/api/v1/pods" {
+                counted.fetch_add(1, Ordering::Relaxed);
+            }
+            async move {
+                sleep(takes).await;
+                Ok::<_, Infallible>(Response::new(Full::new(Bytes::from_static(b"{\"items\": []}"))))
+            }
+        };
+        (Client::new(tower::service_fn(answer), "default"), listed)
+    }
+
+    #[tokio::test(start_paused = true)]
+    async fn nobody_looks_for_what_is_missing_unless_a_page_is_open_and_never_all_the_time() {
+        for (takes, most) in [(Duration::ZERO, 12), (Duration::from_millis(500), 2)] {
+            let page = Page::new(Timestamp::now);
+            let (client, listed) = counting(takes);
+            let looking = page.clone();
+            let task = tokio::spawn(async move {
+                looking.look_for_missing(client, Judge::default(), Duration::from_secs(5)).await;
+            });
+            let minute = || sleep(Duration::from_secs(61));
+            minute().await;
+            assert_eq!(listed.load(Ordering::Relaxed), 0, "nobody looks");
+            let browsers = [page.0.changed.subscribe(), page.0.changed.subscribe()];
+            minute().await;
+            let looks = listed.load(Ordering::Relaxed);
+            assert!((1..=most).contains(&looks), "{looks} times with answers after {takes:?}");
+            assert!(page.world().delta(None, Timestamp::UNIX_EPOCH).contains("\"missing\""));
+            drop(browsers);
+            minute().await;
+            minute().await;
+            let after = listed.load(Ordering::Relaxed);
+            minute().await;
+            assert_eq!(listed.load(Ordering::Relaxed), after, "they have gone");
+            assert!(!page.world().delta(None, Timestamp::UNIX_EPOCH).contains("\"missing\""));
+            task.abort();
+        }
     }
 }

@@ -1,10 +1,13 @@
 //! The fields of nodes and pods that the page keeps.
 
 use jiff::Timestamp;
-use salvor_api::names::appwrapper::{MEMBER_LABEL, annotations::RETRY_LIMIT};
+use salvor_api::names::{
+    appwrapper::{MEMBER_LABEL, annotations::RETRY_LIMIT},
+    repair::{self, labels::NODE_POOL, reasons},
+};
 use salvor_operator::{
     watch::{Project, Target},
-    wire::{Condition, Meta, NodeSpec, Object, Owner},
+    wire::{Meta, NodeSpec, Object, Owner},
 };
 use salvor_recovery::appwrapper::{Annotations, AppWrapperPolicy, Phase as WrapperPhase, Timers};
 use serde::{Deserialize, Serialize};
@@ -45,6 +48,54 @@ pub(crate) struct Node {
     pub(crate) out_of_service: bool,
     /// It is cordoned.
     pub(crate) cordoned: bool,
+    pub(crate) created: Option<Timestamp>,
+    /// The Karpenter NodePool that it is of.
+    pub(crate) pool: Option<String>,
+    /// The state of its repair, if it was ever sick.
+    pub(crate) repair: Option<Repair>,
+}
+
+impl Node {
+    pub(crate) fn repair_state(&self) -> Option<RepairState> {
+        self.repair.as_ref().map(|repair| repair.state)
+    }
+}
+
+/// The repair of a node, as its condition `SalvorRepair` tells it.
+#[derive(Clone, Debug, PartialEq, Eq)]
+pub(crate) struct Repair {
+    pub(crate) state: RepairState,
+    pub(crate) message: String,
+    /// The last time when a repair began or ended.
+    pub(crate) since: Option<Timestamp>,
+}
+
+/// The reason of the condition `SalvorRepair`.
+#[derive(Clone, Copy, Debug, PartialEq, Eq, Serialize)]
+pub(crate) enum RepairState {
+    Waiting,
+    Blocked,
+    Vetoed,
+    Repairing,
+    Rebooting,
+    Repaired,
+    Recovered,
+}
+
+impl RepairState {
+    /// A reason of a later version is none of these, and is not shown.
+    fn of(reason: &str) -> Option<Self> {
+        match reason {
+            reasons::WAITING => Some(Self::Waiting),
+            reasons::BLOCKED => Some(Self::Blocked),
+            reasons::VETOED => Some(Self::Vetoed),
+            reasons::REPAIRING => Some(Self::Repairing),
+            reasons::REBOOTING => Some(Self::Rebooting),
+            reasons::REPAIRED => Some(Self::Repaired),
+            reasons::RECOVERED => Some(Self::Recovered),
+            _ => None,
+        }
+    }
 }
 
 /// A pod's phase.
@@ -108,7 +159,14 @@ impl Project for AllNodes {
         let NodeWire { metadata, spec, status } = wire;
         let tainted = |key: &str| spec.taints.iter().any(|t| t.key == key);
         let is_ready = status.conditions.iter().any(|c| c.kind == "Ready" && c.status == "True");
+        let repair = status.conditions.iter().find(|c| c.kind == repair::CONDITION);
         Some(Node {
+            repair: repair.and_then(|it| {
+                let state = RepairState::of(&it.reason)?;
+                Some(Repair { state, message: brief(&it.message), since: it.last_transition_time })
+            }),
+            created: metadata.creation_timestamp,
+            pool: metadata.labels.get(NODE_POOL).filter(|pool| !pool.is_empty()).map(str::to_owned),
             state: match (tainted(UNREACHABLE), is_ready) {
                 (true, _) => NodeState::Unreachable,
                 (false, true) => NodeState::Ready,
@@ -196,7 +254,7 @@ impl Project for AllAppWrappers {
     }
 }
 
-fn brief(message: &str) -> String {
+pub(crate) fn brief(message: &str) -> String {
     message.chars().take(LONGEST_MESSAGE).collect()
 }
 
@@ -221,7 +279,7 @@ pub(crate) type NodeWire = Object<NodeSpec, NodeStatus>;
 #[derive(Deserialize, Default)]
 #[serde(default)]
 pub(crate) struct NodeStatus {
-    conditions: Vec<Condition>,
+    conditions: Vec<ToldCondition>,
 }
 
 pub(crate) type PodWire = Object<PodSpec, PodStatus>;
@@ -248,18 +306,20 @@ pub(crate) struct AppWrapperSpec {}
 pub(crate) struct AppWrapperStatus {
     phase: WrapperPhase,
     resetting_count: i32,
-    conditions: Vec<WrapperCondition>,
+    conditions: Vec<ToldCondition>,
     resets: Vec<WrapperReset>,
 }
 
+/// A condition with its message.
 #[derive(Deserialize, Default)]
-#[serde(default)]
-struct WrapperCondition {
+#[serde(rename_all = "camelCase", default)]
+struct ToldCondition {
     #[serde(rename = "type")]
     kind: String,
     status: String,
     reason: String,
     message: String,
+    last_transition_time: Option<Timestamp>,
 }
 
 #[derive(Deserialize, Default)]

@@ -39,6 +39,8 @@ const FILES: &[(&str, &str, &str)] = &[
     ("/page.js", "text/javascript; charset=utf-8", include_str!("../assets/page.js")),
     ("/map.js", "text/javascript; charset=utf-8", include_str!("../assets/map.js")),
     ("/world.js", "text/javascript; charset=utf-8", include_str!("../assets/world.js")),
+    ("/missing.js", "text/javascript; charset=utf-8", include_str!("../assets/missing.js")),
+    ("/repairs.js", "text/javascript; charset=utf-8", include_str!("../assets/repairs.js")),
     ("/wrappers.js", "text/javascript; charset=utf-8", include_str!("../assets/wrappers.js")),
     ("/panels.js", "text/javascript; charset=utf-8", include_str!("../assets/panels.js")),
     ("/icon.svg", "image/svg+xml", include_str!("../assets/icon.svg")),

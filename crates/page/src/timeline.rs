@@ -28,6 +28,18 @@ pub enum Kind {
     Did,
     /// Pods that were lost run again elsewhere, or their replacements do.
     WorkBack,
+    /// Pods run again whose node is being repaired, or their replacements do.
+    WorkMoved,
+    /// Nodes became sick by a repair policy, which tolerates it for a while.
+    Sick,
+    /// Nodes are past that time, and something holds or forbids their repair.
+    NotRepaired,
+    /// Nodes are healthy again, with or without a repair.
+    Healthy,
+    /// A node that was under repair is gone.
+    NodeGone,
+    /// A new node replaces one that was under repair.
+    Replaced,
     /// AppWrappers became unhealthy.
     Unhealthy,
     /// AppWrappers are Running again after a reset.
@@ -80,6 +92,28 @@ impl Moment {
                         "{count} pods of {about} are Running again, {away} s after their nodes became unreachable"
                     )
                 }
+            }
+            Kind::WorkMoved => {
+                let away = self.away.unwrap_or_default().as_secs();
+                if count == 1 {
+                    format!("{names} is Running again, {away} s after the repair of its node began")
+                } else {
+                    format!(
+                        "{count} pods of {about} are Running again, {away} s after the repair of their nodes began"
+                    )
+                }
+            }
+            Kind::Sick if count == 1 => format!("Node {names} is sick: {about}"),
+            Kind::Sick => format!("{count} nodes are sick, {names}: {about}"),
+            Kind::NotRepaired if count == 1 => format!("Node {names} is not repaired: {about}"),
+            Kind::NotRepaired => format!("{count} nodes are not repaired, {names}: {about}"),
+            Kind::Healthy if count == 1 => format!("Node {names} is {about}"),
+            Kind::Healthy => format!("{count} nodes are {about}: {names}"),
+            Kind::NodeGone if count == 1 => format!("Node {names} is gone"),
+            Kind::NodeGone => format!("{count} nodes are gone: {names}"),
+            Kind::Replaced => {
+                let away = self.away.unwrap_or_default().as_secs();
+                format!("Node {names} replaces node {about}, {away} s after its repair began")
             }
             Kind::Unhealthy if count == 1 => format!("AppWrapper {names} is unhealthy: {about}"),
             Kind::Unhealthy => format!("{count} AppWrappers are unhealthy, {names}: {about}"),

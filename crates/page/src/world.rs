@@ -9,6 +9,8 @@ use salvor_recovery::Report;
 use serde::Serialize;
 
 use self::{
+    missing::Missing,
+    repairs::Replacement,
     shown::{Delta, MomentShown, NodeShown, PodShown, VerdictShown},
     wrappers::{Followed, WrapperShown},
 };
@@ -17,6 +19,8 @@ use crate::{
     timeline::{Kind, Moment, Timeline},
 };
 
+pub(crate) mod missing;
+mod repairs;
 mod shown;
 #[cfg(test)]
 mod tests;
@@ -56,6 +60,22 @@ enum Gone {
 
 type VerdictKey = (String, &'static str);
 
+/// A pod whose work is to come back in another one.
+#[derive(Debug)]
+struct Lost {
+    /// The pod's UID.
+    uid: String,
+    at: Timestamp,
+    why: Why,
+}
+
+/// Why work is lost.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+enum Why {
+    Unreachable,
+    Repair,
+}
+
 /// Everything that is shown.
 #[derive(Debug, Default)]
 pub(crate) struct World {
@@ -69,8 +89,12 @@ pub(crate) struct World {
     /// Deletions before this version are not remembered.
     forgotten: u64,
     timeline: Timeline,
-    /// Work whose node became unreachable: the pod's UID, and the time.
-    lost: HashMap<String, VecDeque<(String, Timestamp)>>,
+    /// Work whose node became unreachable, or is being replaced.
+    lost: HashMap<String, VecDeque<Lost>>,
+    /// Nodes that are replaced, and the nodes that came for them; oldest first.
+    replacements: Option<Entry<VecDeque<Replacement>>>,
+    /// Everything that does not come back, if anybody looks for that.
+    missing: Option<Entry<Missing>>,
     caption: Option<Entry<Caption>>,
     recovered: u64,
     leads: Option<bool>,
@@ -100,7 +124,7 @@ impl World {
                     .find(|n| uid == n.value.0.uid.as_str())
                     .map(|n| n.value.0.name.clone());
                 if let Some(name) = name {
-                    self.remove_node(&name);
+                    self.remove_node(&name, now);
                 }
             }
             Change::Reset { all, .. } => {
@@ -108,7 +132,7 @@ impl World {
                 let gone: Vec<_> =
                     self.nodes.keys().filter(|n| !present.contains(n.as_str())).cloned().collect();
                 for name in gone {
-                    self.remove_node(&name);
+                    self.remove_node(&name, now);
                 }
                 for node in all {
                     self.put_node(node, now);
@@ -197,8 +221,9 @@ impl World {
             _ => now,
         };
         let (name, zone, state) = (node.name.clone(), zone_name(&node.zone), node.state);
-        let before = known.map(|(old, _)| old.state);
-        self.nodes.insert(name.clone(), Entry { version: self.version, value: (node, since) });
+        let before = known.as_ref().map(|(old, _)| old.state);
+        self.nodes.insert(name.clone(), Entry { version: self.version, value: (node.clone(), since) });
+        self.follow_repair(known.map(|(old, _)| old), &node, now);
         if before == Some(state) {
             return;
         }
@@ -228,11 +253,11 @@ impl World {
             let of_work = self.lost.entry(pod.work.clone()).or_default();
             // A pod that is not being deleted goes on running, so it is not lost any more. A Terminating pod is replaced all the same.
             let lives_on = !is_lost && pod.deleted.is_none();
-            of_work.retain(|(lost, at)| {
-                (*lost != uid || !(lives_on || is_lost)) && now.duration_since(*at) < LOST_KEPT
+            of_work.retain(|lost| {
+                (lost.uid != uid || !(lives_on || is_lost)) && now.duration_since(lost.at) < LOST_KEPT
             });
             if is_lost && was_seen_before {
-                of_work.push_back((uid.clone(), now));
+                of_work.push_back(Lost { uid: uid.clone(), at: now, why: Why::Unreachable });
             }
             if of_work.is_empty() {
                 self.lost.remove(&pod.work);
@@ -274,18 +299,23 @@ impl World {
 
     fn work_came_back(&mut self, pod: &Pod, now: Timestamp) {
         let Some(of_work) = self.lost.get_mut(&pod.work) else { return };
-        let Some(position) = of_work.iter().position(|(uid, _)| *uid != pod.uid) else { return };
-        let Some((_, lost_at)) = of_work.remove(position) else { return };
+        let Some(position) = of_work.iter().position(|lost| lost.uid != pod.uid) else { return };
+        let Some(lost) = of_work.remove(position) else { return };
         if of_work.is_empty() {
             self.lost.remove(&pod.work);
         }
         self.recovered += 1;
-        let away = Some(now.duration_since(lost_at));
-        self.timeline.add(self.version, now, Kind::WorkBack, &pod.workload.name, &pod.name, away);
+        let away = Some(now.duration_since(lost.at));
+        let kind = match lost.why {
+            Why::Unreachable => Kind::WorkBack,
+            Why::Repair => Kind::WorkMoved,
+        };
+        self.timeline.add(self.version, now, kind, &pod.workload.name, &pod.name, away);
     }
 
-    fn remove_node(&mut self, name: &str) {
-        if self.nodes.remove(name).is_some() {
+    fn remove_node(&mut self, name: &str, now: Timestamp) {
+        if let Some(Entry { value: (node, _), .. }) = self.nodes.remove(name) {
+            self.node_went(&node, now);
             self.forget(Gone::Node(name.to_owned()));
         }
     }
@@ -372,6 +402,12 @@ impl World {
                 .map(|((subject, recovery), v)| VerdictShown { subject, recovery, report: &v.value })
                 .collect(),
             moments: self.timeline.since(from).map(MomentShown::new).collect(),
+            replacements: self
+                .replacements
+                .as_ref()
+                .filter(|r| r.version > from || known.is_none())
+                .map(|r| &r.value),
+            missing: self.missing.as_ref().filter(|m| m.version > from || known.is_none()).map(|m| &m.value),
             caption: self.caption.as_ref().filter(|c| c.version > from).map(|c| &c.value),
             gone_nodes: gone()
                 .filter_map(|g| if let Gone::Node(n) = g { Some(n.as_str()) } else { None })

@@ -53,6 +53,8 @@ async fn every_answer_carries_the_policy() {
         "/page.css",
         "/map.js",
         "/panels.js",
+        "/missing.js",
+        "/repairs.js",
         "/wrappers.js",
         "/world.js",
         "/icon.svg",

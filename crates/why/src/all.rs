@@ -14,6 +14,7 @@ use crate::{
         REPLICATION_CONTROLLER, STATEFUL_SET,
     },
     salvor::Judge,
+    words::{counted, verb},
     world::World,
 };
 
@@ -61,9 +62,10 @@ pub fn everything(world: &mut World, judge: &Judge) -> Overview {
             workloads.sort();
             if finding.cause.object.kind == "Node" && finding.cause.code != Code::NodeSick {
                 finding.cause.message = format!(
-                    "{} pods of {} workloads wait: {}",
-                    finding.pods.len(),
-                    workloads.len(),
+                    "{} of {} {}: {}",
+                    counted(finding.pods.len(), "pod"),
+                    counted(workloads.len(), "workload"),
+                    verb(finding.pods.len(), "waits", "wait"),
                     finding.cause.message
                 );
             }

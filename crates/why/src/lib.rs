@@ -28,6 +28,7 @@ mod slim;
 #[cfg(test)]
 mod tests;
 mod volumes;
+mod words;
 mod world;
 
 pub use all::everything;

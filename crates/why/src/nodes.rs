@@ -14,6 +14,7 @@ use crate::{
     },
     kinds::{BUDGET, NODE},
     salvor::{by_namespace, silent},
+    words::{counted, verb},
     world::Seen,
 };
 
@@ -167,16 +168,13 @@ impl Rules<'_> {
                     let found = if ending { self.ending(pod).into_iter().next() } else { None };
                     findings.extend(found.map(|finding| cut_to(finding, &object, on)));
                 }
-                let waiting = pods.len();
+                let waiting = format!("{} {}", counted(pods.len(), "pod"), verb(pods.len(), "is", "are"));
                 if findings.is_empty() {
-                    let message = format!(
-                        "{}; {waiting} pods are on it, none of them marked for deletion",
-                        silent(on, since)
-                    );
+                    let message = format!("{}; {waiting} on it, not marked for deletion", silent(on, since));
                     findings.push(Finding::new(Code::NodeLost, object.clone(), message).since(since));
                 }
                 Diagnosis::phrase(
-                    format!("its kubelet: nobody has heard of it, and {waiting} pods are on it"),
+                    format!("its kubelet: nobody has heard of it, and {waiting} on it"),
                     findings,
                 )
             }

@@ -12,6 +12,7 @@ use crate::{
         APP_WRAPPER, CRON_JOB, DAEMON_SET, DEPLOYMENT, JOB, JOB_SET, Kind, POD, REPLICA_SET,
         REPLICATION_CONTROLLER, STATEFUL_SET,
     },
+    words::{counted, verb},
     world::Seen,
 };
 
@@ -107,8 +108,10 @@ impl Rules<'_> {
         }
         let me = named(&kind.kind, owner);
         let message = format!(
-            "{lacking} pods were not made, and nothing says why: looked at its conditions, its pods ({}), the quotas of its namespace \
+            "{} {} not made, and nothing says why: looked at its conditions, its pods ({}), the quotas of its namespace \
              and its events (none tells of a refusal; events expire after an hour)",
+            counted(lacking, "pod"),
+            verb(lacking, "was", "were"),
             pods.len()
         );
         Finding::new(Code::Unknown, me, message).remedy(Remedy::command(

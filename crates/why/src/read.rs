@@ -114,8 +114,12 @@ impl Reader {
     pub fn new(mut config: kube::Config) -> Result<Self, WhyError> {
         config.read_timeout = Some(SILENCE);
         config.connect_timeout = Some(SILENCE);
-        let client = Client::try_from(config).map_err(|error| WhyError::Client(story(&error)))?;
-        Ok(Self { client, now: None, served: BTreeMap::new(), groups: BTreeMap::new() })
+        Client::try_from(config).map(Self::of).map_err(|error| WhyError::Client(story(&error)))
+    }
+
+    /// A reader of the cluster of a client. A server that does not answer is waited for as long as the client waits.
+    pub fn of(client: Client) -> Self {
+        Self { client, now: None, served: BTreeMap::new(), groups: BTreeMap::new() }
     }
 
     fn now(&self) -> Timestamp {

@@ -713,8 +713,18 @@ fn everything_is_grouped_by_root_cause_and_object() {
     assert_eq!(overview.groups.len(), 1, "{overview:#?}");
     let group = &overview.groups[0];
     assert_eq!((group.root_cause.code, group.workloads.len()), (Code::NotOptedIn, 2), "{overview:#?}");
+    let message = &group.root_cause.message;
+    assert!(message.starts_with("2 pods of 2 workloads wait: node lost is silent"), "{message}");
     let command = group.remedies.iter().find_map(|remedy| remedy.command.as_deref()).unwrap();
     assert!(command.contains("train-1 other-0"), "{command}");
+}
+
+#[test]
+fn one_pod_of_one_workload_is_told_as_one() {
+    let cluster = stuck(json!({})).with(&LEASE, election(ALIVE, GATE));
+    let overview = crate::everything(&mut cluster.world(), &cluster.1);
+    let message = &overview.groups[0].root_cause.message;
+    assert!(message.starts_with("1 pod of 1 workload waits: node lost is silent"), "{message}");
 }
 
 #[test]

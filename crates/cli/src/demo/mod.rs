@@ -13,6 +13,7 @@ use std::net::{Ipv4Addr, SocketAddr, TcpListener};
 use std::path::{Path, PathBuf};
 use std::process::ExitCode;
 use std::thread;
+use std::time::Duration;
 
 use jiff::{SignedDuration, Timestamp};
 use salvor_api::config::LogFormat;
@@ -35,6 +36,9 @@ use terminal::{Terminal, WithoutReader};
 
 /// The usual address of the page.
 const PAGE: SocketAddr = SocketAddr::new(std::net::IpAddr::V4(Ipv4Addr::LOCALHOST), 8090);
+
+/// The page's list of everything that does not come back is made anew this often, in real time.
+const LOOK_FOR_MISSING: Duration = Duration::from_secs(3);
 
 /// The cluster's time begins this long before now.
 const HEAD_START: SignedDuration = SignedDuration::from_hours(6);
@@ -160,6 +164,7 @@ async fn play_live(args: &DemoArgs, scenario: &Scenario) -> Result<ExitCode, Cli
     let ending = tokio::select! {
         outcome = performance => outcome,
         () = stage.grant(wishes) => Ok(()),
+        () = stage.look_for_missing(with_salvor, LOOK_FOR_MISSING.mul_f64(args.speed)) => Ok(()),
         _ = signals.recv() => Ok(()),
     };
     stop.cancel();

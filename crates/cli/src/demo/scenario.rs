@@ -16,6 +16,10 @@ pub(super) const DEFAULT: &str = include_str!("zone-outage.yaml");
 const MOST_ZONES: u32 = 26;
 const MOST_NODES: u32 = 1_000;
 const MOST_PODS: u32 = 10_000;
+const MOST_GPU_NODES: u32 = 100;
+
+/// The pool of the nodes with an accelerator. They are named after it.
+pub(super) const GPU_POOL: &str = "gpu";
 
 /// Why a file is no story.
 #[derive(Debug, PartialEq, Eq, thiserror::Error)]
@@ -33,6 +37,8 @@ pub(super) struct Scenario {
     pub(super) say: String,
     pub(super) zones: u32,
     pub(super) nodes_per_zone: u32,
+    /// Nodes with an accelerator, in the last zone. They are not among the others.
+    pub(super) gpu_nodes: u32,
     pub(super) work: Work,
     /// Everything must have recovered this long after the last step.
     pub(super) patience: Duration,
@@ -48,11 +54,31 @@ pub(super) struct Work {
     pub(super) website: u32,
     pub(super) batch: u32,
     pub(super) simulation: u32,
+    /// Each needs an accelerator of its own.
+    pub(super) tuning: u32,
 }
 
 impl Default for Work {
     fn default() -> Self {
-        Self { training: 6, database: 3, website: 6, batch: 24, simulation: 4 }
+        Self { training: 6, database: 3, website: 6, batch: 24, simulation: 4, tuning: 0 }
+    }
+}
+
+/// Something that happens to a node.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub(super) enum Deed {
+    Fault(NodeFault),
+    /// The node is Ready, and its accelerator does not work.
+    FailAccelerator,
+}
+
+impl Deed {
+    /// Its name in a file.
+    fn name(self) -> &'static str {
+        match self {
+            Self::Fault(fault) => fault.name(),
+            Self::FailAccelerator => "failAccelerator",
+        }
     }
 }
 
@@ -65,8 +91,8 @@ pub(super) struct Step {
     pub(super) say: String,
     /// All work must run by now.
     pub(super) expect_recovered: bool,
-    /// The fault, and its nodes.
-    pub(super) strike: Option<(NodeFault, Vec<String>)>,
+    /// The deed, and its nodes.
+    pub(super) strike: Option<(Deed, Vec<String>)>,
 }
 
 #[derive(Deserialize)]
@@ -79,6 +105,8 @@ struct File {
     zones: Spanned<u32>,
     #[serde(default = "four")]
     nodes_per_zone: Spanned<u32>,
+    #[serde(default = "none")]
+    gpu_nodes: Spanned<u32>,
     #[serde(default)]
     work: Option<Spanned<Work>>,
     #[serde(default = "ten_minutes")]
@@ -99,6 +127,7 @@ struct FileStep {
     partition: Option<Spanned<Target>>,
     heal: Option<Spanned<Target>>,
     reboot: Option<Spanned<Target>>,
+    fail_accelerator: Option<Spanned<Target>>,
 }
 
 #[derive(Deserialize)]
@@ -106,6 +135,10 @@ struct FileStep {
 struct Target {
     zone: Option<String>,
     node: Option<String>,
+}
+
+fn none() -> Spanned<u32> {
+    unplaced(0)
 }
 
 fn three() -> Spanned<u32> {
@@ -131,14 +164,21 @@ impl Scenario {
             .map_err(|error| ScenarioError::Yaml(error.to_string().trim_end().to_owned()))?;
         let zones = within(&file.zones, "zones", 1, MOST_ZONES)?;
         let nodes_per_zone = within(&file.nodes_per_zone, "nodesPerZone", 1, MOST_NODES / zones)?;
+        let gpu_nodes = within(&file.gpu_nodes, "gpuNodes", 0, MOST_GPU_NODES)?;
         let work = match file.work {
             Some(work) => {
                 let line = work.referenced.line();
-                let Work { training, database, website, batch, simulation } = work.value;
-                let all = [training, database, website, batch, simulation];
+                let Work { training, database, website, batch, simulation, tuning } = work.value;
+                let all = [training, database, website, batch, simulation, tuning];
                 let pods = all.iter().map(|n| u64::from(*n)).sum::<u64>();
                 if pods > u64::from(MOST_PODS) {
                     return Err(bad(line, "work", format!("{pods} pods are too many: at most {MOST_PODS}")));
+                }
+                if tuning > gpu_nodes {
+                    let problem = format!(
+                        "{tuning} pods need an accelerator each, and gpuNodes is {gpu_nodes}: write no more than that"
+                    );
+                    return Err(bad(line, "work.tuning", problem));
                 }
                 work.value
             }
@@ -149,6 +189,7 @@ impl Scenario {
             say: file.say,
             zones,
             nodes_per_zone,
+            gpu_nodes,
             work,
             patience: duration(&file.patience, "patience")?,
             steps: Vec::new(),
@@ -162,22 +203,25 @@ impl Scenario {
 
     fn step(&self, at: &str, step: Spanned<FileStep>) -> Result<Step, ScenarioError> {
         let line = step.referenced.line();
-        let FileStep { after, title, say, expect, crash, partition, heal, reboot } = step.value;
-        let faults = [
-            (NodeFault::Crash, crash),
-            (NodeFault::Partition, partition),
-            (NodeFault::Heal, heal),
-            (NodeFault::Reboot, reboot),
+        let FileStep { after, title, say, expect, crash, partition, heal, reboot, fail_accelerator } =
+            step.value;
+        let deeds = [
+            (Deed::Fault(NodeFault::Crash), crash),
+            (Deed::Fault(NodeFault::Partition), partition),
+            (Deed::Fault(NodeFault::Heal), heal),
+            (Deed::Fault(NodeFault::Reboot), reboot),
+            (Deed::FailAccelerator, fail_accelerator),
         ];
         let mut strike = None;
-        for (fault, target) in faults {
+        for (deed, target) in deeds {
             let Some(target) = target else { continue };
             if strike.is_some() {
                 let problem =
-                    "more than one of crash, partition, heal and reboot: make a step of each".into();
+                    "more than one of crash, partition, heal, reboot and failAccelerator: make a step of each"
+                        .into();
                 return Err(bad(line, at, problem));
             }
-            strike = Some((fault, self.nodes(&format!("{at}.{fault}"), &target)?));
+            strike = Some((deed, self.nodes(&format!("{at}.{}", deed.name()), deed, &target)?));
         }
         let expect_recovered = match &expect {
             None => false,
@@ -191,28 +235,62 @@ impl Scenario {
         Ok(Step { after: duration(&after, &format!("{at}.after"))?, title, say, expect_recovered, strike })
     }
 
-    fn nodes(&self, at: &str, target: &Spanned<Target>) -> Result<Vec<String>, ScenarioError> {
+    fn nodes(&self, at: &str, deed: Deed, target: &Spanned<Target>) -> Result<Vec<String>, ScenarioError> {
         let line = target.referenced.line();
-        match (&target.value.zone, &target.value.node) {
+        let (field, nodes) = match (&target.value.zone, &target.value.node) {
             (Some(zone), None) => {
                 let zones: Vec<_> = self.zone_names().collect();
                 let Some(zone) = zones.iter().find(|known| *known == zone) else {
                     let problem = format!("there is no zone {zone:?}; there are {}", zones.join(", "));
                     return Err(bad(line, &format!("{at}.zone"), problem));
                 };
-                Ok((1..=self.nodes_per_zone).map(|n| node_name(zone, n)).collect())
+                let gpus = self.gpu_names().filter(|_| *zone == self.gpu_zone());
+                (
+                    format!("{at}.zone"),
+                    (1..=self.nodes_per_zone).map(|n| node_name(zone, n)).chain(gpus).collect(),
+                )
             }
             (None, Some(node)) => {
                 let known: BTreeSet<_> = self.node_names().map(|(_, node)| node).collect();
-                if known.contains(node) {
-                    return Ok(vec![node.clone()]);
+                if !known.contains(node) && !self.gpu_names().any(|gpu| gpu == *node) {
+                    let last = known.last().cloned().unwrap_or_default();
+                    let gpus = match self.gpu_names().last() {
+                        Some(last) => format!(", and {GPU_POOL}-1 to {last}"),
+                        None => String::new(),
+                    };
+                    let problem = format!("there is no node {node:?}; there are node-a1 to {last}{gpus}");
+                    return Err(bad(line, &format!("{at}.node"), problem));
                 }
-                let last = known.last().cloned().unwrap_or_default();
-                let problem = format!("there is no node {node:?}; there are node-a1 to {last}");
-                Err(bad(line, &format!("{at}.node"), problem))
+                (format!("{at}.node"), vec![node.clone()])
             }
-            _ => Err(bad(line, at, "write either {zone: NAME} or {node: NAME}".into())),
+            _ => return Err(bad(line, at, "write either {zone: NAME} or {node: NAME}".into())),
+        };
+        match deed {
+            Deed::Fault(_) => Ok(nodes),
+            Deed::FailAccelerator => {
+                let gpus: Vec<String> = self.gpu_names().filter(|gpu| nodes.contains(gpu)).collect();
+                if gpus.is_empty() {
+                    let problem = match self.gpu_names().last() {
+                        Some(last) => {
+                            format!("no node of these has an accelerator; {GPU_POOL}-1 to {last} have")
+                        }
+                        None => "no node has an accelerator: write gpuNodes, such as gpuNodes: 2".into(),
+                    };
+                    return Err(bad(line, &field, problem));
+                }
+                Ok(gpus)
+            }
         }
+    }
+
+    /// The nodes with an accelerator, as they are named in the beginning.
+    fn gpu_names(&self) -> impl Iterator<Item = String> + use<> {
+        (1..=self.gpu_nodes).map(|n| format!("{GPU_POOL}-{n}"))
+    }
+
+    /// The zone of the nodes with an accelerator.
+    pub(super) fn gpu_zone(&self) -> String {
+        self.zone_names().last().unwrap_or_default()
     }
 
     fn zone_names(&self) -> impl Iterator<Item = String> + use<> {
@@ -260,7 +338,7 @@ mod tests {
     #[test]
     fn the_default_story_is_one() {
         let scenario = Scenario::parse(DEFAULT).unwrap();
-        assert_eq!(scenario.node_names().count(), 12);
+        assert_eq!((scenario.node_names().count(), scenario.gpu_nodes), (12, 2));
         assert!(scenario.steps.iter().any(|s| s.expect_recovered));
     }
 
@@ -279,7 +357,28 @@ mod tests {
         let scenario = Scenario::parse(text).unwrap();
         let step = &scenario.steps[0];
         assert_eq!(step.after, Duration::from_secs(90));
-        assert_eq!(step.strike, Some((NodeFault::Crash, vec!["node-b1".into(), "node-b2".into()])));
+        let crash = Deed::Fault(NodeFault::Crash);
+        assert_eq!(step.strike, Some((crash, vec!["node-b1".into(), "node-b2".into()])));
+    }
+
+    #[test]
+    fn nodes_with_an_accelerator_are_in_the_last_zone() {
+        let text = |deed: &str| {
+            format!(
+                "title: t\nzones: 2\nnodesPerZone: 1\ngpuNodes: 2\nsteps:\n- {{after: 1s, title: x, {deed}}}\n"
+            )
+        };
+        let strike = |deed: &str| Scenario::parse(&text(deed)).unwrap().steps[0].strike.clone().unwrap();
+        assert_eq!(strike("heal: {zone: a}").1, ["node-a1"]);
+        assert_eq!(strike("crash: {zone: b}").1, ["node-b1", "gpu-1", "gpu-2"]);
+        assert_eq!(strike("crash: {node: gpu-2}").1, ["gpu-2"]);
+        let failed = strike("failAccelerator: {zone: b}");
+        assert_eq!(failed, (Deed::FailAccelerator, vec!["gpu-1".to_owned(), "gpu-2".to_owned()]));
+        let refused = Scenario::parse(&text("failAccelerator: {node: node-b1}")).unwrap_err().to_string();
+        assert_eq!(
+            refused,
+            "line 6: steps[0].failAccelerator.node: no node of these has an accelerator; gpu-1 to gpu-2 have"
+        );
     }
 
     #[test]
@@ -295,6 +394,18 @@ mod tests {
             (
                 "title: t\npatience: 25h\nsteps: []\n".to_owned(),
                 "line 2: patience: \"25h\" cannot be used: write 0s to 24h",
+            ),
+            (
+                "title: t\ngpuNodes: 101\nsteps: []\n".to_owned(),
+                "line 2: gpuNodes: 101 cannot be used: write a whole number from 0 to 100",
+            ),
+            (
+                "title: t\nwork: {tuning: 2}\nsteps: []\n".to_owned(),
+                "line 2: work.tuning: 2 pods need an accelerator each, and gpuNodes is 0",
+            ),
+            (
+                step("failAccelerator: {zone: a}"),
+                "line 5: steps[0].failAccelerator.zone: no node has an accelerator: write gpuNodes",
             ),
             ("title: t\nwork: {batch: 10001}\nsteps: []\n".to_owned(), "line 2: work: "),
             (

@@ -9,7 +9,7 @@ use salvor_page::{Caption, Kind};
 use tokio::time::sleep;
 
 use super::DemoError;
-use super::scenario::{Scenario, Step};
+use super::scenario::{Deed, Scenario, Step};
 use super::stage::Stage;
 use super::terminal::{Terminal, lasting};
 use super::workloads::{Missing, missing};
@@ -27,6 +27,10 @@ pub(super) struct Report {
     /// The number of recovered pods, and the longest time one of them was not running.
     pub(super) came_back: usize,
     pub(super) longest_away: SignedDuration,
+    /// The number of nodes that were replaced, of pods that run again after that, and the longest time that took.
+    pub(super) replaced: usize,
+    pub(super) moved: usize,
+    pub(super) longest_move: SignedDuration,
     /// The total time for which a pod and its replacement ran at once, because a node was cut off and ran on.
     pub(super) ran_twice: SignedDuration,
     pub(super) lasted: SignedDuration,
@@ -94,11 +98,17 @@ pub(super) async fn play(
     if missing.unfinished > 0 {
         failures.push(format!("at the end: {} batch pods have not Succeeded", missing.unfinished));
     }
-    let back: Vec<_> = stage.page.moments().into_iter().filter(|m| m.kind == Kind::WorkBack).collect();
+    let moments = stage.page.moments();
+    let of = |kind: Kind| moments.iter().filter(move |m| m.kind == kind);
+    let count = |kind: Kind| of(kind).map(|m| m.subjects.len()).sum::<usize>();
+    let longest = |kind: Kind| of(kind).filter_map(|m| m.away).max().unwrap_or_default();
     Ok(Report {
         failures,
-        came_back: back.iter().map(|m| m.subjects.len()).sum(),
-        longest_away: back.iter().filter_map(|m| m.away).max().unwrap_or_default(),
+        came_back: count(Kind::WorkBack),
+        longest_away: longest(Kind::WorkBack),
+        replaced: count(Kind::Replaced),
+        moved: count(Kind::WorkMoved),
+        longest_move: longest(Kind::WorkMoved),
         ran_twice: stage.truth().ran_twice(stage.now()),
         lasted: stage.now().duration_since(began),
     })
@@ -112,16 +122,18 @@ fn turn(stage: &Stage, terminal: &mut Terminal, caption: Caption) -> io::Result<
 }
 
 async fn perform(stage: &Stage, step: &Step) {
-    let Some((fault, nodes)) = &step.strike else { return };
-    let words = match fault {
-        NodeFault::Crash => "switched off",
-        NodeFault::Partition => "cut off",
-        NodeFault::Heal => "healed",
-        NodeFault::Reboot => "restarted",
-    };
+    let Some((deed, nodes)) = &step.strike else { return };
+    let names = nodes.join(", ");
     let is = if nodes.len() == 1 { "is" } else { "are" };
-    stage.page.tell(&format!("{} {is} {words}", nodes.join(", ")));
-    stage.strike(*fault, nodes).await;
+    let told = match deed {
+        Deed::Fault(NodeFault::Crash) => format!("{names} {is} switched off"),
+        Deed::Fault(NodeFault::Partition) => format!("{names} {is} cut off"),
+        Deed::Fault(NodeFault::Heal) => format!("{names} {is} healed"),
+        Deed::Fault(NodeFault::Reboot) => format!("{names} {is} restarted"),
+        Deed::FailAccelerator => format!("The accelerator of {names} fails"),
+    };
+    stage.page.tell(&told);
+    stage.strike(*deed, nodes).await;
 }
 
 /// Waits, and prints what happens meanwhile.
@@ -158,6 +170,16 @@ pub(super) fn tell(report: &Report, terminal: &Terminal, with_salvor: bool) -> i
         "  {back} pods were recovered, the slowest {} after its node became unreachable.",
         seconds(report.longest_away)
     ))?;
+    if report.replaced > 0 {
+        let nodes = if report.replaced == 1 { "node was" } else { "nodes were" };
+        let pods = if report.moved == 1 { "pod" } else { "pods" };
+        terminal.line(&format!(
+            "  {} {nodes} replaced, and {} {pods} ran again, the slowest {} after the repair began.",
+            report.replaced,
+            report.moved,
+            seconds(report.longest_move)
+        ))?;
+    }
     if report.ran_twice > SignedDuration::ZERO {
         terminal.line(&format!(
             "  Some work ran twice, for {} in sum: a machine that is cut off still runs its pods, and nobody can see it. The \

@@ -68,8 +68,15 @@ impl Terminal {
         let (colour, sign) = match moment.kind {
             Kind::NodeLost => ("31", "✗"),
             Kind::Stuck => ("31", "…"),
-            Kind::Unhealthy => ("33", "!"),
-            Kind::NodeBack | Kind::WorkBack | Kind::ResetOver => ("32", "✓"),
+            Kind::NotRepaired => ("31", "!"),
+            Kind::Unhealthy | Kind::Sick => ("33", "!"),
+            Kind::NodeGone => ("33", "✗"),
+            Kind::NodeBack
+            | Kind::WorkBack
+            | Kind::WorkMoved
+            | Kind::Healthy
+            | Kind::Replaced
+            | Kind::ResetOver => ("32", "✓"),
             Kind::Did => ("36", "›"),
             Kind::Told => ("2", "·"),
         };

@@ -3,14 +3,15 @@
 use std::collections::BTreeSet;
 
 use http::Request;
+use jiff::Timestamp;
 use kube::Client;
 use salvor_api::crds;
-use salvor_api::names::{annotations, appwrapper, job, taints};
+use salvor_api::names::{annotations, appwrapper, job, repair, taints};
 use salvor_cluster::STORAGE;
 use salvor_nodes::script;
 use serde_json::{Value, json};
 
-use super::scenario::Work;
+use super::scenario::{GPU_POOL, Work};
 
 /// Pods tolerate an unreachable node for this long: short, so that the story does not take long.
 const TOLERATED_SECONDS: i64 = 30;
@@ -25,6 +26,7 @@ const JOBS: &str = "/apis/batch/v1/namespaces/default/jobs";
 const STATEFUL_SETS: &str = "/apis/apps/v1/namespaces/default/statefulsets";
 const DEPLOYMENTS: &str = "/apis/apps/v1/namespaces/default/deployments";
 const APP_WRAPPERS: &str = "/apis/workload.codeflare.dev/v1beta2/namespaces/default/appwrappers";
+const REPAIR_POLICIES: &str = "/apis/salvor.dev/v1alpha1/noderepairpolicies";
 const DEFINITIONS: &str = "/apis/apiextensions.k8s.io/v1/customresourcedefinitions";
 
 /// The queue is worked off in so many turns.
@@ -37,6 +39,15 @@ const FORCED_AFTER: &str = "1m";
 /// How long a reset pauses between deletion and creation.
 const RESET_PAUSE: &str = "15s";
 
+/// The resource that an accelerator is, and the taint of its nodes.
+pub(super) const ACCELERATOR: &str = "nvidia.com/gpu";
+/// The condition by which an agent on a node says whether its accelerator works.
+const ACCELERATOR_WORKS: &str = "AcceleratedHardwareReady";
+/// A failed accelerator is tolerated for this long.
+const SICK_FOR: &str = "1m";
+/// A silent node with an accelerator is tolerated for this long.
+const SILENT_FOR: &str = "5m";
+
 /// Who runs AppWrappers.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub(super) enum Wrapping {
@@ -48,9 +59,54 @@ pub(super) enum Wrapping {
 
 /// Makes the cluster know AppWrappers.
 pub(super) async fn define_app_wrappers(client: &Client) -> kube::Result<()> {
-    let definition: Value = serde_saphyr::from_str(crds::APPWRAPPER)
-        .map_err(|error| kube::Error::Service(error.to_string().into()))?;
+    define(client, crds::APPWRAPPER).await
+}
+
+/// Makes the cluster know NodeRepairPolicies, with one for nodes with an accelerator if there are any.
+pub(super) async fn define_repair_policies(client: &Client, for_accelerators: bool) -> kube::Result<()> {
+    define(client, crds::NODE_REPAIR_POLICY).await?;
+    if !for_accelerators {
+        return Ok(());
+    }
+    let policy = json!({
+        "apiVersion": "salvor.dev/v1alpha1", "kind": "NodeRepairPolicy",
+        "metadata": { "name": GPU_POOL },
+        "spec": {
+            "nodeSelector": { "matchLabels": { repair::labels::NODE_POOL: GPU_POOL } },
+            "policies": [
+                { "conditionType": ACCELERATOR_WORKS, "conditionStatus": "False", "toleration": SICK_FOR },
+                { "conditionType": "Ready", "conditionStatus": "Unknown", "toleration": SILENT_FOR },
+            ],
+        },
+    });
+    post(client, REPAIR_POLICIES, &policy).await
+}
+
+async fn define(client: &Client, definition: &str) -> kube::Result<()> {
+    let definition: Value =
+        serde_saphyr::from_str(definition).map_err(|error| kube::Error::Service(error.to_string().into()))?;
     post(client, DEFINITIONS, &definition).await
+}
+
+/// Writes on a node whether its accelerator works, as an agent on it does.
+pub(super) async fn tell_accelerator(
+    client: &Client,
+    node: &str,
+    works: bool,
+    now: Timestamp,
+) -> kube::Result<()> {
+    let now = now.strftime("%Y-%m-%dT%H:%M:%SZ").to_string();
+    let (status, reason, message) = if works {
+        ("True", "AcceleratorIsReady", "the accelerator works")
+    } else {
+        ("False", "NvidiaXID79Error", "the accelerator has fallen off the bus")
+    };
+    let condition = json!({ "type": ACCELERATOR_WORKS, "status": status, "reason": reason, "message": message,
+        "lastHeartbeatTime": now, "lastTransitionTime": now });
+    let body = json!({ "status": { "conditions": [condition] } }).to_string().into_bytes();
+    let request = Request::patch(format!("{NODES}/{node}/status"))
+        .header("content-type", "application/strategic-merge-patch+json");
+    client.request_text(request.body(body).map_err(kube::Error::HttpError)?).await.map(|_| ())
 }
 
 /// Creates all of it.
@@ -117,7 +173,31 @@ pub(super) async fn create(client: &Client, work: &Work, wrapping: Wrapping) -> 
             Wrapping::Nobody => post(client, JOBS, &job).await?,
         }
     }
+    if work.tuning > 0 {
+        post(client, JOBS, &tuning(work.tuning)).await?;
+    }
     Ok(())
+}
+
+/// A Job whose pods need an accelerator each.
+fn tuning(pods: u32) -> Value {
+    let consent = json!({ annotations::SAFE_TO_FORCEFULLY_TERMINATE: "true" });
+    let mut template = template("tuning", "4", &consent, "Never");
+    let spec = &mut template["spec"];
+    spec["nodeSelector"] = json!({ repair::labels::NODE_POOL: GPU_POOL });
+    if let Some(tolerations) = spec["tolerations"].as_array_mut() {
+        tolerations.push(json!({ "key": ACCELERATOR, "operator": "Exists", "effect": taints::NO_SCHEDULE }));
+    }
+    let resources = &mut spec["containers"][0]["resources"];
+    resources["requests"][ACCELERATOR] = json!("1");
+    resources["limits"][ACCELERATOR] = json!("1");
+    json!({
+        "metadata": { "name": "tuning" },
+        "spec": {
+            "completionMode": "Indexed", "completions": pods, "parallelism": pods,
+            "podReplacementPolicy": "Failed", "backoffLimit": 100, "template": template,
+        },
+    })
 }
 
 /// A Job whose pods are of use only together.
@@ -176,7 +256,8 @@ async fn list(client: &Client, path: &str) -> kube::Result<Vec<Value>> {
 /// The parts of the work that are missing.
 #[derive(Clone, Debug, Default, PartialEq, Eq)]
 pub(super) struct Missing {
-    /// Workloads with fewer pods running, on nodes that are heard of, than they should have, and AppWrappers that are not Running.
+    /// Workloads with fewer pods running, on nodes that are heard of and whose accelerator has not failed, than they should have,
+    /// and AppWrappers that are not Running.
     pub(super) short: Vec<String>,
     /// Pods that cannot end.
     pub(super) stuck: Vec<String>,
@@ -203,14 +284,23 @@ pub(super) async fn missing(client: &Client, work: &Work) -> kube::Result<Missin
     let silent: BTreeSet<&str> = nodes.iter().filter(|n| is_unreachable(n)).map(name).collect();
     let on_silent_node =
         |pod: &Value| pod["spec"]["nodeName"].as_str().is_some_and(|node| silent.contains(node));
+    let failed: BTreeSet<&str> = nodes.iter().filter(|n| has_failed_accelerator(n)).map(name).collect();
+    let makes_no_progress =
+        |pod: &Value| pod["spec"]["nodeName"].as_str().is_some_and(|node| failed.contains(node));
     let is_leaving = |pod: &Value| !pod["metadata"]["deletionTimestamp"].is_null();
-    let runs = |pod: &&Value| pod["status"]["phase"] == "Running" && !is_leaving(pod) && !on_silent_node(pod);
+    let runs = |pod: &&Value| {
+        pod["status"]["phase"] == "Running"
+            && !is_leaving(pod)
+            && !on_silent_node(pod)
+            && !makes_no_progress(pod)
+    };
     let mut missing = Missing::default();
     let workloads = [
         ("training", work.training),
         ("database", work.database),
         ("website", work.website),
         ("simulation", work.simulation),
+        ("tuning", work.tuning),
     ];
     for (app, wanted) in workloads {
         // Two pods of one index are one.
@@ -254,4 +344,9 @@ fn identity(pod: &Value) -> &str {
 
 fn is_unreachable(node: &Value) -> bool {
     node["spec"]["taints"].as_array().into_iter().flatten().any(|t| t["key"] == taints::UNREACHABLE)
+}
+
+fn has_failed_accelerator(node: &Value) -> bool {
+    let conditions = node["status"]["conditions"].as_array().into_iter().flatten();
+    conditions.into_iter().any(|it| it["type"] == ACCELERATOR_WORKS && it["status"] == "False")
 }

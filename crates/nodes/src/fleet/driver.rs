@@ -56,6 +56,19 @@ enum Wake {
     Flap(String, u64),
 }
 
+impl Wake {
+    fn node(&self) -> &str {
+        match self {
+            Self::Pod(node, _)
+            | Self::PodAgain(node, _, _)
+            | Self::Heartbeat(node)
+            | Self::NodeStatus(node)
+            | Self::Register(node)
+            | Self::Flap(node, _) => node,
+        }
+    }
+}
+
 /// The end of a call.
 #[derive(Debug)]
 enum Done {
@@ -114,6 +127,8 @@ pub(super) struct Driver {
     done: mpsc::UnboundedSender<(String, u64, Done)>,
     done_inbox: mpsc::UnboundedReceiver<(String, u64, Done)>,
     failed_calls: u64,
+    /// Nodes that were ever added: each has addresses of its own.
+    added: usize,
 }
 
 impl Driver {
@@ -139,6 +154,7 @@ impl Driver {
             done,
             done_inbox,
             failed_calls: 0,
+            added: 0,
         }
     }
 
@@ -207,6 +223,12 @@ impl Driver {
                 });
                 let _ = reply.send(booted);
             }
+            Command::Remove(node, reply) => {
+                let off = self.with_new_life(&node, |slot, _, now| slot.kubelet.suffer(Fault::Crash, now));
+                self.slots.remove(&node);
+                self.wakes.retain(|Reverse((_, wake))| wake.node() != node);
+                let _ = reply.send(off);
+            }
             Command::Stats(reply) => {
                 let _ = reply.send(FleetStats {
                     nodes: self.slots.len(),
@@ -226,14 +248,8 @@ impl Driver {
         for profile in profiles {
             let name = profile.name.clone();
             let boot_id = self.boot_id();
-            let kubelet = Kubelet::new(
-                profile,
-                self.slots.len(),
-                self.timers,
-                self.truth.clone(),
-                boot_id,
-                self.clock.now(),
-            );
+            let kubelet =
+                Kubelet::new(profile, self.added, self.timers, self.truth.clone(), boot_id, self.clock.now());
             let slot = Slot {
                 kubelet,
                 life: 0,
@@ -247,6 +263,7 @@ impl Driver {
                 flap: None,
                 added: Some(adding.clone()),
             };
+            self.added += 1;
             self.slots.insert(name.clone(), slot);
             self.register(&name);
             self.show_pods(&name);

@@ -23,6 +23,9 @@ impl Kubelet {
             },
             "spec": { "taints": self.profile.taints },
         });
+        if let Some(provider_id) = &self.profile.provider_id {
+            node["spec"]["providerID"] = provider_id.as_str().into();
+        }
         node["status"] = self.node_status(now);
         node
     }

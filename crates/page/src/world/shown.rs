@@ -1,12 +1,14 @@
 //! What a browser is told, as JSON.
 
+use std::collections::VecDeque;
+
 use jiff::Timestamp;
 use salvor_recovery::Report;
 use serde::Serialize;
 
-use super::{Caption, PodState, wrappers::WrapperShown};
+use super::{Caption, PodState, missing::Missing, repairs::Replacement, wrappers::WrapperShown};
 use crate::{
-    objects::{Node, NodeState, Pod, Workload},
+    objects::{Node, NodeState, Pod, Repair, RepairState, Workload},
     timeline::{Kind, Moment},
 };
 
@@ -31,6 +33,10 @@ pub(super) struct Delta<'a> {
     pub(super) verdicts: Vec<VerdictShown<'a>>,
     #[serde(skip_serializing_if = "Vec::is_empty")]
     pub(super) moments: Vec<MomentShown>,
+    #[serde(skip_serializing_if = "Option::is_none")]
+    pub(super) replacements: Option<&'a VecDeque<Replacement>>,
+    #[serde(skip_serializing_if = "Option::is_none")]
+    pub(super) missing: Option<&'a Missing>,
     #[serde(skip_serializing_if = "Option::is_none")]
     pub(super) caption: Option<&'a Caption>,
     #[serde(skip_serializing_if = "Vec::is_empty")]
@@ -59,13 +65,27 @@ pub(super) struct NodeShown<'a> {
     out_of_service: bool,
     #[serde(skip_serializing_if = "is_false")]
     cordoned: bool,
+    #[serde(skip_serializing_if = "Option::is_none")]
+    repair: Option<RepairShown<'a>>,
+}
+
+#[derive(Serialize)]
+struct RepairShown<'a> {
+    state: RepairState,
+    message: &'a str,
+    since: Option<i64>,
 }
 
 impl<'a> NodeShown<'a> {
     pub(super) fn new(node: &'a Node, since: Timestamp) -> Self {
-        let Node { name, zone, state, out_of_service, cordoned, .. } = node;
+        let Node { name, zone, state, out_of_service, cordoned, repair, .. } = node;
         let (out_of_service, cordoned) = (*out_of_service, *cordoned);
-        Self { name, zone, state: *state, since: since.as_millisecond(), out_of_service, cordoned }
+        let repair = repair.as_ref().map(|Repair { state, message, since }| RepairShown {
+            state: *state,
+            message,
+            since: since.map(Timestamp::as_millisecond),
+        });
+        Self { name, zone, state: *state, since: since.as_millisecond(), out_of_service, cordoned, repair }
     }
 }
 

@@ -345,3 +345,156 @@ fn work_of_an_app_wrapper_comes_back_in_another_job_of_the_same_name() {
     world.hear_pods(member("p2", "job-2", "n2"), second(50));
     assert_eq!(texts(&world)[1], "simulation-0 is Running again, 40 s after its node became unreachable");
 }
+
+/// A node of pool gpu, with this state of its repair. Each is older than the repair, but gpu-3 and gpu-4.
+fn repaired_node(name: &str, uid: &str, ready: &str, repair: Option<(&str, &str)>) -> Change<Node> {
+    let created = if name >= "gpu-3" { "1970-01-01T00:01:20Z" } else { "1970-01-01T00:00:00Z" };
+    let mut conditions = vec![json!({ "type": "Ready", "status": ready })];
+    conditions.extend(repair.map(|(reason, message)| {
+        json!({ "type": "SalvorRepair", "status": "False", "reason": reason, "message": message,
+            "lastTransitionTime": "1970-01-01T00:01:10Z" })
+    }));
+    let wire = serde_json::from_value(json!({
+        "metadata": { "name": name, "uid": uid, "resourceVersion": "1", "creationTimestamp": created,
+            "labels": { "karpenter.sh/nodepool": "gpu" } },
+        "status": { "conditions": conditions },
+    }));
+    Change::Applied(AllNodes.keep(wire.unwrap()).unwrap())
+}
+
+#[test]
+fn a_sick_node_is_told_from_its_first_wait_until_its_work_is_on_another() {
+    let mut world = World::default();
+    let sick = |reason: &'static str| {
+        let message = match reason {
+            "Blocked" => "policy gpu: BudgetExhausted: 1 nodes are under repair",
+            _ => "policy gpu: Broken=True since 10, until 70",
+        };
+        repaired_node("gpu-1", "u1", "True", Some((reason, message)))
+    };
+    world.hear_nodes(repaired_node("gpu-1", "u1", "True", None), second(0));
+    world.hear_nodes(repaired_node("gpu-2", "u2", "True", None), second(0));
+    world.hear_pods(pod("p1", 0, "gpu-1", "Running", false), second(0));
+    world.hear_nodes(sick("Waiting"), second(10));
+    let shown = delta(&world, Some(0))["nodes"][0]["repair"].clone();
+    let message = "policy gpu: Broken=True since 10, until 70";
+    assert_eq!(shown, json!({ "state": "Waiting", "message": message, "since": 70_000 }));
+    world.hear_nodes(sick("Waiting"), second(20));
+    world.hear_nodes(sick("Blocked"), second(70));
+    world.hear_nodes(sick("Repairing"), second(72));
+    let seen = world.version() - 1;
+    world.hear_pods(pod("p1", 0, "gpu-1", "Failed", true), second(74));
+    world.hear_pods(Change::Gone("p1".into()), second(75));
+    world.hear_nodes(Change::Gone("u1".into()), second(80));
+    assert_eq!(delta(&world, Some(seen))["replacements"][0]["by"], json!(null));
+    // It registers first, and is Ready later. Another node that becomes Ready meanwhile is nobody's replacement.
+    world.hear_nodes(repaired_node("gpu-3", "u3", "False", None), second(100));
+    world.hear_nodes(repaired_node("gpu-2", "u2", "False", None), second(101));
+    world.hear_nodes(repaired_node("gpu-2", "u2", "True", None), second(102));
+    world.hear_nodes(repaired_node("gpu-3", "u3", "True", None), second(110));
+    world.hear_nodes(repaired_node("gpu-4", "u4", "True", None), second(111));
+    world.hear_pods(pod("p2", 0, "gpu-3", "Running", false), second(112));
+    assert_eq!(
+        texts(&world),
+        [
+            "Node gpu-1 is sick: Broken=True since 10, until 70",
+            "Node gpu-1 is not repaired: BudgetExhausted: 1 nodes are under repair",
+            "Node gpu-1 is gone",
+            "Node gpu-3 replaces node gpu-1, 40 s after its repair began",
+            "train-0 is Running again, 40 s after the repair of its node began",
+        ]
+    );
+    let news = delta(&world, Some(seen));
+    let expected = json!([{ "node": "gpu-1", "by": "gpu-3", "began": 70_000, "at": 110_000 }]);
+    assert_eq!((&news["replacements"], &news["recovered"]), (&expected, &json!(1)));
+}
+
+/// Karpenter launches as soon as a pod waits, while the old machine ends.
+#[test]
+fn the_new_node_may_come_before_the_old_one_goes() {
+    let mut world = World::default();
+    let node = |reason: &'static str| repaired_node("gpu-1", "u1", "True", Some((reason, "policy gpu: it")));
+    world.hear_nodes(node("Waiting"), second(0));
+    world.hear_nodes(node("Repairing"), second(70));
+    world.hear_nodes(repaired_node("gpu-2", "u2", "True", None), second(80));
+    world.hear_nodes(repaired_node("gpu-3", "u3", "True", None), second(90));
+    world.hear_nodes(Change::Gone("u1".into()), second(95));
+    assert_eq!(
+        texts(&world),
+        ["Node gpu-3 replaces node gpu-1, 20 s after its repair began", "Node gpu-1 is gone"]
+    );
+}
+
+#[test]
+fn a_node_that_is_healthy_before_its_repair_keeps_its_work() {
+    let mut world = World::default();
+    let node = |reason: &'static str| repaired_node("gpu-1", "u1", "True", Some((reason, "policy gpu: it")));
+    world.hear_pods(pod("p1", 0, "gpu-1", "Running", false), second(0));
+    for (at, reason) in
+        ["Waiting", "Repairing", "Recovered", "Waiting", "Rebooting", "Repaired"].into_iter().enumerate()
+    {
+        world.hear_nodes(node(reason), second(10 * at as i64));
+    }
+    // Another pod of the same index, for whatever reason, replaces nothing.
+    world.hear_pods(pod("p2", 0, "gpu-1", "Running", false), second(100));
+    // A node that goes for another reason than a repair is replaced by nobody.
+    world.hear_nodes(Change::Gone("u1".into()), second(110));
+    world.hear_nodes(repaired_node("gpu-3", "u3", "True", None), second(120));
+    assert_eq!(
+        texts(&world),
+        [
+            "Node gpu-1 is healthy again by itself",
+            "Node gpu-1 is sick: it",
+            "Node gpu-1 is healthy again after a repair",
+        ],
+        "the first look is no news"
+    );
+    assert_eq!(delta(&world, None)["recovered"], 0);
+}
+
+#[test]
+fn what_is_missing_is_told_when_it_changes_and_never_at_length() {
+    use salvor_why::{Code, Group, NotSeen, Object, Overview, RootCause, Waiting};
+
+    use super::missing::Missing;
+
+    let overview = |count: usize| {
+        let workload = |n: usize| Waiting {
+            kind: "Job".into(),
+            namespace: Some("default".into()),
+            name: format!("job-{n:03}"),
+            missing: "1 of 2 pods".into(),
+        };
+        let group = |n: usize| Group {
+            root_cause: RootCause {
+                code: Code::NodeLost,
+                object: Object::of("Node", "", &format!("node-{n}")),
+                message: "x".repeat(5_000),
+                since: None,
+                until: None,
+            },
+            workloads: (0..count).map(workload).collect(),
+            remedies: Vec::new(),
+        };
+        let not_seen = (0..count).map(|n| NotSeen { what: format!("kind-{n}"), why: "y".repeat(5_000) });
+        Some(Missing::of(Overview { groups: (0..count).map(group).collect(), not_seen: not_seen.collect() }))
+    };
+    let mut world = World::default();
+    assert_eq!(delta(&world, None)["missing"], json!(null), "nobody has looked yet");
+    world.hear_missing(overview(0));
+    assert_eq!(delta(&world, None)["missing"]["causes"], json!([]), "nothing is missing");
+    world.hear_missing(overview(1));
+    let seen = world.version();
+    let shown = delta(&world, None)["missing"].clone();
+    assert_eq!(shown["causes"][0]["code"], "NodeLost");
+    assert_eq!(shown["causes"][0]["object"]["name"], "node-0");
+    assert_eq!(shown["causes"][0]["workloads"][0]["missing"], "1 of 2 pods");
+    world.hear_missing(overview(1));
+    assert_eq!((world.version(), delta(&world, Some(seen))["missing"].clone()), (seen, json!(null)));
+    world.hear_missing(overview(1_000));
+    let shown = delta(&world, Some(seen))["missing"].clone();
+    assert_eq!((&shown["moreCauses"], &shown["causes"][0]["moreWorkloads"]), (&json!(994), &json!(996)));
+    assert!(shown.to_string().len() < 6_000, "{}", shown.to_string().len());
+    world.hear_missing(Some(Missing::unknown("pods cannot be read")));
+    assert_eq!(delta(&world, Some(seen))["missing"]["problem"], "pods cannot be read");
+}

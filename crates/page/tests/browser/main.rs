@@ -199,7 +199,10 @@ async fn names_are_text_whatever_they_look_like() {
         json!({ "name": name, "namespace": HOSTILE, "uid": name, "resourceVersion": "1",
         "labels": { "topology.kubernetes.io/zone": HOSTILE, "app": HOSTILE } })
     };
-    let node = json!({ "metadata": meta(HOSTILE), "spec": { "taints": [{ "key": "node.kubernetes.io/unreachable" }] } });
+    let repair =
+        json!({ "type": "SalvorRepair", "status": "False", "reason": "Blocked", "message": HOSTILE });
+    let node = json!({ "metadata": meta(HOSTILE), "spec": { "taints": [{ "key": "node.kubernetes.io/unreachable" }] },
+        "status": { "conditions": [repair] } });
     let mut pod = json!({ "metadata": meta(HOSTILE), "spec": { "nodeName": HOSTILE }, "status": { "phase": "Running" } });
     pod["metadata"]["deletionTimestamp"] = json!("2026-01-01T00:00:00Z");
     let wrapper = json!({ "metadata": meta(HOSTILE), "status": { "phase": HOSTILE, "resets": [{ "message": HOSTILE }],
@@ -221,6 +224,8 @@ async fn names_are_text_whatever_they_look_like() {
         "#story h2",
         "#happened .told",
         "#work b",
+        "#repairs b",
+        "#repairs p",
         "#wrappers b",
         "#wrappers em",
         "#wrappers .past",
@@ -292,6 +297,74 @@ async fn app_wrappers_are_shown_with_phase_resets_and_what_is_waited_for() {
     );
     stage.delete_wrapper("simulation").await;
     browser.until("it is gone", "document.querySelector('#wrappers').hidden").await;
+    assert_eq!(browser.console().await, Vec::<String>::new());
+    browser.close().await;
+}
+
+#[tokio::test]
+async fn the_repair_of_a_node_is_shown_with_its_wait_and_with_what_blocks_it() {
+    let stage = Stage::open().await;
+    stage.add_node("gpu-1", "a").await;
+    let browser = Browser::start().await;
+    browser.look(WIDE).await;
+    browser.open(&stage.url()).await;
+    browser.until("the node is shown", "document.querySelector('.node') !== null").await;
+    assert_eq!(browser.value("document.querySelector('#repairs').hidden").await, true);
+    let note = |words: &str| format!("document.querySelector('.node .note').textContent === '{words}'");
+
+    let sick = "policy gpu: <i>Broken</i>=True, until later";
+    stage.tell_repair("gpu-1", "Waiting", sick).await;
+    browser.until("it is sick", &note("sick, repair waits")).await;
+    let Notice::Judged { report, .. } = waits("") else { panic!("a notice of another kind") };
+    stage.notice(Notice::Judged { recovery: "repair", subject: "node gpu-1".into(), report });
+    let counts = "document.querySelector('.node.sick .note').textContent.startsWith('sick, repair in ')";
+    browser.until("its wait is counted down", counts).await;
+    let shown = text_of(&browser, "#repairs .Waiting").await;
+    assert!(shown.contains("gpu-1") && shown.contains(sick), "{shown}");
+    assert!(shown.contains("Tolerated: ") && shown.contains(" s left, until "), "{shown}");
+    let label = browser.value("document.querySelector('.node').getAttribute('aria-label')").await;
+    assert!(label.as_str().unwrap().starts_with("Node gpu-1, Ready, sick, repair in "), "{label}");
+
+    stage.tell_repair("gpu-1", "Blocked", "policy gpu: TooManyUnhealthy: 2 of 3 nodes").await;
+    browser.until("it is blocked", &note("sick, repair blocked")).await;
+    let shown = text_of(&browser, "#repairs .Blocked").await;
+    assert!(shown.contains("TooManyUnhealthy") && !shown.contains("Tolerated"), "{shown}");
+    stage.tell_repair("gpu-1", "Repairing", "policy gpu: its repair is under way").await;
+    browser.until("it is being replaced", &note("being replaced")).await;
+    assert_eq!(browser.value("document.querySelector('.node.repairing') !== null").await, true);
+    stage.tell_repair("gpu-1", "Repaired", "policy gpu: the node is healthy").await;
+    browser.until("it is repaired", "document.querySelector('#repairs .Repaired') !== null").await;
+    assert_eq!(browser.value(&note("")).await, true);
+    browser.until("the timeline says so", "document.querySelector('#happened .healthy') !== null").await;
+    stage.tell_repair("gpu-1", "Recovered", "policy gpu: the node is healthy").await;
+    browser.until("nothing is left of it", "document.querySelector('#repairs').hidden").await;
+    assert_eq!(browser.console().await, Vec::<String>::new());
+    browser.close().await;
+}
+
+#[tokio::test]
+async fn the_front_says_what_does_not_come_back_and_what_can_be_done() {
+    let stage = Stage::open().await;
+    stage.add_node("a-1", "a").await;
+    stage.add_suspended_job("train").await;
+    let browser = Browser::start().await;
+    browser.look(WIDE).await;
+    browser.open(&stage.url()).await;
+    browser.until("the node is shown", "document.querySelector('.node') !== null").await;
+    assert_eq!(browser.value("document.querySelector('#missing').hidden").await, true, "nobody has looked");
+    stage.look_for_missing();
+    let cause = "document.querySelector('#missing [data-code=\"Suspended\"]') !== null";
+    browser.until("the Job is missed", cause).await;
+    let shown = text_of(&browser, "#missing").await;
+    assert!(shown.contains("Job default/train misses 2 of 2 pods"), "{shown}");
+    assert!(shown.contains("To do: "), "{shown}");
+    assert!(text_of(&browser, "#missing code").await.contains("kubectl"), "{shown}");
+    assert_eq!(browser.value("document.querySelector('#missing .empty').hidden").await, true);
+
+    stage.delete_job("train").await;
+    let nothing = "!document.querySelector('#missing .empty').hidden";
+    browser.until("nothing is missing", nothing).await;
+    assert_eq!(browser.value("document.querySelectorAll('#missing li').length").await, 0);
     assert_eq!(browser.console().await, Vec::<String>::new());
     browser.close().await;
 }

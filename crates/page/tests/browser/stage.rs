@@ -1,6 +1,6 @@
 //! A page on loopback, fed by an embedded cluster or by canned lists, with a person who makes wishes.
 
-use std::convert::Infallible;
+use std::{convert::Infallible, time::Duration};
 
 use axum::http::{Request, Response};
 use http_body_util::{BodyExt as _, Full, StreamBody, combinators::UnsyncBoxBody};
@@ -16,9 +16,11 @@ use salvor_operator::Notice;
 use salvor_page::{Page, ServeOptions, Wish};
 use salvor_recovery::appwrapper::AppWrapperPolicy;
 use salvor_testkit::wait;
+use salvor_why::Judge;
 use serde_json::{Value, json};
 use tokio::{net::TcpListener, sync::mpsc};
 
+const JOBS: &str = "/apis/batch/v1/namespaces/default/jobs";
 const WRAPPERS: &str = "/apis/workload.codeflare.dev/v1beta2/namespaces/default/appwrappers";
 
 pub(crate) struct Stage {
@@ -52,6 +54,36 @@ impl Stage {
 
     pub(crate) fn url(&self) -> String {
         format!("http://127.0.0.1:{}/", self.port)
+    }
+
+    /// Looks for everything that does not come back from now on, as in a cluster without Salvor.
+    pub(crate) fn look_for_missing(&self) {
+        let (page, client) = (self.page.clone(), self.client.clone());
+        tokio::spawn(async move {
+            page.look_for_missing(client, Judge::default(), Duration::from_millis(200)).await;
+        });
+    }
+
+    /// A Job that somebody has suspended.
+    pub(crate) async fn add_suspended_job(&self, name: &str) {
+        let pod = json!({ "restartPolicy": "Never", "containers": [{ "name": "main", "image": "main" }] });
+        let job = json!({ "metadata": { "name": name },
+            "spec": { "suspend": true, "parallelism": 2, "completions": 2, "template": { "spec": pod } } });
+        self.send(Request::post(JOBS), &job).await;
+    }
+
+    pub(crate) async fn delete_job(&self, name: &str) {
+        let request = Request::delete(format!("{JOBS}/{name}?propagationPolicy=Background")).body(Vec::new());
+        self.client.request_text(request.unwrap()).await.unwrap();
+    }
+
+    /// As Salvor tells it on a node.
+    pub(crate) async fn tell_repair(&self, node: &str, reason: &str, message: &str) {
+        let condition = json!({ "type": "SalvorRepair", "status": "False", "reason": reason, "message": message,
+            "lastHeartbeatTime": Timestamp::now().to_string(), "lastTransitionTime": Timestamp::now().to_string() });
+        let patch = Patch::Strategic(json!({ "status": { "conditions": [condition] } }));
+        let nodes: Api<Node> = Api::all(self.client.clone());
+        nodes.patch_status(node, &PatchParams::default(), &patch).await.unwrap();
     }
 
     /// The same page, without a way to make wishes.

@@ -1,0 +1,53 @@
+// Everything that does not come back, by root cause: the list of `salvor why --all -A`.
+import { element, waiting } from "./map.js";
+import { now, world } from "./world.js";
+
+const section = document.getElementById("missing");
+let drawn = null;
+
+export function drawMissing() {
+  // It comes as a whole, and is drawn only when it is another one.
+  if (drawn === world.missing) return;
+  drawn = world.missing;
+  section.hidden = !drawn;
+  if (!drawn) return;
+  const { causes, moreCauses, notSeen, problem } = drawn;
+  const badge = section.querySelector(".badge");
+  badge.hidden = causes.length === 0;
+  badge.textContent = causes.length + moreCauses;
+  section.querySelector(".empty").hidden = causes.length > 0 || Boolean(problem);
+  section.querySelector("ul").replaceChildren(...causes.map(draw));
+  const more = section.querySelector(".more");
+  more.hidden = moreCauses === 0;
+  more.textContent = `and ${moreCauses.toLocaleString("en")} more: salvor why --all -A`;
+  const unknown = section.querySelector(".not-seen");
+  const lines = notSeen.map(({ what, why }) => `Not seen: ${what}: ${why}`);
+  if (problem) lines.unshift(`Nobody can tell what is missing: ${problem}`);
+  unknown.hidden = lines.length === 0;
+  unknown.textContent = lines.join(" · ");
+}
+
+const named = ({ kind, namespace, name }) => `${kind} ${namespace ? `${namespace}/` : ""}${name}`;
+
+function draw({ code, object, message, since, until, workloads, moreWorkloads, remedy }) {
+  const end = until ? Date.parse(until) : null;
+  const item = element("li", end ? "soon" : "");
+  item.dataset.code = code;
+  const head = element("div", "who");
+  head.append(element("b", "", code), element("span", "", named(object)));
+  if (end && end > now()) {
+    const left = element("em", "", waiting(end));
+    left.dataset.until = end;
+    head.append(left);
+  } else if (since) head.append(element("em", "", `since ${new Date(since).toLocaleTimeString("en-GB")}`));
+  item.append(head, element("p", "", message));
+  const names = workloads.map((workload) => `${named(workload)} misses ${workload.missing}`);
+  if (moreWorkloads > 0) names.push(`and ${moreWorkloads.toLocaleString("en")} more`);
+  item.append(element("p", "waiting", names.join(", ")));
+  if (remedy) {
+    const todo = element("p", "remedy", `To do: ${remedy.text}`);
+    if (remedy.command) todo.append(element("code", "", remedy.command));
+    item.append(todo);
+  }
+  return item;
+}

@@ -1,0 +1,77 @@
+//! Everything that does not come back, by root cause, as `salvor why --all` has it.
+
+use salvor_why::{NotSeen, Overview, Remedy, RootCause, Waiting};
+use serde::Serialize;
+
+use super::{Entry, World};
+use crate::objects::brief;
+
+/// A page shows so many root causes; the rest are counted.
+const MOST_CAUSES: usize = 6;
+/// Of each so many workloads are named.
+const MOST_WORKLOADS: usize = 4;
+/// Of what could not be seen so much is named.
+const MOST_NOT_SEEN: usize = 4;
+
+/// The list, as short as it is shown.
+#[derive(Debug, Default, PartialEq, Eq, Serialize)]
+#[serde(rename_all = "camelCase")]
+pub(crate) struct Missing {
+    /// Worst first.
+    causes: Vec<Cause>,
+    more_causes: usize,
+    not_seen: Vec<NotSeen>,
+    /// Why there is no list.
+    #[serde(skip_serializing_if = "Option::is_none")]
+    problem: Option<String>,
+}
+
+#[derive(Debug, PartialEq, Eq, Serialize)]
+#[serde(rename_all = "camelCase")]
+struct Cause {
+    #[serde(flatten)]
+    root: RootCause,
+    workloads: Vec<Waiting>,
+    more_workloads: usize,
+    /// The first thing that can be done.
+    remedy: Option<Remedy>,
+}
+
+impl Missing {
+    pub(crate) fn of(overview: Overview) -> Self {
+        let Overview { groups, mut not_seen } = overview;
+        let more_causes = groups.len().saturating_sub(MOST_CAUSES);
+        let causes = groups.into_iter().take(MOST_CAUSES).map(|group| {
+            let mut workloads = group.workloads;
+            let more_workloads = workloads.len().saturating_sub(MOST_WORKLOADS);
+            workloads.truncate(MOST_WORKLOADS);
+            for workload in &mut workloads {
+                workload.missing = brief(&workload.missing);
+            }
+            let RootCause { code, object, message, since, until } = group.root_cause;
+            let root = RootCause { code, object, message: brief(&message), since, until };
+            Cause { root, workloads, more_workloads, remedy: group.remedies.into_iter().next() }
+        });
+        let causes = causes.collect();
+        not_seen.truncate(MOST_NOT_SEEN);
+        for NotSeen { why, .. } in &mut not_seen {
+            *why = brief(why);
+        }
+        Self { causes, more_causes, not_seen, problem: None }
+    }
+
+    pub(crate) fn unknown(problem: &str) -> Self {
+        Self { problem: Some(brief(problem)), ..Self::default() }
+    }
+}
+
+impl World {
+    /// Takes in a new list; none if nobody looks any more.
+    pub(crate) fn hear_missing(&mut self, missing: Option<Missing>) {
+        if self.missing.as_ref().map(|known| &known.value) == missing.as_ref() {
+            return;
+        }
+        self.version += 1;
+        self.missing = missing.map(|value| Entry { version: self.version, value });
+    }
+}

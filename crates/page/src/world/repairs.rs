@@ -1,0 +1,163 @@
+//! Nodes that are repaired: their states, and the nodes that come for those that are replaced.
+
+use std::collections::VecDeque;
+
+use jiff::Timestamp;
+use serde::{Serialize, Serializer};
+
+use super::{Entry, LOST_KEPT, Lost, Phase, Why, World};
+use crate::{
+    objects::{Node, NodeState, RepairState},
+    timeline::Kind,
+};
+
+/// So many replacements are kept.
+const KEPT: usize = 20;
+
+/// A node that is replaced.
+#[derive(Debug, Serialize)]
+#[serde(rename_all = "camelCase")]
+pub(super) struct Replacement {
+    /// The node that goes.
+    node: String,
+    #[serde(skip)]
+    uid: String,
+    #[serde(skip)]
+    pool: Option<String>,
+    #[serde(serialize_with = "milliseconds")]
+    began: Timestamp,
+    /// The node that came for it, as far as anybody can tell: the next new one of its pool. It may come before the other goes.
+    by: Option<String>,
+    /// When the last of these happened.
+    #[serde(serialize_with = "milliseconds")]
+    at: Timestamp,
+}
+
+fn milliseconds<S: Serializer>(at: &Timestamp, serializer: S) -> Result<S::Ok, S::Error> {
+    serializer.serialize_i64(at.as_millisecond())
+}
+
+impl World {
+    /// Tells what changes about the repair of a node. A node that was not seen before has no news, but may be a replacement.
+    pub(super) fn follow_repair(&mut self, before: Option<Node>, node: &Node, now: Timestamp) {
+        // Another node may have come under the same name, between two lists.
+        let before = match before {
+            Some(old) if old.uid != node.uid => {
+                self.node_went(&old, now);
+                None
+            }
+            before => before,
+        };
+        if node.state == NodeState::Ready {
+            self.node_is_ready(node, now);
+        }
+        if node.repair_state() == Some(RepairState::Repairing) {
+            self.begin_replacement(node, now);
+        }
+        let Some(before) = before.filter(|old| old.repair_state() != node.repair_state()) else { return };
+        if before.repair_state() == Some(RepairState::Repairing) {
+            self.take_back(node);
+        }
+        let Some(repair) = &node.repair else { return };
+        // Its policy is named where the node's repair is shown.
+        let message = match repair.message.split_once(": ") {
+            Some((policy, why)) if policy.starts_with("policy ") => why,
+            _ => &repair.message,
+        };
+        let (kind, about) = match repair.state {
+            RepairState::Waiting => (Kind::Sick, message),
+            RepairState::Blocked | RepairState::Vetoed => (Kind::NotRepaired, message),
+            RepairState::Repaired => (Kind::Healthy, "healthy again after a repair"),
+            RepairState::Recovered => (Kind::Healthy, "healthy again by itself"),
+            // The writes of the repair are in the timeline.
+            RepairState::Rebooting => return,
+            RepairState::Repairing => return self.lose_work_of(&node.name, now),
+        };
+        self.timeline.add(self.version, now, kind, about, &node.name, None);
+    }
+
+    fn begin_replacement(&mut self, node: &Node, now: Timestamp) {
+        let known = self.replacements.get_or_insert_with(|| Entry { version: 0, value: VecDeque::new() });
+        if known.value.iter().any(|it| it.uid == node.uid) {
+            return;
+        }
+        let began = node.repair.as_ref().and_then(|repair| repair.since).unwrap_or(now);
+        let (name, uid, pool) = (node.name.clone(), node.uid.clone(), node.pool.clone());
+        known.value.push_back(Replacement { node: name, uid, pool, began, by: None, at: now });
+        if known.value.len() > KEPT {
+            known.value.pop_front();
+        }
+        known.version = self.version;
+    }
+
+    /// The node is not replaced after all: its pods run on, unless they end already.
+    fn take_back(&mut self, node: &Node) {
+        if let Some(known) = &mut self.replacements {
+            known.value.retain(|it| it.uid != node.uid);
+            known.version = self.version;
+        }
+        self.keep_work_of(&node.name);
+    }
+
+    /// A node is gone.
+    pub(super) fn node_went(&mut self, node: &Node, now: Timestamp) {
+        let Some(known) = &mut self.replacements else { return };
+        let Some(replacement) = known.value.iter_mut().find(|it| it.uid == node.uid) else { return };
+        if replacement.by.is_none() {
+            replacement.at = now;
+        }
+        known.version = self.version;
+        self.timeline.add(self.version, now, Kind::NodeGone, "", &node.name, None);
+    }
+
+    /// A node is Ready: the replacement of one, if it was created after the repair of that had begun.
+    fn node_is_ready(&mut self, node: &Node, now: Timestamp) {
+        let (Some(known), Some(created)) = (&mut self.replacements, node.created) else { return };
+        if known.value.iter().any(|it| it.by.as_ref() == Some(&node.name)) {
+            return;
+        }
+        let is_awaited =
+            |it: &&mut Replacement| it.by.is_none() && it.pool == node.pool && it.began <= created;
+        let Some(replacement) = known.value.iter_mut().filter(|it| it.pool.is_some()).find(is_awaited) else {
+            return;
+        };
+        replacement.by = Some(node.name.clone());
+        replacement.at = now;
+        let (old, away) = (replacement.node.clone(), now.duration_since(replacement.began));
+        known.version = self.version;
+        self.timeline.add(self.version, now, Kind::Replaced, &old, &node.name, Some(away));
+    }
+
+    /// The pods of a node that is being replaced will run elsewhere.
+    fn lose_work_of(&mut self, node: &str, now: Timestamp) {
+        self.lost.retain(|_, of_work| {
+            of_work.retain(|lost| now.duration_since(lost.at) < LOST_KEPT);
+            !of_work.is_empty()
+        });
+        for uid in self.pods_of.get(node).into_iter().flatten() {
+            let Some(Entry { value: pod, .. }) = self.pods.get(uid) else { continue };
+            if pod.phase != Phase::Running || pod.workload.kind == "DaemonSet" {
+                continue;
+            }
+            let of_work = self.lost.entry(pod.work.clone()).or_default();
+            if !of_work.iter().any(|lost| lost.uid == *uid) {
+                of_work.push_back(Lost { uid: uid.clone(), at: now, why: Why::Repair });
+            }
+        }
+    }
+
+    fn keep_work_of(&mut self, node: &str) {
+        for uid in self.pods_of.get(node).into_iter().flatten() {
+            let Some(Entry { value: pod, .. }) = self.pods.get(uid) else { continue };
+            if pod.deleted.is_some() {
+                continue;
+            }
+            if let Some(of_work) = self.lost.get_mut(&pod.work) {
+                of_work.retain(|lost| lost.uid != *uid || lost.why != Why::Repair);
+                if of_work.is_empty() {
+                    self.lost.remove(&pod.work);
+                }
+            }
+        }
+    }
+}
