@@ -12,6 +12,7 @@ use crate::ids::{NodeName, Uid};
 use crate::objects::{NodeRef, ObjectRef};
 use crate::verdict::{Judgement, Reason, Verdict};
 
+mod documents;
 mod limits;
 mod nodes;
 mod pods;

@@ -2,6 +2,7 @@
 
 mod audit;
 mod crash_points;
+mod freed;
 mod stories;
 mod unseen;
 mod world;
