@@ -459,7 +459,7 @@ impl Uninstall<'_> {
             };
             match (self.args.delete_crds, number) {
                 (false, 0) => {
-                    self.report.stays.push(format!("{what}: no object is left; --delete-crds deletes it"))
+                    self.report.stays.push(format!("{what}: no object is left; --delete-crds deletes it"));
                 }
                 (false, _) => self
                     .report

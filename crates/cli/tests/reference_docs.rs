@@ -9,7 +9,11 @@ fn files(folder: &Path, below: &str) -> Vec<String> {
     let mut found = Vec::new();
     for entry in fs::read_dir(folder.join(below)).unwrap() {
         let path = format!("{below}/{}", entry.unwrap().file_name().to_str().unwrap());
-        if folder.join(&path).is_dir() { found.extend(files(folder, &path)) } else { found.push(path) }
+        if folder.join(&path).is_dir() {
+            found.extend(files(folder, &path));
+        } else {
+            found.push(path);
+        }
     }
     found.sort();
     found

@@ -11,6 +11,7 @@ use crate::stage::{Stage, running};
 
 const FINALIZER: &str = "job.salvor.dev/tracking";
 const WRAPPER_FINALIZER: &str = "workload.codeflare.dev/finalizer";
+const OUR_CONTROLLER: &str = "workload.codeflare.dev/appwrapper-controller";
 const CRD: &str = "apiextensions.k8s.io";
 
 /// Everything that Salvor may leave on a node, beside what is others'.
@@ -73,12 +74,12 @@ fn wrappers(stage: &Stage) -> kube::Api<DynamicObject> {
     stage.api("workload.codeflare.dev", "v1beta2", "AppWrapper")
 }
 
-async fn wrapper(stage: &Stage, name: &str, writer: &str) {
+async fn wrapper(stage: &Stage, name: &str, writer: &str, managed_by: Option<&str>) {
     let pod = json!({"apiVersion": "v1", "kind": "Pod", "metadata": {"name": name}, "spec": {}});
     let object: DynamicObject = serde_json::from_value(json!({
         "apiVersion": "workload.codeflare.dev/v1beta2", "kind": "AppWrapper",
         "metadata": {"name": name, "finalizers": [WRAPPER_FINALIZER]},
-        "spec": {"components": [{"template": pod}]},
+        "spec": {"components": [{"template": pod}], "managedBy": managed_by.unwrap_or(OUR_CONTROLLER)},
     }))
     .unwrap();
     let by = PostParams { field_manager: Some(writer.to_owned()), ..PostParams::default() };
@@ -147,9 +148,24 @@ async fn a_cluster_is_released_before_salvor_is_removed(site: Site) {
             "kubectl wait --for=condition=Established --timeout=60s crd/appwrappers.workload.codeflare.dev",
         )
         .await;
-    for (name, writer) in [("ours", "salvor"), ("leaving", "salvor"), ("theirs", "manager")] {
-        wrapper(&stage, name, writer).await;
+    for name in ["ours", "leaving"] {
+        wrapper(&stage, name, "salvor", None).await;
     }
+    // The embedded cluster does not remember who wrote what: there the configuration says that AppWrappers are Salvor's.
+    let (other, config) = match site {
+        Site::Real => (None, None),
+        Site::Embedded => {
+            let text =
+                "apiVersion: config.salvor.dev/v1alpha1\nkind: Configuration\ncontrollers: [appwrapper]\n";
+            let file = stage.write("config.yaml", text).display().to_string();
+            (Some("kueue.x-k8s.io/multikueue"), Some(format!("--config={file}")))
+        }
+    };
+    wrapper(&stage, "theirs", "manager", other).await;
+    let uninstall = async |flags: &[&str]| {
+        let config = config.as_deref();
+        uninstall(&stage, &flags.iter().copied().chain(config).collect::<Vec<_>>()).await
+    };
     wrappers(&stage).delete("leaving", &DeleteParams::default()).await.unwrap();
     stage.shell(&apply(stage.write("all.yaml", &all))).await;
     marked_node(&stage, "marked").await;
@@ -169,7 +185,7 @@ async fn a_cluster_is_released_before_salvor_is_removed(site: Site) {
 
     // A dry run tells all of it and changes nothing.
     let before = node(&stage, "marked").await;
-    let (code, report) = uninstall(&stage, &[]).await;
+    let (code, report) = uninstall(&[]).await;
     assert_eq!((code, &report["dryRun"]), (0, &json!(true)), "{report:#}");
     let titles: Vec<String> = report["released"]
         .as_array()
@@ -205,7 +221,7 @@ async fn a_cluster_is_released_before_salvor_is_removed(site: Site) {
     assert!(texts(&report, "stays").contains("kubectl uncordon marked"), "{report:#}");
 
     // While somebody leads it is refused, and names them.
-    let (code, report) = uninstall(&stage, &["--yes", "--abandon-workloads"]).await;
+    let (code, report) = uninstall(&["--yes", "--abandon-workloads"]).await;
     assert_eq!(code, 1, "{report:#}");
     assert!(texts(&report, "blocked").contains("salvor-7 leads"), "{report:#}");
     stage
@@ -214,11 +230,11 @@ async fn a_cluster_is_released_before_salvor_is_removed(site: Site) {
         )
         .await;
     lease(&stage, "2026-01-01T00:00:00.000000Z").await;
-    let (code, report) = uninstall(&stage, &["--yes"]).await;
+    let (code, report) = uninstall(&["--yes"]).await;
     assert_eq!((code, report["blocked"].as_array().unwrap().len()), (1, 1), "{report:#}");
     assert_eq!(node(&stage, "marked").await, before);
 
-    let (code, report) = uninstall(&stage, &["--yes", "--abandon-workloads"]).await;
+    let (code, report) = uninstall(&["--yes", "--abandon-workloads"]).await;
     assert_eq!(code, 0, "{report:#}");
     assert_eq!(report["released"].as_array().unwrap().len(), 11, "{report:#}");
     let node = node(&stage, "marked").await;
@@ -257,7 +273,7 @@ async fn a_cluster_is_released_before_salvor_is_removed(site: Site) {
     stage.shell("kubectl get lease -n salvor-system -o name | grep salvor; test $? = 1").await;
 
     // A second time there is nothing to do. A definition goes when it is asked for, and none of its objects is left.
-    let (code, report) = uninstall(&stage, &["--yes", "--abandon-workloads", "--delete-crds"]).await;
+    let (code, report) = uninstall(&["--yes", "--abandon-workloads", "--delete-crds"]).await;
     assert_eq!(code, 1, "{report:#}");
     assert!(
         texts(&report, "failed").contains("kubectl delete appwrappers.workload.codeflare.dev -A --all"),
@@ -268,14 +284,14 @@ async fn a_cluster_is_released_before_salvor_is_removed(site: Site) {
     let no_finalizers = Patch::Merge(json!({"metadata": {"finalizers": null}}));
     wrappers(&stage).patch("theirs", &PatchParams::default(), &no_finalizers).await.unwrap();
     stage.shell("kubectl delete appwrappers.workload.codeflare.dev -A --all").await;
-    let (code, report) = uninstall(&stage, &["--yes", "--abandon-workloads", "--delete-crds"]).await;
+    let (code, report) = uninstall(&["--yes", "--abandon-workloads", "--delete-crds"]).await;
     assert_eq!(code, 0, "{report:#}");
     assert!(texts(&report, "released").contains("appwrappers.workload.codeflare.dev"), "{report:#}");
     stage.shell("kubectl wait --for=delete --timeout=60s crd/appwrappers.workload.codeflare.dev crd/noderepairpolicies.salvor.dev").await;
 
     // With all flags the same as before, the rest of the installation goes without the definitions.
     stage.shell("salvor manifests --controllers appwrapper,repair,job --skip-crds | kubectl delete --ignore-not-found --wait=false -f -").await;
-    let (_, report) = uninstall(&stage, &["--abandon-workloads"]).await;
+    let (_, report) = uninstall(&["--abandon-workloads"]).await;
     assert_eq!(report["released"], json!([]), "{report:#}");
 }
 
