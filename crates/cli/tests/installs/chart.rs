@@ -237,6 +237,33 @@ fn values_reach_what_they_are_about() {
     assert!(find("ConfigMap")["data"]["config.yaml"].as_str().unwrap().contains("dryRun: true"));
 }
 
+/// A chart may hold no link to a file outside of it, so it has copies.
+#[test]
+fn rules_and_dashboard_are_those_of_the_deploy_folder() {
+    let deploy = chart().join("../../deploy");
+    let read = |path: PathBuf| {
+        std::fs::read_to_string(&path).unwrap_or_else(|error| panic!("{}: {error}", path.display()))
+    };
+    for (copy, file) in
+        [("alerts.yaml", "prometheus/rules.yaml"), ("dashboard.json", "grafana/dashboard.json")]
+    {
+        let (copy, file) = (chart().join("files").join(copy), deploy.join(file));
+        assert!(read(copy.clone()) == read(file.clone()), "copy {} to {}", file.display(), copy.display());
+    }
+    let helm = Helm::new(Peer::Helm);
+    let objects = helm.template(
+        "recoveries: {zombie: {enabled: true}}\n\
+         metrics: {prometheusRule: {enabled: true}, dashboard: {enabled: true}}\n",
+    );
+    let rules = documents(&read(deploy.join("prometheus/rules.yaml"))).remove(0);
+    let rendered = objects.iter().find(|object| object["kind"] == "PrometheusRule").unwrap();
+    assert_eq!(rendered["spec"]["groups"], rules["groups"]);
+    let dashboard: Value = serde_json::from_str(&read(deploy.join("grafana/dashboard.json"))).unwrap();
+    let map = objects.iter().find(|object| object["metadata"]["name"] == "salvor-dashboard").unwrap();
+    let rendered: Value = serde_json::from_str(map["data"]["salvor.json"].as_str().unwrap()).unwrap();
+    assert_eq!(rendered, dashboard);
+}
+
 #[test]
 fn bad_values_are_refused_with_their_name() {
     let on = "--set=recoveries.job.enabled=true";
