@@ -65,6 +65,7 @@ type VerdictKey = (String, &'static str);
 struct Lost {
     /// The pod's UID.
     uid: String,
+    node: String,
     at: Timestamp,
     why: Why,
 }
@@ -257,7 +258,8 @@ impl World {
                 (lost.uid != uid || !(lives_on || is_lost)) && now.duration_since(lost.at) < LOST_KEPT
             });
             if is_lost && was_seen_before {
-                of_work.push_back(Lost { uid: uid.clone(), at: now, why: Why::Unreachable });
+                let node = node.to_owned();
+                of_work.push_back(Lost { uid: uid.clone(), node, at: now, why: Why::Unreachable });
             }
             if of_work.is_empty() {
                 self.lost.remove(&pod.work);
@@ -279,9 +281,14 @@ impl World {
             return;
         }
         let before = known.map(|old| (self.look(old), old.phase));
+        let is_ended = known
+            .is_some_and(|old| old.phase == Phase::Running && old.deleted.is_none() && pod.deleted.is_some());
         if let Some(old) = known.and_then(|old| old.node.clone()).filter(|old| Some(old) != pod.node.as_ref())
         {
             self.leave(&old, &pod.uid);
+        }
+        if is_ended {
+            self.work_ends(&pod, now);
         }
         if let Some(node) = &pod.node {
             self.pods_of.entry(node.clone()).or_default().insert(pod.uid.clone());
@@ -304,12 +311,16 @@ impl World {
         if of_work.is_empty() {
             self.lost.remove(&pod.work);
         }
-        self.recovered += 1;
-        let away = Some(now.duration_since(lost.at));
-        let kind = match lost.why {
-            Why::Unreachable => Kind::WorkBack,
-            Why::Repair => Kind::WorkMoved,
+        let (kind, since) = match lost.why {
+            Why::Unreachable => (Kind::WorkBack, lost.at),
+            // A pod of a sick node that somebody else has deleted was not moved by a repair.
+            Why::Repair => match self.replaced_since(&lost.node) {
+                Some(began) => (Kind::WorkMoved, began),
+                None => return,
+            },
         };
+        self.recovered += 1;
+        let away = Some(now.duration_since(since));
         self.timeline.add(self.version, now, kind, &pod.workload.name, &pod.name, away);
     }
 

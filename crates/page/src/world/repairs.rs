@@ -7,7 +7,7 @@ use serde::{Serialize, Serializer};
 
 use super::{Entry, LOST_KEPT, Lost, Phase, Why, World};
 use crate::{
-    objects::{Node, NodeState, RepairState},
+    objects::{Node, NodeState, Pod, RepairState},
     timeline::Kind,
 };
 
@@ -128,6 +128,27 @@ impl World {
         self.timeline.add(self.version, now, Kind::Replaced, &old, &node.name, Some(away));
     }
 
+    /// A pod that ran is deleted. On a sick node that may be the beginning of its repair, which the node tells only later.
+    pub(super) fn work_ends(&mut self, pod: &Pod, now: Timestamp) {
+        let node = pod.node.as_ref().and_then(|node| self.nodes.get(node)).map(|entry| &entry.value.0);
+        let Some(node) = node
+            .filter(|node| matches!(node.repair_state(), Some(RepairState::Waiting | RepairState::Blocked)))
+        else {
+            return;
+        };
+        let node = node.name.clone();
+        let of_work = self.lost.entry(pod.work.clone()).or_default();
+        if !of_work.iter().any(|lost| lost.uid == pod.uid) {
+            of_work.push_back(Lost { uid: pod.uid.clone(), node, at: now, why: Why::Repair });
+        }
+    }
+
+    /// When the replacement of a node began, if it is replaced.
+    pub(super) fn replaced_since(&self, node: &str) -> Option<Timestamp> {
+        let all = &self.replacements.as_ref()?.value;
+        all.iter().rev().find(|it| it.node == node).map(|it| it.began)
+    }
+
     /// The pods of a node that is being replaced will run elsewhere.
     fn lose_work_of(&mut self, node: &str, now: Timestamp) {
         self.lost.retain(|_, of_work| {
@@ -141,7 +162,8 @@ impl World {
             }
             let of_work = self.lost.entry(pod.work.clone()).or_default();
             if !of_work.iter().any(|lost| lost.uid == *uid) {
-                of_work.push_back(Lost { uid: uid.clone(), at: now, why: Why::Repair });
+                let node = node.to_owned();
+                of_work.push_back(Lost { uid: uid.clone(), node, at: now, why: Why::Repair });
             }
         }
     }

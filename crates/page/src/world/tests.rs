@@ -381,6 +381,8 @@ fn a_sick_node_is_told_from_its_first_wait_until_its_work_is_on_another() {
     assert_eq!(shown, json!({ "state": "Waiting", "message": message, "since": 70_000 }));
     world.hear_nodes(sick("Waiting"), second(20));
     world.hear_nodes(sick("Blocked"), second(70));
+    // The pod is deleted before the node tells that it is being replaced.
+    world.hear_pods(pod("p1", 0, "gpu-1", "Running", true), second(71));
     world.hear_nodes(sick("Repairing"), second(72));
     let seen = world.version() - 1;
     world.hear_pods(pod("p1", 0, "gpu-1", "Failed", true), second(74));
@@ -401,7 +403,7 @@ fn a_sick_node_is_told_from_its_first_wait_until_its_work_is_on_another() {
             "Node gpu-1 is not repaired: BudgetExhausted: 1 nodes are under repair",
             "Node gpu-1 is gone",
             "Node gpu-3 replaces node gpu-1, 40 s after its repair began",
-            "train-0 is Running again, 40 s after the repair of its node began",
+            "train-0 is Running again, 42 s after the repair of its node began",
         ]
     );
     let news = delta(&world, Some(seen));
