@@ -92,7 +92,7 @@ pub enum PodWhy {
     /// The machine may still run.
     MachineMayRun {
         /// Its NodeClaim or Machine.
-        owner: ObjectRef,
+        owner: Box<ObjectRef>,
     },
     /// It has ended.
     Ended,
@@ -103,11 +103,11 @@ pub enum PodWhy {
     /// The node is not drained.
     NotDrained,
     /// The API server refused to.
-    Refused(Refusal),
+    Refused(Box<Refusal>),
     /// Its node is drained.
     Drained {
         /// The node.
-        node: NodeRef,
+        node: Box<NodeRef>,
         /// When that ends.
         until: Timestamp,
     },
@@ -125,7 +125,8 @@ impl fmt::Display for PodWhy {
             Self::Stays(Stays::Mirror) => f.write_str("it is a static pod"),
             Self::Stays(Stays::DaemonSet) => f.write_str("its DaemonSet would make it again"),
             Self::NotDrained => f.write_str("its node is not drained (any more)"),
-            Self::Refused(Refusal { words, until }) => {
+            Self::Refused(refusal) => {
+                let Refusal { words, until } = &**refusal;
                 write!(f, "the API server refused it, and is asked again at {until}: {words}")
             }
             Self::Drained { node, until } => write!(f, "node {node} is drained until {until}"),
@@ -202,7 +203,7 @@ fn free(
     ask.that("Is its Node gone?", yes_no(node_is_there), !node_is_there)
         .ok_or(Verdict::Ignore(PodWhy::NodeIsThere))?;
     ask.that("Is the machine's NodeClaim or Machine gone?", yes_no(owner_is_there), !owner_is_there)
-        .ok_or_else(|| Verdict::Ignore(PodWhy::MachineMayRun { owner: grave.owner.clone() }))?;
+        .ok_or_else(|| Verdict::Ignore(PodWhy::MachineMayRun { owner: Box::new(grave.owner.clone()) }))?;
     // Pods that have ended are deleted too, as Pod GC does. What only finalizers hold was force deleted.
     let is_held = pod.deletion.is_some_and(|it| it.grace_seconds == Some(0)) && pod.has_ended();
     let seen = if is_held { "yes, and finalizers hold it" } else { "no" };
@@ -247,7 +248,7 @@ fn not_refused(
     let refused = refused.filter(|refusal| now < refusal.until);
     let seen = refused.map_or("no".to_owned(), |refusal| refusal.words.clone());
     ask.none("Did the API server allow it, or was it not asked lately?", seen, refused).map_err(|refusal| {
-        Verdict::Wait { until: refusal.until.min(until), why: PodWhy::Refused(refusal.clone()) }
+        Verdict::Wait { until: refusal.until.min(until), why: PodWhy::Refused(Box::new(refusal.clone())) }
     })
 }
 
@@ -271,7 +272,7 @@ fn drain(
         .some("Is its node drained?", seen, until.filter(|until| now < *until))
         .ok_or(Verdict::Ignore(PodWhy::NotDrained))?;
     not_refused(ask, refused, until, now)?;
-    let why = PodWhy::Drained { node: node.clone(), until };
+    let why = PodWhy::Drained { node: Box::new(node.clone()), until };
     let step = Step::EvictPod { pod: pod.pod.clone(), resource_version: pod.resource_version.clone() };
     Ok(Verdict::Act { actions: vec![step], why })
 }
