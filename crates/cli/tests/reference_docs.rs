@@ -1,5 +1,7 @@
 //! The generated pages in `docs/reference`, and the generated files of the chart, say what the binary says.
 
+#![allow(clippy::unwrap_used, reason = "helpers of tests fail as tests do")]
+
 use std::fs;
 use std::path::Path;
 use std::process::Command;

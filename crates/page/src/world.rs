@@ -117,7 +117,7 @@ impl World {
     pub(crate) fn hear_nodes(&mut self, change: Change<Node>, now: Timestamp) {
         self.version += 1;
         match change {
-            Change::Applied(node) => self.put_node(node, now),
+            Change::Applied(node) => self.put_node(&node, now),
             Change::Gone(uid) => {
                 let name = self
                     .nodes
@@ -136,7 +136,7 @@ impl World {
                     self.remove_node(&name, now);
                 }
                 for node in all {
-                    self.put_node(node, now);
+                    self.put_node(&node, now);
                 }
             }
         }
@@ -214,17 +214,17 @@ impl World {
         self.caption = Some(Entry { version: self.version, value: caption });
     }
 
-    fn put_node(&mut self, node: Node, now: Timestamp) {
+    fn put_node(&mut self, node: &Node, now: Timestamp) {
         let known = self.nodes.get(&node.name).map(|known| known.value.clone());
         let since = match &known {
-            Some((old, _)) if *old == node => return,
+            Some((old, _)) if old == node => return,
             Some((old, since)) if old.state == node.state => *since,
             _ => now,
         };
         let (name, zone, state) = (node.name.clone(), zone_name(&node.zone), node.state);
         let before = known.as_ref().map(|(old, _)| old.state);
         self.nodes.insert(name.clone(), Entry { version: self.version, value: (node.clone(), since) });
-        self.follow_repair(known.map(|(old, _)| old), &node, now);
+        self.follow_repair(known.map(|(old, _)| old), node, now);
         if before == Some(state) {
             return;
         }

@@ -313,7 +313,7 @@ fn the_pods_of_a_machine_that_is_gone_are_watched_and_freed_until_a_node_has_its
     assert!(bench.repairs.watches().is_none());
     let (subject, view) = pod_on("n0000");
     let woken = bench.hear(News::Pod { node: "n0000".into(), number: 1, change: reset(vec![view.clone()]) });
-    assert_eq!(woken, [subject.clone()]);
+    assert_eq!(woken, std::slice::from_ref(&subject));
     let judgement = bench.judged(&subject, 402);
     assert_eq!(judgement.report().reason, "Orphaned");
     assert_eq!(judgement.verdict.actions().last().unwrap().name(), "DeleteOrphanedPod");
