@@ -273,6 +273,7 @@ mod tests {
         configuration("featureGates: {FailureRecoveryPolicy: true}")
     }
 
+    #[allow(clippy::needless_pass_by_value, reason = "calls read better")]
     fn pod(annotations: Value, tolerations: Value, owner: &str) -> Value {
         json!({
             "metadata": {"namespace": "ns", "name": "p", "annotations": annotations, "ownerReferences": [{"kind": owner}]},

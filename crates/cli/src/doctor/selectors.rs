@@ -87,6 +87,7 @@ mod tests {
 
     use super::*;
 
+    #[allow(clippy::needless_pass_by_value, reason = "calls read better")]
     fn selector(labels: Value, expressions: Value) -> LabelSelector {
         serde_json::from_value(json!({"matchLabels": labels, "matchExpressions": expressions})).unwrap()
     }
