@@ -89,7 +89,7 @@ fn data() -> Result<Value, CliError> {
     let (mut rights, mut webhooks) = (Map::new(), Map::new());
     for entry in recoveries() {
         let name = entry.controller.name().to_owned();
-        memory.insert(name.clone(), memory::of(entry.controller).into());
+        memory.insert(name.clone(), entry.memory.into());
         rights.insert(name.clone(), rights_of(entry)?);
         if let Some(declared) = webhooks_of(entry)? {
             webhooks.insert(name, declared);

@@ -1,6 +1,5 @@
 //! The memory of a replica, from what it runs.
 
-use salvor_api::Controller;
 use salvor_api::config::Configuration;
 use salvor_operator::recoveries;
 
@@ -8,17 +7,8 @@ use salvor_operator::recoveries;
 /// one that runs nothing takes 10 MB, and one that reads 200 pods of 1.2 MB takes 44 MB (docs/guarantees.md).
 pub(super) const BASE: u32 = 96;
 
-/// The memory that a recovery adds to the limit, in mebibytes: about three times its peak in docs/benchmarks*.md.
-pub(super) const fn of(controller: Controller) -> u32 {
-    match controller {
-        Controller::Zombie | Controller::Eviction | Controller::Repair => 32,
-        // Pod templates are kept whole, and so are the components of AppWrappers.
-        Controller::Job | Controller::AppWrapper => 64,
-    }
-}
-
 /// The limit of a replica with this configuration, in mebibytes. Half of it is requested.
 pub(super) fn limit(configuration: &Configuration) -> u32 {
     let enabled = recoveries().filter(|entry| entry.off(configuration).is_none());
-    BASE + enabled.map(|entry| of(entry.controller)).sum::<u32>()
+    BASE + enabled.map(|entry| entry.memory).sum::<u32>()
 }

@@ -36,6 +36,8 @@ pub struct RecoveryEntry {
     pub gate: Option<Gate>,
     /// Says in words which of its settings are not at their defaults, such as `job is set`; nothing if all are.
     pub settings: fn(&Configuration) -> Option<String>,
+    /// The memory that it adds to the limit of a replica, in mebibytes: about three times its peak in docs/benchmarks*.md.
+    pub memory: u32,
     /// The CustomResourceDefinitions that it needs, as YAML.
     pub definitions: &'static [&'static str],
     /// The rights that it needs with this configuration, if it is switched on.

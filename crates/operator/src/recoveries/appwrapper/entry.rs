@@ -28,6 +28,8 @@ pub(crate) static ENTRY: RecoveryEntry = RecoveryEntry {
     controller: Controller::AppWrapper,
     gate: None,
     settings,
+    // Components are kept whole.
+    memory: 64,
     definitions: &[crds::APPWRAPPER],
     rights,
     reporter: EVENT_COMPONENT,

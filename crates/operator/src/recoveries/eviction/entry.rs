@@ -25,6 +25,7 @@ pub(crate) static ENTRY: RecoveryEntry = RecoveryEntry {
     controller: Controller::Eviction,
     gate: None,
     settings,
+    memory: 32,
     definitions: &[],
     rights,
     reporter: EVICTION_CONTROLLER,

@@ -25,6 +25,8 @@ pub(crate) static ENTRY: RecoveryEntry = RecoveryEntry {
     controller: Controller::Job,
     gate: None,
     settings,
+    // Pod templates are kept whole.
+    memory: 64,
     definitions: &[],
     rights,
     reporter: JOB_CONTROLLER,

@@ -25,6 +25,7 @@ pub(crate) static ENTRY: RecoveryEntry = RecoveryEntry {
     controller: Controller::Repair,
     gate: None,
     settings,
+    memory: 32,
     definitions: &[crds::NODE_REPAIR_POLICY],
     rights,
     reporter: REPAIR_CONTROLLER,

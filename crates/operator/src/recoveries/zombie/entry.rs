@@ -22,6 +22,7 @@ pub(crate) static ENTRY: RecoveryEntry = RecoveryEntry {
     controller: Controller::Zombie,
     gate: Some(Gate::FailureRecoveryPolicy),
     settings,
+    memory: 32,
     definitions: &[],
     rights,
     reporter: POD_TERMINATION_CONTROLLER,
