@@ -6,6 +6,7 @@ use std::fmt::Write as _;
 
 use super::phases::in_phase;
 use super::*;
+use crate::documents::assert_named_tests_exist;
 
 const DOCUMENT: &str = concat!(env!("CARGO_MANIFEST_DIR"), "/../../docs/appwrapper.md");
 const BEGIN: &str = "<!-- begin: made by the test appwrapper::tests::picture -->";
@@ -190,33 +191,8 @@ fn every_phase_has_an_answer_to_every_event() {
 /// The documents name tests by which a reader can check what they say, and each of them is there.
 #[test]
 fn every_test_that_the_documents_name_exists() {
-    let crates = concat!(env!("CARGO_MANIFEST_DIR"), "/..");
-    let mut folders = vec![std::path::PathBuf::from(crates)];
-    let mut sources = String::new();
-    while let Some(folder) = folders.pop() {
-        for entry in std::fs::read_dir(folder).unwrap() {
-            let path = entry.unwrap().path();
-            if path.is_dir() {
-                folders.push(path);
-            } else if path.extension().is_some_and(|it| it == "rs") {
-                sources.push_str(&std::fs::read_to_string(path).unwrap());
-            }
-        }
-    }
-    let tests: BTreeSet<&str> =
-        sources.split("fn ").skip(1).filter_map(|rest| rest.split('(').next()).collect();
     let documents = [DOCUMENT.to_owned(), DOCUMENT.replace("appwrapper.md", "appwrapper-tests.md")];
     for document in documents {
-        let text = std::fs::read_to_string(&document).unwrap();
-        let quoted = text.split('`').skip(1).step_by(2);
-        let named: Vec<&str> = quoted
-            .filter(|it| it.matches('_').count() >= 2)
-            .filter(|it| it.chars().all(|c| c.is_ascii_lowercase() || c.is_ascii_digit() || c == '_'))
-            .filter(|it| *it != "appwrapper_phase_total")
-            .collect();
-        assert!(named.len() > 20, "{document} names {} tests", named.len());
-        for name in named {
-            assert!(tests.contains(name), "{document} names the test {name}, which does not exist");
-        }
+        assert_named_tests_exist(&document, 20, &["appwrapper_phase_total"]);
     }
 }

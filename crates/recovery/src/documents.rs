@@ -1,0 +1,43 @@
+//! Documents name tests by which a reader can check what they say. This holds them to it.
+
+use std::collections::BTreeSet;
+use std::fs;
+use std::path::PathBuf;
+
+/// Fails if a document names a test that does not exist, or fewer than it should. Words in code marks with two underscores are
+/// taken for tests, but for those that are known to be something else.
+pub(crate) fn assert_named_tests_exist(document: &str, at_least: usize, no_tests: &[&str]) {
+    let sources = sources();
+    // The first piece stands before the first function.
+    let tests: BTreeSet<&str> =
+        sources.split("fn ").skip(1).filter_map(|rest| rest.split('(').next()).collect();
+    let text = fs::read_to_string(document).unwrap();
+    let is_test = |word: &&str| {
+        word.matches('_').count() >= 2
+            && word.chars().all(|c| c.is_ascii_lowercase() || c.is_ascii_digit() || c == '_')
+            && !no_tests.contains(word)
+    };
+    // Every second piece stands between two marks.
+    let named: Vec<&str> = text.split('`').skip(1).step_by(2).filter(is_test).collect();
+    assert!(named.len() > at_least, "{document} names {} tests", named.len());
+    for name in named {
+        assert!(tests.contains(name), "{document} names the test {name}, which does not exist");
+    }
+}
+
+/// The text of all crates.
+fn sources() -> String {
+    let mut folders = vec![PathBuf::from(concat!(env!("CARGO_MANIFEST_DIR"), "/.."))];
+    let mut sources = String::new();
+    while let Some(folder) = folders.pop() {
+        for entry in fs::read_dir(folder).unwrap() {
+            let path = entry.unwrap().path();
+            if path.is_dir() {
+                folders.push(path);
+            } else if path.extension().is_some_and(|it| it == "rs") {
+                sources.push_str(&fs::read_to_string(path).unwrap());
+            }
+        }
+    }
+    sources
+}
