@@ -200,7 +200,7 @@ mod tests {
     #[test]
     fn a_new_node_of_the_same_name_is_looked_at_anew() {
         let pulses = Pulses::default();
-        let read = |seconds| Some(NodeLease { renewed: at(seconds), lasts: SignedDuration::from_secs(40) });
+        let read = |seconds| Some(NodeLease::new(at(seconds), SignedDuration::from_secs(40)));
         let first = pulses.note(&node("1"), read(-600), at(0));
         assert_eq!(pulses.of(&node("1")), first);
         assert_eq!(pulses.of(&node("2")), Pulse::UNREAD);

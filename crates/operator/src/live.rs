@@ -167,7 +167,7 @@ pub(crate) fn read_node_lease(text: &str) -> Result<Option<NodeLease>, serde_jso
     let Lease { spec } = serde_json::from_str(text)?;
     let lasts = spec.lease_duration_seconds.unwrap_or(LEASE_LASTS).clamp(1, LEASE_LASTS_AT_MOST);
     let lasts = SignedDuration::from_secs(lasts);
-    Ok(spec.renew_time.map(|renewed| NodeLease { renewed, lasts }))
+    Ok(spec.renew_time.map(|renewed| NodeLease::new(renewed, lasts)))
 }
 
 /// An API error in one line: kube's own form repeats the whole Status.

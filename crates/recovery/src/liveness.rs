@@ -22,12 +22,20 @@ pub struct NodeLease {
     pub renewed: Timestamp,
     /// The duration of the Lease, as the Lease says.
     pub lasts: SignedDuration,
+    /// Since when it is known not to have moved, by somebody who watched it before us.
+    pub still_since: Option<Timestamp>,
 }
 
 impl NodeLease {
-    /// The replacement for a missing Lease: the heartbeat of the node's `Ready` condition.
-    pub fn of_heartbeat(at: Timestamp) -> Self {
-        Self { renewed: at, lasts: HEARTBEAT_LASTS }
+    /// A Lease that was read just now.
+    pub fn new(renewed: Timestamp, lasts: SignedDuration) -> Self {
+        Self { renewed, lasts, still_since: None }
+    }
+
+    /// The replacement for a missing Lease: the heartbeat of the node's `Ready` condition. A kubelet that writes a heartbeat
+    /// writes `Ready` too: so a node that was called Unknown at `lost`, and still is, has had no heartbeat since.
+    pub fn of_heartbeat(at: Timestamp, lost: Option<Timestamp>) -> Self {
+        Self { renewed: at, lasts: HEARTBEAT_LASTS, still_since: lost }
     }
 }
 
@@ -56,7 +64,7 @@ impl Lease {
     /// The Lease after one more read. A time that changes shows that the kubelet is alive, whatever its clock.
     #[must_use]
     pub fn then(self, read: Option<NodeLease>, now: Timestamp) -> Self {
-        let Some(NodeLease { renewed: written, lasts }) = read else {
+        let Some(NodeLease { renewed: written, lasts, still_since: _ }) = read else {
             // A kubelet that lives makes a Lease that was deleted anew when it next renews it. Until then the old one counts.
             return if self.is_fresh(now) { self } else { Self::None };
         };
@@ -141,7 +149,8 @@ impl Pulse {
     /// The pulse after the Lease was read once more.
     #[must_use]
     pub fn then(self, read: Option<NodeLease>, now: Timestamp) -> Self {
-        Self { lease: self.lease.then(read, now), since: self.since.min(now) }
+        let still_since = read.and_then(|read| read.still_since).unwrap_or(now);
+        Self { lease: self.lease.then(read, now), since: self.since.min(still_since).min(now) }
     }
 
     /// The pulse for somebody who only glances at it: the kubelet's clock is believed.
@@ -205,7 +214,7 @@ mod tests {
     }
 
     fn read(renewed: i64) -> Option<NodeLease> {
-        Some(NodeLease { renewed: at(renewed), lasts: LASTS })
+        Some(NodeLease::new(at(renewed), LASTS))
     }
 
     /// The pulse after these reads, each at a time and with the time in the Lease.
@@ -253,6 +262,23 @@ mod tests {
         }
     }
 
+    /// The control plane has watched the heartbeat of a node that it calls Unknown: a heartbeat would have made it Ready.
+    #[test]
+    fn a_heartbeat_that_the_control_plane_misses_is_not_watched_anew() {
+        let heartbeat = |at_: i64, lost: Option<i64>| Some(NodeLease::of_heartbeat(at(at_), lost.map(at)));
+        for (case, read, expected) in [
+            ("missed for ten minutes", heartbeat(-700, Some(-600)), -580),
+            ("missed just now: watched for two heartbeats", heartbeat(-700, Some(0)), 20),
+            ("missed since a time that is yet to come", heartbeat(-700, Some(3_600)), 20),
+            ("called Unknown with a heartbeat that counts", heartbeat(-5, Some(-600)), 35),
+            ("not missed", heartbeat(-700, None), 20),
+        ] {
+            assert_eq!(Pulse::UNREAD.then(read, at(0)).silent_from(), Some(at(expected)), "{case}");
+        }
+        let back = Pulse::UNREAD.then(heartbeat(-700, Some(-600)), at(0)).then(heartbeat(-690, None), at(10));
+        assert_eq!(back.silent_from(), Some(at(50)), "a heartbeat came");
+    }
+
     #[test]
     fn a_glance_believes_the_clock() {
         assert_eq!(Pulse::at_a_glance(read(-600), at(0)).silent_from(), Some(at(-560)));
@@ -289,7 +315,8 @@ mod tests {
     fn the_ends_of_time_do_not_panic() {
         let ends = [Timestamp::MIN, Timestamp::MAX];
         for (renewed, now) in ends.into_iter().flat_map(|one| ends.map(|other| (one, other))) {
-            let lease = Some(NodeLease { renewed, lasts: SignedDuration::MAX });
+            let lease =
+                Some(NodeLease { still_since: Some(now), ..NodeLease::new(renewed, SignedDuration::MAX) });
             let pulse = Pulse::UNREAD.then(lease, now).then(lease, now);
             let _ = (pulse.silent_from(), pulse.alive_until(now), pulse.to_string());
         }

@@ -469,7 +469,7 @@ fn seen(before: Lease, read: Option<NodeLease>, now: Timestamp) -> Lease {
 /// The same of the heartbeat in a node's `Ready` condition.
 fn beat(before: Lease, read: Lease, now: Timestamp) -> Lease {
     let read = match read {
-        Lease::Renewed { written, lasts, .. } => Some(NodeLease { renewed: written, lasts }),
+        Lease::Renewed { written, lasts, .. } => Some(NodeLease::new(written, lasts)),
         Lease::Unread | Lease::None => None,
     };
     seen(before, read, now)

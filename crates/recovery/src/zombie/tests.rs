@@ -45,7 +45,7 @@ fn delete() -> ConsentAnnotations {
 
 /// A kubelet that was last heard of at that time, in a Lease of 40s that is watched for long.
 fn heard(seconds: i64) -> Pulse {
-    let lease = NodeLease { renewed: at(seconds), lasts: SignedDuration::from_secs(40) };
+    let lease = NodeLease::new(at(seconds), SignedDuration::from_secs(40));
     Pulse::at_a_glance(Some(lease), at(seconds))
 }
 

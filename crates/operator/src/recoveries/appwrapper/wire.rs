@@ -479,7 +479,9 @@ impl SeenNode {
                 || eviction == EvictionSign::UnderWay,
             pulse: Pulse::UNREAD,
         };
-        let heartbeat = ready.and_then(|ready| ready.last_heartbeat_time).map(NodeLease::of_heartbeat);
+        let lost = ready.filter(|_| says("Unknown")).and_then(|ready| ready.last_transition_time);
+        let heartbeat = ready.and_then(|ready| ready.last_heartbeat_time);
+        let heartbeat = heartbeat.map(|at| NodeLease::of_heartbeat(at, lost));
         Self { node: wire.node(), view, heartbeat }
     }
 }

@@ -156,7 +156,7 @@ fn a_node_that_nobody_asks_about_is_forgotten_with_its_pods_and_looked_at_anew_w
 #[test]
 fn a_lease_that_moves_shows_life_whatever_its_clock() {
     let lasts = SignedDuration::from_secs(40);
-    let read = |renewed| Some(NodeLease { renewed: at(renewed), lasts });
+    let read = |renewed| Some(NodeLease::new(at(renewed), lasts));
     let first = seen(Lease::Unread, read(-600), at(0));
     assert_eq!(first, Lease::Renewed { written: at(-600), heard: at(-600), lasts, moves: false });
     assert!(!first.is_fresh(at(0)));
@@ -220,7 +220,7 @@ fn the_lease_of_a_finished_one_is_read_once_after_a_restart_and_again_when_someb
     let found = news(&evictions, node("1", &["NoSchedule", "NoExecute"], Some(finished)));
     evictions.hear(found, at(0));
     assert!(wanted(&evictions), "a pod that comes late must not wait for it");
-    let lease = NodeLease { renewed: at(-600), lasts: SignedDuration::from_secs(40) };
+    let lease = NodeLease::new(at(-600), SignedDuration::from_secs(40));
     evictions.hear(News::Lease { node: "a".into(), lease: Some(lease) }, at(0));
     assert!(!wanted(&evictions));
     let again = news(&evictions, node("2", &["NoSchedule"], Some(finished)));

@@ -65,7 +65,7 @@ fn of_pod(pod: Value) -> News {
 
 fn of_lease(renewed: Option<i64>) -> News {
     let lasts = jiff::SignedDuration::from_secs(40);
-    News::Lease { node: "a".into(), lease: renewed.map(|renewed| NodeLease { renewed: at(renewed), lasts }) }
+    News::Lease { node: "a".into(), lease: renewed.map(|renewed| NodeLease::new(at(renewed), lasts)) }
 }
 
 /// A lost node with one pod that was due a minute after time 0.
@@ -111,7 +111,7 @@ fn the_lease_of_a_lost_node_is_read_as_long_as_it_may_tell_something_about_its_p
     // A second look saw it move: it is followed again as soon as there is news.
     let lasts = jiff::SignedDuration::from_secs(40);
     let node_a = zombies.nodes["a"].node.clone();
-    zombies.pulses.note(&node_a, Some(NodeLease { renewed: at(30), lasts }), at(30));
+    zombies.pulses.note(&node_a, Some(NodeLease::new(at(30), lasts)), at(30));
     zombies.hear(of_pod(pod("q", "1m")), at(31));
     assert_eq!(wanted(&zombies), ["a"]);
     zombies.hear(of_node(node("1", "True", false)), at(40));
@@ -321,6 +321,14 @@ async fn a_kubelet_that_keeps_no_lease_is_known_by_its_heartbeat() {
     assert_eq!(wanted(&zombies), ["a"], "watched for half of what it counts");
     zombies.hear(of_lease(None), at(22));
     assert_eq!((wanted(&zombies), judged(&zombies, 60).as_str()), (Vec::new(), "Act Zombie"));
+
+    let mut missed = lost();
+    let mut unknown = beating(-600, "Unknown");
+    unknown["status"]["conditions"][0]["lastTransitionTime"] = json!(at(-560).to_string());
+    missed.hear(of_node(unknown), at(1));
+    missed.hear(of_lease(None), at(2));
+    assert_eq!(wanted(&missed), Vec::<&str>::new(), "the control plane has watched it for ten minutes");
+
     let api = FakeApi::new(move |asked| match asked.path.as_str() {
         // It reports, that it is not ready, while its taint is still the old one.
         "/api/v1/nodes/a" => Answer::Json(200, beating(55, "False")),

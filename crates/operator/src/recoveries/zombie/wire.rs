@@ -161,7 +161,7 @@ impl SeenNode {
             resource_version: self.resource_version,
             labels: self.labels,
             ready: self.ready,
-            heartbeat: self.heartbeat.map(NodeLease::of_heartbeat),
+            heartbeat: self.heartbeat.map(|at| NodeLease::of_heartbeat(at, self.silent_since)),
             pulse: Pulse::UNREAD,
             out_of_service: self.out_of_service,
             out_of_service_mark: self.out_of_service_mark,

@@ -279,7 +279,7 @@ fn lost_nodes_count_only_where_the_administrator_says_so() {
 fn a_kubelet_that_renews_its_lease_is_not_lost() {
     let mut it = Cluster::job().running();
     it.policy.unreachable_nodes = true;
-    let lease = |it: &Cluster| Some(NodeLease { renewed: it.now, lasts: secs(40) });
+    let lease = |it: &Cluster| Some(NodeLease::new(it.now, secs(40)));
     let mut node = NodeView { unreachable: true, ..NodeView::default() };
     it.view.nodes.insert("n1".into(), node.clone());
     it.settle();

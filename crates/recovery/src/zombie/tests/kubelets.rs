@@ -9,7 +9,7 @@ const LASTS: SignedDuration = SignedDuration::from_secs(40);
 const HOUR: i64 = 3_600;
 
 fn read(renewed: i64) -> Option<NodeLease> {
-    Some(NodeLease { renewed: at(renewed), lasts: LASTS })
+    Some(NodeLease::new(at(renewed), LASTS))
 }
 
 fn judged(ready: Ready, pulse: Pulse, now: i64) -> Verdict<PodWhy, Step> {

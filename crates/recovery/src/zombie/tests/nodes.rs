@@ -149,7 +149,7 @@ fn ours() -> NodeView {
 fn the_taint_is_taken_off_where_we_put_it_when_the_node_is_back() {
     let back = || NodeView { ready: Ready::True, pulse: heard(1_000), unreachable: None, ..ours() };
     let untainted = "Act BackInService UntaintNode+EmitEvent";
-    let read = |renewed| Some(NodeLease { renewed: at(renewed), lasts: SignedDuration::from_secs(40) });
+    let read = |renewed| Some(NodeLease::new(at(renewed), SignedDuration::from_secs(40)));
     let behind = Pulse::UNREAD.then(read(400), at(1_000));
     let moved = behind.then(read(410), at(1_010));
     let cases = [

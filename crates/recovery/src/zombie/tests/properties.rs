@@ -102,7 +102,7 @@ fn any_pulse() -> impl Strategy<Value = Pulse> {
     let lasts = prop_oneof![Just(40i64), 1i64..60];
     let renewed = option::weighted(0.8, (time(), lasts));
     proptest::collection::vec((renewed, present()), 0..4).prop_map(|reads| {
-        let lease = |(renewed, lasts)| NodeLease { renewed, lasts: SignedDuration::from_secs(lasts) };
+        let lease = |(renewed, lasts)| NodeLease::new(renewed, SignedDuration::from_secs(lasts));
         reads.into_iter().fold(Pulse::UNREAD, |pulse, (read, now)| pulse.then(read.map(lease), now))
     })
 }
