@@ -38,6 +38,7 @@ const COLUMNS: &str = "\
 Kills in vain, replacements, and the minutes late, lost and frozen are compared below. The minutes sick are not: they are the price of waiting
 where a kill does not help, and whoever kills in vain has few of them. Mind them all the same: while a zone is away, killing its nodes
 brings machines in other zones sooner than waiting does, and the page still calls it in vain, because the zone comes back.
+The model looks every 10 seconds, so differences of a minute or less are not listed below.
 ";
 
 /// Whole minutes.
@@ -123,7 +124,7 @@ fn worse(Played { incident, karpenter, salvor }: &Played) -> Vec<String> {
         ("it is frozen", salvor.frozen, karpenter.frozen),
     ] {
         let (ours, theirs) = (minutes(ours), minutes(theirs));
-        if ours > theirs {
+        if ours > theirs + 1 {
             worse.push(format!("{name}: {what} for {ours} minutes, with Karpenter's rules for {theirs}."));
         }
     }
