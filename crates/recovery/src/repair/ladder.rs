@@ -30,6 +30,16 @@ pub(super) enum Turn {
     Exhausted,
 }
 
+impl Turn {
+    /// What is done, or was done last; a ladder that is used up would have replaced the node.
+    pub(super) fn action(self) -> Action {
+        match self {
+            Self::Try { action, .. } | Self::Running { action, .. } => action,
+            Self::Exhausted => Action::Replace,
+        }
+    }
+}
+
 /// What is next, after the last try. A ladder that was changed meanwhile goes on at the same place.
 pub(super) fn turn(sick: &Sick, tried: Option<&Tried>, now: Timestamp) -> Turn {
     let at = |rung: usize, attempt| match sick.ladder.get(rung) {
