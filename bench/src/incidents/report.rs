@@ -2,7 +2,7 @@
 
 use std::fmt::Write;
 
-use super::play::Outcome;
+use super::outcome::Outcome;
 use super::script::{CONDITIONS, Incident};
 
 /// An incident and what came of it under both rules.

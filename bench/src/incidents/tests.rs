@@ -1,7 +1,8 @@
 use salvor_simulate::in_virtual_time;
 
 use super::list;
-use super::play::{Contender, Outcome, play};
+use super::outcome::Outcome;
+use super::play::{Contender, play};
 
 fn outcome(name: &str, contender: Contender) -> Outcome {
     let incident = list::all().into_iter().find(|incident| incident.name == name).unwrap();

@@ -10,7 +10,7 @@ use salvor_embedded::Cluster;
 use salvor_simulate::{Beat, Karpenter, Machine};
 use serde_json::json;
 
-use super::play::Outcome;
+use super::outcome::Outcome;
 use super::script::{Cause, Condition, Event, Incident, LOST, NOT_READY, STARTUP};
 
 /// Seconds from a NodeClaim to its Node.

@@ -2,7 +2,7 @@
 
 use jiff::Timestamp;
 
-use super::policy::Action;
+use super::action::Action;
 use super::progress::Tried;
 use super::sickness::Sick;
 use crate::moments::after;

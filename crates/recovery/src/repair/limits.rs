@@ -2,9 +2,10 @@
 
 use jiff::Timestamp;
 
+use super::action::Action;
 use super::holds::Hold;
 use super::outages::Outage;
-use super::policy::{Action, Policy};
+use super::policy::Policy;
 use super::progress::kind_of;
 use super::relapse::PoolCondition;
 use super::sickness::Sick;

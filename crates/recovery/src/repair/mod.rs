@@ -6,6 +6,7 @@
 //! repairs that do not help, `pods.rs` drains nodes and frees the pods of those that are gone, and
 //! `provider.rs` has what providers repair by default.
 
+mod action;
 mod amounts;
 mod cron;
 mod holds;
@@ -28,13 +29,14 @@ mod tests;
 mod veto;
 mod views;
 
+pub use action::Action;
 pub use amounts::Amount;
 pub use cron::Schedule;
 pub use holds::Hold;
 pub use limits::Asked;
 pub use outages::Outage;
 pub use pods::{Grave, PodPlace, PodView, PodWhy, Stays, decide_pod};
-pub use policy::{Action, Budget, Entry, Head, Policy, Rung, Termination, allowance};
+pub use policy::{Budget, Entry, Head, Policy, Rung, Termination, allowance};
 pub use progress::{Clock, Healed, Look, Observed, Progress, SickNow, Tried};
 pub use provider::{Provider, Statement};
 pub use reasons::{NodeWhy, PolicyWhy};

@@ -13,7 +13,7 @@ use std::collections::BTreeMap;
 use jiff::{SignedDuration, Timestamp};
 use serde::{Deserialize, Serialize};
 
-use super::policy::Action;
+use super::action::Action;
 use crate::moments::{after, to_the_second};
 
 /// No memory is longer than this: somebody else wrote it.

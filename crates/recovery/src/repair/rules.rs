@@ -9,10 +9,11 @@ use jiff::Timestamp;
 use salvor_api::config::ClusterApiRepair;
 use salvor_api::names::repair::{CONDITION, REBOOT_CONDITION, REPAIR_CONTROLLER, REPAIR_NODE, reasons};
 
+use super::action::Action;
 use super::holds::Hold;
 use super::ladder::{Turn, turn};
 use super::limits::Asked;
-use super::policy::{Action, Policy, Termination};
+use super::policy::{Policy, Termination};
 use super::progress::{Progress, Tried};
 use super::reasons::{NodeWhy, PolicyWhy};
 use super::sickness::{Diagnosis, Settings, Sick, diagnose};

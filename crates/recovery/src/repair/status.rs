@@ -4,7 +4,7 @@ use jiff::Timestamp;
 use serde::{Deserialize, Serialize};
 use serde_json::Value;
 
-use super::policy::Action;
+use super::action::Action;
 use super::relapse::{self, Replacements};
 use crate::ids::{NodeName, Uid};
 

@@ -7,11 +7,12 @@ use std::collections::{BTreeMap, BTreeSet};
 
 use jiff::{SignedDuration, Timestamp};
 
+use super::action::Action;
 use super::holds::Hold;
 use super::ladder::{Turn, turn};
 use super::limits::{Asked, SingleFile};
 use super::outages::{self, Outage};
-use super::policy::{Action, Policy, allowance};
+use super::policy::{Policy, allowance};
 use super::relapse::{self, PoolCondition, Relapse, Replacements};
 use super::sickness::{Diagnosis, Settings, Sick, diagnose};
 use super::status::Repair;
