@@ -42,6 +42,10 @@ fn main() -> ExitCode {
 /// Plays one seed and writes its history.
 fn tell_one(seed: u64, file: &str) -> ExitCode {
     let (plan, history) = (Plan::of(seed), History::default());
+    if file == "-" {
+        eprint!("{plan}");
+        return ExitCode::SUCCESS;
+    }
     let outcome = play_and_tell(&plan, Some(&history));
     eprint!("{plan}");
     outcome.violations.iter().for_each(|violation| eprintln!("breaks {violation}"));

@@ -16,6 +16,10 @@ use crate::moments::{after, to_the_second};
 /// No memory is longer than this: somebody else wrote it.
 const LONGEST: usize = 16 * 1024;
 
+/// Our time is the earliest that the server's clock can show, and its answers tell whole seconds: a transition that is no later than
+/// this is not yet to come.
+const OUR_TIME_IS_BEHIND: SignedDuration = SignedDuration::from_secs(2);
+
 /// What is remembered of a node, as its annotation has it.
 #[derive(Clone, Debug, Default, PartialEq, Eq, Serialize, Deserialize)]
 #[serde(rename_all = "camelCase")]
@@ -108,7 +112,8 @@ impl Progress {
         let mut next = Self { sick: BTreeMap::new(), ..self.clone() };
         let mut changes_at: Option<Timestamp> = None;
         for one in sick {
-            let seen = one.transition.map_or(now, |transition| transition.min(now));
+            let latest = after(now, OUR_TIME_IS_BEHIND);
+            let seen = one.transition.map_or(now, |it| if it <= latest { it } else { now });
             let known = self.sick.get(one.key).map(|clock| clock.since);
             let since = to_the_second(known.map_or(seen, |known| known.min(seen)));
             next.sick.insert(one.key.to_owned(), Clock { since, healthy: None });
@@ -175,6 +180,8 @@ mod tests {
         assert_eq!(since(&memory, KEY), Some(0), "rewritten");
         let memory = look(&memory, &[(KEY, -50)], 102);
         assert_eq!(since(&memory, KEY), Some(-50), "earlier is believed");
+        let memory = look(&Progress::default(), &[(KEY, 7)], 5);
+        assert_eq!(since(&memory, KEY), Some(7), "our time is behind the server's by up to two seconds");
         let memory = look(&Progress::default(), &[(KEY, 500)], 5);
         assert_eq!(since(&memory, KEY), Some(5), "a transition that lies ahead counts from now");
     }

@@ -118,9 +118,12 @@ impl Kind {
         let loss = losses[rng.usize(..losses.len())];
         let others = Self::ALL.into_iter().filter(|kind| kind.can_happen(plan) && rng.u8(..5) == 0);
         let mut kinds: Vec<Self> = others.collect();
-        // Nodes with NodeClaims are there to be repaired.
+        // Nodes with NodeClaims are there to be repaired, and evictions happen only where people ask for them.
         if plan.pool > 0 {
             kinds.push(Self::Sickness);
+        }
+        if plan.settings.eviction && rng.bool() {
+            kinds.push(Self::Evictions);
         }
         let more = kinds.len().div_ceil(2).max(1);
         kinds.extend(std::iter::repeat_n(loss, more));

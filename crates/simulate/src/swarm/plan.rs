@@ -133,6 +133,7 @@ impl Plan {
                 Some(Move { at: schedule.u64(20..TROUBLE), deed: kind.deed(&mut schedule, &plan)? })
             })
             .collect();
+        aim(&mut moves, &mut schedule);
         moves.sort_by_key(|it| it.at);
         plan.moves = moves;
         plan
@@ -153,6 +154,24 @@ impl Plan {
     /// True if a deed of this kind is in it.
     pub(super) fn has(&self, deed: impl Fn(&Deed) -> bool) -> bool {
         self.moves.iter().any(|it| deed(&it.deed))
+    }
+}
+
+/// People mostly ask for the eviction of nodes that are down.
+fn aim(moves: &mut [Move], rng: &mut Rng) {
+    let is_down = |it: &Move| match &it.deed {
+        Deed::Node { node, .. } => Some((it.at, node.clone())),
+        _ => None,
+    };
+    let down: Vec<(u64, String)> = moves.iter().filter_map(is_down).collect();
+    for it in moves {
+        if let Deed::Evict { node, .. } = &mut it.deed
+            && !down.is_empty()
+            && rng.u8(..4) > 0
+        {
+            let (at, name) = &down[rng.usize(..down.len())];
+            (it.at, *node) = ((at + rng.u64(30..200)).min(TROUBLE - 1), name.clone());
+        }
     }
 }
 
