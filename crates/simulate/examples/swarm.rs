@@ -1,6 +1,7 @@
 //! Plays seeds of the swarm on all cores: `make swarm SEEDS=1..10000`. Ctrl-C ends it with a report of what was played.
 //!
-//! `make swarm SEEDS=4711 HISTORY=FILE` writes every change of every object in a seed to a file, one line of JSON each.
+//! `make swarm SEEDS=4711 HISTORY=FILE` writes every change of every object in a seed to a file, one line of JSON each; with `-` it
+//! only shows the plan.
 
 use std::{
     io::{self, IsTerminal as _, Write as _},
@@ -14,6 +15,9 @@ use salvor_simulate::{
     History,
     swarm::{Plan, Progress, Report, Seeds, Swarm, play_and_tell},
 };
+
+/// So many findings are shown with the shortest schedule: one bug breaks many seeds.
+const SHORTENED: usize = 3;
 
 fn main() -> ExitCode {
     let text = std::env::args().nth(1).unwrap_or_else(|| "1..200".to_owned());
@@ -89,8 +93,11 @@ fn tell(Progress { played, seeds, broken }: Progress, began: Instant) {
 fn print(report: &Report, began: Instant) -> io::Result<()> {
     let mut out = io::stdout().lock();
     writeln!(out)?;
-    for finding in &report.findings {
+    for (number, finding) in report.findings.iter().enumerate() {
         writeln!(out, "{finding}")?;
+        if number < SHORTENED {
+            writeln!(out, "  the shortest schedule that still breaks it:\n{}", finding.shortest())?;
+        }
     }
     let (seconds, broken) = (began.elapsed().as_secs_f64(), report.findings.len());
     let each = seconds / report.played.max(1) as f64;
