@@ -22,6 +22,10 @@ const LONGEST: usize = 16 * 1024;
 /// counts with them.
 const REMEMBERED: i32 = 10;
 
+/// Our time is the earliest that the server's clock can show, and its answers tell whole seconds: a transition that is no later than
+/// this is not yet to come.
+const OUR_TIME_IS_BEHIND: SignedDuration = SignedDuration::from_secs(2);
+
 /// What is remembered of a node, as its annotation has it.
 #[derive(Clone, Debug, Default, PartialEq, Eq, Serialize, Deserialize)]
 #[serde(rename_all = "camelCase")]
@@ -184,7 +188,8 @@ impl Progress {
         let mut next = Self { sick: BTreeMap::new(), healed: None, ..self.clone() };
         let mut resets_at: Option<Timestamp> = None;
         for one in sick {
-            let told = one.transition.map_or(now, |transition| transition.min(now));
+            let latest = after(now, OUR_TIME_IS_BEHIND);
+            let told = one.transition.map_or(now, |it| if it <= latest { it } else { now });
             let known = self.sick.get(one.key);
             let since = to_the_second(known.map_or(told, |known| known.since.min(told)));
             let seen = to_the_second(known.map_or(now, |known| known.seen().min(now)));
@@ -300,6 +305,8 @@ mod tests {
         assert_eq!(since(&memory, KEY), Some(0), "rewritten");
         let memory = look(&memory, &[(KEY, -50)], 102);
         assert_eq!(since(&memory, KEY), Some(-50), "earlier is believed");
+        let memory = look(&Progress::default(), &[(KEY, 7)], 5);
+        assert_eq!(since(&memory, KEY), Some(7), "our time is behind the server's by up to two seconds");
         let memory = look(&Progress::default(), &[(KEY, 500)], 5);
         assert_eq!(since(&memory, KEY), Some(5), "a transition that lies ahead counts from now");
     }
