@@ -4,6 +4,7 @@
 use std::collections::BTreeSet;
 use std::sync::atomic::{AtomicBool, AtomicUsize, Ordering};
 use std::sync::{Arc, Mutex};
+use std::time::Duration;
 
 use futures::StreamExt;
 use k8s_openapi::api::core::v1::Node;
@@ -140,6 +141,8 @@ impl Player {
                 launch(&self.nodes, &self.claims, &Launch::new(&self.pool, &name, &zone)).await;
             }
             Manner::ReplacesInVain => {
+                // A machine takes a moment to boot, and times of the API have no fractions.
+                tokio::time::sleep(Duration::from_millis(1100)).await;
                 let mut sick = Launch::new(&self.pool, &name, &zone);
                 sick.sick = true;
                 launch(&self.nodes, &self.claims, &sick).await;

@@ -21,6 +21,8 @@ use crate::moments::{after, to_the_second};
 const DOUBLED: u32 = 4;
 /// Replacements are forgotten after so many times `repair.retryAfter`: twice the longest wait.
 const FORGOTTEN: i32 = 1 << (DOUBLED + 1);
+/// The clocks of nodes and of the API server differ by at most this.
+const CLOCKS_DIFFER: SignedDuration = SignedDuration::from_mins(5);
 /// So many pools and conditions are remembered.
 const MOST: usize = 100;
 
@@ -105,7 +107,7 @@ impl Memory {
         let young: Vec<(&Member<'_>, &Diagnosis)> = members
             .iter()
             .zip(diagnoses)
-            .filter(|(member, _)| member.node.created.is_some_and(|created| earliest <= created))
+            .filter(|(member, _)| came_after(member, earliest))
             .filter(|(member, _)| !member.is_deleting() && member.veto(now).is_none())
             .collect();
         let turns = young.iter().filter_map(|(member, diagnosis)| turns_at(member, diagnosis, settings));
@@ -113,9 +115,8 @@ impl Memory {
         for (key, row) in &memory.rows {
             let since = |time: Timestamp| {
                 let mut witnesses = Witnesses::default();
-                let of_row = young.iter().filter(|(member, _)| {
-                    member.pool() == row.pool && member.node.created.is_some_and(|created| time <= created)
-                });
+                let of_row =
+                    young.iter().filter(|(member, _)| member.pool() == row.pool && came_after(member, time));
                 for (member, diagnosis) in of_row {
                     if is_sick(member, diagnosis, &row.condition, settings, now) {
                         witnesses.sick += 1;
@@ -206,8 +207,13 @@ fn rows(
     rows
 }
 
+/// True if a node was created after this time. Times of the API have no fractions: of the same second nobody knows.
+fn came_after(member: &Member<'_>, time: Timestamp) -> bool {
+    member.node.created.is_some_and(|created| time < created)
+}
+
 /// True if a new node has the condition, or had it a moment ago, and had it soon after it came. One that was well for a while was
-/// helped. A node that boots is not ready, and has that condition only when it has had it for too long.
+/// helped, and a sickness from before it came is none of a new machine. A node that boots is not ready, and has that condition only when it has had it for too long.
 fn is_sick(
     member: &Member<'_>,
     diagnosis: &Diagnosis,
@@ -227,7 +233,10 @@ fn is_sick(
     let soon = sick.map_or(settings.settle_after, |sick| sick.toleration.max(settings.settle_after));
     let ready = member.node.condition("Ready").filter(|ready| ready.status == Status::True);
     let came = member.node.created.max(ready.and_then(|ready| ready.since));
-    began.zip(came).is_some_and(|(began, came)| began <= after(came, soon))
+    let created = member.node.created.unwrap_or(Timestamp::MAX);
+    began
+        .zip(came)
+        .is_some_and(|(began, came)| created <= after(began, CLOCKS_DIFFER) && began <= after(came, soon))
 }
 
 /// True if the node has the condition, since whenever.

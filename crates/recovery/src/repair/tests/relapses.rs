@@ -90,7 +90,7 @@ fn a_replacement_that_stays_well_ends_it() {
     let mut world = world(&[0, 1, 2, 3, 4, 5]);
     for (minute, name) in [(30, "n00"), (31, "n01")] {
         assert_eq!(world.reserve(at(minute)), [name]);
-        replace(&mut world, name, &format!("new-{name}"), minute);
+        replace(&mut world, name, &format!("new-{name}"), minute + 1);
     }
     ails(&mut world, "new-n00", 32);
     ails(&mut world, "new-n01", 32);
@@ -193,6 +193,24 @@ fn turns_that_have_not_begun_are_taken_back() {
     world.idle.insert("uid-n02".into(), at(32));
     world.reserve(at(33));
     assert!(world.policy.status.repair_of(&"uid-n02".into()).is_none(), "its place is free");
+}
+
+/// Who was well for a while was helped. A sickness from before the node came, and a node of the same second, tell nothing.
+#[test]
+fn only_a_new_node_that_is_sick_soon_is_a_witness() {
+    for (created, since, witness) in
+        [(33, 34, true), (33, 63, true), (33, 64, false), (33, -27, false), (30, 31, false), (20, 31, false)]
+    {
+        let mut world = world(&[0, 5]);
+        world.reserve(at(30));
+        replace(&mut world, "n00", "new", created);
+        let new = index(&world, "new");
+        world.nodes[new].0.conditions.push(condition("BadNode", Status::False, at(since)));
+        let now = at(since.max(40));
+        world.remember(now);
+        let found = world.survey(now).relapses.len();
+        assert_eq!(found, usize::from(witness), "created at {created}, sick since {since}");
+    }
 }
 
 #[test]
