@@ -55,7 +55,7 @@ pub(super) struct Settling {
 impl Tally<'_> {
     /// Counts the nodes that healed, from the last one back.
     pub(super) fn settling(&mut self, settle_after: SignedDuration, now: Timestamp) -> Settling {
-        self.healed.sort_by(|one, other| other.at.cmp(&one.at));
+        self.healed.sort_by_key(|healed| std::cmp::Reverse(healed.at));
         let mut settling = Settling::default();
         let mut next = now;
         for healed in &self.healed {

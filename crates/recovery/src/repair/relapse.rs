@@ -22,7 +22,7 @@ const DOUBLED: u32 = 4;
 /// Replacements are forgotten after so many times `repair.retryAfter`: twice the longest wait.
 const FORGOTTEN: i32 = 1 << (DOUBLED + 1);
 /// The clocks of nodes and of the API server differ by at most this.
-const CLOCKS_DIFFER: SignedDuration = SignedDuration::from_mins(5);
+const CLOCKS_DIFFER: SignedDuration = SignedDuration::from_mins(1);
 /// So many pools and conditions are remembered.
 const MOST: usize = 100;
 
@@ -173,7 +173,7 @@ impl Memory {
     pub(super) fn kept(self) -> Vec<Replacements> {
         let mut all: Vec<Replacements> = self.rows.into_values().collect();
         if all.len() > MOST {
-            all.sort_by(|one, other| other.last.cmp(&one.last));
+            all.sort_by_key(|row| std::cmp::Reverse(row.last));
             all.truncate(MOST);
             all.sort_by(|one, other| (&one.pool, &one.condition).cmp(&(&other.pool, &other.condition)));
         }

@@ -198,9 +198,16 @@ fn turns_that_have_not_begun_are_taken_back() {
 /// Who was well for a while was helped. A sickness from before the node came, and a node of the same second, tell nothing.
 #[test]
 fn only_a_new_node_that_is_sick_soon_is_a_witness() {
-    for (created, since, witness) in
-        [(33, 34, true), (33, 63, true), (33, 64, false), (33, -27, false), (30, 31, false), (20, 31, false)]
-    {
+    for (created, since, witness) in [
+        (33, 34, true),
+        (33, 32, true),
+        (33, 31, false),
+        (33, 63, true),
+        (33, 64, false),
+        (33, -27, false),
+        (30, 31, false),
+        (20, 31, false),
+    ] {
         let mut world = world(&[0, 5]);
         world.reserve(at(30));
         replace(&mut world, "n00", "new", created);
