@@ -314,7 +314,7 @@ fn a_ladder_without_a_last_resort_ends() {
         boot_id: String::new(),
     };
     let mut progress = Progress { tried: Some(tried), ..Progress::default() };
-    progress.sick.insert("BadNode=False".to_owned(), Clock { since: at(0), healthy: None });
+    progress.sick.insert("BadNode=False".to_owned(), Clock { since: at(0), healthy: None, ahead: None });
     world.nodes[0].0.progress = Some(Box::new(progress));
     assert_eq!(world.deeds(0, at(45)), NOTHING);
     assert_eq!(world.reason(0, at(45)), "LadderExhausted");
