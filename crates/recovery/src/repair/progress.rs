@@ -62,12 +62,16 @@ pub struct Clock {
     /// True if the node had never been ready for pods when it began.
     #[serde(default, skip_serializing_if = "std::ops::Not::not")]
     pub starting: bool,
+    /// The transition that was yet to come when it was first seen, so that `since` is our time of then. If our time catches up with it,
+    /// our time was wrong, and the transition counts.
+    #[serde(default, skip_serializing_if = "Option::is_none")]
+    pub ahead: Option<Timestamp>,
 }
 
 impl Clock {
     /// The clock of a condition that is sick since then, and was seen so from the beginning.
     pub fn new(since: Timestamp) -> Self {
-        Self { since, seen: None, healthy: None, starting: false }
+        Self { since, seen: None, healthy: None, starting: false, ahead: None }
     }
 
     /// Since when we see it sick.
@@ -189,13 +193,21 @@ impl Progress {
         let mut resets_at: Option<Timestamp> = None;
         for one in sick {
             let latest = after(now, OUR_TIME_IS_BEHIND);
-            let told = one.transition.map_or(now, |it| if it <= latest { it } else { now });
+            let ahead = one.transition.filter(|transition| *transition > latest);
+            let told = one.transition.filter(|_| ahead.is_none()).unwrap_or(now);
             let known = self.sick.get(one.key);
-            let since = to_the_second(known.map_or(told, |known| known.since.min(told)));
+            // An agent that goes on to write newer transitions moves nothing: only the one that was first seen counts so.
+            let is_the_first = |clock: &Clock| clock.ahead.is_some() && clock.ahead == one.transition;
+            let (before, ahead) = match known {
+                None => (None, ahead),
+                Some(clock) if is_the_first(clock) => (ahead.map(|_| clock.since), ahead),
+                Some(clock) => (Some(clock.since), None),
+            };
+            let since = to_the_second(before.map_or(told, |before| before.min(told)));
             let seen = to_the_second(known.map_or(now, |known| known.seen().min(now)));
             let starting = known.map_or(look.starting, |known| known.starting);
             let seen = Some(seen).filter(|seen| *seen != since);
-            next.sick.insert(one.key.to_owned(), Clock { since, seen, healthy: None, starting });
+            next.sick.insert(one.key.to_owned(), Clock { since, seen, healthy: None, starting, ahead });
         }
         // A node that is sick again has not healed.
         let mut healed = self.healed.clone().filter(|healed| sick.is_empty() && healed.at <= now);
@@ -309,6 +321,21 @@ mod tests {
         assert_eq!(since(&memory, KEY), Some(7), "our time is behind the server's by up to two seconds");
         let memory = look(&Progress::default(), &[(KEY, 500)], 5);
         assert_eq!(since(&memory, KEY), Some(5), "a transition that lies ahead counts from now");
+    }
+
+    #[test]
+    fn a_clock_that_was_behind_makes_nobody_sick_for_longer() {
+        let an_hour_behind = look(&Progress::default(), &[(KEY, 3600)], 5);
+        let still_behind = look(&an_hour_behind, &[(KEY, 3600)], 100);
+        assert_eq!(since(&still_behind, KEY), Some(5));
+        let right = look(&still_behind, &[(KEY, 3600)], 3700);
+        assert_eq!((since(&right, KEY), right.sick[KEY].ahead), (Some(3600), None));
+        let rewritten = look(&still_behind, &[(KEY, 3690)], 3700);
+        assert_eq!(since(&rewritten, KEY), Some(5), "an agent that writes another one moves nothing");
+        let for_ever = (0..100).fold(still_behind, |memory, minute| {
+            look(&memory, &[(KEY, 7200 + minute * 60)], 200 + minute * 60)
+        });
+        assert_eq!(since(&for_ever, KEY), Some(5), "nor does one whose clock is ahead");
     }
 
     #[test]

@@ -214,7 +214,7 @@ fn settings(rng: &mut Rng, pool: bool) -> Settings {
         writes: [1, 32][rng.usize(..2)],
         out_of_service: (rng.u8(..5) == 0).then(|| rng.u32(90..400)),
         budget: rng.usize(1..=2),
-        toleration: rng.u32(60..180),
+        toleration: rng.u32(60..600),
     }
 }
 

@@ -2,6 +2,7 @@
 
 #![allow(clippy::unwrap_used, reason = "helpers of tests fail as tests do")]
 
+mod found;
 mod itself;
 
 use salvor_simulate::swarm::{Seeds, Swarm};

@@ -1,0 +1,40 @@
+//! Schedules that once broke a promise, as the swarm or a person found them. Seeds change with the swarm; these do not.
+
+use salvor_simulate::swarm::{Call, Deed, Move, Plan, Settings, Workloads, play};
+
+/// A pool of two nodes under a NodeRepairPolicy, in which these things happen.
+fn repairs(toleration: u32, moves: Vec<Move>) -> Plan {
+    let settings = Settings {
+        zombie: true,
+        eviction: true,
+        repair: true,
+        pods_per_minute: 0,
+        writes: 32,
+        out_of_service: None,
+        budget: 1,
+        toleration,
+    };
+    Plan { seed: 1, nodes: 3, pool: 2, replicas: 1, workloads: Workloads::default(), settings, moves }
+}
+
+fn holds(plan: &Plan) {
+    let outcome = play(plan);
+    assert!(outcome.violations.is_empty(), "{:#?}\n{plan}", outcome.violations);
+    assert!(outcome.deeds.repairs > 0, "nothing was repaired: {:?}", outcome.deeds);
+}
+
+/// Our time is the earliest that the server's clock can show: a transition of this second was taken for one of the second before.
+#[test]
+fn a_repair_begins_no_second_early() {
+    let sick = Deed::Sick { node: "gpu-2".into(), lasts: None };
+    holds(&repairs(111, vec![Move { at: 42, deed: sick }]));
+}
+
+/// By a clock that is an hour behind, a node that became sick now is sick in an hour. It was remembered as sick since an hour ago, by the
+/// right clock, and repaired as soon as the wrong clock was given up.
+#[test]
+fn a_clock_that_was_behind_makes_no_repair_early() {
+    let behind = Deed::Clock { replica: 0, call: Call::Any, ahead: -3600, lasts: 60 };
+    let sick = Deed::Sick { node: "gpu-2".into(), lasts: None };
+    holds(&repairs(900, vec![Move { at: 90, deed: behind }, Move { at: 100, deed: sick }]));
+}
