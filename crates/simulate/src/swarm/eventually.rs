@@ -161,20 +161,18 @@ fn is_of(pod: &Value, owner: &Value) -> bool {
 /// Work that must not run twice, and did.
 ///
 /// Pods with volumes of their own, and pods of a StatefulSet, consent to nothing here. Only the rule that takes lost nodes out of
-/// service ends them without proof, and says so in its documentation.
+/// service ends them without proof, and says so in its documentation; and whoever asks for an eviction says that the machine is off.
 pub(super) fn ran_twice(truth: &GroundTruth, plan: &Plan, now: Timestamp) -> Vec<Violation> {
-    if plan.settings.out_of_service.is_some() {
+    let said_to_be_off = plan.has(|deed| matches!(deed, super::deed::Deed::Evict { .. }));
+    if plan.settings.out_of_service.is_some() || said_to_be_off {
         return Vec::new();
     }
-    let agreed = plan.workloads.jobs.iter().any(|job| job.pod.consent != Consent::None);
+    let agreed =
+        plan.workloads.jobs.iter().any(|job| job.pod.consent != Consent::None || !job.waits_for_the_end);
     let overlaps = truth.overlaps(now).into_iter().filter(|overlap| match overlap.work {
         Work::Ordinal { .. } | Work::VolumeWriter { .. } => true,
-        // An owner that consents agrees to that; so does whoever asks for an eviction.
-        Work::JobIndex { .. } => {
-            !agreed
-                && plan.workloads.apps == 0
-                && !plan.has(|deed| matches!(deed, super::deed::Deed::Evict { .. }))
-        }
+        // An owner that consents agrees to that, and one that does not wait for the end of a pod asks for it.
+        Work::JobIndex { .. } => !agreed && plan.workloads.apps == 0,
         Work::Job { .. } | Work::Pod { .. } => false,
     });
     overlaps.map(|overlap| Violation::new(Invariant::RanTwice, now, overlap.to_string())).collect()
