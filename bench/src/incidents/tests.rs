@@ -20,7 +20,8 @@ fn one_sick_accelerator_is_replaced_by_both() {
     for outcome in [&karpenter, &salvor] {
         assert_eq!((outcome.broken, outcome.replaced, outcome.in_vain), (1, 1, 0), "{outcome:?}");
     }
-    assert_eq!((karpenter.late, karpenter.lost), (salvor.late, salvor.lost));
+    // Salvor waits up to two seconds more, because its time may be behind the server's.
+    assert!(salvor.late.abs_diff(karpenter.late) < 60 && salvor.lost == 0, "{karpenter:?} {salvor:?}");
 }
 
 #[test]
