@@ -2,7 +2,7 @@
 //!
 //! Whoever cannot read it does not know that somebody stopped the eviction, or that it is over. So it is never guessed.
 
-use jiff::{SignedDuration, Timestamp};
+use jiff::Timestamp;
 use salvor_api::config::TaintEffect;
 use salvor_api::names::annotations;
 use salvor_api::value_defect;
@@ -10,10 +10,8 @@ use serde::de::DeserializeOwned;
 use serde_json::{Map, Value};
 
 use super::views::{Asked, Damage, NodeView, Progress};
-use crate::moments::after;
+use crate::moments::{CLOCKS_DIFFER, after};
 
-/// The clocks of writers and readers may differ by this much.
-pub(super) const CLOCKS_DIFFER: SignedDuration = SignedDuration::from_mins(1);
 /// No taint is longer: a key of 317 characters, a value of 63 and an effect.
 const LONGEST_TAINT: usize = 512;
 /// So much is said of what is wrong.

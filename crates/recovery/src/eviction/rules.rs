@@ -11,7 +11,7 @@ use jiff::Timestamp;
 use salvor_api::config::RemoveTaint;
 
 use super::fate::{Fate, count};
-use super::memory::{self, CLOCKS_DIFFER};
+use super::memory;
 use super::policy::{EvictionPolicy, Request, asked_in_person};
 use super::reasons::{NodeWhy, PodWhy};
 use super::seen::{
@@ -23,7 +23,7 @@ use super::tolerations::Tolerance;
 use super::views::{AttachmentView, Claim, Lease, NodeView, PodView, Progress, Scene};
 use super::writes;
 use crate::brake::Held;
-use crate::moments::{after, to_the_second};
+use crate::moments::{CLOCKS_DIFFER, after, to_the_second};
 use crate::objects::{Ready, Taint};
 use crate::one_actor::{NodeActor, see_actor};
 use crate::step::Step as _;
@@ -457,7 +457,7 @@ fn first_to_wait_for(fates: &[(&PodView, Fate)]) -> Option<Option<Timestamp>> {
     let waited_for = fates.iter().any(|(_, fate)| fate.is_waited_for());
     let times = fates.iter().filter_map(|(_, fate)| match fate {
         Fate::LeavesAt(at) => Some(*at),
-        _ => None,
+        Fate::Gone | Fate::Leaves | Fate::NeedsProof | Fate::Stays => None,
     });
     waited_for.then(|| times.min())
 }

@@ -65,8 +65,7 @@ impl Tally<'_> {
                 settling.nodes += 1;
                 settling.until = settling.until.max(Some(end));
                 let forgotten = healed.forgotten_at(settle_after);
-                settling.changes_at =
-                    Some(settling.changes_at.map_or(forgotten, |before| before.min(forgotten)));
+                settling.changes_at = settling.changes_at.into_iter().chain([forgotten]).min();
             }
         }
         settling

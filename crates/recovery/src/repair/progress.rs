@@ -2,7 +2,7 @@
 //!
 //! **The clock of a condition** starts at its lastTransitionTime, or when we first see it sick, whichever is earlier. From then
 //! on our memory counts, so that an agent that writes a newer lastTransitionTime, or switches between two sick statuses, resets
-//! nothing. The clock is reset when the condition was seen healthy for `repair.healthyAfter` without a break, or for its toleration
+//! nothing. A lastTransitionTime that is yet to come counts once our time has caught up with it: then our time was wrong. The clock is reset when the condition was seen healthy for `repair.healthyAfter` without a break, or for its toleration
 //! if that is shorter. An absent condition is healthy.
 //!
 //! **A node that healed by itself** is remembered for a while: it shows that what made others sick may be passing. One that has just

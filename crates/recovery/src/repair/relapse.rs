@@ -15,14 +15,12 @@ use super::progress::kind_of;
 use super::sickness::{Diagnosis, Settings};
 use super::survey::Member;
 use super::views::Status;
-use crate::moments::{after, to_the_second};
+use crate::moments::{CLOCKS_DIFFER, after, to_the_second};
 
 /// The waits between tries are doubled so often.
 const DOUBLED: u32 = 4;
 /// Replacements are forgotten after so many times `repair.retryAfter`: twice the longest wait.
 const FORGOTTEN: i32 = 1 << (DOUBLED + 1);
-/// The clocks of nodes and of the API server differ by at most this.
-const CLOCKS_DIFFER: SignedDuration = SignedDuration::from_mins(1);
 /// So many pools and conditions are remembered.
 const MOST: usize = 100;
 

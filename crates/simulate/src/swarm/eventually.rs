@@ -1,22 +1,19 @@
 //! What must have come about when faults have ceased.
 
 use jiff::{SignedDuration, Timestamp};
-use salvor_api::names::{annotations, repair, taints};
+use salvor_api::names::{annotations, job::TRACKING_FINALIZER, repair, taints};
 use salvor_nodes::{GroundTruth, Work};
 use serde_json::Value;
 
 use super::{
-    check::{Invariant, Known, Violation},
+    check::{Invariant, Known, Violation, condition, has_taint},
+    deed::Deed,
     objects::SICK,
     plan::{Consent, Plan},
 };
 
-const TRACKED: &str = "job.salvor.dev/tracking";
-
-/// What is still to be recovered while machines that are dead stay dead.
-///
-/// A pod that consents, and is told to go on a lost node, is marked Failed or gone after this: the wait of a minute, what
-/// is left of its own grace, the budget of the brake, and the settling of the brake.
+/// A pod that consents, and is told to go on a lost node, is marked Failed or gone after this, also while machines that are dead stay
+/// dead: the wait of a minute, what is left of its own grace, the budget of the brake, and the settling of the brake.
 pub(super) const RECOVERED_WITHIN: SignedDuration = SignedDuration::from_secs(420);
 
 /// The pods that should have been recovered by now.
@@ -85,7 +82,7 @@ pub(super) fn unfinished(known: &Known, plan: &Plan, now: Timestamp) -> Vec<Viol
         }
         for pod in known.all("pods").filter(|pod| is_over(job) && is_of(pod, job)) {
             let finalizers = pod["metadata"]["finalizers"].as_array();
-            if finalizers.into_iter().flatten().any(|it| it == TRACKED) {
+            if finalizers.into_iter().flatten().any(|it| it == TRACKING_FINALIZER) {
                 report(
                     Invariant::LeftBehind,
                     format!("pod {} of {name} has our finalizer", pod["metadata"]["name"]),
@@ -129,8 +126,6 @@ pub(super) fn unfinished(known: &Known, plan: &Plan, now: Timestamp) -> Vec<Viol
 fn marks(node: &Value, plan: &Plan) -> Vec<String> {
     let mut marks = Vec::new();
     let notes = &node["metadata"]["annotations"];
-    let has =
-        |key: &str| node["spec"]["taints"].as_array().into_iter().flatten().any(|taint| taint["key"] == key);
     if plan.settings.zombie {
         let mark = annotations::OUT_OF_SERVICE_SINCE;
         marks.extend((!notes[mark].is_null()).then(|| format!("the annotation {mark}: {}", notes[mark])));
@@ -139,14 +134,11 @@ fn marks(node: &Value, plan: &Plan) -> Vec<String> {
         for mark in [annotations::EVICTION, annotations::EVICTION_ASKED] {
             marks.extend((!notes[mark].is_null()).then(|| format!("the annotation {mark}: {}", notes[mark])));
         }
-        marks.extend(has(taints::FORCE_EVICTION).then(|| format!("the taint {}", taints::FORCE_EVICTION)));
+        marks.extend(
+            has_taint(node, taints::FORCE_EVICTION).then(|| format!("the taint {}", taints::FORCE_EVICTION)),
+        );
     }
     marks
-}
-
-fn condition<'a>(object: &'a Value, kind: &str) -> Option<&'a str> {
-    let conditions = object["status"]["conditions"].as_array()?;
-    conditions.iter().find(|it| it["type"] == kind)?["status"].as_str()
 }
 
 fn is_over(job: &Value) -> bool {
@@ -163,7 +155,7 @@ fn is_of(pod: &Value, owner: &Value) -> bool {
 /// Pods with volumes of their own, and pods of a StatefulSet, consent to nothing here. Only the rule that takes lost nodes out of
 /// service ends them without proof, and says so in its documentation; and whoever asks for an eviction says that the machine is off.
 pub(super) fn ran_twice(truth: &GroundTruth, plan: &Plan, now: Timestamp) -> Vec<Violation> {
-    let said_to_be_off = plan.has(|deed| matches!(deed, super::deed::Deed::Evict { .. }));
+    let said_to_be_off = plan.has(|deed| matches!(deed, Deed::Evict { .. }));
     if plan.settings.out_of_service.is_some() || said_to_be_off {
         return Vec::new();
     }

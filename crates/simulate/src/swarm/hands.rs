@@ -50,7 +50,7 @@ impl Hands {
                 "noderepairpolicies",
             ),
             nodes: Api::all(client.clone()),
-            leases: Api::namespaced(client.clone(), "salvor-system"),
+            leases: Api::namespaced(client.clone(), objects::HOME),
             pauses: Mutex::new(0),
         }
     }

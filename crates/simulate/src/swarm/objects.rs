@@ -3,15 +3,16 @@
 use k8s_openapi::api::{apps::v1::StatefulSet, batch::v1::Job, core::v1::Pod};
 use kube::api::DynamicObject;
 use salvor_api::config::{ConfigError, Configuration};
+use salvor_api::names::job::CONTROLLER_NAME;
 use serde::de::DeserializeOwned;
 use serde_json::{Value, json};
 
 use super::plan::{Consent, JobPlan, Plan, PodPlan};
 
-/// The Job controller that Salvor is.
-const MANAGER: &str = "salvor.dev/job-controller";
 /// Without a renewal for so many seconds a leader stops. Renewals are most of what happens, so there are few.
 pub(super) const RENEW_DEADLINE: i64 = 20;
+/// The namespace of the Lease of the election.
+pub(super) const HOME: &str = "salvor-system";
 /// The condition that agents write on sick nodes.
 pub(super) const SICK: &str = "BadNode";
 
@@ -50,7 +51,7 @@ fn job_spec(plan: &JobPlan) -> Value {
         "sim.salvor.dev/run-for": format!("{}s", plan.takes), "sim.salvor.dev/fail-first": plan.fails.to_string(),
     });
     json!({
-        "managedBy": MANAGER,
+        "managedBy": CONTROLLER_NAME,
         "completions": plan.completions, "parallelism": plan.parallelism, "backoffLimit": 30,
         "completionMode": if plan.indexed { "Indexed" } else { "NonIndexed" },
         "podReplacementPolicy": if plan.waits_for_the_end { "Failed" } else { "TerminatingOrFailed" },

@@ -1,7 +1,7 @@
 //! Plays a plan.
 
 use std::{
-    sync::{Arc, Mutex, MutexGuard, PoisonError},
+    sync::{Arc, Mutex},
     time::Duration,
 };
 
@@ -11,6 +11,7 @@ use super::{
     check::{Checker, Deeds, Invariant, Violation},
     eventually, panics,
     plan::{Plan, TROUBLE},
+    replica::locked,
     world::{World, WorldError},
 };
 use crate::{History, in_virtual_time};
@@ -91,10 +92,6 @@ async fn run(plan: &Plan, history: Option<&History>) -> Result<Outcome, WorldErr
     let (violations, deeds, digest) = locked(&checker).finish(&deaths);
     world.stop().await;
     Ok(Outcome { violations, deeds, digest })
-}
-
-fn locked(checker: &Mutex<Checker>) -> MutexGuard<'_, Checker> {
-    checker.lock().unwrap_or_else(PoisonError::into_inner)
 }
 
 /// Everything on the schedule happens.

@@ -17,7 +17,7 @@ use super::{
     objects,
     plan::Plan,
     recorder::Ledger,
-    replica::{Replica, Site},
+    replica::{Replica, Site, locked},
 };
 use crate::{History, define};
 
@@ -63,10 +63,10 @@ impl World {
         let checker = checker(&site, ledger);
         cluster.api().observe(move |change| {
             history.iter().for_each(|history| history.record(change));
-            checker.lock().unwrap_or_else(std::sync::PoisonError::into_inner).see(change);
+            locked(&checker).see(change);
         });
         let client = cluster.client();
-        let home: Namespace = serde_json::from_value(json!({"metadata": {"name": "salvor-system"}}))
+        let home: Namespace = serde_json::from_value(json!({"metadata": {"name": objects::HOME}}))
             .map_err(kube::Error::SerdeError)?;
         Api::all(client.clone()).create(&PostParams::default(), &home).await?;
         let plain = (1..=plan.nodes).map(|number| {

@@ -11,34 +11,28 @@ use super::{
     text,
 };
 
-/// Force on pods and nodes.
-pub(super) struct Forces;
-
-impl Forces {
-    pub(super) fn see(&self, seen: &Seen<'_>, known: &Known, wrong: &mut Vec<Violation>) {
-        let Some(write) = seen.by else { return };
-        guarded(seen, wrong);
-        let (node, what) = match seen.resource {
-            "pods" if is_marked(seen) => (text(&seen.object["spec"]["nodeName"]), "marked Failed"),
-            "pods" if is_removed_by_force(seen) => {
-                (text(&seen.object["spec"]["nodeName"]), "removed by force")
-            }
-            "nodes" if is_taken_out_of_service(seen) => (seen.name(), "taken out of service"),
-            _ => return,
-        };
-        if node.is_empty() {
-            return;
-        }
-        let tell =
-            |why: String| format!("{} {} was {what} by {}: {why}", seen.resource, seen.name(), write.sent.by);
-        if let Some(alive) = known.alive(node, write.sent.at) {
-            wrong.push(Violation::new(Invariant::ForceAlive, seen.at, tell(alive)));
-        }
-        let is_read = known.looked(&write.sent, &format!("/api/v1/nodes/{node}"));
-        if !is_read {
-            let why = format!("no look at {node} in the second before {}", write.sent.at);
-            wrong.push(Violation::new(Invariant::LookAge, seen.at, tell(why)));
-        }
+/// Checks a write of ours that may be force on a pod or a node.
+pub(super) fn see(seen: &Seen<'_>, known: &Known, wrong: &mut Vec<Violation>) {
+    let Some(write) = seen.by else { return };
+    guarded(seen, wrong);
+    let (node, what) = match seen.resource {
+        "pods" if is_marked(seen) => (text(&seen.object["spec"]["nodeName"]), "marked Failed"),
+        "pods" if is_removed_by_force(seen) => (text(&seen.object["spec"]["nodeName"]), "removed by force"),
+        "nodes" if is_taken_out_of_service(seen) => (seen.name(), "taken out of service"),
+        _ => return,
+    };
+    if node.is_empty() {
+        return;
+    }
+    let tell =
+        |why: String| format!("{} {} was {what} by {}: {why}", seen.resource, seen.name(), write.sent.by);
+    if let Some(alive) = known.alive(node, write.sent.at) {
+        wrong.push(Violation::new(Invariant::ForceAlive, seen.at, tell(alive)));
+    }
+    let is_read = known.looked(&write.sent, &format!("/api/v1/nodes/{node}"));
+    if !is_read {
+        let why = format!("no look at {node} in the second before {}", write.sent.at);
+        wrong.push(Violation::new(Invariant::LookAge, seen.at, tell(why)));
     }
 }
 

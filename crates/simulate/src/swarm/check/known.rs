@@ -109,12 +109,12 @@ fn key(resource: &str, object: &Value) -> (String, String, String) {
 }
 
 /// The status of a condition.
-pub(super) fn condition<'a>(object: &'a Value, kind: &str) -> Option<&'a str> {
+pub(in crate::swarm) fn condition<'a>(object: &'a Value, kind: &str) -> Option<&'a str> {
     let conditions = object["status"]["conditions"].as_array()?;
     conditions.iter().find(|it| it["type"] == kind)?["status"].as_str()
 }
 
 /// True if a node has a taint of this key.
-pub(super) fn has_taint(node: &Value, key: &str) -> bool {
+pub(in crate::swarm) fn has_taint(node: &Value, key: &str) -> bool {
     node["spec"]["taints"].as_array().into_iter().flatten().any(|taint| taint["key"] == key)
 }

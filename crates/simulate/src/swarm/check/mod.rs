@@ -12,15 +12,18 @@ mod nodes;
 mod orders;
 mod terms;
 
-use std::sync::{Arc, Mutex};
+use std::{
+    hash::{DefaultHasher, Hasher as _},
+    sync::{Arc, Mutex},
+};
 
 use jiff::Timestamp;
 use salvor_embedded::{Change, ChangeKind};
 use serde_json::Value;
 
 pub use self::invariants::{Invariant, Violation};
-pub(super) use self::known::Known;
-use self::{brake::BrakeWindows, forces::Forces, jobs::Jobs, nodes::Nodes, orders::Orders, terms::Terms};
+pub(super) use self::known::{Known, condition, has_taint};
+use self::{brake::BrakeWindows, jobs::Jobs, nodes::Nodes, orders::Orders, terms::Terms};
 use super::{
     plan::Plan,
     recorder::{Ledger, Write},
@@ -93,7 +96,6 @@ impl std::ops::AddAssign for Deeds {
 pub(super) struct Checker {
     ledger: Ledger,
     known: Known,
-    forces: Forces,
     terms: Terms,
     orders: Orders,
     brake: BrakeWindows,
@@ -102,7 +104,7 @@ pub(super) struct Checker {
     apps: appwrapper::Audit,
     lines: usize,
     deeds: Deeds,
-    digest: u64,
+    digest: DefaultHasher,
     wrong: Vec<Violation>,
 }
 
@@ -111,7 +113,6 @@ impl Checker {
         Self {
             known: Known::new(ledger.clone()),
             ledger,
-            forces: Forces,
             terms: Terms::default(),
             orders: Orders::new(dry),
             brake: BrakeWindows::new(plan),
@@ -120,7 +121,7 @@ impl Checker {
             apps: appwrapper::Audit::new(RETRY_LIMIT),
             lines: 0,
             deeds: Deeds::default(),
-            digest: 0xcbf2_9ce4_8422_2325,
+            digest: DefaultHasher::new(),
             wrong: Vec::new(),
         }
     }
@@ -147,7 +148,7 @@ impl Checker {
         let wrong = &mut self.wrong;
         self.terms.see(&seen, wrong);
         self.orders.see(&seen, wrong);
-        self.forces.see(&seen, &self.known, wrong);
+        forces::see(&seen, &self.known, wrong);
         self.brake.see(&seen);
         self.jobs.see(&seen, wrong);
         self.nodes.see(&seen, &self.known, wrong);
@@ -181,15 +182,9 @@ impl Checker {
     }
 
     fn add_to_digest(&mut self, change: &Change<'_>) {
-        // FNV: one run is compared with another, and no more.
-        let mut add = |bytes: &[u8]| {
-            for byte in bytes {
-                self.digest = (self.digest ^ u64::from(*byte)).wrapping_mul(0x0100_0000_01b3);
-            }
-        };
-        add(&change.revision.to_le_bytes());
-        add(&change.at.as_nanosecond().to_le_bytes());
-        add(change.object);
+        self.digest.write_u64(change.revision);
+        self.digest.write_i128(change.at.as_nanosecond());
+        self.digest.write(change.object);
     }
 
     /// A violation that somebody else has found.
@@ -206,7 +201,7 @@ impl Checker {
             let text = format!("{by} made {reads} reads of single objects in one minute");
             self.wrong.push(Violation::new(Invariant::Bounded, at, text));
         }
-        (std::mem::take(&mut self.wrong), self.deeds, self.digest)
+        (std::mem::take(&mut self.wrong), self.deeds, self.digest.finish())
     }
 
     /// What is known now.

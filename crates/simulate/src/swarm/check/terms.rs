@@ -14,13 +14,13 @@ use crate::swarm::objects;
 /// A claim of the Lease holds for this long.
 const RENEW_DEADLINE: SignedDuration = SignedDuration::from_secs(objects::RENEW_DEADLINE);
 /// The name of the Lease.
-pub(super) const LEASE: &str = "salvor";
-/// The namespace of the Lease.
-pub(super) const HOME: &str = "salvor-system";
+const LEASE: &str = "salvor";
 
 /// True if this is the Lease of the election.
 pub(super) fn is_the_lease(seen: &Seen<'_>) -> bool {
-    seen.resource == "leases" && seen.name() == LEASE && text(&seen.object["metadata"]["namespace"]) == HOME
+    seen.resource == "leases"
+        && seen.name() == LEASE
+        && text(&seen.object["metadata"]["namespace"]) == objects::HOME
 }
 
 /// The holder of the Lease.
