@@ -2,11 +2,14 @@
 
 use salvor_api::config::parse;
 use salvor_api::names::repair::CONDITION;
-use salvor_recovery::{Step as _, repair::Progress, step::Disrupts};
+use salvor_recovery::{
+    repair::{Progress, diagnose},
+    step::Disrupts,
+};
 use serde_json::{Value, json};
 
-use super::*;
-use crate::{feeds::KindLost, watch::Moment};
+use super::{residents::pod_view, *};
+use crate::{executor::Written, feeds::KindLost, watch::Moment};
 
 fn at(seconds: i64) -> Timestamp {
     Timestamp::from_second(1_800_000_000 + seconds).unwrap()
