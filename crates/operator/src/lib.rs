@@ -32,6 +32,7 @@ mod metrics;
 mod nodes;
 mod notices;
 mod operator;
+mod packed;
 mod pause;
 mod pause_desk;
 mod published;
