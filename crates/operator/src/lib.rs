@@ -24,6 +24,7 @@ mod fake_api;
 mod feeds;
 mod http;
 mod incoming;
+mod interned;
 mod leader;
 mod leases;
 mod live;

@@ -19,14 +19,15 @@ use salvor_recovery::{
 };
 
 use self::{
-    judging::Cache,
     look::{Inquiry, PodQuestion},
     metrics::RepairMetrics,
+    owners::{Claims, Machines, Owners, SeenOwner},
     pods::Counted,
     residents::Residents,
     store::Store,
-    subjects::{Key, PodSubject, Subject, Why},
-    wire::{Claims, Machines, Policies, Pools, SeenOwner, SeenPool, node_view},
+    subjects::{Key, Subject, Why},
+    surveys::Cache,
+    wire::{Policies, Pools, Reader, SeenPool},
 };
 use crate::{
     discovery::Kind,
@@ -44,11 +45,13 @@ mod hearing;
 mod judging;
 mod look;
 mod metrics;
+mod owners;
 mod pods;
 mod residents;
 mod selection;
 mod store;
 mod subjects;
+mod surveys;
 mod wire;
 
 pub(super) use entry::ENTRY;
@@ -64,9 +67,9 @@ const MACHINE_VERSIONS: [&str; 2] = ["v1beta2", "v1beta1"];
 
 /// A change from the watches and reads.
 #[derive(Debug)]
-#[allow(clippy::large_enum_variant, reason = "policies are few, and nodes need no allocation of their own")]
+#[allow(clippy::large_enum_variant, reason = "policies are few")]
 pub(crate) enum News {
-    Node(Change<NodeView>),
+    Node(Change<Box<NodeView>>),
     Policy(OfKind<Policy>),
     Pool(OfKind<SeenPool>),
     Claim(OfKind<SeenOwner>),
@@ -89,29 +92,28 @@ pub(crate) enum News {
 #[derive(Debug)]
 pub(crate) struct Repairs {
     settings: Arc<Settings>,
-    actors: Arc<NodeActors>,
+    reader: Arc<Reader>,
     enabled: bool,
     /// True if a node counts as having its turn as soon as it is due: nothing is written down in a dry run.
     plans: bool,
     metrics: RepairMetrics,
-    nodes: BTreeMap<NodeName, NodeView>,
+    /// Each for itself: the leaves of such a map are half empty.
+    nodes: BTreeMap<NodeName, Box<NodeView>>,
     /// Names by UID.
     uids: BTreeMap<Uid, NodeName>,
     nodes_listed: bool,
     node_watch: Option<Arc<WatchHealth>>,
     policies: Store<Policy>,
     pools: Store<SeenPool>,
-    claims: Store<SeenOwner>,
-    /// UIDs of NodeClaims by providerID.
-    by_provider: BTreeMap<String, BTreeSet<Uid>>,
-    machines: [Store<SeenOwner>; 2],
+    claims: Owners,
+    machines: [Owners; 2],
     /// The policy that counts for each node.
     assigned: BTreeMap<NodeName, Key>,
     members: BTreeMap<Key, BTreeSet<NodeName>>,
     /// Nodes that a policy selects and for which an older one counts, with its name.
-    overlaps: BTreeMap<Key, BTreeMap<NodeName, String>>,
+    overlaps: BTreeMap<Key, BTreeMap<NodeName, Arc<str>>>,
     /// NodeClaims and Machines that went before they became nodes: their pool, and when that was seen.
-    lost_launches: Vec<(String, Timestamp)>,
+    lost_launches: Vec<(Arc<str>, Timestamp)>,
     refused: BTreeMap<Uid, Refusal>,
     written: BTreeMap<Key, Timestamp>,
     pods: Counted,
@@ -130,7 +132,7 @@ impl Repairs {
     pub(crate) fn new(configuration: &Arc<Configuration>, metrics: RepairMetrics) -> Self {
         Self {
             settings: Arc::new(Settings::new(configuration)),
-            actors: Arc::new(NodeActors::new(configuration)),
+            reader: Arc::new(Reader::new(NodeActors::new(configuration))),
             enabled: configuration.controllers.enabled(Controller::Repair),
             plans: configuration.dry_run,
             metrics,
@@ -140,9 +142,8 @@ impl Repairs {
             node_watch: None,
             policies: Store::new(),
             pools: Store::new(),
-            claims: Store::new(),
-            by_provider: BTreeMap::new(),
-            machines: [Store::new(), Store::new()],
+            claims: Owners::new(),
+            machines: [Owners::new(), Owners::new()],
             assigned: BTreeMap::new(),
             members: BTreeMap::new(),
             overlaps: BTreeMap::new(),
@@ -187,14 +188,14 @@ impl Recovery for Repairs {
             return None;
         }
         if !old_machines {
-            self.machines[1] = Store::new();
+            self.machines[1] = Owners::new();
         }
-        let actors = self.actors.clone();
+        let reader = self.reader.clone();
         let counts = self.pods.clone();
         let mut feeds = vec![
             Feed::nodes_with(
                 Needs { conditions: true, volumes: None },
-                move |node| node_view(&node.wire, &actors),
+                move |node| Box::new(reader.node_of(&node.wire, node.counted.node.clone())),
                 News::Node,
             ),
             Feed::kind(
@@ -205,7 +206,13 @@ impl Recovery for Repairs {
                 News::Policy,
             ),
             Feed::kind("nodepools", target("karpenter.sh", "v1", "NodePool"), 0, Pools, News::Pool),
-            Feed::kind("nodeclaims", target("karpenter.sh", "v1", "NodeClaim"), 0, Claims, News::Claim),
+            Feed::kind(
+                "nodeclaims",
+                target("karpenter.sh", "v1", "NodeClaim"),
+                0,
+                Claims(self.reader.clone()),
+                News::Claim,
+            ),
             Feed::reads("pod counts", |client, news| pods::count(client, counts, news)),
         ];
         feeds.extend(self.residents.feeds());
@@ -215,7 +222,7 @@ impl Recovery for Repairs {
                 "machines",
                 target("cluster.x-k8s.io", version, "Machine"),
                 0,
-                Machines(version),
+                Machines(version, self.reader.clone()),
                 move |news| News::Machine(number, news),
             )
         }));
@@ -266,8 +273,9 @@ impl Recovery for Repairs {
 
     fn subjects(&self) -> Vec<Subject> {
         // Something of ours may be on a node that no policy selects any more.
-        let is_ours = |node: &&NodeView| node.has_traces() || self.assigned.contains_key(&node.node.name);
-        let nodes = self.nodes.values().filter(is_ours).map(|node| Subject::Node(node.node.name.clone()));
+        let is_ours = |node: &NodeView| node.has_traces() || self.assigned.contains_key(&node.node.name);
+        let ours = self.nodes.values().filter(|node| is_ours(node));
+        let nodes = ours.map(|node| Subject::Node(node.node.name.clone()));
         let policies = self.keys().into_iter().map(Subject::Policy);
         nodes.chain(policies).chain(self.residents.subjects()).collect()
     }
@@ -296,7 +304,7 @@ impl Recovery for Repairs {
         };
         let key = self.assigned.get(name);
         let policy = key.and_then(|key| self.policy(key));
-        let node = self.nodes.get(name);
+        let node = self.node(name);
         Inquiry {
             node: node.map(|node| node.node.clone()),
             provider_id: node.map(|node| node.provider_id.to_string()).unwrap_or_default(),
@@ -308,7 +316,7 @@ impl Recovery for Repairs {
                 .and_then(|name| self.pool(name))
                 .map(|pool| pool.view.clone()),
             settings: Some(self.settings.clone()),
-            actors: self.actors.clone(),
+            reader: self.reader.clone(),
             pod,
         }
     }
@@ -319,9 +327,9 @@ impl Recovery for Repairs {
         let name = match subject {
             Subject::Node(name) => name,
             Subject::Policy(_) => return after,
-            Subject::Pod(PodSubject { pod, .. }) => {
+            Subject::Pod(subject) => {
                 let words = refusal.words[..refusal.words.floor_char_boundary(LONGEST_WORDS)].to_owned();
-                self.residents.refuse(&pod.uid, words, now);
+                self.residents.refuse(&subject.pod.uid, words, now);
                 return after.and(Refused::Judged(None));
             }
         };

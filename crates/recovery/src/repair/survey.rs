@@ -75,8 +75,6 @@ pub struct LaunchTrouble {
 pub struct Scope<'a> {
     /// The policy.
     pub policy: &'a Policy,
-    /// Its nodes.
-    pub members: Vec<Member<'a>>,
     /// Pools that have trouble to get new machines.
     pub launches: &'a BTreeMap<String, LaunchTrouble>,
     /// True if the node and the owner of a repair are both gone.
@@ -155,7 +153,7 @@ impl Survey {
         if let Some((sick, nodes)) = self.zones.get(zone) {
             return Some(Hold::ZoneOutage { zone: zone.to_owned(), sick: *sick, nodes: *nodes });
         }
-        let pool = member.backend.owner().map(|owner| owner.pool.as_str()).or(member.node.pool());
+        let pool = member.backend.owner().map(|owner| &*owner.pool).or(member.node.pool());
         if let Some((pool, trouble)) = pool.and_then(|pool| self.launches.get_key_value(pool)) {
             return Some(Hold::LaunchFailures { pool: pool.clone(), trouble: trouble.clone() });
         }
@@ -192,17 +190,30 @@ struct Candidate<'a> {
     action: Action,
 }
 
-/// Looks at all nodes of a policy.
-pub fn survey(scope: &Scope<'_>, now: Timestamp) -> Survey {
-    let Scope { policy, members, settings, .. } = scope;
-    let mut survey = Survey { nodes: members.len(), launches: scope.launches.clone(), ..Survey::default() };
-    let diagnoses: Vec<Diagnosis> = members
-        .iter()
-        .map(|member| diagnose(member.node, member.backend.owner(), policy, settings, now))
-        .collect();
-    count(&mut survey, scope, &diagnoses, now);
-    let standing = settle_repairs(&mut survey, scope, &diagnoses, now);
-    allow(&mut survey, scope, &diagnoses, &standing, now);
+/// Looks at all nodes of a policy, one by one: of a healthy node nothing is kept.
+pub fn survey<'a>(
+    scope: &Scope<'_>,
+    members: impl IntoIterator<Item = Member<'a>>,
+    now: Timestamp,
+) -> Survey {
+    let Scope { policy, settings, .. } = scope;
+    let mut survey = Survey { launches: scope.launches.clone(), ..Survey::default() };
+    let mut counts = Counts::default();
+    let reserved: BTreeSet<&Uid> = policy.status.repairs.iter().map(|repair| &repair.uid).collect();
+    let all = members;
+    // Those that are sick, or whose repair is written down. Nothing is decided about any other.
+    let (mut members, mut diagnoses): (Vec<Member<'_>>, Vec<Diagnosis>) = Default::default();
+    for member in all {
+        let diagnosis = diagnose(member.node, member.backend.owner(), policy, settings, now);
+        counts.count(&mut survey, &member, &diagnosis, now);
+        if diagnosis.sick.is_some() || reserved.contains(&member.node.node.uid) {
+            members.push(member);
+            diagnoses.push(diagnosis);
+        }
+    }
+    counts.sum_up(&mut survey, policy, settings);
+    let standing = settle_repairs(&mut survey, scope, &members, &diagnoses, now);
+    allow(&mut survey, policy, counts.initialized, &members, &diagnoses, &standing, now);
 
     let mut candidates: Vec<Candidate<'_>> = Vec::new();
     for (member, diagnosis) in members.iter().zip(&diagnoses) {
@@ -239,34 +250,47 @@ fn can_go_on(member: &Member<'_>, policy: &Policy, settings: &Settings, now: Tim
     super::rules::replacement(member, policy, settings, None, now).is_some()
 }
 
-/// Counts the nodes, and finds the zones that are sick for one cause.
-fn count(survey: &mut Survey, scope: &Scope<'_>, diagnoses: &[Diagnosis], now: Timestamp) {
-    let mut zones: BTreeMap<&str, (usize, usize)> = BTreeMap::new();
-    for (member, diagnosis) in scope.members.iter().zip(diagnoses) {
+/// All nodes of a policy, counted.
+#[derive(Default)]
+struct Counts<'a> {
+    /// Sick ones and all, by zone.
+    zones: BTreeMap<&'a str, (usize, usize)>,
+    /// Those that have been ready for pods.
+    initialized: usize,
+}
+
+impl<'a> Counts<'a> {
+    fn count(&mut self, survey: &mut Survey, member: &Member<'a>, diagnosis: &Diagnosis, now: Timestamp) {
         let is_sick = diagnosis.sick.is_some();
+        survey.nodes += 1;
         match &diagnosis.sick {
             None => survey.healthy += 1,
             Some(sick) => survey.wake(sick.deadline, now),
         }
         diagnosis.memory_changes_at.into_iter().for_each(|at| survey.wake(at, now));
         survey.waiting += usize::from(is_sick && !diagnosis.is_due(now));
+        self.initialized += usize::from(!diagnosis.starting);
         if !diagnosis.starting && !member.is_deleting() {
             survey.base += 1;
             survey.unhealthy += usize::from(diagnosis.is_due(now));
             // Nodes that boot, or go, say nothing about their zone.
-            let zone = zones.entry(&member.node.zone).or_default();
+            let zone = self.zones.entry(&member.node.zone).or_default();
             zone.0 += usize::from(is_sick);
             zone.1 += 1;
         }
     }
-    survey.limit = scope.policy.unhealthy_limit.of(survey.base);
-    let several = zones.keys().filter(|zone| !zone.is_empty()).count() > 1;
-    if let Some(percent) = scope.settings.zone_sick_percent.filter(|_| several) {
-        let is_out = |(zone, (sick, nodes)): &(&str, (usize, usize))| {
-            !zone.is_empty() && *sick >= ZONE_AT_LEAST && sick * 100 >= nodes * usize::from(percent)
-        };
-        let out = zones.into_iter().filter(is_out);
-        survey.zones = out.map(|(zone, counts)| (zone.to_owned(), counts)).collect();
+
+    /// Finds the zones that are sick for one cause, and the limit of unhealthy nodes.
+    fn sum_up(&self, survey: &mut Survey, policy: &Policy, settings: &Settings) {
+        survey.limit = policy.unhealthy_limit.of(survey.base);
+        let several = self.zones.keys().filter(|zone| !zone.is_empty()).count() > 1;
+        if let Some(percent) = settings.zone_sick_percent.filter(|_| several) {
+            let is_out = |(zone, (sick, nodes)): &(&&str, &(usize, usize))| {
+                !zone.is_empty() && *sick >= ZONE_AT_LEAST && *sick * 100 >= *nodes * usize::from(percent)
+            };
+            let out = self.zones.iter().filter(is_out);
+            survey.zones = out.map(|(zone, counts)| ((*zone).to_owned(), *counts)).collect();
+        }
     }
 }
 
@@ -274,16 +298,19 @@ fn count(survey: &mut Survey, scope: &Scope<'_>, diagnoses: &[Diagnosis], now: T
 /// gone: otherwise every repair that begins would make the budget smaller.
 fn allow(
     survey: &mut Survey,
-    scope: &Scope<'_>,
+    policy: &Policy,
+    initialized: usize,
+    members: &[Member<'_>],
     diagnoses: &[Diagnosis],
     standing: &BTreeSet<&Uid>,
     now: Timestamp,
 ) {
-    let members = scope.members.iter().zip(diagnoses);
-    let initialized = members.filter(|(_, diagnosis)| !diagnosis.starting);
-    let nodes: BTreeSet<&Uid> =
-        initialized.map(|(member, _)| &member.node.node.uid).chain(standing.iter().copied()).collect();
-    let (allowed, until) = allowance(&scope.policy.budgets, nodes.len(), now);
+    let is_counted = |(member, diagnosis): &(&Member<'_>, &Diagnosis)| {
+        !diagnosis.starting && standing.contains(&member.node.node.uid)
+    };
+    let counted = members.iter().zip(diagnoses).filter(is_counted).count();
+    let nodes = initialized + standing.len() - counted;
+    let (allowed, until) = allowance(&policy.budgets, nodes, now);
     survey.allowed = allowed.min(MOST_AT_ONCE);
     survey.budget_until = until;
     until.into_iter().for_each(|until| survey.wake(until, now));
@@ -293,10 +320,11 @@ fn allow(
 fn settle_repairs<'a>(
     survey: &mut Survey,
     scope: &Scope<'a>,
+    members: &[Member<'_>],
     diagnoses: &[Diagnosis],
     now: Timestamp,
 ) -> BTreeSet<&'a Uid> {
-    let Scope { policy, members, settings, .. } = scope;
+    let Scope { policy, settings, .. } = scope;
     if policy.status.damaged {
         // Nobody knows how many there are.
         survey.used = usize::MAX;

@@ -12,7 +12,6 @@ use super::{
     MACHINE_VERSIONS, Repairs,
     residents::pod_view,
     subjects::{Key, Subject},
-    wire::{self, node_view},
 };
 use crate::{executor::Written, nodes::NodeWire, recovery::View, revision::Told, wire::read};
 
@@ -41,7 +40,7 @@ impl Repairs {
             | Step::Uncordon { .. }
             | Step::Forget { .. } => {
                 let Ok(wire) = read::<NodeWire>(text) else { return View::Lags };
-                let node = node_view(&wire, &self.actors);
+                let node = Box::new(self.reader.node(&wire));
                 // A node whose end the watch has told before the answer came must not come back.
                 if !self.uids.contains_key(&node.node.uid) {
                     return View::Lags;
@@ -53,15 +52,15 @@ impl Repairs {
                 View::Shows
             }
             Step::TightenTermination { .. } | Step::TakeBackTermination { .. } => {
-                let Ok(claim) = read(text).map(wire::claim) else { return View::Lags };
-                self.claims.take(claim, Told::Alone);
+                let Ok(claim) = read(text).map(|wire| self.reader.claim(wire)) else { return View::Lags };
+                self.claims.take(claim);
                 self.generation += 1;
                 View::Shows
             }
             Step::RemediateMachine { machine, .. } => {
                 let version = usize::from(machine.kind.version != MACHINE_VERSIONS[0]);
                 let Ok(wire) = read(text) else { return View::Lags };
-                self.machines[version].take(wire::machine(wire, MACHINE_VERSIONS[version]), Told::Alone);
+                self.machines[version].take(self.reader.machine(wire, MACHINE_VERSIONS[version]));
                 self.generation += 1;
                 View::Shows
             }

@@ -10,19 +10,26 @@ use salvor_recovery::{
 
 use super::{
     Repairs,
+    owners::SeenOwner,
     store::Turn,
     subjects::{Key, Subject, key_of},
-    wire::{SeenOwner, SeenPool},
+    wire::SeenPool,
 };
 use crate::{
     feeds::OfKind,
+    packed::packed,
     recovery::Recovery,
     revision::{Revision, Told},
     watch::Change,
 };
 
 impl Repairs {
-    pub(super) fn see_node(&mut self, node: NodeView, told: Told, now: Timestamp) -> BTreeSet<Subject> {
+    pub(super) fn see_node(
+        &mut self,
+        mut node: Box<NodeView>,
+        told: Told,
+        now: Timestamp,
+    ) -> BTreeSet<Subject> {
         let name = node.node.name.clone();
         self.residents.node_is_there(&name);
         let mut woken = BTreeSet::new();
@@ -39,6 +46,11 @@ impl Repairs {
                     return woken;
                 }
                 relabelled = before.labels != node.labels;
+                // Several maps have these texts: they are not kept a second time.
+                node.node.clone_from(&before.node);
+                if !relabelled {
+                    node.labels.clone_from(&before.labels);
+                }
                 if !relabelled && self.is_only_told(&name, &node, now) {
                     let subject = Subject::Node(name.clone());
                     self.nodes.insert(name, node);
@@ -64,7 +76,7 @@ impl Repairs {
     /// True if a node that is known has changed only by what we told on it. That concerns nobody else: otherwise a thousand nodes
     /// that are told something would each have the whole policy judged anew.
     fn is_only_told(&self, name: &NodeName, node: &NodeView, now: Timestamp) -> bool {
-        let Some(before) = self.nodes.get(name).filter(|before| before.is_same_but_for_us(node)) else {
+        let Some(before) = self.node(name).filter(|before| before.is_same_but_for_us(node)) else {
             return false;
         };
         let Some(policy) = self.assigned.get(name).and_then(|key| self.policy(key)) else { return true };
@@ -88,7 +100,12 @@ impl Repairs {
         woken
     }
 
-    pub(super) fn list_nodes(&mut self, change: Vec<NodeView>, anew: bool, revision: Revision) -> BTreeSet<Subject> {
+    pub(super) fn list_nodes(
+        &mut self,
+        change: Vec<Box<NodeView>>,
+        anew: bool,
+        revision: Revision,
+    ) -> BTreeSet<Subject> {
         let mut woken: BTreeSet<Subject> = self.subjects().into_iter().collect();
         if anew {
             self.nodes.clear();
@@ -112,6 +129,8 @@ impl Repairs {
                 self.nodes.insert(name, node);
             }
         }
+        packed(&mut self.nodes);
+        packed(&mut self.uids);
         self.nodes_listed = true;
         self.assign_all();
         self.generation += 1;
@@ -142,7 +161,7 @@ impl Repairs {
 
     pub(super) fn hear_pools(&mut self, news: OfKind<SeenPool>) -> BTreeSet<Subject> {
         let told = match &news {
-            OfKind::Change(Change::Applied(pool)) => Some(Key::Pool(pool.view.object.name.clone())),
+            OfKind::Change(Change::Applied(pool)) => Some(Key::Pool(pool.view.object.name.as_str().into())),
             OfKind::Change(Change::Gone(_) | Change::Reset { .. }) | OfKind::Served(_) | OfKind::Lost(_) => {
                 None
             }
@@ -183,38 +202,23 @@ impl Repairs {
 
     pub(super) fn hear_claims(&mut self, news: OfKind<SeenOwner>, now: Timestamp) -> BTreeSet<Subject> {
         let turn = self.claims.hear(news);
+        if turn.is_nothing() {
+            return BTreeSet::new();
+        }
         self.note_lost(&turn, now);
         self.generation += 1;
-        for claim in &turn.before {
-            if let Some(uids) = self.by_provider.get_mut(&claim.provider_id) {
-                uids.remove(&claim.view.object.uid);
-                if uids.is_empty() {
-                    self.by_provider.remove(&claim.provider_id);
-                }
-            }
-        }
-        if turn.all {
-            self.by_provider.clear();
-        }
-        let changed =
-            self.claims.values().filter(|claim| turn.all || turn.changed.contains(&claim.view.object.uid));
-        for claim in changed.filter(|claim| !claim.provider_id.is_empty()) {
-            let uids = self.by_provider.entry(claim.provider_id.clone()).or_default();
-            uids.insert(claim.view.object.uid.clone());
-        }
         if turn.all {
             return self.subjects().into_iter().collect();
         }
         let changed = turn.changed.iter().filter_map(|uid| self.claims.get(uid));
-        let of: BTreeSet<&str> =
-            turn.before.iter().chain(changed).map(|it| it.provider_id.as_str()).collect();
-        let pools: BTreeSet<&str> = turn.before.iter().map(|it| it.view.pool.as_str()).collect();
-        let is_theirs = |node: &&NodeView| {
+        let of: BTreeSet<&str> = turn.before.iter().chain(changed).map(|it| &*it.called).collect();
+        let pools: BTreeSet<&str> = turn.before.iter().map(|it| &*it.pool).collect();
+        let is_theirs = |node: &NodeView| {
             of.contains(&*node.provider_id)
-                || node.pool().is_some_and(|pool| pools.contains(pool) && node.progress.is_some())
+                || node.progress.is_some() && node.pool().is_some_and(|pool| pools.contains(pool))
         };
-        let names: Vec<NodeName> =
-            self.nodes.values().filter(is_theirs).map(|node| node.node.name.clone()).collect();
+        let theirs = self.nodes.values().filter(|node| is_theirs(node));
+        let names: Vec<NodeName> = theirs.map(|node| node.node.name.clone()).collect();
         let mut woken: BTreeSet<Subject> = names.iter().flat_map(|name| self.concerned(name)).collect();
         // The node of a repair may be gone before its owner is.
         woken.extend(self.keys_of_owners(&turn.gone).into_iter().map(Subject::Policy));
@@ -225,10 +229,9 @@ impl Repairs {
     /// Policies with nodes in the pools of what changed: a new machine may end a hold.
     fn keys_in_pools(&self, turn: &Turn<SeenOwner>) -> BTreeSet<Key> {
         let changed = turn.changed.iter().filter_map(|uid| self.claims.get(uid));
-        let pools: BTreeSet<&str> =
-            turn.before.iter().chain(changed).map(|it| it.view.pool.as_str()).collect();
+        let pools: BTreeSet<&str> = turn.before.iter().chain(changed).map(|it| &*it.pool).collect();
         let in_pool = |key: &&Key| {
-            let nodes = self.members.get(key).into_iter().flatten().filter_map(|name| self.nodes.get(name));
+            let nodes = self.members.get(key).into_iter().flatten().filter_map(|name| self.node(name));
             nodes.into_iter().any(|node| node.pool().is_some_and(|pool| pools.contains(pool)))
         };
         self.members.keys().filter(in_pool).cloned().collect()
@@ -241,14 +244,17 @@ impl Repairs {
         now: Timestamp,
     ) -> BTreeSet<Subject> {
         let turn = self.machines[version].hear(news);
+        if turn.is_nothing() {
+            return BTreeSet::new();
+        }
         self.note_lost(&turn, now);
         self.generation += 1;
         if turn.all {
             return self.subjects().into_iter().collect();
         }
         let changed = turn.changed.iter().filter_map(|uid| self.machines[version].get(uid));
-        let names: BTreeSet<NodeName> =
-            turn.before.iter().chain(changed).filter_map(|it| it.node.clone()).collect();
+        let names = turn.before.iter().chain(changed).map(|it| &it.node).filter(|name| !name.is_empty());
+        let names: BTreeSet<&NodeName> = names.collect();
         let mut woken: BTreeSet<Subject> = names.iter().flat_map(|name| self.concerned(name)).collect();
         woken.extend(self.keys_of_owners(&turn.gone).into_iter().map(Subject::Policy));
         woken
@@ -265,14 +271,13 @@ impl Repairs {
     /// A NodeClaim or Machine that went before its machine became a node is a launch that failed.
     fn note_lost(&mut self, turn: &Turn<SeenOwner>, now: Timestamp) {
         let frees = self.frees;
-        for gone in turn.before.iter().filter(|it| frees && turn.gone.contains(&it.view.object.uid)) {
-            let owner = &gone.view.object;
-            if !self.keys_of_owners(&BTreeSet::from([owner.uid.clone()])).is_empty() {
-                self.residents.owner_is_gone(owner, now);
+        for gone in turn.before.iter().filter(|it| frees && turn.gone.contains(&it.uid)) {
+            if !self.keys_of_owners(&BTreeSet::from([gone.uid.clone()])).is_empty() {
+                self.residents.owner_is_gone(&gone.object(), now);
             }
         }
-        let lost = turn.before.iter().filter(|it| turn.gone.contains(&it.view.object.uid) && !it.is_up);
-        self.lost_launches.extend(lost.map(|it| (it.view.pool.clone(), now)));
+        let lost = turn.before.iter().filter(|it| turn.gone.contains(&it.uid) && !it.is_up);
+        self.lost_launches.extend(lost.map(|it| (it.pool.clone(), now)));
         let keep_until =
             |at: Timestamp| at.saturating_add(self.settings.launch_timeout).unwrap_or(Timestamp::MAX);
         self.lost_launches.retain(|(_, at)| now < keep_until(*at));

@@ -1,6 +1,6 @@
 //! The objects that the repair recovery judges, and why.
 
-use std::fmt;
+use std::{fmt, sync::Arc};
 
 use salvor_recovery::{
     Reason,
@@ -13,9 +13,9 @@ use salvor_recovery::{
 #[derive(Clone, Debug, PartialEq, Eq, PartialOrd, Ord)]
 pub(crate) enum Key {
     /// A NodeRepairPolicy.
-    Policy(String),
+    Policy(Arc<str>),
     /// A NodePool with a block `spec.repair`.
-    Pool(String),
+    Pool(Arc<str>),
 }
 
 /// An object that the repair recovery judges.
@@ -25,8 +25,8 @@ pub(crate) enum Subject {
     Node(NodeName),
     /// A policy.
     Policy(Key),
-    /// A pod of a node that is drained, or was replaced.
-    Pod(PodSubject),
+    /// A pod of a node that is drained, or was replaced. Boxed: there are few, and a node must not take up the room of one.
+    Pod(Box<PodSubject>),
 }
 
 /// A pod, and the node that it is bound to.
@@ -42,7 +42,7 @@ impl fmt::Display for Subject {
             Self::Node(name) => write!(f, "node {name}"),
             Self::Policy(Key::Policy(name)) => write!(f, "noderepairpolicy {name}"),
             Self::Policy(Key::Pool(name)) => write!(f, "nodepool {name}"),
-            Self::Pod(PodSubject { pod, .. }) => write!(f, "pod {pod}"),
+            Self::Pod(subject) => write!(f, "pod {}", subject.pod),
         }
     }
 }
@@ -83,6 +83,6 @@ impl Reason for Why {
 
 /// The key of a policy.
 pub(super) fn key_of(policy: &Policy) -> Key {
-    let name = policy.object.name.clone();
+    let name = policy.object.name.as_str().into();
     if policy.is_pool() { Key::Pool(name) } else { Key::Policy(name) }
 }
