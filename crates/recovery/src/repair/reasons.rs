@@ -4,8 +4,8 @@ use std::fmt;
 
 use jiff::Timestamp;
 
+use super::action::Action;
 use super::holds::Hold;
-use super::policy::Action;
 use super::sickness::Sick;
 use super::veto::Veto;
 use crate::verdict::Reason;

@@ -7,9 +7,13 @@ use std::collections::{BTreeMap, BTreeSet};
 
 use jiff::{SignedDuration, Timestamp};
 
+use super::action::Action;
 use super::holds::Hold;
 use super::ladder::{Turn, turn};
-use super::policy::{Action, Policy, allowance};
+use super::limits::{Asked, SingleFile};
+use super::outages::{self, Outage};
+use super::policy::{Policy, allowance};
+use super::relapse::{self, PoolCondition, Relapse, Replacements};
 use super::sickness::{Diagnosis, Settings, Sick, diagnose};
 use super::status::Repair;
 use super::veto::{Veto, veto};
@@ -17,8 +21,6 @@ use super::views::{Backend, NodeView, OwnerView, PoolView, Refusal};
 use crate::ids::{NodeName, Uid};
 use crate::moments::{after, to_the_second};
 
-/// From this number of sick nodes on, the sickness of a zone may have one cause. The node lifecycle controller counts so too.
-const ZONE_AT_LEAST: usize = 3;
 /// A repair that was decided, and is not needed any more before it began, is forgotten after this time: until then a write of
 /// it may still be on its way.
 pub const RELEASE_AFTER: SignedDuration = SignedDuration::from_secs(60);
@@ -46,6 +48,11 @@ impl Member<'_> {
     /// True if the node, or the owner of its machine, is being deleted.
     pub fn is_deleting(&self) -> bool {
         self.node.deleting || self.backend.owner().is_some_and(|owner| owner.deleting)
+    }
+
+    /// The pool that makes its replacement; empty if it has none.
+    pub fn pool(&self) -> &str {
+        self.backend.owner().map(|owner| &*owner.pool).or(self.node.pool()).unwrap_or_default()
     }
 
     /// The veto on its repair.
@@ -104,10 +111,22 @@ pub struct Survey {
     pub base: usize,
     /// Those of them that are past their toleration.
     pub unhealthy: usize,
-    /// The limit of those.
+    /// Nodes that were past their toleration, and healed lately.
+    pub settling: usize,
+    /// When those count no more, unless more nodes heal.
+    pub settled_at: Option<Timestamp>,
+    /// The limit of both.
     pub limit: usize,
-    /// Zones whose nodes are sick for one cause, with the sick ones and all.
-    pub zones: BTreeMap<String, (usize, usize)>,
+    /// Zones whose nodes are sick for one cause.
+    pub zones: BTreeMap<String, Outage>,
+    /// Pools, each with the type of a condition, whose nodes are sick for one cause.
+    pub pools: BTreeMap<PoolCondition, Outage>,
+    /// For how long after its toleration a node is held for its zone or pool.
+    pub outage_timeout: Option<SignedDuration>,
+    /// Pools, each with the type of a condition, in which replacements do not help.
+    pub relapses: BTreeMap<PoolCondition, Relapse>,
+    /// The last replacements, with those that begin now.
+    pub replacements: Vec<Replacements>,
     /// Pools that have trouble to get new machines.
     pub launches: BTreeMap<String, LaunchTrouble>,
     /// The nodes that may be under repair at once.
@@ -131,52 +150,7 @@ pub struct Survey {
 }
 
 impl Survey {
-    /// What holds every node of the policy.
-    pub fn held_as_a_whole(&self, policy: &Policy) -> Option<Hold> {
-        if policy.paused {
-            return Some(Hold::Paused);
-        }
-        (self.unhealthy > self.limit).then_some(Hold::TooManyUnhealthy {
-            unhealthy: self.unhealthy,
-            limit: self.limit,
-            nodes: self.base,
-            setting: policy.unhealthy_limit,
-        })
-    }
-
-    /// What holds a node that is due, besides the budget.
-    pub fn hold(&self, policy: &Policy, member: &Member<'_>, now: Timestamp) -> Option<Hold> {
-        if let Some(hold) = self.held_as_a_whole(policy) {
-            return Some(hold);
-        }
-        let zone = &*member.node.zone;
-        if let Some((sick, nodes)) = self.zones.get(zone) {
-            return Some(Hold::ZoneOutage { zone: zone.to_owned(), sick: *sick, nodes: *nodes });
-        }
-        let pool = member.backend.owner().map(|owner| &*owner.pool).or(member.node.pool());
-        if let Some((pool, trouble)) = pool.and_then(|pool| self.launches.get_key_value(pool)) {
-            return Some(Hold::LaunchFailures { pool: pool.clone(), trouble: trouble.clone() });
-        }
-        if let Some(actor) = member.node.other_actor {
-            return Some(Hold::AnotherRecovery(actor));
-        }
-        if let Backend::Missing(why) = &member.backend {
-            return Some(Hold::NoBackend(why.clone()));
-        }
-        let refused = member.refused.filter(|refusal| now < refusal.until);
-        refused.map(|refusal| Hold::BackendFailed { words: refusal.words.clone(), until: refusal.until })
-    }
-
-    /// Why a node that is due and not held has no turn.
-    pub fn budget_hold(&self) -> Option<Hold> {
-        (self.used >= self.allowed).then_some(Hold::BudgetExhausted {
-            used: self.used,
-            allowed: self.allowed,
-            until: self.budget_until,
-        })
-    }
-
-    fn wake(&mut self, at: Timestamp, now: Timestamp) {
+    pub(super) fn wake(&mut self, at: Timestamp, now: Timestamp) {
         if now < at {
             self.changes_at = Some(self.changes_at.map_or(at, |before| before.min(at)));
         }
@@ -190,28 +164,36 @@ struct Candidate<'a> {
     action: Action,
 }
 
-/// Looks at all nodes of a policy, one by one: of a healthy node nothing is kept.
-pub fn survey<'a>(
-    scope: &Scope<'_>,
-    members: impl IntoIterator<Item = Member<'a>>,
-    now: Timestamp,
-) -> Survey {
+/// Looks at all nodes of a policy, one by one: of a node about which nothing is to be decided, nothing is kept.
+pub fn survey<'a>(scope: &Scope<'_>, all: impl IntoIterator<Item = Member<'a>>, now: Timestamp) -> Survey {
     let Scope { policy, settings, .. } = scope;
-    let mut survey = Survey { launches: scope.launches.clone(), ..Survey::default() };
+    let mut survey = Survey {
+        launches: scope.launches.clone(),
+        outage_timeout: settings.outage_timeout,
+        ..Survey::default()
+    };
     let mut counts = Counts::default();
     let reserved: BTreeSet<&Uid> = policy.status.repairs.iter().map(|repair| &repair.uid).collect();
-    let all = members;
-    // Those that are sick, or whose repair is written down. Nothing is decided about any other.
+    let mut memory = relapse::Memory::new(&policy.status.replacements, settings, now);
     let (mut members, mut diagnoses): (Vec<Member<'_>>, Vec<Diagnosis>) = Default::default();
     for member in all {
         let diagnosis = diagnose(member.node, member.backend.owner(), policy, settings, now);
         counts.count(&mut survey, &member, &diagnosis, now);
-        if diagnosis.sick.is_some() || reserved.contains(&member.node.node.uid) {
+        let is_case = diagnosis.sick.is_some()
+            || diagnosis.healed.is_some()
+            || reserved.contains(&member.node.node.uid)
+            || memory.asks(&member);
+        if is_case {
             members.push(member);
             diagnoses.push(diagnosis);
         }
     }
-    counts.sum_up(&mut survey, policy, settings);
+    survey.limit = policy.unhealthy_limit.of(survey.base);
+    let limit_of = |nodes| policy.unhealthy_limit.of(nodes);
+    outages::find(&mut survey, &counts, &members, &diagnoses, limit_of, settings, now);
+    memory.hear(&members, &diagnoses, settings, now);
+    survey.relapses.clone_from(&memory.relapses);
+    memory.changes_at.into_iter().for_each(|at| survey.wake(at, now));
     let standing = settle_repairs(&mut survey, scope, &members, &diagnoses, now);
     allow(&mut survey, policy, counts.initialized, &members, &diagnoses, &standing, now);
 
@@ -227,12 +209,14 @@ pub fn survey<'a>(
         if standing.contains(uid) {
             continue;
         }
-        match survey.hold(policy, member, now) {
+        let turn = turn(sick, diagnosis.memory.tried.as_ref(), now);
+        let asked = Asked { member, sick, action: turn.action(), repair: None };
+        match survey.hold(policy, &asked, now) {
             Some(hold) => {
                 hold.until().into_iter().for_each(|until| survey.wake(until, now));
                 *survey.held.entry(hold.code()).or_default() += 1;
             }
-            None => match turn(sick, diagnosis.memory.tried.as_ref(), now) {
+            None => match turn {
                 // Whatever is being deleted needs no turn, unless its end can be hastened.
                 Turn::Try { action: Action::Replace, .. } if !can_go_on(member, policy, settings, now) => {}
                 Turn::Try { action, .. } => candidates.push(Candidate { member, sick: sick.clone(), action }),
@@ -241,7 +225,8 @@ pub fn survey<'a>(
             },
         }
     }
-    pick(&mut survey, candidates, now);
+    pick(&mut survey, candidates, &mut memory, now);
+    survey.replacements = memory.kept();
     survey
 }
 
@@ -252,9 +237,11 @@ fn can_go_on(member: &Member<'_>, policy: &Policy, settings: &Settings, now: Tim
 
 /// All nodes of a policy, counted.
 #[derive(Default)]
-struct Counts<'a> {
-    /// Sick ones and all, by zone.
-    zones: BTreeMap<&'a str, (usize, usize)>,
+pub(super) struct Counts<'a> {
+    /// Those that are initialized and not being deleted, by zone. Nodes that boot, or go, say nothing about their zone or pool.
+    pub(super) zones: BTreeMap<&'a str, usize>,
+    /// The same by pool.
+    pub(super) pools: BTreeMap<String, usize>,
     /// Those that have been ready for pods.
     initialized: usize,
 }
@@ -267,29 +254,19 @@ impl<'a> Counts<'a> {
             None => survey.healthy += 1,
             Some(sick) => survey.wake(sick.deadline, now),
         }
-        diagnosis.memory_changes_at.into_iter().for_each(|at| survey.wake(at, now));
+        diagnosis.resets_at.into_iter().for_each(|at| survey.wake(at, now));
         survey.waiting += usize::from(is_sick && !diagnosis.is_due(now));
         self.initialized += usize::from(!diagnosis.starting);
         if !diagnosis.starting && !member.is_deleting() {
             survey.base += 1;
             survey.unhealthy += usize::from(diagnosis.is_due(now));
-            // Nodes that boot, or go, say nothing about their zone.
-            let zone = self.zones.entry(&member.node.zone).or_default();
-            zone.0 += usize::from(is_sick);
-            zone.1 += 1;
-        }
-    }
-
-    /// Finds the zones that are sick for one cause, and the limit of unhealthy nodes.
-    fn sum_up(&self, survey: &mut Survey, policy: &Policy, settings: &Settings) {
-        survey.limit = policy.unhealthy_limit.of(survey.base);
-        let several = self.zones.keys().filter(|zone| !zone.is_empty()).count() > 1;
-        if let Some(percent) = settings.zone_sick_percent.filter(|_| several) {
-            let is_out = |(zone, (sick, nodes)): &(&&str, &(usize, usize))| {
-                !zone.is_empty() && *sick >= ZONE_AT_LEAST && *sick * 100 >= *nodes * usize::from(percent)
-            };
-            let out = self.zones.iter().filter(is_out);
-            survey.zones = out.map(|(zone, counts)| ((*zone).to_owned(), *counts)).collect();
+            *self.zones.entry(&member.node.zone).or_default() += 1;
+            match self.pools.get_mut(member.pool()) {
+                Some(nodes) => *nodes += 1,
+                None => {
+                    self.pools.insert(member.pool().to_owned(), 1);
+                }
+            }
         }
     }
 }
@@ -347,7 +324,11 @@ fn settle_repairs<'a>(
                     survey.over.push(repair.clone());
                     continue;
                 }
-                let is_wanted = diagnosis.is_due(now) && member.veto(now).is_none();
+                let held = diagnosis.sick.as_ref().and_then(|sick| {
+                    let action = repair.action.unwrap_or(Action::Replace);
+                    survey.held_by_relapse(&Asked { member, sick, action, repair: Some(repair) }, now)
+                });
+                let is_wanted = diagnosis.is_due(now) && member.veto(now).is_none() && held.is_none();
                 member.is_deleting()
                     || is_wanted
                     || !diagnosis.memory.is_empty() && diagnosis.memory.tried.is_some()
@@ -373,19 +354,41 @@ fn settle_repairs<'a>(
         if now < stuck {
             survey.used = survey.used.saturating_add(1);
             survey.wake(stuck, now);
+            let place = member.map(|(member, _)| (&*member.node.zone, member.pool()));
+            survey.is_busy_with(repair, place);
         }
     }
     standing
 }
 
 /// Gives the free places of the budget to those who are due first; of equals, to the node with the fewest pods.
-fn pick(survey: &mut Survey, mut candidates: Vec<Candidate<'_>>, now: Timestamp) {
+fn pick(
+    survey: &mut Survey,
+    mut candidates: Vec<Candidate<'_>>,
+    memory: &mut relapse::Memory,
+    now: Timestamp,
+) {
     let free = survey.allowed.saturating_sub(survey.used);
     let order = |candidate: &Candidate<'_>| {
         let pods = candidate.member.pods.unwrap_or(u32::MAX);
         (candidate.sick.deadline, pods, candidate.member.node.node.name.clone())
     };
     candidates.sort_by_cached_key(order);
+    if !(survey.zones.is_empty() && survey.pools.is_empty() && survey.relapses.is_empty()) {
+        let mut taken: BTreeSet<SingleFile> = BTreeSet::new();
+        candidates.retain(|Candidate { member, sick, action }| {
+            let asked = Asked { member, sick, action: *action, repair: None };
+            let files = survey.single_files(&asked);
+            match files.iter().find(|file| taken.contains(file)) {
+                Some(file) => *survey.held.entry(file.code()).or_default() += 1,
+                None => {
+                    taken.extend(files);
+                    return true;
+                }
+            }
+            false
+        });
+    }
     if free > 0 && free < candidates.len() {
         // The pods decide only among those of one deadline between whom the budget ends.
         let last = candidates[free - 1].sick.deadline;
@@ -400,6 +403,9 @@ fn pick(survey: &mut Survey, mut candidates: Vec<Candidate<'_>>, now: Timestamp)
         let NodeView { node, .. } = member.node;
         if !to_count.is_empty() && to_count.contains(&node.name) {
             continue;
+        }
+        if action == Action::Replace {
+            memory.add(member.pool(), sick.kind(), now);
         }
         survey.picks.push(Repair {
             node: node.name.clone(),

@@ -3,6 +3,7 @@
 mod audit;
 mod crash_points;
 mod freed;
+mod holds;
 mod stories;
 mod unseen;
 mod world;
