@@ -58,7 +58,7 @@ pub(crate) struct Sizes {
 
 /// One change of the policy.
 struct Round {
-    /// Until the last sick node had its new verdict.
+    /// Until every node was judged anew.
     judged: f64,
     /// Until the last of them said so in its condition.
     told: f64,
@@ -122,7 +122,8 @@ async fn change(
     let cpu_before = cpu_seconds(pid);
     let start = Instant::now();
     world::pause(client, false).await?;
-    let judged = counted(address, start, |now| now.verdicts >= before.verdicts + sick).await?;
+    let is_judged = |now: &Counts| now.verdicts >= before.verdicts + sick && now.policies > before.policies;
+    let judged = counted(address, start, is_judged).await?;
     let told = counted(address, start, |now| now.reports >= before.reports + sick).await?;
     world::until_told(client, sick, world::Held::TooManyUnhealthy).await?;
     rest(pid).await.ok_or("salvor does not come to rest")?;
@@ -137,6 +138,8 @@ async fn change(
 struct Counts {
     /// Verdicts by which a node is held by the breaker and has to be told so.
     verdicts: usize,
+    /// Verdicts by which the policy has to say something else. It is judged after all its nodes.
+    policies: usize,
     /// Writes that told nodes something.
     reports: usize,
 }
@@ -150,9 +153,12 @@ impl Counts {
             let value = text.lines().find(is_it).and_then(|line| line.rsplit(' ').next());
             value.and_then(|value| value.parse::<usize>().ok()).unwrap_or(0)
         };
-        let held = ["recovery=\"repair\"", "verdict=\"Act\"", "reason=\"TooManyUnhealthy\""];
+        let judged = |reason: &str| {
+            value("salvor_verdicts_total{", &["recovery=\"repair\"", "verdict=\"Act\"", reason])
+        };
         Ok(Self {
-            verdicts: value("salvor_verdicts_total{", &held),
+            verdicts: judged("reason=\"TooManyUnhealthy\""),
+            policies: judged("reason=\"Counts\""),
             reports: value("salvor_writes_total{", &["action=\"ReportRepair\"", "result=\"ok\""]),
         })
     }
@@ -228,15 +234,15 @@ fn page(
     line(
         &mut page,
         format_args!(
-            "| from a change of the policy until every sick node has its new verdict | {judged:.2} s | < {SECONDS:.0} s | {} |\n\
-             | verdicts per second meanwhile | {:.0} | – | – |\n\
+            "| from a change of the policy until all its nodes are judged anew, and every sick one has its new verdict | {judged:.2} s | < {SECONDS:.0} s | {} |\n\
+             | decisions per second meanwhile | {:.0} | – | – |\n\
              | until every one of them says so in its condition | {told:.2} s | – | – |\n\
              | as many bare writes, {IN_FLIGHT} in flight | {floor:.2} s | – | – |\n\
              | CPU of Salvor for all of it | {:.2} s | – | – |\n\
              | memory per node with its NodeClaim | {:.0} bytes | ≤ {BYTES:.0} bytes | {} |\n\
              | resident memory: without nodes, with all, peak | {before:.1} MB, {settled:.1} MB, {peak:.1} MB | – | – |",
             met(judged < SECONDS),
-            sizes.sick as f64 / judged,
+            sizes.nodes as f64 / judged,
             median(&|round| round.cpu),
             weight,
             met(weight <= BYTES),

@@ -4,7 +4,7 @@ use std::collections::BTreeMap;
 
 use serde::{Deserialize, Serialize};
 
-use crate::labels::Labels;
+use crate::labels::Labelled;
 
 /// Chooses objects by their labels; all requirements must hold.
 ///
@@ -70,8 +70,8 @@ pub struct SelectorDefect {
 
 impl LabelSelector {
     /// True if the labels fulfil every requirement.
-    pub fn matches(&self, labels: &Labels) -> bool {
-        self.match_labels.iter().all(|(key, value)| labels.get(key) == Some(value.as_str()))
+    pub fn matches(&self, labels: &impl Labelled) -> bool {
+        self.match_labels.iter().all(|(key, value)| labels.label(key) == Some(value.as_str()))
             && self.match_expressions.iter().all(|requirement| requirement.matches(labels))
     }
 
@@ -127,8 +127,8 @@ impl LabelSelector {
 }
 
 impl Requirement {
-    fn matches(&self, labels: &Labels) -> bool {
-        let value = labels.get(&self.key);
+    fn matches(&self, labels: &impl Labelled) -> bool {
+        let value = labels.label(&self.key);
         let listed = || value.is_some_and(|value| self.values.iter().any(|listed| listed == value));
         match self.operator {
             Operator::In => listed(),
@@ -189,6 +189,7 @@ pub fn is_dns_subdomain(text: &str) -> bool {
 #[cfg(test)]
 mod tests {
     use super::*;
+    use crate::labels::Labels;
 
     fn pairs(pairs: &[(&str, &str)]) -> BTreeMap<String, String> {
         pairs.iter().map(|(key, value)| (key.to_string(), value.to_string())).collect()

@@ -8,8 +8,20 @@ use serde::{
 };
 
 /// Labels in one piece of text: an operator holds those of tens of thousands of objects, and asks them rarely.
-#[derive(Clone, Default, PartialEq, Eq)]
+#[derive(Clone, Default, PartialEq, Eq, PartialOrd, Ord)]
 pub struct Labels(Box<str>);
+
+/// Labels, in whatever form they are kept.
+pub trait Labelled {
+    /// The value of this label.
+    fn label(&self, key: &str) -> Option<&str>;
+}
+
+impl Labelled for Labels {
+    fn label(&self, key: &str) -> Option<&str> {
+        self.get(key)
+    }
+}
 
 /// Neither occurs in a key or in a value.
 const BETWEEN: char = '=';

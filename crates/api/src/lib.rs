@@ -19,4 +19,4 @@ pub use go_duration::{GoDuration, ParseGoDurationError};
 pub use label_selector::{
     LabelSelector, Operator, Requirement, SelectorDefect, SelectorField, is_dns_subdomain, value_defect,
 };
-pub use labels::Labels;
+pub use labels::{Labelled, Labels};

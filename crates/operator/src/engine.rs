@@ -7,10 +7,12 @@
 //!    ([`Recovery::hear`]). Each of them goes to the end of the queue, once (`agenda.rs`). Also put into the queue are: subjects
 //!    whose time has come; those that the brake or the pause held back, when that ends; those whose attempt ended; and all
 //!    subjects when a term begins.
-//! 2. **Its turn.** At most `at_once` subjects are acted on at a time, and a round judges at most [`LOOKS_IN_A_ROUND`], so that
-//!    others on this thread have their turn. A subject under way keeps its place until its attempt has ended. A judgement slower
-//!    than [`LONG_LOOK`] is not repeated for [`REST_AFTER_LOOK`] times its duration. In a new term nobody is judged before the
-//!    watches that must be listed for it ([`Feed::listed_to_lead`](crate::feeds::Feed::listed_to_lead)) were listed.
+//! 2. **Its turn.** A round judges at most [`LOOKS_IN_A_ROUND`], so that others on this thread have their turn. At most `at_once`
+//!    subjects are acted on at a time. While there is no room for one more, all others are judged all the same: whoever has to be
+//!    acted on waits for room, and is then judged again. So writes hold up no verdict. A subject under way keeps its place until its
+//!    attempt has ended. A judgement slower than [`LONG_LOOK`] is not repeated for [`REST_AFTER_LOOK`] times its duration. In a new
+//!    term nobody is judged before the watches that must be listed for it
+//!    ([`Feed::listed_to_lead`](crate::feeds::Feed::listed_to_lead)) were listed.
 //! 3. **Judgement.** The recovery judges by what it has seen ([`Recovery::judge`]). No judgement: the subject is gone and is
 //!    forgotten. A process that does not lead stops here.
 //! 4. **Held back.** The pause, an unsettled clock and the brake may turn a verdict to act into one that waits. What the brake
@@ -56,13 +58,14 @@ use self::{
     agenda::Agenda,
     attempt::{Attempt, Gate, Outcome},
     standing::{Standing, Standings},
-    tracked::Tracked,
+    tracked::{Pending, Tracked},
 };
 use crate::{
     executor::{Failure, Written},
     feeds::{Feeds, Inbox, Item},
     leader::Term,
     notices::Notice,
+    packed::packed,
     recovery::{After, Ended, Recovery, View},
     shared::{Shared, tell},
 };
@@ -228,9 +231,9 @@ impl<R: Recovery> Engine<R> {
     fn hear(&mut self, news: R::News) {
         let now = self.shared.time.server();
         for subject in self.recovery.hear(news, now) {
-            if let Some(tracked) = self.tracked.get_mut(&subject) {
-                tracked.echo_by = None;
-                tracked.heard = true;
+            if let Some(pending) = self.tracked.get_mut(&subject).and_then(|it| it.pending.as_mut()) {
+                pending.echo_by = None;
+                pending.heard = true;
             }
             self.agenda.enqueue(subject);
         }
@@ -273,16 +276,21 @@ impl<R: Recovery> Engine<R> {
         // A subject under way is looked at again when it ends.
         let mut later = Vec::new();
         let mut looks = 0;
-        while self.in_flight.len() < self.shared.at_once
-            && looks < LOOKS_IN_A_ROUND
-            && let Some(subject) = self.agenda.next(|subject| self.in_flight.contains(subject), &mut later)
+        while looks < LOOKS_IN_A_ROUND
+            && let Some(subject) =
+                self.agenda.next(self.has_room(), |subject| self.in_flight.contains(subject), &mut later)
         {
             self.look_in_turn(subject);
             looks += 1;
         }
-        let more = looks == LOOKS_IN_A_ROUND && self.agenda.len() > 0;
+        let more = looks == LOOKS_IN_A_ROUND && self.agenda.has_next(self.has_room());
         self.agenda.give_back(later);
         more
+    }
+
+    /// True if one more subject may be acted on.
+    fn has_room(&self) -> bool {
+        self.in_flight.len() < self.shared.at_once
     }
 
     /// Looks at a subject, unless that took long a moment ago: one with thousands of parts, each of which has news, would
@@ -295,7 +303,8 @@ impl<R: Recovery> Engine<R> {
         self.look_at(subject.clone());
         let took = began.elapsed();
         // Whatever it led to is followed up at once, and what is gone is not judged again.
-        if took >= LONG_LOOK && !self.in_flight.contains(&subject) && self.tracked.contains_key(&subject) {
+        let is_followed_up = self.in_flight.contains(&subject) || self.agenda.is_queued(&subject);
+        if took >= LONG_LOOK && !is_followed_up && self.tracked.contains_key(&subject) {
             self.agenda.rest(subject, began + took * REST_AFTER_LOOK);
         }
     }
@@ -314,12 +323,13 @@ impl<R: Recovery> Engine<R> {
         self.held.retain(is_there);
         self.standings.retain(is_there);
         for subject in gone {
-            if let Some(note) = self.tracked.remove(&subject).and_then(|tracked| tracked.untold) {
+            if let Some(note) = self.tracked.remove(&subject).and_then(Tracked::untold) {
                 self.tell(*note);
             }
         }
         let left = &self.tracked;
         self.agenda.retain(|subject| left.contains_key(subject));
+        packed(&mut self.tracked);
         self.sweep_at = 2 * self.tracked.len() + SWEEP;
     }
 
@@ -332,7 +342,7 @@ impl<R: Recovery> Engine<R> {
             let gone = || Notice::Forgotten { recovery: R::NAME, subject: subject.to_string() };
             self.shared.notices.say(gone);
             // No judgement of it will ask for the event any more.
-            if let Some(note) = self.tracked.remove(&subject).and_then(|tracked| tracked.untold) {
+            if let Some(note) = self.tracked.remove(&subject).and_then(Tracked::untold) {
                 self.tell(*note);
             }
             return;
@@ -344,6 +354,14 @@ impl<R: Recovery> Engine<R> {
             return;
         }
         let acts = !judgement.verdict.actions().is_empty();
+        if acts && !self.has_room() {
+            // It is judged again right before it is acted on, and only then is the brake asked, which counts what it lets through.
+            if !judgement.verdict.actions().iter().any(Step::is_disruptive) {
+                self.note(&subject, &judgement);
+                self.standings.set(&subject, None);
+            }
+            return self.agenda.wait_for_room(subject);
+        }
         let mut judgement = self.hold_back(&subject, judgement, now);
         if acts
             && let Verdict::Blocked { by, .. } = &judgement.verdict
@@ -373,20 +391,19 @@ impl<R: Recovery> Engine<R> {
         match judgement.verdict {
             Verdict::Ignore(_) => {
                 let verdict = self.tracked.get(&subject).and_then(|t| t.verdict);
-                let before = self.tracked.insert(subject, Tracked { verdict, ..Tracked::default() });
+                let before = self.tracked.insert(subject, Tracked { verdict, pending: None });
                 // Nor will this judgement ask for the event again.
-                if let Some(note) = before.and_then(|tracked| tracked.untold) {
+                if let Some(note) = before.and_then(Tracked::untold) {
                     self.tell(*note);
                 }
             }
             Verdict::Wait { until, .. } => {
-                let tracked = self.track(&subject);
-                tracked.due = Some(until);
+                self.pending(&subject).due = Some(until);
                 let at = self.shared.time.instant_when_server_shows(until);
                 self.agenda.wake_at(subject, at);
             }
             Verdict::Blocked { by, .. } => {
-                self.track(&subject).due.get_or_insert(now);
+                self.pending(&subject).due.get_or_insert(now);
                 if let Some(until) = by.until() {
                     let at = self.shared.time.instant_when_server_shows(until);
                     self.agenda.wake_at(subject.clone(), at);
@@ -429,7 +446,8 @@ impl<R: Recovery> Engine<R> {
         }
         let disruptive = judgement.verdict.actions().iter().any(Step::is_disruptive);
         let outage = self.recovery.outage(subject, now);
-        if self.track(subject).admitted.is_some_and(|at| now < brake::counts_until(at)) {
+        let admitted = self.known(subject).and_then(|pending| pending.admitted);
+        if admitted.is_some_and(|at| now < brake::counts_until(at)) {
             // Counted already; but what holds everything holds this too.
             return self.brake().pass_again(now, judgement, outage);
         }
@@ -439,7 +457,7 @@ impl<R: Recovery> Engine<R> {
             Verdict::Act { .. } => {
                 self.held.remove(subject);
                 if disruptive {
-                    self.track(subject).admitted = Some(now);
+                    self.pending(subject).admitted = Some(now);
                     self.shared.remember_the_brake();
                 }
             }
@@ -449,15 +467,15 @@ impl<R: Recovery> Engine<R> {
     }
 
     /// True if a subject must not be acted on yet, whatever its verdict.
-    fn is_waiting(&mut self, subject: &R::Subject) -> bool {
-        self.track(subject).waits_until(Instant::now()).is_some()
+    fn is_waiting(&self, subject: &R::Subject) -> bool {
+        self.known(subject).is_some_and(|pending| pending.waits_until(Instant::now()).is_some())
     }
 
     fn act(&mut self, subject: R::Subject, actions: Vec<R::Step>, why: &R::Why, now: Timestamp, term: Term) {
         let instant = Instant::now();
-        let tracked = self.track(&subject);
-        tracked.due.get_or_insert(now);
-        if let Some(until) = tracked.waits_until(instant) {
+        let pending = self.pending(&subject);
+        pending.due.get_or_insert(now);
+        if let Some(until) = pending.waits_until(instant) {
             return self.agenda.wake_at(subject, until);
         }
         let watches = self.feeds.watches();
@@ -470,7 +488,7 @@ impl<R: Recovery> Engine<R> {
             }
             return self.agenda.wake_at(subject, instant + STALE_PAUSE);
         }
-        self.track(&subject).heard = false;
+        self.pending(&subject).heard = false;
         self.in_flight.insert(subject.clone());
         let attempt = Attempt {
             executor: self.shared.executor.clone(),
@@ -543,7 +561,7 @@ impl<R: Recovery> Engine<R> {
         }
         let told = done.iter().any(|(step, _)| matches!(step.tells(), Some(Tells::Recorded(_))));
         if told || untold.is_some() {
-            self.track(&subject).untold = untold.map(Box::new);
+            self.pending(&subject).untold = untold.map(Box::new);
         }
         if let Outcome::Failed(step, failure) = &outcome
             && judged_again
@@ -552,28 +570,28 @@ impl<R: Recovery> Engine<R> {
             return self.agenda.enqueue(subject);
         }
         let time = self.shared.time.clone();
-        let tracked = self.track(&subject);
+        let pending = self.pending(&subject);
         if view == View::Lags {
-            tracked.echo_by = Some(local + ECHO_WITHIN);
+            pending.echo_by = Some(local + ECHO_WITHIN);
         }
         let retry = match outcome {
             Outcome::Done => {
-                tracked.attempts = 0;
-                tracked.admitted = None;
-                let seconds = tracked.due.take().map(|due| server.duration_since(due).as_secs_f64().max(0.0));
+                pending.attempts = 0;
+                pending.admitted = None;
+                let seconds = pending.due.take().map(|due| server.duration_since(due).as_secs_f64().max(0.0));
                 self.shared.metrics.done(R::NAME, seconds.unwrap_or(0.0));
                 None
             }
             Outcome::Changed(verdict, until) => {
                 tracing::info!(recovery = R::NAME, %subject, verdict, "not done: the live objects say otherwise");
                 // News that came in meanwhile may be those that the wait is for, and nobody tells them again.
-                match until.filter(|until| *until > server && !tracked.heard) {
+                match until.filter(|until| *until > server && !pending.heard) {
                     // Objects that are not watched are read again when they are due. News end the wait earlier.
                     Some(until) => {
-                        tracked.echo_by = Some(time.instant_when_server_shows(until));
+                        pending.echo_by = Some(time.instant_when_server_shows(until));
                         None
                     }
-                    None => Some(tracked.next_retry()),
+                    None => Some(pending.next_retry()),
                 }
             }
             // The next judgement says what holds it.
@@ -581,24 +599,24 @@ impl<R: Recovery> Engine<R> {
             Outcome::Failed(_, Failure::Stale | Failure::Gone) => {
                 tracing::debug!(recovery = R::NAME, %subject, "it changed since it was judged; judged again");
                 // Our view is behind. If news came in meanwhile it is not any more.
-                tracked.echo_by = (!tracked.heard).then(|| local + CATCH_UP_WITHIN);
+                pending.echo_by = (!pending.heard).then(|| local + CATCH_UP_WITHIN);
                 None
             }
             Outcome::Failed(_, failure) => {
                 let wait = match &failure {
-                    Failure::Throttled(pause) => tracked.next_retry().max(*pause),
-                    _ => tracked.next_retry(),
+                    Failure::Throttled(pause) => pending.next_retry().max(*pause),
+                    _ => pending.next_retry(),
                 };
-                let attempts = tracked.attempts;
+                let attempts = pending.attempts;
                 tracing::warn!(recovery = R::NAME, %subject, attempts, %failure, retry_in = ?wait, "not done");
                 self.shared.metrics.retried(R::NAME);
                 Some(wait)
             }
         };
         if let Some(wait) = retry {
-            let tracked = self.track(&subject);
-            tracked.not_before = Some(local + wait);
-            tracked.echo_by = None;
+            let pending = self.pending(&subject);
+            pending.not_before = Some(local + wait);
+            pending.echo_by = None;
         }
         self.agenda.enqueue(subject);
     }
@@ -606,7 +624,8 @@ impl<R: Recovery> Engine<R> {
     /// Counts a verdict that differs from the last one; whether it did.
     fn note(&mut self, subject: &R::Subject, judgement: &Judgement<R::Why, R::Step>) -> bool {
         let verdict = (judgement.verdict.name(), judgement.verdict.why().code());
-        let is_new = self.track(subject).verdict.replace(verdict) != Some(verdict);
+        let tracked = self.tracked.entry(subject.clone()).or_default();
+        let is_new = tracked.verdict.replace(verdict) != Some(verdict);
         if is_new {
             self.shared.metrics.verdict(R::NAME, verdict.0, verdict.1);
             tracing::debug!(recovery = R::NAME, %subject, verdict = verdict.0, why = %judgement.verdict.why());
@@ -614,8 +633,14 @@ impl<R: Recovery> Engine<R> {
         is_new
     }
 
-    fn track(&mut self, subject: &R::Subject) -> &mut Tracked {
-        self.tracked.entry(subject.clone()).or_default()
+    /// What is remembered of a subject, if it does not rest.
+    fn known(&self, subject: &R::Subject) -> Option<&Pending> {
+        self.tracked.get(subject)?.pending.as_deref()
+    }
+
+    /// What is remembered of a subject that does not rest.
+    fn pending(&mut self, subject: &R::Subject) -> &mut Pending {
+        self.tracked.entry(subject.clone()).or_default().pending.get_or_insert_default()
     }
 
     fn brake(&self) -> MutexGuard<'_, Brake> {

@@ -16,6 +16,7 @@ pub(crate) use self::{
 };
 use crate::{
     brake_keeper::BrakeKeeper,
+    interned::Interned,
     watch::{Change, Project, Source, Target, WatchHealth, follow},
 };
 
@@ -44,6 +45,7 @@ struct Listeners {
     to: Vec<mpsc::Sender<Change<Arc<Node>>>>,
     volumes: Vec<NeedsVolumes>,
     conditions: bool,
+    zones: Interned<str>,
     /// True if anything was read by now: whoever comes later needs a list.
     begun: bool,
 }
@@ -148,13 +150,14 @@ impl Project for AllNodes {
     type Kept = Arc<Node>;
 
     fn keep(&self, mut wire: NodeWire) -> Option<Arc<Node>> {
-        let (keeps_volumes, keeps_conditions) = {
+        let (keeps_volumes, keeps_conditions, zone) = {
             let mut listeners = lock(&self.0);
             listeners.begun = true;
-            (listeners.volumes.iter().any(|needs| needs(&wire)), listeners.conditions)
+            let keeps_volumes = listeners.volumes.iter().any(|needs| needs(&wire));
+            (keeps_volumes, listeners.conditions, listeners.zones.one(wire.zone().as_str()))
         };
         wire.slim(keeps_volumes, keeps_conditions);
-        let counted = Arc::new(CountedNode::from(&wire));
+        let counted = Arc::new(CountedNode { zone, ..CountedNode::from(&wire) });
         Some(Arc::new(Node { wire, counted }))
     }
 }

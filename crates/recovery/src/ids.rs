@@ -1,25 +1,51 @@
 //! The texts that identify objects, one type each, so that none can be passed where another is meant.
 
-use std::{borrow::Borrow, cmp::Ordering, fmt};
+use std::{
+    borrow::Borrow,
+    cmp::Ordering,
+    fmt,
+    hash::{Hash, Hasher},
+    marker::PhantomData,
+    ops::Deref,
+    sync::Arc,
+};
 
-use serde::{Deserialize, Serialize};
+use serde::{Deserialize, Deserializer, Serialize, Serializer, de::Visitor};
+
+/// A text that is kept once, however often it is cloned: several maps have the UID and the name of every object as their key.
+/// None is the empty text, so that there can be a constant of it.
+#[derive(Clone, Default)]
+struct Shared(Option<Arc<str>>);
+
+impl Deref for Shared {
+    type Target = str;
+
+    fn deref(&self) -> &str {
+        self.0.as_deref().unwrap_or_default()
+    }
+}
+
+impl From<&str> for Shared {
+    fn from(text: &str) -> Self {
+        Self((!text.is_empty()).then(|| text.into()))
+    }
+}
 
 /// A text with a meaning of its own. It is read from and written to JSON as that text.
 macro_rules! text {
-    ($(#[$meta:meta])* $name:ident) => {
+    ($(#[$meta:meta])* $name:ident($kept:ty)) => {
         $(#[$meta])*
-        #[derive(Clone, Default, PartialEq, Eq, Hash, Serialize, Deserialize)]
-        #[serde(transparent)]
-        pub struct $name(String);
+        #[derive(Clone, Default)]
+        pub struct $name($kept);
 
         impl $name {
             /// The text.
-            pub const fn as_str(&self) -> &str {
-                self.0.as_str()
+            pub fn as_str(&self) -> &str {
+                &self.0
             }
 
             /// True if there is no text: it is not known.
-            pub const fn is_empty(&self) -> bool {
+            pub fn is_empty(&self) -> bool {
                 self.0.is_empty()
             }
         }
@@ -32,25 +58,25 @@ macro_rules! text {
 
         impl fmt::Debug for $name {
             fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
-                fmt::Debug::fmt(&self.0, f)
+                fmt::Debug::fmt(&*self.0, f)
             }
         }
 
         impl From<String> for $name {
             fn from(text: String) -> Self {
-                Self(text)
+                Self(text.as_str().into())
             }
         }
 
         impl From<&str> for $name {
             fn from(text: &str) -> Self {
-                Self(text.to_owned())
+                Self(text.into())
             }
         }
 
         impl From<$name> for String {
             fn from(text: $name) -> Self {
-                text.0
+                text.as_str().to_owned()
             }
         }
 
@@ -60,24 +86,65 @@ macro_rules! text {
             }
         }
 
+        impl PartialEq for $name {
+            fn eq(&self, other: &Self) -> bool {
+                *self.0 == *other.0
+            }
+        }
+
+        impl Eq for $name {}
+
+        impl Hash for $name {
+            fn hash<H: Hasher>(&self, state: &mut H) {
+                (*self.0).hash(state);
+            }
+        }
+
         impl PartialEq<str> for $name {
             fn eq(&self, other: &str) -> bool {
-                self.0 == other
+                *self.0 == *other
             }
         }
 
         impl PartialEq<String> for $name {
             fn eq(&self, other: &String) -> bool {
-                self.0 == *other
+                *self.0 == **other
             }
         }
 
         impl PartialEq<&str> for $name {
             fn eq(&self, other: &&str) -> bool {
-                self.0 == *other
+                *self.0 == **other
+            }
+        }
+
+        impl Serialize for $name {
+            fn serialize<S: Serializer>(&self, serializer: S) -> Result<S::Ok, S::Error> {
+                serializer.serialize_str(&self.0)
+            }
+        }
+
+        impl<'de> Deserialize<'de> for $name {
+            fn deserialize<D: Deserializer<'de>>(deserializer: D) -> Result<Self, D::Error> {
+                deserializer.deserialize_str(Text(PhantomData)).map(Self)
             }
         }
     };
+}
+
+/// Reads a text straight into the form in which it is kept.
+struct Text<T>(PhantomData<T>);
+
+impl<T: for<'a> From<&'a str>> Visitor<'_> for Text<T> {
+    type Value = T;
+
+    fn expecting(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
+        f.write_str("a string")
+    }
+
+    fn visit_str<E>(self, text: &str) -> Result<T, E> {
+        Ok(text.into())
+    }
 }
 
 /// A text that maps are ordered by. They can be asked with a plain text, too.
@@ -91,7 +158,7 @@ macro_rules! key {
 
         impl Ord for $name {
             fn cmp(&self, other: &Self) -> Ordering {
-                self.0.cmp(&other.0)
+                self.0.cmp(&*other.0)
             }
         }
 
@@ -105,17 +172,17 @@ macro_rules! key {
 
 text! {
     /// `metadata.uid`: no two objects ever have the same. Empty if it is not known.
-    Uid
+    Uid(Shared)
 }
 key!(Uid);
 
 text! {
     /// The name of a node, as `spec.nodeName` of a pod has it. Another node may have it later.
-    NodeName
+    NodeName(Shared)
 }
 key!(NodeName);
 
-static UNKNOWN: Uid = Uid(String::new());
+static UNKNOWN: Uid = Uid(Shared(None));
 
 impl Uid {
     /// The UID of an object that is known by its name only.
@@ -127,7 +194,7 @@ impl Uid {
 text! {
     /// `metadata.resourceVersion`: a state of an object, or of a list. The server gets it back as it came. There is no order of
     /// these texts: [`ResourceVersion::revision`] is compared instead.
-    ResourceVersion
+    ResourceVersion(Box<str>)
 }
 
 impl ResourceVersion {

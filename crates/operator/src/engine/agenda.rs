@@ -1,4 +1,5 @@
-//! Whose turn it is: a queue of subjects to be judged, the times at which others wake, and those that rest.
+//! Whose turn it is: a queue of subjects to be judged, another of those that wait for room to be acted on, the times at which others
+//! wake, and those that rest.
 
 use std::{
     cmp::Reverse,
@@ -9,9 +10,16 @@ use tokio::time::Instant;
 
 use crate::recovery::Subject;
 
-/// Subjects in the order of their turns. Each is in the queue at most once, and has at most one time at which it wakes.
+/// An empty queue keeps room for so many.
+const ROOM: usize = 1024;
+
+/// Subjects in the order of their turns. Each is in one queue at most, and there once, and has at most one time at which it wakes.
 pub(super) struct Agenda<S> {
+    /// To be judged.
     ready: VecDeque<S>,
+    /// To be acted on: judged again as soon as there is room for that.
+    waiting: VecDeque<S>,
+    /// All in these two.
     queued: BTreeSet<S>,
     timers: BinaryHeap<Reverse<(Instant, S)>>,
     pub(super) wakes: BTreeMap<S, Instant>,
@@ -23,6 +31,7 @@ impl<S: Subject> Agenda<S> {
     pub(super) fn new() -> Self {
         Self {
             ready: VecDeque::new(),
+            waiting: VecDeque::new(),
             queued: BTreeSet::new(),
             timers: BinaryHeap::new(),
             wakes: BTreeMap::new(),
@@ -32,7 +41,12 @@ impl<S: Subject> Agenda<S> {
 
     /// The number that wait for their turn.
     pub(super) fn len(&self) -> usize {
-        self.ready.len()
+        self.ready.len() + self.waiting.len()
+    }
+
+    /// True if it is somebody's turn.
+    pub(super) fn has_next(&self, has_room: bool) -> bool {
+        !self.ready.is_empty() || has_room && !self.waiting.is_empty()
     }
 
     /// Puts a subject at the end of the queue, unless it is in it.
@@ -42,10 +56,17 @@ impl<S: Subject> Agenda<S> {
         }
     }
 
-    /// The next one whose turn it is. One of which `is_busy` is true keeps its place in the queue until it is not: it is
-    /// collected in `later`, and must be given back.
-    pub(super) fn next(&mut self, is_busy: impl Fn(&S) -> bool, later: &mut Vec<S>) -> Option<S> {
-        while let Some(subject) = self.ready.pop_front() {
+    /// The next one whose turn it is: of those that wait for room, if there is some. One of which `is_busy` is true keeps its
+    /// place in the queue until it is not: it is collected in `later`, and must be given back.
+    pub(super) fn next(
+        &mut self,
+        has_room: bool,
+        is_busy: impl Fn(&S) -> bool,
+        later: &mut Vec<S>,
+    ) -> Option<S> {
+        loop {
+            let waiting = if has_room { self.waiting.pop_front() } else { None };
+            let Some(subject) = waiting.or_else(|| self.ready.pop_front()) else { break };
             if is_busy(&subject) {
                 later.push(subject);
                 continue;
@@ -53,7 +74,16 @@ impl<S: Subject> Agenda<S> {
             self.queued.remove(&subject);
             return Some(subject);
         }
+        // All subjects were in it when a term began.
+        self.ready.shrink_to(ROOM);
         None
+    }
+
+    /// Puts a subject at the end of those that wait for room to be acted on.
+    pub(super) fn wait_for_room(&mut self, subject: S) {
+        if self.queued.insert(subject.clone()) {
+            self.waiting.push_back(subject);
+        }
     }
 
     /// Gives those back that were busy.

@@ -12,6 +12,13 @@ use tokio::time::Instant;
 pub(super) struct Tracked {
     /// The last verdict and reason, to count changes only.
     pub(super) verdict: Option<(&'static str, &'static str)>,
+    /// There are many subjects, and most of them rest.
+    pub(super) pending: Option<Box<Pending>>,
+}
+
+/// What is remembered of a subject that does not rest.
+#[derive(Default)]
+pub(super) struct Pending {
     /// When it became due.
     pub(super) due: Option<Timestamp>,
     pub(super) attempts: u32,
@@ -22,11 +29,26 @@ pub(super) struct Tracked {
     pub(super) echo_by: Option<Instant>,
     /// True if there was news since it was last acted on.
     pub(super) heard: bool,
-    /// The event that could not be recorded. Boxed: nearly no subject ever has one, and there are many subjects.
+    /// The event that could not be recorded. Boxed: nearly no subject ever has one.
     pub(super) untold: Option<Box<EventNote>>,
 }
 
 impl Tracked {
+    /// The event that could not be recorded.
+    pub(super) fn untold(self) -> Option<Box<EventNote>> {
+        self.pending?.untold
+    }
+
+    /// What still counts of it in a new term. Whoever led meanwhile has written and counted, so what we remember of our own tries
+    /// is worth nothing.
+    pub(super) fn in_a_new_term(&self) -> Self {
+        let due = self.pending.as_ref().and_then(|pending| pending.due);
+        let pending = due.map(|due| Box::new(Pending { due: Some(due), ..Pending::default() }));
+        Self { verdict: self.verdict, pending }
+    }
+}
+
+impl Pending {
     /// The wait after one more failed try.
     pub(super) fn next_retry(&mut self) -> Duration {
         self.attempts = self.attempts.saturating_add(1);
@@ -36,11 +58,5 @@ impl Tracked {
     /// Until when it must not be acted on, whatever its verdict.
     pub(super) fn waits_until(&self, now: Instant) -> Option<Instant> {
         self.not_before.max(self.echo_by).filter(|until| *until > now)
-    }
-
-    /// What still counts of it in a new term. Whoever led meanwhile has written and counted, so what we remember of our own tries
-    /// is worth nothing.
-    pub(super) fn in_a_new_term(&self) -> Self {
-        Self { verdict: self.verdict, due: self.due, ..Self::default() }
     }
 }

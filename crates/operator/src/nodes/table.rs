@@ -13,7 +13,7 @@ use salvor_recovery::{
 };
 
 use super::wire::NodeWire;
-use crate::watch::Change;
+use crate::{packed::packed, watch::Change};
 
 /// A node, as it is told to those who listen. It is theirs only while they take it in.
 pub(crate) struct Node {
@@ -26,13 +26,13 @@ pub(crate) struct Node {
 pub(crate) struct CountedNode {
     pub(crate) node: NodeRef,
     /// Empty if it has none.
-    pub(crate) zone: String,
+    pub(crate) zone: Arc<str>,
     pub(crate) standing: NodeStanding,
 }
 
 impl From<&NodeWire> for CountedNode {
     fn from(wire: &NodeWire) -> Self {
-        Self { node: wire.node(), zone: wire.zone(), standing: wire.standing() }
+        Self { node: wire.node(), zone: wire.zone().into(), standing: wire.standing() }
     }
 }
 
@@ -59,6 +59,7 @@ impl Table {
                 all.iter().for_each(|node| {
                     self.insert(&node.counted);
                 });
+                packed(&mut self.nodes);
                 self.listed = true;
                 true
             }
@@ -66,6 +67,10 @@ impl Table {
     }
 
     fn insert(&mut self, node: &Arc<CountedNode>) -> bool {
+        // Others have the known one too: one that is equal to it is not kept besides.
+        if self.nodes.get(&node.node.name) == Some(node) {
+            return false;
+        }
         let before = self.nodes.insert(node.node.name.clone(), node.clone());
         before.is_none_or(|before| before.zone != node.zone || before.standing != node.standing)
     }
@@ -88,7 +93,7 @@ impl Table {
                 excluded: false,
             };
             let node = NodeRef { name: name.clone(), uid: name.as_str().into() };
-            (name, Arc::new(CountedNode { node, zone: String::new(), standing }))
+            (name, Arc::new(CountedNode { node, zone: "".into(), standing }))
         };
         Self { nodes: (0..total).map(node).collect(), listed: true }
     }

@@ -137,6 +137,7 @@ impl NodeWire {
             status.volumes_in_use = Vec::new();
             status.volumes_attached = Vec::new();
         }
+        status.conditions.shrink_to_fit();
         self.metadata.finalizers = Vec::new();
         self.metadata.owner_references = Vec::new();
     }

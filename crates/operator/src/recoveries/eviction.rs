@@ -203,7 +203,7 @@ impl Evictions {
         let before = self.counted.insert(name.clone(), counted.clone());
         if before.as_ref().is_none_or(|b| b.standing != counted.standing || b.zone != counted.zone) {
             let zones: BTreeSet<&str> =
-                before.iter().chain([&counted]).map(|counted| counted.zone.as_str()).collect();
+                before.iter().chain([&counted]).map(|counted| &*counted.zone).collect();
             woken.extend(zones.into_iter().flat_map(|zone| self.requests_in(zone)));
         }
         match view {
@@ -457,7 +457,7 @@ impl Evictions {
     }
 
     fn in_zone(&self, zone: &str) -> impl Iterator<Item = &Arc<CountedNode>> {
-        self.counted.values().filter(move |node| node.zone == zone)
+        self.counted.values().filter(move |node| *node.zone == *zone)
     }
 }
 

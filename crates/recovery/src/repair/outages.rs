@@ -13,7 +13,7 @@ use jiff::{SignedDuration, Timestamp};
 
 use super::progress::{Healed, kind_of};
 use super::sickness::{Diagnosis, Settings};
-use super::survey::{Member, Survey};
+use super::survey::{Counts, Member, Survey};
 use crate::moments::after;
 
 /// From this number of sick nodes on, their sickness may have one cause. The node lifecycle controller counts so too.
@@ -86,9 +86,11 @@ impl Tally<'_> {
     }
 }
 
-/// Finds the zones and pools whose nodes are sick for one cause, and counts the nodes that the breaker still sees as sick.
+/// Finds the zones and pools whose nodes are sick for one cause, and counts the nodes that the breaker still sees as sick. The members
+/// are those that are sick or healed lately, and maybe others; all are counted.
 pub(super) fn find(
     survey: &mut Survey,
+    counts: &Counts<'_>,
     members: &[Member<'_>],
     diagnoses: &[Diagnosis],
     limit_of: impl Fn(usize) -> usize,
@@ -96,8 +98,9 @@ pub(super) fn find(
     now: Timestamp,
 ) {
     let mut all = Tally::default();
-    let mut zones: BTreeMap<&str, Tally<'_>> = BTreeMap::new();
-    let mut pools: BTreeMap<&str, usize> = BTreeMap::new();
+    let counted =
+        counts.zones.iter().map(|(zone, nodes)| (*zone, Tally { nodes: *nodes, ..Tally::default() }));
+    let mut zones: BTreeMap<&str, Tally<'_>> = counted.collect();
     let mut conditions: BTreeMap<(&str, &str), Tally<'_>> = BTreeMap::new();
     for (member, diagnosis) in members.iter().zip(diagnoses) {
         // Nodes that boot, or go, say nothing about their zone.
@@ -105,8 +108,6 @@ pub(super) fn find(
             continue;
         }
         let (zone, pool) = (zones.entry(&member.node.zone).or_default(), member.pool());
-        zone.nodes += 1;
-        *pools.entry(pool).or_default() += 1;
         if diagnosis.sick.is_some() {
             zone.sick += 1;
             let clocks = &diagnosis.memory.sick;
@@ -145,7 +146,7 @@ pub(super) fn find(
     let mut pools_out = BTreeMap::new();
     for ((pool, kind), mut tally) in conditions {
         let Some(percent) = settings.pool_sick_percent else { continue };
-        tally.nodes = pools.get(pool).copied().unwrap_or_default();
+        tally.nodes = counts.pools.get(pool).copied().unwrap_or_default();
         let settling = settle(&mut tally);
         let is_one = |sick: usize, nodes: usize| share(sick, nodes, percent) && sick > limit_of(nodes);
         let outage = tally.outage(settling, is_one);

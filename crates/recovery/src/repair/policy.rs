@@ -4,7 +4,7 @@ use std::fmt;
 
 use jiff::{SignedDuration, Timestamp};
 use regex::{Regex, RegexBuilder};
-use salvor_api::{GoDuration, LabelSelector, Labels};
+use salvor_api::{GoDuration, LabelSelector, Labelled};
 use serde_json::Value;
 
 use super::action::Action;
@@ -132,7 +132,7 @@ impl Policy {
     }
 
     /// True if it is for the nodes with these labels.
-    pub fn selects(&self, labels: &Labels) -> bool {
+    pub fn selects(&self, labels: &impl Labelled) -> bool {
         !self.selector.is_empty() && self.selector.matches(labels)
     }
 

@@ -75,6 +75,8 @@ pub struct Relapse {
 #[derive(Clone, Debug, Default)]
 pub(super) struct Memory {
     rows: BTreeMap<PoolCondition, Replacements>,
+    /// The first of all that count. Only nodes that came later are witnesses.
+    earliest: Option<Timestamp>,
     /// Rows whose new nodes are well, all of them that tell.
     proven: Vec<PoolCondition>,
     pub(super) relapses: BTreeMap<PoolCondition, Relapse>,
@@ -90,27 +92,35 @@ struct Witnesses {
 }
 
 impl Memory {
-    /// Reads the witnesses.
-    pub(super) fn new(
-        kept: &[Replacements],
+    /// The replacements that are written down and count.
+    pub(super) fn new(kept: &[Replacements], settings: &Settings, now: Timestamp) -> Self {
+        let rows = settings.retry_after.map(|retry_after| rows(kept, retry_after, now)).unwrap_or_default();
+        Self { earliest: rows.values().map(|row| row.first).min(), rows, ..Self::default() }
+    }
+
+    /// True if a node may be a witness.
+    pub(super) fn asks(&self, member: &Member<'_>) -> bool {
+        self.earliest.is_some_and(|earliest| came_after(member, earliest))
+    }
+
+    /// Hears the witnesses among these nodes.
+    pub(super) fn hear(
+        &mut self,
         members: &[Member<'_>],
         diagnoses: &[Diagnosis],
         settings: &Settings,
         now: Timestamp,
-    ) -> Self {
-        let Some(retry_after) = settings.retry_after else { return Self::default() };
-        let rows = rows(kept, retry_after, now);
-        let mut memory = Self { rows, ..Self::default() };
-        let Some(earliest) = memory.rows.values().map(|row| row.first).min() else { return memory };
+    ) {
+        let Some(retry_after) = settings.retry_after else { return };
         let young: Vec<(&Member<'_>, &Diagnosis)> = members
             .iter()
             .zip(diagnoses)
-            .filter(|(member, _)| came_after(member, earliest))
+            .filter(|(member, _)| self.asks(member))
             .filter(|(member, _)| !member.is_deleting() && member.veto(now).is_none())
             .collect();
         let turns = young.iter().filter_map(|(member, diagnosis)| turns_at(member, diagnosis, settings));
-        memory.changes_at = turns.filter(|at| now < *at).min();
-        for (key, row) in &memory.rows {
+        self.changes_at = turns.filter(|at| now < *at).min();
+        for (key, row) in &self.rows {
             let since = |time: Timestamp| {
                 let mut witnesses = Witnesses::default();
                 let of_row =
@@ -139,12 +149,11 @@ impl Memory {
             // Without a witness the outcome of a try is waited for, and not for ever.
             if !helps && (first.sick > 0 || now < again) {
                 let relapse = Relapse { sick: first.sick, again, tried, busy: false };
-                memory.relapses.insert(key.clone(), relapse);
+                self.relapses.insert(key.clone(), relapse);
             } else if first.sick == 0 && first.well > 0 {
-                memory.proven.push(key.clone());
+                self.proven.push(key.clone());
             }
         }
-        memory
     }
 
     /// Writes a replacement down that is decided now.

@@ -52,7 +52,7 @@ impl Member<'_> {
 
     /// The pool that makes its replacement; empty if it has none.
     pub fn pool(&self) -> &str {
-        self.backend.owner().map(|owner| owner.pool.as_str()).or(self.node.pool()).unwrap_or_default()
+        self.backend.owner().map(|owner| &*owner.pool).or(self.node.pool()).unwrap_or_default()
     }
 
     /// The veto on its repair.
@@ -82,8 +82,6 @@ pub struct LaunchTrouble {
 pub struct Scope<'a> {
     /// The policy.
     pub policy: &'a Policy,
-    /// Its nodes.
-    pub members: Vec<Member<'a>>,
     /// Pools that have trouble to get new machines.
     pub launches: &'a BTreeMap<String, LaunchTrouble>,
     /// True if the node and the owner of a repair are both gone.
@@ -166,26 +164,38 @@ struct Candidate<'a> {
     action: Action,
 }
 
-/// Looks at all nodes of a policy.
-pub fn survey(scope: &Scope<'_>, now: Timestamp) -> Survey {
-    let Scope { policy, members, settings, .. } = scope;
+/// Looks at all nodes of a policy, one by one: of a node about which nothing is to be decided, nothing is kept.
+pub fn survey<'a>(scope: &Scope<'_>, all: impl IntoIterator<Item = Member<'a>>, now: Timestamp) -> Survey {
+    let Scope { policy, settings, .. } = scope;
     let mut survey = Survey {
-        nodes: members.len(),
         launches: scope.launches.clone(),
         outage_timeout: settings.outage_timeout,
         ..Survey::default()
     };
-    let diagnoses: Vec<Diagnosis> = members
-        .iter()
-        .map(|member| diagnose(member.node, member.backend.owner(), policy, settings, now))
-        .collect();
-    count(&mut survey, scope, &diagnoses, now);
-    let kept = &policy.status.replacements;
-    let mut memory = relapse::Memory::new(kept, members, &diagnoses, settings, now);
+    let mut counts = Counts::default();
+    let reserved: BTreeSet<&Uid> = policy.status.repairs.iter().map(|repair| &repair.uid).collect();
+    let mut memory = relapse::Memory::new(&policy.status.replacements, settings, now);
+    let (mut members, mut diagnoses): (Vec<Member<'_>>, Vec<Diagnosis>) = Default::default();
+    for member in all {
+        let diagnosis = diagnose(member.node, member.backend.owner(), policy, settings, now);
+        counts.count(&mut survey, &member, &diagnosis, now);
+        let is_case = diagnosis.sick.is_some()
+            || diagnosis.healed.is_some()
+            || reserved.contains(&member.node.node.uid)
+            || memory.asks(&member);
+        if is_case {
+            members.push(member);
+            diagnoses.push(diagnosis);
+        }
+    }
+    survey.limit = policy.unhealthy_limit.of(survey.base);
+    let limit_of = |nodes| policy.unhealthy_limit.of(nodes);
+    outages::find(&mut survey, &counts, &members, &diagnoses, limit_of, settings, now);
+    memory.hear(&members, &diagnoses, settings, now);
     survey.relapses.clone_from(&memory.relapses);
     memory.changes_at.into_iter().for_each(|at| survey.wake(at, now));
-    let standing = settle_repairs(&mut survey, scope, &diagnoses, now);
-    allow(&mut survey, scope, &diagnoses, &standing, now);
+    let standing = settle_repairs(&mut survey, scope, &members, &diagnoses, now);
+    allow(&mut survey, policy, counts.initialized, &members, &diagnoses, &standing, now);
 
     let mut candidates: Vec<Candidate<'_>> = Vec::new();
     for (member, diagnosis) in members.iter().zip(&diagnoses) {
@@ -225,40 +235,59 @@ fn can_go_on(member: &Member<'_>, policy: &Policy, settings: &Settings, now: Tim
     super::rules::replacement(member, policy, settings, None, now).is_some()
 }
 
-/// Counts the nodes, and finds the zones and pools that are sick for one cause.
-fn count(survey: &mut Survey, scope: &Scope<'_>, diagnoses: &[Diagnosis], now: Timestamp) {
-    let Scope { policy, members, settings, .. } = scope;
-    for (member, diagnosis) in members.iter().zip(diagnoses) {
+/// All nodes of a policy, counted.
+#[derive(Default)]
+pub(super) struct Counts<'a> {
+    /// Those that are initialized and not being deleted, by zone. Nodes that boot, or go, say nothing about their zone or pool.
+    pub(super) zones: BTreeMap<&'a str, usize>,
+    /// The same by pool.
+    pub(super) pools: BTreeMap<String, usize>,
+    /// Those that have been ready for pods.
+    initialized: usize,
+}
+
+impl<'a> Counts<'a> {
+    fn count(&mut self, survey: &mut Survey, member: &Member<'a>, diagnosis: &Diagnosis, now: Timestamp) {
         let is_sick = diagnosis.sick.is_some();
+        survey.nodes += 1;
         match &diagnosis.sick {
             None => survey.healthy += 1,
             Some(sick) => survey.wake(sick.deadline, now),
         }
         diagnosis.resets_at.into_iter().for_each(|at| survey.wake(at, now));
         survey.waiting += usize::from(is_sick && !diagnosis.is_due(now));
+        self.initialized += usize::from(!diagnosis.starting);
         if !diagnosis.starting && !member.is_deleting() {
             survey.base += 1;
             survey.unhealthy += usize::from(diagnosis.is_due(now));
+            *self.zones.entry(&member.node.zone).or_default() += 1;
+            match self.pools.get_mut(member.pool()) {
+                Some(nodes) => *nodes += 1,
+                None => {
+                    self.pools.insert(member.pool().to_owned(), 1);
+                }
+            }
         }
     }
-    survey.limit = policy.unhealthy_limit.of(survey.base);
-    outages::find(survey, members, diagnoses, |nodes| policy.unhealthy_limit.of(nodes), settings, now);
 }
 
 /// Counts the nodes that may be under repair at once. A node under repair counts among those the share is taken of, until it is
 /// gone: otherwise every repair that begins would make the budget smaller.
 fn allow(
     survey: &mut Survey,
-    scope: &Scope<'_>,
+    policy: &Policy,
+    initialized: usize,
+    members: &[Member<'_>],
     diagnoses: &[Diagnosis],
     standing: &BTreeSet<&Uid>,
     now: Timestamp,
 ) {
-    let members = scope.members.iter().zip(diagnoses);
-    let initialized = members.filter(|(_, diagnosis)| !diagnosis.starting);
-    let nodes: BTreeSet<&Uid> =
-        initialized.map(|(member, _)| &member.node.node.uid).chain(standing.iter().copied()).collect();
-    let (allowed, until) = allowance(&scope.policy.budgets, nodes.len(), now);
+    let is_counted = |(member, diagnosis): &(&Member<'_>, &Diagnosis)| {
+        !diagnosis.starting && standing.contains(&member.node.node.uid)
+    };
+    let counted = members.iter().zip(diagnoses).filter(is_counted).count();
+    let nodes = initialized + standing.len() - counted;
+    let (allowed, until) = allowance(&policy.budgets, nodes, now);
     survey.allowed = allowed.min(MOST_AT_ONCE);
     survey.budget_until = until;
     until.into_iter().for_each(|until| survey.wake(until, now));
@@ -268,10 +297,11 @@ fn allow(
 fn settle_repairs<'a>(
     survey: &mut Survey,
     scope: &Scope<'a>,
+    members: &[Member<'_>],
     diagnoses: &[Diagnosis],
     now: Timestamp,
 ) -> BTreeSet<&'a Uid> {
-    let Scope { policy, members, settings, .. } = scope;
+    let Scope { policy, settings, .. } = scope;
     if policy.status.damaged {
         // Nobody knows how many there are.
         survey.used = usize::MAX;

@@ -1,6 +1,7 @@
 //! The rules as tables: the cases of Karpenter's own tests, those it has not, and the limits.
 
 use std::collections::BTreeMap;
+use std::sync::Arc;
 
 use jiff::{SignedDuration, Timestamp};
 use salvor_api::{Labels, config::Configuration};
@@ -70,13 +71,13 @@ fn policy() -> Policy {
     policy
 }
 
-fn labels(all: &[(&str, &str)]) -> Labels {
-    let all: BTreeMap<&str, &str> = all.iter().copied().collect();
-    serde_json::from_value(json!(all)).unwrap()
+fn labels(all: &[(&str, &str)]) -> NodeLabels {
+    let all: Labels = all.iter().copied().collect();
+    NodeLabels::new(&all, &NodeName::default(), Arc::new)
 }
 
 fn condition(kind: &str, status: Status, since: Timestamp) -> ConditionView {
-    ConditionView { kind: kind.into(), status, reason: "Because".into(), since: Some(since) }
+    ConditionView::new(Words { kind: kind.into(), status, reason: "Because".into() }, Some(since))
 }
 
 /// A node that has been Ready for long.
@@ -123,7 +124,7 @@ fn claim(node: &NodeView) -> OwnerView {
         },
         resource_version: "3".into(),
         deleting: false,
-        pool: "a".to_owned(),
+        pool: "a".into(),
         termination: None,
         remediated: false,
         veto: None,
@@ -190,7 +191,6 @@ impl World {
         let there: Vec<&Uid> = self.nodes.iter().map(|(node, _)| &node.node.uid).collect();
         let scope = Scope {
             policy: &self.policy,
-            members: (0..self.nodes.len()).map(|index| self.member(index)).collect(),
             launches: &self.launches,
             is_gone: &|repair| {
                 self.gone || !there.contains(&&repair.uid) && !self.left_alone.contains(&repair.uid)
@@ -199,7 +199,7 @@ impl World {
             idle: &self.idle,
             settings: &self.settings,
         };
-        survey(&scope, now)
+        survey(&scope, (0..self.nodes.len()).map(|index| self.member(index)), now)
     }
 
     /// Writes on each node what is remembered of it now.

@@ -1,13 +1,15 @@
 //! The objects as this recovery sees them: only the fields that it judges by.
 
 use std::fmt;
+use std::ops::{Deref, DerefMut};
+use std::sync::Arc;
 
 use jiff::Timestamp;
-use salvor_api::Labels;
-use salvor_api::names::repair::{CONDITION, REBOOT_CONDITION, reasons};
+use salvor_api::names::repair::{CONDITION, REBOOT_CONDITION, labels, reasons};
+use salvor_api::{Labelled, Labels};
 
 use super::progress::Progress;
-use crate::ids::ResourceVersion;
+use crate::ids::{NodeName, ResourceVersion};
 use crate::objects::{Kind, NodeRef, ObjectRef};
 use crate::one_actor::NodeActor;
 
@@ -55,17 +57,83 @@ impl fmt::Display for Status {
     }
 }
 
-/// A condition of a node.
-#[derive(Clone, Debug, PartialEq, Eq)]
-pub struct ConditionView {
+/// The words of a condition: all of it but its time.
+#[derive(Clone, Debug, PartialEq, Eq, PartialOrd, Ord)]
+pub struct Words {
     /// Its type.
     pub kind: Box<str>,
     /// Its status.
     pub status: Status,
     /// Its reason.
     pub reason: Box<str>,
+}
+
+/// A condition of a node. Thousands of nodes have conditions of the same words, so these can be shared.
+#[derive(Clone, Debug, PartialEq, Eq)]
+pub struct ConditionView {
+    words: Arc<Words>,
     /// Its lastTransitionTime.
     pub since: Option<Timestamp>,
+}
+
+impl ConditionView {
+    /// A condition of these words.
+    pub fn new(words: impl Into<Arc<Words>>, since: Option<Timestamp>) -> Self {
+        Self { words: words.into(), since }
+    }
+}
+
+impl Deref for ConditionView {
+    type Target = Words;
+
+    fn deref(&self) -> &Words {
+        &self.words
+    }
+}
+
+impl DerefMut for ConditionView {
+    /// What is changed is this condition, and none that has the same words.
+    fn deref_mut(&mut self) -> &mut Words {
+        Arc::make_mut(&mut self.words)
+    }
+}
+
+/// The label in which nodes that are otherwise alike differ.
+const HOSTNAME: &str = "kubernetes.io/hostname";
+
+/// The labels of a node. But for the hostname, thousands of nodes have the same, so these can be shared.
+#[derive(Clone, Debug, Default, PartialEq, Eq)]
+pub struct NodeLabels {
+    /// Empty if it is not among them, or has no value.
+    hostname: NodeName,
+    others: Arc<Labels>,
+}
+
+impl NodeLabels {
+    /// The labels of the node of this name. `share` finds equal ones that are kept already.
+    pub fn new(all: &Labels, name: &NodeName, share: impl FnOnce(Labels) -> Arc<Labels>) -> Self {
+        let hostname = match all.get(HOSTNAME).unwrap_or_default() {
+            own if *name == *own => name.clone(),
+            other => other.into(),
+        };
+        let is_other = |(key, _): &(&str, &str)| hostname.is_empty() || *key != HOSTNAME;
+        let others = all.iter().filter(is_other).collect();
+        Self { others: share(others), hostname }
+    }
+
+    /// The value of this label.
+    pub fn get(&self, key: &str) -> Option<&str> {
+        if key == HOSTNAME && !self.hostname.is_empty() {
+            return Some(self.hostname.as_str());
+        }
+        self.others.get(key)
+    }
+}
+
+impl Labelled for NodeLabels {
+    fn label(&self, key: &str) -> Option<&str> {
+        self.get(key)
+    }
 }
 
 /// A node.
@@ -80,9 +148,9 @@ pub struct NodeView {
     /// True if it is being deleted.
     pub deleting: bool,
     /// Its zone; empty if it has none.
-    pub zone: Box<str>,
+    pub zone: Arc<str>,
     /// Its labels.
-    pub labels: Labels,
+    pub labels: NodeLabels,
     /// Its providerID; empty if it has none.
     pub provider_id: Box<str>,
     /// All its conditions.
@@ -115,14 +183,41 @@ impl NodeView {
 
     /// True if the two differ at most in what we write on a node ourselves: its state, our conditions and our memory.
     pub fn is_same_but_for_us(&self, other: &Self) -> bool {
-        let of_others = |node: &Self| {
-            let ours = [CONDITION, REBOOT_CONDITION];
-            let mut node =
-                Self { progress: None, resource_version: ResourceVersion::default(), ..node.clone() };
-            node.conditions.retain(|condition| !ours.contains(&&*condition.kind));
-            node
-        };
-        of_others(self) == of_others(other)
+        // A field that is added must be thought of here.
+        let Self {
+            node,
+            resource_version: _,
+            created,
+            deleting,
+            zone,
+            labels,
+            provider_id,
+            conditions,
+            do_not_repair,
+            karpenter_do_not_repair,
+            progress: _,
+            damaged,
+            machine,
+            boot_id,
+            reboot_done,
+            unschedulable,
+            other_actor,
+        } = self;
+        let is_of_others =
+            |condition: &&ConditionView| ![CONDITION, REBOOT_CONDITION].contains(&&*condition.kind);
+        *node == other.node
+            && *created == other.created
+            && (*deleting, *damaged, *unschedulable) == (other.deleting, other.damaged, other.unschedulable)
+            && *zone == other.zone
+            && *labels == other.labels
+            && *provider_id == other.provider_id
+            && conditions.iter().filter(is_of_others).eq(other.conditions.iter().filter(is_of_others))
+            && *do_not_repair == other.do_not_repair
+            && *karpenter_do_not_repair == other.karpenter_do_not_repair
+            && *machine == other.machine
+            && *boot_id == other.boot_id
+            && *reboot_done == other.reboot_done
+            && *other_actor == other.other_actor
     }
 
     /// True if we keep new pods away from it.
@@ -146,7 +241,7 @@ impl NodeView {
 
     /// The NodePool of its label.
     pub fn pool(&self) -> Option<&str> {
-        self.labels.get(salvor_api::names::repair::labels::NODE_POOL).filter(|pool| !pool.is_empty())
+        self.labels.get(labels::NODE_POOL).filter(|pool| !pool.is_empty())
     }
 }
 
@@ -160,7 +255,7 @@ pub struct OwnerView {
     /// True if it is being deleted.
     pub deleting: bool,
     /// The NodePool or MachineDeployment that makes its replacement; empty if it has none.
-    pub pool: String,
+    pub pool: Arc<str>,
     /// The value of Karpenter's annotation with the time of the forced termination.
     pub termination: Option<String>,
     /// True if the annotation that asks for its remediation is there.

@@ -25,3 +25,22 @@ async fn thousands_of_subjects_are_not_judged_in_one_go() {
     }
     assert!(most <= LOOKS_IN_A_ROUND, "{most} were judged before anybody else had a turn");
 }
+
+#[tokio::test(start_paused = true)]
+async fn writes_hold_up_no_verdict_and_whoever_waits_for_room_is_judged_again() {
+    // Two are acted on at once.
+    let bench = Bench::new(|_| Answer::ok().late(Duration::from_secs(5)));
+    for name in ["a", "b", "c", "d"] {
+        bench.want(name, &[Patch]).await;
+    }
+    bench.tell(News::Pod("e", Want::Nothing)).await;
+    pass(1.0).await;
+    let judged = || bench.judged.lock().unwrap().clone();
+    assert_eq!((judged(), bench.written().len()), (vec!["a", "b", "c", "d", "e"], 2));
+    // What is not wanted any more by then is not done.
+    bench.tell(News::Pod("c", Want::Nothing)).await;
+    pass(1.0).await;
+    assert_eq!(judged().len(), 5, "it has its place in the queue");
+    pass(4.0).await;
+    assert_eq!((&judged()[5..7], bench.written().len()), (&["c", "d"][..], 3));
+}

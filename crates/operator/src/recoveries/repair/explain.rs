@@ -36,7 +36,7 @@ pub(super) fn node<'a>(question: &'a Question<'a>) -> Answering<'a> {
         read.map_err(|error| cannot_read("nodes, repair policies, NodeClaims and Machines", error))?;
         let now = question.time.server();
         let Some(judgement) = world.judge_node(&name, now) else { return Ok(None) };
-        let details = world.nodes.get(&name).map(|node| details(&world, node, now)).unwrap_or_default();
+        let details = world.node(&name).map(|node| details(&world, node, now)).unwrap_or_default();
         let report = question.reviewed(Controller::Repair, judgement, Outage::Holds).await;
         Ok(Some(Answer { report, details }))
     }
@@ -46,20 +46,20 @@ pub(super) fn node<'a>(question: &'a Question<'a>) -> Answering<'a> {
 /// Reads all that the verdict on a node rests on.
 async fn read_world(world: &mut Repairs, question: &Question<'_>) -> kube::Result<()> {
     let (client, now) = (question.client, question.time.server());
-    let actors = world.actors.clone();
+    let reader = world.reader.clone();
     let nodes =
-        live::list(client, &NODES.path, "", |wire: NodeWire| Some(wire::node_view(&wire, &actors))).await?;
+        live::list(client, &NODES.path, "", |wire: NodeWire| Some(Box::new(reader.node(&wire)))).await?;
     world.hear(News::Node(reset(nodes)), now);
     let whole = |wire: crate::wire::Whole| Some(wire.object);
     let policies = list(client, "/apis/salvor.dev/v1alpha1/noderepairpolicies", whole).await?;
     world.hear(News::Policy(kind(policies, |object| wire::policy(&object))), now);
     let pools = list(client, "/apis/karpenter.sh/v1/nodepools", whole).await?;
     world.hear(News::Pool(kind(pools, |object| wire::seen_pool(&object))), now);
-    let claims = list(client, "/apis/karpenter.sh/v1/nodeclaims", |it| Some(wire::claim(it))).await?;
+    let claims = list(client, "/apis/karpenter.sh/v1/nodeclaims", |it| Some(reader.claim(it))).await?;
     world.hear(News::Claim(kind(claims, Some)), now);
     for (number, version) in MACHINE_VERSIONS.into_iter().enumerate() {
         let path = format!("/apis/cluster.x-k8s.io/{version}/machines");
-        let machines = list(client, &path, |it| Some(wire::machine(it, version))).await?;
+        let machines = list(client, &path, |it| Some(reader.machine(it, version))).await?;
         world.hear(News::Machine(number, kind(machines, Some)), now);
     }
     Ok(())

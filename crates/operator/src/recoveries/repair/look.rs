@@ -8,7 +8,6 @@ use kube::Client;
 use salvor_recovery::{
     Judgement,
     objects::{NodeRef, ObjectRef, PodRef},
-    one_actor::NodeActors,
     repair::{
         Backend, Grave, Member, NodeView, Place, PodPlace, PodView, Policy, PoolView, Scene, Settings, Step,
         Survey, Termination, decide_node, decide_pod, drained_until,
@@ -17,8 +16,9 @@ use salvor_recovery::{
 
 use super::{
     MACHINE_VERSIONS, Why,
+    owners::SeenOwner,
     residents::pod_view,
-    wire::{self, SeenOwner, node_view},
+    wire::{self, Reader},
 };
 use crate::{
     live,
@@ -43,7 +43,7 @@ pub(crate) struct Inquiry {
     /// Its NodePool, by the watches.
     pub(super) pool: Option<PoolView>,
     pub(super) settings: Option<Arc<Settings>>,
-    pub(super) actors: Arc<NodeActors>,
+    pub(super) reader: Arc<Reader>,
     /// The pod that it is about, if it is about one.
     pub(super) pod: Option<PodQuestion>,
 }
@@ -114,14 +114,13 @@ impl Inquiry {
         };
         let (node, owner, policy) = try_join3(node, self.owner(client, backend), self.policy(client)).await?;
         // Another node of that name is another machine.
-        let Some(node) = node.map(|wire| node_view(&wire, &self.actors)).filter(|node| node.node == *judged)
-        else {
+        let Some(node) = node.map(|wire| self.reader.node(&wire)).filter(|node| node.node == *judged) else {
             return Ok(None);
         };
         let backend = match (backend, owner) {
-            (Backend::Claim(_), Some(owner)) if owner.is_of(&node) => Backend::Claim(owner.view),
-            (Backend::Machine(_), Some(owner)) if owner.node.as_ref() == Some(&node.node.name) => {
-                Backend::Machine(owner.view)
+            (Backend::Claim(_), Some(owner)) if owner.is_of(&node) => Backend::Claim(owner.view()),
+            (Backend::Machine(_), Some(owner)) if owner.node == node.node.name => {
+                Backend::Machine(owner.view())
             }
             (Backend::Claim(_) | Backend::Machine(_), _) => {
                 Backend::Missing("its NodeClaim or Machine is gone, or stands for another node".to_owned())
@@ -173,13 +172,13 @@ impl Inquiry {
         let Some(owner) = backend.owner() else { return Ok(None) };
         let Some(text) = live::get(client, &path(&owner.object)).await? else { return Ok(None) };
         let found = match backend {
-            Backend::Claim(_) => wire::claim(read(&text)?),
+            Backend::Claim(_) => self.reader.claim(read(&text)?),
             Backend::Machine(_) | Backend::Node | Backend::Missing(_) => {
                 let version = MACHINE_VERSIONS.into_iter().find(|it| *it == owner.object.kind.version);
-                wire::machine(read(&text)?, version.unwrap_or(MACHINE_VERSIONS[0]))
+                self.reader.machine(read(&text)?, version.unwrap_or(MACHINE_VERSIONS[0]))
             }
         };
-        Ok(Some(found).filter(|found| found.view.object.uid == owner.object.uid))
+        Ok(Some(found).filter(|found| found.uid == owner.object.uid))
     }
 
     async fn policy(&self, client: &Client) -> kube::Result<Option<Policy>> {

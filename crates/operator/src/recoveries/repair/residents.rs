@@ -10,7 +10,7 @@ use salvor_recovery::{
 };
 use serde::Deserialize;
 
-use super::{News, PodSubject, Subject};
+use super::{News, Subject, subjects::PodSubject};
 use crate::{
     feeds::Feed,
     watch::{Change, Project, Target},
@@ -189,7 +189,7 @@ fn lasts(since: Timestamp) -> Timestamp {
 }
 
 fn pod_subject(node: &NodeName, pod: &PodView) -> Subject {
-    Subject::Pod(PodSubject { node: node.clone(), pod: pod.pod.clone() })
+    Subject::Pod(Box::new(PodSubject { node: node.clone(), pod: pod.pod.clone() }))
 }
 
 /// Every pod of a node.

@@ -6,6 +6,7 @@ use salvor_recovery::ids::Uid;
 
 use crate::{
     feeds::{KindLost, OfKind},
+    packed::packed,
     revision::{Revision, Told},
     watch::{Change, Moment},
 };
@@ -23,7 +24,8 @@ pub(super) trait Kept {
 #[derive(Debug)]
 pub(super) struct Store<T> {
     state: State,
-    objects: BTreeMap<Uid, T>,
+    /// Each for itself: the leaves of such a map are half empty.
+    objects: BTreeMap<Uid, Box<T>>,
     gone: VecDeque<Uid>,
 }
 
@@ -50,8 +52,14 @@ pub(super) struct Turn<T> {
 }
 
 impl<T> Turn<T> {
-    fn nothing() -> Self {
+    /// Nothing has changed.
+    pub(super) fn nothing() -> Self {
         Self { before: Vec::new(), changed: BTreeSet::new(), gone: BTreeSet::new(), all: false }
+    }
+
+    /// True if nothing has changed.
+    pub(super) fn is_nothing(&self) -> bool {
+        self.before.is_empty() && self.changed.is_empty() && self.gone.is_empty() && !self.all
     }
 }
 
@@ -93,11 +101,11 @@ impl<T: Kept> Store<T> {
     }
 
     pub(super) fn get(&self, uid: &Uid) -> Option<&T> {
-        self.objects.get(uid)
+        self.objects.get(uid).map(Box::as_ref)
     }
 
     pub(super) fn values(&self) -> impl Iterator<Item = &T> {
-        self.objects.values()
+        self.objects.values().map(Box::as_ref)
     }
 
     pub(super) fn hear(&mut self, news: OfKind<T>) -> Turn<T> {
@@ -123,13 +131,13 @@ impl<T: Kept> Store<T> {
     /// Takes in an object unless a later state of it is known, or its end.
     pub(super) fn take(&mut self, object: T, told: Told) -> Turn<T> {
         let uid = object.uid().clone();
-        let known = self.objects.get(&uid).map(Kept::revision);
+        let known = self.get(&uid).map(Kept::revision);
         let old = known.is_some_and(|known| !told.replaces(object.revision(), known));
         let mut turn = Turn::nothing();
         if old || self.gone.contains(&uid) {
             return turn;
         }
-        turn.before.extend(self.objects.insert(uid.clone(), object));
+        turn.before.extend(self.objects.insert(uid.clone(), Box::new(object)).map(|before| *before));
         turn.changed.insert(uid);
         turn
     }
@@ -139,7 +147,7 @@ impl<T: Kept> Store<T> {
             self.gone.pop_front();
         }
         self.gone.push_back(uid.clone());
-        let before: Vec<T> = self.objects.remove(uid).into_iter().collect();
+        let before: Vec<T> = self.objects.remove(uid).into_iter().map(|before| *before).collect();
         let gone = BTreeSet::from([uid.clone()]);
         Turn { gone, before, ..Turn::nothing() }
     }
@@ -152,10 +160,10 @@ impl<T: Kept> Store<T> {
             self.gone.clear();
         }
         let listed: BTreeSet<&Uid> = all.iter().map(Kept::uid).collect();
-        let is_missing = |(uid, object): &(&Uid, &T)| {
-            !listed.contains(*uid) && !object.revision().is_after(moment.revision)
-        };
-        let missing: Vec<Uid> = self.objects.iter().filter(is_missing).map(|(uid, _)| uid.clone()).collect();
+        let is_missing =
+            |uid: &Uid, object: &T| !listed.contains(uid) && !object.revision().is_after(moment.revision);
+        let missing = self.objects.iter().filter(|(uid, object)| is_missing(uid, object));
+        let missing: Vec<Uid> = missing.map(|(uid, _)| uid.clone()).collect();
         let mut turn = Turn { all: true, ..Turn::nothing() };
         for uid in missing {
             let one = self.drop(&uid);
@@ -165,6 +173,7 @@ impl<T: Kept> Store<T> {
         for object in all {
             self.take(object, Told::ByListAt(moment.revision));
         }
+        packed(&mut self.objects);
         self.state = State::Listed;
         turn
     }

@@ -2,11 +2,14 @@
 
 use salvor_api::config::parse;
 use salvor_api::names::repair::CONDITION;
-use salvor_recovery::{Step as _, repair::Progress, step::Disrupts};
+use salvor_recovery::{
+    repair::{Progress, diagnose},
+    step::Disrupts,
+};
 use serde_json::{Value, json};
 
-use super::*;
-use crate::{feeds::KindLost, watch::Moment};
+use super::{residents::pod_view, subjects::PodSubject, *};
+use crate::{executor::Written, feeds::KindLost, watch::Moment};
 
 fn at(seconds: i64) -> Timestamp {
     Timestamp::from_second(1_800_000_000 + seconds).unwrap()
@@ -37,7 +40,7 @@ fn claim(name: &str, provider: &str) -> SeenOwner {
         "metadata": {"name": name, "uid": format!("claim-{name}"), "resourceVersion": "5", "labels": {"karpenter.sh/nodepool": "gpu"}},
         "status": {"providerID": provider, "conditions": [{"type": "Registered", "status": "True"}, {"type": "Initialized", "status": "True"}]},
     });
-    wire::claim(serde_json::from_value(claim).unwrap())
+    Reader::default().claim(serde_json::from_value(claim).unwrap())
 }
 
 #[allow(clippy::needless_pass_by_value, reason = "calls read better")]
@@ -85,8 +88,8 @@ impl Bench {
         bench
     }
 
-    fn view(&self, node: &Value) -> NodeView {
-        node_view(&serde_json::from_value(node.clone()).unwrap(), &self.repairs.actors)
+    fn view(&self, node: &Value) -> Box<NodeView> {
+        Box::new(self.repairs.reader.node(&serde_json::from_value(node.clone()).unwrap()))
     }
 
     fn hear(&mut self, news: News) -> Vec<Subject> {
@@ -207,8 +210,8 @@ fn exactly_one_nodeclaim_stands_for_a_node() {
 #[test]
 fn nothing_is_judged_before_everything_is_known() {
     let mut repairs = Repairs::new(&configuration(""), RepairMetrics::unread());
-    let view = node_view(&serde_json::from_value(node("n0000", 1, true)).unwrap(), &repairs.actors);
-    repairs.hear(News::Node(reset(vec![view])), at(400));
+    let view = repairs.reader.node(&serde_json::from_value(node("n0000", 1, true)).unwrap());
+    repairs.hear(News::Node(reset(vec![Box::new(view)])), at(400));
     let reason = |repairs: &Repairs| repairs.judge_node(&"n0000".into(), at(400)).unwrap().report().reason;
     assert_eq!(reason(&repairs), "NotListed");
     let policies = vec![policy("gpu", -10, 7, json!({}), json!({}))];
@@ -240,7 +243,7 @@ fn a_machine_that_does_not_come_up_holds_its_pool() {
     assert_eq!(bench.reason("n0000", 599), "NotReserved");
     assert_eq!(bench.reason("n0000", 600), "LaunchFailures");
     // It registers.
-    (late.is_up, late.view.resource_version) = (true, "9".into());
+    (late.is_up, late.resource_version) = (true, "9".into());
     bench.hear(News::Claim(OfKind::Change(Change::Applied(late))));
     assert_eq!(bench.reason("n0000", 601), "NotReserved");
 }
@@ -277,7 +280,7 @@ fn pod_on(node: &str) -> (Subject, PodView) {
         "status": {"phase": "Running"},
     });
     let view = pod_view(serde_json::from_value(wire).unwrap());
-    (Subject::Pod(PodSubject { node: node.into(), pod: view.pod.clone() }), view)
+    (Subject::Pod(Box::new(PodSubject { node: node.into(), pod: view.pod.clone() })), view)
 }
 
 /// The repair of n0000, whose Node and NodeClaim are gone, is written down as over.
@@ -382,4 +385,76 @@ fn a_node_with_something_of_ours_is_a_subject_without_a_policy() {
     assert_eq!(bench.repairs.subjects(), [Subject::Node("n0001".into())]);
     let judgement = bench.judged(&Subject::Node("n0001".into()), 400);
     assert!(matches!(judgement.verdict.actions(), [Step::Forget { .. }]), "{:?}", judgement.verdict);
+}
+
+#[test]
+fn a_thousand_changes_at_once_wake_each_node_once_and_are_surveyed_once() {
+    let mut bench = Bench::new(2_000, 1_000, vec![policy("gpu", -10, 7, json!({}), json!({}))]);
+    bench.judged(&gpu(), 400);
+    assert_eq!(bench.repairs.cache().made, 1);
+    let mut woken: Vec<Subject> = Vec::new();
+    for number in 1_000..2_000 {
+        let sick = bench.view(&node(&format!("n{number:04}"), 11, true));
+        woken.extend(bench.hear(News::Node(Change::Applied(sick))));
+    }
+    let nodes = |woken: &[Subject]| woken.iter().filter(|it| matches!(it, Subject::Node(_))).count();
+    assert_eq!(nodes(&woken), 2_000, "those that were due, and those that changed");
+    let each: BTreeSet<Subject> = woken.into_iter().collect();
+    assert_eq!(each.len(), 2_001, "and the policy");
+    for subject in &each {
+        bench.judged(subject, 400);
+    }
+    assert_eq!(bench.repairs.cache().made, 2, "once for all that changed");
+    // From then on they may have to be woken again.
+    let healthy = bench.view(&node("n0000", 12, false));
+    assert_eq!(nodes(&bench.hear(News::Node(Change::Applied(healthy)))), 2_000);
+}
+
+/// Karpenter writes on every NodeClaim when a pod comes or goes.
+#[test]
+fn a_nodeclaim_that_says_nothing_new_concerns_nobody_and_its_revision_is_known() {
+    let mut bench = Bench::new(4, 1, vec![policy("gpu", -10, 7, json!({}), json!({}))]);
+    bench.judged(&gpu(), 400);
+    let mut beat = claim("n0000", "fake://n0000");
+    beat.resource_version = "6".into();
+    assert_eq!(bench.hear(News::Claim(OfKind::Change(Change::Applied(beat)))), []);
+    bench.judged(&gpu(), 400);
+    assert_eq!(bench.repairs.cache().made, 1);
+    let backend = bench.repairs.backend(bench.repairs.node(&"n0000".into()).unwrap());
+    assert_eq!(backend.owner().unwrap().resource_version, "6");
+    // What differs concerns the node and its policy.
+    let mut going = claim("n0000", "fake://n0000");
+    (going.deleting, going.resource_version) = (true, "7".into());
+    let woken = bench.hear(News::Claim(OfKind::Change(Change::Applied(going))));
+    assert_eq!(woken, [Subject::Node("n0000".into()), gpu()]);
+}
+
+/// The bound of the benchmark is 2 kB for a node with its NodeClaim.
+#[test]
+fn little_is_kept_of_a_node_and_what_nodes_have_in_common_is_kept_once() {
+    let sizes = [
+        (size_of::<NodeView>(), 240),
+        (size_of::<salvor_recovery::repair::ConditionView>(), 32),
+        (size_of::<SeenOwner>(), 160),
+        (size_of::<Subject>(), 24),
+    ];
+    for (size, bound) in sizes {
+        assert!(size <= bound, "{size} bytes, and {bound} are allowed: {sizes:?}");
+    }
+    let mut bench = Bench::new(3, 0, vec![]);
+    let label = |node: &NodeView| node.labels.get("karpenter.sh/nodepool").unwrap().as_ptr();
+    let share = |bench: &Bench, one: &str, other: &str| {
+        let (one, other) = (&bench.repairs.nodes[one], &bench.repairs.nodes[other]);
+        label(one) == label(other)
+            && Arc::ptr_eq(&one.zone, &other.zone)
+            && std::ptr::eq(&*one.conditions[0], &*other.conditions[0])
+    };
+    assert!(share(&bench, "n0000", "n0001"));
+    // Its name is the key of several maps.
+    let text = |bench: &Bench| bench.repairs.nodes["n0002"].node.name.as_str().as_ptr();
+    let before = text(&bench);
+    let changed = bench.view(&node("n0002", 12, true));
+    bench.hear(News::Node(Change::Applied(changed)));
+    assert_eq!(text(&bench), before);
+    assert!(share(&bench, "n0000", "n0002"));
 }

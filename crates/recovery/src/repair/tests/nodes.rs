@@ -163,7 +163,8 @@ fn a_reason_may_decide() {
     ]});
     let policy = policy_of(spec);
     let found = |reason: &str| {
-        let condition = ConditionView { reason: reason.into(), ..condition("Gpu", Status::False, at(0)) };
+        let mut condition = condition("Gpu", Status::False, at(0));
+        condition.reason = reason.into();
         let found = resolve(&condition, &policy, Provider::Unknown).unwrap();
         (found.toleration.unwrap().0.as_mins(), found.ladder.first().map(|rung| rung.action))
     };
@@ -251,7 +252,7 @@ fn backends_have_each_their_own_way() {
     let spec =
         json!({"policies": [{"conditionType": "BadNode", "conditionStatus": "False", "toleration": "30m"}]});
     let mut world = World::new(policy_of(spec.clone()), [sick("n", 0)]);
-    let machine = OwnerView { pool: "ns/md".to_owned(), ..claim(&world.nodes[0].0) };
+    let machine = OwnerView { pool: "ns/md".into(), ..claim(&world.nodes[0].0) };
     world.nodes[0].1 = Backend::Machine(machine);
     assert_eq!(world.deeds(0, at(60)), ["RemediateMachine"]);
     world.owner(0).remediated = true;
@@ -337,8 +338,8 @@ fn what_a_node_tells_is_told_once() {
     assert_eq!((condition.reason, condition.holds), ("Waiting", false));
     assert!(condition.message.contains("2027-01-15T08:30:00Z"), "{}", condition.message);
     // As the API shows it then.
-    let told =
-        ConditionView { reason: "Waiting".into(), ..self::condition("SalvorRepair", Status::False, at(5)) };
+    let mut told = self::condition("SalvorRepair", Status::False, at(5));
+    told.reason = "Waiting".into();
     world.nodes[0].0.conditions.push(told);
     world.nodes[0].0.progress = Some(Box::new(progress.clone()));
     let judgement = world.judge(0, at(6));
@@ -406,4 +407,46 @@ fn nobody_is_touched_who_was_not_written_down() {
     };
     let judgement = decide_node(&scene, &settings(), at(60));
     assert_eq!(judgement.verdict, Verdict::Ignore(NodeWhy::NotSelected));
+}
+
+#[test]
+fn labels_are_asked_for_as_they_were_written_however_they_are_kept() {
+    let all: Labels = [("a", "1"), ("kubernetes.io/hostname", "host"), ("z", "")].into_iter().collect();
+    for name in ["host", "host.example.com"] {
+        let kept = NodeLabels::new(&all, &name.into(), |others| {
+            assert_eq!(others, [("a", "1"), ("z", "")].into_iter().collect(), "without its own");
+            Arc::new(others)
+        });
+        let found = ["a", "kubernetes.io/hostname", "z", "b"].map(|key| kept.get(key));
+        assert_eq!(found, [Some("1"), Some("host"), Some(""), None]);
+    }
+    let empty: Labels = [("kubernetes.io/hostname", "")].into_iter().collect();
+    let kept = NodeLabels::new(&empty, &"n".into(), Arc::new);
+    assert_eq!(kept.get("kubernetes.io/hostname"), Some(""), "there, and empty");
+    assert_eq!(NodeLabels::default().get("kubernetes.io/hostname"), None);
+}
+
+#[test]
+fn what_we_write_on_a_node_makes_no_other_node_of_it() {
+    let before = sick("a", 0);
+    let mut told = NodeView { resource_version: "2".into(), ..before.clone() };
+    told.progress = Some(Box::new(Progress { told: "Waiting".into(), ..Progress::default() }));
+    told.conditions.insert(0, condition("SalvorRepair", Status::False, at(1)));
+    told.conditions.push(condition("NodeReboot", Status::True, at(1)));
+    assert!(before.is_same_but_for_us(&told) && told.is_same_but_for_us(&before));
+    let changes: [fn(&mut NodeView); 8] = [
+        |node| node.deleting = true,
+        |node| node.unschedulable = true,
+        |node| node.damaged = true,
+        |node| node.boot_id = "boot-2".into(),
+        |node| node.zone = "b".into(),
+        |node| node.do_not_repair = Some("".into()),
+        |node| node.labels = labels(&[("pool", "b")]),
+        |node| node.conditions[1].since = Some(at(2)),
+    ];
+    for (number, change) in changes.iter().enumerate() {
+        let mut other = told.clone();
+        change(&mut other);
+        assert!(!before.is_same_but_for_us(&other), "change {number}");
+    }
 }

@@ -121,10 +121,10 @@ fn the_sickness_of_a_pool_is_one_cause() {
         all.extend((0..4).map(|number| of_pool(&format!("e{number}"), "edge", sick.get(number).copied())));
         let mut world = World::new(policy, all);
         for index in 20..24 {
-            world.owner(index).pool = "edge".to_owned();
+            world.owner(index).pool = "edge".into();
         }
         for index in 0..20 {
-            world.owner(index).pool = "main".to_owned();
+            world.owner(index).pool = "main".into();
         }
         world.pods = world.nodes.iter().map(|(node, _)| (node.node.name.clone(), 1)).collect();
         world.remember(at(0));

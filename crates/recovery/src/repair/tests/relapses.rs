@@ -169,7 +169,7 @@ fn other_pools_other_conditions_and_reboots_are_not_held() {
     world.nodes[0].0.conditions.push(condition("Gpu", Status::False, at(0)));
     world.nodes[1].0.conditions.push(condition("Soft", Status::False, at(0)));
     world.nodes[2].0.conditions.push(condition("BadNode", Status::False, at(0)));
-    world.owner(2).pool = "b".to_owned();
+    world.owner(2).pool = "b".into();
     world.nodes[3].0.conditions.push(condition("BadNode", Status::False, at(0)));
     assert_eq!(world.reserve(at(32)), ["n01", "n02", "n03"]);
     assert_eq!(world.reason(3, at(32)), "RepairsDoNotHelp");

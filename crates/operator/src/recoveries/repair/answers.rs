@@ -1,0 +1,130 @@
+//! Steps that were carried out: what the server's answers show, and what is counted.
+
+use jiff::Timestamp;
+use salvor_recovery::{
+    Step as _,
+    ids::NodeName,
+    objects::NodeRef,
+    repair::{Action, Repair, Step},
+};
+
+use super::{
+    MACHINE_VERSIONS, Repairs,
+    residents::pod_view,
+    subjects::{Key, Subject},
+};
+use crate::{executor::Written, nodes::NodeWire, recovery::View, revision::Told, wire::read};
+
+impl Repairs {
+    /// A step was carried out.
+    pub(super) fn done(&mut self, subject: &Subject, step: &Step, answer: &Written, now: Timestamp) -> View {
+        if let Subject::Node(name) = subject {
+            if let Some(node) = self.nodes.get(name) {
+                self.refused.remove(&node.node.uid.clone());
+                if step.is_disruptive() {
+                    self.braked.remove(&node.node.uid);
+                }
+            }
+            self.count_start(name, step);
+        }
+        let text = match answer {
+            Written::Object(text) => text.as_str(),
+            Written::Nothing => {
+                return if step.tells().is_some() { View::Shows } else { View::Lags };
+            }
+        };
+        match step {
+            Step::Report { .. }
+            | Step::RequestReboot { .. }
+            | Step::Cordon { .. }
+            | Step::Uncordon { .. }
+            | Step::Forget { .. } => {
+                let Ok(wire) = read::<NodeWire>(text) else { return View::Lags };
+                let node = Box::new(self.reader.node(&wire));
+                // A node whose end the watch has told before the answer came must not come back.
+                if !self.uids.contains_key(&node.node.uid) {
+                    return View::Lags;
+                }
+                if let Some(watch) = &self.node_watch {
+                    watch.saw(node.resource_version.revision());
+                }
+                self.see_node(node, Told::Alone, now);
+                View::Shows
+            }
+            Step::TightenTermination { .. } | Step::TakeBackTermination { .. } => {
+                let Ok(claim) = read(text).map(|wire| self.reader.claim(wire)) else { return View::Lags };
+                self.claims.take(claim);
+                self.generation += 1;
+                View::Shows
+            }
+            Step::RemediateMachine { machine, .. } => {
+                let version = usize::from(machine.kind.version != MACHINE_VERSIONS[0]);
+                let Ok(wire) = read(text) else { return View::Lags };
+                self.machines[version].take(self.reader.machine(wire, MACHINE_VERSIONS[version]));
+                self.generation += 1;
+                View::Shows
+            }
+            Step::WritePolicy { over, .. } => {
+                let Subject::Policy(key) = subject else { return View::Lags };
+                self.written.insert(key.clone(), now);
+                self.count_ends(key, over, now);
+                let frees = self.frees;
+                for repair in over.iter().filter(|_| frees) {
+                    let node = NodeRef { name: repair.node.clone(), uid: repair.uid.clone() };
+                    if let Some(owner) =
+                        repair.owner.as_ref().filter(|_| !self.nodes.contains_key(&node.name))
+                    {
+                        self.residents.bury(node, owner, now);
+                    }
+                }
+                // The watch brings it, and with it wakes the nodes that have their turn now.
+                View::Lags
+            }
+            Step::FailPod { .. } => {
+                let (Subject::Pod(subject), Ok(pod)) = (subject, read(text).map(pod_view)) else {
+                    return View::Lags;
+                };
+                self.residents.saw(&subject.node, pod);
+                View::Shows
+            }
+            Step::DeleteOwner { .. }
+            | Step::DeleteNode { .. }
+            | Step::EvictPod { .. }
+            | Step::ForceDeletePod { .. } => View::Lags,
+            Step::Mention(_) => View::Shows,
+        }
+    }
+
+    fn count_start(&self, name: &NodeName, step: &Step) {
+        let action = match step {
+            Step::DeleteOwner { .. } | Step::RemediateMachine { .. } | Step::DeleteNode { .. } => {
+                Action::Replace
+            }
+            Step::RequestReboot { .. } => Action::Reboot,
+            Step::Report { .. }
+            | Step::WritePolicy { .. }
+            | Step::TightenTermination { .. }
+            | Step::TakeBackTermination { .. }
+            | Step::Cordon { .. }
+            | Step::Uncordon { .. }
+            | Step::Forget { .. }
+            | Step::EvictPod { .. }
+            | Step::FailPod { .. }
+            | Step::ForceDeletePod { .. }
+            | Step::Mention(_) => return,
+        };
+        let Some(policy) = self.assigned.get(name).and_then(|key| self.policy(key)) else { return };
+        let repair = policy.status.repairs.iter().find(|repair| repair.node == *name);
+        let condition = repair.map_or("", |repair| &repair.condition);
+        self.metrics.started(&policy.name(), &action.to_string(), condition);
+    }
+
+    fn count_ends(&self, key: &Key, over: &[Repair], now: Timestamp) {
+        let Some(policy) = self.policy(key) else { return };
+        for repair in over {
+            let action = repair.action.unwrap_or(Action::Replace).to_string();
+            let seconds = repair.sick.map(|sick| now.duration_since(sick).as_secs_f64());
+            self.metrics.repaired(&policy.name(), &action, seconds);
+        }
+    }
+}

@@ -1,0 +1,286 @@
+//! News of nodes, policies, NodePools, NodeClaims and Machines: what is kept of them, and whom they concern.
+
+use std::collections::BTreeSet;
+
+use jiff::Timestamp;
+use salvor_recovery::{
+    ids::{NodeName, Uid},
+    repair::{NodeView, Policy, diagnose},
+};
+
+use super::{
+    Repairs,
+    owners::SeenOwner,
+    store::Turn,
+    subjects::{Key, Subject, key_of},
+    wire::SeenPool,
+};
+use crate::{
+    feeds::OfKind,
+    packed::packed,
+    recovery::Recovery,
+    revision::{Revision, Told},
+    watch::Change,
+};
+
+impl Repairs {
+    pub(super) fn see_node(
+        &mut self,
+        mut node: Box<NodeView>,
+        told: Told,
+        now: Timestamp,
+    ) -> BTreeSet<Subject> {
+        let name = node.node.name.clone();
+        self.residents.node_is_there(&name);
+        let mut woken = BTreeSet::new();
+        let mut relabelled = true;
+        if let Some(before) = self.nodes.get_mut(&name) {
+            if before.node.uid == node.node.uid {
+                let revision = node.resource_version.revision();
+                if !told.replaces(revision, before.resource_version.revision()) {
+                    return woken;
+                }
+                // Heartbeats concern nobody.
+                before.resource_version.clone_from(&node.resource_version);
+                if *before == node {
+                    return woken;
+                }
+                relabelled = before.labels != node.labels;
+                // Several maps have these texts: they are not kept a second time.
+                node.node.clone_from(&before.node);
+                if !relabelled {
+                    node.labels.clone_from(&before.labels);
+                }
+                if !relabelled && self.is_only_told(&name, &node, now) {
+                    let subject = Subject::Node(name.clone());
+                    self.nodes.insert(name, node);
+                    return BTreeSet::from([subject]);
+                }
+            } else {
+                self.uids.remove(&before.node.uid);
+            }
+        }
+        if relabelled {
+            woken.extend(self.concerned(&name));
+        }
+        self.uids.insert(node.node.uid.clone(), name.clone());
+        self.nodes.insert(name.clone(), node);
+        if relabelled {
+            self.assign(&name);
+        }
+        self.generation += 1;
+        woken.extend(self.concerned(&name));
+        woken
+    }
+
+    /// True if a node that is known has changed only by what we told on it. That concerns nobody else: otherwise a thousand nodes
+    /// that are told something would each have the whole policy judged anew.
+    fn is_only_told(&self, name: &NodeName, node: &NodeView, now: Timestamp) -> bool {
+        let Some(before) = self.node(name).filter(|before| before.is_same_but_for_us(node)) else {
+            return false;
+        };
+        let Some(policy) = self.assigned.get(name).and_then(|key| self.policy(key)) else { return true };
+        let backend = self.backend(before);
+        let diagnosed =
+            |node: &NodeView| diagnose(node, backend.owner(), policy, &self.settings, now).untold();
+        diagnosed(before) == diagnosed(node)
+    }
+
+    pub(super) fn drop_node(&mut self, uid: &Uid) -> BTreeSet<Subject> {
+        let Some(name) = self.uids.remove(uid) else { return BTreeSet::new() };
+        let woken = self.concerned(&name);
+        if self.nodes.get(&name).is_some_and(|node| node.node.uid == *uid) {
+            self.nodes.remove(&name);
+            self.unassign(&name);
+        }
+        self.refused.remove(uid);
+        self.braked.remove(uid);
+        self.pods.forget(&name);
+        self.generation += 1;
+        woken
+    }
+
+    #[expect(clippy::vec_box, reason = "the map keeps the boxes")]
+    pub(super) fn list_nodes(
+        &mut self,
+        change: Vec<Box<NodeView>>,
+        anew: bool,
+        revision: Revision,
+    ) -> BTreeSet<Subject> {
+        let mut woken: BTreeSet<Subject> = self.subjects().into_iter().collect();
+        if anew {
+            self.nodes.clear();
+            self.uids.clear();
+        }
+        let present: BTreeSet<&Uid> = change.iter().map(|node| &node.node.uid).collect();
+        let gone: Vec<Uid> = self.uids.keys().filter(|uid| !present.contains(*uid)).cloned().collect();
+        for uid in gone {
+            self.drop_node(&uid);
+        }
+        for node in change {
+            let name = node.node.name.clone();
+            self.residents.node_is_there(&name);
+            let known = self.nodes.get(&name).filter(|known| known.node.uid == node.node.uid);
+            let is_later = known.is_none_or(|known| {
+                Told::ByListAt(revision)
+                    .replaces(node.resource_version.revision(), known.resource_version.revision())
+            });
+            if is_later {
+                self.uids.insert(node.node.uid.clone(), name.clone());
+                self.nodes.insert(name, node);
+            }
+        }
+        packed(&mut self.nodes);
+        packed(&mut self.uids);
+        self.nodes_listed = true;
+        self.assign_all();
+        self.generation += 1;
+        woken.extend(self.subjects());
+        woken
+    }
+
+    pub(super) fn hear_policies(&mut self, news: OfKind<Policy>) -> BTreeSet<Subject> {
+        // The echo of our own write wakes those whom it concerns.
+        let told = match &news {
+            OfKind::Change(Change::Applied(policy)) => Some(key_of(policy)),
+            OfKind::Change(Change::Gone(_) | Change::Reset { .. }) | OfKind::Served(_) | OfKind::Lost(_) => {
+                None
+            }
+        };
+        let Turn { before, changed, gone, all } = self.policies.hear(news);
+        let after: Vec<&Policy> = changed.iter().filter_map(|uid| self.policies.get(uid)).collect();
+        let same_spec = |after: &&Policy| {
+            before.iter().any(|it| it.object == after.object && it.generation == after.generation)
+        };
+        let is_same = !all && gone.is_empty() && after.iter().all(same_spec);
+        for policy in before.iter().filter(|policy| gone.contains(&policy.object.uid)) {
+            self.metrics.forget(&policy.name());
+            self.written.remove(&key_of(policy));
+        }
+        self.selected_anew(told.as_ref(), is_same)
+    }
+
+    pub(super) fn hear_pools(&mut self, news: OfKind<SeenPool>) -> BTreeSet<Subject> {
+        let told = match &news {
+            OfKind::Change(Change::Applied(pool)) => Some(Key::Pool(pool.view.object.name.as_str().into())),
+            OfKind::Change(Change::Gone(_) | Change::Reset { .. }) | OfKind::Served(_) | OfKind::Lost(_) => {
+                None
+            }
+        };
+        let Turn { before, changed, gone, all } = self.pools.hear(news);
+        let after: Vec<&SeenPool> = changed.iter().filter_map(|uid| self.pools.get(uid)).collect();
+        let generation = |pool: &SeenPool| pool.policy.as_ref().map(|policy| policy.generation);
+        // Karpenter writes the status of a NodePool often, which concerns nobody.
+        let same_spec = |after: &&SeenPool| {
+            before.iter().any(|it| it.view == after.view && generation(it) == generation(after))
+        };
+        let is_same = !all && gone.is_empty() && after.iter().all(same_spec);
+        if is_same && after.iter().all(|pool| pool.policy.is_none()) {
+            return BTreeSet::new();
+        }
+        for policy in before
+            .iter()
+            .filter(|pool| gone.contains(&pool.view.object.uid))
+            .filter_map(|it| it.policy.as_ref())
+        {
+            self.metrics.forget(&policy.name());
+            self.written.remove(&key_of(policy));
+        }
+        self.selected_anew(told.as_ref(), is_same)
+    }
+
+    /// Policies have changed; those whom that concerns.
+    fn selected_anew(&mut self, told: Option<&Key>, same_spec: bool) -> BTreeSet<Subject> {
+        self.generation += 1;
+        if same_spec {
+            return told.map(|key| self.concerned_by(key)).unwrap_or_default();
+        }
+        let mut woken: BTreeSet<Subject> = self.subjects().into_iter().collect();
+        self.assign_all();
+        woken.extend(self.subjects());
+        woken
+    }
+
+    pub(super) fn hear_claims(&mut self, news: OfKind<SeenOwner>, now: Timestamp) -> BTreeSet<Subject> {
+        let turn = self.claims.hear(news);
+        if turn.is_nothing() {
+            return BTreeSet::new();
+        }
+        self.note_lost(&turn, now);
+        self.generation += 1;
+        if turn.all {
+            return self.subjects().into_iter().collect();
+        }
+        let changed = turn.changed.iter().filter_map(|uid| self.claims.get(uid));
+        let of: BTreeSet<&str> = turn.before.iter().chain(changed).map(|it| &*it.called).collect();
+        let pools: BTreeSet<&str> = turn.before.iter().map(|it| &*it.pool).collect();
+        let is_theirs = |node: &NodeView| {
+            of.contains(&*node.provider_id)
+                || node.progress.is_some() && node.pool().is_some_and(|pool| pools.contains(pool))
+        };
+        let theirs = self.nodes.values().filter(|node| is_theirs(node));
+        let names: Vec<NodeName> = theirs.map(|node| node.node.name.clone()).collect();
+        let mut woken: BTreeSet<Subject> = names.iter().flat_map(|name| self.concerned(name)).collect();
+        // The node of a repair may be gone before its owner is.
+        woken.extend(self.keys_of_owners(&turn.gone).into_iter().map(Subject::Policy));
+        woken.extend(self.keys_in_pools(&turn).into_iter().map(Subject::Policy));
+        woken
+    }
+
+    /// Policies with nodes in the pools of what changed: a new machine may end a hold.
+    fn keys_in_pools(&self, turn: &Turn<SeenOwner>) -> BTreeSet<Key> {
+        let changed = turn.changed.iter().filter_map(|uid| self.claims.get(uid));
+        let pools: BTreeSet<&str> = turn.before.iter().chain(changed).map(|it| &*it.pool).collect();
+        let in_pool = |key: &&Key| {
+            let nodes = self.members.get(key).into_iter().flatten().filter_map(|name| self.node(name));
+            nodes.into_iter().any(|node| node.pool().is_some_and(|pool| pools.contains(pool)))
+        };
+        self.members.keys().filter(in_pool).cloned().collect()
+    }
+
+    pub(super) fn hear_machines(
+        &mut self,
+        version: usize,
+        news: OfKind<SeenOwner>,
+        now: Timestamp,
+    ) -> BTreeSet<Subject> {
+        let turn = self.machines[version].hear(news);
+        if turn.is_nothing() {
+            return BTreeSet::new();
+        }
+        self.note_lost(&turn, now);
+        self.generation += 1;
+        if turn.all {
+            return self.subjects().into_iter().collect();
+        }
+        let changed = turn.changed.iter().filter_map(|uid| self.machines[version].get(uid));
+        let names = turn.before.iter().chain(changed).map(|it| &it.node).filter(|name| !name.is_empty());
+        let names: BTreeSet<&NodeName> = names.collect();
+        let mut woken: BTreeSet<Subject> = names.iter().flat_map(|name| self.concerned(name)).collect();
+        woken.extend(self.keys_of_owners(&turn.gone).into_iter().map(Subject::Policy));
+        woken
+    }
+
+    fn keys_of_owners(&self, gone: &BTreeSet<Uid>) -> BTreeSet<Key> {
+        let concerned = |key: &Key| {
+            let repairs = self.policy(key).into_iter().flat_map(|policy| &policy.status.repairs);
+            repairs.into_iter().any(|repair| repair.owner.as_ref().is_some_and(|owner| gone.contains(owner)))
+        };
+        self.keys().into_iter().filter(concerned).collect()
+    }
+
+    /// A NodeClaim or Machine that went before its machine became a node is a launch that failed.
+    fn note_lost(&mut self, turn: &Turn<SeenOwner>, now: Timestamp) {
+        let frees = self.frees;
+        for gone in turn.before.iter().filter(|it| frees && turn.gone.contains(&it.uid)) {
+            if !self.keys_of_owners(&BTreeSet::from([gone.uid.clone()])).is_empty() {
+                self.residents.owner_is_gone(&gone.object(), now);
+            }
+        }
+        let lost = turn.before.iter().filter(|it| turn.gone.contains(&it.uid) && !it.is_up);
+        self.lost_launches.extend(lost.map(|it| (it.pool.clone(), now)));
+        let keep_until =
+            |at: Timestamp| at.saturating_add(self.settings.launch_timeout).unwrap_or(Timestamp::MAX);
+        self.lost_launches.retain(|(_, at)| now < keep_until(*at));
+    }
+}

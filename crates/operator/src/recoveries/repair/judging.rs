@@ -1,0 +1,169 @@
+//! Judgements of nodes, pods and policies by what was seen.
+
+use std::collections::BTreeSet;
+
+use jiff::Timestamp;
+use salvor_recovery::{
+    Judgement, Verdict,
+    ids::NodeName,
+    repair::{
+        Backend, Member, NODE_CLAIM, NodeView, NodeWhy, Place, PodPlace, PodWhy, PolicyScene, PolicyWhy,
+        Repair, Scene, Step, Termination, decide_node, decide_pod, decide_policy, drained_until,
+    },
+};
+
+use super::{
+    Repairs,
+    owners::{Owners, machine_name},
+    subjects::{Key, PodSubject},
+};
+
+impl Repairs {
+    /// Machines in the version that is served; the newest if both are.
+    pub(super) fn machines(&self) -> &Owners {
+        let [new, old] = &self.machines;
+        if new.is_not_served() { old } else { new }
+    }
+
+    /// True if nothing is missing that would make a verdict another one.
+    pub(super) fn is_known(&self) -> bool {
+        let awaited = self.pools.is_awaited() || self.claims.is_awaited() || self.machines().is_awaited();
+        self.nodes_listed && self.policies.is_settled() && !awaited
+    }
+
+    /// The backend that repairs a node.
+    pub(super) fn backend(&self, node: &NodeView) -> Backend {
+        if let Some(why) = self.claims.unknown() {
+            return Backend::Missing(format!("NodeClaims cannot be read: {why}"));
+        }
+        let mut claims = self.claims.called(&node.provider_id);
+        match (claims.next(), claims.next()) {
+            (Some(claim), None) if claim.is_of(node) => return Backend::Claim(claim.view()),
+            (Some(claim), None) => {
+                return Backend::Missing(format!("{} stands for another node", claim.object()));
+            }
+            (Some(_), Some(_)) => {
+                return Backend::Missing(format!(
+                    "several NodeClaims have its providerID {}",
+                    node.provider_id
+                ));
+            }
+            (None, _) => {}
+        }
+        if node.pool().is_some() && !self.claims.is_not_served() {
+            return Backend::Missing(format!("no NodeClaim has its providerID {:?}", node.provider_id));
+        }
+        let Some(machine) = node.machine.as_deref() else { return Backend::Node };
+        let (namespace, name) = machine;
+        if let Some(why) = self.machines().unknown() {
+            return Backend::Missing(format!("Machines cannot be read: {why}"));
+        }
+        match self.machines().called(&machine_name(namespace, name)).next() {
+            Some(found) if found.node == node.node.name => Backend::Machine(found.view()),
+            Some(_) => Backend::Missing(format!("Machine {namespace}/{name} stands for another node")),
+            None => Backend::Missing(format!("there is no Machine {namespace}/{name}")),
+        }
+    }
+
+    pub(super) fn member<'a>(&'a self, node: &'a NodeView) -> Member<'a> {
+        Member {
+            node,
+            backend: self.backend(node),
+            refused: self.refused.get(&node.node.uid),
+            pods: self.pods.of(&node.node.name),
+            pool: node.pool().and_then(|name| self.pool(name)).map(|pool| &pool.view),
+            left: self.residents.left(&node.node.name),
+        }
+    }
+
+    pub(super) fn judge_node(&self, name: &NodeName, now: Timestamp) -> Option<Judgement<NodeWhy, Step>> {
+        let node = self.node(name)?;
+        if !self.enabled || !self.is_known() {
+            let why = if self.enabled { NodeWhy::NotListed } else { NodeWhy::Disabled };
+            return Some(Judgement { verdict: Verdict::Ignore(why), findings: Vec::new() });
+        }
+        Some(self.in_scene(node, now, |scene| decide_node(scene, &self.settings, now)))
+    }
+
+    /// A node with all that its verdict rests on.
+    pub(super) fn in_scene<T>(
+        &self,
+        node: &NodeView,
+        now: Timestamp,
+        look: impl FnOnce(&Scene<'_>) -> T,
+    ) -> T {
+        let name = &node.node.name;
+        let key = self.assigned.get(name);
+        let policy = key.and_then(|key| self.policy(key));
+        let survey = key.zip(policy).map(|(key, policy)| self.survey(key, policy, now));
+        let uid = &node.node.uid;
+        let reserved = policy.and_then(|policy| policy.status.repair_of(uid));
+        let planned =
+            survey.as_ref().filter(|_| self.plans).and_then(|it| it.picks.iter().find(|it| it.uid == *uid));
+        let place = match (reserved, planned) {
+            (Some(repair), _) => Place::Reserved(repair),
+            (None, Some(repair)) => Place::Planned(repair),
+            (None, None) => Place::None,
+        };
+        let braked = self.braked.get(uid);
+        look(&Scene { member: self.member(node), policy, survey: survey.as_deref(), place, braked })
+    }
+
+    pub(super) fn judge_pod(&self, subject: &PodSubject, now: Timestamp) -> Option<Judgement<PodWhy, Step>> {
+        let pod = self.residents.pod(subject)?;
+        let place = match (self.residents.grave(&subject.node), self.node(&subject.node)) {
+            (Some(grave), node) => {
+                let store = if grave.owner.kind == NODE_CLAIM { &self.claims } else { self.machines() };
+                let is_there = store.get(&grave.owner.uid).is_some();
+                // Of a kind that is not served, or cannot be read, nobody knows what is there.
+                let is_known = store.is_listed();
+                PodPlace::Replaced {
+                    grave: grave.clone(),
+                    node_is_there: node.is_some() || !self.nodes_listed,
+                    owner_is_there: is_there || !is_known,
+                }
+            }
+            (None, Some(node)) => {
+                let is_judged = self.enabled && self.is_known();
+                let drained = |scene: &Scene<'_>| drained_until(scene, &self.settings, now);
+                let until = is_judged.then(|| self.in_scene(node, now, drained)).flatten();
+                PodPlace::Drained { node: node.node.clone(), until }
+            }
+            (None, None) => return None,
+        };
+        Some(decide_pod(pod, &place, self.residents.refusal(&subject.pod.uid), now))
+    }
+
+    /// The nodes whose pods are evicted one by one, or will be.
+    pub(super) fn drained(&self) -> BTreeSet<NodeName> {
+        let policies = self.policies.values().chain(self.pool_policies());
+        let graceful = policies.filter(|policy| matches!(policy.termination, Termination::Graceful(_)));
+        let nodes = graceful
+            .flat_map(|policy| &policy.status.repairs)
+            .filter_map(|repair| self.node(self.uids.get(&repair.uid)?));
+        let drained =
+            nodes.filter(|node| node.unschedulable && !node.deleting && self.backend(node) == Backend::Node);
+        drained.map(|node| node.node.name.clone()).collect()
+    }
+
+    pub(super) fn judge_policy(&self, key: &Key, now: Timestamp) -> Option<Judgement<PolicyWhy, Step>> {
+        let policy = self.policy(key)?;
+        if !self.is_known() {
+            let verdict = Verdict::Ignore(PolicyWhy::NotListed);
+            return Some(Judgement { verdict, findings: Vec::new() });
+        }
+        let survey = policy.defects.is_empty().then(|| self.survey(key, policy, now));
+        let overlap =
+            self.overlaps.get(key).and_then(|nodes| Some((nodes.len(), nodes.values().next()?.to_string())));
+        let written = self.written.get(key).copied();
+        let pool_of = |repair: &Repair| {
+            let owner = repair.owner.as_ref().and_then(|uid| self.claims.get(uid));
+            let node = self.node(&repair.node);
+            let pool = repair.pool.as_deref().or(owner.map(|it| &*it.pool));
+            let pool = pool.or(node.and_then(NodeView::pool))?;
+            self.pool(pool).map(|pool| pool.view.object.clone())
+        };
+        let scene = PolicyScene { policy, survey: survey.as_deref(), overlap, written, pool_of: &pool_of };
+        Some(decide_policy(&scene, now))
+    }
+}

@@ -1,0 +1,328 @@
+//! The owners of machines: NodeClaims and Machines. There are as many as nodes, so little is kept of each.
+
+use std::{collections::BTreeMap, ops::Deref, sync::Arc};
+
+use jiff::Timestamp;
+use salvor_api::names::repair::{annotations, labels};
+use salvor_recovery::{
+    ids::{NodeName, ResourceVersion, Uid},
+    objects::{Kind, ObjectRef},
+    repair::{NODE_CLAIM, NodeView, OwnerView},
+};
+use serde::Deserialize;
+
+use super::{
+    store::{Kept, Store, Turn},
+    wire::Reader,
+};
+use crate::{
+    feeds::OfKind,
+    packed::packed,
+    revision::{Revision, Told},
+    watch::{Change, Project},
+    wire::{Condition, Nothing, Object, condition},
+};
+
+/// A NodeClaim or a Machine.
+#[derive(Clone, Debug, PartialEq, Eq)]
+pub(crate) struct SeenOwner {
+    pub(super) uid: Uid,
+    kind: OwnerKind,
+    name: Box<str>,
+    pub(super) resource_version: ResourceVersion,
+    /// What nodes call it: the providerID of a NodeClaim, or namespace and name of a Machine. Empty if it has none yet.
+    pub(super) called: Arc<str>,
+    /// The name of its node; empty if it does not say.
+    pub(super) node: NodeName,
+    /// The NodePool or MachineDeployment that makes its replacement; empty if it has none.
+    pub(super) pool: Arc<str>,
+    pub(super) created: Option<Timestamp>,
+    /// True if its machine has become a node.
+    pub(super) is_up: bool,
+    pub(super) deleting: bool,
+    remediated: bool,
+    initialized: Option<bool>,
+    /// Most have none.
+    marks: Option<Box<Marks>>,
+}
+
+#[derive(Clone, Debug, PartialEq, Eq)]
+enum OwnerKind {
+    NodeClaim,
+    Machine(Box<Home>),
+}
+
+/// Where a Machine is.
+#[derive(Clone, Debug, PartialEq, Eq)]
+struct Home {
+    version: &'static str,
+    namespace: String,
+}
+
+/// Annotations that decide something.
+#[derive(Clone, Debug, Default, PartialEq, Eq)]
+struct Marks {
+    termination: Option<String>,
+    veto: Option<&'static str>,
+    do_not_repair: Option<String>,
+    karpenter_do_not_repair: Option<String>,
+}
+
+impl Marks {
+    fn unless_none(self) -> Option<Box<Self>> {
+        (self != Self::default()).then(|| Box::new(self))
+    }
+}
+
+impl SeenOwner {
+    /// True if a NodeClaim stands for this node. Two Node objects may have one providerID, after a rename.
+    pub(super) fn is_of(&self, node: &NodeView) -> bool {
+        *self.called == *node.provider_id && (self.node.is_empty() || self.node == node.node.name)
+    }
+
+    /// The object.
+    pub(super) fn object(&self) -> ObjectRef {
+        let (kind, namespace) = match &self.kind {
+            OwnerKind::NodeClaim => (NODE_CLAIM.clone(), None),
+            OwnerKind::Machine(home) => (machine_kind(home.version), Some(home.namespace.clone())),
+        };
+        ObjectRef { uid: self.uid.clone(), kind, namespace, name: self.name.to_string() }
+    }
+
+    /// It as the rules see it.
+    pub(super) fn view(&self) -> OwnerView {
+        let Marks { termination, veto, do_not_repair, karpenter_do_not_repair } =
+            self.marks.as_deref().cloned().unwrap_or_default();
+        OwnerView {
+            object: self.object(),
+            resource_version: self.resource_version.clone(),
+            deleting: self.deleting,
+            pool: self.pool.clone(),
+            termination,
+            remediated: self.remediated,
+            veto,
+            do_not_repair,
+            karpenter_do_not_repair,
+            initialized: self.initialized,
+        }
+    }
+
+    /// True if nothing differs but the revision: Karpenter writes the time of the last pod event on every NodeClaim.
+    fn says_the_same_as(&self, other: &Self) -> bool {
+        Self { resource_version: other.resource_version.clone(), ..self.clone() } == *other
+    }
+}
+
+impl Kept for SeenOwner {
+    fn uid(&self) -> &Uid {
+        &self.uid
+    }
+
+    fn revision(&self) -> Revision {
+        self.resource_version.revision()
+    }
+}
+
+/// All NodeClaims, or all Machines.
+#[derive(Debug)]
+pub(super) struct Owners {
+    all: Store<SeenOwner>,
+    /// UIDs by what nodes call them.
+    called: BTreeMap<Arc<str>, Vec<Uid>>,
+}
+
+impl Deref for Owners {
+    type Target = Store<SeenOwner>;
+
+    fn deref(&self) -> &Store<SeenOwner> {
+        &self.all
+    }
+}
+
+impl Owners {
+    pub(super) fn new() -> Self {
+        Self { all: Store::new(), called: BTreeMap::new() }
+    }
+
+    /// Those that a node calls so.
+    pub(super) fn called(&self, name: &str) -> impl Iterator<Item = &SeenOwner> {
+        let uids = self.called.get(name).filter(|_| !name.is_empty());
+        uids.into_iter().flatten().filter_map(|uid| self.all.get(uid))
+    }
+
+    /// Takes in news. Those that say nothing new are no change.
+    pub(super) fn hear(&mut self, news: OfKind<SeenOwner>) -> Turn<SeenOwner> {
+        let says_nothing = match &news {
+            OfKind::Change(Change::Applied(owner)) => {
+                self.all.get(&owner.uid).is_some_and(|known| known.says_the_same_as(owner))
+            }
+            OfKind::Change(Change::Gone(_) | Change::Reset { .. }) | OfKind::Served(_) | OfKind::Lost(_) => {
+                false
+            }
+        };
+        let turn = self.all.hear(news);
+        if says_nothing {
+            return Turn::nothing();
+        }
+        self.index(&turn);
+        turn
+    }
+
+    /// Takes in an answer to a write of ours.
+    pub(super) fn take(&mut self, owner: SeenOwner) {
+        let turn = self.all.take(owner, Told::Alone);
+        self.index(&turn);
+    }
+
+    fn index(&mut self, turn: &Turn<SeenOwner>) {
+        if turn.all {
+            self.called.clear();
+        }
+        for owner in &turn.before {
+            if let Some(uids) = self.called.get_mut(&owner.called) {
+                uids.retain(|uid| *uid != owner.uid);
+                if uids.is_empty() {
+                    self.called.remove(&owner.called);
+                }
+            }
+        }
+        let (all, changed) = (self.all.values().filter(|_| turn.all), turn.changed.iter());
+        for owner in all.chain(changed.filter_map(|uid| self.all.get(uid))) {
+            if !owner.called.is_empty() {
+                // Nearly always there is one.
+                let uids = self.called.entry(owner.called.clone()).or_insert_with(|| Vec::with_capacity(1));
+                uids.push(owner.uid.clone());
+            }
+        }
+        if turn.all {
+            packed(&mut self.called);
+        }
+    }
+}
+
+type Annotations = BTreeMap<String, String>;
+
+/// All NodeClaims.
+pub(super) struct Claims(pub(super) Arc<Reader>);
+
+pub(super) type ClaimWire = Object<Nothing, ClaimStatus, Annotations>;
+
+#[derive(Deserialize, Default)]
+#[serde(default)]
+pub(super) struct ClaimStatus {
+    #[serde(rename = "providerID")]
+    provider_id: String,
+    #[serde(rename = "nodeName")]
+    node_name: NodeName,
+    conditions: Vec<Condition>,
+}
+
+impl Project for Claims {
+    type Wire = ClaimWire;
+    type Kept = SeenOwner;
+
+    fn keep(&self, wire: ClaimWire) -> Option<SeenOwner> {
+        Some(self.0.claim(wire))
+    }
+}
+
+/// All Machines, in a version.
+pub(super) struct Machines(pub(super) &'static str, pub(super) Arc<Reader>);
+
+pub(super) type MachineWire = Object<Nothing, MachineStatus, Annotations>;
+
+#[derive(Deserialize, Default)]
+#[serde(rename_all = "camelCase", default)]
+pub(super) struct MachineStatus {
+    node_ref: Option<NodeReference>,
+}
+
+#[derive(Deserialize, Default)]
+#[serde(default)]
+struct NodeReference {
+    name: NodeName,
+}
+
+impl Project for Machines {
+    type Wire = MachineWire;
+    type Kept = SeenOwner;
+
+    fn keep(&self, wire: MachineWire) -> Option<SeenOwner> {
+        Some(self.1.machine(wire, self.0))
+    }
+}
+
+/// Cluster API's Machines in a version.
+const fn machine_kind(version: &'static str) -> Kind {
+    Kind::known("cluster.x-k8s.io", version, "Machine", "machines")
+}
+
+/// The name by which nodes and their Machine are matched.
+pub(super) fn machine_name(namespace: &str, name: &str) -> String {
+    format!("{namespace}/{name}")
+}
+
+const MACHINE_POOLS: [&str; 2] = ["cluster.x-k8s.io/deployment-name", "cluster.x-k8s.io/set-name"];
+
+impl Reader {
+    /// A NodeClaim.
+    pub(super) fn claim(&self, ClaimWire { metadata, status, .. }: ClaimWire) -> SeenOwner {
+        let holds = |kind: &str| condition(&status.conditions, kind).map(|it| it.status == "True");
+        let of = |key: &str| metadata.annotations.get(key).cloned();
+        let marks = Marks {
+            termination: of(annotations::TERMINATION_TIMESTAMP),
+            veto: None,
+            do_not_repair: of(annotations::DO_NOT_REPAIR),
+            karpenter_do_not_repair: of(annotations::KARPENTER_DO_NOT_REPAIR),
+        };
+        SeenOwner {
+            kind: OwnerKind::NodeClaim,
+            deleting: metadata.deletion_timestamp.is_some(),
+            pool: self.texts.one(metadata.labels.get(labels::NODE_POOL).unwrap_or_default()),
+            remediated: false,
+            initialized: holds("Initialized"),
+            marks: marks.unless_none(),
+            // One that says nothing of it has nothing to do with launching.
+            is_up: holds("Registered").unwrap_or(!status.provider_id.is_empty()),
+            called: status.provider_id.into(),
+            node: status.node_name,
+            created: metadata.creation_timestamp,
+            uid: metadata.uid,
+            name: metadata.name.into(),
+            resource_version: metadata.resource_version,
+        }
+    }
+
+    /// A Machine.
+    pub(super) fn machine(
+        &self,
+        MachineWire { metadata, status, .. }: MachineWire,
+        version: &'static str,
+    ) -> SeenOwner {
+        let has = |key: &'static str| metadata.annotations.contains_key(key).then_some(key);
+        let pool = MACHINE_POOLS.iter().find_map(|label| metadata.labels.get(label));
+        let pool = pool.map(|pool| format!("{}/{pool}", metadata.namespace)).unwrap_or_default();
+        let node = status.node_ref.map(|node| node.name).unwrap_or_default();
+        let marks = Marks {
+            termination: None,
+            veto: has(annotations::SKIP_REMEDIATION).or(has(annotations::PAUSED)),
+            do_not_repair: metadata.annotations.get(annotations::DO_NOT_REPAIR).cloned(),
+            karpenter_do_not_repair: None,
+        };
+        SeenOwner {
+            deleting: metadata.deletion_timestamp.is_some(),
+            pool: self.texts.one(pool.as_str()),
+            remediated: has(annotations::REMEDIATE_MACHINE).is_some(),
+            initialized: None,
+            marks: marks.unless_none(),
+            is_up: !node.is_empty(),
+            called: machine_name(&metadata.namespace, &metadata.name).into(),
+            node,
+            created: metadata.creation_timestamp,
+            uid: metadata.uid,
+            kind: OwnerKind::Machine(Box::new(Home { version, namespace: metadata.namespace })),
+            name: metadata.name.into(),
+            resource_version: metadata.resource_version,
+        }
+    }
+}

@@ -1,0 +1,135 @@
+//! The policy that counts for each node, and those who are concerned when something changes.
+
+use std::collections::BTreeSet;
+
+use salvor_recovery::{
+    ids::NodeName,
+    repair::{NodeView, Policy},
+};
+
+use super::{
+    Repairs,
+    subjects::{Key, Subject, key_of},
+    wire::SeenPool,
+};
+use crate::packed::{packed, packed_set};
+
+/// The policy that counts for a node, and younger ones that select it too.
+struct Choice {
+    key: Key,
+    younger: Vec<Key>,
+}
+
+impl Choice {
+    /// Of policies in the order in which they count, those that select a node.
+    fn of(policies: &[(Key, &Policy)], node: &NodeView) -> Option<Self> {
+        let mut selecting =
+            policies.iter().filter(|(_, policy)| policy.selects(&node.labels)).map(|(key, _)| key);
+        let key = selecting.next()?.clone();
+        let younger = selecting.filter(|key| matches!(key, Key::Policy(_))).cloned().collect();
+        Some(Self { key, younger })
+    }
+}
+
+impl Repairs {
+    pub(super) fn node(&self, name: &NodeName) -> Option<&NodeView> {
+        self.nodes.get(name).map(Box::as_ref)
+    }
+
+    pub(super) fn policy(&self, key: &Key) -> Option<&Policy> {
+        match key {
+            Key::Policy(name) => self.policies.values().find(|policy| *policy.object.name == **name),
+            Key::Pool(name) => self.pool(name).and_then(|pool| pool.policy.as_ref()),
+        }
+    }
+
+    pub(super) fn pool(&self, name: &str) -> Option<&SeenPool> {
+        self.pools.values().find(|pool| pool.view.object.name == name)
+    }
+
+    /// NodePools with a block `spec.repair`.
+    pub(super) fn pool_policies(&self) -> impl Iterator<Item = &Policy> {
+        self.pools.values().filter_map(|pool| pool.policy.as_ref())
+    }
+
+    pub(super) fn keys(&self) -> Vec<Key> {
+        self.policies.values().chain(self.pool_policies()).map(key_of).collect()
+    }
+
+    /// The policies in the order in which they count: NodeRepairPolicies by age, then NodePools. One that cannot be read keeps the
+    /// nodes that it selects, and nothing is done to them: a younger one must not take them over because of a typing error.
+    fn by_age(&self) -> Vec<(Key, &Policy)> {
+        let mut policies: Vec<&Policy> = self.policies.values().collect();
+        policies.sort_by_key(|policy| (policy.created, policy.object.name.clone()));
+        policies.into_iter().chain(self.pool_policies()).map(|policy| (key_of(policy), policy)).collect()
+    }
+
+    /// Finds the policy of a node.
+    pub(super) fn assign(&mut self, name: &NodeName) {
+        let choice = self.node(name).and_then(|node| Choice::of(&self.by_age(), node));
+        self.unassign(name);
+        if let Some(choice) = choice {
+            self.settle(name.clone(), choice);
+        }
+    }
+
+    /// Finds the policy of every node.
+    pub(super) fn assign_all(&mut self) {
+        let policies = self.by_age();
+        let chosen = |node: &NodeView| Some((node.node.name.clone(), Choice::of(&policies, node)?));
+        let all: Vec<(NodeName, Choice)> = self.nodes.values().filter_map(|node| chosen(node)).collect();
+        self.assigned.clear();
+        self.members.clear();
+        self.overlaps.clear();
+        for (name, choice) in all {
+            self.settle(name, choice);
+        }
+        packed(&mut self.assigned);
+        self.members.values_mut().for_each(packed_set);
+    }
+
+    fn settle(&mut self, name: NodeName, Choice { key, younger }: Choice) {
+        let (Key::Policy(older) | Key::Pool(older)) = &key;
+        for other in younger {
+            self.overlaps.entry(other).or_default().insert(name.clone(), older.clone());
+        }
+        self.members.entry(key.clone()).or_default().insert(name.clone());
+        self.assigned.insert(name, key);
+    }
+
+    pub(super) fn unassign(&mut self, name: &NodeName) {
+        if let Some(key) = self.assigned.remove(name)
+            && let Some(members) = self.members.get_mut(&key)
+        {
+            members.remove(name);
+        }
+        for overlap in self.overlaps.values_mut() {
+            overlap.remove(name);
+        }
+        self.overlaps.retain(|_, nodes| !nodes.is_empty());
+    }
+
+    /// Everybody who is concerned when something changes around a node: the node, its policy, and the nodes whose repair is held.
+    pub(super) fn concerned(&self, name: &NodeName) -> BTreeSet<Subject> {
+        let mut woken = BTreeSet::from([Subject::Node(name.clone())]);
+        if let Some(key) = self.assigned.get(name) {
+            woken.extend(self.concerned_by(key));
+        }
+        woken
+    }
+
+    /// A policy, the nodes that have their turn, those that are due and have none, and the pods that are looked after.
+    ///
+    /// Nodes that are due are woken once, until the policy is surveyed again: whichever of them is judged next has that done, so
+    /// until then all of them still wait for their judgement. A thousand changes at once wake a thousand nodes once each.
+    pub(super) fn concerned_by(&self, key: &Key) -> BTreeSet<Subject> {
+        let mut woken = BTreeSet::from([Subject::Policy(key.clone())]);
+        let repairs = self.policy(key).into_iter().flat_map(|policy| &policy.status.repairs);
+        woken.extend(repairs.map(|repair| Subject::Node(repair.node.clone())));
+        let asleep = self.cache().wake(key);
+        let due = asleep.iter().flat_map(|survey| &survey.due);
+        woken.extend(due.map(|name| Subject::Node(name.clone())));
+        woken.extend(self.residents.subjects());
+        woken
+    }
+}

@@ -1,0 +1,146 @@
+//! The states of policies: computed once for all news that came in meanwhile, and not for each judgement that rests on them.
+
+use std::{
+    collections::BTreeMap,
+    sync::{Arc, MutexGuard, PoisonError},
+};
+
+use jiff::Timestamp;
+use salvor_recovery::{
+    ids::Uid,
+    repair::{LaunchTrouble, Policy, Repair, Scope, Survey, survey},
+};
+
+use super::{Repairs, subjects::Key};
+
+/// What was computed for a policy, and for how long it holds.
+#[derive(Debug)]
+struct Surveyed {
+    generation: u64,
+    at: Timestamp,
+    survey: Arc<Survey>,
+    /// True if the nodes that are due by it were woken since.
+    woken: bool,
+}
+
+/// What judging remembers.
+#[derive(Debug, Default)]
+pub(super) struct Cache {
+    surveys: BTreeMap<Key, Surveyed>,
+    /// Since when repairs, by the UID of their node, are not needed any more.
+    idle: BTreeMap<Uid, Timestamp>,
+    /// So many surveys were made.
+    #[cfg(test)]
+    pub(super) made: u64,
+}
+
+impl Cache {
+    /// The state of a policy, if it is still as it was computed.
+    fn known(&self, key: &Key, generation: u64, now: Timestamp) -> Option<Arc<Survey>> {
+        let known = self.surveys.get(key).filter(|known| {
+            let is_over = known.survey.changes_at.is_some_and(|at| at <= now);
+            known.generation == generation && known.at <= now && !is_over
+        });
+        known.map(|known| known.survey.clone())
+    }
+
+    /// The last state of a policy, unless those who are due by it were woken since.
+    pub(super) fn wake(&mut self, key: &Key) -> Option<Arc<Survey>> {
+        let known = self.surveys.get_mut(key)?;
+        (!std::mem::replace(&mut known.woken, true)).then(|| known.survey.clone())
+    }
+}
+
+impl Repairs {
+    pub(super) fn cache(&self) -> MutexGuard<'_, Cache> {
+        self.cache.lock().unwrap_or_else(PoisonError::into_inner)
+    }
+
+    /// Pools that have trouble to get new machines, and when that changes by itself.
+    fn launches(&self, now: Timestamp) -> (BTreeMap<String, LaunchTrouble>, Option<Timestamp>) {
+        let timeout = self.settings.launch_timeout;
+        let (mut troubles, mut changes): (BTreeMap<String, LaunchTrouble>, Option<Timestamp>) =
+            Default::default();
+        for owner in self.claims.values().chain(self.machines().values()) {
+            let pool = &owner.pool;
+            if owner.is_up || owner.deleting || pool.is_empty() {
+                continue;
+            }
+            let Some(created) = owner.created else { continue };
+            let late = created.saturating_add(timeout).unwrap_or(Timestamp::MAX);
+            if now < late {
+                changes = changes.into_iter().chain([late]).min();
+                continue;
+            }
+            let what = format!("{} was created at {created} and has no node", owner.object());
+            troubles.entry(pool.to_string()).or_insert(LaunchTrouble { what, until: None });
+        }
+        for (pool, at) in &self.lost_launches {
+            let until = at.saturating_add(timeout).unwrap_or(Timestamp::MAX);
+            if now < until {
+                changes = changes.into_iter().chain([until]).min();
+                let what = format!("a machine went at {at} before it became a node");
+                troubles.entry(pool.to_string()).or_insert(LaunchTrouble { what, until: Some(until) });
+            }
+        }
+        (troubles, changes)
+    }
+
+    /// The state of a policy, which is computed anew if anything that it rests on has changed.
+    pub(super) fn survey(&self, key: &Key, policy: &Policy, now: Timestamp) -> Arc<Survey> {
+        let mut cache = self.cache();
+        if let Some(known) = cache.known(key, self.generation, now) {
+            return known;
+        }
+        let (launches, changes) = self.launches(now);
+        let nodes = self.members.get(key).into_iter().flatten().filter_map(|name| self.node(name));
+        let scope = Scope {
+            policy,
+            launches: &launches,
+            is_gone: &|repair| self.is_gone(repair),
+            is_left_alone: &|repair| self.is_left_alone(key, repair),
+            idle: &cache.idle,
+            settings: &self.settings,
+        };
+        let mut found = survey(&scope, nodes.map(|node| self.member(node)), now);
+        found.changes_at = found.changes_at.into_iter().chain(changes).min();
+        for repair in &policy.status.repairs {
+            if found.idle.contains(&repair.uid) {
+                cache.idle.entry(repair.uid.clone()).or_insert(now);
+            } else {
+                cache.idle.remove(&repair.uid);
+            }
+        }
+        self.pods.want(key, &found.to_count);
+        self.metrics.show(&policy.name(), &found, policy.status.repairs.len());
+        let survey = Arc::new(found);
+        let generation = self.generation;
+        let surveyed = Surveyed { generation, at: now, survey: survey.clone(), woken: false };
+        cache.surveys.insert(key.clone(), surveyed);
+        #[cfg(test)]
+        {
+            cache.made += 1;
+        }
+        survey
+    }
+
+    /// True if neither the node nor the owner of a repair is there any more.
+    fn is_gone(&self, repair: &Repair) -> bool {
+        let owner_is_gone = |owner: &Uid| {
+            let known = [&self.claims, &self.machines[0], &self.machines[1]];
+            let is_there = known.iter().any(|store| store.get(owner).is_some());
+            !is_there && self.claims.is_settled() && self.machines().is_settled()
+        };
+        self.nodes_listed
+            && !self.uids.contains_key(&repair.uid)
+            && repair.owner.as_ref().is_none_or(owner_is_gone)
+    }
+
+    /// True if the node of a repair is there, is not being deleted, and is not a node of the policy any more.
+    fn is_left_alone(&self, key: &Key, repair: &Repair) -> bool {
+        let node = self.uids.get(&repair.uid).and_then(|name| self.nodes.get(name));
+        node.is_some_and(|node| {
+            self.assigned.get(&node.node.name) != Some(key) && !self.member(node).is_deleting()
+        })
+    }
+}
