@@ -863,6 +863,7 @@ impl Repairs {
         };
         match step {
             Step::Report { .. }
+            | Step::Tell { .. }
             | Step::RequestReboot { .. }
             | Step::Cordon { .. }
             | Step::Uncordon { .. }
@@ -930,6 +931,7 @@ impl Repairs {
             }
             Step::RequestReboot { .. } => Action::Reboot,
             Step::Report { .. }
+            | Step::Tell { .. }
             | Step::WritePolicy { .. }
             | Step::TightenTermination { .. }
             | Step::TakeBackTermination { .. }

@@ -3,7 +3,7 @@
 use std::fmt;
 
 use jiff::Timestamp;
-use salvor_api::names::repair::reasons;
+use salvor_api::names::repair::{annotations::REPAIRS, reasons};
 
 use super::amounts::Amount;
 use super::survey::LaunchTrouble;
@@ -148,7 +148,11 @@ impl fmt::Display for Hold {
                 write!(f, "the API server refused the repair, which is tried again at {until}: {words}")
             }
             Self::BudgetExhausted { used: usize::MAX, .. } => {
-                f.write_str("the list of repairs under way cannot be read: remove the annotation or status")
+                write!(
+                    f,
+                    "the list of repairs under way cannot be read: correct or remove status.repairs of the NodeRepairPolicy, or annotation \
+                     {REPAIRS} of the NodePool"
+                )
             }
             Self::BudgetExhausted { used, allowed, until } => {
                 write!(f, "{used} nodes are under repair, and the budget allows {allowed}")?;

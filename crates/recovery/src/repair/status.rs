@@ -5,7 +5,9 @@ use serde::{Deserialize, Serialize};
 use serde_json::Value;
 
 use super::policy::Action;
+use super::progress::CLOCKS_DIFFER;
 use crate::ids::{NodeName, Uid};
+use crate::moments::after;
 
 /// The status of a NodeRepairPolicy. Of a NodePool only the repairs and their count are kept, in an annotation.
 #[derive(Clone, Debug, Default, PartialEq, Eq, Serialize, Deserialize)]
@@ -101,6 +103,13 @@ impl PolicyStatus {
             Some(Ok(status)) => status,
             Some(Err(_)) => Self { damaged: true, ..Self::default() },
         }
+    }
+
+    /// The status of an object that was created then. A repair that was decided before was not written down by us.
+    #[must_use]
+    pub fn of_object(self, created: Timestamp) -> Self {
+        let is_absurd = |repair: &Repair| after(repair.since, CLOCKS_DIFFER) < created;
+        if self.repairs.iter().any(is_absurd) { Self { damaged: true, ..Self::default() } } else { self }
     }
 
     /// Reads the annotation of a NodePool.

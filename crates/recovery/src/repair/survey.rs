@@ -6,6 +6,7 @@
 use std::collections::{BTreeMap, BTreeSet};
 
 use jiff::{SignedDuration, Timestamp};
+use salvor_api::names::repair::reasons;
 
 use super::holds::Hold;
 use super::ladder::{Turn, turn};
@@ -216,6 +217,10 @@ pub fn survey(scope: &Scope<'_>, now: Timestamp) -> Survey {
         if standing.contains(uid) {
             continue;
         }
+        if member.node.damage.is_some() {
+            *survey.held.entry(reasons::UNREADABLE).or_default() += 1;
+            continue;
+        }
         match survey.hold(policy, member, now) {
             Some(hold) => {
                 hold.until().into_iter().for_each(|until| survey.wake(until, now));
@@ -314,7 +319,10 @@ fn settle_repairs<'a>(
             // The node is gone, and its owner is not; or it is selected no more, and then nobody acts on it.
             None => !(scope.is_left_alone)(repair),
             Some((member, diagnosis)) => {
-                let rebooted = repair.action == Some(Action::Reboot) && diagnosis.memory.is_empty();
+                // Nobody knows whether a node whose memory cannot be read was rebooted.
+                let is_known = member.node.damage.is_none();
+                let rebooted =
+                    is_known && repair.action == Some(Action::Reboot) && diagnosis.memory.is_empty();
                 if rebooted && diagnosis.sick.is_none() && !member.is_deleting() {
                     survey.over.push(repair.clone());
                     continue;
@@ -322,6 +330,7 @@ fn settle_repairs<'a>(
                 let is_wanted = diagnosis.is_due(now) && member.veto(now).is_none();
                 member.is_deleting()
                     || is_wanted
+                    || !is_known
                     || !diagnosis.memory.is_empty() && diagnosis.memory.tried.is_some()
             }
         };

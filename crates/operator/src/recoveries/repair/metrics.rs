@@ -20,7 +20,7 @@ descriptions! { METRICS;
 }
 
 /// Causes that are shown also while they hold nobody.
-const CAUSES: [&str; 9] = [
+const CAUSES: [&str; 10] = [
     "TooManyUnhealthy",
     "BudgetExhausted",
     "ZoneOutage",
@@ -30,6 +30,7 @@ const CAUSES: [&str; 9] = [
     "AnotherRecovery",
     "BackendFailed",
     "LadderExhausted",
+    "AnnotationUnreadable",
 ];
 
 /// From a minute to a day: tolerations are most of it.

@@ -36,7 +36,7 @@ pub(super) fn node_view(wire: &NodeWire, actors: &NodeActors) -> NodeView {
     };
     let none = RepairAnnotations::default();
     let repair = of.repair.as_deref().unwrap_or(&none);
-    let read = repair.progress.as_deref().map(Progress::read);
+    let read = repair.progress.as_deref().map(|text| Progress::read_of(text, metadata.creation_timestamp));
     let boxed = |text: &Option<String>| text.as_deref().map(Box::from);
     let machine = repair.cluster_namespace.clone().zip(repair.machine.clone());
     NodeView {
@@ -50,7 +50,7 @@ pub(super) fn node_view(wire: &NodeWire, actors: &NodeActors) -> NodeView {
         conditions: status.conditions.iter().filter_map(condition_view).collect(),
         do_not_repair: boxed(&repair.do_not_repair),
         karpenter_do_not_repair: boxed(&repair.karpenter_do_not_repair),
-        damaged: matches!(read, Some(Err(_))),
+        damage: read.as_ref().and_then(|read| read.as_ref().err()).map(|problem| problem.as_str().into()),
         progress: read.and_then(Result::ok).map(Box::new),
         machine: machine.map(Box::new),
         boot_id: status.node_info.boot_id.clone(),
@@ -83,12 +83,16 @@ fn object_of(kind: &Kind, object: &Value) -> Option<ObjectRef> {
 fn head_of(kind: &Kind, object: &Value, status: PolicyStatus) -> Option<Head> {
     let metadata = object.get("metadata")?;
     let text = |field: &str| metadata.get(field).and_then(Value::as_str);
+    let created: Option<Timestamp> = text("creationTimestamp").and_then(|time| time.parse().ok());
     Some(Head {
         object: object_of(kind, object)?,
         resource_version: text("resourceVersion")?.into(),
         generation: metadata.get("generation").and_then(Value::as_i64).unwrap_or_default(),
-        created: text("creationTimestamp").and_then(|time| time.parse().ok()).unwrap_or(Timestamp::MAX),
-        status,
+        created: created.unwrap_or(Timestamp::MAX),
+        status: match created {
+            Some(created) => status.of_object(created),
+            None => status,
+        },
     })
 }
 
