@@ -129,6 +129,10 @@ impl Progress {
         now: Timestamp,
     ) -> (Self, Option<Timestamp>) {
         let mut next = Self { sick: BTreeMap::new(), ..self.clone() };
+        // A time that lies ahead was not written by us, or by a clock that was wrong. It must not put off what is tried next.
+        if let Some(tried) = next.tried.as_mut().filter(|tried| now < tried.at) {
+            tried.at = to_the_second(now);
+        }
         let mut changes_at: Option<Timestamp> = None;
         for one in sick {
             let seen = one.transition.map_or(now, |transition| transition.min(now));
@@ -222,6 +226,16 @@ mod tests {
         let (healthy, changes) = sick.observe(&[], ten_seconds, MINUTE, at(20));
         assert_eq!(changes, Some(at(30)));
         assert_eq!(healthy.observe(&[], ten_seconds, MINUTE, at(30)).0, Progress::default());
+    }
+
+    #[test]
+    fn what_was_tried_at_a_time_that_lies_ahead_was_tried_now() {
+        let (condition, boot_id) = (KEY.to_owned(), String::new());
+        let tried =
+            Tried { condition, action: Action::Reboot, rung: 0, attempt: 1, at: at(1_000_000), boot_id };
+        let memory = look(&Progress { tried: Some(tried), ..Progress::default() }, &[(KEY, 0)], 50);
+        assert_eq!(memory.tried.as_ref().map(|tried| tried.at), Some(at(50)));
+        assert_eq!(look(&memory, &[(KEY, 0)], 60).tried.map(|tried| tried.at), Some(at(50)));
     }
 
     #[test]

@@ -63,14 +63,14 @@ impl Story for Mending {
     }
 }
 
-fn of_annotations() -> Vec<Spot> {
+fn of_annotations() -> Vec<Vec<Spot>> {
     let timer = |key| Spot::annotation(APP, key).example(json!("1m")).told(&Corruption::ALL);
     // An empty list names no code.
     let codes = |key| {
         let told = &[Corruption::Garbage, Corruption::Huge, Corruption::Old, Corruption::Future];
         Spot::annotation(APP, key).example(json!("3,10")).told(told)
     };
-    vec![
+    vec![vec![
         timer(annotations::ADMISSION_GRACE_PERIOD),
         timer(annotations::WARMUP_GRACE_PERIOD),
         timer(annotations::FAILURE_GRACE_PERIOD),
@@ -81,7 +81,7 @@ fn of_annotations() -> Vec<Spot> {
         timer(annotations::SUCCESS_TTL),
         codes(annotations::TERMINAL_EXIT_CODES),
         codes(annotations::RETRYABLE_EXIT_CODES),
-    ]
+    ]]
 }
 
 #[test]
@@ -119,23 +119,27 @@ impl Story for Steady {
     }
 }
 
-fn of_status() -> Vec<Spot> {
-    let condition = |name: &'static str, way: &[&'static str]| Spot::field(APP, name, way);
-    vec![
-        Spot::field(APP, "AppWrapper status.phase", &["status", "phase"])
-            .told(&[Corruption::Garbage, Corruption::Huge, Corruption::Old, Corruption::Future])
-            .by("status.phase"),
-        Spot::field(APP, "AppWrapper status.resettingCount", &["status", "resettingCount"]).example(json!(0)),
-        Spot::field(APP, "AppWrapper status.resets", &["status", "resets"]).example(json!([])),
-        Spot::field(APP, "AppWrapper status.componentStatus", &["status", "componentStatus"]),
-        Spot::field(APP, "AppWrapper status.conditions", &["status", "conditions"]),
-        condition(conditions::QUOTA_RESERVED, &["status", "conditions", "type=QuotaReserved"]),
-        condition(conditions::RESOURCES_DEPLOYED, &["status", "conditions", "type=ResourcesDeployed"]),
-        condition(conditions::PODS_READY, &["status", "conditions", "type=PodsReady"]),
-        condition(conditions::UNHEALTHY, &["status", "conditions", "type=Unhealthy"])
+fn of_status() -> Vec<Vec<Spot>> {
+    let field = |name: &'static str, way: &[&'static str]| Spot::field(APP, name, way);
+    let unknown = &[Corruption::Garbage, Corruption::Huge, Corruption::Old, Corruption::Future];
+    let of_conditions = vec![
+        field(conditions::QUOTA_RESERVED, &["status", "conditions", "type=QuotaReserved"]),
+        field(conditions::RESOURCES_DEPLOYED, &["status", "conditions", "type=ResourcesDeployed"]),
+        field(conditions::PODS_READY, &["status", "conditions", "type=PodsReady"]),
+        field(conditions::UNHEALTHY, &["status", "conditions", "type=Unhealthy"])
             .example(absent("Unhealthy")),
-        condition(conditions::DELETING_RESOURCES, &["status", "conditions", "type=DeletingResources"])
+        field(conditions::DELETING_RESOURCES, &["status", "conditions", "type=DeletingResources"])
             .example(absent("DeletingResources")),
+    ];
+    vec![
+        vec![field("AppWrapper status.phase", &["status", "phase"]).told(unknown).by("status.phase")],
+        vec![
+            field("AppWrapper status.resettingCount", &["status", "resettingCount"]).example(json!(0)),
+            field("AppWrapper status.resets", &["status", "resets"]).example(json!([])),
+        ],
+        vec![field("AppWrapper status.componentStatus", &["status", "componentStatus"])],
+        vec![field("AppWrapper status.conditions", &["status", "conditions"]).put_back()],
+        of_conditions,
     ]
 }
 
@@ -150,6 +154,6 @@ fn the_status_of_one_that_runs() {
 }
 
 /// All places of AppWrappers that are corrupted.
-pub(crate) fn all_spots() -> Vec<Spot> {
+pub(crate) fn all_spots() -> Vec<Vec<Spot>> {
     of_annotations().into_iter().chain(of_status()).collect()
 }

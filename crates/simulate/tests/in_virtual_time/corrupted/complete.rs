@@ -77,7 +77,7 @@ fn all_spots() -> Vec<Spot> {
         crate::appwrapper::corrupted::all_spots(),
         crate::repair::corrupted::all_spots(),
     ];
-    groups.into_iter().flatten().collect()
+    groups.into_iter().flatten().flatten().collect()
 }
 
 /// The values of all constants of `names.rs`, each with the module that it is in.

@@ -1,6 +1,7 @@
 //! Plays a story in which something is corrupted, and put back minutes later.
 
 use std::cell::Cell;
+use std::collections::BTreeSet;
 use std::io;
 use std::sync::{Arc, Mutex, Once};
 use std::time::Duration;
@@ -15,12 +16,12 @@ use crate::stage::Stage;
 
 /// How often the world around looks.
 const BEAT: Duration = Duration::from_secs(5);
-/// Beats for which something stays corrupted: five minutes.
-const CORRUPTED: usize = 60;
+/// Beats for which something stays corrupted: two minutes.
+const CORRUPTED: usize = 24;
 /// Beats after which every story is over.
 const MOST_BEATS: usize = 900;
 /// Beats that show that an end stays one.
-const QUIET: usize = 12;
+const QUIET: usize = 4;
 
 /// A recovery that is under way, in a world that the test plays.
 pub(crate) trait Story {
@@ -45,9 +46,9 @@ pub(crate) trait Story {
     async fn end(&self) -> Value;
 }
 
-/// Plays a story with every corruption of each of these places. Whatever is there for five minutes: nothing panics, somebody is
+/// Plays a story with every corruption of these places; those of a group are corrupted together. Whatever is there for two minutes: nothing panics, somebody is
 /// told where that is promised, and after the rollback the story has the end that it has undisturbed, by the same deeds.
-pub(crate) fn assert_withstood<S: Story>(begin: impl AsyncFn() -> (S, Process), spots: &[Spot]) {
+pub(crate) fn assert_withstood<S: Story>(begin: impl AsyncFn() -> (S, Process), groups: &[Vec<Spot>]) {
     let log = Log::default();
     let _guard = tracing::subscriber::set_default(
         tracing_subscriber::fmt()
@@ -60,25 +61,25 @@ pub(crate) fn assert_withstood<S: Story>(begin: impl AsyncFn() -> (S, Process), 
     count_panics();
     let undisturbed = in_virtual_time(play(&begin, None, &log)).end;
     let mut wrong = Vec::new();
-    for spot in spots {
-        let mut taken = 0;
-        for corruption in Corruption::ALL {
-            let before = panics();
-            let Played { end, refused, untold } =
-                in_virtual_time(play(&begin, Some((spot, corruption)), &log));
-            taken += usize::from(!refused);
-            let mut note = |what: String| wrong.push(format!("{} ({corruption:?}): {what}", spot.name));
-            if panics() > before {
-                note(format!("something panicked:\n{}", log.end()));
-            }
-            if end != undisturbed {
-                note(format!("it ended as {end}\n    instead of {undisturbed}"));
-            }
-            if let Some(word) = untold {
-                note(format!("nobody was told of {word:?}:\n{}", log.end()));
-            }
+    let mut taken: BTreeSet<&str> = BTreeSet::new();
+    for (group, corruption) in groups.iter().flat_map(|group| Corruption::ALL.map(|it| (group, it))) {
+        let before = panics();
+        let played = in_virtual_time(play(&begin, Some((group, corruption)), &log));
+        taken.extend(played.taken);
+        let names: Vec<&str> = group.iter().map(|spot| spot.name).collect();
+        let mut note = |what: String| wrong.push(format!("{names:?} ({corruption:?}): {what}"));
+        if panics() > before {
+            note(format!("something panicked:\n{}", log.end()));
         }
-        assert!(taken > 0, "{}: the API server takes no bad value of it, so nothing was tried", spot.name);
+        if played.end != undisturbed {
+            note(format!("it ended as {}\n    instead of {undisturbed}", played.end));
+        }
+        for word in played.untold {
+            note(format!("nobody was told of {word:?}"));
+        }
+    }
+    for spot in groups.iter().flatten().filter(|spot| !taken.contains(spot.name)) {
+        wrong.push(format!("{}: the API server takes no bad value of it, so nothing was tried", spot.name));
     }
     assert!(wrong.is_empty(), "{} endings are wrong:\n{}", wrong.len(), wrong.join("\n"));
 }
@@ -86,41 +87,39 @@ pub(crate) fn assert_withstood<S: Story>(begin: impl AsyncFn() -> (S, Process), 
 /// How a story went.
 struct Played {
     end: Value,
-    /// True if the API server did not take the bad value.
-    refused: bool,
-    /// The word that nobody said.
-    untold: Option<&'static str>,
+    /// The places of which the API server took the bad value.
+    taken: Vec<&'static str>,
+    /// The words that nobody said.
+    untold: Vec<&'static str>,
 }
 
 async fn play<S: Story>(
     begin: &impl AsyncFn() -> (S, Process),
-    bad: Option<(&Spot, Corruption)>,
+    bad: Option<(&Vec<Spot>, Corruption)>,
     log: &Log,
 ) -> Played {
     let (mut story, process) = begin().await;
     let client = story.stage().client.clone();
     log.clear();
-    let (mut refused, mut untold) = (false, None);
-    if let Some((spot, corruption)) = bad {
-        let path = story.path(spot.object()).await;
+    let (mut taken, mut untold) = (Vec::new(), Vec::new());
+    if let Some((group, corruption)) = bad {
         let since = story.stage().cluster.now();
-        let kept = spot.corrupt(&client, &path, corruption).await;
+        let mut kept = Vec::new();
+        for spot in group {
+            let path = story.path(spot.object()).await;
+            if let Some(before) = spot.corrupt(&client, &path, corruption).await {
+                kept.push((spot, path, before));
+            }
+        }
         for _ in 0..CORRUPTED {
             sleep(BEAT).await;
             story.beat().await;
         }
-        refused = kept.is_none();
-        let is_said = |word: &&str| {
-            let said = |it: &crate::stage::Happening| {
-                let object = &it.object;
-                let spoken = [&object["message"], &object["note"], &object["status"]["conditions"]];
-                it.at >= since && spoken.iter().any(|text| text.to_string().contains(*word))
-            };
-            log.end().contains(*word) || story.stage().happenings().iter().any(said)
-        };
-        untold = spot.word(corruption).filter(|_| !refused).filter(|word| !is_said(word));
-        if let Some(kept) = kept {
-            spot.roll_back(&client, &path, &kept).await;
+        let said = log.end() + &story.stage().said_since(since);
+        for (spot, path, before) in kept {
+            taken.push(spot.name);
+            untold.extend(spot.word(corruption).filter(|word| !said.contains(word)));
+            spot.roll_back(&client, &path, &before).await;
         }
     }
     story.mended().await;
@@ -137,7 +136,7 @@ async fn play<S: Story>(
     end["over"] = (quiet > QUIET).into();
     end["leads"] = process.metrics().contains("\nsalvor_leader 1\n").into();
     process.stop().await;
-    Played { end, refused, untold }
+    Played { end, taken, untold }
 }
 
 // ---- what was logged, and what panicked ---------------------------------------------------------------------------

@@ -21,6 +21,8 @@ pub(crate) struct Spot {
     told: &'static [Corruption],
     /// The word for it.
     word: &'static str,
+    /// True if it is put back although Salvor has changed it since.
+    put_back: bool,
 }
 
 /// What stood there before, for a rollback.
@@ -31,7 +33,7 @@ pub(crate) struct Kept {
 
 impl Spot {
     fn new(object: &'static str, name: &'static str, way: Vec<&'static str>) -> Self {
-        Self { name, object, way, example: "".into(), told: &[], word: name }
+        Self { name, object, way, example: "".into(), told: &[], word: name, put_back: false }
     }
 
     /// An annotation.
@@ -57,6 +59,11 @@ impl Spot {
     /// And by this word.
     pub(crate) fn by(self, word: &'static str) -> Self {
         Self { word, ..self }
+    }
+
+    /// Puts it back also if Salvor has changed it meanwhile: a list of which Salvor writes only some entries anew.
+    pub(crate) fn put_back(self) -> Self {
+        Self { put_back: true, ..self }
     }
 
     pub(crate) fn object(&self) -> &'static str {
@@ -88,7 +95,7 @@ impl Spot {
     pub(crate) async fn roll_back(&self, client: &Client, path: &str, kept: &Kept) {
         for _ in 0..TRIES {
             let Some(mut object) = get_opt(client, path).await else { return };
-            if find(&object, &self.way) != Some(&kept.corrupted) {
+            if !self.put_back && find(&object, &self.way) != Some(&kept.corrupted) {
                 return;
             }
             put_in(&mut object, &self.way, kept.before.clone());

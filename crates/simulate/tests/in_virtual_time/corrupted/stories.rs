@@ -25,8 +25,12 @@ const LEASE: &str = "/apis/coordination.k8s.io/v1/namespaces/salvor-system/lease
 const JOB: &str = "/apis/batch/v1/namespaces/default/jobs/work";
 const PODS: usize = 4;
 
+/// Renewals of the Lease are most of what happens, so there are few.
+const ELECTION: &str = "leaderElection: {leaseDuration: 60s, renewDeadline: 40s, retryPeriod: 20s}\n";
+
 fn start(stage: &Stage, lines: &str) -> Process {
-    Process::start(&stage.cluster, "salvor", &configuration(lines), Line::default(), &Faults::default())
+    let configuration = configuration(&format!("{ELECTION}{lines}"));
+    Process::start(&stage.cluster, "salvor", &configuration, Line::default(), &Faults::default())
 }
 
 fn pod_names() -> impl Iterator<Item = String> {
@@ -101,7 +105,7 @@ fn condition(kind: &str) -> Value {
     json!({"type": kind, "status": "True", "reason": "Somebody", "message": "said", "lastTransitionTime": at})
 }
 
-pub(super) fn of_zombies() -> Vec<Spot> {
+pub(super) fn of_zombies() -> Vec<Vec<Spot>> {
     let pause = json!(r#"{"since":"2026-11-16T03:00:00Z","by":"jane","reason":"network work"}"#);
     let acknowledged = json!(r#"{"by":"salvor","at":"2026-11-16T03:00:00Z","of":"0"}"#);
     let of_pod = |kind: &'static str| {
@@ -112,26 +116,31 @@ pub(super) fn of_zombies() -> Vec<Spot> {
         Spot::field(LAST_POD, kind, way).example(condition(kind))
     };
     let of_lease = |field: &'static str| Spot::field(LEASE, field, &["spec", field]);
-    vec![
+    let of_the_pod = vec![
         // What does not consent is no mistake: `salvor explain` shows it.
         Spot::annotation(LAST_POD, annotations::SAFE_TO_FORCEFULLY_TERMINATE),
         Spot::annotation(LAST_POD, annotations::SAFE_TO_FORCEFULLY_DELETE),
-        Spot::annotation(LAST_POD, annotations::TERMINATION_GRACE_AFTER)
-            .example(json!("2m"))
-            .told(&Corruption::ALL),
         of_pod(conditions::KUEUE_FAILURE_RECOVERY),
         of_pod(conditions::DISRUPTION_TARGET),
+    ];
+    let wait = Spot::annotation(LAST_POD, annotations::TERMINATION_GRACE_AFTER);
+    let of_the_lease = vec![
         // Its own memory counts, and what is there is written again.
         Spot::annotation(LEASE, annotations::BRAKE).told(Corruption::UNREADABLE),
         Spot::annotation(LEASE, annotations::BRAKE_UNREADABLE),
-        Spot::annotation(LEASE, annotations::PAUSED).example(pause).told(Corruption::UNREADABLE),
         Spot::annotation(LEASE, annotations::PAUSED_ACKNOWLEDGED).example(acknowledged),
         Spot::annotation(LEASE, annotations::STATUS),
-        of_lease("holderIdentity").told(&[Corruption::Garbage, Corruption::Huge]).by("holds it"),
         of_lease("leaseDurationSeconds"),
         of_lease("acquireTime"),
         of_lease("renewTime"),
         of_lease("leaseTransitions"),
+    ];
+    vec![
+        of_the_pod,
+        vec![wait.example(json!("2m")).told(&Corruption::ALL)],
+        of_the_lease,
+        vec![Spot::annotation(LEASE, annotations::PAUSED).example(pause).told(Corruption::UNREADABLE)],
+        vec![of_lease("holderIdentity").told(&[Corruption::Garbage, Corruption::Huge]).by("holds it")],
     ]
 }
 
@@ -191,13 +200,13 @@ impl Story for OutOfService {
     }
 }
 
-pub(super) fn of_nodes_out_of_service() -> Vec<Spot> {
+pub(super) fn of_nodes_out_of_service() -> Vec<Vec<Spot>> {
     let taint = ["spec", "taints", "key=node.kubernetes.io/out-of-service", "value"];
-    vec![
+    vec![vec![
         // The value is for people. That the annotation is there says that the taint is ours.
         Spot::annotation(NODE, annotations::OUT_OF_SERVICE_SINCE),
         Spot::field(NODE, taints::OUT_OF_SERVICE, &taint),
-    ]
+    ]]
 }
 
 #[test]
@@ -269,19 +278,20 @@ impl Story for Eviction {
     }
 }
 
-pub(super) fn of_evictions() -> Vec<Spot> {
+pub(super) fn of_evictions() -> Vec<Vec<Spot>> {
     let taint = ["spec", "taints", "key=salvor.dev/force-eviction", "value"];
     let condition = ["status", "conditions", "type=ForceEviction"];
+    let asked = json!(r#"{"value":"INC-1","renewed":"2026-01-01T00:00:00Z"}"#);
+    // Without it an outage holds the eviction, and there is none here.
+    let word = json!(r#"{"by":"jane","at":"2026-01-01T00:00:00Z"}"#);
     vec![
-        Spot::annotation(NODE, annotations::EVICTION).told(&Corruption::ALL),
-        Spot::annotation(NODE, annotations::EVICTION_ASKED)
-            .example(json!(r#"{"value":"INC-1","renewed":"2026-01-01T00:00:00Z"}"#))
-            .told(Corruption::UNREADABLE),
-        // Without it an outage holds the eviction, and there is none here.
-        Spot::annotation(NODE, annotations::DESPITE_ZONE_OUTAGE)
-            .example(json!(r#"{"by":"jane","at":"2026-01-01T00:00:00Z"}"#)),
-        Spot::field(NODE, taints::FORCE_EVICTION, &taint),
-        Spot::field(NODE, node_conditions::FORCE_EVICTION, &condition),
+        vec![Spot::annotation(NODE, annotations::EVICTION).told(&Corruption::ALL)],
+        vec![Spot::annotation(NODE, annotations::EVICTION_ASKED).example(asked).told(Corruption::UNREADABLE)],
+        vec![
+            Spot::annotation(NODE, annotations::DESPITE_ZONE_OUTAGE).example(word),
+            Spot::field(NODE, taints::FORCE_EVICTION, &taint),
+            Spot::field(NODE, node_conditions::FORCE_EVICTION, &condition),
+        ],
     ]
 }
 
@@ -384,11 +394,11 @@ impl Story for Work {
     }
 }
 
-pub(super) fn of_jobs() -> Vec<Spot> {
+pub(super) fn of_jobs() -> Vec<Vec<Spot>> {
     vec![
-        Spot::annotation(JOB, job::USED_NAMES).told(Corruption::UNREADABLE),
-        Spot::annotation("pod", job::INDEX_FAILURE_COUNT).told(&Corruption::ALL),
-        Spot::annotation("pod", job::INDEX_IGNORED_FAILURE_COUNT).told(&Corruption::ALL),
+        vec![Spot::annotation(JOB, job::USED_NAMES).told(Corruption::UNREADABLE)],
+        vec![Spot::annotation("pod", job::INDEX_FAILURE_COUNT).told(&Corruption::ALL)],
+        vec![Spot::annotation("pod", job::INDEX_IGNORED_FAILURE_COUNT).told(&Corruption::ALL)],
     ]
 }
 

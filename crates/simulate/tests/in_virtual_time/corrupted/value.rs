@@ -4,8 +4,9 @@ use jiff::Timestamp;
 use serde_json::{Value, json};
 
 const GARBAGE: &str = "{\"cut\": [short, \u{1f6a2}\u{0}";
-const OLD: &str = "1970-01-01T00:00:00Z";
-const FUTURE: &str = "9999-12-30T22:00:00Z";
+/// With the six digits that a Lease needs; others do not mind.
+const OLD: &str = "1970-01-01T00:00:00.000000Z";
+const FUTURE: &str = "9999-12-30T22:00:00.000000Z";
 /// As long as a value can be that still leaves room for others on an object.
 const LONG: usize = 100_000;
 
@@ -38,9 +39,10 @@ impl Corruption {
             (Self::Huge, Value::Number(_)) => json!(i32::MAX),
             (Self::Empty, Value::Number(_)) => json!(0),
             (Self::Garbage, Value::Array(_)) => json!([{"name": GARBAGE}]),
+            // What was there comes first, so that it is the same but for its length.
             (Self::Huge, Value::Array(items)) => {
-                let one = items.first().cloned().unwrap_or_else(|| "x".into());
-                Value::Array(vec![one; 1000])
+                let more = items.last().cloned().unwrap_or_else(|| "x".into());
+                Value::Array(items.iter().cloned().chain(vec![more; 1000]).collect())
             }
             (Self::Empty, Value::Array(_)) => json!([]),
             // An entry of a list keeps what makes it that entry, and its times.

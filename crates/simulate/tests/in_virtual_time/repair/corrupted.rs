@@ -91,32 +91,30 @@ impl Story for Repair {
     }
 }
 
-fn of_nodes() -> Vec<Spot> {
+fn of_nodes() -> Vec<Vec<Spot>> {
     let veto = &[Corruption::Garbage, Corruption::Huge, Corruption::Empty, Corruption::Future];
     let condition = |kind: &'static str, way: &[&'static str]| Spot::field(NODE, kind, way);
+    let unreadable = &[Corruption::Garbage, Corruption::Huge, Corruption::Empty, Corruption::Old];
     vec![
-        Spot::annotation(NODE, annotations::PROGRESS).told(&[
-            Corruption::Garbage,
-            Corruption::Huge,
-            Corruption::Empty,
-            Corruption::Old,
-        ]),
+        vec![Spot::annotation(NODE, annotations::PROGRESS).told(unreadable)],
         // Whoever writes one wants one.
-        Spot::annotation(NODE, annotations::DO_NOT_REPAIR).told(veto),
-        Spot::annotation(NODE, annotations::KARPENTER_DO_NOT_REPAIR).told(veto),
-        // Only agents read the request. What does not repeat its time does not answer it.
-        Spot::annotation(NODE, annotations::REBOOT_REQUESTED),
-        Spot::annotation(NODE, annotations::REBOOT_DONE),
-        condition(repair::CONDITION, &["status", "conditions", "type=SalvorRepair"]),
-        condition(repair::REBOOT_CONDITION, &["status", "conditions", "type=NodeReboot"]),
-        // Karpenter's own. One that cannot be read is written anew when it is due.
-        Spot::annotation(CLAIM, annotations::TERMINATION_TIMESTAMP),
+        vec![Spot::annotation(NODE, annotations::DO_NOT_REPAIR).told(veto)],
+        vec![Spot::annotation(NODE, annotations::KARPENTER_DO_NOT_REPAIR).told(veto)],
+        vec![
+            // Only agents read the request. What does not repeat its time does not answer it.
+            Spot::annotation(NODE, annotations::REBOOT_REQUESTED),
+            Spot::annotation(NODE, annotations::REBOOT_DONE),
+            condition(repair::CONDITION, &["status", "conditions", "type=SalvorRepair"]),
+            condition(repair::REBOOT_CONDITION, &["status", "conditions", "type=NodeReboot"]),
+            // Karpenter's own. One that cannot be read is written anew when it is due.
+            Spot::annotation(CLAIM, annotations::TERMINATION_TIMESTAMP),
+        ],
     ]
 }
 
-fn of_policies() -> Vec<Spot> {
+fn of_policies() -> Vec<Vec<Spot>> {
     let number = |name: &'static str, way: &[&'static str]| Spot::field(POLICY, name, way).example(json!(0));
-    vec![
+    let counts = vec![
         number("NodeRepairPolicy status.observedGeneration", &["status", "observedGeneration"]),
         number("NodeRepairPolicy status.nodes", &["status", "nodes"]),
         number("NodeRepairPolicy status.healthy", &["status", "healthy"]),
@@ -124,12 +122,15 @@ fn of_policies() -> Vec<Spot> {
         number("NodeRepairPolicy status.blocked", &["status", "blocked"]),
         number("NodeRepairPolicy status.repairing", &["status", "repairing"]),
         number("NodeRepairPolicy status.repaired", &["status", "repaired"]),
-        Spot::field(POLICY, "NodeRepairPolicy status.repairs", &["status", "repairs"]),
-        Spot::field(POLICY, "NodeRepairPolicy status.conditions", &["status", "conditions"]),
+    ];
+    vec![
+        counts,
+        vec![Spot::field(POLICY, "NodeRepairPolicy status.repairs", &["status", "repairs"])],
+        vec![Spot::field(POLICY, "NodeRepairPolicy status.conditions", &["status", "conditions"])],
     ]
 }
 
-fn of_pools() -> Vec<Spot> {
+fn of_pools() -> Vec<Vec<Spot>> {
     vec![
         Spot::annotation(POOL, annotations::REPAIRS).told(&[
             Corruption::Garbage,
@@ -157,6 +158,6 @@ fn the_list_of_repairs_on_a_nodepool() {
 }
 
 /// All places of repairs that are corrupted.
-pub(crate) fn all_spots() -> Vec<Spot> {
+pub(crate) fn all_spots() -> Vec<Vec<Spot>> {
     of_nodes().into_iter().chain(of_policies()).chain(of_pools()).collect()
 }
