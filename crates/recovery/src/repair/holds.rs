@@ -90,7 +90,14 @@ impl Hold {
 
     /// A short text that changes when the node's condition has to be written again.
     pub fn token(&self) -> String {
-        format!("{} {}", reasons::BLOCKED, self.code())
+        // A node that was told of a budget that is used up must be told that nobody knows how much of it is.
+        let unreadable = if self.is_of_an_unreadable_list() { " unreadable" } else { "" };
+        format!("{} {}{unreadable}", reasons::BLOCKED, self.code())
+    }
+
+    /// True if the budget counts as used up because nobody can read what is under way.
+    fn is_of_an_unreadable_list(&self) -> bool {
+        matches!(self, Self::BudgetExhausted { used: usize::MAX, .. })
     }
 
     /// When it is over by itself, or may be.

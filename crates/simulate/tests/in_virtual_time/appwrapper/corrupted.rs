@@ -70,18 +70,22 @@ fn of_annotations() -> Vec<Vec<Spot>> {
         let told = &[Corruption::Garbage, Corruption::Huge, Corruption::Old, Corruption::Future];
         Spot::annotation(APP, key).example(json!("3,10")).told(told)
     };
-    vec![vec![
-        timer(annotations::ADMISSION_GRACE_PERIOD),
-        timer(annotations::WARMUP_GRACE_PERIOD),
-        timer(annotations::FAILURE_GRACE_PERIOD),
-        timer(annotations::RETRY_PAUSE_PERIOD),
-        timer(annotations::RETRY_LIMIT),
-        timer(annotations::FORCEFUL_DELETION_GRACE_PERIOD),
-        timer(annotations::DELETION_ON_FAILURE_GRACE_PERIOD),
-        timer(annotations::SUCCESS_TTL),
-        codes(annotations::TERMINAL_EXIT_CODES),
-        codes(annotations::RETRYABLE_EXIT_CODES),
-    ]]
+    // A message has room for a few.
+    vec![
+        vec![
+            timer(annotations::ADMISSION_GRACE_PERIOD),
+            timer(annotations::WARMUP_GRACE_PERIOD),
+            timer(annotations::FAILURE_GRACE_PERIOD),
+            timer(annotations::RETRY_PAUSE_PERIOD),
+        ],
+        vec![
+            timer(annotations::RETRY_LIMIT),
+            timer(annotations::FORCEFUL_DELETION_GRACE_PERIOD),
+            timer(annotations::DELETION_ON_FAILURE_GRACE_PERIOD),
+            timer(annotations::SUCCESS_TTL),
+        ],
+        vec![codes(annotations::TERMINAL_EXIT_CODES), codes(annotations::RETRYABLE_EXIT_CODES)],
+    ]
 }
 
 #[test]

@@ -131,14 +131,10 @@ fn of_policies() -> Vec<Vec<Spot>> {
 }
 
 fn of_pools() -> Vec<Vec<Spot>> {
+    let unreadable = &[Corruption::Garbage, Corruption::Huge, Corruption::Empty, Corruption::Old];
     vec![
-        Spot::annotation(POOL, annotations::REPAIRS).told(&[
-            Corruption::Garbage,
-            Corruption::Huge,
-            Corruption::Empty,
-            Corruption::Old,
-        ]),
-        Spot::annotation(POOL, annotations::DO_NOT_REPAIR),
+        vec![Spot::annotation(POOL, annotations::REPAIRS).told(unreadable)],
+        vec![Spot::annotation(POOL, annotations::DO_NOT_REPAIR)],
     ]
 }
 
