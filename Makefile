@@ -1,5 +1,5 @@
 # Everything a contributor or CI runs. `make test` is the whole of it.
-.PHONY: test quick control-plane bench-appwrapper bench-embedded bench-eviction bench-job bench-nodes bench-repair bench-simulate bench-zombie repair-incidents
+.PHONY: test quick control-plane bench-appwrapper bench-embedded bench-eviction bench-job bench-nodes bench-repair bench-simulate bench-zombie repair-incidents swarm
 
 # Formatting, lints, docs, dependency policy, and every test, on the real control plane.
 test:
@@ -48,3 +48,9 @@ bench-simulate:
 # The same incidents under Karpenter's own repair rules and under Salvor, in virtual time; writes docs/repair-incidents.md.
 repair-incidents:
 	cargo run -p salvor-bench -- incidents
+
+# Random small clusters under random faults, in virtual time, on all cores: a seed (4711) or some (1..10000).
+# With HISTORY=FILE, one seed and every change of every object in it.
+SEEDS ?= 1..1000
+swarm:
+	cargo run --release -p salvor-simulate --example swarm -- $(SEEDS) $(HISTORY)

@@ -102,6 +102,16 @@ fn of_many_nodes() -> Vec<Incident> {
             minutes: 90,
         },
         Incident {
+            name: "bad rollout in a big pool",
+            story: "A bad agent comes to one more of 60 nodes every 2 minutes, and to new ones. After 60 minutes it is rolled back.",
+            nodes: pool("gpu", 60, &ZONES),
+            events: std::iter::once(at(0, Event::NewOnesAil("gpu", GPU)))
+                .chain((0..30).zip(0..).map(|(node, turn)| at(turn * 2, Event::Ails(vec![node], GPU))))
+                .chain([at(60, Event::Passes(GPU))])
+                .collect(),
+            minutes: 90,
+        },
+        Incident {
             name: "bad rollout on a fifth",
             story: "A bad agent comes to 4 of 20 nodes as a trial, and calls them sick. After 25 minutes it is rolled back.",
             nodes: pool("gpu", 20, &ZONES),
@@ -156,6 +166,18 @@ fn of_zones() -> Vec<Incident> {
                 at(5, Event::Breaks(0, GPU)),
                 at(52, Event::Passes(LOST)),
             ],
+            minutes: 90,
+        },
+        Incident {
+            name: "zone comes back node by node",
+            story: "The zone of 7 of 21 nodes is cut off for 50 minutes. Then one of its nodes comes back every 2 minutes.",
+            nodes: pool("gpu", 21, &ZONES),
+            events: std::iter::once(at(0, Event::ZoneLost("c", Cause::Elsewhere)))
+                .chain(
+                    (0..7).zip(0..).map(|(node, turn)| at(50 + turn * 2, Event::Heals(node * 3 + 2, LOST))),
+                )
+                .chain([at(64, Event::Passes(LOST))])
+                .collect(),
             minutes: 90,
         },
         Incident {

@@ -1,6 +1,7 @@
 //! The same incidents under Karpenter's own repair rules and under Salvor, in virtual time.
 
 mod list;
+mod outcome;
 mod play;
 mod report;
 mod script;

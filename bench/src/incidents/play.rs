@@ -9,6 +9,7 @@ use salvor_simulate::{Line, Process};
 use serde_json::json;
 use tokio::{task::JoinHandle, time::sleep};
 
+use super::outcome::Outcome;
 use super::script::{CONDITIONS, Cause, Incident, STARTUP};
 use super::upstream::Upstream;
 use super::world::{Node, World};
@@ -28,25 +29,6 @@ pub(super) enum Contender {
     Karpenter,
     /// The operator itself.
     Salvor,
-}
-
-/// What an incident came to.
-#[derive(Clone, Debug, Default, PartialEq, Eq)]
-pub(super) struct Outcome {
-    /// Machines that broke.
-    pub(super) broken: u64,
-    /// Those of them whose replacement is ready.
-    pub(super) replaced: u64,
-    /// Nodes that were killed although their machine was well, or although there was no other machine.
-    pub(super) in_vain: u64,
-    /// Seconds that nodes stayed past their toleration, of all nodes together.
-    pub(super) sick: u64,
-    /// Seconds between the end of a node and its replacement, of all nodes together.
-    pub(super) missing: u64,
-    /// Seconds in which only nodes waited for which a repair would have been in vain.
-    pub(super) held: u64,
-    /// Seconds in which a broken machine waited, and nothing was done.
-    pub(super) frozen: u64,
 }
 
 /// A contender that runs.
@@ -131,15 +113,18 @@ fn count(world: &mut World, now: u64) {
         world.nodes().filter(|node| !node.told_to_go && node.is_past_toleration(now)).collect();
     let waits: Vec<&&Node> = due.iter().filter(|node| !busy.contains(node.machine.pool.as_str())).collect();
     let broken = waits.iter().any(|node| node.is(Cause::Machine)) && world.has_capacity;
-    let (sick, missing) = (due.len() as u64 * TICK, world.missing * TICK);
+    let to_replace = due.iter().filter(|node| node.is(Cause::Machine) && world.has_capacity).count() as u64;
+    let (sick, lost) = (due.len() as u64 * TICK, world.lost * TICK);
+    let late = (to_replace + world.missing) * TICK;
     let (held, frozen) = match (waits.is_empty(), broken) {
         (true, _) => (0, 0),
         (false, false) => (TICK, 0),
         (false, true) => (0, TICK),
     };
     let outcome = &mut world.outcome;
+    outcome.late += late;
+    outcome.lost += lost;
     outcome.sick += sick;
-    outcome.missing += missing;
     outcome.held += held;
     outcome.frozen += frozen;
 }

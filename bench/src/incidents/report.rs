@@ -2,7 +2,7 @@
 
 use std::fmt::Write;
 
-use super::play::Outcome;
+use super::outcome::Outcome;
 use super::script::{CONDITIONS, Incident};
 
 /// An incident and what came of it under both rules.
@@ -29,10 +29,16 @@ const COLUMNS: &str = "\
 |---|---|
 | replaced | machines that broke and whose replacement was ready in the end, of all that broke |
 | in vain | nodes killed although nothing was wrong with their machine (it would have passed, or the new node had it too), or although the cloud had no other machine |
+| late | minutes from the end of the toleration of a broken machine until its replacement was ready, of all such machines together, while the cloud had machines |
+| lost | minutes from the kill of a node in vain until its replacement was ready, of all such nodes together |
 | sick | minutes that nodes stayed past their toleration, of all nodes together, for whatever cause |
-| missing | minutes from the kill of a node until its replacement was ready, of all nodes together |
 | held | minutes in which nothing was done, and rightly: a repair of any node that waited would have been in vain |
 | frozen | minutes in which a broken machine was past its toleration, and nothing was done in its pool |
+
+Kills in vain, replacements, and the minutes late, lost and frozen are compared below. The minutes sick are not: they are the price of waiting
+where a kill does not help, and whoever kills in vain has few of them. Mind them all the same: while a zone is away, killing its nodes
+brings machines in other zones sooner than waiting does, and the page still calls it in vain, because the zone comes back.
+The model looks every 10 seconds, so differences of a minute or less are not listed below.
 ";
 
 /// Whole minutes.
@@ -43,8 +49,8 @@ fn minutes(seconds: u64) -> u64 {
 /// The page, in Markdown.
 pub(super) fn page(all: &[Played]) -> String {
     let mut page = format!("{HEAD}\n{}\n{COLUMNS}\n## Results\n\n", tolerations());
-    page.push_str("| incident | rules | replaced | in vain | sick | missing | held | frozen |\n");
-    page.push_str("|---|---|--:|--:|--:|--:|--:|--:|\n");
+    page.push_str("| incident | rules | replaced | in vain | late | lost | sick | held | frozen |\n");
+    page.push_str("|---|---|--:|--:|--:|--:|--:|--:|--:|\n");
     for Played { incident, karpenter, salvor } in all {
         row(&mut page, incident.name, "Karpenter", karpenter);
         row(&mut page, "", "Salvor", salvor);
@@ -85,13 +91,14 @@ fn tolerations() -> String {
 }
 
 fn row(page: &mut String, name: &str, rules: &str, outcome: &Outcome) {
-    let Outcome { broken, replaced, in_vain, sick, missing, held, frozen } = outcome;
+    let Outcome { broken, replaced, in_vain, late, lost, sick, held, frozen } = outcome;
     line(
         page,
         format_args!(
-            "| {name} | {rules} | {replaced} of {broken} | {in_vain} | {} | {} | {} | {} |",
+            "| {name} | {rules} | {replaced} of {broken} | {in_vain} | {} | {} | {} | {} | {} |",
+            minutes(*late),
+            minutes(*lost),
             minutes(*sick),
-            minutes(*missing),
             minutes(*held),
             minutes(*frozen)
         ),
@@ -112,12 +119,12 @@ fn worse(Played { incident, karpenter, salvor }: &Played) -> Vec<String> {
         ));
     }
     for (what, ours, theirs) in [
-        ("nodes stay sick past their toleration", salvor.sick, karpenter.sick),
-        ("killed nodes are missing", salvor.missing, karpenter.missing),
+        ("broken machines are late", salvor.late, karpenter.late),
+        ("nodes that it killed in vain are missing", salvor.lost, karpenter.lost),
         ("it is frozen", salvor.frozen, karpenter.frozen),
     ] {
         let (ours, theirs) = (minutes(ours), minutes(theirs));
-        if ours > theirs {
+        if ours > theirs + 1 {
             worse.push(format!("{name}: {what} for {ours} minutes, with Karpenter's rules for {theirs}."));
         }
     }

@@ -49,6 +49,8 @@ pub(super) enum Event {
     NewOnesAil(&'static str, &'static Condition),
     /// All nodes that ailed so are well.
     Passes(&'static Condition),
+    /// One node that ailed so is well.
+    Heals(usize, &'static Condition),
     /// All nodes of a zone are lost. New machines come up elsewhere.
     ZoneLost(&'static str, Cause),
     /// The agent of a node writes the sick condition anew, with a lastTransitionTime of now.

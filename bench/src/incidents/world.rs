@@ -10,7 +10,7 @@ use salvor_embedded::Cluster;
 use salvor_simulate::{Beat, Karpenter, Machine};
 use serde_json::json;
 
-use super::play::Outcome;
+use super::outcome::Outcome;
 use super::script::{Cause, Condition, Event, Incident, LOST, NOT_READY, STARTUP};
 
 /// Seconds from a NodeClaim to its Node.
@@ -56,14 +56,17 @@ pub(super) struct Node {
     pub(super) told_to_go: bool,
     /// True if its machine never ends.
     sticks: bool,
+    /// True if its kill was in vain.
+    killed_in_vain: bool,
     replaces: Option<Killed>,
 }
 
 /// A node that was killed.
 #[derive(Clone, Copy, PartialEq, Eq)]
-enum Killed {
-    Broken,
-    Well,
+struct Killed {
+    /// True if its machine was broken.
+    broken: bool,
+    in_vain: bool,
 }
 
 impl Node {
@@ -103,8 +106,10 @@ pub(super) struct World {
     zones: Vec<String>,
     /// True if the cloud has machines.
     pub(super) has_capacity: bool,
-    /// Nodes that were killed and are not replaced.
+    /// Nodes that were killed, rightly, and are not replaced.
     pub(super) missing: u64,
+    /// The same of those killed in vain.
+    pub(super) lost: u64,
     pub(super) outcome: Outcome,
 }
 
@@ -127,6 +132,7 @@ impl World {
             zones: zones.into_iter().cloned().collect(),
             has_capacity: true,
             missing: 0,
+            lost: 0,
             outcome: Outcome::default(),
         };
         for machine in &incident.nodes {
@@ -158,6 +164,7 @@ impl World {
             ailments: Vec::new(),
             told_to_go: false,
             sticks: false,
+            killed_in_vain: false,
             replaces,
         };
         self.nodes.insert(name.clone(), node);
@@ -174,8 +181,8 @@ impl World {
             self.killed(&name);
         }
         for (name, machine) in gone {
-            let was_broken = self.nodes.remove(&name).is_some_and(|node| node.is(Cause::Machine));
-            let replaces = if was_broken { Killed::Broken } else { Killed::Well };
+            let Some(node) = self.nodes.remove(&name) else { continue };
+            let replaces = Killed { broken: node.is(Cause::Machine), in_vain: node.killed_in_vain };
             self.orders.push(Order { at: now, machine: self.elsewhere(machine), replaces });
         }
         self.serve_orders(now).await?;
@@ -185,9 +192,12 @@ impl World {
     fn killed(&mut self, name: &str) {
         let Some(node) = self.nodes.get_mut(name) else { return };
         node.told_to_go = true;
-        self.missing += 1;
-        if !node.is(Cause::Machine) || !self.has_capacity {
+        node.killed_in_vain = !node.is(Cause::Machine) || !self.has_capacity;
+        if node.killed_in_vain {
             self.outcome.in_vain += 1;
+            self.lost += 1;
+        } else {
+            self.missing += 1;
         }
     }
 
@@ -235,9 +245,10 @@ impl World {
                 (Phase::Boots(at), _) if at <= now => {
                     self.karpenter.initialize(name).await?;
                     node.phase = Phase::Up;
-                    if let Some(killed) = node.replaces {
-                        self.missing -= 1;
-                        self.outcome.replaced += u64::from(killed == Killed::Broken);
+                    if let Some(Killed { broken, in_vain }) = node.replaces {
+                        let gap = if in_vain { &mut self.lost } else { &mut self.missing };
+                        *gap -= 1;
+                        self.outcome.replaced += u64::from(broken);
                     }
                     let pool = node.machine.pool.as_str();
                     ailing.extend(self.new_ones_ail.get(pool).map(|condition| (name.clone(), *condition)));
@@ -270,7 +281,16 @@ impl World {
         if condition == LOST {
             self.lost_zones.clear();
         }
-        for (name, node) in &mut self.nodes {
+        self.heal(condition, |_| true).await
+    }
+
+    /// Nodes that ailed so are well.
+    async fn heal(
+        &mut self,
+        condition: &'static Condition,
+        is_meant: impl Fn(&str) -> bool,
+    ) -> Result<(), kube::Error> {
+        for (name, node) in self.nodes.iter_mut().filter(|(name, _)| is_meant(name)) {
             let before = node.ailments.len();
             node.ailments.retain(|it| it.cause == Cause::Machine || it.condition != Some(condition));
             let still =
@@ -299,6 +319,7 @@ impl World {
                 Ok(())
             }
             Event::Passes(condition) => self.passes(condition).await,
+            Event::Heals(number, condition) => self.heal(condition, |node| node == name(number)).await,
             Event::ZoneLost(zone, cause) => {
                 self.lost_zones.insert(zone);
                 let lost = self.nodes.iter().filter(|(_, node)| node.machine.zone == zone);

@@ -46,6 +46,8 @@ pub enum Effect {
     Delay(Duration),
     /// 409: somebody else was quicker.
     Conflict,
+    /// 403: an admission webhook denies it.
+    Denied,
     /// 429, with the seconds after which to come back.
     TooManyRequests(u32),
     /// 500.
@@ -180,6 +182,11 @@ impl Faults {
         self.list().push(fault);
     }
 
+    /// Ends the faults that are not to be kept.
+    pub fn retain(&self, keep: impl FnMut(&Fault) -> bool) {
+        self.list().retain(keep);
+    }
+
     /// Ends all faults, and a pause.
     pub fn clear(&self) {
         self.list().clear();
@@ -269,6 +276,11 @@ fn refusal(effect: Effect, request: &http::request::Parts) -> Option<http::Respo
             409,
             "Conflict",
             "Operation cannot be fulfilled: the object has been modified; please apply your changes to the latest version and try again",
+        ),
+        Effect::Denied => Refusal::new(
+            403,
+            "Forbidden",
+            "admission webhook \"policy.example.com\" denied the request: a fault was switched on",
         ),
         Effect::TooManyRequests(seconds) => Refusal::too_many_requests(
             "The server has received too many requests and has asked us to try again later",

@@ -1,6 +1,7 @@
 // The nodes by zone, and the pods on them: one element per node and one per pod, touched only when it changes.
+import { age, element } from "./parts.js";
 import { repairClass, repairWords } from "./repairs.js";
-import { now, world } from "./world.js";
+import { world } from "./world.js";
 
 const zones = new Map();
 const tiles = new Map();
@@ -11,13 +12,6 @@ const area = document.getElementById("zones");
 const queue = document.getElementById("queue");
 const queued = { cells: [], box: queue.querySelector(".pods") };
 const order = new Intl.Collator("en", { numeric: true }).compare;
-
-export function element(name, classes, text) {
-  const made = document.createElement(name);
-  if (classes) made.className = classes;
-  if (text !== undefined) made.textContent = text;
-  return made;
-}
 
 /** Puts an element where it belongs in a sorted list and its box. */
 function insert(list, item, box) {
@@ -171,17 +165,6 @@ export function stateWords(node) {
   const repair = repairWords(node);
   return words[node.state] + (node.outOfService ? ", tainted out-of-service" : "") + (node.cordoned ? ", cordoned" : "")
     + (repair ? `, ${repair}` : "");
-}
-
-export function age(since) {
-  const seconds = Math.max(0, Math.round((now() - since) / 1000));
-  if (seconds < 120) return `${seconds} s`;
-  return seconds < 7200 ? `${Math.floor(seconds / 60)} min` : `${Math.floor(seconds / 3600)} h`;
-}
-
-export function waiting(until) {
-  const seconds = Math.ceil((until - now()) / 1000);
-  return seconds > 0 ? `${seconds} s left` : "now";
 }
 
 /** Says at once what somebody did to a node: the control plane notices later. */

@@ -1,5 +1,5 @@
 // Everything that does not come back, by root cause: the list of `salvor why --all -A`.
-import { element, waiting } from "./map.js";
+import { element, waiting } from "./parts.js";
 import { now, world } from "./world.js";
 
 const section = document.getElementById("missing");

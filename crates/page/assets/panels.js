@@ -1,6 +1,7 @@
 // Everything beside the map: headline, counts, one node, stuck pods, workloads, timeline.
-import { element, focusNode, markWished, press, stateWords, tickMap, waiting } from "./map.js";
+import { focusNode, markWished, press, stateWords, tickMap } from "./map.js";
 import { drawMissing } from "./missing.js";
+import { element, waiting } from "./parts.js";
 import { drawRepairs } from "./repairs.js";
 import { now, wish, world } from "./world.js";
 import { drawWrappers } from "./wrappers.js";

@@ -1,5 +1,5 @@
 // Nodes that are sick or repaired: the state of each, what is waited for, and the nodes that came for others.
-import { element, waiting } from "./map.js";
+import { element, waiting } from "./parts.js";
 import { now, world } from "./world.js";
 
 const MOST = 12;

@@ -1,5 +1,5 @@
 // AppWrappers: the phase of each, its resets, and what is waited for.
-import { age, element, waiting } from "./map.js";
+import { age, element, waiting } from "./parts.js";
 import { world } from "./world.js";
 
 const MOST = 12;

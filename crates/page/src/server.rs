@@ -40,6 +40,7 @@ const FILES: &[(&str, &str, &str)] = &[
     ("/map.js", "text/javascript; charset=utf-8", include_str!("../assets/map.js")),
     ("/world.js", "text/javascript; charset=utf-8", include_str!("../assets/world.js")),
     ("/missing.js", "text/javascript; charset=utf-8", include_str!("../assets/missing.js")),
+    ("/parts.js", "text/javascript; charset=utf-8", include_str!("../assets/parts.js")),
     ("/repairs.js", "text/javascript; charset=utf-8", include_str!("../assets/repairs.js")),
     ("/wrappers.js", "text/javascript; charset=utf-8", include_str!("../assets/wrappers.js")),
     ("/panels.js", "text/javascript; charset=utf-8", include_str!("../assets/panels.js")),

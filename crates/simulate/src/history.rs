@@ -20,7 +20,7 @@ impl History {
         history
     }
 
-    fn record(&self, change: &Change<'_>) {
+    pub(crate) fn record(&self, change: &Change<'_>) {
         let Change { at, revision, group, resource, kind, object } = change;
         let mut lines = self.lines();
         // Writing to memory cannot fail.

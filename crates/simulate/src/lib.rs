@@ -6,18 +6,21 @@
 //! - [`in_virtual_time`] runs a future so.
 //! - [`cluster`] is a cluster of a seed, with control loops and room for nodes; [`History`] is all that happens in it.
 //! - [`Process`] is an operator in it, which may be killed at any moment, also between two of its writes.
+//! - [`swarm`] plays random clusters under random faults, and checks what must hold at every revision.
 //! - [`Karpenter`] launches and ends the machines of NodeClaims, where a simulation needs them.
 
+pub mod audit;
 mod history;
 mod karpenter;
 mod line;
 mod process;
 mod runtime;
 mod seed;
+pub mod swarm;
 
 pub use history::History;
 pub use karpenter::{Beat, Karpenter, Machine, define, objects, unless_gone};
-pub use line::{CrashPoint, Line, Wired};
+pub use line::{CrashPoint, Line, Side, Wired};
 pub use process::Process;
 pub use runtime::in_virtual_time;
 pub use seed::cluster;

@@ -35,8 +35,19 @@ struct Shared {
 struct State {
     writes: u32,
     crash: Option<CrashPoint>,
+    /// Whether the next write of a Lease kills, before it is sent or after it was answered.
+    at_renewal: Option<Side>,
     dead: bool,
     hold: Hold,
+}
+
+/// On which side of a write a process dies.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub enum Side {
+    /// The write is never sent.
+    Before,
+    /// The write has been answered, and the process never learns how.
+    After,
 }
 
 /// Whether a write is to be held up on its way.
@@ -54,6 +65,21 @@ impl Line {
         let line = Self::default();
         line.state().crash = Some(crash);
         line
+    }
+
+    /// From now on the line goes dead at this write, counted from now.
+    pub fn die_at(&self, crash: CrashPoint) {
+        let mut state = self.state();
+        let sent = state.writes;
+        state.crash = Some(match crash {
+            CrashPoint::Before(write) => CrashPoint::Before(sent + write),
+            CrashPoint::After(write) => CrashPoint::After(sent + write),
+        });
+    }
+
+    /// The line goes dead at the next write of a Lease.
+    pub fn die_at_renewal(&self, side: Side) {
+        self.state().at_renewal = Some(side);
     }
 
     /// A line that holds this write up, after the process has sent it and before the server hears of it. Once it is let go
@@ -137,7 +163,19 @@ impl Line {
         let keeps_a_lease = request.uri().path().contains("/leases");
         let crash = {
             let mut state = self.state();
-            if !is_write || keeps_a_lease {
+            if is_write && keeps_a_lease {
+                let side = state.at_renewal;
+                drop(state);
+                return match side {
+                    None => false,
+                    Some(Side::After) => true,
+                    Some(Side::Before) => {
+                        self.cut();
+                        false
+                    }
+                };
+            }
+            if !is_write {
                 return false;
             }
             state.writes += 1;

@@ -1,9 +1,13 @@
 //! An operator as a process that may be killed.
 
+use bytes::Bytes;
+use http::{Request, Response};
 use jiff::Timestamp;
+use kube::client::Body;
 use salvor_api::config::Configuration;
 use salvor_embedded::{Cluster, Faults};
 use salvor_operator::{Operator, Surroundings};
+use tower::{BoxError, Service};
 
 use crate::line::Line;
 
@@ -36,6 +40,24 @@ impl Process {
         faults: &Faults,
     ) -> Self {
         let service = line.before(faults.before(cluster.clone()));
+        Self::over(service, now, identity, configuration, line)
+    }
+
+    /// The same with a service of the caller's, which has `line` in it.
+    pub fn over<S, B>(
+        service: S,
+        now: Timestamp,
+        identity: &str,
+        configuration: &Configuration,
+        line: Line,
+    ) -> Self
+    where
+        S: Service<Request<Body>, Response = Response<B>> + Send + 'static,
+        S::Future: Send + 'static,
+        S::Error: Into<BoxError> + 'static,
+        B: http_body::Body<Data = Bytes> + Send + 'static,
+        B::Error: Into<BoxError>,
+    {
         let operator = Operator::start(Surroundings::in_process(service, now, identity), configuration);
         Self { operator: Some(operator), line }
     }

@@ -27,6 +27,14 @@ pub struct RepairSettings {
     pub launch_timeout: GoDuration,
     /// Repairs in a zone are held when at least this share of its nodes is sick; 0 sets no limit.
     pub zone_sick_percent: u8,
+    /// The same of a pool, for nodes that have the same condition.
+    pub pool_sick_percent: u8,
+    /// A node is held for its zone or pool for at most this time after its toleration; 0 sets no limit.
+    pub outage_timeout: GoDuration,
+    /// A hold ends only when no node has healed for this long.
+    pub settle_after: GoDuration,
+    /// Where replacements did not help, one node is tried again after this time; 0 goes on without a pause.
+    pub retry_after: GoDuration,
     /// How a Machine of Cluster API is repaired.
     #[serde(rename = "clusterAPI")]
     pub cluster_api: ClusterApiRepair,
@@ -40,6 +48,10 @@ impl Default for RepairSettings {
             stuck_after: GoDuration::from_secs(15 * 60),
             launch_timeout: GoDuration::from_secs(10 * 60),
             zone_sick_percent: 55,
+            pool_sick_percent: 50,
+            outage_timeout: GoDuration::from_secs(60 * 60),
+            settle_after: GoDuration::from_secs(3 * 60),
+            retry_after: GoDuration::from_secs(30 * 60),
             cluster_api: ClusterApiRepair::default(),
         }
     }
@@ -115,8 +127,39 @@ const FIELDS: &[Field] = &[
         "repair.zoneSickPercent",
         Integer(0, 100),
         Presence::Default("55"),
-        "When at least three nodes, and at least this share of a policy's nodes in a zone, are sick, while the policy has nodes \
-         in other zones too, it is taken for one cause and no node of that zone is repaired. 0 switches this off.",
+        "When at least three nodes, and at least this share of a policy's nodes in a zone, are sick, it is taken for one cause \
+         and no node of that zone is repaired until outageTimeout. If the policy has nodes in one zone only, they must be more \
+         than its unhealthyLimit too. 0 switches this off.",
+    ),
+    field(
+        "repair.poolSickPercent",
+        Integer(0, 100),
+        Presence::Default("50"),
+        "When at least three nodes, at least this share of a policy's nodes in a pool, and more than its unhealthyLimit of them \
+         are sick with the same condition, it is taken for one cause and no node of that pool is repaired for that condition \
+         until outageTimeout. 0 switches this off.",
+    ),
+    field(
+        "repair.outageTimeout",
+        Duration,
+        Presence::Default("1h0m0s"),
+        "A node is held because its zone or pool is sick for at most this time after its toleration. Then the nodes of that zone \
+         or pool are repaired one at a time. 0 holds them as long as the sickness lasts.",
+    ),
+    field(
+        "repair.settleAfter",
+        Duration,
+        Presence::Default("3m0s"),
+        "While nodes heal by themselves, a hold of a zone, a pool or a whole policy lasts until no node has healed for this \
+         long, or for as long as the last one was seen sick if that is shorter. 0 ends it at once.",
+    ),
+    field(
+        "repair.retryAfter",
+        Duration,
+        Presence::Default("30m0s"),
+        "Where replacements in a pool have the condition that they should cure, no further node of it is replaced for that \
+         condition. One is tried again after this time, the next one after twice that, and so on, up to sixteen times that. 0 \
+         switches this off.",
     ),
     field(
         "repair.clusterAPI",
@@ -131,9 +174,15 @@ fn check(Configuration { repair, .. }: &Configuration, found: &mut Found) {
     found.not_negative("repair.healthyAfter", repair.healthy_after);
     found.positive("repair.stuckAfter", repair.stuck_after);
     found.positive("repair.launchTimeout", repair.launch_timeout);
-    let percent = repair.zone_sick_percent;
-    if percent > 100 {
-        found
-            .note(Path::of("repair.zoneSickPercent"), format!("{percent} is no share: set it from 0 to 100"));
+    found.not_negative("repair.outageTimeout", repair.outage_timeout);
+    found.not_negative("repair.settleAfter", repair.settle_after);
+    found.not_negative("repair.retryAfter", repair.retry_after);
+    for (field, percent) in [
+        ("repair.zoneSickPercent", repair.zone_sick_percent),
+        ("repair.poolSickPercent", repair.pool_sick_percent),
+    ] {
+        if percent > 100 {
+            found.note(Path::of(field), format!("{percent} is no share: set it from 0 to 100"));
+        }
     }
 }

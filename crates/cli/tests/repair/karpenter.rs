@@ -4,6 +4,7 @@
 use std::collections::BTreeSet;
 use std::sync::atomic::{AtomicBool, AtomicUsize, Ordering};
 use std::sync::{Arc, Mutex};
+use std::time::Duration;
 
 use futures::StreamExt;
 use k8s_openapi::api::core::v1::Node;
@@ -17,6 +18,7 @@ use serde_json::{Value, json};
 use tokio::{sync::Notify, task::JoinHandle};
 
 use crate::objects::{NodeClaim, Object};
+use crate::stage::BAD;
 
 pub(crate) const FINALIZER: &str = "karpenter.sh/termination";
 pub(crate) const POOL: &str = "karpenter.sh/nodepool";
@@ -33,6 +35,8 @@ pub(crate) enum Manner {
     Ends,
     /// Ends the node, and launches a NodeClaim whose node never comes.
     LaunchFails,
+    /// Ends the node at once, and launches another that is sick from the beginning.
+    ReplacesInVain,
 }
 
 /// A simulated Karpenter of one pool. Dropping it stops it.
@@ -136,6 +140,13 @@ impl Player {
             Manner::Replaces => {
                 launch(&self.nodes, &self.claims, &Launch::new(&self.pool, &name, &zone)).await;
             }
+            Manner::ReplacesInVain => {
+                // A machine takes a moment to boot, and times of the API have no fractions.
+                tokio::time::sleep(Duration::from_millis(1100)).await;
+                let mut sick = Launch::new(&self.pool, &name, &zone);
+                sick.sick = true;
+                launch(&self.nodes, &self.claims, &sick).await;
+            }
             Manner::Ends => {}
             Manner::LaunchFails => {
                 let launch = Launch::new(&self.pool, &name, &zone);
@@ -156,6 +167,8 @@ pub(crate) struct Launch {
     pub(crate) has_claim: bool,
     pub(crate) provider_id: String,
     pub(crate) ready: bool,
+    /// It has the condition that tests make nodes sick with.
+    pub(crate) sick: bool,
     pub(crate) labels: Value,
     pub(crate) annotations: Value,
     pub(crate) claim_annotations: Value,
@@ -171,6 +184,7 @@ impl Launch {
             has_claim: true,
             provider_id: format!("kwok://{name}"),
             ready: true,
+            sick: false,
             labels: json!({}),
             annotations: json!({}),
             claim_annotations: json!({}),
@@ -206,6 +220,12 @@ impl Launch {
                 "lastHeartbeatTime": now, "lastTransitionTime": now,
             }]},
         });
+        if self.sick {
+            node["status"]["conditions"].as_array_mut().unwrap().push(json!({
+                "type": BAD, "status": "False", "reason": "Test", "message": "",
+                "lastHeartbeatTime": now, "lastTransitionTime": now,
+            }));
+        }
         if !self.provider_id.is_empty() {
             node["spec"]["providerID"] = self.provider_id.as_str().into();
         }

@@ -11,6 +11,7 @@ mod crashes;
 #[path = "../support/custom.rs"]
 mod custom;
 mod faults;
+mod holds;
 mod karpenter;
 mod limits;
 mod objects;

@@ -9,7 +9,7 @@ use salvor_api::value_defect;
 use serde::de::DeserializeOwned;
 use serde_json::{Map, Value};
 
-use super::views::{Asked, NodeView, Progress};
+use super::views::{Asked, Damage, NodeView, Progress};
 use crate::moments::after;
 
 /// The clocks of writers and readers may differ by this much.
@@ -18,17 +18,6 @@ pub(super) const CLOCKS_DIFFER: SignedDuration = SignedDuration::from_mins(1);
 const LONGEST_TAINT: usize = 512;
 /// So much is said of what is wrong.
 const LONGEST_PROBLEM: usize = 200;
-
-/// An annotation of ours that cannot be believed.
-#[derive(Clone, Debug, PartialEq, Eq)]
-pub struct Damage {
-    /// Its key.
-    pub annotation: &'static str,
-    /// The defect.
-    pub problem: String,
-    /// When it can be believed, if only time has to pass.
-    pub until: Option<Timestamp>,
-}
 
 /// The content of our annotations on a node.
 #[derive(Clone, Debug, Default, PartialEq, Eq)]

@@ -4,6 +4,7 @@
 //! The rest is what they look at ([`Scene`], [`NodeView`], [`PodView`]), what the administrator allows
 //! ([`EvictionPolicy`]), what they ask to be written, and what they say ([`NodeWhy`], [`PodWhy`]).
 
+mod fate;
 mod memory;
 mod policy;
 mod reasons;
@@ -15,7 +16,7 @@ mod views;
 mod volumes;
 mod writes;
 
-pub use memory::{Damage, Memory};
+pub use memory::Memory;
 pub(crate) use policy::fits;
 pub use policy::{EvictionPolicy, Request, asked_in_person};
 pub use reasons::{NodeWhy, PodWhy};
@@ -23,8 +24,8 @@ pub use rules::{decide_node, decide_pod, is_gone, leaves};
 pub use steps::Step;
 pub use tolerations::{Tolerance, Toleration};
 pub use views::{
-    Access, Asked, AttachmentView, Claim, DespiteOutage, Lease, NodeView, Owner, PodView, Progress, Refusal,
-    Released, Scene,
+    Access, Asked, AttachmentView, Claim, Damage, DespiteOutage, Lease, NodeView, Owner, PodView, Progress,
+    Refusal, Released, Scene,
 };
 
 #[cfg(test)]

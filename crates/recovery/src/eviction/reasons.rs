@@ -116,9 +116,6 @@ pub enum NodeWhy {
     NotBegun,
 }
 
-/// Reasons of the condition on a node whose eviction may not even have begun.
-pub(super) const TROUBLES: [&str; 2] = ["AnnotationUnreadable", "WriteRefused"];
-
 impl NodeWhy {
     /// True if a node's eviction that has begun is still under way while this holds.
     pub fn is_under_way(&self) -> bool {

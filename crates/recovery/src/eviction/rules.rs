@@ -10,12 +10,13 @@
 use jiff::Timestamp;
 use salvor_api::config::RemoveTaint;
 
+use super::fate::{Fate, count};
 use super::memory::{self, CLOCKS_DIFFER};
 use super::policy::{EvictionPolicy, Request, asked_in_person};
 use super::reasons::{NodeWhy, PodWhy};
 use super::seen::{
-    see_age, see_attached, see_damage, see_end, see_known, see_lease, see_pods, see_progress, see_proof,
-    see_ready, see_request, see_taints, see_tolerance, see_volumes, see_waiting, see_zone,
+    drivers, see_age, see_attached, see_damage, see_end, see_known, see_lease, see_pods, see_progress,
+    see_proof, see_ready, see_request, see_taints, see_tolerance, see_volumes, see_waiting, see_zone,
 };
 use super::steps::Step;
 use super::tolerations::Tolerance;
@@ -350,27 +351,6 @@ fn leave_to_the_kubelet(pod: &PodView, node: &NodeView, progress: &Progress) -> 
     }
 }
 
-/// The fate of a pod on an unreachable node that is being evicted.
-#[derive(Clone, Copy, Debug, PartialEq, Eq)]
-pub(super) enum Fate {
-    /// The pod has ended and is deleted; at most finalizers keep the object.
-    Gone,
-    /// The pod must be evicted now.
-    Leaves,
-    /// The pod must be evicted then.
-    LeavesAt(Timestamp),
-    /// The pod must be evicted, but not before somebody says that the machine is off.
-    NeedsProof,
-    /// The pod stays: it tolerates the eviction, is a static pod, or came after the node was Ready again.
-    Stays,
-}
-
-impl Fate {
-    fn is_waited_for(self) -> bool {
-        matches!(self, Self::LeavesAt(_) | Self::NeedsProof)
-    }
-}
-
 fn fate(
     pod: &PodView,
     node: &NodeView,
@@ -480,15 +460,4 @@ fn first_to_wait_for(fates: &[(&PodView, Fate)]) -> Option<Option<Timestamp>> {
         _ => None,
     });
     waited_for.then(|| times.min())
-}
-
-pub(super) fn count(fates: &[(&PodView, Fate)], is: impl Fn(Fate) -> bool) -> usize {
-    fates.iter().filter(|(_, fate)| is(*fate)).count()
-}
-
-pub(super) fn drivers(attached: &[&AttachmentView]) -> String {
-    let mut drivers: Vec<&str> = attached.iter().map(|a| a.driver.as_str()).collect();
-    drivers.sort_unstable();
-    drivers.dedup();
-    drivers.join(", ")
 }

@@ -2,11 +2,10 @@
 
 use jiff::Timestamp;
 
-use super::memory::Damage;
+use super::fate::{Fate, count};
 use super::policy::{EvictionPolicy, Request};
-use super::rules::{Fate, count, drivers};
 use super::tolerations::Tolerance;
-use super::views::{AttachmentView, Lease, NodeView, PodView, Progress, Scene};
+use super::views::{AttachmentView, Damage, Lease, NodeView, PodView, Progress, Scene};
 
 pub(super) fn see_request(request: Option<&Request>) -> String {
     match request {
@@ -124,4 +123,12 @@ pub(super) fn see_proof(pod: &PodView, policy: &EvictionPolicy, proven: bool) ->
         (None, Some(owner)) => format!("a {}'s pod", owner.kind),
     };
     format!("not known to be off; {two}")
+}
+
+/// The CSI drivers of these attachments.
+pub(super) fn drivers(attached: &[&AttachmentView]) -> String {
+    let mut drivers: Vec<&str> = attached.iter().map(|a| a.driver.as_str()).collect();
+    drivers.sort_unstable();
+    drivers.dedup();
+    drivers.join(", ")
 }

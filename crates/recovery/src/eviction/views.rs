@@ -7,8 +7,6 @@ use jiff::{SignedDuration, Timestamp};
 use salvor_api::names::taints;
 use serde::{Deserialize, Serialize};
 
-use super::memory::Damage;
-use super::reasons::TROUBLES;
 use super::tolerations::Toleration;
 use crate::brake::NodeCounts;
 use crate::fnv::Fnv;
@@ -17,6 +15,20 @@ pub use crate::liveness::Lease;
 use crate::moments::after;
 use crate::objects::{Deletion, NodeRef, PodPhase, PodRef, Ready, Taint};
 use crate::one_actor::{EvictionSign, NodeSigns};
+
+/// Reasons of the condition on a node whose eviction may not even have begun.
+const TROUBLES: [&str; 2] = ["AnnotationUnreadable", "WriteRefused"];
+
+/// An annotation of ours that cannot be believed.
+#[derive(Clone, Debug, PartialEq, Eq)]
+pub struct Damage {
+    /// Its key.
+    pub annotation: &'static str,
+    /// The defect.
+    pub problem: String,
+    /// When it can be believed, if only time has to pass.
+    pub until: Option<Timestamp>,
+}
 
 /// A node and all that is on it.
 #[derive(Clone, Debug)]

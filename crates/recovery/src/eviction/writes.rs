@@ -3,12 +3,12 @@
 use jiff::Timestamp;
 use salvor_api::names::{conditions, events, node_conditions, reasons, taints};
 
-use super::memory::Damage;
 use super::policy::Request;
 use super::reasons::{NodeWhy, PodWhy};
 use super::steps::Step;
 use super::views::{
-    Asked, AttachmentView, Claim, DespiteOutage, Lease, NodeView, PodView, Progress, Refusal, Released,
+    Asked, AttachmentView, Claim, Damage, DespiteOutage, Lease, NodeView, PodView, Progress, Refusal,
+    Released,
 };
 use crate::brake::Held;
 use crate::event::{Condition, EventNote, EventType, NodeCondition};

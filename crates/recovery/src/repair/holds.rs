@@ -6,6 +6,7 @@ use jiff::Timestamp;
 use salvor_api::names::repair::{annotations::REPAIRS, reasons};
 
 use super::amounts::Amount;
+use super::outages::Outage;
 use super::survey::LaunchTrouble;
 use crate::brake::Held;
 use crate::one_actor::NodeActor;
@@ -19,21 +20,47 @@ pub enum Hold {
     TooManyUnhealthy {
         /// So many are.
         unhealthy: usize,
+        /// So many more were, and healed lately.
+        settling: usize,
         /// So many may be.
         limit: usize,
         /// Of so many.
         nodes: usize,
         /// The limit as the policy has it.
         setting: Amount,
+        /// When it is over unless more nodes heal, if few enough are past their toleration now.
+        settled_at: Option<Timestamp>,
     },
     /// The nodes of a zone are sick for one cause.
     ZoneOutage {
         /// The zone.
         zone: String,
-        /// Its sick nodes.
+        /// Its nodes.
+        outage: Outage,
+        /// When the node has its turn all the same; none if another one of the zone has it, or never.
+        ends: Option<Timestamp>,
+    },
+    /// The nodes of a pool are sick for one cause.
+    PoolOutage {
+        /// The pool.
+        pool: String,
+        /// The type of their condition.
+        condition: String,
+        /// Its nodes.
+        outage: Outage,
+        /// When the node has its turn all the same; none if another one of the pool has it, or never.
+        ends: Option<Timestamp>,
+    },
+    /// New machines of the pool have the condition that they should cure.
+    RepairsDoNotHelp {
+        /// The pool.
+        pool: String,
+        /// The type of the condition.
+        condition: String,
+        /// The new nodes that have it.
         sick: usize,
-        /// All its nodes.
-        nodes: usize,
+        /// When one node is tried again; none if that is under way.
+        until: Option<Timestamp>,
     },
     /// New machines do not come up.
     LaunchFailures {
@@ -71,13 +98,21 @@ pub enum Hold {
 impl Hold {
     /// The code of an exhausted budget.
     pub const BUDGET_EXHAUSTED: &'static str = "BudgetExhausted";
+    /// The code of a zone that is sick for one cause.
+    pub const ZONE_OUTAGE: &'static str = "ZoneOutage";
+    /// The code of a pool that is sick for one cause.
+    pub const POOL_OUTAGE: &'static str = "PoolOutage";
+    /// The code of a pool in which replacements do not help.
+    pub const REPAIRS_DO_NOT_HELP: &'static str = "RepairsDoNotHelp";
 
     /// A stable name for metrics, conditions and JSON.
     pub fn code(&self) -> &'static str {
         match self {
             Self::Paused => "Paused",
             Self::TooManyUnhealthy { .. } => "TooManyUnhealthy",
-            Self::ZoneOutage { .. } => "ZoneOutage",
+            Self::ZoneOutage { .. } => Self::ZONE_OUTAGE,
+            Self::PoolOutage { .. } => Self::POOL_OUTAGE,
+            Self::RepairsDoNotHelp { .. } => Self::REPAIRS_DO_NOT_HELP,
             Self::LaunchFailures { .. } => "LaunchFailures",
             Self::AnotherRecovery(_) => "AnotherRecovery",
             Self::NoBackend(_) => "NoBackend",
@@ -90,14 +125,33 @@ impl Hold {
 
     /// A short text that changes when the node's condition has to be written again.
     pub fn token(&self) -> String {
+        // The time is told once, when it is known. It moves with every node that heals, and `explain` tells it then.
+        let settles = if self.settled_at().is_some() { " settles" } else { "" };
         // A node that was told of a budget that is used up must be told that nobody knows how much of it is.
         let unreadable = if self.is_of_an_unreadable_list() { " unreadable" } else { "" };
-        format!("{} {}{unreadable}", reasons::BLOCKED, self.code())
+        format!("{} {}{settles}{unreadable}", reasons::BLOCKED, self.code())
     }
 
     /// True if the budget counts as used up because nobody can read what is under way.
     fn is_of_an_unreadable_list(&self) -> bool {
         matches!(self, Self::BudgetExhausted { used: usize::MAX, .. })
+    }
+
+    /// When it is over unless more nodes heal, if that is all that it waits for.
+    fn settled_at(&self) -> Option<Timestamp> {
+        match self {
+            Self::TooManyUnhealthy { settled_at, .. } => *settled_at,
+            Self::ZoneOutage { outage, .. } | Self::PoolOutage { outage, .. } => outage.settled_at,
+            Self::Paused
+            | Self::RepairsDoNotHelp { .. }
+            | Self::LaunchFailures { .. }
+            | Self::AnotherRecovery(_)
+            | Self::NoBackend(_)
+            | Self::BackendFailed { .. }
+            | Self::BudgetExhausted { .. }
+            | Self::LadderExhausted
+            | Self::Brake(_) => None,
+        }
     }
 
     /// When it is over by itself, or may be.
@@ -107,12 +161,12 @@ impl Hold {
             Self::BudgetExhausted { until, .. } => *until,
             Self::LaunchFailures { trouble, .. } => trouble.until,
             Self::Brake(held) => held.until(),
-            Self::Paused
-            | Self::TooManyUnhealthy { .. }
-            | Self::ZoneOutage { .. }
-            | Self::AnotherRecovery(_)
-            | Self::NoBackend(_)
-            | Self::LadderExhausted => None,
+            Self::TooManyUnhealthy { settled_at, .. } => *settled_at,
+            Self::ZoneOutage { outage, ends, .. } | Self::PoolOutage { outage, ends, .. } => {
+                outage.settled_at.into_iter().chain(*ends).min()
+            }
+            Self::RepairsDoNotHelp { until, .. } => *until,
+            Self::Paused | Self::AnotherRecovery(_) | Self::NoBackend(_) | Self::LadderExhausted => None,
         }
     }
 
@@ -123,6 +177,12 @@ impl Hold {
             Self::TooManyUnhealthy { .. } => "Enough nodes become healthy, or unhealthyLimit is raised.",
             Self::ZoneOutage { .. } => {
                 "Enough nodes of the zone become healthy, or repair.zoneSickPercent is raised."
+            }
+            Self::PoolOutage { .. } => {
+                "Enough nodes of the pool become healthy, or repair.poolSickPercent is raised."
+            }
+            Self::RepairsDoNotHelp { .. } => {
+                "A new node of the pool stays healthy, or those that are sick become healthy or go."
             }
             Self::LaunchFailures { .. } => "A new machine of the pool registers.",
             Self::AnotherRecovery(_) => "The other recovery finishes.",
@@ -139,12 +199,26 @@ impl fmt::Display for Hold {
     fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
         match self {
             Self::Paused => f.write_str("the policy is paused"),
-            Self::TooManyUnhealthy { unhealthy, limit, nodes, setting } => write!(
-                f,
-                "{unhealthy} of {nodes} nodes are past their toleration, more than unhealthyLimit {setting} allows, which is {limit}"
-            ),
-            Self::ZoneOutage { zone, sick, nodes } => {
-                write!(f, "{sick} of {nodes} nodes of zone {zone} are sick, which looks like one cause")
+            Self::TooManyUnhealthy { unhealthy, settling, limit, nodes, setting, settled_at } => {
+                write!(f, "{unhealthy} of {nodes} nodes are past their toleration")?;
+                if let Some(until) = settled_at {
+                    write!(f, ", and {settling} were until lately: held until {until} unless more heal; ")?;
+                    return write!(f, "unhealthyLimit {setting} allows {limit}");
+                }
+                write!(f, ", more than unhealthyLimit {setting} allows, which is {limit}")
+            }
+            Self::ZoneOutage { zone, outage, ends } => {
+                told(f, outage, &format!("zone {zone} are sick"), *ends)
+            }
+            Self::PoolOutage { pool, condition, outage, ends } => {
+                told(f, outage, &format!("{} are sick by {condition}", named(pool)), *ends)
+            }
+            Self::RepairsDoNotHelp { pool, condition, sick, until } => {
+                write!(f, "replacements do not help: {sick} new nodes of {} have {condition}", named(pool))?;
+                match until {
+                    Some(until) => write!(f, "; one node is tried again at {until}"),
+                    None => f.write_str("; one node is tried again now"),
+                }
             }
             Self::LaunchFailures { pool, trouble } => {
                 write!(f, "pool {pool} gets no new nodes: {}", trouble.what)
@@ -168,5 +242,24 @@ impl fmt::Display for Hold {
             Self::LadderExhausted => f.write_str("everything on the ladder was tried"),
             Self::Brake(held) => write!(f, "the brake holds it: {held}"),
         }
+    }
+}
+
+fn named(pool: &str) -> String {
+    if pool.is_empty() { "no pool".to_owned() } else { format!("pool {pool}") }
+}
+
+fn told(f: &mut fmt::Formatter<'_>, outage: &Outage, of: &str, ends: Option<Timestamp>) -> fmt::Result {
+    let Outage { sick, settling, nodes, settled_at, busy } = outage;
+    write!(f, "{sick} of {nodes} nodes of {of}")?;
+    if settled_at.is_some() {
+        write!(f, ", and {settling} were until lately")?;
+    }
+    f.write_str(", which looks like one cause")?;
+    match (settled_at, ends) {
+        (Some(until), _) => write!(f, ": held until {until} unless more heal"),
+        (None, Some(ends)) => write!(f, ": held until {ends}"),
+        (None, None) if *busy => f.write_str(": one at a time, and one is under repair"),
+        (None, None) => Ok(()),
     }
 }

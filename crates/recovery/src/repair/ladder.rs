@@ -2,7 +2,7 @@
 
 use jiff::Timestamp;
 
-use super::policy::Action;
+use super::action::Action;
 use super::progress::Tried;
 use super::sickness::Sick;
 use crate::moments::after;
@@ -28,6 +28,16 @@ pub(super) enum Turn {
     },
     /// Nothing is left.
     Exhausted,
+}
+
+impl Turn {
+    /// What is done, or was done last; a ladder that is used up would have replaced the node.
+    pub(super) fn action(self) -> Action {
+        match self {
+            Self::Try { action, .. } | Self::Running { action, .. } => action,
+            Self::Exhausted => Action::Replace,
+        }
+    }
 }
 
 /// What is next, after the last try. A ladder that was changed meanwhile goes on at the same place.

@@ -2,18 +2,23 @@
 //! at once.
 //!
 //! Read [`rules`](decide_node) first. `sickness.rs` says which node is sick and until when that is tolerated, `progress.rs` keeps its
-//! clock, `survey.rs` looks at all nodes of a policy and gives turns, `pods.rs` drains nodes and frees the pods of those that are gone, and
+//! clock, `survey.rs` looks at all nodes of a policy and gives turns, `limits.rs` asks its limits about a node, `outages.rs` finds sickness that has one cause, `relapse.rs` finds
+//! repairs that do not help, `pods.rs` drains nodes and frees the pods of those that are gone, and
 //! `provider.rs` has what providers repair by default.
 
+mod action;
 mod amounts;
 mod cron;
 mod holds;
 mod ladder;
+mod limits;
+mod outages;
 mod pods;
 mod policy;
 mod progress;
 mod provider;
 mod reasons;
+mod relapse;
 mod rules;
 mod sickness;
 mod status;
@@ -24,14 +29,18 @@ mod tests;
 mod veto;
 mod views;
 
+pub use action::Action;
 pub use amounts::Amount;
 pub use cron::Schedule;
 pub use holds::Hold;
+pub use limits::Asked;
+pub use outages::Outage;
 pub use pods::{Grave, PodPlace, PodView, PodWhy, Stays, decide_pod};
-pub use policy::{Action, Budget, Entry, Head, Policy, Rung, Termination, allowance};
-pub use progress::{Clock, Progress, SickNow, Tried};
+pub use policy::{Budget, Entry, Head, Policy, Rung, Termination, allowance};
+pub use progress::{Clock, Healed, Look, Observed, Progress, SickNow, Tried};
 pub use provider::{Provider, Statement};
 pub use reasons::{NodeWhy, PolicyWhy};
+pub use relapse::{PoolCondition, Relapse, Replacements};
 pub use rules::{COUNTS_EVERY, Place, PolicyScene, Scene, decide_node, decide_policy, drained_until};
 pub use sickness::{Diagnosis, Resolution, STARTUP, Settings, Sick, Source, diagnose, resolve};
 pub use status::{PolicyCondition, PolicyStatus, Repair};

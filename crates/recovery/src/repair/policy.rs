@@ -5,9 +5,9 @@ use std::fmt;
 use jiff::{SignedDuration, Timestamp};
 use regex::{Regex, RegexBuilder};
 use salvor_api::{GoDuration, LabelSelector, Labels};
-use serde::{Deserialize, Serialize};
 use serde_json::Value;
 
+use super::action::Action;
 use super::amounts::Amount;
 use super::cron::Schedule;
 use super::status::PolicyStatus;
@@ -25,24 +25,6 @@ const GRACE_PERIOD: SignedDuration = SignedDuration::from_mins(15);
 const RUNG_TIMEOUT: SignedDuration = SignedDuration::from_mins(10);
 /// A pattern that needs more memory than this is refused: anybody who may write policies could write one.
 const PATTERN_SIZE: usize = 64 * 1024;
-
-/// What is done to a sick node.
-#[derive(Clone, Copy, Debug, PartialEq, Eq, Serialize, Deserialize)]
-pub enum Action {
-    /// The node is replaced by another.
-    Replace,
-    /// An agent is asked to reboot it.
-    Reboot,
-}
-
-impl fmt::Display for Action {
-    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
-        f.write_str(match self {
-            Self::Replace => "Replace",
-            Self::Reboot => "Reboot",
-        })
-    }
-}
 
 /// One rung of a ladder.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]

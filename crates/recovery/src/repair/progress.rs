@@ -4,13 +4,16 @@
 //! on our memory counts, so that an agent that writes a newer lastTransitionTime, or switches between two sick statuses, resets
 //! nothing. The clock is reset when the condition was seen healthy for `repair.healthyAfter` without a break, or for its toleration
 //! if that is shorter. An absent condition is healthy.
+//!
+//! **A node that healed by itself** is remembered for a while: it shows that what made others sick may be passing. One that has just
+//! booted, or that was rebooted by us, did not heal by itself.
 
 use std::collections::BTreeMap;
 
 use jiff::{SignedDuration, Timestamp};
 use serde::{Deserialize, Serialize};
 
-use super::policy::Action;
+use super::action::Action;
 use crate::moments::{after, to_the_second};
 
 /// No memory is longer than this: somebody else wrote it.
@@ -19,6 +22,13 @@ const LONGEST: usize = 16 * 1024;
 const LONGEST_PROBLEM: usize = 200;
 /// The clocks of writers may differ by this much.
 pub(super) const CLOCKS_DIFFER: SignedDuration = SignedDuration::from_mins(1);
+/// A node that healed is remembered for so many times the span in which it counts: as long as others heal one after the other, it
+/// counts with them.
+const REMEMBERED: i32 = 10;
+
+/// Our time is the earliest that the server's clock can show, and its answers tell whole seconds: a transition that is no later than
+/// this is not yet to come.
+const OUR_TIME_IS_BEHIND: SignedDuration = SignedDuration::from_secs(2);
 
 /// What is remembered of a node, as its annotation has it.
 #[derive(Clone, Debug, Default, PartialEq, Eq, Serialize, Deserialize)]
@@ -30,6 +40,9 @@ pub struct Progress {
     /// The last thing that was tried.
     #[serde(default, skip_serializing_if = "Option::is_none")]
     pub tried: Option<Tried>,
+    /// The end of its last sickness, if that passed by itself.
+    #[serde(default, skip_serializing_if = "Option::is_none")]
+    pub healed: Option<Healed>,
     /// True if it is us who keep new pods away from the node.
     #[serde(default, skip_serializing_if = "std::ops::Not::not")]
     pub cordoned: bool,
@@ -44,9 +57,54 @@ pub struct Progress {
 pub struct Clock {
     /// Since when it is sick.
     pub since: Timestamp,
+    /// Since when we see it sick, if that is later.
+    #[serde(default, skip_serializing_if = "Option::is_none")]
+    pub seen: Option<Timestamp>,
     /// Since when it has been seen healthy again.
     #[serde(default, skip_serializing_if = "Option::is_none")]
     pub healthy: Option<Timestamp>,
+    /// True if the node had never been ready for pods when it began.
+    #[serde(default, skip_serializing_if = "std::ops::Not::not")]
+    pub starting: bool,
+}
+
+impl Clock {
+    /// The clock of a condition that is sick since then, and was seen so from the beginning.
+    pub fn new(since: Timestamp) -> Self {
+        Self { since, seen: None, healthy: None, starting: false }
+    }
+
+    /// Since when we see it sick.
+    pub fn seen(&self) -> Timestamp {
+        self.seen.unwrap_or(self.since).max(self.since)
+    }
+}
+
+/// The end of a sickness that passed by itself.
+#[derive(Clone, Debug, PartialEq, Eq, Serialize, Deserialize)]
+#[serde(rename_all = "camelCase")]
+pub struct Healed {
+    /// The condition, as `Type=Status`.
+    pub condition: String,
+    /// Since when it was seen sick.
+    pub seen: Timestamp,
+    /// Since when it is healthy.
+    pub at: Timestamp,
+    /// True if it was sick for longer than is tolerated.
+    #[serde(default, skip_serializing_if = "std::ops::Not::not")]
+    pub due: bool,
+}
+
+impl Healed {
+    /// The span after its end in which it counts: `settle_after`, but no longer than the sickness was seen.
+    pub fn span(&self, settle_after: SignedDuration) -> SignedDuration {
+        self.at.duration_since(self.seen).min(settle_after).max(SignedDuration::ZERO)
+    }
+
+    /// When it is forgotten.
+    pub fn forgotten_at(&self, settle_after: SignedDuration) -> Timestamp {
+        after(self.at, self.span(settle_after).checked_mul(REMEMBERED).unwrap_or(SignedDuration::MAX))
+    }
 }
 
 /// One try at a repair that leaves the node in place.
@@ -77,6 +135,34 @@ pub struct SickNow<'a> {
     pub kind: &'a str,
     /// Its lastTransitionTime.
     pub transition: Option<Timestamp>,
+}
+
+/// One look at the conditions of a node.
+#[derive(Clone, Copy)]
+pub struct Look<'a> {
+    /// Those that are sick.
+    pub sick: &'a [SickNow<'a>],
+    /// The toleration of a condition that was sick, by `Type=Status`.
+    pub toleration: &'a dyn Fn(&str) -> Option<SignedDuration>,
+    /// The health that resets a clock.
+    pub healthy_after: SignedDuration,
+    /// The span in which a node that healed counts.
+    pub settle_after: SignedDuration,
+    /// True if the node has never been ready for pods.
+    pub starting: bool,
+    /// When.
+    pub now: Timestamp,
+}
+
+/// The memory after a look.
+#[derive(Clone, Debug, PartialEq, Eq)]
+pub struct Observed {
+    /// The memory.
+    pub memory: Progress,
+    /// When a clock is reset if nothing else happens.
+    pub resets_at: Option<Timestamp>,
+    /// When the node that healed is forgotten as one.
+    pub forgets_at: Option<Timestamp>,
 }
 
 impl Progress {
@@ -119,32 +205,32 @@ impl Progress {
         self.sick.is_empty() && self.tried.is_none()
     }
 
-    /// The memory after one more look, and when it changes although nothing else does. `toleration` is that of a condition that
-    /// is not sick now.
-    pub fn observe(
-        &self,
-        sick: &[SickNow<'_>],
-        toleration: impl Fn(&str) -> Option<SignedDuration>,
-        healthy_after: SignedDuration,
-        now: Timestamp,
-    ) -> (Self, Option<Timestamp>) {
-        let mut next = Self { sick: BTreeMap::new(), ..self.clone() };
+    /// The memory after one more look.
+    pub fn observe(&self, look: &Look<'_>) -> Observed {
+        let Look { sick, now, .. } = *look;
+        let mut next = Self { sick: BTreeMap::new(), healed: None, ..self.clone() };
+        let mut resets_at: Option<Timestamp> = None;
         // A time that lies ahead was not written by us, or by a clock that was wrong. It must not put off what is tried next.
         if let Some(tried) = next.tried.as_mut().filter(|tried| now < tried.at) {
             tried.at = to_the_second(now);
         }
-        let mut changes_at: Option<Timestamp> = None;
         for one in sick {
-            let seen = one.transition.map_or(now, |transition| transition.min(now));
-            let known = self.sick.get(one.key).map(|clock| clock.since);
-            let since = to_the_second(known.map_or(seen, |known| known.min(seen)));
-            next.sick.insert(one.key.to_owned(), Clock { since, healthy: None });
+            let latest = after(now, OUR_TIME_IS_BEHIND);
+            let told = one.transition.map_or(now, |it| if it <= latest { it } else { now });
+            let known = self.sick.get(one.key);
+            let since = to_the_second(known.map_or(told, |known| known.since.min(told)));
+            let seen = to_the_second(known.map_or(now, |known| known.seen().min(now)));
+            let starting = known.map_or(look.starting, |known| known.starting);
+            let seen = Some(seen).filter(|seen| *seen != since);
+            next.sick.insert(one.key.to_owned(), Clock { since, seen, healthy: None, starting });
         }
+        // A node that is sick again has not healed.
+        let mut healed = self.healed.clone().filter(|healed| sick.is_empty() && healed.at <= now);
         for (key, clock) in &self.sick {
             if next.sick.contains_key(key) {
                 continue;
             }
-            let kind = key.rsplit_once('=').map_or(key.as_str(), |(kind, _)| kind);
+            let kind = kind_of(key);
             if sick.iter().any(|one| one.kind == kind) {
                 // Another status of the same condition that is sick as well is no health.
                 next.sick.insert(key.clone(), Clock { healthy: None, ..*clock });
@@ -152,19 +238,54 @@ impl Progress {
             }
             // A time that lies ahead was not written by us, or by a clock that was wrong.
             let healthy = clock.healthy.map_or(now, |healthy| healthy.min(now));
-            let needed = toleration(key).map_or(healthy_after, |toleration| toleration.min(healthy_after));
+            let needed = (look.toleration)(key).map_or(look.healthy_after, |it| it.min(look.healthy_after));
             let until = after(healthy, needed);
             if now < until {
                 next.sick.insert(key.clone(), Clock { healthy: Some(to_the_second(healthy)), ..*clock });
-                changes_at = Some(changes_at.map_or(until, |before| before.min(until)));
+                resets_at = Some(resets_at.map_or(until, |before| before.min(until)));
+            } else if sick.is_empty() {
+                healed = later(healed, self.end_of(key, clock, healthy, look));
             }
         }
         if next.sick.is_empty() {
             // A node that is well has nothing behind it.
             next.tried = None;
         }
-        (next, changes_at)
+        next.healed = healed.filter(|healed| now < healed.forgotten_at(look.settle_after));
+        let forgets_at = next.healed.as_ref().map(|healed| healed.forgotten_at(look.settle_after));
+        Observed { memory: next, resets_at, forgets_at }
     }
+
+    /// The last sickness of a node that is well, if it passed by itself.
+    pub fn last_healed(&self, look: &Look<'_>) -> Option<Healed> {
+        let ending = self.sick.iter().filter_map(|(key, clock)| {
+            let healthy = clock.healthy?;
+            self.end_of(key, clock, healthy, look)
+        });
+        ending.fold(self.healed.clone(), |last, next| later(last, Some(next)))
+    }
+
+    /// The end of a sickness; none if it did not pass by itself.
+    fn end_of(&self, key: &str, clock: &Clock, healthy: Timestamp, look: &Look<'_>) -> Option<Healed> {
+        if clock.starting || self.tried.is_some() {
+            return None;
+        }
+        let due = (look.toleration)(key).is_some_and(|toleration| after(clock.since, toleration) <= healthy);
+        let (seen, at) = (clock.seen().min(healthy), to_the_second(healthy));
+        Some(Healed { condition: key.to_owned(), seen, at, due })
+    }
+}
+
+fn later(one: Option<Healed>, other: Option<Healed>) -> Option<Healed> {
+    match (one, other) {
+        (Some(one), Some(other)) => Some(if one.at < other.at { other } else { one }),
+        (one, other) => one.or(other),
+    }
+}
+
+/// The type in `Type=Status`.
+pub(super) fn kind_of(key: &str) -> &str {
+    key.rsplit_once('=').map_or(key, |(kind, _)| kind)
 }
 
 #[cfg(test)]
@@ -187,7 +308,16 @@ mod tests {
                 transition: Some(at(*transition)),
             })
             .collect();
-        memory.observe(&sick, |_| Some(SignedDuration::from_mins(10)), MINUTE, at(now)).0
+        memory.observe(&looked(&sick, &|_| Some(SignedDuration::from_mins(10)), now)).memory
+    }
+
+    fn looked<'a>(
+        sick: &'a [SickNow<'a>],
+        toleration: &'a dyn Fn(&str) -> Option<SignedDuration>,
+        now: i64,
+    ) -> Look<'a> {
+        let settle_after = SignedDuration::from_mins(3);
+        Look { sick, toleration, healthy_after: MINUTE, settle_after, starting: false, now: at(now) }
     }
 
     fn since(memory: &Progress, key: &str) -> Option<i64> {
@@ -202,6 +332,8 @@ mod tests {
         assert_eq!(since(&memory, KEY), Some(0), "rewritten");
         let memory = look(&memory, &[(KEY, -50)], 102);
         assert_eq!(since(&memory, KEY), Some(-50), "earlier is believed");
+        let memory = look(&Progress::default(), &[(KEY, 7)], 5);
+        assert_eq!(since(&memory, KEY), Some(7), "our time is behind the server's by up to two seconds");
         let memory = look(&Progress::default(), &[(KEY, 500)], 5);
         assert_eq!(since(&memory, KEY), Some(5), "a transition that lies ahead counts from now");
     }
@@ -214,7 +346,9 @@ mod tests {
         let sick_again = look(&healthy, &[(KEY, 150)], 150);
         assert_eq!((since(&sick_again, KEY), sick_again.sick[KEY].healthy), (Some(0), None));
         assert_eq!(since(&look(&healthy, &[], 159), KEY), Some(0));
-        assert_eq!(look(&healthy, &[], 160), Progress::default());
+        let well = look(&healthy, &[], 160);
+        assert!(well.is_empty(), "{well:?}");
+        assert_eq!(look(&well, &[], 100 + 10 * 100), Progress::default(), "all is forgotten");
         let anew = look(&look(&healthy, &[], 160), &[(KEY, 170)], 171);
         assert_eq!(since(&anew, KEY), Some(170));
     }
@@ -223,9 +357,9 @@ mod tests {
     fn a_short_toleration_needs_no_longer_health() {
         let sick = look(&Progress::default(), &[(KEY, 0)], 0);
         let ten_seconds = |_: &str| Some(SignedDuration::from_secs(10));
-        let (healthy, changes) = sick.observe(&[], ten_seconds, MINUTE, at(20));
-        assert_eq!(changes, Some(at(30)));
-        assert_eq!(healthy.observe(&[], ten_seconds, MINUTE, at(30)).0, Progress::default());
+        let healthy = sick.observe(&looked(&[], &ten_seconds, 20));
+        assert_eq!(healthy.resets_at, Some(at(30)));
+        assert!(healthy.memory.observe(&looked(&[], &ten_seconds, 30)).memory.is_empty());
     }
 
     #[test]
@@ -247,6 +381,76 @@ mod tests {
         }
         assert_eq!(since(&memory, "Ready=False"), Some(0));
         assert_eq!(since(&memory, "Ready=Unknown"), Some(60));
+    }
+
+    /// A node that healed by itself is remembered as one, and for how long, and whether it was past its toleration.
+    #[test]
+    fn a_node_that_healed_by_itself_is_remembered() {
+        let memory = look(&Progress::default(), &[(KEY, 0)], 0);
+        let healthy = look(&memory, &[], 700);
+        let ending = healthy.last_healed(&looked(&[], &|_| Some(SignedDuration::from_mins(10)), 710));
+        let ending = ending.unwrap();
+        assert_eq!((ending.at, ending.due), (at(700), true), "it counts from the first moment");
+        let well = look(&healthy, &[], 760);
+        assert_eq!(well.healed.as_ref(), Some(&ending));
+        let span = ending.span(SignedDuration::from_mins(3));
+        assert_eq!((span, ending.forgotten_at(span)), (SignedDuration::from_mins(3), at(700 + 1800)));
+        assert_eq!(look(&well, &[], 2499).healed, Some(ending));
+        assert_eq!(look(&well, &[], 2500), Progress::default());
+        assert_eq!(look(&well, &[(KEY, 800)], 800).healed, None, "it is sick again");
+        let short =
+            look(&look(&look(&Progress::default(), &[(KEY, 0)], 0), &[], 20), &[], 80).healed.unwrap();
+        assert!(!short.due);
+        assert_eq!(short.span(MINUTE), SignedDuration::from_secs(20), "no longer than it was sick");
+    }
+
+    /// Sickness that began long before we saw it counts as long as we saw it.
+    #[test]
+    fn only_what_was_seen_counts() {
+        let memory = look(&Progress::default(), &[(KEY, -3600)], 0);
+        assert_eq!((memory.sick[KEY].since, memory.sick[KEY].seen()), (at(-3600), at(0)));
+        let memory = look(&memory, &[(KEY, -7200)], 5);
+        assert_eq!((memory.sick[KEY].since, memory.sick[KEY].seen()), (at(-7200), at(0)));
+        let well = look(&look(&memory, &[], 10), &[], 70).healed.unwrap();
+        assert_eq!(well.span(MINUTE), SignedDuration::from_secs(10));
+    }
+
+    #[test]
+    fn a_boot_and_a_reboot_are_no_healing() {
+        let ten = |_: &str| Some(SignedDuration::from_mins(10));
+        let now = [SickNow { key: KEY, kind: "Ready", transition: Some(at(0)) }];
+        let booting = Look { starting: true, ..looked(&now, &ten, 0) };
+        let memory = Progress::default().observe(&booting).memory;
+        assert!(memory.sick[KEY].starting);
+        let memory = look(&memory, &[(KEY, 0)], 100);
+        assert!(memory.sick[KEY].starting, "also if it stays sick when it has booted");
+        let healthy = look(&memory, &[], 600);
+        assert_eq!(healthy.last_healed(&looked(&[], &ten, 600)), None);
+        assert_eq!(look(&healthy, &[], 660), Progress::default());
+        let tried = Tried {
+            condition: KEY.to_owned(),
+            action: Action::Reboot,
+            rung: 0,
+            attempt: 1,
+            at: at(300),
+            boot_id: String::new(),
+        };
+        let memory = Progress { tried: Some(tried), ..look(&Progress::default(), &[(KEY, 0)], 0) };
+        assert_eq!(look(&look(&memory, &[], 600), &[], 660), Progress::default());
+    }
+
+    /// Times that lie ahead, or are in the wrong order, hold nobody for ever.
+    #[test]
+    fn a_healing_that_somebody_else_wrote_counts_for_nothing() {
+        for (seen, ended) in [(0, 500), (500, 1_000), (900, 400)] {
+            let healed = Healed { condition: KEY.to_owned(), seen: at(seen), at: at(ended), due: true };
+            let memory = Progress { healed: Some(healed), ..Progress::default() };
+            let kept = look(&memory, &[], 450).healed;
+            assert_eq!(kept, None, "seen at {seen}, healed at {ended}");
+        }
+        let ahead = Clock { seen: Some(at(99_999)), ..Clock::new(at(0)) };
+        let memory = Progress { sick: BTreeMap::from([(KEY.to_owned(), ahead)]), ..Progress::default() };
+        assert_eq!(look(&memory, &[(KEY, 0)], 10).sick[KEY].seen(), at(10));
     }
 
     #[test]

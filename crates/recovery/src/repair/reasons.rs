@@ -8,8 +8,8 @@ use salvor_api::names::repair::{
     reasons as names,
 };
 
+use super::action::Action;
 use super::holds::Hold;
-use super::policy::Action;
 use super::sickness::Sick;
 use super::veto::Veto;
 use crate::verdict::Reason;

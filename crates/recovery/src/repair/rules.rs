@@ -9,9 +9,11 @@ use jiff::Timestamp;
 use salvor_api::config::ClusterApiRepair;
 use salvor_api::names::repair::{CONDITION, REBOOT_CONDITION, REPAIR_CONTROLLER, REPAIR_NODE, reasons};
 
+use super::action::Action;
 use super::holds::Hold;
 use super::ladder::{Turn, turn};
-use super::policy::{Action, Policy, Termination};
+use super::limits::Asked;
+use super::policy::{Policy, Termination};
 use super::progress::{Progress, Tried};
 use super::reasons::{NodeWhy, PolicyWhy};
 use super::sickness::{Diagnosis, Settings, Sick, diagnose};
@@ -130,7 +132,8 @@ fn node_rules(
         if exhausted { desk.held(sick, &Hold::LadderExhausted) } else { desk.under_way(turn) }
     })?;
 
-    let hold = survey.hold(policy, member, now);
+    let asked = Asked { member, sick, action: turn.action(), repair: place.repair() };
+    let hold = survey.hold(policy, &asked, now);
     ask.none("Do the policy's limits allow it?", see_hold(survey, hold.as_ref()), hold)
         .map_err(|hold| desk.held(sick, &hold))?;
     let seen = format!("{} of {} under repair", shown_count(survey.used), survey.allowed);
@@ -139,10 +142,6 @@ fn node_rules(
         None => Verdict::Ignore(NodeWhy::NotReserved { sick: Box::new(sick.clone()) }),
     })?;
 
-    let action = match turn {
-        Turn::Try { action, .. } | Turn::Running { action, .. } => action,
-        Turn::Exhausted => Action::Replace,
-    };
     // The node tells once that the brake holds it. From then on the brake is asked each time.
     let braked = braked.filter(|held| step.is_disruptive() && held.until().is_none_or(|until| now < until));
     if let Some(held) = braked
@@ -150,7 +149,7 @@ fn node_rules(
     {
         return Err(told);
     }
-    let why = NodeWhy::Sick { sick: Box::new(sick.clone()), action };
+    let why = NodeWhy::Sick { sick: Box::new(sick.clone()), action: turn.action() };
     let mut actions = vec![step];
     actions.extend(desk.events(sick, &actions[0]));
     Ok(Verdict::Act { actions, why })
@@ -198,7 +197,9 @@ pub fn drained_until(scene: &Scene<'_>, settings: &Settings, now: Timestamp) -> 
         decide_node(scene, settings, now).verdict.why(),
         NodeWhy::RepairUnderWay { action: Action::Replace, .. }
     );
-    let is_free = survey.hold(policy, member, now).is_none();
+    let sick = diagnose(member.node, member.backend.owner(), policy, settings, now).sick?;
+    let asked = Asked { member, sick: &sick, action: Action::Replace, repair: Some(*repair) };
+    let is_free = survey.hold(policy, &asked, now).is_none();
     let until = after(repair.since.min(now), period);
     (is_under_way && is_free && member.node.unschedulable && now < until).then_some(until)
 }
@@ -368,8 +369,8 @@ impl Desk<'_> {
         let is_over = matches!(told, Told::Recovered | Told::Repaired);
         let shows = node.condition(CONDITION).map(|condition| &*condition.reason);
         let progress = Progress { told: token.clone(), ..self.diagnosis.memory.clone() };
-        // Nothing is remembered of a node that is well.
-        let progress = (!is_over).then_some(progress);
+        // Nothing is remembered of a node that is well, but that it healed.
+        let progress = (!is_over || progress.healed.is_some()).then_some(progress);
         let is_told = !self.boot_is_over(&told)
             && shows == Some(told.reason())
             && before.is_none_or(|before| before.told == token || is_over);
@@ -479,7 +480,7 @@ impl Desk<'_> {
         if let Some(step) = self.take_back() {
             return Verdict::Act { actions: vec![step], why: NodeWhy::Healthy };
         }
-        if let Some(until) = self.diagnosis.memory_changes_at {
+        if let Some(until) = self.diagnosis.resets_at {
             let verdict = Verdict::Wait { until, why: NodeWhy::HealthyAgain { until } };
             // A drain that has stopped is not told as a repair until the clocks are reset.
             if node.condition(CONDITION).is_some_and(|told| &*told.reason == reasons::REPAIRING) {
@@ -507,10 +508,14 @@ impl Desk<'_> {
             Some(condition) => NodeWhy::ActionNone { condition: condition.clone() },
             None => NodeWhy::Healthy,
         };
+        let verdict = match self.diagnosis.forgets_at {
+            Some(until) => Verdict::Wait { until, why },
+            None => Verdict::Ignore(why),
+        };
         match node.condition(CONDITION).map(|condition| &*condition.reason) {
-            None if node.progress.is_none() && node.damage.is_none() => Verdict::Ignore(why),
-            Some(reasons::REBOOTING | reasons::REPAIRED) => self.report(Told::Repaired, Verdict::Ignore(why)),
-            None | Some(_) => self.report(Told::Recovered, Verdict::Ignore(why)),
+            None if node.progress.is_none() && node.damage.is_none() => verdict,
+            Some(reasons::REBOOTING | reasons::REPAIRED) => self.report(Told::Repaired, verdict),
+            None | Some(_) => self.report(Told::Recovered, verdict),
         }
     }
 
@@ -783,7 +788,17 @@ fn status(scene: &PolicyScene<'_>, survey: &Survey, now: Timestamp) -> PolicySta
         let message = format!(
             "the nodes of zone {zone} are sick, which looks like one cause; no node of it is repaired"
         );
-        before.condition("RepairAllowed", false, "ZoneOutage", message, generation, now)
+        before.condition("RepairAllowed", false, Hold::ZONE_OUTAGE, message, generation, now)
+    } else if let Some((pool, condition)) = survey.pools.keys().next() {
+        let message = format!(
+            "the nodes of pool {pool:?} are sick by {condition}, which looks like one cause; no node of it is repaired for that"
+        );
+        before.condition("RepairAllowed", false, Hold::POOL_OUTAGE, message, generation, now)
+    } else if let Some((pool, condition)) = survey.relapses.keys().next() {
+        let message = format!(
+            "new nodes of pool {pool:?} have {condition} as well; no node of it is replaced for that"
+        );
+        before.condition("RepairAllowed", false, Hold::REPAIRS_DO_NOT_HELP, message, generation, now)
     } else if let Some(pool) = survey.launches.keys().next() {
         let message = format!("pool {pool} gets no new nodes");
         before.condition("RepairAllowed", false, "LaunchFailures", message, generation, now)
@@ -811,6 +826,12 @@ fn status(scene: &PolicyScene<'_>, survey: &Survey, now: Timestamp) -> PolicySta
         repairing: count(repairs.len()),
         repaired: before.repaired.saturating_add(survey.over.len() as u64),
         repairs,
+        // Of a policy that cannot be read nothing is surveyed.
+        replacements: if policy.defects.is_empty() {
+            survey.replacements.clone()
+        } else {
+            before.replacements.clone()
+        },
         conditions: vec![ready, allowed, overlaps],
         damaged: false,
     }
@@ -821,7 +842,7 @@ fn told_hold(hold: &Hold, policy: &Policy) -> String {
     match hold {
         Hold::TooManyUnhealthy { .. } => {
             format!(
-                "more nodes are past their toleration than unhealthyLimit {} allows",
+                "more nodes are past their toleration, or were until lately, than unhealthyLimit {} allows",
                 policy.unhealthy_limit
             )
         }

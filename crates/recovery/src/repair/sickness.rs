@@ -6,11 +6,12 @@
 use std::fmt;
 
 use jiff::{SignedDuration, Timestamp};
+use salvor_api::GoDuration;
 use salvor_api::config::{ClusterApiRepair, Configuration, RepairProvider};
 use salvor_api::names::repair::labels;
 
 use super::policy::{Policy, REPLACE, Rung, shown};
-use super::progress::{Progress, SickNow};
+use super::progress::{Healed, Look, Observed, Progress, SickNow, kind_of};
 use super::provider::Provider;
 use super::views::{ConditionView, NodeView, OwnerView, Status};
 use crate::moments::after;
@@ -35,6 +36,14 @@ pub struct Settings {
     pub launch_timeout: SignedDuration,
     /// The share of sick nodes that holds a zone; none if no share does.
     pub zone_sick_percent: Option<u8>,
+    /// The share of nodes with the same sick condition that holds a pool; none if no share does.
+    pub pool_sick_percent: Option<u8>,
+    /// The time after its toleration for which a node is held for its zone or pool; none if as long as it lasts.
+    pub outage_timeout: Option<SignedDuration>,
+    /// The span after its end in which a sickness that passed by itself counts.
+    pub settle_after: SignedDuration,
+    /// The time after which one node is tried again where replacements do not help; none if nothing is held.
+    pub retry_after: Option<SignedDuration>,
     /// The repair of a Machine.
     pub cluster_api: ClusterApiRepair,
 }
@@ -43,12 +52,18 @@ impl Settings {
     /// Those of a configuration.
     pub fn new(configuration: &Configuration) -> Self {
         let repair = &configuration.repair;
+        let unless_zero =
+            |duration: GoDuration| Some(SignedDuration::from(duration)).filter(|it| !it.is_zero());
         Self {
             provider: repair.provider,
             healthy_after: repair.healthy_after.into(),
             stuck_after: repair.stuck_after.into(),
             launch_timeout: repair.launch_timeout.into(),
             zone_sick_percent: Some(repair.zone_sick_percent).filter(|percent| *percent > 0),
+            pool_sick_percent: Some(repair.pool_sick_percent).filter(|percent| *percent > 0),
+            outage_timeout: unless_zero(repair.outage_timeout),
+            settle_after: repair.settle_after.into(),
+            retry_after: unless_zero(repair.retry_after),
             cluster_api: repair.cluster_api,
         }
     }
@@ -126,6 +141,8 @@ pub struct Sick {
     pub reason: String,
     /// Since when, by our clock of it.
     pub since: Timestamp,
+    /// Since when we see it.
+    pub seen: Timestamp,
     /// How long that is tolerated.
     pub toleration: SignedDuration,
     /// Which of the three steps says so.
@@ -134,6 +151,18 @@ pub struct Sick {
     pub deadline: Timestamp,
     /// What is done then, in order.
     pub ladder: Vec<Rung>,
+}
+
+impl Sick {
+    /// The type of the condition.
+    pub fn kind(&self) -> &str {
+        kind_of(&self.key)
+    }
+
+    /// The moment from which on it should have been repaired, and we knew.
+    pub(super) fn overdue_from(&self) -> Timestamp {
+        self.deadline.max(self.seen)
+    }
 }
 
 impl fmt::Display for Sick {
@@ -156,8 +185,12 @@ pub struct Diagnosis {
     pub tolerated: Option<String>,
     /// The memory as it should be from now on.
     pub memory: Progress,
-    /// When the memory changes although nothing else does.
-    pub memory_changes_at: Option<Timestamp>,
+    /// When a clock of a condition that is healthy is reset.
+    pub resets_at: Option<Timestamp>,
+    /// When it is forgotten that the node healed.
+    pub forgets_at: Option<Timestamp>,
+    /// The last sickness of a node that is well, if it passed by itself.
+    pub healed: Option<Healed>,
     /// True if the node has never been ready for pods.
     pub starting: bool,
 }
@@ -168,10 +201,16 @@ impl Diagnosis {
         self.sick.as_ref().is_some_and(|sick| sick.deadline <= now)
     }
 
-    /// The diagnosis without what the node was told of it.
+    /// The diagnosis without what the node was told of it, and when that was.
     #[must_use]
     pub fn untold(mut self) -> Self {
         self.memory.told.clear();
+        for clock in self.memory.sick.values_mut() {
+            clock.seen = None;
+        }
+        if let Some(sick) = &mut self.sick {
+            sick.seen = sick.since;
+        }
         self
     }
 }
@@ -200,22 +239,34 @@ pub fn diagnose(
     let starting = is_starting(node, owner);
     let nothing = Progress::default();
     let before = node.progress.as_deref().unwrap_or(&nothing);
-    let (memory, memory_changes_at) = if found.is_empty() && before.is_empty() {
-        (Progress { cordoned: before.cordoned, ..Progress::default() }, None)
-    } else {
-        let sick: Vec<SickNow<'_>> = found
-            .iter()
-            .map(|(key, condition, ..)| SickNow { key, kind: &condition.kind, transition: condition.since })
-            .collect();
-        before.observe(&sick, |key| toleration_of(key, policy, provider), settings.healthy_after, now)
+    let sick: Vec<SickNow<'_>> = found
+        .iter()
+        .map(|(key, condition, ..)| SickNow { key, kind: &condition.kind, transition: condition.since })
+        .collect();
+    let look = Look {
+        sick: &sick,
+        toleration: &|key| toleration_of(key, policy, provider),
+        healthy_after: settings.healthy_after,
+        settle_after: settings.settle_after,
+        starting,
+        now,
     };
+    let Observed { memory, resets_at, forgets_at } =
+        if found.is_empty() && before.is_empty() && before.healed.is_none() {
+            let memory = Progress { cordoned: before.cordoned, ..Progress::default() };
+            Observed { memory, resets_at: None, forgets_at: None }
+        } else {
+            before.observe(&look)
+        };
+    let healed = if found.is_empty() && !starting { memory.last_healed(&look) } else { None };
     let mut all: Vec<Sick> = found
         .into_iter()
         .map(|(key, condition, resolution, toleration, from)| {
-            let since = memory.sick.get(&key).map_or(now, |clock| clock.since);
+            let clock = memory.sick.get(&key);
+            let (since, seen) = clock.map_or((now, now), |clock| (clock.since, clock.seen()));
             let deadline = after(since, toleration);
             let reason = condition.reason.to_string();
-            Sick { key, reason, since, toleration, from, deadline, ladder: resolution.ladder }
+            Sick { key, reason, since, seen, toleration, from, deadline, ladder: resolution.ladder }
         })
         .collect();
     if starting && let Some((timeout, created)) = policy.startup_timeout.zip(node.created) {
@@ -223,6 +274,7 @@ pub fn diagnose(
             key: STARTUP.to_owned(),
             reason: "never ready".to_owned(),
             since: created,
+            seen: created,
             toleration: timeout,
             from: Source::StartupTimeout,
             deadline: after(created, timeout),
@@ -232,7 +284,7 @@ pub fn diagnose(
     // Of equal deadlines the first in the order of the node's conditions counts.
     let sick =
         all.into_iter().reduce(|first, next| if next.deadline < first.deadline { next } else { first });
-    Diagnosis { sick, tolerated, memory, memory_changes_at, starting }
+    Diagnosis { sick, tolerated, memory, resets_at, forgets_at, healed, starting }
 }
 
 /// The toleration of a condition that was sick, by its key.

@@ -4,12 +4,13 @@ use jiff::Timestamp;
 use serde::{Deserialize, Serialize};
 use serde_json::Value;
 
-use super::policy::Action;
+use super::action::Action;
 use super::progress::CLOCKS_DIFFER;
+use super::relapse::{self, Replacements};
 use crate::ids::{NodeName, Uid};
 use crate::moments::after;
 
-/// The status of a NodeRepairPolicy. Of a NodePool only the repairs and their count are kept, in an annotation.
+/// The status of a NodeRepairPolicy. Of a NodePool only the repairs, their count and the last replacements are kept, in an annotation.
 #[derive(Clone, Debug, Default, PartialEq, Eq, Serialize, Deserialize)]
 #[serde(rename_all = "camelCase", default)]
 pub struct PolicyStatus {
@@ -29,6 +30,9 @@ pub struct PolicyStatus {
     pub repaired: u64,
     /// The repairs under way: only these nodes are touched.
     pub repairs: Vec<Repair>,
+    /// The last replacements by pool and condition.
+    #[serde(deserialize_with = "relapse::read")]
+    pub replacements: Vec<Replacements>,
     /// Conditions.
     pub conditions: Vec<PolicyCondition>,
     /// True if what was written down cannot be read, so that nobody knows what is under way.
@@ -91,6 +95,8 @@ pub struct PolicyCondition {
 struct OnPool {
     repaired: u64,
     repairs: Vec<Repair>,
+    #[serde(deserialize_with = "relapse::read", skip_serializing_if = "Vec::is_empty")]
+    replacements: Vec<Replacements>,
 }
 
 impl PolicyStatus {
@@ -118,16 +124,22 @@ impl PolicyStatus {
         match text.map(serde_json::from_str::<OnPool>) {
             None => Self::default(),
             Some(_) if !is_object => Self { damaged: true, ..Self::default() },
-            Some(Ok(OnPool { repaired, repairs })) => Self { repaired, repairs, ..Self::default() },
+            Some(Ok(OnPool { repaired, repairs, replacements })) => {
+                Self { repaired, repairs, replacements, ..Self::default() }
+            }
             Some(Err(_)) => Self { damaged: true, ..Self::default() },
         }
     }
 
     /// The annotation of a NodePool; none if there is nothing to keep.
     pub fn annotation(&self) -> Option<String> {
-        let kept = OnPool { repaired: self.repaired, repairs: self.repairs.clone() };
+        let kept = OnPool {
+            repaired: self.repaired,
+            repairs: self.repairs.clone(),
+            replacements: self.replacements.clone(),
+        };
         // Times and strings always have a JSON form.
-        (self.repaired > 0 || !self.repairs.is_empty())
+        (self.repaired > 0 || !self.repairs.is_empty() || !self.replacements.is_empty())
             .then(|| serde_json::to_string(&kept).unwrap_or_default())
     }
 

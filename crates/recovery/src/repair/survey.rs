@@ -8,9 +8,13 @@ use std::collections::{BTreeMap, BTreeSet};
 use jiff::{SignedDuration, Timestamp};
 use salvor_api::names::repair::reasons;
 
+use super::action::Action;
 use super::holds::Hold;
 use super::ladder::{Turn, turn};
-use super::policy::{Action, Policy, allowance};
+use super::limits::{Asked, SingleFile};
+use super::outages::{self, Outage};
+use super::policy::{Policy, allowance};
+use super::relapse::{self, PoolCondition, Relapse, Replacements};
 use super::sickness::{Diagnosis, Settings, Sick, diagnose};
 use super::status::Repair;
 use super::veto::{Veto, veto};
@@ -18,8 +22,6 @@ use super::views::{Backend, NodeView, OwnerView, PoolView, Refusal};
 use crate::ids::{NodeName, Uid};
 use crate::moments::{after, to_the_second};
 
-/// From this number of sick nodes on, the sickness of a zone may have one cause. The node lifecycle controller counts so too.
-const ZONE_AT_LEAST: usize = 3;
 /// A repair that was decided, and is not needed any more before it began, is forgotten after this time: until then a write of
 /// it may still be on its way.
 pub const RELEASE_AFTER: SignedDuration = SignedDuration::from_secs(60);
@@ -47,6 +49,11 @@ impl Member<'_> {
     /// True if the node, or the owner of its machine, is being deleted.
     pub fn is_deleting(&self) -> bool {
         self.node.deleting || self.backend.owner().is_some_and(|owner| owner.deleting)
+    }
+
+    /// The pool that makes its replacement; empty if it has none.
+    pub fn pool(&self) -> &str {
+        self.backend.owner().map(|owner| owner.pool.as_str()).or(self.node.pool()).unwrap_or_default()
     }
 
     /// The veto on its repair.
@@ -107,10 +114,22 @@ pub struct Survey {
     pub base: usize,
     /// Those of them that are past their toleration.
     pub unhealthy: usize,
-    /// The limit of those.
+    /// Nodes that were past their toleration, and healed lately.
+    pub settling: usize,
+    /// When those count no more, unless more nodes heal.
+    pub settled_at: Option<Timestamp>,
+    /// The limit of both.
     pub limit: usize,
-    /// Zones whose nodes are sick for one cause, with the sick ones and all.
-    pub zones: BTreeMap<String, (usize, usize)>,
+    /// Zones whose nodes are sick for one cause.
+    pub zones: BTreeMap<String, Outage>,
+    /// Pools, each with the type of a condition, whose nodes are sick for one cause.
+    pub pools: BTreeMap<PoolCondition, Outage>,
+    /// For how long after its toleration a node is held for its zone or pool.
+    pub outage_timeout: Option<SignedDuration>,
+    /// Pools, each with the type of a condition, in which replacements do not help.
+    pub relapses: BTreeMap<PoolCondition, Relapse>,
+    /// The last replacements, with those that begin now.
+    pub replacements: Vec<Replacements>,
     /// Pools that have trouble to get new machines.
     pub launches: BTreeMap<String, LaunchTrouble>,
     /// The nodes that may be under repair at once.
@@ -134,52 +153,7 @@ pub struct Survey {
 }
 
 impl Survey {
-    /// What holds every node of the policy.
-    pub fn held_as_a_whole(&self, policy: &Policy) -> Option<Hold> {
-        if policy.paused {
-            return Some(Hold::Paused);
-        }
-        (self.unhealthy > self.limit).then_some(Hold::TooManyUnhealthy {
-            unhealthy: self.unhealthy,
-            limit: self.limit,
-            nodes: self.base,
-            setting: policy.unhealthy_limit,
-        })
-    }
-
-    /// What holds a node that is due, besides the budget.
-    pub fn hold(&self, policy: &Policy, member: &Member<'_>, now: Timestamp) -> Option<Hold> {
-        if let Some(hold) = self.held_as_a_whole(policy) {
-            return Some(hold);
-        }
-        let zone = &*member.node.zone;
-        if let Some((sick, nodes)) = self.zones.get(zone) {
-            return Some(Hold::ZoneOutage { zone: zone.to_owned(), sick: *sick, nodes: *nodes });
-        }
-        let pool = member.backend.owner().map(|owner| owner.pool.as_str()).or(member.node.pool());
-        if let Some((pool, trouble)) = pool.and_then(|pool| self.launches.get_key_value(pool)) {
-            return Some(Hold::LaunchFailures { pool: pool.clone(), trouble: trouble.clone() });
-        }
-        if let Some(actor) = member.node.other_actor {
-            return Some(Hold::AnotherRecovery(actor));
-        }
-        if let Backend::Missing(why) = &member.backend {
-            return Some(Hold::NoBackend(why.clone()));
-        }
-        let refused = member.refused.filter(|refusal| now < refusal.until);
-        refused.map(|refusal| Hold::BackendFailed { words: refusal.words.clone(), until: refusal.until })
-    }
-
-    /// Why a node that is due and not held has no turn.
-    pub fn budget_hold(&self) -> Option<Hold> {
-        (self.used >= self.allowed).then_some(Hold::BudgetExhausted {
-            used: self.used,
-            allowed: self.allowed,
-            until: self.budget_until,
-        })
-    }
-
-    fn wake(&mut self, at: Timestamp, now: Timestamp) {
+    pub(super) fn wake(&mut self, at: Timestamp, now: Timestamp) {
         if now < at {
             self.changes_at = Some(self.changes_at.map_or(at, |before| before.min(at)));
         }
@@ -196,12 +170,21 @@ struct Candidate<'a> {
 /// Looks at all nodes of a policy.
 pub fn survey(scope: &Scope<'_>, now: Timestamp) -> Survey {
     let Scope { policy, members, settings, .. } = scope;
-    let mut survey = Survey { nodes: members.len(), launches: scope.launches.clone(), ..Survey::default() };
+    let mut survey = Survey {
+        nodes: members.len(),
+        launches: scope.launches.clone(),
+        outage_timeout: settings.outage_timeout,
+        ..Survey::default()
+    };
     let diagnoses: Vec<Diagnosis> = members
         .iter()
         .map(|member| diagnose(member.node, member.backend.owner(), policy, settings, now))
         .collect();
     count(&mut survey, scope, &diagnoses, now);
+    let kept = &policy.status.replacements;
+    let mut memory = relapse::Memory::new(kept, members, &diagnoses, settings, now);
+    survey.relapses.clone_from(&memory.relapses);
+    memory.changes_at.into_iter().for_each(|at| survey.wake(at, now));
     let standing = settle_repairs(&mut survey, scope, &diagnoses, now);
     allow(&mut survey, scope, &diagnoses, &standing, now);
 
@@ -221,12 +204,14 @@ pub fn survey(scope: &Scope<'_>, now: Timestamp) -> Survey {
             *survey.held.entry(reasons::UNREADABLE).or_default() += 1;
             continue;
         }
-        match survey.hold(policy, member, now) {
+        let turn = turn(sick, diagnosis.memory.tried.as_ref(), now);
+        let asked = Asked { member, sick, action: turn.action(), repair: None };
+        match survey.hold(policy, &asked, now) {
             Some(hold) => {
                 hold.until().into_iter().for_each(|until| survey.wake(until, now));
                 *survey.held.entry(hold.code()).or_default() += 1;
             }
-            None => match turn(sick, diagnosis.memory.tried.as_ref(), now) {
+            None => match turn {
                 // Whatever is being deleted needs no turn, unless its end can be hastened.
                 Turn::Try { action: Action::Replace, .. } if !can_go_on(member, policy, settings, now) => {}
                 Turn::Try { action, .. } => candidates.push(Candidate { member, sick: sick.clone(), action }),
@@ -235,7 +220,8 @@ pub fn survey(scope: &Scope<'_>, now: Timestamp) -> Survey {
             },
         }
     }
-    pick(&mut survey, candidates, now);
+    pick(&mut survey, candidates, &mut memory, now);
+    survey.replacements = memory.kept();
     survey
 }
 
@@ -244,35 +230,24 @@ fn can_go_on(member: &Member<'_>, policy: &Policy, settings: &Settings, now: Tim
     super::rules::replacement(member, policy, settings, None, now).is_some()
 }
 
-/// Counts the nodes, and finds the zones that are sick for one cause.
+/// Counts the nodes, and finds the zones and pools that are sick for one cause.
 fn count(survey: &mut Survey, scope: &Scope<'_>, diagnoses: &[Diagnosis], now: Timestamp) {
-    let mut zones: BTreeMap<&str, (usize, usize)> = BTreeMap::new();
-    for (member, diagnosis) in scope.members.iter().zip(diagnoses) {
+    let Scope { policy, members, settings, .. } = scope;
+    for (member, diagnosis) in members.iter().zip(diagnoses) {
         let is_sick = diagnosis.sick.is_some();
         match &diagnosis.sick {
             None => survey.healthy += 1,
             Some(sick) => survey.wake(sick.deadline, now),
         }
-        diagnosis.memory_changes_at.into_iter().for_each(|at| survey.wake(at, now));
+        diagnosis.resets_at.into_iter().for_each(|at| survey.wake(at, now));
         survey.waiting += usize::from(is_sick && !diagnosis.is_due(now));
         if !diagnosis.starting && !member.is_deleting() {
             survey.base += 1;
             survey.unhealthy += usize::from(diagnosis.is_due(now));
-            // Nodes that boot, or go, say nothing about their zone.
-            let zone = zones.entry(&member.node.zone).or_default();
-            zone.0 += usize::from(is_sick);
-            zone.1 += 1;
         }
     }
-    survey.limit = scope.policy.unhealthy_limit.of(survey.base);
-    let several = zones.keys().filter(|zone| !zone.is_empty()).count() > 1;
-    if let Some(percent) = scope.settings.zone_sick_percent.filter(|_| several) {
-        let is_out = |(zone, (sick, nodes)): &(&str, (usize, usize))| {
-            !zone.is_empty() && *sick >= ZONE_AT_LEAST && sick * 100 >= nodes * usize::from(percent)
-        };
-        let out = zones.into_iter().filter(is_out);
-        survey.zones = out.map(|(zone, counts)| (zone.to_owned(), counts)).collect();
-    }
+    survey.limit = policy.unhealthy_limit.of(survey.base);
+    outages::find(survey, members, diagnoses, |nodes| policy.unhealthy_limit.of(nodes), settings, now);
 }
 
 /// Counts the nodes that may be under repair at once. A node under repair counts among those the share is taken of, until it is
@@ -327,7 +302,11 @@ fn settle_repairs<'a>(
                     survey.over.push(repair.clone());
                     continue;
                 }
-                let is_wanted = diagnosis.is_due(now) && member.veto(now).is_none();
+                let held = diagnosis.sick.as_ref().and_then(|sick| {
+                    let action = repair.action.unwrap_or(Action::Replace);
+                    survey.held_by_relapse(&Asked { member, sick, action, repair: Some(repair) }, now)
+                });
+                let is_wanted = diagnosis.is_due(now) && member.veto(now).is_none() && held.is_none();
                 member.is_deleting()
                     || is_wanted
                     || !is_known
@@ -354,19 +333,41 @@ fn settle_repairs<'a>(
         if now < stuck {
             survey.used = survey.used.saturating_add(1);
             survey.wake(stuck, now);
+            let place = member.map(|(member, _)| (&*member.node.zone, member.pool()));
+            survey.is_busy_with(repair, place);
         }
     }
     standing
 }
 
 /// Gives the free places of the budget to those who are due first; of equals, to the node with the fewest pods.
-fn pick(survey: &mut Survey, mut candidates: Vec<Candidate<'_>>, now: Timestamp) {
+fn pick(
+    survey: &mut Survey,
+    mut candidates: Vec<Candidate<'_>>,
+    memory: &mut relapse::Memory,
+    now: Timestamp,
+) {
     let free = survey.allowed.saturating_sub(survey.used);
     let order = |candidate: &Candidate<'_>| {
         let pods = candidate.member.pods.unwrap_or(u32::MAX);
         (candidate.sick.deadline, pods, candidate.member.node.node.name.clone())
     };
     candidates.sort_by_cached_key(order);
+    if !(survey.zones.is_empty() && survey.pools.is_empty() && survey.relapses.is_empty()) {
+        let mut taken: BTreeSet<SingleFile> = BTreeSet::new();
+        candidates.retain(|Candidate { member, sick, action }| {
+            let asked = Asked { member, sick, action: *action, repair: None };
+            let files = survey.single_files(&asked);
+            match files.iter().find(|file| taken.contains(file)) {
+                Some(file) => *survey.held.entry(file.code()).or_default() += 1,
+                None => {
+                    taken.extend(files);
+                    return true;
+                }
+            }
+            false
+        });
+    }
     if free > 0 && free < candidates.len() {
         // The pods decide only among those of one deadline between whom the budget ends.
         let last = candidates[free - 1].sick.deadline;
@@ -381,6 +382,9 @@ fn pick(survey: &mut Survey, mut candidates: Vec<Candidate<'_>>, now: Timestamp)
         let NodeView { node, .. } = member.node;
         if !to_count.is_empty() && to_count.contains(&node.name) {
             continue;
+        }
+        if action == Action::Replace {
+            memory.add(member.pool(), sick.kind(), now);
         }
         survey.picks.push(Repair {
             node: node.name.clone(),

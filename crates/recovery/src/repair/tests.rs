@@ -15,9 +15,11 @@ use crate::verdict::{Judgement, Reason, Verdict};
 mod documents;
 mod limits;
 mod nodes;
+mod outages;
 mod pods;
 mod policies;
 mod properties;
+mod relapses;
 
 /// Half an hour after this, everything happens.
 const START: i64 = 1_800_000_000;
@@ -198,6 +200,31 @@ impl World {
             settings: &self.settings,
         };
         survey(&scope, now)
+    }
+
+    /// Writes on each node what is remembered of it now.
+    fn remember(&mut self, now: Timestamp) {
+        for (node, backend) in &mut self.nodes {
+            let memory = diagnose(node, backend.owner(), &self.policy, &self.settings, now).memory;
+            let is_empty = memory == Progress::default();
+            node.progress = (!is_empty).then(|| Box::new(memory));
+        }
+    }
+
+    /// The test condition of a node changes.
+    fn turns(&mut self, index: usize, status: Status, now: Timestamp) {
+        let (node, _) = &mut self.nodes[index];
+        node.conditions.retain(|it| &*it.kind != "BadNode");
+        node.conditions.push(condition("BadNode", status, now));
+        self.remember(now);
+    }
+
+    /// What holds a node.
+    fn hold(&self, index: usize, now: Timestamp) -> Option<Hold> {
+        match self.judge(index, now).verdict.why() {
+            NodeWhy::Held { hold, .. } => Some((**hold).clone()),
+            _ => None,
+        }
     }
 
     /// Writes the turns down that the policy gives now.

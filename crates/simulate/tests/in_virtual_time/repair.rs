@@ -4,6 +4,7 @@ mod audit;
 pub(crate) mod corrupted;
 mod crash_points;
 mod freed;
+mod holds;
 mod stories;
 mod unseen;
 mod world;

@@ -20,10 +20,12 @@ descriptions! { METRICS;
 }
 
 /// Causes that are shown also while they hold nobody.
-const CAUSES: [&str; 10] = [
+const CAUSES: [&str; 12] = [
     "TooManyUnhealthy",
     "BudgetExhausted",
     "ZoneOutage",
+    "PoolOutage",
+    "RepairsDoNotHelp",
     "LaunchFailures",
     "Paused",
     "NoBackend",

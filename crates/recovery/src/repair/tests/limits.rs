@@ -3,7 +3,7 @@
 use super::*;
 
 /// So many nodes, the first of which have been sick for long enough.
-fn pool(policy: Policy, total: usize, bad: usize) -> World {
+pub(super) fn pool(policy: Policy, total: usize, bad: usize) -> World {
     let name = |number: usize| format!("n{number:02}");
     let nodes =
         (0..total).map(|number| if number < bad { sick(&name(number), 0) } else { node(&name(number)) });
@@ -13,7 +13,7 @@ fn pool(policy: Policy, total: usize, bad: usize) -> World {
 }
 
 #[allow(clippy::needless_pass_by_value, reason = "calls read better")]
-fn with(spec: Value) -> Policy {
+pub(super) fn with(spec: Value) -> Policy {
     let mut whole =
         json!({"policies": [{"conditionType": "BadNode", "conditionStatus": "False", "toleration": "30m"}]});
     for (key, value) in spec.as_object().unwrap() {

@@ -314,7 +314,7 @@ fn a_ladder_without_a_last_resort_ends() {
         boot_id: String::new(),
     };
     let mut progress = Progress { tried: Some(tried), ..Progress::default() };
-    progress.sick.insert("BadNode=False".to_owned(), Clock { since: at(0), healthy: None });
+    progress.sick.insert("BadNode=False".to_owned(), Clock::new(at(0)));
     world.nodes[0].0.progress = Some(Box::new(progress));
     assert_eq!(world.deeds(0, at(45)), NOTHING);
     assert_eq!(world.reason(0, at(45)), "LadderExhausted");
@@ -411,14 +411,27 @@ fn what_a_node_tells_is_told_once() {
         judgement.verdict
     );
     let judgement = world.judge(0, at(30));
-    let [Step::Report { condition: Some(condition), progress: None, .. }] = judgement.verdict.actions()
+    let [Step::Report { condition: Some(condition), progress: Some(progress), .. }] =
+        judgement.verdict.actions()
     else {
         panic!("{:?}", judgement.verdict)
     };
     assert_eq!(condition.reason, "Recovered");
-    world.nodes[0].0.progress = None;
+    // For a while it is remembered that it healed, and then nothing.
+    assert!(progress.is_empty() && progress.healed.is_some(), "{progress:?}");
+    world.nodes[0].0.progress = Some(Box::new(progress.clone()));
     world.nodes[0].0.conditions[2].reason = "Recovered".into();
-    assert!(matches!(world.judge(0, at(31)).verdict, Verdict::Ignore(NodeWhy::Healthy)));
+    let verdict = world.judge(0, at(31)).verdict;
+    assert!(
+        matches!(verdict, Verdict::Wait { until, why: NodeWhy::Healthy } if until == at(59)),
+        "{verdict:?}"
+    );
+    let judgement = world.judge(0, at(59));
+    let [Step::Report { condition: None, progress: None, .. }] = judgement.verdict.actions() else {
+        panic!("{:?}", judgement.verdict)
+    };
+    world.nodes[0].0.progress = None;
+    assert!(matches!(world.judge(0, at(60)).verdict, Verdict::Ignore(NodeWhy::Healthy)));
 }
 
 #[test]

@@ -132,7 +132,8 @@ fn a_node_that_recovers_in_time_is_left_alone() {
         world.sick("node-0").await;
         run(&mut world, &mut salvor, 4).await;
         world.well("node-0").await;
-        run(&mut world, &mut salvor, 30).await;
+        // For half an hour it is remembered that it healed.
+        run(&mut world, &mut salvor, 32).await;
         assert_eq!(world.audit().deleted, Vec::<String>::new());
         let node = world.stage.nodes().get("node-0").await.unwrap();
         let conditions = node.status.unwrap().conditions.unwrap();
@@ -158,9 +159,14 @@ fn blocked_nodes_are_woken_when_the_block_is_lifted() {
         assert_eq!(world.audit().deleted, Vec::<String>::new());
         let status = world.policy().await["status"].clone();
         assert_eq!(status["conditions"][1]["reason"], "TooManyUnhealthy", "{status}");
-        // A sibling recovers: the other one does not wait for a poll.
+        // A sibling recovers: the hold settles for three minutes, and then the other one does not wait for a poll.
         world.well("node-1").await;
-        salvor.live(Duration::from_secs(2)).await;
+        salvor.live(Duration::from_secs(178)).await;
+        assert_eq!(world.audit().deleted, Vec::<String>::new());
+        let held = world.stage.nodes().get("node-0").await.unwrap().status.unwrap().conditions.unwrap();
+        let held = held.into_iter().find(|it| it.type_ == "SalvorRepair").unwrap().message.unwrap();
+        assert!(held.contains("unless more heal"), "{held}");
+        salvor.live(Duration::from_secs(4)).await;
         assert_eq!(world.audit().deleted, ["node-0"]);
         salvor.stop().await;
     });

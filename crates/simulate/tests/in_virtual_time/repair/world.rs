@@ -65,6 +65,8 @@ pub(super) struct World {
     budget: usize,
     /// True if Karpenter does nothing.
     pub(super) karpenter_is_down: bool,
+    /// True if replacements are sick from the beginning.
+    pub(super) new_ones_ail: bool,
 }
 
 impl World {
@@ -81,7 +83,8 @@ impl World {
         let policies =
             objects(&stage.client, "salvor.dev", "v1alpha1", "NodeRepairPolicy", "noderepairpolicies");
         let karpenter = Karpenter::install(&stage.cluster, "kwok").await.unwrap();
-        let mut world = Self { karpenter, policies, stage, by, budget, karpenter_is_down: false };
+        let mut world =
+            Self { karpenter, policies, stage, by, budget, karpenter_is_down: false, new_ones_ail: false };
         for _ in 0..nodes {
             world.launch().await;
         }
@@ -116,11 +119,12 @@ impl World {
     }
 
     /// Karpenter launches a machine, and its kubelet registers.
-    async fn launch(&mut self) {
+    async fn launch(&mut self) -> String {
         let machine = Machine { pool: "gpu".to_owned(), zone: String::new() };
         let name = self.karpenter.order(machine).await.unwrap();
         self.karpenter.register(&name).await.unwrap();
         self.karpenter.initialize(&name).await.unwrap();
+        name
     }
 
     /// Sets a condition of a node, if it is there.
@@ -142,7 +146,10 @@ impl World {
             return;
         }
         for _ in self.karpenter.beat().await.unwrap().gone {
-            self.launch().await;
+            let name = self.launch().await;
+            if self.new_ones_ail {
+                self.sick(&name).await;
+            }
         }
     }
 

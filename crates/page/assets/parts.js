@@ -1,0 +1,20 @@
+// Small parts of every panel: elements, and times in words.
+import { now } from "./world.js";
+
+export function element(name, classes, text) {
+  const made = document.createElement(name);
+  if (classes) made.className = classes;
+  if (text !== undefined) made.textContent = text;
+  return made;
+}
+
+export function age(since) {
+  const seconds = Math.max(0, Math.round((now() - since) / 1000));
+  if (seconds < 120) return `${seconds} s`;
+  return seconds < 7200 ? `${Math.floor(seconds / 60)} min` : `${Math.floor(seconds / 3600)} h`;
+}
+
+export function waiting(until) {
+  const seconds = Math.ceil((until - now()) / 1000);
+  return seconds > 0 ? `${seconds} s left` : "now";
+}

@@ -1,0 +1,32 @@
+//! The fate of each pod on a node that is being evicted.
+
+use jiff::Timestamp;
+
+use super::views::PodView;
+
+/// The fate of a pod on an unreachable node that is being evicted.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub(super) enum Fate {
+    /// The pod has ended and is deleted; at most finalizers keep the object.
+    Gone,
+    /// The pod must be evicted now.
+    Leaves,
+    /// The pod must be evicted then.
+    LeavesAt(Timestamp),
+    /// The pod must be evicted, but not before somebody says that the machine is off.
+    NeedsProof,
+    /// The pod stays: it tolerates the eviction, is a static pod, or came after the node was Ready again.
+    Stays,
+}
+
+impl Fate {
+    /// True if the eviction is not over before this pod has gone, and it cannot go now.
+    pub(super) fn is_waited_for(self) -> bool {
+        matches!(self, Self::LeavesAt(_) | Self::NeedsProof)
+    }
+}
+
+/// How many pods have such a fate.
+pub(super) fn count(fates: &[(&PodView, Fate)], is: impl Fn(Fate) -> bool) -> usize {
+    fates.iter().filter(|(_, fate)| is(*fate)).count()
+}

@@ -1,0 +1,81 @@
+//! The budget of the brake: not more pods in any window than it allows, whoever leads.
+
+use std::sync::Arc;
+
+use jiff::{SignedDuration, Timestamp};
+
+use super::{
+    Seen,
+    forces::{is_marked, is_taken_out_of_service},
+    invariants::{Invariant, Violation},
+};
+use crate::swarm::{deed::Deed, plan::Plan, replica::Death};
+
+/// An admission counts for a minute. Between it and the request lie the wait for a turn to write and up to three looks, so
+/// what is sent in this much less than a minute was admitted in one.
+const WINDOW: SignedDuration = SignedDuration::from_secs(45);
+/// A process that dies forgets the admissions of so long before.
+const FORGOTTEN: SignedDuration = SignedDuration::from_secs(2);
+
+/// What counted.
+struct Admission {
+    sent: Timestamp,
+    by: Arc<str>,
+    /// None for as much as there is.
+    pods: Option<u32>,
+    what: String,
+}
+
+/// All that counted so far.
+pub(super) struct BrakeWindows {
+    /// The budget; 0 is no limit.
+    limit: u32,
+    /// The most that may be sent in a window. A pod that was let through may be tried again for a minute without counting again:
+    /// so when requests fail or are slow, those of one minute may be sent together with those of the next.
+    most: u32,
+    admissions: Vec<Admission>,
+}
+
+impl BrakeWindows {
+    pub(super) fn new(plan: &Plan) -> Self {
+        let limit = plan.settings.pods_per_minute;
+        let most = if plan.has(Deed::strikes_requests) { limit * 2 } else { limit };
+        Self { limit, most, admissions: Vec::new() }
+    }
+
+    pub(super) fn see(&mut self, seen: &Seen<'_>) {
+        let Some(write) = seen.by else { return };
+        let pods = match seen.resource {
+            "pods" if is_marked(seen) => Some(1),
+            "nodes" if is_taken_out_of_service(seen) => None,
+            _ => return,
+        };
+        let (sent, by) = (write.sent.at, write.sent.by.clone());
+        self.admissions.push(Admission { sent, by, pods, what: seen.name().to_owned() });
+    }
+
+    pub(super) fn finish(&mut self, deaths: &[Death], wrong: &mut Vec<Violation>) {
+        if self.limit == 0 {
+            return;
+        }
+        let is_forgotten = |it: &Admission| {
+            deaths.iter().any(|death| death.of == it.by && death.at.duration_since(it.sent) <= FORGOTTEN)
+        };
+        self.admissions.retain(|it| !is_forgotten(it));
+        self.admissions.sort_by_key(|it| it.sent);
+        for (first, admission) in self.admissions.iter().enumerate() {
+            let window = self.admissions[first..]
+                .iter()
+                .take_while(|it| it.sent.duration_since(admission.sent) < WINDOW);
+            let window: Vec<&Admission> = window.collect();
+            let pods: u32 = window.iter().map(|it| it.pods.unwrap_or(self.limit)).sum();
+            if pods > self.most {
+                let names: Vec<String> =
+                    window.iter().map(|it| format!("{} at {} by {}", it.what, it.sent, it.by)).collect();
+                let text = format!("{pods} pods with a budget of {}: {}", self.limit, names.join(", "));
+                wrong.push(Violation::new(Invariant::BrakeWindow, admission.sent, text));
+                return;
+            }
+        }
+    }
+}

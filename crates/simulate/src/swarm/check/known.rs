@@ -1,0 +1,120 @@
+//! The objects as they are, and what the API has shown of each kubelet.
+
+use std::collections::{BTreeMap, VecDeque};
+
+use jiff::{SignedDuration, Timestamp};
+use salvor_embedded::ChangeKind;
+use serde_json::Value;
+
+use super::text;
+use crate::swarm::recorder::{Ledger, Sent};
+
+/// A second look counts for this long.
+const LOOK_HOLDS: SignedDuration = SignedDuration::from_secs(1);
+/// A kubelet that renewed its Lease is alive for this long.
+const LEASE_LASTS: SignedDuration = SignedDuration::from_secs(40);
+/// Renewals of a node that are remembered: a write may be on its way for a while.
+const RENEWALS: usize = 8;
+
+/// What is known at a revision.
+pub(crate) struct Known {
+    ledger: Ledger,
+    objects: BTreeMap<(String, String, String), Value>,
+    kubelets: BTreeMap<String, Kubelet>,
+}
+
+/// What the API has shown of a kubelet.
+#[derive(Debug, Default)]
+struct Kubelet {
+    /// Since when the node is Ready, and until when it was.
+    ready: Option<(Timestamp, Timestamp)>,
+    renewals: VecDeque<Timestamp>,
+}
+
+impl Known {
+    pub(super) fn new(ledger: Ledger) -> Self {
+        Self { ledger, objects: BTreeMap::new(), kubelets: BTreeMap::new() }
+    }
+
+    /// The object of this kind and name before a change.
+    pub(super) fn object(&self, resource: &str, object: &Value) -> Option<&Value> {
+        self.objects.get(&key(resource, object))
+    }
+
+    /// An object without a namespace.
+    pub(super) fn cluster_object(&self, resource: &str, name: &str) -> Option<&Value> {
+        self.objects.get(&(resource.to_owned(), String::new(), name.to_owned()))
+    }
+
+    /// All objects of a kind.
+    pub(in crate::swarm) fn all<'a>(&'a self, resource: &'a str) -> impl Iterator<Item = &'a Value> {
+        self.objects.iter().filter(move |((kind, ..), _)| kind == resource).map(|(_, object)| object)
+    }
+
+    pub(super) fn take_in(&mut self, at: Timestamp, kind: ChangeKind, resource: &str, object: Value) {
+        let name = text(&object["metadata"]["name"]);
+        match resource {
+            "nodes" => {
+                let kubelet = self.kubelets.entry(name.to_owned()).or_default();
+                let is_ready = kind != ChangeKind::Removed && condition(&object, "Ready") == Some("True");
+                kubelet.ready = match (kubelet.ready, is_ready) {
+                    (Some((since, until)), true) if until == Timestamp::MAX => Some((since, until)),
+                    (_, true) => Some((at, Timestamp::MAX)),
+                    (Some((since, until)), false) => Some((since, until.min(at))),
+                    (None, false) => None,
+                };
+            }
+            "leases" if text(&object["metadata"]["namespace"]) == "kube-node-lease" => {
+                let kubelet = self.kubelets.entry(name.to_owned()).or_default();
+                kubelet.renewals.push_back(at);
+                if kubelet.renewals.len() > RENEWALS {
+                    kubelet.renewals.pop_front();
+                }
+            }
+            _ => {}
+        }
+        let key = key(resource, &object);
+        if kind == ChangeKind::Removed {
+            self.objects.remove(&key);
+        } else {
+            self.objects.insert(key, object);
+        }
+    }
+
+    /// How the API showed, to a look as old as one may be, that a kubelet was alive when something was sent.
+    pub(super) fn alive(&self, node: &str, sent: Timestamp) -> Option<String> {
+        // Without a Node there is nobody to be heard: only whoever ended the machine forces anything then.
+        self.cluster_object("nodes", node)?;
+        let kubelet = self.kubelets.get(node)?;
+        let looked = sent - LOOK_HOLDS;
+        let ready = kubelet.ready.filter(|(since, until)| *since <= looked && sent < *until);
+        if let Some((since, _)) = ready {
+            return Some(format!("{node} is Ready since {since}"));
+        }
+        let renewed = kubelet.renewals.iter().rev().find(|renewed| **renewed <= looked)?;
+        (sent.duration_since(*renewed) < LEASE_LASTS)
+            .then(|| format!("{node} renewed its Lease at {renewed}"))
+    }
+
+    /// Whether one of these paths was read, by whoever sent this, within the time for which a look counts.
+    pub(super) fn looked(&self, sent: &Sent, path: &str) -> bool {
+        let look = self.ledger.last_look(&sent.by, path);
+        look.is_some_and(|look| sent.at.duration_since(look) <= LOOK_HOLDS)
+    }
+}
+
+fn key(resource: &str, object: &Value) -> (String, String, String) {
+    let metadata = &object["metadata"];
+    (resource.to_owned(), text(&metadata["namespace"]).to_owned(), text(&metadata["name"]).to_owned())
+}
+
+/// The status of a condition.
+pub(super) fn condition<'a>(object: &'a Value, kind: &str) -> Option<&'a str> {
+    let conditions = object["status"]["conditions"].as_array()?;
+    conditions.iter().find(|it| it["type"] == kind)?["status"].as_str()
+}
+
+/// True if a node has a taint of this key.
+pub(super) fn has_taint(node: &Value, key: &str) -> bool {
+    node["spec"]["taints"].as_array().into_iter().flatten().any(|taint| taint["key"] == key)
+}

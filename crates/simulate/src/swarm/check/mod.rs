@@ -1,0 +1,221 @@
+//! The invariants: what must hold at every revision of a cluster, whatever fails.
+//!
+//! The checker sees every change of every object with the request that made it, and knows what each process had read by
+//! then. It asks nothing of the operator.
+
+mod brake;
+mod forces;
+mod invariants;
+mod jobs;
+mod known;
+mod nodes;
+mod orders;
+mod terms;
+
+use std::sync::{Arc, Mutex};
+
+use jiff::Timestamp;
+use salvor_embedded::{Change, ChangeKind};
+use serde_json::Value;
+
+pub use self::invariants::{Invariant, Violation};
+pub(super) use self::known::Known;
+use self::{brake::BrakeWindows, forces::Forces, jobs::Jobs, nodes::Nodes, orders::Orders, terms::Terms};
+use super::{
+    plan::Plan,
+    recorder::{Ledger, Write},
+    replica::Death,
+};
+use crate::audit::appwrapper;
+
+/// One change of an object, with whose doing it is.
+pub(super) struct Seen<'a> {
+    pub(super) at: Timestamp,
+    pub(super) kind: ChangeKind,
+    pub(super) resource: &'a str,
+    /// The object before, if it was there.
+    pub(super) before: Option<&'a Value>,
+    /// The object afterwards, or its last state.
+    pub(super) object: &'a Value,
+    /// The write of a process of ours, if it was one.
+    pub(super) by: Option<&'a Write>,
+}
+
+impl Seen<'_> {
+    fn name(&self) -> &str {
+        text(&self.object["metadata"]["name"])
+    }
+
+    fn uid(&self) -> &str {
+        text(&self.object["metadata"]["uid"])
+    }
+
+    /// True if the object begins to be deleted, or is removed, by this change.
+    fn ends(&self) -> bool {
+        let is_going = |object: &Value| !object["metadata"]["deletionTimestamp"].is_null();
+        self.kind == ChangeKind::Removed || (is_going(self.object) && !self.before.is_some_and(is_going))
+    }
+}
+
+fn text(value: &Value) -> &str {
+    value.as_str().unwrap_or_default()
+}
+
+/// How often each recovery did something: a swarm in which nothing is recovered proves nothing.
+#[derive(Clone, Copy, Debug, Default, PartialEq, Eq)]
+pub struct Deeds {
+    /// Pods that were marked Failed.
+    pub pods_failed: u32,
+    /// Pods that were made for Jobs.
+    pub pods_made: u32,
+    /// Evictions that began.
+    pub evictions: u32,
+    /// Nodes that were tainted out-of-service.
+    pub out_of_service: u32,
+    /// NodeClaims that were deleted.
+    pub repairs: u32,
+    /// Components of AppWrappers that were made.
+    pub components: u32,
+}
+
+impl std::ops::AddAssign for Deeds {
+    fn add_assign(&mut self, more: Self) {
+        self.pods_failed += more.pods_failed;
+        self.pods_made += more.pods_made;
+        self.evictions += more.evictions;
+        self.out_of_service += more.out_of_service;
+        self.repairs += more.repairs;
+        self.components += more.components;
+    }
+}
+
+/// Checks one run.
+pub(super) struct Checker {
+    ledger: Ledger,
+    known: Known,
+    forces: Forces,
+    terms: Terms,
+    orders: Orders,
+    brake: BrakeWindows,
+    jobs: Jobs,
+    nodes: Nodes,
+    apps: appwrapper::Audit,
+    lines: usize,
+    deeds: Deeds,
+    digest: u64,
+    wrong: Vec<Violation>,
+}
+
+impl Checker {
+    pub(super) fn new(plan: &Plan, ledger: Ledger, dry: Arc<Mutex<Vec<Arc<str>>>>) -> Self {
+        Self {
+            known: Known::new(ledger.clone()),
+            ledger,
+            forces: Forces,
+            terms: Terms::default(),
+            orders: Orders::new(dry),
+            brake: BrakeWindows::new(plan),
+            jobs: Jobs::default(),
+            nodes: Nodes::new(&plan.settings),
+            apps: appwrapper::Audit::new(RETRY_LIMIT),
+            lines: 0,
+            deeds: Deeds::default(),
+            digest: 0xcbf2_9ce4_8422_2325,
+            wrong: Vec::new(),
+        }
+    }
+
+    /// Takes one change in.
+    pub(super) fn see(&mut self, change: &Change<'_>) {
+        self.add_to_digest(change);
+        // Told for people; nothing rests on them.
+        if change.resource == "events" {
+            self.orders.event(change.at, self.ledger.current().as_deref(), &mut self.wrong);
+            return;
+        }
+        let Ok(object) = serde_json::from_slice::<Value>(change.object) else { return };
+        let write = self.ledger.current();
+        let before = self.known.object(change.resource, &object).cloned();
+        let seen = Seen {
+            at: change.at,
+            kind: change.kind,
+            resource: change.resource,
+            before: before.as_ref(),
+            object: &object,
+            by: write.as_deref(),
+        };
+        let wrong = &mut self.wrong;
+        self.terms.see(&seen, wrong);
+        self.orders.see(&seen, wrong);
+        self.forces.see(&seen, &self.known, wrong);
+        self.brake.see(&seen);
+        self.jobs.see(&seen, wrong);
+        self.nodes.see(&seen, &self.known, wrong);
+        self.lines += 1;
+        let found = self.apps.read(self.lines, seen.at, seen.kind, seen.resource, seen.object);
+        wrong.extend(
+            found
+                .into_iter()
+                .map(|(rule, text)| Violation::new(Invariant::Quota, seen.at, format!("{rule:?}: {text}"))),
+        );
+        self.count(&seen);
+        self.known.take_in(change.at, change.kind, change.resource, object);
+    }
+
+    fn count(&mut self, seen: &Seen<'_>) {
+        if seen.by.is_none() {
+            return;
+        }
+        let deeds = &mut self.deeds;
+        match (seen.resource, seen.kind) {
+            ("pods", ChangeKind::Added) => deeds.pods_made += 1,
+            ("pods", _) => deeds.pods_failed += u32::from(forces::is_marked(seen)),
+            ("jobs", ChangeKind::Added) => deeds.components += 1,
+            ("nodeclaims", _) => deeds.repairs += u32::from(seen.ends()),
+            ("nodes", _) => {
+                deeds.out_of_service += u32::from(forces::is_taken_out_of_service(seen));
+                deeds.evictions += u32::from(nodes::begins_eviction(seen));
+            }
+            _ => {}
+        }
+    }
+
+    fn add_to_digest(&mut self, change: &Change<'_>) {
+        // FNV: one run is compared with another, and no more.
+        let mut add = |bytes: &[u8]| {
+            for byte in bytes {
+                self.digest = (self.digest ^ u64::from(*byte)).wrapping_mul(0x0100_0000_01b3);
+            }
+        };
+        add(&change.revision.to_le_bytes());
+        add(&change.at.as_nanosecond().to_le_bytes());
+        add(change.object);
+    }
+
+    /// A violation that somebody else has found.
+    pub(super) fn report(&mut self, violation: Violation) {
+        self.wrong.push(violation);
+    }
+
+    /// Ends the run: all that is wrong, what was done, and a number that another run of the same seed must have too.
+    pub(super) fn finish(&mut self, deaths: &[Death]) -> (Vec<Violation>, Deeds, u64) {
+        self.brake.finish(deaths, &mut self.wrong);
+        if let Some((reads, by, at)) = self.ledger.most_reads()
+            && reads > MOST_READS
+        {
+            let text = format!("{by} made {reads} reads of single objects in one minute");
+            self.wrong.push(Violation::new(Invariant::Bounded, at, text));
+        }
+        (std::mem::take(&mut self.wrong), self.deeds, self.digest)
+    }
+
+    /// What is known now.
+    pub(super) fn known(&self) -> &Known {
+        &self.known
+    }
+}
+
+/// The resets that an AppWrapper has by default.
+const RETRY_LIMIT: i64 = 3;
+/// A process makes no more reads of single objects in a minute, in a cluster of this size.
+const MOST_READS: u32 = 900;

@@ -1,0 +1,129 @@
+//! Repairs within their budget and of sick nodes only, and one actor for each node.
+
+use std::collections::{BTreeMap, BTreeSet};
+
+use http::Method;
+use jiff::{SignedDuration, Timestamp};
+use salvor_api::names::{annotations, taints};
+use salvor_embedded::ChangeKind;
+use serde_json::Value;
+
+use super::{
+    Seen,
+    forces::is_taken_out_of_service,
+    invariants::{Invariant, Violation},
+    known::{Known, condition, has_taint},
+    text,
+};
+use crate::swarm::{objects::SICK, plan::Settings};
+
+/// A look at a node may be this old.
+const LOOK_HOLDS: SignedDuration = SignedDuration::from_secs(1);
+
+/// The repairs that are under way, and the nodes that are sick.
+pub(super) struct Nodes {
+    budget: usize,
+    toleration: SignedDuration,
+    evicts: bool,
+    /// By name: since when the node is sick.
+    sick: BTreeMap<String, Timestamp>,
+    /// By name: since when somebody asks for its eviction.
+    asked: BTreeMap<String, Timestamp>,
+    /// UIDs of NodeClaims that we have deleted and that are not gone.
+    going: BTreeSet<String>,
+}
+
+impl Nodes {
+    pub(super) fn new(settings: &Settings) -> Self {
+        Self {
+            budget: settings.budget,
+            toleration: SignedDuration::from_secs(settings.toleration.into()),
+            evicts: settings.eviction,
+            sick: BTreeMap::new(),
+            asked: BTreeMap::new(),
+            going: BTreeSet::new(),
+        }
+    }
+
+    pub(super) fn see(&mut self, seen: &Seen<'_>, known: &Known, wrong: &mut Vec<Violation>) {
+        match seen.resource {
+            "nodes" => {
+                if seen.by.is_some() && is_taken_out_of_service(seen) {
+                    self.one_actor(seen, seen.name(), known, wrong);
+                }
+                self.see_node(seen);
+            }
+            "nodeclaims" => self.see_claim(seen, known, wrong),
+            _ => {}
+        }
+    }
+
+    fn see_node(&mut self, seen: &Seen<'_>) {
+        let there = seen.kind != ChangeKind::Removed;
+        let note = |of: &mut BTreeMap<String, Timestamp>, holds: bool| {
+            if there && holds {
+                of.entry(seen.name().to_owned()).or_insert(seen.at);
+            } else {
+                of.remove(seen.name());
+            }
+        };
+        note(&mut self.sick, condition(seen.object, SICK) == Some("False"));
+        note(&mut self.asked, has_taint(seen.object, taints::FORCE_EVICTION));
+    }
+
+    fn see_claim(&mut self, seen: &Seen<'_>, known: &Known, wrong: &mut Vec<Violation>) {
+        let uid = seen.uid().to_owned();
+        if seen.kind == ChangeKind::Removed {
+            self.going.remove(&uid);
+            return;
+        }
+        let Some(write) = seen.by.filter(|write| write.sent.method == Method::DELETE && seen.ends()) else {
+            return;
+        };
+        self.going.insert(uid);
+        if self.going.len() > self.budget {
+            let text =
+                format!("{} NodeClaims are being deleted with a budget of {}", self.going.len(), self.budget);
+            wrong.push(Violation::new(Invariant::RepairBudget, seen.at, text));
+        }
+        let node = text(&seen.object["status"]["nodeName"]).to_owned();
+        let sick =
+            self.sick.get(&node).filter(|since| write.sent.at.duration_since(**since) >= self.toleration);
+        if sick.is_none() {
+            let since = self.sick.get(&node).map_or("not".to_owned(), |since| format!("only since {since}"));
+            let text = format!("{} was deleted, and {node} is {since} sick", seen.name());
+            wrong.push(Violation::new(Invariant::RepairSick, seen.at, text));
+        }
+        let is_read = known.looked(&write.sent, &format!("/api/v1/nodes/{node}"));
+        if !is_read {
+            let text = format!("{} was deleted without a look at {node} in the second before", seen.name());
+            wrong.push(Violation::new(Invariant::LookAge, seen.at, text));
+        }
+        self.one_actor(seen, &node, known, wrong);
+    }
+
+    /// Nothing else begins on a node whose eviction is asked for, or under way.
+    fn one_actor(&self, seen: &Seen<'_>, node: &str, known: &Known, wrong: &mut Vec<Violation>) {
+        let Some(write) = seen.by.filter(|_| self.evicts) else { return };
+        let asked = self.asked.get(node).filter(|since| write.sent.at.duration_since(**since) > LOOK_HOLDS);
+        let progress = known
+            .cluster_object("nodes", node)
+            .map(|it| &it["metadata"]["annotations"][annotations::EVICTION]);
+        let is_finished = progress.and_then(Value::as_str).is_some_and(|it| it.contains("\"finished\""));
+        if let Some(since) = asked
+            && !is_finished
+        {
+            let text = format!(
+                "{} {} at {}, and the eviction of {node} is asked for since {since}",
+                write.sent.method, write.sent.path, write.sent.at
+            );
+            wrong.push(Violation::new(Invariant::OneActor, seen.at, text));
+        }
+    }
+}
+
+/// True if the eviction of a node begins with this change.
+pub(super) fn begins_eviction(seen: &Seen<'_>) -> bool {
+    let has_begun = |node: &Value| !node["metadata"]["annotations"][annotations::EVICTION].is_null();
+    has_begun(seen.object) && !seen.before.is_some_and(has_begun)
+}

@@ -1,0 +1,181 @@
+//! What must have come about when faults have ceased.
+
+use jiff::{SignedDuration, Timestamp};
+use salvor_api::names::{annotations, repair, taints};
+use salvor_nodes::{GroundTruth, Work};
+use serde_json::Value;
+
+use super::{
+    check::{Invariant, Known, Violation},
+    objects::SICK,
+    plan::{Consent, Plan},
+};
+
+const TRACKED: &str = "job.salvor.dev/tracking";
+
+/// What is still to be recovered while machines that are dead stay dead.
+///
+/// A pod that consents, and is told to go on a lost node, is marked Failed or gone after this: the wait of a minute, what
+/// is left of its own grace, the budget of the brake, and the settling of the brake.
+pub(super) const RECOVERED_WITHIN: SignedDuration = SignedDuration::from_secs(420);
+
+/// The pods that should have been recovered by now.
+pub(super) fn unrecovered(known: &Known, plan: &Plan, now: Timestamp) -> Vec<Violation> {
+    if !plan.settings.zombie || brake_holds(known) {
+        return Vec::new();
+    }
+    let mut wrong = Vec::new();
+    for pod in known.all("pods") {
+        let metadata = &pod["metadata"];
+        let consents = ["terminate", "delete"].iter().any(|what| {
+            metadata["annotations"][format!("kueue.x-k8s.io/safe-to-forcefully-{what}")] == "true"
+        });
+        let is_over = matches!(pod["status"]["phase"].as_str(), Some("Succeeded" | "Failed"));
+        let Some(told) = time(&metadata["deletionTimestamp"]).filter(|_| consents && !is_over) else {
+            continue;
+        };
+        let node = known.all("nodes").find(|node| node["metadata"]["name"] == pod["spec"]["nodeName"]);
+        let lost = node.and_then(lost_since);
+        if lost.is_some_and(|lost| now.duration_since(lost.max(told)) > RECOVERED_WITHIN) {
+            let text = format!(
+                "pod {} is told to go since {told}, and its node is lost since {lost:?}",
+                metadata["name"]
+            );
+            wrong.push(Violation::new(Invariant::Eventually, now, text));
+        }
+    }
+    wrong
+}
+
+/// True if so many nodes are lost that nothing is recovered.
+fn brake_holds(known: &Known) -> bool {
+    let nodes: Vec<&Value> = known.all("nodes").collect();
+    let lost = nodes.iter().filter(|node| lost_since(node).is_some()).count();
+    lost > 2 && lost * 2 > nodes.len()
+}
+
+fn lost_since(node: &Value) -> Option<Timestamp> {
+    let taints = node["spec"]["taints"].as_array()?;
+    let lost =
+        taints.iter().find(|taint| taint["key"] == taints::UNREACHABLE && taint["effect"] == "NoExecute")?;
+    time(&lost["timeAdded"])
+}
+
+fn time(value: &Value) -> Option<Timestamp> {
+    value.as_str()?.parse().ok()
+}
+
+/// What is not over, and what is left behind, when everything has been well for a while.
+pub(super) fn unfinished(known: &Known, plan: &Plan, now: Timestamp) -> Vec<Violation> {
+    let mut wrong = Vec::new();
+    let mut report = |invariant, text: String| wrong.push(Violation::new(invariant, now, text));
+    for pod in known.all("pods") {
+        let metadata = &pod["metadata"];
+        if !metadata["deletionTimestamp"].is_null() {
+            report(
+                Invariant::Eventually,
+                format!("pod {} is told to go, and is there: {}", metadata["name"], pod["status"]["phase"]),
+            );
+        }
+    }
+    for job in known.all("jobs") {
+        let name = &job["metadata"]["name"];
+        if !is_over(job) && job["spec"]["suspend"] != true {
+            report(Invariant::Eventually, format!("job {name} is not over: {}", job["status"]));
+        }
+        for pod in known.all("pods").filter(|pod| is_over(job) && is_of(pod, job)) {
+            let finalizers = pod["metadata"]["finalizers"].as_array();
+            if finalizers.into_iter().flatten().any(|it| it == TRACKED) {
+                report(
+                    Invariant::LeftBehind,
+                    format!("pod {} of {name} has our finalizer", pod["metadata"]["name"]),
+                );
+            }
+        }
+    }
+    for app in known.all("appwrappers") {
+        let phase = app["status"]["phase"].as_str().unwrap_or_default();
+        let wanted: &[&str] = if app["spec"]["suspend"] == true {
+            &["Suspended", "Succeeded", "Failed"]
+        } else {
+            &["Succeeded", "Failed"]
+        };
+        if !wanted.contains(&phase) {
+            report(
+                Invariant::Eventually,
+                format!(
+                    "AppWrapper {} is {phase:?}: {}",
+                    app["metadata"]["name"], app["status"]["conditions"]
+                ),
+            );
+        }
+    }
+    for node in known.all("nodes") {
+        marks(node, plan).into_iter().for_each(|mark| {
+            report(Invariant::LeftBehind, format!("node {} has {mark}", node["metadata"]["name"]));
+        });
+        let is_vetoed = !node["metadata"]["annotations"][repair::annotations::DO_NOT_REPAIR].is_null();
+        if plan.settings.repair && !is_vetoed && condition(node, SICK) == Some("False") {
+            report(
+                Invariant::Eventually,
+                format!("node {} is still sick: {}", node["metadata"]["name"], node["status"]["conditions"]),
+            );
+        }
+    }
+    wrong
+}
+
+/// What Salvor has put on a node that is well, and should have taken off.
+fn marks(node: &Value, plan: &Plan) -> Vec<String> {
+    let mut marks = Vec::new();
+    let notes = &node["metadata"]["annotations"];
+    let has =
+        |key: &str| node["spec"]["taints"].as_array().into_iter().flatten().any(|taint| taint["key"] == key);
+    if plan.settings.zombie {
+        let mark = annotations::OUT_OF_SERVICE_SINCE;
+        marks.extend((!notes[mark].is_null()).then(|| format!("the annotation {mark}: {}", notes[mark])));
+    }
+    if plan.settings.eviction {
+        for mark in [annotations::EVICTION, annotations::EVICTION_ASKED] {
+            marks.extend((!notes[mark].is_null()).then(|| format!("the annotation {mark}: {}", notes[mark])));
+        }
+        marks.extend(has(taints::FORCE_EVICTION).then(|| format!("the taint {}", taints::FORCE_EVICTION)));
+    }
+    marks
+}
+
+fn condition<'a>(object: &'a Value, kind: &str) -> Option<&'a str> {
+    let conditions = object["status"]["conditions"].as_array()?;
+    conditions.iter().find(|it| it["type"] == kind)?["status"].as_str()
+}
+
+fn is_over(job: &Value) -> bool {
+    ["Complete", "Failed"].iter().any(|kind| condition(job, kind) == Some("True"))
+}
+
+fn is_of(pod: &Value, owner: &Value) -> bool {
+    let owners = pod["metadata"]["ownerReferences"].as_array();
+    owners.into_iter().flatten().any(|it| it["uid"] == owner["metadata"]["uid"])
+}
+
+/// Work that must not run twice, and did.
+///
+/// Pods with volumes of their own, and pods of a StatefulSet, consent to nothing here. Only the rule that takes lost nodes out of
+/// service ends them without proof, and says so in its documentation.
+pub(super) fn ran_twice(truth: &GroundTruth, plan: &Plan, now: Timestamp) -> Vec<Violation> {
+    if plan.settings.out_of_service.is_some() {
+        return Vec::new();
+    }
+    let agreed = plan.workloads.jobs.iter().any(|job| job.pod.consent != Consent::None);
+    let overlaps = truth.overlaps(now).into_iter().filter(|overlap| match overlap.work {
+        Work::Ordinal { .. } | Work::VolumeWriter { .. } => true,
+        // An owner that consents agrees to that; so does whoever asks for an eviction.
+        Work::JobIndex { .. } => {
+            !agreed
+                && plan.workloads.apps == 0
+                && !plan.has(|deed| matches!(deed, super::deed::Deed::Evict { .. }))
+        }
+        Work::Job { .. } | Work::Pod { .. } => false,
+    });
+    overlaps.map(|overlap| Violation::new(Invariant::RanTwice, now, overlap.to_string())).collect()
+}

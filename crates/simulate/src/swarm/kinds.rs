@@ -1,0 +1,276 @@
+//! The kinds of faults and acts, and how chance makes one of each.
+
+use std::time::Duration;
+
+use fastrand::Rng;
+use salvor_embedded::Effect;
+
+use super::{
+    deed::{Call, Deed, NodeFault, Watched},
+    plan::Plan,
+};
+use crate::{CrashPoint, Side};
+
+/// A kind of fault or act, which a seed may switch off.
+#[derive(Clone, Copy, Debug, PartialEq, Eq, PartialOrd, Ord)]
+pub enum Kind {
+    /// Machines that are off.
+    Crashes,
+    /// Machines that are cut off.
+    Partitions,
+    /// Kubelets that are dead.
+    KubeletStops,
+    /// Machines that come and go.
+    Flaps,
+    /// Kubelets that are slow.
+    SlowNodes,
+    /// Machines that restart.
+    Reboots,
+    /// Nodes that are replaced under their name.
+    NodeReplacements,
+    /// Single watches that stall.
+    Stalls,
+    /// Kinds that can be neither listed nor watched.
+    Unlisted,
+    /// Requests that are struck.
+    Strikes,
+    /// Writes that are refused.
+    Refusals,
+    /// Servers that are slow.
+    Slow,
+    /// Watches that are cut.
+    Cuts,
+    /// A past that is forgotten.
+    Compactions,
+    /// Clocks that contradict each other.
+    Clocks,
+    /// Replicas that are not heard for a while.
+    Sleeps,
+    /// Replicas that are killed.
+    Kills,
+    /// Replicas that die at a write.
+    CrashPoints,
+    /// Replicas that die while they write the Lease.
+    RenewalCrashes,
+    /// Replicas that are restarted.
+    Restarts,
+    /// Another configuration.
+    DryRuns,
+    /// A pause of everything.
+    Pauses,
+    /// Evictions that people ask for.
+    Evictions,
+    /// Pods that people delete.
+    PodDeletions,
+    /// Pods that are replaced under their name.
+    Replacements,
+    /// Jobs that people delete.
+    JobDeletions,
+    /// AppWrappers that are suspended.
+    Suspensions,
+    /// AppWrappers that are deleted.
+    AppDeletions,
+    /// Nodes that are sick.
+    Sickness,
+    /// Repairs that people forbid.
+    Vetoes,
+}
+
+impl Kind {
+    /// All kinds.
+    pub const ALL: [Self; 30] = [
+        Self::Crashes,
+        Self::Partitions,
+        Self::KubeletStops,
+        Self::Flaps,
+        Self::SlowNodes,
+        Self::Reboots,
+        Self::NodeReplacements,
+        Self::Stalls,
+        Self::Unlisted,
+        Self::Strikes,
+        Self::Refusals,
+        Self::Slow,
+        Self::Cuts,
+        Self::Compactions,
+        Self::Clocks,
+        Self::Sleeps,
+        Self::Kills,
+        Self::CrashPoints,
+        Self::RenewalCrashes,
+        Self::Restarts,
+        Self::DryRuns,
+        Self::Pauses,
+        Self::Evictions,
+        Self::PodDeletions,
+        Self::Replacements,
+        Self::JobDeletions,
+        Self::Suspensions,
+        Self::AppDeletions,
+        Self::Sickness,
+        Self::Vetoes,
+    ];
+
+    /// A few kinds that can happen in this cluster. One that loses nodes is always among them, more than once, since all
+    /// others matter little without.
+    pub(super) fn some(rng: &mut Rng, plan: &Plan) -> Vec<Self> {
+        let losses = [Self::Crashes, Self::Partitions, Self::KubeletStops, Self::Flaps];
+        let loss = losses[rng.usize(..losses.len())];
+        let others = Self::ALL.into_iter().filter(|kind| kind.can_happen(plan) && rng.u8(..5) == 0);
+        let mut kinds: Vec<Self> = others.collect();
+        // Nodes with NodeClaims are there to be repaired, and evictions happen only where people ask for them.
+        if plan.pool > 0 {
+            kinds.push(Self::Sickness);
+        }
+        if plan.settings.eviction && rng.bool() {
+            kinds.push(Self::Evictions);
+        }
+        let more = kinds.len().div_ceil(2).max(1);
+        kinds.extend(std::iter::repeat_n(loss, more));
+        kinds
+    }
+
+    fn can_happen(self, plan: &Plan) -> bool {
+        match self {
+            Self::JobDeletions => !plan.workloads.jobs.is_empty(),
+            Self::Suspensions | Self::AppDeletions => plan.workloads.apps > 0,
+            Self::Sickness | Self::Vetoes => plan.pool > 0,
+            Self::Crashes
+            | Self::Partitions
+            | Self::KubeletStops
+            | Self::Flaps
+            | Self::SlowNodes
+            | Self::Reboots
+            | Self::NodeReplacements
+            | Self::Stalls
+            | Self::Unlisted
+            | Self::Strikes
+            | Self::Refusals
+            | Self::Slow
+            | Self::Cuts
+            | Self::Compactions
+            | Self::Clocks
+            | Self::Sleeps
+            | Self::Kills
+            | Self::CrashPoints
+            | Self::RenewalCrashes
+            | Self::Restarts
+            | Self::DryRuns
+            | Self::Pauses
+            | Self::Evictions
+            | Self::PodDeletions
+            | Self::Replacements => true,
+        }
+    }
+
+    /// One deed of this kind; none if there is nobody to do it to.
+    pub(super) fn deed(self, rng: &mut Rng, plan: &Plan) -> Option<Deed> {
+        let replica = rng.usize(..plan.replicas);
+        let node = one_of(rng, &plan.node_names())?;
+        let lasts = rng.u64(20..400);
+        Some(match self {
+            Self::Crashes => Deed::Node { node, fault: NodeFault::Crash, lasts: perhaps(rng, lasts) },
+            Self::Partitions => Deed::Node { node, fault: NodeFault::Partition, lasts: perhaps(rng, lasts) },
+            Self::KubeletStops => {
+                Deed::Node { node, fault: NodeFault::KubeletStop, lasts: perhaps(rng, lasts) }
+            }
+            Self::Flaps => Deed::Node { node, fault: NodeFault::Flap, lasts: perhaps(rng, lasts) },
+            Self::SlowNodes => {
+                Deed::Node { node, fault: NodeFault::Slow(rng.u64(1..15)), lasts: perhaps(rng, lasts) }
+            }
+            Self::Reboots => Deed::Reboot { node },
+            Self::NodeReplacements => Deed::ReplaceNode { node: number(rng, "node", plan.nodes)? },
+            Self::Stalls => Deed::Stall { replica, watch: watched(rng), lasts },
+            Self::Unlisted => {
+                let effects =
+                    [Effect::Unavailable, Effect::InternalError, Effect::Unanswered { carried_out: false }];
+                Deed::Unlisted { replica, watch: watched(rng), effect: effects[rng.usize(..3)], lasts }
+            }
+            Self::Strikes => {
+                let call = Call::ALL[rng.usize(..Call::ALL.len())];
+                Deed::Strike { replica, call, effect: effect(rng, call), times: rng.u32(1..6) }
+            }
+            Self::Refusals => {
+                let writes: Vec<Call> = Call::ALL.into_iter().filter(|call| !call.is_read()).collect();
+                let call = writes[rng.usize(..writes.len() - 1)];
+                Deed::Strike { replica, call, effect: Effect::Denied, times: rng.u32(1..20) }
+            }
+            Self::Slow => Deed::Slow { replica, writes: rng.bool(), delay: rng.u64(100..3000), lasts },
+            Self::Cuts => Deed::Cut { replica },
+            Self::Compactions => Deed::Compact,
+            Self::Clocks => {
+                let calls = [Call::Any, Call::Renewal, Call::ReadLease, Call::ReadNode, Call::Watch];
+                let ahead = [-3600, -90, -7, 3, 30, 120, 7200][rng.usize(..7)];
+                Deed::Clock { replica, call: calls[rng.usize(..calls.len())], ahead, lasts }
+            }
+            Self::Sleeps => Deed::Asleep { replica, lasts: rng.u64(5..90) },
+            Self::Kills => Deed::Kill { replica },
+            Self::CrashPoints => {
+                let write = rng.u32(1..8);
+                let point = if rng.bool() { CrashPoint::Before(write) } else { CrashPoint::After(write) };
+                Deed::Crash { replica, point }
+            }
+            Self::RenewalCrashes => {
+                Deed::CrashAtRenewal { replica, side: if rng.bool() { Side::Before } else { Side::After } }
+            }
+            Self::Restarts => Deed::Restart { replica },
+            Self::DryRuns => Deed::DryRun { lasts },
+            Self::Pauses => Deed::Pause { lasts },
+            Self::Evictions => Deed::Evict { node, stops: perhaps(rng, lasts) },
+            Self::PodDeletions => Deed::DeletePod { pod: number(rng, "pod", plan.workloads.pods.len())? },
+            Self::Replacements => Deed::ReplacePod { pod: number(rng, "pod", plan.workloads.pods.len())? },
+            Self::JobDeletions => {
+                let job = number(rng, "job", plan.workloads.jobs.len())?;
+                Deed::DeleteJob { job, again: perhaps(rng, lasts) }
+            }
+            Self::Suspensions => Deed::Suspend { app: number(rng, "app", plan.workloads.apps)?, lasts },
+            Self::AppDeletions => {
+                Deed::DeleteApp { app: number(rng, "app", plan.workloads.apps)?, again: perhaps(rng, lasts) }
+            }
+            Self::Sickness => Deed::Sick { node: number(rng, "gpu", plan.pool)?, lasts: perhaps(rng, lasts) },
+            Self::Vetoes => Deed::Veto { node: number(rng, "gpu", plan.pool)?, lasts },
+        })
+    }
+}
+
+fn one_of(rng: &mut Rng, names: &[String]) -> Option<String> {
+    (!names.is_empty()).then(|| names[rng.usize(..names.len())].clone())
+}
+
+fn number(rng: &mut Rng, name: &str, count: usize) -> Option<String> {
+    (count > 0).then(|| format!("{name}-{}", rng.usize(1..=count)))
+}
+
+fn perhaps(rng: &mut Rng, lasts: u64) -> Option<u64> {
+    rng.bool().then_some(lasts)
+}
+
+fn watched(rng: &mut Rng) -> Watched {
+    // Most rests on pods and nodes.
+    let all = Watched::ALL;
+    if rng.bool() { all[rng.usize(..2)] } else { all[rng.usize(..all.len())] }
+}
+
+fn effect(rng: &mut Rng, call: Call) -> Effect {
+    let effects = [
+        Effect::Delay(Duration::from_millis(rng.u64(200..4000))),
+        Effect::Delay(Duration::from_secs(100)),
+        Effect::TooManyRequests(rng.u32(1..10)),
+        Effect::InternalError,
+        Effect::Unavailable,
+        Effect::AnswerLost,
+        Effect::RequestLost,
+        Effect::Unanswered { carried_out: true },
+        Effect::Unanswered { carried_out: false },
+        Effect::Conflict,
+        Effect::Expired,
+        Effect::CutAfter(1),
+        Effect::Stale(20),
+    ];
+    // A read meets no conflict; a write has no past and no stream.
+    let (from, to) = if call.is_read() { (0, 9) } else { (0, 10) };
+    match call {
+        Call::List | Call::Watch if rng.bool() => effects[rng.usize(10..13)],
+        _ => effects[rng.usize(from..to)],
+    }
+}

@@ -1,0 +1,154 @@
+//! The objects of a plan, as people write them.
+
+use k8s_openapi::api::{apps::v1::StatefulSet, batch::v1::Job, core::v1::Pod};
+use kube::api::DynamicObject;
+use salvor_api::config::{ConfigError, Configuration};
+use serde::de::DeserializeOwned;
+use serde_json::{Value, json};
+
+use super::plan::{Consent, JobPlan, Plan, PodPlan};
+
+/// The Job controller that Salvor is.
+const MANAGER: &str = "salvor.dev/job-controller";
+/// Without a renewal for so many seconds a leader stops. Renewals are most of what happens, so there are few.
+pub(super) const RENEW_DEADLINE: i64 = 20;
+/// The condition that agents write on sick nodes.
+pub(super) const SICK: &str = "BadNode";
+
+fn typed<K: DeserializeOwned>(value: Value) -> K {
+    serde_json::from_value(value).expect("a plan describes objects that Kubernetes knows")
+}
+
+fn template(pod: &PodPlan, script: Value) -> Value {
+    let mut annotations = script;
+    match pod.consent {
+        Consent::None => {}
+        Consent::Terminate => annotations["kueue.x-k8s.io/safe-to-forcefully-terminate"] = "true".into(),
+        Consent::Delete => annotations["kueue.x-k8s.io/safe-to-forcefully-delete"] = "true".into(),
+    }
+    let tolerated = |key: &str| json!({"key": key, "operator": "Exists", "effect": "NoExecute", "tolerationSeconds": pod.tolerates});
+    json!({
+        "metadata": {"annotations": annotations},
+        "spec": {
+            "restartPolicy": "Never",
+            "terminationGracePeriodSeconds": pod.grace,
+            "containers": [{"name": "main", "image": "work", "resources": {"requests": {"cpu": "1"}}}],
+            "tolerations": [tolerated("node.kubernetes.io/unreachable"), tolerated("node.kubernetes.io/not-ready")],
+        },
+    })
+}
+
+/// A plain pod, which runs on until it is told to end.
+pub(super) fn pod(name: &str, plan: &PodPlan) -> Pod {
+    let mut pod = template(plan, json!({}));
+    pod["metadata"]["name"] = name.into();
+    typed(pod)
+}
+
+fn job_spec(plan: &JobPlan) -> Value {
+    let script = json!({
+        "sim.salvor.dev/run-for": format!("{}s", plan.takes), "sim.salvor.dev/fail-first": plan.fails.to_string(),
+    });
+    json!({
+        "managedBy": MANAGER,
+        "completions": plan.completions, "parallelism": plan.parallelism, "backoffLimit": 30,
+        "completionMode": if plan.indexed { "Indexed" } else { "NonIndexed" },
+        "podReplacementPolicy": if plan.waits_for_the_end { "Failed" } else { "TerminatingOrFailed" },
+        "template": template(&plan.pod, script),
+    })
+}
+
+/// A Job that Salvor manages.
+pub(super) fn job(name: &str, plan: &JobPlan) -> Job {
+    typed(json!({"metadata": {"name": name}, "spec": job_spec(plan)}))
+}
+
+/// A StatefulSet with a volume for each pod.
+pub(super) fn stateful_set(name: &str, replicas: usize) -> StatefulSet {
+    let mut pod = template(&PodPlan { consent: Consent::None, grace: 10, tolerates: 30 }, json!({}));
+    pod["metadata"]["labels"] = json!({"app": name});
+    pod["spec"]["restartPolicy"] = "Always".into();
+    pod["spec"]["containers"][0]["volumeMounts"] = json!([{"name": "data", "mountPath": "/data"}]);
+    typed(json!({
+        "metadata": {"name": name},
+        "spec": {
+            "replicas": replicas, "serviceName": name, "selector": {"matchLabels": {"app": name}},
+            "template": pod,
+            "volumeClaimTemplates": [{
+                "metadata": {"name": "data"},
+                "spec": {
+                    "accessModes": ["ReadWriteOnce"], "storageClassName": salvor_cluster::STORAGE,
+                    "resources": {"requests": {"storage": "1Gi"}},
+                },
+            }],
+        },
+    }))
+}
+
+/// An AppWrapper with a Job that Salvor manages.
+pub(super) fn app(name: &str) -> DynamicObject {
+    let pod = PodPlan { consent: Consent::Delete, grace: 5, tolerates: 20 };
+    let job = JobPlan {
+        pod,
+        indexed: true,
+        completions: 2,
+        parallelism: 2,
+        waits_for_the_end: true,
+        takes: 240,
+        fails: 0,
+    };
+    let component = json!({
+        "apiVersion": "batch/v1", "kind": "Job", "metadata": {"name": format!("{name}-train")}, "spec": job_spec(&job),
+    });
+    typed(json!({
+        "apiVersion": "workload.codeflare.dev/v1beta2", "kind": "AppWrapper", "metadata": {"name": name},
+        "spec": {"suspend": false, "components": [{"template": component}]},
+    }))
+}
+
+/// The policy of the nodes with NodeClaims.
+pub(super) fn policy(plan: &Plan) -> DynamicObject {
+    let toleration = format!("{}s", plan.settings.toleration);
+    typed(json!({
+        "apiVersion": "salvor.dev/v1alpha1", "kind": "NodeRepairPolicy", "metadata": {"name": "gpu"},
+        "spec": {
+            "nodeSelector": {"matchLabels": {"karpenter.sh/nodepool": "gpu"}},
+            "policies": [{"conditionType": SICK, "conditionStatus": "False", "toleration": toleration}],
+            "unhealthyLimit": "100%", "budgets": [{"nodes": plan.settings.budget}],
+        },
+    }))
+}
+
+/// The configuration of a plan.
+///
+/// # Errors
+/// If it is none: then the plan is wrong.
+pub(super) fn configuration(plan: &Plan, dry_run: bool) -> Result<Configuration, ConfigError> {
+    let settings = &plan.settings;
+    let mut controllers = vec!["job"];
+    controllers.extend(settings.zombie.then_some("zombie"));
+    controllers.extend(settings.eviction.then_some("eviction"));
+    controllers.extend(settings.repair.then_some("repair"));
+    controllers.extend((plan.workloads.apps > 0).then_some("appwrapper"));
+    let rules = settings.out_of_service.map(|after| {
+        format!("{{taintNodeOutOfService: {{nodeSelector: {{matchLabels: {{pool: batch}}}}, unreachableNodeTimeout: {after}s}}}}")
+    });
+    salvor_api::config::parse(&format!(
+        "apiVersion: config.salvor.dev/v1alpha1
+kind: Configuration
+featureGates: {{FailureRecoveryPolicy: true}}
+controllers: [{}]
+dryRun: {dry_run}
+concurrency: {{writes: {}}}
+brake: {{maxPodsPerMinute: {}}}
+failureRecoveryPolicy: {{rules: [{}]}}
+webhooks: {{enabled: false}}
+leaderElection: {{leaseDuration: 30s, renewDeadline: {RENEW_DEADLINE}s, retryPeriod: 8s}}
+appwrapper: {{wrappedKindsWithoutWebhooks: [Job.batch, Pod]}}
+",
+        controllers.join(", "),
+        settings.writes,
+        settings.pods_per_minute,
+        rules.unwrap_or_default(),
+    ))
+}

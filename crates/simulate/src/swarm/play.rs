@@ -1,0 +1,118 @@
+//! Plays a plan.
+
+use std::{
+    sync::{Arc, Mutex, MutexGuard, PoisonError},
+    time::Duration,
+};
+
+use tokio::time::{Instant, sleep, sleep_until};
+
+use super::{
+    check::{Checker, Deeds, Invariant, Violation},
+    eventually, panics,
+    plan::{Plan, TROUBLE},
+    world::{World, WorldError},
+};
+use crate::{History, in_virtual_time};
+
+/// For so long dead machines stay dead after the trouble.
+const DEAD_STAY_DEAD: Duration = Duration::from_secs(600);
+/// For so long all is well in the end.
+const ALL_WELL: Duration = Duration::from_secs(1080);
+
+/// What came of a plan.
+#[derive(Clone, Debug)]
+pub struct Outcome {
+    /// All that is wrong, in order.
+    pub violations: Vec<Violation>,
+    /// What the operator did.
+    pub deeds: Deeds,
+    /// The same for every run of the same plan.
+    pub digest: u64,
+}
+
+/// Plays a plan on this thread, in virtual time.
+pub fn play(plan: &Plan) -> Outcome {
+    play_and_tell(plan, None)
+}
+
+/// The same, and writes down all that happens.
+pub fn play_and_tell(plan: &Plan, history: Option<&History>) -> Outcome {
+    panics::watch();
+    let mut outcome = in_virtual_time(run(plan, history)).unwrap_or_else(|error| {
+        let at = jiff::Timestamp::UNIX_EPOCH;
+        let text = format!("the plan cannot be played: {error}");
+        Outcome {
+            violations: vec![Violation::new(Invariant::Panic, at, text)],
+            deeds: Deeds::default(),
+            digest: 0,
+        }
+    });
+    let panicked = panics::take().into_iter();
+    let at = jiff::Timestamp::UNIX_EPOCH;
+    outcome.violations.extend(panicked.map(|text| Violation::new(Invariant::Panic, at, text)));
+    outcome
+}
+
+async fn run(plan: &Plan, history: Option<&History>) -> Result<Outcome, WorldError> {
+    let mut told = None;
+    let world = World::new(plan, history.cloned(), |site, ledger| {
+        let checker = Arc::new(Mutex::new(Checker::new(plan, ledger, site.dry())));
+        told = Some(checker.clone());
+        checker
+    });
+    let world = world.await?;
+    let Some(checker) = told else { unreachable!("a world has a checker") };
+    trouble(&world, plan).await;
+
+    world.calm_the_wire();
+    for it in &plan.moves {
+        // People take back what they have said; machines stay as they are.
+        let is_machine = matches!(
+            it.deed,
+            super::Deed::Node { .. } | super::Deed::Evict { .. } | super::Deed::Sick { .. }
+        );
+        if !is_machine {
+            world.end(&it.deed).await;
+        }
+    }
+    sleep(DEAD_STAY_DEAD).await;
+    let now = world.cluster.api().now();
+    let found = eventually::unrecovered(locked(&checker).known(), plan, now);
+    found.into_iter().for_each(|violation| locked(&checker).report(violation));
+
+    world.heal_all(&plan.node_names()).await;
+    sleep(ALL_WELL).await;
+    let now = world.cluster.api().now();
+    let found = eventually::unfinished(locked(&checker).known(), plan, now);
+    let twice = eventually::ran_twice(world.cluster.fleet().truth(), plan, now);
+    found.into_iter().chain(twice).for_each(|violation| locked(&checker).report(violation));
+    let deaths = world.site.deaths();
+    let (violations, deeds, digest) = locked(&checker).finish(&deaths);
+    world.stop().await;
+    Ok(Outcome { violations, deeds, digest })
+}
+
+fn locked(checker: &Mutex<Checker>) -> MutexGuard<'_, Checker> {
+    checker.lock().unwrap_or_else(PoisonError::into_inner)
+}
+
+/// Everything on the schedule happens.
+async fn trouble(world: &World, plan: &Plan) {
+    let began = Instant::now();
+    let mut agenda = Vec::new();
+    for it in &plan.moves {
+        agenda.push((it.at, true, &it.deed));
+        agenda.extend(it.deed.lasts().map(|lasts| (it.at + lasts.as_secs(), false, &it.deed)));
+    }
+    agenda.sort_by_key(|(at, ..)| *at);
+    for (at, begins, deed) in agenda.into_iter().filter(|(at, ..)| *at < TROUBLE) {
+        sleep_until(began + Duration::from_secs(at)).await;
+        if begins {
+            world.begin(deed).await;
+        } else {
+            world.end(deed).await;
+        }
+    }
+    sleep_until(began + Duration::from_secs(TROUBLE)).await;
+}
