@@ -123,8 +123,14 @@ fn of_policies() -> Vec<Vec<Spot>> {
         number("NodeRepairPolicy status.repairing", &["status", "repairing"]),
         number("NodeRepairPolicy status.repaired", &["status", "repaired"]),
     ];
+    let at = "2026-01-01T00:00:00Z";
+    let replacements = json!([{"pool": "gpu", "condition": "BadNode", "first": at, "last": at}]);
     vec![
         counts,
+        vec![
+            Spot::field(POLICY, "NodeRepairPolicy status.replacements", &["status", "replacements"])
+                .example(replacements),
+        ],
         vec![Spot::field(POLICY, "NodeRepairPolicy status.repairs", &["status", "repairs"])],
         vec![Spot::field(POLICY, "NodeRepairPolicy status.conditions", &["status", "conditions"])],
     ]
