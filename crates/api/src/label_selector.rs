@@ -188,8 +188,54 @@ pub fn is_dns_subdomain(text: &str) -> bool {
 
 #[cfg(test)]
 mod tests {
+    use proptest::prelude::*;
+
     use super::*;
     use crate::labels::Labels;
+
+    fn text() -> impl Strategy<Value = String> {
+        prop_oneof!["[a-z./-]{0,12}", "\\PC{0,80}", "[a-zA-Z0-9._-]{60,70}"]
+    }
+
+    prop_compose! {
+        fn any_selector()(
+            match_labels in proptest::collection::btree_map(text(), text(), 0..4),
+            expressions in proptest::collection::vec(
+                (text(), proptest::sample::select(vec!["In", "NotIn", "Exists", "DoesNotExist"]), proptest::collection::vec(text(), 0..4)),
+                0..4,
+            ),
+        ) -> LabelSelector {
+            let expressions: Vec<_> = expressions
+                .into_iter()
+                .map(|(key, operator, values)| serde_json::json!({"key": key, "operator": operator, "values": values}))
+                .collect();
+            let selector = serde_json::json!({"matchLabels": match_labels, "matchExpressions": expressions});
+            serde_json::from_value(selector).unwrap()
+        }
+    }
+
+    proptest! {
+        #![proptest_config(crate::fuzz::cases(1024))]
+
+        #[test]
+        fn any_selector_is_read_judged_and_written_back(
+            selector in any_selector(),
+            labels in proptest::collection::btree_map("[a-z]{0,3}", "[a-z]{0,3}", 0..4),
+        ) {
+            let labels: Labels = labels.iter().map(|(key, value)| (key.as_str(), value.as_str())).collect();
+            let _ = (selector.matches(&labels), selector.is_empty(), selector.demands_a_label());
+            for defect in selector.defects() {
+                prop_assert!(!defect.message.is_empty());
+            }
+            let written = serde_json::to_string(&selector).unwrap();
+            prop_assert_eq!(serde_json::from_str::<LabelSelector>(&written).unwrap(), selector);
+        }
+
+        #[test]
+        fn any_text_is_a_selector_or_is_refused(text in "\\PC{0,60}|[{}\\[\\]\":,a-zA-Z]{0,60}") {
+            let _ = serde_json::from_str::<LabelSelector>(&text).map_err(|error| error.to_string());
+        }
+    }
 
     fn pairs(pairs: &[(&str, &str)]) -> BTreeMap<String, String> {
         pairs.iter().map(|(key, value)| (key.to_string(), value.to_string())).collect()

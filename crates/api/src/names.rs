@@ -387,6 +387,8 @@ pub mod repair {
         pub const BLOCKED: &str = "Blocked";
         /// An annotation on the node, or its Machine, forbids the repair.
         pub const VETOED: &str = "Vetoed";
+        /// An annotation of ours on the node cannot be read, so nothing is done.
+        pub const UNREADABLE: &str = "AnnotationUnreadable";
         /// The node is being replaced.
         pub const REPAIRING: &str = "Repairing";
         /// A reboot is requested.

@@ -65,13 +65,14 @@ fn parse(text: &str) -> Option<(i128, Format)> {
     let mut lost = false;
     for digit in fraction.bytes() {
         let digit = i128::from(digit - b'0');
-        lost |= (place * digit) % 10 != 0;
-        amount += place * digit / 10;
+        let part = place.checked_mul(digit)?;
+        lost |= part % 10 != 0;
+        amount = amount.checked_add(part / 10)?;
         place /= 10;
     }
     // Anything finer than a billionth is rounded up, away from zero.
     if lost {
-        amount += 1;
+        amount = amount.checked_add(1)?;
     }
     Some((if negative { -amount } else { amount }, format))
 }
@@ -137,7 +138,40 @@ pub(crate) fn micro_time(at: Timestamp) -> String {
 
 #[cfg(test)]
 mod tests {
-    use super::{canonical, canonical_time};
+    use proptest::prelude::{ProptestConfig, proptest};
+    use proptest::{prop_assert, prop_assert_eq};
+
+    use super::{amount, canonical, canonical_time};
+
+    proptest! {
+        #![proptest_config(ProptestConfig { failure_persistence: None, ..ProptestConfig::with_cases(2048) })]
+
+        #[test]
+        fn any_text_is_a_quantity_or_is_refused(
+            text in "\\PC{0,12}|[+-]?[0-9.]{0,45}([EPTGMkmun]|[KMGTPE]i|[eE][+-]?[0-9]{1,12})?",
+        ) {
+            if let Ok(first) = canonical(&text) {
+                prop_assert!(first.len() < 64, "{first}");
+                let again = canonical(&first);
+                prop_assert_eq!(again.as_ref(), Ok(&first), "{} is not its own canonical form", first);
+                prop_assert_eq!(amount(&first), amount(&text));
+            }
+        }
+
+        #[test]
+        fn any_text_is_a_time_or_is_refused(text in "\\PC{0,40}|[0-9TZ:.+-]{0,40}", micro in proptest::bool::ANY) {
+            let _ = canonical_time(&text, micro);
+        }
+    }
+
+    #[test]
+    fn quantities_beyond_all_bounds_are_refused() {
+        for text in
+            ["170141183460469231731687303715884105727.9n", "9e29.9", "99999999999999999999999.999999E"]
+        {
+            assert!(canonical(text).is_err(), "{text}");
+        }
+    }
 
     #[test]
     fn quantities_take_their_canonical_form() {

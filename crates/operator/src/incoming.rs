@@ -327,3 +327,6 @@ impl PageSize {
         Self { limit: self.limit.saturating_mul(GROWTH), bytes: self.bytes.saturating_mul(GROWTH * GROWTH) }
     }
 }
+
+#[cfg(test)]
+mod tests;

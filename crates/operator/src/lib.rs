@@ -22,6 +22,8 @@ mod explainer;
 #[cfg(test)]
 mod fake_api;
 mod feeds;
+#[cfg(test)]
+mod fuzz;
 mod http;
 mod incoming;
 mod interned;

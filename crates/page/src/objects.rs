@@ -87,7 +87,7 @@ impl RepairState {
     fn of(reason: &str) -> Option<Self> {
         match reason {
             reasons::WAITING => Some(Self::Waiting),
-            reasons::BLOCKED => Some(Self::Blocked),
+            reasons::BLOCKED | reasons::UNREADABLE => Some(Self::Blocked),
             reasons::VETOED => Some(Self::Vetoed),
             reasons::REPAIRING => Some(Self::Repairing),
             reasons::REBOOTING => Some(Self::Rebooting),

@@ -23,7 +23,7 @@ const MOST_PODS: usize = 20;
 
 /// The reasons of the condition in which the repair of a node says how it stands.
 const REPAIR_UNDER_WAY: [&str; 3] = ["Waiting", "Repairing", "Rebooting"];
-const REPAIR_BLOCKED: [&str; 2] = ["Blocked", "Vetoed"];
+const REPAIR_BLOCKED: [&str; 3] = ["Blocked", "Vetoed", "AnnotationUnreadable"];
 /// The annotations of a Node by which people forbid its repair.
 const VETOES: [&str; 2] = [repair::annotations::DO_NOT_REPAIR, repair::annotations::KARPENTER_DO_NOT_REPAIR];
 

@@ -332,6 +332,7 @@ fn a_repair_says_on_the_node_how_it_stands() {
         ("Repairing", Code::NodeSick),
         ("Blocked", Code::RepairBlocked),
         ("Vetoed", Code::RepairBlocked),
+        ("AnnotationUnreadable", Code::RepairBlocked),
         ("Repaired", Code::Starting),
         ("Recovered", Code::Starting),
     ] {

@@ -644,6 +644,80 @@ proptest! {
     }
 }
 
+/// The lines that set a field, and those around it, to a value. Entries of lists are in the table too.
+fn with_value(path: &str, value: &str) -> String {
+    let mut lines = String::new();
+    let mut indent = 0;
+    let segments: Vec<&str> = path.split('.').collect();
+    for (at, segment) in segments.iter().enumerate() {
+        let (name, is_list) = match segment.strip_suffix("[]") {
+            Some(name) => (name, true),
+            None => (*segment, false),
+        };
+        let is_last = at + 1 == segments.len();
+        lines.push_str(&" ".repeat(indent));
+        lines.push_str(name);
+        match (is_last, is_list) {
+            (true, false) => lines.push_str(&format!(": {value}\n")),
+            (true, true) => lines.push_str(&format!(": [{value}]\n")),
+            (false, false) => lines.push_str(":\n"),
+            (false, true) => {
+                lines.push_str(&format!(":\n{}-\n", " ".repeat(indent)));
+                indent += 2;
+            }
+        }
+        indent += 2;
+    }
+    lines
+}
+
+/// Whatever stands in a field: it is taken, or refused by the name of the field (or of one inside it, or around it), with its line.
+#[test]
+fn every_field_takes_a_bad_value_or_refuses_it_by_name() {
+    let huge = format!("\"{}\"", "x".repeat(100_000));
+    let bad = [
+        "\"{not yaml\"",
+        &huge,
+        "\"\"",
+        "",
+        "null",
+        "[]",
+        "{}",
+        "-1",
+        "0",
+        "18446744073709551616",
+        "\"1970-01-01T00:00:00Z\"",
+        "\"9999-12-31T23:59:59Z\"",
+        "-9223372036854775808ns",
+        "true",
+        "[[[]]]",
+        "{a: {b: c}}",
+    ];
+    let all: Vec<&fields::Field> =
+        FIELDS.iter().filter(|field| field.presence != Presence::Required).collect();
+    assert!(all.len() > 50);
+    let mut refused = 0;
+    for field in all {
+        for value in bad {
+            let text = with(&with_value(field.path, value));
+            let Err(error) = parse(&text) else { continue };
+            refused += 1;
+            let top = field.path.split(['.', '[']).next().unwrap();
+            for problem in &error.problems {
+                let said = problem.to_string();
+                assert!(said.contains(top), "{} = {value:.40}: {said:.300}", field.path);
+                assert!(
+                    problem.line.is_some_and(|line| line >= 3),
+                    "{} = {value:.40}: {said:.300}",
+                    field.path
+                );
+            }
+            assert!(error.to_string().len() < 250_000, "{}", field.path);
+        }
+    }
+    assert!(refused > 500, "{refused}");
+}
+
 #[test]
 fn the_url_of_webhooks_is_a_host_and_a_port_and_nothing_else() {
     let host = |url: &str| {

@@ -333,7 +333,36 @@ fn duration(text: &Spanned<String>, field: &str) -> Result<Duration, ScenarioErr
 
 #[cfg(test)]
 mod tests {
+    use proptest::prelude::*;
+    use proptest::test_runner::RngSeed;
+
     use super::*;
+
+    proptest! {
+        #![proptest_config(ProptestConfig { cases: 512, rng_seed: RngSeed::Fixed(6757), failure_persistence: None, ..ProptestConfig::default() })]
+
+        #[test]
+        fn any_text_is_a_story_or_is_refused(text in "\\PC{0,80}|([a-zA-Z]{0,9}: ?[\\[\\]{}a-z0-9&*-]{0,9}\n){0,6}") {
+            if let Err(error) = Scenario::parse(&text) {
+                prop_assert!(!error.to_string().is_empty());
+            }
+        }
+
+        /// What is left of the default story after somebody's slip is a story within the limits, or says where it is not.
+        #[test]
+        fn a_damaged_story_is_read_or_refused(at in 0usize..6000, cut in 0usize..40, new in "\\PC{0,4}|[\n:{}\\[\\]*&!|>'\"#-]{1,3}|[0-9]{1,12}") {
+            let start = DEFAULT.floor_char_boundary(at);
+            let end = DEFAULT.floor_char_boundary((start + cut).min(DEFAULT.len()));
+            let text = format!("{}{new}{}", &DEFAULT[..start], &DEFAULT[end.max(start)..]);
+            match Scenario::parse(&text) {
+                Ok(story) => {
+                    prop_assert!(story.node_names().count() <= MOST_NODES as usize);
+                    prop_assert!(story.steps.iter().all(|step| step.after <= Duration::from_secs(24 * 3600)));
+                }
+                Err(error) => prop_assert!(error.to_string().contains("line") || text.trim().is_empty(), "{}", error),
+            }
+        }
+    }
 
     #[test]
     fn the_default_story_is_one() {

@@ -89,6 +89,33 @@ async fn garbage_in_our_annotation_starts_nothing(site: Site) {
         .await;
 }
 
+/// Somebody's tool cuts our annotation on a sick node short. Nobody knows what was tried on that node: it says so, and is left alone until
+/// that is put right.
+async fn a_sick_node_whose_annotation_nobody_can_read_is_held(site: Site) {
+    let stage = Stage::new(site, "unreadable").await;
+    let nodes = stage.healthy(4).await;
+    stage.policy("30m", json!({})).await;
+    let (held, canary) = (&nodes[0], &nodes[1]);
+    stage.set(held, BAD, "False", Duration::ZERO).await;
+    stage.says(held, "Waiting").await;
+    let garbage = r#"{"sick":{"BadNode=Fal"#;
+    stage.annotate(held, json!({PROGRESS: garbage})).await;
+    let said = stage.says(held, "AnnotationUnreadable").await.message;
+    assert!(said.contains(PROGRESS) && said.contains("EOF"), "{said}");
+    stage
+        .stays(std::slice::from_ref(held), async {
+            stage.sicken(held).await;
+            stage.sicken(canary).await;
+            stage.is_gone(canary).await;
+        })
+        .await;
+    let node = stage.nodes.get(held).await.unwrap();
+    assert_eq!(node.annotations()[PROGRESS], garbage, "it is left for whoever wants to know");
+    // Removed: its condition counts anew, and that is an hour old.
+    stage.annotate(held, json!({PROGRESS: null})).await;
+    stage.is_gone(held).await;
+}
+
 /// Registered, and never Ready. One that was Ready once is not about starting.
 async fn a_node_that_never_gets_ready_is_replaced(site: Site) {
     let stage = Stage::new(site, "startup").await;
@@ -142,6 +169,7 @@ on_both!(
     a_node_that_flaps_is_repaired,
     the_clock_survives_our_restart,
     garbage_in_our_annotation_starts_nothing,
+    a_sick_node_whose_annotation_nobody_can_read_is_held,
     a_node_that_never_gets_ready_is_replaced,
     a_wave_of_starting_nodes_freezes_nothing,
     a_toleration_of_zero_is_over_at_once,

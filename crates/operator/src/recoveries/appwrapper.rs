@@ -12,7 +12,7 @@ use std::{
 use jiff::Timestamp;
 use salvor_api::names::appwrapper::{MEMBER_LABEL, conditions::RESOURCES_DEPLOYED};
 use salvor_recovery::{
-    Judgement,
+    Judgement, Verdict,
     appwrapper::{
         AppWrapperPolicy, AppWrapperRef, AppWrapperWhy, CreateFailure, FoundComponent, Memory, NodeView,
         Phase, Seen, Stakes, Step, decide,
@@ -424,7 +424,13 @@ impl Recovery for AppWrappers {
             return None;
         }
         let known = self.apps.get(&subject.uid)?;
-        Some(decide(&view(&known.app, self.around(known), known.memory.clone()), &self.policy, now))
+        let judgement =
+            decide(&view(&known.app, self.around(known), known.memory.clone()), &self.policy, now);
+        // Only the log can say so: a status that nobody understands is left as it is.
+        if let Verdict::Ignore(why @ AppWrapperWhy::UnknownPhase { .. }) = &judgement.verdict {
+            tracing::warn!(%subject, %why, "left alone");
+        }
+        Some(judgement)
     }
 
     fn subjects(&self) -> Vec<AppWrapperRef> {

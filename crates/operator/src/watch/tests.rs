@@ -683,3 +683,51 @@ async fn errors_are_waited_out_and_the_watch_ends_when_nobody_listens() {
         tokio::task::yield_now().await;
     }
 }
+
+/// A watch that asks nobody.
+fn follower() -> Follower<Numbered> {
+    let nobody = tower::service_fn(|_: Request<kube::client::Body>| {
+        std::future::ready(Ok::<_, Infallible>(Response::new(Body::empty())))
+    });
+    Follower {
+        client: Client::new(nobody, "default"),
+        history: History::default(),
+        target: Target::all("things", "/things"),
+        projection: Numbered,
+        health: WatchHealth::new("things"),
+        changes: mpsc::channel(1).0,
+        listed: None,
+    }
+}
+
+proptest::proptest! {
+    #![proptest_config(crate::fuzz::cases(1024))]
+
+    /// A whole line is an event, a bookmark or a refusal; or it is made up for by a list. It is never passed over.
+    #[test]
+    fn any_line_of_a_watch_is_understood_or_listed_anew(
+        text in proptest::prop_oneof![
+            "\\PC{0,60}",
+            "[\\[\\]{}\":,a-z0-9]{0,80}",
+            "\\{\"type\":\"(ADDED|MODIFIED|DELETED|BOOKMARK|ERROR|X)\",\"object\":[\\[\\]{}\":,a-z0-9]{0,40}\\}",
+        ],
+        kind in "ADDED|MODIFIED|DELETED|BOOKMARK|ERROR|[A-Z]{0,5}",
+        revision in "[0-9]{0,25}|\\PC{0,5}",
+        number in "[0-9]{1,3}|-1|null|\"x\"|1e9|\\[\\]",
+    ) {
+        let runtime = tokio::runtime::Builder::new_current_thread().build().unwrap();
+        let _entered = runtime.enter();
+        let follower = follower();
+        let made = json!({"type": kind, "object": {"metadata": {"uid": "u", "resourceVersion": revision}, "number": "NUMBER"}});
+        let made = made.to_string().replace("\"NUMBER\"", &number);
+        for line in [text.as_bytes(), made.as_bytes()] {
+            let word = follower.read_line(Line::Whole(line));
+            proptest::prop_assert!(!matches!(word, Ok(None)), "a whole line was passed over");
+        }
+        let word = follower.read_line(Line::Whole(made.as_bytes()));
+        if kind == "DELETED" && let Ok(Some(Word { seen, change })) = word {
+            proptest::prop_assert_eq!(seen.to_string(), revision);
+            proptest::prop_assert!(matches!(change, Some(Change::Gone(_))));
+        }
+    }
+}

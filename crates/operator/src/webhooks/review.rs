@@ -245,7 +245,41 @@ pub(super) fn write(kind: WebhookKind, uid: &str, answer: &Answer) -> Result<Val
 
 #[cfg(test)]
 mod tests {
+    use proptest::prelude::*;
+
     use super::*;
+
+    proptest! {
+        #![proptest_config(crate::fuzz::cases(1024))]
+
+        #[test]
+        fn any_bytes_are_a_review_or_are_refused(bytes in proptest::collection::vec(any::<u8>(), 0..200)) {
+            prop_assert!(read(&bytes).is_err_and(|refusal| refusal.starts_with("the body is ")));
+        }
+
+        #[test]
+        fn a_damaged_review_is_read_or_refused(
+            at in 0usize..600,
+            cut in 0usize..40,
+            new in "\\PC{0,4}|[\\[\\]{}\":,0-9eE.-]{0,6}|(null|true|-1|1e999)",
+        ) {
+            let review = review().to_string();
+            let start = review.floor_char_boundary(at);
+            let end = review.floor_char_boundary((start + cut).min(review.len()));
+            let damaged = format!("{}{new}{}", &review[..start], &review[end.max(start)..]);
+            match read(damaged.as_bytes()) {
+                Err(refusal) => prop_assert!(refusal.contains("the body is ") || refusal.starts_with("request"), "{}", refusal),
+                Ok(request) => {
+                    prop_assert!(!request.uid.is_empty());
+                    for object in [request.object::<Value>(), request.old_object::<Value>()] {
+                        if let Err(answer) = object {
+                            prop_assert!(write(WebhookKind::Mutating, &request.uid, &answer).is_ok());
+                        }
+                    }
+                }
+            }
+        }
+    }
 
     fn review() -> Value {
         json!({

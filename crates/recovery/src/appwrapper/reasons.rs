@@ -11,6 +11,9 @@ use super::resets::{Cause, GivenUp};
 use super::status::Phase;
 use crate::verdict::Reason;
 
+/// So much is shown of a phase that nobody knows.
+const LONGEST_PHASE: usize = 64;
+
 /// Why an AppWrapper is, or is not, acted on.
 #[derive(Clone, Debug, PartialEq, Eq)]
 pub enum AppWrapperWhy {
@@ -167,7 +170,8 @@ impl fmt::Display for AppWrapperWhy {
             }
             Self::PodsUnknown => f.write_str("The pods of the AppWrapper have not been listed yet."),
             Self::UnknownPhase { phase } => {
-                write!(f, "status.phase is {phase:?}, which is not a known phase.")
+                let beginning: String = phase.chars().take(LONGEST_PHASE).collect();
+                write!(f, "status.phase is {beginning:?}, which is not a known phase.")
             }
             Self::New => f.write_str("The AppWrapper is new."),
             Self::Suspended => f.write_str("The AppWrapper is suspended, and none of its resources exist."),

@@ -181,7 +181,63 @@ fn set(field: &str, low: u32, high: u32, names: &[&str]) -> Option<u64> {
 
 #[cfg(test)]
 mod tests {
+    use proptest::prelude::*;
+
     use super::*;
+    use crate::fuzz::cases;
+
+    fn field(low: u32, high: u32) -> impl Strategy<Value = String> {
+        let number = low..=high;
+        prop_oneof![
+            Just("*".to_owned()),
+            number.clone().prop_map(|it| it.to_string()),
+            (number.clone(), number.clone()).prop_map(|(a, b)| format!("{}-{}", a.min(b), a.max(b))),
+            (number.clone(), 1..90u32).prop_map(|(from, step)| format!("{from}/{step}")),
+            (1..90u32).prop_map(|step| format!("*/{step}")),
+            (number.clone(), number).prop_map(|(a, b)| format!("{a},{b}")),
+        ]
+    }
+
+    fn moments() -> impl Strategy<Value = Timestamp> {
+        let any =
+            (-3_000_000_000i64..250_000_000_000).prop_map(|second| Timestamp::from_second(second).unwrap());
+        prop_oneof![8 => any, 1 => Just(Timestamp::MIN), 1 => Just(Timestamp::MAX)]
+    }
+
+    proptest! {
+        #![proptest_config(cases(256))]
+
+        #[test]
+        fn any_text_is_a_schedule_or_is_refused_with_what_would_be_right(
+            text in "\\PC{0,30}|@[a-z]{0,9}|([0-9*/,?-]{0,8} ){4}[0-9*/,A-Z-]{0,8}",
+        ) {
+            match Schedule::read(&text) {
+                Ok(schedule) => prop_assert_eq!(schedule.to_string(), text),
+                Err(error) => prop_assert!(error.contains("schedule") || error.contains("never comes up"), "{}", error),
+            }
+        }
+
+        /// It comes up at or after any moment, and at no moment between.
+        #[test]
+        fn a_schedule_comes_up_in_order(
+            text in (field(0, 59), field(0, 23), field(1, 31), field(1, 12), field(0, 7))
+                .prop_map(|(a, b, c, d, e)| format!("{a} {b} {c} {d} {e}")),
+            now in moments(),
+            minutes in 0..100_000i64,
+        ) {
+            let Ok(schedule) = Schedule::read(&text) else { return Ok(()) };
+            if let Some(first) = schedule.first_from(now) {
+                prop_assert!(first >= now);
+                prop_assert_eq!(schedule.last_until(first), Some(first));
+                prop_assert_eq!(schedule.first_from(first), Some(first));
+            }
+            if let Some(last) = schedule.last_until(now) {
+                prop_assert!(last <= now);
+            }
+            let (active, changes) = schedule.is_active(now, SignedDuration::from_mins(minutes));
+            prop_assert!(!active || changes.is_some_and(|end| end > now), "{} {:?}", text, changes);
+        }
+    }
 
     fn time(text: &str) -> Timestamp {
         text.parse().unwrap()

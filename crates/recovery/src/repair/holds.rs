@@ -3,7 +3,7 @@
 use std::fmt;
 
 use jiff::Timestamp;
-use salvor_api::names::repair::reasons;
+use salvor_api::names::repair::{annotations::REPAIRS, reasons};
 
 use super::amounts::Amount;
 use super::outages::Outage;
@@ -127,7 +127,14 @@ impl Hold {
     pub fn token(&self) -> String {
         // The time is told once, when it is known. It moves with every node that heals, and `explain` tells it then.
         let settles = if self.settled_at().is_some() { " settles" } else { "" };
-        format!("{} {}{settles}", reasons::BLOCKED, self.code())
+        // A node that was told of a budget that is used up must be told that nobody knows how much of it is.
+        let unreadable = if self.is_of_an_unreadable_list() { " unreadable" } else { "" };
+        format!("{} {}{settles}{unreadable}", reasons::BLOCKED, self.code())
+    }
+
+    /// True if the budget counts as used up because nobody can read what is under way.
+    fn is_of_an_unreadable_list(&self) -> bool {
+        matches!(self, Self::BudgetExhausted { used: usize::MAX, .. })
     }
 
     /// When it is over unless more nodes heal, if that is all that it waits for.
@@ -222,7 +229,11 @@ impl fmt::Display for Hold {
                 write!(f, "the API server refused the repair, which is tried again at {until}: {words}")
             }
             Self::BudgetExhausted { used: usize::MAX, .. } => {
-                f.write_str("the list of repairs under way cannot be read: remove the annotation or status")
+                write!(
+                    f,
+                    "the list of repairs under way cannot be read: correct or remove status.repairs of the NodeRepairPolicy, or annotation \
+                     {REPAIRS} of the NodePool"
+                )
             }
             Self::BudgetExhausted { used, allowed, until } => {
                 write!(f, "{used} nodes are under repair, and the budget allows {allowed}")?;

@@ -18,6 +18,10 @@ use crate::moments::{after, to_the_second};
 
 /// No memory is longer than this: somebody else wrote it.
 const LONGEST: usize = 16 * 1024;
+/// So much is said of what is wrong.
+const LONGEST_PROBLEM: usize = 200;
+/// The clocks of writers may differ by this much.
+pub(super) const CLOCKS_DIFFER: SignedDuration = SignedDuration::from_mins(1);
 /// A node that healed is remembered for so many times the span in which it counts: as long as others heal one after the other, it
 /// counts with them.
 const REMEMBERED: i32 = 10;
@@ -178,7 +182,26 @@ impl Progress {
         if !text.trim_start().starts_with('{') {
             return Err("it is not a JSON object".into());
         }
-        serde_json::from_str(text).map_err(|error| error.to_string())
+        serde_json::from_str(text).map_err(|error| {
+            // An error may repeat all that it found.
+            let mut problem = error.to_string();
+            problem.truncate(problem.floor_char_boundary(LONGEST_PROBLEM));
+            problem
+        })
+    }
+
+    /// Reads the annotation of a node that was created then.
+    ///
+    /// # Errors
+    /// It is not what we write, or something was tried before the node existed.
+    pub fn read_of(text: &str, created: Option<Timestamp>) -> Result<Self, String> {
+        let progress = Self::read(text)?;
+        match progress.tried.as_ref().map(|tried| tried.at).zip(created) {
+            Some((at, created)) if after(at, CLOCKS_DIFFER) < created => {
+                Err(format!("its tried.at is {at}, and the Node was made at {created}"))
+            }
+            Some(_) | None => Ok(progress),
+        }
     }
 
     /// True if nothing is remembered.
@@ -191,6 +214,10 @@ impl Progress {
         let Look { sick, now, .. } = *look;
         let mut next = Self { sick: BTreeMap::new(), healed: None, ..self.clone() };
         let mut resets_at: Option<Timestamp> = None;
+        // A time that lies ahead was not written by us, or by a clock that was wrong. It must not put off what is tried next.
+        if let Some(tried) = next.tried.as_mut().filter(|tried| now < tried.at) {
+            tried.at = to_the_second(now);
+        }
         for one in sick {
             let latest = after(now, OUR_TIME_IS_BEHIND);
             let ahead = one.transition.filter(|transition| *transition > latest);
@@ -363,6 +390,16 @@ mod tests {
     }
 
     #[test]
+    fn what_was_tried_at_a_time_that_lies_ahead_was_tried_now() {
+        let (condition, boot_id) = (KEY.to_owned(), String::new());
+        let tried =
+            Tried { condition, action: Action::Reboot, rung: 0, attempt: 1, at: at(1_000_000), boot_id };
+        let memory = look(&Progress { tried: Some(tried), ..Progress::default() }, &[(KEY, 0)], 50);
+        assert_eq!(memory.tried.as_ref().map(|tried| tried.at), Some(at(50)));
+        assert_eq!(look(&memory, &[(KEY, 0)], 60).tried.map(|tried| tried.at), Some(at(50)));
+    }
+
+    #[test]
     fn switching_between_two_sick_statuses_is_no_health() {
         let mut memory = Progress::default();
         for minute in 0..10 {
@@ -448,7 +485,17 @@ mod tests {
         for text in ["", "{", "[]", r#"{"sick":{"a":{"since":"x"}}}"#, &"x".repeat(100_000)] {
             assert!(Progress::read(text).is_err(), "{text:.20}");
         }
-        let memory = look(&Progress::default(), &[(KEY, 0)], 0);
+        let mut memory = look(&Progress::default(), &[(KEY, 0)], 0);
         assert_eq!(Progress::read(&serde_json::to_string(&memory).unwrap()).unwrap(), memory);
+        let long = format!(r#"{{"told": {{"{}": 1}}}}"#, "é".repeat(1000));
+        assert!(Progress::read(&long).unwrap_err().len() <= LONGEST_PROBLEM);
+        // What was tried on another node of that name was not tried on this one.
+        let (condition, boot_id) = (KEY.to_owned(), String::new());
+        memory.tried =
+            Some(Tried { condition, action: Action::Reboot, rung: 0, attempt: 1, at: at(0), boot_id });
+        let text = serde_json::to_string(&memory).unwrap();
+        for (created, is_believed) in [(None, true), (Some(at(60)), true), (Some(at(61)), false)] {
+            assert_eq!(Progress::read_of(&text, created).is_ok(), is_believed, "{created:?}");
+        }
     }
 }

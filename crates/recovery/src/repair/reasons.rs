@@ -3,6 +3,10 @@
 use std::fmt;
 
 use jiff::Timestamp;
+use salvor_api::names::repair::{
+    annotations::{PROGRESS, REPAIRS},
+    reasons as names,
+};
 
 use super::action::Action;
 use super::holds::Hold;
@@ -60,6 +64,11 @@ pub enum NodeWhy {
         /// The condition.
         sick: Box<Sick>,
     },
+    /// Our memory on it cannot be read, so nobody knows what was tried.
+    AnnotationUnreadable {
+        /// The defect.
+        problem: Box<str>,
+    },
     /// It is being deleted, and not by us.
     BeingDeleted,
     /// Its repair is under way.
@@ -101,6 +110,11 @@ impl fmt::Display for NodeWhy {
             Self::NotReserved { sick } => {
                 write!(f, "{sick}; its repair begins as soon as the policy's status says so")
             }
+            Self::AnnotationUnreadable { problem } => write!(
+                f,
+                "annotation {PROGRESS} of the node cannot be read ({problem}), so nothing is done to the node. Correct it, or remove it: \
+                 then Salvor knows nothing of what it has tried"
+            ),
             Self::BeingDeleted => f.write_str("the node is being deleted already"),
             Self::RepairUnderWay { action, since, stuck: false } => {
                 write!(f, "its repair is under way since {since} ({action})")
@@ -127,6 +141,7 @@ impl Reason for NodeWhy {
             Self::Vetoed { .. } => "Vetoed",
             Self::Held { hold, .. } => hold.code(),
             Self::NotReserved { .. } => "NotReserved",
+            Self::AnnotationUnreadable { .. } => names::UNREADABLE,
             Self::BeingDeleted => "BeingDeleted",
             Self::RepairUnderWay { .. } => "RepairUnderWay",
             Self::Sick { .. } => "Sick",
@@ -153,6 +168,9 @@ impl Reason for NodeWhy {
             },
             Self::Held { hold, .. } => hold.what_would_end_it().into(),
             Self::NotReserved { .. } => "The policy's status lists the node among its repairs.".into(),
+            Self::AnnotationUnreadable { .. } => {
+                format!("Somebody corrects or removes the annotation {PROGRESS}.")
+            }
             Self::BeingDeleted => "Nothing: the node goes.".into(),
             Self::RepairUnderWay { .. } => "The node is gone, or healthy again.".into(),
             Self::Sick { .. } => "The node becomes healthy before it is repaired.".into(),
@@ -193,7 +211,10 @@ impl fmt::Display for PolicyWhy {
             Self::NotListed => f.write_str("not all policies, nodes and machines are known yet"),
             Self::Invalid { defect } => write!(f, "the policy selects nothing: {defect}"),
             Self::ListDamaged => {
-                f.write_str("the list of its repairs under way cannot be read, so nothing is begun")
+                write!(
+                    f,
+                    "the list of its repairs under way (status.repairs, or annotation {REPAIRS}) cannot be read, so nothing is begun"
+                )
             }
             Self::Repairs { begin, end } => write!(f, "{begin} repairs begin, {end} end"),
             Self::Counts => f.write_str("counts or conditions have changed"),
@@ -220,7 +241,9 @@ impl Reason for PolicyWhy {
         match self {
             Self::NotListed => "All of them are listed.".into(),
             Self::Invalid { .. } => "Somebody corrects the spec.".into(),
-            Self::ListDamaged => "Somebody removes the list: status.repairs, or the annotation.".into(),
+            Self::ListDamaged => {
+                format!("Somebody corrects or removes the list: status.repairs, or the annotation {REPAIRS}.")
+            }
             Self::Repairs { .. } | Self::Counts => "The status is written.".into(),
             Self::Settled => "A node of the policy changes, or its time has come.".into(),
             Self::NotOurs => "The NodePool gets a block spec.repair.".into(),

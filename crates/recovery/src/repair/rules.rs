@@ -87,6 +87,10 @@ fn node_rules(
         .map_err(|defect| Verdict::Ignore(NodeWhy::InvalidPolicy { defect: defect.clone() }))?;
     let diagnosis = diagnose(node, member.backend.owner(), policy, settings, now);
     let desk = Desk { scene, policy, diagnosis: &diagnosis, settings, now };
+    // On a node that is well and takes pods, nothing is left to be remembered.
+    let damage = node.damage.as_ref().filter(|_| diagnosis.sick.is_some() || node.unschedulable);
+    ask.none("Can our annotation on it be read?", damage.map_or("yes", |problem| problem), damage)
+        .map_err(|problem| desk.unreadable(problem))?;
 
     let Some(sick) = ask.some("Is it sick?", see_sick(&diagnosis), diagnosis.sick.as_ref()) else {
         return Err(desk.healthy());
@@ -370,7 +374,7 @@ impl Desk<'_> {
         let is_told = !self.boot_is_over(&told)
             && shows == Some(told.reason())
             && before.is_none_or(|before| before.told == token || is_over);
-        if is_told && before == progress.as_ref() && !node.damaged {
+        if is_told && before == progress.as_ref() && node.damage.is_none() {
             return verdict;
         }
         let why = verdict.why().clone();
@@ -444,6 +448,30 @@ impl Desk<'_> {
         asks && (is_done || !matches!(told, Told::Rebooting))
     }
 
+    /// Nobody knows what was tried on a node whose memory cannot be read, or who keeps pods away from it. It says so once.
+    fn unreadable(&self, problem: &str) -> NodeVerdict {
+        let node = self.node();
+        let why = NodeWhy::AnnotationUnreadable { problem: problem.into() };
+        if node.deleting || node.condition(CONDITION).is_some_and(|told| &*told.reason == reasons::UNREADABLE)
+        {
+            return Verdict::Ignore(why);
+        }
+        let condition = NodeCondition {
+            kind: CONDITION,
+            holds: false,
+            reason: reasons::UNREADABLE,
+            message: format!("policy {}: {why}", self.policy.name()),
+            last_transition_time: to_the_second(self.now),
+        };
+        let (object, resource_version) = (node.node.clone(), node.resource_version.clone());
+        let tell = Step::Tell { node: object, resource_version, condition };
+        let name = format!("salvor-repair-unreadable.{}", node.node.uid);
+        let regarding = ObjectRef::from(&node.node);
+        let event =
+            self.mention(name, regarding, EventType::Warning, reasons::NODE_REPAIR_BLOCKED, why.to_string());
+        Verdict::Act { actions: vec![tell, event], why }
+    }
+
     fn healthy(&self) -> NodeVerdict {
         let node = self.node();
         if self.scene.member.is_deleting() {
@@ -485,7 +513,7 @@ impl Desk<'_> {
             None => Verdict::Ignore(why),
         };
         match node.condition(CONDITION).map(|condition| &*condition.reason) {
-            None if node.progress.is_none() && !node.damaged => verdict,
+            None if node.progress.is_none() && node.damage.is_none() => verdict,
             Some(reasons::REBOOTING | reasons::REPAIRED) => self.report(Told::Repaired, verdict),
             None | Some(_) => self.report(Told::Recovered, verdict),
         }
@@ -587,6 +615,7 @@ impl Desk<'_> {
                 objects.into_iter().flatten().map(mention).collect()
             }
             Step::Report { .. }
+            | Step::Tell { .. }
             | Step::WritePolicy { .. }
             | Step::TightenTermination { .. }
             | Step::TakeBackTermination { .. }

@@ -5,8 +5,10 @@ use serde::{Deserialize, Serialize};
 use serde_json::Value;
 
 use super::action::Action;
+use super::progress::CLOCKS_DIFFER;
 use super::relapse::{self, Replacements};
 use crate::ids::{NodeName, Uid};
+use crate::moments::after;
 
 /// The status of a NodeRepairPolicy. Of a NodePool only the repairs, their count and the last replacements are kept, in an annotation.
 #[derive(Clone, Debug, Default, PartialEq, Eq, Serialize, Deserialize)]
@@ -107,6 +109,13 @@ impl PolicyStatus {
             Some(Ok(status)) => status,
             Some(Err(_)) => Self { damaged: true, ..Self::default() },
         }
+    }
+
+    /// The status of an object that was created then. A repair that was decided before was not written down by us.
+    #[must_use]
+    pub fn of_object(self, created: Timestamp) -> Self {
+        let is_absurd = |repair: &Repair| after(repair.since, CLOCKS_DIFFER) < created;
+        if self.repairs.iter().any(is_absurd) { Self { damaged: true, ..Self::default() } } else { self }
     }
 
     /// Reads the annotation of a NodePool.

@@ -35,6 +35,15 @@ pub enum Step {
         /// The memory; none removes it.
         progress: Option<Progress>,
     },
+    /// Writes a condition on a node, and leaves the memory there as it is.
+    Tell {
+        /// The node.
+        node: NodeRef,
+        /// The state that was judged.
+        resource_version: ResourceVersion,
+        /// The condition.
+        condition: NodeCondition,
+    },
     /// Writes down which repairs of a policy are under way, with counts and conditions.
     WritePolicy {
         /// The NodeRepairPolicy or NodePool.
@@ -168,7 +177,7 @@ pub enum Step {
 impl crate::step::Step for Step {
     fn name(&self) -> &'static str {
         match self {
-            Self::Report { .. } => "ReportRepair",
+            Self::Report { .. } | Self::Tell { .. } => "ReportRepair",
             Self::WritePolicy { .. } => "WriteRepairPolicy",
             Self::TightenTermination { .. } => "TightenTermination",
             Self::TakeBackTermination { .. } => "TakeBackTermination",
@@ -189,6 +198,7 @@ impl crate::step::Step for Step {
     fn object(&self) -> Object<'_> {
         match self {
             Self::Report { node, .. }
+            | Self::Tell { node, .. }
             | Self::Cordon { node, .. }
             | Self::Uncordon { node, .. }
             | Self::Forget { node, .. }
@@ -210,9 +220,10 @@ impl crate::step::Step for Step {
         // A server that fails is told on the node, and is left alone for a while.
         let errors = Errors::HoldTheStep;
         match self {
-            Self::Report { .. } | Self::TakeBackTermination { .. } | Self::Uncordon { .. } => {
-                Effect::WRITES_DOWN
-            }
+            Self::Report { .. }
+            | Self::Tell { .. }
+            | Self::TakeBackTermination { .. }
+            | Self::Uncordon { .. } => Effect::WRITES_DOWN,
             // A policy that an old view does not show may select the node: so this waits while the view is old.
             Self::Forget { .. } => Effect { starts_work: true, ..Effect::WRITES_DOWN },
             // A node is touched only if its repair is written down, and the write names the state that was judged: so two
@@ -248,6 +259,7 @@ impl crate::step::Step for Step {
             // Its name may hold a time that another judgement puts differently.
             Self::Mention(note) => Cow::Borrowed(&note.reason),
             Self::Report { .. }
+            | Self::Tell { .. }
             | Self::WritePolicy { .. }
             | Self::TightenTermination { .. }
             | Self::TakeBackTermination { .. }
@@ -268,6 +280,7 @@ impl crate::step::Step for Step {
         match self {
             Self::Mention(note) => Some(Tells::InPassing(note)),
             Self::Report { .. }
+            | Self::Tell { .. }
             | Self::WritePolicy { .. }
             | Self::TightenTermination { .. }
             | Self::TakeBackTermination { .. }
@@ -297,6 +310,7 @@ impl crate::step::Step for Step {
             Self::ForceDeletePod { .. } => Some("force deleted"),
             Self::RequestReboot { .. } => Some("requested a reboot of"),
             Self::Report { .. }
+            | Self::Tell { .. }
             | Self::WritePolicy { .. }
             | Self::TakeBackTermination { .. }
             | Self::Forget { .. }
@@ -318,6 +332,11 @@ impl crate::step::Step for Step {
                 if rebooted.is_some() {
                     patch = patch.annotated(annotations::REBOOT_REQUESTED, None);
                 }
+                (judged(&node.uid, resource_version), Verb::Patch(patch.unless_gone()))
+            }
+            Self::Tell { node, resource_version, condition } => {
+                let status = json!({ "conditions": [node_condition(condition)] });
+                let patch = Patch::status(Merge::Strategic, &status)?;
                 (judged(&node.uid, resource_version), Verb::Patch(patch.unless_gone()))
             }
             Self::WritePolicy { policy, resource_version, status, .. } => {
@@ -436,7 +455,7 @@ fn reboot_condition(requested: bool, at: Timestamp) -> Value {
 impl fmt::Display for Step {
     fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
         match self {
-            Self::Report { node, condition: Some(condition), .. } => {
+            Self::Report { node, condition: Some(condition), .. } | Self::Tell { node, condition, .. } => {
                 write!(
                     f,
                     "report on node {node}: {}={} ({})",

@@ -6,6 +6,7 @@
 use std::collections::{BTreeMap, BTreeSet};
 
 use jiff::{SignedDuration, Timestamp};
+use salvor_api::names::repair::reasons;
 
 use super::action::Action;
 use super::holds::Hold;
@@ -209,6 +210,10 @@ pub fn survey<'a>(scope: &Scope<'_>, all: impl IntoIterator<Item = Member<'a>>, 
         if standing.contains(uid) {
             continue;
         }
+        if member.node.damage.is_some() {
+            *survey.held.entry(reasons::UNREADABLE).or_default() += 1;
+            continue;
+        }
         let turn = turn(sick, diagnosis.memory.tried.as_ref(), now);
         let asked = Asked { member, sick, action: turn.action(), repair: None };
         match survey.hold(policy, &asked, now) {
@@ -319,7 +324,10 @@ fn settle_repairs<'a>(
             // The node is gone, and its owner is not; or it is selected no more, and then nobody acts on it.
             None => !(scope.is_left_alone)(repair),
             Some((member, diagnosis)) => {
-                let rebooted = repair.action == Some(Action::Reboot) && diagnosis.memory.is_empty();
+                // Nobody knows whether a node whose memory cannot be read was rebooted.
+                let is_known = member.node.damage.is_none();
+                let rebooted =
+                    is_known && repair.action == Some(Action::Reboot) && diagnosis.memory.is_empty();
                 if rebooted && diagnosis.sick.is_none() && !member.is_deleting() {
                     survey.over.push(repair.clone());
                     continue;
@@ -331,6 +339,7 @@ fn settle_repairs<'a>(
                 let is_wanted = diagnosis.is_due(now) && member.veto(now).is_none() && held.is_none();
                 member.is_deleting()
                     || is_wanted
+                    || !is_known
                     || !diagnosis.memory.is_empty() && diagnosis.memory.tried.is_some()
             }
         };

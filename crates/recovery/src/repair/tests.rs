@@ -98,7 +98,7 @@ fn node(name: &str) -> NodeView {
         do_not_repair: None,
         karpenter_do_not_repair: None,
         progress: None,
-        damaged: false,
+        damage: None,
         machine: None,
         boot_id: "boot-1".into(),
         reboot_done: None,
@@ -265,7 +265,8 @@ impl World {
         self.reserve(now);
         let judgement = self.judge(index, now);
         let steps = judgement.verdict.actions().iter();
-        let deeds = steps.filter(|step| !matches!(step, Step::Report { .. } | Step::Mention(_)));
+        let deeds =
+            steps.filter(|step| !matches!(step, Step::Report { .. } | Step::Tell { .. } | Step::Mention(_)));
         deeds.map(crate::step::Step::name).collect()
     }
 

@@ -161,8 +161,8 @@ pub struct NodeView {
     pub karpenter_do_not_repair: Option<Box<str>>,
     /// The memory on the node; none if there is none or it cannot be read.
     pub progress: Option<Box<Progress>>,
-    /// True if there is a memory that cannot be read.
-    pub damaged: bool,
+    /// Why the memory on the node cannot be read, if it cannot.
+    pub damage: Option<Box<str>>,
     /// Namespace and name of its Machine, as its annotations say.
     pub machine: Option<Box<(String, String)>>,
     /// The ID of its boot; empty if it does not say.
@@ -196,7 +196,7 @@ impl NodeView {
             do_not_repair,
             karpenter_do_not_repair,
             progress: _,
-            damaged,
+            damage,
             machine,
             boot_id,
             reboot_done,
@@ -207,7 +207,8 @@ impl NodeView {
             |condition: &&ConditionView| ![CONDITION, REBOOT_CONDITION].contains(&&*condition.kind);
         *node == other.node
             && *created == other.created
-            && (*deleting, *damaged, *unschedulable) == (other.deleting, other.damaged, other.unschedulable)
+            && (*deleting, *unschedulable) == (other.deleting, other.unschedulable)
+            && *damage == other.damage
             && *zone == other.zone
             && *labels == other.labels
             && *provider_id == other.provider_id
@@ -236,7 +237,7 @@ impl NodeView {
 
     /// True if anything of ours is on it.
     pub fn has_traces(&self) -> bool {
-        self.progress.is_some() || self.damaged || self.our_conditions().next().is_some()
+        self.progress.is_some() || self.damage.is_some() || self.our_conditions().next().is_some()
     }
 
     /// The NodePool of its label.

@@ -2,6 +2,7 @@
 //! Every revision of every object is audited.
 
 mod audit;
+pub(crate) mod corrupted;
 mod crash_points;
 mod hands;
 mod held;

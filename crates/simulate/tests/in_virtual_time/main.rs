@@ -4,6 +4,7 @@
 
 mod appwrapper;
 mod clocks;
+mod corrupted;
 mod crash_points;
 mod determinism;
 mod eviction;

@@ -169,6 +169,16 @@ impl Stage {
         all.filter(|happening| happening.resource != "leases").collect()
     }
 
+    /// All that events and conditions have said since then.
+    pub(crate) fn said_since(&self, since: Timestamp) -> String {
+        let all = self.happenings().into_iter().filter(|it| it.at >= since);
+        let said = all.map(|it| {
+            let object = &it.object;
+            format!("{} {} {}\n", object["message"], object["note"], object["status"]["conditions"])
+        });
+        said.collect()
+    }
+
     /// What is left of every pod, node and event in the end, without what a crash may rightly change: times, revisions,
     /// and which of several processes it was.
     pub(crate) fn end(&self) -> BTreeMap<String, Value> {

@@ -35,6 +35,7 @@ impl Repairs {
         };
         match step {
             Step::Report { .. }
+            | Step::Tell { .. }
             | Step::RequestReboot { .. }
             | Step::Cordon { .. }
             | Step::Uncordon { .. }
@@ -102,6 +103,7 @@ impl Repairs {
             }
             Step::RequestReboot { .. } => Action::Reboot,
             Step::Report { .. }
+            | Step::Tell { .. }
             | Step::WritePolicy { .. }
             | Step::TightenTermination { .. }
             | Step::TakeBackTermination { .. }

@@ -20,7 +20,7 @@ descriptions! { METRICS;
 }
 
 /// Causes that are shown also while they hold nobody.
-const CAUSES: [&str; 11] = [
+const CAUSES: [&str; 12] = [
     "TooManyUnhealthy",
     "BudgetExhausted",
     "ZoneOutage",
@@ -32,6 +32,7 @@ const CAUSES: [&str; 11] = [
     "AnotherRecovery",
     "BackendFailed",
     "LadderExhausted",
+    "AnnotationUnreadable",
 ];
 
 /// From a minute to a day: tolerations are most of it.

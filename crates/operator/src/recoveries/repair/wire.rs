@@ -53,7 +53,8 @@ impl Reader {
         };
         let none = RepairAnnotations::default();
         let repair = of.repair.as_deref().unwrap_or(&none);
-        let read = repair.progress.as_deref().map(Progress::read);
+        let read =
+            repair.progress.as_deref().map(|text| Progress::read_of(text, metadata.creation_timestamp));
         let boxed = |text: &Option<String>| text.as_deref().map(Box::from);
         let machine = repair.cluster_namespace.as_deref().zip(repair.machine.as_deref());
         let mut conditions: Vec<ConditionView> =
@@ -70,7 +71,7 @@ impl Reader {
             conditions,
             do_not_repair: boxed(&repair.do_not_repair),
             karpenter_do_not_repair: boxed(&repair.karpenter_do_not_repair),
-            damaged: matches!(read, Some(Err(_))),
+            damage: read.as_ref().and_then(|read| read.as_ref().err()).map(|problem| problem.as_str().into()),
             progress: read.and_then(Result::ok).map(Box::new),
             machine: machine.map(|(namespace, name)| Box::new((namespace.to_owned(), name.to_owned()))),
             boot_id: status.node_info.boot_id.clone(),
@@ -104,12 +105,16 @@ fn object_of(kind: &Kind, object: &Value) -> Option<ObjectRef> {
 fn head_of(kind: &Kind, object: &Value, status: PolicyStatus) -> Option<Head> {
     let metadata = object.get("metadata")?;
     let text = |field: &str| metadata.get(field).and_then(Value::as_str);
+    let created: Option<Timestamp> = text("creationTimestamp").and_then(|time| time.parse().ok());
     Some(Head {
         object: object_of(kind, object)?,
         resource_version: text("resourceVersion")?.into(),
         generation: metadata.get("generation").and_then(Value::as_i64).unwrap_or_default(),
-        created: text("creationTimestamp").and_then(|time| time.parse().ok()).unwrap_or(Timestamp::MAX),
-        status,
+        created: created.unwrap_or(Timestamp::MAX),
+        status: match created {
+            Some(created) => status.of_object(created),
+            None => status,
+        },
     })
 }
 

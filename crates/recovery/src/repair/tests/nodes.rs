@@ -326,6 +326,48 @@ fn a_ladder_without_a_last_resort_ends() {
     assert_eq!(survey.over.len(), 1);
 }
 
+/// Somebody damages what we remember of a node that was just rebooted. It is not rebooted again, nor replaced.
+#[test]
+fn a_memory_that_cannot_be_read_holds_the_node_and_is_told_once() {
+    let ladder = json!({"policies": [{
+        "conditionType": "BadNode", "conditionStatus": "False", "toleration": "30m",
+        "ladder": [{"action": "Reboot", "timeout": "10m"}, {"action": "Replace"}],
+    }], "unhealthyLimit": "100%", "budgets": [{"nodes": 2}]});
+    let mut world = World::new(policy_of(ladder), [sick("n", 0), sick("other", 0)]);
+    assert_eq!(world.deeds(0, at(30)), ["RequestReboot"]);
+    world.nodes[0].0.damage = Some("it is not a JSON object".into());
+    let judgement = world.judge(0, at(31));
+    let [Step::Tell { condition, .. }, Step::Mention(note)] = judgement.verdict.actions() else {
+        panic!("{:?}", judgement.verdict)
+    };
+    assert_eq!((condition.reason, condition.holds), ("AnnotationUnreadable", false));
+    for said in [&condition.message, &note.message] {
+        assert!(said.contains("repair.salvor.dev/progress") && said.contains("not a JSON object"), "{said}");
+    }
+    let reason = "AnnotationUnreadable";
+    let mut told = self::condition("SalvorRepair", Status::False, at(31));
+    told.reason = reason.into();
+    world.nodes[0].0.conditions.push(told);
+    assert_eq!(world.survey(at(31)).used, 2, "its repair is not over, and its place is not free");
+    assert_eq!(world.survey(at(31)).over, []);
+    for minute in [32, 45, 600] {
+        assert_eq!(world.deeds(0, at(minute)), NOTHING);
+        let verdict = world.judge(0, at(minute)).verdict;
+        assert!(matches!(&verdict, Verdict::Ignore(why) if why.code() == reason), "{verdict:?}");
+    }
+    // A node that is well has nothing behind it, unless somebody keeps pods away from it.
+    world.nodes[0].0.conditions.retain(|condition| &*condition.kind != "BadNode");
+    world.nodes[0].0.unschedulable = true;
+    assert_eq!(world.reason(0, at(46)), reason);
+    world.nodes[0].0.unschedulable = false;
+    let judgement = world.judge(0, at(46));
+    assert!(
+        matches!(judgement.verdict.actions(), [Step::Report { progress: None, .. }]),
+        "{:?}",
+        judgement.verdict
+    );
+}
+
 #[test]
 fn what_a_node_tells_is_told_once() {
     let mut world = World::new(policy(), [sick("n", 0)]);
@@ -437,7 +479,7 @@ fn what_we_write_on_a_node_makes_no_other_node_of_it() {
     let changes: [fn(&mut NodeView); 8] = [
         |node| node.deleting = true,
         |node| node.unschedulable = true,
-        |node| node.damaged = true,
+        |node| node.damage = Some("it is not a JSON object".into()),
         |node| node.boot_id = "boot-2".into(),
         |node| node.zone = "b".into(),
         |node| node.do_not_repair = Some("".into()),

@@ -78,8 +78,9 @@ pub(super) fn audit(history: &[Happening], by: By, budget: usize, toleration: Du
             }
             ("noderepairpolicies" | "nodepools", _) => {
                 let kept = object["metadata"]["annotations"]["repair.salvor.dev/repairs"].as_str();
-                let kept: Value =
-                    kept.map_or(object["status"].clone(), |text| serde_json::from_str(text).unwrap());
+                // Somebody may have damaged it.
+                let kept: Value = kept
+                    .map_or(object["status"].clone(), |text| serde_json::from_str(text).unwrap_or_default());
                 let repairs = kept["repairs"].as_array().map_or(0, Vec::len);
                 if repairs > budget {
                     audit.wrong.push(format!("at {at}: {repairs} repairs are written down"));
