@@ -1,6 +1,6 @@
 //! Nodes with their NodeClaims, made by hand in the size that they have in a cluster; there are no kubelets and no controllers.
 
-use std::{path::Path, process::Command, time::Duration};
+use std::{ops::Range, path::Path, process::Command, time::Duration};
 
 use http::Method;
 use jiff::Timestamp;
@@ -56,8 +56,8 @@ fn name(number: usize) -> String {
     format!("gpu-{number:05}")
 }
 
-/// Makes the policy, which is paused, and all nodes; the bytes of a Node and of a NodeClaim as JSON.
-pub(crate) async fn fill(client: &Client, nodes: usize, sick: usize) -> Result<(usize, usize), String> {
+/// Makes the policy, which is paused.
+pub(crate) async fn begin(client: &Client) -> Result<(), String> {
     let policy = json!({
         "apiVersion": "salvor.dev/v1alpha1", "kind": "NodeRepairPolicy", "metadata": {"name": "gpu"},
         "spec": {
@@ -68,8 +68,17 @@ pub(crate) async fn fill(client: &Client, nodes: usize, sick: usize) -> Result<(
         },
     });
     send(client, Method::POST, POLICY, JSON, &policy).await?;
+    Ok(())
+}
+
+/// Makes the nodes of these numbers, the first of all of them sick; the bytes of a Node and of a NodeClaim as JSON.
+pub(crate) async fn fill(
+    client: &Client,
+    numbers: Range<usize>,
+    sick: usize,
+) -> Result<(usize, usize), String> {
     let own = client.clone();
-    let sizes = concurrently(AT_ONCE, 0..nodes, move |number| {
+    let sizes = concurrently(AT_ONCE, numbers, move |number| {
         let client = own.clone();
         async move { make(&client, number, number < sick).await }
     })

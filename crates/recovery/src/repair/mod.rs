@@ -48,6 +48,6 @@ pub use steps::Step;
 pub use survey::{LaunchTrouble, Member, RELEASE_AFTER, Scope, Survey, survey};
 pub use veto::{Veto, veto};
 pub use views::{
-    Backend, ConditionView, NODE_CLAIM, NODE_POOL, NODE_REPAIR_POLICY, NodeLabels, NodeView, OwnerView,
-    PoolView, Refusal, Status, Words,
+    Backend, ConditionView, NODE_CLAIM, NODE_POOL, NODE_REPAIR_POLICY, NodeLabels, NodeMarks, NodeView,
+    OwnerView, PoolView, Refusal, Status, Words,
 };

@@ -88,7 +88,7 @@ fn node_rules(
     let diagnosis = diagnose(node, member.backend.owner(), policy, settings, now);
     let desk = Desk { scene, policy, diagnosis: &diagnosis, settings, now };
     // On a node that is well and takes pods, nothing is left to be remembered.
-    let damage = node.damage.as_ref().filter(|_| diagnosis.sick.is_some() || node.unschedulable);
+    let damage = node.marks().damage.as_ref().filter(|_| diagnosis.sick.is_some() || node.unschedulable);
     ask.none("Can our annotation on it be read?", damage.map_or("yes", |problem| problem), damage)
         .map_err(|problem| desk.unreadable(problem))?;
 
@@ -374,7 +374,7 @@ impl Desk<'_> {
         let is_told = !self.boot_is_over(&told)
             && shows == Some(told.reason())
             && before.is_none_or(|before| before.told == token || is_over);
-        if is_told && before == progress.as_ref() && node.damage.is_none() {
+        if is_told && before == progress.as_ref() && node.marks().damage.is_none() {
             return verdict;
         }
         let why = verdict.why().clone();
@@ -443,7 +443,7 @@ impl Desk<'_> {
         let tried = self.diagnosis.memory.tried.as_ref();
         let is_done = tried.is_none_or(|tried| {
             let booted = !node.boot_id.is_empty() && *node.boot_id != *tried.boot_id;
-            booted || node.reboot_done.as_deref() == Some(tried.at.to_string().as_str())
+            booted || node.marks().reboot_done.as_deref() == Some(tried.at.to_string().as_str())
         });
         asks && (is_done || !matches!(told, Told::Rebooting))
     }
@@ -513,7 +513,7 @@ impl Desk<'_> {
             None => Verdict::Ignore(why),
         };
         match node.condition(CONDITION).map(|condition| &*condition.reason) {
-            None if node.progress.is_none() && node.damage.is_none() => verdict,
+            None if node.progress.is_none() && node.marks().damage.is_none() => verdict,
             Some(reasons::REBOOTING | reasons::REPAIRED) => self.report(Told::Repaired, verdict),
             None | Some(_) => self.report(Told::Recovered, verdict),
         }

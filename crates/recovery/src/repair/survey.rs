@@ -210,7 +210,7 @@ pub fn survey<'a>(scope: &Scope<'_>, all: impl IntoIterator<Item = Member<'a>>, 
         if standing.contains(uid) {
             continue;
         }
-        if member.node.damage.is_some() {
+        if member.node.marks().damage.is_some() {
             *survey.held.entry(reasons::UNREADABLE).or_default() += 1;
             continue;
         }
@@ -325,7 +325,7 @@ fn settle_repairs<'a>(
             None => !(scope.is_left_alone)(repair),
             Some((member, diagnosis)) => {
                 // Nobody knows whether a node whose memory cannot be read was rebooted.
-                let is_known = member.node.damage.is_none();
+                let is_known = member.node.marks().damage.is_none();
                 let rebooted =
                     is_known && repair.action == Some(Action::Reboot) && diagnosis.memory.is_empty();
                 if rebooted && diagnosis.sick.is_none() && !member.is_deleting() {

@@ -95,16 +95,17 @@ fn node(name: &str) -> NodeView {
         ]),
         provider_id: format!("fake://{name}").into(),
         conditions: vec![condition("Ready", Status::True, at(-999))],
-        do_not_repair: None,
-        karpenter_do_not_repair: None,
         progress: None,
-        damage: None,
-        machine: None,
+        marks: None,
         boot_id: "boot-1".into(),
-        reboot_done: None,
         unschedulable: false,
         other_actor: None,
     }
+}
+
+/// The annotations of a node that concern its repair, to be changed.
+fn marks(node: &mut NodeView) -> &mut NodeMarks {
+    node.marks.get_or_insert_default()
 }
 
 /// A node with the test condition since so many minutes.

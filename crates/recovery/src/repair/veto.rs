@@ -16,8 +16,14 @@ pub struct Veto {
 
 /// The veto on a node's repair, if there is one: on the node, on its NodeClaim or Machine, or on its NodePool.
 pub fn veto(node: &NodeView, backend: &Backend, pool: Option<&PoolView>, now: Timestamp) -> Option<Veto> {
-    let on_node =
-        || of(node.do_not_repair.as_deref(), node.karpenter_do_not_repair.as_deref(), "the node", now);
+    let on_node = || {
+        of(
+            node.marks().do_not_repair.as_deref(),
+            node.marks().karpenter_do_not_repair.as_deref(),
+            "the node",
+            now,
+        )
+    };
     let on_owner = || {
         let owner = backend.owner()?;
         let by_cluster_api =

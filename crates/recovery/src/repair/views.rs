@@ -136,6 +136,36 @@ impl Labelled for NodeLabels {
     }
 }
 
+/// Annotations of a node that concern its repair.
+#[derive(Clone, Debug, Default, PartialEq, Eq)]
+pub struct NodeMarks {
+    /// The value of the annotation `salvor.dev/do-not-repair`.
+    pub do_not_repair: Option<Box<str>>,
+    /// The value of the annotation `karpenter.sh/do-not-repair`.
+    pub karpenter_do_not_repair: Option<Box<str>>,
+    /// Why the memory on the node cannot be read, if it cannot.
+    pub damage: Option<Box<str>>,
+    /// Namespace and name of its Machine.
+    pub machine: Option<(Box<str>, Box<str>)>,
+    /// The value of the annotation `salvor.dev/reboot-done`.
+    pub reboot_done: Option<Box<str>>,
+}
+
+impl NodeMarks {
+    /// These, unless there are none.
+    pub fn unless_none(self) -> Option<Box<Self>> {
+        (self != NO_MARKS).then(|| Box::new(self))
+    }
+}
+
+static NO_MARKS: NodeMarks = NodeMarks {
+    do_not_repair: None,
+    karpenter_do_not_repair: None,
+    damage: None,
+    machine: None,
+    reboot_done: None,
+};
+
 /// A node.
 #[derive(Clone, Debug, PartialEq)]
 pub struct NodeView {
@@ -155,20 +185,12 @@ pub struct NodeView {
     pub provider_id: Box<str>,
     /// All its conditions.
     pub conditions: Vec<ConditionView>,
-    /// The value of the annotation `salvor.dev/do-not-repair`.
-    pub do_not_repair: Option<Box<str>>,
-    /// The value of the annotation `karpenter.sh/do-not-repair`.
-    pub karpenter_do_not_repair: Option<Box<str>>,
     /// The memory on the node; none if there is none or it cannot be read.
     pub progress: Option<Box<Progress>>,
-    /// Why the memory on the node cannot be read, if it cannot.
-    pub damage: Option<Box<str>>,
-    /// Namespace and name of its Machine, as its annotations say.
-    pub machine: Option<Box<(String, String)>>,
+    /// Its annotations that concern repairs; most nodes have none.
+    pub marks: Option<Box<NodeMarks>>,
     /// The ID of its boot; empty if it does not say.
     pub boot_id: Box<str>,
-    /// The value of the annotation `salvor.dev/reboot-done`.
-    pub reboot_done: Option<Box<str>>,
     /// True if new pods are kept away.
     pub unschedulable: bool,
     /// Another recovery that acts on it.
@@ -176,6 +198,11 @@ pub struct NodeView {
 }
 
 impl NodeView {
+    /// Its annotations that concern repairs.
+    pub fn marks(&self) -> &NodeMarks {
+        self.marks.as_deref().unwrap_or(&NO_MARKS)
+    }
+
     /// The condition of this type.
     pub fn condition(&self, kind: &str) -> Option<&ConditionView> {
         self.conditions.iter().find(|condition| &*condition.kind == kind)
@@ -193,13 +220,9 @@ impl NodeView {
             labels,
             provider_id,
             conditions,
-            do_not_repair,
-            karpenter_do_not_repair,
             progress: _,
-            damage,
-            machine,
+            marks,
             boot_id,
-            reboot_done,
             unschedulable,
             other_actor,
         } = self;
@@ -208,16 +231,12 @@ impl NodeView {
         *node == other.node
             && *created == other.created
             && (*deleting, *unschedulable) == (other.deleting, other.unschedulable)
-            && *damage == other.damage
+            && *marks == other.marks
             && *zone == other.zone
             && *labels == other.labels
             && *provider_id == other.provider_id
             && conditions.iter().filter(is_of_others).eq(other.conditions.iter().filter(is_of_others))
-            && *do_not_repair == other.do_not_repair
-            && *karpenter_do_not_repair == other.karpenter_do_not_repair
-            && *machine == other.machine
             && *boot_id == other.boot_id
-            && *reboot_done == other.reboot_done
             && *other_actor == other.other_actor
     }
 
@@ -237,7 +256,7 @@ impl NodeView {
 
     /// True if anything of ours is on it.
     pub fn has_traces(&self) -> bool {
-        self.progress.is_some() || self.damage.is_some() || self.our_conditions().next().is_some()
+        self.progress.is_some() || self.marks().damage.is_some() || self.our_conditions().next().is_some()
     }
 
     /// The NodePool of its label.

@@ -53,7 +53,7 @@ impl Repairs {
         if node.pool().is_some() && !self.claims.is_not_served() {
             return Backend::Missing(format!("no NodeClaim has its providerID {:?}", node.provider_id));
         }
-        let Some(machine) = node.machine.as_deref() else { return Backend::Node };
+        let Some(machine) = node.marks().machine.as_ref() else { return Backend::Node };
         let (namespace, name) = machine;
         if let Some(why) = self.machines().unknown() {
             return Backend::Missing(format!("Machines cannot be read: {why}"));

@@ -125,7 +125,9 @@ impl Inquiry {
             (Backend::Claim(_) | Backend::Machine(_), _) => {
                 Backend::Missing("its NodeClaim or Machine is gone, or stands for another node".to_owned())
             }
-            (Backend::Node, _) if *node.provider_id != *self.provider_id || node.machine.is_some() => {
+            (Backend::Node, _)
+                if *node.provider_id != *self.provider_id || node.marks().machine.is_some() =>
+            {
                 Backend::Missing("the node has another machine than a moment ago".to_owned())
             }
             (Backend::Node, _) => Backend::Node,

@@ -1,6 +1,10 @@
 //! The owners of machines: NodeClaims and Machines. There are as many as nodes, so little is kept of each.
 
-use std::{collections::BTreeMap, ops::Deref, sync::Arc};
+use std::{
+    collections::{BTreeMap, BTreeSet},
+    ops::Deref,
+    sync::Arc,
+};
 
 use jiff::Timestamp;
 use salvor_api::names::repair::{annotations, labels};
@@ -17,7 +21,7 @@ use super::{
 };
 use crate::{
     feeds::OfKind,
-    packed::packed,
+    packed::packed_set,
     revision::{Revision, Told},
     watch::{Change, Project},
     wire::{Condition, Nothing, Object, condition},
@@ -128,7 +132,7 @@ impl Kept for SeenOwner {
 pub(super) struct Owners {
     all: Store<SeenOwner>,
     /// UIDs by what nodes call them.
-    called: BTreeMap<Arc<str>, Vec<Uid>>,
+    called: BTreeSet<(Arc<str>, Uid)>,
 }
 
 impl Deref for Owners {
@@ -141,13 +145,14 @@ impl Deref for Owners {
 
 impl Owners {
     pub(super) fn new() -> Self {
-        Self { all: Store::new(), called: BTreeMap::new() }
+        Self { all: Store::new(), called: BTreeSet::new() }
     }
 
     /// Those that a node calls so.
     pub(super) fn called(&self, name: &str) -> impl Iterator<Item = &SeenOwner> {
-        let uids = self.called.get(name).filter(|_| !name.is_empty());
-        uids.into_iter().flatten().filter_map(|uid| self.all.get(uid))
+        let from = (Arc::from(name), Uid::default());
+        let theirs = self.called.range(from.clone()..).take_while(move |(called, _)| *called == from.0);
+        theirs.filter_map(|(_, uid)| self.all.get(uid))
     }
 
     /// Takes in news. Those that say nothing new are no change.
@@ -179,23 +184,16 @@ impl Owners {
             self.called.clear();
         }
         for owner in &turn.before {
-            if let Some(uids) = self.called.get_mut(&owner.called) {
-                uids.retain(|uid| *uid != owner.uid);
-                if uids.is_empty() {
-                    self.called.remove(&owner.called);
-                }
-            }
+            self.called.remove(&(owner.called.clone(), owner.uid.clone()));
         }
         let (all, changed) = (self.all.values().filter(|_| turn.all), turn.changed.iter());
         for owner in all.chain(changed.filter_map(|uid| self.all.get(uid))) {
             if !owner.called.is_empty() {
-                // Nearly always there is one.
-                let uids = self.called.entry(owner.called.clone()).or_insert_with(|| Vec::with_capacity(1));
-                uids.push(owner.uid.clone());
+                self.called.insert((owner.called.clone(), owner.uid.clone()));
             }
         }
         if turn.all {
-            packed(&mut self.called);
+            packed_set(&mut self.called);
         }
     }
 }

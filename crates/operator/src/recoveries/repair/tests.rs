@@ -433,7 +433,7 @@ fn a_nodeclaim_that_says_nothing_new_concerns_nobody_and_its_revision_is_known()
 #[test]
 fn little_is_kept_of_a_node_and_what_nodes_have_in_common_is_kept_once() {
     let sizes = [
-        (size_of::<NodeView>(), 256),
+        (size_of::<NodeView>(), 192),
         (size_of::<salvor_recovery::repair::ConditionView>(), 32),
         (size_of::<SeenOwner>(), 160),
         (size_of::<Subject>(), 24),

@@ -7,8 +7,8 @@ use salvor_recovery::{
     objects::{Kind, NodeRef, ObjectRef, Taint},
     one_actor::{EvictionSign, NodeActors, NodeSigns},
     repair::{
-        ConditionView, Head, NODE_POOL, NODE_REPAIR_POLICY, NodeLabels, NodeView, Policy, PolicyStatus,
-        PoolView, Progress, Status, Words,
+        ConditionView, Head, NODE_POOL, NODE_REPAIR_POLICY, NodeLabels, NodeMarks, NodeView, Policy,
+        PolicyStatus, PoolView, Progress, Status, Words,
     },
 };
 use serde_json::Value;
@@ -57,6 +57,13 @@ impl Reader {
             repair.progress.as_deref().map(|text| Progress::read_of(text, metadata.creation_timestamp));
         let boxed = |text: &Option<String>| text.as_deref().map(Box::from);
         let machine = repair.cluster_namespace.as_deref().zip(repair.machine.as_deref());
+        let marks = NodeMarks {
+            do_not_repair: boxed(&repair.do_not_repair),
+            karpenter_do_not_repair: boxed(&repair.karpenter_do_not_repair),
+            damage: read.as_ref().and_then(|read| read.as_ref().err()).map(|problem| problem.as_str().into()),
+            machine: machine.map(|(namespace, name)| (namespace.into(), name.into())),
+            reboot_done: boxed(&repair.reboot_done),
+        };
         let mut conditions: Vec<ConditionView> =
             status.conditions.iter().filter_map(|it| self.condition(it)).collect();
         conditions.shrink_to_fit();
@@ -69,13 +76,9 @@ impl Reader {
             node,
             provider_id: spec.provider_id.clone(),
             conditions,
-            do_not_repair: boxed(&repair.do_not_repair),
-            karpenter_do_not_repair: boxed(&repair.karpenter_do_not_repair),
-            damage: read.as_ref().and_then(|read| read.as_ref().err()).map(|problem| problem.as_str().into()),
             progress: read.and_then(Result::ok).map(Box::new),
-            machine: machine.map(|(namespace, name)| Box::new((namespace.to_owned(), name.to_owned()))),
+            marks: marks.unless_none(),
             boot_id: status.node_info.boot_id.clone(),
-            reboot_done: boxed(&repair.reboot_done),
             unschedulable: spec.unschedulable,
             other_actor: self.actors.before_a_repair(signs),
         }

@@ -189,8 +189,8 @@ fn vetoes_hold_and_expire() {
     // 2027-01-15T08:00:00Z is the start of all tests.
     for (ours, karpenters, vetoed) in cases {
         let mut bad = sick("n", -60);
-        bad.do_not_repair = ours.map(Into::into);
-        bad.karpenter_do_not_repair = karpenters.map(Into::into);
+        marks(&mut bad).do_not_repair = ours.map(Into::into);
+        marks(&mut bad).karpenter_do_not_repair = karpenters.map(Into::into);
         let mut world = World::new(policy(), [bad]);
         let expected: &[&str] = if vetoed { &NOTHING } else { &TIGHTEN };
         assert_eq!(world.deeds(0, at(0)), expected, "{ours:?} {karpenters:?}");
@@ -335,7 +335,7 @@ fn a_memory_that_cannot_be_read_holds_the_node_and_is_told_once() {
     }], "unhealthyLimit": "100%", "budgets": [{"nodes": 2}]});
     let mut world = World::new(policy_of(ladder), [sick("n", 0), sick("other", 0)]);
     assert_eq!(world.deeds(0, at(30)), ["RequestReboot"]);
-    world.nodes[0].0.damage = Some("it is not a JSON object".into());
+    marks(&mut world.nodes[0].0).damage = Some("it is not a JSON object".into());
     let judgement = world.judge(0, at(31));
     let [Step::Tell { condition, .. }, Step::Mention(note)] = judgement.verdict.actions() else {
         panic!("{:?}", judgement.verdict)
@@ -479,10 +479,10 @@ fn what_we_write_on_a_node_makes_no_other_node_of_it() {
     let changes: [fn(&mut NodeView); 8] = [
         |node| node.deleting = true,
         |node| node.unschedulable = true,
-        |node| node.damage = Some("it is not a JSON object".into()),
+        |node| marks(node).damage = Some("it is not a JSON object".into()),
         |node| node.boot_id = "boot-2".into(),
         |node| node.zone = "b".into(),
-        |node| node.do_not_repair = Some("".into()),
+        |node| marks(node).do_not_repair = Some("".into()),
         |node| node.labels = labels(&[("pool", "b")]),
         |node| node.conditions[1].since = Some(at(2)),
     ];

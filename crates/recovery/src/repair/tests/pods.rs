@@ -255,7 +255,8 @@ fn nothing_of_ours_stays_on_a_node_that_no_policy_selects() {
     assert_eq!(*conditions, ["SalvorRepair", "NodeReboot"]);
     // Another's condition of that type stays.
     let node = &mut world.nodes[0].0;
-    (node.progress, node.damage) = (None, Some("garbage".into()));
+    node.progress = None;
+    marks(node).damage = Some("garbage".into());
     node.conditions.retain(|condition| &*condition.kind != "SalvorRepair");
     node.conditions.last_mut().unwrap().reason = "Kured".into();
     let verdict = forsaken(&world);

@@ -130,7 +130,7 @@ fn witnesses_that_are_gone_say_nothing() {
     gone.nodes.pop();
     assert_eq!(gone.reserve(at(36)), ["n01"]);
     let mut kept = held();
-    kept.nodes[new].0.do_not_repair = Some("".into());
+    marks(&mut kept.nodes[new].0).do_not_repair = Some("".into());
     assert_eq!(kept.reserve(at(36)), ["n01"]);
     let mut scaled = held();
     for name in ["more", "and-more"] {
