@@ -17,11 +17,12 @@ use crate::local_cluster::LocalClusterArgs;
 use crate::manifests::ManifestsArgs;
 use crate::pause::{PauseArgs, ResumeArgs};
 use crate::run::RunArgs;
+use crate::simulate::SimulateArgs;
 use crate::uninstall::UninstallArgs;
 use crate::why::WhyArgs;
 use crate::{
     completions, config, demo, docs, doctor, evict, explain, local_cluster, manifests, output, pause, run,
-    uninstall, why,
+    simulate, uninstall, why,
 };
 
 /// Recovers workloads after a Kubernetes node is lost: quickly, and never twice.
@@ -39,6 +40,11 @@ enum Command {
     /// Starts a cluster in memory, Salvor, and a page on loopback, and plays a story. Nothing else is needed. Nothing outside
     /// of the process is touched.
     Demo(DemoArgs),
+    /// Know what a policy will do: play a scenario in virtual time, and report times to recovery, lost work and what ran twice
+    ///
+    /// The real operator, on a cluster in memory with simulated nodes that know what really ran. One seed is one history. Compare
+    /// configurations with --compare and --sweep, and peers with --against. Nothing outside of the process is touched.
+    Simulate(Box<SimulateArgs>),
     /// Run the operator until SIGTERM or SIGINT
     Run(RunArgs),
     /// Show Salvor's verdict on an object now: every rule, what was observed, and what happens next
@@ -110,6 +116,7 @@ impl Cli {
     pub(crate) fn execute(self) -> Result<ExitCode, CliError> {
         match self.command {
             Command::Demo(args) => return demo::execute(&args),
+            Command::Simulate(args) => return simulate::execute(&args),
             Command::Run(args) => return run::execute(&args),
             Command::Evict(args) => return evict::execute(&args),
             Command::Why(args) => return why::execute(&args),

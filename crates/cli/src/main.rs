@@ -17,6 +17,7 @@ mod output;
 mod pause;
 mod run;
 mod settings;
+mod simulate;
 mod uninstall;
 mod why;
 

@@ -6,6 +6,8 @@
 mod import_appwrapper;
 #[path = "command_line/plugin.rs"]
 mod plugin;
+#[path = "command_line/simulate.rs"]
+mod simulate;
 
 use std::fs;
 use std::io::{BufRead, BufReader, Read, Write};

@@ -295,6 +295,9 @@ impl PodRuntime {
     fn start(&mut self, i: usize, at: Timestamp, world: &World<'_>) {
         let container = &mut self.containers[i];
         let script = &container.spec.script;
+        let saved = script
+            .checkpoint_every
+            .map_or(Duration::ZERO, |every| world.truth.saved(&self.work, &container.spec.name, every, at));
         let run = world.truth.begin(Run {
             node: world.node.to_owned(),
             namespace: self.id.namespace.clone(),
@@ -309,7 +312,7 @@ impl PodRuntime {
         let natural = match container.spec.role {
             // An init container without a script is done at once: most of them are.
             Role::Init => Some(script.run_for.unwrap_or_default()),
-            Role::Sidecar | Role::Main => script.run_for,
+            Role::Sidecar | Role::Main => script.run_for.map(|whole| whole.saturating_sub(saved)),
         };
         container.state = ContainerState::Running {
             since: at,

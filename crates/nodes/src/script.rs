@@ -3,6 +3,7 @@
 //! | annotation | value | meaning |
 //! |---|---|---|
 //! | `sim.salvor.dev/run-for` | duration | the container ends by itself after this long; without it, it runs on |
+//! | `sim.salvor.dev/checkpoint-every` | duration | work that another pod of the same index or ordinal has saved counts for `run-for` |
 //! | `sim.salvor.dev/exit-code` | 0 to 255 | how it ends by itself (default 0) |
 //! | `sim.salvor.dev/fail-first` | count | the first N runs of this work end with 1 instead |
 //! | `sim.salvor.dev/start-delay` | duration | time between admission and start |
@@ -36,6 +37,7 @@ pub struct ScriptError {
 #[derive(Clone, Debug, PartialEq, Eq)]
 pub(crate) struct ContainerScript {
     pub(crate) run_for: Option<Duration>,
+    pub(crate) checkpoint_every: Option<Duration>,
     pub(crate) exit_code: u8,
     pub(crate) fail_first: u32,
     pub(crate) start_delay: Duration,
@@ -48,6 +50,7 @@ pub(crate) struct ContainerScript {
 #[derive(Clone, Debug, Default, PartialEq, Eq)]
 pub(crate) struct PodScript {
     run_for: PerContainer<Span>,
+    checkpoint_every: PerContainer<Span>,
     exit_code: PerContainer<u8>,
     fail_first: PerContainer<u32>,
     start_delay: PerContainer<Span>,
@@ -63,6 +66,7 @@ impl PodScript {
         const COUNT: &str = "a count, for all or as CONTAINER=VALUE";
         Ok(Self {
             run_for: parse(annotations, "run-for", SPAN)?,
+            checkpoint_every: parse(annotations, "checkpoint-every", SPAN)?,
             exit_code: parse(annotations, "exit-code", CODE)?,
             fail_first: parse(annotations, "fail-first", COUNT)?,
             start_delay: parse(annotations, "start-delay", SPAN)?,
@@ -76,6 +80,7 @@ impl PodScript {
         let span = |of: &PerContainer<Span>| of.get(name).map_or(Duration::ZERO, |s| s.0);
         ContainerScript {
             run_for: self.run_for.get(name).map(|s| s.0),
+            checkpoint_every: self.checkpoint_every.get(name).map(|s| s.0).filter(|every| !every.is_zero()),
             exit_code: self.exit_code.get(name).unwrap_or(0),
             fail_first: self.fail_first.get(name).unwrap_or(0),
             start_delay: span(&self.start_delay),

@@ -4,6 +4,7 @@ use std::{
     collections::BTreeMap,
     fmt,
     sync::{Arc, Mutex, MutexGuard, PoisonError},
+    time::Duration,
 };
 
 use jiff::{SignedDuration, Timestamp};
@@ -129,6 +130,31 @@ impl GroundTruth {
         let log = self.log();
         let of = |w: &Work| log.failures.get(&(w.clone(), container.to_owned())).copied();
         work.iter().filter_map(of).max().unwrap_or(0)
+    }
+
+    /// The work of this container that was saved before `at`, if it is saved every so often and each run goes on from what is saved.
+    pub(crate) fn saved(&self, work: &[Work], container: &str, every: Duration, at: Timestamp) -> Duration {
+        let Some(work) = work.iter().find(|work| work.is_exclusive()) else { return Duration::ZERO };
+        let log = self.log();
+        let own = log.runs.iter().filter(|run| run.container == container && run.work.contains(work));
+        let mut runs: Vec<(Timestamp, Option<Timestamp>)> =
+            own.map(|run| (run.from, run.ended.map(|(ended, _)| ended))).collect();
+        runs.sort_unstable();
+        let mut begun: Vec<(Timestamp, Option<Timestamp>, Duration)> = Vec::with_capacity(runs.len());
+        let saved_at = |begun: &[(Timestamp, Option<Timestamp>, Duration)], at: Timestamp| {
+            let each = begun.iter().map(|(from, ended, first)| {
+                let ran = ended.unwrap_or(at).min(at).duration_since(*from);
+                let ran = Duration::try_from(ran).unwrap_or_default();
+                let periods = u32::try_from(ran.as_millis() / every.as_millis().max(1)).unwrap_or(u32::MAX);
+                *first + every.saturating_mul(periods)
+            });
+            each.max().unwrap_or_default()
+        };
+        for (from, ended) in runs {
+            let first = saved_at(&begun, from);
+            begun.push((from, ended, first));
+        }
+        saved_at(&begun, at)
     }
 
     /// Every run so far, in the order in which they started to be recorded.
@@ -264,6 +290,21 @@ mod tests {
         let overlap = &truth.overlaps(at(100))[0];
         assert_eq!(overlap.first, "ns/a on node-of-a");
         assert!(overlap.to_string().contains("3.0 s"), "{overlap}");
+    }
+
+    #[test]
+    fn work_is_saved_in_whole_periods_and_the_next_run_goes_on_from_there() {
+        let truth = GroundTruth::default();
+        let work = [Work::JobIndex { job: "job".into(), index: 0 }];
+        let saved = |second: i64| truth.saved(&work, "main", Duration::from_secs(10), at(second)).as_secs();
+        assert_eq!(saved(5), 0);
+        let a = truth.begin(run("a", "main", 0, 0));
+        assert_eq!((saved(9), saved(10), saved(25)), (0, 10, 20));
+        truth.end(a, at(25), 137);
+        truth.begin(run("b", "main", 0, 40));
+        assert_eq!((saved(45), saved(50), saved(75)), (20, 30, 50));
+        truth.begin(run("other", "main", 1, 0));
+        assert_eq!(saved(75), 50, "another index saves its own");
     }
 
     #[test]

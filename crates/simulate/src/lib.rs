@@ -7,15 +7,21 @@
 //! - [`cluster`] is a cluster of a seed, with control loops and room for nodes; [`History`] is all that happens in it.
 //! - [`Process`] is an operator in it, which may be killed at any moment, also between two of its writes.
 //! - [`swarm`] plays random clusters under random faults, and checks what must hold at every revision.
+//! - [`scenario`] is a file that says which nodes and work there are and what fails; [`play`](mod@play) plays it with a policy, and [`report`]
+//!   makes numbers of it.
 //! - [`Karpenter`] launches and ends the machines of NodeClaims, where a simulation needs them.
 
 pub mod audit;
 mod history;
 mod karpenter;
 mod line;
+pub mod play;
 mod process;
+pub mod report;
 mod runtime;
+pub mod scenario;
 mod seed;
+mod seeds;
 pub mod swarm;
 
 pub use history::History;
@@ -24,3 +30,4 @@ pub use line::{CrashPoint, Line, Side, Wired};
 pub use process::Process;
 pub use runtime::in_virtual_time;
 pub use seed::cluster;
+pub use seeds::{Seeds, Threads};

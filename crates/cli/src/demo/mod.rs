@@ -1,11 +1,9 @@
 //! `salvor demo`: a cluster in this process, a story in which nodes are lost, and a page to watch it on.
 
 mod pace;
-mod scenario;
 mod stage;
 mod story;
 mod terminal;
-mod workloads;
 
 use std::fs;
 use std::io;
@@ -20,6 +18,7 @@ use salvor_api::config::LogFormat;
 use salvor_cluster::StartError;
 use salvor_embedded::Server;
 use salvor_page::{Page, ServeOptions, Wish};
+use salvor_simulate::scenario::{self, Scenario, ScenarioError, Source};
 use tokio::sync::mpsc;
 use tokio_util::sync::CancellationToken;
 use tracing::level_filters::LevelFilter;
@@ -30,7 +29,6 @@ use crate::logging;
 use crate::run::listen_for_signals;
 use crate::settings::page_address;
 use pace::{SharedClock, keep_pace};
-use scenario::{Scenario, ScenarioError};
 use stage::Stage;
 use terminal::{Terminal, WithoutReader};
 
@@ -113,11 +111,13 @@ pub(crate) fn execute(args: &DemoArgs) -> Result<ExitCode, CliError> {
 fn load(path: Option<&Path>) -> Result<Scenario, DemoError> {
     let Some(path) = path else {
         let path = PathBuf::from("the built-in story");
-        return Scenario::parse(scenario::DEFAULT).map_err(|error| DemoError::Scenario { path, error });
+        return Scenario::read(scenario::DEMO, &Source::default())
+            .map_err(|error| DemoError::Scenario { path, error });
     };
     let text = fs::read_to_string(path)
         .map_err(|source| DemoError::ReadScenario { path: path.to_owned(), source })?;
-    Scenario::parse(&text).map_err(|error| DemoError::Scenario { path: path.to_owned(), error })
+    let source = Source { folder: path.parent().map(Path::to_owned).unwrap_or_default() };
+    Scenario::read(&text, &source).map_err(|error| DemoError::Scenario { path: path.to_owned(), error })
 }
 
 /// Plays the story in virtual time. No page is served, and no port is opened.

@@ -1,42 +1,34 @@
 //! The demo's cluster with all that runs in it.
 
+use std::collections::BTreeSet;
 use std::time::Duration;
 
 use jiff::Timestamp;
-use k8s_openapi::api::core::v1::Taint;
 use kube::Client;
-use salvor_api::config::{Configuration, FailureRecoveryRule, TaintNodeOutOfService};
-use salvor_api::names::taints;
-use salvor_api::{ControllerList, Gate, GoDuration, LabelSelector};
-use salvor_cluster::{LocalCluster, NodeFault, Options, StartError};
+use salvor_api::ControllerList;
+use salvor_api::config::Configuration;
+use salvor_cluster::{LocalCluster, Options};
 use salvor_embedded::{LoopOptions, Settings};
-use salvor_nodes::{FleetError, GroundTruth, NodePool, NodeProfile};
+use salvor_nodes::{Fault as MachineFault, FleetError, GroundTruth};
 use salvor_operator::{Notices, Operator, Surroundings};
-use salvor_page::{Fault, Page, Wish};
+use salvor_page::{Fault as WishedFault, Page, Wish};
 use salvor_recovery::appwrapper::AppWrapperPolicy;
+use salvor_simulate::scenario::{self, ACCELERATOR, Deed, Fault, Scenario, Wrapping, accelerator_condition};
 use salvor_why::Judge;
 use tokio::sync::mpsc;
 use tokio::task::JoinSet;
 
 use super::DemoError;
 use super::pace::SharedClock;
-use super::scenario::{Deed, GPU_POOL, Scenario};
-use super::workloads::{self, ACCELERATOR, Wrapping};
-
-/// The label by which the out-of-service rule selects nodes.
-const NODE_LABEL: [&str; 2] = ["pool", "demo"];
-/// An unreachable node is tainted out-of-service after this time, so that its volumes can be attached elsewhere.
-const OUT_OF_SERVICE_AFTER: GoDuration = GoDuration::from_secs(150);
-
-/// A machine with an accelerator ends, and another one starts, in these times: short, so that the story does not take long.
-const MACHINE_ENDS_IN: Duration = Duration::from_secs(10);
-const MACHINE_STARTS_IN: Duration = Duration::from_secs(25);
 
 /// A running demo.
 pub(super) struct Stage {
     pub(super) cluster: LocalCluster,
     pub(super) page: Page,
     operator: Operator,
+    configuration: Configuration,
+    /// Nodes with an accelerator.
+    accelerated: BTreeSet<String>,
     audience: JoinSet<()>,
 }
 
@@ -62,19 +54,10 @@ impl Stage {
                 Page::new(move || api.now())
             }
         };
-        let nodes = scenario.node_names().map(|(zone, node)| {
-            let [key, value] = NODE_LABEL;
-            NodeProfile::named(node).in_zone(&zone).labelled(key, value)
-        });
-        cluster.fleet().add(nodes).await.map_err(StartError::from)?;
-        if scenario.gpu_nodes > 0 {
-            cluster.add_pool(gpu_pool(scenario)).await?;
-        }
-        workloads::define_app_wrappers(&cluster.client()).await?;
-        if with_salvor {
-            workloads::define_repair_policies(&cluster.client(), scenario.gpu_nodes > 0).await?;
-        }
-        let configuration = configuration(with_salvor);
+        let with_salvor = with_salvor && scenario.salvor.enabled;
+        let policies = with_salvor.then_some(&scenario.salvor.repair_policies);
+        scenario::raise(&mut cluster, scenario, policies).await?;
+        let configuration = configuration(scenario, with_salvor);
         let (notices, heard) = Notices::channel();
         let surroundings =
             Surroundings::in_process(cluster.api().clone(), cluster.api().now(), "salvor-demo");
@@ -85,8 +68,12 @@ impl Stage {
         audience.spawn(async move { fed.follow(client, policy).await });
         audience.spawn(async move { told.listen(heard).await });
         let wrapping = if with_salvor { Wrapping::Salvor } else { Wrapping::Nobody };
-        workloads::create(&cluster.client(), &scenario.work, wrapping).await?;
-        Ok(Self { cluster, page, operator, audience })
+        scenario::create(&cluster.client(), scenario, wrapping).await?;
+        let has_accelerator =
+            |name: &str| scenario.pool(name).is_some_and(|pool| pool.capacity.contains_key(ACCELERATOR));
+        let nodes = scenario.nodes.iter().filter(|node| has_accelerator(&node.pool));
+        let accelerated = nodes.map(|node| node.name.clone()).collect();
+        Ok(Self { cluster, page, operator, configuration, accelerated, audience })
     }
 
     pub(super) fn client(&self) -> Client {
@@ -103,45 +90,53 @@ impl Stage {
 
     /// Looks for everything that does not come back, for the page, for ever.
     pub(super) async fn look_for_missing(&self, with_salvor: bool, every: Duration) {
-        let judge = Judge { file: with_salvor.then(|| configuration(true)) };
+        let judge = Judge { file: with_salvor.then(|| self.configuration.clone()) };
         self.page.look_for_missing(self.client(), judge, every).await;
     }
 
     /// Makes nodes suffer.
-    pub(super) async fn strike(&self, deed: Deed, nodes: &[String]) {
+    pub(super) async fn strike(&self, deed: &Deed, nodes: &[String]) {
         for node in nodes {
             // Names were checked against the list that the nodes were made from. A node that was replaced since is gone.
             let _ = self.strike_one(deed, node).await;
         }
     }
 
-    async fn strike_one(&self, deed: Deed, node: &str) -> Result<(), FleetError> {
-        // A node that is gone has nobody who could tell.
-        let tell_accelerator = async |works: bool| {
-            let _ = workloads::tell_accelerator(&self.client(), node, works, self.now()).await;
-        };
-        match deed {
-            Deed::FailAccelerator => tell_accelerator(false).await,
-            Deed::Fault(fault) => {
-                fault.strike(self.cluster.fleet(), node).await?;
-                let has_accelerator = node.strip_prefix(GPU_POOL).is_some_and(|rest| rest.starts_with('-'));
-                if fault == NodeFault::Heal && has_accelerator {
-                    tell_accelerator(true).await;
+    async fn strike_one(&self, deed: &Deed, node: &str) -> Result<(), FleetError> {
+        let fleet = self.cluster.fleet();
+        let fault = match deed {
+            Deed::Heal => {
+                fleet.heal(node).await?;
+                if self.accelerated.contains(node) {
+                    // A node that is gone has nobody who could tell.
+                    let well = accelerator_condition();
+                    let _ = scenario::tell_condition(&self.client(), node, &well, false, self.now()).await;
                 }
+                return Ok(());
             }
-        }
-        Ok(())
+            Deed::Fault(Fault::Reboot) => return fleet.reboot(node).await,
+            Deed::Fault(Fault::Sick(condition)) => {
+                let _ = scenario::tell_condition(&self.client(), node, condition, true, self.now()).await;
+                return Ok(());
+            }
+            Deed::Fault(Fault::Crash) => MachineFault::Crash,
+            Deed::Fault(Fault::Partition) => MachineFault::Partition,
+            Deed::Fault(Fault::KubeletStop) => MachineFault::KubeletStop,
+            Deed::Fault(Fault::Slow(delay)) => MachineFault::Slow(*delay),
+            Deed::Fault(Fault::Flapping { down, up }) => MachineFault::Flap { down: *down, up: *up },
+        };
+        fleet.inject(node, fault).await
     }
 
     /// Grants what people at the page wish, for ever.
     pub(super) async fn grant(&self, mut wishes: mpsc::Receiver<Wish>) {
         while let Some(Wish { node, fault, done }) = wishes.recv().await {
-            let (fault, words) = match fault {
-                Fault::Crash => (NodeFault::Crash, "switched off"),
-                Fault::Partition => (NodeFault::Partition, "cut off"),
-                Fault::Heal => (NodeFault::Heal, "healed"),
+            let (deed, words) = match fault {
+                WishedFault::Crash => (Deed::Fault(Fault::Crash), "switched off"),
+                WishedFault::Partition => (Deed::Fault(Fault::Partition), "cut off"),
+                WishedFault::Heal => (Deed::Heal, "healed"),
             };
-            let outcome = self.strike_one(Deed::Fault(fault), &node).await;
+            let outcome = self.strike_one(&deed, &node).await;
             if outcome.is_ok() {
                 self.page.tell(&format!("You {words} node {node}"));
             }
@@ -159,38 +154,11 @@ impl Stage {
     }
 }
 
-/// Nodes that only work with an accelerator is put on. A simulated Karpenter keeps them.
-fn gpu_pool(scenario: &Scenario) -> NodePool {
-    let taint =
-        Taint { key: ACCELERATOR.to_owned(), effect: taints::NO_SCHEDULE.to_owned(), ..Taint::default() };
-    let template = NodeProfile::named(GPU_POOL).in_zone(&scenario.gpu_zone());
-    NodePool {
-        name: GPU_POOL.to_owned(),
-        nodes: scenario.gpu_nodes,
-        template: template.with_capacity(ACCELERATOR, "1").tainted(taint),
-        shutdown: MACHINE_ENDS_IN,
-        boot: MACHINE_STARTS_IN,
+/// The configuration of the scenario; without Salvor, only that of what any cluster has: a controller for Jobs.
+fn configuration(scenario: &Scenario, with_salvor: bool) -> Configuration {
+    let mut configuration = scenario.salvor.configuration.clone();
+    if !with_salvor {
+        configuration.controllers = ControllerList::new(["job"]);
     }
-}
-
-fn configuration(with_salvor: bool) -> Configuration {
-    let mut configuration = Configuration::default();
-    configuration.leader_election.enabled = false;
-    configuration.feature_gates.set(Gate::FailureRecoveryPolicy, true);
-    configuration.job.unmanaged_jobs = true;
-    let nodes = FailureRecoveryRule::TaintNodeOutOfService(TaintNodeOutOfService {
-        node_selector: LabelSelector {
-            match_labels: [NODE_LABEL.map(str::to_owned).into()].into(),
-            ..LabelSelector::default()
-        },
-        unreachable_node_timeout: OUT_OF_SERVICE_AFTER,
-    });
-    configuration.failure_recovery_policy.rules = vec![nodes];
-    // All requests in this cluster are the demo's own, so no webhook has to ask what a user may do.
-    configuration.webhooks.enabled = false;
-    configuration.appwrapper.wrapped_kinds_without_webhooks = vec!["Job.batch".to_owned()];
-    configuration.appwrapper.reset_when_node_unreachable = true;
-    let controllers: &[&str] = if with_salvor { &["*", "appwrapper", "repair"] } else { &["job"] };
-    configuration.controllers = ControllerList::new(controllers.iter().copied());
     configuration
 }

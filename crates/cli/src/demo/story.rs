@@ -4,18 +4,20 @@ use std::io;
 use std::time::Duration;
 
 use jiff::{SignedDuration, Timestamp};
-use salvor_cluster::NodeFault;
 use salvor_page::{Caption, Kind};
+use salvor_simulate::scenario::{Deed, Fault, Missing, Scenario, Step, missing};
 use tokio::time::sleep;
 
 use super::DemoError;
-use super::scenario::{Deed, Scenario, Step};
 use super::stage::Stage;
 use super::terminal::{Terminal, lasting};
-use super::workloads::{Missing, missing};
 
 /// The cluster is checked this often.
 const LOOK: Duration = Duration::from_millis(500);
+/// Failures that a scenario has at a rate are drawn by this seed.
+const SEED: u64 = 1;
+/// A line names so many nodes.
+const NAMED: usize = 4;
 /// A new cluster has this long until all its pods must run.
 const OPENING: Duration = Duration::from_secs(300);
 
@@ -51,7 +53,7 @@ pub(super) async fn opening(
     let deadline = stage.now() + OPENING;
     loop {
         tell_time(stage.now());
-        let missing = missing(&stage.client(), &scenario.work).await?;
+        let missing = missing(&stage.client(), scenario).await?;
         if missing.nothing_is_short() || stage.now() > deadline {
             return Ok(missing);
         }
@@ -66,7 +68,8 @@ pub(super) async fn play(
     terminal: &mut Terminal,
 ) -> Result<Report, DemoError> {
     let began = stage.now();
-    let chapters = scenario.steps.len() + 1;
+    let steps = scenario.chapters(SEED);
+    let chapters = steps.len() + 1;
     let caption = |chapter: usize, title: &str, text: &str| Caption {
         title: title.to_owned(),
         text: text.to_owned(),
@@ -75,10 +78,10 @@ pub(super) async fn play(
     };
     let mut failures = Vec::new();
     turn(stage, terminal, caption(1, &scenario.title, &scenario.say))?;
-    for (index, step) in scenario.steps.iter().enumerate() {
+    for (index, step) in steps.iter().enumerate() {
         wait(stage, terminal, stage.now() + step.after).await?;
         if step.expect_recovered {
-            let missing = missing(&stage.client(), &scenario.work).await?;
+            let missing = missing(&stage.client(), scenario).await?;
             failures.extend(missing.short.iter().map(|short| format!("before \"{}\": {short}", step.title)));
         }
         turn(stage, terminal, caption(index + 2, &step.title, &step.say))?;
@@ -86,7 +89,7 @@ pub(super) async fn play(
     }
     let end = stage.now() + scenario.patience;
     let missing = loop {
-        let missing = missing(&stage.client(), &scenario.work).await?;
+        let missing = missing(&stage.client(), scenario).await?;
         if missing.nothing() || stage.now() >= end {
             break missing;
         }
@@ -95,9 +98,9 @@ pub(super) async fn play(
     terminal.catch_up(&stage.page, stage.now(), true)?;
     failures.extend(missing.short.iter().map(|short| format!("at the end: {short}")));
     failures.extend(missing.stuck.iter().map(|pod| format!("at the end: {pod} is stuck Terminating")));
-    if missing.unfinished > 0 {
-        failures.push(format!("at the end: {} batch pods have not Succeeded", missing.unfinished));
-    }
+    let unfinished = missing.unfinished.iter();
+    failures
+        .extend(unfinished.map(|(name, pods)| format!("at the end: {pods} {name} pods have not Succeeded")));
     let moments = stage.page.moments();
     let of = |kind: Kind| moments.iter().filter(move |m| m.kind == kind);
     let count = |kind: Kind| of(kind).map(|m| m.subjects.len()).sum::<usize>();
@@ -123,17 +126,29 @@ fn turn(stage: &Stage, terminal: &mut Terminal, caption: Caption) -> io::Result<
 
 async fn perform(stage: &Stage, step: &Step) {
     let Some((deed, nodes)) = &step.strike else { return };
-    let names = nodes.join(", ");
+    let names = some_of(nodes);
     let is = if nodes.len() == 1 { "is" } else { "are" };
     let told = match deed {
-        Deed::Fault(NodeFault::Crash) => format!("{names} {is} switched off"),
-        Deed::Fault(NodeFault::Partition) => format!("{names} {is} cut off"),
-        Deed::Fault(NodeFault::Heal) => format!("{names} {is} healed"),
-        Deed::Fault(NodeFault::Reboot) => format!("{names} {is} restarted"),
-        Deed::FailAccelerator => format!("The accelerator of {names} fails"),
+        Deed::Fault(Fault::Crash) => format!("{names} {is} switched off"),
+        Deed::Fault(Fault::Partition) => format!("{names} {is} cut off"),
+        Deed::Fault(Fault::KubeletStop) => format!("The kubelet of {names} stops"),
+        Deed::Fault(Fault::Slow(_)) => format!("{names} {is} slow"),
+        Deed::Fault(Fault::Flapping { .. }) => format!("The network of {names} comes and goes"),
+        Deed::Fault(Fault::Sick(_)) => format!("The accelerator of {names} fails"),
+        Deed::Fault(Fault::Reboot) => format!("{names} {is} restarted"),
+        Deed::Heal => format!("{names} {is} healed"),
     };
     stage.page.tell(&told);
-    stage.strike(*deed, nodes).await;
+    stage.strike(deed, nodes).await;
+}
+
+/// The first names, and how many there are besides.
+fn some_of(nodes: &[String]) -> String {
+    let shown = &nodes[..nodes.len().min(NAMED)];
+    match nodes.len() - shown.len() {
+        0 => shown.join(", "),
+        more => format!("{} and {more} more", shown.join(", ")),
+    }
 }
 
 /// Waits, and prints what happens meanwhile.
@@ -194,4 +209,18 @@ pub(super) fn tell(report: &Report, terminal: &Terminal, with_salvor: bool) -> i
         terminal.line("  Salvor did not run. Run the same demo without --without-salvor to compare.")?;
     }
     Ok(())
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn a_line_does_not_list_a_hundred_nodes() {
+        let nodes = |count: usize| (1..=count).map(|n| format!("n{n}")).collect::<Vec<_>>();
+        assert_eq!(some_of(&nodes(1)), "n1");
+        assert_eq!(some_of(&nodes(4)), "n1, n2, n3, n4");
+        assert_eq!(some_of(&nodes(5)), "n1, n2, n3, n4 and 1 more");
+        assert_eq!(some_of(&nodes(100)), "n1, n2, n3, n4 and 96 more");
+    }
 }

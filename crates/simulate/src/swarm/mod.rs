@@ -26,5 +26,7 @@ pub use deed::{Call, Deed, Move, NodeFault, Watched};
 pub use kinds::Kind;
 pub use plan::{Consent, JobPlan, Plan, PodPlan, Settings, TROUBLE, Workloads};
 pub use play::{Outcome, play, play_and_tell};
-pub use runner::{Finding, Progress, Report, Seeds, Swarm};
+pub use runner::{Finding, Progress, Report, Swarm};
 pub use shrink::shrink;
+
+pub use crate::seeds::Seeds;

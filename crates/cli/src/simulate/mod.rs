@@ -1,0 +1,354 @@
+//! `salvor simulate`: what a policy will do, before an outage does it.
+
+mod progress;
+
+use std::fs;
+use std::io;
+use std::path::{Path, PathBuf};
+use std::process::ExitCode;
+use std::sync::{Arc, Mutex, PoisonError};
+
+use salvor_api::config::LogFormat;
+use salvor_simulate::play::{Peer, PlayError, Policy, PolicyError, play};
+use salvor_simulate::report::{Comparison, Page, Report, Summary};
+use salvor_simulate::report::{comparison_table, html, report_table, summary_table, svg};
+use salvor_simulate::scenario::{Scenario, ScenarioError, Source, schema};
+use salvor_simulate::{Seeds, Threads};
+use serde::Serialize;
+use tracing::level_filters::LevelFilter;
+
+use crate::error::CliError;
+use crate::logging;
+use crate::output;
+use progress::Progress;
+
+/// More settings at once would be a typing error.
+const MOST_POLICIES: usize = 1000;
+
+#[derive(Debug, clap::Args)]
+pub(crate) struct SimulateArgs {
+    /// The scenario, as a YAML file: cluster, work, failures, and Salvor's configuration
+    #[arg(value_name = "SCENARIO", required_unless_present = "schema")]
+    scenario: Option<PathBuf>,
+    /// The seed of everything random: one seed, one history
+    #[arg(long, value_name = "N", default_value_t = 1, conflicts_with = "seeds")]
+    seed: u64,
+    /// Play many seeds on all cores, such as 1..1000; Ctrl-C reports those that are done
+    #[arg(long, value_name = "A..B")]
+    seeds: Option<Seeds>,
+    /// The form of the report
+    #[arg(short, long, value_name = "FORM", default_value = "table")]
+    output: Form,
+    /// Play two configuration files of Salvor on the same failures
+    #[arg(long, value_names = ["FILE", "FILE"], num_args = 2)]
+    compare: Vec<PathBuf>,
+    /// Play a field of Salvor's configuration with each of these values; repeat it for a grid
+    #[arg(long, value_name = "KEY=VALUE,VALUE", value_parser = sweep)]
+    sweep: Vec<Sweep>,
+    /// Play the rules of a peer as well: kubernetes, kueue, karpenter or appwrapper; repeatable
+    #[arg(long, value_name = "PEER")]
+    against: Vec<Peer>,
+    /// Only check the scenario: exits with 2 if it is wrong, and says in which line
+    #[arg(long)]
+    check: bool,
+    /// Print the JSON schema of scenarios
+    #[arg(long, exclusive = true)]
+    schema: bool,
+}
+
+/// The form of a report.
+#[derive(Clone, Copy, Debug, PartialEq, Eq, clap::ValueEnum)]
+enum Form {
+    /// For a terminal
+    Table,
+    /// For machines
+    Json,
+    /// One page, in one file
+    Html,
+    /// The plot
+    Svg,
+}
+
+/// A field, and the values to try.
+#[derive(Clone, Debug, PartialEq, Eq)]
+struct Sweep {
+    key: String,
+    values: Vec<String>,
+}
+
+fn sweep(text: &str) -> Result<Sweep, String> {
+    let usage = || "write KEY=VALUE,VALUE, such as brake.maxUnreachablePercent=20,50".to_owned();
+    let (key, values) = text.split_once('=').ok_or_else(usage)?;
+    // A comma in brackets belongs to a value.
+    let mut deep = 0usize;
+    let parts = values.split(|c: char| {
+        match c {
+            '[' | '{' => deep += 1,
+            ']' | '}' => deep = deep.saturating_sub(1),
+            _ => {}
+        }
+        c == ',' && deep == 0
+    });
+    let values: Vec<String> = parts.map(|part| part.trim().to_owned()).collect();
+    if key.trim().is_empty() || values.iter().any(String::is_empty) {
+        return Err(usage());
+    }
+    Ok(Sweep { key: key.trim().to_owned(), values })
+}
+
+/// The reason why nothing is simulated.
+#[derive(Debug, thiserror::Error)]
+enum SimulateError {
+    #[error("cannot read {}: {source}", path.display())]
+    Read { path: PathBuf, source: io::Error },
+    #[error("{}: {error}", path.display())]
+    Scenario { path: PathBuf, error: ScenarioError },
+    #[error("{from}: {}", one_line(error))]
+    Policy { from: String, error: PolicyError },
+    #[error("{0} settings are too many: at most {MOST_POLICIES}")]
+    TooMany(usize),
+    #[error("seed {seed} of policy {policy} cannot be played: {error}")]
+    Play { seed: u64, policy: String, error: PlayError },
+    #[error("interrupted before the first seed was done")]
+    Interrupted,
+}
+
+fn one_line(error: &PolicyError) -> String {
+    error.to_string().replace('\n', "; ")
+}
+
+impl From<SimulateError> for CliError {
+    fn from(error: SimulateError) -> Self {
+        match error {
+            SimulateError::Play { .. } | SimulateError::Interrupted => Self::Command(error.into()),
+            SimulateError::Read { .. }
+            | SimulateError::Scenario { .. }
+            | SimulateError::Policy { .. }
+            | SimulateError::TooMany(_) => Self::Usage(error.into()),
+        }
+    }
+}
+
+pub(crate) fn execute(args: &SimulateArgs) -> Result<ExitCode, CliError> {
+    let Some(path) = args.scenario.as_deref().filter(|_| !args.schema) else {
+        output::print(&pretty(&schema())?)?;
+        return Ok(ExitCode::SUCCESS);
+    };
+    let scenario = load(path)?;
+    let policies = policies(args, &scenario)?;
+    if args.check {
+        let pods = scenario.workloads.iter().map(|it| it.units() as usize).sum();
+        let told = format!(
+            "{}: good: {}, {} with {}, {} with seed {}\n",
+            path.display(),
+            counted(scenario.nodes.len(), "node"),
+            counted(scenario.workloads.len(), "workload"),
+            counted(pods, "pod"),
+            counted(scenario.incidents(args.seed).len(), "failure"),
+            args.seed,
+        );
+        output::print(&told)?;
+        return Ok(ExitCode::SUCCESS);
+    }
+    logging::start(LogFormat::Text, LevelFilter::ERROR)?;
+    let seeds = args.seeds.clone().unwrap_or(Seeds(args.seed..=args.seed));
+    let reports = play_all(&scenario, &policies, &seeds)?;
+    let text = tell(args.output, &scenario, &policies, &reports)?;
+    output::print(&text)?;
+    Ok(ExitCode::SUCCESS)
+}
+
+fn counted(count: usize, what: &str) -> String {
+    format!("{count} {what}{}", if count == 1 { "" } else { "s" })
+}
+
+fn load(path: &Path) -> Result<Scenario, SimulateError> {
+    let text = read(path)?;
+    let source = Source { folder: path.parent().map(Path::to_owned).unwrap_or_default() };
+    Scenario::read(&text, &source).map_err(|error| SimulateError::Scenario { path: path.to_owned(), error })
+}
+
+fn read(path: &Path) -> Result<String, SimulateError> {
+    fs::read_to_string(path).map_err(|source| SimulateError::Read { path: path.to_owned(), source })
+}
+
+/// All policies that are asked for, in order; that of the scenario if none is.
+fn policies(args: &SimulateArgs, scenario: &Scenario) -> Result<Vec<Policy>, SimulateError> {
+    let mut policies = Vec::new();
+    for path in &args.compare {
+        let from = path.display().to_string();
+        let policy = Policy::of_file(&from, &read(path)?, scenario);
+        policies.push(policy.map_err(|error| SimulateError::Policy { from, error })?);
+    }
+    if policies.is_empty() {
+        policies.push(Policy::of(scenario));
+    }
+    for sweep in &args.sweep {
+        let count = policies.len().saturating_mul(sweep.values.len());
+        if count > MOST_POLICIES {
+            return Err(SimulateError::TooMany(count));
+        }
+        let mut grid = Vec::with_capacity(count);
+        for policy in &policies {
+            for value in &sweep.values {
+                let set = policy.with(&sweep.key, value);
+                grid.push(set.map_err(|error| SimulateError::Policy { from: "--sweep".to_owned(), error })?);
+            }
+        }
+        policies = grid;
+    }
+    policies.extend(args.against.iter().map(|peer| Policy::peer(*peer, scenario)));
+    Ok(policies)
+}
+
+/// Plays every policy with every seed; of each policy, the reports that are done.
+fn play_all(
+    scenario: &Scenario,
+    policies: &[Policy],
+    seeds: &Seeds,
+) -> Result<Vec<Vec<Report>>, SimulateError> {
+    let first = *seeds.0.start();
+    let count = policies.len() as u64;
+    // Policies take turns, so that about as many seeds of each are done when somebody interrupts.
+    let games = Seeds(0..=seeds.count().saturating_mul(count).saturating_sub(1));
+    let threads = Arc::new(Threads::new(games.clone()));
+    let _signals = progress::stop_on_signal(&threads);
+    let mut progress = Progress::new(games.count());
+    let failed = Mutex::new(None);
+    let mut reports: Vec<Vec<Report>> = policies.iter().map(|_| Vec::new()).collect();
+    let which = |game: u64| (usize::try_from(game % count).unwrap_or_default(), first + game / count);
+    threads.run(
+        |game| {
+            let (policy, seed) = which(game);
+            play(scenario, &policies[policy], seed).map(|record| Report::of(&record))
+        },
+        |game, played| {
+            let (policy, seed) = which(game);
+            match played {
+                Ok(report) => reports[policy].push(report),
+                Err(error) => {
+                    threads.stop();
+                    let policy = policies[policy].name.clone();
+                    let mut failed = failed.lock().unwrap_or_else(PoisonError::into_inner);
+                    failed.get_or_insert(SimulateError::Play { seed, policy, error });
+                }
+            }
+            progress.step();
+        },
+    );
+    progress.end();
+    if let Some(error) = failed.into_inner().unwrap_or_else(PoisonError::into_inner) {
+        return Err(error);
+    }
+    if reports.iter().all(Vec::is_empty) {
+        return Err(SimulateError::Interrupted);
+    }
+    for reports in &mut reports {
+        reports.sort_by_key(|report| report.seed);
+    }
+    Ok(reports)
+}
+
+/// The answer for machines.
+#[derive(Serialize)]
+#[serde(rename_all = "camelCase")]
+struct Answer<'a> {
+    api_version: &'static str,
+    kind: &'static str,
+    scenario: &'a str,
+    #[serde(flatten)]
+    comparison: &'a Comparison,
+    /// Each play in full, if there are no more than a few.
+    #[serde(skip_serializing_if = "Vec::is_empty")]
+    reports: Vec<&'a Report>,
+}
+
+/// So many plays are told in full.
+const IN_FULL: usize = 10;
+
+fn tell(
+    form: Form,
+    scenario: &Scenario,
+    policies: &[Policy],
+    reports: &[Vec<Report>],
+) -> Result<String, CliError> {
+    let title = scenario.title.as_str();
+    let summaries: Vec<Summary> = policies
+        .iter()
+        .zip(reports)
+        .map(|(policy, reports)| Summary::of(&policy.name, &policy.note, reports))
+        .collect();
+    let comparison = Comparison::of(summaries);
+    let all = || reports.iter().flatten();
+    Ok(match form {
+        Form::Table => match (comparison.policies.as_slice(), reports) {
+            ([one], [reports]) => match reports.as_slice() {
+                [report] => {
+                    let note = if one.note.is_empty() {
+                        String::new()
+                    } else {
+                        format!("\n  {}: {}\n", one.policy, one.note)
+                    };
+                    format!("{}{note}", report_table(title, report))
+                }
+                _ => summary_table(title, one),
+            },
+            _ => comparison_table(title, &comparison),
+        },
+        Form::Json => {
+            let in_full = if all().count() <= IN_FULL { all().collect() } else { Vec::new() };
+            let answer = Answer {
+                api_version: "salvor.dev/v1alpha1",
+                kind: "SimulationReport",
+                scenario: title,
+                comparison: &comparison,
+                reports: in_full,
+            };
+            pretty(&answer)?
+        }
+        Form::Svg => svg(title, &comparison),
+        Form::Html => page(scenario, policies, &comparison)?,
+    })
+}
+
+/// A page shows the worst seed of the recommended policy, or of the only one. It is played again: one seed, one history.
+fn page(scenario: &Scenario, policies: &[Policy], comparison: &Comparison) -> Result<String, CliError> {
+    let best = comparison.recommendation.as_ref().map(|it| it.policy.as_str());
+    let summaries =
+        || comparison.policies.iter().zip(policies).filter(|(summary, _)| summary.worst_seed.is_some());
+    let shown =
+        summaries().find(|(summary, _)| Some(summary.policy.as_str()) == best).or_else(|| summaries().next());
+    let Some((summary, policy)) = shown else { return Err(SimulateError::Interrupted.into()) };
+    let seed = summary.worst_seed.unwrap_or_default();
+    let record = play(scenario, policy, seed).map_err(|error| SimulateError::Play {
+        seed,
+        policy: policy.name.clone(),
+        error,
+    })?;
+    let report = Report::of(&record);
+    let worst = (&report, &record);
+    Ok(html(&Page { title: &scenario.title, say: &scenario.say, comparison, worst }))
+}
+
+fn pretty(value: &impl Serialize) -> Result<String, CliError> {
+    let text = serde_json::to_string_pretty(value).map_err(|error| CliError::Output(error.into()))?;
+    Ok(text + "\n")
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn a_sweep_is_a_field_and_its_values() {
+        let parsed = sweep("brake.maxUnreachablePercent=20, 50,100").unwrap();
+        assert_eq!(
+            (parsed.key.as_str(), parsed.values.join(" ").as_str()),
+            ("brake.maxUnreachablePercent", "20 50 100")
+        );
+        assert_eq!(sweep("controllers=[zombie, job],[job]").unwrap().values, ["[zombie, job]", "[job]"]);
+        for bad in ["", "a", "=1", "a=", "a=1,,2"] {
+            assert!(sweep(bad).unwrap_err().contains("write KEY=VALUE"), "{bad}");
+        }
+    }
+}

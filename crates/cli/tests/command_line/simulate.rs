@@ -1,0 +1,178 @@
+//! `salvor simulate`: what it refuses, and what it reports.
+
+use std::fs;
+
+use super::{complaint, folder_with, run, stdout};
+
+/// One machine loses power; nothing else happens.
+const SMALL: &str = "\
+apiVersion: salvor.dev/v1alpha1
+kind: Scenario
+title: Small
+pools: [{name: cpu, nodes: 3}]
+workloads:
+- {name: train, kind: IndexedJob, pods: 3, consent: terminate, podReplacementPolicy: Failed, toleratesUnreachable: 10s, gracePeriod: 5s}
+failures: [{kind: crash, at: 1m, pick: 1}]
+end: 6m
+";
+
+fn json(arguments: &[&str]) -> serde_json::Value {
+    let output = run(arguments);
+    let error = String::from_utf8_lossy(&output.stderr);
+    assert_eq!(output.status.code(), Some(0), "{error}");
+    serde_json::from_str(&stdout(&output)).unwrap()
+}
+
+#[test]
+fn the_same_seed_is_the_same_report_byte_by_byte() {
+    let (_folder, path) = folder_with("s.yaml", SMALL);
+    let first = stdout(&run(&["simulate", &path, "-o", "json", "--seed", "5"]));
+    assert_eq!(first, stdout(&run(&["simulate", &path, "-o", "json", "--seed", "5"])));
+    let report: serde_json::Value = serde_json::from_str(&first).unwrap();
+    assert_eq!((&report["kind"], &report["scenario"]), (&"SimulationReport".into(), &"Small".into()));
+    let total = &report["reports"][0]["total"];
+    assert!(total["lost"].as_u64() > Some(0) && total["notRecovered"] == 0, "{first}");
+    let phases = total["phases"].as_object().unwrap();
+    let sum: i64 = phases.values().filter_map(serde_json::Value::as_i64).sum();
+    let median = total["timeToRecovery"]["p50"].as_i64().unwrap();
+    assert!(phases.len() == 7 && (sum - median).abs() < 10_000, "{first}");
+}
+
+#[test]
+fn the_table_says_what_happened() {
+    let (_folder, path) = folder_with("s.yaml", SMALL);
+    let told = stdout(&run(&["simulate", &path]));
+    for part in [
+        "policy salvor, seed 1, 6m played",
+        "time to recovery",
+        "p99",
+        "goodput",
+        "ran twice",
+        "killed in vain",
+        "API calls",
+        "held back",
+        "DETECT",
+        "crash",
+        "Nothing was stuck at the end.",
+    ] {
+        assert!(told.contains(part), "no {part:?} in {told}");
+    }
+}
+
+#[test]
+fn many_seeds_are_summed_up_and_the_worst_is_named() {
+    let (_folder, path) = folder_with("s.yaml", SMALL);
+    let told = stdout(&run(&["simulate", &path, "--seeds", "1..3"]));
+    assert!(told.contains("policy salvor, 3 seeds") && told.contains("The worst seed is "), "{told}");
+    let report = json(&["simulate", &path, "--seeds", "1..3", "-o", "json"]);
+    let each = report["policies"][0]["each"].as_array().unwrap();
+    assert_eq!(each.iter().map(|it| it["seed"].as_u64().unwrap()).collect::<Vec<_>>(), [1, 2, 3]);
+}
+
+#[test]
+fn policies_are_played_on_the_same_failures_and_one_is_recommended() {
+    let (folder, path) = folder_with("s.yaml", SMALL);
+    let wait = "failureRecoveryPolicy.annotatedPods.forcefulTerminationGracePeriod=10s,2m";
+    let report = json(&["simulate", &path, "--sweep", wait, "--against", "kubernetes", "-o", "json"]);
+    let policies = report["policies"].as_array().unwrap();
+    let names: Vec<_> =
+        policies.iter().map(|it| it["policy"].as_str().unwrap().rsplit('.').next().unwrap()).collect();
+    assert_eq!(
+        names,
+        ["forcefulTerminationGracePeriod=10s", "forcefulTerminationGracePeriod=2m", "kubernetes"]
+    );
+    let p50 = |index: usize| policies[index]["timeToRecovery"]["p50"].as_i64();
+    assert!(p50(0) < p50(1) && p50(2).is_none(), "{report}");
+    let best = report["recommendation"]["policy"].as_str().unwrap();
+    assert!(
+        best.ends_with("=10s") && report["recommendation"]["reason"].as_str().unwrap().contains("within"),
+        "{report}"
+    );
+    let told = stdout(&run(&["simulate", &path, "--against", "kueue"]));
+    assert!(
+        told.contains("* is recommended")
+            && told.contains("kueue: Kueue's rules, carried out by Salvor's operator"),
+        "{told}"
+    );
+
+    let header = "apiVersion: config.salvor.dev/v1alpha1\nkind: Configuration\n";
+    let (one, two) = (folder.path().join("one.yaml"), folder.path().join("two.yaml"));
+    fs::write(&one, format!("{header}featureGates: {{FailureRecoveryPolicy: true}}\n")).unwrap();
+    fs::write(&two, header).unwrap();
+    let report =
+        json(&["simulate", &path, "--compare", one.to_str().unwrap(), two.to_str().unwrap(), "-o", "json"]);
+    let open: Vec<_> =
+        report["policies"].as_array().unwrap().iter().map(|it| it["notRecovered"] == 0).collect();
+    assert_eq!(open, [true, false], "{report}");
+}
+
+#[test]
+fn a_page_and_a_plot_are_one_file_each() {
+    let (_folder, path) = folder_with("s.yaml", SMALL);
+    let page = stdout(&run(&["simulate", &path, "--seeds", "1..2", "-o", "html"]));
+    assert!(
+        page.starts_with("<!doctype html>")
+            && page.contains("id=\"worst\"")
+            && page.contains("href=\"#worst\""),
+        "{page}"
+    );
+    assert!(
+        !page.contains("<script") && !page.contains("src=") && page.contains("prefers-color-scheme:dark"),
+        "{page}"
+    );
+    let plot = stdout(&run(&["simulate", &path, "-o", "svg"]));
+    assert!(plot.starts_with("<svg ") && plot.trim_end().ends_with("</svg>"), "{plot}");
+}
+
+#[test]
+fn a_scenario_is_checked_without_playing_it() {
+    let (folder, path) = folder_with("s.yaml", SMALL);
+    let told = stdout(&run(&["simulate", "--check", &path]));
+    assert_eq!(told, format!("{path}: good: 3 nodes, 1 workload with 3 pods, 1 failure with seed 1\n"));
+    for (text, expected) in [
+        (SMALL.replace("end: 6m", "end: soon"), "s.yaml: line 8: end: "),
+        (
+            SMALL.replace("kind: crash", "kind: fire"),
+            "s.yaml: line 7: failures[0].kind: \"fire\" is not known: write crash",
+        ),
+        (SMALL.replace("consent", "consentt"), "s.yaml: line 6: "),
+    ] {
+        fs::write(&path, text).unwrap();
+        for arguments in [&["simulate", "--check", &path][..], &["simulate", &path]] {
+            let text = complaint(&run(arguments), 2);
+            assert!(text.contains(expected), "{text}");
+        }
+    }
+    let missing = folder.path().join("none.yaml");
+    assert!(complaint(&run(&["simulate", missing.to_str().unwrap()]), 2).contains("cannot read"));
+}
+
+#[test]
+fn wrong_settings_are_refused_before_anything_is_played() {
+    let (_folder, path) = folder_with("s.yaml", SMALL);
+    for (arguments, expected) in [
+        (&["--sweep", "brake.maxUnreachablePercent=101"][..], "--sweep: brake.maxUnreachablePercent: "),
+        (&["--sweep", "brake.colour=red"], "brake.colour"),
+        (&["--compare", "/nowhere/a.yaml", "/nowhere/b.yaml"], "cannot read /nowhere/a.yaml"),
+    ] {
+        let all: Vec<&str> = ["simulate", &path].into_iter().chain(arguments.iter().copied()).collect();
+        let text = complaint(&run(&all), 2);
+        assert!(text.contains(expected), "{text}");
+    }
+    for arguments in [
+        &["--against", "openshift"][..],
+        &["--seeds", "9..1"],
+        &["--sweep", "x"],
+        &["--seed", "1", "--seeds", "1..2"],
+    ] {
+        let all: Vec<&str> = ["simulate", &path].into_iter().chain(arguments.iter().copied()).collect();
+        assert_eq!(run(&all).status.code(), Some(2), "{arguments:?}");
+    }
+}
+
+#[test]
+fn the_schema_is_json_and_knows_the_format() {
+    let schema = json(&["simulate", "--schema"]);
+    assert_eq!(schema["properties"]["apiVersion"]["const"], "salvor.dev/v1alpha1");
+    assert!(schema["$defs"]["failure"]["properties"]["mtbf"].is_object());
+}

@@ -1,0 +1,246 @@
+//! Plays a scenario in virtual time: the embedded cluster, simulated nodes, and the real operator with one policy.
+//!
+//! [`play`] gives a [`Record`]: all that a report needs, as plain data. The same scenario, policy and seed give the same record.
+
+mod agenda;
+mod calls;
+mod policy;
+mod record;
+mod recorder;
+
+use std::{
+    collections::BTreeMap,
+    sync::{Arc, Mutex, PoisonError},
+    time::Duration,
+};
+
+use jiff::Timestamp;
+use salvor_api::Controller;
+use salvor_cluster::{LocalCluster, StartError};
+use salvor_operator::{Notice, Notices, Operator, Surroundings};
+use salvor_why::{Judge, Reader};
+use tokio::{
+    sync::mpsc,
+    time::{Instant, sleep, sleep_until},
+};
+
+pub use policy::{Peer, Policy, PolicyError, UnknownPeer};
+pub use record::{
+    Calls, DoubleRun, Ended, Held, IncidentRecord, Millis, NodeLife, PodLife, Record, RunLife, Stuck,
+    WorkloadFacts,
+};
+
+use crate::{
+    in_virtual_time,
+    scenario::{Scenario, create, missing, raise},
+};
+use agenda::Agenda;
+use recorder::Recorder;
+
+/// A new cluster has this long until all its pods must run.
+const OPENING: Duration = Duration::from_secs(300);
+/// It is looked at this often meanwhile.
+const LOOK: Duration = Duration::from_millis(500);
+/// So many workloads are named for one cause of being stuck.
+const NAMED: usize = 4;
+
+/// Why a scenario cannot be played.
+#[derive(Debug, thiserror::Error)]
+pub enum PlayError {
+    /// The cluster cannot be built.
+    #[error("the simulated cluster cannot be started: {0}")]
+    Start(#[from] StartError),
+    /// The cluster refuses an object.
+    #[error("the simulated cluster refuses a request: {0}")]
+    Api(#[from] kube::Error),
+    /// Nobody can say what is stuck.
+    #[error("the state at the end cannot be read: {0}")]
+    Why(#[from] salvor_why::WhyError),
+}
+
+/// Plays a scenario on this thread.
+///
+/// # Errors
+/// If its cluster cannot be built or read.
+pub fn play(scenario: &Scenario, policy: &Policy, seed: u64) -> Result<Record, PlayError> {
+    in_virtual_time(run(scenario, policy, seed))
+}
+
+/// When subjects were judged due, and which were held back.
+#[derive(Debug, Default)]
+struct Verdicts {
+    due: BTreeMap<String, Vec<Timestamp>>,
+    held: BTreeMap<(&'static str, String), Timestamp>,
+}
+
+async fn run(scenario: &Scenario, policy: &Policy, seed: u64) -> Result<Record, PlayError> {
+    let mut cluster = LocalCluster::start(crate::cluster(seed)).await?;
+    let recorder = Recorder::new(scenario);
+    let pen = recorder.clone();
+    cluster.api().observe(move |change| pen.see(change));
+    raise(&mut cluster, scenario, policy.repair_policies()).await?;
+    let (operators, count, verdicts) = start(&cluster, policy);
+    create(&cluster.client(), scenario, policy.wrapping()).await?;
+    open(&cluster, scenario).await?;
+
+    let began = cluster.api().now();
+    let calls_before = count.so_far();
+    let origin = Instant::now();
+    let incidents = scenario.incidents(seed);
+    let ends = scenario.ends(&incidents);
+    let mut agenda = Agenda::new(&incidents);
+    while let Some(at) = agenda.next().filter(|at| *at < ends) {
+        sleep_until(origin + at).await;
+        agenda.act(&cluster).await;
+    }
+    sleep_until(origin + ends).await;
+
+    let now = cluster.api().now();
+    let metrics =
+        operators.iter().map(|(operator, is_ours)| if *is_ours { operator.metrics() } else { String::new() });
+    let metrics: String = metrics.collect();
+    let stuck = stuck(&cluster, policy, began).await?;
+    let calls = count.so_far().since(&calls_before);
+    let truth = cluster.fleet().truth();
+    let verdicts = std::mem::take(&mut *verdicts.lock().unwrap_or_else(PoisonError::into_inner));
+    let mut record = recorder.finish(began, now, truth);
+    record.seed = seed;
+    record.policy = policy.name.clone();
+    record.incidents = incidents.iter().map(IncidentRecord::of).collect();
+    record.calls = calls;
+    record.stuck = stuck;
+    record.writes = counters(&metrics, "salvor_writes_total", &["action", "result"]);
+    record.held = held(&metrics, &verdicts, now);
+    record.due = verdicts
+        .due
+        .into_iter()
+        .map(|(subject, times)| (subject, times.iter().map(|at| record::millis(began, *at)).collect()))
+        .collect();
+    for (operator, _) in operators {
+        operator.stop().await;
+    }
+    cluster.stop().await;
+    Ok(record)
+}
+
+type Shared = Arc<Mutex<Verdicts>>;
+
+/// Starts the operator, and a controller for Jobs if it has none: every cluster has one.
+fn start(cluster: &LocalCluster, policy: &Policy) -> (Vec<(Operator, bool)>, calls::Count, Shared) {
+    let (count, verdicts) = (calls::Count::default(), Shared::default());
+    let mut operators = Vec::new();
+    let now = cluster.api().now();
+    if let Some(configuration) = &policy.configuration {
+        let (notices, heard) = Notices::channel();
+        let service = count.before(cluster.api().clone());
+        let surroundings = Surroundings::in_process(service, now, "salvor").telling(notices);
+        operators.push((Operator::start(surroundings, configuration), true));
+        tokio::spawn(listen(heard, cluster.api().clone(), verdicts.clone()));
+    }
+    let runs_jobs = policy.configuration.as_ref().is_some_and(|it| it.controllers.enabled(Controller::Job));
+    if !runs_jobs {
+        let surroundings = Surroundings::in_process(cluster.api().clone(), now, "kube-controller-manager");
+        operators.push((Operator::start(surroundings, &policy::only_jobs()), false));
+    }
+    (operators, count, verdicts)
+}
+
+async fn listen(
+    mut heard: mpsc::UnboundedReceiver<Notice>,
+    cluster: salvor_embedded::Cluster,
+    verdicts: Shared,
+) {
+    // The verdict that each subject had last: only a change is noted.
+    let mut last: BTreeMap<(&'static str, String), &'static str> = BTreeMap::new();
+    while let Some(notice) = heard.recv().await {
+        match notice {
+            Notice::Judged { recovery, subject, report } => {
+                let before = last.insert((recovery, subject.clone()), report.verdict);
+                let is_due = |verdict: Option<&str>| matches!(verdict, Some("Act" | "Blocked"));
+                let mut verdicts = verdicts.lock().unwrap_or_else(PoisonError::into_inner);
+                let now = cluster.now();
+                if recovery != "job" && is_due(Some(report.verdict)) && !is_due(before) {
+                    verdicts.due.entry(subject.clone()).or_default().push(now);
+                }
+                if report.verdict == "Blocked" {
+                    verdicts.held.entry((recovery, subject)).or_insert(now);
+                }
+            }
+            Notice::Forgotten { recovery, subject } => {
+                last.remove(&(recovery, subject));
+            }
+            Notice::Leads(_) | Notice::Paused(_) | Notice::Did { .. } => {}
+        }
+    }
+}
+
+/// Waits until all work runs for the first time.
+async fn open(cluster: &LocalCluster, scenario: &Scenario) -> kube::Result<()> {
+    let deadline = Instant::now() + OPENING;
+    while Instant::now() < deadline && !missing(&cluster.client(), scenario).await?.nothing_is_short() {
+        sleep(LOOK).await;
+    }
+    Ok(())
+}
+
+/// What is stuck, in the words of `salvor why --all`.
+async fn stuck(cluster: &LocalCluster, policy: &Policy, began: Timestamp) -> Result<Vec<Stuck>, PlayError> {
+    let judge = Judge { file: policy.configuration.clone() };
+    let (overview, _) = Reader::of(cluster.client()).everything(&judge, Some("default")).await?;
+    Ok(overview
+        .groups
+        .into_iter()
+        .map(|group| {
+            let count = group.workloads.len();
+            let names = group.workloads.iter().take(NAMED);
+            let mut workloads: Vec<String> =
+                names.map(|it| format!("{} {}: {}", it.kind, it.name, it.missing)).collect();
+            if count > NAMED {
+                workloads.push(format!("and {} more", count - NAMED));
+            }
+            Stuck {
+                code: group.root_cause.code.name(),
+                since: group.root_cause.since.map(|at| record::millis(began, at)),
+                message: group.root_cause.message,
+                workloads,
+                remedy: group.remedies.into_iter().next().map(|remedy| match remedy.command {
+                    Some(command) => format!("{}: {command}", remedy.text),
+                    None => remedy.text,
+                }),
+            }
+        })
+        .collect())
+}
+
+/// The counters of a metric, by the values of these labels.
+fn counters(metrics: &str, name: &str, labels: &[&str]) -> BTreeMap<String, u64> {
+    let mut found = BTreeMap::new();
+    for line in metrics.lines() {
+        let Some(rest) = line.strip_prefix(name).and_then(|rest| rest.strip_prefix('{')) else { continue };
+        let Some((written, value)) = rest.rsplit_once('}') else { continue };
+        let of = |label: &str| {
+            let (_, after) = written.split_once(&format!("{label}=\""))?;
+            after.split_once('"').map(|(value, _)| value)
+        };
+        let key: Vec<&str> = labels.iter().filter_map(|label| of(label)).collect();
+        *found.entry(key.join(" ")).or_default() += value.trim().parse::<u64>().unwrap_or_default();
+    }
+    found
+}
+
+fn held(metrics: &str, verdicts: &Verdicts, now: Timestamp) -> Vec<Held> {
+    let by_limit = counters(metrics, "salvor_held_total", &["recovery", "by"]);
+    by_limit
+        .into_iter()
+        .map(|(key, times)| {
+            let (recovery, by) = key.split_once(' ').unwrap_or((key.as_str(), ""));
+            let own = || verdicts.held.iter().filter(|((of, _), since)| *of == recovery && **since <= now);
+            Held {
+                recovery: recovery.to_owned(),
+                by: by.to_owned(),
+                times,
+                subjects: u64::try_from(own().count()).unwrap_or(u64::MAX),
+            }
+        })
+        .collect()
+}

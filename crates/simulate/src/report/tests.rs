@@ -1,0 +1,265 @@
+use crate::{
+    play::{Ended, IncidentRecord, Millis, NodeLife, PodLife, Record, RunLife, WorkloadFacts},
+    report::{Comparison, Phases, Report, Summary, comparison_table, report_table},
+    scenario::{Consent, Fault},
+};
+
+const SECOND: Millis = 1000;
+
+fn facts(name: &str, units: u32) -> WorkloadFacts {
+    WorkloadFacts {
+        name: name.to_owned(),
+        kind: "IndexedJob",
+        units,
+        takes: None,
+        checkpoint_every: None,
+        accumulates: true,
+        consent: Consent::Terminate,
+    }
+}
+
+fn pod(name: &str, node: &str, unit: Option<&str>, created: Millis) -> PodLife {
+    PodLife {
+        uid: format!("uid-{name}"),
+        name: name.to_owned(),
+        unit: unit.map(str::to_owned),
+        node: Some(node.to_owned()),
+        created,
+        scheduled: Some(created + 1),
+        ..PodLife::default()
+    }
+}
+
+fn run(pod: usize, node: &str, from: Millis, ended: Option<(Millis, i32)>) -> RunLife {
+    RunLife { pod, node: node.to_owned(), from, ended }
+}
+
+fn incident(fault: Fault, at: Millis, until: Option<Millis>) -> IncidentRecord {
+    IncidentRecord { at, until, fault, nodes: vec!["a".to_owned()], named: "a".to_owned() }
+}
+
+/// A node dies at 100 s. It is marked at 150, the pod is deleted at 180, Salvor has something to do at 250, marks it Failed at 251, and the
+/// new pod, created at 252, runs at 255.
+fn crashed() -> Record {
+    let s = |seconds: Millis| seconds * SECOND;
+    let mut old = pod("w-0-old", "a", Some("w/0"), -s(10));
+    old.deleted = Some(s(180));
+    old.over = Some((s(251), Ended::Failed));
+    let mut new = pod("w-0-new", "b", Some("w/0"), s(252));
+    new.scheduled = Some(s(253));
+    let node = NodeLife { unreachable: vec![(s(150), None)], ..NodeLife::default() };
+    Record {
+        seed: 1,
+        policy: "salvor".to_owned(),
+        end: s(1000),
+        back_soon: s(300),
+        workloads: vec![facts("w", 1)],
+        incidents: vec![incident(Fault::Crash, s(100), None)],
+        nodes: [("a".to_owned(), node)].into(),
+        pods: vec![old, new],
+        runs: vec![run(0, "a", -s(5), Some((s(100), 137))), run(1, "b", s(255), None)],
+        due: [("pod default/w-0-old".to_owned(), vec![s(250)])].into(),
+        ..Record::default()
+    }
+}
+
+#[test]
+fn a_recovery_is_told_in_its_phases() {
+    let report = Report::of(&crashed());
+    let seconds = Phases { detect: 50, evict: 30, wait: 70, decide: 1, replace: 1, schedule: 1, start: 2 };
+    assert_eq!(report.total.phases.all().map(|time| time / SECOND), seconds.all());
+    assert_eq!(report.total.time_to_recovery.max, Some(155 * SECOND));
+    assert_eq!((report.total.lost, report.total.replaced), (1, 1));
+    assert_eq!(report.failures[0].recovery, report.total);
+    assert_eq!(report.workloads[0].recovery, report.total);
+}
+
+#[test]
+fn a_pod_that_is_replaced_at_once_waits_for_nobody() {
+    let mut record = crashed();
+    record.pods[1].created = 180 * SECOND;
+    record.pods[1].scheduled = Some(181 * SECOND);
+    record.runs[1].from = 182 * SECOND;
+    let phases = Report::of(&record).total.phases;
+    let expected = Phases { detect: 50, evict: 30, wait: 0, decide: 0, replace: 0, schedule: 1, start: 1 };
+    assert_eq!(phases.all().map(|time| time / SECOND), expected.all());
+}
+
+#[test]
+fn work_since_the_last_checkpoint_is_lost_and_time_without_a_pod_is_down() {
+    let mut record = crashed();
+    let report = Report::of(&record);
+    // 100 s within the play are lost, 155 s nobody ran, 745 s count.
+    let totals = &report.work;
+    assert_eq!([totals.useful, totals.lost, totals.down].map(|it| it / SECOND), [745, 100, 155]);
+    assert!((totals.goodput - 0.745).abs() < 1e-9, "{totals:?}");
+    // It had run for 105 s, so 15 s after the last of three checkpoints.
+    record.workloads[0].checkpoint_every = Some(30 * SECOND);
+    assert_eq!(Report::of(&record).work.lost, 15 * SECOND);
+    record.workloads[0].accumulates = false;
+    assert_eq!(Report::of(&record).work.lost, 0);
+}
+
+#[test]
+fn work_that_is_not_back_is_never_back() {
+    let mut record = crashed();
+    record.pods.pop();
+    record.runs.pop();
+    let report = Report::of(&record);
+    assert_eq!((report.total.not_recovered, report.total.time_to_recovery.p50), (1, None));
+    assert!(report_table("t", &report).contains("p50 never"), "{}", report_table("t", &report));
+}
+
+/// A node is cut off, and its pod runs on.
+fn cut_off(until: Millis) -> Record {
+    let mut record = crashed();
+    record.incidents = vec![incident(Fault::Partition, 100 * SECOND, Some(until * SECOND))];
+    record.runs[0].ended = None;
+    record
+}
+
+#[test]
+fn a_machine_that_comes_back_in_time_resumes() {
+    let mut record = cut_off(140);
+    record.nodes.get_mut("a").unwrap().unreachable.clear();
+    record.pods.truncate(1);
+    record.runs.truncate(1);
+    (record.pods[0].deleted, record.pods[0].over) = (None, None);
+    let report = Report::of(&record);
+    assert_eq!((report.total.resumed, report.total.time_to_recovery.max), (1, Some(40 * SECOND)));
+    assert_eq!((report.work.lost, report.work.down, report.pods_killed_in_vain), (0, 0, 0));
+    // The control plane notices some seconds later.
+    record.nodes.get_mut("a").unwrap().unreachable = vec![(120 * SECOND, Some(145 * SECOND))];
+    assert_eq!(Report::of(&record).total.time_to_recovery.max, Some(45 * SECOND));
+}
+
+#[test]
+fn a_later_silence_of_the_node_is_another_failure() {
+    let mut record = cut_off(140);
+    record.nodes.get_mut("a").unwrap().unreachable = vec![(500 * SECOND, Some(600 * SECOND))];
+    record.pods.truncate(1);
+    record.runs.truncate(1);
+    (record.pods[0].deleted, record.pods[0].over) = (None, None);
+    assert_eq!(Report::of(&record).total.time_to_recovery.max, Some(40 * SECOND));
+}
+
+#[test]
+fn a_pod_that_has_failed_is_not_evicted() {
+    let mut record = crashed();
+    record.incidents = vec![incident(Fault::Reboot, 100 * SECOND, Some(100 * SECOND))];
+    record.nodes.get_mut("a").unwrap().unreachable.clear();
+    record.pods[0].over = Some((100 * SECOND, Ended::Failed));
+    record.due.clear();
+    let phases = Report::of(&record).total.phases;
+    let expected = Phases { replace: 152, schedule: 1, start: 2, ..Phases::default() };
+    assert_eq!(phases.all().map(|time| time / SECOND), expected.all());
+}
+
+#[test]
+fn a_kill_is_in_vain_if_the_machine_was_back_soon() {
+    // The pod was deleted at 180; five minutes later counts as soon.
+    for (until, in_vain) in [(200, 1), (480, 1), (481, 0)] {
+        let mut record = cut_off(until);
+        record.nodes.get_mut("a").unwrap().out_of_service = vec![181 * SECOND];
+        let report = Report::of(&record);
+        assert_eq!(report.pods_killed_in_vain, in_vain, "{until}");
+        assert_eq!(
+            (report.nodes_given_up, report.nodes_killed_in_vain),
+            (1, if until <= 481 { 1 } else { 0 }),
+            "{until}"
+        );
+    }
+    let mut healthy = crashed();
+    healthy
+        .nodes
+        .insert("b".to_owned(), NodeLife { claim_deleted: Some(500 * SECOND), ..NodeLife::default() });
+    let report = Report::of(&healthy);
+    assert_eq!((report.nodes_given_up, report.nodes_killed_in_vain), (1, 1), "a node that had not failed");
+}
+
+#[test]
+fn pods_that_are_alike_replace_one_each() {
+    let mut record = crashed();
+    record.workloads[0].units = 2;
+    record.pods = vec![
+        PodLife { deleted: Some(180 * SECOND), ..pod("x1", "a", None, 0) },
+        PodLife { deleted: Some(180 * SECOND), ..pod("x2", "a", None, 0) },
+        pod("y1", "b", None, 180 * SECOND),
+    ];
+    record.runs = vec![
+        run(0, "a", 0, Some((100 * SECOND, 137))),
+        run(1, "a", 0, Some((100 * SECOND, 137))),
+        run(2, "b", 185 * SECOND, None),
+    ];
+    let total = Report::of(&record).total;
+    assert_eq!((total.lost, total.replaced, total.not_recovered), (2, 1, 1));
+}
+
+fn summary(name: &str, p90: Option<Millis>, twice: f64, in_vain: f64) -> Summary {
+    let mut summary = Summary::of(name, "", &[Report::of(&crashed())]);
+    summary.time_to_recovery.p90 = p90;
+    summary.double_run_seconds.mean = twice;
+    summary.killed_in_vain.mean = in_vain;
+    summary
+}
+
+#[test]
+fn the_front_has_what_no_other_beats_and_the_middle_of_it_is_recommended() {
+    let comparison = Comparison::of(vec![
+        summary("hasty", Some(60_000), 100.0, 9.0),
+        summary("middle", Some(80_000), 10.0, 1.0),
+        summary("slow", Some(600_000), 0.0, 0.0),
+        summary("beaten", Some(90_000), 10.0, 1.0),
+        summary("never", None, 0.0, 0.0),
+    ]);
+    assert_eq!(comparison.pareto_front, ["hasty", "middle", "slow"]);
+    let best = comparison.recommendation.clone().unwrap();
+    assert_eq!(best.policy, "middle");
+    assert!(
+        best.reason.contains("within 1m20s (fastest: 1m)") && best.reason.contains("10.0 double-run seconds"),
+        "{}",
+        best.reason
+    );
+    assert!(comparison_table("t", &comparison).contains("* is recommended: middle"));
+}
+
+#[test]
+fn what_must_not_run_twice_is_not_traded_for_speed() {
+    let mut hasty = summary("hasty", Some(1_000), 0.0, 0.0);
+    hasty.at_most_once_violations = 1;
+    let comparison = Comparison::of(vec![hasty, summary("safe", Some(900_000), 50.0, 5.0)]);
+    let best = comparison.recommendation.unwrap();
+    assert!(
+        best.policy == "safe" && best.reason.contains("1 other(s) broke at-most-once more often"),
+        "{}",
+        best.reason
+    );
+}
+
+#[test]
+fn the_worst_seed_is_the_one_with_most_left_behind() {
+    let mut bad = crashed();
+    bad.seed = 7;
+    bad.pods.pop();
+    bad.runs.pop();
+    let summary = Summary::of("salvor", "", &[Report::of(&crashed()), Report::of(&bad)]);
+    assert_eq!((summary.worst_seed, summary.seeds, summary.lost, summary.not_recovered), (Some(7), 2, 2, 1));
+    assert_eq!(summary.each.iter().map(|line| line.seed).collect::<Vec<_>>(), [1, 7]);
+}
+
+#[test]
+fn a_page_is_one_file_and_treats_names_as_text() {
+    let mut record = crashed();
+    record.workloads[0].name = "<script>alert(1)</script>".to_owned();
+    let report = Report::of(&record);
+    let comparison = Comparison::of(vec![Summary::of("salvor", "", std::slice::from_ref(&report))]);
+    let page = super::Page { title: "A & <b>", say: "", comparison: &comparison, worst: (&report, &record) };
+    let text = super::html(&page);
+    assert!(!text.contains("<script") && text.contains("&lt;script&gt;"), "{text}");
+    assert!(
+        !text.contains("http://") && !text.contains("https://") && text.contains("A &amp; &lt;b&gt;"),
+        "{text}"
+    );
+    let plot = super::svg("x", &comparison);
+    assert!(plot.starts_with("<svg") && plot.ends_with("</svg>\n"), "{plot}");
+}

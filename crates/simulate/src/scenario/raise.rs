@@ -1,0 +1,120 @@
+//! Builds the cluster of a scenario.
+
+use http::Request;
+use jiff::Timestamp;
+use k8s_openapi::api::core::v1::Taint;
+use kube::Client;
+use salvor_api::crds;
+use salvor_cluster::{LocalCluster, StartError};
+use salvor_nodes::{NodePool, NodeProfile};
+use serde_json::{Value, json};
+
+use super::{
+    Condition, Node, Pool, RACK, Scenario,
+    objects::{DEFINITIONS, NODES, REPAIR_POLICIES, post},
+};
+
+/// The resource that an accelerator is, and the taint of its nodes.
+pub const ACCELERATOR: &str = "nvidia.com/gpu";
+/// The condition by which an agent on a node says whether its accelerator works.
+pub(super) const ACCELERATOR_WORKS: &str = "AcceleratedHardwareReady";
+
+/// The condition of a node whose accelerator has failed.
+pub fn accelerator_condition() -> Condition {
+    Condition { kind: ACCELERATOR_WORKS.into(), status: "False".into(), reason: "NvidiaXID79Error".into() }
+}
+
+/// Adds the nodes, and makes the cluster know the kinds that Salvor works with; without Salvor, there are no NodeRepairPolicies.
+///
+/// # Errors
+/// If the cluster refuses any of it.
+pub async fn raise(
+    cluster: &mut LocalCluster,
+    scenario: &Scenario,
+    repair_policies: Option<&std::collections::BTreeMap<String, Value>>,
+) -> Result<(), StartError> {
+    let plain = scenario.nodes.iter().filter_map(|node| {
+        let pool = scenario.pool(&node.pool).filter(|pool| pool.machines.is_none())?;
+        Some(profile(node, pool))
+    });
+    cluster.fleet().add(plain).await?;
+    for pool in &scenario.pools {
+        let Some(machines) = pool.machines else { continue };
+        let mut own = scenario.nodes.iter().filter(|node| node.pool == pool.name);
+        let Some(first) = own.next() else { continue };
+        let nodes = u32::try_from(own.count()).unwrap_or(u32::MAX).saturating_add(1);
+        let (name, template) = (pool.name.clone(), profile(first, pool));
+        let pool = NodePool { name, nodes, template, shutdown: machines.shutdown, boot: machines.boot };
+        cluster.add_pool(pool).await?;
+    }
+    let client = cluster.client();
+    define(&client, crds::APPWRAPPER).await?;
+    if let Some(policies) = repair_policies {
+        define(&client, crds::NODE_REPAIR_POLICY).await?;
+        for (name, spec) in policies {
+            let policy = json!({
+                "apiVersion": "salvor.dev/v1alpha1", "kind": "NodeRepairPolicy",
+                "metadata": { "name": name }, "spec": spec,
+            });
+            post(&client, REPAIR_POLICIES, &policy).await?;
+        }
+    }
+    Ok(())
+}
+
+fn profile(node: &Node, pool: &Pool) -> NodeProfile {
+    let mut profile = NodeProfile::named(&node.name).in_zone(&node.zone);
+    for (key, value) in &pool.labels {
+        profile = profile.labelled(key, value);
+    }
+    if let Some(rack) = &node.rack {
+        profile = profile.labelled(RACK, rack);
+    }
+    if pool.spot {
+        profile = profile.labelled("karpenter.sh/capacity-type", "spot");
+    }
+    for (resource, amount) in &pool.capacity {
+        profile = profile.with_capacity(resource, amount);
+    }
+    for taint in &pool.taints {
+        let super::Taint { key, value, effect } = taint.clone();
+        profile = profile.tainted(Taint { key, value, effect, ..Taint::default() });
+    }
+    profile
+}
+
+async fn define(client: &Client, definition: &str) -> kube::Result<()> {
+    let definition: Value =
+        serde_saphyr::from_str(definition).map_err(|error| kube::Error::Service(error.to_string().into()))?;
+    post(client, DEFINITIONS, &definition).await
+}
+
+/// Writes a condition on a node, as an agent on it does: as it is while the node is sick, or as it is while the node is well.
+///
+/// # Errors
+/// If there is no such node.
+pub async fn tell_condition(
+    client: &Client,
+    node: &str,
+    condition: &Condition,
+    is_sick: bool,
+    now: Timestamp,
+) -> kube::Result<()> {
+    let now = now.strftime("%Y-%m-%dT%H:%M:%SZ").to_string();
+    let is_accelerator = condition.kind == ACCELERATOR_WORKS;
+    let (status, reason, message) = match (is_sick, is_accelerator) {
+        (true, true) => {
+            (condition.status.as_str(), condition.reason.as_str(), "the accelerator has fallen off the bus")
+        }
+        (true, false) => (condition.status.as_str(), condition.reason.as_str(), "the node is sick"),
+        (false, true) => ("True", "AcceleratorIsReady", "the accelerator works"),
+        (false, false) if condition.status == "True" => ("False", "Well", "the node is well"),
+        (false, false) => ("True", "Well", "the node is well"),
+    };
+    let condition = json!({ "type": condition.kind, "status": status, "reason": reason, "message": message,
+        "lastHeartbeatTime": now, "lastTransitionTime": now });
+    let body = json!({ "status": { "conditions": [condition] } }).to_string().into_bytes();
+    let request = Request::patch(format!("{NODES}/{node}/status"))
+        .header("content-type", "application/strategic-merge-patch+json");
+    client.request_text(request.body(body).map_err(kube::Error::HttpError)?).await.map(|_| ())
+}

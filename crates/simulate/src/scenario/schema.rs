@@ -1,0 +1,150 @@
+//! The format as a JSON schema, for editors.
+
+use serde_json::{Value, json};
+
+use super::{API_VERSION, KIND};
+
+/// The JSON schema of a scenario.
+pub fn schema() -> Value {
+    let whole = |about: &str| json!({ "type": "integer", "minimum": 0, "description": about });
+    let text = |about: &str| json!({ "type": "string", "description": about });
+    let names = |about: &str| json!({ "type": "object", "additionalProperties": { "type": "string" }, "description": about });
+    json!({
+        "$schema": "https://json-schema.org/draft/2020-12/schema",
+        "title": "Scenario of salvor demo and salvor simulate",
+        "type": "object",
+        "additionalProperties": false,
+        "required": ["title"],
+        "properties": {
+            "apiVersion": { "const": API_VERSION, "description": "The version of the format; may be left out." },
+            "kind": { "const": KIND, "description": "May be left out." },
+            "title": text("The name of the scenario, and the first chapter of the demo."),
+            "say": text("A sentence or two about it."),
+            "zones": { "type": "integer", "minimum": 1, "maximum": 26, "description": "Short form: zones a, b, c, ...; default 3." },
+            "nodesPerZone": { "type": "integer", "minimum": 1, "maximum": 1000, "description": "Short form: nodes in each zone; default 4." },
+            "gpuNodes": { "type": "integer", "minimum": 0, "maximum": 100, "description": "Short form: nodes with an accelerator, in the last zone; default 0." },
+            "work": {
+                "type": "object", "additionalProperties": false,
+                "description": "Short form: pods of each workload of the demo.",
+                "properties": {
+                    "training": whole("An Indexed Job."), "database": whole("A StatefulSet with volumes."),
+                    "website": whole("A Deployment."), "batch": whole("A queue of pieces of two minutes."),
+                    "simulation": whole("An AppWrapper."), "tuning": whole("An Indexed Job that needs accelerators."),
+                },
+            },
+            "pools": { "type": "array", "items": { "$ref": "#/$defs/pool" }, "description": "The nodes, in place of zones, nodesPerZone and gpuNodes." },
+            "workloads": { "type": "array", "items": { "$ref": "#/$defs/workload" }, "description": "The work, in place of or besides work." },
+            "salvor": { "$ref": "#/$defs/salvor" },
+            "patience": duration("Without end: the play ends this long after the last failure; default 10m."),
+            "end": duration("The play ends at this time."),
+            "backSoon": duration("A kill is in vain if the machine was back within this time after it; default 5m."),
+            "steps": { "type": "array", "items": { "$ref": "#/$defs/step" }, "description": "Chapters with what happens in them." },
+            "failures": { "type": "array", "items": { "$ref": "#/$defs/failure" }, "description": "What fails." },
+        },
+        "$defs": {
+            "pool": {
+                "type": "object", "additionalProperties": false, "required": ["name", "nodes"],
+                "properties": {
+                    "name": text("Its name, which is the label pool of its nodes. They are named NAME-ZONE1, NAME-ZONE2, ..."),
+                    "nodes": { "type": "integer", "minimum": 1, "description": "Nodes in all, dealt out to the zones." },
+                    "zones": { "type": "array", "items": { "type": "string" }, "description": "Its zones; default [a]." },
+                    "racksPerZone": { "type": "integer", "minimum": 1, "description": "Racks in each zone, named ZONE1, ZONE2, ..." },
+                    "labels": names("Labels of its nodes."),
+                    "taints": { "type": "array", "items": { "$ref": "#/$defs/taint" }, "description": "Taints of its nodes." },
+                    "capacity": names("Resources of each node; default 8 CPUs, 32Gi and 110 pods."),
+                    "spot": { "type": "boolean", "description": "True if the nodes are spot nodes; a target can name them." },
+                    "machines": { "$ref": "#/$defs/machines" },
+                },
+            },
+            "taint": {
+                "type": "object", "additionalProperties": false, "required": ["key", "effect"],
+                "properties": {
+                    "key": text("Its key."), "value": text("Its value."),
+                    "effect": { "enum": ["NoSchedule", "PreferNoSchedule", "NoExecute"] },
+                },
+            },
+            "machines": {
+                "type": "object", "additionalProperties": false, "required": ["shutdown", "boot"],
+                "description": "The nodes have NodeClaims, and a simulated Karpenter replaces them. They are named NAME-1, NAME-2, ...",
+                "properties": { "shutdown": duration("A machine ends in this time."), "boot": duration("A machine starts in this time.") },
+            },
+            "workload": {
+                "type": "object", "additionalProperties": false, "required": ["name", "kind", "pods"],
+                "properties": {
+                    "name": text("Its name, which is the label app of its pods."),
+                    "kind": { "enum": ["Job", "IndexedJob", "JobSet", "StatefulSet", "Deployment", "AppWrapper"], "description": "A JobSet is Indexed Jobs; an AppWrapper wraps an Indexed Job." },
+                    "pods": { "type": "integer", "minimum": 1, "description": "Its pods; of a Job, its completions; of a JobSet, those of each Job." },
+                    "jobs": { "type": "integer", "minimum": 1, "description": "The Jobs of a JobSet; default 1." },
+                    "parallelism": { "type": "integer", "minimum": 1, "description": "Pods of a Job at once; default all." },
+                    "podReplacementPolicy": { "enum": ["Failed", "TerminatingOrFailed"], "description": "When a Job replaces a pod; default TerminatingOrFailed." },
+                    "takes": duration("The time that one pod needs; without it, it runs on."),
+                    "checkpointEvery": duration("The work of a pod is saved this often. Without it, all is lost when the pod dies."),
+                    "startDelay": duration("From the admission of a pod to its start, such as the time to pull an image."),
+                    "consent": { "enum": ["none", "terminate", "delete"], "description": "The opt-in annotation of its pods: safe-to-forcefully-terminate or -delete; default none." },
+                    "gracePeriod": duration("Its pods' grace period; default 30s."),
+                    "toleratesUnreachable": duration("Its pods tolerate an unreachable or not ready node for this long; default 5m, which is the cluster's."),
+                    "requests": names("Resources of each pod; default 1 CPU."),
+                    "volume": text("The size of the volume of each pod of a StatefulSet, such as 10Gi."),
+                    "pool": text("Its pods run on nodes of this pool only, and tolerate its taints."),
+                    "annotations": names("Annotations of its pods; of an AppWrapper, its own."),
+                },
+            },
+            "salvor": {
+                "type": "object", "additionalProperties": false,
+                "properties": {
+                    "enabled": { "type": "boolean", "description": "False plays without Salvor; default true." },
+                    "config": { "type": "object", "description": "Its configuration; apiVersion and kind may be left out." },
+                    "configFile": text("Its configuration, as a file beside the scenario."),
+                    "repairPolicies": { "type": "object", "description": "The spec of each NodeRepairPolicy, by name." },
+                },
+            },
+            "target": {
+                "type": "object", "additionalProperties": false, "minProperties": 1,
+                "description": "All nodes that fit what is written.",
+                "properties": {
+                    "zone": text("Nodes of this zone."), "node": text("This node."), "pool": text("Nodes of this pool."),
+                    "rack": text("Nodes of this rack."), "spot": { "type": "boolean", "description": "Nodes that are spot nodes, or that are not." },
+                },
+            },
+            "step": {
+                "type": "object", "additionalProperties": false, "required": ["after", "title"],
+                "properties": {
+                    "after": duration("The time after the step before."),
+                    "title": text("A chapter."), "say": text("Its text."),
+                    "expect": { "const": "recovered", "description": "All work must run by now." },
+                    "crash": { "$ref": "#/$defs/target" }, "partition": { "$ref": "#/$defs/target" },
+                    "heal": { "$ref": "#/$defs/target" }, "reboot": { "$ref": "#/$defs/target" },
+                    "failAccelerator": { "$ref": "#/$defs/target" },
+                },
+            },
+            "failure": {
+                "type": "object", "additionalProperties": false,
+                "properties": {
+                    "kind": { "enum": ["crash", "partition", "kubeletStop", "slow", "flapping", "sick", "reboot"] },
+                    "target": { "$ref": "#/$defs/target" },
+                    "at": duration("It happens at this time."),
+                    "pick": { "type": "integer", "minimum": 1, "description": "With at: only to so many nodes of the target, drawn by the seed." },
+                    "mtbf": duration("It happens again and again, with this mean time between, drawn by the seed."),
+                    "per": { "enum": ["node", "rack", "zone", "pool"], "description": "With mtbf: what fails together; default node." },
+                    "lasts": duration("It is over after this time; without, it lasts to the end."),
+                    "lastsMean": duration("It is over after a time with this mean, drawn by the seed."),
+                    "oneEvery": duration("Nodes fail one after another, this long apart, as in a rollout."),
+                    "delay": duration("slow: each call of the kubelet takes this much longer; default 5s."),
+                    "down": duration("flapping: cut off for this long each time; default 60s."),
+                    "up": duration("flapping: back for this long each time; default 60s."),
+                    "condition": { "$ref": "#/$defs/condition" },
+                    "csv": text("A recorded list, as a file beside the scenario, with the columns at,kind,target,lasts."),
+                },
+            },
+            "condition": {
+                "type": "object", "additionalProperties": false, "required": ["type"],
+                "description": "sick: the condition of the node; default AcceleratedHardwareReady False.",
+                "properties": { "type": text("Its type."), "status": text("Its status while the node is sick; default False."), "reason": text("Its reason.") },
+            },
+        },
+    })
+}
+
+fn duration(about: &str) -> Value {
+    json!({ "type": "string", "pattern": r"^([0-9]+(\.[0-9]+)?(ns|us|µs|ms|s|m|h))+$|^0$", "description": about })
+}

@@ -1,0 +1,183 @@
+//! The work of a scenario.
+
+use std::{collections::BTreeMap, time::Duration};
+
+use salvor_api::names::repair;
+use serde::Serialize;
+
+use super::{ACCELERATOR, GPU_POOL, file};
+
+/// In the short form pods tolerate an unreachable node for this long: short, so that the story does not take long.
+const TOLERATED: Duration = Duration::from_secs(30);
+/// The grace period of pods in the short form.
+const GRACE: Duration = Duration::from_secs(10);
+/// The queue of the short form is worked off in so many turns.
+const BATCH_TURNS: u32 = 4;
+/// A batch pod of the short form runs for this long.
+const BATCH_TAKES: Duration = Duration::from_secs(120);
+
+/// A workload.
+#[derive(Clone, Debug, PartialEq, Eq)]
+pub struct Workload {
+    /// Its name, which is the label `app` of its pods.
+    pub name: String,
+    /// Its kind.
+    pub shape: Shape,
+    /// The number of pods; of a JobSet, of each of its Jobs; of a Job, its completions.
+    pub pods: u32,
+    /// The time that one pod needs; none if it runs on.
+    pub takes: Option<Duration>,
+    /// The work of a pod is saved this often.
+    pub checkpoint_every: Option<Duration>,
+    /// The time between the admission of a pod and its start.
+    pub start_delay: Option<Duration>,
+    /// What its owner allows.
+    pub consent: Consent,
+    /// The grace period of its pods.
+    pub grace: Duration,
+    /// Its pods tolerate an unreachable or not ready node for this long; none leaves it to the cluster, which is five minutes.
+    pub tolerates: Option<Duration>,
+    /// The resources of each pod.
+    pub requests: BTreeMap<String, String>,
+    /// Its pods run on nodes of this pool only.
+    pub pool: Option<String>,
+    /// Annotations of its pods; of an AppWrapper, of the AppWrapper.
+    pub annotations: BTreeMap<String, String>,
+}
+
+/// The kind of a workload.
+#[derive(Clone, Debug, PartialEq, Eq)]
+pub enum Shape {
+    /// A Job.
+    Job {
+        /// True if each completion has its index.
+        indexed: bool,
+        /// Pods at once.
+        parallelism: u32,
+        /// True if a pod is replaced only after it has failed.
+        waits_for_the_end: bool,
+    },
+    /// Indexed Jobs that belong together.
+    JobSet {
+        /// Their number.
+        jobs: u32,
+        /// True if a pod is replaced only after it has failed.
+        waits_for_the_end: bool,
+    },
+    /// A StatefulSet.
+    StatefulSet {
+        /// The size of the volume of each pod.
+        volume: Option<String>,
+    },
+    /// A Deployment.
+    Deployment,
+    /// An AppWrapper around an Indexed Job.
+    AppWrapper,
+}
+
+/// What the owner of a pod allows when its node is lost.
+#[derive(Clone, Copy, Debug, PartialEq, Eq, Serialize)]
+#[serde(rename_all = "camelCase")]
+pub enum Consent {
+    /// Nothing: its work must not run twice.
+    None,
+    /// The pod may be marked Failed.
+    Terminate,
+    /// The pod may be marked Failed and deleted.
+    Delete,
+}
+
+impl Workload {
+    /// The number of units of work: what must run, or must be done, in all.
+    pub fn units(&self) -> u32 {
+        match self.shape {
+            Shape::JobSet { jobs, .. } => self.pods.saturating_mul(jobs),
+            Shape::Job { .. } | Shape::StatefulSet { .. } | Shape::Deployment | Shape::AppWrapper => {
+                self.pods
+            }
+        }
+    }
+
+    /// The name of its kind in a file.
+    pub fn kind(&self) -> &'static str {
+        match self.shape {
+            Shape::Job { indexed: true, .. } => "IndexedJob",
+            Shape::Job { indexed: false, .. } => "Job",
+            Shape::JobSet { .. } => "JobSet",
+            Shape::StatefulSet { .. } => "StatefulSet",
+            Shape::Deployment => "Deployment",
+            Shape::AppWrapper => "AppWrapper",
+        }
+    }
+
+    /// True if its pods do work that adds up, so that it is lost when they die.
+    pub fn accumulates(&self) -> bool {
+        match self.shape {
+            Shape::Job { .. } | Shape::JobSet { .. } | Shape::AppWrapper => true,
+            Shape::StatefulSet { .. } | Shape::Deployment => false,
+        }
+    }
+}
+
+/// The workloads of the short form.
+pub(super) fn of_short_form(work: &file::Work) -> Vec<Workload> {
+    let indexed = |parallelism| Shape::Job { indexed: true, parallelism, waits_for_the_end: true };
+    let file::Work { training, database, website, batch, simulation, tuning } = *work;
+    let mut all = vec![
+        short("training", indexed(training), training, "3", Consent::Terminate),
+        short(
+            "database",
+            Shape::StatefulSet { volume: Some("10Gi".to_owned()) },
+            database,
+            "1",
+            Consent::Delete,
+        ),
+        short("website", Shape::Deployment, website, "500m", Consent::None),
+        Workload {
+            takes: Some(BATCH_TAKES),
+            ..short("batch", indexed(batch.div_ceil(BATCH_TURNS)), batch, "1", Consent::Terminate)
+        },
+        // The cluster's own toleration: pods stay for five minutes, and the AppWrapper is reset long before.
+        Workload {
+            tolerates: None,
+            annotations: reset_timers(),
+            ..short("simulation", Shape::AppWrapper, simulation, "500m", Consent::None)
+        },
+    ];
+    let mut tuner = short("tuning", indexed(tuning), tuning, "4", Consent::Terminate);
+    tuner.requests.insert(ACCELERATOR.to_owned(), "1".to_owned());
+    tuner.pool = Some(GPU_POOL.to_owned());
+    all.push(tuner);
+    all.retain(|workload| workload.pods > 0);
+    all
+}
+
+/// A reset waits for a minute for pods on silent nodes before it deletes them by force, and pauses for 15 seconds: short, as the story is.
+fn reset_timers() -> BTreeMap<String, String> {
+    use salvor_api::names::appwrapper::annotations::{FORCEFUL_DELETION_GRACE_PERIOD, RETRY_PAUSE_PERIOD};
+    [(FORCEFUL_DELETION_GRACE_PERIOD, "1m"), (RETRY_PAUSE_PERIOD, "15s")]
+        .map(|(key, value)| (key.to_owned(), value.to_owned()))
+        .into()
+}
+
+fn short(name: &str, shape: Shape, pods: u32, cpu: &str, consent: Consent) -> Workload {
+    Workload {
+        name: name.to_owned(),
+        shape,
+        pods,
+        takes: None,
+        checkpoint_every: None,
+        start_delay: None,
+        consent,
+        grace: GRACE,
+        tolerates: Some(TOLERATED),
+        requests: [("cpu".to_owned(), cpu.to_owned())].into(),
+        pool: None,
+        annotations: BTreeMap::new(),
+    }
+}
+
+/// The label by which pods choose a pool: a pool with machines has Karpenter's.
+pub(super) fn pool_label(has_machines: bool) -> &'static str {
+    if has_machines { repair::labels::NODE_POOL } else { "pool" }
+}

@@ -1,0 +1,127 @@
+//! Plays many seeds on many threads.
+
+use std::{
+    ops::RangeInclusive,
+    str::FromStr,
+    sync::{
+        Mutex, PoisonError,
+        atomic::{AtomicBool, AtomicU64, Ordering},
+    },
+    thread,
+};
+
+/// Seeds to be played: one, as in `4711`, or from one to another, as in `1..10000`, both included.
+#[derive(Clone, Debug, PartialEq, Eq)]
+pub struct Seeds(pub RangeInclusive<u64>);
+
+impl Seeds {
+    /// The number of seeds.
+    pub fn count(&self) -> u64 {
+        (self.0.end() - self.0.start()).saturating_add(1)
+    }
+}
+
+impl FromStr for Seeds {
+    type Err = String;
+
+    fn from_str(text: &str) -> Result<Self, String> {
+        let number = |part: &str| {
+            let wrong = || format!("seeds {text:?}: {part:?} is no number; write 4711 or 1..10000");
+            part.trim().parse::<u64>().map_err(|_| wrong())
+        };
+        let (from, to) = match text.split_once("..") {
+            Some((from, to)) => (number(from)?, number(to.trim_start_matches('='))?),
+            None => (number(text)?, number(text)?),
+        };
+        if from > to {
+            return Err(format!("seeds {text:?}: {from} is more than {to}; write the smaller one first"));
+        }
+        Ok(Self(from..=to))
+    }
+}
+
+/// Plays seeds, each on one thread, on as many threads as the machine has cores.
+#[derive(Debug)]
+pub struct Threads {
+    seeds: Seeds,
+    threads: usize,
+    stop: AtomicBool,
+    /// The number of seeds that were begun.
+    begun: AtomicU64,
+}
+
+impl Threads {
+    /// For these seeds.
+    pub fn new(seeds: Seeds) -> Self {
+        let threads = thread::available_parallelism().map_or(1, usize::from);
+        Self { seeds, threads, stop: AtomicBool::new(false), begun: AtomicU64::new(0) }
+    }
+
+    /// The seeds.
+    pub fn seeds(&self) -> &Seeds {
+        &self.seeds
+    }
+
+    /// No more seeds are begun.
+    pub fn stop(&self) {
+        self.stop.store(true, Ordering::Relaxed);
+    }
+
+    /// Plays them, and hands each result to `done`, one at a time, in the order in which they end.
+    pub fn run<T>(&self, play: impl Fn(u64) -> T + Sync, done: impl FnMut(u64, T) + Send) {
+        let done = Mutex::new(done);
+        let most = usize::try_from(self.seeds.count()).unwrap_or(usize::MAX);
+        thread::scope(|scope| {
+            for _ in 0..self.threads.min(most) {
+                scope.spawn(|| {
+                    while let Some(seed) = self.next() {
+                        let result = play(seed);
+                        done.lock().unwrap_or_else(PoisonError::into_inner)(seed, result);
+                    }
+                });
+            }
+        });
+    }
+
+    fn next(&self) -> Option<u64> {
+        let number = self.begun.fetch_add(1, Ordering::Relaxed);
+        let is_left = !self.stop.load(Ordering::Relaxed) && number < self.seeds.count();
+        is_left.then(|| self.seeds.0.start() + number)
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn seeds_are_one_or_a_range_and_nothing_else() {
+        assert_eq!("4711".parse(), Ok(Seeds(4711..=4711)));
+        assert_eq!("1..10000".parse(), Ok(Seeds(1..=10_000)));
+        for wrong in ["", "a", "1..", "..2", "9..1", "1,2"] {
+            let error = wrong.parse::<Seeds>().unwrap_err();
+            assert!(error.contains(&format!("{wrong:?}")), "{error}");
+        }
+    }
+
+    #[test]
+    fn every_seed_is_played_once_until_told_to_stop() {
+        let mut played = Vec::new();
+        Threads::new(Seeds(5..=40)).run(|seed| seed * 2, |seed, double| played.push((seed, double)));
+        played.sort_unstable();
+        assert!(played.into_iter().eq((5..=40).map(|seed| (seed, seed * 2))));
+
+        let threads = Threads::new(Seeds(1..=u64::MAX));
+        let mut count = 0;
+        threads.run(
+            |_| (),
+            |_, ()| {
+                count += 1;
+                if count == 10 {
+                    threads.stop();
+                }
+            },
+        );
+        assert!((10..1000).contains(&count), "{count}");
+    }
+}
