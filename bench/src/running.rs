@@ -1,6 +1,7 @@
 //! Contenders as processes: started, ready, at rest.
 
 use std::{
+    ffi::OsStr,
     io,
     net::SocketAddr,
     path::{Path, PathBuf},
@@ -154,14 +155,17 @@ async fn answers_ok(address: SocketAddr, path: &str) -> bool {
 pub(crate) fn build_salvor() -> Result<PathBuf, String> {
     let cargo = std::env::var_os("CARGO").unwrap_or_else(|| "cargo".into());
     let mut build = Command::new(cargo);
-    build.args(["build", "--quiet", "-p", "salvor"]).current_dir(Path::new(env!("CARGO_MANIFEST_DIR")));
-    if !cfg!(debug_assertions) {
-        build.arg("--release");
-    }
+    let own = std::env::current_exe().map_err(|e| format!("where this program is cannot be told: {e}"))?;
+    // cargo names the folder after the profile, but for this one.
+    let profile = match own.parent().and_then(Path::file_name).and_then(OsStr::to_str) {
+        Some("debug") | None => "dev",
+        Some(folder) => folder,
+    };
+    build.args(["build", "--quiet", "-p", "salvor", "--profile", profile]);
+    build.current_dir(Path::new(env!("CARGO_MANIFEST_DIR")));
     let status = build.status().map_err(|e| format!("cargo does not start: {e}"))?;
     if !status.success() {
         return Err(format!("salvor does not build: cargo ended with {status}"));
     }
-    let own = std::env::current_exe().map_err(|e| format!("where this program is cannot be told: {e}"))?;
     Ok(own.with_file_name("salvor"))
 }
