@@ -21,6 +21,17 @@ impl Seeds {
     }
 }
 
+impl Seeds {
+    /// The part of these seeds that is the `index`th of `count`, from 0; none if there are not that many.
+    pub fn shard(&self, index: u64, count: u64) -> Option<Self> {
+        let (all, start) = (u128::from(self.count()), *self.0.start());
+        let edge =
+            |part: u64| u64::try_from(all * u128::from(part) / u128::from(count.max(1))).unwrap_or(u64::MAX);
+        let (from, to) = (edge(index), edge(index.checked_add(1)?));
+        (index < count && from < to).then(|| Self(start + from..=start + (to - 1)))
+    }
+}
+
 impl FromStr for Seeds {
     type Err = String;
 
@@ -102,6 +113,17 @@ mod tests {
             let error = wrong.parse::<Seeds>().unwrap_err();
             assert!(error.contains(&format!("{wrong:?}")), "{error}");
         }
+    }
+
+    #[test]
+    fn shards_are_all_seeds_and_each_seed_is_in_one() {
+        for (first, last, count) in [(1, 1000, 7), (5, 7, 3), (1, 2, 5), (0, 0, 1)] {
+            let shards = (0..count).filter_map(|index| Seeds(first..=last).shard(index, count));
+            let all: Vec<u64> = shards.flat_map(|shard| shard.0).collect();
+            assert!(all.into_iter().eq(first..=last), "{first} {last} {count}");
+        }
+        assert_eq!(Seeds(1..=9).shard(3, 3), None);
+        assert_eq!(Seeds(1..=9).shard(0, 0), None);
     }
 
     #[test]

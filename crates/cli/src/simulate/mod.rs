@@ -1,6 +1,8 @@
 //! `salvor simulate`: what a policy will do, before an outage does it.
 
+mod merge;
 mod progress;
+mod shards;
 
 use std::fs;
 use std::io;
@@ -11,7 +13,7 @@ use std::sync::{Arc, Mutex, PoisonError};
 use salvor_api::config::LogFormat;
 use salvor_simulate::play::{Peer, PlayError, Policy, PolicyError, play};
 use salvor_simulate::report::{Comparison, Page, Report, Summary};
-use salvor_simulate::report::{comparison_table, html, report_table, summary_table, svg};
+use salvor_simulate::report::{html, report_table, svg};
 use salvor_simulate::scenario::{Scenario, ScenarioError, Source, schema};
 use salvor_simulate::{Seeds, Threads};
 use serde::Serialize;
@@ -26,7 +28,10 @@ use progress::Progress;
 const MOST_POLICIES: usize = 1000;
 
 #[derive(Debug, clap::Args)]
+#[command(args_conflicts_with_subcommands = true, subcommand_negates_reqs = true)]
 pub(crate) struct SimulateArgs {
+    #[command(subcommand)]
+    command: Option<SimulateCommand>,
     /// The scenario, as a YAML file: cluster, work, failures, and Salvor's configuration
     #[arg(value_name = "SCENARIO", required_unless_present = "schema")]
     scenario: Option<PathBuf>,
@@ -48,12 +53,29 @@ pub(crate) struct SimulateArgs {
     /// Play the rules of a peer as well: kubernetes, kueue, karpenter or appwrapper; repeatable
     #[arg(long, value_name = "PEER")]
     against: Vec<Peer>,
+    /// Play only a part of the seeds: the I-th of N parts, from 0
+    #[arg(long, value_name = "I/N", value_parser = shards::part, requires = "seeds")]
+    shard: Option<shards::Part>,
+    /// Print a ConfigMap and an Indexed Job that play the seeds in N parts on a Kubernetes cluster
+    #[arg(long, value_name = "N", requires = "seeds", value_parser = clap::value_parser!(u32).range(1..=10_000))]
+    as_job: Option<u32>,
+    /// With --as-job: the image of Salvor
+    #[arg(long, value_name = "IMAGE", requires = "as_job", default_value = shards::IMAGE)]
+    image: String,
     /// Only check the scenario: exits with 2 if it is wrong, and says in which line
     #[arg(long)]
     check: bool,
     /// Print the JSON schema of scenarios
     #[arg(long, exclusive = true)]
     schema: bool,
+}
+
+#[derive(Debug, clap::Subcommand)]
+enum SimulateCommand {
+    /// Join the reports of parts that were played elsewhere
+    ///
+    /// Reads all files of a folder that end with .json, as -o json has written them.
+    Merge(merge::MergeArgs),
 }
 
 /// The form of a report.
@@ -74,6 +96,12 @@ enum Form {
 struct Sweep {
     key: String,
     values: Vec<String>,
+}
+
+impl std::fmt::Display for Sweep {
+    fn fmt(&self, f: &mut std::fmt::Formatter<'_>) -> std::fmt::Result {
+        write!(f, "{}={}", self.key, self.values.join(","))
+    }
 }
 
 fn sweep(text: &str) -> Result<Sweep, String> {
@@ -109,6 +137,20 @@ enum SimulateError {
     TooMany(usize),
     #[error("seed {seed} of policy {policy} cannot be played: {error}")]
     Play { seed: u64, policy: String, error: PlayError },
+    #[error("{} is no report of salvor simulate -o json: {problem}", path.display())]
+    Shard { path: PathBuf, problem: String },
+    #[error("{} has no file that ends with .json", .0.display())]
+    NoShards(PathBuf),
+    #[error("the reports are of different scenarios: {0:?} and {1:?}")]
+    Mixed(String, String),
+    #[error(
+        "-o html needs the history of a seed, which reports do not have: play the worst seed alone with -o html"
+    )]
+    NoHistory,
+    #[error(
+        "--as-job takes the configurations of the scenario and of --sweep and --against; --compare, csv and configFile name files that the Job would not have"
+    )]
+    OtherFiles,
     #[error("interrupted before the first seed was done")]
     Interrupted,
 }
@@ -124,12 +166,20 @@ impl From<SimulateError> for CliError {
             SimulateError::Read { .. }
             | SimulateError::Scenario { .. }
             | SimulateError::Policy { .. }
+            | SimulateError::Shard { .. }
+            | SimulateError::NoShards(_)
+            | SimulateError::Mixed(..)
+            | SimulateError::NoHistory
+            | SimulateError::OtherFiles
             | SimulateError::TooMany(_) => Self::Usage(error.into()),
         }
     }
 }
 
 pub(crate) fn execute(args: &SimulateArgs) -> Result<ExitCode, CliError> {
+    if let Some(SimulateCommand::Merge(args)) = &args.command {
+        return merge::execute(args);
+    }
     let Some(path) = args.scenario.as_deref().filter(|_| !args.schema) else {
         output::print(&pretty(&schema())?)?;
         return Ok(ExitCode::SUCCESS);
@@ -150,8 +200,18 @@ pub(crate) fn execute(args: &SimulateArgs) -> Result<ExitCode, CliError> {
         output::print(&told)?;
         return Ok(ExitCode::SUCCESS);
     }
+    if let Some(parts) = args.as_job {
+        output::print(&shards::job(args, path, parts)?)?;
+        return Ok(ExitCode::SUCCESS);
+    }
     logging::start(LogFormat::Text, LevelFilter::ERROR)?;
     let seeds = args.seeds.clone().unwrap_or(Seeds(args.seed..=args.seed));
+    let Some(seeds) = args.shard.map_or(Some(seeds.clone()), |part| seeds.shard(part.index, part.count))
+    else {
+        // There are more parts than seeds.
+        output::print(&pretty(&answer(&scenario.title, &Comparison::of(Vec::new()), Vec::new()))?)?;
+        return Ok(ExitCode::SUCCESS);
+    };
     let reports = play_all(&scenario, &policies, &seeds)?;
     let text = tell(args.output, &scenario, &policies, &reports)?;
     output::print(&text)?;
@@ -263,6 +323,10 @@ struct Answer<'a> {
     reports: Vec<&'a Report>,
 }
 
+fn answer<'a>(scenario: &'a str, comparison: &'a Comparison, reports: Vec<&'a Report>) -> Answer<'a> {
+    Answer { api_version: "salvor.dev/v1alpha1", kind: "SimulationReport", scenario, comparison, reports }
+}
+
 /// So many plays are told in full.
 const IN_FULL: usize = 10;
 
@@ -282,29 +346,16 @@ fn tell(
     let all = || reports.iter().flatten();
     Ok(match form {
         Form::Table => match (comparison.policies.as_slice(), reports) {
-            ([one], [reports]) => match reports.as_slice() {
-                [report] => {
-                    let note = if one.note.is_empty() {
-                        String::new()
-                    } else {
-                        format!("\n  {}: {}\n", one.policy, one.note)
-                    };
-                    format!("{}{note}", report_table(title, report))
-                }
-                _ => summary_table(title, one),
-            },
-            _ => comparison_table(title, &comparison),
+            ([one], [reports]) if reports.len() == 1 => {
+                let note =
+                    if one.note.is_empty() { "" } else { &format!("\n  {}: {}\n", one.policy, one.note) };
+                format!("{}{note}", report_table(title, &reports[0]))
+            }
+            _ => merge::table(title, &comparison),
         },
         Form::Json => {
             let in_full = if all().count() <= IN_FULL { all().collect() } else { Vec::new() };
-            let answer = Answer {
-                api_version: "salvor.dev/v1alpha1",
-                kind: "SimulationReport",
-                scenario: title,
-                comparison: &comparison,
-                reports: in_full,
-            };
-            pretty(&answer)?
+            pretty(&answer(title, &comparison, in_full))?
         }
         Form::Svg => svg(title, &comparison),
         Form::Html => page(scenario, policies, &comparison)?,

@@ -170,6 +170,46 @@ fn wrong_settings_are_refused_before_anything_is_played() {
     }
 }
 
+/// The arguments are those that the pods of the Job have.
+#[test]
+fn parts_that_are_played_elsewhere_are_joined_to_the_same_report() {
+    let (folder, path) = folder_with("s.yaml", SMALL);
+    let yaml = stdout(&run(&["simulate", &path, "--seeds", "1..3", "--as-job", "2"]));
+    let documents: Vec<&str> = yaml.split("---\n").collect();
+    let [_, map, job] = documents[..] else { panic!("{yaml}") };
+    let map: serde_json::Value = serde_saphyr::from_str(map).unwrap();
+    let job: serde_json::Value = serde_saphyr::from_str(job).unwrap();
+    assert_eq!((&job["spec"]["completionMode"], &job["spec"]["completions"]), (&"Indexed".into(), &2.into()));
+    fs::write(&path, map["data"]["scenario.yaml"].as_str().unwrap()).unwrap();
+    let results = folder.path().join("results");
+    fs::create_dir(&results).unwrap();
+    for index in ["0", "1"] {
+        let arguments = job["spec"]["template"]["spec"]["containers"][0]["args"].as_array().unwrap().iter();
+        let arguments = arguments.map(|it| it.as_str().unwrap().replace("$(JOB_COMPLETION_INDEX)", index));
+        let arguments: Vec<String> =
+            arguments.map(|it| it.replace("/scenario/scenario.yaml", &path)).collect();
+        let arguments: Vec<&str> = arguments.iter().map(String::as_str).collect();
+        fs::write(results.join(format!("{index}.json")), stdout(&run(&arguments))).unwrap();
+    }
+    let results = results.to_str().unwrap();
+    let whole = stdout(&run(&["simulate", &path, "--seeds", "1..3"]));
+    assert_eq!(stdout(&run(&["simulate", "merge", results])), whole);
+    assert!(whole.contains("policy salvor, 3 seeds"), "{whole}");
+
+    assert!(
+        complaint(&run(&["simulate", "merge", results, "-o", "html"]), 2)
+            .contains("play the worst seed alone")
+    );
+    fs::write(folder.path().join("results/x.json"), "{}").unwrap();
+    assert!(
+        complaint(&run(&["simulate", "merge", results]), 2)
+            .contains("x.json is no report of salvor simulate")
+    );
+    let nothing = tempfile::tempdir().unwrap();
+    let nothing = nothing.path().to_str().unwrap();
+    assert!(complaint(&run(&["simulate", "merge", nothing]), 2).contains("has no file that ends with .json"));
+}
+
 #[test]
 fn the_schema_is_json_and_knows_the_format() {
     let schema = json(&["simulate", "--schema"]);

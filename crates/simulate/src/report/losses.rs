@@ -2,7 +2,7 @@
 
 use std::collections::{BTreeMap, BTreeSet};
 
-use serde::Serialize;
+use serde::{Deserialize, Serialize};
 
 use crate::{
     play::{Ended, IncidentRecord, Millis, PodLife, Record},
@@ -54,7 +54,7 @@ impl Outcome {
 }
 
 /// The way of a piece of work to another node, in milliseconds.
-#[derive(Clone, Debug, Default, PartialEq, Eq, Serialize)]
+#[derive(Clone, Debug, Default, PartialEq, Eq, Serialize, Deserialize)]
 pub struct Phases {
     /// Until the node was marked unreachable.
     pub detect: Millis,

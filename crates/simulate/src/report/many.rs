@@ -1,6 +1,8 @@
 //! Many seeds of one policy, and many policies.
 
-use serde::Serialize;
+use std::collections::BTreeMap;
+
+use serde::{Deserialize, Serialize};
 
 use super::{Percentiles, Phases, Recommendation, Report, recommend};
 use crate::play::Millis;
@@ -36,8 +38,8 @@ impl Spread {
 }
 
 /// The numbers of one seed.
-#[derive(Clone, Debug, PartialEq, Serialize)]
-#[serde(rename_all = "camelCase")]
+#[derive(Clone, Debug, PartialEq, Serialize, Deserialize)]
+#[serde(rename_all = "camelCase", deny_unknown_fields)]
 pub struct SeedLine {
     /// The seed.
     pub seed: u64,
@@ -61,6 +63,12 @@ pub struct SeedLine {
     pub api_calls: u64,
     /// Actions that limits held back.
     pub held: u64,
+    /// Units of work that another pod took over.
+    pub replaced: u64,
+    /// The mean time of each phase, of those.
+    pub phases: Phases,
+    /// The time to recovery of each loss; null if it never came.
+    pub times: Vec<Option<Millis>>,
 }
 
 /// Many seeds of one policy.
@@ -100,16 +108,18 @@ pub struct Summary {
     pub worst_seed: Option<u64>,
     /// Each seed.
     pub each: Vec<SeedLine>,
-    /// The time to recovery of each loss of each seed, the shortest first; those that never came are last.
-    #[serde(skip)]
-    pub times: Vec<Option<Millis>>,
 }
 
 impl Summary {
     /// Of the reports of a policy; their order does not matter.
     pub fn of(policy: &str, note: &str, reports: &[Report]) -> Self {
-        let mut each: Vec<SeedLine> = reports.iter().map(line).collect();
+        Self::of_lines(policy, note, reports.iter().map(line).collect())
+    }
+
+    /// Of the numbers of seeds. A seed that is there twice counts once.
+    pub fn of_lines(policy: &str, note: &str, mut each: Vec<SeedLine>) -> Self {
         each.sort_by_key(|line| line.seed);
+        each.dedup_by_key(|line| line.seed);
         let spread = |number: fn(&SeedLine) -> f64| Spread::of(each.iter().map(number));
         let worst = each.iter().max_by_key(|line| {
             let longest = if line.lost == 0 { 0 } else { line.time_to_recovery.max.unwrap_or(Millis::MAX) };
@@ -122,17 +132,14 @@ impl Summary {
                 std::cmp::Reverse(line.seed),
             )
         });
-        let mut times: Vec<Option<Millis>> =
-            reports.iter().flat_map(|report| report.times.iter().copied()).collect();
-        times.sort_by_key(|time| time.unwrap_or(Millis::MAX));
         Self {
             policy: policy.to_owned(),
             note: note.to_owned(),
             seeds: super::count(each.iter()),
             lost: each.iter().map(|line| line.lost).sum(),
             not_recovered: each.iter().map(|line| line.not_recovered).sum(),
-            time_to_recovery: Percentiles::of(times.iter().copied()),
-            phases: weighted(reports),
+            time_to_recovery: Percentiles::of(each.iter().flat_map(|line| line.times.iter().copied())),
+            phases: weighted(&each),
             double_run_seconds: spread(|line| seconds(line.double_run)),
             at_most_once_violations: each.iter().map(|line| line.at_most_once_violations).sum(),
             killed_in_vain: spread(|line| whole(line.killed_in_vain)),
@@ -142,8 +149,15 @@ impl Summary {
             held: spread(|line| whole(line.held)),
             worst_seed: worst.map(|line| line.seed),
             each,
-            times,
         }
+    }
+
+    /// The time to recovery of each loss of each seed, the shortest first; those that never came are last.
+    pub fn times(&self) -> Vec<Option<Millis>> {
+        let mut times: Vec<Option<Millis>> =
+            self.each.iter().flat_map(|line| line.times.iter().copied()).collect();
+        times.sort_by_key(|time| time.unwrap_or(Millis::MAX));
+        times
     }
 }
 
@@ -160,19 +174,20 @@ fn line(report: &Report) -> SeedLine {
         work_lost: report.work.lost,
         api_calls: report.api_calls.all(),
         held: report.held.iter().map(|held| held.times).sum(),
+        replaced: report.total.replaced,
+        phases: report.total.phases.clone(),
+        times: report.times.clone(),
     }
 }
 
 /// The mean of phases over all work that was replaced.
-fn weighted(reports: &[Report]) -> Phases {
+fn weighted(lines: &[SeedLine]) -> Phases {
     let mut sums = [0i128; 7];
     let mut count = 0i128;
-    for report in reports {
-        let weight = i128::from(report.total.replaced);
+    for line in lines {
+        let weight = i128::from(line.replaced);
         count += weight;
-        sums.iter_mut()
-            .zip(report.total.phases.all())
-            .for_each(|(sum, phase)| *sum += i128::from(phase) * weight);
+        sums.iter_mut().zip(line.phases.all()).for_each(|(sum, phase)| *sum += i128::from(phase) * weight);
     }
     let mean = |sum: i128| Millis::try_from(sum / count.max(1)).unwrap_or(Millis::MAX);
     let [detect, evict, wait, decide, replace, schedule, start] = sums.map(mean);
@@ -198,6 +213,40 @@ impl Comparison {
         let pareto_front = front.iter().map(|index| policies[*index].policy.clone()).collect();
         let recommendation = recommend(&policies);
         Self { policies, pareto_front, recommendation }
+    }
+}
+
+/// A part of a simulation that was played elsewhere, as it was written with `-o json`.
+#[derive(Clone, Debug, PartialEq, Deserialize)]
+pub struct Shard {
+    /// The title of the scenario.
+    pub scenario: String,
+    policies: Vec<ShardPolicy>,
+}
+
+#[derive(Clone, Debug, PartialEq, Deserialize)]
+struct ShardPolicy {
+    policy: String,
+    #[serde(default)]
+    note: String,
+    each: Vec<SeedLine>,
+}
+
+impl Comparison {
+    /// Joins parts. Policies are in the order of the first part that has them.
+    pub fn joined(shards: impl IntoIterator<Item = Shard>) -> Self {
+        let mut order: Vec<(String, String)> = Vec::new();
+        let mut lines: BTreeMap<String, Vec<SeedLine>> = BTreeMap::new();
+        for policy in shards.into_iter().flat_map(|shard| shard.policies) {
+            if !lines.contains_key(&policy.policy) {
+                order.push((policy.policy.clone(), policy.note));
+            }
+            lines.entry(policy.policy).or_default().extend(policy.each);
+        }
+        let summary = |(policy, note): (String, String)| {
+            Summary::of_lines(&policy, &note, lines.remove(&policy).unwrap_or_default())
+        };
+        Self::of(order.into_iter().map(summary).collect())
     }
 }
 

@@ -16,7 +16,7 @@ use serde::Serialize;
 
 pub use html::{Page, html};
 pub use losses::{Loss, Outcome, Phases};
-pub use many::{Comparison, Spread, Summary};
+pub use many::{Comparison, SeedLine, Shard, Spread, Summary};
 pub use pareto::{Recommendation, recommend};
 pub use stats::Percentiles;
 pub use svg::svg;

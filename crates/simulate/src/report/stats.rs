@@ -1,11 +1,11 @@
 //! Percentiles of times of which some never came.
 
-use serde::Serialize;
+use serde::{Deserialize, Serialize};
 
 use crate::play::Millis;
 
 /// Percentiles, in milliseconds. `None` is never: a share of the losses was not recovered before the end.
-#[derive(Clone, Debug, Default, PartialEq, Eq, Serialize)]
+#[derive(Clone, Debug, Default, PartialEq, Eq, Serialize, Deserialize)]
 pub struct Percentiles {
     /// Of so many.
     pub count: u64,

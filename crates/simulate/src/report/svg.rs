@@ -59,7 +59,8 @@ pub(super) fn inline(label: &str, (height, body): (f64, String)) -> String {
 pub(super) fn distribution(summary: &Summary) -> (f64, String) {
     let (height, top, bottom) = (230.0, 24.0, 190.0);
     let mut body = text(16.0, 12.0, "", "Share of the lost work that is back, by time since the failure");
-    let known: Vec<Millis> = summary.times.iter().flatten().copied().collect();
+    let times = summary.times();
+    let known: Vec<Millis> = times.iter().flatten().copied().collect();
     let Some(longest) = known.iter().copied().max().filter(|longest| *longest > 0) else {
         body.push_str(&text(LEFT, 60.0, "soft", "Nothing was lost, or nothing came back."));
         return (80.0, body);
@@ -74,7 +75,7 @@ pub(super) fn distribution(summary: &Summary) -> (f64, String) {
         body.push_str(&text_middle(x(tick), bottom + 18.0, "soft", &span_text(tick)));
     }
     let mut path = format!("M{:.1} {bottom:.1}", x(0));
-    let all = float(summary.times.len());
+    let all = float(times.len());
     for (position, time) in known.iter().enumerate() {
         let y = |count: usize| bottom - float(count) / all * (bottom - top);
         let _ = write!(path, " L{:.1} {:.1} L{:.1} {:.1}", x(*time), y(position), x(*time), y(position + 1));
@@ -155,6 +156,8 @@ pub(super) fn scatter(comparison: &Comparison) -> (f64, String) {
         body.push_str(&text_end(LEFT - 8.0, top + 12.0, "soft", "never"));
     }
     let mut front: Vec<(f64, f64)> = Vec::new();
+    // Policies at the same place share a label.
+    let mut labels: Vec<(f64, f64, String)> = Vec::new();
     for (position, policy) in policies.iter().enumerate() {
         let is_best = comparison.recommendation.as_ref().is_some_and(|it| it.policy == policy.policy);
         let in_front = comparison.pareto_front.contains(&policy.policy);
@@ -176,8 +179,15 @@ pub(super) fn scatter(comparison: &Comparison) -> (f64, String) {
         );
         let label =
             if is_best { format!("{} (recommended)", position + 1) } else { (position + 1).to_string() };
-        body.push_str(&text(cx + radius + 3.0, cy - radius, "", &label));
+        let (lx, ly) = (cx + radius + 3.0, cy - radius);
+        match labels.iter_mut().find(|(x, y, _)| (*x - lx).abs() < 12.0 && (*y - ly).abs() < 12.0) {
+            Some((.., known)) => {
+                let _ = write!(known, ", {label}");
+            }
+            None => labels.push((lx, ly, label)),
+        }
     }
+    labels.iter().for_each(|(x, y, label)| body.push_str(&text(*x, *y, "", label)));
     front.sort_by(|a, b| a.0.total_cmp(&b.0));
     let points: String = front.iter().map(|(x, y)| format!("{x:.1},{y:.1} ")).collect();
     let _ = write!(body, "<polyline class=\"line\" opacity=\".5\" points=\"{points}\"/>");

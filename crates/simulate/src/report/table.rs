@@ -10,6 +10,9 @@ const MOST: usize = 40;
 
 /// A length of time as people write it: `450ms`, `1m30s`, `2h5m`.
 pub fn span_text(time: Millis) -> String {
+    if time == 0 {
+        return "0s".to_owned();
+    }
     if time.abs() < 1000 {
         return format!("{time}ms");
     }
@@ -290,9 +293,12 @@ pub fn comparison_table(title: &str, comparison: &Comparison) -> String {
             format!("{:.0}", policy.api_calls.mean),
         ]);
     }
-    let seeds = comparison.policies.first().map_or(0, |policy| policy.seeds);
+    let seeds = match comparison.policies.first().map_or(0, |policy| policy.seeds) {
+        1 => "1 seed".to_owned(),
+        seeds => format!("{seeds} seeds"),
+    };
     let mut text = format!(
-        "{}\n  {} policies on the same failures, {seeds} seeds each; TWICE, IN VAIN, GOODPUT and API CALLS are means of a seed\n\n{}",
+        "{}\n  {} policies on the same failures, {seeds} each; TWICE, IN VAIN, GOODPUT and API CALLS are means of a seed\n\n{}",
         short(title, 200),
         comparison.policies.len(),
         columns(&rows, &[0, 1])
@@ -326,7 +332,7 @@ mod tests {
     #[test]
     fn times_are_as_people_write_them() {
         let cases = [
-            (0, "0ms"),
+            (0, "0s"),
             (450, "450ms"),
             (1000, "1s"),
             (59_600, "1m"),

@@ -263,3 +263,25 @@ fn a_page_is_one_file_and_treats_names_as_text() {
     let plot = super::svg("x", &comparison);
     assert!(plot.starts_with("<svg") && plot.ends_with("</svg>\n"), "{plot}");
 }
+
+#[test]
+fn shards_are_joined_to_what_one_machine_would_have_said() {
+    let reports: Vec<Report> = (1..=4)
+        .map(|seed| {
+            let mut record = crashed();
+            record.seed = seed;
+            record.runs[1].from += Millis::try_from(seed).unwrap() * 7 * SECOND;
+            Report::of(&record)
+        })
+        .collect();
+    let whole = Comparison::of(vec![Summary::of("salvor", "note", &reports)]);
+    let shard = |reports: &[Report]| {
+        let part = Comparison::of(vec![Summary::of("salvor", "note", reports)]);
+        let mut json = serde_json::to_value(&part).unwrap();
+        json["scenario"] = "t".into();
+        serde_json::from_value::<super::Shard>(json).unwrap()
+    };
+    // One seed was played twice, by a pod that was replaced.
+    let joined = Comparison::joined([shard(&reports[2..]), shard(&reports[..3])]);
+    assert_eq!(joined, whole);
+}
