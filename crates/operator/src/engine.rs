@@ -293,7 +293,7 @@ impl<R: Recovery> Engine<R> {
             return self.agenda.wake_at(subject, until);
         }
         self.look_at(subject.clone());
-        let took = began.elapsed();
+        let took = began.elapsed().max(self.recovery.effort(&subject));
         // Whatever it led to is followed up at once, and what is gone is not judged again.
         if took >= LONG_LOOK && !self.in_flight.contains(&subject) && self.tracked.contains_key(&subject) {
             self.agenda.rest(subject, began + took * REST_AFTER_LOOK);
