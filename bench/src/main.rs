@@ -45,8 +45,8 @@ enum Benchmark {
     Repair(repair::Sizes),
     /// Incidents under Karpenter's own repair rules and under Salvor, side by side in virtual time
     Incidents(incidents::Choice),
-    /// An hour of a large cluster with failing nodes, in one process and in virtual time
-    Simulate(simulate::Sizes),
+    /// An hour of large clusters with failing nodes, each in one process and in virtual time
+    Simulate(simulate::Choice),
 }
 
 #[tokio::main]
@@ -60,7 +60,7 @@ async fn main() -> ExitCode {
         Benchmark::Eviction(sizes) => eviction::run(&sizes).await,
         Benchmark::Repair(sizes) => repair::run(&sizes).await,
         Benchmark::Incidents(choice) => incidents::run(choice).await,
-        Benchmark::Simulate(sizes) => simulate::run(sizes).await,
+        Benchmark::Simulate(choice) => simulate::run(choice).await,
     };
     match result {
         Ok(()) => ExitCode::SUCCESS,

@@ -68,6 +68,11 @@ impl Disturbance {
         Self { others: self.others + other.others, capacity: self.capacity + other.capacity }
     }
 
+    /// The same if processes that came and went meanwhile are ours too, and used so many CPU seconds.
+    pub(crate) fn share_without(self, ours: f64) -> f64 {
+        Self { others: (self.others - ours).max(0.0), ..self }.share()
+    }
+
     /// The share of the machine that others took, from 0 to 1.
     pub(crate) fn share(self) -> f64 {
         if self.capacity > 0.0 { self.others / self.capacity } else { 0.0 }

@@ -95,8 +95,8 @@ pub(crate) fn apply(
         let stored = write::create(core, resource, &target.namespace, fresh, &options, environment)?;
         return Ok((StatusCode::CREATED, stored));
     };
-    write::check_uid(resource, &target.name, current.value(), &applied)?;
-    let live = current.value();
+    let live = &*current.value();
+    write::check_uid(resource, &target.name, live, &applied)?;
     let mut managers = Managers::read(live);
     if managers.is_empty() {
         let everything = FieldSet::of(live, &resource.schema).without_identity();

@@ -213,7 +213,7 @@ impl Core {
                 let mut warnings = Vec::new();
                 let value = write::admit_fields(&resource, value, request, query, &mut warnings)?;
                 let stored = write::create(self, &resource, &target.namespace, value, &options, environment)?;
-                warnings.extend(validation::warnings(&resource, stored.value()));
+                warnings.extend(validation::warnings(&resource, &stored.value()));
                 let body = render::one(&resource, &stored, form, environment.now);
                 let mut reply = Reply::new(StatusCode::CREATED, body);
                 reply.warnings = warnings;
@@ -247,7 +247,7 @@ impl Core {
                     delete::Outcome::Gone(stored) if resource.returns_deleted => (StatusCode::OK, stored),
                     delete::Outcome::Gone(stored) => {
                         let status =
-                            crate::status::success(&resource, &target.name, object::uid(stored.value()));
+                            crate::status::success(&resource, &target.name, object::uid(&stored.value()));
                         return Ok(Response::Whole(Reply::new(StatusCode::OK, object::encode(&status))));
                     }
                 }

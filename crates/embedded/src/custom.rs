@@ -138,13 +138,14 @@ fn prune(schema: &Schema, value: &mut Value, path: &str, dropped: &mut Vec<Strin
 /// An object as the schema has it now, if it was written under another one that had it otherwise.
 pub(crate) fn as_read(resource: &Resource, stored: &Stored) -> Option<Arc<Stored>> {
     let custom = resource.custom.as_ref()?;
-    if object::resource_version(stored.value()) > custom.fits_after {
+    if stored.revision() > custom.fits_after {
         return None;
     }
-    let mut value = stored.value().clone();
+    let written = stored.value();
+    let mut value = (*written).clone();
     prune(&resource.schema, &mut value, "", &mut Vec::new());
     default(custom, &mut value);
-    (value != *stored.value()).then(|| Stored::new(value))
+    (value != *written).then(|| Stored::new(value))
 }
 
 /// Fills in the defaults of the schema, and takes away nulls where there is none and none may stand.

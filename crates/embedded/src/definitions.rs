@@ -1,5 +1,7 @@
 //! Definitions of custom resources: what they describe is served while they are there.
 
+use std::sync::Arc;
+
 use serde_json::json;
 
 use crate::custom;
@@ -17,7 +19,7 @@ pub(crate) fn register(core: &mut Core, name: &str, environment: &Environment<'_
     let Some(stored) = core.store.get(&definitions(), name).cloned() else {
         return;
     };
-    let definition = stored.value();
+    let definition = &*stored.value();
     core.table.remove_defined_by(name);
     let served = object::list(definition, "/spec/versions")
         .iter()
@@ -54,7 +56,7 @@ pub(crate) fn unregister(core: &mut Core, name: &str) {
         .find(|resource| resource.custom.as_ref().is_some_and(|custom| custom.definition == name))
         .map(|resource| resource.key().clone());
     if let Some(key) = key {
-        let objects: Vec<String> = core.store.scan(&key, "").map(|(key, _)| key.clone()).collect();
+        let objects: Vec<Arc<str>> = core.store.scan(&key, "").map(|(key, _)| Arc::clone(key)).collect();
         for object in objects {
             core.store.remove(&key, &object);
         }

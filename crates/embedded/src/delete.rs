@@ -169,8 +169,8 @@ pub(crate) fn one(
     {
         return Ok(outcome);
     }
-    options.check(resource, name, current.value())?;
-    let mut new = current.value().clone();
+    options.check(resource, name, &current.value())?;
+    let mut new = (*current.value()).clone();
     let grace = grace(resource, &mut new, options, environment.now);
     if grace == Grace::Pending {
         return Ok(Outcome::Kept(current));
@@ -219,7 +219,7 @@ fn review(
         namespace,
         name: name.to_owned(),
         operation: Operation::Delete,
-        body: Body::Stored { object: None, old: Some(current.value().clone()) },
+        body: Body::Stored { object: None, old: Some((*current.value()).clone()) },
         options: shown,
         dry_run: options.dry_run,
     };
@@ -349,14 +349,11 @@ fn namespace_away(
     options: &Options,
     environment: &mut Environment<'_>,
 ) -> Result<Option<Outcome>, Refusal> {
-    let name = object::name(current.value());
+    let known = &*current.value();
+    let name = object::name(known);
     let preconditions = [
-        ("UID", &options.uid, object::uid(current.value())),
-        (
-            "ResourceVersion",
-            &options.resource_version,
-            object::text(current.value(), "/metadata/resourceVersion"),
-        ),
+        ("UID", &options.uid, object::uid(known)),
+        ("ResourceVersion", &options.resource_version, object::text(known, "/metadata/resourceVersion")),
     ];
     for (what, wanted, found) in preconditions {
         if let Some(wanted) = wanted
@@ -368,12 +365,12 @@ fn namespace_away(
             return Err(Refusal::conflict(resource, name, &why));
         }
     }
-    if object::is_terminating(current.value()) {
-        let is_held = !object::list(current.value(), "/spec/finalizers").is_empty();
+    if object::is_terminating(known) {
+        let is_held = !object::list(known, "/spec/finalizers").is_empty();
         return Ok(is_held.then(|| Outcome::Kept(Arc::clone(current))));
     }
     review(core, resource, ("", name), current, options, environment)?;
-    let mut new = current.value().clone();
+    let mut new = known.clone();
     object::set_metadata(&mut new, "deletionTimestamp", json!(object::time(environment.now)));
     new["status"]["phase"] = json!("Terminating");
     let stated = match options.orphan {
@@ -409,7 +406,8 @@ pub(crate) fn collection(
     let mut refused = None;
     let mut allowed = 0;
     for stored in &page.items {
-        let namespace = object::namespace(stored.value());
+        let value = stored.value();
+        let namespace = object::namespace(&value);
         // Webhooks are not told its name, for the request has none.
         refused = review(core, &resource, (namespace, ""), stored, options, environment).err();
         if refused.is_some() {
@@ -422,7 +420,8 @@ pub(crate) fn collection(
     }
     let reviewed = Options { shown: None, ..options.clone() };
     for stored in &page.items[..allowed] {
-        let (namespace, name) = (object::namespace(stored.value()), object::name(stored.value()));
+        let value = stored.value();
+        let (namespace, name) = (object::namespace(&value), object::name(&value));
         match one(core, &resource, namespace, name, &reviewed, environment) {
             Err(refusal) if refusal.reason() != "NotFound" => return Err(refusal),
             _ => {}

@@ -378,11 +378,7 @@ impl Core {
     /// Changes whenever a definition does, so that clients do not keep an old document.
     fn revision_of_schemas(&self) -> String {
         let definitions = ("apiextensions.k8s.io".to_owned(), "customresourcedefinitions".to_owned());
-        let newest = self
-            .store
-            .scan(&definitions, "")
-            .map(|(_, stored)| object::resource_version(stored.value()))
-            .max();
+        let newest = self.store.scan(&definitions, "").map(|(_, stored)| stored.revision()).max();
         format!("{:08X}", newest.unwrap_or(0))
     }
 }

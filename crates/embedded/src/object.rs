@@ -1,42 +1,93 @@
 //! Reading and writing the parts of an object that every kind has.
 
-use std::sync::{Arc, OnceLock};
+use std::sync::{Arc, Mutex, MutexGuard, PoisonError};
 
 use bytes::Bytes;
 use jiff::Timestamp;
 use serde_json::{Map, Value, json};
 
-/// An object as it is stored: shared by the store, the event log and all who watch, and encoded at most once.
+/// An object as it is stored, shared by the store, the event log and all who watch: JSON text, since the value of a pod
+/// takes ten times as much memory.
 #[derive(Debug)]
 pub(crate) struct Stored {
-    value: Value,
-    encoded: OnceLock<Bytes>,
+    text: Bytes,
+    revision: u64,
+    fresh: Mutex<Fresh>,
+    /// The text is not enough to get the value again.
+    is_inexact: bool,
+}
+
+/// The forms of an object that are asked for again and again right after it was written.
+#[derive(Debug, Default)]
+struct Fresh {
+    value: Option<Arc<Value>>,
     /// The line in which the first watcher was told of it, with what made it so: the others are told the same.
-    line: OnceLock<(String, Bytes)>,
+    line: Option<(String, Bytes)>,
 }
 
 impl Stored {
     pub(crate) fn new(value: Value) -> Arc<Self> {
-        Arc::new(Self { value, encoded: OnceLock::new(), line: OnceLock::new() })
+        Arc::new(Self {
+            text: encode(&value),
+            revision: resource_version(&value),
+            is_inexact: has_fraction(&value),
+            fresh: Mutex::new(Fresh { value: Some(Arc::new(value)), line: None }),
+        })
     }
 
-    pub(crate) fn value(&self) -> &Value {
-        &self.value
+    /// The object itself. It is read from its text if it was forgotten.
+    pub(crate) fn value(&self) -> Arc<Value> {
+        let kept = self.fresh().value.clone();
+        kept.unwrap_or_else(|| {
+            Arc::new(serde_json::from_slice(&self.text).expect("the text was made from a value"))
+        })
     }
 
-    /// A line of a watch, made once for all watchers that see the same.
+    /// The revision at which the object was last written.
+    pub(crate) fn revision(&self) -> u64 {
+        self.revision
+    }
+
+    /// Keeps the text only.
+    pub(crate) fn forget(&self) {
+        let mut fresh = self.fresh();
+        fresh.line = None;
+        if !self.is_inexact {
+            fresh.value = None;
+        }
+    }
+
+    /// A line of a watch, made once for all watchers that see the same at the time of the write.
     pub(crate) fn line(&self, seen_as: String, make: impl FnOnce() -> Bytes) -> Bytes {
-        if let Some((known, line)) = self.line.get() {
-            return if *known == seen_as { line.clone() } else { make() };
+        if let Some((known, line)) = &self.fresh().line
+            && *known == seen_as
+        {
+            return line.clone();
         }
         let line = make();
-        // Whoever comes second makes a line of its own.
-        let _ = self.line.set((seen_as, line.clone()));
+        let mut fresh = self.fresh();
+        if fresh.value.is_some() && fresh.line.is_none() {
+            fresh.line = Some((seen_as, line.clone()));
+        }
         line
     }
 
     pub(crate) fn encoded(&self) -> &Bytes {
-        self.encoded.get_or_init(|| encode(&self.value))
+        &self.text
+    }
+
+    fn fresh(&self) -> MutexGuard<'_, Fresh> {
+        self.fresh.lock().unwrap_or_else(PoisonError::into_inner)
+    }
+}
+
+/// True if there is a number with a point in it. Its text may be read as a neighbouring number.
+fn has_fraction(value: &Value) -> bool {
+    match value {
+        Value::Number(number) => number.is_f64(),
+        Value::Array(elements) => elements.iter().any(has_fraction),
+        Value::Object(members) => members.values().any(has_fraction),
+        Value::Null | Value::Bool(_) | Value::String(_) => false,
     }
 }
 

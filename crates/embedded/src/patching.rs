@@ -57,7 +57,7 @@ pub(crate) fn patch(
     }
     let current = core.lookup(target)?;
     let body = request.value().map_err(|_| malformed(request))?;
-    let mut patched = events::shown(resource, current.value());
+    let mut patched = events::shown(resource, &current.value());
     match kind {
         "application/json-patch+json" => {
             json_patch::apply(&mut patched, &body).map_err(does_not_apply)?;
@@ -89,7 +89,7 @@ pub(crate) fn patch(
         metadata::check_place(&mut value, resource, &target.namespace, &target.name)?;
     }
     if object::text(&value, "/metadata/resourceVersion").is_empty() {
-        let version = object::text(current.value(), "/metadata/resourceVersion").to_owned();
+        let version = object::text(&current.value(), "/metadata/resourceVersion").to_owned();
         object::set_metadata(&mut value, "resourceVersion", json!(version));
     }
     let stored = write::update(core, target, part, &current, value, &options, environment)?;

@@ -113,6 +113,20 @@ fn print(amount: i128, format: &Format) -> String {
     format!("{number}{name}")
 }
 
+/// True if a time surely has the form in which the server prints it, so that it need not be read: on any day that every
+/// month has.
+pub(crate) fn is_canonical_time(text: &str, micro: bool) -> bool {
+    let form: &[u8] = if micro { b"0000-00-00T00:00:00.000000Z" } else { b"0000-00-00T00:00:00Z" };
+    let text = text.as_bytes();
+    let fits = |(byte, form): (&u8, &u8)| if *form == b'0' { byte.is_ascii_digit() } else { byte == form };
+    if text.len() != form.len() || !text.iter().zip(form).all(fits) {
+        return false;
+    }
+    let at = |index: usize| (text[index] - b'0') * 10 + (text[index + 1] - b'0');
+    let (month, day) = (at(5), at(8));
+    (1..=12).contains(&month) && (1..=28).contains(&day) && at(11) < 24 && at(14) < 60 && at(17) < 60
+}
+
 /// A time as the server prints it: in UTC, with whole seconds or exactly six digits.
 pub(crate) fn canonical_time(text: &str, micro: bool) -> Result<String, String> {
     let wrong =
@@ -141,7 +155,7 @@ mod tests {
     use proptest::prelude::{ProptestConfig, proptest};
     use proptest::{prop_assert, prop_assert_eq};
 
-    use super::{amount, canonical, canonical_time};
+    use super::{amount, canonical, canonical_time, is_canonical_time};
 
     proptest! {
         #![proptest_config(ProptestConfig { failure_persistence: None, ..ProptestConfig::with_cases(2048) })]
@@ -208,5 +222,29 @@ mod tests {
         );
         assert!(canonical_time("2026-01-01T00:00:00.5Z", true).is_err());
         assert!(canonical_time("yesterday", false).is_err());
+    }
+
+    #[test]
+    fn a_time_that_need_not_be_read_is_one_and_stays_as_it_is() {
+        for (text, micro, expected) in [
+            ("2026-01-01T00:00:00Z", false, true),
+            ("2026-12-28T23:59:59Z", false, true),
+            ("2026-01-01T00:00:00.500000Z", true, true),
+            ("2026-01-01T00:00:00.500000Z", false, false),
+            ("2026-01-01T00:00:00Z", true, false),
+            ("2026-02-29T00:00:00Z", false, false),
+            ("2026-13-01T00:00:00Z", false, false),
+            ("2026-00-01T00:00:00Z", false, false),
+            ("2026-01-01T24:00:00Z", false, false),
+            ("2026-01-01T00:60:00Z", false, false),
+            ("2026-01-01T00:00:60Z", false, false),
+            ("2026-01-01t00:00:00Z", false, false),
+            ("2026-01-01T00:00:00+", false, false),
+        ] {
+            assert_eq!(is_canonical_time(text, micro), expected, "{text}");
+            if expected {
+                assert_eq!(canonical_time(text, micro).as_deref(), Ok(text));
+            }
+        }
     }
 }

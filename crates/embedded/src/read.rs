@@ -33,7 +33,10 @@ pub(crate) fn get(core: &Core, target: &Target, query: &Query, behind: u64) -> R
     if at < now {
         let key = store::key(&target.namespace, &target.name);
         if let Ok(past) = core.store.snapshot(target.resource.key(), &key, at) {
-            return past.get(&key).cloned().ok_or_else(|| Refusal::not_found(&target.resource, &target.name));
+            return past
+                .get(key.as_str())
+                .cloned()
+                .ok_or_else(|| Refusal::not_found(&target.resource, &target.name));
         }
     }
     core.lookup(target)
@@ -157,7 +160,7 @@ pub(crate) fn page(
     let start = page.as_ref().map_or("", |page| page.start.as_str());
     // Only a page or an exact list of the past needs to be put together.
     let past;
-    let items: Box<dyn Iterator<Item = (&String, &Arc<Stored>)>> = if at == now {
+    let items: Box<dyn Iterator<Item = (&Arc<str>, &Arc<Stored>)>> = if at == now {
         Box::new(core.store.scan(resource.key(), &selection.prefix))
     } else {
         past = core
@@ -170,16 +173,16 @@ pub(crate) fn page(
     let mut next = None;
     let mut remaining: u64 = 0;
     for (key, stored) in items {
-        if key.as_str() < start {
+        if **key < *start {
             continue;
         }
         // The server does not look ahead: whether what comes next matches is for the next page to see.
         if limit.is_some_and(|limit| chosen.len() >= limit) {
-            next.get_or_insert_with(|| key.clone());
+            next.get_or_insert_with(|| key.to_string());
             remaining += 1;
             continue;
         }
-        if selection.matches(stored.value()) {
+        if selection.matches(stored) {
             chosen.push(Arc::clone(stored));
         }
     }

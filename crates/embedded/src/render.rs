@@ -27,7 +27,7 @@ pub(crate) fn typed(resource: &Resource, value: &Value) -> Value {
 /// The encoded object with its type, made without touching the rest.
 fn with_type(resource: &Resource, stored: &Stored) -> Bytes {
     if resource.group == "events.k8s.io" {
-        let value = events::from_stored(resource, stored.value().clone());
+        let value = events::from_stored(resource, Arc::unwrap_or_clone(stored.value()));
         return object::encode(&typed(resource, &value));
     }
     let inner = stored.encoded();
@@ -77,12 +77,13 @@ pub(crate) fn one(resource: &Resource, stored: &Stored, form: Representation, no
     let stored = &*Shown::of(resource, stored);
     match form {
         Representation::Full => with_type(resource, stored),
-        Representation::Metadata => object::encode(&only_metadata(stored.value(), "PartialObjectMetadata")),
+        Representation::Metadata => object::encode(&only_metadata(&stored.value(), "PartialObjectMetadata")),
         Representation::Table(include) => {
-            let version = object::text(stored.value(), "/metadata/resourceVersion");
+            let value = stored.value();
+            let version = object::text(&value, "/metadata/resourceVersion");
             let table = printing::table(
                 resource,
-                std::iter::once(stored.value()),
+                std::iter::once(&*value),
                 Extent::One,
                 &json!({ "resourceVersion": version }),
                 include,
@@ -118,7 +119,7 @@ pub(crate) fn list<'s>(
                 if resource.custom.is_some() {
                     out.put_slice(&with_type(resource, &Shown::of(resource, item)));
                 } else if resource.group == "events.k8s.io" {
-                    let value = events::from_stored(resource, item.value().clone());
+                    let value = events::from_stored(resource, Arc::unwrap_or_clone(item.value()));
                     out.put_slice(&object::encode(&value));
                 } else {
                     out.put_slice(item.encoded());
@@ -129,15 +130,15 @@ pub(crate) fn list<'s>(
         }
         Representation::Metadata => {
             let items: Vec<Value> =
-                items.map(|item| only_metadata(item.value(), "PartialObjectMetadata")).collect();
+                items.map(|item| only_metadata(&item.value(), "PartialObjectMetadata")).collect();
             object::encode(&json!({
                 "kind": "PartialObjectMetadataList", "apiVersion": "meta.k8s.io/v1",
                 "metadata": metadata, "items": items,
             }))
         }
         Representation::Table(include) => {
-            let items: Vec<Shown<'_>> = items.map(|item| Shown::of(resource, item)).collect();
-            let values = items.iter().map(|item| item.value());
+            let items: Vec<Arc<Value>> = items.map(|item| Shown::of(resource, item).value()).collect();
+            let values = items.iter().map(Arc::as_ref);
             let table = printing::table(resource, values, Extent::List, metadata, include, now);
             object::encode(&table)
         }

@@ -2,7 +2,7 @@
 //! resources alike.
 
 use std::collections::BTreeMap;
-use std::fmt;
+use std::fmt::{self, Write as _};
 use std::sync::{Arc, LazyLock, OnceLock};
 
 use serde_json::{Map, Value, json};
@@ -300,17 +300,27 @@ const RAW: [&str; 3] = [
 ///
 /// # Errors
 /// If a value has the wrong type, in the words of Go's JSON decoder.
-pub(crate) fn decode(schema: &Schema, value: Value) -> Result<Value, String> {
-    let mut dropped = Vec::new();
-    decode_noting(schema, value, &mut dropped)
+pub(crate) fn decode(schema: &Schema, mut value: Value) -> Result<Value, String> {
+    settle(schema, &mut value)?;
+    Ok(value)
+}
+
+/// The same in place. What is wrong stays as it is, and so does what comes after it.
+pub(crate) fn settle(schema: &Schema, value: &mut Value) -> Result<(), String> {
+    decoded(schema, value, &mut Vec::new())
 }
 
 /// Like [`decode`], and names the fields that were dropped because the kind does not have them.
 pub(crate) fn decode_noting(
     schema: &Schema,
-    value: Value,
+    mut value: Value,
     dropped: &mut Vec<String>,
 ) -> Result<Value, String> {
+    decoded(schema, &mut value, dropped)?;
+    Ok(value)
+}
+
+fn decoded(schema: &Schema, value: &mut Value, dropped: &mut Vec<String>) -> Result<(), String> {
     Decoder { fields: Vec::new(), owner: "", path: String::new(), dropped }.any(schema, value)
 }
 
@@ -346,70 +356,68 @@ impl<'d> Decoder<'d> {
         )
     }
 
-    fn any(&mut self, schema: &'d Schema, value: Value) -> Result<Value, String> {
+    fn any(&mut self, schema: &'d Schema, value: &mut Value) -> Result<(), String> {
         let resolved = schema.resolve();
         if let Some(name) = &resolved.name
             && RAW.contains(&name.as_str())
         {
-            return Ok(value);
+            return Ok(());
         }
-        match (&resolved.shape, value) {
-            (Shape::Any | Shape::Reference(_), value) => Ok(value),
+        match (&resolved.shape, &mut *value) {
+            (Shape::Any | Shape::Reference(_), _) => {}
             (Shape::Object { fields, required, .. }, Value::Object(members)) => {
                 let name = resolved.name.as_deref().unwrap_or("");
-                self.object(name, fields, required, members)
+                return self.object(name, fields, required, members);
             }
             (Shape::Map(values), Value::Object(members)) => {
-                let mut out = Map::new();
+                let holds_text = matches!(values.resolve().shape, Shape::Text { .. });
                 for (key, member) in members {
                     let length = self.path.len();
                     self.path.push('.');
-                    self.path.push_str(&key);
-                    let member = self.any(values, member)?;
+                    self.path.push_str(key);
+                    self.any(values, member)?;
                     self.path.truncate(length);
-                    let member = match (&values.resolve().shape, member) {
-                        (Shape::Text { .. }, Value::Null) => json!(""),
-                        (_, member) => member,
-                    };
-                    out.insert(key, member);
+                    if holds_text && member.is_null() {
+                        *member = json!("");
+                    }
                 }
-                Ok(Value::Object(out))
             }
             (Shape::List(element), Value::Array(elements)) => {
-                let mut out = Vec::with_capacity(elements.len());
-                for (index, value) in elements.into_iter().enumerate() {
+                for (index, value) in elements.iter_mut().enumerate() {
                     let length = self.path.len();
-                    self.path.push_str(&format!("[{index}]"));
-                    out.push(self.any(element, value)?);
+                    // Writing to a String cannot fail.
+                    let _ = write!(self.path, "[{index}]");
+                    self.any(element, value)?;
                     self.path.truncate(length);
                 }
-                Ok(Value::Array(out))
             }
-            (Shape::Quantity, Value::Null) => Ok(json!("0")),
-            (_, Value::Null) => Ok(Value::Null),
+            (Shape::Quantity, Value::Null) => *value = json!("0"),
+            (_, Value::Null) => {}
             (Shape::Text { format }, Value::String(text)) => {
                 if format == "date-time" {
                     let micro = resolved.name.as_deref().is_some_and(|name| name.ends_with("MicroTime"));
-                    return quantity::canonical_time(&text, micro).map(Value::String);
+                    if !quantity::is_canonical_time(text, micro) {
+                        *text = quantity::canonical_time(text, micro)?;
+                    }
                 }
-                Ok(Value::String(text))
             }
             (Shape::Integer { format }, Value::Number(number)) => {
                 let fits = |whole: &i64| format != "int32" || i32::try_from(*whole).is_ok();
-                match number.as_i64().or_else(|| whole(&number)).filter(fits) {
-                    Some(whole) => Ok(json!(whole)),
-                    None => Err(self.wrong(&Value::Number(number), integer_type(format))),
+                match number.as_i64().or_else(|| whole(number)).filter(fits) {
+                    Some(whole) => *value = json!(whole),
+                    None => return Err(self.wrong(value, integer_type(format))),
                 }
             }
-            (Shape::Number, Value::Number(number)) => Ok(Value::Number(number)),
-            (Shape::Boolean, Value::Bool(flag)) => Ok(Value::Bool(flag)),
-            (Shape::IntOrString, value @ (Value::Number(_) | Value::String(_))) => Ok(value),
-            (Shape::Quantity, Value::String(text)) => quantity::canonical(&text).map(Value::String),
+            (Shape::Number, Value::Number(_))
+            | (Shape::Boolean, Value::Bool(_))
+            | (Shape::IntOrString, Value::Number(_) | Value::String(_)) => {}
+            (Shape::Quantity, Value::String(text)) => *text = quantity::canonical(text)?,
             (Shape::Quantity, Value::Number(number)) => {
-                quantity::canonical(&number.to_string()).map(Value::String)
+                *value = Value::String(quantity::canonical(&number.to_string())?);
             }
-            (_, value) => Err(self.wrong(&value, &go_type(schema))),
+            _ => return Err(self.wrong(value, &go_type(schema))),
         }
+        Ok(())
     }
 
     fn object(
@@ -417,53 +425,73 @@ impl<'d> Decoder<'d> {
         name: &'d str,
         fields: &'d BTreeMap<String, Arc<Schema>>,
         required: &[String],
-        mut members: Map<String, Value>,
-    ) -> Result<Value, String> {
+        members: &mut Map<String, Value>,
+    ) -> Result<(), String> {
         let outer = std::mem::replace(&mut self.owner, name.rsplit('.').next().unwrap_or(name));
-        let mut out = Map::new();
+        // Go prints these even if they are empty: structs, and fields without `omitempty`.
+        let is_required_list = |key: &String, schema: &Schema| {
+            required.contains(key) && matches!(schema.resolve().shape, Shape::List(_))
+        };
         for (key, schema) in fields {
-            let is_required = required.contains(key);
-            let found = members.remove_entry(key).filter(|(_, member)| !member.is_null());
-            // Go prints these even if they are empty: structs, and fields without `omitempty`.
-            let found = found.or_else(|| Some((key.clone(), schema.default.clone()?)));
-            let Some((field, member)) = found else {
-                let is_list = matches!(schema.resolve().shape, Shape::List(_));
-                if (is_required && is_list) || schema.printed_when_unset {
-                    out.insert(key.clone(), Value::Null);
-                }
+            if schema.default.is_none() && !schema.printed_when_unset && !is_required_list(key, schema) {
                 continue;
+            }
+            if members.get(key).is_none_or(Value::is_null) {
+                members.insert(key.clone(), schema.default.clone().unwrap_or(Value::Null));
+            }
+        }
+        let mut failure = None;
+        let mut unknown = Vec::new();
+        members.retain(|key, member| {
+            if failure.is_some() {
+                return true;
+            }
+            let Some((key, schema)) = fields.get_key_value(key) else {
+                unknown.push(key.clone());
+                return false;
             };
+            if member.is_null() {
+                return schema.printed_when_unset || is_required_list(key, schema);
+            }
             let length = self.path.len();
             if length > 0 {
                 self.path.push('.');
             }
             self.path.push_str(key);
             self.fields.push(key);
-            let member = self.any(schema, member)?;
+            if let Err(why) = self.any(schema, member) {
+                failure = Some(why);
+                return true;
+            }
             self.fields.pop();
             self.path.truncate(length);
-            let is_empty = match &member {
+            let is_empty = match &*member {
                 Value::Null => true,
                 Value::Array(list) => list.is_empty(),
                 Value::Object(map) => map.is_empty() && matches!(schema.resolve().shape, Shape::Map(_)),
                 Value::String(text) => text.is_empty() && schema.vanishes_when_zero,
-                Value::Bool(flag) => !flag && schema.vanishes_when_zero,
+                Value::Bool(flag) => !*flag && schema.vanishes_when_zero,
                 Value::Number(number) => number.as_i64() == Some(0) && schema.vanishes_when_zero,
             };
             if !is_empty {
-                out.insert(field, member);
-            } else if (is_required || schema.printed_when_unset)
-                && matches!(schema.resolve().shape, Shape::List(_))
-            {
-                out.insert(field, Value::Null);
+                return true;
             }
+            let is_printed = (required.contains(key) || schema.printed_when_unset)
+                && matches!(schema.resolve().shape, Shape::List(_));
+            if is_printed {
+                *member = Value::Null;
+            }
+            is_printed
+        });
+        if let Some(why) = failure {
+            return Err(why);
         }
-        for key in members.keys() {
+        for key in unknown {
             let dot = if self.path.is_empty() { "" } else { "." };
             self.dropped.push(format!("{}{dot}{key}", self.path));
         }
         self.owner = outer;
-        Ok(Value::Object(out))
+        Ok(())
     }
 }
 

@@ -1,8 +1,6 @@
 //! Which objects of a resource a request is about.
 
-use serde_json::Value;
-
-use crate::object;
+use crate::object::Stored;
 use crate::request::{Query, Target};
 use crate::selectors::{Fields, Labels};
 use crate::status::Refusal;
@@ -26,13 +24,17 @@ impl Selection {
         })
     }
 
-    pub(crate) fn matches(&self, value: &Value) -> bool {
-        self.labels.matches(value) && self.fields.matches(value)
+    pub(crate) fn matches(&self, stored: &Stored) -> bool {
+        if self.is_everything() {
+            return true;
+        }
+        let value = stored.value();
+        self.labels.matches(&value) && self.fields.matches(&value)
     }
 
-    pub(crate) fn covers(&self, value: &Value) -> bool {
-        let namespace = object::namespace(value);
-        self.prefix.is_empty() || self.prefix.strip_suffix('/') == Some(namespace)
+    /// True if the object with this key is in the place that was asked for.
+    pub(crate) fn covers(&self, key: &str) -> bool {
+        key.starts_with(&self.prefix)
     }
 
     pub(crate) fn is_everything(&self) -> bool {

@@ -1,6 +1,7 @@
 //! The store: one revision for all, one shelf per resource, and a log of changes.
 
 use std::collections::{BTreeMap, BTreeSet, VecDeque};
+use std::ops::Bound;
 use std::sync::Arc;
 
 use serde_json::json;
@@ -11,11 +12,16 @@ use crate::table::ResourceKey;
 /// This many events of one resource are remembered. A watch that asks for older ones must list again.
 pub(crate) const REMEMBERED_EVENTS: usize = 10_000;
 
+/// The values of this many last writes are kept beside their texts: watchers and the next writes ask for them.
+const FRESH: usize = 256;
+
 /// A change of one object. The former state is kept, since whether a watcher sees a change, an arrival or a departure
 /// depends on both.
 #[derive(Debug, Clone)]
 pub(crate) struct Event {
     pub(crate) revision: u64,
+    /// The key of the object.
+    pub(crate) key: Arc<str>,
     pub(crate) before: Option<Arc<Stored>>,
     /// The new state; for a removal the last state, at the revision of the removal.
     pub(crate) after: Arc<Stored>,
@@ -24,7 +30,7 @@ pub(crate) struct Event {
 
 #[derive(Debug, Clone, Default)]
 struct Shelf {
-    objects: BTreeMap<String, Arc<Stored>>,
+    objects: BTreeMap<Arc<str>, Arc<Stored>>,
     log: VecDeque<Event>,
     /// Events at or before this revision are forgotten.
     forgotten: u64,
@@ -44,6 +50,8 @@ pub(crate) struct Store {
     remembered: usize,
     /// The resources that were written since their watchers were last told.
     changed: BTreeSet<ResourceKey>,
+    /// The last writes, oldest first.
+    fresh: VecDeque<Arc<Stored>>,
 }
 
 /// `namespace/name`, which sorts as the keys in etcd do; just the name for what belongs to the whole cluster.
@@ -58,6 +66,7 @@ impl Store {
             shelves: BTreeMap::new(),
             remembered: REMEMBERED_EVENTS,
             changed: BTreeSet::new(),
+            fresh: VecDeque::new(),
         }
     }
 
@@ -79,9 +88,10 @@ impl Store {
         &'s self,
         resource: &ResourceKey,
         prefix: &'s str,
-    ) -> impl Iterator<Item = (&'s String, &'s Arc<Stored>)> {
+    ) -> impl Iterator<Item = (&'s Arc<str>, &'s Arc<Stored>)> {
         self.shelves.get(resource).into_iter().flat_map(move |shelf| {
-            shelf.objects.range(prefix.to_owned()..).take_while(move |(key, _)| key.starts_with(prefix))
+            let from = (Bound::Included(prefix), Bound::Unbounded);
+            shelf.objects.range::<str, _>(from).take_while(move |(key, _)| key.starts_with(prefix))
         })
     }
 
@@ -91,9 +101,9 @@ impl Store {
         resource: &ResourceKey,
         prefix: &str,
         revision: u64,
-    ) -> Result<BTreeMap<String, Arc<Stored>>, Compacted> {
-        let mut objects: BTreeMap<String, Arc<Stored>> =
-            self.scan(resource, prefix).map(|(key, stored)| (key.clone(), Arc::clone(stored))).collect();
+    ) -> Result<BTreeMap<Arc<str>, Arc<Stored>>, Compacted> {
+        let mut objects: BTreeMap<Arc<str>, Arc<Stored>> =
+            self.scan(resource, prefix).map(|(key, stored)| (Arc::clone(key), Arc::clone(stored))).collect();
         let Some(shelf) = self.shelves.get(resource) else {
             return Ok(objects);
         };
@@ -101,14 +111,12 @@ impl Store {
             return Err(Compacted { oldest: shelf.forgotten });
         }
         for event in shelf.log.iter().rev().take_while(|event| event.revision > revision) {
-            let value = event.after.value();
-            let key = key(object::namespace(value), object::name(value));
-            if !key.starts_with(prefix) {
+            if !event.key.starts_with(prefix) {
                 continue;
             }
             match &event.before {
-                Some(before) => objects.insert(key, Arc::clone(before)),
-                None => objects.remove(&key),
+                Some(before) => objects.insert(Arc::clone(&event.key), Arc::clone(before)),
+                None => objects.remove(&event.key),
             };
         }
         Ok(objects)
@@ -142,30 +150,56 @@ impl Store {
         self.revision += 1;
         object::set_metadata(&mut value, "resourceVersion", json!(self.revision.to_string()));
         let after = Stored::new(value);
-        self.changed.insert(resource.clone());
+        self.note(resource, &after);
         let shelf = self.shelves.entry(resource.clone()).or_default();
-        let before = shelf.objects.insert(key, Arc::clone(&after));
-        shelf.remember(
-            Event { revision: self.revision, before, after: Arc::clone(&after), removed: false },
-            self.remembered,
-        );
+        let (key, before) = match shelf.objects.get_key_value(key.as_str()) {
+            Some((key, _)) => {
+                let key = Arc::clone(key);
+                let before = shelf.objects.insert(Arc::clone(&key), Arc::clone(&after));
+                (key, before)
+            }
+            None => {
+                let key: Arc<str> = key.into();
+                shelf.objects.insert(Arc::clone(&key), Arc::clone(&after));
+                (key, None)
+            }
+        };
+        let event = Event { revision: self.revision, key, before, after: Arc::clone(&after), removed: false };
+        shelf.remember(event, self.remembered);
         after
     }
 
     /// Removes an object. Its last state, at the revision of the removal, is what watchers see and what is returned.
     pub(crate) fn remove(&mut self, resource: &ResourceKey, key: &str) -> Option<Arc<Stored>> {
         let shelf = self.shelves.get_mut(resource)?;
-        let before = shelf.objects.remove(key)?;
+        let (key, before) = shelf.objects.remove_entry(key)?;
         self.revision += 1;
-        self.changed.insert(resource.clone());
-        let mut last = before.value().clone();
+        let mut last = Arc::unwrap_or_clone(before.value());
         object::set_metadata(&mut last, "resourceVersion", json!(self.revision.to_string()));
         let after = Stored::new(last);
-        shelf.remember(
-            Event { revision: self.revision, before: Some(before), after: Arc::clone(&after), removed: true },
-            self.remembered,
-        );
+        let event = Event {
+            revision: self.revision,
+            key,
+            before: Some(before),
+            after: Arc::clone(&after),
+            removed: true,
+        };
+        shelf.remember(event, self.remembered);
+        self.note(resource, &after);
         Some(after)
+    }
+
+    /// Remembers who is to be told of a write, and keeps its value for them.
+    fn note(&mut self, resource: &ResourceKey, written: &Arc<Stored>) {
+        if !self.changed.contains(resource) {
+            self.changed.insert(resource.clone());
+        }
+        self.fresh.push_back(Arc::clone(written));
+        if self.fresh.len() > FRESH
+            && let Some(oldest) = self.fresh.pop_front()
+        {
+            oldest.forget();
+        }
     }
 
     /// Forgets all events up to now, as a compaction of etcd does.

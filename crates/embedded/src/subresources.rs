@@ -88,11 +88,11 @@ pub(crate) fn answer(
             let mut value = write::admit_fields(resource, value, request, query, &mut warnings)?;
             metadata::check_place(&mut value, resource, &target.namespace, &target.name)?;
             let current = core.lookup(target)?;
-            write::check_uid(resource, &target.name, current.value(), &value)?;
+            write::check_uid(resource, &target.name, &current.value(), &value)?;
             let part = match subresource {
                 Subresource::Status | Subresource::Approval => Part::Status,
                 Subresource::Finalize => {
-                    object::carry(current.value(), &mut value, "status");
+                    object::carry(&current.value(), &mut value, "status");
                     Part::Finalizers
                 }
                 _ => Part::Spec,
@@ -161,7 +161,7 @@ fn scale(
 ) -> Result<Response, Refusal> {
     let resource = &target.resource;
     let current = core.lookup(target)?;
-    let before = scale_of(resource, current.value());
+    let before = scale_of(resource, &current.value());
     let after = match request.method {
         Method::GET => {
             return Ok(Response::Whole(Reply::new(StatusCode::OK, object::encode(&before))));
@@ -200,16 +200,16 @@ fn scale(
         return Err(Refusal::invalid("autoscaling", "Scale", &target.name, &[cause]));
     }
     let version = object::text(&after, "/metadata/resourceVersion");
-    if !version.is_empty() && version != object::text(current.value(), "/metadata/resourceVersion") {
+    if !version.is_empty() && version != object::text(&current.value(), "/metadata/resourceVersion") {
         return Err(Refusal::modified(resource, &target.name));
     }
-    let mut new = current.value().clone();
+    let mut new = Arc::unwrap_or_clone(current.value());
     let (wanted, _, _) = scale_paths(resource);
     let path: Vec<&str> = wanted.split('/').filter(|key| !key.is_empty()).collect();
     set_field(&mut new, &path, json!(replicas))?;
     let options = options.reviewed();
     let stored = write::update(core, target, Part::Spec, &current, new, &options, environment)?;
-    let scale = scale_of(resource, stored.value());
+    let scale = scale_of(resource, &stored.value());
     Ok(Response::Whole(Reply::new(StatusCode::OK, object::encode(&scale))))
 }
 
@@ -320,7 +320,7 @@ fn bind(
         return Err(Refusal::internal_plain("target.name: Required value"));
     }
     let current = core.lookup(target)?;
-    let value = current.value();
+    let value = &*current.value();
     write::check_uid(resource, &target.name, value, &binding)?;
     let refused = |why: String| Err(Refusal::conflict(resource, &target.name, &why).renamed("pods/binding"));
     if object::is_terminating(value) {
@@ -371,7 +371,7 @@ fn evict(
     let asked = write::Options::read(request, query)?;
     let eviction = review(core, target, eviction, None, &asked, environment)?;
     let current = core.lookup(target)?;
-    let pod = current.value().clone();
+    let pod = Arc::unwrap_or_clone(current.value());
     let mut options = delete::Options::of(eviction.get("deleteOptions").unwrap_or(&Value::Null))?;
     options.dry_run |= asked.dry_run;
     if !ignores_budgets(&pod)
@@ -409,7 +409,7 @@ fn budget_of(core: &Core, pod: &Value) -> Result<Option<Value>, Refusal> {
         .filter(|budget| {
             budget.pointer("/spec/selector").is_some_and(|selector| Labels::of_object(selector).matches(pod))
         })
-        .cloned()
+        .map(Arc::unwrap_or_clone)
         .collect();
     match matching.as_slice() {
         [] => Ok(None),
@@ -484,7 +484,7 @@ fn charge(
         subresource: "status".to_owned(),
     };
     let current = core.lookup(&target)?;
-    let mut new = current.value().clone();
+    let mut new = Arc::unwrap_or_clone(current.value());
     let left = number("/status/disruptionsAllowed") - 1;
     new["status"]["disruptionsAllowed"] = json!(left);
     if left == 0 {
@@ -504,7 +504,7 @@ fn charge(
 
 fn mark_disrupted(core: &mut Core, target: &Target, environment: &mut Environment<'_>) {
     let Ok(current) = core.lookup(target) else { return };
-    let mut new = current.value().clone();
+    let mut new = Arc::unwrap_or_clone(current.value());
     let condition = json!({
         "type": "DisruptionTarget", "status": "True", "reason": "EvictionByEvictionAPI",
         "message": "Eviction API: evicting", "lastProbeTime": null,

@@ -97,7 +97,7 @@ impl Watch {
             None => (now, store.scan(&resource, &prefix).map(|(_, stored)| Arc::clone(stored)).collect()),
         };
         for stored in present {
-            if self.selection.matches(stored.value()) {
+            if self.selection.matches(&stored) {
                 let line = self.line("ADDED", &stored, time);
                 self.waiting.push(line);
             }
@@ -160,9 +160,7 @@ impl Watch {
         }
         let mut lines = std::mem::take(&mut self.waiting);
         let events: Vec<Event> = match store.events_after(self.resource.key(), self.told) {
-            Ok(events) => {
-                events.filter(|event| self.selection.covers(event.after.value())).cloned().collect()
-            }
+            Ok(events) => events.filter(|event| self.selection.covers(&event.key)).cloned().collect(),
             Err(compacted) => {
                 let refusal = Refusal::expired(format!(
                     "too old resource version: {} ({})",
@@ -184,8 +182,8 @@ impl Watch {
 
     /// The form of an event for a watcher with a selector.
     fn tell(&mut self, event: &Event, time: Timestamp) -> Option<Bytes> {
-        let matched = event.before.as_ref().is_some_and(|before| self.selection.matches(before.value()));
-        let matches = !event.removed && self.selection.matches(event.after.value());
+        let matched = event.before.as_ref().is_some_and(|before| self.selection.matches(before));
+        let matches = !event.removed && self.selection.matches(&event.after);
         let kind = match (matched, matches) {
             (false, true) => "ADDED",
             (true, true) => "MODIFIED",
@@ -194,7 +192,7 @@ impl Watch {
         };
         if kind == "DELETED" && !event.removed {
             // The watcher knows the object as it was when it still matched; only the revision is new.
-            let mut last = event.before.as_ref()?.value().clone();
+            let mut last = Arc::unwrap_or_clone(event.before.as_ref()?.value());
             object::set_metadata(&mut last, "resourceVersion", json!(event.revision.to_string()));
             return Some(self.line(kind, &Stored::new(last), time));
         }

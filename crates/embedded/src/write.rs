@@ -270,7 +270,7 @@ fn create_once(
     }
     let key = store::key(namespace, &name);
     if let Some(existing) = core.store.get(resource.key(), &key) {
-        if object::is_terminating(existing.value()) {
+        if object::is_terminating(&existing.value()) {
             return Err(Refusal::new(
                 409,
                 "AlreadyExists",
@@ -292,12 +292,12 @@ fn create_once(
 }
 
 /// Runs an object through the schema again, so that what the server added has the printed form as well.
-fn settle(resource: &Resource, value: Value) -> Value {
+fn settle(resource: &Resource, mut value: Value) -> Value {
     if resource.group == "events.k8s.io" {
         return value;
     }
-    let kept = value.clone();
-    let mut value = schema::decode(&resource.schema, value).unwrap_or(kept);
+    // What the server added is of the right type.
+    let _ = schema::settle(&resource.schema, &mut value);
     if let Some(members) = value.as_object_mut() {
         members.remove("apiVersion");
         members.remove("kind");
@@ -312,7 +312,7 @@ fn check_namespace(core: &Core, resource: &Resource, namespace: &str, name: &str
     let Some(found) = core.namespace(namespace) else {
         return Err(Refusal::namespace_not_found(namespace));
     };
-    if object::is_terminating(found.value()) {
+    if object::is_terminating(&found.value()) {
         let why =
             format!("unable to create new content in namespace {namespace} because it is being terminated");
         let cause = json!([{
@@ -339,9 +339,9 @@ fn admit(core: &mut Core, resource: &Resource, value: &mut Value) -> Result<(), 
                     Refusal::forbidden(resource, object::name(value), &why)
                 })?)
             };
-            let of_class = |key: &str| found.and_then(|found| found.get(key)).cloned();
+            let of_class = |key: &str| found.as_ref().and_then(|found| found.get(key)).cloned();
             let spec = object::object_at(value, "spec");
-            if let Some(found) = found {
+            if let Some(found) = &found {
                 spec.insert("priorityClassName".to_owned(), json!(object::name(found)));
             }
             spec.insert("priority".to_owned(), of_class("value").unwrap_or(json!(0)));
@@ -360,7 +360,7 @@ fn priority_classes() -> ResourceKey {
 }
 
 /// The class of pods that name none.
-fn default_priority(core: &Core) -> Option<&Value> {
+fn default_priority(core: &Core) -> Option<Arc<Value>> {
     core.store
         .scan(&priority_classes(), "")
         .map(|(_, stored)| stored.value())
@@ -370,7 +370,7 @@ fn default_priority(core: &Core) -> Option<&Value> {
 /// Refuses a second class that is the default.
 fn check_default_priority(core: &Core, resource: &Resource, class: &Value) -> Result<(), Refusal> {
     let name = object::name(class);
-    match default_priority(core).map(object::name) {
+    match default_priority(core).as_deref().map(object::name) {
         Some(known) if class.get("globalDefault") == Some(&json!(true)) && known != name => {
             let why =
                 format!("PriorityClass {known} is already marked as default. Only one default can exist");
@@ -436,7 +436,7 @@ pub(crate) fn replace(
         let stored = create(core, resource, &target.namespace, value, options, environment)?;
         return Ok((StatusCode::CREATED, stored));
     };
-    check_uid(resource, &target.name, current.value(), &value)?;
+    check_uid(resource, &target.name, &current.value(), &value)?;
     let stored = update(core, target, Part::Whole, &current, value, options, environment)?;
     Ok((StatusCode::OK, stored))
 }
@@ -471,7 +471,7 @@ pub(crate) fn update(
 ) -> Result<Arc<Stored>, Refusal> {
     let resource = &target.resource;
     let name = target.name.as_str();
-    let old = current.value();
+    let old = &*current.value();
     // The subject of a review is made only if there is one: it is a copy of both objects.
     let is_reviewed = options.shown.is_some() && admission::has_hooks(core);
     let subject_with = |object: Value| Subject {

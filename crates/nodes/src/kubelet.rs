@@ -7,6 +7,7 @@ mod worker;
 
 use std::{
     collections::{BTreeMap, BTreeSet},
+    sync::Arc,
     time::Duration,
 };
 
@@ -15,7 +16,7 @@ use k8s_openapi::api::core::v1::{Pod, Taint, Toleration};
 use serde_json::Value;
 
 use taints::{taint_refusal, untolerated};
-use worker::{Origin, Volumes, Worker};
+use worker::{Acknowledged, Origin, Volumes, Worker};
 
 use crate::{
     pod::{PodId, PodSpecView, PodView},
@@ -264,9 +265,9 @@ impl Kubelet {
     }
 
     /// The API accepted a status at this revision.
-    pub(crate) fn reported(&mut self, key: &PodKey, status: Value, resource_version: u64) {
+    pub(crate) fn reported(&mut self, key: &PodKey, status: &Value, resource_version: u64) {
         if let Some(worker) = self.workers.get_mut(key) {
-            worker.acknowledged = Some((status, resource_version));
+            worker.acknowledged = Some(Acknowledged::new(status, resource_version));
         }
     }
 
@@ -321,9 +322,9 @@ impl Kubelet {
             };
         }
         let status = worker.status(&self.host_ip, now);
-        let known = worker.acknowledged.as_ref().map(|(status, _)| status);
-        if status.is_some() && status.as_ref() != known {
-            let status = status.unwrap_or_default();
+        if let Some(status) = status
+            && worker.acknowledged.as_ref().is_none_or(|known| !known.is(&status))
+        {
             return PodStep::Report { id: api.id, status };
         }
         let removable = match worker.origin {
@@ -376,7 +377,7 @@ impl Kubelet {
         let mut worker = Worker {
             api: None,
             origin: Origin::Api,
-            spec: view.spec.clone(),
+            spec: Arc::clone(&view.spec),
             runtime: runs.then(|| PodRuntime::new(&view.id, &view.spec, now)),
             refusal: if over { None } else { refusal },
             volumes: if view.spec.claims.is_empty() { Volumes::Known(Vec::new()) } else { Volumes::Unknown },

@@ -1,6 +1,6 @@
 //! The part of a Pod that a kubelet works by, taken out of the API object.
 
-use std::{collections::BTreeMap, time::Duration};
+use std::{collections::BTreeMap, sync::Arc, time::Duration};
 
 use jiff::Timestamp;
 use k8s_openapi::api::core::v1::{Container as ApiContainer, Pod, Toleration};
@@ -70,7 +70,7 @@ pub(crate) struct PodState {
     /// The grace of a deletion under way.
     pub(crate) deletion: Option<Duration>,
     pub(crate) ready: Option<bool>,
-    pub(crate) tolerations: Vec<Toleration>,
+    pub(crate) tolerations: Arc<[Toleration]>,
     pub(crate) start_time: Option<Timestamp>,
 }
 
@@ -86,7 +86,7 @@ pub(crate) struct PodView {
     pub(crate) id: PodId,
     pub(crate) node: String,
     pub(crate) is_mirror: bool,
-    pub(crate) spec: PodSpecView,
+    pub(crate) spec: Arc<PodSpecView>,
     pub(crate) state: PodState,
 }
 
@@ -120,7 +120,7 @@ impl PodView {
         Some(Self {
             node: spec.node_name.clone().filter(|n| !n.is_empty())?,
             is_mirror: annotations.contains_key(MIRROR_ANNOTATION),
-            spec: PodSpecView {
+            spec: Arc::new(PodSpecView {
                 containers: init.chain(main).collect(),
                 restart_policy: match spec.restart_policy.as_deref() {
                     Some("Never") => RestartPolicy::Never,
@@ -138,7 +138,7 @@ impl PodView {
                     .collect(),
                 work: work(pod, &id, annotations),
                 script_error,
-            },
+            }),
             state: PodState {
                 resource_version: resource_version(pod.metadata.resource_version.as_deref()),
                 terminal: match status.and_then(|s| s.phase.as_deref()) {
@@ -155,7 +155,7 @@ impl PodView {
                     .and_then(|s| s.conditions.as_ref())
                     .and_then(|all| all.iter().find(|c| c.type_ == "Ready"))
                     .map(|c| c.status == "True"),
-                tolerations: spec.tolerations.clone().unwrap_or_default(),
+                tolerations: spec.tolerations.as_deref().unwrap_or_default().into(),
                 start_time: status.and_then(|s| s.start_time.as_ref()).map(|t| t.0),
             },
             id,

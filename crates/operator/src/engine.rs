@@ -301,7 +301,7 @@ impl<R: Recovery> Engine<R> {
             return self.agenda.wake_at(subject, until);
         }
         self.look_at(subject.clone());
-        let took = began.elapsed();
+        let took = began.elapsed().max(self.recovery.effort(&subject));
         // Whatever it led to is followed up at once, and what is gone is not judged again.
         let is_followed_up = self.in_flight.contains(&subject) || self.agenda.is_queued(&subject);
         if took >= LONG_LOOK && !is_followed_up && self.tracked.contains_key(&subject) {

@@ -55,6 +55,12 @@ pub(crate) trait Recovery: Send + Sync + 'static {
         false
     }
 
+    /// About how long a judgement of the subject takes. Under a clock that stands still while there is work, nobody could
+    /// measure it.
+    fn effort(&self, _: &Self::Subject) -> Duration {
+        Duration::ZERO
+    }
+
     /// The number of objects that are stuck because nobody consented, and that are no subjects for that reason.
     fn without_consent(&self) -> usize {
         0

@@ -58,8 +58,8 @@ pub(super) fn are_there(core: &Core, flow: Flow) -> bool {
 pub(super) fn all(core: &Core, flow: Flow) -> Vec<Hook> {
     core.store
         .scan(&flow.configurations(), "")
-        .flat_map(|(_, stored)| object::list(stored.value(), "/webhooks"))
-        .map(|entry| Hook { flow, entry: entry.clone() })
+        .flat_map(|(_, stored)| object::list(&stored.value(), "/webhooks").to_vec())
+        .map(|entry| Hook { flow, entry })
         .collect()
 }
 
@@ -130,7 +130,7 @@ impl Hook {
             return Ok(subject.body.object().is_some_and(|object| selector.matches(object)));
         }
         let found = core.namespace(namespace).ok_or_else(|| Refusal::namespace_not_found(namespace))?;
-        Ok(selector.matches(found.value()))
+        Ok(selector.matches(&found.value()))
     }
 
     /// The resource that a rule names: the one of the request, or the same objects in another version.
@@ -177,7 +177,8 @@ impl Hook {
         let why = match core.store.get(&services, &store::key(namespace, name)) {
             None => format!("service {name:?} not found"),
             Some(found) => {
-                let address = object::text(found.value(), "/spec/clusterIP");
+                let service = found.value();
+                let address = object::text(&service, "/spec/clusterIP");
                 format!("dial tcp {address}:{port}: connect: no route to host")
             }
         };

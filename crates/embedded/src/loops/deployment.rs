@@ -48,8 +48,12 @@ impl Control for Deployments {
         }
     }
 
+    fn began(&mut self, subject: &str) {
+        self.queue.hold(subject);
+    }
+
     fn again(&mut self, subject: &str) {
-        self.queue.add(subject);
+        self.queue.release(subject);
     }
 
     fn decide(&mut self, world: &World, now: Timestamp) -> Plan {

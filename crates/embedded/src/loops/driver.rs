@@ -88,6 +88,8 @@ pub(crate) trait Control: Send + 'static {
     }
     /// Something has changed.
     fn observe(&mut self, change: &Change);
+    /// An errand about this subject has been taken on. Another one would not be, before this one is over.
+    fn began(&mut self, _subject: &str) {}
     /// An errand about this subject is over, well or not: it must be judged again.
     fn again(&mut self, subject: &str);
     /// An errand about this subject is to be repeated then.
@@ -101,6 +103,8 @@ pub(crate) trait Control: Send + 'static {
 pub(crate) struct Queue {
     due: BTreeSet<String>,
     alarms: BTreeSet<(Timestamp, String)>,
+    /// Subjects with an errand. They are judged when it is over, so that nobody judges them in vain before.
+    held: BTreeSet<String>,
 }
 
 impl Queue {
@@ -117,6 +121,22 @@ impl Queue {
         self.alarms.insert((time, subject.to_owned()));
     }
 
+    /// An errand about the subject has begun.
+    pub(crate) fn hold(&mut self, subject: &str) {
+        self.held.insert(subject.to_owned());
+    }
+
+    /// The errand about the subject is over.
+    pub(crate) fn release(&mut self, subject: &str) {
+        self.held.remove(subject);
+        self.due.insert(subject.to_owned());
+    }
+
+    /// True if the subject has an errand.
+    pub(crate) fn holds(&self, subject: &str) -> bool {
+        self.held.contains(subject)
+    }
+
     /// All that is to be judged now.
     pub(crate) fn take(&mut self, now: Timestamp) -> BTreeSet<String> {
         while let Some((at, _)) = self.alarms.first()
@@ -125,7 +145,11 @@ impl Queue {
         {
             self.due.insert(subject);
         }
-        std::mem::take(&mut self.due)
+        let mut due = std::mem::take(&mut self.due);
+        if !self.held.is_empty() {
+            due.retain(|subject| !self.held.contains(subject));
+        }
+        due
     }
 
     pub(crate) fn wake(&self) -> Option<Timestamp> {
@@ -169,6 +193,7 @@ impl Driver {
             for errand in plan.errands {
                 // Whatever it is about is judged again when its errand is over.
                 if busy.insert(errand.subject.clone()) {
+                    control.began(&errand.subject);
                     waiting.push_back(errand);
                 }
             }

@@ -1,6 +1,6 @@
 //! One watch of one kind, for all loops.
 
-use std::sync::{Arc, Mutex, MutexGuard, PoisonError};
+use std::sync::{Arc, Mutex, MutexGuard, OnceLock, PoisonError};
 use std::time::Duration;
 
 use futures::TryStreamExt as _;
@@ -40,15 +40,42 @@ pub(crate) fn retry_after(attempt: u32) -> Duration {
 #[derive(Debug)]
 pub(crate) struct Shared {
     world: Mutex<World>,
-    listeners: Vec<mpsc::UnboundedSender<Change>>,
+    /// The loops, once all of them are known: before the first watch.
+    listeners: OnceLock<Vec<Ear>>,
     bell: Signal<()>,
     /// Rings when the definition of a custom resource has changed.
     definitions: Signal<()>,
 }
 
+/// A loop that is told of changes.
+#[derive(Debug)]
+pub(crate) struct Ear {
+    /// The kinds that it follows; none if it follows everything.
+    pub(crate) kinds: Option<&'static [Kind]>,
+    pub(crate) inbox: mpsc::UnboundedSender<Change>,
+}
+
+impl Ear {
+    /// True if a change concerns the loop. Hundreds of Leases a second need not wake those that read none.
+    fn hears(&self, change: &Change) -> bool {
+        self.kinds.is_none_or(|kinds| change.kind().is_some_and(|kind| kinds.contains(&kind)))
+    }
+}
+
 impl Shared {
-    pub(crate) fn new(listeners: Vec<mpsc::UnboundedSender<Change>>) -> Self {
-        Self { world: Mutex::default(), listeners, bell: Signal::default(), definitions: Signal::default() }
+    pub(crate) fn new() -> Self {
+        Self {
+            world: Mutex::default(),
+            listeners: OnceLock::new(),
+            bell: Signal::default(),
+            definitions: Signal::default(),
+        }
+    }
+
+    /// From now on these hear of changes.
+    pub(crate) fn listen(&self, listeners: Vec<Ear>) {
+        let first = self.listeners.set(listeners);
+        debug_assert!(first.is_ok(), "loops are started together");
     }
 
     pub(crate) fn world(&self) -> MutexGuard<'_, World> {
@@ -76,10 +103,11 @@ impl Shared {
             world.index(change);
         }
         drop(world);
+        let listeners = self.listeners.get().map_or(&[][..], Vec::as_slice);
         for change in changes {
-            for listener in &self.listeners {
+            for listener in listeners.iter().filter(|listener| listener.hears(&change)) {
                 // A loop that has ended hears nothing more.
-                let _ = listener.send(change.clone());
+                let _ = listener.inbox.send(change.clone());
             }
         }
         self.bell.set(());

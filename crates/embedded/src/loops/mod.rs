@@ -5,6 +5,7 @@
 //! kind. They work against any API server, and under a paused clock.
 
 mod attach_detach;
+mod board;
 mod calls;
 mod collection;
 mod deployment;
@@ -49,7 +50,7 @@ pub use pod_gc::PodGcTimers;
 pub use zones::EvictionRates;
 
 use driver::{Clock, Control, Driver};
-use follow::{Known, Shared};
+use follow::{Ear, Known, Shared};
 use world::Change;
 
 /// A control loop.
@@ -186,16 +187,15 @@ impl ControlLoops {
 
     // Not generic: all loops are compiled here once, and not again for whoever brings a clock.
     fn begin(client: &Client, clock: &Clock, options: &LoopOptions) -> Self {
-        let mut listeners = Vec::new();
-        let mut inboxes = Vec::new();
+        let shared = Arc::new(Shared::new());
+        let mut starting = Starting {
+            tasks: JoinSet::new(),
+            listeners: Vec::new(),
+            kinds: BTreeSet::new(),
+            everything: false,
+        };
         for chosen in &options.loops {
             let (listener, inbox) = mpsc::unbounded_channel();
-            listeners.push(listener);
-            inboxes.push((*chosen, inbox));
-        }
-        let shared = Arc::new(Shared::new(listeners));
-        let mut starting = Starting { tasks: JoinSet::new(), kinds: BTreeSet::new(), everything: false };
-        for (chosen, inbox) in inboxes {
             let driver = Driver {
                 name: chosen.name(),
                 client: client.clone(),
@@ -204,26 +204,35 @@ impl ControlLoops {
                 inbox,
             };
             match chosen {
-                Loop::Scheduler => starting.run(driver, scheduler::Scheduler::new(options.seed)),
+                Loop::Scheduler => starting.run(listener, driver, scheduler::Scheduler::new(options.seed)),
                 Loop::NodeLifecycle => {
-                    starting.run(driver, node_lifecycle::NodeLifecycle::new(options.node_lifecycle));
+                    starting.run(
+                        listener,
+                        driver,
+                        node_lifecycle::NodeLifecycle::new(options.node_lifecycle),
+                    );
                 }
-                Loop::TaintEviction => starting.run(driver, taint_eviction::TaintEviction::default()),
-                Loop::PodGc => starting.run(driver, pod_gc::PodGc::new(options.pod_gc)),
+                Loop::TaintEviction => {
+                    starting.run(listener, driver, taint_eviction::TaintEviction::default())
+                }
+                Loop::PodGc => starting.run(listener, driver, pod_gc::PodGc::new(options.pod_gc)),
                 Loop::AttachDetach => {
-                    starting.run(driver, attach_detach::AttachDetach::new(options.attach_detach));
+                    starting.run(listener, driver, attach_detach::AttachDetach::new(options.attach_detach));
                 }
-                Loop::VolumeBinder => starting.run(driver, volumes::VolumeBinder::default()),
-                Loop::ReplicaSet => starting.run(driver, replica_set::ReplicaSets::default()),
-                Loop::Deployment => starting.run(driver, deployment::Deployments::default()),
-                Loop::StatefulSet => starting.run(driver, stateful_set::StatefulSets::default()),
-                Loop::Disruption => starting.run(driver, disruption::Disruption::default()),
-                Loop::Ttl => starting.run(driver, ttl::TimeToLive::default()),
-                Loop::GarbageCollector => starting.run(driver, garbage::GarbageCollector::default()),
-                Loop::Namespace => starting.run(driver, namespace::Namespaces::default()),
+                Loop::VolumeBinder => starting.run(listener, driver, volumes::VolumeBinder::default()),
+                Loop::ReplicaSet => starting.run(listener, driver, replica_set::ReplicaSets::default()),
+                Loop::Deployment => starting.run(listener, driver, deployment::Deployments::default()),
+                Loop::StatefulSet => starting.run(listener, driver, stateful_set::StatefulSets::default()),
+                Loop::Disruption => starting.run(listener, driver, disruption::Disruption::default()),
+                Loop::Ttl => starting.run(listener, driver, ttl::TimeToLive::default()),
+                Loop::GarbageCollector => {
+                    starting.run(listener, driver, garbage::GarbageCollector::default())
+                }
+                Loop::Namespace => starting.run(listener, driver, namespace::Namespaces::default()),
             }
         }
-        let Starting { mut tasks, kinds, everything } = starting;
+        let Starting { mut tasks, listeners, kinds, everything } = starting;
+        shared.listen(listeners);
         for kind in kinds {
             follow(kind, &mut tasks, client.clone(), Arc::clone(&shared));
         }
@@ -241,13 +250,16 @@ impl ControlLoops {
 
 struct Starting {
     tasks: JoinSet<()>,
+    listeners: Vec<Ear>,
     kinds: BTreeSet<Kind>,
     /// True if one of them must see all objects of all kinds.
     everything: bool,
 }
 
 impl Starting {
-    fn run(&mut self, driver: Driver, control: impl Control) {
+    fn run(&mut self, inbox: mpsc::UnboundedSender<Change>, driver: Driver, control: impl Control) {
+        let kinds = (!control.follows_everything()).then(|| control.follows());
+        self.listeners.push(Ear { kinds, inbox });
         self.kinds.extend(control.follows());
         self.everything |= control.follows_everything();
         self.tasks.spawn(driver.run(control));

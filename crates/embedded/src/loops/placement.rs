@@ -182,6 +182,17 @@ pub(crate) struct Score {
     pods: std::cmp::Reverse<usize>,
 }
 
+impl Score {
+    /// The score of the node if these are alike around it.
+    pub(crate) fn beside(self, alike: Alike) -> Self {
+        Self {
+            alike_in_zone: std::cmp::Reverse(alike.in_zone),
+            alike_on_node: std::cmp::Reverse(alike.on_node),
+            ..self
+        }
+    }
+}
+
 /// Pods of the same owner: how many in the node's zone, and how many on the node.
 #[derive(Debug, Clone, Copy, Default)]
 pub(crate) struct Alike {

@@ -46,8 +46,12 @@ impl Control for ReplicaSets {
         }
     }
 
+    fn began(&mut self, subject: &str) {
+        self.queue.hold(subject);
+    }
+
     fn again(&mut self, subject: &str) {
-        self.queue.add(subject);
+        self.queue.release(subject);
     }
 
     fn decide(&mut self, world: &World, now: Timestamp) -> Plan {
@@ -56,6 +60,9 @@ impl Control for ReplicaSets {
             // A pod without an owner may be adopted by any set of its namespace.
             if let Some(namespace) = key.strip_prefix(ORPHANS) {
                 for set in world.replica_sets.within(namespace) {
+                    if self.queue.holds(&set.metadata.key()) {
+                        continue;
+                    }
                     let calls = judge(set, world, now, &mut self.queue);
                     if !calls.is_empty() {
                         errands.push(Errand::new(set.metadata.key(), calls));
@@ -135,9 +142,12 @@ fn scale(set: &Workload, active: &[&Pod]) -> Vec<Call> {
         };
         return (0..missing).map(|_| create()).collect();
     }
-    let mut by_worth: Vec<&&Pod> = active.iter().collect();
-    by_worth.sort_by_key(|pod| worth(pod));
     let surplus = (active.len() - wanted).min(BURST);
+    if surplus == 0 {
+        return Vec::new();
+    }
+    let mut by_worth: Vec<&&Pod> = active.iter().collect();
+    by_worth.sort_by_cached_key(|pod| worth(pod));
     by_worth
         .into_iter()
         .take(surplus)

@@ -2,18 +2,17 @@
 
 use std::cmp::Reverse;
 use std::collections::{BTreeMap, BTreeSet};
+use std::time::Duration;
 
 use jiff::Timestamp;
 use serde_json::json;
 
+use super::board::{Board, Found};
 use super::calls::{Call, Note, Part, Ref};
 use super::collection::Kind;
 use super::driver::{Control, Errand, Plan};
 use super::labels::Selector;
-use super::node_lifecycle::region_and_zone;
-use super::placement::{
-    Alike, Amounts, Load, Obstacle, Score, add, amounts, obstacle, requests, score, selects, subtract,
-};
+use super::placement::{Obstacle, selects};
 use super::views::{Node, Pod};
 use super::world::{Change, Delta, World};
 use crate::object;
@@ -21,14 +20,8 @@ use crate::object;
 const COMPONENT: &str = "default-scheduler";
 /// The annotation that tells a claim the node of its first consumer.
 const SELECTED_NODE: &str = "volume.kubernetes.io/selected-node";
-
-/// A pod that is on a node, or on its way there.
-#[derive(Debug)]
-struct Placed {
-    node: String,
-    asks: Amounts,
-    owner: Option<String>,
-}
+/// A pod for which no node would do is not tried again before this, at most.
+const LONGEST_REST: Duration = Duration::from_secs(10);
 
 /// The scheduler.
 #[derive(Debug)]
@@ -39,10 +32,19 @@ pub(crate) struct Scheduler {
     stuck: BTreeSet<String>,
     /// Pods whose errand is not over.
     in_flight: BTreeSet<String>,
-    loads: BTreeMap<String, Load>,
-    placed: BTreeMap<String, Placed>,
-    /// The number of pods of each owner on each node.
-    alike: BTreeMap<String, BTreeMap<String, usize>>,
+    board: Board,
+    /// The attempts to place a pod that failed.
+    attempts: BTreeMap<String, Attempts>,
+    /// Pods that are tried again then.
+    rests: BTreeSet<(Timestamp, String)>,
+}
+
+/// Attempts that failed.
+#[derive(Debug, Clone, Copy)]
+struct Attempts {
+    count: u32,
+    /// The next one is not before this time.
+    next: Timestamp,
 }
 
 impl Scheduler {
@@ -52,9 +54,9 @@ impl Scheduler {
             queue: BTreeSet::new(),
             stuck: BTreeSet::new(),
             in_flight: BTreeSet::new(),
-            loads: BTreeMap::new(),
-            placed: BTreeMap::new(),
-            alike: BTreeMap::new(),
+            board: Board::default(),
+            attempts: BTreeMap::new(),
+            rests: BTreeSet::new(),
         }
     }
 }
@@ -79,21 +81,34 @@ impl Control for Scheduler {
     }
 
     fn decide(&mut self, world: &World, now: Timestamp) -> Plan {
-        let waiting = std::mem::take(&mut self.queue);
-        let mut waiting: Vec<(String, &Pod)> = waiting
-            .into_iter()
-            .filter(|key| !self.in_flight.contains(key))
-            .filter_map(|key| world.pods.get(&key).map(|pod| (key, &**pod)))
-            .filter(|(_, pod)| wants_a_node(pod))
-            .collect();
+        while let Some((at, _)) = self.rests.first()
+            && *at <= now
+            && let Some((_, key)) = self.rests.pop_first()
+        {
+            self.queue.insert(key);
+        }
+        let mut waiting: Vec<(String, &Pod)> = Vec::new();
+        for key in std::mem::take(&mut self.queue) {
+            if self.in_flight.contains(&key) {
+                continue;
+            }
+            let Some(pod) = world.pods.get(&key).filter(|pod| wants_a_node(pod)) else { continue };
+            match self.attempts.get(&key) {
+                Some(attempts) if attempts.next > now => {
+                    self.stuck.remove(&key);
+                    self.rests.insert((attempts.next, key));
+                }
+                _ => waiting.push((key, &**pod)),
+            }
+        }
         waiting.sort_by_key(|(_, pod)| (Reverse(pod.spec.priority), pod.metadata.creation_timestamp));
         let mut errands = Vec::new();
         for (key, pod) in waiting {
             // An errand that failed had promised it a node.
-            self.release(&pod.metadata.uid);
+            self.board.release(&pod.metadata.uid);
             let calls = match self.place(pod, world) {
                 Ok(Choice::Node(node)) => {
-                    self.take(pod, &node);
+                    self.board.take(pod, &node);
                     bind(pod, node)
                 }
                 Ok(Choice::VolumesFirst(calls)) => {
@@ -102,6 +117,10 @@ impl Control for Scheduler {
                 }
                 Err(why) => {
                     self.stuck.insert(key.clone());
+                    let attempts =
+                        self.attempts.entry(key.clone()).or_insert(Attempts { count: 0, next: now });
+                    attempts.next = now + rest_after(attempts.count);
+                    attempts.count += 1;
                     unschedulable(pod, why, now)
                 }
             };
@@ -110,7 +129,7 @@ impl Control for Scheduler {
                 errands.push(Errand::new(key, calls));
             }
         }
-        Plan { errands, wake: None }
+        Plan { errands, wake: self.rests.first().map(|(at, _)| *at) }
     }
 }
 
@@ -127,24 +146,27 @@ impl Scheduler {
             && !pod.is_over()
         {
             if pod.is_bound() {
-                self.take(pod, &pod.spec.node_name);
-                self.stuck.remove(&pod.metadata.key());
-            } else if !self.stuck.contains(&pod.metadata.key()) || changed_by_user(delta) {
+                self.board.take(pod, &pod.spec.node_name);
+                self.forget(&pod.metadata.key());
+            } else if changed_by_user(delta) {
+                self.forget(&pod.metadata.key());
+                self.queue.insert(pod.metadata.key());
+            } else if !self.is_known(&pod.metadata.key()) {
                 self.queue.insert(pod.metadata.key());
             }
             return;
         }
         let Some(pod) = delta.last() else { return };
-        self.stuck.remove(&pod.metadata.key());
-        if self.release(&pod.metadata.uid) {
+        self.forget(&pod.metadata.key());
+        if self.board.release(&pod.metadata.uid) {
             self.retry_stuck();
         }
     }
 
     fn observe_node(&mut self, delta: &Delta<Node>) {
         let Some(node) = &delta.new else {
-            if let Some(load) = delta.old.as_ref().and_then(|old| self.loads.get_mut(&old.metadata.name)) {
-                load.has.clear();
+            if let Some(old) = &delta.old {
+                self.board.see_node(&old.metadata.name, None);
             }
             return;
         };
@@ -154,10 +176,24 @@ impl Scheduler {
                 && old.metadata.labels == node.metadata.labels
                 && old.status.allocatable == node.status.allocatable
         });
-        if !same {
-            let load = self.loads.entry(node.metadata.name.clone()).or_default();
-            load.has = amounts(&node.status.allocatable);
+        if same {
+            self.board.see_same_node(&node.metadata.name, node);
+        } else {
+            self.board.see_node(&node.metadata.name, Some(node));
             self.retry_stuck();
+        }
+    }
+
+    /// True if a pod waits for something that may help, or for the end of its rest.
+    fn is_known(&self, key: &str) -> bool {
+        self.stuck.contains(key) || self.attempts.contains_key(key)
+    }
+
+    /// What failed before says nothing about this pod any more.
+    fn forget(&mut self, key: &str) {
+        self.stuck.remove(key);
+        if let Some(attempts) = self.attempts.remove(key) {
+            self.rests.remove(&(attempts.next, key.to_owned()));
         }
     }
 
@@ -165,97 +201,25 @@ impl Scheduler {
         self.queue.append(&mut self.stuck);
     }
 
-    /// Counts a pod on a node, and nowhere else.
-    fn take(&mut self, pod: &Pod, node: &str) {
-        let uid = &pod.metadata.uid;
-        if self.placed.get(uid).is_some_and(|placed| placed.node == node) {
-            return;
-        }
-        self.release(uid);
-        let asks = requests(pod);
-        let owner = pod.metadata.controller().map(|owner| owner.uid.clone());
-        let load = self.loads.entry(node.to_owned()).or_default();
-        load.pods += 1;
-        add(&mut load.taken, &asks);
-        if let Some(owner) = &owner {
-            *self.alike.entry(owner.clone()).or_default().entry(node.to_owned()).or_default() += 1;
-        }
-        self.placed.insert(uid.clone(), Placed { node: node.to_owned(), asks, owner });
-    }
-
-    /// Counts a pod nowhere; whether it was somewhere.
-    fn release(&mut self, uid: &str) -> bool {
-        let Some(Placed { node, asks, owner }) = self.placed.remove(uid) else { return false };
-        if let Some(load) = self.loads.get_mut(&node) {
-            load.pods = load.pods.saturating_sub(1);
-            subtract(&mut load.taken, &asks);
-        }
-        if let Some(owner) = owner
-            && let Some(nodes) = self.alike.get_mut(&owner)
-        {
-            if let Some(count) = nodes.get_mut(&node) {
-                *count = count.saturating_sub(1);
-                if *count == 0 {
-                    nodes.remove(&node);
-                }
-            }
-            if nodes.is_empty() {
-                self.alike.remove(&owner);
-            }
-        }
-        true
-    }
-
     /// The best node, or why there is none.
     fn place(&mut self, pod: &Pod, world: &World) -> Result<Choice, String> {
         let volumes = Volumes::of(pod, world)?;
-        let asks = requests(pod);
-        let none = BTreeMap::new();
-        let owner = pod.metadata.controller().map(|owner| &owner.uid);
-        let alike_on = owner.and_then(|owner| self.alike.get(owner)).unwrap_or(&none);
-        let mut alike_in: BTreeMap<(&str, &str), usize> = BTreeMap::new();
-        for (node, count) in alike_on {
-            if let Some(node) = world.nodes.get(node) {
-                *alike_in.entry(region_and_zone(node)).or_default() += count;
-            }
-        }
         let neighbours = Neighbours::of(pod, world);
-        let empty = Load::default();
-        let mut best: Option<Score> = None;
-        let mut candidates: Vec<&str> = Vec::new();
-        let mut obstacles: BTreeMap<Obstacle, usize> = BTreeMap::new();
-        let mut count = 0;
-        for node in world.nodes.iter() {
-            count += 1;
-            let name = &node.metadata.name;
-            let load = self.loads.get(name).unwrap_or(&empty);
-            let in_the_way = obstacle(pod, &asks, node, load)
-                .or_else(|| volumes.obstacle(node))
-                .or_else(|| neighbours.obstacle(node));
-            if let Some(obstacle) = in_the_way {
-                *obstacles.entry(obstacle).or_default() += 1;
-                continue;
-            }
-            let alike = Alike {
-                on_node: alike_on.get(name).copied().unwrap_or(0),
-                in_zone: alike_in.get(&region_and_zone(node)).copied().unwrap_or(0),
-            };
-            let score = score(pod, &asks, node, load, alike);
-            if best.is_none_or(|best| score > best) {
-                best = Some(score);
-                candidates.clear();
-            }
-            if best == Some(score) {
-                candidates.push(name);
-            }
-        }
-        if candidates.is_empty() {
-            return Err(nowhere(count, &obstacles));
-        }
+        let own = |node: &Node| volumes.obstacle(node).or_else(|| neighbours.obstacle(node));
+        let has_own = !volumes.bound.is_empty() || neighbours.matter();
+        let candidates = match self.board.find(pod, has_own.then_some(&own as _)) {
+            Found::Best(candidates) => candidates,
+            Found::None(why) => return Err(why),
+        };
         let node = candidates[self.rng.usize(..candidates.len())].to_owned();
         let calls = volumes.select(&node, world);
         Ok(if volumes.unbound.is_empty() { Choice::Node(node) } else { Choice::VolumesFirst(calls) })
     }
+}
+
+/// The rest after a failed attempt, by the number of attempts before it: kube-scheduler's own, from one second to ten.
+fn rest_after(count: u32) -> Duration {
+    Duration::from_secs(1 << count.min(4)).min(LONGEST_REST)
 }
 
 fn wants_a_node(pod: &Pod) -> bool {
@@ -272,17 +236,6 @@ fn changed_by_user(delta: &Delta<Pod>) -> bool {
         (Some(old), Some(new)) => old.metadata.generation != new.metadata.generation,
         _ => true,
     }
-}
-
-/// `0/3 nodes are available: 1 Insufficient cpu, 2 node(s) had untolerated taint(s).`
-fn nowhere(nodes: usize, obstacles: &BTreeMap<Obstacle, usize>) -> String {
-    if nodes == 0 {
-        return "no nodes available to schedule pods".to_owned();
-    }
-    let mut reasons: Vec<String> =
-        obstacles.iter().map(|(obstacle, count)| format!("{count} {obstacle}")).collect();
-    reasons.sort();
-    format!("0/{nodes} nodes are available: {}.", reasons.join(", "))
 }
 
 /// The volumes of a pod, as far as they decide where it may be.
@@ -372,6 +325,11 @@ impl Neighbours {
             neighbours.spread.push((constraint.topology_key.clone(), full.collect()));
         }
         neighbours
+    }
+
+    /// True if it matters at all what is beside the pod.
+    fn matter(&self) -> bool {
+        !self.forbidden.is_empty() || !self.spread.is_empty()
     }
 
     fn obstacle(&self, node: &Node) -> Option<Obstacle> {

@@ -47,8 +47,12 @@ impl Control for StatefulSets {
         }
     }
 
+    fn began(&mut self, subject: &str) {
+        self.queue.hold(subject);
+    }
+
     fn again(&mut self, subject: &str) {
-        self.queue.add(subject);
+        self.queue.release(subject);
     }
 
     fn decide(&mut self, world: &World, now: Timestamp) -> Plan {

@@ -1,5 +1,6 @@
 //! The view of the cluster that all loops share, kept up to date by one watch per kind.
 
+use std::borrow::Cow;
 use std::collections::{BTreeMap, BTreeSet};
 use std::sync::Arc;
 
@@ -61,6 +62,24 @@ pub(crate) enum Change {
     Other(Arc<Resource>, Delta<Bare>),
     /// The served kinds, or the progress of their listing.
     Served,
+}
+
+impl Change {
+    /// The kind of the object, if loops know it as one.
+    pub(crate) fn kind(&self) -> Option<Kind> {
+        match self {
+            Self::Pod(_) => Some(Kind::Pod),
+            Self::Node(_) => Some(Kind::Node),
+            Self::Lease(_) => Some(Kind::Lease),
+            Self::Claim(_) => Some(Kind::Claim),
+            Self::Volume(_) => Some(Kind::Volume),
+            Self::StorageClass(_) => Some(Kind::StorageClass),
+            Self::Attachment(_) => Some(Kind::Attachment),
+            Self::Workload(kind, _) => Some(*kind),
+            Self::Namespace(_) => Some(Kind::Namespace),
+            Self::Other(..) | Self::Served => None,
+        }
+    }
 }
 
 /// All objects of one kind.
@@ -131,9 +150,38 @@ impl<V> Store<V> {
     }
 }
 
+/// Pods by something that many share, and by their keys.
+type PodIndex = BTreeMap<String, BTreeMap<String, Arc<Pod>>>;
+
 /// The key in the index for objects without an owner.
 fn nobody_in(namespace: &str) -> String {
     format!("nobody in {namespace}")
+}
+
+/// Puts a pod that has changed into its place in an index. It has the same key before and after.
+fn reindex<'p>(
+    index: &mut PodIndex,
+    old: Option<&'p Arc<Pod>>,
+    new: Option<&'p Arc<Pod>>,
+    place: impl Fn(&'p Pod) -> Option<Cow<'p, str>>,
+) {
+    let (from, to) = (old.and_then(|old| place(old)), new.and_then(|new| place(new)));
+    if let (Some(from), Some(old)) = (&from, old)
+        && to.as_ref() != Some(from)
+        && let Some(pods) = index.get_mut(&**from)
+    {
+        pods.remove(&old.metadata.key());
+        if pods.is_empty() {
+            index.remove(&**from);
+        }
+    }
+    if let (Some(to), Some(new)) = (to, new) {
+        let pods = match index.get_mut(&*to) {
+            Some(pods) => pods,
+            None => index.entry(to.into_owned()).or_default(),
+        };
+        pods.insert(new.metadata.key(), Arc::clone(new));
+    }
 }
 
 /// Where the objects of a kind are kept in the world.
@@ -158,8 +206,8 @@ pub(crate) struct World {
     /// Objects of which only the metadata is read, once they have been listed.
     others: BTreeMap<Arc<Resource>, Store<Bare>>,
     served: Option<Served>,
-    pods_by_node: BTreeMap<String, BTreeSet<String>>,
-    pods_by_owner: BTreeMap<String, BTreeSet<String>>,
+    pods_by_node: PodIndex,
+    pods_by_owner: PodIndex,
     revisions: BTreeMap<Kind, u64>,
 }
 
@@ -263,46 +311,24 @@ impl World {
     /// Keeps the indexes of pods.
     pub(crate) fn index(&mut self, change: &Change) {
         let Change::Pod(delta) = change else { return };
-        if let Some(old) = &delta.old {
-            for (index, value) in Self::indexes(old, &mut self.pods_by_node, &mut self.pods_by_owner) {
-                if let Some(keys) = index.get_mut(&value) {
-                    keys.remove(&old.metadata.key());
-                    if keys.is_empty() {
-                        index.remove(&value);
-                    }
-                }
-            }
-        }
-        if let Some(new) = &delta.new {
-            for (index, value) in Self::indexes(new, &mut self.pods_by_node, &mut self.pods_by_owner) {
-                index.entry(value).or_default().insert(new.metadata.key());
-            }
-        }
-    }
-
-    #[allow(clippy::type_complexity, reason = "used twice, right above")]
-    fn indexes<'i>(
-        pod: &Pod,
-        by_node: &'i mut BTreeMap<String, BTreeSet<String>>,
-        by_owner: &'i mut BTreeMap<String, BTreeSet<String>>,
-    ) -> Vec<(&'i mut BTreeMap<String, BTreeSet<String>>, String)> {
-        let mut indexes = Vec::new();
-        if pod.is_bound() {
-            indexes.push((by_node, pod.spec.node_name.clone()));
-        }
-        let owner = pod.metadata.controller().map(|owner| owner.uid.clone());
-        indexes.push((by_owner, owner.unwrap_or_else(|| nobody_in(&pod.metadata.namespace))));
-        indexes
+        let Delta { old, new } = delta;
+        reindex(&mut self.pods_by_node, old.as_ref(), new.as_ref(), |pod| {
+            pod.is_bound().then_some(Cow::Borrowed(&pod.spec.node_name))
+        });
+        reindex(&mut self.pods_by_owner, old.as_ref(), new.as_ref(), |pod| {
+            let owner = pod.metadata.controller().map(|owner| Cow::Borrowed(owner.uid.as_str()));
+            Some(owner.unwrap_or_else(|| Cow::Owned(nobody_in(&pod.metadata.namespace))))
+        });
     }
 
     /// The pods that are bound to a node.
     pub(crate) fn pods_on<'w>(&'w self, node: &str) -> impl Iterator<Item = &'w Arc<Pod>> + use<'w> {
-        self.pods_by_node.get(node).into_iter().flatten().filter_map(|key| self.pods.get(key))
+        self.pods_by_node.get(node).into_iter().flat_map(BTreeMap::values)
     }
 
     /// The pods whose controller has this UID.
     pub(crate) fn pods_of<'w>(&'w self, owner: &str) -> impl Iterator<Item = &'w Arc<Pod>> + use<'w> {
-        self.pods_by_owner.get(owner).into_iter().flatten().filter_map(|key| self.pods.get(key))
+        self.pods_by_owner.get(owner).into_iter().flat_map(BTreeMap::values)
     }
 
     /// The pods of a namespace that have no controller.

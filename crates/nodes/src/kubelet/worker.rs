@@ -1,6 +1,6 @@
 //! One pod on a node: what the API says of it, what runs of it, and what is to be told.
 
-use std::collections::BTreeSet;
+use std::{collections::BTreeSet, sync::Arc};
 
 use jiff::Timestamp;
 use k8s_openapi::api::core::v1::{Pod, Taint};
@@ -34,20 +34,38 @@ pub(super) enum Origin {
     },
 }
 
+/// A status that the API has accepted, as text: the value takes ten times as much memory, and every pod has one.
+#[derive(Debug)]
+pub(super) struct Acknowledged {
+    text: Box<str>,
+    ready: Option<bool>,
+    revision: u64,
+}
+
+impl Acknowledged {
+    pub(super) fn new(status: &Value, revision: u64) -> Self {
+        Self { text: status.to_string().into(), ready: reported_ready(status), revision }
+    }
+
+    pub(super) fn is(&self, status: &Value) -> bool {
+        *self.text == *status.to_string()
+    }
+}
+
 #[derive(Debug)]
 pub(super) struct Worker {
     /// The API's object; for a static pod its mirror. `None` when the API has none.
     pub(super) api: Option<PodView>,
     pub(super) origin: Origin,
-    pub(super) spec: PodSpecView,
+    pub(super) spec: Arc<PodSpecView>,
     pub(super) runtime: Option<PodRuntime>,
     pub(super) refusal: Option<Refusal>,
     pub(super) volumes: Volumes,
     pub(super) conditions: Conditions,
     pub(super) start_time: Timestamp,
     pub(super) pod_ip: String,
-    /// The status that the API is known to have, and the revision that said so.
-    pub(super) acknowledged: Option<(Value, u64)>,
+    /// The status that the API is known to have.
+    pub(super) acknowledged: Option<Acknowledged>,
     /// Asked to go already; a finalizer may still hold the object.
     pub(super) removal_asked: bool,
     pub(super) wake: Option<Timestamp>,
@@ -63,8 +81,8 @@ impl Worker {
             // Nothing leads out of a terminal phase, whatever a late event says.
             view.state.terminal = view.state.terminal.or(known.state.terminal);
         }
-        let overwritten = self.acknowledged.as_ref().is_some_and(|(status, seen)| {
-            view.state.resource_version > *seen && view.state.ready != reported_ready(status)
+        let overwritten = self.acknowledged.as_ref().is_some_and(|known| {
+            view.state.resource_version > known.revision && view.state.ready != known.ready
         });
         if overwritten {
             self.acknowledged = None;

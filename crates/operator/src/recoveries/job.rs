@@ -64,6 +64,8 @@ const PODS: Target = Target::all("job pods", "/api/v1/pods");
 /// The pause after the first pod that the server refused to make or to delete, and the longest one.
 const FIRST_PAUSE: Duration = Duration::from_secs(1);
 const LONGEST_PAUSE: Duration = Duration::from_secs(60);
+/// A judgement of a Job takes about this long for each of its pods.
+const EFFORT_PER_POD: Duration = Duration::from_nanos(500);
 
 /// The judged object: a Job that exists or existed, or a pod without owner that still has our finalizer.
 #[derive(Clone, Debug, PartialEq, Eq, PartialOrd, Ord, Hash)]
@@ -457,6 +459,14 @@ impl Recovery for Jobs {
                 Some(decide_leftovers([tracked].into_iter(), false, &self.policy))
             }
         }
+    }
+
+    fn effort(&self, subject: &Subject) -> Duration {
+        let pods = match subject {
+            Subject::Job(job) => self.pods.at(job).len(),
+            Subject::Pod { .. } => 1,
+        };
+        EFFORT_PER_POD.saturating_mul(u32::try_from(pods).unwrap_or(u32::MAX))
     }
 
     fn subjects(&self) -> Vec<Subject> {

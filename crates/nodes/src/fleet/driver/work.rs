@@ -167,7 +167,7 @@ impl Driver {
             }
             Done::PodReported(key, status, outcome) => {
                 if let Outcome::Done(at) = &outcome {
-                    slot.kubelet.reported(&key, status, *at);
+                    slot.kubelet.reported(&key, &status, *at);
                 }
                 self.settle(node, key, outcome);
             }
